@@ -1,0 +1,7 @@
+-- luacheck: `make lint`
+std = "lua54"
+max_line_length = 120
+self = false
+exclude_files = { "lua/heed/meta", "tests/golden", "build" }
+files["tests/spec"] = { std = "+busted" }
+files["tests/compare_output.lua"] = { max_line_length = 130 }

@@ -1,0 +1,13 @@
+--- heed: an attention runtime. `require "heed"` gives one table; no global is set.
+--
+-- The tensors, random numbers and built-in modules are in C ("heed.core"); containers and modules of one's
+-- own, and what all modules have in common, are in Lua ("heed.nn").
+
+local core = require "heed.core"
+
+local heed = {}
+for name, value in pairs(core) do heed[name] = value end
+heed.raise, heed.modules = nil, nil -- for heed's own files only
+heed.nn = require "heed.nn"
+
+return heed

@@ -1,0 +1,260 @@
+---@meta _
+-- heed: the table that `require "heed"` gives. Every method of a tensor is also a function here: heed.f(x,
+-- …) is x:f(…).
+
+---@class heed
+---@field nn heed.nn
+---@field version string
+local heed = {}
+
+---@class heed.Tensor
+local Tensor = {}
+
+---@class heed.DTypeOption
+---@field dtype? heed.DType
+
+-- ---- Making tensors: sizes are numbers or one table; the dtype is float32 unless it is said otherwise ----
+
+---A tensor of the numbers in nested tables (which may hold tensors), or of one number. Booleans alone give
+---bool.
+---@param data heed.Nested
+---@param options? heed.DType|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.tensor(data, options) end
+
+---All 0: heed.zeros(2, 3), heed.zeros{2, 3}, heed.zeros(2, 3, {dtype = "int64"}).
+---@param ... integer|integer[]|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.zeros(...) end
+
+---All 1.
+---@param ... integer|integer[]|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.ones(...) end
+
+---Of unspecified content.
+---@param ... integer|integer[]|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.empty(...) end
+
+---All `value`; a boolean gives bool.
+---@param shape integer|integer[]
+---@param value number|boolean
+---@param options? heed.DType|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.full(shape, value, options) end
+
+---Ones on the diagonal: [n, m], m being n by default.
+---@param n integer
+---@param m? integer|{ m: integer?, dtype: heed.DType? }
+---@param options? heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.eye(n, m, options) end
+
+---first, first + step, … up to and including last, as a Lua `for` counts.
+---@param first number
+---@param last number
+---@param step? number|{ step: number?, dtype: heed.DType? } 1
+---@param options? heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.range(first, last, step, options) end
+
+---`count` values from first to last, both included.
+---@param first number
+---@param last number
+---@param count integer
+---@param options? heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.linspace(first, last, count, options) end
+
+---A tensor of the bytes that Tensor:to_string gave (little-endian, row-major).
+---@param bytes string
+---@param dtype heed.DType
+---@param ... integer|integer[] the shape
+---@return heed.Tensor
+---@nodiscard
+function heed.from_string(bytes, dtype, ...) end
+
+---@param value any
+---@return boolean
+---@nodiscard
+function heed.is_tensor(value) end
+
+---A shape: heed.Size{2, 3}.
+---@param ... integer|integer[]
+---@return heed.Size
+---@nodiscard
+function heed.Size(...) end
+
+---The tensors one after another along `dim` (1); all other sizes are equal.
+---@param tensors heed.Tensor[]
+---@param dim? integer|{ dim: integer }
+---@return heed.Tensor
+---@nodiscard
+function heed.cat(tensors, dim) end
+heed.concat = heed.cat
+
+---Tensors of one shape along a new dimension `dim` (1).
+---@param tensors heed.Tensor[]
+---@param dim? integer|{ dim: integer }
+---@return heed.Tensor
+---@nodiscard
+function heed.stack(tensors, dim) end
+
+-- ---- Methods as functions ----
+
+heed.size = Tensor.size
+heed.stride = Tensor.stride
+heed.numel = Tensor.numel
+heed.dim = Tensor.dim
+heed.item = Tensor.item
+heed.tolist = Tensor.tolist
+heed.is_contiguous = Tensor.is_contiguous
+heed.iter = Tensor.iter
+heed.to = Tensor.to
+heed.float = Tensor.float
+heed.long = Tensor.long
+heed.bool = Tensor.bool
+heed.clone = Tensor.clone
+heed.contiguous = Tensor.contiguous
+heed.copy_ = Tensor.copy_
+heed.fill_ = Tensor.fill_
+heed.zero_ = Tensor.zero_
+heed.to_string = Tensor.to_string
+heed.release = Tensor.release
+heed.is_released = Tensor.is_released
+heed.zeros_like = Tensor.zeros_like
+heed.ones_like = Tensor.ones_like
+heed.empty_like = Tensor.empty_like
+heed.full_like = Tensor.full_like
+heed.rand_like = Tensor.rand_like
+heed.randn_like = Tensor.randn_like
+heed.randint_like = Tensor.randint_like
+heed.bernoulli = Tensor.bernoulli
+heed.uniform_ = Tensor.uniform_
+heed.normal_ = Tensor.normal_
+heed.dropout = Tensor.dropout
+heed.exp = Tensor.exp
+heed.log = Tensor.log
+heed.sqrt = Tensor.sqrt
+heed.rsqrt = Tensor.rsqrt
+heed.abs = Tensor.abs
+heed.neg = Tensor.neg
+heed.sin = Tensor.sin
+heed.cos = Tensor.cos
+heed.tanh = Tensor.tanh
+heed.sigmoid = Tensor.sigmoid
+heed.relu = Tensor.relu
+heed.silu = Tensor.silu
+heed.logical_not = Tensor.logical_not
+heed.gelu = Tensor.gelu
+heed.isnan = Tensor.isnan
+heed.isinf = Tensor.isinf
+heed.add = Tensor.add
+heed.sub = Tensor.sub
+heed.mul = Tensor.mul
+heed.div = Tensor.div
+heed.remainder = Tensor.remainder
+heed.pow = Tensor.pow
+heed.maximum = Tensor.maximum
+heed.minimum = Tensor.minimum
+heed.eq = Tensor.eq
+heed.ne = Tensor.ne
+heed.lt = Tensor.lt
+heed.le = Tensor.le
+heed.gt = Tensor.gt
+heed.ge = Tensor.ge
+heed.logical_and = Tensor.logical_and
+heed.logical_or = Tensor.logical_or
+heed.logical_xor = Tensor.logical_xor
+heed.clamp = Tensor.clamp
+heed.masked_fill = Tensor.masked_fill
+heed.where = Tensor.where
+heed.tril = Tensor.tril
+heed.triu = Tensor.triu
+heed.equal = Tensor.equal
+heed.allclose = Tensor.allclose
+heed.sum = Tensor.sum
+heed.mean = Tensor.mean
+heed.any = Tensor.any
+heed.all = Tensor.all
+heed.var = Tensor.var
+heed.std = Tensor.std
+heed.max = Tensor.max
+heed.min = Tensor.min
+heed.argmax = Tensor.argmax
+heed.argmin = Tensor.argmin
+heed.softmax = Tensor.softmax
+heed.log_softmax = Tensor.log_softmax
+heed.cumsum = Tensor.cumsum
+heed.topk = Tensor.topk
+heed.sort = Tensor.sort
+heed.argsort = Tensor.argsort
+heed.layer_norm = Tensor.layer_norm
+heed.rms_norm = Tensor.rms_norm
+heed.matmul = Tensor.matmul
+heed.dot = Tensor.dot
+heed.linear = Tensor.linear
+heed.scaled_dot_product_attention = Tensor.scaled_dot_product_attention
+heed.exp_ = Tensor.exp_
+heed.log_ = Tensor.log_
+heed.sqrt_ = Tensor.sqrt_
+heed.rsqrt_ = Tensor.rsqrt_
+heed.abs_ = Tensor.abs_
+heed.neg_ = Tensor.neg_
+heed.sin_ = Tensor.sin_
+heed.cos_ = Tensor.cos_
+heed.tanh_ = Tensor.tanh_
+heed.sigmoid_ = Tensor.sigmoid_
+heed.relu_ = Tensor.relu_
+heed.silu_ = Tensor.silu_
+heed.logical_not_ = Tensor.logical_not_
+heed.gelu_ = Tensor.gelu_
+heed.add_ = Tensor.add_
+heed.sub_ = Tensor.sub_
+heed.mul_ = Tensor.mul_
+heed.div_ = Tensor.div_
+heed.remainder_ = Tensor.remainder_
+heed.pow_ = Tensor.pow_
+heed.maximum_ = Tensor.maximum_
+heed.minimum_ = Tensor.minimum_
+heed.eq_ = Tensor.eq_
+heed.ne_ = Tensor.ne_
+heed.lt_ = Tensor.lt_
+heed.le_ = Tensor.le_
+heed.gt_ = Tensor.gt_
+heed.ge_ = Tensor.ge_
+heed.logical_and_ = Tensor.logical_and_
+heed.logical_or_ = Tensor.logical_or_
+heed.logical_xor_ = Tensor.logical_xor_
+heed.clamp_ = Tensor.clamp_
+heed.masked_fill_ = Tensor.masked_fill_
+heed.tril_ = Tensor.tril_
+heed.triu_ = Tensor.triu_
+heed.mm = Tensor.mm
+heed.bmm = Tensor.bmm
+heed.view = Tensor.view
+heed.reshape = Tensor.reshape
+heed.expand = Tensor.expand
+heed.permute = Tensor.permute
+heed.transpose = Tensor.transpose
+heed.t = Tensor.t
+heed.narrow = Tensor.narrow
+heed.select = Tensor.select
+heed.unsqueeze = Tensor.unsqueeze
+heed.squeeze = Tensor.squeeze
+heed.flatten = Tensor.flatten
+heed.split = Tensor.split
+heed.chunk = Tensor.chunk
+heed.index_select = Tensor.index_select
+heed.gather = Tensor.gather
+heed.masked_select = Tensor.masked_select
+heed.repeat_interleave = Tensor.repeat_interleave

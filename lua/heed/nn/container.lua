@@ -1,0 +1,98 @@
+--- What Sequential and ModuleList share: modules under the names "0", "1", …, counted from 1 in Lua.
+
+local E = require "heed.nn.entries"
+local Module = require "heed.nn.module"
+local fail = E.fail
+
+local Container = Module.class "Container"
+
+local function modules(self)
+  local list = {}
+  for _, entry in ipairs(E.entries(self)) do
+    if entry.kind == "module" then list[#list + 1] = entry end
+  end
+  return list
+end
+
+--- The place that a key means; count + 1 is allowed, for what comes behind the last.
+local function place(self, key, count)
+  if math.type(key) ~= "integer" then
+    fail("%s: an index must be an integer, got %s", E.class_name(self), E.what(key))
+  end
+  local i = key < 0 and count + 1 + key or key
+  if i < 1 or i > count + 1 then
+    fail("%s: index %d is out of range; there are %d modules, counted from 1", E.class_name(self), key, count)
+  end
+  return i
+end
+
+local function check_module(self, value, role)
+  if not E.is_module(value) then
+    fail("%s: %s must be a module, got %s", E.class_name(self), role, E.what(value))
+  end
+  return value
+end
+
+--- Container(a, b, …) or Container{a, b, …}
+function Container:init(...)
+  local first, list, count = (...), { ... }, select("#", ...)
+  if count == 1 and type(first) == "table" and not E.is_module(first) then list, count = first, #first end
+  for key in pairs(list) do
+    if math.type(key) ~= "integer" or key < 1 or key > count then
+      fail("%s: the modules must be a list, got one at %s", E.class_name(self), E.what(key))
+    end
+  end
+  for i = 1, count do self:append(list[i]) end
+end
+
+function Container:__len() return #modules(self) end
+
+function Container:__index(key)
+  local list = modules(self)
+  local entry = list[place(self, key, #list)]
+  return entry and entry.value
+end
+
+function Container:__newindex(key, value)
+  local list = modules(self)
+  local i = place(self, key, #list)
+  self[list[i] and list[i].name or tostring(i - 1)] = check_module(self, value, ("element %d"):format(key))
+end
+
+function Container:append(value)
+  self[tostring(#self)] = check_module(self, value, "what is appended")
+  return self
+end
+
+--- Appends all modules of a table or of another container.
+function Container:extend(list)
+  if type(list) ~= "table" and not E.is_module(list) then
+    fail("%s: extend needs a list of modules, got %s", E.class_name(self), E.what(list))
+  end
+  for i = 1, #list do self:append(list[i]) end
+  return self
+end
+
+--- Puts a module before the one at index i; those from there on move up.
+function Container:insert(i, value)
+  local list = modules(self)
+  i = place(self, i, #list)
+  check_module(self, value, "what is inserted")
+  for at = i, #list do
+    self[list[at].name], value = value, list[at].value
+  end
+  return self:append(value)
+end
+
+--- Takes the module at index i (the last) out and returns it; those behind move down.
+function Container:pop(i)
+  local list = modules(self)
+  i = place(self, i or -1, #list)
+  if not list[i] then fail("%s: there is no module at index %d to take out", E.class_name(self), i) end
+  local value = list[i].value
+  for at = i, #list - 1 do self[list[at].name] = list[at + 1].value end
+  self[list[#list].name] = nil
+  return value
+end
+
+return Container

@@ -1,0 +1,73 @@
+--- What a module consists of, whether it is built in or written in Lua: the ground that everything else
+--- stands on.
+--
+-- An entry is {name =, kind =, value =}; kind is "parameter", "buffer" (which may have persistent = false)
+-- or "module". A module written in Lua is a table with one raw field, its record, under a key that only
+-- heed knows:
+--   class   its class
+--   fields  all of its fields by name
+--   list    its entries, in the order in which they were first set
+--   named   its entries by name
+
+local core = require "heed.core"
+local primitives = core.modules
+
+local RECORD = {}
+
+local E = { RECORD = RECORD }
+
+--- Raises an error that points at the user's line. The message is formatted when there are more arguments.
+function E.fail(message, ...)
+  core.raise(select("#", ...) == 0 and message or message:format(...))
+end
+
+--- The record of a module written in Lua, else nil.
+local function record(value)
+  return type(value) == "table" and rawget(value, RECORD) or nil
+end
+E.record = record
+
+--- "parameter", "tensor" or "module"; nil for everything else, classes too.
+function E.kind(value)
+  local own = record(value)
+  if own then return own.fields and "module" end
+  return primitives.kind(value)
+end
+
+function E.is_module(value) return E.kind(value) == "module" end
+
+--- The module's entries, in order. Not to be changed.
+function E.entries(module)
+  local own = record(module)
+  return own and own.list or primitives.entries(module)
+end
+
+--- "Linear", "Mine".
+function E.class_name(module)
+  local own = record(module)
+  return own and own.class[RECORD].name or primitives.class_name(module)
+end
+
+--- What a value is, for messages: "a string ('abc')", "a module (Mine)".
+function E.what(value)
+  local own = record(value)
+  if not own then return primitives.what(value) end
+  return own.fields and ("a module (%s)"):format(E.class_name(value)) or ("the class %s"):format(own.name)
+end
+
+--- Raises unless `self` is a module: a method that was called with a dot gets something else.
+function E.check_self(self, method)
+  if not E.is_module(self) then
+    local form = "%s: self must be a module, got %s; methods are called with a colon, m:%s(...)"
+    E.fail(form, method, E.what(self), method)
+  end
+end
+
+--- Raises unless the value has that type ("boolean", "string", "function").
+function E.check_type(value, wanted, method, argument)
+  if type(value) ~= wanted then
+    E.fail("%s: %s must be a %s, got %s", method, argument, wanted, E.what(value))
+  end
+end
+
+return E

@@ -1,0 +1,185 @@
+--- Modules of one's own: `local Mine = nn.Module.class "Mine"`, `function Mine:init(…)`, `function
+--- Mine:forward(x)`.
+---
+--- A class is a table of methods that falls back on its parent's, at last on Module's. An object is a table
+--- whose fields all lie in its record (heed.nn.entries), so that every assignment is seen: what is a
+--- parameter, a module or a buffer becomes an entry, in the order of first assignment.
+
+local core = require "heed.core"
+local E = require "heed.nn.entries"
+local protocol = require "heed.nn.protocol"
+local primitives, Parameter = core.modules, core.nn.Parameter
+local RECORD, fail = E.RECORD, E.fail
+
+-- ---- Fields -------------------------------------------------------------------------------------
+
+local ENTRY_KINDS = { parameter = true, buffer = true, module = true }
+
+local function contains(module, part)
+  if module == part then return true end
+  local own = E.record(module)
+  for _, entry in ipairs(own and own.list or {}) do -- built-in modules hold built-in ones only
+    if entry.kind == "module" and contains(entry.value, part) then return true end
+  end
+  return false
+end
+
+local function remove_entry(own, entry)
+  own.named[entry.name] = nil
+  for i, each in ipairs(own.list) do
+    if each == entry then return table.remove(own.list, i) end
+  end
+end
+
+--- Stores value under a name as an entry of that kind, in the place of an older one of the same kind.
+local function put_entry(own, name, kind, value)
+  local entry = own.named[name]
+  if entry and entry.kind ~= kind then
+    remove_entry(own, entry)
+    entry = nil
+  end
+  if not entry then
+    if name == "" or name:find(".", 1, true) then
+      fail("%s: the name of a %s must have a letter and no dot, is '%s'", own.class[RECORD].name, kind, name)
+    end
+    entry = { name = name, kind = kind }
+    own.list[#own.list + 1], own.named[name] = entry, entry
+  end
+  entry.value, own.fields[name] = value, value
+  return entry
+end
+
+--- m.name = value
+local function set_field(self, name, value)
+  local own = self[RECORD]
+  local class_name = own.class[RECORD].name
+  local entry, kind = own.named[name], E.kind(value)
+  if entry and kind == "tensor" and entry.kind ~= "module" then
+    kind = entry.kind
+    if kind == "parameter" then value = Parameter(value) end
+  end
+  if kind == "module" and contains(value, self) then
+    fail("%s: %s cannot be set to a module that contains this one", class_name, name)
+  end
+  if ENTRY_KINDS[kind] then
+    put_entry(own, name, kind, value)
+  elseif entry and value ~= nil then
+    local form = "%s: %s is a %s; it can be set to another one or to nil, not to %s"
+    fail(form, class_name, name, entry.kind, E.what(value))
+  else
+    if entry then remove_entry(own, entry) end
+    own.fields[name] = value
+  end
+end
+
+--- The metatable of a class's objects. Names are fields; a class that wants to be indexed or set by other
+--- keys, or to have a length, defines __index(self, key), __newindex(self, key, value) or __len(self), as
+--- for any Lua table.
+local function object_metatable(class)
+  return {
+    __name = class[RECORD].name,
+    __metatable = class,
+
+    __index = function(self, key)
+      local value = self[RECORD].fields[key]
+      if value == nil then value = class[key] end
+      if value == nil and type(key) ~= "string" and class.__index then return class.__index(self, key) end
+      return value
+    end,
+
+    __newindex = function(self, key, value)
+      if key == "training" then
+        E.check_type(value, "boolean", class[RECORD].name, "training")
+        self:train(value)
+      elseif type(key) == "string" then
+        set_field(self, key, value)
+      elseif class.__newindex then
+        class.__newindex(self, key, value)
+      elseif key == nil or key ~= key then
+        fail("%s: %s cannot be the name of a field", class[RECORD].name, tostring(key))
+      else
+        self[RECORD].fields[key] = value
+      end
+    end,
+
+    __call = function(self, ...) return self:forward(...) end,
+    __tostring = function(self) return self:__tostring() end,
+    __pairs = function(self) return next, self[RECORD].fields, nil end,
+
+    __len = function(self)
+      if not class.__len then fail("%s has no length", class[RECORD].name) end
+      return class.__len(self)
+    end,
+  }
+end
+
+-- ---- Classes ------------------------------------------------------------------------------------
+
+local function construct(class, ...)
+  local object = { [RECORD] = { class = class, fields = { training = true }, list = {}, named = {} } }
+  setmetatable(object, class[RECORD].metatable)
+  object:init(...)
+  return object
+end
+
+local function new_class(name, parent)
+  local class = { [RECORD] = { name = name } }
+  class[RECORD].metatable = object_metatable(class)
+  return setmetatable(class, {
+    __name = "heed.Class",
+    __index = parent,
+    __call = construct,
+    __tostring = function() return ("class %s"):format(name) end,
+  })
+end
+
+local Module = new_class "Module"
+for name, method in pairs(protocol) do Module[name] = method end
+
+--- A new class of modules.
+function Module.class(name, parent)
+  E.check_type(name, "string", "class", "name")
+  local record = E.record(parent)
+  if parent ~= nil and not (record and record.metatable) then
+    fail("class: parent must be a class made by nn.Module.class, got %s", E.what(parent))
+  end
+  return new_class(name, parent or Module)
+end
+
+function Module:init(...)
+  if select("#", ...) > 0 then
+    local name = E.class_name(self)
+    fail("%s takes no arguments; to give it some define `function %s:init(...) ... end`", name, name)
+  end
+end
+
+function Module:forward()
+  local name = E.class_name(self)
+  fail("%s has no forward; define `function %s:forward(x) ... end`", name, name)
+end
+
+local BUFFER_OPTIONS = { "persistent" }
+
+--- A tensor that belongs to the state of the module without being a parameter.
+function Module:register_buffer(name, tensor, ...)
+  local own = E.record(self)
+  if not (own and own.fields) then
+    fail("register_buffer: self must be a module written in Lua, got %s", E.what(self))
+  end
+  local persistent = primitives.options("register_buffer", BUFFER_OPTIONS, 4, self, name, tensor, ...)
+  if persistent == nil then persistent = true end
+  E.check_type(name, "string", "register_buffer", "name")
+  E.check_type(persistent, "boolean", "register_buffer", "persistent")
+  local kind, entry = E.kind(tensor), own.named[name]
+  if kind ~= "tensor" and kind ~= "parameter" then
+    fail("register_buffer: tensor must be a tensor, got %s", E.what(tensor))
+  end
+  if own.fields[name] ~= nil and not (entry and entry.kind == "buffer") then
+    fail("register_buffer: %s already has a field '%s'", E.class_name(self), name)
+  end
+  put_entry(own, name, "buffer", tensor).persistent = persistent
+end
+
+primitives.install(protocol)
+
+return Module

@@ -1,0 +1,19 @@
+--- nn.Sequential(a, b, …): modules applied one after another.
+
+local E = require "heed.nn.entries"
+local Module = require "heed.nn.module"
+
+local Sequential = Module.class("Sequential", require "heed.nn.container")
+
+function Sequential:forward(...)
+  if select("#", ...) ~= 1 then
+    E.fail("%s takes one input, got %d arguments", E.class_name(self), select("#", ...))
+  end
+  local x = ...
+  for _, entry in ipairs(E.entries(self)) do
+    if entry.kind == "module" then x = entry.value(x) end
+  end
+  return x
+end
+
+return Sequential

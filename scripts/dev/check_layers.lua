@@ -1,0 +1,136 @@
+-- Checks the arrows of the house: which file may include, call and know what.
+--   heed scripts/dev/check_layers.lua FILE...     C sources and headers, by their path from the top
+-- As a module (dofile) it gives check(path, text) -> a list of what is wrong, which the specs use.
+
+-- From below to above: a layer may include the doors of those before it.
+local layers = { "core", "kernels", "ops", "nn", "io", "binding", "cli" }
+local door = { core = "core.h", kernels = "kernels.h", ops = "ops.h", nn = "nn.h", io = "io.h", binding = "lheed.h" }
+local level = {}
+for i, layer in ipairs(layers) do level[layer] = i end
+
+-- What only some files may have: `includes` and `calls` are patterns, `files` those of the paths that may.
+local reserved = {
+  {
+    what = "Lua", files = { "^src/binding/", "^src/cli/" },
+    includes = { "lua%.h$", "lualib%.h$", "lauxlib%.h$" }, calls = { "lua_%w+", "luaL_%w+" },
+  },
+  { what = "BLAS", files = { "^src/ops/gemm%.c$" }, includes = { "cblas" }, calls = { "cblas_%w+" } },
+  {
+    what = "intrinsics", files = { "^src/kernels/vec_%w+%.h$" },
+    includes = { "intrin%.h$", "arm_neon%.h$", "arm_sve%.h$" }, calls = { "_mm%d*_%w+" },
+  },
+  {
+    what = "threads", files = { "^src/core/parallel%.c$" },
+    includes = { "pthread%.h$", "^threads%.h$" }, calls = { "pthread_%w+", "thrd_%w+" },
+  },
+  { what = "libedit", files = { "^src/cli/" }, includes = { "histedit%.h$", "readline%.h$" }, calls = {} },
+  {
+    what = "the end of the process", files = { "^src/cli/" },
+    includes = {}, calls = { "exit", "_exit", "_Exit", "quick_exit", "abort" },
+  },
+  {
+    what = "printing", files = { "^src/cli/" },
+    includes = {}, calls = { "printf", "vprintf", "fprintf", "vfprintf", "puts", "fputs", "putchar", "perror" },
+  },
+  {
+    what = "the heap", files = { "^src/cli/", "^src/core/alloc%.c$", "^src/core/context%.c$" }, -- the default allocator
+    includes = {}, calls = { "malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "free" },
+  },
+}
+
+local function matches_any(text, patterns)
+  for _, pattern in ipairs(patterns) do
+    if text:find(pattern) then return true end
+  end
+  return false
+end
+
+-- The text with comments and the contents of strings blanked, line by line as before.
+local function code_of(text)
+  local function blank(s) return (s:gsub("[^\n]", " ")) end
+  local out, at = {}, 1
+  while true do
+    local start = text:find("[\"'/]", at)
+    if not start then break end
+    local stop, two = nil, text:sub(start, start + 1)
+    if two == "/*" then
+      stop = select(2, text:find("*/", start + 2, true)) or #text
+    elseif two == "//" then
+      stop = (text:find("\n", start, true) or #text + 1) - 1
+    elseif two:sub(1, 1) ~= "/" then -- up to the same quote, unless it is escaped
+      local quote, p = two:sub(1, 1), start + 1
+      while p <= #text and text:sub(p, p) ~= quote do p = p + (text:sub(p, p) == "\\" and 2 or 1) end
+      stop = math.min(p, #text)
+    end
+    out[#out + 1] = text:sub(at, start - 1)
+    out[#out + 1] = stop and blank(text:sub(start, stop)) or text:sub(start, start)
+    at = (stop or start) + 1
+  end
+  out[#out + 1] = text:sub(at)
+  return table.concat(out)
+end
+
+-- nil if a file of `layer` may include "name", else why not.
+local function wrong_include(layer, name)
+  local upper = name:match("^%.%./(.*)$")
+  if not upper then
+    return name:find("/", 1, true) and "write it from the file's own folder, as ../layer/door.h" or nil
+  end
+  if upper == "heed.h" then return nil end
+  local other, header = upper:match("^(%w+)/(.+)$")
+  if not level[other] then return "there is no such layer" end
+  if level[other] >= level[layer] then return other .. " is not below " .. layer end
+  if header ~= door[other] then return ("%s is entered by its door, %s"):format(other, tostring(door[other])) end
+end
+
+local function check(path, text)
+  local problems = {}
+  local function problem(line, ...) problems[#problems + 1] = ("%s:%d: "):format(path, line) .. string.format(...) end
+  local layer = path:match("^src/(%w+)/")
+  if layer and not level[layer] then problem(1, "%s is no layer of the design", layer) end
+
+  local number = 0
+  for raw in (text .. "\n"):gmatch("(.-)\n") do
+    number = number + 1
+    local bracket, name = raw:match('^%s*#%s*include%s*([<"])([^>"]+)')
+    if name then
+      local why = bracket == '"' and level[layer] and wrong_include(layer, name)
+      if why then problem(number, "includes %s: %s", name, why) end
+      for _, rule in ipairs(reserved) do
+        if matches_any(name, rule.includes) and not matches_any(path, rule.files) then
+          problem(number, "includes %s: %s is not for this file", name, rule.what)
+        end
+      end
+    end
+  end
+
+  number = 0
+  for line in (code_of(text) .. "\n"):gmatch("(.-)\n") do
+    number = number + 1
+    for before, call in line:gmatch("(.?.?)%f[%w_]([%a_][%w_]*)%s*%(") do
+      local is_field = before:find("%.$") or before:find("->", 1, true)
+      for _, rule in ipairs(is_field and {} or reserved) do
+        for _, pattern in ipairs(rule.calls) do
+          if call:find("^" .. pattern .. "$") and not matches_any(path, rule.files) then
+            problem(number, "calls %s: %s is not for this file", call, rule.what)
+          end
+        end
+      end
+    end
+  end
+  return problems
+end
+
+if not (arg and arg[0] and arg[0]:find("check_layers%.lua$")) then return check end
+
+local wrong = 0
+for _, path in ipairs(arg) do
+  local file = assert(io.open(path, "rb"))
+  for _, text in ipairs(check(path, file:read("a"))) do
+    wrong = wrong + 1
+    print(text)
+  end
+  file:close()
+end
+print(("layers: %d files, %d problems"):format(#arg, wrong))
+os.exit(wrong == 0)

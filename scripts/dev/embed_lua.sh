@@ -1,0 +1,26 @@
+#!/bin/sh
+# Writes the given Lua files (lua/heed/nn/init.lua …) as C arrays, for binding to include: no interpreter is needed.
+#   embed_lua.sh FILE... > lua_sources.h
+set -eu
+
+module_name() { # lua/heed/nn/init.lua -> heed.nn
+  echo "$1" | sed -e 's,^lua/,,' -e 's,\.lua$,,' -e 's,/init$,,' -e 's,/,.,g'
+}
+
+echo '/* The Lua side of heed. Made by scripts/dev/embed_lua.sh. */'
+echo '#include <stddef.h>'
+number=0
+for file in "$@"; do
+  number=$((number + 1))
+  printf '\n/* %s */\nstatic const unsigned char source_%d[] = {\n' "$file" "$number"
+  od -An -v -tu1 "$file" | sed -e 's/  */,/g' -e 's/^,//' -e 's/$/,/'
+  echo '0};' # not counted; lets an empty file be an array
+done
+
+printf '\nstatic const struct {\n  const char *name;\n  const unsigned char *code;\n  size_t size;\n} lheed_sources[] = {\n'
+number=0
+for file in "$@"; do
+  number=$((number + 1))
+  printf '  {"%s", source_%d, sizeof source_%d - 1},\n' "$(module_name "$file")" "$number" "$number"
+done
+printf '  {NULL, NULL, 0},\n};\n'

@@ -1,0 +1,80 @@
+#!/bin/sh
+# Installs what a group of make targets needs and is missing; quick where nothing is.
+#   install_packages.sh [--name] GROUP...     groups: build test lint valgrind; --name only says what is missing
+# With apt-get and the right to use it (root or sudo) it installs, saying so first; elsewhere it names the packages and fails.
+set -u
+
+name_only=no
+debian='' fedora='' arch='' homebrew=''
+
+# need CHECK DEBIAN FEDORA ARCH HOMEBREW: packages for each system if the check fails
+need() {
+  eval "$1" >/dev/null 2>&1 && return
+  debian="$debian $2" fedora="$fedora $3" arch="$arch $4" homebrew="$homebrew $5"
+}
+command_exists() { command -v "$1"; }
+library() { pkg-config --exists "$1"; }
+lua_library() {
+  library lua5.4 || library lua-5.4 || library lua54 || library 'lua >= 5.4 lua < 5.5'
+}
+lua_interpreter() {
+  for name in lua5.4 lua-5.4 lua54 lua; do
+    case $("$name" -v 2>&1) in 'Lua 5.4'*) return 0 ;; esac
+  done
+  return 1
+}
+
+needs_of() {
+  case $1 in
+    build)
+      need 'command_exists "${CC:-cc}"' 'gcc libc6-dev' gcc gcc gcc
+      need 'command_exists pkg-config' pkg-config pkgconf-pkg-config pkgconf pkgconf
+      need lua_library liblua5.4-dev lua-devel lua lua@5.4
+      need 'library openblas' libopenblas-dev openblas-devel openblas openblas
+      need 'library libedit' libedit-dev libedit-devel libedit libedit ;;
+    test)
+      need lua_interpreter lua5.4 lua lua lua@5.4
+      need 'command_exists busted' lua-busted 'luarocks (and: luarocks install busted)' \
+        'luarocks (and: luarocks install busted)' 'luarocks (and: luarocks install busted)'
+      need 'library cmocka' libcmocka-dev libcmocka-devel cmocka cmocka ;;
+    lint)
+      need 'command_exists luacheck' lua-check 'luarocks (and: luarocks install luacheck)' luacheck luacheck
+      need 'command_exists gcc' gcc gcc gcc gcc
+      need 'command_exists clang' clang clang clang llvm
+      need 'command_exists clang-format' clang-format clang-tools-extra clang clang-format ;;
+    valgrind) need 'command_exists valgrind' valgrind valgrind valgrind valgrind ;;
+    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, lint and valgrind" >&2; exit 2 ;;
+  esac
+}
+
+for argument in "$@"; do
+  if [ "$argument" = --name ]; then name_only=yes; else needs_of "$argument"; fi
+done
+[ -n "$debian" ] || exit 0
+
+# How to become root; fails where that cannot be.
+if [ "$(id -u)" = 0 ]; then as_root=''
+elif sudo -n true 2>/dev/null || { [ -t 0 ] && command_exists sudo >/dev/null; }; then as_root=sudo
+else as_root=none
+fi
+
+if [ $name_only = yes ] || [ "$as_root" = none ] || ! command_exists apt-get >/dev/null; then
+  cat >&2 <<END
+heed needs some packages that are not here. Please install:
+  Debian, Ubuntu: $debian
+  Fedora:         $fedora
+  Arch:           $arch
+  Homebrew:       $homebrew
+END
+  exit 1
+fi
+
+echo "Installing with ${as_root:+$as_root }apt-get:$debian"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+install() {
+  # shellcheck disable=SC2086 # words on purpose
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $debian >"$log" 2>&1
+}
+# The lists may be missing or old: only then are they fetched.
+install || { $as_root apt-get update -qq && install; } || { cat "$log" >&2; exit 1; }

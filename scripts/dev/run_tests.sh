@@ -1,0 +1,41 @@
+#!/bin/sh
+# Runs the C tests and the specs of a build; ends with "N passed, N failed" and fails if anything did.
+#   run_tests.sh BUILD SPEC...     TEST_OPTIONS in the environment goes to busted
+set -u
+build=$1
+shift
+passed=0 failed=0
+log=$build/test.log
+export HEED_BUILD="$build"
+
+# number_in PATTERN: the number that \1 of the pattern finds in the log, 0 if there is none
+number_in() {
+  found=$(sed -n "s/$1/\\1/p" "$log" | tail -n 1)
+  echo "${found:-0}"
+}
+# A program that fails without counting a failure has crashed.
+count() { # NAME EXIT-CODE PASSED FAILED
+  if [ "$2" != 0 ] && [ "$4" = 0 ]; then set -- "$1" "$2" "$3" 1; fi
+  [ "$2" = 0 ] || echo "$1: exit code $2"
+  passed=$((passed + $3)) failed=$((failed + $4))
+}
+
+for source in tests/c/test_*.c; do
+  [ -f "$source" ] || continue
+  name=$(basename "$source" .c)
+  "$build/test/$name" >"$log" 2>&1
+  code=$?
+  ok=$(number_in '^\[  PASSED  \] \([0-9]*\) test.*')
+  [ $code = 0 ] && echo "$name: $ok passed" || cat "$log"
+  count "$name" $code "$ok" "$(number_in '^\[  FAILED  \] \([0-9]*\) test.*')"
+done
+
+"$build/heed" tests/run_specs.lua --output=plainTerminal ${TEST_OPTIONS:-} "$@" >"$log" 2>&1
+code=$?
+cat "$log"
+failures=$(number_in '^[0-9]* success[a-z]* \/ \([0-9]*\) failure.*')
+errors=$(number_in '^[0-9]* success[a-z]* \/ [0-9]* failure[a-z]* \/ \([0-9]*\) error.*')
+count 'the specs' $code "$(number_in '^\([0-9]*\) success.*')" $((failures + errors))
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ] && [ $passed -gt 0 ]

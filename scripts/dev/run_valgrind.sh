@@ -1,0 +1,26 @@
+#!/bin/sh
+# The C tests, hello.lua and a notebook under valgrind: bad reads and writes, and leaks, are failures.
+#   run_valgrind.sh BUILD
+set -u
+build=$1
+failed=0 passed=0
+export OPENBLAS_NUM_THREADS=1 # valgrind runs one thread at a time anyhow
+
+check() { # NAME COMMAND...
+  name=$1
+  shift
+  if valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite "$@" >"$build/valgrind.log" 2>&1
+  then passed=$((passed + 1)); echo "$name: clean"
+  else failed=$((failed + 1)); cat "$build/valgrind.log"; echo "$name: failed"
+  fi
+}
+
+for source in tests/c/test_*.c; do
+  name=$(basename "$source" .c)
+  [ -f "$source" ] && check "$name" "$build/test/$name"
+done
+for script in scripts/examples/hello.lua scripts/notebooks/coding_attention.lua; do
+  check "$script" "$build/heed" "$script"
+done
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

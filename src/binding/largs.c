@@ -1,0 +1,272 @@
+/* Reading the arguments of functions: positions and names, and what came when it was not what was needed. */
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "../core/core.h"
+#include "lheed.h"
+
+/* ---- What came
+ * ------------------------------------------------------------------------------------------------------------
+ */
+
+const char *lheed_push_what(lua_State *L, int idx) {
+  lheed_box *box;
+  char text[HEED__SHAPE_TEXT];
+  switch (lua_type(L, idx)) {
+  case LUA_TNONE:
+  case LUA_TNIL: return lua_pushliteral(L, "nil");
+  case LUA_TBOOLEAN: return lua_pushfstring(L, "a boolean (%s)", lua_toboolean(L, idx) ? "true" : "false");
+  case LUA_TNUMBER:
+    if (lua_isinteger(L, idx)) return lua_pushfstring(L, "the number %I", (LUAI_UACINT)lua_tointeger(L, idx));
+    return lua_pushfstring(L, "the number %f", (LUAI_UACNUMBER)lua_tonumber(L, idx));
+  case LUA_TSTRING: {
+    size_t length;
+    const char *s = lua_tolstring(L, idx, &length);
+    if (length > 40)
+      return lua_pushfstring(L, "a string of %d bytes", length > INT_MAX ? INT_MAX : (int)length);
+    return lua_pushfstring(L, "a string ('%s')", s);
+  }
+  default: break;
+  }
+  if ((box = lheed_test(L, idx, &lheed_tensor_type))) {
+    const heed_tensor *x = box->object;
+    if (!x) return lua_pushliteral(L, "a released tensor");
+    return lua_pushfstring(L, "a tensor of shape %s and dtype %s", heed__shape_text(text, x->ndim, x->shape),
+                           heed_dtype_name(x->dtype));
+  }
+  if ((box = lheed_test(L, idx, &lheed_module_type)))
+    return box->object ? lua_pushfstring(L, "a module (%s)", heed_module_class(box->object))
+                       : lua_pushliteral(L, "a released module");
+  if (lheed_test(L, idx, &lheed_generator_type)) return lua_pushliteral(L, "a generator");
+  return lua_pushfstring(L, "a %s", luaL_typename(L, idx));
+}
+
+int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed) {
+  const char *what = lheed_push_what(L, idx);
+  return lheed_error(L, "%s: %s must be %s, got %s", function, name, needed, what);
+}
+
+/* ---- Options
+ * ----------------------------------------------------------------------------------------------------------------
+ */
+
+static bool is_options(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TTABLE || lua_rawlen(L, idx) != 0) return false;
+  if (!lua_getmetatable(L, idx)) return true;
+  lua_pop(L, 1);
+  return false;
+}
+
+static int unknown_option(lua_State *L, const char *function, const char *const *names) {
+  const char *what = lua_type(L, -1) == LUA_TSTRING ? lua_pushfstring(L, "'%s'", lua_tostring(L, -1))
+                                                    : lheed_push_what(L, lua_gettop(L));
+  if (!names[0]) return lheed_error(L, "%s: there is no option %s; it has none", function, what);
+  luaL_Buffer known;
+  luaL_buffinit(L, &known);
+  for (int i = 0; names[i]; i++) {
+    if (i) luaL_addstring(&known, ", ");
+    luaL_addstring(&known, names[i]);
+  }
+  luaL_pushresult(&known);
+  return lheed_error(L, "%s: there is no option %s; the options are %s", function, what, lua_tostring(L, -1));
+}
+
+/* Every key of the table at idx must be one of the names. */
+static void check_names(lua_State *L, int idx, const char *function, const char *const *names) {
+  lua_pushnil(L);
+  while (lua_next(L, idx)) {
+    lua_pop(L, 1);
+    bool known = false;
+    if (lua_type(L, -1) == LUA_TSTRING) {
+      const char *key = lua_tostring(L, -1);
+      for (int i = 0; names[i] && !known; i++) known = strcmp(key, names[i]) == 0;
+    }
+    if (!known) unknown_option(L, function, names);
+  }
+}
+
+void lheed_arguments(lua_State *L, const char *function, int count) {
+  int given = lua_gettop(L);
+  if (given > count)
+    lheed_error(L, "%s: %d arguments were given and it takes at most %d", function, given, count);
+  lua_settop(L, count);
+}
+
+void lheed_options(lua_State *L, const char *function, int first, const char *const *names) {
+  int count = 0, top = lua_gettop(L);
+  while (names[count]) count++;
+  bool named = top >= first && is_options(L, top);
+  int given = named ? top - 1 : top; /* the last positional argument */
+  if (given >= first + count)
+    lheed_error(L, "%s: %d arguments were given and it takes at most %d", function, given, first + count - 1);
+  if (!named) {
+    lua_settop(L, first + count - 1);
+    return;
+  }
+  luaL_checkstack(L, count + 8, function);
+  check_names(L, top, function, names);
+  for (int i = 0; i < count; i++) {
+    lua_pushstring(L, names[i]);
+    lua_rawget(L, top);
+    if (first + i > given || lua_isnil(L, first + i)) continue;
+    if (!lua_isnil(L, -1))
+      lheed_error(L, "%s: %s is given twice, by position and by name", function, names[i]);
+    lua_pop(L, 1);
+    lua_pushvalue(L, first + i);
+  }
+  for (int i = first; i <= top; i++) lua_remove(L, first); /* what came; the values move down in its place */
+}
+
+int lheed_trailing_options(lua_State *L, const char *function, int first, const char *const *names) {
+  int top = lua_gettop(L), count = 0;
+  while (names[count]) count++;
+  luaL_checkstack(L, count + 8, function);
+  if (top < first || !is_options(L, top)) {
+    for (int i = 0; i < count; i++) lua_pushnil(L);
+    return top;
+  }
+  check_names(L, top, function, names);
+  for (int i = 0; i < count; i++) {
+    lua_pushstring(L, names[i]);
+    lua_rawget(L, top);
+  }
+  lua_remove(L, top);
+  return top - 1;
+}
+
+/* ---- Values
+ * ------------------------------------------------------------------------------------------------------------------
+ */
+
+heed_tensor *lheed_tensor(lua_State *L, int idx, const char *function, const char *name) {
+  lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);
+  if (!box || !box->object) lheed_bad_argument(L, idx, function, name, "a tensor");
+  return box->object;
+}
+
+heed_tensor *lheed_opt_tensor(lua_State *L, int idx, const char *function, const char *name) {
+  return lua_isnoneornil(L, idx) ? NULL : lheed_tensor(L, idx, function, name);
+}
+
+const heed_tensor *lheed_operand(lua_State *L, int idx, const char *function, const char *name,
+                                 heed__number *number) {
+  lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);
+  if (box && box->object) return box->object;
+  int type = lua_type(L, idx);
+  if (type != LUA_TNUMBER && type != LUA_TBOOLEAN)
+   lheed_bad_argument(L, idx, function, name, "a tensor or a number");
+  return heed__number_tensor(number, lheed_scalar(L, idx, function, name));
+}
+
+heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function) {
+  if (lua_isnoneornil(L, idx)) return NULL;
+  lheed_box *box = lheed_test(L, idx, &lheed_generator_type);
+  if (!box || !box->object) lheed_bad_argument(L, idx, function, "generator", "a heed.Generator");
+  return box->object;
+}
+
+heed_scalar lheed_scalar(lua_State *L, int idx, const char *function, const char *name) {
+  if (lua_type(L, idx) == LUA_TBOOLEAN) return heed_boolean(lua_toboolean(L, idx));
+  if (lua_type(L, idx) != LUA_TNUMBER) lheed_bad_argument(L, idx, function, name, "a number");
+  return lua_isinteger(L, idx) ? heed_integer(lua_tointeger(L, idx)) : heed_number(lua_tonumber(L, idx));
+}
+
+int64_t lheed_integer(lua_State *L, int idx, const char *function, const char *name) {
+  int exact = 0;
+  lua_Integer value = lua_type(L, idx) == LUA_TNUMBER ? lua_tointegerx(L, idx, &exact) : 0;
+  if (!exact) lheed_bad_argument(L, idx, function, name, "an integer");
+  return value;
+}
+
+int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const char *name, int64_t otherwise) {
+  return lua_isnoneornil(L, idx) ? otherwise : lheed_integer(L, idx, function, name);
+}
+
+double lheed_number(lua_State *L, int idx, const char *function, const char *name) {
+  if (lua_type(L, idx) != LUA_TNUMBER) lheed_bad_argument(L, idx, function, name, "a number");
+  return lua_tonumber(L, idx);
+}
+
+double lheed_opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise) {
+  return lua_isnoneornil(L, idx) ? otherwise : lheed_number(L, idx, function, name);
+}
+
+bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *name, bool otherwise) {
+  if (lua_isnoneornil(L, idx)) return otherwise;
+  if (!lua_isboolean(L, idx)) lheed_bad_argument(L, idx, function, name, "a boolean");
+  return lua_toboolean(L, idx);
+}
+
+heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise) {
+  if (lua_isnoneornil(L, idx)) return otherwise;
+  const char *text = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
+#define X(name, dtype_text, type)                                                                            \
+  if (strcmp(text, dtype_text) == 0) return HEED_##name;
+  HEED_DTYPE_LIST(X)
+#undef X
+ lheed_bad_argument(L, idx, function, "dtype", "'float32', 'int64' or 'bool'");
+  return otherwise;
+}
+
+int lheed_dim(lua_State *L, int idx, const char *function, const char *name) {
+  int64_t dim = lheed_integer(L, idx, function, name);
+  /* far out of range is out of range: the heed call says which dimensions there are */
+  return dim > HEED_MAX_DIMS + 1    ? HEED_MAX_DIMS + 2
+         : dim < -HEED_MAX_DIMS - 1 ? -HEED_MAX_DIMS - 2
+                                    : (int)dim;
+}
+
+int lheed_opt_dim(lua_State *L, int idx, const char *function) {
+  if (lua_isnoneornil(L, idx)) return 0;
+  int dim = lheed_dim(L, idx, function, "dim");
+  if (dim == 0) lheed_error(L, "%s: dim is 0 and dimensions count from 1 (or from -1, the last)", function);
+  return dim;
+}
+
+int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MAX_DIMS]) {
+  if (lua_isnoneornil(L, idx)) return 0;
+  if (lua_type(L, idx) != LUA_TTABLE) {
+    dims[0] = lheed_opt_dim(L, idx, function);
+    return 1;
+  }
+  lua_Unsigned count = lua_rawlen(L, idx);
+  if (count > HEED_MAX_DIMS) lheed_error(L, "%s: more than %d dimensions are named", function, HEED_MAX_DIMS);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, idx, (lua_Integer)i + 1);
+    if (lua_isnil(L, -1)) lheed_bad_argument(L, lua_gettop(L), function, "dim", "a dimension or a table of them");
+    dims[i] = lheed_opt_dim(L, lua_gettop(L), function);
+    lua_pop(L, 1);
+  }
+  return (int)count;
+}
+
+static int too_many_sizes(lua_State *L, const char *function) {
+  return lheed_error(L, "%s: a tensor has at most %d dimensions", function, HEED_MAX_DIMS);
+}
+
+int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t shape[HEED_MAX_DIMS]) {
+  if (last < first || lua_type(L, first) != LUA_TTABLE) {
+    int count = last < first ? 0 : last - first + 1;
+    if (count > HEED_MAX_DIMS) too_many_sizes(L, function);
+    for (int i = 0; i < count; i++) shape[i] = lheed_integer(L, first + i, function, "a size");
+    return count;
+  }
+  if (last > first) lheed_bad_argument(L, first + 1, function, "a size", "in the same table as the others");
+  lua_Unsigned count = lua_rawlen(L, first);
+  if (count > HEED_MAX_DIMS) too_many_sizes(L, function);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, first, (lua_Integer)i + 1);
+    shape[i] = lheed_integer(L, lua_gettop(L), function, "a size");
+    lua_pop(L, 1);
+  }
+  return (int)count;
+}
+
+void lheed_push_scalar(lua_State *L, heed_scalar value) {
+  switch (value.dtype) {
+  case HEED_BOOL: lua_pushboolean(L, value.as.integer != 0); break;
+  case HEED_INT64: lua_pushinteger(L, (lua_Integer)value.as.integer); break;
+  case HEED_FLOAT32: lua_pushnumber(L, value.as.number); break;
+  }
+}

@@ -1,0 +1,134 @@
+/* Constructors of the built-in modules, a row each. Arguments come in the order of PyTorch or of the
+ * notebooks, or by name in one table. */
+#include <stddef.h>
+#include <string.h>
+
+#include "lheed.h"
+
+typedef struct arguments {
+  heed_attention_config config;
+  bool bias;
+  double p;
+  heed_generator *generator;
+} arguments;
+
+typedef enum kind { INTEGER, NUMBER, BOOLEAN, DIMENSION, GENERATOR, SYNONYM } kind;
+
+typedef struct parameter {
+  const char *name;
+  kind kind;
+  bool required;
+  size_t offset; /* in arguments; SYNONYM: the index of the parameter that it stands for */
+} parameter;
+
+#define MAX_PARAMETERS 14
+
+typedef struct constructor {
+  const char *name;
+  const char *optional; /* an entry that need not be there: reads as nil */
+  /* attention modules have the first, others the second */
+  heed_status (*attention)(heed_context *, heed_generator *, const heed_attention_config *, heed_module **);
+  heed_status (*other)(heed_context *, const arguments *, heed_module **);
+  parameter parameters[MAX_PARAMETERS + 1]; /* in the order of positions, closed by a NULL name */
+} constructor;
+
+static heed_status make_linear(heed_context *ctx, const arguments *a, heed_module **out) {
+  return heed_linear_new(ctx, a->generator, a->config.d_in, a->config.d_out, a->bias, out);
+}
+
+static heed_status make_dropout(heed_context *ctx, const arguments *a, heed_module **out) {
+  return heed_dropout_new(ctx, a->p, out);
+}
+
+/* clang-format off */
+#define AT(field)         offsetof(arguments, field)
+#define D_IN              {"d_in", INTEGER, true, AT(config.d_in)}
+#define D_OUT             {"d_out", INTEGER, true, AT(config.d_out)}
+#define CONTEXT_LENGTH    {"context_length", INTEGER, true, AT(config.context_length)}
+#define ATTENTION_DROPOUT {"dropout", NUMBER, true, AT(config.dropout)}
+#define NUM_HEADS         {"num_heads", INTEGER, true, AT(config.num_heads)}
+#define QKV_BIAS          {"qkv_bias", BOOLEAN, false, AT(config.qkv_bias)}
+#define SOFTMAX_DIM       {"softmax_dim", DIMENSION, false, AT(config.softmax_dim)}
+#define DRAWN_FROM        {"generator", GENERATOR, false, AT(generator)}
+
+static const constructor constructors[] = {
+    {"Linear", "bias", NULL, make_linear, {D_IN, D_OUT, {"bias", BOOLEAN, false, AT(bias)}, DRAWN_FROM,
+      {"in_features", SYNONYM, false, 0}, {"out_features", SYNONYM, false, 1}}},
+    {"Dropout", NULL, NULL, make_dropout, {{"p", NUMBER, false, AT(p)}}},
+    {"SelfAttention", NULL, heed_self_attention_new, NULL, {D_IN, D_OUT, QKV_BIAS, DRAWN_FROM}},
+    {"CausalAttention", NULL, heed_causal_attention_new, NULL,
+     {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, QKV_BIAS, SOFTMAX_DIM, DRAWN_FROM}},
+    {"MultiHeadAttentionWrapper", NULL, heed_multi_head_attention_wrapper_new, NULL,
+     {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, NUM_HEADS, QKV_BIAS, DRAWN_FROM}},
+    {"MultiHeadAttention", "out_proj", heed_multi_head_attention_new, NULL,
+     {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, NUM_HEADS, QKV_BIAS,
+      {"causal", BOOLEAN, false, AT(config.causal)},
+      {"num_kv_heads", INTEGER, false, AT(config.num_kv_heads)},
+      {"head_dim", INTEGER, false, AT(config.head_dim)},
+      {"out_proj", BOOLEAN, false, AT(config.out_proj)},
+      {"out_bias", BOOLEAN, false, AT(config.out_bias)},
+      {"scale", NUMBER, false, AT(config.scale)}, DRAWN_FROM}},
+};
+/* clang-format on */
+#define CONSTRUCTORS (sizeof constructors / sizeof *constructors)
+
+/* Moves the values of synonyms in slots 1… to the slots of what they stand for. */
+static void resolve_synonyms(lua_State *L, const constructor *c) {
+  for (int i = 0; c->parameters[i].name; i++) {
+    if (c->parameters[i].kind != SYNONYM || lua_isnil(L, i + 1)) continue;
+    int other = (int)c->parameters[i].offset;
+    if (!lua_isnil(L, other + 1))
+      lheed_error(L, "%s: %s and %s are the same; give one of them", c->name, c->parameters[i].name,
+                  c->parameters[other].name);
+    lua_copy(L, i + 1, other + 1);
+  }
+}
+
+/* Reads the value at idx into its place; nil leaves the default, unless it is required. */
+static void read_parameter(lua_State *L, int idx, const char *function, const parameter *p, arguments *a) {
+  char *place = (char *)a + p->offset;
+  if (!p->required && lua_isnoneornil(L, idx)) return;
+  switch (p->kind) {
+  case INTEGER: *(int64_t *)(void *)place = lheed_integer(L, idx, function, p->name); break;
+  case NUMBER: *(double *)(void *)place = lheed_number(L, idx, function, p->name); break;
+  case BOOLEAN: *(bool *)(void *)place = lheed_opt_boolean(L, idx, function, p->name, false); break;
+  case DIMENSION: *(int *)(void *)place = lheed_dim(L, idx, function, p->name); break;
+  case GENERATOR: *(heed_generator **)(void *)place = lheed_opt_generator(L, idx, function); break;
+  case SYNONYM: break;
+  }
+}
+
+/* nn.Linear(...) and the others; upvalue 2 is the row of the table above. */
+static int construct(lua_State *L) {
+  const constructor *c = lua_touserdata(L, lua_upvalueindex(2));
+  const char *names[MAX_PARAMETERS + 1] = {NULL};
+  for (int i = 0; c->parameters[i].name; i++) names[i] = c->parameters[i].name;
+  lheed_options(L, c->name, 1, names);
+  resolve_synonyms(L, c);
+
+  heed_context *ctx = lheed_get(L)->context;
+  heed_module **box = lheed_push_module(L);
+  arguments a = {.bias = true, .p = 0.5};
+  heed_attention_config_init(&a.config);
+  for (int i = 0; names[i]; i++) read_parameter(L, i + 1, c->name, &c->parameters[i], &a);
+  LHEED_TRY(L, c->attention ? c->attention(ctx, a.generator, &a.config, box) : c->other(ctx, &a, box));
+  lheed_remember_module(L);
+  return lheed_return(L, 1);
+}
+
+/* The table on top of the stack gets the constructors. */
+void lheed_add_constructors(lua_State *L) {
+  for (size_t i = 0; i < CONSTRUCTORS; i++) {
+    lheed_push_state(L);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&constructors[i]);
+    lua_pushcclosure(L, construct, 2);
+    lua_setfield(L, -2, constructors[i].name);
+  }
+}
+
+bool lheed_is_optional_entry(const char *class, const char *name) {
+  for (size_t i = 0; i < CONSTRUCTORS; i++)
+    if (strcmp(constructors[i].name, class) == 0)
+      return constructors[i].optional && strcmp(constructors[i].optional, name) == 0;
+  return false;
+}

@@ -1,0 +1,342 @@
+/* The library in a Lua state: its context, boxes around C objects, errors, and what `require` gives. */
+#include "lheed.h"
+
+#include <string.h>
+
+#include <lualib.h>
+
+#include "lua_sources.h" /* lheed_sources: lua/heed/ as bytes, made by the Makefile */
+
+/* ---- The state
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Keys of the registry are addresses of this copy of the library, so that two copies in one Lua state never
+ * meet. */
+static const char state_key = 0, core_key = 0, loaded_key = 0;
+
+static lheed_state *check_state(lheed_state *S) {
+  return S && S->mark == &state_key && S->context ? S : NULL;
+}
+
+lheed_state *lheed_get(lua_State *L) {
+  int up = lua_upvalueindex(1);
+  lheed_state *S = lua_rawlen(L, up) == sizeof *S ? check_state(lua_touserdata(L, up)) : NULL;
+  if (!S) luaL_error(L, "this Lua state has closed heed");
+  return S;
+}
+
+lheed_state *lheed_find(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
+  lheed_state *S = check_state(lua_touserdata(L, -1));
+  lua_pop(L, 1);
+  return S;
+}
+
+static int state_gc(lua_State *L) {
+  lheed_state *S = lua_touserdata(L, lua_upvalueindex(1));
+  heed_context_free(S->context);
+  S->context = NULL;
+  return 0;
+}
+
+/* The directory of heed/init.lua as chunk names show it, if that is what opens us: "@lua/heed/". */
+static void find_own_files(lua_State *L, lheed_state *S) {
+  static const char name[] = "heed/init.lua";
+  lua_Debug ar;
+  for (int level = 0; lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "S", &ar);
+    size_t length = strlen(ar.source), prefix = length - (sizeof name - 1);
+    if (length >= sizeof name && strcmp(ar.source + prefix, name) == 0) {
+      prefix += strlen("heed/");
+      if (prefix >= sizeof S->own_files) return;
+      memcpy(S->own_files, ar.source, prefix);
+      S->own_files[prefix] = '\0';
+      return;
+    }
+  }
+}
+
+static void new_state(lua_State *L) {
+  lheed_state *S = lua_newuserdatauv(L, sizeof *S, 0);
+  memset(S, 0, sizeof *S);
+  S->mark = &state_key;
+  lua_createtable(L, 0, 1);
+  lua_pushvalue(L, -2);
+  lua_pushcclosure(L, state_gc, 1); /* the state itself is its upvalue: there is nothing to check */
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  if (heed_context_new(NULL, &S->context) != HEED_OK) luaL_error(L, "heed: no memory for a context");
+  find_own_files(L, S);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
+}
+
+void lheed_push_state(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
+}
+
+void lheed_setfuncs(lua_State *L, const luaL_Reg *functions) {
+  lheed_push_state(L);
+  luaL_setfuncs(L, functions, 1);
+}
+
+/* ---- Boxes
+ * ----------------------------------------------------------------------------------------------------------------
+ */
+
+static void release_tensor(void *object) {
+  heed_tensor_free(object);
+}
+static void release_module(void *object) {
+  heed_module_release(object);
+}
+static void release_generator(void *object) {
+  heed_generator_free(object);
+}
+
+const lheed_type lheed_tensor_type = {"Tensor", release_tensor};
+const lheed_type lheed_module_type = {"Module", release_module};
+const lheed_type lheed_generator_type = {"Generator", release_generator};
+
+static const lheed_type *const box_types[] = {&lheed_tensor_type, &lheed_module_type, &lheed_generator_type};
+
+void **lheed_push_box(lua_State *L, const lheed_type *type) {
+  lheed_box *box = lua_newuserdatauv(L, sizeof *box, 0);
+  box->type = type;
+  box->object = NULL;
+  lheed_push_metatable(L, type);
+  lua_setmetatable(L, -2);
+  return &box->object;
+}
+
+heed_tensor **lheed_push_tensor(lua_State *L) {
+  return (heed_tensor **)lheed_push_box(L, &lheed_tensor_type);
+}
+
+lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type) {
+  lheed_box *box = lua_touserdata(L, idx); /* a light one has no length */
+  return box && lua_rawlen(L, idx) == sizeof *box && box->type == type ? box : NULL;
+}
+
+void lheed_push_metatable(lua_State *L, const lheed_type *type) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, type);
+}
+
+/* A script can take __gc from a metatable. Called from a finalizer of its own, that would free what a function
+ * is working on. */
+static bool called_by_collector(lua_State *L) {
+  lua_Debug ar;
+  return lua_getstack(L, 0, &ar) && lua_getinfo(L, "n", &ar) && ar.name && strcmp(ar.name, "__gc") == 0 &&
+         strcmp(ar.namewhat, "metamethod") == 0;
+}
+
+/* For all boxes; takes no other value for one, whoever calls it. */
+static int box_gc(lua_State *L) {
+  if (!called_by_collector(L)) return 0;
+  for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) {
+    lheed_box *box = lheed_test(L, 1, box_types[i]);
+    if (!box) continue;
+    void *object = box->object;
+    box->object = NULL;
+    if (object) box->type->release(object);
+    break;
+  }
+  return 0;
+}
+
+static void new_metatable(lua_State *L, const lheed_type *type) {
+  lua_createtable(L, 0, 24);
+  lua_pushfstring(L, "heed.%s", type->name);
+  lua_setfield(L, -2, "__name");
+  lua_pushcfunction(L, box_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, type);
+}
+
+/* ---- The collector
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Lua sees only the boxes. So after this much new tensor memory (or a quarter of what there is) the collector
+ * is moved on by the bytes taken. Smaller amounts would spend more time in the collector than in the tensors:
+ * a cycle over a small script's objects takes some 0.3 ms, filling 4 MiB twice that. */
+#define STEP_BYTES ((size_t)4 << 20)
+
+int lheed_return(lua_State *L, int n) {
+  lheed_state *S = lheed_get(L);
+  size_t now = heed_memory_in_use(S->context);
+  size_t step = S->stepped_at / 4 > STEP_BYTES ? S->stepped_at / 4 : STEP_BYTES;
+  if (now < S->stepped_at) {
+    S->stepped_at = now;
+  } else if (now - S->stepped_at >= step && lua_gc(L, LUA_GCISRUNNING, 0)) {
+    size_t kib = (now - S->stepped_at) >> 10;
+    lua_gc(L, LUA_GCSTEP, kib < ((size_t)1 << 20) ? (int)kib : 1 << 20);
+    S->stepped_at = heed_memory_in_use(S->context);
+  }
+  return n;
+}
+
+void lheed_collect(lua_State *L) {
+  lheed_state *S = lheed_find(L);
+  if (!S || S->collecting) return;
+  S->collecting = true;
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  S->collecting = false;
+}
+
+/* ---- Errors
+ * ------------------------------------------------------------------------------------------------------------------
+ */
+
+static bool is_own_file(const lheed_state *S, const char *source) {
+  if (strncmp(source, "=heed", 5) == 0 && (source[5] == '\0' || source[5] == '.')) return true;
+  return S && S->own_files[0] && strncmp(source, S->own_files, strlen(S->own_files)) == 0;
+}
+
+/* Pushes "file:line: " of the function that called us, heed's own Lua files left out; "" if that is not a Lua
+ * function. */
+static void push_place(lua_State *L) {
+  const lheed_state *S = lheed_find(L);
+  lua_Debug ar;
+  bool through_c = false;
+  for (int level = 1; lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "Sl", &ar);
+    if (is_own_file(S, ar.source)) {
+      through_c = false;
+    } else if (ar.currentline < 0) {
+      through_c = true;
+    } else {
+      if (through_c) break;
+      lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
+      return;
+    }
+  }
+  lua_pushliteral(L, "");
+}
+
+/* Raises the string on top of the stack with the place in front. */
+static int raise_top(lua_State *L) {
+  push_place(L);
+  lua_insert(L, -2);
+  lua_concat(L, 2);
+  return lua_error(L);
+}
+
+int lheed_error(lua_State *L, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  lua_pushvfstring(L, format, arguments);
+  va_end(arguments);
+  return raise_top(L);
+}
+
+void lheed_raise(lua_State *L, heed_status status) {
+  lheed_state *S = lheed_find(L);
+  const char *message = S ? heed_message(S->context) : "";
+  lua_pushstring(L, *message ? message : heed_status_name(status));
+  raise_top(L);
+}
+
+/* core.raise(message): what heed's own Lua files use in the place of error(message, level). */
+static int raise(lua_State *L) {
+  luaL_checkstring(L, 1);
+  lua_settop(L, 1);
+  return raise_top(L);
+}
+
+/* ---- Opening
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+static void open_core(lua_State *L) {
+  new_state(L);
+  for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) new_metatable(L, box_types[i]);
+  lua_createtable(L, 0, 160); /* the library */
+  lua_createtable(L, 0, 160); /* the methods of tensors */
+  lheed_open_size(L);
+  lheed_open_tensor(L);
+  lheed_open_nested(L);
+  lheed_open_ops(L);
+  lheed_open_views(L);
+  lheed_open_print(L);
+  lheed_open_random(L);
+  lheed_open_nn(L);
+  lheed_open_index(L);
+  lua_pop(L, 1);
+  static const luaL_Reg own[] = {{"raise", raise}, {NULL, NULL}};
+  lheed_setfuncs(L, own);
+  lua_pushliteral(L, HEED_VERSION);
+  lua_setfield(L, -2, "version");
+}
+
+int luaopen_heed_core(lua_State *L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &core_key) == LUA_TNIL) {
+    lua_pop(L, 1);
+    open_core(L);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &core_key);
+  }
+  return 1;
+}
+
+/* The embedded files' own `require`: needs no package library. Upvalue 1 (here and in what it loads): what
+ * was loaded. */
+static int own_require(lua_State *L) {
+  const char *name = luaL_checkstring(L, 1);
+  lua_settop(L, 1);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key);
+  if (lua_getfield(L, 2, name) != LUA_TNIL) return 1;
+  for (size_t i = 0; lheed_sources[i].name; i++) {
+    if (strcmp(lheed_sources[i].name, name) != 0) continue;
+    lua_pushfstring(L, "=%s", name);
+    if (luaL_loadbufferx(L, (const char *)lheed_sources[i].code, lheed_sources[i].size, lua_tostring(L, -1),
+                         "t"))
+      return lua_error(L);
+    lua_getfield(L, 2, "_ENV");
+    lua_setupvalue(L, -2, 1);
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 1);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, 2, name);
+    return 1;
+  }
+  return luaL_error(L, "module '%s' is not part of heed", name);
+}
+
+/* Makes the table of what is loaded, with "heed.core" in it and, as "_ENV", the environment of the embedded
+ * files: the globals, but with our `require`. */
+static void prepare_own_require(lua_State *L) {
+  lua_newtable(L);
+  luaopen_heed_core(L);
+  lua_setfield(L, -2, "heed.core");
+  lua_newtable(L);
+  lua_pushcfunction(L, own_require);
+  lua_setfield(L, -2, "require");
+  lua_createtable(L, 0, 1);
+  lua_pushglobaltable(L);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, -2);
+  lua_setfield(L, -2, "_ENV");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &loaded_key);
+}
+
+/** Opens the whole library in a host's state and leaves its table on the stack; sets no global. The parts in
+ * Lua are inside: no file is read. Where the state has the package library, `require "heed.…"` finds them
+ * too. */
+HEED_API int luaopen_heed(lua_State *L);
+int luaopen_heed(lua_State *L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key) == LUA_TNIL) prepare_own_require(L);
+  if (lua_getfield(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE) == LUA_TTABLE) {
+    for (size_t i = 0; lheed_sources[i].name; i++) {
+      if (lua_getfield(L, -1, lheed_sources[i].name) == LUA_TNIL) {
+        lua_pushcfunction(L, own_require);
+        lua_setfield(L, -3, lheed_sources[i].name);
+      }
+      lua_pop(L, 1);
+    }
+  }
+  lua_pushcfunction(L, own_require);
+  lua_pushliteral(L, "heed");
+  lua_call(L, 1, 1);
+  return 1;
+}

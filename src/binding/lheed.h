@@ -1,0 +1,177 @@
+/* The door of the binding: how C objects live in a Lua state, and how arguments are read and errors raised.
+ *
+ * Rules for a function that Lua calls:
+ * 1. Results first: push the empty boxes of the results (lheed_push_tensor…), then read the arguments, then
+ * call heed. A box is freed by the collector whatever happens afterwards.
+ * 2. Any allocation by Lua may run finalizers, which may release a tensor. So between lheed_tensor(…) and the
+ * last use of its pointer nothing is pushed that allocates; raising an error is the end of all use.
+ * 3. No allocation of ours is held across a call that can raise, except in a box.
+ * 4. Every function is a closure whose first upvalue is the lheed_state (lheed_setfuncs does that). */
+#ifndef LHEED_H
+#define LHEED_H
+
+#include <lauxlib.h>
+#include <lua.h>
+
+#include "../heed.h"
+
+/* ---- The state: one for each Lua state, in its registry
+ * ------------------------------------------------------------- */
+
+typedef struct lheed_state {
+  const void *mark;
+  heed_context *context; /* NULL: the Lua state is closing */
+  size_t stepped_at;     /* bytes in use when the collector was last stepped for tensors */
+  bool collecting;       /* a collection runs in the middle of an operation: finalizers must not release its
+                            arguments */
+  char
+      own_files[256]; /* the folder of heed's own Lua files as chunk names show it; "" if they are embedded */
+} lheed_state;
+
+lheed_state *lheed_get(lua_State *L); /* of the running function (upvalue 1) */
+/** Of any running C code of ours, without the upvalue; NULL if heed was not opened here. */
+lheed_state *lheed_find(lua_State *L);
+
+/** Pushes the state, for an upvalue 1. */
+void lheed_push_state(lua_State *L);
+/** luaL_setfuncs with the state as upvalue 1, into the table on top of the stack. */
+void lheed_setfuncs(lua_State *L, const luaL_Reg *functions);
+
+/* ---- Boxes: userdata around C objects
+ * -------------------------------------------------------------------------------- */
+
+/* What a box holds. The address of the type is its mark: a box of another library, another version of heed or
+ * with a metatable that it should not have is never taken for one. */
+typedef struct lheed_type {
+  const char *name; /* "Tensor", for messages */
+  void (*release)(void *object);
+} lheed_type;
+
+typedef struct lheed_box {
+  const lheed_type *type;
+  void *object; /* NULL: not yet filled, or released */
+} lheed_box;
+
+extern const lheed_type lheed_tensor_type, lheed_module_type, lheed_generator_type;
+
+/** Pushes an empty box with its metatable; the address of its object, to be filled by a heed call. The
+ * address stays valid while the box is on the stack. */
+void **lheed_push_box(lua_State *L, const lheed_type *type);
+heed_tensor **lheed_push_tensor(lua_State *L);
+/** The box at idx if it is one of that type, else NULL; its object may be NULL (released). Never raises. */
+lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type);
+/** Pushes the metatable of all boxes of that type (with __name and __gc), for a part to add to. */
+void lheed_push_metatable(lua_State *L, const lheed_type *type);
+
+/** Tells the collector of memory taken since the last call; may run finalizers, so: last thing before `return
+ * n`. */
+int lheed_return(lua_State *L, int n);
+
+/* ---- Errors
+ * ------------------------------------------------------------------------------------------------------------
+ */
+
+/** Raises "file:line: message" with the place of the caller outside of heed's own Lua files. */
+int lheed_error(lua_State *L, const char *format, ...);
+/** Raises the context's message for a status that is not OK. */
+void lheed_raise(lua_State *L, heed_status status);
+
+/** A full collection, during which `release` is refused. */
+void lheed_collect(lua_State *L);
+
+/* Runs a heed call; once more after a full collection if there was no memory; raises if it failed. */
+#define LHEED_TRY(L, call)                                                                                   \
+  do {                                                                                                       \
+    heed_status status_ = (call);                                                                            \
+    if (status_ == HEED_MEMORY) {                                                                            \
+      lheed_collect(L);                                                                                      \
+      status_ = (call);                                                                                      \
+    }                                                                                                        \
+    if (status_ != HEED_OK) lheed_raise((L), status_);                                                       \
+  } while (0)
+
+/* ---- Arguments
+ * ---------------------------------------------------------------------------------------------------------
+ */
+/* `function` and `name` are for messages: "sum: dim must be an integer, got a string". idx is always
+ * positive. */
+
+/** For functions without optional arguments: raises for more than `count`, and fills up with nil. */
+void lheed_arguments(lua_State *L, const char *function, int count);
+/** Sorts the optional arguments, which come by position or in one table at the end by name, into the stack
+ * slots first…first + k - 1 (nil where absent; k names, closed by NULL), and leaves nothing above them. An
+ * options table is the last argument, at `first` or behind, a table with no metatable and no array part.
+ * Raises for unknown names (listing the known ones), for names given twice, and for too many arguments. */
+void lheed_options(lua_State *L, const char *function, int first, const char *const *names);
+/** The same for functions whose positional arguments are not fixed (zeros(2, 3, {dtype = …})): if the last
+ * argument at `first` or behind is an options table its values are put on top of the stack in the order of
+ * names (nil where absent), else nils; returns how many positional arguments there are before. */
+int lheed_trailing_options(lua_State *L, const char *function, int first, const char *const *names);
+
+/** The tensor at idx; raises if it is something else or was released. */
+heed_tensor *lheed_tensor(lua_State *L, int idx, const char *function, const char *name);
+/** The same, NULL for nil. */
+heed_tensor *lheed_opt_tensor(lua_State *L, int idx, const char *function, const char *name);
+/** A tensor, or a number or boolean as a tensor of no dimensions over *number. */
+struct heed__number;
+const heed_tensor *lheed_operand(lua_State *L, int idx, const char *function, const char *name,
+                                 struct heed__number *number);
+heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function);
+
+/** A number or boolean: integers give INT64, others FLOAT32. */
+heed_scalar lheed_scalar(lua_State *L, int idx, const char *function, const char *name);
+/** An integer, or a float with the value of one. */
+int64_t lheed_integer(lua_State *L, int idx, const char *function, const char *name);
+int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const char *name, int64_t otherwise);
+double lheed_number(lua_State *L, int idx, const char *function, const char *name);
+double lheed_opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise);
+bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *name, bool otherwise);
+heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise);
+/** A dimension (int range), 0 for nil. */
+int lheed_opt_dim(lua_State *L, int idx, const char *function);
+int lheed_dim(lua_State *L, int idx, const char *function, const char *name);
+/** One dimension, a table of them, or nil (none): how many. */
+int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MAX_DIMS]);
+/** Sizes as the numbers first…last of the stack, or as one table (or heed.Size) at first: how many. */
+int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t shape[HEED_MAX_DIMS]);
+
+/** Raises "sum: dim must be an integer, got a string ('2')" for the argument at idx. */
+int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed);
+/** Pushes "nil", "a number (1.5)", "a string ('abc')", "a tensor of shape [2, 3]", "a released tensor", "a
+ * table"…: what came, for messages. */
+const char *lheed_push_what(lua_State *L, int idx);
+
+/** Pushes a scalar as a Lua number or boolean. */
+void lheed_push_scalar(lua_State *L, heed_scalar value);
+/** Pushes a shape as a heed.Size: a table with a metatable that prints and compares. */
+void lheed_push_shape(lua_State *L, const heed_tensor *x);
+
+/* ---- Modules (lnn.c, lconstruct.c) ---- */
+
+/** Pushes an empty box for a module, to be filled by a heed call. */
+heed_module **lheed_push_module(lua_State *L);
+/** Makes the box on top of the stack, once filled, the one that its module has, so that m.W_query == m.W_query. */
+void lheed_remember_module(lua_State *L);
+/** Adds the constructors of the built-in modules to the table on top of the stack. */
+void lheed_add_constructors(lua_State *L);
+/** Whether modules of that class may be without the entry `name`, which then reads as nil: Linear's bias. */
+bool lheed_is_optional_entry(const char *class, const char *name);
+
+/* ---- The parts: each adds its functions to the library table, and its methods to the Tensor metatable's
+ * __index ---------- */
+/* Stack on entry: library table, method table; left as found. */
+
+void lheed_open_size(lua_State *L);   /* lsize.c: heed.Size */
+void lheed_open_tensor(lua_State *L); /* ltensor.c: making, asking, life, bytes */
+void lheed_open_nested(lua_State *L); /* lnested.c: nested tables to tensors and back */
+void lheed_open_index(lua_State *L);  /* lindex.c: __index, __newindex, iter */
+void lheed_open_ops(lua_State *L);    /* lops.c: the operations */
+void lheed_open_views(lua_State *L);  /* lviews.c: operations on shapes */
+void lheed_open_print(lua_State *L);  /* lprint.c: tostring, concatenation */
+void lheed_open_random(lua_State *L); /* lrandom.c: seeds, Generator, draws */
+void lheed_open_nn(lua_State *L);     /* lnn.c: built-in modules, under `nn` */
+
+/** Adds functions to both tables; with in_place as name_, and with true as their upvalue 2. (lops.c) */
+void lheed_add_functions(lua_State *L, const luaL_Reg *functions, bool in_place);
+
+#endif

@@ -1,0 +1,407 @@
+/* x[…]: reading and writing elements, rows, slices and picks; fields and methods by name; x:iter(). */
+#include <string.h>
+
+#include "../ops/ops.h"
+#include "lheed.h"
+
+/* ---- From keys to views ---- */
+
+/* Whether the value at idx is an index: a whole number, or an int64 tensor of no dimensions. */
+static bool is_integer(lua_State *L, int idx, int64_t *i) {
+  if (lua_type(L, idx) == LUA_TNUMBER) {
+    int exact;
+    *i = lua_tointegerx(L, idx, &exact);
+    if (!exact) lheed_error(L, "index: an index must be a whole number, got %s", lheed_push_what(L, idx));
+    return true;
+  }
+  const lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);
+  const heed_tensor *x = box ? box->object : NULL;
+  if (!x || x->ndim != 0 || x->dtype != HEED_INT64) return false;
+  *i = heed__load(x->dtype, x->data).as.integer;
+  return true;
+}
+
+/* The slice in the table on top of the stack, of a dimension d (from 0) of `size` elements. */
+static void read_slice(lua_State *L, heed_context *ctx, int d, int64_t size, int64_t *start, int64_t *count,
+                       int64_t *step) {
+  int table = lua_gettop(L);
+  int64_t part[3] = {1, size, 1};
+  lua_Unsigned n = lua_rawlen(L, table);
+  lua_pushnil(L);
+  if (n == 1 || n > 3 || (n == 0 && lua_next(L, table)))
+    lheed_error(L,
+                "index: the slice of dimension %d must be {first, last}, {first, last, step} or {} for all",
+                d + 1);
+  for (lua_Unsigned i = 0; i < n; i++) {
+    lua_rawgeti(L, table, (lua_Integer)i + 1);
+    if (!is_integer(L, lua_gettop(L), &part[i]))
+      lheed_error(L, "index: the slice of dimension %d must hold integers, got %s", d + 1,
+                  lheed_push_what(L, lua_gettop(L)));
+  }
+  lua_settop(L, table);
+  *step = part[2];
+  *start = 0;
+  *count = size;
+  if (n > 0) LHEED_TRY(L, heed__check_slice(ctx, "index", part[0], part[1], *step, d, size, start, count));
+}
+
+/* x[{…}], the table being at stack slot 2, as a header on the stack. Nothing is allocated. */
+static void view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
+  heed_context *ctx = x->storage->context;
+  ptrdiff_t width = (ptrdiff_t)heed__element_bytes(x->dtype);
+  lua_Unsigned given = lua_rawlen(L, 2);
+  if (given > (lua_Unsigned)x->ndim)
+    lheed_error(L, "index: %I indices are given and x has %d dimension%s", (LUAI_UACINT)given, x->ndim,
+                x->ndim == 1 ? "" : "s");
+  if (given == 0) {
+    lua_pushnil(L);
+    if (lua_next(L, 2))
+      lheed_error(L, "index: the table must list integers and slices, one for each dimension");
+  }
+  heed__alias_on_stack(view, x);
+  view->ndim = 0;
+  view->numel = 1;
+  for (int d = 0; d < x->ndim; d++) {
+    int64_t start = 0, count = x->shape[d], step = 1, i;
+    if ((lua_Unsigned)d < given) {
+      lua_rawgeti(L, 2, d + 1);
+      int top = lua_gettop(L);
+      bool dropped = is_integer(L, top, &i);
+      if (dropped)
+        LHEED_TRY(L, heed__check_index(ctx, "index", i, d, x->shape[d], &start));
+      else if (lua_type(L, top) == LUA_TTABLE)
+        read_slice(L, ctx, d, x->shape[d], &start, &count, &step);
+      else
+        lheed_error(L, "index: the index of dimension %d must be an integer or a slice, got %s", d + 1,
+                    lheed_push_what(L, top));
+      lua_pop(L, 1);
+      view->data += start * x->stride[d] * width;
+      if (dropped) continue;
+    }
+    view->shape[view->ndim] = count;
+    view->stride[view->ndim++] = count > 1 ? x->stride[d] * step : x->stride[d]; /* a step may be enormous */
+    view->numel *= count;
+  }
+}
+
+/* The element of x for which the table at stack slot 2 has one number for each dimension; NULL where there is
+ * anything else in the table, or amiss. view_table would find it too, in twice the time. */
+static char *find_element(lua_State *L, const heed_tensor *x) {
+  int64_t offset = 0, at;
+  if (lua_rawlen(L, 2) != (lua_Unsigned)x->ndim) return NULL;
+  for (int d = 0; d < x->ndim; d++) {
+    int exact = 0;
+    bool is_number = lua_rawgeti(L, 2, d + 1) == LUA_TNUMBER;
+    int64_t i = is_number ? lua_tointegerx(L, -1, &exact) : 0;
+    lua_pop(L, 1);
+    if (!exact || heed__check_index(x->storage->context, "index", i, d, x->shape[d], &at) != HEED_OK)
+      return NULL;
+    offset += at * x->stride[d];
+  }
+  return x->data + offset * (ptrdiff_t)heed__element_bytes(x->dtype);
+}
+
+/* Row `at` (from 0) of the view. */
+static void select_row(heed_tensor *view, int64_t at) {
+  view->data += at * view->stride[0] * (ptrdiff_t)heed__element_bytes(view->dtype);
+  view->numel /= view->shape[0];
+  view->ndim--;
+  for (int d = 0; d < view->ndim; d++) {
+    view->shape[d] = view->shape[d + 1];
+    view->stride[d] = view->stride[d + 1];
+  }
+}
+
+static void check_has_rows(lua_State *L, const heed_tensor *x) {
+  if (x->ndim == 0) lheed_error(L, "index: x has no dimensions; x:item() reads its element");
+}
+
+static int64_t check_row(lua_State *L, const heed_tensor *x, int64_t i) {
+  int64_t at = 0;
+  check_has_rows(L, x);
+  LHEED_TRY(L, heed__check_index(x->storage->context, "index", i, 0, x->shape[0], &at));
+  return at;
+}
+
+/* The tensor at slot 2 as a key: bool, or int64 with dimensions. */
+static heed_tensor *check_picks(lua_State *L) {
+  heed_tensor *key = lheed_tensor(L, 2, "index", "the index");
+  if (key->dtype == HEED_FLOAT32)
+    lheed_error(L, "index: the index has dtype float32; int64 picks places and bool is a mask");
+  return key;
+}
+
+static int bad_key(lua_State *L) {
+  return lheed_error(L, "index: the index must be an integer, a table or a tensor, got %s",
+                     lheed_push_what(L, 2));
+}
+
+/* ---- Reading ---- */
+
+/* Pushes row i of the tensor at slot 1: a number if it has one dimension, else a view. */
+static int push_row(lua_State *L, int64_t i) {
+  const heed_tensor *x = lheed_tensor(L, 1, "index", "x");
+  int64_t at = check_row(L, x, i);
+  if (x->ndim == 1) {
+    lheed_push_scalar(
+        L, heed__load(x->dtype, x->data + at * x->stride[0] * (ptrdiff_t)heed__element_bytes(x->dtype)));
+    return 1;
+  }
+  heed_tensor view, **out = lheed_push_tensor(L);
+  x = lheed_tensor(L, 1, "index", "x"); /* once more: pushing the box may have run finalizers */
+  heed__alias_on_stack(&view, x);
+  select_row(&view, at);
+  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, &view, out));
+  return lheed_return(L, 1);
+}
+
+/* x[i] by a number; nil for the place behind the last, so that ipairs ends. */
+static int read_row(lua_State *L) {
+  int64_t i;
+  const heed_tensor *x = lheed_tensor(L, 1, "index", "x");
+  check_has_rows(L, x);
+  if (is_integer(L, 2, &i) && i > 0 && i - 1 == x->shape[0]) return 0;
+  return push_row(L, i);
+}
+
+static int read_table(lua_State *L) {
+  const heed_tensor *x = lheed_tensor(L, 1, "index", "x");
+  const char *element = find_element(L, x);
+  if (element) {
+    lheed_push_scalar(L, heed__load(x->dtype, element));
+    return 1;
+  }
+  heed_tensor view, **out = lheed_push_tensor(L);
+  x = lheed_tensor(L, 1, "index", "x"); /* once more: pushing the box may have run finalizers */
+  view_table(L, x, &view);
+  if (view.ndim == 0) {
+    lheed_push_scalar(L, heed__load(view.dtype, view.data));
+    return 1;
+  }
+  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, &view, out));
+  return lheed_return(L, 1);
+}
+
+static int read_picks(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor **out = lheed_push_tensor(L), **flat = lheed_push_tensor(L), **picked = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "index", "x"), *key = check_picks(L);
+  if (key->dtype == HEED_BOOL) {
+    LHEED_TRY(L, heed_masked_select(ctx, x, key, out));
+  } else {
+    check_has_rows(L, x);
+    int64_t shape[2 * HEED_MAX_DIMS];
+    int ndim = key->ndim;
+    LHEED_TRY(L, heed_flatten(ctx, key, 1, -1, flat));
+    LHEED_TRY(L, heed_index_select(ctx, x, 1, *flat, picked));
+    memcpy(shape, key->shape, (size_t)ndim * sizeof *shape);
+    for (int d = 1; d < x->ndim; d++) shape[ndim++] = x->shape[d];
+    LHEED_TRY(L, heed_view(ctx, *picked, ndim, shape, out));
+  }
+  lua_settop(L, 3); /* the boxes in between go */
+  return lheed_return(L, 1);
+}
+
+/* ---- Fields and methods ---- */
+
+static void push_shape(lua_State *L) {
+  lheed_push_shape(L, lheed_tensor(L, 1, "shape", "x"));
+}
+
+static void push_dtype(lua_State *L) {
+  lua_pushstring(L, heed_dtype_name(lheed_tensor(L, 1, "dtype", "x")->dtype));
+}
+
+static void push_ndim(lua_State *L) {
+  lua_pushinteger(L, lheed_tensor(L, 1, "ndim", "x")->ndim);
+}
+
+static void push_is_parameter(lua_State *L) {
+  lua_pushboolean(L, lheed_tensor(L, 1, "is_parameter", "x")->parameter);
+}
+
+/* x.T: all dimensions in reverse */
+static void push_reversed(lua_State *L) {
+  heed_tensor view, **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "T", "x");
+  heed__alias_on_stack(&view, x);
+  for (int d = 0; d < x->ndim; d++) {
+    view.shape[d] = x->shape[x->ndim - 1 - d];
+    view.stride[d] = x->stride[x->ndim - 1 - d];
+  }
+  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, &view, out));
+}
+
+static const struct {
+  const char *name;
+  void (*push)(lua_State *L);
+} fields[] = {
+    {"shape", push_shape},
+    {"dtype", push_dtype},
+    {"ndim", push_ndim},
+    {"T", push_reversed},
+    {"is_parameter", push_is_parameter},
+};
+#define FIELDS (sizeof fields / sizeof *fields)
+
+/* How many letters must be put in, left out or changed to make b of a; a large number for names beyond
+ * `LONGEST`. */
+#define LONGEST 31
+static size_t edit_distance(const char *a, const char *b) {
+  size_t la = strlen(a), lb = strlen(b), row[LONGEST + 1];
+  if (la > LONGEST || lb > LONGEST) return LONGEST;
+  for (size_t j = 0; j <= lb; j++) row[j] = j;
+  for (size_t i = 1; i <= la; i++) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= lb; j++) {
+      size_t change = diagonal + (a[i - 1] != b[j - 1]),
+             other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+      diagonal = row[j];
+      row[j] = change < other ? change : other;
+    }
+  }
+  return row[lb];
+}
+
+static void consider(const char *wanted, const char *name, const char **best, size_t *distance) {
+  size_t d = edit_distance(wanted, name);
+  if (d > *distance || (d == *distance && *best && strcmp(name, *best) > 0)) return;
+  *best = name;
+  *distance = d;
+}
+
+static int unknown_field(lua_State *L, const char *name) {
+  const char *best = NULL;
+  size_t length = strlen(name), distance = length > 3 ? 2 : length > 1 ? 1 : 0;
+  for (size_t i = 0; i < FIELDS; i++) consider(name, fields[i].name, &best, &distance);
+  lua_pushnil(L);
+  while (lua_next(L, lua_upvalueindex(2))) {
+    lua_pop(L, 1);
+    if (lua_type(L, -1) == LUA_TSTRING) consider(name, lua_tostring(L, -1), &best, &distance);
+  }
+  if (!best) return lheed_error(L, "Tensor has no field or method '%s'", name);
+  return lheed_error(L, "Tensor has no field or method '%s'; did you mean '%s'?", name, best);
+}
+
+static int read_field(lua_State *L) {
+  if (!lheed_test(L, 1, &lheed_tensor_type)) lheed_tensor(L, 1, "index", "x");
+  lua_pushvalue(L, 2);
+  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TNIL) return 1;
+  const char *name = lua_tostring(L, 2);
+  for (size_t i = 0; i < FIELDS; i++) {
+    if (strcmp(name, fields[i].name) == 0) {
+      fields[i].push(L);
+      return 1;
+    }
+  }
+  return unknown_field(L, name);
+}
+
+/* __index; upvalue 2: the methods */
+static int read_index(lua_State *L) {
+  int64_t i;
+  switch (lua_type(L, 2)) {
+  case LUA_TSTRING: return read_field(L);
+  case LUA_TNUMBER: return read_row(L);
+  case LUA_TTABLE: return read_table(L);
+  case LUA_TUSERDATA:
+    if (!lheed_test(L, 2, &lheed_tensor_type)) break;
+    lua_settop(L, 2);
+    return is_integer(L, 2, &i) ? push_row(L, i) : read_picks(L);
+  default: break;
+  }
+  return bad_key(L);
+}
+
+/* ---- Writing ---- */
+
+/* Writes the value at slot 3, broadcast and converted, into the view. */
+static void assign(lua_State *L, heed_tensor *view) {
+  heed_context *ctx = view->storage->context;
+  if (view->ndim == 0 && lua_type(L, 3) == LUA_TNUMBER) {
+    heed__store(view->dtype, view->data, lheed_scalar(L, 3, "index", "the value"));
+    return;
+  }
+  heed__number number;
+  heed_tensor value;
+  heed__alias_on_stack(&value, lheed_operand(L, 3, "index", "the value", &number));
+  /* Sizes of 1 in front are nothing to broadcast: [1] fits an element, as in PyTorch. */
+  while (value.ndim > view->ndim && value.shape[0] == 1) select_row(&value, 0);
+  LHEED_TRY(L, heed__check_expands(ctx, "index", "the value", &value, view->ndim, view->shape));
+  LHEED_TRY(L, heed_copy(ctx, view, &value));
+}
+
+static void assign_picks(lua_State *L, heed_tensor *x) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed__number number;
+  const heed_tensor *key = check_picks(L), *value = lheed_operand(L, 3, "index", "the value", &number);
+  if (key->dtype == HEED_BOOL)
+    LHEED_TRY(L, heed_masked_assign(ctx, x, key, value));
+  else
+    LHEED_TRY(L, heed_index_assign(ctx, x, key, value));
+}
+
+/* __newindex */
+static int write_index(lua_State *L) {
+  int64_t i;
+  heed_tensor view, *x = lheed_tensor(L, 1, "index", "x");
+  int type = lua_type(L, 2);
+  if (type == LUA_TSTRING)
+    return lheed_error(L, "index: fields of a tensor cannot be set ('%s')", lua_tostring(L, 2));
+  LHEED_TRY(L, heed__check_writable(x->storage->context, "index", x));
+  if (type == LUA_TTABLE) {
+    char *element = lua_type(L, 3) == LUA_TNUMBER ? find_element(L, x) : NULL;
+    if (element) {
+      heed__store(x->dtype, element, lheed_scalar(L, 3, "index", "the value"));
+    } else {
+      view_table(L, x, &view);
+      assign(L, &view);
+    }
+  } else if ((type == LUA_TNUMBER || type == LUA_TUSERDATA) && is_integer(L, 2, &i)) {
+    int64_t at = check_row(L, x, i);
+    heed__alias_on_stack(&view, x);
+    select_row(&view, at);
+    assign(L, &view);
+  } else if (lheed_test(L, 2, &lheed_tensor_type)) {
+    assign_picks(L, x);
+  } else {
+    return bad_key(L);
+  }
+  return 0;
+}
+
+/* ---- for i, row in x:iter() ---- */
+
+static int iter_next(lua_State *L) {
+  const heed_tensor *x = lheed_tensor(L, 1, "iter", "x");
+  int64_t i = lheed_integer(L, 2, "iter", "the last index");
+  if (x->ndim == 0 || i < 0 || i >= x->shape[0]) return 0;
+  lua_pushinteger(L, (lua_Integer)i + 1);
+  push_row(L, i + 1);
+  return 2;
+}
+
+static int iter(lua_State *L) {
+  if (lheed_tensor(L, 1, "iter", "x")->ndim == 0) return lheed_error(L, "iter: x has no dimensions");
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_pushcclosure(L, iter_next, 1);
+  lua_pushvalue(L, 1);
+  lua_pushinteger(L, 0);
+  return 3;
+}
+
+/* ---- Opening ---- */
+
+void lheed_open_index(lua_State *L) {
+  static const luaL_Reg methods[] = {{"iter", iter}, {NULL, NULL}};
+  static const luaL_Reg metamethods[] = {{"__newindex", write_index}, {NULL, NULL}};
+  lheed_add_functions(L, methods, false);
+  lheed_push_metatable(L, &lheed_tensor_type);
+  lheed_setfuncs(L, metamethods);
+  lheed_push_state(L);
+  lua_pushvalue(L, -3);
+  lua_pushcclosure(L, read_index, 2);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+}

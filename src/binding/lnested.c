@@ -1,0 +1,258 @@
+/* Nested tables to tensors (heed.tensor) and back (x:tolist). */
+#include <limits.h>
+
+#include "../ops/ops.h"
+#include "lheed.h"
+
+/* ---- From tables ---- */
+
+/* The shape comes from the first element of the first row and so on; then one pass over everything checks it
+ * against that shape and fills the tensor. A leaf is a number, a boolean, or a tensor, whose shape continues
+ * the tables'. */
+typedef struct reader {
+  lua_State *L;
+  int tables; /* dimensions that are tables; those behind are the leaves' own */
+  int ndim;
+  int64_t shape[HEED_MAX_DIMS];
+  heed_tensor *out;          /* row-major */
+  heed_dtype widest;         /* of the leaves so far; a number counts as float32, the default */
+  int depth;                 /* tables that the walk is in */
+  int64_t at[HEED_MAX_DIMS]; /* and the place in each, from 1 */
+} reader;
+
+/* Pushes "at [3][1]", the place of the walk in its first `depth` tables. */
+static const char *push_place(reader *r, int depth) {
+  luaL_Buffer b;
+  luaL_buffinit(r->L, &b);
+  luaL_addstring(&b, depth ? "at " : "at the top");
+  for (int i = 0; i < depth; i++) {
+    lua_pushfstring(r->L, "[%I]", (LUAI_UACINT)r->at[i]);
+    luaL_addvalue(&b);
+  }
+  luaL_pushresult(&b);
+  return lua_tostring(r->L, -1);
+}
+
+/* Pushes "2 elements" or "1 element". */
+static const char *push_elements(lua_State *L, int64_t count) {
+  return lua_pushfstring(L, "%I element%s", (LUAI_UACINT)count, count == 1 ? "" : "s");
+}
+
+static void fail_length(reader *r, int64_t count) {
+  const char *place = push_place(r, r->depth), *has = push_elements(r->L, count);
+  lheed_error(r->L, "tensor: row %I has %s where the others have %I (%s)",
+              (LUAI_UACINT)(r->depth ? r->at[r->depth - 1] : 1), has, (LUAI_UACINT)r->shape[r->depth], place);
+}
+
+/* The value at idx is not what stands at its place in the first row. */
+static void fail_kind(reader *r, int idx) {
+  const char *what = lheed_push_what(r->L, idx), *place = push_place(r, r->depth);
+  if (r->depth < r->tables) {
+    const char *needed = push_elements(r->L, r->shape[r->depth]);
+    lheed_error(r->L, "tensor: %s stands where the others have a table of %s (%s)", what, needed, place);
+  } else if (r->ndim > r->tables) {
+    char text[HEED__SHAPE_TEXT];
+    heed__shape_text(text, r->ndim - r->tables, r->shape + r->tables);
+    lheed_error(r->L, "tensor: %s stands where the others have a tensor of shape %s (%s)", what, text, place);
+  } else {
+    lheed_error(r->L, "tensor: %s stands where the others have a number (%s)", what, place);
+  }
+}
+
+static void fail_leaf(reader *r, int idx) {
+  const char *what = lheed_push_what(r->L, idx), *place = push_place(r, r->depth);
+  lheed_error(r->L, "tensor: an element must be a number, a boolean or a tensor, got %s (%s)", what, place);
+}
+
+/* The table at idx lacks one of the elements from 1 to the largest of its keys. */
+static void fail_hole(reader *r, int idx) {
+  r->at[r->depth] = 1;
+  while (lua_rawgeti(r->L, idx, (lua_Integer)r->at[r->depth]) != LUA_TNIL) {
+    lua_pop(r->L, 1);
+    r->at[r->depth]++;
+  }
+  lheed_error(r->L, "tensor: a table has a hole: there is no element %s", push_place(r, r->depth + 1));
+}
+
+/* The table at idx has the key on top of the stack, which is none of its elements'. */
+static void fail_key(reader *r, int idx) {
+  lua_State *L = r->L;
+  if (lua_isinteger(L, -1) && lua_tointeger(L, -1) > 0) fail_hole(r, idx);
+  const char *what = lua_type(L, -1) == LUA_TSTRING ? lua_pushfstring(L, "'%s'", lua_tostring(L, -1))
+                                                    : lheed_push_what(L, lua_gettop(L));
+  lheed_error(L, "tensor: a table of numbers has the key %s (%s); options go into a table of their own", what,
+              push_place(r, r->depth));
+}
+
+/* Whether the value at idx can be a leaf; what it would add to the shape. */
+static bool is_leaf(lua_State *L, int idx, heed_dtype *dtype, const heed_tensor **tensor) {
+  *tensor = NULL;
+  *dtype = lua_isboolean(L, idx) ? HEED_BOOL : HEED_FLOAT32;
+  if (lua_isboolean(L, idx) || lua_type(L, idx) == LUA_TNUMBER) return true;
+  lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);
+  if (!box || !box->object) return false;
+  *tensor = box->object;
+  *dtype = (*tensor)->dtype;
+  return true;
+}
+
+/* Takes the shape from the first elements of the value at stack slot 1. */
+static void find_shape(reader *r) {
+  lua_State *L = r->L;
+  const heed_tensor *tensor = NULL;
+  lua_pushvalue(L, 1);
+  while (lua_type(L, -1) == LUA_TTABLE) {
+    if (r->ndim == HEED_MAX_DIMS)
+      lheed_error(L, "tensor: the tables are nested deeper than %d levels, or contain themselves",
+                  HEED_MAX_DIMS);
+    int64_t count = (int64_t)lua_rawlen(L, -1);
+    r->at[r->ndim] = 1;
+    r->shape[r->ndim++] = count;
+    r->tables = r->ndim;
+    if (count == 0) {
+      r->widest = HEED_FLOAT32;
+      lua_pop(L, 1);
+      return;
+    }
+    if (lua_rawgeti(L, -1, 1) == LUA_TNIL) {
+      r->depth = r->ndim - 1;
+      fail_hole(r, lua_gettop(L) - 1);
+    }
+    lua_remove(L, -2);
+  }
+  if (!is_leaf(L, lua_gettop(L), &r->widest, &tensor)) {
+    r->depth = r->tables;
+    fail_leaf(r, lua_gettop(L));
+  }
+  if (tensor && r->ndim + tensor->ndim > HEED_MAX_DIMS)
+    lheed_error(L, "tensor: tables of tensors would make %d dimensions; a tensor has at most %d",
+                r->ndim + tensor->ndim, HEED_MAX_DIMS);
+  for (int i = 0; tensor && i < tensor->ndim; i++) r->shape[r->ndim++] = tensor->shape[i];
+  lua_pop(L, 1);
+}
+
+/* Writes the leaf at idx to element `offset` and those behind it. */
+static void read_leaf(reader *r, int idx, int64_t offset) {
+  const heed_tensor *tensor;
+  heed_dtype dtype;
+  if (!is_leaf(r->L, idx, &dtype, &tensor)) {
+    if (lua_type(r->L, idx) == LUA_TTABLE) fail_kind(r, idx);
+    fail_leaf(r, idx);
+  }
+  if (dtype > r->widest) r->widest = dtype;
+  char *place = r->out->data + (size_t)offset * heed__element_bytes(r->out->dtype);
+  int ndim = r->ndim - r->tables;
+  if (!tensor) {
+    if (ndim != 0) fail_kind(r, idx);
+    heed__store(r->out->dtype, place, lheed_scalar(r->L, idx, "tensor", "an element"));
+    return;
+  }
+  bool same = tensor->ndim == ndim;
+  for (int i = 0; same && i < ndim; i++) same = tensor->shape[i] == r->shape[r->tables + i];
+  if (!same) fail_kind(r, idx);
+  heed_tensor view;
+  heed__alias_on_stack(&view, r->out);
+  view.data = place;
+  view.ndim = ndim;
+  view.numel = tensor->numel;
+  for (int i = 0; i < ndim; i++) {
+    view.shape[i] = r->shape[r->tables + i];
+    view.stride[i] = r->out->stride[r->tables + i];
+  }
+  heed__copy_elements(&view, tensor);
+}
+
+/* Reads the value at idx into the elements from `offset` on. At most HEED_MAX_DIMS deep. */
+static void read_value(reader *r, int idx, int64_t offset) {
+  lua_State *L = r->L;
+  if (r->depth == r->tables) {
+    read_leaf(r, idx, offset);
+    return;
+  }
+  if (lua_type(L, idx) != LUA_TTABLE) {
+    const heed_tensor *tensor;
+    heed_dtype dtype;
+    if (is_leaf(L, idx, &dtype, &tensor)) fail_kind(r, idx);
+    fail_leaf(r, idx);
+  }
+  int d = r->depth;
+  int64_t count = (int64_t)lua_rawlen(L, idx), seen = 0;
+  if (count != r->shape[d]) fail_length(r, count);
+  lua_pushnil(L);
+  int key = lua_gettop(L);
+  while (lua_next(L, idx)) {
+    int exact = 0;
+    int64_t i = lua_type(L, key) == LUA_TNUMBER ? lua_tointegerx(L, key, &exact) : 0;
+    if (i < 1 || i > count) {
+      lua_settop(L, key);
+      fail_key(r, idx);
+    }
+    r->at[d] = i;
+    r->depth = d + 1;
+    read_value(r, key + 1, offset + (i - 1) * r->out->stride[d]);
+    r->depth = d;
+    seen++;
+    lua_settop(L, key);
+  }
+  if (seen != count) fail_hole(r, idx);
+}
+
+/* Nothing is allocated by Lua while the tables are read, so nothing can change them under the walk. */
+static int tensor(lua_State *L) {
+  static const char *const names[] = {"dtype", NULL};
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "tensor", 2, names);
+  luaL_checkstack(L, 2 * HEED_MAX_DIMS + 16, "tensor");
+  bool chosen = !lua_isnil(L, 2);
+  heed_dtype dtype = lheed_opt_dtype(L, 2, "tensor", HEED_FLOAT32);
+  if (lua_isnil(L, 1))
+    return lheed_error(L, "tensor: data must be a table, a number, a boolean or a tensor, got nil");
+  reader r = {.L = L};
+  find_shape(&r);
+  for (;;) { /* again where a leaf is wider than the first was: at most three times */
+    if (!chosen) dtype = r.widest;
+    heed_tensor **out = lheed_push_tensor(L);
+    LHEED_TRY(L, heed_tensor_new(ctx, dtype, r.ndim, r.shape, out));
+    r.out = *out;
+    r.depth = 0;
+    read_value(&r, 1, 0);
+    if (chosen || r.widest == dtype) return lheed_return(L, 1);
+    lua_pop(L, 1);
+  }
+}
+
+/* ---- To tables ---- */
+
+static void push_list(lua_State *L, const heed_tensor *x, int d, const char *data) {
+  if (d == x->ndim) {
+    lheed_push_scalar(L, heed__load(x->dtype, data));
+    return;
+  }
+  int64_t count = x->shape[d];
+  ptrdiff_t step = x->stride[d] * (ptrdiff_t)heed__element_bytes(x->dtype);
+  lua_createtable(L, count < INT_MAX ? (int)count : INT_MAX, 0);
+  for (int64_t i = 0; i < count; i++) {
+    push_list(L, x, d + 1, data + i * step);
+    lua_rawseti(L, -2, (lua_Integer)i + 1);
+  }
+}
+
+static int tolist(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  luaL_checkstack(L, HEED_MAX_DIMS + 8, "tolist");
+  heed_tensor **held = lheed_push_tensor(L); /* finalizers that making tables runs may release x */
+  LHEED_TRY(L, heed_tensor_alias(ctx, lheed_tensor(L, 1, "tolist", "x"), held));
+  push_list(L, *held, 0, (*held)->data);
+  return 1;
+}
+
+/* ---- Opening ---- */
+
+void lheed_open_nested(lua_State *L) {
+  static const luaL_Reg methods[] = {{"tolist", tolist}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"tensor", tensor}, {NULL, NULL}};
+  lheed_add_functions(L, methods, false);
+  lua_pushvalue(L, -2);
+  lheed_setfuncs(L, functions);
+  lua_pop(L, 1);
+}

@@ -1,0 +1,447 @@
+/* Built-in modules in Lua: their boxes, fields and calls (lconstruct.c makes them), and the primitives on
+ * which lua/heed/nn builds what is the same for them and for modules written in Lua (parameters, state,
+ * printing). */
+#include <stddef.h>
+#include <string.h>
+
+#include "../nn/nn.h"
+#include "lheed.h"
+
+/* Keys in the registry. boxes: module pointer → box, with weak values, so that a module has one box at a time
+ * and m.W_query == m.W_query. methods: what lua/heed/nn installs for all modules. */
+static const char boxes_key = 0, methods_key = 0;
+
+/* ---- Boxes of modules ---- */
+
+static heed_module *test_module(lua_State *L, int idx) {
+  lheed_box *box = lheed_test(L, idx, &lheed_module_type);
+  return box ? box->object : NULL;
+}
+
+static heed_module *check_self(lua_State *L, const char *function) {
+  heed_module *m = test_module(L, 1);
+  if (!m) {
+    const char *what = lheed_push_what(L, 1);
+    lheed_error(L, "%s: self must be a built-in module, got %s; methods are called with a colon, m:%s(...)",
+                function, what, function);
+  }
+  return m;
+}
+
+heed_module **lheed_push_module(lua_State *L) {
+  return (heed_module **)lheed_push_box(L, &lheed_module_type);
+}
+
+void lheed_remember_module(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &boxes_key);
+  lua_pushvalue(L, -2);
+  lua_rawsetp(L, -2, test_module(L, lua_gettop(L)));
+  lua_pop(L, 1);
+}
+
+/* Pushes the box of m if there is one; allocates nothing. */
+static bool push_known_box(lua_State *L, const heed_module *m) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &boxes_key);
+  bool known = lua_rawgetp(L, -1, m) != LUA_TNIL;
+  lua_remove(L, -2);
+  if (!known) lua_pop(L, 1);
+  return known;
+}
+
+/* Pushes entry i (from 1) of the module at stack index 1: a module's box, or a tensor that shares the
+ * parameter's elements. Making a box may run a finalizer, so what is put into it is looked up afterwards. */
+static void push_entry(lua_State *L, int i) {
+  heed_entry entry;
+  heed_module_entry(check_self(L, "__index"), i, &entry);
+  if (entry.kind == HEED_ENTRY_PARAMETER) {
+    heed_tensor **box = lheed_push_tensor(L);
+    heed_module *m = check_self(L, "__index");
+    heed_module_entry(m, i, &entry);
+    LHEED_TRY(L, heed_tensor_alias(heed_module_context(m), entry.parameter, box));
+    heed_tensor_set_parameter(*box, true);
+  } else if (!push_known_box(L, entry.module)) {
+    heed_module **box = lheed_push_module(L);
+    heed_module_entry(check_self(L, "__index"), i, &entry);
+    *box = heed_module_retain(entry.module);
+    lheed_remember_module(L);
+  }
+}
+
+/* nn.Parameter(t): a tensor on the same elements that modules list among their parameters. */
+static int new_parameter(lua_State *L) {
+  lua_settop(L, 1);
+  heed_tensor **box = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "Parameter", "data");
+  if (heed_tensor_dtype(x) != HEED_FLOAT32)
+    return lheed_error(L, "Parameter: data must be float32, is %s", heed_dtype_name(heed_tensor_dtype(x)));
+  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, x, box));
+  heed_tensor_set_parameter(*box, true);
+  return lheed_return(L, 1);
+}
+
+/* ---- Forward ---- */
+
+#define X(name) #name,
+static const char *const internal_names[] = {HEED_INTERNALS_LIST(X)};
+#undef X
+#define INTERNALS ((int)(sizeof internal_names / sizeof *internal_names))
+
+/* m(x, options) and m:forward(x, options) → y, or y and a table of internals. */
+static int forward(lua_State *L) {
+  enum { SELF = 1, INPUT, ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, FROM, OUTPUT, INTERNAL };
+  static const char *const names[] = {"attn_mask", "key_padding_mask", "need_weights", "generator", NULL};
+  const char *class = heed_module_class(check_self(L, "forward"));
+  lheed_options(L, class, ATTN_MASK, names);
+  bool wanted = lheed_opt_boolean(L, NEED_WEIGHTS, class, "need_weights", false);
+
+  heed_tensor **out = lheed_push_tensor(L);
+  heed_tensor **box[INTERNALS];
+  for (int i = 0; wanted && i < INTERNALS; i++) box[i] = lheed_push_tensor(L);
+  heed_module *m = check_self(L, "forward");
+  const heed_tensor *x = lheed_tensor(L, INPUT, class, "x");
+  const heed_forward_options options = {
+      .attn_mask = lheed_opt_tensor(L, ATTN_MASK, class, "attn_mask"),
+      .key_padding_mask = lheed_opt_tensor(L, PADDING_MASK, class, "key_padding_mask"),
+      .generator = lheed_opt_generator(L, FROM, class),
+  };
+  heed_attention_internals internals = {.scores = NULL};
+  LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &internals : NULL));
+  if (!wanted) return lheed_return(L, 1);
+
+  int next = 0;
+#define X(name) *box[next++] = internals.name;
+  HEED_INTERNALS_LIST(X)
+#undef X
+  lua_createtable(L, 0, INTERNALS);
+  for (int i = 0; i < INTERNALS; i++) {
+    if (!*box[i]) continue;
+    lua_pushvalue(L, INTERNAL + i);
+    lua_setfield(L, -2, internal_names[i]);
+  }
+  lua_pushvalue(L, OUTPUT);
+  lua_insert(L, -2);
+  return lheed_return(L, 2);
+}
+
+/* mha:head(i) → {W_query =, W_key =, W_value =}, views of the weights. */
+static int head(lua_State *L) {
+  lua_settop(L, 2);
+  heed_tensor **query = lheed_push_tensor(L), **key = lheed_push_tensor(L), **value = lheed_push_tensor(L);
+  heed_module *m = check_self(L, "head");
+  int64_t i = lheed_integer(L, 2, "head", "i");
+  LHEED_TRY(L, heed_module_head(m, i, query, key, value));
+  lua_createtable(L, 0, 3);
+  lua_insert(L, 3);
+  lua_setfield(L, 3, "W_value");
+  lua_setfield(L, 3, "W_key");
+  lua_setfield(L, 3, "W_query");
+  return lheed_return(L, 1);
+}
+
+/* mha:split() → a MultiHeadAttentionWrapper on the same memory. */
+static int split(lua_State *L) {
+  lua_settop(L, 1);
+  heed_module **box = lheed_push_module(L);
+  heed_module *m = check_self(L, "split");
+  LHEED_TRY(L, heed_module_split(m, box));
+  lheed_remember_module(L);
+  return lheed_return(L, 1);
+}
+
+/* ---- Fields ---- */
+
+static bool is_list(const heed_module *m) {
+  return strcmp(heed_module_class(m), "ModuleList") == 0;
+}
+
+static int entry_index(const heed_module *m, const char *name) {
+  heed__slot *slot = heed__module_slot(m, name);
+  return slot ? (int)(slot - m->slots) + 1 : 0;
+}
+
+/* Pushes "weight, bias, training": what can be set, and with `all` what can be read. */
+static const char *push_fields(lua_State *L, const heed_module *m, bool all) {
+  luaL_Buffer b;
+  luaL_buffinit(L, &b);
+  heed_entry entry;
+  for (int i = 1; heed_module_entry(m, i, &entry); i++) {
+    luaL_addstring(&b, entry.name);
+    luaL_addstring(&b, ", ");
+  }
+  for (const heed__setting *s = m->class->settings; all && s && s->name; s++) {
+    luaL_addstring(&b, s->name);
+    luaL_addstring(&b, ", ");
+  }
+  luaL_addstring(&b, "training");
+  luaL_pushresult(&b);
+  return lua_tostring(L, -1);
+}
+
+/* The key at idx as messages show it. */
+static const char *push_key(lua_State *L, int idx) {
+  return lua_type(L, idx) == LUA_TSTRING ? lua_pushfstring(L, "'%s'", lua_tostring(L, idx))
+                                         : lheed_push_what(L, idx);
+}
+
+/* The entry that the integer key at idx means in a list; count + 1 is allowed, so that ipairs ends. */
+static int list_index(lua_State *L, int idx, const heed_module *m) {
+  int count = heed_module_entry_count(m);
+  lua_Integer i = lua_tointeger(L, idx);
+  if (i < 0 && i >= -count) i += count + 1;
+  if (i < 1 || i > count + 1)
+    lheed_error(L, "ModuleList: index %I is out of range; there are %d modules, counted from 1",
+                (LUAI_UACINT)lua_tointeger(L, idx), count);
+  return (int)i;
+}
+
+static int module_index(lua_State *L) {
+  heed_module *m = check_self(L, "__index");
+  if (lua_type(L, 2) == LUA_TSTRING) {
+    const char *name = lua_tostring(L, 2);
+    heed_scalar setting;
+    int i = entry_index(m, name);
+    if (i) {
+      push_entry(L, i);
+      return 1;
+    }
+    if (heed_module_setting(m, name, &setting)) {
+      lheed_push_scalar(L, setting);
+      return 1;
+    }
+    if (strcmp(name, "training") == 0) {
+      lua_pushboolean(L, heed_module_training(m));
+      return 1;
+    }
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &methods_key);
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, -2) != LUA_TNIL || lheed_is_optional_entry(heed_module_class(m), name)) return 1;
+  } else if (is_list(m) && lua_isinteger(L, 2)) {
+    int i = list_index(L, 2, m);
+    if (i > heed_module_entry_count(m)) return 0;
+    push_entry(L, i);
+    return 1;
+  }
+  const char *key = push_key(L, 2), *fields = push_fields(L, m, true);
+  return lheed_error(L, "%s has no field %s; it has %s", heed_module_class(m), key, fields);
+}
+
+static int module_newindex(lua_State *L) {
+  heed_module *m = check_self(L, "__newindex");
+  const char *class = heed_module_class(m);
+  lua_settop(L, 3);
+  heed_entry entry;
+  int i = lua_type(L, 2) == LUA_TSTRING       ? entry_index(m, lua_tostring(L, 2))
+          : is_list(m) && lua_isinteger(L, 2) ? list_index(L, 2, m)
+                                              : 0;
+  if (i && heed_module_entry(m, i, &entry)) {
+    if (entry.kind == HEED_ENTRY_PARAMETER) {
+      LHEED_TRY(L, heed_module_set_parameter(m, entry.name, lheed_tensor(L, 3, class, entry.name)));
+    } else {
+      heed_module *value = test_module(L, 3);
+      if (!value)
+        return lheed_error(L, "%s: %s must be a built-in module (%s), got %s", class, entry.name,
+                           heed_module_class(entry.module), lheed_push_what(L, 3));
+      LHEED_TRY(L, heed_module_set_module(m, entry.name, value));
+    }
+    return 0;
+  }
+  if (lua_type(L, 2) == LUA_TSTRING && strcmp(lua_tostring(L, 2), "training") == 0) {
+    if (!lua_isboolean(L, 3))
+      return lheed_error(L, "%s: training must be a boolean, got %s", class, lheed_push_what(L, 3));
+    heed_module_train(m, lua_toboolean(L, 3));
+    return 0;
+  }
+  const char *key = push_key(L, 2), *fields = push_fields(L, m, false);
+  return lheed_error(L, "%s: %s cannot be set; what can be is %s", class, key, fields);
+}
+
+static int module_len(lua_State *L) {
+  heed_module *m = check_self(L, "__len");
+  if (!is_list(m)) return lheed_error(L, "%s has no length", heed_module_class(m));
+  lua_pushinteger(L, heed_module_entry_count(m));
+  return 1;
+}
+
+/* ---- Primitives for lua/heed/nn ---- */
+
+/* class_name(m) */
+static int class_name(lua_State *L) {
+  lua_pushstring(L, heed_module_class(check_self(L, "class_name")));
+  return 1;
+}
+
+/* describe(m): what repr shows between the parentheses */
+static int describe(lua_State *L) {
+  char text[256];
+  heed_module_describe(check_self(L, "extra_repr"), text, sizeof text);
+  lua_pushstring(L, text);
+  return 1;
+}
+
+/* entries(m): {{name =, value =, kind = "parameter" or "module"}, …} in order */
+static int entries(lua_State *L) {
+  heed_module *m = check_self(L, "entries");
+  int count = heed_module_entry_count(m);
+  lua_createtable(L, count, 0);
+  for (int i = 1; i <= count; i++) {
+    heed_entry entry;
+    heed_module_entry(m, i, &entry);
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, entry.name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, entry.kind == HEED_ENTRY_PARAMETER ? "parameter" : "module");
+    lua_setfield(L, -2, "kind");
+    push_entry(L, i);
+    lua_setfield(L, -2, "value");
+    lua_rawseti(L, -2, i);
+  }
+  return lheed_return(L, 1);
+}
+
+/* kind(v): "parameter", "tensor" or "module", nil for anything else and for what was released */
+static int kind_of(lua_State *L) {
+  lua_settop(L, 1);
+  lheed_box *box = lheed_test(L, 1, &lheed_tensor_type);
+  if (box && box->object) {
+    lua_pushstring(L, heed_tensor_is_parameter(box->object) ? "parameter" : "tensor");
+  } else if (test_module(L, 1)) {
+    lua_pushliteral(L, "module");
+  } else {
+    lua_pushnil(L);
+  }
+  return 1;
+}
+
+/* what(v): "a string ('abc')", for messages */
+static int what(lua_State *L) {
+  lua_settop(L, 1);
+  lheed_push_what(L, 1);
+  return 1;
+}
+
+/* identity(t): its storage, and a string that is the same for tensors with the same elements in the same
+ * order */
+static int identity(lua_State *L) {
+  lua_settop(L, 1);
+  const heed_tensor *t = lheed_tensor(L, 1, "module", "a parameter or buffer");
+  char key[sizeof t->data + 2 * sizeof t->shape];
+  size_t used = sizeof t->data, sizes = (size_t)t->ndim * sizeof *t->shape;
+  memcpy(key, &t->data, used);
+  memcpy(key + used, t->shape, sizes);
+  memcpy(key + used + sizes, t->stride, sizes);
+  lua_pushlightuserdata(L, t->storage);
+  lua_pushlstring(L, key, used + 2 * sizes);
+  return 2;
+}
+
+/* plain(t): a tensor on the same elements that is no parameter */
+static int plain(lua_State *L) {
+  lua_settop(L, 1);
+  heed_tensor **box = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, lheed_tensor(L, 1, "plain", "t"), box));
+  heed_tensor_set_parameter(*box, false);
+  return lheed_return(L, 1);
+}
+
+/* misfit(target, value): why value cannot be loaded into target, nil if it can */
+static int misfit(lua_State *L) {
+  char have[HEED__SHAPE_TEXT], need[HEED__SHAPE_TEXT];
+  lua_settop(L, 2);
+  lheed_box *box = lheed_test(L, 2, &lheed_tensor_type);
+  const heed_tensor *target = lheed_tensor(L, 1, "load_state_dict", "target"),
+                    *value = box ? box->object : NULL;
+  if (!value) {
+    lua_pushfstring(L, "is %s; it must be a tensor", lheed_push_what(L, 2));
+  } else if (value->ndim != target->ndim ||
+             memcmp(value->shape, target->shape, (size_t)value->ndim * sizeof *value->shape) != 0) {
+    lua_pushfstring(L, "is %s; it must be %s", heed__shape_text(have, value->ndim, value->shape),
+                    heed__shape_text(need, target->ndim, target->shape));
+  } else if (value->dtype != target->dtype) {
+    lua_pushfstring(L, "is %s; it must be %s", heed_dtype_name(value->dtype), heed_dtype_name(target->dtype));
+  } else if (heed__overlaps_itself(target)) {
+    lua_pushliteral(L, "cannot be written in the module, where it is an expanded view");
+  } else {
+    lua_pushnil(L);
+  }
+  return 1;
+}
+
+/* train(m, mode) */
+static int train(lua_State *L) {
+  heed_module_train(check_self(L, "train"), lua_toboolean(L, 2));
+  return 0;
+}
+
+#define MAX_OPTIONS 8
+
+/* options(function, names, first, …): the values of the optional arguments among …, which begin at number
+ * `first` and come by position or by name. The caller keeps function and names alive. */
+static int options(lua_State *L) {
+  const char *function = luaL_checkstring(L, 1), *names[MAX_OPTIONS + 1] = {NULL};
+  int first = (int)luaL_checkinteger(L, 3), count = 0;
+  while (count < MAX_OPTIONS && lua_rawgeti(L, 2, count + 1) == LUA_TSTRING) {
+    names[count++] = lua_tostring(L, -1);
+    lua_pop(L, 1);
+  }
+  if (count < MAX_OPTIONS) lua_pop(L, 1);
+  for (int i = 0; i < 3; i++) lua_remove(L, 1);
+  lheed_options(L, function, first, names);
+  return count;
+}
+
+/* install(methods): functions for all built-in modules, to which those of C are added; `__tostring` among
+ * them */
+static int install(lua_State *L) {
+  static const luaL_Reg methods[] = {{"forward", forward}, {"head", head}, {"split", split}, {NULL, NULL}};
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  lheed_setfuncs(L, methods);
+  lua_pushvalue(L, 1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &methods_key);
+  lheed_push_metatable(L, &lheed_module_type);
+  lua_getfield(L, 1, "__tostring");
+  lua_setfield(L, -2, "__tostring");
+  return 0;
+}
+
+/* ---- Opening ---- */
+
+static void open_metatable(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__index", module_index},
+                                  {"__newindex", module_newindex},
+                                  {"__len", module_len},
+                                  {"__call", forward},
+                                  {NULL, NULL}};
+  lheed_push_metatable(L, &lheed_module_type);
+  lheed_setfuncs(L, meta);
+  lua_pop(L, 1);
+
+  lua_newtable(L); /* boxes */
+  lua_createtable(L, 0, 1);
+  lua_pushliteral(L, "v");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &boxes_key);
+  lua_newtable(L); /* methods, until lua/heed/nn installs more */
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &methods_key);
+}
+
+/* Adds `nn`, the constructors, and `modules`, the primitives, to the library table. */
+void lheed_open_nn(lua_State *L) {
+  static const luaL_Reg primitives[] = {
+      {"class_name", class_name}, {"describe", describe}, {"entries", entries}, {"identity", identity},
+      {"install", install},       {"kind", kind_of},      {"misfit", misfit},   {"options", options},
+      {"plain", plain},           {"train", train},       {"what", what},       {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"Parameter", new_parameter}, {NULL, NULL}};
+  const int library = lua_gettop(L) - 1;
+  open_metatable(L);
+
+  lua_createtable(L, 0, 16);
+  lheed_setfuncs(L, functions);
+  lheed_add_constructors(L);
+  lua_setfield(L, library, "nn");
+
+  lua_createtable(L, 0, 16);
+  lheed_setfuncs(L, primitives);
+  lua_setfield(L, library, "modules");
+}

@@ -1,0 +1,276 @@
+/* Tensors as text: what PyTorch prints for the same values, character for character, and `..`.
+ *
+ * The rules, with PyTorch's default options: one notation and one width for all elements, found from those
+ * that are shown; rows wrapped at 80 columns; of more than 1000 elements only the first and last three along
+ * each dimension. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../core/core.h"
+#include "lheed.h"
+
+enum { EDGE = 3, LINE = 80, SUMMARY_ABOVE = 1000 };
+
+static const char heading[] = "tensor(";
+#define HEADING ((int)sizeof heading - 1)
+
+typedef struct printer {
+  const heed_tensor *x;
+  bool summary; /* dimensions of more than 2 · EDGE are cut */
+  double smallest,
+      largest;     /* magnitudes of the finite elements that are not 0; smallest is inf if there is none */
+  bool whole;      /* float32: those are all whole numbers */
+  bool scientific; /* float32 */
+  int width;
+  luaL_Buffer text;
+} printer;
+
+/* ---- One element ---- */
+
+/* No notation gives more: scientific form begins at 1e8. */
+#define ELEMENT 32
+
+/* Puts a point where the locale has another decimal separator. */
+static void set_point(char *text) {
+  char *p = text + strspn(text, "+-0123456789");
+  if (*p == '.' || *p == '\0') return;
+  char *rest = p + strcspn(p, "0123456789");
+  *p = '.';
+  memmove(p + 1, rest, strlen(rest) + 1);
+}
+
+static int float_text(const printer *p, double value, char text[ELEMENT]) {
+  if (isnan(value)) return snprintf(text, ELEMENT, "nan");
+  if (isinf(value)) return snprintf(text, ELEMENT, value < 0 ? "-inf" : "inf");
+  if (p->whole && !p->scientific) return snprintf(text, ELEMENT, "%.0f.", value);
+  snprintf(text, ELEMENT, p->scientific ? "%.4e" : "%.4f", value);
+  set_point(text);
+  return (int)strlen(text);
+}
+
+/* Returns the length. */
+static int element_text(const printer *p, const char *at, char text[ELEMENT]) {
+  heed_scalar value = heed__load(p->x->dtype, at);
+  switch (value.dtype) {
+  case HEED_BOOL: return snprintf(text, ELEMENT, value.as.integer ? "True" : "False");
+  case HEED_INT64: return snprintf(text, ELEMENT, "%" PRId64, value.as.integer);
+  case HEED_FLOAT32: break;
+  }
+  return float_text(p, value.as.number, text);
+}
+
+/* ---- The elements that are shown ---- */
+
+/* Whether dimension d (from 0) is cut in the middle. */
+static bool is_cut(const printer *p, int d) {
+  return p->summary && p->x->shape[d] > 2 * EDGE;
+}
+
+static int64_t shown(const printer *p, int d) {
+  return is_cut(p, d) ? 2 * EDGE : p->x->shape[d];
+}
+
+/* The i-th shown slice of dimension d in the slice at `at`. */
+static const char *slice(const printer *p, int d, const char *at, int64_t i) {
+  int64_t place = is_cut(p, d) && i >= EDGE ? p->x->shape[d] - 2 * EDGE + i : i;
+  return at + place * p->x->stride[d] * (int64_t)heed__element_bytes(p->x->dtype);
+}
+
+typedef void visitor(printer *p, const char *at);
+
+/* At most HEED_MAX_DIMS deep. */
+static void visit(printer *p, int d, const char *at, visitor *use) {
+  if (d == p->x->ndim) {
+    use(p, at);
+    return;
+  }
+  for (int64_t i = 0; i < shown(p, d); i++) visit(p, d + 1, slice(p, d, at, i), use);
+}
+
+/* ---- Notation and width ---- */
+
+static void measure_magnitude(printer *p, const char *at) {
+  double value = heed__load(HEED_FLOAT32, at).as.number;
+  if (!isfinite(value) || value == 0) return;
+  p->smallest = fmin(p->smallest, fabs(value));
+  p->largest = fmax(p->largest, fabs(value));
+  if (value != ceil(value)) p->whole = false;
+}
+
+static void measure_width(printer *p, const char *at) {
+  char text[ELEMENT];
+  if (p->x->dtype == HEED_FLOAT32) { /* zeros, nan and inf take part in the width of others only */
+    double value = heed__load(HEED_FLOAT32, at).as.number;
+    if (!isfinite(value) || value == 0) return;
+  }
+  int length = element_text(p, at, text);
+  if (length > p->width) p->width = length;
+}
+
+static void choose_format(printer *p) {
+  p->width = 1;
+  p->whole = true;
+  p->smallest = INFINITY;
+  if (p->x->dtype == HEED_FLOAT32) {
+    visit(p, 0, p->x->data, measure_magnitude);
+    if (isfinite(p->smallest))
+      p->scientific = p->largest / p->smallest > 1000.0 || p->largest > 1e8 || p->smallest < 1e-4;
+  }
+  visit(p, 0, p->x->data, measure_width);
+}
+
+/* ---- Writing ---- */
+
+static void add_spaces(printer *p, int count) {
+  while (count-- > 0) luaL_addchar(&p->text, ' ');
+}
+
+static void add_element(printer *p, const char *at) {
+  char text[ELEMENT];
+  int length = element_text(p, at, text);
+  add_spaces(p, p->width - length);
+  luaL_addlstring(&p->text, text, (size_t)length);
+}
+
+/* "," and as many new lines, then the indentation of what stands in d + 1 brackets. */
+static void break_line(printer *p, int d, int lines) {
+  luaL_addchar(&p->text, ',');
+  while (lines-- > 0) luaL_addchar(&p->text, '\n');
+  add_spaces(p, HEADING + d + 1);
+}
+
+/* The last dimension: elements side by side, wrapped. The place that was left out counts as an element. */
+static void add_row(printer *p, const char *at) {
+  int d = p->x->ndim - 1, per_line = (LINE - HEADING - d) / (p->width + 2);
+  if (per_line < 1) per_line = 1;
+  luaL_addchar(&p->text, '[');
+  int column = 0;
+  for (int64_t i = 0; i < shown(p, d); i++) {
+    for (int gap = is_cut(p, d) && i == EDGE; gap >= 0; gap--) {
+      if (column == per_line) {
+        break_line(p, d, 1);
+        column = 0;
+      } else if (i > 0) {
+        luaL_addstring(&p->text, ", ");
+      }
+      column++;
+      if (gap) {
+        luaL_addstring(&p->text, " ...");
+      } else {
+        add_element(p, slice(p, d, at, i));
+      }
+    }
+  }
+  luaL_addchar(&p->text, ']');
+}
+
+/* Dimension d and what is below it; at most HEED_MAX_DIMS deep. */
+static void add_block(printer *p, int d, const char *at) {
+  int below = p->x->ndim - 1 - d;
+  if (below < 0) {
+    add_element(p, at);
+  } else if (below == 0) {
+    add_row(p, at);
+  } else {
+    luaL_addchar(&p->text, '[');
+    for (int64_t i = 0; i < shown(p, d); i++) {
+      if (i > 0) break_line(p, d, below);
+      if (i == EDGE && is_cut(p, d)) {
+        luaL_addstring(&p->text, "...");
+        break_line(p, d, below);
+      }
+      add_block(p, d + 1, slice(p, d, at, i));
+    }
+    luaL_addchar(&p->text, ']');
+  }
+}
+
+/* A note behind the elements, on a line of its own where the line would pass the margin; `length` is what
+ * PyTorch counts for it, `line` what it counts for the line so far. */
+static void add_note(printer *p, const char *note, int length, int *line) {
+  if (*line + length + 2 > LINE) {
+    luaL_addstring(&p->text, ",\n");
+    add_spaces(p, HEADING);
+    *line = HEADING + length;
+  } else {
+    luaL_addstring(&p->text, ", ");
+    *line += length + 2;
+  }
+  luaL_addstring(&p->text, note);
+}
+
+/* No elements: the sizes and the dtype, which nothing else would show. */
+static void add_empty(printer *p) {
+  luaL_addstring(&p->text, "[]");
+  int line = HEADING + 4; /* and not + 2: so PyTorch counts */
+  if (p->x->ndim != 1) {
+    char note[HEED__SHAPE_TEXT + 8], sizes[HEED__SHAPE_TEXT];
+    heed__shape_text(sizes, p->x->ndim, p->x->shape);
+    sizes[strlen(sizes) - 1] = '\0';
+    int length = snprintf(note, sizeof note, "size=(%s)", sizes + 1);
+    add_note(p, note, length, &line);
+  }
+  if (p->x->dtype != HEED_FLOAT32) {
+    char note[32];
+    int length = snprintf(note, sizeof note, "dtype=heed.%s", heed_dtype_name(p->x->dtype));
+    add_note(p, note, length + 1, &line); /* "torch." is longer by one */
+  }
+}
+
+static int tensor_tostring(lua_State *L) {
+  lua_settop(L, 1);
+  lheed_box *box = lheed_test(L, 1, &lheed_tensor_type);
+  if (box && !box->object) {
+    lua_pushliteral(L, "tensor(released)");
+    return 1;
+  }
+  /* an alias, since finalizers may run, and release x, while the text grows */
+  heed_tensor **alias = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "tostring", "x");
+  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, x, alias));
+  printer p = {.x = *alias, .summary = (*alias)->numel > SUMMARY_ABOVE};
+  bool parameter = heed_tensor_is_parameter(x);
+  luaL_buffinit(L, &p.text);
+  if (parameter) luaL_addstring(&p.text, "Parameter containing:\n");
+  luaL_addstring(&p.text, heading);
+  if (p.x->numel == 0) {
+    add_empty(&p);
+  } else {
+    choose_format(&p);
+    add_block(&p, 0, p.x->data);
+  }
+  luaL_addchar(&p.text, ')');
+  luaL_pushresult(&p.text);
+  return 1;
+}
+
+/* ---- Joining texts ---- */
+
+/* Pushes the text of an operand of `..`. */
+static void push_text(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TSTRING && lua_type(L, idx) != LUA_TNUMBER) {
+    if (luaL_getmetafield(L, idx, "__tostring") == LUA_TNIL)
+      lheed_error(L, "concat: a tensor joins with text, numbers and what has a text, got %s",
+                  lheed_push_what(L, idx));
+    lua_pop(L, 1);
+  }
+  luaL_tolstring(L, idx, NULL);
+}
+
+static int tensor_concat(lua_State *L) {
+  lua_settop(L, 2);
+  push_text(L, 1);
+  push_text(L, 2);
+  lua_concat(L, 2);
+  return 1;
+}
+
+void lheed_open_print(lua_State *L) {
+  static const luaL_Reg metamethods[] = {
+      {"__tostring", tensor_tostring}, {"__concat", tensor_concat}, {NULL, NULL}};
+  lheed_push_metatable(L, &lheed_tensor_type);
+  lheed_setfuncs(L, metamethods);
+  lua_pop(L, 1);
+}

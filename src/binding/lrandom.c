@@ -1,0 +1,282 @@
+/* Random numbers from Lua: seeds, heed.Generator, tensors of draws, dropout. */
+#include <string.h>
+
+#include "../ops/ops.h"
+#include "lheed.h"
+
+/* ---- Generators ---- */
+
+#define SEED_OF_A_NEW_GENERATOR                                                                              \
+  67280421310721 /* PyTorch's, so that torch.Generator() gives the same numbers */
+
+static uint64_t seed_argument(lua_State *L, int idx) {
+  return (uint64_t)lheed_integer(L, idx, "manual_seed", "seed");
+}
+
+static int manual_seed(lua_State *L) {
+  heed_generator_seed(heed_default_generator(lheed_get(L)->context), seed_argument(L, 1));
+  return 0;
+}
+
+static int new_generator(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  uint64_t seed = (uint64_t)lheed_opt_integer(L, 1, "Generator", "seed", SEED_OF_A_NEW_GENERATOR);
+  void **box = lheed_push_box(L, &lheed_generator_type);
+  heed_generator *g = NULL;
+  LHEED_TRY(L, heed_generator_new(ctx, seed, &g));
+  *box = g;
+  return 1;
+}
+
+static heed_generator *self(lua_State *L, const char *function) {
+  heed_generator *g = lheed_opt_generator(L, 1, function);
+  if (!g) lheed_error(L, "%s: the generator is missing; call it as g:%s(…)", function, function);
+  return g;
+}
+
+static int generator_seed(lua_State *L) {
+  heed_generator_seed(self(L, "manual_seed"), seed_argument(L, 2));
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int generator_get_state(lua_State *L) {
+  unsigned char bytes[HEED_GENERATOR_STATE_BYTES];
+  heed_generator_get_state(self(L, "get_state"), bytes);
+  lua_pushlstring(L, (const char *)bytes, sizeof bytes);
+  return 1;
+}
+
+static int generator_set_state(lua_State *L) {
+  size_t count = 0;
+  heed_generator *g = self(L, "set_state");
+  if (lua_type(L, 2) != LUA_TSTRING)
+    return lheed_error(L, "set_state: state must be a string that get_state gave, got %s",
+                       lheed_push_what(L, 2));
+  const char *bytes = lua_tolstring(L, 2, &count);
+  LHEED_TRY(L, heed_generator_set_state(g, (const unsigned char *)bytes, count));
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int generator_tostring(lua_State *L) {
+  self(L, "tostring");
+  lua_pushliteral(L, "heed.Generator");
+  return 1;
+}
+
+static int set_dropout_stream(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
+  if (strcmp(name, "native") == 0)
+    heed_set_dropout_stream(ctx, HEED_DROPOUT_NATIVE);
+  else if (strcmp(name, "mkl") == 0)
+    heed_set_dropout_stream(ctx, HEED_DROPOUT_MKL);
+  else
+    return lheed_error(L, "set_dropout_stream: stream must be 'native' or 'mkl', got %s",
+                       lheed_push_what(L, 1));
+  return 0;
+}
+
+/* ---- Tensors of draws ---- */
+
+static const char *const draw_options[] = {"generator", "dtype", NULL};
+
+/* rand and randn draw float32 and nothing else. */
+static void check_float32(lua_State *L, const char *function, heed_dtype dtype) {
+  if (dtype != HEED_FLOAT32)
+    lheed_error(L, "%s: dtype must be 'float32', got '%s'", function, heed_dtype_name(dtype));
+}
+
+/* Draws into a new tensor that it pushes: `normal` ones, or uniform ones. */
+static int draw_floats(lua_State *L, const char *function, bool normal, heed_generator *g, int ndim,
+                       const int64_t *shape) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed__check_shape(ctx, function, ndim, shape, HEED_FLOAT32, NULL));
+  LHEED_TRY(L, normal ? heed_normal(ctx, g, 0, 1, ndim, shape, out)
+                      : heed_uniform(ctx, g, 0, 1, ndim, shape, out));
+  return lheed_return(L, 1);
+}
+
+static int draw(lua_State *L, const char *function, bool normal) {
+  int64_t shape[HEED_MAX_DIMS];
+  int last = lheed_trailing_options(L, function, 1, draw_options), top = lua_gettop(L);
+  heed_generator *g = lheed_opt_generator(L, top - 1, function);
+  check_float32(L, function, lheed_opt_dtype(L, top, function, HEED_FLOAT32));
+  int ndim = lheed_shape(L, 1, last, function, shape);
+  return draw_floats(L, function, normal, g, ndim, shape);
+}
+
+static int draw_like(lua_State *L, const char *function, bool normal) {
+  int64_t shape[HEED_MAX_DIMS];
+  lheed_options(L, function, 2, draw_options);
+  heed_generator *g = lheed_opt_generator(L, 2, function);
+  const heed_tensor *x = lheed_tensor(L, 1, function, "x");
+  int ndim = x->ndim;
+  memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
+  check_float32(L, function, lheed_opt_dtype(L, 3, function, x->dtype));
+  return draw_floats(L, function, normal, g, ndim, shape);
+}
+
+static int rand_(lua_State *L) {
+  return draw(L, "rand", false);
+}
+static int randn(lua_State *L) {
+  return draw(L, "randn", true);
+}
+static int rand_like(lua_State *L) {
+  return draw_like(L, "rand_like", false);
+}
+static int randn_like(lua_State *L) {
+  return draw_like(L, "randn_like", true);
+}
+
+static int draw_integers(lua_State *L, heed_generator *g, int64_t low, int64_t high, int ndim,
+                         const int64_t *shape, heed_dtype dtype) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor **out = lheed_push_tensor(L), **drawn = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_randint(ctx, g, low, high, ndim, shape, drawn));
+  LHEED_TRY(L, heed_to(ctx, *drawn, dtype, out));
+  lua_pop(L, 1);
+  return lheed_return(L, 1);
+}
+
+/* randint(low, high, shape), with the shape in numbers or a table; randint(high, shape) has low = 1 and a
+ * table. */
+static int randint(lua_State *L) {
+  int64_t shape[HEED_MAX_DIMS];
+  /* An empty table at the end looks like options that say nothing; it is the shape of a single number. */
+  bool ends_in_table = lua_type(L, lua_gettop(L)) == LUA_TTABLE;
+  int last = lheed_trailing_options(L, "randint", 2, draw_options), top = lua_gettop(L);
+  heed_generator *g = lheed_opt_generator(L, top - 1, "randint");
+  heed_dtype dtype = lheed_opt_dtype(L, top, "randint", HEED_INT64);
+  bool has_low = last >= 2 && lua_type(L, 2) != LUA_TTABLE;
+  int sizes = has_low ? 3 : 2;
+  if (last < sizes && !ends_in_table)
+    return lheed_error(L,
+                       "randint: the shape is missing; it comes last, and as a table where low is left out");
+  int64_t low = has_low ? lheed_integer(L, 1, "randint", "low") : 1;
+  int64_t high = lheed_integer(L, sizes - 1, "randint", "high");
+  int ndim = lheed_shape(L, sizes, last, "randint", shape);
+  return draw_integers(L, g, low, high, ndim, shape, dtype);
+}
+
+/* randint_like(x, low, high) or randint_like(x, high) */
+static int randint_like(lua_State *L) {
+  int64_t shape[HEED_MAX_DIMS];
+  int last = lheed_trailing_options(L, "randint_like", 2, draw_options), top = lua_gettop(L);
+  heed_generator *g = lheed_opt_generator(L, top - 1, "randint_like");
+  if (last > 3) return lheed_error(L, "randint_like: %d arguments were given and it takes at most 3", last);
+  int64_t low = last == 3 ? lheed_integer(L, 2, "randint_like", "low") : 1;
+  int64_t high = lheed_integer(L, last == 3 ? 3 : 2, "randint_like", "high");
+  const heed_tensor *x = lheed_tensor(L, 1, "randint_like", "x");
+  int ndim = x->ndim;
+  memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
+  heed_dtype dtype = lheed_opt_dtype(L, top, "randint_like", x->dtype);
+  return draw_integers(L, g, low, high, ndim, shape, dtype);
+}
+
+static const char *const generator_option[] = {"generator", NULL};
+
+static int randperm(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "randperm", 2, generator_option);
+  int64_t n = lheed_integer(L, 1, "randperm", "n");
+  heed_generator *g = lheed_opt_generator(L, 2, "randperm");
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_randperm(ctx, g, n, out));
+  return lheed_return(L, 1);
+}
+
+static int bernoulli(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "bernoulli", 2, generator_option);
+  heed_tensor **out = lheed_push_tensor(L);
+  heed_generator *g = lheed_opt_generator(L, 2, "bernoulli");
+  LHEED_TRY(L, heed_bernoulli(ctx, g, lheed_tensor(L, 1, "bernoulli", "p"), out));
+  return lheed_return(L, 1);
+}
+
+/* ---- In place ---- */
+
+static int uniform_(lua_State *L) {
+  static const char *const names[] = {"from", "to", "generator", NULL};
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "uniform_", 2, names);
+  heed_tensor *x = lheed_tensor(L, 1, "uniform_", "x");
+  double from = lheed_opt_number(L, 2, "uniform_", "from", 0),
+         to = lheed_opt_number(L, 3, "uniform_", "to", 1);
+  heed_generator *g = lheed_opt_generator(L, 4, "uniform_");
+  LHEED_TRY(L, heed_uniform(ctx, g, from, to, x->ndim, x->shape, &x));
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int normal_(lua_State *L) {
+  static const char *const names[] = {"mean", "std", "generator", NULL};
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "normal_", 2, names);
+  heed_tensor *x = lheed_tensor(L, 1, "normal_", "x");
+  double mean = lheed_opt_number(L, 2, "normal_", "mean", 0),
+         std = lheed_opt_number(L, 3, "normal_", "std", 1);
+  heed_generator *g = lheed_opt_generator(L, 4, "normal_");
+  LHEED_TRY(L, heed_normal(ctx, g, mean, std, x->ndim, x->shape, &x));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* ---- Dropout ---- */
+
+/* dropout(x, p = 0.5, training = true, {generator}), as in torch.nn.functional */
+static int dropout(lua_State *L) {
+  static const char *const names[] = {"p", "training", "generator", NULL};
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "dropout", 2, names);
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "dropout", "x");
+  double p = lheed_opt_number(L, 2, "dropout", "p", 0.5);
+  bool training = lheed_opt_boolean(L, 3, "dropout", "training", true);
+  heed_generator *g = lheed_opt_generator(L, 4, "dropout");
+  LHEED_TRY(L, heed__check_probability(ctx, "dropout", "p", p));
+  LHEED_TRY(L, training ? heed_dropout(ctx, g, p, x, out) : heed_tensor_alias(ctx, x, out));
+  return lheed_return(L, 1);
+}
+
+/* ---- Opening ---- */
+
+void lheed_open_random(lua_State *L) {
+  static const luaL_Reg functions[] = {
+      {"manual_seed", manual_seed},
+      {"Generator", new_generator},
+      {"set_dropout_stream", set_dropout_stream},
+      {"rand", rand_},
+      {"randn", randn},
+      {"randint", randint},
+      {"randperm", randperm},
+      {NULL, NULL},
+  };
+  static const luaL_Reg methods[] = {
+      {"rand_like", rand_like},       {"randn_like", randn_like},
+      {"randint_like", randint_like}, {"bernoulli", bernoulli},
+      {"uniform_", uniform_},         {"normal_", normal_},
+      {"dropout", dropout},           {NULL, NULL},
+  };
+  static const luaL_Reg generator_methods[] = {
+      {"manual_seed", generator_seed},
+      {"get_state", generator_get_state},
+      {"set_state", generator_set_state},
+      {NULL, NULL},
+  };
+  static const luaL_Reg generator_metamethods[] = {{"__tostring", generator_tostring}, {NULL, NULL}};
+  lheed_add_functions(L, methods, false);
+  lua_pushvalue(L, -2);
+  lheed_setfuncs(L, functions);
+  lua_pop(L, 1);
+  lheed_push_metatable(L, &lheed_generator_type);
+  lheed_setfuncs(L, generator_metamethods);
+  lua_createtable(L, 0, 4);
+  lheed_setfuncs(L, generator_methods);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+}

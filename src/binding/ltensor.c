@@ -1,0 +1,399 @@
+/* Tensors from Lua: making them, asking about them, converting, copying, freeing; their bytes as strings.
+ * What comes from and goes to nested tables is in lnested.c. */
+#include <string.h>
+
+#include "../ops/ops.h"
+#include "lheed.h"
+
+/* ---- Making ---- */
+
+static const char *const dtype_option[] = {"dtype", NULL};
+
+/* f(2, 3, {dtype = …}) or f({2, 3}, …): a tensor of that shape, all of one value. */
+static int filled(lua_State *L, const char *function, int64_t value) {
+  heed_context *ctx = lheed_get(L)->context;
+  int64_t shape[HEED_MAX_DIMS];
+  int last = lheed_trailing_options(L, function, 1, dtype_option);
+  heed_dtype dtype = lheed_opt_dtype(L, lua_gettop(L), function, HEED_FLOAT32);
+  int ndim = lheed_shape(L, 1, last, function, shape);
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed__check_shape(ctx, function, ndim, shape, dtype, NULL));
+  LHEED_TRY(L, heed_full(ctx, dtype, ndim, shape, heed_integer(value), out));
+  return lheed_return(L, 1);
+}
+
+static int zeros(lua_State *L) {
+  return filled(L, "zeros", 0);
+}
+static int ones(lua_State *L) {
+  return filled(L, "ones", 1);
+}
+/* What an empty tensor holds is not specified; zeros can show nobody what the memory held before. */
+static int empty(lua_State *L) {
+  return filled(L, "empty", 0);
+}
+
+static heed_dtype dtype_of_value(heed_scalar value) {
+  return value.dtype == HEED_BOOL ? HEED_BOOL : HEED_FLOAT32;
+}
+
+static int full(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  int64_t shape[HEED_MAX_DIMS];
+  lheed_options(L, "full", 3, dtype_option);
+  if (lua_isnil(L, 1))
+    return lheed_error(L, "full: the shape must be a number or a table of numbers, got nil");
+  int ndim = lheed_shape(L, 1, 1, "full", shape);
+  heed_scalar value = lheed_scalar(L, 2, "full", "value");
+  heed_dtype dtype = lheed_opt_dtype(L, 3, "full", dtype_of_value(value));
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_full(ctx, dtype, ndim, shape, value, out));
+  return lheed_return(L, 1);
+}
+
+/* f(x, {dtype = …}): a tensor of x's shape and, unless said otherwise, dtype, all of one value. */
+static int filled_like(lua_State *L, const char *function, heed_scalar value, int dtype_slot) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, function, "x");
+  heed_dtype dtype = lheed_opt_dtype(L, dtype_slot, function, x->dtype);
+  LHEED_TRY(L, heed_full(ctx, dtype, x->ndim, x->shape, value, out));
+  return lheed_return(L, 1);
+}
+
+static int zeros_like(lua_State *L) {
+  lheed_options(L, "zeros_like", 2, dtype_option);
+  return filled_like(L, "zeros_like", heed_integer(0), 2);
+}
+
+static int ones_like(lua_State *L) {
+  lheed_options(L, "ones_like", 2, dtype_option);
+  return filled_like(L, "ones_like", heed_integer(1), 2);
+}
+
+static int empty_like(lua_State *L) {
+  lheed_options(L, "empty_like", 2, dtype_option);
+  return filled_like(L, "empty_like", heed_integer(0), 2);
+}
+
+static int full_like(lua_State *L) {
+  lheed_options(L, "full_like", 3, dtype_option);
+  return filled_like(L, "full_like", lheed_scalar(L, 2, "full_like", "value"), 3);
+}
+
+static int eye(lua_State *L) {
+  static const char *const names[] = {"m", "dtype", NULL};
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "eye", 2, names);
+  int64_t rows = lheed_integer(L, 1, "eye", "n");
+  int64_t columns = lheed_opt_integer(L, 2, "eye", "m", rows);
+  heed_dtype dtype = lheed_opt_dtype(L, 3, "eye", HEED_FLOAT32);
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_eye(ctx, dtype, rows, columns, out));
+  return lheed_return(L, 1);
+}
+
+static heed_scalar range_end(lua_State *L, int idx, const char *name) {
+  double number = lheed_number(L, idx, "range", name);
+  return lua_isinteger(L, idx) ? heed_integer(lua_tointeger(L, idx)) : heed_number(number);
+}
+
+static int range(lua_State *L) {
+  static const char *const names[] = {"step", "dtype", NULL};
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "range", 3, names);
+  heed_scalar first = range_end(L, 1, "first"), last = range_end(L, 2, "last");
+  heed_scalar step = lua_isnil(L, 3) ? heed_integer(1) : range_end(L, 3, "step");
+  heed_dtype dtype = lheed_opt_dtype(L, 4, "range", HEED_FLOAT32);
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_range(ctx, dtype, first, last, step, out));
+  return lheed_return(L, 1);
+}
+
+static int linspace(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "linspace", 4, dtype_option);
+  double first = lheed_number(L, 1, "linspace", "first"), last = lheed_number(L, 2, "linspace", "last");
+  int64_t count = lheed_integer(L, 3, "linspace", "count");
+  heed_dtype dtype = lheed_opt_dtype(L, 4, "linspace", HEED_FLOAT32);
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_linspace(ctx, dtype, first, last, count, out));
+  return lheed_return(L, 1);
+}
+
+/* ---- Asking ---- */
+
+static int is_tensor(lua_State *L) {
+  lua_pushboolean(L, lheed_test(L, 1, &lheed_tensor_type) != NULL);
+  return 1;
+}
+
+/* The dimension at stack slot 2, from 0. */
+static int dim_argument(lua_State *L, const char *function, const heed_tensor *x) {
+  int dim = lheed_dim(L, 2, function, "dim"), index = 0;
+  if (x->ndim == 0) lheed_error(L, "%s: dim is %d and the tensor has no dimensions", function, dim);
+  LHEED_TRY(L, heed__check_dim(lheed_get(L)->context, function, x->ndim, dim, &index));
+  return index;
+}
+
+static int size(lua_State *L) {
+  const heed_tensor *x = lheed_tensor(L, 1, "size", "x");
+  if (lua_isnoneornil(L, 2))
+    lheed_push_shape(L, x);
+  else
+    lua_pushinteger(L, (lua_Integer)x->shape[dim_argument(L, "size", x)]);
+  return 1;
+}
+
+static int stride(lua_State *L) {
+  const heed_tensor *x = lheed_tensor(L, 1, "stride", "x");
+  if (!lua_isnoneornil(L, 2)) {
+    lua_pushinteger(L, (lua_Integer)x->stride[dim_argument(L, "stride", x)]);
+    return 1;
+  }
+  heed_tensor copy; /* making the table may run finalizers, and they may release x */
+  heed__alias_on_stack(&copy, x);
+  lua_createtable(L, copy.ndim, 0);
+  for (int i = 0; i < copy.ndim; i++) {
+    lua_pushinteger(L, (lua_Integer)copy.stride[i]);
+    lua_rawseti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+static int numel(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)lheed_tensor(L, 1, "numel", "x")->numel);
+  return 1;
+}
+
+static int dim(lua_State *L) {
+  lua_pushinteger(L, lheed_tensor(L, 1, "dim", "x")->ndim);
+  return 1;
+}
+
+static int is_contiguous(lua_State *L) {
+  lua_pushboolean(L, heed_tensor_is_contiguous(lheed_tensor(L, 1, "is_contiguous", "x")));
+  return 1;
+}
+
+static int item(lua_State *L) {
+  const heed_tensor *x = lheed_tensor(L, 1, "item", "x");
+  if (x->numel != 1) {
+    char text[HEED__SHAPE_TEXT];
+    return lheed_error(L, "item: x has %I elements (shape %s); it must have exactly one",
+                       (LUAI_UACINT)x->numel, heed__shape_text(text, x->ndim, x->shape));
+  }
+  lheed_push_scalar(L, heed__load(x->dtype, x->data));
+  return 1;
+}
+
+static int length(lua_State *L) {
+  const heed_tensor *x = lheed_tensor(L, 1, "length", "x");
+  if (x->ndim == 0) return lheed_error(L, "length: x has no dimensions, so # has no size to give");
+  lua_pushinteger(L, (lua_Integer)x->shape[0]);
+  return 1;
+}
+
+/* __eq: whether both are the same elements of the same memory. Values are compared by heed.equal. */
+static int same(lua_State *L) {
+  lheed_box *a = lheed_test(L, 1, &lheed_tensor_type), *b = lheed_test(L, 2, &lheed_tensor_type);
+  lua_pushboolean(L, a && b && a->object && b->object && heed__same_view(a->object, b->object));
+  return 1;
+}
+
+/* ---- Converting and copying ---- */
+
+static int to_dtype(lua_State *L, const char *function, heed_dtype dtype) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_to(ctx, lheed_tensor(L, 1, function, "x"), dtype, out));
+  return lheed_return(L, 1);
+}
+
+static int to(lua_State *L) {
+  lheed_options(L, "to", 2, dtype_option);
+  heed_dtype dtype = HEED_FLOAT32;
+  if (lua_isnil(L, 2)) return lheed_error(L, "to: dtype must be 'float32', 'int64' or 'bool', got nil");
+  dtype = lheed_opt_dtype(L, 2, "to", dtype);
+  return to_dtype(L, "to", dtype);
+}
+
+static int to_float(lua_State *L) {
+  return to_dtype(L, "float", HEED_FLOAT32);
+}
+static int to_long(lua_State *L) {
+  return to_dtype(L, "long", HEED_INT64);
+}
+static int to_bool(lua_State *L) {
+  return to_dtype(L, "bool", HEED_BOOL);
+}
+
+static int clone(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_clone(ctx, lheed_tensor(L, 1, "clone", "x"), out));
+  return lheed_return(L, 1);
+}
+
+static int contiguous(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_contiguous(ctx, lheed_tensor(L, 1, "contiguous", "x"), out));
+  return lheed_return(L, 1);
+}
+
+static int copy_(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed__number number;
+  heed_tensor *x = lheed_tensor(L, 1, "copy_", "x");
+  const heed_tensor *src = lheed_operand(L, 2, "copy_", "src", &number);
+  LHEED_TRY(L, heed_copy(ctx, x, src));
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int fill_(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor *x = lheed_tensor(L, 1, "fill_", "x");
+  LHEED_TRY(L, heed_fill(ctx, x, lheed_scalar(L, 2, "fill_", "value")));
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int zero_(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  LHEED_TRY(L, heed_fill(ctx, lheed_tensor(L, 1, "zero_", "x"), heed_integer(0)));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* ---- Bytes: little-endian, row-major ---- */
+
+static bool is_little_endian(void) {
+  const uint16_t one = 1;
+  unsigned char first;
+  memcpy(&first, &one, 1);
+  return first == 1;
+}
+
+static void reverse_each(char *data, int64_t count, size_t width) {
+  for (char *p = data; count > 0; count--, p += width) {
+    for (size_t i = 0; i < width / 2; i++) {
+      char byte = p[i];
+      p[i] = p[width - 1 - i];
+      p[width - 1 - i] = byte;
+    }
+  }
+}
+
+static int to_string(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor **row_major = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "to_string", "x");
+  LHEED_TRY(L, is_little_endian() ? heed_contiguous(ctx, x, row_major) : heed_clone(ctx, x, row_major));
+  size_t width = heed__element_bytes((*row_major)->dtype);
+  if (!is_little_endian()) reverse_each((*row_major)->data, (*row_major)->numel, width);
+  lua_pushlstring(L, (*row_major)->data, (size_t)(*row_major)->numel * width);
+  return 1;
+}
+
+static int from_string(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  int64_t shape[HEED_MAX_DIMS], count = 0;
+  int last = lua_gettop(L);
+  if (lua_type(L, 1) != LUA_TSTRING)
+    return lheed_error(L, "from_string: bytes must be a string, got %s", lheed_push_what(L, 1));
+  if (last < 3) return lheed_error(L, "from_string: three arguments are needed: bytes, dtype and shape");
+  heed_dtype dtype = lheed_opt_dtype(L, 2, "from_string", HEED_FLOAT32);
+  int ndim = lheed_shape(L, 3, last, "from_string", shape);
+  LHEED_TRY(L, heed__check_shape(ctx, "from_string", ndim, shape, dtype, &count));
+  size_t bytes, needed = (size_t)count * heed__element_bytes(dtype);
+  const char *data = lua_tolstring(L, 1, &bytes);
+  if (bytes != needed) {
+    char text[HEED__SHAPE_TEXT];
+    return lheed_error(L, "from_string: bytes has %I bytes; shape %s of %s needs %I", (LUAI_UACINT)bytes,
+                       heed__shape_text(text, ndim, shape), heed_dtype_name(dtype), (LUAI_UACINT)needed);
+  }
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_tensor_new(ctx, dtype, ndim, shape, out));
+  memcpy((*out)->data, data, bytes);
+  if (!is_little_endian()) reverse_each((*out)->data, count, heed__element_bytes(dtype));
+  if (dtype == HEED_BOOL) {
+    uint8_t *flag = (uint8_t *)(*out)->data;
+    for (int64_t i = 0; i < count; i++) flag[i] = flag[i] != 0;
+  }
+  return lheed_return(L, 1);
+}
+
+/* ---- Life ---- */
+
+static int release(lua_State *L) {
+  lheed_box *box = lheed_test(L, 1, &lheed_tensor_type);
+  if (!box) return lheed_error(L, "release: x must be a tensor, got %s", lheed_push_what(L, 1));
+  if (lheed_get(L)->collecting && box->object)
+    return lheed_error(L, "release: x may be in use: a finalizer runs in the middle of an operation");
+  heed_tensor *x = box->object;
+  box->object = NULL;
+  heed_tensor_free(x);
+  return 0;
+}
+
+static int is_released(lua_State *L) {
+  lheed_box *box = lheed_test(L, 1, &lheed_tensor_type);
+  if (!box) return lheed_error(L, "is_released: x must be a tensor, got %s", lheed_push_what(L, 1));
+  lua_pushboolean(L, box->object == NULL);
+  return 1;
+}
+
+/* ---- Opening ---- */
+
+static const luaL_Reg functions[] = {
+    {"zeros", zeros},
+    {"ones", ones},
+    {"empty", empty},
+    {"full", full},
+    {"eye", eye},
+    {"range", range},
+    {"linspace", linspace},
+    {"from_string", from_string},
+    {"is_tensor", is_tensor},
+    {NULL, NULL},
+};
+
+static const luaL_Reg methods[] = {
+    {"zeros_like", zeros_like},
+    {"ones_like", ones_like},
+    {"empty_like", empty_like},
+    {"full_like", full_like},
+    {"size", size},
+    {"stride", stride},
+    {"numel", numel},
+    {"dim", dim},
+    {"item", item},
+    {"is_contiguous", is_contiguous},
+    {"to", to},
+    {"float", to_float},
+    {"long", to_long},
+    {"bool", to_bool},
+    {"clone", clone},
+    {"contiguous", contiguous},
+    {"copy_", copy_},
+    {"fill_", fill_},
+    {"zero_", zero_},
+    {"to_string", to_string},
+    {"release", release},
+    {"is_released", is_released},
+    {NULL, NULL},
+};
+
+static const luaL_Reg metamethods[] = {{"__len", length}, {"__eq", same}, {"__close", release}, {NULL, NULL}};
+
+void lheed_open_tensor(lua_State *L) {
+  lheed_add_functions(L, methods, false);
+  lua_pushvalue(L, -2);
+  lheed_setfuncs(L, functions);
+  lua_pop(L, 1);
+  lheed_push_metatable(L, &lheed_tensor_type);
+  lheed_setfuncs(L, metamethods);
+  lua_pop(L, 1);
+}

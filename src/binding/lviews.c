@@ -1,0 +1,315 @@
+/* Operations on the shape of tensors: views, joining, cutting in pieces, picking. */
+#include "../ops/ops.h"
+#include "lheed.h"
+
+/* ---- Views ---- */
+
+/* view(x, sizes…) or view(x, {sizes…}) */
+static int sized(lua_State *L, const char *function,
+                 heed_status (*call)(heed_context *, const heed_tensor *, int, const int64_t *,
+                                     heed_tensor **)) {
+  if (lua_gettop(L) == 0) lua_settop(L, 1);
+  int last = lua_gettop(L);
+  heed_tensor **out = lheed_push_tensor(L);
+  int64_t shape[HEED_MAX_DIMS];
+  int ndim = lheed_shape(L, 2, last, function, shape);
+  const heed_tensor *x = lheed_tensor(L, 1, function, "x");
+  LHEED_TRY(L, call(lheed_get(L)->context, x, ndim, shape, out));
+  return lheed_return(L, 1);
+}
+
+#define SIZED_LIST(X) X(view) X(reshape) X(expand)
+
+#define X(name)                                                                                              \
+  static int op_##name(lua_State *L) {                                                                       \
+    return sized(L, #name, heed_##name);                                                                     \
+  }
+SIZED_LIST(X)
+#undef X
+
+/* permute(x, dims…) or permute(x, {dims…}) */
+static int op_permute(lua_State *L) {
+  int dims[HEED_MAX_DIMS], ndim;
+  if (lua_type(L, 2) == LUA_TTABLE) {
+    lheed_arguments(L, "permute", 2);
+    ndim = lheed_opt_dims(L, 2, "permute", dims);
+  } else {
+    if (lua_gettop(L) == 0) lua_settop(L, 1);
+    ndim = lua_gettop(L) - 1;
+    if (ndim > HEED_MAX_DIMS) lheed_error(L, "permute: a tensor has at most %d dimensions", HEED_MAX_DIMS);
+    for (int i = 0; i < ndim; i++) dims[i] = lheed_dim(L, i + 2, "permute", "dim");
+  }
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "permute", "x");
+  LHEED_TRY(L, heed_permute(lheed_get(L)->context, x, ndim, dims, out));
+  return lheed_return(L, 1);
+}
+
+/* transpose(x, dim1, dim2) */
+static int op_transpose(lua_State *L) {
+  lheed_arguments(L, "transpose", 3);
+  heed_tensor **out = lheed_push_tensor(L);
+  int dim1 = lheed_dim(L, 2, "transpose", "dim1"), dim2 = lheed_dim(L, 3, "transpose", "dim2");
+  const heed_tensor *x = lheed_tensor(L, 1, "transpose", "x");
+  LHEED_TRY(L, heed_transpose(lheed_get(L)->context, x, dim1, dim2, out));
+  return lheed_return(L, 1);
+}
+
+/* t(x): a matrix transposed; fewer dimensions stay as they are. */
+static int op_t(lua_State *L) {
+  lheed_arguments(L, "t", 1);
+  heed_tensor **out = lheed_push_tensor(L);
+  heed_context *ctx = lheed_get(L)->context;
+  const heed_tensor *x = lheed_tensor(L, 1, "t", "x");
+  char shape[HEED__SHAPE_TEXT];
+  if (x->ndim > 2)
+    lheed_error(L, "t: x is %s; it must have at most 2 dimensions (transpose takes more)",
+                heed__shape_text(shape, x->ndim, x->shape));
+  LHEED_TRY(L, x->ndim < 2 ? heed_tensor_alias(ctx, x, out) : heed_transpose(ctx, x, 1, 2, out));
+  return lheed_return(L, 1);
+}
+
+/* narrow(x, dim, start, length) */
+static int op_narrow(lua_State *L) {
+  lheed_arguments(L, "narrow", 4);
+  heed_tensor **out = lheed_push_tensor(L);
+  int dim = lheed_dim(L, 2, "narrow", "dim");
+  int64_t start = lheed_integer(L, 3, "narrow", "start"), length = lheed_integer(L, 4, "narrow", "length");
+  const heed_tensor *x = lheed_tensor(L, 1, "narrow", "x");
+  LHEED_TRY(L, heed_narrow(lheed_get(L)->context, x, dim, start, length, out));
+  return lheed_return(L, 1);
+}
+
+/* select(x, dim, index) */
+static int op_select(lua_State *L) {
+  lheed_arguments(L, "select", 3);
+  heed_tensor **out = lheed_push_tensor(L);
+  int dim = lheed_dim(L, 2, "select", "dim");
+  int64_t index = lheed_integer(L, 3, "select", "index");
+  const heed_tensor *x = lheed_tensor(L, 1, "select", "x");
+  LHEED_TRY(L, heed_select(lheed_get(L)->context, x, dim, index, out));
+  return lheed_return(L, 1);
+}
+
+/* unsqueeze(x, dim) */
+static int op_unsqueeze(lua_State *L) {
+  lheed_arguments(L, "unsqueeze", 2);
+  heed_tensor **out = lheed_push_tensor(L);
+  int dim = lheed_dim(L, 2, "unsqueeze", "dim");
+  const heed_tensor *x = lheed_tensor(L, 1, "unsqueeze", "x");
+  LHEED_TRY(L, heed_unsqueeze(lheed_get(L)->context, x, dim, out));
+  return lheed_return(L, 1);
+}
+
+/* squeeze(x, dim), without dim all sizes of 1 */
+static int op_squeeze(lua_State *L) {
+  static const char *const names[] = {"dim", NULL};
+  lheed_options(L, "squeeze", 2, names);
+  heed_tensor **out = lheed_push_tensor(L);
+  int dim = lheed_opt_dim(L, 2, "squeeze");
+  const heed_tensor *x = lheed_tensor(L, 1, "squeeze", "x");
+  LHEED_TRY(L, heed_squeeze(lheed_get(L)->context, x, dim, out));
+  return lheed_return(L, 1);
+}
+
+/* flatten(x, start_dim = 1, end_dim = -1) */
+static int op_flatten(lua_State *L) {
+  static const char *const names[] = {"start_dim", "end_dim", NULL};
+  lheed_options(L, "flatten", 2, names);
+  heed_tensor **out = lheed_push_tensor(L);
+  int first = lua_isnil(L, 2) ? 1 : lheed_dim(L, 2, "flatten", "start_dim");
+  int last = lua_isnil(L, 3) ? -1 : lheed_dim(L, 3, "flatten", "end_dim");
+  const heed_tensor *x = lheed_tensor(L, 1, "flatten", "x");
+  LHEED_TRY(L, heed_flatten(lheed_get(L)->context, x, first, last, out));
+  return lheed_return(L, 1);
+}
+
+/* ---- Joining ---- */
+
+static int opt_first_dim(lua_State *L, int idx, const char *function) {
+  int dim = lheed_opt_dim(L, idx, function);
+  return dim ? dim : 1;
+}
+
+/* cat({tensors…}, dim = 1) */
+static int join(lua_State *L, const char *function,
+                heed_status (*call)(heed_context *, int, const heed_tensor *const *, int, heed_tensor **)) {
+  static const char *const names[] = {"dim", NULL};
+  lheed_options(L, function, 2, names);
+  if (lua_type(L, 1) != LUA_TTABLE) lheed_bad_argument(L, 1, function, "tensors", "a table of tensors");
+  int dim = opt_first_dim(L, 2, function);
+  lua_Unsigned count = lua_rawlen(L, 1);
+  if (count > INT32_MAX) lheed_error(L, "%s: there are too many tensors", function);
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor **tensors = lua_newuserdatauv(L, (size_t)count * sizeof *tensors, 0);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, 1, (lua_Integer)i + 1);
+    const lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
+    if (!box || !box->object) {
+      const char *what = lheed_push_what(L, lua_gettop(L));
+      lheed_error(L, "%s: tensors[%I] must be a tensor, got %s", function, (LUAI_UACINT)i + 1, what);
+    }
+    tensors[i] = box->object;
+    lua_pop(L, 1);
+  }
+  LHEED_TRY(L, call(lheed_get(L)->context, (int)count, tensors, dim, out));
+  lua_pop(L, 1);
+  return lheed_return(L, 1);
+}
+
+static int op_cat(lua_State *L) {
+  return join(L, "cat", heed_cat);
+}
+static int op_stack(lua_State *L) {
+  return join(L, "stack", heed_stack);
+}
+
+/* ---- Cutting in pieces: a table of views ---- */
+
+/* The tensor at 1, the dimension at 3 (from 0), and the size of that. */
+static int64_t read_axis(lua_State *L, const char *function, int *axis) {
+  const heed_tensor *x = lheed_tensor(L, 1, function, "x");
+  if (x->ndim == 0) lheed_error(L, "%s: x has no dimension that could be cut", function);
+  LHEED_TRY(L,
+            heed__check_dim(lheed_get(L)->context, function, x->ndim, opt_first_dim(L, 3, function), axis));
+  return x->shape[*axis];
+}
+
+/* Puts a view of `length` elements, after the first `start`, into the table on top of the stack, at `place`.
+ */
+static void add_piece(lua_State *L, const char *function, int axis, int64_t start, int64_t length,
+                      lua_Integer place) {
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, function, "x"); /* anew: a finalizer may have released it */
+  LHEED_TRY(L, heed_narrow(lheed_get(L)->context, x, axis + 1, start + 1, length, out));
+  lua_rawseti(L, -2, place);
+}
+
+/* `count` pieces of `length`, the last one shorter if it must be. */
+static int cut_evenly(lua_State *L, const char *function, int axis, int64_t size, int64_t length,
+                      int64_t count) {
+  lua_newtable(L);
+  int64_t start = 0;
+  for (lua_Integer place = 1; place <= count; place++) {
+    int64_t piece = size - start < length ? size - start : length;
+    add_piece(L, function, axis, start, piece, place);
+    start += piece;
+  }
+  return lheed_return(L, 1);
+}
+
+static int64_t divide_up(int64_t a, int64_t b) {
+  return a / b + (a % b != 0);
+}
+
+/* split(x, size, dim = 1) or split(x, {sizes…}, dim = 1) */
+static int op_split(lua_State *L) {
+  static const char *const names[] = {"size", "dim", NULL};
+  lheed_options(L, "split", 2, names);
+  int axis = 0;
+  int64_t size = read_axis(L, "split", &axis);
+  if (lua_type(L, 2) != LUA_TTABLE) {
+    int64_t length = lheed_integer(L, 2, "split", "size");
+    if (length < 1 && !(length == 0 && size == 0))
+      lheed_error(L, "split: size is %I; it must be at least 1", (LUAI_UACINT)length);
+    return cut_evenly(L, "split", axis, size, length, size == 0 ? 1 : divide_up(size, length));
+  }
+  lua_Unsigned count = lua_rawlen(L, 2);
+  lua_newtable(L);
+  int64_t start = 0;
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, 2, (lua_Integer)i + 1);
+    int64_t length = lheed_integer(L, lua_gettop(L), "split", "a size");
+    lua_pop(L, 1);
+    if (length < 0 || length > size - start)
+      lheed_error(L, "split: size %I is %I and %I elements of dimension %d are left", (LUAI_UACINT)i + 1,
+                  (LUAI_UACINT)length, (LUAI_UACINT)(size - start), axis + 1);
+    add_piece(L, "split", axis, start, length, (lua_Integer)i + 1);
+    start += length;
+  }
+  if (start != size)
+    lheed_error(L, "split: the sizes add up to %I and dimension %d has %I elements", (LUAI_UACINT)start,
+                axis + 1, (LUAI_UACINT)size);
+  return lheed_return(L, 1);
+}
+
+/* chunk(x, chunks, dim = 1): fewer pieces where equal ones come to an end before. */
+static int op_chunk(lua_State *L) {
+  static const char *const names[] = {"chunks", "dim", NULL};
+  lheed_options(L, "chunk", 2, names);
+  int axis = 0;
+  int64_t size = read_axis(L, "chunk", &axis), chunks = lheed_integer(L, 2, "chunk", "chunks");
+  if (chunks < 1) lheed_error(L, "chunk: chunks is %I; it must be at least 1", (LUAI_UACINT)chunks);
+  int64_t length = divide_up(size, chunks);
+  return cut_evenly(L, "chunk", axis, size, length, size == 0 ? chunks : divide_up(size, length));
+}
+
+/* ---- Picking ---- */
+
+/* gather(x, dim, index) */
+static int pick(lua_State *L, const char *function,
+                heed_status (*call)(heed_context *, const heed_tensor *, int, const heed_tensor *,
+                                    heed_tensor **)) {
+  lheed_arguments(L, function, 3);
+  heed_tensor **out = lheed_push_tensor(L);
+  int dim = lheed_dim(L, 2, function, "dim");
+  const heed_tensor *x = lheed_tensor(L, 1, function, "x");
+  const heed_tensor *index = lheed_tensor(L, 3, function, "index");
+  LHEED_TRY(L, call(lheed_get(L)->context, x, dim, index, out));
+  return lheed_return(L, 1);
+}
+
+static int op_gather(lua_State *L) {
+  return pick(L, "gather", heed_gather);
+}
+static int op_index_select(lua_State *L) {
+  return pick(L, "index_select", heed_index_select);
+}
+
+/* masked_select(x, mask) */
+static int op_masked_select(lua_State *L) {
+  lheed_arguments(L, "masked_select", 2);
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "masked_select", "x");
+  const heed_tensor *mask = lheed_tensor(L, 2, "masked_select", "mask");
+  LHEED_TRY(L, heed_masked_select(lheed_get(L)->context, x, mask, out));
+  return lheed_return(L, 1);
+}
+
+/* repeat_interleave(x, repeats, dim): without dim x is flattened first. */
+static int op_repeat_interleave(lua_State *L) {
+  static const char *const names[] = {"repeats", "dim", NULL};
+  lheed_options(L, "repeat_interleave", 2, names);
+  heed_tensor **out = lheed_push_tensor(L);
+  int64_t repeats = lheed_integer(L, 2, "repeat_interleave", "repeats");
+  int dim = lheed_opt_dim(L, 3, "repeat_interleave");
+  const heed_tensor *x = lheed_tensor(L, 1, "repeat_interleave", "x");
+  LHEED_TRY(L, heed_repeat_interleave(lheed_get(L)->context, x, repeats, dim, out));
+  return lheed_return(L, 1);
+}
+
+void lheed_open_views(lua_State *L) {
+  static const luaL_Reg functions[] = {
+#define X(name) {#name, op_##name},
+      SIZED_LIST(X)
+#undef X
+          {"permute", op_permute},
+      {"transpose", op_transpose},
+      {"t", op_t},
+      {"narrow", op_narrow},
+      {"select", op_select},
+      {"unsqueeze", op_unsqueeze},
+      {"squeeze", op_squeeze},
+      {"flatten", op_flatten},
+      {"cat", op_cat},
+      {"concat", op_cat},
+      {"stack", op_stack},
+      {"split", op_split},
+      {"chunk", op_chunk},
+      {"gather", op_gather},
+      {"index_select", op_index_select},
+      {"masked_select", op_masked_select},
+      {"repeat_interleave", op_repeat_interleave},
+      {NULL, NULL}};
+  lheed_add_functions(L, functions, false);
+}

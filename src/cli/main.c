@@ -1,0 +1,311 @@
+/* The command `heed`: a Lua interpreter with the library inside. */
+#define _XOPEN_SOURCE 700 /* POSIX 2008, and realpath on every system */
+
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <lualib.h>
+
+#include "../heed.h"
+#include "cli.h"
+
+int luaopen_heed(lua_State *L);
+int luaopen_heed_core(lua_State *L);
+
+static const char usage[] =
+    "usage: heed [options] [script [arguments]]\n"
+    "  -e CODE  run CODE before the script\n"
+    "  -i       give a prompt afterwards\n"
+    "  -v       print the version\n"
+    "  -h       print this help\n"
+    "  -        read the script from standard input\n"
+    "  --       end of the options\n"
+    "Without a script, -e or -v: a prompt on a terminal, else standard input is run.\n";
+
+/* ---- Signals
+ * -------------------------------------------------------------------------------------------------- */
+
+static lua_State *volatile interrupted; /* handlers get no argument: the state that Ctrl-C stops */
+
+static void raise_interrupted(lua_State *L, lua_Debug *ar) {
+  (void)ar;
+  lua_sethook(L, NULL, 0, 0);
+  luaL_error(L, "interrupted!");
+}
+
+/* Only sets a hook, the one thing that Lua allows here. A second Ctrl-C, if no Lua code ran meanwhile, ends
+ * us. */
+static void on_interrupt(int number) {
+  (void)number;
+  lua_sethook(interrupted, raise_interrupted, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+}
+
+/* The reader of our output has gone, as in `heed … | head -1`: no error. A write to any other pipe, such as
+ * one of io.popen, just fails. */
+static void on_broken_pipe(int number) {
+  (void)number;
+  struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+  if (poll(&output, 1, 0) == 1 && (output.revents & POLLERR)) _exit(EXIT_SUCCESS);
+}
+
+void cli_handle(int number, void (*handler)(int), int flags, struct sigaction *before) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  sigemptyset(&action.sa_mask);
+  sigaction(number, &action, before);
+}
+
+/* Once the exit code is decided a broken pipe does not change it. */
+static void ignore_broken_pipe(void) {
+  cli_handle(SIGPIPE, SIG_IGN, 0, NULL);
+}
+
+/* ---- Calls and errors
+ * ------------------------------------------------------------------------------------------- */
+
+/* Turns any error into text, with a traceback unless the error is an object that knows its own text. */
+static int add_traceback(lua_State *L) {
+  const char *message = lua_tostring(L, 1);
+  if (!message) {
+    if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
+    message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
+  }
+  luaL_traceback(L, L, message, 1);
+  return 1;
+}
+
+void cli_report(lua_State *L) {
+  const char *message = lua_tostring(L, -1);
+  fflush(stdout); /* what was printed before the error is shown before it */
+  fprintf(stderr, "heed: %s\n", message ? message : "(error without a message)");
+  fflush(stderr);
+  lua_pop(L, 1);
+}
+
+bool cli_call(lua_State *L, int arguments, int results) {
+  int base = lua_gettop(L) - arguments;
+  lua_pushcfunction(L, add_traceback);
+  lua_insert(L, base);
+  struct sigaction before;
+  interrupted = L;
+  cli_handle(SIGINT, on_interrupt, (int)SA_RESETHAND, &before);
+  int status = lua_pcall(L, arguments, results, base);
+  sigaction(SIGINT, &before, NULL);
+  lua_sethook(L, NULL, 0, 0); /* Ctrl-C may have come too late for this call */
+  lua_remove(L, base);
+  if (status != LUA_OK) cli_report(L);
+  return status == LUA_OK;
+}
+
+/* ---- The library
+ * ------------------------------------------------------------------------------------------------ */
+
+/* A searcher of `require`: opens the library at the first name that is its own. Nothing is opened before
+ * that, so that a script that does without it starts as quickly as in lua. */
+static int search_heed(lua_State *L) {
+  const char *name = luaL_checkstring(L, 1);
+  if (strncmp(name, "heed", 4) != 0 || (name[4] != '\0' && name[4] != '.')) return 0;
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  lua_pushcfunction(L, luaopen_heed); /* adds what is inside to the preload table */
+  lua_call(L, 0, 0);
+  if (lua_getfield(L, -1, name) != LUA_TFUNCTION) return 0;
+  lua_pushliteral(L, ":heed:");
+  return 2;
+}
+
+/* The file that runs, symbolic links resolved, to be freed; NULL if it cannot be found. */
+static char *find_executable(const char *name) {
+  char *path = realpath("/proc/self/exe", NULL);
+  if (path) return path;
+  if (strchr(name, '/')) return realpath(name, NULL);
+  const char *folders = getenv("PATH");
+  while (folders && *folders) {
+    size_t length = strcspn(folders, ":");
+    char *candidate = malloc(length + strlen(name) + 2);
+    if (!candidate) return NULL;
+    memcpy(candidate, folders, length);
+    candidate[length] = '/';
+    strcpy(candidate + length + 1, name);
+    if (access(candidate, X_OK) == 0) path = realpath(candidate, NULL);
+    free(candidate);
+    if (path) return path;
+    folders += length + (folders[length] == ':');
+  }
+  return NULL;
+}
+
+/* Adds the folder lua/ beside that of the executable to package.path. */
+static void add_own_folder(lua_State *L, const char *name) {
+  char *executable = find_executable(name);
+  if (!executable) return;
+  char *slash = strrchr(executable, '/');
+  if (slash) *slash = '\0';
+  lua_getglobal(L, "package");
+  lua_getfield(L, -1, "path");
+  lua_pushfstring(L, "%s;%s/../lua/?.lua;%s/../lua/?/init.lua", lua_tostring(L, -1), executable, executable);
+  free(executable);
+  lua_setfield(L, -3, "path");
+  lua_pop(L, 2);
+}
+
+static void open_libraries(lua_State *L, const char *name) {
+  luaL_openlibs(L);
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  lua_pushcfunction(L, luaopen_heed_core);
+  lua_setfield(L, -2, "heed.core");
+  lua_getglobal(L, "package");
+  lua_getfield(L, -1, "searchers");
+  for (lua_Integer i = luaL_len(L, -1); i >= 2; i--) { /* after the one for package.preload */
+    lua_geti(L, -1, i);
+    lua_seti(L, -2, i + 1);
+  }
+  lua_pushcfunction(L, search_heed);
+  lua_seti(L, -2, 2);
+  lua_pop(L, 3);
+  add_own_folder(L, name);
+}
+
+/* ---- The command line
+ * ------------------------------------------------------------------------------------------- */
+
+typedef struct command {
+  int script; /* its place in argv; argc if there is none */
+  bool code, prompt, version, help;
+} command;
+
+/* Returns the option that is wrong, or NULL. */
+static const char *read_options(int argc, char **argv, command *out) {
+  command c = {0};
+  int i = 1;
+  for (; i < argc && argv[i][0] == '-' && argv[i][1] != '\0'; i++) {
+    const char *option = argv[i];
+    if (strcmp(option, "--") == 0) {
+      i++;
+      break;
+    }
+    if (strcmp(option, "--help") == 0) {
+      c.help = true;
+      continue;
+    }
+    if (option[1] == 'e') {
+      c.code = true;
+      if (option[2] == '\0' && ++i >= argc) return option;
+      continue;
+    }
+    if (option[2] != '\0') return option;
+    switch (option[1]) {
+    case 'i': c.prompt = true; break;
+    case 'v': c.version = true; break;
+    case 'h': c.help = true; break;
+    default: return option;
+    }
+  }
+  c.script = i;
+  *out = c;
+  return NULL;
+}
+
+/* The global `arg`: the script at 0, what follows it from 1 on, what precedes it below. */
+static void set_arg(lua_State *L, int argc, char **argv, int script) {
+  if (script == argc) script = 0;
+  lua_createtable(L, argc, 1);
+  for (int i = 0; i < argc; i++) {
+    lua_pushstring(L, argv[i]);
+    lua_rawseti(L, -2, i - script);
+  }
+  lua_setglobal(L, "arg");
+}
+
+/* Runs the chunk that a loader left, or reports why there is none. */
+static bool run_loaded(lua_State *L, int status, int arguments) {
+  if (status != LUA_OK) {
+    cli_report(L);
+    return false;
+  }
+  lua_insert(L, -1 - arguments);
+  return cli_call(L, arguments, 0);
+}
+
+/* The texts of -e, in order. */
+static bool run_codes(lua_State *L, char **argv, int end) {
+  for (int i = 1; i < end && strcmp(argv[i], "--") != 0; i++) {
+    if (argv[i][1] != 'e') continue;
+    const char *code = argv[i][2] ? argv[i] + 2 : argv[++i];
+    if (!run_loaded(L, luaL_loadbuffer(L, code, strlen(code), "=(command line)"), 0)) return false;
+  }
+  return true;
+}
+
+/* The script with the arguments that `arg` holds by now; "-" or NULL stands for standard input. */
+static bool run_script(lua_State *L, const char *name) {
+  int count = 0;
+  if (lua_getglobal(L, "arg") == LUA_TTABLE) {
+    count = (int)lua_rawlen(L, -1);
+    luaL_checkstack(L, count + 3, "too many arguments to the script");
+    for (int i = 1; i <= count; i++) lua_rawgeti(L, -i, i);
+  }
+  lua_remove(L, -1 - count);
+  bool standard_input = !name || strcmp(name, "-") == 0;
+  return run_loaded(L, luaL_loadfile(L, standard_input ? NULL : name), count);
+}
+
+static void print_version(void) {
+  puts("heed " HEED_VERSION "  " LUA_RELEASE);
+}
+
+/* Everything, protected: argc and argv on the stack, whether it went well as the result. */
+static int run(lua_State *L) {
+  int argc = (int)lua_tointeger(L, 1);
+  char **argv = lua_touserdata(L, 2);
+  command c;
+  const char *wrong = read_options(argc, argv, &c);
+  if (wrong) {
+    bool known = strcmp(wrong, "-e") == 0;
+    fprintf(stderr, known ? "heed: '%s' needs code\n%s" : "heed: unrecognized option '%s'\n%s", wrong, usage);
+    return 0;
+  }
+  if (c.help) {
+    fputs(usage, stdout);
+    lua_pushboolean(L, true);
+    return 1;
+  }
+  bool script = c.script < argc, terminal = isatty(STDIN_FILENO) != 0;
+  bool only_version = c.version && !script && !c.code && !c.prompt;
+  bool prompt = c.prompt || (!script && !c.code && !c.version && terminal);
+  if (c.version || (prompt && terminal)) print_version();
+  if (!only_version) {
+    open_libraries(L, argv[0]);
+    set_arg(L, argc, argv, c.script);
+    bool well = run_codes(L, argv, c.script);
+    if (well && (script || (!c.code && !prompt))) well = run_script(L, script ? argv[c.script] : NULL);
+    if (!well && !prompt) return 0;
+    if (prompt) cli_prompt(L); /* after an error, too: to look at what there is */
+  }
+  lua_pushboolean(L, true);
+  return 1;
+}
+
+int main(int argc, char **argv) {
+  lua_State *L = luaL_newstate();
+  if (!L || argc < 1) {
+    fputs("heed: not enough memory to start\n", stderr);
+    return EXIT_FAILURE;
+  }
+  cli_handle(SIGPIPE, on_broken_pipe, SA_RESTART, NULL);
+  atexit(ignore_broken_pipe);
+  lua_pushcfunction(L, run);
+  lua_pushinteger(L, argc);
+  lua_pushlightuserdata(L, argv);
+  int status = lua_pcall(L, 2, 1, 0);
+  bool well = status == LUA_OK && lua_toboolean(L, -1);
+  if (status != LUA_OK) cli_report(L);
+  lua_close(L);
+  return well ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,55 @@
+/* Contexts: what everything hangs on, alive until the owner and the last block of memory have let go. */
+#include "core.h"
+
+#include <stdlib.h>
+
+static void *plain_allocate(void *user, size_t bytes) {
+  (void)user;
+  return malloc(bytes);
+}
+
+static void plain_release(void *user, void *block, size_t bytes) {
+  (void)user;
+  (void)bytes;
+  free(block);
+}
+
+heed_status heed_context_new(const heed_allocator *allocator, heed_context **out) {
+  static const heed_allocator plain = {plain_allocate, plain_release, NULL};
+  if (allocator == NULL) allocator = &plain;
+  if (allocator->allocate == NULL || allocator->release == NULL || out == NULL) return HEED_ARGUMENT;
+  heed_context *ctx = allocator->allocate(allocator->user, sizeof(*ctx));
+  if (ctx == NULL) return HEED_MEMORY;
+  *ctx = (heed_context){.allocator = *allocator, .references = 1};
+  ctx->generator.context = ctx;
+  ctx->generator.owned_by_context = true;
+  heed_generator_seed(&ctx->generator, 5489);
+  *out = ctx;
+  return HEED_OK;
+}
+
+void heed__context_drop(heed_context *ctx) {
+  if (--ctx->references > 0) return;
+  heed_allocator allocator = ctx->allocator; /* which outlives the context that keeps it */
+  allocator.release(allocator.user, ctx, sizeof(*ctx));
+}
+
+void heed_context_free(heed_context *ctx) {
+  if (ctx != NULL) heed__context_drop(ctx);
+}
+
+const char *heed_message(const heed_context *ctx) {
+  return ctx == NULL ? "" : ctx->message;
+}
+
+size_t heed_memory_in_use(const heed_context *ctx) {
+  return ctx->in_use;
+}
+
+size_t heed_memory_peak(const heed_context *ctx) {
+  return ctx->peak;
+}
+
+void heed_reset_peak(heed_context *ctx) {
+  ctx->peak = ctx->in_use;
+}

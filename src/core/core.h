@@ -1,0 +1,175 @@
+/* The door of core, for every layer above: tensors, memory, messages, random streams; no arithmetic. */
+#ifndef HEED_CORE_H
+#define HEED_CORE_H
+
+#include "../heed.h"
+
+#define HEED__MESSAGE   640 /* bytes of the longest message */
+#define HEED__ALIGNMENT 64  /* of the elements of a new tensor: a cache line, an AVX-512 register */
+
+/* ---- Errors -------------------------------------------------------------------------------------------- */
+
+/** Keeps the message on the context and returns status, so that `return heed__fail(…)` is one line. */
+heed_status heed__fail(heed_context *ctx, heed_status status, const char *format, ...) HEED_PRINTF(3);
+/** "exp: 4.0 GiB of memory could not be had". Returns MEMORY. */
+heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes);
+
+/* ---- Memory -------------------------------------------------------------------------------------------- */
+
+/** `bytes` bytes aligned to HEED__ALIGNMENT, counted on the context; NULL if there are none, without a
+ * message. */
+void *heed__allocate(heed_context *ctx, size_t bytes);
+/** Gives back what heed__allocate gave; NULL is allowed. */
+void heed__release(heed_context *ctx, void *block);
+
+/* ---- Context ------------------------------------------------------------------------------------------- */
+
+struct heed__kernels; /* kernels/kernels.h */
+
+#define HEED__MT_WORDS 624
+
+struct heed_generator {
+  heed_context *context;
+  bool owned_by_context;
+  bool has_spare; /* a second normal value waits (randn of fewer than 16 elements) */
+  double spare;
+  uint32_t position; /* of the next word; HEED__MT_WORDS: the words are used up */
+  uint32_t word[HEED__MT_WORDS];
+};
+
+struct heed_context {
+  heed_allocator allocator;
+  size_t in_use, peak; /* bytes asked of the allocator for blocks; the context itself is not counted */
+  int64_t references;  /* the owner's, and one of every block that was allocated and not yet released */
+  const struct heed__kernels *kernels; /* chosen at first need */
+  heed_dropout_stream dropout_stream;
+  heed_generator generator;
+  char message[HEED__MESSAGE];
+};
+
+/** Gives a reference back; the context goes with the last one. */
+void heed__context_drop(heed_context *ctx);
+
+/* ---- Shapes -------------------------------------------------------------------------------------------- */
+
+#define HEED__SHAPE_TEXT (HEED_MAX_DIMS * 22 + 8)
+/** A shape as "[2, 6, 3]" into text, which it returns. */
+const char *heed__shape_text(char text[HEED__SHAPE_TEXT], int ndim, const int64_t *shape);
+
+/** Elements of a shape (no size negative), or -1 if the product of the sizes that are not 0 overflows what
+ * memory can address with `element` bytes each. */
+int64_t heed__numel(int ndim, const int64_t *shape, size_t element);
+
+/** A shape that a tensor of that dtype can have: the number of its elements, where numel is not NULL.
+ * `function` is the public name, for the message. Errors: SHAPE, ARGUMENT (no such dtype). */
+HEED_MUST_USE
+heed_status heed__check_shape(heed_context *ctx, const char *function, int ndim, const int64_t *shape,
+                              heed_dtype dtype, int64_t *numel);
+
+bool heed__same_shape(int ndim, const int64_t *shape, int with_ndim, const int64_t *with_shape);
+
+/** Row-major strides, in elements. */
+void heed__row_major(int ndim, const int64_t *shape, int64_t *stride);
+
+/** Whether the elements of x, in row-major order, can be read with another `shape` (of as many elements)
+ * without a copy; `stride` is then filled, as PyTorch's view has it. */
+bool heed__view_strides(const heed_tensor *x, int ndim, const int64_t *shape, int64_t *stride);
+
+/** Adds one broadcast operand to (ndim, shape): false, with nothing changed, if a size is neither equal
+ * nor 1. Start with ndim = 0; shape has room for HEED_MAX_DIMS. */
+bool heed__broadcast(int *ndim, int64_t *shape, int with_ndim, const int64_t *with_shape);
+
+/* ---- Tensors ------------------------------------------------------------------------------------------- */
+
+/* Counted memory; the tensors on it share it. A new tensor, its storage and its elements are one block. */
+typedef struct heed__storage {
+  heed_context *context;
+  int64_t references;
+  char *data;
+  size_t bytes;
+  void (*release)(void *user, void *data); /* of a host's memory, else NULL */
+  void *user;
+} heed__storage;
+
+/* A header on a storage. Its fields may be read anywhere; headers on the stack (heed__alias_on_stack) do not
+ * count. */
+struct heed_tensor {
+  heed__storage *storage;
+  char *data; /* the first element */
+  heed_dtype dtype;
+  int ndim;
+  int64_t numel;
+  bool parameter;
+  bool in_storage; /* the header lies in the storage's block */
+  int64_t shape[HEED_MAX_DIMS];
+  int64_t stride[HEED_MAX_DIMS]; /* in elements, none negative */
+};
+
+static inline size_t heed__element_bytes(heed_dtype dtype) {
+  return dtype == HEED_BOOL ? sizeof(uint8_t) : dtype == HEED_INT64 ? sizeof(int64_t) : sizeof(float);
+}
+
+/** A header on x's elements that holds no reference: for views inside a function, to be dropped without a
+ * call. Copies only the dimensions in use, and not the mark of a parameter. */
+void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x);
+
+/** Makes a counted tensor from such a header (its shape, strides, data). Errors: MEMORY. */
+HEED_MUST_USE
+heed_status heed__tensor_from_view(heed_context *ctx, const heed_tensor *view, heed_tensor **out);
+
+/** A tensor of no dimensions over one element on the stack. */
+typedef struct heed__number {
+  heed_tensor tensor;
+  union {
+    float f;
+    int64_t i;
+    uint8_t b;
+  } value;
+} heed__number;
+const heed_tensor *heed__number_tensor(heed__number *number, heed_scalar value);
+
+/** The element at `p` as a scalar, and back (converted as heed_to says). */
+heed_scalar heed__load(heed_dtype dtype, const void *p);
+void heed__store(heed_dtype dtype, void *p, heed_scalar value);
+
+/** Conversions with every input defined: nan gives 0, beyond the range the nearest end. */
+int64_t heed__to_int64(double value);
+
+/** Whether two elements of x share a place (an expanded tensor). */
+bool heed__overlaps_itself(const heed_tensor *x);
+/** Whether x and y may share a place; false negatives never happen. */
+bool heed__may_overlap(const heed_tensor *x, const heed_tensor *y);
+/** Whether x and y are the same elements in the same order. */
+bool heed__same_view(const heed_tensor *x, const heed_tensor *y);
+
+/* ---- Random streams ------------------------------------------------------------------------------------ */
+
+/** The generator to draw from: g, or the context's if g is NULL. */
+heed_generator *heed__generator(heed_context *ctx, heed_generator *g);
+
+uint32_t heed__draw32(heed_generator *g);
+uint64_t heed__draw64(heed_generator *g);
+/** Uniform in [0, 1) with 24 bits, and with 53 bits. */
+float heed__draw_float(heed_generator *g);
+/** n of them at once, quicker. */
+void heed__draw_floats(heed_generator *g, float *out, int64_t n);
+double heed__draw_double(heed_generator *g);
+/** n values of the normal distribution with that mean and standard deviation, as PyTorch's randn gives them
+ * for n elements. */
+void heed__draw_normal(heed_generator *g, double mean, double std, float *out, int64_t n);
+
+/* Which elements dropout keeps, one after another. */
+typedef struct heed__dropout {
+  heed_generator *generator;
+  heed_dropout_stream stream;
+  double keep;    /* 1 - p */
+  float scale;    /* 1 / (1 - p), of what is kept */
+  uint64_t state; /* of the mkl stream */
+} heed__dropout;
+/** Starts a tensor's worth of dropout; draws the seed of the mkl stream. p in (0, 1]. */
+void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g, double p);
+/** out = x · 0 or x · scale, as the next n elements of the stream have it; may be in place. The product keeps
+ * PyTorch's -0 and nan. p = 1 draws nothing. */
+void heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n);
+
+#endif

@@ -1,0 +1,248 @@
+/* Random streams: MT19937 with PyTorch's ways of drawing from it, dropout's two streams, and the state as
+ * bytes.
+ *
+ * Sources: M. Matsumoto, T. Nishimura, "Mersenne twister" (ACM TOMACS 8, 1998), with the seeding of 2002; Box
+ * and Muller (1958) for the normal distribution; P. L'Ecuyer, "Tables of linear congruential generators"
+ * (1999) for MCG31m1. */
+#include "core.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Words ---- */
+
+void heed_generator_seed(heed_generator *g, uint64_t seed) {
+  g->word[0] = (uint32_t)seed;
+  for (uint32_t i = 1; i < HEED__MT_WORDS; i++) {
+    g->word[i] = 1812433253u * (g->word[i - 1] ^ g->word[i - 1] >> 30) + i;
+  }
+  g->position = HEED__MT_WORDS;
+  g->has_spare = false;
+}
+
+/* What replaces a word: its top bit and the rest of the next one, twisted, on the word `ahead`. */
+static inline uint32_t twist(uint32_t word, uint32_t next, uint32_t ahead) {
+  const uint32_t mixed = (word & 0x80000000u) | (next & 0x7fffffffu);
+  return ahead ^ mixed >> 1 ^ ((next & 1) ? 0x9908b0dfu : 0);
+}
+
+static void refill(heed_generator *g) {
+  enum { AHEAD = 397, BEHIND = HEED__MT_WORDS - AHEAD };
+  uint32_t *w = g->word;
+  for (int i = 0; i < BEHIND; i++) w[i] = twist(w[i], w[i + 1], w[i + AHEAD]);
+  for (int i = BEHIND; i < HEED__MT_WORDS - 1; i++) w[i] = twist(w[i], w[i + 1], w[i - BEHIND]);
+  w[HEED__MT_WORDS - 1] = twist(w[HEED__MT_WORDS - 1], w[0], w[AHEAD - 1]);
+  g->position = 0;
+}
+
+static inline uint32_t temper(uint32_t y) {
+  y ^= y >> 11;
+  y ^= (y << 7) & 0x9d2c5680u;
+  y ^= (y << 15) & 0xefc60000u;
+  return y ^ y >> 18;
+}
+
+uint32_t heed__draw32(heed_generator *g) {
+  if (g->position == HEED__MT_WORDS) refill(g);
+  return temper(g->word[g->position++]);
+}
+
+uint64_t heed__draw64(heed_generator *g) {
+  const uint64_t high = heed__draw32(g);
+  return high << 32 | heed__draw32(g);
+}
+
+/* ---- Numbers ---- */
+
+static inline float unit_float(uint32_t r) {
+  return (float)(r & 0xffffff) * 0x1p-24f;
+}
+
+float heed__draw_float(heed_generator *g) {
+  return unit_float(heed__draw32(g));
+}
+
+void heed__draw_floats(heed_generator *g, float *out, int64_t n) {
+  while (n > 0) {
+    if (g->position == HEED__MT_WORDS) refill(g);
+    const int64_t left = HEED__MT_WORDS - g->position;
+    const int64_t count = n < left ? n : left;
+    const uint32_t *word = g->word + g->position;
+    for (int64_t i = 0; i < count; i++) out[i] = unit_float(temper(word[i]));
+    g->position += (uint32_t)count;
+    out += count;
+    n -= count;
+  }
+}
+
+double heed__draw_double(heed_generator *g) {
+  return (double)(heed__draw64(g) & 0x1fffffffffffff) * 0x1p-53;
+}
+
+/* Box and Muller's transform of 16 uniform values, j with j + 8. */
+static void normal_block(float *x) {
+  for (int j = 0; j < 8; j++) {
+    const float radius = sqrtf(-2.0f * logf(1.0f - x[j]));
+    const float angle = 6.28318530717958647692f * x[j + 8];
+    x[j] = radius * cosf(angle);
+    x[j + 8] = radius * sinf(angle);
+  }
+}
+
+static double draw_normal_double(heed_generator *g) {
+  g->has_spare = !g->has_spare;
+  if (!g->has_spare) return g->spare;
+  const double u1 = heed__draw_double(g), u2 = heed__draw_double(g);
+  const double radius = sqrt(-2.0 * log1p(-u2)), angle = 6.28318530717958647692 * u1;
+  g->spare = radius * sin(angle);
+  return radius * cos(angle);
+}
+
+void heed__draw_normal(heed_generator *g, double mean, double std, float *out, int64_t n) {
+  if (n < 16) {
+    for (int64_t i = 0; i < n; i++) out[i] = (float)(draw_normal_double(g) * std + mean);
+    return;
+  }
+  heed__draw_floats(g, out, n);
+  int64_t done = 0;
+  for (; n - done >= 16; done += 16) normal_block(out + done);
+  if (done < n) { /* the last 16 anew, some of them for the second time */
+    heed__draw_floats(g, out + n - 16, 16);
+    normal_block(out + n - 16);
+  }
+  const float scale = (float)std,
+              shift = (float)mean; /* PyTorch has them in float, and multiplies and adds in one */
+  if (scale == 1 && shift == 0) return;
+  for (int64_t i = 0; i < n; i++) out[i] = (float)((double)out[i] * (double)scale + (double)shift);
+}
+
+/* ---- Generators ---- */
+
+heed_status heed_generator_new(heed_context *ctx, uint64_t seed, heed_generator **out) {
+  if (ctx == NULL || out == NULL) {
+    return heed__fail(ctx, HEED_ARGUMENT, "generator_new: %s is missing (NULL)", ctx == NULL ? "ctx" : "out");
+  }
+  heed_generator *g = heed__allocate(ctx, sizeof(*g));
+  if (g == NULL) return heed__fail_memory(ctx, "generator_new", sizeof(*g));
+  *g = (heed_generator){.context = ctx};
+  heed_generator_seed(g, seed);
+  *out = g;
+  return HEED_OK;
+}
+
+void heed_generator_free(heed_generator *g) {
+  if (g != NULL && !g->owned_by_context) heed__release(g->context, g);
+}
+
+heed_generator *heed_default_generator(heed_context *ctx) {
+  return &ctx->generator;
+}
+
+heed_generator *heed__generator(heed_context *ctx, heed_generator *g) {
+  return g != NULL ? g : &ctx->generator;
+}
+
+/* ---- The state as bytes ---- */
+
+/* Numbers lie with their low byte first:
+ *   0  8 bytes  "heedmt1" and a zero
+ *   8  4        position, 0 to 624
+ *  12  4        1 if there is a spare normal value, else 0
+ *  16  8        that value as a float64, else 0
+ *  24  8        0
+ *  32  624 · 4  the words */
+enum { AT_POSITION = 8, AT_HAS_SPARE = 12, AT_SPARE = 16, AT_ZEROS = 24, AT_WORDS = 32 };
+
+_Static_assert(AT_WORDS + 4 * HEED__MT_WORDS == HEED_GENERATOR_STATE_BYTES,
+               "heed.h tells the size of a state");
+_Static_assert(sizeof(double) == sizeof(uint64_t), "the spare value is stored as its bits");
+
+static const char state_mark[AT_POSITION] = "heedmt1";
+
+static void put(unsigned char *bytes, uint64_t value, int count) {
+  for (int i = 0; i < count; i++) bytes[i] = (unsigned char)(value >> 8 * i & 0xff);
+}
+
+static uint64_t get(const unsigned char *bytes, int count) {
+  uint64_t value = 0;
+  for (int i = 0; i < count; i++) value |= (uint64_t)bytes[i] << 8 * i;
+  return value;
+}
+
+void heed_generator_get_state(const heed_generator *g, unsigned char *bytes) {
+  uint64_t spare = 0;
+  if (g->has_spare) memcpy(&spare, &g->spare, sizeof(spare));
+  memcpy(bytes, state_mark, sizeof(state_mark));
+  put(bytes + AT_POSITION, g->position, 4);
+  put(bytes + AT_HAS_SPARE, g->has_spare, 4);
+  put(bytes + AT_SPARE, spare, 8);
+  put(bytes + AT_ZEROS, 0, 8);
+  for (int i = 0; i < HEED__MT_WORDS; i++) put(bytes + AT_WORDS + 4 * i, g->word[i], 4);
+}
+
+heed_status heed_generator_set_state(heed_generator *g, const unsigned char *bytes, size_t count) {
+  if (g == NULL) return HEED_ARGUMENT;
+  heed_context *ctx = g->context;
+  if (bytes == NULL) return heed__fail(ctx, HEED_ARGUMENT, "set_state: the state is missing (NULL)");
+  if (count != HEED_GENERATOR_STATE_BYTES) {
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "set_state: the state has %zu bytes; it must have %d, as get_state gives it", count,
+                      HEED_GENERATOR_STATE_BYTES);
+  }
+  const uint64_t position = get(bytes + AT_POSITION, 4), has_spare = get(bytes + AT_HAS_SPARE, 4);
+  const uint64_t bits = get(bytes + AT_SPARE, 8);
+  double spare;
+  memcpy(&spare, &bits, sizeof(spare));
+  const bool sound = memcmp(bytes, state_mark, sizeof(state_mark)) == 0 && position <= HEED__MT_WORDS &&
+                     has_spare <= 1 && (has_spare == 1 ? isfinite(spare) : bits == 0) &&
+                     get(bytes + AT_ZEROS, 8) == 0;
+  if (!sound) {
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "set_state: the bytes are no state of a generator, as get_state gives it");
+  }
+  g->position = (uint32_t)position;
+  g->has_spare = has_spare == 1;
+  g->spare = spare;
+  for (int i = 0; i < HEED__MT_WORDS; i++) g->word[i] = (uint32_t)get(bytes + AT_WORDS + 4 * i, 4);
+  return HEED_OK;
+}
+
+/* ---- Dropout ---- */
+
+#define MCG_MODULUS    0x7fffffffu /* 2^31 - 1, a prime */
+#define MCG_MULTIPLIER 1132489760u
+
+void heed_set_dropout_stream(heed_context *ctx, heed_dropout_stream stream) {
+  ctx->dropout_stream = stream;
+}
+
+void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g, double p) {
+  const double keep = 1 - p;
+  *d = (heed__dropout){.generator = heed__generator(ctx, g), .stream = ctx->dropout_stream, .keep = keep};
+  if (keep == 0) return; /* everything goes: there is nothing to draw */
+  d->scale = 1.0f / (float)keep;
+  if (d->stream == HEED_DROPOUT_MKL) {
+    d->state = heed__draw32(d->generator) % MCG_MODULUS;
+    if (d->state == 0) d->state = 1;
+  }
+}
+
+static inline float dropped(float x, bool keep, float scale) {
+  return x * (keep ? scale : 0.0f);
+}
+
+void heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n) {
+  if (d->keep == 0) {
+    for (int64_t i = 0; i < n; i++) out[i] = dropped(x[i], false, 0);
+  } else if (d->stream == HEED_DROPOUT_MKL) {
+    uint64_t state = d->state;
+    for (int64_t i = 0; i < n; i++) {
+      out[i] = dropped(x[i], (double)state / MCG_MODULUS < d->keep, d->scale);
+      state = state * MCG_MULTIPLIER % MCG_MODULUS;
+    }
+    d->state = state;
+  } else {
+    for (int64_t i = 0; i < n; i++)
+      out[i] = dropped(x[i], heed__draw_double(d->generator) < d->keep, d->scale);
+  }
+}

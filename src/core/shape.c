@@ -1,0 +1,123 @@
+/* Shapes and strides: their text, their size, and the rules by which they are viewed and broadcast. */
+#include "core.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *heed__shape_text(char text[HEED__SHAPE_TEXT], int ndim, const int64_t *shape) {
+  const int shown = ndim < HEED_MAX_DIMS ? ndim : HEED_MAX_DIMS;
+  size_t used = 0;
+  text[used++] = '[';
+  for (int i = 0; i < shown; i++) {
+    used += (size_t)snprintf(text + used, HEED__SHAPE_TEXT - used, "%s%" PRId64, i > 0 ? ", " : "", shape[i]);
+  }
+  snprintf(text + used, HEED__SHAPE_TEXT - used, "%s]", shown < ndim ? ", ..." : "");
+  return text;
+}
+
+int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
+  const int64_t most = PTRDIFF_MAX / (int64_t)element;
+  int64_t product =
+      1; /* of the sizes that are not 0: strides are made from them even where there is no element */
+  bool empty = false;
+  for (int i = 0; i < ndim; i++) {
+    assert(shape[i] >= 0);
+    if (shape[i] == 0) {
+      empty = true;
+    } else {
+      if (product > most / shape[i]) return -1;
+      product *= shape[i];
+    }
+  }
+  return empty ? 0 : product;
+}
+
+heed_status heed__check_shape(heed_context *ctx, const char *function, int ndim, const int64_t *shape,
+                              heed_dtype dtype, int64_t *numel) {
+  char text[HEED__SHAPE_TEXT];
+  if ((unsigned)dtype > HEED_FLOAT32) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: dtype is %d, which is none", function, (int)dtype);
+  }
+  if (ndim < 0 || ndim > HEED_MAX_DIMS) {
+    return heed__fail(ctx, HEED_SHAPE, "%s: the shape has %d dimensions; it must have 0 to %d", function,
+                      ndim, HEED_MAX_DIMS);
+  }
+  if (ndim > 0 && shape == NULL) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the shape is missing (NULL)", function);
+  }
+  for (int i = 0; i < ndim; i++) {
+    if (shape[i] < 0) {
+      return heed__fail(ctx, HEED_SHAPE, "%s: the shape is %s; its sizes must not be negative", function,
+                        heed__shape_text(text, ndim, shape));
+    }
+  }
+  const int64_t count = heed__numel(ndim, shape, heed__element_bytes(dtype));
+  if (count < 0) {
+    return heed__fail(ctx, HEED_SHAPE, "%s: the shape is %s; its %s elements must fit into the address space",
+                      function, heed__shape_text(text, ndim, shape), heed_dtype_name(dtype));
+  }
+  if (numel != NULL) *numel = count;
+  return HEED_OK;
+}
+
+bool heed__same_shape(int ndim, const int64_t *shape, int with_ndim, const int64_t *with_shape) {
+  if (ndim != with_ndim) return false;
+  for (int i = 0; i < ndim; i++) {
+    if (shape[i] != with_shape[i]) return false;
+  }
+  return true;
+}
+
+void heed__row_major(int ndim, const int64_t *shape, int64_t *stride) {
+  int64_t step = 1;
+  for (int i = ndim - 1; i >= 0; i--) {
+    stride[i] = step;
+    if (shape[i] > 1) step *= shape[i];
+  }
+}
+
+/* The rule: neighbouring dimensions of x whose elements lie one step apart throughout make a run. A dimension
+ * of the view must lie within one run, so the runs, from the last to the first, must each be used up by whole
+ * dimensions. */
+bool heed__view_strides(const heed_tensor *x, int ndim, const int64_t *shape, int64_t *stride) {
+  if (x->numel == 0 || x->ndim == 0) {
+    const bool same = heed__same_shape(ndim, shape, x->ndim, x->shape);
+    heed__row_major(ndim, shape, stride);
+    for (int i = 0; same && i < ndim; i++) stride[i] = x->stride[i];
+    return true;
+  }
+  int placed = ndim; /* dimensions of the view from here on have their strides */
+  for (int d = x->ndim - 1; d >= 0;) {
+    const int64_t step = x->stride[d];
+    int64_t run = x->shape[d--];
+    for (; d >= 0 && (x->shape[d] == 1 || x->stride[d] == run * step); d--) run *= x->shape[d];
+    int64_t used = 1;
+    while (placed > 0 && (used < run || shape[placed - 1] == 1)) {
+      placed--;
+      stride[placed] = used * step;
+      used *= shape[placed];
+    }
+    if (used != run) return false;
+  }
+  return placed == 0;
+}
+
+bool heed__broadcast(int *ndim, int64_t *shape, int with_ndim, const int64_t *with_shape) {
+  const int shared = *ndim < with_ndim ? *ndim : with_ndim;
+  for (int i = 1; i <= shared; i++) {
+    const int64_t have = shape[*ndim - i], with = with_shape[with_ndim - i];
+    if (have != with && have != 1 && with != 1) return false;
+  }
+  if (with_ndim > *ndim) {
+    const int added = with_ndim - *ndim;
+    memmove(shape + added, shape, (size_t)*ndim * sizeof(*shape));
+    memcpy(shape, with_shape, (size_t)added * sizeof(*shape));
+    *ndim = with_ndim;
+  }
+  for (int i = 1; i <= shared; i++) {
+    if (shape[*ndim - i] == 1) shape[*ndim - i] = with_shape[with_ndim - i];
+  }
+  return true;
+}

@@ -1,0 +1,35 @@
+/* Status codes and the message that goes with a failure. */
+#include "core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *heed_status_name(heed_status status) {
+  static const char *const names[] = {
+#define X(name, text) #name,
+      HEED_STATUS_LIST(X)
+#undef X
+  };
+  return (size_t)status < sizeof(names) / sizeof(names[0]) ? names[status] : "?";
+}
+
+heed_status heed__fail(heed_context *ctx, heed_status status, const char *format, ...) {
+  if (ctx == NULL) return status;
+  char text[HEED__MESSAGE]; /* not written in place: an argument may be the previous message */
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof(text), format, arguments);
+  va_end(arguments);
+  memcpy(ctx->message, text, sizeof(text));
+  return status;
+}
+
+heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes) {
+  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double amount = (double)bytes;
+  int unit = 0;
+  for (; amount >= 1024; amount /= 1024) unit++;
+  return heed__fail(ctx, HEED_MEMORY, "%s: %.*f %s of memory could not be had", function, unit > 0, amount,
+                    units[unit]);
+}

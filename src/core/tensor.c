@@ -1,0 +1,275 @@
+/* Tensors: headers on counted storages, the questions about where they lie, and single elements. */
+#include "core.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* What one allocation holds; the elements, if they are ours, follow at ELEMENTS. */
+typedef struct block {
+  heed__storage storage;
+  heed_tensor tensor;
+} block;
+
+#define ELEMENTS ((sizeof(block) + HEED__ALIGNMENT - 1) / HEED__ALIGNMENT * HEED__ALIGNMENT)
+
+/* ---- Making ---- */
+
+static heed_status check_out(heed_context *ctx, const char *function, heed_tensor *const *out) {
+  if (ctx == NULL || out == NULL) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is missing (NULL)", function, ctx == NULL ? "ctx" : "out");
+  }
+  if (*out == NULL) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is a tensor already; it must be NULL", function);
+}
+
+/* A tensor over `data`, or over elements of its own if that is NULL. */
+static heed_status new_block(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
+                             const int64_t *shape, void *data, heed_tensor **out) {
+  int64_t numel;
+  heed_status status = check_out(ctx, function, out);
+  if (status == HEED_OK) status = heed__check_shape(ctx, function, ndim, shape, dtype, &numel);
+  if (status != HEED_OK) return status;
+  const size_t bytes = (size_t)numel * heed__element_bytes(dtype);
+  const size_t total = ELEMENTS + (data == NULL ? bytes : 0);
+  block *b = heed__allocate(ctx, total);
+  if (b == NULL) return heed__fail_memory(ctx, function, total);
+  if (data == NULL) data = (char *)b + ELEMENTS;
+  b->storage = (heed__storage){.context = ctx, .references = 1, .data = data, .bytes = bytes};
+  heed_tensor *x = &b->tensor;
+  x->storage = &b->storage;
+  x->data = data;
+  x->dtype = dtype;
+  x->ndim = ndim;
+  x->numel = numel;
+  x->parameter = false;
+  x->in_storage = true;
+  for (int i = 0; i < ndim; i++) x->shape[i] = shape[i];
+  heed__row_major(ndim, shape, x->stride);
+  *out = x;
+  return HEED_OK;
+}
+
+heed_status heed_tensor_new(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape,
+                            heed_tensor **out) {
+  return new_block(ctx, "tensor_new", dtype, ndim, shape, NULL, out);
+}
+
+heed_status heed_tensor_from_memory(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape,
+                                    void *data, void (*release)(void *user, void *data), void *user,
+                                    heed_tensor **out) {
+  const char *function = "tensor_from_memory";
+  if (data == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: data is missing (NULL)", function);
+  if ((uintptr_t)data % heed__element_bytes(dtype) != 0) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: data is at %p; %s must lie at a multiple of %zu", function,
+                      data, heed_dtype_name(dtype), heed__element_bytes(dtype));
+  }
+  heed_status status = new_block(ctx, function, dtype, ndim, shape, data, out);
+  if (status != HEED_OK) return status;
+  (*out)->storage->release = release;
+  (*out)->storage->user = user;
+  return HEED_OK;
+}
+
+/* The header without what says whose it is. */
+static void copy_header(heed_tensor *to, const heed_tensor *from) {
+  to->storage = from->storage;
+  to->data = from->data;
+  to->dtype = from->dtype;
+  to->ndim = from->ndim;
+  to->numel = from->numel;
+  to->in_storage = false;
+  memcpy(to->shape, from->shape, (size_t)from->ndim * sizeof(*to->shape));
+  memcpy(to->stride, from->stride, (size_t)from->ndim * sizeof(*to->stride));
+}
+
+static heed_status new_header(heed_context *ctx, const char *function, const heed_tensor *view,
+                              heed_tensor **out) {
+  heed_status status = check_out(ctx, function, out);
+  if (status != HEED_OK) return status;
+  assert(view->storage != NULL); /* a heed__number has none to share */
+  heed_tensor *x = heed__allocate(view->storage->context, sizeof(*x));
+  if (x == NULL) return heed__fail_memory(ctx, function, sizeof(*x));
+  copy_header(x, view);
+  x->parameter = view->parameter;
+  x->storage->references++;
+  *out = x;
+  return HEED_OK;
+}
+
+void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x) {
+  copy_header(view, x);
+  view->parameter = false;
+}
+
+heed_status heed__tensor_from_view(heed_context *ctx, const heed_tensor *view, heed_tensor **out) {
+  return new_header(ctx, "view", view, out);
+}
+
+heed_status heed_tensor_alias(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+  if (x == NULL) return heed__fail(ctx, HEED_ARGUMENT, "tensor_alias: x is missing (NULL)");
+  return new_header(ctx, "tensor_alias", x, out);
+}
+
+void heed_tensor_free(heed_tensor *x) {
+  if (x == NULL) return;
+  heed__storage *storage = x->storage;
+  heed_context *ctx = storage->context;
+  if (!x->in_storage) heed__release(ctx, x);
+  if (--storage->references > 0) return;
+  if (storage->release != NULL) storage->release(storage->user, storage->data);
+  heed__release(ctx, storage);
+}
+
+/* ---- Asking ---- */
+
+const char *heed_dtype_name(heed_dtype dtype) {
+  static const char *const names[] = {
+#define X(name, text, type) text,
+      HEED_DTYPE_LIST(X)
+#undef X
+  };
+  return (size_t)dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "?";
+}
+
+heed_context *heed_tensor_context(const heed_tensor *x) {
+  return x->storage->context;
+}
+
+heed_dtype heed_tensor_dtype(const heed_tensor *x) {
+  return x->dtype;
+}
+
+int heed_tensor_ndim(const heed_tensor *x) {
+  return x->ndim;
+}
+
+int64_t heed_tensor_numel(const heed_tensor *x) {
+  return x->numel;
+}
+
+const int64_t *heed_tensor_shape(const heed_tensor *x) {
+  return x->shape;
+}
+
+const int64_t *heed_tensor_stride(const heed_tensor *x) {
+  return x->stride;
+}
+
+void *heed_tensor_data(const heed_tensor *x) {
+  return x->data;
+}
+
+bool heed_tensor_is_contiguous(const heed_tensor *x) {
+  if (x->numel == 0) return true;
+  int64_t step = 1;
+  for (int i = x->ndim - 1; i >= 0; i--) {
+    if (x->shape[i] == 1) continue;
+    if (x->stride[i] != step) return false;
+    step *= x->shape[i];
+  }
+  return true;
+}
+
+bool heed_tensor_is_parameter(const heed_tensor *x) {
+  return x->parameter;
+}
+
+void heed_tensor_set_parameter(heed_tensor *x, bool parameter) {
+  x->parameter = parameter;
+}
+
+/* ---- Overlap ---- */
+
+/* With the strides in rising order, no place is taken twice if each step leads beyond all that the smaller
+ * ones reach. The converse does not hold (sizes [2, 3] of strides [3, 2]), but views do not come to lie so.
+ */
+bool heed__overlaps_itself(const heed_tensor *x) {
+  int order[HEED_MAX_DIMS], count = 0;
+  if (x->numel == 0) return false;
+  for (int i = 0; i < x->ndim; i++) {
+    if (x->shape[i] == 1) continue;
+    int at = count++;
+    for (; at > 0 && x->stride[order[at - 1]] > x->stride[i]; at--) order[at] = order[at - 1];
+    order[at] = i;
+  }
+  int64_t reached = 0; /* the furthest element so far */
+  for (int i = 0; i < count; i++) {
+    const int64_t stride = x->stride[order[i]];
+    if (stride <= reached) return true;
+    reached += (x->shape[order[i]] - 1) * stride;
+  }
+  return false;
+}
+
+/* The address one past x's last byte; x has elements. */
+static uintptr_t end_of(const heed_tensor *x) {
+  int64_t last = 0;
+  for (int i = 0; i < x->ndim; i++) last += (x->shape[i] - 1) * x->stride[i];
+  return (uintptr_t)x->data + (size_t)(last + 1) * heed__element_bytes(x->dtype);
+}
+
+bool heed__may_overlap(const heed_tensor *x, const heed_tensor *y) {
+  if (x->numel == 0 || y->numel == 0) return false;
+  return (uintptr_t)x->data < end_of(y) && (uintptr_t)y->data < end_of(x);
+}
+
+bool heed__same_view(const heed_tensor *x, const heed_tensor *y) {
+  if (x->data != y->data || x->dtype != y->dtype) return false;
+  if (!heed__same_shape(x->ndim, x->shape, y->ndim, y->shape)) return false;
+  for (int i = 0; i < x->ndim; i++) {
+    if (x->shape[i] > 1 && x->stride[i] != y->stride[i]) return false;
+  }
+  return true;
+}
+
+/* ---- Single elements ---- */
+
+heed_scalar heed_number(double value) {
+  return (heed_scalar){.dtype = HEED_FLOAT32, .as.number = value};
+}
+
+heed_scalar heed_integer(int64_t value) {
+  return (heed_scalar){.dtype = HEED_INT64, .as.integer = value};
+}
+
+heed_scalar heed_boolean(bool value) {
+  return (heed_scalar){.dtype = HEED_BOOL, .as.integer = value};
+}
+
+int64_t heed__to_int64(double value) {
+  if (value != value) return 0;
+  if (value >= 0x1p63) return INT64_MAX;
+  if (value < -0x1p63) return INT64_MIN;
+  return (int64_t)value;
+}
+
+heed_scalar heed__load(heed_dtype dtype, const void *p) {
+  switch (dtype) {
+  case HEED_BOOL: return heed_boolean(*(const uint8_t *)p != 0);
+  case HEED_INT64: return heed_integer(*(const int64_t *)p);
+  case HEED_FLOAT32: break;
+  }
+  return heed_number((double)*(const float *)p);
+}
+
+void heed__store(heed_dtype dtype, void *p, heed_scalar value) {
+  const bool whole = value.dtype != HEED_FLOAT32;
+  switch (dtype) {
+  case HEED_BOOL: *(uint8_t *)p = whole ? value.as.integer != 0 : value.as.number != 0; break;
+  case HEED_INT64: *(int64_t *)p = whole ? value.as.integer : heed__to_int64(value.as.number); break;
+  case HEED_FLOAT32: *(float *)p = whole ? (float)value.as.integer : (float)value.as.number; break;
+  }
+}
+
+const heed_tensor *heed__number_tensor(heed__number *number, heed_scalar value) {
+  heed__store(value.dtype, &number->value, value);
+  heed_tensor *x = &number->tensor;
+  x->storage = NULL;
+  x->data = (char *)&number->value;
+  x->dtype = value.dtype;
+  x->ndim = 0;
+  x->numel = 1;
+  x->parameter = false;
+  x->in_storage = false;
+  return x;
+}

@@ -1,0 +1,155 @@
+/* The scalar kernels, elementwise, and their table: plain loops that a compiler vectorises, the readable
+ * specification of what every other table computes. */
+#include "k_scalar.h"
+
+/* ---- Of one row ---- */
+
+/* (e^2x - 1) / (e^2x + 1); the parts keep what e^2x - 1 would lose near 0. */
+static inline float tanh_of(float x) {
+  double scale;
+  const double part = heed__scalar_exp_parts(2.0 * (double)x, &scale);
+  const double tanh_x = (scale * part + (scale - 1.0)) / (scale * part + (scale + 1.0));
+  return copysignf((float)tanh_x, x); /* for -0 */
+}
+
+/* Source: arXiv:1606.08415, with the error function and with its approximation. */
+static inline float gelu_of(float x) {
+  return 0.5f * x * (1.0f + erff(x * 0.70710678f)); /* 1 / √2 */
+}
+
+static inline float gelu_tanh_of(float x) {
+  const float inner = 0.79788456f * (x + 0.044715f * (x * x * x)); /* √(2 / π) */
+  return 0.5f * x * (1.0f + tanh_of(inner));
+}
+
+#define UNARY(name, expression)                                                                              \
+  static void scalar_##name(float *out, const float *row, size_t n) {                                        \
+    HEED__INDEPENDENT                                                                                        \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const float x = row[i];                                                                                \
+      out[i] = expression;                                                                                   \
+    }                                                                                                        \
+  }
+
+UNARY(exp, heed__scalar_exp(x))
+UNARY(log, logf(x))
+UNARY(sqrt, sqrtf(x))
+UNARY(rsqrt, 1.0f / sqrtf(x))
+UNARY(abs, fabsf(x))
+UNARY(neg, -x)
+UNARY(sin, sinf(x))
+UNARY(cos, cosf(x))
+UNARY(tanh, tanh_of(x))
+UNARY(sigmoid, 1.0f / (1.0f + heed__scalar_exp(-x)))
+UNARY(relu, x < 0.0f ? 0.0f : x) /* nan stays */
+UNARY(gelu, gelu_of(x))
+UNARY(gelu_tanh, gelu_tanh_of(x))
+UNARY(silu, x / (1.0f + heed__scalar_exp(-x)))
+
+/* ---- Of two rows ---- */
+
+/* With the sign of b, as Lua's % and PyTorch's remainder. */
+static inline float remainder_of(float a, float b) {
+  const float r = fmodf(a, b);
+  return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+}
+
+/* Both pass nan on, from either side. */
+static inline float maximum_of(float a, float b) {
+  return ((a > b) | (a != a)) ? a : b;
+}
+static inline float minimum_of(float a, float b) {
+  return ((a < b) | (a != a)) ? a : b;
+}
+
+/* The strides that occur most have loops of their own, in which they are constants. */
+#define BINARY_LOOPS(value)                                                                                  \
+  if (sa == 1 && sb == 1) {                                                                                  \
+    HEED__INDEPENDENT                                                                                        \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const float x = a[i], y = b[i];                                                                        \
+      out[i] = value;                                                                                        \
+    }                                                                                                        \
+  } else if (sa == 1 && sb == 0) {                                                                           \
+    const float y = n > 0 ? *b : 0.0f;                                                                       \
+    HEED__INDEPENDENT                                                                                        \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const float x = a[i];                                                                                  \
+      out[i] = value;                                                                                        \
+    }                                                                                                        \
+  } else if (sa == 0 && sb == 1) {                                                                           \
+    const float x = n > 0 ? *a : 0.0f;                                                                       \
+    HEED__INDEPENDENT                                                                                        \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const float y = b[i];                                                                                  \
+      out[i] = value;                                                                                        \
+    }                                                                                                        \
+  } else {                                                                                                   \
+    for (size_t i = 0; i < n; i++, a += sa, b += sb) {                                                       \
+      const float x = *a, y = *b;                                                                            \
+      out[i] = value;                                                                                        \
+    }                                                                                                        \
+  }
+
+#define BINARY(name, expression)                                                                             \
+  static void scalar_##name(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,          \
+                            size_t n) {                                                                      \
+    BINARY_LOOPS(expression)                                                                                 \
+  }
+
+BINARY(add, x + y)
+BINARY(sub, x - y)
+BINARY(mul, x *y)
+BINARY(div, x / y)
+BINARY(remainder, remainder_of(x, y))
+BINARY(pow_any, powf(x, y))
+BINARY(maximum, maximum_of(x, y))
+BINARY(minimum, minimum_of(x, y))
+
+/* PyTorch takes these exponents apart when one number stands for all, which shows at -inf ^ 0.5 and in last
+ * bits. */
+static void scalar_pow(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  const float exponent = n == 1 || (n > 1 && sb == 0) ? *b : 1.0f;
+#define RAISED(number, expression)                                                                           \
+  if (exponent == number) {                                                                                  \
+    HEED__INDEPENDENT                                                                                        \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const float x = a[(ptrdiff_t)i * sa];                                                                  \
+      out[i] = expression;                                                                                   \
+    }                                                                                                        \
+    return;                                                                                                  \
+  }
+  RAISED(2.0f, x * x)
+  RAISED(3.0f, x * x * x)
+  RAISED(0.5f, sqrtf(x))
+  RAISED(-0.5f, 1.0f / sqrtf(x))
+  RAISED(-1.0f, 1.0f / x)
+  RAISED(-2.0f, 1.0f / (x * x))
+#undef RAISED
+  scalar_pow_any(out, a, sa, b, sb, n);
+}
+
+#define COMPARE(name, operator)                                                                              \
+  static void scalar_##name(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,        \
+                            size_t n) {                                                                      \
+    BINARY_LOOPS(x operator y)                                                                               \
+  }
+
+COMPARE(eq, ==)
+COMPARE(ne, !=)
+COMPARE(lt, <)
+COMPARE(le, <=)
+COMPARE(gt, >)
+COMPARE(ge, >=)
+
+/* ---- The table ---- */
+
+const heed__kernels heed__kernels_scalar = {.name = "scalar",
+#define X(kernel) .kernel = scalar_##kernel,
+                                            HEED__UNARY_KERNELS(X) HEED__BINARY_KERNELS(X)
+                                                HEED__COMPARE_KERNELS(X)
+#undef X
+#define X(kernel, result, parameters) .kernel = heed__scalar_##kernel,
+                                                    HEED__OTHER_KERNELS(X)
+#undef X
+};

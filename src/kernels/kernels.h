@@ -1,0 +1,93 @@
+/* The door of kernels: the inner loops, one table for each instruction set, chosen at run time (dispatch.c).
+ *
+ * A kernel takes raw pointers and sizes, allocates nothing, cannot fail, and reads no element that it was not
+ * given. k_scalar.c is the readable specification of all of them and the oracle of their tests. Strides are
+ * in elements. Unless said otherwise out may be the same place as an input, or share none with it. */
+#ifndef HEED_KERNELS_H
+#define HEED_KERNELS_H
+
+#include "../core/core.h"
+
+/* out[i] = f(x[i]), rows without gaps */
+#define HEED__UNARY_KERNELS(X)                                                                               \
+  X(exp)                                                                                                     \
+  X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(gelu) X(gelu_tanh) X(silu)
+
+/* out[i] = f(a[i · sa], b[i · sb]), out without gaps; sa, sb are 0 (one value for the row), 1 or any other
+ * stride */
+#define HEED__BINARY_KERNELS(X)  X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum)
+#define HEED__COMPARE_KERNELS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
+
+typedef void heed__unary_kernel(float *out, const float *x, size_t n);
+typedef void heed__binary_kernel(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,
+                                 size_t n);
+typedef void heed__compare_kernel(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,
+                                  size_t n);
+
+/* One head of one batch item: out = softmax(scale · q kᵀ + bias) v for rows first…last-1 of l, counted from
+ * 0. q [l, d], k [s, d], v [s, dv], out [l, dv], each with the stride of its rows and of its columns. */
+typedef struct heed__attention_task {
+  const float *q, *k, *v;
+  float *out;
+  ptrdiff_t q_row, q_column, k_row, k_column, v_row, v_column, out_row, out_column;
+  int64_t l, s, d, dv;
+  int64_t first, last; /* the rows to do */
+  float scale;
+  bool causal;            /* row i sees keys 0…i */
+  const uint8_t *visible; /* 1: takes part; [l, s] with these strides; NULL: all do */
+  ptrdiff_t visible_row, visible_column;
+  const uint8_t *padding; /* 1: nobody sees this key; [s]; NULL: none */
+  ptrdiff_t padding_stride;
+  const float *bias; /* added to the scaled scores, -inf hides; [l, s] with these strides; NULL: none */
+  ptrdiff_t bias_row, bias_column;
+  heed__dropout *dropout;                    /* drawn row after row, every place of a row; NULL: none */
+  float *row;                                /* scratch of s floats, no contents */
+  float *scores, *weights, *dropped_weights; /* row-major [l, s], written where not NULL: q·k with hidden
+                                                places -inf, after softmax, after dropout */
+} heed__attention_task;
+
+/* name, result, parameters */
+#define HEED__OTHER_KERNELS(X)                                                                               \
+  /* Σ x[i] in the order in which PyTorch adds (k_scalar_rows.c); Σ (x[i] - mean)² */                     \
+  X(sum, float, (const float *x, size_t n))                                                                  \
+  X(sum_of_squares, double, (const float *x, double mean, size_t n))                                         \
+  /* the largest of n ≥ 1; nan if there is one */                                                          \
+  X(max, float, (const float *x, size_t n))                                                                  \
+  X(softmax, void, (float *out, const float *x, size_t n))                                                   \
+  X(log_softmax, void, (float *out, const float *x, size_t n))                                               \
+  /* weight and bias may be NULL */                                                                          \
+  X(layer_norm, void,                                                                                        \
+    (float *out, const float *x, const float *weight, const float *bias, float epsilon, size_t n))           \
+  X(rms_norm, void, (float *out, const float *x, const float *weight, float epsilon, size_t n))              \
+  X(dot, float, (const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n))                      \
+  /* c [m, n] = a [m, k] · b [k, n] (+ bias [n] on each row, or NULL), of any strides, but that c's columns \
+     lie without gaps; c shares no place with the others */                                                  \
+  X(gemm, void,                                                                                              \
+    (size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column, const float *b,      \
+     ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row))                     \
+  /* out [columns, rows] (no gaps) = x [rows, columns] transposed; elements of 4 bytes */                    \
+  X(transpose, void, (float *out, const float *x, ptrdiff_t x_row, size_t rows, size_t columns))             \
+  X(attention, void, (const heed__attention_task *task))
+
+typedef struct heed__kernels {
+  const char *name; /* "scalar" */
+#define X(name) heed__unary_kernel *name;
+  HEED__UNARY_KERNELS(X)
+#undef X
+#define X(name) heed__binary_kernel *name;
+  HEED__BINARY_KERNELS(X)
+#undef X
+#define X(name) heed__compare_kernel *name;
+  HEED__COMPARE_KERNELS(X)
+#undef X
+#define X(name, result, parameters) result(*name) parameters;
+  HEED__OTHER_KERNELS(X)
+#undef X
+} heed__kernels;
+
+extern const heed__kernels heed__kernels_scalar;
+
+/** The best table for this processor, kept on the context. */
+const heed__kernels *heed__kernels_of(heed_context *ctx);
+
+#endif

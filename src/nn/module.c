@@ -1,0 +1,263 @@
+/* What all modules share: counting, entries, settings, training mode, and the way into forward. */
+#include "nn.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <string.h>
+
+/* ---- Life ---------------------------------------------------------------------------------------------- */
+
+heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
+                             heed_module **out) {
+  size_t room = capacity <= HEED__MAX_ENTRIES ? 0 : (size_t)capacity * sizeof(heed__slot);
+  if (capacity > INT_MAX) return heed__fail_memory(ctx, class->name, SIZE_MAX);
+  heed_module *m = heed__allocate(ctx, bytes);
+  if (m == NULL) return heed__fail_memory(ctx, class->name, bytes);
+  memset(m, 0, bytes);
+  m->context = ctx;
+  m->class = class;
+  m->references = 1;
+  m->training = true;
+  m->capacity = room > 0 ? (int)capacity : HEED__MAX_ENTRIES;
+  m->slots = room > 0 ? heed__allocate(ctx, room) : m->inside;
+  if (m->slots == NULL) {
+    heed__release(ctx, m);
+    return heed__fail_memory(ctx, class->name, room);
+  }
+  *out = m;
+  return HEED_OK;
+}
+
+heed_status heed__module_finish(heed_status status, heed_module *m, heed_generator *g,
+                                const heed_generator *before, heed_module **out) {
+  if (status == HEED_OK) {
+    *out = m;
+  } else {
+    *g = *before;
+    heed_module_release(m);
+  }
+  return status;
+}
+
+heed_module *heed_module_retain(heed_module *m) {
+  m->references++;
+  return m;
+}
+
+/* Modules nest no deeper than the classes do, so that the recursion here and below is bounded. */
+void heed_module_release(heed_module *m) {
+  if (m == NULL || --m->references > 0) return;
+  for (int i = 0; i < m->count; i++) {
+    heed_tensor_free(m->slots[i].parameter);
+    heed_module_release(m->slots[i].module);
+  }
+  heed_context *ctx = m->context;
+  if (m->slots != m->inside) heed__release(ctx, m->slots);
+  heed__release(ctx, m);
+}
+
+heed_context *heed_module_context(const heed_module *m) {
+  return m->context;
+}
+const char *heed_module_class(const heed_module *m) {
+  return m->class->name;
+}
+bool heed_module_training(const heed_module *m) {
+  return m->training;
+}
+
+void heed_module_train(heed_module *m, bool training) {
+  m->training = training;
+  for (int i = 0; i < m->count; i++) {
+    if (m->slots[i].module != NULL) heed_module_train(m->slots[i].module, training);
+  }
+}
+
+/* ---- Entries ------------------------------------------------------------------------------------------- */
+
+static heed__slot *add_slot(heed_module *m, const char *name, heed_entry_kind kind) {
+  assert(m->count < m->capacity && strlen(name) < sizeof m->slots->name);
+  heed__slot *slot = &m->slots[m->count++];
+  *slot = (heed__slot){.kind = kind};
+  memcpy(slot->name, name, strlen(name) + 1);
+  return slot;
+}
+
+void heed__module_add_parameter(heed_module *m, const char *name, heed_tensor *parameter) {
+  heed_tensor_set_parameter(parameter, true);
+  add_slot(m, name, HEED_ENTRY_PARAMETER)->parameter = parameter;
+}
+
+void heed__module_add_module(heed_module *m, const char *name, heed_module *module) {
+  add_slot(m, name, HEED_ENTRY_MODULE)->module = module;
+}
+
+heed__slot *heed__module_slot(const heed_module *m, const char *name) {
+  for (int i = 0; i < m->count; i++) {
+    if (strcmp(m->slots[i].name, name) == 0) return &m->slots[i];
+  }
+  return NULL;
+}
+
+heed_module *heed__module_part(const heed_module *m, const char *name) {
+  const heed__slot *slot = heed__module_slot(m, name);
+  return slot != NULL ? slot->module : NULL;
+}
+
+int heed_module_entry_count(const heed_module *m) {
+  return m->count;
+}
+
+bool heed_module_entry(const heed_module *m, int i, heed_entry *out) {
+  if (i < 1 || i > m->count) return false;
+  const heed__slot *slot = &m->slots[i - 1];
+  *out = (heed_entry){slot->name, slot->kind, slot->parameter, slot->module};
+  return true;
+}
+
+static heed_status find_slot(const heed_module *m, const char *name, heed_entry_kind kind, const void *value,
+                             heed__slot **out) {
+  const char *what = kind == HEED_ENTRY_PARAMETER ? "parameter" : "module";
+  heed__slot *slot = name != NULL ? heed__module_slot(m, name) : NULL;
+  if (slot == NULL || slot->kind != kind) {
+    return heed__fail(m->context, HEED_ARGUMENT, "%s: it has no %s named '%s'", m->class->name, what,
+                      name != NULL ? name : "NULL");
+  }
+  if (value == NULL) {
+    return heed__fail(m->context, HEED_ARGUMENT, "%s: the %s for %s is missing (NULL)", m->class->name, what,
+                      name);
+  }
+  *out = slot;
+  return HEED_OK;
+}
+
+heed_status heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value) {
+  heed__slot *slot = NULL;
+  heed_status status = find_slot(m, name, HEED_ENTRY_PARAMETER, value, &slot);
+  if (status != HEED_OK) return status;
+  status = heed__check_dtype(m->context, m->class->name, name, value, HEED_FLOAT32);
+  if (status != HEED_OK) return status;
+  const heed_tensor *old = slot->parameter;
+  if (value->ndim != old->ndim ||
+      memcmp(value->shape, old->shape, (size_t)old->ndim * sizeof *old->shape) != 0) {
+    char is[HEED__SHAPE_TEXT], must[HEED__SHAPE_TEXT];
+    return heed__fail(m->context, HEED_SHAPE, "%s: %s is %s; it must be %s", m->class->name, name,
+                      heed__shape_text(is, value->ndim, value->shape),
+                      heed__shape_text(must, old->ndim, old->shape));
+  }
+  heed_tensor *shared = NULL;
+  status = heed_tensor_alias(m->context, value, &shared);
+  if (status != HEED_OK) return status;
+  heed_tensor_set_parameter(shared, true);
+  heed_tensor_free(slot->parameter);
+  slot->parameter = shared;
+  return HEED_OK;
+}
+
+static int64_t integer_at(const heed_module *m, const heed__setting *setting) {
+  int64_t value;
+  memcpy(&value, (const char *)m + setting->offset, sizeof value);
+  return value;
+}
+
+/* Whether m can stand where old does: the same class with the same sizes, and so all the way down. `name` is
+ * m's in its parent, for messages that begin with `function`. */
+static heed_status check_like(const char *function, const char *name, const heed_module *m,
+                              const heed_module *old) {
+  heed_context *ctx = old->context;
+  if (m->class != old->class) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is a module of class %s; it must be a %s", function, name,
+                      m->class->name, old->class->name);
+  }
+  for (const heed__setting *s = m->class->settings; s != NULL && s->name != NULL; s++) {
+    if (s->kind != HEED__SETTING_INTEGER || integer_at(m, s) == integer_at(old, s)) continue;
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %s = %lld; it must be %lld", function, name, s->name,
+                      (long long)integer_at(m, s), (long long)integer_at(old, s));
+  }
+  for (int i = 0; i < old->count; i++) {
+    const heed__slot *slot = &old->slots[i];
+    if (slot->module == NULL) continue;
+    const heed_module *part = heed__module_part(m, slot->name);
+    if (part == NULL) {
+      return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has no entry '%s', which the module in its place has",
+                        function, name, slot->name);
+    }
+    heed_status status = check_like(function, slot->name, part, slot->module);
+    if (status != HEED_OK) return status;
+  }
+  return HEED_OK;
+}
+
+heed_status heed_module_set_module(heed_module *m, const char *name, heed_module *value) {
+  heed__slot *slot = NULL;
+  heed_status status = find_slot(m, name, HEED_ENTRY_MODULE, value, &slot);
+  if (status != HEED_OK) return status;
+  if ((status = check_like(m->class->name, name, value, slot->module)) != HEED_OK) return status;
+  heed_module *old = slot->module;
+  slot->module = heed_module_retain(value);
+  heed_module_release(old);
+  return HEED_OK;
+}
+
+/* ---- Asking -------------------------------------------------------------------------------------------- */
+
+bool heed_module_setting(const heed_module *m, const char *name, heed_scalar *out) {
+  for (const heed__setting *s = m->class->settings; s != NULL && s->name != NULL; s++) {
+    if (strcmp(s->name, name) != 0) continue;
+    const char *place = (const char *)m + s->offset;
+    double number;
+    bool boolean;
+    switch (s->kind) {
+    case HEED__SETTING_INTEGER: *out = heed_integer(integer_at(m, s)); break;
+    case HEED__SETTING_NUMBER: memcpy(&number, place, sizeof number), *out = heed_number(number); break;
+    case HEED__SETTING_BOOLEAN: memcpy(&boolean, place, sizeof boolean), *out = heed_boolean(boolean); break;
+    }
+    return true;
+  }
+  return false;
+}
+
+void heed_module_describe(const heed_module *m, char *text, size_t size) {
+  if (size == 0) return;
+  text[0] = '\0';
+  if (m->class->describe != NULL) m->class->describe(m, text, size);
+}
+
+/* ---- Forward ------------------------------------------------------------------------------------------- */
+
+void heed_attention_internals_free(heed_attention_internals *internals) {
+  if (internals == NULL) return;
+#define X(name) heed_tensor_free(internals->name);
+  HEED_INTERNALS_LIST(X)
+#undef X
+  *internals = (heed_attention_internals){0};
+}
+
+static heed_status refuse(const heed_module *m, const char *option) {
+  return heed__fail(m->context, HEED_ARGUMENT, "%s: it takes no %s, which is for attention modules",
+                    m->class->name, option);
+}
+
+heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                heed_tensor **out, heed_attention_internals *internals) {
+  static const heed_forward_options none = {0};
+  if (m == NULL) return HEED_ARGUMENT;
+  if (x == NULL || out == NULL) {
+    return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is missing (NULL)", m->class->name,
+                      x == NULL ? "x" : "out");
+  }
+  if (options == NULL) options = &none;
+  if (!m->class->attends) {
+    if (options->attn_mask != NULL) return refuse(m, "attn_mask");
+    if (options->key_padding_mask != NULL) return refuse(m, "key_padding_mask");
+    if (internals != NULL) return refuse(m, "need_weights");
+  }
+  heed_attention_internals found = {0};
+  heed_status status = m->class->forward(m, x, options, out, internals != NULL ? &found : NULL);
+  if (status != HEED_OK) {
+    heed_attention_internals_free(&found);
+  } else if (internals != NULL) {
+    *internals = found;
+  }
+  return status;
+}

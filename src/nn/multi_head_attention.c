@@ -1,0 +1,199 @@
+/* MultiHeadAttention: one projection each for queries, keys and values, split into heads; then an output
+ * projection. */
+#include "nn.h"
+
+#include <math.h>
+
+static const heed__setting settings[] = {
+    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
+    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
+    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length)},
+    {"num_heads", HEED__SETTING_INTEGER, offsetof(heed__attention_module, num_heads)},
+    {"num_kv_heads", HEED__SETTING_INTEGER, offsetof(heed__attention_module, num_kv_heads)},
+    {"head_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, head_dim)},
+    {"scale", HEED__SETTING_NUMBER, offsetof(heed__attention_module, scale)},
+    {"causal", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, causal)},
+    {0},
+};
+
+static const heed__class class = {
+    .name = "MultiHeadAttention", .settings = settings, .attends = true, .forward = heed__attention_forward};
+
+static double default_scale(int64_t head_dim) {
+  return 1 / sqrt((double)head_dim);
+}
+
+/* ---- Making -------------------------------------------------------------------------------------------- */
+
+/* Fills in what the config leaves open. */
+static heed_status complete(heed_context *ctx, heed_attention_config *c) {
+  heed_status status;
+  if ((status = heed__check_positive(ctx, class.name, "num_heads", c->num_heads)) != HEED_OK) return status;
+  if (c->num_kv_heads == 0) c->num_kv_heads = c->num_heads;
+  if ((status = heed__check_positive(ctx, class.name, "num_kv_heads", c->num_kv_heads)) != HEED_OK)
+    return status;
+  if (c->num_heads % c->num_kv_heads != 0) {
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: num_heads is %lld and num_kv_heads is %lld; num_kv_heads must divide num_heads",
+                      class.name, (long long)c->num_heads, (long long)c->num_kv_heads);
+  }
+  if (c->head_dim == 0) {
+    if (c->d_out % c->num_heads != 0) {
+      return heed__fail(ctx, HEED_ARGUMENT,
+                        "%s: d_out is %lld and num_heads is %lld; num_heads must divide d_out", class.name,
+                        (long long)c->d_out, (long long)c->num_heads);
+    }
+    c->head_dim = c->d_out / c->num_heads;
+  }
+  if ((status = heed__check_positive(ctx, class.name, "head_dim", c->head_dim)) != HEED_OK) return status;
+  if (!isfinite(c->scale)) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %g; it must be finite", class.name, c->scale);
+  }
+  if (c->scale == 0) c->scale = default_scale(c->head_dim);
+  const int64_t inner[] = {c->num_heads, c->head_dim};
+  return heed__check_shape(ctx, class.name, 2, inner, HEED_FLOAT32, NULL);
+}
+
+heed_status heed_multi_head_attention_new(heed_context *ctx, heed_generator *g,
+                                          const heed_attention_config *config, heed_module **out) {
+  heed_module *m = NULL;
+  heed_status status = heed__attention_check(ctx, &class, true, config);
+  if (status != HEED_OK) return status;
+  heed_attention_config c = *config;
+  if ((status = complete(ctx, &c)) != HEED_OK) return status;
+
+  g = heed__generator(ctx, g);
+  const heed_generator before = *g;
+  if ((status = heed__attention_module_new(ctx, &class, false, &c, &m)) != HEED_OK) goto done;
+  if ((status = heed__add_projections(m, g, c.qkv_bias)) != HEED_OK) goto done;
+  if (c.out_proj) {
+    status = heed__add_linear(m, g, "out_proj", c.num_heads * c.head_dim, c.d_out, c.out_bias);
+    if (status != HEED_OK) goto done;
+  }
+  status = heed__add_dropout(m, c.dropout);
+done:
+  return heed__module_finish(status, m, g, &before, out);
+}
+
+/* ---- Heads of their own -------------------------------------------------------------------------------- */
+
+static heed_status check_class(const heed_module *m, const char *function) {
+  if (m->class == &class) return HEED_OK;
+  return heed__fail(m->context, HEED_ARGUMENT, "%s: the module is a %s; it must be a %s", function,
+                    m->class->name, class.name);
+}
+
+/* Rows first … first + count - 1 (from 0) of a weight [size, d_in] or a bias [size]. */
+static void rows_of(const heed_tensor *x, int64_t first, int64_t count, heed_tensor *view) {
+  heed__alias_on_stack(view, x);
+  view->data += first * x->stride[0] * (int64_t)sizeof(float);
+  view->shape[0] = count;
+  view->numel = count * (x->ndim > 1 ? x->shape[1] : 1);
+}
+
+/* The rows of projection `part` (0 query, 1 key, 2 value) that query head i (from 0) uses: the key and value
+ * of its group. */
+static int64_t first_row(const heed__attention_module *a, int part, int64_t i) {
+  return (part == 0 ? i : i * a->num_kv_heads / a->num_heads) * a->head_dim;
+}
+
+heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, heed_tensor **key,
+                             heed_tensor **value) {
+  heed_status status = check_class(m, "head");
+  if (status != HEED_OK) return status;
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  const int64_t index = i < 0 ? i + a->num_heads : i - 1;
+  if (i == 0 || index < 0 || index >= a->num_heads) {
+    return heed__fail(m->context, HEED_INDEX, "head: i is %lld and there are %lld heads, counted from 1",
+                      (long long)i, (long long)a->num_heads);
+  }
+  heed_tensor *made[3] = {NULL};
+  for (int part = 0; part < 3 && status == HEED_OK; part++) {
+    heed_tensor rows, view;
+    rows_of(m->slots[part].module->slots[0].parameter, first_row(a, part, index), a->head_dim, &rows);
+    heed__alias_on_stack(&view, &rows);
+    for (int d = 0; d < 2; d++) {
+      view.shape[d] = rows.shape[1 - d];
+      view.stride[d] = rows.stride[1 - d];
+    }
+    status = heed__tensor_from_view(m->context, &view, &made[part]);
+  }
+  if (status != HEED_OK) {
+    for (int part = 0; part < 3; part++) heed_tensor_free(made[part]);
+    return status;
+  }
+  *query = made[0];
+  *key = made[1];
+  *value = made[2];
+  return HEED_OK;
+}
+
+/* A Linear on those rows of another one. */
+static heed_status share_rows(const heed_module *linear, int64_t first, int64_t count, heed_module **out) {
+  const heed__slot *bias_slot = heed__module_slot(linear, "bias");
+  heed_tensor view, *weight = NULL, *bias = NULL;
+  rows_of(linear->slots[0].parameter, first, count, &view);
+  heed_status status = heed__tensor_from_view(linear->context, &view, &weight);
+  if (status == HEED_OK && bias_slot != NULL) {
+    rows_of(bias_slot->parameter, first, count, &view);
+    status = heed__tensor_from_view(linear->context, &view, &bias);
+  }
+  if (status == HEED_OK) return heed__linear_from(linear->context, weight, bias, out);
+  heed_tensor_free(weight);
+  return status;
+}
+
+/* Head i (from 0) as a CausalAttention. */
+static heed_status share_head(const heed_module *m, const heed_attention_config *config, int64_t i,
+                              heed_module **out) {
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  heed_module *head = NULL;
+  heed_status status = heed__causal_attention_empty(m->context, config, &head);
+  for (int part = 0; part < 3 && status == HEED_OK; part++) {
+    heed_module *linear = NULL;
+    status = share_rows(m->slots[part].module, first_row(a, part, i), a->head_dim, &linear);
+    if (status == HEED_OK) heed__module_add_module(head, m->slots[part].name, linear);
+  }
+  if (status == HEED_OK) status = heed__add_dropout(head, config->dropout);
+  if (status == HEED_OK) {
+    *out = head;
+  } else {
+    heed_module_release(head);
+  }
+  return status;
+}
+
+heed_status heed_module_split(heed_module *m, heed_module **out) {
+  heed_status status = check_class(m, "split");
+  if (status != HEED_OK) return status;
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  if (!a->causal || a->scale != default_scale(a->head_dim)) {
+    return heed__fail(
+        m->context, HEED_ARGUMENT,
+        "split: the module %s; the heads of a MultiHeadAttentionWrapper are causal, with scale 1/√head_dim",
+        a->causal ? "has a scale of its own" : "is not causal");
+  }
+  heed_scalar p;
+  heed_module_setting(heed__module_part(m, "dropout"), "p", &p);
+  heed_attention_config config;
+  heed_attention_config_init(&config);
+  config.d_in = a->d_in;
+  config.d_out = a->head_dim;
+  config.context_length = a->context_length;
+  config.num_heads = a->num_heads;
+  config.dropout = p.as.number;
+  heed_module *wrapper = NULL;
+  status = heed__wrapper_empty(m->context, &config, &wrapper);
+  for (int64_t i = 0; i < a->num_heads && status == HEED_OK; i++) {
+    heed_module *head = NULL;
+    status = share_head(m, &config, i, &head);
+    if (status == HEED_OK) heed__module_list_add(heed__module_part(wrapper, "heads"), head);
+  }
+  if (status != HEED_OK) {
+    heed_module_release(wrapper);
+    return status;
+  }
+  heed_module_train(wrapper, m->training);
+  *out = wrapper;
+  return HEED_OK;
+}

@@ -1,0 +1,93 @@
+/* Checks of arguments, and the messages that several operations give. */
+#include "ops.h"
+
+#include <inttypes.h>
+
+/* `places` dimensions can be named. */
+static heed_status check_dim(heed_context *ctx, const char *function, int ndim, int places, int dim,
+                             int *out) {
+  if (dim >= 1 && dim <= places) {
+    *out = dim - 1;
+  } else if (dim <= -1 && dim >= -places) {
+    *out = dim + places;
+  } else {
+    const char *plural = ndim == 1 ? "" : "s";
+    if (places == 1)
+      return heed__fail(ctx, HEED_INDEX,
+                        "%s: dim is %d and the tensor has %d dimension%s; it must be 1 or -1", function, dim,
+                        ndim, plural);
+    return heed__fail(
+        ctx, HEED_INDEX,
+        "%s: dim is %d and the tensor has %d dimension%s; it must be from 1 to %d, or from -1 to -%d",
+        function, dim, ndim, plural, places, places);
+  }
+  return HEED_OK;
+}
+
+heed_status heed__check_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out) {
+  return check_dim(ctx, function, ndim, ndim > 0 ? ndim : 1, dim, out);
+}
+
+heed_status heed__check_new_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out) {
+  if (ndim >= HEED_MAX_DIMS)
+    return heed__fail(ctx, HEED_SHAPE, "%s: the tensor has %d dimensions already; there can be no more",
+                      function, ndim);
+  return check_dim(ctx, function, ndim, ndim + 1, dim, out);
+}
+
+heed_status heed__check_index(heed_context *ctx, const char *function, int64_t index, int dim, int64_t size,
+                              int64_t *out) {
+  if (index >= 1 && index <= size) {
+    *out = index - 1;
+  } else if (index <= -1 && index >= -size) {
+    *out = index + size;
+  } else if (size == 0) {
+    return heed__fail(ctx, HEED_INDEX,
+                      "%s: index %" PRId64 " is out of range for dimension %d, which has no elements",
+                      function, index, dim + 1);
+  } else {
+    return heed__fail(ctx, HEED_INDEX,
+                      "%s: index %" PRId64 " is out of range for dimension %d of size %" PRId64
+                      "; it must be from 1 to %" PRId64 ", or from -1 to -%" PRId64,
+                      function, index, dim + 1, size, size, size);
+  }
+  return HEED_OK;
+}
+
+heed_status heed__check_dtype(heed_context *ctx, const char *function, const char *argument,
+                              const heed_tensor *x, heed_dtype wanted) {
+  if (x->dtype == wanted) return HEED_OK;
+  return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be %s", function, argument,
+                    heed_dtype_name(x->dtype), heed_dtype_name(wanted));
+}
+
+heed_status heed__check_expands(heed_context *ctx, const char *function, const char *argument,
+                                const heed_tensor *x, int ndim, const int64_t *shape) {
+  char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
+  if (x->ndim > ndim)
+    return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and must broadcast to %s, which has fewer dimensions",
+                      function, argument, heed__shape_text(have, x->ndim, x->shape),
+                      heed__shape_text(want, ndim, shape));
+  for (int i = 1; i <= x->ndim; i++) {
+    const int64_t size = x->shape[x->ndim - i], wanted = shape[ndim - i];
+    if (size != wanted && size != 1)
+      return heed__fail(ctx, HEED_SHAPE,
+                        "%s: %s is %s and must broadcast to %s; its size %" PRId64
+                        " of dimension %d must be 1 or %" PRId64,
+                        function, argument, heed__shape_text(have, x->ndim, x->shape),
+                        heed__shape_text(want, ndim, shape), size, x->ndim - i + 1, wanted);
+  }
+  return HEED_OK;
+}
+
+heed_status heed__check_writable(heed_context *ctx, const char *function, const heed_tensor *x) {
+  if (!heed__overlaps_itself(x)) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT,
+                    "%s: several elements of the tensor that is written to share one place; clone it first",
+                    function);
+}
+
+heed_status heed__check_probability(heed_context *ctx, const char *function, const char *argument, double p) {
+  if (p >= 0.0 && p <= 1.0) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %g; it must be from 0 to 1", function, argument, p);
+}

@@ -1,0 +1,101 @@
+/* Copies: between layouts, dtypes and places. */
+#include "ops.h"
+
+/* Whether the rows of the walk (dst, src) are the columns of a row-major matrix on src's side, and dst takes
+ * them one behind the other: a transpose. */
+static bool transposes(const heed__walk *w, const heed_tensor *dst, const heed_tensor *src) {
+  const ptrdiff_t width = (ptrdiff_t)sizeof(float);
+  return dst->dtype == HEED_FLOAT32 && src->dtype == HEED_FLOAT32 && w->dims >= 2 && w->stride[0] == 1 &&
+         w->step[0][1] == (ptrdiff_t)w->count * width && w->step[1][1] == width;
+}
+
+void heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
+  heed__walk w;
+  bool more = heed__walk_begin(&w, dst->ndim, dst->shape, 2, (const heed_tensor *const[]){dst, src});
+  if (!more) return;
+  if (transposes(&w, dst, src)) {
+    const heed__kernels *kernels = heed__kernels_of(dst->storage->context);
+    const size_t rows = (size_t)w.count, columns = (size_t)w.size[1];
+    w.size[1] = 1; /* the kernel does this dimension at once */
+    for (; more; more = heed__walk_next(&w))
+      kernels->transpose((float *)(void *)w.data[0], (const float *)(void *)w.data[1], w.stride[1], rows,
+                         columns);
+  } else {
+    for (; more; more = heed__walk_next(&w))
+      heed__copy_row(dst->dtype, w.data[0], w.stride[0], src->dtype, w.data[1], w.stride[1], w.count);
+  }
+}
+
+/* A copy of x in dtype, row-major in a new tensor, or in *out as the rule of results has it. */
+static heed_status copy_as(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
+                           heed_tensor **out) {
+  heed__result result;
+  heed_status status = heed__result_begin(ctx, function, &result, out, dtype, x->ndim, x->shape, true, 1, &x);
+  if (status == HEED_OK && !heed__same_view(result.tensor, x)) heed__copy_elements(result.tensor, x);
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+  return copy_as(ctx, "clone", x, x->dtype, out);
+}
+
+heed_status heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+  if (!*out && heed_tensor_is_contiguous(x)) return heed_tensor_alias(ctx, x, out);
+  return copy_as(ctx, "contiguous", x, x->dtype, out);
+}
+
+heed_status heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out) {
+  if (!*out && x->dtype == dtype) return heed_tensor_alias(ctx, x, out);
+  return copy_as(ctx, "to", x, dtype, out);
+}
+
+heed_status heed__as_contiguous(heed_context *ctx, const char *function, const heed_tensor *x,
+                                heed_dtype dtype, const heed_tensor **view, heed_tensor **made) {
+  *made = NULL;
+  *view = x;
+  if (x->dtype == dtype && heed_tensor_is_contiguous(x)) return HEED_OK;
+  const heed_status status = copy_as(ctx, function, x, dtype, made);
+  *view = *made;
+  return status;
+}
+
+void heed__expand_on_stack(heed_tensor *view, const heed_tensor *x, int ndim, const int64_t *shape) {
+  heed__alias_on_stack(view, x);
+  view->ndim = ndim;
+  view->numel = 1;
+  for (int d = 0; d < ndim; d++) {
+    const int own = d - (ndim - x->ndim);
+    view->shape[d] = shape[d];
+    view->stride[d] = own < 0 || x->shape[own] != shape[d] ? 0 : x->stride[own];
+    view->numel *= shape[d];
+  }
+}
+
+heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, const heed_tensor *written,
+                                      const heed_tensor **input, heed_tensor **made) {
+  if (!heed__may_overlap(written, *input)) return HEED_OK;
+  const heed_status status = copy_as(ctx, function, *input, (*input)->dtype, made);
+  if (status == HEED_OK) *input = *made;
+  return status;
+}
+
+heed_status heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src) {
+  heed_tensor *made = NULL;
+  heed_status status = heed__check_expands(ctx, "copy_", "the source", src, dst->ndim, dst->shape);
+  if (status || heed__same_view(dst, src)) goto done;
+  status = heed__check_writable(ctx, "copy_", dst);
+  if (status) goto done;
+  status = heed__copy_if_overlapping(ctx, "copy_", dst, &src, &made);
+  if (status) goto done;
+  heed__copy_elements(dst, src);
+done:
+  heed_tensor_free(made);
+  return status;
+}
+
+heed_status heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value) {
+  (void)ctx;
+  heed__number number;
+  heed__copy_elements(dst, heed__number_tensor(&number, value));
+  return HEED_OK;
+}

@@ -1,0 +1,134 @@
+/* Tensors from nothing: filled, the unit matrix, and evenly spaced values. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "ops.h"
+
+heed_status heed_full(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape, heed_scalar value,
+                      heed_tensor **out) {
+  heed__result result;
+  heed_status status = heed__check_shape(ctx, "full", ndim, shape, dtype, NULL);
+  if (status) return status;
+  status = heed__result_begin(ctx, "full", &result, out, dtype, ndim, shape, true, 0, NULL);
+  if (status == HEED_OK) status = heed_fill(ctx, result.tensor, value);
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_eye(heed_context *ctx, heed_dtype dtype, int64_t rows, int64_t columns, heed_tensor **out) {
+  const int64_t shape[] = {rows, columns};
+  heed__result result;
+  heed_status status = heed__check_shape(ctx, "eye", 2, shape, dtype, NULL);
+  if (status) return status;
+  status = heed__result_begin(ctx, "eye", &result, out, dtype, 2, shape, true, 0, NULL);
+  if (status == HEED_OK) status = heed_fill(ctx, result.tensor, heed_boolean(false));
+  if (status == HEED_OK) {
+    heed_tensor diagonal;
+    heed__alias_on_stack(&diagonal, result.tensor);
+    diagonal.ndim = 1;
+    diagonal.shape[0] = diagonal.numel = rows < columns ? rows : columns;
+    diagonal.stride[0] = result.tensor->stride[0] + result.tensor->stride[1];
+    status = heed_fill(ctx, &diagonal, heed_boolean(true));
+  }
+  return heed__result_end(ctx, &result, status);
+}
+
+/* ---- Evenly spaced values ---- */
+
+/* value(i) for i = 0…count-1 as a tensor of one dimension. */
+typedef heed_scalar value_at(const void *user, int64_t i);
+
+static heed_status list(heed_context *ctx, const char *function, heed_dtype dtype, int64_t count,
+                        value_at *value, const void *user, heed_tensor **out) {
+  heed__result result;
+  heed_status status = heed__check_shape(ctx, function, 1, &count, dtype, NULL);
+  if (status) return status;
+  if (dtype == HEED_BOOL)
+    return heed__fail(ctx, HEED_DTYPE, "%s: dtype is bool; it must be float32 or int64", function);
+  status = heed__result_begin(ctx, function, &result, out, dtype, 1, &count, true, 0, NULL);
+  if (status == HEED_OK) {
+    const heed_tensor *x = result.tensor;
+    const ptrdiff_t step = (ptrdiff_t)x->stride[0] * (ptrdiff_t)heed__element_bytes(x->dtype);
+    for (int64_t i = 0; i < count; i++) heed__store(x->dtype, x->data + i * step, value(user, i));
+  }
+  return heed__result_end(ctx, &result, status);
+}
+
+static double as_double(heed_scalar x) {
+  return x.dtype == HEED_FLOAT32 ? x.as.number : (double)x.as.integer;
+}
+
+/* A range in whole numbers, and one in doubles. */
+typedef struct integers {
+  int64_t first, step;
+} integers;
+typedef struct doubles {
+  double first, step;
+} doubles;
+
+static heed_scalar integer_at(const void *user, int64_t i) {
+  const integers *r = user;
+  return heed_integer(
+      (int64_t)((uint64_t)r->first + (uint64_t)r->step * (uint64_t)i)); /* never beyond last */
+}
+
+static heed_scalar double_at(const void *user, int64_t i) {
+  const doubles *r = user;
+  return heed_number(r->first + r->step * (double)i);
+}
+
+static heed_status fail_long(heed_context *ctx) {
+  return heed__fail(ctx, HEED_SHAPE,
+                    "range: there are more elements than memory can address; step may be too small");
+}
+
+heed_status heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, heed_scalar last,
+                       heed_scalar step, heed_tensor **out) {
+  if (as_double(step) == 0)
+    return heed__fail(ctx, HEED_ARGUMENT, "range: step is 0; it must lead from first to last");
+  if (first.dtype != HEED_FLOAT32 && last.dtype != HEED_FLOAT32 && step.dtype != HEED_FLOAT32) {
+    const integers r = {first.as.integer, step.as.integer};
+    const uint64_t from = (uint64_t)r.first, to = (uint64_t)last.as.integer, by = (uint64_t)r.step;
+    const bool empty = r.step > 0 ? last.as.integer < r.first : last.as.integer > r.first;
+    const uint64_t steps = r.step > 0 ? (to - from) / by : (from - to) / (0 - by);
+    if (!empty && steps >= INT64_MAX) return fail_long(ctx);
+    return list(ctx, "range", dtype, empty ? 0 : (int64_t)steps + 1, integer_at, &r, out);
+  }
+  const doubles r = {as_double(first), as_double(step)};
+  const double steps = (as_double(last) - r.first) / r.step;
+  if (!isfinite(r.first) || !isfinite(r.step) || !isfinite(as_double(last)))
+    return heed__fail(ctx, HEED_ARGUMENT, "range: first is %g, last %g and step %g; they must be finite",
+                      r.first, as_double(last), r.step);
+  if (!(steps < 0x1p62)) return fail_long(ctx);
+  /* a few units in the last place more, so that rounding does not lose the last one (0 to 0.3 by 0.1) */
+  const double count = floor(steps + fabs(steps) * 0x1p-50) + 1;
+  return list(ctx, "range", dtype, count > 0 ? (int64_t)count : 0, double_at, &r, out);
+}
+
+typedef struct line {
+  double first, last, step;
+  int64_t count;
+} line;
+
+/* From the nearer end, so that the values are symmetric and both ends exact. */
+static heed_scalar line_at(const void *user, int64_t i) {
+  const line *l = user;
+  if (i < l->count / 2 || l->count == 1) return heed_number(l->first + l->step * (double)i);
+  return heed_number(l->last - l->step * (double)(l->count - 1 - i));
+}
+
+heed_status heed_linspace(heed_context *ctx, heed_dtype dtype, double first, double last, int64_t count,
+                          heed_tensor **out) {
+  if (count < 0)
+    return heed__fail(ctx, HEED_ARGUMENT, "linspace: count is %" PRId64 "; it must be 0 or more", count);
+  line l = {first, last, 0, count};
+  if (dtype == HEED_INT64) { /* as PyTorch: whole ends, values cut to whole numbers */
+    l.first = trunc(first);
+    l.last = trunc(last);
+    if (count > 1) l.step = (l.last - l.first) / (double)(count - 1);
+  } else { /* as PyTorch: in float, but for the one rounding of a fused multiply-add */
+    l.first = (double)(float)first;
+    l.last = (double)(float)last;
+    if (count > 1) l.step = (double)(((float)last - (float)first) / (float)(count - 1));
+  }
+  return list(ctx, "linspace", dtype, count, line_at, &l, out);
+}

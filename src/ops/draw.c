@@ -1,0 +1,144 @@
+/* Random tensors. All draw one element after another in row-major order, whatever the layout of the result,
+ * so they draw into a row-major tensor first. The streams are PyTorch's; core has them, here is what is made
+ * of them. */
+#include <inttypes.h>
+
+#include "ops.h"
+
+/* A row-major result that reads nothing. */
+static heed_status begin(heed_context *ctx, const char *function, heed__result *result, heed_tensor **out,
+                         heed_dtype dtype, int ndim, const int64_t *shape) {
+  const heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, NULL);
+  if (status) return status;
+  return heed__result_begin_row_major(ctx, function, result, out, dtype, ndim, shape, 0, NULL);
+}
+
+static float *floats(const heed__result *result) {
+  return (float *)(void *)result->tensor->data;
+}
+static int64_t *integers(const heed__result *result) {
+  return (int64_t *)(void *)result->tensor->data;
+}
+
+heed_status heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
+                         const int64_t *shape, heed_tensor **out) {
+  heed__result result = {0};
+  heed_status status = begin(ctx, "uniform", &result, out, HEED_FLOAT32, ndim, shape);
+  if (status) goto done;
+  float *x = floats(&result);
+  heed__draw_floats(heed__generator(ctx, g), x, result.tensor->numel);
+  /* PyTorch has the ends in float and multiplies in double */
+  const float low = (float)from, span = (float)to - low;
+  if (low == 0 && span == 1) goto done;
+  for (int64_t i = 0; i < result.tensor->numel; i++)
+    x[i] = (float)((double)x[i] * (double)span + (double)low);
+done:
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_normal(heed_context *ctx, heed_generator *g, double mean, double std, int ndim,
+                        const int64_t *shape, heed_tensor **out) {
+  heed__result result = {0};
+  heed_status status = HEED_OK;
+  if (!(std >= 0)) {
+    status = heed__fail(ctx, HEED_ARGUMENT, "normal: std is %g; it must be 0 or more", std);
+    goto done;
+  }
+  status = begin(ctx, "normal", &result, out, HEED_FLOAT32, ndim, shape);
+  if (status) goto done;
+  heed__draw_normal(heed__generator(ctx, g), mean, std, floats(&result), result.tensor->numel);
+done:
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_randint(heed_context *ctx, heed_generator *g, int64_t low, int64_t high, int ndim,
+                         const int64_t *shape, heed_tensor **out) {
+  heed__result result = {0};
+  heed_status status = HEED_OK;
+  const uint64_t range = (uint64_t)high - (uint64_t)low + 1;
+  if (high < low) {
+    status =
+        heed__fail(ctx, HEED_ARGUMENT,
+                   "randint: high is %" PRId64 " and low is %" PRId64 "; high must not be less", high, low);
+    goto done;
+  }
+  if (range - 1 >= UINT64_C(1) << 63) {
+    status =
+        heed__fail(ctx, HEED_ARGUMENT,
+                   "randint: from %" PRId64 " to %" PRId64 " there are more than 2^63 numbers", low, high);
+    goto done;
+  }
+  status = begin(ctx, "randint", &result, out, HEED_INT64, ndim, shape);
+  if (status) goto done;
+  g = heed__generator(ctx, g);
+  int64_t *x = integers(&result);
+  for (int64_t i = 0; i < result.tensor->numel; i++) {
+    const uint64_t drawn = range < UINT64_C(1) << 28 ? heed__draw32(g) : heed__draw64(g);
+    x[i] = (int64_t)((uint64_t)low + drawn % range);
+  }
+done:
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_randperm(heed_context *ctx, heed_generator *g, int64_t n, heed_tensor **out) {
+  heed__result result = {0};
+  heed_status status = begin(ctx, "randperm", &result, out, HEED_INT64, 1, &n);
+  if (status) goto done;
+  g = heed__generator(ctx, g);
+  int64_t *x = integers(&result);
+  for (int64_t i = 0; i < n; i++) x[i] = i + 1;
+  for (int64_t i = 0; i < n - 1; i++) {
+    int64_t *other = x + i + (int64_t)(heed__draw32(g) % (uint64_t)(n - i));
+    const int64_t moved = x[i];
+    x[i] = *other;
+    *other = moved;
+  }
+done:
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tensor *p, heed_tensor **out) {
+  heed__result result = {0};
+  heed_tensor *made = NULL;
+  heed_status status = heed__check_dtype(ctx, "bernoulli", "p", p, HEED_FLOAT32);
+  if (status) goto done;
+  status = heed__as_contiguous(ctx, "bernoulli", p, HEED_FLOAT32, &p, &made);
+  if (status) goto done;
+  const float *chance = (const float *)(const void *)p->data;
+  for (int64_t i = 0; i < p->numel; i++) {
+    if (!(chance[i] >= 0.0f && chance[i] <= 1.0f)) {
+      status =
+          heed__fail(ctx, HEED_ARGUMENT, "bernoulli: element %" PRId64 " of p is %g; it must be from 0 to 1",
+                     i + 1, (double)chance[i]);
+      goto done;
+    }
+  }
+  status =
+      heed__result_begin_row_major(ctx, "bernoulli", &result, out, HEED_FLOAT32, p->ndim, p->shape, 1, &p);
+  if (status) goto done;
+  float *x = floats(&result);
+  heed__draw_floats(heed__generator(ctx, g), x, p->numel);
+  for (int64_t i = 0; i < p->numel; i++) x[i] = x[i] < chance[i] ? 1.0f : 0.0f;
+done:
+  heed_tensor_free(made);
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_dropout(heed_context *ctx, heed_generator *g, double p, const heed_tensor *x,
+                         heed_tensor **out) {
+  heed__result result = {0};
+  heed_status status = heed__check_probability(ctx, "dropout", "p", p);
+  if (status) goto done;
+  status = heed__check_dtype(ctx, "dropout", "x", x, HEED_FLOAT32);
+  if (status) goto done;
+  status = heed__result_begin_row_major(ctx, "dropout", &result, out, HEED_FLOAT32, x->ndim, x->shape, 1, &x);
+  if (status) goto done;
+  heed__copy_elements(result.tensor, x);
+  if (p > 0 && x->numel > 0) { /* nothing is drawn otherwise, not even a seed */
+    heed__dropout stream;
+    heed__dropout_begin(&stream, ctx, g, p);
+    heed__dropout_apply(&stream, floats(&result), floats(&result), x->numel);
+  }
+done:
+  return heed__result_end(ctx, &result, status);
+}

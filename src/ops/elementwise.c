@@ -1,0 +1,249 @@
+/* Elementwise arithmetic: functions of one tensor and of two, and clamp. float32 goes to the kernels; int64
+ * and bool have their rows here. */
+#include "map.h"
+
+/* ---- Rows of integers, computed in uint64_t so that they wrap
+ * ------------------------------------------------------ */
+
+static inline int64_t wrap_add(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+static inline int64_t wrap_sub(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+static inline int64_t wrap_mul(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
+/* With the sign of b, which is not 0; the smallest integer over -1 would trap. */
+static inline int64_t floored_remainder(int64_t a, int64_t b) {
+  if (b == -1) return 0;
+  const int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+static inline int64_t whole_power(int64_t base, int64_t power) {
+  uint64_t result = 1, square = (uint64_t)base;
+  for (uint64_t left = (uint64_t)power; left != 0; left >>= 1) {
+    if (left & 1) result *= square;
+    square *= square;
+  }
+  return (int64_t)result;
+}
+
+#define UNARY_ROW(name, type, expression)                                                                    \
+  static void name(const void *user, void *out, const heed__span *in, size_t n) {                            \
+    (void)user;                                                                                              \
+    type *to = out;                                                                                          \
+    const type *from = in[0].data;                                                                           \
+    const ptrdiff_t step = in[0].stride;                                                                     \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const type x = from[(ptrdiff_t)i * step];                                                              \
+      to[i] = (type)(expression);                                                                            \
+    }                                                                                                        \
+  }
+
+#define BINARY_ROW(name, type, expression)                                                                   \
+  static void name(const void *user, void *out, const heed__span *in, size_t n) {                            \
+    (void)user;                                                                                              \
+    type *to = out;                                                                                          \
+    const type *left = in[0].data, *right = in[1].data;                                                      \
+    const ptrdiff_t left_step = in[0].stride, right_step = in[1].stride;                                     \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const type a = left[(ptrdiff_t)i * left_step], b = right[(ptrdiff_t)i * right_step];                   \
+      to[i] = (type)(expression);                                                                            \
+    }                                                                                                        \
+  }
+
+UNARY_ROW(int64_abs, int64_t, x < 0 ? wrap_sub(0, x) : x)
+UNARY_ROW(int64_neg, int64_t, wrap_sub(0, x))
+UNARY_ROW(int64_relu, int64_t, x < 0 ? 0 : x)
+
+BINARY_ROW(int64_add, int64_t, wrap_add(a, b))
+BINARY_ROW(int64_sub, int64_t, wrap_sub(a, b))
+BINARY_ROW(int64_mul, int64_t, wrap_mul(a, b))
+BINARY_ROW(int64_remainder, int64_t, floored_remainder(a, b))
+BINARY_ROW(int64_pow, int64_t, whole_power(a, b))
+BINARY_ROW(int64_maximum, int64_t, a > b ? a : b)
+BINARY_ROW(int64_minimum, int64_t, a < b ? a : b)
+BINARY_ROW(bool_or, uint8_t, (a | b) != 0)
+BINARY_ROW(bool_and, uint8_t, a != 0 && b != 0)
+
+/* ---- Of one tensor
+ * ------------------------------------------------------------------------------------------------- */
+
+typedef enum unary_op {
+#define X(name) UNARY_##name,
+  HEED_UNARY_LIST(X)
+#undef X
+      UNARY_COUNT
+} unary_op;
+
+/* Those that keep int64, and refuse bool; the others give float32. */
+static heed__row *const int64_unary[UNARY_COUNT] = {
+    [UNARY_abs] = int64_abs,
+    [UNARY_neg] = int64_neg,
+    [UNARY_relu] = int64_relu,
+};
+
+static void float_unary(const void *user, void *out, const heed__span *in, size_t n) {
+  heed__unary_kernel *const *kernel = user;
+  (*kernel)(out, in[0].data, n);
+}
+
+static heed_status unary(heed_context *ctx, const char *function, unary_op op,
+                         heed__unary_kernel *const *kernel, const heed_tensor *x, heed_tensor **out) {
+  const bool whole = int64_unary[op] != NULL && x->dtype != HEED_FLOAT32;
+  if (whole && x->dtype == HEED_BOOL)
+    return heed__fail(ctx, HEED_DTYPE, "%s: x is bool; it must be int64 or float32%s", function,
+                      op == UNARY_neg ? " (logical_not inverts a mask)" : "");
+  const heed_dtype dtype = whole ? HEED_INT64 : HEED_FLOAT32;
+  const heed__map map = {
+      .function = function,
+      .result = dtype,
+      .row = whole ? int64_unary[op] : float_unary,
+      .user = kernel,
+      .packed = !whole,
+      .count = 1,
+      .input = {{"x", x, dtype}},
+  };
+  return heed__map_run(ctx, &map, out);
+}
+
+#define X(name)                                                                                              \
+  heed_status heed_##name(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {                      \
+    return unary(ctx, #name, UNARY_##name, &heed__kernels_of(ctx)->name, x, out);                            \
+  }
+HEED_UNARY_LIST(X)
+#undef X
+
+/* ---- Of two tensors
+ * ------------------------------------------------------------------------------------------------ */
+
+typedef enum binary_op {
+#define X(name) BINARY_##name,
+  HEED_BINARY_LIST(X)
+#undef X
+      BINARY_COUNT
+} binary_op;
+
+static heed__row *const int64_binary[BINARY_COUNT] = {
+    [BINARY_add] = int64_add,         [BINARY_sub] = int64_sub,
+    [BINARY_mul] = int64_mul,         [BINARY_remainder] = int64_remainder,
+    [BINARY_pow] = int64_pow,         [BINARY_maximum] = int64_maximum,
+    [BINARY_minimum] = int64_minimum,
+};
+
+static heed__row *const bool_binary[BINARY_COUNT] = {
+    [BINARY_add] = bool_or,
+    [BINARY_mul] = bool_and,
+    [BINARY_maximum] = bool_or,
+    [BINARY_minimum] = bool_and,
+};
+
+static void float_binary(const void *user, void *out, const heed__span *in, size_t n) {
+  heed__binary_kernel *const *kernel = user;
+  (*kernel)(out, in[0].data, in[0].stride, in[1].data, in[1].stride, n);
+}
+
+static bool is_zero(int64_t x) {
+  return x == 0;
+}
+static bool is_negative(int64_t x) {
+  return x < 0;
+}
+
+/* Whether an element of x, which is bool or int64, is so. */
+static bool has_element(const heed_tensor *x, bool (*is)(int64_t)) {
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
+  heed__walk w;
+  for (bool more = heed__walk_begin(&w, x->ndim, x->shape, 1, &x); more; more = heed__walk_next(&w)) {
+    for (int64_t i = 0; i < w.count; i++) {
+      const char *p = w.data[0] + i * w.stride[0] * bytes;
+      if (is(x->dtype == HEED_BOOL ? *(const uint8_t *)p : *(const int64_t *)p)) return true;
+    }
+  }
+  return false;
+}
+
+/* What integers cannot be given; found before anything is written. */
+static heed_status check_integers(heed_context *ctx, const char *function, binary_op op,
+                                  const heed_tensor *b) {
+  if (op == BINARY_remainder && has_element(b, is_zero))
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: b holds 0; int64 numbers can only be divided by others",
+                      function);
+  if (op == BINARY_pow && has_element(b, is_negative))
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: b holds a negative number; powers of int64 numbers must not be negative "
+                      "(those of x:float() may)",
+                      function);
+  return HEED_OK;
+}
+
+/* The names in messages are the caller's; kernel is of the same operation as op. */
+static heed_status binary(heed_context *ctx, const char *function, binary_op op,
+                          heed__binary_kernel *const *kernel, const char *a_name, const heed_tensor *a,
+                          const char *b_name, const heed_tensor *b, heed_tensor **out) {
+  const heed_dtype dtype = op == BINARY_div ? HEED_FLOAT32 : heed__wider(a->dtype, b->dtype);
+  heed__row *const row = dtype == HEED_FLOAT32 ? float_binary
+                         : dtype == HEED_INT64 ? int64_binary[op]
+                                               : bool_binary[op];
+  if (op == BINARY_sub && (a->dtype == HEED_BOOL || b->dtype == HEED_BOOL))
+    return heed__fail(
+        ctx, HEED_DTYPE,
+        "%s: %s is bool; it must be int64 or float32 (of masks, use logical_xor or logical_not)", function,
+        a->dtype == HEED_BOOL ? a_name : b_name);
+  if (row == NULL)
+    return heed__fail(ctx, HEED_DTYPE, "%s: %s and %s are bool; one must be int64 or float32", function,
+                      a_name, b_name);
+  if (dtype == HEED_INT64 && a->numel > 0) {
+    const heed_status status = check_integers(ctx, function, op, b);
+    if (status != HEED_OK) return status;
+  }
+  const heed__map map = {
+      .function = function,
+      .result = dtype,
+      .row = row,
+      .user = kernel,
+      .count = 2,
+      .input = {{a_name, a, dtype}, {b_name, b, dtype}},
+  };
+  return heed__map_run(ctx, &map, out);
+}
+
+#define X(name)                                                                                              \
+  heed_status heed_##name(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,                     \
+                          heed_tensor **out) {                                                               \
+    return binary(ctx, #name, BINARY_##name, &heed__kernels_of(ctx)->name, "a", a, "b", b, out);             \
+  }
+HEED_BINARY_LIST(X)
+#undef X
+
+/* ---- Limits
+ * -------------------------------------------------------------------------------------------------------- */
+
+static heed_status clamp_low(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
+                             heed_tensor **out) {
+  return binary(ctx, "clamp", BINARY_maximum, &heed__kernels_of(ctx)->maximum, "x", x, "low", low, out);
+}
+
+static heed_status clamp_high(heed_context *ctx, const heed_tensor *x, const heed_tensor *high,
+                              heed_tensor **out) {
+  return binary(ctx, "clamp", BINARY_minimum, &heed__kernels_of(ctx)->minimum, "x", x, "high", high, out);
+}
+
+heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
+                       const heed_tensor *high, heed_tensor **out) {
+  heed_tensor *raised = NULL;
+  heed_status status;
+  if (low == NULL && high == NULL)
+    return heed__fail(ctx, HEED_ARGUMENT, "clamp: neither low nor high is given; at least one must be");
+  if (high == NULL) return clamp_low(ctx, x, low, out);
+  if (low == NULL) return clamp_high(ctx, x, high, out);
+  status = clamp_low(ctx, x, low, &raised);
+  if (status != HEED_OK) goto done;
+  status = clamp_high(ctx, raised, high, out);
+done:
+  heed_tensor_free(raised);
+  return status;
+}

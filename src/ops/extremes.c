@@ -1,0 +1,122 @@
+/* The largest and the smallest element, with its place. */
+#include "reduce.h"
+
+typedef struct extreme {
+  heed_dtype dtype;
+  int64_t done; /* elements of each result so far */
+  int64_t place[HEED__REDUCE_WIDTH];
+  union {
+    uint8_t of_bool[HEED__REDUCE_WIDTH];
+    int64_t of_int64[HEED__REDUCE_WIDTH];
+    float of_float[HEED__REDUCE_WIDTH];
+  } best;
+} extreme;
+
+static void extreme_begin(void *state, int pass, size_t width, int64_t count) {
+  extreme *s = state;
+  (void)pass, (void)width, (void)count;
+  s->done = 0;
+}
+
+static void extreme_finish(void *state, size_t width, void *const *out, const ptrdiff_t *stride) {
+  extreme *s = state;
+  int64_t *places = out[1];
+  heed__copy_row(s->dtype, out[0], stride[0], s->dtype, &s->best, 1, (int64_t)width);
+  for (size_t i = 0; i < width; i++) places[(ptrdiff_t)i * stride[1]] = s->place[i] + 1;
+}
+
+/* better: whether x takes the place of best; of equal elements, or several nan, the first stays. */
+#define EXTREME(name, type, field, better)                                                                   \
+  static void name##_along(void *state, const void *elements, size_t n) {                                    \
+    extreme *s = state;                                                                                      \
+    const type *row = elements;                                                                              \
+    type best = s->done == 0 ? row[0] : s->best.field[0];                                                    \
+    int64_t place = s->done == 0 ? 0 : s->place[0];                                                          \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const type x = row[i];                                                                                 \
+      if (better) best = x, place = s->done + (int64_t)i;                                                    \
+    }                                                                                                        \
+    s->best.field[0] = best;                                                                                 \
+    s->place[0] = place;                                                                                     \
+    s->done += (int64_t)n;                                                                                   \
+  }                                                                                                          \
+  static void name##_across(void *state, const void *elements, size_t n) {                                   \
+    extreme *s = state;                                                                                      \
+    const type *row = elements;                                                                              \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const type x = row[i], best = s->best.field[i];                                                        \
+      const bool take = s->done == 0 || (better);                                                            \
+      s->best.field[i] = take ? x : best;                                                                    \
+      s->place[i] = take ? s->done : s->place[i];                                                            \
+    }                                                                                                        \
+    s->done++;                                                                                               \
+  }
+
+EXTREME(bool_max, uint8_t, of_bool, x > best)
+EXTREME(bool_min, uint8_t, of_bool, x < best)
+EXTREME(int64_max, int64_t, of_int64, x > best)
+EXTREME(int64_min, int64_t, of_int64, x < best)
+EXTREME(float_max, float, of_float, !(x <= best) && best == best)
+EXTREME(float_min, float, of_float, !(x >= best) && best == best)
+
+#define ROW(dtype, name)                                                                                     \
+  { dtype, 1, name##_along, name##_across, extreme_begin, extreme_finish }
+static const heed__reduction maximum[] = {
+    [HEED_BOOL] = ROW(HEED_BOOL, bool_max),
+    [HEED_INT64] = ROW(HEED_INT64, int64_max),
+    [HEED_FLOAT32] = ROW(HEED_FLOAT32, float_max),
+};
+static const heed__reduction minimum[] = {
+    [HEED_BOOL] = ROW(HEED_BOOL, bool_min),
+    [HEED_INT64] = ROW(HEED_INT64, int64_min),
+    [HEED_FLOAT32] = ROW(HEED_FLOAT32, float_min),
+};
+
+static heed_status check_elements(heed_context *ctx, const char *function, const heed_tensor *x,
+                                  uint32_t reduced, int ndim, const int64_t *shape) {
+  char text[HEED__SHAPE_TEXT];
+  for (int i = 0; i < ndim; i++) {
+    if (shape[i] == 0 && reduced != UINT32_MAX) return HEED_OK; /* nothing is asked for */
+  }
+  if (x->numel > 0) return HEED_OK;
+  return heed__fail(ctx, HEED_SHAPE, "%s: x is %s; there must be an element to choose", function,
+                    heed__shape_text(text, x->ndim, x->shape));
+}
+
+static heed_status choose(heed_context *ctx, const char *function, const heed__reduction *table,
+                          const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
+                          heed_tensor **indices) {
+  heed__result value = {0}, index = {0};
+  heed_tensor *unwanted = NULL;
+  uint32_t reduced;
+  int64_t shape[HEED_MAX_DIMS];
+  extreme state;
+  heed_status status = heed__reduced_dims(ctx, function, x, dim == 0 ? 0 : 1, &dim, &reduced);
+  if (status != HEED_OK) return status;
+  const int ndim = heed__reduced_shape(x, reduced, keepdim, shape);
+  status = check_elements(ctx, function, x, reduced, ndim, shape);
+  if (status != HEED_OK) return status;
+  status = heed__result_begin(ctx, function, &value, values, x->dtype, ndim, shape, false, 1, &x);
+  if (status != HEED_OK) goto done;
+  status = heed__result_begin(ctx, function, &index, indices != NULL ? indices : &unwanted, HEED_INT64, ndim,
+                              shape, false, 1, &x);
+  if (status != HEED_OK) goto done;
+  state.dtype = x->dtype;
+  const heed_tensor *results[] = {value.tensor, index.tensor};
+  heed__reduce(&table[x->dtype], &state, x, reduced, keepdim, 2, results);
+done:
+  status = heed__result_end(ctx, &index, status);
+  status = heed__result_end(ctx, &value, status);
+  heed_tensor_free(unwanted);
+  return status;
+}
+
+heed_status heed_max(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
+                     heed_tensor **indices) {
+  return choose(ctx, "max", maximum, x, dim, keepdim, values, indices);
+}
+
+heed_status heed_min(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
+                     heed_tensor **indices) {
+  return choose(ctx, "min", minimum, x, dim, keepdim, values, indices);
+}

@@ -1,0 +1,202 @@
+/* Elements and slices picked by number. Every index is looked at before anything is written. */
+#include <string.h>
+
+#include "ops.h"
+
+/* All of index, an int64 tensor, must name elements of dimension dim, of `size`. */
+static heed_status check_indices(heed_context *ctx, const char *function, const heed_tensor *index, int dim,
+                                 int64_t size) {
+  heed__walk w;
+  for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 1, &index); more;
+       more = heed__walk_next(&w)) {
+    const int64_t *row = (const int64_t *)w.data[0];
+    for (int64_t i = 0; i < w.count; i++) {
+      int64_t place;
+      const heed_status status = heed__check_index(ctx, function, row[i * w.stride[0]], dim, size, &place);
+      if (status != HEED_OK) return status;
+    }
+  }
+  return HEED_OK;
+}
+
+/* From 0, of an index that was checked. */
+static int64_t place_of(int64_t index, int64_t size) {
+  return index > 0 ? index - 1 : index + size;
+}
+
+/* Slice `place` of dimension dim, whose size is then 1; view is an alias of x. */
+static void move_to(heed_tensor *view, const heed_tensor *x, int dim, int64_t place) {
+  view->data = x->data + place * x->stride[dim] * (ptrdiff_t)heed__element_bytes(x->dtype);
+}
+
+static void alias_slice(heed_tensor *view, const heed_tensor *x, int dim) {
+  heed__alias_on_stack(view, x);
+  view->shape[dim] = 1;
+}
+
+/* out[…, i, …] = x[…, index[i], …]; x and out have dimensions. */
+static void copy_slices(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
+  const int64_t *indices = (const int64_t *)index->data;
+  const int64_t step = index->ndim > 0 ? index->stride[0] : 0;
+  heed_tensor to, from;
+  if (out->numel == 0) return;
+  alias_slice(&to, out, dim);
+  alias_slice(&from, x, dim);
+  for (int64_t i = 0; i < out->shape[dim]; i++) {
+    move_to(&to, out, dim, i);
+    move_to(&from, x, dim, place_of(indices[i * step], x->shape[dim]));
+    heed__copy_elements(&to, &from);
+  }
+}
+
+heed_status heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
+                              heed_tensor **out) {
+  heed__result result = {0};
+  const heed_tensor *inputs[] = {x, index};
+  int64_t shape[HEED_MAX_DIMS];
+  int d;
+  heed_status status = heed__check_dim(ctx, "index_select", x->ndim, dim, &d);
+  if (status != HEED_OK) return status;
+  status = heed__check_dtype(ctx, "index_select", "index", index, HEED_INT64);
+  if (status != HEED_OK) return status;
+  if (index->ndim > 1 || (x->ndim == 0 && index->numel != 1)) {
+    char text[HEED__SHAPE_TEXT];
+    return heed__fail(ctx, HEED_SHAPE, "index_select: index is %s; it must have %s",
+                      heed__shape_text(text, index->ndim, index->shape),
+                      index->ndim > 1 ? "one dimension" : "one element, as x has");
+  }
+  status = check_indices(ctx, "index_select", index, d, x->ndim > 0 ? x->shape[d] : 1);
+  if (status != HEED_OK) return status;
+  for (int i = 0; i < x->ndim; i++) shape[i] = i == d ? index->numel : x->shape[i];
+  status = heed__result_begin(ctx, "index_select", &result, out, x->dtype, x->ndim, shape, false, 2, inputs);
+  if (status != HEED_OK) return status;
+  if (x->ndim > 0)
+    copy_slices(result.tensor, x, d, index);
+  else
+    heed__copy_elements(result.tensor, x);
+  return heed__result_end(ctx, &result, HEED_OK);
+}
+
+static heed_status check_gather(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index) {
+  char x_text[HEED__SHAPE_TEXT], text[HEED__SHAPE_TEXT];
+  heed_status status = heed__check_dtype(ctx, "gather", "index", index, HEED_INT64);
+  if (status != HEED_OK) return status;
+  if ((index->ndim > 0 ? index->ndim : 1) != (x->ndim > 0 ? x->ndim : 1))
+    return heed__fail(ctx, HEED_SHAPE, "gather: index is %s and x is %s; they must have as many dimensions",
+                      heed__shape_text(text, index->ndim, index->shape),
+                      heed__shape_text(x_text, x->ndim, x->shape));
+  for (int i = 0; i < index->ndim && x->ndim > 0; i++) {
+    if (i != dim && index->shape[i] > x->shape[i])
+      return heed__fail(
+          ctx, HEED_SHAPE,
+          "gather: index is %s and x is %s; except for dimension %d, index must not be larger than x",
+          heed__shape_text(text, index->ndim, index->shape), heed__shape_text(x_text, x->ndim, x->shape),
+          dim + 1);
+  }
+  return check_indices(ctx, "gather", index, dim, x->ndim > 0 ? x->shape[dim] : 1);
+}
+
+heed_status heed_gather(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
+                        heed_tensor **out) {
+  heed__result result = {0};
+  const heed_tensor *inputs[] = {x, index};
+  int d;
+  heed_status status = heed__check_dim(ctx, "gather", x->ndim, dim, &d);
+  if (status != HEED_OK) return status;
+  status = check_gather(ctx, x, d, index);
+  if (status != HEED_OK) return status;
+  status =
+      heed__result_begin(ctx, "gather", &result, out, x->dtype, index->ndim, index->shape, false, 2, inputs);
+  if (status != HEED_OK) return status;
+  /* x at place 0 of dimension d, under index's shape; the index then steps from there. */
+  const int64_t size = x->ndim > 0 ? x->shape[d] : 1;
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
+  const ptrdiff_t step = x->ndim > 0 ? x->stride[d] * bytes : 0;
+  heed_tensor heads;
+  heed__alias_on_stack(&heads, x);
+  heads.ndim = index->ndim;
+  for (int i = 0; i < index->ndim; i++) {
+    heads.shape[i] = index->shape[i];
+    heads.stride[i] = i == d || x->ndim == 0 ? 0 : x->stride[i];
+  }
+  heed__walk w;
+  const heed_tensor *operands[] = {result.tensor, index, &heads};
+  for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 3, operands); more;
+       more = heed__walk_next(&w)) {
+    const int64_t *row = (const int64_t *)w.data[1];
+    for (int64_t i = 0; i < w.count; i++) {
+      const char *head = w.data[2] + i * w.stride[2] * bytes;
+      memcpy(w.data[0] + i * w.stride[0] * bytes, head + place_of(row[i * w.stride[1]], size) * step,
+             (size_t)bytes);
+    }
+  }
+  return heed__result_end(ctx, &result, HEED_OK);
+}
+
+/* Writes the slices of list, [the sizes of index, the rest of x's], into those of x that index names. */
+static void assign_slices(const heed_tensor *x, const heed_tensor *index, const heed_tensor *list) {
+  heed_tensor slice, entries, entry;
+  const ptrdiff_t x_step = x->stride[0] * (ptrdiff_t)heed__element_bytes(x->dtype);
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(list->dtype);
+  heed__alias_on_stack(&slice, x);
+  heed__alias_on_stack(&entries, list);
+  heed__alias_on_stack(&entry, list);
+  entries.ndim = index->ndim;
+  slice.ndim = entry.ndim = x->ndim - 1;
+  for (int i = 0; i < slice.ndim; i++) {
+    slice.shape[i] = entry.shape[i] = x->shape[i + 1];
+    slice.stride[i] = x->stride[i + 1];
+    entry.stride[i] = list->stride[index->ndim + i];
+  }
+  const heed_tensor *operands[] = {index, &entries};
+  heed__walk w;
+  for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 2, operands); more;
+       more = heed__walk_next(&w)) {
+    const int64_t *row = (const int64_t *)w.data[0];
+    for (int64_t i = 0; i < w.count; i++) {
+      slice.data = x->data + place_of(row[i * w.stride[0]], x->shape[0]) * x_step;
+      entry.data = w.data[1] + i * w.stride[1] * bytes;
+      heed__copy_elements(&slice, &entry);
+    }
+  }
+}
+
+/* The shape of what is written: the sizes of index, then those of x but for the first. */
+static heed_status check_assign(heed_context *ctx, const heed_tensor *x, const heed_tensor *index, int *ndim,
+                                int64_t *shape) {
+  heed_status status = heed__check_dtype(ctx, "index_assign", "index", index, HEED_INT64);
+  if (status != HEED_OK) return status;
+  if (x->ndim == 0)
+    return heed__fail(ctx, HEED_SHAPE, "index_assign: x has no dimensions; it must have at least 1");
+  if (index->ndim + x->ndim - 1 > HEED_MAX_DIMS)
+    return heed__fail(ctx, HEED_SHAPE,
+                      "index_assign: what is written would have %d dimensions; there can be %d",
+                      index->ndim + x->ndim - 1, HEED_MAX_DIMS);
+  status = heed__check_writable(ctx, "index_assign", x);
+  if (status != HEED_OK) return status;
+  *ndim = 0;
+  for (int i = 0; i < index->ndim; i++) shape[(*ndim)++] = index->shape[i];
+  for (int i = 1; i < x->ndim; i++) shape[(*ndim)++] = x->shape[i];
+  return check_indices(ctx, "index_assign", index, 0, x->shape[0]);
+}
+
+heed_status heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *index,
+                              const heed_tensor *value) {
+  heed_tensor *index_copy = NULL, *value_copy = NULL, list;
+  int ndim;
+  int64_t shape[HEED_MAX_DIMS];
+  heed_status status = check_assign(ctx, x, index, &ndim, shape);
+  if (status != HEED_OK) goto done;
+  status = heed__check_expands(ctx, "index_assign", "value", value, ndim, shape);
+  if (status != HEED_OK) goto done;
+  status = heed__copy_if_overlapping(ctx, "index_assign", x, &index, &index_copy);
+  if (status != HEED_OK) goto done;
+  status = heed__copy_if_overlapping(ctx, "index_assign", x, &value, &value_copy);
+  if (status != HEED_OK) goto done;
+  heed__expand_on_stack(&list, value, ndim, shape);
+  assign_slices(x, index, &list);
+done:
+  heed_tensor_free(index_copy);
+  heed_tensor_free(value_copy);
+  return status;
+}

@@ -1,0 +1,147 @@
+/* Tensors put together: cat, stack, and repeat_interleave. */
+#include "map.h"
+
+/* PyTorch skips a tensor [0] whatever the others' dimensions are. */
+static bool is_nothing(const heed_tensor *x) {
+  return x->ndim == 1 && x->shape[0] == 0;
+}
+
+static heed_status check_count(heed_context *ctx, const char *function, int count) {
+  if (count > 0) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: there are no tensors; at least one is needed", function);
+}
+
+static heed_dtype widest(int count, const heed_tensor *const *tensors) {
+  heed_dtype dtype = HEED_BOOL;
+  for (int i = 0; i < count; i++) dtype = heed__wider(dtype, tensors[i]->dtype);
+  return dtype;
+}
+
+/* Tensor i does not go with the first one. */
+static heed_status fail_sizes(heed_context *ctx, const char *function, const heed_tensor *first, int i,
+                              const heed_tensor *x, const char *rule) {
+  char first_text[HEED__SHAPE_TEXT], text[HEED__SHAPE_TEXT];
+  return heed__fail(ctx, HEED_SHAPE, "%s: tensor %d is %s where the first is %s; %s", function, i + 1,
+                    heed__shape_text(text, x->ndim, x->shape),
+                    heed__shape_text(first_text, first->ndim, first->shape), rule);
+}
+
+/* The shape of tensors joined along dim; `first` is one of them that counts. */
+static heed_status cat_shape(heed_context *ctx, int count, const heed_tensor *const *tensors,
+                             const heed_tensor *first, int dim, int64_t *shape) {
+  uint64_t total = 0;
+  for (int i = 0; i < count; i++) {
+    const heed_tensor *x = tensors[i];
+    if (is_nothing(x) && !is_nothing(first)) continue;
+    bool fits = x->ndim == first->ndim;
+    for (int d = 0; d < x->ndim && fits; d++) fits = d == dim || x->shape[d] == first->shape[d];
+    if (!fits)
+      return fail_sizes(ctx, "cat", first, i, x, "all sizes but that of the dimension to join must be equal");
+    total += (uint64_t)x->shape[dim];
+    if (total > INT64_MAX)
+      return heed__fail(ctx, HEED_SHAPE, "cat: the sizes of dimension %d add up to more than 2^63 - 1",
+                        dim + 1);
+  }
+  for (int d = 0; d < first->ndim; d++) shape[d] = d == dim ? (int64_t)total : first->shape[d];
+  return HEED_OK;
+}
+
+heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
+                     heed_tensor **out) {
+  heed__result result = {0};
+  int64_t shape[HEED_MAX_DIMS];
+  int d;
+  heed_status status = check_count(ctx, "cat", count);
+  if (status != HEED_OK) return status;
+  const heed_tensor *first = tensors[0];
+  for (int i = 0; i < count; i++) {
+    if (tensors[i]->ndim == 0)
+      return heed__fail(ctx, HEED_SHAPE, "cat: tensor %d has no dimensions; stack joins such tensors", i + 1);
+    if (is_nothing(first)) first = tensors[i];
+  }
+  status = heed__check_dim(ctx, "cat", first->ndim, dim, &d);
+  if (status != HEED_OK) return status;
+  status = cat_shape(ctx, count, tensors, first, d, shape);
+  if (status != HEED_OK) return status;
+  status = heed__result_begin(ctx, "cat", &result, out, widest(count, tensors), first->ndim, shape, false,
+                              count, tensors);
+  if (status != HEED_OK) return status;
+  heed_tensor place; /* of the next tensor, within the result */
+  heed__alias_on_stack(&place, result.tensor);
+  for (int i = 0; i < count; i++) {
+    if (tensors[i]->numel == 0) continue;
+    place.shape[d] = tensors[i]->shape[d];
+    heed__copy_elements(&place, tensors[i]);
+    place.data += place.shape[d] * place.stride[d] * (ptrdiff_t)heed__element_bytes(place.dtype);
+  }
+  return heed__result_end(ctx, &result, HEED_OK);
+}
+
+heed_status heed_stack(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
+                       heed_tensor **out) {
+  heed__result result = {0};
+  int64_t shape[HEED_MAX_DIMS];
+  int d;
+  heed_status status = check_count(ctx, "stack", count);
+  if (status != HEED_OK) return status;
+  const heed_tensor *first = tensors[0];
+  status = heed__check_new_dim(ctx, "stack", first->ndim, dim, &d);
+  if (status != HEED_OK) return status;
+  for (int i = 1; i < count; i++) {
+    if (!heed__same_shape(first->ndim, first->shape, tensors[i]->ndim, tensors[i]->shape))
+      return fail_sizes(ctx, "stack", first, i, tensors[i], "all sizes must be equal");
+  }
+  for (int i = 0; i <= first->ndim; i++) shape[i] = i == d ? count : first->shape[i - (i > d)];
+  status = heed__result_begin(ctx, "stack", &result, out, widest(count, tensors), first->ndim + 1, shape,
+                              false, count, tensors);
+  if (status != HEED_OK) return status;
+  heed_tensor place; /* of the next tensor: the result without dimension d */
+  heed__alias_on_stack(&place, result.tensor);
+  const ptrdiff_t step = place.stride[d] * (ptrdiff_t)heed__element_bytes(place.dtype);
+  for (int i = d; i < first->ndim; i++) {
+    place.shape[i] = place.shape[i + 1];
+    place.stride[i] = place.stride[i + 1];
+  }
+  place.ndim--;
+  for (int i = 0; i < count; i++, place.data += step) heed__copy_elements(&place, tensors[i]);
+  return heed__result_end(ctx, &result, HEED_OK);
+}
+
+/* Along dim (from 0) of a tensor that has dimensions. */
+static heed_status repeat_along(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
+                                heed_tensor **out) {
+  heed__result result = {0};
+  int64_t shape[HEED_MAX_DIMS];
+  for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
+  if (repeats > 0 && shape[dim] > INT64_MAX / repeats)
+    return heed__fail(ctx, HEED_SHAPE,
+                      "repeat_interleave: %lld times the size %lld of dimension %d is more than 2^63 - 1",
+                      (long long)repeats, (long long)shape[dim], dim + 1);
+  shape[dim] *= repeats;
+  const heed_status status =
+      heed__result_begin(ctx, "repeat_interleave", &result, out, x->dtype, x->ndim, shape, false, 1, &x);
+  if (status != HEED_OK) return status;
+  heed_tensor place; /* of the first repetition, then of the others */
+  heed__alias_on_stack(&place, result.tensor);
+  const ptrdiff_t step = place.stride[dim] * (ptrdiff_t)heed__element_bytes(place.dtype);
+  place.shape[dim] = x->shape[dim];
+  place.stride[dim] *= repeats;
+  for (int64_t i = 0; i < repeats && x->numel > 0; i++, place.data += step) heed__copy_elements(&place, x);
+  return heed__result_end(ctx, &result, HEED_OK);
+}
+
+heed_status heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
+                                   heed_tensor **out) {
+  heed_tensor *flat = NULL;
+  int d = 0;
+  heed_status status = HEED_OK;
+  if (repeats < 0)
+    return heed__fail(ctx, HEED_ARGUMENT, "repeat_interleave: repeats is %lld; it must not be negative",
+                      (long long)repeats);
+  if (dim != 0) status = heed__check_dim(ctx, "repeat_interleave", x->ndim, dim, &d);
+  if (status == HEED_OK && (dim == 0 || x->ndim == 0))
+    status = heed_reshape(ctx, x, 1, (const int64_t[]){x->numel}, &flat);
+  if (status == HEED_OK) status = repeat_along(ctx, flat != NULL ? flat : x, repeats, d, out);
+  heed_tensor_free(flat);
+  return status;
+}

@@ -1,0 +1,231 @@
+/* matmul, dot and linear: products of tensors of any rank as products of matrices. */
+#include "ops.h"
+
+#include <string.h>
+
+/* One product of matrices, a [m, k] and b [k, n], the result row-major. */
+typedef struct product {
+  int64_t m, n, k;
+  ptrdiff_t a_row, a_column, b_row, b_column;
+} product;
+
+static void multiply_int64(const product *p, const int64_t *a, const int64_t *b, int64_t *c) {
+  for (int64_t i = 0; i < p->m; i++, c += p->n) {
+    for (int64_t j = 0; j < p->n; j++) {
+      uint64_t sum = 0; /* wraps around, as PyTorch's does */
+      for (int64_t t = 0; t < p->k; t++) {
+        sum += (uint64_t)a[i * p->a_row + t * p->a_column] * (uint64_t)b[t * p->b_row + j * p->b_column];
+      }
+      c[j] = (int64_t)sum;
+    }
+  }
+}
+
+static void multiply(heed_context *ctx, const product *p, heed_dtype dtype, const void *a, const void *b,
+                     void *c) {
+  if (dtype == HEED_INT64) {
+    multiply_int64(p, a, b, c);
+  } else {
+    heed__gemm(ctx, p->m, p->n, p->k, a, p->a_row, p->a_column, b, p->b_row, p->b_column, NULL, c, p->n);
+  }
+}
+
+/* x with a dimension of size 1 put in front, or behind, if it has but one. */
+static void as_matrices(heed_tensor *view, const heed_tensor *x, bool behind) {
+  heed__alias_on_stack(view, x);
+  if (x->ndim > 1) return;
+  view->ndim = 2;
+  view->shape[behind ? 0 : 1] = x->shape[0];
+  view->stride[behind ? 0 : 1] = x->stride[0];
+  view->shape[behind ? 1 : 0] = 1;
+  view->stride[behind ? 1 : 0] = 0;
+}
+
+/* The leading dimensions of x, all but the last two. */
+static void batch_of(heed_tensor *view, const heed_tensor *x) {
+  heed__alias_on_stack(view, x);
+  view->ndim = x->ndim - 2;
+  view->numel = heed__numel(view->ndim, view->shape, 1);
+}
+
+/* c [batch..., m, n], row-major, from the matrices of a and b, whose leading dimensions broadcast to batch.
+ */
+static void multiply_batch(heed_context *ctx, const product *p, int ndim, const int64_t *batch,
+                           const heed_tensor *a, const heed_tensor *b, const heed_tensor *c) {
+  heed_tensor x, y;
+  heed__walk w;
+  ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(c->dtype);
+  char *to = c->data;
+  batch_of(&x, a);
+  batch_of(&y, b);
+  for (bool more = heed__walk_begin(&w, ndim, batch, 2, (const heed_tensor *const[]){&x, &y}); more;
+       more = heed__walk_next(&w)) {
+    for (int64_t i = 0; i < w.count; i++, to += p->m * p->n * bytes) {
+      multiply(ctx, p, c->dtype, w.data[0] + i * w.stride[0] * bytes, w.data[1] + i * w.stride[1] * bytes,
+               to);
+    }
+  }
+}
+
+static heed_status check_operand(heed_context *ctx, const char *function, const char *argument,
+                                 const heed_tensor *x) {
+  if (x->ndim == 0) {
+    return heed__fail(ctx, HEED_SHAPE, "%s: %s has no dimensions; it must have at least 1", function,
+                      argument);
+  }
+  if (x->dtype == HEED_BOOL) {
+    return heed__fail(ctx, HEED_DTYPE, "%s: %s is bool; it must be float32 or int64", function, argument);
+  }
+  return HEED_OK;
+}
+
+static heed_status fail_sizes(heed_context *ctx, const char *function, const heed_tensor *a,
+                              const heed_tensor *b) {
+  char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
+  int inner = b->ndim > 2 ? b->ndim - 2 : 0;
+  heed__shape_text(a_text, a->ndim, a->shape);
+  heed__shape_text(b_text, b->ndim, b->shape);
+  if (a->shape[a->ndim - 1] == b->shape[inner]) {
+    return heed__fail(ctx, HEED_SHAPE,
+                      "%s: a is %s and b is %s; the sizes before the last two must broadcast", function,
+                      a_text, b_text);
+  }
+  return heed__fail(ctx, HEED_SHAPE,
+                    "%s: a is %s and b is %s; the last size of a (%lld) must equal the %s size of b (%lld)",
+                    function, a_text, b_text, (long long)a->shape[a->ndim - 1],
+                    b->ndim > 2 ? "second to last" : "first", (long long)b->shape[inner]);
+}
+
+static heed_status matmul(heed_context *ctx, const char *function, const heed_tensor *a, const heed_tensor *b,
+                          heed_tensor **out) {
+  heed_tensor *converted_a = NULL, *converted_b = NULL;
+  heed__result result = {0};
+  heed_status status;
+  if ((status = check_operand(ctx, function, "a", a))) return status;
+  if ((status = check_operand(ctx, function, "b", b))) return status;
+
+  heed_tensor x, y;
+  as_matrices(&x, a, false);
+  as_matrices(&y, b, true);
+  product p = {.m = x.shape[x.ndim - 2], .n = y.shape[y.ndim - 1], .k = x.shape[x.ndim - 1]};
+  int batch_ndim = 0;
+  int64_t batch[HEED_MAX_DIMS], shape[HEED_MAX_DIMS];
+  if (p.k != y.shape[y.ndim - 2] || !heed__broadcast(&batch_ndim, batch, x.ndim - 2, x.shape) ||
+      !heed__broadcast(&batch_ndim, batch, y.ndim - 2, y.shape)) {
+    return fail_sizes(ctx, function, a, b);
+  }
+  int ndim = batch_ndim;
+  for (int i = 0; i < ndim; i++) shape[i] = batch[i];
+  if (a->ndim > 1) shape[ndim++] = p.m;
+  if (b->ndim > 1) shape[ndim++] = p.n;
+  heed_dtype dtype = a->dtype > b->dtype ? a->dtype : b->dtype;
+  status = heed__result_begin_row_major(ctx, function, &result, out, dtype, ndim, shape, 2,
+                                        (const heed_tensor *const[]){a, b});
+  if (status) return status;
+  if (a->dtype != dtype) {
+    if ((status = heed_to(ctx, a, dtype, &converted_a))) goto done;
+    as_matrices(&x, converted_a, false);
+  }
+  if (b->dtype != dtype) {
+    if ((status = heed_to(ctx, b, dtype, &converted_b))) goto done;
+    as_matrices(&y, converted_b, true);
+  }
+  if (result.tensor->numel == 0) goto done;
+
+  /* With one b all matrices of a are a single one, if their rows follow each other evenly. */
+  int64_t rows = p.m * heed__numel(batch_ndim, batch, 1), stride[2];
+  if (x.ndim > 2 && x.numel > 0 && heed__numel(y.ndim - 2, y.shape, 1) == 1 &&
+      heed__view_strides(&x, 2, (const int64_t[]){rows, p.k}, stride)) {
+    x.ndim = 2;
+    memcpy(x.stride, stride, sizeof stride);
+    p.m = rows;
+    batch_ndim = 0;
+  }
+  p.a_row = x.stride[x.ndim - 2];
+  p.a_column = x.stride[x.ndim - 1];
+  p.b_row = y.stride[y.ndim - 2];
+  p.b_column = y.stride[y.ndim - 1];
+  multiply_batch(ctx, &p, batch_ndim, batch, &x, &y, result.tensor);
+done:
+  heed_tensor_free(converted_a);
+  heed_tensor_free(converted_b);
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_matmul(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
+  return matmul(ctx, "matmul", a, b, out);
+}
+
+heed_status heed_dot(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
+  if (a->ndim != 1 || b->ndim != 1) {
+    char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
+    return heed__fail(ctx, HEED_SHAPE, "dot: a is %s and b is %s; both must have 1 dimension",
+                      heed__shape_text(a_text, a->ndim, a->shape),
+                      heed__shape_text(b_text, b->ndim, b->shape));
+  }
+  return matmul(ctx, "dot", a, b, out);
+}
+
+static heed_status check_linear(heed_context *ctx, const char *function, const heed_tensor *x,
+                                const heed_tensor *weight, const heed_tensor *bias) {
+  char x_text[HEED__SHAPE_TEXT], weight_text[HEED__SHAPE_TEXT];
+  heed_status status;
+  if ((status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32))) return status;
+  if ((status = heed__check_dtype(ctx, function, "weight", weight, HEED_FLOAT32))) return status;
+  if (bias && (status = heed__check_dtype(ctx, function, "bias", bias, HEED_FLOAT32))) return status;
+  heed__shape_text(x_text, x->ndim, x->shape);
+  heed__shape_text(weight_text, weight->ndim, weight->shape);
+  if (x->ndim == 0) {
+    return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
+  }
+  if (weight->ndim != 2) {
+    return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must have 2 dimensions", function, weight_text);
+  }
+  if (x->shape[x->ndim - 1] != weight->shape[1]) {
+    return heed__fail(
+        ctx, HEED_SHAPE,
+        "%s: x is %s and weight is %s; the last size of x (%lld) must equal the last size of weight (%lld)",
+        function, x_text, weight_text, (long long)x->shape[x->ndim - 1], (long long)weight->shape[1]);
+  }
+  if (bias && (bias->ndim != 1 || bias->shape[0] != weight->shape[0])) {
+    return heed__fail(ctx, HEED_SHAPE, "%s: bias is %s; it must be [%lld], for weight is %s", function,
+                      heed__shape_text(x_text, bias->ndim, bias->shape), (long long)weight->shape[0],
+                      weight_text);
+  }
+  return HEED_OK;
+}
+
+heed_status heed__linear(heed_context *ctx, const char *function, const heed_tensor *x,
+                         const heed_tensor *weight, const heed_tensor *bias, heed_tensor **out) {
+  heed_tensor *made_x = NULL, *made_bias = NULL;
+  heed__result result = {0};
+  heed_status status = check_linear(ctx, function, x, weight, bias);
+  if (status) return status;
+  int64_t k = weight->shape[1], n = weight->shape[0], shape[HEED_MAX_DIMS];
+  for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
+  shape[x->ndim - 1] = n;
+  status = heed__result_begin_row_major(ctx, function, &result, out, HEED_FLOAT32, x->ndim, shape, 3,
+                                        (const heed_tensor *const[]){x, weight, bias});
+  if (status) return status;
+  if (result.tensor->numel == 0) goto done;
+
+  int64_t m = result.tensor->numel / n, stride[2] = {k, 1};
+  if (x->numel > 0 && !heed__view_strides(x, 2, (const int64_t[]){m, k}, stride)) {
+    if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &made_x))) goto done;
+    stride[0] = k;
+    stride[1] = 1;
+  }
+  if (bias && (status = heed__as_contiguous(ctx, function, bias, HEED_FLOAT32, &bias, &made_bias))) goto done;
+  heed__gemm(ctx, m, n, k, (const float *)x->data, stride[0], stride[1], (const float *)weight->data,
+             weight->stride[1], weight->stride[0], bias ? (const float *)bias->data : NULL,
+             (float *)result.tensor->data, n);
+done:
+  heed_tensor_free(made_x);
+  heed_tensor_free(made_bias);
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
+                        const heed_tensor *bias, heed_tensor **out) {
+  return heed__linear(ctx, "linear", x, weight, bias, out);
+}

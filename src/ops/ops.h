@@ -1,0 +1,147 @@
+/* The door of ops: what the public functions of heed.h share, for ops and the layers above. */
+#ifndef HEED_OPS_H
+#define HEED_OPS_H
+
+#include "../core/core.h"
+#include "../kernels/kernels.h"
+
+/* ---- Checks: every message that several ops can give (check.c) ---- */
+/* `function` is the public name ("softmax"), `argument` the parameter's ("dim"). */
+
+/** A dimension from 1 (or -1 from the last) as an index from 0; a tensor of no dimensions has dimension 1, as
+ * in PyTorch. Errors: INDEX. */
+HEED_MUST_USE
+heed_status heed__check_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out);
+/** A place for a new dimension, from 1 to ndim + 1 (or -1 behind the last), as an index from 0. Errors:
+ * INDEX. */
+HEED_MUST_USE
+heed_status heed__check_new_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out);
+/** An index from 1 (or -1 from the last) of the `size` elements of dimension `dim` (from 0) as one from 0.
+ * Errors: INDEX. */
+HEED_MUST_USE
+heed_status heed__check_index(heed_context *ctx, const char *function, int64_t index, int dim, int64_t size,
+                              int64_t *out);
+/** The slice first, first + step, … up to last (from 1, or -1 from the last) of the `size` elements of
+ * dimension `dim` (from 0), as heed_slice takes it, as a start from 0 and a count. Errors: INDEX, ARGUMENT
+ * (step below 1). (view.c) */
+HEED_MUST_USE
+heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t first, int64_t last,
+                              int64_t step, int dim, int64_t size, int64_t *start, int64_t *count);
+/** Errors: DTYPE. */
+HEED_MUST_USE
+heed_status heed__check_dtype(heed_context *ctx, const char *function, const char *argument,
+                              const heed_tensor *x, heed_dtype wanted);
+/** x's shape must broadcast to (ndim, shape) as it stands. Errors: SHAPE. */
+HEED_MUST_USE
+heed_status heed__check_expands(heed_context *ctx, const char *function, const char *argument,
+                                const heed_tensor *x, int ndim, const int64_t *shape);
+/** x must have no two elements in one place (an expanded tensor has), since it is written to. Errors:
+ * ARGUMENT. */
+HEED_MUST_USE
+heed_status heed__check_writable(heed_context *ctx, const char *function, const heed_tensor *x);
+/** A probability: from 0 to 1, and no nan. Errors: ARGUMENT. */
+HEED_MUST_USE
+heed_status heed__check_probability(heed_context *ctx, const char *function, const char *argument, double p);
+/* heed__check_shape and heed__fail_memory are core's (core.h). */
+
+/* ---- Results: the rule of heed.h on *out (result.c) ---- */
+
+/* Where an op writes. `tensor` is row-major if *out was NULL or could not be written to directly (other
+ * dtype, overlap with an input), else *out itself, whose strides may be anything. */
+typedef struct heed__result {
+  heed_tensor *tensor;
+  heed_tensor **out;
+} heed__result;
+
+/** inputs (some may be NULL) are what the op reads while it writes. An input that is the very same view as
+ * *out is fine if `elementwise`. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY. */
+HEED_MUST_USE
+heed_status heed__result_begin(heed_context *ctx, const char *function, heed__result *result,
+                               heed_tensor **out, heed_dtype dtype, int ndim, const int64_t *shape,
+                               bool elementwise, int ninputs, const heed_tensor *const *inputs);
+/** The same, but `tensor` is always row-major. */
+HEED_MUST_USE
+heed_status heed__result_begin_row_major(heed_context *ctx, const char *function, heed__result *result,
+                                         heed_tensor **out, heed_dtype dtype, int ndim, const int64_t *shape,
+                                         int ninputs, const heed_tensor *const *inputs);
+/** Hands the result over if status is OK, else drops it; returns the status of both. */
+HEED_MUST_USE
+heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_status status);
+
+/* ---- Walking several tensors of one broadcast shape (walk.c) ---- */
+
+#define HEED__WALK_MAX 6 /* attention: q, k, v, the mask, the padding, the result */
+
+/* for (bool more = heed__walk_begin(&w, …); more; more = heed__walk_next(&w)) use w.data[i], w.stride[i],
+ * w.count; one turn is one row: `count` elements of each operand, `stride[i]` apart (0 where it is
+ * broadcast), in row-major order. Dimensions are merged where all operands allow, so a row is as long as can
+ * be. */
+typedef struct heed__walk {
+  int operands;
+  int dims; /* dimension 0 is the row, and the others go outwards */
+  int64_t count;
+  char *data[HEED__WALK_MAX];
+  ptrdiff_t stride[HEED__WALK_MAX]; /* in elements; 1 if count is 1 */
+  int64_t at[HEED_MAX_DIMS + 1];
+  int64_t size[HEED_MAX_DIMS + 1];
+  ptrdiff_t step[HEED__WALK_MAX][HEED_MAX_DIMS + 1]; /* in bytes */
+} heed__walk;
+
+/** Operands must broadcast to (ndim, shape); false if there is no element. */
+bool heed__walk_begin(heed__walk *w, int ndim, const int64_t *shape, int operands,
+                      const heed_tensor *const *tensors);
+/** The next row; false after the last, and the walk then stands at the first again. */
+bool heed__walk_next(heed__walk *w);
+
+/** The same tensors, every row a lane along dimension `dim` (from 0): stride[i] is the stride of that
+ * dimension. */
+bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int dim, int operands,
+                            const heed_tensor *const *tensors);
+
+/* ---- Shared by several ops ---- */
+
+/** n elements converted from one row into another, which share no place; strides in elements. Cannot fail.
+ * (row.c) */
+void heed__copy_row(heed_dtype to, void *dst, ptrdiff_t dst_stride, heed_dtype from, const void *src,
+                    ptrdiff_t src_stride, int64_t n);
+
+/** src converted and broadcast into dst, which shares no place with it and has none twice. Cannot fail. */
+void heed__copy_elements(const heed_tensor *dst, const heed_tensor *src);
+
+/** x itself (in *view, no reference) if it is float32 (or dtype) and row-major, else a copy in *made. Free
+ * *made. */
+HEED_MUST_USE
+heed_status heed__as_contiguous(heed_context *ctx, const char *function, const heed_tensor *x,
+                                heed_dtype dtype, const heed_tensor **view, heed_tensor **made);
+
+/** A header on the elements of x under a shape to which it broadcasts; holds no reference. (copy.c) */
+void heed__expand_on_stack(heed_tensor *view, const heed_tensor *x, int ndim, const int64_t *shape);
+/** Makes *input a copy, to be freed as *made, if writing to `written` could change it. (copy.c) */
+HEED_MUST_USE
+heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, const heed_tensor *written,
+                                      const heed_tensor **input, heed_tensor **made);
+
+/** c [m, n] = a [m, k] · b [k, n] + bias: strided, through BLAS where that pays. c's columns lie without
+ * gaps. (gemm.c) */
+void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,
+                ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
+                float *c, ptrdiff_t c_row);
+
+/** heed_linear under another name in messages. (matmul.c) */
+HEED_MUST_USE
+heed_status heed__linear(heed_context *ctx, const char *function, const heed_tensor *x,
+                         const heed_tensor *weight, const heed_tensor *bias, heed_tensor **out);
+
+/* Attention with what modules need besides heed_attention_options (attention.c). */
+typedef struct heed__attention_call {
+  const char *function; /* for messages */
+  const heed_tensor *q, *k, *v;
+  heed_attention_options options;
+  bool no_heads; /* the leading dimensions are all batch: q, k, v [..., n, d], masks and internals alike */
+  const heed_tensor *key_padding_mask; /* bool, broadcasts to [..., s] without the head dimension; NULL */
+  heed_tensor *scores, *weights, *dropped_weights;
+} heed__attention_call;
+HEED_MUST_USE
+heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out);
+
+#endif

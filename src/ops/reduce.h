@@ -1,0 +1,33 @@
+/* The one loop behind all reductions: dimensions of a tensor of any strides are folded into a result each. */
+#ifndef HEED_OPS_REDUCE_H
+#define HEED_OPS_REDUCE_H
+
+#include "ops.h"
+
+#define HEED__REDUCE_WIDTH   256 /* results that are worked on side by side */
+#define HEED__REDUCE_OUTPUTS 2
+
+/* How elements are folded. They come in row-major order, without gaps: either many for one result (along),
+ * which has the number 0, or one for each of many results (across), as it suits the strides. */
+typedef struct heed__reduction {
+  heed_dtype read_as;
+  int passes; /* over the elements */
+  void (*along)(void *state, const void *x, size_t n);
+  void (*across)(void *state, const void *x, size_t n);
+  /** Starts a pass (from 0) for the results 0…width - 1, each of `count` elements. */
+  void (*begin)(void *state, int pass, size_t width, int64_t count);
+  /** Writes those results, which lie `stride` elements apart in each output. */
+  void (*finish)(void *state, size_t width, void *const *out, const ptrdiff_t *stride);
+} heed__reduction;
+
+/** The dimensions as bits; all of them if ndims is 0. Errors: INDEX, ARGUMENT (one that is named twice). */
+HEED_MUST_USE
+heed_status heed__reduced_dims(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
+                               const int *dims, uint32_t *reduced);
+/** The shape that is left of x; returns its dimensions. */
+int heed__reduced_shape(const heed_tensor *x, uint32_t reduced, bool keepdim, int64_t *shape);
+/** Folds x into the outputs, which have that shape and overlap nothing. */
+void heed__reduce(const heed__reduction *r, void *state, const heed_tensor *x, uint32_t reduced, bool keepdim,
+                  int outputs, const heed_tensor *const *out);
+
+#endif

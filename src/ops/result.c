@@ -1,0 +1,78 @@
+/* Where results go: the rule of heed.h on *out. */
+#include "ops.h"
+
+/* What of *out can be seen at once to be wrong. */
+static heed_status check_out(heed_context *ctx, const char *function, const heed_tensor *out,
+                             heed_dtype dtype, int ndim, const int64_t *shape) {
+  if (!heed__same_shape(out->ndim, out->shape, ndim, shape)) {
+    char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
+    return heed__fail(
+        ctx, HEED_SHAPE, "%s: the result is %s and is to be written into %s; the shapes must be the same",
+        function, heed__shape_text(want, ndim, shape), heed__shape_text(have, out->ndim, out->shape));
+  }
+  if (dtype > out->dtype)
+    return heed__fail(ctx, HEED_DTYPE,
+                      "%s: the result is %s and is to be written into a tensor of %s, which cannot hold it",
+                      function, heed_dtype_name(dtype), heed_dtype_name(out->dtype));
+  return heed__check_writable(ctx, function, out);
+}
+
+/* Whether writing an element of out may change what is yet to be read. */
+static bool disturbs(const heed_tensor *out, bool elementwise, int ninputs,
+                     const heed_tensor *const *inputs) {
+  for (int i = 0; i < ninputs; i++) {
+    if (inputs[i] && heed__may_overlap(out, inputs[i]) && !(elementwise && heed__same_view(out, inputs[i])))
+      return true;
+  }
+  return false;
+}
+
+static heed_status begin(heed_context *ctx, const char *function, heed__result *result, heed_tensor **out,
+                         heed_dtype dtype, int ndim, const int64_t *shape, bool elementwise, bool row_major,
+                         int ninputs, const heed_tensor *const *inputs) {
+  heed_status status;
+  int64_t numel;
+  *result = (heed__result){.out = out};
+  if (*out) {
+    status = check_out(ctx, function, *out, dtype, ndim, shape);
+    if (status) return status;
+    if ((*out)->dtype == dtype && (!row_major || heed_tensor_is_contiguous(*out)) &&
+        !disturbs(*out, elementwise, ninputs, inputs)) {
+      result->tensor = *out;
+      return HEED_OK;
+    }
+  }
+  status = heed__check_shape(ctx, function, ndim, shape, dtype, &numel);
+  if (status) return status;
+  status = heed_tensor_new(ctx, dtype, ndim, shape, &result->tensor);
+  if (status == HEED_MEMORY)
+    return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(dtype));
+  return status;
+}
+
+heed_status heed__result_begin(heed_context *ctx, const char *function, heed__result *result,
+                               heed_tensor **out, heed_dtype dtype, int ndim, const int64_t *shape,
+                               bool elementwise, int ninputs, const heed_tensor *const *inputs) {
+  return begin(ctx, function, result, out, dtype, ndim, shape, elementwise, false, ninputs, inputs);
+}
+
+heed_status heed__result_begin_row_major(heed_context *ctx, const char *function, heed__result *result,
+                                         heed_tensor **out, heed_dtype dtype, int ndim, const int64_t *shape,
+                                         int ninputs, const heed_tensor *const *inputs) {
+  return begin(ctx, function, result, out, dtype, ndim, shape, false, true, ninputs, inputs);
+}
+
+heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_status status) {
+  (void)ctx;
+  heed_tensor *made = result->tensor;
+  if (made && made != *result->out) {
+    if (status == HEED_OK && !*result->out) {
+      *result->out = made;
+    } else {
+      if (status == HEED_OK) heed__copy_elements(*result->out, made);
+      heed_tensor_free(made);
+    }
+  }
+  result->tensor = NULL;
+  return status;
+}

@@ -1,0 +1,208 @@
+/* Functions of whole rows: softmax, running sums, normalisation. */
+#include "ops.h"
+
+/* ---- Rows of float32 through a kernel
+ * ------------------------------------------------------------------------------ */
+
+#define SHORT_ROW 1024 /* elements that the stack has room for */
+
+typedef void row_function(const void *user, float *out, const float *x, size_t n);
+
+/* Rows with gaps take the way through `scratch`, of as many floats as a row has elements. */
+static void run_rows(const heed_tensor *out, const heed_tensor *x, int dim, row_function *row,
+                     const void *user, float *scratch) {
+  const heed_tensor *operands[] = {out, x};
+  heed__walk w;
+  for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, dim, 2, operands); more;
+       more = heed__walk_next(&w)) {
+    float *to = w.stride[0] == 1 ? (float *)w.data[0] : scratch;
+    const float *from = (const float *)w.data[1];
+    if (w.stride[1] != 1) {
+      heed__copy_row(HEED_FLOAT32, scratch, 1, HEED_FLOAT32, from, w.stride[1], w.count);
+      from = scratch;
+    }
+    row(user, to, from, (size_t)w.count);
+    if (to == scratch)
+      heed__copy_row(HEED_FLOAT32, w.data[0], w.stride[0], HEED_FLOAT32, scratch, 1, w.count);
+  }
+}
+
+/* out = row(x) along dim (from 0), of a float32 x; the function reads `others`, too. */
+static heed_status map_rows(heed_context *ctx, const char *function, row_function *row, const void *user,
+                            const heed_tensor *x, int dim, int nothers, const heed_tensor *const *others,
+                            heed_tensor **out) {
+  heed__result result = {0};
+  float on_stack[SHORT_ROW], *scratch = on_stack;
+  void *block = NULL;
+  const heed_tensor *inputs[3] = {x};
+  for (int i = 0; i < nothers; i++) inputs[i + 1] = others[i];
+  heed_status status = heed__result_begin(ctx, function, &result, out, HEED_FLOAT32, x->ndim, x->shape, true,
+                                          nothers + 1, inputs);
+  if (status != HEED_OK) goto done;
+  const bool with_gaps = x->ndim > 0 && (x->stride[dim] != 1 || result.tensor->stride[dim] != 1);
+  if (with_gaps && x->shape[dim] > SHORT_ROW) {
+    const size_t bytes = (size_t)x->shape[dim] * sizeof(float);
+    block = heed__allocate(ctx, bytes);
+    if (block == NULL) {
+      status = heed__fail_memory(ctx, function, bytes);
+      goto done;
+    }
+    scratch = block;
+  }
+  run_rows(result.tensor, x, dim, row, user, scratch);
+done:
+  heed__release(ctx, block);
+  return heed__result_end(ctx, &result, status);
+}
+
+/* ---- Softmax
+ * ------------------------------------------------------------------------------------------------------- */
+
+static void kernel_row(const void *user, float *out, const float *x, size_t n) {
+  heed__unary_kernel *const *kernel = user;
+  (*kernel)(out, x, n);
+}
+
+static heed_status softmax(heed_context *ctx, const char *function, heed__unary_kernel *kernel,
+                           const heed_tensor *x, int dim, heed_tensor **out) {
+  int d;
+  heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
+  if (status != HEED_OK) return status;
+  status = heed__check_dim(ctx, function, x->ndim, dim, &d);
+  if (status != HEED_OK) return status;
+  return map_rows(ctx, function, kernel_row, &kernel, x, d, 0, NULL, out);
+}
+
+heed_status heed_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  return softmax(ctx, "softmax", heed__kernels_of(ctx)->softmax, x, dim, out);
+}
+
+heed_status heed_log_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  return softmax(ctx, "log_softmax", heed__kernels_of(ctx)->log_softmax, x, dim, out);
+}
+
+/* ---- Normalisation
+ * ------------------------------------------------------------------------------------------------- */
+
+typedef struct norm {
+  const heed__kernels *kernels;
+  const float *weight, *bias;
+  float epsilon;
+} norm;
+
+static void layer_norm_row(const void *user, float *out, const float *x, size_t n) {
+  const norm *s = user;
+  s->kernels->layer_norm(out, x, s->weight, s->bias, s->epsilon, n);
+}
+
+static void rms_norm_row(const void *user, float *out, const float *x, size_t n) {
+  const norm *s = user;
+  s->kernels->rms_norm(out, x, s->weight, s->epsilon, n);
+}
+
+/* The elements of a weight or bias without gaps; NULL stays NULL. Free *made. */
+static heed_status norm_parameter(heed_context *ctx, const char *function, const char *name,
+                                  const heed_tensor *x, const heed_tensor *parameter, const float **data,
+                                  heed_tensor **made) {
+  char text[HEED__SHAPE_TEXT], x_text[HEED__SHAPE_TEXT];
+  const heed_tensor *packed;
+  if (parameter == NULL) return HEED_OK;
+  const int64_t size = x->shape[x->ndim - 1];
+  heed_status status = heed__check_dtype(ctx, function, name, parameter, HEED_FLOAT32);
+  if (status != HEED_OK) return status;
+  if (parameter->ndim != 1 || parameter->shape[0] != size)
+    return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and x is %s; %s must be [%lld], the last size of x",
+                      function, name, heed__shape_text(text, parameter->ndim, parameter->shape),
+                      heed__shape_text(x_text, x->ndim, x->shape), name, (long long)size);
+  status = heed__as_contiguous(ctx, function, parameter, HEED_FLOAT32, &packed, made);
+  if (status == HEED_OK) *data = (const float *)packed->data;
+  return status;
+}
+
+static heed_status normalise(heed_context *ctx, const char *function, row_function *row, const heed_tensor *x,
+                             const heed_tensor *weight, const heed_tensor *bias, double epsilon,
+                             heed_tensor **out) {
+  norm user = {.kernels = heed__kernels_of(ctx), .epsilon = (float)epsilon};
+  heed_tensor *made_weight = NULL, *made_bias = NULL;
+  const heed_tensor *others[] = {weight, bias};
+  heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
+  if (status != HEED_OK) goto done;
+  if (x->ndim == 0) {
+    status = heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
+    goto done;
+  }
+  status = norm_parameter(ctx, function, "weight", x, weight, &user.weight, &made_weight);
+  if (status != HEED_OK) goto done;
+  status = norm_parameter(ctx, function, "bias", x, bias, &user.bias, &made_bias);
+  if (status != HEED_OK) goto done;
+  status = map_rows(ctx, function, row, &user, x, x->ndim - 1, 2, others, out);
+done:
+  heed_tensor_free(made_weight);
+  heed_tensor_free(made_bias);
+  return status;
+}
+
+heed_status heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
+                            const heed_tensor *bias, double epsilon, heed_tensor **out) {
+  return normalise(ctx, "layer_norm", layer_norm_row, x, weight, bias, epsilon, out);
+}
+
+heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight, double epsilon,
+                          heed_tensor **out) {
+  return normalise(ctx, "rms_norm", rms_norm_row, x, weight, NULL, epsilon, out);
+}
+
+/* ---- Running sums
+ * -------------------------------------------------------------------------------------------------- */
+
+/* In double, as PyTorch does. */
+static void float_cumsum(const heed__walk *w) {
+  float *out = (float *)w->data[0];
+  const float *x = (const float *)w->data[1];
+  double sum = 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    sum += (double)x[i * w->stride[1]];
+    out[i * w->stride[0]] = (float)sum;
+  }
+}
+
+static void int64_cumsum(const heed__walk *w) {
+  int64_t *out = (int64_t *)w->data[0];
+  const int64_t *x = (const int64_t *)w->data[1];
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    sum += (uint64_t)x[i * w->stride[1]];
+    out[i * w->stride[0]] = (int64_t)sum;
+  }
+}
+
+static void bool_cumsum(const heed__walk *w) {
+  int64_t *out = (int64_t *)w->data[0];
+  const uint8_t *x = (const uint8_t *)w->data[1];
+  int64_t sum = 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    sum += x[i * w->stride[1]] != 0;
+    out[i * w->stride[0]] = sum;
+  }
+}
+
+heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  static void (*const cumsum[])(const heed__walk *) = {
+      [HEED_BOOL] = bool_cumsum,
+      [HEED_INT64] = int64_cumsum,
+      [HEED_FLOAT32] = float_cumsum,
+  };
+  heed__result result = {0};
+  const heed_dtype dtype = x->dtype == HEED_FLOAT32 ? HEED_FLOAT32 : HEED_INT64;
+  int d;
+  heed_status status = heed__check_dim(ctx, "cumsum", x->ndim, dim, &d);
+  if (status != HEED_OK) return status;
+  status = heed__result_begin(ctx, "cumsum", &result, out, dtype, x->ndim, x->shape, true, 1, &x);
+  if (status != HEED_OK) return status;
+  heed__walk w;
+  const heed_tensor *operands[] = {result.tensor, x};
+  for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, d, 2, operands); more;
+       more = heed__walk_next(&w))
+    cumsum[x->dtype](&w);
+  return heed__result_end(ctx, &result, HEED_OK);
+}

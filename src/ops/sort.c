@@ -1,0 +1,196 @@
+/* Sorting, and the k largest or smallest. */
+#include <string.h>
+
+#include "ops.h"
+
+/* An element as a key in whose order all dtypes sort, and where it came from. No two are equal, so that what
+ * is sorted by both is stable. */
+typedef struct item {
+  int64_t key, place;
+} item;
+
+#define ON_STACK 128 /* items */
+#define SHORT    12  /* items that are sorted by insertion */
+
+static bool before(item a, item b) {
+  return a.key < b.key || (a.key == b.key && a.place < b.place);
+}
+
+/* nan is above all, and 0 is -0. The bits of positive floats are in their order, those of negative ones in
+ * reverse. */
+static int64_t float_key(float x) {
+  int32_t bits;
+  if (x != x) return INT32_MAX;
+  if (x == 0) return 0;
+  memcpy(&bits, &x, sizeof bits);
+  return bits < 0 ? bits ^ INT32_MAX : bits;
+}
+
+static item item_at(const heed_tensor *x, const char *lane, ptrdiff_t step, int64_t i, bool descending) {
+  const char *p = lane + i * step;
+  const int64_t key = x->dtype == HEED_FLOAT32 ? float_key(*(const float *)p)
+                      : x->dtype == HEED_INT64 ? *(const int64_t *)p
+                                               : *(const uint8_t *)p;
+  return (item){descending ? ~key : key, i};
+}
+
+/* ---- Sorting items
+ * ------------------------------------------------------------------------------------------------- */
+
+static void insertion_sort(item *items, int64_t n) {
+  for (int64_t i = 1; i < n; i++) {
+    const item x = items[i];
+    int64_t j = i;
+    for (; j > 0 && before(x, items[j - 1]); j--) items[j] = items[j - 1];
+    items[j] = x;
+  }
+}
+
+static void merge(item *out, const item *a, const item *a_end, const item *b, const item *b_end) {
+  while (a < a_end && b < b_end) *out++ = before(*b, *a) ? *b++ : *a++;
+  while (a < a_end) *out++ = *a++;
+  while (b < b_end) *out++ = *b++;
+}
+
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+/* Runs that are sorted double in length with each turn; returns where they are in the end, items or spare. */
+static item *merge_sort(item *items, item *spare, int64_t n) {
+  for (int64_t i = 0; i < n; i += SHORT) insertion_sort(items + i, least(SHORT, n - i));
+  for (int64_t run = SHORT; run < n; run *= 2) {
+    for (int64_t i = 0; i < n; i += 2 * run) {
+      const item *middle = items + least(i + run, n), *end = items + least(i + 2 * run, n);
+      merge(spare + i, items + i, middle, middle, end);
+    }
+    item *sorted = spare;
+    spare = items;
+    items = sorted;
+  }
+  return items;
+}
+
+/* ---- The first k
+ * ---------------------------------------------------------------------------------------------------- */
+
+/* Lets the item at the root of a heap, which has its last item on top, sink to its place. */
+static void sink(item *heap, int64_t n, int64_t root) {
+  const item x = heap[root];
+  for (int64_t child = 2 * root + 1; child < n; child = 2 * root + 1) {
+    if (child + 1 < n && before(heap[child], heap[child + 1])) child++;
+    if (!before(x, heap[child])) break;
+    heap[root] = heap[child];
+    root = child;
+  }
+  heap[root] = x;
+}
+
+/* The first k of the n elements of a lane, in order; items has room for 2 k. Returns where they are in it. */
+static const item *first_items(const heed_tensor *x, const char *lane, ptrdiff_t step, int64_t n, int64_t k,
+                               bool descending, item *items) {
+  for (int64_t i = 0; i < k; i++) items[i] = item_at(x, lane, step, i, descending);
+  if (k < n) {
+    for (int64_t i = k / 2; i-- > 0;) sink(items, k, i);
+    for (int64_t i = k; i < n; i++) {
+      const item next = item_at(x, lane, step, i, descending);
+      if (!before(next, items[0])) continue;
+      items[0] = next;
+      sink(items, k, 0);
+    }
+  }
+  return merge_sort(items, items + k, k);
+}
+
+/* ---- Of tensors
+ * ---------------------------------------------------------------------------------------------------- */
+
+/* x with one element of dimension dim, the first of each lane. */
+static void lane_heads(heed_tensor *view, const heed_tensor *x, int dim) {
+  heed__alias_on_stack(view, x);
+  if (x->ndim > 0) view->shape[dim] = 1;
+}
+
+static void sort_lanes(const heed_tensor *x, int dim, int64_t n, int64_t k, bool descending, item *items,
+                       const heed_tensor *values, const heed_tensor *places) {
+  heed_tensor heads[3];
+  const heed_tensor *operands[] = {&heads[0], &heads[1], &heads[2]};
+  lane_heads(&heads[0], x, dim);
+  lane_heads(&heads[1], values, dim);
+  lane_heads(&heads[2], places, dim);
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
+  const ptrdiff_t x_step = x->ndim > 0 ? x->stride[dim] * bytes : 0;
+  const ptrdiff_t value_step = x->ndim > 0 ? values->stride[dim] * bytes : 0;
+  const ptrdiff_t place_step = x->ndim > 0 ? places->stride[dim] : 0;
+  heed__walk w;
+  for (bool more = heed__walk_begin(&w, heads[0].ndim, heads[0].shape, 3, operands); more;
+       more = heed__walk_next(&w)) {
+    for (int64_t lane = 0; lane < w.count; lane++) {
+      const char *from = w.data[0] + lane * w.stride[0] * bytes;
+      char *value = w.data[1] + lane * w.stride[1] * bytes;
+      int64_t *place = (int64_t *)w.data[2] + lane * w.stride[2];
+      const item *sorted = first_items(x, from, x_step, n, k, descending, items);
+      for (int64_t i = 0; i < k; i++) {
+        memcpy(value + i * value_step, from + sorted[i].place * x_step, (size_t)bytes);
+        place[i * place_step] = sorted[i].place + 1;
+      }
+    }
+  }
+}
+
+/* The first k along dim (from 0) in ascending or descending order. */
+static heed_status sorted(heed_context *ctx, const char *function, const heed_tensor *x, int dim, int64_t k,
+                          bool descending, heed_tensor **values, heed_tensor **indices) {
+  heed__result value = {0}, index = {0};
+  heed_tensor *unwanted = NULL;
+  void *block = NULL;
+  item on_stack[ON_STACK], *items = on_stack;
+  int64_t shape[HEED_MAX_DIMS];
+  const int64_t n = x->ndim > 0 ? x->shape[dim] : 1;
+  heed_status status;
+  for (int i = 0; i < x->ndim; i++) shape[i] = i == dim ? k : x->shape[i];
+  status = heed__result_begin(ctx, function, &value, values, x->dtype, x->ndim, shape, false, 1, &x);
+  if (status != HEED_OK) goto done;
+  status = heed__result_begin(ctx, function, &index, indices != NULL ? indices : &unwanted, HEED_INT64,
+                              x->ndim, shape, false, 1, &x);
+  if (status != HEED_OK || k == 0) goto done;
+  if (k > ON_STACK / 2) {
+    const bool fits = (uint64_t)k <= SIZE_MAX / (2 * sizeof(item));
+    const size_t bytes = fits ? (size_t)k * 2 * sizeof(item) : SIZE_MAX;
+    block = fits ? heed__allocate(ctx, bytes) : NULL;
+    if (block == NULL) {
+      status = heed__fail_memory(ctx, function, bytes);
+      goto done;
+    }
+    items = block;
+  }
+  sort_lanes(x, dim, n, k, descending, items, value.tensor, index.tensor);
+done:
+  heed__release(ctx, block);
+  status = heed__result_end(ctx, &index, status);
+  status = heed__result_end(ctx, &value, status);
+  heed_tensor_free(unwanted);
+  return status;
+}
+
+heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool descending, heed_tensor **values,
+                      heed_tensor **indices) {
+  int d;
+  const heed_status status = heed__check_dim(ctx, "sort", x->ndim, dim, &d);
+  if (status != HEED_OK) return status;
+  return sorted(ctx, "sort", x, d, x->ndim > 0 ? x->shape[d] : 1, descending, values, indices);
+}
+
+heed_status heed_topk(heed_context *ctx, const heed_tensor *x, int64_t k, int dim, bool largest,
+                      heed_tensor **values, heed_tensor **indices) {
+  int d;
+  const heed_status status = heed__check_dim(ctx, "topk", x->ndim, dim, &d);
+  if (status != HEED_OK) return status;
+  if (x->ndim == 0 && k != 1)
+    return heed__fail(ctx, HEED_INDEX, "topk: k is %lld and x is a single number; k must be 1", (long long)k);
+  if (x->ndim > 0 && (k < 0 || k > x->shape[d]))
+    return heed__fail(ctx, HEED_INDEX,
+                      "topk: k is %lld; dimension %d has size %lld, so it must be from 0 to %lld",
+                      (long long)k, d + 1, (long long)x->shape[d], (long long)x->shape[d]);
+  return sorted(ctx, "topk", x, d, k, largest, values, indices);
+}

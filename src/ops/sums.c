@@ -1,0 +1,304 @@
+/* Reductions to a number of another kind than the elements': sum, mean, variance, and whether any or all are
+ * true. */
+#include <math.h>
+
+#include "reduce.h"
+
+/* ---- Sums of float32
+ * ----------------------------------------------------------------------------------------------- */
+
+/* Side by side, as PyTorch adds: blocks of 2^power elements in order, as many of their sums in order, and so
+ * on. */
+#define LEVELS 4
+
+typedef struct float_sum {
+  const heed__kernels *kernels;
+  bool mean;
+  int64_t count; /* of the elements of each result */
+  double total;  /* of the rows along */
+  int64_t done;  /* elements across */
+  int power;
+  float level[LEVELS][HEED__REDUCE_WIDTH];
+} float_sum;
+
+static int ceil_log2(int64_t n) {
+  int bits = 0;
+  while (bits < 62 && (int64_t)1 << bits < n) bits++;
+  return bits;
+}
+
+static void float_sum_begin(void *state, int pass, size_t width, int64_t count) {
+  float_sum *s = state;
+  (void)pass;
+  s->count = count;
+  s->total = 0;
+  s->done = 0;
+  s->power = ceil_log2(count) / LEVELS;
+  if (s->power < 4) s->power = 4;
+  for (int l = 0; l < LEVELS; l++) {
+    for (size_t i = 0; i < width; i++) s->level[l][i] = 0;
+  }
+}
+
+static void float_sum_along(void *state, const void *x, size_t n) {
+  float_sum *s = state;
+  s->total += (double)s->kernels->sum(x, n);
+}
+
+static void float_sum_across(void *state, const void *x, size_t n) {
+  float_sum *s = state;
+  const float *row = x;
+  for (size_t i = 0; i < n; i++) s->level[0][i] += row[i];
+  s->done++;
+  const int64_t mask = ((int64_t)1 << s->power) - 1;
+  int64_t carry = s->done & mask;
+  for (int l = 1; l < LEVELS && carry == 0; l++) {
+    for (size_t i = 0; i < n; i++) {
+      s->level[l][i] += s->level[l - 1][i];
+      s->level[l - 1][i] = 0;
+    }
+    carry = s->done & mask << (l * s->power);
+  }
+}
+
+static void float_sum_finish(void *state, size_t width, void *const *out, const ptrdiff_t *stride) {
+  float_sum *s = state;
+  float *to = out[0];
+  for (size_t i = 0; i < width; i++) {
+    float sum = s->level[0][i];
+    for (int l = 1; l < LEVELS; l++) sum += s->level[l][i];
+    sum += (float)s->total;
+    to[(ptrdiff_t)i * stride[0]] = s->mean ? sum / (float)s->count : sum;
+  }
+}
+
+static const heed__reduction float_sum_reduction = {
+    HEED_FLOAT32, 1, float_sum_along, float_sum_across, float_sum_begin, float_sum_finish};
+
+/* ---- Sums of int64 and bool, which wrap
+ * ---------------------------------------------------------------------------- */
+
+typedef struct int64_sum {
+  uint64_t total[HEED__REDUCE_WIDTH];
+} int64_sum;
+
+static void int64_sum_begin(void *state, int pass, size_t width, int64_t count) {
+  int64_sum *s = state;
+  (void)pass, (void)count;
+  for (size_t i = 0; i < width; i++) s->total[i] = 0;
+}
+
+static void int64_sum_along(void *state, const void *x, size_t n) {
+  int64_sum *s = state;
+  const int64_t *row = x;
+  uint64_t total = s->total[0];
+  for (size_t i = 0; i < n; i++) total += (uint64_t)row[i];
+  s->total[0] = total;
+}
+
+static void int64_sum_across(void *state, const void *x, size_t n) {
+  int64_sum *s = state;
+  const int64_t *row = x;
+  for (size_t i = 0; i < n; i++) s->total[i] += (uint64_t)row[i];
+}
+
+static void int64_sum_finish(void *state, size_t width, void *const *out, const ptrdiff_t *stride) {
+  int64_sum *s = state;
+  int64_t *to = out[0];
+  for (size_t i = 0; i < width; i++) to[(ptrdiff_t)i * stride[0]] = (int64_t)s->total[i];
+}
+
+static const heed__reduction int64_sum_reduction = {
+    HEED_INT64, 1, int64_sum_along, int64_sum_across, int64_sum_begin, int64_sum_finish};
+
+/* ---- Any and all
+ * --------------------------------------------------------------------------------------------------- */
+
+/* all is that none is false: one loop serves both. */
+typedef struct truth {
+  bool all;
+  uint8_t found[HEED__REDUCE_WIDTH]; /* what settles the question: a true for any, a false for all */
+} truth;
+
+static void truth_begin(void *state, int pass, size_t width, int64_t count) {
+  truth *s = state;
+  (void)pass, (void)count;
+  for (size_t i = 0; i < width; i++) s->found[i] = 0;
+}
+
+static void truth_along(void *state, const void *x, size_t n) {
+  truth *s = state;
+  const uint8_t *row = x;
+  const bool sought = !s->all;
+  uint8_t found = s->found[0];
+  for (size_t i = 0; i < n; i++) found |= (row[i] != 0) == sought;
+  s->found[0] = found;
+}
+
+static void truth_across(void *state, const void *x, size_t n) {
+  truth *s = state;
+  const uint8_t *row = x;
+  const bool sought = !s->all;
+  for (size_t i = 0; i < n; i++) s->found[i] |= (row[i] != 0) == sought;
+}
+
+static void truth_finish(void *state, size_t width, void *const *out, const ptrdiff_t *stride) {
+  truth *s = state;
+  uint8_t *to = out[0];
+  for (size_t i = 0; i < width; i++) to[(ptrdiff_t)i * stride[0]] = (s->found[i] != 0) != s->all;
+}
+
+static const heed__reduction truth_reduction = {HEED_BOOL,    1,           truth_along,
+                                                truth_across, truth_begin, truth_finish};
+
+/* ---- Variance: the mean in a first pass, squares around it in a second, both in double
+ * ------------------------------- */
+
+#define LANES 8
+
+typedef struct spread {
+  const heed__kernels *kernels;
+  double correction;
+  bool root;
+  int pass;
+  int64_t count;
+  double mean[HEED__REDUCE_WIDTH]; /* the sum, in the first pass */
+  double squares[HEED__REDUCE_WIDTH];
+} spread;
+
+static void spread_begin(void *state, int pass, size_t width, int64_t count) {
+  spread *s = state;
+  s->pass = pass;
+  s->count = count;
+  for (size_t i = 0; i < width; i++) {
+    if (pass == 0)
+      s->mean[i] = 0;
+    else
+      s->mean[i] /= (double)count;
+    s->squares[i] = 0;
+  }
+}
+
+/* In lanes, which the compiler turns into vectors. */
+static double sum_in_double(const float *x, size_t n) {
+  double lane[LANES] = {0}, sum = 0;
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    for (size_t l = 0; l < LANES; l++) lane[l] += (double)x[i + l];
+  }
+  for (; i < n; i++) sum += (double)x[i];
+  for (size_t l = 0; l < LANES; l++) sum += lane[l];
+  return sum;
+}
+
+static void spread_along(void *state, const void *x, size_t n) {
+  spread *s = state;
+  if (s->pass == 0)
+    s->mean[0] += sum_in_double(x, n);
+  else
+    s->squares[0] += s->kernels->sum_of_squares(x, s->mean[0], n);
+}
+
+static void spread_across(void *state, const void *x, size_t n) {
+  spread *s = state;
+  const float *row = x;
+  if (s->pass == 0) {
+    for (size_t i = 0; i < n; i++) s->mean[i] += (double)row[i];
+  } else {
+    for (size_t i = 0; i < n; i++) {
+      const double d = (double)row[i] - s->mean[i];
+      s->squares[i] += d * d;
+    }
+  }
+}
+
+static void spread_finish(void *state, size_t width, void *const *out, const ptrdiff_t *stride) {
+  spread *s = state;
+  float *to = out[0];
+  const double freedom = (double)s->count - s->correction;
+  for (size_t i = 0; i < width; i++) {
+    const double variance = s->squares[i] / (freedom < 0 ? 0 : freedom);
+    to[(ptrdiff_t)i * stride[0]] = (float)(s->root ? sqrt(variance) : variance);
+  }
+}
+
+static const heed__reduction spread_reduction = {HEED_FLOAT32, 2, spread_along, spread_across, spread_begin,
+                                                 spread_finish};
+
+/* ---- The functions
+ * ------------------------------------------------------------------------------------------------- */
+
+static heed_status reduce(heed_context *ctx, const char *function, const heed__reduction *r, void *state,
+                          const heed_tensor *x, int ndims, const int *dims, bool keepdim, heed_dtype dtype,
+                          heed_tensor **out) {
+  heed__result result = {0};
+  uint32_t reduced;
+  int64_t shape[HEED_MAX_DIMS];
+  heed_status status = heed__reduced_dims(ctx, function, x, ndims, dims, &reduced);
+  if (status != HEED_OK) return status;
+  const int ndim = heed__reduced_shape(x, reduced, keepdim, shape);
+  status = heed__result_begin(ctx, function, &result, out, dtype, ndim, shape, false, 1, &x);
+  if (status != HEED_OK) return status;
+  const heed_tensor *results[] = {result.tensor};
+  heed__reduce(r, state, x, reduced, keepdim, 1, results);
+  return heed__result_end(ctx, &result, HEED_OK);
+}
+
+static heed_status sum_of_floats(heed_context *ctx, const char *function, bool mean, const heed_tensor *x,
+                                 int ndims, const int *dims, bool keepdim, heed_tensor **out) {
+  float_sum state;
+  state.kernels = heed__kernels_of(ctx);
+  state.mean = mean;
+  return reduce(ctx, function, &float_sum_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+}
+
+heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                     heed_tensor **out) {
+  if (x->dtype == HEED_FLOAT32) return sum_of_floats(ctx, "sum", false, x, ndims, dims, keepdim, out);
+  int64_sum state;
+  return reduce(ctx, "sum", &int64_sum_reduction, &state, x, ndims, dims, keepdim, HEED_INT64, out);
+}
+
+heed_status heed_mean(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                      heed_tensor **out) {
+  const heed_status status = heed__check_dtype(ctx, "mean", "x", x, HEED_FLOAT32);
+  return status != HEED_OK ? status : sum_of_floats(ctx, "mean", true, x, ndims, dims, keepdim, out);
+}
+
+static heed_status spread_of(heed_context *ctx, const char *function, bool root, const heed_tensor *x,
+                             int ndims, const int *dims, double correction, bool keepdim, heed_tensor **out) {
+  spread state;
+  state.kernels = heed__kernels_of(ctx);
+  state.correction = correction;
+  state.root = root;
+  const heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
+  if (status != HEED_OK) return status;
+  return reduce(ctx, function, &spread_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+}
+
+heed_status heed_var(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
+                     bool keepdim, heed_tensor **out) {
+  return spread_of(ctx, "var", false, x, ndims, dims, correction, keepdim, out);
+}
+
+heed_status heed_std(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
+                     bool keepdim, heed_tensor **out) {
+  return spread_of(ctx, "std", true, x, ndims, dims, correction, keepdim, out);
+}
+
+static heed_status truth_of(heed_context *ctx, const char *function, bool all, const heed_tensor *x,
+                            int ndims, const int *dims, bool keepdim, heed_tensor **out) {
+  truth state;
+  state.all = all;
+  return reduce(ctx, function, &truth_reduction, &state, x, ndims, dims, keepdim, HEED_BOOL, out);
+}
+
+heed_status heed_any(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                     heed_tensor **out) {
+  return truth_of(ctx, "any", false, x, ndims, dims, keepdim, out);
+}
+
+heed_status heed_all(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                     heed_tensor **out) {
+  return truth_of(ctx, "all", true, x, ndims, dims, keepdim, out);
+}

@@ -1,0 +1,301 @@
+/* Views: other headers on the same elements. Each of them fills in a header on the stack, and gives out a
+ * counted one at the end. Messages count dimensions from 1. */
+#include "ops.h"
+
+#include <inttypes.h>
+
+/* The end of every function here. */
+static heed_status give(heed_context *ctx, const char *function, const heed_tensor *view, heed_tensor **out) {
+  if (*out) return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is a tensor already; it must be NULL", function);
+  const heed_status status = heed__tensor_from_view(ctx, view, out);
+  return status == HEED_MEMORY ? heed__fail_memory(ctx, function, sizeof *view) : status;
+}
+
+static void remove_dim(heed_tensor *view, int dim) {
+  view->ndim--;
+  for (int d = dim; d < view->ndim; d++) {
+    view->shape[d] = view->shape[d + 1];
+    view->stride[d] = view->stride[d + 1];
+  }
+}
+
+/* ---- Other shapes for the same elements ---- */
+
+/* `shape` with its -1 worked out, into `sizes`. */
+static heed_status work_out(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                            const int64_t *shape, int64_t sizes[HEED_MAX_DIMS]) {
+  char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
+  int open = -1;
+  for (int d = 0; d < ndim && d < HEED_MAX_DIMS; d++) {
+    sizes[d] = shape[d];
+    if (shape[d] != -1) continue;
+    if (open >= 0)
+      return heed__fail(ctx, HEED_SHAPE,
+                        "%s: the shape %s has several sizes of -1; only one can be worked out", function,
+                        heed__shape_text(want, ndim, shape));
+    open = d;
+    sizes[d] = 1;
+  }
+  int64_t numel;
+  const heed_status status = heed__check_shape(ctx, function, ndim, sizes, x->dtype, &numel);
+  if (status) return status;
+  if (open >= 0 && numel == 0)
+    return heed__fail(ctx, HEED_SHAPE, "%s: the -1 in the shape %s cannot be worked out beside a size of 0",
+                      function, heed__shape_text(want, ndim, shape));
+  if (open >= 0 && x->numel % numel == 0) {
+    sizes[open] = x->numel / numel;
+  } else if (open >= 0) {
+    return heed__fail(ctx, HEED_SHAPE,
+                      "%s: x is %s with %" PRId64
+                      " elements; for the shape %s their number must be a multiple of %" PRId64,
+                      function, heed__shape_text(have, x->ndim, x->shape), x->numel,
+                      heed__shape_text(want, ndim, shape), numel);
+  } else if (numel != x->numel) {
+    return heed__fail(ctx, HEED_SHAPE,
+                      "%s: x is %s with %" PRId64 " elements and the shape %s has %" PRId64
+                      "; they must have as many",
+                      function, heed__shape_text(have, x->ndim, x->shape), x->numel,
+                      heed__shape_text(want, ndim, shape), numel);
+  }
+  return HEED_OK;
+}
+
+/* x as `shape`, which has as many elements; false if they do not lie so. */
+static bool reshaped(heed_tensor *view, const heed_tensor *x, int ndim, const int64_t *shape) {
+  heed__alias_on_stack(view, x);
+  view->ndim = ndim;
+  for (int d = 0; d < ndim; d++) view->shape[d] = shape[d];
+  return heed__view_strides(x, ndim, shape, view->stride);
+}
+
+heed_status heed_view(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
+                      heed_tensor **out) {
+  heed_tensor view;
+  int64_t sizes[HEED_MAX_DIMS];
+  const heed_status status = work_out(ctx, "view", x, ndim, shape, sizes);
+  if (status) return status;
+  if (!reshaped(&view, x, ndim, sizes)) {
+    char have[HEED__SHAPE_TEXT], stride[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
+    return heed__fail(
+        ctx, HEED_SHAPE,
+        "%s: x is %s with strides %s, which cannot be read as %s without a copy; use reshape, which copies",
+        "view", heed__shape_text(have, x->ndim, x->shape), heed__shape_text(stride, x->ndim, x->stride),
+        heed__shape_text(want, ndim, sizes));
+  }
+  return give(ctx, "view", &view, out);
+}
+
+/* A view of x with these sizes, or of a copy where it does not lie so. */
+static heed_status reshape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                           const int64_t *shape, heed_tensor **out) {
+  heed_tensor view, *made = NULL;
+  heed_status status = HEED_OK;
+  if (!reshaped(&view, x, ndim, shape)) {
+    status = heed_clone(ctx, x, &made);
+    if (status) {
+      if (status == HEED_MEMORY)
+        status = heed__fail_memory(ctx, function, (size_t)x->numel * heed__element_bytes(x->dtype));
+      goto done;
+    }
+    reshaped(&view, made, ndim, shape);
+  }
+  status = give(ctx, function, &view, out);
+done:
+  heed_tensor_free(made);
+  return status;
+}
+
+heed_status heed_reshape(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
+                         heed_tensor **out) {
+  int64_t sizes[HEED_MAX_DIMS];
+  const heed_status status = work_out(ctx, "reshape", x, ndim, shape, sizes);
+  if (status) return status;
+  return reshape(ctx, "reshape", x, ndim, sizes, out);
+}
+
+heed_status heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int last, heed_tensor **out) {
+  int from, to, ndim = 0;
+  int64_t sizes[HEED_MAX_DIMS];
+  heed_status status = heed__check_dim(ctx, "flatten", x->ndim, first, &from);
+  if (status == HEED_OK) status = heed__check_dim(ctx, "flatten", x->ndim, last, &to);
+  if (status) return status;
+  if (from > to)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "flatten: the first dimension is %d and the last %d; they must be in order", from + 1,
+                      to + 1);
+  sizes[ndim++] = 1; /* what a tensor of no dimensions becomes, too */
+  for (int d = 0; d < x->ndim; d++) {
+    if (d > from && d <= to) {
+      sizes[ndim - 1] *= x->shape[d];
+    } else {
+      if (d > 0) ndim++;
+      sizes[ndim - 1] = x->shape[d];
+    }
+  }
+  return reshape(ctx, "flatten", x, ndim, sizes, out);
+}
+
+heed_status heed_unsqueeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  heed_tensor view;
+  int at;
+  const heed_status status = heed__check_new_dim(ctx, "unsqueeze", x->ndim, dim, &at);
+  if (status) return status;
+  heed__alias_on_stack(&view, x);
+  for (int d = view.ndim++; d > at; d--) {
+    view.shape[d] = view.shape[d - 1];
+    view.stride[d] = view.stride[d - 1];
+  }
+  view.stride[at] = at + 1 < view.ndim ? view.shape[at + 1] * view.stride[at + 1] : 1;
+  view.shape[at] = 1;
+  return give(ctx, "unsqueeze", &view, out);
+}
+
+heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  heed_tensor view;
+  int only = -1;
+  const heed_status status = dim == 0 ? HEED_OK : heed__check_dim(ctx, "squeeze", x->ndim, dim, &only);
+  if (status) return status;
+  heed__alias_on_stack(&view, x);
+  for (int d = view.ndim - 1; d >= 0; d--) {
+    if (view.shape[d] == 1 && (only < 0 || d == only)) remove_dim(&view, d);
+  }
+  return give(ctx, "squeeze", &view, out);
+}
+
+/* ---- Other orders ---- */
+
+heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
+  heed_tensor view;
+  int a, b;
+  heed_status status = heed__check_dim(ctx, "transpose", x->ndim, dim1, &a);
+  if (status == HEED_OK) status = heed__check_dim(ctx, "transpose", x->ndim, dim2, &b);
+  if (status) return status;
+  heed__alias_on_stack(&view, x);
+  if (x->ndim > 0) {
+    view.shape[a] = x->shape[b];
+    view.stride[a] = x->stride[b];
+    view.shape[b] = x->shape[a];
+    view.stride[b] = x->stride[a];
+  }
+  return give(ctx, "transpose", &view, out);
+}
+
+heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
+                         heed_tensor **out) {
+  heed_tensor view;
+  bool named[HEED_MAX_DIMS] = {false};
+  if (ndim != x->ndim)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "permute: %d dims are given and x has %d dimensions; each must be named once", ndim,
+                      x->ndim);
+  heed__alias_on_stack(&view, x);
+  for (int d = 0; d < ndim; d++) {
+    int from;
+    const heed_status status = heed__check_dim(ctx, "permute", ndim, dims[d], &from);
+    if (status) return status;
+    if (named[from])
+      return heed__fail(ctx, HEED_ARGUMENT, "permute: dimension %d is named twice; each must be named once",
+                        from + 1);
+    named[from] = true;
+    view.shape[d] = x->shape[from];
+    view.stride[d] = x->stride[from];
+  }
+  return give(ctx, "permute", &view, out);
+}
+
+/* ---- More and fewer elements ---- */
+
+heed_status heed_expand(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
+                        heed_tensor **out) {
+  heed_tensor view;
+  int64_t sizes[HEED_MAX_DIMS];
+  const int added = ndim - x->ndim;
+  for (int d = 0; d < ndim && d < HEED_MAX_DIMS; d++)
+    sizes[d] = shape[d] == -1 && d >= added && added >= 0 ? x->shape[d - added] : shape[d];
+  heed_status status = heed__check_shape(ctx, "expand", ndim, sizes, x->dtype, NULL);
+  if (status == HEED_OK) status = heed__check_expands(ctx, "expand", "x", x, ndim, sizes);
+  if (status) return status;
+  heed__expand_on_stack(&view, x, ndim, sizes);
+  return give(ctx, "expand", &view, out);
+}
+
+/* Makes dimension d of the view `count` elements, `step` apart, from `start` (from 0) on. */
+static void restrict_to(heed_tensor *view, int d, int64_t start, int64_t count, int64_t step) {
+  if (view->shape[d] > 0) view->numel = view->numel / view->shape[d] * count;
+  /* an empty view points at nothing, so it need not move; it could leave the storage */
+  if (count > 0) view->data += (size_t)(start * view->stride[d]) * heed__element_bytes(view->dtype);
+  view->shape[d] = count;
+  if (count > 1) view->stride[d] *= step;
+}
+
+/* x has dimensions, so that one of them can be cut. */
+static heed_status check_cut(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
+                             int *out) {
+  if (x->ndim == 0)
+    return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have one at least", function);
+  return heed__check_dim(ctx, function, x->ndim, dim, out);
+}
+
+heed_status heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_t index, heed_tensor **out) {
+  heed_tensor view;
+  int d;
+  int64_t at;
+  heed_status status = check_cut(ctx, "select", x, dim, &d);
+  if (status == HEED_OK) status = heed__check_index(ctx, "select", index, d, x->shape[d], &at);
+  if (status) return status;
+  heed__alias_on_stack(&view, x);
+  restrict_to(&view, d, at, 1, 1);
+  remove_dim(&view, d);
+  return give(ctx, "select", &view, out);
+}
+
+heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
+                        heed_tensor **out) {
+  heed_tensor view;
+  int d;
+  const heed_status status = check_cut(ctx, "narrow", x, dim, &d);
+  if (status) return status;
+  const int64_t size = x->shape[d], from = start < 0 && start >= -size ? start + size
+                                           : start > 0                 ? start - 1
+                                                                       : -1;
+  if (from < 0 || from > size || length < 0 || length > size - from)
+    return heed__fail(ctx, HEED_INDEX,
+                      "narrow: start %" PRId64 " and length %" PRId64
+                      " do not fit dimension %d of size %" PRId64
+                      "; start counts from 1 and start + length must be at most %" PRId64,
+                      start, length, d + 1, size, size + 1);
+  heed__alias_on_stack(&view, x);
+  restrict_to(&view, d, from, length, 1);
+  return give(ctx, "narrow", &view, out);
+}
+
+heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t first, int64_t last,
+                              int64_t step, int dim, int64_t size, int64_t *start, int64_t *count) {
+  if (step < 1)
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the step of a slice is %" PRId64 "; it must be 1 or more",
+                      function, step);
+  const int64_t from = first < 0 && first >= -size ? first + size + 1 : first;
+  const int64_t to = last < 0 && last >= -size ? last + size + 1 : last;
+  if (from < 1 || to > size || to < from - 1)
+    return heed__fail(ctx, HEED_INDEX,
+                      "%s: the slice {%" PRId64 ", %" PRId64 "} does not fit dimension %d of size %" PRId64
+                      "; both ends are included, and the last may be one before the first for an empty slice",
+                      function, first, last, dim + 1, size);
+  *start = from - 1;
+  *count = to < from ? 0 : (to - from) / step + 1;
+  return HEED_OK;
+}
+
+heed_status heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t first, int64_t last,
+                       int64_t step, heed_tensor **out) {
+  heed_tensor view;
+  int d;
+  int64_t start = 0, count = 0;
+  heed_status status = check_cut(ctx, "slice", x, dim, &d);
+  if (status == HEED_OK)
+    status = heed__check_slice(ctx, "slice", first, last, step, d, x->shape[d], &start, &count);
+  if (status) return status;
+  heed__alias_on_stack(&view, x);
+  restrict_to(&view, d, start, count, step);
+  return give(ctx, "slice", &view, out);
+}

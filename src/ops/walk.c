@@ -1,0 +1,72 @@
+/* Walking over several tensors of one broadcast shape, row by row. */
+#include "ops.h"
+
+/* The stride of operand x in dimension d of a shape of ndim dimensions: 0 where x is broadcast. */
+static ptrdiff_t stride_in(const heed_tensor *x, int ndim, int d) {
+  const int own = d - (ndim - x->ndim);
+  return own < 0 || x->shape[own] == 1 ? 0 : (ptrdiff_t)x->stride[own];
+}
+
+/* Puts dimension d of the shape around those that are there: as one more, or, if all operands go on where the
+ * outermost one ends, as part of that. Steps are in elements until all are there. */
+static void surround(heed__walk *w, int ndim, const int64_t *shape, int d, bool may_merge,
+                     const heed_tensor *const *tensors) {
+  const int last = w->dims - 1;
+  ptrdiff_t step[HEED__WALK_MAX];
+  for (int i = 0; i < w->operands; i++) {
+    step[i] = stride_in(tensors[i], ndim, d);
+    if (may_merge && step[i] != w->step[i][last] * (ptrdiff_t)w->size[last]) may_merge = false;
+  }
+  if (may_merge) {
+    w->size[last] *= shape[d];
+    return;
+  }
+  for (int i = 0; i < w->operands; i++) w->step[i][w->dims] = step[i];
+  w->size[w->dims++] = shape[d];
+}
+
+/* Rows along `lane`, which stays by itself, or, if that is -1, along whatever merges. */
+static bool begin(heed__walk *w, int ndim, const int64_t *shape, int lane, int operands,
+                  const heed_tensor *const *tensors) {
+  for (int d = 0; d < ndim; d++) {
+    if (shape[d] == 0) return false;
+  }
+  w->operands = operands;
+  w->dims = 0;
+  if (lane >= 0 && ndim > 0) surround(w, ndim, shape, lane, false, tensors);
+  const int own = w->dims; /* what is not to be merged with */
+  for (int d = ndim - 1; d >= 0; d--) {
+    if (d != lane && shape[d] != 1) surround(w, ndim, shape, d, w->dims > own, tensors);
+  }
+  if (w->dims == 0) w->size[w->dims++] = 1;
+  w->count = w->size[0];
+  for (int i = 0; i < operands; i++) {
+    w->data[i] = tensors[i]->data;
+    w->stride[i] = w->count == 1 ? 1 : w->step[i][0];
+    for (int d = 1; d < w->dims; d++) w->step[i][d] *= (ptrdiff_t)heed__element_bytes(tensors[i]->dtype);
+  }
+  for (int d = 1; d < w->dims; d++) w->at[d] = 0;
+  return true;
+}
+
+bool heed__walk_begin(heed__walk *w, int ndim, const int64_t *shape, int operands,
+                      const heed_tensor *const *tensors) {
+  return begin(w, ndim, shape, -1, operands, tensors);
+}
+
+bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int dim, int operands,
+                            const heed_tensor *const *tensors) {
+  return begin(w, ndim, shape, dim, operands, tensors);
+}
+
+bool heed__walk_next(heed__walk *w) {
+  for (int d = 1; d < w->dims; d++) {
+    if (++w->at[d] < w->size[d]) {
+      for (int i = 0; i < w->operands; i++) w->data[i] += w->step[i][d];
+      return true;
+    }
+    w->at[d] = 0;
+    for (int i = 0; i < w->operands; i++) w->data[i] -= w->step[i][d] * (ptrdiff_t)(w->size[d] - 1);
+  }
+  return false;
+}

@@ -1,0 +1,118 @@
+/* Elements taken from one place or another: where, masked_fill, and the triangles of matrices. */
+#include <math.h>
+#include <string.h>
+
+#include "map.h"
+
+/* out = in[1] where in[0] (bool), else in[2] */
+#define CHOOSE_ROW(name, type)                                                                               \
+  static void name(const void *user, void *out, const heed__span *in, size_t n) {                            \
+    (void)user;                                                                                              \
+    type *to = out;                                                                                          \
+    const uint8_t *condition = in[0].data;                                                                   \
+    const type *a = in[1].data, *b = in[2].data;                                                             \
+    const ptrdiff_t step = in[0].stride, a_step = in[1].stride, b_step = in[2].stride;                       \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const type yes = a[(ptrdiff_t)i * a_step], no = b[(ptrdiff_t)i * b_step];                              \
+      to[i] = condition[(ptrdiff_t)i * step] != 0 ? yes : no;                                                \
+    }                                                                                                        \
+  }
+
+CHOOSE_ROW(bool_choose, uint8_t)
+CHOOSE_ROW(int64_choose, int64_t)
+CHOOSE_ROW(float_choose, float)
+
+static heed__row *const choose[] = {
+    [HEED_BOOL] = bool_choose,
+    [HEED_INT64] = int64_choose,
+    [HEED_FLOAT32] = float_choose,
+};
+
+heed_status heed_where(heed_context *ctx, const heed_tensor *condition, const heed_tensor *a,
+                       const heed_tensor *b, heed_tensor **out) {
+  const heed_dtype dtype = heed__wider(a->dtype, b->dtype);
+  const heed__map map = {
+      .function = "where",
+      .result = dtype,
+      .row = choose[dtype],
+      .count = 3,
+      .input = {{"condition", condition, HEED_BOOL}, {"a", a, dtype}, {"b", b, dtype}},
+  };
+  const heed_status status = heed__check_dtype(ctx, "where", "condition", condition, HEED_BOOL);
+  if (status != HEED_OK) return status;
+  return heed__map_run(ctx, &map, out);
+}
+
+heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
+                             heed_scalar value, heed_tensor **out) {
+  heed__number number;
+  const heed__map map = {
+      .function = "masked_fill",
+      .result = x->dtype,
+      .row = choose[x->dtype],
+      .count = 3,
+      .input = {{"mask", mask, HEED_BOOL},
+                {"value", heed__number_tensor(&number, value), x->dtype},
+                {"x", x, x->dtype}},
+  };
+  const heed_status status = heed__check_dtype(ctx, "masked_fill", "mask", mask, HEED_BOOL);
+  if (status != HEED_OK) return status;
+  if (x->dtype == HEED_INT64 && value.dtype == HEED_FLOAT32) {
+    const double v = value.as.number;
+    if (!(v >= -0x1p63 && v < 0x1p63) || v != floor(v))
+      return heed__fail(
+          ctx, HEED_DTYPE,
+          "masked_fill: value is %g and x is int64; it must be a whole number that int64 can hold", v);
+    number.tensor.dtype = HEED_INT64; /* not by way of float32, which would round it */
+    heed__store(HEED_INT64, number.tensor.data, value);
+  }
+  return heed__map_run(ctx, &map, out);
+}
+
+/* ---- Triangles
+ * ----------------------------------------------------------------------------------------------------- */
+
+/* Elements first…last - 1 of a lane become those of x, the others 0. */
+static void keep_part(const heed__walk *w, heed_dtype dtype, int64_t first, int64_t last) {
+  static const int64_t zero = 0;
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(dtype);
+  const ptrdiff_t out = w->stride[0], x = w->stride[1];
+  char *to = w->data[0];
+  const char *from = w->data[1];
+  heed__copy_row(dtype, to, out, dtype, &zero, 0, first);
+  if (to != from)
+    heed__copy_row(dtype, to + first * out * bytes, out, dtype, from + first * x * bytes, x, last - first);
+  heed__copy_row(dtype, to + last * out * bytes, out, dtype, &zero, 0, w->count - last);
+}
+
+static heed_status triangle(heed_context *ctx, const char *function, bool lower, const heed_tensor *x,
+                            int64_t diagonal, heed_tensor **out) {
+  heed__result result = {0};
+  heed_status status;
+  if (x->ndim < 2)
+    return heed__fail(ctx, HEED_SHAPE, "%s: x has %d dimension%s; it must have at least 2", function, x->ndim,
+                      x->ndim == 1 ? "" : "s");
+  status = heed__result_begin(ctx, function, &result, out, x->dtype, x->ndim, x->shape, true, 1, &x);
+  if (status != HEED_OK) return status;
+  const int64_t rows = x->shape[x->ndim - 2], columns = x->shape[x->ndim - 1];
+  diagonal = diagonal < -rows ? -rows : diagonal > columns ? columns : diagonal;
+  heed__walk w;
+  int64_t row = 0; /* lanes come in row-major order */
+  const heed_tensor *operands[] = {result.tensor, x};
+  for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, x->ndim - 1, 2, operands); more;
+       more = heed__walk_next(&w)) {
+    int64_t edge = row + diagonal + (lower ? 1 : 0); /* the first element that goes, or that stays */
+    edge = edge < 0 ? 0 : edge > columns ? columns : edge;
+    keep_part(&w, x->dtype, lower ? 0 : edge, lower ? edge : columns);
+    row = row + 1 == rows ? 0 : row + 1;
+  }
+  return heed__result_end(ctx, &result, HEED_OK);
+}
+
+heed_status heed_tril(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out) {
+  return triangle(ctx, "tril", true, x, diagonal, out);
+}
+
+heed_status heed_triu(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out) {
+  return triangle(ctx, "triu", false, x, diagonal, out);
+}

@@ -1,0 +1,119 @@
+/* What the C tests share: cmocka in the order that it wants, an allocator that counts and can fail, and the
+ * loop that lets every allocation of a scenario fail in turn. */
+#ifndef HEED_TESTS_SUPPORT_H
+#define HEED_TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../src/core/core.h"
+
+#define SHAPE(...)                                                                                           \
+  (const int64_t[]) {                                                                                        \
+    __VA_ARGS__                                                                                              \
+  }
+
+#define assert_ok(call) assert_int_equal((call), HEED_OK)
+
+/** The call fails on ctx with that status, and its message is exactly `text`. */
+#define assert_fails(ctx, call, wanted, text)                                                                \
+  do {                                                                                                       \
+    assert_int_equal((call), (wanted));                                                                      \
+    assert_string_equal(heed_message(ctx), (text));                                                          \
+  } while (0)
+
+/* ---- An allocator that counts ---- */
+
+typedef struct test_memory {
+  int64_t blocks; /* in use */
+  size_t bytes;   /* in use */
+  int64_t calls;
+  int64_t fail_at; /* the call that gets nothing, from 1; 0: none */
+} test_memory;
+
+static inline void *test_allocate(void *user, size_t bytes) {
+  test_memory *memory = user;
+  if (++memory->calls == memory->fail_at) return NULL;
+  char *block = malloc(bytes);
+  if (block == NULL) return NULL;
+  memset(block, 0xa5, bytes); /* so that nothing relies on zeros */
+  memory->blocks++;
+  memory->bytes += bytes;
+  return block;
+}
+
+static inline void test_release(void *user, void *block, size_t bytes) {
+  test_memory *memory = user;
+  assert_non_null(block);
+  memory->blocks--;
+  memory->bytes -= bytes;
+  free(block);
+}
+
+static inline heed_allocator test_allocator(test_memory *memory) {
+  return (heed_allocator){test_allocate, test_release, memory};
+}
+
+/* ---- A context for a test ---- */
+
+typedef struct test_context {
+  test_memory memory;
+  heed_context *ctx;
+} test_context;
+
+/** setup and teardown: *state is a test_context; the teardown finds leaks. */
+static inline int open_context(void **state) {
+  test_context *t = calloc(1, sizeof(*t));
+  assert_non_null(t);
+  heed_allocator allocator = test_allocator(&t->memory);
+  assert_ok(heed_context_new(&allocator, &t->ctx));
+  *state = t;
+  return 0;
+}
+
+static inline int close_context(void **state) {
+  test_context *t = *state;
+  heed_context_free(t->ctx);
+  const int64_t blocks = t->memory.blocks;
+  const size_t bytes = t->memory.bytes;
+  free(t);
+  assert_int_equal(blocks, 0);
+  assert_int_equal(bytes, 0);
+  return 0;
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, open_context, close_context)
+
+/* ---- Failing in turn ---- */
+
+/** Does something on ctx and gives back all that it took, whether it succeeds or fails. */
+typedef heed_status test_scenario(heed_context *ctx);
+
+/** Runs the scenario on fresh contexts whose n-th allocation fails, for n = 1, 2, … until none is left to
+ * fail. Each time it must succeed or fail with MEMORY and a message, and nothing may stay behind. */
+static inline void survives_every_failing_allocation(test_scenario *scenario) {
+  test_memory memory = {0};
+  do {
+    memory = (test_memory){.fail_at = memory.fail_at + 1};
+    heed_allocator allocator = test_allocator(&memory);
+    heed_context *ctx = NULL;
+    heed_status status = heed_context_new(&allocator, &ctx);
+    if (status == HEED_OK) {
+      status = scenario(ctx);
+      if (status != HEED_OK) assert_string_not_equal(heed_message(ctx), "");
+      heed_context_free(ctx);
+    }
+    if (status != HEED_OK) assert_int_equal(status, HEED_MEMORY);
+    assert_int_equal(memory.blocks, 0);
+    assert_int_equal(memory.bytes, 0);
+  } while (memory.calls >= memory.fail_at);
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* Status codes and messages. */
+#include "support.h"
+
+static void statuses_have_names(void **state) {
+  (void)state;
+  assert_string_equal(heed_status_name(HEED_OK), "OK");
+  assert_string_equal(heed_status_name(HEED_MEMORY), "MEMORY");
+  assert_string_equal(heed_status_name((heed_status)(HEED_MEMORY + 1)), "?");
+  assert_string_equal(heed_status_name((heed_status)-1), "?");
+}
+
+static void there_is_no_message_before_the_first_failure(void **state) {
+  test_context *t = *state;
+  assert_string_equal(heed_message(t->ctx), "");
+  assert_string_equal(heed_message(NULL), "");
+}
+
+static void a_failure_keeps_its_message_and_gives_its_status(void **state) {
+  test_context *t = *state;
+  assert_fails(t->ctx, heed__fail(t->ctx, HEED_SHAPE, "%s: %d", "cat", 3), HEED_SHAPE, "cat: 3");
+  assert_int_equal(heed__fail(NULL, HEED_INDEX, "no context"), HEED_INDEX);
+}
+
+static void a_message_may_quote_the_one_before(void **state) {
+  test_context *t = *state;
+  heed__fail(t->ctx, HEED_SHAPE, "inner");
+  heed__fail(t->ctx, HEED_SHAPE, "outer: %s", heed_message(t->ctx));
+  assert_string_equal(heed_message(t->ctx), "outer: inner");
+}
+
+static void a_long_message_is_cut(void **state) {
+  test_context *t = *state;
+  heed__fail(t->ctx, HEED_SHAPE, "%2000d", 1);
+  assert_int_equal(strlen(heed_message(t->ctx)), HEED__MESSAGE - 1);
+}
+
+static void memory_is_told_in_units_that_can_be_read(void **state) {
+  test_context *t = *state;
+  assert_fails(t->ctx, heed__fail_memory(t->ctx, "f", 1000), HEED_MEMORY,
+               "f: 1000 bytes of memory could not be had");
+  assert_fails(t->ctx, heed__fail_memory(t->ctx, "f", 1536), HEED_MEMORY,
+               "f: 1.5 KiB of memory could not be had");
+  assert_fails(t->ctx, heed__fail_memory(t->ctx, "f", (size_t)4 << 30), HEED_MEMORY,
+               "f: 4.0 GiB of memory could not be had");
+  assert_fails(t->ctx, heed__fail_memory(t->ctx, "f", SIZE_MAX), HEED_MEMORY,
+               "f: 16.0 EiB of memory could not be had");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(statuses_have_names),
+      TEST(there_is_no_message_before_the_first_failure),
+      TEST(a_failure_keeps_its_message_and_gives_its_status),
+      TEST(a_message_may_quote_the_one_before),
+      TEST(a_long_message_is_cut),
+      TEST(memory_is_told_in_units_that_can_be_read),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,2 @@
+-- Runs busted inside of the interpreter that runs this file: build/heed tests/run_specs.lua [options] FILES
+require "busted.runner" { standalone = false }

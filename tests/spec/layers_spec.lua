@@ -1,0 +1,57 @@
+-- The layer check finds what it should, and nothing else.
+local check = dofile "scripts/dev/check_layers.lua"
+
+local function problem(path, text)
+  local problems = check(path, text)
+  assert.are.equal(1, #problems, table.concat(problems, "\n"))
+  return problems[1]
+end
+
+describe("the layer check", function()
+  it("lets a layer enter those below it by their doors", function()
+    assert.are.same({}, check("src/ops/rows.c", '#include "ops.h"\n#include "../core/core.h"\n#include "../heed.h"\n'))
+    assert.are.same({}, check("src/nn/nn.h", '#include "../ops/ops.h"\n'))
+    assert.are.same({}, check("src/binding/lops.c", '#include "lheed.h"\n#include "../nn/nn.h"\n#include <lua.h>\n'))
+  end)
+
+  it("refuses a layer above", function()
+    assert.are.equal("src/core/tensor.c:2: includes ../ops/ops.h: ops is not below core",
+      problem("src/core/tensor.c", '#include "core.h"\n#include "../ops/ops.h"\n'))
+  end)
+
+  it("refuses a way around the door", function()
+    assert.are.equal("src/ops/rows.c:1: includes ../kernels/k_scalar.h: kernels is entered by its door, kernels.h",
+      problem("src/ops/rows.c", '#include "../kernels/k_scalar.h"\n'))
+  end)
+
+  it("refuses folders that the design does not have", function()
+    assert.are.equal("src/utils/x.c:1: utils is no layer of the design", problem("src/utils/x.c", "int x;\n"))
+  end)
+
+  it("keeps Lua in the binding and the command", function()
+    assert.truthy(problem("src/ops/rows.c", "#include <lua.h>\n"):find("Lua is not for this file", 1, true))
+    assert.truthy(problem("src/nn/linear.c", "lua_pop(L, 1);\n"):find("calls lua_pop", 1, true))
+  end)
+
+  it("keeps BLAS, intrinsics and threads in one place each", function()
+    assert.are.same({}, check("src/ops/gemm.c", "#include <cblas.h>\nvoid f(void) { cblas_sgemm(); }\n"))
+    assert.truthy(problem("src/ops/matmul.c", "#include <cblas.h>\n"):find("BLAS is not for this file", 1, true))
+    assert.are.same({}, check("src/kernels/vec_avx2.h", "#include <immintrin.h>\n"))
+    assert.truthy(problem("src/kernels/k_avx2.c", "#include <immintrin.h>\n"):find("intrinsics", 1, true))
+    assert.are.same({}, check("src/core/parallel.c", "#include <pthread.h>\n"))
+    assert.truthy(problem("src/core/context.c", "x = pthread_create(a, b, c, d);\n"):find("threads", 1, true))
+  end)
+
+  it("refuses calls that a library must not make", function()
+    assert.truthy(problem("src/core/tensor.c", "void f(void) {\n  exit(1);\n}\n"):find(":2: calls exit", 1, true))
+    assert.truthy(problem("src/ops/rows.c", "printf(\"%d\", 1);\n"):find("calls printf", 1, true))
+    assert.truthy(problem("src/ops/rows.c", "p = malloc(8);\n"):find("calls malloc", 1, true))
+  end)
+
+  it("is not misled by comments, strings and members", function()
+    assert.are.same({}, check("src/core/tensor.c", table.concat({
+      "/* malloc(8), then", "   exit(1) */ int a; // abort()", "const char *s = \"free(\\\"p\\\")\", c = '\"';",
+      "allocator.free(p); a->free(p); heed__free(p); snprintf(t, 8, s);",
+    }, "\n")))
+  end)
+end)

@@ -1,0 +1,95 @@
+-- The annotations in lua/heed/meta name everything public, and nothing else.
+local heed = require "heed"
+local nn = heed.nn
+
+--- What the annotations declare: documented["Tensor"]["exp"] = true.
+local documented = {}
+local function document(owner, name)
+  documented[owner] = documented[owner] or {}
+  documented[owner][name] = true
+end
+
+for _, name in ipairs { "heed", "tensor", "ops", "views", "random", "nn" } do
+  local class
+  local path = package.searchpath("heed.meta." .. name, package.path)
+  for line in io.lines(path) do
+    local owner, member = line:match("^function (%w+)[.:]([%w_]+)%(")
+    if not owner then owner, member = line:match("^(%w+)%.([%w_]+) = ") end
+    if owner then document(owner, member) end
+    class = line:match("^%-%-%-@class heed%.?([%w]*)") or (line:match("^%-%-%-") and class)
+    local field = class and line:match("^%-%-%-@field ([%w_]+)")
+    if field then document(class == "" and "heed" or class, field) end
+  end
+end
+
+--- Both sets of names, as sorted text, for messages that say which name is in one alone.
+local function compare(owner, public)
+  local undocumented, unknown = {}, {}
+  for name in pairs(public) do
+    if not documented[owner][name] then undocumented[#undocumented + 1] = name end
+  end
+  for name in pairs(documented[owner]) do
+    if not public[name] then unknown[#unknown + 1] = name end
+  end
+  table.sort(undocumented)
+  table.sort(unknown)
+  assert.are.same({ undocumented = {}, unknown = {} }, { undocumented = undocumented, unknown = unknown })
+end
+
+local function names_of(...)
+  local names = {}
+  for _, list in ipairs { ... } do
+    for name in pairs(list) do
+      if type(name) == "string" and not name:find("^__") then names[name] = true end
+    end
+  end
+  return names
+end
+
+describe("the annotations", function()
+  it("name the functions of heed", function() compare("heed", names_of(heed)) end)
+
+  it("name what heed.nn has", function() compare("nn", names_of(nn)) end)
+
+  it("name the fields and methods of tensors", function()
+    local _, methods = debug.getupvalue(getmetatable(heed.ones(1)).__index, 2)
+    local fields = { shape = true, dtype = true, ndim = true, T = true, is_parameter = true }
+    for name in pairs(fields) do assert.is_not_nil(heed.ones(1)[name]) end
+    local public = names_of(methods, fields)
+    for _, name in ipairs { "cat", "concat", "stack" } do public[name] = nil end -- of a table of tensors
+    compare("Tensor", public)
+  end)
+
+  it("name the methods of generators", function()
+    compare("Generator", names_of(getmetatable(heed.Generator(1)).__index))
+  end)
+
+  it("name the methods of modules", function()
+    local built_in = names_of((require "heed.nn.protocol"))
+    for name in pairs(documented.MultiHeadAttention) do
+      if built_in[name] then documented.Module[name] = true end
+    end
+    built_in.training = true
+    compare("Module", built_in)
+  end)
+
+  it("name what classes of one's own have besides", function()
+    local own = names_of(nn.Module)
+    for name in pairs(documented.Module) do own[name] = nil end
+    compare("Class", own)
+    local container = names_of(getmetatable(nn.ModuleList).__index)
+    container.init = nil
+    compare("ModuleList", container)
+  end)
+
+  it("name the fields of built-in modules", function()
+    local modules = {
+      nn.Linear(2, 2), nn.Dropout(), nn.SelfAttention(2, 2), nn.CausalAttention(2, 2, 2, 0),
+      nn.MultiHeadAttentionWrapper(2, 2, 2, 0, 1), nn.MultiHeadAttention(2, 2, 2, 0, 1),
+    }
+    for _, m in ipairs(modules) do
+      for name in pairs(documented[m:class_name()]) do assert.is_not_nil(m[name]) end
+      for name in m:named_children() do assert.is_not_nil(m[name]) end
+    end
+  end)
+end)

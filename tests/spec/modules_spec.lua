@@ -1,0 +1,374 @@
+-- The built-in modules from Lua: constructors, fields, calls, and the methods that all modules share.
+local heed = require "heed"
+local nn = heed.nn
+
+local function fails(message, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok)
+  assert.are.equal(message, (tostring(err):gsub("^.-:%d+: ", "")))
+end
+
+local function names_of(iterator)
+  local names = {}
+  for name in iterator do names[#names + 1] = name end
+  return table.concat(names, " ")
+end
+
+local function multi_head(options)
+  local all = { d_in = 3, d_out = 4, context_length = 6, dropout = 0, num_heads = 2 }
+  for name, value in pairs(options or {}) do all[name] = value end
+  return nn.MultiHeadAttention(all)
+end
+
+describe("a constructor", function()
+  it("takes its arguments by position, by name, and in both ways", function()
+    for _, m in ipairs {
+      nn.CausalAttention(3, 2, 6, 0.5, true),
+      nn.CausalAttention { d_in = 3, d_out = 2, context_length = 6, dropout = 0.5, qkv_bias = true },
+      nn.CausalAttention(3, 2, 6, { dropout = 0.5, qkv_bias = true }),
+    } do
+      assert.are.equal(3, m.d_in)
+      assert.are.equal(2, m.d_out)
+      assert.are.equal(6, m.context_length)
+      assert.are.equal(0.5, m.dropout.p)
+      assert.are.same({ 2 }, { table.unpack(m.W_query.bias.shape) })
+    end
+  end)
+
+  it("knows PyTorch's names for the sizes of a Linear", function()
+    local m = nn.Linear { in_features = 3, out_features = 2, bias = false }
+    assert.are.equal("Linear(in_features=3, out_features=2, bias=False)", tostring(m))
+    fails("Linear: in_features and d_in are the same; give one of them", nn.Linear,
+      { in_features = 3, d_in = 3, d_out = 2 })
+  end)
+
+  it("draws from the generator that it is given", function()
+    local a = nn.Linear(3, 2, { generator = heed.Generator(5) })
+    heed.manual_seed(5)
+    local b = nn.Linear(3, 2)
+    assert.is_true(a.weight:equal(b.weight))
+    assert.is_true(a.bias:equal(b.bias))
+  end)
+
+  it("says what is missing, wrong or unknown", function()
+    fails("Linear: d_in must be an integer, got nil", nn.Linear)
+    fails("CausalAttention: dropout must be a number, got a string ('0')", nn.CausalAttention, 3, 2, 6, "0")
+    fails("Linear: bias must be a boolean, got the number 1", nn.Linear, 3, 2, 1)
+    fails("Linear: there is no option 'bais'; the options are d_in, d_out, bias, generator, in_features, "
+      .. "out_features", nn.Linear, 3, 2, { bais = true })
+    fails("MultiHeadAttention: there is no option 'window'; the options are d_in, d_out, context_length, dropout, "
+      .. "num_heads, qkv_bias, causal, num_kv_heads, head_dim, out_proj, out_bias, scale, generator", function()
+      multi_head { window = {} }
+    end)
+    assert.has_error(function() multi_head { num_heads = 3 } end)
+    assert.has_error(function() nn.Dropout(2) end)
+  end)
+
+  it("draws nothing when it fails", function()
+    heed.manual_seed(1)
+    pcall(multi_head, { num_heads = 3 })
+    local after = heed.rand(1):item()
+    heed.manual_seed(1)
+    assert.are.equal(after, heed.rand(1):item())
+  end)
+end)
+
+describe("the fields of a built-in module", function()
+  it("are its parts, its parameters and its settings", function()
+    local m = multi_head()
+    assert.are.equal(2, m.num_heads)
+    assert.are.equal(2, m.head_dim)
+    assert.is_true(m.causal)
+    assert.is_true(m.training)
+    assert.are.equal("heed.Size([4, 3])", tostring(m.W_query.weight.shape))
+    assert.are.equal("heed.Size([4])", tostring(m.out_proj.bias.shape))
+    assert.are.equal(0.25, nn.Dropout(0.25).p)
+  end)
+
+  it("have an identity", function()
+    local m = multi_head()
+    local part = m.W_query
+    assert.is_true(rawequal(part, m.W_query))
+    assert.is_true(m.W_query.weight == part.weight)
+    assert.is_false(rawequal(m.W_query, m.W_key))
+  end)
+
+  it("are nil where the module was made without that part", function()
+    assert.is_nil(nn.Linear(3, 2, false).bias)
+    assert.is_nil(multi_head({ out_proj = false }).out_proj)
+  end)
+
+  it("share the memory of the module", function()
+    local m = nn.Linear(2, 2, false)
+    m.weight:copy_(heed.eye(2))
+    m.weight[1][2] = 5
+    assert.are.same({ { 11, 2 } }, m(heed.tensor { { 1, 2 } }):tolist())
+  end)
+
+  it("print as parameters", function()
+    local m = nn.Linear(2, 1, false)
+    m.weight[{ {}, {} }] = 1
+    assert.are.equal("Parameter containing:\ntensor([[1., 1.]])", tostring(m.weight))
+  end)
+
+  it("are listed where the name is unknown", function()
+    local m = nn.Linear(3, 2)
+    fails("Linear has no field 'wieght'; it has weight, bias, in_features, out_features, training",
+      function() return m.wieght end)
+    fails("Linear has no field the number 1; it has weight, bias, in_features, out_features, training",
+      function() return m[1] end)
+    fails("Linear has no length", function() return #m end)
+  end)
+
+  it("can be set where they are parameters, parts or training", function()
+    local m = nn.Linear(2, 1)
+    local w = heed.ones(1, 2)
+    m.weight = w
+    w[1][1] = 3
+    assert.are.equal(3, m.weight[1][1])
+    assert.is_true(m.weight.is_parameter)
+    assert.is_false(w.is_parameter)
+
+    local a, b = multi_head(), multi_head()
+    a.W_query = b.W_query
+    assert.is_true(rawequal(a.W_query, b.W_query))
+    a.training = false
+    assert.is_false(a.training)
+    assert.is_false(a.dropout.training)
+  end)
+
+  it("say what can be set", function()
+    local m = nn.Linear(3, 2)
+    fails("Linear: 'in_features' cannot be set; what can be is weight, bias, training",
+      function() m.in_features = 3 end)
+    fails("Linear: training must be a boolean, got the number 1", function() m.training = 1 end)
+    fails("Linear: weight must be a tensor, got nil", function() m.weight = nil end)
+    assert.has_error(function() m.weight = heed.zeros(3, 2) end)
+    assert.has_error(function() m.weight = heed.zeros(2, 3, { dtype = "int64" }) end)
+    assert.has_error(function() multi_head().W_query = nn.Dropout() end)
+    assert.has_error(function() multi_head().W_query = nn.Linear(5, 4) end)
+    fails("MultiHeadAttention: W_query must be a built-in module (Linear), got a table",
+      function() multi_head().W_query = nn.Sequential() end)
+    assert.are.equal("heed.Size([2, 3])", tostring(m.weight.shape))
+  end)
+end)
+
+describe("a list of heads", function()
+  local m = nn.MultiHeadAttentionWrapper(3, 2, 6, 0, 3)
+
+  it("is counted from 1, or from -1, and ends with nil", function()
+    assert.are.equal(3, #m.heads)
+    assert.is_true(rawequal(m.heads[3], m.heads[-1]))
+    assert.is_nil(m.heads[4])
+    local count = 0
+    for i, head in ipairs(m.heads) do
+      count = count + 1
+      assert.is_true(rawequal(head, m.heads[i]))
+    end
+    assert.are.equal(3, count)
+  end)
+
+  it("refuses places that it has not", function()
+    for _, i in ipairs { 0, 5, -4 } do
+      fails(("ModuleList: index %d is out of range; there are 3 modules, counted from 1"):format(i),
+        function() return m.heads[i] end)
+    end
+    assert.has_error(function() return m.heads[1.5] end)
+  end)
+
+  it("takes another head of the same sizes", function()
+    local head = nn.CausalAttention(3, 2, 6, 0)
+    m.heads[2] = head
+    assert.is_true(rawequal(head, m.heads[2]))
+    assert.has_error(function() m.heads[2] = nn.CausalAttention(4, 2, 6, 0) end)
+  end)
+end)
+
+describe("forward", function()
+  it("is what a call does", function()
+    local m, x = multi_head(), heed.rand(2, 6, 3)
+    assert.is_true(m(x):equal(m:forward(x)))
+    assert.are.equal("heed.Size([2, 6, 4])", tostring(m(x).shape))
+  end)
+
+  it("gives the internals on demand, without changing the result", function()
+    local m, x = multi_head(), heed.rand(2, 6, 3)
+    local y, info = m(x, { need_weights = true })
+    assert.is_true(y:equal(m(x)))
+    assert.are.equal("heed.Size([2, 2, 6, 6])", tostring(info.weights.shape))
+    assert.are.equal("heed.Size([2, 2, 6, 2])", tostring(info.queries.shape))
+    assert.is_nil(info.dropped_weights)
+    assert.are.equal(1, select("#", m(x)))
+    assert.are.equal(1, select("#", m(x, { need_weights = false })))
+  end)
+
+  it("gives the weights after dropout in training", function()
+    local m = multi_head { dropout = 0.5 }
+    local _, info = m(heed.rand(2, 6, 3), { need_weights = true })
+    assert.are.equal("heed.Size([2, 2, 6, 6])", tostring(info.dropped_weights.shape))
+    _, info = m:eval()(heed.rand(2, 6, 3), { need_weights = true })
+    assert.is_nil(info.dropped_weights)
+  end)
+
+  it("takes masks and a generator", function()
+    local m, x = multi_head { dropout = 0.5 }, heed.rand(2, 6, 3)
+    local padding = heed.zeros(2, 6, { dtype = "bool" })
+    padding[{ {}, 1 }] = true
+    local _, info = m(x, { key_padding_mask = padding, need_weights = true })
+    assert.are.equal(0, info.weights[{ {}, {}, {}, 1 }]:sum():item())
+    local a = m(x, { generator = heed.Generator(3) })
+    assert.is_true(a:equal(m(x, { generator = heed.Generator(3) })))
+    local _, masked = m(x, { attn_mask = heed.ones(6, 6, { dtype = "bool" }):tril(-1), need_weights = true })
+    assert.are.equal(0, masked.weights[{ {}, {}, 1 }]:sum():item())
+  end)
+
+  it("names what is wrong", function()
+    local m = multi_head()
+    fails("MultiHeadAttention: x must be a tensor, got nil", m)
+    fails("MultiHeadAttention: there is no option 'mask'; the options are attn_mask, key_padding_mask, need_weights, "
+      .. "generator", m, heed.rand(6, 3), { mask = 1 })
+    fails("MultiHeadAttention: need_weights must be a boolean, got the number 1", m, heed.rand(6, 3),
+      { need_weights = 1 })
+    assert.has_error(function() m(heed.rand(7, 3)) end)
+    assert.has_error(function() m(heed.rand(6, 4)) end)
+    assert.has_error(function() nn.Linear(3, 2)(heed.rand(6, 3), { need_weights = true }) end)
+    fails("forward: self must be a built-in module, got a tensor of shape [2, 3] and dtype float32; methods are called "
+      .. "with a colon, m:forward(...)", m.forward, heed.rand(2, 3))
+  end)
+
+  it("points at the caller's line", function()
+    local _, err = pcall(function() multi_head()(heed.rand(7, 3)) end)
+    assert.matches("modules_spec.lua:%d+: MultiHeadAttention: ", err)
+    _, err = pcall(function() multi_head():apply(3) end)
+    assert.matches("modules_spec.lua:%d+: apply: f must be a function", err)
+  end)
+end)
+
+describe("the heads of a MultiHeadAttention", function()
+  local m = multi_head { d_out = 6, num_heads = 3 }
+
+  it("are views of its weights", function()
+    local x, head = heed.rand(5, 3), m:head(2)
+    local q = x:matmul(m.W_query.weight.T)
+    assert.is_true(x:matmul(head.W_query):allclose(q[{ {}, { 3, 4 } }], 1e-5, 1e-6))
+    head.W_value[1][1] = 7
+    assert.are.equal(7, m.W_value.weight[3][1])
+    assert.has_error(function() m:head(4) end)
+    assert.has_error(function() m:head(0) end)
+    assert.has_error(function() nn.Linear(2, 2):head(1) end)
+  end)
+
+  it("can be split into modules on the same memory", function()
+    local wrapper, x = m:split(), heed.rand(2, 5, 3)
+    assert.are.equal("MultiHeadAttentionWrapper", wrapper:class_name())
+    assert.are.equal(3, #wrapper.heads)
+    assert.is_true(m.out_proj(wrapper(x)):allclose(m(x), 1e-5, 1e-6))
+    wrapper.heads[1].W_key.weight[1][1] = 9
+    assert.are.equal(9, m.W_key.weight[1][1])
+  end)
+end)
+
+describe("what all modules share", function()
+  it("lists parameters in PyTorch's order", function()
+    assert.are.equal("weight bias", names_of(nn.Linear(2, 2):named_parameters()))
+    assert.are.equal("W_query.weight W_key.weight W_value.weight out_proj.weight out_proj.bias",
+      names_of(multi_head():named_parameters()))
+    assert.are.equal("heads.0.W_query.weight heads.0.W_key.weight heads.0.W_value.weight heads.1.W_query.weight "
+      .. "heads.1.W_key.weight heads.1.W_value.weight",
+      names_of(nn.MultiHeadAttentionWrapper(3, 2, 6, 0, 2):named_parameters()))
+    assert.are.equal("", names_of(multi_head():named_parameters { recurse = false }))
+    assert.are.equal("net.weight net.bias", names_of(nn.Linear(2, 2):named_parameters "net"))
+  end)
+
+  it("gives lists that a for loop can call", function()
+    local m, called, total = multi_head(), 0, 0
+    local list = m:parameters()
+    for p in list do called = called + p:numel() end
+    for p in list do called = called + p:numel() end
+    for _, p in ipairs(list) do total = total + p:numel() end
+    assert.are.equal(2 * total, called)
+    assert.are.equal(5, #list)
+  end)
+
+  it("lists parts", function()
+    local m = nn.MultiHeadAttentionWrapper(3, 2, 6, 0, 2)
+    assert.are.equal("heads", names_of(m:named_children()))
+    assert.are.equal("W_query W_key W_value dropout", names_of(m.heads[1]:named_children()))
+    assert.is_true(rawequal(m.heads[1], m.heads:children()[1]))
+    local names = names_of(m:named_modules())
+    assert.matches("^ heads heads.0 heads.0.W_query heads.0.W_key", names)
+    assert.are.equal(12, #m:modules())
+    assert.is_true(rawequal(m, m:modules()[1]))
+    assert.are.equal("", names_of(m:named_buffers()))
+  end)
+
+  it("turns training on and off", function()
+    local m = multi_head()
+    assert.is_true(rawequal(m, m:eval()))
+    assert.is_false(m.training or m.dropout.training or m.W_query.training)
+    m:train()
+    assert.is_true(m.training and m.dropout.training and m.W_query.training)
+    fails("train: mode must be a boolean, got the number 1", m.train, m, 1)
+  end)
+
+  it("applies a function to the parts first", function()
+    local m, names = multi_head(), {}
+    local result = m:apply(function(each) names[#names + 1] = each:class_name() end)
+    assert.are.same({ "Linear", "Linear", "Linear", "Linear", "Dropout", "MultiHeadAttention" }, names)
+    assert.is_true(rawequal(m, result))
+  end)
+
+  it("prints as PyTorch's repr", function()
+    assert.are.equal("Dropout(p=0.1, inplace=False)", tostring(nn.Dropout(0.1)))
+    assert.are.equal([[
+MultiHeadAttentionWrapper(
+  (heads): ModuleList(
+    (0-1): 2 x CausalAttention(
+      (W_query): Linear(in_features=3, out_features=2, bias=False)
+      (W_key): Linear(in_features=3, out_features=2, bias=False)
+      (W_value): Linear(in_features=3, out_features=2, bias=False)
+      (dropout): Dropout(p=0.5, inplace=False)
+    )
+  )
+)]], tostring(nn.MultiHeadAttentionWrapper(3, 2, 6, 0.5, 2)))
+  end)
+
+  it("refuses what is no module", function()
+    local m = nn.Linear(2, 2)
+    fails("named_parameters: self must be a module, got nil; methods are called with a colon, m:named_parameters(...)",
+      m.named_parameters)
+    fails("eval: self must be a module, got a table; methods are called with a colon, m:eval(...)", m.eval, {})
+    fails("named_parameters: there is no option 'recurs'; the options are prefix, recurse", m.named_parameters, m,
+      { recurs = true })
+    fails("named_parameters: prefix must be a string, got the number 1", m.named_parameters, m, 1)
+  end)
+
+  it("survives metamethods in the wrong hands", function()
+    local meta = getmetatable(nn.Linear(2, 2))
+    for _, name in ipairs { "__index", "__newindex", "__len", "__call", "__tostring", "__gc" } do
+      for _, value in ipairs { 1, {}, heed.ones(1), heed.Generator(1), io.stdout } do
+        pcall(meta[name], value, "weight", 1)
+      end
+    end
+    local m = nn.Linear(2, 2)
+    meta.__gc(m) -- frees nothing: a finalizer could call it in the middle of a forward
+    assert.are.equal("Linear(in_features=2, out_features=2, bias=True)", tostring(m))
+  end)
+end)
+
+describe("nn.Parameter", function()
+  it("shares the elements of a tensor", function()
+    local t = heed.zeros(2)
+    local p = nn.Parameter(t)
+    p[1] = 4
+    assert.are.equal(4, t[1])
+    assert.is_true(p.is_parameter)
+    assert.is_false(t.is_parameter)
+    assert.are.equal("Parameter containing:\ntensor([4., 0.])", tostring(p))
+  end)
+
+  it("takes float32 tensors only", function()
+    fails("Parameter: data must be a tensor, got a table", nn.Parameter, {})
+    fails("Parameter: data must be float32, is int64", nn.Parameter, heed.zeros(2, { dtype = "int64" }))
+  end)
+end)

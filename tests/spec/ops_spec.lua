@@ -1,0 +1,516 @@
+-- Operations from Lua: how arguments are read, what comes back, what is said about mistakes. That the numbers are
+-- PyTorch's is the subject of golden_spec.lua.
+local heed = require "heed"
+
+local inf, nan = math.huge, 0 / 0
+
+local function tensor(data, dtype) return heed.tensor(data, { dtype = dtype }) end
+
+-- Shape, dtype and elements at once: "float32[2] 1 2".
+local function show(x)
+  local values = {}
+  for i, v in ipairs(x:flatten():tolist()) do
+    values[i] = v ~= v and "nan" or type(v) == "number" and ("%.6g"):format(v) or tostring(v)
+  end
+  return ("%s[%s] %s"):format(x.dtype, table.concat(x.shape, ", "), table.concat(values, " "))
+end
+
+local function shows(expected, x) assert.equal(expected, show(x)) end
+
+-- The message of an error without its place.
+local function fails(expected, f, ...)
+  local arguments = table.pack(...)
+  local ok, message = pcall(function() return f(table.unpack(arguments, 1, arguments.n)) end)
+  assert.is_false(ok, "no error was raised")
+  assert.equal(expected, (tostring(message):gsub("^[^:]+:%d+: ", "")))
+end
+
+describe("arithmetic", function()
+  local a, b = tensor { 1, 2, 3 }, tensor { 4, 5, 6 }
+
+  it("takes tensors on both sides", function()
+    shows("float32[3] 5 7 9", a + b)
+    shows("float32[3] -3 -3 -3", a - b)
+    shows("float32[3] 4 10 18", a * b)
+    shows("float32[3] 0.25 0.4 0.5", a / b)
+    shows("float32[3] 1 32 729", a ^ b)
+    shows("float32[3] 0 1 0", b % tensor { 2, 2, 3 })
+    shows("float32[3] -1 -2 -3", -a)
+  end)
+
+  it("takes a number on either side", function()
+    shows("float32[3] 2 3 4", a + 1)
+    shows("float32[3] 2 3 4", 1 + a)
+    shows("float32[3] 9 8 7", 10 - a)
+    shows("float32[3] 6 3 2", 6 / a)
+    shows("float32[3] 2 4 8", 2 ^ a)
+    shows("float32[3] 0 1 1", 7 % a)
+  end)
+
+  it("broadcasts", function()
+    shows("float32[2, 3] 11 12 13 21 22 23", tensor { { 10 }, { 20 } } + a)
+    shows("float32[0, 3] ", heed.zeros(0, 3) + a)
+  end)
+
+  it("is there as functions and as methods", function()
+    shows("float32[3] 5 7 9", heed.add(a, b))
+    shows("float32[3] 5 7 9", a:add(b))
+    shows("float32[3] 9 8 7", heed.sub(10, a))
+    shows("float32[3] 1 4 9", a:pow(2))
+    shows("float32[3] 1 2 2", a:minimum(2))
+    shows("float32[3] 2 2 3", heed.maximum(2, a))
+  end)
+
+  it("works in the widest dtype", function()
+    local i, t = tensor({ 7, -7 }, "int64"), tensor { true, false }
+    shows("int64[2] 8 -6", i + 1)
+    shows("float32[2] 7.5 -6.5", i + 0.5)
+    shows("float32[2] 3.5 -3.5", i / 2)
+    shows("int64[2] 1 2", i % 3)
+    shows("int64[2] 49 49", i ^ 2)
+    shows("int64[2] 8 -7", i + t)
+    shows("float32[2] 2 1", t + tensor { 1, 1 })
+    shows("int64[2] 3 0", t * 3)
+  end)
+
+  it("wraps int64 around", function()
+    local x = tensor({ math.maxinteger }, "int64") + 1
+    assert.equal(math.mininteger, x[1])
+  end)
+
+  it("names the operand that is no tensor and no number", function()
+    fails("add: b must be a tensor or a number, got a string ('2')", function() return a + "2" end)
+    fails("mul: a must be a tensor or a number, got a string ('2')", function() return "2" * a end)
+    fails("sub: b must be a tensor or a number, got nil", heed.sub, a)
+    fails("pow: a must be a tensor or a number, got a table", heed.pow, {}, a)
+    fails("div: a and b are both numbers; one of them must be a tensor", heed.div, 1, 2)
+    fails("add: 3 arguments were given and it takes at most 2", heed.add, a, b, b)
+  end)
+
+  it("says which shapes do not fit", function()
+    local ok, message = pcall(heed.add, heed.ones(2, 3), heed.ones(2))
+    assert.is_false(ok)
+    assert.matches("^add: ", message)
+    assert.matches("[2, 3]", message, 1, true)
+    assert.matches("[2]", message, 1, true)
+  end)
+
+  it("points at the caller's line", function()
+    local line = debug.getinfo(1, "l").currentline + 1
+    local ok, message = pcall(function() return a + "2" end)
+    assert.is_false(ok)
+    assert.matches("ops_spec.lua:" .. line .. ": add: ", message, 1, true)
+  end)
+end)
+
+describe("comparison and logic", function()
+  local a, b = tensor { 1, 2, 3 }, tensor { 3, 2, 1 }
+  local p, q = tensor { true, true, false }, tensor { true, false, false }
+
+  it("gives bool", function()
+    shows("bool[3] false true false", a:eq(b))
+    shows("bool[3] true false true", a:ne(b))
+    shows("bool[3] true false false", a:lt(b))
+    shows("bool[3] true true false", a:le(2))
+    shows("bool[3] false false true", heed.gt(a, 2))
+    shows("bool[3] true true false", heed.ge(2, a))
+  end)
+
+  it("is logical by name for any dtype, by operator for bool", function()
+    shows("bool[3] true false false", p & q)
+    shows("bool[3] true true false", p | q)
+    shows("bool[3] false true false", p ~ q)
+    shows("bool[3] false false true", ~p)
+    shows("bool[3] true true false", p & true)
+    shows("bool[3] true false true", tensor { 1, 0, 2 }:logical_and(a))
+    shows("bool[3] false true false", heed.logical_not(tensor { 1, 0, 2 }))
+    local what = "a tensor of shape [3] and dtype float32"
+    fails("&: the operator takes bool tensors, got " .. what, function() return a & p end)
+    fails("~: the operator takes bool tensors, got " .. what, function() return ~a end)
+    fails("|: the operator takes bool tensors, got the number 1", function() return p | 1 end)
+  end)
+
+  it("finds nan and inf", function()
+    shows("bool[4] false true false false", tensor { 1, nan, inf, -inf }:isnan())
+    shows("bool[4] false false true true", tensor { 1, nan, inf, -inf }:isinf())
+  end)
+
+  it("compares whole tensors", function()
+    assert.is_true(heed.equal(a, a:clone()))
+    assert.is_false(a:equal(b))
+    assert.is_false(a:equal(heed.ones(2)))
+    assert.is_true(a:allclose(a + 1e-6))
+    assert.is_false(a:allclose(a + 1e-3))
+    assert.is_true(a:allclose(a + 1e-3, 1e-2))
+    assert.is_true(a:allclose(a + 1e-3, { atol = 1e-2 }))
+    assert.is_false(tensor { nan }:allclose(tensor { nan }))
+    assert.is_true(tensor { nan }:allclose(tensor { nan }, { equal_nan = true }))
+    fails("equal: b must be a tensor, got the number 1", heed.equal, a, 1)
+    fails("allclose: there is no option 'tol'; the options are rtol, atol, equal_nan", heed.allclose, a, a, { tol = 1 })
+  end)
+end)
+
+describe("an elementwise function", function()
+  local x = tensor { -1, 0, 4 }
+
+  it("works on each element", function()
+    shows("float32[3] 1 0 4", x:abs())
+    shows("float32[3] 0 0 4", heed.relu(x))
+    shows("float32[3] 0.367879 1 inf", tensor({ -1, 0, 100 }):exp())
+    shows("int64[2] 1 2", tensor({ -1, 2 }, "int64"):abs())
+    shows("float32[2] 1 2", tensor({ 1, 4 }, "int64"):sqrt())
+  end)
+
+  it("gelu has two forms", function()
+    local exact, approximate = heed.gelu(x), x:gelu { approximate = "tanh" }
+    assert.is_false(exact:equal(approximate))
+    assert.is_true(exact:allclose(approximate, { atol = 1e-3 }))
+    assert.is_true(exact:equal(x:gelu "none"))
+    fails("gelu: approximate must be 'none' or 'tanh', got a string ('erf')", x.gelu, x, "erf")
+  end)
+
+  it("clamps to numbers, to tensors and at one end", function()
+    shows("float32[3] -0.5 0 0.5", x:clamp(-0.5, 0.5))
+    shows("float32[3] 0 0 4", x:clamp { min = 0 })
+    shows("float32[3] -1 0 2", x:clamp(nil, 2))
+    shows("float32[3] -1 0 3", x:clamp { max = tensor { 1, 2, 3 } })
+    fails("clamp: min and max are both nil; one of them must be given", heed.clamp, x)
+  end)
+
+  it("chooses by a mask", function()
+    local mask = tensor { true, false, true }
+    shows("float32[3] -1 9 4", heed.where(mask, x, 9))
+    shows("float32[3] -1 -inf 4", mask:where(x, -inf))
+    shows("float32[3] -inf 0 -inf", x:masked_fill(mask, -inf))
+    shows("float32[3] 7 0 7", x:masked_fill(mask, tensor(7)))
+    shows("float32[2, 3] -1 0 4 -1 0 4", heed.where(tensor { { true }, { true } }, x, 0))
+    fails("masked_fill: value must be a number or a tensor of no dimensions, got a tensor of shape [3] and dtype " ..
+      "float32", heed.masked_fill, x, mask, x)
+    fails("masked_fill: mask must be a tensor, got nil", heed.masked_fill, x)
+  end)
+
+  it("keeps triangles", function()
+    local m = heed.ones(3, 3)
+    shows("float32[3, 3] 1 0 0 1 1 0 1 1 1", m:tril())
+    shows("float32[3, 3] 0 1 1 0 0 1 0 0 0", heed.triu(m, 1))
+    shows("float32[3, 3] 0 0 0 1 0 0 1 1 0", m:tril { diagonal = -1 })
+    fails("tril: diagonal must be an integer, got the number 0.5", m.tril, m, 0.5)
+  end)
+
+  it("says what came instead of a tensor", function()
+    fails("exp: x must be a tensor, got the number 1", heed.exp, 1)
+    fails("exp: x must be a tensor, got nil", heed.exp)
+    fails("tanh: 2 arguments were given and it takes at most 1", heed.tanh, x, 1)
+  end)
+end)
+
+describe("in place", function()
+  it("changes the tensor and returns it", function()
+    local x = tensor { 1, 4, 9 }
+    assert.equal(x, x:sqrt_())
+    assert.equal(x, x:add_(1))
+    assert.equal(x, heed.mul_(x, tensor { 1, 2, 3 }))
+    shows("float32[3] 2 6 12", x)
+    shows("float32[3] 2 5 5", x:clamp_(nil, 5))
+    shows("float32[3] 2 0 5", x:masked_fill_(tensor { false, true, false }, 0))
+    shows("float32[2, 2] 1 0 1 1", heed.ones(2, 2):tril_())
+  end)
+
+  it("writes through views, as if the inputs had been copied first", function()
+    local x = tensor { 1, 2, 3, 4 }
+    x:narrow(1, 2, 3):add_(x:narrow(1, 1, 3))
+    shows("float32[4] 1 3 5 7", x)
+    local m = tensor { { 1, 2 }, { 3, 4 } }
+    m:sub_(m:t())
+    shows("float32[2, 2] 0 -1 1 0", m)
+    m:select(2, 1):add_(10)
+    shows("float32[2, 2] 10 -1 11 0", m)
+  end)
+
+  it("keeps shape and dtype, or fails and leaves the tensor alone", function()
+    local i = tensor({ 1, 2 }, "int64")
+    shows("int64[2] 3 6", i:mul_(3))
+    assert.is_false(pcall(i.add_, i, 0.5))
+    assert.is_false(pcall(i.div_, i, 2))
+    assert.is_false(pcall(i.add_, i, heed.ones(2, 2)))
+    shows("int64[2] 3 6", i)
+    shows("float32[2] 1 0", tensor { 1, 5 }:eq_(1))
+  end)
+
+  it("refuses a tensor whose elements share places", function()
+    local x = heed.ones(1):expand(3)
+    assert.is_false(pcall(x.add_, x, 1))
+    shows("float32[3] 1 1 1", x)
+  end)
+
+  it("wants a tensor to change", function()
+    fails("add: a must be a tensor, got the number 1", heed.add_, 1, heed.ones(2))
+    fails("exp: x must be a tensor, got nil", heed.exp_)
+  end)
+end)
+
+describe("a reduction", function()
+  local x = tensor { { 1, 2, 3 }, { 4, 5, 9 } }
+
+  it("takes a dimension, several, or none", function()
+    shows("float32[] 24", x:sum())
+    shows("float32[3] 5 7 12", x:sum(1))
+    shows("float32[2] 6 18", heed.sum(x, -1))
+    shows("float32[2, 1] 2 6", x:mean(2, true))
+    shows("float32[2, 1] 2 6", x:mean { dim = 2, keepdim = true })
+    shows("float32[1, 1] 4", x:mean({ 1, 2 }, true))
+    shows("float32[1, 1] 24", x:sum { keepdim = true })
+    shows("int64[] 2", tensor({ true, true, false }):sum())
+    shows("bool[3] true true false", tensor { { 1, 0, 0 }, { 1, 2, 0 } }:any(1))
+    shows("bool[] false", tensor { 1, 0 }:all())
+  end)
+
+  it("var and std divide by n - 1 unless told otherwise", function()
+    shows("float32[2] 1 7", x:var(2))
+    shows("float32[2, 1] 1 2.64575", x:std(2, true))
+    shows("float32[] 1.25", tensor { 1, 2, 3, 4 }:var { unbiased = false })
+    shows("float32[] 1.25", tensor { 1, 2, 3, 4 }:var { correction = 0 })
+    fails("std: correction and unbiased are both given; they say the same thing", x.std, x,
+      { correction = 1, unbiased = true })
+  end)
+
+  it("max and min give values and places, the whole maximum, or the larger of two", function()
+    local values, indices = x:max(1)
+    shows("float32[3] 4 5 9", values)
+    shows("int64[3] 2 2 2", indices)
+    values, indices = heed.min(x, { dim = -1, keepdim = true })
+    shows("float32[2, 1] 1 4", values)
+    shows("int64[2, 1] 1 1", indices)
+    shows("float32[] 9", x:max())
+    shows("float32[2, 3] 3 3 3 4 5 9", x:max(tensor { 3, 3, 3 }))
+    shows("int64[] 6", x:argmax())
+    shows("int64[2] 3 3", x:argmax(-1))
+    shows("int64[1, 3] 1 1 1", x:argmin(1, true))
+  end)
+
+  it("says which dimension there is not", function()
+    local ok, message = pcall(x.sum, x, 3)
+    assert.is_false(ok)
+    assert.matches("^sum: ", message)
+    fails("sum: dim is 0 and dimensions count from 1 (or from -1, the last)", x.sum, x, 0)
+    fails("max: dim is 0 and dimensions count from 1 (or from -1, the last)", x.max, x, 0)
+    fails("sum: dim must be an integer, got the number 1.5", x.sum, x, 1.5)
+    fails("mean: keepdim must be a boolean, got the number 1", x.mean, x, 1, 1)
+    fails("sum: there is no option 'dims'; the options are dim, keepdim", x.sum, x, { dims = 1 })
+    fails("sum: dim is given twice, by position and by name", x.sum, x, 1, { dim = 1 })
+  end)
+end)
+
+describe("along a dimension", function()
+  local x = tensor { { 3, 1, 2 }, { 4, 6, 5 } }
+
+  it("softmax and cumsum want the dimension", function()
+    shows("float32[2] 0.5 0.5", heed.softmax(heed.zeros(2), 1))
+    shows("float32[2] nan nan", tensor { -inf, -inf }:softmax(-1))
+    shows("float32[2, 3] 3 4 6 4 10 15", x:cumsum(2))
+    shows("float32[2, 3] 3 1 2 7 7 7", x:cumsum { dim = 1 })
+    fails("softmax: dim must be an integer, got nil", x.softmax, x)
+  end)
+
+  it("sorts, with the places", function()
+    local values, indices = x:sort()
+    shows("float32[2, 3] 1 2 3 4 5 6", values)
+    shows("int64[2, 3] 2 3 1 1 3 2", indices)
+    shows("float32[2, 3] 4 6 5 3 1 2", (x:sort(1, true)))
+    shows("int64[2, 3] 1 3 2 2 3 1", x:argsort { descending = true })
+    values, indices = x:topk(2)
+    shows("float32[2, 2] 3 2 6 5", values)
+    shows("int64[2, 2] 1 3 2 3", indices)
+    shows("float32[1, 3] 3 1 2", (heed.topk(x, { k = 1, dim = 1, largest = false })))
+    fails("topk: k must be an integer, got nil", x.topk, x)
+  end)
+
+  it("normalises", function()
+    shows("float32[2] -0.999995 0.999995", heed.layer_norm(tensor { 1, 3 }))
+    shows("float32[2] 1.00001 2.99999", heed.layer_norm(tensor { 1, 3 }, heed.ones(2), tensor { 2, 2 }))
+    shows("float32[2] 0.632456 1.26491", heed.rms_norm(tensor { 1, 2 }, { eps = 0 }))
+  end)
+end)
+
+describe("a product", function()
+  local a = tensor { { 1, 2 }, { 3, 4 }, { 5, 6 } }
+
+  it("multiplies matrices", function()
+    shows("float32[3, 3] 5 11 17 11 25 39 17 39 61", a:matmul(a:t()))
+    shows("float32[3, 3] 5 11 17 11 25 39 17 39 61", heed.mm(a, a.T))
+    shows("float32[3] 3 7 11", a:matmul(heed.ones(2)))
+    shows("float32[] 5", heed.dot(a[1], a[1]))
+    shows("float32[3, 1] 4 8 12", heed.linear(a, heed.ones(1, 2), heed.ones(1)))
+  end)
+
+  it("says which sizes do not fit", function()
+    fails("matmul: a is [6, 3] and b is [2, 3]; the last size of a (3) must equal the first size of b (2)",
+      heed.matmul, heed.ones(6, 3), heed.ones(2, 3))
+    fails("matmul: b must be a tensor, got the number 2", heed.matmul, a, 2)
+  end)
+end)
+
+describe("scaled_dot_product_attention", function()
+  local q, k = heed.ones(4, 2, 3), heed.ones(2, 2, 3)
+  local v = tensor { { { 1 }, { 2 } }, { { 3 }, { 4 } } }
+
+  it("reads options by name or by position", function()
+    local mask = tensor { { true, false }, { true, true } }
+    shows("float32[4, 2, 1] 1 1.5 1 1.5 3 3.5 3 3.5", heed.scaled_dot_product_attention(q, k, v, { attn_mask = mask }))
+    shows("float32[4, 2, 1] 1 1.5 1 1.5 3 3.5 3 3.5", heed.scaled_dot_product_attention(q, k, v, mask))
+    shows("float32[4, 2, 1] 1 1.5 1 1.5 3 3.5 3 3.5", heed.scaled_dot_product_attention(q, k, v, { is_causal = true }))
+    shows("float32[4, 2, 1] 1.5 1.5 1.5 1.5 3.5 3.5 3.5 3.5", q:scaled_dot_product_attention(k, v))
+  end)
+
+  it("takes a scale of 0 as it stands", function()
+    local x = tensor { { 1, 0 }, { 0, 100 } }
+    shows("float32[2, 1] 1.5 1.5", heed.scaled_dot_product_attention(x, x, tensor { { 1 }, { 2 } }, { scale = 0 }))
+  end)
+
+  it("refuses groups of heads when told to", function()
+    fails("scaled_dot_product_attention: q has 4 heads, k has 2 and v has 2; with enable_gqa = false they must be " ..
+      "as many", heed.scaled_dot_product_attention, q, k, v, { enable_gqa = false })
+  end)
+
+  it("lists its options", function()
+    fails("scaled_dot_product_attention: there is no option 'mask'; the options are attn_mask, dropout_p, is_causal, "
+      .. "scale, enable_gqa, generator", heed.scaled_dot_product_attention, q, k, v, { mask = 1 })
+  end)
+end)
+
+describe("a view", function()
+  local x = heed.range(1, 6):view(2, 3)
+
+  it("takes sizes as numbers or as one table", function()
+    shows("float32[3, 2] 1 2 3 4 5 6", x:view(3, 2))
+    shows("float32[3, 2] 1 2 3 4 5 6", x:reshape { 3, -1 })
+    shows("float32[3, 2] 1 2 3 4 5 6", x:reshape(x.T.shape))
+    shows("float32[2, 2, 3] 1 2 3 4 5 6 1 2 3 4 5 6", x:expand(2, -1, -1))
+    shows("float32[3, 2] 1 4 2 5 3 6", x:permute(2, 1))
+    shows("float32[3, 2] 1 4 2 5 3 6", heed.permute(x, { 2, 1 }))
+  end)
+
+  it("turns, cuts and adds dimensions", function()
+    shows("float32[3, 2] 1 4 2 5 3 6", x:transpose(1, -1))
+    shows("float32[3, 2] 1 4 2 5 3 6", x:t())
+    shows("float32[2, 2] 2 3 5 6", x:narrow(2, 2, 2))
+    shows("float32[2] 3 6", x:select(2, -1))
+    shows("float32[2, 1, 3] 1 2 3 4 5 6", x:unsqueeze(2))
+    shows("float32[2, 3, 1] 1 2 3 4 5 6", x:unsqueeze(-1))
+    shows("float32[2, 3] 1 2 3 4 5 6", x:unsqueeze(1):squeeze())
+    shows("float32[2, 3] 1 2 3 4 5 6", x:squeeze(1))
+    shows("float32[6] 1 2 3 4 5 6", x:flatten())
+    shows("float32[2, 3] 1 2 3 4 5 6", x:view(2, 3, 1):flatten(2))
+    shows("float32[2, 3] 1 2 3 4 5 6", x:view(2, 1, 3):flatten { start_dim = 2, end_dim = 3 })
+  end)
+
+  it("shares its elements", function()
+    local base = heed.zeros(2, 3)
+    base:t():select(1, 2):add_(1)
+    base:view(6):narrow(1, 1, 1):add_(5)
+    shows("float32[2, 3] 5 1 0 0 1 0", base)
+  end)
+
+  it("says what is wrong with its arguments", function()
+    fails("t: x is [1, 2, 3]; it must have at most 2 dimensions (transpose takes more)", heed.t, heed.ones(1, 2, 3))
+    fails("narrow: length must be an integer, got nil", heed.narrow, x, 1, 1)
+    fails("squeeze: dim is 0 and dimensions count from 1 (or from -1, the last)", heed.squeeze, x, 0)
+    fails("select: index must be an integer, got the number 1.5", heed.select, x, 1, 1.5)
+    fails("view: x must be a tensor, got nil", heed.view)
+    for _, call in ipairs {
+      function() return x:view(4, 2) end, function() return x:view(-1, -1) end, function() return x:view(4, -1) end,
+      function() return x:t():view(6) end, function() return x:expand(2, 4) end, function() return x:permute(1, 1) end,
+      function() return x:permute(1) end, function() return x:permute(0, 1) end, function() return x:unsqueeze(0) end,
+      function() return x:transpose(1, 3) end, function() return x:select(1, 3) end,
+      function() return x:narrow(2, 2, 3) end, function() return x:flatten(2, 1) end,
+      function() return x:view(math.maxinteger, math.maxinteger) end,
+      function() return heed.permute(x, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17) end,
+    } do
+      local ok, message = pcall(call)
+      assert.is_false(ok)
+      assert.matches("^[^:]+:%d+: %a+: %w", message)
+    end
+  end)
+end)
+
+describe("joining and cutting", function()
+  local x = heed.range(1, 6):view(2, 3)
+
+  it("joins along a dimension", function()
+    shows("float32[4, 3] 1 2 3 4 5 6 1 2 3 4 5 6", heed.cat { x, x })
+    shows("float32[2, 4] 1 2 3 0 4 5 6 0", heed.concat({ x, heed.zeros(2, 1) }, -1))
+    shows("float32[2, 2] 1 2 1 2", heed.stack { x[1]:narrow(1, 1, 2), x[1]:narrow(1, 1, 2) })
+    shows("float32[3, 2] 1 1 2 2 3 3", heed.stack({ x[1], x[1] }, { dim = -1 }))
+  end)
+
+  it("says what is no tensor", function()
+    fails("cat: tensors must be a table of tensors, got a tensor of shape [2, 3] and dtype float32", heed.cat, x, x)
+    fails("stack: tensors[2] must be a tensor, got the number 3", heed.stack, { x, 3 })
+    local released = heed.ones(1)
+    released:release()
+    fails("cat: tensors[1] must be a tensor, got a released tensor", heed.cat, { released })
+    assert.is_false(pcall(heed.cat, {}))
+    assert.is_false(pcall(heed.cat, { x, heed.ones(3, 2) }))
+  end)
+
+  it("cuts in views of one size or of several", function()
+    local parts = heed.range(1, 5):split(2)
+    assert.equal(3, #parts)
+    shows("float32[2] 1 2", parts[1])
+    shows("float32[1] 5", parts[3])
+    parts = x:split({ 1, 0, 2 }, 2)
+    shows("float32[2, 1] 1 4", parts[1])
+    shows("float32[2, 0] ", parts[2])
+    shows("float32[2, 2] 2 3 5 6", parts[3])
+    assert.equal(3, #heed.range(1, 5):chunk(3))
+    assert.equal(3, #heed.range(1, 6):chunk(4))
+    assert.equal(2, #x:chunk(2, -1))
+    assert.equal(3, #heed.zeros(0, 2):chunk(3))
+    local y = heed.zeros(4)
+    y:chunk(2)[2]:add_(1)
+    shows("float32[4] 0 0 1 1", y)
+  end)
+
+  it("says which sizes do not add up", function()
+    fails("split: size is 0; it must be at least 1", x.split, x, 0)
+    fails("split: size 2 is 3 and 2 elements of dimension 2 are left", x.split, x, { 1, 3 }, 2)
+    fails("split: the sizes add up to 2 and dimension 2 has 3 elements", x.split, x, { 1, 1 }, 2)
+    fails("chunk: chunks is 0; it must be at least 1", x.chunk, x, 0)
+    fails("split: x has no dimension that could be cut", heed.split, tensor(1), 1)
+    assert.is_false(pcall(x.split, x, 1, 3))
+  end)
+end)
+
+describe("picking", function()
+  local x = heed.range(1, 6):view(2, 3)
+
+  it("counts from 1, and from -1 backwards", function()
+    shows("float32[2, 2] 3 1 6 4", x:index_select(2, tensor({ 3, 1 }, "int64")))
+    shows("float32[1, 3] 4 5 6", x:index_select(1, tensor({ -1 }, "int64")))
+    shows("float32[2, 1] 2 6", x:gather(2, tensor({ { 2 }, { 3 } }, "int64")))
+    shows("float32[3] 4 5 6", heed.masked_select(x, x:gt(3)))
+    shows("float32[4] 1 1 2 2", tensor { 1, 2 }:repeat_interleave(2))
+    shows("float32[2, 2] 1 1 2 2", tensor { { 1 }, { 2 } }:repeat_interleave(2, 2))
+  end)
+
+  it("refuses places that are not there", function()
+    for _, i in ipairs { 0, 4, -4 } do
+      assert.is_false(pcall(x.index_select, x, 2, tensor({ i }, "int64")))
+      assert.is_false(pcall(x.gather, x, 2, tensor({ { i } }, "int64")))
+    end
+    fails("gather: index must be a tensor, got a table", x.gather, x, 2, { 1 })
+    assert.is_false(pcall(x.repeat_interleave, x, -1))
+  end)
+end)
+
+describe("a stolen metamethod", function()
+  it("does not take another value for a tensor", function()
+    local metatable = debug.getmetatable(heed.ones(1))
+    for _, name in ipairs { "__add", "__unm", "__band", "__bnot", "__tostring" } do
+      for _, value in ipairs { io.stdout, {}, "x", 1, heed.Generator(1) } do
+        assert.is_false(pcall(metatable[name], value, value))
+      end
+      assert.is_false(pcall(metatable[name]))
+    end
+  end)
+end)

@@ -1,0 +1,111 @@
+-- The prompt, `heed -i`: through a pipe, and on a pseudo-terminal.
+local support = require "tests.support"
+local heed, run = support.heed, support.run
+
+local function session(lines, options)
+  return run(heed .. " " .. (options or "-i"), table.concat(lines, "\n") .. "\n")
+end
+
+local function shows(expected, ...)
+  local result = session { ... }
+  assert.are.equal("", result.err)
+  assert.are.equal(expected, result.out)
+  assert.are.equal(0, result.code)
+end
+
+describe("the prompt", function()
+  it("shows the value of an expression", function() shows("3\n", "1 + 2") end)
+  it("shows each of several values", function() shows("1\nnil\ntrue\n", "1, nil, true") end)
+  it("shows strings in quotes", function() shows('"a \\"b\\"\\n\\\\ é\\000"\n', [['a "b"\n\\ é\0']]) end)
+  it("shows no lone nil", function() shows("", "nil", "print == nil and 1 or nil") end)
+  it("shows nothing for a statement", function() shows("", "x = 1", "local y = 2", "-- a comment", "") end)
+  it("understands = expression", function() shows("4\n", "= 2 + 2") end)
+  it("keeps globals from chunk to chunk", function() shows("7\n", "x = 7", "x") end)
+  it("has heed and nn at hand", function()
+    shows("tensor([2., 4.])\ntrue\n", "heed.tensor {1, 2} * 2", "nn == heed.nn")
+  end)
+
+  it("reads chunks of several lines", function()
+    shows("1\n2\n", "for i = 1, 2 do", "print(i)", "end")
+    shows("6\n", "(1 +", "2 +", "3)")
+    shows("2\n", "#{", "1,", "2}")
+    shows('"a\\nb"\n', "[[a", "b]]")
+  end)
+
+  it("goes on after errors", function()
+    local result = session { "error 'one'", "x x", "nil + 1", "setmetatable({}, {__tostring = error})",
+      "'still here'" }
+    assert.are.equal('"still here"\n', result.out)
+    assert.are.equal(0, result.code)
+    assert.truthy(result.err:find("heed: stdin:1: one\nstack traceback:\n", 1, true))
+    assert.truthy(result.err:find("heed: stdin:1: syntax error near 'x'\n", 1, true))
+    assert.truthy(result.err:find("attempt to perform arithmetic on a nil value", 1, true))
+  end)
+
+  it("says what an unfinished chunk lacks when the input ends", function()
+    local result = session { "for i = 1, 2 do" }
+    assert.truthy(result.err:find("'end' expected near <eof>", 1, true))
+    assert.are.equal(0, result.code)
+  end)
+
+  it("comes after a script or -e, which it sees", function()
+    assert.are.equal("5\n", session({ "x" }, "-e 'x = 5' -i").out)
+    support.with_file(function(path)
+      support.write(path, "y = ...")
+      assert.are.equal('"a"\n', session({ "y" }, "-i " .. path .. " a").out)
+    end)
+  end)
+
+  it("exits as os.exit says", function() assert.are.equal(4, session({ "os.exit(4)" }).code) end)
+end)
+
+describe("the prompt on a terminal", function()
+  local has_terminal = run("script -qec true /dev/null").code == 0
+
+  -- What the screen shows after these have been typed, 0.2 s between them.
+  local function typed(folder, ...)
+    local keys = {}
+    for _, line in ipairs { ... } do keys[#keys + 1] = "sleep 0.2; printf '" .. line .. "'" end
+    return run(("{ sleep 0.5; %s; } | HOME=%s XDG_STATE_HOME= TERM=xterm script -qec %s /dev/null"):format(
+      table.concat(keys, "; "), folder, support.quote(heed))).out:gsub("\r", "")
+  end
+
+  local function with_home(f)
+    support.with_file(function(path)
+      os.remove(path)
+      assert(os.execute("mkdir " .. path))
+      local ok, message = pcall(f, path)
+      os.execute("rm -rf " .. path)
+      if not ok then error(message, 0) end
+    end)
+  end
+
+  it("greets, shows values and ends with Ctrl-D", function()
+    if not has_terminal then return pending "no pseudo-terminal can be had" end
+    with_home(function(home)
+      local screen = typed(home, "1 + 2\\n", "\\004")
+      assert.truthy(screen:find "heed %d+%.%d+%.%d+  Lua 5%.4")
+      assert.truthy(screen:find("> 1 + 2\n3\n> ", 1, true))
+    end)
+  end)
+
+  it("keeps a history", function()
+    if not has_terminal then return pending "no pseudo-terminal can be had" end
+    with_home(function(home)
+      typed(home, "x = 123\\n", "os.exit()\\n")
+      assert.truthy(support.read(home .. "/.heed_history"):find("123", 1, true))
+      local screen = typed(home, "\\033[A\\033[A\\n", "x * 2\\n", "\\004")
+      assert.truthy(screen:find("246", 1, true))
+    end)
+  end)
+
+  it("cancels the line or the running chunk with Ctrl-C", function()
+    if not has_terminal then return pending "no pseudo-terminal can be had" end
+    with_home(function(home)
+      local screen = typed(home, "while true do end\\n", "\\003", "for i = 1, 2 do\\n", "\\003", "4 + 5\\n",
+        "\\004")
+      assert.truthy(screen:find("heed: interrupted!", 1, true))
+      assert.truthy(screen:find("> 4 + 5\n9\n", 1, true))
+    end)
+  end)
+end)

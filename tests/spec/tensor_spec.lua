@@ -1,0 +1,492 @@
+-- Making tensors, asking about them, converting, copying, freeing.
+local heed = require "heed"
+local raises = require "tests.raises"
+
+local huge, nan = math.huge, 0 / 0
+
+local function shape_of(x) return tostring(x.shape):match "%[.*%]" end
+
+describe("heed.tensor", function()
+  it("reads numbers, booleans and nested tables", function()
+    local x = heed.tensor { { 1, 2, 3 }, { 4, 5, 6.5 } }
+    assert.equal("[2, 3]", shape_of(x))
+    assert.equal("float32", x.dtype)
+    assert.same({ { 1, 2, 3 }, { 4, 5, 6.5 } }, x:tolist())
+    assert.equal("[]", shape_of(heed.tensor(7)))
+    assert.equal(7, heed.tensor(7):item())
+    assert.equal("[1, 1, 1]", shape_of(heed.tensor { { { 1 } } }))
+  end)
+
+  it("gives bool for booleans alone, and float32 for a mixture", function()
+    assert.equal("bool", heed.tensor(true).dtype)
+    assert.equal("bool", heed.tensor({ { true }, { false } }).dtype)
+    local mixed = heed.tensor { true, 2, false }
+    assert.equal("float32", mixed.dtype)
+    assert.same({ 1, 2, 0 }, mixed:tolist())
+  end)
+
+  it("takes the dtype as an option, by name or by position", function()
+    assert.same({ 1, -1, 0 }, heed.tensor({ 1.9, -1.9, 0 }, { dtype = "int64" }):tolist())
+    assert.same({ true, false, true }, heed.tensor({ 2, 0, nan }, "bool"):tolist())
+    assert.same({ 1, 0 }, heed.tensor({ true, false }, { dtype = "float32" }):tolist())
+  end)
+
+  it("keeps every bit of int64", function()
+    local list = { math.maxinteger, math.mininteger, -1, 9007199254740993 }
+    assert.same(list, heed.tensor(list, { dtype = "int64" }):tolist())
+  end)
+
+  it("defines what becomes of numbers beyond int64", function()
+    local x = heed.tensor({ huge, -huge, nan }, { dtype = "int64" })
+    assert.same({ math.maxinteger, math.mininteger, 0 }, x:tolist())
+  end)
+
+  it("gives empty tensors for empty tables", function()
+    assert.equal("[0]", shape_of(heed.tensor {}))
+    assert.equal("[2, 0]", shape_of(heed.tensor { {}, {} }))
+    assert.same({ {}, {} }, heed.tensor({ {}, {} }):tolist())
+  end)
+
+  it("takes tensors as elements", function()
+    local a, b = heed.tensor { 1, 2 }, heed.tensor { 3, 4 }
+    assert.same({ { 1, 2 }, { 3, 4 } }, heed.tensor({ a, b }):tolist())
+    assert.same({ 3, 7 }, heed.tensor({ a:sum(), 7 }):tolist())
+    assert.same({ { 1, 3 }, { 2, 4 } }, heed.tensor({ heed.tensor({ a, b }).T }):tolist()[1])
+  end)
+
+  it("keeps the dtype of tensors", function()
+    local i = heed.tensor({ 1, 2 }, { dtype = "int64" })
+    assert.equal("int64", heed.tensor({ i, i }).dtype)
+    assert.equal("float32", heed.tensor({ i[{ {} }], heed.ones(2) }).dtype)
+    assert.equal("bool", heed.tensor({ heed.tensor { true }, heed.tensor { false } }).dtype)
+  end)
+
+  it("copies a tensor", function()
+    local a = heed.tensor { 1, 2 }
+    local b = heed.tensor(a)
+    b[1] = 5
+    assert.same({ 1, 2 }, a:tolist())
+    assert.same({ 5, 2 }, b:tolist())
+  end)
+
+  it("reads tables whose rows were set in any order", function()
+    local t = {}
+    for i = 100, 1, -1 do t[i] = i end
+    local x = heed.tensor(t)
+    assert.equal(100, #x)
+    assert.equal(37, x[37])
+  end)
+
+  it("ignores metatables", function()
+    local t = setmetatable({ 1, 2 }, { __index = error, __len = error })
+    assert.same({ 1, 2 }, heed.tensor(t):tolist())
+  end)
+
+  it("names the row of a ragged table", function()
+    raises("tensor: row 3 has 2 elements where the others have 3 (at [3])", function()
+      heed.tensor { { 1, 2, 3 }, { 4, 5, 6 }, { 7, 8 } }
+    end)
+    raises("tensor: row 2 has 1 element where the others have 2 (at [1][2])", function()
+      heed.tensor { { { 1, 2 }, { 3 } } }
+    end)
+    raises("tensor: row 2 has 0 elements where the others have 1 (at [2])", function()
+      heed.tensor { { 1 }, {} }
+    end)
+  end)
+
+  it("names the place where the kinds differ", function()
+    raises("tensor: the number 3 stands where the others have a table of 2 elements (at [2])", function()
+      heed.tensor { { 1, 2 }, 3 }
+    end)
+    raises("tensor: a table stands where the others have a number (at [2])", function()
+      heed.tensor { 1, { 2 } }
+    end)
+    assert.error_matches(function() heed.tensor { heed.ones(2), heed.ones(3) } end,
+      "a tensor of shape %[3%] and dtype float32 stands where the others have a tensor of shape %[2%] %(at %[2%]%)")
+    raises("tensor: the number 1 stands where the others have a tensor of shape [2] (at [2])",
+      function() heed.tensor { heed.ones(2), 1 } end)
+  end)
+
+  it("names the place of a hole", function()
+    raises("tensor: a table has a hole: there is no element at [2]", function() heed.tensor { 1, nil, 3 } end)
+    raises("tensor: a table has a hole: there is no element at [1][1]", function()
+      heed.tensor { { nil, 2 } }
+    end)
+    raises("tensor: a table has a hole: there is no element at [3]", function()
+      heed.tensor { 1, 2, [5] = 1 }
+    end)
+    raises("tensor: a table has a hole: there is no element at [1]", function() heed.tensor { [2] = 1 } end)
+  end)
+
+  it("names the place of what is no number", function()
+    raises("tensor: an element must be a number, a boolean or a tensor, got a string ('7') (at [2][1])", function()
+      heed.tensor { { 1 }, { "7" } }
+    end)
+    raises("tensor: an element must be a number, a boolean or a tensor, got a function (at the top)", function()
+      heed.tensor(print)
+    end)
+    raises("tensor: an element must be a number, a boolean or a tensor, got a string ('abc') (at [1])", function()
+      heed.tensor { "abc" }
+    end)
+    raises("tensor: data must be a table, a number, a boolean or a tensor, got nil", function()
+      heed.tensor()
+    end)
+  end)
+
+  it("refuses keys that are no places", function()
+    assert.error_matches(function() heed.tensor { 1, 2, dtype = "int64" } end,
+      "tensor: a table of numbers has the key 'dtype' %(at the top%); options go into a table of their own")
+    raises("tensor: a table of numbers has the key the number 1.5 (at [1]); options go into a table of their own",
+      function() heed.tensor { { 1, [1.5] = 3 } } end)
+  end)
+
+  it("refuses tables that contain themselves", function()
+    local t = {}
+    t[1] = t
+    raises("tensor: the tables are nested deeper than 16 levels, or contain themselves", function()
+      heed.tensor(t)
+    end)
+    local u = { 1 }
+    u[2] = u
+    assert.error_matches(function() heed.tensor(u) end,
+      "a table stands where the others have a number %(at %[2%]%)")
+  end)
+
+  it("refuses more than 16 dimensions", function()
+    local x = heed.zeros { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 }
+    raises("tensor: tables of tensors would make 17 dimensions; a tensor has at most 16", function()
+      heed.tensor { x }
+    end)
+  end)
+
+  it("lists the options when it meets an unknown one", function()
+    raises("tensor: there is no option 'dype'; the options are dtype", function()
+      heed.tensor({ 1 }, { dype = "bool" })
+    end)
+    raises("tensor: dtype must be 'float32', 'int64' or 'bool', got a string ('int32')", function()
+      heed.tensor({ 1 }, { dtype = "int32" })
+    end)
+  end)
+
+  it("is quick with large tables", function()
+    local t = {}
+    for i = 1, 1000000 do t[i] = i end
+    local start = os.clock()
+    local x = heed.tensor(t)
+    local list = x:tolist()
+    assert.equal(1000000, list[1000000])
+    assert.is_true(os.clock() - start < 5)
+  end)
+end)
+
+describe("makers", function()
+  it("take the shape as numbers or as a table", function()
+    assert.equal("[2, 3]", shape_of(heed.zeros(2, 3)))
+    assert.equal("[2, 3]", shape_of(heed.zeros { 2, 3 }))
+    assert.equal("[2, 3]", shape_of(heed.ones(heed.zeros(2, 3).shape)))
+    assert.equal("[]", shape_of(heed.ones {}))
+    assert.equal("[2, 0]", shape_of(heed.empty(2, 0)))
+  end)
+
+  it("fill", function()
+    assert.same({ { 0, 0 }, { 0, 0 } }, heed.zeros(2, 2):tolist())
+    assert.same({ 1, 1 }, heed.ones(2):tolist())
+    assert.same({ 2.5, 2.5 }, heed.full(2, 2.5):tolist())
+    assert.equal("[2, 2]", shape_of(heed.full({ 2, 2 }, 7)))
+    assert.equal("[3]", shape_of(heed.empty(3)))
+  end)
+
+  it("take a dtype", function()
+    assert.same({ 1, 1 }, heed.ones(2, { dtype = "int64" }):tolist())
+    assert.same({ true }, heed.ones({ 1 }, { dtype = "bool" }):tolist())
+    assert.equal("float32", heed.full(2, 7).dtype)
+    assert.equal("bool", heed.full(2, true).dtype)
+    assert.same({ 7, 7 }, heed.full(2, 7.9, { dtype = "int64" }):tolist())
+  end)
+
+  it("make an identity matrix", function()
+    assert.same({ { 1, 0 }, { 0, 1 } }, heed.eye(2):tolist())
+    assert.same({ { 1, 0, 0 }, { 0, 1, 0 } }, heed.eye(2, 3):tolist())
+    assert.same({ { true, false } }, heed.eye(1, 2, { dtype = "bool" }):tolist())
+  end)
+
+  it("count as a Lua for does", function()
+    assert.same({ 1, 2, 3, 4 }, heed.range(1, 4):tolist())
+    assert.same({ 5, 3, 1 }, heed.range(5, 0.5, -2):tolist())
+    assert.same({}, heed.range(2, 1):tolist())
+    assert.same({ 1, 2 }, heed.range(1, 2, { dtype = "int64" }):tolist())
+    assert.same({ 0, 10, 20 }, heed.range(0, 20, 10, "int64"):tolist())
+    raises("range: first must be a number, got a boolean (true)", function() heed.range(true, 4) end)
+    assert.error_matches(function() heed.range(1, 4, 0) end, "range: step")
+  end)
+
+  it("divide a line", function()
+    assert.same({ 0, 0.25, 0.5, 0.75, 1 }, heed.linspace(0, 1, 5):tolist())
+    assert.same({ 3 }, heed.linspace(3, 9, 1):tolist())
+    assert.same({}, heed.linspace(3, 9, 0):tolist())
+  end)
+
+  it("copy shape and dtype from another tensor", function()
+    local x = heed.tensor({ { 1, 2 } }, { dtype = "int64" })
+    assert.same({ { 0, 0 } }, heed.zeros_like(x):tolist())
+    assert.same({ { 1, 1 } }, x:ones_like():tolist())
+    assert.same({ { 3, 3 } }, x:full_like(3):tolist())
+    assert.equal("int64", heed.empty_like(x).dtype)
+    assert.equal("float32", heed.zeros_like(x, { dtype = "float32" }).dtype)
+  end)
+
+  it("refuse sizes that cannot be", function()
+    raises("zeros: the shape is [2, -1]; its sizes must not be negative", function() heed.zeros(2, -1) end)
+    raises("zeros: a size must be an integer, got the number 1.5", function() heed.zeros(1.5) end)
+    raises("ones: a size must be an integer, got a string ('2')", function() heed.ones("2") end)
+    assert.error_matches(function() heed.zeros(1 << 40, 1 << 40) end,
+      "zeros: the shape is %[1099511627776, 1099511627776%]")
+    raises("zeros: a tensor has at most 16 dimensions", function()
+      heed.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+    end)
+    raises("zeros: there is no option 'type'; the options are dtype", function()
+      heed.zeros(2, { type = "bool" })
+    end)
+  end)
+
+  it("say so when there is no memory #plain", function()
+    raises("full: 128.0 TiB of memory could not be had", function() heed.zeros(1 << 45) end)
+    assert.equal(0, heed.zeros(1):item())
+  end)
+end)
+
+describe("a tensor tells", function()
+  local x = heed.zeros(2, 6, 3)
+
+  it("its shape", function()
+    assert.equal("heed.Size([2, 6, 3])", tostring(x.shape))
+    assert.equal(6, x.shape[2])
+    assert.equal(3, x.shape[-1])
+    assert.equal(3, #x.shape)
+    assert.equal("heed.Size([2, 6, 3])", tostring(x:size()))
+    assert.equal(2, x:size(1))
+    assert.equal(3, x:size(-1))
+    assert.equal(36, x:numel())
+    assert.equal(2, #x)
+    assert.equal(3, x.ndim)
+    assert.equal(3, x:dim())
+  end)
+
+  it("its dtype", function()
+    assert.equal("float32", x.dtype)
+    assert.equal("bool", x:bool().dtype)
+  end)
+
+  it("its strides", function()
+    assert.same({ 18, 3, 1 }, x:stride())
+    assert.equal(3, x:stride(2))
+    assert.same({ 1, 3, 18 }, x.T:stride())
+    assert.is_true(x:is_contiguous())
+    assert.is_false(x.T:is_contiguous())
+  end)
+
+  it("its element, if it has one", function()
+    assert.equal(2.5, heed.tensor({ { 2.5 } }):item())
+    assert.equal(true, heed.tensor(true):item())
+    assert.equal("integer", math.type(heed.tensor(3, { dtype = "int64" }):item()))
+    raises("item: x has 36 elements (shape [2, 6, 3]); it must have exactly one", function() x:item() end)
+  end)
+
+  it("its elements as a table", function()
+    assert.equal(4, heed.tensor(4):tolist())
+    assert.same({ { 1, 3 }, { 2, 4 } }, heed.tensor({ { 1, 2 }, { 3, 4 } }).T:tolist())
+  end)
+
+  it("whether a value is one", function()
+    assert.is_true(heed.is_tensor(x))
+    assert.is_false(heed.is_tensor {})
+    assert.is_false(heed.is_tensor(io.stdout))
+    assert.is_false(heed.is_tensor())
+  end)
+
+  it("what is wrong with a dimension", function()
+    assert.error_matches(function() x:size(4) end, "size: dim is 4 and the tensor has 3 dimensions")
+    assert.error_matches(function() x:size(0) end, "size: dim is 0 and the tensor has 3 dimensions")
+    raises("size: dim must be an integer, got the number 1.5", function() x:size(1.5) end)
+    raises("size: dim is 1 and the tensor has no dimensions", function() heed.tensor(1):size(1) end)
+    raises("length: x has no dimensions, so # has no size to give", function() return #heed.tensor(1) end)
+  end)
+end)
+
+describe("functions and methods", function()
+  it("are the same", function()
+    local x = heed.tensor { 1, 2 }
+    assert.equal(2, heed.numel(x))
+    assert.same({ 1, 2 }, heed.tolist(x))
+    assert.equal("int64", heed.to(x, "int64").dtype)
+    assert.equal(2, heed.size(x, 1))
+  end)
+
+  it("check that they are given a tensor", function()
+    raises("numel: x must be a tensor, got nil", function() heed.numel() end)
+    raises("item: x must be a tensor, got the number 3", function() heed.item(3) end)
+    raises("clone: x must be a tensor, got a userdata", function() heed.clone(io.stdout) end)
+  end)
+end)
+
+describe("copies and conversions", function()
+  it("convert", function()
+    local x = heed.tensor { 1.7, -1.7, 0 }
+    assert.same({ 1, -1, 0 }, x:long():tolist())
+    assert.same({ true, true, false }, x:bool():tolist())
+    assert.same({ 1, 0 }, heed.tensor({ true, false }):float():tolist())
+    assert.equal("int64", x:to("int64").dtype)
+    assert.equal("int64", x:to({ dtype = "int64" }).dtype)
+    raises("to: dtype must be 'float32', 'int64' or 'bool', got nil", function() x:to() end)
+  end)
+
+  it("share the memory where nothing changes", function()
+    local x = heed.tensor { 1, 2 }
+    x:float()[1] = 5
+    x:contiguous()[2] = 6
+    x:clone()[1] = 7
+    assert.same({ 5, 6 }, x:tolist())
+    assert.is_true(x == x:float())
+    assert.is_true(x == x:contiguous())
+    assert.is_false(x == x:clone())
+    assert.is_false(x == x.T:bool())
+    assert.is_true(heed.eye(2):is_contiguous())
+  end)
+
+  it("are row-major", function()
+    local t = heed.tensor({ { 1, 2 }, { 3, 4 } }).T
+    assert.is_true(t:contiguous():is_contiguous())
+    assert.is_true(t:clone():is_contiguous())
+    assert.same({ { 1, 3 }, { 2, 4 } }, t:contiguous():tolist())
+  end)
+
+  it("write in place and give the tensor back", function()
+    local x = heed.zeros(2, 2)
+    assert.is_true(rawequal(x, x:copy_(heed.tensor { 1, 2 })))
+    assert.same({ { 1, 2 }, { 1, 2 } }, x:tolist())
+    assert.is_true(rawequal(x, x:fill_(3)))
+    assert.same({ { 3, 3 }, { 3, 3 } }, x:tolist())
+    assert.is_true(rawequal(x, x:zero_()))
+    assert.same({ { 0, 0 }, { 0, 0 } }, x:tolist())
+    assert.error_matches(function() x:copy_(heed.ones(3)) end, "%[3%].*%[2, 2%]")
+    raises("fill_: value must be a number, got a string ('1')", function() x:fill_("1") end)
+  end)
+end)
+
+describe("equality", function()
+  it("means the same elements of the same memory", function()
+    local x = heed.tensor { { 1, 2 }, { 3, 4 } }
+    assert.is_true(x[1] == x[1])
+    assert.is_false(x[1] == x[2])
+    assert.is_false(x == heed.tensor { { 1, 2 }, { 3, 4 } })
+    assert.is_true(x.T.T == x)
+    assert.is_false(x.T == x)
+    assert.is_false(x == io.stdout)
+    assert.is_false(x == 1)
+  end)
+end)
+
+describe("bytes", function()
+  it("are little-endian and row-major", function()
+    local x = heed.tensor { { 1, 2 }, { 3, 4 } }
+    assert.equal(string.pack("<ffff", 1, 2, 3, 4), x:to_string())
+    assert.equal(string.pack("<ffff", 1, 3, 2, 4), x.T:to_string())
+    local integers = heed.tensor({ -1, 1 << 40 }, { dtype = "int64" })
+    assert.equal(string.pack("<i8i8", -1, 1 << 40), integers:to_string())
+    assert.equal("\1\0", heed.tensor({ true, false }):to_string())
+    assert.equal("", heed.zeros(0):to_string())
+  end)
+
+  it("come back", function()
+    local bytes = string.pack("<ffffff", 1, 2, 3, 4, 5, 6.5)
+    assert.same({ { 1, 2, 3 }, { 4, 5, 6.5 } }, heed.from_string(bytes, "float32", { 2, 3 }):tolist())
+    assert.same({ { 1, 2, 3 }, { 4, 5, 6.5 } }, heed.from_string(bytes, "float32", 2, 3):tolist())
+    assert.equal(7, heed.from_string(string.pack("<i8", 7), "int64", {}):item())
+    assert.equal("\1\1\0", heed.from_string("\1\255\0", "bool", 3):to_string())
+  end)
+
+  it("must be as many as the shape needs", function()
+    raises("from_string: bytes has 3 bytes; shape [2] of float32 needs 8", function()
+      heed.from_string("abc", "float32", 2)
+    end)
+    raises("from_string: three arguments are needed: bytes, dtype and shape", function()
+      heed.from_string("abc", "float32")
+    end)
+    raises("from_string: bytes must be a string, got the number 1", function()
+      heed.from_string(1, "float32", 1)
+    end)
+    assert.error_matches(function() heed.from_string("", "float32", { 1 << 40, 1 << 40, 0 }) end,
+      "from_string: the shape is")
+  end)
+end)
+
+describe("a released tensor", function()
+  it("cannot be used, and says so", function()
+    local x = heed.ones(2)
+    assert.is_false(x:is_released())
+    x:release()
+    x:release()
+    assert.is_true(x:is_released())
+    assert.is_true(heed.is_tensor(x))
+    raises("numel: x must be a tensor, got a released tensor", function() x:numel() end)
+    raises("shape: x must be a tensor, got a released tensor", function() return x.shape end)
+    raises("index: x must be a tensor, got a released tensor", function() return x[1] end)
+    raises("index: x must be a tensor, got a released tensor", function() x[1] = 2 end)
+    assert.is_false(x == heed.ones(2))
+    assert.error_matches(function() heed.tensor { x } end, "a released tensor")
+  end)
+
+  it("leaves views of its memory alone", function()
+    local x = heed.tensor { { 1, 2 }, { 3, 4 } }
+    local row = x[2]
+    x:release()
+    assert.same({ 3, 4 }, row:tolist())
+  end)
+
+  it("is what <close> leaves", function()
+    local kept
+    do
+      local x <close> = heed.ones(3)
+      kept = x
+      assert.equal(3, x:numel())
+    end
+    assert.is_true(kept:is_released())
+  end)
+end)
+
+describe("the collector", function()
+  it("is told of the memory #plain", function()
+    for _ = 1, 2000 do heed.zeros(1 << 18) end
+    collectgarbage()
+    collectgarbage()
+    -- 2000 tensors of 1 MiB went by; the process would not have them all
+    local status = io.open "/proc/self/status"
+    if not status then return end
+    local peak = tonumber(status:read("a"):match "VmHWM:%s*(%d+) kB")
+    status:close()
+    assert.is_true(peak < 1000 * 1024, ("the peak was %d MiB"):format(peak // 1024))
+  end)
+
+  it("may run finalizers that release what is in use", function()
+    local x = heed.range(1, 1000):view(10, 100)
+    for _ = 1, 200 do
+      setmetatable({}, { __gc = function() x:release() end })
+      pcall(function() return x:tolist(), x[3], x:to_string(), x.T, x:clone(), x[{ { 1, 2 } }] end)
+      x = heed.range(1, 1000):view(10, 100)
+    end
+    collectgarbage()
+  end)
+
+  it("does not take other values for tensors, even through stolen metamethods", function()
+    local meta = debug.getmetatable(heed.ones(1))
+    assert.is_nil(meta.__gc(io.stdout))
+    assert.is_nil(meta.__gc {})
+    assert.error_matches(function() meta.__index(io.stdout, 1) end,
+      "index: x must be a tensor, got a userdata")
+    assert.error_matches(function() meta.__index({}, "shape") end, "index: x must be a tensor, got a table")
+    assert.error_matches(function() meta.__newindex(io.stdout, 1, 1) end, "index: x must be a tensor")
+    assert.error_matches(function() meta.__len {} end, "length: x must be a tensor")
+    assert.error_matches(function() meta.__close(io.stdout) end, "release: x must be a tensor")
+    assert.is_false(meta.__eq(io.stdout, {}))
+  end)
+end)
