@@ -42,6 +42,11 @@ const char *lheed_push_what(lua_State *L, int idx) {
   return lua_pushfstring(L, "a %s", luaL_typename(L, idx));
 }
 
+const char *lheed_push_key(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TSTRING) return lheed_push_what(L, idx);
+  return lua_pushfstring(L, "'%s'", lua_tostring(L, idx));
+}
+
 int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed) {
   const char *what = lheed_push_what(L, idx);
   return lheed_error(L, "%s: %s must be %s, got %s", function, name, needed, what);
@@ -59,8 +64,7 @@ static bool is_options(lua_State *L, int idx) {
 }
 
 static int unknown_option(lua_State *L, const char *function, const char *const *names) {
-  const char *what = lua_type(L, -1) == LUA_TSTRING ? lua_pushfstring(L, "'%s'", lua_tostring(L, -1))
-                                                    : lheed_push_what(L, lua_gettop(L));
+  const char *what = lheed_push_key(L, lua_gettop(L));
   if (!names[0]) return lheed_error(L, "%s: there is no option %s; it has none", function, what);
   luaL_Buffer known;
   luaL_buffinit(L, &known);
@@ -260,6 +264,13 @@ int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t
     shape[i] = lheed_integer(L, lua_gettop(L), function, "a size");
     lua_pop(L, 1);
   }
+  if (count > 0)
+    lua_pushinteger(L, (lua_Integer)count);
+  else
+    lua_pushnil(L);
+  if (lua_next(L, first))
+    lheed_error(L, "%s: the table of sizes has the key %s besides; options go into a table of their own", function,
+                lheed_push_key(L, lua_gettop(L) - 1));
   return (int)count;
 }
 

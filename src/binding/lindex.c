@@ -11,7 +11,7 @@ static bool is_integer(lua_State *L, int idx, int64_t *i) {
   if (lua_type(L, idx) == LUA_TNUMBER) {
     int exact;
     *i = lua_tointegerx(L, idx, &exact);
-    if (!exact) lheed_error(L, "index: an index must be a whole number, got %s", lheed_push_what(L, idx));
+    if (!exact) lheed_bad_argument(L, idx, "index", "an index", "a whole number");
     return true;
   }
   const lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);
@@ -132,8 +132,7 @@ static heed_tensor *check_picks(lua_State *L) {
 }
 
 static int bad_key(lua_State *L) {
-  return lheed_error(L, "index: the index must be an integer, a table or a tensor, got %s",
-                     lheed_push_what(L, 2));
+  return lheed_bad_argument(L, 2, "index", "the index", "an integer, a table or a tensor");
 }
 
 /* ---- Reading ---- */

@@ -78,8 +78,7 @@ static void fail_hole(reader *r, int idx) {
 static void fail_key(reader *r, int idx) {
   lua_State *L = r->L;
   if (lua_isinteger(L, -1) && lua_tointeger(L, -1) > 0) fail_hole(r, idx);
-  const char *what = lua_type(L, -1) == LUA_TSTRING ? lua_pushfstring(L, "'%s'", lua_tostring(L, -1))
-                                                    : lheed_push_what(L, lua_gettop(L));
+  const char *what = lheed_push_key(L, lua_gettop(L));
   lheed_error(L, "tensor: a table of numbers has the key %s (%s); options go into a table of their own", what,
               push_place(r, r->depth));
 }
@@ -206,7 +205,7 @@ static int tensor(lua_State *L) {
   bool chosen = !lua_isnil(L, 2);
   heed_dtype dtype = lheed_opt_dtype(L, 2, "tensor", HEED_FLOAT32);
   if (lua_isnil(L, 1))
-    return lheed_error(L, "tensor: data must be a table, a number, a boolean or a tensor, got nil");
+    return lheed_bad_argument(L, 1, "tensor", "data", "a table, a number, a boolean or a tensor");
   reader r = {.L = L};
   find_shape(&r);
   for (;;) { /* again where a leaf is wider than the first was: at most three times */

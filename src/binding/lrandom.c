@@ -51,8 +51,7 @@ static int generator_set_state(lua_State *L) {
   size_t count = 0;
   heed_generator *g = self(L, "set_state");
   if (lua_type(L, 2) != LUA_TSTRING)
-    return lheed_error(L, "set_state: state must be a string that get_state gave, got %s",
-                       lheed_push_what(L, 2));
+    return lheed_bad_argument(L, 2, "set_state", "state", "a string that get_state gave");
   const char *bytes = lua_tolstring(L, 2, &count);
   LHEED_TRY(L, heed_generator_set_state(g, (const unsigned char *)bytes, count));
   lua_settop(L, 1);
@@ -73,8 +72,7 @@ static int set_dropout_stream(lua_State *L) {
   else if (strcmp(name, "mkl") == 0)
     heed_set_dropout_stream(ctx, HEED_DROPOUT_MKL);
   else
-    return lheed_error(L, "set_dropout_stream: stream must be 'native' or 'mkl', got %s",
-                       lheed_push_what(L, 1));
+    return lheed_bad_argument(L, 1, "set_dropout_stream", "stream", "'native' or 'mkl'");
   return 0;
 }
 

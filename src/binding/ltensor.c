@@ -41,8 +41,7 @@ static int full(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   int64_t shape[HEED_MAX_DIMS];
   lheed_options(L, "full", 3, dtype_option);
-  if (lua_isnil(L, 1))
-    return lheed_error(L, "full: the shape must be a number or a table of numbers, got nil");
+  if (lua_isnil(L, 1)) return lheed_bad_argument(L, 1, "full", "the shape", "a number or a table of numbers");
   int ndim = lheed_shape(L, 1, 1, "full", shape);
   heed_scalar value = lheed_scalar(L, 2, "full", "value");
   heed_dtype dtype = lheed_opt_dtype(L, 3, "full", dtype_of_value(value));
@@ -212,10 +211,8 @@ static int to_dtype(lua_State *L, const char *function, heed_dtype dtype) {
 
 static int to(lua_State *L) {
   lheed_options(L, "to", 2, dtype_option);
-  heed_dtype dtype = HEED_FLOAT32;
-  if (lua_isnil(L, 2)) return lheed_error(L, "to: dtype must be 'float32', 'int64' or 'bool', got nil");
-  dtype = lheed_opt_dtype(L, 2, "to", dtype);
-  return to_dtype(L, "to", dtype);
+  if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", "'float32', 'int64' or 'bool'");
+  return to_dtype(L, "to", lheed_opt_dtype(L, 2, "to", HEED_FLOAT32));
 }
 
 static int to_float(lua_State *L) {
@@ -301,8 +298,7 @@ static int from_string(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   int64_t shape[HEED_MAX_DIMS], count = 0;
   int last = lua_gettop(L);
-  if (lua_type(L, 1) != LUA_TSTRING)
-    return lheed_error(L, "from_string: bytes must be a string, got %s", lheed_push_what(L, 1));
+  if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "from_string", "bytes", "a string");
   if (last < 3) return lheed_error(L, "from_string: three arguments are needed: bytes, dtype and shape");
   heed_dtype dtype = lheed_opt_dtype(L, 2, "from_string", HEED_FLOAT32);
   int ndim = lheed_shape(L, 3, last, "from_string", shape);
@@ -329,7 +325,7 @@ static int from_string(lua_State *L) {
 
 static int release(lua_State *L) {
   lheed_box *box = lheed_test(L, 1, &lheed_tensor_type);
-  if (!box) return lheed_error(L, "release: x must be a tensor, got %s", lheed_push_what(L, 1));
+  if (!box) return lheed_bad_argument(L, 1, "release", "x", "a tensor");
   if (lheed_get(L)->collecting && box->object)
     return lheed_error(L, "release: x may be in use: a finalizer runs in the middle of an operation");
   heed_tensor *x = box->object;
@@ -340,7 +336,7 @@ static int release(lua_State *L) {
 
 static int is_released(lua_State *L) {
   lheed_box *box = lheed_test(L, 1, &lheed_tensor_type);
-  if (!box) return lheed_error(L, "is_released: x must be a tensor, got %s", lheed_push_what(L, 1));
+  if (!box) return lheed_bad_argument(L, 1, "is_released", "x", "a tensor");
   lua_pushboolean(L, box->object == NULL);
   return 1;
 }

@@ -185,9 +185,15 @@ static void add_piece(lua_State *L, const char *function, int axis, int64_t star
   lua_rawseti(L, -2, place);
 }
 
+/* A view is some 400 bytes: more of them are a slip, and would take the memory of the host. */
+#define MAX_PIECES ((int64_t)1 << 20)
+
 /* `count` pieces of `length`, the last one shorter if it must be. */
 static int cut_evenly(lua_State *L, const char *function, int axis, int64_t size, int64_t length,
                       int64_t count) {
+  if (count > MAX_PIECES)
+    lheed_error(L, "%s: there would be %I pieces; at most %I are made", function, (LUAI_UACINT)count,
+                (LUAI_UACINT)MAX_PIECES);
   lua_newtable(L);
   int64_t start = 0;
   for (lua_Integer place = 1; place <= count; place++) {

@@ -57,6 +57,9 @@ heed_status heed__check_index(heed_context *ctx, const char *function, int64_t i
 heed_status heed__check_dtype(heed_context *ctx, const char *function, const char *argument,
                               const heed_tensor *x, heed_dtype wanted) {
   if (x->dtype == wanted) return HEED_OK;
+  if (wanted == HEED_FLOAT32)
+    return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be float32: convert with %s:float()", function,
+                      argument, heed_dtype_name(x->dtype), argument);
   return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be %s", function, argument,
                     heed_dtype_name(x->dtype), heed_dtype_name(wanted));
 }

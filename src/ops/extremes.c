@@ -72,15 +72,16 @@ static const heed__reduction minimum[] = {
     [HEED_FLOAT32] = ROW(HEED_FLOAT32, float_min),
 };
 
+/* As in PyTorch, even where no result is asked for. */
 static heed_status check_elements(heed_context *ctx, const char *function, const heed_tensor *x,
-                                  uint32_t reduced, int ndim, const int64_t *shape) {
+                                  uint32_t reduced) {
   char text[HEED__SHAPE_TEXT];
-  for (int i = 0; i < ndim; i++) {
-    if (shape[i] == 0 && reduced != UINT32_MAX) return HEED_OK; /* nothing is asked for */
+  for (int i = 0; i < x->ndim; i++) {
+    if ((reduced >> i & 1) && x->shape[i] == 0)
+      return heed__fail(ctx, HEED_SHAPE, "%s: x is %s; dimension %d must have an element to choose", function,
+                        heed__shape_text(text, x->ndim, x->shape), i + 1);
   }
-  if (x->numel > 0) return HEED_OK;
-  return heed__fail(ctx, HEED_SHAPE, "%s: x is %s; there must be an element to choose", function,
-                    heed__shape_text(text, x->ndim, x->shape));
+  return HEED_OK;
 }
 
 static heed_status choose(heed_context *ctx, const char *function, const heed__reduction *table,
@@ -93,9 +94,9 @@ static heed_status choose(heed_context *ctx, const char *function, const heed__r
   extreme state;
   heed_status status = heed__reduced_dims(ctx, function, x, dim == 0 ? 0 : 1, &dim, &reduced);
   if (status != HEED_OK) return status;
-  const int ndim = heed__reduced_shape(x, reduced, keepdim, shape);
-  status = check_elements(ctx, function, x, reduced, ndim, shape);
+  status = check_elements(ctx, function, x, reduced);
   if (status != HEED_OK) return status;
+  const int ndim = heed__reduced_shape(x, reduced, keepdim, shape);
   status = heed__result_begin(ctx, function, &value, values, x->dtype, ndim, shape, false, 1, &x);
   if (status != HEED_OK) goto done;
   status = heed__result_begin(ctx, function, &index, indices != NULL ? indices : &unwanted, HEED_INT64, ndim,

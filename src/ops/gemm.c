@@ -6,8 +6,8 @@
 #include <limits.h>
 #include <string.h>
 
-/* Below so many multiply-adds the call costs more than it saves: measured against the scalar kernel, OpenBLAS 0.3.21
- * with its Haswell kernels, which are the slower ones for small sizes. */
+/* Below so many multiply-adds the call costs more than it saves: measured against the scalar kernel, OpenBLAS
+ * 0.3.21 with its Haswell kernels, which are the slower ones for small sizes. */
 #define SMALL (8.0 * 8.0 * 8.0)
 
 /* A piece's sizes must fit BLAS's 32-bit integers. */

@@ -183,7 +183,7 @@ static heed_status check_assign(heed_context *ctx, const heed_tensor *x, const h
 heed_status heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *index,
                               const heed_tensor *value) {
   heed_tensor *index_copy = NULL, *value_copy = NULL, list;
-  int ndim;
+  int ndim = 0;
   int64_t shape[HEED_MAX_DIMS];
   heed_status status = check_assign(ctx, x, index, &ndim, shape);
   if (status != HEED_OK) goto done;

@@ -73,7 +73,7 @@ heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const he
                                heed_tensor **out) {
   heed__result result = {0};
   const heed_tensor *inputs[] = {x, mask};
-  int ndim;
+  int ndim = 0;
   int64_t shape[HEED_MAX_DIMS];
   heed_status status = check_mask(ctx, "masked_select", x, mask);
   if (status != HEED_OK) return status;
@@ -88,7 +88,7 @@ heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const he
 heed_status heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,
                                const heed_tensor *value) {
   heed_tensor *mask_copy = NULL, *value_copy = NULL, list;
-  int ndim;
+  int ndim = 0;
   int64_t shape[HEED_MAX_DIMS];
   heed_status status = check_mask(ctx, "masked_assign", x, mask);
   if (status != HEED_OK) goto done;

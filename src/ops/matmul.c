@@ -168,29 +168,30 @@ heed_status heed_dot(heed_context *ctx, const heed_tensor *a, const heed_tensor 
 
 static heed_status check_linear(heed_context *ctx, const char *function, const heed_tensor *x,
                                 const heed_tensor *weight, const heed_tensor *bias) {
-  char x_text[HEED__SHAPE_TEXT], weight_text[HEED__SHAPE_TEXT];
+  char text[HEED__SHAPE_TEXT], weight_text[HEED__SHAPE_TEXT];
   heed_status status;
   if ((status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32))) return status;
   if ((status = heed__check_dtype(ctx, function, "weight", weight, HEED_FLOAT32))) return status;
   if (bias && (status = heed__check_dtype(ctx, function, "bias", bias, HEED_FLOAT32))) return status;
-  heed__shape_text(x_text, x->ndim, x->shape);
-  heed__shape_text(weight_text, weight->ndim, weight->shape);
   if (x->ndim == 0) {
     return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
   }
   if (weight->ndim != 2) {
-    return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must have 2 dimensions", function, weight_text);
+    return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must have 2 dimensions", function,
+                      heed__shape_text(weight_text, weight->ndim, weight->shape));
   }
-  if (x->shape[x->ndim - 1] != weight->shape[1]) {
+  const int64_t k = x->shape[x->ndim - 1];
+  if (k != weight->shape[1]) {
     return heed__fail(
         ctx, HEED_SHAPE,
         "%s: x is %s and weight is %s; the last size of x (%lld) must equal the last size of weight (%lld)",
-        function, x_text, weight_text, (long long)x->shape[x->ndim - 1], (long long)weight->shape[1]);
+        function, heed__shape_text(text, x->ndim, x->shape), heed__shape_text(weight_text, 2, weight->shape),
+        (long long)k, (long long)weight->shape[1]);
   }
   if (bias && (bias->ndim != 1 || bias->shape[0] != weight->shape[0])) {
-    return heed__fail(ctx, HEED_SHAPE, "%s: bias is %s; it must be [%lld], for weight is %s", function,
-                      heed__shape_text(x_text, bias->ndim, bias->shape), (long long)weight->shape[0],
-                      weight_text);
+    return heed__fail(ctx, HEED_SHAPE, "%s: bias is %s and weight is %s; bias must be [%lld]", function,
+                      heed__shape_text(text, bias->ndim, bias->shape),
+                      heed__shape_text(weight_text, 2, weight->shape), (long long)weight->shape[0]);
   }
   return HEED_OK;
 }

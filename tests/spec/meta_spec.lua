@@ -11,7 +11,7 @@ end
 
 for _, name in ipairs { "heed", "tensor", "ops", "views", "random", "nn" } do
   local class
-  local path = package.searchpath("heed.meta." .. name, package.path)
+  local path = "lua/heed/meta/" .. name .. ".lua"
   for line in io.lines(path) do
     local owner, member = line:match("^function (%w+)[.:]([%w_]+)%(")
     if not owner then owner, member = line:match("^(%w+)%.([%w_]+) = ") end

@@ -241,6 +241,9 @@ describe("makers", function()
     raises("ones: a size must be an integer, got a string ('2')", function() heed.ones("2") end)
     assert.error_matches(function() heed.zeros(1 << 40, 1 << 40) end,
       "zeros: the shape is %[1099511627776, 1099511627776%]")
+    raises("zeros: the table of sizes has the key 'dtype' besides; options go into a table of their own", function()
+      heed.zeros { 2, 3, dtype = "int64" }
+    end)
     raises("zeros: a tensor has at most 16 dimensions", function()
       heed.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
     end)
