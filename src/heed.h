@@ -246,7 +246,7 @@ HEED_CALL heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src)
 /** Writes one value into all elements of dst. */
 HEED_CALL heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value);
 
-/* ---- Elementwise (ops/elementwise.c) ------------------------------------------------------------------------ */
+/* ---- Elementwise (ops/elementwise.c, ops/compare.c, ops/where.c) -------------------------------------------- */
 
 /* Of one tensor, to float32. neg, abs and relu keep int64 and refuse bool, which the others take as 0 and 1.
  * gelu: x Φ(x); gelu_tanh: its approximation; silu: x / (1 + e^-x). */
@@ -284,8 +284,8 @@ HEED_CALL heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor 
 /** a where condition (bool) is true, else b; all three broadcast. */
 HEED_CALL heed_where(heed_context *ctx, const heed_tensor *condition, const heed_tensor *a, const heed_tensor *b,
                      heed_tensor **out);
-/** x, with value where mask (bool; both broadcast) is true; of x's dtype. Errors: SHAPE, DTYPE (mask not bool; a fraction for
- *  int64). */
+/** x, with value where mask (bool; both broadcast) is true; of x's dtype. Errors: SHAPE, DTYPE (mask not bool; a
+ *  fraction for int64). */
 HEED_CALL heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask, heed_scalar value,
                            heed_tensor **out);
 /** The lower (upper) triangle of the last two dimensions, from `diagonal` (0 the main one, above it positive) down
@@ -298,7 +298,7 @@ HEED_CALL heed_equal(heed_context *ctx, const heed_tensor *a, const heed_tensor 
 HEED_CALL heed_allclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
                         double absolute, bool equal_nan, bool *out);
 
-/* ---- Reductions (ops/reduce.c) ------------------------------------------------------------------------------ */
+/* ---- Reductions (ops/sums.c, ops/extremes.c) ---------------------------------------------------------------- */
 
 /* `dims` names the ndims dimensions that are reduced (ndims 0: all of them); keepdim leaves them with size 1.
  * sum of bool and int64 is int64; mean, var and std want float32. */
@@ -343,7 +343,7 @@ HEED_CALL heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool desce
 HEED_CALL heed_topk(heed_context *ctx, const heed_tensor *x, int64_t k, int dim, bool largest, heed_tensor **values,
                     heed_tensor **indices);
 
-/* ---- Picking and joining (ops/index.c, ops/join.c) ---------------------------------------------------------- */
+/* ---- Picking and joining (ops/index.c, ops/mask.c, ops/join.c) ---------------------------------------------- */
 
 /** Slices of dimension dim, in the order of `index` (int64 [k], from 1; negative from the last). */
 HEED_CALL heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,

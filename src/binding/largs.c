@@ -159,7 +159,7 @@ const heed_tensor *lheed_operand(lua_State *L, int idx, const char *function, co
   if (box && box->object) return box->object;
   int type = lua_type(L, idx);
   if (type != LUA_TNUMBER && type != LUA_TBOOLEAN)
-   lheed_bad_argument(L, idx, function, name, "a tensor or a number");
+    lheed_bad_argument(L, idx, function, name, "a tensor or a number");
   return heed__number_tensor(number, lheed_scalar(L, idx, function, name));
 }
 
@@ -209,7 +209,7 @@ heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dty
   if (strcmp(text, dtype_text) == 0) return HEED_##name;
   HEED_DTYPE_LIST(X)
 #undef X
- lheed_bad_argument(L, idx, function, "dtype", "'float32', 'int64' or 'bool'");
+  lheed_bad_argument(L, idx, function, "dtype", "'float32', 'int64' or 'bool'");
   return otherwise;
 }
 
@@ -238,7 +238,8 @@ int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MA
   if (count > HEED_MAX_DIMS) lheed_error(L, "%s: more than %d dimensions are named", function, HEED_MAX_DIMS);
   for (lua_Unsigned i = 0; i < count; i++) {
     lua_rawgeti(L, idx, (lua_Integer)i + 1);
-    if (lua_isnil(L, -1)) lheed_bad_argument(L, lua_gettop(L), function, "dim", "a dimension or a table of them");
+    if (lua_isnil(L, -1))
+      lheed_bad_argument(L, lua_gettop(L), function, "dim", "a dimension or a table of them");
     dims[i] = lheed_opt_dim(L, lua_gettop(L), function);
     lua_pop(L, 1);
   }
@@ -269,8 +270,8 @@ int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t
   else
     lua_pushnil(L);
   if (lua_next(L, first))
-    lheed_error(L, "%s: the table of sizes has the key %s besides; options go into a table of their own", function,
-                lheed_push_key(L, lua_gettop(L) - 1));
+    lheed_error(L, "%s: the table of sizes has the key %s besides; options go into a table of their own",
+                function, lheed_push_key(L, lua_gettop(L) - 1));
   return (int)count;
 }
 

@@ -1,5 +1,6 @@
 /* Constructors of the built-in modules, a row each. Arguments come in the order of PyTorch or of the
  * notebooks, or by name in one table. */
+#include <float.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ typedef struct arguments {
   heed_generator *generator;
 } arguments;
 
-typedef enum kind { INTEGER, NUMBER, BOOLEAN, DIMENSION, GENERATOR, SYNONYM } kind;
+typedef enum kind { INTEGER, NUMBER, BOOLEAN, SCALE, DIMENSION, GENERATOR, SYNONYM } kind;
 
 typedef struct parameter {
   const char *name;
@@ -67,7 +68,7 @@ static const constructor constructors[] = {
       {"head_dim", INTEGER, false, AT(config.head_dim)},
       {"out_proj", BOOLEAN, false, AT(config.out_proj)},
       {"out_bias", BOOLEAN, false, AT(config.out_bias)},
-      {"scale", NUMBER, false, AT(config.scale)}, DRAWN_FROM}},
+      {"scale", SCALE, false, AT(config.scale)}, DRAWN_FROM}},
 };
 /* clang-format on */
 #define CONSTRUCTORS (sizeof constructors / sizeof *constructors)
@@ -84,13 +85,28 @@ static void resolve_synonyms(lua_State *L, const constructor *c) {
   }
 }
 
+/* In C, 0 stands for the default of optional sizes; here that is said by leaving them out. */
+static int64_t read_size(lua_State *L, int idx, const char *function, const parameter *p) {
+  int64_t value = lheed_integer(L, idx, function, p->name);
+  if (!p->required && value < 1)
+    lheed_error(L, "%s: %s is %I; it must be at least 1", function, p->name, (LUAI_UACINT)value);
+  return value;
+}
+
+/* Likewise; a scale that makes all scores 0 is what was asked for. */
+static double read_scale(lua_State *L, int idx, const char *function, const parameter *p) {
+  double value = lheed_number(L, idx, function, p->name);
+  return value == 0 ? DBL_MIN : value;
+}
+
 /* Reads the value at idx into its place; nil leaves the default, unless it is required. */
 static void read_parameter(lua_State *L, int idx, const char *function, const parameter *p, arguments *a) {
   char *place = (char *)a + p->offset;
   if (!p->required && lua_isnoneornil(L, idx)) return;
   switch (p->kind) {
-  case INTEGER: *(int64_t *)(void *)place = lheed_integer(L, idx, function, p->name); break;
+  case INTEGER: *(int64_t *)(void *)place = read_size(L, idx, function, p); break;
   case NUMBER: *(double *)(void *)place = lheed_number(L, idx, function, p->name); break;
+  case SCALE: *(double *)(void *)place = read_scale(L, idx, function, p); break;
   case BOOLEAN: *(bool *)(void *)place = lheed_opt_boolean(L, idx, function, p->name, false); break;
   case DIMENSION: *(int *)(void *)place = lheed_dim(L, idx, function, p->name); break;
   case GENERATOR: *(heed_generator **)(void *)place = lheed_opt_generator(L, idx, function); break;

@@ -169,6 +169,7 @@ void lheed_open_nested(lua_State *L); /* lnested.c: nested tables to tensors and
 void lheed_open_index(lua_State *L);  /* lindex.c: __index, __newindex, iter */
 void lheed_open_ops(lua_State *L);    /* lops.c: the operations */
 void lheed_open_views(lua_State *L);  /* lviews.c: operations on shapes */
+void lheed_open_layers(lua_State *L); /* llayers.c: linear maps, normalisation, attention */
 void lheed_open_print(lua_State *L);  /* lprint.c: tostring, concatenation */
 void lheed_open_random(lua_State *L); /* lrandom.c: seeds, Generator, draws */
 void lheed_open_nn(lua_State *L);     /* lnn.c: built-in modules, under `nn` */

@@ -22,8 +22,8 @@ static heed_module *check_self(lua_State *L, const char *function) {
   heed_module *m = test_module(L, 1);
   if (!m) {
     const char *what = lheed_push_what(L, 1);
-    lheed_error(L, "%s: self must be a built-in module, got %s; methods are called with a colon, m:%s(...)",
-                function, what, function);
+    lheed_error(L, "%s: self must be a built-in module, got %s (methods are called with a colon)", function,
+                what);
   }
   return m;
 }

@@ -295,27 +295,26 @@ static int op_repeat_interleave(lua_State *L) {
 }
 
 void lheed_open_views(lua_State *L) {
-  static const luaL_Reg functions[] = {
+  static const luaL_Reg functions[] = {{"permute", op_permute},
+                                       {"transpose", op_transpose},
+                                       {"t", op_t},
+                                       {"narrow", op_narrow},
+                                       {"select", op_select},
+                                       {"unsqueeze", op_unsqueeze},
+                                       {"squeeze", op_squeeze},
+                                       {"flatten", op_flatten},
+                                       {"cat", op_cat},
+                                       {"concat", op_cat},
+                                       {"stack", op_stack},
+                                       {"split", op_split},
+                                       {"chunk", op_chunk},
+                                       {"gather", op_gather},
+                                       {"index_select", op_index_select},
+                                       {"masked_select", op_masked_select},
+                                       {"repeat_interleave", op_repeat_interleave},
 #define X(name) {#name, op_##name},
-      SIZED_LIST(X)
+                                       SIZED_LIST(X)
 #undef X
-          {"permute", op_permute},
-      {"transpose", op_transpose},
-      {"t", op_t},
-      {"narrow", op_narrow},
-      {"select", op_select},
-      {"unsqueeze", op_unsqueeze},
-      {"squeeze", op_squeeze},
-      {"flatten", op_flatten},
-      {"cat", op_cat},
-      {"concat", op_cat},
-      {"stack", op_stack},
-      {"split", op_split},
-      {"chunk", op_chunk},
-      {"gather", op_gather},
-      {"index_select", op_index_select},
-      {"masked_select", op_masked_select},
-      {"repeat_interleave", op_repeat_interleave},
-      {NULL, NULL}};
+                                           {NULL, NULL}};
   lheed_add_functions(L, functions, false);
 }

@@ -52,12 +52,12 @@ static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forw
   if (status != HEED_OK) return status;
   if (internals != NULL) {
     found = heed__allocate(ctx, (size_t)count * sizeof *found);
+    if (found != NULL) memset(found, 0, (size_t)count * sizeof *found);
     room = heed__allocate(ctx, (size_t)count * sizeof *room);
     if (found == NULL || room == NULL) {
       status = heed__fail_memory(ctx, m->class->name, (size_t)count * (sizeof *found + sizeof *room));
       goto done;
     }
-    memset(found, 0, (size_t)count * sizeof *found);
   }
   for (int i = 0; i < count; i++) {
     heed_tensor part, *place = &part; /* the columns of head i */

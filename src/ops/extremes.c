@@ -25,6 +25,9 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
   for (size_t i = 0; i < width; i++) places[(ptrdiff_t)i * stride[1]] = s->place[i] + 1;
 }
 
+/* Most blocks of a long row hold nothing better, which vectors find out. */
+#define BLOCK 64
+
 /* better: whether x takes the place of best; of equal elements, or several nan, the first stays. */
 #define EXTREME(name, type, field, better)                                                                   \
   static void name##_along(void *state, const void *elements, size_t n) {                                    \
@@ -32,9 +35,17 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
     const type *row = elements;                                                                              \
     type best = s->done == 0 ? row[0] : s->best.field[0];                                                    \
     int64_t place = s->done == 0 ? 0 : s->place[0];                                                          \
-    for (size_t i = 0; i < n; i++) {                                                                         \
-      const type x = row[i];                                                                                 \
-      if (better) best = x, place = s->done + (int64_t)i;                                                    \
+    for (size_t first = 0; first < n; first += BLOCK) {                                                      \
+      const size_t end = n - first < BLOCK ? n : first + BLOCK;                                              \
+      int any = 0;                                                                                           \
+      for (size_t i = first; i < end; i++) {                                                                 \
+        const type x = row[i];                                                                               \
+        any |= (better);                                                                                     \
+      }                                                                                                      \
+      for (size_t i = first; any && i < end; i++) {                                                          \
+        const type x = row[i];                                                                               \
+        if (better) best = x, place = s->done + (int64_t)i;                                                  \
+      }                                                                                                      \
     }                                                                                                        \
     s->best.field[0] = best;                                                                                 \
     s->place[0] = place;                                                                                     \
@@ -56,8 +67,8 @@ EXTREME(bool_max, uint8_t, of_bool, x > best)
 EXTREME(bool_min, uint8_t, of_bool, x < best)
 EXTREME(int64_max, int64_t, of_int64, x > best)
 EXTREME(int64_min, int64_t, of_int64, x < best)
-EXTREME(float_max, float, of_float, !(x <= best) && best == best)
-EXTREME(float_min, float, of_float, !(x >= best) && best == best)
+EXTREME(float_max, float, of_float, !(x <= best) & (best == best))
+EXTREME(float_min, float, of_float, !(x >= best) & (best == best))
 
 #define ROW(dtype, name)                                                                                     \
   { dtype, 1, name##_along, name##_across, extreme_begin, extreme_finish }

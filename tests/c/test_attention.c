@@ -1,5 +1,5 @@
-/* Scaled dot-product attention against a plain twin in double precision: masks, groups of heads, views, what hidden places
- * hold, and sizes of zero. */
+/* Scaled dot-product attention against a plain twin in double precision: masks, groups of heads, views, what
+ * hidden places hold, and sizes of zero. */
 #include "support.h"
 
 #include <math.h>
@@ -138,7 +138,7 @@ typedef struct sizes {
 } sizes;
 
 static const sizes tried[] = {
-    {1, 1, 1, 1, 1, 1, 1},   {2, 2, 2, 6, 6, 2, 2},    {1, 6, 2, 5, 9, 3, 4},     {3, 4, 1, 7, 5, 8, 8},
+    {1, 1, 1, 1, 1, 1, 1},   {2, 2, 2, 6, 6, 2, 2},    {1, 6, 2, 5, 9, 3, 4},    {3, 4, 1, 7, 5, 8, 8},
     {1, 2, 1, 1, 33, 16, 5}, {2, 3, 3, 17, 16, 7, 31}, {1, 1, 1, 3, 2100, 4, 4}, {1, 4, 2, 65, 64, 32, 32},
 };
 
@@ -188,8 +188,9 @@ static void what_a_hidden_place_holds_never_shows(void **state) {
     a.padding = coins(ctx, 0, 2, SHAPE(z.b, z.s));
     *(uint8_t *)place(a.padding, 0, 0, 1, 2) = 1; /* key 3 of the second item */
     a.mask = coins(ctx, 1, 2, SHAPE(z.l, z.s));
-    for (int64_t row = 0; row < z.l; row++) *(uint8_t *)place(a.mask, 0, 0, row, 5) = 0; /* key 6 everywhere */
-    a.causal = true;                                                                      /* and key 7 */
+    for (int64_t row = 0; row < z.l; row++)
+      *(uint8_t *)place(a.mask, 0, 0, row, 5) = 0; /* key 6 everywhere */
+    a.causal = true;                               /* and key 7 */
     heed_tensor *clean = NULL, *out = NULL;
     assert_ok(answer(ctx, &a, NULL, &clean));
     for (int64_t h = 0; h < z.hkv; h++) {
@@ -296,7 +297,8 @@ static void dropout_draws_over_all_weights_in_order(void **state) {
 
 static void ranks_and_batches_broadcast(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
-  heed_tensor *q = normal(ctx, 2, SHAPE(3, 4)), *k = normal(ctx, 2, SHAPE(5, 4)), *v = normal(ctx, 2, SHAPE(5, 6));
+  heed_tensor *q = normal(ctx, 2, SHAPE(3, 4)), *k = normal(ctx, 2, SHAPE(5, 4)),
+              *v = normal(ctx, 2, SHAPE(5, 6));
   heed_tensor *many = normal(ctx, 5, SHAPE(2, 1, 4, 3, 4)), *keys = normal(ctx, 4, SHAPE(3, 2, 5, 4));
   heed_tensor *out = NULL;
   assert_ok(heed_scaled_dot_product_attention(ctx, q, k, v, NULL, &out));
@@ -341,19 +343,21 @@ static void a_result_may_lie_anywhere_even_on_an_input(void **state) {
 static void mistakes_are_told(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *q = normal(ctx, 4, SHAPE(2, 3, 6, 4)), *k2 = normal(ctx, 4, SHAPE(2, 2, 6, 4));
-  heed_tensor *k5 = normal(ctx, 3, SHAPE(3, 6, 5)), *row = normal(ctx, 1, SHAPE(4)), *wide = normal(ctx, 2, SHAPE(6, 7));
+  heed_tensor *k5 = normal(ctx, 3, SHAPE(3, 6, 5)), *row = normal(ctx, 1, SHAPE(4)),
+              *wide = normal(ctx, 2, SHAPE(6, 7));
   heed_tensor *whole = NULL, *out = NULL;
   heed_attention_options o = {0};
   assert_ok(heed_full(ctx, HEED_INT64, 2, SHAPE(6, 6), heed_integer(1), &whole));
-#define FAILS(q, k, v, status, text)                                                                          \
-  assert_fails(ctx, heed_scaled_dot_product_attention(ctx, q, k, v, &o, &out), status,                        \
+#define FAILS(q, k, v, status, text)                                                                         \
+  assert_fails(ctx, heed_scaled_dot_product_attention(ctx, q, k, v, &o, &out), status,                       \
                "scaled_dot_product_attention: " text)
   FAILS(q, k2, k2, HEED_SHAPE,
-        "q is [2, 3, 6, 4] and k is [2, 2, 6, 4]; the heads of q (third to last size) must be a multiple of the "
+        "q is [2, 3, 6, 4] and k is [2, 2, 6, 4]; the heads of q (third to last size) must be a multiple of "
+        "the "
         "heads of k");
   FAILS(q, k5, k5, HEED_SHAPE, "q is [2, 3, 6, 4] and k is [3, 6, 5]; their last sizes must be equal");
   FAILS(row, q, q, HEED_SHAPE, "q is [4]; it must have at least 2 dimensions");
-  FAILS(whole, q, q, HEED_DTYPE, "q is int64; it must be float32");
+  FAILS(whole, q, q, HEED_DTYPE, "q is int64; it must be float32: convert with q:float()");
   o.attn_mask = whole;
   FAILS(q, q, q, HEED_DTYPE, "attn_mask is int64; it must be bool (true takes part) or float32 (added)");
   o.attn_mask = wide;
@@ -375,7 +379,8 @@ static void mistakes_are_told(void **state) {
 
 static heed_status attend(heed_context *ctx) {
   heed_tensor *x = NULL, *mask = NULL, *out = NULL;
-  heed_status status = heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 2500, 1), &x); /* more keys than the stack has room for */
+  heed_status status =
+      heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 2500, 1), &x); /* more keys than the stack has room for */
   if (status == HEED_OK) status = heed_full(ctx, HEED_BOOL, 2, SHAPE(1, 2000), heed_boolean(true), &mask);
   const heed_attention_options options = {.attn_mask = mask, .dropout_p = 0.5};
   heed_tensor q = {0};

@@ -331,6 +331,6 @@ describe("a container", function()
     fails("ModuleList: there is no module at index 1 to take out", m.pop, m, 1)
     fails("ModuleList: index 2 is out of range; there are 0 modules, counted from 1",
       function() m[2] = nn.Dropout() end)
-    fails("ModuleList has no forward; define `function ModuleList:forward(x) ... end`", m, 1)
+    fails("ModuleList has no forward; its modules are called one by one", m, 1)
   end)
 end)

@@ -21,7 +21,7 @@ function E.fail(message, ...)
   core.raise(select("#", ...) == 0 and message or message:format(...))
 end
 
---- The record of a module written in Lua, else nil.
+--- The record of a module written in Lua, else nil. A class has one too: {name =, metatable =}.
 local function record(value)
   return type(value) == "table" and rawget(value, RECORD) or nil
 end
@@ -58,8 +58,7 @@ end
 --- Raises unless `self` is a module: a method that was called with a dot gets something else.
 function E.check_self(self, method)
   if not E.is_module(self) then
-    local form = "%s: self must be a module, got %s; methods are called with a colon, m:%s(...)"
-    E.fail(form, method, E.what(self), method)
+    E.fail("%s: self must be a module, got %s (methods are called with a colon)", method, E.what(self))
   end
 end
 

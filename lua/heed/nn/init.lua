@@ -4,6 +4,7 @@
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 
+---@class heed.nn
 local nn = {}
 for name, constructor in pairs(core.nn) do nn[name] = constructor end
 nn.Module = require "heed.nn.module"
