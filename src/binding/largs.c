@@ -6,9 +6,7 @@
 #include "../core/core.h"
 #include "lheed.h"
 
-/* ---- What came
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- What came ---- */
 
 const char *lheed_push_what(lua_State *L, int idx) {
   lheed_box *box;
@@ -52,9 +50,7 @@ int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *
   return lheed_error(L, "%s: %s must be %s, got %s", function, name, needed, what);
 }
 
-/* ---- Options
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- Options ---- */
 
 static bool is_options(lua_State *L, int idx) {
   if (lua_type(L, idx) != LUA_TTABLE || lua_rawlen(L, idx) != 0) return false;
@@ -139,9 +135,7 @@ int lheed_trailing_options(lua_State *L, const char *function, int first, const 
   return top - 1;
 }
 
-/* ---- Values
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Values ---- */
 
 heed_tensor *lheed_tensor(lua_State *L, int idx, const char *function, const char *name) {
   lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);

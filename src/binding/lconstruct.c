@@ -114,9 +114,11 @@ static void read_parameter(lua_State *L, int idx, const char *function, const pa
   }
 }
 
-/* nn.Linear(...) and the others; upvalue 2 is the row of the table above. */
+/* nn.Linear(...) and the others; upvalue 2 is the number of the row in the table above. */
 static int construct(lua_State *L) {
-  const constructor *c = lua_touserdata(L, lua_upvalueindex(2));
+  lua_Integer row = lua_tointeger(L, lua_upvalueindex(2));
+  if (row < 0 || (size_t)row >= CONSTRUCTORS) row = 0; /* the debug library can change an upvalue */
+  const constructor *c = &constructors[row];
   const char *names[MAX_PARAMETERS + 1] = {NULL};
   for (int i = 0; c->parameters[i].name; i++) names[i] = c->parameters[i].name;
   lheed_options(L, c->name, 1, names);
@@ -136,7 +138,7 @@ static int construct(lua_State *L) {
 void lheed_add_constructors(lua_State *L) {
   for (size_t i = 0; i < CONSTRUCTORS; i++) {
     lheed_push_state(L);
-    lua_pushlightuserdata(L, (void *)(uintptr_t)&constructors[i]);
+    lua_pushinteger(L, (lua_Integer)i);
     lua_pushcclosure(L, construct, 2);
     lua_setfield(L, -2, constructors[i].name);
   }

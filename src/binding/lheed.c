@@ -7,34 +7,34 @@
 
 #include "lua_sources.h" /* lheed_sources: lua/heed/ as bytes, made by the Makefile */
 
-/* ---- The state
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- The state ---- */
 
 /* Keys of the registry are addresses of this copy of the library, so that two copies in one Lua state never
  * meet. */
 static const char state_key = 0, core_key = 0, loaded_key = 0;
 
-static lheed_state *check_state(lheed_state *S) {
+/* NULL for anything else: the debug library can put any value into an upvalue. */
+static lheed_state *state_at(lua_State *L, int idx) {
+  lheed_state *S = lua_rawlen(L, idx) == sizeof *S ? lua_touserdata(L, idx) : NULL;
   return S && S->mark == &state_key && S->context ? S : NULL;
 }
 
 lheed_state *lheed_get(lua_State *L) {
-  int up = lua_upvalueindex(1);
-  lheed_state *S = lua_rawlen(L, up) == sizeof *S ? check_state(lua_touserdata(L, up)) : NULL;
+  lheed_state *S = state_at(L, lua_upvalueindex(1));
   if (!S) luaL_error(L, "this Lua state has closed heed");
   return S;
 }
 
 lheed_state *lheed_find(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
-  lheed_state *S = check_state(lua_touserdata(L, -1));
+  lheed_state *S = state_at(L, -1);
   lua_pop(L, 1);
   return S;
 }
 
 static int state_gc(lua_State *L) {
-  lheed_state *S = lua_touserdata(L, lua_upvalueindex(1));
+  lheed_state *S = state_at(L, lua_upvalueindex(1));
+  if (!S) return 0;
   heed_context_free(S->context);
   S->context = NULL;
   return 0;
@@ -63,7 +63,7 @@ static void new_state(lua_State *L) {
   S->mark = &state_key;
   lua_createtable(L, 0, 1);
   lua_pushvalue(L, -2);
-  lua_pushcclosure(L, state_gc, 1); /* the state itself is its upvalue: there is nothing to check */
+  lua_pushcclosure(L, state_gc, 1);
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
   if (heed_context_new(NULL, &S->context) != HEED_OK) luaL_error(L, "heed: no memory for a context");
@@ -80,9 +80,7 @@ void lheed_setfuncs(lua_State *L, const luaL_Reg *functions) {
   luaL_setfuncs(L, functions, 1);
 }
 
-/* ---- Boxes
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- Boxes ---- */
 
 static void release_tensor(void *object) {
   heed_tensor_free(object);
@@ -122,12 +120,14 @@ void lheed_push_metatable(lua_State *L, const lheed_type *type) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, type);
 }
 
-/* A script can take __gc from a metatable. Called from a finalizer of its own, that would free what a
- * function is working on. */
+/* The debug library can take __gc from a metatable. Called from a finalizer of a script's own, that would free
+ * what a function is working on. What the collector calls while a debug hook is being started looks like a
+ * hook; hooks that are called as such get no boxes. */
 static bool called_by_collector(lua_State *L) {
   lua_Debug ar;
-  return lua_getstack(L, 0, &ar) && lua_getinfo(L, "n", &ar) && ar.name && strcmp(ar.name, "__gc") == 0 &&
-         strcmp(ar.namewhat, "metamethod") == 0;
+  if (!lua_getstack(L, 0, &ar) || !lua_getinfo(L, "n", &ar) || !ar.name) return false;
+  return strcmp(ar.namewhat, "hook") == 0 ||
+         (strcmp(ar.name, "__gc") == 0 && strcmp(ar.namewhat, "metamethod") == 0);
 }
 
 /* Tensors can be released by scripts anyway, but for the middle of an operation. For them only that is asked:
@@ -154,6 +154,24 @@ static int box_gc(lua_State *L) {
   return 0;
 }
 
+void lheed_publish_metatable(lua_State *L, const lheed_type *type) {
+  lheed_push_metatable(L, type);
+  int metatable = lua_gettop(L);
+  lua_createtable(L, 0, 32);
+  lua_pushnil(L);
+  while (lua_next(L, metatable)) {
+    lua_pushvalue(L, -2);
+    lua_insert(L, -2);
+    lua_rawset(L, metatable + 1);
+  }
+  for (size_t i = 0; i < 2; i++) { /* nobody needs to call __gc, and a copy of an older copy is useless */
+    lua_pushnil(L);
+    lua_setfield(L, metatable + 1, i == 0 ? "__gc" : "__metatable");
+  }
+  lua_setfield(L, metatable, "__metatable");
+  lua_pop(L, 1);
+}
+
 static void new_metatable(lua_State *L, const lheed_type *type) {
   lua_createtable(L, 0, 24);
   lua_pushfstring(L, "heed.%s", type->name);
@@ -163,9 +181,7 @@ static void new_metatable(lua_State *L, const lheed_type *type) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, type);
 }
 
-/* ---- The collector
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- The collector ---- */
 
 /* Lua sees only the boxes. So after this much new tensor memory (or a quarter of what there is) the collector
  * is moved on by the bytes taken. Smaller amounts would spend more time in the collector than in the tensors:
@@ -194,9 +210,7 @@ void lheed_collect(lua_State *L) {
   S->collecting = false;
 }
 
-/* ---- Errors
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Errors ---- */
 
 static bool is_own_file(const lheed_state *S, const char *source) {
   if (strncmp(source, "=heed", 5) == 0 && (source[5] == '\0' || source[5] == '.')) return true;
@@ -254,9 +268,7 @@ static int raise(lua_State *L) {
   return raise_top(L);
 }
 
-/* ---- Opening
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Opening ---- */
 
 static void open_core(lua_State *L) {
   new_state(L);
@@ -274,6 +286,7 @@ static void open_core(lua_State *L) {
   lheed_open_nn(L);
   lheed_open_index(L);
   lua_pop(L, 1);
+  for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) lheed_publish_metatable(L, box_types[i]);
   static const luaL_Reg own[] = {{"raise", raise}, {NULL, NULL}};
   lheed_setfuncs(L, own);
   lua_pushliteral(L, HEED_VERSION);

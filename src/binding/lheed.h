@@ -15,8 +15,7 @@
 
 #include "../heed.h"
 
-/* ---- The state: one for each Lua state, in its registry
- * ------------------------------------------------------------- */
+/* ---- The state: one for each Lua state, in its registry ---- */
 
 typedef struct lheed_state {
   const void *mark;
@@ -37,8 +36,7 @@ void lheed_push_state(lua_State *L);
 /** luaL_setfuncs with the state as upvalue 1, into the table on top of the stack. */
 void lheed_setfuncs(lua_State *L, const luaL_Reg *functions);
 
-/* ---- Boxes: userdata around C objects
- * -------------------------------------------------------------------------------- */
+/* ---- Boxes: userdata around C objects ---- */
 
 /* What a box holds. The address of the type is its mark: a box of another library, another version of heed or
  * with a metatable that it should not have is never taken for one. */
@@ -62,14 +60,14 @@ heed_tensor **lheed_push_tensor(lua_State *L);
 lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type);
 /** Pushes the metatable of all boxes of that type (with __name and __gc), for a part to add to. */
 void lheed_push_metatable(lua_State *L, const lheed_type *type);
+/** Makes a copy of it what getmetatable gives: a script that changes the copy does no harm. Once more after additions. */
+void lheed_publish_metatable(lua_State *L, const lheed_type *type);
 
 /** Tells the collector of memory taken since the last call; may run finalizers, so: last thing before `return
  * n`. */
 int lheed_return(lua_State *L, int n);
 
-/* ---- Errors
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- Errors ---- */
 
 /** Raises "file:line: message" with the place of the caller outside of heed's own Lua files. */
 int lheed_error(lua_State *L, const char *format, ...);
@@ -90,9 +88,7 @@ void lheed_collect(lua_State *L);
     if (status_ != HEED_OK) lheed_raise((L), status_);                                                       \
   } while (0)
 
-/* ---- Arguments
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Arguments ---- */
 /* `function` and `name` are for messages: "sum: dim must be an integer, got a string". idx is always
  * positive. */
 
@@ -152,7 +148,8 @@ void lheed_push_shape(lua_State *L, const heed_tensor *x);
 
 /** Pushes an empty box for a module, to be filled by a heed call. */
 heed_module **lheed_push_module(lua_State *L);
-/** Makes the box on top of the stack, once filled, the one that its module has, so that m.W_query == m.W_query. */
+/** Makes the box on top of the stack, once filled, the one that its module has, so that m.W_query ==
+ * m.W_query. */
 void lheed_remember_module(lua_State *L);
 /** Adds the constructors of the built-in modules to the table on top of the stack. */
 void lheed_add_constructors(lua_State *L);

@@ -401,6 +401,7 @@ static int install(lua_State *L) {
   lheed_push_metatable(L, &lheed_module_type);
   lua_getfield(L, 1, "__tostring");
   lua_setfield(L, -2, "__tostring");
+  lheed_publish_metatable(L, &lheed_module_type);
   return 0;
 }
 

@@ -27,8 +27,7 @@ static const char usage[] =
     "  --       end of the options\n"
     "Without a script, -e or -v: a prompt on a terminal, else standard input is run.\n";
 
-/* ---- Signals
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Signals ---- */
 
 static lua_State *volatile interrupted; /* handlers get no argument: the state that Ctrl-C stops */
 
@@ -67,8 +66,7 @@ static void ignore_broken_pipe(void) {
   cli_handle(SIGPIPE, SIG_IGN, 0, NULL);
 }
 
-/* ---- Calls and errors
- * ------------------------------------------------------------------------------------------- */
+/* ---- Calls and errors ---- */
 
 /* Turns any error into text, with a traceback unless the error is an object that knows its own text. */
 static int add_traceback(lua_State *L) {
@@ -104,8 +102,7 @@ bool cli_call(lua_State *L, int arguments, int results) {
   return status == LUA_OK;
 }
 
-/* ---- The library
- * ------------------------------------------------------------------------------------------------ */
+/* ---- The library ---- */
 
 /* A searcher of `require`: opens the library at the first name that is its own. Nothing is opened before
  * that, so that a script that does without it starts as quickly as in lua. */
@@ -172,8 +169,7 @@ static void open_libraries(lua_State *L, const char *name) {
   add_own_folder(L, name);
 }
 
-/* ---- The command line
- * ------------------------------------------------------------------------------------------- */
+/* ---- The command line ---- */
 
 typedef struct command {
   int script; /* its place in argv; argc if there is none */

@@ -18,8 +18,7 @@
 
 #define HISTORY_LINES 1000
 
-/* ---- Lines
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Lines ---- */
 
 /* Where lines come from: the editor, or standard input as it is where that is no terminal (editor is NULL).
  */
@@ -126,8 +125,7 @@ static outcome read_line(lua_State *L, reader *r, const char *prompt) {
   return LINE;
 }
 
-/* ---- Chunks
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- Chunks ---- */
 
 /* Replaces the text on top of the stack by its function, or by the message of the error if `complete`. False
  * if more lines are needed; the text then stays. An expression is compiled with "return" in front, so that it
@@ -175,8 +173,7 @@ static outcome read_chunk(lua_State *L, reader *r, int *status) {
   return LINE;
 }
 
-/* ---- Values
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- Values ---- */
 
 /* As one would write the string in Lua, but in one line, and with letters beyond ASCII as they are. */
 static void print_quoted(const char *text, size_t length) {

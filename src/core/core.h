@@ -7,14 +7,14 @@
 #define HEED__MESSAGE   640 /* bytes of the longest message */
 #define HEED__ALIGNMENT 64  /* of the elements of a new tensor: a cache line, an AVX-512 register */
 
-/* ---- Errors -------------------------------------------------------------------------------------------- */
+/* ---- Errors ---- */
 
 /** Keeps the message on the context and returns status, so that `return heed__fail(…)` is one line. */
 heed_status heed__fail(heed_context *ctx, heed_status status, const char *format, ...) HEED_PRINTF(3);
 /** "exp: 4.0 GiB of memory could not be had". Returns MEMORY. */
 heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes);
 
-/* ---- Memory -------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 /** `bytes` bytes aligned to HEED__ALIGNMENT, counted on the context; NULL if there are none, without a
  * message. */
@@ -22,7 +22,7 @@ void *heed__allocate(heed_context *ctx, size_t bytes);
 /** Gives back what heed__allocate gave; NULL is allowed. */
 void heed__release(heed_context *ctx, void *block);
 
-/* ---- Context ------------------------------------------------------------------------------------------- */
+/* ---- Context ---- */
 
 struct heed__kernels; /* kernels/kernels.h */
 
@@ -50,7 +50,7 @@ struct heed_context {
 /** Gives a reference back; the context goes with the last one. */
 void heed__context_drop(heed_context *ctx);
 
-/* ---- Shapes -------------------------------------------------------------------------------------------- */
+/* ---- Shapes ---- */
 
 #define HEED__SHAPE_TEXT (HEED_MAX_DIMS * 22 + 8)
 /** A shape as "[2, 6, 3]" into text, which it returns. */
@@ -79,7 +79,7 @@ bool heed__view_strides(const heed_tensor *x, int ndim, const int64_t *shape, in
  * nor 1. Start with ndim = 0; shape has room for HEED_MAX_DIMS. */
 bool heed__broadcast(int *ndim, int64_t *shape, int with_ndim, const int64_t *with_shape);
 
-/* ---- Tensors ------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 /* Counted memory; the tensors on it share it. A new tensor, its storage and its elements are one block. */
 typedef struct heed__storage {
@@ -142,7 +142,7 @@ bool heed__may_overlap(const heed_tensor *x, const heed_tensor *y);
 /** Whether x and y are the same elements in the same order. */
 bool heed__same_view(const heed_tensor *x, const heed_tensor *y);
 
-/* ---- Random streams ------------------------------------------------------------------------------------ */
+/* ---- Random streams ---- */
 
 /** The generator to draw from: g, or the context's if g is NULL. */
 heed_generator *heed__generator(heed_context *ctx, heed_generator *g);

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* ---- Making -------------------------------------------------------------------------------------------- */
+/* ---- Making ---- */
 
 void heed_attention_config_init(heed_attention_config *config) {
   *config = (heed_attention_config){
@@ -82,7 +82,7 @@ heed_status heed__add_projections(heed_module *m, heed_generator *g, bool bias) 
   return status;
 }
 
-/* ---- Forward ------------------------------------------------------------------------------------------- */
+/* ---- Forward ---- */
 
 heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x) {
   const heed__attention_module *a = (const heed__attention_module *)m;

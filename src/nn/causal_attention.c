@@ -123,7 +123,7 @@ static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forw
                         : forward_along(m, dim, x, options, out, internals);
 }
 
-/* ---- Making -------------------------------------------------------------------------------------------- */
+/* ---- Making ---- */
 
 static const heed__class class = {
     .name = "CausalAttention", .settings = settings, .attends = true, .forward = forward};

@@ -54,6 +54,14 @@ heed_status heed__linear_from(heed_context *ctx, heed_tensor *weight, heed_tenso
   return HEED_OK;
 }
 
+/* Uniform in ±bound. */
+static heed_status draw(heed_context *ctx, heed_generator *g, double bound, int ndim, const int64_t *shape,
+                        heed_tensor **out) {
+  heed_status status = heed_uniform(ctx, g, -bound, bound, ndim, shape, out);
+  if (status != HEED_MEMORY) return status;
+  return heed__fail_memory(ctx, "Linear", (size_t)heed__numel(ndim, shape, sizeof(float)) * sizeof(float));
+}
+
 heed_status heed_linear_new(heed_context *ctx, heed_generator *g, int64_t d_in, int64_t d_out, bool bias,
                             heed_module **out) {
   heed_tensor *weight = NULL, *offset = NULL;
@@ -67,8 +75,8 @@ heed_status heed_linear_new(heed_context *ctx, heed_generator *g, int64_t d_in, 
   g = heed__generator(ctx, g);
   const heed_generator before = *g;
   const double bound = 1 / sqrt((double)d_in);
-  if ((status = heed_uniform(ctx, g, -bound, bound, 2, shape, &weight)) != HEED_OK) goto done;
-  if (bias && (status = heed_uniform(ctx, g, -bound, bound, 1, &d_out, &offset)) != HEED_OK) goto done;
+  if ((status = draw(ctx, g, bound, 2, shape, &weight)) != HEED_OK) goto done;
+  if (bias && (status = draw(ctx, g, bound, 1, &d_out, &offset)) != HEED_OK) goto done;
   status = heed__linear_from(ctx, weight, offset, &m);
   weight = offset = NULL;
 done:

@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* ---- Life ---------------------------------------------------------------------------------------------- */
+/* ---- Life ---- */
 
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out) {
@@ -73,7 +73,7 @@ void heed_module_train(heed_module *m, bool training) {
   }
 }
 
-/* ---- Entries ------------------------------------------------------------------------------------------- */
+/* ---- Entries ---- */
 
 static heed__slot *add_slot(heed_module *m, const char *name, heed_entry_kind kind) {
   assert(m->count < m->capacity && strlen(name) < sizeof m->slots->name);
@@ -202,7 +202,7 @@ heed_status heed_module_set_module(heed_module *m, const char *name, heed_module
   return HEED_OK;
 }
 
-/* ---- Asking -------------------------------------------------------------------------------------------- */
+/* ---- Asking ---- */
 
 bool heed_module_setting(const heed_module *m, const char *name, heed_scalar *out) {
   for (const heed__setting *s = m->class->settings; s != NULL && s->name != NULL; s++) {
@@ -226,7 +226,7 @@ void heed_module_describe(const heed_module *m, char *text, size_t size) {
   if (m->class->describe != NULL) m->class->describe(m, text, size);
 }
 
-/* ---- Forward ------------------------------------------------------------------------------------------- */
+/* ---- Forward ---- */
 
 void heed_attention_internals_free(heed_attention_internals *internals) {
   if (internals == NULL) return;

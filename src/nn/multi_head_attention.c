@@ -23,7 +23,7 @@ static double default_scale(int64_t head_dim) {
   return 1 / sqrt((double)head_dim);
 }
 
-/* ---- Making -------------------------------------------------------------------------------------------- */
+/* ---- Making ---- */
 
 /* Fills in what the config leaves open. */
 static heed_status complete(heed_context *ctx, heed_attention_config *c) {
@@ -75,7 +75,7 @@ done:
   return heed__module_finish(status, m, g, &before, out);
 }
 
-/* ---- Heads of their own -------------------------------------------------------------------------------- */
+/* ---- Heads of their own ---- */
 
 static heed_status check_class(const heed_module *m, const char *function) {
   if (m->class == &class) return HEED_OK;

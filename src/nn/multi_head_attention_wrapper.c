@@ -11,7 +11,7 @@ static const heed__setting settings[] = {
     {0},
 };
 
-/* ---- Forward ------------------------------------------------------------------------------------------- */
+/* ---- Forward ---- */
 
 /* Room for one tensor of each head. */
 typedef const heed_tensor *one_of_head;
@@ -82,7 +82,7 @@ done:
   return heed__result_end(ctx, &result, status);
 }
 
-/* ---- Making -------------------------------------------------------------------------------------------- */
+/* ---- Making ---- */
 
 static const heed__class class = {
     .name = "MultiHeadAttentionWrapper", .settings = settings, .attends = true, .forward = forward};

@@ -34,7 +34,7 @@ static int64_t columns_of(const heed_tensor *x) {
   return x->shape[x->ndim - 1];
 }
 
-/* ---- Checks -------------------------------------------------------------------------------------------- */
+/* ---- Checks ---- */
 
 static heed_status check_operand(heed_context *ctx, const char *function, const char *argument,
                                  const heed_tensor *x) {
@@ -106,7 +106,7 @@ static heed_status check_options(heed_context *ctx, const heed__attention_call *
   return heed__check_probability(ctx, call->function, "dropout_p", o->dropout_p);
 }
 
-/* ---- Masks --------------------------------------------------------------------------------------------- */
+/* ---- Masks ---- */
 
 /* A mask with fewer keys than there are, in full width: the keys beyond it are hidden. */
 static heed_status widen(heed_context *ctx, const heed_tensor *mask, int64_t s, heed_tensor **out) {
@@ -167,10 +167,10 @@ static heed_status check_padding(heed_context *ctx, const heed__attention_call *
   return heed__check_expands(ctx, call->function, "key_padding_mask", call->key_padding_mask, ndim, shape);
 }
 
-/* ---- Division into tasks ------------------------------------------------------------------------------- */
+/* ---- Division into tasks ---- */
 
-/* The dimensions of x [batch..., heads, rows, columns] that choose a product, as [batch..., hkv, heads /
- * hkv]. */
+/* The dimensions of x [batch..., heads, rows, columns] that choose a product, as
+ * [batch..., hkv, heads / hkv]. */
 static void outer_of(heed_tensor *view, const heed_tensor *x, const problem *p) {
   heed__alias_on_stack(view, x);
   int n = batch_dims_of(p, x);
@@ -211,8 +211,8 @@ static void run(heed_context *ctx, const problem *p, const heed_tensor *const op
   const heed_tensor *walked[OPERANDS];
   heed__walk w;
   for (int i = 0; i < OPERANDS; i++) {
-    const heed_tensor *x =
-        operand[i] ? operand[i] : operand[Q]; /* what is not there is walked, and not used */
+    /* What is not there is walked like q, and not used. */
+    const heed_tensor *x = operand[i] ? operand[i] : operand[Q];
     if (i == PADDING && operand[i]) {
       outer_of_padding(&outer[i], x);
     } else {
@@ -273,8 +273,8 @@ heed_status heed__attention(heed_context *ctx, const heed__attention_call *call,
   if (heed__numel(p.outer_ndim, p.outer, 1) == 0 || p.l == 0) goto end;
   bool drops = o->dropout_p > 0 && p.s > 0;
   if (drops) heed__dropout_begin(&dropout, ctx, o->generator, o->dropout_p);
-  const heed_tensor *to = result.tensor, *seen = o->attn_mask ? &mask : NULL,
-                    *padding = call->key_padding_mask;
+  const heed_tensor *to = result.tensor, *padding = call->key_padding_mask;
+  const heed_tensor *seen = o->attn_mask ? &mask : NULL;
   heed__attention_task task = {
       .l = p.l,
       .s = p.s,

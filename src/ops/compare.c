@@ -3,9 +3,7 @@
 
 #include "map.h"
 
-/* ---- Rows
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Rows ---- */
 
 #define TEST_ROW(name, type, expression)                                                                     \
   static void name(const void *user, void *out, const heed__span *in, size_t n) {                            \
@@ -53,8 +51,7 @@ static void float_compare(const void *user, void *out, const heed__span *in, siz
   (*kernel)(out, in[0].data, in[0].stride, in[1].data, in[1].stride, n);
 }
 
-/* ---- Each element
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Each element ---- */
 
 static heed__map map_of_one(const char *function, heed__row *row, heed_dtype read_as, const heed_tensor *x) {
   return (heed__map){
@@ -116,8 +113,7 @@ HEED_LOGICAL_LIST(X)
 HEED_TEST_LIST(X)
 #undef X
 
-/* ---- Two tensors as a whole
- * ---------------------------------------------------------------------------------------- */
+/* ---- Two tensors as a whole ---- */
 
 heed_status heed_equal(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, bool *out) {
   if (!heed__same_shape(a->ndim, a->shape, b->ndim, b->shape)) {

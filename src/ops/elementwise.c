@@ -2,8 +2,7 @@
  * and bool have their rows here. */
 #include "map.h"
 
-/* ---- Rows of integers, computed in uint64_t so that they wrap
- * ------------------------------------------------------ */
+/* ---- Rows of integers, computed in uint64_t so that they wrap ---- */
 
 static inline int64_t wrap_add(int64_t a, int64_t b) {
   return (int64_t)((uint64_t)a + (uint64_t)b);
@@ -69,8 +68,7 @@ BINARY_ROW(int64_minimum, int64_t, a < b ? a : b)
 BINARY_ROW(bool_or, uint8_t, (a | b) != 0)
 BINARY_ROW(bool_and, uint8_t, a != 0 && b != 0)
 
-/* ---- Of one tensor
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Of one tensor ---- */
 
 typedef enum unary_op {
 #define X(name) UNARY_##name,
@@ -117,8 +115,7 @@ static heed_status unary(heed_context *ctx, const char *function, unary_op op,
 HEED_UNARY_LIST(X)
 #undef X
 
-/* ---- Of two tensors
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Of two tensors ---- */
 
 typedef enum binary_op {
 #define X(name) BINARY_##name,
@@ -219,8 +216,7 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
 HEED_BINARY_LIST(X)
 #undef X
 
-/* ---- Limits
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Limits ---- */
 
 static heed_status clamp_low(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
                              heed_tensor **out) {

@@ -1,8 +1,7 @@
 /* Functions of whole rows: softmax, running sums, normalisation. */
 #include "ops.h"
 
-/* ---- Rows of float32 through a kernel
- * ------------------------------------------------------------------------------ */
+/* ---- Rows of float32 through a kernel ---- */
 
 #define SHORT_ROW 1024 /* elements that the stack has room for */
 
@@ -55,8 +54,7 @@ done:
   return heed__result_end(ctx, &result, status);
 }
 
-/* ---- Softmax
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- Softmax ---- */
 
 static void kernel_row(const void *user, float *out, const float *x, size_t n) {
   heed__unary_kernel *const *kernel = user;
@@ -81,8 +79,7 @@ heed_status heed_log_softmax(heed_context *ctx, const heed_tensor *x, int dim, h
   return softmax(ctx, "log_softmax", heed__kernels_of(ctx)->log_softmax, x, dim, out);
 }
 
-/* ---- Normalisation
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Normalisation ---- */
 
 typedef struct norm {
   const heed__kernels *kernels;
@@ -152,8 +149,7 @@ heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_te
   return normalise(ctx, "rms_norm", rms_norm_row, x, weight, NULL, epsilon, out);
 }
 
-/* ---- Running sums
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Running sums ---- */
 
 /* In double, as PyTorch does. */
 static void float_cumsum(const heed__walk *w) {

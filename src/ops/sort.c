@@ -34,8 +34,7 @@ static item item_at(const heed_tensor *x, const char *lane, ptrdiff_t step, int6
   return (item){descending ? ~key : key, i};
 }
 
-/* ---- Sorting items
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Sorting items ---- */
 
 static void insertion_sort(item *items, int64_t n) {
   for (int64_t i = 1; i < n; i++) {
@@ -71,8 +70,7 @@ static item *merge_sort(item *items, item *spare, int64_t n) {
   return items;
 }
 
-/* ---- The first k
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- The first k ---- */
 
 /* Lets the item at the root of a heap, which has its last item on top, sink to its place. */
 static void sink(item *heap, int64_t n, int64_t root) {
@@ -102,8 +100,7 @@ static const item *first_items(const heed_tensor *x, const char *lane, ptrdiff_t
   return merge_sort(items, items + k, k);
 }
 
-/* ---- Of tensors
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Of tensors ---- */
 
 /* x with one element of dimension dim, the first of each lane. */
 static void lane_heads(heed_tensor *view, const heed_tensor *x, int dim) {

@@ -4,8 +4,7 @@
 
 #include "reduce.h"
 
-/* ---- Sums of float32
- * ----------------------------------------------------------------------------------------------- */
+/* ---- Sums of float32 ---- */
 
 /* Side by side, as PyTorch adds: blocks of 2^power elements in order, as many of their sums in order, and so
  * on. */
@@ -75,8 +74,7 @@ static void float_sum_finish(void *state, size_t width, void *const *out, const 
 static const heed__reduction float_sum_reduction = {
     HEED_FLOAT32, 1, float_sum_along, float_sum_across, float_sum_begin, float_sum_finish};
 
-/* ---- Sums of int64 and bool, which wrap
- * ---------------------------------------------------------------------------- */
+/* ---- Sums of int64 and bool, which wrap ---- */
 
 typedef struct int64_sum {
   uint64_t total[HEED__REDUCE_WIDTH];
@@ -111,8 +109,7 @@ static void int64_sum_finish(void *state, size_t width, void *const *out, const 
 static const heed__reduction int64_sum_reduction = {
     HEED_INT64, 1, int64_sum_along, int64_sum_across, int64_sum_begin, int64_sum_finish};
 
-/* ---- Any and all
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Any and all ---- */
 
 /* all is that none is false: one loop serves both. */
 typedef struct truth {
@@ -151,8 +148,7 @@ static void truth_finish(void *state, size_t width, void *const *out, const ptrd
 static const heed__reduction truth_reduction = {HEED_BOOL,    1,           truth_along,
                                                 truth_across, truth_begin, truth_finish};
 
-/* ---- Variance: the mean in a first pass, squares around it in a second, both in double
- * ------------------------------- */
+/* ---- Variance: the mean in a first pass, squares around it in a second, both in double ---- */
 
 #define LANES 8
 
@@ -225,8 +221,7 @@ static void spread_finish(void *state, size_t width, void *const *out, const ptr
 static const heed__reduction spread_reduction = {HEED_FLOAT32, 2, spread_along, spread_across, spread_begin,
                                                  spread_finish};
 
-/* ---- The functions
- * ------------------------------------------------------------------------------------------------- */
+/* ---- The functions ---- */
 
 static heed_status reduce(heed_context *ctx, const char *function, const heed__reduction *r, void *state,
                           const heed_tensor *x, int ndims, const int *dims, bool keepdim, heed_dtype dtype,

@@ -69,8 +69,7 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
   return heed__map_run(ctx, &map, out);
 }
 
-/* ---- Triangles
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- Triangles ---- */
 
 /* Elements first…last - 1 of a lane become those of x, the others 0. */
 static void keep_part(const heed__walk *w, heed_dtype dtype, int64_t first, int64_t last) {
