@@ -81,8 +81,11 @@ typedef struct heed_allocator {
   void *user;
 } heed_allocator;
 
-/** A new context on `allocator` (copied; NULL stands for malloc and free), its default generator seeded at
- * 5489. Errors: MEMORY (there is then no context to ask for a message). */
+/* Of every generator that is given no seed: PyTorch's, so that torch.Generator() gives the same numbers. */
+#define HEED_DEFAULT_SEED 67280421310721
+
+/** A new context on `allocator` (copied; NULL stands for malloc and free), its default generator seeded with
+ * HEED_DEFAULT_SEED. Errors: MEMORY (there is then no context to ask for a message). */
 HEED_CALL heed_context_new(const heed_allocator *allocator, heed_context **out);
 
 /** Gives the context back. Tensors, generators and modules that are still held stay valid, and the context's
@@ -270,8 +273,7 @@ HEED_CALL heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value);
  * gelu: x Φ(x); gelu_tanh: its approximation; silu: x / (1 + e^-x). */
 #define HEED_UNARY_LIST(X)                                                                                   \
   X(exp)                                                                                                     \
-  X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(gelu) X(gelu_tanh)        \
-      X(silu)
+  X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(gelu) X(gelu_tanh) X(silu)
 
 /* Of two tensors that broadcast. div is true division (float32); remainder takes the sign of the divisor, as
  * Lua's %. Errors: SHAPE, ARGUMENT (int64: remainder by 0, a negative power). maximum and minimum pass nan

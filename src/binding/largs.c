@@ -8,6 +8,17 @@
 
 /* ---- What came ---- */
 
+/* Pushes the string at idx in quotes, with `before` in front; if it would spoil the message, how long it is.
+ */
+static const char *push_quoted(lua_State *L, int idx, const char *before, const char *after) {
+  size_t length;
+  const char *s = lua_tolstring(L, idx, &length);
+  bool shown = length <= 40;
+  for (size_t i = 0; i < length && shown; i++) shown = (unsigned char)s[i] >= ' ' && s[i] != 127;
+  if (!shown) return lua_pushfstring(L, "a string of %d bytes", length > INT_MAX ? INT_MAX : (int)length);
+  return lua_pushfstring(L, "%s'%s'%s", before, s, after);
+}
+
 const char *lheed_push_what(lua_State *L, int idx) {
   lheed_box *box;
   char text[HEED__SHAPE_TEXT];
@@ -18,13 +29,7 @@ const char *lheed_push_what(lua_State *L, int idx) {
   case LUA_TNUMBER:
     if (lua_isinteger(L, idx)) return lua_pushfstring(L, "the number %I", (LUAI_UACINT)lua_tointeger(L, idx));
     return lua_pushfstring(L, "the number %f", (LUAI_UACNUMBER)lua_tonumber(L, idx));
-  case LUA_TSTRING: {
-    size_t length;
-    const char *s = lua_tolstring(L, idx, &length);
-    if (length > 40)
-      return lua_pushfstring(L, "a string of %d bytes", length > INT_MAX ? INT_MAX : (int)length);
-    return lua_pushfstring(L, "a string ('%s')", s);
-  }
+  case LUA_TSTRING: return push_quoted(L, idx, "a string (", ")");
   default: break;
   }
   if ((box = lheed_test(L, idx, &lheed_tensor_type))) {
@@ -41,8 +46,7 @@ const char *lheed_push_what(lua_State *L, int idx) {
 }
 
 const char *lheed_push_key(lua_State *L, int idx) {
-  if (lua_type(L, idx) != LUA_TSTRING) return lheed_push_what(L, idx);
-  return lua_pushfstring(L, "'%s'", lua_tostring(L, idx));
+  return lua_type(L, idx) == LUA_TSTRING ? push_quoted(L, idx, "", "") : lheed_push_what(L, idx);
 }
 
 int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed) {
@@ -222,6 +226,17 @@ int lheed_opt_dim(lua_State *L, int idx, const char *function) {
   return dim;
 }
 
+/* The table at idx must have no keys but those of its list of `count` elements. */
+static void check_list(lua_State *L, int idx, lua_Unsigned count, const char *function, const char *what) {
+  lua_pushnil(L);
+  while (lua_next(L, idx)) {
+    lua_pop(L, 1);
+    if (lua_isinteger(L, -1) && (lua_Unsigned)lua_tointeger(L, -1) - 1 < count) continue;
+    lheed_error(L, "%s: the table of %s has the key %s besides; options go into a table of their own",
+                function, what, lheed_push_key(L, lua_gettop(L)));
+  }
+}
+
 int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MAX_DIMS]) {
   if (lua_isnoneornil(L, idx)) return 0;
   if (lua_type(L, idx) != LUA_TTABLE) {
@@ -237,6 +252,7 @@ int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MA
     dims[i] = lheed_opt_dim(L, lua_gettop(L), function);
     lua_pop(L, 1);
   }
+  check_list(L, idx, count, function, "dimensions");
   return (int)count;
 }
 
@@ -259,13 +275,7 @@ int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t
     shape[i] = lheed_integer(L, lua_gettop(L), function, "a size");
     lua_pop(L, 1);
   }
-  if (count > 0)
-    lua_pushinteger(L, (lua_Integer)count);
-  else
-    lua_pushnil(L);
-  if (lua_next(L, first))
-    lheed_error(L, "%s: the table of sizes has the key %s besides; options go into a table of their own",
-                function, lheed_push_key(L, lua_gettop(L) - 1));
+  check_list(L, first, count, function, "sizes");
   return (int)count;
 }
 

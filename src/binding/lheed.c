@@ -120,9 +120,9 @@ void lheed_push_metatable(lua_State *L, const lheed_type *type) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, type);
 }
 
-/* The debug library can take __gc from a metatable. Called from a finalizer of a script's own, that would free
- * what a function is working on. What the collector calls while a debug hook is being started looks like a
- * hook; hooks that are called as such get no boxes. */
+/* The debug library can take __gc from a metatable. Called from a finalizer of a script's own, that would
+ * free what a function is working on. What the collector calls while a debug hook is being started looks like
+ * a hook; hooks that are called as such get no boxes. */
 static bool called_by_collector(lua_State *L) {
   lua_Debug ar;
   if (!lua_getstack(L, 0, &ar) || !lua_getinfo(L, "n", &ar) || !ar.name) return false;
@@ -217,6 +217,11 @@ static bool is_own_file(const lheed_state *S, const char *source) {
   return S && S->own_files[0] && strncmp(source, S->own_files, strlen(S->own_files)) == 0;
 }
 
+/* Whether the function was called by Lua itself: ipairs' by a `for`, the metamethods of strings by "1" + x. */
+static bool is_implicit(const lua_Debug *ar) {
+  return strcmp(ar->namewhat, "metamethod") == 0 || strcmp(ar->namewhat, "for iterator") == 0;
+}
+
 /* Pushes "file:line: " of the function that called us, heed's own Lua files left out; "" if that is not a Lua
  * function. */
 static void push_place(lua_State *L) {
@@ -224,11 +229,11 @@ static void push_place(lua_State *L) {
   lua_Debug ar;
   bool through_c = false;
   for (int level = 1; lua_getstack(L, level, &ar); level++) {
-    lua_getinfo(L, "Sl", &ar);
+    lua_getinfo(L, "Sln", &ar);
     if (is_own_file(S, ar.source)) {
       through_c = false;
     } else if (ar.currentline < 0) {
-      through_c = true;
+      through_c = through_c || !is_implicit(&ar);
     } else {
       if (through_c) break;
       lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);

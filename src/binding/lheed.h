@@ -60,7 +60,8 @@ heed_tensor **lheed_push_tensor(lua_State *L);
 lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type);
 /** Pushes the metatable of all boxes of that type (with __name and __gc), for a part to add to. */
 void lheed_push_metatable(lua_State *L, const lheed_type *type);
-/** Makes a copy of it what getmetatable gives: a script that changes the copy does no harm. Once more after additions. */
+/** Makes a copy of it what getmetatable gives: a script that changes the copy does no harm. Once more after
+ * additions. */
 void lheed_publish_metatable(lua_State *L, const lheed_type *type);
 
 /** Tells the collector of memory taken since the last call; may run finalizers, so: last thing before `return

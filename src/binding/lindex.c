@@ -75,7 +75,8 @@ static void view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
         lheed_error(L, "index: the index of dimension %d must be an integer or a slice, got %s", d + 1,
                     lheed_push_what(L, top));
       lua_pop(L, 1);
-      view->data += start * x->stride[d] * width;
+      if (count > 0)
+        view->data += start * x->stride[d] * width; /* past the end there is nothing to point at */
       if (dropped) continue;
     }
     view->shape[view->ndim] = count;
@@ -186,13 +187,13 @@ static int read_picks(lua_State *L) {
   heed_tensor **out = lheed_push_tensor(L), **flat = lheed_push_tensor(L), **picked = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "index", "x"), *key = check_picks(L);
   if (key->dtype == HEED_BOOL) {
-    LHEED_TRY(L, heed_masked_select(ctx, x, key, out));
+    LHEED_TRY(L, heed__masked_select(ctx, "index", x, key, out));
   } else {
     check_has_rows(L, x);
     int64_t shape[2 * HEED_MAX_DIMS];
     int ndim = key->ndim;
     LHEED_TRY(L, heed_flatten(ctx, key, 1, -1, flat));
-    LHEED_TRY(L, heed_index_select(ctx, x, 1, *flat, picked));
+    LHEED_TRY(L, heed__index_select(ctx, "index", x, 1, *flat, picked));
     memcpy(shape, key->shape, (size_t)ndim * sizeof *shape);
     for (int d = 1; d < x->ndim; d++) shape[ndim++] = x->shape[d];
     LHEED_TRY(L, heed_view(ctx, *picked, ndim, shape, out));
@@ -279,12 +280,14 @@ static int unknown_field(lua_State *L, const char *name) {
     lua_pop(L, 1);
     if (lua_type(L, -1) == LUA_TSTRING) consider(name, lua_tostring(L, -1), &best, &distance);
   }
-  if (!best) return lheed_error(L, "Tensor has no field or method '%s'", name);
-  return lheed_error(L, "Tensor has no field or method '%s'; did you mean '%s'?", name, best);
+  const char *key = lheed_push_key(L, 2);
+  if (!best) return lheed_error(L, "Tensor has no field or method %s", key);
+  return lheed_error(L, "Tensor has no field or method %s; did you mean '%s'?", key, best);
 }
 
 static int read_field(lua_State *L) {
   if (!lheed_test(L, 1, &lheed_tensor_type)) lheed_tensor(L, 1, "index", "x");
+  luaL_checktype(L, lua_upvalueindex(2), LUA_TTABLE); /* the debug library can change an upvalue */
   lua_pushvalue(L, 2);
   if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TNIL) return 1;
   const char *name = lua_tostring(L, 2);
@@ -336,9 +339,9 @@ static void assign_picks(lua_State *L, heed_tensor *x) {
   heed__number number;
   const heed_tensor *key = check_picks(L), *value = lheed_operand(L, 3, "index", "the value", &number);
   if (key->dtype == HEED_BOOL)
-    LHEED_TRY(L, heed_masked_assign(ctx, x, key, value));
+    LHEED_TRY(L, heed__masked_assign(ctx, "index", x, key, value));
   else
-    LHEED_TRY(L, heed_index_assign(ctx, x, key, value));
+    LHEED_TRY(L, heed__index_assign(ctx, "index", x, key, value));
 }
 
 /* __newindex */
@@ -347,7 +350,7 @@ static int write_index(lua_State *L) {
   heed_tensor view, *x = lheed_tensor(L, 1, "index", "x");
   int type = lua_type(L, 2);
   if (type == LUA_TSTRING)
-    return lheed_error(L, "index: fields of a tensor cannot be set ('%s')", lua_tostring(L, 2));
+    return lheed_error(L, "index: fields of a tensor cannot be set (%s)", lheed_push_key(L, 2));
   LHEED_TRY(L, heed__check_writable(x->storage->context, "index", x));
   if (type == LUA_TTABLE) {
     char *element = lua_type(L, 3) == LUA_TNUMBER ? find_element(L, x) : NULL;

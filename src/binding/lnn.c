@@ -177,12 +177,6 @@ static const char *push_fields(lua_State *L, const heed_module *m, bool all) {
   return lua_tostring(L, -1);
 }
 
-/* The key at idx as messages show it. */
-static const char *push_key(lua_State *L, int idx) {
-  return lua_type(L, idx) == LUA_TSTRING ? lua_pushfstring(L, "'%s'", lua_tostring(L, idx))
-                                         : lheed_push_what(L, idx);
-}
-
 /* The entry that the integer key at idx means in a list; count + 1 is allowed, so that ipairs ends. */
 static int list_index(lua_State *L, int idx, const heed_module *m) {
   int count = heed_module_entry_count(m);
@@ -221,7 +215,7 @@ static int module_index(lua_State *L) {
     push_entry(L, i);
     return 1;
   }
-  const char *key = push_key(L, 2), *fields = push_fields(L, m, true);
+  const char *key = lheed_push_key(L, 2), *fields = push_fields(L, m, true);
   return lheed_error(L, "%s has no field %s; it has %s", heed_module_class(m), key, fields);
 }
 
@@ -251,7 +245,7 @@ static int module_newindex(lua_State *L) {
     heed_module_train(m, lua_toboolean(L, 3));
     return 0;
   }
-  const char *key = push_key(L, 2), *fields = push_fields(L, m, false);
+  const char *key = lheed_push_key(L, 2), *fields = push_fields(L, m, false);
   return lheed_error(L, "%s: %s cannot be set; what can be is %s", class, key, fields);
 }
 
@@ -373,20 +367,37 @@ static int train(lua_State *L) {
 }
 
 #define MAX_OPTIONS 8
+#define MAX_NAME    32
+
+/* The string at idx in `text`, where it stays when the stack changes. */
+static const char *copy_name(lua_State *L, int idx, char text[MAX_NAME]) {
+  size_t length = 0;
+  const char *s = lua_type(L, idx) == LUA_TSTRING ? lua_tolstring(L, idx, &length) : "";
+  if (length == 0 || length >= MAX_NAME)
+    lheed_error(L, "options: a name must have 1 to %d letters", MAX_NAME - 1);
+  memcpy(text, s, length + 1);
+  return text;
+}
 
 /* options(function, names, first, …): the values of the optional arguments among …, which begin at number
- * `first` and come by position or by name. The caller keeps function and names alive. */
+ * `first` and come by position or by name. */
 static int options(lua_State *L) {
-  const char *function = luaL_checkstring(L, 1), *names[MAX_OPTIONS + 1] = {NULL};
-  int first = (int)luaL_checkinteger(L, 3), count = 0;
-  while (count < MAX_OPTIONS && lua_rawgeti(L, 2, count + 1) == LUA_TSTRING) {
-    names[count++] = lua_tostring(L, -1);
+  char function[MAX_NAME], text[MAX_OPTIONS][MAX_NAME];
+  const char *names[MAX_OPTIONS + 1] = {NULL};
+  copy_name(L, 1, function);
+  lua_Unsigned count = lua_type(L, 2) == LUA_TTABLE ? lua_rawlen(L, 2) : MAX_OPTIONS + 1;
+  lua_Integer first = lheed_integer(L, 3, "options", "first");
+  if (count > MAX_OPTIONS || first < 1 || first > MAX_OPTIONS)
+    return lheed_error(L, "options: names must be a list of at most %d, first from 1 to %d", MAX_OPTIONS,
+                       MAX_OPTIONS);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, 2, (lua_Integer)i + 1);
+    names[i] = copy_name(L, lua_gettop(L), text[i]);
     lua_pop(L, 1);
   }
-  if (count < MAX_OPTIONS) lua_pop(L, 1);
   for (int i = 0; i < 3; i++) lua_remove(L, 1);
-  lheed_options(L, function, first, names);
-  return count;
+  lheed_options(L, function, (int)first, names);
+  return (int)count;
 }
 
 /* install(methods): functions for all built-in modules, to which those of C are added; `__tostring` among

@@ -6,9 +6,6 @@
 
 /* ---- Generators ---- */
 
-#define SEED_OF_A_NEW_GENERATOR                                                                              \
-  67280421310721 /* PyTorch's, so that torch.Generator() gives the same numbers */
-
 static uint64_t seed_argument(lua_State *L, int idx) {
   return (uint64_t)lheed_integer(L, idx, "manual_seed", "seed");
 }
@@ -20,7 +17,7 @@ static int manual_seed(lua_State *L) {
 
 static int new_generator(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  uint64_t seed = (uint64_t)lheed_opt_integer(L, 1, "Generator", "seed", SEED_OF_A_NEW_GENERATOR);
+  uint64_t seed = (uint64_t)lheed_opt_integer(L, 1, "Generator", "seed", HEED_DEFAULT_SEED);
   void **box = lheed_push_box(L, &lheed_generator_type);
   heed_generator *g = NULL;
   LHEED_TRY(L, heed_generator_new(ctx, seed, &g));
@@ -91,9 +88,8 @@ static int draw_floats(lua_State *L, const char *function, bool normal, heed_gen
                        const int64_t *shape) {
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **out = lheed_push_tensor(L);
-  LHEED_TRY(L, heed__check_shape(ctx, function, ndim, shape, HEED_FLOAT32, NULL));
-  LHEED_TRY(L, normal ? heed_normal(ctx, g, 0, 1, ndim, shape, out)
-                      : heed_uniform(ctx, g, 0, 1, ndim, shape, out));
+  LHEED_TRY(L, normal ? heed__normal(ctx, function, g, 0, 1, ndim, shape, out)
+                      : heed__uniform(ctx, function, g, 0, 1, ndim, shape, out));
   return lheed_return(L, 1);
 }
 
@@ -206,7 +202,7 @@ static int uniform_(lua_State *L) {
   double from = lheed_opt_number(L, 2, "uniform_", "from", 0),
          to = lheed_opt_number(L, 3, "uniform_", "to", 1);
   heed_generator *g = lheed_opt_generator(L, 4, "uniform_");
-  LHEED_TRY(L, heed_uniform(ctx, g, from, to, x->ndim, x->shape, &x));
+  LHEED_TRY(L, heed__uniform(ctx, "uniform_", g, from, to, x->ndim, x->shape, &x));
   lua_settop(L, 1);
   return 1;
 }
@@ -219,7 +215,7 @@ static int normal_(lua_State *L) {
   double mean = lheed_opt_number(L, 2, "normal_", "mean", 0),
          std = lheed_opt_number(L, 3, "normal_", "std", 1);
   heed_generator *g = lheed_opt_generator(L, 4, "normal_");
-  LHEED_TRY(L, heed_normal(ctx, g, mean, std, x->ndim, x->shape, &x));
+  LHEED_TRY(L, heed__normal(ctx, "normal_", g, mean, std, x->ndim, x->shape, &x));
   lua_settop(L, 1);
   return 1;
 }

@@ -35,8 +35,13 @@ static int new_size(lua_State *L) {
   return 1;
 }
 
+/* Metamethods can be taken and called with anything. */
+static void check_size(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TTABLE) lheed_bad_argument(L, idx, "Size", "self", "a heed.Size");
+}
+
 static int size_tostring(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
+  check_size(L, 1);
   luaL_Buffer b;
   luaL_buffinit(L, &b);
   luaL_addstring(&b, "heed.Size([");
@@ -61,8 +66,8 @@ static int size_concat(lua_State *L) {
 }
 
 static int size_eq(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
-  luaL_checktype(L, 2, LUA_TTABLE);
+  check_size(L, 1);
+  check_size(L, 2);
   lua_Unsigned n = lua_rawlen(L, 1);
   bool equal = n == lua_rawlen(L, 2);
   for (lua_Unsigned i = 1; equal && i <= n; i++) {
@@ -77,7 +82,7 @@ static int size_eq(lua_State *L) {
 
 /* shape[-1] is the last size; shape:numel() the product. Other keys are nil, so that ipairs ends. */
 static int size_index(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
+  check_size(L, 1);
   if (lua_isinteger(L, 2) && lua_tointeger(L, 2) < 0) {
     lua_Integer n = (lua_Integer)lua_rawlen(L, 1), i = lua_tointeger(L, 2);
     if (i >= -n) {
@@ -85,16 +90,18 @@ static int size_index(lua_State *L) {
       return 1;
     }
   }
-  lua_pushvalue(L, 2);
+  lua_settop(L, 2);
+  luaL_checktype(L, lua_upvalueindex(2), LUA_TTABLE); /* the debug library can change an upvalue */
   lua_rawget(L, lua_upvalueindex(2));
   return 1;
 }
 
 static int size_numel(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
-  int64_t shape[HEED_MAX_DIMS];
+  check_size(L, 1);
+  int64_t shape[HEED_MAX_DIMS], count = 0;
   int ndim = lheed_shape(L, 1, 1, "numel", shape);
-  lua_pushinteger(L, (lua_Integer)heed__numel(ndim, shape, 1));
+  LHEED_TRY(L, heed__check_shape(lheed_get(L)->context, "numel", ndim, shape, HEED_BOOL, &count));
+  lua_pushinteger(L, (lua_Integer)count);
   return 1;
 }
 

@@ -17,8 +17,7 @@ static int filled(lua_State *L, const char *function, int64_t value) {
   heed_dtype dtype = lheed_opt_dtype(L, lua_gettop(L), function, HEED_FLOAT32);
   int ndim = lheed_shape(L, 1, last, function, shape);
   heed_tensor **out = lheed_push_tensor(L);
-  LHEED_TRY(L, heed__check_shape(ctx, function, ndim, shape, dtype, NULL));
-  LHEED_TRY(L, heed_full(ctx, dtype, ndim, shape, heed_integer(value), out));
+  LHEED_TRY(L, heed__full(ctx, function, dtype, ndim, shape, heed_integer(value), out));
   return lheed_return(L, 1);
 }
 
@@ -56,7 +55,7 @@ static int filled_like(lua_State *L, const char *function, heed_scalar value, in
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   heed_dtype dtype = lheed_opt_dtype(L, dtype_slot, function, x->dtype);
-  LHEED_TRY(L, heed_full(ctx, dtype, x->ndim, x->shape, value, out));
+  LHEED_TRY(L, heed__full(ctx, function, dtype, x->ndim, x->shape, value, out));
   return lheed_return(L, 1);
 }
 

@@ -142,6 +142,8 @@ static int join(lua_State *L, const char *function,
   if (count > INT32_MAX) lheed_error(L, "%s: there are too many tensors", function);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor **tensors = lua_newuserdatauv(L, (size_t)count * sizeof *tensors, 0);
+  lua_createtable(L, (int)count, 0); /* holds the boxes, whatever a finalizer does to the table at 1 */
+  int held = lua_gettop(L);
   for (lua_Unsigned i = 0; i < count; i++) {
     lua_rawgeti(L, 1, (lua_Integer)i + 1);
     const lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
@@ -150,10 +152,10 @@ static int join(lua_State *L, const char *function,
       lheed_error(L, "%s: tensors[%I] must be a tensor, got %s", function, (LUAI_UACINT)i + 1, what);
     }
     tensors[i] = box->object;
-    lua_pop(L, 1);
+    lua_rawseti(L, held, (lua_Integer)i + 1);
   }
   LHEED_TRY(L, call(lheed_get(L)->context, (int)count, tensors, dim, out));
-  lua_pop(L, 1);
+  lua_pop(L, 2);
   return lheed_return(L, 1);
 }
 

@@ -23,7 +23,7 @@ heed_status heed_context_new(const heed_allocator *allocator, heed_context **out
   *ctx = (heed_context){.allocator = *allocator, .references = 1};
   ctx->generator.context = ctx;
   ctx->generator.owned_by_context = true;
-  heed_generator_seed(&ctx->generator, 5489);
+  heed_generator_seed(&ctx->generator, HEED_DEFAULT_SEED);
   *out = ctx;
   return HEED_OK;
 }

@@ -57,9 +57,7 @@ heed_status heed__linear_from(heed_context *ctx, heed_tensor *weight, heed_tenso
 /* Uniform in ±bound. */
 static heed_status draw(heed_context *ctx, heed_generator *g, double bound, int ndim, const int64_t *shape,
                         heed_tensor **out) {
-  heed_status status = heed_uniform(ctx, g, -bound, bound, ndim, shape, out);
-  if (status != HEED_MEMORY) return status;
-  return heed__fail_memory(ctx, "Linear", (size_t)heed__numel(ndim, shape, sizeof(float)) * sizeof(float));
+  return heed__uniform(ctx, "Linear", g, -bound, bound, ndim, shape, out);
 }
 
 heed_status heed_linear_new(heed_context *ctx, heed_generator *g, int64_t d_in, int64_t d_out, bool bias,

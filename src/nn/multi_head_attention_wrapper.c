@@ -31,6 +31,32 @@ static heed_status stack(heed_context *ctx, const heed_attention_internals *foun
   return any ? heed_stack(ctx, count, room, room[0]->ndim - 1, out) : HEED_OK;
 }
 
+/* The attn_mask of head i: one that broadcasts to [b, h, n, n], as MultiHeadAttention takes it, is cut along
+ * the heads. NULL stays NULL. */
+static heed_status mask_of_head(heed_module *m, const heed_tensor **mask, int i, int count,
+                                heed_tensor *view) {
+  const heed_tensor *all = *mask;
+  if (all == NULL || all->ndim < 3) return HEED_OK;
+  const int dim = all->ndim - 3;
+  const int64_t heads = all->shape[dim];
+  if (heads != 1 && heads != count) {
+    char text[HEED__SHAPE_TEXT];
+    return heed__fail(m->context, HEED_SHAPE,
+                      "%s: attn_mask is %s and there are %d heads; its third to last size must be 1 or %d",
+                      m->class->name, heed__shape_text(text, all->ndim, all->shape), count, count);
+  }
+  heed__alias_on_stack(view, all);
+  if (heads > 1) view->data += i * all->stride[dim] * (int64_t)heed__element_bytes(all->dtype);
+  view->numel /= heads;
+  view->ndim--;
+  for (int d = dim; d < view->ndim; d++) {
+    view->shape[d] = all->shape[d + 1];
+    view->stride[d] = all->stride[d + 1];
+  }
+  *mask = view;
+  return HEED_OK;
+}
+
 static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                            heed_tensor **out, heed_attention_internals *internals) {
   const heed__attention_module *a = (const heed__attention_module *)m;
@@ -61,11 +87,14 @@ static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forw
   }
   for (int i = 0; i < count; i++) {
     heed_tensor part, *place = &part; /* the columns of head i */
+    heed_tensor mask;
+    heed_forward_options own = *options;
+    if ((status = mask_of_head(m, &own.attn_mask, i, count, &mask)) != HEED_OK) goto done;
     heed__alias_on_stack(&part, result.tensor);
     part.shape[part.ndim - 1] = a->d_out;
     part.numel /= count;
     part.data += i * a->d_out * part.stride[part.ndim - 1] * (int64_t)sizeof(float);
-    status = heed_module_forward(list->slots[i].module, x, options, &place, found != NULL ? &found[i] : NULL);
+    status = heed_module_forward(list->slots[i].module, x, &own, &place, found != NULL ? &found[i] : NULL);
     if (status != HEED_OK) goto done;
   }
   if (internals == NULL) goto done;

@@ -109,13 +109,14 @@ static heed_status check_options(heed_context *ctx, const heed__attention_call *
 /* ---- Masks ---- */
 
 /* A mask with fewer keys than there are, in full width: the keys beyond it are hidden. */
-static heed_status widen(heed_context *ctx, const heed_tensor *mask, int64_t s, heed_tensor **out) {
+static heed_status widen(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
+                         heed_tensor **out) {
   int64_t shape[HEED_MAX_DIMS];
   int last = mask->ndim - 1;
   for (int i = 0; i < last; i++) shape[i] = mask->shape[i];
   shape[last] = s;
   heed_scalar hidden = mask->dtype == HEED_BOOL ? heed_boolean(false) : heed_number(-INFINITY);
-  heed_status status = heed_full(ctx, mask->dtype, mask->ndim, shape, hidden, out);
+  heed_status status = heed__full(ctx, function, mask->dtype, mask->ndim, shape, hidden, out);
   if (status) return status;
   heed_tensor part;
   heed__alias_on_stack(&part, *out);
@@ -143,7 +144,7 @@ static heed_status prepare_mask(heed_context *ctx, const char *function, const p
   if (narrow) view->shape[last] = p->s;
   if ((status = heed__check_expands(ctx, function, "attn_mask", view, p->ndim, shape))) return status;
   if (narrow) {
-    if ((status = widen(ctx, mask, p->s, made))) return status;
+    if ((status = widen(ctx, function, mask, p->s, made))) return status;
     heed__alias_on_stack(view, *made);
   }
   while (view->ndim < 2) {

@@ -4,14 +4,19 @@
 
 #include "ops.h"
 
-heed_status heed_full(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape, heed_scalar value,
-                      heed_tensor **out) {
+heed_status heed__full(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
+                       const int64_t *shape, heed_scalar value, heed_tensor **out) {
   heed__result result;
-  heed_status status = heed__check_shape(ctx, "full", ndim, shape, dtype, NULL);
+  heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, NULL);
   if (status) return status;
-  status = heed__result_begin(ctx, "full", &result, out, dtype, ndim, shape, true, 0, NULL);
+  status = heed__result_begin(ctx, function, &result, out, dtype, ndim, shape, true, 0, NULL);
   if (status == HEED_OK) status = heed_fill(ctx, result.tensor, value);
   return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_full(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape, heed_scalar value,
+                      heed_tensor **out) {
+  return heed__full(ctx, "full", dtype, ndim, shape, value, out);
 }
 
 heed_status heed_eye(heed_context *ctx, heed_dtype dtype, int64_t rows, int64_t columns, heed_tensor **out) {

@@ -20,10 +20,10 @@ static int64_t *integers(const heed__result *result) {
   return (int64_t *)(void *)result->tensor->data;
 }
 
-heed_status heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
-                         const int64_t *shape, heed_tensor **out) {
+heed_status heed__uniform(heed_context *ctx, const char *function, heed_generator *g, double from, double to,
+                          int ndim, const int64_t *shape, heed_tensor **out) {
   heed__result result = {0};
-  heed_status status = begin(ctx, "uniform", &result, out, HEED_FLOAT32, ndim, shape);
+  heed_status status = begin(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
   if (status) goto done;
   float *x = floats(&result);
   heed__draw_floats(heed__generator(ctx, g), x, result.tensor->numel);
@@ -36,19 +36,29 @@ done:
   return heed__result_end(ctx, &result, status);
 }
 
-heed_status heed_normal(heed_context *ctx, heed_generator *g, double mean, double std, int ndim,
-                        const int64_t *shape, heed_tensor **out) {
+heed_status heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
+                         const int64_t *shape, heed_tensor **out) {
+  return heed__uniform(ctx, "uniform", g, from, to, ndim, shape, out);
+}
+
+heed_status heed__normal(heed_context *ctx, const char *function, heed_generator *g, double mean, double std,
+                         int ndim, const int64_t *shape, heed_tensor **out) {
   heed__result result = {0};
   heed_status status = HEED_OK;
   if (!(std >= 0)) {
-    status = heed__fail(ctx, HEED_ARGUMENT, "normal: std is %g; it must be 0 or more", std);
+    status = heed__fail(ctx, HEED_ARGUMENT, "%s: std is %g; it must be 0 or more", function, std);
     goto done;
   }
-  status = begin(ctx, "normal", &result, out, HEED_FLOAT32, ndim, shape);
+  status = begin(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
   if (status) goto done;
   heed__draw_normal(heed__generator(ctx, g), mean, std, floats(&result), result.tensor->numel);
 done:
   return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_normal(heed_context *ctx, heed_generator *g, double mean, double std, int ndim,
+                        const int64_t *shape, heed_tensor **out) {
+  return heed__normal(ctx, "normal", g, mean, std, ndim, shape, out);
 }
 
 heed_status heed_randint(heed_context *ctx, heed_generator *g, int64_t low, int64_t high, int ndim,

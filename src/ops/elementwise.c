@@ -220,12 +220,12 @@ HEED_BINARY_LIST(X)
 
 static heed_status clamp_low(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
                              heed_tensor **out) {
-  return binary(ctx, "clamp", BINARY_maximum, &heed__kernels_of(ctx)->maximum, "x", x, "low", low, out);
+  return binary(ctx, "clamp", BINARY_maximum, &heed__kernels_of(ctx)->maximum, "x", x, "min", low, out);
 }
 
 static heed_status clamp_high(heed_context *ctx, const heed_tensor *x, const heed_tensor *high,
                               heed_tensor **out) {
-  return binary(ctx, "clamp", BINARY_minimum, &heed__kernels_of(ctx)->minimum, "x", x, "high", high, out);
+  return binary(ctx, "clamp", BINARY_minimum, &heed__kernels_of(ctx)->minimum, "x", x, "max", high, out);
 }
 
 heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,

@@ -49,32 +49,37 @@ static void copy_slices(const heed_tensor *out, const heed_tensor *x, int dim, c
   }
 }
 
-heed_status heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
-                              heed_tensor **out) {
+heed_status heed__index_select(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
+                               const heed_tensor *index, heed_tensor **out) {
   heed__result result = {0};
   const heed_tensor *inputs[] = {x, index};
   int64_t shape[HEED_MAX_DIMS];
   int d;
-  heed_status status = heed__check_dim(ctx, "index_select", x->ndim, dim, &d);
+  heed_status status = heed__check_dim(ctx, function, x->ndim, dim, &d);
   if (status != HEED_OK) return status;
-  status = heed__check_dtype(ctx, "index_select", "index", index, HEED_INT64);
+  status = heed__check_dtype(ctx, function, "index", index, HEED_INT64);
   if (status != HEED_OK) return status;
   if (index->ndim > 1 || (x->ndim == 0 && index->numel != 1)) {
     char text[HEED__SHAPE_TEXT];
-    return heed__fail(ctx, HEED_SHAPE, "index_select: index is %s; it must have %s",
+    return heed__fail(ctx, HEED_SHAPE, "%s: index is %s; it must have %s", function,
                       heed__shape_text(text, index->ndim, index->shape),
                       index->ndim > 1 ? "one dimension" : "one element, as x has");
   }
-  status = check_indices(ctx, "index_select", index, d, x->ndim > 0 ? x->shape[d] : 1);
+  status = check_indices(ctx, function, index, d, x->ndim > 0 ? x->shape[d] : 1);
   if (status != HEED_OK) return status;
   for (int i = 0; i < x->ndim; i++) shape[i] = i == d ? index->numel : x->shape[i];
-  status = heed__result_begin(ctx, "index_select", &result, out, x->dtype, x->ndim, shape, false, 2, inputs);
+  status = heed__result_begin(ctx, function, &result, out, x->dtype, x->ndim, shape, false, 2, inputs);
   if (status != HEED_OK) return status;
   if (x->ndim > 0)
     copy_slices(result.tensor, x, d, index);
   else
     heed__copy_elements(result.tensor, x);
   return heed__result_end(ctx, &result, HEED_OK);
+}
+
+heed_status heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
+                              heed_tensor **out) {
+  return heed__index_select(ctx, "index_select", x, dim, index, out);
 }
 
 static heed_status check_gather(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index) {
@@ -162,36 +167,35 @@ static void assign_slices(const heed_tensor *x, const heed_tensor *index, const 
 }
 
 /* The shape of what is written: the sizes of index, then those of x but for the first. */
-static heed_status check_assign(heed_context *ctx, const heed_tensor *x, const heed_tensor *index, int *ndim,
-                                int64_t *shape) {
-  heed_status status = heed__check_dtype(ctx, "index_assign", "index", index, HEED_INT64);
+static heed_status check_assign(heed_context *ctx, const char *function, const heed_tensor *x,
+                                const heed_tensor *index, int *ndim, int64_t *shape) {
+  heed_status status = heed__check_dtype(ctx, function, "index", index, HEED_INT64);
   if (status != HEED_OK) return status;
   if (x->ndim == 0)
-    return heed__fail(ctx, HEED_SHAPE, "index_assign: x has no dimensions; it must have at least 1");
+    return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
   if (index->ndim + x->ndim - 1 > HEED_MAX_DIMS)
-    return heed__fail(ctx, HEED_SHAPE,
-                      "index_assign: what is written would have %d dimensions; there can be %d",
-                      index->ndim + x->ndim - 1, HEED_MAX_DIMS);
-  status = heed__check_writable(ctx, "index_assign", x);
+    return heed__fail(ctx, HEED_SHAPE, "%s: what is written would have %d dimensions; there can be %d",
+                      function, index->ndim + x->ndim - 1, HEED_MAX_DIMS);
+  status = heed__check_writable(ctx, function, x);
   if (status != HEED_OK) return status;
   *ndim = 0;
   for (int i = 0; i < index->ndim; i++) shape[(*ndim)++] = index->shape[i];
   for (int i = 1; i < x->ndim; i++) shape[(*ndim)++] = x->shape[i];
-  return check_indices(ctx, "index_assign", index, 0, x->shape[0]);
+  return check_indices(ctx, function, index, 0, x->shape[0]);
 }
 
-heed_status heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *index,
-                              const heed_tensor *value) {
+heed_status heed__index_assign(heed_context *ctx, const char *function, heed_tensor *x,
+                               const heed_tensor *index, const heed_tensor *value) {
   heed_tensor *index_copy = NULL, *value_copy = NULL, list;
   int ndim = 0;
   int64_t shape[HEED_MAX_DIMS];
-  heed_status status = check_assign(ctx, x, index, &ndim, shape);
+  heed_status status = check_assign(ctx, function, x, index, &ndim, shape);
   if (status != HEED_OK) goto done;
-  status = heed__check_expands(ctx, "index_assign", "value", value, ndim, shape);
+  status = heed__check_expands(ctx, function, "value", value, ndim, shape);
   if (status != HEED_OK) goto done;
-  status = heed__copy_if_overlapping(ctx, "index_assign", x, &index, &index_copy);
+  status = heed__copy_if_overlapping(ctx, function, x, &index, &index_copy);
   if (status != HEED_OK) goto done;
-  status = heed__copy_if_overlapping(ctx, "index_assign", x, &value, &value_copy);
+  status = heed__copy_if_overlapping(ctx, function, x, &value, &value_copy);
   if (status != HEED_OK) goto done;
   heed__expand_on_stack(&list, value, ndim, shape);
   assign_slices(x, index, &list);
@@ -199,4 +203,9 @@ done:
   heed_tensor_free(index_copy);
   heed_tensor_free(value_copy);
   return status;
+}
+
+heed_status heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *index,
+                              const heed_tensor *value) {
+  return heed__index_assign(ctx, "index_assign", x, index, value);
 }

@@ -69,38 +69,43 @@ static void copy_masked(const heed_tensor *x, const heed_tensor *mask, const hee
   }
 }
 
-heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
-                               heed_tensor **out) {
+heed_status heed__masked_select(heed_context *ctx, const char *function, const heed_tensor *x,
+                                const heed_tensor *mask, heed_tensor **out) {
   heed__result result = {0};
   const heed_tensor *inputs[] = {x, mask};
   int ndim = 0;
   int64_t shape[HEED_MAX_DIMS];
-  heed_status status = check_mask(ctx, "masked_select", x, mask);
+  heed_status status = check_mask(ctx, function, x, mask);
   if (status != HEED_OK) return status;
-  status = masked_shape(ctx, "masked_select", x, mask, &ndim, shape);
+  status = masked_shape(ctx, function, x, mask, &ndim, shape);
   if (status != HEED_OK) return status;
-  status = heed__result_begin(ctx, "masked_select", &result, out, x->dtype, ndim, shape, false, 2, inputs);
+  status = heed__result_begin(ctx, function, &result, out, x->dtype, ndim, shape, false, 2, inputs);
   if (status != HEED_OK) return status;
   copy_masked(x, mask, result.tensor, false);
   return heed__result_end(ctx, &result, HEED_OK);
 }
 
-heed_status heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,
-                               const heed_tensor *value) {
+heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
+                               heed_tensor **out) {
+  return heed__masked_select(ctx, "masked_select", x, mask, out);
+}
+
+heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_tensor *x,
+                                const heed_tensor *mask, const heed_tensor *value) {
   heed_tensor *mask_copy = NULL, *value_copy = NULL, list;
   int ndim = 0;
   int64_t shape[HEED_MAX_DIMS];
-  heed_status status = check_mask(ctx, "masked_assign", x, mask);
+  heed_status status = check_mask(ctx, function, x, mask);
   if (status != HEED_OK) goto done;
-  status = heed__check_writable(ctx, "masked_assign", x);
+  status = heed__check_writable(ctx, function, x);
   if (status != HEED_OK) goto done;
-  status = masked_shape(ctx, "masked_assign", x, mask, &ndim, shape);
+  status = masked_shape(ctx, function, x, mask, &ndim, shape);
   if (status != HEED_OK) goto done;
-  status = heed__check_expands(ctx, "masked_assign", "value", value, ndim, shape);
+  status = heed__check_expands(ctx, function, "value", value, ndim, shape);
   if (status != HEED_OK) goto done;
-  status = heed__copy_if_overlapping(ctx, "masked_assign", x, &mask, &mask_copy);
+  status = heed__copy_if_overlapping(ctx, function, x, &mask, &mask_copy);
   if (status != HEED_OK) goto done;
-  status = heed__copy_if_overlapping(ctx, "masked_assign", x, &value, &value_copy);
+  status = heed__copy_if_overlapping(ctx, function, x, &value, &value_copy);
   if (status != HEED_OK) goto done;
   heed__expand_on_stack(&list, value, ndim, shape);
   copy_masked(x, mask, &list, true);
@@ -108,4 +113,9 @@ done:
   heed_tensor_free(mask_copy);
   heed_tensor_free(value_copy);
   return status;
+}
+
+heed_status heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,
+                               const heed_tensor *value) {
+  return heed__masked_assign(ctx, "masked_assign", x, mask, value);
 }

@@ -127,7 +127,30 @@ void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float 
                 ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
                 float *c, ptrdiff_t c_row);
 
-/** heed_linear under another name in messages. (matmul.c) */
+/* Those of heed.h under another name in messages: x[…] calls itself "index". (index.c, mask.c) */
+HEED_MUST_USE
+heed_status heed__index_select(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
+                               const heed_tensor *index, heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__index_assign(heed_context *ctx, const char *function, heed_tensor *x,
+                               const heed_tensor *index, const heed_tensor *value);
+HEED_MUST_USE
+heed_status heed__masked_select(heed_context *ctx, const char *function, const heed_tensor *x,
+                                const heed_tensor *mask, heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_tensor *x,
+                                const heed_tensor *mask, const heed_tensor *value);
+/** heed_full, heed_uniform, heed_normal and heed_linear under another name in messages. (create.c, draw.c,
+ * matmul.c) */
+HEED_MUST_USE
+heed_status heed__full(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
+                       const int64_t *shape, heed_scalar value, heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__uniform(heed_context *ctx, const char *function, heed_generator *g, double from, double to,
+                          int ndim, const int64_t *shape, heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__normal(heed_context *ctx, const char *function, heed_generator *g, double mean, double std,
+                         int ndim, const int64_t *shape, heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__linear(heed_context *ctx, const char *function, const heed_tensor *x,
                          const heed_tensor *weight, const heed_tensor *bias, heed_tensor **out);

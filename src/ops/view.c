@@ -262,8 +262,8 @@ heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_
     return heed__fail(ctx, HEED_INDEX,
                       "narrow: start %" PRId64 " and length %" PRId64
                       " do not fit dimension %d of size %" PRId64
-                      "; start counts from 1 and start + length must be at most %" PRId64,
-                      start, length, d + 1, size, size + 1);
+                      "; start counts from 1 and there must be length elements from there on",
+                      start, length, d + 1, size);
   heed__alias_on_stack(&view, x);
   restrict_to(&view, d, from, length, 1);
   return give(ctx, "narrow", &view, out);

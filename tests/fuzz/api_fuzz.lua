@@ -203,7 +203,6 @@ local kinds = {
   function() return heed.Generator(random(100)) end,
   function() return io.stdout end,
   function() return coroutine.create(function() end) end,
-  function() return math.abs end,
   function() return make end,
   function() return nn.Sequential end,
   function() return linear:state_dict() end,
@@ -232,10 +231,12 @@ local script = debug.getinfo(1, "S").short_src
 local wrong = {}
 
 -- What Lua itself says of a value that is no tensor, and where heed has no part in it.
-local of_lua = { "^attempt to ", "^bad argument #%d+ to 'for ", "^variable 'x' got a non%-closable value" }
+local of_lua = { "^attempt to ", "^bad argument #%d+ to 'for ", "^variable 'x' got a non%-closable value", "^table index is ",
+  "has no integer representation$" }
 
 local function check_message(name, arguments, message)
   if type(message) ~= "string" then return end -- an error object of ours that came through
+  if message:find "^attempt to index a " then return end -- ipairs, of what is no table
   local where, what = message:match "^(.-:%d+: )(.*)$"
   for _, pattern in ipairs(of_lua) do
     if what and what:find(pattern) and where:find(script, 1, true) == 1 then return end

@@ -344,7 +344,7 @@ MultiHeadAttentionWrapper(
   end)
 
   it("survives metamethods in the wrong hands", function()
-    local meta = getmetatable(nn.Linear(2, 2))
+    local meta = debug.getmetatable(nn.Linear(2, 2))
     for _, name in ipairs { "__index", "__newindex", "__len", "__call", "__tostring", "__gc" } do
       for _, value in ipairs { 1, {}, heed.ones(1), heed.Generator(1), io.stdout } do
         pcall(meta[name], value, "weight", 1)

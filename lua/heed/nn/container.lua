@@ -35,6 +35,7 @@ end
 
 --- Container(a, b, …) or Container{a, b, …}
 function Container:init(...)
+  E.check_self(self, "init")
   local first, list, count = (...), { ... }, select("#", ...)
   if count == 1 and type(first) == "table" and not E.is_module(first) then list, count = first, #first end
   for key in pairs(list) do
@@ -42,7 +43,7 @@ function Container:init(...)
       fail("%s: the modules must be a list, got one at %s", E.class_name(self), E.what(key))
     end
   end
-  for i = 1, count do self:append(list[i]) end
+  for i = 1, count do Container.append(self, list[i]) end
 end
 
 function Container:__len() return #modules(self) end
@@ -60,12 +61,14 @@ function Container:__newindex(key, value)
 end
 
 function Container:append(value)
+  E.check_self(self, "append")
   self[tostring(#self)] = check_module(self, value, "what is appended")
   return self
 end
 
 --- Appends all modules of a table or of another container.
 function Container:extend(list)
+  E.check_self(self, "extend")
   if type(list) ~= "table" and not E.is_module(list) then
     fail("%s: extend needs a list of modules, got %s", E.class_name(self), E.what(list))
   end
@@ -75,6 +78,7 @@ end
 
 --- Puts a module before the one at index i; those from there on move up.
 function Container:insert(i, value)
+  E.check_self(self, "insert")
   local list = modules(self)
   i = place(self, i, #list)
   check_module(self, value, "what is inserted")
@@ -86,6 +90,7 @@ end
 
 --- Takes the module at index i (the last) out and returns it; those behind move down.
 function Container:pop(i)
+  E.check_self(self, "pop")
   local list = modules(self)
   i = place(self, i or -1, #list)
   if not list[i] then fail("%s: there is no module at index %d to take out", E.class_name(self), i) end

@@ -147,6 +147,7 @@ function Module.class(name, parent)
 end
 
 function Module:init(...)
+  E.check_self(self, "init")
   if select("#", ...) > 0 then
     local name = E.class_name(self)
     fail("%s takes no arguments; to give it some define `function %s:init(...) ... end`", name, name)
@@ -154,6 +155,7 @@ function Module:init(...)
 end
 
 function Module:forward()
+  E.check_self(self, "forward")
   local name = E.class_name(self)
   fail("%s has no forward; define `function %s:forward(x) ... end`", name, name)
 end

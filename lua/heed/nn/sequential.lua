@@ -6,6 +6,7 @@ local Module = require "heed.nn.module"
 local Sequential = Module.class("Sequential", require "heed.nn.container")
 
 function Sequential:forward(...)
+  E.check_self(self, "forward")
   if select("#", ...) ~= 1 then
     E.fail("%s takes one input, got %d arguments", E.class_name(self), select("#", ...))
   end
