@@ -87,6 +87,7 @@ $(OBJ)/src/ops/%.o: PART_CFLAGS = $(BLAS_CFLAGS)
 $(OBJ)/src/binding/%.o: PART_CFLAGS = $(LUA_CFLAGS) -I$(BUILD)
 $(OBJ)/src/cli/%.o: PART_CFLAGS = $(LUA_CFLAGS) $(EDIT_CFLAGS)
 $(OBJ)/tests/c/%.o: PART_CFLAGS = $(TEST_CFLAGS)
+$(OBJ)/tests/c/test_states.o: PART_CFLAGS = $(TEST_CFLAGS) $(LUA_CFLAGS)
 
 $(BUILD)/lua_sources.h: $(LUA_FILES) $(BUILD)/files scripts/dev/embed_lua.sh
 	$(call say,EMBED,scripts/dev/embed_lua.sh $(LUA_FILES) > $@)
@@ -110,7 +111,8 @@ $(BUILD)/heed: $(call objects,$(CLI)) $(BUILD)/libheed.a
 
 $(BUILD)/test/%: $(OBJ)/tests/c/%.o $(call objects,$(C_SUPPORT)) $(BUILD)/libheed.a
 	@mkdir -p $(@D)
-	$(call say,LINK,$(call link,,$(TEST_LIBS)))
+	$(call say,LINK,$(call link,,$(MORE_LIBS) $(TEST_LIBS)))
+$(BUILD)/test/test_states: MORE_LIBS = $(LUA_LIBS) -pthread
 
 -include $(patsubst %.o,%.d,$(call objects,$(C_FILES)))
 

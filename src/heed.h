@@ -540,7 +540,7 @@ struct lua_State;
 
 /** Opens the library in a Lua state and leaves its table on top of the stack: luaL_requiref(L, "heed",
  * luaopen_heed, 0). Sets no global and reads no file. The state gets a context of its own. In libheed.a and
- * in the loadable module. */
+ * in the loadable module. Tensors take their memory from the Lua state's allocator. */
 HEED_API int luaopen_heed(struct lua_State *L);
 /** The part of it that is written in C, on which lua/heed/init.lua builds. */
 HEED_API int luaopen_heed_core(struct lua_State *L);

@@ -8,7 +8,7 @@ local core = require "heed.core"
 ---@class heed
 local heed = {}
 for name, value in pairs(core) do heed[name] = value end
-heed.raise, heed.modules = nil, nil -- for heed's own files only
+heed.frame, heed.modules, heed.raise = nil, nil, nil -- for heed's own files only
 heed.nn = require "heed.nn"
 
 return heed

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The C tests, hello.lua and a notebook under valgrind: bad reads and writes, and leaks, are failures.
+# The C tests, hello.lua, a notebook and calls at random under valgrind: bad reads and writes, and leaks, are failures.
 #   run_valgrind.sh BUILD
 set -u
 build=$1
@@ -22,5 +22,6 @@ done
 for script in scripts/examples/hello.lua scripts/notebooks/coding_attention.lua; do
   check "$script" "$build/heed" "$script"
 done
+check 'calls at random' "$build/heed" tests/fuzz/api_fuzz.lua 1 2000
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

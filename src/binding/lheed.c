@@ -5,6 +5,7 @@
 
 #include <lualib.h>
 
+#include "../core/core.h"
 #include "lua_sources.h" /* lheed_sources: lua/heed/ as bytes, made by the Makefile */
 
 /* ---- The state ---- */
@@ -35,7 +36,9 @@ lheed_state *lheed_find(lua_State *L) {
 static int state_gc(lua_State *L) {
   lheed_state *S = state_at(L, lua_upvalueindex(1));
   if (!S) return 0;
-  heed_context_free(S->context);
+  /* Boxes that finalizers made while the Lua state is closing are never finalized, so what is in them would
+   * stay. */
+  heed__context_destroy(S->context);
   S->context = NULL;
   return 0;
 }
@@ -57,6 +60,18 @@ static void find_own_files(lua_State *L, lheed_state *S) {
   }
 }
 
+/* Tensors come from where the Lua state takes its memory, so that a host which bounds that bounds them, too.
+ */
+static void *allocate(void *user, size_t bytes) {
+  const lheed_state *S = user;
+  return S->allocate(S->allocate_user, NULL, LUA_TUSERDATA, bytes);
+}
+
+static void release(void *user, void *block, size_t bytes) {
+  const lheed_state *S = user;
+  S->allocate(S->allocate_user, block, bytes, 0);
+}
+
 static void new_state(lua_State *L) {
   lheed_state *S = lua_newuserdatauv(L, sizeof *S, 0);
   memset(S, 0, sizeof *S);
@@ -66,7 +81,9 @@ static void new_state(lua_State *L) {
   lua_pushcclosure(L, state_gc, 1);
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
-  if (heed_context_new(NULL, &S->context) != HEED_OK) luaL_error(L, "heed: no memory for a context");
+  S->allocate = lua_getallocf(L, &S->allocate_user);
+  if (heed_context_new(&(heed_allocator){allocate, release, S}, &S->context) != HEED_OK)
+    luaL_error(L, "heed: no memory for a context");
   find_own_files(L, S);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
 }
@@ -102,6 +119,7 @@ void **lheed_push_box(lua_State *L, const lheed_type *type) {
   lheed_box *box = lua_newuserdatauv(L, sizeof *box, 0);
   box->type = type;
   box->object = NULL;
+  box->state = lheed_find(L);
   lheed_push_metatable(L, type);
   lua_setmetatable(L, -2);
   return &box->object;
@@ -113,7 +131,9 @@ heed_tensor **lheed_push_tensor(lua_State *L) {
 
 lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type) {
   lheed_box *box = lua_touserdata(L, idx); /* a light one has no length */
-  return box && lua_rawlen(L, idx) == sizeof *box && box->type == type ? box : NULL;
+  if (!box || lua_rawlen(L, idx) != sizeof *box || box->type != type) return NULL;
+  if (!box->state || !box->state->context) box->object = NULL; /* went with the state */
+  return box;
 }
 
 void lheed_push_metatable(lua_State *L, const lheed_type *type) {
@@ -217,7 +237,31 @@ static bool is_own_file(const lheed_state *S, const char *source) {
   return S && S->own_files[0] && strncmp(source, S->own_files, strlen(S->own_files)) == 0;
 }
 
-/* Whether the function was called by Lua itself: ipairs' by a `for`, the metamethods of strings by "1" + x. */
+static int return_all(lua_State *L, int status, lua_KContext context) {
+  (void)status, (void)context;
+  return lua_gettop(L);
+}
+
+/* Calls upvalue 1. */
+static int call_through(lua_State *L) {
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_callk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, return_all);
+  return lua_gettop(L);
+}
+
+/* core.frame(f): f as a function of C, for heed's own Lua files. A function of Lua that is the last call of
+ * another, `return m(x)`, takes that one's place, and an error could not point there; a function of C does
+ * not. */
+static int frame(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_settop(L, 1);
+  lua_pushcclosure(L, call_through, 1);
+  return 1;
+}
+
+/* Whether the function was called by Lua itself: ipairs' by a `for`, the metamethods of strings by "1" + x.
+ */
 static bool is_implicit(const lua_Debug *ar) {
   return strcmp(ar->namewhat, "metamethod") == 0 || strcmp(ar->namewhat, "for iterator") == 0;
 }
@@ -229,8 +273,10 @@ static void push_place(lua_State *L) {
   lua_Debug ar;
   bool through_c = false;
   for (int level = 1; lua_getstack(L, level, &ar); level++) {
-    lua_getinfo(L, "Sln", &ar);
-    if (is_own_file(S, ar.source)) {
+    lua_getinfo(L, "Slnf", &ar);
+    bool own = lua_tocfunction(L, -1) == call_through || is_own_file(S, ar.source);
+    lua_pop(L, 1);
+    if (own) {
       through_c = false;
     } else if (ar.currentline < 0) {
       through_c = through_c || !is_implicit(&ar);
@@ -292,7 +338,7 @@ static void open_core(lua_State *L) {
   lheed_open_index(L);
   lua_pop(L, 1);
   for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) lheed_publish_metatable(L, box_types[i]);
-  static const luaL_Reg own[] = {{"raise", raise}, {NULL, NULL}};
+  static const luaL_Reg own[] = {{"frame", frame}, {"raise", raise}, {NULL, NULL}};
   lheed_setfuncs(L, own);
   lua_pushliteral(L, HEED_VERSION);
   lua_setfield(L, -2, "version");

@@ -20,9 +20,11 @@
 typedef struct lheed_state {
   const void *mark;
   heed_context *context; /* NULL: the Lua state is closing */
-  size_t stepped_at;     /* bytes in use when the collector was last stepped for tensors */
-  bool collecting;       /* a collection runs in the middle of an operation: finalizers must not release its
-                            arguments */
+  lua_Alloc allocate;    /* the Lua state's */
+  void *allocate_user;
+  size_t stepped_at; /* bytes in use when the collector was last stepped for tensors */
+  bool collecting;   /* a collection runs in the middle of an operation: finalizers must not release its
+                        arguments */
   char
       own_files[256]; /* the folder of heed's own Lua files as chunk names show it; "" if they are embedded */
 } lheed_state;
@@ -47,7 +49,8 @@ typedef struct lheed_type {
 
 typedef struct lheed_box {
   const lheed_type *type;
-  void *object; /* NULL: not yet filled, or released */
+  void *object;             /* NULL: not yet filled, or released */
+  const lheed_state *state; /* with which the object goes */
 } lheed_box;
 
 extern const lheed_type lheed_tensor_type, lheed_module_type, lheed_generator_type;

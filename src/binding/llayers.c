@@ -29,14 +29,14 @@ static int op_layer_norm(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* rms_norm(x, weight, eps = 1e-6), over the last dimension */
+/* rms_norm(x, weight, eps = 2^-23), over the last dimension; PyTorch's default, too */
 static int op_rms_norm(lua_State *L) {
   static const char *const names[] = {"weight", "eps", NULL};
   lheed_options(L, "rms_norm", 2, names);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "rms_norm", "x");
   const heed_tensor *weight = lheed_opt_tensor(L, 2, "rms_norm", "weight");
-  double epsilon = lheed_opt_number(L, 3, "rms_norm", "eps", 1e-6);
+  double epsilon = lheed_opt_number(L, 3, "rms_norm", "eps", FLT_EPSILON);
   LHEED_TRY(L, heed_rms_norm(lheed_get(L)->context, x, weight, epsilon, out));
   return lheed_return(L, 1);
 }

@@ -230,8 +230,8 @@ static int op_split(lua_State *L) {
     int64_t length = lheed_integer(L, lua_gettop(L), "split", "a size");
     lua_pop(L, 1);
     if (length < 0 || length > size - start)
-      lheed_error(L, "split: size %I is %I and %I elements of dimension %d are left", (LUAI_UACINT)i + 1,
-                  (LUAI_UACINT)length, (LUAI_UACINT)(size - start), axis + 1);
+      lheed_error(L, "split: size[%I] is %I; it must be from 0 to %I, which are left of dimension %d",
+                  (LUAI_UACINT)i + 1, (LUAI_UACINT)length, (LUAI_UACINT)(size - start), axis + 1);
     add_piece(L, "split", axis, start, length, (lua_Integer)i + 1);
     start += length;
   }

@@ -2,9 +2,10 @@
 #include "core.h"
 
 /* Lies right before a block. */
-typedef struct prefix {
-  void *start;  /* what the allocator gave */
-  size_t bytes; /* and was asked for */
+typedef struct heed__prefix {
+  void *start;                          /* what the allocator gave */
+  size_t bytes;                         /* and was asked for */
+  struct heed__prefix *next, *previous; /* all blocks of the context */
 } prefix;
 
 _Static_assert(HEED__ALIGNMENT % _Alignof(prefix) == 0 && sizeof(prefix) % _Alignof(prefix) == 0,
@@ -18,7 +19,10 @@ void *heed__allocate(heed_context *ctx, size_t bytes) {
   if (start == NULL) return NULL;
   char *block = start + sizeof(prefix);
   block += -(uintptr_t)block & (HEED__ALIGNMENT - 1);
-  ((prefix *)(void *)block)[-1] = (prefix){start, bytes};
+  prefix *p = (prefix *)(void *)block - 1;
+  *p = (prefix){start, bytes, ctx->blocks, NULL};
+  if (p->next != NULL) p->next->previous = p;
+  ctx->blocks = p;
   ctx->references++;
   ctx->in_use += bytes;
   if (ctx->in_use > ctx->peak) ctx->peak = ctx->in_use;
@@ -27,8 +31,15 @@ void *heed__allocate(heed_context *ctx, size_t bytes) {
 
 void heed__release(heed_context *ctx, void *block) {
   if (block == NULL) return;
-  prefix taken = ((prefix *)block)[-1];
+  const prefix taken = ((prefix *)block)[-1];
+  *(taken.previous != NULL ? &taken.previous->next : &ctx->blocks) = taken.next;
+  if (taken.next != NULL) taken.next->previous = taken.previous;
   ctx->in_use -= taken.bytes;
   ctx->allocator.release(ctx->allocator.user, taken.start, taken.bytes);
   heed__context_drop(ctx);
+}
+
+void heed__context_destroy(heed_context *ctx) {
+  while (ctx->blocks != NULL) heed__release(ctx, ctx->blocks + 1);
+  heed_context_free(ctx);
 }

@@ -41,12 +41,15 @@ struct heed_context {
   heed_allocator allocator;
   size_t in_use, peak; /* bytes asked of the allocator for blocks; the context itself is not counted */
   int64_t references;  /* the owner's, and one of every block that was allocated and not yet released */
+  struct heed__prefix *blocks;         /* all of these, a list (alloc.c) */
   const struct heed__kernels *kernels; /* chosen at first need */
   heed_dropout_stream dropout_stream;
   heed_generator generator;
   char message[HEED__MESSAGE];
 };
 
+/** Frees the context with all of its blocks, whoever holds them. (alloc.c) */
+void heed__context_destroy(heed_context *ctx);
 /** Gives a reference back; the context goes with the last one. */
 void heed__context_drop(heed_context *ctx);
 

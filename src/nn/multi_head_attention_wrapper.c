@@ -73,8 +73,11 @@ static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forw
   if (status != HEED_OK) return status;
   memcpy(shape, x->shape, (size_t)x->ndim * sizeof *shape);
   shape[x->ndim - 1] = a->d_out * count;
-  status = heed__result_begin(ctx, m->class->name, &result, out, HEED_FLOAT32, x->ndim, shape, false, 3,
-                              (const heed_tensor *const[]){x, options->attn_mask, options->key_padding_mask});
+  /* *out counts as an input, so that it is written last: a head that fails leaves nothing of the others in it
+   */
+  const heed_tensor *inputs[] = {x, options->attn_mask, options->key_padding_mask, *out};
+  status =
+      heed__result_begin(ctx, m->class->name, &result, out, HEED_FLOAT32, x->ndim, shape, false, 4, inputs);
   if (status != HEED_OK) return status;
   if (internals != NULL) {
     found = heed__allocate(ctx, (size_t)count * sizeof *found);
@@ -113,6 +116,9 @@ done:
 
 /* ---- Making ---- */
 
+/* Each head is a module with parts. More of them are a slip, and would take all memory in small pieces. */
+#define MAX_HEADS (1 << 16)
+
 static const heed__class class = {
     .name = "MultiHeadAttentionWrapper", .settings = settings, .attends = true, .forward = forward};
 
@@ -136,6 +142,10 @@ heed_status heed_multi_head_attention_wrapper_new(heed_context *ctx, heed_genera
   if (status != HEED_OK) return status;
   if ((status = heed__check_positive(ctx, class.name, "num_heads", config->num_heads)) != HEED_OK)
     return status;
+  if (config->num_heads > MAX_HEADS) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: num_heads is %lld; it must be at most %d", class.name,
+                      (long long)config->num_heads, MAX_HEADS);
+  }
   const int64_t shape[] = {config->num_heads, config->d_out};
   if ((status = heed__check_shape(ctx, class.name, 2, shape, HEED_FLOAT32, NULL)) != HEED_OK) return status;
 

@@ -223,6 +223,20 @@ describe("forward", function()
     assert.are.equal(0, masked.weights[{ {}, {}, 1 }]:sum():item())
   end)
 
+  it("takes the same masks by head when split", function()
+    local m, x = multi_head(), heed.rand(2, 6, 3)
+    for _, sizes in ipairs { { 6, 6 }, { 2, 6, 6 }, { 2, 1, 6, 6 }, { 2, 2, 1, 6 } } do
+      local mask = heed.rand(sizes):gt(0.3)
+      local _, whole = m(x, { attn_mask = mask, need_weights = true })
+      local _, split = m:split()(x, { attn_mask = mask, need_weights = true })
+      assert.is_true(whole.weights:equal(split.weights))
+      _, split = m:split()(x, { attn_mask = heed.where(mask, 0, -math.huge), need_weights = true })
+      assert.is_true(whole.weights:equal(split.weights))
+    end
+    fails("MultiHeadAttentionWrapper: attn_mask is [3, 6, 6] and there are 2 heads; its third to last size must be 1 "
+      .. "or 2", m:split(), x, { attn_mask = heed.ones(3, 6, 6) })
+  end)
+
   it("names what is wrong", function()
     local m = multi_head()
     fails("MultiHeadAttention: x must be a tensor, got nil", m)

@@ -329,6 +329,7 @@ describe("along a dimension", function()
     shows("float32[2] -0.999995 0.999995", heed.layer_norm(tensor { 1, 3 }))
     shows("float32[2] 1.00001 2.99999", heed.layer_norm(tensor { 1, 3 }, heed.ones(2), tensor { 2, 2 }))
     shows("float32[2] 0.632456 1.26491", heed.rms_norm(tensor { 1, 2 }, { eps = 0 }))
+    shows("float32[2] 0.607072 0.809429", heed.rms_norm(tensor { 3e-4, 4e-4 })) -- PyTorch's, with its default eps
   end)
 end)
 
@@ -473,7 +474,7 @@ describe("joining and cutting", function()
 
   it("says which sizes do not add up", function()
     fails("split: size is 0; it must be at least 1", x.split, x, 0)
-    fails("split: size 2 is 3 and 2 elements of dimension 2 are left", x.split, x, { 1, 3 }, 2)
+    fails("split: size[2] is 3; it must be from 0 to 2, which are left of dimension 2", x.split, x, { 1, 3 }, 2)
     fails("split: the sizes add up to 2 and dimension 2 has 3 elements", x.split, x, { 1, 1 }, 2)
     fails("chunk: chunks is 0; it must be at least 1", x.chunk, x, 0)
     fails("split: there would be 2000000 pieces; at most 1048576 are made", heed.split, heed.ones(1):expand(2000000), 1)

@@ -253,7 +253,7 @@ describe("makers", function()
   end)
 
   it("say so when there is no memory #plain", function()
-    raises("full: 128.0 TiB of memory could not be had", function() heed.zeros(1 << 45) end)
+    raises("zeros: 128.0 TiB of memory could not be had", function() heed.zeros(1 << 45) end)
     assert.equal(0, heed.zeros(1):item())
   end)
 end)

@@ -448,7 +448,7 @@ function Tensor:layer_norm(weight, bias, eps) end
 
 ---x / √(mean(x²) + eps) · weight over the last dimension.
 ---@param weight? heed.Tensor|heed.NormOptions [d]
----@param eps? number 1e-6
+---@param eps? number 2^-23, as in PyTorch
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:rms_norm(weight, eps) end

@@ -100,4 +100,4 @@ function Container:pop(i)
   return value
 end
 
-return Container
+return E.with_frames(Container)

@@ -69,4 +69,13 @@ function E.check_type(value, wanted, method, argument)
   end
 end
 
+--- The table with its functions, but for metamethods, made such that errors in them point at a caller whose last call
+--- they are.
+function E.with_frames(methods)
+  for name, f in pairs(methods) do
+    if type(f) == "function" and name:sub(1, 2) ~= "__" then methods[name] = core.frame(f) end
+  end
+  return methods
+end
+
 return E

@@ -102,7 +102,7 @@ local function object_metatable(class)
       end
     end,
 
-    __call = function(self, ...) return self:forward(...) end,
+    __call = core.frame(function(self, ...) return self:forward(...) end),
     __tostring = function(self) return self:__tostring() end,
     __pairs = function(self) return next, self[RECORD].fields, nil end,
 
@@ -128,13 +128,12 @@ local function new_class(name, parent)
   return setmetatable(class, {
     __name = "heed.Class",
     __index = parent,
-    __call = construct,
+    __call = core.frame(construct),
     __tostring = function() return ("class %s"):format(name) end,
   })
 end
 
 local Module = new_class "Module"
-for name, method in pairs(protocol) do Module[name] = method end
 
 --- A new class of modules.
 function Module.class(name, parent)
@@ -182,6 +181,8 @@ function Module:register_buffer(name, tensor, ...)
   put_entry(own, name, "buffer", tensor).persistent = persistent
 end
 
+E.with_frames(Module)
+for name, method in pairs(protocol) do Module[name] = method end -- with frames already
 primitives.install(protocol)
 
 return Module

@@ -208,4 +208,4 @@ function P:__tostring()
   return repr(self, not E.record(self) and E.class_name(self) == "ModuleList")
 end
 
-return P
+return E.with_frames(P)

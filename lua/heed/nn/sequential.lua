@@ -17,4 +17,4 @@ function Sequential:forward(...)
   return x
 end
 
-return Sequential
+return E.with_frames(Sequential)

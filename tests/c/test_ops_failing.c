@@ -1,0 +1,464 @@
+/* Every public call that takes memory, with its 1st, 2nd, … allocation failing until it succeeds: nothing
+ * leaks, and inputs, results and the random stream are what they were. Each is run for a new result, into one
+ * that is there (of other strides), and over its own input. */
+#include "support.h"
+
+/* ---- What the calls are made on ---- */
+
+#define SIDE 8
+#define LONG 1100 /* more elements than rows that the stack has room for */
+
+typedef struct fixture {
+  test_memory memory;
+  heed_context *ctx;
+  heed_generator *generator;
+  heed_tensor *square, *flipped; /* [8, 8] and its transpose on the same elements */
+  heed_tensor *whole, *mask;     /* int64 with values 1…8, bool; [8, 8] */
+  heed_tensor *row, *places;     /* [8] float32, int64 */
+  heed_tensor *tall, *batch;     /* [1100, 2], [2, 8, 8] */
+  heed_tensor *thin, *bools;     /* [8, 1] expanded to [8, 8]; bool [2500] */
+  heed_tensor *queries;          /* [1, 2500, 1]: longer rows than attention has on the stack */
+  heed_module *linear, *dropout, *self, *causal, *columns, *wrapper, *multi;
+  unsigned char state[HEED_GENERATOR_STATE_BYTES];
+} fixture;
+
+#define TENSORS 10
+#define MODULES 7
+static heed_tensor **tensors_of(fixture *f, int i) {
+  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask,  &f->row,  &f->places,
+                                      &f->tall,   &f->batch, &f->bools, &f->thin, &f->queries};
+  return all[i];
+}
+
+static void open_fixture(fixture *f) {
+  *f = (fixture){.memory = {0}};
+  heed_allocator allocator = test_allocator(&f->memory);
+  heed_context *ctx = NULL;
+  heed_tensor *column = NULL;
+  assert_ok(heed_context_new(&allocator, &ctx));
+  f->ctx = ctx;
+  assert_ok(heed_generator_new(ctx, 3, &f->generator));
+  assert_ok(heed_uniform(ctx, NULL, 0.1, 0.9, 2, SHAPE(SIDE, SIDE), &f->square));
+  assert_ok(heed_transpose(ctx, f->square, 1, 2, &f->flipped));
+  assert_ok(heed_randint(ctx, NULL, 1, SIDE, 2, SHAPE(SIDE, SIDE), &f->whole));
+  assert_ok(heed_gt(ctx, f->square, f->flipped, &f->mask));
+  assert_ok(heed_uniform(ctx, NULL, 0.1, 0.9, 1, SHAPE(SIDE), &f->row));
+  assert_ok(heed_randperm(ctx, NULL, SIDE, &f->places));
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(LONG, 2), &f->tall));
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, SIDE, SIDE), &f->batch));
+  assert_ok(heed_full(ctx, HEED_BOOL, 1, SHAPE(2500), heed_boolean(true), &f->bools));
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(SIDE, 1), &column));
+  assert_ok(heed_expand(ctx, column, 2, SHAPE(SIDE, SIDE), &f->thin));
+  heed_tensor_free(column);
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(1, 2500, 1), &f->queries));
+  heed_attention_config c;
+  heed_attention_config_init(&c);
+  c.d_in = c.d_out = SIDE;
+  c.context_length = SIDE;
+  c.dropout = 0.5;
+  c.num_heads = 2;
+  c.qkv_bias = true;
+  assert_ok(heed_linear_new(ctx, NULL, SIDE, SIDE, true, &f->linear));
+  assert_ok(heed_dropout_new(ctx, 0.5, &f->dropout));
+  assert_ok(heed_self_attention_new(ctx, NULL, &c, &f->self));
+  assert_ok(heed_causal_attention_new(ctx, NULL, &c, &f->causal));
+  assert_ok(heed_multi_head_attention_wrapper_new(ctx, NULL, &c, &f->wrapper));
+  assert_ok(heed_multi_head_attention_new(ctx, NULL, &c, &f->multi));
+  c.softmax_dim = 1;
+  assert_ok(heed_causal_attention_new(ctx, NULL, &c, &f->columns));
+  heed_generator_get_state(heed_default_generator(ctx), f->state);
+}
+
+static void close_fixture(fixture *f) {
+  heed_module *const modules[MODULES] = {f->linear,  f->dropout, f->self, f->causal,
+                                         f->columns, f->wrapper, f->multi};
+  for (int i = 0; i < MODULES; i++) heed_module_release(modules[i]);
+  for (int i = 0; i < TENSORS; i++) heed_tensor_free(*tensors_of(f, i));
+  heed_tensor_free(f->flipped);
+  heed_generator_free(f->generator);
+  heed_context_free(f->ctx);
+  assert_int_equal(f->memory.blocks, 0);
+  assert_int_equal(f->memory.bytes, 0);
+}
+
+/* ---- The calls ---- */
+
+/* A call puts its results into out[0], out[1]…; NULL where there are none. */
+#define RESULTS 8
+#define F       f->ctx
+#define OUT     &out[0]
+#define STACK   ((const heed_tensor *const[]){f->square, f->flipped})
+
+/* These take *out as heed.h has it. */
+#define BINARY(X) HEED_BINARY_LIST(X) HEED_COMPARE_LIST(X) HEED_LOGICAL_LIST(X)
+#define CALLS(X)                                                                                             \
+  X(full, heed_full(F, HEED_FLOAT32, 2, SHAPE(SIDE, SIDE), heed_number(2), OUT))                             \
+  X(eye, heed_eye(F, HEED_FLOAT32, SIDE, SIDE, OUT))                                                         \
+  X(range, heed_range(F, HEED_INT64, heed_integer(1), heed_integer(9), heed_integer(2), OUT))                \
+  X(linspace, heed_linspace(F, HEED_FLOAT32, 0, 1, 9, OUT))                                                  \
+  X(uniform, heed_uniform(F, NULL, -1, 2, 2, SHAPE(SIDE, SIDE), OUT))                                        \
+  X(normal, heed_normal(F, NULL, 1, 2, 2, SHAPE(SIDE, SIDE), OUT))                                           \
+  X(randint, heed_randint(F, NULL, 1, 6, 1, SHAPE(9), OUT))                                                  \
+  X(randperm, heed_randperm(F, NULL, 9, OUT))                                                                \
+  X(bernoulli, heed_bernoulli(F, NULL, f->flipped, OUT))                                                     \
+  X(dropout, heed_dropout(F, NULL, 0.5, f->flipped, OUT))                                                    \
+  X(clone, heed_clone(F, f->flipped, OUT))                                                                   \
+  X(contiguous, heed_contiguous(F, f->flipped, OUT))                                                         \
+  X(to_float32, heed_to(F, f->whole, HEED_FLOAT32, OUT))                                                     \
+  X(to_bool, heed_to(F, f->flipped, HEED_BOOL, OUT))                                                         \
+  X(exp_of_whole, heed_exp(F, f->whole, OUT))                                                                \
+  X(add_mixed, heed_add(F, f->whole, f->flipped, OUT))                                                       \
+  X(clamp, heed_clamp(F, f->flipped, f->row, f->row, OUT))                                                   \
+  X(where, heed_where(F, f->mask, f->flipped, f->whole, OUT))                                                \
+  X(masked_fill, heed_masked_fill(F, f->flipped, f->mask, heed_number(2), OUT))                              \
+  X(tril, heed_tril(F, f->flipped, 0, OUT))                                                                  \
+  X(triu, heed_triu(F, f->flipped, 1, OUT))                                                                  \
+  X(sum, heed_sum(F, f->flipped, 1, (const int[]){1}, true, OUT))                                            \
+  X(mean, heed_mean(F, f->flipped, 0, NULL, false, OUT))                                                     \
+  X(var, heed_var(F, f->flipped, 1, (const int[]){2}, 1, false, OUT))                                        \
+  X(std, heed_std(F, f->flipped, 1, (const int[]){2}, 1, false, OUT))                                        \
+  X(any, heed_any(F, f->mask, 1, (const int[]){2}, false, OUT))                                              \
+  X(all, heed_all(F, f->whole, 1, (const int[]){2}, false, OUT))                                             \
+  X(max, heed_max(F, f->flipped, 1, false, OUT, &out[1]))                                                    \
+  X(max_alone, heed_max(F, f->flipped, 1, false, OUT, NULL))                                                 \
+  X(min, heed_min(F, f->flipped, 0, false, OUT, &out[1]))                                                    \
+  X(softmax, heed_softmax(F, f->flipped, 1, OUT))                                                            \
+  X(softmax_of_long_rows, heed_softmax(F, f->tall, 1, OUT))                                                  \
+  X(log_softmax, heed_log_softmax(F, f->flipped, -1, OUT))                                                   \
+  X(cumsum, heed_cumsum(F, f->flipped, 1, OUT))                                                              \
+  X(layer_norm, heed_layer_norm(F, f->flipped, f->row, f->row, 1e-5, OUT))                                   \
+  X(rms_norm, heed_rms_norm(F, f->flipped, f->row, 1e-5, OUT))                                               \
+  X(sort, heed_sort(F, f->flipped, 1, true, OUT, &out[1]))                                                   \
+  X(sort_of_long_rows, heed_sort(F, f->tall, 1, false, OUT, &out[1]))                                        \
+  X(sort_alone, heed_sort(F, f->flipped, 1, false, OUT, NULL))                                               \
+  X(topk, heed_topk(F, f->flipped, 3, 1, true, OUT, &out[1]))                                                \
+  X(index_select, heed_index_select(F, f->flipped, 1, f->places, OUT))                                       \
+  X(gather, heed_gather(F, f->flipped, 1, f->whole, OUT))                                                    \
+  X(masked_select, heed_masked_select(F, f->flipped, f->mask, OUT))                                          \
+  X(repeat_interleave, heed_repeat_interleave(F, f->flipped, 2, 0, OUT))                                     \
+  X(cat, heed_cat(F, 2, STACK, 1, OUT))                                                                      \
+  X(stack, heed_stack(F, 2, STACK, 2, OUT))                                                                  \
+  X(matmul, heed_matmul(F, f->flipped, f->square, OUT))                                                      \
+  X(matmul_mixed, heed_matmul(F, f->whole, f->thin, OUT))                                                    \
+  X(matmul_of_batches, heed_matmul(F, f->batch, f->flipped, OUT))                                            \
+  X(dot, heed_dot(F, f->row, f->row, OUT))                                                                   \
+  X(linear, heed_linear(F, f->thin, f->flipped, f->row, OUT))                                                \
+  X(attention, heed_scaled_dot_product_attention(                                                            \
+                   F, f->flipped, f->square, f->square,                                                      \
+                   &(const heed_attention_options){.attn_mask = f->mask, .dropout_p = 0.5}, OUT))            \
+  X(attention_of_many_keys,                                                                                  \
+    heed_scaled_dot_product_attention(F, f->queries, f->queries, f->queries,                                 \
+                                      &(const heed_attention_options){.attn_mask = f->bools}, OUT))          \
+  X(linear_forward, heed_module_forward(f->linear, f->flipped, NULL, OUT, NULL))                             \
+  X(dropout_forward, heed_module_forward(f->dropout, f->flipped, NULL, OUT, NULL))                           \
+  X(self_forward, heed_module_forward(f->self, f->flipped, NULL, OUT, NULL))                                 \
+  X(causal_forward, heed_module_forward(f->causal, f->flipped, NULL, OUT, NULL))                             \
+  X(columns_forward, heed_module_forward(f->columns, f->flipped, NULL, OUT, NULL))                           \
+  X(wrapper_forward, heed_module_forward(f->wrapper, f->batch, NULL, OUT, NULL))                             \
+  X(multi_forward, heed_module_forward(f->multi, f->batch, NULL, OUT, NULL))                                 \
+  X(self_internals, forward(f->self, f->flipped, out))                                                       \
+  X(causal_internals, forward(f->causal, f->batch, out))                                                     \
+  X(columns_internals, forward(f->columns, f->batch, out))                                                   \
+  X(wrapper_internals, forward(f->wrapper, f->batch, out))                                                   \
+  X(multi_internals, forward(f->multi, f->flipped, out))
+
+/* These want *out to be NULL. */
+#define VIEWS(X)                                                                                             \
+  X(tensor_new, heed_tensor_new(F, HEED_BOOL, 2, SHAPE(3, 4), OUT))                                          \
+  X(from_memory, heed_tensor_from_memory(F, HEED_FLOAT32, 1, SHAPE(2), host_memory, NULL, NULL, OUT))        \
+  X(alias, heed_tensor_alias(F, f->square, OUT))                                                             \
+  X(view, heed_view(F, f->square, 1, SHAPE(-1), OUT))                                                        \
+  X(reshape, heed_reshape(F, f->flipped, 1, SHAPE(-1), OUT))                                                 \
+  X(flatten, heed_flatten(F, f->flipped, 1, -1, OUT))                                                        \
+  X(transpose, heed_transpose(F, f->square, 1, 2, OUT))                                                      \
+  X(permute, heed_permute(F, f->batch, 3, (const int[]){3, 1, 2}, OUT))                                      \
+  X(unsqueeze, heed_unsqueeze(F, f->square, 1, OUT))                                                         \
+  X(squeeze, heed_squeeze(F, f->queries, 0, OUT))                                                            \
+  X(expand, heed_expand(F, f->row, 2, SHAPE(3, SIDE), OUT))                                                  \
+  X(select, heed_select(F, f->square, 1, 2, OUT))                                                            \
+  X(narrow, heed_narrow(F, f->square, 1, 2, 3, OUT))                                                         \
+  X(slice, heed_slice(F, f->square, 1, 2, 6, 2, OUT))                                                        \
+  X(head, heed_module_head(f->multi, 2, OUT, &out[1], &out[2]))
+
+static float host_memory[2];
+
+/* A forward pass with all internals behind its result. */
+static heed_status forward(heed_module *m, const heed_tensor *x, heed_tensor **out) {
+  heed_attention_internals found = {.scores = NULL};
+  heed_status status = heed_module_forward(m, x, NULL, out, &found);
+  int next = 1;
+#define X(name) out[next++] = found.name;
+  HEED_INTERNALS_LIST(X)
+#undef X
+  return status;
+}
+
+typedef heed_status call(fixture *f, heed_tensor **out);
+
+#define X(name, expression)                                                                                  \
+  static heed_status call_##name(fixture *f, heed_tensor **out) {                                            \
+    return expression;                                                                                       \
+  }
+CALLS(X)
+VIEWS(X)
+#undef X
+#define X(name)                                                                                              \
+  static heed_status call_##name(fixture *f, heed_tensor **out) {                                            \
+    return heed_##name(F, f->flipped, OUT);                                                                  \
+  }
+HEED_UNARY_LIST(X)
+HEED_TEST_LIST(X)
+#undef X
+#define X(name)                                                                                              \
+  static heed_status call_##name(fixture *f, heed_tensor **out) {                                            \
+    return heed_##name(F, f->flipped, f->thin, OUT);                                                         \
+  }
+BINARY(X)
+#undef X
+
+static heed_status call_copy(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_copy(F, f->square, f->flipped);
+}
+static heed_status call_fill(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_fill(F, f->square, heed_number(1));
+}
+static heed_status call_masked_assign(fixture *f, heed_tensor **out) {
+  heed__number no;
+  (void)out;
+  return heed_masked_assign(F, f->mask, f->mask, heed__number_tensor(&no, heed_boolean(false)));
+}
+static heed_status call_index_assign(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_index_assign(F, f->square, f->places, f->flipped);
+}
+static heed_status call_set_parameter(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_module_set_parameter(f->linear, "weight", f->square);
+}
+
+typedef struct scenario {
+  const char *name;
+  call *run;
+} scenario;
+
+#define X(name, ...) {#name, call_##name},
+static const scenario calls[] = {CALLS(X) HEED_UNARY_LIST(X) HEED_TEST_LIST(X) BINARY(X)};
+static const scenario others[] = {VIEWS(X) X(copy) X(fill) X(masked_assign) X(index_assign) X(set_parameter)};
+#undef X
+#define CALLS_COUNT  (sizeof calls / sizeof *calls)
+#define OTHERS_COUNT (sizeof others / sizeof *others)
+
+/* ---- What must not change ---- */
+
+typedef struct snapshot {
+  char *data[TENSORS];
+  size_t bytes[TENSORS];
+} snapshot;
+
+static void take(snapshot *s, fixture *f) {
+  for (int i = 0; i < TENSORS; i++) {
+    const heed__storage *storage = (*tensors_of(f, i))->storage;
+    s->bytes[i] = storage->bytes;
+    s->data[i] = malloc(storage->bytes);
+    assert_non_null(s->data[i]);
+    memcpy(s->data[i], storage->data, storage->bytes);
+  }
+}
+
+static void restore(const snapshot *s, fixture *f) {
+  for (int i = 0; i < TENSORS; i++) memcpy((*tensors_of(f, i))->storage->data, s->data[i], s->bytes[i]);
+  assert_ok(heed_generator_set_state(heed_default_generator(f->ctx), f->state, sizeof f->state));
+}
+
+static void assert_same(const snapshot *s, fixture *f) {
+  unsigned char state[HEED_GENERATOR_STATE_BYTES];
+  for (int i = 0; i < TENSORS; i++)
+    assert_memory_equal((*tensors_of(f, i))->storage->data, s->data[i], s->bytes[i]);
+  heed_generator_get_state(heed_default_generator(f->ctx), state);
+  assert_memory_equal(state, f->state, sizeof state);
+}
+
+static void drop(snapshot *s) {
+  for (int i = 0; i < TENSORS; i++) free(s->data[i]);
+}
+
+/* ---- Failing in turn ---- */
+
+/* Runs the call with ever later failures until it succeeds. `given` (or NULL) is what the first result is to
+ * be written into. The results of the success are in out. */
+static void run_failing(const scenario *s, fixture *f, const snapshot *before, heed_tensor *given,
+                        heed_tensor **out) {
+  const test_memory start = f->memory;
+  char *content = given ? malloc(given->storage->bytes) : NULL;
+  if (content) memcpy(content, given->storage->data, given->storage->bytes);
+  heed_status status = HEED_MEMORY;
+  for (int64_t n = 1; status != HEED_OK; n++) {
+    for (int i = 0; i < RESULTS; i++) out[i] = NULL;
+    out[0] = given;
+    f->memory.calls = 0;
+    f->memory.fail_at = n;
+    status = s->run(f, out);
+    f->memory.fail_at = 0;
+    if (status == HEED_OK) break;
+    if (status != HEED_MEMORY) fail_msg("%s: %s", s->name, heed_message(f->ctx));
+    assert_string_not_equal(heed_message(f->ctx), "");
+    assert_ptr_equal(out[0], given);
+    for (int i = 1; i < RESULTS; i++) assert_null(out[i]);
+    if (f->memory.blocks != start.blocks || f->memory.bytes != start.bytes) fail_msg("%s leaks", s->name);
+    assert_same(before, f);
+    if (given && memcmp(given->storage->data, content, given->storage->bytes) != 0)
+      fail_msg("%s: the given result was written at failure %lld", s->name, (long long)n);
+  }
+  free(content);
+}
+
+static void free_results(heed_tensor **out, const heed_tensor *but) {
+  for (int i = 0; i < RESULTS; i++) {
+    if (out[i] != but) heed_tensor_free(out[i]);
+  }
+}
+
+/* A tensor of x's shape and dtype whose last dimension is the outermost one in memory. */
+static heed_tensor *reversed_like(fixture *f, const heed_tensor *x) {
+  heed_tensor *made = NULL, *result = NULL;
+  int64_t shape[HEED_MAX_DIMS];
+  int dims[HEED_MAX_DIMS];
+  for (int i = 0; i < x->ndim; i++) {
+    shape[i] = x->shape[x->ndim - 1 - i];
+    dims[i] = x->ndim - i;
+  }
+  assert_ok(heed_full(f->ctx, x->dtype, x->ndim, shape, heed_integer(1), &made));
+  assert_ok(heed_permute(f->ctx, made, x->ndim, dims, &result));
+  heed_tensor_free(made);
+  return result;
+}
+
+static void assert_equal(fixture *f, const scenario *s, const heed_tensor *a, const heed_tensor *b) {
+  bool same = false;
+  assert_ok(heed_equal(f->ctx, a, b, &same));
+  if (!same) fail_msg("%s: another result in another place", s->name);
+}
+
+static void calls_survive_every_failing_allocation(void **state) {
+  (void)state;
+  fixture f;
+  snapshot before;
+  open_fixture(&f);
+  take(&before, &f);
+  for (size_t i = 0; i < CALLS_COUNT; i++) {
+    const scenario *s = &calls[i];
+    const test_memory start = f.memory;
+    heed_tensor *fresh[RESULTS], *again[RESULTS];
+    run_failing(s, &f, &before, NULL, fresh);
+    restore(&before, &f);
+
+    heed_tensor *other = reversed_like(&f, fresh[0]);
+    run_failing(s, &f, &before, other, again);
+    assert_equal(&f, s, fresh[0], other);
+    free_results(again, NULL);
+    restore(&before, &f);
+
+    if (fresh[0]->dtype == HEED_FLOAT32 &&
+        heed__same_shape(fresh[0]->ndim, fresh[0]->shape, 2, f.square->shape)) {
+      run_failing(s, &f, &before, f.square, again);
+      assert_equal(&f, s, fresh[0], f.square);
+      free_results(again, f.square);
+      restore(&before, &f);
+    }
+    free_results(fresh, NULL);
+    if (f.memory.blocks != start.blocks || f.memory.bytes != start.bytes) fail_msg("%s leaks", s->name);
+  }
+  drop(&before);
+  close_fixture(&f);
+}
+
+static void views_and_writes_survive_every_failing_allocation(void **state) {
+  (void)state;
+  fixture f;
+  snapshot before;
+  open_fixture(&f);
+  take(&before, &f);
+  for (size_t i = 0; i < OTHERS_COUNT; i++) {
+    const test_memory start = f.memory;
+    heed_tensor *out[RESULTS];
+    run_failing(&others[i], &f, &before, NULL, out);
+    free_results(out, NULL);
+    restore(&before, &f);
+    /* a parameter that was set stays, on the elements of another tensor */
+    if (strcmp(others[i].name, "set_parameter") == 0) continue;
+    if (f.memory.blocks != start.blocks) fail_msg("%s leaks", others[i].name);
+  }
+  drop(&before);
+  close_fixture(&f);
+}
+
+/* ---- Constructors ---- */
+
+typedef heed_status maker(fixture *f, const heed_attention_config *c, heed_module **out);
+
+#define MAKERS(X)                                                                                            \
+  X(linear, heed_linear_new(F, NULL, 3, 4, true, out))                                                       \
+  X(dropout, heed_dropout_new(F, 0.5, out))                                                                  \
+  X(self, heed_self_attention_new(F, NULL, c, out))                                                          \
+  X(causal, heed_causal_attention_new(F, NULL, c, out))                                                      \
+  X(wrapper, heed_multi_head_attention_wrapper_new(F, NULL, c, out))                                         \
+  X(multi, heed_multi_head_attention_new(F, NULL, c, out))                                                   \
+  X(split, heed_module_split(f->multi, out))
+
+#define X(name, expression)                                                                                  \
+  static heed_status make_##name(fixture *f, const heed_attention_config *c, heed_module **out) {            \
+    (void)c;                                                                                                 \
+    return expression;                                                                                       \
+  }
+MAKERS(X)
+#undef X
+
+static void constructors_survive_every_failing_allocation(void **state) {
+  (void)state;
+#define X(name, ...) make_##name,
+  static maker *const makers[] = {MAKERS(X)};
+#undef X
+  fixture f;
+  snapshot before;
+  heed_attention_config c;
+  open_fixture(&f);
+  take(&before, &f);
+  heed_attention_config_init(&c);
+  c.d_in = 3;
+  c.d_out = 36;
+  c.context_length = 5;
+  c.num_heads = 12; /* more than a list has room for in itself */
+  c.qkv_bias = true;
+  for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
+    const test_memory start = f.memory;
+    heed_module *m = NULL;
+    heed_status status = HEED_MEMORY;
+    for (int64_t n = 1; status != HEED_OK; n++) {
+      f.memory.calls = 0;
+      f.memory.fail_at = n;
+      status = makers[i](&f, &c, &m);
+      f.memory.fail_at = 0;
+      if (status == HEED_OK) break;
+      assert_int_equal(status, HEED_MEMORY);
+      assert_null(m);
+      assert_int_equal(f.memory.blocks, start.blocks);
+      assert_same(&before, &f); /* above all, the stream has not moved on */
+    }
+    heed_module_release(m);
+    restore(&before, &f);
+    assert_int_equal(f.memory.blocks, start.blocks);
+  }
+  drop(&before);
+  close_fixture(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(calls_survive_every_failing_allocation),
+      cmocka_unit_test(views_and_writes_survive_every_failing_allocation),
+      cmocka_unit_test(constructors_survive_every_failing_allocation),
+  };
+  return cmocka_run_group_tests_name("ops without memory", tests, NULL, NULL);
+}

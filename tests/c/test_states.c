@@ -1,0 +1,315 @@
+/* Lua states in a host: several in one process, on several threads, with allocators that fail. */
+#include "support.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+
+/* ---- States with an allocator that counts ---- */
+
+typedef struct lua_memory {
+  int64_t blocks, bytes;
+  int64_t calls;
+  int64_t fail_from, fail_to; /* the calls that get nothing, from 1; 0: none */
+} lua_memory;
+
+static void *count_and_allocate(void *user, void *block, size_t old_bytes, size_t bytes) {
+  lua_memory *memory = user;
+  if (block == NULL) old_bytes = 0; /* Lua then says what kind of object it is for */
+  if (bytes == 0) {
+    memory->blocks -= block != NULL;
+    memory->bytes -= (int64_t)old_bytes;
+    free(block);
+    return NULL;
+  }
+  if (bytes > old_bytes && ++memory->calls >= memory->fail_from && memory->calls <= memory->fail_to)
+    return NULL;
+  void *moved = realloc(block, bytes);
+  if (moved == NULL) return NULL;
+  memory->blocks += block == NULL;
+  memory->bytes += (int64_t)bytes - (int64_t)old_bytes;
+  return moved;
+}
+
+static int open_libraries(lua_State *L) {
+  static const luaL_Reg libraries[] = {
+      {LUA_GNAME, luaopen_base},       {LUA_TABLIBNAME, luaopen_table},    {LUA_STRLIBNAME, luaopen_string},
+      {LUA_MATHLIBNAME, luaopen_math}, {LUA_COLIBNAME, luaopen_coroutine}, {LUA_DBLIBNAME, luaopen_debug},
+      {"heed", luaopen_heed}};
+  for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+    luaL_requiref(L, libraries[i].name, libraries[i].func, 1);
+    lua_pop(L, 1);
+  }
+  return 0;
+}
+
+static lua_State *open_state(lua_memory *memory) {
+  *memory = (lua_memory){.blocks = 0};
+  lua_State *L = lua_newstate(count_and_allocate, memory);
+  assert_non_null(L);
+  lua_pushcfunction(L, open_libraries);
+  assert_int_equal(lua_pcall(L, 0, 0, 0), LUA_OK);
+  return L;
+}
+
+static void close_state(lua_State *L, const lua_memory *memory) {
+  lua_close(L);
+  assert_int_equal(memory->blocks, 0);
+  assert_int_equal(memory->bytes, 0);
+}
+
+/* Runs the code, and gives what it returns as text, to be freed. */
+static char *run(lua_State *L, const char *code) {
+  if (luaL_dostring(L, code) != LUA_OK) fail_msg("%s", lua_tostring(L, -1));
+  size_t length;
+  const char *text = luaL_tolstring(L, -1, &length);
+  char *copy = malloc(length + 1);
+  assert_non_null(copy);
+  memcpy(copy, text, length + 1);
+  lua_settop(L, 0);
+  return copy;
+}
+
+static void expect(lua_State *L, const char *code, const char *wanted) {
+  char *text = run(L, code);
+  assert_string_equal(text, wanted);
+  free(text);
+}
+
+/* ---- One state, and two ---- */
+
+static void opening_twice_gives_the_same_library(void **state) {
+  (void)state;
+  lua_memory memory;
+  lua_State *L = open_state(&memory);
+  for (int i = 0; i < 2; i++) {
+    lua_pushcfunction(L, luaopen_heed);
+    lua_call(L, 0, 1);
+  }
+  lua_getglobal(L, "heed");
+  assert_true(lua_rawequal(L, 1, 2));
+  assert_true(lua_rawequal(L, 2, 3));
+  lua_pushcfunction(L, luaopen_heed_core);
+  lua_call(L, 0, 1);
+  lua_pushcfunction(L, luaopen_heed_core);
+  lua_call(L, 0, 1);
+  assert_true(lua_rawequal(L, 4, 5));
+  close_state(L, &memory);
+}
+
+static void closing_frees_what_lives(void **state) {
+  (void)state;
+  lua_memory memory;
+  lua_State *L = open_state(&memory);
+  free(run(L,
+           "x, m, g = heed.rand(100, 100), heed.nn.MultiHeadAttention(3, 4, 6, 0.5, 2), heed.Generator(1)\n"
+           "y, info = m(heed.rand(2, 6, 3), {need_weights = true})\n"
+           "views = x:split(1)\n"
+           "seq = heed.nn.Sequential(heed.nn.Linear(3, 3), heed.nn.Dropout(0.5))\n"
+           /* finalizers that use the library, before it closes and after */
+           "for i = 1, 10 do\n"
+           "  setmetatable({}, {__gc = function()\n"
+           "    kept = heed.ones(10) + 1\n"
+           "    x:release()\n"
+           "    seq(heed.rand(2, 3))\n"
+           "    setmetatable({}, {__gc = function() kept = heed.ones(5) end})\n"
+           "  end})\n"
+           "end\n"
+           "early = setmetatable({}, {__gc = function() heed.manual_seed(1) heed.ones(3) end})"));
+  close_state(L, &memory);
+}
+
+static void tensors_come_from_the_allocator_of_the_state(void **state) {
+  (void)state;
+  lua_memory memory;
+  lua_State *L = open_state(&memory);
+  const int64_t before = memory.bytes;
+  free(run(L, "x = heed.zeros(1000, 1000)"));
+  assert_true(memory.bytes - before >= 4000000);
+  free(run(L, "x:release()"));
+  assert_true(memory.bytes - before < 100000);
+  close_state(L, &memory);
+}
+
+static const char draws[] = "return heed.rand(3):to_string() .. heed.dropout(heed.ones(50)):to_string() .. "
+                            "heed.randn(20):to_string()";
+
+static void two_states_never_meet(void **state) {
+  (void)state;
+  lua_memory memory[2];
+  lua_State *a = open_state(&memory[0]), *b = open_state(&memory[1]);
+  expect(a, "heed.manual_seed(7) return tostring(heed.rand(2))", "tensor([0.5349, 0.1988])");
+  expect(b, "heed.manual_seed(7) return tostring(heed.rand(2))", "tensor([0.5349, 0.1988])");
+  /* drawing, seeds and streams in one leave the other where it is */
+  free(run(a, "heed.manual_seed(1)"));
+  free(run(b, "heed.manual_seed(1)"));
+  free(run(b, "heed.set_dropout_stream 'mkl' heed.rand(1000) heed.manual_seed(99) heed.randn(3)"));
+  char *here = run(a, draws);
+  free(run(b, "heed.manual_seed(1) heed.set_dropout_stream 'native'"));
+  char *there = run(b, draws);
+  assert_string_equal(here, there);
+  free(here);
+  free(there);
+  /* nor do errors */
+  expect(a, "return select(2, pcall(heed.zeros, -1))",
+         "zeros: the shape is [-1]; its sizes must not be negative");
+  expect(b, "return select(2, pcall(heed.eye, 'x'))", "eye: n must be an integer, got a string ('x')");
+  /* and one may close while the other goes on */
+  free(run(a, "x = heed.ones(3, 3)"));
+  close_state(b, &memory[1]);
+  expect(a, "return x:matmul(x):sum():item()", "27.0");
+  close_state(a, &memory[0]);
+}
+
+/* ---- Threads ---- */
+
+static const char lesson[] =
+    "heed.manual_seed(5)\n"
+    "local x = heed.rand(2, 16, 64)\n"
+    "local mha = heed.nn.MultiHeadAttention(64, 64, 16, 0.5, 4)\n"
+    "local wrapper = heed.nn.MultiHeadAttentionWrapper(64, 16, 16, 0.5, 4)\n"
+    "local out = {}\n"
+    "for i = 1, 5 do\n"
+    "  local y, info = mha(x, {need_weights = true})\n"
+    "  out[#out + 1] = y:to_string() .. info.weights:to_string() .. wrapper(x):softmax(-1):to_string()\n"
+    "  out[#out + 1] = tostring(y) .. select(2, pcall(mha, heed.rand(2, 3)))\n"
+    "  out[#out + 1] = heed.randn(100):sort():to_string() .. heed.rand(80, 90):matmul(heed.rand(90, "
+    "70)):to_string()\n"
+    "end\n"
+    "local all, sum = table.concat(out), 0\n"
+    "for i = 1, #all do sum = (sum * 31 + all:byte(i)) % 1000000007 end\n"
+    "return #all .. ' bytes, ' .. sum";
+
+#define THREADS 4
+
+/* Opens a state of its own, runs the lesson in it, closes it; gives the text. */
+static void *learn(void *unused) {
+  (void)unused;
+  lua_State *L = luaL_newstate();
+  char *text = NULL;
+  if (L == NULL) return NULL;
+  lua_pushcfunction(L, open_libraries);
+  if (lua_pcall(L, 0, 0, 0) == LUA_OK && luaL_dostring(L, lesson) == LUA_OK) {
+    size_t length;
+    const char *result = lua_tolstring(L, -1, &length);
+    text = malloc(length + 1);
+    if (text != NULL) memcpy(text, result, length + 1);
+  }
+  lua_close(L);
+  return text;
+}
+
+static void threads_get_the_numbers_that_each_gets_alone(void **state) {
+  (void)state;
+  pthread_t thread[THREADS];
+  char *alone = learn(NULL);
+  assert_non_null(alone);
+  for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&thread[i], NULL, learn, NULL), 0);
+  for (int i = 0; i < THREADS; i++) {
+    void *text = NULL;
+    assert_int_equal(pthread_join(thread[i], &text), 0);
+    assert_non_null(text);
+    assert_string_equal(text, alone);
+    free(text);
+  }
+  free(alone);
+}
+
+/* ---- Without memory ---- */
+
+static const char script[] =
+    "local nn = heed.nn\n"
+    "local x = heed.tensor {{1, 2, 3}, {4, 5, 6}}\n"
+    "local y = (x * 2 + heed.rand(3)):transpose(1, 2):matmul(x):softmax(-1)\n"
+    "local first = y[1][2] + y[{2, 1}] + #y + y.shape[1]\n"
+    "y[{ {1, 2}, {} }] = 0\n"
+    "local parts, joined = y:split(2), heed.cat({y, y}, 2)\n"
+    "local best, places = joined:topk(2)\n"
+    "local list, text, bytes = best:tolist(), tostring(joined), joined:to_string()\n"
+    "assert(heed.from_string(bytes, 'float32', joined.shape):equal(joined))\n"
+    "local mha = nn.MultiHeadAttention(3, 4, 6, 0.5, 2)\n"
+    "local out, info = mha(heed.rand(1, 6, 3), {need_weights = true})\n"
+    "local Own = nn.Module.class 'Own'\n"
+    "function Own:init() self.part, self.w = nn.Linear(3, 3), nn.Parameter(heed.ones(2)) end\n"
+    "function Own:forward(x) local z = self.part(x) return z end\n"
+    "local model = nn.Sequential(Own(), nn.Dropout(0.1))\n"
+    "model(x)\n"
+    "model:load_state_dict(model:state_dict())\n"
+    "local names = {}\n"
+    "for name, p in model:named_parameters() do names[#names + 1] = name .. tostring(p.shape) end\n"
+    "text = tostring(model) .. tostring(mha:split().heads[2].W_key.weight)\n"
+    "assert(not pcall(mha, 'x') and not pcall(model, 'x') and not pcall(heed.tensor, {1, {2}}))\n"
+    "for i, row in x:iter() do local t <close> = row + i end\n"
+    "x:release()\n"
+    "return #names\n";
+
+static int run_script(lua_State *L) {
+  if (luaL_loadstring(L, script) != LUA_OK) return lua_error(L);
+  lua_call(L, 0, 1);
+  return 1;
+}
+
+/* Runs f with the allocations from the n-th on (a single one, or all) failing; whether it went well all the
+ * same. */
+static bool survives(lua_State *L, lua_memory *memory, lua_CFunction f, int64_t n, bool single) {
+  memory->calls = 0;
+  memory->fail_from = n;
+  memory->fail_to = single ? n : INT64_MAX;
+  lua_pushcfunction(L, f); /* takes no memory */
+  const int status = lua_pcall(L, 0, 0, 0);
+  memory->fail_from = memory->fail_to = 0;
+  const char *message = status == LUA_OK ? NULL : lua_tostring(L, -1);
+  if (status != LUA_OK && (message == NULL || strstr(message, "memory") == NULL)) fail_msg("%s", message);
+  lua_settop(L, 0);
+  return status == LUA_OK;
+}
+
+/* Every allocation alone, which Lua and heed try once more after a collection; then all from there on. */
+static void scripts_survive_every_failing_allocation(void **state) {
+  (void)state;
+  for (int single = 0; single <= 1; single++) {
+    lua_memory memory;
+    lua_State *L = open_state(&memory);
+    int64_t n = 0, failed = 0;
+    do {
+      failed += !survives(L, &memory, run_script, ++n, single == 1);
+    } while (memory.calls >= n);
+    assert_true(n > 500);
+    assert_true(single == 1 || failed > 500);
+    expect(L, "collectgarbage() return heed.ones(2):sum():item()", "2.0");
+    close_state(L, &memory);
+  }
+}
+
+static void opening_survives_failing_allocations(void **state) {
+  (void)state;
+  bool opened = false;
+  for (int64_t n = 1; !opened; n += 23) {
+    lua_memory memory = {.blocks = 0};
+    lua_State *L = lua_newstate(count_and_allocate, &memory);
+    assert_non_null(L);
+    opened = survives(L, &memory, open_libraries, n, false);
+    if (!opened) { /* another try finds nothing half done */
+      lua_pushcfunction(L, open_libraries);
+      if (lua_pcall(L, 0, 0, 0) != LUA_OK) fail_msg("%s", lua_tostring(L, -1));
+    }
+    expect(L, "return heed.nn.Linear(2, 3)(heed.ones(2)).shape[1]", "3");
+    close_state(L, &memory);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(opening_twice_gives_the_same_library),
+      cmocka_unit_test(closing_frees_what_lives),
+      cmocka_unit_test(tensors_come_from_the_allocator_of_the_state),
+      cmocka_unit_test(two_states_never_meet),
+      cmocka_unit_test(threads_get_the_numbers_that_each_gets_alone),
+      cmocka_unit_test(scripts_survive_every_failing_allocation),
+      cmocka_unit_test(opening_survives_failing_allocations),
+  };
+  return cmocka_run_group_tests_name("states", tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+-- Memory: the collector is told of tensors, what is released goes at once, and mistakes leave nothing behind.
+-- Each script runs in a process of its own, whose largest size the system has counted.
+local support = require "tests.support"
+
+-- Runs a script, and gives by how many MiB it grew after `warm` up to its largest size.
+local function growth(script, warm)
+  local code = ([[
+local heed = require "heed"
+local nn = heed.nn
+local function most()
+  local file = io.open "/proc/self/status"
+  local size = file and file:read("a"):match "VmHWM:%%s*(%%d+) kB"
+  if file then file:close() end
+  return size and tonumber(size) / 1024
+end
+if not most() then print "no way to ask" os.exit() end
+%s
+local before = most()
+%s
+print(most() - before)
+]]):format(warm or "heed.zeros(1)", script)
+  local result = support.run(support.heed .. " -", code)
+  assert.equal("", result.err)
+  if result.out:find "no way" then pending "the system has no /proc" end
+  return tonumber(result.out)
+end
+
+describe("memory #plain", function() -- the sanitizers keep what was freed
+  it("of 20,000 dropped tensors of 1 MiB stays under 64 MiB", function()
+    assert.is_true(growth "for _ = 1, 20000 do local x = heed.empty(512, 512) end" < 64)
+  end)
+
+  it("of results that are dropped stays small, in methods and operators alike", function()
+    local script = [[
+      local x = heed.rand(512, 512)
+      for _ = 1, 100 do
+        local y = ((x + 1) * x):relu():transpose(1, 2):contiguous():softmax(-1)
+        local parts = y:split(128)
+        local list = heed.cat({ y, y }):clone()
+      end]]
+    assert.is_true(growth(script) < 64)
+  end)
+
+  it("of dropped modules is found again", function()
+    assert.is_true(growth "for _ = 1, 500 do local m = nn.Linear(512, 512) end" < 64)
+  end)
+
+  it("goes at once with release and <close>, also where the collector stands still", function()
+    local script = [[
+      collectgarbage "stop"
+      for _ = 1, 200 do
+        local x = heed.zeros(1024, 1024)
+        x:release()
+        local y <close> = heed.zeros(1024, 1024)
+      end]]
+    assert.is_true(growth(script) < 32)
+  end)
+
+  it("stays with the last view", function()
+    local script = [[
+      local views = {}
+      for i = 1, 10 do
+        local x = heed.zeros(1024, 1024)
+        views[i] = x[1]
+        x:release()
+      end
+      assert(most() - before > 36)
+      for i = 1, 10 do
+        assert(views[i]:sum():item() == 0)
+        views[i]:release()
+      end
+      local again = heed.zeros(10, 1024, 1024)]]
+    assert.is_true(growth(script) < 64)
+  end)
+
+  it("is what it was after mistakes of every kind", function()
+    local script = [[
+      local x, ids = heed.rand(512, 512), heed.randint(1, 9, { 512, 512 })
+      local m = nn.MultiHeadAttention(512, 512, 8, 0.5, 8)
+      local mistakes = {
+        function() return x:matmul(heed.ones(3, 3)) end,
+        function() return x + heed.ones(511) end,
+        function() return m(heed.rand(2, 100, 512)) end,
+        function() return m(heed.rand(2, 8, 512), { attn_mask = heed.ones(3, 3) }) end,
+        function() return nn.Linear(512, 512)(heed.ones(3)) end,
+        function() return heed.cat { x:clone(), heed.ones(3, 3) } end,
+        function() return heed.tensor { x:clone(), x:clone(), 1 } end,
+        function() return (ids + 1) % 0 end,
+        function() return x:index_select(1, ids + 1000) end,
+        function() return x:clone():expand(1 << 45, 512, 512):contiguous() end,
+        function() return nn.Sequential(nn.Linear(512, 512), 5) end,
+        function() return nn.MultiHeadAttention(512, 512, 8, 0.5, 5) end,
+        function() local y <close> = x:clone() error "mine" end,
+      }
+      for _ = 1, 60 do
+        for i, mistake in ipairs(mistakes) do assert(not pcall(mistake), i) end
+      end]]
+    assert.is_true(growth(script, "nn.Linear(512, 512)(heed.rand(512, 512))") < 64)
+  end)
+
+  it("is given back where a finalizer needs it", function()
+    local script = [[
+      for _ = 1, 300 do
+        local x = heed.zeros(512, 512)
+        setmetatable({}, { __gc = function() if not x:is_released() then x:release() end end })
+      end]]
+    assert.is_true(growth(script) < 64)
+  end)
+end)
