@@ -4,10 +4,14 @@
 #   make test       all tests, after installing what is missing
 #   make lint       luacheck, the layers, gcc and clang with warnings as errors, clang-format, exported symbols
 #   make sanitize   all tests under the address and undefined-behaviour sanitizers (also: make asan, make ubsan)
+#   make tsan       the tests of threads under the thread sanitizer
+#   make test-isa   tests with every kernel table of this processor, and those of NEON under qemu (Debian, Ubuntu)
+#   make test-blas  what reaches BLAS, with each of Debian's flavours of OpenBLAS
 #   make valgrind   the C tests and a sample of scripts under valgrind
+#   make bench      heed beside PyTorch, ONNX Runtime and ggml, which it installs in build/venv (QUICK=1: in a minute)
 #   make clean
-# Variables: BUILD (where everything goes), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
-# V=1 (shows the commands).
+# Variables: BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
+# TESTS (names of C tests, all by default), V=1 (shows the commands).
 
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
@@ -26,11 +30,15 @@ package = $(shell pkg-config --$(1) $(2) 2>/dev/null || echo '$(3)')
 
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes
 # errno and floating-point traps are never looked at, and would keep loops with sqrt and comparisons from vectorising
-HEED_CFLAGS := -std=c11 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) $(WERROR)
+HEED_CFLAGS := -std=c11 -pthread -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) $(WERROR)
 LUA_CFLAGS  := $(call package,cflags,$(LUA_PC))
 LUA_LIBS    := $(call package,libs,$(LUA_PC))
+ifeq ($(BLAS),none)
+BLAS_CFLAGS := -DHEED_NO_BLAS
+else
 BLAS_CFLAGS := $(call package,cflags,openblas)
 BLAS_LIBS   := $(call package,libs,openblas,-lopenblas)
+endif
 EDIT_CFLAGS := $(call package,cflags,libedit)
 EDIT_LIBS   := $(call package,libs,libedit,-ledit)
 TEST_CFLAGS := $(call package,cflags,cmocka)
@@ -46,19 +54,21 @@ LINK_MODULE := -shared -Wl,-Bsymbolic
 LINK_RUNNER := -Wl,-E
 endif
 
+ON_X86 := $(filter x86_64-%,$(shell $(CC) -dumpmachine))
+
 OBJ       := $(BUILD)/obj
 ENGINE    := $(wildcard $(foreach layer,core kernels ops nn io,src/$(layer)/*.c))
 BINDING   := $(wildcard src/binding/*.c)
 CLI       := $(wildcard src/cli/*.c)
 C_TESTS   := $(wildcard tests/c/test_*.c)
 C_SUPPORT := $(filter-out $(C_TESTS),$(wildcard tests/c/*.c))
-C_FILES   := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT)
+C_FILES   := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) scripts/bench/probes.c
 HEADERS   := $(wildcard src/*.h src/*/*.h tests/c/*.h)
 LUA_FILES := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/heed/*/*.lua lua/heed/*/*/*.lua)))
 objects    = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(patsubst tests/c/%.c,$(BUILD)/test/%,$(C_TESTS))
 
-.PHONY: all objects tests demo run-demo test run-test lint symbols sanitize asan ubsan valgrind clean FORCE
+.PHONY: all objects tests demo run-demo test run-test test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan valgrind clean FORCE
 
 all: $(BUILD)/heed $(BUILD)/libheed.a $(BUILD)/libheed.so $(BUILD)/heed.so
 objects: $(call objects,$(C_FILES))
@@ -83,11 +93,14 @@ $(OBJ)/%.o: %.c $(BUILD)/flags | $(BUILD)/lua_sources.h
 	@mkdir -p $(@D)
 	$(call say,CC,$(CC) $(HEED_CFLAGS) $(PART_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@)
 
+$(OBJ)/src/kernels/k_avx2.o: PART_CFLAGS = $(if $(ON_X86),-mavx2 -mfma -mf16c)
+$(OBJ)/src/kernels/k_avx512.o: PART_CFLAGS = $(if $(ON_X86),-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c)
 $(OBJ)/src/ops/%.o: PART_CFLAGS = $(BLAS_CFLAGS)
 $(OBJ)/src/binding/%.o: PART_CFLAGS = $(LUA_CFLAGS) -I$(BUILD)
 $(OBJ)/src/cli/%.o: PART_CFLAGS = $(LUA_CFLAGS) $(EDIT_CFLAGS)
 $(OBJ)/tests/c/%.o: PART_CFLAGS = $(TEST_CFLAGS)
 $(OBJ)/tests/c/test_states.o: PART_CFLAGS = $(TEST_CFLAGS) $(LUA_CFLAGS)
+$(OBJ)/scripts/bench/%.o: PART_CFLAGS = -ffp-contract=fast
 
 $(BUILD)/lua_sources.h: $(LUA_FILES) $(BUILD)/files scripts/dev/embed_lua.sh
 	$(call say,EMBED,scripts/dev/embed_lua.sh $(LUA_FILES) > $@)
@@ -96,7 +109,7 @@ $(BUILD)/libheed.a: $(call objects,$(ENGINE) $(BINDING)) $(BUILD)/files
 	@rm -f $@
 	$(call say,AR,$(AR) rcs $@ $(filter %.o,$^))
 
-link = $(CC) $(CFLAGS) $(LDFLAGS) $(1) $(filter %.o %.a,$^) -o $@ $(2) $(BLAS_LIBS) -lm
+link = $(CC) $(CFLAGS) $(LDFLAGS) $(1) $(filter %.o %.a,$^) -o $@ $(2) $(BLAS_LIBS) -lm -pthread
 
 # Without the binding, so that a host in C needs no Lua.
 $(BUILD)/libheed.so: $(call objects,$(ENGINE)) $(BUILD)/files
@@ -140,10 +153,65 @@ sanitize asan ubsan:
 	  $(MAKE) --no-print-directory BUILD=$(BUILD)/asan run-test \
 	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 
+# Of the libraries underneath only OpenBLAS has threads, and those are not ours to check.
+TSAN_TESTS := test_parallel
+tsan:
+	@scripts/dev/install_packages.sh build test
+	@OPENBLAS_NUM_THREADS=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan run-tsan \
+	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=thread'
+run-tsan: $(BUILD)/heed $(TSAN_TESTS:%=$(BUILD)/test/%)
+	@for name in $(TSAN_TESTS); do $(BUILD)/test/$$name || exit 1; done
+	@HEED_BUILD=$(BUILD) $(BUILD)/heed tests/run_specs.lua --output=plainTerminal tests/spec/threads_spec.lua
+
+test-isa:
+	@scripts/dev/install_packages.sh build test isa
+	@$(MAKE) --no-print-directory run-isa
+ifneq ($(shell uname -m),aarch64)
+	@$(MAKE) --no-print-directory run-arm64
+endif
+run-isa: tests
+	@scripts/dev/run_isa_tests.sh $(BUILD)
+
+# A build for ARM beside this one, with libraries that are only unpacked.
+ARM64      := $(abspath $(BUILD))/arm64
+ARM64_ROOT := $(ARM64)/packages/root
+ARM64_LIBS := $(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
+arm64:
+	@scripts/dev/unpack_packages.sh $(ARM64)/packages arm64 libcmocka-dev libcmocka0 liblua5.4-dev liblua5.4-0 \
+	  libedit-dev libedit2 libtinfo6 libbsd0 libmd0
+	@PKG_CONFIG_LIBDIR=$(ARM64_LIBS)/pkgconfig PKG_CONFIG_SYSROOT_DIR=$(ARM64_ROOT) $(MAKE) --no-print-directory tests \
+	  BUILD=$(ARM64) BLAS=none WERROR=-Werror CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar \
+	  CPPFLAGS=-I$(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
+	  LDFLAGS=-Wl,-rpath-link,$(ARM64_LIBS):$(ARM64_ROOT)/lib/aarch64-linux-gnu
+run-arm64: arm64
+	@scripts/dev/run_arm64_tests.sh $(ARM64) $(ARM64_ROOT)
+
+test-blas:
+	@scripts/dev/install_packages.sh build test
+	@$(MAKE) --no-print-directory run-blas
+run-blas: tests
+	@scripts/dev/unpack_packages.sh $(BUILD)/blas "$$(dpkg --print-architecture)" \
+	  libopenblas0-pthread libopenblas0-openmp libopenblas0-serial
+	@scripts/dev/run_blas_tests.sh $(BUILD) $(BUILD)/blas/root
+
 valgrind:
 	@scripts/dev/install_packages.sh build test valgrind
 	@$(MAKE) --no-print-directory tests
 	@scripts/dev/run_valgrind.sh $(BUILD)
+
+# ---- Measuring ----
+
+$(BUILD)/bench/probes.so: $(OBJ)/scripts/bench/probes.o $(BUILD)/libheed.so
+	@mkdir -p $(@D)
+	$(call say,LINK,$(CC) $(LDFLAGS) -shared $^ -pthread -o $@)
+
+# Two makes, as for demo.
+bench:
+	@scripts/dev/install_packages.sh build bench
+	@scripts/bench/install_peers.sh $(BUILD)/venv
+	@$(MAKE) --no-print-directory run-bench
+run-bench: all $(BUILD)/bench/probes.so
+	@$(BUILD)/venv/bin/python scripts/bench/bench.py --build $(BUILD) $(if $(QUICK),--quick)
 
 # ---- Checking ----
 

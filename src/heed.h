@@ -3,7 +3,9 @@
  *
  * Everything hangs on a context, which one thread uses at a time; two contexts never meet. A function that
  * can fail returns a heed_status, which must be looked at; heed_message(ctx) then says which argument was
- * wrong and what was needed. Nothing here prints, exits, aborts or starts a thread.
+ * wrong and what was needed. Nothing here prints, exits or aborts, and no thread is started before
+ * heed_set_num_threads asks for it. A call takes up to 64 KiB of the caller's stack (few queries on many
+ * keys: 50 KiB), beside what OpenBLAS and the host's thread-local data take.
  *
  * Counting. As in the Lua interface, dimensions, elements, heads and tokens count from 1, and a negative
  * dimension counts from the last; so one message serves both.
@@ -85,7 +87,9 @@ typedef struct heed_allocator {
 #define HEED_DEFAULT_SEED 67280421310721
 
 /** A new context on `allocator` (copied; NULL stands for malloc and free), its default generator seeded with
- * HEED_DEFAULT_SEED. Errors: MEMORY (there is then no context to ask for a message). */
+ * HEED_DEFAULT_SEED. The environment's HEED_CPU (scalar, avx2, avx512, neon) forces the kernels of an
+ * instruction set, for tests. Errors, with no context to ask for a message: MEMORY; ARGUMENT (HEED_CPU names
+ * none that runs here). */
 HEED_CALL heed_context_new(const heed_allocator *allocator, heed_context **out);
 
 /** Gives the context back. Tensors, generators and modules that are still held stay valid, and the context's
@@ -100,6 +104,37 @@ HEED_API const char *heed_message(const heed_context *ctx);
 HEED_API size_t heed_memory_in_use(const heed_context *ctx);
 HEED_API size_t heed_memory_peak(const heed_context *ctx);
 HEED_API void heed_reset_peak(heed_context *ctx);
+
+#define HEED_MAX_THREADS 1024
+
+/** Large operations of this context may use n threads, the caller included; 1 at first. The n - 1 others are
+ * started when there is work for them, sleep without, take no signals, and end with heed_context_free or the
+ * next change of n; where the system refuses to start some, the others do their work. Results do not depend
+ * on n. The child of a fork has one thread until it asks for more. Errors: ARGUMENT (n below 1 or above
+ * HEED_MAX_THREADS). */
+HEED_CALL heed_set_num_threads(heed_context *ctx, int64_t n);
+HEED_API int heed_num_threads(const heed_context *ctx);
+
+/** OpenBLAS multiplies the largest matrices, if it is the flavour on POSIX threads; the first such product
+ * tells it, for the whole process, to work with one thread, since heed divides the work itself. With `keep`
+ * this context does not touch that setting, which is the host's, and uses OpenBLAS only while it has one
+ * thread; heed's own kernel does the rest. */
+HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
+
+/** What a context works with, and on; a table in Lua. */
+typedef struct heed_information {
+  const char *version;
+  char processor[64];    /* as its maker names it: "AMD EPYC 9R14"; else the architecture */
+  const char *kernels;   /* the table in use: "scalar", "avx2", "avx512", "neon" */
+  const char *blas;      /* "OpenBLAS"; "none" */
+  const char *blas_core; /* the processor that its kernels were written for: "SkylakeX"; "" if not known */
+  int threads;
+  size_t memory_in_use, memory_peak; /* as heed_memory_in_use and heed_memory_peak say */
+} heed_information;
+HEED_API void heed_info(heed_context *ctx, heed_information *out);
+
+/** Seconds on a clock that never goes back, from a moment that is the same for all calls in a process. */
+HEED_API double heed_clock(void);
 
 /* ---- Tensors ---- */
 

@@ -82,8 +82,12 @@ static void new_state(lua_State *L) {
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
   S->allocate = lua_getallocf(L, &S->allocate_user);
-  if (heed_context_new(&(heed_allocator){allocate, release, S}, &S->context) != HEED_OK)
-    luaL_error(L, "heed: no memory for a context");
+  heed_status status = heed_context_new(&(heed_allocator){allocate, release, S}, &S->context);
+  if (status == HEED_ARGUMENT)
+    luaL_error(
+        L, "heed: the environment's HEED_CPU names no kernels that run on this processor; known are scalar, "
+           "avx2, avx512 and neon");
+  if (status) luaL_error(L, "heed: no memory for a context");
   find_own_files(L, S);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
 }
@@ -334,6 +338,7 @@ static void open_core(lua_State *L) {
   lheed_open_layers(L);
   lheed_open_print(L);
   lheed_open_random(L);
+  lheed_open_info(L);
   lheed_open_nn(L);
   lheed_open_index(L);
   lua_pop(L, 1);

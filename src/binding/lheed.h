@@ -173,6 +173,7 @@ void lheed_open_views(lua_State *L);  /* lviews.c: operations on shapes */
 void lheed_open_layers(lua_State *L); /* llayers.c: linear maps, normalisation, attention */
 void lheed_open_print(lua_State *L);  /* lprint.c: tostring, concatenation */
 void lheed_open_random(lua_State *L); /* lrandom.c: seeds, Generator, draws */
+void lheed_open_info(lua_State *L);   /* linfo.c: threads, the clock, heed.info */
 void lheed_open_nn(lua_State *L);     /* lnn.c: built-in modules, under `nn` */
 
 /** Adds functions to both tables; with in_place as name_, and with true as their upvalue 2. (lops.c) */

@@ -18,9 +18,11 @@ heed_status heed_context_new(const heed_allocator *allocator, heed_context **out
   static const heed_allocator plain = {plain_allocate, plain_release, NULL};
   if (allocator == NULL) allocator = &plain;
   if (allocator->allocate == NULL || allocator->release == NULL || out == NULL) return HEED_ARGUMENT;
+  heed__cpu cpu;
+  if (!heed__cpu_choose(&cpu)) return HEED_ARGUMENT;
   heed_context *ctx = allocator->allocate(allocator->user, sizeof(*ctx));
   if (ctx == NULL) return HEED_MEMORY;
-  *ctx = (heed_context){.allocator = *allocator, .references = 1};
+  *ctx = (heed_context){.allocator = *allocator, .references = 1, .cpu = cpu, .threads = 1};
   ctx->generator.context = ctx;
   ctx->generator.owned_by_context = true;
   heed_generator_seed(&ctx->generator, HEED_DEFAULT_SEED);
@@ -29,13 +31,19 @@ heed_status heed_context_new(const heed_allocator *allocator, heed_context **out
 }
 
 void heed__context_drop(heed_context *ctx) {
-  if (--ctx->references > 0) return;
+  if (--ctx->references > 0) {
+    if (ctx->references == 1 && ctx->pool) heed__stop_threads(ctx); /* whose block was the last */
+    return;
+  }
   heed_allocator allocator = ctx->allocator; /* which outlives the context that keeps it */
   allocator.release(allocator.user, ctx, sizeof(*ctx));
 }
 
 void heed_context_free(heed_context *ctx) {
-  if (ctx != NULL) heed__context_drop(ctx);
+  if (ctx == NULL) return;
+  heed__stop_threads(ctx);
+  ctx->threads = 1; /* what is still held works without */
+  heed__context_drop(ctx);
 }
 
 const char *heed_message(const heed_context *ctx) {

@@ -25,6 +25,23 @@ void heed__release(heed_context *ctx, void *block);
 /* ---- Context ---- */
 
 struct heed__kernels; /* kernels/kernels.h */
+struct heed__pool;    /* parallel.c */
+
+/* The instruction sets that there are kernels for; on x86 each one includes those before it. */
+#define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512) X(neon)
+typedef enum heed__cpu {
+#define X(name) HEED__CPU_##name,
+  HEED__CPU_LIST(X)
+#undef X
+} heed__cpu;
+
+/** The best of them here, or what the environment's HEED_CPU names; false if that is unknown or not to be
+ * had. */
+bool heed__cpu_choose(heed__cpu *out);
+
+#define HEED__CPU_NAME 64
+/** The processor's name as its maker writes it, or that of its architecture. */
+void heed__cpu_name(char text[HEED__CPU_NAME]);
 
 #define HEED__MT_WORDS 624
 
@@ -41,8 +58,13 @@ struct heed_context {
   heed_allocator allocator;
   size_t in_use, peak; /* bytes asked of the allocator for blocks; the context itself is not counted */
   int64_t references;  /* the owner's, and one of every block that was allocated and not yet released */
-  struct heed__prefix *blocks;         /* all of these, a list (alloc.c) */
+  struct heed__prefix *blocks; /* all of these, a list (alloc.c) */
+  heed__cpu cpu;
   const struct heed__kernels *kernels; /* chosen at first need */
+  int threads;             /* how many may work, the caller included, in the process that said so */
+  long process;            /* which that was, where threads is not 1: a child has none of them */
+  struct heed__pool *pool; /* started at first need */
+  bool keep_blas_threads;
   heed_dropout_stream dropout_stream;
   heed_generator generator;
   char message[HEED__MESSAGE];
@@ -52,6 +74,22 @@ struct heed_context {
 void heed__context_destroy(heed_context *ctx);
 /** Gives a reference back; the context goes with the last one. */
 void heed__context_drop(heed_context *ctx);
+
+/* ---- Threads ---- */
+
+/** How many workers heed__parallel uses now at the most, the caller included: the number of scratch areas. 1
+ * inside of a task. Results must not depend on it. */
+int heed__workers(const heed_context *ctx);
+
+/** Runs task(argument, i, worker) once for each i from 0 to count - 1, begun in that order, on the caller and
+ * the pool's threads; returns when all are done. worker, from 0 to below both count and heed__workers, tells
+ * apart what runs at the same time in this call. Tasks run in the caller's floating-point environment. A task
+ * must neither allocate nor fail; if it calls heed__parallel itself that runs on its own thread alone. */
+typedef void heed__task(void *argument, int64_t i, int worker);
+void heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *argument);
+
+/** Ends the pool's threads; they start again at the next need. */
+void heed__stop_threads(heed_context *ctx);
 
 /* ---- Shapes ---- */
 
@@ -119,6 +157,18 @@ void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x);
 /** Makes a counted tensor from such a header (its shape, strides, data). Errors: MEMORY. */
 HEED_MUST_USE
 heed_status heed__tensor_from_view(heed_context *ctx, const heed_tensor *view, heed_tensor **out);
+
+/* Room for a float32 tensor that lives for one call: on the caller's stack if it is small. */
+#define HEED__TEMPORARY_FLOATS 512
+typedef struct heed__temporary {
+  heed_tensor tensor;
+  float floats[HEED__TEMPORARY_FLOATS];
+} heed__temporary;
+/** A row-major tensor, its elements unset: in *place if it fits, else a new one. heed_tensor_free is right
+ * for both; no view of it may be kept. Errors: SHAPE, MEMORY. */
+HEED_MUST_USE
+heed_status heed__temporary_new(heed_context *ctx, const char *function, heed__temporary *place, int ndim,
+                                const int64_t *shape, heed_tensor **out);
 
 /** A tensor of no dimensions over one element on the stack. */
 typedef struct heed__number {

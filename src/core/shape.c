@@ -27,8 +27,10 @@ int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
     if (shape[i] == 0) {
       empty = true;
     } else {
-      if (product > most / shape[i]) return -1;
+      /* two sizes below 2^31 cannot overflow: their product needs no division to be checked */
+      if ((product | shape[i]) > INT32_MAX && product > most / shape[i]) return -1;
       product *= shape[i];
+      if (product > most) return -1;
     }
   }
   return empty ? 0 : product;

@@ -111,7 +111,7 @@ heed_status heed_tensor_alias(heed_context *ctx, const heed_tensor *x, heed_tens
 }
 
 void heed_tensor_free(heed_tensor *x) {
-  if (x == NULL) return;
+  if (x == NULL || x->storage == NULL) return; /* without a storage it is a temporary one */
   heed__storage *storage = x->storage;
   heed_context *ctx = storage->context;
   if (!x->in_storage) heed__release(ctx, x);
@@ -185,7 +185,7 @@ void heed_tensor_set_parameter(heed_tensor *x, bool parameter) {
  */
 bool heed__overlaps_itself(const heed_tensor *x) {
   int order[HEED_MAX_DIMS], count = 0;
-  if (x->numel == 0) return false;
+  if (x->numel == 0 || heed_tensor_is_contiguous(x)) return false;
   for (int i = 0; i < x->ndim; i++) {
     if (x->shape[i] == 1) continue;
     int at = count++;
@@ -259,6 +259,27 @@ void heed__store(heed_dtype dtype, void *p, heed_scalar value) {
   case HEED_INT64: *(int64_t *)p = whole ? value.as.integer : heed__to_int64(value.as.number); break;
   case HEED_FLOAT32: *(float *)p = whole ? (float)value.as.integer : (float)value.as.number; break;
   }
+}
+
+heed_status heed__temporary_new(heed_context *ctx, const char *function, heed__temporary *place, int ndim,
+                                const int64_t *shape, heed_tensor **out) {
+  const int64_t numel = heed__numel(ndim, shape, sizeof(float));
+  if (numel < 0 || numel > HEED__TEMPORARY_FLOATS) {
+    const heed_status status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, out);
+    return status == HEED_MEMORY ? heed__fail_memory(ctx, function, (size_t)numel * sizeof(float)) : status;
+  }
+  heed_tensor *x = &place->tensor;
+  x->storage = NULL;
+  x->data = (char *)place->floats;
+  x->dtype = HEED_FLOAT32;
+  x->ndim = ndim;
+  x->numel = numel;
+  x->parameter = false;
+  x->in_storage = false;
+  for (int i = 0; i < ndim; i++) x->shape[i] = shape[i];
+  heed__row_major(ndim, shape, x->stride);
+  *out = x;
+  return HEED_OK;
 }
 
 const heed_tensor *heed__number_tensor(heed__number *number, heed_scalar value) {

@@ -1,23 +1,16 @@
-/* The choice of the kernels for this processor. */
+/* The choice of the kernels: each instruction set has a table; heed_context_new chose the set. */
 #include "kernels.h"
 
-static bool always(void) {
-  return true;
-}
-
-/* From best to worst; the last one runs everywhere. */
-static const struct {
-  const heed__kernels *kernels;
-  bool (*runs_here)(void);
-} tables[] = {
-    {&heed__kernels_scalar, always},
-};
-
 const heed__kernels *heed__kernels_of(heed_context *ctx) {
-  if (!ctx->kernels) {
-    size_t i = 0;
-    while (!tables[i].runs_here()) i++;
-    ctx->kernels = tables[i].kernels;
-  }
+  static const heed__kernels *const tables[] = {
+    [HEED__CPU_scalar] = &heed__kernels_scalar,
+#if defined(__x86_64__)
+    [HEED__CPU_avx2] = &heed__kernels_avx2,
+    [HEED__CPU_avx512] = &heed__kernels_avx512,
+#elif defined(__aarch64__)
+    [HEED__CPU_neon] = &heed__kernels_neon,
+#endif
+  };
+  if (!ctx->kernels) ctx->kernels = tables[ctx->cpu];
   return ctx->kernels;
 }

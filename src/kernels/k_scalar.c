@@ -23,7 +23,7 @@ static inline float gelu_tanh_of(float x) {
 }
 
 #define UNARY(name, expression)                                                                              \
-  static void scalar_##name(float *out, const float *row, size_t n) {                                        \
+  void heed__scalar_##name(float *out, const float *row, size_t n) {                                         \
     HEED__INDEPENDENT                                                                                        \
     for (size_t i = 0; i < n; i++) {                                                                         \
       const float x = row[i];                                                                                \
@@ -31,7 +31,7 @@ static inline float gelu_tanh_of(float x) {
     }                                                                                                        \
   }
 
-UNARY(exp, heed__scalar_exp(x))
+UNARY(exp, heed__exp_of(x))
 UNARY(log, logf(x))
 UNARY(sqrt, sqrtf(x))
 UNARY(rsqrt, 1.0f / sqrtf(x))
@@ -40,11 +40,11 @@ UNARY(neg, -x)
 UNARY(sin, sinf(x))
 UNARY(cos, cosf(x))
 UNARY(tanh, tanh_of(x))
-UNARY(sigmoid, 1.0f / (1.0f + heed__scalar_exp(-x)))
+UNARY(sigmoid, 1.0f / (1.0f + heed__exp_of(-x)))
 UNARY(relu, x < 0.0f ? 0.0f : x) /* nan stays */
 UNARY(gelu, gelu_of(x))
 UNARY(gelu_tanh, gelu_tanh_of(x))
-UNARY(silu, x / (1.0f + heed__scalar_exp(-x)))
+UNARY(silu, x / (1.0f + heed__exp_of(-x)))
 
 /* ---- Of two rows ---- */
 
@@ -92,8 +92,8 @@ static inline float minimum_of(float a, float b) {
   }
 
 #define BINARY(name, expression)                                                                             \
-  static void scalar_##name(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,          \
-                            size_t n) {                                                                      \
+  void heed__scalar_##name(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,           \
+                           size_t n) {                                                                       \
     BINARY_LOOPS(expression)                                                                                 \
   }
 
@@ -108,7 +108,7 @@ BINARY(minimum, minimum_of(x, y))
 
 /* PyTorch takes these exponents apart when one number stands for all, which shows at -inf ^ 0.5 and in last
  * bits. */
-static void scalar_pow(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+void heed__scalar_pow(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
   const float exponent = n == 1 || (n > 1 && sb == 0) ? *b : 1.0f;
 #define RAISED(number, expression)                                                                           \
   if (exponent == number) {                                                                                  \
@@ -126,12 +126,12 @@ static void scalar_pow(float *out, const float *a, ptrdiff_t sa, const float *b,
   RAISED(-1.0f, 1.0f / x)
   RAISED(-2.0f, 1.0f / (x * x))
 #undef RAISED
-  scalar_pow_any(out, a, sa, b, sb, n);
+  heed__scalar_pow_any(out, a, sa, b, sb, n);
 }
 
 #define COMPARE(name, operator)                                                                              \
-  static void scalar_##name(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,        \
-                            size_t n) {                                                                      \
+  void heed__scalar_##name(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,         \
+                           size_t n) {                                                                       \
     BINARY_LOOPS(x operator y)                                                                               \
   }
 
@@ -145,7 +145,7 @@ COMPARE(ge, >=)
 /* ---- The table ---- */
 
 const heed__kernels heed__kernels_scalar = {.name = "scalar",
-#define X(kernel) .kernel = scalar_##kernel,
+#define X(kernel) .kernel = heed__scalar_##kernel,
                                             HEED__UNARY_KERNELS(X) HEED__BINARY_KERNELS(X)
                                                 HEED__COMPARE_KERNELS(X)
 #undef X

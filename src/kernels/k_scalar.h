@@ -55,11 +55,23 @@ static inline double heed__scalar_exp_parts(double x, double *scale) {
 
 /** e^x, rounded rightly but for one case in some thousand: a softmax then has PyTorch's very bits in most
  * cases, so that sums of weights print alike ("1." or "1.0000"). */
-static inline float heed__scalar_exp(float x) {
+static inline float heed__exp_of(float x) {
   double scale;
   const double part = heed__scalar_exp_parts(x, &scale);
   return (float)(scale + scale * part);
 }
+
+/* k_scalar.c */
+#define X(name) heed__unary_kernel heed__scalar_##name;
+HEED__UNARY_KERNELS(X)
+#undef X
+#define X(name) heed__binary_kernel heed__scalar_##name;
+HEED__BINARY_KERNELS(X)
+X(pow_any)
+#undef X
+#define X(name) heed__compare_kernel heed__scalar_##name;
+HEED__COMPARE_KERNELS(X)
+#undef X
 
 /* k_scalar_rows.c */
 float heed__scalar_sum(const float *x, size_t n);
@@ -76,9 +88,21 @@ float heed__scalar_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t s
 void heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                        const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
                        ptrdiff_t c_row);
-void heed__scalar_transpose(float *out, const float *x, ptrdiff_t x_row, size_t rows, size_t columns);
+void heed__scalar_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
+                            size_t columns);
 
 /* k_scalar_attention.c */
 void heed__scalar_attention(const heed__attention_task *task);
+size_t heed__scalar_attention_scratch(const heed__attention_task *task);
+
+/** Whether a mask hides key j from query i; causality is kept apart, as a bound on j. */
+static inline bool heed__attention_hides(const heed__attention_task *t, int64_t i, int64_t j) {
+  return (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
+         (t->padding && t->padding[j * t->padding_stride]) ||
+         (t->bias && t->bias[i * t->bias_row + j * t->bias_column] == -INFINITY);
+}
+
+/* k_scalar_decode.c */
+void heed__scalar_decode(const heed__decode_task *task);
 
 #endif

@@ -71,7 +71,8 @@ void heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a
 /* ---- Transpose ---- */
 
 /* In blocks whose rows stay in the first cache; elements are moved as bits, whatever they mean. */
-void heed__scalar_transpose(float *out, const float *x, ptrdiff_t x_row, size_t rows, size_t columns) {
+void heed__scalar_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
+                            size_t columns) {
   enum { SIDE = 16 };
   for (size_t r0 = 0; r0 < rows; r0 += SIDE) {
     const size_t r1 = rows - r0 < SIDE ? rows : r0 + SIDE;
@@ -79,7 +80,8 @@ void heed__scalar_transpose(float *out, const float *x, ptrdiff_t x_row, size_t 
       const size_t c1 = columns - c0 < SIDE ? columns : c0 + SIDE;
       for (size_t c = c0; c < c1; c++)
         for (size_t r = r0; r < r1; r++)
-          memcpy(out + c * rows + r, x + (ptrdiff_t)r * x_row + (ptrdiff_t)c, sizeof *out);
+          memcpy(out + (ptrdiff_t)c * out_row + (ptrdiff_t)r, x + (ptrdiff_t)r * x_row + (ptrdiff_t)c,
+                 sizeof *out);
     }
   }
 }

@@ -114,7 +114,7 @@ static float sum_exponentials(const float *x, size_t n) {
 void heed__scalar_softmax(float *out, const float *x, size_t n) {
   const float most = heed__scalar_max(x, n);
   HEED__INDEPENDENT
-  for (size_t i = 0; i < n; i++) out[i] = heed__scalar_exp(x[i] - most);
+  for (size_t i = 0; i < n; i++) out[i] = heed__exp_of(x[i] - most);
   const float scale = 1.0f / sum_exponentials(out, n); /* and not a division each: PyTorch's bits */
   HEED__INDEPENDENT
   for (size_t i = 0; i < n; i++) out[i] *= scale;
@@ -127,7 +127,7 @@ void heed__scalar_log_softmax(float *out, const float *x, size_t n) {
   float total = 0.0f;
   for (size_t start = 0; start < n; start += CHUNK) {
     const size_t count = n - start < CHUNK ? n - start : CHUNK;
-    for (size_t i = 0; i < count; i++) e[i] = heed__scalar_exp(x[start + i] - most);
+    for (size_t i = 0; i < count; i++) e[i] = heed__exp_of(x[start + i] - most);
     total += sum_exponentials(e, count);
   }
   const float log_total = logf(total);

@@ -40,11 +40,42 @@ typedef struct heed__attention_task {
   ptrdiff_t padding_stride;
   const float *bias; /* added to the scaled scores, -inf hides; [l, s] with these strides; NULL: none */
   ptrdiff_t bias_row, bias_column;
-  heed__dropout *dropout;                    /* drawn row after row, every place of a row; NULL: none */
-  float *row;                                /* scratch of s floats, no contents */
+  const float *keep; /* what dropout multiplies the weights of rows first…last-1 by, row-major [last - first,
+                        s]; NULL: none */
+  void *scratch;     /* attention_scratch bytes aligned to HEED__ALIGNMENT, no contents */
   float *scores, *weights, *dropped_weights; /* row-major [l, s], written where not NULL: q·k with hidden
                                                 places -inf, after softmax, after dropout */
 } heed__attention_task;
+
+/* Tasks with so few queries and keys, and so small heads, take no scratch from the vector kernels
+ * (body_small.h). */
+enum { HEED__SMALL_QUERIES = 16, HEED__SMALL_KEYS = 32, HEED__SMALL_HEAD = 64 };
+static inline bool heed__attention_is_small(const heed__attention_task *t) {
+  return t->l <= HEED__SMALL_QUERIES && t->s <= HEED__SMALL_KEYS && t->d <= HEED__SMALL_HEAD &&
+         t->dv <= HEED__SMALL_HEAD;
+}
+
+/* A few query rows on keys first…last-1 of the same key head: softmax(scale · q kᵀ + bias) v in parts, which
+ * are put together from the ranges of keys. The columns of q, k and v lie without gaps; masks as above. */
+#define HEED__DECODE_ROWS 16
+typedef struct heed__decode_row {
+  const float *q;         /* [d] */
+  int64_t reach;          /* sees keys 0…reach-1 of s */
+  const uint8_t *visible; /* [s]; NULL: all */
+  const float *bias;      /* [s]; NULL: none */
+} heed__decode_row;
+typedef struct heed__decode_task {
+  const float *k, *v; /* of key 0 */
+  ptrdiff_t k_row, v_row, visible_column, bias_column, padding_stride;
+  const uint8_t *padding;
+  int64_t d, dv, first, last;
+  float scale;
+  int rows; /* 1…HEED__DECODE_ROWS */
+  heed__decode_row row[HEED__DECODE_ROWS];
+  /* Of each row: the largest score that it sees (-FLT_MAX if it sees none or only less), the sum of
+   * e^(score - largest), and that of e^(score - largest) · value, [dv]. */
+  float *largest, *sum, *out;
+} heed__decode_task;
 
 /* name, result, parameters */
 #define HEED__OTHER_KERNELS(X)                                                                               \
@@ -65,9 +96,16 @@ typedef struct heed__attention_task {
   X(gemm, void,                                                                                              \
     (size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column, const float *b,      \
      ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row))                     \
-  /* out [columns, rows] (no gaps) = x [rows, columns] transposed; elements of 4 bytes */                    \
-  X(transpose, void, (float *out, const float *x, ptrdiff_t x_row, size_t rows, size_t columns))             \
-  X(attention, void, (const heed__attention_task *task))
+  /* out [columns, rows] = x [rows, columns] transposed, the columns of both without gaps; elements of 4     \
+     bytes; out shares no place with x */                                                                    \
+  X(transpose, void,                                                                                         \
+    (float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows, size_t columns))           \
+  /* A row's result does not depend on which rows are done with it. Only the scalar kernel writes scores,    \
+     weights and dropped_weights, and does without out (NULL). attention_scratch: bytes for rows             \
+     first…last-1. */                                                                                      \
+  X(attention, void, (const heed__attention_task *task))                                                     \
+  X(decode, void, (const heed__decode_task *task))                                                           \
+  X(attention_scratch, size_t, (const heed__attention_task *task))
 
 typedef struct heed__kernels {
   const char *name; /* "scalar" */
@@ -85,7 +123,7 @@ typedef struct heed__kernels {
 #undef X
 } heed__kernels;
 
-extern const heed__kernels heed__kernels_scalar;
+extern const heed__kernels heed__kernels_scalar, heed__kernels_avx2, heed__kernels_avx512, heed__kernels_neon;
 
 /** The best table for this processor, kept on the context. */
 const heed__kernels *heed__kernels_of(heed_context *ctx);

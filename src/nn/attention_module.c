@@ -104,10 +104,18 @@ heed_status heed__attention_check_input(const heed_module *m, const heed_tensor 
   return HEED_OK;
 }
 
-heed_status heed__project(const heed_module *m, const heed_tensor *x, heed_tensor *projected[3]) {
+heed_status heed__project(const heed_module *m, const heed_tensor *x, heed__temporary place[3],
+                          heed_tensor *projected[3]) {
   heed_status status = HEED_OK;
+  int64_t shape[HEED_MAX_DIMS];
+  for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
   for (int i = 0; i < 3 && status == HEED_OK; i++) {
-    status = heed__linear_apply(m->slots[i].module, m->class->name, x, &projected[i]);
+    const heed_module *linear = m->slots[i].module;
+    if (place != NULL) {
+      shape[x->ndim - 1] = linear->slots[0].parameter->shape[0];
+      status = heed__temporary_new(m->context, m->class->name, &place[i], x->ndim, shape, &projected[i]);
+    }
+    if (status == HEED_OK) status = heed__linear_apply(linear, m->class->name, x, &projected[i]);
   }
   return status;
 }
@@ -151,10 +159,11 @@ heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const 
   heed_context *ctx = m->context;
   heed_generator *g = heed__generator(ctx, options->generator), before;
   heed_tensor *projected[3] = {NULL}, *heads = NULL, view[3], into, *into_view = &into;
+  heed__temporary place[4]; /* not for internals, which stay */
   heed__result result = {0};
   heed_status status;
   if ((status = heed__attention_check_input(m, x)) != HEED_OK) return status;
-  if ((status = heed__project(m, x, projected)) != HEED_OK) goto done;
+  if ((status = heed__project(m, x, internals != NULL ? NULL : place, projected)) != HEED_OK) goto done;
   for (int i = 0; i < 3; i++) {
     if (a->one_head) {
       heed__alias_on_stack(&view[i], projected[i]);
@@ -171,7 +180,8 @@ heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const 
 
   /* The heads write side by side, [..., n, h · d]: into the result, or into what out_proj reads. */
   if (out_proj != NULL) {
-    status = heed_tensor_new(ctx, HEED_FLOAT32, projected[0]->ndim, projected[0]->shape, &heads);
+    status =
+        heed__temporary_new(ctx, m->class->name, &place[3], projected[0]->ndim, projected[0]->shape, &heads);
   } else {
     status = heed__result_begin(ctx, m->class->name, &result, out, HEED_FLOAT32, projected[0]->ndim,
                                 projected[0]->shape, false, 2,

@@ -64,7 +64,7 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   heed__result result = {0};
   int64_t shape[3];
   heed_status status;
-  if ((status = heed__project(m, x, projected)) != HEED_OK) goto done;
+  if ((status = heed__project(m, x, NULL, projected)) != HEED_OK) goto done;
   const int ndim = x->ndim;
   memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
   shape[ndim - 1] = shape[ndim - 2];

@@ -94,7 +94,8 @@ void heed__module_add_module(heed_module *m, const char *name, heed_module *modu
 
 heed__slot *heed__module_slot(const heed_module *m, const char *name) {
   for (int i = 0; i < m->count; i++) {
-    if (strcmp(m->slots[i].name, name) == 0) return &m->slots[i];
+    const heed__slot *slot = &m->slots[i];
+    if (slot->name[0] == name[0] && strcmp(slot->name, name) == 0) return &m->slots[i];
   }
   return NULL;
 }

@@ -117,9 +117,11 @@ heed_status heed__add_dropout(heed_module *m, double p);
  * SHAPE. */
 HEED_MUST_USE
 heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x);
-/** x through W_query, W_key and W_value. The caller frees what is there, also on failure. */
+/** x through W_query, W_key and W_value, in `place` where they fit (NULL: they are to stay). The caller frees
+ * what is there, also on failure. */
 HEED_MUST_USE
-heed_status heed__project(const heed_module *m, const heed_tensor *x, heed_tensor *projected[3]);
+heed_status heed__project(const heed_module *m, const heed_tensor *x, heed__temporary place[3],
+                          heed_tensor *projected[3]);
 /** The forward of attention modules that softmax over the keys. */
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                     heed_tensor **out, heed_attention_internals *internals);

@@ -9,21 +9,39 @@ static bool transposes(const heed__walk *w, const heed_tensor *dst, const heed_t
          w->step[0][1] == (ptrdiff_t)w->count * width && w->step[1][1] == width;
 }
 
+typedef struct copy {
+  const heed__kernels *kernels;
+  heed_dtype to, from;
+} copy;
+
+static void transpose_part(void *user, heed__walk *w, int worker) {
+  const copy *c = user;
+  const size_t rows = (size_t)w->count, columns = (size_t)w->size[1];
+  (void)worker;
+  w->size[1] = 1; /* the kernel does this dimension at once */
+  do {
+    c->kernels->transpose((float *)(void *)w->data[0], w->count, (const float *)(void *)w->data[1],
+                          w->stride[1], rows, columns);
+  } while (heed__walk_next(w));
+}
+
+static void copy_part(void *user, heed__walk *w, int worker) {
+  const copy *c = user;
+  (void)worker;
+  do {
+    heed__copy_row(c->to, w->data[0], w->stride[0], c->from, w->data[1], w->stride[1], w->count);
+  } while (heed__walk_next(w));
+}
+
 void heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
   heed__walk w;
-  bool more = heed__walk_begin(&w, dst->ndim, dst->shape, 2, (const heed_tensor *const[]){dst, src});
-  if (!more) return;
-  if (transposes(&w, dst, src)) {
-    const heed__kernels *kernels = heed__kernels_of(dst->storage->context);
-    const size_t rows = (size_t)w.count, columns = (size_t)w.size[1];
-    w.size[1] = 1; /* the kernel does this dimension at once */
-    for (; more; more = heed__walk_next(&w))
-      kernels->transpose((float *)(void *)w.data[0], (const float *)(void *)w.data[1], w.stride[1], rows,
-                         columns);
-  } else {
-    for (; more; more = heed__walk_next(&w))
-      heed__copy_row(dst->dtype, w.data[0], w.stride[0], src->dtype, w.data[1], w.stride[1], w.count);
-  }
+  if (!heed__walk_begin(&w, dst->ndim, dst->shape, 2, (const heed_tensor *const[]){dst, src})) return;
+  heed_context *ctx = dst->storage->context;
+  copy c = {heed__kernels_of(ctx), dst->dtype, src->dtype};
+  if (transposes(&w, dst, src))
+    heed__walk_divided(ctx, &w, 0, 1, transpose_part, &c);
+  else
+    heed__walk_divided(ctx, &w, HEED__ALIGNMENT, 1, copy_part, &c);
 }
 
 /* A copy of x in dtype, row-major in a new tensor, or in *out as the rule of results has it. */

@@ -71,7 +71,7 @@ EXTREME(float_max, float, of_float, !(x <= best) & (best == best))
 EXTREME(float_min, float, of_float, !(x >= best) & (best == best))
 
 #define ROW(dtype, name)                                                                                     \
-  { dtype, 1, name##_along, name##_across, extreme_begin, extreme_finish }
+  { dtype, 1, name##_along, name##_across, extreme_begin, extreme_finish, sizeof(extreme), NULL }
 static const heed__reduction maximum[] = {
     [HEED_BOOL] = ROW(HEED_BOOL, bool_max),
     [HEED_INT64] = ROW(HEED_INT64, int64_max),
@@ -115,7 +115,7 @@ static heed_status choose(heed_context *ctx, const char *function, const heed__r
   if (status != HEED_OK) goto done;
   state.dtype = x->dtype;
   const heed_tensor *results[] = {value.tensor, index.tensor};
-  heed__reduce(&table[x->dtype], &state, x, reduced, keepdim, 2, results);
+  heed__reduce(ctx, &table[x->dtype], &state, x, reduced, keepdim, 2, results);
 done:
   status = heed__result_end(ctx, &index, status);
   status = heed__result_end(ctx, &value, status);

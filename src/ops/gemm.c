@@ -1,101 +1,184 @@
-/* Matrix products of float32: small ones by the kernel, large ones by BLAS. The only file that knows cblas.
- */
+/* Matrix products of float32, divided into slices for the threads; by our own kernel, and by BLAS where that
+ * is faster. The only file that knows cblas; without it (make BLAS=none) the kernel does all. */
 #include "ops.h"
 
-#include <cblas.h>
 #include <limits.h>
 #include <string.h>
 
-/* Below so many multiply-adds the call costs more than it saves: measured against the scalar kernel, OpenBLAS
- * 0.3.21 with its Haswell kernels, which are the slower ones for small sizes. */
-#define SMALL (8.0 * 8.0 * 8.0)
+#if !defined(HEED_NO_BLAS)
+#include <cblas.h>
 
-/* A piece's sizes must fit BLAS's 32-bit integers. */
-#define PIECE ((int64_t)1 << 30)
+/* OpenBLAS has these; another library with the same cblas.h need not. */
+#pragma weak openblas_get_num_threads
+#pragma weak openblas_set_num_threads
+#pragma weak openblas_get_parallel
+#pragma weak openblas_get_corename
+#endif
 
-/* A matrix as the kernel reads it. */
-typedef struct matrix {
-  const float *data;
-  ptrdiff_t row, column; /* strides */
-} matrix;
+typedef struct product {
+  int64_t m, n, k;
+  const float *a, *b, *bias;
+  float *c;
+  ptrdiff_t a_row, a_column, b_row, b_column, c_row;
+} product;
 
-/* A matrix as BLAS reads it: rows `leading` apart without gaps in them, or that transposed. */
-typedef struct operand {
-  const float *data;
-  CBLAS_TRANSPOSE transpose;
-  int leading;
-} operand;
+/* Below so many multiply-adds no more is asked. */
+#define SMALL (32.0 * 32.0 * 32.0)
 
+static int64_t larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
 static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/* ---- BLAS ---- */
+
+#if defined(HEED_NO_BLAS)
+
+const char *heed__blas_name(void) {
+  return "none";
+}
+const char *heed__blas_core(void) {
+  return "";
+}
+static bool blas_takes(const heed_context *ctx, const product *p) {
+  (void)ctx;
+  (void)p;
+  return false;
+}
+static void blas_product(const product *p) {
+  (void)p;
+}
+
+#else
+
+/* From so many multiply-adds on BLAS is used. Beside the scalar kernel it is faster as soon as its call is
+ * paid for. Beside the vector kernels, of our GFLOP/s and OpenBLAS 0.3.21's on the same instruction set (AMD
+ * Zen 4, one thread): 64³ 112 and 115, 128³ 116 and 101, 512³ 113 and 105, 1024³ 108 and 102, 2048³ 99 and
+ * 104. */
+#define BLAS_FROM_SCALAR SMALL
+#define BLAS_FROM_VECTOR (1280.0 * 1280.0 * 1280.0)
+
+/* Of OpenBLAS's flavours only the one on POSIX threads may be called from several threads and can be told to
+ * use one: the one without threads is not safe (two threads that called it had one product in 160,000 wrong),
+ * and with OpenMP each of our threads would start a team. In their place the kernel does all. */
+static bool is_usable(void) {
+  enum { ON_THREADS = 1 }; /* of openblas_get_parallel: 0 has none, 2 is OpenMP */
+  return !openblas_get_parallel || openblas_get_parallel() == ON_THREADS;
+}
+
+const char *heed__blas_name(void) {
+  return !is_usable() ? "none" : openblas_get_corename ? "OpenBLAS" : "BLAS";
+}
+const char *heed__blas_core(void) {
+  return is_usable() && openblas_get_corename ? openblas_get_corename() : "";
+}
+
+/* A matrix as BLAS reads it: rows `leading` apart without gaps in them, or that transposed. */
+typedef struct operand {
+  CBLAS_TRANSPOSE transpose;
+  int leading;
+} operand;
+
 /* Whether rows of `columns` elements, `row` apart, with their elements `column` apart, are what BLAS takes.
  * Strides of sizes of 1 say nothing. */
 static bool has_leading(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t column, int *leading) {
-  if (columns > 1 && column != 1) return false;
+  if (columns > INT_MAX || (columns > 1 && column != 1)) return false;
   if (rows > 1 && (row < columns || row > INT_MAX)) return false;
   *leading = rows > 1 ? (int)row : (int)columns;
   return true;
 }
 
-/* Describes x [rows, columns] to BLAS; copies it to *packed (to be released) only if neither its rows nor its
- * columns lie without gaps. False if there is no memory for the copy. */
-static bool as_operand(heed_context *ctx, int64_t rows, int64_t columns, matrix x, operand *out,
-                       float **packed) {
-  *out = (operand){x.data, CblasNoTrans, 0};
-  if (has_leading(rows, columns, x.row, x.column, &out->leading)) return true;
+static bool as_operand(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t column, operand *out) {
+  *out = (operand){CblasNoTrans, 0};
+  if (has_leading(rows, columns, row, column, &out->leading)) return true;
   out->transpose = CblasTrans;
-  if (has_leading(columns, rows, x.column, x.row, &out->leading)) return true;
-  if ((uint64_t)columns > SIZE_MAX / sizeof(float) / (uint64_t)rows) return false;
-  float *copy = heed__allocate(ctx, (size_t)rows * (size_t)columns * sizeof(float));
-  if (!copy) return false;
-  for (int64_t i = 0; i < rows; i++) {
-    const float *from = x.data + i * x.row;
-    for (int64_t j = 0; j < columns; j++) copy[i * columns + j] = from[j * x.column];
-  }
-  *packed = copy;
-  *out = (operand){copy, CblasNoTrans, (int)columns};
-  return true;
+  return has_leading(columns, rows, column, row, &out->leading);
 }
 
-/* y += a · x, a [rows, columns]. */
-static void matrix_vector(int64_t rows, int64_t columns, operand a, const float *x, int x_step, float *y,
-                          int y_step) {
-  if (a.transpose == CblasNoTrans) {
-    cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)rows, (int)columns, 1, a.data, a.leading, x, x_step, 1, y,
-                y_step);
+/* Two threads that call an OpenBLAS which has threads itself were measured six times slower than one. So it
+ * works with one, here and for whoever else uses it in the process, unless the host wants it left alone. */
+static bool has_one_thread(const heed_context *ctx) {
+  if (!openblas_get_num_threads || !openblas_set_num_threads) return true;
+  if (openblas_get_num_threads() > 1 && !ctx->keep_blas_threads) openblas_set_num_threads(1);
+  return openblas_get_num_threads() <= 1;
+}
+
+static bool blas_takes(const heed_context *ctx, const product *p) {
+  const double work = (double)p->m * (double)p->n * (double)p->k;
+  operand any;
+  return work >= (ctx->cpu == HEED__CPU_scalar ? BLAS_FROM_SCALAR : BLAS_FROM_VECTOR) && p->m > 1 &&
+         p->n > 1 && p->k <= INT_MAX && p->c_row >= p->n && p->c_row <= INT_MAX &&
+         as_operand(p->m, p->k, p->a_row, p->a_column, &any) &&
+         as_operand(p->k, p->n, p->b_row, p->b_column, &any) && is_usable() && has_one_thread(ctx);
+}
+
+static void blas_product(const product *p) {
+  operand a, b;
+  (void)as_operand(p->m, p->k, p->a_row, p->a_column, &a);
+  (void)as_operand(p->k, p->n, p->b_row, p->b_column, &b);
+  /* Added to, as PyTorch does; and a beta of 0 does not overwrite nan in every BLAS. */
+  for (int64_t i = 0; i < p->m; i++) {
+    float *row = p->c + i * p->c_row;
+    if (p->bias)
+      memcpy(row, p->bias, (size_t)p->n * sizeof(float));
+    else
+      memset(row, 0, (size_t)p->n * sizeof(float));
+  }
+  cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, (int)p->m, (int)p->n, (int)p->k, 1, p->a, a.leading,
+              p->b, b.leading, 1, p->c, (int)p->c_row);
+}
+
+#endif
+
+/* ---- Slices ---- */
+
+/* Multiply-adds of a slice, some 40 µs of one thread: below, waking another one costs more than it saves. */
+#define SLICE ((int64_t)1 << 21)
+
+/* The division depends on the sizes alone, so that results do not depend on the number of threads. First come
+ * columns, whose panels are then packed only once; rows only if even the narrowest slice is too large. Of one
+ * row or column they are wider: memory is read at its best rate in long runs. */
+typedef struct division {
+  const heed__kernels *kernels;
+  bool blas;
+  product whole;
+  int64_t rows, columns; /* of a slice */
+  int64_t across;        /* slices side by side */
+} division;
+
+static int64_t parts(int64_t whole, int64_t part) {
+  return whole / part + (whole % part != 0);
+}
+
+/* `size` in equal parts of some `wanted` or more, each a multiple of `unit`. */
+static int64_t part_of(int64_t size, int64_t wanted, int64_t unit) {
+  const int64_t count = larger(1, size / larger(wanted, 1));
+  return parts(parts(size, count), unit) * unit;
+}
+
+static void multiply_slice(void *argument, int64_t i, int worker) {
+  const division *d = argument;
+  const int64_t row = i / d->across * d->rows, column = i % d->across * d->columns;
+  product p = d->whole;
+  (void)worker;
+  p.m = smaller(p.m - row, d->rows);
+  p.n = smaller(p.n - column, d->columns);
+  p.a += row * p.a_row;
+  p.b += column * p.b_column;
+  p.c += row * p.c_row + column;
+  if (p.bias) p.bias += column;
+  if (d->blas) {
+    blas_product(&p);
   } else {
-    cblas_sgemv(CblasRowMajor, CblasTrans, (int)columns, (int)rows, 1, a.data, a.leading, x, x_step, 1, y,
-                y_step);
+    d->kernels->gemm((size_t)p.m, (size_t)p.n, (size_t)p.k, p.a, p.a_row, p.a_column, p.b, p.b_row,
+                     p.b_column, p.bias, p.c, p.c_row);
   }
 }
 
-/* c += a · b through BLAS, sizes at most PIECE; false, with c untouched, if BLAS cannot take it. */
-static bool blas_product(heed_context *ctx, int64_t m, int64_t n, int64_t k, matrix a, matrix b, float *c,
-                         ptrdiff_t c_row) {
-  float *packed_a = NULL, *packed_b = NULL;
-  operand x, y;
-  int leading;
-  bool done = false;
-  if (!has_leading(m, n, c_row, 1, &leading)) return false;
-  /* One row or column: sgemv reads the matrix once, where sgemm would pack it first. */
-  if (m == 1 && a.column > 0 && a.column <= INT_MAX) {
-    if (!as_operand(ctx, n, k, (matrix){b.data, b.column, b.row}, &y, &packed_b)) goto done;
-    matrix_vector(n, k, y, a.data, (int)a.column, c, 1);
-  } else if (n == 1 && b.row > 0 && b.row <= INT_MAX) {
-    if (!as_operand(ctx, m, k, a, &x, &packed_a)) goto done;
-    matrix_vector(m, k, x, b.data, (int)b.row, c, leading);
-  } else {
-    if (!as_operand(ctx, m, k, a, &x, &packed_a) || !as_operand(ctx, k, n, b, &y, &packed_b)) goto done;
-    cblas_sgemm(CblasRowMajor, x.transpose, y.transpose, (int)m, (int)n, (int)k, 1, x.data, x.leading, y.data,
-                y.leading, 1, c, leading);
-  }
-  done = true;
-done:
-  heed__release(ctx, packed_a);
-  heed__release(ctx, packed_b);
-  return done;
+void heed_keep_blas_threads(heed_context *ctx, bool keep) {
+  ctx->keep_blas_threads = keep;
 }
 
 void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,
@@ -107,27 +190,24 @@ void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float 
     c[0] = kernels->dot(a, a_column, b, b_row, (size_t)k) + (bias ? bias[0] : 0);
     return;
   }
-  if (k > PIECE || (double)m * (double)n * (double)k < SMALL) {
+  if ((double)m * (double)n * (double)k < SMALL) {
     kernels->gemm((size_t)m, (size_t)n, (size_t)k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row);
     return;
   }
-  for (int64_t i = 0; i < m; i += PIECE) {
-    for (int64_t j = 0; j < n; j += PIECE) {
-      int64_t rows = smaller(m - i, PIECE), columns = smaller(n - j, PIECE);
-      matrix x = {a + i * a_row, a_row, a_column}, y = {b + j * b_column, b_row, b_column};
-      const float *start = bias ? bias + j : NULL;
-      float *to = c + i * c_row + j;
-      /* Added to, as PyTorch does; and a beta of 0 does not overwrite nan in every BLAS. */
-      for (int64_t r = 0; r < rows; r++) {
-        if (start)
-          memcpy(to + r * c_row, start, (size_t)columns * sizeof(float));
-        else
-          memset(to + r * c_row, 0, (size_t)columns * sizeof(float));
-      }
-      if (!blas_product(ctx, rows, columns, k, x, y, to, c_row)) {
-        kernels->gemm((size_t)rows, (size_t)columns, (size_t)k, x.data, a_row, a_column, y.data, b_row,
-                      b_column, start, to, c_row);
-      }
-    }
+  division d = {.kernels = kernels,
+                .whole = {m, n, k, a, b, bias, c, a_row, a_column, b_row, b_column, c_row},
+                .rows = m,
+                .columns = n};
+  d.blas = blas_takes(ctx, &d.whole);
+  if (d.blas) { /* which packs both sides anew in each slice */
+    d.rows = part_of(m, 1024, 64);
+    d.columns = part_of(n, 512, 64);
+  } else {
+    const double columns = (double)SLICE / ((double)m * (double)larger(k, 1));
+    d.columns = columns >= (double)n ? n : part_of(n, larger(m == 1 ? 2048 : 64, (int64_t)columns), 64);
+    const double rows = (double)SLICE / ((double)d.columns * (double)larger(k, 1));
+    d.rows = rows >= (double)m ? m : part_of(m, larger(n == 1 ? 2048 : 384, (int64_t)rows), 12);
   }
+  d.across = parts(n, d.columns);
+  heed__parallel(ctx, d.across * parts(m, d.rows), multiply_slice, &d);
 }

@@ -72,25 +72,54 @@ static bool inputs_fit(const heed__map *map, const heed__walk *w) {
   return true;
 }
 
-static void map_rows(const heed__map *map, const heed_tensor *out) {
-  const heed_tensor *operands[HEED__MAP_INPUTS + 1] = {out};
-  for (int i = 0; i < map->count; i++) operands[i + 1] = map->input[i].tensor;
-  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(out->dtype);
-  heed__walk w;
+/* Whether all rows can go to the row function as they lie. */
+static bool ready(const heed__map *map, const heed__walk *w) {
+  bool all = w->stride[0] == 1;
+  for (int i = 0; i < map->count; i++)
+    all = all &&
+          fits(map->input[i].read_as, map->packed, map->input[i].tensor->dtype, w->stride[i + 1], w->count);
+  return all;
+}
+
+/* Short rows: what is the same for all of them is not done again for each. */
+static void map_ready_rows(const heed__map *map, heed__walk *w) {
+  heed__span in[HEED__MAP_INPUTS];
+  for (int i = 0; i < map->count; i++) in[i].stride = w->stride[i + 1];
+  do {
+    for (int i = 0; i < map->count; i++) in[i].data = w->data[i + 1];
+    map->row(map->user, w->data[0], in, (size_t)w->count);
+  } while (heed__walk_next(w));
+}
+
+static void map_part(void *user, heed__walk *w, int worker) {
+  const heed__map *map = user;
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(map->result);
   heed__span in[HEED__MAP_INPUTS];
   buffers b;
-  for (bool more = heed__walk_begin(&w, out->ndim, out->shape, map->count + 1, operands); more;
-       more = heed__walk_next(&w)) {
-    const bool packed = w.stride[0] == 1 || w.count == 1;
-    const int64_t most = packed && inputs_fit(map, &w) ? w.count : HEED__CHUNK;
-    for (int64_t first = 0; first < w.count; first += most) {
-      const int64_t n = w.count - first < most ? w.count - first : most;
-      char *place = w.data[0] + first * w.stride[0] * bytes;
-      fetch_inputs(map, &w, first, n, in, &b);
-      map->row(map->user, packed ? (void *)place : b.out, in, (size_t)n);
-      if (!packed) heed__copy_row(out->dtype, place, w.stride[0], out->dtype, b.out, 1, n);
-    }
+  (void)worker;
+  if (ready(map, w)) {
+    map_ready_rows(map, w);
+    return;
   }
+  do {
+    const bool packed = w->stride[0] == 1 || w->count == 1;
+    const int64_t most = packed && inputs_fit(map, w) ? w->count : HEED__CHUNK;
+    for (int64_t first = 0; first < w->count; first += most) {
+      const int64_t n = w->count - first < most ? w->count - first : most;
+      char *place = w->data[0] + first * w->stride[0] * bytes;
+      fetch_inputs(map, w, first, n, in, &b);
+      map->row(map->user, packed ? (void *)place : b.out, in, (size_t)n);
+      if (!packed) heed__copy_row(map->result, place, w->stride[0], map->result, b.out, 1, n);
+    }
+  } while (heed__walk_next(w));
+}
+
+static void map_rows(heed_context *ctx, heed__map map, const heed_tensor *out) {
+  const heed_tensor *operands[HEED__MAP_INPUTS + 1] = {out};
+  for (int i = 0; i < map.count; i++) operands[i + 1] = map.input[i].tensor;
+  heed__walk w;
+  if (heed__walk_begin(&w, out->ndim, out->shape, map.count + 1, operands))
+    heed__walk_divided(ctx, &w, HEED__CHUNK, 1, map_part, &map);
 }
 
 heed_status heed__map_run(heed_context *ctx, const heed__map *map, heed_tensor **out) {
@@ -104,7 +133,7 @@ heed_status heed__map_run(heed_context *ctx, const heed__map *map, heed_tensor *
   status = heed__result_begin(ctx, map->function, &result, out, map->result, ndim, shape, true, map->count,
                               inputs);
   if (status != HEED_OK) return status;
-  map_rows(map, result.tensor);
+  map_rows(ctx, *map, result.tensor);
   return heed__result_end(ctx, &result, HEED_OK);
 }
 

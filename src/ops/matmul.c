@@ -48,23 +48,55 @@ static void batch_of(heed_tensor *view, const heed_tensor *x) {
   view->numel = heed__numel(view->ndim, view->shape, 1);
 }
 
+typedef struct batch_product {
+  heed_context *ctx;
+  const product *product;
+  heed_dtype dtype;
+} batch_product;
+
+/* The walk is over the first elements of the matrices of a, b and c. */
+static void multiply_part(void *user, heed__walk *w, int worker) {
+  const batch_product *p = user;
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(p->dtype);
+  (void)worker;
+  bool more = true;
+  while (more) {
+    for (int64_t i = 0; i < w->count; i++) {
+      multiply(p->ctx, p->product, p->dtype, w->data[0] + i * w->stride[0] * bytes,
+               w->data[1] + i * w->stride[1] * bytes, w->data[2] + i * w->stride[2] * bytes);
+    }
+    more = heed__walk_next(w);
+  }
+}
+
+/* Multiply-adds from which a product is divided by itself (gemm.c), and how many take as long as what
+ * heed__walk_divided calls an element of work. */
+#define LARGE      ((double)(1 << 21))
+#define AN_ELEMENT 16
+
 /* c [batch..., m, n], row-major, from the matrices of a and b, whose leading dimensions broadcast to batch.
  */
 static void multiply_batch(heed_context *ctx, const product *p, int ndim, const int64_t *batch,
                            const heed_tensor *a, const heed_tensor *b, const heed_tensor *c) {
-  heed_tensor x, y;
+  batch_product user = {ctx, p, c->dtype};
+  heed_tensor x, y, z;
   heed__walk w;
-  ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(c->dtype);
-  char *to = c->data;
   batch_of(&x, a);
   batch_of(&y, b);
-  for (bool more = heed__walk_begin(&w, ndim, batch, 2, (const heed_tensor *const[]){&x, &y}); more;
-       more = heed__walk_next(&w)) {
-    for (int64_t i = 0; i < w.count; i++, to += p->m * p->n * bytes) {
-      multiply(ctx, p, c->dtype, w.data[0] + i * w.stride[0] * bytes, w.data[1] + i * w.stride[1] * bytes,
-               to);
-    }
+  heed__alias_on_stack(&z, c);
+  z.ndim = ndim;
+  heed__row_major(ndim, batch, z.stride);
+  for (int d = 0; d < ndim; d++) {
+    z.shape[d] = batch[d];
+    z.stride[d] *= p->m * p->n;
   }
+  if (!heed__walk_begin(&w, ndim, batch, 3, (const heed_tensor *const[]){&x, &y, &z})) return;
+  (void)heed__kernels_of(ctx); /* chosen before several threads ask */
+  const double work = (double)p->m * (double)p->n * (double)p->k;
+  if (work >= LARGE)
+    multiply_part(&user, &w, 0);
+  else
+    heed__walk_divided(ctx, &w, 1, (int64_t)work / AN_ELEMENT + 1, multiply_part, &user);
 }
 
 static heed_status check_operand(heed_context *ctx, const char *function, const char *argument,

@@ -98,6 +98,20 @@ bool heed__walk_next(heed__walk *w);
 bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int dim, int operands,
                             const heed_tensor *const *tensors);
 
+/** Leaves `length` steps of dimension dim (0 is the row), from `first` on; the walk stands at its first row,
+ * before and after. */
+void heed__walk_narrow(heed__walk *w, int dim, int64_t first, int64_t length);
+
+/** Has `part` do all that there is of a walk that stands at its first row: at once, or, where it is large and
+ * the context has several threads, divided into walks over pieces of it, at the same time, worker by worker
+ * as heed__parallel counts them. Rows are cut at multiples of `grain` elements only, 0 leaves them whole;
+ * `weight` is how many elements of work stand behind one of the walk. Parts write to places of their own, and
+ * the result must be the same, bit for bit, whatever the pieces are. (divide.c) */
+#define HEED__DIVIDED_FROM ((int64_t)1 << 18) /* elements of work */
+typedef void heed__walk_part(void *user, heed__walk *w, int worker);
+void heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
+                        heed__walk_part *part, void *user);
+
 /* ---- Shared by several ops ---- */
 
 /** n elements converted from one row into another, which share no place; strides in elements. Cannot fail.
@@ -126,6 +140,11 @@ heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, c
 void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,
                 ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
                 float *c, ptrdiff_t c_row);
+
+/** Which BLAS that is, "none" if none, and the processor that its kernels were written for, "" if not known.
+ * (gemm.c) */
+const char *heed__blas_name(void);
+const char *heed__blas_core(void);
 
 /* Those of heed.h under another name in messages: x[…] calls itself "index". (index.c, mask.c) */
 HEED_MUST_USE

@@ -2,7 +2,11 @@
 #include "reduce.h"
 #include "map.h"
 
-_Static_assert(HEED__REDUCE_WIDTH <= HEED__CHUNK, "a row of columns goes through one buffer");
+#include <string.h>
+
+_Static_assert(HEED__REDUCE_WIDTH >= HEED__CHUNK, "a row of columns goes through one buffer");
+
+#define GRAIN 16 /* results that one thread works on: a line of the cache */
 
 heed_status heed__reduced_dims(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                                const int *dims, uint32_t *reduced) {
@@ -53,86 +57,140 @@ static int64_t least_stride(const heed_tensor *x) {
   return least;
 }
 
-typedef struct job {
+typedef struct reduce_job {
   const heed__reduction *reduction;
-  void *state;
+  char *state, *more_states; /* the caller's, and those of the further workers */
   heed_dtype dtype;
-  ptrdiff_t bytes;
   bool along;
   bool any;          /* there are elements to fold */
+  int64_t count;     /* of them, for each result */
+  bool whole_rows;   /* the elements of a result are one row, for r->rows */
   heed__walk folded; /* over the elements of the first result */
-  int64_t buffer[HEED__CHUNK];
-} job;
+  int outputs;
+  heed_dtype result[HEED__REDUCE_OUTPUTS];
+} reduce_job;
+
+/* What a thread works with. */
+typedef struct folder {
+  const reduce_job *job;
+  void *state;
+  heed__walk folded;
+  int64_t buffer[HEED__REDUCE_WIDTH]; /* room for elements of any dtype */
+} folder;
 
 /* One row of elements of a single result. */
-static void fold_along(job *j, const char *data, ptrdiff_t stride, int64_t count) {
-  const heed__reduction *r = j->reduction;
-  const int64_t most = j->dtype == r->read_as && (stride == 1 || count == 1) ? count : HEED__CHUNK;
-  for (int64_t first = 0; first < count; first += most) {
-    const int64_t n = count - first < most ? count - first : most;
+static void fold_along(folder *f, const char *data, ptrdiff_t stride, int64_t count) {
+  const heed__reduction *r = f->job->reduction;
+  const heed_dtype dtype = f->job->dtype;
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(dtype);
+  if (dtype == r->read_as && stride == 1) {
+    r->along(f->state, data, (size_t)count);
+    return;
+  }
+  for (int64_t first = 0; first < count; first += HEED__CHUNK) {
+    const int64_t n = count - first < HEED__CHUNK ? count - first : HEED__CHUNK;
     const heed__span x =
-        heed__fetch(r->read_as, true, j->dtype, data + first * stride * j->bytes, stride, n, j->buffer);
-    r->along(j->state, x.data, (size_t)n);
+        heed__fetch(r->read_as, true, dtype, data + first * stride * bytes, stride, n, f->buffer);
+    r->along(f->state, x.data, (size_t)n);
   }
 }
 
 /* One row of elements of `width` results that lie `column` elements apart. */
-static void fold_across(job *j, const char *data, ptrdiff_t stride, int64_t count, ptrdiff_t column,
+static void fold_across(folder *f, const char *data, ptrdiff_t stride, int64_t count, ptrdiff_t column,
                         int64_t width) {
-  const heed__reduction *r = j->reduction;
+  const heed__reduction *r = f->job->reduction;
+  const heed_dtype dtype = f->job->dtype;
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(dtype);
   for (int64_t i = 0; i < count; i++) {
     const heed__span x =
-        heed__fetch(r->read_as, true, j->dtype, data + i * stride * j->bytes, column, width, j->buffer);
-    r->across(j->state, x.data, (size_t)width);
+        heed__fetch(r->read_as, true, dtype, data + i * stride * bytes, column, width, f->buffer);
+    r->across(f->state, x.data, (size_t)width);
   }
 }
 
 /* One pass over the elements of the results whose first elements are at data, data + column…. */
-static void fold(job *j, char *data, ptrdiff_t column, int64_t width) {
-  if (!j->any) return;
-  heed__walk *w = &j->folded; /* which stands at its first row again after the last */
+static void fold(folder *f, char *data, ptrdiff_t column, int64_t width) {
+  heed__walk *w = &f->folded; /* which stands at its first row again after the last */
   w->data[0] = data;
   do {
-    if (j->along)
-      fold_along(j, w->data[0], w->stride[0], w->count);
+    if (f->job->along)
+      fold_along(f, w->data[0], w->stride[0], w->count);
     else
-      fold_across(j, w->data[0], w->stride[0], w->count, column, width);
+      fold_across(f, w->data[0], w->stride[0], w->count, column, width);
   } while (heed__walk_next(w));
 }
 
-void heed__reduce(const heed__reduction *r, void *state, const heed_tensor *x, uint32_t reduced, bool keepdim,
-                  int outputs, const heed_tensor *const *out) {
-  job j; /* not zeroed: it has a buffer */
-  j.reduction = r;
-  j.state = state;
-  j.dtype = x->dtype;
-  j.bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
+/* The results of a walk over what is kept: operand 0 is the input, the others are the outputs. */
+static void reduce_part(void *user, heed__walk *w, int worker) {
+  const reduce_job *job = user;
+  const heed__reduction *r = job->reduction;
+  folder f; /* not zeroed: it has a buffer */
+  f.job = job;
+  f.state = worker == 0 ? job->state : job->more_states + (size_t)(worker - 1) * r->state_bytes;
+  if (job->any) f.folded = job->folded;
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(job->dtype);
+  const int64_t most = job->along ? 1 : HEED__REDUCE_WIDTH;
+  if (job->whole_rows) {
+    do {
+      r->rows(f.state, w->data[0], w->stride[0], (size_t)job->count, w->data[1], w->stride[1],
+              (size_t)w->count);
+    } while (heed__walk_next(w));
+    return;
+  }
+  do {
+    for (int64_t first = 0; first < w->count; first += most) {
+      const int64_t width = w->count - first < most ? w->count - first : most;
+      for (int pass = 0; pass < r->passes; pass++) {
+        r->begin(f.state, pass, (size_t)width, job->count);
+        if (job->any) fold(&f, w->data[0] + first * w->stride[0] * bytes, w->stride[0], width);
+      }
+      void *places[HEED__REDUCE_OUTPUTS];
+      for (int i = 0; i < job->outputs; i++) {
+        const ptrdiff_t size = (ptrdiff_t)heed__element_bytes(job->result[i]);
+        places[i] = w->data[i + 1] + first * w->stride[i + 1] * size;
+      }
+      r->finish(f.state, (size_t)width, places, w->stride + 1);
+    }
+  } while (heed__walk_next(w));
+}
+
+/* States for the workers but the first; NULL if there is no memory. */
+static char *more_states(heed_context *ctx, const reduce_job *job) {
+  const size_t count = (size_t)heed__workers(ctx) - 1, bytes = job->reduction->state_bytes;
+  char *states = heed__allocate(ctx, count * bytes);
+  for (size_t i = 0; states && i < count; i++) memcpy(states + i * bytes, job->state, bytes);
+  return states;
+}
+
+void heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, const heed_tensor *x,
+                  uint32_t reduced, bool keepdim, int outputs, const heed_tensor *const *out) {
   heed_tensor kept, folded, results[HEED__REDUCE_OUTPUTS];
   const heed_tensor *folded_operand = &folded, *operands[HEED__REDUCE_OUTPUTS + 1] = {&kept};
   heed__walk w;
   pick_dims(&kept, x, ~reduced);
   pick_dims(&folded, x, reduced);
+  reduce_job job; /* not zeroed: the walk is large */
+  job.reduction = r;
+  job.state = state;
+  job.more_states = NULL;
+  job.dtype = x->dtype;
+  job.along = kept.numel == 1 || least_stride(&folded) <= least_stride(&kept);
+  job.any = heed__walk_begin(&job.folded, folded.ndim, folded.shape, 1, &folded_operand);
+  job.count = folded.numel;
+  job.whole_rows = r->rows != NULL && job.along && job.any && job.folded.dims == 1 &&
+                   job.folded.stride[0] == 1 && job.dtype == r->read_as;
+  job.outputs = outputs;
   for (int i = 0; i < outputs; i++) {
     pick_dims(&results[i], out[i], keepdim ? ~reduced : UINT32_MAX);
     operands[i + 1] = &results[i];
+    job.result[i] = out[i]->dtype;
   }
-  j.along = kept.numel == 1 || least_stride(&folded) <= least_stride(&kept);
-  j.any = heed__walk_begin(&j.folded, folded.ndim, folded.shape, 1, &folded_operand);
-  const int64_t most = j.along ? 1 : HEED__REDUCE_WIDTH;
-  for (bool more = heed__walk_begin(&w, kept.ndim, kept.shape, outputs + 1, operands); more;
-       more = heed__walk_next(&w)) {
-    for (int64_t first = 0; first < w.count; first += most) {
-      const int64_t width = w.count - first < most ? w.count - first : most;
-      for (int pass = 0; pass < r->passes; pass++) {
-        r->begin(state, pass, (size_t)width, folded.numel);
-        fold(&j, w.data[0] + first * w.stride[0] * j.bytes, w.stride[0], width);
-      }
-      void *places[HEED__REDUCE_OUTPUTS];
-      for (int i = 0; i < outputs; i++) {
-        const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(results[i].dtype);
-        places[i] = w.data[i + 1] + first * w.stride[i + 1] * bytes;
-      }
-      r->finish(state, (size_t)width, places, w.stride + 1);
-    }
-  }
+  if (!heed__walk_begin(&w, kept.ndim, kept.shape, outputs + 1, operands)) return;
+  if (x->numel >= HEED__DIVIDED_FROM && kept.numel > 1 && heed__workers(ctx) > 1)
+    job.more_states = more_states(ctx, &job);
+  if (job.more_states)
+    heed__walk_divided(ctx, &w, GRAIN, folded.numel, reduce_part, &job);
+  else
+    reduce_part(&job, &w, 0);
+  heed__release(ctx, job.more_states);
 }

@@ -4,7 +4,7 @@
 
 #include "ops.h"
 
-#define HEED__REDUCE_WIDTH   256 /* results that are worked on side by side */
+#define HEED__REDUCE_WIDTH   1024 /* results that are worked on side by side */
 #define HEED__REDUCE_OUTPUTS 2
 
 /* How elements are folded. They come in row-major order, without gaps: either many for one result (along),
@@ -18,6 +18,11 @@ typedef struct heed__reduction {
   void (*begin)(void *state, int pass, size_t width, int64_t count);
   /** Writes those results, which lie `stride` elements apart in each output. */
   void (*finish)(void *state, size_t width, void *const *out, const ptrdiff_t *stride);
+  size_t state_bytes;
+  /** May be NULL: `results` at once, which lie `stride` apart, of n elements each, which lie without gaps and
+   * begin `step` apart. */
+  void (*rows)(void *state, const void *x, ptrdiff_t step, size_t n, void *out, ptrdiff_t stride,
+               size_t results);
 } heed__reduction;
 
 /** The dimensions as bits; all of them if ndims is 0. Errors: INDEX, ARGUMENT (one that is named twice). */
@@ -26,8 +31,9 @@ heed_status heed__reduced_dims(heed_context *ctx, const char *function, const he
                                const int *dims, uint32_t *reduced);
 /** The shape that is left of x; returns its dimensions. */
 int heed__reduced_shape(const heed_tensor *x, uint32_t reduced, bool keepdim, int64_t *shape);
-/** Folds x into the outputs, which have that shape and overlap nothing. */
-void heed__reduce(const heed__reduction *r, void *state, const heed_tensor *x, uint32_t reduced, bool keepdim,
-                  int outputs, const heed_tensor *const *out);
+/** Folds x into the outputs, which have that shape and overlap nothing. The state comes with the settings
+ * that the functions read, and is copied for each further thread. */
+void heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, const heed_tensor *x,
+                  uint32_t reduced, bool keepdim, int outputs, const heed_tensor *const *out);
 
 #endif

@@ -3,27 +3,63 @@
 
 /* ---- Rows of float32 through a kernel ---- */
 
-#define SHORT_ROW 1024 /* elements that the stack has room for */
+#define ON_STACK 1024 /* floats */
+#define ABREAST  16   /* lanes that are done together: a line of the cache holds an element of each */
+#define GAP      16   /* floats between lanes in scratch, so that those of 2^n do not meet in the cache */
 
 typedef void row_function(const void *user, float *out, const float *x, size_t n);
 
-/* Rows with gaps take the way through `scratch`, of as many floats as a row has elements. */
-static void run_rows(const heed_tensor *out, const heed_tensor *x, int dim, row_function *row,
-                     const void *user, float *scratch) {
-  const heed_tensor *operands[] = {out, x};
-  heed__walk w;
-  for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, dim, 2, operands); more;
-       more = heed__walk_next(&w)) {
-    float *to = w.stride[0] == 1 ? (float *)w.data[0] : scratch;
-    const float *from = (const float *)w.data[1];
-    if (w.stride[1] != 1) {
-      heed__copy_row(HEED_FLOAT32, scratch, 1, HEED_FLOAT32, from, w.stride[1], w.count);
-      from = scratch;
-    }
-    row(user, to, from, (size_t)w.count);
-    if (to == scratch)
-      heed__copy_row(HEED_FLOAT32, w.data[0], w.stride[0], HEED_FLOAT32, scratch, 1, w.count);
+/* Some lanes of n elements: those of a lane are `stride` apart, the lanes themselves `step`. */
+typedef struct lanes {
+  float *data;
+  ptrdiff_t stride, step;
+} lanes;
+
+/* `to` becomes `from`; where the lanes lie side by side on one side and one behind the other on the other, it
+ * is a transpose. */
+static void move_lanes(const heed__kernels *kernels, lanes to, lanes from, size_t n, size_t count) {
+  if (to.stride == 1 && from.step == 1) {
+    kernels->transpose(to.data, to.step, from.data, from.stride, n, count);
+  } else if (to.step == 1 && from.stride == 1) {
+    kernels->transpose(to.data, to.stride, from.data, from.step, count, n);
+  } else {
+    for (size_t l = 0; l < count; l++, to.data += to.step, from.data += from.step)
+      heed__copy_row(HEED_FLOAT32, to.data, to.stride, HEED_FLOAT32, from.data, from.stride, (int64_t)n);
   }
+}
+
+typedef struct row_job {
+  const heed__kernels *kernels;
+  row_function *row;
+  const void *user;
+  float *scratch; /* where lanes have gaps they go through it */
+  size_t floats;  /* of it for each worker: ABREAST lanes, if there are as many */
+} row_job;
+
+static void run_lanes(const row_job *j, lanes out, lanes x, size_t n, size_t count, float *scratch) {
+  const lanes packed = {scratch, 1, (ptrdiff_t)n + GAP};
+  const lanes from = x.stride == 1 ? x : packed, to = out.stride == 1 ? out : packed;
+  if (x.stride != 1) move_lanes(j->kernels, packed, x, n, count);
+  for (size_t l = 0; l < count; l++)
+    j->row(j->user, to.data + (ptrdiff_t)l * to.step, from.data + (ptrdiff_t)l * from.step, n);
+  if (out.stride != 1) move_lanes(j->kernels, out, packed, n, count);
+}
+
+static lanes lanes_of(const heed__walk *w, int operand, int64_t first) {
+  const ptrdiff_t step = w->dims > 1 ? w->step[operand][1] / (ptrdiff_t)sizeof(float) : 0;
+  return (lanes){(float *)(void *)w->data[operand] + first * step, w->stride[operand], step};
+}
+
+static void rows_part(void *user, heed__walk *w, int worker) {
+  const row_job *j = user;
+  float *scratch = j->scratch + (size_t)worker * j->floats;
+  const int64_t side = w->dims > 1 ? w->size[1] : 1;
+  if (w->dims > 1) w->size[1] = 1; /* each turn does this dimension */
+  do {
+    for (int64_t first = 0; first < side; first += ABREAST)
+      run_lanes(j, lanes_of(w, 0, first), lanes_of(w, 1, first), (size_t)w->count,
+                (size_t)(side - first < ABREAST ? side - first : ABREAST), scratch);
+  } while (heed__walk_next(w));
 }
 
 /* out = row(x) along dim (from 0), of a float32 x; the function reads `others`, too. */
@@ -31,24 +67,30 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
                             const heed_tensor *x, int dim, int nothers, const heed_tensor *const *others,
                             heed_tensor **out) {
   heed__result result = {0};
-  float on_stack[SHORT_ROW], *scratch = on_stack;
+  float on_stack[ON_STACK];
   void *block = NULL;
+  row_job job = {heed__kernels_of(ctx), row, user, on_stack, 0};
+  heed__walk w;
   const heed_tensor *inputs[3] = {x};
   for (int i = 0; i < nothers; i++) inputs[i + 1] = others[i];
   heed_status status = heed__result_begin(ctx, function, &result, out, HEED_FLOAT32, x->ndim, x->shape, true,
                                           nothers + 1, inputs);
   if (status != HEED_OK) goto done;
-  const bool with_gaps = x->ndim > 0 && (x->stride[dim] != 1 || result.tensor->stride[dim] != 1);
-  if (with_gaps && x->shape[dim] > SHORT_ROW) {
-    const size_t bytes = (size_t)x->shape[dim] * sizeof(float);
-    block = heed__allocate(ctx, bytes);
-    if (block == NULL) {
-      status = heed__fail_memory(ctx, function, bytes);
-      goto done;
+  if (!heed__walk_lanes_begin(&w, x->ndim, x->shape, dim, 2, (const heed_tensor *const[]){result.tensor, x}))
+    goto done;
+  if (w.stride[0] != 1 || w.stride[1] != 1) {
+    const int64_t side = w.dims > 1 ? w.size[1] : 1;
+    job.floats = (size_t)((w.count + GAP) * (side < ABREAST ? side : ABREAST));
+    const size_t all = job.floats * (size_t)heed__workers(ctx);
+    if (all > ON_STACK) {
+      job.scratch = block = heed__allocate(ctx, all * sizeof(float));
+      if (block == NULL) {
+        status = heed__fail_memory(ctx, function, all * sizeof(float));
+        goto done;
+      }
     }
-    scratch = block;
   }
-  run_rows(result.tensor, x, dim, row, user, scratch);
+  heed__walk_divided(ctx, &w, 0, 1, rows_part, &job);
 done:
   heed__release(ctx, block);
   return heed__result_end(ctx, &result, status);

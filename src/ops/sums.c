@@ -15,7 +15,7 @@ typedef struct float_sum {
   bool mean;
   int64_t count; /* of the elements of each result */
   double total;  /* of the rows along */
-  int64_t done;  /* elements across */
+  int64_t done;  /* elements across; 0: nothing is in the levels */
   int power;
   float level[LEVELS][HEED__REDUCE_WIDTH];
 } float_sum;
@@ -28,15 +28,10 @@ static int ceil_log2(int64_t n) {
 
 static void float_sum_begin(void *state, int pass, size_t width, int64_t count) {
   float_sum *s = state;
-  (void)pass;
+  (void)pass, (void)width;
   s->count = count;
   s->total = 0;
   s->done = 0;
-  s->power = ceil_log2(count) / LEVELS;
-  if (s->power < 4) s->power = 4;
-  for (int l = 0; l < LEVELS; l++) {
-    for (size_t i = 0; i < width; i++) s->level[l][i] = 0;
-  }
 }
 
 static void float_sum_along(void *state, const void *x, size_t n) {
@@ -46,8 +41,14 @@ static void float_sum_along(void *state, const void *x, size_t n) {
 
 static void float_sum_across(void *state, const void *x, size_t n) {
   float_sum *s = state;
-  const float *row = x;
-  for (size_t i = 0; i < n; i++) s->level[0][i] += row[i];
+  if (s->done == 0) {
+    s->power = ceil_log2(s->count) / LEVELS;
+    if (s->power < 4) s->power = 4;
+    for (int l = 0; l < LEVELS; l++) {
+      for (size_t i = 0; i < n; i++) s->level[l][i] = 0;
+    }
+  }
+  s->kernels->add(s->level[0], s->level[0], 1, x, 1, n);
   s->done++;
   const int64_t mask = ((int64_t)1 << s->power) - 1;
   int64_t carry = s->done & mask;
@@ -64,15 +65,26 @@ static void float_sum_finish(void *state, size_t width, void *const *out, const 
   float_sum *s = state;
   float *to = out[0];
   for (size_t i = 0; i < width; i++) {
-    float sum = s->level[0][i];
-    for (int l = 1; l < LEVELS; l++) sum += s->level[l][i];
-    sum += (float)s->total;
+    float sum = (float)s->total; /* of one result, or else 0 */
+    for (int l = 0; l < LEVELS && s->done > 0; l++) sum += s->level[l][i];
     to[(ptrdiff_t)i * stride[0]] = s->mean ? sum / (float)s->count : sum;
   }
 }
 
+static void float_sum_rows(void *state, const void *x, ptrdiff_t step, size_t n, void *out, ptrdiff_t stride,
+                           size_t results) {
+  const float_sum *s = state;
+  const float *row = x;
+  float *to = out;
+  for (size_t i = 0; i < results; i++, row += step, to += stride) {
+    const float sum = s->kernels->sum(row, n);
+    *to = s->mean ? sum / (float)n : sum;
+  }
+}
+
 static const heed__reduction float_sum_reduction = {
-    HEED_FLOAT32, 1, float_sum_along, float_sum_across, float_sum_begin, float_sum_finish};
+    HEED_FLOAT32,  1, float_sum_along, float_sum_across, float_sum_begin, float_sum_finish, sizeof(float_sum),
+    float_sum_rows};
 
 /* ---- Sums of int64 and bool, which wrap ---- */
 
@@ -107,7 +119,8 @@ static void int64_sum_finish(void *state, size_t width, void *const *out, const 
 }
 
 static const heed__reduction int64_sum_reduction = {
-    HEED_INT64, 1, int64_sum_along, int64_sum_across, int64_sum_begin, int64_sum_finish};
+    HEED_INT64,        1,   int64_sum_along, int64_sum_across, int64_sum_begin, int64_sum_finish,
+    sizeof(int64_sum), NULL};
 
 /* ---- Any and all ---- */
 
@@ -145,8 +158,8 @@ static void truth_finish(void *state, size_t width, void *const *out, const ptrd
   for (size_t i = 0; i < width; i++) to[(ptrdiff_t)i * stride[0]] = (s->found[i] != 0) != s->all;
 }
 
-static const heed__reduction truth_reduction = {HEED_BOOL,    1,           truth_along,
-                                                truth_across, truth_begin, truth_finish};
+static const heed__reduction truth_reduction = {
+    HEED_BOOL, 1, truth_along, truth_across, truth_begin, truth_finish, sizeof(truth), NULL};
 
 /* ---- Variance: the mean in a first pass, squares around it in a second, both in double ---- */
 
@@ -218,8 +231,8 @@ static void spread_finish(void *state, size_t width, void *const *out, const ptr
   }
 }
 
-static const heed__reduction spread_reduction = {HEED_FLOAT32, 2, spread_along, spread_across, spread_begin,
-                                                 spread_finish};
+static const heed__reduction spread_reduction = {
+    HEED_FLOAT32, 2, spread_along, spread_across, spread_begin, spread_finish, sizeof(spread), NULL};
 
 /* ---- The functions ---- */
 
@@ -235,7 +248,7 @@ static heed_status reduce(heed_context *ctx, const char *function, const heed__r
   status = heed__result_begin(ctx, function, &result, out, dtype, ndim, shape, false, 1, &x);
   if (status != HEED_OK) return status;
   const heed_tensor *results[] = {result.tensor};
-  heed__reduce(r, state, x, reduced, keepdim, 1, results);
+  heed__reduce(ctx, r, state, x, reduced, keepdim, 1, results);
   return heed__result_end(ctx, &result, HEED_OK);
 }
 

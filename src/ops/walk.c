@@ -43,7 +43,8 @@ static bool begin(heed__walk *w, int ndim, const int64_t *shape, int lane, int o
   for (int i = 0; i < operands; i++) {
     w->data[i] = tensors[i]->data;
     w->stride[i] = w->count == 1 ? 1 : w->step[i][0];
-    for (int d = 1; d < w->dims; d++) w->step[i][d] *= (ptrdiff_t)heed__element_bytes(tensors[i]->dtype);
+    w->step[i][0] = w->stride[i]; /* which is yet unset if there are no dimensions */
+    for (int d = 0; d < w->dims; d++) w->step[i][d] *= (ptrdiff_t)heed__element_bytes(tensors[i]->dtype);
   }
   for (int d = 1; d < w->dims; d++) w->at[d] = 0;
   return true;
@@ -69,4 +70,11 @@ bool heed__walk_next(heed__walk *w) {
     for (int i = 0; i < w->operands; i++) w->data[i] -= w->step[i][d] * (ptrdiff_t)(w->size[d] - 1);
   }
   return false;
+}
+
+void heed__walk_narrow(heed__walk *w, int dim, int64_t first, int64_t length) {
+  for (int i = 0; i < w->operands; i++) w->data[i] += w->step[i][dim] * (ptrdiff_t)first;
+  w->size[dim] = length;
+  w->count = w->size[0];
+  for (int i = 0; i < w->operands && w->count == 1; i++) w->stride[i] = 1;
 }

@@ -109,6 +109,37 @@ heed.concat = heed.cat
 ---@nodiscard
 function heed.stack(tensors, dim) end
 
+-- ---- Threads, time, what is underneath ----
+
+---Large operations may use n threads, 1 to 1024, this one included; 1 at first. The others start when there is work
+---for them and sleep without. Results do not depend on n. After a fork the child has one thread until it asks for more.
+---@param n integer
+function heed.set_num_threads(n) end
+
+---@return integer
+---@nodiscard
+function heed.get_num_threads() end
+
+---Seconds on a clock that never goes back: for measuring.
+---@return number
+---@nodiscard
+function heed.clock() end
+
+---What heed.info() gives; tostring makes a list of it.
+---@class heed.Info
+---@field version string
+---@field processor string
+---@field kernels "scalar"|"avx2"|"avx512"|"neon" the instruction set in use
+---@field blas string the library of large matrix products; "none"
+---@field blas_core string the processor that its kernels were written for; "" if not known
+---@field threads integer
+---@field memory_in_use integer bytes of this Lua state's tensors
+---@field memory_peak integer the most there have been
+
+---@return heed.Info
+---@nodiscard
+function heed.info() end
+
 -- ---- Methods as functions ----
 
 heed.size = Tensor.size

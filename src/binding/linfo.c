@@ -1,0 +1,101 @@
+/* What the library works with, from Lua: threads, the clock, heed.info. */
+#include <stdio.h>
+#include <string.h>
+
+#include "lheed.h"
+
+static const char info_key = 0; /* of the metatable, in the registry */
+
+/* ---- Threads and time ---- */
+
+static int set_num_threads(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_arguments(L, "set_num_threads", 1);
+  LHEED_TRY(L, heed_set_num_threads(ctx, lheed_integer(L, 1, "set_num_threads", "n")));
+  return 0;
+}
+
+static int get_num_threads(lua_State *L) {
+  lheed_arguments(L, "get_num_threads", 0);
+  lua_pushinteger(L, heed_num_threads(lheed_get(L)->context));
+  return 1;
+}
+
+static int seconds(lua_State *L) {
+  lheed_arguments(L, "clock", 0);
+  lua_pushnumber(L, heed_clock());
+  return 1;
+}
+
+/* ---- heed.info ---- */
+
+static void set_string(lua_State *L, const char *field, const char *value) {
+  lua_pushstring(L, value);
+  lua_setfield(L, -2, field);
+}
+
+static void set_integer(lua_State *L, const char *field, lua_Integer value) {
+  lua_pushinteger(L, value);
+  lua_setfield(L, -2, field);
+}
+
+static int info(lua_State *L) {
+  heed_information i;
+  lheed_arguments(L, "info", 0);
+  heed_info(lheed_get(L)->context, &i);
+  lua_createtable(L, 0, 8);
+  set_string(L, "version", i.version);
+  set_string(L, "processor", i.processor);
+  set_string(L, "kernels", i.kernels);
+  set_string(L, "blas", i.blas);
+  set_string(L, "blas_core", i.blas_core);
+  set_integer(L, "threads", i.threads);
+  set_integer(L, "memory_in_use", (lua_Integer)i.memory_in_use);
+  set_integer(L, "memory_peak", (lua_Integer)i.memory_peak);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &info_key);
+  lua_setmetatable(L, -2);
+  return 1;
+}
+
+/* One line a field. The table is the script's: its fields may have become anything. */
+static int info_tostring(lua_State *L) {
+  static const char *const fields[] = {"version",   "processor", "kernels",       "blas",
+                                       "blas_core", "threads",   "memory_in_use", "memory_peak"};
+  luaL_checktype(L, 1, LUA_TTABLE);
+  luaL_Buffer b;
+  luaL_buffinit(L, &b);
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    char text[64];
+    snprintf(text, sizeof text, "%s%-14s ", i > 0 ? "\n" : "", fields[i]);
+    luaL_addstring(&b, text);
+    lua_getfield(L, 1, fields[i]);
+    if (strncmp(fields[i], "memory", 6) == 0 && lua_isnumber(L, -1)) {
+      snprintf(text, sizeof text, "%.1f MiB", (double)lua_tonumber(L, -1) / (1 << 20));
+      lua_pop(L, 1);
+      luaL_addstring(&b, text);
+    } else {
+      luaL_tolstring(L, -1, NULL);
+      lua_remove(L, -2);
+      luaL_addvalue(&b);
+    }
+  }
+  luaL_pushresult(&b);
+  return 1;
+}
+
+void lheed_open_info(lua_State *L) {
+  static const luaL_Reg functions[] = {{"set_num_threads", set_num_threads},
+                                       {"get_num_threads", get_num_threads},
+                                       {"clock", seconds},
+                                       {"info", info},
+                                       {NULL, NULL}};
+  static const luaL_Reg metamethods[] = {{"__tostring", info_tostring}, {NULL, NULL}};
+  lua_createtable(L, 0, 2);
+  lheed_setfuncs(L, metamethods);
+  lua_pushliteral(L, "heed.Info");
+  lua_setfield(L, -2, "__name");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &info_key);
+  lua_pushvalue(L, -2);
+  lheed_setfuncs(L, functions);
+  lua_pop(L, 1);
+}

@@ -1,0 +1,329 @@
+/* Attention of a few query rows on a long range of keys, written on the vector primitives: bound by the speed
+ * of memory, so keys and values are read once, in place, row after row.
+ *
+ * Keys go by blocks. Of a block the runs of keys that a row sees are listed; rows with the same list (all of
+ * them, mostly) go through it together, up to four at a time. Scores: columns in lanes, V_LANES dot products
+ * at a time (of one row with V_LANES keys, or of more rows with as many fewer), summed across lanes together.
+ * Then the softmax of the block, and the values of the runs, weighted and added to the row's output, which is
+ * rescaled when the row's maximum grows. So what a row does not see is never added to it, not even times 0.
+ *
+ * Measured on keys beyond the caches (Zen 4, of 33 GB/s): looking each key up in a list cost a quarter of the
+ * speed, and instructions that prefetch a third; what counts is to read row after row. */
+#include <float.h>
+
+#include "body_math.h"
+
+enum {
+  DECODE_BLOCK = 256,                       /* keys, and up to V_LANES more in the last */
+  DECODE_ROOM = DECODE_BLOCK + 2 * V_LANES, /* for a block's scores, rounded up to whole registers */
+  DECODE_STRETCH = 1024,                    /* floats read before other columns or rows come to them */
+  DECODE_TILE = 64 / V_LANES,               /* registers that hold 64 columns */
+  DECODE_QUERY = V_LANES == 8 ? 8 : 4,      /* registers for columns of queries, of 16 or 32 */
+  DECODE_SUMS = V_LANES == 8 ? 8 : 16       /* registers for sums of values */
+};
+
+/* Loads before this come before those after it. The processor foresees rows that are read in order; where the
+ * compiler had shuffled the loads of 16 rows, a third of the speed was lost. */
+#define DECODE_IN_ORDER __asm__ volatile("" ::: "memory")
+
+typedef struct decode_run {
+  int32_t first, last; /* keys first…last-1, counted from the first of the block */
+} decode_run;
+
+/* What rows do with a block. */
+typedef struct decode_work {
+  const heed__decode_task *task;
+  int64_t first;         /* the first key that is seen, */
+  int64_t keys;          /* how many there are from that to the last one seen, */
+  const float *k, *v;    /* and its place */
+  const decode_run *run; /* of keys seen, counted from the first */
+  int64_t runs;
+  float *p; /* [rows, DECODE_ROOM]: of all these keys the scores, then the weights */
+} decode_work;
+
+/* How many rows of n floats make a stretch. */
+static int64_t stretch_of(int64_t n) {
+  return n < DECODE_STRETCH / 8 ? DECODE_STRETCH / (n > 0 ? n : 1) : 8;
+}
+
+/* ---- Scores ---- */
+
+/* Products of `width` registers of columns from c on, the last one masked if `tail` is set. */
+V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float *const *q, const float *k,
+                           ptrdiff_t k_row, int64_t c, const vmask *tail) {
+  const int keys = V_LANES / rows;
+  vfloat x[DECODE_QUERY];
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    V_UNROLL
+    for (int i = 0; i < width; i++) {
+      const float *p = q[r] + c + i * V_LANES;
+      x[r * width + i] = tail ? v_load_masked(p, *tail) : v_load(p);
+    }
+  }
+  V_UNROLL
+  for (int j = 0; j < keys; j++) {
+    V_UNROLL
+    for (int i = 0; i < width; i++) {
+      const float *p = k + j * k_row + c + i * V_LANES;
+      const vfloat y = tail ? v_load_masked(p, *tail) : v_load(p);
+      V_UNROLL
+      for (int r = 0; r < rows; r++) sum[r * keys + j] = v_fma(x[r * width + i], y, sum[r * keys + j]);
+    }
+    DECODE_IN_ORDER;
+  }
+}
+
+/* The scores of `rows` rows (1, 2 or 4) with V_LANES / rows keys from `at` on, `k_row` apart. */
+V_INLINE void score_keys(const decode_work *w, int rows, int first_row, int64_t at, ptrdiff_t k_row) {
+  const heed__decode_task *t = w->task;
+  const int keys = V_LANES / rows, width = DECODE_QUERY / rows;
+  const float *q[4], *k = w->k + at * t->k_row;
+  vfloat sum[V_LANES];
+  V_UNROLL
+  for (int r = 0; r < rows; r++) q[r] = t->row[first_row + r].q;
+  V_UNROLL
+  for (int i = 0; i < V_LANES; i++) sum[i] = v_zero();
+  int64_t c = 0;
+  for (; c + width * V_LANES <= t->d; c += width * V_LANES)
+    add_products(sum, rows, width, q, k, k_row, c, NULL);
+  for (; c + V_LANES <= t->d; c += V_LANES) add_products(sum, rows, 1, q, k, k_row, c, NULL);
+  if (c < t->d) {
+    const vmask tail = v_first((size_t)(t->d - c));
+    add_products(sum, rows, 1, q, k, k_row, c, &tail);
+  }
+  float score[V_LANES];
+  v_store(score, v_mul(v_sums(sum), v_set(t->scale)));
+  V_UNROLL
+  for (int r = 0; r < rows; r++)
+    memcpy(w->p + (first_row + r) * DECODE_ROOM + at, score + r * keys, (size_t)keys * sizeof *score);
+}
+
+/* Those with the keys first…last-1. The last ones go with some from before them, a few alone by themselves.
+ */
+V_INLINE void score_stretch(const decode_work *w, int rows, int first_row, int64_t first, int64_t last) {
+  const int64_t keys = V_LANES / rows;
+  if (w->keys < keys) {
+    for (int64_t at = first; at < last; at++) score_keys(w, rows, first_row, at, 0);
+  } else {
+    for (int64_t at = first; at < last; at += keys)
+      score_keys(w, rows, first_row, at < w->keys - keys ? at : w->keys - keys, w->task->k_row);
+  }
+}
+
+static void score_block(const decode_work *w, int first_row, int last_row) {
+  const int64_t stretch = (stretch_of(w->task->d) + V_LANES - 1) / V_LANES * V_LANES;
+  for (int64_t first = 0; first < w->keys; first += stretch) {
+    const int64_t last = first + stretch < w->keys ? first + stretch : w->keys;
+    int r = first_row;
+    for (; last_row - r >= 4; r += 4) score_stretch(w, 4, r, first, last);
+    for (; last_row - r >= 2; r += 2) score_stretch(w, 2, r, first, last);
+    if (r < last_row) score_stretch(w, 1, r, first, last);
+  }
+}
+
+/* ---- Weights ---- */
+
+/* The scaled scores of a row become weights; its earlier output is made to fit. */
+static void weigh_block(const decode_work *w, int r) {
+  const heed__decode_task *t = w->task;
+  const float *bias = t->row[r].bias ? t->row[r].bias + w->first * t->bias_column : NULL;
+  float *p = w->p + r * DECODE_ROOM, *out = t->out + r * t->dv;
+  vfloat most = v_set(t->largest[r]), sum = v_zero();
+  for (int64_t j = 0; bias && j < w->keys; j++) p[j] += bias[j * t->bias_column];
+  for (int64_t i = 0; i < w->runs; i++) { /* what is hidden behind a run */
+    const int64_t next = i + 1 < w->runs ? w->run[i + 1].first : w->keys + V_LANES - 1;
+    for (int64_t j = w->run[i].last; j < next; j++) p[j] = -INFINITY;
+  }
+  for (int64_t j = 0; j < w->keys; j += V_LANES)
+    most = v_max(v_load(p + j), most); /* drops nan: the sum will have it */
+  const float largest = v_highest(most);
+  for (int64_t j = 0; j < w->keys; j += V_LANES) {
+    const vfloat weight = v_exp(v_sub(v_load(p + j), v_set(largest)));
+    v_store(p + j, weight);
+    sum = v_add(sum, weight);
+  }
+  if (largest > t->largest[r]) {
+    float smaller[V_LANES];
+    v_store(smaller, v_exp(v_set(t->largest[r] - largest)));
+    for (int64_t c = 0; c < t->dv; c++) out[c] *= *smaller;
+    t->sum[r] *= *smaller;
+    t->largest[r] = largest;
+  }
+  t->sum[r] += v_sum(sum);
+}
+
+/* ---- Values ---- */
+
+/* out [rows, columns from c on] += p · v over the keys first…last-1 of a run: `width` registers of
+ * columns, the last one masked if `tail` is set. `depth` keys are added side by side, so as not to wait for
+ * each sum. */
+V_INLINE void add_values(const decode_work *w, int rows, int width, int first_row, int64_t first,
+                         int64_t last, int64_t c, const vmask *tail) {
+  const heed__decode_task *t = w->task;
+  const int sums = rows * width, depth = DECODE_SUMS / 2 > sums ? DECODE_SUMS / 2 / sums : 1;
+  const float *p = w->p + first_row * DECODE_ROOM, *v = w->v + c;
+  float *out = t->out + first_row * t->dv + c;
+  vfloat sum[DECODE_SUMS];
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    V_UNROLL
+    for (int i = 0; i < width; i++) {
+      const float *from = out + r * t->dv + i * V_LANES;
+      sum[r * width + i] = tail ? v_load_masked(from, *tail) : v_load(from);
+    }
+  }
+  V_UNROLL
+  for (int i = sums; i < depth * sums; i++) sum[i] = v_zero();
+  int64_t j = first;
+#define ADD(at)                                                                                              \
+  {                                                                                                          \
+    const float *from = v + (j + (at)) * t->v_row;                                                           \
+    vfloat x[DECODE_SUMS];                                                                                   \
+    V_UNROLL                                                                                                 \
+    for (int i = 0; i < width; i++)                                                                          \
+      x[i] = tail ? v_load_masked(from + i * V_LANES, *tail) : v_load(from + i * V_LANES);                   \
+    DECODE_IN_ORDER;                                                                                         \
+    V_UNROLL                                                                                                 \
+    for (int r = 0; r < rows; r++) {                                                                         \
+      const vfloat weight = v_set(p[r * DECODE_ROOM + j + (at)]);                                            \
+      V_UNROLL                                                                                               \
+      for (int i = 0; i < width; i++) {                                                                      \
+        vfloat *to = &sum[(at)*sums + r * width + i];                                                        \
+        *to = v_fma(weight, x[i], *to);                                                                      \
+      }                                                                                                      \
+    }                                                                                                        \
+  }
+  for (; j + depth <= last; j += depth) {
+    V_UNROLL
+    for (int k = 0; k < depth; k++) ADD(k)
+  }
+  for (; j < last; j++) ADD(0)
+#undef ADD
+  V_UNROLL
+  for (int i = sums; i < depth * sums; i++) sum[i % sums] = v_add(sum[i % sums], sum[i]);
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    V_UNROLL
+    for (int i = 0; i < width; i++) {
+      float *to = out + r * t->dv + i * V_LANES;
+      if (tail) {
+        v_store_masked(to, sum[r * width + i], *tail);
+      } else {
+        v_store(to, sum[r * width + i]);
+      }
+    }
+  }
+}
+
+/* All columns: tiles as wide as registers allow, then ever narrower ones. */
+V_INLINE void add_columns(const decode_work *w, int rows, int first_row, int64_t first, int64_t last) {
+  const int64_t dv = w->task->dv;
+  int64_t c = 0;
+#define TILES(width)                                                                                         \
+  if ((width) <= DECODE_TILE && (width)*rows <= DECODE_SUMS)                                                 \
+    for (; c + (width)*V_LANES <= dv; c += (width)*V_LANES)                                                  \
+      add_values(w, rows, width, first_row, first, last, c, NULL);
+  TILES(16)
+  TILES(8)
+  TILES(4)
+  TILES(2)
+  TILES(1)
+#undef TILES
+  if (c < dv) {
+    const vmask tail = v_first((size_t)(dv - c));
+    add_values(w, rows, 1, first_row, first, last, c, &tail);
+  }
+}
+
+static void add_block(const decode_work *w, int first_row, int last_row) {
+  const int64_t stretch = stretch_of(w->task->dv);
+  for (int64_t i = 0; i < w->runs; i++) {
+    for (int64_t first = w->run[i].first, last; first < w->run[i].last; first = last) {
+      last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
+      int r = first_row;
+      for (; last_row - r >= 4; r += 4) add_columns(w, 4, r, first, last);
+      for (; last_row - r >= 2; r += 2) add_columns(w, 2, r, first, last);
+      if (r < last_row) add_columns(w, 1, r, first, last);
+    }
+  }
+}
+
+/* ---- Blocks ---- */
+
+static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
+  return (!row->visible || row->visible[j * t->visible_column]) &&
+         (!t->padding || !t->padding[j * t->padding_stride]) &&
+         (!row->bias || row->bias[j * t->bias_column] != -INFINITY);
+}
+
+/* Lists the runs of the keys first…last-1 that a row sees, counted from `first`; returns how many. */
+static int64_t find_runs(const heed__decode_task *t, int r, int64_t first, int64_t last, decode_run *run) {
+  const heed__decode_row *row = &t->row[r];
+  int64_t runs = 0;
+  if (last > row->reach) last = row->reach;
+  if (!row->visible && !t->padding && !row->bias) {
+    *run = (decode_run){0, (int32_t)(last - first)};
+    return last > first;
+  }
+  for (int64_t j = first; j < last; j++) {
+    if (!sees(t, row, j)) continue;
+    run[runs].first = (int32_t)(j - first);
+    while (j < last && sees(t, row, j)) j++;
+    run[runs++].last = (int32_t)(j - first);
+  }
+  return runs;
+}
+
+/* Whether nothing can make two rows see other keys of those up to `last`. */
+static bool see_alike(const heed__decode_row *a, const heed__decode_row *b, int64_t last) {
+  return a->visible == b->visible && a->bias == b->bias &&
+         (a->reach == b->reach || (a->reach >= last && b->reach >= last));
+}
+
+static void do_block(decode_work *w, int64_t first, int first_row, int last_row, decode_run *run) {
+  const heed__decode_task *t = w->task;
+  const int32_t start = run[0].first;
+  w->first = first + start;
+  w->keys = run[w->runs - 1].last - start;
+  w->k = t->k + w->first * t->k_row;
+  w->v = t->v + w->first * t->v_row;
+  w->run = run;
+  for (int64_t i = 0; i < w->runs; i++) {
+    run[i].first -= start;
+    run[i].last -= start;
+  }
+  score_block(w, first_row, last_row);
+  for (int r = first_row; r < last_row; r++) weigh_block(w, r);
+  add_block(w, first_row, last_row);
+}
+
+static void k_decode(const heed__decode_task *t) {
+#if V_LANES == 16
+  /* One row waits for memory alone, which comes faster by halves of lines: 30 GB/s, against 22. */
+  if (t->rows == 1) {
+    heed__kernels_avx2.decode(t);
+    return;
+  }
+#endif
+  float p[HEED__DECODE_ROWS * DECODE_ROOM];
+  decode_run runs[2][DECODE_ROOM / 2];
+  decode_work w = {.task = t, .p = p};
+  for (int r = 0; r < t->rows; r++) {
+    t->largest[r] = -FLT_MAX;
+    t->sum[r] = 0.0f;
+  }
+  for (int64_t i = 0; i < t->rows * t->dv; i++) t->out[i] = 0.0f;
+  for (int64_t first = t->first, last; first < t->last; first = last) {
+    last = t->last - first > DECODE_BLOCK + V_LANES ? first + DECODE_BLOCK : t->last;
+    for (int r = 0, next; r < t->rows; r = next) {
+      w.runs = find_runs(t, r, first, last, runs[0]);
+      for (next = r + 1; next < t->rows; next++) {
+        if (see_alike(&t->row[r], &t->row[next], last)) continue;
+        const int64_t count = find_runs(t, next, first, last, runs[1]);
+        if (count != w.runs || memcmp(runs[0], runs[1], (size_t)count * sizeof *runs[0]) != 0) break;
+      }
+      if (w.runs > 0) do_block(&w, first, r, next, runs[0]);
+    }
+  }
+}

@@ -1,0 +1,176 @@
+/* Functions of vectors of float32, written once on the primitives of vec_*.h: what the bodies share. Inputs
+ * of every kind are defined (nan, ±inf, numbers below the smallest normal one). Errors are the largest
+ * measured over all floats, in units of the last place. */
+#ifndef HEED_BODY_MATH_H
+#define HEED_BODY_MATH_H
+
+#include <math.h>
+
+/* Loops of few turns over arrays of registers must be written out, in functions that know the counts: else
+ * the arrays lie in memory. */
+#define V_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define V_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define V_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* ---- Powers ---- */
+
+/* (e^r - 1 - r) / r² for |r| <= ln 2 / 2; minimax, 2^-28 of e^r. */
+static inline vfloat exp_tail(vfloat r) {
+  vfloat q = v_fma(v_set(0x1.6db42ap-10f), r, v_set(0x1.123b56p-7f));
+  q = v_fma(q, r, v_set(0x1.55545ep-5f));
+  q = v_fma(q, r, v_set(0x1.55548ep-3f));
+  return v_fma(q, r, v_set(0.5f));
+}
+
+/* e^x as 2^k (sum + rest): x = k ln 2 + r. ln 2 is taken off in two parts, the
+ * product with the first being exact, and 1 + r is added in two parts. */
+static inline vfloat exp_parts(vfloat x, vfloat *rest, vfloat *k) {
+  const vfloat one = v_set(1.0f), low = v_set(0x1.7f7d1cp-20f);
+  x = v_max(v_set(-104.0f), v_min(v_set(89.0f), x)); /* beyond, results are 0 and inf */
+  *k = v_round(v_mul(x, v_set(0x1.715476p0f)));
+  const vfloat high = v_fnma(*k, v_set(0x1.62e4p-1f), x), r = v_fnma(*k, low, high), sum = v_add(one, high);
+  const vfloat lost = v_fnma(*k, low, v_sub(high, v_sub(sum, one)));
+  *rest = v_fma(v_mul(r, r), exp_tail(r), lost);
+  return sum;
+}
+
+/* e^x, 0.8 ulp; nearly every result is the float next to e^x, and a softmax then prints as PyTorch's does
+ * ("1." or "1.0000"). */
+static inline vfloat v_exp(vfloat x) {
+  vfloat rest, k;
+  const vfloat sum = exp_parts(x, &rest, &k);
+  return v_scale(v_add(sum, rest), k);
+}
+
+/* 2^r for |r| <= ½ */
+static inline vfloat exp2_fraction(vfloat r) {
+  vfloat p = v_fma(v_set(0x1.448fcp-13f), r, v_set(0x1.5f47bp-10f));
+  p = v_fma(p, r, v_set(0x1.3b29aap-7f));
+  p = v_fma(p, r, v_set(0x1.c6aedp-5f));
+  p = v_fma(p, r, v_set(0x1.ebfbep-3f));
+  p = v_fma(p, r, v_set(0x1.62e43p-1f));
+  return v_fma(p, r, v_set(1.0f));
+}
+
+/* 2^x for x <= 127, 1 ulp, 0 from -200 down. */
+static inline vfloat v_exp2(vfloat x) {
+  x = v_max(v_set(-200.0f), x); /* nan passes */
+  const vfloat k = v_round(x);
+  return v_scale(exp2_fraction(v_sub(x, k)), k);
+}
+
+/* 2^(x + bias - 127), 1 ulp, 0 where that is below 2^-126: x + bias, rounded, is in the low bits of its sum
+ * with a large number, from where it goes to the place of the exponent. */
+V_INLINE vfloat exp2_flushed(vfloat x, float bias) {
+  const vfloat shift = v_set(0x1.8p23f + bias);
+  x = v_max(v_set(-bias), x); /* nan passes */
+  const vfloat sum = v_add(x, shift), r = v_sub(x, v_sub(sum, shift));
+  return v_mul(exp2_fraction(r), v_from_bits(v_shift_left(v_bits(sum), 23)));
+}
+
+/* 2^x and 2^x / 2 for x <= 127 */
+static inline vfloat v_exp2_flushed(vfloat x) {
+  return exp2_flushed(x, 127.0f);
+}
+static inline vfloat v_half_exp2_flushed(vfloat x) {
+  return exp2_flushed(x, 126.0f);
+}
+
+/* ---- Logarithm ---- */
+
+/* ln x, 0.8 ulp: x = m 2^k with m in [√½, √2), and ln m = f - f²/2 + f³ P(f) for f = m - 1. */
+static inline vfloat v_log(vfloat x) {
+  const vmask tiny = v_lt(x, v_set(0x1p-126f)); /* without a leading 1 */
+  const vfloat normal = v_select(tiny, v_mul(x, v_set(0x1p23f)), x);
+  const vint root = v_set_int(0x3f3504f3); /* the bits of √½ */
+  const vint above = v_sub_int(v_bits(normal), root);
+  const vfloat m = v_from_bits(v_add_int(v_and_int(above, v_set_int(0x7fffff)), root));
+  const vfloat k = v_add(v_to_float(v_shift_right(above, 23)), v_select(tiny, v_set(-23.0f), v_zero()));
+  const vfloat f = v_sub(m, v_set(1.0f)), f2 = v_mul(f, f);
+  vfloat p = v_fma(v_set(-0x1.38c19cp-4f), f, v_set(0x1.056496p-3f));
+  p = v_fma(p, f, v_set(-0x1.0d875cp-3f));
+  p = v_fma(p, f, v_set(0x1.22d90ap-3f));
+  p = v_fma(p, f, v_set(-0x1.5471f6p-3f));
+  p = v_fma(p, f, v_set(0x1.99a012p-3f));
+  p = v_fma(p, f, v_set(-0x1.000228p-2f));
+  p = v_fma(p, f, v_set(0x1.555554p-2f));
+  const vfloat small = v_fma(k, v_set(0x1.7f7d1cp-20f), v_mul(v_mul(f2, f), p));
+  const vfloat tail = v_fnma(v_set(0.5f), f2, small);
+  vfloat y = v_fma(k, v_set(0x1.62e4p-1f), v_add(f, tail));
+  y = v_select(v_eq(x, v_zero()), v_set(-INFINITY), y);
+  y = v_select(v_lt(x, v_zero()), v_set(NAN), y);
+  return v_select(v_lt(x, v_set(INFINITY)), y, v_add(x, v_set(INFINITY))); /* inf and nan; -inf has its nan */
+}
+
+/* ---- Curves from -1 to 1 ---- */
+
+/* tanh x, 0.7 ulp: x + x³ P(x²) near 0, and beyond 1 - 2 / (e^2|x| + 1), each step with what it rounds off.
+ */
+static inline vfloat v_tanh(vfloat x) {
+  const vfloat one = v_set(1.0f), a = v_abs(x), z = v_mul(x, x);
+  vfloat p = v_fma(v_set(0x1.331a4ap-6f), z, v_set(-0x1.b6c786p-5f));
+  p = v_fma(p, z, v_set(0x1.1105f4p-3f));
+  p = v_fma(p, z, v_set(-0x1.55553ep-2f));
+  const vfloat near = v_fma(v_mul(z, x), p, x);
+  vfloat rest, k;
+  const vfloat part = exp_parts(v_min(v_set(20.0f), v_add(a, a)), &rest, &k), sum = v_add(part, rest);
+  const vfloat e = v_scale(sum, k), d = v_add(e, one);
+  const vfloat d_low = v_add(v_sub(one, v_sub(d, e)), v_scale(v_sub(rest, v_sub(sum, part)), k));
+  const vfloat q = v_div(v_set(2.0f), d);
+  const vfloat left = v_fnma(q, d_low, v_fnma(q, d, v_set(2.0f))); /* 2 - q (d + d_low) */
+  const vfloat far = v_sub(one, q), lost = v_sub(v_sub(one, far), q);
+  const vfloat y = v_add(far, v_fnma(v_mul(v_set(0.5f), q), left, lost));
+  return v_copysign(v_select(v_lt(a, v_set(0.4f)), near, y), x); /* for -0, too */
+}
+
+/* log2 of the chance that a normal number is further from 0 than x >= 0: 2^-26 of its power. In pairs of
+ * terms, which do not wait for each other. */
+static inline vfloat log2_outside(vfloat x) {
+  const vfloat x2 = v_mul(x, x), x4 = v_mul(x2, x2);
+  const vfloat p0 = v_fma(v_set(-0x1.26aedep0f), x, v_set(0x1.75f2c2p-26f));
+  const vfloat p2 = v_fma(v_set(-0x1.ae1f4ep-5f), x, v_set(-0x1.d639cep-2f));
+  const vfloat p4 = v_fma(v_set(-0x1.32622p-13f), x, v_set(0x1.cfb6c2p-8f));
+  const vfloat p6 = v_fma(v_set(0x1.43bd52p-15f), x, v_set(-0x1.7e9868p-13f));
+  const vfloat high = v_fma(v_fma(v_set(-0x1.73b06ap-19f), x2, p6), x2, p4);
+  return v_fma(high, x4, v_fma(p2, x2, p0));
+}
+
+/* ---- Circle ---- */
+
+#define CIRCLE_LIMIT 1e5f /* of |x|: beyond, what is taken off of x is no longer exact */
+
+/* sin(x + turn π/2) for |x| <= CIRCLE_LIMIT, 0.8 ulp: x = k π/2 + r + r_low, π/2 being taken off in three
+ * parts. */
+static inline vfloat circle(vfloat x, int turn) {
+  const vfloat one = v_set(1.0f), second = v_set(-0x1.777a5cp-25f);
+  const vfloat k = v_round(v_mul(x, v_set(0x1.45f306p-1f)));
+  const vfloat exact = v_fnma(k, v_set(0x1.921fb6p0f), x), p = v_mul(k, second), r = v_sub(exact, p);
+  const vfloat p_low = v_fnma(k, v_set(-0x1.ee59dap-50f), v_fnma(k, second, p));
+  const vfloat r_low = v_add(v_sub(v_sub(exact, r), p), p_low);
+  const vfloat z = v_mul(r, r), half = v_mul(v_set(0.5f), z), c0 = v_sub(one, half);
+  vfloat s = v_fma(v_set(0x1.6cd5ecp-19f), z, v_set(-0x1.a00f94p-13f));
+  s = v_fma(s, z, v_set(0x1.111108p-7f));
+  s = v_fma(s, z, v_set(-0x1.555556p-3f));
+  s = v_add(r, v_fma(v_mul(z, r), s, v_mul(r_low, c0)));
+  vfloat c = v_fma(v_set(0x1.99ff4p-16f), z, v_set(-0x1.6c0c82p-10f));
+  c = v_fma(c, z, v_set(0x1.55554ap-5f));
+  const vfloat lost = v_fnma(r, r_low, v_sub(v_sub(one, c0), half));
+  c = v_add(c0, v_fma(v_mul(z, z), c, lost));
+  const vint quarter = v_add_int(v_to_int(k), v_set_int(turn));
+  const vmask even = v_eq(v_to_float(v_and_int(quarter, v_set_int(1))), v_zero());
+  const vint minus = v_shift_left(v_and_int(quarter, v_set_int(2)), 30);
+  return v_mul(v_select(even, s, c), v_from_bits(v_add_int(v_set_int(0x3f800000), minus))); /* · 1 or -1 */
+}
+
+static inline vfloat v_sin(vfloat x) {
+  return v_select(v_eq(x, v_zero()), x, circle(x, 0)); /* for -0 */
+}
+
+static inline vfloat v_cos(vfloat x) {
+  return circle(x, 1);
+}
+
+#endif

@@ -1,0 +1,20 @@
+/* Everything that is written once on the vector primitives, and the table of it. A kernel file includes its
+ * vec_*.h, defines TABLE and NAME, and includes this. The bodies define k_<kernel>. */
+
+#include "body_attention.h"
+#include "body_decode.h"
+#include "body_gemm.h"
+#include "body_rows.h"
+
+/* What the scalar kernel does as well. */
+#define k_remainder heed__scalar_remainder
+#define k_pow       heed__scalar_pow
+
+const heed__kernels TABLE = {.name = NAME,
+#define X(kernel) .kernel = k_##kernel,
+                             HEED__UNARY_KERNELS(X) HEED__BINARY_KERNELS(X) HEED__COMPARE_KERNELS(X)
+#undef X
+#define X(kernel, result, parameters) .kernel = k_##kernel,
+                                 HEED__OTHER_KERNELS(X)
+#undef X
+};

@@ -1,0 +1,158 @@
+/* Attention of few queries on many keys: divided over the heads of keys, then over ranges of keys, whose
+ * parts are put together in order. The division depends on the sizes alone, and so do the bits of the result.
+ */
+#include "attention.h"
+
+#include <float.h>
+#include <math.h>
+
+enum {
+  TASKS = 64,      /* wanted, as long as the ranges are not too short */
+  RANGE = 1024,    /* keys, at the least: at 64 columns some 25 µs of memory's time */
+  GRAIN = 256,     /* keys: the kernel's block */
+  FEW_QUERIES = 8, /* more are quicker with packed keys */
+  MANY_KEYS = 32,
+  ON_STACK = 4096 /* floats */
+};
+
+/* The rows of a head of keys are those of its group's heads, l each. A unit of them is HEED__DECODE_ROWS or
+ * fewer; a task is a unit on a range of keys. */
+typedef struct division {
+  const heed__attention_problem *problem;
+  const heed__kernels *kernels;
+  int64_t rows, units; /* of a head */
+  int64_t keys, range, ranges;
+  float *parts; /* of each task `area` floats: outputs [rows, dv], largest scores [rows], sums [rows] */
+  int64_t area, area_rows;
+} division;
+
+static int64_t min_of(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+/* How many keys a row sees at the most. */
+static int64_t reach_of(const heed__attention_problem *p, int64_t row) {
+  return p->task.causal ? min_of(row + 1, p->s) : p->s;
+}
+
+bool heed__attention_is_decode(const heed__attention_problem *p) {
+  const heed__attention_task *t = &p->task;
+  return p->l <= FEW_QUERIES && reach_of(p, p->l - 1) >= MANY_KEYS && (t->q_column == 1 || p->d == 1) &&
+         (t->k_column == 1 || p->d == 1) && (t->v_column == 1 || p->dv == 1);
+}
+
+static int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+static void divide(division *d) {
+  const heed__attention_problem *p = d->problem;
+  d->rows = p->group * p->l;
+  d->units = divide_up(d->rows, HEED__DECODE_ROWS);
+  d->keys = reach_of(p, p->l - 1);
+  const int64_t wanted = divide_up(TASKS, p->products / p->group * d->units), most = d->keys / RANGE;
+  const int64_t ranges = min_of(wanted, most > 0 ? most : 1);
+  d->range = divide_up(divide_up(d->keys, ranges), GRAIN) * GRAIN;
+  d->ranges = divide_up(d->keys, d->range);
+  d->area_rows = min_of(d->rows, HEED__DECODE_ROWS);
+  const int64_t line = HEED__ALIGNMENT / (int64_t)sizeof(float);
+  d->area = divide_up(d->area_rows * (p->dv + 2), line) * line; /* whole lines: no two tasks write to one */
+}
+
+/* The product and the query that a head's row is. */
+static heed__attention_task product_of(const division *d, int64_t head, int64_t row) {
+  heed__attention_task task = d->problem->task;
+  heed__attention_move(&task, d->problem, head * d->problem->group + row / d->problem->l);
+  return task;
+}
+
+/* The part of a task, its rows as in the area. */
+static void part_of(const division *d, int64_t i, float **out, float **largest, float **sum) {
+  *out = d->parts + i * d->area;
+  *largest = *out + d->area_rows * d->problem->dv;
+  *sum = *largest + d->area_rows;
+}
+
+/* Tasks go by heads, in these by units, in these by ranges. */
+static void run_task(void *argument, int64_t i, int worker) {
+  const division *d = argument;
+  const heed__attention_problem *p = d->problem;
+  const int64_t unit = i / d->ranges, head = unit / d->units, range = i % d->ranges;
+  const int64_t first_row = unit % d->units * HEED__DECODE_ROWS;
+  heed__decode_task task = {
+      .d = p->d,
+      .dv = p->dv,
+      .k_row = p->task.k_row,
+      .v_row = p->task.v_row,
+      .visible_column = p->task.visible_column,
+      .bias_column = p->task.bias_column,
+      .padding_stride = p->task.padding_stride,
+      .scale = p->task.scale,
+      .first = range * d->range,
+      .last = min_of((range + 1) * d->range, d->keys),
+      .rows = (int)min_of(d->rows - first_row, HEED__DECODE_ROWS),
+  };
+  heed__attention_task product = product_of(d, head, first_row);
+  task.k = product.k;
+  task.v = product.v;
+  task.padding = product.padding;
+  for (int r = 0; r < task.rows; r++) {
+    const int64_t query = (first_row + r) % p->l;
+    if (r > 0 && query == 0) product = product_of(d, head, first_row + r);
+    task.row[r] = (heed__decode_row){
+        .q = product.q + query * product.q_row,
+        .reach = reach_of(p, query),
+        .visible = product.visible ? product.visible + query * product.visible_row : NULL,
+        .bias = product.bias ? product.bias + query * product.bias_row : NULL,
+    };
+  }
+  part_of(d, i, &task.out, &task.largest, &task.sum);
+  d->kernels->decode(&task);
+  (void)worker;
+}
+
+/* out = the parts of a row put together: each weighted by e^(its largest score - the largest). */
+static void join_row(const division *d, int64_t first_task, int64_t r, float *out, ptrdiff_t out_column) {
+  const int64_t dv = d->problem->dv;
+  float *part, *largest, *sum, most = -FLT_MAX, total = 0.0f;
+  for (int64_t i = 0; i < d->ranges; i++) {
+    part_of(d, first_task + i, &part, &largest, &sum);
+    if (largest[r] > most) most = largest[r];
+  }
+  for (int64_t c = 0; c < dv; c++) out[c * out_column] = 0.0f;
+  for (int64_t i = 0; i < d->ranges; i++) {
+    part_of(d, first_task + i, &part, &largest, &sum);
+    const float weight = expf(largest[r] - most);
+    total += weight * sum[r];
+    for (int64_t c = 0; c < dv; c++) out[c * out_column] += weight * part[r * dv + c];
+  }
+  const bool sees = total != 0; /* nan does */
+  for (int64_t c = 0; c < dv; c++) out[c * out_column] = sees ? out[c * out_column] / total : 0.0f;
+}
+
+heed_status heed__attention_decode(heed_context *ctx, const char *function,
+                                   const heed__attention_problem *p) {
+  division d = {.problem = p, .kernels = heed__kernels_of(ctx)};
+  _Alignas(HEED__ALIGNMENT) float on_stack[ON_STACK];
+  float *allocated = NULL;
+  divide(&d);
+  const int64_t heads = p->products / p->group, tasks = heads * d.units * d.ranges;
+  const size_t floats = (size_t)tasks * (size_t)d.area;
+  if (floats > ON_STACK) {
+    allocated = heed__allocate(ctx, floats * sizeof *allocated);
+    if (!allocated) return heed__fail_memory(ctx, function, floats * sizeof *allocated);
+  }
+  d.parts = allocated ? allocated : on_stack;
+  heed__parallel(ctx, tasks, run_task, &d);
+  for (int64_t head = 0; head < heads; head++) {
+    heed__attention_task product;
+    for (int64_t row = 0; row < d.rows; row++) {
+      const int64_t query = row % p->l, unit = head * d.units + row / HEED__DECODE_ROWS;
+      if (query == 0) product = product_of(&d, head, row);
+      join_row(&d, unit * d.ranges, row % HEED__DECODE_ROWS, product.out + query * product.out_row,
+               product.out_column);
+    }
+  }
+  heed__release(ctx, allocated);
+  return HEED_OK;
+}

@@ -1,0 +1,54 @@
+/* The division of a walk among threads, for operations whose rows, or elements, know nothing of each other.
+ */
+#include "ops.h"
+
+/* Work of a piece, in elements: the cheapest operations take some 10 µs for them, a fifth of which it costs
+ * to hand the piece out. The pieces do not depend on the number of threads. */
+#define PIECE (HEED__DIVIDED_FROM / 4)
+
+typedef struct division {
+  const heed__walk *walk;
+  int dim;        /* that is divided */
+  int64_t length; /* of a piece of it */
+  heed__walk_part *part;
+  void *user;
+} division;
+
+static void run_piece(void *argument, int64_t i, int worker) {
+  const division *s = argument;
+  const int64_t first = i * s->length, left = s->walk->size[s->dim] - first;
+  heed__walk w = *s->walk;
+  heed__walk_narrow(&w, s->dim, first, left < s->length ? left : s->length);
+  s->part(s->user, &w, worker);
+}
+
+/* The outermost dimension that gives as many pieces as are wanted, else the one that gives most. */
+static int dimension_to_divide(const heed__walk *w, int64_t grain, int64_t wanted) {
+  int best = w->dims - 1;
+  int64_t most = 0;
+  for (int d = w->dims - 1; d >= (grain > 0 ? 0 : 1); d--) {
+    const int64_t pieces = d > 0 ? w->size[d] : w->size[0] / grain;
+    if (pieces >= wanted) return d;
+    if (pieces > most) {
+      most = pieces;
+      best = d;
+    }
+  }
+  return best;
+}
+
+void heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
+                        heed__walk_part *part, void *user) {
+  int64_t elements = weight;
+  for (int d = 0; d < w->dims; d++) elements *= w->size[d]; /* those of a tensor: no overflow */
+  if (elements < HEED__DIVIDED_FROM || (grain == 0 && w->dims == 1) || heed__workers(ctx) == 1) {
+    part(user, w, 0);
+    return;
+  }
+  const int64_t wanted = elements / PIECE;
+  division s = {.walk = w, .dim = dimension_to_divide(w, grain, wanted), .part = part, .user = user};
+  const int64_t size = w->size[s.dim];
+  s.length = (size - 1) / wanted + 1;
+  if (s.dim == 0) s.length = (s.length + grain - 1) / grain * grain;
+  heed__parallel(ctx, (size - 1) / s.length + 1, run_piece, &s);
+}

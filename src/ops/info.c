@@ -1,0 +1,18 @@
+/* What a context works with, for reports and measurements. */
+#include "ops.h"
+
+_Static_assert(sizeof((heed_information *)NULL)->processor == HEED__CPU_NAME,
+               "one size of a processor's name");
+
+void heed_info(heed_context *ctx, heed_information *out) {
+  *out = (heed_information){
+      .version = HEED_VERSION,
+      .kernels = heed__kernels_of(ctx)->name,
+      .blas = heed__blas_name(),
+      .blas_core = heed__blas_core(),
+      .threads = heed_num_threads(ctx),
+      .memory_in_use = ctx->in_use,
+      .memory_peak = ctx->peak,
+  };
+  heed__cpu_name(out->processor);
+}

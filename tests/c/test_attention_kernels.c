@@ -1,0 +1,381 @@
+/* The attention kernel of every table that this processor has, against the scalar one: sizes around every
+ * edge of strips, tiles and blocks, strides, masks of all kinds, memory that ends with the operands; and what
+ * the division into tasks promises: the same bits for any rows and threads, and little memory. */
+#define _DEFAULT_SOURCE /* mmap */
+
+#include "guarded.h"
+#include "tables.h"
+
+#include <math.h>
+
+#include "../../src/ops/ops.h"
+
+/* ---- A task between guard pages ---- */
+
+enum { CAUSAL = 1, VISIBLE = 2, PADDING = 4, BIAS = 8, KEEP = 16, WAYS = 32 };
+enum { DENSE, GAPS, SPARSE, TURNED, REPEATED, LAYOUTS };
+
+typedef struct question {
+  int64_t l, s, d, dv;
+  int ways;          /* of the first enum, together */
+  int layout;        /* of the second: of q, k, v and out */
+  int mask_layout;   /* of visible and bias */
+  bool at_end;       /* guard pages behind, or before */
+  double visibility; /* share of the places that visible shows */
+} question;
+
+enum { Q, K, V, OUT, SEEN, PADDED, BIASES, KEPT, AREAS };
+
+typedef struct setting {
+  heed__attention_task task;
+  guarded area[AREAS];
+} setting;
+
+static uint32_t seed;
+static double uniform(void) {
+  seed = seed * 1664525u + 1013904223u;
+  return (double)(seed >> 8) / 16777216.0;
+}
+
+/* Room for [rows, columns] in that layout, its strides in *row and *column. */
+static guarded lay_out(const question *a, int layout, int64_t rows, int64_t columns, size_t element,
+                       ptrdiff_t *row, ptrdiff_t *column) {
+  const int64_t dense = columns > 0 ? columns : 1;
+  *column = layout == SPARSE ? 2 : layout == TURNED ? (rows > 0 ? rows : 1) : 1;
+  *row = layout == SPARSE   ? 2 * dense + 1
+         : layout == TURNED ? 1
+         : layout == GAPS   ? dense + 3
+         : layout == DENSE  ? dense
+                            : 0;
+  const int64_t last = (rows - 1) * *row + (columns - 1) * *column;
+  return guard_bytes(rows > 0 && columns > 0 ? (size_t)(last + 1) * element : 0, a->at_end);
+}
+
+static void fill(guarded g, size_t n, double low, double high) {
+  float *x = g.data;
+  for (size_t i = 0; i < n; i++) x[i] = (float)(low + (high - low) * uniform());
+}
+
+static size_t extent(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t column) {
+  return rows > 0 && columns > 0 ? (size_t)((rows - 1) * row + (columns - 1) * column) + 1 : 0;
+}
+
+static setting set_up(const question *a) {
+  setting s = {.task = {.l = a->l, .s = a->s, .d = a->d, .dv = a->dv, .last = a->l}};
+  heed__attention_task *t = &s.task;
+  seed = (uint32_t)(a->l * 7919 + a->s * 104729 + a->d * 31 + a->dv);
+  const int out_layout = a->layout == REPEATED ? DENSE : a->layout;
+  s.area[Q] = lay_out(a, a->layout, a->l, a->d, sizeof(float), &t->q_row, &t->q_column);
+  s.area[K] = lay_out(a, a->layout, a->s, a->d, sizeof(float), &t->k_row, &t->k_column);
+  s.area[V] = lay_out(a, a->layout, a->s, a->dv, sizeof(float), &t->v_row, &t->v_column);
+  s.area[OUT] = lay_out(a, out_layout, a->l, a->dv, sizeof(float), &t->out_row, &t->out_column);
+  s.area[SEEN] = lay_out(a, a->mask_layout, a->l, a->s, 1, &t->visible_row, &t->visible_column);
+  s.area[BIASES] = lay_out(a, a->mask_layout, a->l, a->s, sizeof(float), &t->bias_row, &t->bias_column);
+  s.area[PADDED] = guard_bytes((size_t)a->s, a->at_end);
+  s.area[KEPT] = guard_bytes((size_t)(a->l * a->s) * sizeof(float), a->at_end);
+  fill(s.area[Q], extent(a->l, a->d, t->q_row, t->q_column), -2, 2);
+  fill(s.area[K], extent(a->s, a->d, t->k_row, t->k_column), -2, 2);
+  fill(s.area[V], extent(a->s, a->dv, t->v_row, t->v_column), -1, 1);
+  fill(s.area[KEPT], (size_t)(a->l * a->s), 0, 1);
+  float *bias = s.area[BIASES].data, *keep = s.area[KEPT].data;
+  for (size_t i = 0; i < extent(a->l, a->s, t->bias_row, t->bias_column); i++)
+    bias[i] = uniform() < 0.2 ? -INFINITY : (float)uniform();
+  for (int64_t i = 0; i < a->l * a->s; i++) keep[i] = keep[i] < 0.3f ? 0.0f : 1.0f / 0.7f;
+  uint8_t *seen = s.area[SEEN].data, *padded = s.area[PADDED].data;
+  for (size_t i = 0; i < extent(a->l, a->s, t->visible_row, t->visible_column); i++)
+    seen[i] = uniform() < a->visibility ? (uint8_t)(1 + 127 * (i & 1)) : 0;
+  for (int64_t j = 0; j < a->s; j++) padded[j] = uniform() < 0.2;
+  t->q = s.area[Q].data;
+  t->k = s.area[K].data;
+  t->v = s.area[V].data;
+  t->out = s.area[OUT].data;
+  t->scale = a->d > 0 ? 1.0f / sqrtf((float)a->d) : 1.0f;
+  t->causal = a->ways & CAUSAL;
+  if (a->ways & VISIBLE) t->visible = seen;
+  if (a->ways & PADDING) {
+    t->padding = padded;
+    t->padding_stride = 1;
+  }
+  if (a->ways & BIAS) t->bias = bias;
+  if (a->ways & KEEP) t->keep = keep;
+  return s;
+}
+
+static void tear_down(const setting *s) {
+  for (int i = 0; i < AREAS; i++) unguard(s->area[i]);
+}
+
+/* Runs rows first…last-1 on a table; writes [last - first, dv] without gaps. */
+static void run(const heed__kernels *table, const setting *s, int64_t first, int64_t last, float *out) {
+  heed__attention_task t = s->task;
+  t.first = first;
+  t.last = last;
+  if (t.keep) t.keep += first * t.s;
+  const size_t bytes = table->attention_scratch(&t);
+  void *scratch = aligned_alloc(HEED__ALIGNMENT, (bytes / HEED__ALIGNMENT + 1) * HEED__ALIGNMENT);
+  assert_non_null(scratch);
+  memset(scratch, 0xff, bytes); /* nan */
+  t.scratch = scratch;
+  table->attention(&t);
+  free(scratch);
+  for (int64_t i = first; i < last; i++)
+    for (int64_t c = 0; c < t.dv; c++) *out++ = t.out[i * t.out_row + c * t.out_column];
+}
+
+static float *results(const setting *s) {
+  float *x = calloc((size_t)(s->task.l * s->task.dv) + 1, sizeof *x);
+  assert_non_null(x);
+  return x;
+}
+
+/* nan and inf must be where the oracle has them. */
+static void assert_close(const float *x, const float *wanted, int64_t n, float error) {
+  for (int64_t i = 0; i < n; i++) {
+    const bool same = isfinite(wanted[i]) ? fabsf(x[i] - wanted[i]) < error
+                      : isnan(wanted[i])  ? isnan(x[i])
+                                          : x[i] == wanted[i];
+    assert_true(same);
+  }
+}
+
+static void compare(const question *a) {
+  const setting s = set_up(a);
+  float *wanted = results(&s), *out = results(&s);
+  const float error =
+      4e-6f + (a->layout == REPEATED ? (float)a->s * 3e-8f : 0.0f); /* equal numbers round all one way */
+  run(&heed__kernels_scalar, &s, 0, a->l, wanted);
+  for (int i = 0; table_at(i); i++) {
+    run(table_at(i), &s, 0, a->l, out);
+    assert_close(out, wanted, a->l * a->dv, error);
+  }
+  free(wanted);
+  free(out);
+  tear_down(&s);
+}
+
+/* ---- Numbers ---- */
+
+static const int64_t sizes[][4] = {
+    /* l, s, d, dv */
+    {1, 1, 1, 1},      {6, 16, 16, 16},   {5, 15, 15, 17},    {7, 17, 17, 15},  {12, 64, 64, 64},
+    {13, 65, 63, 65},  {18, 63, 5, 129},  {3, 512, 8, 8},     {40, 513, 7, 33}, {9, 1030, 32, 40},
+    {530, 530, 4, 20}, {20, 100, 300, 3}, {7, 300, 600, 700}, {1, 40, 64, 64},  {100, 3, 2, 2},
+};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static question of_size(int i) {
+  return (question){
+      .l = sizes[i][0], .s = sizes[i][1], .d = sizes[i][2], .dv = sizes[i][3], .visibility = 0.6};
+}
+
+static void every_size_and_mask_agrees_with_the_oracle(void **state) {
+  (void)state;
+  for (int i = 0; i < SIZES; i++) {
+    for (int ways = 0; ways < WAYS; ways++) {
+      question a = of_size(i);
+      a.ways = ways;
+      a.at_end = (ways + i) % 2;
+      a.mask_layout = (ways + i) % LAYOUTS;
+      compare(&a);
+    }
+  }
+}
+
+static void every_stride_agrees_with_the_oracle(void **state) {
+  (void)state;
+  for (int i = 0; i < SIZES; i++) {
+    for (int layout = 0; layout < LAYOUTS; layout++) {
+      for (int at_end = 0; at_end < 2; at_end++) {
+        question a = of_size(i);
+        a.layout = layout;
+        a.ways = layout & 1 ? CAUSAL : 0;
+        a.at_end = at_end;
+        compare(&a);
+      }
+    }
+  }
+}
+
+static void sparse_and_full_masks_agree_with_the_oracle(void **state) {
+  (void)state;
+  static const double visibility[] = {0, 0.002, 0.05, 0.999, 1};
+  for (size_t i = 0; i < sizeof visibility / sizeof *visibility; i++) {
+    question a = {.l = 50, .s = 1100, .d = 24, .dv = 24, .ways = VISIBLE, .visibility = visibility[i]};
+    compare(&a);
+    a.ways |= CAUSAL | PADDING;
+    compare(&a);
+  }
+}
+
+static void sizes_of_zero_give_zeros_or_nothing(void **state) {
+  (void)state;
+  static const int64_t none[][4] = {{3, 0, 4, 5}, {0, 3, 4, 5}, {3, 3, 0, 5}, {3, 3, 4, 0}, {0, 0, 0, 0}};
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+    question a = {.l = none[i][0], .s = none[i][1], .d = none[i][2], .dv = none[i][3], .visibility = 1};
+    for (a.ways = 0; a.ways < WAYS; a.ways++) compare(&a);
+  }
+}
+
+/* ---- What must not show, and what must ---- */
+
+static const float poisons[] = {NAN, INFINITY, -INFINITY, 3e38f};
+
+static void hidden_places_change_no_bit(void **state) {
+  (void)state;
+  for (size_t p = 0; p < sizeof poisons / sizeof *poisons; p++) {
+    for (int ways = CAUSAL; ways < KEEP; ways++) {
+      const question a = {.l = 31, .s = 600, .d = 16, .dv = 20, .ways = ways, .visibility = 0.5};
+      setting s = set_up(&a);
+      heed__attention_task *t = &s.task;
+      /* nobody sees keys 33 and 550 */
+      ((uint8_t *)s.area[PADDED].data)[33] = ((uint8_t *)s.area[PADDED].data)[550] = 1;
+      for (int64_t i = 0; i < a.l; i++) {
+        for (int64_t j = 33; j < 600; j += 517) {
+          ((uint8_t *)s.area[SEEN].data)[i * t->visible_row + j] = 0;
+          ((float *)s.area[BIASES].data)[i * t->bias_row + j] = -INFINITY;
+        }
+      }
+      float *clean = results(&s), *out = results(&s);
+      for (int table = 0; table_at(table); table++) {
+        run(table_at(table), &s, 0, a.l, clean);
+        for (int64_t j = 33; j < 600; j += 517) {
+          for (int64_t c = 0; c < a.d; c++) ((float *)s.area[K].data)[j * t->k_row + c] = poisons[p];
+          for (int64_t c = 0; c < a.dv; c++) ((float *)s.area[V].data)[j * t->v_row + c] = poisons[p];
+        }
+        run(table_at(table), &s, 0, a.l, out);
+        assert_memory_equal(out, clean, (size_t)(a.l * a.dv) * sizeof *out);
+        for (int64_t j = 33; j < 600; j += 517) {
+          for (int64_t c = 0; c < a.d; c++) ((float *)s.area[K].data)[j * t->k_row + c] = 0.5f;
+          for (int64_t c = 0; c < a.dv; c++) ((float *)s.area[V].data)[j * t->v_row + c] = 0.5f;
+        }
+      }
+      free(clean);
+      free(out);
+      tear_down(&s);
+    }
+  }
+}
+
+/* In causal attention query 20 and those after it see key 20. */
+static void seen_places_come_through(void **state) {
+  (void)state;
+  for (size_t p = 0; p + 1 < sizeof poisons / sizeof *poisons; p++) {
+    for (int in_keys = 0; in_keys < 2; in_keys++) {
+      const question a = {.l = 40, .s = 40, .d = 16, .dv = 20, .ways = CAUSAL};
+      const setting s = set_up(&a);
+      float *wanted = results(&s), *out = results(&s);
+      ((float *)s.area[in_keys ? K : V].data)[20 * (in_keys ? s.task.k_row : s.task.v_row) + 3] = poisons[p];
+      run(&heed__kernels_scalar, &s, 0, a.l, wanted);
+      for (int table = 0; table_at(table); table++) {
+        run(table_at(table), &s, 0, a.l, out);
+        assert_close(out, wanted, a.l * a.dv, 4e-6f);
+        assert_true(isfinite(out[19 * a.dv + 3]));
+      }
+      free(wanted);
+      free(out);
+      tear_down(&s);
+    }
+  }
+}
+
+/* ---- Division ---- */
+
+static void a_row_has_the_same_bits_with_any_others(void **state) {
+  (void)state;
+  for (int ways = 0; ways < WAYS; ways += 3) {
+    const question a = {.l = 101, .s = 1100, .d = 20, .dv = 24, .ways = ways, .visibility = 0.3};
+    const setting s = set_up(&a);
+    float *whole = results(&s), *parts = results(&s);
+    for (int table = 0; table_at(table); table++) {
+      run(table_at(table), &s, 0, a.l, whole);
+      for (int64_t first = 0, step = 1; first < a.l; first += step, step = step % 23 + 5) {
+        const int64_t last = first + step < a.l ? first + step : a.l;
+        run(table_at(table), &s, first, last, parts + first * a.dv);
+      }
+      assert_memory_equal(whole, parts, (size_t)(a.l * a.dv) * sizeof *whole);
+    }
+    free(whole);
+    free(parts);
+    tear_down(&s);
+  }
+}
+
+static heed_tensor *normal(heed_context *ctx, int ndim, const int64_t *shape) {
+  heed_tensor *x = NULL;
+  assert_ok(heed_normal(ctx, NULL, 0, 1, ndim, shape, &x));
+  return x;
+}
+
+static void threads_change_no_bit(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  heed_tensor *q = normal(ctx, 4, SHAPE(2, 4, 300, 16)), *k = normal(ctx, 4, SHAPE(2, 2, 300, 16));
+  heed_tensor *one = NULL;
+  const heed_attention_options options = {.is_causal = true};
+  assert_ok(heed_scaled_dot_product_attention(ctx, q, k, k, &options, &one));
+  for (int threads = 2; threads <= 8; threads *= 2) {
+    heed_tensor *many = NULL;
+    assert_ok(heed_set_num_threads(ctx, threads));
+    assert_ok(heed_scaled_dot_product_attention(ctx, q, k, k, &options, &many));
+    assert_memory_equal(one->data, many->data, (size_t)one->numel * sizeof(float));
+    heed_tensor_free(many);
+  }
+  heed_tensor_free(q);
+  heed_tensor_free(k);
+  heed_tensor_free(one);
+}
+
+/* Any of the threads may take the only two tasks, each with scratch of its own. */
+static void threads_may_be_more_than_tasks(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  heed_tensor *q = normal(ctx, 3, SHAPE(2, 40, 16)), *one = NULL;
+  assert_ok(heed_scaled_dot_product_attention(ctx, q, q, q, NULL, &one));
+  assert_ok(heed_set_num_threads(ctx, 8));
+  for (int turn = 0; turn < 100; turn++) {
+    heed_tensor *many = NULL;
+    assert_ok(heed_scaled_dot_product_attention(ctx, q, q, q, NULL, &many));
+    assert_memory_equal(one->data, many->data, (size_t)one->numel * sizeof(float));
+    heed_tensor_free(many);
+  }
+  heed_tensor_free(q);
+  heed_tensor_free(one);
+}
+
+static void long_sequences_take_little_memory(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  heed_tensor *q = normal(ctx, 3, SHAPE(8, 32768, 4)), *out = NULL;
+  heed_attention_options options = {0};
+  for (int way = 0; way < 3; way++) {
+    /* 20 queries on all keys, with dropout too; as many as keys, but only 20 keys are within their reach */
+    const int64_t rows = way == 2 ? 32768 : 20;
+    heed_tensor *queries = NULL, *keys = NULL;
+    assert_ok(heed_narrow(ctx, q, 2, 1, rows, &queries));
+    assert_ok(heed_narrow(ctx, q, 2, 1, way == 2 ? 20 : 32768, &keys));
+    options.dropout_p = way == 1 ? 0.5 : 0;
+    options.is_causal = way == 2;
+    heed_reset_peak(ctx);
+    const size_t before = heed_memory_in_use(ctx), result = (size_t)(8 * rows * 4) * sizeof(float);
+    assert_ok(heed_scaled_dot_product_attention(ctx, queries, keys, keys, &options, &out));
+    assert_true(heed_memory_peak(ctx) - before <= result + ((size_t)64 << 20));
+    heed_tensor_free(queries);
+    heed_tensor_free(keys);
+    heed_tensor_free(out);
+    out = NULL;
+  }
+  heed_tensor_free(q);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_size_and_mask_agrees_with_the_oracle),
+      cmocka_unit_test(every_stride_agrees_with_the_oracle),
+      cmocka_unit_test(sparse_and_full_masks_agree_with_the_oracle),
+      cmocka_unit_test(sizes_of_zero_give_zeros_or_nothing),
+      cmocka_unit_test(hidden_places_change_no_bit),
+      cmocka_unit_test(seen_places_come_through),
+      cmocka_unit_test(a_row_has_the_same_bits_with_any_others),
+      TEST(threads_change_no_bit),
+      TEST(threads_may_be_more_than_tasks),
+      TEST(long_sequences_take_little_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,244 @@
+/* The product of matrices in every table that this processor has, against double precision: sizes around
+ * every edge of the tiles, strides of all kinds, memory that ends with the operands, any number of threads.
+ */
+#define _DEFAULT_SOURCE /* mmap */
+
+#include "guarded.h"
+#include "tables.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "../../src/ops/ops.h"
+
+static void fill(float *x, size_t n, uint32_t seed) {
+  for (size_t i = 0; i < n; i++) {
+    seed = seed * 1664525u + 1013904223u;
+    x[i] = (float)(seed >> 8) / 8388608.0f - 1.0f;
+  }
+}
+
+/* ---- One product ---- */
+
+enum { ROWS, COLUMNS, GAPS, SPARSE, REPEATED, LAYOUTS };
+
+typedef struct layout {
+  ptrdiff_t row, column;
+  size_t extent; /* floats from the first element to the last */
+} layout;
+
+static layout lay_out(int kind, size_t rows, size_t columns) {
+  const ptrdiff_t r = (ptrdiff_t)rows, c = (ptrdiff_t)columns;
+  layout l = {0};
+  switch (kind) {
+  case ROWS: l = (layout){.row = c, .column = 1}; break;
+  case COLUMNS: l = (layout){.row = 1, .column = r}; break;
+  case GAPS: l = (layout){.row = c + 3, .column = 1}; break;
+  case SPARSE: l = (layout){.row = 2 * c + 1, .column = 2}; break;
+  default: l = (layout){.row = 0, .column = 1}; /* one row for all */
+  }
+  if (rows && columns) l.extent = (size_t)((r - 1) * l.row + (c - 1) * l.column) + 1;
+  return l;
+}
+
+typedef struct sizes {
+  size_t m, n, k;
+} sizes;
+
+/* Against sums of double, with the error that k roundings may add up to; places beyond the columns of c keep
+ * their nan, and b's and a's pages end where they do. */
+static void check_product(heed_context *ctx, bool kernel, sizes z, int a_kind, int b_kind, bool with_bias,
+                          bool at_end) {
+  const layout la = lay_out(a_kind, z.m, z.k), lb = lay_out(b_kind, z.k, z.n);
+  const size_t c_row = z.n + (at_end ? 0 : 2), c_extent = (z.m - 1) * c_row + z.n;
+  const guarded guards[] = {
+      guard_bytes(la.extent * sizeof(float), at_end),
+      guard_bytes(lb.extent * sizeof(float), at_end),
+      guard_bytes(c_extent * sizeof(float), at_end),
+      guard_bytes(z.n * sizeof(float), at_end),
+  };
+  float *const a = guards[0].data, *const b = guards[1].data, *const c = guards[2].data,
+               *const bias = guards[3].data;
+  fill(a, la.extent, 1);
+  fill(b, lb.extent, 2);
+  fill(bias, z.n, 3);
+  for (size_t i = 0; i < c_extent; i++) c[i] = NAN;
+  const float *add = with_bias ? bias : NULL;
+  if (kernel)
+    heed__kernels_of(ctx)->gemm(z.m, z.n, z.k, a, la.row, la.column, b, lb.row, lb.column, add, c,
+                                (ptrdiff_t)c_row);
+  else
+    heed__gemm(ctx, (int64_t)z.m, (int64_t)z.n, (int64_t)z.k, a, la.row, la.column, b, lb.row, lb.column, add,
+               c, (ptrdiff_t)c_row);
+  for (size_t i = 0; i < z.m; i++) {
+    for (size_t j = 0; j < z.n; j++) {
+      double sum = with_bias ? (double)bias[j] : 0, size = fabs(sum);
+      for (size_t p = 0; p < z.k; p++) {
+        const double x = (double)a[(ptrdiff_t)i * la.row + (ptrdiff_t)p * la.column] *
+                         (double)b[(ptrdiff_t)p * lb.row + (ptrdiff_t)j * lb.column];
+        sum += x;
+        size += fabs(x);
+      }
+      const double error = fabs((double)c[i * c_row + j] - sum), allowed = 1e-6 * (size + 1);
+      if (!(error <= allowed)) {
+        fail_msg("%s: [%zu, %zu, %zu], layouts %d and %d, at [%zu, %zu]: %g instead of %g",
+                 heed__kernels_of(ctx)->name, z.m, z.n, z.k, a_kind, b_kind, i, j, (double)c[i * c_row + j],
+                 sum);
+      }
+    }
+    for (size_t j = z.n; i + 1 < z.m && j < c_row; j++) assert_true(isnan(c[i * c_row + j]));
+  }
+  for (size_t i = 0; i < sizeof guards / sizeof *guards; i++) unguard(guards[i]);
+}
+
+/* ---- Tests ---- */
+
+static void all_edges(heed_context *ctx) {
+  static const size_t m[] = {1, 2, 3, 4, 5, 6, 7, 12, 13, 49},
+                      n[] = {1, 3, 4, 8, 15, 16, 17, 33, 48, 63, 64, 65, 130};
+  static const size_t k[] = {0, 1, 2, 7, 8, 9, 16, 17, 31, 33, 129};
+  size_t way = 0;
+  for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+    for (size_t j = 0; j < sizeof n / sizeof *n; j++)
+      for (size_t p = 0; p < sizeof k / sizeof *k; p++)
+        for (int kind = 0; kind < 4; kind++, way++)
+          check_product(ctx, true, (sizes){m[i], n[j], k[p]}, kind & 1, kind >> 1, way % 3 == 0, way % 2);
+}
+static void tiles_end_where_the_matrices_do(void **state) {
+  (void)state;
+  with_every_table(all_edges);
+}
+
+static void all_layouts(heed_context *ctx) {
+  static const sizes tried[] = {{1, 1, 40},   {1, 70, 50},   {70, 1, 50}, {2, 3, 300},  {3, 2, 300},
+                                {9, 70, 20},  {60, 70, 9},   {50, 66, 3}, {4, 40, 270}, {1, 9, 9000},
+                                {9, 1, 9000}, {1, 4100, 11}, {7, 5, 520}, {4100, 1, 9}, {55, 2, 5000}};
+  for (size_t t = 0; t < sizeof tried / sizeof *tried; t++)
+    for (int way = 0; way < LAYOUTS * LAYOUTS * 2; way++)
+      check_product(ctx, true, tried[t], way / 2 % LAYOUTS, way / 2 / LAYOUTS, (way + (int)t) % 3 == 0,
+                    way % 2);
+}
+static void strides_may_be_anything(void **state) {
+  (void)state;
+  with_every_table(all_layouts);
+}
+
+/* Sizes that are divided: by columns, by rows, by both; with edges in the last slices. */
+static void all_slices(heed_context *ctx) {
+  static const sizes tried[] = {
+      {65, 600, 70}, {3000, 17, 50}, {1000, 131, 100}, {2, 3000, 800}, {900, 70, 80}};
+  for (size_t t = 0; t < sizeof tried / sizeof *tried; t++)
+    for (int way = 0; way < 8; way++)
+      check_product(ctx, false, tried[t], way & 1, way >> 1 & 1, way >> 2, way % 3 == 0);
+}
+static void slices_are_put_together(void **state) {
+  (void)state;
+  with_every_table(all_slices);
+}
+
+static void same_bits(heed_context *ctx) {
+  enum { M = 450, N = 330, K = 190 };
+  static float a[M * K], b[K * N], bias[N], one[M * N], many[M * N];
+  fill(a, M * K, 4);
+  fill(b, K * N, 5);
+  fill(bias, N, 6);
+  for (int way = 0; way < 4; way++) {
+    const ptrdiff_t a_row = way & 1 ? 1 : K, a_column = way & 1 ? M : 1;
+    const ptrdiff_t b_row = way & 2 ? 1 : N, b_column = way & 2 ? K : 1;
+    assert_ok(heed_set_num_threads(ctx, 1));
+    heed__gemm(ctx, M, N, K, a, a_row, a_column, b, b_row, b_column, bias, one, N);
+    for (int threads = 2; threads <= 5; threads++) {
+      assert_ok(heed_set_num_threads(ctx, threads));
+      memset(many, 0xff, sizeof many);
+      heed__gemm(ctx, M, N, K, a, a_row, a_column, b, b_row, b_column, bias, many, N);
+      assert_memory_equal(many, one, sizeof one);
+    }
+  }
+}
+static void threads_change_no_bit(void **state) {
+  (void)state;
+  with_every_table(same_bits);
+}
+
+/* Large enough for BLAS beside the vector kernels, and for slices of it; the third leaves BLAS's threads
+ * alone. */
+static void the_largest_go_to_blas_or_not(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  enum { M = 1300, N = 1100, K = 1500 };
+  const size_t bytes = sizeof(float) * M * K;
+  float *a = malloc(bytes), *b = malloc(sizeof(float) * K * N), *bias = malloc(sizeof(float) * N);
+  float *c[3];
+  assert_true(a && b && bias);
+  fill(a, M * K, 7);
+  fill(b, K * N, 8);
+  fill(bias, N, 9);
+  for (int i = 0; i < 3; i++) {
+    c[i] = malloc(sizeof(float) * M * N);
+    assert_non_null(c[i]);
+    assert_ok(heed_set_num_threads(ctx, i == 1 ? 2 : 1));
+    heed_keep_blas_threads(ctx, i == 2);
+    heed__gemm(ctx, M, N, K, a, K, 1, b, 1, K, bias, c[i], N);
+  }
+  assert_memory_equal(c[0], c[1], sizeof(float) * M * N);
+  for (int i = 0; i < 3; i += 2) {
+    for (size_t at = 0; at < M * N; at += 9973) {
+      double sum = (double)bias[at % N];
+      for (size_t p = 0; p < K; p++) sum += (double)a[at / N * K + p] * (double)b[at % N * K + p];
+      assert_true(fabs((double)c[i][at] - sum) < 1e-4);
+    }
+  }
+  for (int i = 0; i < 3; i++) free(c[i]);
+  free(a);
+  free(b);
+  free(bias);
+}
+/* 0 · nan and 0 · inf are nan in their own row and column, and nowhere else. */
+static void special(heed_context *ctx) {
+  enum { MOST = 70 };
+  static const sizes tried[] = {{2, 3, 3},   {6, 64, 64}, {7, 70, 40}, {1, 70, 70},
+                                {70, 1, 70}, {3, 5, 70},  {70, 70, 20}};
+  static float a[MOST * MOST], b[MOST * MOST], c[MOST * MOST];
+  for (size_t t = 0; t < sizeof tried / sizeof *tried; t++) {
+    const sizes z = tried[t];
+    for (int way = 0; way < 2; way++) {
+      memset(a, 0, sizeof a);
+      for (size_t i = 0; i < z.k * z.n; i++) b[i] = 1;
+      a[(z.m - 1) * z.k + z.k / 2] = NAN;
+      const size_t column = z.n / 2;
+      b[way ? column * z.k + z.k - 1 : (z.k - 1) * z.n + column] = INFINITY;
+      heed__kernels_of(ctx)->gemm(z.m, z.n, z.k, a, (ptrdiff_t)z.k, 1, b, way ? 1 : (ptrdiff_t)z.n,
+                                  way ? (ptrdiff_t)z.k : 1, NULL, c, (ptrdiff_t)z.n);
+      for (size_t i = 0; i < z.m; i++)
+        for (size_t j = 0; j < z.n; j++)
+          assert_int_equal(isnan(c[i * z.n + j]) != 0, i + 1 == z.m || j == column);
+    }
+  }
+}
+static void nan_and_inf_come_through(void **state) {
+  (void)state;
+  with_every_table(special);
+}
+
+static void nothing_is_allocated(void **state) {
+  test_context *t = *state;
+  static float a[100 * 200], b[200 * 90], c[100 * 90];
+  fill(a, 100 * 200, 1);
+  fill(b, 200 * 90, 2);
+  const int64_t calls = t->memory.calls;
+  heed__gemm(t->ctx, 100, 90, 100, a, 200, 2, b, 90, 1, NULL, c, 90);
+  heed__gemm(t->ctx, 100, 90, 200, a, 200, 1, b, 1, 200, NULL, c, 90);
+  assert_int_equal(t->memory.calls, calls);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(tiles_end_where_the_matrices_do),
+      cmocka_unit_test(strides_may_be_anything),
+      cmocka_unit_test(slices_are_put_together),
+      cmocka_unit_test(threads_change_no_bit),
+      TEST(the_largest_go_to_blas_or_not),
+      cmocka_unit_test(nan_and_inf_come_through),
+      TEST(nothing_is_allocated),
+  };
+  return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
+}
