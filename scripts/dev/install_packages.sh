@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a group of make targets needs and is missing; quick where nothing is.
-#   install_packages.sh [--name] GROUP...     groups: build test lint valgrind; --name only says what is missing
+#   install_packages.sh [--name] GROUP...     groups: build test isa lint valgrind bench; --name only says what is missing
 # With apt-get and the right to use it (root or sudo) it installs, saying so first; elsewhere it names the packages and fails.
 set -u
 
@@ -37,13 +37,19 @@ needs_of() {
       need 'command_exists busted' lua-busted 'luarocks (and: luarocks install busted)' \
         'luarocks (and: luarocks install busted)' 'luarocks (and: luarocks install busted)'
       need 'library cmocka' libcmocka-dev libcmocka-devel cmocka cmocka ;;
+    isa) # ARM's compiler, C library and processor; an ARM machine has them
+      [ "$(uname -m)" = aarch64 ] && return
+      need 'echo "#include <stdlib.h>" | aarch64-linux-gnu-gcc -E -' 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross' \
+        gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc '(on Linux only)'
+      need 'command_exists qemu-aarch64' qemu-user qemu-user qemu-user '(on Linux only)' ;;
     lint)
       need 'command_exists luacheck' lua-check 'luarocks (and: luarocks install luacheck)' luacheck luacheck
       need 'command_exists gcc' gcc gcc gcc gcc
       need 'command_exists clang' clang clang clang llvm
       need 'command_exists clang-format' clang-format clang-tools-extra clang clang-format ;;
     valgrind) need 'command_exists valgrind' valgrind valgrind valgrind valgrind ;;
-    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, lint and valgrind" >&2; exit 2 ;;
+    bench) need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3 ;;
+    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, isa, lint, valgrind and bench" >&2; exit 2 ;;
   esac
 }
 

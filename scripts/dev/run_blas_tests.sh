@@ -1,0 +1,29 @@
+#!/bin/sh
+# What reaches BLAS, with each of Debian's flavours of OpenBLAS in turn. Ends with "N passed, N failed" and fails if
+# anything did.
+#   run_blas_tests.sh BUILD ROOT     ROOT: where the flavours are unpacked
+set -u
+build=$1 root=$2
+. scripts/dev/tally.sh
+unset HEED_CPU OPENBLAS_CORETYPE
+best=$("$build/heed" -e 'print(require("heed").info().kernels)')
+
+is_loaded() { # FLAVOUR NAME: the library is that flavour's, and heed uses it, or not
+  "$build/heed" -e 'print(require("heed").info().blas) print(io.open("/proc/self/maps"):read "a")' >"$build/maps.txt"
+  echo "blas is $(head -n 1 "$build/maps.txt"), which should be $2; from"
+  grep -o '/.*libopenblas.*' "$build/maps.txt" | sort -u
+  [ "$(head -n 1 "$build/maps.txt")" = "$2" ] && grep -q "/openblas-$1/libopenblas" "$build/maps.txt"
+}
+
+for flavour in pthread openmp serial; do
+  folder=$(echo "$root"/usr/lib/*/openblas-$flavour)
+  name=none # only the flavour on POSIX threads may be called from several of ours (ops/gemm.c)
+  [ $flavour = pthread ] && name=OpenBLAS
+  export LD_LIBRARY_PATH="$folder"
+  tally "$flavour: is loaded, and blas is $name" is_loaded $flavour $name
+  for table in "$best" scalar; do # the scalar one leaves more to BLAS
+    tally "$flavour with the table $table" env HEED_CPU="$table" TESTS='test_products test_gemm test_parallel' \
+      scripts/dev/run_tests.sh "$build" tests/spec/golden_spec.lua tests/spec/threads_spec.lua
+  done
+done
+tallied
