@@ -1,0 +1,172 @@
+"""heed as a contender: libheed.so through ctypes, as src/heed.h has it."""
+
+import ctypes
+from ctypes import byref, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
+
+import numpy as np
+
+FLOAT32 = 2
+
+
+class AttentionOptions(ctypes.Structure):
+    _fields_ = [("attn_mask", c_void_p), ("is_causal", c_bool), ("scale", c_double), ("dropout_p", c_double),
+                ("generator", c_void_p)]
+
+
+class AttentionConfig(ctypes.Structure):
+    _fields_ = [("d_in", c_int64), ("d_out", c_int64), ("context_length", c_int64), ("dropout", c_double),
+                ("num_heads", c_int64), ("qkv_bias", c_bool), ("softmax_dim", c_int), ("causal", c_bool),
+                ("num_kv_heads", c_int64), ("head_dim", c_int64), ("out_proj", c_bool), ("out_bias", c_bool),
+                ("scale", c_double)]
+
+
+class Entry(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("kind", c_int), ("parameter", c_void_p), ("module", c_void_p)]
+
+
+class Information(ctypes.Structure):
+    _fields_ = [("version", c_char_p), ("processor", ctypes.c_char * 64), ("kernels", c_char_p), ("blas", c_char_p),
+                ("blas_core", c_char_p), ("threads", c_int), ("memory_in_use", c_size_t), ("memory_peak", c_size_t)]
+
+
+class Heed:
+    """The library, one context, and the tensors made on it."""
+
+    name = "heed"
+
+    def __init__(self, path):
+        self.lib = lib = ctypes.CDLL(path)
+        lib.heed_tensor_free.restype = None
+        lib.heed_message.restype = c_char_p
+        lib.heed_message.argtypes = [c_void_p]
+        lib.heed_tensor_free.argtypes = [c_void_p]
+        lib.heed_tensor_data.restype = c_void_p
+        lib.heed_tensor_data.argtypes = [c_void_p]
+        lib.heed_tensor_shape.restype = ctypes.POINTER(c_int64)
+        lib.heed_tensor_shape.argtypes = [c_void_p]
+        lib.heed_tensor_ndim.argtypes = [c_void_p]
+        self.context = c_void_p()
+        if lib.heed_context_new(None, byref(self.context)) != 0:
+            raise RuntimeError("heed_context_new failed; does HEED_CPU name kernels that this processor lacks?")
+
+    def check(self, status):
+        if status != 0:
+            raise RuntimeError(self.lib.heed_message(self.context).decode())
+
+    def set_threads(self, count):
+        self.check(self.lib.heed_set_num_threads(self.context, c_int64(count)))
+
+    def info(self):
+        """What heed_info tells, as text."""
+        found = Information()
+        self.lib.heed_info(self.context, byref(found))
+        names = "version", "processor", "kernels", "blas", "blas_core"
+        return {name: getattr(found, name).decode() for name in names}
+
+    def tensor(self, array):
+        """A tensor on the array's memory, which must live as long: the row's inputs do."""
+        out = c_void_p()
+        shape = (c_int64 * array.ndim)(*array.shape)
+        self.check(self.lib.heed_tensor_from_memory(self.context, FLOAT32, array.ndim, shape,
+                                                    c_void_p(array.ctypes.data), None, None, byref(out)))
+        return out
+
+    def array(self, tensor):
+        shape = self.lib.heed_tensor_shape(tensor)[:self.lib.heed_tensor_ndim(tensor)]
+        data = (ctypes.c_float * int(np.prod(shape))).from_address(self.lib.heed_tensor_data(tensor))
+        return np.frombuffer(data, np.float32).reshape(shape).copy()
+
+    def call(self, function, arguments):
+        """(run, read): a call with a new result each time, as a host would make it."""
+        free, result = self.lib.heed_tensor_free, c_void_p()
+        out = byref(result)
+        next_arguments = arguments if callable(arguments) else lambda: arguments
+
+        def run():
+            self.check(function(*next_arguments(), out))
+            free(result)
+            result.value = None
+
+        def read():
+            self.check(function(*next_arguments(), out))
+            array = self.array(result)
+            free(result)
+            result.value = None
+            return array
+
+        return run, read
+
+    def contenders(self, row, threads):
+        self.set_threads(threads)
+        yield "heed", *getattr(self, row.op)(row)
+
+    def attention(self, row):
+        q = self.tensor(row.inputs["q"])
+        keys = [self.tensor(x) for x in row.inputs["k"]]
+        values = [self.tensor(x) for x in row.inputs["v"]]
+        options = AttentionOptions(is_causal=row.causal)
+
+        def arguments():
+            i = next(row.turn)
+            return self.context, q, keys[i], values[i], byref(options)
+
+        return self.call(self.lib.heed_scaled_dot_product_attention, arguments)
+
+    def new_module(self, row):
+        config, module, entry = AttentionConfig(), c_void_p(), Entry()
+        self.lib.heed_attention_config_init(byref(config))
+        config.d_in, config.d_out, config.context_length, config.num_heads = row.d_in, row.d_out, row.n, row.heads
+        self.check(self.lib.heed_multi_head_attention_new(self.context, None, byref(config), byref(module)))
+        parts, i = {}, 1
+        self.lib.heed_module_entry.restype = c_bool
+        while self.lib.heed_module_entry(module, i, byref(entry)):
+            parts[entry.name], i = c_void_p(entry.module), i + 1
+        for part, parameter, name in ((b"W_query", b"weight", "wq"), (b"W_key", b"weight", "wk"),
+                                      (b"W_value", b"weight", "wv"), (b"out_proj", b"weight", "wo"),
+                                      (b"out_proj", b"bias", "bo")):
+            self.check(self.lib.heed_module_set_parameter(parts[part], parameter, self.tensor(row.inputs[name])))
+        return module
+
+    def module(self, row):
+        self.module_and_input = self.new_module(row), self.tensor(row.inputs["x"])
+
+        def forward(module, x, out):
+            return self.lib.heed_module_forward(module, x, None, out, None)
+
+        return self.call(forward, self.module_and_input)
+
+    def of(self, function, row, *names, extra=()):
+        tensors = [self.tensor(row.inputs[name]) for name in names]
+        return self.call(function, (self.context, *tensors, *extra))
+
+    def matmul(self, row):
+        return self.of(self.lib.heed_matmul, row, "a", "b")
+
+    def linear(self, row):
+        return self.of(self.lib.heed_linear, row, "x", "w", "bias")
+
+    def softmax(self, row):
+        return self.of(self.lib.heed_softmax, row, "x", extra=(c_int(-1),))
+
+    def log_softmax(self, row):
+        return self.of(self.lib.heed_log_softmax, row, "x", extra=(c_int(-1),))
+
+    def layer_norm(self, row):
+        return self.of(self.lib.heed_layer_norm, row, "x", "weight", "bias", extra=(c_double(1e-5),))
+
+    def rms_norm(self, row):
+        return self.of(self.lib.heed_rms_norm, row, "x", "weight", extra=(c_double(1e-5),))
+
+    def gelu(self, row):
+        return self.of(self.lib.heed_gelu, row, "x")
+
+    def silu(self, row):
+        return self.of(self.lib.heed_silu, row, "x")
+
+    def transpose(self, row):
+        x, view = self.tensor(row.inputs["x"]), c_void_p()
+        self.check(self.lib.heed_transpose(self.context, x, 1, 2, byref(view)))
+        return self.call(self.lib.heed_clone, (self.context, view))
+
+    def add(self, row):
+        return self.of(self.lib.heed_add, row, "x", "other")

@@ -1,0 +1,31 @@
+"""What the machine gives at best: probes.c, as contenders in the same rounds."""
+
+import ctypes
+from ctypes import c_char_p, c_double, c_int, c_int64, c_void_p
+
+
+class Probes:
+    def __init__(self, path, kernels):
+        self.lib, self.kernels = ctypes.CDLL(path), kernels.encode()
+        self.lib.probe_multiply_add.restype = self.lib.probe_read.restype = c_double
+        self.lib.probe_multiply_add.argtypes = [c_char_p, c_int64, c_int]
+        self.lib.probe_forward.restype = c_double
+        self.lib.probe_forward.argtypes = [c_void_p, c_void_p, c_int64]
+
+    def rate_for(self, row, threads):
+        """A function that measures what the row's share is reckoned from, in flops or bytes a second; or None."""
+        if row.flops:
+            return lambda: self.lib.probe_multiply_add(self.kernels, 50_000, threads)
+        if not row.bytes:
+            return None
+        blocks = []
+        for i in range(row.sets):
+            arrays = [row.inputs["k"][i], row.inputs["v"][i]] if row.op == "attention" else [row.inputs["x"]]
+            pointers = (c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+            blocks.append((pointers, (c_int64 * len(arrays))(*(a.nbytes for a in arrays)), len(arrays)))
+
+        return lambda: self.lib.probe_read(self.kernels, *blocks[next(row.turn)], threads)
+
+    def forward(self, module, x, turns):
+        """Seconds for a forward pass, timed in C."""
+        return self.lib.probe_forward(module, x, turns)

@@ -1,0 +1,210 @@
+"""What is measured: the rows of the table with their inputs, their work, and the same in double precision."""
+
+import itertools
+
+import numpy as np
+
+CHECKED = 64  # queries (of each head) that attention is checked at: all of 8192 would take longer than the bench
+
+
+class Row:
+    """One line of the table. `op` says what is computed, `group` under which heading it stands; flops and bytes are
+    the work that the share of the machine's peak is reckoned from (whichever is not None)."""
+
+    def __init__(self, group, name, op, inputs, reference, flops=None, bytes=None, sets=1, **sizes):
+        self.group, self.name, self.op = group, name, op
+        self.make_inputs, self.make_reference = inputs, reference
+        self.flops, self.bytes, self.sets, self.sizes = flops, bytes, sets, sizes
+        self.turn = itertools.cycle(range(sets))  # shared by the contenders: which buffers come next
+
+    def __getattr__(self, name):
+        try:
+            return self.__dict__["sizes"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def prepare(self):
+        self.inputs = self.make_inputs(np.random.default_rng(len(self.name)))
+        self.reference = self.make_reference(self.inputs)
+
+    def forget(self):
+        self.inputs = self.reference = None
+
+    def error(self, output):
+        """The largest difference from double precision; outputs of attention have the shape [heads, n, d]."""
+        if self.op == "attention":
+            output = output[:, checked_queries(output.shape[1])]
+        return float(np.max(np.abs(output.astype(np.float64).reshape(self.reference.shape) - self.reference)))
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def double(inputs, *names):
+    return [inputs[name].astype(np.float64) for name in names]
+
+
+def softmax(x):
+    x = np.exp(x - x.max(-1, keepdims=True))
+    return x / x.sum(-1, keepdims=True)
+
+
+def checked_queries(n):
+    return np.unique(np.linspace(0, n - 1, CHECKED).astype(int))
+
+
+# ---- Attention ----
+
+
+def attention_reference(causal):
+    def reference(inputs):
+        q, k, v = double(inputs, "q", "k", "v")
+        k, v = k[0], v[0]
+        queries = checked_queries(q.shape[1])
+        scores = q[:, queries] @ k.transpose(0, 2, 1) / np.sqrt(q.shape[2])
+        if causal:
+            scores[:, np.arange(k.shape[1]) > queries[:, None]] = -np.inf
+        return softmax(scores) @ v
+
+    return reference
+
+
+def attention(group, name, heads, n, d, causal, s=None, sets=1):
+    """q [heads, n, d], k and v [sets, heads, s, d]; sets of keys beyond 1 are taken in turn."""
+    s = s or n
+
+    def inputs(rng):
+        k, v = normal(rng, heads, s, d), normal(rng, heads, s, d)
+        copies = [np.stack([x] * sets) for x in (k, v)]
+        return dict(q=normal(rng, heads, n, d), k=copies[0], v=copies[1])
+
+    work = dict(flops=4.0 * heads * n * s * d * (0.5 if causal else 1))
+    if n == 1:
+        work = dict(bytes=2.0 * heads * s * d * 4)
+    return Row(group, name, "attention", inputs, attention_reference(causal), sets=sets, heads=heads, n=n, s=s, d=d,
+               causal=causal, **work)
+
+
+def module_reference(heads):
+    def reference(inputs):
+        x, wq, wk, wv, wo, bo = double(inputs, "x", "wq", "wk", "wv", "wo", "bo")
+        b, n, _ = x.shape
+
+        def split(w):
+            return (x @ w.T).reshape(b, n, heads, -1).transpose(0, 2, 1, 3)
+
+        q, k, v = split(wq), split(wk), split(wv)
+        scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1])
+        scores[:, :, np.triu(np.ones((n, n), bool), 1)] = -np.inf
+        return (softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(b, n, -1) @ wo.T + bo
+
+    return reference
+
+
+def module(name, b, n, d_in, d_out, heads):
+    """MultiHeadAttention, causal: weights [out, in] as in nn.Linear."""
+
+    def inputs(rng):
+        def weight(rows, columns):
+            return normal(rng, rows, columns) / np.float32(np.sqrt(columns))
+
+        return dict(x=normal(rng, b, n, d_in), wq=weight(d_out, d_in), wk=weight(d_out, d_in), wv=weight(d_out, d_in),
+                    wo=weight(d_out, d_out), bo=normal(rng, d_out))
+
+    flops = 2.0 * b * n * (3 * d_in * d_out + d_out * d_out) + 2.0 * b * n * n * d_out
+    return Row("modules", f"MultiHeadAttention {name}", "module", inputs, module_reference(heads),
+               flops=flops if n >= 64 else None, b=b, n=n, d_in=d_in, d_out=d_out, heads=heads)
+
+
+# ---- The rest of a layer ----
+
+
+def matmul(n):
+    def inputs(rng):
+        return dict(a=normal(rng, n, n), b=normal(rng, n, n))
+
+    return Row("products", f"matmul {n} × {n} × {n}", "matmul", inputs, lambda i: np.matmul(*double(i, "a", "b")),
+               flops=2.0 * n**3)
+
+
+def linear(rows, d_in, d_out):
+    def inputs(rng):
+        return dict(x=normal(rng, rows, d_in), w=normal(rng, d_out, d_in) / np.float32(np.sqrt(d_in)),
+                    bias=normal(rng, d_out))
+
+    def reference(inputs):
+        x, w, bias = double(inputs, "x", "w", "bias")
+        return x @ w.T + bias
+
+    return Row("products", f"linear {rows} × {d_in} → {d_out}", "linear", inputs, reference,
+               flops=2.0 * rows * d_in * d_out)
+
+
+def erf(x):
+    # numpy has none: the power series where it converges quickly, 1 beyond, good to 1e-13 and better
+    small = np.minimum(np.abs(x), 5.5)
+    term, total = small.copy(), small.copy()
+    for n in range(1, 160):
+        term *= -small * small / n
+        total += term / (2 * n + 1)
+    return np.sign(x) * np.where(small > 4.2, 1 - np.exp(-small**2) / (small * np.sqrt(np.pi)),
+                                 2 / np.sqrt(np.pi) * total)
+
+
+def normalised(x, epsilon=1e-5):
+    x = x - x.mean(-1, keepdims=True)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon)
+
+
+REFERENCES = {
+    "softmax": softmax,
+    "log_softmax": lambda x: x - x.max(-1, keepdims=True)
+    - np.log(np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True)),
+    "layer_norm": normalised,
+    "rms_norm": lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5),
+    "gelu": lambda x: x * 0.5 * (1 + erf(x / np.sqrt(2))),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "transpose": lambda x: x.T,
+}
+
+
+def of_one(op, name, n=1024):
+    def inputs(rng):
+        return dict(x=normal(rng, n, n), weight=normal(rng, n), bias=normal(rng, n))
+
+    def reference(inputs):
+        x, weight, bias = double(inputs, "x", "weight", "bias")
+        result = REFERENCES[op](x)
+        if op in ("layer_norm", "rms_norm"):
+            result = result * weight
+        return result + bias if op == "layer_norm" else result
+
+    return Row("1024 × 1024", name, op, inputs, reference, bytes=8.0 * n * n)
+
+
+def add(name, other, n=1024):
+    def inputs(rng):
+        return dict(x=normal(rng, n, n), other=normal(rng, *other))
+
+    return Row("1024 × 1024", name, "add", inputs, lambda i: np.add(*double(i, "x", "other")), bytes=8.0 * n * n)
+
+
+def rows(last_cache):
+    """All rows; cold keys are taken from buffers of four times the last cache's bytes."""
+
+    def cold(s):
+        return max(2, int(4 * last_cache / (2 * 8 * s * 64 * 4)) + 1)
+
+    result = [attention("causal, 8 heads of 64", f"causal, {n} tokens", 8, n, 64, True) for n in (128, 512, 2048, 8192)]
+    result += [attention("dense, 8 heads of 64", f"dense, {n} tokens", 8, n, 64, False) for n in (512, 2048)]
+    for s in (4096, 32768):
+        result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, warm", 8, 1, 64, False, s))
+        result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, cold", 8, 1, 64, False, s, cold(s)))
+    result.append(module("2 × 6 × 3, 2 heads", 2, 6, 3, 2, 2))
+    result.append(module("1024 × 768, 12 heads", 1, 1024, 768, 768, 12))
+    result += [matmul(1024), linear(1024, 768, 768)]
+    result += [of_one(op, op) for op in ("softmax", "log_softmax", "layer_norm", "rms_norm", "gelu", "silu")]
+    result.append(of_one("transpose", "transposed copy"))
+    result += [add("add a row to each row", (1024,)), add("add a column to each column", (1024, 1))]
+    return result

@@ -1,0 +1,122 @@
+"""PyTorch as a contender: "fused" is its best function for the purpose, "eager" the formula written out."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+name = "PyTorch"
+torch.set_grad_enabled(False)
+
+
+def version():
+    return f"PyTorch {torch.__version__}"
+
+
+def contenders(row, threads):
+    torch.set_num_threads(threads)
+    tensors = {name: torch.from_numpy(x) for name, x in row.inputs.items()}
+    for contender, run in globals()[row.op](row, **tensors):
+        yield contender, run, lambda run=run: run().numpy()
+
+
+def explicit(q, k, v, hidden):
+    scores = q @ k.transpose(-1, -2)
+    scores *= 1 / math.sqrt(q.shape[-1])
+    if hidden is not None:
+        scores.masked_fill_(hidden, -math.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+def later_keys(n):
+    return torch.ones(n, n, dtype=torch.bool).triu(1)
+
+
+def attention(row, q, k, v):
+    # without a batch dimension PyTorch's fused function takes its slow path
+    batched = q[None], k[:, None], v[:, None]
+    hidden = later_keys(row.n) if row.causal else None
+
+    def fused():
+        i = next(row.turn)
+        return F.scaled_dot_product_attention(batched[0], batched[1][i], batched[2][i], is_causal=row.causal)[0]
+
+    def eager():
+        i = next(row.turn)
+        return explicit(q, k[i], v[i], hidden)
+
+    yield "PyTorch fused", fused
+    yield "PyTorch eager", eager
+
+
+def module(row, x, wq, wk, wv, wo, bo):
+    def projection(weight, bias=None):
+        layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias is not None)
+        layer.weight.data = weight
+        if bias is not None:
+            layer.bias.data = bias
+        return layer
+
+    class MultiHeadAttention(torch.nn.Module):
+        def __init__(self, fused):
+            super().__init__()
+            self.W_query, self.W_key, self.W_value = projection(wq), projection(wk), projection(wv)
+            self.out_proj, self.fused = projection(wo, bo), fused
+            self.register_buffer("hidden", later_keys(row.n))
+
+        def forward(self, x):
+            b, n, _ = x.shape
+
+            def split(y):
+                return y.view(b, n, row.heads, -1).transpose(1, 2)
+
+            q, k, v = split(self.W_query(x)), split(self.W_key(x)), split(self.W_value(x))
+            if self.fused:
+                y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            else:
+                y = explicit(q, k, v, self.hidden)
+            return self.out_proj(y.transpose(1, 2).reshape(b, n, -1))
+
+    for name, fused in ("PyTorch fused", True), ("PyTorch eager", False):
+        m = MultiHeadAttention(fused).eval()
+        yield name, lambda m=m: m(x)
+
+
+def matmul(row, a, b):
+    yield "PyTorch fused", lambda: torch.matmul(a, b)
+
+
+def linear(row, x, w, bias):
+    yield "PyTorch fused", lambda: F.linear(x, w, bias)
+
+
+def softmax(row, x, **_):
+    yield "PyTorch fused", lambda: torch.softmax(x, -1)
+
+
+def log_softmax(row, x, **_):
+    yield "PyTorch fused", lambda: torch.log_softmax(x, -1)
+
+
+def layer_norm(row, x, weight, bias):
+    yield "PyTorch fused", lambda: F.layer_norm(x, weight.shape, weight, bias, 1e-5)
+
+
+def rms_norm(row, x, weight, bias):
+    yield "PyTorch fused", lambda: F.rms_norm(x, weight.shape, weight, 1e-5)
+
+
+def gelu(row, x, **_):
+    yield "PyTorch fused", lambda: F.gelu(x)
+
+
+def silu(row, x, **_):
+    yield "PyTorch fused", lambda: F.silu(x)
+
+
+def transpose(row, x, **_):
+    yield "PyTorch fused", lambda: x.T.contiguous()
+
+
+def add(row, x, other):
+    yield "PyTorch fused", lambda: x + other
