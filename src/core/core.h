@@ -14,6 +14,14 @@ heed_status heed__fail(heed_context *ctx, heed_status status, const char *format
 /** "exp: 4.0 GiB of memory could not be had". Returns MEMORY. */
 heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes);
 
+/* ---- Division ---- */
+
+/** a / b for a >= 0 and b > 0. Intel's processors before Ice Lake divide 64 bits several times slower than
+ * 32: of a call of 2 µs a score of such divisions was a twentieth. */
+static inline int64_t heed__quotient(int64_t a, int64_t b) {
+  return (a | b) > UINT32_MAX ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
+}
+
 /* ---- Memory ---- */
 
 /** `bytes` bytes aligned to HEED__ALIGNMENT, counted on the context; NULL if there are none, without a

@@ -18,7 +18,7 @@ const char *heed__shape_text(char text[HEED__SHAPE_TEXT], int ndim, const int64_
 }
 
 int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
-  const int64_t most = PTRDIFF_MAX / (int64_t)element;
+  const int64_t bytes = (int64_t)element;
   int64_t product =
       1; /* of the sizes that are not 0: strides are made from them even where there is no element */
   bool empty = false;
@@ -28,9 +28,9 @@ int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
       empty = true;
     } else {
       /* two sizes below 2^31 cannot overflow: their product needs no division to be checked */
-      if ((product | shape[i]) > INT32_MAX && product > most / shape[i]) return -1;
+      if ((product | shape[i]) > INT32_MAX && product > PTRDIFF_MAX / bytes / shape[i]) return -1;
       product *= shape[i];
-      if (product > most) return -1;
+      if ((product | bytes) > INT32_MAX && product > PTRDIFF_MAX / bytes) return -1;
     }
   }
   return empty ? 0 : product;

@@ -46,6 +46,14 @@ static int64_t stretch_of(int64_t n) {
   return n < DECODE_STRETCH / 8 ? DECODE_STRETCH / (n > 0 ? n : 1) : 8;
 }
 
+/* How many of the rows from r on go together: 4, 2 or 1 that share their keys. */
+static int at_once(const heed__decode_task *t, int r, int last_row) {
+  int rows = last_row - r >= 4 ? 4 : last_row - r >= 2 ? 2 : 1;
+  while (rows > 1 && (t->row[r + rows - 1].k != t->row[r].k || t->row[r + rows - 1].v != t->row[r].v))
+    rows /= 2;
+  return rows;
+}
+
 /* ---- Scores ---- */
 
 /* Products of `width` registers of columns from c on, the last one masked if `tail` is set. */
@@ -78,7 +86,7 @@ V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float
 V_INLINE void score_keys(const decode_work *w, int rows, int first_row, int64_t at, ptrdiff_t k_row) {
   const heed__decode_task *t = w->task;
   const int keys = V_LANES / rows, width = DECODE_QUERY / rows;
-  const float *q[4], *k = w->k + at * t->k_row;
+  const float *q[4], *k = w->k + t->row[first_row].k + at * t->k_row;
   vfloat sum[V_LANES];
   V_UNROLL
   for (int r = 0; r < rows; r++) q[r] = t->row[first_row + r].q;
@@ -115,10 +123,15 @@ static void score_block(const decode_work *w, int first_row, int last_row) {
   const int64_t stretch = (stretch_of(w->task->d) + V_LANES - 1) / V_LANES * V_LANES;
   for (int64_t first = 0; first < w->keys; first += stretch) {
     const int64_t last = first + stretch < w->keys ? first + stretch : w->keys;
-    int r = first_row;
-    for (; last_row - r >= 4; r += 4) score_stretch(w, 4, r, first, last);
-    for (; last_row - r >= 2; r += 2) score_stretch(w, 2, r, first, last);
-    if (r < last_row) score_stretch(w, 1, r, first, last);
+    for (int r = first_row, rows; r < last_row; r += rows) {
+      rows = at_once(w->task, r, last_row);
+      if (rows == 4)
+        score_stretch(w, 4, r, first, last);
+      else if (rows == 2)
+        score_stretch(w, 2, r, first, last);
+      else
+        score_stretch(w, 1, r, first, last);
+    }
   }
 }
 
@@ -162,7 +175,7 @@ V_INLINE void add_values(const decode_work *w, int rows, int width, int first_ro
                          int64_t last, int64_t c, const vmask *tail) {
   const heed__decode_task *t = w->task;
   const int sums = rows * width, depth = DECODE_SUMS / 2 > sums ? DECODE_SUMS / 2 / sums : 1;
-  const float *p = w->p + first_row * DECODE_ROOM, *v = w->v + c;
+  const float *p = w->p + first_row * DECODE_ROOM, *v = w->v + t->row[first_row].v + c;
   float *out = t->out + first_row * t->dv + c;
   vfloat sum[DECODE_SUMS];
   V_UNROLL
@@ -241,10 +254,15 @@ static void add_block(const decode_work *w, int first_row, int last_row) {
   for (int64_t i = 0; i < w->runs; i++) {
     for (int64_t first = w->run[i].first, last; first < w->run[i].last; first = last) {
       last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
-      int r = first_row;
-      for (; last_row - r >= 4; r += 4) add_columns(w, 4, r, first, last);
-      for (; last_row - r >= 2; r += 2) add_columns(w, 2, r, first, last);
-      if (r < last_row) add_columns(w, 1, r, first, last);
+      for (int r = first_row, rows; r < last_row; r += rows) {
+        rows = at_once(w->task, r, last_row);
+        if (rows == 4)
+          add_columns(w, 4, r, first, last);
+        else if (rows == 2)
+          add_columns(w, 2, r, first, last);
+        else
+          add_columns(w, 1, r, first, last);
+      }
     }
   }
 }
@@ -300,8 +318,8 @@ static void do_block(decode_work *w, int64_t first, int first_row, int last_row,
 
 static void k_decode(const heed__decode_task *t) {
 #if V_LANES == 16
-  /* One row waits for memory alone, which comes faster by halves of lines: 30 GB/s, against 22. */
-  if (t->rows == 1) {
+  /* One row a head waits for memory alone, which comes faster by halves of lines: 30 GB/s, against 22. */
+  if (t->rows == 1 || t->row[1].k != t->row[0].k) {
     heed__kernels_avx2.decode(t);
     return;
   }

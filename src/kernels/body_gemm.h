@@ -1,46 +1,43 @@
-/* The matrix product on the vector primitives: c [m, n] = a [m, k] · b [k, n] + bias. Three ways, by sizes
- * and strides:
+/* The matrix product on the vector primitives: c [m, n] = a [m, k] · b [k, n] + bias. Beside that in blocks,
+ * for which room is needed (body_blocks.h), three ways, by sizes and strides:
  *   panels   tiles of 6 rows × (4 or 2) vectors of columns in registers, b packed in panels of that width
  * where that pays; a is read in place whatever its strides, since a strip of 6 rows stays in the first cache;
  *   dots     lanes along k, for few rows or few columns: nothing is packed, b is read once;
- *   stream   one row times a row-major b (or that transposed): b is read once, several rows side by side.
+ *   stream   one row times a row-major b (or that transposed), or few rows times a large one: b is read once,
+ * several rows side by side.
  * An element is summed over k in an order that depends on k and the way alone, not on the other sizes. */
 
 #ifndef HEED_BODY_GEMM_H
 #define HEED_BODY_GEMM_H
 
-#include "body_math.h" /* V_INLINE, V_UNROLL */
+#include "body_blocks.h"
 
 enum {
   GEMM_ROWS = 6,
   GEMM_VECTORS = V_REGISTERS >= 32 ? 4 : 2,
   GEMM_COLUMNS = GEMM_VECTORS * V_LANES,
   GEMM_DEPTH = 128, /* of k at a time: a panel stays in the second cache, or the first */
-  GEMM_SHALLOW = 16,
-  GEMM_GROUP = 64, /* columns that are packed at a time, in one panel or several */
-  GEMM_DOT_ROWS = V_REGISTERS >= 32 ? 6 : 3,
-  GEMM_DOT_COLUMNS = 4,
-  GEMM_FEW = 48,   /* rows for which packing b does not pay */
+  GEMM_GROUP = 64,  /* columns that are packed at a time, in one panel or several */
+  GEMM_DOT_FEW = V_REGISTERS >= 32 ? 8 : 4,    /* rows of the smaller side in a tile, */
+  GEMM_DOT_MOST = 4,                           /* those of the larger, */
+  GEMM_DOT_SUMS = V_REGISTERS >= 32 ? 24 : 12, /* and no more sums than that */
+  GEMM_DOT_AHEAD = 256, /* elements of a row that are on their way to the first cache */
+  GEMM_FEW = 48,        /* rows for which packing b does not pay */
+  GEMM_STREAMED = 8,    /* rows, */
+  GEMM_FAR = 1 << 21,   /* and elements of b, for which a row-major b is read row by row */
+  GEMM_STREAM_ROWS = V_REGISTERS >= 32 ? 4 : 2,
+  GEMM_STREAM_AT_ONCE = 4,
   GEMM_TINY = 512, /* multiply-adds that are rounded twice */
   GEMM_TINY_DEPTH = 15,
   GEMM_NEAR = 1 << 16,     /* elements of b that stay in the second cache, so that packing does not pay */
   GEMM_GATHERED = 1 << 13, /* floats that are copied to the stack to take gaps out */
 };
 
-static inline size_t gemm_least(size_t a, size_t b) {
-  return a < b ? a : b;
-}
-/* Parts of `whole` of at most `most` each, as even as can be: the size of one. */
-static inline size_t gemm_part(size_t whole, size_t most) {
-  const size_t parts = (whole + most - 1) / most;
-  return parts ? (whole + parts - 1) / parts : most;
-}
-
 /* What all tiles of one step have in common. The sum over `depth` is added to `add` (the bias, or what c has
  * from earlier steps; NULL: nothing). */
 typedef struct gemm_step {
   size_t depth;
-  ptrdiff_t a_row, a_column, b_row, c_row, add_row, add_column;
+  ptrdiff_t a_row, a_column, b_row, c_row, add_row;
 } gemm_step;
 
 /* ---- Tiles ---- */
@@ -50,6 +47,22 @@ typedef void gemm_tile(const gemm_step *s, const float *a, const float *b, float
 
 /* `edge` are the lanes of the last vector that there are; all of them if `whole`. Not `fused`, a product is
  * rounded before it is added. */
+V_INLINE void gemm_tile_add(const int rows, const int vectors, const bool whole, const bool fused,
+                            vfloat sum[GEMM_ROWS][GEMM_VECTORS], const float *a, ptrdiff_t a_row,
+                            const float *b, vmask edge) {
+  vfloat y[GEMM_VECTORS];
+  V_UNROLL
+  for (int v = 0; v < vectors; v++)
+    y[v] = whole || v + 1 < vectors ? v_load(b + v * V_LANES) : v_load_masked(b + v * V_LANES, edge);
+  V_UNROLL
+  for (int i = 0; i < rows; i++) {
+    const vfloat x = v_set(a[i * a_row]);
+    V_UNROLL
+    for (int v = 0; v < vectors; v++)
+      sum[i][v] = fused ? v_fma(x, y[v], sum[i][v]) : v_add(sum[i][v], v_mul(x, y[v]));
+  }
+}
+
 V_INLINE void gemm_tile_of(const int rows, const int vectors, const bool whole, const bool fused,
                            const gemm_step *s, const float *a, const float *b, float *c, const float *add,
                            vmask edge) {
@@ -60,18 +73,13 @@ V_INLINE void gemm_tile_of(const int rows, const int vectors, const bool whole, 
     V_UNROLL
     for (int v = 0; v < vectors; v++) sum[i][v] = v_zero();
   }
-  for (size_t p = s->depth; p > 0; p--, a += a_column, b += b_row) {
-    vfloat y[GEMM_VECTORS];
-    V_UNROLL
-    for (int v = 0; v < vectors; v++)
-      y[v] = whole || v + 1 < vectors ? v_load(b + v * V_LANES) : v_load_masked(b + v * V_LANES, edge);
-    V_UNROLL
-    for (int i = 0; i < rows; i++) {
-      const vfloat x = v_set(a[i * a_row]);
-      V_UNROLL
-      for (int v = 0; v < vectors; v++)
-        sum[i][v] = fused ? v_fma(x, y[v], sum[i][v]) : v_add(sum[i][v], v_mul(x, y[v]));
-    }
+  if (whole) {
+    GEMM_UNROLLED
+    for (size_t p = s->depth; p > 0; p--, a += a_column, b += b_row)
+      gemm_tile_add(rows, vectors, whole, fused, sum, a, a_row, b, edge);
+  } else {
+    for (size_t p = s->depth; p > 0; p--, a += a_column, b += b_row)
+      gemm_tile_add(rows, vectors, whole, fused, sum, a, a_row, b, edge);
   }
   V_UNROLL
   for (int i = 0; i < rows; i++) {
@@ -106,43 +114,6 @@ static gemm_tile *const gemm_tiles[GEMM_ROWS][GEMM_VECTORS + 1] = {
 
 /* ---- Panels ---- */
 
-/* out [k, width] (rows GEMM_COLUMNS apart) = b [k, columns]; what is beyond columns in the last vector is 0
- * or left as it is, and never used. */
-static void gemm_pack(float *out, size_t k, size_t columns, const float *b, ptrdiff_t b_row,
-                      ptrdiff_t b_column) {
-  if (b_column == 1) {
-    const vmask edge = v_first(columns % V_LANES);
-    for (size_t p = 0; p < k; p++, b += b_row, out += GEMM_COLUMNS) {
-      size_t j = 0;
-      for (; j + V_LANES <= columns; j += V_LANES) v_store(out + j, v_load(b + j));
-      if (j < columns) v_store(out + j, v_load_masked(b + j, edge));
-    }
-  } else if (b_row == 1 && k * columns >= V_LANES * V_LANES / 4) {
-    for (size_t j = 0; j < columns; j += V_LANES) {
-      const size_t width = gemm_least(columns - j, V_LANES);
-      for (size_t p = 0; p < k; p += V_LANES) {
-        const float *from = b + (ptrdiff_t)j * b_column + p;
-        const size_t height = gemm_least(k - p, V_LANES);
-        vfloat r[V_LANES];
-        if (width == V_LANES && height == V_LANES) {
-          for (int i = 0; i < V_LANES; i++) r[i] = v_load(from + i * b_column);
-          v_transpose(r);
-          for (int i = 0; i < V_LANES; i++) v_store(out + (p + (size_t)i) * GEMM_COLUMNS + j, r[i]);
-        } else {
-          const vmask rows = v_first(height);
-          for (size_t i = 0; i < V_LANES; i++)
-            r[i] = i < width ? v_load_masked(from + (ptrdiff_t)i * b_column, rows) : v_zero();
-          v_transpose(r);
-          for (size_t i = 0; i < height; i++) v_store(out + (p + i) * GEMM_COLUMNS + j, r[i]);
-        }
-      }
-    }
-  } else {
-    for (size_t p = 0; p < k; p++, b += b_row, out += GEMM_COLUMNS)
-      for (size_t j = 0; j < columns; j++) out[j] = b[(ptrdiff_t)j * b_column];
-  }
-}
-
 /* b in panels of GEMM_COLUMNS, as many as `room` floats of `packed` hold at that depth; with packed NULL b's
  * columns lie without gaps, and it is read in place. */
 V_INLINE void gemm_panels(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
@@ -159,8 +130,8 @@ V_INLINE void gemm_panels(size_t m, size_t n, size_t k, const float *a, ptrdiff_
       const size_t j1 = gemm_least(n, j0 + GEMM_GROUP);
       const float *from = b + (ptrdiff_t)p * b_row;
       for (size_t j = j0; packed && j < j1; j += GEMM_COLUMNS)
-        gemm_pack(packed + (j - j0) * s.depth, s.depth, gemm_least(j1 - j, GEMM_COLUMNS),
-                  from + (ptrdiff_t)j * b_column, b_row, b_column);
+        gemm_pack_panel(packed + (j - j0) * s.depth, GEMM_COLUMNS, s.depth, gemm_least(j1 - j, GEMM_COLUMNS),
+                        from + (ptrdiff_t)j * b_column, b_row, b_column);
       for (size_t i = 0; i < m; i += strip) {
         const size_t rows = gemm_least(m - i, strip);
         const float *x = a + (ptrdiff_t)i * a_row + (ptrdiff_t)p * a_column;
@@ -236,92 +207,112 @@ static void gemm_rounded_twice(size_t m, size_t n, size_t k, const float *a, ptr
 
 /* ---- Dots ---- */
 
-typedef void gemm_dot_tile(const gemm_step *s, const float *a, const float *b, float *c, const float *add,
-                           size_t columns);
+/* Of one side (a) there are but few rows; the other (b, with as many as there are) is read once, group by
+ * group, and what comes next is fetched meanwhile: rows of some hundred elements end before the processor
+ * sees that they are read in order. Element [i, j] of c is at i · c_row + j · c_column. */
+typedef struct gemm_dot_step {
+  size_t depth;
+  ptrdiff_t a_row, b_row, c_row, c_column, add_row, add_column;
+} gemm_dot_step;
 
-V_INLINE void gemm_dot_add(const int rows, const int columns, vfloat sum[GEMM_DOT_ROWS][GEMM_DOT_COLUMNS],
-                           const float *a, ptrdiff_t a_row, const float *b, ptrdiff_t b_column,
-                           const bool whole, vmask rest) {
-  vfloat x[GEMM_DOT_ROWS];
+typedef void gemm_dot_tile(const gemm_dot_step *s, const float *a, const float *b, float *c,
+                           const float *add);
+
+V_INLINE void gemm_dot_add(const int few, const int many, vfloat *sum, const float *a, ptrdiff_t a_row,
+                           const float *b, ptrdiff_t b_row, const bool whole, vmask rest) {
+  vfloat y[GEMM_DOT_MOST];
   V_UNROLL
-  for (int i = 0; i < rows; i++) x[i] = whole ? v_load(a + i * a_row) : v_load_masked(a + i * a_row, rest);
+  for (int j = 0; j < many; j++) y[j] = whole ? v_load(b + j * b_row) : v_load_masked(b + j * b_row, rest);
   V_UNROLL
-  for (int j = 0; j < columns; j++) {
-    const vfloat y = whole ? v_load(b + j * b_column) : v_load_masked(b + j * b_column, rest);
+  for (int i = 0; i < few; i++) {
+    const vfloat x = whole ? v_load(a + i * a_row) : v_load_masked(a + i * a_row, rest);
     V_UNROLL
-    for (int i = 0; i < rows; i++) sum[i][j] = v_fma(x[i], y, sum[i][j]);
+    for (int j = 0; j < many; j++) sum[i * many + j] = v_fma(x, y[j], sum[i * many + j]);
   }
 }
 
-/* `rows` rows of a and `columns` columns of b, their elements without gaps. */
-V_INLINE void gemm_dot_tile_of(const int rows, const int columns, const gemm_step *s, const float *a,
+/* `few` rows of a and `many` of b, their elements without gaps. */
+V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_step *s, const float *a,
                                const float *b, float *c, const float *add) {
-  const ptrdiff_t a_row = s->a_row, b_column = s->b_row;
-  vfloat sum[GEMM_DOT_ROWS][GEMM_DOT_COLUMNS];
+  const ptrdiff_t a_row = s->a_row, b_row = s->b_row;
+  const int fours = (few * many + 3) / 4;
+  vfloat sum[GEMM_DOT_SUMS];
+  float total[GEMM_DOT_SUMS];
   V_UNROLL
-  for (int i = 0; i < rows; i++) {
-    V_UNROLL
-    for (int j = 0; j < GEMM_DOT_COLUMNS; j++) sum[i][j] = v_zero();
-  }
+  for (int i = 0; i < fours; i++) sum[4 * i] = sum[4 * i + 1] = sum[4 * i + 2] = sum[4 * i + 3] = v_zero();
   size_t left = s->depth;
-  for (; left >= V_LANES; left -= V_LANES, a += V_LANES, b += V_LANES)
-    gemm_dot_add(rows, columns, sum, a, a_row, b, b_column, true, v_first(0));
-  if (left) gemm_dot_add(rows, columns, sum, a, a_row, b, b_column, false, v_first(left));
-  V_UNROLL
-  for (int i = 0; i < rows; i++) {
-    float total[GEMM_DOT_COLUMNS];
-    v_sum_four(total, sum[i]);
+  for (; left >= GEMM_DOT_AHEAD + V_LANES; left -= V_LANES, a += V_LANES, b += V_LANES) {
     V_UNROLL
-    for (int j = 0; j < columns; j++)
-      c[i * s->c_row + j] = add ? total[j] + add[i * s->add_row + j] : total[j];
+    for (int j = 0; j < many; j++) __builtin_prefetch(b + GEMM_DOT_AHEAD + j * b_row);
+    gemm_dot_add(few, many, sum, a, a_row, b, b_row, true, v_first(0));
   }
-}
-
-#define GEMM_DOT_TILE(rows)                                                                                  \
-  static void gemm_dot_tile_##rows(const gemm_step *s, const float *a, const float *b, float *c,             \
-                                   const float *add, size_t columns) {                                       \
-    switch (columns) {                                                                                       \
-    case 1: gemm_dot_tile_of(rows, 1, s, a, b, c, add); break;                                               \
-    case 2: gemm_dot_tile_of(rows, 2, s, a, b, c, add); break;                                               \
-    case 3: gemm_dot_tile_of(rows, 3, s, a, b, c, add); break;                                               \
-    default: gemm_dot_tile_of(rows, 4, s, a, b, c, add);                                                     \
-    }                                                                                                        \
+  const ptrdiff_t next = many * b_row - (ptrdiff_t)(s->depth - left);
+  for (; left >= V_LANES; left -= V_LANES, a += V_LANES, b += V_LANES) {
+    V_UNROLL
+    for (int j = 0; j < many; j++) __builtin_prefetch(b + next + j * b_row);
+    gemm_dot_add(few, many, sum, a, a_row, b, b_row, true, v_first(0));
   }
-#define GEMM_DOT_TILE_NAME(rows) gemm_dot_tile_##rows,
-#if V_REGISTERS >= 32
-#define GEMM_ALL_DOT_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#else
-#define GEMM_ALL_DOT_TILES(X) X(1) X(2) X(3)
-#endif
-GEMM_ALL_DOT_TILES(GEMM_DOT_TILE)
-static gemm_dot_tile *const gemm_dot_tiles[GEMM_DOT_ROWS] = {GEMM_ALL_DOT_TILES(GEMM_DOT_TILE_NAME)};
-
-/* The outer loop is over the larger side, whose elements are then read but once. */
-static void gemm_dots(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, const float *b,
-                      ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row) {
-  const gemm_step s = {.depth = k, .a_row = a_row, .b_row = b_column, .c_row = c_row};
-  const size_t strip = gemm_part(m, GEMM_DOT_ROWS), rows = m > n ? strip : m,
-               columns = m > n ? n : GEMM_DOT_COLUMNS;
-  for (size_t i0 = 0; i0 < m; i0 += rows) {
-    for (size_t j0 = 0; j0 < n; j0 += columns) {
-      const size_t i1 = gemm_least(m, i0 + rows), j1 = gemm_least(n, j0 + columns);
-      for (size_t i = i0; i < i1; i += strip) {
-        for (size_t j = j0; j < j1; j += GEMM_DOT_COLUMNS) {
-          gemm_dot_tiles[gemm_least(i1 - i, strip) - 1](
-              &s, a + (ptrdiff_t)i * a_row, b + (ptrdiff_t)j * b_column, c + (ptrdiff_t)i * c_row + j,
-              bias ? bias + j : NULL, gemm_least(j1 - j, GEMM_DOT_COLUMNS));
-        }
-      }
+  if (left) gemm_dot_add(few, many, sum, a, a_row, b, b_row, false, v_first(left));
+  V_UNROLL
+  for (int i = 0; i < fours; i++) v_sum_four(total + 4 * i, sum + 4 * i);
+  V_UNROLL
+  for (int i = 0; i < few; i++) {
+    V_UNROLL
+    for (int j = 0; j < many; j++) {
+      const float *from = add ? add + i * s->add_row + j * s->add_column : NULL;
+      c[i * s->c_row + j * s->c_column] = from ? total[i * many + j] + *from : total[i * many + j];
     }
   }
+}
+
+#define GEMM_DOT_TILE(few, many)                                                                             \
+  static void gemm_dot_tile_##few##_##many(const gemm_dot_step *s, const float *a, const float *b, float *c, \
+                                           const float *add) {                                               \
+    gemm_dot_tile_of(few, many, s, a, b, c, add);                                                            \
+  }
+#define GEMM_DOT_TILE_NAME(few, many) gemm_dot_tile_##few##_##many,
+#define GEMM_DOT_3(X, few)            X(few, 1) X(few, 2) X(few, 3)
+#define GEMM_DOT_4(X, few)            X(few, 1) X(few, 2) X(few, 3) X(few, 4)
+#if V_REGISTERS >= 32
+#define GEMM_DOTS(Y, Z, X) Y(X, 1) Y(X, 2) Y(X, 3) Y(X, 4) Y(X, 5) Y(X, 6) Z(X, 7) Z(X, 8)
+#else
+#define GEMM_DOTS(Y, Z, X) Y(X, 1) Y(X, 2) Y(X, 3) Z(X, 4)
+#endif
+GEMM_DOTS(GEMM_DOT_4, GEMM_DOT_3, GEMM_DOT_TILE)
+#define GEMM_DOT_ROW_3(X, few) {GEMM_DOT_3(X, few)},
+#define GEMM_DOT_ROW_4(X, few) {GEMM_DOT_4(X, few)},
+static gemm_dot_tile *const gemm_dot_tiles[GEMM_DOT_FEW][GEMM_DOT_MOST] = {
+    GEMM_DOTS(GEMM_DOT_ROW_4, GEMM_DOT_ROW_3, GEMM_DOT_TILE_NAME)};
+
+static void gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const float *a, const float *b,
+                         float *c, const float *add) {
+  const size_t strip = gemm_part(few, GEMM_DOT_FEW), group = strip * 4 <= GEMM_DOT_SUMS ? 4 : 3;
+  for (size_t j = 0; j < many; j += group) {
+    for (size_t i = 0; i < few; i += strip) {
+      const ptrdiff_t row = (ptrdiff_t)i, column = (ptrdiff_t)j;
+      gemm_dot_tiles[gemm_least(few - i, strip) - 1][gemm_least(many - j, group) - 1](
+          s, a + row * s->a_row, b + column * s->b_row, c + row * s->c_row + column * s->c_column,
+          add ? add + row * s->add_row + column * s->add_column : NULL);
+    }
+  }
+}
+
+/* a [m, k] and b [k, n], the elements of both without gaps along k. */
+static void gemm_dots(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, const float *b,
+                      ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row) {
+  if (m <= n)
+    gemm_dots_of(m, n, &(gemm_dot_step){k, a_row, b_column, c_row, 1, 0, 1}, a, b, c, bias);
+  else
+    gemm_dots_of(n, m, &(gemm_dot_step){k, b_column, a_row, 1, c_row, 1, 0}, b, a, c, bias);
 }
 
 /* ---- Streams ---- */
 
 /* c [n] = x [k] · b [k, n] + bias, b's columns without gaps: sums of some columns stay in the first cache
  * while eight rows of b at a time are added. */
-static void gemm_stream(size_t n, size_t k, const float *x, ptrdiff_t x_step, const float *b, ptrdiff_t b_row,
-                        const float *bias, ptrdiff_t bias_step, float *c, ptrdiff_t c_step) {
+static __attribute__((noinline)) void gemm_stream(size_t n, size_t k, const float *x, ptrdiff_t x_step,
+                                                  const float *b, ptrdiff_t b_row, const float *bias,
+                                                  ptrdiff_t bias_step, float *c, ptrdiff_t c_step) {
   enum { AT_ONCE = 8, CHUNK = 4096 };
   _Alignas(HEED__ALIGNMENT) float sum[CHUNK];
   for (size_t j0 = 0; j0 < n; j0 += CHUNK) {
@@ -360,6 +351,90 @@ static void gemm_stream(size_t n, size_t k, const float *x, ptrdiff_t x_step, co
   }
 }
 
+/* sum [rows, columns] += x [rows, at_once] · y [at_once, columns], y's columns without gaps. With `fetch`,
+ * the rows of y that follow are fetched meanwhile. */
+V_INLINE void gemm_stream_add(const int rows, const int at_once, const bool fetch, float *sum, size_t sum_row,
+                              size_t columns, const float *x, ptrdiff_t x_row, ptrdiff_t x_step,
+                              const float *y, ptrdiff_t y_row) {
+  vfloat factor[GEMM_STREAM_ROWS][GEMM_STREAM_AT_ONCE];
+  V_UNROLL
+  for (int i = 0; i < rows; i++) {
+    V_UNROLL
+    for (int r = 0; r < at_once; r++) factor[i][r] = v_set(x[i * x_row + r * x_step]);
+  }
+  for (size_t j = 0; j < columns; j += V_LANES) {
+    const bool whole = j + V_LANES <= columns;
+    vfloat value[GEMM_STREAM_AT_ONCE];
+    V_UNROLL
+    for (int r = 0; r < at_once; r++) {
+      if (fetch) __builtin_prefetch(y + (at_once + r) * y_row + j);
+      value[r] = whole ? v_load(y + r * y_row + j) : v_load_masked(y + r * y_row + j, v_first(columns - j));
+    }
+    V_UNROLL
+    for (int i = 0; i < rows; i++) {
+      float *at = sum + (size_t)i * sum_row + j;
+      vfloat total = v_load(at);
+      V_UNROLL
+      for (int r = 0; r < at_once; r++) total = v_fma(factor[i][r], value[r], total);
+      v_store(at, total);
+    }
+  }
+}
+
+#define GEMM_STREAM(rows)                                                                                    \
+  static void gemm_stream_##rows(size_t at_once, bool fetch, float *sum, size_t sum_row, size_t columns,     \
+                                 const float *x, ptrdiff_t x_row, ptrdiff_t x_step, const float *y,          \
+                                 ptrdiff_t y_row) {                                                          \
+    if (at_once == 1)                                                                                        \
+      gemm_stream_add(rows, 1, false, sum, sum_row, columns, x, x_row, x_step, y, y_row);                    \
+    else if (fetch)                                                                                          \
+      gemm_stream_add(rows, GEMM_STREAM_AT_ONCE, true, sum, sum_row, columns, x, x_row, x_step, y, y_row);   \
+    else                                                                                                     \
+      gemm_stream_add(rows, GEMM_STREAM_AT_ONCE, false, sum, sum_row, columns, x, x_row, x_step, y, y_row);  \
+  }
+typedef void gemm_stream_rows(size_t at_once, bool fetch, float *sum, size_t sum_row, size_t columns,
+                              const float *x, ptrdiff_t x_row, ptrdiff_t x_step, const float *y,
+                              ptrdiff_t y_row);
+GEMM_STREAM(1)
+GEMM_STREAM(2)
+#if V_REGISTERS >= 32
+GEMM_STREAM(3)
+GEMM_STREAM(4)
+static gemm_stream_rows *const gemm_streams_of[] = {gemm_stream_1, gemm_stream_2, gemm_stream_3,
+                                                    gemm_stream_4};
+#else
+static gemm_stream_rows *const gemm_streams_of[] = {gemm_stream_1, gemm_stream_2};
+#endif
+
+/* The same for several rows of x, c [m, n] = x [m, k] · b [k, n] + bias; long sums in parts, which are more
+ * exact. */
+static __attribute__((noinline)) void gemm_streams(size_t m, size_t n, size_t k, const float *x,
+                                                   ptrdiff_t x_row, ptrdiff_t x_step, const float *b,
+                                                   ptrdiff_t b_row, const float *bias, float *c,
+                                                   ptrdiff_t c_row) {
+  enum { ROOM = 8192 };
+  _Alignas(HEED__ALIGNMENT) float sum[ROOM];
+  const size_t chunk = ROOM / m / V_LANES * V_LANES, strip = gemm_part(m, GEMM_STREAM_ROWS);
+  for (size_t j0 = 0; j0 < n; j0 += chunk) {
+    const size_t columns = gemm_least(n - j0, chunk);
+    for (size_t p = 0, at_once; p < k; p += at_once) {
+      at_once = k - p < GEMM_STREAM_AT_ONCE ? 1 : GEMM_STREAM_AT_ONCE;
+      for (size_t i = 0; i < m * chunk && p % BLOCK_DEPTH == 0; i += V_LANES) v_store(sum + i, v_zero());
+      for (size_t i = 0; i < m; i += strip)
+        gemm_streams_of[gemm_least(m - i, strip) - 1](at_once, i == 0, sum + i * chunk, chunk, columns,
+                                                      x + (ptrdiff_t)i * x_row + (ptrdiff_t)p * x_step, x_row,
+                                                      x_step, b + (ptrdiff_t)p * b_row + j0, b_row);
+      if ((p + at_once) % BLOCK_DEPTH != 0 && p + at_once < k) continue;
+      const bool first = p < BLOCK_DEPTH;
+      for (size_t i = 0; i < m; i++) {
+        float *to = c + (ptrdiff_t)i * c_row + j0;
+        for (size_t j = 0; j < columns; j++)
+          to[j] = sum[i * chunk + j] + (!first ? to[j] : bias ? bias[j0 + j] : 0.0f);
+      }
+    }
+  }
+}
+
 /* ---- The choice ---- */
 
 /* Copies `rows` rows of x, whose elements are `column` apart, so that they lie without gaps. */
@@ -385,8 +460,12 @@ static __attribute__((noinline)) void gemm_gathered_dots(size_t m, size_t n, siz
 
 static void k_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                    const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                   ptrdiff_t c_row) {
+                   ptrdiff_t c_row, float *room) {
   const size_t few = gemm_least(m, n);
+  if (room) {
+    gemm_in_blocks(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, room);
+    return;
+  }
   if (m <= GEMM_TINY && n <= GEMM_TINY && k <= GEMM_TINY_DEPTH && m * n * k <= GEMM_TINY) {
     gemm_rounded_twice(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row);
     return;
@@ -405,6 +484,8 @@ static void k_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row
     gemm_stream(n, k, a, a_column, b, b_row, bias, 1, c, 1);
   else if (n == 1 && a_row == 1)
     gemm_stream(m, k, b, b_row, a, a_column, bias, 0, c, c_row);
+  else if (b_column == 1 && m <= GEMM_STREAMED && n * k >= GEMM_FAR)
+    gemm_streams(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row);
   else if (b_column == 1 && (m <= GEMM_FEW || n * k <= GEMM_NEAR))
     gemm_in_place(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row);
   else if (k <= GEMM_SHALLOW)

@@ -25,8 +25,9 @@ static inline void small_scatter(float *out, ptrdiff_t row, int64_t n, vfloat x)
 /* One bit for each of n queries from i0 on that sees key j. */
 static inline unsigned small_visible(const heed__attention_task *t, int64_t i0, int64_t n, int64_t j) {
   unsigned bits = (1u << n) - 1u;
-  if (t->padding && t->padding[j * t->padding_stride]) return 0;
   if (t->causal && j > i0) bits = j - i0 < n ? bits & ~((1u << (j - i0)) - 1u) : 0;
+  if (!t->padding && !t->visible && !t->bias) return bits;
+  if (t->padding && t->padding[j * t->padding_stride]) return 0;
   if (t->visible || t->bias) {
     for (int64_t i = 0; i < n; i++) {
       const bool hidden = (t->visible && !t->visible[(i0 + i) * t->visible_row + j * t->visible_column]) ||

@@ -87,7 +87,8 @@ void heed__scalar_rms_norm(float *out, const float *x, const float *weight, floa
 float heed__scalar_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n);
 void heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                        const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                       ptrdiff_t c_row);
+                       ptrdiff_t c_row, float *room);
+size_t heed__scalar_gemm_room(size_t m, size_t n, size_t k);
 void heed__scalar_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
                             size_t columns);
 

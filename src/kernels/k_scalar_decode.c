@@ -17,7 +17,7 @@ void heed__scalar_decode(const heed__decode_task *t) {
     for (int64_t c = 0; c < t->dv; c++) out[c] = 0.0f;
     for (int64_t j = t->first; j < last; j++) {
       if (!sees(t, row, j)) continue;
-      float score = heed__scalar_dot(row->q, 1, t->k + j * t->k_row, 1, (size_t)t->d) * t->scale;
+      float score = heed__scalar_dot(row->q, 1, t->k + row->k + j * t->k_row, 1, (size_t)t->d) * t->scale;
       if (row->bias) score += row->bias[j * t->bias_column];
       if (score > largest) { /* what is there was weighted too high */
         const float smaller = heed__exp_of(largest - score);
@@ -25,7 +25,7 @@ void heed__scalar_decode(const heed__decode_task *t) {
         sum *= smaller;
         for (int64_t c = 0; c < t->dv; c++) out[c] *= smaller;
       }
-      const float weight = heed__exp_of(score - largest), *v = t->v + j * t->v_row;
+      const float weight = heed__exp_of(score - largest), *v = t->v + row->v + j * t->v_row;
       sum += weight;
       for (int64_t c = 0; c < t->dv; c++) out[c] += weight * v[c];
     }

@@ -44,7 +44,8 @@ static void add_rows(float *c, size_t n, const float *a, ptrdiff_t a_column, con
  * element of c is a dot product. The bias comes last, as from BLAS. */
 void heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                        const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                       ptrdiff_t c_row) {
+                       ptrdiff_t c_row, float *room) {
+  (void)room;
   if (b_column == 1) {
     for (size_t i = 0; i < m; i++)
       for (size_t j = 0; j < n; j++) c[(ptrdiff_t)i * c_row + (ptrdiff_t)j] = 0.0f;
@@ -69,6 +70,11 @@ void heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a
 }
 
 /* ---- Transpose ---- */
+
+size_t heed__scalar_gemm_room(size_t m, size_t n, size_t k) {
+  (void)m, (void)n, (void)k;
+  return 0;
+}
 
 /* In blocks whose rows stay in the first cache; elements are moved as bits, whatever they mean. */
 void heed__scalar_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,

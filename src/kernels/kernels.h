@@ -55,11 +55,13 @@ static inline bool heed__attention_is_small(const heed__attention_task *t) {
          t->dv <= HEED__SMALL_HEAD;
 }
 
-/* A few query rows on keys first…last-1 of the same key head: softmax(scale · q kᵀ + bias) v in parts, which
- * are put together from the ranges of keys. The columns of q, k and v lie without gaps; masks as above. */
+/* A few query rows on keys first…last-1 of one batch item: softmax(scale · q kᵀ + bias) v in parts, which are
+ * put together from the ranges of keys. The columns of q, k and v lie without gaps; masks as above. Rows of
+ * the same key head follow each other; of several heads each has as many rows. */
 #define HEED__DECODE_ROWS 16
 typedef struct heed__decode_row {
   const float *q;         /* [d] */
+  ptrdiff_t k, v;         /* how far its head's keys and values are from those of the task */
   int64_t reach;          /* sees keys 0…reach-1 of s */
   const uint8_t *visible; /* [s]; NULL: all */
   const float *bias;      /* [s]; NULL: none */
@@ -92,10 +94,13 @@ typedef struct heed__decode_task {
   X(rms_norm, void, (float *out, const float *x, const float *weight, float epsilon, size_t n))              \
   X(dot, float, (const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n))                      \
   /* c [m, n] = a [m, k] · b [k, n] (+ bias [n] on each row, or NULL), of any strides, but that c's columns \
-     lie without gaps; c shares no place with the others */                                                  \
+     lie without gaps; c shares no place with the others. room: NULL, or gemm_room floats aligned to         \
+     HEED__ALIGNMENT, no contents, with which an element depends on its row of a and column of b alone, not  \
+     on m and n; gemm_room is 0 where that is not faster */                                                  \
   X(gemm, void,                                                                                              \
     (size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column, const float *b,      \
-     ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row))                     \
+     ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row, float *room))        \
+  X(gemm_room, size_t, (size_t m, size_t n, size_t k))                                                       \
   /* out [columns, rows] = x [rows, columns] transposed, the columns of both without gaps; elements of 4     \
      bytes; out shares no place with x */                                                                    \
   X(transpose, void,                                                                                         \

@@ -129,7 +129,7 @@ static void view_heads(heed_tensor *view, const heed_tensor *x, int64_t d) {
   view->stride[last] = step;
   view->shape[last - 1] = x->shape[last - 2];
   view->stride[last - 1] = x->stride[last - 2];
-  view->shape[last - 2] = x->shape[last - 1] / d;
+  view->shape[last - 2] = heed__quotient(x->shape[last - 1], d);
   view->stride[last - 2] = step * d;
 }
 

@@ -80,12 +80,12 @@ static void run_in_order(const division *d, heed__dropout *dropout, float *keep)
 }
 
 static int64_t blocks_of(const heed__attention_problem *p, int64_t rows) {
-  return (p->l + rows - 1) / rows;
+  return heed__quotient(p->l + rows - 1, rows);
 }
 
 static int64_t rows_of_task(const heed__attention_problem *p, bool drops, int64_t workers) {
   int64_t rows = ROWS;
-  while (rows > 6 && rows > KEPT / (p->d + p->dv + 1)) rows /= 2;
+  while (rows > 6 && rows > heed__quotient(KEPT, p->d + p->dv + 1)) rows /= 2;
   if (drops && rows > DRAWN / p->s) rows = DRAWN / p->s > 0 ? DRAWN / p->s : 1;
   while (workers > 1 && rows > LEAST_ROWS && blocks_of(p, rows) * p->products < TASKS * workers) rows /= 2;
   return rows < p->l ? rows : p->l;
@@ -130,7 +130,7 @@ static heed_status run(heed_context *ctx, const heed__attention_call *call,
     d.area = scratch_of(d.kernels, &task);
     if (d.tapped && d.area < scratch_of(&heed__kernels_scalar, &task))
       d.area = scratch_of(&heed__kernels_scalar, &task);
-    fits = d.area <= (most - drawn) / (size_t)workers;
+    fits = d.area <= (workers > 1 ? (most - drawn) / (size_t)workers : most - drawn);
   }
   const size_t floats = fits ? (size_t)workers * d.area + drawn : most;
   _Alignas(HEED__ALIGNMENT) float on_stack[ON_STACK];

@@ -66,7 +66,8 @@ static heed_status check_shapes(heed_context *ctx, const heed__attention_call *c
   if (heads_of(p, v) != p->hkv) {
     return fail_pair(ctx, function, "k", k, "v", v, "their numbers of heads (third to last) must be equal");
   }
-  if (p->hkv == 0 ? p->hq != 0 : p->hq % p->hkv != 0) {
+  p->group = p->hkv > 0 ? heed__quotient(p->hq, p->hkv) : 0;
+  if (p->hq != p->group * p->hkv) {
     return fail_pair(ctx, function, "q", q, "k", k,
                      "the heads of q (third to last size) must be a multiple of the heads of k");
   }
@@ -79,7 +80,6 @@ static heed_status check_shapes(heed_context *ctx, const heed__attention_call *c
     return fail_pair(ctx, function, "q", q, "v", v, "the sizes of the batch must broadcast");
   }
   p->batch_ndim = ndim;
-  p->group = p->hkv > 0 ? p->hq / p->hkv : 0;
   if (has_heads(p, q) || has_heads(p, k) || has_heads(p, v)) p->shape[ndim++] = p->hq;
   p->shape[ndim++] = p->l;
   p->shape[ndim++] = p->dv;
@@ -256,8 +256,9 @@ heed_status heed__attention_begin(heed_context *ctx, const heed__attention_call 
 void heed__attention_move(heed__attention_task *t, const heed__attention_problem *p, int64_t i) {
   ptrdiff_t at[HEED__ATTENTION_OPERANDS] = {0};
   for (int dim = p->outer_ndim - 1; i > 0; dim--) {
-    const ptrdiff_t index = (ptrdiff_t)(i % p->outer[dim]);
-    i /= p->outer[dim];
+    const int64_t rest = heed__quotient(i, p->outer[dim]);
+    const ptrdiff_t index = (ptrdiff_t)(i - rest * p->outer[dim]);
+    i = rest;
     for (int o = 0; o < HEED__ATTENTION_OPERANDS; o++) at[o] += index * p->step[o][dim];
   }
   t->q = p->task.q + at[HEED__ATTENTION_Q];

@@ -15,12 +15,14 @@ enum {
   ON_STACK = 4096 /* floats */
 };
 
-/* The rows of a head of keys are those of its group's heads, l each. A unit of them is HEED__DECODE_ROWS or
- * fewer; a task is a unit on a range of keys. */
+/* The rows of a head of keys are those of its group's heads, l each; where heads lie side by side in memory,
+ * some of them are done together. A unit of rows is HEED__DECODE_ROWS or fewer; a task is a unit on a range
+ * of keys. */
 typedef struct division {
   const heed__attention_problem *problem;
   const heed__kernels *kernels;
-  int64_t rows, units; /* of a head */
+  int64_t heads;       /* that are done together */
+  int64_t rows, units; /* of these heads */
   int64_t keys, range, ranges;
   float *parts; /* of each task `area` floats: outputs [rows, dv], largest scores [rows], sums [rows] */
   int64_t area, area_rows;
@@ -45,24 +47,43 @@ static int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-static void divide(division *d) {
+/* How many heads go together: one, but where a row of the keys has those of several heads (as in keys
+ * [b, n, heads, d] that are seen as [b, heads, n, d]), as many as leave two tasks for each worker. One head's
+ * keys alone, with gaps in between, came at half of the memory's speed. */
+static int64_t heads_together(const heed__attention_problem *p, int64_t rows, int64_t tasks,
+                              int64_t workers) {
+  if (p->hkv < 2) return 1;
+  heed__attention_task next = p->task;
+  heed__attention_move(&next, p, p->group);
+  const ptrdiff_t apart = next.k - p->task.k, row = p->task.k_row;
+  if (apart <= 0 || apart >= row) return 1;
+  int64_t heads = 1;
+  while (p->hkv % (2 * heads) == 0 && 2 * heads * rows <= HEED__DECODE_ROWS &&
+         tasks / (2 * heads) >= 2 * workers)
+    heads *= 2;
+  return heads;
+}
+
+static void divide(division *d, int64_t workers) {
   const heed__attention_problem *p = d->problem;
-  d->rows = p->group * p->l;
-  d->units = divide_up(d->rows, HEED__DECODE_ROWS);
+  const int64_t rows = p->group * p->l, units = divide_up(rows, HEED__DECODE_ROWS);
   d->keys = reach_of(p, p->l - 1);
-  const int64_t wanted = divide_up(TASKS, p->products / p->group * d->units), most = d->keys / RANGE;
-  const int64_t ranges = min_of(wanted, most > 0 ? most : 1);
+  const int64_t all_units = p->products / p->group * units, most = d->keys / RANGE;
+  const int64_t ranges = min_of(divide_up(TASKS, all_units), most > 0 ? most : 1);
   d->range = divide_up(divide_up(d->keys, ranges), GRAIN) * GRAIN;
   d->ranges = divide_up(d->keys, d->range);
+  d->heads = heads_together(p, rows, all_units * d->ranges, workers);
+  d->rows = d->heads * rows;
+  d->units = divide_up(d->rows, HEED__DECODE_ROWS);
   d->area_rows = min_of(d->rows, HEED__DECODE_ROWS);
   const int64_t line = HEED__ALIGNMENT / (int64_t)sizeof(float);
   d->area = divide_up(d->area_rows * (p->dv + 2), line) * line; /* whole lines: no two tasks write to one */
 }
 
-/* The product and the query that a head's row is. */
-static heed__attention_task product_of(const division *d, int64_t head, int64_t row) {
+/* The product and the query that a row is; `some` counts the heads that are done together. */
+static heed__attention_task product_of(const division *d, int64_t some, int64_t row) {
   heed__attention_task task = d->problem->task;
-  heed__attention_move(&task, d->problem, head * d->problem->group + row / d->problem->l);
+  heed__attention_move(&task, d->problem, some * d->heads * d->problem->group + row / d->problem->l);
   return task;
 }
 
@@ -77,7 +98,7 @@ static void part_of(const division *d, int64_t i, float **out, float **largest, 
 static void run_task(void *argument, int64_t i, int worker) {
   const division *d = argument;
   const heed__attention_problem *p = d->problem;
-  const int64_t unit = i / d->ranges, head = unit / d->units, range = i % d->ranges;
+  const int64_t unit = i / d->ranges, some = unit / d->units, range = i % d->ranges;
   const int64_t first_row = unit % d->units * HEED__DECODE_ROWS;
   heed__decode_task task = {
       .d = p->d,
@@ -92,15 +113,17 @@ static void run_task(void *argument, int64_t i, int worker) {
       .last = min_of((range + 1) * d->range, d->keys),
       .rows = (int)min_of(d->rows - first_row, HEED__DECODE_ROWS),
   };
-  heed__attention_task product = product_of(d, head, first_row);
+  heed__attention_task product = product_of(d, some, first_row);
   task.k = product.k;
   task.v = product.v;
   task.padding = product.padding;
   for (int r = 0; r < task.rows; r++) {
     const int64_t query = (first_row + r) % p->l;
-    if (r > 0 && query == 0) product = product_of(d, head, first_row + r);
+    if (r > 0 && query == 0) product = product_of(d, some, first_row + r);
     task.row[r] = (heed__decode_row){
         .q = product.q + query * product.q_row,
+        .k = product.k - task.k,
+        .v = product.v - task.v,
         .reach = reach_of(p, query),
         .visible = product.visible ? product.visible + query * product.visible_row : NULL,
         .bias = product.bias ? product.bias + query * product.bias_row : NULL,
@@ -135,8 +158,8 @@ heed_status heed__attention_decode(heed_context *ctx, const char *function,
   division d = {.problem = p, .kernels = heed__kernels_of(ctx)};
   _Alignas(HEED__ALIGNMENT) float on_stack[ON_STACK];
   float *allocated = NULL;
-  divide(&d);
-  const int64_t heads = p->products / p->group, tasks = heads * d.units * d.ranges;
+  divide(&d, heed__workers(ctx));
+  const int64_t count = p->products / p->group / d.heads, tasks = count * d.units * d.ranges;
   const size_t floats = (size_t)tasks * (size_t)d.area;
   if (floats > ON_STACK) {
     allocated = heed__allocate(ctx, floats * sizeof *allocated);
@@ -144,11 +167,11 @@ heed_status heed__attention_decode(heed_context *ctx, const char *function,
   }
   d.parts = allocated ? allocated : on_stack;
   heed__parallel(ctx, tasks, run_task, &d);
-  for (int64_t head = 0; head < heads; head++) {
+  for (int64_t some = 0; some < count; some++) {
     heed__attention_task product;
     for (int64_t row = 0; row < d.rows; row++) {
-      const int64_t query = row % p->l, unit = head * d.units + row / HEED__DECODE_ROWS;
-      if (query == 0) product = product_of(&d, head, row);
+      const int64_t query = row % p->l, unit = some * d.units + row / HEED__DECODE_ROWS;
+      if (query == 0) product = product_of(&d, some, row);
       join_row(&d, unit * d.ranges, row % HEED__DECODE_ROWS, product.out + query * product.out_row,
                product.out_column);
     }

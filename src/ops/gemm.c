@@ -3,6 +3,7 @@
 #include "ops.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #if !defined(HEED_NO_BLAS)
@@ -54,9 +55,10 @@ static void blas_product(const product *p) {
 #else
 
 /* From so many multiply-adds on BLAS is used. Beside the scalar kernel it is faster as soon as its call is
- * paid for. Beside the vector kernels, of our GFLOP/s and OpenBLAS 0.3.21's on the same instruction set (AMD
- * Zen 4, one thread): 64³ 112 and 115, 128³ 116 and 101, 512³ 113 and 105, 1024³ 108 and 102, 2048³ 99 and
- * 104. */
+ * paid for. Of the others, our rate divided by OpenBLAS 0.3.21's on the same instruction set (one thread,
+ * Intel Cascade Lake, other programs running): AVX-512 256³ 1.2, 512³ 1.05, 1024³ 1.05, 2048³ 1.0, so that
+ * nothing is left to it; AVX2 256³ 1.15, 512³ 1.0, 1024³ 1.05, 2048³ 0.9. NEON was not measured and goes with
+ * AVX2. */
 #define BLAS_FROM_SCALAR SMALL
 #define BLAS_FROM_VECTOR (1280.0 * 1280.0 * 1280.0)
 
@@ -107,9 +109,11 @@ static bool has_one_thread(const heed_context *ctx) {
 
 static bool blas_takes(const heed_context *ctx, const product *p) {
   const double work = (double)p->m * (double)p->n * (double)p->k;
+  const double from = ctx->cpu == HEED__CPU_scalar   ? BLAS_FROM_SCALAR
+                      : ctx->cpu == HEED__CPU_avx512 ? INFINITY
+                                                     : BLAS_FROM_VECTOR;
   operand any;
-  return work >= (ctx->cpu == HEED__CPU_scalar ? BLAS_FROM_SCALAR : BLAS_FROM_VECTOR) && p->m > 1 &&
-         p->n > 1 && p->k <= INT_MAX && p->c_row >= p->n && p->c_row <= INT_MAX &&
+  return work >= from && p->m > 1 && p->n > 1 && p->k <= INT_MAX && p->c_row >= p->n && p->c_row <= INT_MAX &&
          as_operand(p->m, p->k, p->a_row, p->a_column, &any) &&
          as_operand(p->k, p->n, p->b_row, p->b_column, &any) && is_usable() && has_one_thread(ctx);
 }
@@ -137,12 +141,18 @@ static void blas_product(const product *p) {
 /* Multiply-adds of a slice, some 40 µs of one thread: below, waking another one costs more than it saves. */
 #define SLICE ((int64_t)1 << 21)
 
-/* The division depends on the sizes alone, so that results do not depend on the number of threads. First come
- * columns, whose panels are then packed only once; rows only if even the narrowest slice is too large. Of one
- * row or column they are wider: memory is read at its best rate in long runs. */
+/* Of so few rows of a the kernel reads a row-major b in long runs. */
+#define FEW_ROWS 8
+
+/* Slices that go to the kernel with room for blocks may be any, since an element does not depend on them. Of
+ * others the division depends on the sizes alone, so that results do not depend on the number of threads:
+ * first come columns, whose panels are then packed only once; rows only if even the narrowest slice is too
+ * large. Where b is read row by row they are wider: memory is read at its best rate in long runs. */
 typedef struct division {
   const heed__kernels *kernels;
   bool blas;
+  float *room; /* of each worker, `room_each` floats; NULL: none */
+  size_t room_each;
   product whole;
   int64_t rows, columns; /* of a slice */
   int64_t across;        /* slices side by side */
@@ -162,7 +172,6 @@ static void multiply_slice(void *argument, int64_t i, int worker) {
   const division *d = argument;
   const int64_t row = i / d->across * d->rows, column = i % d->across * d->columns;
   product p = d->whole;
-  (void)worker;
   p.m = smaller(p.m - row, d->rows);
   p.n = smaller(p.n - column, d->columns);
   p.a += row * p.a_row;
@@ -173,8 +182,38 @@ static void multiply_slice(void *argument, int64_t i, int worker) {
     blas_product(&p);
   } else {
     d->kernels->gemm((size_t)p.m, (size_t)p.n, (size_t)p.k, p.a, p.a_row, p.a_column, p.b, p.b_row,
-                     p.b_column, p.bias, p.c, p.c_row);
+                     p.b_column, p.bias, p.c, p.c_row,
+                     d->room ? d->room + (size_t)worker * d->room_each : NULL);
   }
+}
+
+/* Slices for the kernel's blocks: each packs its part of both sides anew, so there are as few as can be, and
+ * nearly square; with several threads two for each, lest one waits long for another. */
+static void divide_evenly(division *d, int64_t workers) {
+  const int64_t m = d->whole.m, n = d->whole.n, wanted = workers > 1 ? 2 * workers : 1;
+  int64_t down = 1, across = 1;
+  while (down * across < wanted && larger(m / down, n / across) >= 128) {
+    if (m / down >= n / across)
+      down++;
+    else
+      across++;
+  }
+  d->rows = parts(parts(m, down), 12) * 12;
+  d->columns = parts(parts(n, across), 64) * 64;
+}
+
+/* Divides for blocks and takes room for them, where they pay. Without memory for it the product is made
+ * another way, in which the sums are in another order. */
+static bool goes_in_blocks(heed_context *ctx, division *d) {
+  const product *p = &d->whole;
+  const size_t align = HEED__ALIGNMENT / sizeof(float);
+  const size_t floats = d->kernels->gemm_room((size_t)p->m, (size_t)p->n, (size_t)p->k);
+  if (floats == 0) return false;
+  const int workers = heed__workers(ctx);
+  d->room_each = (floats + align - 1) / align * align;
+  d->room = heed__allocate(ctx, (size_t)workers * d->room_each * sizeof(float));
+  if (d->room) divide_evenly(d, workers);
+  return d->room != NULL;
 }
 
 void heed_keep_blas_threads(heed_context *ctx, bool keep) {
@@ -191,7 +230,8 @@ void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float 
     return;
   }
   if ((double)m * (double)n * (double)k < SMALL) {
-    kernels->gemm((size_t)m, (size_t)n, (size_t)k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row);
+    kernels->gemm((size_t)m, (size_t)n, (size_t)k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row,
+                  NULL);
     return;
   }
   division d = {.kernels = kernels,
@@ -202,12 +242,14 @@ void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float 
   if (d.blas) { /* which packs both sides anew in each slice */
     d.rows = part_of(m, 1024, 64);
     d.columns = part_of(n, 512, 64);
-  } else {
+  } else if (!goes_in_blocks(ctx, &d)) {
+    const bool in_runs = m == 1 || (m <= FEW_ROWS && b_column == 1);
     const double columns = (double)SLICE / ((double)m * (double)larger(k, 1));
-    d.columns = columns >= (double)n ? n : part_of(n, larger(m == 1 ? 2048 : 64, (int64_t)columns), 64);
+    d.columns = columns >= (double)n ? n : part_of(n, larger(in_runs ? 2048 : 64, (int64_t)columns), 64);
     const double rows = (double)SLICE / ((double)d.columns * (double)larger(k, 1));
     d.rows = rows >= (double)m ? m : part_of(m, larger(n == 1 ? 2048 : 384, (int64_t)rows), 12);
   }
   d.across = parts(n, d.columns);
   heed__parallel(ctx, d.across * parts(m, d.rows), multiply_slice, &d);
+  heed__release(ctx, d.room);
 }

@@ -242,7 +242,7 @@ heed_status heed__linear(heed_context *ctx, const char *function, const heed_ten
   if (status) return status;
   if (result.tensor->numel == 0) goto done;
 
-  int64_t m = result.tensor->numel / n, stride[2] = {k, 1};
+  int64_t m = heed__quotient(result.tensor->numel, n), stride[2] = {k, 1};
   if (x->numel > 0 && !heed__view_strides(x, 2, (const int64_t[]){m, k}, stride)) {
     if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &made_x))) goto done;
     stride[0] = k;

@@ -16,7 +16,7 @@
 enum { VISIBLE = 1, PADDING = 2, BIAS = 4, REACH = 8, WAYS = 16 };
 
 typedef struct question {
-  int rows;
+  int rows, heads;                    /* of keys, which the rows are divided among; 0: one */
   int64_t s, first, last, d, dv, gap; /* gap: floats between the rows of keys and values */
   int ways;
   bool alike; /* one mask for all rows */
@@ -44,11 +44,12 @@ static float *fill(guarded area, int64_t n) {
 }
 
 static void set_up(setting *t, const question *a) {
-  const int64_t k_row = a->d + a->gap, v_row = a->dv + a->gap;
+  const int64_t heads = a->heads ? a->heads : 1, k_row = heads * a->d + a->gap,
+                v_row = heads * a->dv + a->gap;
   const int64_t masks = a->alike ? 1 : a->rows;
   const int64_t sizes[AREAS] = {
-      [Q] = a->rows * a->d,    [K] = (a->s - 1) * k_row + a->d, [V] = (a->s - 1) * v_row + a->dv,
-      [BIASES] = masks * a->s, [OUT] = a->rows * a->dv,         [LARGEST] = a->rows,
+      [Q] = a->rows * a->d,    [K] = a->s * k_row - a->gap, [V] = a->s * v_row - a->gap,
+      [BIASES] = masks * a->s, [OUT] = a->rows * a->dv,     [LARGEST] = a->rows,
       [SUM] = a->rows};
   for (int i = 0; i < AREAS; i++)
     t->area[i] = guard_bytes(sizes[i] ? (size_t)sizes[i] * sizeof(float) : (size_t)(masks * a->s), a->at_end);
@@ -76,8 +77,11 @@ static void set_up(setting *t, const question *a) {
   if (a->ways & PADDING) t->task.padding = padding;
   for (int r = 0; r < a->rows; r++) {
     const int64_t mask = a->alike ? 0 : r * a->s;
+    const int64_t head = r / (a->rows / heads);
     heed__decode_row *row = &t->task.row[r];
     *row = (heed__decode_row){.q = q + r * a->d, .reach = (a->ways & REACH) ? a->s - a->rows + r : a->s};
+    row->k = head * a->d;
+    row->v = head * a->dv;
     if (a->ways & VISIBLE) row->visible = visible + mask;
     if (a->ways & BIAS) row->bias = bias + mask;
   }
@@ -94,7 +98,7 @@ static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_
 
 static double score(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
   double sum = 0;
-  for (int64_t c = 0; c < t->d; c++) sum += (double)row->q[c] * (double)t->k[j * t->k_row + c];
+  for (int64_t c = 0; c < t->d; c++) sum += (double)row->q[c] * (double)t->k[row->k + j * t->k_row + c];
   return sum * (double)t->scale + (row->bias ? (double)row->bias[j] : 0);
 }
 
@@ -109,7 +113,7 @@ static void check_row(const heed__decode_task *t, int r) {
     if (!sees(t, row, j)) continue;
     const double weight = exp(score(t, row, j) - most);
     sum += weight;
-    for (int64_t c = 0; c < t->dv; c++) out[c] += weight * (double)t->v[j * t->v_row + c];
+    for (int64_t c = 0; c < t->dv; c++) out[c] += weight * (double)t->v[row->v + j * t->v_row + c];
   }
   if (sum == 0) {
     assert_true(t->sum[r] == 0 && t->largest[r] == -FLT_MAX);
@@ -169,6 +173,27 @@ static void every_number_of_rows_goes_with_every_mask(void **state) {
                           .alike = n % 2 == 0,
                           .at_end = n % 4 < 2,
                           .visibility = visibilities[n % 3]};
+      compare_with_twin(&a);
+    }
+  }
+}
+
+static void rows_may_be_of_several_heads(void **state) {
+  (void)state;
+  for (int heads = 1; heads <= HEED__DECODE_ROWS; heads++) {
+    for (int ways = 0; ways < WAYS; ways++) {
+      const int n = heads + ways;
+      const question a = {.rows = HEED__DECODE_ROWS / heads * heads,
+                          .heads = heads,
+                          .s = 270 + n,
+                          .last = 270 + n - n % 3,
+                          .d = 5 + n,
+                          .dv = 30 - n % 20,
+                          .gap = n % 2,
+                          .ways = ways,
+                          .alike = n % 4 < 2,
+                          .at_end = n % 3 == 0,
+                          .visibility = 0.7};
       compare_with_twin(&a);
     }
   }
@@ -267,6 +292,42 @@ static void bits_do_not_depend_on_threads_or_taps(void **state) {
   }
 }
 
+/* x [b, heads, n, d] with the elements in the order of [b, n, heads, d] */
+static heed_tensor *interleaved(heed_context *ctx, const heed_tensor *x) {
+  heed_tensor *view = NULL, *copy = NULL, *out = NULL;
+  assert_ok(heed_transpose(ctx, x, 2, 3, &view));
+  assert_ok(heed_clone(ctx, view, &copy));
+  assert_ok(heed_transpose(ctx, copy, 2, 3, &out));
+  heed_tensor_free(view);
+  heed_tensor_free(copy);
+  return out;
+}
+
+static void bits_do_not_depend_on_how_keys_lie(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  static const int64_t sizes[][6] = {/* b, hq, hkv, l, s, d */
+                                     {1, 8, 8, 1, 4100, 64},
+                                     {2, 12, 6, 1, 2500, 24},
+                                     {3, 32, 16, 1, 700, 16},
+                                     {2, 4, 4, 3, 1300, 33}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    const int64_t *z = sizes[i];
+    heed_tensor *q = normal(ctx, z[0], z[1], z[3], z[5]), *wanted = NULL;
+    heed_tensor *k = normal(ctx, z[0], z[2], z[4], z[5]), *v = normal(ctx, z[0], z[2], z[4], z[5]);
+    heed_tensor *other_k = interleaved(ctx, k), *other_v = interleaved(ctx, v);
+    assert_ok(heed_scaled_dot_product_attention(ctx, q, k, v, NULL, &wanted));
+    for (int threads = 1; threads <= 3; threads++) {
+      heed_tensor *out = NULL;
+      assert_ok(heed_set_num_threads(ctx, threads));
+      assert_ok(heed_scaled_dot_product_attention(ctx, q, other_k, other_v, NULL, &out));
+      assert_memory_equal(out->data, wanted->data, (size_t)out->numel * sizeof(float));
+      heed_tensor_free(out);
+    }
+    heed_tensor *const all[] = {q, k, v, other_k, other_v, wanted};
+    for (size_t j = 0; j < sizeof all / sizeof *all; j++) heed_tensor_free(all[j]);
+  }
+}
+
 static void one_short_range_takes_no_memory_but_the_result(void **state) {
   test_context *t = *state;
   heed_tensor *q = normal(t->ctx, 1, 4, 1, 64), *k = normal(t->ctx, 1, 4, 900, 64), *out = NULL;
@@ -298,9 +359,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_size_gives_the_numbers_of_the_twin),
       cmocka_unit_test(every_number_of_rows_goes_with_every_mask),
+      cmocka_unit_test(rows_may_be_of_several_heads),
       cmocka_unit_test(what_is_hidden_never_shows_and_what_is_seen_does),
       cmocka_unit_test(scores_may_be_huge),
       TEST(bits_do_not_depend_on_threads_or_taps),
+      TEST(bits_do_not_depend_on_how_keys_lie),
       TEST(one_short_range_takes_no_memory_but_the_result),
       cmocka_unit_test(nothing_leaks_when_memory_runs_out),
   };

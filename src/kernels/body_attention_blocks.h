@@ -1,0 +1,253 @@
+/* What the fused attention kernel (body_attention.h) works on: the rows of a task in its scratch, blocks of
+ * keys and values packed, and what a strip of rows sees of a block. All masks of a strip become one bit a
+ * place, so that a block is skipped, whole or partial for it. */
+#ifndef HEED_BODY_ATTENTION_BLOCKS_H
+#define HEED_BODY_ATTENTION_BLOCKS_H
+
+#include "body_math.h"
+
+enum {
+  ATTEND_STRIP = 6, /* rows; with ATTEND_TILE keys, or values' columns, they fill the registers */
+  ATTEND_TILE_VECTORS = V_LANES == 8 ? 2 : 4,
+  ATTEND_TILE = ATTEND_TILE_VECTORS * V_LANES,
+  ATTEND_BLOCK =
+      512, /* keys, unless they are longer than ATTEND_BLOCK_DIMS: a strip's scores fit in the first cache */
+  ATTEND_BLOCK_DIMS = 256, /* and packed keys and values in the second */
+  ATTEND_STRIDE =
+      ATTEND_BLOCK + 16, /* of rows of scores, whose addresses would otherwise be alike in the low bits */
+  ATTEND_RUN_KEYS =
+      128,          /* summed on their own, from a block's first key on: errors grow with a sum's length */
+  ATTEND_WORD = 16, /* places in a word of bits */
+  ATTEND_WORDS = ATTEND_BLOCK / ATTEND_WORD,
+};
+
+_Static_assert(ATTEND_WORD % V_LANES == 0 && ATTEND_BLOCK % ATTEND_TILE == 0,
+               "words hold whole vectors, blocks whole tiles");
+
+/* What a task keeps from block to block, and its scratch. A row beyond the task's last, which fills the last
+ * strip up, is all zeros and sees what the last row sees. */
+typedef struct attention {
+  const heed__attention_task *t;
+  int64_t rows;    /* whole strips */
+  int64_t columns; /* of values, in whole vectors */
+  int64_t block;   /* keys, whole tiles */
+  float *q;        /* [rows, d], scaled */
+  float *out;      /* [rows, columns], before the division by the sum */
+  float *most;     /* [rows] highest score so far */
+  float *sum;      /* [rows] of e^(score - most) */
+  float *keys;     /* [block / ATTEND_TILE, d, ATTEND_TILE] */
+  float *values;   /* [block, columns] */
+  float *scores;   /* [ATTEND_STRIP, ATTEND_STRIDE], then the weights */
+  float *bias;     /* [ATTEND_STRIP, ATTEND_STRIDE] */
+} attention;
+
+/* The block at hand, and what a strip sees of it: keys from `low` to before `high`, counted from the block's
+ * first. All rows see those before `sure`; from there on `bit` tells which. low and sure are multiples of
+ * ATTEND_WORD. */
+typedef struct seen {
+  int64_t first, count; /* keys of the block */
+  int64_t low, sure, high;
+  const float *values; /* [count, columns] */
+  uint16_t bit[ATTEND_STRIP][ATTEND_WORDS];
+} seen;
+
+static int64_t round_up(int64_t n, int64_t to) {
+  return (n + to - 1) / to * to;
+}
+
+/* ---- Scratch ---- */
+
+/* Lays the areas out from `base` on; the floats that they take together. */
+static size_t lay_out(attention *a, const heed__attention_task *t, float *base) {
+  *a = (attention){
+      .t = t, .rows = round_up(t->last - t->first, ATTEND_STRIP), .columns = round_up(t->dv, V_LANES)};
+  const int64_t longest = t->d > a->columns ? t->d : a->columns, keys = round_up(t->s, ATTEND_TILE);
+  a->block = ATTEND_BLOCK;
+  while (a->block > ATTEND_TILE && a->block / 2 * longest >= (int64_t)ATTEND_BLOCK * ATTEND_BLOCK_DIMS / 2)
+    a->block /= 2;
+  if (a->block > keys) a->block = keys;
+  size_t floats = 0;
+#define AREA(name, size)                                                                                     \
+  a->name = base ? base + floats : NULL;                                                                     \
+  floats += (size_t)round_up(size, HEED__ALIGNMENT / (int64_t)sizeof(float));
+  AREA(q, a->rows * t->d)
+  AREA(out, a->rows * a->columns)
+  AREA(most, a->rows)
+  AREA(sum, a->rows)
+  AREA(keys, a->block * t->d)
+  AREA(values, a->block * a->columns)
+  AREA(scores, ATTEND_STRIP * ATTEND_STRIDE)
+  AREA(bias, t->bias ? ATTEND_STRIP * ATTEND_STRIDE : 0)
+#undef AREA
+  return floats;
+}
+
+/* ---- Packing ---- */
+
+/* out[i] = x[i · stride] · factor */
+static void scale_row(float *out, const float *x, ptrdiff_t stride, float factor, int64_t n) {
+  int64_t i = 0;
+  if (stride == 1)
+    for (; i + V_LANES <= n; i += V_LANES) v_store(out + i, v_mul(v_load(x + i), v_set(factor)));
+  for (; i < n; i++) out[i] = x[i * stride] * factor;
+}
+
+/* V_LANES keys, the first `keys` of them there and zeros in the place of the others, as `dims` rows of a
+ * tile.
+ */
+V_INLINE void pack_square(float *tile, const float *k, ptrdiff_t row, int64_t keys, int64_t dims) {
+  vfloat r[V_LANES];
+  for (int i = 0; i < V_LANES; i++) {
+    if (i >= keys) {
+      r[i] = v_zero();
+    } else if (dims == V_LANES) {
+      r[i] = v_load(k + i * row);
+    } else {
+      r[i] = v_load_masked(k + i * row, v_first((size_t)dims));
+    }
+  }
+  v_transpose(r);
+  for (int i = 0; i < dims; i++) v_store(tile + i * ATTEND_TILE, r[i]);
+}
+
+/* Keys of a block in tiles, dimension by dimension; the last tile is filled up with zeros. */
+static void pack_keys(const attention *a, int64_t first, int64_t count) {
+  const heed__attention_task *t = a->t;
+  for (int64_t j = 0; j < round_up(count, ATTEND_TILE); j += V_LANES) {
+    const float *k = t->k + (first + (j < count ? j : 0)) * t->k_row;
+    float *to = a->keys + j / ATTEND_TILE * ATTEND_TILE * t->d + j % ATTEND_TILE;
+    const int64_t keys = count - j < V_LANES ? count - j : V_LANES; /* none, or fewer, at the end */
+    int64_t c = 0;
+    if (t->k_column == 1) {
+      if (keys == V_LANES)
+        for (; c + V_LANES <= t->d; c += V_LANES)
+          pack_square(to + c * ATTEND_TILE, k + c, t->k_row, V_LANES, V_LANES);
+      for (; c < t->d; c += V_LANES)
+        pack_square(to + c * ATTEND_TILE, k + c, t->k_row, keys, t->d - c < V_LANES ? t->d - c : V_LANES);
+    }
+    for (; c < t->d; c++)
+      for (int64_t i = 0; i < V_LANES; i++)
+        to[c * ATTEND_TILE + i] = i < keys ? k[i * t->k_row + c * t->k_column] : 0.0f;
+  }
+}
+
+/* Values of a block, their rows filled up with zeros to whole vectors; in place where they lie like that. */
+static const float *pack_values(const attention *a, int64_t first, int64_t count) {
+  const heed__attention_task *t = a->t;
+  const float *from = t->v + first * t->v_row;
+  const int64_t tail = t->dv % V_LANES;
+  if (t->v_column == 1 && t->v_row == a->columns && !tail && (uintptr_t)from % HEED__ALIGNMENT == 0)
+    return from;
+  for (int64_t j = 0; j < count; j++, from += t->v_row) {
+    float *to = a->values + j * a->columns;
+    int64_t c = 0;
+    if (t->v_column == 1) {
+      for (; c + V_LANES <= t->dv; c += V_LANES) v_store(to + c, v_load(from + c));
+      if (tail) v_store(to + c, v_load_masked(from + c, v_first((size_t)tail)));
+    } else {
+      for (; c < a->columns; c++) to[c] = c < t->dv ? from[c * t->v_column] : 0.0f;
+    }
+  }
+  return a->values;
+}
+
+/* Of n floats, whole vectors. */
+static bool are_finite(const float *x, int64_t n) {
+  vfloat zero[4]; /* stay so as long as they are */
+  for (int i = 0; i < 4; i++) zero[i] = v_zero();
+  for (int64_t i = 0; i < n; i += 4 * V_LANES)
+    for (int k = 0; k < 4 && i + k * V_LANES < n; k++)
+      zero[k] = v_fma(v_load(x + i + k * V_LANES), v_zero(), zero[k]);
+  return v_mask_bits(v_isnan(v_add(v_add(zero[0], zero[1]), v_add(zero[2], zero[3])))) == 0;
+}
+
+/* ---- Masks ---- */
+
+static unsigned first_bits(int64_t n) {
+  return n >= ATTEND_WORD ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u;
+}
+
+/* A bit for each of the first n bytes (as many as a word has, at most) that is not 0. */
+static unsigned bits_of_bytes(const uint8_t *x, ptrdiff_t stride, int64_t n) {
+  if (stride == 1 && n >= ATTEND_WORD) return v_bits_of_bytes(x);
+  unsigned bits = 0;
+  for (int64_t i = 0; i < n && i < ATTEND_WORD; i++) bits |= (unsigned)(x[i * stride] != 0) << i;
+  return bits;
+}
+
+static unsigned bits_above_minus_infinity(const float *x) {
+  unsigned bits = 0;
+  for (int i = 0; i < ATTEND_WORD; i += V_LANES)
+    bits |= v_mask_bits(v_not_mask(v_eq(v_load(x + i), v_set(-INFINITY)))) << i;
+  return bits;
+}
+
+/* n values of a row of the bias, in order. */
+static void copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t n) {
+  if (stride == 1) {
+    memcpy(out, x, (size_t)n * sizeof *x);
+  } else {
+    for (int64_t j = 0; j < n; j++) out[j] = x[j * stride];
+  }
+  for (int64_t j = n; j % ATTEND_WORD != 0; j++) out[j] = 0.0f;
+}
+
+/* The words of query i from place `from` on; r is its row in the strip. */
+static void see_row(const attention *a, seen *e, int64_t i, int r, int64_t from) {
+  const heed__attention_task *t = a->t;
+  const int64_t end = t->causal && i + 1 - e->first < e->count ? i + 1 - e->first : e->count;
+  for (int64_t j = from; j < e->high; j += ATTEND_WORD) {
+    unsigned bits = first_bits(end - j);
+    if (t->visible && bits) {
+      const ptrdiff_t step = t->visible_column;
+      bits &= bits_of_bytes(t->visible + i * t->visible_row + (e->first + j) * step, step, end - j);
+    }
+    if (t->padding && bits) {
+      const ptrdiff_t step = t->padding_stride;
+      bits &= ~bits_of_bytes(t->padding + (e->first + j) * step, step, end - j);
+    }
+    if (t->bias) bits &= bits_above_minus_infinity(a->bias + r * ATTEND_STRIDE + j);
+    e->bit[r][j / ATTEND_WORD] = (uint16_t)bits;
+  }
+}
+
+/* What the strip from row i0 on (of the task's l) sees of block e; nothing, where high is not above low. */
+static void see(const attention *a, seen *e, int64_t i0) {
+  const heed__attention_task *t = a->t;
+  const int64_t last = (i0 + ATTEND_STRIP < t->last ? i0 + ATTEND_STRIP : t->last) - 1;
+  e->low = 0;
+  e->high = e->count;
+  int64_t from = t->visible || t->padding || t->bias ? 0 : e->count;
+  if (t->causal) {
+    if (last + 1 - e->first < e->high) e->high = last + 1 - e->first;
+    if (i0 + 1 - e->first < from) from = i0 + 1 - e->first;
+  }
+  if (e->high <= 0) return;
+  from = from > 0 ? from / ATTEND_WORD * ATTEND_WORD : 0;
+  e->sure = from;
+  if (from >= e->high) return;
+  for (int r = 0; r < ATTEND_STRIP; r++) {
+    const int64_t i = i0 + r < t->last ? i0 + r : t->last - 1;
+    if (t->bias) {
+      copy_bias(a->bias + r * ATTEND_STRIDE, t->bias + i * t->bias_row + e->first * t->bias_column,
+                t->bias_column, e->high);
+    }
+    see_row(a, e, i, r, from);
+  }
+  int64_t low = from > 0 ? 0 : e->high, high = from;
+  for (int64_t j = from; j < e->high; j += ATTEND_WORD) {
+    unsigned any = 0, all = 0xffffu;
+    for (int r = 0; r < ATTEND_STRIP; r++) {
+      any |= e->bit[r][j / ATTEND_WORD];
+      all &= e->bit[r][j / ATTEND_WORD];
+    }
+    if (!any) continue;
+    if (low > j) low = e->sure = j;
+    high = j + ATTEND_WORD;
+    if (all == 0xffffu && e->sure == j) e->sure = high;
+  }
+  e->low = low;
+  if (high < e->high) e->high = high;
+}
+
+#endif

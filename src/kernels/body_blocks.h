@@ -1,0 +1,231 @@
+/* The large matrix product on the vector primitives, with room for packed blocks: c [m, n] = a [m, k] · b
+ * [k, n] + bias. A block of b, BLOCK_DEPTH × BLOCK_WIDE, is packed in panels and stays in the second cache,
+ * while strips of a, packed as well (their rows may be any power of 2 apart, which the first cache cannot
+ * hold), go over it from the first; the tile of c that both give stays in registers. Design:
+ * doi:10.1145/1356052.1356053.
+ *
+ * An element is Σ over BLOCK_DEPTH of k in order, each sum added to the bias and those before: so it depends
+ * neither on m and n nor on what other elements there are. At many sizes (k = 768, 1024, 2048) that is MKL's
+ * order on AVX-512, and the bits are the same. */
+#ifndef HEED_BODY_BLOCKS_H
+#define HEED_BODY_BLOCKS_H
+
+#include "body_math.h" /* V_INLINE, V_UNROLL */
+
+enum {
+  GEMM_SHALLOW = 16,
+
+  /* The tile fills the registers: 24 vectors of 32, or 12 of 16. On Intel, which reads the second cache at
+   * half of AMD's rate, 12 × 2 is faster than 6 × 4, since less of b goes by. */
+  BLOCK_ROWS = V_LANES == 16 ? 12 : 6,
+  BLOCK_VECTORS = V_LANES == 4 ? 4 : 2,
+  BLOCK_COLUMNS = BLOCK_VECTORS * V_LANES,
+  BLOCK_STRIP = (BLOCK_ROWS + V_LANES - 1) / V_LANES * V_LANES, /* floats of a strip for each of k */
+  BLOCK_DEPTH = 384,
+  BLOCK_WIDE = V_LANES == 16 ? 512 : 256, /* second caches have 1 MiB with AVX-512, and half of it without */
+  BLOCK_FROM_SIDE = 192,                  /* rows and columns, */
+  BLOCK_FROM_WORK = 1 << 25,              /* and multiply-adds, for which blocks pay */
+  BLOCK_AHEAD = 16 * BLOCK_COLUMNS,       /* floats of a panel that are on their way to the first cache */
+};
+
+static inline size_t gemm_least(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+/* Parts of `whole` of at most `most` each, as even as can be: the size of one. */
+static inline size_t gemm_part(size_t whole, size_t most) {
+  const size_t parts = (whole + most - 1) / most;
+  return parts ? (whole + parts - 1) / parts : most;
+}
+
+/* ---- Packing ---- */
+
+/* out [k, columns] (rows `stride` apart, and whole vectors) = b [k, columns]; what is beyond columns is
+ * anything. */
+V_INLINE void gemm_pack_panel(float *out, const size_t stride, size_t k, size_t columns, const float *b,
+                              ptrdiff_t b_row, ptrdiff_t b_column) {
+  if (b_column == 1) {
+    const size_t whole = columns / V_LANES * V_LANES;
+    const vmask edge = v_first(columns - whole);
+    for (size_t p = 0; p < k; p++, b += b_row, out += stride) {
+      size_t j = 0;
+      for (; j < whole; j += V_LANES) v_store(out + j, v_load(b + j));
+      if (j < columns) v_store(out + j, v_load_masked(b + j, edge));
+    }
+  } else if (b_row == 1 && k * columns >= V_LANES * V_LANES / 4) {
+    for (size_t j = 0; j < columns; j += V_LANES, out += V_LANES) {
+      const float *from[V_LANES];
+      float *to = out;
+      for (size_t i = 0; i < V_LANES; i++) from[i] = b + (ptrdiff_t)gemm_least(j + i, columns - 1) * b_column;
+      size_t p = 0;
+      for (; p + V_LANES <= k; p += V_LANES) {
+        vfloat r[V_LANES];
+        V_UNROLL
+        for (int i = 0; i < V_LANES; i++) r[i] = v_load(from[i] + p);
+        v_transpose(r);
+        V_UNROLL
+        for (int i = 0; i < V_LANES; i++, to += stride) v_store(to, r[i]);
+      }
+      if (p < k) {
+        const vmask rest = v_first(k - p);
+        vfloat r[V_LANES];
+        V_UNROLL
+        for (int i = 0; i < V_LANES; i++) r[i] = v_load_masked(from[i] + p, rest);
+        v_transpose(r);
+        for (size_t i = 0; p + i < k; i++, to += stride) v_store(to, r[i]);
+      }
+    }
+  } else {
+    for (size_t p = 0; p < k; p++, b += b_row, out += stride)
+      for (size_t j = 0; j < columns; j++) out[j] = b[(ptrdiff_t)j * b_column];
+  }
+}
+
+static void block_pack_strip(float *out, size_t k, size_t rows, const float *a, ptrdiff_t a_row,
+                             ptrdiff_t a_column) {
+  gemm_pack_panel(out, BLOCK_STRIP, k, rows, a, a_column, a_row);
+}
+/* Panel after panel; of a row-major b all panels at once, so that memory is read in long runs. */
+static void block_pack(float *out, size_t k, size_t columns, const float *b, ptrdiff_t b_row,
+                       ptrdiff_t b_column) {
+  const size_t whole = b_column == 1 ? columns / BLOCK_COLUMNS * BLOCK_COLUMNS : 0;
+  for (size_t p = 0; whole && p < k; p++) {
+    const float *from = b + (ptrdiff_t)p * b_row;
+    float *to = out + p * BLOCK_COLUMNS;
+    for (size_t j = 0; j < whole; j += BLOCK_COLUMNS, from += BLOCK_COLUMNS, to += k * BLOCK_COLUMNS) {
+      V_UNROLL
+      for (int v = 0; v < BLOCK_VECTORS; v++) v_store(to + v * V_LANES, v_load(from + v * V_LANES));
+    }
+  }
+  for (size_t j = whole; j < columns; j += BLOCK_COLUMNS)
+    gemm_pack_panel(out + j * k, BLOCK_COLUMNS, k, gemm_least(columns - j, BLOCK_COLUMNS),
+                    b + (ptrdiff_t)j * b_column, b_row, b_column);
+}
+
+/* ---- Tiles ---- */
+
+/* What all tiles of a block have in common. The sum over `depth` is added to `add` (the bias, or what c has
+ * from earlier blocks; NULL: nothing). */
+typedef struct block_step {
+  size_t depth;
+  ptrdiff_t c_row, add_row;
+} block_step;
+
+typedef void block_tile(const block_step *s, const float *a, const float *b, float *c, const float *add,
+                        size_t columns);
+
+/* Four turns in one, since the loop's own instructions take issue slots that the multiply-adds need. */
+#if defined(__clang__)
+#define GEMM_UNROLLED _Pragma("clang loop unroll_count(4)")
+#else
+#define GEMM_UNROLLED _Pragma("GCC unroll 4")
+#endif
+
+V_INLINE void block_tile_of(const int rows, const block_step *s, const float *a, const float *b, float *c,
+                            const float *add, size_t columns) {
+  vfloat sum[BLOCK_ROWS][BLOCK_VECTORS];
+  V_UNROLL
+  for (int i = 0; i < rows; i++) {
+    V_UNROLL
+    for (int v = 0; v < BLOCK_VECTORS; v++) sum[i][v] = v_zero();
+  }
+  GEMM_UNROLLED
+  for (size_t p = s->depth; p > 0; p--, a += BLOCK_STRIP, b += BLOCK_COLUMNS) {
+    vfloat y[BLOCK_VECTORS];
+    V_UNROLL
+    for (int v = 0; v < BLOCK_VECTORS; v++) {
+      y[v] = v_load(b + v * V_LANES);
+      if (v * V_LANES % 16 == 0) __builtin_prefetch(b + BLOCK_AHEAD + v * V_LANES); /* each line once */
+    }
+    V_UNROLL
+    for (int i = 0; i < rows; i++) {
+      const vfloat x = v_set(a[i]);
+      V_UNROLL
+      for (int v = 0; v < BLOCK_VECTORS; v++) sum[i][v] = v_fma(x, y[v], sum[i][v]);
+    }
+  }
+  if (columns == BLOCK_COLUMNS) {
+    V_UNROLL
+    for (int i = 0; i < rows; i++) {
+      V_UNROLL
+      for (int v = 0; v < BLOCK_VECTORS; v++) {
+        const float *from = add ? add + i * s->add_row + v * V_LANES : NULL;
+        v_store(c + i * s->c_row + v * V_LANES, from ? v_add(sum[i][v], v_load(from)) : sum[i][v]);
+      }
+    }
+  } else {
+    float row[BLOCK_COLUMNS];
+    V_UNROLL
+    for (int i = 0; i < rows; i++) {
+      V_UNROLL
+      for (int v = 0; v < BLOCK_VECTORS; v++) v_store(row + v * V_LANES, sum[i][v]);
+      for (size_t j = 0; j < columns; j++)
+        c[i * s->c_row + (ptrdiff_t)j] = add ? row[j] + add[i * s->add_row + (ptrdiff_t)j] : row[j];
+    }
+  }
+}
+
+#define BLOCK_TILE(rows)                                                                                     \
+  static void block_tile_##rows(const block_step *s, const float *a, const float *b, float *c,               \
+                                const float *add, size_t columns) {                                          \
+    block_tile_of(rows, s, a, b, c, add, columns);                                                           \
+  }
+#define BLOCK_TILE_NAME(rows) block_tile_##rows,
+#if V_LANES == 16
+#define BLOCK_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#else
+#define BLOCK_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#endif
+BLOCK_TILES(BLOCK_TILE)
+static block_tile *const block_tiles[BLOCK_ROWS] = {BLOCK_TILES(BLOCK_TILE_NAME)};
+
+/* ---- Blocks ---- */
+
+/* Rows are divided into strips as evenly as can be: of BLOCK_ROWS, and of one fewer. */
+static void block_multiply(size_t m, size_t n, const block_step *s, const float *a, ptrdiff_t a_row,
+                           ptrdiff_t a_column, float *strip, const float *block, float *c, const float *add) {
+  const size_t strips = (m + BLOCK_ROWS - 1) / BLOCK_ROWS, fewer = m / strips, larger = m % strips;
+  for (size_t i = 0; i < strips; i++) {
+    const size_t rows = fewer + (i < larger);
+    block_pack_strip(strip, s->depth, rows, a, a_row, a_column);
+    for (size_t j = 0; j < n; j += BLOCK_COLUMNS)
+      block_tiles[rows - 1](s, strip, block + j * s->depth, c + j, add ? add + j : NULL,
+                            gemm_least(n - j, BLOCK_COLUMNS));
+    a += (ptrdiff_t)rows * a_row;
+    c += (ptrdiff_t)rows * s->c_row;
+    if (add) add += (ptrdiff_t)rows * s->add_row;
+  }
+}
+
+static size_t block_whole_panels(size_t columns) {
+  return (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
+}
+
+/* room: a strip, and a block of b. */
+static void gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
+                           const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
+                           ptrdiff_t c_row, float *room) {
+  const size_t most = block_whole_panels(gemm_part(n, BLOCK_WIDE));
+  float *strip = room, *block = room + BLOCK_STRIP * gemm_least(k, BLOCK_DEPTH);
+  for (size_t j = 0; j < n; j += most) {
+    const size_t columns = gemm_least(n - j, most);
+    for (size_t p = 0; p == 0 || p < k; p += BLOCK_DEPTH) {
+      const block_step s = {gemm_least(k - p, BLOCK_DEPTH), c_row, p ? c_row : 0};
+      block_pack(block, s.depth, columns, b + (ptrdiff_t)p * b_row + (ptrdiff_t)j * b_column, b_row,
+                 b_column);
+      block_multiply(m, columns, &s, a + (ptrdiff_t)p * a_column, a_row, a_column, strip, block, c + j,
+                     p      ? c + j
+                     : bias ? bias + j
+                            : NULL);
+    }
+  }
+}
+
+/* Few rows do not pay for the packing of b, nor few of k for that of a. Enough for part of the columns, too,
+ * whose blocks may be wider than those of all. */
+static size_t k_gemm_room(size_t m, size_t n, size_t k) {
+  const double work = (double)m * (double)n * (double)k;
+  if (gemm_least(m, n) < BLOCK_FROM_SIDE || k <= GEMM_SHALLOW || work < BLOCK_FROM_WORK) return 0;
+  return gemm_least(k, BLOCK_DEPTH) * (BLOCK_STRIP + gemm_least(block_whole_panels(n), BLOCK_WIDE));
+}
+
+#endif
