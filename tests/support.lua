@@ -47,6 +47,15 @@ support.build = build:sub(1, 1) == "/" and build or support.top .. "/" .. build
 support.runner = support.build .. "/heed"
 support.heed = support.quote(support.runner) -- as the first word of a command
 
+-- The folder of the model that `make model` fetches (or that HEED_MODEL names), or nil. Specs that need it are
+-- pending without.
+function support.model()
+  local folder = os.getenv "HEED_MODEL" or support.top .. "/build/models/all-MiniLM-L6-v2"
+  local file = io.open(folder .. "/model.safetensors", "rb")
+  if file then file:close() end
+  return file and folder
+end
+
 -- The command of a plain Lua 5.4, or nil.
 function support.plain_lua()
   for _, name in ipairs { "lua5.4", "lua-5.4", "lua54", "lua" } do

@@ -8,7 +8,9 @@ local core = require "heed.core"
 ---@class heed
 local heed = {}
 for name, value in pairs(core) do heed[name] = value end
-heed.frame, heed.modules, heed.raise = nil, nil, nil -- for heed's own files only
+heed.files, heed.frame, heed.modules, heed.raise, heed.text = nil, nil, nil, nil, nil -- for heed's own files only
 heed.nn = require "heed.nn"
+local files = require "heed.files"
+heed.load, heed.save = files.load, files.save
 
 return heed

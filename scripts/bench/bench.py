@@ -34,7 +34,6 @@ from probes import Probes
 PEERS = {"torch_side": "PyTorch", "ort_side": "ONNX Runtime", "ggml_side": "ggml"}
 ROUNDS = 2  # at least, however long a contender takes
 SAMPLE = 1e-3  # seconds that one contender's part of a round lasts at least
-TOLERANCE = 1e-2  # of a result; what is further from double precision computes something else
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
@@ -120,7 +119,7 @@ def measure(row, sides, probes, threads, budget):
         if why:
             missing[side.name] = why
     errors = {c.name: row.error(c.output) for c in contenders}
-    missing.update({name: "its result is wrong" for name, error in errors.items() if not error < TOLERANCE})
+    missing.update({name: "its result is wrong" for name, error in errors.items() if not error < row.tolerance})
     contenders = [c for c in contenders if c.name not in missing]
     rate, best_rate, running = probes.rate_for(row, threads), 0.0, True
     while running:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 name = "ggml"
-F32, F16 = 0, 1
+F32, F16, Q8_0, BF16 = 0, 1, 8, 30
 
 
 # As in the package's ggml.h and ggml-cpu.h.
@@ -91,6 +91,12 @@ class Graph:
         ctypes.memmove(base.ggml_get_data(tensor), array.ctypes.data, array.nbytes)
         return tensor
 
+    def weight(self, kind, w):
+        """A matrix as a tensor of that type."""
+        tensor, data = base.ggml_new_tensor_4d(self.context, kind, *w.shape[::-1], 1, 1), stored(kind, w)
+        ctypes.memmove(base.ggml_get_data(tensor), data.ctypes.data, data.nbytes)
+        return tensor
+
     def __getattr__(self, op):
         return lambda *arguments: getattr(base, f"ggml_{op}")(self.context, *arguments)
 
@@ -116,6 +122,19 @@ class Graph:
             return np.frombuffer(data, np.float32).reshape(shape).copy()
 
         return run, read
+
+
+def stored(kind, w):
+    """The elements of a matrix as ggml keeps them; Q8_0 has a float16 scale before each 32 bytes."""
+    if kind == BF16:
+        bits = w.view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    if kind == Q8_0:
+        blocks = w.reshape(-1, 32)
+        scales = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16)
+        whole = np.rint(blocks / np.maximum(scales.astype(np.float32), 1e-30)).clip(-127, 127).astype(np.int8)
+        return np.ascontiguousarray(np.concatenate([scales.view(np.int8), whole], 1))
+    return np.ascontiguousarray(w.astype(np.float16 if kind == F16 else np.float32))
 
 
 def contenders(row, threads):
@@ -167,6 +186,14 @@ def matmul(row, threads, a, b):
 def linear(row, threads, x, w, bias):
     return graph_of(row, threads, (x.shape[0], w.shape[0]), lambda g, x, w, bias: g.add(g.mul_mat(w, x), bias), x=x,
                     w=w, bias=bias)
+
+
+def matrix_vector(row, threads, x, w):
+    kind = dict(float32=F32, bfloat16=BF16, float16=F16, int8=Q8_0)[row.dtype]
+    g = Graph(threads, row.sets * (row.bytes + w.shape[0] * w.shape[1] // 16) + 16 * x.nbytes)
+    vector = g.tensor(x)
+    results = [g.mul_mat(g.weight(kind, w), vector) for _ in range(row.sets)]
+    return g.compute(results, (1, w.shape[0]), row.turn)
 
 
 def softmax(row, threads, x, **_):

@@ -1,23 +1,38 @@
 """heed as a contender: libheed.so through ctypes, as src/heed.h has it."""
 
 import ctypes
+import itertools
 from ctypes import byref, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
 
 import numpy as np
 
-FLOAT32 = 2
+FLOAT32, DTYPES = 2, dict(bfloat16=3, float16=4)
+
+
+class Window(ctypes.Structure):
+    _fields_ = [("has_left", c_bool), ("has_right", c_bool), ("left", c_int64), ("right", c_int64)]
 
 
 class AttentionOptions(ctypes.Structure):
-    _fields_ = [("attn_mask", c_void_p), ("is_causal", c_bool), ("scale", c_double), ("dropout_p", c_double),
-                ("generator", c_void_p)]
+    _fields_ = [("attn_mask", c_void_p), ("is_causal", c_bool), ("window", Window), ("scale", c_double),
+                ("softcap", c_double), ("dropout_p", c_double), ("generator", c_void_p), ("kv_lengths", c_void_p),
+                ("past_key", c_void_p), ("past_value", c_void_p), ("alibi_slopes", c_void_p), ("sinks", c_void_p)]
+
+
+class RopeConfig(ctypes.Structure):
+    _fields_ = [("base", c_double), ("interleaved", c_bool), ("dims", c_int64), ("scaling", c_int),
+                ("factor", c_double), ("original_context_length", c_int64), ("beta_fast", c_double),
+                ("beta_slow", c_double), ("attention_factor", c_double), ("low_freq_factor", c_double),
+                ("high_freq_factor", c_double)]
 
 
 class AttentionConfig(ctypes.Structure):
     _fields_ = [("d_in", c_int64), ("d_out", c_int64), ("context_length", c_int64), ("dropout", c_double),
                 ("num_heads", c_int64), ("qkv_bias", c_bool), ("softmax_dim", c_int), ("causal", c_bool),
                 ("num_kv_heads", c_int64), ("head_dim", c_int64), ("out_proj", c_bool), ("out_bias", c_bool),
-                ("scale", c_double)]
+                ("scale", c_double), ("kdim", c_int64), ("vdim", c_int64), ("window", Window), ("softcap", c_double),
+                ("alibi", c_bool), ("sinks", c_bool), ("qk_norm", c_bool), ("qk_norm_eps", c_double),
+                ("rotary", c_bool), ("rope", RopeConfig)]
 
 
 class Entry(ctypes.Structure):
@@ -45,7 +60,7 @@ class Heed:
         lib.heed_tensor_shape.restype = ctypes.POINTER(c_int64)
         lib.heed_tensor_shape.argtypes = [c_void_p]
         lib.heed_tensor_ndim.argtypes = [c_void_p]
-        self.context = c_void_p()
+        self.context, self.weights = c_void_p(), []
         if lib.heed_context_new(None, byref(self.context)) != 0:
             raise RuntimeError("heed_context_new failed; does HEED_CPU name kernels that this processor lacks?")
 
@@ -110,7 +125,10 @@ class Heed:
             i = next(row.turn)
             return self.context, q, keys[i], values[i], byref(options)
 
-        return self.call(self.lib.heed_scaled_dot_product_attention, arguments)
+        def attend(*given):
+            return self.lib.heed_scaled_dot_product_attention(*given, None)  # no taps
+
+        return self.call(attend, arguments)
 
     def new_module(self, row):
         config, module, entry = AttentionConfig(), c_void_p(), Entry()
@@ -144,6 +162,30 @@ class Heed:
 
     def linear(self, row):
         return self.of(self.lib.heed_linear, row, "x", "w", "bias")
+
+    def matrix_vector(self, row):
+        for tensor in itertools.chain(*self.weights):  # those of the row before
+            self.lib.heed_tensor_free(tensor)
+        x, wide = self.tensor(row.inputs["x"]), self.tensor(row.inputs["w"])
+        self.weights = weights = [self.stored(wide, row.dtype) for _ in range(row.sets)]
+
+        def linear(x, weight, scale, out):
+            if scale:
+                return self.lib.heed_linear_int8(self.context, x, weight, scale, None, out)
+            return self.lib.heed_linear(self.context, x, weight, None, out)
+
+        return self.call(linear, lambda: (x, *weights[next(row.turn)]))
+
+    def stored(self, wide, dtype):
+        """A copy of a weight in that dtype, and its scales (NULL but with int8)."""
+        weight, scale = c_void_p(), c_void_p()
+        if dtype == "int8":
+            self.check(self.lib.heed_quantize_int8(self.context, wide, byref(weight), byref(scale)))
+        elif dtype == "float32":
+            self.check(self.lib.heed_clone(self.context, wide, byref(weight)))
+        else:
+            self.check(self.lib.heed_to(self.context, wide, c_int(DTYPES[dtype]), byref(weight)))
+        return weight, scale
 
     def softmax(self, row):
         return self.of(self.lib.heed_softmax, row, "x", extra=(c_int(-1),))

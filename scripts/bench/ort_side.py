@@ -187,6 +187,16 @@ def linear(row, threads, x, w, bias):
     return single(row, threads, "Gemm", [x.shape[0], w.shape[0]], [x], [w, bias], transB=1)
 
 
+def matrix_vector(row, threads, x, w):
+    if row.dtype != "float32":
+        raise NotImplementedError(f"no product of float32 with {row.dtype} that reads the weight as it is stored")
+    m = Model()
+    m.node("Gemm", [m.feed("x", x), m.feed("w", w)], ["y"], transB=1)
+    m.output("y", [1, w.shape[0]])
+    copies = [{"w": ort.OrtValue.ortvalue_from_numpy(w.copy())} for _ in range(row.sets)]
+    yield "ONNX Runtime, Gemm", *m.contender(threads, copies, row.turn)
+
+
 def softmax(row, threads, x, **_):
     return single(row, threads, "Softmax", x.shape, [x], axis=-1)
 

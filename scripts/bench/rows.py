@@ -9,10 +9,11 @@ CHECKED = 64  # queries (of each head) that attention is checked at: all of 8192
 
 class Row:
     """One line of the table. `op` says what is computed, `group` under which heading it stands; flops and bytes are
-    the work that the share of the machine's peak is reckoned from (whichever is not None)."""
+    the work that the share of the machine's peak is reckoned from (whichever is not None); tolerance is the
+    difference from double precision beyond which a result is that of something else."""
 
-    def __init__(self, group, name, op, inputs, reference, flops=None, bytes=None, sets=1, **sizes):
-        self.group, self.name, self.op = group, name, op
+    def __init__(self, group, name, op, inputs, reference, flops=None, bytes=None, sets=1, tolerance=1e-2, **sizes):
+        self.group, self.name, self.op, self.tolerance = group, name, op, tolerance
         self.make_inputs, self.make_reference = inputs, reference
         self.flops, self.bytes, self.sets, self.sizes = flops, bytes, sets, sizes
         self.turn = itertools.cycle(range(sets))  # shared by the contenders: which buffers come next
@@ -141,6 +142,27 @@ def linear(rows, d_in, d_out):
                flops=2.0 * rows * d_in * d_out)
 
 
+STORED = {"float32": (4, 1e-2), "bfloat16": (2, 2e-2), "float16": (2, 1e-2), "int8": (1 + 4 / 64, 5e-2)}
+
+
+def matrix_vector(dtype, last_cache, d=4096):
+    """One token through a Linear whose weight, stored in that dtype, is not in the caches: copies of it are taken in
+    turn, of four times the last cache's bytes and of 200 MB at least."""
+    element, tolerance = STORED[dtype]
+    weight = int(d * d * element)
+    sets = max(2, -(-max(4 * last_cache, 200 << 20) // weight))
+
+    def inputs(rng):
+        return dict(x=normal(rng, 1, d), w=normal(rng, d, d) / np.float32(np.sqrt(d)))
+
+    def reference(inputs):
+        x, w = double(inputs, "x", "w")
+        return x @ w.T
+
+    return Row("one token, weights of 4096 × 4096", f"matrix-vector {d} × {d}, {dtype}, cold", "matrix_vector", inputs,
+               reference, bytes=weight, sets=sets, tolerance=tolerance, dtype=dtype)
+
+
 def erf(x):
     # numpy has none: the power series where it converges quickly, 1 beyond, good to 1e-13 and better
     small = np.minimum(np.abs(x), 5.5)
@@ -204,6 +226,7 @@ def rows(last_cache):
     result.append(module("2 × 6 × 3, 2 heads", 2, 6, 3, 2, 2))
     result.append(module("1024 × 768, 12 heads", 1, 1024, 768, 768, 12))
     result += [matmul(1024), linear(1024, 768, 768)]
+    result += [matrix_vector(dtype, last_cache) for dtype in STORED]
     result += [of_one(op, op) for op in ("softmax", "log_softmax", "layer_norm", "rms_norm", "gelu", "silu")]
     result.append(of_one("transpose", "transposed copy"))
     result += [add("add a row to each row", (1024,)), add("add a column to each column", (1024, 1))]

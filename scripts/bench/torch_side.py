@@ -90,6 +90,14 @@ def linear(row, x, w, bias):
     yield "PyTorch fused", lambda: F.linear(x, w, bias)
 
 
+def matrix_vector(row, x, w):
+    if row.dtype == "int8":
+        raise NotImplementedError("no product of float32 with int8 in blocks")
+    dtype = getattr(torch, row.dtype)
+    weights, small = [w.to(dtype, copy=True) for _ in range(row.sets)], x.to(dtype)
+    yield "PyTorch fused", lambda: F.linear(small, weights[next(row.turn)]).float()
+
+
 def softmax(row, x, **_):
     yield "PyTorch fused", lambda: torch.softmax(x, -1)
 

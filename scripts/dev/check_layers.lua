@@ -23,6 +23,15 @@ local reserved = {
     what = "threads", files = { "^src/core/parallel%.c$" },
     includes = { "pthread%.h$", "^threads%.h$" }, calls = { "pthread_%w+", "thrd_%w+" },
   },
+  {
+    what = "utf8proc", files = { "^src/io/text%.c$" }, includes = { "utf8proc%.h$" }, calls = { "utf8proc_%w+" },
+  },
+  { what = "cJSON", files = { "^src/io/json%.c$" }, includes = { "cJSON%.h$" }, calls = { "cJSON_%w+" } },
+  { what = "libzip", files = { "^src/io/npz%.c$" }, includes = { "^zip%.h$" }, calls = { "zip_%w+" } },
+  {
+    what = "opening files", files = { "^src/io/file%.c$", "^src/io/writer%.c$", "^src/cli/" },
+    includes = { "fcntl%.h$", "sys/mman%.h$" }, calls = { "open", "fopen", "mmap" },
+  },
   { what = "libedit", files = { "^src/cli/" }, includes = { "histedit%.h$", "readline%.h$" }, calls = {} },
   {
     what = "the end of the process", files = { "^src/cli/" },

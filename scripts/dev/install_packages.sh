@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a group of make targets needs and is missing; quick where nothing is.
-#   install_packages.sh [--name] GROUP...     groups: build test isa lint valgrind bench; --name only says what is missing
+#   install_packages.sh [--name] GROUP...     groups: build test isa lint fuzz files valgrind bench model; --name only says what is missing
 # With apt-get and the right to use it (root or sudo) it installs, saying so first; elsewhere it names the packages and fails.
 set -u
 
@@ -31,6 +31,9 @@ needs_of() {
       need 'command_exists pkg-config' pkg-config pkgconf-pkg-config pkgconf pkgconf
       need lua_library liblua5.4-dev lua-devel lua lua@5.4
       need 'library openblas' libopenblas-dev openblas-devel openblas openblas
+      need 'library libutf8proc' libutf8proc-dev utf8proc-devel libutf8proc utf8proc
+      need 'library libcjson' libcjson-dev cjson-devel cjson cjson
+      need 'library libzip' libzip-dev libzip-devel libzip libzip
       need 'library libedit' libedit-dev libedit-devel libedit libedit ;;
     test)
       need lua_interpreter lua5.4 lua lua lua@5.4
@@ -47,9 +50,15 @@ needs_of() {
       need 'command_exists gcc' gcc gcc gcc gcc
       need 'command_exists clang' clang clang clang llvm
       need 'command_exists clang-format' clang-format clang-tools-extra clang clang-format ;;
+    fuzz) # clang with libFuzzer and the sanitizers, which are a package of its version
+      need 'command_exists clang' clang clang clang llvm
+      clang_version=$(clang -dumpversion 2>/dev/null | cut -d. -f1)
+      need 'ls "$(clang -print-runtime-dir)"/libclang_rt.fuzzer*' "libclang-rt-${clang_version:+$clang_version-}dev" compiler-rt \
+        compiler-rt llvm ;;
     valgrind) need 'command_exists valgrind' valgrind valgrind valgrind valgrind ;;
-    bench) need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3 ;;
-    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, isa, lint, valgrind and bench" >&2; exit 2 ;;
+    bench|files) need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3 ;;
+    model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
+    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, isa, lint, fuzz, files, valgrind, bench and model" >&2; exit 2 ;;
   esac
 }
 

@@ -20,7 +20,7 @@ case $(uname -m) in
   *) tables=scalar foreign=avx2 ;;
 esac
 specs=''
-for name in golden notebooks ops modules threads; do specs="$specs tests/spec/${name}_spec.lua"; done
+for name in golden notebooks ops modules mha_options cache dtypes to threads; do specs="$specs tests/spec/${name}_spec.lua"; done
 
 best=$("$build/heed" -e "$table_name")
 has_it=yes

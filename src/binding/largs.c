@@ -42,6 +42,8 @@ const char *lheed_push_what(lua_State *L, int idx) {
     return box->object ? lua_pushfstring(L, "a module (%s)", heed_module_class(box->object))
                        : lua_pushliteral(L, "a released module");
   if (lheed_test(L, idx, &lheed_generator_type)) return lua_pushliteral(L, "a generator");
+  if ((box = lheed_test(L, idx, &lheed_cache_type)))
+    return lua_pushstring(L, box->object ? "a cache" : "a released cache");
   return lua_pushfstring(L, "a %s", luaL_typename(L, idx));
 }
 
@@ -207,7 +209,7 @@ heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dty
   if (strcmp(text, dtype_text) == 0) return HEED_##name;
   HEED_DTYPE_LIST(X)
 #undef X
-  lheed_bad_argument(L, idx, function, "dtype", "'float32', 'int64' or 'bool'");
+  lheed_bad_argument(L, idx, function, "dtype", LHEED_DTYPES);
   return otherwise;
 }
 
@@ -283,6 +285,6 @@ void lheed_push_scalar(lua_State *L, heed_scalar value) {
   switch (value.dtype) {
   case HEED_BOOL: lua_pushboolean(L, value.as.integer != 0); break;
   case HEED_INT64: lua_pushinteger(L, (lua_Integer)value.as.integer); break;
-  case HEED_FLOAT32: lua_pushnumber(L, value.as.number); break;
+  default: lua_pushnumber(L, value.as.number);
   }
 }

@@ -6,14 +6,36 @@
 
 #include "lheed.h"
 
+typedef struct sizes {
+  int count;
+  int64_t size[HEED_MAX_DIMS];
+} sizes;
+
 typedef struct arguments {
   heed_attention_config config;
-  bool bias;
-  double p;
+  bool bias, affine, approximate;
+  double p, eps;
+  int64_t count, padding_index;
+  sizes shape;
   heed_generator *generator;
 } arguments;
 
-typedef enum kind { INTEGER, NUMBER, BOOLEAN, SCALE, DIMENSION, GENERATOR, SYNONYM } kind;
+typedef enum kind {
+  INTEGER,
+  NUMBER,
+  BOOLEAN,
+  SCALE,
+  DIMENSION,
+  GENERATOR,
+  SYNONYM,
+  INDEX,       /* from 1, or negative */
+  EPSILON,     /* a number that is not negative */
+  SIZES,       /* an integer, or a table of them */
+  APPROXIMATE, /* "none" or "tanh" */
+  WINDOW,
+  ROPE,
+  QK_NORM /* a boolean, or {eps =} */
+} kind;
 
 typedef struct parameter {
   const char *name;
@@ -22,11 +44,11 @@ typedef struct parameter {
   size_t offset; /* in arguments; SYNONYM: the index of the parameter that it stands for */
 } parameter;
 
-#define MAX_PARAMETERS 14
+#define MAX_PARAMETERS 24
 
 typedef struct constructor {
   const char *name;
-  const char *optional; /* an entry that need not be there: reads as nil */
+  const char *optional[5]; /* entries and settings that need not be there: they read as nil */
   /* attention modules have the first, others the second */
   heed_status (*attention)(heed_context *, heed_generator *, const heed_attention_config *, heed_module **);
   heed_status (*other)(heed_context *, const arguments *, heed_module **);
@@ -41,6 +63,33 @@ static heed_status make_dropout(heed_context *ctx, const arguments *a, heed_modu
   return heed_dropout_new(ctx, a->p, out);
 }
 
+static heed_status make_embedding(heed_context *ctx, const arguments *a, heed_module **out) {
+  return heed_embedding_new(ctx, a->generator, a->count, a->config.d_out, a->padding_index, out);
+}
+
+static heed_status make_layer_norm(heed_context *ctx, const arguments *a, heed_module **out) {
+  const double eps = a->eps < 0 ? 1e-5 : a->eps;
+  return heed_layer_norm_new(ctx, a->shape.count, a->shape.size, eps, a->affine, a->bias, out);
+}
+
+static heed_status make_rms_norm(heed_context *ctx, const arguments *a, heed_module **out) {
+  return heed_rms_norm_new(ctx, a->shape.count, a->shape.size, a->eps, a->affine, out);
+}
+
+static heed_status make_gelu(heed_context *ctx, const arguments *a, heed_module **out) {
+  return heed_gelu_new(ctx, a->approximate, out);
+}
+
+static heed_status make_silu(heed_context *ctx, const arguments *a, heed_module **out) {
+  (void)a;
+  return heed_silu_new(ctx, out);
+}
+
+static heed_status make_relu(heed_context *ctx, const arguments *a, heed_module **out) {
+  (void)a;
+  return heed_relu_new(ctx, out);
+}
+
 /* clang-format off */
 #define AT(field)         offsetof(arguments, field)
 #define D_IN              {"d_in", INTEGER, true, AT(config.d_in)}
@@ -51,24 +100,44 @@ static heed_status make_dropout(heed_context *ctx, const arguments *a, heed_modu
 #define QKV_BIAS          {"qkv_bias", BOOLEAN, false, AT(config.qkv_bias)}
 #define SOFTMAX_DIM       {"softmax_dim", DIMENSION, false, AT(config.softmax_dim)}
 #define DRAWN_FROM        {"generator", GENERATOR, false, AT(generator)}
+#define NORMALIZED_SHAPE  {"normalized_shape", SIZES, true, AT(shape)}
+#define EPS               {"eps", EPSILON, false, AT(eps)}
+#define AFFINE            {"elementwise_affine", BOOLEAN, false, AT(affine)}
 
 static const constructor constructors[] = {
-    {"Linear", "bias", NULL, make_linear, {D_IN, D_OUT, {"bias", BOOLEAN, false, AT(bias)}, DRAWN_FROM,
+    {"Linear", {"bias", "weight_scale"}, NULL, make_linear, {D_IN, D_OUT, {"bias", BOOLEAN, false, AT(bias)}, DRAWN_FROM,
       {"in_features", SYNONYM, false, 0}, {"out_features", SYNONYM, false, 1}}},
-    {"Dropout", NULL, NULL, make_dropout, {{"p", NUMBER, false, AT(p)}}},
-    {"SelfAttention", NULL, heed_self_attention_new, NULL, {D_IN, D_OUT, QKV_BIAS, DRAWN_FROM}},
-    {"CausalAttention", NULL, heed_causal_attention_new, NULL,
+    {"Dropout", {NULL}, NULL, make_dropout, {{"p", NUMBER, false, AT(p)}}},
+    {"Embedding", {"padding_idx"}, NULL, make_embedding,
+     {{"num_embeddings", INTEGER, true, AT(count)}, {"embedding_dim", INTEGER, true, AT(config.d_out)},
+      {"padding_idx", INDEX, false, AT(padding_index)}, DRAWN_FROM}},
+    {"LayerNorm", {"weight", "bias"}, NULL, make_layer_norm,
+     {NORMALIZED_SHAPE, EPS, AFFINE, {"bias", BOOLEAN, false, AT(bias)}}},
+    {"RMSNorm", {"weight", "eps"}, NULL, make_rms_norm, {NORMALIZED_SHAPE, EPS, AFFINE}},
+    {"GELU", {NULL}, NULL, make_gelu, {{"approximate", APPROXIMATE, false, AT(approximate)}}},
+    {"SiLU", {NULL}, NULL, make_silu, {{0}}},
+    {"ReLU", {NULL}, NULL, make_relu, {{0}}},
+    {"SelfAttention", {NULL}, heed_self_attention_new, NULL, {D_IN, D_OUT, QKV_BIAS, DRAWN_FROM}},
+    {"CausalAttention", {NULL}, heed_causal_attention_new, NULL,
      {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, QKV_BIAS, SOFTMAX_DIM, DRAWN_FROM}},
-    {"MultiHeadAttentionWrapper", NULL, heed_multi_head_attention_wrapper_new, NULL,
+    {"MultiHeadAttentionWrapper", {NULL}, heed_multi_head_attention_wrapper_new, NULL,
      {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, NUM_HEADS, QKV_BIAS, DRAWN_FROM}},
-    {"MultiHeadAttention", "out_proj", heed_multi_head_attention_new, NULL,
+    {"MultiHeadAttention", {"out_proj", "sinks", "q_norm", "k_norm"}, heed_multi_head_attention_new, NULL,
      {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, NUM_HEADS, QKV_BIAS,
       {"causal", BOOLEAN, false, AT(config.causal)},
       {"num_kv_heads", INTEGER, false, AT(config.num_kv_heads)},
       {"head_dim", INTEGER, false, AT(config.head_dim)},
       {"out_proj", BOOLEAN, false, AT(config.out_proj)},
       {"out_bias", BOOLEAN, false, AT(config.out_bias)},
-      {"scale", SCALE, false, AT(config.scale)}, DRAWN_FROM}},
+      {"scale", SCALE, false, AT(config.scale)}, DRAWN_FROM,
+      {"kdim", INTEGER, false, AT(config.kdim)},
+      {"vdim", INTEGER, false, AT(config.vdim)},
+      {"window", WINDOW, false, AT(config.window)},
+      {"softcap", NUMBER, false, AT(config.softcap)},
+      {"rope", ROPE, false, 0},
+      {"alibi", BOOLEAN, false, AT(config.alibi)},
+      {"sinks", BOOLEAN, false, AT(config.sinks)},
+      {"qk_norm", QK_NORM, false, 0}}},
 };
 /* clang-format on */
 #define CONSTRUCTORS (sizeof constructors / sizeof *constructors)
@@ -99,6 +168,46 @@ static double read_scale(lua_State *L, int idx, const char *function, const para
   return value == 0 ? DBL_MIN : value;
 }
 
+/* In C, 0 stands for none. */
+static int64_t read_index(lua_State *L, int idx, const char *function, const parameter *p) {
+  int64_t value = lheed_integer(L, idx, function, p->name);
+  if (value == 0)
+    lheed_error(L, "%s: %s is 0 and rows count from 1 (or from -1, the last)", function, p->name);
+  return value;
+}
+
+/* In C, a negative one stands for the default. */
+static double read_epsilon(lua_State *L, int idx, const char *function, const parameter *p) {
+  double value = lheed_number(L, idx, function, p->name);
+  if (!(value >= 0)) lheed_error(L, "%s: %s is %f; it must be 0 or more", function, p->name, value);
+  return value;
+}
+
+static sizes read_sizes(lua_State *L, int idx, const char *function, const parameter *p) {
+  sizes all = {.count = 1};
+  if (lua_type(L, idx) == LUA_TTABLE) {
+    all.count = lheed_shape(L, idx, idx, function, all.size);
+  } else if (lua_type(L, idx) == LUA_TNUMBER) {
+    all.size[0] = lheed_integer(L, idx, function, p->name);
+  } else {
+    lheed_bad_argument(L, idx, function, p->name, "an integer or a table of sizes");
+  }
+  return all;
+}
+
+static bool read_approximate(lua_State *L, int idx, const char *function, const parameter *p) {
+  const char *form = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
+  bool tanh_form = strcmp(form, "tanh") == 0;
+  if (!tanh_form && strcmp(form, "none") != 0)
+    lheed_bad_argument(L, idx, function, p->name, "'none' or 'tanh'");
+  return tanh_form;
+}
+
+static void read_rope(lua_State *L, int idx, const char *function, heed_attention_config *config) {
+  lheed_rope_config(L, idx, function, "rope", &config->rope);
+  config->rotary = true;
+}
+
 /* Reads the value at idx into its place; nil leaves the default, unless it is required. */
 static void read_parameter(lua_State *L, int idx, const char *function, const parameter *p, arguments *a) {
   char *place = (char *)a + p->offset;
@@ -110,6 +219,13 @@ static void read_parameter(lua_State *L, int idx, const char *function, const pa
   case BOOLEAN: *(bool *)(void *)place = lheed_opt_boolean(L, idx, function, p->name, false); break;
   case DIMENSION: *(int *)(void *)place = lheed_dim(L, idx, function, p->name); break;
   case GENERATOR: *(heed_generator **)(void *)place = lheed_opt_generator(L, idx, function); break;
+  case INDEX: *(int64_t *)(void *)place = read_index(L, idx, function, p); break;
+  case EPSILON: *(double *)(void *)place = read_epsilon(L, idx, function, p); break;
+  case SIZES: *(sizes *)(void *)place = read_sizes(L, idx, function, p); break;
+  case APPROXIMATE: *(bool *)(void *)place = read_approximate(L, idx, function, p); break;
+  case WINDOW: *(heed_window *)(void *)place = lheed_opt_window(L, idx, function); break;
+  case ROPE: read_rope(L, idx, function, &a->config); break;
+  case QK_NORM: lheed_read_qk_norm(L, idx, function, &a->config); break;
   case SYNONYM: break;
   }
 }
@@ -126,7 +242,7 @@ static int construct(lua_State *L) {
 
   heed_context *ctx = lheed_get(L)->context;
   heed_module **box = lheed_push_module(L);
-  arguments a = {.bias = true, .p = 0.5};
+  arguments a = {.bias = true, .affine = true, .p = 0.5, .eps = -1};
   heed_attention_config_init(&a.config);
   for (int i = 0; names[i]; i++) read_parameter(L, i + 1, c->name, &c->parameters[i], &a);
   LHEED_TRY(L, c->attention ? c->attention(ctx, a.generator, &a.config, box) : c->other(ctx, &a, box));
@@ -145,8 +261,10 @@ void lheed_add_constructors(lua_State *L) {
 }
 
 bool lheed_is_optional_entry(const char *class, const char *name) {
-  for (size_t i = 0; i < CONSTRUCTORS; i++)
-    if (strcmp(constructors[i].name, class) == 0)
-      return constructors[i].optional && strcmp(constructors[i].optional, name) == 0;
+  for (size_t i = 0; i < CONSTRUCTORS; i++) {
+    if (strcmp(constructors[i].name, class) != 0) continue;
+    for (const char *const *optional = constructors[i].optional; *optional; optional++)
+      if (strcmp(*optional, name) == 0) return true;
+  }
   return false;
 }

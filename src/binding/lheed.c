@@ -112,12 +112,17 @@ static void release_module(void *object) {
 static void release_generator(void *object) {
   heed_generator_free(object);
 }
+static void release_cache(void *object) {
+  heed_kv_cache_free(object);
+}
 
 const lheed_type lheed_tensor_type = {"Tensor", release_tensor};
 const lheed_type lheed_module_type = {"Module", release_module};
 const lheed_type lheed_generator_type = {"Generator", release_generator};
+const lheed_type lheed_cache_type = {"Cache", release_cache};
 
-static const lheed_type *const box_types[] = {&lheed_tensor_type, &lheed_module_type, &lheed_generator_type};
+static const lheed_type *const box_types[] = {&lheed_tensor_type, &lheed_module_type,  &lheed_generator_type,
+                                              &lheed_cache_type,  &lheed_archive_type, &lheed_json_type};
 
 void **lheed_push_box(lua_State *L, const lheed_type *type) {
   lheed_box *box = lua_newuserdatauv(L, sizeof *box, 0);
@@ -336,9 +341,12 @@ static void open_core(lua_State *L) {
   lheed_open_ops(L);
   lheed_open_views(L);
   lheed_open_layers(L);
+  lheed_open_rope(L);
   lheed_open_print(L);
   lheed_open_random(L);
   lheed_open_info(L);
+  lheed_open_io(L);
+  lheed_open_text(L);
   lheed_open_nn(L);
   lheed_open_index(L);
   lua_pop(L, 1);

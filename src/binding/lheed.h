@@ -53,7 +53,8 @@ typedef struct lheed_box {
   const lheed_state *state; /* with which the object goes */
 } lheed_box;
 
-extern const lheed_type lheed_tensor_type, lheed_module_type, lheed_generator_type;
+extern const lheed_type lheed_tensor_type, lheed_module_type, lheed_generator_type, lheed_cache_type;
+extern const lheed_type lheed_archive_type, lheed_json_type; /* lio.c; no script gets such a box */
 
 /** Pushes an empty box with its metatable; the address of its object, to be filled by a heed call. The
  * address stays valid while the box is on the stack. */
@@ -126,6 +127,7 @@ int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const cha
 double lheed_number(lua_State *L, int idx, const char *function, const char *name);
 double lheed_opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise);
 bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *name, bool otherwise);
+#define LHEED_DTYPES "'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'"
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise);
 /** A dimension (int range), 0 for nil. */
 int lheed_opt_dim(lua_State *L, int idx, const char *function);
@@ -134,6 +136,9 @@ int lheed_dim(lua_State *L, int idx, const char *function, const char *name);
 int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MAX_DIMS]);
 /** Sizes as the numbers first…last of the stack, or as one table (or heed.Size) at first: how many. */
 int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t shape[HEED_MAX_DIMS]);
+
+/** A window {left =, right =} of attention, or nil; read it before tensors (rule 2). (llayers.c) */
+heed_window lheed_opt_window(lua_State *L, int idx, const char *function);
 
 /** Raises "sum: dim must be an integer, got a string ('2')" for the argument at idx. */
 int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed);
@@ -147,6 +152,23 @@ const char *lheed_push_key(lua_State *L, int idx);
 void lheed_push_scalar(lua_State *L, heed_scalar value);
 /** Pushes a shape as a heed.Size: a table with a metatable that prints and compares. */
 void lheed_push_shape(lua_State *L, const heed_tensor *x);
+void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes);
+
+/** The cache at idx; NULL for nil. (lcache.c) */
+heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, const char *name);
+/** mha:new_cache{…}, and the metatable of what it gives. (lcache.c) */
+int lheed_new_cache(lua_State *L);
+void lheed_open_cache(lua_State *L);
+/** The argument qk_norm of a MultiHeadAttention: a boolean, or {eps =}, which means true. (lattention.c) */
+void lheed_read_qk_norm(lua_State *L, int idx, const char *function, heed_attention_config *config);
+/** Pushes the setting of that name that a MultiHeadAttention was given as a table, or that may be nil; false
+ * if m has none such. (lattention.c) */
+bool lheed_push_variant(lua_State *L, const heed_module *m, const char *name);
+#define LHEED_VARIANTS "window, rope"
+/** The table at idx, {base =, style =, dims =, scaling =}, as heed.rope takes these; `name` is what the
+ * argument is called. Raises for anything else. Allocates. (lrope.c) */
+void lheed_rope_config(lua_State *L, int idx, const char *function, const char *name,
+                       heed_rope_config *config);
 
 /* ---- Modules (lnn.c, lconstruct.c) ---- */
 
@@ -155,6 +177,8 @@ heed_module **lheed_push_module(lua_State *L);
 /** Makes the box on top of the stack, once filled, the one that its module has, so that m.W_query ==
  * m.W_query. */
 void lheed_remember_module(lua_State *L);
+/** Adds to the table on top of the stack what lua/heed/nn/state_dict.lua builds on. (lstate.c) */
+void lheed_add_state_primitives(lua_State *L);
 /** Adds the constructors of the built-in modules to the table on top of the stack. */
 void lheed_add_constructors(lua_State *L);
 /** Whether modules of that class may be without the entry `name`, which then reads as nil: Linear's bias. */
@@ -171,11 +195,16 @@ void lheed_open_index(lua_State *L);  /* lindex.c: __index, __newindex, iter */
 void lheed_open_ops(lua_State *L);    /* lops.c: the operations */
 void lheed_open_views(lua_State *L);  /* lviews.c: operations on shapes */
 void lheed_open_layers(lua_State *L); /* llayers.c: linear maps, normalisation, attention */
+void lheed_open_rope(lua_State *L);   /* lrope.c: rotary positions, slopes of biases */
 void lheed_open_print(lua_State *L);  /* lprint.c: tostring, concatenation */
 void lheed_open_random(lua_State *L); /* lrandom.c: seeds, Generator, draws */
 void lheed_open_info(lua_State *L);   /* linfo.c: threads, the clock, heed.info */
+void lheed_open_io(lua_State *L);     /* lio.c: files, for heed's own Lua files */
+void lheed_open_text(lua_State *L);   /* ltext.c: Unicode, for heed's own Lua files */
 void lheed_open_nn(lua_State *L);     /* lnn.c: built-in modules, under `nn` */
 
+/** Adds `vocabulary` to the table on top of the stack. (lvocabulary.c) */
+void lheed_open_vocabulary(lua_State *L);
 /** Adds functions to both tables; with in_place as name_, and with true as their upvalue 2. (lops.c) */
 void lheed_add_functions(lua_State *L, const luaL_Reg *functions, bool in_place);
 

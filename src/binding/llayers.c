@@ -1,5 +1,6 @@
 /* The functions that layers are made of: linear maps, normalisation, attention. (Modules: lnn.c.) */
 #include <float.h>
+#include <string.h>
 
 #include "../ops/ops.h"
 #include "lheed.h"
@@ -14,6 +15,49 @@ static int op_linear(lua_State *L) {
   const heed_tensor *bias = lheed_opt_tensor(L, 3, "linear", "bias");
   LHEED_TRY(L, heed_linear(lheed_get(L)->context, x, weight, bias, out));
   return lheed_return(L, 1);
+}
+
+/* linear_int8(x, weight, scale, bias) */
+static int op_linear_int8(lua_State *L) {
+  static const char *const names[] = {"bias", NULL};
+  lheed_options(L, "linear_int8", 4, names);
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "linear_int8", "x");
+  const heed_tensor *weight = lheed_tensor(L, 2, "linear_int8", "weight");
+  const heed_tensor *scale = lheed_tensor(L, 3, "linear_int8", "scale");
+  const heed_tensor *bias = lheed_opt_tensor(L, 4, "linear_int8", "bias");
+  LHEED_TRY(L, heed_linear_int8(lheed_get(L)->context, x, weight, scale, bias, out));
+  return lheed_return(L, 1);
+}
+
+/* quantize_int8(x): weight, scale */
+static int op_quantize_int8(lua_State *L) {
+  lheed_arguments(L, "quantize_int8", 1);
+  heed_tensor **weight = lheed_push_tensor(L), **scale = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "quantize_int8", "x");
+  LHEED_TRY(L, heed_quantize_int8(lheed_get(L)->context, x, weight, scale));
+  return lheed_return(L, 2);
+}
+
+/* A function of two tensors. */
+static int of_two(lua_State *L, const char *function, const char *a_name, const char *b_name,
+                  heed_status (*call)(heed_context *, const heed_tensor *, const heed_tensor *,
+                                      heed_tensor **)) {
+  lheed_arguments(L, function, 2);
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *a = lheed_tensor(L, 1, function, a_name), *b = lheed_tensor(L, 2, function, b_name);
+  LHEED_TRY(L, call(lheed_get(L)->context, a, b, out));
+  return lheed_return(L, 1);
+}
+
+/* dequantize_int8(weight, scale) */
+static int op_dequantize_int8(lua_State *L) {
+  return of_two(L, "dequantize_int8", "weight", "scale", heed_dequantize_int8);
+}
+
+/* embedding(ids, weight) */
+static int op_embedding(lua_State *L) {
+  return of_two(L, "embedding", "ids", "weight", heed_embedding);
 }
 
 /* layer_norm(x, weight, bias, eps = 1e-5), over the last dimension */
@@ -45,14 +89,61 @@ static int64_t head_count(const heed_tensor *x) {
   return x->ndim < 3 ? 1 : x->shape[x->ndim - 3];
 }
 
+heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
+  heed_window window = {0};
+  if (lua_isnoneornil(L, idx)) return window;
+  if (!lua_istable(L, idx)) lheed_bad_argument(L, idx, function, "window", "a table {left =, right =}");
+  luaL_checkstack(L, 4, function);
+  lua_pushnil(L);
+  while (lua_next(L, idx)) {
+    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    const bool left = strcmp(key, "left") == 0;
+    if (!left && strcmp(key, "right") != 0)
+      lheed_error(L, "%s: window has no side %s; it has left and right", function,
+                  lheed_push_key(L, lua_gettop(L) - 1));
+    const int64_t size =
+        lheed_integer(L, lua_gettop(L), function, left ? "the window's left" : "the window's right");
+    *(left ? &window.left : &window.right) = size;
+    *(left ? &window.has_left : &window.has_right) = true;
+    lua_pop(L, 1);
+  }
+  return window;
+}
+
+/* Pushes the second result: what was computed on the way, from boxes that start at `first`. */
+static void push_taps(lua_State *L, int first) {
+  static const char *const names[] = {
+#define X(name) #name,
+      HEED_ATTENTION_TAPS_LIST(X)
+#undef X
+          NULL};
+  lua_newtable(L);
+  for (int i = 0; names[i]; i++) {
+    lua_pushvalue(L, first + i);
+    lua_setfield(L, -2, names[i]);
+  }
+}
+
 /* scaled_dot_product_attention(q, k, v, attn_mask, dropout_p = 0, is_causal = false, scale, enable_gqa,
- * generator). Groups of heads need no switch; enable_gqa = false forbids them. */
+ * generator, …): the result and, with need_weights, what was computed on the way. Groups of heads need no
+ * switch; enable_gqa = false forbids them. */
 static int op_attention(lua_State *L) {
   static const char function[] = "scaled_dot_product_attention";
-  static const char *const names[] = {"attn_mask",  "dropout_p", "is_causal", "scale",
-                                      "enable_gqa", "generator", NULL};
+  static const char *const names[] = {"attn_mask",  "dropout_p",    "is_causal", "scale",        "enable_gqa",
+                                      "generator",  "window",       "softcap",   "kv_lengths",   "past_key",
+                                      "past_value", "alibi_slopes", "sinks",     "need_weights", NULL};
   lheed_options(L, function, 4, names);
-  heed_tensor **out = lheed_push_tensor(L);
+  luaL_checkstack(L, 16, function);
+  const heed_window window = lheed_opt_window(L, 10, function);
+  const bool tapped = lheed_opt_boolean(L, 17, function, "need_weights", false);
+  heed_tensor **out = lheed_push_tensor(L), **boxes[16];
+  heed_attention_taps taps = {0};
+  int count = 0;
+#define X(name)                                                                                              \
+  if (tapped) boxes[count++] = lheed_push_tensor(L);
+  HEED_ATTENTION_TAPS_LIST(X)
+#undef X
+  const int first = lua_gettop(L) - count + 1;
   const heed_tensor *q = lheed_tensor(L, 1, function, "q");
   const heed_tensor *k = lheed_tensor(L, 2, function, "k");
   const heed_tensor *v = lheed_tensor(L, 3, function, "v");
@@ -62,6 +153,13 @@ static int op_attention(lua_State *L) {
       .is_causal = lheed_opt_boolean(L, 6, function, "is_causal", false),
       .scale = lheed_opt_number(L, 7, function, "scale", 0),
       .generator = lheed_opt_generator(L, 9, function),
+      .window = window,
+      .softcap = lheed_opt_number(L, 11, function, "softcap", 0),
+      .kv_lengths = lheed_opt_tensor(L, 12, function, "kv_lengths"),
+      .past_key = lheed_opt_tensor(L, 13, function, "past_key"),
+      .past_value = lheed_opt_tensor(L, 14, function, "past_value"),
+      .alibi_slopes = lheed_opt_tensor(L, 15, function, "alibi_slopes"),
+      .sinks = lheed_opt_tensor(L, 16, function, "sinks"),
   };
   /* In C, 0 stands for the default; a scale that makes all scores 0 is what was asked for. */
   if (!lua_isnil(L, 7) && options.scale == 0) options.scale = DBL_MIN;
@@ -72,12 +170,24 @@ static int op_attention(lua_State *L) {
                   "%s: q has %I heads, k has %I and v has %I; with enable_gqa = false they must be as many",
                   function, (LUAI_UACINT)hq, (LUAI_UACINT)hk, (LUAI_UACINT)hv);
   }
-  LHEED_TRY(L, heed_scaled_dot_product_attention(lheed_get(L)->context, q, k, v, &options, out));
-  return lheed_return(L, 1);
+  LHEED_TRY(L, heed_scaled_dot_product_attention(lheed_get(L)->context, q, k, v, &options, out,
+                                                 tapped ? &taps : NULL));
+  if (!tapped) return lheed_return(L, 1);
+  count = 0;
+#define X(name) *boxes[count++] = taps.name;
+  HEED_ATTENTION_TAPS_LIST(X)
+#undef X
+  lua_pushvalue(L, first - 1);
+  push_taps(L, first);
+  return lheed_return(L, 2);
 }
 
 void lheed_open_layers(lua_State *L) {
   static const luaL_Reg functions[] = {{"linear", op_linear},
+                                       {"linear_int8", op_linear_int8},
+                                       {"quantize_int8", op_quantize_int8},
+                                       {"dequantize_int8", op_dequantize_int8},
+                                       {"embedding", op_embedding},
                                        {"layer_norm", op_layer_norm},
                                        {"rms_norm", op_rms_norm},
                                        {"scaled_dot_product_attention", op_attention},

@@ -15,7 +15,7 @@ typedef struct reader {
   int ndim;
   int64_t shape[HEED_MAX_DIMS];
   heed_tensor *out;          /* row-major */
-  heed_dtype widest;         /* of the leaves so far; a number counts as float32, the default */
+  heed_dtype common;         /* of the leaves so far; a number counts as float32, the default */
   int depth;                 /* tables that the walk is in */
   int64_t at[HEED_MAX_DIMS]; /* and the place in each, from 1 */
 } reader;
@@ -109,7 +109,7 @@ static void find_shape(reader *r) {
     r->shape[r->ndim++] = count;
     r->tables = r->ndim;
     if (count == 0) {
-      r->widest = HEED_FLOAT32;
+      r->common = HEED_FLOAT32;
       lua_pop(L, 1);
       return;
     }
@@ -119,7 +119,7 @@ static void find_shape(reader *r) {
     }
     lua_remove(L, -2);
   }
-  if (!is_leaf(L, lua_gettop(L), &r->widest, &tensor)) {
+  if (!is_leaf(L, lua_gettop(L), &r->common, &tensor)) {
     r->depth = r->tables;
     fail_leaf(r, lua_gettop(L));
   }
@@ -138,7 +138,7 @@ static void read_leaf(reader *r, int idx, int64_t offset) {
     if (lua_type(r->L, idx) == LUA_TTABLE) fail_kind(r, idx);
     fail_leaf(r, idx);
   }
-  if (dtype > r->widest) r->widest = dtype;
+  r->common = heed__common_dtype(r->common, dtype);
   char *place = r->out->data + (size_t)offset * heed__element_bytes(r->out->dtype);
   int ndim = r->ndim - r->tables;
   if (!tensor) {
@@ -208,14 +208,14 @@ static int tensor(lua_State *L) {
     return lheed_bad_argument(L, 1, "tensor", "data", "a table, a number, a boolean or a tensor");
   reader r = {.L = L};
   find_shape(&r);
-  for (;;) { /* again where a leaf is wider than the first was: at most three times */
-    if (!chosen) dtype = r.widest;
+  for (;;) { /* again where a leaf is wider than the first was: at most five times */
+    if (!chosen) dtype = r.common;
     heed_tensor **out = lheed_push_tensor(L);
     LHEED_TRY(L, heed_tensor_new(ctx, dtype, r.ndim, r.shape, out));
     r.out = *out;
     r.depth = 0;
     read_value(&r, 1, 0);
-    if (chosen || r.widest == dtype) return lheed_return(L, 1);
+    if (chosen || r.common == dtype) return lheed_return(L, 1);
     lua_pop(L, 1);
   }
 }

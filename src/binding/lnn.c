@@ -48,6 +48,13 @@ static bool push_known_box(lua_State *L, const heed_module *m) {
   return known;
 }
 
+/* Another tensor on the elements of parameter i. */
+static heed_status alias_parameter(const heed_module *m, int i, heed_tensor **out) {
+  heed_entry entry;
+  heed_module_entry(m, i, &entry);
+  return heed_tensor_alias(heed_module_context(m), entry.parameter, out);
+}
+
 /* Pushes entry i (from 1) of the module at stack index 1: a module's box, or a tensor that shares the
  * parameter's elements. Making a box may run a finalizer, so what is put into it is looked up afterwards. */
 static void push_entry(lua_State *L, int i) {
@@ -55,9 +62,7 @@ static void push_entry(lua_State *L, int i) {
   heed_module_entry(check_self(L, "__index"), i, &entry);
   if (entry.kind == HEED_ENTRY_PARAMETER) {
     heed_tensor **box = lheed_push_tensor(L);
-    heed_module *m = check_self(L, "__index");
-    heed_module_entry(m, i, &entry);
-    LHEED_TRY(L, heed_tensor_alias(heed_module_context(m), entry.parameter, box));
+    LHEED_TRY(L, alias_parameter(check_self(L, "__index"), i, box));
     heed_tensor_set_parameter(*box, true);
   } else if (!push_known_box(L, entry.module)) {
     heed_module **box = lheed_push_module(L);
@@ -88,8 +93,23 @@ static const char *const internal_names[] = {HEED_INTERNALS_LIST(X)};
 
 /* m(x, options) and m:forward(x, options) → y, or y and a table of internals. */
 static int forward(lua_State *L) {
-  enum { SELF = 1, INPUT, ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, FROM, OUTPUT, INTERNAL };
-  static const char *const names[] = {"attn_mask", "key_padding_mask", "need_weights", "generator", NULL};
+  enum {
+    SELF = 1,
+    INPUT,
+    ATTN_MASK,
+    PADDING_MASK,
+    NEED_WEIGHTS,
+    FROM,
+    KV_LENGTHS,
+    KEY,
+    VALUE,
+    CACHE,
+    OUTPUT,
+    INTERNAL
+  };
+  static const char *const names[] = {
+      "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",
+      NULL};
   const char *class = heed_module_class(check_self(L, "forward"));
   lheed_options(L, class, ATTN_MASK, names);
   bool wanted = lheed_opt_boolean(L, NEED_WEIGHTS, class, "need_weights", false);
@@ -103,6 +123,10 @@ static int forward(lua_State *L) {
       .attn_mask = lheed_opt_tensor(L, ATTN_MASK, class, "attn_mask"),
       .key_padding_mask = lheed_opt_tensor(L, PADDING_MASK, class, "key_padding_mask"),
       .generator = lheed_opt_generator(L, FROM, class),
+      .kv_lengths = lheed_opt_tensor(L, KV_LENGTHS, class, "kv_lengths"),
+      .key = lheed_opt_tensor(L, KEY, class, "key"),
+      .value = lheed_opt_tensor(L, VALUE, class, "value"),
+      .cache = lheed_opt_cache(L, CACHE, class, "cache"),
   };
   heed_attention_internals internals = {.scores = NULL};
   LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &internals : NULL));
@@ -172,6 +196,7 @@ static const char *push_fields(lua_State *L, const heed_module *m, bool all) {
     luaL_addstring(&b, s->name);
     luaL_addstring(&b, ", ");
   }
+  if (all && m->class->takes_keys) luaL_addstring(&b, LHEED_VARIANTS ", ");
   luaL_addstring(&b, "training");
   luaL_pushresult(&b);
   return lua_tostring(L, -1);
@@ -193,13 +218,19 @@ static int module_index(lua_State *L) {
   if (lua_type(L, 2) == LUA_TSTRING) {
     const char *name = lua_tostring(L, 2);
     heed_scalar setting;
+    const heed__sizes *sizes;
     int i = entry_index(m, name);
     if (i) {
       push_entry(L, i);
       return 1;
     }
+    if (lheed_push_variant(L, m, name)) return 1;
     if (heed_module_setting(m, name, &setting)) {
       lheed_push_scalar(L, setting);
+      return 1;
+    }
+    if ((sizes = heed__module_sizes(m, name))) {
+      lheed_push_sizes(L, sizes->count, sizes->size);
       return 1;
     }
     if (strcmp(name, "training") == 0) {
@@ -266,7 +297,7 @@ static int class_name(lua_State *L) {
 
 /* describe(m): what repr shows between the parentheses */
 static int describe(lua_State *L) {
-  char text[256];
+  char text[512];
   heed_module_describe(check_self(L, "extra_repr"), text, sizeof text);
   lua_pushstring(L, text);
   return 1;
@@ -313,60 +344,13 @@ static int what(lua_State *L) {
   return 1;
 }
 
-/* identity(t): its storage, and a string that is the same for tensors with the same elements in the same
- * order */
-static int identity(lua_State *L) {
-  lua_settop(L, 1);
-  const heed_tensor *t = lheed_tensor(L, 1, "module", "a parameter or buffer");
-  char key[sizeof t->data + 2 * sizeof t->shape];
-  size_t used = sizeof t->data, sizes = (size_t)t->ndim * sizeof *t->shape;
-  memcpy(key, &t->data, used);
-  memcpy(key + used, t->shape, sizes);
-  memcpy(key + used + sizes, t->stride, sizes);
-  lua_pushlightuserdata(L, t->storage);
-  lua_pushlstring(L, key, used + 2 * sizes);
-  return 2;
-}
-
-/* plain(t): a tensor on the same elements that is no parameter */
-static int plain(lua_State *L) {
-  lua_settop(L, 1);
-  heed_tensor **box = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, lheed_tensor(L, 1, "plain", "t"), box));
-  heed_tensor_set_parameter(*box, false);
-  return lheed_return(L, 1);
-}
-
-/* misfit(target, value): why value cannot be loaded into target, nil if it can */
-static int misfit(lua_State *L) {
-  char have[HEED__SHAPE_TEXT], need[HEED__SHAPE_TEXT];
-  lua_settop(L, 2);
-  lheed_box *box = lheed_test(L, 2, &lheed_tensor_type);
-  const heed_tensor *target = lheed_tensor(L, 1, "load_state_dict", "target"),
-                    *value = box ? box->object : NULL;
-  if (!value) {
-    lua_pushfstring(L, "is %s; it must be a tensor", lheed_push_what(L, 2));
-  } else if (value->ndim != target->ndim ||
-             memcmp(value->shape, target->shape, (size_t)value->ndim * sizeof *value->shape) != 0) {
-    lua_pushfstring(L, "is %s; it must be %s", heed__shape_text(have, value->ndim, value->shape),
-                    heed__shape_text(need, target->ndim, target->shape));
-  } else if (value->dtype != target->dtype) {
-    lua_pushfstring(L, "is %s; it must be %s", heed_dtype_name(value->dtype), heed_dtype_name(target->dtype));
-  } else if (heed__overlaps_itself(target)) {
-    lua_pushliteral(L, "cannot be written in the module, where it is an expanded view");
-  } else {
-    lua_pushnil(L);
-  }
-  return 1;
-}
-
 /* train(m, mode) */
 static int train(lua_State *L) {
   heed_module_train(check_self(L, "train"), lua_toboolean(L, 2));
   return 0;
 }
 
-#define MAX_OPTIONS 8
+#define MAX_OPTIONS 12
 #define MAX_NAME    32
 
 /* The string at idx in `text`, where it stays when the stack changes. */
@@ -403,7 +387,8 @@ static int options(lua_State *L) {
 /* install(methods): functions for all built-in modules, to which those of C are added; `__tostring` among
  * them */
 static int install(lua_State *L) {
-  static const luaL_Reg methods[] = {{"forward", forward}, {"head", head}, {"split", split}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"forward", forward}, {"head", head}, {"split", split}, {"new_cache", lheed_new_cache}, {NULL, NULL}};
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
   lheed_setfuncs(L, methods);
@@ -441,12 +426,13 @@ static void open_metatable(lua_State *L) {
 /* Adds `nn`, the constructors, and `modules`, the primitives, to the library table. */
 void lheed_open_nn(lua_State *L) {
   static const luaL_Reg primitives[] = {
-      {"class_name", class_name}, {"describe", describe}, {"entries", entries}, {"identity", identity},
-      {"install", install},       {"kind", kind_of},      {"misfit", misfit},   {"options", options},
-      {"plain", plain},           {"train", train},       {"what", what},       {NULL, NULL}};
+      {"class_name", class_name}, {"describe", describe}, {"entries", entries},
+      {"install", install},       {"kind", kind_of},      {"options", options},
+      {"train", train},           {"what", what},         {NULL, NULL}};
   static const luaL_Reg functions[] = {{"Parameter", new_parameter}, {NULL, NULL}};
   const int library = lua_gettop(L) - 1;
   open_metatable(L);
+  lheed_open_cache(L);
 
   lua_createtable(L, 0, 16);
   lheed_setfuncs(L, functions);
@@ -455,5 +441,6 @@ void lheed_open_nn(lua_State *L) {
 
   lua_createtable(L, 0, 16);
   lheed_setfuncs(L, primitives);
+  lheed_add_state_primitives(L);
   lua_setfield(L, library, "modules");
 }

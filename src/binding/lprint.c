@@ -21,8 +21,9 @@ typedef struct printer {
   bool summary; /* dimensions of more than 2 · EDGE are cut */
   double smallest,
       largest;     /* magnitudes of the finite elements that are not 0; smallest is inf if there is none */
-  bool whole;      /* float32: those are all whole numbers */
-  bool scientific; /* float32 */
+  bool real;       /* float32, bfloat16 or float16 */
+  bool whole;      /* real: those are all whole numbers */
+  bool scientific; /* real */
   int width;
   luaL_Buffer text;
 } printer;
@@ -56,9 +57,8 @@ static int element_text(const printer *p, const char *at, char text[ELEMENT]) {
   switch (value.dtype) {
   case HEED_BOOL: return snprintf(text, ELEMENT, value.as.integer ? "True" : "False");
   case HEED_INT64: return snprintf(text, ELEMENT, "%" PRId64, value.as.integer);
-  case HEED_FLOAT32: break;
+  default: return float_text(p, value.as.number, text);
   }
-  return float_text(p, value.as.number, text);
 }
 
 /* ---- The elements that are shown ---- */
@@ -92,7 +92,7 @@ static void visit(printer *p, int d, const char *at, visitor *use) {
 /* ---- Notation and width ---- */
 
 static void measure_magnitude(printer *p, const char *at) {
-  double value = heed__load(HEED_FLOAT32, at).as.number;
+  double value = heed__load(p->x->dtype, at).as.number;
   if (!isfinite(value) || value == 0) return;
   p->smallest = fmin(p->smallest, fabs(value));
   p->largest = fmax(p->largest, fabs(value));
@@ -101,8 +101,8 @@ static void measure_magnitude(printer *p, const char *at) {
 
 static void measure_width(printer *p, const char *at) {
   char text[ELEMENT];
-  if (p->x->dtype == HEED_FLOAT32) { /* zeros, nan and inf take part in the width of others only */
-    double value = heed__load(HEED_FLOAT32, at).as.number;
+  if (p->real) { /* zeros, nan and inf take part in the width of others only */
+    double value = heed__load(p->x->dtype, at).as.number;
     if (!isfinite(value) || value == 0) return;
   }
   int length = element_text(p, at, text);
@@ -113,7 +113,7 @@ static void choose_format(printer *p) {
   p->width = 1;
   p->whole = true;
   p->smallest = INFINITY;
-  if (p->x->dtype == HEED_FLOAT32) {
+  if (p->real) {
     visit(p, 0, p->x->data, measure_magnitude);
     if (isfinite(p->smallest))
       p->scientific = p->largest / p->smallest > 1000.0 || p->largest > 1e8 || p->smallest < 1e-4;
@@ -201,6 +201,27 @@ static void add_note(printer *p, const char *note, int length, int *line) {
   luaL_addstring(&p->text, note);
 }
 
+static void add_dtype(printer *p, int *line) {
+  char note[32];
+  int length = snprintf(note, sizeof note, "dtype=heed.%s", heed_dtype_name(p->x->dtype));
+  add_note(p, note, length + 1, line); /* "torch." is longer by one */
+}
+
+/* The text so far stays in the buffer; what its last line has, as PyTorch counts it: two more. */
+static int last_line(printer *p) {
+  lua_State *L = p->text.L;
+  size_t length;
+  luaL_pushresult(&p->text);
+  const int at = lua_gettop(L);
+  const char *text = lua_tolstring(L, at, &length), *line = text + length;
+  while (line > text && line[-1] != '\n') line--;
+  const int count = (int)(text + length - line) + 2;
+  luaL_buffinit(L, &p->text);
+  lua_pushvalue(L, at);
+  luaL_addvalue(&p->text);
+  return count;
+}
+
 /* No elements: the sizes and the dtype, which nothing else would show. */
 static void add_empty(printer *p) {
   luaL_addstring(&p->text, "[]");
@@ -212,11 +233,7 @@ static void add_empty(printer *p) {
     int length = snprintf(note, sizeof note, "size=(%s)", sizes + 1);
     add_note(p, note, length, &line);
   }
-  if (p->x->dtype != HEED_FLOAT32) {
-    char note[32];
-    int length = snprintf(note, sizeof note, "dtype=heed.%s", heed_dtype_name(p->x->dtype));
-    add_note(p, note, length + 1, &line); /* "torch." is longer by one */
-  }
+  if (p->x->dtype != HEED_FLOAT32) add_dtype(p, &line);
 }
 
 static int tensor_tostring(lua_State *L) {
@@ -231,6 +248,8 @@ static int tensor_tostring(lua_State *L) {
   const heed_tensor *x = lheed_tensor(L, 1, "tostring", "x");
   LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, x, alias));
   printer p = {.x = *alias, .summary = (*alias)->numel > SUMMARY_ABOVE};
+  p.real =
+      (*alias)->dtype == HEED_FLOAT32 || (*alias)->dtype == HEED_BFLOAT16 || (*alias)->dtype == HEED_FLOAT16;
   bool parameter = heed_tensor_is_parameter(x);
   luaL_buffinit(L, &p.text);
   if (parameter) luaL_addstring(&p.text, "Parameter containing:\n");
@@ -240,6 +259,10 @@ static int tensor_tostring(lua_State *L) {
   } else {
     choose_format(&p);
     add_block(&p, 0, p.x->data);
+    if (heed__only_stores(p.x->dtype)) { /* PyTorch names all but those that its literals have */
+      int line = last_line(&p);
+      add_dtype(&p, &line);
+    }
   }
   luaL_addchar(&p.text, ')');
   luaL_pushresult(&p.text);

@@ -11,9 +11,12 @@ static void set_size_metatable(lua_State *L) {
 }
 
 void lheed_push_shape(lua_State *L, const heed_tensor *x) {
-  int ndim = x->ndim;
-  int64_t shape[HEED_MAX_DIMS]; /* making the table may run finalizers, and they may release x */
-  for (int i = 0; i < ndim; i++) shape[i] = x->shape[i];
+  lheed_push_sizes(L, x->ndim, x->shape);
+}
+
+void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes) {
+  int64_t shape[HEED_MAX_DIMS]; /* making the table may run finalizers, and they may release whose they are */
+  for (int i = 0; i < ndim; i++) shape[i] = sizes[i];
   lua_createtable(L, ndim, 0);
   for (int i = 0; i < ndim; i++) {
     lua_pushinteger(L, (lua_Integer)shape[i]);

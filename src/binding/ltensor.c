@@ -210,7 +210,7 @@ static int to_dtype(lua_State *L, const char *function, heed_dtype dtype) {
 
 static int to(lua_State *L) {
   lheed_options(L, "to", 2, dtype_option);
-  if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", "'float32', 'int64' or 'bool'");
+  if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", LHEED_DTYPES);
   return to_dtype(L, "to", lheed_opt_dtype(L, 2, "to", HEED_FLOAT32));
 }
 

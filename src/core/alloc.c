@@ -45,8 +45,21 @@ void heed__release(heed_context *ctx, void *block) {
   heed__context_drop(ctx);
 }
 
+void heed__outside_add(heed_context *ctx, heed__outside *thing, void (*give_back)(heed__outside *thing)) {
+  *thing = (heed__outside){ctx->outside, NULL, give_back};
+  if (thing->next != NULL) thing->next->previous = thing;
+  ctx->outside = thing;
+}
+
+void heed__outside_remove(heed_context *ctx, heed__outside *thing) {
+  *(thing->previous != NULL ? &thing->previous->next : &ctx->outside) = thing->next;
+  if (thing->next != NULL) thing->next->previous = thing->previous;
+  thing->give_back(thing);
+}
+
 void heed__context_destroy(heed_context *ctx) {
   heed__stop_threads(ctx); /* the pool is a block, too */
+  while (ctx->outside != NULL) heed__outside_remove(ctx, ctx->outside);
   while (ctx->blocks != NULL) heed__release(ctx, ctx->blocks + 1);
   heed_context_free(ctx);
 }

@@ -3,6 +3,7 @@
 #define HEED_CORE_H
 
 #include "../heed.h"
+#include "convert.h"
 
 #define HEED__MESSAGE   640 /* bytes of the longest message */
 #define HEED__ALIGNMENT 64  /* of the elements of a new tensor: a cache line, an AVX-512 register */
@@ -29,6 +30,18 @@ static inline int64_t heed__quotient(int64_t a, int64_t b) {
 void *heed__allocate(heed_context *ctx, size_t bytes);
 /** Gives back what heed__allocate gave; NULL is allowed. */
 void heed__release(heed_context *ctx, void *block);
+
+/* ---- What is outside of the context's memory ---- */
+
+/* A mapped file, for example: given back by give_back(…) also where a context is destroyed with blocks that
+ * somebody still holds. The first field of what it stands for, which lies in a block of the context's. */
+typedef struct heed__outside {
+  struct heed__outside *next, *previous; /* all of the context's */
+  void (*give_back)(struct heed__outside *thing);
+} heed__outside;
+void heed__outside_add(heed_context *ctx, heed__outside *thing, void (*give_back)(heed__outside *thing));
+/** Takes it off the context's list and gives it back. */
+void heed__outside_remove(heed_context *ctx, heed__outside *thing);
 
 /* ---- Context ---- */
 
@@ -67,12 +80,14 @@ struct heed_context {
   size_t in_use, peak; /* bytes asked of the allocator for blocks; the context itself is not counted */
   int64_t references;  /* the owner's, and one of every block that was allocated and not yet released */
   struct heed__prefix *blocks; /* all of these, a list (alloc.c) */
+  heed__outside *outside;      /* what must be given back besides */
   heed__cpu cpu;
   const struct heed__kernels *kernels; /* chosen at first need */
   int threads;             /* how many may work, the caller included, in the process that said so */
   long process;            /* which that was, where threads is not 1: a child has none of them */
   struct heed__pool *pool; /* started at first need */
   bool keep_blas_threads;
+  bool skip_init; /* heed_skip_init */
   heed_dropout_stream dropout_stream;
   heed_generator generator;
   char message[HEED__MESSAGE];
@@ -138,6 +153,7 @@ typedef struct heed__storage {
   size_t bytes;
   void (*release)(void *user, void *data); /* of a host's memory, else NULL */
   void *user;
+  bool placeholder; /* one element that stands for a whole parameter (heed_skip_init) */
 } heed__storage;
 
 /* A header on a storage. Its fields may be read anywhere; headers on the stack (heed__alias_on_stack) do not
@@ -155,8 +171,22 @@ struct heed_tensor {
 };
 
 static inline size_t heed__element_bytes(heed_dtype dtype) {
-  return dtype == HEED_BOOL ? sizeof(uint8_t) : dtype == HEED_INT64 ? sizeof(int64_t) : sizeof(float);
+  static const uint8_t bytes[] = {
+#define X(name, text, type) sizeof(type),
+      HEED_DTYPE_LIST(X)
+#undef X
+  };
+  return bytes[dtype];
 }
+
+/** Whether tensors of that dtype are for keeping numbers, not for working with them (heed.h). */
+static inline bool heed__only_stores(heed_dtype dtype) {
+  return dtype > HEED_FLOAT32;
+}
+
+/** What tensors of two dtypes have in common when they are put together: the one that holds the numbers of
+ * both, as PyTorch promotes; float16 and bfloat16 make float32. */
+heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b);
 
 /** A header on x's elements that holds no reference: for views inside a function, to be dropped without a
  * call. Copies only the dimensions in use, and not the mark of a parameter. */
@@ -185,6 +215,7 @@ typedef struct heed__number {
     float f;
     int64_t i;
     uint8_t b;
+    uint16_t half;
   } value;
 } heed__number;
 const heed_tensor *heed__number_tensor(heed__number *number, heed_scalar value);
@@ -192,9 +223,6 @@ const heed_tensor *heed__number_tensor(heed__number *number, heed_scalar value);
 /** The element at `p` as a scalar, and back (converted as heed_to says). */
 heed_scalar heed__load(heed_dtype dtype, const void *p);
 void heed__store(heed_dtype dtype, void *p, heed_scalar value);
-
-/** Conversions with every input defined: nan gives 0, beyond the range the nearest end. */
-int64_t heed__to_int64(double value);
 
 /** Whether two elements of x share a place (an expanded tensor). */
 bool heed__overlaps_itself(const heed_tensor *x);

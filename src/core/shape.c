@@ -39,7 +39,7 @@ int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
 heed_status heed__check_shape(heed_context *ctx, const char *function, int ndim, const int64_t *shape,
                               heed_dtype dtype, int64_t *numel) {
   char text[HEED__SHAPE_TEXT];
-  if ((unsigned)dtype > HEED_FLOAT32) {
+  if ((unsigned)dtype > HEED_INT8) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: dtype is %d, which is none", function, (int)dtype);
   }
   if (ndim < 0 || ndim > HEED_MAX_DIMS) {

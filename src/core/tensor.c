@@ -58,12 +58,14 @@ heed_status heed_tensor_from_memory(heed_context *ctx, heed_dtype dtype, int ndi
                                     void *data, void (*release)(void *user, void *data), void *user,
                                     heed_tensor **out) {
   const char *function = "tensor_from_memory";
+  heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, NULL);
+  if (status != HEED_OK) return status;
   if (data == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: data is missing (NULL)", function);
   if ((uintptr_t)data % heed__element_bytes(dtype) != 0) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: data is at %p; %s must lie at a multiple of %zu", function,
                       data, heed_dtype_name(dtype), heed__element_bytes(dtype));
   }
-  heed_status status = new_block(ctx, function, dtype, ndim, shape, data, out);
+  status = new_block(ctx, function, dtype, ndim, shape, data, out);
   if (status != HEED_OK) return status;
   (*out)->storage->release = release;
   (*out)->storage->user = user;
@@ -129,6 +131,13 @@ const char *heed_dtype_name(heed_dtype dtype) {
 #undef X
   };
   return (size_t)dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "?";
+}
+
+heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b) {
+  static const uint8_t rank[] = {[HEED_BOOL] = 0,     [HEED_INT8] = 1,    [HEED_INT64] = 2,
+                                 [HEED_BFLOAT16] = 3, [HEED_FLOAT16] = 3, [HEED_FLOAT32] = 4};
+  if (a != b && rank[a] == rank[b]) return HEED_FLOAT32;
+  return rank[a] > rank[b] ? a : b;
 }
 
 heed_context *heed_tensor_context(const heed_tensor *x) {
@@ -236,17 +245,13 @@ heed_scalar heed_boolean(bool value) {
   return (heed_scalar){.dtype = HEED_BOOL, .as.integer = value};
 }
 
-int64_t heed__to_int64(double value) {
-  if (value != value) return 0;
-  if (value >= 0x1p63) return INT64_MAX;
-  if (value < -0x1p63) return INT64_MIN;
-  return (int64_t)value;
-}
-
 heed_scalar heed__load(heed_dtype dtype, const void *p) {
   switch (dtype) {
   case HEED_BOOL: return heed_boolean(*(const uint8_t *)p != 0);
   case HEED_INT64: return heed_integer(*(const int64_t *)p);
+  case HEED_BFLOAT16: return heed_number((double)heed__float_from_bfloat16(*(const uint16_t *)p));
+  case HEED_FLOAT16: return heed_number((double)heed__float_from_float16(*(const uint16_t *)p));
+  case HEED_INT8: return heed_integer(*(const int8_t *)p);
   case HEED_FLOAT32: break;
   }
   return heed_number((double)*(const float *)p);
@@ -254,10 +259,15 @@ heed_scalar heed__load(heed_dtype dtype, const void *p) {
 
 void heed__store(heed_dtype dtype, void *p, heed_scalar value) {
   const bool whole = value.dtype != HEED_FLOAT32;
+  const int64_t integer = whole ? value.as.integer : heed__to_int64(value.as.number);
+  const float number = whole ? (float)value.as.integer : (float)value.as.number;
   switch (dtype) {
   case HEED_BOOL: *(uint8_t *)p = whole ? value.as.integer != 0 : value.as.number != 0; break;
-  case HEED_INT64: *(int64_t *)p = whole ? value.as.integer : heed__to_int64(value.as.number); break;
-  case HEED_FLOAT32: *(float *)p = whole ? (float)value.as.integer : (float)value.as.number; break;
+  case HEED_INT64: *(int64_t *)p = integer; break;
+  case HEED_FLOAT32: *(float *)p = number; break;
+  case HEED_BFLOAT16: *(uint16_t *)p = heed__bfloat16_from_float(number); break;
+  case HEED_FLOAT16: *(uint16_t *)p = heed__float16_from_float(number); break;
+  case HEED_INT8: *(int8_t *)p = heed__int8_from_int64(integer); break;
   }
 }
 

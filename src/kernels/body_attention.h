@@ -150,7 +150,7 @@ static void weigh_seen(const attention *a, const seen *e, float *out, const floa
         const int64_t end = run_end(j, e->high);
         vfloat x = v_zero();
         for (; j < end; j++)
-          if (j < e->sure || (e->bit[r][j / ATTEND_WORD] >> j % ATTEND_WORD & 1))
+          if ((j >= e->sure_first && j < e->sure_last) || (e->bit[r][j / ATTEND_WORD] >> j % ATTEND_WORD & 1))
             x = v_fma(v_set(a->scores[r * ATTEND_STRIDE + j]), v_load(e->values + j * columns + c), x);
         sum = v_add(sum, x);
       }
@@ -161,45 +161,70 @@ static void weigh_seen(const attention *a, const seen *e, float *out, const floa
 
 /* ---- Softmax ---- */
 
-/* The highest of each row's scores, once they are biased and those not seen hidden. */
-static void highest(const attention *a, const seen *e, float top[ATTEND_STRIP]) {
-  const float *bias = a->t->bias ? a->bias : NULL;
+/* The scores of a row from `from` to before `to`, capped, biased and, unless all are sure, hidden; r is the
+ * row in the strip, i the query. Their highest, lane by lane, and `most`. */
+static vfloat change(const attention *a, const seen *e, int r, int64_t i, int64_t from, int64_t to, bool sure,
+                     vfloat most) {
+  const heed__attention_task *t = a->t;
+  const float *bias = t->bias ? a->bias + r * ATTEND_STRIDE : NULL;
+  const float cap = t->softcap, inverse = cap > 0.0f ? 1.0f / cap : 0.0f, slope = t->slope;
+  const int64_t place = i + t->offset - e->first;
+  float *scores = a->scores + r * ATTEND_STRIDE;
+  for (int64_t j = from; j < to; j += V_LANES) {
+    vfloat x = v_load(scores + j);
+    if (cap > 0.0f) x = cap_score(x, cap, inverse);
+    if (bias) x = v_add(x, v_load(bias + j));
+    if (slope != 0.0f) x = slope_off(x, slope, place - j, 1.0f);
+    if (!sure) {
+      const unsigned bits = (unsigned)e->bit[r][j / ATTEND_WORD] >> j % ATTEND_WORD;
+      x = v_select(v_mask_from_bits(bits & ((1u << V_LANES) - 1u)), x, v_set(-INFINITY));
+    }
+    v_store(scores + j, x);
+    most = v_max(most, x);
+  }
+  return most;
+}
+
+/* The highest of each row's scores, once they are what they shall be; `row` is the strip's first, from the
+ * task's first. */
+static void highest(const attention *a, const seen *e, int64_t row, float top[ATTEND_STRIP]) {
+  const heed__attention_task *t = a->t;
+  const bool plain = !t->bias && t->softcap == 0.0f && t->slope == 0.0f;
   vfloat most[ATTEND_STRIP];
-  int64_t start = e->low;
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) most[r] = v_set(-INFINITY);
-  for (; !bias && start < e->sure; start += V_LANES) {
-    V_UNROLL
-    for (int r = 0; r < ATTEND_STRIP; r++)
-      most[r] = v_max(most[r], v_load(a->scores + r * ATTEND_STRIDE + start));
-  }
+  for (int64_t j = e->sure_first; plain && j < e->sure_last; j += V_LANES) V_UNROLL
+  for (int r = 0; r < ATTEND_STRIP; r++) most[r] = v_max(most[r], v_load(a->scores + r * ATTEND_STRIDE + j));
   for (int r = 0; r < ATTEND_STRIP; r++) {
-    float *scores = a->scores + r * ATTEND_STRIDE;
-    for (int64_t j = start; j < e->high; j += V_LANES) {
-      vfloat x = v_load(scores + j);
-      if (bias) x = v_add(x, v_load(bias + r * ATTEND_STRIDE + j));
-      if (j >= e->sure) {
-        const unsigned bits = (unsigned)e->bit[r][j / ATTEND_WORD] >> j % ATTEND_WORD;
-        x = v_select(v_mask_from_bits(bits & ((1u << V_LANES) - 1u)), x, v_set(-INFINITY));
-      }
-      v_store(scores + j, x);
-      most[r] = v_max(most[r], x);
-    }
+    const int64_t i = t->first + row + r;
+    if (e->low < e->sure_first) most[r] = change(a, e, r, i, e->low, e->sure_first, false, most[r]);
+    if (!plain) most[r] = change(a, e, r, i, e->sure_first, e->sure_last, true, most[r]);
+    if (e->sure_last < e->high) most[r] = change(a, e, r, i, e->sure_last, e->high, false, most[r]);
   }
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) top[r] = v_highest(most[r]);
 }
 
+/* Where e^x is below 2^-92: nothing beside the highest, whose e^x is 1. Left as it is, it would make numbers
+ * below the smallest normal one of products with values, each of which costs an Intel processor some 150
+ * cycles; slopes and biases bring whole runs of them. */
+static inline vfloat without_specks(vfloat x) {
+  return v_select(v_lt(x, v_set(-64.0f)), v_set(-INFINITY), x);
+}
+
 /* n scores of each row to powers of e, and their sums. The difference to the highest is exact where weights
  * are large: with log2 e in the queries errors were twice PyTorch's. */
-static void raise(float *scores, const float most[ATTEND_STRIP], int64_t n, float sums[ATTEND_STRIP]) {
+V_INLINE void raise_rows(float *scores, const float most[ATTEND_STRIP], int64_t n, float sums[ATTEND_STRIP],
+                         const bool specks) {
   vfloat sum[ATTEND_STRIP], x[ATTEND_STRIP];
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) sum[r] = v_zero();
   for (int64_t j = 0; j < n; j += V_LANES) {
     V_UNROLL
-    for (int r = 0; r < ATTEND_STRIP; r++)
+    for (int r = 0; r < ATTEND_STRIP; r++) {
       x[r] = v_sub(v_load(scores + r * ATTEND_STRIDE + j), v_set(most[r]));
+      if (specks) x[r] = without_specks(x[r]);
+    }
     exp_flushed(x, ATTEND_STRIP);
     V_UNROLL
     for (int r = 0; r < ATTEND_STRIP; r++) {
@@ -211,6 +236,14 @@ static void raise(float *scores, const float most[ATTEND_STRIP], int64_t n, floa
   for (int r = 0; r < ATTEND_STRIP; r++) sums[r] = v_sum(sum[r]);
 }
 
+static void raise(float *scores, const float most[ATTEND_STRIP], int64_t n, float sums[ATTEND_STRIP]) {
+  raise_rows(scores, most, n, sums, false);
+}
+static void raise_specked(float *scores, const float most[ATTEND_STRIP], int64_t n,
+                          float sums[ATTEND_STRIP]) {
+  raise_rows(scores, most, n, sums, true);
+}
+
 /* The strip's scores to weights; `row` is its first, from the task's first. factor: what its sums and outputs
  * so far are to be multiplied by. */
 static void soften(const attention *a, const seen *e, int64_t row, float *factor) {
@@ -219,7 +252,7 @@ static void soften(const attention *a, const seen *e, int64_t row, float *factor
   float *most = a->most + row, *sum = a->sum + row, *scores = a->scores + e->low;
   float shift[16] = {0}; /* whole vectors of ATTEND_STRIP lanes */
   float top[ATTEND_STRIP], sums[ATTEND_STRIP];
-  highest(a, e, top);
+  highest(a, e, row, top);
   for (int r = 0; r < ATTEND_STRIP; r++) {
     const float now = top[r] > most[r] ? top[r] : most[r];
     top[r] = now == -INFINITY ? 0.0f : now; /* where nothing has been seen yet */
@@ -227,11 +260,11 @@ static void soften(const attention *a, const seen *e, int64_t row, float *factor
     most[r] = now;
   }
   for (int r = 0; r < 16; r += V_LANES) {
-    vfloat x = v_load(shift + r);
+    vfloat x = without_specks(v_load(shift + r));
     exp_flushed(&x, 1);
     v_store(factor + r, x);
   }
-  raise(scores, top, n, sums);
+  (t->bias || t->slope != 0.0f ? raise_specked : raise)(scores, top, n, sums);
   for (int r = 0; r < ATTEND_STRIP; r++) sum[r] = sum[r] * factor[r] + sums[r];
   for (int r = 0; t->keep && r < ATTEND_STRIP && t->first + row + r < t->last; r++) {
     const float *keep = t->keep + (row + r) * t->s + e->first + e->low;
@@ -260,6 +293,14 @@ static void write_row(const attention *a, int64_t row) {
   for (; c < t->dv; c++) out[c * t->out_column] = x[c] / sum;
 }
 
+/* Where a sink is not finite, rows that see nothing still give zeros. */
+static bool sees_any(const heed__attention_task *t, int64_t i) {
+  int64_t first, last;
+  heed__attention_reach(t, i, &first, &last);
+  while (first < last && heed__attention_hides(t, i, first)) first++;
+  return first < last;
+}
+
 static void k_attention(const heed__attention_task *t) {
   if (heed__attention_is_small(t)) {
     attend_small(t);
@@ -267,28 +308,32 @@ static void k_attention(const heed__attention_task *t) {
   }
   attention a;
   lay_out(&a, t, t->scratch);
-  const int64_t rows = t->last - t->first, reach = t->causal && t->last < t->s ? t->last : t->s;
+  const int64_t rows = t->last - t->first;
+  const bool sink = t->has_sink && t->sink != -INFINITY;
+  int64_t start, end, unused;
+  heed__attention_reach(t, t->first, &start, &unused);
+  heed__attention_reach(t, t->last - 1, &unused, &end);
   for (int64_t i = 0; i < rows; i++)
     scale_row(a.q + i * t->d, t->q + (t->first + i) * t->q_row, t->q_column, t->scale, t->d);
   for (int64_t i = rows * t->d; i < a.rows * t->d; i++) a.q[i] = 0.0f;
   for (int64_t i = 0; i < a.rows * a.columns; i++) a.out[i] = 0.0f;
   for (int64_t i = 0; i < a.rows; i++) {
-    a.most[i] = -INFINITY;
-    a.sum[i] = 0.0f;
+    a.most[i] = sink ? t->sink : -INFINITY;
+    a.sum[i] = sink ? 1.0f : 0.0f;
   }
-  for (int64_t first = 0; first < reach; first += a.block) {
-    seen e = {.first = first, .count = reach - first < a.block ? reach - first : a.block};
+  for (int64_t first = start < end ? round_down(start, a.block) : end; first < end; first += a.block) {
+    seen e = {.first = first, .begin = greater(start - first, 0), .count = lesser(end - first, a.block)};
     bool checked = false, finite = true; /* whether 0 times any value is 0, looked at where it matters */
     for (int64_t row = 0; row < a.rows; row += ATTEND_STRIP) {
       see(&a, &e, t->first + row);
       if (e.high <= e.low) continue;
       if (!e.values) {
-        pack_keys(&a, first, e.count);
-        e.values = pack_values(&a, first, e.count);
+        pack_keys(&a, &e);
+        e.values = pack_values(&a, &e);
       }
-      const bool whole = e.sure >= e.high;
+      const bool whole = e.sure_first <= e.low && e.sure_last >= e.high;
       if (!whole && !checked) {
-        finite = are_finite(e.values, e.count * a.columns);
+        finite = are_finite(e.values + e.begin * a.columns, (e.count - e.begin) * a.columns);
         checked = true;
       }
       float factor[16];
@@ -297,7 +342,10 @@ static void k_attention(const heed__attention_task *t) {
       (finite || whole ? weigh_strip : weigh_seen)(&a, &e, a.out + row * a.columns, factor);
     }
   }
-  for (int64_t i = 0; i < rows; i++) write_row(&a, i);
+  for (int64_t i = 0; i < rows; i++) {
+    if (sink && !isfinite(t->sink) && !sees_any(t, t->first + i)) a.sum[i] = 0.0f;
+    write_row(&a, i);
+  }
 }
 
 static size_t k_attention_scratch(const heed__attention_task *t) {

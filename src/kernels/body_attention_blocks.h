@@ -4,7 +4,7 @@
 #ifndef HEED_BODY_ATTENTION_BLOCKS_H
 #define HEED_BODY_ATTENTION_BLOCKS_H
 
-#include "body_math.h"
+#include "body_widen.h"
 
 enum {
   ATTEND_STRIP = 6, /* rows; with ATTEND_TILE keys, or values' columns, they fill the registers */
@@ -39,20 +39,31 @@ typedef struct attention {
   float *values;   /* [block, columns] */
   float *scores;   /* [ATTEND_STRIP, ATTEND_STRIDE], then the weights */
   float *bias;     /* [ATTEND_STRIP, ATTEND_STRIDE] */
+  float *wide;     /* [V_LANES, d]: keys that are stored small */
 } attention;
 
 /* The block at hand, and what a strip sees of it: keys from `low` to before `high`, counted from the block's
- * first. All rows see those before `sure`; from there on `bit` tells which. low and sure are multiples of
- * ATTEND_WORD. */
+ * first. All rows see those from sure_first to before sure_last; of the others `bit` tells which. All but
+ * high are multiples of ATTEND_WORD. Keys from `begin` to before `count` are there; no row of the task sees
+ * others. */
 typedef struct seen {
-  int64_t first, count; /* keys of the block */
-  int64_t low, sure, high;
-  const float *values; /* [count, columns] */
+  int64_t first, begin, count;
+  int64_t low, sure_first, sure_last, high;
+  const float *values; /* [count, columns], the rows from begin on */
   uint16_t bit[ATTEND_STRIP][ATTEND_WORDS];
 } seen;
 
 static int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
+}
+static int64_t round_down(int64_t n, int64_t to) {
+  return n / to * to;
+}
+static int64_t lesser(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+static int64_t greater(int64_t a, int64_t b) {
+  return a > b ? a : b;
 }
 
 /* ---- Scratch ---- */
@@ -78,6 +89,7 @@ static size_t lay_out(attention *a, const heed__attention_task *t, float *base) 
   AREA(values, a->block * a->columns)
   AREA(scores, ATTEND_STRIP * ATTEND_STRIDE)
   AREA(bias, t->bias ? ATTEND_STRIP * ATTEND_STRIDE : 0)
+  AREA(wide, t->k_dtype == HEED_FLOAT32 ? 0 : V_LANES * t->d)
 #undef AREA
   return floats;
 }
@@ -92,13 +104,13 @@ static void scale_row(float *out, const float *x, ptrdiff_t stride, float factor
   for (; i < n; i++) out[i] = x[i * stride] * factor;
 }
 
-/* V_LANES keys, the first `keys` of them there and zeros in the place of the others, as `dims` rows of a
- * tile.
- */
-V_INLINE void pack_square(float *tile, const float *k, ptrdiff_t row, int64_t keys, int64_t dims) {
+/* V_LANES keys, of which from … to - 1 are there and zeros in the place of the others, as `dims` rows of a
+ * tile. */
+V_INLINE void pack_square(float *tile, const float *k, ptrdiff_t row, int64_t from, int64_t to,
+                          int64_t dims) {
   vfloat r[V_LANES];
   for (int i = 0; i < V_LANES; i++) {
-    if (i >= keys) {
+    if (i < from || i >= to) {
       r[i] = v_zero();
     } else if (dims == V_LANES) {
       r[i] = v_load(k + i * row);
@@ -110,37 +122,64 @@ V_INLINE void pack_square(float *tile, const float *k, ptrdiff_t row, int64_t ke
   for (int i = 0; i < dims; i++) v_store(tile + i * ATTEND_TILE, r[i]);
 }
 
-/* Keys of a block in tiles, dimension by dimension; the last tile is filled up with zeros. */
-static void pack_keys(const attention *a, int64_t first, int64_t count) {
+/* V_LANES keys as before, column by column. */
+static void pack_lanes(float *tile, const float *k, ptrdiff_t row, ptrdiff_t column, int64_t from, int64_t to,
+                       int64_t d) {
+  int64_t c = 0;
+  if (column == 1) {
+    if (from == 0 && to == V_LANES)
+      for (; c + V_LANES <= d; c += V_LANES)
+        pack_square(tile + c * ATTEND_TILE, k + c, row, 0, V_LANES, V_LANES);
+    for (; c < d; c += V_LANES)
+      pack_square(tile + c * ATTEND_TILE, k + c, row, from, to, lesser(d - c, V_LANES));
+  }
+  for (; c < d; c++)
+    for (int64_t i = 0; i < V_LANES; i++)
+      tile[c * ATTEND_TILE + i] = i >= from && i < to ? k[i * row + c * column] : 0.0f;
+}
+
+/* Keys of a block in tiles, dimension by dimension; what is not there is zeros. */
+static void pack_keys(const attention *a, const seen *e) {
   const heed__attention_task *t = a->t;
-  for (int64_t j = 0; j < round_up(count, ATTEND_TILE); j += V_LANES) {
-    const float *k = t->k + (first + (j < count ? j : 0)) * t->k_row;
-    float *to = a->keys + j / ATTEND_TILE * ATTEND_TILE * t->d + j % ATTEND_TILE;
-    const int64_t keys = count - j < V_LANES ? count - j : V_LANES; /* none, or fewer, at the end */
-    int64_t c = 0;
-    if (t->k_column == 1) {
-      if (keys == V_LANES)
-        for (; c + V_LANES <= t->d; c += V_LANES)
-          pack_square(to + c * ATTEND_TILE, k + c, t->k_row, V_LANES, V_LANES);
-      for (; c < t->d; c += V_LANES)
-        pack_square(to + c * ATTEND_TILE, k + c, t->k_row, keys, t->d - c < V_LANES ? t->d - c : V_LANES);
+  const bool stored = t->k_dtype != HEED_FLOAT32;
+  for (int64_t j = round_down(e->begin, ATTEND_TILE); j < round_up(e->count, ATTEND_TILE); j += V_LANES) {
+    const int64_t from = greater(e->begin - j, 0), to = lesser(e->count - j, V_LANES);
+    float *tile = a->keys + j / ATTEND_TILE * ATTEND_TILE * t->d + j % ATTEND_TILE;
+    for (int64_t i = from; stored && i < to; i++) {
+      const int64_t key = e->first + j + i;
+      widen_row(a->wide + i * t->d, element_at(t->k, t->k_dtype, key * t->k_row), t->k_dtype, t->k_column,
+                t->k_scale ? t->k_scale[key * t->k_scale_row] : 1.0f, t->d);
     }
-    for (; c < t->d; c++)
-      for (int64_t i = 0; i < V_LANES; i++)
-        to[c * ATTEND_TILE + i] = i < keys ? k[i * t->k_row + c * t->k_column] : 0.0f;
+    if (stored) {
+      pack_lanes(tile, a->wide, t->d, 1, from, to, t->d);
+    } else {
+      const float *k = (const float *)t->k + (from < to ? (e->first + j) * t->k_row : 0);
+      pack_lanes(tile, k, t->k_row, t->k_column, from, to, t->d);
+    }
   }
 }
 
-/* Values of a block, their rows filled up with zeros to whole vectors; in place where they lie like that. */
-static const float *pack_values(const attention *a, int64_t first, int64_t count) {
+/* Values of a block, their rows filled up with zeros to whole vectors, and rows of zeros before the first to
+ * a whole word; in place where they lie like that. */
+static const float *pack_values(const attention *a, const seen *e) {
   const heed__attention_task *t = a->t;
-  const float *from = t->v + first * t->v_row;
+  const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
   const int64_t tail = t->dv % V_LANES;
-  if (t->v_column == 1 && t->v_row == a->columns && !tail && (uintptr_t)from % HEED__ALIGNMENT == 0)
-    return from;
-  for (int64_t j = 0; j < count; j++, from += t->v_row) {
+  if (t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row == a->columns && !tail &&
+      e->begin % ATTEND_WORD == 0 && (uintptr_t)first % HEED__ALIGNMENT == 0)
+    return first;
+  for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
+    a->values[i] = 0.0f;
+  for (int64_t j = e->begin; j < e->count; j++) {
     float *to = a->values + j * a->columns;
     int64_t c = 0;
+    if (t->v_dtype != HEED_FLOAT32) {
+      const float scale = t->v_scale ? t->v_scale[(e->first + j) * t->v_scale_row] : 1.0f;
+      widen_row(to, element_at(first, t->v_dtype, j * t->v_row), t->v_dtype, t->v_column, scale, t->dv);
+      for (c = t->dv; c < a->columns; c++) to[c] = 0.0f;
+      continue;
+    }
+    const float *from = (const float *)first + j * t->v_row;
     if (t->v_column == 1) {
       for (; c + V_LANES <= t->dv; c += V_LANES) v_store(to + c, v_load(from + c));
       if (tail) v_store(to + c, v_load_masked(from + c, v_first((size_t)tail)));
@@ -182,22 +221,25 @@ static unsigned bits_above_minus_infinity(const float *x) {
   return bits;
 }
 
-/* n values of a row of the bias, in order. */
-static void copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t n) {
+/* Values low … high - 1 of a row of the bias, in order, and zeros up to a whole word. */
+static void copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t low, int64_t high) {
   if (stride == 1) {
-    memcpy(out, x, (size_t)n * sizeof *x);
+    memcpy(out + low, x + low, (size_t)(high - low) * sizeof *x);
   } else {
-    for (int64_t j = 0; j < n; j++) out[j] = x[j * stride];
+    for (int64_t j = low; j < high; j++) out[j] = x[j * stride];
   }
-  for (int64_t j = n; j % ATTEND_WORD != 0; j++) out[j] = 0.0f;
+  for (int64_t j = high; j % ATTEND_WORD != 0; j++) out[j] = 0.0f;
 }
 
-/* The words of query i from place `from` on; r is its row in the strip. */
-static void see_row(const attention *a, seen *e, int64_t i, int r, int64_t from) {
+/* The words of query i from place `from` to before `to`; r is its row in the strip. */
+static void see_row(const attention *a, seen *e, int64_t i, int r, int64_t from, int64_t to) {
   const heed__attention_task *t = a->t;
-  const int64_t end = t->causal && i + 1 - e->first < e->count ? i + 1 - e->first : e->count;
-  for (int64_t j = from; j < e->high; j += ATTEND_WORD) {
-    unsigned bits = first_bits(end - j);
+  int64_t start, end;
+  heed__attention_reach(t, i, &start, &end);
+  start -= e->first;
+  end = lesser(end - e->first, e->count);
+  for (int64_t j = from; j < to; j += ATTEND_WORD) {
+    unsigned bits = first_bits(end - j) & ~first_bits(start - j);
     if (t->visible && bits) {
       const ptrdiff_t step = t->visible_column;
       bits &= bits_of_bytes(t->visible + i * t->visible_row + (e->first + j) * step, step, end - j);
@@ -206,48 +248,56 @@ static void see_row(const attention *a, seen *e, int64_t i, int r, int64_t from)
       const ptrdiff_t step = t->padding_stride;
       bits &= ~bits_of_bytes(t->padding + (e->first + j) * step, step, end - j);
     }
-    if (t->bias) bits &= bits_above_minus_infinity(a->bias + r * ATTEND_STRIDE + j);
+    if (t->bias && bits) bits &= bits_above_minus_infinity(a->bias + r * ATTEND_STRIDE + j);
     e->bit[r][j / ATTEND_WORD] = (uint16_t)bits;
   }
 }
 
-/* What the strip from row i0 on (of the task's l) sees of block e; nothing, where high is not above low. */
-static void see(const attention *a, seen *e, int64_t i0) {
-  const heed__attention_task *t = a->t;
-  const int64_t last = (i0 + ATTEND_STRIP < t->last ? i0 + ATTEND_STRIP : t->last) - 1;
-  e->low = 0;
-  e->high = e->count;
-  int64_t from = t->visible || t->padding || t->bias ? 0 : e->count;
-  if (t->causal) {
-    if (last + 1 - e->first < e->high) e->high = last + 1 - e->first;
-    if (i0 + 1 - e->first < from) from = i0 + 1 - e->first;
-  }
-  if (e->high <= 0) return;
-  from = from > 0 ? from / ATTEND_WORD * ATTEND_WORD : 0;
-  e->sure = from;
-  if (from >= e->high) return;
-  for (int r = 0; r < ATTEND_STRIP; r++) {
-    const int64_t i = i0 + r < t->last ? i0 + r : t->last - 1;
-    if (t->bias) {
-      copy_bias(a->bias + r * ATTEND_STRIDE, t->bias + i * t->bias_row + e->first * t->bias_column,
-                t->bias_column, e->high);
-    }
-    see_row(a, e, i, r, from);
-  }
-  int64_t low = from > 0 ? 0 : e->high, high = from;
-  for (int64_t j = from; j < e->high; j += ATTEND_WORD) {
+/* From what masks leave: the words before the first and behind the last that any row sees go, and the words
+ * from low on that all see are sure. */
+static void trim(seen *e) {
+  int64_t low = e->high, high = e->low, sure = e->low;
+  for (int64_t j = e->low; j < e->high; j += ATTEND_WORD) {
     unsigned any = 0, all = 0xffffu;
     for (int r = 0; r < ATTEND_STRIP; r++) {
       any |= e->bit[r][j / ATTEND_WORD];
       all &= e->bit[r][j / ATTEND_WORD];
     }
     if (!any) continue;
-    if (low > j) low = e->sure = j;
+    if (low > j) low = sure = j;
     high = j + ATTEND_WORD;
-    if (all == 0xffffu && e->sure == j) e->sure = high;
+    if (all == 0xffffu && sure == j) sure = high;
   }
-  e->low = low;
+  e->low = e->sure_first = low;
+  e->sure_last = sure;
   if (high < e->high) e->high = high;
+}
+
+/* What the strip from row i0 on (of the task's l) sees of block e; nothing, where high is not above low. */
+static void see(const attention *a, seen *e, int64_t i0) {
+  const heed__attention_task *t = a->t;
+  const int64_t last = lesser(i0 + ATTEND_STRIP, t->last) - 1;
+  const bool masked = t->visible || t->padding || t->bias;
+  int64_t from, sure_to, sure_from, to;
+  heed__attention_reach(t, i0, &from, &sure_to); /* the first row begins and ends before the others */
+  heed__attention_reach(t, last, &sure_from, &to);
+  e->low = round_down(greater(from - e->first, e->begin), ATTEND_WORD);
+  e->high = lesser(to - e->first, e->count);
+  if (e->high <= e->low) return;
+  e->sure_first = round_up(greater(sure_from - e->first, e->begin), ATTEND_WORD);
+  e->sure_last = round_down(lesser(sure_to - e->first, e->count), ATTEND_WORD);
+  if (masked || e->sure_first >= e->sure_last) e->sure_first = e->sure_last = e->low;
+  if (e->sure_first <= e->low && e->sure_last >= e->high) return;
+  for (int r = 0; r < ATTEND_STRIP; r++) {
+    const int64_t i = i0 + r < t->last ? i0 + r : t->last - 1;
+    if (t->bias) {
+      copy_bias(a->bias + r * ATTEND_STRIDE, t->bias + i * t->bias_row + e->first * t->bias_column,
+                t->bias_column, e->low, e->high);
+    }
+    if (e->low < e->sure_first) see_row(a, e, i, r, e->low, e->sure_first);
+    if (e->sure_last < e->high) see_row(a, e, i, r, e->sure_last, e->high);
+  }
+  if (masked) trim(e);
 }
 
 #endif

@@ -6,12 +6,14 @@
  * at a time (of one row with V_LANES keys, or of more rows with as many fewer), summed across lanes together.
  * Then the softmax of the block, and the values of the runs, weighted and added to the row's output, which is
  * rescaled when the row's maximum grows. So what a row does not see is never added to it, not even times 0.
+ * Keys and values that are stored small are widened as they are loaded; the scales of int8 go to the scores
+ * and the weights.
  *
  * Measured on keys beyond the caches (Zen 4, of 33 GB/s): looking each key up in a list cost a quarter of the
  * speed, and instructions that prefetch a third; what counts is to read row after row. */
 #include <float.h>
 
-#include "body_math.h"
+#include "body_widen.h"
 
 enum {
   DECODE_BLOCK = 256,                       /* keys, and up to V_LANES more in the last */
@@ -35,30 +37,61 @@ typedef struct decode_work {
   const heed__decode_task *task;
   int64_t first;         /* the first key that is seen, */
   int64_t keys;          /* how many there are from that to the last one seen, */
-  const float *k, *v;    /* and its place */
+  const void *k, *v;     /* and its place */
   const decode_run *run; /* of keys seen, counted from the first */
   int64_t runs;
   float *p; /* [rows, DECODE_ROOM]: of all these keys the scores, then the weights */
 } decode_work;
+
+/* V_LANES elements from `at` on; with `tail` the first `left` of them. */
+V_INLINE vfloat decode_load(const void *x, const heed_dtype type, int64_t at, const vmask *tail,
+                            int64_t left) {
+  const void *p = element_at(x, type, at);
+  if (!tail) return load_stored(p, type);
+  return type == HEED_FLOAT32 ? v_load_masked(p, *tail) : load_stored_first(p, type, left);
+}
+
+/* One call for each dtype, so that each is a constant. */
+#define BY_DTYPE(dtype, call)                                                                                \
+  switch (dtype) {                                                                                           \
+  case HEED_BFLOAT16: {                                                                                      \
+    const heed_dtype type = HEED_BFLOAT16;                                                                   \
+    call;                                                                                                    \
+  } break;                                                                                                   \
+  case HEED_FLOAT16: {                                                                                       \
+    const heed_dtype type = HEED_FLOAT16;                                                                    \
+    call;                                                                                                    \
+  } break;                                                                                                   \
+  case HEED_INT8: {                                                                                          \
+    const heed_dtype type = HEED_INT8;                                                                       \
+    call;                                                                                                    \
+  } break;                                                                                                   \
+  default: {                                                                                                 \
+    const heed_dtype type = HEED_FLOAT32;                                                                    \
+    call;                                                                                                    \
+  }                                                                                                          \
+  }
 
 /* How many rows of n floats make a stretch. */
 static int64_t stretch_of(int64_t n) {
   return n < DECODE_STRETCH / 8 ? DECODE_STRETCH / (n > 0 ? n : 1) : 8;
 }
 
-/* How many of the rows from r on go together: 4, 2 or 1 that share their keys. */
-static int at_once(const heed__decode_task *t, int r, int last_row) {
+/* How many of the rows from r on go together: 4, 2 or 1 that share their keys. (Of small dtypes not 2, nor
+ * all widths below: less code.) */
+static int at_once(const heed__decode_task *t, heed_dtype type, int r, int last_row) {
   int rows = last_row - r >= 4 ? 4 : last_row - r >= 2 ? 2 : 1;
   while (rows > 1 && (t->row[r + rows - 1].k != t->row[r].k || t->row[r + rows - 1].v != t->row[r].v))
     rows /= 2;
-  return rows;
+  return rows == 2 && type != HEED_FLOAT32 ? 1 : rows;
 }
 
 /* ---- Scores ---- */
 
 /* Products of `width` registers of columns from c on, the last one masked if `tail` is set. */
-V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float *const *q, const float *k,
-                           ptrdiff_t k_row, int64_t c, const vmask *tail) {
+V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float *const *q, const void *k,
+                           const heed_dtype type, ptrdiff_t k_row, int64_t c, const vmask *tail,
+                           int64_t left) {
   const int keys = V_LANES / rows;
   vfloat x[DECODE_QUERY];
   V_UNROLL
@@ -73,8 +106,7 @@ V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float
   for (int j = 0; j < keys; j++) {
     V_UNROLL
     for (int i = 0; i < width; i++) {
-      const float *p = k + j * k_row + c + i * V_LANES;
-      const vfloat y = tail ? v_load_masked(p, *tail) : v_load(p);
+      const vfloat y = decode_load(k, type, j * k_row + c + i * V_LANES, tail, left);
       V_UNROLL
       for (int r = 0; r < rows; r++) sum[r * keys + j] = v_fma(x[r * width + i], y, sum[r * keys + j]);
     }
@@ -83,10 +115,12 @@ V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float
 }
 
 /* The scores of `rows` rows (1, 2 or 4) with V_LANES / rows keys from `at` on, `k_row` apart. */
-V_INLINE void score_keys(const decode_work *w, int rows, int first_row, int64_t at, ptrdiff_t k_row) {
+V_INLINE void score_keys(const decode_work *w, const heed_dtype type, int rows, int first_row, int64_t at,
+                         ptrdiff_t k_row) {
   const heed__decode_task *t = w->task;
   const int keys = V_LANES / rows, width = DECODE_QUERY / rows;
-  const float *q[4], *k = w->k + t->row[first_row].k + at * t->k_row;
+  const float *q[4];
+  const void *k = element_at(w->k, type, t->row[first_row].k + at * t->k_row);
   vfloat sum[V_LANES];
   V_UNROLL
   for (int r = 0; r < rows; r++) q[r] = t->row[first_row + r].q;
@@ -94,11 +128,11 @@ V_INLINE void score_keys(const decode_work *w, int rows, int first_row, int64_t 
   for (int i = 0; i < V_LANES; i++) sum[i] = v_zero();
   int64_t c = 0;
   for (; c + width * V_LANES <= t->d; c += width * V_LANES)
-    add_products(sum, rows, width, q, k, k_row, c, NULL);
-  for (; c + V_LANES <= t->d; c += V_LANES) add_products(sum, rows, 1, q, k, k_row, c, NULL);
+    add_products(sum, rows, width, q, k, type, k_row, c, NULL, 0);
+  for (; c + V_LANES <= t->d; c += V_LANES) add_products(sum, rows, 1, q, k, type, k_row, c, NULL, 0);
   if (c < t->d) {
     const vmask tail = v_first((size_t)(t->d - c));
-    add_products(sum, rows, 1, q, k, k_row, c, &tail);
+    add_products(sum, rows, 1, q, k, type, k_row, c, &tail, t->d - c);
   }
   float score[V_LANES];
   v_store(score, v_mul(v_sums(sum), v_set(t->scale)));
@@ -109,41 +143,63 @@ V_INLINE void score_keys(const decode_work *w, int rows, int first_row, int64_t 
 
 /* Those with the keys first…last-1. The last ones go with some from before them, a few alone by themselves.
  */
-V_INLINE void score_stretch(const decode_work *w, int rows, int first_row, int64_t first, int64_t last) {
+V_INLINE void score_stretch(const decode_work *w, const heed_dtype type, int rows, int first_row,
+                            int64_t first, int64_t last) {
   const int64_t keys = V_LANES / rows;
   if (w->keys < keys) {
-    for (int64_t at = first; at < last; at++) score_keys(w, rows, first_row, at, 0);
+    for (int64_t at = first; at < last; at++) score_keys(w, type, rows, first_row, at, 0);
   } else {
     for (int64_t at = first; at < last; at += keys)
-      score_keys(w, rows, first_row, at < w->keys - keys ? at : w->keys - keys, w->task->k_row);
+      score_keys(w, type, rows, first_row, at < w->keys - keys ? at : w->keys - keys, w->task->k_row);
   }
 }
 
-static void score_block(const decode_work *w, int first_row, int last_row) {
+V_INLINE void score_block(const decode_work *w, const heed_dtype type, int first_row, int last_row) {
   const int64_t stretch = (stretch_of(w->task->d) + V_LANES - 1) / V_LANES * V_LANES;
   for (int64_t first = 0; first < w->keys; first += stretch) {
     const int64_t last = first + stretch < w->keys ? first + stretch : w->keys;
     for (int r = first_row, rows; r < last_row; r += rows) {
-      rows = at_once(w->task, r, last_row);
+      rows = at_once(w->task, type, r, last_row);
       if (rows == 4)
-        score_stretch(w, 4, r, first, last);
-      else if (rows == 2)
-        score_stretch(w, 2, r, first, last);
+        score_stretch(w, type, 4, r, first, last);
+      else if (rows == 2 && type == HEED_FLOAT32)
+        score_stretch(w, type, 2, r, first, last);
       else
-        score_stretch(w, 1, r, first, last);
+        score_stretch(w, type, 1, r, first, last);
     }
   }
 }
 
 /* ---- Weights ---- */
 
-/* The scaled scores of a row become weights; its earlier output is made to fit. */
+/* p[j] *= scale[j · step] */
+static void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n) {
+  for (int64_t j = 0; j < n; j++) p[j] *= scale[j * step];
+}
+
+/* The scaled products of a row, whole registers, become scores. */
+static void bias_block(const decode_work *w, int r, float *p) {
+  const heed__decode_task *t = w->task;
+  const heed__decode_row *row = &t->row[r];
+  const float *bias = row->bias ? row->bias + w->first * t->bias_column : NULL;
+  if (row->k_scale) scale_each(p, row->k_scale + w->first * t->k_scale_row, t->k_scale_row, w->keys);
+  const float inverse = 1.0f / t->softcap; /* used where there is a cap */
+  if (t->softcap > 0.0f)
+    for (int64_t j = 0; j < w->keys; j += V_LANES)
+      v_store(p + j, cap_score(v_load(p + j), t->softcap, inverse));
+  for (int64_t j = 0; bias && j < w->keys; j++) p[j] += bias[j * t->bias_column];
+  if (row->slope != 0.0f)
+    for (int64_t j = 0; j < w->keys; j += V_LANES)
+      v_store(p + j, slope_off(v_load(p + j), row->slope, row->place - w->first - j, 1.0f));
+}
+
+/* The scaled products of a row become weights; its earlier output is made to fit. */
 static void weigh_block(const decode_work *w, int r) {
   const heed__decode_task *t = w->task;
-  const float *bias = t->row[r].bias ? t->row[r].bias + w->first * t->bias_column : NULL;
+  const heed__decode_row *row = &t->row[r];
   float *p = w->p + r * DECODE_ROOM, *out = t->out + r * t->dv;
   vfloat most = v_set(t->largest[r]), sum = v_zero();
-  for (int64_t j = 0; bias && j < w->keys; j++) p[j] += bias[j * t->bias_column];
+  bias_block(w, r, p);
   for (int64_t i = 0; i < w->runs; i++) { /* what is hidden behind a run */
     const int64_t next = i + 1 < w->runs ? w->run[i + 1].first : w->keys + V_LANES - 1;
     for (int64_t j = w->run[i].last; j < next; j++) p[j] = -INFINITY;
@@ -164,6 +220,7 @@ static void weigh_block(const decode_work *w, int r) {
     t->largest[r] = largest;
   }
   t->sum[r] += v_sum(sum);
+  if (row->v_scale) scale_each(p, row->v_scale + w->first * t->v_scale_row, t->v_scale_row, w->keys);
 }
 
 /* ---- Values ---- */
@@ -171,11 +228,12 @@ static void weigh_block(const decode_work *w, int r) {
 /* out [rows, columns from c on] += p · v over the keys first…last-1 of a run: `width` registers of
  * columns, the last one masked if `tail` is set. `depth` keys are added side by side, so as not to wait for
  * each sum. */
-V_INLINE void add_values(const decode_work *w, int rows, int width, int first_row, int64_t first,
-                         int64_t last, int64_t c, const vmask *tail) {
+V_INLINE void add_values(const decode_work *w, const heed_dtype type, int rows, int width, int first_row,
+                         int64_t first, int64_t last, int64_t c, const vmask *tail) {
   const heed__decode_task *t = w->task;
   const int sums = rows * width, depth = DECODE_SUMS / 2 > sums ? DECODE_SUMS / 2 / sums : 1;
-  const float *p = w->p + first_row * DECODE_ROOM, *v = w->v + t->row[first_row].v + c;
+  const float *p = w->p + first_row * DECODE_ROOM;
+  const void *v = element_at(w->v, type, t->row[first_row].v + c);
   float *out = t->out + first_row * t->dv + c;
   vfloat sum[DECODE_SUMS];
   V_UNROLL
@@ -191,11 +249,10 @@ V_INLINE void add_values(const decode_work *w, int rows, int width, int first_ro
   int64_t j = first;
 #define ADD(at)                                                                                              \
   {                                                                                                          \
-    const float *from = v + (j + (at)) * t->v_row;                                                           \
+    const int64_t from = (j + (at)) * t->v_row;                                                              \
     vfloat x[DECODE_SUMS];                                                                                   \
     V_UNROLL                                                                                                 \
-    for (int i = 0; i < width; i++)                                                                          \
-      x[i] = tail ? v_load_masked(from + i * V_LANES, *tail) : v_load(from + i * V_LANES);                   \
+    for (int i = 0; i < width; i++) x[i] = decode_load(v, type, from + i * V_LANES, tail, t->dv - c);        \
     DECODE_IN_ORDER;                                                                                         \
     V_UNROLL                                                                                                 \
     for (int r = 0; r < rows; r++) {                                                                         \
@@ -230,13 +287,15 @@ V_INLINE void add_values(const decode_work *w, int rows, int width, int first_ro
 }
 
 /* All columns: tiles as wide as registers allow, then ever narrower ones. */
-V_INLINE void add_columns(const decode_work *w, int rows, int first_row, int64_t first, int64_t last) {
+V_INLINE void add_columns(const decode_work *w, const heed_dtype type, int rows, int first_row, int64_t first,
+                          int64_t last) {
   const int64_t dv = w->task->dv;
   int64_t c = 0;
 #define TILES(width)                                                                                         \
-  if ((width) <= DECODE_TILE && (width)*rows <= DECODE_SUMS)                                                 \
+  if ((width) <= DECODE_TILE && (width)*rows <= DECODE_SUMS &&                                               \
+      (type == HEED_FLOAT32 || (width)*rows == DECODE_SUMS || (width) == DECODE_TILE || (width) == 1))       \
     for (; c + (width)*V_LANES <= dv; c += (width)*V_LANES)                                                  \
-      add_values(w, rows, width, first_row, first, last, c, NULL);
+      add_values(w, type, rows, width, first_row, first, last, c, NULL);
   TILES(16)
   TILES(8)
   TILES(4)
@@ -245,23 +304,23 @@ V_INLINE void add_columns(const decode_work *w, int rows, int first_row, int64_t
 #undef TILES
   if (c < dv) {
     const vmask tail = v_first((size_t)(dv - c));
-    add_values(w, rows, 1, first_row, first, last, c, &tail);
+    add_values(w, type, rows, 1, first_row, first, last, c, &tail);
   }
 }
 
-static void add_block(const decode_work *w, int first_row, int last_row) {
+V_INLINE void add_block(const decode_work *w, const heed_dtype type, int first_row, int last_row) {
   const int64_t stretch = stretch_of(w->task->dv);
   for (int64_t i = 0; i < w->runs; i++) {
     for (int64_t first = w->run[i].first, last; first < w->run[i].last; first = last) {
       last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
       for (int r = first_row, rows; r < last_row; r += rows) {
-        rows = at_once(w->task, r, last_row);
+        rows = at_once(w->task, type, r, last_row);
         if (rows == 4)
-          add_columns(w, 4, r, first, last);
-        else if (rows == 2)
-          add_columns(w, 2, r, first, last);
+          add_columns(w, type, 4, r, first, last);
+        else if (rows == 2 && type == HEED_FLOAT32)
+          add_columns(w, type, 2, r, first, last);
         else
-          add_columns(w, 1, r, first, last);
+          add_columns(w, type, 1, r, first, last);
       }
     }
   }
@@ -278,25 +337,26 @@ static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_
 /* Lists the runs of the keys first…last-1 that a row sees, counted from `first`; returns how many. */
 static int64_t find_runs(const heed__decode_task *t, int r, int64_t first, int64_t last, decode_run *run) {
   const heed__decode_row *row = &t->row[r];
+  const int64_t from = row->first > first ? row->first : first, to = row->last < last ? row->last : last;
   int64_t runs = 0;
-  if (last > row->reach) last = row->reach;
   if (!row->visible && !t->padding && !row->bias) {
-    *run = (decode_run){0, (int32_t)(last - first)};
-    return last > first;
+    *run = (decode_run){(int32_t)(from - first), (int32_t)(to - first)};
+    return to > from;
   }
-  for (int64_t j = first; j < last; j++) {
+  for (int64_t j = from; j < to; j++) {
     if (!sees(t, row, j)) continue;
     run[runs].first = (int32_t)(j - first);
-    while (j < last && sees(t, row, j)) j++;
+    while (j < to && sees(t, row, j)) j++;
     run[runs++].last = (int32_t)(j - first);
   }
   return runs;
 }
 
-/* Whether nothing can make two rows see other keys of those up to `last`. */
-static bool see_alike(const heed__decode_row *a, const heed__decode_row *b, int64_t last) {
+/* Whether nothing can make two rows see other keys of first…last-1. */
+static bool see_alike(const heed__decode_row *a, const heed__decode_row *b, int64_t first, int64_t last) {
   return a->visible == b->visible && a->bias == b->bias &&
-         (a->reach == b->reach || (a->reach >= last && b->reach >= last));
+         (a->first == b->first || (a->first <= first && b->first <= first)) &&
+         (a->last == b->last || (a->last >= last && b->last >= last));
 }
 
 static void do_block(decode_work *w, int64_t first, int first_row, int last_row, decode_run *run) {
@@ -304,16 +364,16 @@ static void do_block(decode_work *w, int64_t first, int first_row, int last_row,
   const int32_t start = run[0].first;
   w->first = first + start;
   w->keys = run[w->runs - 1].last - start;
-  w->k = t->k + w->first * t->k_row;
-  w->v = t->v + w->first * t->v_row;
+  w->k = element_at(t->k, t->k_dtype, w->first * t->k_row);
+  w->v = element_at(t->v, t->v_dtype, w->first * t->v_row);
   w->run = run;
   for (int64_t i = 0; i < w->runs; i++) {
     run[i].first -= start;
     run[i].last -= start;
   }
-  score_block(w, first_row, last_row);
+  BY_DTYPE(t->k_dtype, score_block(w, type, first_row, last_row))
   for (int r = first_row; r < last_row; r++) weigh_block(w, r);
-  add_block(w, first_row, last_row);
+  BY_DTYPE(t->v_dtype, add_block(w, type, first_row, last_row))
 }
 
 static void k_decode(const heed__decode_task *t) {
@@ -337,7 +397,7 @@ static void k_decode(const heed__decode_task *t) {
     for (int r = 0, next; r < t->rows; r = next) {
       w.runs = find_runs(t, r, first, last, runs[0]);
       for (next = r + 1; next < t->rows; next++) {
-        if (see_alike(&t->row[r], &t->row[next], last)) continue;
+        if (see_alike(&t->row[r], &t->row[next], first, last)) continue;
         const int64_t count = find_runs(t, next, first, last, runs[1]);
         if (count != w.runs || memcmp(runs[0], runs[1], (size_t)count * sizeof *runs[0]) != 0) break;
       }

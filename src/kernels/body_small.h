@@ -7,7 +7,7 @@
 #ifndef HEED_BODY_SMALL_H
 #define HEED_BODY_SMALL_H
 
-#include "body_math.h"
+#include "body_widen.h"
 
 /* A column of a matrix with rows `row` apart, for n rows, in the first lanes. */
 static inline vfloat small_gather(const float *x, ptrdiff_t row, int64_t n) {
@@ -24,8 +24,11 @@ static inline void small_scatter(float *out, ptrdiff_t row, int64_t n, vfloat x)
 
 /* One bit for each of n queries from i0 on that sees key j. */
 static inline unsigned small_visible(const heed__attention_task *t, int64_t i0, int64_t n, int64_t j) {
-  unsigned bits = (1u << n) - 1u;
-  if (t->causal && j > i0) bits = j - i0 < n ? bits & ~((1u << (j - i0)) - 1u) : 0;
+  /* by their places rows from j - high + 1 to j - low see it */
+  const int64_t from = j + 1 - t->high - i0, to = j + 1 - t->low - i0;
+  if (j >= t->keys || from >= n || to <= 0) return 0;
+  unsigned bits = (1u << (to < n ? to : n)) - 1u;
+  if (from > 0) bits &= ~((1u << from) - 1u);
   if (!t->padding && !t->visible && !t->bias) return bits;
   if (t->padding && t->padding[j * t->padding_stride]) return 0;
   if (t->visible || t->bias) {
@@ -38,9 +41,20 @@ static inline unsigned small_visible(const heed__attention_task *t, int64_t i0, 
   return bits;
 }
 
-/* Rows i0 … i0 + n - 1, n <= V_LANES. */
-static void small_rows(const heed__attention_task *t, int64_t i0, int64_t n) {
-  vfloat q[HEED__SMALL_HEAD], weight[HEED__SMALL_KEYS], most = v_set(-INFINITY), sum = v_zero();
+/* Row j of keys or values, and the stride of its columns: in place, or widened to `room`. */
+V_INLINE const float *small_row(const void *x, heed_dtype dtype, ptrdiff_t row, const float *scale,
+                                ptrdiff_t scale_row, int64_t j, int64_t n, ptrdiff_t *column, float *room) {
+  if (dtype == HEED_FLOAT32) return (const float *)x + j * row;
+  return heed__scalar_widen(element_at(x, dtype, j * row), dtype, scale ? scale[j * scale_row] : 1.0f, column,
+                            n, room);
+}
+
+/* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there are no cap, slope and
+ * sink. */
+V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
+  const heed_dtype k_dtype = plain ? HEED_FLOAT32 : t->k_dtype, v_dtype = plain ? HEED_FLOAT32 : t->v_dtype;
+  vfloat q[HEED__SMALL_HEAD], weight[HEED__SMALL_KEYS], sum = v_zero();
+  vfloat most = v_set(!plain && t->has_sink ? t->sink : -INFINITY);
   int64_t key[HEED__SMALL_KEYS], keys = 0; /* those that any of the rows sees */
   unsigned seen[HEED__SMALL_KEYS];
   const vfloat scale = v_set(t->scale);
@@ -49,14 +63,18 @@ static void small_rows(const heed__attention_task *t, int64_t i0, int64_t n) {
   for (int64_t j = 0; j < t->s; j++) {
     const unsigned bits = small_visible(t, i0, n, j);
     if (!bits) continue;
-    const float *k = t->k + j * t->k_row;
+    float room[HEED__SMALL_HEAD];
+    ptrdiff_t column = t->k_column;
+    const float *k = small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, j, t->d, &column, room);
     vfloat score = v_zero();
-    for (int64_t c = 0; c < t->d; c++) score = v_fma(q[c], v_set(k[c * t->k_column]), score);
+    for (int64_t c = 0; c < t->d; c++) score = v_fma(q[c], v_set(k[c * column]), score);
     score = v_mul(score, scale);
+    if (!plain && t->softcap > 0.0f) score = cap_score(score, t->softcap, 1.0f / t->softcap);
     if (t->bias) {
       const float *bias = t->bias + i0 * t->bias_row + j * t->bias_column;
       score = v_add(score, small_gather(bias, t->bias_row, n));
     }
+    if (!plain && t->slope != 0.0f) score = slope_off(score, t->slope, i0 + t->offset - j, -1.0f);
     score = v_select(v_mask_from_bits(bits), score, v_set(-INFINITY));
     most = v_max(score, most); /* without nan, which comes back with the exponential */
     weight[keys] = score;
@@ -69,6 +87,7 @@ static void small_rows(const heed__attention_task *t, int64_t i0, int64_t n) {
     weight[j] = v_exp(v_sub(weight[j], most));
     sum = v_add(sum, weight[j]);
   }
+  if (!plain && t->has_sink) sum = v_add(sum, v_exp(v_sub(v_set(t->sink), most)));
   const vmask none = v_eq(sum, v_zero()); /* nothing is seen, or scores of -inf only: zeros */
   const vfloat share = v_select(none, v_zero(), v_div(v_set(1.0f), sum));
   const unsigned some = ~v_mask_bits(none);
@@ -79,21 +98,37 @@ static void small_rows(const heed__attention_task *t, int64_t i0, int64_t n) {
       weight[j] = v_mul(weight[j], small_gather(t->keep + (i0 - t->first) * t->s + key[j], t->s, n));
   }
 
+  float room[HEED__SMALL_KEYS][HEED__SMALL_HEAD];
+  const float *value[HEED__SMALL_KEYS];
+  ptrdiff_t column = t->v_column;
+  for (int64_t j = 0; j < keys; j++) {
+    ptrdiff_t step = t->v_column;
+    value[j] = small_row(t->v, v_dtype, t->v_row, t->v_scale, t->v_scale_row, key[j], t->dv, &step, room[j]);
+    column = step;
+  }
   for (int64_t c = 0; c < t->dv; c++) {
     vfloat out = v_zero();
     for (int64_t j = 0; j < keys; j++) {
-      const vfloat value = v_set(t->v[key[j] * t->v_row + c * t->v_column]);
-      out = v_select(v_mask_from_bits(seen[j]), v_fma(weight[j], value, out), out);
+      const vfloat y = v_set(value[j][c * column]);
+      out = v_select(v_mask_from_bits(seen[j]), v_fma(weight[j], y, out), out);
     }
     small_scatter(t->out + i0 * t->out_row + c * t->out_column, t->out_row, n, out);
   }
 }
 
+static void small_rows_plain(const heed__attention_task *t, int64_t i0, int64_t n) {
+  small_rows(t, i0, n, true);
+}
+static void small_rows_any(const heed__attention_task *t, int64_t i0, int64_t n) {
+  small_rows(t, i0, n, false);
+}
+
 /* The rows of a task that heed__attention_is_small. */
 static void attend_small(const heed__attention_task *t) {
-  for (int64_t i = t->first; i < t->last; i += V_LANES) {
-    small_rows(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
-  }
+  const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
+                     t->slope == 0.0f && !t->has_sink;
+  for (int64_t i = t->first; i < t->last; i += V_LANES)
+    (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include "body_attention.h"
 #include "body_decode.h"
 #include "body_gemm.h"
+#include "body_narrow.h"
 #include "body_rows.h"
 
 /* What the scalar kernel does as well. */

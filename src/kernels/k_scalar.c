@@ -4,14 +4,6 @@
 
 /* ---- Of one row ---- */
 
-/* (e^2x - 1) / (e^2x + 1); the parts keep what e^2x - 1 would lose near 0. */
-static inline float tanh_of(float x) {
-  double scale;
-  const double part = heed__scalar_exp_parts(2.0 * (double)x, &scale);
-  const double tanh_x = (scale * part + (scale - 1.0)) / (scale * part + (scale + 1.0));
-  return copysignf((float)tanh_x, x); /* for -0 */
-}
-
 /* Source: arXiv:1606.08415, with the error function and with its approximation. */
 static inline float gelu_of(float x) {
   return 0.5f * x * (1.0f + erff(x * 0.70710678f)); /* 1 / √2 */
@@ -19,7 +11,7 @@ static inline float gelu_of(float x) {
 
 static inline float gelu_tanh_of(float x) {
   const float inner = 0.79788456f * (x + 0.044715f * (x * x * x)); /* √(2 / π) */
-  return 0.5f * x * (1.0f + tanh_of(inner));
+  return 0.5f * x * (1.0f + heed__tanh_of(inner));
 }
 
 #define UNARY(name, expression)                                                                              \
@@ -39,7 +31,7 @@ UNARY(abs, fabsf(x))
 UNARY(neg, -x)
 UNARY(sin, sinf(x))
 UNARY(cos, cosf(x))
-UNARY(tanh, tanh_of(x))
+UNARY(tanh, heed__tanh_of(x))
 UNARY(sigmoid, 1.0f / (1.0f + heed__exp_of(-x)))
 UNARY(relu, x < 0.0f ? 0.0f : x) /* nan stays */
 UNARY(gelu, gelu_of(x))

@@ -61,6 +61,14 @@ static inline float heed__exp_of(float x) {
   return (float)(scale + scale * part);
 }
 
+/** tanh x as (e^2x - 1) / (e^2x + 1); the parts keep what e^2x - 1 would lose near 0. */
+static inline float heed__tanh_of(float x) {
+  double scale;
+  const double part = heed__scalar_exp_parts(2.0 * (double)x, &scale);
+  const double tanh_x = (scale * part + (scale - 1.0)) / (scale * part + (scale + 1.0));
+  return copysignf((float)tanh_x, x); /* for -0 */
+}
+
 /* k_scalar.c */
 #define X(name) heed__unary_kernel heed__scalar_##name;
 HEED__UNARY_KERNELS(X)
@@ -92,16 +100,34 @@ size_t heed__scalar_gemm_room(size_t m, size_t n, size_t k);
 void heed__scalar_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
                             size_t columns);
 
+/* k_scalar_narrow.c */
+void heed__scalar_narrow(const heed__narrow_task *task);
+
 /* k_scalar_attention.c */
 void heed__scalar_attention(const heed__attention_task *task);
 size_t heed__scalar_attention_scratch(const heed__attention_task *task);
 
-/** Whether a mask hides key j from query i; causality is kept apart, as a bound on j. */
+/** Whether a mask hides key j from query i; what its place hides is kept apart, as bounds on j. */
 static inline bool heed__attention_hides(const heed__attention_task *t, int64_t i, int64_t j) {
   return (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
          (t->padding && t->padding[j * t->padding_stride]) ||
          (t->bias && t->bias[i * t->bias_row + j * t->bias_column] == -INFINITY);
 }
+
+/** What a slope takes off of the score of key j for a query at `place`. */
+static inline float heed__attention_distance(float slope, int64_t place, int64_t j) {
+  return slope * fabsf((float)(place - j));
+}
+
+/** A capped score; c is above 0. */
+static inline float heed__attention_cap(float score, float c) {
+  return c * heed__tanh_of(score / c);
+}
+
+/** n elements of a row of keys or values as float32: the row itself, its stride in *column, or a widened copy
+ * in `room`. x: element 0; scale: of int8. */
+const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
+                                float *room);
 
 /* k_scalar_decode.c */
 void heed__scalar_decode(const heed__decode_task *task);

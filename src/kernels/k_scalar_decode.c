@@ -9,25 +9,62 @@ static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_
          (!row->bias || row->bias[j * t->bias_column] != -INFINITY);
 }
 
+/* Σ a[i] · x[i] · scale of n elements of k's dtype, or out += weight · x: in pieces, as wide ones take room.
+ */
+enum { PIECE = 256 };
+
+static float dot(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
+  const size_t bytes = heed__element_bytes(t->k_dtype);
+  const char *k = (const char *)t->k + (row->k + j * t->k_row) * (ptrdiff_t)bytes;
+  const float scale = row->k_scale ? row->k_scale[j * t->k_scale_row] : 1.0f;
+  float room[PIECE], sum = 0.0f;
+  ptrdiff_t column = 1;
+  if (t->k_dtype == HEED_FLOAT32)
+    return heed__scalar_dot(row->q, 1, (const float *)(const void *)k, 1, (size_t)t->d);
+  for (int64_t c = 0; c < t->d; c += PIECE) {
+    const int64_t n = t->d - c < PIECE ? t->d - c : PIECE;
+    const float *x = heed__scalar_widen(k + c * (ptrdiff_t)bytes, t->k_dtype, scale, &column, n, room);
+    sum += heed__scalar_dot(row->q + c, 1, x, 1, (size_t)n);
+  }
+  return sum;
+}
+
+static void add_value(const heed__decode_task *t, const heed__decode_row *row, float *out, float weight,
+                      int64_t j) {
+  const size_t bytes = heed__element_bytes(t->v_dtype);
+  const char *v = (const char *)t->v + (row->v + j * t->v_row) * (ptrdiff_t)bytes;
+  const float scale = row->v_scale ? row->v_scale[j * t->v_scale_row] : 1.0f;
+  float room[PIECE];
+  ptrdiff_t column = 1;
+  for (int64_t c = 0; c < t->dv; c += PIECE) {
+    const int64_t n = t->dv - c < PIECE ? t->dv - c : PIECE;
+    const float *x = heed__scalar_widen(v + c * (ptrdiff_t)bytes, t->v_dtype, scale, &column, n, room);
+    for (int64_t i = 0; i < n; i++) out[c + i] += weight * x[i];
+  }
+}
+
 void heed__scalar_decode(const heed__decode_task *t) {
   for (int r = 0; r < t->rows; r++) {
     const heed__decode_row *row = &t->row[r];
-    const int64_t last = row->reach < t->last ? row->reach : t->last;
+    const int64_t first = row->first > t->first ? row->first : t->first;
+    const int64_t last = row->last < t->last ? row->last : t->last;
     float *out = t->out + r * t->dv, largest = -FLT_MAX, sum = 0.0f;
     for (int64_t c = 0; c < t->dv; c++) out[c] = 0.0f;
-    for (int64_t j = t->first; j < last; j++) {
+    for (int64_t j = first; j < last; j++) {
       if (!sees(t, row, j)) continue;
-      float score = heed__scalar_dot(row->q, 1, t->k + row->k + j * t->k_row, 1, (size_t)t->d) * t->scale;
+      float score = dot(t, row, j) * t->scale;
+      if (t->softcap > 0.0f) score = heed__attention_cap(score, t->softcap);
       if (row->bias) score += row->bias[j * t->bias_column];
+      if (row->slope != 0.0f) score -= heed__attention_distance(row->slope, row->place, j);
       if (score > largest) { /* what is there was weighted too high */
         const float smaller = heed__exp_of(largest - score);
         largest = score;
         sum *= smaller;
         for (int64_t c = 0; c < t->dv; c++) out[c] *= smaller;
       }
-      const float weight = heed__exp_of(score - largest), *v = t->v + row->v + j * t->v_row;
+      const float weight = heed__exp_of(score - largest);
       sum += weight;
-      for (int64_t c = 0; c < t->dv; c++) out[c] += weight * v[c];
+      add_value(t, row, out, weight, j);
     }
     t->largest[r] = largest;
     t->sum[r] = sum;

@@ -24,28 +24,49 @@ typedef void heed__binary_kernel(float *out, const float *a, ptrdiff_t sa, const
 typedef void heed__compare_kernel(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,
                                   size_t n);
 
-/* One head of one batch item: out = softmax(scale · q kᵀ + bias) v for rows first…last-1 of l, counted from
- * 0. q [l, d], k [s, d], v [s, dv], out [l, dv], each with the stride of its rows and of its columns. */
+/* One head of one batch item: out = softmax(biased scores) v for rows first…last-1 of l, counted from 0.
+ * q [l, d], k [s, d], v [s, dv], out [l, dv], each with the stride of its rows and of its columns. A score is
+ * scale · q·k, capped, plus the bias, minus the slope's part; where it is hidden, -inf. */
 typedef struct heed__attention_task {
-  const float *q, *k, *v;
+  const float *q;
+  const void *k, *v;              /* elements of k_dtype and v_dtype: float32, bfloat16, float16 or int8 */
+  const float *k_scale, *v_scale; /* int8: what the elements of a row are multiplied by, [s]; else NULL */
   float *out;
+  heed_dtype k_dtype, v_dtype;
   ptrdiff_t q_row, q_column, k_row, k_column, v_row, v_column, out_row, out_column;
+  ptrdiff_t k_scale_row, v_scale_row;
   int64_t l, s, d, dv;
   int64_t first, last; /* the rows to do */
   float scale;
-  bool causal;            /* row i sees keys 0…i */
+  float softcap; /* c: scores become c · tanh(score / c); 0: none */
+  /* By its place row i sees keys i + low … i + high - 1 of the first `keys` ones of s: low and high are from
+   * -l to s, -l and s where there is no bound. */
+  int64_t low, high, keys;
+  float slope; /* slope · |i + offset - j| is taken off of the scores; 0: none */
+  int64_t offset;
+  bool has_sink; /* the sink takes part in the maximum and in the sum, and gives no value */
+  float sink;
   const uint8_t *visible; /* 1: takes part; [l, s] with these strides; NULL: all do */
   ptrdiff_t visible_row, visible_column;
   const uint8_t *padding; /* 1: nobody sees this key; [s]; NULL: none */
   ptrdiff_t padding_stride;
-  const float *bias; /* added to the scaled scores, -inf hides; [l, s] with these strides; NULL: none */
+  const float *bias; /* added to the capped scores, -inf hides; [l, s] with these strides; NULL: none */
   ptrdiff_t bias_row, bias_column;
   const float *keep; /* what dropout multiplies the weights of rows first…last-1 by, row-major [last - first,
                         s]; NULL: none */
   void *scratch;     /* attention_scratch bytes aligned to HEED__ALIGNMENT, no contents */
-  float *scores, *weights, *dropped_weights; /* row-major [l, s], written where not NULL: q·k with hidden
-                                                places -inf, after softmax, after dropout */
+  /* Row-major [l, s], written where not NULL: q·k with hidden places -inf, after softmax, after dropout; and
+   * the scores of all places scaled, capped, and biased with hidden places -inf */
+  float *scores, *weights, *dropped_weights, *logits, *capped_logits, *biased_logits;
 } heed__attention_task;
+
+/** The keys *first … *last - 1 that row i sees by its place; *first is at most *last. */
+static inline void heed__attention_reach(const heed__attention_task *t, int64_t i, int64_t *first,
+                                         int64_t *last) {
+  const int64_t from = i + t->low, to = i + t->high;
+  *last = to > t->keys ? t->keys : to > 0 ? to : 0;
+  *first = from < 0 ? 0 : from < *last ? from : *last;
+}
 
 /* Tasks with so few queries and keys, and so small heads, take no scratch from the vector kernels
  * (body_small.h). */
@@ -55,29 +76,49 @@ static inline bool heed__attention_is_small(const heed__attention_task *t) {
          t->dv <= HEED__SMALL_HEAD;
 }
 
-/* A few query rows on keys first…last-1 of one batch item: softmax(scale · q kᵀ + bias) v in parts, which are
- * put together from the ranges of keys. The columns of q, k and v lie without gaps; masks as above. Rows of
- * the same key head follow each other; of several heads each has as many rows. */
+/* A few query rows on keys first…last-1 of one batch item (none if first is not below last): softmax(biased
+ * scores) v in parts, which are put together from the ranges of keys. The columns of q, k and v lie without
+ * gaps; elements, scores and masks as above. Rows of the same key head follow each other; of several heads
+ * each has as many rows. */
 #define HEED__DECODE_ROWS 16
 typedef struct heed__decode_row {
-  const float *q;         /* [d] */
-  ptrdiff_t k, v;         /* how far its head's keys and values are from those of the task */
-  int64_t reach;          /* sees keys 0…reach-1 of s */
-  const uint8_t *visible; /* [s]; NULL: all */
-  const float *bias;      /* [s]; NULL: none */
+  const float *q;                 /* [d] */
+  ptrdiff_t k, v;                 /* how far its head's keys and values are from those of the task */
+  const float *k_scale, *v_scale; /* of its head, key 0 */
+  int64_t first, last;            /* sees keys first…last-1 of s */
+  const uint8_t *visible;         /* [s]; NULL: all */
+  const float *bias;              /* [s]; NULL: none */
+  float slope;                    /* slope · |place - j| is taken off of the scores; 0: none */
+  int64_t place;
 } heed__decode_row;
 typedef struct heed__decode_task {
-  const float *k, *v; /* of key 0 */
-  ptrdiff_t k_row, v_row, visible_column, bias_column, padding_stride;
+  const void *k, *v; /* of key 0 */
+  heed_dtype k_dtype, v_dtype;
+  ptrdiff_t k_row, v_row, k_scale_row, v_scale_row, visible_column, bias_column, padding_stride;
   const uint8_t *padding;
   int64_t d, dv, first, last;
-  float scale;
+  float scale, softcap;
   int rows; /* 1…HEED__DECODE_ROWS */
   heed__decode_row row[HEED__DECODE_ROWS];
   /* Of each row: the largest score that it sees (-FLT_MAX if it sees none or only less), the sum of
    * e^(score - largest), and that of e^(score - largest) · value, [dv]. */
   float *largest, *sum, *out;
 } heed__decode_task;
+
+/* c [m, n] = x [m, k] · wᵀ (+ bias [n] on each row, or NULL), w [n, k] of a dtype that only stores. Rows are
+ * w_row, x_row and c_row elements apart, the elements of a row without gaps. INT8: element p of row j counts
+ * scale[j · scale_row + p / HEED_INT8_BLOCK]. c shares no place with the others. */
+typedef struct heed__narrow_task {
+  size_t m, n, k;
+  const float *x;
+  const void *w;
+  const float *scale;
+  heed_dtype dtype; /* of w: BFLOAT16, FLOAT16, INT8 */
+  ptrdiff_t x_row, w_row, scale_row;
+  const float *bias;
+  float *c;
+  ptrdiff_t c_row;
+} heed__narrow_task;
 
 /* name, result, parameters */
 #define HEED__OTHER_KERNELS(X)                                                                               \
@@ -101,13 +142,14 @@ typedef struct heed__decode_task {
     (size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column, const float *b,      \
      ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row, float *room))        \
   X(gemm_room, size_t, (size_t m, size_t n, size_t k))                                                       \
+  /* sums in float32; up to some rows of x, those of a row do not depend on how many there are */            \
+  X(narrow, void, (const heed__narrow_task *task))                                                           \
   /* out [columns, rows] = x [rows, columns] transposed, the columns of both without gaps; elements of 4     \
      bytes; out shares no place with x */                                                                    \
   X(transpose, void,                                                                                         \
     (float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows, size_t columns))           \
   /* A row's result does not depend on which rows are done with it. Only the scalar kernel writes scores,    \
-     weights and dropped_weights, and does without out (NULL). attention_scratch: bytes for rows             \
-     first…last-1. */                                                                                      \
+     weights… and does without out (NULL). attention_scratch: bytes for rows first…last-1. */            \
   X(attention, void, (const heed__attention_task *task))                                                     \
   X(decode, void, (const heed__decode_task *task))                                                           \
   X(attention_scratch, size_t, (const heed__attention_task *task))

@@ -30,6 +30,19 @@ static inline void v_store(float *p, vfloat x) {
   _mm256_storeu_ps(p, x);
 }
 
+/* V_LANES elements of the dtypes that only store, widened; nothing else is read. */
+static inline vfloat v_load_bfloat16(const uint16_t *p) {
+  const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+static inline vfloat v_load_float16(const uint16_t *p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+static inline vfloat v_load_int8(const int8_t *p) {
+  const __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)p);
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
+}
+
 /* The first n lanes, n from 0 to V_LANES. A masked load reads nothing else and gives 0 there. */
 static inline vmask v_first(size_t n) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

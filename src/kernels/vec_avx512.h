@@ -26,6 +26,17 @@ static inline void v_store(float *p, vfloat x) {
   _mm512_storeu_ps(p, x);
 }
 
+static inline vfloat v_load_bfloat16(const uint16_t *p) {
+  const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)p);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+static inline vfloat v_load_float16(const uint16_t *p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+static inline vfloat v_load_int8(const int8_t *p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+
 static inline vmask v_first(size_t n) {
   return (vmask)_cvtu32_mask16((1u << n) - 1u);
 }

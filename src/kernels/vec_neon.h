@@ -26,6 +26,17 @@ static inline void v_store(float *p, vfloat x) {
   vst1q_f32(p, x);
 }
 
+static inline vfloat v_load_bfloat16(const uint16_t *p) {
+  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+static inline vfloat v_load_float16(const uint16_t *p) {
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+static inline vfloat v_load_int8(const int8_t *p) {
+  const int8_t byte[8] = {p[0], p[1], p[2], p[3]};
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(byte)))));
+}
+
 static inline vmask v_mask_from_bits(unsigned bits) {
   const uint32x4_t bit = {1, 2, 4, 8};
   return vtstq_u32(vdupq_n_u32(bits), bit);

@@ -64,7 +64,8 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   heed__result result = {0};
   int64_t shape[3];
   heed_status status;
-  if ((status = heed__project(m, x, NULL, projected)) != HEED_OK) goto done;
+  if ((status = heed__project(m, (const heed_tensor *const[]){x, x, x}, NULL, projected)) != HEED_OK)
+    goto done;
   const int ndim = x->ndim;
   memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
   shape[ndim - 1] = shape[ndim - 2];
@@ -76,7 +77,10 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
       .q = projected[0],
       .k = projected[1],
       .v = projected[2],
-      .options = {.attn_mask = options->attn_mask, .is_causal = true, .scale = a->scale},
+      .options = {.attn_mask = options->attn_mask,
+                  .is_causal = true,
+                  .scale = a->scale,
+                  .kv_lengths = options->kv_lengths},
       .no_heads = true,
       .key_padding_mask = options->key_padding_mask,
       .scores = scores,

@@ -2,8 +2,6 @@
 #include "nn.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct dropout {
   heed_module base;
@@ -25,23 +23,9 @@ static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forw
   return heed_dropout(m->context, options->generator, p, x, out);
 }
 
-/* A number from 0 to 1 as Python prints it: the fewest digits that give it back, with a point or an exponent.
- */
-static void python_text(char text[40], double value) {
-  for (int digits = 1; digits <= 17; digits++) {
-    snprintf(text, 32, "%.*g", digits, value);
-    if (strtod(text, NULL) == value) break;
-  }
-  for (char *c = text; *c; c++) {
-    if (*c == ',') *c = '.'; /* of the host's locale */
-  }
-  if (strpbrk(text, ".e") == NULL) strcat(text, ".0");
-}
-
 static void describe(const heed_module *m, char *text, size_t size) {
-  char p[40];
-  python_text(p, ((const dropout *)m)->p);
-  snprintf(text, size, "p=%s, inplace=False", p);
+  char p[HEED__NUMBER_TEXT];
+  snprintf(text, size, "p=%s, inplace=False", heed__python_number(p, ((const dropout *)m)->p));
 }
 
 static const heed__class class = {

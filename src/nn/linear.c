@@ -17,9 +17,11 @@ static const heed__setting settings[] = {
 
 heed_status heed__linear_apply(const heed_module *m, const char *function, const heed_tensor *x,
                                heed_tensor **out) {
-  const heed__slot *bias = heed__module_slot(m, "bias");
-  return heed__linear(m->context, function, x, m->slots[0].parameter, bias != NULL ? bias->parameter : NULL,
-                      out);
+  const heed__slot *slot = heed__module_slot(m, "bias");
+  const heed_tensor *weight = m->slots[0].parameter, *bias = slot != NULL ? slot->parameter : NULL;
+  if (weight->dtype != HEED_INT8) return heed__linear(m->context, function, x, weight, bias, out);
+  const heed_tensor *scale = heed__module_slot(m, HEED__SCALE)->parameter;
+  return heed__linear_int8(m->context, function, x, weight, scale, bias, out);
 }
 
 static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
@@ -34,30 +36,31 @@ static void describe(const heed_module *m, char *text, size_t size) {
            (long long)l->out_features, heed__module_slot(m, "bias") != NULL ? "True" : "False");
 }
 
-static const heed__class class = {
-    .name = "Linear", .settings = settings, .forward = forward, .describe = describe};
+static const heed__class class = {.name = "Linear",
+                                  .settings = settings,
+                                  .storable = HEED__WEIGHT,
+                                  .quantizes = true,
+                                  .forward = forward,
+                                  .describe = describe};
 
-heed_status heed__linear_from(heed_context *ctx, heed_tensor *weight, heed_tensor *bias, heed_module **out) {
+heed_status heed__linear_from(heed_context *ctx, heed_tensor *weight, heed_tensor *scale, heed_tensor *bias,
+                              heed_module **out) {
   heed_module *m = NULL;
   heed_status status = heed__module_new(ctx, &class, sizeof(linear), 0, &m);
   if (status != HEED_OK) {
     heed_tensor_free(weight);
+    heed_tensor_free(scale);
     heed_tensor_free(bias);
     return status;
   }
   linear *l = (linear *)m;
   l->out_features = weight->shape[0];
   l->in_features = weight->shape[1];
-  heed__module_add_parameter(m, "weight", weight);
+  heed__module_add_parameter(m, HEED__WEIGHT, weight);
+  if (scale != NULL) heed__module_add_parameter(m, HEED__SCALE, scale);
   if (bias != NULL) heed__module_add_parameter(m, "bias", bias);
   *out = m;
   return HEED_OK;
-}
-
-/* Uniform in ±bound. */
-static heed_status draw(heed_context *ctx, heed_generator *g, double bound, int ndim, const int64_t *shape,
-                        heed_tensor **out) {
-  return heed__uniform(ctx, "Linear", g, -bound, bound, ndim, shape, out);
 }
 
 heed_status heed_linear_new(heed_context *ctx, heed_generator *g, int64_t d_in, int64_t d_out, bool bias,
@@ -73,9 +76,11 @@ heed_status heed_linear_new(heed_context *ctx, heed_generator *g, int64_t d_in, 
   g = heed__generator(ctx, g);
   const heed_generator before = *g;
   const double bound = 1 / sqrt((double)d_in);
-  if ((status = draw(ctx, g, bound, 2, shape, &weight)) != HEED_OK) goto done;
-  if (bias && (status = draw(ctx, g, bound, 1, &d_out, &offset)) != HEED_OK) goto done;
-  status = heed__linear_from(ctx, weight, offset, &m);
+  status = heed__uniform_parameter(ctx, "Linear", g, bound, 2, shape, &weight);
+  if (status != HEED_OK) goto done;
+  if (bias) status = heed__uniform_parameter(ctx, "Linear", g, bound, 1, &d_out, &offset);
+  if (status != HEED_OK) goto done;
+  status = heed__linear_from(ctx, weight, NULL, offset, &m);
   weight = offset = NULL;
 done:
   heed_tensor_free(weight);

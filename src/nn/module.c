@@ -88,6 +88,20 @@ void heed__module_add_parameter(heed_module *m, const char *name, heed_tensor *p
   add_slot(m, name, HEED_ENTRY_PARAMETER)->parameter = parameter;
 }
 
+void heed__module_insert_parameter(heed_module *m, const char *after, const char *name,
+                                   heed_tensor *parameter) {
+  heed__module_add_parameter(m, name, parameter);
+  heed__slot *place = heed__module_slot(m, after) + 1, *last = &m->slots[m->count - 1], added = *last;
+  for (; last > place; last--) last[0] = last[-1];
+  *place = added;
+}
+
+void heed__module_take_parameter(heed_module *m, const char *name, heed_tensor **value) {
+  heed__slot *slot = heed__module_slot(m, name), *end = &m->slots[--m->count];
+  *value = slot->parameter;
+  for (; slot < end; slot++) slot[0] = slot[1];
+}
+
 void heed__module_add_module(heed_module *m, const char *name, heed_module *module) {
   add_slot(m, name, HEED_ENTRY_MODULE)->module = module;
 }
@@ -132,12 +146,27 @@ static heed_status find_slot(const heed_module *m, const char *name, heed_entry_
   return HEED_OK;
 }
 
-heed_status heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value) {
+/* Whether the module works with a parameter of that dtype. One that is int8 stays so, as long as there are
+ * scales for it. */
+static bool takes_dtype(const heed_module *m, const char *name, heed_dtype dtype) {
+  if (heed__module_slot(m, name)->parameter->dtype == HEED_INT8) return dtype == HEED_INT8;
+  if (dtype != HEED_BFLOAT16 && dtype != HEED_FLOAT16) return dtype == HEED_FLOAT32;
+  return m->class->storable != NULL && strcmp(m->class->storable, name) == 0;
+}
+
+heed_status heed__module_check_parameter(const heed_module *m, const char *name, const heed_tensor *value) {
   heed__slot *slot = NULL;
   heed_status status = find_slot(m, name, HEED_ENTRY_PARAMETER, value, &slot);
   if (status != HEED_OK) return status;
-  status = heed__check_dtype(m->context, m->class->name, name, value, HEED_FLOAT32);
-  if (status != HEED_OK) return status;
+  if (!takes_dtype(m, name, value->dtype)) {
+    if (slot->parameter->dtype == HEED_INT8)
+      return heed__fail(m->context, HEED_DTYPE, "%s: %s is %s; it must be int8, as it has scales",
+                        m->class->name, name, heed_dtype_name(value->dtype));
+    if (!takes_dtype(m, name, HEED_BFLOAT16))
+      return heed__check_dtype(m->context, m->class->name, name, value, HEED_FLOAT32);
+    return heed__fail(m->context, HEED_DTYPE, "%s: %s is %s; it must be float32, bfloat16 or float16",
+                      m->class->name, name, heed_dtype_name(value->dtype));
+  }
   const heed_tensor *old = slot->parameter;
   if (value->ndim != old->ndim ||
       memcmp(value->shape, old->shape, (size_t)old->ndim * sizeof *old->shape) != 0) {
@@ -146,12 +175,24 @@ heed_status heed_module_set_parameter(heed_module *m, const char *name, const he
                       heed__shape_text(is, value->ndim, value->shape),
                       heed__shape_text(must, old->ndim, old->shape));
   }
+  return HEED_OK;
+}
+
+void heed__module_swap_parameter(heed_module *m, const char *name, heed_tensor **value) {
+  heed__slot *slot = heed__module_slot(m, name);
+  heed_tensor *old = slot->parameter;
+  slot->parameter = *value;
+  heed_tensor_set_parameter(slot->parameter, true);
+  *value = old;
+}
+
+heed_status heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value) {
   heed_tensor *shared = NULL;
-  status = heed_tensor_alias(m->context, value, &shared);
+  heed_status status = heed__module_check_parameter(m, name, value);
+  if (status == HEED_OK) status = heed_tensor_alias(m->context, value, &shared);
   if (status != HEED_OK) return status;
-  heed_tensor_set_parameter(shared, true);
-  heed_tensor_free(slot->parameter);
-  slot->parameter = shared;
+  heed__module_swap_parameter(m, name, &shared);
+  heed_tensor_free(shared);
   return HEED_OK;
 }
 
@@ -161,7 +202,21 @@ static int64_t integer_at(const heed_module *m, const heed__setting *setting) {
   return value;
 }
 
-/* A class has either parameters or modules for entries. */
+static const heed__sizes *sizes_at(const heed_module *m, const heed__setting *setting) {
+  return (const heed__sizes *)(const void *)((const char *)m + setting->offset);
+}
+
+static heed_status check_same_sizes(const char *function, const char *name, const heed_module *m,
+                                    const heed_module *old, const heed__setting *s) {
+  const heed__sizes *have = sizes_at(m, s), *need = sizes_at(old, s);
+  char have_text[HEED__SHAPE_TEXT], need_text[HEED__SHAPE_TEXT];
+  if (heed__same_shape(have->count, have->size, need->count, need->size)) return HEED_OK;
+  return heed__fail(old->context, HEED_ARGUMENT, "%s: %s has %s = %s; it must be %s", function, name, s->name,
+                    heed__shape_text(have_text, have->count, have->size),
+                    heed__shape_text(need_text, need->count, need->size));
+}
+
+/* Modules that are entries have either parameters or modules for their own. */
 static int count_parts(const heed_module *m) {
   return m->count > 0 && m->slots[0].module != NULL ? m->count : 0;
 }
@@ -176,6 +231,10 @@ static heed_status check_like(const char *function, const char *name, const heed
                       m->class->name, old->class->name);
   }
   for (const heed__setting *s = m->class->settings; s != NULL && s->name != NULL; s++) {
+    if (s->kind == HEED__SETTING_SIZES) {
+      heed_status status = check_same_sizes(function, name, m, old, s);
+      if (status != HEED_OK) return status;
+    }
     if (s->kind != HEED__SETTING_INTEGER || integer_at(m, s) == integer_at(old, s)) continue;
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %s = %lld; it must be %lld", function, name, s->name,
                       (long long)integer_at(m, s), (long long)integer_at(old, s));
@@ -205,20 +264,34 @@ heed_status heed_module_set_module(heed_module *m, const char *name, heed_module
 
 /* ---- Asking ---- */
 
+static bool read_setting(const heed_module *m, const heed__setting *s, heed_scalar *out) {
+  const char *place = (const char *)m + s->offset;
+  double number = 0;
+  bool boolean = false;
+  switch (s->kind) {
+  case HEED__SETTING_INTEGER:
+  case HEED__SETTING_INDEX: *out = heed_integer(integer_at(m, s)); break;
+  case HEED__SETTING_NUMBER:
+  case HEED__SETTING_POSITIVE: memcpy(&number, place, sizeof number), *out = heed_number(number); break;
+  case HEED__SETTING_BOOLEAN: memcpy(&boolean, place, sizeof boolean), *out = heed_boolean(boolean); break;
+  case HEED__SETTING_SIZES: return false; /* heed__module_sizes */
+  }
+  return (s->kind != HEED__SETTING_INDEX || out->as.integer > 0) &&
+         (s->kind != HEED__SETTING_POSITIVE || number >= 0);
+}
+
 bool heed_module_setting(const heed_module *m, const char *name, heed_scalar *out) {
   for (const heed__setting *s = m->class->settings; s != NULL && s->name != NULL; s++) {
-    if (strcmp(s->name, name) != 0) continue;
-    const char *place = (const char *)m + s->offset;
-    double number;
-    bool boolean;
-    switch (s->kind) {
-    case HEED__SETTING_INTEGER: *out = heed_integer(integer_at(m, s)); break;
-    case HEED__SETTING_NUMBER: memcpy(&number, place, sizeof number), *out = heed_number(number); break;
-    case HEED__SETTING_BOOLEAN: memcpy(&boolean, place, sizeof boolean), *out = heed_boolean(boolean); break;
-    }
-    return true;
+    if (strcmp(s->name, name) == 0) return read_setting(m, s, out);
   }
   return false;
+}
+
+const heed__sizes *heed__module_sizes(const heed_module *m, const char *name) {
+  for (const heed__setting *s = m->class->settings; s != NULL && s->name != NULL; s++) {
+    if (s->kind == HEED__SETTING_SIZES && strcmp(s->name, name) == 0) return sizes_at(m, s);
+  }
+  return NULL;
 }
 
 void heed_module_describe(const heed_module *m, char *text, size_t size) {
@@ -242,6 +315,12 @@ static heed_status refuse(const heed_module *m, const char *option) {
                     m->class->name, option);
 }
 
+static heed_status refuse_keys(const heed_module *m, const heed_forward_options *options) {
+  const char *option = options->key != NULL ? "key" : options->value != NULL ? "value" : "cache";
+  return heed__fail(m->context, HEED_ARGUMENT, "%s: it takes no %s, which is for MultiHeadAttention",
+                    m->class->name, option);
+}
+
 heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                 heed_tensor **out, heed_attention_internals *internals) {
   static const heed_forward_options none = {0};
@@ -254,8 +333,11 @@ heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed
   if (!m->class->attends) {
     if (options->attn_mask != NULL) return refuse(m, "attn_mask");
     if (options->key_padding_mask != NULL) return refuse(m, "key_padding_mask");
+    if (options->kv_lengths != NULL) return refuse(m, "kv_lengths");
     if (internals != NULL) return refuse(m, "need_weights");
   }
+  if (!m->class->takes_keys && (options->key != NULL || options->value != NULL || options->cache != NULL))
+    return refuse_keys(m, options);
   heed_attention_internals found = {0};
   heed_status status = m->class->forward(m, x, options, out, internals != NULL ? &found : NULL);
   if (status != HEED_OK) {

@@ -13,17 +13,49 @@ static const heed__setting settings[] = {
     {"head_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, head_dim)},
     {"scale", HEED__SETTING_NUMBER, offsetof(heed__attention_module, scale)},
     {"causal", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, causal)},
+    {"kdim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, kdim)},
+    {"vdim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, vdim)},
+    {"softcap", HEED__SETTING_NUMBER, offsetof(heed__attention_module, softcap)},
+    {"alibi", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, alibi)},
+    {"qk_norm", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, qk_norm)},
     {0},
 };
 
-static const heed__class class = {
-    .name = "MultiHeadAttention", .settings = settings, .attends = true, .forward = heed__attention_forward};
+static const heed__class class = {.name = "MultiHeadAttention",
+                                  .settings = settings,
+                                  .attends = true,
+                                  .takes_keys = true,
+                                  .forward = heed__attention_forward};
 
 static double default_scale(int64_t head_dim) {
   return 1 / sqrt((double)head_dim);
 }
 
 /* ---- Making ---- */
+
+/* Sizes of keys' and values' tokens, and what is done to queries, keys and scores. */
+static heed_status check_variant(heed_context *ctx, heed_attention_config *c) {
+  heed_status status;
+  if (c->kdim == 0) c->kdim = c->d_in;
+  if (c->vdim == 0) c->vdim = c->d_in;
+  if ((status = heed__check_positive(ctx, class.name, "kdim", c->kdim)) != HEED_OK) return status;
+  if ((status = heed__check_positive(ctx, class.name, "vdim", c->vdim)) != HEED_OK) return status;
+  const heed_window *w = &c->window;
+  if ((w->has_left && w->left < 0) || (w->has_right && w->right < 0)) {
+    const bool left = w->has_left && w->left < 0;
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's %s is %lld; it must be at least 0", class.name,
+                      left ? "left" : "right", (long long)(left ? w->left : w->right));
+  }
+  if (!(c->softcap >= 0) || !isfinite(c->softcap)) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %g; it must be above 0, or 0 for none", class.name,
+                      c->softcap);
+  }
+  if (c->qk_norm && (!(c->qk_norm_eps >= 0) || !isfinite(c->qk_norm_eps))) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: qk_norm's eps is %g; it must be at least 0, and finite",
+                      class.name, c->qk_norm_eps);
+  }
+  return c->rotary ? heed__check_rope(ctx, class.name, &c->rope, c->head_dim) : HEED_OK;
+}
 
 /* Fills in what the config leaves open. */
 static heed_status complete(heed_context *ctx, heed_attention_config *c) {
@@ -51,7 +83,26 @@ static heed_status complete(heed_context *ctx, heed_attention_config *c) {
   }
   if (c->scale == 0) c->scale = default_scale(c->head_dim);
   const int64_t inner[] = {c->num_heads, c->head_dim};
-  return heed__check_shape(ctx, class.name, 2, inner, HEED_FLOAT32, NULL);
+  if ((status = heed__check_shape(ctx, class.name, 2, inner, HEED_FLOAT32, NULL)) != HEED_OK) return status;
+  return check_variant(ctx, c);
+}
+
+/* q_norm, k_norm and sinks, which are nobody's draw. */
+static heed_status add_variant(heed_module *m, const heed_attention_config *c) {
+  heed_status status = HEED_OK;
+  for (int i = 0; i < 2 && c->qk_norm && status == HEED_OK; i++) {
+    heed_module *norm = NULL;
+    const double epsilon = c->qk_norm_eps > 0 ? c->qk_norm_eps : 1e-6;
+    status = heed_rms_norm_new(m->context, 1, &c->head_dim, epsilon, true, &norm);
+    if (status == HEED_OK) heed__module_add_module(m, i == 0 ? "q_norm" : "k_norm", norm);
+  }
+  if (c->sinks && status == HEED_OK) {
+    heed_tensor *sinks = NULL;
+    status = heed__filled_parameter(m->context, class.name, 0, 1, &c->num_heads, &sinks);
+    if (status == HEED_OK) heed__module_add_parameter(m, "sinks", sinks);
+  }
+  if (c->alibi) heed__alibi_slopes(c->num_heads, ((heed__attention_module *)m)->slopes);
+  return status;
 }
 
 heed_status heed_multi_head_attention_new(heed_context *ctx, heed_generator *g,
@@ -70,7 +121,8 @@ heed_status heed_multi_head_attention_new(heed_context *ctx, heed_generator *g,
     status = heed__add_linear(m, g, "out_proj", c.num_heads * c.head_dim, c.d_out, c.out_bias);
     if (status != HEED_OK) goto done;
   }
-  status = heed__add_dropout(m, c.dropout);
+  if ((status = heed__add_dropout(m, c.dropout)) != HEED_OK) goto done;
+  status = add_variant(m, &c);
 done:
   return heed__module_finish(status, m, g, &before, out);
 }
@@ -86,7 +138,7 @@ static heed_status check_class(const heed_module *m, const char *function) {
 /* Rows first … first + count - 1 (from 0) of a weight [size, d_in] or a bias [size]. */
 static void rows_of(const heed_tensor *x, int64_t first, int64_t count, heed_tensor *view) {
   heed__alias_on_stack(view, x);
-  view->data += first * x->stride[0] * (int64_t)sizeof(float);
+  view->data += first * x->stride[0] * (int64_t)heed__element_bytes(x->dtype);
   view->shape[0] = count;
   view->numel = count * (x->ndim > 1 ? x->shape[1] : 1);
 }
@@ -108,6 +160,13 @@ heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, hee
                       (long long)i, (long long)a->num_heads);
   }
   heed_tensor *made[3] = {NULL};
+  for (int part = 0; part < 3; part++) {
+    if (heed__module_slot(m->slots[part].module, HEED__SCALE) == NULL) continue;
+    return heed__fail(
+        m->context, HEED_DTYPE,
+        "head: the weight of %s is int8, of which no view can be had; m:to('float32') widens it",
+        m->slots[part].name);
+  }
   for (int part = 0; part < 3 && status == HEED_OK; part++) {
     heed_tensor rows, view;
     rows_of(m->slots[part].module->slots[0].parameter, first_row(a, part, index), a->head_dim, &rows);
@@ -130,16 +189,18 @@ heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, hee
 
 /* A Linear on those rows of another one. */
 static heed_status share_rows(const heed_module *linear, int64_t first, int64_t count, heed_module **out) {
-  const heed__slot *bias_slot = heed__module_slot(linear, "bias");
-  heed_tensor view, *weight = NULL, *bias = NULL;
-  rows_of(linear->slots[0].parameter, first, count, &view);
-  heed_status status = heed__tensor_from_view(linear->context, &view, &weight);
-  if (status == HEED_OK && bias_slot != NULL) {
-    rows_of(bias_slot->parameter, first, count, &view);
-    status = heed__tensor_from_view(linear->context, &view, &bias);
+  static const char *const names[] = {HEED__WEIGHT, HEED__SCALE, "bias"};
+  heed_tensor *part[3] = {NULL};
+  heed_status status = HEED_OK;
+  for (int i = 0; i < 3 && status == HEED_OK; i++) {
+    const heed__slot *slot = heed__module_slot(linear, names[i]);
+    heed_tensor view;
+    if (slot == NULL) continue;
+    rows_of(slot->parameter, first, count, &view);
+    status = heed__tensor_from_view(linear->context, &view, &part[i]);
   }
-  if (status == HEED_OK) return heed__linear_from(linear->context, weight, bias, out);
-  heed_tensor_free(weight);
+  if (status == HEED_OK) return heed__linear_from(linear->context, part[0], part[1], part[2], out);
+  for (int i = 0; i < 3; i++) heed_tensor_free(part[i]);
   return status;
 }
 
@@ -163,15 +224,29 @@ static heed_status share_head(const heed_module *m, const heed_attention_config 
   return status;
 }
 
+/* What a wrapper's heads have not; NULL if it is nothing. */
+static const char *inexpressible(const heed__attention_module *a) {
+  if (!a->causal) return "is not causal";
+  if (a->scale != default_scale(a->head_dim)) return "has a scale of its own";
+  if (a->kdim != a->d_in || a->vdim != a->d_in) return "makes keys or values from other tokens";
+  if (a->window.has_left || a->window.has_right) return "has a window";
+  if (a->softcap > 0) return "has a softcap";
+  if (a->alibi) return "has alibi";
+  if (a->sinks) return "has sinks";
+  if (a->qk_norm) return "has qk_norm";
+  return a->rotary ? "has rope" : NULL;
+}
+
 heed_status heed_module_split(heed_module *m, heed_module **out) {
   heed_status status = check_class(m, "split");
   if (status != HEED_OK) return status;
   const heed__attention_module *a = (const heed__attention_module *)m;
-  if (!a->causal || a->scale != default_scale(a->head_dim)) {
-    return heed__fail(
-        m->context, HEED_ARGUMENT,
-        "split: the module %s; the heads of a MultiHeadAttentionWrapper are causal, with scale 1/√head_dim",
-        a->causal ? "has a scale of its own" : "is not causal");
+  const char *other = inexpressible(a);
+  if (other != NULL) {
+    return heed__fail(m->context, HEED_ARGUMENT,
+                      "split: the module %s; the heads of a MultiHeadAttentionWrapper are causal, with scale "
+                      "1/√head_dim",
+                      other);
   }
   heed_scalar p;
   heed_module_setting(heed__module_part(m, "dropout"), "p", &p);

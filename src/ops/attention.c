@@ -14,11 +14,14 @@ enum {
   MOST_ROWS = 2048, /* more than the rows and keys whose columns lie in a task's scratch */
 };
 
+/* Written row by row: those of modules, and those of heed_attention_taps. */
+enum { SCORES, WEIGHTS, DROPPED_WEIGHTS, LOGITS, CAPPED_LOGITS, BIASED_LOGITS, TAPS };
+
 /* What the tasks of a call share. */
 typedef struct division {
   const heed__attention_problem *problem;
   const heed__kernels *kernels;
-  float *taps[3];       /* scores, weights, dropped_weights as in the call; NULL where not wanted */
+  float *taps[TAPS];    /* NULL where not wanted */
   bool tapped, decoded; /* decoded: the outputs are there */
   int64_t rows, blocks; /* of a task, and how many tasks a product has */
   float *scratch;       /* `area` floats for each worker */
@@ -38,23 +41,26 @@ static float *tap(const division *d, int which, int64_t product) {
   return d->taps[which] ? d->taps[which] + product * d->problem->l * d->problem->s : NULL;
 }
 
-/* Does rows of a product. Taps are written by a pass of their own, so that they change no bit of the output;
- * `keep` as in the task. */
-static void run_rows(const division *d, int64_t product, int64_t first, int64_t last, const float *keep,
-                     float *scratch) {
-  heed__attention_task task = d->problem->task;
-  heed__attention_move(&task, d->problem, product);
-  task.first = first;
-  task.last = last;
-  task.keep = keep;
-  task.scratch = scratch;
-  if (!d->decoded) d->kernels->attention(&task);
+/* Does rows of a product, with a copy of the problem's task. Taps are written by a pass of their own, so that
+ * they change no bit of the output; `keep` as in the task. */
+static void run_rows(const division *d, heed__attention_task *task, int64_t product, int64_t first,
+                     int64_t last, const float *keep, float *scratch) {
+  heed__attention_move(task, d->problem, product);
+  task->first = first;
+  task->last = last;
+  task->keep = keep;
+  task->scratch = scratch;
+  if (!d->decoded) d->kernels->attention(task);
   if (!d->tapped) return;
-  task.out = NULL;
-  task.scores = tap(d, 0, product);
-  task.weights = tap(d, 1, product);
-  task.dropped_weights = tap(d, 2, product);
-  heed__kernels_scalar.attention(&task);
+  heed__attention_task tapped = *task;
+  tapped.out = NULL;
+  tapped.scores = tap(d, SCORES, product);
+  tapped.weights = tap(d, WEIGHTS, product);
+  tapped.dropped_weights = tap(d, DROPPED_WEIGHTS, product);
+  tapped.logits = tap(d, LOGITS, product);
+  tapped.capped_logits = tap(d, CAPPED_LOGITS, product);
+  tapped.biased_logits = tap(d, BIASED_LOGITS, product);
+  heed__kernels_scalar.attention(&tapped);
 }
 
 /* Task i, the longest (the last rows, where it is causal) first. */
@@ -63,18 +69,20 @@ static void run_task(void *argument, int64_t i, int worker) {
   const heed__attention_problem *p = d->problem;
   const int64_t first = (d->blocks - 1 - i / p->products) * d->rows;
   const int64_t last = p->l - first < d->rows ? p->l : first + d->rows;
-  run_rows(d, i % p->products, first, last, NULL, d->scratch + (size_t)worker * d->area);
+  heed__attention_task task = p->task;
+  run_rows(d, &task, i % p->products, first, last, NULL, d->scratch + (size_t)worker * d->area);
 }
 
 /* With dropout: in the order in which it draws. */
 static void run_in_order(const division *d, heed__dropout *dropout, float *keep) {
   const heed__attention_problem *p = d->problem;
+  heed__attention_task task = p->task;
   for (int64_t product = 0; product < p->products; product++) {
     for (int64_t first = 0; first < p->l; first += d->rows) {
       const int64_t last = p->l - first < d->rows ? p->l : first + d->rows, count = (last - first) * p->s;
       for (int64_t i = 0; i < count; i++) keep[i] = 1.0f;
       heed__dropout_apply(dropout, keep, keep, count);
-      run_rows(d, product, first, last, keep, d->scratch);
+      run_rows(d, &task, product, first, last, keep, d->scratch);
     }
   }
 }
@@ -102,16 +110,22 @@ static float *data_of(const heed_tensor *x) {
   return x ? (float *)(void *)x->data : NULL;
 }
 
-static heed_status run(heed_context *ctx, const heed__attention_call *call,
-                       const heed__attention_problem *p) {
+/* taps: of the result, NULL if they are not wanted. */
+static heed_status run(heed_context *ctx, const heed__attention_call *call, const heed__attention_problem *p,
+                       const heed_attention_taps *taps) {
   const heed_attention_options *o = &call->options;
   const bool scalar = is_scalar(p), drops = o->dropout_p > 0 && p->s > 0;
   const bool small = scalar || heed__attention_is_small(&p->task);
   division d = {.problem = p, .kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(ctx)};
-  d.taps[0] = data_of(call->scores);
-  d.taps[1] = data_of(call->weights);
-  d.taps[2] = data_of(call->dropped_weights);
-  d.tapped = d.taps[0] || d.taps[1] || d.taps[2];
+  d.taps[SCORES] = data_of(call->scores);
+  d.taps[WEIGHTS] = data_of(taps ? taps->weights : call->weights);
+  d.taps[DROPPED_WEIGHTS] = data_of(call->dropped_weights);
+  if (taps) {
+    d.taps[LOGITS] = data_of(taps->logits);
+    d.taps[CAPPED_LOGITS] = data_of(taps->capped_logits);
+    d.taps[BIASED_LOGITS] = data_of(taps->biased_logits);
+  }
+  for (int i = 0; i < TAPS; i++) d.tapped = d.tapped || d.taps[i];
   if (!drops && heed__attention_is_decode(p)) {
     const heed_status status = heed__attention_decode(ctx, call->function, p);
     if (status || !d.tapped) return status;
@@ -146,7 +160,7 @@ static heed_status run(heed_context *ctx, const heed__attention_call *call,
     heed__dropout_begin(&dropout, ctx, o->generator, o->dropout_p);
     run_in_order(&d, &dropout, d.scratch + d.area);
   } else if (small) {
-    for (int64_t i = 0; i < p->products; i++) run_rows(&d, i, 0, p->l, NULL, d.scratch);
+    for (int64_t i = 0; i < p->products; i++) run_rows(&d, &task, i, 0, p->l, NULL, d.scratch);
   } else {
     heed__parallel(ctx, tasks, run_task, &d);
   }
@@ -154,28 +168,77 @@ static heed_status run(heed_context *ctx, const heed__attention_call *call,
   return HEED_OK;
 }
 
+/* ---- Taps ---- */
+
+void heed_attention_taps_free(heed_attention_taps *taps) {
+  if (!taps) return;
+#define X(name)                                                                                              \
+  heed_tensor_free(taps->name);                                                                              \
+  taps->name = NULL;
+  HEED_ATTENTION_TAPS_LIST(X)
+#undef X
+}
+
+/* A new tensor of the sizes of x, and of its elements if `filled`. */
+static heed_status new_like(heed_context *ctx, const char *function, const heed_tensor *x, bool filled,
+                            heed_tensor **out) {
+  int64_t numel;
+  heed_status status = heed__check_shape(ctx, function, x->ndim, x->shape, x->dtype, &numel);
+  if (status) return status;
+  status = heed_tensor_new(ctx, x->dtype, x->ndim, x->shape, out);
+  if (status) return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(x->dtype));
+  if (filled) heed__copy_elements(*out, x);
+  return HEED_OK;
+}
+
+/* Keys and values together with past ones are there already; else they are copied. */
+static heed_status new_taps(heed_context *ctx, const char *function, heed__attention_problem *p,
+                            heed_attention_taps *taps) {
+  heed_tensor like = {.dtype = HEED_FLOAT32, .ndim = p->ndim}; /* [..., hq, l, s] */
+  for (int i = 0; i < p->ndim; i++) like.shape[i] = p->shape[i];
+  like.shape[p->ndim - 1] = p->s;
+  heed_status status = new_like(ctx, function, &like, false, &taps->logits);
+  if (!status) status = new_like(ctx, function, &like, false, &taps->capped_logits);
+  if (!status) status = new_like(ctx, function, &like, false, &taps->biased_logits);
+  if (!status) status = new_like(ctx, function, &like, false, &taps->weights);
+  if (!status && !p->joined[0]) status = new_like(ctx, function, p->k, true, &taps->present_key);
+  if (!status && !p->joined[1]) status = new_like(ctx, function, p->v, true, &taps->present_value);
+  return status;
+}
+
 heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out) {
   heed__attention_problem p; /* heed__attention_begin fills it */
   heed__result result = {0};
-  p.made = NULL;
+  heed_attention_taps taps = {0};
+  const heed_attention_options *o = &call->options;
   heed_status status = heed__attention_begin(ctx, call, &p);
   if (status) goto done;
-  status = heed__result_begin(ctx, call->function, &result, out, HEED_FLOAT32, p.ndim, p.shape, false, 5,
-                              (const heed_tensor *const[]){call->q, call->k, call->v, call->options.attn_mask,
-                                                           call->key_padding_mask});
+  status = heed__result_begin(
+      ctx, call->function, &result, out, HEED_FLOAT32, p.ndim, p.shape, false, 10,
+      (const heed_tensor *const[]){call->q, p.k, p.v, o->attn_mask, call->key_padding_mask, o->kv_lengths,
+                                   o->alibi_slopes, o->sinks, call->k_scale, call->v_scale});
   if (status) goto done;
+  if (call->taps) status = new_taps(ctx, call->function, &p, &taps);
   heed__attention_set_out(&p, result.tensor);
-  if (p.products > 0 && p.l > 0) status = run(ctx, call, &p);
+  if (!status && p.products > 0 && p.l > 0) status = run(ctx, call, &p, call->taps ? &taps : NULL);
   status = heed__result_end(ctx, &result, status);
+  if (status || !call->taps) goto done;
+  if (p.joined[0]) taps.present_key = p.joined[0];
+  if (p.joined[1]) taps.present_value = p.joined[1];
+  p.joined[0] = p.joined[1] = NULL;
+  *call->taps = taps;
+  taps = (heed_attention_taps){0};
 done:
-  heed_tensor_free(p.made);
+  if (call->taps) heed_attention_taps_free(&taps);
+  heed__attention_end(&p);
   return status;
 }
 
 heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                               const heed_tensor *v, const heed_attention_options *options,
-                                              heed_tensor **out) {
-  heed__attention_call call = {.function = "scaled_dot_product_attention", .q = q, .k = k, .v = v};
+                                              heed_tensor **out, heed_attention_taps *taps) {
+  heed__attention_call call = {
+      .function = "scaled_dot_product_attention", .q = q, .k = k, .v = v, .taps = taps};
   if (options) call.options = *options;
   return heed__attention(ctx, &call, out);
 }

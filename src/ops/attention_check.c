@@ -1,8 +1,9 @@
-/* Attention: checks of shapes and masks, and where each product's operands lie. Sizes are named as in heed.h.
- */
+/* Attention: checks of shapes and options. Sizes are named as in heed.h. */
 #include "attention.h"
 
+#include <float.h>
 #include <math.h>
+#include <string.h>
 
 static int batch_dims_of(const heed__attention_problem *p, const heed_tensor *x) {
   int n = x->ndim - 2 - p->head_dims;
@@ -24,15 +25,23 @@ static int64_t columns_of(const heed_tensor *x) {
   return x->shape[x->ndim - 1];
 }
 
-/* ---- Checks ---- */
+/* ---- Shapes ---- */
 
 static heed_status check_operand(heed_context *ctx, const char *function, const char *argument,
                                  const heed_tensor *x) {
-  if (x->ndim < 2) {
-    char text[HEED__SHAPE_TEXT];
-    return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must have at least 2 dimensions", function, argument,
-                      heed__shape_text(text, x->ndim, x->shape));
-  }
+  if (x->ndim >= 2) return HEED_OK;
+  char text[HEED__SHAPE_TEXT];
+  return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must have at least 2 dimensions", function, argument,
+                    heed__shape_text(text, x->ndim, x->shape));
+}
+
+/* Keys and values may be stored small; int8 only with its scales, which modules give. */
+static heed_status check_stored(heed_context *ctx, const char *function, const char *argument,
+                                const heed_tensor *x, const heed_tensor *scale) {
+  heed_status status = check_operand(ctx, function, argument, x);
+  if (status) return status;
+  if (x->dtype == HEED_BFLOAT16 || x->dtype == HEED_FLOAT16 || (x->dtype == HEED_INT8 && scale))
+    return HEED_OK;
   return heed__check_dtype(ctx, function, argument, x, HEED_FLOAT32);
 }
 
@@ -51,9 +60,13 @@ static heed_status check_shapes(heed_context *ctx, const heed__attention_call *c
   const heed_tensor *q = call->q, *k = call->k, *v = call->v;
   heed_status status;
   if ((status = check_operand(ctx, function, "q", q))) return status;
-  if ((status = check_operand(ctx, function, "k", k))) return status;
-  if ((status = check_operand(ctx, function, "v", v))) return status;
-  *p = (heed__attention_problem){.l = rows_of(q), .s = rows_of(k), .d = columns_of(q), .dv = columns_of(v)};
+  if ((status = heed__check_dtype(ctx, function, "q", q, HEED_FLOAT32))) return status;
+  if ((status = check_stored(ctx, function, "k", k, call->k_scale))) return status;
+  if ((status = check_stored(ctx, function, "v", v, call->v_scale))) return status;
+  p->l = rows_of(q);
+  p->s = rows_of(k);
+  p->d = columns_of(q);
+  p->dv = columns_of(v);
   p->head_dims = call->no_heads ? 0 : 1;
   p->hq = heads_of(p, q);
   p->hkv = heads_of(p, k);
@@ -87,185 +100,145 @@ static heed_status check_shapes(heed_context *ctx, const heed__attention_call *c
   return HEED_OK;
 }
 
-static heed_status check_options(heed_context *ctx, const heed__attention_call *call) {
-  const heed_attention_options *o = &call->options;
-  if (!isfinite(o->scale)) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %g; it must be finite", call->function, o->scale);
-  }
-  return heed__check_probability(ctx, call->function, "dropout_p", o->dropout_p);
-}
+/* ---- Past keys and values ---- */
 
-/* ---- Masks ---- */
-
-/* A mask with fewer keys than there are, in full width: the keys beyond it are hidden. */
-static heed_status widen(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
-                         heed_tensor **out) {
-  int64_t shape[HEED_MAX_DIMS];
-  int last = mask->ndim - 1;
-  for (int i = 0; i < last; i++) shape[i] = mask->shape[i];
-  shape[last] = s;
-  heed_scalar hidden = mask->dtype == HEED_BOOL ? heed_boolean(false) : heed_number(-INFINITY);
-  heed_status status = heed__full(ctx, function, mask->dtype, mask->ndim, shape, hidden, out);
+/* Two tensors one behind the other along their second to last dimension; `past` has been checked against x.
+ */
+static heed_status join(heed_context *ctx, const char *function, const heed_tensor *past,
+                        const heed_tensor *x, heed_tensor **out) {
+  const int rows = x->ndim - 2;
+  int64_t shape[HEED_MAX_DIMS], numel;
+  for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
+  shape[rows] =
+      past->shape[rows] > INT64_MAX - x->shape[rows] ? INT64_MAX : past->shape[rows] + x->shape[rows];
+  heed_status status = heed__check_shape(ctx, function, x->ndim, shape, x->dtype, &numel);
   if (status) return status;
+  status = heed_tensor_new(ctx, x->dtype, x->ndim, shape, out);
+  if (status) return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(x->dtype));
   heed_tensor part;
   heed__alias_on_stack(&part, *out);
-  part.shape[last] = mask->shape[last];
-  part.numel = mask->numel;
-  heed__copy_elements(&part, mask);
+  part.shape[rows] = past->shape[rows];
+  part.numel = past->numel;
+  heed__copy_elements(&part, past);
+  part.data += part.shape[rows] * part.stride[rows] * (ptrdiff_t)heed__element_bytes(x->dtype);
+  part.shape[rows] = x->shape[rows];
+  part.numel = x->numel;
+  heed__copy_elements(&part, x);
   return HEED_OK;
 }
 
-/* Brings the mask to at least two dimensions [l or 1, s or 1], in *view; *made is to be freed. */
-static heed_status prepare_mask(heed_context *ctx, const char *function, const heed__attention_problem *p,
-                                const heed_tensor *mask, heed_tensor *view, heed_tensor **made) {
-  int64_t shape[HEED_MAX_DIMS];
+static heed_status check_past(heed_context *ctx, const char *function, const char *past_name,
+                              const heed_tensor *past, const char *name, const heed_tensor *x) {
+  bool same = past->ndim == x->ndim;
+  for (int i = 0; same && i < x->ndim; i++) same = i == x->ndim - 2 || past->shape[i] == x->shape[i];
+  if (!same) {
+    return fail_pair(ctx, function, past_name, past, name, x,
+                     "all sizes but the second to last must be equal");
+  }
+  if (past->dtype == x->dtype) return HEED_OK;
+  return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s and %s is %s; they must be of one dtype", function,
+                    past_name, heed_dtype_name(past->dtype), name, heed_dtype_name(x->dtype));
+}
+
+/* p->k and p->v, s and offset with the past in them. */
+static heed_status add_past(heed_context *ctx, const heed__attention_call *call, heed__attention_problem *p) {
+  const heed_tensor *past_key = call->options.past_key, *past_value = call->options.past_value;
+  const char *function = call->function;
   heed_status status;
-  if (mask->dtype == HEED_INT64) {
-    return heed__fail(ctx, HEED_DTYPE,
-                      "%s: attn_mask is int64; it must be bool (true takes part) or float32 (added)",
-                      function);
+  if (!past_key != !past_value) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is given without %s; both or none are needed", function,
+                      past_key ? "past_key" : "past_value", past_key ? "past_value" : "past_key");
   }
-  for (int i = 0; i < p->ndim; i++) shape[i] = p->shape[i];
-  shape[p->ndim - 1] = p->s;
-  heed__alias_on_stack(view, mask);
-  int last = mask->ndim - 1;
-  bool narrow = last >= 0 && mask->shape[last] != 1 && mask->shape[last] < p->s;
-  if (narrow) view->shape[last] = p->s;
-  if ((status = heed__check_expands(ctx, function, "attn_mask", view, p->ndim, shape))) return status;
-  if (narrow) {
-    if ((status = widen(ctx, function, mask, p->s, made))) return status;
-    heed__alias_on_stack(view, *made);
+  if (call->options.kv_lengths) {
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "%s: kv_lengths and past_key are given; lengths count the keys of k alone, so there can be "
+        "only one of them",
+        function);
   }
-  while (view->ndim < 2) {
-    view->shape[view->ndim] = view->ndim > 0 ? view->shape[0] : 1;
-    view->stride[view->ndim] = view->ndim > 0 ? view->stride[0] : 0;
-    view->shape[0] = 1;
-    view->stride[0] = 0;
-    view->ndim++;
+  if ((status = check_past(ctx, function, "past_key", past_key, "k", call->k))) return status;
+  if ((status = check_past(ctx, function, "past_value", past_value, "v", call->v))) return status;
+  if (rows_of(past_key) != rows_of(past_value)) {
+    return fail_pair(ctx, function, "past_key", past_key, "past_value", past_value,
+                     "their second to last sizes must be equal");
   }
+  p->past = rows_of(past_key);
+  if (p->past == 0) return HEED_OK;
+  if ((status = join(ctx, function, past_key, call->k, &p->joined[0]))) return status;
+  if ((status = join(ctx, function, past_value, call->v, &p->joined[1]))) return status;
+  p->k = p->joined[0];
+  p->v = p->joined[1];
+  p->s = rows_of(p->k);
+  p->offset += p->past;
   return HEED_OK;
 }
 
-static heed_status check_padding(heed_context *ctx, const heed__attention_call *call,
-                                 const heed__attention_problem *p) {
-  int64_t shape[HEED_MAX_DIMS]; /* [batch..., s] */
-  const int ndim = p->batch_ndim + 1;
-  for (int i = 0; i < ndim - 1; i++) shape[i] = p->shape[i];
-  shape[ndim - 1] = p->s;
-  heed_status status =
-      heed__check_dtype(ctx, call->function, "key_padding_mask", call->key_padding_mask, HEED_BOOL);
+/* ---- Options ---- */
+
+/* One number for each head of q. */
+static heed_status check_heads(heed_context *ctx, const char *function, const heed__attention_problem *p,
+                               const char *name, const heed_tensor *x) {
+  char text[HEED__SHAPE_TEXT];
+  if (!x) return HEED_OK;
+  heed_status status = heed__check_dtype(ctx, function, name, x, HEED_FLOAT32);
   if (status) return status;
-  return heed__check_expands(ctx, call->function, "key_padding_mask", call->key_padding_mask, ndim, shape);
+  if (x->ndim == 1 && x->shape[0] == p->hq) return HEED_OK;
+  return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [%lld], a number for each head of q", function,
+                    name, heed__shape_text(text, x->ndim, x->shape), (long long)p->hq);
 }
 
-/* ---- Where the products lie ---- */
-
-/* Of dimension i; 0 where it has one element for all. */
-static ptrdiff_t stride_of(const heed_tensor *x, int i) {
-  return i < 0 || x->shape[i] == 1 ? 0 : (ptrdiff_t)x->stride[i];
-}
-
-static void set_strides(ptrdiff_t *row, ptrdiff_t *column, const heed_tensor *x) {
-  *row = stride_of(x, x->ndim - 2);
-  *column = stride_of(x, x->ndim - 1);
-}
-
-/* The sizes [batch..., hkv, group], those of 1 left out. */
-static void set_outer(heed__attention_problem *p) {
-  p->products = 1;
-  for (int i = 0; i < p->batch_ndim + 2; i++) {
-    const int64_t size = i < p->batch_ndim ? p->shape[i] : i == p->batch_ndim ? p->hkv : p->group;
-    p->products *= size;
-    if (size != 1) p->outer[p->outer_ndim++] = size;
+static heed_status check_window(heed_context *ctx, const char *function, const heed_window *w,
+                                heed__attention_problem *p, bool causal) {
+  if (w->has_left && w->left < 0) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's left is %lld; it must be at least 0", function,
+                      (long long)w->left);
   }
+  if (w->has_right && w->right < 0) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's right is %lld; it must be at least 0", function,
+                      (long long)w->right);
+  }
+  p->left = w->has_left ? w->left : INT64_MAX;
+  p->right = causal ? 0 : w->has_right ? w->right : INT64_MAX;
+  return HEED_OK;
 }
 
-/* The strides of x [batch..., heads, rows, columns] over those sizes; padding has no heads. */
-static void set_steps(heed__attention_problem *p, heed__attention_operand operand, const heed_tensor *x) {
-  const bool padding = operand == HEED__ATTENTION_PADDING;
-  const int batch_ndim = !padding ? batch_dims_of(p, x) : x->ndim > 0 ? x->ndim - 1 : 0;
-  const int64_t heads = padding ? 1 : heads_of(p, x);
-  const ptrdiff_t head = heads > 1 ? (ptrdiff_t)x->stride[batch_ndim] : 0;
-  const bool grouped = heads == p->hkv && p->group > 1; /* keys and values, which a group shares */
-  int dim = 0;
-  for (int i = 0; i < p->batch_ndim; i++)
-    if (p->shape[i] != 1) p->step[operand][dim++] = stride_of(x, i - p->batch_ndim + batch_ndim);
-  if (p->hkv != 1) p->step[operand][dim++] = grouped ? head : head * (ptrdiff_t)p->group;
-  if (p->group != 1) p->step[operand][dim++] = grouped ? 0 : head;
-}
-
-static const float *floats(const heed_tensor *x) {
-  return (const float *)(const void *)x->data;
-}
-
-/* Fills in what the products share and the pointers of the first. */
-static void set_task(heed__attention_problem *p, const heed__attention_call *call) {
+static heed_status check_options(heed_context *ctx, const heed__attention_call *call,
+                                 heed__attention_problem *p) {
   const heed_attention_options *o = &call->options;
-  const heed_tensor *q = call->q, *k = call->k, *v = call->v, *padding = call->key_padding_mask;
-  heed__attention_task *t = &p->task;
-  *t =
-      (heed__attention_task){.q = floats(q), .k = floats(k), .v = floats(v), .l = p->l, .s = p->s, .d = p->d};
-  t->dv = p->dv;
-  t->last = p->l;
-  t->scale = (float)(o->scale != 0 ? o->scale : 1 / sqrt(p->d > 0 ? (double)p->d : 1));
-  t->causal = o->is_causal;
-  set_strides(&t->q_row, &t->q_column, q);
-  set_strides(&t->k_row, &t->k_column, k);
-  set_strides(&t->v_row, &t->v_column, v);
-  set_steps(p, HEED__ATTENTION_Q, q);
-  set_steps(p, HEED__ATTENTION_K, k);
-  set_steps(p, HEED__ATTENTION_V, v);
-  if (o->attn_mask) {
-    if (p->mask.dtype == HEED_BOOL) {
-      t->visible = (const uint8_t *)p->mask.data;
-      set_strides(&t->visible_row, &t->visible_column, &p->mask);
-    } else {
-      t->bias = floats(&p->mask);
-      set_strides(&t->bias_row, &t->bias_column, &p->mask);
-    }
-    set_steps(p, HEED__ATTENTION_MASK, &p->mask);
+  const char *function = call->function;
+  heed_status status;
+  if (!isfinite(o->scale)) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %g; it must be finite", function, o->scale);
   }
-  if (padding) {
-    t->padding = (const uint8_t *)padding->data;
-    t->padding_stride = stride_of(padding, padding->ndim - 1);
-    set_steps(p, HEED__ATTENTION_PADDING, padding);
+  if (!(o->softcap >= 0 && isfinite(o->softcap))) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %g; it must be above 0, or 0 for none", function,
+                      o->softcap);
   }
-}
-
-void heed__attention_set_out(heed__attention_problem *p, const heed_tensor *out) {
-  p->task.out = (float *)(void *)out->data;
-  set_strides(&p->task.out_row, &p->task.out_column, out);
-  set_steps(p, HEED__ATTENTION_OUT, out);
+  if ((status = check_window(ctx, function, &o->window, p, o->is_causal))) return status;
+  if ((status = check_heads(ctx, function, p, "alibi_slopes", o->alibi_slopes))) return status;
+  if ((status = check_heads(ctx, function, p, "sinks", o->sinks))) return status;
+  return heed__check_probability(ctx, function, "dropout_p", o->dropout_p);
 }
 
 heed_status heed__attention_begin(heed_context *ctx, const heed__attention_call *call,
                                   heed__attention_problem *p) {
   heed_status status;
+  memset(p, 0, offsetof(heed__attention_problem, shape)); /* the arrays are filled as far as they are used */
+  p->k = call->k;
+  p->v = call->v;
+  p->offset = call->offset;
   if ((status = check_shapes(ctx, call, p))) return status;
-  if ((status = check_options(ctx, call))) return status;
-  if (call->options.attn_mask) {
-    status = prepare_mask(ctx, call->function, p, call->options.attn_mask, &p->mask, &p->made);
-    if (status) return status;
+  if ((status = check_options(ctx, call, p))) return status;
+  if (call->options.past_key || call->options.past_value) {
+    if ((status = add_past(ctx, call, p))) return status;
   }
-  if (call->key_padding_mask && (status = check_padding(ctx, call, p))) return status;
-  set_outer(p);
-  set_task(p, call);
+  if ((status = heed__attention_check_masks(ctx, call, p))) return status;
+  heed__attention_place(p, call);
   return HEED_OK;
 }
 
-void heed__attention_move(heed__attention_task *t, const heed__attention_problem *p, int64_t i) {
-  ptrdiff_t at[HEED__ATTENTION_OPERANDS] = {0};
-  for (int dim = p->outer_ndim - 1; i > 0; dim--) {
-    const int64_t rest = heed__quotient(i, p->outer[dim]);
-    const ptrdiff_t index = (ptrdiff_t)(i - rest * p->outer[dim]);
-    i = rest;
-    for (int o = 0; o < HEED__ATTENTION_OPERANDS; o++) at[o] += index * p->step[o][dim];
-  }
-  t->q = p->task.q + at[HEED__ATTENTION_Q];
-  t->k = p->task.k + at[HEED__ATTENTION_K];
-  t->v = p->task.v + at[HEED__ATTENTION_V];
-  t->out = p->task.out + at[HEED__ATTENTION_OUT];
-  if (t->visible) t->visible = p->task.visible + at[HEED__ATTENTION_MASK];
-  if (t->bias) t->bias = p->task.bias + at[HEED__ATTENTION_MASK];
-  if (t->padding) t->padding = p->task.padding + at[HEED__ATTENTION_PADDING];
+void heed__attention_end(heed__attention_problem *p) {
+  heed_tensor_free(p->made);
+  heed_tensor_free(p->joined[0]);
+  heed_tensor_free(p->joined[1]);
 }

@@ -54,9 +54,18 @@ heed_status heed__check_index(heed_context *ctx, const char *function, int64_t i
   return HEED_OK;
 }
 
+heed_status heed__check_arithmetic(heed_context *ctx, const char *function, const char *argument,
+                                   const heed_tensor *x) {
+  if (!heed__only_stores(x->dtype)) return HEED_OK;
+  return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s, which only stores; %s:float() gives float32", function,
+                    argument, heed_dtype_name(x->dtype), argument);
+}
+
 heed_status heed__check_dtype(heed_context *ctx, const char *function, const char *argument,
                               const heed_tensor *x, heed_dtype wanted) {
   if (x->dtype == wanted) return HEED_OK;
+  if (wanted == HEED_FLOAT32 && heed__only_stores(x->dtype))
+    return heed__check_arithmetic(ctx, function, argument, x);
   if (wanted == HEED_FLOAT32)
     return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be float32: convert with %s:float()", function,
                       argument, heed_dtype_name(x->dtype), argument);

@@ -126,7 +126,7 @@ heed_status heed_linspace(heed_context *ctx, heed_dtype dtype, double first, dou
   if (count < 0)
     return heed__fail(ctx, HEED_ARGUMENT, "linspace: count is %" PRId64 "; it must be 0 or more", count);
   line l = {first, last, 0, count};
-  if (dtype == HEED_INT64) { /* as PyTorch: whole ends, values cut to whole numbers */
+  if (dtype == HEED_INT64 || dtype == HEED_INT8) { /* as PyTorch: whole ends, values cut to whole numbers */
     l.first = trunc(first);
     l.last = trunc(last);
     if (count > 1) l.step = (l.last - l.first) / (double)(count - 1);

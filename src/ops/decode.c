@@ -21,9 +21,9 @@ enum {
 typedef struct division {
   const heed__attention_problem *problem;
   const heed__kernels *kernels;
-  int64_t heads;       /* that are done together */
-  int64_t rows, units; /* of these heads */
-  int64_t keys, range, ranges;
+  int64_t heads;         /* that are done together */
+  int64_t rows, units;   /* of these heads */
+  int64_t range, ranges; /* of the span, and how many; a product's begin with the first key that it sees */
   float *parts; /* of each task `area` floats: outputs [rows, dv], largest scores [rows], sums [rows] */
   int64_t area, area_rows;
 } division;
@@ -32,19 +32,10 @@ static int64_t min_of(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/* How many keys a row sees at the most. */
-static int64_t reach_of(const heed__attention_problem *p, int64_t row) {
-  return p->task.causal ? min_of(row + 1, p->s) : p->s;
-}
-
 bool heed__attention_is_decode(const heed__attention_problem *p) {
   const heed__attention_task *t = &p->task;
-  return p->l <= FEW_QUERIES && reach_of(p, p->l - 1) >= MANY_KEYS && (t->q_column == 1 || p->d == 1) &&
+  return p->l <= FEW_QUERIES && p->span >= MANY_KEYS && (t->q_column == 1 || p->d == 1) &&
          (t->k_column == 1 || p->d == 1) && (t->v_column == 1 || p->dv == 1);
-}
-
-static int64_t divide_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
 }
 
 /* How many heads go together: one, but where a row of the keys has those of several heads (as in keys
@@ -55,7 +46,8 @@ static int64_t heads_together(const heed__attention_problem *p, int64_t rows, in
   if (p->hkv < 2) return 1;
   heed__attention_task next = p->task;
   heed__attention_move(&next, p, p->group);
-  const ptrdiff_t apart = next.k - p->task.k, row = p->task.k_row;
+  const ptrdiff_t apart = (const char *)next.k - (const char *)p->task.k;
+  const ptrdiff_t row = p->task.k_row * (ptrdiff_t)heed__element_bytes(p->task.k_dtype);
   if (apart <= 0 || apart >= row) return 1;
   int64_t heads = 1;
   while (p->hkv % (2 * heads) == 0 && 2 * heads * rows <= HEED__DECODE_ROWS &&
@@ -66,18 +58,17 @@ static int64_t heads_together(const heed__attention_problem *p, int64_t rows, in
 
 static void divide(division *d, int64_t workers) {
   const heed__attention_problem *p = d->problem;
-  const int64_t rows = p->group * p->l, units = divide_up(rows, HEED__DECODE_ROWS);
-  d->keys = reach_of(p, p->l - 1);
-  const int64_t all_units = p->products / p->group * units, most = d->keys / RANGE;
-  const int64_t ranges = min_of(divide_up(TASKS, all_units), most > 0 ? most : 1);
-  d->range = divide_up(divide_up(d->keys, ranges), GRAIN) * GRAIN;
-  d->ranges = divide_up(d->keys, d->range);
+  const int64_t rows = p->group * p->l, units = heed__parts(rows, HEED__DECODE_ROWS);
+  const int64_t all_units = p->products / p->group * units, most = p->span / RANGE;
+  const int64_t ranges = min_of(heed__parts(TASKS, all_units), most > 0 ? most : 1);
+  d->range = heed__parts(heed__parts(p->span, ranges), GRAIN) * GRAIN;
+  d->ranges = heed__parts(p->span, d->range);
   d->heads = heads_together(p, rows, all_units * d->ranges, workers);
   d->rows = d->heads * rows;
-  d->units = divide_up(d->rows, HEED__DECODE_ROWS);
+  d->units = heed__parts(d->rows, HEED__DECODE_ROWS);
   d->area_rows = min_of(d->rows, HEED__DECODE_ROWS);
   const int64_t line = HEED__ALIGNMENT / (int64_t)sizeof(float);
-  d->area = divide_up(d->area_rows * (p->dv + 2), line) * line; /* whole lines: no two tasks write to one */
+  d->area = heed__parts(d->area_rows * (p->dv + 2), line) * line; /* whole lines: no two tasks write to one */
 }
 
 /* The product and the query that a row is; `some` counts the heads that are done together. */
@@ -94,6 +85,10 @@ static void part_of(const division *d, int64_t i, float **out, float **largest, 
   *sum = *largest + d->area_rows;
 }
 
+static ptrdiff_t apart(const void *a, const void *b, heed_dtype dtype) {
+  return ((const char *)a - (const char *)b) / (ptrdiff_t)heed__element_bytes(dtype);
+}
+
 /* Tasks go by heads, in these by units, in these by ranges. */
 static void run_task(void *argument, int64_t i, int worker) {
   const division *d = argument;
@@ -103,17 +98,25 @@ static void run_task(void *argument, int64_t i, int worker) {
   heed__decode_task task = {
       .d = p->d,
       .dv = p->dv,
+      .k_dtype = p->task.k_dtype,
+      .v_dtype = p->task.v_dtype,
       .k_row = p->task.k_row,
       .v_row = p->task.v_row,
+      .k_scale_row = p->task.k_scale_row,
+      .v_scale_row = p->task.v_scale_row,
       .visible_column = p->task.visible_column,
       .bias_column = p->task.bias_column,
       .padding_stride = p->task.padding_stride,
       .scale = p->task.scale,
-      .first = range * d->range,
-      .last = min_of((range + 1) * d->range, d->keys),
+      .softcap = p->task.softcap,
       .rows = (int)min_of(d->rows - first_row, HEED__DECODE_ROWS),
   };
   heed__attention_task product = product_of(d, some, first_row);
+  int64_t first, unused, last;
+  heed__attention_reach(&product, 0, &first, &unused);
+  heed__attention_reach(&product, p->l - 1, &unused, &last);
+  task.first = first + range * d->range;
+  task.last = min_of(task.first + d->range, last);
   task.k = product.k;
   task.v = product.v;
   task.padding = product.padding;
@@ -122,35 +125,46 @@ static void run_task(void *argument, int64_t i, int worker) {
     if (r > 0 && query == 0) product = product_of(d, some, first_row + r);
     task.row[r] = (heed__decode_row){
         .q = product.q + query * product.q_row,
-        .k = product.k - task.k,
-        .v = product.v - task.v,
-        .reach = reach_of(p, query),
+        .k = apart(product.k, task.k, task.k_dtype),
+        .v = apart(product.v, task.v, task.v_dtype),
+        .k_scale = product.k_scale,
+        .v_scale = product.v_scale,
         .visible = product.visible ? product.visible + query * product.visible_row : NULL,
         .bias = product.bias ? product.bias + query * product.bias_row : NULL,
+        .slope = product.slope,
+        .place = query + product.offset,
     };
+    heed__attention_reach(&product, query, &task.row[r].first, &task.row[r].last);
   }
   part_of(d, i, &task.out, &task.largest, &task.sum);
   d->kernels->decode(&task);
   (void)worker;
 }
 
-/* out = the parts of a row put together: each weighted by e^(its largest score - the largest). */
-static void join_row(const division *d, int64_t first_task, int64_t r, float *out, ptrdiff_t out_column) {
-  const int64_t dv = d->problem->dv;
+/* The output of query i of a product: its parts put together, each weighted by e^(its largest score - the
+ * largest); r is its row in them. */
+static void join_row(const division *d, int64_t first_task, int64_t r, const heed__attention_task *product,
+                     int64_t i) {
+  const int64_t dv = product->dv;
+  const ptrdiff_t column = product->out_column;
+  float *out = product->out + i * product->out_row;
   float *part, *largest, *sum, most = -FLT_MAX, total = 0.0f;
-  for (int64_t i = 0; i < d->ranges; i++) {
-    part_of(d, first_task + i, &part, &largest, &sum);
+  bool sees = false;
+  for (int64_t n = 0; n < d->ranges; n++) {
+    part_of(d, first_task + n, &part, &largest, &sum);
     if (largest[r] > most) most = largest[r];
+    sees = sees || sum[r] != 0.0f; /* nan does */
   }
-  for (int64_t c = 0; c < dv; c++) out[c * out_column] = 0.0f;
-  for (int64_t i = 0; i < d->ranges; i++) {
-    part_of(d, first_task + i, &part, &largest, &sum);
+  if (product->has_sink && product->sink > most) most = product->sink;
+  for (int64_t c = 0; c < dv; c++) out[c * column] = 0.0f;
+  for (int64_t n = 0; n < d->ranges; n++) {
+    part_of(d, first_task + n, &part, &largest, &sum);
     const float weight = expf(largest[r] - most);
     total += weight * sum[r];
-    for (int64_t c = 0; c < dv; c++) out[c * out_column] += weight * part[r * dv + c];
+    for (int64_t c = 0; c < dv; c++) out[c * column] += weight * part[r * dv + c];
   }
-  const bool sees = total != 0; /* nan does */
-  for (int64_t c = 0; c < dv; c++) out[c * out_column] = sees ? out[c * out_column] / total : 0.0f;
+  if (product->has_sink) total += expf(product->sink - most);
+  for (int64_t c = 0; c < dv; c++) out[c * column] = sees ? out[c * column] / total : 0.0f;
 }
 
 heed_status heed__attention_decode(heed_context *ctx, const char *function,
@@ -168,12 +182,11 @@ heed_status heed__attention_decode(heed_context *ctx, const char *function,
   d.parts = allocated ? allocated : on_stack;
   heed__parallel(ctx, tasks, run_task, &d);
   for (int64_t some = 0; some < count; some++) {
-    heed__attention_task product;
+    heed__attention_task product = p->task;
     for (int64_t row = 0; row < d.rows; row++) {
       const int64_t query = row % p->l, unit = some * d.units + row / HEED__DECODE_ROWS;
       if (query == 0) product = product_of(&d, some, row);
-      join_row(&d, unit * d.ranges, row % HEED__DECODE_ROWS, product.out + query * product.out_row,
-               product.out_column);
+      join_row(&d, unit * d.ranges, row % HEED__DECODE_ROWS, &product, query);
     }
   }
   heed__release(ctx, allocated);

@@ -1,6 +1,16 @@
-/* The division of a walk among threads, for operations whose rows, or elements, know nothing of each other.
+/* The division of work among threads: how large parts are, and that of a walk, for operations whose rows, or
+ * elements, know nothing of each other.
  */
 #include "ops.h"
+
+int64_t heed__parts(int64_t whole, int64_t part) {
+  return whole / part + (whole % part != 0);
+}
+
+int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit) {
+  const int64_t count = heed__larger(1, size / heed__larger(wanted, 1));
+  return heed__parts(heed__parts(size, count), unit) * unit;
+}
 
 /* Work of a piece, in elements: the cheapest operations take some 10 µs for them, a fifth of which it costs
  * to hand the piece out. The pieces do not depend on the number of threads. */

@@ -181,6 +181,9 @@ static heed_status check_integers(heed_context *ctx, const char *function, binar
 static heed_status binary(heed_context *ctx, const char *function, binary_op op,
                           heed__binary_kernel *const *kernel, const char *a_name, const heed_tensor *a,
                           const char *b_name, const heed_tensor *b, heed_tensor **out) {
+  heed_status status = heed__check_arithmetic(ctx, function, a_name, a);
+  if (status == HEED_OK) status = heed__check_arithmetic(ctx, function, b_name, b);
+  if (status != HEED_OK) return status;
   const heed_dtype dtype = op == BINARY_div ? HEED_FLOAT32 : heed__wider(a->dtype, b->dtype);
   heed__row *const row = dtype == HEED_FLOAT32 ? float_binary
                          : dtype == HEED_INT64 ? int64_binary[op]
@@ -194,7 +197,7 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
     return heed__fail(ctx, HEED_DTYPE, "%s: %s and %s are bool; one must be int64 or float32", function,
                       a_name, b_name);
   if (dtype == HEED_INT64 && a->numel > 0) {
-    const heed_status status = check_integers(ctx, function, op, b);
+    status = check_integers(ctx, function, op, b);
     if (status != HEED_OK) return status;
   }
   const heed__map map = {

@@ -26,9 +26,6 @@ typedef struct product {
 /* Below so many multiply-adds no more is asked. */
 #define SMALL (32.0 * 32.0 * 32.0)
 
-static int64_t larger(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
 static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
@@ -144,6 +141,9 @@ static void blas_product(const product *p) {
 /* Of so few rows of a the kernel reads a row-major b in long runs. */
 #define FEW_ROWS 8
 
+/* Fewer rows of a take as long as so many: they wait for the memory of b. */
+#define MEMORY_ROWS 16
+
 /* Slices that go to the kernel with room for blocks may be any, since an element does not depend on them. Of
  * others the division depends on the sizes alone, so that results do not depend on the number of threads:
  * first come columns, whose panels are then packed only once; rows only if even the narrowest slice is too
@@ -157,16 +157,6 @@ typedef struct division {
   int64_t rows, columns; /* of a slice */
   int64_t across;        /* slices side by side */
 } division;
-
-static int64_t parts(int64_t whole, int64_t part) {
-  return whole / part + (whole % part != 0);
-}
-
-/* `size` in equal parts of some `wanted` or more, each a multiple of `unit`. */
-static int64_t part_of(int64_t size, int64_t wanted, int64_t unit) {
-  const int64_t count = larger(1, size / larger(wanted, 1));
-  return parts(parts(size, count), unit) * unit;
-}
 
 static void multiply_slice(void *argument, int64_t i, int worker) {
   const division *d = argument;
@@ -192,14 +182,14 @@ static void multiply_slice(void *argument, int64_t i, int worker) {
 static void divide_evenly(division *d, int64_t workers) {
   const int64_t m = d->whole.m, n = d->whole.n, wanted = workers > 1 ? 2 * workers : 1;
   int64_t down = 1, across = 1;
-  while (down * across < wanted && larger(m / down, n / across) >= 128) {
+  while (down * across < wanted && heed__larger(m / down, n / across) >= 128) {
     if (m / down >= n / across)
       down++;
     else
       across++;
   }
-  d->rows = parts(parts(m, down), 12) * 12;
-  d->columns = parts(parts(n, across), 64) * 64;
+  d->rows = heed__parts(heed__parts(m, down), 12) * 12;
+  d->columns = heed__parts(heed__parts(n, across), 64) * 64;
 }
 
 /* Divides for blocks and takes room for them, where they pay. Without memory for it the product is made
@@ -240,16 +230,18 @@ void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float 
                 .columns = n};
   d.blas = blas_takes(ctx, &d.whole);
   if (d.blas) { /* which packs both sides anew in each slice */
-    d.rows = part_of(m, 1024, 64);
-    d.columns = part_of(n, 512, 64);
+    d.rows = heed__part_of(m, 1024, 64);
+    d.columns = heed__part_of(n, 512, 64);
   } else if (!goes_in_blocks(ctx, &d)) {
-    const bool in_runs = m == 1 || (m <= FEW_ROWS && b_column == 1);
-    const double columns = (double)SLICE / ((double)m * (double)larger(k, 1));
-    d.columns = columns >= (double)n ? n : part_of(n, larger(in_runs ? 2048 : 64, (int64_t)columns), 64);
-    const double rows = (double)SLICE / ((double)d.columns * (double)larger(k, 1));
-    d.rows = rows >= (double)m ? m : part_of(m, larger(n == 1 ? 2048 : 384, (int64_t)rows), 12);
+    const bool in_runs = m <= FEW_ROWS && b_column == 1 && n > 1;
+    const double columns =
+        (double)SLICE / ((double)heed__larger(m, MEMORY_ROWS) * (double)heed__larger(k, 1));
+    d.columns =
+        columns >= (double)n ? n : heed__part_of(n, heed__larger(in_runs ? 2048 : 64, (int64_t)columns), 64);
+    const double rows = (double)SLICE / ((double)d.columns * (double)heed__larger(k, 1));
+    d.rows = rows >= (double)m ? m : heed__part_of(m, heed__larger(n == 1 ? 2048 : 384, (int64_t)rows), 12);
   }
-  d.across = parts(n, d.columns);
-  heed__parallel(ctx, d.across * parts(m, d.rows), multiply_slice, &d);
+  d.across = heed__parts(n, d.columns);
+  heed__parallel(ctx, d.across * heed__parts(m, d.rows), multiply_slice, &d);
   heed__release(ctx, d.room);
 }

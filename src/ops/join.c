@@ -1,5 +1,5 @@
 /* Tensors put together: cat, stack, and repeat_interleave. */
-#include "map.h"
+#include "ops.h"
 
 /* PyTorch skips a tensor [0] whatever the others' dimensions are. */
 static bool is_nothing(const heed_tensor *x) {
@@ -11,9 +11,9 @@ static heed_status check_count(heed_context *ctx, const char *function, int coun
   return heed__fail(ctx, HEED_ARGUMENT, "%s: there are no tensors; at least one is needed", function);
 }
 
-static heed_dtype widest(int count, const heed_tensor *const *tensors) {
-  heed_dtype dtype = HEED_BOOL;
-  for (int i = 0; i < count; i++) dtype = heed__wider(dtype, tensors[i]->dtype);
+static heed_dtype common(int count, const heed_tensor *const *tensors) {
+  heed_dtype dtype = tensors[0]->dtype;
+  for (int i = 1; i < count; i++) dtype = heed__common_dtype(dtype, tensors[i]->dtype);
   return dtype;
 }
 
@@ -63,7 +63,7 @@ heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *ten
   if (status != HEED_OK) return status;
   status = cat_shape(ctx, count, tensors, first, d, shape);
   if (status != HEED_OK) return status;
-  status = heed__result_begin(ctx, "cat", &result, out, widest(count, tensors), first->ndim, shape, false,
+  status = heed__result_begin(ctx, "cat", &result, out, common(count, tensors), first->ndim, shape, false,
                               count, tensors);
   if (status != HEED_OK) return status;
   heed_tensor place; /* of the next tensor, within the result */
@@ -92,7 +92,7 @@ heed_status heed_stack(heed_context *ctx, int count, const heed_tensor *const *t
       return fail_sizes(ctx, "stack", first, i, tensors[i], "all sizes must be equal");
   }
   for (int i = 0; i <= first->ndim; i++) shape[i] = i == d ? count : first->shape[i - (i > d)];
-  status = heed__result_begin(ctx, "stack", &result, out, widest(count, tensors), first->ndim + 1, shape,
+  status = heed__result_begin(ctx, "stack", &result, out, common(count, tensors), first->ndim + 1, shape,
                               false, count, tensors);
   if (status != HEED_OK) return status;
   heed_tensor place; /* of the next tensor: the result without dimension d */

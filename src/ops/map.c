@@ -45,6 +45,8 @@ static heed_status map_shape(heed_context *ctx, const heed__map *map, int *ndim,
   *ndim = 0;
   for (int i = 0; i < map->count; i++) {
     const heed_tensor *x = map->input[i].tensor;
+    const heed_status status = heed__check_arithmetic(ctx, map->function, map->input[i].name, x);
+    if (status != HEED_OK) return status;
     if (!heed__broadcast(ndim, shape, x->ndim, x->shape)) return fail_shape(ctx, map, i);
   }
   return HEED_OK;

@@ -36,7 +36,7 @@ typedef struct heed__map {
 /** Errors: SHAPE, DTYPE, ARGUMENT (of *out), MEMORY. */
 HEED_MUST_USE
 heed_status heed__map_run(heed_context *ctx, const heed__map *map, heed_tensor **out);
-/** For a map to BOOL: whether it gives true everywhere. Errors: SHAPE. */
+/** For a map to BOOL: whether it gives true everywhere. Errors: SHAPE, DTYPE. */
 HEED_MUST_USE
 heed_status heed__map_all(heed_context *ctx, const heed__map *map, bool *out);
 
@@ -45,6 +45,7 @@ heed_status heed__map_all(heed_context *ctx, const heed__map *map, bool *out);
 heed__span heed__fetch(heed_dtype as, bool packed, heed_dtype dtype, const char *data, ptrdiff_t stride,
                        int64_t n, void *buffer);
 
+/** Of two dtypes for arithmetic, the one to work in. */
 static inline heed_dtype heed__wider(heed_dtype a, heed_dtype b) {
   return a > b ? a : b;
 }

@@ -1,4 +1,4 @@
-/* matmul, dot and linear: products of tensors of any rank as products of matrices. */
+/* matmul and dot: products of tensors of any rank as products of matrices. */
 #include "ops.h"
 
 #include <string.h>
@@ -105,6 +105,8 @@ static heed_status check_operand(heed_context *ctx, const char *function, const 
     return heed__fail(ctx, HEED_SHAPE, "%s: %s has no dimensions; it must have at least 1", function,
                       argument);
   }
+  const heed_status status = heed__check_arithmetic(ctx, function, argument, x);
+  if (status != HEED_OK) return status;
   if (x->dtype == HEED_BOOL) {
     return heed__fail(ctx, HEED_DTYPE, "%s: %s is bool; it must be float32 or int64", function, argument);
   }
@@ -196,69 +198,4 @@ heed_status heed_dot(heed_context *ctx, const heed_tensor *a, const heed_tensor 
                       heed__shape_text(b_text, b->ndim, b->shape));
   }
   return matmul(ctx, "dot", a, b, out);
-}
-
-static heed_status check_linear(heed_context *ctx, const char *function, const heed_tensor *x,
-                                const heed_tensor *weight, const heed_tensor *bias) {
-  char text[HEED__SHAPE_TEXT], weight_text[HEED__SHAPE_TEXT];
-  heed_status status;
-  if ((status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32))) return status;
-  if ((status = heed__check_dtype(ctx, function, "weight", weight, HEED_FLOAT32))) return status;
-  if (bias && (status = heed__check_dtype(ctx, function, "bias", bias, HEED_FLOAT32))) return status;
-  if (x->ndim == 0) {
-    return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
-  }
-  if (weight->ndim != 2) {
-    return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must have 2 dimensions", function,
-                      heed__shape_text(weight_text, weight->ndim, weight->shape));
-  }
-  const int64_t k = x->shape[x->ndim - 1];
-  if (k != weight->shape[1]) {
-    return heed__fail(
-        ctx, HEED_SHAPE,
-        "%s: x is %s and weight is %s; the last size of x (%lld) must equal the last size of weight (%lld)",
-        function, heed__shape_text(text, x->ndim, x->shape), heed__shape_text(weight_text, 2, weight->shape),
-        (long long)k, (long long)weight->shape[1]);
-  }
-  if (bias && (bias->ndim != 1 || bias->shape[0] != weight->shape[0])) {
-    return heed__fail(ctx, HEED_SHAPE, "%s: bias is %s and weight is %s; bias must be [%lld]", function,
-                      heed__shape_text(text, bias->ndim, bias->shape),
-                      heed__shape_text(weight_text, 2, weight->shape), (long long)weight->shape[0]);
-  }
-  return HEED_OK;
-}
-
-heed_status heed__linear(heed_context *ctx, const char *function, const heed_tensor *x,
-                         const heed_tensor *weight, const heed_tensor *bias, heed_tensor **out) {
-  heed_tensor *made_x = NULL, *made_bias = NULL;
-  heed__result result = {0};
-  heed_status status = check_linear(ctx, function, x, weight, bias);
-  if (status) return status;
-  int64_t k = weight->shape[1], n = weight->shape[0], shape[HEED_MAX_DIMS];
-  for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
-  shape[x->ndim - 1] = n;
-  status = heed__result_begin_row_major(ctx, function, &result, out, HEED_FLOAT32, x->ndim, shape, 3,
-                                        (const heed_tensor *const[]){x, weight, bias});
-  if (status) return status;
-  if (result.tensor->numel == 0) goto done;
-
-  int64_t m = heed__quotient(result.tensor->numel, n), stride[2] = {k, 1};
-  if (x->numel > 0 && !heed__view_strides(x, 2, (const int64_t[]){m, k}, stride)) {
-    if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &made_x))) goto done;
-    stride[0] = k;
-    stride[1] = 1;
-  }
-  if (bias && (status = heed__as_contiguous(ctx, function, bias, HEED_FLOAT32, &bias, &made_bias))) goto done;
-  heed__gemm(ctx, m, n, k, (const float *)x->data, stride[0], stride[1], (const float *)weight->data,
-             weight->stride[1], weight->stride[0], bias ? (const float *)bias->data : NULL,
-             (float *)result.tensor->data, n);
-done:
-  heed_tensor_free(made_x);
-  heed_tensor_free(made_bias);
-  return heed__result_end(ctx, &result, status);
-}
-
-heed_status heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
-                        const heed_tensor *bias, heed_tensor **out) {
-  return heed__linear(ctx, "linear", x, weight, bias, out);
 }

@@ -31,6 +31,10 @@ heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t f
 HEED_MUST_USE
 heed_status heed__check_dtype(heed_context *ctx, const char *function, const char *argument,
                               const heed_tensor *x, heed_dtype wanted);
+/** x must be of a dtype for arithmetic, not one that only stores. Errors: DTYPE. */
+HEED_MUST_USE
+heed_status heed__check_arithmetic(heed_context *ctx, const char *function, const char *argument,
+                                   const heed_tensor *x);
 /** x's shape must broadcast to (ndim, shape) as it stands. Errors: SHAPE. */
 HEED_MUST_USE
 heed_status heed__check_expands(heed_context *ctx, const char *function, const char *argument,
@@ -112,6 +116,14 @@ typedef void heed__walk_part(void *user, heed__walk *w, int worker);
 void heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
                         heed__walk_part *part, void *user);
 
+/** How many parts of a size there are in a whole, the last one maybe smaller; and the size of equal parts of
+ * some `wanted` or more, a multiple of `unit`. (divide.c) */
+int64_t heed__parts(int64_t whole, int64_t part);
+int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit);
+static inline int64_t heed__larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
 /* ---- Shared by several ops ---- */
 
 /** n elements converted from one row into another, which share no place; strides in elements. Cannot fail.
@@ -159,8 +171,17 @@ heed_status heed__masked_select(heed_context *ctx, const char *function, const h
 HEED_MUST_USE
 heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_tensor *x,
                                 const heed_tensor *mask, const heed_tensor *value);
+/** heed_layer_norm and heed_rms_norm over the last ndims dimensions (weight and bias of these sizes) under
+ * another name in messages. (rows.c) */
+HEED_MUST_USE
+heed_status heed__layer_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
+                             const heed_tensor *weight, const heed_tensor *bias, double epsilon,
+                             heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__rms_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
+                           const heed_tensor *weight, double epsilon, heed_tensor **out);
 /** heed_full, heed_uniform, heed_normal and heed_linear under another name in messages. (create.c, draw.c,
- * matmul.c) */
+ * linear.c) */
 HEED_MUST_USE
 heed_status heed__full(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
                        const int64_t *shape, heed_scalar value, heed_tensor **out);
@@ -173,15 +194,55 @@ heed_status heed__normal(heed_context *ctx, const char *function, heed_generator
 HEED_MUST_USE
 heed_status heed__linear(heed_context *ctx, const char *function, const heed_tensor *x,
                          const heed_tensor *weight, const heed_tensor *bias, heed_tensor **out);
+/** heed_linear_int8 and heed_embedding likewise. (linear.c, embedding.c) */
+HEED_MUST_USE
+heed_status heed__linear_int8(heed_context *ctx, const char *function, const heed_tensor *x,
+                              const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
+                              heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__embedding(heed_context *ctx, const char *function, const heed_tensor *ids,
+                            const heed_tensor *weight, heed_tensor **out);
+/** heed_quantize_int8, of an argument of that name. (quantize.c) */
+HEED_MUST_USE
+heed_status heed__quantize_int8(heed_context *ctx, const char *function, const char *argument,
+                                const heed_tensor *x, heed_tensor **weight, heed_tensor **scale);
+/** weight int8 [d_out, d_in] and scale float32 [d_out, blocks] must fit each other. Errors: DTYPE, SHAPE.
+ * (quantize.c) */
+HEED_MUST_USE
+heed_status heed__check_int8_weight(heed_context *ctx, const char *function, const heed_tensor *weight,
+                                    const heed_tensor *scale);
+/** Blocks of a row of `columns` elements. */
+static inline int64_t heed__int8_blocks(int64_t columns) {
+  return columns / HEED_INT8_BLOCK + (columns % HEED_INT8_BLOCK != 0);
+}
+
+/* Rotary positions and linear biases for the modules. (rope.c) */
+/** Whether heads of size d can be turned so. Messages say "<function>: rope's base is …". Errors: ARGUMENT.
+ */
+HEED_MUST_USE
+heed_status heed__check_rope(heed_context *ctx, const char *function, const heed_rope_config *config,
+                             int64_t d);
+/** heed_rope of x [..., n, d] at the positions offset + 1, offset + 2, …; *out may be x. */
+HEED_MUST_USE
+heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
+                       const heed_rope_config *config, heed_tensor **out);
+/** The slopes of that many heads, for heed_attention_options. */
+void heed__alibi_slopes(int64_t num_heads, float *slopes);
 
 /* Attention with what modules need besides heed_attention_options (attention.c). */
 typedef struct heed__attention_call {
-  const char *function; /* for messages */
-  const heed_tensor *q, *k, *v;
+  const char *function;         /* for messages */
+  const heed_tensor *q, *k, *v; /* k and v may also be bfloat16, float16, or int8 with k_scale and v_scale */
   heed_attention_options options;
   bool no_heads; /* the leading dimensions are all batch: q, k, v [..., n, d], masks and internals alike */
   const heed_tensor *key_padding_mask; /* bool, broadcasts to [..., s] without the head dimension; NULL */
-  heed_tensor *scores, *weights, *dropped_weights;
+  int64_t
+      offset; /* of the queries, beside what past keys and lengths add: the keys of a cache before x's own */
+  const heed_tensor *k_scale,
+      *v_scale; /* float32 [..., hkv, s]: what the int8 elements of a row are multiplied by */
+  heed_tensor *scores, *weights,
+      *dropped_weights;      /* q·k before scaling with hidden places -inf; NULL: not wanted */
+  heed_attention_taps *taps; /* NULL: not wanted; filled on success; not together with `weights` */
 } heed__attention_call;
 HEED_MUST_USE
 heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out);

@@ -11,9 +11,11 @@ _Static_assert(HEED__REDUCE_WIDTH >= HEED__CHUNK, "a row of columns goes through
 heed_status heed__reduced_dims(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                                const int *dims, uint32_t *reduced) {
   uint32_t bits = ndims == 0 ? UINT32_MAX : 0;
+  heed_status status = heed__check_arithmetic(ctx, function, "x", x);
+  if (status != HEED_OK) return status;
   for (int i = 0; i < ndims; i++) {
     int dim;
-    const heed_status status = heed__check_dim(ctx, function, x->ndim, dims[i], &dim);
+    status = heed__check_dim(ctx, function, x->ndim, dims[i], &dim);
     if (status != HEED_OK) return status;
     if (bits >> dim & 1)
       return heed__fail(ctx, HEED_ARGUMENT, "%s: dimension %d is named twice in dim", function, dim + 1);

@@ -10,7 +10,7 @@ static heed_status check_out(heed_context *ctx, const char *function, const heed
         ctx, HEED_SHAPE, "%s: the result is %s and is to be written into %s; the shapes must be the same",
         function, heed__shape_text(want, ndim, shape), heed__shape_text(have, out->ndim, out->shape));
   }
-  if (dtype > out->dtype)
+  if (heed__common_dtype(dtype, out->dtype) != out->dtype)
     return heed__fail(ctx, HEED_DTYPE,
                       "%s: the result is %s and is to be written into a tensor of %s, which cannot hold it",
                       function, heed_dtype_name(dtype), heed_dtype_name(out->dtype));

@@ -3,64 +3,88 @@
 
 #include "ops.h"
 
-static inline uint8_t bool_from_bool(uint8_t x) {
-  return x != 0;
-}
-static inline uint8_t bool_from_int64(int64_t x) {
-  return x != 0;
-}
-static inline uint8_t bool_from_float32(float x) {
-  return x != 0.0f;
-}
-static inline int64_t int64_from_bool(uint8_t x) {
-  return x != 0;
-}
-static inline int64_t int64_from_int64(int64_t x) {
-  return x;
-}
-static inline int64_t int64_from_float32(float x) {
-  return heed__to_int64((double)x);
-}
-static inline float float32_from_bool(uint8_t x) {
-  return x != 0 ? 1.0f : 0.0f;
-}
-static inline float float32_from_int64(int64_t x) {
-  return (float)x;
-}
-static inline float float32_from_float32(float x) {
-  return x;
-}
+/* A conversion goes by way of what an element is read as: int32_t, int64_t or float, each of which holds all
+ * of its numbers. */
+#define READ_BOOL(x)     (int32_t)((x) != 0)
+#define READ_INT8(x)     (int32_t)(x)
+#define READ_INT64(x)    (x)
+#define READ_FLOAT32(x)  (x)
+#define READ_BFLOAT16(x) heed__float_from_bfloat16(x)
+#define READ_FLOAT16(x)  heed__float_from_float16(x)
+
+#define BOOL_OF(x)        (uint8_t)((x) != 0)
+#define FLOAT32_OF(x)     (float)(x)
+#define BFLOAT16_OF(x)    heed__bfloat16_from_float((float)(x))
+#define FLOAT16_OF(x)     heed__float16_from_float((float)(x))
+#define INT64_OF_INT(x)   (int64_t)(x)
+#define INT64_OF_FLOAT(x) heed__to_int64((double)(x))
+#define INT8_OF_INT(x)    heed__int8_from_int64((int64_t)(x))
+#define INT8_OF_FLOAT(x)  heed__int8_from_float(x)
 
 /* The first loop is the second with strides of 1, which the compiler vectorises. */
-#define CONVERT(to, to_type, from, from_type)                                                                \
-  static void to##_row_from_##from(void *dst, ptrdiff_t dst_stride, const void *src, ptrdiff_t src_stride,   \
-                                   int64_t n) {                                                              \
+#define CONVERT(to, from, to_type, from_type, converted)                                                     \
+  static void to##_from_##from(void *dst, ptrdiff_t dst_stride, const void *src, ptrdiff_t src_stride,       \
+                               int64_t n) {                                                                  \
     to_type *restrict out = dst;                                                                             \
-    const from_type *restrict x = src;                                                                       \
+    const from_type *restrict row = src;                                                                     \
     if (dst_stride == 1 && src_stride == 1) {                                                                \
-      for (int64_t i = 0; i < n; i++) out[i] = to##_from_##from(x[i]);                                       \
+      for (int64_t i = 0; i < n; i++) {                                                                      \
+        const from_type x = row[i];                                                                          \
+        out[i] = converted;                                                                                  \
+      }                                                                                                      \
     } else {                                                                                                 \
-      for (int64_t i = 0; i < n; i++) out[i * dst_stride] = to##_from_##from(x[i * src_stride]);             \
+      for (int64_t i = 0; i < n; i++) {                                                                      \
+        const from_type x = row[i * src_stride];                                                             \
+        out[i * dst_stride] = converted;                                                                     \
+      }                                                                                                      \
     }                                                                                                        \
   }
 
-CONVERT(bool, uint8_t, bool, uint8_t)
-CONVERT(bool, uint8_t, int64, int64_t)
-CONVERT(bool, uint8_t, float32, float)
-CONVERT(int64, int64_t, bool, uint8_t)
-CONVERT(int64, int64_t, int64, int64_t)
-CONVERT(int64, int64_t, float32, float)
-CONVERT(float32, float, bool, uint8_t)
-CONVERT(float32, float, int64, int64_t)
-CONVERT(float32, float, float32, float)
+#define FROM_INTEGERS(from, from_type)                                                                       \
+  CONVERT(BOOL, from, uint8_t, from_type, BOOL_OF(READ_##from(x)))                                           \
+  CONVERT(FLOAT32, from, float, from_type, FLOAT32_OF(READ_##from(x)))                                       \
+  CONVERT(BFLOAT16, from, uint16_t, from_type, BFLOAT16_OF(READ_##from(x)))                                  \
+  CONVERT(FLOAT16, from, uint16_t, from_type, FLOAT16_OF(READ_##from(x)))                                    \
+  CONVERT(INT64, from, int64_t, from_type, INT64_OF_INT(READ_##from(x)))                                     \
+  CONVERT(INT8, from, int8_t, from_type, INT8_OF_INT(READ_##from(x)))
+FROM_INTEGERS(BOOL, uint8_t)
+FROM_INTEGERS(INT8, int8_t)
+FROM_INTEGERS(INT64, int64_t)
+
+#define FROM_FLOATS(from, from_type)                                                                         \
+  CONVERT(BOOL, from, uint8_t, from_type, BOOL_OF(READ_##from(x)))                                           \
+  CONVERT(INT64, from, int64_t, from_type, INT64_OF_FLOAT(READ_##from(x)))                                   \
+  CONVERT(INT8, from, int8_t, from_type, INT8_OF_FLOAT(READ_##from(x)))
+FROM_FLOATS(FLOAT32, float)
+FROM_FLOATS(BFLOAT16, uint16_t)
+FROM_FLOATS(FLOAT16, uint16_t)
+CONVERT(FLOAT32, FLOAT32, float, float, x)
+CONVERT(FLOAT32, BFLOAT16, float, uint16_t, READ_BFLOAT16(x))
+CONVERT(FLOAT32, FLOAT16, float, uint16_t, READ_FLOAT16(x))
+CONVERT(BFLOAT16, FLOAT32, uint16_t, float, BFLOAT16_OF(x))
+CONVERT(BFLOAT16, FLOAT16, uint16_t, uint16_t, BFLOAT16_OF(READ_FLOAT16(x)))
+CONVERT(FLOAT16, FLOAT32, uint16_t, float, FLOAT16_OF(x))
+CONVERT(FLOAT16, BFLOAT16, uint16_t, uint16_t, FLOAT16_OF(READ_BFLOAT16(x)))
+/* as they are: a signalling nan must not become a quiet one */
+CONVERT(BFLOAT16, BFLOAT16, uint16_t, uint16_t, x)
+#define FLOAT16_from_FLOAT16 BFLOAT16_from_BFLOAT16
+
+#define DTYPES (HEED_INT8 + 1)
+typedef void converter(void *dst, ptrdiff_t dst_stride, const void *src, ptrdiff_t src_stride, int64_t n);
 
 void heed__copy_row(heed_dtype to, void *dst, ptrdiff_t dst_stride, heed_dtype from, const void *src,
                     ptrdiff_t src_stride, int64_t n) {
-  static void (*const convert[3][3])(void *, ptrdiff_t, const void *, ptrdiff_t, int64_t) = {
-      [HEED_BOOL] = {bool_row_from_bool, bool_row_from_int64, bool_row_from_float32},
-      [HEED_INT64] = {int64_row_from_bool, int64_row_from_int64, int64_row_from_float32},
-      [HEED_FLOAT32] = {float32_row_from_bool, float32_row_from_int64, float32_row_from_float32},
-  };
+#define TO(to)                                                                                               \
+  [HEED_##to] = {                                                                                            \
+    [HEED_BOOL] = to##_from_BOOL,                                                                            \
+    [HEED_INT64] = to##_from_INT64,                                                                          \
+    [HEED_FLOAT32] = to##_from_FLOAT32,                                                                      \
+    [HEED_BFLOAT16] = to##_from_BFLOAT16,                                                                    \
+    [HEED_FLOAT16] = to##_from_FLOAT16,                                                                      \
+    [HEED_INT8] = to##_from_INT8                                                                             \
+  }
+  static converter *const convert[DTYPES][DTYPES] = {TO(BOOL),     TO(INT64),   TO(FLOAT32),
+                                                     TO(BFLOAT16), TO(FLOAT16), TO(INT8)};
   if (to == from && dst_stride == 1 && src_stride == 1) {
     if (n > 0) memcpy(dst, src, (size_t)n * heed__element_bytes(to));
   } else {

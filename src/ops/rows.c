@@ -139,56 +139,103 @@ static void rms_norm_row(const void *user, float *out, const float *x, size_t n)
   s->kernels->rms_norm(out, x, s->weight, s->epsilon, n);
 }
 
-/* The elements of a weight or bias without gaps; NULL stays NULL. Free *made. */
+/* The elements of a weight or bias, of the last ndims sizes of x, without gaps; NULL stays NULL. Free *made.
+ */
 static heed_status norm_parameter(heed_context *ctx, const char *function, const char *name,
-                                  const heed_tensor *x, const heed_tensor *parameter, const float **data,
-                                  heed_tensor **made) {
-  char text[HEED__SHAPE_TEXT], x_text[HEED__SHAPE_TEXT];
+                                  const heed_tensor *x, int ndims, const heed_tensor *parameter,
+                                  const float **data, heed_tensor **made) {
+  char text[HEED__SHAPE_TEXT], x_text[HEED__SHAPE_TEXT], wanted[HEED__SHAPE_TEXT];
   const heed_tensor *packed;
   if (parameter == NULL) return HEED_OK;
-  const int64_t size = x->shape[x->ndim - 1];
+  const int64_t *sizes = x->shape + x->ndim - ndims;
   heed_status status = heed__check_dtype(ctx, function, name, parameter, HEED_FLOAT32);
   if (status != HEED_OK) return status;
-  if (parameter->ndim != 1 || parameter->shape[0] != size)
-    return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and x is %s; %s must be [%lld], the last size of x",
+  if (!heed__same_shape(parameter->ndim, parameter->shape, ndims, sizes))
+    return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and x is %s; %s must be %s, the last size%s of x",
                       function, name, heed__shape_text(text, parameter->ndim, parameter->shape),
-                      heed__shape_text(x_text, x->ndim, x->shape), name, (long long)size);
+                      heed__shape_text(x_text, x->ndim, x->shape), name,
+                      heed__shape_text(wanted, ndims, sizes), ndims > 1 ? "s" : "");
   status = heed__as_contiguous(ctx, function, parameter, HEED_FLOAT32, &packed, made);
   if (status == HEED_OK) *data = (const float *)packed->data;
   return status;
 }
 
+/* A header on the elements of x, its last ndims dimensions made one; false if they do not lie so. */
+static bool merge_last(heed_tensor *view, const heed_tensor *x, int ndims) {
+  heed__alias_on_stack(view, x);
+  view->ndim = x->ndim - ndims + 1;
+  for (int i = view->ndim; i < x->ndim; i++) view->shape[view->ndim - 1] *= x->shape[i];
+  return heed__view_strides(x, view->ndim, view->shape, view->stride);
+}
+
+/* map_rows along the last ndims dimensions of x, read as one. */
+static heed_status map_merged(heed_context *ctx, const char *function, row_function *row, const void *user,
+                              const heed_tensor *x, int ndims, int nothers, const heed_tensor *const *others,
+                              heed_tensor **out) {
+  if (ndims == 1) return map_rows(ctx, function, row, user, x, x->ndim - 1, nothers, others, out);
+  heed__result result = {0};
+  heed_tensor from, to, *into = &to, *made = NULL;
+  heed_status status =
+      heed__result_begin_row_major(ctx, function, &result, out, HEED_FLOAT32, x->ndim, x->shape, 1, &x);
+  if (status != HEED_OK) return status;
+  if (!merge_last(&from, x, ndims)) {
+    status = heed_clone(ctx, x, &made);
+    if (status != HEED_OK) goto done;
+    merge_last(&from, made, ndims);
+  }
+  merge_last(&to, result.tensor, ndims);
+  status = map_rows(ctx, function, row, user, &from, to.ndim - 1, nothers, others, &into);
+done:
+  heed_tensor_free(made);
+  return heed__result_end(ctx, &result, status);
+}
+
 static heed_status normalise(heed_context *ctx, const char *function, row_function *row, const heed_tensor *x,
-                             const heed_tensor *weight, const heed_tensor *bias, double epsilon,
+                             int ndims, const heed_tensor *weight, const heed_tensor *bias, double epsilon,
                              heed_tensor **out) {
   norm user = {.kernels = heed__kernels_of(ctx), .epsilon = (float)epsilon};
   heed_tensor *made_weight = NULL, *made_bias = NULL;
   const heed_tensor *others[] = {weight, bias};
   heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
   if (status != HEED_OK) goto done;
-  if (x->ndim == 0) {
-    status = heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
+  if (x->ndim < ndims) {
+    char text[HEED__SHAPE_TEXT];
+    status = x->ndim == 0 ? heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least %d",
+                                       function, ndims)
+                          : heed__fail(ctx, HEED_SHAPE, "%s: x is %s; it must have at least %d dimensions",
+                                       function, heed__shape_text(text, x->ndim, x->shape), ndims);
     goto done;
   }
-  status = norm_parameter(ctx, function, "weight", x, weight, &user.weight, &made_weight);
+  status = norm_parameter(ctx, function, "weight", x, ndims, weight, &user.weight, &made_weight);
   if (status != HEED_OK) goto done;
-  status = norm_parameter(ctx, function, "bias", x, bias, &user.bias, &made_bias);
+  status = norm_parameter(ctx, function, "bias", x, ndims, bias, &user.bias, &made_bias);
   if (status != HEED_OK) goto done;
-  status = map_rows(ctx, function, row, &user, x, x->ndim - 1, 2, others, out);
+  status = map_merged(ctx, function, row, &user, x, ndims, 2, others, out);
 done:
   heed_tensor_free(made_weight);
   heed_tensor_free(made_bias);
   return status;
 }
 
+heed_status heed__layer_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
+                             const heed_tensor *weight, const heed_tensor *bias, double epsilon,
+                             heed_tensor **out) {
+  return normalise(ctx, function, layer_norm_row, x, ndims, weight, bias, epsilon, out);
+}
+
 heed_status heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                             const heed_tensor *bias, double epsilon, heed_tensor **out) {
-  return normalise(ctx, "layer_norm", layer_norm_row, x, weight, bias, epsilon, out);
+  return heed__layer_norm(ctx, "layer_norm", x, 1, weight, bias, epsilon, out);
+}
+
+heed_status heed__rms_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
+                           const heed_tensor *weight, double epsilon, heed_tensor **out) {
+  return normalise(ctx, function, rms_norm_row, x, ndims, weight, NULL, epsilon, out);
 }
 
 heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight, double epsilon,
                           heed_tensor **out) {
-  return normalise(ctx, "rms_norm", rms_norm_row, x, weight, NULL, epsilon, out);
+  return heed__rms_norm(ctx, "rms_norm", x, 1, weight, epsilon, out);
 }
 
 /* ---- Running sums ---- */
@@ -233,7 +280,9 @@ heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_t
   heed__result result = {0};
   const heed_dtype dtype = x->dtype == HEED_FLOAT32 ? HEED_FLOAT32 : HEED_INT64;
   int d;
-  heed_status status = heed__check_dim(ctx, "cumsum", x->ndim, dim, &d);
+  heed_status status = heed__check_arithmetic(ctx, "cumsum", "x", x);
+  if (status != HEED_OK) return status;
+  status = heed__check_dim(ctx, "cumsum", x->ndim, dim, &d);
   if (status != HEED_OK) return status;
   status = heed__result_begin(ctx, "cumsum", &result, out, dtype, x->ndim, x->shape, true, 1, &x);
   if (status != HEED_OK) return status;

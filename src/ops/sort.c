@@ -173,7 +173,9 @@ done:
 heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool descending, heed_tensor **values,
                       heed_tensor **indices) {
   int d;
-  const heed_status status = heed__check_dim(ctx, "sort", x->ndim, dim, &d);
+  heed_status status = heed__check_arithmetic(ctx, "sort", "x", x);
+  if (status != HEED_OK) return status;
+  status = heed__check_dim(ctx, "sort", x->ndim, dim, &d);
   if (status != HEED_OK) return status;
   return sorted(ctx, "sort", x, d, x->ndim > 0 ? x->shape[d] : 1, descending, values, indices);
 }
@@ -181,7 +183,9 @@ heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool des
 heed_status heed_topk(heed_context *ctx, const heed_tensor *x, int64_t k, int dim, bool largest,
                       heed_tensor **values, heed_tensor **indices) {
   int d;
-  const heed_status status = heed__check_dim(ctx, "topk", x->ndim, dim, &d);
+  heed_status status = heed__check_arithmetic(ctx, "topk", "x", x);
+  if (status != HEED_OK) return status;
+  status = heed__check_dim(ctx, "topk", x->ndim, dim, &d);
   if (status != HEED_OK) return status;
   if (x->ndim == 0 && k != 1)
     return heed__fail(ctx, HEED_INDEX, "topk: k is %lld and x is a single number; k must be 1", (long long)k);

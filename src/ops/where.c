@@ -30,6 +30,10 @@ static heed__row *const choose[] = {
 
 heed_status heed_where(heed_context *ctx, const heed_tensor *condition, const heed_tensor *a,
                        const heed_tensor *b, heed_tensor **out) {
+  heed_status status = heed__check_dtype(ctx, "where", "condition", condition, HEED_BOOL);
+  if (status == HEED_OK) status = heed__check_arithmetic(ctx, "where", "a", a);
+  if (status == HEED_OK) status = heed__check_arithmetic(ctx, "where", "b", b);
+  if (status != HEED_OK) return status;
   const heed_dtype dtype = heed__wider(a->dtype, b->dtype);
   const heed__map map = {
       .function = "where",
@@ -38,14 +42,15 @@ heed_status heed_where(heed_context *ctx, const heed_tensor *condition, const he
       .count = 3,
       .input = {{"condition", condition, HEED_BOOL}, {"a", a, dtype}, {"b", b, dtype}},
   };
-  const heed_status status = heed__check_dtype(ctx, "where", "condition", condition, HEED_BOOL);
-  if (status != HEED_OK) return status;
   return heed__map_run(ctx, &map, out);
 }
 
 heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
                              heed_scalar value, heed_tensor **out) {
   heed__number number;
+  heed_status status = heed__check_dtype(ctx, "masked_fill", "mask", mask, HEED_BOOL);
+  if (status == HEED_OK) status = heed__check_arithmetic(ctx, "masked_fill", "x", x);
+  if (status != HEED_OK) return status;
   const heed__map map = {
       .function = "masked_fill",
       .result = x->dtype,
@@ -55,8 +60,6 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
                 {"value", heed__number_tensor(&number, value), x->dtype},
                 {"x", x, x->dtype}},
   };
-  const heed_status status = heed__check_dtype(ctx, "masked_fill", "mask", mask, HEED_BOOL);
-  if (status != HEED_OK) return status;
   if (x->dtype == HEED_INT64 && value.dtype == HEED_FLOAT32) {
     const double v = value.as.number;
     if (!(v >= -0x1p63 && v < 0x1p63) || v != floor(v))
@@ -87,7 +90,8 @@ static void keep_part(const heed__walk *w, heed_dtype dtype, int64_t first, int6
 static heed_status triangle(heed_context *ctx, const char *function, bool lower, const heed_tensor *x,
                             int64_t diagonal, heed_tensor **out) {
   heed__result result = {0};
-  heed_status status;
+  heed_status status = heed__check_arithmetic(ctx, function, "x", x);
+  if (status != HEED_OK) return status;
   if (x->ndim < 2)
     return heed__fail(ctx, HEED_SHAPE, "%s: x has %d dimension%s; it must have at least 2", function, x->ndim,
                       x->ndim == 1 ? "" : "s");

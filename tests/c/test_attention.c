@@ -1,6 +1,8 @@
 /* Scaled dot-product attention against a plain twin in double precision: masks, groups of heads, views, what
  * hidden places hold, and sizes of zero. */
-#include "support.h"
+#define _DEFAULT_SOURCE /* mmap */
+
+#include "guarded.h"
 
 #include <math.h>
 
@@ -254,8 +256,8 @@ static void a_mask_with_fewer_keys_hides_the_rest(void **state) {
     const heed_attention_options options = {.attn_mask = mask};
     assert_ok(heed_narrow(ctx, a.k, 3, 1, 4, &k));
     assert_ok(heed_narrow(ctx, a.v, 3, 1, 4, &v));
-    assert_ok(heed_scaled_dot_product_attention(ctx, a.q, k, v, &options, &wanted));
-    assert_ok(heed_scaled_dot_product_attention(ctx, a.q, a.k, a.v, &options, &out));
+    assert_ok(heed_scaled_dot_product_attention(ctx, a.q, k, v, &options, &wanted, NULL));
+    assert_ok(heed_scaled_dot_product_attention(ctx, a.q, a.k, a.v, &options, &out, NULL));
     assert_memory_equal(out->data, wanted->data, (size_t)out->numel * sizeof(float));
     heed_tensor_free(mask);
     heed_tensor_free(k);
@@ -301,12 +303,12 @@ static void ranks_and_batches_broadcast(void **state) {
               *v = normal(ctx, 2, SHAPE(5, 6));
   heed_tensor *many = normal(ctx, 5, SHAPE(2, 1, 4, 3, 4)), *keys = normal(ctx, 4, SHAPE(3, 2, 5, 4));
   heed_tensor *out = NULL;
-  assert_ok(heed_scaled_dot_product_attention(ctx, q, k, v, NULL, &out));
+  assert_ok(heed_scaled_dot_product_attention(ctx, q, k, v, NULL, &out, NULL));
   assert_int_equal(out->ndim, 2);
   assert_memory_equal(out->shape, SHAPE(3, 6), 2 * sizeof(int64_t));
   heed_tensor_free(out);
   out = NULL;
-  assert_ok(heed_scaled_dot_product_attention(ctx, many, keys, keys, NULL, &out));
+  assert_ok(heed_scaled_dot_product_attention(ctx, many, keys, keys, NULL, &out, NULL));
   assert_int_equal(out->ndim, 5);
   assert_memory_equal(out->shape, SHAPE(2, 3, 4, 3, 4), 5 * sizeof(int64_t));
 
@@ -314,7 +316,7 @@ static void ranks_and_batches_broadcast(void **state) {
   heed_tensor *one = NULL, *one_key = NULL, *alone = NULL, *part = NULL, *inner = NULL;
   assert_ok(heed_select(ctx, many, 1, 2, &one));
   assert_ok(heed_select(ctx, keys, 1, 3, &one_key));
-  assert_ok(heed_scaled_dot_product_attention(ctx, one, one_key, one_key, NULL, &alone));
+  assert_ok(heed_scaled_dot_product_attention(ctx, one, one_key, one_key, NULL, &alone, NULL));
   assert_ok(heed_select(ctx, out, 1, 2, &part));
   assert_ok(heed_select(ctx, part, 1, 3, &inner));
   assert_memory_equal(inner->data, alone->data, (size_t)inner->numel * sizeof(float));
@@ -349,7 +351,7 @@ static void mistakes_are_told(void **state) {
   heed_attention_options o = {0};
   assert_ok(heed_full(ctx, HEED_INT64, 2, SHAPE(6, 6), heed_integer(1), &whole));
 #define FAILS(q, k, v, status, text)                                                                         \
-  assert_fails(ctx, heed_scaled_dot_product_attention(ctx, q, k, v, &o, &out), status,                       \
+  assert_fails(ctx, heed_scaled_dot_product_attention(ctx, q, k, v, &o, &out, NULL), status,                 \
                "scaled_dot_product_attention: " text)
   FAILS(q, k2, k2, HEED_SHAPE,
         "q is [2, 3, 6, 4] and k is [2, 2, 6, 4]; the heads of q (third to last size) must be a multiple of "
@@ -375,6 +377,70 @@ static void mistakes_are_told(void **state) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
 }
 
+/* ---- What is not seen is not read ---- */
+
+/* x [1, 1, n, d] of which only rows first…last-1 are there, with pages around that may not be touched. */
+static void only_rows(heed_context *ctx, int64_t n, int64_t d, int64_t first, int64_t last, bool at_end,
+                      guarded *area, heed_tensor *x) {
+  heed_tensor *some = normal(ctx, 4, SHAPE(1, 1, last - first, d));
+  *area = guard_bytes((size_t)some->numel * sizeof(float), at_end);
+  memcpy(area->data, some->data, (size_t)some->numel * sizeof(float));
+  heed__alias_on_stack(x, some);
+  x->shape[2] = n;
+  x->numel = n * d;
+  x->data = (char *)area->data - first * d * (int64_t)sizeof(float);
+  heed_tensor_free(some);
+}
+
+static void keys_that_no_query_sees_are_not_read(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  static const int64_t queries[] = {1, 1, 3, 4, 20, 21, 200, 201};
+  for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
+    const int64_t l = queries[i], s = 5000, length = 4100, left = 64, first = length - l - left;
+    heed_tensor *q = normal(ctx, 4, SHAPE(1, 2, l, 16)), *wanted = NULL, *lengths = NULL, k, v;
+    guarded k_area, v_area;
+    only_rows(ctx, s, 16, first, length, i % 2, &k_area, &k);
+    only_rows(ctx, s, 16, first, length, i % 2, &v_area, &v);
+    k.storage = v.storage = q->storage; /* whose context is asked for */
+    assert_ok(heed_full(ctx, HEED_INT64, 1, SHAPE(1), heed_integer(length), &lengths));
+    const heed_attention_options options = {
+        .is_causal = true, .kv_lengths = lengths, .window = {.has_left = true, .left = left}};
+    for (int threads = 1; threads <= 3; threads++) {
+      heed_tensor *out = NULL;
+      assert_ok(heed_set_num_threads(ctx, threads));
+      assert_ok(heed_scaled_dot_product_attention(ctx, q, &k, &v, &options, &out, NULL));
+      if (wanted) assert_memory_equal(out->data, wanted->data, (size_t)out->numel * sizeof(float));
+      if (wanted) heed_tensor_free(out);
+      if (!wanted) wanted = out;
+    }
+    heed_tensor *const all[] = {q, lengths, wanted};
+    for (size_t j = 0; j < sizeof all / sizeof *all; j++) heed_tensor_free(all[j]);
+    unguard(k_area);
+    unguard(v_area);
+  }
+}
+
+/* A row's bits do not depend on the lengths of other items. */
+static void lengths_of_others_change_no_bit(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  for (int64_t l = 1; l <= 40; l += 13) {
+    heed_tensor *q = normal(ctx, 4, SHAPE(2, 3, l, 24)), *k = normal(ctx, 4, SHAPE(2, 1, 3000, 24));
+    heed_tensor *lengths = NULL, *wanted = NULL;
+    assert_ok(heed_full(ctx, HEED_INT64, 1, SHAPE(2), heed_integer(2900), &lengths));
+    const heed_attention_options options = {.is_causal = true, .kv_lengths = lengths};
+    for (int64_t other = 2900; other >= 0; other -= 1450) {
+      heed_tensor *out = NULL;
+      ((int64_t *)(void *)lengths->data)[1] = other;
+      assert_ok(heed_scaled_dot_product_attention(ctx, q, k, k, &options, &out, NULL));
+      if (wanted) assert_memory_equal(out->data, wanted->data, (size_t)out->numel / 2 * sizeof(float));
+      if (wanted) heed_tensor_free(out);
+      if (!wanted) wanted = out;
+    }
+    heed_tensor *const all[] = {q, k, lengths, wanted};
+    for (size_t j = 0; j < sizeof all / sizeof *all; j++) heed_tensor_free(all[j]);
+  }
+}
+
 /* ---- Memory ---- */
 
 static heed_status attend(heed_context *ctx) {
@@ -388,7 +454,7 @@ static heed_status attend(heed_context *ctx) {
     heed__alias_on_stack(&q, x);
     q.shape[1] = 2;
     q.numel = 4;
-    status = heed_scaled_dot_product_attention(ctx, &q, x, x, &options, &out);
+    status = heed_scaled_dot_product_attention(ctx, &q, x, x, &options, &out, NULL);
   }
   heed_tensor_free(x);
   heed_tensor_free(mask);
@@ -396,9 +462,31 @@ static heed_status attend(heed_context *ctx) {
   return status;
 }
 
+static heed_status attend_with_past(heed_context *ctx) {
+  heed_tensor *x = NULL, *out = NULL;
+  heed_attention_taps taps = {0};
+  heed_status status = heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 40, 4), &x);
+  const heed_attention_options options = {.is_causal = true, .past_key = x, .past_value = x, .softcap = 3};
+  if (status == HEED_OK) status = heed_scaled_dot_product_attention(ctx, x, x, x, &options, &out, &taps);
+  if (status == HEED_OK) {
+    assert_memory_equal(taps.weights->shape, SHAPE(2, 40, 80), 3 * sizeof(int64_t));
+    assert_memory_equal(taps.present_key->shape, SHAPE(2, 80, 4), 3 * sizeof(int64_t));
+  } else {
+    assert_null(out);
+#define X(name) assert_null(taps.name);
+    HEED_ATTENTION_TAPS_LIST(X)
+#undef X
+  }
+  heed_attention_taps_free(&taps);
+  heed_tensor_free(x);
+  heed_tensor_free(out);
+  return status;
+}
+
 static void nothing_leaks_when_memory_runs_out(void **state) {
   (void)state;
   survives_every_failing_allocation(attend);
+  survives_every_failing_allocation(attend_with_past);
 }
 
 int main(void) {
@@ -413,6 +501,8 @@ int main(void) {
       TEST(ranks_and_batches_broadcast),
       TEST(a_result_may_lie_anywhere_even_on_an_input),
       TEST(mistakes_are_told),
+      TEST(keys_that_no_query_sees_are_not_read),
+      TEST(lengths_of_others_change_no_bit),
       cmocka_unit_test(nothing_leaks_when_memory_runs_out),
   };
   return cmocka_run_group_tests_name("attention", tests, NULL, NULL);

@@ -62,6 +62,10 @@ static size_t extent(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t col
 
 static setting set_up(const question *a) {
   setting s = {.task = {.l = a->l, .s = a->s, .d = a->d, .dv = a->dv, .last = a->l}};
+  s.task.k_dtype = s.task.v_dtype = HEED_FLOAT32;
+  s.task.low = -a->l;
+  s.task.high = a->ways & CAUSAL ? 1 : a->s;
+  s.task.keys = a->s;
   heed__attention_task *t = &s.task;
   seed = (uint32_t)(a->l * 7919 + a->s * 104729 + a->d * 31 + a->dv);
   const int out_layout = a->layout == REPEATED ? DENSE : a->layout;
@@ -90,7 +94,6 @@ static setting set_up(const question *a) {
   t->v = s.area[V].data;
   t->out = s.area[OUT].data;
   t->scale = a->d > 0 ? 1.0f / sqrtf((float)a->d) : 1.0f;
-  t->causal = a->ways & CAUSAL;
   if (a->ways & VISIBLE) t->visible = seen;
   if (a->ways & PADDING) {
     t->padding = padded;
@@ -311,11 +314,11 @@ static void threads_change_no_bit(void **state) {
   heed_tensor *q = normal(ctx, 4, SHAPE(2, 4, 300, 16)), *k = normal(ctx, 4, SHAPE(2, 2, 300, 16));
   heed_tensor *one = NULL;
   const heed_attention_options options = {.is_causal = true};
-  assert_ok(heed_scaled_dot_product_attention(ctx, q, k, k, &options, &one));
+  assert_ok(heed_scaled_dot_product_attention(ctx, q, k, k, &options, &one, NULL));
   for (int threads = 2; threads <= 8; threads *= 2) {
     heed_tensor *many = NULL;
     assert_ok(heed_set_num_threads(ctx, threads));
-    assert_ok(heed_scaled_dot_product_attention(ctx, q, k, k, &options, &many));
+    assert_ok(heed_scaled_dot_product_attention(ctx, q, k, k, &options, &many, NULL));
     assert_memory_equal(one->data, many->data, (size_t)one->numel * sizeof(float));
     heed_tensor_free(many);
   }
@@ -328,11 +331,11 @@ static void threads_change_no_bit(void **state) {
 static void threads_may_be_more_than_tasks(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *q = normal(ctx, 3, SHAPE(2, 40, 16)), *one = NULL;
-  assert_ok(heed_scaled_dot_product_attention(ctx, q, q, q, NULL, &one));
+  assert_ok(heed_scaled_dot_product_attention(ctx, q, q, q, NULL, &one, NULL));
   assert_ok(heed_set_num_threads(ctx, 8));
   for (int turn = 0; turn < 100; turn++) {
     heed_tensor *many = NULL;
-    assert_ok(heed_scaled_dot_product_attention(ctx, q, q, q, NULL, &many));
+    assert_ok(heed_scaled_dot_product_attention(ctx, q, q, q, NULL, &many, NULL));
     assert_memory_equal(one->data, many->data, (size_t)one->numel * sizeof(float));
     heed_tensor_free(many);
   }
@@ -354,7 +357,7 @@ static void long_sequences_take_little_memory(void **state) {
     options.is_causal = way == 2;
     heed_reset_peak(ctx);
     const size_t before = heed_memory_in_use(ctx), result = (size_t)(8 * rows * 4) * sizeof(float);
-    assert_ok(heed_scaled_dot_product_attention(ctx, queries, keys, keys, &options, &out));
+    assert_ok(heed_scaled_dot_product_attention(ctx, queries, keys, keys, &options, &out, NULL));
     assert_true(heed_memory_peak(ctx) - before <= result + ((size_t)64 << 20));
     heed_tensor_free(queries);
     heed_tensor_free(keys);

@@ -59,6 +59,8 @@ static void set_up(setting *t, const question *a) {
                                 .v_row = v_row,
                                 .d = a->d,
                                 .dv = a->dv,
+                                .k_dtype = HEED_FLOAT32,
+                                .v_dtype = HEED_FLOAT32,
                                 .first = a->first,
                                 .last = a->last,
                                 .scale = 0.5f,
@@ -79,7 +81,7 @@ static void set_up(setting *t, const question *a) {
     const int64_t mask = a->alike ? 0 : r * a->s;
     const int64_t head = r / (a->rows / heads);
     heed__decode_row *row = &t->task.row[r];
-    *row = (heed__decode_row){.q = q + r * a->d, .reach = (a->ways & REACH) ? a->s - a->rows + r : a->s};
+    *row = (heed__decode_row){.q = q + r * a->d, .last = (a->ways & REACH) ? a->s - a->rows + r : a->s};
     row->k = head * a->d;
     row->v = head * a->dv;
     if (a->ways & VISIBLE) row->visible = visible + mask;
@@ -92,13 +94,14 @@ static void tear_down(setting *t) {
 }
 
 static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
-  return j < row->reach && !(row->visible && !row->visible[j]) && !(t->padding && t->padding[j]) &&
-         !(row->bias && row->bias[j] == -INFINITY);
+  return j >= row->first && j < row->last && !(row->visible && !row->visible[j]) &&
+         !(t->padding && t->padding[j]) && !(row->bias && row->bias[j] == -INFINITY);
 }
 
 static double score(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
   double sum = 0;
-  for (int64_t c = 0; c < t->d; c++) sum += (double)row->q[c] * (double)t->k[row->k + j * t->k_row + c];
+  const float *k = (const float *)t->k + row->k + j * t->k_row;
+  for (int64_t c = 0; c < t->d; c++) sum += (double)row->q[c] * (double)k[c];
   return sum * (double)t->scale + (row->bias ? (double)row->bias[j] : 0);
 }
 
@@ -113,7 +116,8 @@ static void check_row(const heed__decode_task *t, int r) {
     if (!sees(t, row, j)) continue;
     const double weight = exp(score(t, row, j) - most);
     sum += weight;
-    for (int64_t c = 0; c < t->dv; c++) out[c] += weight * (double)t->v[row->v + j * t->v_row + c];
+    const float *v = (const float *)t->v + row->v + j * t->v_row;
+    for (int64_t c = 0; c < t->dv; c++) out[c] += weight * (double)v[c];
   }
   if (sum == 0) {
     assert_true(t->sum[r] == 0 && t->largest[r] == -FLT_MAX);
@@ -246,7 +250,7 @@ static void scores_may_be_huge(void **state) {
   for (int i = 0; (kernels = table_at(i)); i++) {
     kernels->decode(&t.task);
     assert_true(t.task.sum[0] == 1);
-    for (int64_t c = 0; c < 4; c++) assert_true(t.task.out[c] == t.task.v[7 * 4 + c]);
+    for (int64_t c = 0; c < 4; c++) assert_true(t.task.out[c] == ((const float *)t.task.v)[7 * 4 + c]);
   }
   t.task.scale = -INFINITY; /* key 8 alone is below all numbers for the first row, and nothing is above */
   t.task.first = 7;
@@ -315,11 +319,11 @@ static void bits_do_not_depend_on_how_keys_lie(void **state) {
     heed_tensor *q = normal(ctx, z[0], z[1], z[3], z[5]), *wanted = NULL;
     heed_tensor *k = normal(ctx, z[0], z[2], z[4], z[5]), *v = normal(ctx, z[0], z[2], z[4], z[5]);
     heed_tensor *other_k = interleaved(ctx, k), *other_v = interleaved(ctx, v);
-    assert_ok(heed_scaled_dot_product_attention(ctx, q, k, v, NULL, &wanted));
+    assert_ok(heed_scaled_dot_product_attention(ctx, q, k, v, NULL, &wanted, NULL));
     for (int threads = 1; threads <= 3; threads++) {
       heed_tensor *out = NULL;
       assert_ok(heed_set_num_threads(ctx, threads));
-      assert_ok(heed_scaled_dot_product_attention(ctx, q, other_k, other_v, NULL, &out));
+      assert_ok(heed_scaled_dot_product_attention(ctx, q, other_k, other_v, NULL, &out, NULL));
       assert_memory_equal(out->data, wanted->data, (size_t)out->numel * sizeof(float));
       heed_tensor_free(out);
     }
@@ -332,7 +336,7 @@ static void one_short_range_takes_no_memory_but_the_result(void **state) {
   test_context *t = *state;
   heed_tensor *q = normal(t->ctx, 1, 4, 1, 64), *k = normal(t->ctx, 1, 4, 900, 64), *out = NULL;
   const int64_t calls = t->memory.calls;
-  assert_ok(heed_scaled_dot_product_attention(t->ctx, q, k, k, NULL, &out));
+  assert_ok(heed_scaled_dot_product_attention(t->ctx, q, k, k, NULL, &out, NULL));
   assert_int_equal(t->memory.calls, calls + 1);
   heed_tensor_free(q);
   heed_tensor_free(k);
@@ -343,7 +347,7 @@ static heed_status attend(heed_context *ctx) {
   heed_tensor *q = NULL, *k = NULL, *out = NULL;
   heed_status status = heed_normal(ctx, NULL, 0, 1, 3, SHAPE(40, 1, 64), &q);
   if (status == HEED_OK) status = heed_normal(ctx, NULL, 0, 1, 3, SHAPE(40, 2048, 64), &k);
-  if (status == HEED_OK) status = heed_scaled_dot_product_attention(ctx, q, k, k, NULL, &out);
+  if (status == HEED_OK) status = heed_scaled_dot_product_attention(ctx, q, k, k, NULL, &out, NULL);
   heed_tensor_free(q);
   heed_tensor_free(k);
   heed_tensor_free(out);

@@ -152,7 +152,8 @@ static void multi_head_attention_is_its_composition(void **state) {
     }
     heed_tensor *attended = NULL, *swapped = NULL, *wanted = NULL;
     const heed_attention_options options = {.is_causal = true};
-    assert_ok(heed_scaled_dot_product_attention(ctx, heads[0], heads[1], heads[2], &options, &attended));
+    assert_ok(
+        heed_scaled_dot_product_attention(ctx, heads[0], heads[1], heads[2], &options, &attended, NULL));
     assert_ok(heed_transpose(ctx, attended, 2, 3, &swapped));
     assert_ok(heed_reshape(ctx, swapped, 3, SHAPE(2, 6, 12), &wanted));
     if (c.out_proj) {

@@ -145,10 +145,10 @@ static void close_fixture(fixture *f) {
   X(linear, heed_linear(F, f->thin, f->flipped, f->row, OUT))                                                \
   X(attention, heed_scaled_dot_product_attention(                                                            \
                    F, f->flipped, f->square, f->square,                                                      \
-                   &(const heed_attention_options){.attn_mask = f->mask, .dropout_p = 0.5}, OUT))            \
+                   &(const heed_attention_options){.attn_mask = f->mask, .dropout_p = 0.5}, OUT, NULL))      \
   X(attention_of_many_keys,                                                                                  \
     heed_scaled_dot_product_attention(F, f->queries, f->queries, f->queries,                                 \
-                                      &(const heed_attention_options){.attn_mask = f->bools}, OUT))          \
+                                      &(const heed_attention_options){.attn_mask = f->bools}, OUT, NULL))    \
   X(linear_forward, heed_module_forward(f->linear, f->flipped, NULL, OUT, NULL))                             \
   X(dropout_forward, heed_module_forward(f->dropout, f->flipped, NULL, OUT, NULL))                           \
   X(self_forward, heed_module_forward(f->self, f->flipped, NULL, OUT, NULL))                                 \

@@ -321,7 +321,7 @@ static heed_tensor *operate(heed_context *ctx) {
                heed_matmul(ctx, turned, x, &r[4]) == HEED_OK && heed_exp(ctx, x, &r[0]) == HEED_OK &&
                heed_softmax(ctx, x, 2, &r[1]) == HEED_OK &&
                heed_sum(ctx, x, 1, (const int[]){1}, false, &r[2]) == HEED_OK &&
-               heed_scaled_dot_product_attention(ctx, x, x, x, NULL, &r[3]) == HEED_OK;
+               heed_scaled_dot_product_attention(ctx, x, x, x, NULL, &r[3], NULL) == HEED_OK;
   for (int i = 0; i < OPERATIONS; i++)
     right = right && heed_reshape(ctx, r[i], 1, SHAPE(-1), &flat[i]) == HEED_OK;
   right = right && heed_cat(ctx, OPERATIONS, (const heed_tensor *const *)flat, 1, &all) == HEED_OK;

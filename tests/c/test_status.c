@@ -5,7 +5,8 @@ static void statuses_have_names(void **state) {
   (void)state;
   assert_string_equal(heed_status_name(HEED_OK), "OK");
   assert_string_equal(heed_status_name(HEED_MEMORY), "MEMORY");
-  assert_string_equal(heed_status_name((heed_status)(HEED_MEMORY + 1)), "?");
+  assert_string_equal(heed_status_name(HEED_FILE), "FILE");
+  assert_string_equal(heed_status_name((heed_status)(HEED_FILE + 1)), "?");
   assert_string_equal(heed_status_name((heed_status)-1), "?");
 }
 

@@ -74,7 +74,9 @@ local function metatable_of(value) return debug.getmetatable(value) end
 
 add_all("heed.", heed)
 add_all("heed.nn.", nn)
+add_all("heed.nn.utils.", nn.utils)
 add_all("core.", core)
+add_all("files.", core.files)
 add_all("modules.", core.modules)
 for _, value in ipairs { heed.zeros(2), nn.Linear(2, 2), heed.Generator(1), heed.zeros(2).shape } do
   add_all("metamethod ", metatable_of(value))
@@ -108,13 +110,16 @@ end
 -- Sizes in between could be had, and would take their time.
 local extremes = { 1 << 40, -(1 << 40), 1 << 53, 1 << 62, math.maxinteger, math.mininteger, 2 ^ 53, 2 ^ 63,
   -2 ^ 63, 1e308, math.huge, -math.huge, 0 / 0, 0.5, -1.5, 1e-30 }
-local strings = { "", "float32", "int64", "bool", "weight", "bias", "W_query", "heads", "dropout", "training",
-  "shape", "T", "0", "native", "mkl", "tanh", "a.b", "\0", ("x"):rep(1000), "%s%n", "out_proj", "d_in", "__index" }
+local strings = { "", "float32", "int64", "bool", "bfloat16", "int8", "weight_scale", "weight", "bias", "W_query",
+  "heads", "dropout", "training", "shape", "T", "0", "native", "mkl", "tanh", "a.b", "\0", ("x"):rep(1000), "%s%n",
+  "out_proj", "d_in", "__index",
+  "/dev/null/x.npy", "/dev/null/x.npz", "/dev/null/x.safetensors" }
 local option_names = { "dim", "keepdim", "dtype", "generator", "min", "max", "attn_mask", "is_causal", "scale",
   "dropout_p", "need_weights", "key_padding_mask", "strict", "bias", "d_in", "d_out", "num_heads",
   "context_length", "dropout",
-  "softmax_dim", "num_kv_heads", "head_dim", "correction", "recurse", "prefix", "diagonal", "wrong" }
-local dtypes = { "float32", "int64", "bool" }
+  "softmax_dim", "num_kv_heads", "head_dim", "correction", "recurse", "prefix", "diagonal", "wrong", "assign", "eps",
+  "normalized_shape", "padding_idx", "approximate", "base", "style", "dims", "scaling", "type", "factor" }
+local dtypes, stored = { "float32", "int64", "bool", "bfloat16", "float16", "int8" }, { "float32", "bfloat16", "int8" }
 
 local pool = {} -- results, which become arguments
 local keep = 60
@@ -142,7 +147,8 @@ local function sizes() return list(random(0, 4), function() return random(0, 4) 
 
 local function new_tensor()
   local x = heed.rand(table.unpack(list(random(0, 3), function() return random(1, 4) end)))
-  local kind = random(8)
+  local kind = random(9)
+  if kind == 9 then return (x * 200 - 100):to(one_of { "bfloat16", "float16", "int8" }) end
   if kind == 1 then return (x * 4 - 2):long() end
   if kind == 2 then return x:gt(0.5) end
   if kind == 3 and x.ndim > 1 then return x:transpose(1, -1) end
@@ -158,8 +164,8 @@ local function new_tensor()
 end
 
 local function new_module()
-  local kind = random(9)
-  if kind == 1 then return nn.Linear(random(4), random(4), random(2) == 1) end
+  local kind = random(14)
+  if kind == 1 then return nn.Linear(random(4), random(4), random(2) == 1):to(one_of(stored)) end
   if kind == 2 then return nn.Dropout(random()) end
   if kind == 3 then return nn.SelfAttention(3, random(4)) end
   if kind == 4 then return nn.CausalAttention(3, 2, 4, 0.5, { softmax_dim = random(3) }) end
@@ -167,6 +173,11 @@ local function new_module()
   if kind == 6 then return nn.MultiHeadAttention(3, 4, 4, 0.1, 2) end
   if kind == 7 then return nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 2)) end
   if kind == 8 then return nn.ModuleList { nn.Linear(2, 2), nn.Linear(2, 2) } end
+  if kind == 9 then return nn.Embedding(random(4), random(4), random(2) == 1 and -1 or nil) end
+  if kind == 10 then return nn.LayerNorm(random(2) == 1 and random(3) or { random(3), random(3) }) end
+  if kind == 11 then return nn.RMSNorm(random(3), nil, random(2) == 1) end
+  if kind == 12 then return nn.Residual(nn.GELU()) end
+  if kind == 13 then return nn.utils.skip_init(nn.MultiHeadAttention, 4, 4, 3, 0, 2) end
   local Own = nn.Module.class "Own"
   function Own:init() -- luacheck: ignore 432
     self.weight, self.part = nn.Parameter(heed.rand(2, 3)), nn.Linear(3, 2)

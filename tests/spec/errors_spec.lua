@@ -53,7 +53,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     raises("masked_fill: mask is float32; it must be bool", function() return x:masked_fill(x, 0) end)
     raises("gather: index is float32; it must be int64", function() return x:gather(1, x) end)
     raises(
-      "zeros: dtype must be 'float32', 'int64' or 'bool', got a string ('int32')",
+      "zeros: dtype must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8', got a string ('int32')",
       function() return heed.zeros(2, { dtype = "int32" }) end
     )
     raises(
@@ -201,7 +201,8 @@ describe("a mistake is told with the function, the argument, what came and what 
       "rand: generator must be a heed.Generator, got a tensor of shape [2, 3] and dtype float32",
       function() return heed.rand(2, { generator = x }) end
     )
-    raises("to: dtype must be 'float32', 'int64' or 'bool', got a string of 100 bytes", function()
+    raises("to: dtype must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8', " ..
+      "got a string of 100 bytes", function()
       return x:to(("x"):rep(100))
     end)
   end)

@@ -9,7 +9,7 @@ local function document(owner, name)
   documented[owner][name] = true
 end
 
-for _, name in ipairs { "heed", "tensor", "ops", "views", "random", "nn" } do
+for _, name in ipairs { "heed", "tensor", "ops", "views", "random", "nn", "models", "decoders" } do
   local class
   local path = "lua/heed/meta/" .. name .. ".lua"
   for line in io.lines(path) do
@@ -85,11 +85,41 @@ describe("the annotations", function()
   it("name the fields of built-in modules", function()
     local modules = {
       nn.Linear(2, 2), nn.Dropout(), nn.SelfAttention(2, 2), nn.CausalAttention(2, 2, 2, 0),
-      nn.MultiHeadAttentionWrapper(2, 2, 2, 0, 1), nn.MultiHeadAttention(2, 2, 2, 0, 1),
+      nn.MultiHeadAttentionWrapper(2, 2, 2, 0, 1), nn.MultiHeadAttention {
+        d_in = 2, d_out = 2, context_length = 2, dropout = 0, num_heads = 1, window = { left = 1 }, softcap = 1,
+        rope = {}, sinks = true, qk_norm = true,
+      },
+      nn.Embedding(2, 2, 1), nn.LayerNorm(2), nn.RMSNorm(2, 1e-6), nn.GELU(), nn.SiLU(), nn.ReLU(),
+      nn.Residual(nn.ReLU()),
     }
     for _, m in ipairs(modules) do
-      for name in pairs(documented[m:class_name()]) do assert.is_not_nil(m[name]) end
+      for name in pairs(documented[m:class_name()] or {}) do assert.is_not_nil(m[name]) end
       for name in m:named_children() do assert.is_not_nil(m[name]) end
+    end
+  end)
+
+  it("name the fields and methods of caches", function()
+    local cache = nn.MultiHeadAttention(2, 2, 2, 0, 1):new_cache()
+    local public = {}
+    local _, message = pcall(function() return cache.unknown end)
+    for name in message:match("; it has (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
+    for name in pairs(public) do assert.is_not_nil(cache[name]) end
+    compare("Cache", public)
+  end)
+
+  it("name what tokenizers and models have", function()
+    compare("wordpiece", names_of((require "heed.tokenizers.wordpiece")))
+    local bert = assert(require("heed.models.bert").load "tests/golden/tiny_bert")
+    for owner, object in pairs { Bert = bert, WordPiece = bert.tokenizer } do
+      for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
+    end
+  end)
+
+  it("name what decoders have", function()
+    local gpt2 = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")
+    local llama = assert(require("heed.models.llama").load "tests/golden/decoders/llama")
+    for owner, object in pairs { Decoder = gpt2, GPT2 = gpt2, Llama = llama, ModelCache = llama:new_cache() } do
+      for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
     end
   end)
 end)

@@ -56,10 +56,9 @@ describe("a constructor", function()
     fails("Linear: bias must be a boolean, got the number 1", nn.Linear, 3, 2, 1)
     fails("Linear: there is no option 'bais'; the options are d_in, d_out, bias, generator, in_features, "
       .. "out_features", nn.Linear, 3, 2, { bais = true })
-    fails("MultiHeadAttention: there is no option 'window'; the options are d_in, d_out, context_length, dropout, "
-      .. "num_heads, qkv_bias, causal, num_kv_heads, head_dim, out_proj, out_bias, scale, generator", function()
-      multi_head { window = {} }
-    end)
+    fails("MultiHeadAttention: there is no option 'heads'; the options are d_in, d_out, context_length, dropout, "
+      .. "num_heads, qkv_bias, causal, num_kv_heads, head_dim, out_proj, out_bias, scale, generator, kdim, vdim, "
+      .. "window, softcap, rope, alibi, sinks, qk_norm", function() multi_head { heads = 3 } end)
     assert.has_error(function() multi_head { num_heads = 3 } end)
     fails("MultiHeadAttention: num_kv_heads is 0; it must be at least 1", multi_head, { num_kv_heads = 0 })
     assert.has_error(function() nn.Dropout(2) end)
@@ -241,7 +240,7 @@ describe("forward", function()
     local m = multi_head()
     fails("MultiHeadAttention: x must be a tensor, got nil", m)
     fails("MultiHeadAttention: there is no option 'mask'; the options are attn_mask, key_padding_mask, need_weights, "
-      .. "generator", m, heed.rand(6, 3), { mask = 1 })
+      .. "generator, kv_lengths, key, value, cache", m, heed.rand(6, 3), { mask = 1 })
     fails("MultiHeadAttention: need_weights must be a boolean, got the number 1", m, heed.rand(6, 3),
       { need_weights = 1 })
     assert.has_error(function() m(heed.rand(7, 3)) end)

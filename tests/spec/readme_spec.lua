@@ -35,7 +35,7 @@ describe("the README", function()
         local build = [[
           for lua in lua5.4 lua-5.4 lua54 lua; do pkg-config --exists $lua 2>/dev/null && break; done
           cc -x c -Isrc $(pkg-config --cflags $lua) %s -x none %s/libheed.a -o %s \
-            $(pkg-config --libs $lua) -lopenblas -lm -pthread]]
+            $(pkg-config --libs $lua) -lopenblas -lcjson -lzip -lutf8proc -lm -pthread]]
         local built = support.run(build:format(source, support.quote(support.build), program))
         assert.equal("", built.err)
         support.write(source, block "lua")

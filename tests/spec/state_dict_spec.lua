@@ -173,7 +173,7 @@ load_state_dict: the state does not fit MultiHeadAttention:
       m.load_state_dict, m, m)
     fails("load_state_dict: state must be a state dict or a table of tensors by name, got a module (Sequential)",
       m.load_state_dict, m, nn.Sequential())
-    fails("load_state_dict: there is no option 'strickt'; the options are strict", m.load_state_dict, m, {},
+    fails("load_state_dict: there is no option 'strickt'; the options are strict, assign", m.load_state_dict, m, {},
       { strickt = true })
     fails("load_state_dict: strict must be a boolean, got the number 1", m.load_state_dict, m, {}, 1)
   end)

@@ -57,6 +57,12 @@ function heed.full(shape, value, options) end
 ---@nodiscard
 function heed.eye(n, m, options) end
 
+---The slopes of linear biases for that many heads (ALiBi): 2^(-8 i / h) where h, their number, is a power of two.
+---@param num_heads integer
+---@return heed.Tensor slopes float32 [num_heads]
+---@nodiscard
+function heed.alibi_slopes(num_heads) end
+
 ---first, first + step, … up to and including last, as a Lua `for` counts.
 ---@param first number
 ---@param last number
@@ -108,6 +114,31 @@ heed.concat = heed.cat
 ---@return heed.Tensor
 ---@nodiscard
 function heed.stack(tensors, dim) end
+
+-- ---- Files ----
+
+---A `.safetensors` file (mapped, not read, until its tensors are used; writing to one changes memory, never the file), a
+---sharded one by its `.safetensors.index.json`, or an `.npz`: its tensors by name, in the file's order, as
+---`m:load_state_dict` takes them, and what the file says of itself (safetensors' metadata). An `.npy`: its tensor. A file
+---with another name is known by its first bytes. int32 becomes int64; in `.npz` and `.npy` float64 becomes float32; other
+---dtypes than heed's are refused. A mapped file must not be cut short, or written to in place, while its tensors are in
+---use: the system ends a process that reads what is gone. heed.save makes a new file, also of that name; so it is safe.
+---A file that is missing or broken: nil and a message.
+---@param path string
+---@return heed.StateDict|heed.Tensor|nil
+---@return table<string, string>|string|nil metadata or message
+---@nodiscard
+function heed.load(path) end
+
+---Saves a table of tensors by name (a state dict in its order, others sorted) as `.safetensors` or `.npz`, or one tensor
+---as `.npy`: the end of path says which. The file is written whole or not at all: on failure nil and a message, and what
+---was there stays. numpy has no bfloat16, which is for `.safetensors` only, as is metadata.
+---@param path string
+---@param what heed.Tensor|heed.StateDict|table<string, heed.Tensor>
+---@param options? { metadata: table<string, string>? } such as {metadata = {format = "pt"}}
+---@return true|nil
+---@return string? message
+function heed.save(path, what, options) end
 
 -- ---- Threads, time, what is underneath ----
 
@@ -231,9 +262,14 @@ heed.sort = Tensor.sort
 heed.argsort = Tensor.argsort
 heed.layer_norm = Tensor.layer_norm
 heed.rms_norm = Tensor.rms_norm
+heed.rope = Tensor.rope
 heed.matmul = Tensor.matmul
 heed.dot = Tensor.dot
 heed.linear = Tensor.linear
+heed.linear_int8 = Tensor.linear_int8
+heed.quantize_int8 = Tensor.quantize_int8
+heed.dequantize_int8 = Tensor.dequantize_int8
+heed.embedding = Tensor.embedding
 heed.scaled_dot_product_attention = Tensor.scaled_dot_product_attention
 heed.exp_ = Tensor.exp_
 heed.log_ = Tensor.log_

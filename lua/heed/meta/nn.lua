@@ -5,6 +5,8 @@
 ---@field Module heed.ModuleClass the root of one's own modules
 ---@field Sequential fun(...: heed.Module|heed.Module[]): heed.Sequential
 ---@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList
+---@field Residual fun(m: heed.Module): heed.Residual
+---@field utils heed.nn.utils
 local nn = {}
 
 ---A tensor on the same elements that a module lists among its parameters, and that prints as one.
@@ -21,20 +23,27 @@ function nn.is_module(value) end
 
 -- ---- What all modules have ----
 
+---Of attention modules; key, value and cache of MultiHeadAttention. s counts the keys: x's tokens, or those of
+---key, or those of the cache and x's after them.
 ---@class heed.ForwardOptions
----@field attn_mask? heed.Tensor bool, true takes part; or float32, added; broadcasts to [b, h, n, n]
----@field key_padding_mask? heed.Tensor bool [b, n], true is padding
+---@field attn_mask? heed.Tensor bool, true takes part; or float32, added; broadcasts to [b, h, n, s]; with fewer keys it hides the rest
+---@field key_padding_mask? heed.Tensor bool [b, s], true is padding
 ---@field need_weights? boolean give the internals as second result; the first never changes
 ---@field generator? heed.Generator of the dropout
+---@field kv_lengths? heed.Tensor int64 [b]: keys beyond are padding, and with causality the last query stands at the last key; not with a cache
+---@field key? heed.Tensor cross attention: x attends to it in the place of itself [b, s, kdim]
+---@field value? heed.Tensor what is taken from these tokens; key [b, s, vdim]
+---@field cache? heed.Cache x's tokens are put behind those in it, and attend to all of them
 
----What an attention module found on the way. Modules of one head leave h out; without a batch b is left out.
+---What an attention module found on the way. Modules of one head leave h out; without a batch b is left out. With a
+---window and a cache s counts the last left + n keys at the most.
 ---@class heed.Internals
----@field scores heed.Tensor q·k before scaling, hidden places -inf [b, h, n, n]
----@field weights heed.Tensor after softmax [b, h, n, n]
----@field dropped_weights? heed.Tensor after dropout, in training [b, h, n, n]
----@field queries heed.Tensor [b, h, n, d]
----@field keys heed.Tensor [b, h, n, d]
----@field values heed.Tensor [b, h, n, d]
+---@field scores heed.Tensor q·k before scaling, hidden places -inf [b, h, n, s]
+---@field weights heed.Tensor after softmax [b, h, n, s]
+---@field dropped_weights? heed.Tensor after dropout, in training [b, h, n, s]
+---@field queries heed.Tensor as attention gets them, after norm and rotation [b, h, n, d]
+---@field keys heed.Tensor likewise [b, num_kv_heads, s, d]
+---@field values heed.Tensor [b, num_kv_heads, s, d]
 
 ---A list that a `for` can also call: `for p in m:parameters() do` and `ipairs(m:parameters())`.
 ---@class heed.TensorList
@@ -123,17 +132,28 @@ function Module:state_dict() end
 
 ---@class heed.LoadOptions
 ---@field strict? boolean false: missing and unexpected names are no errors; true
+---@field assign? boolean the module takes the tensors themselves instead of copying them; false
 
 ---@class heed.LoadResult
 ---@field missing_keys string[]
 ---@field unexpected_keys string[]
 
----Copies the tensors of a state dict, or of a table by name, into the module: all of them, or none and one
----error that names every problem. A notebook's `mask` buffers are ignored.
+---Copies the tensors of a state dict, or of a table by name, into the module, between float32, bfloat16 and
+---float16 converted: all of them, or none and one error that names every problem. A notebook's `mask` buffers are
+---ignored. With assign the module takes the tensors themselves, bfloat16 and float16 only for the weights of Linear
+---and Embedding: elsewhere such tensors are widened to float32.
 ---@param state heed.StateDict|table<string, heed.Tensor>
 ---@param strict? boolean|heed.LoadOptions
+---@param assign? boolean|heed.LoadOptions
 ---@return heed.LoadResult
-function Module:load_state_dict(state, strict) end
+function Module:load_state_dict(state, strict, assign) end
+
+---Stores the weights of all Linear and Embedding modules in it in another dtype, all of them or none;
+---arithmetic, and all other parameters, stay float32. With int8 a Linear has a parameter weight_scale behind its
+---weight (see quantize_int8), and embeddings stay as they are. Weights that were one tensor stay one.
+---@param dtype "float32"|"bfloat16"|"float16"|"int8"|{ dtype: string }
+---@return heed.Module self
+function Module:to(dtype) end
 
 ---Training mode on (or off) for the module and its parts. Dropout works in training mode only.
 ---@param mode? boolean true
@@ -219,6 +239,22 @@ function ModuleList:pop(i) end
 ---Modules applied one after another, each to the first result of the one before.
 ---@class heed.Sequential: heed.ModuleList
 
+---x + m(x), with m's options and further results.
+---@class heed.Residual: heed.Module
+---@field module heed.Module m
+
+-- ---- Utilities ----
+
+---@class heed.nn.utils
+local utils = {}
+
+---Class(…), for weights that come from a file: built-in modules in it draw nothing, and their parameters are zeros
+---without memory, not to be written to, until load_state_dict or an assignment puts others in their place.
+---@param class heed.ModuleClass|fun(...: any): any a class, a constructor, or a function that makes modules
+---@param ... any
+---@return any
+function utils.skip_init(class, ...) end
+
 -- ---- Built-in modules ----
 
 ---@class heed.LinearOptions
@@ -251,6 +287,91 @@ function nn.Linear(d_in, d_out, bias) end
 ---@return heed.Dropout
 ---@nodiscard
 function nn.Dropout(p) end
+
+---@class heed.EmbeddingOptions
+---@field num_embeddings integer
+---@field embedding_dim integer
+---@field padding_idx? integer
+---@field generator? heed.Generator of the weight
+
+---@class heed.Embedding: heed.Module
+---@field weight heed.Tensor [num_embeddings, embedding_dim]
+---@field num_embeddings integer
+---@field embedding_dim integer
+---@field padding_idx? integer from 1
+
+---A row of the weight for each id: ids int64 of any shape, from 1, to [..., embedding_dim]. The weight is normal
+---(0, 1), drawn as PyTorch draws it; row padding_idx starts as zeros.
+---@overload fun(options: heed.EmbeddingOptions): heed.Embedding
+---@param num_embeddings integer
+---@param embedding_dim integer
+---@param padding_idx? integer|{ padding_idx: integer?, generator: heed.Generator? }
+---@return heed.Embedding
+---@nodiscard
+function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
+
+---@class heed.RMSNormOptions
+---@field normalized_shape integer|integer[]
+---@field eps? number
+---@field elementwise_affine? boolean with a weight; true
+
+---@class heed.LayerNormOptions: heed.RMSNormOptions
+---@field bias? boolean and a bias; true
+
+---@class heed.LayerNorm: heed.Module
+---@field weight? heed.Tensor of normalized_shape
+---@field bias? heed.Tensor of normalized_shape
+---@field normalized_shape heed.Size
+---@field eps number
+---@field elementwise_affine boolean
+
+---(x - mean) / √(var + eps) · weight + bias over the last dimensions of x, which normalized_shape gives the sizes
+---of; the weight starts as ones, the bias as zeros.
+---@overload fun(options: heed.LayerNormOptions): heed.LayerNorm
+---@param normalized_shape integer|integer[]
+---@param eps? number|{ eps: number?, elementwise_affine: boolean?, bias: boolean? } 1e-5
+---@param elementwise_affine? boolean|{ elementwise_affine: boolean?, bias: boolean? }
+---@param bias? boolean|{ bias: boolean? }
+---@return heed.LayerNorm
+---@nodiscard
+function nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias) end
+
+---@class heed.RMSNorm: heed.Module
+---@field weight? heed.Tensor of normalized_shape
+---@field normalized_shape heed.Size
+---@field eps? number
+---@field elementwise_affine boolean
+
+---x / √(mean(x²) + eps) · weight over the last dimensions of x; the weight starts as ones.
+---@overload fun(options: heed.RMSNormOptions): heed.RMSNorm
+---@param normalized_shape integer|integer[]
+---@param eps? number|{ eps: number?, elementwise_affine: boolean? } nil: 2^-23, as in PyTorch
+---@param elementwise_affine? boolean|{ elementwise_affine: boolean? }
+---@return heed.RMSNorm
+---@nodiscard
+function nn.RMSNorm(normalized_shape, eps, elementwise_affine) end
+
+---@class heed.GELU: heed.Module
+
+---x Φ(x), or its approximation by tanh.
+---@param approximate? "none"|"tanh"|{ approximate: "none"|"tanh" }
+---@return heed.GELU
+---@nodiscard
+function nn.GELU(approximate) end
+
+---@class heed.SiLU: heed.Module
+
+---x / (1 + e^-x).
+---@return heed.SiLU
+---@nodiscard
+function nn.SiLU() end
+
+---@class heed.ReLU: heed.Module
+
+---x where it is positive, else 0.
+---@return heed.ReLU
+---@nodiscard
+function nn.ReLU() end
 
 ---@class heed.SelfAttentionOptions
 ---@field d_in integer
@@ -323,6 +444,14 @@ function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_
 ---@field out_proj? boolean with an output projection; true
 ---@field out_bias? boolean and a bias on it; true
 ---@field scale? number of the scores; 1 / √head_dim
+---@field kdim? integer size of the tokens that keys are made from; d_in
+---@field vdim? integer and values; d_in
+---@field window? heed.Window which keys around its own place a token sees; a missing side is unbounded
+---@field softcap? number c: scores become c · tanh(score / c); none
+---@field rope? heed.RopeOptions turn queries and keys by their positions; {} has the defaults
+---@field alibi? boolean subtract slopes · distance from the scores; false
+---@field sinks? boolean with a parameter `sinks`, a logit of each head that takes weight and gives no value; false
+---@field qk_norm? boolean|{ eps: number? } RMSNorm of each head's queries and keys, before rope; eps is 1e-6; false
 
 ---@class heed.MultiHeadAttention: heed.CausalAttention
 ---@field out_proj? heed.Linear
@@ -331,6 +460,16 @@ function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_
 ---@field head_dim integer
 ---@field causal boolean
 ---@field scale number
+---@field kdim integer
+---@field vdim integer
+---@field window? heed.Window
+---@field softcap? number
+---@field rope? heed.RopeOptions
+---@field alibi boolean
+---@field qk_norm boolean
+---@field sinks? heed.Tensor [num_heads]
+---@field q_norm? heed.RMSNorm
+---@field k_norm? heed.RMSNorm
 local MultiHeadAttention = {}
 
 ---One projection each for queries, keys and values, split into heads; then an output projection: […, n,
@@ -352,7 +491,47 @@ function nn.MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, 
 ---@nodiscard
 function MultiHeadAttention:head(i) end
 
----The same heads as modules of their own, on the same memory, without the output projection.
+---The same heads as modules of their own, on the same memory, without the output projection. Only of a module
+---that is causal and has nothing else (no window, no rope, …).
 ---@return heed.MultiHeadAttentionWrapper
 ---@nodiscard
 function MultiHeadAttention:split() end
+
+---@class heed.CacheOptions
+---@field batch? integer items; 1
+---@field capacity? integer the most tokens; context_length, or no bound with a window to the left that is smaller
+---@field dtype? "float32"|"bfloat16"|"float16"|"int8" how keys and values are stored; "float32"
+
+---An empty cache for m(x, {cache = cache}). All of its memory is taken at once. A module with a window to the left
+---keeps in it what can still be seen, and a few tokens more.
+---@param options? heed.CacheOptions
+---@return heed.Cache
+---@nodiscard
+function MultiHeadAttention:new_cache(options) end
+
+---The keys and values that a MultiHeadAttention has seen. int8 has a scale for each token and head, the largest
+---magnitude / 127. A pass that fails leaves it as it was.
+---@class heed.Cache
+---@field length integer tokens seen
+---@field capacity number the most tokens; math.huge without a bound
+---@field batch integer
+---@field dtype string
+local Cache = {}
+
+---Forgets all tokens but the first n.
+---@param n integer
+---@return heed.Cache self
+function Cache:truncate(n) end
+
+---Item i becomes what item indices[i] was; for beam search.
+---@param indices heed.Tensor|integer[] from 1; one may come several times
+---@return heed.Cache self
+function Cache:reorder(indices) end
+
+---A cache of its own with the same tokens.
+---@return heed.Cache
+---@nodiscard
+function Cache:clone() end
+
+---Gives the memory back at once; also `local cache <close> = m:new_cache()`.
+function Cache:release() end

@@ -3,7 +3,10 @@
 -- a negative one counts from the last. What gives a view shares its elements with the tensor that it comes
 -- from.
 
----@alias heed.DType "float32"|"int64"|"bool"
+---float32, int64 and bool are for arithmetic. The others store weights, caches and files: tensors of them are
+---converted, copied, viewed, indexed, joined, printed and saved, and read by linear, embedding and attention,
+---which widen them to float32; every other function refuses them.
+---@alias heed.DType "float32"|"int64"|"bool"|"bfloat16"|"float16"|"int8"
 ---@alias heed.Operand heed.Tensor|number|boolean
 ---@alias heed.Nested number|boolean|heed.Tensor|heed.Nested[]
 ---@alias heed.Index integer|integer[]|heed.Tensor an index, a table of indices and slices, or a tensor
@@ -91,8 +94,9 @@ function Tensor:is_contiguous() end
 ---@return fun(): integer, any
 function Tensor:iter() end
 
----In another dtype; shares the elements if x has it already. To int64 the fraction is dropped; to bool all
----but 0 is true.
+---In another dtype; shares the elements if x has it already. To int64 and int8 the fraction is dropped, nan
+---gives 0 and what is beyond the range its nearest end; to bool all but 0 is true; to bfloat16 and float16
+---numbers are rounded to the nearest, ties to even.
 ---@param dtype heed.DType|{ dtype: heed.DType }
 ---@return heed.Tensor
 ---@nodiscard

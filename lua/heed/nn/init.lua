@@ -11,5 +11,7 @@ nn.Module = require "heed.nn.module"
 nn.is_module = E.is_module
 nn.Sequential = require "heed.nn.sequential"
 nn.ModuleList = require "heed.nn.module_list"
+nn.Residual = require "heed.nn.residual"
+nn.utils = require "heed.nn.utils"
 
 return nn

@@ -173,9 +173,35 @@ function P:apply(f)
   return self
 end
 
+-- ---- Dtypes -------------------------------------------------------------------------------------
+
+--- Appends the outermost built-in modules in a module.
+local function built_in(module, list, seen)
+  if seen[module] then return end
+  seen[module] = true
+  if not E.record(module) then
+    list[#list + 1] = module
+    return
+  end
+  for _, entry in ipairs(entries(module)) do
+    if entry.kind == "module" then built_in(entry.value, list, seen) end
+  end
+end
+
+local TO_OPTIONS = { "dtype" }
+
+function P:to(...)
+  E.check_self(self, "to")
+  local dtype = primitives.options("to", TO_OPTIONS, 2, self, ...)
+  local list = {}
+  built_in(self, list, {})
+  primitives.store(list, dtype)
+  return self
+end
+
 -- ---- State --------------------------------------------------------------------------------------
 
-local NO_OPTIONS, STRICT_OPTION = {}, { "strict" }
+local NO_OPTIONS, LOAD_OPTIONS = {}, { "strict", "assign" }
 
 function P:state_dict(...)
   E.check_self(self, "state_dict")
@@ -185,10 +211,12 @@ end
 
 function P:load_state_dict(state, ...)
   E.check_self(self, "load_state_dict")
-  local strict = primitives.options("load_state_dict", STRICT_OPTION, 3, self, state, ...)
+  local strict, assign = primitives.options("load_state_dict", LOAD_OPTIONS, 3, self, state, ...)
   if strict == nil then strict = true end
+  if assign == nil then assign = false end
   E.check_type(strict, "boolean", "load_state_dict", "strict")
-  return state_dict.load(self, state, strict)
+  E.check_type(assign, "boolean", "load_state_dict", "assign")
+  return state_dict.load(self, state, strict, assign)
 end
 
 -- ---- Text ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local primitives = core.modules
+local primitives, Parameter, empty = core.modules, core.nn.Parameter, core.empty
 local entries, fail = E.entries, E.fail
 
 local M = {}
@@ -49,15 +49,22 @@ function StateDict.__tostring(state)
   return ("StateDict(%s%s)"):format(table.concat(lines), #lines > 0 and "\n" or "")
 end
 
+--- A state dict of these names in order, and the tensors by name; it keeps both tables.
+function M.from(names, values) return setmetatable({ [NAMES] = names, [VALUES] = values }, StateDict) end
+
+function M.is_state_dict(value) return type(value) == "table" and getmetatable(value) == StateDict end
+
 -- ---- Taking and loading -------------------------------------------------------------------------
 
---- Calls visit(name, tensor) for what a state dict holds of a module: its own parameters, then its buffers,
---- then its parts; one that is in several places is there several times.
+--- Calls visit(name, tensor, owner, entry) for what a state dict holds of a module: its own parameters, then
+--- its buffers, then its parts; one that is in several places is there several times.
 local function walk(module, prefix, visit)
   local list = entries(module)
   for _, kind in ipairs { "parameter", "buffer" } do
     for _, entry in ipairs(list) do
-      if entry.kind == kind and entry.persistent ~= false then visit(prefix .. entry.name, entry.value) end
+      if entry.kind == kind and entry.persistent ~= false then
+        visit(prefix .. entry.name, entry.value, module, entry)
+      end
     end
   end
   for _, entry in ipairs(list) do
@@ -72,7 +79,7 @@ function M.of(module)
     names[#names + 1] = name
     values[name] = primitives.plain(tensor)
   end)
-  return setmetatable({ [NAMES] = names, [VALUES] = values }, StateDict)
+  return M.from(names, values)
 end
 
 --- The module at a dotted path, nil if there is none.
@@ -99,22 +106,22 @@ local function is_mask_buffer(module, name)
   return owner ~= nil and E.record(owner) == nil
 end
 
---- Compares a state with a module: a list of {target, value} to copy, the missing and the unexpected names,
---- and what does not fit as a list of {name, problem}.
-local function compare(module, state)
-  local copies, missing, unexpected, misfits, known = {}, {}, {}, {}, {}
-  walk(module, "", function(name, target)
+--- Compares a state with a module: a list of {target =, value =, owner =, entry =} to load, the missing and the
+--- unexpected names, and what does not fit as a list of {name, problem}.
+local function compare(module, state, assign)
+  local loads, missing, unexpected, misfits, known = {}, {}, {}, {}, {}
+  walk(module, "", function(name, target, owner, entry)
     local value = state[name]
     known[name] = true
     if value == nil then
       missing[#missing + 1] = name
       return
     end
-    local problem = primitives.misfit(target, value)
+    local problem = primitives.misfit(target, value, assign)
     if problem then
       misfits[#misfits + 1] = { name, problem }
     else
-      copies[#copies + 1] = { target, value }
+      loads[#loads + 1] = { target = target, value = value, owner = owner, entry = entry }
     end
   end)
   for name in pairs(state) do
@@ -125,7 +132,7 @@ local function compare(module, state)
     end
   end
   table.sort(unexpected)
-  return copies, missing, unexpected, misfits
+  return loads, missing, unexpected, misfits
 end
 
 --- One message for everything that keeps a state from being loaded, sorted by name.
@@ -135,28 +142,70 @@ local function refuse(module, problems)
   fail("load_state_dict: the state does not fit %s:%s", E.class_name(module), table.concat(problems))
 end
 
---- Copies what was compared. Values that share memory with the module are copied before anything is written.
-local function copy(copies)
-  local written = {}
-  for _, pair in ipairs(copies) do written[primitives.identity(pair[1])] = true end
-  for _, pair in ipairs(copies) do
-    if written[primitives.identity(pair[2])] then pair[2] = pair[2]:clone() end
+--- Puts tensors into the places of parameters and buffers: each load's `fresh`, if it has one. What can fail
+--- has been done before.
+local function put(loads)
+  for _, load in ipairs(loads) do
+    local own, entry, fresh = E.record(load.owner), load.entry, load.fresh
+    if fresh and own then
+      entry.value, own.fields[entry.name] = fresh, fresh
+    elseif fresh then
+      primitives.put(load.owner, entry.name, fresh)
+    end
   end
-  for _, pair in ipairs(copies) do pair[1]:copy_(pair[2]) end
 end
 
---- Loads a state (a state dict, or a plain table of tensors by name) into a module; all of it or nothing.
-function M.load(module, state, strict)
+--- A tensor on the same elements, of the kind that the entry is.
+local function like(entry, tensor) return (entry.kind == "parameter" and Parameter or primitives.plain)(tensor) end
+
+--- Gives every load the value itself to be put in place, or, where that has a dtype which the module does not
+--- work with there, the value converted.
+local function take(loads)
+  for _, load in ipairs(loads) do
+    local target, value, owner, entry = load.target, load.value, load.owner, load.entry
+    local own = E.record(owner)
+    local fits = own and value.dtype == target.dtype or not own and primitives.takes(owner, entry.name, value)
+    if not fits then value = value:to(own and target.dtype or "float32") end
+    load.fresh = own and like(entry, value) or primitives.plain(value)
+  end
+end
+
+--- Copies the values into the module. Those that share memory with it are copied before anything is written;
+--- for parameters without memory (nn.utils.skip_init) there are new tensors, one for those that are shared.
+local function copy(loads)
+  local written, fresh = {}, {}
+  for _, load in ipairs(loads) do written[primitives.identity(load.target)] = true end
+  for _, load in ipairs(loads) do
+    if written[primitives.identity(load.value)] then load.value = load.value:clone() end
+    if primitives.placeholder(load.target) then
+      local _, identity = primitives.identity(load.target)
+      local target = fresh[identity] or empty(load.target.shape, { dtype = load.target.dtype })
+      fresh[identity], load.target = target, target
+      load.fresh = E.record(load.owner) and like(load.entry, target) or primitives.plain(target)
+    end
+  end
+  for _, load in ipairs(loads) do load.target:copy_(load.value) end
+  put(loads)
+end
+
+--- Loads a state (a state dict, or a plain table of tensors by name) into a module; all of it or nothing. With
+--- `assign` the module takes the tensors instead of copying them.
+function M.load(module, state, strict, assign)
   if type(state) ~= "table" or E.record(state) then
     fail("load_state_dict: state must be a state dict or a table of tensors by name, got %s", E.what(state))
   end
-  local copies, missing, unexpected, problems = compare(module, state)
+  local loads, missing, unexpected, problems = compare(module, state, assign)
   if strict then
     for _, name in ipairs(missing) do problems[#problems + 1] = { name, "is missing" } end
     for _, name in ipairs(unexpected) do problems[#problems + 1] = { name, "is not part of the module" } end
   end
   if #problems > 0 then refuse(module, problems) end
-  copy(copies)
+  if assign then
+    take(loads)
+    put(loads)
+  else
+    copy(loads)
+  end
   return { missing_keys = missing, unexpected_keys = unexpected }
 end
 

@@ -1,0 +1,276 @@
+--- BERT, and sentence encoders made from it: `require "heed.models.bert".load "all-MiniLM-L6-v2"`.
+--- Source: arXiv:1810.04805; arXiv:1908.10084 for `encode`. Shape legend: b batch, n tokens, d hidden_size.
+
+local core = require "heed.core"
+local nn = require "heed.nn"
+local E = require "heed.nn.entries"
+local loading = require "heed.models.loading"
+local wordpiece = require "heed.tokenizers.wordpiece"
+local options_of, fail = core.modules.options, E.fail
+
+-- ---- The architecture ---------------------------------------------------------------------------
+
+local Layer = nn.Module.class "BertLayer"
+
+function Layer:init(c)
+  self.attention = nn.MultiHeadAttention {
+    d_in = c.hidden_size, d_out = c.hidden_size, context_length = c.max_position_embeddings,
+    dropout = c.attention_probs_dropout_prob, num_heads = c.num_attention_heads, qkv_bias = true, causal = false,
+  }
+  self.attention_norm = nn.LayerNorm(c.hidden_size, c.layer_norm_eps)
+  self.up = nn.Linear(c.hidden_size, c.intermediate_size)
+  self.activation = loading.activations[c.hidden_act]()
+  self.down = nn.Linear(c.intermediate_size, c.hidden_size)
+  self.norm = nn.LayerNorm(c.hidden_size, c.layer_norm_eps)
+  self.dropout = nn.Dropout(c.hidden_dropout_prob)
+end
+
+function Layer:forward(x, options)
+  local attended, info = self.attention(x, options)
+  x = self.attention_norm(x + self.dropout(attended))
+  local expanded = self.down(self.activation(self.up(x)))
+  return self.norm(x + self.dropout(expanded)), info
+end
+
+local Bert = nn.Module.class "Bert"
+
+function Bert:init(c)
+  self.config = c
+  self.word_embeddings = nn.Embedding(c.vocab_size, c.hidden_size)
+  self.position_embeddings = nn.Embedding(c.max_position_embeddings, c.hidden_size)
+  self.token_type_embeddings = nn.Embedding(c.type_vocab_size, c.hidden_size)
+  self.embedding_norm = nn.LayerNorm(c.hidden_size, c.layer_norm_eps)
+  self.dropout = nn.Dropout(c.hidden_dropout_prob)
+  self.layers = nn.ModuleList()
+  for _ = 1, c.num_hidden_layers do self.layers:append(Layer(c)) end
+  if c.add_pooling_layer then self.pooler = nn.Linear(c.hidden_size, c.hidden_size) end
+end
+
+local FORWARD_OPTIONS = { "attention_mask", "token_type_ids", "kv_lengths", "need_weights" }
+
+--- Hidden states [b, n, d] of ids [b, n] (or [n, d] of [n]). attention_mask [b, n] is 0 (or false) for padding;
+--- kv_lengths [b] says the same for padding at the end. token_type_ids count from 1; 1. With need_weights a
+--- second result: info.layers[i], what layer i's attention found.
+function Bert:forward(ids, ...)
+  local mask, types, lengths, wanted = options_of("Bert", FORWARD_OPTIONS, 3, self, ids, ...)
+  ids = loading.ids("Bert", ids)
+  local n, most = ids.shape[ids.ndim], self.config.max_position_embeddings
+  if n > most then fail("Bert: there are %d tokens, and max_position_embeddings is %d", n, most) end
+  if mask ~= nil and E.kind(mask) ~= "tensor" then
+    fail("Bert: attention_mask must be a tensor, 0 or false for padding, got %s", E.what(mask))
+  end
+  types = types and loading.ids("Bert", types) or core.ones(n, { dtype = "int64" })
+
+  local x = self.word_embeddings(ids) + self.token_type_embeddings(types)
+  x = x + self.position_embeddings(core.range(1, n, { dtype = "int64" }))
+  x = self.dropout(self.embedding_norm(x))
+  local options = { kv_lengths = lengths, need_weights = wanted, key_padding_mask = mask and mask:eq(0) }
+  local found = {}
+  for i, layer in ipairs(self.layers) do
+    x, found[i] = layer(x, options)
+  end
+  if wanted then return x, { layers = found } end
+  return x
+end
+
+--- What BERT was trained to sum a text up with: tanh of the pooler on the first token, [b, d].
+function Bert:pooled(hidden)
+  if not self.pooler then fail "pooled: the model has no pooler" end
+  if E.kind(hidden) ~= "tensor" or hidden.ndim < 2 then
+    fail("pooled: hidden must be a tensor [n, d] or [b, n, d], got %s", E.what(hidden))
+  end
+  return self.pooler(hidden:select(-2, 1)):tanh()
+end
+
+-- ---- Loading ------------------------------------------------------------------------------------
+
+-- Of config.json; Hugging Face's names and defaults.
+local CONFIG = {
+  vocab_size = { kind = "size" },
+  hidden_size = { kind = "size" },
+  num_hidden_layers = { kind = "size" },
+  num_attention_heads = { kind = "size" },
+  intermediate_size = { kind = "size" },
+  max_position_embeddings = { kind = "size", default = 512 },
+  type_vocab_size = { kind = "size", default = 2 },
+  layer_norm_eps = { kind = "number", default = 1e-12 },
+  hidden_act = { kind = loading.activation_names, default = "gelu" },
+  hidden_dropout_prob = { kind = "number", default = 0.1 },
+  attention_probs_dropout_prob = { kind = "number", default = 0.1 },
+  position_embedding_type = { kind = { "absolute" }, default = "absolute" },
+  is_decoder = { kind = { false }, default = false },
+}
+
+-- Our names, and those of the file.
+local RENAMES = {
+  { "^word_embeddings", "embeddings.word_embeddings" },
+  { "^position_embeddings", "embeddings.position_embeddings" },
+  { "^token_type_embeddings", "embeddings.token_type_embeddings" },
+  { "^embedding_norm", "embeddings.LayerNorm" },
+  { "^pooler", "pooler.dense" },
+  { "^layers", "encoder.layer" },
+  { "attention%.W_(%l+)", "attention.self.%1" },
+  { "attention%.out_proj", "attention.output.dense" },
+  { "attention_norm", "attention.output.LayerNorm" },
+  { "(%.%d+)%.up", "%1.intermediate.dense" },
+  { "(%.%d+)%.down", "%1.output.dense" },
+  { "(%.%d+)%.norm", "%1.output.LayerNorm" },
+}
+
+local function name_in_file(name)
+  for _, rename in ipairs(RENAMES) do name = name:gsub(rename[1], rename[2]) end
+  return name
+end
+
+--- Older files have a buffer of the positions.
+local function is_ignored(name) return name == "embeddings.position_ids" end
+
+--- The state by the names of a BERT alone: files of BERTs with a head for some task say "bert." in front of them,
+--- and the head is left out. The oldest call LayerNorm's weight and bias gamma and beta.
+local function bare_names(state)
+  local prefix = state["bert.embeddings.word_embeddings.weight"] and "bert." or ""
+  local bare = {}
+  for name, tensor in pairs(state) do
+    if name:sub(1, #prefix) == prefix then
+      local bare_name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
+      bare[bare_name:gsub("LayerNorm%.beta$", "LayerNorm.bias")] = tensor
+    end
+  end
+  return bare
+end
+
+-- Of the files of sentence-transformers beside it, all of which may be absent.
+local FLAG, SIZE = { kind = "boolean", optional = true }, { kind = "size", optional = true }
+local BESIDE = {
+  { "tokenizer_config.json", { do_lower_case = FLAG, strip_accents = FLAG, tokenize_chinese_chars = FLAG } },
+  { "sentence_bert_config.json", { max_seq_length = SIZE } },
+  { "1_Pooling/config.json", { pooling_mode_cls_token = FLAG, pooling_mode_mean_tokens = FLAG } },
+}
+
+--- The tokenizer and pooling that lie beside the weights, given to the model; true, or nil and a message.
+local function add_encoder(model, folder)
+  local files = {}
+  for i, beside in ipairs(BESIDE) do
+    local value, problem = loading.json(folder, beside[1])
+    if value then value, problem = loading.read_config("Bert", value, beside[2], beside[1] .. ": ") end
+    if not value then return nil, problem end
+    files[i] = value
+  end
+  local tokens, sentence, pooling = table.unpack(files)
+  if pooling.pooling_mode_cls_token then
+    model.pooling = "cls"
+  elseif pooling.pooling_mode_mean_tokens ~= false then
+    model.pooling = "mean"
+  end
+  model.max_seq_length = math.min(sentence.max_seq_length or math.maxinteger, model.config.max_position_embeddings)
+  if not core.files.kind(folder .. "vocab.txt") then return true end
+  local tokenizer, problem = wordpiece.load(folder .. "vocab.txt", tokens)
+  if not tokenizer then return nil, problem end
+  if tokenizer.vocab_size > model.config.vocab_size then
+    local form = "Bert.load: '%svocab.txt' has %d pieces, and vocab_size is %d"
+    return nil, form:format(folder, tokenizer.vocab_size, model.config.vocab_size)
+  end
+  model.tokenizer = tokenizer
+  return true
+end
+
+--- The model of a folder (config.json, model.safetensors or its index, vocab.txt) or of a weights file in it, in
+--- evaluation mode; nil and a message if files are missing, broken or contradict each other.
+function Bert.load(path, config)
+  local folder, file = loading.find("Bert", path)
+  if not folder then return nil, file end
+  local state, c, fine, problem
+  c, problem = loading.config("Bert", folder, config)
+  if c then c, problem = loading.read_config("Bert", c, CONFIG) end
+  if not c then return nil, problem end
+  if c.hidden_size % c.num_attention_heads ~= 0 then
+    local form = "Bert.load: num_attention_heads is %d, which does not divide hidden_size (%d)"
+    return nil, form:format(c.num_attention_heads, c.hidden_size)
+  end
+  state, problem = loading.weights("Bert", file)
+  if not state then return nil, problem end
+  state = bare_names(state)
+  c.add_pooling_layer = state["pooler.dense.weight"] ~= nil
+
+  local model
+  local layers, note = loading.count_layers(state, "^encoder%.layer%.(%d+)%."), nil
+  if layers ~= c.num_hidden_layers then
+    note = ("num_hidden_layers is %d, and the file has %d layers"):format(c.num_hidden_layers, layers)
+  end
+  model, problem = loading.new_model("Bert", Bert, c, state, note)
+  if not model then return nil, problem end
+  fine, problem = loading.fill("Bert", model, state, c, name_in_file, is_ignored, note)
+  if fine then fine, problem = add_encoder(model, folder) end
+  if not fine then return nil, problem end
+  return model:eval()
+end
+
+-- ---- Sentences ----------------------------------------------------------------------------------
+
+local BATCH_TOKENS = 256 -- of one pass: enough for the products, few enough to stay in the caches
+
+--- Lists of ids, put into batches of about the same length: lists of their numbers, shortest first.
+local function batches_of(lists)
+  local order, batches = {}, {}
+  for i = 1, #lists do order[i] = i end
+  table.sort(order, function(a, b)
+    if #lists[a] ~= #lists[b] then return #lists[a] < #lists[b] end
+    return a < b
+  end)
+  local batch
+  for _, i in ipairs(order) do
+    if not batch or (#batch + 1) * #lists[i] > BATCH_TOKENS then
+      batch = {}
+      batches[#batches + 1] = batch
+    end
+    batch[#batch + 1] = i
+  end
+  return batches, order
+end
+
+--- The vectors [b, d] of a batch.
+local function encode_batch(self, lists, batch)
+  local rows, lengths, most = {}, {}, 0
+  for _, i in ipairs(batch) do most = math.max(most, #lists[i]) end
+  for b, i in ipairs(batch) do
+    rows[b], lengths[b] = lists[i], #lists[i]
+    for at = #lists[i] + 1, most do lists[i][at] = self.tokenizer.pad_token_id or 1 end
+  end
+  local padded = lengths[1] < most -- the shortest is first
+  lengths = core.tensor(lengths, { dtype = "int64" })
+  local there = padded and core.range(1, most):le(lengths:unsqueeze(2)) -- [b, n]
+  local hidden = self(core.tensor(rows, { dtype = "int64" }), { attention_mask = there or nil })
+  local y
+  if self.pooling == "cls" then
+    y = hidden:select(2, 1)
+  elseif padded then
+    y = (there / lengths:unsqueeze(2)):unsqueeze(2):matmul(hidden):squeeze(2)
+  else
+    y = hidden:mean(2)
+  end
+  return y / (y * y):sum(-1, true):sqrt():clamp(1e-12)
+end
+
+--- Vectors of length 1, one for each text, [n, d]: what a text means, so that the dot product of two says how
+--- much they have in common. Text beyond max_seq_length tokens is left out.
+function Bert:encode(texts, ...)
+  options_of("encode", {}, 3, self, texts, ...)
+  if not self.tokenizer then fail "encode: the model was loaded without a vocab.txt" end
+  if not self.pooling then fail "encode: 1_Pooling/config.json asks for another pooling than mean or cls" end
+  if type(texts) ~= "table" then fail("encode: texts must be a list of strings, got %s", E.what(texts)) end
+  local lists, results = {}, {}
+  for i, text in ipairs(texts) do
+    if type(text) ~= "string" then fail("encode: text %d must be a string, got %s", i, E.what(text)) end
+    local wrong = core.text.invalid(text)
+    if wrong then fail("encode: text %d is not valid UTF-8 at byte %d", i, wrong) end
+    lists[i] = self.tokenizer:encode(text, { max_length = self.max_seq_length })
+  end
+  if #lists == 0 then return core.zeros(0, self.config.hidden_size) end
+  local batches, order = batches_of(lists)
+  for i, batch in ipairs(batches) do results[i] = encode_batch(self, lists, batch) end
+  local place = {}
+  for at, i in ipairs(order) do place[i] = at end
+  return core.cat(results, 1):index_select(1, core.tensor(place, { dtype = "int64" }))
+end
+
+return E.with_frames(Bert)

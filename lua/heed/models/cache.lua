@@ -1,0 +1,134 @@
+--- The cache of a model: one of each attention layer, used as one.
+
+local core = require "heed.core"
+local E = require "heed.nn.entries"
+local options_of, fail = core.modules.options, E.fail
+
+-- Keys of the raw fields: a cache for each layer, and the tokens that all of them have seen. After a pass that
+-- failed in the middle some have seen more; they are taken back before the next.
+local LAYERS, LENGTH = {}, {}
+local Cache, methods = { __name = "heed.ModelCache" }, {}
+
+local function new(layers, length) return setmetatable({ [LAYERS] = layers, [LENGTH] = length }, Cache) end
+
+local function is_cache(value) return type(value) == "table" and getmetatable(value) == Cache end
+
+local function check_self(self, method)
+  if not is_cache(self) then
+    fail("%s: self must be a heed.ModelCache, got %s (methods are called with a colon)", method, E.what(self))
+  end
+  local layers = rawget(self, LAYERS)
+  if not layers then fail("%s: the cache was released", method) end
+  return layers
+end
+
+local FIELDS = { capacity = true, batch = true, dtype = true }
+
+function Cache.__index(self, name)
+  if methods[name] then return methods[name] end
+  local layers = check_self(self, Cache.__name)
+  if name == "length" then return self[LENGTH] end
+  if FIELDS[name] then return layers[1][name] end
+  fail("a heed.ModelCache has no field %s; it has length, capacity, batch, dtype, truncate, reorder, clone and release",
+    E.what(name))
+end
+
+function Cache.__newindex(_, name)
+  fail("a heed.ModelCache has no field that can be set, such as %s", E.what(name))
+end
+
+function Cache.__tostring(self)
+  local layers = rawget(self, LAYERS)
+  if not layers then return "heed.ModelCache(released)" end
+  local form = "heed.ModelCache(layers=%d, length=%d, capacity=%s, batch=%d, dtype=%s)"
+  return form:format(#layers, self.length, self.capacity, self.batch, self.dtype)
+end
+
+-- ---- Methods ------------------------------------------------------------------------------------
+
+--- Forgets all but the first n tokens.
+function methods.truncate(self, n)
+  for i, layer in ipairs(check_self(self, "truncate")) do
+    if i == 1 and math.type(n) == "integer" and n > self[LENGTH] then
+      fail("truncate: n is %d; it must be from 0 to %d, the length", n, self[LENGTH])
+    end
+    layer:truncate(n)
+  end
+  self[LENGTH] = n
+  return self
+end
+
+local function cloned(layers, change)
+  local made = {}
+  for i, layer in ipairs(layers) do
+    made[i] = layer:clone()
+    if change then change(made[i]) end
+  end
+  return made
+end
+
+--- Item i becomes what item indices[i] was. In copies, so that a failure in the middle changes nothing.
+function methods.reorder(self, indices)
+  local before = check_self(self, "reorder")
+  self[LAYERS] = cloned(before, function(layer) layer:reorder(indices) end)
+  for _, layer in ipairs(before) do layer:release() end
+  return self
+end
+
+function methods.clone(self) return new(cloned(check_self(self, "clone")), self[LENGTH]) end
+
+--- Gives the memory back at once; for the second time it does nothing.
+function methods.release(self)
+  if not is_cache(self) then check_self(self, "release") end
+  for _, layer in ipairs(rawget(self, LAYERS) or {}) do layer:release() end
+  rawset(self, LAYERS, nil)
+end
+
+E.with_frames(methods)
+Cache.__close = methods.release
+
+-- ---- For models ---------------------------------------------------------------------------------
+
+local M = {}
+local OPTIONS = { "batch", "capacity", "dtype" }
+
+--- model:new_cache{batch, capacity, dtype}; attentions are those of the layers.
+function M.new(model, attentions, ...)
+  local batch, capacity, dtype = options_of("new_cache", OPTIONS, 2, model, ...)
+  local layers = {}
+  for i, attention in ipairs(attentions) do
+    layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype }
+  end
+  return new(layers, 0)
+end
+
+--- The caches of the layers; raises unless it is a model's cache that can be used.
+function M.check(name, cache)
+  if not is_cache(cache) then
+    fail("%s: cache must be what the model's new_cache gives, got %s", name, E.what(cache))
+  end
+  return check_self(cache, name)
+end
+
+--- Caches of the layers, and the tokens in them, for n more of a model's; raises if there is no room.
+function M.begin(class, cache, layer_count, batch, n)
+  local layers, length = M.check(class, cache), cache[LENGTH]
+  if #layers ~= layer_count then
+    fail("%s: the cache is for %d layers and the model has %d", class, #layers, layer_count)
+  end
+  if cache.batch ~= batch then
+    fail("%s: ids have a batch of %d and the cache one of %d", class, batch, cache.batch)
+  end
+  if length + n > cache.capacity then
+    fail("%s: the cache has %d tokens, there are %d more and its capacity is %d", class, length, n, cache.capacity)
+  end
+  for _, layer in ipairs(layers) do
+    if layer.length > length then layer:truncate(length) end
+  end
+  return layers, length
+end
+
+--- Keeps the n tokens that all layers have seen now.
+function M.commit(cache, n) cache[LENGTH] = cache[LENGTH] + n end
+
+return M

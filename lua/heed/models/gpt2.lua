@@ -1,0 +1,117 @@
+--- GPT-2: `require "heed.models.gpt2".load "gpt2"`. Source: Radford et al., "Language Models are Unsupervised Multitask
+--- Learners" (2019). Shape legend: b batch, n tokens, d hidden_size.
+
+local core = require "heed.core"
+local nn = require "heed.nn"
+local E = require "heed.nn.entries"
+local Decoder = require "heed.models.decoder"
+local loading = require "heed.models.loading"
+
+-- ---- The architecture ---------------------------------------------------------------------------
+
+local Layer = nn.Module.class "GPT2Layer"
+
+function Layer:init(c, number)
+  local d = c.hidden_size
+  local scale = c.scale_attn_weights and (d // c.num_attention_heads) ^ -0.5 or 1
+  self.attention_norm = nn.LayerNorm(d, c.layer_norm_epsilon)
+  self.attention = nn.MultiHeadAttention {
+    d_in = d, d_out = d, context_length = c.max_position_embeddings, dropout = c.attn_pdrop,
+    num_heads = c.num_attention_heads, qkv_bias = true,
+    scale = c.scale_attn_by_inverse_layer_idx and scale / number or scale,
+  }
+  self.norm = nn.LayerNorm(d, c.layer_norm_epsilon)
+  self.up = nn.Linear(d, c.intermediate_size)
+  self.activation = loading.activations[c.hidden_act]()
+  self.down = nn.Linear(c.intermediate_size, d)
+  self.dropout = nn.Dropout(c.resid_pdrop)
+end
+
+function Layer:forward(x, options)
+  local attended, info = self.attention(self.attention_norm(x), options)
+  x = x + self.dropout(attended)
+  return x + self.dropout(self.down(self.activation(self.up(self.norm(x))))), info
+end
+
+local GPT2 = nn.Module.class("GPT2", Decoder)
+
+function GPT2:init(c)
+  self.config = c
+  self.token_embeddings = nn.Embedding(c.vocab_size, c.hidden_size)
+  self.position_embeddings = nn.Embedding(c.max_position_embeddings, c.hidden_size)
+  self.dropout = nn.Dropout(c.embd_pdrop)
+  self.layers = nn.ModuleList()
+  for i = 1, c.num_hidden_layers do self.layers:append(Layer(c, i)) end
+  self.norm = nn.LayerNorm(c.hidden_size, c.layer_norm_epsilon)
+  self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, false)
+  if c.tie_word_embeddings then self.lm_head.weight = self.token_embeddings.weight end
+end
+
+--- What the first layer gets [b, n, d] of ids [b, n], the first of which is token past + 1.
+function GPT2:embed(ids, past)
+  local positions = core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
+  return self.dropout(self.token_embeddings(ids) + self.position_embeddings(positions))
+end
+
+-- ---- Loading ------------------------------------------------------------------------------------
+
+-- Of config.json: Hugging Face's names, newer and older, and plain ones.
+local CONFIG = {
+  model_type = { kind = { "gpt2" }, default = "gpt2" },
+  vocab_size = { kind = "size" },
+  hidden_size = { kind = "size", also = { "n_embd", "d_model" } },
+  num_hidden_layers = { kind = "size", also = { "n_layer", "layers" } },
+  num_attention_heads = { kind = "size", also = { "n_head", "heads" } },
+  max_position_embeddings = { kind = "size", also = { "n_positions", "n_ctx", "context_length" } },
+  intermediate_size = { kind = "size", also = { "n_inner", "d_hidden" }, optional = true },
+  layer_norm_epsilon = { kind = "positive", also = { "norm_eps" }, default = 1e-5 },
+  hidden_act = { kind = loading.activation_names, also = { "activation_function" }, default = "gelu_new" },
+  scale_attn_weights = { kind = "boolean", default = true },
+  scale_attn_by_inverse_layer_idx = { kind = "boolean", default = false },
+  add_cross_attention = { kind = { false }, default = false },
+  tie_word_embeddings = { kind = "boolean", default = true },
+  resid_pdrop = { kind = "number", default = 0.1 },
+  embd_pdrop = { kind = "number", default = 0.1 },
+  attn_pdrop = { kind = "number", default = 0.1 },
+  eos_token_id = { optional = true },
+}
+
+local function complete(c, said)
+  if c.hidden_size % c.num_attention_heads ~= 0 then
+    local form = "%s is %d, which does not divide %s (%d)"
+    return form:format(said.num_attention_heads, c.num_attention_heads, said.hidden_size, c.hidden_size)
+  end
+  c.intermediate_size = c.intermediate_size or 4 * c.hidden_size
+  return nil, {}
+end
+
+-- Our names, and those of the file. Its products are x · weight, those of ours x · weightᵀ.
+local RENAMES = {
+  { "^token_embeddings", "wte" },
+  { "^position_embeddings", "wpe" },
+  { "^norm", "ln_f" },
+  { "^layers", "h" },
+  { "attention%.out_proj", "attn.c_proj" },
+  { "attention_norm", "ln_1" },
+  { "(%.%d+)%.norm", "%1.ln_2" },
+  { "(%.%d+)%.up", "%1.mlp.c_fc" },
+  { "(%.%d+)%.down", "%1.mlp.c_proj" },
+}
+local PARTS = { W_query = 1, W_key = 2, W_value = 3 }
+
+local function name_in_file(name)
+  local part = PARTS[name:match "%.attention%.(W_%l+)%."]
+  if part then name = name:gsub("attention%.W_%l+", "attn.c_attn") end
+  for _, rename in ipairs(RENAMES) do name = name:gsub(rename[1], rename[2]) end
+  return name, { transposed = name:find "%.c_%l+%.weight$" ~= nil, part = part, parts = part and 3 }
+end
+
+--- Older files have the causal mask as buffers.
+local function is_ignored(name) return name:find "%.attn%.bias$" ~= nil or name:find "%.attn%.masked_bias$" ~= nil end
+
+GPT2.load = loading.decoder("GPT2", GPT2, {
+  config = CONFIG, complete = complete, prefix = "transformer.", embedding = "wte.weight", layers = "h%.(%d+)%.",
+  names = name_in_file, ignored = is_ignored,
+})
+
+return E.with_frames(GPT2)

@@ -1,0 +1,183 @@
+--- Llama, and Mistral: `require "heed.models.llama".load "TinyLlama"`. Sources: arXiv:2302.13971, arXiv:2310.06825.
+--- Shape legend: b batch, n tokens, d hidden_size.
+
+local nn = require "heed.nn"
+local E = require "heed.nn.entries"
+local Decoder = require "heed.models.decoder"
+local loading = require "heed.models.loading"
+
+-- ---- The architecture ---------------------------------------------------------------------------
+
+local Layer = nn.Module.class "LlamaLayer"
+
+function Layer:init(c)
+  local d, hidden = c.hidden_size, c.intermediate_size
+  self.attention_norm = nn.RMSNorm(d, c.rms_norm_eps)
+  self.attention = nn.MultiHeadAttention {
+    d_in = d, d_out = d, context_length = c.max_position_embeddings, dropout = c.attention_dropout,
+    num_heads = c.num_attention_heads, num_kv_heads = c.num_key_value_heads, head_dim = c.head_dim,
+    qkv_bias = c.attention_bias, out_bias = c.attention_bias, rope = c.rope,
+    window = c.sliding_window and { left = c.sliding_window - 1 },
+  }
+  self.norm = nn.RMSNorm(d, c.rms_norm_eps)
+  self.gate = nn.Linear(d, hidden, c.mlp_bias)
+  self.up = nn.Linear(d, hidden, c.mlp_bias)
+  self.activation = loading.activations[c.hidden_act]()
+  self.down = nn.Linear(hidden, d, c.mlp_bias)
+end
+
+function Layer:forward(x, options)
+  local attended, info = self.attention(self.attention_norm(x), options)
+  x = x + attended
+  local h = self.norm(x)
+  return x + self.down(self.activation(self.gate(h)) * self.up(h)), info
+end
+
+local Llama = nn.Module.class("Llama", Decoder)
+
+function Llama:init(c)
+  self.config = c
+  self.token_embeddings = nn.Embedding(c.vocab_size, c.hidden_size)
+  self.layers = nn.ModuleList()
+  for _ = 1, c.num_hidden_layers do self.layers:append(Layer(c)) end
+  self.norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
+  self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, false)
+  if c.tie_word_embeddings then self.lm_head.weight = self.token_embeddings.weight end
+end
+
+--- What the first layer gets [b, n, d] of ids [b, n]; attention knows of positions by itself.
+function Llama:embed(ids) return self.token_embeddings(ids) end
+
+-- ---- Positions ----------------------------------------------------------------------------------
+
+-- Of rope_scaling, or of rope_parameters, which newer files have and which has rope_theta as well.
+local ROPE = {
+  rope_type = { kind = { "default", "linear", "dynamic", "yarn", "llama3" }, also = { "type" }, default = "default" },
+  rope_theta = { kind = "positive", optional = true },
+  factor = { kind = "positive", optional = true },
+  original_max_position_embeddings = { kind = "size", optional = true },
+  beta_fast = { kind = "positive", optional = true },
+  beta_slow = { kind = "positive", optional = true },
+  attention_factor = { kind = "positive", optional = true },
+  mscale = { kind = "number", optional = true },
+  mscale_all_dim = { kind = "number", optional = true },
+  truncate = { kind = { true }, default = true },
+  low_freq_factor = { kind = "positive", optional = true },
+  high_freq_factor = { kind = "positive", optional = true },
+}
+local NEEDED = {
+  linear = { "factor" }, dynamic = { "factor" }, yarn = { "factor" },
+  llama3 = { "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings" },
+}
+
+--- YaRN's, arXiv:2309.00071; DeepSeek's files have the two scales.
+local function attention_factor(r)
+  if r.attention_factor or not (r.mscale and r.mscale_all_dim) or r.mscale == 0 or r.mscale_all_dim == 0 then
+    return r.attention_factor
+  end
+  local function magnitude(scale) return r.factor > 1 and 0.1 * scale * math.log(r.factor) + 1 or 1 end
+  return magnitude(r.mscale) / magnitude(r.mscale_all_dim)
+end
+
+--- The factor that "dynamic" has for a text as long as the model may take, which stands for all lengths: with the
+--- original length unknown it is 1, as it is in Hugging Face for texts within max_position_embeddings.
+local function dynamic_factor(r, c)
+  local original = r.original_max_position_embeddings or c.max_position_embeddings
+  return math.max(r.factor * c.max_position_embeddings / original - (r.factor - 1), 1)
+end
+
+--- Gives c its `rope`; nil, or what is wrong.
+local function add_rope(c, said)
+  local part = c.rope_parameters and said.rope_parameters or said.rope_scaling
+  local r, problem = loading.read_config("Llama", c.rope_parameters or c.rope_scaling or {}, ROPE, part .. ".")
+  if not r then return (problem:gsub("^Llama.load: the config does not do: ", "")) end
+  for _, name in ipairs(NEEDED[r.rope_type] or {}) do
+    if not r[name] then return ("%s.%s is missing, which %s needs"):format(part, name, r.rope_type) end
+  end
+  c.rope = { base = r.rope_theta or c.rope_theta }
+  if r.rope_type == "linear" then
+    c.rope.scaling = { type = "linear", factor = r.factor }
+  elseif r.rope_type == "dynamic" then
+    c.rope.scaling = { type = "ntk", factor = dynamic_factor(r, c) }
+  elseif r.rope_type == "yarn" then
+    c.rope.scaling = {
+      type = "yarn", factor = r.factor, beta_fast = r.beta_fast, beta_slow = r.beta_slow,
+      original_context_length = r.original_max_position_embeddings or c.max_position_embeddings,
+      attention_factor = attention_factor(r),
+    }
+  elseif r.rope_type == "llama3" then
+    c.rope.scaling = {
+      type = "llama3", factor = r.factor, original_context_length = r.original_max_position_embeddings,
+      low_freq_factor = r.low_freq_factor, high_freq_factor = r.high_freq_factor,
+    }
+  end
+end
+
+-- ---- Loading ------------------------------------------------------------------------------------
+
+-- Of config.json: Hugging Face's names, and plain ones.
+local CONFIG = {
+  model_type = { kind = { "llama", "mistral" }, default = "llama" },
+  vocab_size = { kind = "size" },
+  hidden_size = { kind = "size", also = { "d_model" } },
+  intermediate_size = { kind = "size", also = { "d_hidden" } },
+  num_hidden_layers = { kind = "size", also = { "layers" } },
+  num_attention_heads = { kind = "size", also = { "heads" } },
+  num_key_value_heads = { kind = "size", also = { "kv_heads" }, optional = true },
+  head_dim = { kind = "size", optional = true },
+  max_position_embeddings = { kind = "size", also = { "context_length" }, default = 2048 },
+  rms_norm_eps = { kind = "positive", also = { "norm_eps" }, default = 1e-6 },
+  hidden_act = { kind = loading.activation_names, default = "silu" },
+  attention_bias = { kind = "boolean", default = false },
+  mlp_bias = { kind = "boolean", default = false },
+  attention_dropout = { kind = "number", default = 0 },
+  tie_word_embeddings = { kind = "boolean", optional = true }, -- as the file has it
+  sliding_window = { kind = "size", optional = true },
+  rope_theta = { kind = "positive", also = { "rope_base" }, default = 10000 },
+  rope_scaling = { kind = "table", optional = true },
+  rope_parameters = { kind = "table", optional = true },
+  eos_token_id = { optional = true },
+}
+
+local function complete(c, said)
+  c.num_key_value_heads = c.num_key_value_heads or c.num_attention_heads
+  local form = "%s is %d, which does not divide %s (%d)"
+  if not c.head_dim and c.hidden_size % c.num_attention_heads ~= 0 then
+    return form:format(said.num_attention_heads, c.num_attention_heads, said.hidden_size, c.hidden_size)
+  end
+  if c.num_attention_heads % c.num_key_value_heads ~= 0 then
+    return form:format(said.num_key_value_heads, c.num_key_value_heads, said.num_attention_heads, c.num_attention_heads)
+  end
+  c.head_dim = c.head_dim or c.hidden_size // c.num_attention_heads
+  return add_rope(c, said), {
+    [said.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
+    [said.num_key_value_heads .. " · head_dim"] = c.num_key_value_heads * c.head_dim,
+  }
+end
+
+-- Our names, and those of the file.
+local RENAMES = {
+  { "^token_embeddings", "embed_tokens" },
+  { "attention%.W_query", "self_attn.q_proj" },
+  { "attention%.W_key", "self_attn.k_proj" },
+  { "attention%.W_value", "self_attn.v_proj" },
+  { "attention%.out_proj", "self_attn.o_proj" },
+  { "attention_norm", "input_layernorm" },
+  { "(%.%d+)%.norm", "%1.post_attention_layernorm" },
+  { "(%.%d+)%.(%l+)%.(%l+)$", "%1.mlp.%2_proj.%3" }, -- gate, up, down
+}
+
+local function name_in_file(name)
+  for _, rename in ipairs(RENAMES) do name = name:gsub(rename[1], rename[2]) end
+  return name
+end
+
+--- Older files have the frequencies of the positions as buffers.
+local function is_ignored(name) return name:find "%.rotary_emb%.inv_freq$" ~= nil end
+
+Llama.load = loading.decoder("Llama", Llama, {
+  config = CONFIG, complete = complete, prefix = "model.", embedding = "embed_tokens.weight",
+  layers = "layers%.(%d+)%.", names = name_in_file, ignored = is_ignored,
+})
+
+return E.with_frames(Llama)

@@ -1,0 +1,144 @@
+"""all-MiniLM-L6-v2 in heed and in PyTorch with transformers, one thread each, tokenising included.
+
+    build/venv/bin/python scripts/bench/model.py [--build build] [--model build/models/all-MiniLM-L6-v2] [--parts]
+
+Both take turns for some seconds, and the minimum of the processor's time counts: with one thread it is the time that
+passes on a quiet machine. Embeddings are compared before they are timed. Start to first embedding is the time of a whole
+process that loads the model and encodes one sentence; memory (Linux only) is the most that was resident in it."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+sys.dont_write_bytecode = True
+
+SENTENCE = "Your journey starts with one step"
+WORDS = """the model reads a line of text and gives back numbers that say what it means so lines which mean
+the same lie close together even if they share no word at all""".split()
+SENTENCES = [SENTENCE] + [" ".join(WORDS[(3 * i + j) % len(WORDS)] for j in range(4 + (7 * i) % 25)) for i in range(1, 32)]
+ONE_PROCESS = """
+import torch
+from transformers import AutoModel, AutoTokenizer
+torch.set_num_threads(1)
+tokenizer = AutoTokenizer.from_pretrained({model!r})
+model = AutoModel.from_pretrained({model!r})
+with torch.inference_mode():
+    batch = tokenizer([{text!r}], return_tensors="pt")
+    hidden = model(**batch).last_hidden_state.mean(1)
+    print(torch.nn.functional.normalize(hidden)[0, 0].item())
+print(*[line for line in open("/proc/self/status") if line.startswith("VmHWM")])
+"""
+ONE_SCRIPT = """
+print(require("heed.models.bert").load({model!r}):encode{{ {text!r} }}[1][1])
+for line in io.lines "/proc/self/status" do if line:find "VmHWM" then print(line) end end
+"""
+
+
+class Torch:
+    def __init__(self, folder):
+        import torch
+        from transformers import AutoModel, AutoTokenizer, logging
+
+        logging.disable_progress_bar()
+        torch.set_num_threads(1)
+        self.torch = torch
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModel.from_pretrained(folder).eval()
+
+    def encode(self, texts):
+        """As sentence-transformers: padded, mean over the tokens, of length 1."""
+        torch = self.torch
+        with torch.inference_mode():
+            batch = self.tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
+            hidden = self.model(**batch).last_hidden_state
+            mask = batch["attention_mask"].unsqueeze(-1).float()
+            mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
+            return torch.nn.functional.normalize(mean)
+
+    def seconds(self, texts):
+        start = time.process_time()
+        self.encode(texts)
+        return time.process_time() - start
+
+
+class Heed:
+    def __init__(self, build, folder):
+        script = Path(__file__).with_name("model.lua")
+        self.process = subprocess.Popen([f"{build}/heed", str(script), folder], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        if not self.read().startswith("ready"):
+            sys.exit("model.py: heed did not start")
+        for text in SENTENCES:
+            self.write("text " + text)
+
+    def write(self, line):
+        print(line, file=self.process.stdin, flush=True)
+
+    def read(self):
+        return self.process.stdout.readline()
+
+    def embeddings(self):
+        self.write("embeddings")
+        return [[float(x) for x in self.read().split()] for _ in SENTENCES]
+
+    def seconds(self, command):
+        self.write(f"{command} 1")
+        return float(self.read())
+
+    def parts(self):
+        self.write("parts")
+        while (line := self.read().strip()) != ".":
+            seconds, name = line.split(None, 1)
+            print(f"  {name:20} {1e3 * float(seconds):8.3f} ms")
+
+
+def process(command):
+    """Seconds and MiB of a process, the least of three."""
+    best = (float("inf"), float("inf"))
+    for _ in range(3):
+        start = time.perf_counter()
+        said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
+        seconds = time.perf_counter() - start
+        best = (min(best[0], seconds), min(best[1], int(said.split()[-2]) / 1024))  # "VmHWM: 123 kB"
+    return best
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--model", default="build/models/all-MiniLM-L6-v2")
+    parser.add_argument("--seconds", type=float, default=10, help="for each row")
+    parser.add_argument("--parts", action="store_true", help="where the time of one sentence goes in heed")
+    arguments = parser.parse_args()
+    heed, peer = Heed(arguments.build, arguments.model), Torch(arguments.model)
+
+    want = peer.encode(SENTENCES)
+    worst = (peer.torch.tensor(heed.embeddings()) - want).abs().max().item()
+    print(f"embeddings differ by at most {worst:.1e}")
+    if worst > 1e-5:
+        sys.exit("model.py: they should not")
+    for name, command, texts in [("one sentence, 8 tokens", "one", [SENTENCE]), ("32 sentences", "many", SENTENCES)]:
+        ours = theirs = float("inf")
+        end = time.monotonic() + arguments.seconds
+        while time.monotonic() < end:
+            ours = min(ours, heed.seconds(command))
+            theirs = min(theirs, peer.seconds(texts))
+        print(f"{name:24} heed {1e3 * ours:9.2f} ms   PyTorch {1e3 * theirs:9.2f} ms   {theirs / ours:6.2f} times")
+    if arguments.parts:
+        heed.parts()
+    heed.process.stdin.close()
+
+    names = {"model": arguments.model, "text": SENTENCE}
+    ours = process([f"{arguments.build}/heed", "-e", ONE_SCRIPT.format(**names)])
+    theirs = process([sys.executable, "-c", ONE_PROCESS.format(**names)])
+    print(f"{'start to first embedding':24} heed {1e3 * ours[0]:9.2f} ms   PyTorch {1e3 * theirs[0]:9.2f} ms   "
+          f"{theirs[0] / ours[0]:6.2f} times")
+    weights = (Path(arguments.model) / "model.safetensors").stat().st_size / 2**20
+    print(f"{'memory of that process':24} heed {ours[1]:9.1f} MiB  PyTorch {theirs[1]:9.1f} MiB  weights {weights:.1f} MiB")
+
+
+main()

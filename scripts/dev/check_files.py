@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""heed's files beside those of safetensors and numpy, both ways: what these write is loaded by heed and saved again,
+and what comes out is read by them. Files with a byte or two changed must not be taken by heed if safetensors refuses
+them. Ends with "N passed, N failed".
+
+    python3 scripts/dev/check_files.py build/heed [SEED [MUTATIONS]]
+"""
+import random
+import subprocess
+import sys
+import tempfile
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from safetensors import deserialize, safe_open
+
+from make_golden_files import serialize
+
+# safetensors' names on both sides, numpy's dtype of the same size, the name after heed has loaded and saved it
+KINDS = [("float32", "F32", "<f4", "F32"), ("float16", "F16", "<f2", "F16"), ("bfloat16", "BF16", "<u2", "BF16"),
+         ("int64", "I64", "<i8", "I64"), ("int32", "I32", "<i4", "I64"), ("int8", "I8", "|i1", "I8"),
+         ("bool", "BOOL", "|b1", "BOOL")]
+LETTERS = ["a", "Z", ".", "_", "0", " ", '"', "\\", "/", "\n", "\x01", "\x7f", "\u00e9", "\u6ce8", "\U0001f600"]
+
+
+def some_name(rng):
+    return "".join(rng.choice(LETTERS) for _ in range(rng.randrange(1, 12)))
+
+
+def some_shape(rng):
+    return tuple(rng.choice([0, 1, 2, 3, 5, 17, 64]) for _ in range(rng.randrange(0, 4)))
+
+
+def some_bytes(rng, dtype, shape):
+    count = int(np.prod(shape, dtype=np.int64))
+    if dtype == "|b1":
+        return bytes(rng.choices([0, 1], k=count))
+    return rng.randbytes(count * np.dtype(dtype).itemsize)
+
+
+def widened(kind, data):
+    return np.frombuffer(data, "<i4").astype("<i8").tobytes() if kind == "I32" else data
+
+
+class Check:
+    def __init__(self, runner, folder, seed):
+        self.runner, self.folder, self.rng = runner, Path(folder), random.Random(seed)
+        self.passed = self.failed = 0
+
+    def expect(self, what, good):
+        if good:
+            self.passed += 1
+        else:
+            self.failed += 1
+            print("failed:", what)
+
+    def resave(self, pairs):
+        """heed's answer to each pair of paths, in one process."""
+        lines = "".join(f"{source}\t{target}\n" for source, target in pairs)
+        done = subprocess.run([self.runner, "scripts/dev/resave.lua"], input=lines.encode(), capture_output=True,
+                              check=False)
+        answers = done.stdout.decode(errors="replace").splitlines()
+        self.expect(f"heed ends well: {done.returncode} {done.stderr.decode()}",
+                    done.returncode == 0 and len(answers) == len(pairs))
+        return answers
+
+    # ---- safetensors ----
+
+    def safetensors(self, count):
+        pairs, contents = [], []
+        for i in range(count):
+            entries, expected = {}, {}
+            for _ in range(self.rng.randrange(0, 8)):
+                dtype, name, numpy_dtype, after = self.rng.choice(KINDS)
+                key, shape = some_name(self.rng), some_shape(self.rng)
+                data = some_bytes(self.rng, numpy_dtype, shape)
+                entries[key] = (dtype, data, shape)
+                expected[key] = (after, widened(name, data), list(shape))
+            metadata = {some_name(self.rng): some_name(self.rng) for _ in range(self.rng.randrange(0, 3))} or None
+            source, target = self.folder / f"{i}.safetensors", self.folder / f"{i}.out.safetensors"
+            source.write_bytes(serialize(entries, metadata))
+            pairs.append((source, target))
+            contents.append((expected, metadata))
+        for answer, (_, target), (expected, metadata) in zip(self.resave(pairs), pairs, contents):
+            text = target.read_bytes() if target.exists() else b""
+            found = {key: (e["dtype"], bytes(e["data"]), e["shape"]) for key, e in deserialize(text)} if text else None
+            self.expect(f"safetensors {answer} {sorted(expected)}", answer == "ok" and found == expected)
+            with safe_open(target, framework="np") as file:
+                self.expect("its metadata", file.metadata() == metadata)
+
+    def mutations(self, count):
+        """What heed takes, safetensors takes, too, and they agree on it."""
+        base = serialize({"a": ("float32", bytes(range(24)), (2, 3)), "b": ("int64", bytes(16), (2,)),
+                          "c": ("bool", b"\1\0\1", (3,))}, {"k": "v"})
+        header = 8 + int.from_bytes(base[:8], "little")
+        pairs = []
+        for i in range(count):
+            text = bytearray(base)
+            for _ in range(self.rng.randrange(1, 4)):
+                at = self.rng.randrange(0, header)
+                kind = self.rng.randrange(4)
+                if kind == 0:
+                    text[at] = self.rng.randrange(256)
+                elif kind == 1:
+                    text[at] = self.rng.choice(b'0123456789{}[],:"-. eE\\u+abAB')
+                elif kind == 2:
+                    del text[at]
+                else:
+                    text.insert(at, self.rng.choice(b'0123456789{}[],:"-. eE\\u'))
+            if self.rng.random() < 0.5:  # the length as it should be, so that what is behind it is looked at
+                text[:8] = (header - 8 + len(text) - len(base)).to_bytes(8, "little")
+            source, target = self.folder / f"m{i}.safetensors", self.folder / f"m{i}.out.safetensors"
+            source.write_bytes(text)
+            pairs.append((source, target))
+        taken = 0
+        for answer, (source, target) in zip(self.resave(pairs), pairs):
+            if answer != "ok":
+                self.expect(f"a message for {source.read_bytes()}: {answer}", answer.startswith("load: "))
+                continue
+            taken += 1
+            try:
+                before = {key: (e["shape"], bytes(e["data"])) for key, e in deserialize(source.read_bytes())}
+            except Exception as error:  # whatever safetensors has against it
+                self.expect(f"heed takes {source.read_bytes()[:header]}, safetensors says {error}", False)
+                continue
+            after = {key: (e["shape"], bytes(e["data"])) for key, e in deserialize(target.read_bytes())}
+            flags = {key: (shape, bytes(min(b, 1) for b in data)) if key == "c" else (shape, data)
+                     for key, (shape, data) in before.items()}
+            self.expect(f"the same is found in {source.read_bytes()[:header]}", after in (before, flags))
+        print(f"mutations: {count}, of which heed takes {taken}")
+
+    # ---- numpy ----
+
+    def arrays(self):
+        for dtype in ["<f4", "<f8", "<f2", "<i8", "<i4", "|i1", "|b1", ">f4", ">f8", ">f2", ">i8", ">i4"]:
+            for shape in [(), (0,), (3,), (2, 3), (4, 1, 5), (2, 0, 3), (2, 3, 4, 5), (70, 33)]:
+                array = np.frombuffer(some_bytes(self.rng, dtype, shape), dtype).reshape(shape)
+                yield array
+                if len(shape) > 1:
+                    yield np.asfortranarray(array)
+
+    @staticmethod
+    def as_loaded(array):
+        kind = array.dtype.kind + str(array.dtype.itemsize)
+        to = {"f8": "<f4", "i4": "<i8"}.get(kind, array.dtype.newbyteorder("<"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of numbers that float32 has not
+            return array.astype(to)
+
+    def same(self, found, array):
+        wanted = self.as_loaded(array)
+        return (found.dtype == wanted.dtype and found.shape == wanted.shape and
+                np.array_equal(found, wanted, equal_nan=wanted.dtype.kind == "f"))
+
+    def numpy(self):
+        arrays = list(self.arrays())
+        pairs = []
+        for i, array in enumerate(arrays):
+            source, target = self.folder / f"{i}.npy", self.folder / f"{i}.out.npy"
+            np.save(source, array)
+            pairs.append((source, target))
+        for answer, (_, target), array in zip(self.resave(pairs), pairs, arrays):
+            self.expect(f"npy {array.dtype} {array.shape} {answer}", answer == "ok" and self.same(np.load(target), array))
+
+        names = [f"{i} \u6ce8/{array.dtype}" for i, array in enumerate(arrays)]
+        archive = dict(zip(names, arrays))
+        pairs = [(self.folder / "stored.npz", self.folder / "stored.out.npz"),
+                 (self.folder / "deflated.npz", self.folder / "deflated.out.npz")]
+        np.savez(pairs[0][0], **archive)
+        np.savez_compressed(pairs[1][0], **archive)
+        for answer, (_, target) in zip(self.resave(pairs), pairs):
+            self.expect(f"npz {answer}", answer == "ok" and zipfile.ZipFile(target).testzip() is None)
+            found = np.load(target)
+            self.expect("its names", found.files == names)
+            self.expect("its arrays", all(self.same(found[name], archive[name]) for name in names))
+        self.expect("both the same bytes", pairs[0][1].read_bytes() == pairs[1][1].read_bytes())
+
+
+def main(runner, seed=1, mutations=3000):
+    with tempfile.TemporaryDirectory() as folder:
+        check = Check(runner, folder, int(seed))
+        check.safetensors(100)
+        check.mutations(int(mutations))
+        check.numpy()
+        print(f"{check.passed} passed, {check.failed} failed")
+        return check.failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

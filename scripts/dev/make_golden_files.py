@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Writes the small files of tests/golden/files with numpy and safetensors, for the specs to read.
+
+    python3 scripts/dev/make_golden_files.py tests/golden/files
+
+Element i (from 0, row-major) of every tensor is i / 2 - 3, of whole numbers i - 3, of bools i % 3 == 0. All of
+these numbers are exact in all dtypes. Needs numpy and safetensors from PyPI; the files do not change between runs.
+"""
+import io
+import json
+import os
+import sys
+import zipfile
+
+import numpy as np
+import safetensors
+
+SHAPE = (2, 3, 4)
+NUMPY = ["<f4", "<f8", "<f2", "<i4", "<i8", "|i1", "|b1", ">f4", ">f8", ">f2", ">i4", ">i8"]
+
+
+def array(dtype, shape=SHAPE):
+    i = np.arange(int(np.prod(shape)))
+    kind = np.dtype(dtype).kind
+    values = i % 3 == 0 if kind == "b" else i - 3 if kind in "iu" else i / 2 - 3
+    return values.astype(dtype).reshape(shape)
+
+
+def bfloat16(shape=SHAPE):
+    """The upper halves of float32."""
+    return (array("<f4", shape).view("<u4") >> 16).astype("<u2").tobytes()
+
+
+def serialize(entries, metadata=None):
+    """The text of a .safetensors file; entries: name -> (dtype, bytes, shape)."""
+    if not hasattr(safetensors, "TensorSpec"):  # before version 0.8
+        specs = {n: {"dtype": d, "data": data, "shape": list(shape)} for n, (d, data, shape) in entries.items()}
+        return safetensors.serialize(specs, metadata)
+    arrays = {name: np.frombuffer(data, "u1") for name, (_, data, _) in entries.items()}  # which keep the memory
+    specs = {name: safetensors.TensorSpec(dtype=dtype, shape=list(shape), data_ptr=arrays[name].ctypes.data,
+                                          data_len=len(data)) for name, (dtype, data, shape) in entries.items()}
+    return bytes(safetensors.serialize(specs, metadata))
+
+
+def main(folder):
+    os.makedirs(folder, exist_ok=True)
+
+    def path(name):
+        return os.path.join(folder, name)
+
+    for dtype in NUMPY:
+        order = "big_" if dtype[0] == ">" else ""
+        np.save(path(f"{order}{dtype[1:]}.npy"), array(dtype))
+    np.save(path("fortran.npy"), np.asfortranarray(array("<f4")))
+    np.save(path("scalar.npy"), np.array(2.5, "<f4"))
+    np.save(path("one_dimension.npy"), array("<i8", (5,)))
+    np.save(path("empty.npy"), np.zeros((2, 0), "<f4"))
+    for version in (2, 3):
+        with open(path(f"version_{version}.npy"), "wb") as file:
+            np.lib.format.write_array(file, array("<f4"), version=(version, 0))
+    np.save(path("refused_u1.npy"), np.arange(3, dtype="u1"))
+    np.save(path("refused_c8.npy"), np.arange(3, dtype="c8"))
+    np.save(path("refused_records.npy"), np.zeros(2, dtype=[("a", "<f4")]))
+
+    tensors = {"weight": array("<f4"), "ids": array("<i4", (5,)), "mask": array("|b1", (3, 3)), "scale": np.array(2.5)}
+    np.savez(path("stored.npz"), **tensors)
+    np.savez_compressed(path("deflated.npz"), **tensors)
+    with zipfile.ZipFile(path("without_endings.npz"), "w") as file:
+        for name, value in tensors.items():
+            text = io.BytesIO()
+            np.save(text, value)
+            file.writestr(zipfile.ZipInfo(name), text.getvalue())
+
+    everything = {
+        "float32": ("float32", array("<f4").tobytes(), SHAPE),
+        "float16": ("float16", array("<f2").tobytes(), SHAPE),
+        "bfloat16": ("bfloat16", bfloat16(), SHAPE),
+        "int64": ("int64", array("<i8").tobytes(), SHAPE),
+        "int32": ("int32", array("<i4").tobytes(), SHAPE),
+        "int8": ("int8", array("|i1").tobytes(), SHAPE),
+        "bool": ("bool", array("|b1").tobytes(), SHAPE),
+        "scalar": ("float32", np.array(2.5, "<f4").tobytes(), ()),
+        "empty": ("float32", b"", (2, 0)),
+        'a "quoted"\n\u6ce8\u610f': ("float32", array("<f4", (3,)).tobytes(), (3,)),
+    }
+    metadata = {"format": "pt", "note": "\u00e9\n"}
+    with open(path("everything.safetensors"), "wb") as file:
+        file.write(serialize(everything, metadata))
+    for name, dtype in (("float64", "<f8"), ("uint8", "|u1")):
+        with open(path(f"refused_{name}.safetensors"), "wb") as file:
+            file.write(serialize({"x": (name, array(dtype, (3,)).tobytes(), (3,))}))
+
+    shards = {"sharded-1-of-2.safetensors": ["float32", "int64"], "sharded-2-of-2.safetensors": ["bfloat16", "bool"]}
+    weight_map = {}
+    for name, keys in shards.items():
+        with open(path(name), "wb") as file:
+            file.write(serialize({key: everything[key] for key in keys}, {"format": "pt"}))
+        weight_map.update({key: name for key in keys})
+    with open(path("sharded.safetensors.index.json"), "w", encoding="utf-8") as file:
+        json.dump({"metadata": {"total_size": 312}, "weight_map": weight_map}, file, indent=2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

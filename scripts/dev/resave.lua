@@ -1,0 +1,14 @@
+-- For check_files.py: loads files and saves what was in them under other names.
+--   build/heed scripts/dev/resave.lua     on standard input lines IN <tab> OUT; each is answered by "ok" or the message
+local heed = require "heed"
+
+for line in io.lines() do
+  local from, to = line:match "^(.-)\t(.*)$"
+  local what, metadata = heed.load(from)
+  local done, message = what ~= nil, metadata
+  if done then
+    local with = to:find "%.safetensors$" and next(metadata) and { metadata = metadata } or {}
+    done, message = heed.save(to, what, with)
+  end
+  print(done and "ok" or message)
+end

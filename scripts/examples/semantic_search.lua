@@ -1,0 +1,121 @@
+-- The lines of a text file that have most to do with a question, by what they mean and not by their words:
+--   build/heed scripts/examples/semantic_search.lua 'Who pays for the repair?' contract.txt
+-- Needs the model that `make model` fetches (HEED_MODEL may name its folder). The lines' embeddings are kept beside
+-- the file, in contract.txt.npy, with contract.txt.npy.key telling what they were made from; when the file changes
+-- they are made again.
+local heed = require "heed"
+
+local BEST, CHUNK = 5, 64 -- lines that are shown; lines between two signs of life
+
+local function note(...) io.stderr:write("semantic_search: ", string.format(...), "\n") end
+
+local function stop(...)
+  note(...)
+  os.exit(1)
+end
+
+-- ---- What there is ------------------------------------------------------------------------------
+
+local question, path = arg[1], arg[2]
+if not path or #arg > 2 then stop("usage: semantic_search.lua QUESTION FILE") end
+if not utf8.len(question) then stop("the question is not valid UTF-8") end
+
+local function load_model()
+  local top = arg[0]:match "^(.*/)scripts/examples/[^/]*$" or ""
+  local folder = os.getenv "HEED_MODEL" or top .. "build/models/all-MiniLM-L6-v2"
+  local weights = io.open(folder .. "/model.safetensors", "rb")
+  if not weights then stop("there is no model in '%s'; `make model` fetches it", folder) end
+  local size = weights:seek "end"
+  weights:close()
+  local model, problem = require("heed.models.bert").load(folder)
+  if not model then stop("%s", problem) end
+  return model, size
+end
+
+-- The lines with text in them: two lists, of texts and of their numbers.
+local function read_lines()
+  local file, problem = io.open(path, "rb")
+  local text = file and file:read "a"
+  if not text then stop("'%s' cannot be read%s", path, problem and ": " .. problem or "") end
+  file:close()
+  local texts, numbers, number, odd = {}, {}, 0, nil
+  for line in (text .. "\n"):gmatch "([^\n]*)\n" do
+    number = number + 1
+    if not utf8.len(line) then
+      odd = odd or number
+    elseif line:find "%S" then
+      texts[#texts + 1], numbers[#numbers + 1] = line:match "^%s*(.-)%s*$", number
+    end
+  end
+  if odd then note("lines that are not valid UTF-8 are left out; the first is line %d", odd) end
+  if #texts == 0 then stop("'%s' has no lines with text", path) end
+  return texts, numbers
+end
+
+-- ---- Embeddings ---------------------------------------------------------------------------------
+
+-- A line about what embeddings were made from: the model's size, and a hash (FNV-1a, by eight bytes) of the texts.
+local function key_of(texts, model_size)
+  local hash = 0xcbf29ce484222325
+  for _, text in ipairs(texts) do
+    local padded = text .. ("\0"):rep(8 - #text % 8)
+    for at = 1, #padded, 8 do
+      hash = (hash ~ string.unpack("<i8", padded, at)) * 0x100000001b3
+      hash = hash ~ hash >> 29
+    end
+  end
+  return ("%d lines, %016x, model %d"):format(#texts, hash, model_size)
+end
+
+local function embed(model, texts)
+  local parts, terminal, start, said = {}, os.execute "test -t 2", heed.clock(), 0
+  for first = 1, #texts, CHUNK do
+    local last = math.min(first + CHUNK - 1, #texts)
+    parts[#parts + 1] = model:encode(table.move(texts, first, last, 1, {}))
+    local percent = 100 * last // #texts
+    if heed.clock() - start > 1 and (terminal or percent >= said + 10) then
+      said = percent
+      io.stderr:write(terminal and "\r" or "", ("%d of %d lines read, %d %%"):format(last, #texts, percent),
+        terminal and last < #texts and "" or "\n")
+    end
+  end
+  return heed.cat(parts)
+end
+
+-- The embeddings [lines, d]: those beside the file, if they are of these texts, or new ones.
+local function embeddings_of(model, texts, model_size)
+  local cache, key = path .. ".npy", key_of(texts, model_size)
+  local file = io.open(cache .. ".key", "rb")
+  local known = file and file:read "l"
+  if file then file:close() end
+  if known == key then
+    local kept, problem = heed.load(cache)
+    local fits = heed.is_tensor(kept) and kept.dtype == "float32" and kept.ndim == 2 and kept.shape[1] == #texts
+      and kept.shape[2] == model.config.hidden_size
+    if fits then return kept end
+    note("'%s' is broken and made again: %s", cache, problem or "it holds something else")
+  end
+  local made = embed(model, texts)
+  if not known and io.open(cache, "rb") then
+    note("'%s' was not made by this script and stays; the embeddings are not kept", cache)
+    return made
+  end
+  os.remove(cache .. ".key") -- so that it never speaks of other embeddings than those that are there
+  local saved, problem = heed.save(cache, made)
+  file, problem = saved and io.open(cache .. ".key", "wb"), problem
+  if not (file and file:write(key, "\n") and file:close()) then
+    note("the embeddings are not kept: %s", problem or "the key cannot be written")
+  end
+  return made
+end
+
+-- ---- The search ---------------------------------------------------------------------------------
+
+local texts, numbers = read_lines()
+local model, model_size = load_model()
+local scores = embeddings_of(model, texts, model_size):matmul(model:encode({ question })[1])
+local best, places = scores:topk(math.min(BEST, #texts))
+for i, score in ipairs(best:tolist()) do
+  local at = places[i]
+  print(("%6.3f  line %d: %s"):format(score, numbers[at], texts[at]))
+end

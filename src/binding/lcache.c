@@ -1,0 +1,175 @@
+/* heed.Cache: what mha:new_cache gives, the keys and values that an attention module has seen. */
+#include <math.h>
+#include <string.h>
+
+#include "lheed.h"
+
+static const char methods_key = 0; /* in the registry: the methods by name */
+
+static heed_kv_cache *check_self(lua_State *L, const char *function) {
+  heed_kv_cache *cache = lheed_opt_cache(L, 1, function, "self");
+  if (!cache) lheed_error(L, "%s: the cache is missing; call it as cache:%s(…)", function, function);
+  return cache;
+}
+
+heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, const char *name) {
+  if (lua_isnoneornil(L, idx)) return NULL;
+  lheed_box *box = lheed_test(L, idx, &lheed_cache_type);
+  if (!box || !box->object) lheed_bad_argument(L, idx, function, name, "a heed.Cache");
+  return box->object;
+}
+
+/* mha:new_cache{batch = 1, capacity =, dtype = "float32"} */
+int lheed_new_cache(lua_State *L) {
+  static const char function[] = "new_cache";
+  static const char *const names[] = {"batch", "capacity", "dtype", NULL};
+  enum { SELF = 1, BATCH, CAPACITY, DTYPE };
+  lheed_options(L, function, BATCH, names);
+  heed_kv_cache_config config;
+  heed_kv_cache_config_init(&config);
+  config.batch = lheed_opt_integer(L, BATCH, function, "batch", 1);
+  if (config.batch < 1)
+    lheed_error(L, "%s: batch is %I; it must be at least 1", function, (LUAI_UACINT)config.batch);
+  config.capacity = lheed_opt_integer(L, CAPACITY, function, "capacity", 0);
+  if (!lua_isnil(L, CAPACITY) && config.capacity < 1)
+    lheed_error(L, "%s: capacity is %I; it must be at least 1", function, (LUAI_UACINT)config.capacity);
+  config.dtype = lheed_opt_dtype(L, DTYPE, function, HEED_FLOAT32);
+  void **box = lheed_push_box(L, &lheed_cache_type);
+  lheed_box *self = lheed_test(L, SELF, &lheed_module_type);
+  if (!self || !self->object) lheed_bad_argument(L, SELF, function, "self", "a MultiHeadAttention");
+  heed_kv_cache *cache = NULL;
+  LHEED_TRY(L, heed_kv_cache_new(self->object, &config, &cache));
+  *box = cache;
+  return lheed_return(L, 1);
+}
+
+/* ---- Methods ---- */
+
+/* cache:truncate(n) → cache */
+static int truncate_to(lua_State *L) {
+  lheed_arguments(L, "truncate", 2);
+  heed_kv_cache *self = check_self(L, "truncate");
+  int64_t n = lheed_integer(L, 2, "truncate", "n");
+  LHEED_TRY(L, heed_kv_cache_truncate(self, n));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* Replaces the list of integers at idx by a tensor of them. */
+static void list_to_tensor(lua_State *L, int idx) {
+  const lua_Unsigned count = lua_rawlen(L, idx);
+  heed_tensor **box = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_tensor_new(lheed_get(L)->context, HEED_INT64, 1, &(int64_t){(int64_t)count}, box));
+  int64_t *to = heed_tensor_data(*box);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, idx, (lua_Integer)i + 1);
+    to[i] = lheed_integer(L, lua_gettop(L), "reorder", "an index");
+    lua_pop(L, 1);
+  }
+  lua_replace(L, idx);
+}
+
+/* cache:reorder(indices) → cache; indices is an int64 tensor or a list */
+static int reorder(lua_State *L) {
+  lheed_arguments(L, "reorder", 2);
+  if (lua_type(L, 2) == LUA_TTABLE) list_to_tensor(L, 2);
+  heed_kv_cache *cache = check_self(L, "reorder");
+  LHEED_TRY(L, heed_kv_cache_reorder(cache, lheed_tensor(L, 2, "reorder", "indices")));
+  lua_settop(L, 1);
+  return lheed_return(L, 1);
+}
+
+static int clone(lua_State *L) {
+  lheed_arguments(L, "clone", 1);
+  void **box = lheed_push_box(L, &lheed_cache_type);
+  heed_kv_cache *cache = check_self(L, "clone"), *made = NULL;
+  LHEED_TRY(L, heed_kv_cache_clone(cache, &made));
+  *box = made;
+  return lheed_return(L, 1);
+}
+
+/* Gives the memory back at once; for the second time it does nothing. Also what `local c <close>` calls. */
+static int release(lua_State *L) {
+  lheed_box *box = lheed_test(L, 1, &lheed_cache_type);
+  if (!box) return lheed_bad_argument(L, 1, "release", "self", "a heed.Cache");
+  if (lheed_get(L)->collecting)
+    return lheed_error(L, "release: the cache may be in use: a finalizer runs in the middle of an operation");
+  heed_kv_cache_free(box->object);
+  box->object = NULL;
+  return 0;
+}
+
+/* ---- Fields ---- */
+
+/* A cache without a bound has room for math.huge tokens. */
+static void push_capacity(lua_State *L, const heed_kv_cache *cache) {
+  const int64_t capacity = heed_kv_cache_capacity(cache);
+  if (capacity > 0) {
+    lua_pushinteger(L, (lua_Integer)capacity);
+  } else {
+    lua_pushnumber(L, (lua_Number)HUGE_VAL);
+  }
+}
+
+static int cache_index(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &methods_key);
+  lua_pushvalue(L, 2);
+  if (lua_rawget(L, -2) != LUA_TNIL) return 1;
+  const heed_kv_cache *cache = check_self(L, "__index");
+  const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+  if (strcmp(name, "length") == 0) {
+    lua_pushinteger(L, (lua_Integer)heed_kv_cache_length(cache));
+  } else if (strcmp(name, "capacity") == 0) {
+    push_capacity(L, cache);
+  } else if (strcmp(name, "batch") == 0) {
+    lua_pushinteger(L, (lua_Integer)heed_kv_cache_batch(cache));
+  } else if (strcmp(name, "dtype") == 0) {
+    lua_pushstring(L, heed_dtype_name(heed_kv_cache_dtype(cache)));
+  } else {
+    return lheed_error(
+        L,
+        "a heed.Cache has no field %s; it has length, capacity, batch, dtype, truncate, reorder, "
+        "clone and release",
+        lheed_push_key(L, 2));
+  }
+  return 1;
+}
+
+static int cache_newindex(lua_State *L) {
+  check_self(L, "__newindex");
+  return lheed_error(L, "a heed.Cache has no field that can be set, such as %s", lheed_push_key(L, 2));
+}
+
+static int cache_tostring(lua_State *L) {
+  lheed_box *box = lheed_test(L, 1, &lheed_cache_type);
+  if (!box) return lheed_bad_argument(L, 1, "tostring", "self", "a heed.Cache");
+  if (!box->object) {
+    lua_pushliteral(L, "heed.Cache(released)");
+    return 1;
+  }
+  const heed_kv_cache *cache = box->object;
+  const lua_Integer length = (lua_Integer)heed_kv_cache_length(cache),
+                    batch = (lua_Integer)heed_kv_cache_batch(cache);
+  const char *dtype = heed_dtype_name(heed_kv_cache_dtype(cache));
+  push_capacity(L, cache);
+  lua_pushfstring(L, "heed.Cache(length=%I, capacity=%s, batch=%I, dtype=%s)", (LUAI_UACINT)length,
+                  lua_tostring(L, -1), (LUAI_UACINT)batch, dtype);
+  return 1;
+}
+
+static const luaL_Reg methods[] = {
+    {"truncate", truncate_to}, {"reorder", reorder}, {"clone", clone}, {"release", release}, {NULL, NULL}};
+
+void lheed_open_cache(lua_State *L) {
+  static const luaL_Reg metamethods[] = {{"__index", cache_index},
+                                         {"__newindex", cache_newindex},
+                                         {"__tostring", cache_tostring},
+                                         {"__close", release},
+                                         {NULL, NULL}};
+  lheed_push_metatable(L, &lheed_cache_type);
+  lheed_setfuncs(L, metamethods);
+  lua_pop(L, 1);
+  lua_createtable(L, 0, 4);
+  lheed_setfuncs(L, methods);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &methods_key);
+}

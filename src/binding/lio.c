@@ -1,0 +1,217 @@
+/* Files from Lua, for lua/heed/files.lua: tensors by name and alone, JSON. What is wrong with a file is given
+ * as nil and a message; what is wrong with an argument is raised. */
+#include <string.h>
+
+#include "../io/io.h"
+#include "lheed.h"
+
+static void release_archive(void *object) {
+  heed_archive_free(object);
+}
+static void release_json(void *object) {
+  heed__json_free(object);
+}
+
+const lheed_type lheed_archive_type = {"Archive", release_archive};
+const lheed_type lheed_json_type = {"Json", release_json};
+
+/* A path as C has it. */
+static const char *path_argument(lua_State *L, int idx, const char *function) {
+  size_t length;
+  if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "path", "a string");
+  const char *path = lua_tolstring(L, idx, &length);
+  if (strlen(path) != length) lheed_error(L, "%s: path holds a character 0", function);
+  return path;
+}
+
+/* For a status that is not OK: nil and the message about a file, else an error. */
+static int failed(lua_State *L, heed_status status) {
+  if (status != HEED_FILE) lheed_raise(L, status);
+  lua_pushnil(L);
+  lua_pushstring(L, heed_message(lheed_get(L)->context));
+  return 2;
+}
+
+/* *status of a heed call, which is made once more after a full collection if there was no memory. */
+#define TRY_FILE(L, status, call)                                                                            \
+  do {                                                                                                       \
+    *(status) = (call);                                                                                      \
+    if (*(status) == HEED_MEMORY) {                                                                          \
+      lheed_collect(L);                                                                                      \
+      *(status) = (call);                                                                                    \
+    }                                                                                                        \
+  } while (0)
+
+/* ---- Loading ---- */
+
+/* Pushes the names in order, the tensors by name, and the metadata. */
+static void push_contents(lua_State *L, const heed_archive *archive) {
+  const int64_t count = heed_archive_count(archive);
+  const char *key, *value;
+  lua_createtable(L, (int)count, 0);
+  lua_createtable(L, 0, (int)count);
+  for (int64_t i = 1; i <= count; i++) {
+    lua_pushstring(L, heed_archive_name(archive, i));
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, -4, i);
+    heed_tensor **out = lheed_push_tensor(L);
+    LHEED_TRY(L, heed_archive_tensor(archive, i, out));
+    lua_rawset(L, -3);
+  }
+  lua_createtable(L, 0, 4);
+  for (int64_t i = 1; heed_archive_metadata(archive, i, &key, &value); i++) {
+    lua_pushstring(L, value);
+    lua_setfield(L, -2, key);
+  }
+}
+
+/* load(path): a tensor; or names, tensors by name, metadata; or nil, message */
+static int load(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status;
+  lheed_arguments(L, "load", 1);
+  const char *path = path_argument(L, 1, "load");
+  heed_archive **archive = (heed_archive **)lheed_push_box(L, &lheed_archive_type);
+  heed_tensor **tensor = lheed_push_tensor(L);
+  TRY_FILE(L, &status, heed__load_file(ctx, path, archive, tensor));
+  if (status != HEED_OK) return failed(L, status);
+  if (*tensor != NULL) return lheed_return(L, 1);
+  push_contents(L, *archive);
+  return lheed_return(L, 3);
+}
+
+/* ---- Saving ---- */
+
+/* save_tensor(path, x): true; or nil, message */
+static int save_tensor(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status;
+  const char *path = path_argument(L, 1, "save");
+  const heed_tensor *x = lheed_tensor(L, 2, "save", "what");
+  TRY_FILE(L, &status, heed_save_npy(ctx, path, x));
+  if (status != HEED_OK) return failed(L, status);
+  lua_pushboolean(L, true);
+  return 1;
+}
+
+/* The strings of a list into out; they stay where they are while the list has them. */
+static void read_strings(lua_State *L, int list, lua_Unsigned count, const char **out) {
+  for (lua_Unsigned i = 0; i < count; i++) {
+    size_t length;
+    if (lua_rawgeti(L, list, (lua_Integer)i + 1) != LUA_TSTRING)
+      lheed_error(L, "save: names and metadata must be strings");
+    out[i] = lua_tolstring(L, -1, &length);
+    if (strlen(out[i]) != length)
+      lheed_error(L, "save: %s holds a character 0, which no name may", lheed_push_what(L, lua_gettop(L)));
+    lua_pop(L, 1);
+  }
+}
+
+/* save(path, names, tensors, metadata), lists all three, metadata keys and values in turn: as save_tensor */
+static int save(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status;
+  const char *path = path_argument(L, 1, "save");
+  static const char *const lists[] = {"names", "tensors", "metadata"};
+  lua_settop(L, 4);
+  for (int i = 0; i < 3; i++) {
+    if (!lua_istable(L, i + 2)) return lheed_bad_argument(L, i + 2, "save", lists[i], "a list");
+  }
+  const lua_Unsigned count = lua_rawlen(L, 2), texts = lua_rawlen(L, 4);
+  const char **names = lua_newuserdatauv(L, (size_t)count * sizeof *names + 1, 0);
+  const char **metadata = lua_newuserdatauv(L, (size_t)texts * sizeof *metadata + 1, 0);
+  const heed_tensor **tensors = lua_newuserdatauv(L, (size_t)count * sizeof *tensors + 1, 0);
+  read_strings(L, 2, count, names);
+  read_strings(L, 4, texts, metadata);
+  for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing is pushed that allocates */
+    lua_rawgeti(L, 3, (lua_Integer)i + 1);
+    lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
+    if (box == NULL || box->object == NULL)
+      return lheed_error(L, "save: '%s' must be a tensor, got %s", names[i],
+                         lheed_push_what(L, lua_gettop(L)));
+    tensors[i] = box->object;
+    lua_pop(L, 1);
+  }
+  TRY_FILE(L, &status,
+           heed_save_archive(ctx, path, (int64_t)count, names, tensors, (int64_t)texts / 2, metadata));
+  if (status != HEED_OK) return failed(L, status);
+  lua_pushboolean(L, true);
+  return 1;
+}
+
+/* format(path): "safetensors", "safetensors.index.json", "npy", "npz" or nil, by the end of path */
+static int format(lua_State *L) {
+  static const char *const names[] = {[HEED__SAFETENSORS] = "safetensors",
+                                      [HEED__SAFETENSORS_INDEX] = "safetensors.index.json",
+                                      [HEED__NPY] = "npy",
+                                      [HEED__NPZ] = "npz"};
+  lua_pushstring(L, names[heed__format_of_path(path_argument(L, 1, "save"))]);
+  return 1;
+}
+
+/* ---- JSON ---- */
+
+/* Integers below 2^53 as such; null as nil, so that a list may end early and an object lacks the name. */
+static void push_json(lua_State *L, const heed__json *value) {
+  int64_t integer;
+  switch (heed__json_kind_of(value)) {
+  case HEED__JSON_NULL: lua_pushnil(L); return;
+  case HEED__JSON_BOOLEAN: lua_pushboolean(L, heed__json_boolean(value)); return;
+  case HEED__JSON_STRING: lua_pushstring(L, heed__json_text(value)); return;
+  case HEED__JSON_NUMBER:
+    if (heed__json_integer(value, &integer))
+      lua_pushinteger(L, (lua_Integer)integer);
+    else
+      lua_pushnumber(L, heed__json_number(value));
+    return;
+  case HEED__JSON_LIST:
+  case HEED__JSON_OBJECT: break;
+  }
+  luaL_checkstack(L, 4, "json");
+  lua_newtable(L);
+  const bool object = heed__json_kind_of(value) == HEED__JSON_OBJECT;
+  lua_Integer i = 0;
+  for (const heed__json *v = heed__json_first(value); v != NULL; v = heed__json_next(v)) {
+    if (object)
+      lua_pushstring(L, heed__json_key(v));
+    else
+      lua_pushinteger(L, ++i);
+    push_json(L, v);
+    lua_rawset(L, -3);
+  }
+}
+
+/* json(path): what the file says, a table mostly; or nil, message */
+static int json(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status;
+  const char *path = path_argument(L, 1, "load");
+  heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &lheed_json_type);
+  TRY_FILE(L, &status, heed__json_load(ctx, path, tree));
+  if (status != HEED_OK) return failed(L, status);
+  push_json(L, heed__json_root(*tree));
+  heed__json_free(*tree);
+  *tree = NULL;
+  return 1;
+}
+
+/* kind(path): "file", "directory", "other" (a device or a pipe), or nil */
+static int kind(lua_State *L) {
+  static const char *const names[] = {[HEED__NOTHING] = NULL,
+                                      [HEED__REGULAR] = "file",
+                                      [HEED__DIRECTORY] = "directory",
+                                      [HEED__SPECIAL] = "other"};
+  lua_pushstring(L, names[heed__path_kind_of(path_argument(L, 1, "load"))]);
+  return 1;
+}
+
+/* Adds `files`, the functions, to the library table. */
+void lheed_open_io(lua_State *L) {
+  static const luaL_Reg functions[] = {{"load", load}, {"save_tensor", save_tensor},
+                                       {"save", save}, {"format", format},
+                                       {"json", json}, {"kind", kind},
+                                       {NULL, NULL}};
+  lua_createtable(L, 0, 6);
+  lheed_setfuncs(L, functions);
+  lua_setfield(L, -3, "files");
+}

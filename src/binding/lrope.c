@@ -1,0 +1,114 @@
+/* Positions in attention: rotary ones and the slopes of linear biases. */
+#include <string.h>
+
+#include "lheed.h"
+
+static const char *const option_names[] = {"base", "style", "dims", "scaling", NULL};
+static const char *const scaling_names[] = {
+    "type",      "factor",           "original_context_length", "beta_fast",
+    "beta_slow", "attention_factor", "low_freq_factor",         "high_freq_factor",
+    NULL};
+
+/* Puts the values of the table at the top of the stack, which must have no other names, in its place. */
+static void spread(lua_State *L, const char *function, const char *const *names) {
+  const int table = lua_gettop(L);
+  /* a table with a list in it is none of options: its first key would be unknown anyway */
+  if (lheed_trailing_options(L, function, table, names) == table)
+    lheed_error(L, "%s: the table with %s must have names, and no list", function, names[0]);
+}
+
+static double opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise) {
+  return lheed_opt_number(L, idx, function, name, otherwise);
+}
+
+static bool read_style(lua_State *L, int idx, const char *function) {
+  const char *style = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx)
+                      : lua_isnil(L, idx)             ? "half"
+                                                      : "";
+  const bool interleaved = strcmp(style, "interleaved") == 0;
+  if (!interleaved && strcmp(style, "half") != 0)
+    lheed_bad_argument(L, idx, function, "style", "'half' or 'interleaved'");
+  return interleaved;
+}
+
+static heed_rope_scaling read_type(lua_State *L, int idx, const char *function) {
+  static const char *const types[] = {[HEED_ROPE_LINEAR] = "linear",
+                                      [HEED_ROPE_NTK] = "ntk",
+                                      [HEED_ROPE_YARN] = "yarn",
+                                      [HEED_ROPE_LLAMA3] = "llama3"};
+  const char *type = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
+  for (int i = HEED_ROPE_LINEAR; i <= HEED_ROPE_LLAMA3; i++)
+    if (strcmp(type, types[i]) == 0) return (heed_rope_scaling)i;
+  lheed_bad_argument(L, idx, function, "type of scaling", "'linear', 'ntk', 'yarn' or 'llama3'");
+  return HEED_ROPE_UNSCALED;
+}
+
+static void read_scaling(lua_State *L, int idx, const char *function, heed_rope_config *c) {
+  if (lua_isnil(L, idx)) return;
+  if (lua_type(L, idx) != LUA_TTABLE) lheed_bad_argument(L, idx, function, "scaling", "a table");
+  luaL_checkstack(L, 16, function);
+  lua_pushvalue(L, idx);
+  const int first = lua_gettop(L);
+  spread(L, function, scaling_names);
+  c->scaling = read_type(L, first, function);
+  c->factor = lheed_number(L, first + 1, function, "factor of scaling");
+  c->original_context_length = lheed_opt_integer(L, first + 2, function, scaling_names[2], 0);
+  double *const numbers[] = {&c->beta_fast, &c->beta_slow, &c->attention_factor, &c->low_freq_factor,
+                             &c->high_freq_factor};
+  for (int i = 0; i < 5; i++)
+    *numbers[i] = opt_number(L, first + 3 + i, function, scaling_names[3 + i], *numbers[i]);
+  lua_settop(L, first - 1);
+}
+
+/* The options whose values lie at first, first + 1…. */
+static void read_options(lua_State *L, int first, const char *function, heed_rope_config *c) {
+  heed_rope_config_init(c);
+  c->base = opt_number(L, first, function, "base", c->base);
+  c->interleaved = read_style(L, first + 1, function);
+  c->dims = lheed_opt_integer(L, first + 2, function, "dims", 0);
+  if (c->dims == 0 && !lua_isnil(L, first + 2))
+    lheed_error(L, "%s: dims is 0; it must be even, from 2 to the size of a head", function);
+  read_scaling(L, first + 3, function, c);
+}
+
+void lheed_rope_config(lua_State *L, int idx, const char *function, const char *name, heed_rope_config *c) {
+  if (lua_type(L, idx) != LUA_TTABLE) lheed_bad_argument(L, idx, function, name, "a table of options");
+  luaL_checkstack(L, 16, function);
+  lua_pushvalue(L, idx);
+  const int first = lua_gettop(L);
+  spread(L, function, option_names);
+  read_options(L, first, function, c);
+  lua_settop(L, first - 1);
+}
+
+/* rope(x, positions, base = 10000, style = "half", dims, scaling) */
+static int op_rope(lua_State *L) {
+  static const char *const names[] = {"positions", "base", "style", "dims", "scaling", NULL};
+  heed_rope_config config;
+  lheed_options(L, "rope", 2, names);
+  read_options(L, 3, "rope", &config);
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "rope", "x");
+  const heed_tensor *positions = lheed_opt_tensor(L, 2, "rope", "positions");
+  LHEED_TRY(L, heed_rope(lheed_get(L)->context, x, positions, &config, out));
+  return lheed_return(L, 1);
+}
+
+/* alibi_slopes(num_heads) */
+static int op_alibi_slopes(lua_State *L) {
+  lheed_arguments(L, "alibi_slopes", 1);
+  heed_tensor **out = lheed_push_tensor(L);
+  const int64_t num_heads = lheed_integer(L, 1, "alibi_slopes", "num_heads");
+  LHEED_TRY(L, heed_alibi_slopes(lheed_get(L)->context, num_heads, out));
+  return lheed_return(L, 1);
+}
+
+/* A method of tensors, too; the slopes are of no tensor. */
+void lheed_open_rope(lua_State *L) {
+  static const luaL_Reg functions[] = {{"rope", op_rope}, {NULL, NULL}};
+  const int library = lua_gettop(L) - 1;
+  lheed_add_functions(L, functions, false);
+  lheed_push_state(L);
+  lua_pushcclosure(L, op_alibi_slopes, 1);
+  lua_setfield(L, library, "alibi_slopes");
+}

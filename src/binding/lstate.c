@@ -1,0 +1,150 @@
+/* Primitives for lua/heed/nn/state_dict.lua: what tensors are, and how they come into modules. */
+#include <string.h>
+
+#include "../nn/nn.h"
+#include "lheed.h"
+
+#define LHEED_STORED "'float32', 'bfloat16', 'float16' or 'int8'"
+
+static heed_module *check_module(lua_State *L, int idx, const char *function) {
+  lheed_box *box = lheed_test(L, idx, &lheed_module_type);
+  if (!box || !box->object) lheed_bad_argument(L, idx, function, "module", "a built-in module");
+  return box->object;
+}
+
+static const char *check_name(lua_State *L, int idx, const char *function) {
+  if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "name", "a string");
+  return lua_tostring(L, idx);
+}
+
+/* identity(t): its storage, and a string that is the same for tensors with the same elements in the same
+ * order */
+static int identity(lua_State *L) {
+  lua_settop(L, 1);
+  const heed_tensor *t = lheed_tensor(L, 1, "module", "a parameter or buffer");
+  char key[sizeof t->data + 2 * sizeof t->shape];
+  size_t used = sizeof t->data, sizes = (size_t)t->ndim * sizeof *t->shape;
+  memcpy(key, &t->data, used);
+  memcpy(key + used, t->shape, sizes);
+  memcpy(key + used + sizes, t->stride, sizes);
+  lua_pushlightuserdata(L, t->storage);
+  lua_pushlstring(L, key, used + 2 * sizes);
+  return 2;
+}
+
+/* plain(t): a tensor on the same elements that is no parameter */
+static int plain(lua_State *L) {
+  lua_settop(L, 1);
+  heed_tensor **box = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, lheed_tensor(L, 1, "plain", "t"), box));
+  heed_tensor_set_parameter(*box, false);
+  return lheed_return(L, 1);
+}
+
+/* Whether one converts into the other without becoming something else. */
+static bool both_real(heed_dtype a, heed_dtype b) {
+#define IS_REAL(dtype) ((dtype) == HEED_FLOAT32 || (dtype) == HEED_BFLOAT16 || (dtype) == HEED_FLOAT16)
+  return IS_REAL(a) && IS_REAL(b);
+#undef IS_REAL
+}
+
+/* misfit(target, value, assign): why value cannot be loaded into target, or be put in its place with
+ * `assign`; nil if it can */
+static int misfit(lua_State *L) {
+  char have[HEED__SHAPE_TEXT], need[HEED__SHAPE_TEXT];
+  lua_settop(L, 3);
+  lheed_box *box = lheed_test(L, 2, &lheed_tensor_type);
+  const heed_tensor *target = lheed_tensor(L, 1, "load_state_dict", "target"),
+                    *value = box ? box->object : NULL;
+  if (!value) {
+    lua_pushfstring(L, "is %s; it must be a tensor", lheed_push_what(L, 2));
+  } else if (value->ndim != target->ndim ||
+             memcmp(value->shape, target->shape, (size_t)value->ndim * sizeof *value->shape) != 0) {
+    lua_pushfstring(L, "is %s; it must be %s", heed__shape_text(have, value->ndim, value->shape),
+                    heed__shape_text(need, target->ndim, target->shape));
+  } else if (value->dtype != target->dtype && !both_real(value->dtype, target->dtype)) {
+    lua_pushfstring(L, "is %s; it must be %s", heed_dtype_name(value->dtype), heed_dtype_name(target->dtype));
+  } else if (!lua_toboolean(L, 3) && !heed__is_placeholder(target) && heed__overlaps_itself(target)) {
+    lua_pushliteral(L, "cannot be written in the module, where it is an expanded view");
+  } else {
+    lua_pushnil(L);
+  }
+  return 1;
+}
+
+/* placeholder(t): whether t stands for a parameter that is yet to come (heed_skip_init) */
+static int placeholder(lua_State *L) {
+  lua_settop(L, 1);
+  lua_pushboolean(L, heed__is_placeholder(lheed_tensor(L, 1, "placeholder", "t")));
+  return 1;
+}
+
+/* takes(m, name, t): whether a built-in module can have t for its parameter `name` as it is */
+static int takes(lua_State *L) {
+  lua_settop(L, 3);
+  const heed_module *m = check_module(L, 1, "takes");
+  const char *name = check_name(L, 2, "takes");
+  const heed_tensor *t = lheed_tensor(L, 3, "takes", "t");
+  lua_pushboolean(L, heed__module_check_parameter(m, name, t) == HEED_OK);
+  return 1;
+}
+
+/* put(m, name, t): makes t, which is of no use afterwards, the parameter `name` of a built-in module. Takes
+ * no memory, so that after some of these the next cannot fail for want of it. */
+static int put(lua_State *L) {
+  lua_settop(L, 3);
+  heed_module *m = check_module(L, 1, "put");
+  const char *name = check_name(L, 2, "put");
+  if (lheed_get(L)->collecting)
+    return lheed_error(
+        L, "load_state_dict: a tensor may be in use: a finalizer runs in the middle of an operation");
+  lheed_tensor(L, 3, "put", "t");
+  lheed_box *box = lua_touserdata(L, 3);
+  heed_tensor *t = box->object;
+  heed_status status = heed__module_check_parameter(m, name, t);
+  if (status != HEED_OK) lheed_raise(L, status);
+  heed__module_swap_parameter(m, name, &t);
+  box->object = NULL;
+  heed_tensor_free(t);
+  return 0;
+}
+
+/* store(modules, dtype): the weights in a list of built-in modules in that dtype, all of them or none */
+static int store(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  lua_settop(L, 2);
+  if (!lua_istable(L, 1)) return lheed_bad_argument(L, 1, "to", "modules", "a list of built-in modules");
+  if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", LHEED_STORED);
+  heed_dtype dtype = lheed_opt_dtype(L, 2, "to", HEED_FLOAT32);
+  lua_Unsigned count = lua_rawlen(L, 1);
+  heed_module **modules = lua_newuserdatauv(L, (size_t)count * sizeof *modules, 0);
+  for (lua_Unsigned i = 0; i < count; i++) { /* the list holds them */
+    lua_rawgeti(L, 1, (lua_Integer)i + 1);
+    modules[i] = check_module(L, lua_gettop(L), "to");
+    lua_pop(L, 1);
+  }
+  LHEED_TRY(L, heed__modules_to(ctx, "to", (int64_t)count, modules, dtype));
+  return lheed_return(L, 0);
+}
+
+/* skip_init(f, …): f(…), and modules that it makes have placeholders for parameters. f cannot yield, so that
+ * the switch is never left on. */
+static int skip_init(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  const int count = lua_gettop(L);
+  if (lua_type(L, 1) != LUA_TFUNCTION && !luaL_getmetafield(L, 1, "__call"))
+    lheed_bad_argument(L, 1, "skip_init", "class", "a class of modules or a constructor");
+  lua_settop(L, count);
+  const bool before = heed_skip_init(ctx, true);
+  const int status = lua_pcall(L, count - 1, LUA_MULTRET, 0);
+  heed_skip_init(ctx, before);
+  return status == LUA_OK ? lua_gettop(L) : lua_error(L);
+}
+
+void lheed_add_state_primitives(lua_State *L) {
+  static const luaL_Reg primitives[] = {
+      {"identity", identity}, {"misfit", misfit}, {"placeholder", placeholder},
+      {"plain", plain},       {"put", put},       {"skip_init", skip_init},
+      {"store", store},       {"takes", takes},   {NULL, NULL}};
+  lheed_setfuncs(L, primitives);
+}

@@ -1,0 +1,114 @@
+/* Text by Unicode's tables, for heed's own Lua files (core.text): whole strings at a time. */
+#include <stdint.h>
+#include <string.h>
+
+#include "../io/io.h"
+#include "lheed.h"
+
+/* The string at idx, which must be valid UTF-8. `growth` times its size can be had without overflow. */
+static const char *text_argument(lua_State *L, int idx, const char *function, size_t growth, size_t *size) {
+  if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "text", "a string");
+  const char *text = lua_tolstring(L, idx, size);
+  size_t wrong = heed__text_check(text, *size);
+  if (wrong)
+    lheed_error(L, "%s: text is not valid UTF-8 at byte %I", function, (LUAI_UACINT)(lua_Integer)wrong);
+  if (*size > PTRDIFF_MAX / growth) lheed_error(L, "%s: text is too long", function);
+  return text;
+}
+
+/* invalid(text): the first byte that is not valid UTF-8, nil if there is none */
+static int invalid(lua_State *L) {
+  size_t size;
+  if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "invalid", "text", "a string");
+  const char *text = lua_tolstring(L, 1, &size);
+  size_t wrong = heed__text_check(text, size);
+  if (!wrong) return 0;
+  lua_pushinteger(L, (lua_Integer)wrong);
+  return 1;
+}
+
+/* lower(text) */
+static int lower(lua_State *L) {
+  size_t size;
+  luaL_Buffer b;
+  const char *text = text_argument(L, 1, "lower", 2, &size);
+  char *out = luaL_buffinitsize(L, &b, 2 * size);
+  luaL_pushresultsize(&b, heed__text_lower(text, size, out));
+  return 1;
+}
+
+/* nfd(text): the canonical decomposition */
+static int nfd(lua_State *L) {
+  size_t size;
+  luaL_Buffer b;
+  const char *text = text_argument(L, 1, "nfd", 2 * sizeof(int32_t), &size);
+  int32_t *marks = lua_newuserdatauv(L, 2 * size * sizeof *marks, 0);
+  char *out = luaL_buffinitsize(L, &b, 3 * size);
+  luaL_pushresultsize(&b, heed__text_nfd(text, size, marks, out));
+  return 1;
+}
+
+/* What a category's characters become: before, the character itself if it is kept, after. */
+typedef struct rule {
+  const char *before, *after;
+  size_t before_size, after_size;
+  bool kept;
+} rule;
+
+/* The replacement on top of the stack, which stays there. */
+static rule read_rule(lua_State *L) {
+  size_t size;
+  if (lua_type(L, -1) != LUA_TSTRING) lheed_error(L, "replace: a replacement must be a string");
+  const char *text = lua_tolstring(L, -1, &size), *mark = strstr(text, "%0");
+  if (!mark) return (rule){.before = text, .before_size = size};
+  size_t before = (size_t)(mark - text);
+  return (rule){text, mark + 2, before, size - before - 2, true};
+}
+
+/* replace(text, rules): each character whose category has a rule becomes its replacement, in which %0 stands
+ * for the character. Rules are by category, {Mn = ""}, or by the first letter of several, {P = " %0 "}. */
+static int replace(lua_State *L) {
+  size_t size;
+  rule rules[HEED__CATEGORIES];
+  lua_settop(L, 2);
+  const char *text = text_argument(L, 1, "replace", 1, &size);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  luaL_checkstack(L, HEED__CATEGORIES + LUA_MINSTACK, "replace");
+  for (int i = 0; i < HEED__CATEGORIES; i++) {
+    const char *name = heed__category_name(i);
+    if (lua_getfield(L, 2, name) == LUA_TNIL) {
+      lua_pop(L, 1);
+      lua_pushlstring(L, name, 1);
+      lua_rawget(L, 2);
+    }
+    rules[i] = lua_isnil(L, -1) ? (rule){.kept = true} : read_rule(L);
+  }
+
+  luaL_Buffer b;
+  luaL_buffinit(L, &b);
+  size_t copied = 0; /* what stands before is in the buffer */
+  for (size_t at = 0, length; at < size; at += length) {
+    heed__category category;
+    length = heed__text_category(text + at, size - at, &category);
+    const rule *r = &rules[category];
+    if (r->kept && r->before_size + r->after_size == 0) continue;
+    luaL_addlstring(&b, text + copied, at - copied);
+    luaL_addlstring(&b, r->before, r->before_size);
+    if (r->kept) luaL_addlstring(&b, text + at, length);
+    luaL_addlstring(&b, r->after, r->after_size);
+    copied = at + length;
+  }
+  luaL_addlstring(&b, text + copied, size - copied);
+  luaL_pushresult(&b);
+  return 1;
+}
+
+/* Adds `text`, the functions, to the library table. */
+void lheed_open_text(lua_State *L) {
+  static const luaL_Reg functions[] = {
+      {"invalid", invalid}, {"lower", lower}, {"nfd", nfd}, {"replace", replace}, {NULL, NULL}};
+  lua_createtable(L, 0, 5);
+  lheed_setfuncs(L, functions);
+  lheed_open_vocabulary(L);
+  lua_setfield(L, -3, "text");
+}

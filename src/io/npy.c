@@ -1,0 +1,374 @@
+/* .npy: a magic string, a version, the length of a header, the header (a literal of Python's: a dict with
+ * descr, fortran_order and shape), and the elements. Source: numpy.org, "NEP 1". */
+#include "files.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAGIC      "\x93NUMPY"
+#define MAX_HEADER ((size_t)1 << 16)
+
+/* ---- The header as it is read ---- */
+
+typedef struct header {
+  char descr[32]; /* "<f4" */
+  bool fortran_order;
+  int ndim;
+  int64_t shape[HEED_MAX_DIMS];
+} header;
+
+/* A strict reader of the literal; p does not go beyond end. */
+typedef struct reader {
+  const heed__place *place;
+  const char *start, *p, *end;
+} reader;
+
+static heed_status wrong(const reader *r, const char *what) {
+  return heed__broken(r->place, "the header is broken at byte %lld: %s", (long long)(r->p - r->start) + 1,
+                      what);
+}
+
+static void skip_spaces(reader *r) {
+  while (r->p < r->end && (*r->p == ' ' || *r->p == '\n' || *r->p == '\t' || *r->p == '\r')) r->p++;
+}
+
+static bool skip(reader *r, char character) {
+  skip_spaces(r);
+  if (r->p == r->end || *r->p != character) return false;
+  r->p++;
+  return true;
+}
+
+static bool skip_word(reader *r, const char *word) {
+  const size_t length = strlen(word);
+  skip_spaces(r);
+  if ((size_t)(r->end - r->p) < length || memcmp(r->p, word, length) != 0) return false;
+  r->p += length;
+  return true;
+}
+
+/* 'text' or "text", without escapes. */
+static heed_status read_string(reader *r, char *out, size_t room) {
+  skip_spaces(r);
+  const char quote = r->p < r->end ? *r->p : '\0';
+  if (quote != '\'' && quote != '"') return wrong(r, "a string in quotes is needed");
+  const char *start = r->p + 1, *end = start;
+  while (end < r->end && *end != quote && *end >= ' ' && *end <= '~' && *end != '\\') end++;
+  const size_t length = (size_t)(end - start);
+  if (end == r->end || *end != quote || length >= room) return wrong(r, "the string is none that is known");
+  memcpy(out, start, length);
+  out[length] = '\0';
+  r->p = end + 1;
+  return HEED_OK;
+}
+
+/* Digits, and the L that Python 2 put behind them. */
+static heed_status read_size(reader *r, int64_t *out) {
+  int64_t value = 0;
+  skip_spaces(r);
+  const char *start = r->p;
+  for (; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++) {
+    const int digit = *r->p - '0';
+    if (value > (INT64_MAX - digit) / 10) return wrong(r, "the size is too large");
+    value = value * 10 + digit;
+  }
+  if (r->p == start) return wrong(r, "a size of the shape is needed, an integer from 0 up");
+  if (r->p < r->end && *r->p == 'L') r->p++;
+  *out = value;
+  return HEED_OK;
+}
+
+static heed_status read_shape(reader *r, header *h) {
+  if (!skip(r, '(')) return wrong(r, "the shape must be a tuple");
+  h->ndim = 0;
+  bool comma = false;
+  while (!skip(r, ')')) {
+    if (h->ndim > 0 && !comma) return wrong(r, "a comma or ) is needed");
+    if (h->ndim == HEED_MAX_DIMS) return wrong(r, "the shape has more dimensions than heed has (16)");
+    const heed_status status = read_size(r, &h->shape[h->ndim]);
+    if (status != HEED_OK) return status;
+    h->ndim++;
+    comma = skip(r, ',');
+  }
+  return h->ndim == 1 && !comma ? wrong(r, "the shape must be a tuple, (3,)") : HEED_OK;
+}
+
+static heed_status read_value(reader *r, int key, header *h) {
+  skip_spaces(r);
+  if (key == 0) {
+    if (r->p < r->end && *r->p == '[')
+      return heed__broken(r->place, "its elements are records (descr is a list), not numbers");
+    return read_string(r, h->descr, sizeof(h->descr));
+  }
+  if (key == 2) return read_shape(r, h);
+  h->fortran_order = skip_word(r, "True");
+  return h->fortran_order || skip_word(r, "False") ? HEED_OK : wrong(r, "True or False is needed");
+}
+
+static heed_status read_dict(reader *r, header *h) {
+  static const char *const keys[] = {"descr", "fortran_order", "shape"};
+  bool found[3] = {false, false, false}, comma = true;
+  if (!skip(r, '{')) return wrong(r, "{ is needed");
+  while (!skip(r, '}')) {
+    char key[16];
+    if (!comma) return wrong(r, "a comma or } is needed");
+    heed_status status = read_string(r, key, sizeof(key));
+    if (status != HEED_OK) return status;
+    int k = 0;
+    while (k < 3 && strcmp(key, keys[k]) != 0) k++;
+    if (k == 3) return wrong(r, "the keys are descr, fortran_order and shape");
+    if (found[k]) return wrong(r, "the key is there twice");
+    found[k] = true;
+    if (!skip(r, ':')) return wrong(r, "a colon is needed");
+    status = read_value(r, k, h);
+    if (status != HEED_OK) return status;
+    comma = skip(r, ',');
+  }
+  for (int k = 0; k < 3; k++) {
+    if (!found[k]) return heed__broken(r->place, "the header has no %s", keys[k]);
+  }
+  skip_spaces(r);
+  return r->p == r->end ? HEED_OK : wrong(r, "the header goes on behind its end");
+}
+
+/* The number in the first `count` bytes, little-endian. */
+static size_t little_endian(const unsigned char *bytes, int count) {
+  size_t value = 0;
+  for (int i = count - 1; i >= 0; i--) value = value << 8 | bytes[i];
+  return value;
+}
+
+static heed_status fill(heed__npy_source *source, void *out, size_t bytes) {
+  if ((uint64_t)source->left < bytes) return heed__broken(source->place, "the header is cut short");
+  const heed_status status = source->fill(source, out, bytes);
+  source->left -= (int64_t)bytes;
+  return status;
+}
+
+static heed_status read_header(heed_context *ctx, heed__npy_source *source, header *h) {
+  const heed__place *place = source->place;
+  unsigned char start[8], length_bytes[4];
+  if (source->left < 8)
+    return heed__broken(place, "is no .npy: it has only %lld bytes", (long long)source->left);
+  heed_status status = fill(source, start, 8);
+  if (status != HEED_OK) return status;
+  if (memcmp(start, MAGIC, 6) != 0)
+    return heed__broken(place, "is no .npy: it does not begin with \\x93NUMPY");
+  if (start[6] < 1 || start[6] > 3 || start[7] != 0)
+    return heed__broken(place, "is of version %d.%d; 1.0, 2.0 and 3.0 are read", start[6], start[7]);
+  const int length_size = start[6] == 1 ? 2 : 4;
+  status = fill(source, length_bytes, (size_t)length_size);
+  if (status != HEED_OK) return status;
+  const size_t length = little_endian(length_bytes, length_size);
+  if (length > MAX_HEADER)
+    return heed__broken(place, "says that its header has %zu bytes; at most %zu are read", length,
+                        MAX_HEADER);
+  char *text = heed__allocate(ctx, length);
+  if (text == NULL) return heed__fail_memory(ctx, "load", length);
+  status = fill(source, text, length);
+  reader r = {.place = place, .start = text, .p = text, .end = text + length};
+  if (status == HEED_OK) status = read_dict(&r, h);
+  heed__release(ctx, text);
+  return status;
+}
+
+/* ---- The elements ---- */
+
+/* How numbers lie in a file, and as what they are loaded. */
+typedef struct format {
+  const char *name; /* descr without the order of bytes */
+  size_t bytes;
+  heed_dtype dtype;
+} format;
+
+static const format formats[] = {{"f4", 4, HEED_FLOAT32}, {"f8", 8, HEED_FLOAT32}, {"f2", 2, HEED_FLOAT16},
+                                 {"i8", 8, HEED_INT64},   {"i4", 4, HEED_INT64},   {"i1", 1, HEED_INT8},
+                                 {"b1", 1, HEED_BOOL}};
+
+static heed_status find_format(const heed__place *place, const char *descr, const format **out,
+                               bool *reversed) {
+  char quoted[HEED__QUOTED];
+  const char order = descr[0];
+  for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+    const format *f = &formats[i];
+    if (order == '\0' || strchr("<>=|", order) == NULL || strcmp(descr + 1, f->name) != 0) continue;
+    if (order == '|' && f->bytes > 1) continue;
+    *out = f;
+    *reversed = f->bytes > 1 && order != '=' && (order == '<') != heed__is_little_endian();
+    return HEED_OK;
+  }
+  return heed__broken(place,
+                      "its dtype %s is not read; f2, f4, f8, i1, i4, i8 and b1 are, of either byte order",
+                      heed__quoted(quoted, descr, false));
+}
+
+/* n elements of the file, in the order of this machine's bytes, into a tensor's. */
+static void convert(const format *f, const char *bytes, int64_t n, char *out) {
+  for (int64_t i = 0; i < n; i++) {
+    if (f->bytes == 8) {
+      double number;
+      memcpy(&number, bytes + 8 * i, 8);
+      ((float *)(void *)out)[i] = (float)number;
+    } else {
+      int32_t number;
+      memcpy(&number, bytes + 4 * i, 4);
+      ((int64_t *)(void *)out)[i] = number;
+    }
+  }
+}
+
+static heed_status read_elements(heed__npy_source *source, const format *f, bool reversed, heed_tensor *x) {
+  const size_t width = heed__element_bytes(x->dtype);
+  heed_status status = HEED_OK;
+  if (f->bytes == width) {
+    status = fill(source, x->data, (size_t)x->numel * width);
+    if (status != HEED_OK) return status;
+    if (reversed) heed__reverse_bytes(x->data, x->numel, width);
+    uint8_t *flag = (uint8_t *)x->data;
+    for (int64_t i = 0; x->dtype == HEED_BOOL && i < x->numel; i++) flag[i] = flag[i] != 0;
+    return status;
+  }
+  char chunk[8192];
+  const int64_t most = (int64_t)(sizeof(chunk) / f->bytes);
+  for (int64_t done = 0; done < x->numel && status == HEED_OK; done += most) {
+    const int64_t n = x->numel - done < most ? x->numel - done : most;
+    status = fill(source, chunk, (size_t)n * f->bytes);
+    if (status != HEED_OK) break;
+    if (reversed) heed__reverse_bytes(chunk, n, f->bytes);
+    convert(f, chunk, n, x->data + (size_t)done * width);
+  }
+  return status;
+}
+
+/* The tensor whose columns are x's rows: all dimensions in the other order. */
+static heed_status turn(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+  heed_tensor view;
+  heed__alias_on_stack(&view, x);
+  for (int d = 0; d < x->ndim; d++) {
+    view.shape[d] = x->shape[x->ndim - 1 - d];
+    view.stride[d] = x->stride[x->ndim - 1 - d];
+  }
+  return heed_clone(ctx, &view, out);
+}
+
+heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_tensor **out) {
+  header h;
+  const format *f = NULL;
+  bool reversed = false;
+  char text[HEED__SHAPE_TEXT];
+  heed_tensor *x = NULL;
+  heed_status status = read_header(ctx, source, &h);
+  if (status == HEED_OK) status = find_format(source->place, h.descr, &f, &reversed);
+  if (status != HEED_OK) return status;
+  const size_t width = heed__element_bytes(f->dtype) > f->bytes ? heed__element_bytes(f->dtype) : f->bytes;
+  const int64_t numel = heed__numel(h.ndim, h.shape, width);
+  heed__shape_text(text, h.ndim, h.shape);
+  if (numel < 0) return heed__broken(source->place, "its shape %s is too large for any memory", text);
+  const int64_t bytes = numel * (int64_t)f->bytes;
+  if (source->left != bytes)
+    return heed__broken(source->place, "has %lld bytes behind the header; %s of %s takes %lld%s",
+                        (long long)source->left, text, h.descr, (long long)bytes,
+                        source->left < bytes ? ": it is cut short" : "");
+  if (h.fortran_order) {
+    for (int d = 0; d < h.ndim / 2; d++) {
+      const int64_t size = h.shape[d];
+      h.shape[d] = h.shape[h.ndim - 1 - d];
+      h.shape[h.ndim - 1 - d] = size;
+    }
+  }
+  status = heed_tensor_new(ctx, f->dtype, h.ndim, h.shape, &x);
+  if (status == HEED_OK) status = read_elements(source, f, reversed, x);
+  if (status != HEED_OK) goto done;
+  if (h.fortran_order && h.ndim > 1) {
+    status = turn(ctx, x, out);
+  } else {
+    *out = x;
+    x = NULL;
+  }
+done:
+  heed_tensor_free(x);
+  return status == HEED_MEMORY ? heed__fail_memory(ctx, "load", (size_t)numel * width) : status;
+}
+
+/* ---- Files ---- */
+
+typedef struct file_source {
+  heed__npy_source source;
+  int fd;
+  int64_t at;
+} file_source;
+
+static heed_status fill_from_file(heed__npy_source *source, void *out, size_t bytes) {
+  file_source *file = (file_source *)source;
+  const heed_status status = heed__file_read(source->place, file->fd, file->at, out, bytes);
+  file->at += (int64_t)bytes;
+  return status;
+}
+
+heed_status heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out) {
+  heed__place place;
+  heed_status status = heed__check_load(ctx, path, out, out != NULL && *out == NULL);
+  if (status != HEED_OK) return status;
+  heed__place_init(&place, ctx, "load", path);
+  file_source file = {.source = {.place = &place, .fill = fill_from_file}};
+  status = heed__file_open(&place, path, &file.fd, &file.source.left);
+  if (status != HEED_OK) return status;
+  status = heed__npy_read(ctx, &file.source, out);
+  heed__file_close(file.fd);
+  return status;
+}
+
+/* ---- Writing ---- */
+
+static const char *descr_of(heed_dtype dtype) {
+  switch (dtype) {
+  case HEED_FLOAT32: return "<f4";
+  case HEED_FLOAT16: return "<f2";
+  case HEED_INT64: return "<i8";
+  case HEED_INT8: return "|i1";
+  case HEED_BOOL: return "|b1";
+  case HEED_BFLOAT16: break;
+  }
+  return NULL;
+}
+
+heed_status heed__npy_header(heed_context *ctx, const heed_tensor *x, char out[HEED__NPY_HEADER],
+                             size_t *bytes) {
+  char shape[HEED_MAX_DIMS * 22 + 4] = "";
+  const char *descr = descr_of(x->dtype);
+  size_t used = 0;
+  if (descr == NULL)
+    return heed__fail(ctx, HEED_DTYPE,
+                      "save: the tensor is %s, which numpy has not; convert it to float32, or save it as "
+                      ".safetensors",
+                      heed_dtype_name(x->dtype));
+  for (int d = 0; d < x->ndim; d++)
+    used += (size_t)snprintf(shape + used, sizeof(shape) - used, d == 0 ? "%lld" : ", %lld",
+                             (long long)x->shape[d]);
+  if (x->ndim == 1) memcpy(shape + used, ",", 2);
+  /* magic, version 1.0 and the length in 10 bytes; then the text up to a multiple of 64, as numpy has it */
+  const int length = snprintf(out + 10, HEED__NPY_HEADER - 10,
+                              "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
+  const size_t end = 10 + (size_t)length, total = (end + 1 + 63) / 64 * 64;
+  memset(out + end, ' ', total - 1 - end);
+  out[total - 1] = '\n';
+  memcpy(out, MAGIC "\1", 8); /* the closing zero is the minor version */
+  out[8] = (char)(unsigned char)((total - 10) & 0xff);
+  out[9] = (char)(unsigned char)((total - 10) >> 8);
+  *bytes = total;
+  return HEED_OK;
+}
+
+heed_status heed_save_npy(heed_context *ctx, const char *path, const heed_tensor *x) {
+  char text[HEED__NPY_HEADER];
+  size_t bytes;
+  heed__writer w;
+  if (path == NULL || x == NULL)
+    return heed__fail(ctx, HEED_ARGUMENT, "save: %s is missing (NULL)", path == NULL ? "path" : "x");
+  heed_status status = heed__npy_header(ctx, x, text, &bytes);
+  if (status == HEED_OK) status = heed__writer_begin(&w, ctx, path);
+  if (status != HEED_OK) return status;
+  status = heed__writer_put(&w, text, bytes);
+  if (status == HEED_OK) status = heed__writer_put_tensor(&w, x);
+  return heed__writer_end(&w, status);
+}

@@ -1,0 +1,464 @@
+/* .safetensors: 8 bytes with the length of a header, the header in JSON, and the elements, which cover the
+ * rest without holes or overlaps. Source: github.com/huggingface/safetensors, its README. */
+#include "files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_HEADER ((size_t)100000000) /* as in the Rust library */
+#define MAX_VALUES ((int64_t)1 << 21)  /* in the header: 200,000 tensors */
+#define ALIGNMENT  64                  /* of the first element in what is written here: a cache line */
+
+static const char metadata_name[] = "__metadata__";
+
+/* How elements lie in a file, and as what they are loaded. */
+static const struct format {
+  const char *name;
+  size_t bytes; /* of an element in the file */
+  heed_dtype dtype;
+} formats[] = {{"F32", 4, HEED_FLOAT32}, {"F16", 2, HEED_FLOAT16}, {"BF16", 2, HEED_BFLOAT16},
+               {"I64", 8, HEED_INT64},   {"I32", 4, HEED_INT64},   {"BOOL", 1, HEED_BOOL},
+               {"I8", 1, HEED_INT8}};
+#define FORMATS ((int)(sizeof(formats) / sizeof(formats[0])))
+
+/* ---- The header's entries ---- */
+
+/* Where the elements of a tensor lie, in bytes from the first one's. */
+typedef struct extent {
+  int64_t begin, end;
+  int64_t index; /* of the entry */
+} extent;
+
+/* The number as messages show it; what is no number is named as that. */
+static const char *number_text(char text[32], const heed__json *value) {
+  if (heed__json_kind_of(value) != HEED__JSON_NUMBER) return "no number";
+  snprintf(text, 32, "%.17g", heed__json_number(value));
+  return text;
+}
+
+static heed_status read_format(const heed__place *place, const heed__json *value, heed__entry *entry) {
+  char quoted[HEED__QUOTED];
+  if (heed__json_kind_of(value) != HEED__JSON_STRING) return heed__broken(place, "dtype must be a string");
+  for (int i = 0; i < FORMATS; i++) {
+    if (strcmp(heed__json_text(value), formats[i].name) != 0) continue;
+    entry->format = i;
+    return HEED_OK;
+  }
+  return heed__broken(place, "the dtype %s is not read; F32, F16, BF16, I64, I32, BOOL and I8 are",
+                      heed__quoted(quoted, heed__json_text(value), false));
+}
+
+static heed_status read_shape(const heed__place *place, const heed__json *value, heed__entry *entry) {
+  char text[32];
+  if (heed__json_kind_of(value) != HEED__JSON_LIST) return heed__broken(place, "shape must be a list");
+  entry->ndim = 0;
+  for (const heed__json *v = heed__json_first(value); v != NULL; v = heed__json_next(v)) {
+    if (entry->ndim == HEED_MAX_DIMS)
+      return heed__broken(place, "shape has more than %d dimensions", HEED_MAX_DIMS);
+    int64_t size;
+    if (!heed__json_integer(v, &size) || size < 0)
+      return heed__broken(place, "shape: size %d is %s; sizes are integers from 0 to 2^53", entry->ndim + 1,
+                          number_text(text, v));
+    entry->shape[entry->ndim++] = size;
+  }
+  return HEED_OK;
+}
+
+static heed_status read_offsets(const heed__place *place, const heed__json *value, extent *x) {
+  char text[32];
+  int64_t *const ends[] = {&x->begin, &x->end};
+  int count = 0;
+  const bool list = heed__json_kind_of(value) == HEED__JSON_LIST;
+  for (const heed__json *v = list ? heed__json_first(value) : NULL; v != NULL; v = heed__json_next(v)) {
+    if (count == 2) return heed__broken(place, "data_offsets has more than two numbers");
+    if (!heed__json_integer(v, ends[count]) || *ends[count] < 0)
+      return heed__broken(place, "data_offsets: number %d is %s; offsets are integers from 0 to 2^53",
+                          count + 1, number_text(text, v));
+    count++;
+  }
+  if (count < 2) return heed__broken(place, "data_offsets must be a list of two numbers");
+  return HEED_OK;
+}
+
+/* Shape, dtype and place must fit each other and the `bytes` bytes of data. */
+static heed_status check_extent(const heed__place *place, const heed__entry *entry, const extent *x,
+                                size_t bytes) {
+  char text[HEED__SHAPE_TEXT];
+  const struct format *f = &formats[entry->format];
+  const int64_t numel = heed__numel(entry->ndim, entry->shape, f->bytes);
+  heed__shape_text(text, entry->ndim, entry->shape);
+  if (numel < 0) return heed__broken(place, "%s elements of %s are more than a file holds", text, f->name);
+  if (x->begin > x->end || x->end - x->begin != numel * (int64_t)f->bytes)
+    return heed__broken(place, "data_offsets are [%lld, %lld]; %s of %s takes %lld bytes",
+                        (long long)x->begin, (long long)x->end, text, f->name,
+                        (long long)numel * (long long)f->bytes);
+  if ((uint64_t)x->end > bytes)
+    return heed__broken(place, "ends at byte %lld of the data, and there are only %zu: the file is cut short",
+                        (long long)x->end, bytes);
+  return HEED_OK;
+}
+
+static heed_status read_entry(const heed__place *outer, const heed__json *value, size_t bytes,
+                              heed__entry *entry, extent *x) {
+  static const char *const names[] = {"dtype", "shape", "data_offsets"};
+  heed__place place;
+  const heed__json *found[3] = {NULL, NULL, NULL};
+  heed__place_inside(&place, outer, "tensor", heed__json_key(value));
+  if (heed__json_kind_of(value) != HEED__JSON_OBJECT)
+    return heed__broken(&place, "must be an object with dtype, shape and data_offsets");
+  for (const heed__json *v = heed__json_first(value); v != NULL; v = heed__json_next(v)) {
+    for (int i = 0; i < 3; i++) {
+      if (strcmp(heed__json_key(v), names[i]) != 0) continue;
+      if (found[i] != NULL) return heed__broken(&place, "%s is there twice", names[i]);
+      found[i] = v;
+    }
+  }
+  for (int i = 0; i < 3; i++) {
+    if (found[i] == NULL) return heed__broken(&place, "%s is missing", names[i]);
+  }
+  heed_status status = read_format(&place, found[0], entry);
+  if (status == HEED_OK) status = read_shape(&place, found[1], entry);
+  if (status == HEED_OK) status = read_offsets(&place, found[2], x);
+  return status == HEED_OK ? check_extent(&place, entry, x, bytes) : status;
+}
+
+/* ---- The whole header ---- */
+
+static int compare_extents(const void *a, const void *b) {
+  const extent *x = a, *y = b;
+  if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+  if (x->end != y->end) return x->end < y->end ? -1 : 1;
+  return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* Sorts them; together they must cover the data, each byte once. */
+static heed_status check_cover(const heed__place *outer, const heed_archive *archive, extent *extents,
+                               size_t bytes) {
+  int64_t reached = 0;
+  heed__place place;
+  if (archive->count > 0) qsort(extents, (size_t)archive->count, sizeof(*extents), compare_extents);
+  for (int64_t i = 0; i < archive->count; i++) {
+    const extent *x = &extents[i];
+    if (x->begin != reached) {
+      heed__place_inside(&place, outer, "tensor", archive->entries[x->index].name);
+      if (x->begin > reached)
+        return heed__broken(&place, "begins at byte %lld of the data; bytes %lld and on belong to no tensor",
+                            (long long)x->begin, (long long)reached);
+      char quoted[HEED__QUOTED];
+      return heed__broken(&place, "begins at byte %lld of the data, inside of %s", (long long)x->begin,
+                          heed__quoted(quoted, archive->entries[extents[i - 1].index].name, false));
+    }
+    reached = x->end;
+  }
+  if ((uint64_t)reached < bytes)
+    return heed__broken(outer, "the last %lld bytes belong to no tensor",
+                        (long long)bytes - (long long)reached);
+  return HEED_OK;
+}
+
+static bool is_metadata(const heed__json *value) {
+  return strcmp(heed__json_key(value), metadata_name) == 0;
+}
+
+/* How many tensors, pairs of metadata and bytes of text there will be. */
+static heed_status measure(const heed__place *place, const heed__json *root, int64_t *count, int64_t *pairs,
+                           size_t *text) {
+  const heed__json *metadata = NULL;
+  for (const heed__json *v = heed__json_first(root); v != NULL; v = heed__json_next(v)) {
+    if (!is_metadata(v)) {
+      ++*count;
+      *text += strlen(heed__json_key(v)) + 1;
+      continue;
+    }
+    if (metadata != NULL) return heed__broken(place, "%s is there twice", metadata_name);
+    metadata = v;
+  }
+  if (metadata == NULL) return HEED_OK;
+  if (heed__json_kind_of(metadata) != HEED__JSON_OBJECT)
+    return heed__broken(place, "%s must be an object", metadata_name);
+  for (const heed__json *v = heed__json_first(metadata); v != NULL; v = heed__json_next(v)) {
+    char quoted[HEED__QUOTED];
+    if (heed__json_kind_of(v) != HEED__JSON_STRING)
+      return heed__broken(place, "%s: %s must be a string", metadata_name,
+                          heed__quoted(quoted, heed__json_key(v), false));
+    ++*pairs;
+    *text += strlen(heed__json_key(v)) + strlen(heed__json_text(v)) + 2;
+  }
+  return HEED_OK;
+}
+
+static heed_status fill_metadata(const heed__place *place, const heed__json *object, heed_archive *archive) {
+  int64_t i = 0;
+  heed_context *ctx = archive->ctx;
+  const size_t bytes = (size_t)archive->pairs * sizeof(heed__name);
+  heed__name *names = heed__allocate(ctx, bytes);
+  if (names == NULL) return heed__fail_memory(ctx, "load", bytes);
+  for (const heed__json *v = heed__json_first(object); v != NULL; v = heed__json_next(v), i++) {
+    archive->metadata[2 * i] = heed__archive_text(archive, heed__json_key(v));
+    archive->metadata[2 * i + 1] = heed__archive_text(archive, heed__json_text(v));
+    names[i] = (heed__name){archive->metadata[2 * i], i};
+  }
+  char quoted[HEED__QUOTED];
+  const char *twice = heed__sort_names(names, archive->pairs);
+  heed_status status = HEED_OK;
+  if (twice != NULL)
+    status = heed__broken(place, "%s: %s is there twice", metadata_name, heed__quoted(quoted, twice, false));
+  heed__release(ctx, names);
+  return status;
+}
+
+/* `first`: the file's byte from which on the data lies. */
+static heed_status fill(const heed__place *place, const heed__json *root, heed__map *map, size_t first,
+                        heed_archive *archive) {
+  heed_context *ctx = archive->ctx;
+  const size_t bytes = map->size - first, room = (size_t)archive->count * sizeof(extent);
+  heed_status status = HEED_OK;
+  int64_t i = 0;
+  extent *extents = heed__allocate(ctx, room);
+  if (extents == NULL) return heed__fail_memory(ctx, "load", room);
+  for (const heed__json *v = heed__json_first(root); v != NULL && status == HEED_OK; v = heed__json_next(v)) {
+    if (is_metadata(v)) {
+      status = fill_metadata(place, v, archive);
+      continue;
+    }
+    heed__entry *entry = &archive->entries[i];
+    entry->name = heed__archive_text(archive, heed__json_key(v));
+    extents[i].index = i;
+    status = read_entry(place, v, bytes, entry, &extents[i]);
+    if (status != HEED_OK) break;
+    entry->data = map->data + first + extents[i].begin;
+    entry->map = map;
+    map->references++;
+    i++;
+  }
+  if (status == HEED_OK) status = heed__archive_sort(archive, place);
+  if (status == HEED_OK) status = check_cover(place, archive, extents, bytes);
+  heed__release(ctx, extents);
+  return status;
+}
+
+/* The header's length, from the file's first 8 bytes. */
+static heed_status read_length(const heed__place *place, const heed__map *map, size_t *length) {
+  uint64_t n = 0;
+  if (map->size < 8)
+    return heed__broken(place, "has %zu bytes; the first 8 of a .safetensors file give its header's length",
+                        map->size);
+  for (int i = 7; i >= 0; i--) n = n << 8 | (unsigned char)map->data[i];
+  if (n > MAX_HEADER)
+    return heed__broken(place, "its first 8 bytes say that the header has %llu bytes; at most %zu are read",
+                        (unsigned long long)n, MAX_HEADER);
+  if (n > map->size - 8)
+    return heed__broken(place, "the header has %llu bytes, and only %zu follow: the file is cut short",
+                        (unsigned long long)n, map->size - 8);
+  if (n == 0 || map->data[8] != '{') return heed__broken(place, "the header does not begin with {");
+  *length = (size_t)n;
+  return HEED_OK;
+}
+
+heed_status heed__safetensors_load(const heed__place *place, const char *path, heed_archive **out) {
+  static const heed__json_limits limits = {
+      .bytes = MAX_HEADER, .values = MAX_VALUES, .depth = 8, .integers = true};
+  size_t length = 0, text = 0;
+  int64_t count = 0, pairs = 0;
+  heed__map *map = NULL;
+  heed__json_tree *tree = NULL;
+  heed_archive *archive = NULL;
+  heed__place header = {.ctx = place->ctx};
+  snprintf(header.text, sizeof(header.text), "%.160s, the header", place->text);
+  heed_status status = heed__map_open(place, path, &map);
+  if (status == HEED_OK) status = read_length(place, map, &length);
+  if (status == HEED_OK) status = heed__json_parse(&header, map->data + 8, length, &limits, &tree);
+  if (status != HEED_OK) goto done;
+  const heed__json *root = heed__json_root(tree);
+  status = measure(place, root, &count, &pairs, &text);
+  if (status == HEED_OK) status = heed__archive_new(place->ctx, count, pairs, text, &archive);
+  if (status == HEED_OK) status = fill(place, root, map, 8 + length, archive);
+  if (status != HEED_OK) goto done;
+  *out = archive;
+  archive = NULL;
+done:
+  heed_archive_free(archive);
+  heed__json_free(tree);
+  heed__map_release(map);
+  return status;
+}
+
+/* ---- Tensors of a mapped file ---- */
+
+static void release_map(void *user, void *data) {
+  (void)data;
+  heed__map_release(user);
+}
+
+/* What cannot stay where it is: wider, other byte order, misaligned; any byte for a bool. */
+static void copy_elements(const heed__entry *entry, const struct format *f, heed_tensor *x) {
+  const char *p = entry->data;
+  if (f->bytes == heed__element_bytes(x->dtype)) {
+    if (x->numel > 0) memcpy(x->data, p, (size_t)x->numel * f->bytes);
+    if (!heed__is_little_endian()) heed__reverse_bytes(x->data, x->numel, f->bytes);
+  } else {
+    int64_t *out = (int64_t *)(void *)x->data;
+    for (int64_t i = 0; i < x->numel; i++, p += 4) {
+      int32_t value;
+      memcpy(&value, p, 4);
+      if (!heed__is_little_endian()) heed__reverse_bytes(&value, 1, 4);
+      out[i] = value;
+    }
+  }
+  uint8_t *flag = (uint8_t *)x->data;
+  for (int64_t i = 0; x->dtype == HEED_BOOL && i < x->numel; i++) flag[i] = flag[i] != 0;
+}
+
+heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry, heed_tensor **out) {
+  const struct format *f = &formats[entry->format];
+  const size_t width = heed__element_bytes(f->dtype);
+  const int64_t numel = heed__numel(entry->ndim, entry->shape, width);
+  heed_status status;
+  if (numel > 0 && f->dtype != HEED_BOOL && f->bytes == width && (uintptr_t)entry->data % width == 0 &&
+      heed__is_little_endian()) {
+    entry->map->references++;
+    status = heed_tensor_from_memory(ctx, f->dtype, entry->ndim, entry->shape, entry->data, release_map,
+                                     entry->map, out);
+    if (status != HEED_OK) entry->map->references--;
+  } else {
+    status = heed_tensor_new(ctx, f->dtype, entry->ndim, entry->shape, out);
+    if (status == HEED_OK) copy_elements(entry, f, *out);
+  }
+  return status == HEED_MEMORY ? heed__fail_memory(ctx, "load", (size_t)numel * width) : status;
+}
+
+/* ---- Writing ---- */
+
+/* What writes the header, or, without a writer, counts its bytes. */
+typedef struct emitter {
+  heed__writer *writer;
+  size_t length;
+  heed_status status;
+} emitter;
+
+static void emit(emitter *e, const char *text, size_t length) {
+  e->length += length;
+  if (e->writer != NULL && e->status == HEED_OK) e->status = heed__writer_put(e->writer, text, length);
+}
+
+static void emit_text(emitter *e, const char *text) {
+  emit(e, text, strlen(text));
+}
+
+static void emit_integer(emitter *e, int64_t value) {
+  char text[32];
+  emit(e, text, (size_t)snprintf(text, sizeof(text), "%lld", (long long)value));
+}
+
+static void emit_string(emitter *e, const char *text) {
+  emit(e, "\"", 1);
+  for (const char *p = text; *p != '\0';) {
+    size_t plain = 0;
+    while ((unsigned char)p[plain] >= ' ' && p[plain] != '"' && p[plain] != '\\') plain++;
+    emit(e, p, plain);
+    p += plain;
+    if (*p == '\0') break;
+    char escape[8];
+    emit(e, escape, (size_t)snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)(unsigned char)*p++));
+  }
+  emit(e, "\"", 1);
+}
+
+static const char *format_name(heed_dtype dtype) {
+  int i = 0;
+  while (formats[i].dtype != dtype || formats[i].bytes != heed__element_bytes(dtype)) i++;
+  return formats[i].name;
+}
+
+static void emit_header(emitter *e, const heed__contents *c, const int64_t *begin) {
+  emit_text(e, "{");
+  if (c->pairs > 0) {
+    emit_string(e, metadata_name);
+    for (int64_t i = 0; i < c->pairs; i++) {
+      emit_text(e, i == 0 ? ":{" : ",");
+      emit_string(e, c->metadata[2 * i]);
+      emit_text(e, ":");
+      emit_string(e, c->metadata[2 * i + 1]);
+    }
+    emit_text(e, c->count > 0 ? "}," : "}");
+  }
+  for (int64_t i = 0; i < c->count; i++) {
+    const heed_tensor *x = c->tensors[i];
+    if (i > 0) emit_text(e, ",");
+    emit_string(e, c->names[i]);
+    emit_text(e, ":{\"dtype\":\"");
+    emit_text(e, format_name(x->dtype));
+    emit_text(e, "\",\"shape\":[");
+    for (int d = 0; d < x->ndim; d++) {
+      if (d > 0) emit_text(e, ",");
+      emit_integer(e, x->shape[d]);
+    }
+    emit_text(e, "],\"data_offsets\":[");
+    emit_integer(e, begin[i]);
+    emit_text(e, ",");
+    emit_integer(e, begin[i] + x->numel * (int64_t)heed__element_bytes(x->dtype));
+    emit_text(e, "]}");
+  }
+  emit_text(e, "}");
+}
+
+/* The widest elements first, so that all lie at multiples of their size. */
+static const size_t widths[] = {8, 4, 2, 1};
+
+/* Where each tensor begins; false if that is beyond what the format holds. */
+static bool lay_out(const heed__contents *c, int64_t *begin) {
+  int64_t at = 0;
+  for (int k = 0; k < 4; k++) {
+    for (int64_t i = 0; i < c->count; i++) {
+      const heed_tensor *x = c->tensors[i];
+      if (heed__element_bytes(x->dtype) != widths[k]) continue;
+      const int64_t bytes = x->numel * (int64_t)widths[k];
+      if (bytes >= ((int64_t)1 << 53) - at) return false;
+      begin[i] = at;
+      at += bytes;
+    }
+  }
+  return true;
+}
+
+static heed_status put_header(heed__writer *w, const heed__contents *c, const int64_t *begin) {
+  emitter counting = {.writer = NULL}, writing = {.writer = w};
+  emit_header(&counting, c, begin);
+  const size_t padding = -(8 + counting.length) & (ALIGNMENT - 1), length = counting.length + padding;
+  if (length > MAX_HEADER)
+    return heed__fail(w->place.ctx, HEED_ARGUMENT,
+                      "save: the names, shapes and metadata take %zu bytes; at most %zu are read again",
+                      length, MAX_HEADER);
+  char bytes[8], spaces[ALIGNMENT];
+  for (int i = 0; i < 8; i++) bytes[i] = (char)(unsigned char)((uint64_t)length >> (8 * i) & 0xff);
+  memset(spaces, ' ', sizeof(spaces));
+  emit(&writing, bytes, 8);
+  emit_header(&writing, c, begin);
+  emit(&writing, spaces, padding);
+  return writing.status;
+}
+
+heed_status heed__safetensors_save(heed__writer *w, const heed__contents *contents) {
+  heed_context *ctx = w->place.ctx;
+  for (int64_t i = 0; i < contents->count; i++) {
+    if (strcmp(contents->names[i], metadata_name) == 0)
+      return heed__fail(ctx, HEED_ARGUMENT, "save: no tensor can be called %s in .safetensors",
+                        metadata_name);
+  }
+  const size_t room = (size_t)contents->count * sizeof(int64_t);
+  int64_t *begin = heed__allocate(ctx, room);
+  if (begin == NULL) return heed__fail_memory(ctx, "save", room);
+  heed_status status = HEED_OK;
+  if (!lay_out(contents, begin))
+    status = heed__fail(ctx, HEED_ARGUMENT, "save: the tensors are more than a file holds");
+  if (status == HEED_OK) status = put_header(w, contents, begin);
+  for (int k = 0; k < 4; k++) {
+    for (int64_t i = 0; i < contents->count && status == HEED_OK; i++) {
+      const heed_tensor *x = contents->tensors[i];
+      if (heed__element_bytes(x->dtype) == widths[k]) status = heed__writer_put_tensor(w, x);
+    }
+  }
+  heed__release(ctx, begin);
+  return status;
+}

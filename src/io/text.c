@@ -1,0 +1,106 @@
+/* Text in UTF-8, by Unicode's tables (utf8proc): categories, canonical decomposition, lower case. */
+#include <string.h>
+
+#include <utf8proc.h>
+
+#include "io.h"
+
+#define FIRST_OF_MANY 0x80 /* bytes below are characters of their own */
+
+static size_t read_character(const char *text, size_t size, int32_t *character) {
+  if ((unsigned char)*text < FIRST_OF_MANY) {
+    *character = (unsigned char)*text;
+    return 1;
+  }
+  utf8proc_ssize_t length =
+      utf8proc_iterate((const utf8proc_uint8_t *)text, size < 4 ? (utf8proc_ssize_t)size : 4, character);
+  return length > 0 ? (size_t)length : 0;
+}
+
+static size_t write_character(int32_t character, char *out) {
+  if (character < FIRST_OF_MANY) {
+    *out = (char)character;
+    return 1;
+  }
+  return (size_t)utf8proc_encode_char(character, (utf8proc_uint8_t *)out);
+}
+
+size_t heed__text_check(const char *text, size_t size) {
+  int32_t character;
+  for (size_t at = 0, length; at < size; at += length)
+    if ((length = read_character(text + at, size - at, &character)) == 0) return at + 1;
+  return 0;
+}
+
+size_t heed__text_category(const char *text, size_t size, heed__category *category) {
+  int32_t character;
+  size_t length = read_character(text, size, &character);
+  *category = (heed__category)utf8proc_category(character);
+  return length;
+}
+
+const char *heed__category_name(heed__category category) {
+  static const char names[][3] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd",
+                                  "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm",
+                                  "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"};
+  return names[category];
+}
+
+size_t heed__text_lower(const char *text, size_t size, char *out) {
+  const char *start = out;
+  int32_t character;
+  for (size_t at = 0, length; at < size; at += length) {
+    length = read_character(text + at, size - at, &character);
+    if (character == 0x130) { /* İ: the only one that becomes two, i and a dot above */
+      memcpy(out, "i\xCC\x87", 3);
+      out += 3;
+    } else {
+      out += write_character(utf8proc_tolower(character), out);
+    }
+  }
+  return (size_t)(out - start);
+}
+
+static int combining_class(int32_t character) {
+  return character < FIRST_OF_MANY ? 0 : utf8proc_get_property(character)->combining_class;
+}
+
+/* Writes marks in the order of their classes, those of one class as they come. A pass for each class that is
+ * there (Unicode has 55) takes no time that grows with the square of their number. */
+static size_t write_marks(const int32_t *marks, size_t count, char *out) {
+  if (count < 2) return count ? write_character(*marks, out) : 0;
+  const char *start = out;
+  bool there[256] = {false};
+  for (size_t i = 0; i < count; i++) there[combining_class(marks[i])] = true;
+  for (int class = 1; class < 256; class ++)
+    for (size_t i = 0; there[class] && i < count; i++)
+      if (combining_class(marks[i]) == class) out += write_character(marks[i], out);
+  return (size_t)(out - start);
+}
+
+size_t heed__text_nfd(const char *text, size_t size, int32_t *marks, char *out) {
+  const char *start = out;
+  size_t waiting = 0; /* marks since the last character that is none */
+  for (size_t at = 0, length; at < size; at += length) {
+    int32_t character, parts[4];
+    length = read_character(text + at, size - at, &character);
+    utf8proc_ssize_t count = 0;
+    if (character >= FIRST_OF_MANY)
+      count = utf8proc_decompose_char(character, parts, 4, UTF8PROC_DECOMPOSE, NULL);
+    if (count < 1 || count > 4) {
+      parts[0] = character;
+      count = 1;
+    }
+    for (utf8proc_ssize_t i = 0; i < count; i++) {
+      if (combining_class(parts[i])) {
+        marks[waiting++] = parts[i];
+        continue;
+      }
+      out += write_marks(marks, waiting, out);
+      waiting = 0;
+      out += write_character(parts[i], out);
+    }
+  }
+  out += write_marks(marks, waiting, out);
+  return (size_t)(out - start);
+}

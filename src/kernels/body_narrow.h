@@ -1,0 +1,245 @@
+/* Products with weights of the dtypes that only store, on the vector primitives: c [m, n] = x [m, k] · wᵀ +
+ * bias, w [n, k] widened in registers. Few rows take dot products of rows, four rows of w at a time, which
+ * are read once, from memory; an element is then summed in the same order whatever m is. Many rows take the
+ * tiles of body_gemm.h on panels that are widened when they are packed. */
+
+#ifndef HEED_BODY_NARROW_H
+#define HEED_BODY_NARROW_H
+
+#include "body_gemm.h"
+
+enum {
+  NARROW_COLUMNS = 4,                           /* rows of w at a time */
+  NARROW_ROWS = V_REGISTERS >= 32 ? 4 : 2,      /* of x, for which sums stay in registers */
+  NARROW_BYTE_ROWS = V_REGISTERS >= 32 ? 3 : 1, /* int8 has sums of a block besides */
+  NARROW_LINE = 32,                             /* halves of a line of the cache */
+  NARROW_FEW = V_REGISTERS >= 32 ? 48 : 16,     /* rows for which packing does not pay */
+};
+_Static_assert(HEED_INT8_BLOCK % V_LANES == 0 && GEMM_DEPTH % HEED_INT8_BLOCK == 0,
+               "a vector and a panel begin and end with blocks");
+
+/* ---- Elements ---- */
+
+V_INLINE size_t narrow_bytes(const heed_dtype dtype) {
+  return dtype == HEED_INT8 ? 1 : 2;
+}
+
+V_INLINE vfloat narrow_load(const heed_dtype dtype, const void *p) {
+  return dtype == HEED_BFLOAT16  ? v_load_bfloat16(p)
+         : dtype == HEED_FLOAT16 ? v_load_float16(p)
+                                 : v_load_int8(p);
+}
+
+/* The first n lanes, 0 in the others; nothing else is read. */
+V_INLINE vfloat narrow_load_first(const heed_dtype dtype, const void *p, size_t n) {
+  uint16_t some[V_LANES] = {0};
+  memcpy(some, p, n * narrow_bytes(dtype));
+  return narrow_load(dtype, some);
+}
+
+V_INLINE const char *narrow_row(const heed_dtype dtype, const heed__narrow_task *t, size_t j) {
+  return (const char *)t->w + (ptrdiff_t)j * t->w_row * (ptrdiff_t)narrow_bytes(dtype);
+}
+
+/* ---- Dots ---- */
+
+/* Asks for the line of each of the next rows that is `bytes` behind their first element. The processor looks
+ * ahead by itself within a page only: 10 GB/s became 11.5. */
+V_INLINE void narrow_fetch(const char *const *next, size_t bytes) {
+  V_UNROLL
+  for (int j = 0; j < NARROW_COLUMNS; j++) __builtin_prefetch(next[j] + bytes);
+}
+
+/* sum += x · w of one vector of each row, or its first `rest` lanes */
+V_INLINE void narrow_add(const heed_dtype dtype, const int rows, vfloat sum[NARROW_ROWS][NARROW_COLUMNS],
+                         const float *x, ptrdiff_t x_row, const char *const *w, size_t p, const bool whole,
+                         size_t rest) {
+  vfloat y[NARROW_COLUMNS];
+  V_UNROLL
+  for (int j = 0; j < NARROW_COLUMNS; j++) {
+    const char *at = w[j] + p * narrow_bytes(dtype);
+    y[j] = whole ? narrow_load(dtype, at) : narrow_load_first(dtype, at, rest);
+  }
+  V_UNROLL
+  for (int i = 0; i < rows; i++) {
+    const float *at = x + i * x_row + p;
+    const vfloat factor = whole ? v_load(at) : v_load_masked(at, v_first(rest));
+    V_UNROLL
+    for (int j = 0; j < NARROW_COLUMNS; j++) sum[i][j] = v_fma(factor, y[j], sum[i][j]);
+  }
+}
+
+/* Rows i… of x with rows j… of w; where there are fewer than NARROW_COLUMNS, the last one stands for them. */
+V_INLINE void narrow_dot_of(const heed_dtype dtype, const int rows, const heed__narrow_task *t, size_t i,
+                            size_t j) {
+  const size_t columns = gemm_least(t->n - j, NARROW_COLUMNS), k = t->k;
+  const float *x = t->x + (ptrdiff_t)i * t->x_row;
+  const char *w[NARROW_COLUMNS], *next[NARROW_COLUMNS];
+  const float *scale[NARROW_COLUMNS] = {0};
+  vfloat sum[NARROW_ROWS][NARROW_COLUMNS];
+  V_UNROLL
+  for (int c = 0; c < NARROW_COLUMNS; c++) {
+    const size_t row = j + gemm_least((size_t)c, columns - 1);
+    w[c] = narrow_row(dtype, t, row);
+    next[c] = narrow_row(dtype, t, gemm_least(row + NARROW_COLUMNS, t->n - 1));
+    if (dtype == HEED_INT8) scale[c] = t->scale + (ptrdiff_t)row * t->scale_row;
+    V_UNROLL
+    for (int r = 0; r < rows; r++) sum[r][c] = v_zero();
+  }
+  if (dtype == HEED_INT8) {
+    for (size_t first = 0; first < k; first += HEED_INT8_BLOCK) {
+      const size_t n = gemm_least(k - first, HEED_INT8_BLOCK);
+      vfloat part[NARROW_ROWS][NARROW_COLUMNS];
+      V_UNROLL
+      for (int r = 0; r < rows; r++) {
+        V_UNROLL
+        for (int c = 0; c < NARROW_COLUMNS; c++) part[r][c] = v_zero();
+      }
+      if (n == HEED_INT8_BLOCK) {
+        narrow_fetch(next, first);
+        V_UNROLL
+        for (size_t p = 0; p < HEED_INT8_BLOCK; p += V_LANES)
+          narrow_add(dtype, rows, part, x, t->x_row, w, first + p, true, 0);
+      } else {
+        size_t p = 0;
+        for (; p + V_LANES <= n; p += V_LANES)
+          narrow_add(dtype, rows, part, x, t->x_row, w, first + p, true, 0);
+        if (p < n) narrow_add(dtype, rows, part, x, t->x_row, w, first + p, false, n - p);
+      }
+      V_UNROLL
+      for (int c = 0; c < NARROW_COLUMNS; c++) {
+        const vfloat factor = v_set(scale[c][first / HEED_INT8_BLOCK]);
+        V_UNROLL
+        for (int r = 0; r < rows; r++) sum[r][c] = v_fma(part[r][c], factor, sum[r][c]);
+      }
+    }
+  } else {
+    size_t p = 0;
+    for (; p + NARROW_LINE <= k; p += NARROW_LINE) {
+      narrow_fetch(next, p * 2);
+      V_UNROLL
+      for (size_t q = 0; q < NARROW_LINE; q += V_LANES)
+        narrow_add(dtype, rows, sum, x, t->x_row, w, p + q, true, 0);
+    }
+    for (; p + V_LANES <= k; p += V_LANES) narrow_add(dtype, rows, sum, x, t->x_row, w, p, true, 0);
+    if (p < k) narrow_add(dtype, rows, sum, x, t->x_row, w, p, false, k - p);
+  }
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    float total[NARROW_COLUMNS];
+    v_sum_four(total, sum[r]);
+    float *to = t->c + (ptrdiff_t)(i + (size_t)r) * t->c_row + j;
+    for (size_t c = 0; c < columns; c++) to[c] = t->bias ? total[c] + t->bias[j + c] : total[c];
+  }
+}
+
+#define NARROW_DOT(dtype, rows)                                                                              \
+  static void narrow_dot_##dtype##_##rows(const heed__narrow_task *t, size_t i, size_t j) {                  \
+    narrow_dot_of(HEED_##dtype, rows, t, i, j);                                                              \
+  }
+#define NARROW_DOT_NAME(dtype, rows) narrow_dot_##dtype##_##rows,
+#if V_REGISTERS >= 32
+#define NARROW_HALF_DOTS(X, dtype) X(dtype, 1) X(dtype, 2) X(dtype, 3) X(dtype, 4)
+#define NARROW_BYTE_DOTS(X, dtype) X(dtype, 1) X(dtype, 2) X(dtype, 3)
+#else
+#define NARROW_HALF_DOTS(X, dtype) X(dtype, 1) X(dtype, 2)
+#define NARROW_BYTE_DOTS(X, dtype) X(dtype, 1)
+#endif
+NARROW_HALF_DOTS(NARROW_DOT, BFLOAT16)
+NARROW_HALF_DOTS(NARROW_DOT, FLOAT16)
+NARROW_BYTE_DOTS(NARROW_DOT, INT8)
+typedef void narrow_dot(const heed__narrow_task *t, size_t i, size_t j);
+
+static void narrow_dots(const heed__narrow_task *t) {
+  static narrow_dot *const bfloat16_dots[] = {NARROW_HALF_DOTS(NARROW_DOT_NAME, BFLOAT16)};
+  static narrow_dot *const float16_dots[] = {NARROW_HALF_DOTS(NARROW_DOT_NAME, FLOAT16)};
+  static narrow_dot *const int8_dots[] = {NARROW_BYTE_DOTS(NARROW_DOT_NAME, INT8)};
+  narrow_dot *const *const dots = t->dtype == HEED_BFLOAT16  ? bfloat16_dots
+                                  : t->dtype == HEED_FLOAT16 ? float16_dots
+                                                             : int8_dots;
+  const size_t strip = gemm_part(t->m, t->dtype == HEED_INT8 ? NARROW_BYTE_ROWS : NARROW_ROWS);
+  for (size_t j = 0; j < t->n; j += NARROW_COLUMNS)
+    for (size_t i = 0; i < t->m; i += strip) dots[gemm_least(t->m - i, strip) - 1](t, i, j);
+}
+
+/* ---- Panels ---- */
+
+/* Elements p…p + n - 1 of row j, which lie in one block; n is at most V_LANES, 0 stands beyond. */
+V_INLINE vfloat narrow_vector(const heed_dtype dtype, const heed__narrow_task *t, size_t j, size_t p,
+                              size_t n) {
+  const char *at = narrow_row(dtype, t, j) + p * narrow_bytes(dtype);
+  const vfloat x = n == V_LANES ? narrow_load(dtype, at) : narrow_load_first(dtype, at, n);
+  if (dtype != HEED_INT8) return x;
+  return v_mul(x, v_set(t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)(p / HEED_INT8_BLOCK)]));
+}
+
+/* out [depth, columns] (rows GEMM_COLUMNS apart): columns p… of rows j…j + columns - 1 of w, transposed; what
+ * is beyond columns in the last vector is 0. */
+V_INLINE void narrow_pack(const heed_dtype dtype, const heed__narrow_task *t, float *out, size_t depth,
+                          size_t columns, size_t j, size_t p) {
+  for (size_t c = 0; c < columns; c += V_LANES) {
+    const size_t width = gemm_least(columns - c, V_LANES);
+    for (size_t q = 0; q < depth; q += V_LANES) {
+      const size_t height = gemm_least(depth - q, V_LANES);
+      vfloat r[V_LANES];
+      for (size_t i = 0; i < V_LANES; i++)
+        r[i] = i < width ? narrow_vector(dtype, t, j + c + i, p + q, height) : v_zero();
+      v_transpose(r);
+      for (size_t i = 0; i < height; i++) v_store(out + (q + i) * GEMM_COLUMNS + c, r[i]);
+    }
+  }
+}
+
+V_INLINE void narrow_panels_of(const heed_dtype dtype, const heed__narrow_task *t) {
+  _Alignas(HEED__ALIGNMENT) float packed[GEMM_DEPTH * GEMM_GROUP];
+  const size_t strip = gemm_part(t->m, GEMM_ROWS);
+  gemm_step s = {.a_row = t->x_row, .a_column = 1, .b_row = GEMM_COLUMNS, .c_row = t->c_row};
+  size_t p = 0;
+  do {
+    s.depth = gemm_least(t->k - p, GEMM_DEPTH);
+    s.add_row = p ? t->c_row : 0;
+    for (size_t j0 = 0; j0 < t->n; j0 += GEMM_GROUP) {
+      const size_t j1 = gemm_least(t->n, j0 + GEMM_GROUP);
+      for (size_t j = j0; j < j1; j += GEMM_COLUMNS)
+        narrow_pack(dtype, t, packed + (j - j0) * s.depth, s.depth, gemm_least(j1 - j, GEMM_COLUMNS), j, p);
+      for (size_t i = 0; i < t->m; i += strip) {
+        const size_t rows = gemm_least(t->m - i, strip);
+        const float *x = t->x + (ptrdiff_t)i * t->x_row + p;
+        float *c = t->c + (ptrdiff_t)i * t->c_row;
+        for (size_t j = j0; j < j1; j += GEMM_COLUMNS) {
+          const size_t columns = gemm_least(j1 - j, GEMM_COLUMNS), used = (columns + V_LANES - 1) / V_LANES;
+          gemm_tiles[rows - 1][columns == GEMM_COLUMNS ? GEMM_VECTORS : used - 1](
+              &s, x, packed + (j - j0) * s.depth, c + j,
+              p         ? c + j
+              : t->bias ? t->bias + j
+                        : NULL,
+              v_first(columns - (used - 1) * V_LANES));
+        }
+      }
+    }
+    p += s.depth;
+  } while (p < t->k);
+}
+
+static __attribute__((noinline)) void narrow_panels_bfloat16(const heed__narrow_task *t) {
+  narrow_panels_of(HEED_BFLOAT16, t);
+}
+static __attribute__((noinline)) void narrow_panels_float16(const heed__narrow_task *t) {
+  narrow_panels_of(HEED_FLOAT16, t);
+}
+static __attribute__((noinline)) void narrow_panels_int8(const heed__narrow_task *t) {
+  narrow_panels_of(HEED_INT8, t);
+}
+
+static void k_narrow(const heed__narrow_task *t) {
+  if (t->m <= NARROW_FEW)
+    narrow_dots(t);
+  else if (t->dtype == HEED_BFLOAT16)
+    narrow_panels_bfloat16(t);
+  else if (t->dtype == HEED_FLOAT16)
+    narrow_panels_float16(t);
+  else
+    narrow_panels_int8(t);
+}
+
+#endif

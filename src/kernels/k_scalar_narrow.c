@@ -1,0 +1,50 @@
+/* The scalar kernel for weights of the dtypes that only store: a product whose right side is widened element
+ * by element. */
+#include "k_scalar.h"
+
+/* Elements first…first + n - 1 of row j of the weight as float32. */
+static void widen(const heed__narrow_task *t, size_t j, size_t first, size_t n, float *out) {
+  const ptrdiff_t start = (ptrdiff_t)j * t->w_row + (ptrdiff_t)first;
+  const uint16_t *half = (const uint16_t *)t->w + start;
+  const int8_t *byte = (const int8_t *)t->w + start;
+  switch (t->dtype) {
+  case HEED_BFLOAT16:
+    for (size_t i = 0; i < n; i++) out[i] = heed__float_from_bfloat16(half[i]);
+    break;
+  case HEED_FLOAT16:
+    for (size_t i = 0; i < n; i++) out[i] = heed__float_from_float16(half[i]);
+    break;
+  default:
+    for (size_t i = 0; i < n; i++) {
+      const size_t block = (first + i) / HEED_INT8_BLOCK;
+      out[i] = (float)byte[i] * t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)block];
+    }
+  }
+}
+
+/* Summed in lanes, as heed__scalar_dot does. Rows of the weight are widened in pieces, for some rows of x at
+ * a time. */
+void heed__scalar_narrow(const heed__narrow_task *t) {
+  enum { ROWS = 8, PIECE = 4 * HEED__LANES };
+  float weight[PIECE];
+  for (size_t i0 = 0; i0 < t->m; i0 += ROWS) {
+    const size_t rows = t->m - i0 < ROWS ? t->m - i0 : ROWS;
+    for (size_t j = 0; j < t->n; j++) {
+      float lane[ROWS][HEED__LANES] = {{0}};
+      for (size_t p = 0; p < t->k; p += PIECE) {
+        const size_t n = t->k - p < PIECE ? t->k - p : PIECE;
+        widen(t, j, p, n, weight);
+        for (size_t i = 0; i < rows; i++) {
+          const float *x = t->x + (ptrdiff_t)(i0 + i) * t->x_row + (ptrdiff_t)p;
+          size_t q = 0;
+          for (; q + HEED__LANES <= n; q += HEED__LANES)
+            for (size_t l = 0; l < HEED__LANES; l++) lane[i][l] += x[q + l] * weight[q + l];
+          for (size_t l = 0; q + l < n; l++) lane[i][l] += x[q + l] * weight[q + l];
+        }
+      }
+      for (size_t i = 0; i < rows; i++)
+        t->c[(ptrdiff_t)(i0 + i) * t->c_row + (ptrdiff_t)j] =
+            heed__scalar_join(lane[i]) + (t->bias ? t->bias[j] : 0.0f);
+    }
+  }
+}

@@ -1,0 +1,143 @@
+/* Weights in another dtype: those of Linear and Embedding, in all parts of modules, all of them or none. */
+#include "nn.h"
+
+/* A module whose weight is stored in the dtype that was asked for, and what is to be put into it. */
+typedef struct leaf {
+  heed_module *module;
+  heed_tensor *weight, *scale; /* NULL: nothing changes */
+} leaf;
+
+typedef struct conversion {
+  heed_context *ctx;
+  const char *function;
+  heed_dtype dtype;
+  leaf *leaves;
+  int64_t count;
+} conversion;
+
+static bool changes(const conversion *c, const heed_module *m) {
+  if (m->class->storable == NULL || (c->dtype == HEED_INT8 && !m->class->quantizes)) return false;
+  return heed__module_slot(m, m->class->storable)->parameter->dtype != c->dtype;
+}
+
+/* Counts what changes in m and its parts, or, where there are leaves, lists it: a module that is in several
+ * places, several times. */
+static void gather(conversion *c, heed_module *m) {
+  if (changes(c, m)) {
+    if (c->leaves != NULL) c->leaves[c->count] = (leaf){.module = m};
+    c->count++;
+  }
+  for (int i = 0; i < m->count; i++) {
+    if (m->slots[i].module != NULL) gather(c, m->slots[i].module);
+  }
+}
+
+static const heed_tensor *scale_of(const heed_module *m) {
+  const heed__slot *slot = heed__module_slot(m, HEED__SCALE);
+  return slot != NULL ? slot->parameter : NULL;
+}
+
+/* The new weight, and scale, of a leaf. */
+static heed_status convert(const conversion *c, leaf *l) {
+  heed_context *ctx = c->ctx;
+  const heed_module *m = l->module;
+  const heed_tensor *weight = heed__module_slot(m, m->class->storable)->parameter;
+  heed_tensor *wide = NULL;
+  heed_status status = HEED_OK;
+  if (heed__is_placeholder(weight)) {
+    const int64_t scales[] = {weight->shape[0], heed__int8_blocks(weight->shape[1])};
+    status = heed__placeholder(ctx, c->function, c->dtype, weight->ndim, weight->shape, &l->weight);
+    if (status == HEED_OK && c->dtype == HEED_INT8)
+      status = heed__placeholder(ctx, c->function, HEED_FLOAT32, 2, scales, &l->scale);
+    return status;
+  }
+  if (weight->dtype == HEED_INT8) {
+    status = heed_dequantize_int8(ctx, weight, scale_of(m), &wide);
+    if (status != HEED_OK) return status;
+    weight = wide;
+  }
+  if (c->dtype == HEED_INT8) {
+    if (weight->dtype != HEED_FLOAT32) status = heed_to(ctx, weight, HEED_FLOAT32, &wide);
+    if (status == HEED_OK)
+      status = heed__quantize_int8(ctx, c->function, HEED__WEIGHT, wide != NULL ? wide : weight, &l->weight,
+                                   &l->scale);
+  } else {
+    status = heed_to(ctx, weight, c->dtype, &l->weight);
+  }
+  heed_tensor_free(wide);
+  return status;
+}
+
+/* Whether two leaves have the same elements for a weight. */
+static bool are_tied(const heed_module *a, const heed_module *b) {
+  const heed_tensor *scale = scale_of(a), *other = scale_of(b);
+  if ((scale == NULL) != (other == NULL) || (scale != NULL && !heed__same_view(scale, other))) return false;
+  return heed__same_view(heed__module_slot(a, a->class->storable)->parameter,
+                         heed__module_slot(b, b->class->storable)->parameter);
+}
+
+/* A leaf that comes once more has what it needs already, and one whose weight another one has, too (an
+ * embedding that is the output projection), goes on sharing it. False if it is neither. */
+static bool share(const conversion *c, int64_t i, heed_status *status) {
+  leaf *l = &c->leaves[i];
+  for (int64_t before = 0; before < i; before++) {
+    const leaf *other = &c->leaves[before];
+    if (other->weight == NULL) continue;
+    if (other->module == l->module) return true;
+    if (!are_tied(other->module, l->module)) continue;
+    *status = heed_tensor_alias(c->ctx, other->weight, &l->weight);
+    if (*status == HEED_OK && other->scale != NULL)
+      *status = heed_tensor_alias(c->ctx, other->scale, &l->scale);
+    return true;
+  }
+  return false;
+}
+
+/* Puts the new tensors in place, and the old ones into the leaf. Cannot fail. */
+static void commit(leaf *l) {
+  if (l->weight == NULL) return;
+  heed_module *m = l->module;
+  heed__module_swap_parameter(m, m->class->storable, &l->weight);
+  heed__slot *slot = heed__module_slot(m, HEED__SCALE);
+  if (slot != NULL) { /* an int8 weight is not made int8 once more */
+    heed__module_take_parameter(m, HEED__SCALE, &l->scale);
+  } else if (l->scale != NULL) {
+    heed__module_insert_parameter(m, m->class->storable, HEED__SCALE, l->scale);
+    l->scale = NULL;
+  }
+}
+
+static heed_status check_target(heed_context *ctx, const char *function, heed_dtype dtype) {
+  if (dtype == HEED_FLOAT32 || heed__only_stores(dtype)) return HEED_OK;
+  return heed__fail(ctx, HEED_DTYPE, "%s: dtype is %s; it must be float32, bfloat16, float16 or int8",
+                    function, heed_dtype_name(dtype));
+}
+
+heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t count,
+                             heed_module *const *modules, heed_dtype dtype) {
+  conversion c = {.ctx = ctx, .function = function, .dtype = dtype};
+  heed_status status = check_target(ctx, function, dtype);
+  if (status != HEED_OK) return status;
+  for (int64_t i = 0; i < count; i++) gather(&c, modules[i]);
+  if (c.count == 0) return HEED_OK;
+  const size_t bytes = (size_t)c.count * sizeof *c.leaves;
+  c.leaves = heed__allocate(ctx, bytes);
+  if (c.leaves == NULL) return heed__fail_memory(ctx, function, bytes);
+  c.count = 0;
+  for (int64_t i = 0; i < count; i++) gather(&c, modules[i]);
+
+  for (int64_t i = 0; i < c.count && status == HEED_OK; i++) {
+    if (!share(&c, i, &status)) status = convert(&c, &c.leaves[i]);
+  }
+  for (int64_t i = 0; i < c.count && status == HEED_OK; i++) commit(&c.leaves[i]);
+  for (int64_t i = 0; i < c.count; i++) { /* what was there before, or, after a failure, what was made */
+    heed_tensor_free(c.leaves[i].weight);
+    heed_tensor_free(c.leaves[i].scale);
+  }
+  heed__release(ctx, c.leaves);
+  return status;
+}
+
+heed_status heed_module_to(heed_module *m, heed_dtype dtype) {
+  return heed__modules_to(m->context, "to", 1, &m, dtype);
+}

@@ -1,0 +1,37 @@
+/* Pieces of PyTorch's repr: numbers and shapes as Python prints them. */
+#include "nn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The fewest digits that give the number back, with an exponent below 1e-4 and from 1e16 on. */
+const char *heed__python_number(char text[HEED__NUMBER_TEXT], double value) {
+  int digits = 1;
+  if (!isfinite(value)) {
+    snprintf(text, HEED__NUMBER_TEXT, "%g", value);
+    return text;
+  }
+  for (; digits <= 17; digits++) {
+    snprintf(text, HEED__NUMBER_TEXT, "%.*e", digits - 1, value);
+    if (digits == 17 || strtod(text, NULL) == value) break;
+  }
+  const int exponent = atoi(strchr(text, 'e') + 1);
+  if (exponent >= -4 && exponent < 16) {
+    const int decimals = digits - 1 - exponent;
+    snprintf(text, HEED__NUMBER_TEXT, "%.*f", decimals > 1 ? decimals : 1, value);
+  }
+  for (char *c = text; *c; c++) {
+    if (*c == ',') *c = '.'; /* of the host's locale */
+  }
+  return text;
+}
+
+const char *heed__python_sizes(char text[HEED__SHAPE_TEXT], const heed__sizes *sizes) {
+  heed__shape_text(text, sizes->count, sizes->size);
+  const size_t length = strlen(text);
+  text[0] = '(';
+  memcpy(text + length - 1, sizes->count == 1 ? ",)" : ")", sizes->count == 1 ? 3 : 2);
+  return text;
+}

@@ -1,0 +1,77 @@
+/* Embedding: a row of its weight for each id. */
+#include "nn.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct embedding {
+  heed_module base;
+  int64_t num_embeddings, embedding_dim;
+  int64_t padding_idx; /* 0: none */
+} embedding;
+
+static const heed__setting settings[] = {
+    {"num_embeddings", HEED__SETTING_INTEGER, offsetof(embedding, num_embeddings)},
+    {"embedding_dim", HEED__SETTING_INTEGER, offsetof(embedding, embedding_dim)},
+    {"padding_idx", HEED__SETTING_INDEX, offsetof(embedding, padding_idx)},
+    {0},
+};
+
+static heed_status forward(heed_module *m, const heed_tensor *ids, const heed_forward_options *options,
+                           heed_tensor **out, heed_attention_internals *internals) {
+  (void)options, (void)internals;
+  return heed__embedding(m->context, m->class->name, ids, m->slots[0].parameter, out);
+}
+
+static void describe(const heed_module *m, char *text, size_t size) {
+  const embedding *e = (const embedding *)m;
+  const long long rows = e->num_embeddings, columns = e->embedding_dim, padding = e->padding_idx;
+  if (padding > 0) {
+    snprintf(text, size, "%lld, %lld, padding_idx=%lld", rows, columns, padding);
+  } else {
+    snprintf(text, size, "%lld, %lld", rows, columns);
+  }
+}
+
+static const heed__class class = {.name = "Embedding",
+                                  .settings = settings,
+                                  .storable = "weight",
+                                  .forward = forward,
+                                  .describe = describe};
+
+heed_status heed_embedding_new(heed_context *ctx, heed_generator *g, int64_t size, int64_t d,
+                               int64_t padding_index, heed_module **out) {
+  const int64_t shape[] = {size, d};
+  heed_tensor *weight = NULL;
+  heed_module *m = NULL;
+  heed_status status;
+  if ((status = heed__check_positive(ctx, class.name, "num_embeddings", size)) != HEED_OK) return status;
+  if ((status = heed__check_positive(ctx, class.name, "embedding_dim", d)) != HEED_OK) return status;
+  if (padding_index > size || padding_index < -size) {
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "%s: padding_idx is %lld and num_embeddings is %lld; it must be one of these, from 1 or, "
+        "negative, from the last",
+        class.name, (long long)padding_index, (long long)size);
+  }
+  if (padding_index < 0) padding_index += size + 1;
+
+  g = heed__generator(ctx, g);
+  const heed_generator before = *g;
+  status = heed__normal_parameter(ctx, class.name, g, 2, shape, &weight);
+  if (status != HEED_OK) goto done;
+  if (padding_index > 0 && !heed__is_placeholder(weight)) {
+    const size_t row = (size_t)d * sizeof(float);
+    memset(weight->data + (size_t)(padding_index - 1) * row, 0, row);
+  }
+  if ((status = heed__module_new(ctx, &class, sizeof(embedding), 0, &m)) != HEED_OK) goto done;
+  embedding *e = (embedding *)m;
+  e->num_embeddings = size;
+  e->embedding_dim = d;
+  e->padding_idx = padding_index;
+  heed__module_add_parameter(m, "weight", weight);
+  weight = NULL;
+done:
+  heed_tensor_free(weight);
+  return heed__module_finish(status, m, g, &before, out);
+}

@@ -1,0 +1,437 @@
+/* Files: what hosts in C see of them, writers that fail, and every allocation failing in turn. */
+#define _DEFAULT_SOURCE /* mincore */
+
+#include "support.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../../src/io/files.h"
+
+/* ---- A folder for a test ---- */
+
+typedef struct files {
+  test_context *t;
+  heed_context *ctx;
+  char folder[64];
+} files;
+
+static char path_text[128];
+static const char *in_folder(const files *f, const char *name) {
+  snprintf(path_text, sizeof(path_text), "%s/%s", f->folder, name);
+  return path_text;
+}
+
+static int open_files(void **state) {
+  files *f = calloc(1, sizeof(*f));
+  assert_non_null(f);
+  open_context((void **)&f->t);
+  f->ctx = f->t->ctx;
+  strcpy(f->folder, "/tmp/heed_files_XXXXXX");
+  assert_non_null(mkdtemp(f->folder));
+  *state = f;
+  return 0;
+}
+
+/* The folder is empty but for what the test names: nothing temporary stays behind. */
+static int close_files(void **state) {
+  static const char *const names[] = {"x.safetensors", "x.npz", "x.npy", "y.safetensors", "y.npz", "y.npy"};
+  files *f = *state;
+  for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) unlink(in_folder(f, names[i]));
+  assert_int_equal(rmdir(f->folder), 0);
+  void *context = f->t;
+  free(f);
+  return close_context(&context);
+}
+
+#define FILES_TEST(function) cmocka_unit_test_setup_teardown(function, open_files, close_files)
+
+static void write_text(const char *path, const char *text, size_t length) {
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(text, 1, length, file), length);
+  assert_int_equal(fclose(file), 0);
+}
+
+static int64_t size_of(const char *path) {
+  struct stat found;
+  return stat(path, &found) == 0 ? (int64_t)found.st_size : -1;
+}
+
+/* [3, 4] of 1…12, in that dtype. */
+static heed_tensor *numbers(heed_context *ctx, heed_dtype dtype) {
+  heed_tensor *whole = NULL, *flat = NULL, *x = NULL;
+  assert_ok(heed_range(ctx, HEED_FLOAT32, heed_integer(1), heed_integer(12), heed_integer(1), &whole));
+  assert_ok(heed_to(ctx, whole, dtype, &flat));
+  assert_ok(heed_view(ctx, flat, 2, SHAPE(3, 4), &x));
+  heed_tensor_free(whole);
+  heed_tensor_free(flat);
+  return x;
+}
+
+/* ---- Archives ---- */
+
+static void an_archive_gives_names_tensors_and_metadata(void **state) {
+  files *f = *state;
+  heed_context *ctx = f->ctx;
+  heed_tensor *x = numbers(ctx, HEED_FLOAT32), *y = numbers(ctx, HEED_BFLOAT16), *got = NULL;
+  const heed_tensor *const tensors[] = {y, x};
+  const char *key, *value;
+  heed_archive *archive = NULL;
+  assert_ok(heed_save_archive(ctx, in_folder(f, "x.safetensors"), 2, (const char *const[]){"y", "x"}, tensors,
+                              1, (const char *const[]){"format", "pt"}));
+  assert_ok(heed_load_archive(ctx, in_folder(f, "x.safetensors"), &archive));
+  assert_int_equal(heed_archive_count(archive), 2);
+  assert_string_equal(heed_archive_name(archive, 1), "y");
+  assert_string_equal(heed_archive_name(archive, 2), "x");
+  assert_null(heed_archive_name(archive, 0));
+  assert_null(heed_archive_name(archive, 3));
+  assert_true(heed_archive_metadata(archive, 1, &key, &value));
+  assert_string_equal(key, "format");
+  assert_string_equal(value, "pt");
+  assert_false(heed_archive_metadata(archive, 0, &key, &value));
+  assert_false(heed_archive_metadata(archive, 2, &key, &value));
+  assert_fails(ctx, heed_archive_tensor(archive, 3, &got), HEED_INDEX,
+               "archive_tensor: i is 3 and the archive has 2 tensors");
+  assert_ok(heed_archive_tensor(archive, 2, &got));
+  assert_fails(ctx, heed_archive_tensor(archive, 2, &got), HEED_ARGUMENT,
+               "archive_tensor: out must point to NULL");
+  heed_archive_free(archive);
+  heed_archive_free(NULL);
+  assert_memory_equal(heed_tensor_data(got), heed_tensor_data(x), 12 * sizeof(float)); /* it holds the file */
+  heed_tensor_free(got);
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+}
+
+static void writing_to_a_loaded_tensor_leaves_the_file_alone(void **state) {
+  files *f = *state;
+  heed_context *ctx = f->ctx;
+  const char *const name = "x";
+  heed_tensor *x = numbers(ctx, HEED_FLOAT32), *first = NULL, *second = NULL, *again = NULL;
+  heed_archive *archive = NULL;
+  assert_ok(heed_save_archive(ctx, in_folder(f, "x.safetensors"), 1, &name, (const heed_tensor *const[]){x},
+                              0, NULL));
+  assert_ok(heed_load_archive(ctx, in_folder(f, "x.safetensors"), &archive));
+  assert_ok(heed_archive_tensor(archive, 1, &first));
+  assert_ok(heed_archive_tensor(archive, 1, &second));
+  assert_ok(heed_fill(ctx, first, heed_number(7)));
+  assert_memory_equal(heed_tensor_data(second), heed_tensor_data(first), 12 * sizeof(float)); /* one memory */
+  heed_archive_free(archive);
+  archive = NULL;
+  assert_ok(heed_load_archive(ctx, in_folder(f, "x.safetensors"), &archive));
+  assert_ok(heed_archive_tensor(archive, 1, &again));
+  assert_memory_equal(heed_tensor_data(again), heed_tensor_data(x), 12 * sizeof(float));
+  heed_archive_free(archive);
+  heed_tensor_free(first);
+  heed_tensor_free(second);
+  heed_tensor_free(again);
+  heed_tensor_free(x);
+}
+
+static void loaded_tensors_outlive_the_context_s_owner(void **state) {
+  files *f = *state;
+  test_memory memory = {0};
+  heed_allocator allocator = test_allocator(&memory);
+  const char *const name = "x";
+  heed_tensor *x = numbers(f->ctx, HEED_FLOAT32), *got = NULL;
+  heed_archive *archive = NULL;
+  heed_context *ctx = NULL;
+  assert_ok(heed_save_archive(f->ctx, in_folder(f, "x.safetensors"), 1, &name,
+                              (const heed_tensor *const[]){x}, 0, NULL));
+  assert_ok(heed_context_new(&allocator, &ctx));
+  assert_ok(heed_load_archive(ctx, in_folder(f, "x.safetensors"), &archive));
+  assert_ok(heed_archive_tensor(archive, 1, &got));
+  heed_archive_free(archive);
+  heed_context_free(ctx);
+  assert_memory_equal(heed_tensor_data(got), heed_tensor_data(x), 12 * sizeof(float));
+  heed_tensor_free(got);
+  heed_tensor_free(x);
+  assert_int_equal(memory.blocks, 0);
+}
+
+static void a_destroyed_context_gives_its_maps_back(void **state) {
+  files *f = *state;
+  const char *const name = "x";
+  heed_tensor *x = numbers(f->ctx, HEED_FLOAT32), *got = NULL;
+  heed_archive *archive = NULL;
+  heed_context *ctx = NULL;
+  assert_ok(heed_save_archive(f->ctx, in_folder(f, "x.safetensors"), 1, &name,
+                              (const heed_tensor *const[]){x}, 0, NULL));
+  heed_tensor_free(x);
+  assert_ok(heed_context_new(NULL, &ctx));
+  assert_ok(heed_load_archive(ctx, in_folder(f, "x.safetensors"), &archive));
+  assert_ok(heed_archive_tensor(archive, 1, &got));
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  void *start = (void *)((uintptr_t)heed_tensor_data(got) / page * page);
+  unsigned char resident;
+  assert_int_equal(mincore(start, 1, &resident), 0);
+  heed__context_destroy(ctx);
+  assert_int_equal(mincore(start, 1, &resident), -1); /* nothing is mapped there */
+}
+
+/* ---- Misuse ---- */
+
+static void missing_arguments_are_refused(void **state) {
+  files *f = *state;
+  heed_context *ctx = f->ctx;
+  heed_tensor *x = numbers(ctx, HEED_FLOAT32), *y = NULL;
+  heed_archive *archive = NULL, *there = (heed_archive *)(void *)x;
+  const heed_tensor *const tensors[] = {x, x}, *const none[] = {x, NULL};
+  const char *const names[] = {"a", "b"}, *const twice[] = {"a", "a"};
+  assert_fails(ctx, heed_load_archive(ctx, NULL, &archive), HEED_ARGUMENT, "load: path is missing (NULL)");
+  assert_fails(ctx, heed_load_archive(ctx, "x.npz", NULL), HEED_ARGUMENT, "load: out is missing (NULL)");
+  assert_fails(ctx, heed_load_archive(ctx, "x.npz", &there), HEED_ARGUMENT,
+               "load: *out is there already; it must be NULL");
+  assert_fails(ctx, heed_load_npy(ctx, NULL, &y), HEED_ARGUMENT, "load: path is missing (NULL)");
+  assert_fails(ctx, heed_load_npy(ctx, "x.npy", &x), HEED_ARGUMENT,
+               "load: *out is there already; it must be NULL");
+  assert_fails(ctx, heed_save_npy(ctx, NULL, x), HEED_ARGUMENT, "save: path is missing (NULL)");
+  assert_fails(ctx, heed_save_npy(ctx, "x.npy", NULL), HEED_ARGUMENT, "save: x is missing (NULL)");
+  assert_fails(ctx, heed_save_archive(ctx, "x.npz", -1, names, tensors, 0, NULL), HEED_ARGUMENT,
+               "save: an argument is missing (NULL), or a count is negative");
+  assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, NULL, tensors, 0, NULL), HEED_ARGUMENT,
+               "save: an argument is missing (NULL), or a count is negative");
+  assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, names, none, 0, NULL), HEED_ARGUMENT,
+               "save: tensor 2 is missing (NULL)");
+  assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, twice, tensors, 0, NULL), HEED_ARGUMENT,
+               "save: the name 'a' is given twice");
+  assert_fails(ctx,
+               heed_save_archive(ctx, "x.safetensors", 2, names, tensors, 2,
+                                 (const char *const[]){"k", "1", "k", "2"}),
+               HEED_ARGUMENT, "save: the metadata key 'k' is given twice");
+  assert_fails(ctx, heed_save_archive(ctx, "x.npy", 2, names, tensors, 0, NULL), HEED_ARGUMENT,
+               "save: 'x.npy': tensors by name are saved as .safetensors or .npz, by the end of the name");
+  assert_fails(ctx, heed_load_archive(ctx, "none.npy", &archive), HEED_FILE,
+               "load: 'none.npy': is an .npy file, which holds one tensor without a name");
+  assert_null(archive);
+  assert_null(y);
+  heed_tensor_free(x);
+}
+
+/* ---- Elements as bytes ---- */
+
+/* Whatever room there is for pieces, together they are the row-major copy. */
+static void pieces_are_row_major_in_any_room(void **state) {
+  files *f = *state;
+  heed_context *ctx = f->ctx;
+  heed_tensor *whole = NULL, *x = NULL, *view = NULL, *turned = NULL, *copy = NULL;
+  _Alignas(8) char room[24 * 8], got[24 * 8];
+  for (int dtype = 0; dtype <= HEED_INT8; dtype++) {
+    assert_ok(heed_range(ctx, HEED_INT64, heed_integer(0), heed_integer(23), heed_integer(1), &whole));
+    assert_ok(heed_to(ctx, whole, (heed_dtype)dtype, &x));
+    assert_ok(heed_view(ctx, x, 3, SHAPE(2, 3, 4), &view));
+    assert_ok(heed_permute(ctx, view, 3, (const int[]){3, 1, 2}, &turned));
+    assert_ok(heed_clone(ctx, turned, &copy));
+    for (size_t bytes = 8; bytes <= sizeof(room); bytes++) {
+      heed__pieces pieces;
+      size_t used = 0;
+      heed__pieces_begin(&pieces, turned, room, bytes);
+      while (heed__pieces_next(&pieces)) {
+        assert_true(pieces.bytes > 0 && pieces.bytes <= bytes && used + pieces.bytes <= sizeof(got));
+        memcpy(got + used, pieces.data, pieces.bytes);
+        used += pieces.bytes;
+      }
+      assert_int_equal(used, 24 * heed__element_bytes((heed_dtype)dtype));
+      assert_memory_equal(got, heed_tensor_data(copy), used);
+    }
+    heed_tensor *const all[] = {whole, x, view, turned, copy};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) heed_tensor_free(all[i]);
+    whole = x = view = turned = copy = NULL;
+  }
+}
+
+/* A host's bool may be any byte. */
+static void bools_are_written_as_0_and_1(void **state) {
+  files *f = *state;
+  heed_context *ctx = f->ctx;
+  unsigned char bytes[4] = {0, 1, 2, 255}, text[256];
+  heed_tensor *x = NULL, *y = NULL;
+  assert_ok(heed_tensor_from_memory(ctx, HEED_BOOL, 1, SHAPE(4), bytes, NULL, NULL, &x));
+  assert_ok(heed_save_npy(ctx, in_folder(f, "x.npy"), x));
+  FILE *file = fopen(in_folder(f, "x.npy"), "rb");
+  assert_non_null(file);
+  const size_t length = fread(text, 1, sizeof(text), file);
+  fclose(file);
+  assert_int_equal(length, 132);
+  assert_memory_equal(text + 128, "\0\1\1\1", 4);
+  assert_ok(heed_load_npy(ctx, in_folder(f, "x.npy"), &y));
+  assert_memory_equal(heed_tensor_data(y), "\0\1\1\1", 4);
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+}
+
+static void a_writer_seeks_within_its_buffer_and_behind_it(void **state) {
+  files *f = *state;
+  heed__writer w;
+  static char chunk[300000], got[300004];
+  memset(chunk, 'x', sizeof(chunk));
+  assert_ok(heed__writer_begin(&w, f->ctx, in_folder(f, "x.npy")));
+  assert_ok(heed__writer_put(&w, "abcd", 4));
+  assert_int_equal(heed__writer_at(&w), 4);
+  assert_ok(heed__writer_seek(&w, 1));
+  assert_ok(heed__writer_put(&w, "Z", 1));
+  assert_ok(heed__writer_seek(&w, 4));
+  assert_ok(heed__writer_put(&w, chunk, sizeof(chunk)));
+  assert_ok(heed__writer_seek(&w, 5));
+  assert_ok(heed__writer_put(&w, "Y", 1));
+  assert_int_equal(size_of(in_folder(f, "x.npy")), -1); /* not before it is whole */
+  assert_ok(heed__writer_end(&w, HEED_OK));
+  FILE *file = fopen(in_folder(f, "x.npy"), "rb");
+  assert_non_null(file);
+  assert_int_equal(fread(got, 1, sizeof(got), file), 300004);
+  assert_int_equal(fgetc(file), EOF);
+  fclose(file);
+  assert_memory_equal(got, "aZcdxYxx", 8);
+  assert_int_equal(got[300003], 'x');
+}
+
+/* ---- Failures ---- */
+
+/* With room for `bytes` bytes in a file, nothing is saved and the old file stays. */
+static void no_room_leaves_the_old_file(void **state) {
+  files *f = *state;
+  heed_context *ctx = f->ctx;
+  static const char *const names[] = {"x.safetensors", "x.npz", "x.npy"};
+  heed_tensor *x = NULL, *turned = NULL;
+  assert_ok(heed_full(ctx, HEED_FLOAT32, 2, SHAPE(300, 400), heed_number(1), &x));
+  assert_ok(heed_transpose(ctx, x, 1, 2, &turned));
+  const heed_tensor *const tensors[] = {x, turned};
+  const char *const keys[] = {"a", "b"};
+  struct rlimit before, limit;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN); /* as a host has it that wants the error */
+  for (int i = 0; i < 3; i++) {
+    write_text(in_folder(f, names[i]), "old", 3);
+    for (rlim_t bytes = 0; bytes < 900000; bytes += 90001) {
+      limit = before;
+      limit.rlim_cur = bytes;
+      assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+      const bool npy = i == 2;
+      const char *path = in_folder(f, names[i]);
+      const heed_status status =
+          npy ? heed_save_npy(ctx, path, turned) : heed_save_archive(ctx, path, 2, keys, tensors, 0, NULL);
+      assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+      if (npy && bytes > 480128) {
+        assert_ok(status);
+        assert_int_equal(size_of(path), 480128);
+        write_text(path, "old", 3);
+        continue;
+      }
+      assert_int_equal(status, HEED_FILE);
+      assert_non_null(strstr(heed_message(ctx), "cannot be written: File too large"));
+      assert_int_equal(size_of(path), 3);
+    }
+  }
+  signal(SIGXFSZ, handler);
+  heed_tensor_free(x);
+  heed_tensor_free(turned);
+}
+
+static char scenario_folder[64];
+static const char *scenario_path(char text[96], const char *name) {
+  snprintf(text, 96, "%s/%s", scenario_folder, name);
+  return text;
+}
+
+/* Saves and loads again; the results of both are counted, so that a success is one. */
+static heed_status save_and_load(heed_context *ctx, const char *name) {
+  char path[96];
+  heed_tensor *x = NULL, *turned = NULL, *got = NULL;
+  heed_archive *archive = NULL;
+  scenario_path(path, name);
+  const bool metadata = strstr(name, ".safetensors") != NULL;
+  heed_status status = heed_full(ctx, HEED_BOOL, 2, SHAPE(3, 4), heed_boolean(true), &x);
+  if (status == HEED_OK) status = heed_transpose(ctx, x, 1, 2, &turned);
+  if (status == HEED_OK)
+    status = heed_save_archive(ctx, path, 2, (const char *const[]){"x", "y"},
+                               (const heed_tensor *const[]){x, turned}, metadata,
+                               metadata ? (const char *const[]){"key", "value"} : NULL);
+  if (status == HEED_OK) status = heed_load_archive(ctx, path, &archive);
+  if (status == HEED_OK) status = heed_archive_tensor(archive, 2, &got);
+  heed_tensor_free(x);
+  heed_tensor_free(turned);
+  heed_tensor_free(got);
+  heed_archive_free(archive);
+  return status;
+}
+
+static heed_status safetensors_scenario(heed_context *ctx) {
+  return save_and_load(ctx, "x.safetensors");
+}
+static heed_status npz_scenario(heed_context *ctx) {
+  return save_and_load(ctx, "x.npz");
+}
+static heed_status npy_scenario(heed_context *ctx) {
+  char path[96];
+  heed_tensor *x = NULL, *got = NULL;
+  scenario_path(path, "x.npy");
+  heed_status status = heed_full(ctx, HEED_INT64, 2, SHAPE(3, 4), heed_integer(3), &x);
+  if (status == HEED_OK) status = heed_save_npy(ctx, path, x);
+  if (status == HEED_OK) status = heed_load_npy(ctx, path, &got);
+  heed_tensor_free(x);
+  heed_tensor_free(got);
+  return status;
+}
+
+static heed_status load_golden(heed_context *ctx, const char *path) {
+  heed_archive *archive = NULL;
+  heed_status status = heed_load_archive(ctx, path, &archive);
+  for (int64_t i = 1; status == HEED_OK && i <= heed_archive_count(archive); i++) {
+    heed_tensor *x = NULL;
+    status = heed_archive_tensor(archive, i, &x);
+    heed_tensor_free(x);
+  }
+  heed_archive_free(archive);
+  return status;
+}
+static heed_status golden_scenario(heed_context *ctx) {
+  return load_golden(ctx, "tests/golden/files/everything.safetensors");
+}
+static heed_status sharded_scenario(heed_context *ctx) {
+  return load_golden(ctx, "tests/golden/files/sharded.safetensors.index.json");
+}
+static heed_status fortran_scenario(heed_context *ctx) {
+  heed_tensor *x = NULL;
+  const heed_status status = heed_load_npy(ctx, "tests/golden/files/fortran.npy", &x);
+  heed_tensor_free(x);
+  return status;
+}
+static heed_status json_scenario(heed_context *ctx) {
+  heed__json_tree *tree = NULL;
+  const heed_status status = heed__json_load(ctx, "tests/golden/files/sharded.safetensors.index.json", &tree);
+  heed__json_free(tree);
+  return status;
+}
+
+static void every_allocation_may_fail(void **state) {
+  const files *f = *state;
+  strcpy(scenario_folder, f->folder);
+  survives_every_failing_allocation(safetensors_scenario);
+  survives_every_failing_allocation(npz_scenario);
+  survives_every_failing_allocation(npy_scenario);
+  survives_every_failing_allocation(golden_scenario);
+  survives_every_failing_allocation(sharded_scenario);
+  survives_every_failing_allocation(fortran_scenario);
+  survives_every_failing_allocation(json_scenario);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      FILES_TEST(an_archive_gives_names_tensors_and_metadata),
+      FILES_TEST(writing_to_a_loaded_tensor_leaves_the_file_alone),
+      FILES_TEST(loaded_tensors_outlive_the_context_s_owner),
+      FILES_TEST(a_destroyed_context_gives_its_maps_back),
+      FILES_TEST(missing_arguments_are_refused),
+      FILES_TEST(pieces_are_row_major_in_any_room),
+      FILES_TEST(bools_are_written_as_0_and_1),
+      FILES_TEST(a_writer_seeks_within_its_buffer_and_behind_it),
+      FILES_TEST(no_room_leaves_the_old_file),
+      FILES_TEST(every_allocation_may_fail),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,43 @@
+-- What the specs of decoders share: models with reference values, and comparing.
+local assert = require "luassert"
+local heed = require "heed"
+
+local M = { top = "tests/golden/" }
+M.classes = { gpt2 = require "heed.models.gpt2", llama = require "heed.models.llama" }
+
+--- The golden models by name; and what those of tests/golden/decoders give.
+M.golden = {}
+for _, case in ipairs(dofile(M.top .. "decoders.lua")) do M.golden[case.name] = case end
+M.variants = dofile(M.top .. "decoder_variants.lua")
+
+function M.class_of(name) return name:find "^gpt2" and M.classes.gpt2 or M.classes.llama end
+
+function M.load(name) return assert(M.classes[name].load(M.top .. M.golden[name].file, M.golden[name].config)) end
+
+--- A list of ids from 0 as one from 1.
+function M.from_one(list)
+  local ids = {}
+  for i, id in ipairs(list) do ids[i] = id + 1 end
+  return ids
+end
+
+function M.int64(list) return heed.tensor(list, { dtype = "int64" }) end
+
+function M.close(want, got, bound)
+  assert.are.same(want.shape, got.shape)
+  local off = (want - got):abs():max():item()
+  assert.is_true(off <= bound, "off by " .. off)
+end
+
+--- Logits [n, v] of ids (a list), in pieces of these sizes, then one by one.
+function M.in_pieces(m, ids, sizes, cache)
+  local parts, first, i = {}, 1, 1
+  while first <= #ids do
+    local last = math.min(first + (sizes[i] or 1) - 1, #ids)
+    parts[i] = m(table.move(ids, first, last, 1, {}), { cache = cache })
+    first, i = last + 1, i + 1
+  end
+  return heed.cat(parts)
+end
+
+return M

@@ -1,0 +1,144 @@
+/* What libFuzzer calls with texts of files: each is loaded, and what could be loaded is saved, loaded again
+ * and compared. FUZZ_FOLDER in the environment names the folder to work in, with the files that an index may
+ * mean; one in memory is the quickest. `make fuzz` builds and runs it. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../src/io/io.h"
+
+static char path_text[512];
+static const char *path_of(const char *name) {
+  const char *folder = getenv("FUZZ_FOLDER");
+  snprintf(path_text, sizeof(path_text), "%s/%ld.%s", folder != NULL ? folder : "/tmp", (long)getpid(), name);
+  return path_text;
+}
+
+static void need(bool good, const char *what) {
+  if (good) return;
+  fprintf(stderr, "fuzz_files: %s\n", what);
+  abort();
+}
+
+static void write_text(const char *name, const uint8_t *text, size_t size) {
+  FILE *file = fopen(path_of(name), "wb");
+  need(file != NULL && fwrite(text, 1, size, file) == size && fclose(file) == 0, "no place for files");
+}
+
+/* Reads every element. */
+static bool same_elements(heed_context *ctx, const heed_tensor *a, const heed_tensor *b) {
+  heed_tensor *x = NULL, *y = NULL;
+  need(heed_clone(ctx, a, &x) == HEED_OK && heed_clone(ctx, b, &y) == HEED_OK, "no copy");
+  const size_t bytes = (size_t)heed_tensor_numel(x) * heed__element_bytes(heed_tensor_dtype(x));
+  const bool same = heed_tensor_dtype(x) == heed_tensor_dtype(y) &&
+                    heed__same_shape(x->ndim, x->shape, y->ndim, y->shape) &&
+                    memcmp(heed_tensor_data(x), heed_tensor_data(y), bytes) == 0;
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+  return same;
+}
+
+#define MOST 64 /* tensors that are compared */
+
+static void save_again(heed_context *ctx, const heed_archive *archive, const char *name) {
+  const int64_t count = heed_archive_count(archive);
+  const char *names[MOST];
+  heed_tensor *tensors[MOST] = {NULL};
+  heed_archive *again = NULL;
+  if (count > MOST) return;
+  for (int64_t i = 0; i < count; i++) {
+    names[i] = heed_archive_name(archive, i + 1);
+    need(heed_archive_tensor(archive, i + 1, &tensors[i]) == HEED_OK, "no tensor");
+  }
+  const heed_status status =
+      heed_save_archive(ctx, path_of(name), count, names, (const heed_tensor *const *)tensors, 0, NULL);
+  need(status == HEED_OK || status == HEED_ARGUMENT || status == HEED_DTYPE,
+       heed_message(ctx)); /* names, bfloat16 */
+  if (status == HEED_OK) {
+    need(heed_load_archive(ctx, path_of(name), &again) == HEED_OK, heed_message(ctx));
+    need(heed_archive_count(again) == count, "other tensors than before");
+    for (int64_t i = 0; i < count; i++) {
+      heed_tensor *x = NULL;
+      need(strcmp(heed_archive_name(again, i + 1), names[i]) == 0, "other names than before");
+      need(heed_archive_tensor(again, i + 1, &x) == HEED_OK, "no tensor");
+      need(same_elements(ctx, x, tensors[i]), "other elements than before");
+      heed_tensor_free(x);
+    }
+  }
+  heed_archive_free(again);
+  for (int64_t i = 0; i < count; i++) heed_tensor_free(tensors[i]);
+}
+
+static void read_archive(heed_context *ctx, const char *name) {
+  heed_archive *archive = NULL;
+  if (heed_load_archive(ctx, path_of(name), &archive) != HEED_OK) {
+    need(strncmp(heed_message(ctx), "load: ", 6) == 0, "no message");
+    return;
+  }
+  save_again(ctx, archive, "again.safetensors");
+  save_again(ctx, archive, "again.npz");
+  heed_archive_free(archive);
+}
+
+static void read_npy(heed_context *ctx) {
+  heed_tensor *x = NULL, *again = NULL;
+  if (heed_load_npy(ctx, path_of("x.npy"), &x) != HEED_OK) return;
+  need(heed_save_npy(ctx, path_of("again.npy"), x) == HEED_OK, heed_message(ctx));
+  need(heed_load_npy(ctx, path_of("again.npy"), &again) == HEED_OK, heed_message(ctx));
+  need(same_elements(ctx, x, again), "other elements than before");
+  heed_tensor_free(x);
+  heed_tensor_free(again);
+}
+
+static int64_t count_values(const heed__json *value) {
+  int64_t count = 1;
+  const heed__json_kind kind = heed__json_kind_of(value);
+  if (kind == HEED__JSON_STRING) return count + (strlen(heed__json_text(value)) > 0);
+  if (kind != HEED__JSON_LIST && kind != HEED__JSON_OBJECT) return count;
+  for (const heed__json *v = heed__json_first(value); v != NULL; v = heed__json_next(v)) {
+    if (kind == HEED__JSON_OBJECT) count += strlen(heed__json_key(v)) > 0;
+    count += count_values(v);
+  }
+  return count;
+}
+
+static void read_json(heed_context *ctx, const char *name) {
+  heed__json_tree *tree = NULL;
+  if (heed__json_load(ctx, path_of(name), &tree) == HEED_OK) {
+    need(count_values(heed__json_root(tree)) > 0, "no values");
+  } else {
+    need(strstr(heed_message(ctx), "memory") == NULL, heed_message(ctx)); /* cJSON refused what was checked */
+  }
+  heed__json_free(tree);
+}
+
+/* By the first bytes, so that each seed is mutated as what it is. */
+static void read_text(heed_context *ctx, const uint8_t *text, size_t size) {
+  if (size >= 2 && memcmp(text, "\x93N", 2) == 0) {
+    write_text("x.npy", text, size);
+    read_npy(ctx);
+  } else if (size >= 2 && memcmp(text, "PK", 2) == 0) {
+    write_text("x.npz", text, size);
+    read_archive(ctx, "x.npz");
+  } else if (size >= 1 && (text[0] == '{' || text[0] == '[' || text[0] == ' ' || text[0] == '"')) {
+    write_text("x.safetensors.index.json", text, size);
+    read_json(ctx, "x.safetensors.index.json");
+    read_archive(ctx, "x.safetensors.index.json");
+  } else {
+    write_text("x.safetensors", text, size);
+    read_archive(ctx, "x.safetensors");
+  }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *text, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *text, size_t size) {
+  heed_context *ctx = NULL;
+  need(heed_context_new(NULL, &ctx) == HEED_OK, "no context");
+  read_text(ctx, text, size);
+  need(heed_memory_in_use(ctx) == 0 && ctx->outside == NULL, "something stayed behind");
+  heed_context_free(ctx);
+  return 0;
+}

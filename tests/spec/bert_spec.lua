@@ -1,0 +1,268 @@
+-- heed.models.bert on a small model with random weights: against PyTorch, and with files that are wrong.
+local core = require "heed.core"
+local heed = require "heed"
+local raises = require "tests.raises"
+local support = require "tests.support"
+local Bert = require "heed.models.bert"
+
+local FOLDER = "tests/golden/tiny_bert"
+local cases = dofile "tests/golden/bert.lua"
+
+local function model() return assert(Bert.load(FOLDER)) end
+
+--- Ids of a case (lists of lists, from 0) as a tensor, from 1.
+local function ids_of(lists) return heed.tensor(lists, { dtype = "int64" }) + 1 end
+
+local function tensor(case) return heed.tensor(case.data):view(case.shape) end
+
+local function close(want, got, bound)
+  want = tensor(want)
+  assert.are.same(want.shape, got.shape)
+  assert.is_true((want - got):abs():max():item() <= bound, "off by " .. (want - got):abs():max():item())
+end
+
+--- 1 where there is a token: [b, n].
+local function mask_of(case)
+  local lengths = heed.tensor(case.lengths, { dtype = "int64" })
+  return heed.range(1, #case.ids[1]):le(lengths:unsqueeze(2))
+end
+
+describe("a BERT", function()
+  for _, case in ipairs(cases) do
+    if case.hidden then
+      it("gives PyTorch's hidden states: " .. case.note, function()
+        local m, mask = model(), mask_of(case)
+        local options = { token_type_ids = ids_of(case.types), need_weights = true }
+        for _, padding in ipairs { "attention_mask", "kv_lengths" } do
+          options.attention_mask, options.kv_lengths = nil, nil
+          if padding == "attention_mask" then
+            options.attention_mask = mask:long()
+          else
+            options.kv_lengths = heed.tensor(case.lengths, { dtype = "int64" })
+          end
+          local hidden, info = m(ids_of(case.ids), options)
+          close(case.hidden, hidden * mask:unsqueeze(3), 2e-5)
+          close(case.weights, info.layers[2].weights * mask:unsqueeze(2):unsqueeze(4), 2e-6)
+          close(case.pooled, m:pooled(hidden), 2e-5)
+        end
+      end)
+    else
+      it("gives the embedding of: " .. case.note, function()
+        local m = model()
+        local ids = m.tokenizer:encode(case.text, { max_length = m.max_seq_length })
+        for i, id in ipairs(ids) do ids[i] = id - 1 end
+        assert.are.same(case.ids, ids)
+        close(case.embedding, m:encode({ case.text })[1], 2e-6)
+      end)
+    end
+  end
+
+  it("takes ids as lists, with and without a batch", function()
+    local m = model()
+    local one, same = m { 2, 5, 9 }, m { { 2, 5, 9 } }
+    assert.equal("heed.Size([3, 24])", tostring(one.shape))
+    assert.is_true(heed.equal(one, same[1]))
+    assert.is_true(heed.equal(one, m(heed.tensor({ 2, 5, 9 }, { dtype = "int64" }))))
+  end)
+
+  it("gives each text the same whatever else is in the list", function()
+    local m, texts = model(), {}
+    for i = 1, 40 do texts[i] = ("a step "):rep(i % 5) .. ("x"):rep(i % 7) end
+    local all = m:encode(texts)
+    for i, text in ipairs(texts) do
+      assert.is_true((all[i] - m:encode({ text })[1]):abs():max():item() <= 1e-6)
+    end
+  end)
+
+  it("gives vectors of length 1, none for no texts", function()
+    local m = model()
+    local y = m:encode { "a", "", "one step" }
+    assert.is_true(((y * y):sum(-1) - 1):abs():max():item() < 1e-6)
+    assert.are.equal(0, #m:encode {})
+  end)
+
+  it("is in evaluation mode, and in training mode drops", function()
+    local m = model()
+    assert.is_false(m.training)
+    assert.is_true(heed.equal(m { 2, 5 }, m { 2, 5 }))
+    m:train()
+    assert.is_false(heed.equal(m { 2, 5, 7, 8 }, m { 2, 5, 7, 8 }))
+  end)
+
+  it("can be stored in bfloat16", function()
+    local m = model()
+    local before = m:encode { "one step" }
+    m:to "bfloat16"
+    assert.is_true((m:encode { "one step" } * before):sum():item() > 0.999)
+  end)
+end)
+
+describe("what a BERT is given", function()
+  it("must be ids in the vocabulary, and not too many", function()
+    local m, many = model(), {}
+    for i = 1, 21 do many[i] = 2 end
+    raises("Bert: there are 21 tokens, and max_position_embeddings is 20", function() m(many) end)
+    raises("Bert: ids must be a tensor or a list of token ids, got nil", function() m() end)
+    raises("Bert: ids must be int64 of shape [n] or [b, n], at least one, got a tensor of shape [2] and dtype float32",
+      function() m(heed.ones(2)) end)
+    assert.has_error(function() m { 2, 106 } end)
+    assert.has_error(function() m { 0 } end)
+  end)
+
+  it("must be texts", function()
+    local m = model()
+    raises("encode: texts must be a list of strings, got a string ('a')", function() m:encode "a" end)
+    raises("encode: text 2 must be a string, got the number 7", function() m:encode { "a", 7 } end)
+    raises("encode: text 2 is not valid UTF-8 at byte 2", function() m:encode { "a", "a\xff" } end)
+    raises("pooled: hidden must be a tensor [n, d] or [b, n, d], got the number 3", function() m:pooled(3) end)
+    raises("Bert: attention_mask must be a tensor, 0 or false for padding, got a table",
+      function() m({ 1, 2 }, { attention_mask = { 1, 1 } }) end)
+  end)
+end)
+
+describe("loading a BERT", function()
+  local folder
+
+  before_each(function()
+    folder = os.tmpname()
+    os.remove(folder)
+    assert(os.execute(("cp -r %s %s"):format(FOLDER, support.quote(folder))))
+  end)
+  after_each(function() os.execute("rm -rf " .. support.quote(folder)) end)
+
+  --- The problem that Bert.load has with the folder, in which FOLDER stands for its name.
+  local function problem(path, config)
+    local m, message = Bert.load(path or folder, config)
+    assert.is_nil(m)
+    return (message:gsub(folder:gsub("%p", "%%%0"), "FOLDER"))
+  end
+
+  local function weights() return assert(heed.load(folder .. "/model.safetensors")) end
+  local function save(state) assert(heed.save(folder .. "/model.safetensors", state)) end
+
+  --- The config with some of its values changed.
+  local function config_with(changes)
+    local config = core.files.json(folder .. "/config.json")
+    for name, value in pairs(changes) do config[name] = value end
+    return config
+  end
+
+  it("takes the folder, its weights file, or a config of one's own", function()
+    local want = model():encode { "one step" }
+    for _, path in ipairs { folder, folder .. "/", folder .. "/model.safetensors" } do
+      assert.is_true(heed.equal(want, assert(Bert.load(path)):encode { "one step" }))
+    end
+    local config = config_with {}
+    os.remove(folder .. "/config.json")
+    assert.is_true(heed.equal(want, assert(Bert.load(folder, config)):encode { "one step" }))
+    assert.equal("Bert.load: there is no 'FOLDER/config.json', and no config was given", problem())
+  end)
+
+  it("says which files are missing", function()
+    assert.equal("Bert.load: there is no file or folder 'FOLDER/other'", problem(folder .. "/other"))
+    os.remove(folder .. "/model.safetensors")
+    assert.equal("Bert.load: the folder 'FOLDER' has neither model.safetensors nor model.safetensors.index.json",
+      problem())
+  end)
+
+  it("lists all missing and surplus names at once", function()
+    local state = weights()
+    state["encoder.layer.0.attention.self.query.bias"] = nil
+    state["embeddings.LayerNorm.weight"] = nil
+    state["encoder.layer.1.extra"] = heed.ones(2)
+    save(state)
+    assert.equal("Bert.load: the weights do not fit the config:\n" ..
+      "  embeddings.LayerNorm.weight is missing\n" ..
+      "  encoder.layer.0.attention.self.query.bias is missing\n" ..
+      "  encoder.layer.1.extra is not part of the model", problem())
+  end)
+
+  it("names what contradicts: config and weights", function()
+    local message = problem(nil, config_with { hidden_size = 48, num_attention_heads = 6 })
+    assert.is_truthy(message:find("embeddings.word_embeddings.weight is [105, 24], " ..
+      "but the config makes it [105, 48] (hidden_size = 48)", 1, true))
+    message = problem(nil, config_with { vocab_size = 100 })
+    assert.equal("Bert.load: the weights do not fit the config:\n" ..
+      "  embeddings.word_embeddings.weight is [105, 24], but the config makes it [100, 24] (vocab_size = 100)", message)
+    message = problem(nil, config_with { num_hidden_layers = 1 })
+    assert.is_truthy(message:find("\n  num_hidden_layers is 1, and the file has 2 layers\n", 1, true))
+    assert.is_truthy(message:find("encoder.layer.1.output.dense.bias is not part of the model", 1, true))
+    assert.equal("Bert.load: num_attention_heads is 5, which does not divide hidden_size (24)",
+      problem(nil, config_with { num_attention_heads = 5 }))
+  end)
+
+  it("says what a config lacks", function()
+    local known = table.concat(require("heed.models.loading").activation_names, ", ")
+    assert.equal("Bert.load: the config does not do: hidden_act is a string ('swish2'); known are " .. known ..
+      "; hidden_size must be an integer from 1 up, is the number 2.5; position_embedding_type is a string " ..
+      "('relative_key'); known are absolute",
+      problem(nil, config_with { hidden_size = 2.5, hidden_act = "swish2", position_embedding_type = "relative_key" }))
+    assert.equal("Bert.load: the config does not do: hidden_size is missing; intermediate_size is missing; " ..
+      "num_attention_heads is missing; num_hidden_layers is missing; vocab_size is missing", problem(nil, {}))
+    support.write(folder .. "/config.json", "[1, 2")
+    assert.is_truthy(problem():find("config.json", 1, true))
+  end)
+
+  it("says what is wrong with the other files", function()
+    local message = problem(nil, config_with { hidden_dropout_prob = 7 })
+    assert.is_truthy(message:find("Bert.load: the config does not do: ", 1, true))
+    support.write(folder .. "/sentence_bert_config.json", '{"max_seq_length": "long"}')
+    assert.equal("Bert.load: the config does not do: sentence_bert_config.json: max_seq_length must be an integer " ..
+      "from 1 up, is a string ('long')", problem())
+    support.write(folder .. "/sentence_bert_config.json", "{}")
+    support.write(folder .. "/tokenizer_config.json", '{"do_lower_case": 1}')
+    assert.equal("Bert.load: the config does not do: tokenizer_config.json: do_lower_case must be a boolean, is " ..
+      "the number 1", problem())
+  end)
+
+  it("refuses weights that are no numbers", function()
+    local state = weights()
+    state["pooler.dense.bias"] = heed.ones(24, { dtype = "int64" })
+    save(state)
+    assert.equal("Bert.load: the weights do not fit the config:\n  pooler.dense.bias is int64, not of floating point",
+      problem())
+  end)
+
+  it("says what is wrong with the vocabulary", function()
+    support.write(folder .. "/vocab.txt", "[UNK]\n[CLS]\n")
+    assert.equal("load: 'FOLDER/vocab.txt' is no vocabulary: [SEP] is missing", problem())
+    support.write(folder .. "/vocab.txt", support.read(FOLDER .. "/vocab.txt") .. "more\n")
+    assert.equal("Bert.load: 'FOLDER/vocab.txt' has 106 pieces, and vocab_size is 105", problem())
+  end)
+
+  it("can do without vocabulary, but then not encode", function()
+    os.remove(folder .. "/vocab.txt")
+    local m = assert(Bert.load(folder))
+    assert.are.equal(3, m({ 2, 5, 9 }).shape[1])
+    raises("encode: the model was loaded without a vocab.txt", function() m:encode { "a" } end)
+  end)
+
+  it("takes files of models with a head, old names, and weights in bfloat16", function()
+    local want, state = model():encode { "one step" }, {}
+    for name, value in pairs(weights()) do
+      name = name:gsub("LayerNorm%.weight$", "LayerNorm.gamma"):gsub("LayerNorm%.bias$", "LayerNorm.beta")
+      state["bert." .. name] = value
+    end
+    state["bert.embeddings.position_ids"] = heed.range(0, 19, { dtype = "int64" }):unsqueeze(1)
+    state["cls.predictions.bias"] = heed.zeros(105)
+    save(state)
+    assert.is_true(heed.equal(want, assert(Bert.load(folder)):encode { "one step" }))
+    for name, value in pairs(state) do
+      if value.dtype == "float32" then state[name] = value:to "bfloat16" end
+    end
+    save(state)
+    assert.is_true((want * assert(Bert.load(folder)):encode { "one step" }):sum():item() > 0.999)
+  end)
+
+  it("knows the pooling of the first token", function()
+    support.write(folder .. "/1_Pooling/config.json",
+      '{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}')
+    local m = assert(Bert.load(folder))
+    local first = m(m.tokenizer:encode "one step")[1]
+    local want = first / first:pow(2):sum():sqrt()
+    assert.is_true(heed.allclose(m:encode({ "one step" })[1], want, 1e-5, 1e-6))
+    support.write(folder .. "/1_Pooling/config.json", '{"pooling_mode_mean_tokens": false}')
+    m = assert(Bert.load(folder))
+    raises("encode: 1_Pooling/config.json asks for another pooling than mean or cls", function() m:encode { "a" } end)
+  end)
+end)

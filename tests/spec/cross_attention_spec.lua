@@ -1,0 +1,188 @@
+-- MultiHeadAttention over other tokens than x: key, value and kv_lengths.
+local heed = require "heed"
+local nn = heed.nn
+local raises = require "tests.raises"
+
+local function module(more)
+  local c = { d_in = 6, d_out = 8, context_length = 12, dropout = 0, num_heads = 4 }
+  for name, value in pairs(more or {}) do c[name] = value end
+  return nn.MultiHeadAttention(c)
+end
+
+local function close(a, b)
+  assert.equal(tostring(a.shape), tostring(b.shape))
+  assert.is_true((a - b):abs():max():item() <= 1e-6)
+end
+
+before_each(function() heed.manual_seed(123) end)
+
+describe("cross attention", function()
+  it("makes keys and values from key, and queries from x", function()
+    local m = module { causal = false }
+    local x, key = heed.randn(2, 3, 6), heed.randn(2, 5, 6)
+    local y, info = m(x, { key = key, need_weights = true })
+    assert.equal("heed.Size([2, 3, 8])", tostring(y.shape))
+    assert.equal("heed.Size([2, 4, 3, 5])", tostring(info.scores.shape))
+    assert.equal("heed.Size([2, 4, 3, 5])", tostring(info.weights.shape))
+    assert.equal("heed.Size([2, 4, 3, 2])", tostring(info.queries.shape))
+    assert.equal("heed.Size([2, 4, 5, 2])", tostring(info.keys.shape))
+    close(m.W_key(key):view(2, 5, 4, 2):transpose(2, 3), info.keys)
+    close(m.W_value(key):view(2, 5, 4, 2):transpose(2, 3), info.values)
+    close(m.W_query(x):view(2, 3, 4, 2):transpose(2, 3), info.queries)
+    local heads = heed.scaled_dot_product_attention(info.queries, info.keys, info.values)
+    close(m.out_proj(heads:transpose(2, 3):reshape(2, 3, 8)), y)
+  end)
+
+  it("is self-attention if key is x", function()
+    local m, x = module(), heed.randn(2, 5, 6)
+    assert.equal(m(x):to_string(), m(x, { key = x }):to_string())
+    assert.equal(m(x):to_string(), m(x, { key = x, value = x }):to_string())
+  end)
+
+  it("takes tokens of other sizes", function()
+    local m = module { kdim = 5, vdim = 3, causal = false, num_kv_heads = 2 }
+    assert.equal("heed.Size([4, 5])", tostring(m.W_key.weight.shape))
+    assert.equal("heed.Size([4, 3])", tostring(m.W_value.weight.shape))
+    local y = m(heed.randn(2, 3, 6), { key = heed.randn(2, 4, 5), value = heed.randn(2, 4, 3) })
+    assert.equal("heed.Size([2, 3, 8])", tostring(y.shape))
+    assert.equal("heed.Size([5, 2])", tostring(m:head(3).W_key.shape))
+    assert.equal("heed.Size([3, 2])", tostring(m:head(3).W_value.shape))
+  end)
+
+  it("works without a batch", function()
+    local m = module { kdim = 5, vdim = 5, causal = false }
+    local x, key = heed.randn(3, 6), heed.randn(4, 5)
+    local y = m(x, { key = key })
+    close(m(x:unsqueeze(1), { key = key:unsqueeze(1) })[1], y)
+  end)
+
+  it("compares positions that count from 1 in both, if causal", function()
+    local _, info = module()(heed.randn(4, 6), { key = heed.randn(3, 6), need_weights = true })
+    for i = 1, 4 do
+      for j = 1, 3 do
+        assert.equal(j > i, info.scores[{ 1, i, j }] == -math.huge)
+        assert.equal(j > i, info.weights[{ 1, i, j }] == 0)
+      end
+    end
+  end)
+
+  it("takes no tokens at all as a key, and gives what zeros give", function()
+    local m, x = module { causal = false }, heed.randn(2, 3, 6)
+    close(m.out_proj(heed.zeros(2, 3, 8)), m(x, { key = heed.zeros(2, 0, 6) }))
+    assert.equal("heed.Size([2, 0, 8])", tostring(m(heed.zeros(2, 0, 6), { key = x }).shape))
+  end)
+
+  it("takes masks and lengths of the keys", function()
+    local m, x, key = module { causal = false }, heed.randn(2, 3, 6), heed.randn(2, 5, 6)
+    local padding = heed.tensor { { false, false, false, true, true }, { false, false, false, false, true } }
+    local lengths = heed.tensor({ 3, 4 }, { dtype = "int64" })
+    local y, info = m(x, { key = key, key_padding_mask = padding, need_weights = true })
+    close(y, m(x, { key = key, kv_lengths = lengths }))
+    close(y, m(x, { key = key, attn_mask = padding:logical_not():view(2, 1, 1, 5) }))
+    assert.equal(0, info.weights[{ 1, 1, 1, 4 }])
+    local spoilt = key:clone()
+    spoilt[padding] = 0 / 0
+    assert.equal(y:to_string(), m(x, { key = spoilt, key_padding_mask = padding }):to_string())
+  end)
+
+  it("draws the dropout of its weights", function()
+    local m = nn.MultiHeadAttention { d_in = 6, d_out = 8, context_length = 12, dropout = 0.5, num_heads = 4 }
+    local x, key = heed.randn(2, 3, 6), heed.randn(2, 5, 6)
+    local _, info = m(x, { key = key, need_weights = true, generator = heed.Generator(3) })
+    assert.equal("heed.Size([2, 4, 3, 5])", tostring(info.dropped_weights.shape))
+    local ratio = (info.dropped_weights / info.weights)[{ 1, 1, 3, 1 }]
+    assert.is_true(ratio == 0 or math.abs(ratio - 2) < 1e-6)
+  end)
+end)
+
+describe("kv_lengths", function()
+  it("lets the last query of a causal module stand at the last key", function()
+    local m, x, key = module(), heed.randn(2, 2, 6), heed.randn(2, 6, 6)
+    local _, info = m(x, { key = key, kv_lengths = heed.tensor({ 4, 6 }, { dtype = "int64" }), need_weights = true })
+    for b, length in ipairs { 4, 6 } do
+      for i = 1, 2 do
+        for j = 1, 6 do assert.equal(j <= i + length - 2, info.weights[{ b, 1, i, j }] > 0) end
+      end
+    end
+  end)
+
+  it("are taken by all attention modules", function()
+    local lengths, x = heed.tensor({ 4, 2 }, { dtype = "int64" }), heed.randn(2, 4, 6)
+    local padding = heed.tensor { { false, false, false, false }, { false, false, true, true } }
+    local m = nn.SelfAttention(6, 8)
+    close(m(x, { key_padding_mask = padding }), m(x, { kv_lengths = lengths }))
+    for _, each in ipairs {
+      nn.CausalAttention(6, 8, 4, 0), nn.MultiHeadAttentionWrapper(6, 4, 4, 0, 2),
+      nn.CausalAttention { d_in = 6, d_out = 8, context_length = 4, dropout = 0, softmax_dim = 1 },
+    } do
+      local _, info = each(x, { kv_lengths = lengths, need_weights = true })
+      local rows = info.scores:view(2, -1, 4, 4)[2][1]
+      for i = 1, 4 do
+        for j = 1, 4 do assert.equal(j > i - 2, rows[{ i, j }] == -math.huge) end -- the length 2 less 4 queries
+      end
+    end
+  end)
+
+  it("must be lengths", function()
+    local m, x = module(), heed.randn(2, 4, 6)
+    assert.has_error(function() m(x, { kv_lengths = heed.tensor({ 5, 1 }, { dtype = "int64" }) }) end)
+    assert.has_error(function() m(x, { kv_lengths = heed.tensor { 1, 1 } }) end)
+    assert.has_error(function() m(x, { kv_lengths = heed.tensor({ 1, 1, 1 }, { dtype = "int64" }) }) end)
+  end)
+end)
+
+describe("cross attention refuses", function()
+  local m, small, x
+
+  before_each(function()
+    m, small, x = module(), module { kdim = 5, vdim = 3 }, heed.randn(2, 3, 6)
+  end)
+
+  it("a missing key or value that x or key cannot stand for", function()
+    raises("MultiHeadAttention: key is missing; x cannot stand for it, for d_in is 6, kdim 5 and vdim 3",
+      function() small(x) end)
+    raises("MultiHeadAttention: value is missing; key cannot stand for it, for kdim is 5 and vdim 3",
+      function() small(x, { key = heed.randn(2, 4, 5) }) end)
+    raises("MultiHeadAttention: value is given without key, which it belongs to",
+      function() m(x, { value = x }) end)
+  end)
+
+  it("sizes that do not fit", function()
+    raises("MultiHeadAttention: key is [2, 4, 6]; it must be [n, 5] or [b, n, 5], for kdim is 5",
+      function() small(x, { key = heed.randn(2, 4, 6), value = heed.randn(2, 4, 3) }) end)
+    raises("MultiHeadAttention: value is [2, 4, 6]; it must be [n, 3] or [b, n, 3], for vdim is 3",
+      function() small(x, { key = heed.randn(2, 4, 5), value = heed.randn(2, 4, 6) }) end)
+    raises("MultiHeadAttention: x is [2, 3, 6] and key is [3, 4, 6]; their sizes of the batch must be equal",
+      function() m(x, { key = heed.randn(3, 4, 6) }) end)
+    raises("MultiHeadAttention: x is [2, 3, 6] and key is [4, 6]; their sizes of the batch must be equal",
+      function() m(x, { key = heed.randn(4, 6) }) end)
+    raises("MultiHeadAttention: key is [2, 4, 6] and value is [2, 5, 6]; their sizes but the last must be equal",
+      function() m(x, { key = heed.randn(2, 4, 6), value = heed.randn(2, 5, 6) }) end)
+  end)
+
+  it("more tokens than context_length", function()
+    raises("MultiHeadAttention: key has 13 tokens and context_length is 12",
+      function() m(x, { key = heed.randn(2, 13, 6) }) end)
+    raises("MultiHeadAttention: x has 13 tokens and context_length is 12",
+      function() m(heed.randn(2, 13, 6), { key = x }) end)
+  end)
+
+  it("other things than tensors of float32", function()
+    raises("MultiHeadAttention: key must be a tensor, got the number 3", function() m(x, { key = 3 }) end)
+    raises("MultiHeadAttention: key is int64; it must be float32: convert with key:float()",
+      function() m(x, { key = heed.ones(2, 3, 6, { dtype = "int64" }) }) end)
+  end)
+
+  it("another module's options", function()
+    raises("CausalAttention: it takes no key, which is for MultiHeadAttention",
+      function() nn.CausalAttention(6, 8, 4, 0)(x, { key = x }) end)
+    raises("SelfAttention: it takes no value, which is for MultiHeadAttention",
+      function() nn.SelfAttention(6, 8)(x, { value = x }) end)
+    raises("MultiHeadAttentionWrapper: it takes no cache, which is for MultiHeadAttention",
+      function() nn.MultiHeadAttentionWrapper(6, 8, 4, 0, 2)(x, { cache = m:new_cache() }) end)
+    raises("Linear: it takes no kv_lengths, which is for attention modules",
+      function() nn.Linear(6, 8)(x, { kv_lengths = heed.tensor({ 1, 1 }, { dtype = "int64" }) }) end)
+    raises("Linear: it takes no cache, which is for MultiHeadAttention",
+      function() nn.Linear(6, 8)(x, { cache = m:new_cache() }) end)
+  end)
+end)

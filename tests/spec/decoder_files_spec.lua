@@ -1,0 +1,152 @@
+-- Loading decoders: files and configs of all kinds, and what is wrong with them.
+local heed = require "heed"
+local core = require "heed.core"
+local cases = require "tests.decoder_cases"
+local raises = require "tests.raises"
+local support = require "tests.support"
+
+local CLASSES, TOP, class_of, close = cases.classes, cases.top, cases.class_of, cases.close
+
+describe("loading a decoder", function()
+  local folder
+  local function from(name)
+    folder = os.tmpname()
+    os.remove(folder)
+    assert(os.execute(("cp -r %sdecoders/%s %s"):format(TOP, name, support.quote(folder))))
+    return folder
+  end
+  after_each(function()
+    if folder then os.execute("rm -rf " .. support.quote(folder)) end
+    folder = nil
+  end)
+
+  --- What Class.load says of a copy of a model whose state and config have been changed.
+  local function problem(name, change, config_change)
+    from(name)
+    local file = folder .. "/model.safetensors"
+    local state, config = assert(heed.load(file)), assert(core.files.json(folder .. "/config.json"))
+    if change then
+      local copy = {}
+      for each, tensor in pairs(state) do copy[each] = tensor:clone() end
+      change(copy)
+      assert(heed.save(file, copy))
+    end
+    for each, value in pairs(config_change or {}) do config[each] = value end
+    local model, message = class_of(name).load(folder, config)
+    assert.is_nil(model)
+    return (message:gsub(folder:gsub("%p", "%%%0"), "FOLDER"))
+  end
+
+  it("names all that is missing, too much or of another size", function()
+    assert.are.equal("Llama.load: the weights do not fit the config:\n  "
+      .. "model.layers.1.mlp.up_proj.weight is missing\n  more is not part of the model", problem("llama", function(s)
+        s["model.layers.1.mlp.up_proj.weight"], s.more = nil, heed.ones(1)
+      end))
+    assert.are.equal("GPT2.load: the weights do not fit the config:\n  "
+      .. "transformer.h.1.attn.c_attn.weight is [24, 70], but the config makes it [24, 72]", problem("gpt2", function(s)
+        s["transformer.h.1.attn.c_attn.weight"] = heed.ones(24, 70)
+      end))
+  end)
+
+  it("names the settings that contradict the weights", function()
+    local said = problem("llama", nil, { num_key_value_heads = 1 })
+    assert.is_truthy(said:find("model.layers.0.self_attn.k_proj.weight is [16, 32], but the config makes it [8, 32] "
+      .. "(head_dim = 8, num_key_value_heads · head_dim = 8)", 1, true), said)
+    said = problem("llama", nil, { num_hidden_layers = 3 })
+    assert.is_truthy(said:find("num_hidden_layers is 3, and the file has 2 layers", 1, true), said)
+    assert.are.equal("Llama.load: the weights do not fit the config:\n  "
+      .. "num_hidden_layers is 1099511627776, and the file has 2 layers",
+      problem("llama", nil, { num_hidden_layers = 1 << 40 }))
+    said = problem("gpt2", nil, { n_layer = 1 })
+    assert.is_truthy(said:find("n_layer is 1, and the file has 2 layers", 1, true), said)
+    said = problem("gpt2", nil, { n_embd = 12 })
+    assert.is_truthy(said:find("transformer.wte.weight is [53, 24], but the config makes it [53, 12] (n_embd = 12)", 1,
+      true), said)
+  end)
+
+  it("says what is wrong with a config", function()
+    local function refuses(name, message, change)
+      assert.are.equal(("%s.load: the config does not do: %s"):format(name:find "gpt2" and "GPT2" or "Llama", message),
+        problem(name, nil, change))
+    end
+    refuses("gpt2", "n_head is 5, which does not divide n_embd (24)", { n_head = 5 })
+    refuses("llama", "num_key_value_heads is 3, which does not divide num_attention_heads (4)",
+      { num_key_value_heads = 3 })
+    refuses("llama", "model_type is a string ('gemma'); known are llama, mistral", { model_type = "gemma" })
+    refuses("llama", "hidden_size must be an integer from 1 up, is the number 0", { hidden_size = 0 })
+    refuses("llama3", "rope_scaling.type is a string ('longrope'); known are default, linear, dynamic, yarn, llama3",
+      { rope_scaling = { type = "longrope", factor = 2 } })
+    refuses("llama3", "rope_scaling.factor is missing, which linear needs", { rope_scaling = { type = "linear" } })
+    refuses("llama", "rope_parameters.factor must be a positive number, is the number -1",
+      { rope_parameters = { rope_type = "linear", factor = -1 } })
+    assert.are.equal("Llama.load: eos_token_id 2 is a string ('a'); it must be an integer",
+      problem("llama", nil, { eos_token_id = { 3, "a" } }))
+    assert.is_truthy(problem("llama", nil, { head_dim = 7 }):find("^Llama.load: the config does not do: .*dims"))
+  end)
+
+  it("takes sharded files, other floating dtypes, and files without the prefix", function()
+    from "llama"
+    local state = assert(heed.load(folder .. "/model.safetensors"))
+    local ids, m = { 1, 2, 3 }, assert(CLASSES.llama.load(folder))
+    local want, half, bare, index = m(ids), {}, {}, { weight_map = {} }
+    for name, tensor in pairs(state) do
+      half[name], bare[name:gsub("^model%.", "")] = tensor:to "bfloat16", tensor:clone()
+      index.weight_map[name] = name:find "layers.0" and "a.safetensors" or "b.safetensors"
+    end
+    assert(heed.save(folder .. "/bare.safetensors", bare))
+    close(want, assert(CLASSES.llama.load(folder .. "/bare.safetensors"))(ids), 0)
+    assert(heed.save(folder .. "/half.safetensors", half))
+    m = assert(CLASSES.llama.load(folder .. "/half.safetensors"))
+    assert.are.equal("bfloat16", m.lm_head.weight.dtype)
+    close(want, m(ids), 0.3)
+    local lines = {}
+    for _, file in ipairs { "a.safetensors", "b.safetensors" } do
+      local part = {}
+      for name, of in pairs(index.weight_map) do
+        if of == file then
+          part[name] = state[name]:clone()
+          lines[#lines + 1] = ('"%s": "%s"'):format(name, of)
+        end
+      end
+      assert(heed.save(folder .. "/" .. file, part))
+    end
+    os.remove(folder .. "/model.safetensors")
+    support.write(folder .. "/model.safetensors.index.json", ('{"weight_map": {%s}}'):format(table.concat(lines, ", ")))
+    close(want, assert(CLASSES.llama.load(folder))(ids), 0)
+  end)
+
+  it("takes the bfloat16 weights of a GPT-2, and masks that older files have", function()
+    from "gpt2"
+    local state, half = assert(heed.load(folder .. "/model.safetensors")), {}
+    for name, tensor in pairs(state) do half[name:gsub("^transformer%.", "")] = tensor:to "bfloat16" end
+    half["h.0.attn.bias"], half["h.1.attn.masked_bias"] = heed.ones(1, 1, 4, 4), heed.tensor(-1e4)
+    local want = assert(CLASSES.gpt2.load(folder)) { 1, 2, 3 }
+    assert(heed.save(folder .. "/half.safetensors", half))
+    close(want, assert(CLASSES.gpt2.load(folder .. "/half.safetensors")) { 1, 2, 3 }, 0.1)
+  end)
+
+  it("takes the stop tokens of generation_config.json before those of config.json", function()
+    from "llama"
+    support.write(folder .. "/generation_config.json", '{"eos_token_id": [3, 9]}')
+    assert.are.same({ 4, 10 }, assert(CLASSES.llama.load(folder)).config.stop_tokens)
+  end)
+
+  it("gives a dynamic scaling the base for its longest text", function()
+    local config = assert(core.files.json(TOP .. "decoders/llama_dynamic/config.json"))
+    config.rope_parameters.original_max_position_embeddings = 16
+    local m = assert(CLASSES.llama.load(TOP .. "decoders/llama_dynamic", config))
+    assert.are.same({ "ntk", 7 }, { m.config.rope.scaling.type, m.config.rope.scaling.factor })
+  end)
+
+  it("says what is wrong with the files", function()
+    local model, message = CLASSES.gpt2.load "tests/nowhere"
+    assert.is_nil(model)
+    assert.are.equal("GPT2.load: there is no file or folder 'tests/nowhere'", message)
+    from "gpt2"
+    os.remove(folder .. "/config.json")
+    assert.is_truthy(select(2, CLASSES.gpt2.load(folder)):find "config.json', and no config was given")
+    support.write(folder .. "/config.json", "{")
+    assert.is_nil((CLASSES.gpt2.load(folder)))
+    raises("GPT2.load: path must be a string, got nil", function() CLASSES.gpt2.load() end)
+  end)
+end)

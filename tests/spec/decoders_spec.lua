@@ -1,0 +1,215 @@
+-- heed.models.gpt2 and llama: against transformers on small models with random weights, with and without a cache.
+local heed = require "heed"
+local cases = require "tests.decoder_cases"
+local raises = require "tests.raises"
+
+local CLASSES, TOP, golden, class_of, load_golden = cases.classes, cases.top, cases.golden, cases.class_of, cases.load
+local from_one, int64, close, in_pieces = cases.from_one, cases.int64, cases.close, cases.in_pieces
+
+for name, case in pairs(golden) do
+  describe("the golden " .. name, function()
+    local prompt, greedy = from_one(case.prompt), from_one(case.greedy)
+
+    it("gives the logits", function()
+      local m = load_golden(name)
+      close(heed.tensor(case.logits), m(prompt)[-1], 3e-5)
+      close(m(prompt)[-1], m(int64(prompt))[-1], 0)
+      close(m(prompt), m({ prompt, prompt })[2], 1e-5)
+      close(m(prompt)[{ { 10, 11 }, {} }], m(prompt, { logits_to_keep = 2 }), 1e-5)
+    end)
+
+    it("generates its tokens with a cache", function()
+      local m = load_golden(name)
+      local ids, cache = m:generate(prompt, { max_new_tokens = #greedy })
+      assert.are.same(greedy, ids)
+      assert.are.equal(#prompt + #greedy - 1, cache.length)
+    end)
+
+    it("generates its tokens without a cache", function()
+      local m, ids = load_golden(name), table.move(prompt, 1, #prompt, 1, {})
+      for _, id in ipairs(greedy) do
+        assert.are.equal(id, m(ids)[-1]:argmax():item())
+        ids[#ids + 1] = id
+      end
+    end)
+
+    it("gives the same in chunks, token by token and at once", function()
+      local m, ids = load_golden(name), {}
+      for _, list in ipairs { prompt, greedy } do table.move(list, 1, #list, #ids + 1, ids) end
+      local whole = m(ids)
+      for _, sizes in ipairs { {}, { 7, 1, 20 }, { #ids } } do
+        close(whole, in_pieces(m, ids, sizes, m:new_cache()), 5e-5)
+      end
+    end)
+
+    -- The logits have a standard deviation of about 2.
+    for dtype, bound in pairs { bfloat16 = 0.03, float16 = 0.005, int8 = 0.15 } do
+      local function near(want, got)
+        local off = (want - got):pow(2):mean():sqrt():item()
+        assert.is_true(off > 0 and off <= bound, "off by " .. off .. " in the mean")
+      end
+
+      it("keeps to its logits with a cache in " .. dtype, function()
+        local m = load_golden(name)
+        local cache = m:new_cache { dtype = dtype, capacity = 20 }
+        assert.are.equal(dtype, cache.dtype)
+        near(m(prompt), in_pieces(m, prompt, { 4 }, cache))
+        assert.are.equal(dtype, select(2, m:generate(prompt, { dtype = dtype })).dtype)
+      end)
+
+      it("keeps to its logits with weights in " .. dtype, function()
+        local m = load_golden(name)
+        local before = m(prompt)
+        near(before, m:to(dtype)(prompt))
+        assert.are.equal(5, #m:generate(prompt, { max_new_tokens = 5 }))
+      end)
+    end
+  end)
+end
+
+describe("a decoder gives transformers' logits and tokens:", function()
+  for _, case in ipairs(cases.variants) do
+    it(case.name, function()
+      local m = assert(class_of(case.name).load(TOP .. "decoders/" .. case.name))
+      local ids = int64(case.ids) + 1
+      local logits = m(ids)
+      close(heed.tensor(case.logits):view(logits.shape), logits, 3e-5)
+      assert.are.same(from_one(case.greedy), (m:generate(ids[1], { max_new_tokens = #case.greedy })))
+      local list = ids[1]:tolist()
+      close(logits[1], in_pieces(m, list, { 3, 4 }, m:new_cache()), 5e-5)
+    end)
+  end
+end)
+
+describe("a decoder", function()
+  local m, ids
+  before_each(function()
+    m = load_golden "llama"
+    ids = from_one(golden.llama.prompt)
+  end)
+
+  it("says what the attention of its layers found", function()
+    local logits, info = m(ids, { need_weights = true })
+    close(m(ids), logits, 0)
+    assert.are.equal(3, #info.layers)
+    assert.are.equal("heed.Size([8, 11, 11])", tostring(info.layers[3].weights.shape))
+  end)
+
+  it("gives a text the same logits whatever stands behind its length", function()
+    local short = { ids[1], ids[2], ids[3], 5, 6 }
+    local logits = m({ short, table.move(ids, 1, 5, 1, {}) }, { kv_lengths = { 3, 5 } })
+    close(m({ ids[1], ids[2], ids[3] }), logits[1][{ { 1, 3 }, {} }], 1e-5)
+    close(m(table.move(ids, 1, 5, 1, {})), logits[2], 1e-5)
+  end)
+
+  it("ties lm_head to the embeddings, and keeps it tied", function()
+    m = load_golden "gpt2"
+    assert.is_true(m.lm_head.weight == m.token_embeddings.weight)
+    m:to "bfloat16"
+    assert.is_true(m.lm_head.weight == m.token_embeddings.weight)
+  end)
+
+  it("takes configs by other names", function()
+    local c = golden.llama.config
+    local same = assert(CLASSES.llama.load(TOP .. golden.llama.file, {
+      vocab_size = c.vocab_size, hidden_size = c.d_model, num_hidden_layers = c.layers, num_attention_heads = c.heads,
+      num_key_value_heads = c.kv_heads, max_position_embeddings = c.context_length, intermediate_size = c.d_hidden,
+    }))
+    close(m(ids), same(ids), 0)
+  end)
+
+  it("refuses what it cannot work with", function()
+    local long = {}
+    for i = 1, 129 do long[i] = 1 end
+    raises("Llama: there are 129 tokens, and max_position_embeddings is 128", function() m(long) end)
+    raises("Llama: ids must be int64 of shape [n] or [b, n], at least one, got a tensor of shape [2] and dtype float32",
+      function() m(heed.ones(2)) end)
+    raises("Llama: logits_to_keep must be an integer from 1 to 11, the tokens; got the number 12",
+      function() m(ids, { logits_to_keep = 12 }) end)
+    raises("Llama: cache must be what the model's new_cache gives, got the number 3",
+      function() m(ids, { cache = 3 }) end)
+    raises("Llama: kv_lengths is given and so is cache; with a cache, key_padding_mask hides keys",
+      function() m({ ids }, { cache = m:new_cache(), kv_lengths = { 3 } }) end)
+    assert.has_error(function() m({ ids }, { kv_lengths = { 3, 4 } }) end)
+    assert.has_error(function() m { 1, 198 } end)
+    assert.has_error(function() m { 0 } end)
+  end)
+end)
+
+describe("the cache of a model", function()
+  local m, ids
+  before_each(function()
+    m = load_golden "gpt2"
+    ids = from_one(golden.gpt2.prompt)
+  end)
+
+  it("can be truncated, cloned, reordered and released", function()
+    local a, b = { 1, 2, 3 }, { 7, 8, 9 }
+    local cache = m:new_cache { batch = 2, capacity = 9 }
+    m({ a, b }, { cache = cache })
+    assert.are.equal("heed.ModelCache(layers=3, length=3, capacity=9, batch=2, dtype=float32)", tostring(cache))
+    local other = cache:clone():reorder { 2, 2 }
+    local want = m({ 7, 8, 9, 4 })[-1]
+    close(want, m({ { 4 }, { 4 } }, { cache = other })[1][1], 1e-5)
+    assert.are.equal(3, cache.length)
+    cache:truncate(1)
+    close(m({ 7, 5 })[-1], m({ { 6 }, { 5 } }, { cache = cache })[2][1], 1e-5)
+    cache:release()
+    cache:release()
+    assert.are.equal("heed.ModelCache(released)", tostring(cache))
+    raises("GPT2: the cache was released", function() m({ { 1 }, { 1 } }, { cache = cache }) end)
+    raises("heed.ModelCache: the cache was released", function() return cache.length end)
+  end)
+
+  it("says what does not fit, and stays as it is", function()
+    local cache = m:new_cache { capacity = 12 }
+    m(ids, { cache = cache })
+    raises("GPT2: the cache has 11 tokens, there are 2 more and its capacity is 12",
+      function() m({ 1, 2 }, { cache = cache }) end)
+    raises("GPT2: ids have a batch of 2 and the cache one of 1", function() m({ { 1 }, { 2 } }, { cache = cache }) end)
+    raises("truncate: n is 12; it must be from 0 to 11, the length", function() cache:truncate(12) end)
+    raises("a heed.ModelCache has no field that can be set, such as a string ('length')",
+      function() cache.length = 3 end)
+    assert.has_error(function() return cache.size end)
+    assert.has_error(function() cache:reorder { 2 } end)
+    assert.has_error(function() m({ 999 }, { cache = cache }) end)
+    assert.has_error(function() m:new_cache { capacity = 0 } end)
+    assert.are.equal(11, cache.length)
+    assert.are.equal(12, m:new_cache({ capacity = 12 }).capacity)
+    assert.are.equal(96, m:new_cache().capacity)
+    raises("GPT2: there are 95 tokens in the cache and 2 tokens, and max_position_embeddings is 96", function()
+      cache = m:new_cache { capacity = 200 }
+      local long = {}
+      for i = 1, 95 do long[i] = i end
+      m(long, { cache = cache })
+      m({ 1, 2 }, { cache = cache })
+    end)
+    raises("Llama: the cache is for 3 layers and the model has 2", function()
+      assert(CLASSES.llama.load(TOP .. "decoders/llama"))(ids, { cache = m:new_cache() })
+    end)
+  end)
+
+  it("takes back what some layers have seen when a pass fails in the middle", function()
+    local cache = m:new_cache()
+    m(ids, { cache = cache })
+    local want = m({ 5 }, { cache = cache:clone() })
+    local class = getmetatable(m.layers[2])
+    local forward, calls = class.forward, 0
+    class.forward = function(...)
+      calls = calls + 1
+      if calls == 2 then error "no memory" end
+      return forward(...)
+    end
+    local fine = pcall(m, { 9, 9 }, { cache = cache })
+    class.forward = forward
+    assert.is_false(fine)
+    assert.are.equal(11, cache.length)
+    close(want, m({ 5 }, { cache = cache }), 0)
+  end)
+
+  it("keeps of a window what can be seen", function()
+    m = assert(CLASSES.llama.load(TOP .. "decoders/mistral"))
+    assert.are.equal(math.huge, m:new_cache().capacity)
+    assert.are.same({ 4, true }, { m.layers[1].attention.window.left, m.layers[1].attention.causal })
+  end)
+end)

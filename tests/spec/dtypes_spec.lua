@@ -1,0 +1,389 @@
+-- The dtypes that only store: what converts, moves and shows numbers works, everything else refuses.
+local heed = require "heed"
+local raises = dofile "tests/raises.lua"
+
+local STORED = { "bfloat16", "float16", "int8" }
+
+-- ---- Twins in double precision ----
+
+--- The number of a pattern of bits with so many bits of exponent and fraction, by the definition of IEEE 754.
+local function decode(bits, exponent_bits, fraction_bits)
+  local sign = (bits >> (exponent_bits + fraction_bits)) & 1 == 1 and -1.0 or 1.0
+  local exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1)
+  local fraction, bias = bits & ((1 << fraction_bits) - 1), (1 << (exponent_bits - 1)) - 1
+  if exponent == (1 << exponent_bits) - 1 then return fraction == 0 and sign * math.huge or 0 / 0 end
+  if exponent == 0 then return sign * fraction * 2.0 ^ (1 - bias - fraction_bits) end
+  return sign * (1 + fraction * 2.0 ^ -fraction_bits) * 2.0 ^ (exponent - bias)
+end
+
+local FORMATS = { bfloat16 = { 8, 7 }, float16 = { 5, 10 } }
+
+local function number_of(dtype, bits)
+  if dtype == "int8" then return bits < 128 and bits or bits - 256 end
+  return decode(bits, table.unpack(FORMATS[dtype]))
+end
+
+local function same_number(a, b) return a == b and 1 / a == 1 / b or a ~= a and b ~= b end
+
+--- All patterns of a dtype as a tensor.
+local function all_of(dtype)
+  local list, count = {}, dtype == "int8" and 256 or 65536
+  for bits = 0, count - 1 do list[bits + 1] = string.pack(dtype == "int8" and "B" or "<I2", bits) end
+  return heed.from_string(table.concat(list), dtype, count), count
+end
+
+--- The pattern of the number of that format which is nearest to x, ties to the even pattern; x not nan.
+local function nearest(dtype, x)
+  local e, f = table.unpack(FORMATS[dtype])
+  local low, high = 0, ((1 << e) - 1) << f -- patterns of positive numbers rise with them, up to inf
+  local magnitude, sign = math.abs(x), (x < 0 or 1 / x < 0) and 1 << (e + f) or 0
+  while high - low > 1 do
+    local middle = (low + high) // 2
+    if decode(middle, e, f) <= magnitude then low = middle else high = middle end
+  end
+  local below, above = decode(low, e, f), decode(high, e, f)
+  if above == math.huge then above = 2.0 ^ (1 << (e - 1)) end -- what would come next
+  local down, up = magnitude - below, above - magnitude
+  local pattern = (magnitude == math.huge or up < down or (up == down and high % 2 == 0)) and high or low
+  return sign | pattern
+end
+
+describe("tensors that only store", function()
+  it("read every pattern as the number that it stands for", function()
+    for _, dtype in ipairs(STORED) do
+      local x, count = all_of(dtype)
+      local wide, list = x:float(), x:tolist()
+      for i = 1, count do
+        local wanted = number_of(dtype, i - 1)
+        if not (same_number(wide[i], wanted) and same_number(list[i], wanted)) then
+          error(("%s %x: %g and %g instead of %g"):format(dtype, i - 1, wide[i], list[i], wanted))
+        end
+      end
+    end
+  end)
+
+  it("give int8 as integers and the others as floats", function()
+    assert.are.equal("integer", math.type(heed.zeros(1, { dtype = "int8" }):item()))
+    assert.are.equal("float", math.type(heed.zeros(1, { dtype = "bfloat16" })[1]))
+    assert.are.equal("float", math.type(heed.zeros(1, { dtype = "float16" }):item()))
+  end)
+
+  it("keep every pattern that is copied, made float32 and made small again", function()
+    for _, dtype in ipairs(STORED) do
+      local x = all_of(dtype)
+      assert.are.equal(x:to_string(), x:clone():to_string())
+      local numbers = {}
+      local wide, back = x:float(), x:float():to(dtype)
+      for i = 1, #x do
+        if wide[i] ~= wide[i] then
+          assert.is_true(back[i] ~= back[i])
+        else
+          numbers[#numbers + 1] = i
+        end
+      end
+      local index = heed.tensor(numbers, { dtype = "int64" })
+      assert.are.equal(x[index]:to_string(), back[index]:to_string())
+    end
+  end)
+
+  it("round to the nearest number, ties to even", function()
+    heed.manual_seed(3)
+    local list = { 0.0, -0.0, 65504, 65519.996, 65520, -65520, 1e30, 3.4e38, 2 ^ -24, 2 ^ -25, 2 ^ -25 * 1.0001,
+      2 ^ -126, 2 ^ -149, math.huge, -math.huge, 1 + 2 ^ -8, 1 + 3 * 2 ^ -8, 1 + 2 ^ -11, 1 + 3 * 2 ^ -11 }
+    local random = heed.randn(2000) * heed.exp(heed.randn(2000) * 8)
+    local x = heed.cat { heed.tensor(list), random }
+    for dtype in pairs(FORMATS) do
+      local y = x:to(dtype):to_string()
+      for i = 1, #x do
+        local got = string.unpack("<I2", y, 2 * i - 1)
+        assert.are.equal(nearest(dtype, x[i]), got, ("%s of %.9g"):format(dtype, x[i]))
+      end
+    end
+  end)
+
+  it("drop fractions, bound what is beyond and make 0 of nan in int8", function()
+    local x = heed.tensor { 1.9, -1.9, 127.9, 128, 300, -128.9, -129, 1 / 0, -1 / 0, 0 / 0 }
+    assert.are.same({ 1, -1, 127, 127, 127, -128, -128, 127, -128, 0 }, x:to("int8"):tolist())
+    local whole = heed.tensor({ 127, 128, -129, math.maxinteger, math.mininteger }, { dtype = "int64" })
+    assert.are.same({ 127, 127, -128, 127, -128 }, whole:to("int8"):tolist())
+    assert.are.same({ 1, 0 }, heed.tensor { true, false }:to("int8"):tolist())
+  end)
+
+  it("convert between each other by way of the number", function()
+    local x = heed.tensor({ 1.5, -300, 70000, 0 / 0 }, { dtype = "bfloat16" })
+    assert.are.same({ 1.5, -300, 1 / 0 }, x:to("float16")[{ { 1, 3 } }]:tolist())
+    assert.are.same({ 1, -128, 127, 0 }, x:to("int8"):tolist())
+    assert.are.same({ 1, -300, 70144, 0 }, x:long():tolist())
+    assert.are.same({ true, true, true, true }, x:bool():tolist())
+    assert.are.same({ -3.0, 0.0 }, heed.tensor({ -3, 0 }, { dtype = "int8" }):to("bfloat16"):tolist())
+  end)
+
+  it("are made like others", function()
+    for _, dtype in ipairs(STORED) do
+      local options = { dtype = dtype }
+      for _, x in ipairs {
+        heed.zeros(2, options), heed.ones(2, options), heed.empty(2, options), heed.full({ 2 }, 3, options),
+        heed.eye(2, options), heed.range(1, 2, options), heed.linspace(0, 1, 2, options),
+        heed.tensor({ 1, 2 }, options), heed.zeros_like(heed.ones(2), options), heed.randint(1, 5, { 2 }, options),
+      } do
+        assert.are.equal(dtype, x.dtype)
+      end
+      assert.are.same({ 3, 3 }, heed.full({ 2 }, 3, options):tolist())
+      assert.are.same({ { 1, 0 }, { 0, 1 } }, heed.eye(2, options):tolist())
+      assert.are.same({ 2, 4, 6 }, heed.range(2, 7, 2, options):tolist())
+      assert.are.equal(dtype, heed.ones_like(heed.zeros(1, options)).dtype)
+    end
+    assert.are.same({ 0, 3, 6, 10 }, heed.linspace(0, 10.5, 4, { dtype = "int8" }):tolist())
+    assert.are.same({ 0.10009765625 }, heed.tensor({ 0.1 }, { dtype = "bfloat16" }):tolist())
+  end)
+
+  it("are viewed, indexed and written to", function()
+    for _, dtype in ipairs(STORED) do
+      local x = heed.range(1, 24, { dtype = dtype }):view(2, 3, 4)
+      local wide = heed.range(1, 24):view(2, 3, 4)
+      assert.are.same(wide:transpose(1, 3):tolist(), x:transpose(1, 3):clone():tolist())
+      assert.are.same(wide:permute(3, 1, 2):tolist(), x:permute(3, 1, 2):contiguous():tolist())
+      assert.are.same(wide[{ {}, { 1, 3, 2 }, 2 }]:tolist(), x[{ {}, { 1, 3, 2 }, 2 }]:tolist())
+      assert.are.equal(17, x[{ 2, 2, 1 }])
+      x[{ 2, 2, 1 }] = 100.0
+      x[1] = heed.tensor { 9.0, 8, 7, 6 }
+      x[{ 2, 1, {} }] = heed.tensor({ 5, 4, 3, 2 }, { dtype = "int64" })
+      assert.are.same({ 9, 8, 7, 6 }, x[{ 1, 3 }]:tolist())
+      assert.are.same({ 5, 4, 3, 2 }, x[{ 2, 1 }]:tolist())
+      assert.are.equal(100, x[{ 2, 2, 1 }])
+      x:fill_(2.5)
+      assert.are.equal(dtype == "int8" and 2 or 2.5, x[{ 1, 1, 1 }])
+      x:copy_(heed.full({ 4 }, 7)):zero_()
+      assert.are.equal(0, x[{ 2, 3, 4 }])
+    end
+  end)
+
+  it("are picked from and joined", function()
+    for _, dtype in ipairs(STORED) do
+      local x = heed.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, { dtype = dtype })
+      local index = heed.tensor({ 2, 1, 2 }, { dtype = "int64" })
+      assert.are.same({ { 4, 5, 6 }, { 1, 2, 3 }, { 4, 5, 6 } }, x:index_select(1, index):tolist())
+      assert.are.same({ { 2, 1, 2 } }, x[{ { 1, 1 } }]:gather(2, index:view(1, 3)):tolist())
+      assert.are.same({ 4, 5, 6 }, x[heed.tensor { false, true }]:view(-1):tolist())
+      local mask = heed.tensor { { false, true, false }, { false, false, true } }
+      assert.are.same({ 2, 6 }, x:masked_select(mask):tolist())
+      assert.are.same({ 1, 1, 2, 2 }, x[{ 1, { 1, 2 } }]:repeat_interleave(2):tolist())
+      assert.are.equal(dtype, heed.cat { x, x }.dtype)
+      assert.are.same({ { { 1, 2, 3 }, { 4, 5, 6 } }, { { 1, 2, 3 }, { 4, 5, 6 } } }, heed.stack { x, x }:tolist())
+      x[heed.tensor { true, false }] = 0
+      x[heed.tensor({ 2 }, { dtype = "int64" })] = heed.tensor { 9.0, 8, 7 }
+      assert.are.same({ { 0, 0, 0 }, { 9, 8, 7 } }, x:tolist())
+      local parts = heed.split(x, 2, 2)
+      assert.are.same({ { 0, 0 }, { 9, 8 } }, parts[1]:tolist())
+    end
+  end)
+
+  it("take the dtype that holds both when they are joined with others", function()
+    local one = {}
+    for _, dtype in ipairs { "bool", "int64", "float32", "bfloat16", "float16", "int8" } do
+      one[dtype] = heed.ones(1, { dtype = dtype })
+    end
+    for pair, wanted in pairs {
+      ["bfloat16 float16"] = "float32", ["bfloat16 float32"] = "float32", ["bfloat16 int64"] = "bfloat16",
+      ["int8 float16"] = "float16", ["int8 bool"] = "int8", ["int8 int64"] = "int64", ["bool float16"] = "float16",
+    } do
+      local a, b = pair:match "(%w+) (%w+)"
+      assert.are.equal(wanted, heed.cat { one[a], one[b] }.dtype, pair)
+      assert.are.equal(wanted, heed.stack { one[b], one[a] }.dtype, pair)
+      assert.are.equal(wanted, heed.tensor { one[a], one[b] }.dtype, pair)
+    end
+  end)
+
+  it("go to strings and back", function()
+    local x = heed.tensor({ 1, -2.5 }, { dtype = "bfloat16" })
+    assert.are.equal("\x80\x3f\x20\xc0", x:to_string())
+    assert.are.equal("\x00\x3c\x00\xc1", x:to("float16"):to_string())
+    assert.are.equal("\x01\xfe", x:to("int8"):to_string())
+    assert.are.same({ 1, -2.5 }, heed.from_string("\x80\x3f\x20\xc0", "bfloat16", 2):tolist())
+    raises("from_string: bytes has 3 bytes; shape [2] of float16 needs 4",
+      function() heed.from_string("abc", "float16", 2) end)
+  end)
+
+  -- What PyTorch prints, but for "heed." in the place of "torch.".
+  it("print as PyTorch prints them, with their dtype", function()
+    local function of(dtype, data) return tostring(heed.tensor(data, { dtype = dtype })) end
+    assert.are.equal("tensor([ 1.0000, -2.5000,  0.1001], dtype=heed.bfloat16)", of("bfloat16", { 1, -2.5, 0.1 }))
+    assert.are.equal("tensor([ 1.0000, -2.5000,  0.1000], dtype=heed.float16)", of("float16", { 1, -2.5, 0.1 }))
+    assert.are.equal("tensor([  1, -20, 100], dtype=heed.int8)", of("int8", { 1, -20, 100 }))
+    assert.are.equal("tensor(3., dtype=heed.bfloat16)", of("bfloat16", 3))
+    assert.are.equal("tensor([6.5536e+04, 1.0014e-05], dtype=heed.bfloat16)", of("bfloat16", { 65536, 1e-5 }))
+    assert.are.equal("tensor([], size=(2, 0), dtype=heed.int8)", tostring(heed.zeros(2, 0, { dtype = "int8" })))
+    assert.are.equal("tensor([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],\n       dtype=heed.int8)",
+      tostring(heed.zeros(18, { dtype = "int8" })))
+    local weight = heed.nn.Linear(1, 1):to("bfloat16").weight
+    weight:fill_(2)
+    assert.are.equal("Parameter containing:\ntensor([[2.]], dtype=heed.bfloat16)", tostring(weight))
+  end)
+end)
+
+-- ---- What refuses ----
+
+local long = { dtype = "int64" }
+
+--- Functions of tensors that work with a stored x, in some test of this file or to_spec.lua, or on a line of
+--- theirs; and methods that want no elements.
+local WORK = {}
+for name in ([[bool cat chunk clone concat contiguous copy_ dequantize_int8 dim embedding empty_like expand fill_
+  flatten float full_like gather index_select is_contiguous is_released item iter linear long masked_select narrow numel
+  ones_like permute release repeat_interleave reshape select size split squeeze stack stride t to to_string tolist
+  transpose unsqueeze view zero_ zeros_like]]):gmatch "%S+" do
+  WORK[name] = true
+end
+
+--- The other arguments of functions that want some; a tensor in them is not a stored one.
+local ARGUMENTS = {
+  allclose = { heed.ones(2, 2) }, bernoulli = {}, clamp = { 0, 1 }, clamp_ = { 0, 1 }, cumsum = { 1 },
+  dot = { heed.ones(2) }, equal = { heed.ones(2, 2) }, layer_norm = {}, log_softmax = { 1 },
+  masked_fill = { heed.ones(2, 2, { dtype = "bool" }), 0 },
+  masked_fill_ = { heed.ones(2, 2, { dtype = "bool" }), 0 }, rope = {},
+  scaled_dot_product_attention = { heed.ones(2, 2), heed.ones(2, 2) }, softmax = { 1 }, topk = { 1 },
+  linear_int8 = { heed.ones(2, 2, { dtype = "int8" }), heed.ones(2, 1) },
+}
+for name in ([[add bmm div eq ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul ne pow
+  remainder sub]]):gmatch "%S+" do
+  ARGUMENTS[name], ARGUMENTS[name .. "_"] = { heed.ones(2, 2) }, { heed.ones(2, 2) }
+end
+
+--- Those that say in words of their own what they want.
+local OTHERWISE = {
+  normal_ = "the result is float32 and is to be written into a tensor of %s, which cannot hold it",
+  uniform_ = "the result is float32 and is to be written into a tensor of %s, which cannot hold it",
+  rand_like = "dtype must be 'float32', got '%s'",
+  randn_like = "dtype must be 'float32', got '%s'",
+  where = "condition is %s; it must be bool",
+  randint_like = false, -- draws integers of any dtype
+}
+
+describe("everything else", function()
+  local _, methods = debug.getupvalue(getmetatable(heed.ones(1)).__index, 2)
+
+  it("refuses what only stores", function()
+    for name in pairs(methods) do
+      if not WORK[name] and OTHERWISE[name] ~= false then
+        for _, dtype in ipairs(STORED) do
+          local x = heed.ones(2, 2, { dtype = dtype })
+          if name == "dot" then x = x[1] end
+          local arguments = ARGUMENTS[name] or {}
+          if name == "where" then arguments = { heed.ones(2), heed.ones(2) } end
+          local ok, message = pcall(methods[name], x, table.unpack(arguments))
+          local wanted = OTHERWISE[name] or "is %s, which only stores; "
+          assert.is_false(ok, name .. " works on " .. dtype)
+          assert.truthy(message:find(wanted:format(dtype), 1, true), name .. ": " .. message)
+          assert.are.same({ 1, 1 }, (name == "dot" and x or x[1]):tolist())
+        end
+      end
+    end
+  end)
+
+  it("refuses them as second operands, too", function()
+    local x, half = heed.ones(2, 2), heed.ones(2, 2, { dtype = "float16" })
+    for _, name in ipairs { "add", "div", "eq", "logical_and", "maximum", "pow", "matmul", "allclose", "equal" } do
+      raises(name .. ": b is float16, which only stores; b:float() gives float32",
+        function() methods[name](x, half) end)
+    end
+    raises("clamp: max is float16, which only stores; max:float() gives float32",
+      function() x:clamp(nil, half) end)
+    raises("where: a is float16, which only stores; a:float() gives float32",
+      function() heed.where(x:bool(), half, x) end)
+    raises("where: b is float16, which only stores; b:float() gives float32",
+      function() heed.where(x:bool(), 1, half) end)
+    raises("layer_norm: weight is float16, which only stores; weight:float() gives float32",
+      function() heed.layer_norm(x, half[1]) end)
+    raises("linear: bias is float16, which only stores; bias:float() gives float32",
+      function() heed.linear(x, x, half[1]) end)
+    raises("add: b is float16, which only stores; b:float() gives float32", function() return x + half end)
+    raises("index: index is int8; it must be int64", function() return x[heed.ones(1, { dtype = "int8" })] end)
+  end)
+
+  it("says how to go on", function()
+    raises("exp: x is bfloat16, which only stores; x:float() gives float32",
+      function() heed.exp(heed.ones(2, { dtype = "bfloat16" })) end)
+    raises("Parameter: data must be float32, is int8",
+      function() heed.nn.Parameter(heed.ones(2, { dtype = "int8" })) end)
+  end)
+end)
+
+-- ---- Products ----
+
+describe("products with stored weights", function()
+  before_each(function() heed.manual_seed(5) end)
+
+  --- The weight stored, its scale, and what it then holds, as float32.
+  local function stored(weight, dtype)
+    if dtype ~= "int8" then
+      local small = weight:to(dtype)
+      return small, nil, small:float()
+    end
+    local small, scale = heed.quantize_int8(weight)
+    return small, scale, heed.dequantize_int8(small, scale)
+  end
+
+  it("are those with the same numbers in float32", function()
+    for _, dtype in ipairs(STORED) do
+      for _, sizes in ipairs { { 1, 1, 1 }, { 1, 64, 64 }, { 3, 65, 5 }, { 20, 130, 67 }, { 60, 200, 131 } } do
+        local m, d_in, d_out = table.unpack(sizes)
+        local x, bias = heed.randn(2, m, d_in), heed.randn(d_out)
+        local small, scale, wide = stored(heed.randn(d_out, d_in), dtype)
+        local y
+        if scale then y = heed.linear_int8(x, small, scale, bias) else y = heed.linear(x, small, bias) end
+        assert.are.equal("float32", y.dtype)
+        assert.is_true(heed.allclose(y, heed.linear(x, wide, bias), 1e-5, 1e-5 * d_in ^ 0.5))
+      end
+    end
+  end)
+
+  it("err by what heed.h says", function()
+    local bounds = { bfloat16 = 0.0025, float16 = 0.0003, int8 = 0.009 }
+    local x, weight = heed.randn(16, 1024), heed.randn(512, 1024)
+    local y = heed.linear(x, weight)
+    for dtype, bound in pairs(bounds) do
+      local small, scale = stored(weight, dtype)
+      local z
+      if scale then z = heed.linear_int8(x, small, scale) else z = heed.linear(x, small) end
+      local error = ((z - y) ^ 2):mean():item() ^ 0.5 / (y ^ 2):mean():item() ^ 0.5
+      assert.is_true(error < bound and error > bound / 2, ("%s: %g"):format(dtype, error))
+    end
+  end)
+
+  it("take empty inputs", function()
+    for _, dtype in ipairs(STORED) do
+      local small, scale = stored(heed.randn(3, 4), dtype)
+      local y
+      if scale then y = heed.linear_int8(heed.ones(0, 4), small, scale) else y = heed.linear(heed.ones(0, 4), small) end
+      assert.are.same({ 0, 3 }, { y:size(1), y:size(2) })
+    end
+    local none = heed.linear(heed.ones(2, 0), heed.ones(3, 0, { dtype = "float16" }), heed.tensor { 1, 2, 3 })
+    assert.are.same({ { 1, 2, 3 }, { 1, 2, 3 } }, none:tolist())
+    local weight, scale = heed.quantize_int8(heed.ones(3, 0))
+    assert.are.same({ 3, 0 }, { scale:size(1), scale:size(2) })
+    assert.are.same({ { 0, 0, 0 } }, heed.linear_int8(heed.ones(1, 0), weight, scale):tolist())
+  end)
+
+  it("pick rows of an embedding, widened", function()
+    local ids = heed.tensor({ { 3, 1 }, { 2, 3 } }, long)
+    local weight = heed.randn(3, 70)
+    for _, dtype in ipairs { "float32", "bfloat16", "float16" } do
+      local small = weight:to(dtype)
+      local y = heed.embedding(ids, small)
+      assert.are.equal("float32", y.dtype)
+      for i = 1, 2 do
+        for j = 1, 2 do
+          assert.is_true(heed.equal(y[{ i, j }], small[ids[{ i, j }]]:float()))
+        end
+      end
+      assert.is_true(heed.equal(heed.embedding(ids.T, small), y:transpose(1, 2)))
+      assert.is_true(heed.equal(heed.embedding(ids, small[{ {}, { 1, 70, 3 } }]), y[{ {}, {}, { 1, 70, 3 } }]))
+    end
+    assert.are.same({ 0, 70 }, { heed.embedding(heed.zeros(0, long), weight):size(1), 70 })
+    raises("embedding: id 4 is out of range; weight has rows 1 to 3",
+      function() heed.embedding(heed.tensor({ 1, 4, 5 }, long), weight) end)
+    raises("embedding: ids is float32; it must be int64", function() heed.embedding(heed.ones(1), weight) end)
+    raises("embedding: weight is int8; it must be float32, bfloat16 or float16",
+      function() heed.embedding(ids, weight:to "int8") end)
+  end)
+end)

@@ -1,0 +1,88 @@
+-- The scripts in scripts/examples that need no model but those of the tests.
+local support = require "tests.support"
+
+local function chat(arguments)
+  return support.run(("%s scripts/examples/chat_with_tiny_llama.lua %s"):format(support.heed, arguments))
+end
+
+describe("chat_with_tiny_llama.lua", function()
+  it("goes on with a text, and says how fast", function()
+    local result = chat "'Hello there'"
+    assert.are.equal(0, result.code, result.err)
+    assert.is_truthy(result.out:find "^Hello there[^\n]+\n$")
+    assert.is_truthy(result.err:find "^chat_with_tiny_llama: 11 tokens read, 40 written, %d+ a second\n$")
+    assert.are.equal(result.out, chat("Hello there").out)
+  end)
+
+  it("goes on with ids, greedily as the reference model", function()
+    local case = dofile("tests/golden/decoders.lua")[2]
+    local ids, want = {}, {}
+    for i, id in ipairs(case.prompt) do ids[i] = id + 1 end
+    for i = 1, 5 do
+      local id = case.greedy[i] + 1
+      want[i] = id <= 95 and string.char(id + 31) or ("<%d>"):format(id)
+    end
+    local text = table.concat(ids, " ")
+    local result = chat("--temperature 0 --tokens 5 " .. text)
+    assert.are.equal(text .. table.concat(want) .. "\n", result.out)
+  end)
+
+  it("draws the same with the same seed", function()
+    local function draw(seed) return chat("--temperature 1.5 --top-k 50 --top-p 0.9 --seed " .. seed .. " abc").out end
+    assert.are.equal(draw(3), draw(3))
+    assert.are_not.equal(draw(3), draw(4))
+  end)
+
+  it("works with weights that are stored small", function()
+    assert.are.equal(0, chat("--dtype int8 --tokens 3 abc").code)
+  end)
+
+  it("says how it is called", function()
+    local result = chat "--help"
+    assert.are.equal(0, result.code)
+    assert.is_truthy(result.out:find "^usage: ")
+    for _, name in ipairs { "tokens", "temperature", "top-k", "top-p", "seed", "dtype" } do
+      assert.is_truthy(result.out:find("--" .. name, 1, true))
+    end
+  end)
+
+  it("says what is wrong with its arguments", function()
+    for arguments, message in pairs {
+      ["--sead 3"] = "--sead is not known; --help shows what is",
+      ["--seed"] = "--seed needs a value; --help shows which",
+      ["--tokens many"] = "--tokens needs a value; --help shows which",
+      ["--tokens 200 abc"] = "generate: 3 ids and 200 new tokens are 203, and max_position_embeddings is 128",
+      ["--temperature -1 abc"] = "generate: temperature must be a number from 0 (greedy) up, got the number -1",
+      ["'\xc3\xa4'"] = "the text must be of printable ASCII characters, has the byte 195",
+    } do
+      local result = chat(arguments)
+      assert.are.equal(1, result.code)
+      assert.are.equal("chat_with_tiny_llama: " .. message .. "\n", result.err)
+    end
+  end)
+end)
+
+describe("attention_zoo.lua", function()
+  it("shows weights that a token gives to those it sees", function()
+    local result = support.run(support.heed .. " scripts/examples/attention_zoo.lua")
+    assert.are.equal(0, result.code, result.err)
+    assert.are.equal("", result.err)
+    local kinds, rows = {}, 0
+    for line in result.out:gmatch "[^\n]+" do
+      local name = line:match "^(%w[^:]*): %w"
+      if name then
+        kinds[name], kinds[#kinds + 1] = true, name
+      else
+        local sum, seen = 0, 0
+        for number in line:gmatch "%d%.%d%d" do sum, seen = sum + tonumber(number), seen + 1 end
+        assert.is_true(seen >= 1 and (kinds[#kinds] == "sinks" and sum < 0.99 or math.abs(sum - 1) <= 0.03), line)
+        rows = rows + 1
+      end
+    end
+    assert.are.equal(6 * #kinds, rows)
+    for _, name in ipairs { "causal", "window", "softcap", "ALiBi", "rope", "sinks", "grouped queries",
+      "cross attention", "padding", "mask" } do
+      assert.is_true(kinds[name], name)
+    end
+  end)
+end)

@@ -1,0 +1,165 @@
+-- heed.rope and heed.alibi_slopes, against reference values in double precision (scripts/dev/make_layer_values.py).
+local heed = require "heed"
+local raises = require "tests.raises"
+
+local function build(v) return heed.tensor(v.data, { dtype = v.dtype }):view(v.shape) end
+
+local function close(got, want, tolerance)
+  assert.are.same({ table.unpack(want.shape) }, { table.unpack(got.shape) })
+  assert.is_true(got:allclose(want, { rtol = tolerance, atol = tolerance }))
+end
+
+describe("heed.rope", function()
+  for i, case in ipairs(dofile "tests/golden/rope.lua") do
+    if case.x then
+      it(("gives the reference's numbers, case %d"):format(i), function()
+        local positions = case.positions and build(case.positions)
+        close(heed.rope(build(case.x), positions, case.options), build(case.y), 1e-6)
+      end)
+    end
+  end
+
+  it("reads and writes through any strides", function()
+    local wide = heed.randn(5, 2, 16)
+    for _, style in ipairs { "half", "interleaved" } do
+      local options = { style = style, dims = 6 }
+      local rows = wide:transpose(1, 2)
+      assert.is_true(heed.rope(rows, options):equal(heed.rope(rows:contiguous(), options)))
+      local columns = heed.randn(8, 4).T
+      assert.is_true(heed.rope(columns, options):equal(heed.rope(columns:contiguous(), options)))
+    end
+  end)
+
+  it("leaves its input and what is behind dims", function()
+    local x = heed.randn(3, 8)
+    local before = x:clone()
+    local y = x:rope { dims = 4 }
+    assert.is_true(x:equal(before))
+    assert.is_true(y[{ {}, { 5, 8 } }]:equal(x[{ {}, { 5, 8 } }]))
+    assert.is_true(y[1]:equal(x[1]))
+  end)
+
+  it("makes products of queries and keys depend on their distance alone", function()
+    local q, k = heed.randn(64), heed.randn(64)
+    local function score(at, from, options)
+      local function turned(x, p)
+      return heed.rope(x:view(1, 64), heed.tensor({ p }, { dtype = "int64" }), options)[1]
+    end
+      return turned(q, at):dot(turned(k, from)):item()
+    end
+    for _, style in ipairs { "half", "interleaved" } do
+      for _, from in ipairs { 2, 100, 4000, 1000001 } do
+        assert.is_near(score(8, 1, { style = style }), score(from + 7, from, { style = style }), 1e-4)
+      end
+    end
+  end)
+
+  it("gives each position what it gives it alone", function()
+    local x, options = heed.randn(300, 10), { base = 300 }
+    local all = heed.rope(x, options)
+    for _, i in ipairs { 1, 2, 63, 64, 65, 128, 129, 300 } do
+      close(heed.rope(x[{ { i, i } }], heed.tensor({ i }, { dtype = "int64" }), options), all[{ { i, i } }], 1e-6)
+    end
+  end)
+
+  it("does not depend on the number of threads", function()
+    local x = heed.randn(2, 3, 700, 64)
+    local one = heed.rope(x)
+    heed.set_num_threads(4)
+    local four = heed.rope(x)
+    heed.set_num_threads(1)
+    assert.is_true(one:equal(four))
+  end)
+
+  it("takes what has no elements", function()
+    assert.are.same({ 0, 4 }, { table.unpack(heed.rope(heed.zeros(0, 4)).shape) })
+    assert.are.same({ 0, 3, 4 },
+      { table.unpack(heed.rope(heed.zeros(0, 3, 4), heed.ones(3, { dtype = "int64" })).shape) })
+  end)
+
+  it("takes its options by position, too", function()
+    local x = heed.randn(3, 8)
+    assert.is_true(heed.rope(x, nil, 100, "interleaved", 4):equal(
+      heed.rope(x, { base = 100, style = "interleaved", dims = 4 })))
+  end)
+
+  it("says what it takes", function()
+    local x = heed.ones(2, 4)
+    raises("rope: x is [4]; it must be [..., n, d]", function() heed.rope(heed.ones(4)) end)
+    raises("rope: x must be a tensor, got nil", function() heed.rope() end)
+    raises("rope: x is int64; it must be float32: convert with x:float()",
+      function() heed.rope(heed.ones(2, 4, { dtype = "int64" })) end)
+    raises("rope: a head has 3 elements; they are turned in pairs: give an even dims",
+      function() heed.rope(heed.ones(2, 3)) end)
+    for _, dims in ipairs { 3, 6, -2 } do
+      raises(("rope: dims is %d and a head has 4 elements; dims must be even, from 2 to that"):format(dims),
+        function() heed.rope(x, { dims = dims }) end)
+    end
+    raises("rope: dims is 0; it must be even, from 2 to the size of a head", function() heed.rope(x, { dims = 0 }) end)
+    for text, base in pairs { ["-1"] = -1, ["0"] = 0, inf = math.huge } do
+      raises(("rope: base is %s; it must be positive and finite"):format(text),
+        function() heed.rope(x, { base = base }) end)
+    end
+    raises("rope: style must be 'half' or 'interleaved', got a string ('whole')",
+      function() heed.rope(x, { style = "whole" }) end)
+    raises("rope: there is no option 'basis'; the options are positions, base, style, dims, scaling",
+      function() heed.rope(x, { basis = 1 }) end)
+    raises("rope: positions is float32; it must be int64", function() heed.rope(x, heed.ones(2)) end)
+    raises("rope: positions is [3] and must broadcast to [2]; its size 3 of dimension 1 must be 1 or 2",
+      function() heed.rope(x, heed.ones(3, { dtype = "int64" })) end)
+    raises("rope: element 2 of positions is 0; positions count from 1",
+      function() heed.rope(x, heed.tensor({ 1, 0 }, { dtype = "int64" })) end)
+    raises("rope: base must be a number, got a string ('1e4')", function() heed.rope(x, { base = "1e4" }) end)
+  end)
+
+  it("says what a scaling needs", function()
+    local x = heed.ones(2, 4)
+    raises("rope: scaling must be a table, got the number 3", function() heed.rope(x, { scaling = 3 }) end)
+    raises("rope: type of scaling must be 'linear', 'ntk', 'yarn' or 'llama3', got nil",
+      function() heed.rope(x, { scaling = {} }) end)
+    raises("rope: the table with type must have names, and no list",
+      function() heed.rope(x, { scaling = { "yarn" } }) end)
+    raises("rope: factor of scaling must be a number, got nil",
+      function() heed.rope(x, { scaling = { type = "ntk" } }) end)
+    raises("rope: factor is 0; it must be positive and finite",
+      function() heed.rope(x, { scaling = { type = "linear", factor = 0 } }) end)
+    raises("rope: dims is 2; with ntk scaling it must be at least 4",
+      function() heed.rope(x, { dims = 2, scaling = { type = "ntk", factor = 2 } }) end)
+    for _, kind in ipairs { "yarn", "llama3" } do
+      raises("rope: original_context_length is 0; with this scaling it must be the length that the model was "
+        .. "trained on", function() heed.rope(x, { scaling = { type = kind, factor = 2 } }) end)
+    end
+    raises("rope: base is 1; with yarn scaling it must be above 1", function()
+      heed.rope(x, { base = 1, scaling = { type = "yarn", factor = 2, original_context_length = 8 } })
+    end)
+    raises("rope: beta_fast is 1 and beta_slow is 2; they must be positive, the first not less", function()
+      local scaling = { type = "yarn", factor = 2, original_context_length = 8, beta_fast = 1, beta_slow = 2 }
+      heed.rope(x, { scaling = scaling })
+    end)
+    raises("rope: attention_factor is -1; it must be positive and finite", function()
+      heed.rope(x, { scaling = { type = "yarn", factor = 2, original_context_length = 8, attention_factor = -1 } })
+    end)
+    raises("rope: low_freq_factor is 4 and high_freq_factor is 4; they must be positive, the second the larger",
+      function()
+        heed.rope(x, { scaling = { type = "llama3", factor = 2, original_context_length = 8, low_freq_factor = 4 } })
+      end)
+    raises("rope: there is no option 'beta'; the options are type, factor, original_context_length, beta_fast, "
+      .. "beta_slow, attention_factor, low_freq_factor, high_freq_factor",
+      function() heed.rope(x, { scaling = { type = "yarn", beta = 2 } }) end)
+  end)
+end)
+
+describe("heed.alibi_slopes", function()
+  for _, case in ipairs(dofile "tests/golden/rope.lua") do
+    if case.slopes then
+      it(("are the paper's for %d heads"):format(#case.slopes.data), function()
+        close(heed.alibi_slopes(#case.slopes.data), build(case.slopes), 1e-7)
+      end)
+    end
+  end
+
+  it("are of at least one head", function()
+    raises("alibi_slopes: num_heads is 0; it must be at least 1", function() heed.alibi_slopes(0) end)
+    raises("alibi_slopes: num_heads must be an integer, got a string ('8')", function() heed.alibi_slopes "8" end)
+  end)
+end)

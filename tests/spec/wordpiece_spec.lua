@@ -1,0 +1,246 @@
+-- heed.tokenizers.wordpiece: against Hugging Face's ids where the real vocabulary is there, and on small ones.
+local core = require "heed.core"
+local heed = require "heed"
+local raises = require "tests.raises"
+local support = require "tests.support"
+local wordpiece = require "heed.tokenizers.wordpiece"
+
+local PIECES = {
+  "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "##a", "a", "cafe", "Café", "café", ".", ",",
+  "'", "isn", "t", "日", "##本", "本", "[", "]", "it",
+}
+local UNK, CLS, SEP = 2, 3, 4
+
+-- What load gives for a vocabulary of that text.
+local function load_text(text, options)
+  return support.with_file(function(path)
+    support.write(path, text)
+    local tokenizer, problem = wordpiece.load(path, options)
+    return tokenizer, problem and problem:gsub(path:gsub("%p", "%%%0"), "FILE")
+  end)
+end
+
+local function small(options) return assert(load_text(table.concat(PIECES, "\n") .. "\n", options)) end
+
+local function pieces(text, options) return table.concat(small(options):tokenize(text), " ") end
+
+describe("a WordPiece tokenizer", function()
+  it("takes the longest pieces from the left", function()
+    assert.equal("un ##aff ##able", pieces "unaffable")
+    assert.are.same({ CLS, 6, 7, 8, SEP }, small():encode "unaffable")
+  end)
+
+  it("gives [UNK] for a word that cannot be cut into pieces", function()
+    assert.equal("[UNK] a", pieces "unaffableness a")
+  end)
+
+  it("gives [UNK] for a word of more than 100 characters", function()
+    assert.equal("a" .. (" ##a"):rep(99), pieces(("a"):rep(100)))
+    assert.equal("[UNK]", pieces(("a"):rep(101)))
+    assert.equal("a" .. (" ##a"):rep(99), pieces(("á"):rep(100)))
+    assert.equal("[UNK]", pieces(("á"):rep(101)))
+  end)
+
+  it("puts text into lower case and drops its accents", function()
+    assert.equal("cafe cafe", pieces "CAFÉ Cafe\u{301}")
+    assert.equal("café cafe", pieces("CAFÉ cafe", { strip_accents = false }))
+  end)
+
+  it("keeps case and accents if it is told so", function()
+    assert.equal("Café [UNK] cafe", pieces("Café CAFÉ cafe", { do_lower_case = false }))
+    assert.equal("[UNK] cafe", pieces("CAFÉ café", { do_lower_case = false, strip_accents = true }))
+  end)
+
+  it("makes words of punctuation and of Chinese characters", function()
+    assert.equal("isn ' t it . . , a", pieces "isn't it..,a")
+    assert.equal("a 日 本 a", pieces "a日本a")
+    assert.equal("日 ##本", pieces("日本", { tokenize_chinese_chars = false }))
+  end)
+
+  it("drops control characters and takes every kind of space for one", function()
+    assert.equal("cafe a a a", pieces "ca\0f\u{200B}e\u{FFFD}\ta\u{3000}a\u{2028}a\r\n")
+  end)
+
+  it("keeps special tokens that stand in the text", function()
+    assert.equal("a [MASK] a [SEP] [CLS] [PAD] [UNK]", pieces "a[MASK]a [SEP][CLS] [PAD] [UNK]")
+    assert.equal("[ [MASK] ] [ [UNK] ]", pieces "[[MASK]] [mask]")
+  end)
+
+  it("cuts off behind max_length ids, the last being [SEP]", function()
+    local tokenizer = small()
+    assert.are.same({ CLS, 6, 7, SEP }, tokenizer:encode("unaffable a", { max_length = 4 }))
+    assert.are.same({ CLS, SEP }, tokenizer:encode("unaffable a", { max_length = 2 }))
+    assert.are.same({ CLS, 6, 7, 8, 10, SEP }, tokenizer:encode("unaffable a", { max_length = 6 }))
+    assert.are.same({ CLS, 10, SEP }, tokenizer:encode("a[MASK]", { max_length = 3 }))
+  end)
+
+  it("gives [CLS] and [SEP] for an empty text", function()
+    assert.are.same({ CLS, SEP }, small():encode "")
+    assert.are.same({}, small():tokenize " \n")
+  end)
+
+  it("knows its special tokens and says what it is", function()
+    local tokenizer = small()
+    assert.equal(#PIECES, tokenizer.vocab_size)
+    assert.equal(UNK, tokenizer.unk_token_id)
+    assert.equal(1, tokenizer.pad_token_id)
+    assert.equal("WordPiece(vocab_size=24, do_lower_case=true)", tostring(tokenizer))
+  end)
+
+  it("takes no time that grows with the square of the text", function()
+    local tokenizer, start = small(), os.clock()
+    tokenizer:encode(("\u{301}\u{323}"):rep(50000))
+    tokenizer:encode(("unaffable,"):rep(10000))
+    assert.is_true(os.clock() - start < 5)
+  end)
+end)
+
+describe("decode", function()
+  it("joins pieces to text", function()
+    local tokenizer = small()
+    assert.equal("[CLS] unaffable isn ' t it. [SEP]", tokenizer:decode(tokenizer:encode "unaffable isn't it."))
+  end)
+
+  it("leaves out special tokens and mends contractions if it is told so", function()
+    local tokenizer = small()
+    local ids = tokenizer:encode "isn't it, a."
+    local options = { skip_special_tokens = true, clean_up_tokenization_spaces = true }
+    assert.equal("isn't it, a.", tokenizer:decode(ids, options))
+  end)
+
+  it("takes an int64 tensor", function()
+    assert.equal("un a", small():decode(heed.tensor({ 6, 10 }, { dtype = "int64" })))
+  end)
+
+  it("refuses what is no id", function()
+    local tokenizer = small()
+    local range = "; the ids are integers from 1 to 24"
+    raises("decode: element 2 is the number 25" .. range, function() tokenizer:decode { 1, 25 } end)
+    raises("decode: element 1 is the number 0" .. range, function() tokenizer:decode { 0 } end)
+    raises("decode: element 1 is a string ('a')" .. range, function() tokenizer:decode { "a" } end)
+    raises("decode: ids must be a list of ids, got nil", function() tokenizer:decode() end)
+  end)
+end)
+
+describe("a tokenizer's arguments", function()
+  it("must be valid UTF-8, and the message says where they are not", function()
+    local tokenizer = small()
+    raises("encode: text is not valid UTF-8 at byte 3", function() tokenizer:encode "a \xff" end)
+    raises("encode: text is not valid UTF-8 at byte 1", function() tokenizer:encode "\xC0\x80" end) -- overlong
+    raises("encode: text is not valid UTF-8 at byte 2", function() tokenizer:encode "a\xED\xA0\x80" end) -- a surrogate
+    raises("tokenize: text is not valid UTF-8 at byte 2", function() tokenizer:tokenize "a\xE6\x97" end) -- cut short
+    raises("tokenize: text is not valid UTF-8 at byte 1", function() tokenizer:tokenize "\xF4\x90\x80\x80" end)
+  end)
+
+  it("must be strings and lengths", function()
+    local tokenizer = small()
+    raises("encode: text must be a string, got the number 1", function() tokenizer:encode(1) end)
+    raises("encode: text must be a string, got nil", function() tokenizer:encode() end)
+    raises("encode: max_length must be an integer of at least 2, for [CLS] and [SEP], got the number 1",
+      function() tokenizer:encode("a", { max_length = 1 }) end)
+    raises("encode: there is no option 'length'; the options are max_length",
+      function() tokenizer:encode("a", { length = 4 }) end)
+    raises("encode: self must be a tokenizer, got a string ('a') (methods are called with a colon)",
+      function() tokenizer.encode "a" end)
+  end)
+end)
+
+describe("loading a vocabulary", function()
+  it("says what is wrong with it", function()
+    local good = "[UNK]\n[CLS]\n[SEP]\n"
+    local cases = {
+      { "", "it is empty" },
+      { "a\n", "[UNK] is missing" },
+      { "\n" .. good, "line 1 is empty; a vocabulary has a piece on each line" },
+      { good .. "a\n\n", "line 5 is empty; a vocabulary has a piece on each line" },
+      { "[UNK]\n[CLS]\n", "[SEP] is missing" },
+      { good .. "a\nb\na\n", "lines 4 and 6 are the same" },
+      { good .. "##a\n##a\n", "lines 4 and 5 are the same" },
+      { good .. "\na\n", "line 4 is empty; a vocabulary has a piece on each line" },
+      { "[UNK]\r\n[CLS]\r\n", "line 1 has a carriage return; lines must end with a line feed alone" },
+      { good .. "a\xff\n", "line 4 is not valid UTF-8" },
+    }
+    for _, case in ipairs(cases) do
+      local tokenizer, problem = load_text(case[1])
+      assert.is_nil(tokenizer)
+      assert.equal("load: 'FILE' is no vocabulary: " .. case[2], problem)
+    end
+  end)
+
+  it("takes a file whose last line has no line feed", function()
+    assert.equal(3, load_text("[UNK]\n[CLS]\n[SEP]").vocab_size)
+  end)
+
+  it("says that a file is not there, or none", function()
+    local tokenizer, problem = wordpiece.load "/nowhere/vocab.txt"
+    assert.is_nil(tokenizer)
+    assert.equal("load: there is no file '/nowhere/vocab.txt'", problem)
+    tokenizer, problem = wordpiece.load "/"
+    assert.is_nil(tokenizer)
+    assert.equal("load: '/' is a directory, not a vocabulary", problem)
+  end)
+
+  it("raises for arguments of another kind", function()
+    raises("load: path must be a string, got nil", function() wordpiece.load() end)
+    raises("load: do_lower_case must be a boolean, got a string ('yes')",
+      function() wordpiece.load("vocab.txt", { do_lower_case = "yes" }) end)
+  end)
+end)
+
+describe("core.text", function()
+  local text = core.text
+
+  it("decomposes as Unicode says, marks in order", function()
+    assert.equal("a\u{323}\u{301}b", text.nfd "a\u{301}\u{323}b")
+    assert.equal("\u{1112}\u{1161}\u{11AB}", text.nfd "한")
+    assert.equal("\u{3B9}\u{308}\u{301}", text.nfd "\u{390}")
+    assert.equal(("a" .. ("\u{323}"):rep(3) .. ("\u{301}"):rep(3)), text.nfd("a" .. ("\u{301}\u{323}"):rep(3)))
+    assert.equal("", text.nfd "")
+  end)
+
+  it("puts characters into lower case, each for itself", function()
+    assert.equal("àσi\u{307}z\u{2C65}k", text.lower "ÀΣİZ\u{23A}\u{212A}")
+  end)
+
+  it("replaces by category", function()
+    assert.equal("a<.>_b<—>c", text.replace("a. b—c\u{301}", { P = "<%0>", Mn = "", Z = "_" }))
+    assert.equal("ab", text.replace("ab", {}))
+  end)
+
+  it("refuses what is not UTF-8", function()
+    assert.equal(2, text.invalid "a\x80")
+    assert.is_nil(text.invalid "aé日😀")
+    for _, name in ipairs { "lower", "nfd", "replace" } do
+      assert.has_error(function() text[name]("a\x80", {}) end)
+    end
+  end)
+end)
+
+describe("the vocabulary of all-MiniLM-L6-v2", function()
+  local model = support.model()
+  if not model then
+    pending "is not here; `make model` fetches it"
+    return
+  end
+  local tokenizers = {}
+  local function tokenizer_of(options)
+    local key = ""
+    for name, value in pairs(options or {}) do key = key .. name .. tostring(value) end
+    tokenizers[key] = tokenizers[key] or assert(wordpiece.load(model .. "/vocab.txt", options or {}))
+    return tokenizers[key]
+  end
+
+  it("gives the ids that Hugging Face's tokenizer gives", function()
+    for _, case in ipairs(dofile "tests/golden/wordpiece.lua") do
+      local ids = tokenizer_of(case.options):encode(case.text)
+      for i, id in ipairs(ids) do ids[i] = id - 1 end
+      assert.are.same(case.ids, ids, case.text)
+    end
+  end)
+
+  it("is quick with ten thousand characters", function()
+    local tokenizer, text, start = tokenizer_of(), ("Zwölf Boxkämpfer jagen 东京, "):rep(400), os.clock()
+    assert.equal(256, #tokenizer:encode(text, { max_length = 256 }))
+    assert.is_true(os.clock() - start < 0.5)
+  end)
+end)
