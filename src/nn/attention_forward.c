@@ -2,7 +2,6 @@
  * module or the call has them, norms, positions and a cache, through the fused kernel. */
 #include "nn.h"
 
-#include <math.h>
 #include <string.h>
 
 /* The tokens that queries, keys and values are made from. */
@@ -104,19 +103,9 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
   if (seen == keys - skipped) return HEED_OK;
 
   /* In full width, for one column alone would be for all keys. */
-  int64_t shape[HEED_MAX_DIMS];
-  heed_tensor part;
-  memcpy(shape, view->shape, (size_t)view->ndim * sizeof *shape);
-  shape[last] = keys - skipped;
-  const heed_scalar hidden = whole->dtype == HEED_BOOL ? heed_boolean(false) : heed_number(-INFINITY);
-  heed_status status = heed__full(m->context, m->class->name, whole->dtype, view->ndim, shape, hidden, made);
-  if (status != HEED_OK) return status;
-  heed__alias_on_stack(&part, *made);
-  part.shape[last] = seen;
-  part.numel = view->numel;
-  heed__copy_elements(&part, view);
-  *mask = *made;
-  return HEED_OK;
+  heed_status status = heed__widen_mask(m->context, m->class->name, view, keys - skipped, made);
+  if (status == HEED_OK) *mask = *made;
+  return status;
 }
 
 /* ---- Internals ---- */

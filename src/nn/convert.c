@@ -107,16 +107,10 @@ static void commit(leaf *l) {
   }
 }
 
-static heed_status check_target(heed_context *ctx, const char *function, heed_dtype dtype) {
-  if (dtype == HEED_FLOAT32 || heed__only_stores(dtype)) return HEED_OK;
-  return heed__fail(ctx, HEED_DTYPE, "%s: dtype is %s; it must be float32, bfloat16, float16 or int8",
-                    function, heed_dtype_name(dtype));
-}
-
 heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t count,
                              heed_module *const *modules, heed_dtype dtype) {
   conversion c = {.ctx = ctx, .function = function, .dtype = dtype};
-  heed_status status = check_target(ctx, function, dtype);
+  heed_status status = heed__check_stored(ctx, function, dtype);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < count; i++) gather(&c, modules[i]);
   if (c.count == 0) return HEED_OK;

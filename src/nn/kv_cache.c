@@ -120,12 +120,7 @@ heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config
   if ((status = heed__check_positive(ctx, FUNCTION, "batch", c.batch)) != HEED_OK) return status;
   if (c.capacity != 0 && (status = heed__check_positive(ctx, FUNCTION, "capacity", c.capacity)) != HEED_OK)
     return status;
-  if (c.dtype != HEED_FLOAT32 && c.dtype != HEED_BFLOAT16 && c.dtype != HEED_FLOAT16 &&
-      c.dtype != HEED_INT8) {
-    return heed__fail(ctx, HEED_DTYPE,
-                      FUNCTION ": dtype is %s; it must be float32, bfloat16, float16 or int8",
-                      heed_dtype_name(c.dtype));
-  }
+  if ((status = heed__check_stored(ctx, FUNCTION, c.dtype)) != HEED_OK) return status;
   heed_kv_cache made = {.context = ctx,
                         .batch = c.batch,
                         .num_kv_heads = a->num_kv_heads,

@@ -3,9 +3,8 @@
 
 #include <math.h>
 
-/* A mask with fewer keys than there are, in full width: the keys beyond it are hidden. */
-static heed_status widen(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
-                         heed_tensor **out) {
+heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
+                             heed_tensor **out) {
   int64_t shape[HEED_MAX_DIMS];
   int last = mask->ndim - 1;
   for (int i = 0; i < last; i++) shape[i] = mask->shape[i];
@@ -39,7 +38,7 @@ static heed_status prepare_mask(heed_context *ctx, const char *function, const h
   if (narrow) view->shape[last] = p->s;
   if ((status = heed__check_expands(ctx, function, "attn_mask", view, p->ndim, shape))) return status;
   if (narrow) {
-    if ((status = widen(ctx, function, mask, p->s, made))) return status;
+    if ((status = heed__widen_mask(ctx, function, mask, p->s, made))) return status;
     heed__alias_on_stack(view, *made);
   }
   while (view->ndim < 2) {

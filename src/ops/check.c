@@ -73,6 +73,12 @@ heed_status heed__check_dtype(heed_context *ctx, const char *function, const cha
                     heed_dtype_name(x->dtype), heed_dtype_name(wanted));
 }
 
+heed_status heed__check_stored(heed_context *ctx, const char *function, heed_dtype dtype) {
+  if (dtype == HEED_FLOAT32 || heed__only_stores(dtype)) return HEED_OK;
+  return heed__fail(ctx, HEED_DTYPE, "%s: dtype is %s; it must be float32, bfloat16, float16 or int8",
+                    function, heed_dtype_name(dtype));
+}
+
 heed_status heed__check_expands(heed_context *ctx, const char *function, const char *argument,
                                 const heed_tensor *x, int ndim, const int64_t *shape) {
   char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];

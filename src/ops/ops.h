@@ -35,6 +35,9 @@ heed_status heed__check_dtype(heed_context *ctx, const char *function, const cha
 HEED_MUST_USE
 heed_status heed__check_arithmetic(heed_context *ctx, const char *function, const char *argument,
                                    const heed_tensor *x);
+/** What weights and caches may be stored in: float32, bfloat16, float16, int8. Errors: DTYPE. */
+HEED_MUST_USE
+heed_status heed__check_stored(heed_context *ctx, const char *function, heed_dtype dtype);
 /** x's shape must broadcast to (ndim, shape) as it stands. Errors: SHAPE. */
 HEED_MUST_USE
 heed_status heed__check_expands(heed_context *ctx, const char *function, const char *argument,
@@ -244,6 +247,11 @@ typedef struct heed__attention_call {
       *dropped_weights;      /* q·k before scaling with hidden places -inf; NULL: not wanted */
   heed_attention_taps *taps; /* NULL: not wanted; filled on success; not together with `weights` */
 } heed__attention_call;
+/** A mask [..., fewer than s keys], bool or float32, in full width: the keys beyond it are hidden. Errors:
+ * SHAPE, MEMORY. (attention_mask.c) */
+HEED_MUST_USE
+heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
+                             heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out);
 

@@ -1,12 +1,7 @@
 -- The built-in modules from Lua: constructors, fields, calls, and the methods that all modules share.
 local heed = require "heed"
+local fails = require "tests.fails"
 local nn = heed.nn
-
-local function fails(message, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  assert.are.equal(message, (tostring(err):gsub("^.-:%d+: ", "")))
-end
 
 local function names_of(iterator)
   local names = {}

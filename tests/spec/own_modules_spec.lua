@@ -1,12 +1,7 @@
 -- Modules written in Lua: classes, fields, containers, and how they nest with the built-in ones.
 local heed = require "heed"
+local fails = require "tests.fails"
 local nn = heed.nn
-
-local function fails(message, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  assert.are.equal(message, (tostring(err):gsub("^.-:%d+: ", "")))
-end
 
 local function names_of(iterator)
   local names = {}

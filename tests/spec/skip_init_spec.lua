@@ -1,14 +1,9 @@
 -- Modules without weights of their own, and tensors that modules take over: how weights come from files.
 local heed = require "heed"
+local fails = require "tests.fails"
 local raises = require "tests.raises"
 local nn = heed.nn
 local skip_init = nn.utils.skip_init
-
-local function fails(message, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  assert.are.equal(message, (tostring(err):gsub("^.-:%d+: ", "")))
-end
 
 local function copy_of(state)
   local copy = {}

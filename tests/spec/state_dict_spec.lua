@@ -1,12 +1,7 @@
 -- State dicts in memory: taking them, and loading them whole or not at all.
 local heed = require "heed"
+local fails = require "tests.fails"
 local nn = heed.nn
-
-local function fails(message, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  assert.are.equal(message, (tostring(err):gsub("^.-:%d+: ", "")))
-end
 
 local function names_of(state)
   local names = {}

@@ -1,0 +1,8 @@
+-- For specs: f(...) must raise exactly `message`, wherever the error points.
+local assert = require "luassert"
+
+return function(message, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok)
+  assert.are.equal(message, (tostring(err):gsub("^.-:%d+: ", "")))
+end
