@@ -14,11 +14,12 @@ _Static_assert(HEED__ALIGNMENT % _Alignof(prefix) == 0 && sizeof(prefix) % _Alig
 /* Large blocks all lie at the same place of a page: where one is read and another is written a line or two
  * further on in its page, the processor takes the reads for ones of what was just written, and a copy is
  * slower by a quarter. */
-#define LARGE ((size_t)1 << 16)
-#define PAGE  ((size_t)4096)
+#define LARGE_BLOCK ((size_t)1 << 16)
+#define PAGE        ((size_t)4096)
 
 void *heed__allocate(heed_context *ctx, size_t bytes) {
-  const size_t alignment = bytes < LARGE ? HEED__ALIGNMENT : PAGE, extra = sizeof(prefix) + alignment - 1;
+  const size_t alignment = bytes < LARGE_BLOCK ? HEED__ALIGNMENT : PAGE,
+               extra = sizeof(prefix) + alignment - 1;
   if (bytes > PTRDIFF_MAX - extra) return NULL;
   bytes += extra;
   char *start = ctx->allocator.allocate(ctx->allocator.user, bytes);

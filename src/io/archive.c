@@ -69,7 +69,7 @@ void heed_archive_free(heed_archive *archive) {
   heed_context *ctx = archive->ctx;
   for (int64_t i = 0; i < archive->count; i++) {
     heed_tensor_free(archive->entries[i].tensor);
-    heed__map_release(archive->entries[i].map);
+    heed__file_map_release(archive->entries[i].map);
   }
   heed__release(ctx, archive->entries);
   heed__release(ctx, archive->sorted);

@@ -135,14 +135,14 @@ heed_status heed__file_read(const heed__place *place, int fd, int64_t offset, vo
 /* ---- Mapping ---- */
 
 static void unmap(heed__outside *thing) {
-  heed__map *map = (heed__map *)thing;
+  heed__file_map *map = (heed__file_map *)thing;
   munmap(map->data, map->size);
 }
 
-heed_status heed__map_open(const heed__place *place, const char *path, heed__map **out) {
+heed_status heed__file_map_open(const heed__place *place, const char *path, heed__file_map **out) {
   int fd;
   int64_t size;
-  heed__map *map = NULL;
+  heed__file_map *map = NULL;
   heed_status status = heed__file_open(place, path, &fd, &size);
   if (status != HEED_OK) return status;
   if (size == 0) {
@@ -164,7 +164,7 @@ heed_status heed__map_open(const heed__place *place, const char *path, heed__map
     status = heed__broken_by(place, "cannot be mapped", errno);
     goto done;
   }
-  *map = (heed__map){.ctx = place->ctx, .references = 1, .data = data, .size = (size_t)size};
+  *map = (heed__file_map){.ctx = place->ctx, .references = 1, .data = data, .size = (size_t)size};
   heed__outside_add(place->ctx, &map->outside, unmap);
   *out = map;
   map = NULL;
@@ -174,7 +174,7 @@ done:
   return status;
 }
 
-void heed__map_release(heed__map *map) {
+void heed__file_map_release(heed__file_map *map) {
   if (map == NULL || --map->references > 0) return;
   heed__outside_remove(map->ctx, &map->outside);
   heed__release(map->ctx, map);

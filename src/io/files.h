@@ -38,17 +38,17 @@ heed_status heed__file_read(const heed__place *place, int fd, int64_t offset, vo
 
 /* A whole file in memory, not read before it is looked at; what is written there stays in memory. Counted:
  * the archive and each tensor on it hold it. */
-typedef struct heed__map {
+typedef struct heed__file_map {
   heed__outside outside;
   heed_context *ctx;
   int64_t references;
   char *data;
   size_t size;
-} heed__map;
+} heed__file_map;
 /** Errors: FILE (empty files too), MEMORY. */
 HEED_MUST_USE
-heed_status heed__map_open(const heed__place *place, const char *path, heed__map **out);
-void heed__map_release(heed__map *map); /* NULL is allowed */
+heed_status heed__file_map_open(const heed__place *place, const char *path, heed__file_map **out);
+void heed__file_map_release(heed__file_map *map); /* NULL is allowed */
 
 /* ---- Writing files, whole or not at all (writer.c) ---- */
 
@@ -128,7 +128,7 @@ typedef struct heed__entry {
   int format; /* of safetensors.c's table */
   int ndim;
   int64_t shape[HEED_MAX_DIMS];
-  heed__map *map; /* held */
+  heed__file_map *map; /* held */
   char *data;
   heed_tensor *tensor; /* owned; NULL: the elements are at data */
 } heed__entry;

@@ -235,13 +235,13 @@ heed_status heed__json_parse(const heed__place *place, const char *text, size_t 
 heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out) {
   static const heed__json_limits limits = {.bytes = (size_t)16 << 20, .values = 1 << 20, .depth = MAX_DEPTH};
   heed__place place;
-  heed__map *map = NULL;
+  heed__file_map *map = NULL;
   heed__place_init(&place, ctx, "load", path);
-  heed_status status = heed__map_open(&place, path, &map);
+  heed_status status = heed__file_map_open(&place, path, &map);
   if (status != HEED_OK) return status;
   const size_t mark = map->size >= 3 && memcmp(map->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* of UTF-8 */
   status = heed__json_parse(&place, map->data + mark, map->size - mark, &limits, out);
-  heed__map_release(map);
+  heed__file_map_release(map);
   return status;
 }
 

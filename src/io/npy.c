@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAGIC      "\x93NUMPY"
-#define MAX_HEADER ((size_t)1 << 16)
+#define MAGIC           "\x93NUMPY"
+#define MOST_NPY_HEADER ((size_t)1 << 16)
 
 /* ---- The header as it is read ---- */
 
@@ -23,25 +23,25 @@ typedef struct reader {
   const char *start, *p, *end;
 } reader;
 
-static heed_status wrong(const reader *r, const char *what) {
+static heed_status wrong_npy(const reader *r, const char *what) {
   return heed__broken(r->place, "the header is broken at byte %lld: %s", (long long)(r->p - r->start) + 1,
                       what);
 }
 
-static void skip_spaces(reader *r) {
+static void skip_npy_spaces(reader *r) {
   while (r->p < r->end && (*r->p == ' ' || *r->p == '\n' || *r->p == '\t' || *r->p == '\r')) r->p++;
 }
 
-static bool skip(reader *r, char character) {
-  skip_spaces(r);
+static bool skip_npy(reader *r, char character) {
+  skip_npy_spaces(r);
   if (r->p == r->end || *r->p != character) return false;
   r->p++;
   return true;
 }
 
-static bool skip_word(reader *r, const char *word) {
+static bool skip_npy_word(reader *r, const char *word) {
   const size_t length = strlen(word);
-  skip_spaces(r);
+  skip_npy_spaces(r);
   if ((size_t)(r->end - r->p) < length || memcmp(r->p, word, length) != 0) return false;
   r->p += length;
   return true;
@@ -49,13 +49,14 @@ static bool skip_word(reader *r, const char *word) {
 
 /* 'text' or "text", without escapes. */
 static heed_status read_string(reader *r, char *out, size_t room) {
-  skip_spaces(r);
+  skip_npy_spaces(r);
   const char quote = r->p < r->end ? *r->p : '\0';
-  if (quote != '\'' && quote != '"') return wrong(r, "a string in quotes is needed");
+  if (quote != '\'' && quote != '"') return wrong_npy(r, "a string in quotes is needed");
   const char *start = r->p + 1, *end = start;
   while (end < r->end && *end != quote && *end >= ' ' && *end <= '~' && *end != '\\') end++;
   const size_t length = (size_t)(end - start);
-  if (end == r->end || *end != quote || length >= room) return wrong(r, "the string is none that is known");
+  if (end == r->end || *end != quote || length >= room)
+    return wrong_npy(r, "the string is none that is known");
   memcpy(out, start, length);
   out[length] = '\0';
   r->p = end + 1;
@@ -65,70 +66,70 @@ static heed_status read_string(reader *r, char *out, size_t room) {
 /* Digits, and the L that Python 2 put behind them. */
 static heed_status read_size(reader *r, int64_t *out) {
   int64_t value = 0;
-  skip_spaces(r);
+  skip_npy_spaces(r);
   const char *start = r->p;
   for (; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++) {
     const int digit = *r->p - '0';
-    if (value > (INT64_MAX - digit) / 10) return wrong(r, "the size is too large");
+    if (value > (INT64_MAX - digit) / 10) return wrong_npy(r, "the size is too large");
     value = value * 10 + digit;
   }
-  if (r->p == start) return wrong(r, "a size of the shape is needed, an integer from 0 up");
+  if (r->p == start) return wrong_npy(r, "a size of the shape is needed, an integer from 0 up");
   if (r->p < r->end && *r->p == 'L') r->p++;
   *out = value;
   return HEED_OK;
 }
 
-static heed_status read_shape(reader *r, header *h) {
-  if (!skip(r, '(')) return wrong(r, "the shape must be a tuple");
+static heed_status read_npy_shape(reader *r, header *h) {
+  if (!skip_npy(r, '(')) return wrong_npy(r, "the shape must be a tuple");
   h->ndim = 0;
   bool comma = false;
-  while (!skip(r, ')')) {
-    if (h->ndim > 0 && !comma) return wrong(r, "a comma or ) is needed");
-    if (h->ndim == HEED_MAX_DIMS) return wrong(r, "the shape has more dimensions than heed has (16)");
+  while (!skip_npy(r, ')')) {
+    if (h->ndim > 0 && !comma) return wrong_npy(r, "a comma or ) is needed");
+    if (h->ndim == HEED_MAX_DIMS) return wrong_npy(r, "the shape has more dimensions than heed has (16)");
     const heed_status status = read_size(r, &h->shape[h->ndim]);
     if (status != HEED_OK) return status;
     h->ndim++;
-    comma = skip(r, ',');
+    comma = skip_npy(r, ',');
   }
-  return h->ndim == 1 && !comma ? wrong(r, "the shape must be a tuple, (3,)") : HEED_OK;
+  return h->ndim == 1 && !comma ? wrong_npy(r, "the shape must be a tuple, (3,)") : HEED_OK;
 }
 
 static heed_status read_value(reader *r, int key, header *h) {
-  skip_spaces(r);
+  skip_npy_spaces(r);
   if (key == 0) {
     if (r->p < r->end && *r->p == '[')
       return heed__broken(r->place, "its elements are records (descr is a list), not numbers");
     return read_string(r, h->descr, sizeof(h->descr));
   }
-  if (key == 2) return read_shape(r, h);
-  h->fortran_order = skip_word(r, "True");
-  return h->fortran_order || skip_word(r, "False") ? HEED_OK : wrong(r, "True or False is needed");
+  if (key == 2) return read_npy_shape(r, h);
+  h->fortran_order = skip_npy_word(r, "True");
+  return h->fortran_order || skip_npy_word(r, "False") ? HEED_OK : wrong_npy(r, "True or False is needed");
 }
 
 static heed_status read_dict(reader *r, header *h) {
   static const char *const keys[] = {"descr", "fortran_order", "shape"};
   bool found[3] = {false, false, false}, comma = true;
-  if (!skip(r, '{')) return wrong(r, "{ is needed");
-  while (!skip(r, '}')) {
+  if (!skip_npy(r, '{')) return wrong_npy(r, "{ is needed");
+  while (!skip_npy(r, '}')) {
     char key[16];
-    if (!comma) return wrong(r, "a comma or } is needed");
+    if (!comma) return wrong_npy(r, "a comma or } is needed");
     heed_status status = read_string(r, key, sizeof(key));
     if (status != HEED_OK) return status;
     int k = 0;
     while (k < 3 && strcmp(key, keys[k]) != 0) k++;
-    if (k == 3) return wrong(r, "the keys are descr, fortran_order and shape");
-    if (found[k]) return wrong(r, "the key is there twice");
+    if (k == 3) return wrong_npy(r, "the keys are descr, fortran_order and shape");
+    if (found[k]) return wrong_npy(r, "the key is there twice");
     found[k] = true;
-    if (!skip(r, ':')) return wrong(r, "a colon is needed");
+    if (!skip_npy(r, ':')) return wrong_npy(r, "a colon is needed");
     status = read_value(r, k, h);
     if (status != HEED_OK) return status;
-    comma = skip(r, ',');
+    comma = skip_npy(r, ',');
   }
   for (int k = 0; k < 3; k++) {
     if (!found[k]) return heed__broken(r->place, "the header has no %s", keys[k]);
   }
-  skip_spaces(r);
-  return r->p == r->end ? HEED_OK : wrong(r, "the header goes on behind its end");
+  skip_npy_spaces(r);
+  return r->p == r->end ? HEED_OK : wrong_npy(r, "the header goes on behind its end");
 }
 
 /* The number in the first `count` bytes, little-endian. */
@@ -138,7 +139,7 @@ static size_t little_endian(const unsigned char *bytes, int count) {
   return value;
 }
 
-static heed_status fill(heed__npy_source *source, void *out, size_t bytes) {
+static heed_status fill_from_text(heed__npy_source *source, void *out, size_t bytes) {
   if ((uint64_t)source->left < bytes) return heed__broken(source->place, "the header is cut short");
   const heed_status status = source->fill(source, out, bytes);
   source->left -= (int64_t)bytes;
@@ -150,22 +151,22 @@ static heed_status read_header(heed_context *ctx, heed__npy_source *source, head
   unsigned char start[8], length_bytes[4];
   if (source->left < 8)
     return heed__broken(place, "is no .npy: it has only %lld bytes", (long long)source->left);
-  heed_status status = fill(source, start, 8);
+  heed_status status = fill_from_text(source, start, 8);
   if (status != HEED_OK) return status;
   if (memcmp(start, MAGIC, 6) != 0)
     return heed__broken(place, "is no .npy: it does not begin with \\x93NUMPY");
   if (start[6] < 1 || start[6] > 3 || start[7] != 0)
     return heed__broken(place, "is of version %d.%d; 1.0, 2.0 and 3.0 are read", start[6], start[7]);
   const int length_size = start[6] == 1 ? 2 : 4;
-  status = fill(source, length_bytes, (size_t)length_size);
+  status = fill_from_text(source, length_bytes, (size_t)length_size);
   if (status != HEED_OK) return status;
   const size_t length = little_endian(length_bytes, length_size);
-  if (length > MAX_HEADER)
+  if (length > MOST_NPY_HEADER)
     return heed__broken(place, "says that its header has %zu bytes; at most %zu are read", length,
-                        MAX_HEADER);
+                        MOST_NPY_HEADER);
   char *text = heed__allocate(ctx, length);
   if (text == NULL) return heed__fail_memory(ctx, "load", length);
-  status = fill(source, text, length);
+  status = fill_from_text(source, text, length);
   reader r = {.place = place, .start = text, .p = text, .end = text + length};
   if (status == HEED_OK) status = read_dict(&r, h);
   heed__release(ctx, text);
@@ -175,22 +176,22 @@ static heed_status read_header(heed_context *ctx, heed__npy_source *source, head
 /* ---- The elements ---- */
 
 /* How numbers lie in a file, and as what they are loaded. */
-typedef struct format {
+typedef struct npy_format {
   const char *name; /* descr without the order of bytes */
   size_t bytes;
   heed_dtype dtype;
-} format;
+} npy_format;
 
-static const format formats[] = {{"f4", 4, HEED_FLOAT32}, {"f8", 8, HEED_FLOAT32}, {"f2", 2, HEED_FLOAT16},
-                                 {"i8", 8, HEED_INT64},   {"i4", 4, HEED_INT64},   {"i1", 1, HEED_INT8},
-                                 {"b1", 1, HEED_BOOL}};
+static const npy_format formats[] = {
+    {"f4", 4, HEED_FLOAT32}, {"f8", 8, HEED_FLOAT32}, {"f2", 2, HEED_FLOAT16}, {"i8", 8, HEED_INT64},
+    {"i4", 4, HEED_INT64},   {"i1", 1, HEED_INT8},    {"b1", 1, HEED_BOOL}};
 
-static heed_status find_format(const heed__place *place, const char *descr, const format **out,
+static heed_status find_format(const heed__place *place, const char *descr, const npy_format **out,
                                bool *reversed) {
   char quoted[HEED__QUOTED];
   const char order = descr[0];
   for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
-    const format *f = &formats[i];
+    const npy_format *f = &formats[i];
     if (order == '\0' || strchr("<>=|", order) == NULL || strcmp(descr + 1, f->name) != 0) continue;
     if (order == '|' && f->bytes > 1) continue;
     *out = f;
@@ -203,7 +204,7 @@ static heed_status find_format(const heed__place *place, const char *descr, cons
 }
 
 /* n elements of the file, in the order of this machine's bytes, into a tensor's. */
-static void convert(const format *f, const char *bytes, int64_t n, char *out) {
+static void convert_elements(const npy_format *f, const char *bytes, int64_t n, char *out) {
   for (int64_t i = 0; i < n; i++) {
     if (f->bytes == 8) {
       double number;
@@ -217,11 +218,12 @@ static void convert(const format *f, const char *bytes, int64_t n, char *out) {
   }
 }
 
-static heed_status read_elements(heed__npy_source *source, const format *f, bool reversed, heed_tensor *x) {
+static heed_status read_elements(heed__npy_source *source, const npy_format *f, bool reversed,
+                                 heed_tensor *x) {
   const size_t width = heed__element_bytes(x->dtype);
   heed_status status = HEED_OK;
   if (f->bytes == width) {
-    status = fill(source, x->data, (size_t)x->numel * width);
+    status = fill_from_text(source, x->data, (size_t)x->numel * width);
     if (status != HEED_OK) return status;
     if (reversed) heed__reverse_bytes(x->data, x->numel, width);
     uint8_t *flag = (uint8_t *)x->data;
@@ -232,16 +234,16 @@ static heed_status read_elements(heed__npy_source *source, const format *f, bool
   const int64_t most = (int64_t)(sizeof(chunk) / f->bytes);
   for (int64_t done = 0; done < x->numel && status == HEED_OK; done += most) {
     const int64_t n = x->numel - done < most ? x->numel - done : most;
-    status = fill(source, chunk, (size_t)n * f->bytes);
+    status = fill_from_text(source, chunk, (size_t)n * f->bytes);
     if (status != HEED_OK) break;
     if (reversed) heed__reverse_bytes(chunk, n, f->bytes);
-    convert(f, chunk, n, x->data + (size_t)done * width);
+    convert_elements(f, chunk, n, x->data + (size_t)done * width);
   }
   return status;
 }
 
 /* The tensor whose columns are x's rows: all dimensions in the other order. */
-static heed_status turn(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+static heed_status turn_round(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
   heed_tensor view;
   heed__alias_on_stack(&view, x);
   for (int d = 0; d < x->ndim; d++) {
@@ -253,7 +255,7 @@ static heed_status turn(heed_context *ctx, const heed_tensor *x, heed_tensor **o
 
 heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_tensor **out) {
   header h;
-  const format *f = NULL;
+  const npy_format *f = NULL;
   bool reversed = false;
   char text[HEED__SHAPE_TEXT];
   heed_tensor *x = NULL;
@@ -280,7 +282,7 @@ heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_ten
   if (status == HEED_OK) status = read_elements(source, f, reversed, x);
   if (status != HEED_OK) goto done;
   if (h.fortran_order && h.ndim > 1) {
-    status = turn(ctx, x, out);
+    status = turn_round(ctx, x, out);
   } else {
     *out = x;
     x = NULL;

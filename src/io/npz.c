@@ -322,7 +322,7 @@ static heed_status fail_zip(const archive_target *t, zip_error_t *error) {
 }
 
 /* What zip, or libzip, has no place for. */
-static heed_status check_name(heed_context *ctx, const char *name) {
+static heed_status check_entry_name(heed_context *ctx, const char *name) {
   char quoted[HEED__QUOTED];
   const size_t length = strlen(name), most = MAX_NAME - strlen(NAME_END);
   for (size_t i = 0; i < length; i++) {
@@ -366,7 +366,7 @@ static heed_status add_entries(zip_t *zip, const archive_target *t, const heed__
     zip_error_init(&s->error);
     status = heed__npy_header(ctx, s->x, s->header, &s->header_bytes);
     if (status != HEED_OK) break;
-    status = check_name(ctx, c->names[i]);
+    status = check_entry_name(ctx, c->names[i]);
     if (status == HEED_OK) status = add_entry(zip, t, c->names[i], s, entry_name);
   }
   return status;

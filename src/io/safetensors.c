@@ -6,21 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_HEADER ((size_t)100000000) /* as in the Rust library */
-#define MAX_VALUES ((int64_t)1 << 21)  /* in the header: 200,000 tensors */
-#define ALIGNMENT  64                  /* of the first element in what is written here: a cache line */
+#define MOST_HEADER ((size_t)100000000) /* as in the Rust library */
+#define MAX_VALUES  ((int64_t)1 << 21)  /* in the header: 200,000 tensors */
+#define ALIGNMENT   64                  /* of the first element in what is written here: a cache line */
 
 static const char metadata_name[] = "__metadata__";
 
 /* How elements lie in a file, and as what they are loaded. */
-static const struct format {
+static const struct stored_format {
   const char *name;
   size_t bytes; /* of an element in the file */
   heed_dtype dtype;
-} formats[] = {{"F32", 4, HEED_FLOAT32}, {"F16", 2, HEED_FLOAT16}, {"BF16", 2, HEED_BFLOAT16},
-               {"I64", 8, HEED_INT64},   {"I32", 4, HEED_INT64},   {"BOOL", 1, HEED_BOOL},
-               {"I8", 1, HEED_INT8}};
-#define FORMATS ((int)(sizeof(formats) / sizeof(formats[0])))
+} stored_formats[] = {{"F32", 4, HEED_FLOAT32}, {"F16", 2, HEED_FLOAT16}, {"BF16", 2, HEED_BFLOAT16},
+                      {"I64", 8, HEED_INT64},   {"I32", 4, HEED_INT64},   {"BOOL", 1, HEED_BOOL},
+                      {"I8", 1, HEED_INT8}};
+#define STORED_FORMATS ((int)(sizeof(stored_formats) / sizeof(stored_formats[0])))
 
 /* ---- The header's entries ---- */
 
@@ -40,8 +40,8 @@ static const char *number_text(char text[32], const heed__json *value) {
 static heed_status read_format(const heed__place *place, const heed__json *value, heed__entry *entry) {
   char quoted[HEED__QUOTED];
   if (heed__json_kind_of(value) != HEED__JSON_STRING) return heed__broken(place, "dtype must be a string");
-  for (int i = 0; i < FORMATS; i++) {
-    if (strcmp(heed__json_text(value), formats[i].name) != 0) continue;
+  for (int i = 0; i < STORED_FORMATS; i++) {
+    if (strcmp(heed__json_text(value), stored_formats[i].name) != 0) continue;
     entry->format = i;
     return HEED_OK;
   }
@@ -85,7 +85,7 @@ static heed_status read_offsets(const heed__place *place, const heed__json *valu
 static heed_status check_extent(const heed__place *place, const heed__entry *entry, const extent *x,
                                 size_t bytes) {
   char text[HEED__SHAPE_TEXT];
-  const struct format *f = &formats[entry->format];
+  const struct stored_format *f = &stored_formats[entry->format];
   const int64_t numel = heed__numel(entry->ndim, entry->shape, f->bytes);
   heed__shape_text(text, entry->ndim, entry->shape);
   if (numel < 0) return heed__broken(place, "%s elements of %s are more than a file holds", text, f->name);
@@ -209,8 +209,8 @@ static heed_status fill_metadata(const heed__place *place, const heed__json *obj
 }
 
 /* `first`: the file's byte from which on the data lies. */
-static heed_status fill(const heed__place *place, const heed__json *root, heed__map *map, size_t first,
-                        heed_archive *archive) {
+static heed_status fill_archive(const heed__place *place, const heed__json *root, heed__file_map *map,
+                                size_t first, heed_archive *archive) {
   heed_context *ctx = archive->ctx;
   const size_t bytes = map->size - first, room = (size_t)archive->count * sizeof(extent);
   heed_status status = HEED_OK;
@@ -239,15 +239,15 @@ static heed_status fill(const heed__place *place, const heed__json *root, heed__
 }
 
 /* The header's length, from the file's first 8 bytes. */
-static heed_status read_length(const heed__place *place, const heed__map *map, size_t *length) {
+static heed_status read_length(const heed__place *place, const heed__file_map *map, size_t *length) {
   uint64_t n = 0;
   if (map->size < 8)
     return heed__broken(place, "has %zu bytes; the first 8 of a .safetensors file give its header's length",
                         map->size);
   for (int i = 7; i >= 0; i--) n = n << 8 | (unsigned char)map->data[i];
-  if (n > MAX_HEADER)
+  if (n > MOST_HEADER)
     return heed__broken(place, "its first 8 bytes say that the header has %llu bytes; at most %zu are read",
-                        (unsigned long long)n, MAX_HEADER);
+                        (unsigned long long)n, MOST_HEADER);
   if (n > map->size - 8)
     return heed__broken(place, "the header has %llu bytes, and only %zu follow: the file is cut short",
                         (unsigned long long)n, map->size - 8);
@@ -258,29 +258,29 @@ static heed_status read_length(const heed__place *place, const heed__map *map, s
 
 heed_status heed__safetensors_load(const heed__place *place, const char *path, heed_archive **out) {
   static const heed__json_limits limits = {
-      .bytes = MAX_HEADER, .values = MAX_VALUES, .depth = 8, .integers = true};
+      .bytes = MOST_HEADER, .values = MAX_VALUES, .depth = 8, .integers = true};
   size_t length = 0, text = 0;
   int64_t count = 0, pairs = 0;
-  heed__map *map = NULL;
+  heed__file_map *map = NULL;
   heed__json_tree *tree = NULL;
   heed_archive *archive = NULL;
   heed__place header = {.ctx = place->ctx};
   snprintf(header.text, sizeof(header.text), "%.160s, the header", place->text);
-  heed_status status = heed__map_open(place, path, &map);
+  heed_status status = heed__file_map_open(place, path, &map);
   if (status == HEED_OK) status = read_length(place, map, &length);
   if (status == HEED_OK) status = heed__json_parse(&header, map->data + 8, length, &limits, &tree);
   if (status != HEED_OK) goto done;
   const heed__json *root = heed__json_root(tree);
   status = measure(place, root, &count, &pairs, &text);
   if (status == HEED_OK) status = heed__archive_new(place->ctx, count, pairs, text, &archive);
-  if (status == HEED_OK) status = fill(place, root, map, 8 + length, archive);
+  if (status == HEED_OK) status = fill_archive(place, root, map, 8 + length, archive);
   if (status != HEED_OK) goto done;
   *out = archive;
   archive = NULL;
 done:
   heed_archive_free(archive);
   heed__json_free(tree);
-  heed__map_release(map);
+  heed__file_map_release(map);
   return status;
 }
 
@@ -288,11 +288,11 @@ done:
 
 static void release_map(void *user, void *data) {
   (void)data;
-  heed__map_release(user);
+  heed__file_map_release(user);
 }
 
 /* What cannot stay where it is: wider, other byte order, misaligned; any byte for a bool. */
-static void copy_elements(const heed__entry *entry, const struct format *f, heed_tensor *x) {
+static void copy_elements(const heed__entry *entry, const struct stored_format *f, heed_tensor *x) {
   const char *p = entry->data;
   if (f->bytes == heed__element_bytes(x->dtype)) {
     if (x->numel > 0) memcpy(x->data, p, (size_t)x->numel * f->bytes);
@@ -311,7 +311,7 @@ static void copy_elements(const heed__entry *entry, const struct format *f, heed
 }
 
 heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry, heed_tensor **out) {
-  const struct format *f = &formats[entry->format];
+  const struct stored_format *f = &stored_formats[entry->format];
   const size_t width = heed__element_bytes(f->dtype);
   const int64_t numel = heed__numel(entry->ndim, entry->shape, width);
   heed_status status;
@@ -367,8 +367,8 @@ static void emit_string(emitter *e, const char *text) {
 
 static const char *format_name(heed_dtype dtype) {
   int i = 0;
-  while (formats[i].dtype != dtype || formats[i].bytes != heed__element_bytes(dtype)) i++;
-  return formats[i].name;
+  while (stored_formats[i].dtype != dtype || stored_formats[i].bytes != heed__element_bytes(dtype)) i++;
+  return stored_formats[i].name;
 }
 
 static void emit_header(emitter *e, const heed__contents *c, const int64_t *begin) {
@@ -426,10 +426,10 @@ static heed_status put_header(heed__writer *w, const heed__contents *c, const in
   emitter counting = {.writer = NULL}, writing = {.writer = w};
   emit_header(&counting, c, begin);
   const size_t padding = -(8 + counting.length) & (ALIGNMENT - 1), length = counting.length + padding;
-  if (length > MAX_HEADER)
+  if (length > MOST_HEADER)
     return heed__fail(w->place.ctx, HEED_ARGUMENT,
                       "save: the names, shapes and metadata take %zu bytes; at most %zu are read again",
-                      length, MAX_HEADER);
+                      length, MOST_HEADER);
   char bytes[8], spaces[ALIGNMENT];
   for (int i = 0; i < 8; i++) bytes[i] = (char)(unsigned char)((uint64_t)length >> (8 * i) & 0xff);
   memset(spaces, ' ', sizeof(spaces));

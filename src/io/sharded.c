@@ -82,8 +82,8 @@ static heed_status find_weight_map(const heed__place *place, const heed__json *r
 }
 
 /* Each tensor from the file that is said to hold it. */
-static heed_status fill(const heed__place *place, const heed__json *map, const shard *shards,
-                        heed_archive *archive) {
+static heed_status fill_shards(const heed__place *place, const heed__json *map, const shard *shards,
+                               heed_archive *archive) {
   int64_t i = 0;
   char tensor[HEED__QUOTED], file[HEED__QUOTED];
   for (const heed__json *v = heed__json_first(map); v != NULL; v = heed__json_next(v), i++) {
@@ -122,7 +122,7 @@ heed_status heed__sharded_load(const heed__place *place, const char *path, heed_
   if (status != HEED_OK) goto done;
   for (int64_t i = 0; i < 2 * pairs; i++)
     archive->metadata[i] = heed__archive_text(archive, first->metadata[i]);
-  status = fill(place, map, shards, archive);
+  status = fill_shards(place, map, shards, archive);
   if (status != HEED_OK) goto done;
   *out = archive;
   archive = NULL;

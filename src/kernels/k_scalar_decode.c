@@ -3,7 +3,7 @@
 
 #include <float.h>
 
-static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
+static bool decode_sees(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
   return (!row->visible || row->visible[j * t->visible_column]) &&
          (!t->padding || !t->padding[j * t->padding_stride]) &&
          (!row->bias || row->bias[j * t->bias_column] != -INFINITY);
@@ -13,7 +13,7 @@ static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_
  */
 enum { PIECE = 256 };
 
-static float dot(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
+static float decode_dot(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
   const size_t bytes = heed__element_bytes(t->k_dtype);
   const char *k = (const char *)t->k + (row->k + j * t->k_row) * (ptrdiff_t)bytes;
   const float scale = row->k_scale ? row->k_scale[j * t->k_scale_row] : 1.0f;
@@ -51,8 +51,8 @@ void heed__scalar_decode(const heed__decode_task *t) {
     float *out = t->out + r * t->dv, largest = -FLT_MAX, sum = 0.0f;
     for (int64_t c = 0; c < t->dv; c++) out[c] = 0.0f;
     for (int64_t j = first; j < last; j++) {
-      if (!sees(t, row, j)) continue;
-      float score = dot(t, row, j) * t->scale;
+      if (!decode_sees(t, row, j)) continue;
+      float score = decode_dot(t, row, j) * t->scale;
       if (t->softcap > 0.0f) score = heed__attention_cap(score, t->softcap);
       if (row->bias) score += row->bias[j * t->bias_column];
       if (row->slope != 0.0f) score -= heed__attention_distance(row->slope, row->place, j);

@@ -6,7 +6,7 @@
 /* PyTorch's order of adding, to the last bit (up to some 2^25 elements), so that sums print alike. A stripe
  * is four rows of `lanes` elements side by side. After every 16 stripes their sums move up a level, and after
  * every 16 moves another, so that no partial sum grows long; levels and rows meet at the end. */
-enum { ROWS = 4, WIDE = 8, STRIPE = ROWS * WIDE, CASCADE = 16, LEVELS = 4 };
+enum { SUM_ROWS = 4, SUM_WIDE = 8, SUM_STRIPE = SUM_ROWS * SUM_WIDE, SUM_CASCADE = 16, SUM_LEVELS = 4 };
 
 static inline void add_into(float *into, const float *x, size_t n) {
   for (size_t i = 0; i < n; i++) into[i] += x[i];
@@ -14,37 +14,38 @@ static inline void add_into(float *into, const float *x, size_t n) {
 
 /* total[lane] = the sum of every lanes-th element; `lanes` divides n. It is a constant wherever this is
  * inlined. */
-static inline void sum_lanes(float total[STRIPE], const float *x, size_t n, size_t lanes) {
-  const size_t stripe = ROWS * lanes, stripes = n / stripe;
-  float level[LEVELS][STRIPE];
+static inline void sum_lanes(float total[SUM_STRIPE], const float *x, size_t n, size_t lanes) {
+  const size_t stripe = SUM_ROWS * lanes, stripes = n / stripe;
+  float level[SUM_LEVELS][SUM_STRIPE];
   memset(total, 0, stripe * sizeof *total);
-  if (stripes < CASCADE) {
+  if (stripes < SUM_CASCADE) {
     for (size_t s = 0; s < stripes; s++) add_into(total, x + s * stripe, stripe);
   } else {
     memset(level, 0, sizeof level);
     for (size_t s = 1; s <= stripes; s++) {
       add_into(level[0], x + (s - 1) * stripe, stripe);
-      for (size_t l = 1, period = CASCADE; l < LEVELS && s % period == 0; l++, period *= CASCADE) {
+      for (size_t l = 1, period = SUM_CASCADE; l < SUM_LEVELS && s % period == 0;
+           l++, period *= SUM_CASCADE) {
         add_into(level[l], level[l - 1], stripe);
         memset(level[l - 1], 0, stripe * sizeof *total);
       }
     }
-    for (size_t l = 0; l < LEVELS; l++) add_into(total, level[l], stripe);
+    for (size_t l = 0; l < SUM_LEVELS; l++) add_into(total, level[l], stripe);
   }
   for (size_t i = stripes * stripe; i < n; i += lanes) add_into(total, x + i, lanes);
-  for (size_t row = 1; row < ROWS; row++) add_into(total, total + row * lanes, lanes);
+  for (size_t row = 1; row < SUM_ROWS; row++) add_into(total, total + row * lanes, lanes);
 }
 
 float heed__scalar_sum(const float *x, size_t n) {
-  float lane[STRIPE], total = 0.0f;
-  if (n < WIDE) {
+  float lane[SUM_STRIPE], total = 0.0f;
+  if (n < SUM_WIDE) {
     sum_lanes(lane, x, n, 1);
     return lane[0];
   }
-  const size_t even = n - n % WIDE;
-  sum_lanes(lane, x, even, WIDE);
+  const size_t even = n - n % SUM_WIDE;
+  sum_lanes(lane, x, even, SUM_WIDE);
   for (size_t i = even; i < n; i++) total += x[i];
-  for (size_t l = 0; l < WIDE; l++) total += lane[l];
+  for (size_t l = 0; l < SUM_WIDE; l++) total += lane[l];
   return total;
 }
 

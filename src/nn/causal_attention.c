@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static const heed__setting settings[] = {
+static const heed__setting causal_settings[] = {
     {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
     {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
     {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length)},
@@ -16,7 +16,7 @@ static const heed__setting settings[] = {
 
 /* out [..., n, d] = weights [..., n, n] · values [..., n, d], all row-major. Hidden places are left out, and
  * not multiplied by 0, which nan would survive. */
-static void weigh_values(const heed_tensor *weights, const heed_tensor *hidden, const heed_tensor *values,
+static void weigh_hidden(const heed_tensor *weights, const heed_tensor *hidden, const heed_tensor *values,
                          const heed_tensor *out) {
   const int64_t n = values->shape[values->ndim - 2], d = values->shape[values->ndim - 1];
   const float *w = (const float *)(const void *)weights->data, *v = (const float *)(const void *)values->data;
@@ -96,7 +96,7 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   status = heed__result_begin_row_major(ctx, m->class->name, &result, out, HEED_FLOAT32, ndim,
                                         projected[2]->shape, 0, NULL);
   if (status != HEED_OK) goto done;
-  weigh_values(dropped != NULL ? dropped : weights, hidden, projected[2], result.tensor);
+  weigh_hidden(dropped != NULL ? dropped : weights, hidden, projected[2], result.tensor);
   status = heed__result_end(ctx, &result, status);
   if (status != HEED_OK || internals == NULL) goto done;
   *internals = (heed_attention_internals){scores, weights, dropped, projected[0], projected[1], projected[2]};
@@ -113,8 +113,8 @@ done:
   return status;
 }
 
-static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                           heed_tensor **out, heed_attention_internals *internals) {
+static heed_status causal_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                  heed_tensor **out, heed_attention_internals *internals) {
   const int64_t wanted = ((const heed__attention_module *)m)->softmax_dim;
   heed_status status = heed__attention_check_input(m, x);
   if (status != HEED_OK) return status;
@@ -129,24 +129,24 @@ static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forw
 
 /* ---- Making ---- */
 
-static const heed__class class = {
-    .name = "CausalAttention", .settings = settings, .attends = true, .forward = forward};
+static const heed__class causal_class = {
+    .name = "CausalAttention", .settings = causal_settings, .attends = true, .forward = causal_forward};
 
 heed_status heed__causal_attention_empty(heed_context *ctx, const heed_attention_config *config,
                                          heed_module **out) {
   heed_attention_config one = heed__one_head(config);
   one.causal = true;
-  return heed__attention_module_new(ctx, &class, true, &one, out);
+  return heed__attention_module_new(ctx, &causal_class, true, &one, out);
 }
 
 heed_status heed_causal_attention_new(heed_context *ctx, heed_generator *g,
                                       const heed_attention_config *config, heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__attention_check(ctx, &class, true, config);
+  heed_status status = heed__attention_check(ctx, &causal_class, true, config);
   if (status != HEED_OK) return status;
   if (config->softmax_dim == 0 || config->softmax_dim < -3 || config->softmax_dim > 3) {
     return heed__fail(ctx, HEED_INDEX, "%s: softmax_dim is %d; it must be from 1 to 3, or from -3 to -1",
-                      class.name, config->softmax_dim);
+                      causal_class.name, config->softmax_dim);
   }
   g = heed__generator(ctx, g);
   const heed_generator before = *g;

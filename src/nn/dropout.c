@@ -8,14 +8,14 @@ typedef struct dropout {
   double p;
 } dropout;
 
-static const heed__setting settings[] = {{"p", HEED__SETTING_NUMBER, offsetof(dropout, p)}, {0}};
+static const heed__setting dropout_settings[] = {{"p", HEED__SETTING_NUMBER, offsetof(dropout, p)}, {0}};
 
 double heed__dropout_active(const heed_module *m) {
   return m->training ? ((const dropout *)m)->p : 0;
 }
 
-static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                           heed_tensor **out, heed_attention_internals *internals) {
+static heed_status dropout_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                   heed_tensor **out, heed_attention_internals *internals) {
   (void)internals;
   double p = heed__dropout_active(m);
   heed_status status = heed__check_dtype(m->context, "Dropout", "x", x, HEED_FLOAT32);
@@ -23,19 +23,21 @@ static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forw
   return heed_dropout(m->context, options->generator, p, x, out);
 }
 
-static void describe(const heed_module *m, char *text, size_t size) {
+static void describe_dropout(const heed_module *m, char *text, size_t size) {
   char p[HEED__NUMBER_TEXT];
   snprintf(text, size, "p=%s, inplace=False", heed__python_number(p, ((const dropout *)m)->p));
 }
 
-static const heed__class class = {
-    .name = "Dropout", .settings = settings, .forward = forward, .describe = describe};
+static const heed__class dropout_class = {.name = "Dropout",
+                                          .settings = dropout_settings,
+                                          .forward = dropout_forward,
+                                          .describe = describe_dropout};
 
 heed_status heed_dropout_new(heed_context *ctx, double p, heed_module **out) {
   heed_module *m = NULL;
   heed_status status = heed__check_probability(ctx, "Dropout", "p", p);
   if (status != HEED_OK) return status;
-  if ((status = heed__module_new(ctx, &class, sizeof(dropout), 0, &m)) != HEED_OK) return status;
+  if ((status = heed__module_new(ctx, &dropout_class, sizeof(dropout), 0, &m)) != HEED_OK) return status;
   ((dropout *)m)->p = p;
   *out = m;
   return HEED_OK;

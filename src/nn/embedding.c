@@ -10,20 +10,21 @@ typedef struct embedding {
   int64_t padding_idx; /* 0: none */
 } embedding;
 
-static const heed__setting settings[] = {
+static const heed__setting embedding_settings[] = {
     {"num_embeddings", HEED__SETTING_INTEGER, offsetof(embedding, num_embeddings)},
     {"embedding_dim", HEED__SETTING_INTEGER, offsetof(embedding, embedding_dim)},
     {"padding_idx", HEED__SETTING_INDEX, offsetof(embedding, padding_idx)},
     {0},
 };
 
-static heed_status forward(heed_module *m, const heed_tensor *ids, const heed_forward_options *options,
-                           heed_tensor **out, heed_attention_internals *internals) {
+static heed_status embedding_forward(heed_module *m, const heed_tensor *ids,
+                                     const heed_forward_options *options, heed_tensor **out,
+                                     heed_attention_internals *internals) {
   (void)options, (void)internals;
   return heed__embedding(m->context, m->class->name, ids, m->slots[0].parameter, out);
 }
 
-static void describe(const heed_module *m, char *text, size_t size) {
+static void describe_embedding(const heed_module *m, char *text, size_t size) {
   const embedding *e = (const embedding *)m;
   const long long rows = e->num_embeddings, columns = e->embedding_dim, padding = e->padding_idx;
   if (padding > 0) {
@@ -33,11 +34,11 @@ static void describe(const heed_module *m, char *text, size_t size) {
   }
 }
 
-static const heed__class class = {.name = "Embedding",
-                                  .settings = settings,
-                                  .storable = "weight",
-                                  .forward = forward,
-                                  .describe = describe};
+static const heed__class embedding_class = {.name = "Embedding",
+                                            .settings = embedding_settings,
+                                            .storable = "weight",
+                                            .forward = embedding_forward,
+                                            .describe = describe_embedding};
 
 heed_status heed_embedding_new(heed_context *ctx, heed_generator *g, int64_t size, int64_t d,
                                int64_t padding_index, heed_module **out) {
@@ -45,26 +46,28 @@ heed_status heed_embedding_new(heed_context *ctx, heed_generator *g, int64_t siz
   heed_tensor *weight = NULL;
   heed_module *m = NULL;
   heed_status status;
-  if ((status = heed__check_positive(ctx, class.name, "num_embeddings", size)) != HEED_OK) return status;
-  if ((status = heed__check_positive(ctx, class.name, "embedding_dim", d)) != HEED_OK) return status;
+  if ((status = heed__check_positive(ctx, embedding_class.name, "num_embeddings", size)) != HEED_OK)
+    return status;
+  if ((status = heed__check_positive(ctx, embedding_class.name, "embedding_dim", d)) != HEED_OK)
+    return status;
   if (padding_index > size || padding_index < -size) {
     return heed__fail(
         ctx, HEED_ARGUMENT,
         "%s: padding_idx is %lld and num_embeddings is %lld; it must be one of these, from 1 or, "
         "negative, from the last",
-        class.name, (long long)padding_index, (long long)size);
+        embedding_class.name, (long long)padding_index, (long long)size);
   }
   if (padding_index < 0) padding_index += size + 1;
 
   g = heed__generator(ctx, g);
   const heed_generator before = *g;
-  status = heed__normal_parameter(ctx, class.name, g, 2, shape, &weight);
+  status = heed__normal_parameter(ctx, embedding_class.name, g, 2, shape, &weight);
   if (status != HEED_OK) goto done;
   if (padding_index > 0 && !heed__is_placeholder(weight)) {
     const size_t row = (size_t)d * sizeof(float);
     memset(weight->data + (size_t)(padding_index - 1) * row, 0, row);
   }
-  if ((status = heed__module_new(ctx, &class, sizeof(embedding), 0, &m)) != HEED_OK) goto done;
+  if ((status = heed__module_new(ctx, &embedding_class, sizeof(embedding), 0, &m)) != HEED_OK) goto done;
   embedding *e = (embedding *)m;
   e->num_embeddings = size;
   e->embedding_dim = d;

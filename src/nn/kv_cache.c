@@ -89,7 +89,7 @@ void heed_kv_cache_config_init(heed_kv_cache_config *config) {
   *config = (heed_kv_cache_config){.dtype = HEED_FLOAT32};
 }
 
-static heed_status new_like(const heed_kv_cache *c, const char *function, heed_kv_cache **out) {
+static heed_status new_cache_like(const heed_kv_cache *c, const char *function, heed_kv_cache **out) {
   heed_kv_cache *made = heed__allocate(c->context, sizeof *made);
   if (made == NULL) return heed__fail_memory(c->context, function, sizeof *made);
   *made = *c;
@@ -136,7 +136,7 @@ heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config
     made.room = made.left < INT64_MAX - 2 * reserve ? made.left + 2 * reserve : INT64_MAX;
     if (made.capacity > 0 && made.capacity < made.room) made.room = made.capacity;
   }
-  return new_like(&made, FUNCTION, out);
+  return new_cache_like(&made, FUNCTION, out);
 }
 
 void heed_kv_cache_free(heed_kv_cache *cache) {
@@ -148,7 +148,7 @@ void heed_kv_cache_free(heed_kv_cache *cache) {
 
 heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out) {
   heed_kv_cache *made = NULL;
-  heed_status status = new_like(cache, "clone", &made);
+  heed_status status = new_cache_like(cache, "clone", &made);
   if (status != HEED_OK) return status;
   copy_rows(made->part, 0, cache->part, 0, cache->length - cache->dropped);
   *out = made;
@@ -198,7 +198,7 @@ static int64_t source_of(const heed_tensor *indices, int64_t i) {
   return ((const int64_t *)(const void *)indices->data)[i * indices->stride[0]] - 1;
 }
 
-static heed_status check_indices(const heed_kv_cache *cache, const heed_tensor *indices) {
+static heed_status check_batch_indices(const heed_kv_cache *cache, const heed_tensor *indices) {
   heed_context *ctx = cache->context;
   if (indices == NULL) return heed__fail(ctx, HEED_ARGUMENT, "reorder: indices is missing (NULL)");
   heed_status status = heed__check_dtype(ctx, "reorder", "indices", indices, HEED_INT64);
@@ -220,7 +220,7 @@ static heed_status check_indices(const heed_kv_cache *cache, const heed_tensor *
 
 /* Head by head, so that what is kept meanwhile is small. */
 heed_status heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indices) {
-  heed_status status = check_indices(cache, indices);
+  heed_status status = check_batch_indices(cache, indices);
   if (status != HEED_OK) return status;
   const size_t rows = (size_t)(cache->length - cache->dropped);
   size_t moved = 0;

@@ -9,7 +9,7 @@ typedef struct linear {
   int64_t in_features, out_features;
 } linear;
 
-static const heed__setting settings[] = {
+static const heed__setting linear_settings[] = {
     {"in_features", HEED__SETTING_INTEGER, offsetof(linear, in_features)},
     {"out_features", HEED__SETTING_INTEGER, offsetof(linear, out_features)},
     {0},
@@ -24,29 +24,29 @@ heed_status heed__linear_apply(const heed_module *m, const char *function, const
   return heed__linear_int8(m->context, function, x, weight, scale, bias, out);
 }
 
-static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                           heed_tensor **out, heed_attention_internals *internals) {
+static heed_status linear_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                  heed_tensor **out, heed_attention_internals *internals) {
   (void)options, (void)internals;
   return heed__linear_apply(m, "Linear", x, out);
 }
 
-static void describe(const heed_module *m, char *text, size_t size) {
+static void describe_linear(const heed_module *m, char *text, size_t size) {
   const linear *l = (const linear *)m;
   snprintf(text, size, "in_features=%lld, out_features=%lld, bias=%s", (long long)l->in_features,
            (long long)l->out_features, heed__module_slot(m, "bias") != NULL ? "True" : "False");
 }
 
-static const heed__class class = {.name = "Linear",
-                                  .settings = settings,
-                                  .storable = HEED__WEIGHT,
-                                  .quantizes = true,
-                                  .forward = forward,
-                                  .describe = describe};
+static const heed__class linear_class = {.name = "Linear",
+                                         .settings = linear_settings,
+                                         .storable = HEED__WEIGHT,
+                                         .quantizes = true,
+                                         .forward = linear_forward,
+                                         .describe = describe_linear};
 
 heed_status heed__linear_from(heed_context *ctx, heed_tensor *weight, heed_tensor *scale, heed_tensor *bias,
                               heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__module_new(ctx, &class, sizeof(linear), 0, &m);
+  heed_status status = heed__module_new(ctx, &linear_class, sizeof(linear), 0, &m);
   if (status != HEED_OK) {
     heed_tensor_free(weight);
     heed_tensor_free(scale);

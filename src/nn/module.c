@@ -196,7 +196,7 @@ heed_status heed_module_set_parameter(heed_module *m, const char *name, const he
   return HEED_OK;
 }
 
-static int64_t integer_at(const heed_module *m, const heed__setting *setting) {
+static int64_t setting_integer(const heed_module *m, const heed__setting *setting) {
   int64_t value;
   memcpy(&value, (const char *)m + setting->offset, sizeof value);
   return value;
@@ -235,9 +235,9 @@ static heed_status check_like(const char *function, const char *name, const heed
       heed_status status = check_same_sizes(function, name, m, old, s);
       if (status != HEED_OK) return status;
     }
-    if (s->kind != HEED__SETTING_INTEGER || integer_at(m, s) == integer_at(old, s)) continue;
+    if (s->kind != HEED__SETTING_INTEGER || setting_integer(m, s) == setting_integer(old, s)) continue;
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %s = %lld; it must be %lld", function, name, s->name,
-                      (long long)integer_at(m, s), (long long)integer_at(old, s));
+                      (long long)setting_integer(m, s), (long long)setting_integer(old, s));
   }
   const int parts = count_parts(m), wanted = count_parts(old);
   if (parts != wanted) {
@@ -270,7 +270,7 @@ static bool read_setting(const heed_module *m, const heed__setting *s, heed_scal
   bool boolean = false;
   switch (s->kind) {
   case HEED__SETTING_INTEGER:
-  case HEED__SETTING_INDEX: *out = heed_integer(integer_at(m, s)); break;
+  case HEED__SETTING_INDEX: *out = heed_integer(setting_integer(m, s)); break;
   case HEED__SETTING_NUMBER:
   case HEED__SETTING_POSITIVE: memcpy(&number, place, sizeof number), *out = heed_number(number); break;
   case HEED__SETTING_BOOLEAN: memcpy(&boolean, place, sizeof boolean), *out = heed_boolean(boolean); break;

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-static const heed__setting settings[] = {
+static const heed__setting heads_settings[] = {
     {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
     {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
     {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length)},
@@ -21,11 +21,11 @@ static const heed__setting settings[] = {
     {0},
 };
 
-static const heed__class class = {.name = "MultiHeadAttention",
-                                  .settings = settings,
-                                  .attends = true,
-                                  .takes_keys = true,
-                                  .forward = heed__attention_forward};
+static const heed__class heads_class = {.name = "MultiHeadAttention",
+                                        .settings = heads_settings,
+                                        .attends = true,
+                                        .takes_keys = true,
+                                        .forward = heed__attention_forward};
 
 static double default_scale(int64_t head_dim) {
   return 1 / sqrt((double)head_dim);
@@ -38,52 +38,55 @@ static heed_status check_variant(heed_context *ctx, heed_attention_config *c) {
   heed_status status;
   if (c->kdim == 0) c->kdim = c->d_in;
   if (c->vdim == 0) c->vdim = c->d_in;
-  if ((status = heed__check_positive(ctx, class.name, "kdim", c->kdim)) != HEED_OK) return status;
-  if ((status = heed__check_positive(ctx, class.name, "vdim", c->vdim)) != HEED_OK) return status;
+  if ((status = heed__check_positive(ctx, heads_class.name, "kdim", c->kdim)) != HEED_OK) return status;
+  if ((status = heed__check_positive(ctx, heads_class.name, "vdim", c->vdim)) != HEED_OK) return status;
   const heed_window *w = &c->window;
   if ((w->has_left && w->left < 0) || (w->has_right && w->right < 0)) {
     const bool left = w->has_left && w->left < 0;
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's %s is %lld; it must be at least 0", class.name,
-                      left ? "left" : "right", (long long)(left ? w->left : w->right));
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's %s is %lld; it must be at least 0",
+                      heads_class.name, left ? "left" : "right", (long long)(left ? w->left : w->right));
   }
   if (!(c->softcap >= 0) || !isfinite(c->softcap)) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %g; it must be above 0, or 0 for none", class.name,
-                      c->softcap);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %g; it must be above 0, or 0 for none",
+                      heads_class.name, c->softcap);
   }
   if (c->qk_norm && (!(c->qk_norm_eps >= 0) || !isfinite(c->qk_norm_eps))) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: qk_norm's eps is %g; it must be at least 0, and finite",
-                      class.name, c->qk_norm_eps);
+                      heads_class.name, c->qk_norm_eps);
   }
-  return c->rotary ? heed__check_rope(ctx, class.name, &c->rope, c->head_dim) : HEED_OK;
+  return c->rotary ? heed__check_rope(ctx, heads_class.name, &c->rope, c->head_dim) : HEED_OK;
 }
 
 /* Fills in what the config leaves open. */
 static heed_status complete(heed_context *ctx, heed_attention_config *c) {
   heed_status status;
-  if ((status = heed__check_positive(ctx, class.name, "num_heads", c->num_heads)) != HEED_OK) return status;
+  if ((status = heed__check_positive(ctx, heads_class.name, "num_heads", c->num_heads)) != HEED_OK)
+    return status;
   if (c->num_kv_heads == 0) c->num_kv_heads = c->num_heads;
-  if ((status = heed__check_positive(ctx, class.name, "num_kv_heads", c->num_kv_heads)) != HEED_OK)
+  if ((status = heed__check_positive(ctx, heads_class.name, "num_kv_heads", c->num_kv_heads)) != HEED_OK)
     return status;
   if (c->num_heads % c->num_kv_heads != 0) {
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: num_heads is %lld and num_kv_heads is %lld; num_kv_heads must divide num_heads",
-                      class.name, (long long)c->num_heads, (long long)c->num_kv_heads);
+                      heads_class.name, (long long)c->num_heads, (long long)c->num_kv_heads);
   }
   if (c->head_dim == 0) {
     if (c->d_out % c->num_heads != 0) {
       return heed__fail(ctx, HEED_ARGUMENT,
-                        "%s: d_out is %lld and num_heads is %lld; num_heads must divide d_out", class.name,
-                        (long long)c->d_out, (long long)c->num_heads);
+                        "%s: d_out is %lld and num_heads is %lld; num_heads must divide d_out",
+                        heads_class.name, (long long)c->d_out, (long long)c->num_heads);
     }
     c->head_dim = c->d_out / c->num_heads;
   }
-  if ((status = heed__check_positive(ctx, class.name, "head_dim", c->head_dim)) != HEED_OK) return status;
+  if ((status = heed__check_positive(ctx, heads_class.name, "head_dim", c->head_dim)) != HEED_OK)
+    return status;
   if (!isfinite(c->scale)) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %g; it must be finite", class.name, c->scale);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %g; it must be finite", heads_class.name, c->scale);
   }
   if (c->scale == 0) c->scale = default_scale(c->head_dim);
   const int64_t inner[] = {c->num_heads, c->head_dim};
-  if ((status = heed__check_shape(ctx, class.name, 2, inner, HEED_FLOAT32, NULL)) != HEED_OK) return status;
+  if ((status = heed__check_shape(ctx, heads_class.name, 2, inner, HEED_FLOAT32, NULL)) != HEED_OK)
+    return status;
   return check_variant(ctx, c);
 }
 
@@ -98,7 +101,7 @@ static heed_status add_variant(heed_module *m, const heed_attention_config *c) {
   }
   if (c->sinks && status == HEED_OK) {
     heed_tensor *sinks = NULL;
-    status = heed__filled_parameter(m->context, class.name, 0, 1, &c->num_heads, &sinks);
+    status = heed__filled_parameter(m->context, heads_class.name, 0, 1, &c->num_heads, &sinks);
     if (status == HEED_OK) heed__module_add_parameter(m, "sinks", sinks);
   }
   if (c->alibi) heed__alibi_slopes(c->num_heads, ((heed__attention_module *)m)->slopes);
@@ -108,14 +111,14 @@ static heed_status add_variant(heed_module *m, const heed_attention_config *c) {
 heed_status heed_multi_head_attention_new(heed_context *ctx, heed_generator *g,
                                           const heed_attention_config *config, heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__attention_check(ctx, &class, true, config);
+  heed_status status = heed__attention_check(ctx, &heads_class, true, config);
   if (status != HEED_OK) return status;
   heed_attention_config c = *config;
   if ((status = complete(ctx, &c)) != HEED_OK) return status;
 
   g = heed__generator(ctx, g);
   const heed_generator before = *g;
-  if ((status = heed__attention_module_new(ctx, &class, false, &c, &m)) != HEED_OK) goto done;
+  if ((status = heed__attention_module_new(ctx, &heads_class, false, &c, &m)) != HEED_OK) goto done;
   if ((status = heed__add_projections(m, g, c.qkv_bias)) != HEED_OK) goto done;
   if (c.out_proj) {
     status = heed__add_linear(m, g, "out_proj", c.num_heads * c.head_dim, c.d_out, c.out_bias);
@@ -130,13 +133,13 @@ done:
 /* ---- Heads of their own ---- */
 
 static heed_status check_class(const heed_module *m, const char *function) {
-  if (m->class == &class) return HEED_OK;
+  if (m->class == &heads_class) return HEED_OK;
   return heed__fail(m->context, HEED_ARGUMENT, "%s: the module is a %s; it must be a %s", function,
-                    m->class->name, class.name);
+                    m->class->name, heads_class.name);
 }
 
 /* Rows first … first + count - 1 (from 0) of a weight [size, d_in] or a bias [size]. */
-static void rows_of(const heed_tensor *x, int64_t first, int64_t count, heed_tensor *view) {
+static void rows_as_view(const heed_tensor *x, int64_t first, int64_t count, heed_tensor *view) {
   heed__alias_on_stack(view, x);
   view->data += first * x->stride[0] * (int64_t)heed__element_bytes(x->dtype);
   view->shape[0] = count;
@@ -169,7 +172,7 @@ heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, hee
   }
   for (int part = 0; part < 3 && status == HEED_OK; part++) {
     heed_tensor rows, view;
-    rows_of(m->slots[part].module->slots[0].parameter, first_row(a, part, index), a->head_dim, &rows);
+    rows_as_view(m->slots[part].module->slots[0].parameter, first_row(a, part, index), a->head_dim, &rows);
     heed__alias_on_stack(&view, &rows);
     for (int d = 0; d < 2; d++) {
       view.shape[d] = rows.shape[1 - d];
@@ -196,7 +199,7 @@ static heed_status share_rows(const heed_module *linear, int64_t first, int64_t 
     const heed__slot *slot = heed__module_slot(linear, names[i]);
     heed_tensor view;
     if (slot == NULL) continue;
-    rows_of(slot->parameter, first, count, &view);
+    rows_as_view(slot->parameter, first, count, &view);
     status = heed__tensor_from_view(linear->context, &view, &part[i]);
   }
   if (status == HEED_OK) return heed__linear_from(linear->context, part[0], part[1], part[2], out);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static const heed__setting settings[] = {
+static const heed__setting wrapper_settings[] = {
     {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
     {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
     {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length)},
@@ -57,8 +57,8 @@ static heed_status mask_of_head(heed_module *m, const heed_tensor **mask, int i,
   return HEED_OK;
 }
 
-static heed_status forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                           heed_tensor **out, heed_attention_internals *internals) {
+static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                   heed_tensor **out, heed_attention_internals *internals) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   const heed_module *list = heed__module_part(m, "heads");
   const int count = list->count;
@@ -119,12 +119,14 @@ done:
 /* Each head is a module with parts. More of them are a slip, and would take all memory in small pieces. */
 #define MAX_HEADS (1 << 16)
 
-static const heed__class class = {
-    .name = "MultiHeadAttentionWrapper", .settings = settings, .attends = true, .forward = forward};
+static const heed__class wrapper_class = {.name = "MultiHeadAttentionWrapper",
+                                          .settings = wrapper_settings,
+                                          .attends = true,
+                                          .forward = wrapper_forward};
 
 heed_status heed__wrapper_empty(heed_context *ctx, const heed_attention_config *config, heed_module **out) {
   heed_module *m = NULL, *list = NULL;
-  heed_status status = heed__attention_module_new(ctx, &class, true, config, &m);
+  heed_status status = heed__attention_module_new(ctx, &wrapper_class, true, config, &m);
   if (status != HEED_OK) return status;
   if ((status = heed__module_list_new(ctx, config->num_heads, &list)) != HEED_OK) {
     heed_module_release(m);
@@ -138,16 +140,17 @@ heed_status heed__wrapper_empty(heed_context *ctx, const heed_attention_config *
 heed_status heed_multi_head_attention_wrapper_new(heed_context *ctx, heed_generator *g,
                                                   const heed_attention_config *config, heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__attention_check(ctx, &class, true, config);
+  heed_status status = heed__attention_check(ctx, &wrapper_class, true, config);
   if (status != HEED_OK) return status;
-  if ((status = heed__check_positive(ctx, class.name, "num_heads", config->num_heads)) != HEED_OK)
+  if ((status = heed__check_positive(ctx, wrapper_class.name, "num_heads", config->num_heads)) != HEED_OK)
     return status;
   if (config->num_heads > MAX_HEADS) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: num_heads is %lld; it must be at most %d", class.name,
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: num_heads is %lld; it must be at most %d", wrapper_class.name,
                       (long long)config->num_heads, MAX_HEADS);
   }
   const int64_t shape[] = {config->num_heads, config->d_out};
-  if ((status = heed__check_shape(ctx, class.name, 2, shape, HEED_FLOAT32, NULL)) != HEED_OK) return status;
+  if ((status = heed__check_shape(ctx, wrapper_class.name, 2, shape, HEED_FLOAT32, NULL)) != HEED_OK)
+    return status;
 
   g = heed__generator(ctx, g);
   const heed_generator before = *g;

@@ -5,17 +5,17 @@
 #include <math.h>
 #include <stdio.h>
 
-typedef struct norm {
+typedef struct norm_module {
   heed_module base;
   heed__sizes normalized_shape;
   double eps; /* below 0: PyTorch's default, which it calls None */
   bool affine;
-} norm;
+} norm_module;
 
-static const heed__setting settings[] = {
-    {"normalized_shape", HEED__SETTING_SIZES, offsetof(norm, normalized_shape)},
-    {"eps", HEED__SETTING_POSITIVE, offsetof(norm, eps)},
-    {"elementwise_affine", HEED__SETTING_BOOLEAN, offsetof(norm, affine)},
+static const heed__setting norm_settings[] = {
+    {"normalized_shape", HEED__SETTING_SIZES, offsetof(norm_module, normalized_shape)},
+    {"eps", HEED__SETTING_POSITIVE, offsetof(norm_module, eps)},
+    {"elementwise_affine", HEED__SETTING_BOOLEAN, offsetof(norm_module, affine)},
     {0},
 };
 
@@ -27,8 +27,8 @@ static const heed_tensor *parameter(const heed_module *m, const char *name) {
   return slot != NULL ? slot->parameter : NULL;
 }
 
-static heed_status check_input(const heed_module *m, const heed_tensor *x) {
-  const heed__sizes *sizes = &((const norm *)m)->normalized_shape;
+static heed_status check_normed(const heed_module *m, const heed_tensor *x) {
+  const heed__sizes *sizes = &((const norm_module *)m)->normalized_shape;
   const int first = x->ndim - sizes->count;
   if (first >= 0 && heed__same_shape(sizes->count, x->shape + first, sizes->count, sizes->size))
     return HEED_OK;
@@ -41,8 +41,8 @@ static heed_status check_input(const heed_module *m, const heed_tensor *x) {
 static heed_status layer_norm(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                               heed_tensor **out, heed_attention_internals *internals) {
   (void)options, (void)internals;
-  const norm *n = (const norm *)m;
-  heed_status status = check_input(m, x);
+  const norm_module *n = (const norm_module *)m;
+  heed_status status = check_normed(m, x);
   if (status != HEED_OK) return status;
   return heed__layer_norm(m->context, m->class->name, x, n->normalized_shape.count, parameter(m, "weight"),
                           parameter(m, "bias"), n->eps, out);
@@ -51,8 +51,8 @@ static heed_status layer_norm(heed_module *m, const heed_tensor *x, const heed_f
 static heed_status rms_norm(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                             heed_tensor **out, heed_attention_internals *internals) {
   (void)options, (void)internals;
-  const norm *n = (const norm *)m;
-  heed_status status = check_input(m, x);
+  const norm_module *n = (const norm_module *)m;
+  heed_status status = check_normed(m, x);
   if (status != HEED_OK) return status;
   return heed__rms_norm(m->context, m->class->name, x, n->normalized_shape.count, parameter(m, "weight"),
                         n->eps < 0 ? FLT_EPSILON : n->eps, out);
@@ -61,7 +61,7 @@ static heed_status rms_norm(heed_module *m, const heed_tensor *x, const heed_for
 /* ---- Text ---- */
 
 static void describe_rms_norm(const heed_module *m, char *text, size_t size) {
-  const norm *n = (const norm *)m;
+  const norm_module *n = (const norm_module *)m;
   char sizes[HEED__SHAPE_TEXT], eps[HEED__NUMBER_TEXT];
   snprintf(text, size, "%s, eps=%s, elementwise_affine=%s", heed__python_sizes(sizes, &n->normalized_shape),
            n->eps < 0 ? "None" : heed__python_number(eps, n->eps), n->affine ? "True" : "False");
@@ -76,12 +76,12 @@ static void describe_layer_norm(const heed_module *m, char *text, size_t size) {
 /* ---- Making ---- */
 
 static const heed__class layer_norm_class = {
-    .name = "LayerNorm", .settings = settings, .forward = layer_norm, .describe = describe_layer_norm};
+    .name = "LayerNorm", .settings = norm_settings, .forward = layer_norm, .describe = describe_layer_norm};
 static const heed__class rms_norm_class = {
-    .name = "RMSNorm", .settings = settings, .forward = rms_norm, .describe = describe_rms_norm};
+    .name = "RMSNorm", .settings = norm_settings, .forward = rms_norm, .describe = describe_rms_norm};
 
-static heed_status check(heed_context *ctx, const char *function, int ndim, const int64_t *shape,
-                         double epsilon) {
+static heed_status check_sizes(heed_context *ctx, const char *function, int ndim, const int64_t *shape,
+                               double epsilon) {
   if (shape == NULL || ndim < 1 || ndim > HEED_MAX_DIMS) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: normalized_shape has %d sizes; it must have 1 to %d", function,
                       shape == NULL ? 0 : ndim, HEED_MAX_DIMS);
@@ -102,9 +102,9 @@ static heed_status make(heed_context *ctx, const heed__class *class, int ndim, c
                         double epsilon, bool affine, bool bias, heed_module **out) {
   static const char *const names[] = {"weight", "bias"};
   heed_module *m = NULL;
-  heed_status status = heed__module_new(ctx, class, sizeof(norm), 0, &m);
+  heed_status status = heed__module_new(ctx, class, sizeof(norm_module), 0, &m);
   if (status != HEED_OK) return status;
-  norm *n = (norm *)m;
+  norm_module *n = (norm_module *)m;
   n->normalized_shape.count = ndim;
   for (int i = 0; i < ndim; i++) n->normalized_shape.size[i] = shape[i];
   n->eps = epsilon;
@@ -124,7 +124,7 @@ static heed_status make(heed_context *ctx, const heed__class *class, int ndim, c
 
 heed_status heed_layer_norm_new(heed_context *ctx, int ndim, const int64_t *shape, double epsilon,
                                 bool affine, bool bias, heed_module **out) {
-  heed_status status = check(ctx, layer_norm_class.name, ndim, shape, epsilon);
+  heed_status status = check_sizes(ctx, layer_norm_class.name, ndim, shape, epsilon);
   if (status != HEED_OK) return status;
   if (epsilon < 0)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: eps is %g; it must be 0 or more", layer_norm_class.name,
@@ -134,7 +134,7 @@ heed_status heed_layer_norm_new(heed_context *ctx, int ndim, const int64_t *shap
 
 heed_status heed_rms_norm_new(heed_context *ctx, int ndim, const int64_t *shape, double epsilon, bool affine,
                               heed_module **out) {
-  heed_status status = check(ctx, rms_norm_class.name, ndim, shape, epsilon);
+  heed_status status = check_sizes(ctx, rms_norm_class.name, ndim, shape, epsilon);
   if (status != HEED_OK) return status;
   return make(ctx, &rms_norm_class, ndim, shape, epsilon, affine, false, out);
 }

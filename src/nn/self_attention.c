@@ -1,26 +1,26 @@
 /* SelfAttention: one head, every token sees every token. */
 #include "nn.h"
 
-static const heed__setting settings[] = {
+static const heed__setting self_settings[] = {
     {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
     {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
     {0},
 };
 
-static const heed__class class = {
-    .name = "SelfAttention", .settings = settings, .attends = true, .forward = heed__attention_forward};
+static const heed__class self_class = {
+    .name = "SelfAttention", .settings = self_settings, .attends = true, .forward = heed__attention_forward};
 
 heed_status heed_self_attention_new(heed_context *ctx, heed_generator *g, const heed_attention_config *config,
                                     heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__attention_check(ctx, &class, false, config);
+  heed_status status = heed__attention_check(ctx, &self_class, false, config);
   if (status != HEED_OK) return status;
   heed_attention_config one = heed__one_head(config);
   one.causal = false;
 
   g = heed__generator(ctx, g);
   const heed_generator before = *g;
-  if ((status = heed__attention_module_new(ctx, &class, true, &one, &m)) != HEED_OK) goto done;
+  if ((status = heed__attention_module_new(ctx, &self_class, true, &one, &m)) != HEED_OK) goto done;
   status = heed__add_projections(m, g, config->qkv_bias);
 done:
   return heed__module_finish(status, m, g, &before, out);

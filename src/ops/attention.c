@@ -18,7 +18,7 @@ enum {
 enum { SCORES, WEIGHTS, DROPPED_WEIGHTS, LOGITS, CAPPED_LOGITS, BIASED_LOGITS, TAPS };
 
 /* What the tasks of a call share. */
-typedef struct division {
+typedef struct attention_division {
   const heed__attention_problem *problem;
   const heed__kernels *kernels;
   float *taps[TAPS];    /* NULL where not wanted */
@@ -26,7 +26,7 @@ typedef struct division {
   int64_t rows, blocks; /* of a task, and how many tasks a product has */
   float *scratch;       /* `area` floats for each worker */
   size_t area;
-} division;
+} attention_division;
 
 static size_t aligned(size_t floats) {
   const size_t line = HEED__ALIGNMENT / sizeof(float);
@@ -37,13 +37,13 @@ static size_t scratch_of(const heed__kernels *kernels, const heed__attention_tas
   return aligned((kernels->attention_scratch(task) + sizeof(float) - 1) / sizeof(float));
 }
 
-static float *tap(const division *d, int which, int64_t product) {
+static float *tap(const attention_division *d, int which, int64_t product) {
   return d->taps[which] ? d->taps[which] + product * d->problem->l * d->problem->s : NULL;
 }
 
 /* Does rows of a product, with a copy of the problem's task. Taps are written by a pass of their own, so that
  * they change no bit of the output; `keep` as in the task. */
-static void run_rows(const division *d, heed__attention_task *task, int64_t product, int64_t first,
+static void run_rows(const attention_division *d, heed__attention_task *task, int64_t product, int64_t first,
                      int64_t last, const float *keep, float *scratch) {
   heed__attention_move(task, d->problem, product);
   task->first = first;
@@ -64,8 +64,8 @@ static void run_rows(const division *d, heed__attention_task *task, int64_t prod
 }
 
 /* Task i, the longest (the last rows, where it is causal) first. */
-static void run_task(void *argument, int64_t i, int worker) {
-  const division *d = argument;
+static void run_attention(void *argument, int64_t i, int worker) {
+  const attention_division *d = argument;
   const heed__attention_problem *p = d->problem;
   const int64_t first = (d->blocks - 1 - i / p->products) * d->rows;
   const int64_t last = p->l - first < d->rows ? p->l : first + d->rows;
@@ -74,7 +74,7 @@ static void run_task(void *argument, int64_t i, int worker) {
 }
 
 /* With dropout: in the order in which it draws. */
-static void run_in_order(const division *d, heed__dropout *dropout, float *keep) {
+static void run_in_order(const attention_division *d, heed__dropout *dropout, float *keep) {
   const heed__attention_problem *p = d->problem;
   heed__attention_task task = p->task;
   for (int64_t product = 0; product < p->products; product++) {
@@ -116,7 +116,7 @@ static heed_status run(heed_context *ctx, const heed__attention_call *call, cons
   const heed_attention_options *o = &call->options;
   const bool scalar = is_scalar(p), drops = o->dropout_p > 0 && p->s > 0;
   const bool small = scalar || heed__attention_is_small(&p->task);
-  division d = {.problem = p, .kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(ctx)};
+  attention_division d = {.problem = p, .kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(ctx)};
   d.taps[SCORES] = data_of(call->scores);
   d.taps[WEIGHTS] = data_of(taps ? taps->weights : call->weights);
   d.taps[DROPPED_WEIGHTS] = data_of(call->dropped_weights);
@@ -162,7 +162,7 @@ static heed_status run(heed_context *ctx, const heed__attention_call *call, cons
   } else if (small) {
     for (int64_t i = 0; i < p->products; i++) run_rows(&d, &task, i, 0, p->l, NULL, d.scratch);
   } else {
-    heed__parallel(ctx, tasks, run_task, &d);
+    heed__parallel(ctx, tasks, run_attention, &d);
   }
   heed__release(ctx, allocated);
   return HEED_OK;
@@ -180,8 +180,8 @@ void heed_attention_taps_free(heed_attention_taps *taps) {
 }
 
 /* A new tensor of the sizes of x, and of its elements if `filled`. */
-static heed_status new_like(heed_context *ctx, const char *function, const heed_tensor *x, bool filled,
-                            heed_tensor **out) {
+static heed_status new_result(heed_context *ctx, const char *function, const heed_tensor *x, bool filled,
+                              heed_tensor **out) {
   int64_t numel;
   heed_status status = heed__check_shape(ctx, function, x->ndim, x->shape, x->dtype, &numel);
   if (status) return status;
@@ -197,12 +197,12 @@ static heed_status new_taps(heed_context *ctx, const char *function, heed__atten
   heed_tensor like = {.dtype = HEED_FLOAT32, .ndim = p->ndim}; /* [..., hq, l, s] */
   for (int i = 0; i < p->ndim; i++) like.shape[i] = p->shape[i];
   like.shape[p->ndim - 1] = p->s;
-  heed_status status = new_like(ctx, function, &like, false, &taps->logits);
-  if (!status) status = new_like(ctx, function, &like, false, &taps->capped_logits);
-  if (!status) status = new_like(ctx, function, &like, false, &taps->biased_logits);
-  if (!status) status = new_like(ctx, function, &like, false, &taps->weights);
-  if (!status && !p->joined[0]) status = new_like(ctx, function, p->k, true, &taps->present_key);
-  if (!status && !p->joined[1]) status = new_like(ctx, function, p->v, true, &taps->present_value);
+  heed_status status = new_result(ctx, function, &like, false, &taps->logits);
+  if (!status) status = new_result(ctx, function, &like, false, &taps->capped_logits);
+  if (!status) status = new_result(ctx, function, &like, false, &taps->biased_logits);
+  if (!status) status = new_result(ctx, function, &like, false, &taps->weights);
+  if (!status && !p->joined[0]) status = new_result(ctx, function, p->k, true, &taps->present_key);
+  if (!status && !p->joined[1]) status = new_result(ctx, function, p->v, true, &taps->present_value);
   return status;
 }
 

@@ -7,18 +7,18 @@
 #include <math.h>
 
 enum {
-  TASKS = 64,      /* wanted, as long as the ranges are not too short */
-  RANGE = 1024,    /* keys, at the least: at 64 columns some 25 µs of memory's time */
-  GRAIN = 256,     /* keys: the kernel's block */
-  FEW_QUERIES = 8, /* more are quicker with packed keys */
+  DECODE_TASKS = 64, /* wanted, as long as the ranges are not too short */
+  RANGE = 1024,      /* keys, at the least: at 64 columns some 25 µs of memory's time */
+  GRAIN = 256,       /* keys: the kernel's block */
+  FEW_QUERIES = 8,   /* more are quicker with packed keys */
   MANY_KEYS = 32,
-  ON_STACK = 4096 /* floats */
+  DECODE_ON_STACK = 4096 /* floats */
 };
 
 /* The rows of a head of keys are those of its group's heads, l each; where heads lie side by side in memory,
  * some of them are done together. A unit of rows is HEED__DECODE_ROWS or fewer; a task is a unit on a range
  * of keys. */
-typedef struct division {
+typedef struct decode_division {
   const heed__attention_problem *problem;
   const heed__kernels *kernels;
   int64_t heads;         /* that are done together */
@@ -26,9 +26,9 @@ typedef struct division {
   int64_t range, ranges; /* of the span, and how many; a product's begin with the first key that it sees */
   float *parts; /* of each task `area` floats: outputs [rows, dv], largest scores [rows], sums [rows] */
   int64_t area, area_rows;
-} division;
+} decode_division;
 
-static int64_t min_of(int64_t a, int64_t b) {
+static int64_t least_of(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
@@ -56,30 +56,30 @@ static int64_t heads_together(const heed__attention_problem *p, int64_t rows, in
   return heads;
 }
 
-static void divide(division *d, int64_t workers) {
+static void divide(decode_division *d, int64_t workers) {
   const heed__attention_problem *p = d->problem;
   const int64_t rows = p->group * p->l, units = heed__parts(rows, HEED__DECODE_ROWS);
   const int64_t all_units = p->products / p->group * units, most = p->span / RANGE;
-  const int64_t ranges = min_of(heed__parts(TASKS, all_units), most > 0 ? most : 1);
+  const int64_t ranges = least_of(heed__parts(DECODE_TASKS, all_units), most > 0 ? most : 1);
   d->range = heed__parts(heed__parts(p->span, ranges), GRAIN) * GRAIN;
   d->ranges = heed__parts(p->span, d->range);
   d->heads = heads_together(p, rows, all_units * d->ranges, workers);
   d->rows = d->heads * rows;
   d->units = heed__parts(d->rows, HEED__DECODE_ROWS);
-  d->area_rows = min_of(d->rows, HEED__DECODE_ROWS);
+  d->area_rows = least_of(d->rows, HEED__DECODE_ROWS);
   const int64_t line = HEED__ALIGNMENT / (int64_t)sizeof(float);
   d->area = heed__parts(d->area_rows * (p->dv + 2), line) * line; /* whole lines: no two tasks write to one */
 }
 
 /* The product and the query that a row is; `some` counts the heads that are done together. */
-static heed__attention_task product_of(const division *d, int64_t some, int64_t row) {
+static heed__attention_task product_of(const decode_division *d, int64_t some, int64_t row) {
   heed__attention_task task = d->problem->task;
   heed__attention_move(&task, d->problem, some * d->heads * d->problem->group + row / d->problem->l);
   return task;
 }
 
 /* The part of a task, its rows as in the area. */
-static void part_of(const division *d, int64_t i, float **out, float **largest, float **sum) {
+static void part_of(const decode_division *d, int64_t i, float **out, float **largest, float **sum) {
   *out = d->parts + i * d->area;
   *largest = *out + d->area_rows * d->problem->dv;
   *sum = *largest + d->area_rows;
@@ -90,8 +90,8 @@ static ptrdiff_t apart(const void *a, const void *b, heed_dtype dtype) {
 }
 
 /* Tasks go by heads, in these by units, in these by ranges. */
-static void run_task(void *argument, int64_t i, int worker) {
-  const division *d = argument;
+static void run_decode(void *argument, int64_t i, int worker) {
+  const decode_division *d = argument;
   const heed__attention_problem *p = d->problem;
   const int64_t unit = i / d->ranges, some = unit / d->units, range = i % d->ranges;
   const int64_t first_row = unit % d->units * HEED__DECODE_ROWS;
@@ -109,14 +109,14 @@ static void run_task(void *argument, int64_t i, int worker) {
       .padding_stride = p->task.padding_stride,
       .scale = p->task.scale,
       .softcap = p->task.softcap,
-      .rows = (int)min_of(d->rows - first_row, HEED__DECODE_ROWS),
+      .rows = (int)least_of(d->rows - first_row, HEED__DECODE_ROWS),
   };
   heed__attention_task product = product_of(d, some, first_row);
   int64_t first, unused, last;
   heed__attention_reach(&product, 0, &first, &unused);
   heed__attention_reach(&product, p->l - 1, &unused, &last);
   task.first = first + range * d->range;
-  task.last = min_of(task.first + d->range, last);
+  task.last = least_of(task.first + d->range, last);
   task.k = product.k;
   task.v = product.v;
   task.padding = product.padding;
@@ -143,8 +143,8 @@ static void run_task(void *argument, int64_t i, int worker) {
 
 /* The output of query i of a product: its parts put together, each weighted by e^(its largest score - the
  * largest); r is its row in them. */
-static void join_row(const division *d, int64_t first_task, int64_t r, const heed__attention_task *product,
-                     int64_t i) {
+static void join_row(const decode_division *d, int64_t first_task, int64_t r,
+                     const heed__attention_task *product, int64_t i) {
   const int64_t dv = product->dv;
   const ptrdiff_t column = product->out_column;
   float *out = product->out + i * product->out_row;
@@ -169,18 +169,18 @@ static void join_row(const division *d, int64_t first_task, int64_t r, const hee
 
 heed_status heed__attention_decode(heed_context *ctx, const char *function,
                                    const heed__attention_problem *p) {
-  division d = {.problem = p, .kernels = heed__kernels_of(ctx)};
-  _Alignas(HEED__ALIGNMENT) float on_stack[ON_STACK];
+  decode_division d = {.problem = p, .kernels = heed__kernels_of(ctx)};
+  _Alignas(HEED__ALIGNMENT) float on_stack[DECODE_ON_STACK];
   float *allocated = NULL;
   divide(&d, heed__workers(ctx));
   const int64_t count = p->products / p->group / d.heads, tasks = count * d.units * d.ranges;
   const size_t floats = (size_t)tasks * (size_t)d.area;
-  if (floats > ON_STACK) {
+  if (floats > DECODE_ON_STACK) {
     allocated = heed__allocate(ctx, floats * sizeof *allocated);
     if (!allocated) return heed__fail_memory(ctx, function, floats * sizeof *allocated);
   }
   d.parts = allocated ? allocated : on_stack;
-  heed__parallel(ctx, tasks, run_task, &d);
+  heed__parallel(ctx, tasks, run_decode, &d);
   for (int64_t some = 0; some < count; some++) {
     heed__attention_task product = p->task;
     for (int64_t row = 0; row < d.rows; row++) {

@@ -16,16 +16,16 @@ int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit) {
  * to hand the piece out. The pieces do not depend on the number of threads. */
 #define PIECE (HEED__DIVIDED_FROM / 4)
 
-typedef struct division {
+typedef struct walk_division {
   const heed__walk *walk;
   int dim;        /* that is divided */
   int64_t length; /* of a piece of it */
   heed__walk_part *part;
   void *user;
-} division;
+} walk_division;
 
 static void run_piece(void *argument, int64_t i, int worker) {
-  const division *s = argument;
+  const walk_division *s = argument;
   const int64_t first = i * s->length, left = s->walk->size[s->dim] - first;
   heed__walk w = *s->walk;
   heed__walk_narrow(&w, s->dim, first, left < s->length ? left : s->length);
@@ -56,7 +56,7 @@ void heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t
     return;
   }
   const int64_t wanted = elements / PIECE;
-  division s = {.walk = w, .dim = dimension_to_divide(w, grain, wanted), .part = part, .user = user};
+  walk_division s = {.walk = w, .dim = dimension_to_divide(w, grain, wanted), .part = part, .user = user};
   const int64_t size = w->size[s.dim];
   s.length = (size - 1) / wanted + 1;
   if (s.dim == 0) s.length = (s.length + grain - 1) / grain * grain;

@@ -6,26 +6,26 @@
 #include "ops.h"
 
 /* A row-major result that reads nothing. */
-static heed_status begin(heed_context *ctx, const char *function, heed__result *result, heed_tensor **out,
-                         heed_dtype dtype, int ndim, const int64_t *shape) {
+static heed_status begin_draw(heed_context *ctx, const char *function, heed__result *result,
+                              heed_tensor **out, heed_dtype dtype, int ndim, const int64_t *shape) {
   const heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, NULL);
   if (status) return status;
   return heed__result_begin_row_major(ctx, function, result, out, dtype, ndim, shape, 0, NULL);
 }
 
-static float *floats(const heed__result *result) {
+static float *drawn_floats(const heed__result *result) {
   return (float *)(void *)result->tensor->data;
 }
-static int64_t *integers(const heed__result *result) {
+static int64_t *drawn_integers(const heed__result *result) {
   return (int64_t *)(void *)result->tensor->data;
 }
 
 heed_status heed__uniform(heed_context *ctx, const char *function, heed_generator *g, double from, double to,
                           int ndim, const int64_t *shape, heed_tensor **out) {
   heed__result result = {0};
-  heed_status status = begin(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
+  heed_status status = begin_draw(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
   if (status) goto done;
-  float *x = floats(&result);
+  float *x = drawn_floats(&result);
   heed__draw_floats(heed__generator(ctx, g), x, result.tensor->numel);
   /* PyTorch has the ends in float and multiplies in double */
   const float low = (float)from, span = (float)to - low;
@@ -49,9 +49,9 @@ heed_status heed__normal(heed_context *ctx, const char *function, heed_generator
     status = heed__fail(ctx, HEED_ARGUMENT, "%s: std is %g; it must be 0 or more", function, std);
     goto done;
   }
-  status = begin(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
+  status = begin_draw(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
   if (status) goto done;
-  heed__draw_normal(heed__generator(ctx, g), mean, std, floats(&result), result.tensor->numel);
+  heed__draw_normal(heed__generator(ctx, g), mean, std, drawn_floats(&result), result.tensor->numel);
 done:
   return heed__result_end(ctx, &result, status);
 }
@@ -78,10 +78,10 @@ heed_status heed_randint(heed_context *ctx, heed_generator *g, int64_t low, int6
                    "randint: from %" PRId64 " to %" PRId64 " there are more than 2^63 numbers", low, high);
     goto done;
   }
-  status = begin(ctx, "randint", &result, out, HEED_INT64, ndim, shape);
+  status = begin_draw(ctx, "randint", &result, out, HEED_INT64, ndim, shape);
   if (status) goto done;
   g = heed__generator(ctx, g);
-  int64_t *x = integers(&result);
+  int64_t *x = drawn_integers(&result);
   for (int64_t i = 0; i < result.tensor->numel; i++) {
     const uint64_t drawn = range < UINT64_C(1) << 28 ? heed__draw32(g) : heed__draw64(g);
     x[i] = (int64_t)((uint64_t)low + drawn % range);
@@ -92,10 +92,10 @@ done:
 
 heed_status heed_randperm(heed_context *ctx, heed_generator *g, int64_t n, heed_tensor **out) {
   heed__result result = {0};
-  heed_status status = begin(ctx, "randperm", &result, out, HEED_INT64, 1, &n);
+  heed_status status = begin_draw(ctx, "randperm", &result, out, HEED_INT64, 1, &n);
   if (status) goto done;
   g = heed__generator(ctx, g);
-  int64_t *x = integers(&result);
+  int64_t *x = drawn_integers(&result);
   for (int64_t i = 0; i < n; i++) x[i] = i + 1;
   for (int64_t i = 0; i < n - 1; i++) {
     int64_t *other = x + i + (int64_t)(heed__draw32(g) % (uint64_t)(n - i));
@@ -126,7 +126,7 @@ heed_status heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tens
   status =
       heed__result_begin_row_major(ctx, "bernoulli", &result, out, HEED_FLOAT32, p->ndim, p->shape, 1, &p);
   if (status) goto done;
-  float *x = floats(&result);
+  float *x = drawn_floats(&result);
   heed__draw_floats(heed__generator(ctx, g), x, p->numel);
   for (int64_t i = 0; i < p->numel; i++) x[i] = x[i] < chance[i] ? 1.0f : 0.0f;
 done:
@@ -147,7 +147,7 @@ heed_status heed_dropout(heed_context *ctx, heed_generator *g, double p, const h
   if (p > 0 && x->numel > 0) { /* nothing is drawn otherwise, not even a seed */
     heed__dropout stream;
     heed__dropout_begin(&stream, ctx, g, p);
-    heed__dropout_apply(&stream, floats(&result), floats(&result), x->numel);
+    heed__dropout_apply(&stream, drawn_floats(&result), drawn_floats(&result), x->numel);
   }
 done:
   return heed__result_end(ctx, &result, status);

@@ -51,18 +51,18 @@ static heed_status check_linear(heed_context *ctx, const char *function, const h
 /* Multiply-adds of a slice; below, waking another thread costs more than it saves. The division depends on
  * the sizes alone, so that results do not depend on the number of threads. Few rows take as long as MEMORY
  * ones: the weight comes from there. */
-#define SLICE  ((int64_t)1 << 21)
-#define MEMORY 8
+#define NARROW_SLICE ((int64_t)1 << 21)
+#define MEMORY       8
 
-typedef struct division {
+typedef struct narrow_division {
   const heed__kernels *kernels;
   heed__narrow_task whole;
   int64_t rows, columns; /* of a slice */
   int64_t across;        /* slices side by side */
-} division;
+} narrow_division;
 
-static void multiply_slice(void *argument, int64_t i, int worker) {
-  const division *d = argument;
+static void multiply_narrow_part(void *argument, int64_t i, int worker) {
+  const narrow_division *d = argument;
   const int64_t row = i / d->across * d->rows, column = i % d->across * d->columns;
   heed__narrow_task t = d->whole;
   (void)worker;
@@ -79,13 +79,13 @@ static void multiply_slice(void *argument, int64_t i, int worker) {
 
 static void multiply_narrow(heed_context *ctx, const heed__narrow_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__larger((int64_t)t->k, 1);
-  division d = {.kernels = heed__kernels_of(ctx), .whole = *t, .rows = m, .columns = n};
-  const double columns = (double)SLICE / ((double)heed__larger(m, MEMORY) * (double)k);
+  narrow_division d = {.kernels = heed__kernels_of(ctx), .whole = *t, .rows = m, .columns = n};
+  const double columns = (double)NARROW_SLICE / ((double)heed__larger(m, MEMORY) * (double)k);
   if (columns < (double)n) d.columns = heed__part_of(n, heed__larger(64, (int64_t)columns), 64);
-  const double rows = (double)SLICE / ((double)d.columns * (double)k);
+  const double rows = (double)NARROW_SLICE / ((double)d.columns * (double)k);
   if (rows < (double)m) d.rows = heed__part_of(m, heed__larger(384, (int64_t)rows), 12);
   d.across = heed__parts(n, d.columns);
-  heed__parallel(ctx, d.across * heed__parts(m, d.rows), multiply_slice, &d);
+  heed__parallel(ctx, d.across * heed__parts(m, d.rows), multiply_narrow_part, &d);
 }
 
 /* *x itself if its rows lie without gaps, else a copy, to be freed as *made. */
@@ -98,9 +98,9 @@ static heed_status close_rows(heed_context *ctx, const char *function, const hee
 /* ---- linear ---- */
 
 /* scale: of an int8 weight, else NULL */
-static heed_status linear(heed_context *ctx, const char *function, const heed_tensor *x,
-                          const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
-                          heed_tensor **out) {
+static heed_status linear_of(heed_context *ctx, const char *function, const heed_tensor *x,
+                             const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
+                             heed_tensor **out) {
   heed_tensor *made_x = NULL, *made_bias = NULL, *made_weight = NULL, *made_scale = NULL;
   heed__result result = {0};
   heed_status status = check_linear(ctx, function, x, weight, scale, bias);
@@ -154,19 +154,19 @@ done:
 
 heed_status heed__linear(heed_context *ctx, const char *function, const heed_tensor *x,
                          const heed_tensor *weight, const heed_tensor *bias, heed_tensor **out) {
-  return linear(ctx, function, x, weight, NULL, bias, out);
+  return linear_of(ctx, function, x, weight, NULL, bias, out);
 }
 
 heed_status heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                         const heed_tensor *bias, heed_tensor **out) {
-  return linear(ctx, "linear", x, weight, NULL, bias, out);
+  return linear_of(ctx, "linear", x, weight, NULL, bias, out);
 }
 
 heed_status heed__linear_int8(heed_context *ctx, const char *function, const heed_tensor *x,
                               const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
                               heed_tensor **out) {
   if (scale == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is missing (NULL)", function);
-  return linear(ctx, function, x, weight, scale, bias, out);
+  return linear_of(ctx, function, x, weight, scale, bias, out);
 }
 
 heed_status heed_linear_int8(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,

@@ -116,7 +116,7 @@ static void map_part(void *user, heed__walk *w, int worker) {
   } while (heed__walk_next(w));
 }
 
-static void map_rows(heed_context *ctx, heed__map map, const heed_tensor *out) {
+static void map_all_rows(heed_context *ctx, heed__map map, const heed_tensor *out) {
   const heed_tensor *operands[HEED__MAP_INPUTS + 1] = {out};
   for (int i = 0; i < map.count; i++) operands[i + 1] = map.input[i].tensor;
   heed__walk w;
@@ -135,7 +135,7 @@ heed_status heed__map_run(heed_context *ctx, const heed__map *map, heed_tensor *
   status = heed__result_begin(ctx, map->function, &result, out, map->result, ndim, shape, true, map->count,
                               inputs);
   if (status != HEED_OK) return status;
-  map_rows(ctx, *map, result.tensor);
+  map_all_rows(ctx, *map, result.tensor);
   return heed__result_end(ctx, &result, HEED_OK);
 }
 

@@ -4,12 +4,12 @@
 #include <string.h>
 
 /* One product of matrices, a [m, k] and b [k, n], the result row-major. */
-typedef struct product {
+typedef struct matrices {
   int64_t m, n, k;
   ptrdiff_t a_row, a_column, b_row, b_column;
-} product;
+} matrices;
 
-static void multiply_int64(const product *p, const int64_t *a, const int64_t *b, int64_t *c) {
+static void multiply_int64(const matrices *p, const int64_t *a, const int64_t *b, int64_t *c) {
   for (int64_t i = 0; i < p->m; i++, c += p->n) {
     for (int64_t j = 0; j < p->n; j++) {
       uint64_t sum = 0; /* wraps around, as PyTorch's does */
@@ -21,7 +21,7 @@ static void multiply_int64(const product *p, const int64_t *a, const int64_t *b,
   }
 }
 
-static void multiply(heed_context *ctx, const product *p, heed_dtype dtype, const void *a, const void *b,
+static void multiply(heed_context *ctx, const matrices *p, heed_dtype dtype, const void *a, const void *b,
                      void *c) {
   if (dtype == HEED_INT64) {
     multiply_int64(p, a, b, c);
@@ -50,7 +50,7 @@ static void batch_of(heed_tensor *view, const heed_tensor *x) {
 
 typedef struct batch_product {
   heed_context *ctx;
-  const product *product;
+  const matrices *product;
   heed_dtype dtype;
 } batch_product;
 
@@ -71,12 +71,12 @@ static void multiply_part(void *user, heed__walk *w, int worker) {
 
 /* Multiply-adds from which a product is divided by itself (gemm.c), and how many take as long as what
  * heed__walk_divided calls an element of work. */
-#define LARGE      ((double)(1 << 21))
-#define AN_ELEMENT 16
+#define LARGE_PRODUCT ((double)(1 << 21))
+#define AN_ELEMENT    16
 
 /* c [batch..., m, n], row-major, from the matrices of a and b, whose leading dimensions broadcast to batch.
  */
-static void multiply_batch(heed_context *ctx, const product *p, int ndim, const int64_t *batch,
+static void multiply_batch(heed_context *ctx, const matrices *p, int ndim, const int64_t *batch,
                            const heed_tensor *a, const heed_tensor *b, const heed_tensor *c) {
   batch_product user = {ctx, p, c->dtype};
   heed_tensor x, y, z;
@@ -93,14 +93,14 @@ static void multiply_batch(heed_context *ctx, const product *p, int ndim, const 
   if (!heed__walk_begin(&w, ndim, batch, 3, (const heed_tensor *const[]){&x, &y, &z})) return;
   (void)heed__kernels_of(ctx); /* chosen before several threads ask */
   const double work = (double)p->m * (double)p->n * (double)p->k;
-  if (work >= LARGE)
+  if (work >= LARGE_PRODUCT)
     multiply_part(&user, &w, 0);
   else
     heed__walk_divided(ctx, &w, 1, (int64_t)work / AN_ELEMENT + 1, multiply_part, &user);
 }
 
-static heed_status check_operand(heed_context *ctx, const char *function, const char *argument,
-                                 const heed_tensor *x) {
+static heed_status check_matrix(heed_context *ctx, const char *function, const char *argument,
+                                const heed_tensor *x) {
   if (x->ndim == 0) {
     return heed__fail(ctx, HEED_SHAPE, "%s: %s has no dimensions; it must have at least 1", function,
                       argument);
@@ -113,7 +113,7 @@ static heed_status check_operand(heed_context *ctx, const char *function, const 
   return HEED_OK;
 }
 
-static heed_status fail_sizes(heed_context *ctx, const char *function, const heed_tensor *a,
+static heed_status fail_inner(heed_context *ctx, const char *function, const heed_tensor *a,
                               const heed_tensor *b) {
   char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
   int inner = b->ndim > 2 ? b->ndim - 2 : 0;
@@ -135,18 +135,18 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
   heed_tensor *converted_a = NULL, *converted_b = NULL;
   heed__result result = {0};
   heed_status status;
-  if ((status = check_operand(ctx, function, "a", a))) return status;
-  if ((status = check_operand(ctx, function, "b", b))) return status;
+  if ((status = check_matrix(ctx, function, "a", a))) return status;
+  if ((status = check_matrix(ctx, function, "b", b))) return status;
 
   heed_tensor x, y;
   as_matrices(&x, a, false);
   as_matrices(&y, b, true);
-  product p = {.m = x.shape[x.ndim - 2], .n = y.shape[y.ndim - 1], .k = x.shape[x.ndim - 1]};
+  matrices p = {.m = x.shape[x.ndim - 2], .n = y.shape[y.ndim - 1], .k = x.shape[x.ndim - 1]};
   int batch_ndim = 0;
   int64_t batch[HEED_MAX_DIMS], shape[HEED_MAX_DIMS];
   if (p.k != y.shape[y.ndim - 2] || !heed__broadcast(&batch_ndim, batch, x.ndim - 2, x.shape) ||
       !heed__broadcast(&batch_ndim, batch, y.ndim - 2, y.shape)) {
-    return fail_sizes(ctx, function, a, b);
+    return fail_inner(ctx, function, a, b);
   }
   int ndim = batch_ndim;
   for (int i = 0; i < ndim; i++) shape[i] = batch[i];

@@ -23,19 +23,19 @@ heed_status heed__check_int8_weight(heed_context *ctx, const char *function, con
 }
 
 /* Row-major all. */
-typedef struct job {
+typedef struct quantize_job {
   const float *x;
   int8_t *weight;
   float *scale;
   float *out; /* of dequantize */
   int64_t rows, columns, blocks;
-} job;
+} quantize_job;
 
 /* Some rows, so that a task is worth its call. */
-enum { ROWS = 16 };
+enum { QUANTIZE_ROWS = 16 };
 
-static int64_t tasks_of(const job *j) {
-  return j->rows / ROWS + (j->rows % ROWS != 0);
+static int64_t tasks_of(const quantize_job *j) {
+  return j->rows / QUANTIZE_ROWS + (j->rows % QUANTIZE_ROWS != 0);
 }
 
 static void quantize_block(const float *x, int64_t n, int8_t *weight, float *scale) {
@@ -53,9 +53,9 @@ static void quantize_block(const float *x, int64_t n, int8_t *weight, float *sca
 }
 
 static void quantize_rows(void *argument, int64_t task, int worker) {
-  const job *j = argument;
+  const quantize_job *j = argument;
   (void)worker;
-  for (int64_t row = task * ROWS; row < j->rows && row < (task + 1) * ROWS; row++) {
+  for (int64_t row = task * QUANTIZE_ROWS; row < j->rows && row < (task + 1) * QUANTIZE_ROWS; row++) {
     for (int64_t b = 0; b < j->blocks; b++) {
       const int64_t first = row * j->columns + b * HEED_INT8_BLOCK, rest = j->columns - b * HEED_INT8_BLOCK;
       quantize_block(j->x + first, rest < HEED_INT8_BLOCK ? rest : HEED_INT8_BLOCK, j->weight + first,
@@ -65,9 +65,9 @@ static void quantize_rows(void *argument, int64_t task, int worker) {
 }
 
 static void dequantize_rows(void *argument, int64_t task, int worker) {
-  const job *j = argument;
+  const quantize_job *j = argument;
   (void)worker;
-  for (int64_t row = task * ROWS; row < j->rows && row < (task + 1) * ROWS; row++) {
+  for (int64_t row = task * QUANTIZE_ROWS; row < j->rows && row < (task + 1) * QUANTIZE_ROWS; row++) {
     const int8_t *weight = j->weight + row * j->columns;
     float *out = j->out + row * j->columns;
     for (int64_t i = 0; i < j->columns; i++)
@@ -103,7 +103,7 @@ heed_status heed__quantize_int8(heed_context *ctx, const char *function, const c
   status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &made);
   if (status == HEED_OK) status = check_finite(ctx, function, argument, x);
   if (status != HEED_OK) goto done;
-  job j = {.rows = x->shape[0], .columns = x->shape[1], .blocks = heed__int8_blocks(x->shape[1])};
+  quantize_job j = {.rows = x->shape[0], .columns = x->shape[1], .blocks = heed__int8_blocks(x->shape[1])};
   const int64_t scale_shape[] = {j.rows, j.blocks};
   status = heed__result_begin_row_major(ctx, function, &small, weight, HEED_INT8, 2, x->shape, 1, &x);
   if (status != HEED_OK) goto done;
@@ -138,12 +138,12 @@ heed_status heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, c
   if (status != HEED_OK) goto done;
   status = heed__as_contiguous(ctx, function, scale, HEED_FLOAT32, &scale, &made_scale);
   if (status != HEED_OK) goto done;
-  job j = {.weight = (int8_t *)weight->data,
-           .scale = (float *)scale->data,
-           .out = (float *)result.tensor->data,
-           .rows = weight->shape[0],
-           .columns = weight->shape[1],
-           .blocks = scale->shape[1]};
+  quantize_job j = {.weight = (int8_t *)weight->data,
+                    .scale = (float *)scale->data,
+                    .out = (float *)result.tensor->data,
+                    .rows = weight->shape[0],
+                    .columns = weight->shape[1],
+                    .blocks = scale->shape[1]};
   heed__parallel(ctx, tasks_of(&j), dequantize_rows, &j);
 done:
   heed_tensor_free(made_weight);

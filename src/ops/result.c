@@ -2,8 +2,8 @@
 #include "ops.h"
 
 /* What of *out can be seen at once to be wrong. */
-static heed_status check_out(heed_context *ctx, const char *function, const heed_tensor *out,
-                             heed_dtype dtype, int ndim, const int64_t *shape) {
+static heed_status check_place(heed_context *ctx, const char *function, const heed_tensor *out,
+                               heed_dtype dtype, int ndim, const int64_t *shape) {
   if (!heed__same_shape(out->ndim, out->shape, ndim, shape)) {
     char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
     return heed__fail(
@@ -34,7 +34,7 @@ static heed_status begin(heed_context *ctx, const char *function, heed__result *
   int64_t numel;
   *result = (heed__result){.out = out};
   if (*out) {
-    status = check_out(ctx, function, *out, dtype, ndim, shape);
+    status = check_place(ctx, function, *out, dtype, ndim, shape);
     if (status) return status;
     if ((*out)->dtype == dtype && (!row_major || heed_tensor_is_contiguous(*out)) &&
         !disturbs(*out, elementwise, ninputs, inputs)) {

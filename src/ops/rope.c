@@ -326,8 +326,8 @@ static heed_status turn(heed_context *ctx, const char *function, const heed_tens
   return heed__result_end(ctx, &result, status);
 }
 
-static heed_status check_input(heed_context *ctx, const char *function, const heed_tensor *x,
-                               const heed_rope_config *c) {
+static heed_status check_rotated(heed_context *ctx, const char *function, const heed_tensor *x,
+                                 const heed_rope_config *c) {
   heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
   if (status != HEED_OK) return status;
   if (x->ndim < 2) {
@@ -340,7 +340,7 @@ static heed_status check_input(heed_context *ctx, const char *function, const he
 
 heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
                        const heed_rope_config *config, heed_tensor **out) {
-  heed_status status = check_input(ctx, function, x, config);
+  heed_status status = check_rotated(ctx, function, x, config);
   if (status != HEED_OK) return status;
   table t = {.count = x->shape[x->ndim - 2],
              .pairs = turned_dims(config, x->shape[x->ndim - 1]) / 2,
@@ -356,7 +356,7 @@ heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor
   if (config == NULL) heed_rope_config_init(&plain);
   const heed_rope_config *c = config != NULL ? config : &plain;
   if (positions == NULL) return heed__rope(ctx, function, x, 0, c, out);
-  heed_status status = check_input(ctx, function, x, c);
+  heed_status status = check_rotated(ctx, function, x, c);
   if (status == HEED_OK) status = heed__check_dtype(ctx, function, "positions", positions, HEED_INT64);
   if (status == HEED_OK)
     status = heed__check_expands(ctx, function, "positions", positions, x->ndim - 1, x->shape);

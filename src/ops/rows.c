@@ -3,9 +3,9 @@
 
 /* ---- Rows of float32 through a kernel ---- */
 
-#define ON_STACK 1024 /* floats */
-#define ABREAST  16   /* lanes that are done together: a line of the cache holds an element of each */
-#define GAP      16   /* floats between lanes in scratch, so that those of 2^n do not meet in the cache */
+#define FLOATS_ON_STACK 1024 /* floats */
+#define ABREAST         16   /* lanes that are done together: a line of the cache holds an element of each */
+#define GAP             16 /* floats between lanes in scratch, so that those of 2^n do not meet in the cache */
 
 typedef void row_function(const void *user, float *out, const float *x, size_t n);
 
@@ -67,7 +67,7 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
                             const heed_tensor *x, int dim, int nothers, const heed_tensor *const *others,
                             heed_tensor **out) {
   heed__result result = {0};
-  float on_stack[ON_STACK];
+  float on_stack[FLOATS_ON_STACK];
   void *block = NULL;
   row_job job = {heed__kernels_of(ctx), row, user, on_stack, 0};
   heed__walk w;
@@ -82,7 +82,7 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
     const int64_t side = w.dims > 1 ? w.size[1] : 1;
     job.floats = (size_t)((w.count + GAP) * (side < ABREAST ? side : ABREAST));
     const size_t all = job.floats * (size_t)heed__workers(ctx);
-    if (all > ON_STACK) {
+    if (all > FLOATS_ON_STACK) {
       job.scratch = block = heed__allocate(ctx, all * sizeof(float));
       if (block == NULL) {
         status = heed__fail_memory(ctx, function, all * sizeof(float));
@@ -123,19 +123,19 @@ heed_status heed_log_softmax(heed_context *ctx, const heed_tensor *x, int dim, h
 
 /* ---- Normalisation ---- */
 
-typedef struct norm {
+typedef struct row_norm {
   const heed__kernels *kernels;
   const float *weight, *bias;
   float epsilon;
-} norm;
+} row_norm;
 
 static void layer_norm_row(const void *user, float *out, const float *x, size_t n) {
-  const norm *s = user;
+  const row_norm *s = user;
   s->kernels->layer_norm(out, x, s->weight, s->bias, s->epsilon, n);
 }
 
 static void rms_norm_row(const void *user, float *out, const float *x, size_t n) {
-  const norm *s = user;
+  const row_norm *s = user;
   s->kernels->rms_norm(out, x, s->weight, s->epsilon, n);
 }
 
@@ -193,7 +193,7 @@ done:
 static heed_status normalise(heed_context *ctx, const char *function, row_function *row, const heed_tensor *x,
                              int ndims, const heed_tensor *weight, const heed_tensor *bias, double epsilon,
                              heed_tensor **out) {
-  norm user = {.kernels = heed__kernels_of(ctx), .epsilon = (float)epsilon};
+  row_norm user = {.kernels = heed__kernels_of(ctx), .epsilon = (float)epsilon};
   heed_tensor *made_weight = NULL, *made_bias = NULL;
   const heed_tensor *others[] = {weight, bias};
   heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);

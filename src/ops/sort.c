@@ -9,8 +9,8 @@ typedef struct item {
   int64_t key, place;
 } item;
 
-#define ON_STACK 128 /* items */
-#define SHORT    12  /* items that are sorted by insertion */
+#define ITEMS_ON_STACK 128 /* items */
+#define SHORT          12  /* items that are sorted by insertion */
 
 static bool before(item a, item b) {
   return a.key < b.key || (a.key == b.key && a.place < b.place);
@@ -141,7 +141,7 @@ static heed_status sorted(heed_context *ctx, const char *function, const heed_te
   heed__result value = {0}, index = {0};
   heed_tensor *unwanted = NULL;
   void *block = NULL;
-  item on_stack[ON_STACK], *items = on_stack;
+  item on_stack[ITEMS_ON_STACK], *items = on_stack;
   int64_t shape[HEED_MAX_DIMS];
   const int64_t n = x->ndim > 0 ? x->shape[dim] : 1;
   heed_status status;
@@ -151,7 +151,7 @@ static heed_status sorted(heed_context *ctx, const char *function, const heed_te
   status = heed__result_begin(ctx, function, &index, indices != NULL ? indices : &unwanted, HEED_INT64,
                               x->ndim, shape, false, 1, &x);
   if (status != HEED_OK || k == 0) goto done;
-  if (k > ON_STACK / 2) {
+  if (k > ITEMS_ON_STACK / 2) {
     const bool fits = (uint64_t)k <= SIZE_MAX / (2 * sizeof(item));
     const size_t bytes = fits ? (size_t)k * 2 * sizeof(item) : SIZE_MAX;
     block = fits ? heed__allocate(ctx, bytes) : NULL;

@@ -26,8 +26,8 @@ static void surround(heed__walk *w, int ndim, const int64_t *shape, int d, bool 
 }
 
 /* Rows along `lane`, which stays by itself, or, if that is -1, along whatever merges. */
-static bool begin(heed__walk *w, int ndim, const int64_t *shape, int lane, int operands,
-                  const heed_tensor *const *tensors) {
+static bool begin_walk(heed__walk *w, int ndim, const int64_t *shape, int lane, int operands,
+                       const heed_tensor *const *tensors) {
   for (int d = 0; d < ndim; d++) {
     if (shape[d] == 0) return false;
   }
@@ -52,12 +52,12 @@ static bool begin(heed__walk *w, int ndim, const int64_t *shape, int lane, int o
 
 bool heed__walk_begin(heed__walk *w, int ndim, const int64_t *shape, int operands,
                       const heed_tensor *const *tensors) {
-  return begin(w, ndim, shape, -1, operands, tensors);
+  return begin_walk(w, ndim, shape, -1, operands, tensors);
 }
 
 bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int dim, int operands,
                             const heed_tensor *const *tensors) {
-  return begin(w, ndim, shape, dim, operands, tensors);
+  return begin_walk(w, ndim, shape, dim, operands, tensors);
 }
 
 bool heed__walk_next(heed__walk *w) {

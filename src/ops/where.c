@@ -22,7 +22,7 @@ CHOOSE_ROW(bool_choose, uint8_t)
 CHOOSE_ROW(int64_choose, int64_t)
 CHOOSE_ROW(float_choose, float)
 
-static heed__row *const choose[] = {
+static heed__row *const choose_rows[] = {
     [HEED_BOOL] = bool_choose,
     [HEED_INT64] = int64_choose,
     [HEED_FLOAT32] = float_choose,
@@ -38,7 +38,7 @@ heed_status heed_where(heed_context *ctx, const heed_tensor *condition, const he
   const heed__map map = {
       .function = "where",
       .result = dtype,
-      .row = choose[dtype],
+      .row = choose_rows[dtype],
       .count = 3,
       .input = {{"condition", condition, HEED_BOOL}, {"a", a, dtype}, {"b", b, dtype}},
   };
@@ -54,7 +54,7 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
   const heed__map map = {
       .function = "masked_fill",
       .result = x->dtype,
-      .row = choose[x->dtype],
+      .row = choose_rows[x->dtype],
       .count = 3,
       .input = {{"mask", mask, HEED_BOOL},
                 {"value", heed__number_tensor(&number, value), x->dtype},
