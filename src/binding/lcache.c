@@ -6,7 +6,7 @@
 
 static const char methods_key = 0; /* in the registry: the methods by name */
 
-static heed_kv_cache *check_self(lua_State *L, const char *function) {
+static heed_kv_cache *cache_argument(lua_State *L, const char *function) {
   heed_kv_cache *cache = lheed_opt_cache(L, 1, function, "self");
   if (!cache) lheed_error(L, "%s: the cache is missing; call it as cache:%s(…)", function, function);
   return cache;
@@ -48,7 +48,7 @@ int lheed_new_cache(lua_State *L) {
 /* cache:truncate(n) → cache */
 static int truncate_to(lua_State *L) {
   lheed_arguments(L, "truncate", 2);
-  heed_kv_cache *self = check_self(L, "truncate");
+  heed_kv_cache *self = cache_argument(L, "truncate");
   int64_t n = lheed_integer(L, 2, "truncate", "n");
   LHEED_TRY(L, heed_kv_cache_truncate(self, n));
   lua_settop(L, 1);
@@ -73,23 +73,23 @@ static void list_to_tensor(lua_State *L, int idx) {
 static int reorder(lua_State *L) {
   lheed_arguments(L, "reorder", 2);
   if (lua_type(L, 2) == LUA_TTABLE) list_to_tensor(L, 2);
-  heed_kv_cache *cache = check_self(L, "reorder");
+  heed_kv_cache *cache = cache_argument(L, "reorder");
   LHEED_TRY(L, heed_kv_cache_reorder(cache, lheed_tensor(L, 2, "reorder", "indices")));
   lua_settop(L, 1);
   return lheed_return(L, 1);
 }
 
-static int clone(lua_State *L) {
+static int clone_cache(lua_State *L) {
   lheed_arguments(L, "clone", 1);
   void **box = lheed_push_box(L, &lheed_cache_type);
-  heed_kv_cache *cache = check_self(L, "clone"), *made = NULL;
+  heed_kv_cache *cache = cache_argument(L, "clone"), *made = NULL;
   LHEED_TRY(L, heed_kv_cache_clone(cache, &made));
   *box = made;
   return lheed_return(L, 1);
 }
 
 /* Gives the memory back at once; for the second time it does nothing. Also what `local c <close>` calls. */
-static int release(lua_State *L) {
+static int cache_release(lua_State *L) {
   lheed_box *box = lheed_test(L, 1, &lheed_cache_type);
   if (!box) return lheed_bad_argument(L, 1, "release", "self", "a heed.Cache");
   if (lheed_get(L)->collecting)
@@ -115,7 +115,7 @@ static int cache_index(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &methods_key);
   lua_pushvalue(L, 2);
   if (lua_rawget(L, -2) != LUA_TNIL) return 1;
-  const heed_kv_cache *cache = check_self(L, "__index");
+  const heed_kv_cache *cache = cache_argument(L, "__index");
   const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
   if (strcmp(name, "length") == 0) {
     lua_pushinteger(L, (lua_Integer)heed_kv_cache_length(cache));
@@ -136,7 +136,7 @@ static int cache_index(lua_State *L) {
 }
 
 static int cache_newindex(lua_State *L) {
-  check_self(L, "__newindex");
+  cache_argument(L, "__newindex");
   return lheed_error(L, "a heed.Cache has no field that can be set, such as %s", lheed_push_key(L, 2));
 }
 
@@ -157,19 +157,22 @@ static int cache_tostring(lua_State *L) {
   return 1;
 }
 
-static const luaL_Reg methods[] = {
-    {"truncate", truncate_to}, {"reorder", reorder}, {"clone", clone}, {"release", release}, {NULL, NULL}};
+static const luaL_Reg cache_methods[] = {{"truncate", truncate_to},
+                                         {"reorder", reorder},
+                                         {"clone", clone_cache},
+                                         {"release", cache_release},
+                                         {NULL, NULL}};
 
 void lheed_open_cache(lua_State *L) {
   static const luaL_Reg metamethods[] = {{"__index", cache_index},
                                          {"__newindex", cache_newindex},
                                          {"__tostring", cache_tostring},
-                                         {"__close", release},
+                                         {"__close", cache_release},
                                          {NULL, NULL}};
   lheed_push_metatable(L, &lheed_cache_type);
   lheed_setfuncs(L, metamethods);
   lua_pop(L, 1);
   lua_createtable(L, 0, 4);
-  lheed_setfuncs(L, methods);
+  lheed_setfuncs(L, cache_methods);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &methods_key);
 }

@@ -20,7 +20,7 @@ typedef struct arguments {
   heed_generator *generator;
 } arguments;
 
-typedef enum kind {
+typedef enum argument_kind {
   INTEGER,
   NUMBER,
   BOOLEAN,
@@ -35,14 +35,14 @@ typedef enum kind {
   WINDOW,
   ROPE,
   QK_NORM /* a boolean, or {eps =} */
-} kind;
+} argument_kind;
 
-typedef struct parameter {
+typedef struct constructor_parameter {
   const char *name;
-  kind kind;
+  argument_kind kind;
   bool required;
   size_t offset; /* in arguments; SYNONYM: the index of the parameter that it stands for */
-} parameter;
+} constructor_parameter;
 
 #define MAX_PARAMETERS 24
 
@@ -52,7 +52,7 @@ typedef struct constructor {
   /* attention modules have the first, others the second */
   heed_status (*attention)(heed_context *, heed_generator *, const heed_attention_config *, heed_module **);
   heed_status (*other)(heed_context *, const arguments *, heed_module **);
-  parameter parameters[MAX_PARAMETERS + 1]; /* in the order of positions, closed by a NULL name */
+  constructor_parameter parameters[MAX_PARAMETERS + 1]; /* in the order of positions, closed by a NULL name */
 } constructor;
 
 static heed_status make_linear(heed_context *ctx, const arguments *a, heed_module **out) {
@@ -155,7 +155,7 @@ static void resolve_synonyms(lua_State *L, const constructor *c) {
 }
 
 /* In C, 0 stands for the default of optional sizes; here that is said by leaving them out. */
-static int64_t read_size(lua_State *L, int idx, const char *function, const parameter *p) {
+static int64_t read_one_size(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   int64_t value = lheed_integer(L, idx, function, p->name);
   if (!p->required && value < 1)
     lheed_error(L, "%s: %s is %I; it must be at least 1", function, p->name, (LUAI_UACINT)value);
@@ -163,13 +163,13 @@ static int64_t read_size(lua_State *L, int idx, const char *function, const para
 }
 
 /* Likewise; a scale that makes all scores 0 is what was asked for. */
-static double read_scale(lua_State *L, int idx, const char *function, const parameter *p) {
+static double read_scale(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   double value = lheed_number(L, idx, function, p->name);
   return value == 0 ? DBL_MIN : value;
 }
 
 /* In C, 0 stands for none. */
-static int64_t read_index(lua_State *L, int idx, const char *function, const parameter *p) {
+static int64_t read_position(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   int64_t value = lheed_integer(L, idx, function, p->name);
   if (value == 0)
     lheed_error(L, "%s: %s is 0 and rows count from 1 (or from -1, the last)", function, p->name);
@@ -177,13 +177,13 @@ static int64_t read_index(lua_State *L, int idx, const char *function, const par
 }
 
 /* In C, a negative one stands for the default. */
-static double read_epsilon(lua_State *L, int idx, const char *function, const parameter *p) {
+static double read_epsilon(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   double value = lheed_number(L, idx, function, p->name);
   if (!(value >= 0)) lheed_error(L, "%s: %s is %f; it must be 0 or more", function, p->name, value);
   return value;
 }
 
-static sizes read_sizes(lua_State *L, int idx, const char *function, const parameter *p) {
+static sizes read_sizes(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   sizes all = {.count = 1};
   if (lua_type(L, idx) == LUA_TTABLE) {
     all.count = lheed_shape(L, idx, idx, function, all.size);
@@ -195,7 +195,7 @@ static sizes read_sizes(lua_State *L, int idx, const char *function, const param
   return all;
 }
 
-static bool read_approximate(lua_State *L, int idx, const char *function, const parameter *p) {
+static bool read_approximate(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   const char *form = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
   bool tanh_form = strcmp(form, "tanh") == 0;
   if (!tanh_form && strcmp(form, "none") != 0)
@@ -209,17 +209,18 @@ static void read_rope(lua_State *L, int idx, const char *function, heed_attentio
 }
 
 /* Reads the value at idx into its place; nil leaves the default, unless it is required. */
-static void read_parameter(lua_State *L, int idx, const char *function, const parameter *p, arguments *a) {
+static void read_parameter(lua_State *L, int idx, const char *function, const constructor_parameter *p,
+                           arguments *a) {
   char *place = (char *)a + p->offset;
   if (!p->required && lua_isnoneornil(L, idx)) return;
   switch (p->kind) {
-  case INTEGER: *(int64_t *)(void *)place = read_size(L, idx, function, p); break;
+  case INTEGER: *(int64_t *)(void *)place = read_one_size(L, idx, function, p); break;
   case NUMBER: *(double *)(void *)place = lheed_number(L, idx, function, p->name); break;
   case SCALE: *(double *)(void *)place = read_scale(L, idx, function, p); break;
   case BOOLEAN: *(bool *)(void *)place = lheed_opt_boolean(L, idx, function, p->name, false); break;
   case DIMENSION: *(int *)(void *)place = lheed_dim(L, idx, function, p->name); break;
   case GENERATOR: *(heed_generator **)(void *)place = lheed_opt_generator(L, idx, function); break;
-  case INDEX: *(int64_t *)(void *)place = read_index(L, idx, function, p); break;
+  case INDEX: *(int64_t *)(void *)place = read_position(L, idx, function, p); break;
   case EPSILON: *(double *)(void *)place = read_epsilon(L, idx, function, p); break;
   case SIZES: *(sizes *)(void *)place = read_sizes(L, idx, function, p); break;
   case APPROXIMATE: *(bool *)(void *)place = read_approximate(L, idx, function, p); break;

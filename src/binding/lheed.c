@@ -67,7 +67,7 @@ static void *allocate(void *user, size_t bytes) {
   return S->allocate(S->allocate_user, NULL, LUA_TUSERDATA, bytes);
 }
 
-static void release(void *user, void *block, size_t bytes) {
+static void release_state(void *user, void *block, size_t bytes) {
   const lheed_state *S = user;
   S->allocate(S->allocate_user, block, bytes, 0);
 }
@@ -82,7 +82,7 @@ static void new_state(lua_State *L) {
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
   S->allocate = lua_getallocf(L, &S->allocate_user);
-  heed_status status = heed_context_new(&(heed_allocator){allocate, release, S}, &S->context);
+  heed_status status = heed_context_new(&(heed_allocator){allocate, release_state, S}, &S->context);
   if (status == HEED_ARGUMENT)
     luaL_error(
         L, "heed: the environment's HEED_CPU names no kernels that run on this processor; known are scalar, "
@@ -277,7 +277,7 @@ static bool is_implicit(const lua_Debug *ar) {
 
 /* Pushes "file:line: " of the function that called us, heed's own Lua files left out; "" if that is not a Lua
  * function. */
-static void push_place(lua_State *L) {
+static void push_position(lua_State *L) {
   const lheed_state *S = lheed_find(L);
   lua_Debug ar;
   bool through_c = false;
@@ -300,7 +300,7 @@ static void push_place(lua_State *L) {
 
 /* Raises the string on top of the stack with the place in front. */
 static int raise_top(lua_State *L) {
-  push_place(L);
+  push_position(L);
   lua_insert(L, -2);
   lua_concat(L, 2);
   return lua_error(L);
@@ -322,7 +322,7 @@ void lheed_raise(lua_State *L, heed_status status) {
 }
 
 /* core.raise(message): what heed's own Lua files use in the place of error(message, level). */
-static int raise(lua_State *L) {
+static int raise_here(lua_State *L) {
   luaL_checkstring(L, 1);
   lua_settop(L, 1);
   return raise_top(L);
@@ -351,7 +351,7 @@ static void open_core(lua_State *L) {
   lheed_open_index(L);
   lua_pop(L, 1);
   for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) lheed_publish_metatable(L, box_types[i]);
-  static const luaL_Reg own[] = {{"frame", frame}, {"raise", raise}, {NULL, NULL}};
+  static const luaL_Reg own[] = {{"frame", frame}, {"raise", raise_here}, {NULL, NULL}};
   lheed_setfuncs(L, own);
   lua_pushliteral(L, HEED_VERSION);
   lua_setfield(L, -2, "version");

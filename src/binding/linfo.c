@@ -29,12 +29,12 @@ static int seconds(lua_State *L) {
 
 /* ---- heed.info ---- */
 
-static void set_string(lua_State *L, const char *field, const char *value) {
+static void put_string(lua_State *L, const char *field, const char *value) {
   lua_pushstring(L, value);
   lua_setfield(L, -2, field);
 }
 
-static void set_integer(lua_State *L, const char *field, lua_Integer value) {
+static void put_integer(lua_State *L, const char *field, lua_Integer value) {
   lua_pushinteger(L, value);
   lua_setfield(L, -2, field);
 }
@@ -44,14 +44,14 @@ static int info(lua_State *L) {
   lheed_arguments(L, "info", 0);
   heed_info(lheed_get(L)->context, &i);
   lua_createtable(L, 0, 8);
-  set_string(L, "version", i.version);
-  set_string(L, "processor", i.processor);
-  set_string(L, "kernels", i.kernels);
-  set_string(L, "blas", i.blas);
-  set_string(L, "blas_core", i.blas_core);
-  set_integer(L, "threads", i.threads);
-  set_integer(L, "memory_in_use", (lua_Integer)i.memory_in_use);
-  set_integer(L, "memory_peak", (lua_Integer)i.memory_peak);
+  put_string(L, "version", i.version);
+  put_string(L, "processor", i.processor);
+  put_string(L, "kernels", i.kernels);
+  put_string(L, "blas", i.blas);
+  put_string(L, "blas_core", i.blas_core);
+  put_integer(L, "threads", i.threads);
+  put_integer(L, "memory_in_use", (lua_Integer)i.memory_in_use);
+  put_integer(L, "memory_peak", (lua_Integer)i.memory_peak);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &info_key);
   lua_setmetatable(L, -2);
   return 1;

@@ -9,7 +9,7 @@
 /* The shape comes from the first element of the first row and so on; then one pass over everything checks it
  * against that shape and fills the tensor. A leaf is a number, a boolean, or a tensor, whose shape continues
  * the tables'. */
-typedef struct reader {
+typedef struct nested_reader {
   lua_State *L;
   int tables; /* dimensions that are tables; those behind are the leaves' own */
   int ndim;
@@ -18,10 +18,10 @@ typedef struct reader {
   heed_dtype common;         /* of the leaves so far; a number counts as float32, the default */
   int depth;                 /* tables that the walk is in */
   int64_t at[HEED_MAX_DIMS]; /* and the place in each, from 1 */
-} reader;
+} nested_reader;
 
 /* Pushes "at [3][1]", the place of the walk in its first `depth` tables. */
-static const char *push_place(reader *r, int depth) {
+static const char *push_place(nested_reader *r, int depth) {
   luaL_Buffer b;
   luaL_buffinit(r->L, &b);
   luaL_addstring(&b, depth ? "at " : "at the top");
@@ -38,14 +38,14 @@ static const char *push_elements(lua_State *L, int64_t count) {
   return lua_pushfstring(L, "%I element%s", (LUAI_UACINT)count, count == 1 ? "" : "s");
 }
 
-static void fail_length(reader *r, int64_t count) {
+static void fail_length(nested_reader *r, int64_t count) {
   const char *place = push_place(r, r->depth), *has = push_elements(r->L, count);
   lheed_error(r->L, "tensor: row %I has %s where the others have %I (%s)",
               (LUAI_UACINT)(r->depth ? r->at[r->depth - 1] : 1), has, (LUAI_UACINT)r->shape[r->depth], place);
 }
 
 /* The value at idx is not what stands at its place in the first row. */
-static void fail_kind(reader *r, int idx) {
+static void fail_kind(nested_reader *r, int idx) {
   const char *what = lheed_push_what(r->L, idx), *place = push_place(r, r->depth);
   if (r->depth < r->tables) {
     const char *needed = push_elements(r->L, r->shape[r->depth]);
@@ -59,13 +59,13 @@ static void fail_kind(reader *r, int idx) {
   }
 }
 
-static void fail_leaf(reader *r, int idx) {
+static void fail_leaf(nested_reader *r, int idx) {
   const char *what = lheed_push_what(r->L, idx), *place = push_place(r, r->depth);
   lheed_error(r->L, "tensor: an element must be a number, a boolean or a tensor, got %s (%s)", what, place);
 }
 
 /* The table at idx lacks one of the elements from 1 to the largest of its keys. */
-static void fail_hole(reader *r, int idx) {
+static void fail_hole(nested_reader *r, int idx) {
   r->at[r->depth] = 1;
   while (lua_rawgeti(r->L, idx, (lua_Integer)r->at[r->depth]) != LUA_TNIL) {
     lua_pop(r->L, 1);
@@ -75,7 +75,7 @@ static void fail_hole(reader *r, int idx) {
 }
 
 /* The table at idx has the key on top of the stack, which is none of its elements'. */
-static void fail_key(reader *r, int idx) {
+static void fail_key(nested_reader *r, int idx) {
   lua_State *L = r->L;
   if (lua_isinteger(L, -1) && lua_tointeger(L, -1) > 0) fail_hole(r, idx);
   const char *what = lheed_push_key(L, lua_gettop(L));
@@ -96,7 +96,7 @@ static bool is_leaf(lua_State *L, int idx, heed_dtype *dtype, const heed_tensor 
 }
 
 /* Takes the shape from the first elements of the value at stack slot 1. */
-static void find_shape(reader *r) {
+static void find_shape(nested_reader *r) {
   lua_State *L = r->L;
   const heed_tensor *tensor = NULL;
   lua_pushvalue(L, 1);
@@ -131,7 +131,7 @@ static void find_shape(reader *r) {
 }
 
 /* Writes the leaf at idx to element `offset` and those behind it. */
-static void read_leaf(reader *r, int idx, int64_t offset) {
+static void read_leaf(nested_reader *r, int idx, int64_t offset) {
   const heed_tensor *tensor;
   heed_dtype dtype;
   if (!is_leaf(r->L, idx, &dtype, &tensor)) {
@@ -162,7 +162,7 @@ static void read_leaf(reader *r, int idx, int64_t offset) {
 }
 
 /* Reads the value at idx into the elements from `offset` on. At most HEED_MAX_DIMS deep. */
-static void read_value(reader *r, int idx, int64_t offset) {
+static void read_nested(nested_reader *r, int idx, int64_t offset) {
   lua_State *L = r->L;
   if (r->depth == r->tables) {
     read_leaf(r, idx, offset);
@@ -188,7 +188,7 @@ static void read_value(reader *r, int idx, int64_t offset) {
     }
     r->at[d] = i;
     r->depth = d + 1;
-    read_value(r, key + 1, offset + (i - 1) * r->out->stride[d]);
+    read_nested(r, key + 1, offset + (i - 1) * r->out->stride[d]);
     r->depth = d;
     seen++;
     lua_settop(L, key);
@@ -206,7 +206,7 @@ static int tensor(lua_State *L) {
   heed_dtype dtype = lheed_opt_dtype(L, 2, "tensor", HEED_FLOAT32);
   if (lua_isnil(L, 1))
     return lheed_bad_argument(L, 1, "tensor", "data", "a table, a number, a boolean or a tensor");
-  reader r = {.L = L};
+  nested_reader r = {.L = L};
   find_shape(&r);
   for (;;) { /* again where a leaf is wider than the first was: at most five times */
     if (!chosen) dtype = r.common;
@@ -214,7 +214,7 @@ static int tensor(lua_State *L) {
     LHEED_TRY(L, heed_tensor_new(ctx, dtype, r.ndim, r.shape, out));
     r.out = *out;
     r.depth = 0;
-    read_value(&r, 1, 0);
+    read_nested(&r, 1, 0);
     if (chosen || r.common == dtype) return lheed_return(L, 1);
     lua_pop(L, 1);
   }

@@ -9,7 +9,7 @@
 
 /* Keys in the registry. boxes: module pointer → box, with weak values, so that a module has one box at a time
  * and m.W_query == m.W_query. methods: what lua/heed/nn installs for all modules. */
-static const char boxes_key = 0, methods_key = 0;
+static const char boxes_key = 0, module_methods_key = 0;
 
 /* ---- Boxes of modules ---- */
 
@@ -237,7 +237,7 @@ static int module_index(lua_State *L) {
       lua_pushboolean(L, heed_module_training(m));
       return 1;
     }
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &methods_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &module_methods_key);
     lua_pushvalue(L, 2);
     if (lua_rawget(L, -2) != LUA_TNIL || lheed_is_optional_entry(heed_module_class(m), name)) return 1;
   } else if (is_list(m) && lua_isinteger(L, 2)) {
@@ -350,15 +350,15 @@ static int train(lua_State *L) {
   return 0;
 }
 
-#define MAX_OPTIONS 12
-#define MAX_NAME    32
+#define MAX_OPTIONS     12
+#define MAX_OPTION_NAME 32
 
 /* The string at idx in `text`, where it stays when the stack changes. */
-static const char *copy_name(lua_State *L, int idx, char text[MAX_NAME]) {
+static const char *copy_name(lua_State *L, int idx, char text[MAX_OPTION_NAME]) {
   size_t length = 0;
   const char *s = lua_type(L, idx) == LUA_TSTRING ? lua_tolstring(L, idx, &length) : "";
-  if (length == 0 || length >= MAX_NAME)
-    lheed_error(L, "options: a name must have 1 to %d letters", MAX_NAME - 1);
+  if (length == 0 || length >= MAX_OPTION_NAME)
+    lheed_error(L, "options: a name must have 1 to %d letters", MAX_OPTION_NAME - 1);
   memcpy(text, s, length + 1);
   return text;
 }
@@ -366,7 +366,7 @@ static const char *copy_name(lua_State *L, int idx, char text[MAX_NAME]) {
 /* options(function, names, first, …): the values of the optional arguments among …, which begin at number
  * `first` and come by position or by name. */
 static int options(lua_State *L) {
-  char function[MAX_NAME], text[MAX_OPTIONS][MAX_NAME];
+  char function[MAX_OPTION_NAME], text[MAX_OPTIONS][MAX_OPTION_NAME];
   const char *names[MAX_OPTIONS + 1] = {NULL};
   copy_name(L, 1, function);
   lua_Unsigned count = lua_type(L, 2) == LUA_TTABLE ? lua_rawlen(L, 2) : MAX_OPTIONS + 1;
@@ -393,7 +393,7 @@ static int install(lua_State *L) {
   lua_settop(L, 1);
   lheed_setfuncs(L, methods);
   lua_pushvalue(L, 1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &methods_key);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &module_methods_key);
   lheed_push_metatable(L, &lheed_module_type);
   lua_getfield(L, 1, "__tostring");
   lua_setfield(L, -2, "__tostring");
@@ -420,7 +420,7 @@ static void open_metatable(lua_State *L) {
   lua_setmetatable(L, -2);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &boxes_key);
   lua_newtable(L); /* methods, until lua/heed/nn installs more */
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &methods_key);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &module_methods_key);
 }
 
 /* Adds `nn`, the constructors, and `modules`, the primitives, to the library table. */

@@ -20,7 +20,7 @@ static heed_tensor **push_result(lua_State *L, const char *function, const char 
 
 typedef heed_status unary_call(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 
-static int unary(lua_State *L, const char *function, unary_call *call) {
+static int call_unary(lua_State *L, const char *function, unary_call *call) {
   lheed_arguments(L, function, 1);
   heed_tensor **out = push_result(L, function, "x");
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
@@ -37,7 +37,7 @@ static int unary(lua_State *L, const char *function, unary_call *call) {
 
 #define X(name)                                                                                              \
   static int op_##name(lua_State *L) {                                                                       \
-    return unary(L, #name, heed_##name);                                                                     \
+    return call_unary(L, #name, heed_##name);                                                                \
   }
 UNARY_LIST(X)
 QUESTION_LIST(X)
@@ -62,7 +62,7 @@ static int op_gelu(lua_State *L) {
 typedef heed_status binary_call(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
                                 heed_tensor **out);
 
-static int binary(lua_State *L, const char *function, binary_call *call) {
+static int call_binary(lua_State *L, const char *function, binary_call *call) {
   lheed_arguments(L, function, 2);
   heed_tensor **out = push_result(L, function, "a");
   heed__number number_a, number_b;
@@ -78,7 +78,7 @@ static int binary(lua_State *L, const char *function, binary_call *call) {
 
 #define X(name)                                                                                              \
   static int op_##name(lua_State *L) {                                                                       \
-    return binary(L, #name, heed_##name);                                                                    \
+    return call_binary(L, #name, heed_##name);                                                               \
   }
 BINARY_LIST(X)
 #undef X
@@ -129,8 +129,8 @@ static int op_masked_fill(lua_State *L) {
 }
 
 /* tril(x, diagonal = 0) */
-static int triangle(lua_State *L, const char *function,
-                    heed_status (*call)(heed_context *, const heed_tensor *, int64_t, heed_tensor **)) {
+static int call_triangle(lua_State *L, const char *function,
+                         heed_status (*call)(heed_context *, const heed_tensor *, int64_t, heed_tensor **)) {
   static const char *const names[] = {"diagonal", NULL};
   lheed_options(L, function, 2, names);
   heed_tensor **out = push_result(L, function, "x");
@@ -141,10 +141,10 @@ static int triangle(lua_State *L, const char *function,
 }
 
 static int op_tril(lua_State *L) {
-  return triangle(L, "tril", heed_tril);
+  return call_triangle(L, "tril", heed_tril);
 }
 static int op_triu(lua_State *L) {
-  return triangle(L, "triu", heed_triu);
+  return call_triangle(L, "triu", heed_triu);
 }
 
 /* ---- Whole tensors compared: a boolean ---- */
@@ -180,7 +180,7 @@ typedef heed_status reduce_call(heed_context *ctx, const heed_tensor *x, int ndi
                                 bool keepdim, heed_tensor **out);
 
 /* sum(x, dim, keepdim = false): dim a dimension, a table of them, or nil for all. */
-static int reduce(lua_State *L, const char *function, reduce_call *call) {
+static int call_reduce(lua_State *L, const char *function, reduce_call *call) {
   static const char *const names[] = {"dim", "keepdim", NULL};
   lheed_options(L, function, 2, names);
   heed_tensor **out = lheed_push_tensor(L);
@@ -195,15 +195,15 @@ static int reduce(lua_State *L, const char *function, reduce_call *call) {
 
 #define X(name)                                                                                              \
   static int op_##name(lua_State *L) {                                                                       \
-    return reduce(L, #name, heed_##name);                                                                    \
+    return call_reduce(L, #name, heed_##name);                                                               \
   }
 REDUCE_LIST(X)
 #undef X
 
 /* var(x, dim, keepdim = false, correction = 1); unbiased = false is correction = 0. */
-static int spread(lua_State *L, const char *function,
-                  heed_status (*call)(heed_context *, const heed_tensor *, int, const int *, double, bool,
-                                      heed_tensor **)) {
+static int call_spread(lua_State *L, const char *function,
+                       heed_status (*call)(heed_context *, const heed_tensor *, int, const int *, double,
+                                           bool, heed_tensor **)) {
   static const char *const names[] = {"dim", "keepdim", "correction", "unbiased", NULL};
   lheed_options(L, function, 2, names);
   heed_tensor **out = lheed_push_tensor(L);
@@ -219,10 +219,10 @@ static int spread(lua_State *L, const char *function,
 }
 
 static int op_var(lua_State *L) {
-  return spread(L, "var", heed_var);
+  return call_spread(L, "var", heed_var);
 }
 static int op_std(lua_State *L) {
-  return spread(L, "std", heed_std);
+  return call_spread(L, "std", heed_std);
 }
 
 /* The largest (smallest) and their places. */
@@ -335,7 +335,7 @@ static int op_argsort(lua_State *L) {
 
 /* ---- Products ---- */
 
-static int product(lua_State *L, const char *function, binary_call *call) {
+static int call_product(lua_State *L, const char *function, binary_call *call) {
   lheed_arguments(L, function, 2);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *a = lheed_tensor(L, 1, function, "a");
@@ -345,10 +345,10 @@ static int product(lua_State *L, const char *function, binary_call *call) {
 }
 
 static int op_matmul(lua_State *L) {
-  return product(L, "matmul", heed_matmul);
+  return call_product(L, "matmul", heed_matmul);
 }
 static int op_dot(lua_State *L) {
-  return product(L, "dot", heed_dot);
+  return call_product(L, "dot", heed_dot);
 }
 
 /* ---- Operators ---- */

@@ -25,28 +25,28 @@ static int new_generator(lua_State *L) {
   return 1;
 }
 
-static heed_generator *self(lua_State *L, const char *function) {
+static heed_generator *check_generator(lua_State *L, const char *function) {
   heed_generator *g = lheed_opt_generator(L, 1, function);
   if (!g) lheed_error(L, "%s: the generator is missing; call it as g:%s(…)", function, function);
   return g;
 }
 
 static int generator_seed(lua_State *L) {
-  heed_generator_seed(self(L, "manual_seed"), seed_argument(L, 2));
+  heed_generator_seed(check_generator(L, "manual_seed"), seed_argument(L, 2));
   lua_settop(L, 1);
   return 1;
 }
 
 static int generator_get_state(lua_State *L) {
   unsigned char bytes[HEED_GENERATOR_STATE_BYTES];
-  heed_generator_get_state(self(L, "get_state"), bytes);
+  heed_generator_get_state(check_generator(L, "get_state"), bytes);
   lua_pushlstring(L, (const char *)bytes, sizeof bytes);
   return 1;
 }
 
 static int generator_set_state(lua_State *L) {
   size_t count = 0;
-  heed_generator *g = self(L, "set_state");
+  heed_generator *g = check_generator(L, "set_state");
   if (lua_type(L, 2) != LUA_TSTRING)
     return lheed_bad_argument(L, 2, "set_state", "state", "a string that get_state gave");
   const char *bytes = lua_tolstring(L, 2, &count);
@@ -56,7 +56,7 @@ static int generator_set_state(lua_State *L) {
 }
 
 static int generator_tostring(lua_State *L) {
-  self(L, "tostring");
+  check_generator(L, "tostring");
   lua_pushliteral(L, "heed.Generator");
   return 1;
 }
@@ -223,7 +223,7 @@ static int normal_(lua_State *L) {
 /* ---- Dropout ---- */
 
 /* dropout(x, p = 0.5, training = true, {generator}), as in torch.nn.functional */
-static int dropout(lua_State *L) {
+static int call_dropout(lua_State *L) {
   static const char *const names[] = {"p", "training", "generator", NULL};
   heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "dropout", 2, names);
@@ -254,7 +254,7 @@ void lheed_open_random(lua_State *L) {
       {"rand_like", rand_like},       {"randn_like", randn_like},
       {"randint_like", randint_like}, {"bernoulli", bernoulli},
       {"uniform_", uniform_},         {"normal_", normal_},
-      {"dropout", dropout},           {NULL, NULL},
+      {"dropout", call_dropout},      {NULL, NULL},
   };
   static const luaL_Reg generator_methods[] = {
       {"manual_seed", generator_seed},

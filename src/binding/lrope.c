@@ -10,7 +10,7 @@ static const char *const scaling_names[] = {
     NULL};
 
 /* Puts the values of the table at the top of the stack, which must have no other names, in its place. */
-static void spread(lua_State *L, const char *function, const char *const *names) {
+static void spread_values(lua_State *L, const char *function, const char *const *names) {
   const int table = lua_gettop(L);
   /* a table with a list in it is none of options: its first key would be unknown anyway */
   if (lheed_trailing_options(L, function, table, names) == table)
@@ -49,7 +49,7 @@ static void read_scaling(lua_State *L, int idx, const char *function, heed_rope_
   luaL_checkstack(L, 16, function);
   lua_pushvalue(L, idx);
   const int first = lua_gettop(L);
-  spread(L, function, scaling_names);
+  spread_values(L, function, scaling_names);
   c->scaling = read_type(L, first, function);
   c->factor = lheed_number(L, first + 1, function, "factor of scaling");
   c->original_context_length = lheed_opt_integer(L, first + 2, function, scaling_names[2], 0);
@@ -76,7 +76,7 @@ void lheed_rope_config(lua_State *L, int idx, const char *function, const char *
   luaL_checkstack(L, 16, function);
   lua_pushvalue(L, idx);
   const int first = lua_gettop(L);
-  spread(L, function, option_names);
+  spread_values(L, function, option_names);
   read_options(L, first, function, c);
   lua_settop(L, first - 1);
 }

@@ -12,7 +12,7 @@ static heed_module *check_module(lua_State *L, int idx, const char *function) {
   return box->object;
 }
 
-static const char *check_name(lua_State *L, int idx, const char *function) {
+static const char *check_key(lua_State *L, int idx, const char *function) {
   if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "name", "a string");
   return lua_tostring(L, idx);
 }
@@ -83,7 +83,7 @@ static int placeholder(lua_State *L) {
 static int takes(lua_State *L) {
   lua_settop(L, 3);
   const heed_module *m = check_module(L, 1, "takes");
-  const char *name = check_name(L, 2, "takes");
+  const char *name = check_key(L, 2, "takes");
   const heed_tensor *t = lheed_tensor(L, 3, "takes", "t");
   lua_pushboolean(L, heed__module_check_parameter(m, name, t) == HEED_OK);
   return 1;
@@ -91,10 +91,10 @@ static int takes(lua_State *L) {
 
 /* put(m, name, t): makes t, which is of no use afterwards, the parameter `name` of a built-in module. Takes
  * no memory, so that after some of these the next cannot fail for want of it. */
-static int put(lua_State *L) {
+static int put_tensor(lua_State *L) {
   lua_settop(L, 3);
   heed_module *m = check_module(L, 1, "put");
-  const char *name = check_name(L, 2, "put");
+  const char *name = check_key(L, 2, "put");
   if (lheed_get(L)->collecting)
     return lheed_error(
         L, "load_state_dict: a tensor may be in use: a finalizer runs in the middle of an operation");
@@ -143,8 +143,8 @@ static int skip_init(lua_State *L) {
 
 void lheed_add_state_primitives(lua_State *L) {
   static const luaL_Reg primitives[] = {
-      {"identity", identity}, {"misfit", misfit}, {"placeholder", placeholder},
-      {"plain", plain},       {"put", put},       {"skip_init", skip_init},
-      {"store", store},       {"takes", takes},   {NULL, NULL}};
+      {"identity", identity}, {"misfit", misfit},  {"placeholder", placeholder},
+      {"plain", plain},       {"put", put_tensor}, {"skip_init", skip_init},
+      {"store", store},       {"takes", takes},    {NULL, NULL}};
   lheed_setfuncs(L, primitives);
 }

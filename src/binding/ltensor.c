@@ -174,7 +174,7 @@ static int is_contiguous(lua_State *L) {
   return 1;
 }
 
-static int item(lua_State *L) {
+static int tensor_item(lua_State *L) {
   const heed_tensor *x = lheed_tensor(L, 1, "item", "x");
   if (x->numel != 1) {
     char text[HEED__SHAPE_TEXT];
@@ -224,7 +224,7 @@ static int to_bool(lua_State *L) {
   return to_dtype(L, "bool", HEED_BOOL);
 }
 
-static int clone(lua_State *L) {
+static int clone_tensor(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_clone(ctx, lheed_tensor(L, 1, "clone", "x"), out));
@@ -322,7 +322,7 @@ static int from_string(lua_State *L) {
 
 /* ---- Life ---- */
 
-static int release(lua_State *L) {
+static int tensor_release(lua_State *L) {
   lheed_box *box = lheed_test(L, 1, &lheed_tensor_type);
   if (!box) return lheed_bad_argument(L, 1, "release", "x", "a tensor");
   if (lheed_get(L)->collecting && box->object)
@@ -355,7 +355,7 @@ static const luaL_Reg functions[] = {
     {NULL, NULL},
 };
 
-static const luaL_Reg methods[] = {
+static const luaL_Reg tensor_methods[] = {
     {"zeros_like", zeros_like},
     {"ones_like", ones_like},
     {"empty_like", empty_like},
@@ -364,27 +364,28 @@ static const luaL_Reg methods[] = {
     {"stride", stride},
     {"numel", numel},
     {"dim", dim},
-    {"item", item},
+    {"item", tensor_item},
     {"is_contiguous", is_contiguous},
     {"to", to},
     {"float", to_float},
     {"long", to_long},
     {"bool", to_bool},
-    {"clone", clone},
+    {"clone", clone_tensor},
     {"contiguous", contiguous},
     {"copy_", copy_},
     {"fill_", fill_},
     {"zero_", zero_},
     {"to_string", to_string},
-    {"release", release},
+    {"release", tensor_release},
     {"is_released", is_released},
     {NULL, NULL},
 };
 
-static const luaL_Reg metamethods[] = {{"__len", length}, {"__eq", same}, {"__close", release}, {NULL, NULL}};
+static const luaL_Reg metamethods[] = {
+    {"__len", length}, {"__eq", same}, {"__close", tensor_release}, {NULL, NULL}};
 
 void lheed_open_tensor(lua_State *L) {
-  lheed_add_functions(L, methods, false);
+  lheed_add_functions(L, tensor_methods, false);
   lua_pushvalue(L, -2);
   lheed_setfuncs(L, functions);
   lua_pop(L, 1);

@@ -132,8 +132,9 @@ static int opt_first_dim(lua_State *L, int idx, const char *function) {
 }
 
 /* cat({tensors…}, dim = 1) */
-static int join(lua_State *L, const char *function,
-                heed_status (*call)(heed_context *, int, const heed_tensor *const *, int, heed_tensor **)) {
+static int call_join(lua_State *L, const char *function,
+                     heed_status (*call)(heed_context *, int, const heed_tensor *const *, int,
+                                         heed_tensor **)) {
   static const char *const names[] = {"dim", NULL};
   lheed_options(L, function, 2, names);
   if (lua_type(L, 1) != LUA_TTABLE) lheed_bad_argument(L, 1, function, "tensors", "a table of tensors");
@@ -160,10 +161,10 @@ static int join(lua_State *L, const char *function,
 }
 
 static int op_cat(lua_State *L) {
-  return join(L, "cat", heed_cat);
+  return call_join(L, "cat", heed_cat);
 }
 static int op_stack(lua_State *L) {
-  return join(L, "stack", heed_stack);
+  return call_join(L, "stack", heed_stack);
 }
 
 /* ---- Cutting in pieces: a table of views ---- */

@@ -45,7 +45,7 @@ static uint32_t hash_on(uint32_t hash, const char *text, size_t size) {
 
 /* The place of a piece (head and tail one after the other) with that hash: its slot, or the free one that it
  * would get. */
-static uint32_t *find_slot(const vocabulary *v, uint32_t hash, const char *head, size_t head_size,
+static uint32_t *find_word(const vocabulary *v, uint32_t hash, const char *head, size_t head_size,
                            const char *tail, size_t tail_size) {
   for (uint32_t i = hash;; i++) {
     uint32_t *slot = slots_of(v) + (i & (v->slots - 1));
@@ -81,7 +81,7 @@ static int new_vocabulary(lua_State *L) {
     if (text[i] == '\n') offset[++line] = (uint32_t)i + 1;
   for (uint32_t i = 0; i < count; i++) {
     const char *piece = line_of(v, i, &size);
-    uint32_t *slot = find_slot(v, hash_on(HASH_START, piece, size), piece, size, "", 0);
+    uint32_t *slot = find_word(v, hash_on(HASH_START, piece, size), piece, size, "", 0);
     if (*slot) {
       lua_pushnil(L);
       lua_pushinteger(L, *slot);
@@ -96,7 +96,7 @@ static int new_vocabulary(lua_State *L) {
   return 1;
 }
 
-static const vocabulary *self(lua_State *L) {
+static const vocabulary *check_vocabulary(lua_State *L) {
   const vocabulary *v = lua_rawlen(L, 1) > sizeof *v ? lua_touserdata(L, 1) : NULL;
   if (!v || v->mark != &vocabulary_key) lheed_bad_argument(L, 1, "vocabulary", "self", "a vocabulary");
   return v;
@@ -105,9 +105,9 @@ static const vocabulary *self(lua_State *L) {
 /* v:id(piece): its number, or nil */
 static int id(lua_State *L) {
   size_t size;
-  const vocabulary *v = self(L);
+  const vocabulary *v = check_vocabulary(L);
   const char *piece = luaL_checklstring(L, 2, &size);
-  const uint32_t *slot = find_slot(v, hash_on(HASH_START, piece, size), piece, size, "", 0);
+  const uint32_t *slot = find_word(v, hash_on(HASH_START, piece, size), piece, size, "", 0);
   if (!*slot) return 0;
   lua_pushinteger(L, *slot);
   return 1;
@@ -117,7 +117,7 @@ static int id(lua_State *L) {
 static int piece(lua_State *L) {
   size_t size;
   int exact;
-  const vocabulary *v = self(L);
+  const vocabulary *v = check_vocabulary(L);
   const lua_Integer i = lua_tointegerx(L, 2, &exact);
   if (!exact || i < 1 || i > v->count) return 0;
   const char *line = line_of(v, (uint32_t)i - 1, &size);
@@ -130,7 +130,7 @@ static int piece(lua_State *L) {
 static int longest(lua_State *L) {
   size_t size, prefix_size;
   uint32_t hash[LONGEST_MATCH + 1];
-  const vocabulary *v = self(L);
+  const vocabulary *v = check_vocabulary(L);
   const char *word = luaL_checklstring(L, 2, &size), *prefix = luaL_checklstring(L, 4, &prefix_size);
   const lua_Integer from = luaL_checkinteger(L, 3);
   if (from < 1 || (lua_Unsigned)from > size) return 0;
@@ -140,7 +140,7 @@ static int longest(lua_State *L) {
   hash[0] = hash_on(HASH_START, prefix, prefix_size);
   for (size_t i = 0; i < size; i++) hash[i + 1] = hash_on(hash[i], word + i, 1);
   for (; size > 0; size--) {
-    const uint32_t *slot = find_slot(v, hash[size], prefix, prefix_size, word, size);
+    const uint32_t *slot = find_word(v, hash[size], prefix, prefix_size, word, size);
     if (!*slot) continue;
     lua_pushinteger(L, *slot);
     lua_pushinteger(L, from + (lua_Integer)size);
@@ -150,7 +150,7 @@ static int longest(lua_State *L) {
 }
 
 static int count(lua_State *L) {
-  lua_pushinteger(L, self(L)->count);
+  lua_pushinteger(L, check_vocabulary(L)->count);
   return 1;
 }
 
