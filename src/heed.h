@@ -36,14 +36,17 @@ extern "C" {
 #define HEED_VERSION_PATCH 0
 #define HEED_VERSION       "0.1.0"
 
-#if defined(__GNUC__)
-#define HEED_API       __attribute__((visibility("default")))
-#define HEED_MUST_USE  __attribute__((warn_unused_result))
-#define HEED_PRINTF(n) __attribute__((format(printf, n, n + 1)))
-#else
+/* HEED_API may be defined before: for a library of the host's own that shows no heed, as
+ * __attribute__((visibility("hidden"))). */
+#if !defined(HEED_API) && defined(__GNUC__) && !defined(_WIN32)
+#define HEED_API __attribute__((visibility("default")))
+#elif !defined(HEED_API)
 #define HEED_API
+#endif
+#if defined(__GNUC__)
+#define HEED_MUST_USE __attribute__((warn_unused_result))
+#else
 #define HEED_MUST_USE
-#define HEED_PRINTF(n)
 #endif
 #define HEED_CALL                                                                                            \
   HEED_API HEED_MUST_USE                                                                                     \

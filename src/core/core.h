@@ -10,8 +10,18 @@
 
 /* ---- Errors ---- */
 
+/* Argument n is a format of printf's, what it formats follows. On Windows as C has it, %zu too, not as the
+ * system's old printf. */
+#if defined(__MINGW32__) && !defined(__clang__)
+#define HEED__PRINTF(n) __attribute__((format(gnu_printf, n, n + 1)))
+#elif defined(__GNUC__)
+#define HEED__PRINTF(n) __attribute__((format(printf, n, n + 1)))
+#else
+#define HEED__PRINTF(n)
+#endif
+
 /** Keeps the message on the context and returns status, so that `return heed__fail(…)` is one line. */
-heed_status heed__fail(heed_context *ctx, heed_status status, const char *format, ...) HEED_PRINTF(3);
+heed_status heed__fail(heed_context *ctx, heed_status status, const char *format, ...) HEED__PRINTF(3);
 /** "exp: 4.0 GiB of memory could not be had". Returns MEMORY. */
 heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes);
 

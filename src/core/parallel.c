@@ -1,15 +1,19 @@
 /* The only owner of threads: a pool for each context, started at the first need, whose workers take tasks
- * from one queue. The platform is POSIX threads, and nothing outside of this file knows. */
+ * from one queue. The platform is POSIX threads or Windows's, and nothing outside of this file knows. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "core.h"
 
 #include <assert.h>
 #include <fenv.h>
+#include <stdatomic.h>
+#if defined(_WIN32)
+#include <windows.h>
+#else
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <unistd.h>
+#endif
 
 /* Of a worker's stack; tasks keep less than a tenth of it, and the host's thread-local data lie there, too.
  */
@@ -19,6 +23,123 @@
  * about what it costs to be woken (measured: 8 tasks of 50 µs on two processors take 202 µs where the worker
  * looks out, 212 to 223 where it sleeps). */
 #define SPIN 30e-6
+
+/* ---- The platform ---- */
+
+static void *work(void *argument);
+
+#if defined(_WIN32)
+
+typedef SRWLOCK mutex;
+typedef CONDITION_VARIABLE condition;
+typedef HANDLE thread;
+#define NEW_MUTEX     SRWLOCK_INIT
+#define NEW_CONDITION CONDITION_VARIABLE_INIT
+
+static void lock_mutex(mutex *m) {
+  AcquireSRWLockExclusive(m);
+}
+static void unlock_mutex(mutex *m) {
+  ReleaseSRWLockExclusive(m);
+}
+static void await(condition *c, mutex *m) {
+  SleepConditionVariableSRW(c, m, INFINITE, 0);
+}
+static void wake_one(condition *c) {
+  WakeConditionVariable(c);
+}
+static void wake_all(condition *c) {
+  WakeAllConditionVariable(c);
+}
+static void forget(mutex *m, condition *c1, condition *c2) {
+  (void)m, (void)c1, (void)c2; /* they hold nothing */
+}
+
+static DWORD WINAPI work_for_windows(void *argument) {
+  work(argument);
+  return 0;
+}
+/* Starts up to `count` threads that work(argument); returns how many there are. */
+static int start_threads(thread *threads, int count, void *argument) {
+  for (int i = 0; i < count; i++) {
+    threads[i] =
+        CreateThread(NULL, STACK_BYTES, work_for_windows, argument, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
+    if (threads[i] == NULL) return i;
+  }
+  return count;
+}
+static void join_thread(thread t) {
+  WaitForSingleObject(t, INFINITE);
+  CloseHandle(t);
+}
+
+static long processors(void) {
+  SYSTEM_INFO info;
+  GetSystemInfo(&info);
+  return (long)info.dwNumberOfProcessors;
+}
+static long process_number(void) {
+  return 1; /* there is no fork */
+}
+
+#else
+
+typedef pthread_mutex_t mutex;
+typedef pthread_cond_t condition;
+typedef pthread_t thread;
+#define NEW_MUTEX     PTHREAD_MUTEX_INITIALIZER
+#define NEW_CONDITION PTHREAD_COND_INITIALIZER
+
+static void lock_mutex(mutex *m) {
+  pthread_mutex_lock(m);
+}
+static void unlock_mutex(mutex *m) {
+  pthread_mutex_unlock(m);
+}
+static void await(condition *c, mutex *m) {
+  pthread_cond_wait(c, m);
+}
+static void wake_one(condition *c) {
+  pthread_cond_signal(c);
+}
+static void wake_all(condition *c) {
+  pthread_cond_broadcast(c);
+}
+static void forget(mutex *m, condition *c1, condition *c2) {
+  pthread_mutex_destroy(m);
+  pthread_cond_destroy(c1);
+  pthread_cond_destroy(c2);
+}
+
+/* Starts up to `count` threads that work(argument); returns how many there are. They leave all signals to the
+ * host's threads. */
+static int start_threads(thread *threads, int count, void *argument) {
+  pthread_attr_t attributes;
+  sigset_t all, before;
+  int started = 0;
+  if (pthread_attr_init(&attributes) != 0) return 0;
+  pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  while (started < count && pthread_create(&threads[started], &attributes, work, argument) == 0) started++;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  return started;
+}
+static void join_thread(thread t) {
+  pthread_join(t, NULL);
+}
+
+static long processors(void) {
+  return sysconf(_SC_NPROCESSORS_ONLN);
+}
+static long process_number(void) {
+  return (long)getpid();
+}
+
+#endif
+
+/* ---- The queue ---- */
 
 /* More tasks than that come in turns: a place in the queue has 32 bits. */
 #define MOST_TASKS ((int64_t)1 << 31)
@@ -36,9 +157,9 @@ typedef struct job {
 /* The queue tells which job it belongs to, so that a worker that comes late takes nothing from the next one,
  * and the caller waits for tasks, never for workers that are kept from running without one. */
 struct heed__pool {
-  pthread_mutex_t lock; /* of job, closing and asleep */
-  pthread_cond_t wake;  /* a job has come, or the end */
-  pthread_cond_t ended; /* the last task of a job */
+  mutex lock;      /* of job, closing and asleep */
+  condition wake;  /* a job has come, or the end */
+  condition ended; /* the last task of a job */
   job job;
   bool closing;
   int asleep;
@@ -48,7 +169,7 @@ struct heed__pool {
   _Alignas(HEED__ALIGNMENT) _Atomic(uint64_t) queue; /* number of the job · 2³² + its next task */
   _Alignas(HEED__ALIGNMENT) _Atomic(uint32_t) done;  /* tasks of the job */
   _Atomic(int) numbers; /* given out, each to a thread at its first task: no more than the job has tasks */
-  _Alignas(HEED__ALIGNMENT) pthread_t workers[];
+  _Alignas(HEED__ALIGNMENT) thread workers[];
 };
 
 static void relax(void) {
@@ -102,47 +223,30 @@ static uint32_t job_in_queue(struct heed__pool *pool) {
 static void *work(void *argument) {
   struct heed__pool *pool = argument;
   job own = {0};
-  pthread_mutex_lock(&pool->lock);
+  lock_mutex(&pool->lock);
   while (!pool->closing) {
     if (pool->job.number == own.number) {
       pool->asleep++;
-      pthread_cond_wait(&pool->wake, &pool->lock);
+      await(&pool->wake, &pool->lock);
       pool->asleep--;
       continue;
     }
     own = pool->job;
-    pthread_mutex_unlock(&pool->lock);
+    unlock_mutex(&pool->lock);
     fesetenv(&own.environment);
     if (run_tasks(pool, &own)) {
-      pthread_mutex_lock(&pool->lock); /* the caller is either asleep or yet to look */
-      pthread_cond_signal(&pool->ended);
-      pthread_mutex_unlock(&pool->lock);
+      lock_mutex(&pool->lock); /* the caller is either asleep or yet to look */
+      wake_one(&pool->ended);
+      unlock_mutex(&pool->lock);
     }
     LOOK_OUT(pool, job_in_queue(pool) != own.number);
-    pthread_mutex_lock(&pool->lock);
+    lock_mutex(&pool->lock);
   }
-  pthread_mutex_unlock(&pool->lock);
+  unlock_mutex(&pool->lock);
   return NULL;
 }
 
 /* ---- The pool ---- */
-
-/* Starts up to `count` workers; fewer, or none, where the system refuses. They leave all signals to the
- * host's threads. */
-static void start_workers(struct heed__pool *pool, int count) {
-  pthread_attr_t attributes;
-  sigset_t all, before;
-  if (pthread_attr_init(&attributes) != 0) return;
-  pthread_attr_setstacksize(&attributes, STACK_BYTES);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (int i = 0; i < count; i++) {
-    if (pthread_create(&pool->workers[i], &attributes, work, pool) != 0) break;
-    pool->started++;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
-}
 
 /* The pool of a context with several threads; NULL if there is no memory for it. */
 static struct heed__pool *pool_of(heed_context *ctx) {
@@ -150,16 +254,16 @@ static struct heed__pool *pool_of(heed_context *ctx) {
   const int count = ctx->threads - 1;
   struct heed__pool *pool = heed__allocate(ctx, sizeof *pool + (size_t)count * sizeof *pool->workers);
   if (!pool) return NULL;
-  *pool = (struct heed__pool){.lock = PTHREAD_MUTEX_INITIALIZER,
-                              .wake = PTHREAD_COND_INITIALIZER,
-                              .ended = PTHREAD_COND_INITIALIZER,
-                              .spin = ctx->threads <= sysconf(_SC_NPROCESSORS_ONLN) ? SPIN : 0};
-  start_workers(pool, count);
+  *pool = (struct heed__pool){.lock = NEW_MUTEX,
+                              .wake = NEW_CONDITION,
+                              .ended = NEW_CONDITION,
+                              .spin = ctx->threads <= processors() ? SPIN : 0};
+  pool->started = start_threads(pool->workers, count, pool); /* fewer, or none, where the system refuses */
   return ctx->pool = pool;
 }
 
 static bool is_forked(const heed_context *ctx) {
-  return ctx->process != (long)getpid();
+  return ctx->process != process_number();
 }
 
 void heed__stop_threads(heed_context *ctx) {
@@ -167,14 +271,12 @@ void heed__stop_threads(heed_context *ctx) {
   if (!pool) return;
   if (!is_forked(ctx)) { /* else the threads are the parent's, and the locks as they were at the fork */
     assert(!pool->busy);
-    pthread_mutex_lock(&pool->lock);
+    lock_mutex(&pool->lock);
     pool->closing = true;
-    pthread_mutex_unlock(&pool->lock);
-    pthread_cond_broadcast(&pool->wake);
-    for (int i = 0; i < pool->started; i++) pthread_join(pool->workers[i], NULL);
-    pthread_mutex_destroy(&pool->lock);
-    pthread_cond_destroy(&pool->wake);
-    pthread_cond_destroy(&pool->ended);
+    unlock_mutex(&pool->lock);
+    wake_all(&pool->wake);
+    for (int i = 0; i < pool->started; i++) join_thread(pool->workers[i]);
+    forget(&pool->lock, &pool->wake, &pool->ended);
   }
   ctx->pool = NULL;
   heed__release(ctx, pool);
@@ -193,7 +295,7 @@ heed_status heed_set_num_threads(heed_context *ctx, int64_t n) {
   if (n == heed_num_threads(ctx)) return HEED_OK;
   heed__stop_threads(ctx);
   ctx->threads = (int)n;
-  ctx->process = (long)getpid();
+  ctx->process = process_number();
   return HEED_OK;
 }
 
@@ -203,18 +305,18 @@ int heed__workers(const heed_context *ctx) {
 
 /* Hands the job to the queue, and wakes as many workers as it has tasks for and are not awake. */
 static void open_job(struct heed__pool *pool, job *j) {
-  pthread_mutex_lock(&pool->lock);
+  lock_mutex(&pool->lock);
   j->number = pool->job.number + 1;
   pool->job = *j;
   const int64_t asleep = pool->asleep, wanted = (int64_t)j->count - 1 - (pool->started - asleep);
   atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
   atomic_store_explicit(&pool->numbers, 0, memory_order_relaxed);
   atomic_store_explicit(&pool->queue, (uint64_t)j->number << 32, memory_order_relaxed);
-  pthread_mutex_unlock(&pool->lock);
+  unlock_mutex(&pool->lock);
   if (wanted >= asleep) {
-    if (asleep > 0) pthread_cond_broadcast(&pool->wake);
+    if (asleep > 0) wake_all(&pool->wake);
   } else {
-    for (int64_t i = 0; i < wanted; i++) pthread_cond_signal(&pool->wake);
+    for (int64_t i = 0; i < wanted; i++) wake_one(&pool->wake);
   }
 }
 
@@ -225,9 +327,9 @@ static bool has_ended(struct heed__pool *pool, const job *j) {
 static void await_end(struct heed__pool *pool, const job *j) {
   LOOK_OUT(pool, has_ended(pool, j));
   if (has_ended(pool, j)) return;
-  pthread_mutex_lock(&pool->lock);
-  while (!has_ended(pool, j)) pthread_cond_wait(&pool->ended, &pool->lock);
-  pthread_mutex_unlock(&pool->lock);
+  lock_mutex(&pool->lock);
+  while (!has_ended(pool, j)) await(&pool->ended, &pool->lock);
+  unlock_mutex(&pool->lock);
 }
 
 void heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *argument) {

@@ -17,7 +17,7 @@ void heed__place_init(heed__place *place, heed_context *ctx, const char *functio
 /** The same with ", entry 'weight'" behind it. */
 void heed__place_inside(heed__place *place, const heed__place *outer, const char *what, const char *name);
 /** "load: 'a.npz', entry 'weight': …". Returns FILE. */
-heed_status heed__broken(const heed__place *place, const char *format, ...) HEED_PRINTF(2);
+heed_status heed__broken(const heed__place *place, const char *format, ...) HEED__PRINTF(2);
 /** The same for what the system answered: "load: 'a.npz': cannot be opened: No such file or directory". */
 heed_status heed__broken_by(const heed__place *place, const char *what, int error);
 
