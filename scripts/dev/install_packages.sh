@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs what a group of make targets needs and is missing; quick where nothing is.
-#   install_packages.sh [--name] GROUP...     groups: build test isa lint fuzz files valgrind bench model; --name only says what is missing
+#   install_packages.sh [--name] GROUP...     groups: build test isa lint fuzz files valgrind bench model install hosts; --name only says what is missing
 # With apt-get and the right to use it (root or sudo) it installs, saying so first; elsewhere it names the packages and fails.
 set -u
 
 name_only=no
+CC=${CC:-cc}
 debian='' fedora='' arch='' homebrew=''
 
 # need CHECK DEBIAN FEDORA ARCH HOMEBREW: packages for each system if the check fails
@@ -27,7 +28,7 @@ lua_interpreter() {
 needs_of() {
   case $1 in
     build)
-      need 'command_exists "${CC:-cc}"' 'gcc libc6-dev' gcc gcc gcc
+      need 'command_exists "${CC%% *}"' 'gcc libc6-dev' gcc gcc gcc
       need 'command_exists pkg-config' pkg-config pkgconf-pkg-config pkgconf pkgconf
       need lua_library liblua5.4-dev lua-devel lua lua@5.4
       need 'library openblas' libopenblas-dev openblas-devel openblas openblas
@@ -57,8 +58,13 @@ needs_of() {
         compiler-rt llvm ;;
     valgrind) need 'command_exists valgrind' valgrind valgrind valgrind valgrind ;;
     bench|files) need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3 ;;
+    install) # what tries an installation
+      need 'command_exists luarocks' luarocks luarocks luarocks luarocks
+      need 'command_exists cmake' cmake cmake cmake cmake
+      need 'command_exists mandoc' mandoc mandoc mandoc mandoc
+      need 'command_exists setpriv' util-linux util-linux util-linux '(on Linux only)' ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, isa, lint, fuzz, files, valgrind, bench and model" >&2; exit 2 ;;
+    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, isa, lint, fuzz, files, valgrind, bench, model, install and hosts" >&2; exit 2 ;;
   esac
 }
 

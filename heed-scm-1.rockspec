@@ -1,0 +1,25 @@
+-- `luarocks make` in this folder builds the module and installs it; nothing is downloaded.
+rockspec_format = "3.0"
+package = "heed"
+version = "scm-1"
+source = { url = "file://." } -- the sources are those beside this file
+description = {
+  summary = "Attention runtime: tensors and attention modules with PyTorch's names and numbers",
+  detailed = [[
+Tensors, attention modules, caches and models (BERT, GPT-2, Llama) in one C library, which works inside of any program
+with a Lua state. Needs GNU make, a C compiler, pkg-config and the libraries cJSON, libzip, utf8proc and OpenBLAS.]],
+  license = "MIT",
+}
+dependencies = { "lua >= 5.4, < 5.5" }
+build = {
+  type = "make",
+  build_target = "build/rock/heed.so",
+  build_variables = {
+    BUILD = "build/rock", -- beside what `make` builds, whose Lua may be another one
+    CC = "$(CC)",
+    LUA_PC = "luarocks", -- LuaRocks knows which Lua, not pkg-config
+    LUA_CFLAGS = "-I$(LUA_INCDIR)",
+  },
+  install_pass = false,
+  install = { lib = { heed = "build/rock/heed.so" } },
+}

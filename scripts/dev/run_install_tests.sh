@@ -1,0 +1,219 @@
+#!/bin/bash
+# make install, make uninstall and luarocks make, tried: built in a folder with a blank in its name, with a mask that lets
+# nobody read, installed in throw-away places, and used by a user who cannot even read the sources (if this runs as root).
+# Ends with "N passed, N failed" and fails if anything did.
+#   run_install_tests.sh BUILD
+set -u
+build=$1
+. scripts/dev/tally.sh
+unset HEED_CPU LUA_PATH LUA_CPATH LUA_PATH_5_4 LUA_CPATH_5_4 LUA_INIT LUA_INIT_5_4 PKG_CONFIG_PATH LD_LIBRARY_PATH CPATH
+unset MAKEFLAGS BUILD PREFIX LIBDIR LUA_CMOD DESTDIR # those of the make that runs this; flags of compilers still count
+export CC=${CC:-cc}
+umask 077
+
+here=$PWD
+source="$here/$build/install/a copy"
+places=$(mktemp -d) && chmod 755 "$places" || exit 1
+trap 'rm -rf "$places" "$here/$build/install"' EXIT
+trap 'exit 130' INT TERM
+prefix=$places/usr
+home=$places/user # where the user may write
+
+mkdir -p "$home" && rm -rf "$here/$build/install" && mkdir -p "$source" || exit 1
+if [ "$(id -u)" = 0 ]; then
+  chown nobody: "$home" && chmod 755 "$home"
+  as_user() { setpriv --reuid=nobody --regid="$(id -g nobody)" --clear-groups env HOME="$home" USER=nobody "$@"; }
+else
+  echo 'not as root: the user who tries what is installed is this one'
+  as_user() { "$@"; }
+fi
+in_source() { (cd "$source" && "$@"); }
+make_there() { in_source make --no-print-directory -j"$(nproc)" "$@"; }
+
+# expect WANTED COMMAND...: the command's output
+expect() {
+  local wanted=$1 got
+  shift
+  got=$("$@" 2>&1) || { printf 'failed: %s\n%s\n' "$*" "$got"; return 1; }
+  [ "$got" = "$wanted" ] && return
+  printf '%s\nprinted: %s\n instead: %s\n' "$*" "$got" "$wanted"
+  return 1
+}
+# nothing COMMAND...: the command prints nothing; its exit code does not matter (grep's is 1 then)
+nothing() {
+  local got
+  got=$("$@" 2>&1)
+  [ -z "$got" ] || { printf '%s\nprinted: %s\n' "$*" "$got"; return 1; }
+}
+
+# block LANGUAGE WORD: the README's code in that language which has the word in it
+block() {
+  awk -v language="$1" -v word="$2" '
+    $0 == "```" language { inside = 1; text = ""; next }
+    /^```/ { if (inside && index(text, word)) { printf "%s", text; exit } inside = 0 }
+    inside { text = text $0 "\n" }' README.md
+}
+
+# A listing of what is below a folder: kinds, modes, contents, names.
+listing() { (cd "$1" && find . ! -type d -printf '%y %m %p %l ' ! -type d -exec sh -c 'md5sum <"$1"' - {} \; | sort); }
+
+version=$(sed -n 's/^#define HEED_VERSION  *"\(.*\)"/\1/p' src/heed.h)
+
+# ---- Building and installing --------------------------------------------------------------------
+
+builds() {
+  # As it comes from an archive: without what was built and without git's files.
+  find . -mindepth 1 -maxdepth 1 ! -name .git ! -name build ! -path "./${build%%/*}" -exec cp -pR {} "$source" \; || return 1
+  [ "$(id -u)" != 0 ] || ! as_user ls "$source" 2>/dev/null || { echo 'the user can read the sources'; return 1; }
+  make_there all
+}
+
+installs() {
+  make_there install PREFIX="$prefix" || return 1
+  nothing find "$prefix" -type d ! -perm 755 && nothing find "$prefix" -type f ! -perm 644 ! -perm 755 &&
+    nothing find "$prefix" -type f -perm 755 ! -name heed ! -name '*.so*' ! -path '*/examples/*' &&
+    nothing grep -rlI "$source" "$prefix/lib/pkgconfig" "$prefix/share" "$prefix/include" &&
+    expect libheed.so.0 readlink "$prefix/lib/libheed.so" &&
+    expect "libheed.so.${version%.*}" readlink "$prefix/lib/libheed.so.0"
+}
+
+again() {
+  local before after
+  before=$(listing "$prefix")
+  make_there install PREFIX="$prefix" >/dev/null & # two at once
+  make_there install PREFIX="$prefix" && wait $! || return 1
+  after=$(listing "$prefix")
+  [ "$before" = "$after" ] || { printf '%s\n---- became ----\n%s\n' "$before" "$after"; return 1; }
+}
+
+staged() {
+  local stage="$places/a stage" libdir=/usr/lib/somewhere
+  make_there install DESTDIR="$stage" PREFIX=/usr LIBDIR=$libdir || return 1
+  [ -x "$stage/usr/bin/heed" ] && [ -f "$stage$libdir/lua/5.4/heed.so" ] && [ ! -e $libdir ] || return 1
+  nothing grep -rlI "$stage" "$stage$libdir/pkgconfig" "$stage/usr/share" "$stage/usr/include" || return 1
+  expect /usr sed -n 's/^prefix=//p' "$stage$libdir/pkgconfig/heed.pc" || return 1
+  expect "\${prefix}/lib/somewhere" sed -n 's/^libdir=//p' "$stage$libdir/pkgconfig/heed.pc" || return 1
+  make_there uninstall DESTDIR="$stage" PREFIX=/usr LIBDIR=$libdir && nothing find "$stage" ! -type d
+}
+
+refuses_relative() {
+  local name got
+  for name in PREFIX LIBDIR LUA_CMOD; do
+    got=$(make_there install PREFIX="$places/never" $name=here/there 2>&1) && return 1
+    case $got in *"$name must be an absolute path, got 'here/there'"*) ;; *) echo "$got"; return 1 ;; esac
+  done
+  [ ! -e "$places/never" ] && [ ! -e "$source/here" ]
+}
+
+# ---- Using it -----------------------------------------------------------------------------------
+
+at_home() { (cd "$home" && as_user "$@"); }
+
+command_works() {
+  expect "$version" at_home "$prefix/bin/heed" -e 'print(require "heed".version)' &&
+    expect true at_home "$prefix/bin/heed" -e 'print(require "heed.models.bert".load ~= nil)' &&
+    at_home "$prefix/bin/heed" "$prefix/share/doc/heed/examples/hello.lua" &&
+    expect ok at_home "$prefix/bin/heed" -e "assert(loadfile '$prefix/share/heed/meta/tensor.lua') print 'ok'"
+}
+
+manual_works() {
+  local options
+  expect "$prefix/share/man/man1/heed.1" at_home man -M "$prefix/share/man" -w heed &&
+    nothing sh -c "man --warnings -E UTF-8 -l -Tutf8 -Z '$prefix/share/man/man1/heed.1' >'$places/manual'" &&
+    nothing mandoc -Tlint -Wwarning "$prefix/share/man/man1/heed.1" || return 1
+  # It has the options that the command tells of, and no others.
+  options=$(at_home "$prefix/bin/heed" -h | sed -n 's/^  \(-[-a-z]\).*/\1/p' | sort)
+  expect "$options" sh -c "sed -n 's/^\.It Fl \([-a-z]\).*/-\1/p' '$prefix/share/man/man1/heed.1' | sort"
+}
+
+lua_works() {
+  expect "$version" at_home env LUA_CPATH="$prefix/lib/lua/5.4/?.so" lua5.4 -e 'print(require "heed".version)'
+}
+
+shared_works() { # COMPILER SOURCE
+  block c heed_scaled_dot_product_attention | as_user tee "$home/app.c" >/dev/null
+  export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+  expect "$version" pkg-config --modversion heed || return 1
+  # shellcheck disable=SC2046,SC2086 # words on purpose, as in the README
+  at_home $CC app.c $(pkg-config --cflags --libs heed) -o app || return 1
+  expect '[libheed.so.0]' sh -c "readelf -d '$home/app' | sed -n 's/.*NEEDED.*\(\[libheed.*\)/\1/p'" || return 1
+  expect "$app_prints" at_home env LD_LIBRARY_PATH="$prefix/lib" ./app
+}
+
+static_works() {
+  # shellcheck disable=SC2046,SC2086
+  at_home $CC app.c $(pkg-config --cflags heed) "$(pkg-config --variable=libdir heed)/libheed.a" \
+    -Wl,--as-needed $(pkg-config --static --libs heed) -o app-static || return 1
+  nothing sh -c "readelf -d '$home/app-static' | grep -E 'libheed|liblua'" || return 1
+  expect "$app_prints" at_home ./app-static
+}
+
+cmake_works() {
+  local folder="$home/a project"
+  as_user mkdir "$folder" && as_user cp "$home/app.c" "$folder" || return 1
+  block cmake PkgConfig::heed | as_user tee "$folder/CMakeLists.txt" >/dev/null
+  at_home cmake -S "$folder" -B "$folder/build" && at_home cmake --build "$folder/build" || return 1
+  expect "$app_prints" at_home "$folder/build/app" # CMake writes the library's place into what it builds
+}
+
+blank_in_prefix_works() {
+  local other="$places/a prefix"
+  make_there install PREFIX="$other" || return 1
+  expect "$version" at_home "$other/bin/heed" -e 'print(require "heed".version)' &&
+    expect "$version" at_home env LUA_CPATH="$other/lib/lua/5.4/?.so" lua5.4 -e 'print(require "heed".version)' || return 1
+  PKG_CONFIG_PATH="$other/lib/pkgconfig" at_home sh -c "eval $CC app.c \$(pkg-config --cflags --libs heed) -o app-blank" || return 1
+  expect "$app_prints" at_home env LD_LIBRARY_PATH="$other/lib" ./app-blank || return 1
+  make_there uninstall PREFIX="$other" && nothing find "$other" ! -type d
+}
+
+uninstalls() {
+  local place others
+  for place in bin lib lib/lua/5.4 lib/pkgconfig share/man/man1 include share/doc/heed/examples share/heed/meta; do
+    echo kept >"$prefix/$place/somebody's"
+  done
+  others=$(find "$prefix" -name "somebody's" | sort)
+  make_there uninstall PREFIX="$prefix" || return 1
+  expect "$others" sh -c "find '$prefix' ! -type d | sort" || return 1
+  make_there install PREFIX="$prefix" && find "$prefix" -name "somebody's" -delete && make_there uninstall PREFIX="$prefix" &&
+    make_there uninstall PREFIX="$prefix" || return 1 # a second time does no harm
+  nothing find "$prefix" ! -type d && nothing find "$prefix" -name heed
+}
+
+rock_works() {
+  local offline=()
+  unshare -n true 2>/dev/null && offline=(unshare -n)
+  in_source "${offline[@]}" luarocks --lua-version 5.4 make --tree "$prefix-rocks" CC="$CC" || return 1
+  chmod -R a+rX "$prefix-rocks" # the mask is the caller's
+  expect "$version" at_home env LUA_CPATH="$prefix-rocks/lib/lua/5.4/?.so" lua5.4 -e 'print(require "heed".version)' || return 1
+  in_source luarocks --lua-version 5.4 remove --tree "$prefix-rocks" heed && nothing find "$prefix-rocks" -name '*.so'
+}
+
+# What app.c computes: attention of two tokens on themselves, here written out.
+app_prints=$(lua5.4 -e '
+  local function number(text) return tonumber((text:gsub("f$", ""))) end
+  local x = {}
+  for text in io.read "a":match "rows%[%] = {(.-)}":gmatch "[^%s,]+" do x[#x + 1] = number(text) end
+  local function dot(i, j) local s = 0 for k = 1, 3 do s = s + x[3 * i + k] * x[3 * j + k] end return s end
+  for i = 0, 1 do
+    local a, b = math.exp(dot(i, 0) / 3 ^ 0.5), math.exp(dot(i, 1) / 3 ^ 0.5)
+    local y = {}
+    for k = 1, 3 do y[k] = ("%.4f"):format((a * x[k] + b * x[3 + k]) / (a + b)) end
+    print(table.concat(y, " "))
+  end' <<<"$(block c heed_scaled_dot_product_attention)")
+
+tally 'builds in a folder with a blank in its name' builds
+tally 'make install, for everybody to read' installs
+[ $failed = 0 ] || { tallied; exit 1; } # nothing else could work
+tally 'make install again, twice at once' again
+tally 'make install with DESTDIR and LIBDIR' staged
+tally 'make install with a relative folder' refuses_relative
+tally 'the command' command_works
+tally 'the manual page' manual_works
+tally 'the module in a plain lua5.4' lua_works
+tally 'a C program with the shared library' shared_works
+tally 'a C program with the static library' static_works
+tally "a C program with the README's CMakeLists.txt" cmake_works
+tally 'a prefix with a blank in its name' blank_in_prefix_works
+tally 'make uninstall' uninstalls
+tally 'luarocks make, without a network' rock_works
+tallied
