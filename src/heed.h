@@ -18,6 +18,13 @@
  * Dtypes. Operations on several tensors work in the widest of their dtypes (bool, then int64, then float32);
  * true division and the transcendental functions work in float32. Shapes broadcast as in PyTorch.
  *
+ * Structs. Those that may get more fields in later versions begin with `size`, which the caller sets to the
+ * sizeof of the type, as the _init functions do where there is one: heed_forward_options options = {.size =
+ * sizeof options, .cache = cache}. So a program and a library of different versions understand each other:
+ * what an older header has not is as if it were not set, and what a newer one has and the library does not
+ * know is refused, unless it is zeros. A size of 0 is an error. All other structs (heed_allocator,
+ * heed_scalar, heed_window, heed_entry) and the numbers of the enums stay as they are.
+ *
  * Shape legend: b batch, h heads, hq heads of queries, hkv heads of keys and values, n tokens, l queries, s
  * keys, d size of a head, dv size of a head's values. */
 #ifndef HEED_H
@@ -127,6 +134,7 @@ HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
 
 /** What a context works with, and on; a table in Lua. */
 typedef struct heed_information {
+  size_t size; /* sizeof(heed_information) */
   const char *version;
   char processor[64];    /* as its maker names it: "AMD EPYC 9R14"; else the architecture */
   const char *kernels;   /* the table in use: "scalar", "avx2", "avx512", "neon" */
@@ -135,7 +143,8 @@ typedef struct heed_information {
   int threads;
   size_t memory_in_use, memory_peak; /* as heed_memory_in_use and heed_memory_peak say */
 } heed_information;
-HEED_API void heed_info(heed_context *ctx, heed_information *out);
+/** Fills *out, whose size is set. Errors: ARGUMENT. */
+HEED_CALL heed_info(heed_context *ctx, heed_information *out);
 
 /** Seconds on a clock that never goes back, from a moment that is the same for all calls in a process. */
 HEED_API double heed_clock(void);
@@ -489,6 +498,7 @@ typedef struct heed_window {
  * so. offset: the past length p with past keys, kv_lengths[b] - l with lengths (it may be negative), else 0.
  */
 typedef struct heed_attention_options {
+  size_t size;                  /* sizeof(heed_attention_options) */
   const heed_tensor *attn_mask; /* bool, true takes part; or float32, added to the scores; broadcasts to
                                    [..., hq, l, p + s], fewer keys hide the rest; NULL: none */
   bool is_causal;               /* query i sees keys 1…i + offset */
@@ -512,19 +522,21 @@ typedef struct heed_attention_options {
 #define HEED_ATTENTION_TAPS_LIST(X)                                                                          \
   X(logits) X(capped_logits) X(biased_logits) X(weights) X(present_key) X(present_value)
 typedef struct heed_attention_taps {
+  size_t size; /* sizeof(heed_attention_taps) */
 #define X(name) heed_tensor *name;
   HEED_ATTENTION_TAPS_LIST(X)
 #undef X
 } heed_attention_taps;
+/** Frees what is in it, and leaves NULLs. NULL is allowed. */
 HEED_API void heed_attention_taps_free(heed_attention_taps *taps);
 
 /** softmax(scale · q kᵀ + mask) v, row by row. q [..., hq, l, d], k [..., hkv, s, d], v [..., hkv, s, dv],
  * float32 of any strides (k and v also bfloat16 or float16); hkv divides hq, query head i uses key head
  * ceil(i · hkv / hq); leading sizes broadcast; without heads two dimensions will do. options NULL: none. taps
- * NULL: not wanted; otherwise zeroed, filled with new tensors on success, as a whole. A query that sees no
- * key gives zeros, for weights too; what a masked place holds, nan included, does not reach the output.
- * Result [..., hq, l, dv]. Errors: SHAPE, DTYPE, ARGUMENT, INDEX (a length out of range), MEMORY. Source:
- * arXiv:1706.03762, section 3.2.1; the rules are those of the ONNX operator Attention, version 25. */
+ * NULL: not wanted; otherwise, its size set, filled with new tensors on success, as a whole. A query that
+ * sees no key gives zeros, for weights too; what a masked place holds, nan included, does not reach the
+ * output. Result [..., hq, l, dv]. Errors: SHAPE, DTYPE, ARGUMENT, INDEX (a length out of range), MEMORY.
+ * Source: arXiv:1706.03762, section 3.2.1; the rules are those of the ONNX operator Attention, version 25. */
 HEED_CALL heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                             const heed_tensor *v, const heed_attention_options *options,
                                             heed_tensor **out, heed_attention_taps *taps);
@@ -541,6 +553,7 @@ typedef enum heed_rope_scaling {
 
 /* Fill it with heed_rope_config_init first. */
 typedef struct heed_rope_config {
+  size_t size;      /* sizeof(heed_rope_config) */
   double base;      /* 10000 */
   bool interleaved; /* pairs (1, 2), (3, 4)…; else "half": (1, d/2 + 1), (2, d/2 + 2)… */
   int64_t dims;     /* of each head, the first ones, even; the others stay. 0: all */
@@ -550,7 +563,8 @@ typedef struct heed_rope_config {
   double beta_fast, beta_slow, attention_factor; /* YaRN: 32, 1, and 0 for 0.1 · ln(factor) + 1 */
   double low_freq_factor, high_freq_factor;      /* Llama 3: 1, 4 */
 } heed_rope_config;
-HEED_API void heed_rope_config_init(heed_rope_config *config);
+/** The values above; size is sizeof *config. */
+HEED_API void heed_rope_config_init(heed_rope_config *config, size_t size);
 
 /** x [..., n, d] turned by its positions: pair i by the angle (position - 1) · base^(-2 (i - 1) / d).
  * positions int64 from 1 up, broadcasts to [..., n] (with heads: [b, 1, n] for [b, h, n, d]); NULL: 1…n.
@@ -604,6 +618,7 @@ HEED_API bool heed_skip_init(heed_context *ctx, bool skip);
 
 /** What the four attention modules are made from; fill it with heed_attention_config_init first. */
 typedef struct heed_attention_config {
+  size_t size; /* sizeof(heed_attention_config) */
   int64_t d_in, d_out;
   int64_t context_length; /* the most tokens of one call, and, but for a module with a smaller window to the
                              left, of a cache; 0: no bound (SelfAttention) */
@@ -625,10 +640,10 @@ typedef struct heed_attention_config {
   bool sinks;         /* a parameter `sinks` [num_heads], zeros at first */
   bool qk_norm;       /* RMSNorm(head_dim) on each head's queries and keys: modules q_norm, k_norm */
   double qk_norm_eps; /* 0: 1e-6 */
-  bool rotary;        /* queries and keys are turned by `rope` */
-  heed_rope_config rope;
+  const heed_rope_config *rope; /* by which queries and keys are turned, copied; NULL: they are not */
 } heed_attention_config;
-HEED_API void heed_attention_config_init(heed_attention_config *config);
+/** The values above where one is named, else zeros; size is sizeof *config. */
+HEED_API void heed_attention_config_init(heed_attention_config *config, size_t size);
 
 /** x [n, d_in] or [b, n, d_in] to […, n, d_out]. */
 HEED_CALL heed_self_attention_new(heed_context *ctx, heed_generator *g, const heed_attention_config *config,
@@ -648,6 +663,7 @@ HEED_CALL heed_multi_head_attention_new(heed_context *ctx, heed_generator *g,
 typedef struct heed_kv_cache heed_kv_cache;
 
 typedef struct heed_kv_cache_config {
+  size_t size;      /* sizeof(heed_kv_cache_config) */
   int64_t batch;    /* 0: 1 */
   int64_t capacity; /* tokens; more are an error that changes nothing. 0: the module's context_length; no
                        bound with a window to the left that is smaller, for then only what can still be seen
@@ -656,7 +672,8 @@ typedef struct heed_kv_cache_config {
                        scale for each token and head, its largest magnitude / 127, so that an element is off
                        by half a scale at most; nan and inf make the whole of it nan */
 } heed_kv_cache_config;
-HEED_API void heed_kv_cache_config_init(heed_kv_cache_config *config);
+/** Zeros, and FLOAT32; size is sizeof *config. */
+HEED_API void heed_kv_cache_config_init(heed_kv_cache_config *config, size_t size);
 
 /** Empty, for that module (another one of the same num_kv_heads, head_dim and window may use it too); config
  * NULL: as heed_kv_cache_config_init has it. All of its memory is taken here. Errors: ARGUMENT (not a
@@ -687,6 +704,7 @@ HEED_CALL heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out);
  * at once gives the same numbers, but for rounding (in a causal module: others would see what is yet to
  * come). After a failure the cache is what it was. */
 typedef struct heed_forward_options {
+  size_t size;                         /* sizeof(heed_forward_options) */
   const heed_tensor *attn_mask;        /* as in heed_attention_options, [b, h, n, s] */
   const heed_tensor *key_padding_mask; /* bool [b, s] (or [s]), true is padding, which no query sees */
   heed_generator *generator;           /* of the dropout; NULL: the default */
@@ -704,15 +722,17 @@ typedef struct heed_forward_options {
  * most. Modules of one head leave h out; without a batch b is left out. */
 #define HEED_INTERNALS_LIST(X) X(scores) X(weights) X(dropped_weights) X(queries) X(keys) X(values)
 typedef struct heed_attention_internals {
+  size_t size; /* sizeof(heed_attention_internals) */
 #define X(name) heed_tensor *name;
   HEED_INTERNALS_LIST(X)
 #undef X
 } heed_attention_internals;
+/** Frees what is in it, and leaves NULLs. NULL is allowed. */
 HEED_API void heed_attention_internals_free(heed_attention_internals *internals);
 
-/** The module applied to x. options NULL: none. internals NULL: not wanted; asking never changes a bit of
- * out. Errors: SHAPE (more tokens than context_length too), DTYPE, ARGUMENT (options that this module has
- * not), MEMORY. */
+/** The module applied to x. options NULL: none. internals NULL: not wanted; otherwise, its size set, filled
+ * with new tensors on success; asking never changes a bit of out. Errors: SHAPE (more tokens than
+ * context_length too), DTYPE, ARGUMENT (options that this module has not), MEMORY. */
 HEED_CALL heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                               heed_tensor **out, heed_attention_internals *internals);
 

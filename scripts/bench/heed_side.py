@@ -13,33 +13,35 @@ class Window(ctypes.Structure):
     _fields_ = [("has_left", c_bool), ("has_right", c_bool), ("left", c_int64), ("right", c_int64)]
 
 
-class AttentionOptions(ctypes.Structure):
+class Sized(ctypes.Structure):
+    """A struct of heed.h that begins with its size."""
+
+    _fields_ = [("size", c_size_t)]
+
+    def __init__(self, **fields):
+        super().__init__(size=ctypes.sizeof(self), **fields)
+
+
+class AttentionOptions(Sized):
     _fields_ = [("attn_mask", c_void_p), ("is_causal", c_bool), ("window", Window), ("scale", c_double),
                 ("softcap", c_double), ("dropout_p", c_double), ("generator", c_void_p), ("kv_lengths", c_void_p),
                 ("past_key", c_void_p), ("past_value", c_void_p), ("alibi_slopes", c_void_p), ("sinks", c_void_p)]
 
 
-class RopeConfig(ctypes.Structure):
-    _fields_ = [("base", c_double), ("interleaved", c_bool), ("dims", c_int64), ("scaling", c_int),
-                ("factor", c_double), ("original_context_length", c_int64), ("beta_fast", c_double),
-                ("beta_slow", c_double), ("attention_factor", c_double), ("low_freq_factor", c_double),
-                ("high_freq_factor", c_double)]
-
-
-class AttentionConfig(ctypes.Structure):
+class AttentionConfig(Sized):
     _fields_ = [("d_in", c_int64), ("d_out", c_int64), ("context_length", c_int64), ("dropout", c_double),
                 ("num_heads", c_int64), ("qkv_bias", c_bool), ("softmax_dim", c_int), ("causal", c_bool),
                 ("num_kv_heads", c_int64), ("head_dim", c_int64), ("out_proj", c_bool), ("out_bias", c_bool),
                 ("scale", c_double), ("kdim", c_int64), ("vdim", c_int64), ("window", Window), ("softcap", c_double),
                 ("alibi", c_bool), ("sinks", c_bool), ("qk_norm", c_bool), ("qk_norm_eps", c_double),
-                ("rotary", c_bool), ("rope", RopeConfig)]
+                ("rope", c_void_p)]
 
 
 class Entry(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("kind", c_int), ("parameter", c_void_p), ("module", c_void_p)]
 
 
-class Information(ctypes.Structure):
+class Information(Sized):
     _fields_ = [("version", c_char_p), ("processor", ctypes.c_char * 64), ("kernels", c_char_p), ("blas", c_char_p),
                 ("blas_core", c_char_p), ("threads", c_int), ("memory_in_use", c_size_t), ("memory_peak", c_size_t)]
 
@@ -74,7 +76,7 @@ class Heed:
     def info(self):
         """What heed_info tells, as text."""
         found = Information()
-        self.lib.heed_info(self.context, byref(found))
+        self.check(self.lib.heed_info(self.context, byref(found)))
         names = "version", "processor", "kernels", "blas", "blas_core"
         return {name: getattr(found, name).decode() for name in names}
 
@@ -132,7 +134,7 @@ class Heed:
 
     def new_module(self, row):
         config, module, entry = AttentionConfig(), c_void_p(), Entry()
-        self.lib.heed_attention_config_init(byref(config))
+        self.lib.heed_attention_config_init(byref(config), c_size_t(ctypes.sizeof(config)))
         config.d_in, config.d_out, config.context_length, config.num_heads = row.d_in, row.d_out, row.n, row.heads
         self.check(self.lib.heed_multi_head_attention_new(self.context, None, byref(config), byref(module)))
         parts, i = {}, 1

@@ -26,7 +26,7 @@ int lheed_new_cache(lua_State *L) {
   enum { SELF = 1, BATCH, CAPACITY, DTYPE };
   lheed_options(L, function, BATCH, names);
   heed_kv_cache_config config;
-  heed_kv_cache_config_init(&config);
+  heed_kv_cache_config_init(&config, sizeof config);
   config.batch = lheed_opt_integer(L, BATCH, function, "batch", 1);
   if (config.batch < 1)
     lheed_error(L, "%s: batch is %I; it must be at least 1", function, (LUAI_UACINT)config.batch);

@@ -13,6 +13,7 @@ typedef struct sizes {
 
 typedef struct arguments {
   heed_attention_config config;
+  heed_rope_config rope; /* to which config points, if there is one */
   bool bias, affine, approximate;
   double p, eps;
   int64_t count, padding_index;
@@ -203,9 +204,9 @@ static bool read_approximate(lua_State *L, int idx, const char *function, const 
   return tanh_form;
 }
 
-static void read_rope(lua_State *L, int idx, const char *function, heed_attention_config *config) {
-  lheed_rope_config(L, idx, function, "rope", &config->rope);
-  config->rotary = true;
+static void read_rope(lua_State *L, int idx, const char *function, arguments *a) {
+  lheed_rope_config(L, idx, function, "rope", &a->rope);
+  a->config.rope = &a->rope;
 }
 
 /* Reads the value at idx into its place; nil leaves the default, unless it is required. */
@@ -225,7 +226,7 @@ static void read_parameter(lua_State *L, int idx, const char *function, const co
   case SIZES: *(sizes *)(void *)place = read_sizes(L, idx, function, p); break;
   case APPROXIMATE: *(bool *)(void *)place = read_approximate(L, idx, function, p); break;
   case WINDOW: *(heed_window *)(void *)place = lheed_opt_window(L, idx, function); break;
-  case ROPE: read_rope(L, idx, function, &a->config); break;
+  case ROPE: read_rope(L, idx, function, a); break;
   case QK_NORM: lheed_read_qk_norm(L, idx, function, &a->config); break;
   case SYNONYM: break;
   }
@@ -244,7 +245,7 @@ static int construct(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_module **box = lheed_push_module(L);
   arguments a = {.bias = true, .affine = true, .p = 0.5, .eps = -1};
-  heed_attention_config_init(&a.config);
+  heed_attention_config_init(&a.config, sizeof a.config);
   for (int i = 0; names[i]; i++) read_parameter(L, i + 1, c->name, &c->parameters[i], &a);
   LHEED_TRY(L, c->attention ? c->attention(ctx, a.generator, &a.config, box) : c->other(ctx, &a, box));
   lheed_remember_module(L);

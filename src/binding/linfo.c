@@ -40,9 +40,9 @@ static void put_integer(lua_State *L, const char *field, lua_Integer value) {
 }
 
 static int info(lua_State *L) {
-  heed_information i;
+  heed_information i = {.size = sizeof i};
   lheed_arguments(L, "info", 0);
-  heed_info(lheed_get(L)->context, &i);
+  LHEED_TRY(L, heed_info(lheed_get(L)->context, &i));
   lua_createtable(L, 0, 8);
   put_string(L, "version", i.version);
   put_string(L, "processor", i.processor);

@@ -137,7 +137,7 @@ static int op_attention(lua_State *L) {
   const heed_window window = lheed_opt_window(L, 10, function);
   const bool tapped = lheed_opt_boolean(L, 17, function, "need_weights", false);
   heed_tensor **out = lheed_push_tensor(L), **boxes[16];
-  heed_attention_taps taps = {0};
+  heed_attention_taps taps = {.size = sizeof taps};
   int count = 0;
 #define X(name)                                                                                              \
   if (tapped) boxes[count++] = lheed_push_tensor(L);
@@ -148,6 +148,7 @@ static int op_attention(lua_State *L) {
   const heed_tensor *k = lheed_tensor(L, 2, function, "k");
   const heed_tensor *v = lheed_tensor(L, 3, function, "v");
   heed_attention_options options = {
+      .size = sizeof options,
       .attn_mask = lheed_opt_tensor(L, 4, function, "attn_mask"),
       .dropout_p = lheed_opt_number(L, 5, function, "dropout_p", 0),
       .is_causal = lheed_opt_boolean(L, 6, function, "is_causal", false),

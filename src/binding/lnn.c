@@ -120,6 +120,7 @@ static int forward(lua_State *L) {
   heed_module *m = check_self(L, "forward");
   const heed_tensor *x = lheed_tensor(L, INPUT, class, "x");
   const heed_forward_options options = {
+      .size = sizeof options,
       .attn_mask = lheed_opt_tensor(L, ATTN_MASK, class, "attn_mask"),
       .key_padding_mask = lheed_opt_tensor(L, PADDING_MASK, class, "key_padding_mask"),
       .generator = lheed_opt_generator(L, FROM, class),
@@ -128,7 +129,7 @@ static int forward(lua_State *L) {
       .value = lheed_opt_tensor(L, VALUE, class, "value"),
       .cache = lheed_opt_cache(L, CACHE, class, "cache"),
   };
-  heed_attention_internals internals = {.scores = NULL};
+  heed_attention_internals internals = {.size = sizeof internals};
   LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &internals : NULL));
   if (!wanted) return lheed_return(L, 1);
 

@@ -62,7 +62,7 @@ static void read_scaling(lua_State *L, int idx, const char *function, heed_rope_
 
 /* The options whose values lie at first, first + 1…. */
 static void read_options(lua_State *L, int first, const char *function, heed_rope_config *c) {
-  heed_rope_config_init(c);
+  heed_rope_config_init(c, sizeof *c);
   c->base = opt_number(L, first, function, "base", c->base);
   c->interleaved = read_style(L, first + 1, function);
   c->dims = lheed_opt_integer(L, first + 2, function, "dims", 0);

@@ -25,6 +25,28 @@ heed_status heed__fail(heed_context *ctx, heed_status status, const char *format
 /** "exp: 4.0 GiB of memory could not be had". Returns MEMORY. */
 heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes);
 
+/* ---- Structs that begin with their size (struct.c) ---- */
+
+/* `theirs` is the host's, of the size that it says, and `ours` as this library has it, of `known` bytes; both
+ * begin with a size_t size. `argument` and `type` are for messages. */
+
+/** Whether theirs->size can be one. Errors: ARGUMENT. */
+HEED_MUST_USE
+heed_status heed__struct_check(heed_context *ctx, const char *function, const char *argument,
+                               const char *type, const void *theirs);
+/** Copies what both have into ours, which holds the defaults of what an older header lacks. Errors: ARGUMENT
+ * (a size that is none, or something set behind what is known here). */
+HEED_MUST_USE
+heed_status heed__struct_read(heed_context *ctx, const char *function, const char *argument, const char *type,
+                              const void *theirs, void *ours, size_t known);
+/** Makes theirs, of `size` bytes, the defaults that ours holds. A size that is none is left to those who
+ * read. */
+void heed__struct_init(void *theirs, size_t size, const void *ours, size_t known);
+/** Copies what both have into theirs, but for the size, and makes the rest of it zeros. */
+void heed__struct_fill(void *theirs, const void *ours, size_t known);
+/** The same, and makes zeros of it in ours: what is left there, an older header does not know. */
+void heed__struct_move(void *theirs, void *ours, size_t known);
+
 /* ---- Division ---- */
 
 /** a / b for a >= 0 and b > 0. Intel's processors before Ice Lake divide 64 bits several times slower than

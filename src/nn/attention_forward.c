@@ -64,7 +64,7 @@ static void view_heads(heed_tensor *view, const heed_tensor *x, int64_t d) {
 
 /* The norm `part` ("q_norm") of each head, in place. */
 static heed_status norm_heads(const heed_module *m, const char *part, heed_tensor *heads) {
-  static const heed_forward_options none = {0};
+  static const heed_forward_options none = {.size = sizeof none};
   heed_module *norm = heed__module_part(m, part);
   return norm->class->forward(norm, heads, &none, &heads, NULL);
 }

@@ -5,10 +5,10 @@
 
 /* ---- Making ---- */
 
-void heed_attention_config_init(heed_attention_config *config) {
-  *config = (heed_attention_config){
+void heed_attention_config_init(heed_attention_config *config, size_t size) {
+  static const heed_attention_config plain = {
       .num_heads = 1, .softmax_dim = -1, .causal = true, .out_proj = true, .out_bias = true};
-  heed_rope_config_init(&config->rope);
+  heed__struct_init(config, size, &plain, sizeof plain);
 }
 
 heed_status heed__check_positive(heed_context *ctx, const char *function, const char *argument,
@@ -19,9 +19,19 @@ heed_status heed__check_positive(heed_context *ctx, const char *function, const 
 }
 
 heed_status heed__attention_check(heed_context *ctx, const heed__class *class, bool bounded,
-                                  const heed_attention_config *config) {
+                                  const heed_attention_config *theirs, heed__attention_config *own) {
   heed_status status;
-  if (config == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: config is missing (NULL)", class->name);
+  heed_attention_config *config = &own->config;
+  if (theirs == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: config is missing (NULL)", class->name);
+  heed_attention_config_init(config, sizeof *config);
+  status =
+      heed__struct_read(ctx, class->name, "config", "heed_attention_config", theirs, config, sizeof *config);
+  if (status != HEED_OK) return status;
+  if (config->rope != NULL) {
+    status = heed__rope_config_read(ctx, class->name, "rope", config->rope, &own->rope);
+    if (status != HEED_OK) return status;
+    config->rope = &own->rope;
+  }
   if ((status = heed__check_positive(ctx, class->name, "d_in", config->d_in)) != HEED_OK) return status;
   if ((status = heed__check_positive(ctx, class->name, "d_out", config->d_out)) != HEED_OK) return status;
   if (bounded || config->context_length < 0) {
@@ -39,7 +49,8 @@ heed_attention_config heed__one_head(const heed_attention_config *config) {
   one.kdim = one.vdim = 0;
   one.window = (heed_window){0};
   one.softcap = 0;
-  one.alibi = one.sinks = one.qk_norm = one.rotary = false;
+  one.alibi = one.sinks = one.qk_norm = false;
+  one.rope = NULL;
   return one;
 }
 
@@ -67,8 +78,8 @@ heed_status heed__attention_module_new(heed_context *ctx, const heed__class *cla
   a->alibi = config->alibi;
   a->sinks = config->sinks;
   a->qk_norm = config->qk_norm;
-  a->rotary = config->rotary;
-  a->rope = config->rope;
+  a->rotary = config->rope != NULL;
+  if (a->rotary) a->rope = *config->rope;
   *out = m;
   return HEED_OK;
 }

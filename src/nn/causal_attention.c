@@ -99,7 +99,8 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   weigh_hidden(dropped != NULL ? dropped : weights, hidden, projected[2], result.tensor);
   status = heed__result_end(ctx, &result, status);
   if (status != HEED_OK || internals == NULL) goto done;
-  *internals = (heed_attention_internals){scores, weights, dropped, projected[0], projected[1], projected[2]};
+  *internals = (heed_attention_internals){sizeof *internals, scores,       weights,     dropped,
+                                          projected[0],      projected[1], projected[2]};
   scores = weights = dropped = projected[0] = projected[1] = projected[2] = NULL;
 done:
   if (status != HEED_OK) *g = before;
@@ -142,8 +143,10 @@ heed_status heed__causal_attention_empty(heed_context *ctx, const heed_attention
 heed_status heed_causal_attention_new(heed_context *ctx, heed_generator *g,
                                       const heed_attention_config *config, heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__attention_check(ctx, &causal_class, true, config);
+  heed__attention_config own;
+  heed_status status = heed__attention_check(ctx, &causal_class, true, config, &own);
   if (status != HEED_OK) return status;
+  config = &own.config;
   if (config->softmax_dim == 0 || config->softmax_dim < -3 || config->softmax_dim > 3) {
     return heed__fail(ctx, HEED_INDEX, "%s: softmax_dim is %d; it must be from 1 to 3, or from -3 to -1",
                       causal_class.name, config->softmax_dim);

@@ -85,8 +85,9 @@ static int64_t reserve_of(int64_t left) {
   return left / 8 > 64 ? left / 8 : 64;
 }
 
-void heed_kv_cache_config_init(heed_kv_cache_config *config) {
-  *config = (heed_kv_cache_config){.dtype = HEED_FLOAT32};
+void heed_kv_cache_config_init(heed_kv_cache_config *config, size_t size) {
+  static const heed_kv_cache_config plain = {.dtype = HEED_FLOAT32};
+  heed__struct_init(config, size, &plain, sizeof plain);
 }
 
 static heed_status new_cache_like(const heed_kv_cache *c, const char *function, heed_kv_cache **out) {
@@ -106,11 +107,14 @@ static heed_status new_cache_like(const heed_kv_cache *c, const char *function, 
 heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out) {
   heed_kv_cache_config c;
   heed_status status;
-  heed_kv_cache_config_init(&c);
-  if (config != NULL) c = *config;
   if (m == NULL) return HEED_ARGUMENT;
   heed_context *ctx = m->context;
   if (out == NULL) return heed__fail(ctx, HEED_ARGUMENT, FUNCTION ": out is missing (NULL)");
+  heed_kv_cache_config_init(&c, sizeof c);
+  if (config != NULL) {
+    status = heed__struct_read(ctx, FUNCTION, "config", "heed_kv_cache_config", config, &c, sizeof c);
+    if (status != HEED_OK) return status;
+  }
   if (!m->class->takes_keys) {
     return heed__fail(ctx, HEED_ARGUMENT, FUNCTION ": the module is a %s; it must be a MultiHeadAttention",
                       m->class->name);

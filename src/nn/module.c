@@ -303,11 +303,12 @@ void heed_module_describe(const heed_module *m, char *text, size_t size) {
 /* ---- Forward ---- */
 
 void heed_attention_internals_free(heed_attention_internals *internals) {
-  if (internals == NULL) return;
-#define X(name) heed_tensor_free(internals->name);
+  heed_attention_internals theirs = {.size = sizeof theirs};
+  if (internals == NULL || internals->size == 0) return;
+  heed__struct_move(&theirs, internals, internals->size);
+#define X(name) heed_tensor_free(theirs.name);
   HEED_INTERNALS_LIST(X)
 #undef X
-  *internals = (heed_attention_internals){0};
 }
 
 static heed_status refuse(const heed_module *m, const char *option) {
@@ -323,13 +324,22 @@ static heed_status refuse_keys(const heed_module *m, const heed_forward_options 
 
 heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                 heed_tensor **out, heed_attention_internals *internals) {
-  static const heed_forward_options none = {0};
+  static const heed_forward_options none = {.size = sizeof none};
+  heed_forward_options own;
+  heed_status status;
   if (m == NULL) return HEED_ARGUMENT;
   if (x == NULL || out == NULL) {
     return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is missing (NULL)", m->class->name,
                       x == NULL ? "x" : "out");
   }
   if (options == NULL) options = &none;
+  if (options->size != sizeof own) {
+    own = none;
+    status = heed__struct_read(m->context, m->class->name, "options", "heed_forward_options", options, &own,
+                               sizeof own);
+    if (status != HEED_OK) return status;
+    options = &own;
+  }
   if (!m->class->attends) {
     if (options->attn_mask != NULL) return refuse(m, "attn_mask");
     if (options->key_padding_mask != NULL) return refuse(m, "key_padding_mask");
@@ -338,12 +348,12 @@ heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed
   }
   if (!m->class->takes_keys && (options->key != NULL || options->value != NULL || options->cache != NULL))
     return refuse_keys(m, options);
-  heed_attention_internals found = {0};
-  heed_status status = m->class->forward(m, x, options, out, internals != NULL ? &found : NULL);
-  if (status != HEED_OK) {
-    heed_attention_internals_free(&found);
-  } else if (internals != NULL) {
-    *internals = found;
-  }
+  if (internals == NULL) return m->class->forward(m, x, options, out, NULL);
+  status = heed__struct_check(m->context, m->class->name, "internals", "heed_attention_internals", internals);
+  if (status != HEED_OK) return status;
+  heed_attention_internals found = {.size = sizeof found};
+  status = m->class->forward(m, x, options, out, &found);
+  if (status == HEED_OK) heed__struct_move(internals, &found, sizeof found);
+  heed_attention_internals_free(&found);
   return status;
 }

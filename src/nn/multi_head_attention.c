@@ -54,7 +54,7 @@ static heed_status check_variant(heed_context *ctx, heed_attention_config *c) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: qk_norm's eps is %g; it must be at least 0, and finite",
                       heads_class.name, c->qk_norm_eps);
   }
-  return c->rotary ? heed__check_rope(ctx, heads_class.name, &c->rope, c->head_dim) : HEED_OK;
+  return c->rope != NULL ? heed__check_rope(ctx, heads_class.name, c->rope, c->head_dim) : HEED_OK;
 }
 
 /* Fills in what the config leaves open. */
@@ -111,21 +111,22 @@ static heed_status add_variant(heed_module *m, const heed_attention_config *c) {
 heed_status heed_multi_head_attention_new(heed_context *ctx, heed_generator *g,
                                           const heed_attention_config *config, heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__attention_check(ctx, &heads_class, true, config);
+  heed__attention_config own;
+  heed_status status = heed__attention_check(ctx, &heads_class, true, config, &own);
   if (status != HEED_OK) return status;
-  heed_attention_config c = *config;
-  if ((status = complete(ctx, &c)) != HEED_OK) return status;
+  heed_attention_config *c = &own.config;
+  if ((status = complete(ctx, c)) != HEED_OK) return status;
 
   g = heed__generator(ctx, g);
   const heed_generator before = *g;
-  if ((status = heed__attention_module_new(ctx, &heads_class, false, &c, &m)) != HEED_OK) goto done;
-  if ((status = heed__add_projections(m, g, c.qkv_bias)) != HEED_OK) goto done;
-  if (c.out_proj) {
-    status = heed__add_linear(m, g, "out_proj", c.num_heads * c.head_dim, c.d_out, c.out_bias);
+  if ((status = heed__attention_module_new(ctx, &heads_class, false, c, &m)) != HEED_OK) goto done;
+  if ((status = heed__add_projections(m, g, c->qkv_bias)) != HEED_OK) goto done;
+  if (c->out_proj) {
+    status = heed__add_linear(m, g, "out_proj", c->num_heads * c->head_dim, c->d_out, c->out_bias);
     if (status != HEED_OK) goto done;
   }
-  if ((status = heed__add_dropout(m, c.dropout)) != HEED_OK) goto done;
-  status = add_variant(m, &c);
+  if ((status = heed__add_dropout(m, c->dropout)) != HEED_OK) goto done;
+  status = add_variant(m, c);
 done:
   return heed__module_finish(status, m, g, &before, out);
 }
@@ -254,7 +255,7 @@ heed_status heed_module_split(heed_module *m, heed_module **out) {
   heed_scalar p;
   heed_module_setting(heed__module_part(m, "dropout"), "p", &p);
   heed_attention_config config;
-  heed_attention_config_init(&config);
+  heed_attention_config_init(&config, sizeof config);
   config.d_in = a->d_in;
   config.d_out = a->head_dim;
   config.context_length = a->context_length;

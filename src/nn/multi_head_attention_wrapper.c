@@ -88,6 +88,7 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
       goto done;
     }
   }
+  for (int i = 0; found != NULL && i < count; i++) found[i].size = sizeof *found;
   for (int i = 0; i < count; i++) {
     heed_tensor part, *place = &part; /* the columns of head i */
     heed_tensor mask;
@@ -140,8 +141,10 @@ heed_status heed__wrapper_empty(heed_context *ctx, const heed_attention_config *
 heed_status heed_multi_head_attention_wrapper_new(heed_context *ctx, heed_generator *g,
                                                   const heed_attention_config *config, heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__attention_check(ctx, &wrapper_class, true, config);
+  heed__attention_config own;
+  heed_status status = heed__attention_check(ctx, &wrapper_class, true, config, &own);
   if (status != HEED_OK) return status;
+  config = &own.config;
   if ((status = heed__check_positive(ctx, wrapper_class.name, "num_heads", config->num_heads)) != HEED_OK)
     return status;
   if (config->num_heads > MAX_HEADS) {

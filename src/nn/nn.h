@@ -161,10 +161,16 @@ typedef struct heed__attention_module {
   float slopes[]; /* num_heads, with alibi */
 } heed__attention_module;
 
-/** Sizes from 1 up (context_length only if `bounded`) and a dropout from 0 to 1. Errors: ARGUMENT. */
+/* A host's config as this library has it, with its own copy of what it points to. */
+typedef struct heed__attention_config {
+  heed_attention_config config;
+  heed_rope_config rope;
+} heed__attention_config;
+/** The host's config in *own, with sizes from 1 up (context_length only if `bounded`) and a dropout from 0 to
+ * 1. Errors: ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__attention_check(heed_context *ctx, const heed__class *class, bool bounded,
-                                  const heed_attention_config *config);
+                                  const heed_attention_config *theirs, heed__attention_config *own);
 /** At least 1, for messages named like that. Errors: ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__check_positive(heed_context *ctx, const char *function, const char *argument,

@@ -13,8 +13,10 @@ static const heed__class self_class = {
 heed_status heed_self_attention_new(heed_context *ctx, heed_generator *g, const heed_attention_config *config,
                                     heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__attention_check(ctx, &self_class, false, config);
+  heed__attention_config own;
+  heed_status status = heed__attention_check(ctx, &self_class, false, config, &own);
   if (status != HEED_OK) return status;
+  config = &own.config;
   heed_attention_config one = heed__one_head(config);
   one.causal = false;
 

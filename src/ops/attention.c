@@ -171,10 +171,10 @@ static heed_status run(heed_context *ctx, const heed__attention_call *call, cons
 /* ---- Taps ---- */
 
 void heed_attention_taps_free(heed_attention_taps *taps) {
-  if (!taps) return;
-#define X(name)                                                                                              \
-  heed_tensor_free(taps->name);                                                                              \
-  taps->name = NULL;
+  heed_attention_taps theirs = {.size = sizeof theirs};
+  if (!taps || taps->size == 0) return;
+  heed__struct_move(&theirs, taps, taps->size);
+#define X(name) heed_tensor_free(theirs.name);
   HEED_ATTENTION_TAPS_LIST(X)
 #undef X
 }
@@ -209,7 +209,7 @@ static heed_status new_taps(heed_context *ctx, const char *function, heed__atten
 heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out) {
   heed__attention_problem p; /* heed__attention_begin fills it */
   heed__result result = {0};
-  heed_attention_taps taps = {0};
+  heed_attention_taps taps = {.size = sizeof taps};
   const heed_attention_options *o = &call->options;
   heed_status status = heed__attention_begin(ctx, call, &p);
   if (status) goto done;
@@ -227,7 +227,7 @@ heed_status heed__attention(heed_context *ctx, const heed__attention_call *call,
   if (p.joined[1]) taps.present_value = p.joined[1];
   p.joined[0] = p.joined[1] = NULL;
   *call->taps = taps;
-  taps = (heed_attention_taps){0};
+  taps = (heed_attention_taps){.size = sizeof taps};
 done:
   if (call->taps) heed_attention_taps_free(&taps);
   heed__attention_end(&p);
@@ -237,8 +237,21 @@ done:
 heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                               const heed_tensor *v, const heed_attention_options *options,
                                               heed_tensor **out, heed_attention_taps *taps) {
+  static const char function[] = "scaled_dot_product_attention";
+  heed_attention_taps found = {.size = sizeof found};
   heed__attention_call call = {
-      .function = "scaled_dot_product_attention", .q = q, .k = k, .v = v, .taps = taps};
-  if (options) call.options = *options;
-  return heed__attention(ctx, &call, out);
+      .function = function, .q = q, .k = k, .v = v, .taps = taps != NULL ? &found : NULL};
+  heed_status status = HEED_OK;
+  if (options != NULL) {
+    status = heed__struct_read(ctx, function, "options", "heed_attention_options", options, &call.options,
+                               sizeof call.options);
+  }
+  if (taps != NULL && status == HEED_OK)
+    status = heed__struct_check(ctx, function, "taps", "heed_attention_taps", taps);
+  if (status != HEED_OK) return status;
+  status = heed__attention(ctx, &call, out);
+  if (taps == NULL || status != HEED_OK) return status;
+  heed__struct_move(taps, &found, sizeof found);
+  heed_attention_taps_free(&found);
+  return HEED_OK;
 }

@@ -4,8 +4,10 @@
 _Static_assert(sizeof((heed_information *)NULL)->processor == HEED__CPU_NAME,
                "one size of a processor's name");
 
-void heed_info(heed_context *ctx, heed_information *out) {
-  *out = (heed_information){
+heed_status heed_info(heed_context *ctx, heed_information *out) {
+  heed_status status = heed__struct_check(ctx, "info", "out", "heed_information", out);
+  if (status != HEED_OK) return status;
+  heed_information found = {
       .version = HEED_VERSION,
       .kernels = heed__kernels_of(ctx)->name,
       .blas = heed__blas_name(),
@@ -14,5 +16,7 @@ void heed_info(heed_context *ctx, heed_information *out) {
       .memory_in_use = ctx->in_use,
       .memory_peak = ctx->peak,
   };
-  heed__cpu_name(out->processor);
+  heed__cpu_name(found.processor);
+  heed__struct_fill(out, &found, sizeof found);
+  return HEED_OK;
 }

@@ -225,6 +225,10 @@ static inline int64_t heed__int8_blocks(int64_t columns) {
 HEED_MUST_USE
 heed_status heed__check_rope(heed_context *ctx, const char *function, const heed_rope_config *config,
                              int64_t d);
+/** The host's config (NULL: that of heed_rope_config_init) as this library has it. Errors: ARGUMENT. */
+HEED_MUST_USE
+heed_status heed__rope_config_read(heed_context *ctx, const char *function, const char *argument,
+                                   const heed_rope_config *theirs, heed_rope_config *out);
 /** heed_rope of x [..., n, d] at the positions offset + 1, offset + 2, …; *out may be x. */
 HEED_MUST_USE
 heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,

@@ -9,13 +9,21 @@
 
 /* ---- What is asked for ---- */
 
-void heed_rope_config_init(heed_rope_config *config) {
-  *config = (heed_rope_config){.base = 10000,
-                               .factor = 1,
-                               .beta_fast = 32,
-                               .beta_slow = 1,
-                               .low_freq_factor = 1,
-                               .high_freq_factor = 4};
+void heed_rope_config_init(heed_rope_config *config, size_t size) {
+  static const heed_rope_config plain = {.base = 10000,
+                                         .factor = 1,
+                                         .beta_fast = 32,
+                                         .beta_slow = 1,
+                                         .low_freq_factor = 1,
+                                         .high_freq_factor = 4};
+  heed__struct_init(config, size, &plain, sizeof plain);
+}
+
+heed_status heed__rope_config_read(heed_context *ctx, const char *function, const char *argument,
+                                   const heed_rope_config *theirs, heed_rope_config *out) {
+  heed_rope_config_init(out, sizeof *out);
+  if (theirs == NULL) return HEED_OK;
+  return heed__struct_read(ctx, function, argument, "heed_rope_config", theirs, out, sizeof *out);
 }
 
 static int64_t turned_dims(const heed_rope_config *c, int64_t d) {
@@ -351,12 +359,12 @@ heed_status heed__rope(heed_context *ctx, const char *function, const heed_tenso
 heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor *positions,
                       const heed_rope_config *config, heed_tensor **out) {
   static const char function[] = "rope";
-  heed_rope_config plain;
+  heed_rope_config own, *c = &own;
   heed_tensor *made = NULL;
-  if (config == NULL) heed_rope_config_init(&plain);
-  const heed_rope_config *c = config != NULL ? config : &plain;
+  heed_status status = heed__rope_config_read(ctx, function, "config", config, c);
+  if (status != HEED_OK) return status;
   if (positions == NULL) return heed__rope(ctx, function, x, 0, c, out);
-  heed_status status = check_rotated(ctx, function, x, c);
+  status = check_rotated(ctx, function, x, c);
   if (status == HEED_OK) status = heed__check_dtype(ctx, function, "positions", positions, HEED_INT64);
   if (status == HEED_OK)
     status = heed__check_expands(ctx, function, "positions", positions, x->ndim - 1, x->shape);

@@ -253,7 +253,7 @@ static void a_mask_with_fewer_keys_hides_the_rest(void **state) {
     question a = ask(ctx, &z);
     heed_tensor *mask = additive ? normal(ctx, 2, SHAPE(4, 4)) : coins(ctx, 0.7, 2, SHAPE(4, 4));
     heed_tensor *k = NULL, *v = NULL, *out = NULL, *wanted = NULL;
-    const heed_attention_options options = {.attn_mask = mask};
+    const heed_attention_options options = {.size = sizeof options, .attn_mask = mask};
     assert_ok(heed_narrow(ctx, a.k, 3, 1, 4, &k));
     assert_ok(heed_narrow(ctx, a.v, 3, 1, 4, &v));
     assert_ok(heed_scaled_dot_product_attention(ctx, a.q, k, v, &options, &wanted, NULL));
@@ -348,7 +348,7 @@ static void mistakes_are_told(void **state) {
   heed_tensor *k5 = normal(ctx, 3, SHAPE(3, 6, 5)), *row = normal(ctx, 1, SHAPE(4)),
               *wide = normal(ctx, 2, SHAPE(6, 7));
   heed_tensor *whole = NULL, *out = NULL;
-  heed_attention_options o = {0};
+  heed_attention_options o = {.size = sizeof o};
   assert_ok(heed_full(ctx, HEED_INT64, 2, SHAPE(6, 6), heed_integer(1), &whole));
 #define FAILS(q, k, v, status, text)                                                                         \
   assert_fails(ctx, heed_scaled_dot_product_attention(ctx, q, k, v, &o, &out, NULL), status,                 \
@@ -403,8 +403,10 @@ static void keys_that_no_query_sees_are_not_read(void **state) {
     only_rows(ctx, s, 16, first, length, i % 2, &v_area, &v);
     k.storage = v.storage = q->storage; /* whose context is asked for */
     assert_ok(heed_full(ctx, HEED_INT64, 1, SHAPE(1), heed_integer(length), &lengths));
-    const heed_attention_options options = {
-        .is_causal = true, .kv_lengths = lengths, .window = {.has_left = true, .left = left}};
+    const heed_attention_options options = {.size = sizeof options,
+                                            .is_causal = true,
+                                            .kv_lengths = lengths,
+                                            .window = {.has_left = true, .left = left}};
     for (int threads = 1; threads <= 3; threads++) {
       heed_tensor *out = NULL;
       assert_ok(heed_set_num_threads(ctx, threads));
@@ -427,7 +429,7 @@ static void lengths_of_others_change_no_bit(void **state) {
     heed_tensor *q = normal(ctx, 4, SHAPE(2, 3, l, 24)), *k = normal(ctx, 4, SHAPE(2, 1, 3000, 24));
     heed_tensor *lengths = NULL, *wanted = NULL;
     assert_ok(heed_full(ctx, HEED_INT64, 1, SHAPE(2), heed_integer(2900), &lengths));
-    const heed_attention_options options = {.is_causal = true, .kv_lengths = lengths};
+    const heed_attention_options options = {.size = sizeof options, .is_causal = true, .kv_lengths = lengths};
     for (int64_t other = 2900; other >= 0; other -= 1450) {
       heed_tensor *out = NULL;
       ((int64_t *)(void *)lengths->data)[1] = other;
@@ -448,7 +450,7 @@ static heed_status attend(heed_context *ctx) {
   heed_status status =
       heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 2500, 1), &x); /* more keys than the stack has room for */
   if (status == HEED_OK) status = heed_full(ctx, HEED_BOOL, 2, SHAPE(1, 2000), heed_boolean(true), &mask);
-  const heed_attention_options options = {.attn_mask = mask, .dropout_p = 0.5};
+  const heed_attention_options options = {.size = sizeof options, .attn_mask = mask, .dropout_p = 0.5};
   heed_tensor q = {0};
   if (status == HEED_OK) {
     heed__alias_on_stack(&q, x);
@@ -464,9 +466,10 @@ static heed_status attend(heed_context *ctx) {
 
 static heed_status attend_with_past(heed_context *ctx) {
   heed_tensor *x = NULL, *out = NULL;
-  heed_attention_taps taps = {0};
+  heed_attention_taps taps = {.size = sizeof taps};
   heed_status status = heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 40, 4), &x);
-  const heed_attention_options options = {.is_causal = true, .past_key = x, .past_value = x, .softcap = 3};
+  const heed_attention_options options = {
+      .size = sizeof options, .is_causal = true, .past_key = x, .past_value = x, .softcap = 3};
   if (status == HEED_OK) status = heed_scaled_dot_product_attention(ctx, x, x, x, &options, &out, &taps);
   if (status == HEED_OK) {
     assert_memory_equal(taps.weights->shape, SHAPE(2, 40, 80), 3 * sizeof(int64_t));

@@ -313,7 +313,7 @@ static void threads_change_no_bit(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *q = normal(ctx, 4, SHAPE(2, 4, 300, 16)), *k = normal(ctx, 4, SHAPE(2, 2, 300, 16));
   heed_tensor *one = NULL;
-  const heed_attention_options options = {.is_causal = true};
+  const heed_attention_options options = {.size = sizeof options, .is_causal = true};
   assert_ok(heed_scaled_dot_product_attention(ctx, q, k, k, &options, &one, NULL));
   for (int threads = 2; threads <= 8; threads *= 2) {
     heed_tensor *many = NULL;
@@ -346,7 +346,7 @@ static void threads_may_be_more_than_tasks(void **state) {
 static void long_sequences_take_little_memory(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *q = normal(ctx, 3, SHAPE(8, 32768, 4)), *out = NULL;
-  heed_attention_options options = {0};
+  heed_attention_options options = {.size = sizeof options};
   for (int way = 0; way < 3; way++) {
     /* 20 queries on all keys, with dropout too; as many as keys, but only 20 keys are within their reach */
     const int64_t rows = way == 2 ? 32768 : 20;

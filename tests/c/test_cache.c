@@ -11,7 +11,7 @@ static const heed_dtype dtypes[] = {HEED_FLOAT32, HEED_BFLOAT16, HEED_FLOAT16, H
 
 static heed_attention_config config_of(int64_t context_length) {
   heed_attention_config c;
-  heed_attention_config_init(&c);
+  heed_attention_config_init(&c, sizeof c);
   c.d_in = 6;
   c.d_out = 8;
   c.num_heads = 4;
@@ -21,12 +21,19 @@ static heed_attention_config config_of(int64_t context_length) {
   return c;
 }
 
+static const heed_rope_config *plain_rope(void) {
+  static heed_rope_config rope;
+  heed_rope_config_init(&rope, sizeof rope);
+  return &rope;
+}
+
 /* Everything at once. */
 static heed_attention_config full_config(int64_t context_length) {
   heed_attention_config c = config_of(context_length);
   c.window = (heed_window){.has_left = true, .left = 3};
   c.softcap = 2;
-  c.alibi = c.sinks = c.qk_norm = c.rotary = true;
+  c.alibi = c.sinks = c.qk_norm = true;
+  c.rope = plain_rope();
   c.qkv_bias = true;
   return c;
 }
@@ -39,14 +46,14 @@ static heed_tensor *normal(heed_context *ctx, int ndim, const int64_t *shape) {
 
 static heed_kv_cache *new_cache(heed_module *m, heed_dtype dtype, int64_t batch) {
   heed_kv_cache *cache = NULL;
-  const heed_kv_cache_config config = {.batch = batch, .dtype = dtype};
+  const heed_kv_cache_config config = {.size = sizeof config, .batch = batch, .dtype = dtype};
   assert_ok(heed_kv_cache_new(m, &config, &cache));
   return cache;
 }
 
 static heed_tensor *pass(heed_module *m, const heed_tensor *x, heed_kv_cache *cache) {
   heed_tensor *y = NULL;
-  const heed_forward_options options = {.cache = cache};
+  const heed_forward_options options = {.size = sizeof options, .cache = cache};
   assert_ok(heed_module_forward(m, x, &options, &y, NULL));
   return y;
 }
@@ -95,14 +102,14 @@ static void new_cache_refuses_what_makes_none(void **state) {
   heed_attention_config c = config_of(12);
   heed_module *m = NULL, *linear = NULL;
   heed_kv_cache *cache = NULL;
-  heed_kv_cache_config config;
+  heed_kv_cache_config config = {.size = sizeof config};
   assert_ok(heed_multi_head_attention_new(ctx, NULL, &c, &m));
   assert_ok(heed_linear_new(ctx, NULL, 3, 2, true, &linear));
   assert_int_equal(heed_kv_cache_new(NULL, NULL, &cache), HEED_ARGUMENT);
   assert_fails(ctx, heed_kv_cache_new(m, NULL, NULL), HEED_ARGUMENT, "new_cache: out is missing (NULL)");
   assert_fails(ctx, heed_kv_cache_new(linear, NULL, &cache), HEED_ARGUMENT,
                "new_cache: the module is a Linear; it must be a MultiHeadAttention");
-  heed_kv_cache_config_init(&config);
+  heed_kv_cache_config_init(&config, sizeof config);
   config.batch = -1;
   assert_fails(ctx, heed_kv_cache_new(m, &config, &cache), HEED_ARGUMENT,
                "new_cache: batch is -1; it must be at least 1");
@@ -143,8 +150,11 @@ static void a_cache_stays_in_its_context(void **state) {
   heed_module_release(theirs);
   heed_context_free(other); /* the cache keeps it */
   heed_tensor *x = normal(ctx, 2, SHAPE(2, 6)), *y = NULL;
-  assert_fails(ctx, heed_module_forward(m, x, &(heed_forward_options){.cache = cache}, &y, NULL),
-               HEED_ARGUMENT, "MultiHeadAttention: the cache is of another context than the module");
+  assert_fails(
+      ctx,
+      heed_module_forward(m, x, &(heed_forward_options){.size = sizeof(heed_forward_options), .cache = cache},
+                          &y, NULL),
+      HEED_ARGUMENT, "MultiHeadAttention: the cache is of another context than the module");
   assert_null(y);
   heed_kv_cache_free(cache);
   heed_tensor_free(x);
@@ -211,7 +221,7 @@ static void options_that_contradict_themselves_are_refused(void **state) {
   REFUSED("qk_norm's eps is -1; it must be at least 0, and finite", c.qk_norm = true, c.qk_norm_eps = -1);
 #undef REFUSED
   heed_attention_config c = config_of(12);
-  c.rotary = true;
+  c.rope = plain_rope();
   c.head_dim = 3;
   assert_int_equal(heed_multi_head_attention_new(ctx, NULL, &c, &m), HEED_ARGUMENT);
   assert_null(m);
@@ -226,7 +236,7 @@ static heed_status make_a_module_and_a_cache(heed_context *ctx) {
   const heed_generator before = *heed_default_generator(ctx);
   heed_status status = heed_multi_head_attention_new(ctx, NULL, &c, &m);
   if (status != HEED_OK) assert_memory_equal(heed_default_generator(ctx), &before, sizeof before);
-  const heed_kv_cache_config config = {.batch = 2, .dtype = HEED_INT8};
+  const heed_kv_cache_config config = {.size = sizeof config, .batch = 2, .dtype = HEED_INT8};
   if (status == HEED_OK) status = heed_kv_cache_new(m, &config, &cache);
   if (status == HEED_OK) status = heed_kv_cache_clone(cache, &clone);
   heed_kv_cache_free(cache);
@@ -250,9 +260,10 @@ typedef struct trial {
 static heed_status attempt(const trial *t, heed_module *m, const heed_tensor *x, const heed_tensor *mask,
                            const heed_tensor *padding, const heed_tensor *order, heed_kv_cache *cache,
                            heed_tensor **y) {
-  heed_attention_internals internals = {0};
+  heed_attention_internals internals = {.size = sizeof internals};
   if (t->reorder) return heed_kv_cache_reorder(cache, order);
-  const heed_forward_options options = {.attn_mask = mask, .key_padding_mask = padding, .cache = cache};
+  const heed_forward_options options = {
+      .size = sizeof options, .attn_mask = mask, .key_padding_mask = padding, .cache = cache};
   heed_status status = heed_module_forward(m, x, &options, y, t->internals ? &internals : NULL);
   heed_attention_internals_free(&internals);
   return status;
@@ -380,10 +391,12 @@ static void int8_is_off_by_half_a_scale(void **state) {
     heed_tensor *x = normal(ctx, 3, SHAPE(1, 30, 6));
     for (int64_t i = 0; i < x->numel; i++) ((float *)(void *)x->data)[i] *= factors[f];
     heed_kv_cache *narrow = new_cache(m, HEED_INT8, 1), *wide = new_cache(m, HEED_FLOAT32, 1);
-    heed_attention_internals a = {0}, b = {0};
+    heed_attention_internals a = {.size = sizeof a}, b = {.size = sizeof b};
     heed_tensor *y = NULL, *z = NULL;
-    assert_ok(heed_module_forward(m, x, &(heed_forward_options){.cache = narrow}, &y, &a));
-    assert_ok(heed_module_forward(m, x, &(heed_forward_options){.cache = wide}, &z, &b));
+    assert_ok(heed_module_forward(
+        m, x, &(heed_forward_options){.size = sizeof(heed_forward_options), .cache = narrow}, &y, &a));
+    assert_ok(heed_module_forward(
+        m, x, &(heed_forward_options){.size = sizeof(heed_forward_options), .cache = wide}, &z, &b));
     for (int part = 0; part < 2; part++) {
       const heed_tensor *got = part == 0 ? a.keys : a.values, *wanted = part == 0 ? b.keys : b.values;
       const float *p = (const float *)(const void *)got->data, *q = (const float *)(const void *)wanted->data;

@@ -66,7 +66,7 @@ static void turns_like_the_twin(void **state) {
       for (int style = 0; style < 4; style++) {
         const int64_t n = rows[r], d = sizes[s], offset = offsets[(r + s) % 4];
         heed_rope_config c;
-        heed_rope_config_init(&c);
+        heed_rope_config_init(&c, sizeof c);
         c.interleaved = style % 2 == 1;
         c.dims = style < 2 || d < 4 ? 0 : d / 4 * 2;
         heed_tensor *x = normal(ctx, 2, SHAPE(n, d)), *y = NULL, *back = NULL;
@@ -99,7 +99,7 @@ static void turns_heads_in_place(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = normal(ctx, 3, SHAPE(2, 5, 24)), *split = NULL, *heads = NULL, *plain = NULL, *y = NULL;
   heed_rope_config c;
-  heed_rope_config_init(&c);
+  heed_rope_config_init(&c, sizeof c);
   assert_ok(heed_view(ctx, x, 4, SHAPE(2, 5, 3, 8), &split));
   assert_ok(heed_transpose(ctx, split, 2, 3, &heads));
   plain = copy_of(ctx, heads);
@@ -131,14 +131,14 @@ static void reads_positions_through_strides(void **state) {
 static void refuses_what_rope_is_not(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_rope_config c;
-  heed_rope_config_init(&c);
+  heed_rope_config_init(&c, sizeof c);
   assert_fails(
       ctx, heed__check_rope(ctx, "MultiHeadAttention", &c, 5), HEED_ARGUMENT,
       "MultiHeadAttention: a head has 5 elements; they are turned in pairs: give an even rope's dims");
   c.base = NAN;
   assert_fails(ctx, heed__check_rope(ctx, "MultiHeadAttention", &c, 4), HEED_ARGUMENT,
                "MultiHeadAttention: rope's base is nan; it must be positive and finite");
-  heed_rope_config_init(&c);
+  heed_rope_config_init(&c, sizeof c);
   c.scaling = (heed_rope_scaling)9;
   assert_fails(ctx, heed__check_rope(ctx, "rope", &c, 4), HEED_ARGUMENT, "rope: scaling is 9, which is none");
   c.scaling = HEED_ROPE_LLAMA3;
@@ -257,7 +257,7 @@ static void numbers_read_as_pythons(void **state) {
 
 static heed_status make_all(heed_context *ctx, heed_module *made[]) {
   heed_attention_config c;
-  heed_attention_config_init(&c);
+  heed_attention_config_init(&c, sizeof c);
   c.d_in = c.d_out = c.context_length = 8;
   c.num_heads = 2;
   c.qkv_bias = true;

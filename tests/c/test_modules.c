@@ -10,7 +10,7 @@
 
 static heed_attention_config config_of(int64_t d_in, int64_t d_out, int64_t num_heads) {
   heed_attention_config c;
-  heed_attention_config_init(&c);
+  heed_attention_config_init(&c, sizeof c);
   c.d_in = d_in;
   c.d_out = d_out;
   c.num_heads = num_heads;
@@ -151,7 +151,7 @@ static void multi_head_attention_is_its_composition(void **state) {
       assert_ok(heed_transpose(ctx, views[i], 2, 3, &heads[i]));
     }
     heed_tensor *attended = NULL, *swapped = NULL, *wanted = NULL;
-    const heed_attention_options options = {.is_causal = true};
+    const heed_attention_options options = {.size = sizeof options, .is_causal = true};
     assert_ok(
         heed_scaled_dot_product_attention(ctx, heads[0], heads[1], heads[2], &options, &attended, NULL));
     assert_ok(heed_transpose(ctx, attended, 2, 3, &swapped));
@@ -219,7 +219,7 @@ static void asking_for_internals_changes_no_bit(void **state) {
       const int64_t d = i == 3 ? 2 : 4;
       heed_tensor *x = batched ? normal(ctx, 3, SHAPE(2, 5, 3)) : normal(ctx, 2, SHAPE(5, 3)), *y = NULL,
                   *z = NULL;
-      heed_attention_internals found;
+      heed_attention_internals found = {.size = sizeof found};
       heed_generator_seed(heed_default_generator(ctx), 1);
       assert_ok(heed_module_forward(m, x, NULL, &y, NULL));
       heed_generator_seed(heed_default_generator(ctx), 1);
@@ -256,7 +256,7 @@ static void softmax_over_the_queries_sums_columns_to_one(void **state) {
   heed_module *m = NULL;
   assert_ok(heed_causal_attention_new(ctx, NULL, &c, &m));
   heed_tensor *x = normal(ctx, 3, SHAPE(2, 6, 3)), *y = NULL, *sums = NULL, *ones = NULL, *wanted = NULL;
-  heed_attention_internals found;
+  heed_attention_internals found = {.size = sizeof found};
   assert_ok(heed_module_forward(m, x, NULL, &y, &found));
   assert_ok(heed_sum(ctx, found.weights, 1, (const int[]){2}, false, &sums));
   assert_ok(heed_full(ctx, HEED_FLOAT32, 2, SHAPE(2, 6), heed_number(1), &ones));
@@ -271,7 +271,7 @@ static void softmax_over_the_queries_sums_columns_to_one(void **state) {
   assert_ok(heed_full(ctx, HEED_BOOL, 2, SHAPE(6, 1), heed_boolean(true), &mask));
   padding->data[5] = 1;
   mask->data[5] = 0;
-  heed_forward_options options = {.attn_mask = mask, .key_padding_mask = padding};
+  heed_forward_options options = {.size = sizeof options, .attn_mask = mask, .key_padding_mask = padding};
   assert_ok(heed_module_forward(m, x, &options, &clean, NULL));
   ((float *)(void *)x->data)[5 * 3] = NAN;
   assert_ok(heed_module_forward(m, x, &options, &poisoned, NULL));
@@ -292,10 +292,11 @@ static void masks_fit_every_module(void **state) {
     const heed_attention_config c = config_of(3, 4, 2);
     heed_module *m = NULL;
     heed_tensor *mask = NULL, *y = NULL;
-    heed_attention_internals found;
+    heed_attention_internals found = {.size = sizeof found};
     assert_ok(constructors[i](ctx, NULL, &c, &m));
     assert_ok(i >= 2 ? heed_unsqueeze(ctx, some, 2, &mask) : heed_tensor_alias(ctx, some, &mask));
-    const heed_forward_options options = {.attn_mask = mask, .key_padding_mask = padding};
+    const heed_forward_options options = {
+        .size = sizeof options, .attn_mask = mask, .key_padding_mask = padding};
     assert_ok(heed_module_forward(m, x, &options, &y, &found));
     const float *w = (const float *)(const void *)found.weights->data;
     const int64_t item = found.weights->numel / 2;
@@ -453,14 +454,14 @@ static void forward_refuses_what_does_not_fit(void **state) {
   assert_int_equal(heed_module_forward(m, flat, NULL, &out, NULL), HEED_SHAPE);
   assert_fails(ctx, heed_module_forward(m, NULL, NULL, &out, NULL), HEED_ARGUMENT,
                "MultiHeadAttention: x is missing (NULL)");
-  heed_forward_options options = {.attn_mask = four};
+  heed_forward_options options = {.size = sizeof options, .attn_mask = four};
   assert_fails(ctx, heed_module_forward(m, three, &options, &out, NULL), HEED_SHAPE,
                "MultiHeadAttention: attn_mask is [2, 4] and must broadcast to [2, 2, 2]; its size 4 of "
                "dimension 2 must "
                "be 1 or 2");
   assert_fails(ctx, heed_module_forward(linear, three, &options, &out, NULL), HEED_ARGUMENT,
                "Linear: it takes no attn_mask, which is for attention modules");
-  heed_attention_internals internals;
+  heed_attention_internals internals = {.size = sizeof internals};
   assert_fails(ctx, heed_module_forward(linear, three, NULL, &out, &internals), HEED_ARGUMENT,
                "Linear: it takes no need_weights, which is for attention modules");
   heed_module *split = NULL;
@@ -489,7 +490,7 @@ static heed_status build_and_run(heed_context *ctx, constructor *construct, int 
   c.softmax_dim = softmax_dim;
   heed_module *m = NULL, *split = NULL;
   heed_tensor *x = NULL, *mask = NULL, *y = NULL, *z = NULL;
-  heed_attention_internals found = {0};
+  heed_attention_internals found = {.size = sizeof found};
   heed_generator before = ctx->generator;
   heed_status status = construct(ctx, NULL, &c, &m);
   if (status != HEED_OK) {
@@ -499,7 +500,7 @@ static heed_status build_and_run(heed_context *ctx, constructor *construct, int 
   status = heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 6, 3), &x);
   if (status == HEED_OK) status = heed_full(ctx, HEED_FLOAT32, 2, SHAPE(6, 5), heed_number(1), &mask);
   before = ctx->generator;
-  const heed_forward_options options = {.attn_mask = mask};
+  const heed_forward_options options = {.size = sizeof options, .attn_mask = mask};
   if (status == HEED_OK) {
     status = heed_module_forward(m, x, &options, &y, &found);
     if (status != HEED_OK) {

@@ -350,7 +350,7 @@ static void mistakes_are_told(void **state) {
 static heed_status change_dtypes(heed_context *ctx) {
   static const heed_dtype order[] = {HEED_BFLOAT16, HEED_INT8, HEED_FLOAT16, HEED_INT8, HEED_FLOAT32};
   heed_attention_config c;
-  heed_attention_config_init(&c);
+  heed_attention_config_init(&c, sizeof c);
   c.d_in = c.d_out = 70;
   c.context_length = 4;
   c.num_heads = 2;

@@ -52,7 +52,7 @@ static void open_fixture(fixture *f) {
   heed_tensor_free(column);
   assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(1, 2500, 1), &f->queries));
   heed_attention_config c;
-  heed_attention_config_init(&c);
+  heed_attention_config_init(&c, sizeof c);
   c.d_in = c.d_out = SIDE;
   c.context_length = SIDE;
   c.dropout = 0.5;
@@ -145,10 +145,14 @@ static void close_fixture(fixture *f) {
   X(linear, heed_linear(F, f->thin, f->flipped, f->row, OUT))                                                \
   X(attention, heed_scaled_dot_product_attention(                                                            \
                    F, f->flipped, f->square, f->square,                                                      \
-                   &(const heed_attention_options){.attn_mask = f->mask, .dropout_p = 0.5}, OUT, NULL))      \
+                   &(const heed_attention_options){                                                          \
+                       .size = sizeof(heed_attention_options), .attn_mask = f->mask, .dropout_p = 0.5},      \
+                   OUT, NULL))                                                                               \
   X(attention_of_many_keys,                                                                                  \
-    heed_scaled_dot_product_attention(F, f->queries, f->queries, f->queries,                                 \
-                                      &(const heed_attention_options){.attn_mask = f->bools}, OUT, NULL))    \
+    heed_scaled_dot_product_attention(                                                                       \
+        F, f->queries, f->queries, f->queries,                                                               \
+        &(const heed_attention_options){.size = sizeof(heed_attention_options), .attn_mask = f->bools}, OUT, \
+        NULL))                                                                                               \
   X(linear_forward, heed_module_forward(f->linear, f->flipped, NULL, OUT, NULL))                             \
   X(dropout_forward, heed_module_forward(f->dropout, f->flipped, NULL, OUT, NULL))                           \
   X(self_forward, heed_module_forward(f->self, f->flipped, NULL, OUT, NULL))                                 \
@@ -184,7 +188,7 @@ static float host_memory[2];
 
 /* A forward pass with all internals behind its result. */
 static heed_status forward(heed_module *m, const heed_tensor *x, heed_tensor **out) {
-  heed_attention_internals found = {.scores = NULL};
+  heed_attention_internals found = {.size = sizeof found};
   heed_status status = heed_module_forward(m, x, NULL, out, &found);
   int next = 1;
 #define X(name) out[next++] = found.name;
@@ -425,7 +429,7 @@ static void constructors_survive_every_failing_allocation(void **state) {
   heed_attention_config c;
   open_fixture(&f);
   take(&before, &f);
-  heed_attention_config_init(&c);
+  heed_attention_config_init(&c, sizeof c);
   c.d_in = 3;
   c.d_out = 36;
   c.context_length = 5;
