@@ -21,7 +21,7 @@ local reserved = {
   },
   {
     what = "threads", files = { "^src/core/parallel%.c$" },
-    includes = { "pthread%.h$", "^threads%.h$" }, calls = { "pthread_%w+", "thrd_%w+" },
+    includes = { "pthread%.h$", "^threads%.h$" }, calls = { "pthread_%w+", "thrd_%w+", "CreateThread" },
   },
   {
     what = "utf8proc", files = { "^src/io/text%.c$" }, includes = { "utf8proc%.h$" }, calls = { "utf8proc_%w+" },
@@ -29,8 +29,12 @@ local reserved = {
   { what = "cJSON", files = { "^src/io/json%.c$" }, includes = { "cJSON%.h$" }, calls = { "cJSON_%w+" } },
   { what = "libzip", files = { "^src/io/npz%.c$" }, includes = { "^zip%.h$" }, calls = { "zip_%w+" } },
   {
-    what = "opening files", files = { "^src/io/file%.c$", "^src/io/writer%.c$", "^src/cli/" },
-    includes = { "fcntl%.h$", "sys/mman%.h$" }, calls = { "open", "fopen", "mmap" },
+    what = "opening files", files = { "^src/io/system_%w+%.c$", "^src/cli/" },
+    includes = { "fcntl%.h$", "sys/mman%.h$" }, calls = { "open", "fopen", "mmap", "CreateFile%w+" },
+  },
+  {
+    what = "Windows", files = { "^src/core/parallel%.c$", "^src/core/clock%.c$", "^src/io/system_windows%.c$" },
+    includes = { "windows%.h$" }, calls = {},
   },
   { what = "libedit", files = { "^src/cli/" }, includes = { "histedit%.h$", "readline%.h$" }, calls = {} },
   {

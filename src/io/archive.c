@@ -124,13 +124,13 @@ heed__format heed__format_of_path(const char *path) {
 
 /* What a file of another name begins with. */
 static heed_status format_of_file(const heed__place *place, const char *path, heed__format *out) {
-  int fd;
+  heed__file file;
   int64_t size;
   unsigned char start[9] = {0};
-  heed_status status = heed__file_open(place, path, &fd, &size);
+  heed_status status = heed__file_open(place, path, &file, &size);
   if (status != HEED_OK) return status;
-  status = heed__file_read(place, fd, 0, start, size < 9 ? (size_t)size : 9);
-  heed__file_close(fd);
+  status = heed__file_read(place, file, 0, start, size < 9 ? (size_t)size : 9);
+  heed__file_close(file);
   if (status != HEED_OK) return status;
   *out = memcmp(start, "\x93NUMPY", 6) == 0                         ? HEED__NPY
          : memcmp(start, "PK\3\4", 4) == 0                          ? HEED__NPZ

@@ -1,17 +1,9 @@
 /* Reading files: which are opened, what messages call them, and mapping. */
-#define _DEFAULT_SOURCE   /* MAP_NORESERVE */
-#define _FILE_OFFSET_BITS 64
-
 #include "files.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- Messages ---- */
 
@@ -78,56 +70,41 @@ heed_status heed__broken(const heed__place *place, const char *format, ...) {
 
 heed_status heed__broken_by(const heed__place *place, const char *what, int error) {
   char text[128];
-  if (strerror_r(error, text, sizeof(text)) != 0) snprintf(text, sizeof(text), "error %d", error);
+  heed__system_error(error, text, sizeof(text));
   return heed__broken(place, "%s: %s", what, text);
 }
 
 /* ---- Reading ---- */
 
-heed__path_kind heed__path_kind_of(const char *path) {
-  struct stat found;
-  if (stat(path, &found) != 0) return HEED__NOTHING;
-  return S_ISREG(found.st_mode) ? HEED__REGULAR : S_ISDIR(found.st_mode) ? HEED__DIRECTORY : HEED__SPECIAL;
-}
-
-heed_status heed__file_open(const heed__place *place, const char *path, int *fd, int64_t *size) {
-  struct stat found;
-  int opened;
-  do
-    opened = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a pipe does not wait for a writer */
-  while (opened < 0 && errno == EINTR);
-  if (opened < 0) return heed__broken_by(place, "cannot be opened", errno);
-  heed_status status = HEED_OK;
-  if (fstat(opened, &found) != 0)
-    status = heed__broken_by(place, "cannot be read", errno);
-  else if (S_ISDIR(found.st_mode))
-    status = heed__broken(place, "is a folder; the path of a file is needed");
-  else if (!S_ISREG(found.st_mode))
-    status = heed__broken(place, "is a device or a pipe; a file is needed");
-  if (status != HEED_OK) {
-    close(opened);
-    return status;
+heed_status heed__file_open(const heed__place *place, const char *path, heed__file *out, int64_t *size) {
+  heed__file file = HEED__NO_FILE;
+  heed__path_kind kind;
+  const int error = heed__system_open(path, &file, &kind, size);
+  if (error != 0) return heed__broken_by(place, "cannot be opened", error);
+  if (kind == HEED__REGULAR) {
+    *out = file;
+    return HEED_OK;
   }
-  *fd = opened;
-  *size = (int64_t)found.st_size;
-  return HEED_OK;
+  heed__file_close(file);
+  return heed__broken(place, kind == HEED__DIRECTORY ? "is a folder; the path of a file is needed"
+                                                     : "is a device or a pipe; a file is needed");
 }
 
-void heed__file_close(int fd) {
-  close(fd);
+void heed__file_close(heed__file file) {
+  (void)heed__system_close(file);
 }
 
-heed_status heed__file_read(const heed__place *place, int fd, int64_t offset, void *out, size_t bytes) {
-  const size_t most = (size_t)1 << 30; /* in one call */
+heed_status heed__file_read(const heed__place *place, heed__file file, int64_t offset, void *out,
+                            size_t bytes) {
   char *p = out;
   while (bytes > 0) {
-    const ssize_t n = pread(fd, p, bytes < most ? bytes : most, (off_t)offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return heed__broken_by(place, "cannot be read", errno);
+    size_t n;
+    const int error = heed__system_read(file, offset, p, bytes, &n);
+    if (error != 0) return heed__broken_by(place, "cannot be read", error);
     if (n == 0) return heed__broken(place, "ends after %lld bytes, while it is read", (long long)offset);
     p += n;
-    offset += n;
-    bytes -= (size_t)n;
+    offset += (int64_t)n;
+    bytes -= n;
   }
   return HEED_OK;
 }
@@ -136,14 +113,15 @@ heed_status heed__file_read(const heed__place *place, int fd, int64_t offset, vo
 
 static void unmap(heed__outside *thing) {
   heed__file_map *map = (heed__file_map *)thing;
-  munmap(map->data, map->size);
+  heed__system_unmap(map->data, map->size);
 }
 
 heed_status heed__file_map_open(const heed__place *place, const char *path, heed__file_map **out) {
-  int fd;
+  heed__file file = HEED__NO_FILE;
   int64_t size;
+  char *data;
   heed__file_map *map = NULL;
-  heed_status status = heed__file_open(place, path, &fd, &size);
+  heed_status status = heed__file_open(place, path, &file, &size);
   if (status != HEED_OK) return status;
   if (size == 0) {
     status = heed__broken(place, "is empty");
@@ -158,10 +136,9 @@ heed_status heed__file_map_open(const heed__place *place, const char *path, heed
     status = heed__fail_memory(place->ctx, "load", sizeof(*map));
     goto done;
   }
-  /* Private, so that what is written stays in memory; not reserved, since hardly any of it will be. */
-  void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-  if (data == MAP_FAILED) {
-    status = heed__broken_by(place, "cannot be mapped", errno);
+  const int error = heed__system_map(file, (size_t)size, &data);
+  if (error != 0) {
+    status = heed__broken_by(place, "cannot be mapped", error);
     goto done;
   }
   *map = (heed__file_map){.ctx = place->ctx, .references = 1, .data = data, .size = (size_t)size};
@@ -170,7 +147,7 @@ heed_status heed__file_map_open(const heed__place *place, const char *path, heed
   map = NULL;
 done:
   heed__release(place->ctx, map);
-  close(fd);
+  heed__file_close(file);
   return status;
 }
 

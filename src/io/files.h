@@ -26,15 +26,57 @@ heed_status heed__broken_by(const heed__place *place, const char *what, int erro
 #define HEED__QUOTED 136
 const char *heed__quoted(char out[HEED__QUOTED], const char *name, bool path);
 
+/* ---- The system's files (system_posix.c, system_windows.c) ---- */
+
+#define HEED__PATH 4096 /* bytes of the longest path that is written to */
+
+/* What the system calls an open file, which is never -1. */
+typedef intptr_t heed__file;
+#define HEED__NO_FILE ((heed__file)-1)
+
+/* These give an error of errno's; 0: none. */
+
+/** Opens for reading what is there; `size` is that of a file. No pipe makes it wait. */
+int heed__system_open(const char *path, heed__file *out, heed__path_kind *kind, int64_t *size);
+/** Up to `bytes` bytes; *got is 0 at the end of the file. */
+int heed__system_read(heed__file file, int64_t offset, void *out, size_t bytes, size_t *got);
+/** The file's `size` bytes in memory; what is written there stays in memory. */
+int heed__system_map(heed__file file, size_t size, char **out);
+void heed__system_unmap(char *data, size_t size);
+
+/** What writing to `path` means, all links followed; a path of nothing as it is, of a file only if it may be
+ * written. *rights: for heed__system_create. */
+int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind *kind, uint32_t *rights);
+/** A new file with those rights (0: the usual ones). EEXIST where there is one. */
+int heed__system_create(const char *path, uint32_t rights, heed__file *out);
+/** Some of the bytes, at least one. */
+int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put);
+/** Waits until all is on the disk. */
+int heed__system_sync(heed__file file);
+int heed__system_close(heed__file file);
+/** Gives a file the name of another, at once, in the place of that one if it is there. */
+int heed__system_replace(const char *from, const char *to);
+void heed__system_remove(const char *path);
+/** Bytes that the disk of that file has room for, as a double; infinity if that cannot be known. */
+double heed__system_room(const char *path);
+
+/** One that is likely to be another at each call, and that of the process. */
+uint64_t heed__system_number(void);
+long heed__system_process(void);
+void heed__system_error(int error, char *text, size_t size);
+/** Bytes of a path's folder, with what parts it from the name; 0 if there is only a name. */
+size_t heed__folder_length(const char *path);
+
 /* ---- Reading files (file.c) ---- */
 
 /** Opens a regular file for reading, and nothing else: no pipe that would wait, no device. Errors: FILE. */
 HEED_MUST_USE
-heed_status heed__file_open(const heed__place *place, const char *path, int *fd, int64_t *size);
-void heed__file_close(int fd);
+heed_status heed__file_open(const heed__place *place, const char *path, heed__file *out, int64_t *size);
+void heed__file_close(heed__file file);
 /** Exactly `bytes` bytes from `offset` on. Errors: FILE. */
 HEED_MUST_USE
-heed_status heed__file_read(const heed__place *place, int fd, int64_t offset, void *out, size_t bytes);
+heed_status heed__file_read(const heed__place *place, heed__file file, int64_t offset, void *out,
+                            size_t bytes);
 
 /* A whole file in memory, not read before it is looked at; what is written there stays in memory. Counted:
  * the archive and each tensor on it hold it. */
@@ -52,11 +94,10 @@ void heed__file_map_release(heed__file_map *map); /* NULL is allowed */
 
 /* ---- Writing files, whole or not at all (writer.c) ---- */
 
-#define HEED__PATH        4096
 #define HEED__WRITER_ROOM ((size_t)1 << 20)
 typedef struct heed__writer {
   heed__place place;
-  int fd;
+  heed__file file;
   size_t used; /* of the buffer */
   uint64_t at; /* where the buffer goes */
   char *buffer;

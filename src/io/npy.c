@@ -296,13 +296,13 @@ done:
 
 typedef struct file_source {
   heed__npy_source source;
-  int fd;
+  heed__file file;
   int64_t at;
 } file_source;
 
 static heed_status fill_from_file(heed__npy_source *source, void *out, size_t bytes) {
   file_source *file = (file_source *)source;
-  const heed_status status = heed__file_read(source->place, file->fd, file->at, out, bytes);
+  const heed_status status = heed__file_read(source->place, file->file, file->at, out, bytes);
   file->at += (int64_t)bytes;
   return status;
 }
@@ -313,10 +313,10 @@ heed_status heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out
   if (status != HEED_OK) return status;
   heed__place_init(&place, ctx, "load", path);
   file_source file = {.source = {.place = &place, .fill = fill_from_file}};
-  status = heed__file_open(&place, path, &file.fd, &file.source.left);
+  status = heed__file_open(&place, path, &file.file, &file.source.left);
   if (status != HEED_OK) return status;
   status = heed__npy_read(ctx, &file.source, out);
-  heed__file_close(file.fd);
+  heed__file_close(file.file);
   return status;
 }
 

@@ -17,7 +17,7 @@
 
 typedef struct archive_file {
   const heed__place *place;
-  int fd;
+  heed__file file;
   int64_t size, at;
   zip_error_t error;
   bool failed; /* the context has the message */
@@ -27,7 +27,7 @@ static zip_int64_t read_file(archive_file *f, void *data, zip_uint64_t bytes) {
   const int64_t left = f->size - f->at;
   if (left <= 0) return 0;
   if (bytes > (uint64_t)left) bytes = (uint64_t)left;
-  if (heed__file_read(f->place, f->fd, f->at, data, (size_t)bytes) != HEED_OK) {
+  if (heed__file_read(f->place, f->file, f->at, data, (size_t)bytes) != HEED_OK) {
     f->failed = true;
     zip_error_set(&f->error, ZIP_ER_READ, EIO);
     return -1;
@@ -190,10 +190,10 @@ static heed_status load_entries(const heed__place *place, zip_t *zip, const arch
 heed_status heed__npz_load(const heed__place *place, const char *path, heed_archive **out) {
   archive_file file = {.place = place};
   zip_error_t error;
-  heed_status status = heed__file_open(place, path, &file.fd, &file.size);
+  heed_status status = heed__file_open(place, path, &file.file, &file.size);
   if (status != HEED_OK) return status;
   if (file.size < MIN_ARCHIVE) { /* libzip would take no bytes for an empty archive */
-    heed__file_close(file.fd);
+    heed__file_close(file.file);
     return heed__broken(place, "is no zip archive: it has only %lld bytes", (long long)file.size);
   }
   zip_error_init(&error);
@@ -209,7 +209,7 @@ heed_status heed__npz_load(const heed__place *place, const char *path, heed_arch
   }
   zip_error_fini(&file.error);
   zip_error_fini(&error);
-  heed__file_close(file.fd);
+  heed__file_close(file.file);
   return status;
 }
 

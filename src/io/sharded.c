@@ -24,9 +24,8 @@ static void free_shards(heed_context *ctx, shard *first) {
 static heed_status shard_path(const heed__place *place, const char *index, const char *name,
                               char path[HEED__PATH]) {
   char quoted[HEED__QUOTED];
-  const char *slash = strrchr(index, '/');
-  const int folder = slash == NULL ? 0 : (int)(slash - index) + 1;
-  if (name[0] == '\0' || strchr(name, '/') != NULL || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+  const int folder = (int)heed__folder_length(index);
+  if (name[0] == '\0' || heed__folder_length(name) > 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
     return heed__broken(place, "weight_map: %s is not the name of a file beside the index",
                         heed__quoted(quoted, name, false));
   const int length = snprintf(path, HEED__PATH, "%.*s%s", folder, index, name);

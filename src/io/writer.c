@@ -1,96 +1,64 @@
 /* Writing files whole or not at all: into a new file in the same folder, which then takes the name. */
-#define _XOPEN_SOURCE     700 /* realpath */
-#define _FILE_OFFSET_BITS 64
-
 #include "files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <time.h>
-#include <unistd.h>
 
 #define BUFFER HEED__WRITER_ROOM
 
 /* ---- Beginning and end ---- */
 
-/* The file that is to be replaced, all links followed, and its rights (0: there is none yet). */
-static heed_status find_target(heed__writer *w, const char *path, mode_t *mode) {
-  struct stat found;
-  const size_t length = strlen(path);
-  if (length >= sizeof(w->path)) return heed__broken_by(&w->place, "cannot be written", ENAMETOOLONG);
-  *mode = 0;
-  if (stat(path, &found) != 0) {
-    if (errno != ENOENT) return heed__broken_by(&w->place, "cannot be written", errno);
-    memcpy(w->path, path, length + 1);
-    return HEED_OK;
-  }
-  if (S_ISDIR(found.st_mode)) return heed__broken(&w->place, "is a folder; the path of a file is needed");
-  if (!S_ISREG(found.st_mode)) return heed__broken(&w->place, "is a device or a pipe; a file is needed");
-  if (access(path, W_OK) != 0 || realpath(path, w->path) == NULL)
-    return heed__broken_by(&w->place, "cannot be written", errno);
-  *mode = found.st_mode & 0777;
+/* The file that is to be replaced, all links followed, and its rights. */
+static heed_status find_target(heed__writer *w, const char *path, uint32_t *rights) {
+  heed__path_kind kind;
+  const int error = heed__system_target(path, w->path, &kind, rights);
+  if (error != 0) return heed__broken_by(&w->place, "cannot be written", error);
+  if (kind == HEED__DIRECTORY) return heed__broken(&w->place, "is a folder; the path of a file is needed");
+  if (kind == HEED__SPECIAL) return heed__broken(&w->place, "is a device or a pipe; a file is needed");
   return HEED_OK;
 }
 
-/* Bytes of a path's folder, with the slash. */
-static size_t folder_length(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash == NULL ? 0 : (size_t)(slash - path) + 1;
-}
-
-/* A new file beside the path. What follows from the clock need not be unique: O_EXCL sees to that. */
-static heed_status create_temporary(heed__writer *w) {
-  const size_t folder = folder_length(w->path);
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  uint64_t number = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + (uint64_t)(uintptr_t)w;
-  for (int attempt = 0; attempt < 100; attempt++, number++) {
-    const int length = snprintf(w->temporary, sizeof(w->temporary), "%.*s.heed-%ld-%016llx.tmp", (int)folder,
-                                w->path, (long)getpid(), (unsigned long long)number);
-    if (length < 0 || (size_t)length >= sizeof(w->temporary)) {
-      errno = ENAMETOOLONG;
-      break;
-    }
-    do w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    while (w->fd < 0 && errno == EINTR);
-    if (w->fd >= 0) return HEED_OK;
-    if (errno != EEXIST) break;
+/* A new file beside the path. Its number need not be unique: where there is such a file the next is taken. */
+static heed_status create_temporary(heed__writer *w, uint32_t rights) {
+  const int folder = (int)heed__folder_length(w->path);
+  uint64_t number = heed__system_number() + (uint64_t)(uintptr_t)w;
+  int error = EEXIST;
+  for (int attempt = 0; attempt < 100 && error == EEXIST; attempt++, number++) {
+    const int length = snprintf(w->temporary, sizeof(w->temporary), "%.*s.heed-%ld-%016llx.tmp", folder,
+                                w->path, heed__system_process(), (unsigned long long)number);
+    error = length < 0 || (size_t)length >= sizeof(w->temporary)
+                ? ENAMETOOLONG
+                : heed__system_create(w->temporary, rights, &w->file);
   }
-  return heed__broken_by(&w->place, "cannot be written: no new file can be made in its folder", errno);
+  if (error == 0) return HEED_OK;
+  return heed__broken_by(&w->place, "cannot be written: no new file can be made in its folder", error);
 }
 
 heed_status heed__writer_begin(heed__writer *w, heed_context *ctx, const char *path) {
-  mode_t mode;
+  uint32_t rights;
   heed__place_init(&w->place, ctx, "save", path);
-  w->fd = -1;
+  w->file = HEED__NO_FILE;
   w->used = 0;
   w->at = 0;
   w->buffer = NULL;
-  heed_status status = find_target(w, path, &mode);
+  heed_status status = find_target(w, path, &rights);
   if (status != HEED_OK) return status;
   w->buffer = heed__allocate(ctx, 2 * BUFFER);
   if (w->buffer == NULL) return heed__fail_memory(ctx, "save", 2 * BUFFER);
   w->pieces = w->buffer + BUFFER;
-  status = create_temporary(w);
-  if (status == HEED_OK && mode != 0 && fchmod(w->fd, mode) != 0)
-    status = heed__broken_by(&w->place, "cannot be written", errno);
+  status = create_temporary(w, rights);
   return status == HEED_OK ? status : heed__writer_end(w, status);
 }
 
 static heed_status write_all(heed__writer *w, const char *data, size_t bytes) {
-  const size_t most = (size_t)1 << 30; /* in one call */
   while (bytes > 0) {
-    const ssize_t n = pwrite(w->fd, data, bytes < most ? bytes : most, (off_t)w->at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return heed__broken_by(&w->place, "cannot be written", n < 0 ? errno : ENOSPC);
+    size_t n;
+    const int error = heed__system_write(w->file, w->at, data, bytes, &n);
+    if (error != 0) return heed__broken_by(&w->place, "cannot be written", error);
     data += n;
-    bytes -= (size_t)n;
-    w->at += (uint64_t)n;
+    bytes -= n;
+    w->at += n;
   }
   return HEED_OK;
 }
@@ -101,42 +69,30 @@ static heed_status flush(heed__writer *w) {
   return write_all(w, w->buffer, used);
 }
 
-/* Makes the new name last, too. What cannot be done here is no failure: the file is whole and in its place.
- */
-static void sync_folder(heed__writer *w) {
-  w->path[folder_length(w->path)] = '\0';
-  const int fd = open(w->path[0] != '\0' ? w->path : ".", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-  if (fd < 0) return;
-  (void)fsync(fd);
-  close(fd);
-}
-
-/* The file's bytes on the disk, and its name. Some file systems have no fsync: EINVAL. */
+/* The file's bytes on the disk, and its name. */
 static heed_status finish(heed__writer *w) {
   heed_status status = flush(w);
   if (status != HEED_OK) return status;
-  int failed;
-  do failed = fsync(w->fd);
-  while (failed != 0 && errno == EINTR);
-  if (failed != 0 && errno != EINVAL) return heed__broken_by(&w->place, "cannot be written", errno);
-  const int fd = w->fd;
-  w->fd = -1;
-  if (close(fd) != 0 && errno != EINTR) return heed__broken_by(&w->place, "cannot be written", errno);
-  if (rename(w->temporary, w->path) != 0) return heed__broken_by(&w->place, "cannot be replaced", errno);
+  int error = heed__system_sync(w->file);
+  if (error != 0) return heed__broken_by(&w->place, "cannot be written", error);
+  const heed__file file = w->file;
+  w->file = HEED__NO_FILE;
+  if ((error = heed__system_close(file)) != 0) return heed__broken_by(&w->place, "cannot be written", error);
+  if ((error = heed__system_replace(w->temporary, w->path)) != 0)
+    return heed__broken_by(&w->place, "cannot be replaced", error);
   w->temporary[0] = '\0';
-  sync_folder(w);
   return HEED_OK;
 }
 
 heed_status heed__writer_end(heed__writer *w, heed_status status) {
   if (w->buffer == NULL) return status; /* it was not begun */
-  const bool created = w->fd >= 0;
+  const bool created = w->file != HEED__NO_FILE;
   if (status == HEED_OK) status = finish(w);
-  if (w->fd >= 0) close(w->fd);
-  if (created && status != HEED_OK && w->temporary[0] != '\0') unlink(w->temporary);
+  if (w->file != HEED__NO_FILE) heed__file_close(w->file);
+  if (created && status != HEED_OK && w->temporary[0] != '\0') heed__system_remove(w->temporary);
   heed__release(w->place.ctx, w->buffer);
   w->buffer = NULL;
-  w->fd = -1;
+  w->file = HEED__NO_FILE;
   return status;
 }
 
@@ -247,9 +203,8 @@ bool heed__pieces_next(heed__pieces *p) {
 
 /* An expanded tensor may be larger than any disk: better told at once than when the disk is full. */
 static heed_status check_room(heed__writer *w, const heed_tensor *x) {
-  struct statvfs disk;
   const double bytes = (double)x->numel * (double)heed__element_bytes(x->dtype);
-  if (fstatvfs(w->fd, &disk) != 0 || bytes <= (double)disk.f_bavail * (double)disk.f_frsize) return HEED_OK;
+  if (bytes <= heed__system_room(w->temporary)) return HEED_OK;
   return heed__broken_by(&w->place, "cannot be written", ENOSPC);
 }
 

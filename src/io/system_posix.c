@@ -1,0 +1,176 @@
+/* Files as POSIX has them. */
+#if !defined(_WIN32)
+
+#undef _GNU_SOURCE            /* its strerror_r is another one */
+#define _DEFAULT_SOURCE   1   /* MAP_NORESERVE */
+#define _XOPEN_SOURCE     700 /* realpath */
+#define _FILE_OFFSET_BITS 64
+
+#include "files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Bytes in one call. */
+#define MOST_AT_ONCE ((size_t)1 << 30)
+
+/* ---- Paths ---- */
+
+static heed__path_kind kind_of_mode(const struct stat *found) {
+  return S_ISREG(found->st_mode) ? HEED__REGULAR : S_ISDIR(found->st_mode) ? HEED__DIRECTORY : HEED__SPECIAL;
+}
+
+heed__path_kind heed__path_kind_of(const char *path) {
+  struct stat found;
+  return stat(path, &found) == 0 ? kind_of_mode(&found) : HEED__NOTHING;
+}
+
+size_t heed__folder_length(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash == NULL ? 0 : (size_t)(slash - path) + 1;
+}
+
+int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind *kind, uint32_t *rights) {
+  struct stat found;
+  const size_t length = strlen(path);
+  if (length >= HEED__PATH) return ENAMETOOLONG;
+  *kind = HEED__NOTHING;
+  *rights = 0;
+  if (stat(path, &found) != 0) {
+    if (errno != ENOENT) return errno;
+    memcpy(out, path, length + 1);
+    return 0;
+  }
+  *kind = kind_of_mode(&found);
+  *rights = found.st_mode & 0777;
+  return *kind != HEED__REGULAR || (access(path, W_OK) == 0 && realpath(path, out) != NULL) ? 0 : errno;
+}
+
+/* ---- Reading ---- */
+
+int heed__system_open(const char *path, heed__file *out, heed__path_kind *kind, int64_t *size) {
+  struct stat found;
+  int fd;
+  do fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a pipe does not wait for a writer */
+  while (fd < 0 && errno == EINTR);
+  if (fd < 0) return errno;
+  if (fstat(fd, &found) != 0) {
+    const int error = errno;
+    close(fd);
+    return error;
+  }
+  *out = fd;
+  *kind = kind_of_mode(&found);
+  *size = (int64_t)found.st_size;
+  return 0;
+}
+
+int heed__system_read(heed__file file, int64_t offset, void *out, size_t bytes, size_t *got) {
+  ssize_t n;
+  do n = pread((int)file, out, bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE, (off_t)offset);
+  while (n < 0 && errno == EINTR);
+  *got = n < 0 ? 0 : (size_t)n;
+  return n < 0 ? errno : 0;
+}
+
+/* Private, so that what is written stays in memory; not reserved, since hardly any of it will be. */
+int heed__system_map(heed__file file, size_t size, char **out) {
+  void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, (int)file, 0);
+  if (data == MAP_FAILED) return errno;
+  *out = data;
+  return 0;
+}
+
+void heed__system_unmap(char *data, size_t size) {
+  munmap(data, size);
+}
+
+/* ---- Writing ---- */
+
+int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
+  int fd;
+  do fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  while (fd < 0 && errno == EINTR);
+  if (fd < 0) return errno;
+  if (rights != 0 && fchmod(fd, rights) != 0) {
+    const int error = errno;
+    close(fd);
+    unlink(path);
+    return error;
+  }
+  *out = fd;
+  return 0;
+}
+
+int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put) {
+  ssize_t n;
+  do n = pwrite((int)file, data, bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE, (off_t)offset);
+  while (n < 0 && errno == EINTR);
+  *put = n < 0 ? 0 : (size_t)n;
+  return n < 0 ? errno : n == 0 ? ENOSPC : 0;
+}
+
+/* Some file systems have no fsync: EINVAL. */
+int heed__system_sync(heed__file file) {
+  int failed;
+  do failed = fsync((int)file);
+  while (failed != 0 && errno == EINTR);
+  return failed != 0 && errno != EINVAL ? errno : 0;
+}
+
+int heed__system_close(heed__file file) {
+  return close((int)file) != 0 && errno != EINTR ? errno : 0;
+}
+
+/* The folder is made to last, too. What cannot be done there is no failure: the file is whole and in its
+ * place. */
+int heed__system_replace(const char *from, const char *to) {
+  char folder[HEED__PATH];
+  const size_t length = heed__folder_length(to);
+  if (rename(from, to) != 0) return errno;
+  memcpy(folder, to, length);
+  folder[length] = '\0';
+  const int fd = open(length > 0 ? folder : ".", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+  if (fd < 0) return 0;
+  (void)fsync(fd);
+  close(fd);
+  return 0;
+}
+
+void heed__system_remove(const char *path) {
+  unlink(path);
+}
+
+double heed__system_room(const char *path) {
+  struct statvfs disk;
+  return statvfs(path, &disk) == 0 ? (double)disk.f_bavail * (double)disk.f_frsize : INFINITY;
+}
+
+/* ---- Names and numbers ---- */
+
+uint64_t heed__system_number(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+long heed__system_process(void) {
+  return (long)getpid();
+}
+
+void heed__system_error(int error, char *text, size_t size) {
+  if (strerror_r(error, text, size) != 0) snprintf(text, size, "error %d", error);
+}
+
+#else
+typedef int heed__no_posix; /* a file must not be empty */
+#endif

@@ -1,0 +1,237 @@
+/* Files as Windows has them; paths are UTF-8, as everywhere in heed. */
+#if defined(_WIN32)
+
+#include "files.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <windows.h>
+
+/* Bytes in one call. */
+#define MOST_AT_ONCE ((size_t)1 << 30)
+
+/* ---- Errors: Windows's numbers as those of errno ---- */
+
+static int last_error(void) {
+  const DWORD error = GetLastError();
+  switch (error) {
+  case ERROR_SUCCESS: return EIO;
+  case ERROR_FILE_NOT_FOUND:
+  case ERROR_PATH_NOT_FOUND:
+  case ERROR_INVALID_NAME:
+  case ERROR_BAD_PATHNAME:
+  case ERROR_BAD_NETPATH:
+  case ERROR_INVALID_DRIVE: return ENOENT;
+  case ERROR_ACCESS_DENIED:
+  case ERROR_SHARING_VIOLATION:
+  case ERROR_LOCK_VIOLATION:
+  case ERROR_WRITE_PROTECT:
+  case ERROR_USER_MAPPED_FILE: return EACCES;
+  case ERROR_FILE_EXISTS:
+  case ERROR_ALREADY_EXISTS: return EEXIST;
+  case ERROR_DISK_FULL:
+  case ERROR_HANDLE_DISK_FULL: return ENOSPC;
+  case ERROR_NOT_ENOUGH_MEMORY:
+  case ERROR_OUTOFMEMORY:
+  case ERROR_COMMITMENT_LIMIT: return ENOMEM;
+  case ERROR_TOO_MANY_OPEN_FILES: return EMFILE;
+  case ERROR_INSUFFICIENT_BUFFER:
+  case ERROR_FILENAME_EXCED_RANGE: return ENAMETOOLONG;
+  default: return EIO;
+  }
+}
+
+void heed__system_error(int error, char *text, size_t size) {
+  snprintf(text, size, "%s", strerror(error)); /* each thread has its text */
+}
+
+/* ---- Paths ---- */
+
+static int widen(const char *path, WCHAR out[HEED__PATH]) {
+  if (MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, out, HEED__PATH) > 0) return 0;
+  return last_error() == ENAMETOOLONG ? ENAMETOOLONG : ENOENT;
+}
+
+static heed__file file_of(HANDLE handle) {
+  return (heed__file)(intptr_t)handle;
+}
+static HANDLE handle_of(heed__file file) {
+  return (HANDLE)(intptr_t)file;
+}
+
+/* Of a path that is there; devices have names, too (NUL). */
+static int open_path(const char *path, DWORD access, HANDLE *out, heed__path_kind *kind, int64_t *size) {
+  WCHAR wide[HEED__PATH];
+  BY_HANDLE_FILE_INFORMATION found;
+  int error = widen(path, wide);
+  if (error != 0) return error;
+  const HANDLE handle = CreateFileW(wide, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
+                                    NULL, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL); /* folders, too */
+  if (handle == INVALID_HANDLE_VALUE) return last_error();
+  *kind = HEED__SPECIAL;
+  *size = 0;
+  if (GetFileType(handle) == FILE_TYPE_DISK) {
+    if (!GetFileInformationByHandle(handle, &found)) {
+      error = last_error();
+      CloseHandle(handle);
+      return error;
+    }
+    *kind = found.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY ? HEED__DIRECTORY : HEED__REGULAR;
+    *size = (int64_t)((uint64_t)found.nFileSizeHigh << 32 | found.nFileSizeLow);
+  }
+  *out = handle;
+  return 0;
+}
+
+heed__path_kind heed__path_kind_of(const char *path) {
+  HANDLE handle;
+  heed__path_kind kind;
+  int64_t size;
+  if (open_path(path, FILE_READ_ATTRIBUTES, &handle, &kind, &size) != 0) return HEED__NOTHING;
+  CloseHandle(handle);
+  return kind;
+}
+
+size_t heed__folder_length(const char *path) {
+  size_t length = 0;
+  for (size_t i = 0; path[i] != '\0'; i++)
+    if (path[i] == '/' || path[i] == '\\' || path[i] == ':') length = i + 1;
+  return length;
+}
+
+int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind *kind, uint32_t *rights) {
+  WCHAR wide[HEED__PATH];
+  HANDLE handle;
+  int64_t size;
+  const size_t length = strlen(path);
+  if (length >= HEED__PATH) return ENAMETOOLONG;
+  memcpy(out, path, length + 1);
+  *rights = 0;
+  int error = open_path(path, GENERIC_WRITE, &handle, kind, &size);
+  if (error == ENOENT) {
+    *kind = HEED__NOTHING;
+    return 0;
+  }
+  if (error != 0) { /* a folder cannot be opened so, and is told from a file that may not be written */
+    *kind = heed__path_kind_of(path);
+    return *kind == HEED__DIRECTORY ? 0 : error;
+  }
+  const DWORD used = GetFinalPathNameByHandleW(handle, wide, HEED__PATH, FILE_NAME_NORMALIZED);
+  if (*kind == HEED__REGULAR && used > 0 && used < HEED__PATH &&
+      WideCharToMultiByte(CP_UTF8, 0, wide, -1, out, HEED__PATH, NULL, NULL) == 0)
+    error = ENAMETOOLONG;
+  CloseHandle(handle);
+  return error;
+}
+
+/* ---- Reading ---- */
+
+int heed__system_open(const char *path, heed__file *out, heed__path_kind *kind, int64_t *size) {
+  HANDLE handle;
+  const int error = open_path(path, GENERIC_READ, &handle, kind, size);
+  if (error == 0) *out = file_of(handle);
+  return error;
+}
+
+static OVERLAPPED place_at(uint64_t offset) {
+  return (OVERLAPPED){.Offset = (DWORD)offset, .OffsetHigh = (DWORD)(offset >> 32)};
+}
+
+int heed__system_read(heed__file file, int64_t offset, void *out, size_t bytes, size_t *got) {
+  OVERLAPPED place = place_at((uint64_t)offset);
+  DWORD n = 0;
+  const bool read =
+      ReadFile(handle_of(file), out, (DWORD)(bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE), &n, &place);
+  *got = read ? n : 0;
+  return read || GetLastError() == ERROR_HANDLE_EOF ? 0 : last_error();
+}
+
+/* Copied where it is written to, so that this stays in memory. */
+int heed__system_map(heed__file file, size_t size, char **out) {
+  (void)size; /* all of it */
+  const HANDLE mapping = CreateFileMappingW(handle_of(file), NULL, PAGE_WRITECOPY, 0, 0, NULL);
+  if (mapping == NULL) return last_error();
+  *out = MapViewOfFile(mapping, FILE_MAP_COPY, 0, 0, 0);
+  const int error = *out == NULL ? last_error() : 0;
+  CloseHandle(mapping); /* the view keeps it */
+  return error;
+}
+
+void heed__system_unmap(char *data, size_t size) {
+  (void)size;
+  UnmapViewOfFile(data);
+}
+
+/* ---- Writing ---- */
+
+int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
+  WCHAR wide[HEED__PATH];
+  (void)rights; /* the folder gives them */
+  const int error = widen(path, wide);
+  if (error != 0) return error;
+  const HANDLE handle =
+      CreateFileW(wide, GENERIC_WRITE, FILE_SHARE_READ, NULL, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
+  if (handle == INVALID_HANDLE_VALUE) return last_error();
+  *out = file_of(handle);
+  return 0;
+}
+
+int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put) {
+  OVERLAPPED place = place_at(offset);
+  DWORD n = 0;
+  const bool written =
+      WriteFile(handle_of(file), data, (DWORD)(bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE), &n, &place);
+  *put = written ? n : 0;
+  return !written ? last_error() : n == 0 ? ENOSPC : 0;
+}
+
+int heed__system_sync(heed__file file) {
+  return FlushFileBuffers(handle_of(file)) ? 0 : last_error();
+}
+
+int heed__system_close(heed__file file) {
+  return CloseHandle(handle_of(file)) ? 0 : last_error();
+}
+
+int heed__system_replace(const char *from, const char *to) {
+  WCHAR wide_from[HEED__PATH], wide_to[HEED__PATH];
+  int error = widen(from, wide_from);
+  if (error == 0) error = widen(to, wide_to);
+  if (error != 0) return error;
+  return MoveFileExW(wide_from, wide_to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH) ? 0
+                                                                                             : last_error();
+}
+
+void heed__system_remove(const char *path) {
+  WCHAR wide[HEED__PATH];
+  if (widen(path, wide) == 0) DeleteFileW(wide);
+}
+
+double heed__system_room(const char *path) {
+  WCHAR wide[HEED__PATH];
+  char folder[HEED__PATH];
+  ULARGE_INTEGER bytes;
+  const size_t length = heed__folder_length(path);
+  memcpy(folder, path, length);
+  memcpy(folder + length, ".", 2);
+  return widen(folder, wide) == 0 && GetDiskFreeSpaceExW(wide, &bytes, NULL, NULL) ? (double)bytes.QuadPart
+                                                                                   : (double)INFINITY;
+}
+
+/* ---- Names and numbers ---- */
+
+uint64_t heed__system_number(void) {
+  FILETIME now;
+  GetSystemTimeAsFileTime(&now);
+  return (uint64_t)now.dwHighDateTime << 32 | now.dwLowDateTime;
+}
+
+long heed__system_process(void) {
+  return (long)GetCurrentProcessId();
+}
+
+#else
+typedef int heed__no_windows; /* a file must not be empty */
+#endif
