@@ -41,13 +41,13 @@ LUA_PC := $(shell for name in lua5.4 lua-5.4 lua54; do \
 package = $(shell pkg-config --$(1) $(2) 2>/dev/null || echo '$(3)')
 
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes
+# Which libraries the sources use; heed.c, of make amalgamation, takes 0 for each that is not named.
+LIBRARIES := -DHEED_BLAS=$(if $(filter none,$(BLAS)),0,1) -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1
 # errno and floating-point traps are never looked at, and would keep loops with sqrt and comparisons from vectorising
-HEED_CFLAGS := -std=c11 -pthread -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) $(WERROR)
+HEED_CFLAGS := $(LIBRARIES) -std=c11 -pthread -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) $(WERROR)
 LUA_CFLAGS  := $(call package,cflags,$(LUA_PC))
 LUA_LIBS    := $(call package,libs,$(LUA_PC))
-ifeq ($(BLAS),none)
-BLAS_CFLAGS := -DHEED_NO_BLAS
-else
+ifneq ($(BLAS),none)
 BLAS_CFLAGS := $(call package,cflags,openblas)
 BLAS_LIBS   := $(call package,libs,openblas,-lopenblas)
 endif

@@ -5,17 +5,6 @@
 #include "../io/io.h"
 #include "lheed.h"
 
-/* The string at idx, which must be valid UTF-8. `growth` times its size can be had without overflow. */
-static const char *text_argument(lua_State *L, int idx, const char *function, size_t growth, size_t *size) {
-  if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "text", "a string");
-  const char *text = lua_tolstring(L, idx, size);
-  size_t wrong = heed__text_check(text, *size);
-  if (wrong)
-    lheed_error(L, "%s: text is not valid UTF-8 at byte %I", function, (LUAI_UACINT)(lua_Integer)wrong);
-  if (*size > PTRDIFF_MAX / growth) lheed_error(L, "%s: text is too long", function);
-  return text;
-}
-
 /* invalid(text): the first byte that is not valid UTF-8, nil if there is none */
 static int invalid(lua_State *L) {
   size_t size;
@@ -25,6 +14,19 @@ static int invalid(lua_State *L) {
   if (!wrong) return 0;
   lua_pushinteger(L, (lua_Integer)wrong);
   return 1;
+}
+
+#if HEED_UTF8PROC
+
+/* The string at idx, which must be valid UTF-8. `growth` times its size can be had without overflow. */
+static const char *text_argument(lua_State *L, int idx, const char *function, size_t growth, size_t *size) {
+  if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "text", "a string");
+  const char *text = lua_tolstring(L, idx, size);
+  size_t wrong = heed__text_check(text, *size);
+  if (wrong)
+    lheed_error(L, "%s: text is not valid UTF-8 at byte %I", function, (LUAI_UACINT)(lua_Integer)wrong);
+  if (*size > PTRDIFF_MAX / growth) lheed_error(L, "%s: text is too long", function);
+  return text;
 }
 
 /* lower(text) */
@@ -102,6 +104,26 @@ static int replace(lua_State *L) {
   luaL_pushresult(&b);
   return 1;
 }
+
+#else
+
+static int fail_without_tables(lua_State *L, const char *function) {
+  return lheed_error(L,
+                     "%s: this build of heed has no Unicode tables; compile with -DHEED_UTF8PROC=1 and link "
+                     "utf8proc",
+                     function);
+}
+static int lower(lua_State *L) {
+  return fail_without_tables(L, "lower");
+}
+static int nfd(lua_State *L) {
+  return fail_without_tables(L, "nfd");
+}
+static int replace(lua_State *L) {
+  return fail_without_tables(L, "replace");
+}
+
+#endif
 
 /* Adds `text`, the functions, to the library table. */
 void lheed_open_text(lua_State *L) {

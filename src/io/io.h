@@ -61,6 +61,8 @@ bool heed__json_integer(const heed__json *value, int64_t *out);
  * beyond U+10FFFF); 0 if all of it is valid, which the functions below want. */
 size_t heed__text_check(const char *text, size_t size);
 
+/* The rest is there where HEED_UTF8PROC is 1. */
+
 /* Unicode's general categories, in the order of utf8proc. */
 #define HEED__CATEGORIES 30
 typedef int heed__category;

@@ -3,10 +3,12 @@
  * would take memory without a bound. What passes here fails in cJSON only for want of memory. */
 #include "files.h"
 
-#include <cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#if HEED_CJSON
+#include <cJSON.h>
 
 #define MAX_DEPTH  64 /* of lists and objects: bits of a word */
 #define MAX_NUMBER 60 /* characters of a number: cJSON 1.7.15 reads no more than 63 */
@@ -301,3 +303,59 @@ bool heed__json_integer(const heed__json *value, int64_t *out) {
   *out = (int64_t)number;
   return true;
 }
+
+#else
+
+/* Without cJSON there are no trees, and so nothing to look at. */
+heed_status heed__json_parse(const heed__place *place, const char *text, size_t length,
+                             const heed__json_limits *limits, heed__json_tree **out) {
+  (void)text, (void)length, (void)limits, (void)out;
+  return heed__broken(place, "this build of heed has no JSON; compile with -DHEED_CJSON=1 and link cJSON");
+}
+
+heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out) {
+  heed__place place;
+  heed__place_init(&place, ctx, "load", path);
+  return heed__json_parse(&place, NULL, 0, NULL, out);
+}
+
+void heed__json_free(heed__json_tree *tree) {
+  (void)tree;
+}
+const heed__json *heed__json_root(const heed__json_tree *tree) {
+  return (const heed__json *)(const void *)tree;
+}
+heed__json_kind heed__json_kind_of(const heed__json *value) {
+  (void)value;
+  return HEED__JSON_NULL;
+}
+const heed__json *heed__json_first(const heed__json *value) {
+  (void)value;
+  return NULL;
+}
+const heed__json *heed__json_next(const heed__json *value) {
+  (void)value;
+  return NULL;
+}
+const char *heed__json_key(const heed__json *value) {
+  (void)value;
+  return "";
+}
+const char *heed__json_text(const heed__json *value) {
+  (void)value;
+  return "";
+}
+bool heed__json_boolean(const heed__json *value) {
+  (void)value;
+  return false;
+}
+double heed__json_number(const heed__json *value) {
+  (void)value;
+  return 0;
+}
+bool heed__json_integer(const heed__json *value, int64_t *out) {
+  (void)value, (void)out;
+  return false;
+}
+
+#endif

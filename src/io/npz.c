@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#if HEED_ZIP
 #include <zip.h>
 
 /* One byte of deflated text stands for at most 1032 of plain text; a few more are for the empty one. */
@@ -413,3 +415,21 @@ done:
   heed__release(ctx, sources);
   return status;
 }
+
+#else
+
+static heed_status fail_without_zip(const heed__place *place) {
+  return heed__broken(place, "this build of heed has no zip; compile with -DHEED_ZIP=1 and link libzip");
+}
+
+heed_status heed__npz_load(const heed__place *place, const char *path, heed_archive **out) {
+  (void)path, (void)out;
+  return fail_without_zip(place);
+}
+
+heed_status heed__npz_save(heed__writer *w, const heed__contents *c) {
+  (void)c;
+  return fail_without_zip(&w->place);
+}
+
+#endif

@@ -1,28 +1,30 @@
-/* Text in UTF-8, by Unicode's tables (utf8proc): categories, canonical decomposition, lower case. */
+/* Text in UTF-8; and by Unicode's tables (utf8proc) categories, canonical decomposition, lower case. */
 #include <string.h>
-
-#include <utf8proc.h>
 
 #include "io.h"
 
 #define FIRST_OF_MANY 0x80 /* bytes below are characters of their own */
 
+/* Bytes of the first character, 0 if there is none in valid UTF-8. Source: RFC 3629, section 4. */
 static size_t read_character(const char *text, size_t size, int32_t *character) {
-  if ((unsigned char)*text < FIRST_OF_MANY) {
-    *character = (unsigned char)*text;
+  static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* of so many bytes: more would be overlong */
+  const unsigned char first = (unsigned char)*text;
+  *character = 0;
+  if (first < FIRST_OF_MANY) {
+    *character = first;
     return 1;
   }
-  utf8proc_ssize_t length =
-      utf8proc_iterate((const utf8proc_uint8_t *)text, size < 4 ? (utf8proc_ssize_t)size : 4, character);
-  return length > 0 ? (size_t)length : 0;
-}
-
-static size_t write_character(int32_t character, char *out) {
-  if (character < FIRST_OF_MANY) {
-    *out = (char)character;
-    return 1;
+  const size_t length = first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
+  if (length == 0 || length > size) return 0;
+  int32_t value = first & (0x7f >> length);
+  for (size_t i = 1; i < length; i++) {
+    const unsigned char byte = (unsigned char)text[i];
+    if (byte >> 6 != 2) return 0;
+    value = value << 6 | (byte & 0x3f);
   }
-  return (size_t)utf8proc_encode_char(character, (utf8proc_uint8_t *)out);
+  if (value < least[length] || value > 0x10ffff || value >> 11 == 0xd800 >> 11) return 0;
+  *character = value;
+  return length;
 }
 
 size_t heed__text_check(const char *text, size_t size) {
@@ -30,6 +32,17 @@ size_t heed__text_check(const char *text, size_t size) {
   for (size_t at = 0, length; at < size; at += length)
     if ((length = read_character(text + at, size - at, &character)) == 0) return at + 1;
   return 0;
+}
+
+#if HEED_UTF8PROC
+#include <utf8proc.h>
+
+static size_t write_character(int32_t character, char *out) {
+  if (character < FIRST_OF_MANY) {
+    *out = (char)character;
+    return 1;
+  }
+  return (size_t)utf8proc_encode_char(character, (utf8proc_uint8_t *)out);
 }
 
 size_t heed__text_category(const char *text, size_t size, heed__category *category) {
@@ -104,3 +117,5 @@ size_t heed__text_nfd(const char *text, size_t size, int32_t *marks, char *out) 
   out += write_marks(marks, waiting, out);
   return (size_t)(out - start);
 }
+
+#endif

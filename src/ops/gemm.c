@@ -1,12 +1,12 @@
 /* Matrix products of float32, divided into slices for the threads; by our own kernel, and by BLAS where that
- * is faster. The only file that knows cblas; without it (make BLAS=none) the kernel does all. */
+ * is faster. The only file that knows cblas; without it (HEED_BLAS is 0, make BLAS=none) the kernel does all. */
 #include "ops.h"
 
 #include <limits.h>
 #include <math.h>
 #include <string.h>
 
-#if !defined(HEED_NO_BLAS)
+#if HEED_BLAS
 #include <cblas.h>
 
 /* OpenBLAS has these; another library with the same cblas.h need not. */
@@ -32,7 +32,7 @@ static int64_t smaller(int64_t a, int64_t b) {
 
 /* ---- BLAS ---- */
 
-#if defined(HEED_NO_BLAS)
+#if !HEED_BLAS
 
 const char *heed__blas_name(void) {
   return "none";
