@@ -27,8 +27,8 @@ enum {
   GEMM_FAR = 1 << 21,   /* and elements of b, for which a row-major b is read row by row */
   GEMM_STREAM_ROWS = V_REGISTERS >= 32 ? 4 : 2,
   GEMM_STREAM_AT_ONCE = 4,
-  GEMM_TINY = 512, /* multiply-adds that are rounded twice */
-  GEMM_TINY_DEPTH = 15,
+  GEMM_TINY = HEED__TINY_WORK, /* multiply-adds that are rounded twice */
+  GEMM_TINY_DEPTH = HEED__TINY_DEPTH,
   GEMM_NEAR = 1 << 16,     /* elements of b that stay in the second cache, so that packing does not pay */
   GEMM_GATHERED = 1 << 13, /* floats that are copied to the stack to take gaps out */
 };

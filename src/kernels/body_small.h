@@ -11,32 +11,35 @@
 
 /* A column of a matrix with rows `row` apart, for n rows, in the first lanes. */
 static inline vfloat small_gather(const float *x, ptrdiff_t row, int64_t n) {
+  if (row == 1) return v_load_masked(x, v_first((size_t)n));
   float lane[V_LANES] = {0};
   for (int64_t i = 0; i < n; i++) lane[i] = x[i * row];
   return v_load(lane);
 }
 
 static inline void small_scatter(float *out, ptrdiff_t row, int64_t n, vfloat x) {
+  if (row == 1) {
+    v_store_masked(out, x, v_first((size_t)n));
+    return;
+  }
   float lane[V_LANES];
   v_store(lane, x);
   for (int64_t i = 0; i < n; i++) out[i * row] = lane[i];
 }
 
-/* One bit for each of n queries from i0 on that sees key j. */
-static inline unsigned small_visible(const heed__attention_task *t, int64_t i0, int64_t n, int64_t j) {
+/* One bit for each of n queries from i0 on that sees key j, one of those that its place allows some. */
+V_INLINE unsigned small_visible(const heed__attention_task *t, int64_t i0, int64_t n, int64_t j,
+                                const bool masked) {
   /* by their places rows from j - high + 1 to j - low see it */
   const int64_t from = j + 1 - t->high - i0, to = j + 1 - t->low - i0;
-  if (j >= t->keys || from >= n || to <= 0) return 0;
   unsigned bits = (1u << (to < n ? to : n)) - 1u;
-  if (from > 0) bits &= ~((1u << from) - 1u);
-  if (!t->padding && !t->visible && !t->bias) return bits;
+  if (from > 0) bits &= ~0u << from;
+  if (!masked) return bits;
   if (t->padding && t->padding[j * t->padding_stride]) return 0;
-  if (t->visible || t->bias) {
-    for (int64_t i = 0; i < n; i++) {
-      const bool hidden = (t->visible && !t->visible[(i0 + i) * t->visible_row + j * t->visible_column]) ||
-                          (t->bias && t->bias[(i0 + i) * t->bias_row + j * t->bias_column] == -INFINITY);
-      if (hidden) bits &= ~(1u << i);
-    }
+  for (int64_t i = 0; i < n; i++) {
+    const bool hidden = (t->visible && !t->visible[(i0 + i) * t->visible_row + j * t->visible_column]) ||
+                        (t->bias && t->bias[(i0 + i) * t->bias_row + j * t->bias_column] == -INFINITY);
+    if (hidden) bits &= ~(1u << i);
   }
   return bits;
 }
@@ -49,37 +52,38 @@ V_INLINE const float *small_row(const void *x, heed_dtype dtype, ptrdiff_t row, 
                             n, room);
 }
 
-/* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there are no cap, slope and
- * sink. */
+/* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there are no masks, cap, slope,
+ * sink and dropout. */
 V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
   const heed_dtype k_dtype = plain ? HEED_FLOAT32 : t->k_dtype, v_dtype = plain ? HEED_FLOAT32 : t->v_dtype;
+  const bool masked = !plain && (t->visible || t->padding || t->bias);
   vfloat q[HEED__SMALL_HEAD], weight[HEED__SMALL_KEYS], sum = v_zero();
+  vmask seen[HEED__SMALL_KEYS];
   vfloat most = v_set(!plain && t->has_sink ? t->sink : -INFINITY);
-  int64_t key[HEED__SMALL_KEYS], keys = 0; /* those that any of the rows sees */
-  unsigned seen[HEED__SMALL_KEYS];
   const vfloat scale = v_set(t->scale);
+  int64_t first, last, unused; /* keys that any of the rows sees by its place */
+  heed__attention_reach(t, i0, &first, &unused);
+  heed__attention_reach(t, i0 + n - 1, &unused, &last);
+  const int64_t keys = last > first ? last - first : 0;
   for (int64_t c = 0; c < t->d; c++) q[c] = small_gather(t->q + i0 * t->q_row + c * t->q_column, t->q_row, n);
 
-  for (int64_t j = 0; j < t->s; j++) {
-    const unsigned bits = small_visible(t, i0, n, j);
-    if (!bits) continue;
+  for (int64_t j = 0; j < keys; j++) {
     float room[HEED__SMALL_HEAD];
     ptrdiff_t column = t->k_column;
-    const float *k = small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, j, t->d, &column, room);
+    const float *k =
+        small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, first + j, t->d, &column, room);
     vfloat score = v_zero();
     for (int64_t c = 0; c < t->d; c++) score = v_fma(q[c], v_set(k[c * column]), score);
     score = v_mul(score, scale);
     if (!plain && t->softcap > 0.0f) score = cap_score(score, t->softcap, 1.0f / t->softcap);
-    if (t->bias) {
-      const float *bias = t->bias + i0 * t->bias_row + j * t->bias_column;
+    if (!plain && t->bias) {
+      const float *bias = t->bias + i0 * t->bias_row + (first + j) * t->bias_column;
       score = v_add(score, small_gather(bias, t->bias_row, n));
     }
-    if (!plain && t->slope != 0.0f) score = slope_off(score, t->slope, i0 + t->offset - j, -1.0f);
-    score = v_select(v_mask_from_bits(bits), score, v_set(-INFINITY));
-    most = v_max(score, most); /* without nan, which comes back with the exponential */
-    weight[keys] = score;
-    seen[keys] = bits;
-    key[keys++] = j;
+    if (!plain && t->slope != 0.0f) score = slope_off(score, t->slope, i0 + t->offset - first - j, -1.0f);
+    seen[j] = v_mask_from_bits(small_visible(t, i0, n, first + j, masked));
+    weight[j] = v_select(seen[j], score, v_set(-INFINITY));
+    most = v_max(weight[j], most); /* without nan, which comes back with the exponential */
   }
 
   most = v_select(v_eq(most, v_set(-INFINITY)), v_zero(), most);
@@ -89,30 +93,27 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   }
   if (!plain && t->has_sink) sum = v_add(sum, v_exp(v_sub(v_set(t->sink), most)));
   const vmask none = v_eq(sum, v_zero()); /* nothing is seen, or scores of -inf only: zeros */
-  const vfloat share = v_select(none, v_zero(), v_div(v_set(1.0f), sum));
-  const unsigned some = ~v_mask_bits(none);
+  const vfloat share = v_div(v_set(1.0f), sum);
   for (int64_t j = 0; j < keys; j++) {
-    seen[j] &= some;
     weight[j] = v_mul(weight[j], share);
-    if (t->keep)
-      weight[j] = v_mul(weight[j], small_gather(t->keep + (i0 - t->first) * t->s + key[j], t->s, n));
+    if (!plain && t->keep)
+      weight[j] = v_mul(weight[j], small_gather(t->keep + (i0 - t->first) * t->s + first + j, t->s, n));
   }
 
   float room[HEED__SMALL_KEYS][HEED__SMALL_HEAD];
-  const float *value[HEED__SMALL_KEYS];
-  ptrdiff_t column = t->v_column;
-  for (int64_t j = 0; j < keys; j++) {
-    ptrdiff_t step = t->v_column;
-    value[j] = small_row(t->v, v_dtype, t->v_row, t->v_scale, t->v_scale_row, key[j], t->dv, &step, room[j]);
-    column = step;
+  const float *value = (const float *)t->v + first * t->v_row;
+  ptrdiff_t row = t->v_row, column = t->v_column;
+  for (int64_t j = 0; v_dtype != HEED_FLOAT32 && j < keys; j++) {
+    column = t->v_column;
+    small_row(t->v, v_dtype, t->v_row, t->v_scale, t->v_scale_row, first + j, t->dv, &column, room[j]);
+    value = room[0];
+    row = HEED__SMALL_HEAD;
   }
   for (int64_t c = 0; c < t->dv; c++) {
     vfloat out = v_zero();
-    for (int64_t j = 0; j < keys; j++) {
-      const vfloat y = v_set(value[j][c * column]);
-      out = v_select(v_mask_from_bits(seen[j]), v_fma(weight[j], y, out), out);
-    }
-    small_scatter(t->out + i0 * t->out_row + c * t->out_column, t->out_row, n, out);
+    for (int64_t j = 0; j < keys; j++)
+      out = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + c * column]), out), out);
+    small_scatter(t->out + i0 * t->out_row + c * t->out_column, t->out_row, n, v_select(none, v_zero(), out));
   }
 }
 
@@ -123,10 +124,20 @@ static void small_rows_any(const heed__attention_task *t, int64_t i0, int64_t n)
   small_rows(t, i0, n, false);
 }
 
+/* Up to as many tokens as AVX2 has lanes its kernels do, whose shorter vectors wait less for each other: a
+ * sixth of the time of a small module (Cascade Lake). */
+#define SMALL_LEFT_TO_AVX2(tokens) (V_LANES == 16 && (tokens) <= 8)
+
 /* The rows of a task that heed__attention_is_small. */
 static void attend_small(const heed__attention_task *t) {
+#if V_LANES == 16
+  if (SMALL_LEFT_TO_AVX2(t->l)) {
+    heed__kernels_avx2.attention(t);
+    return;
+  }
+#endif
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
-                     t->slope == 0.0f && !t->has_sink;
+                     t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias && !t->keep;
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }

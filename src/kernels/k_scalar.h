@@ -132,4 +132,7 @@ const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, pt
 /* k_scalar_decode.c */
 void heed__scalar_decode(const heed__decode_task *task);
 
+/* k_scalar_pass.c */
+void heed__scalar_small_pass(const heed__small_pass *pass);
+
 #endif

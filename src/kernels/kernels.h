@@ -120,6 +120,31 @@ typedef struct heed__narrow_task {
   ptrdiff_t c_row;
 } heed__narrow_task;
 
+/* The forward pass of a small attention module over one batch item: x [n, d_in] through W_query, W_key and
+ * W_value (row-major [heads · d or kv_heads · d, d_in]), each head's attention, and out_proj ([d_out, heads ·
+ * d]), all without gaps. To the bit what the kernels gemm and attention give one after another. */
+typedef struct heed__small_pass {
+  const float *x;
+  const float *weight[4], *bias[4]; /* query, key, value, out; a bias may be NULL, as may be weight[3]: then
+                                       d_out is heads · d */
+  int64_t n, d_in, heads, kv_heads, d, d_out;
+  float scale;
+  bool causal;
+  float *out; /* [n, d_out]; shares no place with the others */
+} heed__small_pass;
+
+/* Its bounds: up to so many multiply-adds (rows of the whole batch · columns · depth) gemm rounds each
+ * product before it is added, in order, so that it does not matter what lies across the lanes. */
+enum { HEED__TINY_WORK = 512, HEED__TINY_DEPTH = 15 };
+/** rows: of the whole batch; more than 1. */
+static inline bool heed__is_small_pass(const heed__small_pass *p, int64_t rows) {
+  const int64_t wide = p->heads * p->d;
+  return p->n <= HEED__SMALL_QUERIES && rows > 1 && rows <= HEED__TINY_WORK && p->d_in <= HEED__TINY_DEPTH &&
+         wide <= HEED__TINY_DEPTH && p->d_out <= HEED__TINY_WORK &&
+         rows * wide * p->d_in <= HEED__TINY_WORK &&
+         (!p->weight[3] || rows * p->d_out * wide <= HEED__TINY_WORK);
+}
+
 /* name, result, parameters */
 #define HEED__OTHER_KERNELS(X)                                                                               \
   /* Σ x[i] in the order in which PyTorch adds (k_scalar_rows.c); Σ (x[i] - mean)² */                     \
@@ -152,7 +177,8 @@ typedef struct heed__narrow_task {
      weights… and does without out (NULL). attention_scratch: bytes for rows first…last-1. */            \
   X(attention, void, (const heed__attention_task *task))                                                     \
   X(decode, void, (const heed__decode_task *task))                                                           \
-  X(attention_scratch, size_t, (const heed__attention_task *task))
+  X(attention_scratch, size_t, (const heed__attention_task *task))                                           \
+  X(small_pass, void, (const heed__small_pass *pass))
 
 typedef struct heed__kernels {
   const char *name; /* "scalar" */

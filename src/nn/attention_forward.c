@@ -223,8 +223,8 @@ static heed_status finish_cache(memory *with, heed_status status) {
 
 /* ---- The pass ---- */
 
-heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                                    heed_tensor **out, heed_attention_internals *internals) {
+static heed_status long_way(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                            heed_tensor **out, heed_attention_internals *internals) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   const heed_module *out_proj = heed__module_part(m, "out_proj"), *dropout = heed__module_part(m, "dropout");
   const double p = dropout != NULL ? heed__dropout_active(dropout) : 0;
@@ -308,4 +308,12 @@ done:
   for (int i = 0; i < 3; i++) heed_tensor_free(projected[i]);
   heed_tensor_free(heads);
   return status;
+}
+
+heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                    heed_tensor **out, heed_attention_internals *internals) {
+  heed__small_pass pass;
+  if (internals == NULL && heed__small_pass_takes(m, x, options, &pass))
+    return heed__small_pass_run(m, x, &pass, out);
+  return long_way(m, x, options, out, internals);
 }

@@ -208,6 +208,14 @@ heed_status heed__project(const heed_module *m, const heed_tensor *const from[3]
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                     heed_tensor **out, heed_attention_internals *internals);
 
+/** Whether the pass without internals can take the short way; fills *pass but for x and out. Then that way.
+ * Errors: SHAPE, DTYPE, ARGUMENT (of *out), MEMORY. (small_pass.c) */
+bool heed__small_pass_takes(const heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                            heed__small_pass *pass);
+HEED_MUST_USE
+heed_status heed__small_pass_run(const heed_module *m, const heed_tensor *x, heed__small_pass *pass,
+                                 heed_tensor **out);
+
 /* ---- Caches (kv_cache.c) ---- */
 
 /* Tokens lie in rows of `keys` and `values`, one after another: row 0 is token dropped + 1. Without a window
