@@ -70,8 +70,6 @@ LINK_MODULE := -shared -Wl,-Bsymbolic
 LINK_RUNNER := -Wl,-E
 endif
 
-ON_X86 := $(filter x86_64-%,$(shell $(CC) -dumpmachine))
-
 OBJ       := $(BUILD)/obj
 ENGINE    := $(wildcard $(foreach layer,core kernels ops nn io,src/$(layer)/*.c))
 BINDING   := $(wildcard src/binding/*.c)
@@ -110,8 +108,6 @@ $(OBJ)/%.o: %.c $(BUILD)/flags | $(BUILD)/lua_sources.h
 	@mkdir -p $(@D)
 	$(call say,CC,$(CC) $(HEED_CFLAGS) $(PART_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@)
 
-$(OBJ)/src/kernels/k_avx2.o: PART_CFLAGS = $(if $(ON_X86),-mavx2 -mfma -mf16c)
-$(OBJ)/src/kernels/k_avx512.o: PART_CFLAGS = $(if $(ON_X86),-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c)
 $(OBJ)/src/ops/%.o: PART_CFLAGS = $(BLAS_CFLAGS)
 $(OBJ)/src/io/%.o: PART_CFLAGS = $(IO_CFLAGS) $(FUZZ_CFLAGS)
 $(OBJ)/src/core/%.o: PART_CFLAGS = $(FUZZ_CFLAGS)

@@ -20,3 +20,11 @@ const heed__kernels TABLE = {.name = NAME,
                                  HEED__OTHER_KERNELS(X)
 #undef X
 };
+
+#if defined(__x86_64__) /* what vec_avx2.h and vec_avx512.h began */
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

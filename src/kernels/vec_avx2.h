@@ -11,6 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* From here on, up to the end of body_table.h, functions are for such processors, whatever the flags. */
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
 #define V_LANES     8
 #define V_REGISTERS 16 /* of vectors */
 typedef __m256 vfloat;

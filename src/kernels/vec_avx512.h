@@ -7,6 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"))),    \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c")
+#endif
+
 #define V_LANES     16
 #define V_REGISTERS 32
 typedef __m512 vfloat;
