@@ -8,6 +8,7 @@
 #   make test-isa   tests with every kernel table of this processor, and those of NEON under qemu (Debian, Ubuntu)
 #   make test-blas  what reaches BLAS, with each of Debian's flavours of OpenBLAS
 #   make test-files files that heed writes read by safetensors and numpy, and theirs by heed (installed in build/files-venv)
+#   make test-hosts heed in lighttpd (Debian, Ubuntu)
 #   make fuzz       broken files at random, with libFuzzer (FUZZ_SECONDS=20)
 #   make valgrind   the C tests and a sample of scripts under valgrind
 #   make bench      heed beside PyTorch, ONNX Runtime and ggml, which it installs in build/venv (QUICK=1: in a minute)
@@ -83,7 +84,7 @@ LUA_FILES := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/h
 objects    = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(patsubst tests/c/%.c,$(BUILD)/test/%,$(C_TESTS))
 
-.PHONY: all objects tests demo run-demo test run-test test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind install uninstall test-install run-install model clean FORCE
+.PHONY: all objects tests demo run-demo test run-test test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind install uninstall test-install run-install test-hosts run-hosts model clean FORCE
 
 all: $(BUILD)/heed $(BUILD)/libheed.a $(BUILD)/libheed.so $(BUILD)/heed.so
 objects: $(call objects,$(C_FILES))
@@ -219,6 +220,12 @@ test-files:
 	@$(MAKE) --no-print-directory run-files
 run-files: $(BUILD)/heed
 	@$(BUILD)/files-venv/bin/python scripts/dev/check_files.py $(BUILD)/heed
+
+test-hosts:
+	@scripts/dev/install_packages.sh build hosts
+	@$(MAKE) --no-print-directory run-hosts
+run-hosts: all
+	@MODELS=$(MODELS) scripts/dev/run_host_tests.sh $(BUILD)
 
 # libFuzzer is clang's; the binding is not needed. Kernels do without sanitizers here, with which clang takes minutes.
 FUZZ_SECONDS ?= 20

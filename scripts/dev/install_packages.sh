@@ -63,6 +63,11 @@ needs_of() {
       need 'command_exists cmake' cmake cmake cmake cmake
       need 'command_exists mandoc' mandoc mandoc mandoc mandoc
       need 'command_exists setpriv' util-linux util-linux util-linux '(on Linux only)' ;;
+    hosts)
+      need 'command_exists python3' python3 python3 python python3
+      need 'command_exists lighttpd || command_exists /usr/sbin/lighttpd' lighttpd lighttpd lighttpd lighttpd
+      need 'ls /usr/lib*/lighttpd/mod_magnet.so' lighttpd-modules-lua lighttpd-mod_magnet \
+        lighttpd '(with Lua)' ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
     *) echo "install_packages.sh: '$1' is no group; the groups are build, test, isa, lint, fuzz, files, valgrind, bench, model, install and hosts" >&2; exit 2 ;;
   esac

@@ -1,0 +1,7 @@
+#!/bin/sh
+# What lighttpd.conf takes from outside: lighttpd runs this in the folder of its configuration.
+cat <<SETTINGS
+var.here = "$(pwd)"
+var.port = ${PORT:-8080}
+var.workers = ${WORKERS:-0}
+SETTINGS
