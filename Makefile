@@ -18,7 +18,8 @@
 #   make test-install  tries what is installed, and luarocks make, as a user without rights to the sources (as root)
 #   make clean
 # Variables: BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
-# TESTS (names of C tests, all by default), MODELS (where models are kept), V=1 (shows the commands).
+# TESTS (names of C tests, all by default), MODELS (where models are kept), DEBUG=1 (with assertions, which end the process),
+# V=1 (shows the commands).
 # For make install: PREFIX (/usr/local), LIBDIR (PREFIX/lib), LUA_CMOD (LIBDIR/lua/5.4), DESTDIR (before every path).
 
 MAKEFLAGS += --no-builtin-rules
@@ -45,7 +46,8 @@ WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wpointer-arith -Wstrict-p
 # Which libraries the sources use; heed.c, of make amalgamation, takes 0 for each that is not named.
 LIBRARIES := -DHEED_BLAS=$(if $(filter none,$(BLAS)),0,1) -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1
 # errno and floating-point traps are never looked at, and would keep loops with sqrt and comparisons from vectorising
-HEED_CFLAGS := $(LIBRARIES) -std=c11 -pthread -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) $(WERROR)
+HEED_CFLAGS := $(LIBRARIES) -std=c11 -pthread -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math \
+  $(if $(DEBUG),,-DNDEBUG) $(WARNINGS) $(WERROR)
 LUA_CFLAGS  := $(call package,cflags,$(LUA_PC))
 LUA_LIBS    := $(call package,libs,$(LUA_PC))
 ifneq ($(BLAS),none)
@@ -168,14 +170,14 @@ run-test: tests
 sanitize asan ubsan:
 	@scripts/dev/install_packages.sh build test
 	@ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TEST_OPTIONS=--exclude-tags=plain \
-	  $(MAKE) --no-print-directory BUILD=$(BUILD)/asan run-test \
+	  $(MAKE) --no-print-directory BUILD=$(BUILD)/asan DEBUG=1 run-test \
 	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 
 # Of the libraries underneath only OpenBLAS has threads, and those are not ours to check.
 TSAN_TESTS := test_parallel
 tsan:
 	@scripts/dev/install_packages.sh build test
-	@OPENBLAS_NUM_THREADS=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan run-tsan \
+	@OPENBLAS_NUM_THREADS=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan DEBUG=1 run-tsan \
 	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=thread'
 run-tsan: $(BUILD)/heed $(TSAN_TESTS:%=$(BUILD)/test/%)
 	@for name in $(TSAN_TESTS); do $(BUILD)/test/$$name || exit 1; done
@@ -231,7 +233,7 @@ run-hosts: all
 FUZZ_SECONDS ?= 20
 fuzz:
 	@scripts/dev/install_packages.sh build fuzz
-	@$(MAKE) --no-print-directory run-fuzz BUILD=$(BUILD)/fuzz BLAS=none CC=clang CFLAGS='-O1 -g' \
+	@$(MAKE) --no-print-directory run-fuzz BUILD=$(BUILD)/fuzz DEBUG=1 BLAS=none CC=clang CFLAGS='-O1 -g' \
 	  FUZZ_CFLAGS='-fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all'
 run-fuzz: $(FUZZERS:tests/fuzz/%.c=$(BUILD)/%)
 	@scripts/dev/run_fuzz.sh $(BUILD) $(FUZZ_SECONDS) $(notdir $^)
@@ -296,7 +298,7 @@ lint:
 	@$(MAKE) --no-print-directory all
 	@$(BUILD)/heed scripts/dev/check_layers.lua $(filter src/%,$(C_FILES) $(HEADERS))
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/gcc CC=gcc CFLAGS=-O1 WERROR=-Werror
-	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/clang CC=clang CFLAGS=-O0 WERROR=-Werror
+	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/clang DEBUG=1 CC=clang CFLAGS=-O0 WERROR=-Werror
 	@clang-format --dry-run -Werror $(C_FILES) $(HEADERS)
 	@$(MAKE) --no-print-directory symbols
 

@@ -51,6 +51,17 @@ local reserved = {
   },
 }
 
+-- Where printf and its kin may write floating-point numbers; everywhere else they would show the locale's separator.
+local number_files = { "^src/core/number%.c$", "^src/cli/" }
+
+-- Whether a line has a string with a conversion of printf's for floating-point numbers.
+local function formats_a_number(line)
+  for text in line:gmatch('"(.-)"') do
+    if text:gsub("%%%%", ""):find("%%[-+ #0-9.*]*[aAeEfFgG]") then return true end
+  end
+  return false
+end
+
 local function matches_any(text, patterns)
   for _, pattern in ipairs(patterns) do
     if text:find(pattern) then return true end
@@ -114,6 +125,9 @@ local function check(path, text)
           problem(number, "includes %s: %s is not for this file", name, rule.what)
         end
       end
+    end
+    if formats_a_number(raw) and not matches_any(path, number_files) then
+      problem(number, "formats a floating-point number as the locale has it: write it with heed__write_number or HEED__G")
     end
   end
 

@@ -19,6 +19,12 @@ static const char *push_quoted(lua_State *L, int idx, const char *before, const 
   return lua_pushfstring(L, "%s'%s'%s", before, s, after);
 }
 
+const char *lheed_push_float(lua_State *L, double value) {
+  char text[HEED__NUMBER_TEXT];
+  heed__write_number(text, sizeof text, 'g', 14, value);
+  return lua_pushfstring(L, strspn(text, "-0123456789") == strlen(text) ? "%s.0" : "%s", text);
+}
+
 const char *lheed_push_what(lua_State *L, int idx) {
   lheed_box *box;
   char text[HEED__SHAPE_TEXT];
@@ -28,7 +34,7 @@ const char *lheed_push_what(lua_State *L, int idx) {
   case LUA_TBOOLEAN: return lua_pushfstring(L, "a boolean (%s)", lua_toboolean(L, idx) ? "true" : "false");
   case LUA_TNUMBER:
     if (lua_isinteger(L, idx)) return lua_pushfstring(L, "the number %I", (LUAI_UACINT)lua_tointeger(L, idx));
-    return lua_pushfstring(L, "the number %f", (LUAI_UACNUMBER)lua_tonumber(L, idx));
+    return lua_pushfstring(L, "the number %s", lheed_push_float(L, lua_tonumber(L, idx)));
   case LUA_TSTRING: return push_quoted(L, idx, "a string (", ")");
   default: break;
   }

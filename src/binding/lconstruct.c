@@ -180,7 +180,8 @@ static int64_t read_position(lua_State *L, int idx, const char *function, const 
 /* In C, a negative one stands for the default. */
 static double read_epsilon(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   double value = lheed_number(L, idx, function, p->name);
-  if (!(value >= 0)) lheed_error(L, "%s: %s is %f; it must be 0 or more", function, p->name, value);
+  if (!(value >= 0))
+    lheed_error(L, "%s: %s is %s; it must be 0 or more", function, p->name, lheed_push_float(L, value));
   return value;
 }
 

@@ -145,6 +145,8 @@ int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *
 /** Pushes "nil", "a number (1.5)", "a string ('abc')", "a tensor of shape [2, 3]", "a released tensor", "a
  * table"…: what came, for messages. */
 const char *lheed_push_what(lua_State *L, int idx);
+/** Pushes a float as Lua writes it, but with a point whatever the locale. */
+const char *lheed_push_float(lua_State *L, double value);
 /** The same for the key of a table: "'name'", "the number 1.5"…. */
 const char *lheed_push_key(lua_State *L, int idx);
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../core/core.h"
 #include "lheed.h"
 
 static const char info_key = 0; /* of the metatable, in the registry */
@@ -70,9 +71,10 @@ static int info_tostring(lua_State *L) {
     luaL_addstring(&b, text);
     lua_getfield(L, 1, fields[i]);
     if (strncmp(fields[i], "memory", 6) == 0 && lua_isnumber(L, -1)) {
-      snprintf(text, sizeof text, "%.1f MiB", (double)lua_tonumber(L, -1) / (1 << 20));
+      heed__write_number(text, sizeof text, 'f', 1, (double)lua_tonumber(L, -1) / (1 << 20));
       lua_pop(L, 1);
       luaL_addstring(&b, text);
+      luaL_addstring(&b, " MiB");
     } else {
       luaL_tolstring(L, -1, NULL);
       lua_remove(L, -2);

@@ -33,22 +33,14 @@ typedef struct printer {
 /* No notation gives more: scientific form begins at 1e8. */
 #define ELEMENT 32
 
-/* Puts a point where the locale has another decimal separator. */
-static void set_point(char *text) {
-  char *p = text + strspn(text, "+-0123456789");
-  if (*p == '.' || *p == '\0') return;
-  char *rest = p + strcspn(p, "0123456789");
-  *p = '.';
-  memmove(p + 1, rest, strlen(rest) + 1);
-}
-
 static int float_text(const printer *p, double value, char text[ELEMENT]) {
   if (isnan(value)) return snprintf(text, ELEMENT, "nan");
   if (isinf(value)) return snprintf(text, ELEMENT, value < 0 ? "-inf" : "inf");
-  if (p->whole && !p->scientific) return snprintf(text, ELEMENT, "%.0f.", value);
-  snprintf(text, ELEMENT, p->scientific ? "%.4e" : "%.4f", value);
-  set_point(text);
-  return (int)strlen(text);
+  if (!p->whole || p->scientific)
+    return heed__write_number(text, ELEMENT, p->scientific ? 'e' : 'f', 4, value);
+  int length = heed__write_number(text, ELEMENT - 1, 'f', 0, value);
+  memcpy(text + length, ".", 2);
+  return length + 1;
 }
 
 /* Returns the length. */

@@ -47,6 +47,21 @@ void heed__struct_fill(void *theirs, const void *ours, size_t known);
 /** The same, and makes zeros of it in ours: what is left there, an older header does not know. */
 void heed__struct_move(void *theirs, void *ours, size_t known);
 
+/* ---- Numbers as text ---- */
+
+/* These have a point whatever the locale. Messages take "%s" and HEED__G(value) where printf would have %g.
+ */
+
+#define HEED__NUMBER_TEXT 40 /* bytes of the longest number but with 'f', for which values may be long */
+/** The value as printf's %.*e, %.*f or %.*g (`form` is 'e', 'f' or 'g') write it, cut to `size`; returns its
+ * length. */
+int heed__write_number(char *text, size_t size, char form, int precision, double value);
+/** The value as %g has it, in text, which it returns. */
+const char *heed__number_text(char text[HEED__NUMBER_TEXT], double value);
+#define HEED__G(value) heed__number_text((char[HEED__NUMBER_TEXT]){0}, (value))
+/** The fewest significant digits, 1 to 17, that give the (finite) value back. */
+int heed__shortest_digits(double value);
+
 /* ---- Division ---- */
 
 /** a / b for a >= 0 and b > 0. Intel's processors before Ice Lake divide 64 bits several times slower than

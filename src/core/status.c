@@ -30,6 +30,7 @@ heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t by
   double amount = (double)bytes;
   int unit = 0;
   for (; amount >= 1024; amount /= 1024) unit++;
-  return heed__fail(ctx, HEED_MEMORY, "%s: %.*f %s of memory could not be had", function, unit > 0, amount,
-                    units[unit]);
+  char number[HEED__NUMBER_TEXT];
+  heed__write_number(number, sizeof(number), 'f', unit > 0, amount);
+  return heed__fail(ctx, HEED_MEMORY, "%s: %s %s of memory could not be had", function, number, units[unit]);
 }

@@ -33,7 +33,7 @@ typedef struct extent {
 /* The number as messages show it; what is no number is named as that. */
 static const char *number_text(char text[32], const heed__json *value) {
   if (heed__json_kind_of(value) != HEED__JSON_NUMBER) return "no number";
-  snprintf(text, 32, "%.17g", heed__json_number(value));
+  heed__write_number(text, 32, 'g', 17, heed__json_number(value));
   return text;
 }
 

@@ -8,22 +8,13 @@
 
 /* The fewest digits that give the number back, with an exponent below 1e-4 and from 1e16 on. */
 const char *heed__python_number(char text[HEED__NUMBER_TEXT], double value) {
-  int digits = 1;
-  if (!isfinite(value)) {
-    snprintf(text, HEED__NUMBER_TEXT, "%g", value);
-    return text;
-  }
-  for (; digits <= 17; digits++) {
-    snprintf(text, HEED__NUMBER_TEXT, "%.*e", digits - 1, value);
-    if (digits == 17 || strtod(text, NULL) == value) break;
-  }
+  if (!isfinite(value)) return heed__number_text(text, value);
+  const int digits = heed__shortest_digits(value);
+  heed__write_number(text, HEED__NUMBER_TEXT, 'e', digits - 1, value);
   const int exponent = atoi(strchr(text, 'e') + 1);
   if (exponent >= -4 && exponent < 16) {
     const int decimals = digits - 1 - exponent;
-    snprintf(text, HEED__NUMBER_TEXT, "%.*f", decimals > 1 ? decimals : 1, value);
-  }
-  for (char *c = text; *c; c++) {
-    if (*c == ',') *c = '.'; /* of the host's locale */
+    heed__write_number(text, HEED__NUMBER_TEXT, 'f', decimals > 1 ? decimals : 1, value);
   }
   return text;
 }

@@ -47,12 +47,12 @@ static heed_status check_variant(heed_context *ctx, heed_attention_config *c) {
                       heads_class.name, left ? "left" : "right", (long long)(left ? w->left : w->right));
   }
   if (!(c->softcap >= 0) || !isfinite(c->softcap)) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %g; it must be above 0, or 0 for none",
-                      heads_class.name, c->softcap);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %s; it must be above 0, or 0 for none",
+                      heads_class.name, HEED__G(c->softcap));
   }
   if (c->qk_norm && (!(c->qk_norm_eps >= 0) || !isfinite(c->qk_norm_eps))) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: qk_norm's eps is %g; it must be at least 0, and finite",
-                      heads_class.name, c->qk_norm_eps);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: qk_norm's eps is %s; it must be at least 0, and finite",
+                      heads_class.name, HEED__G(c->qk_norm_eps));
   }
   return c->rope != NULL ? heed__check_rope(ctx, heads_class.name, c->rope, c->head_dim) : HEED_OK;
 }
@@ -81,7 +81,8 @@ static heed_status complete(heed_context *ctx, heed_attention_config *c) {
   if ((status = heed__check_positive(ctx, heads_class.name, "head_dim", c->head_dim)) != HEED_OK)
     return status;
   if (!isfinite(c->scale)) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %g; it must be finite", heads_class.name, c->scale);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", heads_class.name,
+                      HEED__G(c->scale));
   }
   if (c->scale == 0) c->scale = default_scale(c->head_dim);
   const int64_t inner[] = {c->num_heads, c->head_dim};

@@ -73,7 +73,6 @@ const heed__sizes *heed__module_sizes(const heed_module *m, const char *name);
 
 /** A number (1e-05, 0.5, 10.0) and a shape ((3,), (3, 4)) as Python prints them; both return text.
  * (describe.c) */
-#define HEED__NUMBER_TEXT 40
 const char *heed__python_number(char text[HEED__NUMBER_TEXT], double value);
 const char *heed__python_sizes(char text[HEED__SHAPE_TEXT], const heed__sizes *sizes);
 

@@ -93,7 +93,7 @@ static heed_status check_sizes(heed_context *ctx, const char *function, int ndim
                       function, heed__shape_text(text, ndim, shape));
   }
   if (!isfinite(epsilon)) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: eps is %g; it must be finite", function, epsilon);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: eps is %s; it must be finite", function, HEED__G(epsilon));
   }
   return HEED_OK;
 }
@@ -127,8 +127,8 @@ heed_status heed_layer_norm_new(heed_context *ctx, int ndim, const int64_t *shap
   heed_status status = check_sizes(ctx, layer_norm_class.name, ndim, shape, epsilon);
   if (status != HEED_OK) return status;
   if (epsilon < 0)
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: eps is %g; it must be 0 or more", layer_norm_class.name,
-                      epsilon);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: eps is %s; it must be 0 or more", layer_norm_class.name,
+                      HEED__G(epsilon));
   return make(ctx, &layer_norm_class, ndim, shape, epsilon, affine, bias, out);
 }
 

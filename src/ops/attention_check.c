@@ -208,11 +208,11 @@ static heed_status check_options(heed_context *ctx, const heed__attention_call *
   const char *function = call->function;
   heed_status status;
   if (!isfinite(o->scale)) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %g; it must be finite", function, o->scale);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", function, HEED__G(o->scale));
   }
   if (!(o->softcap >= 0 && isfinite(o->softcap))) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %g; it must be above 0, or 0 for none", function,
-                      o->softcap);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %s; it must be above 0, or 0 for none", function,
+                      HEED__G(o->softcap));
   }
   if ((status = check_window(ctx, function, &o->window, p, o->is_causal))) return status;
   if ((status = check_heads(ctx, function, p, "alibi_slopes", o->alibi_slopes))) return status;

@@ -107,5 +107,6 @@ heed_status heed__check_writable(heed_context *ctx, const char *function, const 
 
 heed_status heed__check_probability(heed_context *ctx, const char *function, const char *argument, double p) {
   if (p >= 0.0 && p <= 1.0) return HEED_OK;
-  return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %g; it must be from 0 to 1", function, argument, p);
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %s; it must be from 0 to 1", function, argument,
+                    HEED__G(p));
 }

@@ -158,8 +158,8 @@ heed_status heed_allclose(heed_context *ctx, const heed_tensor *a, const heed_te
   if (!(relative >= 0) || !(absolute >= 0))
     return heed__fail(
         ctx, HEED_ARGUMENT,
-        "allclose: the relative tolerance is %g and the absolute one %g; neither may be negative or nan",
-        relative, absolute);
+        "allclose: the relative tolerance is %s and the absolute one %s; neither may be negative or nan",
+        HEED__G(relative), HEED__G(absolute));
   const tolerance t = {(float)relative, (float)absolute, equal_nan};
   const bool real = heed__wider(a->dtype, b->dtype) == HEED_FLOAT32;
   const heed__map map =

@@ -101,8 +101,8 @@ heed_status heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, h
   const doubles r = {as_double(first), as_double(step)};
   const double steps = (as_double(last) - r.first) / r.step;
   if (!isfinite(r.first) || !isfinite(r.step) || !isfinite(as_double(last)))
-    return heed__fail(ctx, HEED_ARGUMENT, "range: first is %g, last %g and step %g; they must be finite",
-                      r.first, as_double(last), r.step);
+    return heed__fail(ctx, HEED_ARGUMENT, "range: first is %s, last %s and step %s; they must be finite",
+                      HEED__G(r.first), HEED__G(as_double(last)), HEED__G(r.step));
   if (!(steps < 0x1p62)) return fail_long(ctx);
   /* a few units in the last place more, so that rounding does not lose the last one (0 to 0.3 by 0.1) */
   const double count = floor(steps + fabs(steps) * 0x1p-50) + 1;

@@ -46,7 +46,7 @@ heed_status heed__normal(heed_context *ctx, const char *function, heed_generator
   heed__result result = {0};
   heed_status status = HEED_OK;
   if (!(std >= 0)) {
-    status = heed__fail(ctx, HEED_ARGUMENT, "%s: std is %g; it must be 0 or more", function, std);
+    status = heed__fail(ctx, HEED_ARGUMENT, "%s: std is %s; it must be 0 or more", function, HEED__G(std));
     goto done;
   }
   status = begin_draw(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
@@ -118,8 +118,8 @@ heed_status heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tens
   for (int64_t i = 0; i < p->numel; i++) {
     if (!(chance[i] >= 0.0f && chance[i] <= 1.0f)) {
       status =
-          heed__fail(ctx, HEED_ARGUMENT, "bernoulli: element %" PRId64 " of p is %g; it must be from 0 to 1",
-                     i + 1, (double)chance[i]);
+          heed__fail(ctx, HEED_ARGUMENT, "bernoulli: element %" PRId64 " of p is %s; it must be from 0 to 1",
+                     i + 1, HEED__G((double)chance[i]));
       goto done;
     }
   }

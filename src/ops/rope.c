@@ -39,7 +39,7 @@ static heed_status check_stretch(heed_context *ctx, const char *function, const 
   const char *needed = "it must be positive and finite";
   if (c->scaling == HEED_ROPE_UNSCALED) return HEED_OK;
   if (!is_positive(c->factor))
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sfactor is %g; %s", function, of, c->factor, needed);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sfactor is %s; %s", function, of, HEED__G(c->factor), needed);
   if (c->scaling == HEED_ROPE_NTK && dims < 4)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sdims is 2; with ntk scaling it must be at least 4", function,
                       of);
@@ -54,20 +54,20 @@ static heed_status check_stretch(heed_context *ctx, const char *function, const 
         c->high_freq_factor > c->low_freq_factor)
       return HEED_OK;
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: %slow_freq_factor is %g and high_freq_factor is %g; they must be positive, the "
+                      "%s: %slow_freq_factor is %s and high_freq_factor is %s; they must be positive, the "
                       "second the larger",
-                      function, of, c->low_freq_factor, c->high_freq_factor);
+                      function, of, HEED__G(c->low_freq_factor), HEED__G(c->high_freq_factor));
   }
   if (c->base <= 1)
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sbase is %g; with yarn scaling it must be above 1", function,
-                      of, c->base);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sbase is %s; with yarn scaling it must be above 1", function,
+                      of, HEED__G(c->base));
   if (!is_positive(c->beta_slow) || !isfinite(c->beta_fast) || c->beta_fast < c->beta_slow)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: %sbeta_fast is %g and beta_slow is %g; they must be positive, the first not less",
-                      function, of, c->beta_fast, c->beta_slow);
+                      "%s: %sbeta_fast is %s and beta_slow is %s; they must be positive, the first not less",
+                      function, of, HEED__G(c->beta_fast), HEED__G(c->beta_slow));
   if (c->attention_factor != 0 && !is_positive(c->attention_factor))
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sattention_factor is %g; %s", function, of,
-                      c->attention_factor, needed);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sattention_factor is %s; %s", function, of,
+                      HEED__G(c->attention_factor), needed);
   return HEED_OK;
 }
 
@@ -75,8 +75,8 @@ heed_status heed__check_rope(heed_context *ctx, const char *function, const heed
   const char *of = strcmp(function, "rope") == 0 ? "" : "rope's ";
   const int64_t dims = turned_dims(c, d);
   if (!is_positive(c->base))
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sbase is %g; it must be positive and finite", function, of,
-                      c->base);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sbase is %s; it must be positive and finite", function, of,
+                      HEED__G(c->base));
   if (c->dims == 0 && (d < 2 || d % 2 != 0))
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: a head has %" PRId64 " elements; they are turned in pairs: give an even %sdims",

@@ -65,7 +65,8 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
     if (!(v >= -0x1p63 && v < 0x1p63) || v != floor(v))
       return heed__fail(
           ctx, HEED_DTYPE,
-          "masked_fill: value is %g and x is int64; it must be a whole number that int64 can hold", v);
+          "masked_fill: value is %s and x is int64; it must be a whole number that int64 can hold",
+          HEED__G(v));
     number.tensor.dtype = HEED_INT64; /* not by way of float32, which would round it */
     heed__store(HEED_INT64, number.tensor.data, value);
   }

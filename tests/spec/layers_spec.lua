@@ -48,6 +48,12 @@ describe("the layer check", function()
     assert.truthy(problem("src/ops/rows.c", "p = malloc(8);\n"):find("calls malloc", 1, true))
   end)
 
+  it("keeps numbers from being written as the host's locale has them", function()
+    assert.truthy(problem("src/ops/rows.c", 'fail("%s: p is %.3g", f, p);\n'):find("locale", 1, true))
+    assert.are.same({}, check("src/core/number.c", 'snprintf(text, size, "%.*e", precision, value);\n'))
+    assert.are.same({}, check("src/ops/rows.c", 'fail("%s: 100 %% given of %d", f, n);\n'))
+  end)
+
   it("is not misled by comments, strings and members", function()
     assert.are.same({}, check("src/core/tensor.c", table.concat({
       "/* malloc(8), then", "   exit(1) */ int a; // abort()", "const char *s = \"free(\\\"p\\\")\", c = '\"';",
