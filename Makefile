@@ -8,7 +8,7 @@
 #   make test-isa   tests with every kernel table of this processor, and those of NEON under qemu (Debian, Ubuntu)
 #   make test-blas  what reaches BLAS, with each of Debian's flavours of OpenBLAS
 #   make test-files files that heed writes read by safetensors and numpy, and theirs by heed (installed in build/files-venv)
-#   make test-hosts heed in lighttpd (Debian, Ubuntu)
+#   make test-hosts heed in lighttpd (Debian, Ubuntu), and in Python through lupa (installed in build/hosts-venv)
 #   make fuzz       broken files at random, with libFuzzer (FUZZ_SECONDS=20)
 #   make valgrind   the C tests and a sample of scripts under valgrind
 #   make bench      heed beside PyTorch, ONNX Runtime and ggml, which it installs in build/venv (QUICK=1: in a minute)

@@ -64,7 +64,7 @@ needs_of() {
       need 'command_exists mandoc' mandoc mandoc mandoc mandoc
       need 'command_exists setpriv' util-linux util-linux util-linux '(on Linux only)' ;;
     hosts)
-      need 'command_exists python3' python3 python3 python python3
+      need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3
       need 'command_exists lighttpd || command_exists /usr/sbin/lighttpd' lighttpd lighttpd lighttpd lighttpd
       need 'ls /usr/lib*/lighttpd/mod_magnet.so' lighttpd-modules-lua lighttpd-mod_magnet \
         lighttpd '(with Lua)' ;;

@@ -8,5 +8,14 @@ unset HEED_CPU
 
 in_lighttpd() { python3 scripts/dev/check_lighttpd.py "$build"; }
 
+# lupa has Lua 5.4 inside, so heed.so must be for that.
+in_lupa() {
+  python=$build/hosts-venv/bin/python
+  [ -x "$python" ] || python3 -m venv "$build/hosts-venv" || return 1
+  "$python" -c 'import lupa' 2>/dev/null || "$build/hosts-venv/bin/pip" install --quiet --disable-pip-version-check lupa &&
+    "$python" scripts/dev/check_lupa.py "$build"
+}
+
+tally 'Python with lupa' in_lupa
 tally 'lighttpd with mod_magnet' in_lighttpd
 tallied
