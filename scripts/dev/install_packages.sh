@@ -59,9 +59,11 @@ needs_of() {
     valgrind) need 'command_exists valgrind' valgrind valgrind valgrind valgrind ;;
     bench|files) need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3 ;;
     install) # what tries an installation
+      need lua_interpreter lua5.4 lua lua lua@5.4
       need 'command_exists luarocks' luarocks luarocks luarocks luarocks
       need 'command_exists cmake' cmake cmake cmake cmake
       need 'command_exists mandoc' mandoc mandoc mandoc mandoc
+      need 'command_exists man' man-db man-db man-db '(of the system)'
       need 'command_exists setpriv' util-linux util-linux util-linux '(on Linux only)' ;;
     hosts)
       need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3
