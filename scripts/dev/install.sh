@@ -14,8 +14,8 @@ for name in PREFIX LIBDIR LUA_CMOD; do
   esac
 done
 share=$PREFIX/share docs=$PREFIX/share/doc/heed
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d) half=''
+trap 'rm -rf "$work"; rm -f "$half"' EXIT
 trap 'exit 130' INT TERM
 
 # place MODE FILE PATH: installs the file there, or removes it. The new one replaces an old one as a whole, so that who
@@ -25,8 +25,9 @@ place() {
     rm -f "$DESTDIR$3"
   else
     mkdir -p "$(dirname "$DESTDIR$3")"
-    install -m "$1" "$2" "$DESTDIR$3.$$"
-    mv -f "$DESTDIR$3.$$" "$DESTDIR$3"
+    half=$DESTDIR$3.$$
+    install -m "$1" "$2" "$half"
+    mv -f "$half" "$DESTDIR$3"
   fi
 }
 

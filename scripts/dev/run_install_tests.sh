@@ -148,6 +148,19 @@ static_works() {
   expect "$app_prints" at_home ./app-static
 }
 
+lua_host_works() {
+  {
+    printf '%s\n' '#include <heed.h>' '#include <lauxlib.h>' '#include <lualib.h>' 'int main(void) {'
+    block c luaopen_heed
+    printf '%s\n' '  lua_close(L);' '  return 0;' '}'
+  } | as_user tee "$home/host.c" >/dev/null
+  echo 'print(require "heed".version)' | as_user tee "$home/script.lua" >/dev/null
+  # shellcheck disable=SC2046,SC2086
+  at_home $CC host.c $(pkg-config --cflags heed) "$(pkg-config --variable=libdir heed)/libheed.a" \
+    -Wl,--as-needed $(pkg-config --static --libs heed) $(pkg-config --cflags --libs lua5.4) -o host || return 1
+  expect "$version" at_home ./host
+}
+
 cmake_works() {
   local folder="$home/a project"
   as_user mkdir "$folder" && as_user cp "$home/app.c" "$folder" || return 1
@@ -212,6 +225,7 @@ tally 'the manual page' manual_works
 tally 'the module in a plain lua5.4' lua_works
 tally 'a C program with the shared library' shared_works
 tally 'a C program with the static library' static_works
+tally 'a C program with Lua, as the README has it' lua_host_works
 tally "a C program with the README's CMakeLists.txt" cmake_works
 tally 'a prefix with a blank in its name' blank_in_prefix_works
 tally 'make uninstall' uninstalls
