@@ -68,7 +68,9 @@ extern "C" {
   X(DTYPE, "the operation is not defined for this dtype")                                                    \
   X(INDEX, "a dimension or an index is out of range")                                                        \
   X(MEMORY, "memory could not be had")                                                                       \
-  X(FILE, "a file is missing, broken or cannot be written")
+  X(FILE, "a file is missing, broken or cannot be written")                                                  \
+  X(CANCELLED, "heed_cancel stopped the call")                                                               \
+  X(LIMIT, "a limit of the context does not allow it")
 
 typedef enum heed_status {
 #define X(name, text) HEED_##name,
@@ -148,6 +150,25 @@ HEED_CALL heed_info(heed_context *ctx, heed_information *out);
 
 /** Seconds on a clock that never goes back, from a moment that is the same for all calls in a process. */
 HEED_API double heed_clock(void);
+
+/* ---- Stopping (core/stop.c) ---- */
+
+/* Work that takes time looks every 100 µs or so whether it is to go on. A call that was stopped returns
+ * CANCELLED or LIMIT, has given back all memory that it took, and can be made again. What it was to write
+ * holds nothing to rely on, where it is a tensor of the caller's (*out, or one that is changed in place):
+ * some elements are new, others old. Modules, caches, generators and files are what they were before the
+ * call. */
+
+/** From any thread, or a signal handler: the call that runs on ctx, or else the next one that makes a tensor
+ * or takes time, returns CANCELLED, once. ctx must not be freed meanwhile; NULL is allowed. */
+HEED_API void heed_cancel(heed_context *ctx);
+/** Takes back a cancel that no call has met yet. Not while a call runs on ctx. */
+HEED_API void heed_clear_cancel(heed_context *ctx);
+
+/** From now on ctx may work for so many seconds: a call that takes time returns LIMIT when they are over, and
+ * so do all after it, until the deadline is set anew. 0: there is no deadline. Errors: ARGUMENT (negative, or
+ * not finite). */
+HEED_CALL heed_set_deadline(heed_context *ctx, double seconds);
 
 /* ---- Tensors ---- */
 

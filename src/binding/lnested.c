@@ -158,7 +158,8 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
     view.shape[i] = r->shape[r->tables + i];
     view.stride[i] = r->out->stride[r->tables + i];
   }
-  heed__copy_elements(&view, tensor);
+  if (!heed__copy_elements(&view, tensor))
+    lheed_raise(r->L, heed__stopped(lheed_find(r->L)->context, "tensor"));
 }
 
 /* Reads the value at idx into the elements from `offset` on. At most HEED_MAX_DIMS deep. */

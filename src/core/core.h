@@ -2,6 +2,8 @@
 #ifndef HEED_CORE_H
 #define HEED_CORE_H
 
+#include <stdatomic.h>
+
 #include "../heed.h"
 #include "convert.h"
 
@@ -90,6 +92,34 @@ void heed__outside_add(heed_context *ctx, heed__outside *thing, void (*give_back
 /** Takes it off the context's list and gives it back. */
 void heed__outside_remove(heed_context *ctx, heed__outside *thing);
 
+/* ---- Stopping (stop.c) ---- */
+
+/* What long work looks at to know whether it is to go on; one in each context. The pool's threads read it,
+ * too: all but `cancelled` changes only while no work runs. What was due once in a call stays due to its end.
+ */
+typedef struct heed__pace {
+  atomic_bool cancelled; /* by heed_cancel, from any thread or a signal handler */
+  bool timed;
+  bool held;    /* what runs must not be left in the middle: nothing is due until that is over */
+  double until; /* heed_clock() then: the deadline, or the end of a slice of time before it */
+} heed__pace;
+
+/** Whether work is to leave off. Takes a nanosecond, with a deadline 30: to be asked every 20 to 100 µs. */
+static inline bool heed__is_due(const heed__pace *pace) {
+  return (atomic_load_explicit(&pace->cancelled, memory_order_relaxed) ||
+          (pace->timed && heed_clock() >= pace->until)) &&
+         !pace->held;
+}
+
+/** Where work is due: CANCELLED (which takes the cancel) or LIMIT, with a message; OK if no more than a slice
+ * of time is over. */
+HEED_MUST_USE
+heed_status heed__stopped(heed_context *ctx, const char *function);
+
+/** Work is due at `end` (heed_clock()) as well, where that is before the deadline; INFINITY ends that. For
+ * work that is taken up again: an operation that ran to such an end would take what it has for its result. */
+void heed__set_slice(heed_context *ctx, double end);
+
 /* ---- Context ---- */
 
 struct heed__kernels; /* kernels/kernels.h */
@@ -137,6 +167,8 @@ struct heed_context {
   bool skip_init; /* heed_skip_init */
   heed_dropout_stream dropout_stream;
   heed_generator generator;
+  heed__pace pace;
+  double deadline, deadline_seconds; /* heed_clock() then, and what heed_set_deadline was given; 0: none */
   char message[HEED__MESSAGE];
 };
 
@@ -152,11 +184,17 @@ void heed__context_drop(heed_context *ctx);
 int heed__workers(const heed_context *ctx);
 
 /** Runs task(argument, i, worker) once for each i from 0 to count - 1, begun in that order, on the caller and
- * the pool's threads; returns when all are done. worker, from 0 to below both count and heed__workers, tells
- * apart what runs at the same time in this call. Tasks run in the caller's floating-point environment. A task
- * must neither allocate nor fail; if it calls heed__parallel itself that runs on its own thread alone. */
+ * the pool's threads; returns when all that were begun are done. worker, from 0 to below both count and
+ * heed__workers, tells apart what runs at the same time in this call. Tasks run in the caller's
+ * floating-point environment. A task must neither allocate nor fail; if it calls heed__parallel itself that
+ * runs on its own thread alone.
+ *
+ * False if the context's work is due: no task is begun any more then, and those that look at the pace
+ * themselves may have left off. The caller then gives back what it holds and returns heed__stopped(…). A task
+ * should take 100 µs at the most, or look. */
 typedef void heed__task(void *argument, int64_t i, int worker);
-void heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *argument);
+HEED_MUST_USE
+bool heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *argument);
 
 /** Ends the pool's threads; they start again at the next need. */
 void heed__stop_threads(heed_context *ctx);

@@ -151,6 +151,7 @@ typedef struct job {
   int64_t first;
   heed__task *task;
   void *argument;
+  const heed__pace *pace;
   fenv_t environment; /* the caller's rounding and flushing */
 } job;
 
@@ -193,14 +194,31 @@ static bool take(struct heed__pool *pool, const job *j, uint32_t *i) {
   return true;
 }
 
-/* Whether this thread ended the last one. */
+/* Takes all that are left of that job, to leave them out; how many. */
+static uint32_t take_all(struct heed__pool *pool, const job *j) {
+  const uint64_t end = (uint64_t)j->number << 32 | j->count;
+  uint64_t at = atomic_load_explicit(&pool->queue, memory_order_relaxed);
+  do {
+    if ((uint32_t)(at >> 32) != j->number || (uint32_t)at >= j->count) return 0;
+  } while (!atomic_compare_exchange_weak_explicit(&pool->queue, &at, end, memory_order_relaxed,
+                                                  memory_order_relaxed));
+  return j->count - (uint32_t)at;
+}
+
+/* Whether this thread ended the last one. The pace is looked at with a task in hand only: the caller, who may
+ * change it, then waits. */
 static bool run_tasks(struct heed__pool *pool, const job *j) {
   bool last = false;
   int number = -1;
   for (uint32_t i; take(pool, j, &i);) {
-    if (number < 0) number = atomic_fetch_add_explicit(&pool->numbers, 1, memory_order_relaxed);
-    j->task(j->argument, j->first + i, number);
-    last = atomic_fetch_add_explicit(&pool->done, 1, memory_order_acq_rel) == j->count - 1;
+    uint32_t count = 1;
+    if (heed__is_due(j->pace)) {
+      count += take_all(pool, j);
+    } else {
+      if (number < 0) number = atomic_fetch_add_explicit(&pool->numbers, 1, memory_order_relaxed);
+      j->task(j->argument, j->first + i, number);
+    }
+    last = atomic_fetch_add_explicit(&pool->done, count, memory_order_acq_rel) == j->count - count;
   }
   return last;
 }
@@ -332,20 +350,21 @@ static void await_end(struct heed__pool *pool, const job *j) {
   unlock_mutex(&pool->lock);
 }
 
-void heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *argument) {
+bool heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *argument) {
   struct heed__pool *pool = count > 1 && heed__workers(ctx) > 1 ? pool_of(ctx) : NULL;
   if (!pool) {
-    for (int64_t i = 0; i < count; i++) task(argument, i, 0);
-    return;
+    for (int64_t i = 0; i < count && !heed__is_due(&ctx->pace); i++) task(argument, i, 0);
+    return !heed__is_due(&ctx->pace);
   }
-  job j = {.task = task, .argument = argument};
+  job j = {.task = task, .argument = argument, .pace = &ctx->pace};
   fegetenv(&j.environment);
   pool->busy = true;
-  for (; j.first < count; j.first += MOST_TASKS) {
+  for (; j.first < count && !heed__is_due(&ctx->pace); j.first += MOST_TASKS) {
     j.count = (uint32_t)(count - j.first < MOST_TASKS ? count - j.first : MOST_TASKS);
     open_job(pool, &j);
     run_tasks(pool, &j);
     await_end(pool, &j);
   }
   pool->busy = false;
+  return !heed__is_due(&ctx->pace);
 }

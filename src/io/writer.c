@@ -191,7 +191,7 @@ bool heed__pieces_next(heed__pieces *p) {
   heed__alias_on_stack(&to, &from);
   to.data = p->buffer;
   heed__row_major(to.ndim, to.shape, to.stride);
-  heed__copy_elements(&to, &from);
+  (void)!heed__copy_elements(&to, &from);
   uint8_t *flag = p->buffer;
   for (int64_t i = 0; from.dtype == HEED_BOOL && i < from.numel; i++) flag[i] = flag[i] != 0;
   if (!heed__is_little_endian()) heed__reverse_bytes(p->buffer, from.numel, width);
@@ -213,6 +213,7 @@ heed_status heed__writer_put_tensor(heed__writer *w, const heed_tensor *x) {
   heed_status status = check_room(w, x);
   heed__pieces_begin(&pieces, x, w->pieces, BUFFER);
   while (status == HEED_OK && heed__pieces_next(&pieces))
-    status = heed__writer_put(w, pieces.data, pieces.bytes);
+    status = heed__is_due(&w->place.ctx->pace) ? heed__stopped(w->place.ctx, "save")
+                                               : heed__writer_put(w, pieces.data, pieces.bytes);
   return status;
 }

@@ -133,7 +133,8 @@ static heed_status new_internals(const heed__attention_module *a, const heed_ten
     memcpy(shape, view[1].shape, (size_t)ndim * sizeof *shape);
     shape[ndim - 2] = s;
     status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, out);
-    if (status == HEED_OK) heed__kv_span_read(span, i, *out);
+    if (status == HEED_OK && !heed__kv_span_read(span, i, *out))
+      status = heed__stopped(ctx, a->base.class->name);
   }
   return status;
 }
@@ -194,8 +195,8 @@ static heed_status use_cache(const heed_module *m, heed_kv_cache *cache, heed__a
   if (status != HEED_OK) return status;
   with->begun = true;
   with->made[0] = with->made[1] = NULL;
-  heed__kv_span_write(span, 0, k);
-  heed__kv_span_write(span, 1, v);
+  if (!heed__kv_span_write(span, 0, k) || !heed__kv_span_write(span, 1, v))
+    return heed__stopped(m->context, m->class->name);
   call->k = heed__kv_span_view(span, 0, batched, &with->kept[0]);
   call->v = heed__kv_span_view(span, 1, batched, &with->kept[1]);
   if (call->k->dtype == HEED_INT8) {

@@ -359,18 +359,21 @@ static void quantise(const float *x, ptrdiff_t step, int64_t d, int8_t *to, floa
   }
 }
 
-void heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor *x) {
+enum { POLLED = 64 }; /* rows of int8, after which it is asked whether to go on */
+
+bool heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor *x) {
+  const heed__pace *pace = &span->cache->context->pace;
   heed_tensor from, to, scales;
   view_batched(&from, x);
   view_rows(&to, &span->part[which], span->past - span->skipped, span->added);
   if (to.dtype != HEED_INT8) {
-    heed__copy_elements(&to, &from);
-    return;
+    return heed__copy_elements(&to, &from);
   }
   view_rows(&scales, &span->part[KEY_SCALES + which], span->past - span->skipped, span->added);
   for (int64_t item = 0; item < to.shape[0]; item++) {
     for (int64_t head = 0; head < to.shape[1]; head++) {
       for (int64_t row = 0; row < to.shape[2]; row++) {
+        if (row % POLLED == 0 && heed__is_due(pace)) return false;
         quantise((const float *)(const void *)from.data + offset_of(&from, item, head, row),
                  (ptrdiff_t)from.stride[3], from.shape[3],
                  (int8_t *)(void *)to.data + offset_of(&to, item, head, row),
@@ -378,19 +381,21 @@ void heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor
       }
     }
   }
+  return true;
 }
 
-void heed__kv_span_read(const heed__kv_span *span, int which, const heed_tensor *dst) {
+bool heed__kv_span_read(const heed__kv_span *span, int which, const heed_tensor *dst) {
+  const heed__pace *pace = &span->cache->context->pace;
   const heed_tensor *from = &span->part[which], *scales = &span->part[KEY_SCALES + which];
   heed_tensor to;
   view_batched(&to, dst);
   if (from->dtype != HEED_INT8) {
-    heed__copy_elements(&to, from);
-    return;
+    return heed__copy_elements(&to, from);
   }
   for (int64_t item = 0; item < to.shape[0]; item++) {
     for (int64_t head = 0; head < to.shape[1]; head++) {
       for (int64_t row = 0; row < to.shape[2]; row++) {
+        if (row % POLLED == 0 && heed__is_due(pace)) return false;
         const int8_t *narrow = (const int8_t *)(const void *)from->data + offset_of(from, item, head, row);
         const float scale = *((const float *)(const void *)scales->data + offset_of(scales, item, head, row));
         float *wide = (float *)(void *)to.data + offset_of(&to, item, head, row);
@@ -398,6 +403,7 @@ void heed__kv_span_read(const heed__kv_span *span, int which, const heed_tensor 
       }
     }
   }
+  return true;
 }
 
 const heed_tensor *heed__kv_span_view(const heed__kv_span *span, int which, bool batched, heed_tensor *view) {

@@ -249,10 +249,13 @@ heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cach
 HEED_MUST_USE
 heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int64_t added,
                                 heed__kv_span *span);
-/** Takes the new tokens' keys (which = 0) or values (1), float32 [b, hkv, added, d], or without b. */
-void heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor *x);
+/** Takes the new tokens' keys (which = 0) or values (1), float32 [b, hkv, added, d], or without b. False, as
+ * the next one, if the work is due before all is done. */
+HEED_MUST_USE
+bool heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor *x);
 /** All of the span's keys or values, into dst, float32 [b, hkv, past - skipped + added, d], or without b. */
-void heed__kv_span_read(const heed__kv_span *span, int which, const heed_tensor *dst);
+HEED_MUST_USE
+bool heed__kv_span_read(const heed__kv_span *span, int which, const heed_tensor *dst);
 /** The keys (0), the values (1) or their scales (2 and 3, int8 only) for attention; batched: with b. */
 const heed_tensor *heed__kv_span_view(const heed__kv_span *span, int which, bool batched, heed_tensor *view);
 /** Makes the new tokens part of the cache. */

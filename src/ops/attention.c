@@ -162,10 +162,10 @@ static heed_status run(heed_context *ctx, const heed__attention_call *call, cons
   } else if (small) {
     for (int64_t i = 0; i < p->products; i++) run_rows(&d, &task, i, 0, p->l, NULL, d.scratch);
   } else {
-    heed__parallel(ctx, tasks, run_attention, &d);
+    (void)!heed__parallel(ctx, tasks, run_attention, &d);
   }
   heed__release(ctx, allocated);
-  return HEED_OK;
+  return heed__is_due(&ctx->pace) ? heed__stopped(ctx, call->function) : HEED_OK;
 }
 
 /* ---- Taps ---- */
@@ -187,8 +187,7 @@ static heed_status new_result(heed_context *ctx, const char *function, const hee
   if (status) return status;
   status = heed_tensor_new(ctx, x->dtype, x->ndim, x->shape, out);
   if (status) return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(x->dtype));
-  if (filled) heed__copy_elements(*out, x);
-  return HEED_OK;
+  return !filled || heed__copy_elements(*out, x) ? HEED_OK : heed__stopped(ctx, function);
 }
 
 /* Keys and values together with past ones are there already; else they are copied. */

@@ -119,12 +119,12 @@ static heed_status join(heed_context *ctx, const char *function, const heed_tens
   heed__alias_on_stack(&part, *out);
   part.shape[rows] = past->shape[rows];
   part.numel = past->numel;
-  heed__copy_elements(&part, past);
+  bool whole = heed__copy_elements(&part, past);
   part.data += part.shape[rows] * part.stride[rows] * (ptrdiff_t)heed__element_bytes(x->dtype);
   part.shape[rows] = x->shape[rows];
   part.numel = x->numel;
-  heed__copy_elements(&part, x);
-  return HEED_OK;
+  whole = whole && heed__copy_elements(&part, x);
+  return whole ? HEED_OK : heed__stopped(ctx, function);
 }
 
 static heed_status check_past(heed_context *ctx, const char *function, const char *past_name,

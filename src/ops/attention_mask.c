@@ -16,8 +16,7 @@ heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed
   heed__alias_on_stack(&part, *out);
   part.shape[last] = mask->shape[last];
   part.numel = mask->numel;
-  heed__copy_elements(&part, mask);
-  return HEED_OK;
+  return heed__copy_elements(&part, mask) ? HEED_OK : heed__stopped(ctx, function);
 }
 
 /* Brings the mask to at least two dimensions [l or 1, s or 1], in *view; *made is to be freed. */

@@ -33,15 +33,13 @@ static void copy_part(void *user, heed__walk *w, int worker) {
   } while (heed__walk_next(w));
 }
 
-void heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
+bool heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
   heed__walk w;
-  if (!heed__walk_begin(&w, dst->ndim, dst->shape, 2, (const heed_tensor *const[]){dst, src})) return;
+  if (!heed__walk_begin(&w, dst->ndim, dst->shape, 2, (const heed_tensor *const[]){dst, src})) return true;
   heed_context *ctx = dst->storage->context;
   copy c = {heed__kernels_of(ctx), dst->dtype, src->dtype};
-  if (transposes(&w, dst, src))
-    heed__walk_divided(ctx, &w, 0, 1, transpose_part, &c);
-  else
-    heed__walk_divided(ctx, &w, HEED__ALIGNMENT, 1, copy_part, &c);
+  return transposes(&w, dst, src) ? heed__walk_divided(ctx, &w, 0, 1, transpose_part, &c)
+                                  : heed__walk_divided(ctx, &w, HEED__ALIGNMENT, 1, copy_part, &c);
 }
 
 /* A copy of x in dtype, row-major in a new tensor, or in *out as the rule of results has it. */
@@ -49,7 +47,8 @@ static heed_status copy_as(heed_context *ctx, const char *function, const heed_t
                            heed_tensor **out) {
   heed__result result;
   heed_status status = heed__result_begin(ctx, function, &result, out, dtype, x->ndim, x->shape, true, 1, &x);
-  if (status == HEED_OK && !heed__same_view(result.tensor, x)) heed__copy_elements(result.tensor, x);
+  if (status == HEED_OK && !heed__same_view(result.tensor, x) && !heed__copy_elements(result.tensor, x))
+    status = heed__stopped(ctx, function);
   return heed__result_end(ctx, &result, status);
 }
 
@@ -105,15 +104,14 @@ heed_status heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *sr
   if (status) goto done;
   status = heed__copy_if_overlapping(ctx, "copy_", dst, &src, &made);
   if (status) goto done;
-  heed__copy_elements(dst, src);
+  if (!heed__copy_elements(dst, src)) status = heed__stopped(ctx, "copy_");
 done:
   heed_tensor_free(made);
   return status;
 }
 
 heed_status heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value) {
-  (void)ctx;
   heed__number number;
-  heed__copy_elements(dst, heed__number_tensor(&number, value));
-  return HEED_OK;
+  if (heed__copy_elements(dst, heed__number_tensor(&number, value))) return HEED_OK;
+  return heed__stopped(ctx, "fill_");
 }

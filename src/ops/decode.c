@@ -180,8 +180,8 @@ heed_status heed__attention_decode(heed_context *ctx, const char *function,
     if (!allocated) return heed__fail_memory(ctx, function, floats * sizeof *allocated);
   }
   d.parts = allocated ? allocated : on_stack;
-  heed__parallel(ctx, tasks, run_decode, &d);
-  for (int64_t some = 0; some < count; some++) {
+  const bool whole = heed__parallel(ctx, tasks, run_decode, &d);
+  for (int64_t some = 0; whole && some < count; some++) {
     heed__attention_task product = p->task;
     for (int64_t row = 0; row < d.rows; row++) {
       const int64_t query = row % p->l, unit = some * d.units + row / HEED__DECODE_ROWS;
@@ -190,5 +190,5 @@ heed_status heed__attention_decode(heed_context *ctx, const char *function,
     }
   }
   heed__release(ctx, allocated);
-  return HEED_OK;
+  return whole ? HEED_OK : heed__stopped(ctx, function);
 }

@@ -47,18 +47,18 @@ static int dimension_to_divide(const heed__walk *w, int64_t grain, int64_t wante
   return best;
 }
 
-void heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
+bool heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
                         heed__walk_part *part, void *user) {
   int64_t elements = weight;
   for (int d = 0; d < w->dims; d++) elements *= w->size[d]; /* those of a tensor: no overflow */
-  if (elements < HEED__DIVIDED_FROM || (grain == 0 && w->dims == 1) || heed__workers(ctx) == 1) {
+  if (elements < HEED__DIVIDED_FROM || (grain == 0 && w->dims == 1)) {
     part(user, w, 0);
-    return;
+    return !heed__is_due(&ctx->pace);
   }
   const int64_t wanted = elements / PIECE;
   walk_division s = {.walk = w, .dim = dimension_to_divide(w, grain, wanted), .part = part, .user = user};
   const int64_t size = w->size[s.dim];
   s.length = (size - 1) / wanted + 1;
   if (s.dim == 0) s.length = (s.length + grain - 1) / grain * grain;
-  heed__parallel(ctx, (size - 1) / s.length + 1, run_piece, &s);
+  return heed__parallel(ctx, (size - 1) / s.length + 1, run_piece, &s);
 }

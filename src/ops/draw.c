@@ -143,7 +143,10 @@ heed_status heed_dropout(heed_context *ctx, heed_generator *g, double p, const h
   if (status) goto done;
   status = heed__result_begin_row_major(ctx, "dropout", &result, out, HEED_FLOAT32, x->ndim, x->shape, 1, &x);
   if (status) goto done;
-  heed__copy_elements(result.tensor, x);
+  if (!heed__copy_elements(result.tensor, x)) {
+    status = heed__stopped(ctx, "dropout");
+    goto done;
+  }
   if (p > 0 && x->numel > 0) { /* nothing is drawn otherwise, not even a seed */
     heed__dropout stream;
     heed__dropout_begin(&stream, ctx, g, p);

@@ -115,7 +115,8 @@ static heed_status choose(heed_context *ctx, const char *function, const heed__r
   if (status != HEED_OK) goto done;
   state.dtype = x->dtype;
   const heed_tensor *results[] = {value.tensor, index.tensor};
-  heed__reduce(ctx, &table[x->dtype], &state, x, reduced, keepdim, 2, results);
+  if (!heed__reduce(ctx, &table[x->dtype], &state, x, reduced, keepdim, 2, results))
+    status = heed__stopped(ctx, function);
 done:
   status = heed__result_end(ctx, &index, status);
   status = heed__result_end(ctx, &value, status);

@@ -210,19 +210,19 @@ void heed_keep_blas_threads(heed_context *ctx, bool keep) {
   ctx->keep_blas_threads = keep;
 }
 
-void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,
+bool heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,
                 ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
                 float *c, ptrdiff_t c_row) {
   const heed__kernels *kernels = heed__kernels_of(ctx);
-  if (m == 0 || n == 0) return;
+  if (m == 0 || n == 0) return true;
   if (m == 1 && n == 1) { /* dot sums in lanes, which is more exact for long rows */
     c[0] = kernels->dot(a, a_column, b, b_row, (size_t)k) + (bias ? bias[0] : 0);
-    return;
+    return true;
   }
   if ((double)m * (double)n * (double)k < SMALL) {
     kernels->gemm((size_t)m, (size_t)n, (size_t)k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row,
                   NULL);
-    return;
+    return true;
   }
   division d = {.kernels = kernels,
                 .whole = {m, n, k, a, b, bias, c, a_row, a_column, b_row, b_column, c_row},
@@ -242,6 +242,7 @@ void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float 
     d.rows = rows >= (double)m ? m : heed__part_of(m, heed__larger(n == 1 ? 2048 : 384, (int64_t)rows), 12);
   }
   d.across = heed__parts(n, d.columns);
-  heed__parallel(ctx, d.across * heed__parts(m, d.rows), multiply_slice, &d);
+  const bool whole = heed__parallel(ctx, d.across * heed__parts(m, d.rows), multiply_slice, &d);
   heed__release(ctx, d.room);
+  return whole;
 }

@@ -34,19 +34,21 @@ static void alias_slice(heed_tensor *view, const heed_tensor *x, int dim) {
   view->shape[dim] = 1;
 }
 
-/* out[…, i, …] = x[…, index[i], …]; x and out have dimensions. */
-static void copy_slices(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
+/* out[…, i, …] = x[…, index[i], …]; x and out have dimensions. False if the work is due before all is done.
+ */
+static bool copy_slices(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
   const int64_t *indices = (const int64_t *)index->data;
   const int64_t step = index->ndim > 0 ? index->stride[0] : 0;
   heed_tensor to, from;
-  if (out->numel == 0) return;
+  if (out->numel == 0) return true;
   alias_slice(&to, out, dim);
   alias_slice(&from, x, dim);
   for (int64_t i = 0; i < out->shape[dim]; i++) {
     move_to(&to, out, dim, i);
     move_to(&from, x, dim, place_of(indices[i * step], x->shape[dim]));
-    heed__copy_elements(&to, &from);
+    if (!heed__copy_elements(&to, &from)) return false;
   }
+  return true;
 }
 
 heed_status heed__index_select(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
@@ -70,11 +72,9 @@ heed_status heed__index_select(heed_context *ctx, const char *function, const he
   for (int i = 0; i < x->ndim; i++) shape[i] = i == d ? index->numel : x->shape[i];
   status = heed__result_begin(ctx, function, &result, out, x->dtype, x->ndim, shape, false, 2, inputs);
   if (status != HEED_OK) return status;
-  if (x->ndim > 0)
-    copy_slices(result.tensor, x, d, index);
-  else
-    heed__copy_elements(result.tensor, x);
-  return heed__result_end(ctx, &result, HEED_OK);
+  const bool whole =
+      x->ndim > 0 ? copy_slices(result.tensor, x, d, index) : heed__copy_elements(result.tensor, x);
+  return heed__result_end(ctx, &result, whole ? HEED_OK : heed__stopped(ctx, function));
 }
 
 heed_status heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
@@ -138,8 +138,9 @@ heed_status heed_gather(heed_context *ctx, const heed_tensor *x, int dim, const 
   return heed__result_end(ctx, &result, HEED_OK);
 }
 
-/* Writes the slices of list, [the sizes of index, the rest of x's], into those of x that index names. */
-static void assign_slices(const heed_tensor *x, const heed_tensor *index, const heed_tensor *list) {
+/* Writes the slices of list, [the sizes of index, the rest of x's], into those of x that index names. False
+ * as above. */
+static bool assign_slices(const heed_tensor *x, const heed_tensor *index, const heed_tensor *list) {
   heed_tensor slice, entries, entry;
   const ptrdiff_t x_step = x->stride[0] * (ptrdiff_t)heed__element_bytes(x->dtype);
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(list->dtype);
@@ -161,9 +162,10 @@ static void assign_slices(const heed_tensor *x, const heed_tensor *index, const 
     for (int64_t i = 0; i < w.count; i++) {
       slice.data = x->data + place_of(row[i * w.stride[0]], x->shape[0]) * x_step;
       entry.data = w.data[1] + i * w.stride[1] * bytes;
-      heed__copy_elements(&slice, &entry);
+      if (!heed__copy_elements(&slice, &entry)) return false;
     }
   }
+  return true;
 }
 
 /* The shape of what is written: the sizes of index, then those of x but for the first. */
@@ -198,7 +200,7 @@ heed_status heed__index_assign(heed_context *ctx, const char *function, heed_ten
   status = heed__copy_if_overlapping(ctx, function, x, &value, &value_copy);
   if (status != HEED_OK) goto done;
   heed__expand_on_stack(&list, value, ndim, shape);
-  assign_slices(x, index, &list);
+  if (!assign_slices(x, index, &list)) status = heed__stopped(ctx, function);
 done:
   heed_tensor_free(index_copy);
   heed_tensor_free(value_copy);

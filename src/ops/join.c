@@ -68,13 +68,13 @@ heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *ten
   if (status != HEED_OK) return status;
   heed_tensor place; /* of the next tensor, within the result */
   heed__alias_on_stack(&place, result.tensor);
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < count && status == HEED_OK; i++) {
     if (tensors[i]->numel == 0) continue;
     place.shape[d] = tensors[i]->shape[d];
-    heed__copy_elements(&place, tensors[i]);
+    if (!heed__copy_elements(&place, tensors[i])) status = heed__stopped(ctx, "cat");
     place.data += place.shape[d] * place.stride[d] * (ptrdiff_t)heed__element_bytes(place.dtype);
   }
-  return heed__result_end(ctx, &result, HEED_OK);
+  return heed__result_end(ctx, &result, status);
 }
 
 heed_status heed_stack(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
@@ -103,8 +103,10 @@ heed_status heed_stack(heed_context *ctx, int count, const heed_tensor *const *t
     place.stride[i] = place.stride[i + 1];
   }
   place.ndim--;
-  for (int i = 0; i < count; i++, place.data += step) heed__copy_elements(&place, tensors[i]);
-  return heed__result_end(ctx, &result, HEED_OK);
+  for (int i = 0; i < count && status == HEED_OK; i++, place.data += step) {
+    if (!heed__copy_elements(&place, tensors[i])) status = heed__stopped(ctx, "stack");
+  }
+  return heed__result_end(ctx, &result, status);
 }
 
 /* Along dim (from 0) of a tensor that has dimensions. */
@@ -118,7 +120,7 @@ static heed_status repeat_along(heed_context *ctx, const heed_tensor *x, int64_t
                       "repeat_interleave: %lld times the size %lld of dimension %d is more than 2^63 - 1",
                       (long long)repeats, (long long)shape[dim], dim + 1);
   shape[dim] *= repeats;
-  const heed_status status =
+  heed_status status =
       heed__result_begin(ctx, "repeat_interleave", &result, out, x->dtype, x->ndim, shape, false, 1, &x);
   if (status != HEED_OK) return status;
   heed_tensor place; /* of the first repetition, then of the others */
@@ -126,8 +128,10 @@ static heed_status repeat_along(heed_context *ctx, const heed_tensor *x, int64_t
   const ptrdiff_t step = place.stride[dim] * (ptrdiff_t)heed__element_bytes(place.dtype);
   place.shape[dim] = x->shape[dim];
   place.stride[dim] *= repeats;
-  for (int64_t i = 0; i < repeats && x->numel > 0; i++, place.data += step) heed__copy_elements(&place, x);
-  return heed__result_end(ctx, &result, HEED_OK);
+  for (int64_t i = 0; i < repeats && x->numel > 0 && status == HEED_OK; i++, place.data += step) {
+    if (!heed__copy_elements(&place, x)) status = heed__stopped(ctx, "repeat_interleave");
+  }
+  return heed__result_end(ctx, &result, status);
 }
 
 heed_status heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,

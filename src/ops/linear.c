@@ -77,7 +77,8 @@ static void multiply_narrow_part(void *argument, int64_t i, int worker) {
   d->kernels->narrow(&t);
 }
 
-static void multiply_narrow(heed_context *ctx, const heed__narrow_task *t) {
+/* False if the work is due before all is done. */
+static bool multiply_narrow(heed_context *ctx, const heed__narrow_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__larger((int64_t)t->k, 1);
   narrow_division d = {.kernels = heed__kernels_of(ctx), .whole = *t, .rows = m, .columns = n};
   const double columns = (double)NARROW_SLICE / ((double)heed__larger(m, MEMORY) * (double)k);
@@ -85,7 +86,7 @@ static void multiply_narrow(heed_context *ctx, const heed__narrow_task *t) {
   const double rows = (double)NARROW_SLICE / ((double)d.columns * (double)k);
   if (rows < (double)m) d.rows = heed__part_of(m, heed__larger(384, (int64_t)rows), 12);
   d.across = heed__parts(n, d.columns);
-  heed__parallel(ctx, d.across * heed__parts(m, d.rows), multiply_narrow_part, &d);
+  return heed__parallel(ctx, d.across * heed__parts(m, d.rows), multiply_narrow_part, &d);
 }
 
 /* *x itself if its rows lie without gaps, else a copy, to be freed as *made. */
@@ -122,6 +123,7 @@ static heed_status linear_of(heed_context *ctx, const char *function, const heed
     stride[1] = 1;
   }
   if (bias && (status = heed__as_contiguous(ctx, function, bias, HEED_FLOAT32, &bias, &made_bias))) goto done;
+  bool whole;
   const float *offset = bias ? (const float *)bias->data : NULL;
   if (narrow) {
     if ((status = close_rows(ctx, function, &weight, &made_weight))) goto done;
@@ -139,11 +141,13 @@ static heed_status linear_of(heed_context *ctx, const char *function, const heed
                                     .bias = offset,
                                     .c = (float *)result.tensor->data,
                                     .c_row = n};
-    multiply_narrow(ctx, &task);
+    whole = multiply_narrow(ctx, &task);
   } else {
-    heed__gemm(ctx, m, n, k, (const float *)x->data, stride[0], stride[1], (const float *)weight->data,
-               weight->stride[1], weight->stride[0], offset, (float *)result.tensor->data, n);
+    whole =
+        heed__gemm(ctx, m, n, k, (const float *)x->data, stride[0], stride[1], (const float *)weight->data,
+                   weight->stride[1], weight->stride[0], offset, (float *)result.tensor->data, n);
   }
+  if (!whole) status = heed__stopped(ctx, function);
 done:
   heed_tensor_free(made_x);
   heed_tensor_free(made_bias);

@@ -116,12 +116,13 @@ static void map_part(void *user, heed__walk *w, int worker) {
   } while (heed__walk_next(w));
 }
 
-static void map_all_rows(heed_context *ctx, heed__map map, const heed_tensor *out) {
+/* False if the work is due before all is done. */
+static bool map_all_rows(heed_context *ctx, heed__map map, const heed_tensor *out) {
   const heed_tensor *operands[HEED__MAP_INPUTS + 1] = {out};
   for (int i = 0; i < map.count; i++) operands[i + 1] = map.input[i].tensor;
   heed__walk w;
-  if (heed__walk_begin(&w, out->ndim, out->shape, map.count + 1, operands))
-    heed__walk_divided(ctx, &w, HEED__CHUNK, 1, map_part, &map);
+  return !heed__walk_begin(&w, out->ndim, out->shape, map.count + 1, operands) ||
+         heed__walk_divided(ctx, &w, HEED__CHUNK, 1, map_part, &map);
 }
 
 heed_status heed__map_run(heed_context *ctx, const heed__map *map, heed_tensor **out) {
@@ -135,8 +136,8 @@ heed_status heed__map_run(heed_context *ctx, const heed__map *map, heed_tensor *
   status = heed__result_begin(ctx, map->function, &result, out, map->result, ndim, shape, true, map->count,
                               inputs);
   if (status != HEED_OK) return status;
-  map_all_rows(ctx, *map, result.tensor);
-  return heed__result_end(ctx, &result, HEED_OK);
+  if (!map_all_rows(ctx, *map, result.tensor)) status = heed__stopped(ctx, map->function);
+  return heed__result_end(ctx, &result, status);
 }
 
 heed_status heed__map_all(heed_context *ctx, const heed__map *map, bool *out) {

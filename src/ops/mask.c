@@ -37,8 +37,9 @@ static heed_status masked_shape(heed_context *ctx, const char *function, const h
   return HEED_OK;
 }
 
-/* Copies between the slices of x where mask is true and those of `list`, [count, …], one after another. */
-static void copy_masked(const heed_tensor *x, const heed_tensor *mask, const heed_tensor *list, bool into_x) {
+/* Copies between the slices of x where mask is true and those of `list`, [count, …], one after another. False
+ * if the work is due before all is done. */
+static bool copy_masked(const heed_tensor *x, const heed_tensor *mask, const heed_tensor *list, bool into_x) {
   heed_tensor heads, slice, entry;
   const ptrdiff_t x_bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
   const ptrdiff_t list_step = list->stride[0] * (ptrdiff_t)heed__element_bytes(list->dtype);
@@ -62,11 +63,12 @@ static void copy_masked(const heed_tensor *x, const heed_tensor *mask, const hee
       const heed_tensor *to = into_x ? &slice : &entry, *from = into_x ? &entry : &slice;
       if (slice.ndim == 0)
         heed__copy_row(to->dtype, to->data, 1, from->dtype, from->data, 1, 1);
-      else
-        heed__copy_elements(to, from);
+      else if (!heed__copy_elements(to, from))
+        return false;
       entry.data += list_step;
     }
   }
+  return true;
 }
 
 heed_status heed__masked_select(heed_context *ctx, const char *function, const heed_tensor *x,
@@ -81,8 +83,8 @@ heed_status heed__masked_select(heed_context *ctx, const char *function, const h
   if (status != HEED_OK) return status;
   status = heed__result_begin(ctx, function, &result, out, x->dtype, ndim, shape, false, 2, inputs);
   if (status != HEED_OK) return status;
-  copy_masked(x, mask, result.tensor, false);
-  return heed__result_end(ctx, &result, HEED_OK);
+  if (!copy_masked(x, mask, result.tensor, false)) status = heed__stopped(ctx, function);
+  return heed__result_end(ctx, &result, status);
 }
 
 heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
@@ -108,7 +110,7 @@ heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_te
   status = heed__copy_if_overlapping(ctx, function, x, &value, &value_copy);
   if (status != HEED_OK) goto done;
   heed__expand_on_stack(&list, value, ndim, shape);
-  copy_masked(x, mask, &list, true);
+  if (!copy_masked(x, mask, &list, true)) status = heed__stopped(ctx, function);
 done:
   heed_tensor_free(mask_copy);
   heed_tensor_free(value_copy);

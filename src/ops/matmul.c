@@ -21,12 +21,14 @@ static void multiply_int64(const matrices *p, const int64_t *a, const int64_t *b
   }
 }
 
+/* What is left when the work is due is for the caller to find out. */
 static void multiply(heed_context *ctx, const matrices *p, heed_dtype dtype, const void *a, const void *b,
                      void *c) {
   if (dtype == HEED_INT64) {
     multiply_int64(p, a, b, c);
   } else {
-    heed__gemm(ctx, p->m, p->n, p->k, a, p->a_row, p->a_column, b, p->b_row, p->b_column, NULL, c, p->n);
+    (void)!heed__gemm(ctx, p->m, p->n, p->k, a, p->a_row, p->a_column, b, p->b_row, p->b_column, NULL, c,
+                      p->n);
   }
 }
 
@@ -61,11 +63,11 @@ static void multiply_part(void *user, heed__walk *w, int worker) {
   (void)worker;
   bool more = true;
   while (more) {
-    for (int64_t i = 0; i < w->count; i++) {
+    for (int64_t i = 0; i < w->count && !heed__is_due(&p->ctx->pace); i++) {
       multiply(p->ctx, p->product, p->dtype, w->data[0] + i * w->stride[0] * bytes,
                w->data[1] + i * w->stride[1] * bytes, w->data[2] + i * w->stride[2] * bytes);
     }
-    more = heed__walk_next(w);
+    more = !heed__is_due(&p->ctx->pace) && heed__walk_next(w);
   }
 }
 
@@ -75,8 +77,8 @@ static void multiply_part(void *user, heed__walk *w, int worker) {
 #define AN_ELEMENT    16
 
 /* c [batch..., m, n], row-major, from the matrices of a and b, whose leading dimensions broadcast to batch.
- */
-static void multiply_batch(heed_context *ctx, const matrices *p, int ndim, const int64_t *batch,
+ * False if the work is due before all is done. */
+static bool multiply_batch(heed_context *ctx, const matrices *p, int ndim, const int64_t *batch,
                            const heed_tensor *a, const heed_tensor *b, const heed_tensor *c) {
   batch_product user = {ctx, p, c->dtype};
   heed_tensor x, y, z;
@@ -90,13 +92,13 @@ static void multiply_batch(heed_context *ctx, const matrices *p, int ndim, const
     z.shape[d] = batch[d];
     z.stride[d] *= p->m * p->n;
   }
-  if (!heed__walk_begin(&w, ndim, batch, 3, (const heed_tensor *const[]){&x, &y, &z})) return;
+  if (!heed__walk_begin(&w, ndim, batch, 3, (const heed_tensor *const[]){&x, &y, &z})) return true;
   (void)heed__kernels_of(ctx); /* chosen before several threads ask */
   const double work = (double)p->m * (double)p->n * (double)p->k;
-  if (work >= LARGE_PRODUCT)
-    multiply_part(&user, &w, 0);
-  else
-    heed__walk_divided(ctx, &w, 1, (int64_t)work / AN_ELEMENT + 1, multiply_part, &user);
+  if (work < LARGE_PRODUCT)
+    return heed__walk_divided(ctx, &w, 1, (int64_t)work / AN_ELEMENT + 1, multiply_part, &user);
+  multiply_part(&user, &w, 0);
+  return !heed__is_due(&ctx->pace);
 }
 
 static heed_status check_matrix(heed_context *ctx, const char *function, const char *argument,
@@ -179,7 +181,8 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
   p.a_column = x.stride[x.ndim - 1];
   p.b_row = y.stride[y.ndim - 2];
   p.b_column = y.stride[y.ndim - 1];
-  multiply_batch(ctx, &p, batch_ndim, batch, &x, &y, result.tensor);
+  if (!multiply_batch(ctx, &p, batch_ndim, batch, &x, &y, result.tensor))
+    status = heed__stopped(ctx, function);
 done:
   heed_tensor_free(converted_a);
   heed_tensor_free(converted_b);

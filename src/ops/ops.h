@@ -58,10 +58,12 @@ heed_status heed__check_probability(heed_context *ctx, const char *function, con
 typedef struct heed__result {
   heed_tensor *tensor;
   heed_tensor **out;
+  const char *function;
 } heed__result;
 
-/** inputs (some may be NULL) are what the op reads while it writes. An input that is the very same view as
- * *out is fine if `elementwise`. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY. */
+/** The place where every operation looks whether it is to stop before it starts. inputs (some may be NULL)
+ * are what the op reads while it writes. An input that is the very same view as *out is fine if
+ * `elementwise`. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__result_begin(heed_context *ctx, const char *function, heed__result *result,
                                heed_tensor **out, heed_dtype dtype, int ndim, const int64_t *shape,
@@ -109,14 +111,16 @@ bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int d
  * before and after. */
 void heed__walk_narrow(heed__walk *w, int dim, int64_t first, int64_t length);
 
-/** Has `part` do all that there is of a walk that stands at its first row: at once, or, where it is large and
- * the context has several threads, divided into walks over pieces of it, at the same time, worker by worker
- * as heed__parallel counts them. Rows are cut at multiples of `grain` elements only, 0 leaves them whole;
+/** Has `part` do all that there is of a walk that stands at its first row: at once, or, where it is large,
+ * divided into walks over pieces of it, on the context's threads, worker by worker as heed__parallel counts
+ * them. Rows are cut at multiples of `grain` elements only, 0 leaves them whole;
  * `weight` is how many elements of work stand behind one of the walk. Parts write to places of their own, and
- * the result must be the same, bit for bit, whatever the pieces are. (divide.c) */
+ * the result must be the same, bit for bit, whatever the pieces are. False as heed__parallel has it: the work
+ * is due, and not all of it may be done. (divide.c) */
 #define HEED__DIVIDED_FROM ((int64_t)1 << 18) /* elements of work */
 typedef void heed__walk_part(void *user, heed__walk *w, int worker);
-void heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
+HEED_MUST_USE
+bool heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
                         heed__walk_part *part, void *user);
 
 /** How many parts of a size there are in a whole, the last one maybe smaller; and the size of equal parts of
@@ -134,8 +138,10 @@ static inline int64_t heed__larger(int64_t a, int64_t b) {
 void heed__copy_row(heed_dtype to, void *dst, ptrdiff_t dst_stride, heed_dtype from, const void *src,
                     ptrdiff_t src_stride, int64_t n);
 
-/** src converted and broadcast into dst, which shares no place with it and has none twice. Cannot fail. */
-void heed__copy_elements(const heed_tensor *dst, const heed_tensor *src);
+/** src converted and broadcast into dst, which shares no place with it and has none twice. False if the work
+ * is due: then some elements may be missing. (copy.c) */
+HEED_MUST_USE
+bool heed__copy_elements(const heed_tensor *dst, const heed_tensor *src);
 
 /** x itself (in *view, no reference) if it is float32 (or dtype) and row-major, else a copy in *made. Free
  * *made. */
@@ -151,8 +157,9 @@ heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, c
                                       const heed_tensor **input, heed_tensor **made);
 
 /** c [m, n] = a [m, k] · b [k, n] + bias: strided, through BLAS where that pays. c's columns lie without
- * gaps. (gemm.c) */
-void heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,
+ * gaps. False if the work is due before all is done. (gemm.c) */
+HEED_MUST_USE
+bool heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,
                 ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
                 float *c, ptrdiff_t c_row);
 

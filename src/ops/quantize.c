@@ -112,7 +112,7 @@ heed_status heed__quantize_int8(heed_context *ctx, const char *function, const c
   j.x = (const float *)x->data;
   j.weight = (int8_t *)small.tensor->data;
   j.scale = (float *)factors.tensor->data;
-  heed__parallel(ctx, tasks_of(&j), quantize_rows, &j);
+  if (!heed__parallel(ctx, tasks_of(&j), quantize_rows, &j)) status = heed__stopped(ctx, function);
 done:
   heed_tensor_free(made);
   status = heed__result_end(ctx, &factors, status);
@@ -144,7 +144,7 @@ heed_status heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, c
                     .rows = weight->shape[0],
                     .columns = weight->shape[1],
                     .blocks = scale->shape[1]};
-  heed__parallel(ctx, tasks_of(&j), dequantize_rows, &j);
+  if (!heed__parallel(ctx, tasks_of(&j), dequantize_rows, &j)) status = heed__stopped(ctx, function);
 done:
   heed_tensor_free(made_weight);
   heed_tensor_free(made_scale);

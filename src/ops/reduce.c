@@ -164,7 +164,7 @@ static char *more_states(heed_context *ctx, const reduce_job *job) {
   return states;
 }
 
-void heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, const heed_tensor *x,
+bool heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, const heed_tensor *x,
                   uint32_t reduced, bool keepdim, int outputs, const heed_tensor *const *out) {
   heed_tensor kept, folded, results[HEED__REDUCE_OUTPUTS];
   const heed_tensor *folded_operand = &folded, *operands[HEED__REDUCE_OUTPUTS + 1] = {&kept};
@@ -187,12 +187,16 @@ void heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, cons
     operands[i + 1] = &results[i];
     job.result[i] = out[i]->dtype;
   }
-  if (!heed__walk_begin(&w, kept.ndim, kept.shape, outputs + 1, operands)) return;
-  if (x->numel >= HEED__DIVIDED_FROM && kept.numel > 1 && heed__workers(ctx) > 1)
-    job.more_states = more_states(ctx, &job);
-  if (job.more_states)
-    heed__walk_divided(ctx, &w, GRAIN, folded.numel, reduce_part, &job);
-  else
+  if (!heed__walk_begin(&w, kept.ndim, kept.shape, outputs + 1, operands)) return true;
+  const bool divided = x->numel >= HEED__DIVIDED_FROM && kept.numel > 1 && heed__workers(ctx) > 1;
+  if (divided) job.more_states = more_states(ctx, &job);
+  bool whole;
+  if (!divided || job.more_states) {
+    whole = heed__walk_divided(ctx, &w, GRAIN, folded.numel, reduce_part, &job);
+  } else { /* there is one state only */
     reduce_part(&job, &w, 0);
+    whole = !heed__is_due(&ctx->pace);
+  }
   heed__release(ctx, job.more_states);
+  return whole;
 }

@@ -32,8 +32,10 @@ heed_status heed__reduced_dims(heed_context *ctx, const char *function, const he
 /** The shape that is left of x; returns its dimensions. */
 int heed__reduced_shape(const heed_tensor *x, uint32_t reduced, bool keepdim, int64_t *shape);
 /** Folds x into the outputs, which have that shape and overlap nothing. The state comes with the settings
- * that the functions read, and is copied for each further thread. */
-void heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, const heed_tensor *x,
+ * that the functions read, and is copied for each further thread. False if the work is due before all is
+ * done. */
+HEED_MUST_USE
+bool heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, const heed_tensor *x,
                   uint32_t reduced, bool keepdim, int outputs, const heed_tensor *const *out);
 
 #endif

@@ -32,7 +32,11 @@ static heed_status begin(heed_context *ctx, const char *function, heed__result *
                          int ninputs, const heed_tensor *const *inputs) {
   heed_status status;
   int64_t numel;
-  *result = (heed__result){.out = out};
+  *result = (heed__result){.out = out, .function = function};
+  if (heed__is_due(&ctx->pace)) {
+    status = heed__stopped(ctx, function);
+    if (status) return status;
+  }
   if (*out) {
     status = check_place(ctx, function, *out, dtype, ndim, shape);
     if (status) return status;
@@ -63,13 +67,13 @@ heed_status heed__result_begin_row_major(heed_context *ctx, const char *function
 }
 
 heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_status status) {
-  (void)ctx;
   heed_tensor *made = result->tensor;
   if (made && made != *result->out) {
     if (status == HEED_OK && !*result->out) {
       *result->out = made;
     } else {
-      if (status == HEED_OK) heed__copy_elements(*result->out, made);
+      if (status == HEED_OK && !heed__copy_elements(*result->out, made))
+        status = heed__stopped(ctx, result->function);
       heed_tensor_free(made);
     }
   }

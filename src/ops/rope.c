@@ -328,7 +328,7 @@ static heed_status turn(heed_context *ctx, const char *function, const heed_tens
     const heed_tensor *operands[] = {result.tensor, x, &view};
     heed__walk_lanes_begin(&w, x->ndim, x->shape, x->ndim - 1, 3, operands);
     turn_job job = {t->pairs, c->interleaved};
-    heed__walk_divided(ctx, &w, 0, 1, turn_part, &job);
+    if (!heed__walk_divided(ctx, &w, 0, 1, turn_part, &job)) status = heed__stopped(ctx, function);
   }
   heed__release(ctx, scratch);
   return heed__result_end(ctx, &result, status);

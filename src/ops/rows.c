@@ -90,7 +90,7 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
       }
     }
   }
-  heed__walk_divided(ctx, &w, 0, 1, rows_part, &job);
+  if (!heed__walk_divided(ctx, &w, 0, 1, rows_part, &job)) status = heed__stopped(ctx, function);
 done:
   heed__release(ctx, block);
   return heed__result_end(ctx, &result, status);

@@ -248,8 +248,8 @@ static heed_status reduce(heed_context *ctx, const char *function, const heed__r
   status = heed__result_begin(ctx, function, &result, out, dtype, ndim, shape, false, 1, &x);
   if (status != HEED_OK) return status;
   const heed_tensor *results[] = {result.tensor};
-  heed__reduce(ctx, r, state, x, reduced, keepdim, 1, results);
-  return heed__result_end(ctx, &result, HEED_OK);
+  if (!heed__reduce(ctx, r, state, x, reduced, keepdim, 1, results)) status = heed__stopped(ctx, function);
+  return heed__result_end(ctx, &result, status);
 }
 
 static heed_status sum_of_floats(heed_context *ctx, const char *function, bool mean, const heed_tensor *x,

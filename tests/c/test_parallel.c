@@ -54,7 +54,7 @@ static bool runs_each_once(heed_context *ctx, int64_t count) {
   notes *n = calloc(1, sizeof *n);
   assert_non_null(n);
   n->workers = count < heed__workers(ctx) ? (int)count : heed__workers(ctx); /* as in core.h */
-  heed__parallel(ctx, count, note, n);
+  assert_true(heed__parallel(ctx, count, note, n));
   bool right = atomic_load(&n->wrong) == 0;
   for (int64_t i = 0; i < MOST_TASKS; i++) right = right && n->result[i] == (i < count ? i + 1 : 0);
   free(n);
@@ -78,7 +78,7 @@ static bool all_workers_meet(heed_context *ctx) {
   notes *n = calloc(1, sizeof *n);
   assert_non_null(n);
   n->workers = heed__workers(ctx);
-  heed__parallel(ctx, n->workers, meet, n);
+  assert_true(heed__parallel(ctx, n->workers, meet, n));
   bool right = true;
   for (int w = 0; w < n->workers; w++) right = right && n->result[w] == 1;
   free(n);
@@ -163,7 +163,7 @@ static void nest(void *argument, int64_t i, int worker) {
   notes *n = argument;
   (void)worker;
   n->result[i]++;
-  heed__parallel(n->ctx, 5, note_workers_inside, n);
+  assert_true(heed__parallel(n->ctx, 5, note_workers_inside, n));
 }
 
 static void a_job_inside_of_a_task_runs_on_its_thread(void **state) {
@@ -172,7 +172,7 @@ static void a_job_inside_of_a_task_runs_on_its_thread(void **state) {
   assert_non_null(n);
   n->ctx = ctx;
   assert_ok(heed_set_num_threads(ctx, 4));
-  heed__parallel(ctx, 100, nest, n);
+  assert_true(heed__parallel(ctx, 100, nest, n));
   assert_int_equal(atomic_load(&n->wrong), 0);
   for (int i = 0; i < 100; i++) assert_int_equal(n->result[i], 1);
   free(n);
@@ -196,7 +196,7 @@ static void tasks_round_as_the_caller_does(void **state) {
   for (size_t m = 0; m < 2; m++) {
     int seen[2] = {modes[m], modes[m]};
     fesetround(modes[m]);
-    heed__parallel(ctx, 20, note_rounding, seen);
+    assert_true(heed__parallel(ctx, 20, note_rounding, seen));
     fesetround(FE_TONEAREST);
     for (size_t w = 0; w < 2; w++) assert_int_equal(seen[w], modes[m]);
   }
@@ -224,7 +224,7 @@ static void workers_leave_signals_to_the_host(void **state) {
   signals s = {.caller = pthread_self()};
   assert_ok(heed_set_num_threads(ctx, 2));
   assert_true(all_workers_meet(ctx));
-  heed__parallel(ctx, 2, note_signals, &s);
+  assert_true(heed__parallel(ctx, 2, note_signals, &s));
   assert_int_equal(atomic_load(&s.blocked), 1);
 }
 
@@ -413,7 +413,7 @@ static bool child_has_no_room_for_threads(heed_context *ctx) {
   free(room);
   if (!n || !room || setrlimit(RLIMIT_AS, &limit) != 0) return false;
   n->workers = MOST_WORKERS; /* a worker of a higher number is an error */
-  heed__parallel(ctx, 100, note, n);
+  assert_true(heed__parallel(ctx, 100, note, n));
   bool right = ctx->pool && atomic_load(&n->wrong) == 0;
   for (int64_t i = 0; i < 100; i++) right = right && n->result[i] == i + 1;
   return right;

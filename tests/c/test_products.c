@@ -41,7 +41,8 @@ static void products_are_exact_for_all_strides(void **state) {
       lay_out(way / 2 % LAYOUTS, m, k, &a_row, &a_column);
       lay_out(way / 2 / LAYOUTS, k, n, &b_row, &b_column);
       for (int64_t i = 0; i < m * gap; i++) c[i] = NAN;
-      heed__gemm(ctx, m, n, k, a, a_row, a_column, b, b_row, b_column, way % 2 ? bias : NULL, c, gap);
+      assert_true(
+          heed__gemm(ctx, m, n, k, a, a_row, a_column, b, b_row, b_column, way % 2 ? bias : NULL, c, gap));
       for (int64_t p = 0; p < m * n; p++) {
         const int64_t i = p / n, j = p % n;
         double sum = way % 2 ? (double)bias[j] : 0;
