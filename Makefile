@@ -7,6 +7,7 @@
 #   make tsan       the tests of threads under the thread sanitizer
 #   make test-isa   tests with every kernel table of this processor, and those of NEON under qemu (Debian, Ubuntu)
 #   make test-blas  what reaches BLAS, with each of Debian's flavours of OpenBLAS
+#   make test-luas  all tests with Lua 5.1, 5.2, 5.3, 5.4 and LuaJIT, each in a build of its own
 #   make test-files files that heed writes read by safetensors and numpy, and theirs by heed (installed in build/files-venv)
 #   make test-hosts heed in lighttpd (Debian, Ubuntu), and in Python through lupa (installed in build/hosts-venv)
 #   make fuzz       broken files at random, with libFuzzer (FUZZ_SECONDS=20)
@@ -17,7 +18,7 @@
 #   make uninstall  removes them
 #   make test-install  tries what is installed, and luarocks make, as a user without rights to the sources (as root)
 #   make clean
-# Variables: BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
+# Variables: LUA (5.1, 5.2, 5.3, 5.4 or luajit), BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
 # TESTS (names of C tests, all by default), MODELS (where models are kept), DEBUG=1 (with assertions, which end the process),
 # V=1 (shows the commands).
 # For make install: PREFIX (/usr/local), LIBDIR (PREFIX/lib), LUA_CMOD (LIBDIR/lua/5.4), DESTDIR (before every path).
@@ -26,7 +27,14 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
-BUILD  ?= build
+# The Lua that heed is built for: 5.4 in build, another in a folder of its own, so that they do not mix.
+LUA    ?= 5.4
+LUAS   := 5.1 5.2 5.3 5.4 luajit
+ifeq ($(filter $(LUA),$(LUAS)),)
+$(error LUA is '$(LUA)'; it must be one of: $(LUAS))
+endif
+export LUA # for install_packages.sh
+BUILD  ?= build$(if $(filter-out 5.4,$(LUA)),/$(if $(filter luajit,$(LUA)),luajit,lua$(LUA)))
 CFLAGS ?= -O3 -g
 SPECS  ?= tests/spec
 MODELS ?= build/models
@@ -35,10 +43,7 @@ MODELS ?= build/models
 VERSION := $(shell sed -n 's/^.define HEED_VERSION  *"\(.*\)"/\1/p' src/heed.h)
 SONAME  := libheed.so.$(firstword $(subst ., ,$(VERSION)))
 
-# Lua under its names on Debian, Fedora and Arch, and elsewhere; the plain name only if it is 5.4.
-LUA_PC := $(shell for name in lua5.4 lua-5.4 lua54; do \
-            pkg-config --exists $$name 2>/dev/null && echo $$name && exit; done; \
-            pkg-config --exists 'lua >= 5.4' 'lua < 5.5' 2>/dev/null && echo lua)
+LUA_PC := $(shell scripts/dev/find_lua.sh $(LUA) library)
 # $(call package,cflags|libs,name,otherwise)
 package = $(shell pkg-config --$(1) $(2) 2>/dev/null || echo '$(3)')
 
@@ -86,7 +91,7 @@ LUA_FILES := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/h
 objects    = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(patsubst tests/c/%.c,$(BUILD)/test/%,$(C_TESTS))
 
-.PHONY: all objects tests demo run-demo test run-test test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind install uninstall test-install run-install test-hosts run-hosts model clean FORCE
+.PHONY: all objects tests demo run-demo test run-test test-luas test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind install uninstall test-install run-install test-hosts run-hosts model clean FORCE
 
 all: $(BUILD)/heed $(BUILD)/libheed.a $(BUILD)/libheed.so $(BUILD)/heed.so
 objects: $(call objects,$(C_FILES))
@@ -166,6 +171,10 @@ test:
 	@$(MAKE) --no-print-directory run-test
 run-test: tests
 	@scripts/dev/run_tests.sh $(BUILD) $(SPECS)
+
+test-luas:
+	@scripts/dev/install_packages.sh build test luas
+	@scripts/dev/run_luas.sh $(BUILD) $(LUAS)
 
 sanitize asan ubsan:
 	@scripts/dev/install_packages.sh build test

@@ -1,6 +1,23 @@
 -- What several specs share: running commands, and where the build is.
 local support = {}
 
+-- The Lua that runs this: "5.1", "5.2", "5.3", "5.4" or "luajit"; what it has of what not all have.
+support.lua = rawget(_G, "jit") and "luajit" or _VERSION:match "%d%.%d"
+support.has = {
+  integers = math.type ~= nil, -- luacheck: ignore 143
+  close = support.lua == "5.4", -- local x <close>
+  yields = support.lua ~= "5.1" and support.lua ~= "luajit", -- through functions of C, and tables' __pairs and __len
+}
+
+-- `it` for what needs something of that table; pending, with the reason as text, on a Lua without.
+function support.it_with(what, title, test)
+  if support.has[what] then return it(title, test) end
+  return pending(title .. (" (Lua %s has no %s)"):format(support.lua, what))
+end
+
+support.unpack = table.unpack or unpack -- luacheck: ignore 143 113
+function support.pack(...) return { n = select("#", ...), ... } end
+
 local build = os.getenv "HEED_BUILD" or "build"
 
 -- A word for the shell.
@@ -8,7 +25,7 @@ function support.quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
 function support.read(path)
   local file = assert(io.open(path, "rb"))
-  local text = file:read "a"
+  local text = file:read "*a"
   file:close()
   return text
 end
@@ -22,10 +39,10 @@ end
 -- Calls f with the name of a new empty file, which is gone afterwards.
 function support.with_file(f)
   local path = os.tmpname()
-  local results = table.pack(pcall(f, path))
+  local results = support.pack(pcall(f, path))
   os.remove(path)
   if not results[1] then error(results[2], 0) end
-  return table.unpack(results, 2, results.n)
+  return support.unpack(results, 2, results.n)
 end
 
 -- Runs a shell command on the given standard input: {code = exit code, out = text, err = text}.
@@ -34,7 +51,8 @@ function support.run(command, input)
     return support.with_file(function(stdout)
       return support.with_file(function(stderr)
         support.write(stdin, input or "")
-        local _, _, code = os.execute(("{ %s\n} <%s >%s 2>%s"):format(command, stdin, stdout, stderr))
+        local status, _, code = os.execute(("{ %s\n} <%s >%s 2>%s"):format(command, stdin, stdout, stderr))
+        if type(status) == "number" then code = status < 256 and status or math.floor(status / 256) end -- 5.1
         return { code = code, out = support.read(stdout), err = support.read(stderr) }
       end)
     end)
@@ -56,11 +74,10 @@ function support.model()
   return file and folder
 end
 
--- The command of a plain Lua 5.4, or nil.
+-- The command of a plain interpreter of that Lua, or nil.
 function support.plain_lua()
-  for _, name in ipairs { "lua5.4", "lua-5.4", "lua54", "lua" } do
-    if support.run(name .. " -v").out:find "^Lua 5%.4" then return name end
-  end
+  local found = support.run("scripts/dev/find_lua.sh " .. support.lua .. " interpreter")
+  return found.code == 0 and found.out:gsub("\n$", "") or nil
 end
 
 return support

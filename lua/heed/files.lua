@@ -1,5 +1,6 @@
 --- heed.load and heed.save: tensors in .safetensors, .npz and .npy files.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local state_dict = require "heed.nn.state_dict"
@@ -28,7 +29,7 @@ end
 --- The names and tensors of a table: in its own order, if it has one, else sorted by name.
 local function contents_of(what)
   local names, tensors = {}, {}
-  for name, value in pairs(what) do
+  for name, value in compat.pairs(what) do
     if type(name) ~= "string" then fail("save: a name must be a string, got %s", E.what(name)) end
     if not is_tensor(value) then fail("save: '%s' must be a tensor, got %s", name, E.what(value)) end
     names[#names + 1] = name
@@ -74,7 +75,7 @@ function M.save(path, what, ...)
     if metadata ~= nil then fail("save: metadata is for .safetensors; .npy has no place for it") end
     return files.save_tensor(path, what)
   end
-  if type(what) ~= "table" or E.record(what) then
+  if not state_dict.is_state(what) then
     fail("save: what must be a tensor or a table of tensors, got %s", E.what(what))
   end
   if format == "npy" then fail("save: what is a table, and path ends in .npy; %s", KNOWN) end

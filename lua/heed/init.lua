@@ -8,7 +8,9 @@ local core = require "heed.core"
 ---@class heed
 local heed = {}
 for name, value in pairs(core) do heed[name] = value end
-heed.files, heed.frame, heed.modules, heed.raise, heed.text = nil, nil, nil, nil, nil -- for heed's own files only
+for _, name in ipairs { "files", "frame", "held", "modules", "object", "raise", "text" } do
+  heed[name] = nil -- for heed's own files only
+end
 heed.nn = require "heed.nn"
 local files = require "heed.files"
 heed.load, heed.save = files.load, files.save

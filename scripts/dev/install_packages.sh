@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what a group of make targets needs and is missing; quick where nothing is.
-#   install_packages.sh [--name] GROUP...     groups: build test isa lint fuzz files valgrind bench model install hosts; --name only says what is missing
+#   install_packages.sh [--name] GROUP...     groups: build test luas isa lint fuzz files valgrind bench model install hosts; --name only says what is missing
+# LUA in the environment is the Lua to build for (5.1, 5.2, 5.3, 5.4 or luajit; 5.4 by default); luas are all of them.
 # With apt-get and the right to use it (root or sudo) it installs, saying so first; elsewhere it names the packages and fails.
 set -u
 
@@ -15,32 +16,37 @@ need() {
 }
 command_exists() { command -v "$1"; }
 library() { pkg-config --exists "$1"; }
-lua_library() {
-  library lua5.4 || library lua-5.4 || library lua54 || library 'lua >= 5.4 lua < 5.5'
+find_lua=$(dirname "$0")/find_lua.sh
+# need_lua VERSION library|interpreter: its packages, if it is missing; 5.4 is Fedora's, Arch's and Homebrew's "lua"
+need_lua() {
+  case $1:$2 in
+    5.4:library) need '"$find_lua" 5.4 library' liblua5.4-dev lua-devel lua lua@5.4 ;;
+    5.4:*) need '"$find_lua" 5.4 interpreter' lua5.4 lua lua lua@5.4 ;;
+    luajit:library) need '"$find_lua" luajit library' libluajit-5.1-dev luajit-devel luajit luajit ;;
+    luajit:*) need '"$find_lua" luajit interpreter' luajit luajit luajit luajit ;;
+    *:library) need "'$find_lua' $1 library" "liblua$1-dev" "compat-lua-devel ($1)" "lua$(echo "$1" | tr -d .)" "lua@$1" ;;
+    *) need "'$find_lua' $1 interpreter" "lua$1" "compat-lua ($1)" "lua$(echo "$1" | tr -d .)" "lua@$1" ;;
+  esac
 }
-lua_interpreter() {
-  for name in lua5.4 lua-5.4 lua54 lua; do
-    case $("$name" -v 2>&1) in 'Lua 5.4'*) return 0 ;; esac
-  done
-  return 1
-}
+case ${LUA:-} in 5.1 | 5.2 | 5.3 | luajit) lua=$LUA ;; *) lua=5.4 ;; esac
 
 needs_of() {
   case $1 in
     build)
       need 'command_exists "${CC%% *}"' 'gcc libc6-dev' gcc gcc gcc
       need 'command_exists pkg-config' pkg-config pkgconf-pkg-config pkgconf pkgconf
-      need lua_library liblua5.4-dev lua-devel lua lua@5.4
+      need_lua "$lua" library
       need 'library openblas' libopenblas-dev openblas-devel openblas openblas
       need 'library libutf8proc' libutf8proc-dev utf8proc-devel libutf8proc utf8proc
       need 'library libcjson' libcjson-dev cjson-devel cjson cjson
       need 'library libzip' libzip-dev libzip-devel libzip libzip
       need 'library libedit' libedit-dev libedit-devel libedit libedit ;;
     test)
-      need lua_interpreter lua5.4 lua lua lua@5.4
+      need_lua "$lua" interpreter
       need 'command_exists busted' lua-busted 'luarocks (and: luarocks install busted)' \
         'luarocks (and: luarocks install busted)' 'luarocks (and: luarocks install busted)'
       need 'library cmocka' libcmocka-dev libcmocka-devel cmocka cmocka ;;
+    luas) for version in 5.1 5.2 5.3 5.4 luajit; do need_lua $version library; need_lua $version interpreter; done ;;
     isa) # ARM's compiler, C library and processor; an ARM machine has them
       [ "$(uname -m)" = aarch64 ] && return
       need 'echo "#include <stdlib.h>" | aarch64-linux-gnu-gcc -E -' 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross' \
@@ -71,7 +77,7 @@ needs_of() {
       need 'ls /usr/lib*/lighttpd/mod_magnet.so' lighttpd-modules-lua lighttpd-mod_magnet \
         lighttpd '(with Lua)' ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, isa, lint, fuzz, files, valgrind, bench, model, install and hosts" >&2; exit 2 ;;
+    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, luas, isa, lint, fuzz, files, valgrind, bench, model, install and hosts" >&2; exit 2 ;;
   esac
 }
 

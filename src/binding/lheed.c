@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include <lualib.h>
-
 #include "../core/core.h"
 #include "lua_sources.h" /* lheed_sources: lua/heed/ as bytes, made by the Makefile */
 
@@ -12,7 +10,7 @@
 
 /* Keys of the registry are addresses of this copy of the library, so that two copies in one Lua state never
  * meet. */
-static const char state_key = 0, core_key = 0, loaded_key = 0;
+static const char state_key = 0, core_key = 0, loaded_key = 0, alive_key = 0;
 
 /* NULL for anything else: the debug library can put any value into an upvalue. */
 static lheed_state *state_at(lua_State *L, int idx) {
@@ -64,7 +62,7 @@ static void find_own_files(lua_State *L, lheed_state *S) {
  */
 static void *allocate(void *user, size_t bytes) {
   const lheed_state *S = user;
-  return S->allocate(S->allocate_user, NULL, LUA_TUSERDATA, bytes);
+  return S->allocate(S->allocate_user, NULL, 0, bytes);
 }
 
 static void release_state(void *user, void *block, size_t bytes) {
@@ -82,7 +80,8 @@ static void new_state(lua_State *L) {
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
   S->allocate = lua_getallocf(L, &S->allocate_user);
-  heed_status status = heed_context_new(&(heed_allocator){allocate, release_state, S}, &S->context);
+  const heed_allocator of_lua = {allocate, release_state, S};
+  heed_status status = heed_context_new(lheed_has_room(L) ? &of_lua : NULL, &S->context);
   if (status == HEED_ARGUMENT)
     luaL_error(
         L, "heed: the environment's HEED_CPU names no kernels that run on this processor; known are scalar, "
@@ -124,6 +123,15 @@ const lheed_type lheed_cache_type = {"Cache", release_cache};
 static const lheed_type *const box_types[] = {&lheed_tensor_type, &lheed_module_type,  &lheed_generator_type,
                                               &lheed_cache_type,  &lheed_archive_type, &lheed_json_type};
 
+/* Lists the box on top of the stack in a table with weak values. The collector takes it out before it calls
+ * its finalizer; what is still there is in use. */
+static void list_as_alive(lua_State *L, const lheed_box *box) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &alive_key);
+  lua_pushvalue(L, -2);
+  lua_rawsetp(L, -2, box);
+  lua_pop(L, 1);
+}
+
 void **lheed_push_box(lua_State *L, const lheed_type *type) {
   lheed_box *box = lua_newuserdatauv(L, sizeof *box, 0);
   box->type = type;
@@ -131,6 +139,7 @@ void **lheed_push_box(lua_State *L, const lheed_type *type) {
   box->state = lheed_find(L);
   lheed_push_metatable(L, type);
   lua_setmetatable(L, -2);
+  if (!LHEED_NAMES_FINALIZERS) list_as_alive(L, box);
   return &box->object;
 }
 
@@ -151,9 +160,16 @@ void lheed_push_metatable(lua_State *L, const lheed_type *type) {
 
 /* The debug library can take __gc from a metatable. Called from a finalizer of a script's own, that would
  * free what a function is working on. What the collector calls while a debug hook is being started looks like
- * a hook; hooks that are called as such get no boxes. */
-static bool called_by_collector(lua_State *L) {
+ * a hook; hooks that are called as such get no boxes. Where a Lua closes, and nothing is in use any more,
+ * boxes may be listed as alive still: what is in them is freed with the state. */
+static bool called_by_collector(lua_State *L, const lheed_box *box) {
   lua_Debug ar;
+  if (!LHEED_NAMES_FINALIZERS) {
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &alive_key);
+    const bool alive = lua_rawgetp(L, -1, box) != LUA_TNIL;
+    lua_pop(L, 2);
+    return !alive;
+  }
   if (!lua_getstack(L, 0, &ar) || !lua_getinfo(L, "n", &ar) || !ar.name) return false;
   return strcmp(ar.namewhat, "hook") == 0 ||
          (strcmp(ar.name, "__gc") == 0 && strcmp(ar.namewhat, "metamethod") == 0);
@@ -166,7 +182,7 @@ static bool may_free(lua_State *L, const lheed_box *box) {
     const lheed_state *S = lheed_find(L);
     if (!S || !S->collecting) return true;
   }
-  return called_by_collector(L);
+  return called_by_collector(L, box);
 }
 
 /* For all boxes; takes no other value for one, whoever calls it. */
@@ -223,10 +239,10 @@ int lheed_return(lua_State *L, int n) {
   size_t step = S->stepped_at / 4 > STEP_BYTES ? S->stepped_at / 4 : STEP_BYTES;
   if (now < S->stepped_at) {
     S->stepped_at = now;
-  } else if (now - S->stepped_at >= step && lua_gc(L, LUA_GCISRUNNING, 0)) {
+  } else if (now - S->stepped_at >= step) {
     size_t kib = (now - S->stepped_at) >> 10;
-    lua_gc(L, LUA_GCSTEP, kib < ((size_t)1 << 20) ? (int)kib : 1 << 20);
-    S->stepped_at = heed_memory_in_use(S->context);
+    if (lheed_collector_step(L, kib < ((size_t)1 << 20) ? (int)kib : 1 << 20))
+      S->stepped_at = heed_memory_in_use(S->context);
   }
   return n;
 }
@@ -246,26 +262,20 @@ static bool is_own_file(const lheed_state *S, const char *source) {
   return S && S->own_files[0] && strncmp(source, S->own_files, strlen(S->own_files)) == 0;
 }
 
-static int return_all(lua_State *L, int status, lua_KContext context) {
-  (void)status, (void)context;
-  return lua_gettop(L);
-}
-
 /* Calls upvalue 1. */
 static int call_through(lua_State *L) {
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
-  lua_callk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, return_all);
-  return lua_gettop(L);
+  return lheed_call_all(L);
 }
 
 /* core.frame(f): f as a function of C, for heed's own Lua files. A function of Lua that is the last call of
  * another, `return m(x)`, takes that one's place, and an error could not point there; a function of C does
- * not. */
+ * not. Where coroutines cannot yield through one (5.1, LuaJIT) it is f itself. */
 static int frame(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_settop(L, 1);
-  lua_pushcclosure(L, call_through, 1);
+  if (LHEED_YIELDS_THROUGH_C) lua_pushcclosure(L, call_through, 1);
   return 1;
 }
 
@@ -287,6 +297,8 @@ static void push_position(lua_State *L) {
     lua_pop(L, 1);
     if (own) {
       through_c = false;
+    } else if (strcmp(ar.what, "tail") == 0) { /* 5.1: stands for functions that were left by a last call */
+      continue;
     } else if (ar.currentline < 0) {
       through_c = through_c || !is_implicit(&ar);
     } else {
@@ -330,9 +342,19 @@ static int raise_here(lua_State *L) {
 
 /* ---- Opening ---- */
 
+void lheed_new_weak(lua_State *L) {
+  lua_newtable(L);
+  lua_createtable(L, 0, 1);
+  lua_pushliteral(L, "v");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+}
+
 static void open_core(lua_State *L) {
   new_state(L);
   for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) new_metatable(L, box_types[i]);
+  lheed_new_weak(L);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &alive_key);
   lua_createtable(L, 0, 160); /* the library */
   lua_createtable(L, 0, 160); /* the methods of tensors */
   lheed_open_size(L);
@@ -350,6 +372,7 @@ static void open_core(lua_State *L) {
   lheed_open_nn(L);
   lheed_open_index(L);
   lua_pop(L, 1);
+  lheed_open_object(L);
   for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) lheed_publish_metatable(L, box_types[i]);
   static const luaL_Reg own[] = {{"frame", frame}, {"raise", raise_here}, {NULL, NULL}};
   lheed_setfuncs(L, own);
@@ -381,7 +404,7 @@ static int own_require(lua_State *L) {
                          "t"))
       return lua_error(L);
     lua_getfield(L, 2, "_ENV");
-    lua_setupvalue(L, -2, 1);
+    lheed_set_environment(L);
     lua_pushvalue(L, 1);
     lua_call(L, 1, 1);
     lua_pushvalue(L, -1);
@@ -414,7 +437,7 @@ static void prepare_own_require(lua_State *L) {
 HEED_API int luaopen_heed(lua_State *L);
 int luaopen_heed(lua_State *L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key) == LUA_TNIL) prepare_own_require(L);
-  if (lua_getfield(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE) == LUA_TTABLE) {
+  if (lheed_push_preload(L) == LUA_TTABLE) {
     for (size_t i = 0; lheed_sources[i].name; i++) {
       if (lua_getfield(L, -1, lheed_sources[i].name) == LUA_TNIL) {
         lua_pushcfunction(L, own_require);

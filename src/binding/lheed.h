@@ -10,10 +10,8 @@
 #ifndef LHEED_H
 #define LHEED_H
 
-#include <lauxlib.h>
-#include <lua.h>
-
 #include "../heed.h"
+#include "compat.h"
 
 /* ---- The state: one for each Lua state, in its registry ---- */
 
@@ -204,6 +202,11 @@ void lheed_open_info(lua_State *L);   /* linfo.c: threads, the clock, heed.info 
 void lheed_open_io(lua_State *L);     /* lio.c: files, for heed's own Lua files */
 void lheed_open_text(lua_State *L);   /* ltext.c: Unicode, for heed's own Lua files */
 void lheed_open_nn(lua_State *L);     /* lnn.c: built-in modules, under `nn` */
+
+/** Adds what objects written in Lua need to the table on top of the stack. (lobject.c) */
+void lheed_open_object(lua_State *L);
+/** Pushes a table that does not keep its values alive. */
+void lheed_new_weak(lua_State *L);
 
 /** Adds `vocabulary` to the table on top of the stack. (lvocabulary.c) */
 void lheed_open_vocabulary(lua_State *L);

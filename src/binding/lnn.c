@@ -414,11 +414,7 @@ static void open_metatable(lua_State *L) {
   lheed_setfuncs(L, meta);
   lua_pop(L, 1);
 
-  lua_newtable(L); /* boxes */
-  lua_createtable(L, 0, 1);
-  lua_pushliteral(L, "v");
-  lua_setfield(L, -2, "__mode");
-  lua_setmetatable(L, -2);
+  lheed_new_weak(L);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &boxes_key);
   lua_newtable(L); /* methods, until lua/heed/nn installs more */
   lua_rawsetp(L, LUA_REGISTRYINDEX, &module_methods_key);

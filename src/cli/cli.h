@@ -5,8 +5,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include <lauxlib.h>
-#include <lua.h>
+#include "../binding/lheed.h"
 
 /** Calls the function below `arguments` values with a traceback on errors and Ctrl-C raising "interrupted!".
  * Leaves the results and returns true, or prints the error on stderr and returns false. */

@@ -9,9 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <lualib.h>
-
-#include "../heed.h"
 #include "cli.h"
 
 int luaopen_heed(lua_State *L);
@@ -109,7 +106,7 @@ bool cli_call(lua_State *L, int arguments, int results) {
 static int search_heed(lua_State *L) {
   const char *name = luaL_checkstring(L, 1);
   if (strncmp(name, "heed", 4) != 0 || (name[4] != '\0' && name[4] != '.')) return 0;
-  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  if (lheed_push_preload(L) != LUA_TTABLE) return 0;
   lua_pushcfunction(L, luaopen_heed); /* adds what is inside to the preload table */
   lua_call(L, 0, 0);
   if (lua_getfield(L, -1, name) != LUA_TFUNCTION) return 0;
@@ -154,17 +151,17 @@ static void add_own_folder(lua_State *L, const char *name) {
 
 static void open_libraries(lua_State *L, const char *name) {
   luaL_openlibs(L);
-  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  lheed_push_preload(L);
   lua_pushcfunction(L, luaopen_heed_core);
   lua_setfield(L, -2, "heed.core");
   lua_getglobal(L, "package");
-  lua_getfield(L, -1, "searchers");
-  for (lua_Integer i = luaL_len(L, -1); i >= 2; i--) { /* after the one for package.preload */
-    lua_geti(L, -1, i);
-    lua_seti(L, -2, i + 1);
+  lua_getfield(L, -1, LHEED_SEARCHERS);
+  for (int i = (int)lua_rawlen(L, -1); i >= 2; i--) { /* after the one for package.preload */
+    lua_rawgeti(L, -1, i);
+    lua_rawseti(L, -2, i + 1);
   }
   lua_pushcfunction(L, search_heed);
-  lua_seti(L, -2, 2);
+  lua_rawseti(L, -2, 2);
   lua_pop(L, 3);
   add_own_folder(L, name);
 }
@@ -253,7 +250,7 @@ static bool run_script(lua_State *L, const char *name) {
 }
 
 static void print_version(void) {
-  puts("heed " HEED_VERSION "  " LUA_RELEASE);
+  puts("heed " HEED_VERSION "  " LHEED_LUA_NAME);
 }
 
 /* Everything, protected: argc and argv on the stack, whether it went well as the result. */

@@ -132,17 +132,16 @@ static outcome read_line(lua_State *L, reader *r, const char *prompt) {
  * has values. */
 static bool compile(lua_State *L, bool complete, int *status) {
   static const char *const forms[] = {"return %s", "%s"};
-  static const char mark[] = "<eof>"; /* the parser's messages end in it where the text is too short */
+  static const char mark[] =
+      "<eof>"; /* the parser's messages end in it (5.1: in quotes) where the text is too short */
   bool incomplete = false;
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
     const char *text = lua_pushfstring(L, forms[i], lua_tostring(L, -1));
     *status = luaL_loadbuffer(L, text, strlen(text), "=stdin");
     lua_remove(L, -2);
     if (*status == LUA_OK) break;
-    size_t length;
-    const char *message = lua_tolstring(L, -1, &length);
-    if (length >= sizeof mark - 1 && strcmp(message + length - (sizeof mark - 1), mark) == 0)
-      incomplete = true;
+    const char *message = lua_tostring(L, -1), *found = strstr(message, mark);
+    if (found && strspn(found + sizeof mark - 1, "'") == strlen(found + sizeof mark - 1)) incomplete = true;
     if (i == 0) lua_pop(L, 1);
   }
   if (*status != LUA_OK && incomplete && !complete) {

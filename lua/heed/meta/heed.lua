@@ -15,6 +15,12 @@ local Tensor = {}
 
 -- ---- Making tensors: sizes are numbers or one table; the dtype is float32 unless it is said otherwise ----
 
+---What pairs gives, on every Lua: in 5.1 and LuaJIT the own pairs takes tables alone, and neither a state dict nor a
+---module written in Lua.
+---@param t table
+---@return function next, any state, any first
+function heed.pairs(t) end
+
 ---A tensor of the numbers in nested tables (which may hold tensors), or of one number. Booleans alone give
 ---bool.
 ---@param data heed.Nested

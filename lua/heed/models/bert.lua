@@ -1,6 +1,7 @@
 --- BERT, and sentence encoders made from it: `require "heed.models.bert".load "all-MiniLM-L6-v2"`.
 --- Source: arXiv:1810.04805; arXiv:1908.10084 for `encode`. Shape legend: b batch, n tokens, d hidden_size.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local nn = require "heed.nn"
 local E = require "heed.nn.entries"
@@ -130,7 +131,7 @@ local function is_ignored(name) return name == "embeddings.position_ids" end
 local function bare_names(state)
   local prefix = state["bert.embeddings.word_embeddings.weight"] and "bert." or ""
   local bare = {}
-  for name, tensor in pairs(state) do
+  for name, tensor in compat.pairs(state) do
     if name:sub(1, #prefix) == prefix then
       local bare_name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
       bare[bare_name:gsub("LayerNorm%.beta$", "LayerNorm.bias")] = tensor
@@ -156,13 +157,13 @@ local function add_encoder(model, folder)
     if not value then return nil, problem end
     files[i] = value
   end
-  local tokens, sentence, pooling = table.unpack(files)
+  local tokens, sentence, pooling = compat.unpack(files)
   if pooling.pooling_mode_cls_token then
     model.pooling = "cls"
   elseif pooling.pooling_mode_mean_tokens ~= false then
     model.pooling = "mean"
   end
-  model.max_seq_length = math.min(sentence.max_seq_length or math.maxinteger, model.config.max_position_embeddings)
+  model.max_seq_length = math.min(sentence.max_seq_length or math.huge, model.config.max_position_embeddings)
   if not core.files.kind(folder .. "vocab.txt") then return true end
   local tokenizer, problem = wordpiece.load(folder .. "vocab.txt", tokens)
   if not tokenizer then return nil, problem end

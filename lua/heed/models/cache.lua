@@ -1,5 +1,6 @@
 --- The cache of a model: one of each attention layer, used as one.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local options_of, fail = core.modules.options, E.fail
@@ -49,7 +50,7 @@ end
 --- Forgets all but the first n tokens.
 function methods.truncate(self, n)
   for i, layer in ipairs(check_self(self, "truncate")) do
-    if i == 1 and math.type(n) == "integer" and n > self[LENGTH] then
+    if i == 1 and compat.is_integer(n) and n > self[LENGTH] then
       fail("truncate: n is %d; it must be from 0 to %d, the length", n, self[LENGTH])
     end
     layer:truncate(n)

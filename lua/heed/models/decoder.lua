@@ -2,6 +2,7 @@
 --- part `attention` is a MultiHeadAttention, called with its options), `norm`, `lm_head`, and embed(ids, past).
 --- Shape legend: b batch, n tokens, v vocab_size.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local nn = require "heed.nn"
 local E = require "heed.nn.entries"
@@ -31,7 +32,7 @@ function Decoder:forward(ids, ...)
   local cache, mask, padding, lengths, wanted, kept = options_of(name, OPTIONS, 3, self, ids, ...)
   ids = loading.ids(name, ids)
   local n, batch, layers = ids.shape[ids.ndim], ids.ndim == 2 and ids.shape[1] or 1, E.entries(self.layers)
-  if kept ~= nil and (math.type(kept) ~= "integer" or kept < 1 or kept > n) then
+  if kept ~= nil and (not compat.is_integer(kept) or kept < 1 or kept > n) then
     fail("%s: logits_to_keep must be an integer from 1 to %d, the tokens; got %s", name, n, E.what(kept))
   end
   if lengths ~= nil then

@@ -1,5 +1,6 @@
 --- model:generate(ids, options): token by token, the likeliest or drawn. v is vocab_size.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local caches = require "heed.models.cache"
@@ -41,12 +42,12 @@ local OPTIONS = {
   "max_new_tokens", "temperature", "top_k", "top_p", "generator", "on_token", "stop", "cache", "capacity", "dtype",
 }
 
-local MANY = 1 << 53 -- more than there can be, and sums with it do not wrap
+local MANY = 2 ^ 53 -- more than there can be, and sums with it do not wrap
 
 --- Raises unless value is nil or an integer from `least` to `most`.
 local function check_integer(value, name, least, most)
   if value == nil then return end
-  if math.type(value) ~= "integer" or value < least or value > most then
+  if not compat.is_integer(value) or value < least or value > most then
     local range = most < MANY and ("from %d to %d"):format(least, most) or ("from %d up"):format(least)
     fail("generate: %s must be an integer %s, got %s", name, range, E.what(value))
   end
@@ -56,7 +57,7 @@ local function check_sampling(temperature, top_k, top_p)
   if temperature ~= nil and not (type(temperature) == "number" and temperature >= 0 and temperature < math.huge) then
     fail("generate: temperature must be a number from 0 (greedy) up, got %s", E.what(temperature))
   end
-  check_integer(top_k, "top_k", 1, math.maxinteger)
+  check_integer(top_k, "top_k", 1, math.huge)
   if top_p ~= nil and not (type(top_p) == "number" and top_p > 0 and top_p <= 1) then
     fail("generate: top_p must be a number above 0, at most 1, got %s", E.what(top_p))
   end

@@ -13,7 +13,7 @@ local Layer = nn.Module.class "GPT2Layer"
 
 function Layer:init(c, number)
   local d = c.hidden_size
-  local scale = c.scale_attn_weights and (d // c.num_attention_heads) ^ -0.5 or 1
+  local scale = c.scale_attn_weights and (d / c.num_attention_heads) ^ -0.5 or 1
   self.attention_norm = nn.LayerNorm(d, c.layer_norm_epsilon)
   self.attention = nn.MultiHeadAttention {
     d_in = d, d_out = d, context_length = c.max_position_embeddings, dropout = c.attn_pdrop,

@@ -1,6 +1,7 @@
 --- Llama, and Mistral: `require "heed.models.llama".load "TinyLlama"`. Sources: arXiv:2302.13971, arXiv:2310.06825.
 --- Shape legend: b batch, n tokens, d hidden_size.
 
+local compat = require "heed.compat"
 local nn = require "heed.nn"
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
@@ -148,7 +149,7 @@ local function complete(c, said)
   if c.num_attention_heads % c.num_key_value_heads ~= 0 then
     return form:format(said.num_key_value_heads, c.num_key_value_heads, said.num_attention_heads, c.num_attention_heads)
   end
-  c.head_dim = c.head_dim or c.hidden_size // c.num_attention_heads
+  c.head_dim = c.head_dim or compat.divide(c.hidden_size, c.num_attention_heads)
   return add_rope(c, said), {
     [said.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
     [said.num_key_value_heads .. " · head_dim"] = c.num_key_value_heads * c.head_dim,

@@ -1,6 +1,7 @@
 --- What the models of heed.models share: finding the files of a model, reading its config, and taking over its
 --- weights, all of them or none. What is wrong with a file is returned as nil and a message.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local heed_load = require("heed.files").load
 local E = require "heed.nn.entries"
@@ -80,7 +81,7 @@ local function wrong(value, rule)
     return ("is %s; known are %s"):format(E.what(value), table.concat(known, ", "))
   end
   if rule.kind == "size" then
-    local fine = math.type(value) == "integer" and value >= 1
+    local fine = compat.is_integer(value) and value >= 1
     return not fine and ("must be an integer from 1 up, is %s"):format(E.what(value)) or nil
   end
   if rule.kind == "positive" then
@@ -116,7 +117,7 @@ local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 --- has more layers than `state` has tensors, for which `note` stands then: no time goes into making all of them.
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
-  for _ in pairs(state) do tensors = tensors + 1 end
+  for _ in compat.pairs(state) do tensors = tensors + 1 end
   if config.num_hidden_layers > tensors then
     note = note or ("num_hidden_layers is %d, and the file has %d tensors"):format(config.num_hidden_layers, tensors)
     return nil, MISFIT:format(class, note)
@@ -135,7 +136,7 @@ local function blame(config, need, have)
   local names = {}
   for name, value in pairs(config) do
     for i, size in ipairs(need) do
-      if math.type(value) == "integer" and value == size and have[i] ~= size then
+      if compat.is_integer(value) and value == size and have[i] ~= size then
         names[#names + 1] = ("%s = %d"):format(name, value)
         break
       end
@@ -165,7 +166,7 @@ end
 local function formed(value, form)
   if form.transposed then value = value.T end
   if form.parts then
-    local rows = value.shape[1] // form.parts
+    local rows = compat.divide(value.shape[1], form.parts)
     value = value:narrow(1, (form.part - 1) * rows + 1, rows)
   end
   return form.transposed and value:contiguous() or value
@@ -174,9 +175,9 @@ end
 --- How many layers the names of a state speak of; the pattern takes a layer's number, from 0, out of a name.
 function loading.count_layers(state, pattern)
   local count = 0
-  for name in pairs(state) do
-    local number = math.tointeger(tonumber(name:match(pattern)))
-    if number then count = math.max(count, number + 1) end
+  for name in compat.pairs(state) do
+    local number = tonumber(name:match(pattern))
+    if compat.is_integer(number) then count = math.max(count, number + 1) end
   end
   return count
 end
@@ -190,14 +191,14 @@ local AS_IT_IS = {}
 --- much or of another size, after `note` (a string or nil).
 function loading.fill(class, model, state, config, name_in_file, ignored, note)
   local forms, used, problems = {}, {}, {}
-  for name, target in pairs(model:state_dict()) do
+  for name, target in compat.pairs(model:state_dict()) do
     local there, form = name_in_file(name)
     local value = state[there]
     local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, config, form or AS_IT_IS)
     if problem and not used[there] then problems[#problems + 1] = ("%s %s"):format(there, problem) end
     forms[name], used[there] = { there, form or AS_IT_IS }, true
   end
-  for name in pairs(state) do
+  for name in compat.pairs(state) do
     if not used[name] and not ignored(name) then
       problems[#problems + 1] = ("%s is not part of the model"):format(name)
     end
@@ -217,7 +218,7 @@ end
 function loading.weights(class, path)
   local state, problem = heed_load(path)
   if state == nil then return nil, problem end
-  if type(state) ~= "table" then
+  if E.kind(state) then
     return nil, ("%s.load: '%s' has one tensor without a name, not the weights of a model"):format(class, path)
   end
   return state
@@ -250,7 +251,7 @@ local function stop_tokens(class, folder, c)
   local ids, list = beside.eos_token_id, {}
   if ids == nil then ids = c.eos_token_id end
   for i, id in ipairs(type(ids) == "table" and ids or { ids }) do
-    if math.type(id) ~= "integer" then
+    if not compat.is_integer(id) then
       return nil, ("%s.load: eos_token_id %d is %s; it must be an integer"):format(class, i, E.what(id))
     end
     if id >= 0 and id < c.vocab_size then list[#list + 1] = id + 1 end

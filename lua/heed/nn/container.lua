@@ -1,5 +1,6 @@
 --- What Sequential and ModuleList share: modules under the names "0", "1", …, counted from 1 in Lua.
 
+local compat = require "heed.compat"
 local E = require "heed.nn.entries"
 local Module = require "heed.nn.module"
 local fail = E.fail
@@ -16,7 +17,7 @@ end
 
 --- The place that a key means; count + 1 is allowed, for what comes behind the last.
 local function place(self, key, count)
-  if math.type(key) ~= "integer" then
+  if not compat.is_integer(key) then
     fail("%s: an index must be an integer, got %s", E.class_name(self), E.what(key))
   end
   local i = key < 0 and count + 1 + key or key
@@ -39,7 +40,7 @@ function Container:init(...)
   local first, list, count = (...), { ... }, select("#", ...)
   if count == 1 and type(first) == "table" and not E.is_module(first) then list, count = first, #first end
   for key in pairs(list) do
-    if math.type(key) ~= "integer" or key < 1 or key > count then
+    if not compat.is_integer(key) or key < 1 or key > count then
       fail("%s: the modules must be a list, got one at %s", E.class_name(self), E.what(key))
     end
   end

@@ -2,13 +2,14 @@
 --- stands on.
 --
 -- An entry is {name =, kind =, value =}; kind is "parameter", "buffer" (which may have persistent = false)
--- or "module". A module written in Lua is a table with one raw field, its record, under a key that only
+-- or "module". A module written in Lua is an object with one raw field, its record, under a key that only
 -- heed knows:
 --   class   its class
 --   fields  all of its fields by name
 --   list    its entries, in the order in which they were first set
 --   named   its entries by name
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local primitives = core.modules
 
@@ -22,9 +23,7 @@ function E.fail(message, ...)
 end
 
 --- The record of a module written in Lua, else nil. A class has one too: {name =, metatable =}.
-local function record(value)
-  return type(value) == "table" and rawget(value, RECORD) or nil
-end
+local function record(value) return compat.raw(value, RECORD) end
 E.record = record
 
 --- "parameter", "tensor" or "module"; nil for everything else, classes too.

@@ -5,11 +5,12 @@
 --- whose fields all lie in its record (heed.nn.entries), so that every assignment is seen: what is a
 --- parameter, a module or a buffer becomes an entry, in the order of first assignment.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local protocol = require "heed.nn.protocol"
 local primitives, Parameter = core.modules, core.nn.Parameter
-local RECORD, fail = E.RECORD, E.fail
+local RECORD, fail, held = E.RECORD, E.fail, compat.held
 
 -- ---- Fields -------------------------------------------------------------------------------------
 
@@ -51,7 +52,7 @@ end
 
 --- m.name = value
 local function set_field(self, name, value)
-  local own = self[RECORD]
+  local own = E.record(self)
   local class_name = own.class[RECORD].name
   local entry, kind = own.named[name], E.kind(value)
   if entry and kind == "tensor" and entry.kind ~= "module" then
@@ -81,7 +82,7 @@ local function object_metatable(class)
     __metatable = class,
 
     __index = function(self, key)
-      local value = self[RECORD].fields[key]
+      local value = (held and held(self) or self)[RECORD].fields[key]
       if value == nil then value = class[key] end
       if value == nil and type(key) ~= "string" and class.__index then return class.__index(self, key) end
       return value
@@ -98,13 +99,13 @@ local function object_metatable(class)
       elseif key == nil or key ~= key then
         fail("%s: %s cannot be the name of a field", class[RECORD].name, tostring(key))
       else
-        self[RECORD].fields[key] = value
+        E.record(self).fields[key] = value
       end
     end,
 
     __call = core.frame(function(self, ...) return self:forward(...) end),
     __tostring = function(self) return self:__tostring() end,
-    __pairs = function(self) return next, self[RECORD].fields, nil end,
+    __pairs = function(self) return next, E.record(self).fields, nil end,
 
     __len = function(self)
       if not class.__len then fail("%s has no length", class[RECORD].name) end
@@ -116,8 +117,8 @@ end
 -- ---- Classes ------------------------------------------------------------------------------------
 
 local function construct(class, ...)
-  local object = { [RECORD] = { class = class, fields = { training = true }, list = {}, named = {} } }
-  setmetatable(object, class[RECORD].metatable)
+  local own = { class = class, fields = { training = true }, list = {}, named = {} }
+  local object = compat.object({ [RECORD] = own }, class[RECORD].metatable)
   object:init(...)
   return object
 end

@@ -1,9 +1,10 @@
 --- State dicts: the parameters and buffers of a module by dotted name, in order, and back.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local primitives, Parameter, empty = core.modules, core.nn.Parameter, core.empty
-local entries, fail = E.entries, E.fail
+local entries, fail, raw, pairs = E.entries, E.fail, compat.raw, compat.pairs
 
 local M = {}
 
@@ -12,11 +13,11 @@ local M = {}
 local NAMES, VALUES = {}, {} -- keys of a state dict's two raw fields: a list, and a table by name
 local StateDict = { __name = "heed.StateDict" }
 
-function StateDict.__index(state, name) return rawget(state, VALUES)[name] end
+function StateDict.__index(state, name) return raw(state, VALUES)[name] end
 
 --- A new name goes to the end; nil takes a name out.
 function StateDict.__newindex(state, name, value)
-  local names, values = rawget(state, NAMES), rawget(state, VALUES)
+  local names, values = raw(state, NAMES), raw(state, VALUES)
   if type(name) ~= "string" then fail("state_dict: a name must be a string, got %s", E.what(name)) end
   if value == nil and values[name] ~= nil then
     for i, each in ipairs(names) do
@@ -31,10 +32,10 @@ function StateDict.__newindex(state, name, value)
   values[name] = value
 end
 
-function StateDict.__len(state) return #rawget(state, NAMES) end
+function StateDict.__len(state) return #raw(state, NAMES) end
 
 function StateDict.__pairs(state)
-  local names, values, i = rawget(state, NAMES), rawget(state, VALUES), 0
+  local names, values, i = raw(state, NAMES), raw(state, VALUES), 0
   return function()
     i = i + 1
     return names[i], values[names[i]]
@@ -50,9 +51,12 @@ function StateDict.__tostring(state)
 end
 
 --- A state dict of these names in order, and the tensors by name; it keeps both tables.
-function M.from(names, values) return setmetatable({ [NAMES] = names, [VALUES] = values }, StateDict) end
+function M.from(names, values) return compat.object({ [NAMES] = names, [VALUES] = values }, StateDict) end
 
-function M.is_state_dict(value) return type(value) == "table" and getmetatable(value) == StateDict end
+function M.is_state_dict(value) return raw(value, NAMES) ~= nil end
+
+--- Whether a value is one or a plain table, which may be tensors by name.
+function M.is_state(value) return M.is_state_dict(value) or type(value) == "table" and not E.record(value) end
 
 -- ---- Taking and loading -------------------------------------------------------------------------
 
@@ -191,7 +195,7 @@ end
 --- Loads a state (a state dict, or a plain table of tensors by name) into a module; all of it or nothing. With
 --- `assign` the module takes the tensors instead of copying them.
 function M.load(module, state, strict, assign)
-  if type(state) ~= "table" or E.record(state) then
+  if not M.is_state(state) then
     fail("load_state_dict: state must be a state dict or a table of tensors by name, got %s", E.what(state))
   end
   local loads, missing, unexpected, problems = compare(module, state, assign)

@@ -3,7 +3,9 @@
 --- have changed since. None of them is in a vocabulary, so a stand-in that is in none either does for all.
 --- Found by trying every character of Unicode 15 with tokenizers 0.23.
 
-local STAND_IN = "\u{10FFFF}" -- never a character
+local character = require("heed.compat").character
+
+local STAND_IN = character(0x10FFFF) -- never a character
 
 -- First and last, in hexadecimal, of the marks, punctuation and controls that are letters there.
 local LETTERS = [[
@@ -19,13 +21,13 @@ local LETTERS = [[
   1E01B-1E021 1E023-1E024 1E026-1E02A 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF 1E944-1E94A 1E95E-1E95F]]
 
 local stand_ins = {
-  ["\u{1734}"] = "", -- a mark then
-  ["\u{166D}"] = " " .. STAND_IN .. " ", -- punctuation then
-  ["\u{111C9}"] = " " .. STAND_IN .. " ",
+  [character(0x1734)] = "", -- a mark then
+  [character(0x166D)] = " " .. STAND_IN .. " ", -- punctuation then
+  [character(0x111C9)] = " " .. STAND_IN .. " ",
 }
 for first, last in LETTERS:gmatch "(%x+)%-?(%x*)" do
   for code = tonumber(first, 16), tonumber(last ~= "" and last or first, 16) do
-    stand_ins[utf8.char(code)] = STAND_IN
+    stand_ins[character(code)] = STAND_IN
   end
 end
 

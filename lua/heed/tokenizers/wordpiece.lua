@@ -3,6 +3,7 @@
 --- those of Hugging Face's BertTokenizer, plus 1: they count from 1, as the lines of the vocabulary.
 --- Source: arXiv:1810.04805; arXiv:1609.08144, section 4.1.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local newer = require "heed.tokenizers.unicode8"
@@ -67,7 +68,7 @@ function M.load(path, ...)
   if not kind then return nil, ("load: there is no file '%s'"):format(path) end
   if kind ~= "file" then return nil, ("load: '%s' is a %s, not a vocabulary"):format(path, KINDS[kind]) end
   local file, problem = io.open(path, "rb")
-  local text = file and file:read "a"
+  local text = file and file:read "*a"
   if file then file:close() end
   if not text then return nil, ("load: '%s' cannot be read%s"):format(path, problem and ": " .. problem or "") end
   local wrong = read_vocabulary(self, text)
@@ -83,12 +84,13 @@ local CHINESE = {
 }
 
 local function apart_if_chinese(character)
-  local code = utf8.codepoint(character)
+  local code = compat.code(character)
   for _, range in ipairs(CHINESE) do
     if code >= range[1] and code <= range[2] then return " " .. character .. " " end
   end
 end
 
+local REPLACEMENT = compat.character(0xFFFD)
 local CLEANED = { Cc = "", Cf = "", Co = "", Z = " " }
 local WITHOUT_MARKS = { Mn = "" }
 local PUNCTUATION_APART = { P = " %0 " }
@@ -96,10 +98,10 @@ local PUNCTUATION_APART = { P = " %0 " }
 --- The text as words with spaces between: punctuation and Chinese characters are words of their own.
 local function words_of(self, text)
   text = text:gsub("[\t\n\r]", " ")
-  if text:find "[^\x20-\x7E]" then
-    text = text:gsub("[\xC2-\xF4][\x80-\xBF]+", newer):gsub("\u{FFFD}", "")
+  if text:find "[^ -~]" then
+    text = text:gsub("[\194-\244][\128-\191]+", newer):gsub(REPLACEMENT, "")
     text = unicode.replace(text, CLEANED)
-    if self.tokenize_chinese_chars then text = text:gsub("[\xE3-\xF0][\x80-\xBF]+", apart_if_chinese) end
+    if self.tokenize_chinese_chars then text = text:gsub("[\227-\240][\128-\191]+", apart_if_chinese) end
     if self.strip_accents then text = unicode.replace(unicode.nfd(text), WITHOUT_MARKS) end
     text = unicode.replace(text, PUNCTUATION_APART)
   end
@@ -112,7 +114,7 @@ end
 --- Appends the pieces of a word to a list of ids: the longest that fit, from the left.
 local function add_word(self, word, ids)
   local before, from, prefix, id = #ids, 1, "", nil
-  if #word <= LONGEST_WORD or utf8.len(word) <= LONGEST_WORD then
+  if #word <= LONGEST_WORD or select(2, word:gsub("[^\128-\191]", "")) <= LONGEST_WORD then
     repeat
       id, from = self.vocabulary:longest(word, from, prefix)
       ids[#ids + 1], prefix = id, "##"
@@ -160,7 +162,7 @@ local ENCODE_OPTIONS, NO_OPTIONS = { "max_length" }, {}
 function Tokenizer:encode(text, ...)
   check(self, "encode", text)
   local most = options_of("encode", ENCODE_OPTIONS, 3, self, text, ...)
-  if most ~= nil and not (math.type(most) == "integer" and most >= 2) then
+  if most ~= nil and not (compat.is_integer(most) and most >= 2) then
     fail("encode: max_length must be an integer of at least 2, for [CLS] and [SEP], got %s", E.what(most))
   end
   local ids = { self.cls_token_id }
@@ -203,7 +205,7 @@ function Tokenizer:decode(ids, ...)
   if type(ids) ~= "table" then fail("decode: ids must be a list of ids, got %s", E.what(ids)) end
   local parts = {}
   for i = 1, #ids do
-    local piece = math.type(ids[i]) == "integer" and self.vocabulary:piece(ids[i])
+    local piece = compat.is_integer(ids[i]) and self.vocabulary:piece(ids[i])
     if not piece then
       fail("decode: element %d is %s; the ids are integers from 1 to %d", i, E.what(ids[i]), self.vocab_size)
     end
@@ -217,7 +219,7 @@ function Tokenizer:decode(ids, ...)
 end
 
 function metatable:__tostring()
-  return ("WordPiece(vocab_size=%d, do_lower_case=%s)"):format(self.vocab_size, self.do_lower_case)
+  return ("WordPiece(vocab_size=%d, do_lower_case=%s)"):format(self.vocab_size, tostring(self.do_lower_case))
 end
 
 E.with_frames(Tokenizer)

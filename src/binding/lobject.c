@@ -1,0 +1,62 @@
+/* Objects written in Lua, on every Lua: where tables have no __len and no __pairs (5.1, LuaJIT) an object is
+ * a userdata that holds its table, since userdata have lengths everywhere. */
+#include "lheed.h"
+
+static const char object_key = 0;
+
+typedef struct lua_object {
+  const void *mark; /* &object_key; the size is no box's */
+} lua_object;
+
+_Static_assert(sizeof(lua_object) != sizeof(lheed_box), "an object must not be taken for a box");
+
+/* object(table, metatable): a userdata with that metatable that holds the table */
+static int new_object(lua_State *L) {
+  lua_settop(L, 2);
+  for (int i = 1; i <= 2; i++)
+    if (!lua_istable(L, i))
+      return lheed_bad_argument(L, i, "object", i == 1 ? "fields" : "metatable", "a table");
+  lua_object *o = lua_newuserdatauv(L, sizeof *o, 1);
+  o->mark = &object_key;
+  lua_pushvalue(L, 1);
+  lheed_set_held(L);
+  lua_pushvalue(L, 2);
+  lua_setmetatable(L, -2);
+  return 1;
+}
+
+/* held(value): the table of an object; nil for anything else */
+static int held_of(lua_State *L) {
+  const lua_object *o =
+      lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) == sizeof *o ? lua_touserdata(L, 1) : NULL;
+  if (!o || o->mark != &object_key) return 0;
+  lheed_push_held(L, 1);
+  return 1;
+}
+
+static int next_pair(lua_State *L) {
+  lua_settop(L, 2);
+  if (!lua_istable(L, 1)) return lheed_bad_argument(L, 1, "pairs", "t", "a table");
+  return lua_next(L, 1) ? 2 : 0;
+}
+
+/* heed.pairs(t): what pairs gives where it heeds __pairs */
+static int pairs_of(lua_State *L) {
+  lua_settop(L, 1);
+  if (luaL_getmetafield(L, 1, "__pairs") != LUA_TNIL) {
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 3);
+    return 3;
+  }
+  if (!lua_istable(L, 1)) return lheed_bad_argument(L, 1, "pairs", "t", "a table or something with pairs");
+  lua_pushcfunction(L, next_pair);
+  lua_pushvalue(L, 1);
+  lua_pushnil(L);
+  return 3;
+}
+
+void lheed_open_object(lua_State *L) {
+  static const luaL_Reg functions[] = {
+      {"object", new_object}, {"held", held_of}, {"pairs", pairs_of}, {NULL, NULL}};
+  lheed_setfuncs(L, functions);
+}
