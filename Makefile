@@ -21,7 +21,7 @@
 # Variables: LUA (5.1, 5.2, 5.3, 5.4 or luajit), BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
 # TESTS (names of C tests, all by default), MODELS (where models are kept), DEBUG=1 (with assertions, which end the process),
 # V=1 (shows the commands).
-# For make install: PREFIX (/usr/local), LIBDIR (PREFIX/lib), LUA_CMOD (LIBDIR/lua/5.4), DESTDIR (before every path).
+# For make install: PREFIX (/usr/local), LIBDIR (PREFIX/lib), LUA_CMOD (LIBDIR/lua/ and the version), DESTDIR (before every path).
 
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
@@ -259,7 +259,7 @@ valgrind:
 
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
-LUA_CMOD ?= $(LIBDIR)/lua/5.4
+LUA_CMOD ?= $(LIBDIR)/lua/$(LUA:luajit=5.1)
 
 # Through the environment, so that paths may hold blanks and quotes.
 install uninstall: export DESTDIR := $(DESTDIR)

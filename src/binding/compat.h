@@ -114,7 +114,10 @@ static inline const char *compat_pushvfstring(lua_State *L, const char *format, 
     }
     case 'd': snprintf(text, sizeof text, "%d", va_arg(arguments, int)); break;
     case 'c': snprintf(text, sizeof text, "%c", va_arg(arguments, int)); break;
-    case 'f': snprintf(text, sizeof text, "%.14g", va_arg(arguments, double)); break;
+    case 'f':
+      lua_pushnumber(L, va_arg(arguments, double));
+      luaL_addvalue(&b);
+      continue;
     case 'I': snprintf(text, sizeof text, "%lld", va_arg(arguments, long long)); break;
     default: snprintf(text, sizeof text, "%%"); break;
     }
