@@ -10,7 +10,7 @@ Tensors, attention modules, caches and models (BERT, GPT-2, Llama) in one C libr
 with a Lua state. Needs GNU make, a C compiler, pkg-config and the libraries cJSON, libzip, utf8proc and OpenBLAS.]],
   license = "MIT",
 }
-dependencies = { "lua >= 5.4, < 5.5" }
+dependencies = { "lua >= 5.1, < 5.5" }
 build = {
   type = "make",
   build_target = "build/rock/heed.so",

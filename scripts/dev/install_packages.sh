@@ -64,8 +64,8 @@ needs_of() {
         compiler-rt llvm ;;
     valgrind) need 'command_exists valgrind' valgrind valgrind valgrind valgrind ;;
     bench|files) need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3 ;;
-    install) # what tries an installation
-      need lua_interpreter lua5.4 lua lua lua@5.4
+    install) # what tries an installation; rocks for two versions
+      for version in 5.1 5.4; do need_lua $version library; need_lua $version interpreter; done
       need 'command_exists luarocks' luarocks luarocks luarocks luarocks
       need 'command_exists cmake' cmake cmake cmake cmake
       need 'command_exists mandoc' mandoc mandoc mandoc mandoc

@@ -7,7 +7,7 @@ set -u
 build=$1
 . scripts/dev/tally.sh
 unset HEED_CPU LUA_PATH LUA_CPATH LUA_PATH_5_4 LUA_CPATH_5_4 LUA_INIT LUA_INIT_5_4 PKG_CONFIG_PATH LD_LIBRARY_PATH CPATH
-unset MAKEFLAGS BUILD PREFIX LIBDIR LUA_CMOD DESTDIR # those of the make that runs this; flags of compilers still count
+unset MAKEFLAGS LUA BUILD PREFIX LIBDIR LUA_CMOD DESTDIR # those of the make that runs this; flags of compilers still count
 export CC=${CC:-cc}
 umask 077
 
@@ -58,6 +58,9 @@ block() {
 listing() { (cd "$1" && find . ! -type d -printf '%y %m %p %l ' ! -type d -exec sh -c 'md5sum <"$1"' - {} \; | sort); }
 
 version=$(sed -n 's/^#define HEED_VERSION  *"\(.*\)"/\1/p' src/heed.h)
+
+# The first thing to know where folders are closed, as a machine's / may be in a chroot.
+as_user ls / >/dev/null || { echo "the user $(as_user id -un 2>/dev/null || echo nobody) can run nothing here"; exit 1; }
 
 # ---- Building and installing --------------------------------------------------------------------
 
@@ -192,13 +195,13 @@ uninstalls() {
   nothing find "$prefix" ! -type d && nothing find "$prefix" -name heed
 }
 
-rock_works() {
-  local offline=()
+rock_works() { # VERSION of Lua
+  local offline=() tree=$prefix-rocks
   unshare -n true 2>/dev/null && offline=(unshare -n)
-  in_source "${offline[@]}" luarocks --lua-version 5.4 make --tree "$prefix-rocks" CC="$CC" || return 1
-  chmod -R a+rX "$prefix-rocks" # the mask is the caller's
-  expect "$version" at_home env LUA_CPATH="$prefix-rocks/lib/lua/5.4/?.so" lua5.4 -e 'print(require "heed".version)' || return 1
-  in_source luarocks --lua-version 5.4 remove --tree "$prefix-rocks" heed && nothing find "$prefix-rocks" -name '*.so'
+  in_source "${offline[@]}" luarocks --lua-version "$1" make --tree "$tree" CC="$CC" || return 1
+  chmod -R a+rX "$tree" # the mask is the caller's
+  expect "$version" at_home env LUA_CPATH="$tree/lib/lua/$1/?.so" "lua$1" -e 'print(require "heed".version)' || return 1
+  in_source luarocks --lua-version "$1" remove --tree "$tree" heed && nothing find "$tree" -name '*.so'
 }
 
 # What app.c computes: attention of two tokens on themselves, here written out.
@@ -229,5 +232,6 @@ tally 'a C program with Lua, as the README has it' lua_host_works
 tally "a C program with the README's CMakeLists.txt" cmake_works
 tally 'a prefix with a blank in its name' blank_in_prefix_works
 tally 'make uninstall' uninstalls
-tally 'luarocks make, without a network' rock_works
+tally 'luarocks make for Lua 5.4, without a network' rock_works 5.4
+tally 'luarocks make for Lua 5.1, which Debian has for LuaRocks' rock_works 5.1
 tallied
