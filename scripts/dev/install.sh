@@ -69,8 +69,9 @@ place 644 "$work/heed.pc" "$LIBDIR/pkgconfig/heed.pc"
 place 644 src/heed.h "$PREFIX/include/heed.h"
 place 644 src/cli/heed.1 "$share/man/man1/heed.1"
 for file in lua/heed/meta/*.lua; do place 644 "$file" "$share/heed/meta/${file##*/}"; done
-# Of the examples, those that do not need the tests' models.
-find scripts/examples -type f ! -name chat_with_tiny_llama.lua | sort >"$work/examples"
+# Of the examples, those that do not need the tests' models; and nothing that running them left there.
+find scripts/examples -type f ! -name chat_with_tiny_llama.lua \( -name '*.lua' -o -name '*.c' -o -name '*.py' -o -name '*.sh' \
+  -o -name '*.conf' -o -name '*.txt' -o -name '*.md' \) | sort >"$work/examples"
 while IFS= read -r file; do
   mode=644
   [ ! -x "$file" ] || mode=755

@@ -1,19 +1,20 @@
 # For scripts that run several tests; read with `.`. Sums what they print as "N passed, N failed", ends the same way.
-passed=0 failed=0
+# Several such scripts may run in one build folder.
+passed=0 failed=0 tally_log=$build/tally.$$.log
 
 # tally NAME COMMAND...: shows the command's last line, or all that it wrote if it failed. Uses $build.
 tally() {
   tally_title=$1
   shift
-  "$@" >"$build/tally.log" 2>&1
+  "$@" >"$tally_log" 2>&1
   code=$?
-  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$build/tally.log" | tail -n 1)
+  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$tally_log" | tail -n 1)
   ok=${line%% *} bad=${line#*, }
   bad=${bad%% *}
   if [ $code = 0 ]; then
     ok=${ok:-1}
   else
-    cat "$build/tally.log"
+    cat "$tally_log"
     [ "${bad:-0}" -gt 0 ] || bad=1
   fi
   passed=$((passed + ${ok:-0})) failed=$((failed + ${bad:-0}))
@@ -22,6 +23,7 @@ tally() {
 
 # The end of the script.
 tallied() {
+  rm -f "$tally_log"
   echo "$passed passed, $failed failed"
   [ $failed = 0 ] && [ $passed -gt 0 ]
 }
