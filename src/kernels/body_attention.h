@@ -301,36 +301,45 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
   return first < last;
 }
 
-static void k_attention(const heed__attention_task *t) {
+/* Before the first block: queries scaled, nothing seen but the sink. */
+static void begin_rows(const attention *a, bool sink) {
+  const heed__attention_task *t = a->t;
+  const int64_t rows = t->last - t->first;
+  for (int64_t i = 0; i < rows; i++)
+    scale_row(a->q + i * t->d, t->q + (t->first + i) * t->q_row, t->q_column, t->scale, t->d);
+  for (int64_t i = rows * t->d; i < a->rows * t->d; i++) a->q[i] = 0.0f;
+  for (int64_t i = 0; i < a->rows * a->columns; i++) a->out[i] = 0.0f;
+  for (int64_t i = 0; i < a->rows; i++) {
+    a->most[i] = sink ? t->sink : -INFINITY;
+    a->sum[i] = sink ? 1.0f : 0.0f;
+  }
+  *a->packed = -1;
+}
+
+/* A step is a strip on a block of keys; rows and the packed block stay in the scratch. */
+static bool k_attention(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
   if (heed__attention_is_small(t)) {
     attend_small(t);
-    return;
+    return true;
   }
   attention a;
   lay_out(&a, t, t->scratch);
-  const int64_t rows = t->last - t->first;
   const bool sink = t->has_sink && t->sink != -INFINITY;
-  int64_t start, end, unused;
-  heed__attention_reach(t, t->first, &start, &unused);
+  const int64_t before = position ? *position : 0, strips = a.rows / ATTEND_STRIP;
+  int64_t begin, end, unused;
+  heed__attention_reach(t, t->first, &begin, &unused);
   heed__attention_reach(t, t->last - 1, &unused, &end);
-  for (int64_t i = 0; i < rows; i++)
-    scale_row(a.q + i * t->d, t->q + (t->first + i) * t->q_row, t->q_column, t->scale, t->d);
-  for (int64_t i = rows * t->d; i < a.rows * t->d; i++) a.q[i] = 0.0f;
-  for (int64_t i = 0; i < a.rows * a.columns; i++) a.out[i] = 0.0f;
-  for (int64_t i = 0; i < a.rows; i++) {
-    a.most[i] = sink ? t->sink : -INFINITY;
-    a.sum[i] = sink ? 1.0f : 0.0f;
-  }
-  for (int64_t first = start < end ? round_down(start, a.block) : end; first < end; first += a.block) {
-    seen e = {.first = first, .begin = greater(start - first, 0), .count = lesser(end - first, a.block)};
+  const int64_t start = begin < end ? round_down(begin, a.block) : end;
+  if (before == 0) begin_rows(&a, sink);
+  int64_t row = before ? before % strips * ATTEND_STRIP : 0;
+  for (int64_t first = start + (before ? before / strips * a.block : 0); first < end;
+       first += a.block, row = 0) {
+    seen e = {.first = first, .begin = greater(begin - first, 0), .count = lesser(end - first, a.block)};
     bool checked = false, finite = true; /* whether 0 times any value is 0, looked at where it matters */
-    for (int64_t row = 0; row < a.rows; row += ATTEND_STRIP) {
+    for (; row < a.rows; row += ATTEND_STRIP) {
       see(&a, &e, t->first + row);
       if (e.high <= e.low) continue;
-      if (!e.values) {
-        pack_keys(&a, &e);
-        e.values = pack_values(&a, &e);
-      }
+      if (!e.values) pack_block(&a, &e);
       const bool whole = e.sure_first <= e.low && e.sure_last >= e.high;
       if (!whole && !checked) {
         finite = are_finite(e.values + e.begin * a.columns, (e.count - e.begin) * a.columns);
@@ -340,12 +349,17 @@ static void k_attention(const heed__attention_task *t) {
       score_strip(&a, &e, a.q + row * t->d);
       soften(&a, &e, row, factor);
       (finite || whole ? weigh_strip : weigh_seen)(&a, &e, a.out + row * a.columns, factor);
+      if (heed__leaves(pace)) {
+        *position = (first - start) / a.block * strips + row / ATTEND_STRIP + 1;
+        return false;
+      }
     }
   }
-  for (int64_t i = 0; i < rows; i++) {
+  for (int64_t i = 0; i < t->last - t->first; i++) {
     if (sink && !isfinite(t->sink) && !sees_any(t, t->first + i)) a.sum[i] = 0.0f;
     write_row(&a, i);
   }
+  return true;
 }
 
 static size_t k_attention_scratch(const heed__attention_task *t) {

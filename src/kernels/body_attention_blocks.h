@@ -40,6 +40,7 @@ typedef struct attention {
   float *scores;   /* [ATTEND_STRIP, ATTEND_STRIDE], then the weights */
   float *bias;     /* [ATTEND_STRIP, ATTEND_STRIDE] */
   float *wide;     /* [V_LANES, d]: keys that are stored small */
+  int64_t *packed; /* the first key of the block whose keys and values are packed; -1: none */
 } attention;
 
 /* The block at hand, and what a strip sees of it: keys from `low` to before `high`, counted from the block's
@@ -91,6 +92,8 @@ static size_t lay_out(attention *a, const heed__attention_task *t, float *base) 
   AREA(bias, t->bias ? ATTEND_STRIP * ATTEND_STRIDE : 0)
   AREA(wide, t->k_dtype == HEED_FLOAT32 ? 0 : V_LANES * t->d)
 #undef AREA
+  a->packed = base ? (int64_t *)(void *)(base + floats) : NULL;
+  floats += HEED__ALIGNMENT / sizeof(float);
   return floats;
 }
 
@@ -159,15 +162,22 @@ static void pack_keys(const attention *a, const seen *e) {
   }
 }
 
+/* Where the values of a block lie as they are needed: in place, or, once they are packed, in the scratch. */
+static const float *place_of_values(const attention *a, const seen *e) {
+  const heed__attention_task *t = a->t;
+  const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
+  const bool in_place = t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row == a->columns &&
+                        t->dv % V_LANES == 0 && e->begin % ATTEND_WORD == 0 &&
+                        (uintptr_t)first % HEED__ALIGNMENT == 0;
+  return in_place ? first : a->values;
+}
+
 /* Values of a block, their rows filled up with zeros to whole vectors, and rows of zeros before the first to
- * a whole word; in place where they lie like that. */
-static const float *pack_values(const attention *a, const seen *e) {
+ * a whole word. */
+static void pack_values(const attention *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
   const int64_t tail = t->dv % V_LANES;
-  if (t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row == a->columns && !tail &&
-      e->begin % ATTEND_WORD == 0 && (uintptr_t)first % HEED__ALIGNMENT == 0)
-    return first;
   for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
     a->values[i] = 0.0f;
   for (int64_t j = e->begin; j < e->count; j++) {
@@ -187,7 +197,15 @@ static const float *pack_values(const attention *a, const seen *e) {
       for (; c < a->columns; c++) to[c] = c < t->dv ? from[c * t->v_column] : 0.0f;
     }
   }
-  return a->values;
+}
+
+/* Keys and values of the block, unless they are there already. */
+static void pack_block(const attention *a, seen *e) {
+  e->values = place_of_values(a, e);
+  if (*a->packed == e->first) return;
+  pack_keys(a, e);
+  if (e->values == a->values) pack_values(a, e);
+  *a->packed = e->first;
 }
 
 /* Of n floats, whole vectors. */

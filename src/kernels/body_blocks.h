@@ -180,44 +180,52 @@ static block_tile *const block_tiles[BLOCK_ROWS] = {BLOCK_TILES(BLOCK_TILE_NAME)
 
 /* ---- Blocks ---- */
 
-/* Rows are divided into strips as evenly as can be: of BLOCK_ROWS, and of one fewer. */
-static void block_multiply(size_t m, size_t n, const block_step *s, const float *a, ptrdiff_t a_row,
-                           ptrdiff_t a_column, float *strip, const float *block, float *c, const float *add) {
-  const size_t strips = (m + BLOCK_ROWS - 1) / BLOCK_ROWS, fewer = m / strips, larger = m % strips;
-  for (size_t i = 0; i < strips; i++) {
-    const size_t rows = fewer + (i < larger);
-    block_pack_strip(strip, s->depth, rows, a, a_row, a_column);
-    for (size_t j = 0; j < n; j += BLOCK_COLUMNS)
-      block_tiles[rows - 1](s, strip, block + j * s->depth, c + j, add ? add + j : NULL,
-                            gemm_least(n - j, BLOCK_COLUMNS));
-    a += (ptrdiff_t)rows * a_row;
-    c += (ptrdiff_t)rows * s->c_row;
-    if (add) add += (ptrdiff_t)rows * s->add_row;
-  }
-}
-
 static size_t block_whole_panels(size_t columns) {
   return (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
 }
 
-/* room: a strip, and a block of b. */
-static void gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
+/* Strip i of m rows, which are divided as evenly as can be: into strips of BLOCK_ROWS, and of one fewer. */
+static void block_multiply(size_t m, size_t n, size_t i, const block_step *s, const float *a, ptrdiff_t a_row,
+                           ptrdiff_t a_column, float *strip, const float *block, float *c, const float *add) {
+  const size_t strips = (m + BLOCK_ROWS - 1) / BLOCK_ROWS, fewer = m / strips, larger = m % strips;
+  const size_t rows = fewer + (i < larger);
+  const ptrdiff_t first = (ptrdiff_t)(i * fewer + gemm_least(i, larger));
+  c += first * s->c_row;
+  if (add) add += first * s->add_row;
+  block_pack_strip(strip, s->depth, rows, a + first * a_row, a_row, a_column);
+  for (size_t j = 0; j < n; j += BLOCK_COLUMNS)
+    block_tiles[rows - 1](s, strip, block + j * s->depth, c + j, add ? add + j : NULL,
+                          gemm_least(n - j, BLOCK_COLUMNS));
+}
+
+/* room: a strip, and a block of b, which stays there while the product is left. Of each block the first step
+ * packs it, and each other one does a strip. */
+static bool gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                            const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                           ptrdiff_t c_row, float *room) {
-  const size_t most = block_whole_panels(gemm_part(n, BLOCK_WIDE));
+                           ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position) {
+  const size_t most = block_whole_panels(gemm_part(n, BLOCK_WIDE)),
+               depths = (k + BLOCK_DEPTH - 1) / BLOCK_DEPTH;
+  const size_t steps = 1 + (m + BLOCK_ROWS - 1) / BLOCK_ROWS, end = (n + most - 1) / most * depths * steps;
   float *strip = room, *block = room + BLOCK_STRIP * gemm_least(k, BLOCK_DEPTH);
-  for (size_t j = 0; j < n; j += most) {
+  for (size_t at = position ? (size_t)*position : 0; at < end;) {
+    const size_t step = at % steps, j = at / steps / depths * most, p = at / steps % depths * BLOCK_DEPTH;
     const size_t columns = gemm_least(n - j, most);
-    for (size_t p = 0; p == 0 || p < k; p += BLOCK_DEPTH) {
-      const block_step s = {gemm_least(k - p, BLOCK_DEPTH), c_row, p ? c_row : 0};
+    const block_step s = {gemm_least(k - p, BLOCK_DEPTH), c_row, p ? c_row : 0};
+    if (step == 0)
       block_pack(block, s.depth, columns, b + (ptrdiff_t)p * b_row + (ptrdiff_t)j * b_column, b_row,
                  b_column);
-      block_multiply(m, columns, &s, a + (ptrdiff_t)p * a_column, a_row, a_column, strip, block, c + j,
+    else
+      block_multiply(m, columns, step - 1, &s, a + (ptrdiff_t)p * a_column, a_row, a_column, strip, block,
+                     c + j,
                      p      ? c + j
                      : bias ? bias + j
                             : NULL);
+    if (++at < end && heed__leaves(pace)) {
+      *position = (int64_t)at;
+      return false;
     }
   }
+  return true;
 }
 
 /* Few rows do not pay for the packing of b, nor few of k for that of a. Enough for part of the columns, too,

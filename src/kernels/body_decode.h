@@ -376,23 +376,22 @@ static void do_block(decode_work *w, int64_t first, int first_row, int last_row,
   BY_DTYPE(t->v_dtype, add_block(w, type, first_row, last_row))
 }
 
-static void k_decode(const heed__decode_task *t) {
+/* A step is a block of keys; the sums so far are in the task's results. */
+static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t *position) {
 #if V_LANES == 16
   /* One row a head waits for memory alone, which comes faster by halves of lines: 30 GB/s, against 22. */
-  if (t->rows == 1 || t->row[1].k != t->row[0].k) {
-    heed__kernels_avx2.decode(t);
-    return;
-  }
+  if (t->rows == 1 || t->row[1].k != t->row[0].k) return heed__kernels_avx2.decode(t, pace, position);
 #endif
   float p[HEED__DECODE_ROWS * DECODE_ROOM];
   decode_run runs[2][DECODE_ROOM / 2];
   decode_work w = {.task = t, .p = p};
-  for (int r = 0; r < t->rows; r++) {
+  const int64_t before = position ? *position : 0;
+  for (int r = 0; !before && r < t->rows; r++) {
     t->largest[r] = -FLT_MAX;
     t->sum[r] = 0.0f;
   }
-  for (int64_t i = 0; i < t->rows * t->dv; i++) t->out[i] = 0.0f;
-  for (int64_t first = t->first, last; first < t->last; first = last) {
+  for (int64_t i = 0; !before && i < t->rows * t->dv; i++) t->out[i] = 0.0f;
+  for (int64_t first = t->first + before, last; first < t->last; first = last) {
     last = t->last - first > DECODE_BLOCK + V_LANES ? first + DECODE_BLOCK : t->last;
     for (int r = 0, next; r < t->rows; r = next) {
       w.runs = find_runs(t, r, first, last, runs[0]);
@@ -403,5 +402,10 @@ static void k_decode(const heed__decode_task *t) {
       }
       if (w.runs > 0) do_block(&w, first, r, next, runs[0]);
     }
+    if (last < t->last && heed__leaves(pace)) {
+      *position = last - t->first;
+      return false;
+    }
   }
+  return true;
 }

@@ -30,6 +30,8 @@ enum {
   GEMM_TINY = HEED__TINY_WORK, /* multiply-adds that are rounded twice */
   GEMM_TINY_DEPTH = HEED__TINY_DEPTH,
   GEMM_NEAR = 1 << 16,     /* elements of b that stay in the second cache, so that packing does not pay */
+  GEMM_LOOK = 1 << 20,     /* multiply-adds between two looks at the pace, */
+  GEMM_WAIT = 8,           /* where a row that comes from memory takes as long as so many */
   GEMM_GATHERED = 1 << 13, /* floats that are copied to the stack to take gaps out */
 };
 
@@ -115,18 +117,20 @@ static gemm_tile *const gemm_tiles[GEMM_ROWS][GEMM_VECTORS + 1] = {
 /* ---- Panels ---- */
 
 /* b in panels of GEMM_COLUMNS, as many as `room` floats of `packed` hold at that depth; with packed NULL b's
- * columns lie without gaps, and it is read in place. */
-V_INLINE void gemm_panels(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
+ * columns lie without gaps, and it is read in place. A step is a group of columns at one depth. */
+V_INLINE bool gemm_panels(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                           const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                          ptrdiff_t c_row, float *packed, size_t most) {
+                          ptrdiff_t c_row, float *packed, size_t most, const heed__pace *pace,
+                          int64_t *position) {
   const size_t strip = gemm_part(m, GEMM_ROWS), depth = gemm_part(k, most);
+  const size_t groups = (n + GEMM_GROUP - 1) / GEMM_GROUP, from_step = position ? (size_t)*position : 0;
   gemm_step s = {
       .a_row = a_row, .a_column = a_column, .b_row = packed ? GEMM_COLUMNS : b_row, .c_row = c_row};
-  size_t p = 0;
+  size_t p = from_step ? from_step / groups * depth : 0, j0 = from_step ? from_step % groups * GEMM_GROUP : 0;
   do {
     s.depth = gemm_least(k - p, depth);
     s.add_row = p ? c_row : 0;
-    for (size_t j0 = 0; j0 < n; j0 += GEMM_GROUP) {
+    for (; j0 < n; j0 += GEMM_GROUP) {
       const size_t j1 = gemm_least(n, j0 + GEMM_GROUP);
       const float *from = b + (ptrdiff_t)p * b_row;
       for (size_t j = j0; packed && j < j1; j += GEMM_COLUMNS)
@@ -147,24 +151,34 @@ V_INLINE void gemm_panels(size_t m, size_t n, size_t k, const float *a, ptrdiff_
               v_first(columns - (used - 1) * V_LANES));
         }
       }
+      if (heed__leaves(pace) && (j1 < n || p + s.depth < k)) {
+        *position = (int64_t)(p / depth * groups + j0 / GEMM_GROUP + 1);
+        return false;
+      }
     }
+    j0 = 0;
     p += s.depth;
   } while (p < k);
+  return true;
 }
 
 /* In functions of their own, so that a small product does not pay for the room of a large one. */
-static __attribute__((noinline)) void gemm_in_place(size_t m, size_t n, size_t k, const float *a,
+static __attribute__((noinline)) bool gemm_in_place(size_t m, size_t n, size_t k, const float *a,
                                                     ptrdiff_t a_row, ptrdiff_t a_column, const float *b,
                                                     ptrdiff_t b_row, const float *bias, float *c,
-                                                    ptrdiff_t c_row) {
-  gemm_panels(m, n, k, a, a_row, a_column, b, b_row, 1, bias, c, c_row, NULL, GEMM_DEPTH);
+                                                    ptrdiff_t c_row, const heed__pace *pace,
+                                                    int64_t *position) {
+  return gemm_panels(m, n, k, a, a_row, a_column, b, b_row, 1, bias, c, c_row, NULL, GEMM_DEPTH, pace,
+                     position);
 }
 #define GEMM_PACKED(name, depth)                                                                             \
-  static __attribute__((noinline)) void name(                                                                \
-      size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column, const float *b,     \
-      ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row) {                   \
+  static __attribute__((noinline)) bool name(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row,  \
+                                             ptrdiff_t a_column, const float *b, ptrdiff_t b_row,            \
+                                             ptrdiff_t b_column, const float *bias, float *c,                \
+                                             ptrdiff_t c_row, const heed__pace *pace, int64_t *position) {   \
     _Alignas(HEED__ALIGNMENT) float packed[(depth)*GEMM_GROUP];                                              \
-    gemm_panels(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, packed, depth);             \
+    return gemm_panels(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, packed, depth, pace, \
+                       position);                                                                            \
   }
 GEMM_PACKED(gemm_packed, GEMM_DEPTH)
 GEMM_PACKED(gemm_packed_shallow, GEMM_SHALLOW)
@@ -284,44 +298,67 @@ GEMM_DOTS(GEMM_DOT_4, GEMM_DOT_3, GEMM_DOT_TILE)
 static gemm_dot_tile *const gemm_dot_tiles[GEMM_DOT_FEW][GEMM_DOT_MOST] = {
     GEMM_DOTS(GEMM_DOT_ROW_4, GEMM_DOT_ROW_3, GEMM_DOT_TILE_NAME)};
 
-static void gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const float *a, const float *b,
-                         float *c, const float *add) {
+static bool gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const float *a, const float *b,
+                         float *c, const float *add, const heed__pace *pace, int64_t *position) {
   const size_t strip = gemm_part(few, GEMM_DOT_FEW), group = strip * 4 <= GEMM_DOT_SUMS ? 4 : 3;
-  for (size_t j = 0; j < many; j += group) {
+  size_t work = 0;
+  for (size_t j = position ? (size_t)*position : 0; j < many; j += group) {
     for (size_t i = 0; i < few; i += strip) {
       const ptrdiff_t row = (ptrdiff_t)i, column = (ptrdiff_t)j;
       gemm_dot_tiles[gemm_least(few - i, strip) - 1][gemm_least(many - j, group) - 1](
           s, a + row * s->a_row, b + column * s->b_row, c + row * s->c_row + column * s->c_column,
           add ? add + row * s->add_row + column * s->add_column : NULL);
     }
+    work += (few + GEMM_WAIT) * group * s->depth;
+    if (work < GEMM_LOOK || j + group >= many) continue;
+    if (heed__leaves(pace)) {
+      *position = (int64_t)(j + group);
+      return false;
+    }
+    work = 0;
   }
+  return true;
 }
 
 /* a [m, k] and b [k, n], the elements of both without gaps along k. */
-static void gemm_dots(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, const float *b,
-                      ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row) {
+static bool gemm_dots(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, const float *b,
+                      ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row,
+                      const heed__pace *pace, int64_t *position) {
   if (m <= n)
-    gemm_dots_of(m, n, &(gemm_dot_step){k, a_row, b_column, c_row, 1, 0, 1}, a, b, c, bias);
-  else
-    gemm_dots_of(n, m, &(gemm_dot_step){k, b_column, a_row, 1, c_row, 1, 0}, b, a, c, bias);
+    return gemm_dots_of(m, n, &(gemm_dot_step){k, a_row, b_column, c_row, 1, 0, 1}, a, b, c, bias, pace,
+                        position);
+  return gemm_dots_of(n, m, &(gemm_dot_step){k, b_column, a_row, 1, c_row, 1, 0}, b, a, c, bias, pace,
+                      position);
 }
 
 /* ---- Streams ---- */
 
 /* c [n] = x [k] · b [k, n] + bias, b's columns without gaps: sums of some columns stay in the first cache
- * while eight rows of b at a time are added. */
-static __attribute__((noinline)) void gemm_stream(size_t n, size_t k, const float *x, ptrdiff_t x_step,
+ * while eight rows of b at a time are added. A step is LOOK rows of b; the sums wait in c while it is left.
+ */
+static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const float *x, ptrdiff_t x_step,
                                                   const float *b, ptrdiff_t b_row, const float *bias,
-                                                  ptrdiff_t bias_step, float *c, ptrdiff_t c_step) {
-  enum { AT_ONCE = 8, CHUNK = 4096 };
+                                                  ptrdiff_t bias_step, float *c, ptrdiff_t c_step,
+                                                  const heed__pace *pace, int64_t *position) {
+  enum { AT_ONCE = 8, CHUNK = 4096, LOOK = 64 };
   _Alignas(HEED__ALIGNMENT) float sum[CHUNK];
-  for (size_t j0 = 0; j0 < n; j0 += CHUNK) {
+  const size_t steps = k / LOOK + 1, from = position ? (size_t)*position : 0;
+  size_t p = from % steps * LOOK;
+  for (size_t j0 = from / steps * CHUNK; j0 < n; j0 += CHUNK, p = 0) {
     const size_t columns = gemm_least(n - j0, CHUNK), whole = columns / V_LANES * V_LANES;
     const vmask edge = v_first(columns - whole);
-    const float *y = b + j0;
-    for (size_t j = 0; j < columns; j += V_LANES) v_store(sum + j, v_zero());
-    size_t p = 0;
-    for (; p + AT_ONCE <= k; p += AT_ONCE, y += AT_ONCE * b_row) {
+    const float *y = b + j0 + (ptrdiff_t)p * b_row;
+    if (p == 0) {
+      for (size_t j = 0; j < columns; j += V_LANES) v_store(sum + j, v_zero());
+    } else {
+      for (size_t j = 0; j < columns; j++) sum[j] = c[(ptrdiff_t)(j0 + j) * c_step];
+    }
+    for (const size_t begun = p; p + AT_ONCE <= k; p += AT_ONCE, y += AT_ONCE * b_row) {
+      if (p % LOOK == 0 && p > begun && heed__leaves(pace)) {
+        for (size_t j = 0; j < columns; j++) c[(ptrdiff_t)(j0 + j) * c_step] = sum[j];
+        *position = (int64_t)(j0 / CHUNK * steps + p / LOOK);
+        return false;
+      }
       vfloat factor[AT_ONCE];
       V_UNROLL
       for (int r = 0; r < AT_ONCE; r++) factor[r] = v_set(x[((ptrdiff_t)p + r) * x_step]);
@@ -348,7 +385,12 @@ static __attribute__((noinline)) void gemm_stream(size_t n, size_t k, const floa
     }
     for (size_t j = 0; j < columns; j++)
       c[(ptrdiff_t)(j0 + j) * c_step] = sum[j] + (bias ? bias[(ptrdiff_t)(j0 + j) * bias_step] : 0.0f);
+    if (j0 + columns < n && heed__leaves(pace)) {
+      *position = (int64_t)((j0 / CHUNK + 1) * steps);
+      return false;
+    }
   }
+  return true;
 }
 
 /* sum [rows, columns] += x [rows, at_once] · y [at_once, columns], y's columns without gaps. With `fetch`,
@@ -407,17 +449,20 @@ static gemm_stream_rows *const gemm_streams_of[] = {gemm_stream_1, gemm_stream_2
 #endif
 
 /* The same for several rows of x, c [m, n] = x [m, k] · b [k, n] + bias; long sums in parts, which are more
- * exact. */
-static __attribute__((noinline)) void gemm_streams(size_t m, size_t n, size_t k, const float *x,
+ * exact. A step is such a part. */
+static __attribute__((noinline)) bool gemm_streams(size_t m, size_t n, size_t k, const float *x,
                                                    ptrdiff_t x_row, ptrdiff_t x_step, const float *b,
                                                    ptrdiff_t b_row, const float *bias, float *c,
-                                                   ptrdiff_t c_row) {
+                                                   ptrdiff_t c_row, const heed__pace *pace,
+                                                   int64_t *position) {
   enum { ROOM = 8192 };
   _Alignas(HEED__ALIGNMENT) float sum[ROOM];
   const size_t chunk = ROOM / m / V_LANES * V_LANES, strip = gemm_part(m, GEMM_STREAM_ROWS);
-  for (size_t j0 = 0; j0 < n; j0 += chunk) {
+  const size_t steps = (k + BLOCK_DEPTH - 1) / BLOCK_DEPTH, from = position ? (size_t)*position : 0;
+  size_t p = from % steps * BLOCK_DEPTH;
+  for (size_t j0 = from / steps * chunk; j0 < n; j0 += chunk, p = 0) {
     const size_t columns = gemm_least(n - j0, chunk);
-    for (size_t p = 0, at_once; p < k; p += at_once) {
+    for (size_t at_once; p < k; p += at_once) {
       at_once = k - p < GEMM_STREAM_AT_ONCE ? 1 : GEMM_STREAM_AT_ONCE;
       for (size_t i = 0; i < m * chunk && p % BLOCK_DEPTH == 0; i += V_LANES) v_store(sum + i, v_zero());
       for (size_t i = 0; i < m; i += strip)
@@ -431,8 +476,14 @@ static __attribute__((noinline)) void gemm_streams(size_t m, size_t n, size_t k,
         for (size_t j = 0; j < columns; j++)
           to[j] = sum[i * chunk + j] + (!first ? to[j] : bias ? bias[j0 + j] : 0.0f);
       }
+      const size_t done = j0 / chunk * steps + p / BLOCK_DEPTH + 1;
+      if ((j0 + columns < n || p + at_once < k) && heed__leaves(pace)) {
+        *position = (int64_t)done;
+        return false;
+      }
     }
   }
+  return true;
 }
 
 /* ---- The choice ---- */
@@ -444,54 +495,47 @@ static void gemm_gather(float *out, size_t rows, size_t k, const float *x, ptrdi
 }
 
 /* Dots where the side with few rows (or columns) has gaps. */
-static __attribute__((noinline)) void gemm_gathered_dots(size_t m, size_t n, size_t k, const float *a,
+static __attribute__((noinline)) bool gemm_gathered_dots(size_t m, size_t n, size_t k, const float *a,
                                                          ptrdiff_t a_row, ptrdiff_t a_column, const float *b,
                                                          ptrdiff_t b_row, ptrdiff_t b_column,
-                                                         const float *bias, float *c, ptrdiff_t c_row) {
+                                                         const float *bias, float *c, ptrdiff_t c_row,
+                                                         const heed__pace *pace, int64_t *position) {
   _Alignas(HEED__ALIGNMENT) float few[GEMM_GATHERED];
   if (a_column == 1) {
     gemm_gather(few, n, k, b, b_column, b_row);
-    gemm_dots(m, n, k, a, a_row, few, (ptrdiff_t)k, bias, c, c_row);
-  } else {
-    gemm_gather(few, m, k, a, a_row, a_column);
-    gemm_dots(m, n, k, few, (ptrdiff_t)k, b, b_column, bias, c, c_row);
+    return gemm_dots(m, n, k, a, a_row, few, (ptrdiff_t)k, bias, c, c_row, pace, position);
   }
+  gemm_gather(few, m, k, a, a_row, a_column);
+  return gemm_dots(m, n, k, few, (ptrdiff_t)k, b, b_column, bias, c, c_row, pace, position);
 }
 
-static void k_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
+static bool k_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                    const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                   ptrdiff_t c_row, float *room) {
+                   ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position) {
   const size_t few = gemm_least(m, n);
-  if (room) {
-    gemm_in_blocks(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, room);
-    return;
-  }
+  if (room)
+    return gemm_in_blocks(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, room, pace,
+                          position);
   if (m <= GEMM_TINY && n <= GEMM_TINY && k <= GEMM_TINY_DEPTH && m * n * k <= GEMM_TINY) {
     gemm_rounded_twice(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row);
-    return;
+    return true;
   }
   if (few <= GEMM_FEW && few <= k / 8) {
-    if (a_column == 1 && b_row == 1) {
-      gemm_dots(m, n, k, a, a_row, b, b_column, bias, c, c_row);
-      return;
-    }
-    if (few * k <= GEMM_GATHERED && few <= 4 && ((a_column == 1 && few == n) || (b_row == 1 && few == m))) {
-      gemm_gathered_dots(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row);
-      return;
-    }
+    if (a_column == 1 && b_row == 1)
+      return gemm_dots(m, n, k, a, a_row, b, b_column, bias, c, c_row, pace, position);
+    if (few * k <= GEMM_GATHERED && few <= 4 && ((a_column == 1 && few == n) || (b_row == 1 && few == m)))
+      return gemm_gathered_dots(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, pace,
+                                position);
   }
-  if (m == 1 && b_column == 1)
-    gemm_stream(n, k, a, a_column, b, b_row, bias, 1, c, 1);
-  else if (n == 1 && a_row == 1)
-    gemm_stream(m, k, b, b_row, a, a_column, bias, 0, c, c_row);
-  else if (b_column == 1 && m <= GEMM_STREAMED && n * k >= GEMM_FAR)
-    gemm_streams(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row);
-  else if (b_column == 1 && (m <= GEMM_FEW || n * k <= GEMM_NEAR))
-    gemm_in_place(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row);
-  else if (k <= GEMM_SHALLOW)
-    gemm_packed_shallow(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row);
-  else
-    gemm_packed(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row);
+  if (m == 1 && b_column == 1) return gemm_stream(n, k, a, a_column, b, b_row, bias, 1, c, 1, pace, position);
+  if (n == 1 && a_row == 1)
+    return gemm_stream(m, k, b, b_row, a, a_column, bias, 0, c, c_row, pace, position);
+  if (b_column == 1 && m <= GEMM_STREAMED && n * k >= GEMM_FAR)
+    return gemm_streams(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row, pace, position);
+  if (b_column == 1 && (m <= GEMM_FEW || n * k <= GEMM_NEAR))
+    return gemm_in_place(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row, pace, position);
+  return (k <= GEMM_SHALLOW ? gemm_packed_shallow : gemm_packed)(m, n, k, a, a_row, a_column, b, b_row,
+                                                                 b_column, bias, c, c_row, pace, position);
 }
 
 #endif

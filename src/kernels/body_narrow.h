@@ -150,7 +150,7 @@ NARROW_HALF_DOTS(NARROW_DOT, FLOAT16)
 NARROW_BYTE_DOTS(NARROW_DOT, INT8)
 typedef void narrow_dot(const heed__narrow_task *t, size_t i, size_t j);
 
-static void narrow_dots(const heed__narrow_task *t) {
+static bool narrow_dots(const heed__narrow_task *t, const heed__pace *pace, int64_t *position) {
   static narrow_dot *const bfloat16_dots[] = {NARROW_HALF_DOTS(NARROW_DOT_NAME, BFLOAT16)};
   static narrow_dot *const float16_dots[] = {NARROW_HALF_DOTS(NARROW_DOT_NAME, FLOAT16)};
   static narrow_dot *const int8_dots[] = {NARROW_BYTE_DOTS(NARROW_DOT_NAME, INT8)};
@@ -158,8 +158,18 @@ static void narrow_dots(const heed__narrow_task *t) {
                                   : t->dtype == HEED_FLOAT16 ? float16_dots
                                                              : int8_dots;
   const size_t strip = gemm_part(t->m, t->dtype == HEED_INT8 ? NARROW_BYTE_ROWS : NARROW_ROWS);
-  for (size_t j = 0; j < t->n; j += NARROW_COLUMNS)
+  size_t work = 0;
+  for (size_t j = position ? (size_t)*position : 0; j < t->n; j += NARROW_COLUMNS) {
     for (size_t i = 0; i < t->m; i += strip) dots[gemm_least(t->m - i, strip) - 1](t, i, j);
+    work += (t->m + GEMM_WAIT) * NARROW_COLUMNS * t->k;
+    if (work < GEMM_LOOK || j + NARROW_COLUMNS >= t->n) continue;
+    if (heed__leaves(pace)) {
+      *position = (int64_t)(j + NARROW_COLUMNS);
+      return false;
+    }
+    work = 0;
+  }
+  return true;
 }
 
 /* ---- Panels ---- */
@@ -190,15 +200,18 @@ V_INLINE void narrow_pack(const heed_dtype dtype, const heed__narrow_task *t, fl
   }
 }
 
-V_INLINE void narrow_panels_of(const heed_dtype dtype, const heed__narrow_task *t) {
+/* A step is a group of columns at one depth. */
+V_INLINE bool narrow_panels_of(const heed_dtype dtype, const heed__narrow_task *t, const heed__pace *pace,
+                               int64_t *position) {
   _Alignas(HEED__ALIGNMENT) float packed[GEMM_DEPTH * GEMM_GROUP];
-  const size_t strip = gemm_part(t->m, GEMM_ROWS);
+  const size_t strip = gemm_part(t->m, GEMM_ROWS), groups = (t->n + GEMM_GROUP - 1) / GEMM_GROUP;
+  const size_t from = position ? (size_t)*position : 0;
   gemm_step s = {.a_row = t->x_row, .a_column = 1, .b_row = GEMM_COLUMNS, .c_row = t->c_row};
-  size_t p = 0;
+  size_t p = from / groups * GEMM_DEPTH, j0 = from % groups * GEMM_GROUP;
   do {
     s.depth = gemm_least(t->k - p, GEMM_DEPTH);
     s.add_row = p ? t->c_row : 0;
-    for (size_t j0 = 0; j0 < t->n; j0 += GEMM_GROUP) {
+    for (; j0 < t->n; j0 += GEMM_GROUP) {
       const size_t j1 = gemm_least(t->n, j0 + GEMM_GROUP);
       for (size_t j = j0; j < j1; j += GEMM_COLUMNS)
         narrow_pack(dtype, t, packed + (j - j0) * s.depth, s.depth, gemm_least(j1 - j, GEMM_COLUMNS), j, p);
@@ -216,30 +229,35 @@ V_INLINE void narrow_panels_of(const heed_dtype dtype, const heed__narrow_task *
               v_first(columns - (used - 1) * V_LANES));
         }
       }
+      if (heed__leaves(pace) && (j1 < t->n || p + s.depth < t->k)) {
+        *position = (int64_t)(p / GEMM_DEPTH * groups + j0 / GEMM_GROUP + 1);
+        return false;
+      }
     }
+    j0 = 0;
     p += s.depth;
   } while (p < t->k);
+  return true;
 }
 
-static __attribute__((noinline)) void narrow_panels_bfloat16(const heed__narrow_task *t) {
-  narrow_panels_of(HEED_BFLOAT16, t);
+static __attribute__((noinline)) bool narrow_panels_bfloat16(const heed__narrow_task *t,
+                                                             const heed__pace *pace, int64_t *position) {
+  return narrow_panels_of(HEED_BFLOAT16, t, pace, position);
 }
-static __attribute__((noinline)) void narrow_panels_float16(const heed__narrow_task *t) {
-  narrow_panels_of(HEED_FLOAT16, t);
+static __attribute__((noinline)) bool narrow_panels_float16(const heed__narrow_task *t,
+                                                            const heed__pace *pace, int64_t *position) {
+  return narrow_panels_of(HEED_FLOAT16, t, pace, position);
 }
-static __attribute__((noinline)) void narrow_panels_int8(const heed__narrow_task *t) {
-  narrow_panels_of(HEED_INT8, t);
+static __attribute__((noinline)) bool narrow_panels_int8(const heed__narrow_task *t, const heed__pace *pace,
+                                                         int64_t *position) {
+  return narrow_panels_of(HEED_INT8, t, pace, position);
 }
 
-static void k_narrow(const heed__narrow_task *t) {
-  if (t->m <= NARROW_FEW)
-    narrow_dots(t);
-  else if (t->dtype == HEED_BFLOAT16)
-    narrow_panels_bfloat16(t);
-  else if (t->dtype == HEED_FLOAT16)
-    narrow_panels_float16(t);
-  else
-    narrow_panels_int8(t);
+static bool k_narrow(const heed__narrow_task *t, const heed__pace *pace, int64_t *position) {
+  if (t->m <= NARROW_FEW) return narrow_dots(t, pace, position);
+  if (t->dtype == HEED_BFLOAT16) return narrow_panels_bfloat16(t, pace, position);
+  if (t->dtype == HEED_FLOAT16) return narrow_panels_float16(t, pace, position);
+  return narrow_panels_int8(t, pace, position);
 }
 
 #endif

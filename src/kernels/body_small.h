@@ -132,7 +132,7 @@ static void small_rows_any(const heed__attention_task *t, int64_t i0, int64_t n)
 static void attend_small(const heed__attention_task *t) {
 #if V_LANES == 16
   if (SMALL_LEFT_TO_AVX2(t->l)) {
-    heed__kernels_avx2.attention(t);
+    (void)heed__kernels_avx2.attention(t, NULL, NULL);
     return;
   }
 #endif

@@ -93,18 +93,18 @@ void heed__scalar_rms_norm(float *out, const float *x, const float *weight, floa
 
 /* k_scalar_matrix.c */
 float heed__scalar_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n);
-void heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
+bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                        const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                       ptrdiff_t c_row, float *room);
+                       ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position);
 size_t heed__scalar_gemm_room(size_t m, size_t n, size_t k);
 void heed__scalar_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
                             size_t columns);
 
 /* k_scalar_narrow.c */
-void heed__scalar_narrow(const heed__narrow_task *task);
+bool heed__scalar_narrow(const heed__narrow_task *task, const heed__pace *pace, int64_t *position);
 
 /* k_scalar_attention.c */
-void heed__scalar_attention(const heed__attention_task *task);
+bool heed__scalar_attention(const heed__attention_task *task, const heed__pace *pace, int64_t *position);
 size_t heed__scalar_attention_scratch(const heed__attention_task *task);
 
 /** Whether a mask hides key j from query i; what its place hides is kept apart, as bounds on j. */
@@ -130,7 +130,7 @@ const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, pt
                                 float *room);
 
 /* k_scalar_decode.c */
-void heed__scalar_decode(const heed__decode_task *task);
+bool heed__scalar_decode(const heed__decode_task *task, const heed__pace *pace, int64_t *position);
 
 /* k_scalar_pass.c */
 void heed__scalar_small_pass(const heed__small_pass *pass);

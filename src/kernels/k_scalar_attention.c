@@ -110,11 +110,12 @@ static void weigh_values(const row *r) {
   }
 }
 
-void heed__scalar_attention(const heed__attention_task *t) {
+/* A step is a row; nothing of it stays in the scratch. */
+bool heed__scalar_attention(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
   const size_t row_bytes = (size_t)t->s * sizeof(float);
   row r = {.t = t, .masked = t->visible || t->padding || t->bias, .x = t->scratch};
   r.room = r.x + t->s + 1;
-  for (r.i = t->first; r.i < t->last; r.i++) {
+  for (r.i = t->first + (position ? *position : 0); r.i < t->last; r.i++) {
     heed__attention_reach(t, r.i, &r.first, &r.last);
     const bool seen = score(&r);
     if (t->logits || t->capped_logits || t->biased_logits) tap_scores(&r);
@@ -128,7 +129,12 @@ void heed__scalar_attention(const heed__attention_task *t) {
     } else {
       for (int64_t c = 0; t->out && c < t->dv; c++) t->out[r.i * t->out_row + c * t->out_column] = 0.0f;
     }
+    if (r.i + 1 < t->last && heed__leaves(pace)) {
+      *position = r.i + 1 - t->first;
+      return false;
+    }
   }
+  return true;
 }
 
 size_t heed__scalar_attention_scratch(const heed__attention_task *t) {

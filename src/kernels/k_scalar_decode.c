@@ -43,30 +43,53 @@ static void add_value(const heed__decode_task *t, const heed__decode_row *row, f
   }
 }
 
-void heed__scalar_decode(const heed__decode_task *t) {
-  for (int r = 0; r < t->rows; r++) {
+/* Keys from *j on, as many as a step has, or up to `last`. */
+static void decode_keys(const heed__decode_task *t, int r, int64_t *j, int64_t last) {
+  enum { STEP = 512 };
+  const heed__decode_row *row = &t->row[r];
+  float *out = t->out + r * t->dv, largest = t->largest[r], sum = t->sum[r];
+  const int64_t end = last - *j < STEP ? last : *j + STEP;
+  for (; *j < end; ++*j) {
+    if (!decode_sees(t, row, *j)) continue;
+    float score = decode_dot(t, row, *j) * t->scale;
+    if (t->softcap > 0.0f) score = heed__attention_cap(score, t->softcap);
+    if (row->bias) score += row->bias[*j * t->bias_column];
+    if (row->slope != 0.0f) score -= heed__attention_distance(row->slope, row->place, *j);
+    if (score > largest) { /* what is there was weighted too high */
+      const float smaller = heed__exp_of(largest - score);
+      largest = score;
+      sum *= smaller;
+      for (int64_t c = 0; c < t->dv; c++) out[c] *= smaller;
+    }
+    const float weight = heed__exp_of(score - largest);
+    sum += weight;
+    add_value(t, row, out, weight, *j);
+  }
+  t->largest[r] = largest;
+  t->sum[r] = sum;
+}
+
+/* A row after the other; the sums so far are in the task's results. */
+bool heed__scalar_decode(const heed__decode_task *t, const heed__pace *pace, int64_t *position) {
+  const int64_t keys = t->last > t->first ? t->last - t->first : 1, before = position ? *position : 0;
+  for (int r = (int)(before / keys); r < t->rows; r++) {
     const heed__decode_row *row = &t->row[r];
     const int64_t first = row->first > t->first ? row->first : t->first;
     const int64_t last = row->last < t->last ? row->last : t->last;
-    float *out = t->out + r * t->dv, largest = -FLT_MAX, sum = 0.0f;
-    for (int64_t c = 0; c < t->dv; c++) out[c] = 0.0f;
-    for (int64_t j = first; j < last; j++) {
-      if (!decode_sees(t, row, j)) continue;
-      float score = decode_dot(t, row, j) * t->scale;
-      if (t->softcap > 0.0f) score = heed__attention_cap(score, t->softcap);
-      if (row->bias) score += row->bias[j * t->bias_column];
-      if (row->slope != 0.0f) score -= heed__attention_distance(row->slope, row->place, j);
-      if (score > largest) { /* what is there was weighted too high */
-        const float smaller = heed__exp_of(largest - score);
-        largest = score;
-        sum *= smaller;
-        for (int64_t c = 0; c < t->dv; c++) out[c] *= smaller;
-      }
-      const float weight = heed__exp_of(score - largest);
-      sum += weight;
-      add_value(t, row, out, weight, j);
+    int64_t j = first;
+    if (before > r * keys) {
+      j = t->first + before % keys;
+    } else {
+      for (int64_t c = 0; c < t->dv; c++) t->out[r * t->dv + c] = 0.0f;
+      t->largest[r] = -FLT_MAX;
+      t->sum[r] = 0.0f;
     }
-    t->largest[r] = largest;
-    t->sum[r] = sum;
+    while (j < last) {
+      decode_keys(t, r, &j, last);
+      if ((j >= last && r + 1 == t->rows) || !heed__leaves(pace)) continue;
+      *position = j < last ? r * keys + j - t->first : (r + 1) * keys;
+      return false;
+    }
   }
+  return true;
 }

@@ -41,32 +41,38 @@ static void add_rows(float *c, size_t n, const float *a, ptrdiff_t a_column, con
 }
 
 /* Where b's columns lie without gaps (b itself) its rows are added up; else (a transposed weight) each
- * element of c is a dot product. The bias comes last, as from BLAS. */
-void heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
+ * element of c is a dot product. The bias comes last, as from BLAS, row by row with the last step that the
+ * row has. A step is one row of a with a block of b. */
+bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                        const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                       ptrdiff_t c_row, float *room) {
+                       ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position) {
+  enum { LOOK = 1 << 17 };
+  const bool by_rows = b_column == 1;
+  const size_t whole = by_rows ? k : n, blocks = whole > BLOCK ? (whole + BLOCK - 1) / BLOCK : 1;
+  const size_t steps = blocks * m;
+  size_t work = 0;
   (void)room;
-  if (b_column == 1) {
-    for (size_t i = 0; i < m; i++)
-      for (size_t j = 0; j < n; j++) c[(ptrdiff_t)i * c_row + (ptrdiff_t)j] = 0.0f;
-    for (size_t p = 0; p < k; p += BLOCK) {
-      const size_t end = k - p < BLOCK ? k : p + BLOCK;
-      for (size_t i = 0; i < m; i++)
-        add_rows(c + (ptrdiff_t)i * c_row, n, a + (ptrdiff_t)i * a_row, a_column, b, b_row, p, end);
+  for (size_t at = position ? (size_t)*position : 0; at < steps; at++) {
+    const size_t i = at % m, first = at / m * BLOCK, last = whole - first < BLOCK ? whole : first + BLOCK;
+    const float *x = a + (ptrdiff_t)i * a_row;
+    float *to = c + (ptrdiff_t)i * c_row;
+    if (by_rows) {
+      for (size_t j = 0; first == 0 && j < n; j++) to[j] = 0.0f;
+      add_rows(to, n, x, a_column, b, b_row, first, last);
+    } else {
+      for (size_t j = first; j < last; j++)
+        to[j] = heed__scalar_dot(x, a_column, b + (ptrdiff_t)j * b_column, b_row, k);
     }
-  } else {
-    for (size_t j0 = 0; j0 < n; j0 += BLOCK) {
-      const size_t end = n - j0 < BLOCK ? n : j0 + BLOCK;
-      for (size_t i = 0; i < m; i++) {
-        const float *x = a + (ptrdiff_t)i * a_row;
-        for (size_t j = j0; j < end; j++)
-          c[(ptrdiff_t)i * c_row + (ptrdiff_t)j] =
-              heed__scalar_dot(x, a_column, b + (ptrdiff_t)j * b_column, b_row, k);
-      }
+    for (size_t j = 0; bias && at / m + 1 == blocks && j < n; j++) to[j] += bias[j];
+    work += (last - first) * (by_rows ? n : k);
+    if (work < LOOK || at + 1 == steps) continue;
+    if (heed__leaves(pace)) {
+      *position = (int64_t)at + 1;
+      return false;
     }
+    work = 0;
   }
-  for (size_t i = 0; bias && i < m; i++)
-    for (size_t j = 0; j < n; j++) c[(ptrdiff_t)i * c_row + (ptrdiff_t)j] += bias[j];
+  return true;
 }
 
 /* ---- Transpose ---- */

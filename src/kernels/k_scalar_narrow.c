@@ -23,13 +23,15 @@ static void widen(const heed__narrow_task *t, size_t j, size_t first, size_t n, 
 }
 
 /* Summed in lanes, as heed__scalar_dot does. Rows of the weight are widened in pieces, for some rows of x at
- * a time. */
-void heed__scalar_narrow(const heed__narrow_task *t) {
-  enum { ROWS = 8, PIECE = 4 * HEED__LANES };
+ * a time. A step is one row of the weight for these. */
+bool heed__scalar_narrow(const heed__narrow_task *t, const heed__pace *pace, int64_t *position) {
+  enum { ROWS = 8, PIECE = 4 * HEED__LANES, LOOK = 1 << 15 };
+  const size_t before = position ? (size_t)*position : 0;
   float weight[PIECE];
-  for (size_t i0 = 0; i0 < t->m; i0 += ROWS) {
+  size_t work = 0;
+  for (size_t i0 = t->n ? before / t->n * ROWS : 0; i0 < t->m; i0 += ROWS) {
     const size_t rows = t->m - i0 < ROWS ? t->m - i0 : ROWS;
-    for (size_t j = 0; j < t->n; j++) {
+    for (size_t j = before > i0 / ROWS * t->n ? before % t->n : 0; j < t->n; j++) {
       float lane[ROWS][HEED__LANES] = {{0}};
       for (size_t p = 0; p < t->k; p += PIECE) {
         const size_t n = t->k - p < PIECE ? t->k - p : PIECE;
@@ -45,6 +47,14 @@ void heed__scalar_narrow(const heed__narrow_task *t) {
       for (size_t i = 0; i < rows; i++)
         t->c[(ptrdiff_t)(i0 + i) * t->c_row + (ptrdiff_t)j] =
             heed__scalar_join(lane[i]) + (t->bias ? t->bias[j] : 0.0f);
+      work += rows * t->k;
+      if (work < LOOK || (j + 1 == t->n && i0 + rows == t->m)) continue;
+      if (heed__leaves(pace)) {
+        *position = (int64_t)(i0 / ROWS * t->n + j + 1);
+        return false;
+      }
+      work = 0;
     }
   }
+  return true;
 }

@@ -6,8 +6,8 @@ enum { TOKENS = HEED__SMALL_QUERIES, WIDE = HEED__TINY_DEPTH };
 /* out [n, columns] = x [n, depth] · weightᵀ + bias */
 static void project(const heed__small_pass *p, int which, const float *x, int64_t depth, int64_t columns,
                     float *out) {
-  heed__scalar_gemm((size_t)p->n, (size_t)columns, (size_t)depth, x, depth, 1, p->weight[which], 1, depth,
-                    p->bias[which], out, columns, NULL);
+  (void)heed__scalar_gemm((size_t)p->n, (size_t)columns, (size_t)depth, x, depth, 1, p->weight[which], 1,
+                          depth, p->bias[which], out, columns, NULL, NULL, NULL);
 }
 
 void heed__scalar_small_pass(const heed__small_pass *p) {
@@ -42,7 +42,7 @@ void heed__scalar_small_pass(const heed__small_pass *p) {
     task.k = k + h / group * p->d;
     task.v = v + h / group * p->d;
     task.out = heads + h * p->d;
-    heed__scalar_attention(&task);
+    (void)heed__scalar_attention(&task, NULL, NULL);
   }
   if (p->weight[3]) project(p, 3, joined, wide, p->d_out, p->out);
 }

@@ -2,7 +2,13 @@
  *
  * A kernel takes raw pointers and sizes, allocates nothing, cannot fail, and reads no element that it was not
  * given. k_scalar.c is the readable specification of all of them and the oracle of their tests. Strides are
- * in elements. Unless said otherwise out may be the same place as an input, or share none with it. */
+ * in elements. Unless said otherwise out may be the same place as an input, or share none with it.
+ *
+ * Kernels with a pace look at it every 20 to 100 µs. Where work is due they leave off and return false;
+ * *position then says where. Called again with the same arguments, position and scratch they go on from
+ * there, to the same bits. They do one piece at the least, and *position grows with each. It is 0 for the
+ * beginning, and of no meaning after the end. With pace NULL they never leave, and position may be NULL, too.
+ * What they write to is neither old nor new until they are done. */
 #ifndef HEED_KERNELS_H
 #define HEED_KERNELS_H
 
@@ -17,6 +23,10 @@
  * stride */
 #define HEED__BINARY_KERNELS(X)  X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum)
 #define HEED__COMPARE_KERNELS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
+
+static inline bool heed__leaves(const heed__pace *pace) {
+  return pace && heed__is_due(pace);
+}
 
 typedef void heed__unary_kernel(float *out, const float *x, size_t n);
 typedef void heed__binary_kernel(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,
@@ -54,7 +64,7 @@ typedef struct heed__attention_task {
   ptrdiff_t bias_row, bias_column;
   const float *keep; /* what dropout multiplies the weights of rows first…last-1 by, row-major [last - first,
                         s]; NULL: none */
-  void *scratch;     /* attention_scratch bytes aligned to HEED__ALIGNMENT, no contents */
+  void *scratch; /* attention_scratch bytes aligned to HEED__ALIGNMENT, no contents but while it is left */
   /* Row-major [l, s], written where not NULL: q·k with hidden places -inf, after softmax, after dropout; and
    * the scores of all places scaled, capped, and biased with hidden places -inf */
   float *scores, *weights, *dropped_weights, *logits, *capped_logits, *biased_logits;
@@ -161,22 +171,23 @@ static inline bool heed__is_small_pass(const heed__small_pass *p, int64_t rows) 
   X(dot, float, (const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n))                      \
   /* c [m, n] = a [m, k] · b [k, n] (+ bias [n] on each row, or NULL), of any strides, but that c's columns \
      lie without gaps; c shares no place with the others. room: NULL, or gemm_room floats aligned to         \
-     HEED__ALIGNMENT, no contents, with which an element depends on its row of a and column of b alone, not  \
+     HEED__ALIGNMENT, with which an element depends on its row of a and column of b alone, not               \
      on m and n; gemm_room is 0 where that is not faster */                                                  \
-  X(gemm, void,                                                                                              \
+  X(gemm, bool,                                                                                              \
     (size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column, const float *b,      \
-     ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row, float *room))        \
+     ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row, float *room,         \
+     const heed__pace *pace, int64_t *position))                                                             \
   X(gemm_room, size_t, (size_t m, size_t n, size_t k))                                                       \
   /* sums in float32; up to some rows of x, those of a row do not depend on how many there are */            \
-  X(narrow, void, (const heed__narrow_task *task))                                                           \
+  X(narrow, bool, (const heed__narrow_task *task, const heed__pace *pace, int64_t *position))                \
   /* out [columns, rows] = x [rows, columns] transposed, the columns of both without gaps; elements of 4     \
      bytes; out shares no place with x */                                                                    \
   X(transpose, void,                                                                                         \
     (float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows, size_t columns))           \
   /* A row's result does not depend on which rows are done with it. Only the scalar kernel writes scores,    \
      weights… and does without out (NULL). attention_scratch: bytes for rows first…last-1. */            \
-  X(attention, void, (const heed__attention_task *task))                                                     \
-  X(decode, void, (const heed__decode_task *task))                                                           \
+  X(attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))          \
+  X(decode, bool, (const heed__decode_task *task, const heed__pace *pace, int64_t *position))                \
   X(attention_scratch, size_t, (const heed__attention_task *task))                                           \
   X(small_pass, void, (const heed__small_pass *pass))
 

@@ -8,25 +8,14 @@ enum {
   TASKS = 4,
   SMALL_ROWS = 16, /* with fewer, and fewer multiply-adds than SMALL, the scalar kernel is the fastest */
   SMALL = 1 << 15,
-  ON_STACK = 2048,  /* floats */
-  DRAWN = 1 << 18,  /* floats that dropout draws at once, a row at least */
+  DRAWN = 1 << 18, /* floats that dropout draws for a task, a row at least, */
+  DRAWN_AT_ONCE = 1 << 13,
   KEPT = 1 << 19,   /* floats of queries and outputs that a task keeps, a few rows at least */
   MOST_ROWS = 2048, /* more than the rows and keys whose columns lie in a task's scratch */
 };
 
-/* Written row by row: those of modules, and those of heed_attention_taps. */
-enum { SCORES, WEIGHTS, DROPPED_WEIGHTS, LOGITS, CAPPED_LOGITS, BIASED_LOGITS, TAPS };
-
-/* What the tasks of a call share. */
-typedef struct attention_division {
-  const heed__attention_problem *problem;
-  const heed__kernels *kernels;
-  float *taps[TAPS];    /* NULL where not wanted */
-  bool tapped, decoded; /* decoded: the outputs are there */
-  int64_t rows, blocks; /* of a task, and how many tasks a product has */
-  float *scratch;       /* `area` floats for each worker */
-  size_t area;
-} attention_division;
+/* Positions of tasks from here on are those of the pass that writes taps. */
+#define TAPPED ((int64_t)1 << 62)
 
 static size_t aligned(size_t floats) {
   const size_t line = HEED__ALIGNMENT / sizeof(float);
@@ -37,54 +26,82 @@ static size_t scratch_of(const heed__kernels *kernels, const heed__attention_tas
   return aligned((kernels->attention_scratch(task) + sizeof(float) - 1) / sizeof(float));
 }
 
-static float *tap(const attention_division *d, int which, int64_t product) {
-  return d->taps[which] ? d->taps[which] + product * d->problem->l * d->problem->s : NULL;
+static float *tap(const heed__attention_work *w, int which, int64_t product) {
+  return w->taps[which] ? w->taps[which] + product * w->problem.l * w->problem.s : NULL;
 }
 
-/* Does rows of a product, with a copy of the problem's task. Taps are written by a pass of their own, so that
- * they change no bit of the output; `keep` as in the task. */
-static void run_rows(const attention_division *d, heed__attention_task *task, int64_t product, int64_t first,
-                     int64_t last, const float *keep, float *scratch) {
-  heed__attention_move(task, d->problem, product);
+/* Does rows of a product, with a copy of the problem's task: whether they are done, as kernels say it. Taps
+ * are written by a pass of their own, so that they change no bit of the output; `keep` as in the task. */
+static bool run_rows(const heed__attention_work *w, heed__attention_task *task, int64_t product,
+                     int64_t first, int64_t last, const float *keep, float *scratch, const heed__pace *pace,
+                     int64_t *position) {
+  heed__attention_move(task, &w->problem, product);
   task->first = first;
   task->last = last;
   task->keep = keep;
   task->scratch = scratch;
-  if (!d->decoded) d->kernels->attention(task);
-  if (!d->tapped) return;
+  if (*position < TAPPED) {
+    if (!w->decoded && !w->kernels->attention(task, pace, position)) return false;
+    if (!w->tapped) return true;
+    *position = TAPPED;
+  }
   heed__attention_task tapped = *task;
   tapped.out = NULL;
-  tapped.scores = tap(d, SCORES, product);
-  tapped.weights = tap(d, WEIGHTS, product);
-  tapped.dropped_weights = tap(d, DROPPED_WEIGHTS, product);
-  tapped.logits = tap(d, LOGITS, product);
-  tapped.capped_logits = tap(d, CAPPED_LOGITS, product);
-  tapped.biased_logits = tap(d, BIASED_LOGITS, product);
-  heed__kernels_scalar.attention(&tapped);
+  tapped.scores = tap(w, HEED__TAP_SCORES, product);
+  tapped.weights = tap(w, HEED__TAP_WEIGHTS, product);
+  tapped.dropped_weights = tap(w, HEED__TAP_DROPPED_WEIGHTS, product);
+  tapped.logits = tap(w, HEED__TAP_LOGITS, product);
+  tapped.capped_logits = tap(w, HEED__TAP_CAPPED_LOGITS, product);
+  tapped.biased_logits = tap(w, HEED__TAP_BIASED_LOGITS, product);
+  int64_t at = *position - TAPPED;
+  const bool done = heed__kernels_scalar.attention(&tapped, pace, &at);
+  *position = TAPPED + at;
+  return done;
 }
 
 /* Task i, the longest (the last rows, where it is causal) first. */
-static void run_attention(void *argument, int64_t i, int worker) {
-  const attention_division *d = argument;
-  const heed__attention_problem *p = d->problem;
-  const int64_t first = (d->blocks - 1 - i / p->products) * d->rows;
-  const int64_t last = p->l - first < d->rows ? p->l : first + d->rows;
+static bool run_attention(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__attention_work *w = argument;
+  const heed__attention_problem *p = &w->problem;
+  const int64_t first = (w->blocks - 1 - i / p->products) * w->rows;
+  const int64_t last = p->l - first < w->rows ? p->l : first + w->rows;
   heed__attention_task task = p->task;
-  run_rows(d, &task, i % p->products, first, last, NULL, d->scratch + (size_t)worker * d->area);
+  return run_rows(w, &task, i % p->products, first, last, NULL, w->scratch + (size_t)slot * w->area,
+                  w->work.pace, position);
 }
 
-/* With dropout: in the order in which it draws. */
-static void run_in_order(const attention_division *d, heed__dropout *dropout, float *keep) {
-  const heed__attention_problem *p = d->problem;
-  heed__attention_task task = p->task;
-  for (int64_t product = 0; product < p->products; product++) {
-    for (int64_t first = 0; first < p->l; first += d->rows) {
-      const int64_t last = p->l - first < d->rows ? p->l : first + d->rows, count = (last - first) * p->s;
-      for (int64_t i = 0; i < count; i++) keep[i] = 1.0f;
-      heed__dropout_apply(dropout, keep, keep, count);
-      run_rows(d, &task, product, first, last, keep, d->scratch);
-    }
+/* What dropout multiplies the weights of the task by. */
+static bool draw(heed__attention_work *w, float *keep, int64_t count, const heed__pace *pace) {
+  if (!w->drawing) {
+    const heed_attention_options *o = &w->call->options;
+    heed__dropout_begin(&w->dropout, w->context, o->generator, o->dropout_p);
+    w->drawing = true;
   }
+  while (w->drawn < count) {
+    if (w->drawn > 0 && heed__leaves(pace)) return false;
+    const int64_t left = count - w->drawn, n = left < DRAWN_AT_ONCE ? left : DRAWN_AT_ONCE;
+    for (int64_t i = 0; i < n; i++) keep[w->drawn + i] = 1.0f;
+    heed__dropout_apply(&w->dropout, keep + w->drawn, keep + w->drawn, n);
+    w->drawn += n;
+  }
+  return true;
+}
+
+/* Products one after the other, with dropout in the order in which it draws. */
+static bool run_in_order(heed__attention_work *w, const heed__pace *pace) {
+  const heed__attention_problem *p = &w->problem;
+  const int64_t tasks = w->blocks * p->products;
+  heed__attention_task task = p->task;
+  float *keep = w->drops ? w->scratch + w->area : NULL;
+  while (w->at < tasks) {
+    const int64_t product = heed__quotient(w->at, w->blocks), first = (w->at - product * w->blocks) * w->rows;
+    const int64_t last = p->l - first < w->rows ? p->l : first + w->rows;
+    if (w->drops && !draw(w, keep, (last - first) * p->s, pace)) return false;
+    if (!run_rows(w, &task, product, first, last, keep, w->scratch, pace, &w->left_at)) return false;
+    w->left_at = w->drawn = 0;
+    if (++w->at < tasks && heed__leaves(pace)) return false;
+  }
+  return true;
 }
 
 static int64_t blocks_of(const heed__attention_problem *p, int64_t rows) {
@@ -110,62 +127,93 @@ static float *data_of(const heed_tensor *x) {
   return x ? (float *)(void *)x->data : NULL;
 }
 
-/* taps: of the result, NULL if they are not wanted. */
-static heed_status run(heed_context *ctx, const heed__attention_call *call, const heed__attention_problem *p,
-                       const heed_attention_taps *taps) {
-  const heed_attention_options *o = &call->options;
-  const bool scalar = is_scalar(p), drops = o->dropout_p > 0 && p->s > 0;
-  const bool small = scalar || heed__attention_is_small(&p->task);
-  attention_division d = {.problem = p, .kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(ctx)};
-  d.taps[SCORES] = data_of(call->scores);
-  d.taps[WEIGHTS] = data_of(taps ? taps->weights : call->weights);
-  d.taps[DROPPED_WEIGHTS] = data_of(call->dropped_weights);
-  if (taps) {
-    d.taps[LOGITS] = data_of(taps->logits);
-    d.taps[CAPPED_LOGITS] = data_of(taps->capped_logits);
-    d.taps[BIASED_LOGITS] = data_of(taps->biased_logits);
-  }
-  for (int i = 0; i < TAPS; i++) d.tapped = d.tapped || d.taps[i];
-  if (!drops && heed__attention_is_decode(p)) {
-    const heed_status status = heed__attention_decode(ctx, call->function, p);
-    if (status || !d.tapped) return status;
-    d.decoded = true;
-  }
-  const int64_t most_workers = drops || small ? 1 : heed__workers(ctx);
-  d.rows = rows_of_task(p, drops, most_workers);
-  d.blocks = blocks_of(p, d.rows);
-  const int64_t tasks = d.blocks * p->products, workers = most_workers < tasks ? most_workers : tasks;
+/* The scratch of all slots, and what dropout keeps: on the caller's stack where there is room. */
+static heed_status new_scratch(heed__attention_work *w, int slots, heed__attention_room *room) {
+  const heed__attention_problem *p = &w->problem;
+  const size_t most = PTRDIFF_MAX / sizeof(float), drawn = w->drops ? (size_t)(w->rows * p->s) : 0;
   heed__attention_task task = p->task;
-  task.last = d.rows;
-  const size_t most = PTRDIFF_MAX / sizeof(float), drawn = drops ? (size_t)(d.rows * p->s) : 0;
+  task.last = w->rows;
   bool fits =
       drawn < most && (size_t)(p->d + p->dv) < most / MOST_ROWS; /* expanded tensors may be that wide */
   if (fits) {
-    d.area = scratch_of(d.kernels, &task);
-    if (d.tapped && d.area < scratch_of(&heed__kernels_scalar, &task))
-      d.area = scratch_of(&heed__kernels_scalar, &task);
-    fits = d.area <= (workers > 1 ? (most - drawn) / (size_t)workers : most - drawn);
+    w->area = scratch_of(w->kernels, &task);
+    if (w->tapped && w->area < scratch_of(&heed__kernels_scalar, &task))
+      w->area = scratch_of(&heed__kernels_scalar, &task);
+    fits = w->area <= (slots > 1 ? (most - drawn) / (size_t)slots : most - drawn);
   }
-  const size_t floats = fits ? (size_t)workers * d.area + drawn : most;
-  _Alignas(HEED__ALIGNMENT) float on_stack[ON_STACK];
-  float *allocated = NULL;
-  if (floats > ON_STACK) {
-    if (fits) allocated = heed__allocate(ctx, floats * sizeof *allocated);
-    if (!allocated) return heed__fail_memory(ctx, call->function, floats * sizeof *allocated);
+  const size_t floats = fits ? (size_t)slots * w->area + drawn : most;
+  if (room && !w->decoded && floats <= HEED__ATTENTION_ROOM) {
+    w->scratch = room->floats;
+    return HEED_OK;
   }
-  d.scratch = allocated ? allocated : on_stack;
+  if (fits) w->allocated[0] = heed__allocate(w->context, floats * sizeof(float));
+  w->scratch = w->allocated[0];
+  return w->scratch ? HEED_OK : heed__fail_memory(w->context, w->call->function, floats * sizeof(float));
+}
 
-  if (drops) {
-    heed__dropout dropout;
-    heed__dropout_begin(&dropout, ctx, o->generator, o->dropout_p);
-    run_in_order(&d, &dropout, d.scratch + d.area);
-  } else if (small) {
-    for (int64_t i = 0; i < p->products; i++) run_rows(&d, &task, i, 0, p->l, NULL, d.scratch);
+static heed_status begin_decode(heed__attention_work *w, heed__attention_room *room) {
+  heed__decode_division *d = &w->decode;
+  heed__decode_divide(d, &w->problem, heed__kernels_of(w->context), heed__workers(w->context));
+  const size_t floats = (size_t)d->tasks * (size_t)d->area;
+  if (room && floats <= HEED__ATTENTION_ROOM) {
+    d->parts = room->floats;
   } else {
-    (void)!heed__parallel(ctx, tasks, run_attention, &d);
+    d->parts = w->allocated[1] = heed__allocate(w->context, floats * sizeof(float));
+    if (!d->parts) return heed__fail_memory(w->context, w->call->function, floats * sizeof(float));
   }
-  heed__release(ctx, allocated);
-  return heed__is_due(&ctx->pace) ? heed__stopped(ctx, call->function) : HEED_OK;
+  d->pace = &w->context->pace;
+  heed__work_begin(w->context, &w->decode_work, d->tasks, heed__decode_run, d);
+  heed__work_begin(w->context, &w->join_work, d->count, heed__decode_join, d);
+  w->decoded = true;
+  return HEED_OK;
+}
+
+/* The division; the problem's output is known. */
+static heed_status begin_tasks(heed__attention_work *w, heed__attention_room *room) {
+  const heed__attention_call *call = w->call;
+  const heed__attention_problem *p = &w->problem;
+  const heed_attention_taps *taps = call->taps ? &w->made : NULL;
+  const bool scalar = is_scalar(p), small = scalar || heed__attention_is_small(&p->task);
+  w->kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(w->context);
+  w->drops = call->options.dropout_p > 0 && p->s > 0;
+  w->in_order = w->drops || small;
+  w->taps[HEED__TAP_SCORES] = data_of(call->scores);
+  w->taps[HEED__TAP_WEIGHTS] = data_of(taps ? taps->weights : call->weights);
+  w->taps[HEED__TAP_DROPPED_WEIGHTS] = data_of(call->dropped_weights);
+  w->taps[HEED__TAP_LOGITS] = taps ? data_of(taps->logits) : NULL;
+  w->taps[HEED__TAP_CAPPED_LOGITS] = taps ? data_of(taps->capped_logits) : NULL;
+  w->taps[HEED__TAP_BIASED_LOGITS] = taps ? data_of(taps->biased_logits) : NULL;
+  w->tapped = false;
+  for (int i = 0; i < HEED__TAPS; i++) w->tapped = w->tapped || w->taps[i];
+  if (!w->drops && heed__attention_is_decode(p)) {
+    const heed_status status = begin_decode(w, room);
+    if (status || !w->tapped) return status;
+  }
+  const int most_workers = w->in_order ? 1 : heed__workers(w->context);
+  w->rows = rows_of_task(p, w->drops, most_workers);
+  w->blocks = blocks_of(p, w->rows);
+  w->at = w->left_at = w->drawn = 0;
+  w->drawing = false;
+  if (w->in_order) return new_scratch(w, 1, room);
+  heed__work_begin(w->context, &w->work, w->blocks * p->products, run_attention, w);
+  w->begun = true;
+  return new_scratch(w, w->work.slots, room);
+}
+
+bool heed__attention_work_run(heed_context *ctx, heed__attention_work *w) {
+  if (w->empty) return true;
+  if (w->decoded) {
+    if (!heed__work_run(ctx, &w->decode_work) || !heed__work_run(ctx, &w->join_work)) return false;
+    if (!w->tapped) return true;
+  }
+  return w->in_order ? run_in_order(w, &ctx->pace) : heed__work_run(ctx, &w->work);
+}
+
+double heed__attention_work_progress(const heed__attention_work *w) {
+  if (w->empty) return 0;
+  if (w->decoded) return heed__work_progress(&w->decode_work);
+  if (!w->in_order) return heed__work_progress(&w->work);
+  return (double)w->at / (double)heed__larger(w->blocks * w->problem.products, 1);
 }
 
 /* ---- Taps ---- */
@@ -205,32 +253,71 @@ static heed_status new_taps(heed_context *ctx, const char *function, heed__atten
   return status;
 }
 
-heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out) {
-  heed__attention_problem p; /* heed__attention_begin fills it */
-  heed__result result = {0};
-  heed_attention_taps taps = {.size = sizeof taps};
+/* ---- The call ---- */
+
+static void end_works(heed__attention_work *w) {
+  heed_context *ctx = w->context;
+  if (!w->empty && w->decoded) {
+    heed__work_end(ctx, &w->decode_work);
+    heed__work_end(ctx, &w->join_work);
+  }
+  if (!w->empty && w->begun) heed__work_end(ctx, &w->work);
+  heed__release(ctx, w->allocated[0]);
+  heed__release(ctx, w->allocated[1]);
+}
+
+heed_status heed__attention_work_begin(heed_context *ctx, heed__attention_work *w,
+                                       const heed__attention_call *call, heed__attention_room *room,
+                                       heed_tensor **out) {
+  heed__attention_problem *p = &w->problem; /* heed__attention_begin fills it */
   const heed_attention_options *o = &call->options;
-  heed_status status = heed__attention_begin(ctx, call, &p);
-  if (status) goto done;
+  w->context = ctx;
+  w->call = call;
+  w->result = (heed__result){0};
+  w->decoded = w->begun = false;
+  w->empty = true;
+  w->allocated[0] = w->allocated[1] = NULL;
+  if (call->taps) w->made = (heed_attention_taps){.size = sizeof w->made};
+  heed_status status = heed__attention_begin(ctx, call, p);
+  if (status) goto failed;
   status = heed__result_begin(
-      ctx, call->function, &result, out, HEED_FLOAT32, p.ndim, p.shape, false, 10,
-      (const heed_tensor *const[]){call->q, p.k, p.v, o->attn_mask, call->key_padding_mask, o->kv_lengths,
+      ctx, call->function, &w->result, out, HEED_FLOAT32, p->ndim, p->shape, false, 10,
+      (const heed_tensor *const[]){call->q, p->k, p->v, o->attn_mask, call->key_padding_mask, o->kv_lengths,
                                    o->alibi_slopes, o->sinks, call->k_scale, call->v_scale});
-  if (status) goto done;
-  if (call->taps) status = new_taps(ctx, call->function, &p, &taps);
-  heed__attention_set_out(&p, result.tensor);
-  if (!status && p.products > 0 && p.l > 0) status = run(ctx, call, &p, call->taps ? &taps : NULL);
-  status = heed__result_end(ctx, &result, status);
-  if (status || !call->taps) goto done;
-  if (p.joined[0]) taps.present_key = p.joined[0];
-  if (p.joined[1]) taps.present_value = p.joined[1];
-  p.joined[0] = p.joined[1] = NULL;
-  *call->taps = taps;
-  taps = (heed_attention_taps){.size = sizeof taps};
-done:
-  if (call->taps) heed_attention_taps_free(&taps);
-  heed__attention_end(&p);
+  if (status) goto failed;
+  if (call->taps) status = new_taps(ctx, call->function, p, &w->made);
+  heed__attention_set_out(p, w->result.tensor);
+  w->empty = p->products == 0 || p->l == 0;
+  if (!status && !w->empty) status = begin_tasks(w, room);
+  if (!status) return HEED_OK;
+failed:
+  return heed__attention_work_end(ctx, w, status);
+}
+
+heed_status heed__attention_work_end(heed_context *ctx, heed__attention_work *w, heed_status status) {
+  heed__attention_problem *p = &w->problem;
+  const heed__attention_call *call = w->call;
+  end_works(w);
+  status = heed__result_end(ctx, &w->result, status);
+  if (call->taps && status == HEED_OK) {
+    if (p->joined[0]) w->made.present_key = p->joined[0];
+    if (p->joined[1]) w->made.present_value = p->joined[1];
+    p->joined[0] = p->joined[1] = NULL;
+    *call->taps = w->made;
+  } else if (call->taps) {
+    heed_attention_taps_free(&w->made);
+  }
+  heed__attention_end(p);
   return status;
+}
+
+heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out) {
+  heed__attention_work w;
+  heed__attention_room room;
+  heed_status status = heed__attention_work_begin(ctx, &w, call, &room, out);
+  if (status) return status;
+  if (!heed__attention_work_run(ctx, &w)) status = heed__stopped(ctx, call->function);
+  return heed__attention_work_end(ctx, &w, status);
 }
 
 heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,

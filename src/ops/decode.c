@@ -9,24 +9,13 @@
 enum {
   DECODE_TASKS = 64, /* wanted, as long as the ranges are not too short */
   RANGE = 1024,      /* keys, at the least: at 64 columns some 25 µs of memory's time */
+  LONG = 1 << 19,    /* floats of keys and values, which no range has more of: 200 µs of that */
   GRAIN = 256,       /* keys: the kernel's block */
   FEW_QUERIES = 8,   /* more are quicker with packed keys */
-  MANY_KEYS = 32,
-  DECODE_ON_STACK = 4096 /* floats */
+  MANY_KEYS = 32
 };
 
-/* The rows of a head of keys are those of its group's heads, l each; where heads lie side by side in memory,
- * some of them are done together. A unit of rows is HEED__DECODE_ROWS or fewer; a task is a unit on a range
- * of keys. */
-typedef struct decode_division {
-  const heed__attention_problem *problem;
-  const heed__kernels *kernels;
-  int64_t heads;         /* that are done together */
-  int64_t rows, units;   /* of these heads */
-  int64_t range, ranges; /* of the span, and how many; a product's begin with the first key that it sees */
-  float *parts; /* of each task `area` floats: outputs [rows, dv], largest scores [rows], sums [rows] */
-  int64_t area, area_rows;
-} decode_division;
+typedef heed__decode_division decode_division;
 
 static int64_t least_of(int64_t a, int64_t b) {
   return a < b ? a : b;
@@ -56,16 +45,21 @@ static int64_t heads_together(const heed__attention_problem *p, int64_t rows, in
   return heads;
 }
 
-static void divide(decode_division *d, int64_t workers) {
-  const heed__attention_problem *p = d->problem;
+void heed__decode_divide(decode_division *d, const heed__attention_problem *p, const heed__kernels *kernels,
+                         int workers) {
   const int64_t rows = p->group * p->l, units = heed__parts(rows, HEED__DECODE_ROWS);
   const int64_t all_units = p->products / p->group * units, most = p->span / RANGE;
   const int64_t ranges = least_of(heed__parts(DECODE_TASKS, all_units), most > 0 ? most : 1);
-  d->range = heed__parts(heed__parts(p->span, ranges), GRAIN) * GRAIN;
+  const int64_t longest = heed__larger(LONG / (p->d + p->dv + 1), RANGE);
+  d->problem = p;
+  d->kernels = kernels;
+  d->range = heed__parts(least_of(heed__parts(p->span, ranges), longest), GRAIN) * GRAIN;
   d->ranges = heed__parts(p->span, d->range);
   d->heads = heads_together(p, rows, all_units * d->ranges, workers);
+  d->count = p->products / p->group / d->heads;
   d->rows = d->heads * rows;
   d->units = heed__parts(d->rows, HEED__DECODE_ROWS);
+  d->tasks = d->count * d->units * d->ranges;
   d->area_rows = least_of(d->rows, HEED__DECODE_ROWS);
   const int64_t line = HEED__ALIGNMENT / (int64_t)sizeof(float);
   d->area = heed__parts(d->area_rows * (p->dv + 2), line) * line; /* whole lines: no two tasks write to one */
@@ -90,7 +84,7 @@ static ptrdiff_t apart(const void *a, const void *b, heed_dtype dtype) {
 }
 
 /* Tasks go by heads, in these by units, in these by ranges. */
-static void run_decode(void *argument, int64_t i, int worker) {
+bool heed__decode_run(void *argument, int64_t i, int slot, int64_t *position) {
   const decode_division *d = argument;
   const heed__attention_problem *p = d->problem;
   const int64_t unit = i / d->ranges, some = unit / d->units, range = i % d->ranges;
@@ -137,8 +131,8 @@ static void run_decode(void *argument, int64_t i, int worker) {
     heed__attention_reach(&product, query, &task.row[r].first, &task.row[r].last);
   }
   part_of(d, i, &task.out, &task.largest, &task.sum);
-  d->kernels->decode(&task);
-  (void)worker;
+  (void)slot;
+  return d->kernels->decode(&task, d->pace, position);
 }
 
 /* The output of query i of a product: its parts put together, each weighted by e^(its largest score - the
@@ -167,28 +161,16 @@ static void join_row(const decode_division *d, int64_t first_task, int64_t r,
   for (int64_t c = 0; c < dv; c++) out[c * column] = sees ? out[c * column] / total : 0.0f;
 }
 
-heed_status heed__attention_decode(heed_context *ctx, const char *function,
-                                   const heed__attention_problem *p) {
-  decode_division d = {.problem = p, .kernels = heed__kernels_of(ctx)};
-  _Alignas(HEED__ALIGNMENT) float on_stack[DECODE_ON_STACK];
-  float *allocated = NULL;
-  divide(&d, heed__workers(ctx));
-  const int64_t count = p->products / p->group / d.heads, tasks = count * d.units * d.ranges;
-  const size_t floats = (size_t)tasks * (size_t)d.area;
-  if (floats > DECODE_ON_STACK) {
-    allocated = heed__allocate(ctx, floats * sizeof *allocated);
-    if (!allocated) return heed__fail_memory(ctx, function, floats * sizeof *allocated);
+/* All rows of some heads. */
+bool heed__decode_join(void *argument, int64_t some, int slot, int64_t *position) {
+  const decode_division *d = argument;
+  const heed__attention_problem *p = d->problem;
+  heed__attention_task product = p->task;
+  (void)slot, (void)position;
+  for (int64_t row = 0; row < d->rows; row++) {
+    const int64_t query = row % p->l, unit = some * d->units + row / HEED__DECODE_ROWS;
+    if (query == 0) product = product_of(d, some, row);
+    join_row(d, unit * d->ranges, row % HEED__DECODE_ROWS, &product, query);
   }
-  d.parts = allocated ? allocated : on_stack;
-  const bool whole = heed__parallel(ctx, tasks, run_decode, &d);
-  for (int64_t some = 0; whole && some < count; some++) {
-    heed__attention_task product = p->task;
-    for (int64_t row = 0; row < d.rows; row++) {
-      const int64_t query = row % p->l, unit = some * d.units + row / HEED__DECODE_ROWS;
-      if (query == 0) product = product_of(&d, some, row);
-      join_row(&d, unit * d.ranges, row % HEED__DECODE_ROWS, &product, query);
-    }
-  }
-  heed__release(ctx, allocated);
-  return whole ? HEED_OK : heed__stopped(ctx, function);
+  return true;
 }

@@ -1,5 +1,6 @@
 /* Matrix products of float32, divided into slices for the threads; by our own kernel, and by BLAS where that
- * is faster. The only file that knows cblas; without it (HEED_BLAS is 0, make BLAS=none) the kernel does all. */
+ * is faster. The only file that knows cblas; without it (HEED_BLAS is 0, make BLAS=none) the kernel does all.
+ */
 #include "ops.h"
 
 #include <limits.h>
@@ -16,12 +17,7 @@
 #pragma weak openblas_get_corename
 #endif
 
-typedef struct product {
-  int64_t m, n, k;
-  const float *a, *b, *bias;
-  float *c;
-  ptrdiff_t a_row, a_column, b_row, b_column, c_row;
-} product;
+typedef heed__product product;
 
 /* Below so many multiply-adds no more is asked. */
 #define SMALL (32.0 * 32.0 * 32.0)
@@ -45,19 +41,17 @@ static bool blas_takes(const heed_context *ctx, const product *p) {
   (void)p;
   return false;
 }
-static void blas_product(const product *p) {
-  (void)p;
+static void blas_product(const product *p, bool first) {
+  (void)p, (void)first;
 }
 
 #else
 
-/* From so many multiply-adds on BLAS is used. Beside the scalar kernel it is faster as soon as its call is
- * paid for. Of the others, our rate divided by OpenBLAS 0.3.21's on the same instruction set (one thread,
- * Intel Cascade Lake, other programs running): AVX-512 256³ 1.2, 512³ 1.05, 1024³ 1.05, 2048³ 1.0, so that
- * nothing is left to it; AVX2 256³ 1.15, 512³ 1.0, 1024³ 1.05, 2048³ 0.9. NEON was not measured and goes with
- * AVX2. */
-#define BLAS_FROM_SCALAR SMALL
-#define BLAS_FROM_VECTOR (1280.0 * 1280.0 * 1280.0)
+/* BLAS is used beside the scalar kernel alone, where it is faster as soon as its call is paid for. Our other
+ * kernels' rate divided by OpenBLAS 0.3.21's on the same instruction set (one thread, Intel Cascade Lake):
+ * AVX-512 256³ 1.2, 512³ 1.05, 1024³ 1.05, 2048³ 1.0; AVX2 256³ 1.15, 512³ 1.0, 1024³ 1.05, 2048³ 0.9, and
+ * that only with products of BLAS that take longer than work may go on that is to stop. NEON was not measured
+ * and goes with AVX2. */
 
 /* Of OpenBLAS's flavours only the one on POSIX threads may be called from several threads and can be told to
  * use one: the one without threads is not safe (two threads that called it had one product in 160,000 wrong),
@@ -105,22 +99,19 @@ static bool has_one_thread(const heed_context *ctx) {
 }
 
 static bool blas_takes(const heed_context *ctx, const product *p) {
-  const double work = (double)p->m * (double)p->n * (double)p->k;
-  const double from = ctx->cpu == HEED__CPU_scalar   ? BLAS_FROM_SCALAR
-                      : ctx->cpu == HEED__CPU_avx512 ? INFINITY
-                                                     : BLAS_FROM_VECTOR;
   operand any;
-  return work >= from && p->m > 1 && p->n > 1 && p->k <= INT_MAX && p->c_row >= p->n && p->c_row <= INT_MAX &&
-         as_operand(p->m, p->k, p->a_row, p->a_column, &any) &&
+  return ctx->cpu == HEED__CPU_scalar && p->m > 1 && p->n > 1 && p->k <= INT_MAX && p->c_row >= p->n &&
+         p->c_row <= INT_MAX && as_operand(p->m, p->k, p->a_row, p->a_column, &any) &&
          as_operand(p->k, p->n, p->b_row, p->b_column, &any) && is_usable() && has_one_thread(ctx);
 }
 
-static void blas_product(const product *p) {
+/* c = a · b + bias if `first`, and else c + a · b. */
+static void blas_product(const product *p, bool first) {
   operand a, b;
   (void)as_operand(p->m, p->k, p->a_row, p->a_column, &a);
   (void)as_operand(p->k, p->n, p->b_row, p->b_column, &b);
   /* Added to, as PyTorch does; and a beta of 0 does not overwrite nan in every BLAS. */
-  for (int64_t i = 0; i < p->m; i++) {
+  for (int64_t i = 0; first && i < p->m; i++) {
     float *row = p->c + i * p->c_row;
     if (p->bias)
       memcpy(row, p->bias, (size_t)p->n * sizeof(float));
@@ -144,42 +135,58 @@ static void blas_product(const product *p) {
 /* Fewer rows of a take as long as so many: they wait for the memory of b. */
 #define MEMORY_ROWS 16
 
+/* Rows, columns and depth of a product that BLAS does at a time: 1 ms where it has nothing better than SSE.
+ */
+#define BLAS_SIDE  128
+#define BLAS_DEPTH 512
+
 /* Slices that go to the kernel with room for blocks may be any, since an element does not depend on them. Of
  * others the division depends on the sizes alone, so that results do not depend on the number of threads:
  * first come columns, whose panels are then packed only once; rows only if even the narrowest slice is too
  * large. Where b is read row by row they are wider: memory is read at its best rate in long runs. */
-typedef struct division {
-  const heed__kernels *kernels;
-  bool blas;
-  float *room; /* of each worker, `room_each` floats; NULL: none */
-  size_t room_each;
-  product whole;
-  int64_t rows, columns; /* of a slice */
-  int64_t across;        /* slices side by side */
-} division;
-
-static void multiply_slice(void *argument, int64_t i, int worker) {
-  const division *d = argument;
-  const int64_t row = i / d->across * d->rows, column = i % d->across * d->columns;
-  product p = d->whole;
-  p.m = smaller(p.m - row, d->rows);
-  p.n = smaller(p.n - column, d->columns);
+static product slice_of(const heed__gemm_work *g, int64_t i) {
+  const int64_t down = i / g->across, row = down * g->rows, column = (i - down * g->across) * g->columns;
+  product p = g->whole;
+  p.m = smaller(p.m - row, g->rows);
+  p.n = smaller(p.n - column, g->columns);
   p.a += row * p.a_row;
   p.b += column * p.b_column;
   p.c += row * p.c_row + column;
   if (p.bias) p.bias += column;
-  if (d->blas) {
-    blas_product(&p);
-  } else {
-    d->kernels->gemm((size_t)p.m, (size_t)p.n, (size_t)p.k, p.a, p.a_row, p.a_column, p.b, p.b_row,
-                     p.b_column, p.bias, p.c, p.c_row,
-                     d->room ? d->room + (size_t)worker * d->room_each : NULL);
+  return p;
+}
+
+static bool multiply_slice(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__gemm_work *g = argument;
+  const product p = slice_of(g, i);
+  return g->kernels->gemm((size_t)p.m, (size_t)p.n, (size_t)p.k, p.a, p.a_row, p.a_column, p.b, p.b_row,
+                          p.b_column, p.bias, p.c, p.c_row,
+                          g->room ? g->room + (size_t)slot * g->room_each : NULL, g->work.pace, position);
+}
+
+/* The position counts in depth. */
+static bool multiply_by_blas(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__gemm_work *g = argument;
+  const product p = slice_of(g, i);
+  (void)slot;
+  for (int64_t at = *position; at == 0 || at < p.k;) {
+    product part = p;
+    part.k = smaller(p.k - at, BLAS_DEPTH);
+    part.a += at * p.a_column;
+    part.b += at * p.b_row;
+    blas_product(&part, at == 0);
+    at += BLAS_DEPTH;
+    if (at < p.k && heed__leaves(g->work.pace)) {
+      *position = at;
+      return false;
+    }
   }
+  return true;
 }
 
 /* Slices for the kernel's blocks: each packs its part of both sides anew, so there are as few as can be, and
  * nearly square; with several threads two for each, lest one waits long for another. */
-static void divide_evenly(division *d, int64_t workers) {
+static void divide_evenly(heed__gemm_work *d, int64_t workers) {
   const int64_t m = d->whole.m, n = d->whole.n, wanted = workers > 1 ? 2 * workers : 1;
   int64_t down = 1, across = 1;
   while (down * across < wanted && heed__larger(m / down, n / across) >= 128) {
@@ -194,7 +201,7 @@ static void divide_evenly(division *d, int64_t workers) {
 
 /* Divides for blocks and takes room for them, where they pay. Without memory for it the product is made
  * another way, in which the sums are in another order. */
-static bool goes_in_blocks(heed_context *ctx, division *d) {
+static bool goes_in_blocks(heed_context *ctx, heed__gemm_work *d) {
   const product *p = &d->whole;
   const size_t align = HEED__ALIGNMENT / sizeof(float);
   const size_t floats = d->kernels->gemm_room((size_t)p->m, (size_t)p->n, (size_t)p->k);
@@ -210,39 +217,68 @@ void heed_keep_blas_threads(heed_context *ctx, bool keep) {
   ctx->keep_blas_threads = keep;
 }
 
+/* What is done at once: nothing, a dot product (which sums in lanes, and is more exact for long rows), and
+ * what is too small for more to be asked. */
+static bool is_whole(const product *p) {
+  return p->m == 0 || p->n == 0 || (p->m == 1 && p->n == 1) ||
+         (double)p->m * (double)p->n * (double)p->k < SMALL;
+}
+
+static void multiply_whole(const heed__kernels *kernels, const product *p) {
+  if (p->m == 0 || p->n == 0) return;
+  if (p->m == 1 && p->n == 1)
+    p->c[0] = kernels->dot(p->a, p->a_column, p->b, p->b_row, (size_t)p->k) + (p->bias ? p->bias[0] : 0);
+  else
+    (void)kernels->gemm((size_t)p->m, (size_t)p->n, (size_t)p->k, p->a, p->a_row, p->a_column, p->b, p->b_row,
+                        p->b_column, p->bias, p->c, p->c_row, NULL, NULL, NULL);
+}
+
+void heed__gemm_begin(heed_context *ctx, heed__gemm_work *g, const product *p) {
+  const int64_t m = p->m, n = p->n, k = p->k;
+  g->kernels = heed__kernels_of(ctx);
+  g->whole = *p;
+  g->divided = !is_whole(p);
+  if (!g->divided) return;
+  g->rows = m;
+  g->columns = n;
+  g->room = NULL;
+  g->blas = blas_takes(ctx, p);
+  if (g->blas) { /* which packs both sides anew in each slice */
+    g->rows = heed__part_of(m, BLAS_SIDE, 1);
+    g->columns = heed__part_of(n, BLAS_SIDE, 1);
+  } else if (!goes_in_blocks(ctx, g)) {
+    const bool in_runs = m <= FEW_ROWS && p->b_column == 1 && n > 1;
+    const double columns =
+        (double)SLICE / ((double)heed__larger(m, MEMORY_ROWS) * (double)heed__larger(k, 1));
+    g->columns =
+        columns >= (double)n ? n : heed__part_of(n, heed__larger(in_runs ? 2048 : 64, (int64_t)columns), 64);
+    const double rows = (double)SLICE / ((double)g->columns * (double)heed__larger(k, 1));
+    g->rows = rows >= (double)m ? m : heed__part_of(m, heed__larger(n == 1 ? 2048 : 384, (int64_t)rows), 12);
+  }
+  g->across = heed__parts(n, g->columns);
+  heed__work_begin(ctx, &g->work, g->across * heed__parts(m, g->rows),
+                   g->blas ? multiply_by_blas : multiply_slice, g);
+}
+
+bool heed__gemm_run(heed_context *ctx, heed__gemm_work *g) {
+  if (g->divided) return heed__work_run(ctx, &g->work);
+  multiply_whole(g->kernels, &g->whole);
+  return true;
+}
+
+void heed__gemm_end(heed_context *ctx, heed__gemm_work *g) {
+  if (!g->divided) return;
+  heed__work_end(ctx, &g->work);
+  heed__release(ctx, g->room);
+}
+
 bool heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,
                 ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
                 float *c, ptrdiff_t c_row) {
-  const heed__kernels *kernels = heed__kernels_of(ctx);
-  if (m == 0 || n == 0) return true;
-  if (m == 1 && n == 1) { /* dot sums in lanes, which is more exact for long rows */
-    c[0] = kernels->dot(a, a_column, b, b_row, (size_t)k) + (bias ? bias[0] : 0);
-    return true;
-  }
-  if ((double)m * (double)n * (double)k < SMALL) {
-    kernels->gemm((size_t)m, (size_t)n, (size_t)k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row,
-                  NULL);
-    return true;
-  }
-  division d = {.kernels = kernels,
-                .whole = {m, n, k, a, b, bias, c, a_row, a_column, b_row, b_column, c_row},
-                .rows = m,
-                .columns = n};
-  d.blas = blas_takes(ctx, &d.whole);
-  if (d.blas) { /* which packs both sides anew in each slice */
-    d.rows = heed__part_of(m, 1024, 64);
-    d.columns = heed__part_of(n, 512, 64);
-  } else if (!goes_in_blocks(ctx, &d)) {
-    const bool in_runs = m <= FEW_ROWS && b_column == 1 && n > 1;
-    const double columns =
-        (double)SLICE / ((double)heed__larger(m, MEMORY_ROWS) * (double)heed__larger(k, 1));
-    d.columns =
-        columns >= (double)n ? n : heed__part_of(n, heed__larger(in_runs ? 2048 : 64, (int64_t)columns), 64);
-    const double rows = (double)SLICE / ((double)d.columns * (double)heed__larger(k, 1));
-    d.rows = rows >= (double)m ? m : heed__part_of(m, heed__larger(n == 1 ? 2048 : 384, (int64_t)rows), 12);
-  }
-  d.across = heed__parts(n, d.columns);
-  const bool whole = heed__parallel(ctx, d.across * heed__parts(m, d.rows), multiply_slice, &d);
-  heed__release(ctx, d.room);
-  return whole;
+  const product p = {m, n, k, a, b, bias, c, a_row, a_column, b_row, b_column, c_row};
+  heed__gemm_work g;
+  heed__gemm_begin(ctx, &g, &p);
+  const bool done = heed__gemm_run(ctx, &g);
+  heed__gemm_end(ctx, &g);
+  return done;
 }

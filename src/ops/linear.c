@@ -54,18 +54,11 @@ static heed_status check_linear(heed_context *ctx, const char *function, const h
 #define NARROW_SLICE ((int64_t)1 << 21)
 #define MEMORY       8
 
-typedef struct narrow_division {
-  const heed__kernels *kernels;
-  heed__narrow_task whole;
-  int64_t rows, columns; /* of a slice */
-  int64_t across;        /* slices side by side */
-} narrow_division;
-
-static void multiply_narrow_part(void *argument, int64_t i, int worker) {
-  const narrow_division *d = argument;
+static bool multiply_narrow_slice(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__narrow_work *d = argument;
   const int64_t row = i / d->across * d->rows, column = i % d->across * d->columns;
   heed__narrow_task t = d->whole;
-  (void)worker;
+  (void)slot;
   const int64_t m = (int64_t)t.m - row, n = (int64_t)t.n - column;
   t.m = (size_t)(m < d->rows ? m : d->rows);
   t.n = (size_t)(n < d->columns ? n : d->columns);
@@ -74,19 +67,21 @@ static void multiply_narrow_part(void *argument, int64_t i, int worker) {
   if (t.scale) t.scale += column * t.scale_row;
   if (t.bias) t.bias += column;
   t.c += row * t.c_row + column;
-  d->kernels->narrow(&t);
+  return d->kernels->narrow(&t, d->work.pace, position);
 }
 
-/* False if the work is due before all is done. */
-static bool multiply_narrow(heed_context *ctx, const heed__narrow_task *t) {
+static void begin_narrow(heed_context *ctx, heed__narrow_work *d, const heed__narrow_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__larger((int64_t)t->k, 1);
-  narrow_division d = {.kernels = heed__kernels_of(ctx), .whole = *t, .rows = m, .columns = n};
+  d->kernels = heed__kernels_of(ctx);
+  d->whole = *t;
+  d->rows = m;
+  d->columns = n;
   const double columns = (double)NARROW_SLICE / ((double)heed__larger(m, MEMORY) * (double)k);
-  if (columns < (double)n) d.columns = heed__part_of(n, heed__larger(64, (int64_t)columns), 64);
-  const double rows = (double)NARROW_SLICE / ((double)d.columns * (double)k);
-  if (rows < (double)m) d.rows = heed__part_of(m, heed__larger(384, (int64_t)rows), 12);
-  d.across = heed__parts(n, d.columns);
-  return heed__parallel(ctx, d.across * heed__parts(m, d.rows), multiply_narrow_part, &d);
+  if (columns < (double)n) d->columns = heed__part_of(n, heed__larger(64, (int64_t)columns), 64);
+  const double rows = (double)NARROW_SLICE / ((double)d->columns * (double)k);
+  if (rows < (double)m) d->rows = heed__part_of(m, heed__larger(384, (int64_t)rows), 12);
+  d->across = heed__parts(n, d->columns);
+  heed__work_begin(ctx, &d->work, d->across * heed__parts(m, d->rows), multiply_narrow_slice, d);
 }
 
 /* *x itself if its rows lie without gaps, else a copy, to be freed as *made. */
@@ -98,79 +93,128 @@ static heed_status close_rows(heed_context *ctx, const char *function, const hee
 
 /* ---- linear ---- */
 
-/* scale: of an int8 weight, else NULL */
-static heed_status linear_of(heed_context *ctx, const char *function, const heed_tensor *x,
-                             const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
-                             heed_tensor **out) {
-  heed_tensor *made_x = NULL, *made_bias = NULL, *made_weight = NULL, *made_scale = NULL;
-  heed__result result = {0};
-  heed_status status = check_linear(ctx, function, x, weight, scale, bias);
-  if (status) return status;
-  const bool narrow = weight->dtype != HEED_FLOAT32;
-  int64_t k = weight->shape[1], n = weight->shape[0], shape[HEED_MAX_DIMS];
-  for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
-  shape[x->ndim - 1] = n;
-  status = heed__result_begin_row_major(ctx, function, &result, out, HEED_FLOAT32, x->ndim, shape, 4,
-                                        (const heed_tensor *const[]){x, weight, bias, scale});
-  if (status) return status;
-  if (result.tensor->numel == 0) goto done;
+static void free_made(heed__linear_work *l) {
+  for (int i = 0; i < 4; i++) heed_tensor_free(l->made[i]);
+}
 
-  int64_t m = heed__quotient(result.tensor->numel, n), stride[2] = {k, 1};
-  if (x->numel > 0 &&
-      (!heed__view_strides(x, 2, (const int64_t[]){m, k}, stride) || (narrow && k > 1 && stride[1] != 1))) {
-    if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &made_x))) goto done;
+/* The operands as the kernels take them, and the work; the result is there. */
+static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const heed_tensor *x,
+                                 const heed_tensor *weight, const heed_tensor *scale,
+                                 const heed_tensor *bias) {
+  const char *function = l->function;
+  const int64_t k = weight->shape[1], n = weight->shape[0];
+  const int64_t m = heed__quotient(l->result.tensor->numel, n);
+  int64_t stride[2] = {k, 1};
+  heed_status status;
+  if (x->numel > 0 && (!heed__view_strides(x, 2, (const int64_t[]){m, k}, stride) ||
+                       (l->narrow && k > 1 && stride[1] != 1))) {
+    if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &l->made[0]))) return status;
     stride[0] = k;
     stride[1] = 1;
   }
-  if (bias && (status = heed__as_contiguous(ctx, function, bias, HEED_FLOAT32, &bias, &made_bias))) goto done;
-  bool whole;
+  if (bias && (status = heed__as_contiguous(ctx, function, bias, HEED_FLOAT32, &bias, &l->made[1])))
+    return status;
   const float *offset = bias ? (const float *)bias->data : NULL;
-  if (narrow) {
-    if ((status = close_rows(ctx, function, &weight, &made_weight))) goto done;
-    if (scale && (status = close_rows(ctx, function, &scale, &made_scale))) goto done;
-    const heed__narrow_task task = {.m = (size_t)m,
-                                    .n = (size_t)n,
-                                    .k = (size_t)k,
-                                    .x = (const float *)x->data,
-                                    .w = weight->data,
-                                    .scale = scale ? (const float *)scale->data : NULL,
-                                    .dtype = weight->dtype,
-                                    .x_row = stride[0],
-                                    .w_row = weight->stride[0],
-                                    .scale_row = scale ? scale->stride[0] : 0,
-                                    .bias = offset,
-                                    .c = (float *)result.tensor->data,
-                                    .c_row = n};
-    whole = multiply_narrow(ctx, &task);
-  } else {
-    whole =
-        heed__gemm(ctx, m, n, k, (const float *)x->data, stride[0], stride[1], (const float *)weight->data,
-                   weight->stride[1], weight->stride[0], offset, (float *)result.tensor->data, n);
+  float *c = (float *)l->result.tensor->data;
+  if (!l->narrow) {
+    const heed__product p = {.m = m,
+                             .n = n,
+                             .k = k,
+                             .a = (const float *)x->data,
+                             .b = (const float *)weight->data,
+                             .bias = offset,
+                             .c = c,
+                             .a_row = stride[0],
+                             .a_column = stride[1],
+                             .b_row = weight->stride[1],
+                             .b_column = weight->stride[0],
+                             .c_row = n};
+    heed__gemm_begin(ctx, &l->as.gemm, &p);
+    return HEED_OK;
   }
-  if (!whole) status = heed__stopped(ctx, function);
-done:
-  heed_tensor_free(made_x);
-  heed_tensor_free(made_bias);
-  heed_tensor_free(made_weight);
-  heed_tensor_free(made_scale);
-  return heed__result_end(ctx, &result, status);
+  if ((status = close_rows(ctx, function, &weight, &l->made[2]))) return status;
+  if (scale && (status = close_rows(ctx, function, &scale, &l->made[3]))) return status;
+  const heed__narrow_task task = {.m = (size_t)m,
+                                  .n = (size_t)n,
+                                  .k = (size_t)k,
+                                  .x = (const float *)x->data,
+                                  .w = weight->data,
+                                  .scale = scale ? (const float *)scale->data : NULL,
+                                  .dtype = weight->dtype,
+                                  .x_row = stride[0],
+                                  .w_row = weight->stride[0],
+                                  .scale_row = scale ? scale->stride[0] : 0,
+                                  .bias = offset,
+                                  .c = c,
+                                  .c_row = n};
+  begin_narrow(ctx, &l->as.narrow, &task);
+  return HEED_OK;
+}
+
+heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const char *function,
+                               const heed_tensor *x, const heed_tensor *weight, const heed_tensor *scale,
+                               const heed_tensor *bias, heed_tensor **out) {
+  heed_status status = check_linear(ctx, function, x, weight, scale, bias);
+  if (status) return status;
+  int64_t shape[HEED_MAX_DIMS];
+  for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
+  shape[x->ndim - 1] = weight->shape[0];
+  status = heed__result_begin_row_major(ctx, function, &l->result, out, HEED_FLOAT32, x->ndim, shape, 4,
+                                        (const heed_tensor *const[]){x, weight, bias, scale});
+  if (status) return status;
+  l->function = function;
+  l->narrow = weight->dtype != HEED_FLOAT32;
+  l->empty = l->result.tensor->numel == 0;
+  for (int i = 0; i < 4; i++) l->made[i] = NULL;
+  if (l->empty) return HEED_OK;
+  status = begin_product(ctx, l, x, weight, scale, bias);
+  if (status == HEED_OK) return HEED_OK;
+  free_made(l);
+  return heed__result_end(ctx, &l->result, status);
+}
+
+bool heed__linear_run(heed_context *ctx, heed__linear_work *l) {
+  if (l->empty) return true;
+  return l->narrow ? heed__work_run(ctx, &l->as.narrow.work) : heed__gemm_run(ctx, &l->as.gemm);
+}
+
+heed_status heed__linear_end(heed_context *ctx, heed__linear_work *l, heed_status status) {
+  if (!l->empty && l->narrow) heed__work_end(ctx, &l->as.narrow.work);
+  if (!l->empty && !l->narrow) heed__gemm_end(ctx, &l->as.gemm);
+  free_made(l);
+  return heed__result_end(ctx, &l->result, status);
+}
+
+double heed__linear_progress(const heed__linear_work *l) {
+  if (l->empty || (!l->narrow && !l->as.gemm.divided)) return 0;
+  return heed__work_progress(l->narrow ? &l->as.narrow.work : &l->as.gemm.work);
+}
+
+static heed_status apply_linear(heed_context *ctx, const char *function, const heed_tensor *x,
+                                const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
+                                heed_tensor **out) {
+  heed__linear_work l;
+  heed_status status = heed__linear_begin(ctx, &l, function, x, weight, scale, bias, out);
+  if (status) return status;
+  if (!heed__linear_run(ctx, &l)) status = heed__stopped(ctx, function);
+  return heed__linear_end(ctx, &l, status);
 }
 
 heed_status heed__linear(heed_context *ctx, const char *function, const heed_tensor *x,
                          const heed_tensor *weight, const heed_tensor *bias, heed_tensor **out) {
-  return linear_of(ctx, function, x, weight, NULL, bias, out);
+  return apply_linear(ctx, function, x, weight, NULL, bias, out);
 }
 
 heed_status heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                         const heed_tensor *bias, heed_tensor **out) {
-  return linear_of(ctx, "linear", x, weight, NULL, bias, out);
+  return apply_linear(ctx, "linear", x, weight, NULL, bias, out);
 }
 
 heed_status heed__linear_int8(heed_context *ctx, const char *function, const heed_tensor *x,
                               const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
                               heed_tensor **out) {
   if (scale == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is missing (NULL)", function);
-  return linear_of(ctx, function, x, weight, scale, bias, out);
+  return apply_linear(ctx, function, x, weight, scale, bias, out);
 }
 
 heed_status heed_linear_int8(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,

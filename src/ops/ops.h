@@ -266,4 +266,6 @@ heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed
 HEED_MUST_USE
 heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out);
 
+#include "works.h"
+
 #endif
