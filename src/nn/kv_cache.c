@@ -61,6 +61,15 @@ static void view_rows(heed_tensor *view, const heed_tensor *part, int64_t first,
   view->numel = heed__numel(view->ndim, view->shape, 1);
 }
 
+/* The same of `items` items, from item_first on. */
+static void view_items(heed_tensor *view, const heed_tensor *part, int64_t item_first, int64_t items,
+                       int64_t first, int64_t count) {
+  view_rows(view, part, first, count);
+  view->data += (size_t)(item_first * part->stride[0]) * heed__element_bytes(part->dtype);
+  view->shape[0] = items;
+  view->numel = heed__numel(view->ndim, view->shape, 1);
+}
+
 /* x [h, n, d] as [1, h, n, d]; with a batch as it is. */
 static void view_batched(heed_tensor *view, const heed_tensor *x) {
   heed__alias_on_stack(view, x);
@@ -94,6 +103,8 @@ static heed_status new_cache_like(const heed_kv_cache *c, const char *function, 
   heed_kv_cache *made = heed__allocate(c->context, sizeof *made);
   if (made == NULL) return heed__fail_memory(c->context, function, sizeof *made);
   *made = *c;
+  made->references = 1;
+  made->changes = 0;
   memset(made->part, 0, sizeof made->part);
   heed_status status = new_parts(made, function, made->room, made->part);
   if (status == HEED_OK) {
@@ -143,8 +154,13 @@ heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config
   return new_cache_like(&made, FUNCTION, out);
 }
 
+heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache) {
+  cache->references++;
+  return cache;
+}
+
 void heed_kv_cache_free(heed_kv_cache *cache) {
-  if (cache == NULL) return;
+  if (cache == NULL || --cache->references > 0) return;
   heed_context *ctx = cache->context;
   for (int i = 0; i < PARTS; i++) heed_tensor_free(cache->part[i]);
   heed__release(ctx, cache);
@@ -194,6 +210,7 @@ heed_status heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n) {
                       (long long)n, (long long)(cache->dropped + cache->left));
   }
   cache->length = n;
+  cache->changes++;
   return HEED_OK;
 }
 
@@ -252,6 +269,7 @@ heed_status heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indic
     }
   }
   heed__release(cache->context, kept);
+  cache->changes++;
   return HEED_OK;
 }
 
@@ -302,6 +320,7 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
   heed_tensor *const *part = cache->part;
   int64_t first = cache->dropped; /* the token of row 0, from 0 */
   span->cache = cache;
+  span->change = ++cache->changes; /* the rows behind the length are this span's, until another one comes */
   span->past = past;
   span->added = added;
   span->skipped = cache->left >= 0 && past > cache->left ? past - cache->left : 0;
@@ -361,15 +380,17 @@ static void quantise(const float *x, ptrdiff_t step, int64_t d, int8_t *to, floa
 
 enum { POLLED = 64 }; /* rows of int8, after which it is asked whether to go on */
 
-bool heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor *x) {
+bool heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor *x, int64_t item_first,
+                         int64_t first) {
   const heed__pace *pace = &span->cache->context->pace;
   heed_tensor from, to, scales;
   view_batched(&from, x);
-  view_rows(&to, &span->part[which], span->past - span->skipped, span->added);
+  const int64_t row_first = span->past - span->skipped + first;
+  view_items(&to, &span->part[which], item_first, from.shape[0], row_first, from.shape[2]);
   if (to.dtype != HEED_INT8) {
     return heed__copy_elements(&to, &from);
   }
-  view_rows(&scales, &span->part[KEY_SCALES + which], span->past - span->skipped, span->added);
+  view_items(&scales, &span->part[KEY_SCALES + which], item_first, from.shape[0], row_first, from.shape[2]);
   for (int64_t item = 0; item < to.shape[0]; item++) {
     for (int64_t head = 0; head < to.shape[1]; head++) {
       for (int64_t row = 0; row < to.shape[2]; row++) {

@@ -221,6 +221,8 @@ heed_status heed__small_pass_run(const heed_module *m, const heed_tensor *x, hee
  * to the left all are kept, and `dropped` is 0. */
 struct heed_kv_cache {
   heed_context *context;
+  int references;  /* the owner's, and those of plans */
+  int64_t changes; /* counts what is done to it */
   int64_t batch, num_kv_heads, head_dim;
   int64_t capacity; /* 0: no bound */
   int64_t left;     /* keys that a query sees before its own; -1: all */
@@ -235,12 +237,15 @@ struct heed_kv_cache {
 /* The keys and values of one forward pass: those of the cache that it can see, and behind them its own. */
 typedef struct heed__kv_span {
   heed_kv_cache *cache;
+  int64_t change;       /* that it was; if the cache counts more, the span is not good any more */
   int64_t skipped;      /* tokens before the first that is seen */
   int64_t past, added;  /* tokens seen before, and those of this pass */
   heed_tensor part[4];  /* views, as the cache's, of past - skipped + added rows */
   heed_tensor *made[4]; /* where the rows lie if the cache has not so many in a row; else NULL */
 } heed__kv_span;
 
+/** Another holder, for heed_kv_cache_free to let go. */
+heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache);
 /** Whether m can use the cache for `batch` items of `added` tokens more. Errors: ARGUMENT, SHAPE. */
 HEED_MUST_USE
 heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
@@ -249,10 +254,12 @@ heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cach
 HEED_MUST_USE
 heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int64_t added,
                                 heed__kv_span *span);
-/** Takes the new tokens' keys (which = 0) or values (1), float32 [b, hkv, added, d], or without b. False, as
- * the next one, if the work is due before all is done. */
+/** Takes keys (which = 0) or values (1) of new tokens, float32 [b, hkv, n, d], or without b: from the item
+ * item_first and the token `first` (from 0) of the added ones on. False, as the next one, if the work is due
+ * before all is done. */
 HEED_MUST_USE
-bool heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor *x);
+bool heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor *x, int64_t item_first,
+                         int64_t first);
 /** All of the span's keys or values, into dst, float32 [b, hkv, past - skipped + added, d], or without b. */
 HEED_MUST_USE
 bool heed__kv_span_read(const heed__kv_span *span, int which, const heed_tensor *dst);
