@@ -49,7 +49,7 @@ void heed__system_error(int error, char *text, size_t size) {
 
 /* ---- Paths ---- */
 
-static int widen(const char *path, WCHAR out[HEED__PATH]) {
+static int make_wide(const char *path, WCHAR out[HEED__PATH]) {
   if (MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, out, HEED__PATH) > 0) return 0;
   return last_error() == ENAMETOOLONG ? ENAMETOOLONG : ENOENT;
 }
@@ -65,7 +65,7 @@ static HANDLE handle_of(heed__file file) {
 static int open_path(const char *path, DWORD access, HANDLE *out, heed__path_kind *kind, int64_t *size) {
   WCHAR wide[HEED__PATH];
   BY_HANDLE_FILE_INFORMATION found;
-  int error = widen(path, wide);
+  int error = make_wide(path, wide);
   if (error != 0) return error;
   const HANDLE handle = CreateFileW(wide, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
                                     NULL, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL); /* folders, too */
@@ -169,7 +169,7 @@ void heed__system_unmap(char *data, size_t size) {
 int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
   WCHAR wide[HEED__PATH];
   (void)rights; /* the folder gives them */
-  const int error = widen(path, wide);
+  const int error = make_wide(path, wide);
   if (error != 0) return error;
   const HANDLE handle =
       CreateFileW(wide, GENERIC_WRITE, FILE_SHARE_READ, NULL, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
@@ -197,8 +197,8 @@ int heed__system_close(heed__file file) {
 
 int heed__system_replace(const char *from, const char *to) {
   WCHAR wide_from[HEED__PATH], wide_to[HEED__PATH];
-  int error = widen(from, wide_from);
-  if (error == 0) error = widen(to, wide_to);
+  int error = make_wide(from, wide_from);
+  if (error == 0) error = make_wide(to, wide_to);
   if (error != 0) return error;
   return MoveFileExW(wide_from, wide_to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH) ? 0
                                                                                              : last_error();
@@ -206,7 +206,7 @@ int heed__system_replace(const char *from, const char *to) {
 
 void heed__system_remove(const char *path) {
   WCHAR wide[HEED__PATH];
-  if (widen(path, wide) == 0) DeleteFileW(wide);
+  if (make_wide(path, wide) == 0) DeleteFileW(wide);
 }
 
 double heed__system_room(const char *path) {
@@ -216,7 +216,7 @@ double heed__system_room(const char *path) {
   const size_t length = heed__folder_length(path);
   memcpy(folder, path, length);
   memcpy(folder + length, ".", 2);
-  return widen(folder, wide) == 0 && GetDiskFreeSpaceExW(wide, &bytes, NULL, NULL) ? (double)bytes.QuadPart
+  return make_wide(folder, wide) == 0 && GetDiskFreeSpaceExW(wide, &bytes, NULL, NULL) ? (double)bytes.QuadPart
                                                                                    : (double)INFINITY;
 }
 

@@ -130,18 +130,18 @@ NOT_INLINE void value_tile(float *out, const float *factor, const float *weights
   BY_VECTORS(count, value_runs(out, factor, weights, values, low, high, columns, vectors))
 }
 
-static void score_strip(const attention *a, const seen *e, const float *q) {
+static void score_strip(const attend_work *a, const seen *e, const float *q) {
   score_tiles(a->scores, q, a->keys, a->t->d, e->low / ATTEND_TILE * ATTEND_TILE, e->high);
 }
 
-static void weigh_strip(const attention *a, const seen *e, float *out, const float *factor) {
+static void weigh_strip(const attend_work *a, const seen *e, float *out, const float *factor) {
   const int64_t columns = a->columns;
   for (int64_t c = 0; c < columns; c += ATTEND_TILE)
     value_tile(out + c, factor, a->scores, e->values + c, e->low, e->high, columns, (columns - c) / V_LANES);
 }
 
 /* The same in the same order, but what a row does not see is left out. */
-static void weigh_seen(const attention *a, const seen *e, float *out, const float *factor) {
+static void weigh_seen(const attend_work *a, const seen *e, float *out, const float *factor) {
   const int64_t columns = a->columns;
   for (int r = 0; r < ATTEND_STRIP; r++, out += columns) {
     for (int64_t c = 0; c < columns; c += V_LANES) {
@@ -163,8 +163,8 @@ static void weigh_seen(const attention *a, const seen *e, float *out, const floa
 
 /* The scores of a row from `from` to before `to`, capped, biased and, unless all are sure, hidden; r is the
  * row in the strip, i the query. Their highest, lane by lane, and `most`. */
-static vfloat change(const attention *a, const seen *e, int r, int64_t i, int64_t from, int64_t to, bool sure,
-                     vfloat most) {
+static vfloat change(const attend_work *a, const seen *e, int r, int64_t i, int64_t from, int64_t to,
+                     bool sure, vfloat most) {
   const heed__attention_task *t = a->t;
   const float *bias = t->bias ? a->bias + r * ATTEND_STRIDE : NULL;
   const float cap = t->softcap, inverse = cap > 0.0f ? 1.0f / cap : 0.0f, slope = t->slope;
@@ -187,7 +187,7 @@ static vfloat change(const attention *a, const seen *e, int r, int64_t i, int64_
 
 /* The highest of each row's scores, once they are what they shall be; `row` is the strip's first, from the
  * task's first. */
-static void highest(const attention *a, const seen *e, int64_t row, float top[ATTEND_STRIP]) {
+static void highest(const attend_work *a, const seen *e, int64_t row, float top[ATTEND_STRIP]) {
   const heed__attention_task *t = a->t;
   const bool plain = !t->bias && t->softcap == 0.0f && t->slope == 0.0f;
   vfloat most[ATTEND_STRIP];
@@ -246,7 +246,7 @@ static void raise_specked(float *scores, const float most[ATTEND_STRIP], int64_t
 
 /* The strip's scores to weights; `row` is its first, from the task's first. factor: what its sums and outputs
  * so far are to be multiplied by. */
-static void soften(const attention *a, const seen *e, int64_t row, float *factor) {
+static void soften(const attend_work *a, const seen *e, int64_t row, float *factor) {
   const heed__attention_task *t = a->t;
   const int64_t n = e->high - e->low;
   float *most = a->most + row, *sum = a->sum + row, *scores = a->scores + e->low;
@@ -274,7 +274,7 @@ static void soften(const attention *a, const seen *e, int64_t row, float *factor
 
 /* ---- The kernel ---- */
 
-static void write_row(const attention *a, int64_t row) {
+static void write_row(const attend_work *a, int64_t row) {
   const heed__attention_task *t = a->t;
   const float sum = a->sum[row], *x = a->out + row * a->columns;
   float *out = t->out + (t->first + row) * t->out_row;
@@ -302,11 +302,11 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
 }
 
 /* Before the first block: queries scaled, nothing seen but the sink. */
-static void begin_rows(const attention *a, bool sink) {
+static void begin_rows(const attend_work *a, bool sink) {
   const heed__attention_task *t = a->t;
   const int64_t rows = t->last - t->first;
   for (int64_t i = 0; i < rows; i++)
-    scale_row(a->q + i * t->d, t->q + (t->first + i) * t->q_row, t->q_column, t->scale, t->d);
+    scale_whole_row(a->q + i * t->d, t->q + (t->first + i) * t->q_row, t->q_column, t->scale, t->d);
   for (int64_t i = rows * t->d; i < a->rows * t->d; i++) a->q[i] = 0.0f;
   for (int64_t i = 0; i < a->rows * a->columns; i++) a->out[i] = 0.0f;
   for (int64_t i = 0; i < a->rows; i++) {
@@ -322,7 +322,7 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
     attend_small(t);
     return true;
   }
-  attention a;
+  attend_work a;
   lay_out(&a, t, t->scratch);
   const bool sink = t->has_sink && t->sink != -INFINITY;
   const int64_t before = position ? *position : 0, strips = a.rows / ATTEND_STRIP;
@@ -363,7 +363,7 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
 }
 
 static size_t k_attention_scratch(const heed__attention_task *t) {
-  attention a;
+  attend_work a;
   if (heed__attention_is_small(t)) return 0;
   return lay_out(&a, t, NULL) * sizeof(float);
 }

@@ -26,7 +26,7 @@ _Static_assert(ATTEND_WORD % V_LANES == 0 && ATTEND_BLOCK % ATTEND_TILE == 0,
 
 /* What a task keeps from block to block, and its scratch. A row beyond the task's last, which fills the last
  * strip up, is all zeros and sees what the last row sees. */
-typedef struct attention {
+typedef struct attend_work {
   const heed__attention_task *t;
   int64_t rows;    /* whole strips */
   int64_t columns; /* of values, in whole vectors */
@@ -41,7 +41,7 @@ typedef struct attention {
   float *bias;     /* [ATTEND_STRIP, ATTEND_STRIDE] */
   float *wide;     /* [V_LANES, d]: keys that are stored small */
   int64_t *packed; /* the first key of the block whose keys and values are packed; -1: none */
-} attention;
+} attend_work;
 
 /* The block at hand, and what a strip sees of it: keys from `low` to before `high`, counted from the block's
  * first. All rows see those from sure_first to before sure_last; of the others `bit` tells which. All but
@@ -70,8 +70,8 @@ static int64_t greater(int64_t a, int64_t b) {
 /* ---- Scratch ---- */
 
 /* Lays the areas out from `base` on; the floats that they take together. */
-static size_t lay_out(attention *a, const heed__attention_task *t, float *base) {
-  *a = (attention){
+static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base) {
+  *a = (attend_work){
       .t = t, .rows = round_up(t->last - t->first, ATTEND_STRIP), .columns = round_up(t->dv, V_LANES)};
   const int64_t longest = t->d > a->columns ? t->d : a->columns, keys = round_up(t->s, ATTEND_TILE);
   a->block = ATTEND_BLOCK;
@@ -100,7 +100,7 @@ static size_t lay_out(attention *a, const heed__attention_task *t, float *base) 
 /* ---- Packing ---- */
 
 /* out[i] = x[i · stride] · factor */
-static void scale_row(float *out, const float *x, ptrdiff_t stride, float factor, int64_t n) {
+static void scale_whole_row(float *out, const float *x, ptrdiff_t stride, float factor, int64_t n) {
   int64_t i = 0;
   if (stride == 1)
     for (; i + V_LANES <= n; i += V_LANES) v_store(out + i, v_mul(v_load(x + i), v_set(factor)));
@@ -142,7 +142,7 @@ static void pack_lanes(float *tile, const float *k, ptrdiff_t row, ptrdiff_t col
 }
 
 /* Keys of a block in tiles, dimension by dimension; what is not there is zeros. */
-static void pack_keys(const attention *a, const seen *e) {
+static void pack_keys(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const bool stored = t->k_dtype != HEED_FLOAT32;
   for (int64_t j = round_down(e->begin, ATTEND_TILE); j < round_up(e->count, ATTEND_TILE); j += V_LANES) {
@@ -163,7 +163,7 @@ static void pack_keys(const attention *a, const seen *e) {
 }
 
 /* Where the values of a block lie as they are needed: in place, or, once they are packed, in the scratch. */
-static const float *place_of_values(const attention *a, const seen *e) {
+static const float *place_of_values(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
   const bool in_place = t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row == a->columns &&
@@ -174,7 +174,7 @@ static const float *place_of_values(const attention *a, const seen *e) {
 
 /* Values of a block, their rows filled up with zeros to whole vectors, and rows of zeros before the first to
  * a whole word. */
-static void pack_values(const attention *a, const seen *e) {
+static void pack_values(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
   const int64_t tail = t->dv % V_LANES;
@@ -200,7 +200,7 @@ static void pack_values(const attention *a, const seen *e) {
 }
 
 /* Keys and values of the block, unless they are there already. */
-static void pack_block(const attention *a, seen *e) {
+static void pack_block(const attend_work *a, seen *e) {
   e->values = place_of_values(a, e);
   if (*a->packed == e->first) return;
   pack_keys(a, e);
@@ -250,7 +250,7 @@ static void copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t low,
 }
 
 /* The words of query i from place `from` to before `to`; r is its row in the strip. */
-static void see_row(const attention *a, seen *e, int64_t i, int r, int64_t from, int64_t to) {
+static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t from, int64_t to) {
   const heed__attention_task *t = a->t;
   int64_t start, end;
   heed__attention_reach(t, i, &start, &end);
@@ -292,7 +292,7 @@ static void trim(seen *e) {
 }
 
 /* What the strip from row i0 on (of the task's l) sees of block e; nothing, where high is not above low. */
-static void see(const attention *a, seen *e, int64_t i0) {
+static void see(const attend_work *a, seen *e, int64_t i0) {
   const heed__attention_task *t = a->t;
   const int64_t last = lesser(i0 + ATTEND_STRIP, t->last) - 1;
   const bool masked = t->visible || t->padding || t->bias;

@@ -165,11 +165,11 @@ V_INLINE void block_tile_of(const int rows, const block_step *s, const float *a,
 }
 
 #define BLOCK_TILE(rows)                                                                                     \
-  static void block_tile_##rows(const block_step *s, const float *a, const float *b, float *c,               \
-                                const float *add, size_t columns) {                                          \
+  static void V_NAME(block_tile_##rows)(const block_step *s, const float *a, const float *b, float *c,       \
+                                        const float *add, size_t columns) {                                  \
     block_tile_of(rows, s, a, b, c, add, columns);                                                           \
   }
-#define BLOCK_TILE_NAME(rows) block_tile_##rows,
+#define BLOCK_TILE_NAME(rows) V_NAME(block_tile_##rows),
 #if V_LANES == 16
 #define BLOCK_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #else

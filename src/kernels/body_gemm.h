@@ -98,11 +98,11 @@ V_INLINE void gemm_tile_of(const int rows, const int vectors, const bool whole, 
 }
 
 #define GEMM_TILE(rows, vectors, whole)                                                                      \
-  static void gemm_tile_##rows##_##vectors##_##whole(const gemm_step *s, const float *a, const float *b,     \
-                                                     float *c, const float *add, vmask edge) {               \
+  static void V_NAME(gemm_tile_##rows##_##vectors##_##whole)(                                                \
+      const gemm_step *s, const float *a, const float *b, float *c, const float *add, vmask edge) {          \
     gemm_tile_of(rows, vectors, whole, true, s, a, b, c, add, edge);                                         \
   }
-#define GEMM_TILE_NAME(rows, vectors, whole) gemm_tile_##rows##_##vectors##_##whole,
+#define GEMM_TILE_NAME(rows, vectors, whole) V_NAME(gemm_tile_##rows##_##vectors##_##whole),
 #if V_REGISTERS >= 32
 #define GEMM_TILES(X, rows) X(rows, 1, 0) X(rows, 2, 0) X(rows, 3, 0) X(rows, 4, 0) X(rows, 4, 1)
 #else
@@ -180,14 +180,14 @@ static __attribute__((noinline)) bool gemm_in_place(size_t m, size_t n, size_t k
     return gemm_panels(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, packed, depth, pace, \
                        position);                                                                            \
   }
-GEMM_PACKED(gemm_packed, GEMM_DEPTH)
-GEMM_PACKED(gemm_packed_shallow, GEMM_SHALLOW)
+GEMM_PACKED(V_NAME(gemm_packed), GEMM_DEPTH)
+GEMM_PACKED(V_NAME(gemm_packed_shallow), GEMM_SHALLOW)
 
 /* The smallest products have PyTorch's very bits, which rounds each product before it adds it: sums of
  * weights then print alike ("1." or "1.0000"). */
 #define GEMM_TINY_TILE(rows)                                                                                 \
-  static void gemm_tiny_tile_##rows(const gemm_step *s, const float *a, const float *b, float *c,            \
-                                    const float *add, vmask edge) {                                          \
+  static void V_NAME(gemm_tiny_tile_##rows)(const gemm_step *s, const float *a, const float *b, float *c,    \
+                                            const float *add, vmask edge) {                                  \
     gemm_tile_of(rows, 1, false, false, s, a, b, c, add, edge);                                              \
   }
 GEMM_TINY_TILE(1)
@@ -196,8 +196,9 @@ GEMM_TINY_TILE(3)
 GEMM_TINY_TILE(4)
 GEMM_TINY_TILE(5)
 GEMM_TINY_TILE(6)
-static gemm_tile *const gemm_tiny_tiles[GEMM_ROWS] = {gemm_tiny_tile_1, gemm_tiny_tile_2, gemm_tiny_tile_3,
-                                                      gemm_tiny_tile_4, gemm_tiny_tile_5, gemm_tiny_tile_6};
+static gemm_tile *const gemm_tiny_tiles[GEMM_ROWS] = {V_NAME(gemm_tiny_tile_1), V_NAME(gemm_tiny_tile_2),
+                                                      V_NAME(gemm_tiny_tile_3), V_NAME(gemm_tiny_tile_4),
+                                                      V_NAME(gemm_tiny_tile_5), V_NAME(gemm_tiny_tile_6)};
 
 static void gemm_rounded_twice(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row,
                                ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column,
@@ -280,11 +281,11 @@ V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_ste
 }
 
 #define GEMM_DOT_TILE(few, many)                                                                             \
-  static void gemm_dot_tile_##few##_##many(const gemm_dot_step *s, const float *a, const float *b, float *c, \
-                                           const float *add) {                                               \
+  static void V_NAME(gemm_dot_tile_##few##_##many)(const gemm_dot_step *s, const float *a, const float *b,   \
+                                                   float *c, const float *add) {                             \
     gemm_dot_tile_of(few, many, s, a, b, c, add);                                                            \
   }
-#define GEMM_DOT_TILE_NAME(few, many) gemm_dot_tile_##few##_##many,
+#define GEMM_DOT_TILE_NAME(few, many) V_NAME(gemm_dot_tile_##few##_##many),
 #define GEMM_DOT_3(X, few)            X(few, 1) X(few, 2) X(few, 3)
 #define GEMM_DOT_4(X, few)            X(few, 1) X(few, 2) X(few, 3) X(few, 4)
 #if V_REGISTERS >= 32
@@ -424,9 +425,9 @@ V_INLINE void gemm_stream_add(const int rows, const int at_once, const bool fetc
 }
 
 #define GEMM_STREAM(rows)                                                                                    \
-  static void gemm_stream_##rows(size_t at_once, bool fetch, float *sum, size_t sum_row, size_t columns,     \
-                                 const float *x, ptrdiff_t x_row, ptrdiff_t x_step, const float *y,          \
-                                 ptrdiff_t y_row) {                                                          \
+  static void V_NAME(gemm_stream_##rows)(size_t at_once, bool fetch, float *sum, size_t sum_row,             \
+                                         size_t columns, const float *x, ptrdiff_t x_row, ptrdiff_t x_step,  \
+                                         const float *y, ptrdiff_t y_row) {                                  \
     if (at_once == 1)                                                                                        \
       gemm_stream_add(rows, 1, false, sum, sum_row, columns, x, x_row, x_step, y, y_row);                    \
     else if (fetch)                                                                                          \
@@ -442,10 +443,10 @@ GEMM_STREAM(2)
 #if V_REGISTERS >= 32
 GEMM_STREAM(3)
 GEMM_STREAM(4)
-static gemm_stream_rows *const gemm_streams_of[] = {gemm_stream_1, gemm_stream_2, gemm_stream_3,
-                                                    gemm_stream_4};
+static gemm_stream_rows *const gemm_streams_of[] = {V_NAME(gemm_stream_1), V_NAME(gemm_stream_2),
+                                                    V_NAME(gemm_stream_3), V_NAME(gemm_stream_4)};
 #else
-static gemm_stream_rows *const gemm_streams_of[] = {gemm_stream_1, gemm_stream_2};
+static gemm_stream_rows *const gemm_streams_of[] = {V_NAME(gemm_stream_1), V_NAME(gemm_stream_2)};
 #endif
 
 /* The same for several rows of x, c [m, n] = x [m, k] · b [k, n] + bias; long sums in parts, which are more

@@ -37,10 +37,10 @@ static inline vfloat exp_parts(vfloat x, vfloat *rest, vfloat *k) {
   return sum;
 }
 
-/* y · 2^k, but 0 where `gone`, which are the places where it would come to that: left to v_scale, each result
+/* y · 2^k, but 0 where `gone`, which are the places where it would come to that: left to v_ldexp, each result
  * below the smallest normal number costs an Intel processor some 150 cycles, and masks hide with -inf. */
 static inline vfloat scale_unless(vmask gone, vfloat y, vfloat k) {
-  return v_scale(v_select(gone, v_zero(), y), k);
+  return v_ldexp(v_select(gone, v_zero(), y), k);
 }
 
 /* e^x, 0.8 ulp; nearly every result is the float next to e^x, and a softmax then prints as PyTorch's does
@@ -143,8 +143,8 @@ static inline vfloat v_tanh(vfloat x) {
   const vfloat near = v_fma(v_mul(z, x), p, x);
   vfloat rest, k;
   const vfloat part = exp_parts(v_min(v_set(20.0f), v_add(a, a)), &rest, &k), sum = v_add(part, rest);
-  const vfloat e = v_scale(sum, k), d = v_add(e, one);
-  const vfloat d_low = v_add(v_sub(one, v_sub(d, e)), v_scale(v_sub(rest, v_sub(sum, part)), k));
+  const vfloat e = v_ldexp(sum, k), d = v_add(e, one);
+  const vfloat d_low = v_add(v_sub(one, v_sub(d, e)), v_ldexp(v_sub(rest, v_sub(sum, part)), k));
   const vfloat q = v_div(v_set(2.0f), d);
   const vfloat left = v_fnma(q, d_low, v_fnma(q, d, v_set(2.0f))); /* 2 - q (d + d_low) */
   const vfloat far = v_sub(one, q), lost = v_sub(v_sub(one, far), q);

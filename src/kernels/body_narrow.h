@@ -134,10 +134,10 @@ V_INLINE void narrow_dot_of(const heed_dtype dtype, const int rows, const heed__
 }
 
 #define NARROW_DOT(dtype, rows)                                                                              \
-  static void narrow_dot_##dtype##_##rows(const heed__narrow_task *t, size_t i, size_t j) {                  \
+  static void V_NAME(narrow_dot_##dtype##_##rows)(const heed__narrow_task *t, size_t i, size_t j) {          \
     narrow_dot_of(HEED_##dtype, rows, t, i, j);                                                              \
   }
-#define NARROW_DOT_NAME(dtype, rows) narrow_dot_##dtype##_##rows,
+#define NARROW_DOT_NAME(dtype, rows) V_NAME(narrow_dot_##dtype##_##rows),
 #if V_REGISTERS >= 32
 #define NARROW_HALF_DOTS(X, dtype) X(dtype, 1) X(dtype, 2) X(dtype, 3) X(dtype, 4)
 #define NARROW_BYTE_DOTS(X, dtype) X(dtype, 1) X(dtype, 2) X(dtype, 3)

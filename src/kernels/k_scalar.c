@@ -14,7 +14,7 @@ static inline float gelu_tanh_of(float x) {
   return 0.5f * x * (1.0f + heed__tanh_of(inner));
 }
 
-#define UNARY(name, expression)                                                                              \
+#define SCALAR_UNARY(name, expression)                                                                       \
   void heed__scalar_##name(float *out, const float *row, size_t n) {                                         \
     HEED__INDEPENDENT                                                                                        \
     for (size_t i = 0; i < n; i++) {                                                                         \
@@ -23,20 +23,20 @@ static inline float gelu_tanh_of(float x) {
     }                                                                                                        \
   }
 
-UNARY(exp, heed__exp_of(x))
-UNARY(log, logf(x))
-UNARY(sqrt, sqrtf(x))
-UNARY(rsqrt, 1.0f / sqrtf(x))
-UNARY(abs, fabsf(x))
-UNARY(neg, -x)
-UNARY(sin, sinf(x))
-UNARY(cos, cosf(x))
-UNARY(tanh, heed__tanh_of(x))
-UNARY(sigmoid, 1.0f / (1.0f + heed__exp_of(-x)))
-UNARY(relu, x < 0.0f ? 0.0f : x) /* nan stays */
-UNARY(gelu, gelu_of(x))
-UNARY(gelu_tanh, gelu_tanh_of(x))
-UNARY(silu, x / (1.0f + heed__exp_of(-x)))
+SCALAR_UNARY(exp, heed__exp_of(x))
+SCALAR_UNARY(log, logf(x))
+SCALAR_UNARY(sqrt, sqrtf(x))
+SCALAR_UNARY(rsqrt, 1.0f / sqrtf(x))
+SCALAR_UNARY(abs, fabsf(x))
+SCALAR_UNARY(neg, -x)
+SCALAR_UNARY(sin, sinf(x))
+SCALAR_UNARY(cos, cosf(x))
+SCALAR_UNARY(tanh, heed__tanh_of(x))
+SCALAR_UNARY(sigmoid, 1.0f / (1.0f + heed__exp_of(-x)))
+SCALAR_UNARY(relu, x < 0.0f ? 0.0f : x) /* nan stays */
+SCALAR_UNARY(gelu, gelu_of(x))
+SCALAR_UNARY(gelu_tanh, gelu_tanh_of(x))
+SCALAR_UNARY(silu, x / (1.0f + heed__exp_of(-x)))
 
 /* ---- Of two rows ---- */
 
@@ -55,7 +55,7 @@ static inline float minimum_of(float a, float b) {
 }
 
 /* The strides that occur most have loops of their own, in which they are constants. */
-#define BINARY_LOOPS(value)                                                                                  \
+#define SCALAR_LOOPS(value)                                                                                  \
   if (sa == 1 && sb == 1) {                                                                                  \
     HEED__INDEPENDENT                                                                                        \
     for (size_t i = 0; i < n; i++) {                                                                         \
@@ -83,20 +83,20 @@ static inline float minimum_of(float a, float b) {
     }                                                                                                        \
   }
 
-#define BINARY(name, expression)                                                                             \
+#define SCALAR_BINARY(name, expression)                                                                      \
   void heed__scalar_##name(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,           \
                            size_t n) {                                                                       \
-    BINARY_LOOPS(expression)                                                                                 \
+    SCALAR_LOOPS(expression)                                                                                 \
   }
 
-BINARY(add, x + y)
-BINARY(sub, x - y)
-BINARY(mul, x *y)
-BINARY(div, x / y)
-BINARY(remainder, remainder_of(x, y))
-BINARY(pow_any, powf(x, y))
-BINARY(maximum, maximum_of(x, y))
-BINARY(minimum, minimum_of(x, y))
+SCALAR_BINARY(add, x + y)
+SCALAR_BINARY(sub, x - y)
+SCALAR_BINARY(mul, x *y)
+SCALAR_BINARY(div, x / y)
+SCALAR_BINARY(remainder, remainder_of(x, y))
+SCALAR_BINARY(pow_any, powf(x, y))
+SCALAR_BINARY(maximum, maximum_of(x, y))
+SCALAR_BINARY(minimum, minimum_of(x, y))
 
 /* PyTorch takes these exponents apart when one number stands for all, which shows at -inf ^ 0.5 and in last
  * bits. */
@@ -121,18 +121,18 @@ void heed__scalar_pow(float *out, const float *a, ptrdiff_t sa, const float *b, 
   heed__scalar_pow_any(out, a, sa, b, sb, n);
 }
 
-#define COMPARE(name, operator)                                                                              \
+#define SCALAR_COMPARE(name, operator)                                                                       \
   void heed__scalar_##name(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,         \
                            size_t n) {                                                                       \
-    BINARY_LOOPS(x operator y)                                                                               \
+    SCALAR_LOOPS(x operator y)                                                                               \
   }
 
-COMPARE(eq, ==)
-COMPARE(ne, !=)
-COMPARE(lt, <)
-COMPARE(le, <=)
-COMPARE(gt, >)
-COMPARE(ge, >=)
+SCALAR_COMPARE(eq, ==)
+SCALAR_COMPARE(ne, !=)
+SCALAR_COMPARE(lt, <)
+SCALAR_COMPARE(le, <=)
+SCALAR_COMPARE(gt, >)
+SCALAR_COMPARE(ge, >=)
 
 /* ---- The table ---- */
 

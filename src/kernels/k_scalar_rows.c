@@ -6,7 +6,13 @@
 /* PyTorch's order of adding, to the last bit (up to some 2^25 elements), so that sums print alike. A stripe
  * is four rows of `lanes` elements side by side. After every 16 stripes their sums move up a level, and after
  * every 16 moves another, so that no partial sum grows long; levels and rows meet at the end. */
-enum { SUM_ROWS = 4, SUM_WIDE = 8, SUM_STRIPE = SUM_ROWS * SUM_WIDE, SUM_CASCADE = 16, SUM_LEVELS = 4 };
+enum {
+  SUM_ROWS = 4,
+  SUM_LANES_WIDE = 8,
+  SUM_STRIPE = SUM_ROWS * SUM_LANES_WIDE,
+  SUM_CASCADE = 16,
+  SUM_LEVELS = 4
+};
 
 static inline void add_into(float *into, const float *x, size_t n) {
   for (size_t i = 0; i < n; i++) into[i] += x[i];
@@ -38,19 +44,19 @@ static inline void sum_lanes(float total[SUM_STRIPE], const float *x, size_t n, 
 
 float heed__scalar_sum(const float *x, size_t n) {
   float lane[SUM_STRIPE], total = 0.0f;
-  if (n < SUM_WIDE) {
+  if (n < SUM_LANES_WIDE) {
     sum_lanes(lane, x, n, 1);
     return lane[0];
   }
-  const size_t even = n - n % SUM_WIDE;
-  sum_lanes(lane, x, even, SUM_WIDE);
+  const size_t even = n - n % SUM_LANES_WIDE;
+  sum_lanes(lane, x, even, SUM_LANES_WIDE);
   for (size_t i = even; i < n; i++) total += x[i];
-  for (size_t l = 0; l < SUM_WIDE; l++) total += lane[l];
+  for (size_t l = 0; l < SUM_LANES_WIDE; l++) total += lane[l];
   return total;
 }
 
 /* Σ f(x[i]) in double, in eight lanes. */
-#define SUM_WIDE(expression)                                                                                 \
+#define SUM_LANES_WIDE(expression)                                                                           \
   double lane[8] = {0};                                                                                      \
   size_t i = 0;                                                                                              \
   for (; i + 8 <= n; i += 8) {                                                                               \
@@ -66,11 +72,11 @@ float heed__scalar_sum(const float *x, size_t n) {
   return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 
 static double sum_wide(const float *x, size_t n) {
-  SUM_WIDE(v)
+  SUM_LANES_WIDE(v)
 }
 
 double heed__scalar_sum_of_squares(const float *x, double mean, size_t n) {
-  SUM_WIDE((v - mean) * (v - mean))
+  SUM_LANES_WIDE((v - mean) * (v - mean))
 }
 
 /* ---- Maximum ---- */

@@ -19,8 +19,10 @@
 #pragma GCC target("avx2,fma,f16c")
 #endif
 
-#define V_LANES     8
-#define V_REGISTERS 16 /* of vectors */
+/* What ## makes of parts must be another name in each table, for those who join the sources in one file. */
+#define V_NAME(name) name##_avx2
+#define V_LANES      8
+#define V_REGISTERS  16 /* of vectors */
 typedef __m256 vfloat;
 typedef __m256i vint; /* 32-bit lanes */
 typedef __m256 vmask; /* all bits of a lane, or none */
@@ -174,7 +176,7 @@ static inline vint v_to_int(vfloat x) {
 
 /* x · 2^k for whole k from -252 to 254, in two steps so that results below the smallest normal come out
  * rounded */
-static inline vfloat v_scale(vfloat x, vfloat k) {
+static inline vfloat v_ldexp(vfloat x, vfloat k) {
   const __m256i whole = _mm256_cvtps_epi32(k), half = _mm256_srai_epi32(whole, 1);
   const __m256i rest = _mm256_sub_epi32(whole, half), bias = _mm256_set1_epi32(127);
   x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));

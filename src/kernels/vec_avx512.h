@@ -15,8 +15,9 @@
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c")
 #endif
 
-#define V_LANES     16
-#define V_REGISTERS 32
+#define V_NAME(name) name##_avx512
+#define V_LANES      16
+#define V_REGISTERS  32
 typedef __m512 vfloat;
 typedef __m512i vint;
 typedef __mmask16 vmask;
@@ -127,7 +128,7 @@ static inline vfloat v_select(vmask m, vfloat a, vfloat b) {
   return _mm512_mask_blend_ps(m, b, a);
 }
 
-static inline vfloat v_scale(vfloat x, vfloat k) {
+static inline vfloat v_ldexp(vfloat x, vfloat k) {
   return _mm512_scalef_ps(x, k);
 }
 

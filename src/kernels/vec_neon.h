@@ -7,8 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define V_LANES     4
-#define V_REGISTERS 32
+#define V_NAME(name) name##_neon
+#define V_LANES      4
+#define V_REGISTERS  32
 typedef float32x4_t vfloat;
 typedef int32x4_t vint;
 typedef uint32x4_t vmask;
@@ -162,7 +163,7 @@ static inline vint v_to_int(vfloat x) {
   return vcvtnq_s32_f32(x);
 }
 
-static inline vfloat v_scale(vfloat x, vfloat k) {
+static inline vfloat v_ldexp(vfloat x, vfloat k) {
   const int32x4_t whole = vcvtnq_s32_f32(k), half = vshrq_n_s32(whole, 1);
   const int32x4_t rest = vsubq_s32(whole, half), bias = vdupq_n_s32(127);
   x = vmulq_f32(x, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23)));

@@ -1,0 +1,271 @@
+-- Joins the sources into two files, for a host that adds them to its own build: DIR/heed.c and DIR/heed.h.
+--   heed scripts/dev/amalgamate.lua DIR LUA_SOURCES_H FILE...
+-- FILE are all C sources of the library, by their path from the top: those of binding come under #if HEED_LUA.
+-- LUA_SOURCES_H is what embed_lua.sh made, which the binding includes.
+--
+-- The sources are joined as they are. Each header comes in once; #include <…> goes to the top with the conditions that
+-- it stands under, so that no macro of ours is seen by the system's headers. No two files may define the same name.
+-- The kernel tables of vector processors (k_avx2.c …, what includes body_table.h) are the exception: each is made of
+-- the same bodies, so names that these define get the table's, by macros that go when the table ends.
+local out_dir, lua_sources = arg[1], arg[2]
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read("a")
+  file:close()
+  return text
+end
+local function write(path, text)
+  local file = assert(io.open(path, "wb"))
+  assert(file:write(text))
+  assert(file:close())
+end
+
+-- ---- What the file begins with ----
+
+local preamble = [[
+/* heed @VERSION@: an attention runtime, in one file. Made from its sources by `make amalgamation`; heed.h is the
+ * interface and its manual.
+ *
+ *   cc -O2 -c heed.c
+ *   cc game.c heed.o -lm -pthread          (Windows: gcc, without -lm -pthread; macOS: without either)
+ *
+ * gcc 9 or clang 12, or newer. All kernels are in it, those for AVX2, AVX-512 and NEON too: one is chosen when it runs,
+ * and -mavx2 or -march=native are not needed. What it would use besides is left out, unless one of these is defined
+ * as 1; what is missing is said where it is asked for:
+ *   HEED_BLAS      OpenBLAS, for the largest matrix products                    -lopenblas
+ *   HEED_CJSON     cJSON, to load .safetensors and config.json                  -lcjson (and where cJSON.h is: -I)
+ *   HEED_ZIP       libzip, to load and save .npz                                -lzip
+ *   HEED_UTF8PROC  utf8proc, for tokenizers                                     -lutf8proc
+ *   HEED_LUA       the Lua interface, luaopen_heed; its Lua files are in here   lua.h in the path; a Lua of the host's
+ * .npy files are loaded and saved without any of these, and .safetensors saved.
+ *
+ *   HEED_VECTORS   0: only the plain C kernels, which fit every processor, and a twentieth of the speed
+ *   HEED_API       what stands before public functions, as __attribute__((visibility("hidden"))) for a library of your
+ *                  own that must not show them; the same for heed.h
+@WINDOWS@ */
+
+#if !defined(__GNUC__)
+#error "heed.c needs gcc or clang (on Windows: of mingw-w64)"
+#endif
+
+#ifndef HEED_BLAS
+#define HEED_BLAS 0
+#endif
+#ifndef HEED_CJSON
+#define HEED_CJSON 0
+#endif
+#ifndef HEED_ZIP
+#define HEED_ZIP 0
+#endif
+#ifndef HEED_UTF8PROC
+#define HEED_UTF8PROC 0
+#endif
+#ifndef HEED_LUA
+#define HEED_LUA 0
+#endif
+
+/* What POSIX has, whatever -std says; and on Windows printf as C has it. */
+#undef _GNU_SOURCE
+#undef _DEFAULT_SOURCE
+#undef _XOPEN_SOURCE
+#undef _FILE_OFFSET_BITS
+#define _DEFAULT_SOURCE   1
+#define _XOPEN_SOURCE     700
+#define _DARWIN_C_SOURCE  1
+#define _FILE_OFFSET_BITS 64
+#undef __USE_MINGW_ANSI_STDIO
+#define __USE_MINGW_ANSI_STDIO 1
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
+
+/* A product and a sum are rounded one after the other unless the source says otherwise, so that results are the same in
+ * every build; and errno and traps of arithmetic are never looked at. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#else
+#pragma GCC optimize("no-math-errno", "no-trapping-math", "fp-contract=off")
+#endif
+
+/* Warnings of the host's build that these sources are not written for. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+]]
+
+-- ---- Reading sources ----
+
+-- The text without #ifndef NAME_H … #endif around it.
+local function without_guard(text)
+  local before, name, inside = text:match("^(.-)#ifndef ([%u%d_]+_H)\n#define [%u%d_]+_H\n(.*)#endif%s*$")
+  return name and not before:find("#", 1, true) and before .. inside or text
+end
+
+local function folder_of(path) return path:match("^(.*/)[^/]*$") or "" end
+
+-- a/b/../c.h -> a/c.h
+local function plain_path(path)
+  local count
+  repeat path, count = path:gsub("[^/]+/%.%./", "", 1) until count == 0
+  return path
+end
+
+local system = { list = {}, seen = {} } -- #include <…> with their conditions
+
+-- Takes the conditions of #if, #elif and #else that hold where a line stands; one that is only the opposite of others
+-- is written out.
+local function follow(conditions, directive, rest)
+  if directive == "if" then conditions[#conditions + 1] = { now = rest, before = {} }
+  elseif directive == "ifdef" then conditions[#conditions + 1] = { now = "defined(" .. rest .. ")", before = {} }
+  elseif directive == "ifndef" then conditions[#conditions + 1] = { now = "!defined(" .. rest .. ")", before = {} }
+  elseif directive == "elif" or directive == "else" then
+    local top = conditions[#conditions]
+    top.before[#top.before + 1] = "!(" .. top.now .. ")"
+    top.now = directive == "elif" and rest or nil
+  elseif directive == "endif" then conditions[#conditions] = nil
+  end
+end
+local function condition_of(conditions)
+  local all = {}
+  for _, c in ipairs(conditions) do
+    for _, before in ipairs(c.before) do all[#all + 1] = before end
+    if c.now then all[#all + 1] = #conditions + #c.before > 1 and "(" .. c.now .. ")" or c.now end
+  end
+  return table.concat(all, " && ")
+end
+
+local function add_system(name, condition)
+  local key = condition .. "<" .. name
+  if system.seen[key] or system.seen["<" .. name] then return end
+  system.seen[key] = true
+  system.list[#system.list + 1] = condition == "" and ("#include <%s>\n"):format(name)
+    or ("#if %s\n#include <%s>\n#endif\n"):format(condition, name)
+end
+
+-- The text of a file with its headers; `seen` are the headers that are there already. own: of a table, for whom only
+-- these come once more.
+local function join(path, seen, conditions)
+  local lines = {}
+  for line in without_guard(read(path)):gmatch("([^\n]*)\n") do
+    local directive, rest = line:match("^%s*#%s*(%a+)%s*(.-)%s*$")
+    local bracket, name = line:match('^%s*#%s*include%s*([<"])([^>"]+)')
+    if bracket == "<" then
+      add_system(name, condition_of(conditions))
+    elseif bracket then
+      local header = name == "lua_sources.h" and lua_sources or plain_path(folder_of(path) .. name)
+      if not seen[header] then
+        seen[header] = true
+        lines[#lines + 1] = header == "src/heed.h" and '#include "heed.h"' or join(header, seen, conditions)
+      end
+    elseif not line:find("^#define _%u+_SOURCE%f[%s]") and not line:find("^#define _FILE_OFFSET_BITS") and
+      not line:find("^#undef _GNU_SOURCE") then -- which the preamble has
+      if directive then follow(conditions, directive, rest:gsub("%s*/%*.-%*/", "")) end
+      lines[#lines + 1] = line
+    end
+  end
+  return table.concat(lines, "\n")
+end
+
+-- ---- Names of the kernel tables ----
+
+-- The text without comments, strings and preprocessor lines.
+local function bare(text)
+  text = text:gsub("/%*.-%*/", " "):gsub("\\\n", " "):gsub("\n%s*#[^\n]*", "\n")
+  return (text:gsub('"[^"\n]*"', '""'):gsub("'[^'\n]*'", "0"))
+end
+
+-- What the text defines at file scope: functions, types, enumerators, objects. What macros make is not seen: bodies name
+-- that by V_NAME; but that of a kernel for each name of a list in kernels.h is known.
+local function names_of(text, kernels)
+  local names, seen = {}, {}
+  local function add(name)
+    if seen[name] or name:find("^[Hh][Ee][Ee][Dd]_") or name:find("^_") then return end
+    seen[name] = true
+    names[#names + 1] = name
+  end
+  text = bare(text)
+  for block in text:gmatch("%f[%w_]enum%s*[%w_]*%s*(%b{})") do
+    for name in block:gmatch("[{,]%s*([%a_][%w_]*)") do add(name) end
+  end
+  local outside = text:gsub("%b{}", "{}")
+  for _, pattern in ipairs {
+    "([%a_][%w_]*)%s*%b()%s*[{;]", -- functions, their types
+    "%f[%w_]struct%s+([%a_][%w_]*)%s*{", "{}%s*([%a_][%w_]*)%s*;", -- structs
+    "%f[%w_]typedef%s[^;{}()]-([%a_][%w_]*)%s*;", "%f[%w_]typedef%s[^;{}()]-([%a_][%w_]*)%s*%[", -- other types
+    "([%a_][%w_]*)%s*=%s*", "([%a_][%w_]*)%s*%b[]%s*=", "([%a_][%w_]*)%s*%b[]%s*%b[]%s*=", -- objects
+  } do
+    for name in outside:gmatch(pattern) do add(name) end
+  end
+  for _, name in ipairs(kernels) do add("k_" .. name) end
+  table.sort(names)
+  return names
+end
+
+local function macros_of(text)
+  local names, seen = {}, {}
+  for name in text:gmatch("\n%s*#%s*define%s+([%a_][%w_]*)") do
+    if not seen[name] then names[#names + 1], seen[name] = name, true end
+  end
+  table.sort(names)
+  return names
+end
+
+local function kernel_names(path)
+  local names = {}
+  local text = bare(read(path):gsub("#%s*define%s+HEED__%u+_KERNELS%(X%)", " ")):gsub("%f[%w_]X%s*%(%s*([%l_%d]+)", function(name)
+    names[#names + 1] = name
+  end)
+  return names, text
+end
+
+-- ---- Joining ----
+
+local function begins(path) return ("\n/* ==== %s ==== */\n\n"):format(path:gsub("^src/", "")) end
+
+local seen, engine, binding, tables, version = {}, {}, {}, {}, nil
+for i = 3, #arg do
+  local path = arg[i]
+  local set = path:match("^src/kernels/k_(%w+)%.c$")
+  if set and read(path):find('"body_table.h"', 1, true) then
+    tables[#tables + 1] = { path = path, set = set }
+  elseif path:find("^src/binding/") then
+    binding[#binding + 1] = path
+  else
+    engine[#engine + 1] = path
+  end
+end
+
+local out = {}
+for _, path in ipairs(engine) do out[#out + 1] = begins(path) .. join(path, seen, {}) .. "\n" end
+
+local kernels = kernel_names "src/kernels/kernels.h"
+for _, t in ipairs(tables) do
+  local mine = setmetatable({}, { __index = seen }) -- headers that are there already, and this table's
+  local text = join(t.path, mine, {}) .. "\n"
+  local lines = { begins(t.path) }
+  local names, macros = names_of(text, kernels), macros_of("\n" .. text)
+  local is_macro = {}
+  for _, name in ipairs(macros) do is_macro[name] = true end
+  for _, name in ipairs(names) do
+    if not is_macro[name] then lines[#lines + 1] = ("#define %s %s_%s\n"):format(name, name, t.set) end
+  end
+  lines[#lines + 1] = "\n" .. text .. "\n"
+  for _, name in ipairs(names) do
+    if not is_macro[name] then lines[#lines + 1] = ("#undef %s\n"):format(name) end
+  end
+  for _, name in ipairs(macros) do lines[#lines + 1] = ("#undef %s\n"):format(name) end
+  out[#out + 1] = table.concat(lines)
+end
+
+out[#out + 1] = "\n#if HEED_LUA\n"
+for _, path in ipairs(binding) do out[#out + 1] = begins(path) .. join(path, seen, { { now = "HEED_LUA", before = {} } }) .. "\n" end
+out[#out + 1] = "\n#endif /* HEED_LUA */\n\n#pragma GCC diagnostic pop\n"
+
+local header = read "src/heed.h"
+version = header:match('#define HEED_VERSION%s+"([^"]+)"')
+local top = preamble:gsub("@VERSION@", version)
+write(out_dir .. "/heed.c", top .. table.concat(system.list) ..
+  "\n#undef near /* words of Windows's */\n#undef far\n" .. table.concat(out))
+write(out_dir .. "/heed.h", header)
