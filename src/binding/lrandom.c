@@ -93,7 +93,7 @@ static int draw_floats(lua_State *L, const char *function, bool normal, heed_gen
   return lheed_return(L, 1);
 }
 
-static int draw(lua_State *L, const char *function, bool normal) {
+static int call_draw(lua_State *L, const char *function, bool normal) {
   int64_t shape[HEED_MAX_DIMS];
   int last = lheed_trailing_options(L, function, 1, draw_options), top = lua_gettop(L);
   heed_generator *g = lheed_opt_generator(L, top - 1, function);
@@ -114,10 +114,10 @@ static int draw_like(lua_State *L, const char *function, bool normal) {
 }
 
 static int rand_(lua_State *L) {
-  return draw(L, "rand", false);
+  return call_draw(L, "rand", false);
 }
 static int randn(lua_State *L) {
-  return draw(L, "randn", true);
+  return call_draw(L, "randn", true);
 }
 static int rand_like(lua_State *L) {
   return draw_like(L, "rand_like", false);

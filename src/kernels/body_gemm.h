@@ -535,8 +535,8 @@ static bool k_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row
     return gemm_streams(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row, pace, position);
   if (b_column == 1 && (m <= GEMM_FEW || n * k <= GEMM_NEAR))
     return gemm_in_place(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row, pace, position);
-  return (k <= GEMM_SHALLOW ? gemm_packed_shallow : gemm_packed)(m, n, k, a, a_row, a_column, b, b_row,
-                                                                 b_column, bias, c, c_row, pace, position);
+  return (k <= GEMM_SHALLOW ? V_NAME(gemm_packed_shallow) : V_NAME(gemm_packed))(
+      m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, pace, position);
 }
 
 #endif
