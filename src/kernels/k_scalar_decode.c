@@ -11,18 +11,18 @@ static bool decode_sees(const heed__decode_task *t, const heed__decode_row *row,
 
 /* Σ a[i] · x[i] · scale of n elements of k's dtype, or out += weight · x: in pieces, as wide ones take room.
  */
-enum { PIECE = 256 };
+enum { DECODE_PIECE = 256 };
 
 static float decode_dot(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
   const size_t bytes = heed__element_bytes(t->k_dtype);
   const char *k = (const char *)t->k + (row->k + j * t->k_row) * (ptrdiff_t)bytes;
   const float scale = row->k_scale ? row->k_scale[j * t->k_scale_row] : 1.0f;
-  float room[PIECE], sum = 0.0f;
+  float room[DECODE_PIECE], sum = 0.0f;
   ptrdiff_t column = 1;
   if (t->k_dtype == HEED_FLOAT32)
     return heed__scalar_dot(row->q, 1, (const float *)(const void *)k, 1, (size_t)t->d);
-  for (int64_t c = 0; c < t->d; c += PIECE) {
-    const int64_t n = t->d - c < PIECE ? t->d - c : PIECE;
+  for (int64_t c = 0; c < t->d; c += DECODE_PIECE) {
+    const int64_t n = t->d - c < DECODE_PIECE ? t->d - c : DECODE_PIECE;
     const float *x = heed__scalar_widen(k + c * (ptrdiff_t)bytes, t->k_dtype, scale, &column, n, room);
     sum += heed__scalar_dot(row->q + c, 1, x, 1, (size_t)n);
   }
@@ -34,10 +34,10 @@ static void add_value(const heed__decode_task *t, const heed__decode_row *row, f
   const size_t bytes = heed__element_bytes(t->v_dtype);
   const char *v = (const char *)t->v + (row->v + j * t->v_row) * (ptrdiff_t)bytes;
   const float scale = row->v_scale ? row->v_scale[j * t->v_scale_row] : 1.0f;
-  float room[PIECE];
+  float room[DECODE_PIECE];
   ptrdiff_t column = 1;
-  for (int64_t c = 0; c < t->dv; c += PIECE) {
-    const int64_t n = t->dv - c < PIECE ? t->dv - c : PIECE;
+  for (int64_t c = 0; c < t->dv; c += DECODE_PIECE) {
+    const int64_t n = t->dv - c < DECODE_PIECE ? t->dv - c : DECODE_PIECE;
     const float *x = heed__scalar_widen(v + c * (ptrdiff_t)bytes, t->v_dtype, scale, &column, n, room);
     for (int64_t i = 0; i < n; i++) out[c + i] += weight * x[i];
   }

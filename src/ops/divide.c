@@ -14,7 +14,7 @@ int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit) {
 
 /* Work of a piece, in elements: the cheapest operations take some 10 µs for them, a fifth of which it costs
  * to hand the piece out. The pieces do not depend on the number of threads. */
-#define PIECE (HEED__DIVIDED_FROM / 4)
+#define WALK_PIECE (HEED__DIVIDED_FROM / 4)
 
 typedef struct walk_division {
   const heed__walk *walk;
@@ -55,7 +55,7 @@ bool heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t
     part(user, w, 0);
     return !heed__is_due(&ctx->pace);
   }
-  const int64_t wanted = elements / PIECE;
+  const int64_t wanted = elements / WALK_PIECE;
   walk_division s = {.walk = w, .dim = dimension_to_divide(w, grain, wanted), .part = part, .user = user};
   const int64_t size = w->size[s.dim];
   s.length = (size - 1) / wanted + 1;
