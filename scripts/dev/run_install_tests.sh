@@ -6,7 +6,8 @@
 set -u
 build=$1
 . scripts/dev/tally.sh
-unset HEED_CPU LUA_PATH LUA_CPATH LUA_PATH_5_4 LUA_CPATH_5_4 LUA_INIT LUA_INIT_5_4 PKG_CONFIG_PATH LD_LIBRARY_PATH CPATH
+unset HEED_CPU LUA_PATH LUA_CPATH LUA_PATH_5_4 LUA_CPATH_5_4 LUA_INIT LUA_INIT_5_4
+unset PKG_CONFIG_PATH LD_LIBRARY_PATH CPATH
 unset MAKEFLAGS LUA BUILD PREFIX LIBDIR LUA_CMOD DESTDIR # those of the make that runs this; flags of compilers still count
 export CC=${CC:-cc}
 umask 077
