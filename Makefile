@@ -123,7 +123,7 @@ $(OBJ)/tests/fuzz/%.o: PART_CFLAGS = $(FUZZ_CFLAGS)
 $(OBJ)/src/binding/%.o: PART_CFLAGS = $(LUA_CFLAGS) -I$(BUILD)
 $(OBJ)/src/cli/%.o: PART_CFLAGS = $(LUA_CFLAGS) $(EDIT_CFLAGS)
 $(OBJ)/tests/c/%.o: PART_CFLAGS = $(TEST_CFLAGS)
-$(OBJ)/tests/c/test_states.o: PART_CFLAGS = $(TEST_CFLAGS) $(LUA_CFLAGS)
+$(OBJ)/tests/c/test_states.o $(OBJ)/tests/c/test_host.o: PART_CFLAGS = $(TEST_CFLAGS) $(LUA_CFLAGS)
 $(OBJ)/scripts/bench/%.o: PART_CFLAGS = -ffp-contract=fast
 
 $(BUILD)/lua_sources.h: $(LUA_FILES) $(BUILD)/files scripts/dev/embed_lua.sh
@@ -151,6 +151,34 @@ $(BUILD)/test/%: $(OBJ)/tests/c/%.o $(call objects,$(C_SUPPORT)) $(BUILD)/libhee
 	@mkdir -p $(@D)
 	$(call say,LINK,$(call link,,$(MORE_LIBS) $(TEST_LIBS)))
 $(BUILD)/test/test_states: MORE_LIBS = $(LUA_LIBS) -pthread
+
+# test_host loads the libraries as a host does: without OpenBLAS, and beside another version of them.
+$(BUILD)/test/test_host: MORE_LIBS = $(LUA_LIBS)
+$(BUILD)/test/test_host: private BLAS_LIBS :=
+$(BUILD)/test/test_host: private IO_LIBS :=
+$(BUILD)/test/test_host: $(BUILD)/plain/libheed.so $(BUILD)/plain/heed.so $(BUILD)/other/made $(BUILD)/locale/made
+
+GEMM := $(OBJ)/src/ops/gemm.o
+$(OBJ)/plain/gemm.o: src/ops/gemm.c $(GEMM)
+	@mkdir -p $(@D)
+	$(call say,CC,$(CC) $(HEED_CFLAGS) -UHEED_BLAS -DHEED_BLAS=0 $(CPPFLAGS) $(CFLAGS) -c $< -o $@)
+$(BUILD)/plain/%.so: BLAS_LIBS :=
+$(BUILD)/plain/libheed.so: $(OBJ)/plain/gemm.o $(filter-out $(GEMM),$(call objects,$(ENGINE))) $(BUILD)/files
+	@mkdir -p $(@D)
+	$(call say,LINK,$(call link,$(LINK_SHARED)))
+$(BUILD)/plain/heed.so: $(OBJ)/plain/gemm.o $(filter-out $(GEMM),$(call objects,$(ENGINE) $(BINDING))) $(BUILD)/files
+	@mkdir -p $(@D)
+	$(call say,LINK,$(call link,$(LINK_MODULE)))
+
+$(BUILD)/other/made: $(ENGINE) $(BINDING) $(HEADERS) $(LUA_FILES) $(BUILD)/flags scripts/dev/other_version.sh
+	@scripts/dev/other_version.sh $(@D)
+	$(call say,MAKE,$(MAKE) --no-print-directory -C $(@D) BUILD=build BLAS=none CFLAGS='-O0 -w' build/heed.so build/libheed.so >$(@D)/log)
+	@touch $@
+
+# One with a comma for the point, and one with two bytes; not on every system.
+$(BUILD)/locale/made:
+	@mkdir -p $(@D)
+	@for name in de_DE ps_AF; do localedef -c -i $$name -f UTF-8 $(@D)/$$name.UTF-8 >/dev/null 2>&1; done; touch $@
 
 -include $(patsubst %.o,%.d,$(call objects,$(C_FILES)))
 

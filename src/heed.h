@@ -4,8 +4,10 @@
  * Everything hangs on a context, which one thread uses at a time; two contexts never meet. A function that
  * can fail returns a heed_status, which must be looked at; heed_message(ctx) then says which argument was
  * wrong and what was needed. Nothing here prints, exits or aborts, and no thread is started before
- * heed_set_num_threads asks for it. A call takes up to 64 KiB of the caller's stack (few queries on many
- * keys: 50 KiB), beside what OpenBLAS and the host's thread-local data take.
+ * heed_set_num_threads asks for it; numbers in texts have a point whatever the locale. A host that unloads
+ * the library frees its contexts first: their threads would go on in code that is gone. A call takes up to 64
+ * KiB of the caller's stack (few queries on many keys: 50 KiB), beside what OpenBLAS and the host's
+ * thread-local data take.
  *
  * Counting. As in the Lua interface, dimensions, elements, heads and tokens count from 1, and a negative
  * dimension counts from the last; so one message serves both.

@@ -45,7 +45,9 @@ needs_of() {
       need_lua "$lua" interpreter
       need 'command_exists busted' lua-busted 'luarocks (and: luarocks install busted)' \
         'luarocks (and: luarocks install busted)' 'luarocks (and: luarocks install busted)'
-      need 'library cmocka' libcmocka-dev libcmocka-devel cmocka cmocka ;;
+      need 'library cmocka' libcmocka-dev libcmocka-devel cmocka cmocka
+      # from which test_host makes one with a decimal comma
+      [ "$(uname -s)" != Linux ] || need 'ls /usr/share/i18n/locales/de_DE' locales glibc-locale-source glibc - ;;
     luas) for version in 5.1 5.2 5.3 5.4 luajit; do need_lua $version library; need_lua $version interpreter; done ;;
     isa) # ARM's compiler, C library and processor; an ARM machine has them
       [ "$(uname -m)" = aarch64 ] && return

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the C tests and the specs of a build; ends with "N passed, N failed" and fails if anything did.
 #   run_tests.sh BUILD [SPEC...]
+# Without TESTS the libraries' symbols are checked, too (check_symbols.sh).
 # In the environment: TESTS, the names of the C tests to run (all by default); EMULATOR, a command that runs them;
 # TEST_OPTIONS for busted.
 set -u
@@ -29,6 +30,13 @@ for name in ${TESTS:-$(basename -s .c tests/c/test_*.c)}; do
   [ $code = 0 ] && echo "$name: $ok passed" || cat "$log"
   count "$name" $code "$ok" "$(number_in '^\[  FAILED  \] \([0-9]*\) test.*')"
 done
+
+if [ -z "${TESTS:-}${EMULATOR:-}" ]; then
+  scripts/dev/check_symbols.sh "$build" >"$log" 2>&1
+  code=$?
+  sed 's/^/symbols: /' "$log"
+  count symbols $code "$(number_in '^\([0-9]*\) passed, .*')" "$(number_in '^[0-9]* passed, \([0-9]*\) failed.*')"
+fi
 
 if [ $# -gt 0 ]; then
   "$build/heed" tests/run_specs.lua --output=plainTerminal ${TEST_OPTIONS:-} "$@" >"$log" 2>&1

@@ -18,6 +18,7 @@ check() { # NAME COMMAND...
 for source in tests/c/test_*.c; do
   name=$(basename "$source" .c)
   case $name in # their thousands of sizes would take minutes here; they have guard pages, and the sanitizers
+    test_host) continue ;; # what it loads and unloads, the others test
     test_attention_kernels | test_decode | test_gemm | test_kernels | test_narrow | test_parallel) continue ;;
   esac
   check "$name" "$build/test/$name"

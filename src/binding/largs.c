@@ -25,8 +25,20 @@ const char *lheed_push_float(lua_State *L, double value) {
   return lua_pushfstring(L, strspn(text, "-0123456789") == strlen(text) ? "%s.0" : "%s", text);
 }
 
+/* "Tensor" for a box of another copy of the library that is loaded beside this one, NULL for anything else;
+ * for messages, as scripts can give such names, too. */
+static const char *foreign_name(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TUSERDATA || !lua_getmetatable(L, idx)) return NULL;
+  lua_pushliteral(L, "__name");
+  lua_rawget(L, -2);
+  const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+  lua_pop(L, 2); /* the metatable keeps it */
+  return strncmp(name, "heed.", 5) == 0 && name[5] >= 'A' && name[5] <= 'Z' ? name + 5 : NULL;
+}
+
 const char *lheed_push_what(lua_State *L, int idx) {
   lheed_box *box;
+  const char *name;
   char text[HEED__SHAPE_TEXT];
   switch (lua_type(L, idx)) {
   case LUA_TNONE:
@@ -50,6 +62,8 @@ const char *lheed_push_what(lua_State *L, int idx) {
   if (lheed_test(L, idx, &lheed_generator_type)) return lua_pushliteral(L, "a generator");
   if ((box = lheed_test(L, idx, &lheed_cache_type)))
     return lua_pushstring(L, box->object ? "a cache" : "a released cache");
+  if ((name = foreign_name(L, idx)))
+    return lua_pushfstring(L, "a %c%s of another copy of heed", name[0] - 'A' + 'a', name + 1);
   return lua_pushfstring(L, "a %s", luaL_typename(L, idx));
 }
 
