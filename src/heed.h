@@ -40,10 +40,12 @@
 extern "C" {
 #endif
 
-#define HEED_VERSION_MAJOR 0
-#define HEED_VERSION_MINOR 1
-#define HEED_VERSION_PATCH 0
-#define HEED_VERSION       "0.1.0"
+/* Of this header. */
+#define HEED_VERSION_MAJOR  0
+#define HEED_VERSION_MINOR  1
+#define HEED_VERSION_PATCH  0
+#define HEED_VERSION        "0.1.0"
+#define HEED_VERSION_NUMBER (HEED_VERSION_MAJOR * 10000 + HEED_VERSION_MINOR * 100 + HEED_VERSION_PATCH)
 
 /* HEED_API may be defined before: for a library of the host's own that shows no heed, as
  * __attribute__((visibility("hidden"))). */
@@ -72,7 +74,9 @@ extern "C" {
   X(MEMORY, "memory could not be had")                                                                       \
   X(FILE, "a file is missing, broken or cannot be written")                                                  \
   X(CANCELLED, "heed_cancel stopped the call")                                                               \
-  X(LIMIT, "a limit of the context does not allow it")
+  X(LIMIT, "a limit of the context does not allow it")                                                       \
+  X(BUSY, "another thread is inside of the context")                                                         \
+  X(MISMATCH, "header and library are of versions that do not go together")
 
 typedef enum heed_status {
 #define X(name, text) HEED_##name,
@@ -82,6 +86,18 @@ typedef enum heed_status {
 
 /** The name of a status, "OK", "SHAPE"…; "?" for a number that is none. */
 HEED_API const char *heed_status_name(heed_status status);
+/** What it means, as the list above has it: for where there is no context to ask for a message. */
+HEED_API const char *heed_status_text(heed_status status);
+
+/* ---- Version ---- */
+
+/** Of the library: "0.1.0", and as HEED_VERSION_NUMBER counts it. */
+HEED_API const char *heed_version(void);
+HEED_API int heed_version_number(void);
+/** Whether a program that was compiled with the header of that HEED_VERSION_NUMBER can use this library: they
+ * have the same major version, below 1.0 the same minor one, too. heed_context_new asks on its own;
+ * heed_check_version(HEED_VERSION_NUMBER) is for those who want to know before. */
+HEED_API bool heed_check_version(int header);
 
 /* ---- Context ---- */
 
@@ -103,9 +119,13 @@ typedef struct heed_allocator {
 
 /** A new context on `allocator` (copied; NULL stands for malloc and free), its default generator seeded with
  * HEED_DEFAULT_SEED. The environment's HEED_CPU (scalar, avx2, avx512, neon) forces the kernels of an
- * instruction set, for tests. Errors, with no context to ask for a message: MEMORY; ARGUMENT (HEED_CPU names
- * none that runs here). */
+ * instruction set, for tests. Errors, with no context to ask for a message (heed_status_text): MEMORY;
+ * ARGUMENT (HEED_CPU names none that runs here, or NULL); MISMATCH (heed_check_version says no). In C and C++
+ * it is a macro that says which header the program was compiled with; the function of that name is for those
+ * who have no header (ctypes, LuaJIT's FFI), and asks nothing. */
+HEED_CALL heed_context_new_for(int header, const heed_allocator *allocator, heed_context **out);
 HEED_CALL heed_context_new(const heed_allocator *allocator, heed_context **out);
+#define heed_context_new(...) heed_context_new_for(HEED_VERSION_NUMBER, __VA_ARGS__)
 
 /** Gives the context back. Tensors, generators and modules that are still held stay valid, and the context's
  * memory goes with the last of them. NULL is allowed. */

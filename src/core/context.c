@@ -14,7 +14,28 @@ static void plain_release(void *user, void *block, size_t bytes) {
   free(block);
 }
 
-heed_status heed_context_new(const heed_allocator *allocator, heed_context **out) {
+/* ---- Version ---- */
+
+const char *heed_version(void) {
+  return HEED_VERSION;
+}
+
+int heed_version_number(void) {
+  return HEED_VERSION_NUMBER;
+}
+
+bool heed_check_version(int header) {
+  const int part = HEED_VERSION_MAJOR > 0 ? 10000 : 100;
+  return header >= 0 && header / part == HEED_VERSION_NUMBER / part;
+}
+
+/* ---- Life ---- */
+
+heed_status heed_context_new_for(int header, const heed_allocator *allocator, heed_context **out) {
+  return heed_check_version(header) ? (heed_context_new)(allocator, out) : HEED_MISMATCH;
+}
+
+heed_status(heed_context_new)(const heed_allocator *allocator, heed_context **out) {
   static const heed_allocator plain = {plain_allocate, plain_release, NULL};
   if (allocator == NULL) allocator = &plain;
   if (allocator->allocate == NULL || allocator->release == NULL || out == NULL) return HEED_ARGUMENT;
@@ -47,17 +68,19 @@ void heed_context_free(heed_context *ctx) {
 }
 
 const char *heed_message(const heed_context *ctx) {
-  return ctx == NULL ? "" : ctx->message;
+  if (ctx == NULL) return "";
+  const char *busy = heed__busy_message(ctx);
+  return busy != NULL ? busy : ctx->message;
 }
 
 size_t heed_memory_in_use(const heed_context *ctx) {
-  return ctx->in_use;
+  return ctx != NULL ? ctx->in_use : 0;
 }
 
 size_t heed_memory_peak(const heed_context *ctx) {
-  return ctx->peak;
+  return ctx != NULL ? ctx->peak : 0;
 }
 
 void heed_reset_peak(heed_context *ctx) {
-  ctx->peak = ctx->in_use;
+  if (ctx != NULL) ctx->peak = ctx->in_use;
 }

@@ -7,6 +7,10 @@
 #include "../heed.h"
 #include "convert.h"
 
+#if defined(HEED_DEBUG)
+#include <stdatomic.h>
+#endif
+
 #define HEED__MESSAGE   640 /* bytes of the longest message */
 #define HEED__ALIGNMENT 64  /* of the elements of a new tensor: a cache line, an AVX-512 register */
 
@@ -169,6 +173,10 @@ struct heed_context {
   heed_generator generator;
   heed__pace pace;
   double deadline, deadline_seconds; /* heed_clock() then, and what heed_set_deadline was given; 0: none */
+#if defined(HEED_DEBUG)
+  _Atomic(uintptr_t) inside; /* which thread (enter.c); 0: none */
+  int depth;                 /* of its calls */
+#endif
   char message[HEED__MESSAGE];
 };
 
@@ -315,6 +323,10 @@ bool heed__overlaps_itself(const heed_tensor *x);
 bool heed__may_overlap(const heed_tensor *x, const heed_tensor *y);
 /** Whether x and y are the same elements in the same order. */
 bool heed__same_view(const heed_tensor *x, const heed_tensor *y);
+
+/* ---- The threshold of public functions ---- */
+
+#include "enter.h"
 
 /* ---- Random streams ---- */
 

@@ -303,10 +303,12 @@ void heed__stop_threads(heed_context *ctx) {
 /* ---- What others call ---- */
 
 int heed_num_threads(const heed_context *ctx) {
+  if (ctx == NULL) return 0;
   return ctx->threads == 1 || is_forked(ctx) ? 1 : ctx->threads;
 }
 
 heed_status heed_set_num_threads(heed_context *ctx, int64_t n) {
+  HEED__ENTER(ctx, "set_num_threads", ctx);
   if (n < 1 || n > HEED_MAX_THREADS)
     return heed__fail(ctx, HEED_ARGUMENT, "set_num_threads: n is %lld; it must be from 1 to %d", (long long)n,
                       HEED_MAX_THREADS);

@@ -12,6 +12,7 @@
 /* ---- Words ---- */
 
 void heed_generator_seed(heed_generator *g, uint64_t seed) {
+  if (g == NULL) return;
   g->word[0] = (uint32_t)seed;
   for (uint32_t i = 1; i < HEED__MT_WORDS; i++) {
     g->word[i] = 1812433253u * (g->word[i - 1] ^ g->word[i - 1] >> 30) + i;
@@ -119,6 +120,7 @@ void heed__draw_normal(heed_generator *g, double mean, double std, float *out, i
 /* ---- Generators ---- */
 
 heed_status heed_generator_new(heed_context *ctx, uint64_t seed, heed_generator **out) {
+  HEED__ENTER(ctx, "Generator", out);
   if (ctx == NULL || out == NULL) {
     return heed__fail(ctx, HEED_ARGUMENT, "generator_new: %s is missing (NULL)", ctx == NULL ? "ctx" : "out");
   }
@@ -135,7 +137,7 @@ void heed_generator_free(heed_generator *g) {
 }
 
 heed_generator *heed_default_generator(heed_context *ctx) {
-  return &ctx->generator;
+  return ctx != NULL ? &ctx->generator : NULL;
 }
 
 heed_generator *heed__generator(heed_context *ctx, heed_generator *g) {
@@ -171,6 +173,7 @@ static uint64_t get(const unsigned char *bytes, int count) {
 
 void heed_generator_get_state(const heed_generator *g, unsigned char *bytes) {
   uint64_t spare = 0;
+  if (g == NULL || bytes == NULL) return;
   if (g->has_spare) memcpy(&spare, &g->spare, sizeof(spare));
   memcpy(bytes, state_mark, sizeof(state_mark));
   put(bytes + AT_POSITION, g->position, 4);
@@ -181,9 +184,8 @@ void heed_generator_get_state(const heed_generator *g, unsigned char *bytes) {
 }
 
 heed_status heed_generator_set_state(heed_generator *g, const unsigned char *bytes, size_t count) {
-  if (g == NULL) return HEED_ARGUMENT;
-  heed_context *ctx = g->context;
-  if (bytes == NULL) return heed__fail(ctx, HEED_ARGUMENT, "set_state: the state is missing (NULL)");
+  heed_context *ctx = g != NULL ? g->context : NULL;
+  HEED__ENTER(ctx, "set_state", bytes);
   if (count != HEED_GENERATOR_STATE_BYTES) {
     return heed__fail(ctx, HEED_ARGUMENT,
                       "set_state: the state has %zu bytes; it must have %d, as get_state gives it", count,
@@ -213,7 +215,7 @@ heed_status heed_generator_set_state(heed_generator *g, const unsigned char *byt
 #define MCG_MULTIPLIER 1132489760u
 
 void heed_set_dropout_stream(heed_context *ctx, heed_dropout_stream stream) {
-  ctx->dropout_stream = stream;
+  if (ctx != NULL) ctx->dropout_stream = stream;
 }
 
 void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g, double p) {

@@ -14,6 +14,15 @@ const char *heed_status_name(heed_status status) {
   return (size_t)status < sizeof(names) / sizeof(names[0]) ? names[status] : "?";
 }
 
+const char *heed_status_text(heed_status status) {
+  static const char *const texts[] = {
+#define X(name, text) text,
+      HEED_STATUS_LIST(X)
+#undef X
+  };
+  return (size_t)status < sizeof(texts) / sizeof(texts[0]) ? texts[status] : "?";
+}
+
 heed_status heed__fail(heed_context *ctx, heed_status status, const char *format, ...) {
   if (ctx == NULL) return status;
   char text[HEED__MESSAGE]; /* not written in place: an argument may be the previous message */

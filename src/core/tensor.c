@@ -15,9 +15,6 @@ typedef struct block {
 /* ---- Making ---- */
 
 static heed_status check_out(heed_context *ctx, const char *function, heed_tensor *const *out) {
-  if (ctx == NULL || out == NULL) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is missing (NULL)", function, ctx == NULL ? "ctx" : "out");
-  }
   if (*out == NULL) return HEED_OK;
   return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is a tensor already; it must be NULL", function);
 }
@@ -51,16 +48,17 @@ static heed_status new_block(heed_context *ctx, const char *function, heed_dtype
 
 heed_status heed_tensor_new(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape,
                             heed_tensor **out) {
+  HEED__ENTER(ctx, "tensor_new", dtype, out);
   return new_block(ctx, "tensor_new", dtype, ndim, shape, NULL, out);
 }
 
 heed_status heed_tensor_from_memory(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape,
                                     void *data, void (*release)(void *user, void *data), void *user,
                                     heed_tensor **out) {
+  HEED__ENTER(ctx, "tensor_from_memory", dtype, data, out);
   const char *function = "tensor_from_memory";
   heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, NULL);
   if (status != HEED_OK) return status;
-  if (data == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: data is missing (NULL)", function);
   if ((uintptr_t)data % heed__element_bytes(dtype) != 0) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: data is at %p; %s must lie at a multiple of %zu", function,
                       data, heed_dtype_name(dtype), heed__element_bytes(dtype));
@@ -108,7 +106,7 @@ heed_status heed__tensor_from_view(heed_context *ctx, const heed_tensor *view, h
 }
 
 heed_status heed_tensor_alias(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
-  if (x == NULL) return heed__fail(ctx, HEED_ARGUMENT, "tensor_alias: x is missing (NULL)");
+  HEED__ENTER(ctx, "tensor_alias", x, out);
   return new_header(ctx, "tensor_alias", x, out);
 }
 
@@ -141,34 +139,35 @@ heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b) {
 }
 
 heed_context *heed_tensor_context(const heed_tensor *x) {
-  return x->storage->context;
+  return x != NULL ? x->storage->context : NULL;
 }
 
 heed_dtype heed_tensor_dtype(const heed_tensor *x) {
-  return x->dtype;
+  return x != NULL ? x->dtype : HEED_BOOL;
 }
 
 int heed_tensor_ndim(const heed_tensor *x) {
-  return x->ndim;
+  return x != NULL ? x->ndim : 0;
 }
 
 int64_t heed_tensor_numel(const heed_tensor *x) {
-  return x->numel;
+  return x != NULL ? x->numel : 0;
 }
 
 const int64_t *heed_tensor_shape(const heed_tensor *x) {
-  return x->shape;
+  return x != NULL ? x->shape : NULL;
 }
 
 const int64_t *heed_tensor_stride(const heed_tensor *x) {
-  return x->stride;
+  return x != NULL ? x->stride : NULL;
 }
 
 void *heed_tensor_data(const heed_tensor *x) {
-  return x->data;
+  return x != NULL ? x->data : NULL;
 }
 
 bool heed_tensor_is_contiguous(const heed_tensor *x) {
+  if (x == NULL) return false;
   if (x->numel == 0) return true;
   int64_t step = 1;
   for (int i = x->ndim - 1; i >= 0; i--) {
@@ -180,11 +179,11 @@ bool heed_tensor_is_contiguous(const heed_tensor *x) {
 }
 
 bool heed_tensor_is_parameter(const heed_tensor *x) {
-  return x->parameter;
+  return x != NULL ? x->parameter : false;
 }
 
 void heed_tensor_set_parameter(heed_tensor *x, bool parameter) {
-  x->parameter = parameter;
+  if (x != NULL) x->parameter = parameter;
 }
 
 /* ---- Overlap ---- */

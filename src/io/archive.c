@@ -81,27 +81,28 @@ void heed_archive_free(heed_archive *archive) {
 /* ---- Asking ---- */
 
 int64_t heed_archive_count(const heed_archive *archive) {
-  return archive->count;
+  return archive != NULL ? archive->count : 0;
 }
 
 const char *heed_archive_name(const heed_archive *archive, int64_t i) {
-  return i >= 1 && i <= archive->count ? archive->entries[i - 1].name : NULL;
+  return archive != NULL && i >= 1 && i <= archive->count ? archive->entries[i - 1].name : NULL;
 }
 
 heed_status heed_archive_tensor(const heed_archive *archive, int64_t i, heed_tensor **out) {
-  heed_context *ctx = archive->ctx;
+  heed_context *ctx = archive != NULL ? archive->ctx : NULL;
+  HEED__ENTER(ctx, "archive_tensor", out);
   if (i < 1 || i > archive->count)
     return heed__fail(ctx, HEED_INDEX, "archive_tensor: i is %lld and the archive has %lld tensors",
                       (long long)i, (long long)archive->count);
-  if (out == NULL || *out != NULL)
-    return heed__fail(ctx, HEED_ARGUMENT, "archive_tensor: out must point to NULL");
+  if (*out != NULL)
+    return heed__fail(ctx, HEED_ARGUMENT, "archive_tensor: *out is a tensor already; it must be NULL");
   const heed__entry *entry = &archive->entries[i - 1];
   if (entry->tensor != NULL) return heed_tensor_alias(ctx, entry->tensor, out);
   return heed__safetensors_tensor(ctx, entry, out);
 }
 
 bool heed_archive_metadata(const heed_archive *archive, int64_t i, const char **key, const char **value) {
-  if (i < 1 || i > archive->pairs) return false;
+  if (archive == NULL || key == NULL || value == NULL || i < 1 || i > archive->pairs) return false;
   *key = archive->metadata[2 * i - 2];
   *value = archive->metadata[2 * i - 1];
   return true;
@@ -144,11 +145,9 @@ static heed_status format_of_file(const heed__place *place, const char *path, he
 
 /* ---- Loading ---- */
 
-heed_status heed__check_load(heed_context *ctx, const char *path, const void *out, bool out_is_free) {
-  if (path == NULL || out == NULL)
-    return heed__fail(ctx, HEED_ARGUMENT, "load: %s is missing (NULL)", path == NULL ? "path" : "out");
-  if (!out_is_free) return heed__fail(ctx, HEED_ARGUMENT, "load: *out is there already; it must be NULL");
-  return HEED_OK;
+heed_status heed__check_load(heed_context *ctx, bool out_is_free) {
+  if (out_is_free) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "load: *out is there already; it must be NULL");
 }
 
 static heed_status load_archive(const heed__place *place, const char *path, heed__format format,
@@ -162,8 +161,9 @@ static heed_status load_archive(const heed__place *place, const char *path, heed
 }
 
 heed_status heed_load_archive(heed_context *ctx, const char *path, heed_archive **out) {
+  HEED__ENTER(ctx, "load", path, out);
   heed__place place;
-  heed_status status = heed__check_load(ctx, path, out, out != NULL && *out == NULL);
+  heed_status status = heed__check_load(ctx, *out == NULL);
   if (status != HEED_OK) return status;
   heed__place_init(&place, ctx, "load", path);
   heed__format format = heed__format_of_path(path);
@@ -185,16 +185,19 @@ heed_status heed__load_file(heed_context *ctx, const char *path, heed_archive **
 
 /* ---- Saving ---- */
 
-static heed_status check_save(heed_context *ctx, const char *path, const heed__contents *c) {
+static heed_status check_save(heed_context *ctx, const heed__contents *c) {
   char quoted[HEED__QUOTED];
-  if (path == NULL || c->count < 0 || c->pairs < 0 ||
-      (c->count > 0 && (c->names == NULL || c->tensors == NULL)) || (c->pairs > 0 && c->metadata == NULL))
-    return heed__fail(ctx, HEED_ARGUMENT, "save: an argument is missing (NULL), or a count is negative");
+  if (c->count < 0 || c->pairs < 0)
+    return heed__fail(ctx, HEED_ARGUMENT, "save: %s is %lld; it must be 0 or more",
+                      c->count < 0 ? "count" : "pairs", (long long)(c->count < 0 ? c->count : c->pairs));
+  if (c->count > 0 && c->names == NULL) return heed__refuse_pointer(ctx, "save", "names", NULL);
+  if (c->pairs > 0 && c->metadata == NULL) return heed__refuse_pointer(ctx, "save", "metadata", NULL);
+  heed_status status = heed__check_tensors(ctx, "save", "tensors", c->count, c->tensors);
+  if (status != HEED_OK) return status;
   for (int64_t i = 0; i < c->count; i++) {
     const char *name = c->names[i];
-    if (name == NULL || c->tensors[i] == NULL)
-      return heed__fail(ctx, HEED_ARGUMENT, "save: %s %lld is missing (NULL)",
-                        name == NULL ? "name" : "tensor", (long long)i + 1);
+    if (name == NULL)
+      return heed__fail(ctx, HEED_ARGUMENT, "save: number %lld of names is missing (NULL)", (long long)i + 1);
     if (heed__text_check(name, strlen(name)) > 0)
       return heed__fail(ctx, HEED_ARGUMENT, "save: the name %s is not UTF-8",
                         heed__quoted(quoted, name, false));
@@ -225,10 +228,11 @@ static heed_status check_distinct(heed_context *ctx, const char *what, int64_t c
 
 heed_status heed_save_archive(heed_context *ctx, const char *path, int64_t count, const char *const *names,
                               const heed_tensor *const *tensors, int64_t pairs, const char *const *metadata) {
+  HEED__ENTER(ctx, "save", path);
   const heed__contents contents = {count, names, tensors, pairs, metadata};
   char quoted[HEED__QUOTED];
   heed__writer w;
-  heed_status status = check_save(ctx, path, &contents);
+  heed_status status = check_save(ctx, &contents);
   if (status == HEED_OK) status = check_distinct(ctx, "name", count, 1, names);
   if (status == HEED_OK) status = check_distinct(ctx, "metadata key", pairs, 2, metadata);
   if (status != HEED_OK) return status;

@@ -208,7 +208,7 @@ const char *heed__sort_names(heed__name *names, int64_t count);
 /** What is given to a function that loads: a path, and a place for the result, in which there is none yet.
  * Errors: ARGUMENT. */
 HEED_MUST_USE
-heed_status heed__check_load(heed_context *ctx, const char *path, const void *out, bool out_is_free);
+heed_status heed__check_load(heed_context *ctx, bool out_is_free);
 
 /* ---- The formats: each reads and writes its own ---- */
 

@@ -308,8 +308,9 @@ static heed_status fill_from_file(heed__npy_source *source, void *out, size_t by
 }
 
 heed_status heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out) {
+  HEED__ENTER(ctx, "load", path, out);
   heed__place place;
-  heed_status status = heed__check_load(ctx, path, out, out != NULL && *out == NULL);
+  heed_status status = heed__check_load(ctx, *out == NULL);
   if (status != HEED_OK) return status;
   heed__place_init(&place, ctx, "load", path);
   file_source file = {.source = {.place = &place, .fill = fill_from_file}};
@@ -362,11 +363,10 @@ heed_status heed__npy_header(heed_context *ctx, const heed_tensor *x, char out[H
 }
 
 heed_status heed_save_npy(heed_context *ctx, const char *path, const heed_tensor *x) {
+  HEED__ENTER(ctx, "save", path, x);
   char text[HEED__NPY_HEADER];
   size_t bytes;
   heed__writer w;
-  if (path == NULL || x == NULL)
-    return heed__fail(ctx, HEED_ARGUMENT, "save: %s is missing (NULL)", path == NULL ? "path" : "x");
   heed_status status = heed__npy_header(ctx, x, text, &bytes);
   if (status == HEED_OK) status = heed__writer_begin(&w, ctx, path);
   if (status != HEED_OK) return status;

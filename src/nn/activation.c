@@ -24,13 +24,16 @@ static const heed__class silu_class = {.name = "SiLU", .forward = silu};
 static const heed__class relu_class = {.name = "ReLU", .forward = relu};
 
 heed_status heed_gelu_new(heed_context *ctx, bool approximate, heed_module **out) {
+  HEED__ENTER(ctx, "GELU", out);
   return heed__module_new(ctx, approximate ? &gelu_tanh_class : &gelu_class, sizeof(heed_module), 0, out);
 }
 
 heed_status heed_silu_new(heed_context *ctx, heed_module **out) {
+  HEED__ENTER(ctx, "SiLU", out);
   return heed__module_new(ctx, &silu_class, sizeof(heed_module), 0, out);
 }
 
 heed_status heed_relu_new(heed_context *ctx, heed_module **out) {
+  HEED__ENTER(ctx, "ReLU", out);
   return heed__module_new(ctx, &relu_class, sizeof(heed_module), 0, out);
 }

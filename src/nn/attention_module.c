@@ -22,7 +22,6 @@ heed_status heed__attention_check(heed_context *ctx, const heed__class *class, b
                                   const heed_attention_config *theirs, heed__attention_config *own) {
   heed_status status;
   heed_attention_config *config = &own->config;
-  if (theirs == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: config is missing (NULL)", class->name);
   heed_attention_config_init(config, sizeof *config);
   status =
       heed__struct_read(ctx, class->name, "config", "heed_attention_config", theirs, config, sizeof *config);

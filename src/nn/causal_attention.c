@@ -142,6 +142,8 @@ heed_status heed__causal_attention_empty(heed_context *ctx, const heed_attention
 
 heed_status heed_causal_attention_new(heed_context *ctx, heed_generator *g,
                                       const heed_attention_config *config, heed_module **out) {
+  HEED__ENTER(ctx, causal_class.name, config, out);
+  HEED__MAY_ENTER(ctx, causal_class.name, g);
   heed_module *m = NULL;
   heed__attention_config own;
   heed_status status = heed__attention_check(ctx, &causal_class, true, config, &own);

@@ -133,5 +133,6 @@ heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t co
 }
 
 heed_status heed_module_to(heed_module *m, heed_dtype dtype) {
+  HEED__ENTER(heed_module_context(m), "to", dtype);
   return heed__modules_to(m->context, "to", 1, &m, dtype);
 }

@@ -34,6 +34,7 @@ static const heed__class dropout_class = {.name = "Dropout",
                                           .describe = describe_dropout};
 
 heed_status heed_dropout_new(heed_context *ctx, double p, heed_module **out) {
+  HEED__ENTER(ctx, "Dropout", out);
   heed_module *m = NULL;
   heed_status status = heed__check_probability(ctx, "Dropout", "p", p);
   if (status != HEED_OK) return status;

@@ -42,6 +42,8 @@ static const heed__class embedding_class = {.name = "Embedding",
 
 heed_status heed_embedding_new(heed_context *ctx, heed_generator *g, int64_t size, int64_t d,
                                int64_t padding_index, heed_module **out) {
+  HEED__ENTER(ctx, "Embedding", out);
+  HEED__MAY_ENTER(ctx, "Embedding", g);
   const int64_t shape[] = {size, d};
   heed_tensor *weight = NULL;
   heed_module *m = NULL;

@@ -118,9 +118,8 @@ static heed_status new_cache_like(const heed_kv_cache *c, const char *function, 
 heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out) {
   heed_kv_cache_config c;
   heed_status status;
-  if (m == NULL) return HEED_ARGUMENT;
-  heed_context *ctx = m->context;
-  if (out == NULL) return heed__fail(ctx, HEED_ARGUMENT, FUNCTION ": out is missing (NULL)");
+  heed_context *ctx = heed_module_context(m);
+  HEED__ENTER(ctx, FUNCTION, out);
   heed_kv_cache_config_init(&c, sizeof c);
   if (config != NULL) {
     status = heed__struct_read(ctx, FUNCTION, "config", "heed_kv_cache_config", config, &c, sizeof c);
@@ -167,6 +166,7 @@ void heed_kv_cache_free(heed_kv_cache *cache) {
 }
 
 heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out) {
+  HEED__ENTER(heed_kv_cache_context(cache), "clone", out);
   heed_kv_cache *made = NULL;
   heed_status status = new_cache_like(cache, "clone", &made);
   if (status != HEED_OK) return status;
@@ -178,24 +178,25 @@ heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out)
 /* ---- Asking ---- */
 
 heed_context *heed_kv_cache_context(const heed_kv_cache *cache) {
-  return cache->context;
+  return cache != NULL ? cache->context : NULL;
 }
 int64_t heed_kv_cache_length(const heed_kv_cache *cache) {
-  return cache->length;
+  return cache != NULL ? cache->length : 0;
 }
 int64_t heed_kv_cache_capacity(const heed_kv_cache *cache) {
-  return cache->capacity;
+  return cache != NULL ? cache->capacity : 0;
 }
 int64_t heed_kv_cache_batch(const heed_kv_cache *cache) {
-  return cache->batch;
+  return cache != NULL ? cache->batch : 0;
 }
 heed_dtype heed_kv_cache_dtype(const heed_kv_cache *cache) {
-  return cache->dtype;
+  return cache != NULL ? cache->dtype : HEED_BOOL;
 }
 
 /* ---- Changing ---- */
 
 heed_status heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n) {
+  HEED__ENTER(heed_kv_cache_context(cache), "truncate", cache);
   if (n < 0 || n > cache->length) {
     return heed__fail(cache->context, HEED_ARGUMENT,
                       "truncate: n is %lld; it must be from 0 to %lld, the length", (long long)n,
@@ -221,7 +222,6 @@ static int64_t source_of(const heed_tensor *indices, int64_t i) {
 
 static heed_status check_batch_indices(const heed_kv_cache *cache, const heed_tensor *indices) {
   heed_context *ctx = cache->context;
-  if (indices == NULL) return heed__fail(ctx, HEED_ARGUMENT, "reorder: indices is missing (NULL)");
   heed_status status = heed__check_dtype(ctx, "reorder", "indices", indices, HEED_INT64);
   if (status != HEED_OK) return status;
   if (indices->ndim != 1 || indices->shape[0] != cache->batch) {
@@ -241,6 +241,7 @@ static heed_status check_batch_indices(const heed_kv_cache *cache, const heed_te
 
 /* Head by head, so that what is kept meanwhile is small. */
 heed_status heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indices) {
+  HEED__ENTER(heed_kv_cache_context(cache), "reorder", indices);
   heed_status status = check_batch_indices(cache, indices);
   if (status != HEED_OK) return status;
   const size_t rows = (size_t)(cache->length - cache->dropped);
@@ -287,9 +288,6 @@ heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cach
   const heed__attention_module *a = (const heed__attention_module *)m;
   const char *name = m->class->name;
   const int64_t left = left_of(a);
-  if (cache->context != m->context) {
-    return heed__fail(m->context, HEED_ARGUMENT, "%s: the cache is of another context than the module", name);
-  }
   if (cache->num_kv_heads != a->num_kv_heads || cache->head_dim != a->head_dim) {
     return heed__fail(m->context, HEED_ARGUMENT,
                       "%s: the cache has num_kv_heads %lld and head_dim %lld; the module has %lld and %lld",

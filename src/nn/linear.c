@@ -65,6 +65,8 @@ heed_status heed__linear_from(heed_context *ctx, heed_tensor *weight, heed_tenso
 
 heed_status heed_linear_new(heed_context *ctx, heed_generator *g, int64_t d_in, int64_t d_out, bool bias,
                             heed_module **out) {
+  HEED__ENTER(ctx, "Linear", out);
+  HEED__MAY_ENTER(ctx, "Linear", g);
   heed_tensor *weight = NULL, *offset = NULL;
   heed_module *m = NULL;
   const int64_t shape[] = {d_out, d_in};

@@ -40,7 +40,7 @@ heed_status heed__module_finish(heed_status status, heed_module *m, heed_generat
 }
 
 heed_module *heed_module_retain(heed_module *m) {
-  m->references++;
+  if (m != NULL) m->references++;
   return m;
 }
 
@@ -57,16 +57,17 @@ void heed_module_release(heed_module *m) {
 }
 
 heed_context *heed_module_context(const heed_module *m) {
-  return m->context;
+  return m != NULL ? m->context : NULL;
 }
 const char *heed_module_class(const heed_module *m) {
-  return m->class->name;
+  return m != NULL ? m->class->name : "";
 }
 bool heed_module_training(const heed_module *m) {
-  return m->training;
+  return m != NULL && m->training;
 }
 
 void heed_module_train(heed_module *m, bool training) {
+  if (m == NULL) return;
   m->training = training;
   for (int i = 0; i < m->count; i++) {
     if (m->slots[i].module != NULL) heed_module_train(m->slots[i].module, training);
@@ -120,11 +121,11 @@ heed_module *heed__module_part(const heed_module *m, const char *name) {
 }
 
 int heed_module_entry_count(const heed_module *m) {
-  return m->count;
+  return m != NULL ? m->count : 0;
 }
 
 bool heed_module_entry(const heed_module *m, int i, heed_entry *out) {
-  if (i < 1 || i > m->count) return false;
+  if (m == NULL || out == NULL || i < 1 || i > m->count) return false;
   const heed__slot *slot = &m->slots[i - 1];
   *out = (heed_entry){slot->name, slot->kind, slot->parameter, slot->module};
   return true;
@@ -187,6 +188,7 @@ void heed__module_swap_parameter(heed_module *m, const char *name, heed_tensor *
 }
 
 heed_status heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value) {
+  HEED__ENTER(heed_module_context(m), m->class->name, name, value);
   heed_tensor *shared = NULL;
   heed_status status = heed__module_check_parameter(m, name, value);
   if (status == HEED_OK) status = heed_tensor_alias(m->context, value, &shared);
@@ -252,6 +254,7 @@ static heed_status check_like(const char *function, const char *name, const heed
 }
 
 heed_status heed_module_set_module(heed_module *m, const char *name, heed_module *value) {
+  HEED__ENTER(heed_module_context(m), m->class->name, name, value);
   heed__slot *slot = NULL;
   heed_status status = find_slot(m, name, HEED_ENTRY_MODULE, value, &slot);
   if (status != HEED_OK) return status;
@@ -281,6 +284,7 @@ static bool read_setting(const heed_module *m, const heed__setting *s, heed_scal
 }
 
 bool heed_module_setting(const heed_module *m, const char *name, heed_scalar *out) {
+  if (m == NULL || name == NULL || out == NULL) return false;
   for (const heed__setting *s = m->class->settings; s != NULL && s->name != NULL; s++) {
     if (strcmp(s->name, name) == 0) return read_setting(m, s, out);
   }
@@ -295,9 +299,9 @@ const heed__sizes *heed__module_sizes(const heed_module *m, const char *name) {
 }
 
 void heed_module_describe(const heed_module *m, char *text, size_t size) {
-  if (size == 0) return;
+  if (text == NULL || size == 0) return;
   text[0] = '\0';
-  if (m->class->describe != NULL) m->class->describe(m, text, size);
+  if (m != NULL && m->class->describe != NULL) m->class->describe(m, text, size);
 }
 
 /* ---- Forward ---- */
@@ -327,18 +331,19 @@ heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed
   static const heed_forward_options none = {.size = sizeof none};
   heed_forward_options own;
   heed_status status;
-  if (m == NULL) return HEED_ARGUMENT;
-  if (x == NULL || out == NULL) {
-    return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is missing (NULL)", m->class->name,
-                      x == NULL ? "x" : "out");
-  }
+  heed_context *ctx = heed_module_context(m);
+  HEED__ENTER(ctx, m->class->name, x, out);
   if (options == NULL) options = &none;
   if (options->size != sizeof own) {
     own = none;
-    status = heed__struct_read(m->context, m->class->name, "options", "heed_forward_options", options, &own,
-                               sizeof own);
+    status =
+        heed__struct_read(ctx, m->class->name, "options", "heed_forward_options", options, &own, sizeof own);
     if (status != HEED_OK) return status;
     options = &own;
+  }
+  if (options != &none) {
+    HEED__MAY_ENTER(ctx, m->class->name, options->attn_mask, options->key_padding_mask, options->generator,
+                    options->kv_lengths, options->key, options->value, options->cache);
   }
   if (!m->class->attends) {
     if (options->attn_mask != NULL) return refuse(m, "attn_mask");
@@ -349,7 +354,7 @@ heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed
   if (!m->class->takes_keys && (options->key != NULL || options->value != NULL || options->cache != NULL))
     return refuse_keys(m, options);
   if (internals == NULL) return m->class->forward(m, x, options, out, NULL);
-  status = heed__struct_check(m->context, m->class->name, "internals", "heed_attention_internals", internals);
+  status = heed__struct_check(ctx, m->class->name, "internals", "heed_attention_internals", internals);
   if (status != HEED_OK) return status;
   heed_attention_internals found = {.size = sizeof found};
   status = m->class->forward(m, x, options, out, &found);

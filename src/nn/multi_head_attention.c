@@ -111,6 +111,8 @@ static heed_status add_variant(heed_module *m, const heed_attention_config *c) {
 
 heed_status heed_multi_head_attention_new(heed_context *ctx, heed_generator *g,
                                           const heed_attention_config *config, heed_module **out) {
+  HEED__ENTER(ctx, heads_class.name, config, out);
+  HEED__MAY_ENTER(ctx, heads_class.name, g);
   heed_module *m = NULL;
   heed__attention_config own;
   heed_status status = heed__attention_check(ctx, &heads_class, true, config, &own);
@@ -156,6 +158,7 @@ static int64_t first_row(const heed__attention_module *a, int part, int64_t i) {
 
 heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, heed_tensor **key,
                              heed_tensor **value) {
+  HEED__ENTER(heed_module_context(m), "head", query, key, value);
   heed_status status = check_class(m, "head");
   if (status != HEED_OK) return status;
   const heed__attention_module *a = (const heed__attention_module *)m;
@@ -243,6 +246,7 @@ static const char *inexpressible(const heed__attention_module *a) {
 }
 
 heed_status heed_module_split(heed_module *m, heed_module **out) {
+  HEED__ENTER(heed_module_context(m), "split", out);
   heed_status status = check_class(m, "split");
   if (status != HEED_OK) return status;
   const heed__attention_module *a = (const heed__attention_module *)m;

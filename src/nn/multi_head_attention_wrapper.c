@@ -140,6 +140,8 @@ heed_status heed__wrapper_empty(heed_context *ctx, const heed_attention_config *
 
 heed_status heed_multi_head_attention_wrapper_new(heed_context *ctx, heed_generator *g,
                                                   const heed_attention_config *config, heed_module **out) {
+  HEED__ENTER(ctx, wrapper_class.name, config, out);
+  HEED__MAY_ENTER(ctx, wrapper_class.name, g);
   heed_module *m = NULL;
   heed__attention_config own;
   heed_status status = heed__attention_check(ctx, &wrapper_class, true, config, &own);

@@ -82,9 +82,10 @@ static const heed__class rms_norm_class = {
 
 static heed_status check_sizes(heed_context *ctx, const char *function, int ndim, const int64_t *shape,
                                double epsilon) {
-  if (shape == NULL || ndim < 1 || ndim > HEED_MAX_DIMS) {
+  if (shape == NULL) return heed__refuse_pointer(ctx, function, "normalized_shape", NULL);
+  if (ndim < 1 || ndim > HEED_MAX_DIMS) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: normalized_shape has %d sizes; it must have 1 to %d", function,
-                      shape == NULL ? 0 : ndim, HEED_MAX_DIMS);
+                      ndim, HEED_MAX_DIMS);
   }
   for (int i = 0; i < ndim; i++) {
     if (shape[i] >= 1) continue;
@@ -124,6 +125,7 @@ static heed_status make(heed_context *ctx, const heed__class *class, int ndim, c
 
 heed_status heed_layer_norm_new(heed_context *ctx, int ndim, const int64_t *shape, double epsilon,
                                 bool affine, bool bias, heed_module **out) {
+  HEED__ENTER(ctx, "LayerNorm", out);
   heed_status status = check_sizes(ctx, layer_norm_class.name, ndim, shape, epsilon);
   if (status != HEED_OK) return status;
   if (epsilon < 0)
@@ -134,6 +136,7 @@ heed_status heed_layer_norm_new(heed_context *ctx, int ndim, const int64_t *shap
 
 heed_status heed_rms_norm_new(heed_context *ctx, int ndim, const int64_t *shape, double epsilon, bool affine,
                               heed_module **out) {
+  HEED__ENTER(ctx, "RMSNorm", out);
   heed_status status = check_sizes(ctx, rms_norm_class.name, ndim, shape, epsilon);
   if (status != HEED_OK) return status;
   return make(ctx, &rms_norm_class, ndim, shape, epsilon, affine, false, out);

@@ -2,6 +2,8 @@
 #include "nn.h"
 
 bool heed_skip_init(heed_context *ctx, bool skip) {
+  if (ctx == NULL) return false;
+  if (ctx == NULL) return false;
   const bool before = ctx->skip_init;
   ctx->skip_init = skip;
   return before;

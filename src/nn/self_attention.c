@@ -12,6 +12,8 @@ static const heed__class self_class = {
 
 heed_status heed_self_attention_new(heed_context *ctx, heed_generator *g, const heed_attention_config *config,
                                     heed_module **out) {
+  HEED__ENTER(ctx, self_class.name, config, out);
+  HEED__MAY_ENTER(ctx, self_class.name, g);
   heed_module *m = NULL;
   heed__attention_config own;
   heed_status status = heed__attention_check(ctx, &self_class, false, config, &own);

@@ -323,6 +323,7 @@ heed_status heed__attention(heed_context *ctx, const heed__attention_call *call,
 heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                               const heed_tensor *v, const heed_attention_options *options,
                                               heed_tensor **out, heed_attention_taps *taps) {
+  HEED__ENTER(ctx, "scaled_dot_product_attention", q, k, v, out);
   static const char function[] = "scaled_dot_product_attention";
   heed_attention_taps found = {.size = sizeof found};
   heed__attention_call call = {
@@ -331,6 +332,10 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
   if (options != NULL) {
     status = heed__struct_read(ctx, function, "options", "heed_attention_options", options, &call.options,
                                sizeof call.options);
+    if (status != HEED_OK) return status;
+    const heed_attention_options *o = &call.options;
+    HEED__MAY_ENTER(ctx, function, o->attn_mask, o->generator, o->kv_lengths, o->past_key, o->past_value,
+                    o->alibi_slopes, o->sinks);
   }
   if (taps != NULL && status == HEED_OK)
     status = heed__struct_check(ctx, function, "taps", "heed_attention_taps", taps);

@@ -87,6 +87,7 @@ static heed__map compare_map(const char *function, heed__row *of_bool, heed__row
 #define X(name)                                                                                              \
   heed_status heed_##name(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,                     \
                           heed_tensor **out) {                                                               \
+    HEED__ENTER(ctx, #name, a, b, out);                                                                      \
     const heed__map map = compare_map(#name, bool_##name, int64_##name, &heed__kernels_of(ctx)->name, a, b); \
     return heed__map_run(ctx, &map, out);                                                                    \
   }
@@ -96,6 +97,7 @@ HEED_COMPARE_LIST(X)
 #define X(name)                                                                                              \
   heed_status heed_##name(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,                     \
                           heed_tensor **out) {                                                               \
+    HEED__ENTER(ctx, #name, a, b, out);                                                                      \
     const heed__map map = map_of_two(#name, row_##name, NULL, HEED_BOOL, a, b);                              \
     return heed__map_run(ctx, &map, out);                                                                    \
   }
@@ -107,6 +109,7 @@ HEED_LOGICAL_LIST(X)
 #define READ_AS_isinf       HEED_FLOAT32
 #define X(name)                                                                                              \
   heed_status heed_##name(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {                      \
+    HEED__ENTER(ctx, #name, x, out);                                                                         \
     const heed__map map = map_of_one(#name, row_##name, READ_AS_##name, x);                                  \
     return heed__map_run(ctx, &map, out);                                                                    \
   }
@@ -116,6 +119,7 @@ HEED_TEST_LIST(X)
 /* ---- Two tensors as a whole ---- */
 
 heed_status heed_equal(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, bool *out) {
+  HEED__ENTER(ctx, "equal", a, b, out);
   if (!heed__same_shape(a->ndim, a->shape, b->ndim, b->shape)) {
     *out = false;
     return HEED_OK;
@@ -155,6 +159,7 @@ static void int64_close(const void *user, void *out, const heed__span *in, size_
 
 heed_status heed_allclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
                           double absolute, bool equal_nan, bool *out) {
+  HEED__ENTER(ctx, "allclose", a, b, out);
   if (!(relative >= 0) || !(absolute >= 0))
     return heed__fail(
         ctx, HEED_ARGUMENT,

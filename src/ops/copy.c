@@ -53,15 +53,18 @@ static heed_status copy_as(heed_context *ctx, const char *function, const heed_t
 }
 
 heed_status heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+  HEED__ENTER(ctx, "clone", x, out);
   return copy_as(ctx, "clone", x, x->dtype, out);
 }
 
 heed_status heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+  HEED__ENTER(ctx, "contiguous", x, out);
   if (!*out && heed_tensor_is_contiguous(x)) return heed_tensor_alias(ctx, x, out);
   return copy_as(ctx, "contiguous", x, x->dtype, out);
 }
 
 heed_status heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out) {
+  HEED__ENTER(ctx, "to", x, dtype, out);
   if (!*out && x->dtype == dtype) return heed_tensor_alias(ctx, x, out);
   return copy_as(ctx, "to", x, dtype, out);
 }
@@ -97,6 +100,7 @@ heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, c
 }
 
 heed_status heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src) {
+  HEED__ENTER(ctx, "copy_", dst, src);
   heed_tensor *made = NULL;
   heed_status status = heed__check_expands(ctx, "copy_", "the source", src, dst->ndim, dst->shape);
   if (status || heed__same_view(dst, src)) goto done;
@@ -111,6 +115,7 @@ done:
 }
 
 heed_status heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value) {
+  HEED__ENTER(ctx, "fill_", dst, value);
   heed__number number;
   if (heed__copy_elements(dst, heed__number_tensor(&number, value))) return HEED_OK;
   return heed__stopped(ctx, "fill_");

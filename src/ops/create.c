@@ -16,10 +16,12 @@ heed_status heed__full(heed_context *ctx, const char *function, heed_dtype dtype
 
 heed_status heed_full(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape, heed_scalar value,
                       heed_tensor **out) {
+  HEED__ENTER(ctx, "full", dtype, value, out);
   return heed__full(ctx, "full", dtype, ndim, shape, value, out);
 }
 
 heed_status heed_eye(heed_context *ctx, heed_dtype dtype, int64_t rows, int64_t columns, heed_tensor **out) {
+  HEED__ENTER(ctx, "eye", dtype, out);
   const int64_t shape[] = {rows, columns};
   heed__result result;
   heed_status status = heed__check_shape(ctx, "eye", 2, shape, dtype, NULL);
@@ -88,6 +90,7 @@ static heed_status fail_long(heed_context *ctx) {
 
 heed_status heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, heed_scalar last,
                        heed_scalar step, heed_tensor **out) {
+  HEED__ENTER(ctx, "range", dtype, first, last, step, out);
   if (as_double(step) == 0)
     return heed__fail(ctx, HEED_ARGUMENT, "range: step is 0; it must lead from first to last");
   if (first.dtype != HEED_FLOAT32 && last.dtype != HEED_FLOAT32 && step.dtype != HEED_FLOAT32) {
@@ -123,6 +126,7 @@ static heed_scalar line_at(const void *user, int64_t i) {
 
 heed_status heed_linspace(heed_context *ctx, heed_dtype dtype, double first, double last, int64_t count,
                           heed_tensor **out) {
+  HEED__ENTER(ctx, "linspace", dtype, out);
   if (count < 0)
     return heed__fail(ctx, HEED_ARGUMENT, "linspace: count is %" PRId64 "; it must be 0 or more", count);
   line l = {first, last, 0, count};

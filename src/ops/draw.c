@@ -38,6 +38,8 @@ done:
 
 heed_status heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
                          const int64_t *shape, heed_tensor **out) {
+  HEED__ENTER(ctx, "uniform", out);
+  HEED__MAY_ENTER(ctx, "uniform", g);
   return heed__uniform(ctx, "uniform", g, from, to, ndim, shape, out);
 }
 
@@ -58,11 +60,15 @@ done:
 
 heed_status heed_normal(heed_context *ctx, heed_generator *g, double mean, double std, int ndim,
                         const int64_t *shape, heed_tensor **out) {
+  HEED__ENTER(ctx, "normal", out);
+  HEED__MAY_ENTER(ctx, "normal", g);
   return heed__normal(ctx, "normal", g, mean, std, ndim, shape, out);
 }
 
 heed_status heed_randint(heed_context *ctx, heed_generator *g, int64_t low, int64_t high, int ndim,
                          const int64_t *shape, heed_tensor **out) {
+  HEED__ENTER(ctx, "randint", out);
+  HEED__MAY_ENTER(ctx, "randint", g);
   heed__result result = {0};
   heed_status status = HEED_OK;
   const uint64_t range = (uint64_t)high - (uint64_t)low + 1;
@@ -91,6 +97,8 @@ done:
 }
 
 heed_status heed_randperm(heed_context *ctx, heed_generator *g, int64_t n, heed_tensor **out) {
+  HEED__ENTER(ctx, "randperm", out);
+  HEED__MAY_ENTER(ctx, "randperm", g);
   heed__result result = {0};
   heed_status status = begin_draw(ctx, "randperm", &result, out, HEED_INT64, 1, &n);
   if (status) goto done;
@@ -108,6 +116,8 @@ done:
 }
 
 heed_status heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tensor *p, heed_tensor **out) {
+  HEED__ENTER(ctx, "bernoulli", p, out);
+  HEED__MAY_ENTER(ctx, "bernoulli", g);
   heed__result result = {0};
   heed_tensor *made = NULL;
   heed_status status = heed__check_dtype(ctx, "bernoulli", "p", p, HEED_FLOAT32);
@@ -136,6 +146,8 @@ done:
 
 heed_status heed_dropout(heed_context *ctx, heed_generator *g, double p, const heed_tensor *x,
                          heed_tensor **out) {
+  HEED__ENTER(ctx, "dropout", x, out);
+  HEED__MAY_ENTER(ctx, "dropout", g);
   heed__result result = {0};
   heed_status status = heed__check_probability(ctx, "dropout", "p", p);
   if (status) goto done;

@@ -110,6 +110,7 @@ static heed_status unary(heed_context *ctx, const char *function, unary_op op,
 
 #define X(name)                                                                                              \
   heed_status heed_##name(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {                      \
+    HEED__ENTER(ctx, #name, x, out);                                                                         \
     return unary(ctx, #name, UNARY_##name, &heed__kernels_of(ctx)->name, x, out);                            \
   }
 HEED_UNARY_LIST(X)
@@ -214,6 +215,7 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
 #define X(name)                                                                                              \
   heed_status heed_##name(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,                     \
                           heed_tensor **out) {                                                               \
+    HEED__ENTER(ctx, #name, a, b, out);                                                                      \
     return binary(ctx, #name, BINARY_##name, &heed__kernels_of(ctx)->name, "a", a, "b", b, out);             \
   }
 HEED_BINARY_LIST(X)
@@ -233,6 +235,8 @@ static heed_status clamp_high(heed_context *ctx, const heed_tensor *x, const hee
 
 heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
                        const heed_tensor *high, heed_tensor **out) {
+  HEED__ENTER(ctx, "clamp", x, out);
+  HEED__MAY_ENTER(ctx, "clamp", low, high);
   heed_tensor *raised = NULL;
   heed_status status;
   if (low == NULL && high == NULL)

@@ -63,5 +63,6 @@ heed_status heed__embedding(heed_context *ctx, const char *function, const heed_
 
 heed_status heed_embedding(heed_context *ctx, const heed_tensor *ids, const heed_tensor *weight,
                            heed_tensor **out) {
+  HEED__ENTER(ctx, "embedding", ids, weight, out);
   return heed__embedding(ctx, "embedding", ids, weight, out);
 }

@@ -126,10 +126,14 @@ done:
 
 heed_status heed_max(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                      heed_tensor **indices) {
+  HEED__ENTER(ctx, "max", x, values);
+  HEED__MAY_ENTER(ctx, "max", indices);
   return choose(ctx, "max", maximum, x, dim, keepdim, values, indices);
 }
 
 heed_status heed_min(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                      heed_tensor **indices) {
+  HEED__ENTER(ctx, "min", x, values);
+  HEED__MAY_ENTER(ctx, "min", indices);
   return choose(ctx, "min", minimum, x, dim, keepdim, values, indices);
 }

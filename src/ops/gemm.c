@@ -214,7 +214,7 @@ static bool goes_in_blocks(heed_context *ctx, heed__gemm_work *d) {
 }
 
 void heed_keep_blas_threads(heed_context *ctx, bool keep) {
-  ctx->keep_blas_threads = keep;
+  if (ctx != NULL) ctx->keep_blas_threads = keep;
 }
 
 /* What is done at once: nothing, a dot product (which sums in lanes, and is more exact for long rows), and

@@ -79,6 +79,7 @@ heed_status heed__index_select(heed_context *ctx, const char *function, const he
 
 heed_status heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
                               heed_tensor **out) {
+  HEED__ENTER(ctx, "index_select", x, index, out);
   return heed__index_select(ctx, "index_select", x, dim, index, out);
 }
 
@@ -103,6 +104,7 @@ static heed_status check_gather(heed_context *ctx, const heed_tensor *x, int dim
 
 heed_status heed_gather(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
                         heed_tensor **out) {
+  HEED__ENTER(ctx, "gather", x, index, out);
   heed__result result = {0};
   const heed_tensor *inputs[] = {x, index};
   int d;
@@ -209,5 +211,6 @@ done:
 
 heed_status heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *index,
                               const heed_tensor *value) {
+  HEED__ENTER(ctx, "index_assign", x, index, value);
   return heed__index_assign(ctx, "index_assign", x, index, value);
 }

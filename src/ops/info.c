@@ -5,6 +5,7 @@ _Static_assert(sizeof((heed_information *)NULL)->processor == HEED__CPU_NAME,
                "one size of a processor's name");
 
 heed_status heed_info(heed_context *ctx, heed_information *out) {
+  HEED__ENTER(ctx, "info", out);
   heed_status status = heed__struct_check(ctx, "info", "out", "heed_information", out);
   if (status != HEED_OK) return status;
   heed_information found = {

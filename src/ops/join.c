@@ -6,8 +6,9 @@ static bool is_nothing(const heed_tensor *x) {
   return x->ndim == 1 && x->shape[0] == 0;
 }
 
-static heed_status check_count(heed_context *ctx, const char *function, int count) {
-  if (count > 0) return HEED_OK;
+static heed_status check_joined(heed_context *ctx, const char *function, int count,
+                                const heed_tensor *const *tensors) {
+  if (count > 0) return heed__check_tensors(ctx, function, "tensors", count, tensors);
   return heed__fail(ctx, HEED_ARGUMENT, "%s: there are no tensors; at least one is needed", function);
 }
 
@@ -48,10 +49,11 @@ static heed_status cat_shape(heed_context *ctx, int count, const heed_tensor *co
 
 heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
                      heed_tensor **out) {
+  HEED__ENTER(ctx, "cat", out);
   heed__result result = {0};
   int64_t shape[HEED_MAX_DIMS];
   int d;
-  heed_status status = check_count(ctx, "cat", count);
+  heed_status status = check_joined(ctx, "cat", count, tensors);
   if (status != HEED_OK) return status;
   const heed_tensor *first = tensors[0];
   for (int i = 0; i < count; i++) {
@@ -79,10 +81,11 @@ heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *ten
 
 heed_status heed_stack(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
                        heed_tensor **out) {
+  HEED__ENTER(ctx, "stack", out);
   heed__result result = {0};
   int64_t shape[HEED_MAX_DIMS];
   int d;
-  heed_status status = check_count(ctx, "stack", count);
+  heed_status status = check_joined(ctx, "stack", count, tensors);
   if (status != HEED_OK) return status;
   const heed_tensor *first = tensors[0];
   status = heed__check_new_dim(ctx, "stack", first->ndim, dim, &d);
@@ -136,6 +139,7 @@ static heed_status repeat_along(heed_context *ctx, const heed_tensor *x, int64_t
 
 heed_status heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
                                    heed_tensor **out) {
+  HEED__ENTER(ctx, "repeat_interleave", x, out);
   heed_tensor *flat = NULL;
   int d = 0;
   heed_status status = HEED_OK;

@@ -207,6 +207,8 @@ heed_status heed__linear(heed_context *ctx, const char *function, const heed_ten
 
 heed_status heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                         const heed_tensor *bias, heed_tensor **out) {
+  HEED__ENTER(ctx, "linear", x, weight, out);
+  HEED__MAY_ENTER(ctx, "linear", bias);
   return apply_linear(ctx, "linear", x, weight, NULL, bias, out);
 }
 
@@ -219,5 +221,7 @@ heed_status heed__linear_int8(heed_context *ctx, const char *function, const hee
 
 heed_status heed_linear_int8(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                              const heed_tensor *scale, const heed_tensor *bias, heed_tensor **out) {
+  HEED__ENTER(ctx, "linear_int8", x, weight, scale, out);
+  HEED__MAY_ENTER(ctx, "linear_int8", bias);
   return heed__linear_int8(ctx, "linear_int8", x, weight, scale, bias, out);
 }

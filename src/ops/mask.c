@@ -89,6 +89,7 @@ heed_status heed__masked_select(heed_context *ctx, const char *function, const h
 
 heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
                                heed_tensor **out) {
+  HEED__ENTER(ctx, "masked_select", x, mask, out);
   return heed__masked_select(ctx, "masked_select", x, mask, out);
 }
 
@@ -119,5 +120,6 @@ done:
 
 heed_status heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,
                                const heed_tensor *value) {
+  HEED__ENTER(ctx, "masked_assign", x, mask, value);
   return heed__masked_assign(ctx, "masked_assign", x, mask, value);
 }

@@ -190,10 +190,12 @@ done:
 }
 
 heed_status heed_matmul(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
+  HEED__ENTER(ctx, "matmul", a, b, out);
   return matmul(ctx, "matmul", a, b, out);
 }
 
 heed_status heed_dot(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
+  HEED__ENTER(ctx, "dot", a, b, out);
   if (a->ndim != 1 || b->ndim != 1) {
     char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
     return heed__fail(ctx, HEED_SHAPE, "dot: a is %s and b is %s; both must have 1 dimension",

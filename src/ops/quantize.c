@@ -121,11 +121,13 @@ done:
 
 heed_status heed_quantize_int8(heed_context *ctx, const heed_tensor *x, heed_tensor **weight,
                                heed_tensor **scale) {
+  HEED__ENTER(ctx, "quantize_int8", x, weight, scale);
   return heed__quantize_int8(ctx, "quantize_int8", "x", x, weight, scale);
 }
 
 heed_status heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, const heed_tensor *scale,
                                  heed_tensor **out) {
+  HEED__ENTER(ctx, "dequantize_int8", weight, scale, out);
   const char *function = "dequantize_int8";
   heed_tensor *made_weight = NULL, *made_scale = NULL;
   heed__result result = {0};

@@ -12,6 +12,7 @@ heed_status heed__reduced_dims(heed_context *ctx, const char *function, const he
                                const int *dims, uint32_t *reduced) {
   uint32_t bits = ndims == 0 ? UINT32_MAX : 0;
   heed_status status = heed__check_arithmetic(ctx, function, "x", x);
+  if (status == HEED_OK) status = heed__check_list(ctx, function, "dims", ndims, dims);
   if (status != HEED_OK) return status;
   for (int i = 0; i < ndims; i++) {
     int dim;

@@ -358,6 +358,8 @@ heed_status heed__rope(heed_context *ctx, const char *function, const heed_tenso
 
 heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor *positions,
                       const heed_rope_config *config, heed_tensor **out) {
+  HEED__ENTER(ctx, "rope", x, out);
+  HEED__MAY_ENTER(ctx, "rope", positions);
   static const char function[] = "rope";
   heed_rope_config own, *c = &own;
   heed_tensor *made = NULL;
@@ -402,6 +404,7 @@ void heed__alibi_slopes(int64_t num_heads, float *slopes) {
 }
 
 heed_status heed_alibi_slopes(heed_context *ctx, int64_t num_heads, heed_tensor **out) {
+  HEED__ENTER(ctx, "alibi_slopes", out);
   heed__result result = {0};
   if (num_heads < 1)
     return heed__fail(ctx, HEED_ARGUMENT, "alibi_slopes: num_heads is %" PRId64 "; it must be at least 1",

@@ -114,10 +114,12 @@ static heed_status softmax(heed_context *ctx, const char *function, heed__unary_
 }
 
 heed_status heed_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  HEED__ENTER(ctx, "softmax", x, out);
   return softmax(ctx, "softmax", heed__kernels_of(ctx)->softmax, x, dim, out);
 }
 
 heed_status heed_log_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  HEED__ENTER(ctx, "log_softmax", x, out);
   return softmax(ctx, "log_softmax", heed__kernels_of(ctx)->log_softmax, x, dim, out);
 }
 
@@ -225,6 +227,8 @@ heed_status heed__layer_norm(heed_context *ctx, const char *function, const heed
 
 heed_status heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                             const heed_tensor *bias, double epsilon, heed_tensor **out) {
+  HEED__ENTER(ctx, "layer_norm", x, out);
+  HEED__MAY_ENTER(ctx, "layer_norm", weight, bias);
   return heed__layer_norm(ctx, "layer_norm", x, 1, weight, bias, epsilon, out);
 }
 
@@ -235,6 +239,8 @@ heed_status heed__rms_norm(heed_context *ctx, const char *function, const heed_t
 
 heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight, double epsilon,
                           heed_tensor **out) {
+  HEED__ENTER(ctx, "rms_norm", x, out);
+  HEED__MAY_ENTER(ctx, "rms_norm", weight);
   return heed__rms_norm(ctx, "rms_norm", x, 1, weight, epsilon, out);
 }
 
@@ -272,6 +278,7 @@ static void bool_cumsum(const heed__walk *w) {
 }
 
 heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  HEED__ENTER(ctx, "cumsum", x, out);
   static void (*const cumsum[])(const heed__walk *) = {
       [HEED_BOOL] = bool_cumsum,
       [HEED_INT64] = int64_cumsum,

@@ -172,6 +172,8 @@ done:
 
 heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool descending, heed_tensor **values,
                       heed_tensor **indices) {
+  HEED__ENTER(ctx, "sort", x, values);
+  HEED__MAY_ENTER(ctx, "sort", indices);
   int d;
   heed_status status = heed__check_arithmetic(ctx, "sort", "x", x);
   if (status != HEED_OK) return status;
@@ -182,6 +184,8 @@ heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool des
 
 heed_status heed_topk(heed_context *ctx, const heed_tensor *x, int64_t k, int dim, bool largest,
                       heed_tensor **values, heed_tensor **indices) {
+  HEED__ENTER(ctx, "topk", x, values);
+  HEED__MAY_ENTER(ctx, "topk", indices);
   int d;
   heed_status status = heed__check_arithmetic(ctx, "topk", "x", x);
   if (status != HEED_OK) return status;

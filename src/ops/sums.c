@@ -262,6 +262,7 @@ static heed_status sum_of_floats(heed_context *ctx, const char *function, bool m
 
 heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                      heed_tensor **out) {
+  HEED__ENTER(ctx, "sum", x, out);
   if (x->dtype == HEED_FLOAT32) return sum_of_floats(ctx, "sum", false, x, ndims, dims, keepdim, out);
   int64_sum state;
   return reduce(ctx, "sum", &int64_sum_reduction, &state, x, ndims, dims, keepdim, HEED_INT64, out);
@@ -269,6 +270,7 @@ heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const i
 
 heed_status heed_mean(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                       heed_tensor **out) {
+  HEED__ENTER(ctx, "mean", x, out);
   const heed_status status = heed__check_dtype(ctx, "mean", "x", x, HEED_FLOAT32);
   return status != HEED_OK ? status : sum_of_floats(ctx, "mean", true, x, ndims, dims, keepdim, out);
 }
@@ -286,11 +288,13 @@ static heed_status spread_of(heed_context *ctx, const char *function, bool root,
 
 heed_status heed_var(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
                      bool keepdim, heed_tensor **out) {
+  HEED__ENTER(ctx, "var", x, out);
   return spread_of(ctx, "var", false, x, ndims, dims, correction, keepdim, out);
 }
 
 heed_status heed_std(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
                      bool keepdim, heed_tensor **out) {
+  HEED__ENTER(ctx, "std", x, out);
   return spread_of(ctx, "std", true, x, ndims, dims, correction, keepdim, out);
 }
 
@@ -303,10 +307,12 @@ static heed_status truth_of(heed_context *ctx, const char *function, bool all, c
 
 heed_status heed_any(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                      heed_tensor **out) {
+  HEED__ENTER(ctx, "any", x, out);
   return truth_of(ctx, "any", false, x, ndims, dims, keepdim, out);
 }
 
 heed_status heed_all(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                      heed_tensor **out) {
+  HEED__ENTER(ctx, "all", x, out);
   return truth_of(ctx, "all", true, x, ndims, dims, keepdim, out);
 }

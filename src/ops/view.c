@@ -26,7 +26,9 @@ static heed_status work_out(heed_context *ctx, const char *function, const heed_
                             const int64_t *shape, int64_t sizes[HEED_MAX_DIMS]) {
   char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
   int open = -1;
-  for (int d = 0; d < ndim && d < HEED_MAX_DIMS; d++) {
+  heed_status status = heed__check_list(ctx, function, "shape", ndim, shape);
+  if (status) return status;
+  for (int d = 0; d < ndim; d++) {
     sizes[d] = shape[d];
     if (shape[d] != -1) continue;
     if (open >= 0)
@@ -37,7 +39,7 @@ static heed_status work_out(heed_context *ctx, const char *function, const heed_
     sizes[d] = 1;
   }
   int64_t numel;
-  const heed_status status = heed__check_shape(ctx, function, ndim, sizes, x->dtype, &numel);
+  status = heed__check_shape(ctx, function, ndim, sizes, x->dtype, &numel);
   if (status) return status;
   if (open >= 0 && numel == 0)
     return heed__fail(ctx, HEED_SHAPE, "%s: the -1 in the shape %s cannot be worked out beside a size of 0",
@@ -70,6 +72,7 @@ static bool reshaped(heed_tensor *view, const heed_tensor *x, int ndim, const in
 
 heed_status heed_view(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
                       heed_tensor **out) {
+  HEED__ENTER(ctx, "view", x, out);
   heed_tensor view;
   int64_t sizes[HEED_MAX_DIMS];
   const heed_status status = work_out(ctx, "view", x, ndim, shape, sizes);
@@ -107,6 +110,7 @@ done:
 
 heed_status heed_reshape(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
                          heed_tensor **out) {
+  HEED__ENTER(ctx, "reshape", x, out);
   int64_t sizes[HEED_MAX_DIMS];
   const heed_status status = work_out(ctx, "reshape", x, ndim, shape, sizes);
   if (status) return status;
@@ -114,6 +118,7 @@ heed_status heed_reshape(heed_context *ctx, const heed_tensor *x, int ndim, cons
 }
 
 heed_status heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int last, heed_tensor **out) {
+  HEED__ENTER(ctx, "flatten", x, out);
   int from, to, ndim = 0;
   int64_t sizes[HEED_MAX_DIMS];
   heed_status status = heed__check_dim(ctx, "flatten", x->ndim, first, &from);
@@ -136,6 +141,7 @@ heed_status heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int
 }
 
 heed_status heed_unsqueeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  HEED__ENTER(ctx, "unsqueeze", x, out);
   heed_tensor view;
   int at;
   const heed_status status = heed__check_new_dim(ctx, "unsqueeze", x->ndim, dim, &at);
@@ -151,6 +157,7 @@ heed_status heed_unsqueeze(heed_context *ctx, const heed_tensor *x, int dim, hee
 }
 
 heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  HEED__ENTER(ctx, "squeeze", x, out);
   heed_tensor view;
   int only = -1;
   const heed_status status = dim == 0 ? HEED_OK : heed__check_dim(ctx, "squeeze", x->ndim, dim, &only);
@@ -165,6 +172,7 @@ heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int dim, heed_
 /* ---- Other orders ---- */
 
 heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
+  HEED__ENTER(ctx, "transpose", x, out);
   heed_tensor view;
   int a, b;
   heed_status status = heed__check_dim(ctx, "transpose", x->ndim, dim1, &a);
@@ -182,8 +190,11 @@ heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, in
 
 heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
                          heed_tensor **out) {
+  HEED__ENTER(ctx, "permute", x, out);
   heed_tensor view;
   bool named[HEED_MAX_DIMS] = {false};
+  heed_status status = heed__check_list(ctx, "permute", "dims", ndim, dims);
+  if (status) return status;
   if (ndim != x->ndim)
     return heed__fail(ctx, HEED_ARGUMENT,
                       "permute: %d dims are given and x has %d dimensions; each must be named once", ndim,
@@ -191,7 +202,7 @@ heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, cons
   heed__alias_on_stack(&view, x);
   for (int d = 0; d < ndim; d++) {
     int from;
-    const heed_status status = heed__check_dim(ctx, "permute", ndim, dims[d], &from);
+    status = heed__check_dim(ctx, "permute", ndim, dims[d], &from);
     if (status) return status;
     if (named[from])
       return heed__fail(ctx, HEED_ARGUMENT, "permute: dimension %d is named twice; each must be named once",
@@ -207,12 +218,15 @@ heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, cons
 
 heed_status heed_expand(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
                         heed_tensor **out) {
+  HEED__ENTER(ctx, "expand", x, out);
   heed_tensor view;
   int64_t sizes[HEED_MAX_DIMS];
+  heed_status status = heed__check_list(ctx, "expand", "shape", ndim, shape);
+  if (status) return status;
   const int added = ndim - x->ndim;
-  for (int d = 0; d < ndim && d < HEED_MAX_DIMS; d++)
+  for (int d = 0; d < ndim; d++)
     sizes[d] = shape[d] == -1 && d >= added && added >= 0 ? x->shape[d - added] : shape[d];
-  heed_status status = heed__check_shape(ctx, "expand", ndim, sizes, x->dtype, NULL);
+  status = heed__check_shape(ctx, "expand", ndim, sizes, x->dtype, NULL);
   if (status == HEED_OK) status = heed__check_expands(ctx, "expand", "x", x, ndim, sizes);
   if (status) return status;
   heed__expand_on_stack(&view, x, ndim, sizes);
@@ -237,6 +251,7 @@ static heed_status check_cut(heed_context *ctx, const char *function, const heed
 }
 
 heed_status heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_t index, heed_tensor **out) {
+  HEED__ENTER(ctx, "select", x, out);
   heed_tensor view;
   int d;
   int64_t at;
@@ -251,6 +266,7 @@ heed_status heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_
 
 heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
                         heed_tensor **out) {
+  HEED__ENTER(ctx, "narrow", x, out);
   heed_tensor view;
   int d;
   const heed_status status = check_cut(ctx, "narrow", x, dim, &d);
@@ -288,6 +304,7 @@ heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t f
 
 heed_status heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t first, int64_t last,
                        int64_t step, heed_tensor **out) {
+  HEED__ENTER(ctx, "slice", x, out);
   heed_tensor view;
   int d;
   int64_t start = 0, count = 0;

@@ -30,6 +30,7 @@ static heed__row *const choose_rows[] = {
 
 heed_status heed_where(heed_context *ctx, const heed_tensor *condition, const heed_tensor *a,
                        const heed_tensor *b, heed_tensor **out) {
+  HEED__ENTER(ctx, "where", condition, a, b, out);
   heed_status status = heed__check_dtype(ctx, "where", "condition", condition, HEED_BOOL);
   if (status == HEED_OK) status = heed__check_arithmetic(ctx, "where", "a", a);
   if (status == HEED_OK) status = heed__check_arithmetic(ctx, "where", "b", b);
@@ -47,6 +48,7 @@ heed_status heed_where(heed_context *ctx, const heed_tensor *condition, const he
 
 heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
                              heed_scalar value, heed_tensor **out) {
+  HEED__ENTER(ctx, "masked_fill", x, mask, value, out);
   heed__number number;
   heed_status status = heed__check_dtype(ctx, "masked_fill", "mask", mask, HEED_BOOL);
   if (status == HEED_OK) status = heed__check_arithmetic(ctx, "masked_fill", "x", x);
@@ -114,9 +116,11 @@ static heed_status triangle(heed_context *ctx, const char *function, bool lower,
 }
 
 heed_status heed_tril(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out) {
+  HEED__ENTER(ctx, "tril", x, out);
   return triangle(ctx, "tril", true, x, diagonal, out);
 }
 
 heed_status heed_triu(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out) {
+  HEED__ENTER(ctx, "triu", x, out);
   return triangle(ctx, "triu", false, x, diagonal, out);
 }

@@ -154,7 +154,7 @@ static void a_cache_stays_in_its_context(void **state) {
       ctx,
       heed_module_forward(m, x, &(heed_forward_options){.size = sizeof(heed_forward_options), .cache = cache},
                           &y, NULL),
-      HEED_ARGUMENT, "MultiHeadAttention: the cache is of another context than the module");
+      HEED_ARGUMENT, "MultiHeadAttention: cache is of another context; all must be of one");
   assert_null(y);
   heed_kv_cache_free(cache);
   heed_tensor_free(x);

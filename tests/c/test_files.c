@@ -99,7 +99,7 @@ static void an_archive_gives_names_tensors_and_metadata(void **state) {
                "archive_tensor: i is 3 and the archive has 2 tensors");
   assert_ok(heed_archive_tensor(archive, 2, &got));
   assert_fails(ctx, heed_archive_tensor(archive, 2, &got), HEED_ARGUMENT,
-               "archive_tensor: out must point to NULL");
+               "archive_tensor: *out is a tensor already; it must be NULL");
   heed_archive_free(archive);
   heed_archive_free(NULL);
   assert_memory_equal(heed_tensor_data(got), heed_tensor_data(x), 12 * sizeof(float)); /* it holds the file */
@@ -193,11 +193,11 @@ static void missing_arguments_are_refused(void **state) {
   assert_fails(ctx, heed_save_npy(ctx, NULL, x), HEED_ARGUMENT, "save: path is missing (NULL)");
   assert_fails(ctx, heed_save_npy(ctx, "x.npy", NULL), HEED_ARGUMENT, "save: x is missing (NULL)");
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", -1, names, tensors, 0, NULL), HEED_ARGUMENT,
-               "save: an argument is missing (NULL), or a count is negative");
+               "save: count is -1; it must be 0 or more");
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, NULL, tensors, 0, NULL), HEED_ARGUMENT,
-               "save: an argument is missing (NULL), or a count is negative");
+               "save: names is missing (NULL)");
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, names, none, 0, NULL), HEED_ARGUMENT,
-               "save: tensor 2 is missing (NULL)");
+               "save: number 2 of tensors is missing (NULL)");
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, twice, tensors, 0, NULL), HEED_ARGUMENT,
                "save: the name 'a' is given twice");
   assert_fails(ctx,

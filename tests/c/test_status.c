@@ -11,6 +11,8 @@ static void statuses_have_names(void **state) {
   HEED_STATUS_LIST(X)
 #undef X
   assert_string_equal(heed_status_name((heed_status)(last + 1)), "?");
+  assert_string_equal(heed_status_text(HEED_OK), "success");
+  assert_string_equal(heed_status_text((heed_status)(last + 1)), "?");
   assert_string_equal(heed_status_name((heed_status)-1), "?");
 }
 

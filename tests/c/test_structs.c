@@ -229,6 +229,29 @@ static void information_is_written_within_the_size(void **state) {
   assert_int_equal(some.size, offsetof(heed_information, blas));
 }
 
+/* ---- Versions ---- */
+
+static void versions_go_together_within_a_minor_one_below_1_0(void **state) {
+  (void)state;
+  heed_context *ctx = NULL;
+  const int minor = HEED_VERSION_NUMBER / 100 * 100;
+  assert_string_equal(heed_version(), HEED_VERSION);
+  assert_int_equal(heed_version_number(), HEED_VERSION_NUMBER);
+  assert_true(heed_check_version(HEED_VERSION_NUMBER));
+  assert_true(heed_check_version(minor + 99));
+  assert_false(heed_check_version(minor + 100));
+  assert_false(heed_check_version(minor - 1));
+  assert_false(heed_check_version(HEED_VERSION_NUMBER + 10000));
+  assert_false(heed_check_version(-1));
+  assert_int_equal(heed_context_new_for(minor + 100, NULL, &ctx), HEED_MISMATCH);
+  assert_null(ctx);
+  assert_ok(heed_context_new_for(minor + 99, NULL, &ctx));
+  heed_context_free(ctx);
+  ctx = NULL;
+  assert_ok((heed_context_new)(NULL, &ctx)); /* as those call it who have no header */
+  heed_context_free(ctx);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(a_size_of_0_says_what_to_write),
@@ -241,6 +264,7 @@ int main(void) {
       TEST(a_newer_struct_gets_nothing_where_nothing_is_known),
       TEST(taps_are_handed_over_as_a_whole_and_freed_as_one),
       TEST(information_is_written_within_the_size),
+      cmocka_unit_test(versions_go_together_within_a_minor_one_below_1_0),
   };
   return cmocka_run_group_tests_name("structs that may grow", tests, NULL, NULL);
 }
