@@ -19,7 +19,8 @@
 #   make test-install  tries what is installed, and luarocks make, as a user without rights to the sources (as root)
 #   make clean
 # Variables: LUA (5.1, 5.2, 5.3, 5.4 or luajit), BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
-# TESTS (names of C tests, all by default), MODELS (where models are kept), DEBUG=1 (with assertions, which end the process),
+# TESTS (names of C tests, all by default), MODELS (where models are kept), DEBUG=1 (with assertions, which end
+# the process, and the refusal of two threads in one context),
 # V=1 (shows the commands).
 # For make install: PREFIX (/usr/local), LIBDIR (PREFIX/lib), LUA_CMOD (LIBDIR/lua/ and the version), DESTDIR (before every path).
 
@@ -52,7 +53,7 @@ WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wpointer-arith -Wstrict-p
 LIBRARIES := -DHEED_BLAS=$(if $(filter none,$(BLAS)),0,1) -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1
 # errno and floating-point traps are never looked at, and would keep loops with sqrt and comparisons from vectorising
 HEED_CFLAGS := $(LIBRARIES) -std=c11 -pthread -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math \
-  $(if $(DEBUG),,-DNDEBUG) $(WARNINGS) $(WERROR)
+  $(if $(DEBUG),-DHEED_DEBUG,-DNDEBUG) $(WARNINGS) $(WERROR)
 LUA_CFLAGS  := $(call package,cflags,$(LUA_PC))
 LUA_LIBS    := $(call package,libs,$(LUA_PC))
 ifneq ($(BLAS),none)

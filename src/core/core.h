@@ -7,10 +7,6 @@
 #include "../heed.h"
 #include "convert.h"
 
-#if defined(HEED_DEBUG)
-#include <stdatomic.h>
-#endif
-
 #define HEED__MESSAGE   640 /* bytes of the longest message */
 #define HEED__ALIGNMENT 64  /* of the elements of a new tensor: a cache line, an AVX-512 register */
 

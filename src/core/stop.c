@@ -20,7 +20,7 @@ void heed__set_slice(heed_context *ctx, double end) {
 }
 
 heed_status heed_set_deadline(heed_context *ctx, double seconds) {
-  if (ctx == NULL) return HEED_ARGUMENT;
+  HEED__ENTER(ctx, "set_deadline", ctx);
   if (!(seconds >= 0 && isfinite(seconds)))
     return heed__fail(ctx, HEED_ARGUMENT,
                       "set_deadline: seconds is %g; it must be 0 (none) or more, and finite", seconds);
