@@ -6,5 +6,4 @@ exclude_files = { "lua/heed/meta", "tests/golden", "build" }
 files["scripts/examples/lighttpd"] = { globals = { "lighty" } } -- mod_magnet's
 files["lua/heed"] = { std = "min" } -- what all Luas have
 files["tests/spec"] = { std = "+busted" }
-files["tests/support.lua"] = { std = "+busted" }
 files["tests/compare_output.lua"] = { max_line_length = 130 }

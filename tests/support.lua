@@ -6,13 +6,55 @@ support.lua = rawget(_G, "jit") and "luajit" or _VERSION:match "%d%.%d"
 support.has = {
   integers = math.type ~= nil, -- luacheck: ignore 143
   close = support.lua == "5.4", -- local x <close>
-  yields = support.lua ~= "5.1" and support.lua ~= "luajit", -- through functions of C, and tables' __pairs and __len
+  bit_operators = math.type ~= nil, -- luacheck: ignore 143
 }
+if support.lua ~= "5.1" and support.lua ~= "luajit" then
+  support.has.yields = true -- of coroutines through functions of C
+  support.has.places = true -- of the lines of last calls, `return f(x)`
+  support.has.loops = true -- of ipairs over tensors and lists, of pairs over state dicts and own modules
+  support.has.os_exit = true -- os.exit(true, true)
+end
 
--- `it` for what needs something of that table; pending, with the reason as text, on a Lua without.
-function support.it_with(what, title, test)
-  if support.has[what] then return it(title, test) end
-  return pending(title .. (" (Lua %s has no %s)"):format(support.lua, what))
+-- For what needs something of that table: `it`; on a Lua without, `pending` with the reason in the title. Both are
+-- busted's, which gives them to specs alone: support.where("integers", it, pending)("title", function() … end).
+function support.where(what, it, pending)
+  if support.has[what] then return it end
+  return function(title, test) return pending(("%s (Lua %s: no %s)"):format(title, support.lua, what), test) end
+end
+
+-- A chunk in the language of this Lua, which older ones would not read.
+function support.compile(code) return assert((loadstring or load)(code)) end -- luacheck: ignore 113
+
+-- `finalized(f)` gives an object with f for a finalizer: tables have none in 5.1. Also as text, for scripts.
+support.finalized_code = [[
+  local function finalized(f)
+    local object = newproxy and newproxy(true) or setmetatable({}, {})
+    getmetatable(object).__gc = f
+    return newproxy and object or setmetatable({}, getmetatable(object))
+  end
+]]
+support.finalized = support.compile(support.finalized_code .. "return finalized")()
+
+-- That a number is an "integer" or a "float", where there is a difference.
+function support.number_is(kind, number)
+  assert(type(number) == "number" and (not math.type or math.type(number) == kind)) -- luacheck: ignore 143
+end
+
+-- The digits of an integer, which Lua before 5.3 writes as a float.
+function support.digits(number) return ("%d"):format(number) end
+
+-- The methods of tensors by name; the debug library of 5.1 does not see them.
+function support.tensor_methods()
+  local heed = require "heed"
+  local x, methods = heed.ones(1), {}
+  local _, found = debug.getupvalue(debug.getmetatable(x).__index, 2)
+  if found then return found end
+  for name, value in pairs(heed) do
+    local fine, method = pcall(function() return x[name] end)
+    if fine and method == value then methods[name] = value end
+  end
+  methods.iter = x.iter
+  return methods
 end
 
 support.unpack = table.unpack or unpack -- luacheck: ignore 143 113

@@ -36,8 +36,8 @@ function compat.raw(value, key)
   return value and rawget(value, key)
 end
 
---- pairs that heeds __pairs.
-compat.pairs = core.pairs
+--- pairs that heeds __pairs, and ipairs that heeds __index.
+compat.pairs, compat.ipairs = core.pairs, core.ipairs
 
 -- ---- Text ---------------------------------------------------------------------------------------
 

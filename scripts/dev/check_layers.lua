@@ -153,7 +153,7 @@ if not (arg and arg[0] and arg[0]:find("check_layers%.lua$")) then return check 
 local wrong = 0
 for _, path in ipairs(arg) do
   local file = assert(io.open(path, "rb"))
-  for _, text in ipairs(check(path, file:read("a"))) do
+  for _, text in ipairs(check(path, file:read("*a"))) do
     wrong = wrong + 1
     print(text)
   end

@@ -23,8 +23,9 @@ end
 -- ---- Arguments ----------------------------------------------------------------------------------
 
 local options = { tokens = 40, temperature = nil, ["top-k"] = nil, ["top-p"] = nil, seed = 1, dtype = "float32" }
-local KNOWN = { tokens = math.tointeger, temperature = tonumber, ["top-k"] = math.tointeger, ["top-p"] = tonumber,
-  seed = math.tointeger, dtype = tostring }
+local function whole(number) return number and number % 1 == 0 and math.floor(number) or nil end
+local KNOWN = { tokens = whole, temperature = tonumber, ["top-k"] = whole, ["top-p"] = tonumber, seed = whole,
+  dtype = tostring }
 local words, at = {}, 1
 while arg[at] do
   local name = arg[at]:match "^%-%-(.*)$"
@@ -72,7 +73,8 @@ local model, problem = require("heed.models.llama").load(top .. "tests/golden/ti
 if not model then stop("%s", problem) end
 
 local draws = options["top-k"] or options["top-p"]
-local terminal = os.execute "test -t 2"
+local status = os.execute "test -t 2"
+local terminal = status == true or status == 0 -- Lua 5.1 gives the number
 local function progress(form, ...)
   if terminal then io.stderr:write("\r\27[K", string.format(form, ...)) end
 end

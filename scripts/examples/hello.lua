@@ -7,5 +7,5 @@ local x = heed.randn(#words, 4) -- a vector of four numbers for each word
 local attention = heed.nn.CausalAttention(4, 4, #words, 0.0)
 local _, info = attention(x, { need_weights = true })
 for i, row in info.weights:iter() do
-  print(("%-8s %s"):format(words[i], row))
+  print(("%-8s "):format(words[i]) .. row)
 end

@@ -16,9 +16,21 @@ end
 
 -- ---- What there is ------------------------------------------------------------------------------
 
+-- What follows ASCII in valid UTF-8, T being any byte behind the first: the Unicode Standard, table 3-7.
+local SEQUENCES = {
+  "[\194-\223]T", "\224[\160-\191]T", "[\225-\236\238\239]TT", "\237[\128-\159]T", "\240[\144-\191]TT",
+  "[\241-\243]TTT", "\244[\128-\143]TT",
+}
+
+local function is_utf8(text)
+  if not text:find "[\128-\255]" then return true end
+  for _, sequence in ipairs(SEQUENCES) do text = text:gsub((sequence:gsub("T", "[\128-\191]")), " ") end
+  return not text:find "[\128-\255]"
+end
+
 local question, path = arg[1], arg[2]
 if not path or #arg > 2 then stop("usage: semantic_search.lua QUESTION FILE") end
-if not utf8.len(question) then stop("the question is not valid UTF-8") end
+if not is_utf8(question) then stop("the question is not valid UTF-8") end
 
 local function load_model()
   local top = arg[0]:match "^(.*/)scripts/examples/[^/]*$" or ""
@@ -35,13 +47,13 @@ end
 -- The lines with text in them: two lists, of texts and of their numbers.
 local function read_lines()
   local file, problem = io.open(path, "rb")
-  local text = file and file:read "a"
+  local text = file and file:read "*a"
   if not text then stop("'%s' cannot be read%s", path, problem and ": " .. problem or "") end
   file:close()
   local texts, numbers, number, odd = {}, {}, 0, nil
   for line in (text .. "\n"):gmatch "([^\n]*)\n" do
     number = number + 1
-    if not utf8.len(line) then
+    if not is_utf8(line) then
       odd = odd or number
     elseif line:find "%S" then
       texts[#texts + 1], numbers[#numbers + 1] = line:match "^%s*(.-)%s*$", number
@@ -54,25 +66,27 @@ end
 
 -- ---- Embeddings ---------------------------------------------------------------------------------
 
--- A line about what embeddings were made from: the model's size, and a hash (FNV-1a, by eight bytes) of the texts.
+local PRIME = 17592186044399 -- 2^44 - 17, so that all products are below 2^53
+
+-- A line about what embeddings were made from: the model's size, and a hash of the texts.
 local function key_of(texts, model_size)
-  local hash = 0xcbf29ce484222325
+  local hash = 0
   for _, text in ipairs(texts) do
-    local padded = text .. ("\0"):rep(8 - #text % 8)
-    for at = 1, #padded, 8 do
-      hash = (hash ~ string.unpack("<i8", padded, at)) * 0x100000001b3
-      hash = hash ~ hash >> 29
-    end
+    for at = 1, #text do hash = (hash * 257 + text:byte(at) + 1) % PRIME end
+    hash = hash * 257 % PRIME
   end
-  return ("%d lines, %016x, model %d"):format(#texts, hash, model_size)
+  return ("%d lines, hash %d, model %d"):format(#texts, hash, model_size)
 end
 
 local function embed(model, texts)
-  local parts, terminal, start, said = {}, os.execute "test -t 2", heed.clock(), 0
+  local parts, status, start, said = {}, os.execute "test -t 2", heed.clock(), 0
+  local terminal = status == true or status == 0 -- Lua 5.1 gives the number
   for first = 1, #texts, CHUNK do
     local last = math.min(first + CHUNK - 1, #texts)
-    parts[#parts + 1] = model:encode(table.move(texts, first, last, 1, {}))
-    local percent = 100 * last // #texts
+    local chunk = {}
+    for i = first, last do chunk[#chunk + 1] = texts[i] end
+    parts[#parts + 1] = model:encode(chunk)
+    local percent = math.floor(100 * last / #texts)
     if heed.clock() - start > 1 and (terminal or percent >= said + 10) then
       said = percent
       io.stderr:write(terminal and "\r" or "", ("%d of %d lines read, %d %%"):format(last, #texts, percent),
@@ -86,7 +100,7 @@ end
 local function embeddings_of(model, texts, model_size)
   local cache, key = path .. ".npy", key_of(texts, model_size)
   local file = io.open(cache .. ".key", "rb")
-  local known = file and file:read "l"
+  local known = file and file:read "*l"
   if file then file:close() end
   if known == key then
     local kept, problem = heed.load(cache)

@@ -188,7 +188,7 @@ end
 
 function MultiHeadAttentionWrapper:forward(x)
   local results = {}
-  for i, head in ipairs(self.heads) do
+  for i, head in heed.ipairs(self.heads) do
     results[i] = head(x)
   end
   return heed.cat(results, -1)
@@ -216,7 +216,7 @@ function MultiHeadAttention:init(size_in, size_out, context, dropout_rate, num_h
   assert(size_out % num_heads == 0, "d_out must be divisible by num_heads")
   self.d_out = size_out
   self.num_heads = num_heads
-  self.head_dim = size_out // num_heads
+  self.head_dim = math.floor(size_out / num_heads)
   self.W_query = nn.Linear(size_in, size_out, qkv_bias or false)
   self.W_key = nn.Linear(size_in, size_out, qkv_bias or false)
   self.W_value = nn.Linear(size_in, size_out, qkv_bias or false)

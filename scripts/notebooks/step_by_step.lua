@@ -139,7 +139,7 @@ function MultiHeadAttention:init(d_in, d_out, dropout, context, num_heads, qkv_b
   assert(d_out % num_heads == 0, "d_out must be divisible by num_heads")
   self.d_out = d_out
   self.num_heads = num_heads
-  self.head_dim = d_out // num_heads
+  self.head_dim = math.floor(d_out / num_heads)
   self.W_query = nn.Linear(d_in, d_out, qkv_bias or false)
   self.W_key = nn.Linear(d_in, d_out, qkv_bias or false)
   self.W_value = nn.Linear(d_in, d_out, qkv_bias or false)

@@ -19,7 +19,7 @@ local inputs = heed.tensor {
 local batch = heed.stack { inputs, inputs }
 local b, num_tokens, d_in = 2, 6, 3
 local d_out, num_heads = 4, 2
-local head_dim = d_out // num_heads
+local head_dim = math.floor(d_out / num_heads)
 
 heed.manual_seed(123)
 local W_query = nn.Linear(d_in, d_out, false)

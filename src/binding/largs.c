@@ -64,7 +64,7 @@ const char *lheed_push_what(lua_State *L, int idx) {
     return lua_pushstring(L, box->object ? "a cache" : "a released cache");
   if ((name = foreign_name(L, idx)))
     return lua_pushfstring(L, "a %c%s of another copy of heed", name[0] - 'A' + 'a', name + 1);
-  return lua_pushfstring(L, "a %s", luaL_typename(L, idx));
+  return lua_pushfstring(L, "a %s", lheed_is_object(L, idx) ? "table" : luaL_typename(L, idx));
 }
 
 const char *lheed_push_key(lua_State *L, int idx) {

@@ -282,7 +282,8 @@ static int frame(lua_State *L) {
 /* Whether the function was called by Lua itself: ipairs' by a `for`, the metamethods of strings by "1" + x.
  */
 static bool is_implicit(const lua_Debug *ar) {
-  return strcmp(ar->namewhat, "metamethod") == 0 || strcmp(ar->namewhat, "for iterator") == 0;
+  return strcmp(ar->namewhat, "metamethod") == 0 || strcmp(ar->namewhat, "for iterator") == 0 ||
+         (ar->name && strcmp(ar->name, "(for generator)") == 0); /* in 5.1 */
 }
 
 /* Pushes "file:line: " of the function that called us, heed's own Lua files left out; "" if that is not a Lua

@@ -205,6 +205,8 @@ void lheed_open_nn(lua_State *L);     /* lnn.c: built-in modules, under `nn` */
 
 /** Adds what objects written in Lua need to the table on top of the stack. (lobject.c) */
 void lheed_open_object(lua_State *L);
+/** Whether the value at idx is such an object, where these are no tables. */
+bool lheed_is_object(lua_State *L, int idx);
 /** Pushes a table that does not keep its values alive. */
 void lheed_new_weak(lua_State *L);
 

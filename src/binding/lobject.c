@@ -25,11 +25,15 @@ static int new_object(lua_State *L) {
   return 1;
 }
 
+bool lheed_is_object(lua_State *L, int idx) {
+  const lua_object *o =
+      lua_type(L, idx) == LUA_TUSERDATA && lua_rawlen(L, idx) == sizeof *o ? lua_touserdata(L, idx) : NULL;
+  return o && o->mark == &object_key;
+}
+
 /* held(value): the table of an object; nil for anything else */
 static int held_of(lua_State *L) {
-  const lua_object *o =
-      lua_type(L, 1) == LUA_TUSERDATA && lua_rawlen(L, 1) == sizeof *o ? lua_touserdata(L, 1) : NULL;
-  if (!o || o->mark != &object_key) return 0;
+  if (!lheed_is_object(L, 1)) return 0;
   lheed_push_held(L, 1);
   return 1;
 }
@@ -55,8 +59,28 @@ static int pairs_of(lua_State *L) {
   return 3;
 }
 
+static int next_element(lua_State *L) {
+  const int64_t i = lheed_integer(L, 2, "ipairs", "the last index") + 1;
+  lua_settop(L, 1);
+  lua_pushinteger(L, (lua_Integer)i);
+  lua_pushvalue(L, -1);
+  lua_gettable(L, 1);
+  return lua_isnil(L, -1) ? 0 : 2;
+}
+
+/* heed.ipairs(t): what ipairs gives where it heeds __index */
+static int ipairs_of(lua_State *L) {
+  lua_settop(L, 1);
+  if (!lua_istable(L, 1) && luaL_getmetafield(L, 1, "__index") == LUA_TNIL)
+    return lheed_bad_argument(L, 1, "ipairs", "t", "a table or something with elements");
+  lua_pushcfunction(L, next_element);
+  lua_pushvalue(L, 1);
+  lua_pushinteger(L, 0);
+  return 3;
+}
+
 void lheed_open_object(lua_State *L) {
   static const luaL_Reg functions[] = {
-      {"object", new_object}, {"held", held_of}, {"pairs", pairs_of}, {NULL, NULL}};
+      {"ipairs", ipairs_of}, {"object", new_object}, {"held", held_of}, {"pairs", pairs_of}, {NULL, NULL}};
   lheed_setfuncs(L, functions);
 }

@@ -3,6 +3,8 @@
 -- Whatever comes, the process must live, and an error must be a message that begins with the function's name and
 -- points at the caller's line. Prints the messages that are not such, and fails if there are any. The same seed
 -- gives the same calls. HEED_FUZZ_TRACE names each call on standard error before it is made.
+require "tests.older_lua"
+local finalized = require("tests.support").finalized
 local heed = require "heed"
 local core = require "heed.core"
 local nn = heed.nn
@@ -42,10 +44,10 @@ local function length(a) local n = #a return n end
 local function text(a) local s = tostring(a) return s end
 local function join(a, b) local s = a .. b return s end
 local function walk(a)
-  for _, value in ipairs(a) do
+  for _, value in heed.ipairs(a) do
     if value == nil then break end
   end
-  for _, value in pairs(a) do
+  for _, value in heed.pairs(a) do
     if value == nil then break end
   end
 end
@@ -54,7 +56,9 @@ local function iterate(a)
     if row == nil then break end
   end
 end
-local function close(a) local x <close> = a return x end
+-- What older Luas cannot read; for them nothing.
+local function compile(code) return (loadstring or load)(code, "@" .. arg[0]) or function() end end -- luacheck: ignore 113
+local close = compile "local a = ... local x <close> = a return x"
 local function method(a, name, ...) local x, y = a[name](a, ...) return x, y end
 local operators = {
   { "a + b", function(a, b) local x = a + b return x end },
@@ -64,8 +68,8 @@ local operators = {
   { "a % b", function(a, b) local x = a % b return x end },
   { "a ^ b", function(a, b) local x = a ^ b return x end },
   { "-a", function(a) local x = -a return x end },
-  { "a & b", function(a, b) local x = a & b return x end },
-  { "~a", function(a) local x = ~a return x end },
+  { "a & b", compile "local a, b = ... local x = a & b return x" },
+  { "~a", compile "local a = ... local x = ~a return x" },
   { "a == b", function(a, b) return a == b end },
   { "a < b", function(a, b) local x = a < b return x end },
 }
@@ -108,7 +112,7 @@ end
 -- ---- What it is called with ---------------------------------------------------------------------
 
 -- Sizes in between could be had, and would take their time.
-local extremes = { 1 << 40, -(1 << 40), 1 << 53, 1 << 62, math.maxinteger, math.mininteger, 2 ^ 53, 2 ^ 63,
+local extremes = { 0x10000000000, -0x10000000000, 0x20000000000000, 0x4000000000000000, math.maxinteger, math.mininteger, 2 ^ 53, 2 ^ 63,
   -2 ^ 63, 1e308, math.huge, -math.huge, 0 / 0, 0.5, -1.5, 1e-30 }
 local strings = { "", "float32", "int64", "bool", "bfloat16", "int8", "weight_scale", "weight", "bias", "W_query",
   "heads", "dropout", "training", "shape", "T", "0", "native", "mkl", "tanh", "a.b", "\0", ("x"):rep(1000), "%s%n",
@@ -294,14 +298,12 @@ end
 
 -- Finalizers that do as they please in the middle of other calls.
 local function plant()
-  setmetatable({}, {
-    __gc = function()
-      local victim = #pool > 0 and one_of(pool)
-      if heed.is_tensor(victim) and random(2) == 1 then pcall(heed.release, victim) end
-      if random(4) == 1 then pcall(metatable_of(heed.zeros(1)).__gc, victim) end
-      pcall(step)
-    end,
-  })
+  finalized(function()
+    local victim = #pool > 0 and one_of(pool)
+    if heed.is_tensor(victim) and random(2) == 1 then pcall(heed.release, victim) end
+    if random(4) == 1 then pcall(metatable_of(heed.zeros(1)).__gc, victim) end
+    pcall(step)
+  end)
 end
 
 for i = 1, count do
@@ -322,4 +324,4 @@ collectgarbage()
 
 for _, message in ipairs(wrong) do print(message) end
 print(("%d calls, %d poor messages"):format(count, #wrong))
-os.exit(#wrong == 0, true)
+os.exit(#wrong == 0 and 0 or 1, true)

@@ -53,7 +53,7 @@ describe("chat_with_tiny_llama.lua", function()
       ["--tokens many"] = "--tokens needs a value; --help shows which",
       ["--tokens 200 abc"] = "generate: 3 ids and 200 new tokens are 203, and max_position_embeddings is 128",
       ["--temperature -1 abc"] = "generate: temperature must be a number from 0 (greedy) up, got the number -1",
-      ["'\xc3\xa4'"] = "the text must be of printable ASCII characters, has the byte 195",
+      ["'\195\164'"] = "the text must be of printable ASCII characters, has the byte 195",
     } do
       local result = chat(arguments)
       assert.are.equal(1, result.code)

@@ -11,7 +11,7 @@ local nn = heed.nn
 local golden = "tests/golden/files/"
 local function names_of(state)
   local names = {}
-  for name in pairs(state) do names[#names + 1] = name end
+  for name in heed.pairs(state) do names[#names + 1] = name end
   return table.concat(names, " ")
 end
 
@@ -97,7 +97,7 @@ describe("files", function()
       local state, metadata = heed.load(golden .. "sharded.safetensors.index.json")
       assert.are.equal("float32 int64 bfloat16 bool", names_of(state))
       assert.are.same({ format = "pt" }, metadata)
-      for name, x in pairs(state) do same(golden_tensor(name, 2, 3, 4), x) end
+      for name, x in heed.pairs(state) do same(golden_tensor(name, 2, 3, 4), x) end
     end)
 
     it("are refused with the dtype where heed has none like it", function()
@@ -131,7 +131,7 @@ describe("files", function()
     it("are copied where they lie at odd places, and bools are made 0 and 1", function()
       local header = '{"flag":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},' ..
         '"x":{"dtype":"F32","shape":[2],"data_offsets":[3,11]}}'
-      local state = heed.load(file("x.safetensors", safetensors(header, "\0\2\xff" .. string.pack("<ff", 1.5, -2))))
+      local state = heed.load(file("x.safetensors", safetensors(header, "\0\2\255" .. string.pack("<ff", 1.5, -2))))
       same(heed.tensor { false, true, true }, state.flag)
       same(heed.tensor { 1.5, -2 }, state.x)
       assert.are.equal("\0\1\1", state.flag:to_string())
@@ -185,7 +185,7 @@ describe("files", function()
       local message = select(2, heed.load("\27[31m" .. ("é"):rep(300) .. ".npy"))
       assert.is_truthy(message:find("^load: '%.%.%.ééé.*ééé%.npy': cannot be opened: "))
       assert.is_not_nil(utf8.len(message))
-      assert.is_truthy(select(2, heed.load "a\27\xff.npy"):find("load: 'a\\x1b\\xff.npy': ", 1, true))
+      assert.is_truthy(select(2, heed.load "a\27\255.npy"):find("load: 'a\\x1b\\xff.npy': ", 1, true))
     end)
   end)
 
@@ -210,7 +210,7 @@ describe("files", function()
         local at = path("x." .. ending)
         assert.are.equal(true, heed.save(at, state))
         local loaded = heed.load(at)
-        for name, x in pairs(state) do same(x, loaded[name]) end
+        for name, x in heed.pairs(state) do same(x, loaded[name]) end
         assert.are.equal(1, files.count())
       end)
 
@@ -280,14 +280,14 @@ describe("files", function()
       assert.are.equal(true, heed.save(path "x.safetensors", state, { metadata = metadata }))
       local loaded, again = heed.load(path "x.safetensors")
       assert.are.same(metadata, again)
-      for name, x in pairs(state) do assert.is_true(loaded[name]:equal(x)) end
+      for name, x in heed.pairs(state) do assert.is_true(loaded[name]:equal(x)) end
       raises("save: the name '\"\\/\\x08\\x0c\\x0a\\x0d\\x09\\x01\\x7f' has a control character, which .npz does " ..
         "not take",
         function() heed.save(path "x.npz", state) end)
       state[names[2]] = nil
       assert.are.equal(true, heed.save(path "x.npz", state))
       loaded = heed.load(path "x.npz")
-      for name, x in pairs(state) do assert.is_true(loaded[name]:equal(x)) end
+      for name, x in heed.pairs(state) do assert.is_true(loaded[name]:equal(x)) end
     end)
 
     it("begin at multiples of 64 bytes, the widest first", function()
@@ -376,7 +376,7 @@ describe("files", function()
         function() heed.save("x.npz", x) end)
       raises("save: a name must be a string, got the number 1", function() heed.save("x.npz", { x }) end)
       raises("save: 'a' must be a tensor, got a string ('b')", function() heed.save("x.npz", { a = "b" }) end)
-      raises("save: the name 'a\\xff' is not UTF-8", function() heed.save("x.npz", { ["a\xff"] = x }) end)
+      raises("save: the name 'a\\xff' is not UTF-8", function() heed.save("x.npz", { ["a\255"] = x }) end)
       raises("save: a string of 2 bytes holds a character 0, which no name may",
         function() heed.save("x.npz", { ["a\0"] = x }) end)
       raises("save: no tensor can be called __metadata__ in .safetensors",
@@ -435,7 +435,7 @@ describe("files", function()
   end)
 
   it("says at once that a tensor is larger than the disk", function()
-    local saved, problem = heed.save(path "x.npy", heed.ones(1):expand(1 << 50))
+    local saved, problem = heed.save(path "x.npy", heed.ones(1):expand(2 ^ 50))
     assert.is_nil(saved)
     assert.matches("cannot be written: No space left on device", problem, 1, true)
   end)

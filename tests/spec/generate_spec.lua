@@ -1,5 +1,6 @@
 -- generate of decoders: greedy, drawn, stopped; and what it refuses.
 local heed = require "heed"
+local support = require "tests.support"
 local cases = require "tests.decoder_cases"
 local raises = require "tests.raises"
 
@@ -115,7 +116,7 @@ describe("generate", function()
     refuses("ids are empty; one is needed at least", nil, {})
     refuses("ids have a batch of 2; one text at a time is generated", nil, { { 1 }, { 2 } })
     refuses("11 ids and 118 new tokens are 129, and max_position_embeddings is 128", { max_new_tokens = 118 })
-    refuses("max_new_tokens must be an integer from 0 up, got the number 9223372036854775807",
+    refuses("max_new_tokens must be an integer from 0 up, got the number " .. support.digits(math.maxinteger),
       { max_new_tokens = math.maxinteger })
     refuses("capacity must be an integer from 1 up, got a string ('x')", { capacity = "x" })
     refuses("cache must be what the model's new_cache gives, got the number 3", { cache = 3 })

@@ -18,11 +18,18 @@ local function problems_of(set)
   return problems
 end
 
+-- Lua 5.1 reads 0.0 behind -0.0 as the same constant: it cannot be given the numbers of such a case.
+local function has_both_zeros(case)
+  local text = case.expect or ""
+  return type(text) == "string" and text:find "%-0%." and text:find "[%[ ]0%."
+end
+
 for _, set in ipairs { "calls", "random", "dropout", "modules", "sdpa", "printing" } do
   describe("golden " .. set, function()
     local problems
     for number, case in ipairs(dofile(folder .. "/" .. set .. ".lua")) do
-      it(("case %d: %s"):format(number, case.fn or case.class or case.note or "as PyTorch"), function()
+      local test = support.lua == "5.1" and has_both_zeros(case) and pending or it
+      test(("case %d: %s"):format(number, case.fn or case.class or case.note or "as PyTorch"), function()
         problems = problems or problems_of(set)
         if problems[number] then error(problems[number], 0) end
       end)

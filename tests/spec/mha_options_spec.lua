@@ -99,7 +99,7 @@ describe("the settings of a MultiHeadAttention", function()
 
   it("put sinks first into the state, and the norms last, as PyTorch does", function()
     local names = {}
-    for name in pairs(module { sinks = true, qk_norm = true }:state_dict()) do names[#names + 1] = name end
+    for name in heed.pairs(module { sinks = true, qk_norm = true }:state_dict()) do names[#names + 1] = name end
     assert.equal("sinks W_query.weight W_key.weight W_value.weight out_proj.weight out_proj.bias " ..
       "q_norm.weight k_norm.weight", table.concat(names, " "))
   end)

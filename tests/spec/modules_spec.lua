@@ -156,7 +156,7 @@ describe("a list of heads", function()
     assert.is_true(rawequal(m.heads[3], m.heads[-1]))
     assert.is_nil(m.heads[4])
     local count = 0
-    for i, head in ipairs(m.heads) do
+    for i, head in heed.ipairs(m.heads) do
       count = count + 1
       assert.is_true(rawequal(head, m.heads[i]))
     end

@@ -9,9 +9,9 @@ for i = 1, 64 do value_of[alphabet:sub(i, i)] = i - 1 end
 -- The bytes of a base64 text.
 local function decode(text)
   local bytes = text:gsub("(.)(.)(.)(.)", function(a, b, c, d)
-    local word = value_of[a] << 18 | value_of[b] << 12 | (value_of[c] or 0) << 6 | (value_of[d] or 0)
+    local word = ((value_of[a] * 64 + value_of[b]) * 64 + (value_of[c] or 0)) * 64 + (value_of[d] or 0)
     local kept = d ~= "=" and 3 or c ~= "=" and 2 or 1
-    return string.char(word >> 16 & 255, word >> 8 & 255, word & 255):sub(1, kept)
+    return string.char(math.floor(word / 65536), math.floor(word / 256) % 256, word % 256):sub(1, kept)
   end)
   return bytes
 end

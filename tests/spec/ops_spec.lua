@@ -1,6 +1,7 @@
 -- Operations from Lua: how arguments are read, what comes back, what is said about mistakes. That the numbers are
 -- PyTorch's is the subject of golden_spec.lua.
 local heed = require "heed"
+local support = require "tests.support"
 
 local inf, nan = math.huge, 0 / 0
 
@@ -73,7 +74,7 @@ describe("arithmetic", function()
     shows("int64[2] 3 0", t * 3)
   end)
 
-  it("wraps int64 around", function()
+  support.where("integers", it, pending)("wraps int64 around", function()
     local x = tensor({ math.maxinteger }, "int64") + 1
     assert.equal(math.mininteger, x[1])
   end)
@@ -116,18 +117,25 @@ describe("comparison and logic", function()
     shows("bool[3] true true false", heed.ge(2, a))
   end)
 
-  it("is logical by name for any dtype, by operator for bool", function()
-    shows("bool[3] true false false", p & q)
-    shows("bool[3] true true false", p | q)
-    shows("bool[3] false true false", p ~ q)
-    shows("bool[3] false false true", ~p)
-    shows("bool[3] true true false", p & true)
+  it("is logical by name for any dtype", function()
     shows("bool[3] true false true", tensor { 1, 0, 2 }:logical_and(a))
     shows("bool[3] false true false", heed.logical_not(tensor { 1, 0, 2 }))
+  end)
+
+  support.where("bit_operators", it, pending)("is logical by operator for bool", function()
+    local apart = support.compile "local a, b = ... local x = a & b return x"
+    local either = support.compile "local a, b = ... local x = a | b return x"
+    local differs = support.compile "local a, b = ... local x = a ~ b return x"
+    local neither = support.compile "local a = ... local x = ~a return x"
+    shows("bool[3] true false false", apart(p, q))
+    shows("bool[3] true true false", either(p, q))
+    shows("bool[3] false true false", differs(p, q))
+    shows("bool[3] false false true", neither(p))
+    shows("bool[3] true true false", apart(p, true))
     local what = "a tensor of shape [3] and dtype float32"
-    fails("&: the operator takes bool tensors, got " .. what, function() return a & p end)
-    fails("~: the operator takes bool tensors, got " .. what, function() return ~a end)
-    fails("|: the operator takes bool tensors, got the number 1", function() return p | 1 end)
+    fails("&: the operator takes bool tensors, got " .. what, apart, a, p)
+    fails("~: the operator takes bool tensors, got " .. what, neither, a)
+    fails("|: the operator takes bool tensors, got the number 1", either, p, 1)
   end)
 
   it("finds nan and inf", function()
@@ -479,7 +487,8 @@ describe("joining and cutting", function()
     fails("split: the sizes add up to 2 and dimension 2 has 3 elements", x.split, x, { 1, 1 }, 2)
     fails("chunk: chunks is 0; it must be at least 1", x.chunk, x, 0)
     fails("split: there would be 2000000 pieces; at most 1048576 are made", heed.split, heed.ones(1):expand(2000000), 1)
-    fails("chunk: there would be 9223372036854775807 pieces; at most 1048576 are made", heed.chunk, heed.zeros(0),
+    local digits = support.digits(math.maxinteger)
+    fails(("chunk: there would be %s pieces; at most 1048576 are made"):format(digits), heed.chunk, heed.zeros(0),
       math.maxinteger)
     fails("split: x has no dimension that could be cut", heed.split, tensor(1), 1)
     assert.is_false(pcall(x.split, x, 1, 3))

@@ -103,7 +103,7 @@ describe("the fields of one's own module", function()
     m.plain = heed.zeros(2)
     assert.are.equal("w net.weight net.bias", names_of(m:named_parameters()))
     local seen = {}
-    for name in pairs(m) do seen[name] = true end
+    for name in heed.pairs(m) do seen[name] = true end
     assert.is_true(seen.size and seen.net and seen.training)
   end)
 
@@ -114,7 +114,7 @@ describe("the fields of one's own module", function()
     t[1][1] = 3
     assert.are.equal(3, m.w[1][1])
     assert.are.equal("mask", names_of(m:named_buffers()))
-    assert.are.equal("w mask net.weight net.bias", names_of(pairs(m:state_dict())))
+    assert.are.equal("w mask net.weight net.bias", names_of(heed.pairs(m:state_dict())))
   end)
 
   it("may change from one kind to another, but not to a plain value", function()
@@ -152,7 +152,7 @@ describe("the fields of one's own module", function()
     m.net, m.again, m.tied = layer, layer, layer.weight
     assert.are.equal("w tied net.bias", names_of(m:named_parameters()))
     assert.are.equal("net", names_of(m:named_children()))
-    assert.are.equal("w tied mask net.weight net.bias again.weight again.bias", names_of(pairs(m:state_dict())))
+    assert.are.equal("w tied mask net.weight net.bias again.weight again.bias", names_of(heed.pairs(m:state_dict())))
   end)
 end)
 
@@ -163,7 +163,7 @@ describe("register_buffer", function()
     m:register_buffer("steps", heed.zeros(1, { dtype = "int64" }), true)
     assert.are.equal("mask cache steps", names_of(m:named_buffers()))
     assert.are.equal(3, #m:buffers())
-    assert.are.equal("w mask steps net.weight net.bias", names_of(pairs(m:state_dict())))
+    assert.are.equal("w mask steps net.weight net.bias", names_of(heed.pairs(m:state_dict())))
   end)
 
   it("refuses names that are taken, and what is no tensor", function()
@@ -279,7 +279,7 @@ describe("a container", function()
       assert.is_true(rawequal(a, m[1]) and rawequal(b, m[2]) and rawequal(b, m[-1]) and rawequal(a, m[-2]))
       assert.is_nil(m[3])
       local count = 0
-      for i, each in ipairs(m) do
+      for i, each in heed.ipairs(m) do
         assert.is_true(rawequal(each, m[i]))
         count = count + 1
       end
@@ -295,7 +295,7 @@ describe("a container", function()
     local m = nn.ModuleList { d(0.1) }
     local function text()
       local p = {}
-      for i, each in ipairs(m) do p[i] = each.p end
+      for i, each in heed.ipairs(m) do p[i] = each.p end
       return table.concat(p, " ") .. " / " .. names_of(m:named_children())
     end
     m:append(d(0.2)):extend { d(0.3), d(0.4) }

@@ -1,6 +1,7 @@
 -- Text of tensors: what PyTorch prints, with heed. for torch. The many cases are tests/golden/printing.lua; here is one
 -- for each rule, so that a failure names the rule.
 local heed = require "heed"
+local support = require "tests.support"
 
 local inf, nan = math.huge, 0 / 0
 
@@ -10,7 +11,7 @@ describe("a printed tensor", function()
   describe("of float32", function()
     it("prints whole numbers with a bare point", function()
       assert.equal("tensor([1., 2., 3.])", text { 1, 2, 3 })
-      assert.equal("tensor([-0., 0.])", text { -0.0, 0 })
+      assert.equal("tensor([-0., 0.])", text { -1 / math.huge, 0 })
     end)
 
     it("prints others with four digits, aligned", function()
@@ -38,7 +39,7 @@ describe("a printed tensor", function()
 
   it("prints int64 to the ends of its range", function()
     assert.equal("tensor([  1, -20, 300])", text({ 1, -20, 300 }, "int64"))
-    assert.equal("tensor([-9223372036854775808,  9223372036854775807])",
+    assert.equal("tensor([-9223372036854775808,  " .. support.digits(math.maxinteger) .. "])",
       text({ math.mininteger, math.maxinteger }, "int64"))
   end)
 

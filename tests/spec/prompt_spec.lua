@@ -38,13 +38,13 @@ describe("the prompt", function()
     assert.are.equal('"still here"\n', result.out)
     assert.are.equal(0, result.code)
     assert.truthy(result.err:find("heed: stdin:1: one\nstack traceback:\n", 1, true))
-    assert.truthy(result.err:find("heed: stdin:1: syntax error near 'x'\n", 1, true))
+    assert.truthy(result.err:find("heed: stdin:1: [^\n]*near 'x'\n"))
     assert.truthy(result.err:find("attempt to perform arithmetic on a nil value", 1, true))
   end)
 
   it("says what an unfinished chunk lacks when the input ends", function()
     local result = session { "for i = 1, 2 do" }
-    assert.truthy(result.err:find("'end' expected near <eof>", 1, true))
+    assert.truthy(result.err:find "'end' expected near '?<eof>")
     assert.are.equal(0, result.code)
   end)
 

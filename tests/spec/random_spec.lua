@@ -22,7 +22,7 @@ describe("the default generator", function()
     local first = heed.rand(5):tolist()
     heed.manual_seed(42)
     assert.same(first, heed.rand(5):tolist())
-    heed.manual_seed(42 + (1 << 32)) -- the low 32 bits count
+    heed.manual_seed(42 + (2 ^ 32)) -- the low 32 bits count
     assert.same(first, heed.rand(5):tolist())
     heed.manual_seed(42.0)
     assert.same(first, heed.rand(5):tolist())

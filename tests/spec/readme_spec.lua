@@ -7,6 +7,9 @@ local function block(language) return assert(readme:match("```" .. language .. "
 -- The README's lines for a host in C, as a program that runs the script named by its argument.
 local function host_program()
   local body = block("c"):gsub('"script.lua"', "argv[1]"):gsub("luaL_dofile%b();", "int failed = %0")
+  if not support.has.loops then -- 5.1 has no luaL_requiref; the README says what takes its place
+    body = body:gsub("luaL_requiref%b();.-\n", "lua_pushcfunction(L, luaopen_heed);\nlua_call(L, 0, 1);\n")
+  end
   return '#include <lauxlib.h>\n#include <lualib.h>\n#include "heed.h"\n'
     .. "int main(int argc, char **argv) {\n  (void)argc;\n"
     .. body
@@ -33,10 +36,10 @@ describe("the README", function()
       support.with_file(function(program)
         support.write(source, host_program())
         local build = [[
-          for lua in lua5.4 lua-5.4 lua54 lua; do pkg-config --exists $lua 2>/dev/null && break; done
+          lua=$(scripts/dev/find_lua.sh %s library) || exit
           cc -x c -Isrc $(pkg-config --cflags $lua) %s -x none %s/libheed.a -o %s \
             $(pkg-config --libs $lua) -lopenblas -lcjson -lzip -lutf8proc -lm -pthread]]
-        local built = support.run(build:format(source, support.quote(support.build), program))
+        local built = support.run(build:format(support.lua, source, support.quote(support.build), program))
         assert.equal("", built.err)
         support.write(source, block "lua")
         local ran = support.run(program .. " " .. source)

@@ -202,7 +202,7 @@ describe("small modules in large ones", function()
     end
     function Block:forward(ids)
       local x = self.embed(ids)
-      for _, layer in ipairs(self.layers) do x = layer(x) end
+      for _, layer in heed.ipairs(self.layers) do x = layer(x) end
       return self.norm(x)
     end
     local m, twin = Block(4), Block(4)

@@ -5,13 +5,13 @@ local nn = heed.nn
 
 local function names_of(state)
   local names = {}
-  for name in pairs(state) do names[#names + 1] = name end
+  for name in heed.pairs(state) do names[#names + 1] = name end
   return table.concat(names, " ")
 end
 
 local function copy_of(state)
   local copy = {}
-  for name, tensor in pairs(state) do copy[name] = tensor:clone() end
+  for name, tensor in heed.pairs(state) do copy[name] = tensor:clone() end
   return copy
 end
 
@@ -108,7 +108,7 @@ load_state_dict: the state does not fit MultiHeadAttention:
   out_proj.bias is missing
   out_proj.weight is a string ('no'); it must be a tensor
   zzz is not part of the module]], m.load_state_dict, m, state)
-    for name, tensor in pairs(m:state_dict()) do assert.is_true(tensor:equal(before[name])) end
+    for name, tensor in heed.pairs(m:state_dict()) do assert.is_true(tensor:equal(before[name])) end
   end)
 
   it("overlooks missing and unexpected names where strict is false", function()

@@ -1,5 +1,6 @@
 -- Making tensors, asking about them, converting, copying, freeing.
 local heed = require "heed"
+local support = require "tests.support"
 local raises = require "tests.raises"
 
 local huge, nan = math.huge, 0 / 0
@@ -31,14 +32,15 @@ describe("heed.tensor", function()
     assert.same({ 1, 0 }, heed.tensor({ true, false }, { dtype = "float32" }):tolist())
   end)
 
-  it("keeps every bit of int64", function()
+  support.where("integers", it, pending)("keeps every bit of int64", function()
     local list = { math.maxinteger, math.mininteger, -1, 9007199254740993 }
     assert.same(list, heed.tensor(list, { dtype = "int64" }):tolist())
   end)
 
   it("defines what becomes of numbers beyond int64", function()
     local x = heed.tensor({ huge, -huge, nan }, { dtype = "int64" })
-    assert.same({ math.maxinteger, math.mininteger, 0 }, x:tolist())
+    assert.same({ support.has.integers and math.maxinteger or 2 ^ 63, math.mininteger, 0 }, x:tolist())
+    assert.equal("tensor([ 9223372036854775807, -9223372036854775808,                    0])", tostring(x))
   end)
 
   it("gives empty tensors for empty tables", function()
@@ -240,7 +242,7 @@ describe("makers", function()
     raises("zeros: the shape is [2, -1]; its sizes must not be negative", function() heed.zeros(2, -1) end)
     raises("zeros: a size must be an integer, got the number 1.5", function() heed.zeros(1.5) end)
     raises("ones: a size must be an integer, got a string ('2')", function() heed.ones("2") end)
-    assert.error_matches(function() heed.zeros(1 << 40, 1 << 40) end,
+    assert.error_matches(function() heed.zeros(2 ^ 40, 2 ^ 40) end,
       "zeros: the shape is %[1099511627776, 1099511627776%]")
     raises("zeros: the table of sizes has the key 'dtype' besides; options go into a table of their own", function()
       heed.zeros { 2, 3, dtype = "int64" }
@@ -254,7 +256,7 @@ describe("makers", function()
   end)
 
   it("say so when there is no memory #plain", function()
-    raises("zeros: 128.0 TiB of memory could not be had", function() heed.zeros(1 << 45) end)
+    raises("zeros: 128.0 TiB of memory could not be had", function() heed.zeros(2 ^ 45) end)
     assert.equal(0, heed.zeros(1):item())
   end)
 end)
@@ -292,7 +294,7 @@ describe("a tensor tells", function()
   it("its element, if it has one", function()
     assert.equal(2.5, heed.tensor({ { 2.5 } }):item())
     assert.equal(true, heed.tensor(true):item())
-    assert.equal("integer", math.type(heed.tensor(3, { dtype = "int64" }):item()))
+    support.number_is("integer", heed.tensor(3, { dtype = "int64" }):item())
     raises("item: x has 36 elements (shape [2, 6, 3]); it must have exactly one", function() x:item() end)
   end)
 
@@ -396,8 +398,8 @@ describe("bytes", function()
     local x = heed.tensor { { 1, 2 }, { 3, 4 } }
     assert.equal(string.pack("<ffff", 1, 2, 3, 4), x:to_string())
     assert.equal(string.pack("<ffff", 1, 3, 2, 4), x.T:to_string())
-    local integers = heed.tensor({ -1, 1 << 40 }, { dtype = "int64" })
-    assert.equal(string.pack("<i8i8", -1, 1 << 40), integers:to_string())
+    local integers = heed.tensor({ -1, 2 ^ 40 }, { dtype = "int64" })
+    assert.equal(string.pack("<i8i8", -1, 2 ^ 40), integers:to_string())
     assert.equal("\1\0", heed.tensor({ true, false }):to_string())
     assert.equal("", heed.zeros(0):to_string())
   end)
@@ -420,7 +422,7 @@ describe("bytes", function()
     raises("from_string: bytes must be a string, got the number 1", function()
       heed.from_string(1, "float32", 1)
     end)
-    assert.error_matches(function() heed.from_string("", "float32", { 1 << 40, 1 << 40, 0 }) end,
+    assert.error_matches(function() heed.from_string("", "float32", { 2 ^ 40, 2 ^ 40, 0 }) end,
       "from_string: the shape is")
   end)
 end)
@@ -448,34 +450,32 @@ describe("a released tensor", function()
     assert.same({ 3, 4 }, row:tolist())
   end)
 
-  it("is what <close> leaves", function()
-    local kept
-    do
-      local x <close> = heed.ones(3)
-      kept = x
-      assert.equal(3, x:numel())
-    end
+  support.where("close", it, pending)("is what <close> leaves", function()
+    local kept, count = support.compile [[
+      local x <close> = require("heed").ones(3)
+      return x, x:numel()]]()
+    assert.equal(3, count)
     assert.is_true(kept:is_released())
   end)
 end)
 
 describe("the collector", function()
   it("is told of the memory #plain", function()
-    for _ = 1, 2000 do heed.zeros(1 << 18) end
+    for _ = 1, 2000 do heed.zeros(2 ^ 18) end
     collectgarbage()
     collectgarbage()
     -- 2000 tensors of 1 MiB went by; the process would not have them all
     local status = io.open "/proc/self/status"
     if not status then return end
-    local peak = tonumber(status:read("a"):match "VmHWM:%s*(%d+) kB")
+    local peak = tonumber(status:read("*a"):match "VmHWM:%s*(%d+) kB")
     status:close()
-    assert.is_true(peak < 1000 * 1024, ("the peak was %d MiB"):format(peak // 1024))
+    assert.is_true(peak < 1000 * 1024, ("the peak was %d MiB"):format(math.floor(peak / 1024)))
   end)
 
   it("may run finalizers that release what is in use", function()
     local x = heed.range(1, 1000):view(10, 100)
     for _ = 1, 200 do
-      setmetatable({}, { __gc = function() x:release() end })
+      support.finalized(function() x:release() end)
       pcall(function() return x:tolist(), x[3], x:to_string(), x.T, x:clone(), x[{ { 1, 2 } }] end)
       x = heed.range(1, 1000):view(10, 100)
     end

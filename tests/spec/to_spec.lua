@@ -8,14 +8,14 @@ local SMALL = { "bfloat16", "float16", "int8" }
 --- "weight bfloat16, bias float32", …
 local function dtypes(m)
   local list = {}
-  for name, tensor in pairs(m:state_dict()) do list[#list + 1] = name .. " " .. tensor.dtype end
+  for name, tensor in heed.pairs(m:state_dict()) do list[#list + 1] = name .. " " .. tensor.dtype end
   return table.concat(list, ", ")
 end
 
 --- All elements of a module's state as one string.
 local function bytes(m)
   local list = {}
-  for _, tensor in pairs(m:state_dict()) do list[#list + 1] = tensor:to_string() end
+  for _, tensor in heed.pairs(m:state_dict()) do list[#list + 1] = tensor:to_string() end
   return table.concat(list)
 end
 
@@ -29,7 +29,7 @@ function Own:init()
 end
 function Own:forward(ids)
   local x = self.norm(self.embedding(ids))
-  for _, layer in ipairs(self.layers) do x = layer(x) end
+  for _, layer in heed.ipairs(self.layers) do x = layer(x) end
   return self.head(x) * self.scale
 end
 

@@ -24,6 +24,9 @@ local function small(options) return assert(load_text(table.concat(PIECES, "\n")
 
 local function pieces(text, options) return table.concat(small(options):tokenize(text), " ") end
 
+-- A text with characters by their codes: u "e{301}".
+local function u(text) return (text:gsub("{(%x+)}", function(code) return utf8.char(tonumber(code, 16)) end)) end
+
 describe("a WordPiece tokenizer", function()
   it("takes the longest pieces from the left", function()
     assert.equal("un ##aff ##able", pieces "unaffable")
@@ -42,7 +45,7 @@ describe("a WordPiece tokenizer", function()
   end)
 
   it("puts text into lower case and drops its accents", function()
-    assert.equal("cafe cafe", pieces "CAFÉ Cafe\u{301}")
+    assert.equal("cafe cafe", pieces (u "CAFÉ Cafe{301}"))
     assert.equal("café cafe", pieces("CAFÉ cafe", { strip_accents = false }))
   end)
 
@@ -58,7 +61,7 @@ describe("a WordPiece tokenizer", function()
   end)
 
   it("drops control characters and takes every kind of space for one", function()
-    assert.equal("cafe a a a", pieces "ca\0f\u{200B}e\u{FFFD}\ta\u{3000}a\u{2028}a\r\n")
+    assert.equal("cafe a a a", pieces (u "ca\0f{200B}e{FFFD}\ta{3000}a{2028}a\r\n"))
   end)
 
   it("keeps special tokens that stand in the text", function()
@@ -89,7 +92,7 @@ describe("a WordPiece tokenizer", function()
 
   it("takes no time that grows with the square of the text", function()
     local tokenizer, start = small(), os.clock()
-    tokenizer:encode(("\u{301}\u{323}"):rep(50000))
+    tokenizer:encode(((u "{301}{323}")):rep(50000))
     tokenizer:encode(("unaffable,"):rep(10000))
     assert.is_true(os.clock() - start < 5)
   end)
@@ -125,11 +128,11 @@ end)
 describe("a tokenizer's arguments", function()
   it("must be valid UTF-8, and the message says where they are not", function()
     local tokenizer = small()
-    raises("encode: text is not valid UTF-8 at byte 3", function() tokenizer:encode "a \xff" end)
-    raises("encode: text is not valid UTF-8 at byte 1", function() tokenizer:encode "\xC0\x80" end) -- overlong
-    raises("encode: text is not valid UTF-8 at byte 2", function() tokenizer:encode "a\xED\xA0\x80" end) -- a surrogate
-    raises("tokenize: text is not valid UTF-8 at byte 2", function() tokenizer:tokenize "a\xE6\x97" end) -- cut short
-    raises("tokenize: text is not valid UTF-8 at byte 1", function() tokenizer:tokenize "\xF4\x90\x80\x80" end)
+    raises("encode: text is not valid UTF-8 at byte 3", function() tokenizer:encode "a \255" end)
+    raises("encode: text is not valid UTF-8 at byte 1", function() tokenizer:encode "\192\128" end) -- overlong
+    raises("encode: text is not valid UTF-8 at byte 2", function() tokenizer:encode "a\237\160\128" end) -- a surrogate
+    raises("tokenize: text is not valid UTF-8 at byte 2", function() tokenizer:tokenize "a\230\151" end) -- cut short
+    raises("tokenize: text is not valid UTF-8 at byte 1", function() tokenizer:tokenize "\244\144\128\128" end)
   end)
 
   it("must be strings and lengths", function()
@@ -158,7 +161,7 @@ describe("loading a vocabulary", function()
       { good .. "##a\n##a\n", "lines 4 and 5 are the same" },
       { good .. "\na\n", "line 4 is empty; a vocabulary has a piece on each line" },
       { "[UNK]\r\n[CLS]\r\n", "line 1 has a carriage return; lines must end with a line feed alone" },
-      { good .. "a\xff\n", "line 4 is not valid UTF-8" },
+      { good .. "a\255\n", "line 4 is not valid UTF-8" },
     }
     for _, case in ipairs(cases) do
       local tokenizer, problem = load_text(case[1])
@@ -191,27 +194,27 @@ describe("core.text", function()
   local text = core.text
 
   it("decomposes as Unicode says, marks in order", function()
-    assert.equal("a\u{323}\u{301}b", text.nfd "a\u{301}\u{323}b")
-    assert.equal("\u{1112}\u{1161}\u{11AB}", text.nfd "한")
-    assert.equal("\u{3B9}\u{308}\u{301}", text.nfd "\u{390}")
-    assert.equal(("a" .. ("\u{323}"):rep(3) .. ("\u{301}"):rep(3)), text.nfd("a" .. ("\u{301}\u{323}"):rep(3)))
+    assert.equal((u "a{323}{301}b"), text.nfd (u "a{301}{323}b"))
+    assert.equal((u "{1112}{1161}{11AB}"), text.nfd "한")
+    assert.equal((u "{3B9}{308}{301}"), text.nfd (u "{390}"))
+    assert.equal(("a" .. ((u "{323}")):rep(3) .. ((u "{301}")):rep(3)), text.nfd("a" .. ((u "{301}{323}")):rep(3)))
     assert.equal("", text.nfd "")
   end)
 
   it("puts characters into lower case, each for itself", function()
-    assert.equal("àσi\u{307}z\u{2C65}k", text.lower "ÀΣİZ\u{23A}\u{212A}")
+    assert.equal((u "àσi{307}z{2C65}k"), text.lower (u "ÀΣİZ{23A}{212A}"))
   end)
 
   it("replaces by category", function()
-    assert.equal("a<.>_b<—>c", text.replace("a. b—c\u{301}", { P = "<%0>", Mn = "", Z = "_" }))
+    assert.equal("a<.>_b<—>c", text.replace((u "a. b—c{301}"), { P = "<%0>", Mn = "", Z = "_" }))
     assert.equal("ab", text.replace("ab", {}))
   end)
 
   it("refuses what is not UTF-8", function()
-    assert.equal(2, text.invalid "a\x80")
+    assert.equal(2, text.invalid "a\128")
     assert.is_nil(text.invalid "aé日😀")
     for _, name in ipairs { "lower", "nfd", "replace" } do
-      assert.has_error(function() text[name]("a\x80", {}) end)
+      assert.has_error(function() text[name]("a\128", {}) end)
     end
   end)
 end)

@@ -15,6 +15,11 @@ local Tensor = {}
 
 -- ---- Making tensors: sizes are numbers or one table; the dtype is float32 unless it is said otherwise ----
 
+---What ipairs gives, on every Lua: in 5.1 and LuaJIT the own ipairs takes tables alone, and no tensor or ModuleList.
+---@param t table|heed.Tensor|heed.nn.Module
+---@return function next, any state, integer first
+function heed.ipairs(t) end
+
 ---What pairs gives, on every Lua: in 5.1 and LuaJIT the own pairs takes tables alone, and neither a state dict nor a
 ---module written in Lua.
 ---@param t table

@@ -67,7 +67,7 @@ function Bert:forward(ids, ...)
   x = self.dropout(self.embedding_norm(x))
   local options = { kv_lengths = lengths, need_weights = wanted, key_padding_mask = mask and mask:eq(0) }
   local found = {}
-  for i, layer in ipairs(self.layers) do
+  for i, layer in compat.ipairs(self.layers) do
     x, found[i] = layer(x, options)
   end
   if wanted then return x, { layers = found } end
