@@ -7,6 +7,7 @@ support.has = {
   integers = math.type ~= nil, -- luacheck: ignore 143
   close = support.lua == "5.4", -- local x <close>
   bit_operators = math.type ~= nil, -- luacheck: ignore 143
+  hooks = support.lua ~= "luajit", -- in compiled loops: Ctrl-C does not end them
 }
 if support.lua ~= "5.1" and support.lua ~= "luajit" then
   support.has.yields = true -- of coroutines through functions of C

@@ -294,7 +294,8 @@ static void push_position(lua_State *L) {
   bool through_c = false;
   for (int level = 1; lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "Slnf", &ar);
-    bool own = lua_tocfunction(L, -1) == call_through || is_own_file(S, ar.source);
+    const lua_CFunction function = lua_tocfunction(L, -1);
+    bool own = function == call_through || function == lheed_skip_init || is_own_file(S, ar.source);
     lua_pop(L, 1);
     if (own) {
       through_c = false;

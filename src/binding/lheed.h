@@ -179,6 +179,8 @@ heed_module **lheed_push_module(lua_State *L);
 void lheed_remember_module(lua_State *L);
 /** Adds to the table on top of the stack what lua/heed/nn/state_dict.lua builds on. (lstate.c) */
 void lheed_add_state_primitives(lua_State *L);
+/** One of them, which calls what it is given. */
+int lheed_skip_init(lua_State *L);
 /** Adds the constructors of the built-in modules to the table on top of the stack. */
 void lheed_add_constructors(lua_State *L);
 /** Whether modules of that class may be without the entry `name`, which then reads as nil: Linear's bias. */

@@ -129,7 +129,7 @@ static int store(lua_State *L) {
 
 /* skip_init(f, …): f(…), and modules that it makes have placeholders for parameters. f cannot yield, so that
  * the switch is never left on. */
-static int skip_init(lua_State *L) {
+int lheed_skip_init(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   const int count = lua_gettop(L);
   if (lua_type(L, 1) != LUA_TFUNCTION && !luaL_getmetafield(L, 1, "__call"))
@@ -144,7 +144,7 @@ static int skip_init(lua_State *L) {
 void lheed_add_state_primitives(lua_State *L) {
   static const luaL_Reg primitives[] = {
       {"identity", identity}, {"misfit", misfit},  {"placeholder", placeholder},
-      {"plain", plain},       {"put", put_tensor}, {"skip_init", skip_init},
+      {"plain", plain},       {"put", put_tensor}, {"skip_init", lheed_skip_init},
       {"store", store},       {"takes", takes},    {NULL, NULL}};
   lheed_setfuncs(L, primitives);
 }

@@ -57,7 +57,8 @@ local function iterate(a)
   end
 end
 -- What older Luas cannot read; for them nothing.
-local function compile(code) return (loadstring or load)(code, "@" .. arg[0]) or function() end end -- luacheck: ignore 113
+local load_text = loadstring or load -- luacheck: ignore 113
+local function compile(code) return load_text(code, "@" .. arg[0]) or function() end end
 local close = compile "local a = ... local x <close> = a return x"
 local function method(a, name, ...) local x, y = a[name](a, ...) return x, y end
 local operators = {
@@ -112,7 +113,8 @@ end
 -- ---- What it is called with ---------------------------------------------------------------------
 
 -- Sizes in between could be had, and would take their time.
-local extremes = { 0x10000000000, -0x10000000000, 0x20000000000000, 0x4000000000000000, math.maxinteger, math.mininteger, 2 ^ 53, 2 ^ 63,
+local extremes = { 0x10000000000, -0x10000000000, 0x20000000000000, 0x4000000000000000, 2 ^ 53, 2 ^ 63,
+  math.maxinteger, math.mininteger,
   -2 ^ 63, 1e308, math.huge, -math.huge, 0 / 0, 0.5, -1.5, 1e-30 }
 local strings = { "", "float32", "int64", "bool", "bfloat16", "int8", "weight_scale", "weight", "bias", "W_query",
   "heads", "dropout", "training", "shape", "T", "0", "native", "mkl", "tanh", "a.b", "\0", ("x"):rep(1000), "%s%n",
