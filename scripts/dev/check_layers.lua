@@ -127,7 +127,7 @@ local function check(path, text)
       end
     end
     if formats_a_number(raw) and not matches_any(path, number_files) then
-      problem(number, "formats a floating-point number as the locale has it: write it with heed__write_number or HEED__G")
+      problem(number, "writes a float as the locale has it: do that with heed__write_number or HEED__G")
     end
   end
 

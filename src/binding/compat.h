@@ -292,6 +292,9 @@ static inline void lheed_set_environment(lua_State *L) {
 #endif
 }
 
+/* Whether pairs heeds __pairs. */
+#define LHEED_HEEDS_PAIRS (LUA_VERSION_NUM >= 502)
+
 /* Whether a function of C can be yielded through. */
 #define LHEED_YIELDS_THROUGH_C (LUA_VERSION_NUM >= 502)
 

@@ -295,7 +295,8 @@ static void push_position(lua_State *L) {
   for (int level = 1; lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "Slnf", &ar);
     const lua_CFunction function = lua_tocfunction(L, -1);
-    bool own = function == call_through || function == lheed_skip_init || is_own_file(S, ar.source);
+    bool own = function == call_through || function == lheed_skip_init || function == lheed_late_call ||
+               is_own_file(S, ar.source);
     lua_pop(L, 1);
     if (own) {
       through_c = false;
@@ -380,6 +381,7 @@ static void open_core(lua_State *L) {
   lheed_setfuncs(L, own);
   lua_pushliteral(L, HEED_VERSION);
   lua_setfield(L, -2, "version");
+  lheed_open_late(L);
 }
 
 int luaopen_heed_core(lua_State *L) {
@@ -417,16 +419,25 @@ static int own_require(lua_State *L) {
 }
 
 /* Makes the table of what is loaded, with "heed.core" in it and, as "_ENV", the environment of the embedded
- * files: the globals, but with our `require`. */
+ * files: the globals, but with our `require`, and with those of Lua's own functions that they use, so that
+ * they do not miss what a script or a sandbox takes away after opening. */
 static void prepare_own_require(lua_State *L) {
+  static const char *const globals[] = {"assert",   "error",    "getmetatable", "ipairs",   "math",
+                                        "next",     "pairs",    "pcall",        "rawequal", "rawget",
+                                        "rawset",   "select",   "setmetatable", "string",   "table",
+                                        "tonumber", "tostring", "type",         "unpack"};
   lua_newtable(L);
   luaopen_heed_core(L);
   lua_setfield(L, -2, "heed.core");
-  lua_newtable(L);
+  lua_createtable(L, 0, 24);
   lua_pushcfunction(L, own_require);
   lua_setfield(L, -2, "require");
   lua_createtable(L, 0, 1);
   lua_pushglobaltable(L);
+  for (size_t i = 0; i < sizeof globals / sizeof *globals; i++) {
+    lua_getfield(L, -1, globals[i]);
+    lua_setfield(L, -4, globals[i]);
+  }
   lua_setfield(L, -2, "__index");
   lua_setmetatable(L, -2);
   lua_setfield(L, -2, "_ENV");

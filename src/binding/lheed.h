@@ -70,6 +70,15 @@ void lheed_publish_metatable(lua_State *L, const lheed_type *type);
  * n`. */
 int lheed_return(lua_State *L, int n);
 
+/* ---- What is in Lua (llate.c) ---- */
+
+/** Pushes what the file of that name, "heed.nn.module", gives. May raise, and allocates. */
+void lheed_require(lua_State *L, const char *name);
+/** Puts in the place of the library, on top of the stack, what heed's own files see as heed.core. */
+void lheed_open_late(lua_State *L);
+/** The function of C that stands for one in Lua until it is called. */
+int lheed_late_call(lua_State *L);
+
 /* ---- Errors ---- */
 
 /** Raises "file:line: message" with the place of the caller outside of heed's own Lua files. */

@@ -11,6 +11,9 @@
  * and m.W_query == m.W_query. methods: what lua/heed/nn installs for all modules. */
 static const char boxes_key = 0, module_methods_key = 0;
 
+/* Where in the methods it stands that those in Lua are there. */
+#define INSTALLED 1
+
 /* ---- Boxes of modules ---- */
 
 static heed_module *test_module(lua_State *L, int idx) {
@@ -214,6 +217,31 @@ static int list_index(lua_State *L, int idx, const heed_module *m) {
   return (int)i;
 }
 
+/* Pushes the method of all modules with the name at idx, unless there is none. Those in Lua are there once
+ * the first of them was asked for. */
+static bool push_method(lua_State *L, int idx) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &module_methods_key);
+  for (int i = 0; i < 2; i++) {
+    lua_pushvalue(L, idx);
+    if (lua_rawget(L, -2) != LUA_TNIL) return true;
+    lua_pop(L, 1);
+    if (i > 0 || lua_rawgeti(L, -1, INSTALLED) != LUA_TNIL) break;
+    lheed_require(L, "heed.nn.module"); /* which calls install */
+    lua_pop(L, 2);
+  }
+  return false;
+}
+
+static int module_tostring(lua_State *L) {
+  check_self(L, "tostring");
+  lua_settop(L, 1);
+  lua_pushliteral(L, "__tostring");
+  if (!push_method(L, 2)) return lheed_error(L, "tostring: heed's own files are not here");
+  lua_pushvalue(L, 1);
+  lua_call(L, 1, 1);
+  return 1;
+}
+
 static int module_index(lua_State *L) {
   heed_module *m = check_self(L, "__index");
   if (lua_type(L, 2) == LUA_TSTRING) {
@@ -238,9 +266,9 @@ static int module_index(lua_State *L) {
       lua_pushboolean(L, heed_module_training(m));
       return 1;
     }
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &module_methods_key);
-    lua_pushvalue(L, 2);
-    if (lua_rawget(L, -2) != LUA_TNIL || lheed_is_optional_entry(heed_module_class(m), name)) return 1;
+    if (push_method(L, 2)) return 1;
+    m = check_self(L, "__index"); /* once more: finalizers may have run */
+    if (lheed_is_optional_entry(heed_module_class(m), name)) return 0;
   } else if (is_list(m) && lua_isinteger(L, 2)) {
     int i = list_index(L, 2, m);
     if (i > heed_module_entry_count(m)) return 0;
@@ -385,38 +413,38 @@ static int options(lua_State *L) {
   return (int)count;
 }
 
-/* install(methods): functions for all built-in modules, to which those of C are added; `__tostring` among
- * them */
+/* install(methods): functions for all built-in modules, beside those of C; `__tostring` among them */
 static int install(lua_State *L) {
-  static const luaL_Reg methods[] = {
-      {"forward", forward}, {"head", head}, {"split", split}, {"new_cache", lheed_new_cache}, {NULL, NULL}};
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
-  lheed_setfuncs(L, methods);
-  lua_pushvalue(L, 1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &module_methods_key);
-  lheed_push_metatable(L, &lheed_module_type);
-  lua_getfield(L, 1, "__tostring");
-  lua_setfield(L, -2, "__tostring");
-  lheed_publish_metatable(L, &lheed_module_type);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &module_methods_key);
+  lua_pushnil(L);
+  while (lua_next(L, 1)) {
+    lua_pushvalue(L, -2);
+    lua_insert(L, -2);
+    lua_rawset(L, 2);
+  }
+  lua_pushboolean(L, true);
+  lua_rawseti(L, 2, INSTALLED);
   return 0;
 }
 
 /* ---- Opening ---- */
 
 static void open_metatable(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__index", module_index},
-                                  {"__newindex", module_newindex},
-                                  {"__len", module_len},
-                                  {"__call", forward},
-                                  {NULL, NULL}};
+  static const luaL_Reg meta[] = {{"__index", module_index},       {"__newindex", module_newindex},
+                                  {"__len", module_len},           {"__call", forward},
+                                  {"__tostring", module_tostring}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"forward", forward}, {"head", head}, {"split", split}, {"new_cache", lheed_new_cache}, {NULL, NULL}};
   lheed_push_metatable(L, &lheed_module_type);
   lheed_setfuncs(L, meta);
   lua_pop(L, 1);
 
   lheed_new_weak(L);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &boxes_key);
-  lua_newtable(L); /* methods, until lua/heed/nn installs more */
+  lua_createtable(L, 0, 8); /* lua/heed/nn installs more */
+  lheed_setfuncs(L, methods);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &module_methods_key);
 }
 

@@ -2,6 +2,7 @@
  * llayers.c.)
  *
  * One function reads the arguments of all operations of a signature; an operation is an entry of a list. */
+#include <assert.h>
 #include <string.h>
 
 #include "../ops/ops.h"
@@ -389,8 +390,13 @@ static int operator_not(lua_State *L) {
 /* ---- The lists ---- */
 
 void lheed_add_functions(lua_State *L, const luaL_Reg *functions, bool in_place) {
+  char name[32];
   for (; functions->name; functions++) {
-    lua_pushfstring(L, in_place ? "%s_" : "%s", functions->name);
+    const size_t length = strlen(functions->name);
+    assert(length < sizeof name);
+    memcpy(name, functions->name, length);
+    name[length] = '_';
+    lua_pushlstring(L, name, length + in_place); /* lua_pushfstring took a quarter of the time of opening */
     lheed_push_state(L);
     lua_pushboolean(L, in_place);
     lua_pushcclosure(L, functions->func, 2);
