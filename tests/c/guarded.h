@@ -5,7 +5,13 @@
 #include "support.h"
 
 #if defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
 #include <windows.h>
+#undef IN /* words that tests use */
+#undef OUT
+#undef near
+#undef far
 #else
 #include <sys/mman.h>
 #include <unistd.h>

@@ -10,7 +10,7 @@ namespace {
 struct Free {
   void operator()(heed_context *p) const { heed_context_free(p); }
   void operator()(heed_tensor *p) const { heed_tensor_free(p); }
-  void operator()(heed_module *p) const { heed_module_free(p); }
+  void operator()(heed_module *p) const { heed_module_release(p); }
 };
 template <class T> using Owned = std::unique_ptr<T, Free>;
 

@@ -14,6 +14,7 @@ typedef struct CMUnitTest {
   const char *name;
   void (*test)(void **state);
   int (*setup)(void **state), (*teardown)(void **state);
+  void *initial_state;
 } CMUnitTest;
 
 #define cmocka_unit_test(function)                                                                           \
