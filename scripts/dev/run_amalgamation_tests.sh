@@ -9,7 +9,8 @@ build=$1 folder=$1/amalgamation
 mkdir -p "$folder"
 . scripts/dev/tally.sh
 unset HEED_CPU
-all=${TESTS:-$(basename -s .c tests/c/test_*.c)}
+# Not test_host, which is about the built libraries.
+all=${TESTS:-$(basename -s .c tests/c/test_*.c | grep -v "^test_host$")}
 packages() { pkg-config "$@" 2>/dev/null; }
 
 # without NAME...: all tests but these
