@@ -21,9 +21,9 @@ local calls = {
   { "heed.clock()", function() for _ = 1, turns do clock() end end },
   { "numel(x)", function() for _ = 1, turns do numel(x) end end },
   { "x:numel()", function() for _ = 1, turns do x:numel() end end },
-  { "#x", function() local _ for _ = 1, turns do _ = #x end end },
+  { "#x", function() for _ = 1, turns do local _ = #x end end },
   { "x:size(1)", function() for _ = 1, turns do size(x, 1) end end },
-  { "x[1]", function() local _ for _ = 1, turns do _ = x[1] end end },
+  { "x[1]", function() for _ = 1, turns do local _ = x[1] end end },
   { "x:neg_() of one element", function() for _ = 1, turns do neg_(x) end end },
 }
 

@@ -1,0 +1,202 @@
+/* A host that runs scripts of strangers: bounds of memory and time, no files, and only what cannot reach out
+ * of the Lua state. It prints what each script returns, or what went wrong, and goes on in either case.
+ *
+ *   host_sandbox [-m MIB] [-s SECONDS] SCRIPT...        64 MiB and 2 seconds unless told otherwise
+ *
+ * The exit code is 0 if all scripts succeeded. What a state takes, its tensors among it, comes from one
+ * allocator that counts. A hook looks at the clock while Lua code runs, and heed.limit does while heed works.
+ * What is left are Lua's own functions, which a script can keep busy (a pattern with many stars, table.insert
+ * where __len is enormous): each script has a process of its own, which the system ends a second later. For
+ * Lua 5.4. */
+#define _XOPEN_SOURCE 700
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+
+#include "heed.h"
+
+typedef struct sandbox {
+  size_t used, most; /* bytes */
+  double seconds;
+  double until; /* on heed_clock */
+} sandbox;
+
+/* ---- Memory ---- */
+
+static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes) {
+  sandbox *s = user;
+  if (block == NULL) old_bytes = 0; /* it then tells a kind of object */
+  if (bytes == 0) {
+    s->used -= old_bytes;
+    free(block);
+    return NULL;
+  }
+  if (bytes > old_bytes && bytes - old_bytes > s->most - s->used) return NULL;
+  void *moved = realloc(block, bytes);
+  if (moved == NULL) return NULL;
+  s->used = s->used - old_bytes + bytes;
+  return moved;
+}
+
+/* ---- Time ---- */
+
+static sandbox *sandbox_of(lua_State *L) {
+  void *user;
+  lua_getallocf(L, &user);
+  return user;
+}
+
+/* Called every thousand steps of Lua. Once the time is over every call ends in this error, so that a script
+ * which catches it comes no further. */
+static void look_at_the_clock(lua_State *L, lua_Debug *at) {
+  (void)at;
+  if (heed_clock() > sandbox_of(L)->until) {
+    lua_sethook(L, look_at_the_clock, LUA_MASKCOUNT | LUA_MASKLINE | LUA_MASKCALL, 1);
+    luaL_error(L, "the script took too long");
+  }
+}
+
+/* coroutine.create, whose coroutines have the hook, too. */
+static int create_coroutine(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_State *new = lua_newthread(L);
+  lua_sethook(new, look_at_the_clock, LUA_MASKCOUNT, 1000);
+  lua_pushvalue(L, 1);
+  lua_xmove(L, new, 1);
+  return 1;
+}
+
+/* ---- What scripts see ---- */
+
+/* Left out: io, os, debug, package; and of the others what reads files or takes binary chunks, which can
+ * crash Lua, and what makes coroutines without the hook. */
+static void set_limits(lua_State *L) {
+  const sandbox *s = sandbox_of(L);
+  lua_getglobal(L, "heed");
+  lua_pushnil(L);
+  lua_setfield(L, -2, "load");
+  lua_pushnil(L);
+  lua_setfield(L, -2, "save");
+  if (lua_getfield(L, -1, "limit") == LUA_TFUNCTION) {
+    lua_createtable(L, 0, 5);
+    lua_pushnumber(L, s->seconds);
+    lua_setfield(L, -2, "seconds");
+    lua_pushinteger(L, (lua_Integer)s->most);
+    lua_setfield(L, -2, "memory");
+    lua_pushinteger(L, 1);
+    lua_setfield(L, -2, "threads");
+    lua_pushboolean(L, false);
+    lua_setfield(L, -2, "files");
+    lua_pushboolean(L, true);
+    lua_setfield(L, -2, "final");
+    lua_call(L, 1, 0);
+  }
+  lua_settop(L, 0);
+}
+
+static void open_libraries(lua_State *L) {
+  static const luaL_Reg libraries[] = {{"_G", luaopen_base},
+                                       {LUA_TABLIBNAME, luaopen_table},
+                                       {LUA_STRLIBNAME, luaopen_string},
+                                       {LUA_MATHLIBNAME, luaopen_math},
+                                       {LUA_UTF8LIBNAME, luaopen_utf8},
+                                       {LUA_COLIBNAME, luaopen_coroutine},
+                                       {"heed", luaopen_heed}};
+  static const char *const removed[] = {"dofile", "loadfile", "load", "collectgarbage", "print", "warn"};
+  for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+    luaL_requiref(L, libraries[i].name, libraries[i].func, 1);
+    lua_pop(L, 1);
+  }
+  for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
+    lua_pushnil(L);
+    lua_setglobal(L, removed[i]);
+  }
+  lua_getglobal(L, "string");
+  lua_pushnil(L);
+  lua_setfield(L, -2, "dump");
+  set_limits(L);
+  lua_getglobal(L, "coroutine");
+  lua_pushcfunction(L, create_coroutine);
+  lua_setfield(L, -2, "create");
+  lua_pushnil(L);
+  lua_setfield(L, -2, "wrap"); /* makes its own */
+}
+
+/* ---- Running ---- */
+
+/* All of it runs protected: a lack of memory is an error wherever it comes. */
+static int run_protected(lua_State *L) {
+  const char *path = lua_touserdata(L, 1);
+  lua_settop(L, 0);
+  open_libraries(L);
+  lua_settop(L, 0);
+  if (luaL_loadfilex(L, path, "t") != LUA_OK) return lua_error(L);
+  sandbox_of(L)->until = heed_clock() + sandbox_of(L)->seconds;
+  lua_sethook(L, look_at_the_clock, LUA_MASKCOUNT, 1000);
+  lua_call(L, 0, 1);
+  luaL_tolstring(L, 1, NULL); /* which may call the script's __tostring */
+  return 1;
+}
+
+static int run_script(const char *path, size_t bytes, double seconds) {
+  sandbox s = {.most = bytes, .seconds = seconds};
+  lua_State *L = lua_newstate(allocate, &s);
+  if (L == NULL) {
+    printf("%s: the bound of memory is too small for Lua itself\n", path);
+    return 1;
+  }
+  int status = LUA_ERRMEM;
+  if (lua_checkstack(L, 2)) {
+    lua_pushcfunction(L, run_protected);
+    lua_pushlightuserdata(L, (void *)path);
+    status = lua_pcall(L, 1, 1, 0);
+  }
+  const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "(an error without a message)";
+  printf("%s: %s%.2000s\n", path, status == LUA_OK ? "" : "failed: ", text);
+  fflush(stdout); /* before finalizers of the script run, with the hook and the bounds */
+  lua_close(L);
+  return status != LUA_OK;
+}
+
+/* Whether it succeeded. */
+static int run_apart(const char *path, size_t bytes, double seconds) {
+  int status = 0;
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlim_t most = (rlim_t)seconds + 1; /* whole seconds of processor time */
+    setrlimit(RLIMIT_CPU, &(struct rlimit){most, most});
+    _exit(run_script(path, bytes, seconds));
+  }
+  if (child < 0 || waitpid(child, &status, 0) != child) {
+    printf("%s: failed: there is no process for it\n", path);
+    return 0;
+  }
+  if (WIFSIGNALED(status)) printf("%s: ended by the system, signal %d\n", path, WTERMSIG(status));
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+int main(int count, char **arguments) {
+  double mib = 64, seconds = 2;
+  int option;
+  while ((option = getopt(count, arguments, "m:s:")) != -1) {
+    if (option == 'm') mib = atof(optarg);
+    if (option == 's') seconds = atof(optarg);
+    if (option == '?' || !(mib >= 1 && mib < 1 << 20) || !(seconds > 0 && seconds < 1e6)) optind = count;
+  }
+  if (optind >= count) {
+    fputs("host_sandbox [-m MIB] [-s SECONDS] SCRIPT...\n", stderr);
+    return 2;
+  }
+  int failed = 0;
+  for (int i = optind; i < count; i++) failed += !run_apart(arguments[i], (size_t)(mib * (1 << 20)), seconds);
+  return failed > 0;
+}

@@ -1,0 +1,2 @@
+-- expect: .
+return setmetatable({}, { __tostring = function() return {} end })

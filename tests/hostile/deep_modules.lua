@@ -1,0 +1,4 @@
+-- expect: .
+local m = heed.nn.Linear(2, 2)
+for _ = 1, 100000 do m = heed.nn.Sequential(m) end
+return tostring(m)

@@ -1,0 +1,2 @@
+-- expect: without a message
+error(setmetatable({}, { __tostring = error }))

@@ -1,0 +1,2 @@
+-- expect: attempt to call a nil value
+return require("heed.files").load "/etc/passwd"

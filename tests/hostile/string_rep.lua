@@ -1,0 +1,2 @@
+-- expect: not enough memory
+return ("x"):rep(1000000000)

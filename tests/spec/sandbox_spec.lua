@@ -1,0 +1,49 @@
+-- scripts/examples/host_sandbox.c survives the scripts of tests/hostile, and says what became of each.
+local support = require "tests.support"
+
+-- Written for Lua 5.4, and not built for others.
+local it = support.lua == "5.4" and it or pending
+
+local sandbox = (os.getenv "HEED_BUILD" or "build") .. "/examples/host_sandbox"
+
+local function run(arguments) return support.run(("%s -s 0.5 %s"):format(sandbox, arguments)) end
+
+local function write_script(code)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(code)
+  file:close()
+  return path
+end
+
+describe("the sandbox", function()
+  it("prints what a script returns", function()
+    local path = write_script "heed.manual_seed(7) return heed.nn.CausalAttention(3, 2, 6, 0.0)(heed.rand(2, 6, 3)):numel()"
+    local result = run(path)
+    os.remove(path)
+    assert.are.equal(path .. ": 24\n", result.out)
+    assert.are.equal(0, result.code)
+  end)
+
+  for path in io.popen("ls tests/hostile/*.lua"):lines() do
+    it("outlives " .. path, function()
+      local good = write_script "return heed.ones(2, 3):sum():item()"
+      local expected = io.open(path):read("l"):match "^%-%- expect: (.*)$" or "binary chunk" -- which has no such line
+      local result = run(path .. " " .. good)
+      os.remove(good)
+      local lines = {}
+      for line in result.out:gmatch "[^\n]+" do lines[#lines + 1] = line end
+      assert.are.equal(path .. ":", lines[1]:sub(1, #path + 1))
+      assert.is_truthy(lines[1]:find(expected), result.out)
+      assert.are.equal(good .. ": 6.0", lines[#lines])
+      assert.are.equal(1, result.code)
+      assert.are.equal("", result.err)
+    end)
+  end
+
+  it("does without a script that is not there, or a bound that Lua does not fit in", function()
+    assert.is_truthy(run("nowhere.lua").out:find "^nowhere.lua: failed: cannot open")
+    assert.are.equal(2, run("").code)
+    assert.are.equal(2, run("-m 0 x.lua").code)
+  end)
+end)
