@@ -135,6 +135,17 @@ def time_from_lua(build, turns):
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def costs_of_a_guest(build):
+    """What heed costs a host that only has it, and a call from Lua, in seconds and KiB."""
+    command = [build / "bench" / "guest", build / "plain" / "heed.so"]
+    numbers = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    without, opened, own, resident = (float(n) for n in numbers)
+    command = [build / "heed", Path(__file__).with_name("calls.lua")]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    calls = {name: float(seconds) for name, seconds in (line.split("\t") for line in lines)}
+    return dict(without=without, opened=opened, own_kib=own, resident_kib=resident, calls=calls)
+
+
 def last_cache():
     """Bytes of the third cache where Linux tells, else a usual size."""
     try:
@@ -196,7 +207,7 @@ def run(options):
         row.forget()
         gc.collect()
     progress.end()
-    return dict(machine=machine, records=records, small=small)
+    return dict(machine=machine, records=records, small=small, guest=costs_of_a_guest(options.build))
 
 
 def main():

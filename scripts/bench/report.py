@@ -104,6 +104,17 @@ def small(result):
             f"{duration(result['small']['lua'])} from Lua; the others are called from Python"]
 
 
+def guest(result):
+    costs = result.get("guest")
+    if not costs:
+        return []
+    calls = ", ".join(f"{name} {seconds * 1e9:.0f} ns" for name, seconds in costs["calls"].items())
+    return [f"A Lua state with its libraries: {duration(costs['without'])} to open and close, {duration(costs['opened'])} "
+            f"with heed; loaded and idle (BLAS=none) heed takes {costs['own_kib']:.0f} KiB of the process's own "
+            f"({costs['resident_kib']:.0f} KiB with pages of libraries that processes share)",
+            f"Calls from Lua into C and back: {calls}"]
+
+
 def threads_text(n):
     return "1 thread" if n == 1 else f"{n} threads"
 
@@ -119,7 +130,7 @@ def text(result):
                 group = record["group"]
                 lines.append(f"-- {group}")
             lines.append("  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))))
-    return "\n".join([*lines, "", "In parentheses: the time divided by heed's.", *small(result), *absent(result)])
+    return "\n".join([*lines, "", "In parentheses: the time divided by heed's.", *small(result), *guest(result), *absent(result)])
 
 
 def markdown(result):
@@ -129,4 +140,4 @@ def markdown(result):
     for _, table in tables(result):
         rows = ["| " + " | ".join(row) + " |" for row in table]
         lines += ["", rows[0], "| --- |" + " ---: |" * (len(table[0]) - 1), *rows[1:]]
-    return "\n".join([*lines, "", *(line + "." for line in small(result))]).rstrip()
+    return "\n".join([*lines, "", *(line + "." for line in small(result) + guest(result))]).rstrip()

@@ -396,6 +396,23 @@ static void with_openblas_no_others_are_started(void **state) {
   unload(library);
 }
 
+/* ---- What it costs to have it ---- */
+
+static void an_idle_library_takes_little_of_the_states_memory(void **state) {
+  (void)state;
+  void *library = load("plain/heed.so", RTLD_LOCAL);
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  const int before = lua_gc(L, LUA_GCCOUNT, 0); /* KiB, the context among it */
+  open_heed(L, library, "heed");
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  const int taken = lua_gc(L, LUA_GCCOUNT, 0) - before;
+  if (taken > 128) fail_msg("%d KiB", taken);
+  lua_close(L);
+  unload(library);
+}
+
 /* ---- Coming and going ---- */
 
 #define ROUNDS (UNDER_SANITIZER ? 50 : 1000)
@@ -506,6 +523,7 @@ int main(void) {
       cmocka_unit_test(messages_have_a_point_in_every_locale),
       cmocka_unit_test(threads_start_when_they_are_asked_for),
       cmocka_unit_test(with_openblas_no_others_are_started),
+      cmocka_unit_test(an_idle_library_takes_little_of_the_states_memory),
       cmocka_unit_test(a_thousand_comings_and_goings_leave_nothing),
       cmocka_unit_test(a_thousand_times_beside_openblas_leave_nothing),
       cmocka_unit_test(two_versions_in_one_state_refuse_each_others_objects),
