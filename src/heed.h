@@ -779,6 +779,42 @@ HEED_API void heed_attention_internals_free(heed_attention_internals *internals)
 HEED_CALL heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                               heed_tensor **out, heed_attention_internals *internals);
 
+/* ---- A forward in slices of time (nn/steps.c) ---- */
+
+/* A plan of a forward pass, for hosts that must not wait for it: it is advanced until a budget of time is
+ * used up, and again later, to the bits of heed_module_forward. With several threads a slice uses all of
+ * them, and leaves none at work. Several plans may be open, on one module, too, one of them being advanced at
+ * a time.
+ *
+ * A plan holds references on the module, on x and on what the options name, and on the projections' weights:
+ * another tensor in a weight's place, or m's other dtype, does not reach it. It reads their elements while it
+ * goes on, so that what is written into them in place between two slices reaches some of the result. All of
+ * its memory is taken by heed_steps_new, but for tables of rope.
+ *
+ * A cache gets the new tokens with the last slice. If anything else has used it since heed_steps_new, the
+ * next slice is an ARGUMENT error, and the plan has failed for good. Dropout draws from a copy of the
+ * generator as heed_steps_new finds it. The generator itself is set with the last slice, as a forward leaves
+ * it, unless something else has drawn from it meanwhile, which then had numbers that the plan uses, too; it
+ * must live until then. A plan that is freed before its end has changed nothing. */
+typedef struct heed_steps heed_steps;
+
+/** m is a MultiHeadAttention, a SelfAttention, or a CausalAttention with its softmax over the keys; x and
+ * options as for heed_module_forward, need_weights: with internals. Errors: those of heed_module_forward. */
+HEED_CALL heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                         bool need_weights, heed_steps **out);
+/** Goes on until all is *done, or for so many seconds and some 0.1 ms more: by the smallest piece at the
+ * least, even for 0; INFINITY: to the end. Once it is done it has nothing to do. After CANCELLED, LIMIT and
+ * MEMORY the plan is where it was, and may go on. Errors: ARGUMENT (seconds negative or nan; the cache was
+ * used), CANCELLED, LIMIT, MEMORY. */
+HEED_CALL heed_steps_advance(heed_steps *steps, double seconds, bool *done);
+/** How far it is, in multiply-adds, about: *done grows with each slice, and is *total when all is done, not
+ * before. */
+HEED_API void heed_steps_progress(const heed_steps *steps, int64_t *done, int64_t *total);
+/** The result, and, where internals is not NULL (its size set), what need_weights asked for: new tensors on
+ * the plan's elements. Errors: ARGUMENT (it is not done; there are no internals), MEMORY. */
+HEED_CALL heed_steps_result(heed_steps *steps, heed_tensor **out, heed_attention_internals *internals);
+HEED_API void heed_steps_free(heed_steps *steps); /* NULL is allowed */
+
 /* The direct entries of a module, in the order in which they were made. */
 typedef enum heed_entry_kind { HEED_ENTRY_PARAMETER, HEED_ENTRY_MODULE } heed_entry_kind;
 typedef struct heed_entry {

@@ -62,6 +62,8 @@ const char *lheed_push_what(lua_State *L, int idx) {
   if (lheed_test(L, idx, &lheed_generator_type)) return lua_pushliteral(L, "a generator");
   if ((box = lheed_test(L, idx, &lheed_cache_type)))
     return lua_pushstring(L, box->object ? "a cache" : "a released cache");
+  if ((box = lheed_test(L, idx, &lheed_steps_type)))
+    return lua_pushstring(L, box->object ? "a heed.Steps" : "a released heed.Steps");
   if ((name = foreign_name(L, idx)))
     return lua_pushfstring(L, "a %c%s of another copy of heed", name[0] - 'A' + 'a', name + 1);
   return lua_pushfstring(L, "a %s", lheed_is_object(L, idx) ? "table" : luaL_typename(L, idx));

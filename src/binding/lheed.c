@@ -114,14 +114,19 @@ static void release_generator(void *object) {
 static void release_cache(void *object) {
   heed_kv_cache_free(object);
 }
+static void release_plan(void *object) {
+  heed_steps_free(object);
+}
 
 const lheed_type lheed_tensor_type = {"Tensor", release_tensor};
 const lheed_type lheed_module_type = {"Module", release_module};
 const lheed_type lheed_generator_type = {"Generator", release_generator};
 const lheed_type lheed_cache_type = {"Cache", release_cache};
+const lheed_type lheed_steps_type = {"Steps", release_plan};
 
-static const lheed_type *const box_types[] = {&lheed_tensor_type, &lheed_module_type,  &lheed_generator_type,
-                                              &lheed_cache_type,  &lheed_archive_type, &lheed_json_type};
+static const lheed_type *const box_types[] = {&lheed_tensor_type, &lheed_module_type, &lheed_generator_type,
+                                              &lheed_cache_type,  &lheed_steps_type,  &lheed_archive_type,
+                                              &lheed_json_type};
 
 /* Lists the box on top of the stack in a table with weak values. The collector takes it out before it calls
  * its finalizer; what is still there is in use. */

@@ -51,7 +51,8 @@ typedef struct lheed_box {
   const lheed_state *state; /* with which the object goes */
 } lheed_box;
 
-extern const lheed_type lheed_tensor_type, lheed_module_type, lheed_generator_type, lheed_cache_type;
+extern const lheed_type lheed_tensor_type, lheed_module_type, lheed_generator_type, lheed_cache_type,
+    lheed_steps_type;
 extern const lheed_type lheed_archive_type, lheed_json_type; /* lio.c; no script gets such a box */
 
 /** Pushes an empty box with its metatable; the address of its object, to be filled by a heed call. The
@@ -168,6 +169,9 @@ heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, cons
 /** mha:new_cache{…}, and the metatable of what it gives. (lcache.c) */
 int lheed_new_cache(lua_State *L);
 void lheed_open_cache(lua_State *L);
+/** mha:steps(x, {…}), and the metatable of what it gives. (lsteps.c) */
+int lheed_new_steps(lua_State *L);
+void lheed_open_steps(lua_State *L);
 /** The argument qk_norm of a MultiHeadAttention: a boolean, or {eps =}, which means true. (lattention.c) */
 void lheed_read_qk_norm(lua_State *L, int idx, const char *function, heed_attention_config *config);
 /** Pushes the setting of that name that a MultiHeadAttention was given as a table, or that may be nil; false

@@ -435,8 +435,9 @@ static void open_metatable(lua_State *L) {
   static const luaL_Reg meta[] = {{"__index", module_index},       {"__newindex", module_newindex},
                                   {"__len", module_len},           {"__call", forward},
                                   {"__tostring", module_tostring}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-      {"forward", forward}, {"head", head}, {"split", split}, {"new_cache", lheed_new_cache}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"forward", forward},       {"head", head},
+                                     {"split", split},           {"new_cache", lheed_new_cache},
+                                     {"steps", lheed_new_steps}, {NULL, NULL}};
   lheed_push_metatable(L, &lheed_module_type);
   lheed_setfuncs(L, meta);
   lua_pop(L, 1);
@@ -458,6 +459,7 @@ void lheed_open_nn(lua_State *L) {
   const int library = lua_gettop(L) - 1;
   open_metatable(L);
   lheed_open_cache(L);
+  lheed_open_steps(L);
 
   lua_createtable(L, 0, 16);
   lheed_setfuncs(L, functions);

@@ -143,8 +143,8 @@ static const heed_tensor *slopes_of(const heed__attention_module *a, heed_tensor
 /* ---- Pieces of tokens ---- */
 
 enum {
-  PIECE = 1 << 18,    /* elements of a piece, 100 µs: as many as are divided among threads */
-  LEAST_TOKENS = 128, /* from so many on heed__rope's angles are sums, in pieces as in the whole */
+  PASS_PIECE = 1 << 18, /* elements of a piece, 100 µs: as many as are divided among threads */
+  LEAST_TOKENS = 128,   /* from so many on heed__rope's angles are sums, in pieces as in the whole */
 };
 
 /* Tokens and items of the batch in a piece of heads [b, h, n, d], or [h, n, d]: some tokens of one item, or
@@ -157,8 +157,8 @@ static pieces pieces_of(const heed_tensor *heads) {
   const int64_t batch = heads->ndim == 4 ? heads->shape[0] : 1, n = heads->shape[heads->ndim - 2];
   if (heads->numel == 0) return (pieces){0};
   const int64_t item = heads->numel / batch, token = item / n,
-                wanted = heed__larger(LEAST_TOKENS, PIECE / token);
-  pieces c = {.items = heed__larger(1, PIECE / item), .tokens = n};
+                wanted = heed__larger(LEAST_TOKENS, PASS_PIECE / token);
+  pieces c = {.items = heed__larger(1, PASS_PIECE / item), .tokens = n};
   if (c.items == 1) c.tokens = heed__parts(n, heed__larger(1, n / wanted));
   c.parts = heed__parts(n, c.tokens);
   c.count = heed__parts(batch, c.items) * c.parts;
@@ -463,12 +463,14 @@ heed_status heed__attention_stage_run(heed__attention_pass *p, int stage, bool *
   return HEED_OK;
 }
 
-/* The keys and values that the internals have not yet: those of the span. */
-static heed_status read_span(heed__attention_pass *p) {
-  if (!heed__kv_span_read(&p->span, 0, p->internals->keys) ||
-      !heed__kv_span_read(&p->span, 1, p->internals->values))
-    return heed__stopped(p->m->context, p->m->class->name);
-  return HEED_OK;
+/* The keys and values that the internals have not yet: those of the span, all at once. */
+static void read_span(heed__attention_pass *p) {
+  heed__pace *pace = &p->m->context->pace;
+  const bool held = pace->held;
+  pace->held = true;
+  (void)!heed__kv_span_read(&p->span, 0, p->internals->keys);
+  (void)!heed__kv_span_read(&p->span, 1, p->internals->values);
+  pace->held = held;
 }
 
 static heed_status end_stage(heed__attention_pass *p, int stage, heed_status status) {
@@ -478,7 +480,7 @@ static heed_status end_stage(heed__attention_pass *p, int stage, heed_status sta
   p->at = 0;
   if (linear != NULL) return heed__linear_end(ctx, linear, status);
   if (stage != HEED__PASS_ATTENTION) return status;
-  if (status == HEED_OK && p->spans && p->internals != NULL) status = read_span(p);
+  if (status == HEED_OK && p->spans && p->internals != NULL) read_span(p);
   status = heed__attention_work_end(ctx, &p->attention, status);
   return p->out_proj == NULL ? heed__result_end(ctx, &p->result, status) : status;
 }
@@ -500,6 +502,34 @@ void heed__attention_pass_end(heed__attention_pass *p, heed_status status) {
   for (int i = 0; i < 3; i++) heed_tensor_free(p->projected[i]);
   heed_tensor_free(p->heads);
   for (int i = 0; i < p->kept_count; i++) heed_tensor_free(p->kept[i]);
+}
+
+/* ---- How far it is ---- */
+
+double heed__attention_stage_work(const heed__attention_pass *p, int stage) {
+  const heed__attention_module *a = (const heed__attention_module *)p->m;
+  switch (stage) {
+  case HEED__PASS_SHAPE:
+    return a->qk_norm || a->rotary ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
+  case HEED__PASS_CACHE: return p->spans ? 16 * (double)(p->view[1].numel + p->view[2].numel) : 0;
+  case HEED__PASS_ATTENTION: /* half as many where it is causal, but they take longer than those of products
+                              */
+    return 2 * (double)p->view[0].numel * (double)p->call.k->shape[p->call.k->ndim - 2];
+  case HEED__PASS_OUT:
+    return p->out_proj == NULL ? 0
+                               : (double)p->heads->numel * (double)p->out_proj->slots[0].parameter->shape[0];
+  default:
+    return (double)p->projected[stage]->numel * (double)p->from[stage]->shape[p->from[stage]->ndim - 1];
+  }
+}
+
+double heed__attention_stage_progress(const heed__attention_pass *p, int stage) {
+  if (stage == HEED__PASS_ATTENTION) return heed__attention_work_progress(&p->attention);
+  if (stage == HEED__PASS_OUT) return p->out_proj != NULL ? heed__linear_progress(&p->linear[3]) : 0;
+  if (stage <= HEED__PASS_VALUES) return heed__linear_progress(&p->linear[stage]);
+  const heed_tensor *first = &p->view[stage == HEED__PASS_CACHE];
+  const int64_t count = pieces_of(first).count + pieces_of(first + 1).count;
+  return (double)p->at / (double)heed__larger(count, 1);
 }
 
 /* ---- In one go ---- */

@@ -130,8 +130,11 @@ static heed_status causal_forward(heed_module *m, const heed_tensor *x, const he
 
 /* ---- Making ---- */
 
-static const heed__class causal_class = {
-    .name = "CausalAttention", .settings = causal_settings, .attends = true, .forward = causal_forward};
+static const heed__class causal_class = {.name = "CausalAttention",
+                                         .settings = causal_settings,
+                                         .attends = true,
+                                         .passes = true,
+                                         .forward = causal_forward};
 
 heed_status heed__causal_attention_empty(heed_context *ctx, const heed_attention_config *config,
                                          heed_module **out) {

@@ -326,33 +326,43 @@ static heed_status refuse_keys(const heed_module *m, const heed_forward_options 
                     m->class->name, option);
 }
 
-heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                                heed_tensor **out, heed_attention_internals *internals) {
-  static const heed_forward_options none = {.size = sizeof none};
-  heed_forward_options own;
-  heed_status status;
-  heed_context *ctx = heed_module_context(m);
-  HEED__ENTER(ctx, m->class->name, x, out);
-  if (options == NULL) options = &none;
-  if (options->size != sizeof own) {
-    own = none;
-    status =
-        heed__struct_read(ctx, m->class->name, "options", "heed_forward_options", options, &own, sizeof own);
-    if (status != HEED_OK) return status;
-    options = &own;
-  }
-  if (options != &none) {
-    HEED__MAY_ENTER(ctx, m->class->name, options->attn_mask, options->key_padding_mask, options->generator,
-                    options->kv_lengths, options->key, options->value, options->cache);
-  }
+/* In full. */
+static heed_status check_forward_options(const heed_module *m, const heed_forward_options *options,
+                                         bool wants_internals) {
+  HEED__MAY_ENTER(m->context, m->class->name, options->attn_mask, options->key_padding_mask,
+                  options->generator, options->kv_lengths, options->key, options->value, options->cache);
   if (!m->class->attends) {
     if (options->attn_mask != NULL) return refuse(m, "attn_mask");
     if (options->key_padding_mask != NULL) return refuse(m, "key_padding_mask");
     if (options->kv_lengths != NULL) return refuse(m, "kv_lengths");
-    if (internals != NULL) return refuse(m, "need_weights");
+    if (wants_internals) return refuse(m, "need_weights");
   }
   if (!m->class->takes_keys && (options->key != NULL || options->value != NULL || options->cache != NULL))
     return refuse_keys(m, options);
+  return HEED_OK;
+}
+
+heed_status heed__module_read_options(const heed_module *m, const heed_forward_options **options,
+                                      heed_forward_options *own, bool wants_internals) {
+  static const heed_forward_options none = {.size = sizeof none};
+  const heed_forward_options *given = *options != NULL ? *options : &none;
+  if (given->size != sizeof *own) {
+    *own = none;
+    heed_status status = heed__struct_read(m->context, m->class->name, "options", "heed_forward_options",
+                                           given, own, sizeof *own);
+    if (status != HEED_OK) return status;
+    given = own;
+  }
+  return check_forward_options(m, *options = given, wants_internals);
+}
+
+heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                heed_tensor **out, heed_attention_internals *internals) {
+  heed_forward_options own;
+  heed_context *ctx = heed_module_context(m);
+  HEED__ENTER(ctx, m->class->name, x, out);
+  heed_status status = heed__module_read_options(m, &options, &own, internals != NULL);
+  if (status != HEED_OK) return status;
   if (internals == NULL) return m->class->forward(m, x, options, out, NULL);
   status = heed__struct_check(ctx, m->class->name, "internals", "heed_attention_internals", internals);
   if (status != HEED_OK) return status;

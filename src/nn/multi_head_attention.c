@@ -25,6 +25,7 @@ static const heed__class heads_class = {.name = "MultiHeadAttention",
                                         .settings = heads_settings,
                                         .attends = true,
                                         .takes_keys = true,
+                                        .passes = true,
                                         .forward = heed__attention_forward};
 
 static double default_scale(int64_t head_dim) {

@@ -33,6 +33,7 @@ typedef struct heed__class {
   bool quantizes;                /* or int8, with a parameter weight_scale behind it */
   bool attends;                  /* takes masks, gives internals */
   bool takes_keys;               /* takes key, value and a cache as well */
+  bool passes;                   /* its forward is that of attention_pass.h, but for another softmax_dim */
   /* options is given; internals come zeroed, or NULL; after a failure the caller frees what is in them. */
   heed_status (*forward)(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                          heed_tensor **out, heed_attention_internals *internals);
@@ -67,6 +68,12 @@ void heed__module_add_module(heed_module *m, const char *name, heed_module *modu
 /** The slot of that name, or NULL; the module in it, or NULL. */
 heed__slot *heed__module_slot(const heed_module *m, const char *name);
 heed_module *heed__module_part(const heed_module *m, const char *name);
+
+/** The options of a forward in full, *options being NULL or of any size: in *own, unless they are already.
+ * Errors: ARGUMENT (those that m has not). (module.c) */
+HEED_MUST_USE
+heed_status heed__module_read_options(const heed_module *m, const heed_forward_options **options,
+                                      heed_forward_options *own, bool wants_internals);
 
 /** A setting that is a shape, NULL if there is none of that name. (module.c) */
 const heed__sizes *heed__module_sizes(const heed_module *m, const char *name);

@@ -7,8 +7,11 @@ static const heed__setting self_settings[] = {
     {0},
 };
 
-static const heed__class self_class = {
-    .name = "SelfAttention", .settings = self_settings, .attends = true, .forward = heed__attention_forward};
+static const heed__class self_class = {.name = "SelfAttention",
+                                       .settings = self_settings,
+                                       .attends = true,
+                                       .passes = true,
+                                       .forward = heed__attention_forward};
 
 heed_status heed_self_attention_new(heed_context *ctx, heed_generator *g, const heed_attention_config *config,
                                     heed_module **out) {

@@ -78,11 +78,11 @@ static bool draw(heed__attention_work *w, float *keep, int64_t count, const heed
     w->drawing = true;
   }
   while (w->drawn < count) {
-    if (w->drawn > 0 && heed__leaves(pace)) return false;
     const int64_t left = count - w->drawn, n = left < DRAWN_AT_ONCE ? left : DRAWN_AT_ONCE;
     for (int64_t i = 0; i < n; i++) keep[w->drawn + i] = 1.0f;
     heed__dropout_apply(&w->dropout, keep + w->drawn, keep + w->drawn, n);
     w->drawn += n;
+    if (n < left && heed__leaves(pace)) return false;
   }
   return true;
 }

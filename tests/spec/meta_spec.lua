@@ -10,7 +10,7 @@ local function document(owner, name)
   documented[owner][name] = true
 end
 
-for _, name in ipairs { "heed", "tensor", "ops", "views", "random", "nn", "models", "decoders" } do
+for _, name in ipairs { "heed", "tensor", "ops", "views", "random", "nn", "steps", "models", "decoders" } do
   local class
   local path = "lua/heed/meta/" .. name .. ".lua"
   for line in io.lines(path) do
@@ -107,6 +107,14 @@ describe("the annotations", function()
     for name in message:match("; it has (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
     for name in pairs(public) do assert.is_not_nil(cache[name]) end
     compare("Cache", public)
+  end)
+
+  it("name the fields and methods of steps", function()
+    local steps = nn.MultiHeadAttention(2, 2, 2, 0, 1):steps(heed.ones(1, 2))
+    local public = {}
+    local _, message = pcall(function() return steps.unknown end)
+    for name in message:match("; they have (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
+    compare("Steps", public)
   end)
 
   it("name what tokenizers and models have", function()

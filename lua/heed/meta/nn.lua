@@ -497,6 +497,14 @@ function MultiHeadAttention:head(i) end
 ---@nodiscard
 function MultiHeadAttention:split() end
 
+---The forward in slices of time: `for done, total in m:steps(x, {ms = 2}) do … end`, then its `result`. SelfAttention
+---and CausalAttention (with its softmax over the keys) have it, too.
+---@param x heed.Tensor
+---@param options? heed.StepsOptions
+---@return heed.Steps
+---@nodiscard
+function MultiHeadAttention:steps(x, options) end
+
 ---@class heed.CacheOptions
 ---@field batch? integer items; 1
 ---@field capacity? integer the most tokens; context_length, or no bound with a window to the left that is smaller

@@ -1,0 +1,220 @@
+/* heed.Steps: what mha:steps gives, a forward pass in slices of time. It is called, by a `for` for one, to go
+ * on. */
+#include <math.h>
+#include <string.h>
+
+#include "../core/core.h"
+#include "lheed.h"
+
+/* In the registry. methods: by name. kept: box → {ms, generator}, with weak keys. */
+static const char steps_methods_key = 0, steps_kept_key = 0;
+
+static const char steps_function[] = "steps";
+
+static heed_steps *check_steps(lua_State *L, const char *function) {
+  lheed_box *box = lheed_test(L, 1, &lheed_steps_type);
+  if (!box || !box->object) lheed_bad_argument(L, 1, function, "self", "a heed.Steps");
+  return box->object;
+}
+
+/* Milliseconds at idx as seconds. */
+static double seconds_at(lua_State *L, int idx, const char *function, double otherwise) {
+  const double ms = lheed_opt_number(L, idx, function, "ms", otherwise);
+  if (!(ms >= 0)) lheed_error(L, "%s: ms is %s; it must be 0 or more", function, HEED__G(ms));
+  return ms / 1000;
+}
+
+/* Has the box on top of the stack hold what is at idx, and know the budget. */
+static void keep_with(lua_State *L, double ms, int idx) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &steps_kept_key);
+  lua_pushvalue(L, -2);
+  lua_createtable(L, 2, 0);
+  lua_pushnumber(L, (lua_Number)ms);
+  lua_rawseti(L, -2, 1);
+  lua_pushvalue(L, idx);
+  lua_rawseti(L, -2, 2);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+/* mha:steps(x, {ms = 2, …}); the options are those of a forward besides. */
+int lheed_new_steps(lua_State *L) {
+  enum { SELF = 1, INPUT, MS, ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, FROM, KV_LENGTHS, KEY, VALUE, CACHE };
+  static const char *const names[] = {
+      "ms",    "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value",
+      "cache", NULL};
+  lheed_options(L, steps_function, MS, names);
+  const double seconds = seconds_at(L, MS, steps_function, 2);
+  const bool wanted = lheed_opt_boolean(L, NEED_WEIGHTS, steps_function, "need_weights", false);
+  void **out = lheed_push_box(L, &lheed_steps_type);
+  keep_with(L, seconds * 1000, FROM);
+  lheed_box *self = lheed_test(L, SELF, &lheed_module_type);
+  if (!self || !self->object) lheed_bad_argument(L, SELF, steps_function, "self", "a built-in module");
+  const heed_tensor *x = lheed_tensor(L, INPUT, steps_function, "x");
+  const heed_forward_options options = {
+      .size = sizeof options,
+      .attn_mask = lheed_opt_tensor(L, ATTN_MASK, steps_function, "attn_mask"),
+      .key_padding_mask = lheed_opt_tensor(L, PADDING_MASK, steps_function, "key_padding_mask"),
+      .generator = lheed_opt_generator(L, FROM, steps_function),
+      .kv_lengths = lheed_opt_tensor(L, KV_LENGTHS, steps_function, "kv_lengths"),
+      .key = lheed_opt_tensor(L, KEY, steps_function, "key"),
+      .value = lheed_opt_tensor(L, VALUE, steps_function, "value"),
+      .cache = lheed_opt_cache(L, CACHE, steps_function, "cache"),
+  };
+  heed_steps *steps = NULL;
+  LHEED_TRY(L, heed_steps_new(self->object, x, &options, wanted, &steps));
+  *out = steps;
+  return lheed_return(L, 1);
+}
+
+/* ---- Going on ---- */
+
+static int push_progress(lua_State *L, heed_steps *steps) {
+  int64_t done = 0, total = 0;
+  heed_steps_progress(steps, &done, &total);
+  lua_pushinteger(L, (lua_Integer)done);
+  lua_pushinteger(L, (lua_Integer)total);
+  return 2;
+}
+
+static bool is_finished(heed_steps *steps) {
+  int64_t done = 0, total = 0;
+  heed_steps_progress(steps, &done, &total);
+  return done == total;
+}
+
+static int advance(lua_State *L, heed_steps *steps, double seconds) {
+  bool done;
+  LHEED_TRY(L, heed_steps_advance(steps, seconds, &done));
+  return push_progress(L, steps);
+}
+
+static double budget_of(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &steps_kept_key);
+  lua_pushvalue(L, 1);
+  lua_rawget(L, -2);
+  lua_rawgeti(L, -1, 1);
+  const double ms = (double)lua_tonumber(L, -1);
+  lua_pop(L, 3);
+  return ms;
+}
+
+/* steps() → done, total after one more slice; nothing after the last one, so that a `for` ends */
+static int call_steps(lua_State *L) {
+  heed_steps *steps = check_steps(L, steps_function);
+  if (is_finished(steps)) {
+    lua_pushnil(L);
+    return 1;
+  }
+  return advance(L, steps, budget_of(L) / 1000);
+}
+
+/* steps:advance(ms) → done, total */
+static int advance_steps(lua_State *L) {
+  lheed_arguments(L, "advance", 2);
+  heed_steps *steps = check_steps(L, "advance");
+  return advance(L, steps, seconds_at(L, 2, "advance", budget_of(L)));
+}
+
+/* Gives the memory back at once; for the second time it does nothing. Also what `local s <close>` calls. */
+static int release_steps(lua_State *L) {
+  lheed_box *box = lheed_test(L, 1, &lheed_steps_type);
+  if (!box) return lheed_bad_argument(L, 1, "release", "self", "a heed.Steps");
+  if (lheed_get(L)->collecting)
+    return lheed_error(L, "release: the steps may be in use: a finalizer runs in the middle of an operation");
+  heed_steps_free(box->object);
+  box->object = NULL;
+  return 0;
+}
+
+/* ---- Fields ---- */
+
+#define X(name) #name,
+static const char *const steps_internals[] = {HEED_INTERNALS_LIST(X)};
+#undef X
+enum { INTERNALS_COUNT = sizeof steps_internals / sizeof *steps_internals };
+
+static int push_result(lua_State *L) {
+  heed_tensor **out = lheed_push_tensor(L);
+  heed_steps *steps = check_steps(L, "result");
+  LHEED_TRY(L, heed_steps_result(steps, out, NULL));
+  return 1;
+}
+
+/* The table of internals, as a forward gives it as its second result. */
+static int push_internals(lua_State *L) {
+  heed_tensor **out = lheed_push_tensor(L), **box[INTERNALS_COUNT];
+  const int first = lua_gettop(L) + 1;
+  for (int i = 0; i < INTERNALS_COUNT; i++) box[i] = lheed_push_tensor(L);
+  heed_steps *steps = check_steps(L, "info");
+  heed_attention_internals internals = {.size = sizeof internals};
+  LHEED_TRY(L, heed_steps_result(steps, out, &internals));
+  int next = 0;
+#define X(name) *box[next++] = internals.name;
+  HEED_INTERNALS_LIST(X)
+#undef X
+  lua_createtable(L, 0, INTERNALS_COUNT);
+  for (int i = 0; i < INTERNALS_COUNT; i++) {
+    if (!*box[i]) continue;
+    lua_pushvalue(L, first + i);
+    lua_setfield(L, -2, steps_internals[i]);
+  }
+  return 1;
+}
+
+static int steps_index(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &steps_methods_key);
+  lua_pushvalue(L, 2);
+  if (lua_rawget(L, -2) != LUA_TNIL) return 1;
+  heed_steps *steps = check_steps(L, "__index");
+  const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+  if (strcmp(name, "result") == 0) return is_finished(steps) ? push_result(L) : 0;
+  if (strcmp(name, "info") == 0) return is_finished(steps) ? push_internals(L) : 0;
+  if (strcmp(name, "done") == 0 || strcmp(name, "total") == 0) {
+    push_progress(L, steps);
+    if (name[0] == 'd') lua_pop(L, 1);
+    return 1;
+  }
+  return lheed_error(L,
+                     "heed.Steps have no field %s; they have result, info, done, total, advance and release",
+                     lheed_push_key(L, 2));
+}
+
+static int steps_newindex(lua_State *L) {
+  check_steps(L, "__newindex");
+  return lheed_error(L, "heed.Steps have no field that can be set, such as %s", lheed_push_key(L, 2));
+}
+
+static int steps_tostring(lua_State *L) {
+  lheed_box *box = lheed_test(L, 1, &lheed_steps_type);
+  if (!box) return lheed_bad_argument(L, 1, "tostring", "self", "heed.Steps");
+  if (!box->object) {
+    lua_pushliteral(L, "heed.Steps(released)");
+    return 1;
+  }
+  int64_t done = 0, total = 0;
+  heed_steps_progress(box->object, &done, &total);
+  lua_pushfstring(L, "heed.Steps(done=%I, total=%I)", (LUAI_UACINT)done, (LUAI_UACINT)total);
+  return 1;
+}
+
+static const luaL_Reg steps_methods[] = {
+    {"advance", advance_steps}, {"release", release_steps}, {NULL, NULL}};
+
+void lheed_open_steps(lua_State *L) {
+  static const luaL_Reg metamethods[] = {{"__index", steps_index},       {"__newindex", steps_newindex},
+                                         {"__tostring", steps_tostring}, {"__call", call_steps},
+                                         {"__close", release_steps},     {NULL, NULL}};
+  lheed_push_metatable(L, &lheed_steps_type);
+  lheed_setfuncs(L, metamethods);
+  lua_pop(L, 1);
+  lua_createtable(L, 0, 2);
+  lheed_setfuncs(L, steps_methods);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &steps_methods_key);
+  lua_newtable(L); /* kept */
+  lua_createtable(L, 0, 1);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &steps_kept_key);
+}

@@ -1,0 +1,236 @@
+/* A forward pass in slices of time, for hosts: what may happen between two slices, and in one. */
+#include "support.h"
+
+#include <math.h>
+
+enum { D = 256, N = 300 };
+
+static heed_module *module(heed_context *ctx, double dropout) {
+  heed_attention_config c;
+  heed_module *m = NULL;
+  heed_attention_config_init(&c, sizeof c);
+  c.d_in = c.d_out = D;
+  c.context_length = N;
+  c.num_heads = 4;
+  c.dropout = dropout;
+  assert_ok(heed_multi_head_attention_new(ctx, NULL, &c, &m));
+  return m;
+}
+
+static heed_tensor *tokens(heed_context *ctx) {
+  heed_tensor *x = NULL;
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 2, (const int64_t[]){N, D}, &x));
+  return x;
+}
+
+static void assert_same(const heed_tensor *a, const heed_tensor *b) {
+  assert_int_equal(heed_tensor_numel(a), heed_tensor_numel(b));
+  assert_memory_equal(heed_tensor_data(a), heed_tensor_data(b), (size_t)heed_tensor_numel(a) * sizeof(float));
+}
+
+static void slices_of_nothing_come_to_an_end(void **state) {
+  test_context *t = *state;
+  for (int64_t threads = 1; threads <= 3; threads++) {
+    assert_ok(heed_set_num_threads(t->ctx, threads));
+    heed_module *m = module(t->ctx, 0);
+    heed_tensor *x = tokens(t->ctx), *whole = NULL, *y = NULL;
+    heed_steps *s = NULL;
+    bool done = false;
+    int64_t last = -1, now, total, slices = 0;
+    assert_ok(heed_module_forward(m, x, NULL, &whole, NULL));
+    assert_ok(heed_steps_new(m, x, NULL, false, &s));
+    assert_fails(t->ctx, heed_steps_result(s, &y, NULL), HEED_ARGUMENT,
+                 "steps: the forward is not done yet, and has no result");
+    const int64_t calls = t->memory.calls;
+    for (; !done; slices++) {
+      assert_ok(heed_steps_advance(s, 0, &done));
+      heed_steps_progress(s, &now, &total);
+      assert_true(now > last && (now == total) == done);
+      last = now;
+    }
+    assert_true(threads > 1 || t->memory.calls == calls); /* a slice takes no memory, but for the pool's */
+    assert_true(slices > 20);
+    assert_ok(heed_steps_advance(s, 0, &done));
+    assert_true(done);
+    assert_ok(heed_steps_result(s, &y, NULL));
+    assert_same(whole, y);
+    heed_steps_free(s);
+    heed_tensor_free(x);
+    heed_tensor_free(y);
+    heed_tensor_free(whole);
+    heed_module_release(m);
+  }
+}
+
+static void a_cancel_stops_a_slice_and_the_next_one_goes_on(void **state) {
+  test_context *t = *state;
+  heed_module *m = module(t->ctx, 0.5);
+  heed_tensor *x = tokens(t->ctx), *whole = NULL, *y = NULL;
+  heed_steps *s = NULL;
+  heed_generator *g = NULL, *same = NULL;
+  bool done = false;
+  assert_ok(heed_generator_new(t->ctx, 3, &g));
+  assert_ok(heed_generator_new(t->ctx, 3, &same));
+  heed_forward_options o = {.size = sizeof o, .generator = g};
+  assert_ok(heed_steps_new(m, x, &o, false, &s));
+  o.generator = same;
+  assert_ok(heed_module_forward(m, x, &o, &whole, NULL));
+  for (int i = 0; !done; i++) {
+    if (i % 3 == 1) {
+      heed_cancel(t->ctx);
+      const heed_status status = heed_steps_advance(s, INFINITY, &done);
+      if (status == HEED_OK) break; /* it was over before it could be stopped */
+      assert_int_equal(status, HEED_CANCELLED);
+      assert_false(done);
+    } else {
+      assert_ok(heed_steps_advance(s, 0, &done));
+    }
+  }
+  heed_clear_cancel(t->ctx);
+  assert_ok(heed_steps_result(s, &y, NULL));
+  assert_same(whole, y);
+  heed_steps_free(s);
+  heed_generator_free(g);
+  heed_generator_free(same);
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+  heed_tensor_free(whole);
+  heed_module_release(m);
+}
+
+static void a_deadline_stops_it_and_when_it_is_gone_it_goes_on(void **state) {
+  test_context *t = *state;
+  heed_module *m = module(t->ctx, 0);
+  heed_tensor *x = tokens(t->ctx), *y = NULL;
+  heed_steps *s = NULL;
+  bool done = false;
+  assert_ok(heed_steps_new(m, x, NULL, false, &s));
+  assert_ok(heed_set_deadline(t->ctx, 1e-9));
+  assert_int_equal(heed_steps_advance(s, INFINITY, &done), HEED_LIMIT);
+  assert_ok(heed_set_deadline(t->ctx, 0));
+  assert_ok(heed_steps_advance(s, INFINITY, &done));
+  assert_true(done);
+  assert_ok(heed_steps_result(s, &y, NULL));
+  heed_steps_free(s);
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+  heed_module_release(m);
+}
+
+static void mistakes_are_told(void **state) {
+  test_context *t = *state;
+  heed_module *m = module(t->ctx, 0), *linear = NULL;
+  heed_tensor *x = tokens(t->ctx), *y = NULL;
+  heed_steps *s = NULL;
+  bool done = false;
+  heed_attention_internals internals = {.size = sizeof internals};
+  assert_int_equal(heed_steps_new(NULL, x, NULL, false, &s), HEED_ARGUMENT);
+  assert_fails(t->ctx, heed_steps_new(m, NULL, NULL, false, &s), HEED_ARGUMENT, "steps: x is missing (NULL)");
+  assert_fails(t->ctx, heed_steps_new(m, x, NULL, false, NULL), HEED_ARGUMENT,
+               "steps: out is missing (NULL)");
+  assert_ok(heed_linear_new(t->ctx, NULL, D, D, true, &linear));
+  assert_fails(t->ctx, heed_steps_new(linear, x, NULL, false, &s), HEED_ARGUMENT,
+               "steps: the module is a Linear; it must be a MultiHeadAttention, a SelfAttention or a "
+               "CausalAttention");
+  assert_null(s);
+  assert_int_equal(heed_steps_advance(NULL, 0, &done), HEED_ARGUMENT);
+  assert_int_equal(heed_steps_result(NULL, &y, NULL), HEED_ARGUMENT);
+  heed_steps_free(NULL);
+  assert_ok(heed_steps_new(m, x, NULL, false, &s));
+  assert_fails(t->ctx, heed_steps_advance(s, -1, &done), HEED_ARGUMENT,
+               "steps: seconds is -1; it must be 0 or more");
+  assert_int_equal(heed_steps_advance(s, NAN, &done), HEED_ARGUMENT);
+  assert_fails(t->ctx, heed_steps_advance(s, 0, NULL), HEED_ARGUMENT, "steps: done is missing (NULL)");
+  assert_ok(heed_steps_advance(s, INFINITY, &done));
+  assert_fails(t->ctx, heed_steps_result(s, NULL, NULL), HEED_ARGUMENT, "steps: out is missing (NULL)");
+  assert_fails(t->ctx, heed_steps_result(s, &y, &internals), HEED_ARGUMENT,
+               "steps: internals are asked for, and need_weights was not");
+  assert_null(y);
+  heed_steps_free(s);
+  heed_tensor_free(x);
+  heed_module_release(m);
+  heed_module_release(linear);
+}
+
+static void a_plan_outlives_its_context_as_tensors_do(void **state) {
+  (void)state;
+  test_memory memory = {0};
+  heed_allocator allocator = test_allocator(&memory);
+  heed_context *ctx = NULL;
+  heed_steps *s = NULL;
+  heed_tensor *y = NULL;
+  bool done = false;
+  assert_ok(heed_context_new(&allocator, &ctx));
+  heed_module *m = module(ctx, 0);
+  heed_tensor *x = tokens(ctx);
+  assert_ok(heed_steps_new(m, x, NULL, true, &s));
+  assert_ok(heed_steps_advance(s, 0, &done));
+  heed_tensor_free(x);
+  heed_module_release(m);
+  heed_context_free(ctx);
+  while (!done) assert_ok(heed_steps_advance(s, 1e-4, &done));
+  assert_ok(heed_steps_result(s, &y, NULL));
+  heed_steps_free(s);
+  assert_int_equal(heed_tensor_numel(y), N * D);
+  heed_tensor_free(y);
+  assert_int_equal(memory.blocks, 0);
+}
+
+/* With all that a pass can have; advanced half of the way, then freed, or to the end. */
+static heed_status use(heed_context *ctx, bool to_the_end) {
+  heed_attention_config c;
+  heed_module *m = NULL;
+  heed_tensor *x = NULL, *y = NULL;
+  heed_kv_cache *cache = NULL;
+  heed_steps *s = NULL;
+  bool done = false;
+  heed_attention_internals internals = {.size = sizeof internals};
+  heed_attention_config_init(&c, sizeof c);
+  c.d_in = c.d_out = 32;
+  c.context_length = 64;
+  c.num_heads = 4;
+  heed_rope_config rope;
+  heed_rope_config_init(&rope, sizeof rope);
+  c.rope = &rope;
+  c.qk_norm = c.sinks = c.qkv_bias = true;
+  heed_status status = heed_multi_head_attention_new(ctx, NULL, &c, &m);
+  if (status == HEED_OK) status = heed_normal(ctx, NULL, 0, 1, 2, (const int64_t[]){40, 32}, &x);
+  if (status == HEED_OK) status = heed_kv_cache_new(m, NULL, &cache);
+  const heed_forward_options o = {.size = sizeof o, .cache = cache};
+  if (status == HEED_OK) status = heed_steps_new(m, x, &o, true, &s);
+  if (status == HEED_OK) status = heed_steps_advance(s, to_the_end ? INFINITY : 0, &done);
+  if (status == HEED_OK && done) status = heed_steps_result(s, &y, &internals);
+  if (cache != NULL) assert_int_equal(heed_kv_cache_length(cache), done ? 40 : 0);
+  heed_attention_internals_free(&internals);
+  heed_steps_free(s);
+  heed_kv_cache_free(cache);
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+  heed_module_release(m);
+  return status;
+}
+
+static heed_status use_in_part(heed_context *ctx) {
+  return use(ctx, false);
+}
+static heed_status use_all(heed_context *ctx) {
+  return use(ctx, true);
+}
+
+static void plans_survive_want_of_memory(void **state) {
+  (void)state;
+  survives_every_failing_allocation(use_in_part);
+  survives_every_failing_allocation(use_all);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(slices_of_nothing_come_to_an_end),
+      TEST(a_cancel_stops_a_slice_and_the_next_one_goes_on),
+      TEST(a_deadline_stops_it_and_when_it_is_gone_it_goes_on),
+      TEST(mistakes_are_told),
+      cmocka_unit_test(a_plan_outlives_its_context_as_tensors_do),
+      cmocka_unit_test(plans_survive_want_of_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
