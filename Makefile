@@ -94,7 +94,7 @@ LUA_FILES := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/h
 objects    = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(patsubst tests/c/%.c,$(BUILD)/test/%,$(C_TESTS))
 
-.PHONY: all objects tests examples demo run-demo test run-test test-luas test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind install uninstall test-install run-install test-hosts run-hosts model clean FORCE
+.PHONY: all objects tests examples header demo run-demo test run-test test-luas test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind install uninstall test-install run-install test-hosts run-hosts model clean FORCE
 
 all: $(BUILD)/heed $(BUILD)/libheed.a $(BUILD)/libheed.so $(BUILD)/heed.so
 objects: $(call objects,$(C_FILES))
@@ -128,12 +128,19 @@ $(OBJ)/src/binding/%.o: PART_CFLAGS = $(LUA_CFLAGS) -I$(BUILD)
 $(OBJ)/src/cli/%.o: PART_CFLAGS = $(LUA_CFLAGS) $(EDIT_CFLAGS)
 $(OBJ)/tests/c/%.o: PART_CFLAGS = $(TEST_CFLAGS)
 $(OBJ)/tests/c/test_states.o $(OBJ)/tests/c/test_host.o: PART_CFLAGS = $(TEST_CFLAGS) $(LUA_CFLAGS)
+$(OBJ)/tests/c/test_public.o: PART_CFLAGS = $(TEST_CFLAGS) -I$(BUILD)
 $(OBJ)/scripts/bench/%.o: PART_CFLAGS = -ffp-contract=fast
 $(OBJ)/scripts/bench/guest.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)
 $(OBJ)/scripts/examples/%.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)
 
 $(BUILD)/lua_sources.h: $(LUA_FILES) $(BUILD)/files scripts/dev/embed_lua.sh
 	$(call say,EMBED,scripts/dev/embed_lua.sh $(LUA_FILES) > $@)
+
+# What test_public.c calls; GENERATOR is a heed that runs here, where $(BUILD)/heed does not.
+GENERATOR ?= $(BUILD)/heed
+$(BUILD)/public_calls.h: src/heed.h scripts/dev/public_calls.lua $(GENERATOR)
+	$(call say,CALLS,$(CC) $(CPPFLAGS) -std=c11 -E -P src/heed.h | $(GENERATOR) scripts/dev/public_calls.lua > $@)
+$(OBJ)/tests/c/test_public.o: $(BUILD)/public_calls.h
 
 $(BUILD)/libheed.a: $(call objects,$(ENGINE) $(BINDING)) $(BUILD)/files
 	@rm -f $@
@@ -189,6 +196,11 @@ $(BUILD)/locale/made:
 	@mkdir -p $(@D)
 	@for name in de_DE ps_AF; do localedef -c -i $$name -f UTF-8 $(@D)/$$name.UTF-8 >/dev/null 2>&1; done; touch $@
 
+# A host without Lua has the engine alone.
+$(BUILD)/examples/host: $(OBJ)/scripts/examples/host.o $(call objects,$(ENGINE))
+	@mkdir -p $(@D)
+	$(call say,LINK,$(call link,,))
+
 -include $(patsubst %.o,%.d,$(call objects,$(C_FILES)))
 
 # ---- Running ----
@@ -220,7 +232,7 @@ sanitize asan ubsan:
 	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 
 # Of the libraries underneath only OpenBLAS has threads, and those are not ours to check.
-TSAN_TESTS := test_parallel test_limits
+TSAN_TESTS := test_parallel test_busy test_limits
 tsan:
 	@scripts/dev/install_packages.sh build test
 	@OPENBLAS_NUM_THREADS=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan DEBUG=1 run-tsan \
@@ -242,12 +254,12 @@ run-isa: tests
 ARM64      := $(BUILD)/arm64
 ARM64_ROOT := $(ARM64)/packages/root
 ARM64_LIBS := $(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
-arm64:
+arm64: $(BUILD)/heed
 	@scripts/dev/unpack_packages.sh $(ARM64)/packages arm64 libcmocka-dev libcmocka0 liblua5.4-dev liblua5.4-0 \
 	  libedit-dev libedit2 libtinfo6 libbsd0 libmd0 libutf8proc-dev libutf8proc2 \
 	  libcjson-dev libcjson1 libzip-dev libzip4 zlib1g libbz2-1.0 libssl3
 	@PKG_CONFIG_LIBDIR=$(ARM64_LIBS)/pkgconfig PKG_CONFIG_SYSROOT_DIR=$(ARM64_ROOT) $(MAKE) --no-print-directory tests \
-	  BUILD=$(ARM64) BLAS=none WERROR=-Werror CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar \
+	  BUILD=$(ARM64) GENERATOR=$(abspath $(BUILD))/heed BLAS=none WERROR=-Werror CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar \
 	  CPPFLAGS=-I$(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
 	  LDFLAGS=-Wl,-rpath-link,$(ARM64_LIBS):$(ARM64_ROOT)/lib/aarch64-linux-gnu
 run-arm64: arm64
@@ -350,7 +362,13 @@ lint:
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/gcc CC=gcc CFLAGS=-O1 WERROR=-Werror
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/clang DEBUG=1 CC=clang CFLAGS=-O0 WERROR=-Werror
 	@clang-format --dry-run -Werror $(C_FILES) $(HEADERS)
-	@$(MAKE) --no-print-directory symbols
+	@$(MAKE) --no-print-directory header symbols
+
+# heed.h as hosts include it.
+header:
+	@for as in '$(CC) -x c -std=c99' '$(CC) -x c -std=c11' 'g++ -x c++ -std=c++17'; do \
+	  echo '#include "src/heed.h"' | $$as -I. -pedantic -Wall -Wextra -Wshadow -Wconversion -Werror -fsyntax-only - || exit 1; \
+	done
 
 symbols: $(BUILD)/libheed.so $(BUILD)/heed.so $(BUILD)/libheed.a
 	@scripts/dev/check_symbols.sh $(BUILD)

@@ -9,13 +9,31 @@
  * KiB of the caller's stack (few queries on many keys: 50 KiB), beside what OpenBLAS and the host's
  * thread-local data take.
  *
+ * Threads. A context, with all tensors, modules, generators, caches and archives on it, is in one thread's
+ * hands at a time; which one may change between calls. Builds with DEBUG=1 look, and give BUSY to the second
+ * thread; functions without a status are not looked at. Any thread at any time may call what has no context
+ * (heed_clock, names and versions, _init functions, numbers), and heed_cancel. The pool's threads are inside.
+ *
+ * Refusals. NULL is refused with ARGUMENT wherever it is not said to be allowed, and so are objects of
+ * another context and dtypes that are none; the message names the argument, unless the context itself is
+ * NULL. Functions without a status give 0, NULL, "" or false for NULL, and do nothing to it. What a comment
+ * does not repeat: whatever takes memory may fail with MEMORY, whatever takes time with CANCELLED or LIMIT,
+ * and arguments that do not fit each other with SHAPE, DTYPE or INDEX.
+ *
+ * Lifetimes. What a call returns in *out is the caller's, to be given back by the _free or _release of its
+ * type; names, texts, shapes and data that are returned live as long as what they were asked of, and a
+ * message until the next failure. Inputs need not outlive the call: views, modules and caches keep what they
+ * share.
+ *
  * Counting. As in the Lua interface, dimensions, elements, heads and tokens count from 1, and a negative
  * dimension counts from the last; so one message serves both.
  *
  * Results come last, as `heed_tensor **out`. If *out is NULL, a new tensor is stored there, which the caller
  * frees. If not, the result is written into that tensor: it must have the result's shape, a dtype that can
  * hold it, and no two elements in one place; it may be an input, or overlap one (the result is as if the
- * inputs had been copied first). After a failure *out is what it was.
+ * inputs had been copied first). After a failure *out is what it was. Two results of one call need two
+ * places. Modules, caches, generators and archives are always new: what *out held before is not looked at,
+ * but for archives, where it must be NULL.
  *
  * Dtypes. Operations on several tensors work in the widest of their dtypes (bool, then int64, then float32);
  * true division and the transcendental functions work in float32. Shapes broadcast as in PyTorch.
@@ -238,8 +256,12 @@ HEED_CALL heed_tensor_new(heed_context *ctx, heed_dtype dtype, int ndim, const i
                           heed_tensor **out);
 
 /** A tensor over memory of the host's, row-major, which must stay until `release` (may be NULL) is called
- * with it: when the last tensor that shares it is freed. Errors: SHAPE, ARGUMENT (NULL or misaligned data),
- * MEMORY; after an error release is not called. */
+ * with it: when the last tensor that shares it is freed, in the thread that frees it; release calls nothing
+ * of this context. The elements are written to only where the tensor, or a view of it, is *out or is changed
+ * in place (heed_copy, heed_fill, the _assign functions), so that memory that may only be read, a mapped file
+ * or a constant, will do for inputs and weights. They may change between calls. Errors: SHAPE, ARGUMENT
+ * (NULL, or data that does not lie at a multiple of an element's size), MEMORY; after an error release is not
+ * called. */
 HEED_CALL heed_tensor_from_memory(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape,
                                   void *data, void (*release)(void *user, void *data), void *user,
                                   heed_tensor **out);
@@ -848,8 +870,8 @@ HEED_API bool heed_module_setting(const heed_module *m, const char *name, heed_s
 HEED_API void heed_module_describe(const heed_module *m, char *text, size_t size);
 
 /** Views of head i's columns of a MultiHeadAttention's weights, [d_in, head_dim] each: queries of the head
- * are x · query. The key and value are those of the head's group. Errors: ARGUMENT (another module), INDEX,
- * MEMORY. */
+ * are x · query. The key and value are those of the head's group. *query, *key and *value must be NULL.
+ * Errors: ARGUMENT (another module), INDEX, MEMORY. */
 HEED_CALL heed_module_head(heed_module *m, int64_t i, heed_tensor **query, heed_tensor **key,
                            heed_tensor **value);
 /** A MultiHeadAttentionWrapper on the same memory, without the output projection. Errors: ARGUMENT (another

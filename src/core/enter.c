@@ -46,6 +46,12 @@ heed_status heed__check_tensors(heed_context *ctx, const char *function, const c
   return HEED_OK;
 }
 
+heed_status heed__check_apart(heed_context *ctx, const char *function, heed_tensor **a, heed_tensor **b) {
+  if (a != b && (b == NULL || *a == NULL || *a != *b)) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: two results are to be stored in one place; each needs its own",
+                    function);
+}
+
 #if defined(HEED_DEBUG)
 /* Whoever is inside is known by the address of a variable that each thread has its own of. */
 static _Thread_local char thread_mark;

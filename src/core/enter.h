@@ -108,6 +108,10 @@ HEED_MUST_USE
 heed_status heed__check_tensors(heed_context *ctx, const char *function, const char *argument, int64_t count,
                                 const heed_tensor *const *tensors);
 
+/** Two results of one call; the second may be NULL, or not wanted. Errors: ARGUMENT (they are one place). */
+HEED_MUST_USE
+heed_status heed__check_apart(heed_context *ctx, const char *function, heed_tensor **a, heed_tensor **b);
+
 /* ---- Two threads at once ---- */
 
 #if defined(HEED_DEBUG)

@@ -161,6 +161,11 @@ heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, hee
                              heed_tensor **value) {
   HEED__ENTER(heed_module_context(m), "head", query, key, value);
   heed_status status = check_class(m, "head");
+  if (status == HEED_OK) status = heed__check_apart(m->context, "head", query, key);
+  if (status == HEED_OK) status = heed__check_apart(m->context, "head", query, value);
+  if (status == HEED_OK) status = heed__check_apart(m->context, "head", key, value);
+  if (status == HEED_OK && (*query != NULL || *key != NULL || *value != NULL))
+    return heed__fail(m->context, HEED_ARGUMENT, "head: a result is a tensor already; all must be NULL");
   if (status != HEED_OK) return status;
   const heed__attention_module *a = (const heed__attention_module *)m;
   const int64_t index = i < 0 ? i + a->num_heads : i - 1;

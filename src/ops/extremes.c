@@ -103,7 +103,8 @@ static heed_status choose(heed_context *ctx, const char *function, const heed__r
   uint32_t reduced;
   int64_t shape[HEED_MAX_DIMS];
   extreme state;
-  heed_status status = heed__reduced_dims(ctx, function, x, dim == 0 ? 0 : 1, &dim, &reduced);
+  heed_status status = heed__check_apart(ctx, function, values, indices);
+  if (status == HEED_OK) status = heed__reduced_dims(ctx, function, x, dim == 0 ? 0 : 1, &dim, &reduced);
   if (status != HEED_OK) return status;
   status = check_elements(ctx, function, x, reduced);
   if (status != HEED_OK) return status;

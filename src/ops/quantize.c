@@ -122,7 +122,8 @@ done:
 heed_status heed_quantize_int8(heed_context *ctx, const heed_tensor *x, heed_tensor **weight,
                                heed_tensor **scale) {
   HEED__ENTER(ctx, "quantize_int8", x, weight, scale);
-  return heed__quantize_int8(ctx, "quantize_int8", "x", x, weight, scale);
+  const heed_status status = heed__check_apart(ctx, "quantize_int8", weight, scale);
+  return status == HEED_OK ? heed__quantize_int8(ctx, "quantize_int8", "x", x, weight, scale) : status;
 }
 
 heed_status heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, const heed_tensor *scale,

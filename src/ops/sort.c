@@ -143,8 +143,9 @@ static heed_status sorted(heed_context *ctx, const char *function, const heed_te
   void *block = NULL;
   item on_stack[ITEMS_ON_STACK], *items = on_stack;
   int64_t shape[HEED_MAX_DIMS];
+  heed_status status = heed__check_apart(ctx, function, values, indices);
+  if (status != HEED_OK) return status;
   const int64_t n = x->ndim > 0 ? x->shape[dim] : 1;
-  heed_status status;
   for (int i = 0; i < x->ndim; i++) shape[i] = i == dim ? k : x->shape[i];
   status = heed__result_begin(ctx, function, &value, values, x->dtype, x->ndim, shape, false, 1, &x);
   if (status != HEED_OK) goto done;

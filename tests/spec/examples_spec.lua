@@ -86,3 +86,16 @@ describe("attention_zoo.lua", function()
     end
   end)
 end)
+
+describe("host.c", function()
+  it("does in C what a host does, and leaves nothing behind", function()
+    local program = support.build .. "/examples/host"
+    local file = io.open(program)
+    if not file then return pending "make examples builds it" end
+    file:close()
+    local result = support.run(support.quote(program))
+    assert.are.equal(0, result.code, result.err)
+    assert.is_truthy(result.out:find "^by hand: 0%.4534 0%.6328\ndecoded: 8 tokens")
+    assert.is_truthy(result.out:find "memory left behind: 0 bytes\n$")
+  end)
+end)

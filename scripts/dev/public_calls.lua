@@ -1,0 +1,180 @@
+-- Writes the calls of tests/c/test_public.c: every function that heed.h declares, called with good arguments by
+-- their types, of which one may be NULL, an object of another context, or a number that is none.
+--   cc -E -P src/heed.h | heed scripts/dev/public_calls.lua > build/public_calls.h
+-- A new function is covered by itself. One with a type that is not known here ends the build; give the type a
+-- line below, and its objects a place in the test's world. Runs on Lua 5.1 as well.
+
+-- What may be NULL by heed.h: everywhere, and of single functions.
+local may_be_null = {
+  g = true, options = true, taps = true, internals = true, allocator = true, release = true, user = true,
+  heed_clamp = "low high", heed_linear = "bias", heed_linear_int8 = "bias", heed_layer_norm = "weight bias",
+  heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
+  heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
+}
+-- What takes its first argument over, and what gives another reference to it.
+local function takes(name) return name:find("_free$") or name:find("_release$") end
+
+-- Pointers by type: what a world has for it (W is this world or the other one); the others are places or blocks.
+local objects = {
+  ["heed_context *"] = "ctx", ["heed_tensor *"] = "x", ["heed_generator *"] = "g", ["heed_module *"] = "m",
+  ["heed_kv_cache *"] = "cache", ["heed_archive *"] = "archive",
+}
+-- Tensors by the argument's name.
+local tensors = {
+  mask = "mask", condition = "mask", index = "whole", indices = "whole_row", ids = "whole", positions = "whole_row",
+}
+local by_function = {
+  heed_linear_int8 = { weight = "narrow", scale = "scale" },
+  heed_dequantize_int8 = { weight = "narrow", scale = "scale" },
+  heed_layer_norm = { weight = "row", bias = "row" }, heed_rms_norm = { weight = "row" },
+  heed_linear = { bias = "row" }, heed_dot = { a = "row", b = "row" }, heed_bernoulli = { p = "row" },
+  heed_module_set_parameter = { m = "linear", value = "weight" }, heed_module_set_module = { value = "dropout" },
+  heed_load_npy = {}, heed_kv_cache_reorder = { indices = "whole_one" },
+}
+local blocks = {
+  ["const int64_t *"] = "sizes", ["const int *"] = "dims", ["const char *"] = "path", ["void *"] = "block.bytes",
+  ["unsigned char *"] = "block.bytes", ["const unsigned char *"] = "block.bytes", ["char *"] = "block.text",
+  ["const char *const *"] = "texts",
+}
+local numbers = { -- good values by name; 1 for the others
+  ndim = "2", ndims = "1", step = "heed_integer(1)", first = nil, size = "sizeof block.bytes", count = "2", d = "4",
+  d_in = "4", d_out = "4", p = "0.5", repeats = "2", pairs = "1", padding_index = "0", epsilon = "1e-5",
+  header = "HEED_VERSION_NUMBER", seconds = "0", length = "1",
+}
+local name_of = {
+  heed_module_set_parameter = '"weight"', heed_module_set_module = '"dropout"', heed_module_setting = '"p"',
+}
+
+local text = io.read("*a"):gsub("__attribute__%s*%b()", ""):gsub("%s+", " ")
+
+local functions = {}
+for result, name, list in text:gmatch("([%w_%s%*]-[%s%*])(heed_[%w_]+)(%b()) ?;") do
+  if not result:find("typedef") and not result:find("return") then
+    result = result:gsub("^%s+", ""):gsub("%s+$", "")
+    functions[#functions + 1] = { result = result, name = name, list = list:sub(2, -2) }
+  end
+end
+
+local function contains(words, word)
+  return type(words) == "string" and (" " .. words .. " "):find(" " .. word .. " ", 1, true)
+end
+
+-- The expression for argument i; whether it is a pointer, an object that may be of another context.
+local function argument(f, i, kind, name, before)
+  local function pick(good, foreign) return ("PICK(%d, %s, %s)"):format(i, good, foreign or good) end
+  local plain = kind:gsub("^const ", "")
+  if kind:find("%(%*") then return "NULL", false end
+  local special = by_function[f.name] and by_function[f.name][name]
+  if objects[plain] then
+    local field = special or (plain == "heed_tensor *" and tensors[name]) or objects[plain]
+    local last = field == "ctx" and "mine->ctx" or "other->" .. field
+    return pick("mine->" .. field, last), true, field ~= "ctx" and i > 1, field
+  end
+  if plain == "heed_tensor **" then
+    before[#before + 1] = ("heed_tensor *out%d = NULL, *foreign%d = other->x;"):format(i, i)
+    return pick("&out" .. i, "&foreign" .. i), true, true, nil, ("heed_tensor_free(out%d);"):format(i)
+  end
+  local owner = plain:match("^(heed_[%w_]+ )%*%*$")
+  if owner then
+    before[#before + 1] = ("%s*out%d = NULL;"):format(owner, i)
+    local free = owner == "heed_module " and "heed_module_release" or owner:sub(1, -2) .. "_free"
+    return pick("&out" .. i), true, false, nil, ("%s(out%d);"):format(free, i)
+  end
+  if plain == "heed_tensor *const *" then return pick("mine->list", "other->list"), true, true end
+  if plain == "char **" then
+    before[#before + 1] = ("const char *text%d = NULL;"):format(i)
+    return pick("&text" .. i), true
+  end
+  if kind == "_Bool *" then
+    before[#before + 1] = ("bool out%d = false;"):format(i)
+    return pick("&out" .. i), true
+  end
+  if kind == "const char *" and name_of[f.name] then return pick(name_of[f.name]), true end
+  if blocks[kind] then return pick(blocks[kind]), true end
+  if kind == "const heed_attention_config *" then return pick("&mine->config"), true end
+  if kind == "const heed_rope_config *" then return pick("&mine->rope"), true end
+  local struct = plain:match("^(heed_[%w_]+) %*$")
+  if struct and kind:find("_function %*$") then return "NULL", false end
+  if struct == "heed_allocator" then return "NULL", false end
+  if struct == "heed_scalar" or struct == "heed_entry" then
+    before[#before + 1] = ("%s out%d; memset(&out%d, 0, sizeof out%d);"):format(struct, i, i, i)
+    return pick("&out" .. i), true
+  elseif struct then -- one that begins with its size
+    before[#before + 1] = ("%s out%d = {.size = sizeof out%d};"):format(struct, i, i)
+    local owns = struct == "heed_attention_taps" or struct == "heed_attention_internals"
+    local free = owns and ("%s_free(&out%d);"):format(struct, i)
+    return pick("&out" .. i), true, false, nil, free
+  end
+  assert(not plain:find("%*"), f.name .. ": no argument of type " .. kind .. " is known; see the top of this file")
+end
+
+local function number(f, i, kind, name)
+  local good = numbers[name] or "1"
+  if kind == "heed_scalar" then return ("SCALAR(%d)"):format(i) end
+  if kind == "heed_dtype" then return ("NUMBER(%d, heed_dtype, HEED_FLOAT32)"):format(i) end
+  if kind == "heed_status" or kind:find("^heed_") then return ("NUMBER(%d, %s, 0)"):format(i, kind) end
+  if kind == "_Bool" then return "true" end
+  if kind == "double" then return ("DOUBLE(%d, %s)"):format(i, numbers[name] or "1.0") end
+  if f.name:find("config_init$") then return "sizeof out1" end -- another size would be a lie about the block
+  if f.name == "heed_kv_cache_truncate" then good = "0" end
+  if name == "count" and f.list:find("tensors") or name == "pairs" then return ("COUNT(%d, %s)"):format(i, good) end
+  if name == "count" and kind == "size_t" then good = "HEED_GENERATOR_STATE_BYTES" end
+  if good:find("heed_") then good = "1" end
+  return ("NUMBER(%d, %s, %s)"):format(i, kind, good)
+end
+
+local rows = {}
+for _, f in ipairs(functions) do
+  local before, after, given, kinds = {}, {}, {}, {}
+  local i = 0
+  local list = f.list:gsub("%b()", function(inner) return "(" .. inner:sub(2, -2):gsub(",", ";") .. ")" end)
+  for part in list:gmatch("[^,]+") do
+    part = part:gsub("^%s+", ""):gsub("%s+$", "")
+    if part ~= "void" then
+      i = i + 1
+      local kind, name = part:match("^(.-)([%w_]+)$")
+      if part:find("%(") then kind, name = part, part:match("%(%*([%w_]+)%)") end
+      kind = kind:gsub("%s+$", "")
+      local expression, pointer, object, field, done = argument(f, i, kind, name, before)
+      if expression == nil then
+        expression = number(f, i, kind, name)
+        kinds[i] = (expression == "true" or expression == "sizeof out1") and "FIXED" or "A_NUMBER"
+      else
+        local null = may_be_null[name] == true or contains(may_be_null[f.name], name)
+        if f.name:find("^heed_generator_") and name == "g" then null = false end
+        kinds[i] = not pointer and "FIXED" or object and (null and "OBJECT_OR_NULL" or "OBJECT")
+          or null and "POINTER_OR_NULL" or "POINTER"
+        if takes(f.name) and field then after[#after + 1] = ("if (t->null != %d) mine->%s = NULL;"):format(i, field) end
+        if done and not takes(f.name) then after[#after + 1] = done end
+      end
+      given[i] = expression
+      kinds[i] = ('{"%s", %s}'):format(name, kinds[i])
+    end
+  end
+  local call = ("%s(%s)"):format(f.name, table.concat(given, ", "))
+  if f.name == "heed_context_new" then call = "(heed_context_new)" .. call:sub(#f.name + 1) end
+  local result
+  if f.result == "heed_status" then
+    result = "t->status = " .. call .. ";"
+  elseif f.result == "void" then
+    result = call .. ";"
+  elseif f.result == "const char *" then
+    result = ("const char *got = %s; t->zero = got == NULL || *got == 0;"):format(call)
+  elseif f.result == "heed_scalar" then
+    result = ("t->zero = %s.as.integer == 0;"):format(call)
+  elseif f.name:find("_retain$") then
+    result = ("heed_module *got = %s; t->zero = got == NULL; heed_module_release(got);"):format(call)
+  else
+    result = ("t->zero = !(%s);"):format(call)
+  end
+  io.write(("static void call_%s(trial *t, world *mine, world *other) {\n"):format(f.name))
+  io.write("  (void)t, (void)mine, (void)other;\n")
+  for _, line in ipairs(before) do io.write("  ", line, "\n") end
+  io.write("  ", result, "\n")
+  for _, line in ipairs(after) do io.write("  ", line, "\n") end
+  io.write("}\n")
+  rows[#rows + 1] = ('  {"%s", call_%s, %s, %d, {%s}},'):format(f.name, f.name, tostring(f.result == "heed_status"), i,
+    i > 0 and table.concat(kinds, ", ") or '{NULL, FIXED}')
+end
+assert(#functions > 150, "heed.h was not understood")
+io.write("static const function functions[] = {\n", table.concat(rows, "\n"), "\n};\n")
