@@ -2,10 +2,10 @@
  * first goes on. Other builds do not look, and leave these tests out. */
 #include "support.h"
 
+#if defined(HEED_DEBUG)
+
 #include <pthread.h>
 #include <stdatomic.h>
-
-#if defined(HEED_DEBUG)
 
 /* ---- A call that waits in the middle, for its memory ---- */
 
