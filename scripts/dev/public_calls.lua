@@ -17,7 +17,7 @@ local function takes(name) return name:find("_free$") or name:find("_release$") 
 -- Pointers by type: what a world has for it (W is this world or the other one); the others are places or blocks.
 local objects = {
   ["heed_context *"] = "ctx", ["heed_tensor *"] = "x", ["heed_generator *"] = "g", ["heed_module *"] = "m",
-  ["heed_kv_cache *"] = "cache", ["heed_archive *"] = "archive",
+  ["heed_kv_cache *"] = "cache", ["heed_archive *"] = "archive", ["heed_steps *"] = "steps",
 }
 -- Tensors by the argument's name.
 local tensors = {
@@ -85,8 +85,8 @@ local function argument(f, i, kind, name, before)
     before[#before + 1] = ("const char *text%d = NULL;"):format(i)
     return pick("&text" .. i), true
   end
-  if kind == "_Bool *" then
-    before[#before + 1] = ("bool out%d = false;"):format(i)
+  if kind == "_Bool *" or kind == "int64_t *" then
+    before[#before + 1] = ("%sout%d = 0;"):format(kind:sub(1, -2), i)
     return pick("&out" .. i), true
   end
   if kind == "const char *" and name_of[f.name] then return pick(name_of[f.name]), true end

@@ -190,8 +190,8 @@ heed_status heed_steps_advance(heed_steps *s, double seconds, bool *done) {
 /* ---- Asking ---- */
 
 void heed_steps_progress(const heed_steps *s, int64_t *done, int64_t *total) {
-  *done = s->reported;
-  *total = whole_of(s);
+  if (done != NULL) *done = s != NULL ? s->reported : 0;
+  if (total != NULL) *total = s != NULL ? whole_of(s) : 0;
 }
 
 heed_status heed_steps_result(heed_steps *s, heed_tensor **out, heed_attention_internals *internals) {

@@ -22,6 +22,7 @@ typedef struct world {
   heed_module *m, *dropout, *linear;
   heed_kv_cache *cache;
   heed_archive *archive;
+  heed_steps *steps; /* done */
   heed_attention_config config;
   heed_rope_config rope;
 } world;
@@ -59,6 +60,10 @@ static void open_world(world *w, const char *file) {
   assert_ok(heed_linear_new(ctx, NULL, 4, 4, true, &w->linear));
   assert_ok(heed_kv_cache_new(w->m, NULL, &w->cache));
   assert_ok(heed_load_archive(ctx, file, &w->archive));
+  bool done = false;
+  assert_ok(heed_steps_new(w->m, w->x, NULL, true, &w->steps));
+  assert_ok(heed_steps_advance(w->steps, (double)INFINITY, &done));
+  assert_true(done);
 }
 
 static void close_world(world *w) {
@@ -71,6 +76,7 @@ static void close_world(world *w) {
   heed_module_release(w->linear);
   heed_kv_cache_free(w->cache);
   heed_archive_free(w->archive);
+  heed_steps_free(w->steps);
   heed_context_free(w->ctx);
 }
 
