@@ -10,7 +10,6 @@ support.has = {
   hooks = support.lua ~= "luajit", -- in compiled loops: Ctrl-C does not end them
 }
 if support.lua ~= "5.1" and support.lua ~= "luajit" then
-  support.has.yields = true -- of coroutines through functions of C
   support.has.places = true -- of the lines of last calls, `return f(x)`
   support.has.loops = true -- of ipairs over tensors and lists, of pairs over state dicts and own modules
   support.has.os_exit = true -- os.exit(true, true)
