@@ -227,6 +227,16 @@ static inline void compat_requiref(lua_State *L, const char *name, lua_CFunction
 }
 #define luaL_requiref compat_requiref
 
+#ifndef LUA_GNAME
+#define LUA_GNAME "_G"
+#endif
+/* The basic library opens it. */
+static inline int compat_coroutine(lua_State *L) {
+  lua_getglobal(L, LUA_COLIBNAME);
+  return 1;
+}
+#define luaopen_coroutine compat_coroutine
+
 #if !LHEED_JIT
 /** In the words of 5.4, for one state. */
 static inline void compat_traceback(lua_State *L, lua_State *of, const char *message, int level) {
@@ -261,6 +271,12 @@ static inline void compat_traceback(lua_State *L, lua_State *of, const char *mes
 #endif
 
 #endif /* < 502 */
+
+/* ---- After 5.4 ---- */
+
+#if LUA_VERSION_NUM >= 505
+#define lua_newstate(allocate, user) lua_newstate(allocate, user, luaL_makeseed(NULL))
+#endif
 
 /* ---- What 5.4's manual has no name for ---- */
 

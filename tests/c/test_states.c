@@ -4,9 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include <lauxlib.h>
-#include <lua.h>
-#include <lualib.h>
+#include "../../src/binding/compat.h"
 
 /* ---- States with an allocator that counts ---- */
 
@@ -160,7 +158,7 @@ static void two_states_never_meet(void **state) {
   /* and one may close while the other goes on */
   free(run(a, "x = heed.ones(3, 3)"));
   close_state(b, &memory[1]);
-  expect(a, "return x:matmul(x):sum():item()", "27.0");
+  expect(a, "return ('%.1f'):format(x:matmul(x):sum():item())", "27.0");
   close_state(a, &memory[0]);
 }
 
@@ -242,7 +240,9 @@ static const char script[] =
     "for name, p in model:named_parameters() do names[#names + 1] = name .. tostring(p.shape) end\n"
     "text = tostring(model) .. tostring(mha:split().heads[2].W_key.weight)\n"
     "assert(not pcall(mha, 'x') and not pcall(model, 'x') and not pcall(heed.tensor, {1, {2}}))\n"
-    "for i, row in x:iter() do local t <close> = row + i end\n"
+    "for i, row in x:iter() do local t = row + i t:release() end\n"
+    "local scope = (loadstring or load)('local t <close> = ...')\n" /* nil before 5.4 */
+    "if scope then scope(x + 1) end\n"
     "x:release()\n"
     "return #names\n";
 
@@ -255,10 +255,10 @@ static int run_script(lua_State *L) {
 /* Runs f with the allocations from the n-th on (a single one, or all) failing; whether it went well all the
  * same. */
 static bool survives(lua_State *L, lua_memory *memory, lua_CFunction f, int64_t n, bool single) {
+  lua_pushcfunction(L, f); /* which takes memory in 5.1 */
   memory->calls = 0;
   memory->fail_from = n;
   memory->fail_to = single ? n : INT64_MAX;
-  lua_pushcfunction(L, f); /* takes no memory */
   const int status = lua_pcall(L, 0, 0, 0);
   memory->fail_from = memory->fail_to = 0;
   const char *message = status == LUA_OK ? NULL : lua_tostring(L, -1);
@@ -279,7 +279,7 @@ static void scripts_survive_every_failing_allocation(void **state) {
     } while (memory.calls >= n);
     assert_true(n > 500);
     assert_true(single == 1 || failed > 500);
-    expect(L, "collectgarbage() return heed.ones(2):sum():item()", "2.0");
+    expect(L, "collectgarbage() return ('%.1f'):format(heed.ones(2):sum():item())", "2.0");
     close_state(L, &memory);
   }
 }
