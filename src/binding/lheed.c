@@ -10,7 +10,7 @@
 
 /* Keys of the registry are addresses of this copy of the library, so that two copies in one Lua state never
  * meet. */
-static const char state_key = 0, core_key = 0, loaded_key = 0, alive_key = 0;
+static const char state_key = 0, core_key = 0, loaded_key = 0, alive_key = 0, collect_key = 0;
 
 /* NULL for anything else: the debug library can put any value into an upvalue. */
 static lheed_state *state_at(lua_State *L, int idx) {
@@ -252,11 +252,18 @@ int lheed_return(lua_State *L, int n) {
   return n;
 }
 
+/* Before 5.4 errors in finalizers come through here: some script's, or for want of memory. */
+static int collect(lua_State *L) {
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  return 0;
+}
+
 void lheed_collect(lua_State *L) {
   lheed_state *S = lheed_find(L);
   if (!S || S->collecting) return;
   S->collecting = true;
-  lua_gc(L, LUA_GCCOLLECT, 0);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &collect_key);
+  if (lua_pcall(L, 0, 0, 0) != LUA_OK) lua_pop(L, 1);
   S->collecting = false;
 }
 
@@ -363,6 +370,8 @@ static void open_core(lua_State *L) {
   for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) new_metatable(L, box_types[i]);
   lheed_new_weak(L);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &alive_key);
+  lua_pushcfunction(L, collect); /* made now, for in 5.1 that takes memory */
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &collect_key);
   lua_createtable(L, 0, 160); /* the library */
   lua_createtable(L, 0, 160); /* the methods of tensors */
   lheed_open_size(L);
