@@ -30,6 +30,10 @@
 
 #if LUA_VERSION_NUM < 504
 
+#ifndef LUA_GNAME
+#define LUA_GNAME "_G"
+#endif
+
 #define lua_newuserdatauv(L, size, values) lua_newuserdata(L, size)
 
 #endif
@@ -227,9 +231,6 @@ static inline void compat_requiref(lua_State *L, const char *name, lua_CFunction
 }
 #define luaL_requiref compat_requiref
 
-#ifndef LUA_GNAME
-#define LUA_GNAME "_G"
-#endif
 /* The basic library opens it. */
 static inline int compat_coroutine(lua_State *L) {
   lua_getglobal(L, LUA_COLIBNAME);
