@@ -168,10 +168,10 @@ HEED_API void heed_reset_peak(heed_context *ctx);
 HEED_CALL heed_set_num_threads(heed_context *ctx, int64_t n);
 HEED_API int heed_num_threads(const heed_context *ctx);
 
-/** OpenBLAS multiplies the largest matrices, if it is the flavour on POSIX threads and heed's own kernels are
- * not those for AVX-512, which are as fast; the first such product tells it, for the whole process, to work
- * with one thread, since heed divides the work itself. With `keep` this context does not touch that setting,
- * which is the host's, and uses OpenBLAS only while it has one thread; heed's own kernel does the rest. */
+/** OpenBLAS multiplies matrices where heed has only scalar kernels for the processor, and if it is the
+ * flavour on POSIX threads; the first such product tells it, for the whole process, to work with one thread,
+ * since heed divides the work itself. With `keep` this context does not touch that setting, which is the
+ * host's, and uses OpenBLAS only while it has one thread; heed's own kernel does the rest. */
 HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
 
 /** What a context works with, and on; a table in Lua. */

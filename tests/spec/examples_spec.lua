@@ -99,3 +99,40 @@ describe("host.c", function()
     assert.is_truthy(result.out:find "memory left behind: 0 bytes\n$")
   end)
 end)
+
+-- How long frames take is the machine's; that all were counted is not.
+local function check_game(result)
+  assert.are.equal("", result.err)
+  assert.are.equal(0, result.code)
+  assert.truthy(result.out:find("^6 frames in %d+%.%d+ s; the game and its slice took %d+%.%d+ ms in the worst one, of "
+    .. "16%.67; %d were late\n"))
+  assert.truthy(result.out:find "forwards? of 1024 × 768")
+end
+
+describe("game_loop.lua", function()
+  it("goes on with a forward beside its frames", function()
+    check_game(support.run(support.heed .. " scripts/examples/game_loop.lua 6"))
+  end)
+
+  it("wants a number of frames", function()
+    local result = support.run(support.heed .. " scripts/examples/game_loop.lua none")
+    assert.are.equal(1, result.code)
+    assert.truthy(result.err:find("game_loop: frames must be a number from 1 up", 1, true))
+  end)
+end)
+
+describe("host_game.c", function()
+  local game = (os.getenv "HEED_BUILD" or "build") .. "/examples/host_game"
+  local test = support.lua == "5.4" and it or pending -- examples in C are built with 5.4
+
+  test("goes on with a forward beside its frames, on one thread and on two", function()
+    check_game(support.run(game .. " 6"))
+    check_game(support.run(game .. " 6 2"))
+  end)
+
+  test("wants numbers", function()
+    local result = support.run(game .. " 0")
+    assert.are.equal(1, result.code)
+    assert.are.equal("host_game: frames and threads must be numbers from 1 up\n", result.err)
+  end)
+end)
