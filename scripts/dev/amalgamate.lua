@@ -40,10 +40,13 @@ local preamble = [[
  *   HEED_LUA       the Lua interface, luaopen_heed; its Lua files are in here   lua.h in the path; a Lua of the host's
  * .npy files are loaded and saved without any of these, and .safetensors saved.
  *
- *   HEED_VECTORS   0: only the plain C kernels, which fit every processor, and a twentieth of the speed
  *   HEED_API       what stands before public functions, as __attribute__((visibility("hidden"))) for a library of your
  *                  own that must not show them; the same for heed.h
-@WINDOWS@ */
+ *
+ * Windows: of mingw-w64's gcc the kernels for AVX2 and AVX-512 have no tables for unwinding, without which gcc aligns
+ * the stack for them as they need (its bug 54412 otherwise lets programs crash). Nothing that could throw is called
+ * from them, but a debugger cannot look through them. Paths are UTF-8. A file whose tensors are mapped cannot be
+ * replaced before they are freed. */
 
 #if !defined(__GNUC__)
 #error "heed.c needs gcc or clang (on Windows: of mingw-w64)"
@@ -95,6 +98,25 @@ local preamble = [[
 
 ]]
 
+-- Behind the system's headers.
+local opening = [[
+
+#undef near /* words of Windows's */
+#undef far
+
+/* What is not of heed.h stays in the program or library that this file becomes a part of. */
+#if !defined(_WIN32)
+#pragma GCC visibility push(hidden)
+#endif
+]]
+local closing = [[
+
+#if !defined(_WIN32)
+#pragma GCC visibility pop
+#endif
+#pragma GCC diagnostic pop
+]]
+
 -- ---- Reading sources ----
 
 -- The text without #ifndef NAME_H … #endif around it.
@@ -114,8 +136,7 @@ end
 
 local system = { list = {}, seen = {} } -- #include <…> with their conditions
 
--- Takes the conditions of #if, #elif and #else that hold where a line stands; one that is only the opposite of others
--- is written out.
+-- Keeps the conditions of #if, #elif and #else that hold where a line stands: that of each, and what must not hold.
 local function follow(conditions, directive, rest)
   if directive == "if" then conditions[#conditions + 1] = { now = rest, before = {} }
   elseif directive == "ifdef" then conditions[#conditions + 1] = { now = "defined(" .. rest .. ")", before = {} }
@@ -144,8 +165,7 @@ local function add_system(name, condition)
     or ("#if %s\n#include <%s>\n#endif\n"):format(condition, name)
 end
 
--- The text of a file with its headers; `seen` are the headers that are there already. own: of a table, for whom only
--- these come once more.
+-- The text of a file with its headers, but for those that were `seen`.
 local function join(path, seen, conditions)
   local lines = {}
   for line in without_guard(read(path)):gmatch("([^\n]*)\n") do
@@ -176,8 +196,8 @@ local function bare(text)
   return (text:gsub('"[^"\n]*"', '""'):gsub("'[^'\n]*'", "0"))
 end
 
--- What the text defines at file scope: functions, types, enumerators, objects. What macros make is not seen: bodies name
--- that by V_NAME; but that of a kernel for each name of a list in kernels.h is known.
+-- What the text defines at file scope: functions, types, enumerators, objects. What macros make is not seen: bodies
+-- name that by V_NAME; but k_<name> of each kernel in the lists of kernels.h is known.
 local function names_of(text, kernels)
   local names, seen = {}, {}
   local function add(name)
@@ -212,19 +232,20 @@ local function macros_of(text)
   return names
 end
 
+-- The kernels' names, from the lists of kernels.h: X(name) or X(name, result, parameters).
 local function kernel_names(path)
   local names = {}
-  local text = bare(read(path):gsub("#%s*define%s+HEED__%u+_KERNELS%(X%)", " ")):gsub("%f[%w_]X%s*%(%s*([%l_%d]+)", function(name)
+  for name in bare(read(path):gsub("#%s*define%s+[%w_]+%(X%)", "")):gmatch("%f[%w_]X%s*%(%s*([%l_%d]+)") do
     names[#names + 1] = name
-  end)
-  return names, text
+  end
+  return names
 end
 
 -- ---- Joining ----
 
 local function begins(path) return ("\n/* ==== %s ==== */\n\n"):format(path:gsub("^src/", "")) end
 
-local seen, engine, binding, tables, version = {}, {}, {}, {}, nil
+local seen, engine, binding, tables = {}, {}, {}, {}
 for i = 3, #arg do
   local path = arg[i]
   local set = path:match("^src/kernels/k_(%w+)%.c$")
@@ -260,12 +281,14 @@ for _, t in ipairs(tables) do
 end
 
 out[#out + 1] = "\n#if HEED_LUA\n"
-for _, path in ipairs(binding) do out[#out + 1] = begins(path) .. join(path, seen, { { now = "HEED_LUA", before = {} } }) .. "\n" end
-out[#out + 1] = "\n#endif /* HEED_LUA */\n\n#pragma GCC diagnostic pop\n"
+for _, path in ipairs(binding) do
+  out[#out + 1] = begins(path) .. join(path, seen, { { now = "HEED_LUA", before = {} } }) .. "\n"
+end
+out[#out + 1] = "\n#endif /* HEED_LUA */\n"
 
 local header = read "src/heed.h"
-version = header:match('#define HEED_VERSION%s+"([^"]+)"')
+local version = header:match('#define HEED_VERSION%s+"([^"]+)"')
 local top = preamble:gsub("@VERSION@", version)
 write(out_dir .. "/heed.c", top .. table.concat(system.list) ..
-  "\n#undef near /* words of Windows's */\n#undef far\n" .. table.concat(out))
+  opening .. table.concat(out) .. closing)
 write(out_dir .. "/heed.h", header)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a group of make targets needs and is missing; quick where nothing is.
-#   install_packages.sh [--name] GROUP...     groups: build test luas isa lint fuzz files valgrind bench model install hosts; --name only says what is missing
+#   install_packages.sh [--name] GROUP...     groups: build test luas isa lint two fuzz files valgrind bench model install hosts; --name only says what is missing
 # LUA in the environment is the Lua to build for (5.1, 5.2, 5.3, 5.4 or luajit; 5.4 by default); luas are all of them.
 # With apt-get and the right to use it (root or sudo) it installs, saying so first; elsewhere it names the packages and fails.
 set -u
@@ -54,6 +54,12 @@ needs_of() {
       need 'echo "#include <stdlib.h>" | aarch64-linux-gnu-gcc -E -' 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross' \
         gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc '(on Linux only)'
       need 'command_exists qemu-aarch64' qemu-user qemu-user qemu-user '(on Linux only)' ;;
+    two) # compilers for what heed.c is built for, and what runs the programs
+      need 'command_exists g++' g++ gcc-c++ gcc gcc
+      need 'command_exists clang' clang clang clang llvm
+      need 'command_exists x86_64-w64-mingw32-gcc' gcc-mingw-w64-x86-64-win32 mingw64-gcc mingw-w64-gcc mingw-w64
+      need 'ls /usr/lib/wine/wine64 || command_exists wine64 || command_exists wine' wine64 wine wine wine
+      needs_of isa ;;
     lint)
       need 'command_exists luacheck' lua-check 'luarocks (and: luarocks install luacheck)' luacheck luacheck
       need 'command_exists gcc' gcc gcc gcc gcc
@@ -79,7 +85,7 @@ needs_of() {
       need 'ls /usr/lib*/lighttpd/mod_magnet.so' lighttpd-modules-lua lighttpd-mod_magnet \
         lighttpd '(with Lua)' ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, luas, isa, lint, fuzz, files, valgrind, bench, model, install and hosts" >&2; exit 2 ;;
+    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, luas, isa, lint, two, fuzz, files, valgrind, bench, model, install and hosts" >&2; exit 2 ;;
   esac
 }
 

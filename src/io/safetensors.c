@@ -265,7 +265,7 @@ heed_status heed__safetensors_load(const heed__place *place, const char *path, h
   heed__json_tree *tree = NULL;
   heed_archive *archive = NULL;
   heed__place header = {.ctx = place->ctx};
-  snprintf(header.text, sizeof(header.text), "%.160s, the header", place->text);
+  snprintf(header.text, sizeof(header.text), HEED_CJSON ? "%.160s, the header" : "%.160s", place->text);
   heed_status status = heed__file_map_open(place, path, &map);
   if (status == HEED_OK) status = read_length(place, map, &length);
   if (status == HEED_OK) status = heed__json_parse(&header, map->data + 8, length, &limits, &tree);

@@ -17,6 +17,11 @@
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
+#if defined(_WIN64)
+/* gcc aligns the stack for what it spills only in functions without tables for unwinding there (its bug
+ * 54412); nothing that could throw is called from kernels. */
+#pragma GCC optimize("no-asynchronous-unwind-tables", "no-unwind-tables")
+#endif
 #endif
 
 /* What ## makes of parts must be another name in each table, for those who join the sources in one file. */

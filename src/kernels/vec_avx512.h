@@ -13,6 +13,9 @@
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c")
+#if defined(_WIN64) /* as in vec_avx2.h */
+#pragma GCC optimize("no-asynchronous-unwind-tables", "no-unwind-tables")
+#endif
 #endif
 
 #define V_NAME(name) name##_avx512

@@ -7,11 +7,11 @@
 #include <math.h>
 
 enum {
-  DECODE_TASKS = 64, /* wanted, as long as the ranges are not too short */
-  RANGE = 1024,      /* keys, at the least: at 64 columns some 25 µs of memory's time */
-  LONG = 1 << 19,    /* floats of keys and values, which no range has more of: 200 µs of that */
-  GRAIN = 256,       /* keys: the kernel's block */
-  FEW_QUERIES = 8,   /* more are quicker with packed keys */
+  DECODE_TASKS = 64,    /* wanted, as long as the ranges are not too short */
+  RANGE = 1024,         /* keys, at the least: at 64 columns some 25 µs of memory's time */
+  LONG_RANGE = 1 << 19, /* floats of keys and values, which no range has more of: 200 µs of that */
+  GRAIN = 256,          /* keys: the kernel's block */
+  FEW_QUERIES = 8,      /* more are quicker with packed keys */
   MANY_KEYS = 32
 };
 
@@ -50,7 +50,7 @@ void heed__decode_divide(decode_division *d, const heed__attention_problem *p, c
   const int64_t rows = p->group * p->l, units = heed__parts(rows, HEED__DECODE_ROWS);
   const int64_t all_units = p->products / p->group * units, most = p->span / RANGE;
   const int64_t ranges = least_of(heed__parts(DECODE_TASKS, all_units), most > 0 ? most : 1);
-  const int64_t longest = heed__larger(LONG / (p->d + p->dv + 1), RANGE);
+  const int64_t longest = heed__larger(LONG_RANGE / (p->d + p->dv + 1), RANGE);
   d->problem = p;
   d->kernels = kernels;
   d->range = heed__parts(least_of(heed__parts(p->span, ranges), longest), GRAIN) * GRAIN;

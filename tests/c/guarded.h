@@ -4,8 +4,18 @@
 
 #include "support.h"
 
+#if defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
+#include <windows.h>
+#undef IN /* words that tests use */
+#undef OUT
+#undef near
+#undef far
+#else
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 typedef struct guarded {
   char *map;
@@ -13,21 +23,59 @@ typedef struct guarded {
   void *data;
 } guarded;
 
+/* ---- The system's pages ---- */
+
+static inline size_t page_bytes(void) {
+#if defined(_WIN32)
+  SYSTEM_INFO info;
+  GetSystemInfo(&info);
+  return info.dwPageSize;
+#else
+  return (size_t)sysconf(_SC_PAGESIZE);
+#endif
+}
+
+/** `bytes` bytes of pages that may be touched but for the first and the last. */
+static inline char *guarded_pages(size_t bytes) {
+  const size_t page = page_bytes();
+#if defined(_WIN32)
+  DWORD before;
+  char *map = VirtualAlloc(NULL, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+  assert_non_null(map);
+  assert_true(VirtualProtect(map, page, PAGE_NOACCESS, &before));
+  assert_true(VirtualProtect(map + bytes - page, page, PAGE_NOACCESS, &before));
+#else
+  char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(map != MAP_FAILED);
+  assert_int_equal(mprotect(map, page, PROT_NONE), 0);
+  assert_int_equal(mprotect(map + bytes - page, page, PROT_NONE), 0);
+#endif
+  return map;
+}
+
+static inline void give_back_pages(char *map, size_t bytes) {
+#if defined(_WIN32)
+  (void)bytes;
+  VirtualFree(map, 0, MEM_RELEASE);
+#else
+  munmap(map, bytes);
+#endif
+}
+
+/* ---- Guarded memory ---- */
+
 /** `bytes` bytes that end where the next page may not be touched, or else begin where the page before may
  * not. */
 static inline guarded guard_bytes(size_t bytes, bool at_end) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (bytes + page - 1) / page * page;
+  const size_t page = page_bytes(), room = (bytes + page - 1) / page * page;
   guarded g = {.bytes = room + 2 * page};
-  g.map = mmap(NULL, g.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  assert_true(g.map != MAP_FAILED);
-  assert_int_equal(mprotect(g.map, page, PROT_NONE), 0);
-  assert_int_equal(mprotect(g.map + page + room, page, PROT_NONE), 0);
+  g.map = guarded_pages(g.bytes);
   g.data = g.map + page + (at_end ? room - bytes : 0);
   return g;
 }
 
 static inline void unguard(guarded g) {
-  munmap(g.map, g.bytes);
+  give_back_pages(g.map, g.bytes);
 }
 
 #endif

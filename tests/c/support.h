@@ -61,6 +61,23 @@ static inline heed_allocator test_allocator(test_memory *memory) {
   return (heed_allocator){test_allocate, test_release, memory};
 }
 
+/* ---- Aligned memory ---- */
+
+/** `bytes` bytes at a multiple of HEED__ALIGNMENT; Windows has no aligned_alloc. */
+static inline void *aligned_new(size_t bytes) {
+  char *start = malloc(bytes + 2 * HEED__ALIGNMENT);
+  assert_non_null(start);
+  char *data = start + HEED__ALIGNMENT + (-(uintptr_t)start & (HEED__ALIGNMENT - 1));
+  memcpy(data - sizeof(start), &start, sizeof(start));
+  return data;
+}
+
+static inline void aligned_free(void *data) {
+  char *start;
+  memcpy(&start, (char *)data - sizeof(start), sizeof(start));
+  free(start);
+}
+
 /* ---- A context for a test ---- */
 
 typedef struct test_context {

@@ -115,8 +115,7 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   t.last = last;
   if (t.keep) t.keep += first * t.s;
   const size_t bytes = table->attention_scratch(&t);
-  void *scratch = aligned_alloc(HEED__ALIGNMENT, (bytes / HEED__ALIGNMENT + 1) * HEED__ALIGNMENT);
-  assert_non_null(scratch);
+  void *scratch = aligned_new(bytes);
   memset(scratch, 0xff, bytes); /* nan */
   t.scratch = scratch;
   assert_true(table->attention(&t, NULL, NULL));
@@ -131,7 +130,7 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
     assert_true(position > before);
     before = position;
   }
-  free(scratch);
+  aligned_free(scratch);
   for (int64_t i = first; i < last; i++)
     for (int64_t c = 0; c < t.dv; c++)
       assert_memory_equal(out++, &t.out[i * t.out_row + c * t.out_column], sizeof *out);

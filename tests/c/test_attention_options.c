@@ -306,11 +306,10 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   t.last = last;
   if (t.keep) t.keep += first * t.s;
   const size_t bytes = table->attention_scratch(&t);
-  t.scratch = aligned_alloc(HEED__ALIGNMENT, (bytes / HEED__ALIGNMENT + 1) * HEED__ALIGNMENT);
-  assert_non_null(t.scratch);
+  t.scratch = aligned_new(bytes);
   memset(t.scratch, 0xff, bytes); /* nan */
   assert_true(table->attention(&t, NULL, NULL));
-  free(t.scratch);
+  aligned_free(t.scratch);
 }
 
 static void check(const setting *s) {

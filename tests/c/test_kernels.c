@@ -3,12 +3,11 @@
  * must not be touched. */
 #define _DEFAULT_SOURCE /* mmap */
 
+#include "guarded.h"
 #include "tables.h"
 
 #include <float.h>
 #include <math.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define MOST         20000 /* elements of a row */
@@ -25,18 +24,15 @@ typedef struct fence {
 } fence;
 
 static fence fence_new(size_t bytes) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  const size_t page = page_bytes();
   fence f = {NULL, (bytes + page - 1) / page * page};
-  char *all = mmap(NULL, f.bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  assert_true(all != MAP_FAILED);
-  f.start = all + page;
-  assert_int_equal(mprotect(f.start, f.bytes, PROT_READ | PROT_WRITE), 0);
+  f.start = guarded_pages(f.bytes + 2 * page) + page;
   return f;
 }
 
 static void fence_free(fence f) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  munmap(f.start - page, f.bytes + 2 * page);
+  const size_t page = page_bytes();
+  give_back_pages(f.start - page, f.bytes + 2 * page);
 }
 
 enum { FENCES = 4, PLACES = 2 };
