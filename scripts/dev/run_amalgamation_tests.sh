@@ -33,6 +33,7 @@ make_tests() {
     # shellcheck disable=SC2086
     $compiler -std=c11 -O1 $flags $test_flags "tests/c/$name.c" "$folder/$side/heed.o" -o "$folder/$side/test/$name$ending" \
       $libraries || return 1
+    [ -z "$ending" ] || mv "$folder/$side/test/$name$ending" "$folder/$side/test/$name" # as run_tests.sh calls it
   done
 }
 
@@ -93,7 +94,7 @@ for side in ${SIDES:-gcc clang windows arm64}; do
       wine=$(command -v /usr/lib/wine/wine64 wine64 wine | head -n 1)
       # shellcheck disable=SC2086
       tally 'mingw-w64' make_tests windows x86_64-w64-mingw32-gcc '' '-Itests/c/windows -D__USE_MINGW_ANSI_STDIO=1' -static \
-        '' $names
+        .exe $names
       # shellcheck disable=SC2086
       WINEDEBUG=-all WINEPREFIX=$(realpath "$folder")/wine tally 'the C tests under wine' run windows "$wine" $names ;;
     arm64) # one that reaches the kernels; the rest is run by make test-isa on the sources
