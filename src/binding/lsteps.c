@@ -83,7 +83,7 @@ static bool is_finished(heed_steps *steps) {
   return done == total;
 }
 
-static int advance(lua_State *L, heed_steps *steps, double seconds) {
+static int run_steps(lua_State *L, heed_steps *steps, double seconds) {
   bool done;
   LHEED_TRY(L, heed_steps_advance(steps, seconds, &done));
   return push_progress(L, steps);
@@ -106,14 +106,14 @@ static int call_steps(lua_State *L) {
     lua_pushnil(L);
     return 1;
   }
-  return advance(L, steps, budget_of(L) / 1000);
+  return run_steps(L, steps, budget_of(L) / 1000);
 }
 
 /* steps:advance(ms) → done, total */
 static int advance_steps(lua_State *L) {
   lheed_arguments(L, "advance", 2);
   heed_steps *steps = check_steps(L, "advance");
-  return advance(L, steps, seconds_at(L, 2, "advance", budget_of(L)));
+  return run_steps(L, steps, seconds_at(L, 2, "advance", budget_of(L)));
 }
 
 /* Gives the memory back at once; for the second time it does nothing. Also what `local s <close>` calls. */
@@ -134,7 +134,7 @@ static const char *const steps_internals[] = {HEED_INTERNALS_LIST(X)};
 #undef X
 enum { INTERNALS_COUNT = sizeof steps_internals / sizeof *steps_internals };
 
-static int push_result(lua_State *L) {
+static int push_steps_result(lua_State *L) {
   heed_tensor **out = lheed_push_tensor(L);
   heed_steps *steps = check_steps(L, "result");
   LHEED_TRY(L, heed_steps_result(steps, out, NULL));
@@ -168,7 +168,7 @@ static int steps_index(lua_State *L) {
   if (lua_rawget(L, -2) != LUA_TNIL) return 1;
   heed_steps *steps = check_steps(L, "__index");
   const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
-  if (strcmp(name, "result") == 0) return is_finished(steps) ? push_result(L) : 0;
+  if (strcmp(name, "result") == 0) return is_finished(steps) ? push_steps_result(L) : 0;
   if (strcmp(name, "info") == 0) return is_finished(steps) ? push_internals(L) : 0;
   if (strcmp(name, "done") == 0 || strcmp(name, "total") == 0) {
     push_progress(L, steps);
