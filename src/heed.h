@@ -5,9 +5,9 @@
  * can fail returns a heed_status, which must be looked at; heed_message(ctx) then says which argument was
  * wrong and what was needed. Nothing here prints, exits or aborts, and no thread is started before
  * heed_set_num_threads asks for it; numbers in texts have a point whatever the locale. A host that unloads
- * the library frees its contexts first: their threads would go on in code that is gone. A call takes up to 64
- * KiB of the caller's stack (few queries on many keys: 50 KiB), beside what OpenBLAS and the host's
- * thread-local data take.
+ * the library frees its contexts first: their threads would go on in code that is gone. A call takes up to 80
+ * KiB of the caller's stack (the forward of a module on few queries and many keys: 75 KiB), beside what
+ * OpenBLAS and the host's thread-local data take.
  *
  * Threads. A context, with all tensors, modules, generators, caches and archives on it, is in one thread's
  * hands at a time; which one may change between calls. Builds with DEBUG=1 look, and give BUSY to the second
