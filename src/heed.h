@@ -164,7 +164,7 @@ HEED_API void heed_reset_peak(heed_context *ctx);
  * started when there is work for them, sleep without, take no signals, and end with heed_context_free or the
  * next change of n; where the system refuses to start some, the others do their work. Results do not depend
  * on n. The child of a fork has one thread until it asks for more. Errors: ARGUMENT (n below 1 or above
- * HEED_MAX_THREADS). */
+ * HEED_MAX_THREADS), LIMIT (above the limit of threads). */
 HEED_CALL heed_set_num_threads(heed_context *ctx, int64_t n);
 HEED_API int heed_num_threads(const heed_context *ctx);
 
@@ -190,6 +190,25 @@ HEED_CALL heed_info(heed_context *ctx, heed_information *out);
 
 /** Seconds on a clock that never goes back, from a moment that is the same for all calls in a process. */
 HEED_API double heed_clock(void);
+
+/* ---- Limits (core/limits.c) ---- */
+
+/** What a context may take. A new context has no limits; 0 and false stand for none. */
+typedef struct heed_limits {
+  size_t size;    /* sizeof(heed_limits) */
+  size_t memory;  /* bytes that the context holds, as heed_memory_in_use counts them: MEMORY where one more block
+                     would pass that. It may be less than what is held: then nothing is had until it fits */
+  double seconds; /* that one call of a script's may take, from the outermost module or function that the script
+                     calls: LIMIT afterwards. Hosts in C have heed_set_deadline */
+  int threads;    /* the most that heed_set_num_threads takes; with less than there are, there are so many */
+  bool no_files;  /* no function opens a file: LIMIT */
+  bool final;     /* heed.limit can make these tighter only: for hosts that run other people's scripts */
+} heed_limits;
+
+/** Errors: ARGUMENT (negative or not finite seconds, threads below 0 or above HEED_MAX_THREADS). */
+HEED_CALL heed_set_limits(heed_context *ctx, const heed_limits *limits);
+/** The limits as they are; out->size is set before. Errors: ARGUMENT. */
+HEED_CALL heed_get_limits(const heed_context *ctx, heed_limits *out);
 
 /* ---- Stopping (core/stop.c) ---- */
 
@@ -919,6 +938,11 @@ struct lua_State;
  * luaopen_heed, 0). Sets no global and reads no file. The state gets a context of its own. In libheed.a and
  * in the loadable module. Tensors take their memory from the Lua state's allocator. */
 HEED_API int luaopen_heed(struct lua_State *L);
+/** The context of a Lua state, with which its host sets limits and cancels; it goes with the state. NULL if the
+ * library is not open there. Called as Lua's functions are, by the thread that uses L. Whoever calls other
+ * functions with it, under a limit of seconds, begins with heed_set_deadline: the time of the script's last call may
+ * be over. */
+HEED_API heed_context *heed_lua_context(struct lua_State *L);
 /** The part of it that is written in C, on which lua/heed/init.lua builds. */
 HEED_API int luaopen_heed_core(struct lua_State *L);
 

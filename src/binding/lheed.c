@@ -21,6 +21,7 @@ static lheed_state *state_at(lua_State *L, int idx) {
 lheed_state *lheed_get(lua_State *L) {
   lheed_state *S = state_at(L, lua_upvalueindex(1));
   if (!S) luaL_error(L, "this Lua state has closed heed");
+  if (S->context->limits.seconds > 0) lheed_start_call(L, S);
   return S;
 }
 
@@ -239,7 +240,8 @@ static void new_metatable(lua_State *L, const lheed_type *type) {
 #define STEP_BYTES ((size_t)4 << 20)
 
 int lheed_return(lua_State *L, int n) {
-  lheed_state *S = lheed_get(L);
+  lheed_state *S = state_at(L, lua_upvalueindex(1));
+  if (!S) return n;
   size_t now = heed_memory_in_use(S->context);
   size_t step = S->stepped_at / 4 > STEP_BYTES ? S->stepped_at / 4 : STEP_BYTES;
   if (now < S->stepped_at) {
@@ -274,11 +276,17 @@ static bool is_own_file(const lheed_state *S, const char *source) {
   return S && S->own_files[0] && strncmp(source, S->own_files, strlen(S->own_files)) == 0;
 }
 
-/* Calls upvalue 1. */
+/* Calls upvalue 1; upvalue 2 is the state. */
 static int call_through(lua_State *L) {
+  lheed_state *S = state_at(L, lua_upvalueindex(2));
+  if (S && S->context->limits.seconds > 0) lheed_start_call(L, S);
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
   return lheed_call_all(L);
+}
+
+bool lheed_is_frame(lua_State *L, int idx) {
+  return lua_tocfunction(L, idx) == call_through;
 }
 
 /* core.frame(f): f as a function of C, for heed's own Lua files. A function of Lua that is the last call of
@@ -287,7 +295,9 @@ static int call_through(lua_State *L) {
 static int frame(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_settop(L, 1);
-  if (LHEED_YIELDS_THROUGH_C) lua_pushcclosure(L, call_through, 1);
+  if (!LHEED_YIELDS_THROUGH_C) return 1;
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_pushcclosure(L, call_through, 2);
   return 1;
 }
 
@@ -384,6 +394,7 @@ static void open_core(lua_State *L) {
   lheed_open_print(L);
   lheed_open_random(L);
   lheed_open_info(L);
+  lheed_open_limit(L);
   lheed_open_io(L);
   lheed_open_text(L);
   lheed_open_nn(L);

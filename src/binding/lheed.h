@@ -27,9 +27,17 @@ typedef struct lheed_state {
       own_files[256]; /* the folder of heed's own Lua files as chunk names show it; "" if they are embedded */
 } lheed_state;
 
-lheed_state *lheed_get(lua_State *L); /* of the running function (upvalue 1) */
+/** Of the running function (upvalue 1); once in each, at its start: the time of a call of a script's counts
+ * from there. */
+lheed_state *lheed_get(lua_State *L);
 /** Of any running C code of ours, without the upvalue; NULL if heed was not opened here. */
 lheed_state *lheed_find(lua_State *L);
+
+/** The running function, or frame, is one that a limit of seconds is for: its time counts from now, unless it
+ * is called in the course of another one's. (llimit.c) */
+void lheed_start_call(lua_State *L, lheed_state *S);
+/** Whether the function at idx is one that core.frame made. */
+bool lheed_is_frame(lua_State *L, int idx);
 
 /** Pushes the state, for an upvalue 1. */
 void lheed_push_state(lua_State *L);
@@ -214,6 +222,7 @@ void lheed_open_rope(lua_State *L);   /* lrope.c: rotary positions, slopes of bi
 void lheed_open_print(lua_State *L);  /* lprint.c: tostring, concatenation */
 void lheed_open_random(lua_State *L); /* lrandom.c: seeds, Generator, draws */
 void lheed_open_info(lua_State *L);   /* linfo.c: threads, the clock, heed.info */
+void lheed_open_limit(lua_State *L);  /* llimit.c: heed.limit */
 void lheed_open_io(lua_State *L);     /* lio.c: files, for heed's own Lua files */
 void lheed_open_text(lua_State *L);   /* ltext.c: Unicode, for heed's own Lua files */
 void lheed_open_nn(lua_State *L);     /* lnn.c: built-in modules, under `nn` */

@@ -2,6 +2,7 @@
  * as nil and a message; what is wrong with an argument is raised. */
 #include <string.h>
 
+#include "../core/core.h"
 #include "../io/io.h"
 #include "lheed.h"
 
@@ -195,13 +196,29 @@ static int json(lua_State *L) {
   return 1;
 }
 
+/* text(path): the bytes of a file; or nil, message */
+static int text(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status;
+  const char *path = path_argument(L, 1, "load");
+  heed_tensor **bytes = lheed_push_tensor(L);
+  TRY_FILE(L, &status, heed__load_bytes(ctx, path, bytes));
+  if (status != HEED_OK) return failed(L, status);
+  lua_pushlstring(L, heed_tensor_data(*bytes), (size_t)heed_tensor_numel(*bytes));
+  heed_tensor_free(*bytes);
+  *bytes = NULL;
+  return 1;
+}
+
 /* kind(path): "file", "directory", "other" (a device or a pipe), or nil */
 static int kind(lua_State *L) {
   static const char *const names[] = {[HEED__NOTHING] = NULL,
                                       [HEED__REGULAR] = "file",
                                       [HEED__DIRECTORY] = "directory",
                                       [HEED__SPECIAL] = "other"};
-  lua_pushstring(L, names[heed__path_kind_of(path_argument(L, 1, "load"))]);
+  const char *path = path_argument(L, 1, "load");
+  LHEED_TRY(L, heed__check_files(lheed_get(L)->context, "load"));
+  lua_pushstring(L, names[heed__path_kind_of(path)]);
   return 1;
 }
 
@@ -210,7 +227,7 @@ void lheed_open_io(lua_State *L) {
   static const luaL_Reg functions[] = {{"load", load}, {"save_tensor", save_tensor},
                                        {"save", save}, {"format", format},
                                        {"json", json}, {"kind", kind},
-                                       {NULL, NULL}};
+                                       {"text", text}, {NULL, NULL}};
   lua_createtable(L, 0, 6);
   lheed_setfuncs(L, functions);
   lua_setfield(L, -3, "files");

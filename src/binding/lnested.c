@@ -11,7 +11,9 @@
  * the tables'. */
 typedef struct nested_reader {
   lua_State *L;
-  int tables; /* dimensions that are tables; those behind are the leaves' own */
+  heed_context *ctx;
+  int64_t read; /* leaves */
+  int tables;   /* dimensions that are tables; those behind are the leaves' own */
   int ndim;
   int64_t shape[HEED_MAX_DIMS];
   heed_tensor *out;          /* row-major */
@@ -130,6 +132,11 @@ static void find_shape(nested_reader *r) {
   lua_pop(L, 1);
 }
 
+/* Raises, where the work is due. */
+static void stop_nested(lua_State *L, heed_context *ctx, const char *function) {
+  LHEED_TRY(L, heed__stopped(ctx, function));
+}
+
 /* Writes the leaf at idx to element `offset` and those behind it. */
 static void read_leaf(nested_reader *r, int idx, int64_t offset) {
   const heed_tensor *tensor;
@@ -138,6 +145,7 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
     if (lua_type(r->L, idx) == LUA_TTABLE) fail_kind(r, idx);
     fail_leaf(r, idx);
   }
+  if (heed__is_due_at(&r->ctx->pace, r->read++)) stop_nested(r->L, r->ctx, "tensor");
   r->common = heed__common_dtype(r->common, dtype);
   char *place = r->out->data + (size_t)offset * heed__element_bytes(r->out->dtype);
   int ndim = r->ndim - r->tables;
@@ -158,8 +166,7 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
     view.shape[i] = r->shape[r->tables + i];
     view.stride[i] = r->out->stride[r->tables + i];
   }
-  if (!heed__copy_elements(&view, tensor))
-    lheed_raise(r->L, heed__stopped(lheed_find(r->L)->context, "tensor"));
+  if (!heed__copy_elements(&view, tensor)) stop_nested(r->L, r->ctx, "tensor");
 }
 
 /* Reads the value at idx into the elements from `offset` on. At most HEED_MAX_DIMS deep. */
@@ -207,7 +214,7 @@ static int tensor(lua_State *L) {
   heed_dtype dtype = lheed_opt_dtype(L, 2, "tensor", HEED_FLOAT32);
   if (lua_isnil(L, 1))
     return lheed_bad_argument(L, 1, "tensor", "data", "a table, a number, a boolean or a tensor");
-  nested_reader r = {.L = L};
+  nested_reader r = {.L = L, .ctx = ctx};
   find_shape(&r);
   for (;;) { /* again where a leaf is wider than the first was: at most five times */
     if (!chosen) dtype = r.common;
@@ -223,8 +230,10 @@ static int tensor(lua_State *L) {
 
 /* ---- To tables ---- */
 
-static void push_list(lua_State *L, const heed_tensor *x, int d, const char *data) {
+static void push_list(lua_State *L, const heed_tensor *x, int d, const char *data, int64_t *pushed) {
   if (d == x->ndim) {
+    heed_context *ctx = x->storage->context;
+    if (heed__is_due_at(&ctx->pace, (*pushed)++)) stop_nested(L, ctx, "tolist");
     lheed_push_scalar(L, heed__load(x->dtype, data));
     return;
   }
@@ -232,7 +241,7 @@ static void push_list(lua_State *L, const heed_tensor *x, int d, const char *dat
   ptrdiff_t step = x->stride[d] * (ptrdiff_t)heed__element_bytes(x->dtype);
   lua_createtable(L, count < INT_MAX ? (int)count : INT_MAX, 0);
   for (int64_t i = 0; i < count; i++) {
-    push_list(L, x, d + 1, data + i * step);
+    push_list(L, x, d + 1, data + i * step, pushed);
     lua_rawseti(L, -2, (lua_Integer)i + 1);
   }
 }
@@ -242,7 +251,8 @@ static int tolist(lua_State *L) {
   luaL_checkstack(L, HEED_MAX_DIMS + 8, "tolist");
   heed_tensor **held = lheed_push_tensor(L); /* finalizers that making tables runs may release x */
   LHEED_TRY(L, heed_tensor_alias(ctx, lheed_tensor(L, 1, "tolist", "x"), held));
-  push_list(L, *held, 0, (*held)->data);
+  int64_t pushed = 0;
+  push_list(L, *held, 0, (*held)->data, &pushed);
   return 1;
 }
 

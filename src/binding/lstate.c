@@ -127,6 +127,36 @@ static int store(lua_State *L) {
   return lheed_return(L, 0);
 }
 
+/* The first `count` tensors of a list, which holds them. */
+static void read_tensors(lua_State *L, int list, lua_Unsigned count, heed_tensor **out) {
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, list, (lua_Integer)i + 1);
+    out[i] = lheed_tensor(L, lua_gettop(L), "load_state_dict", "state");
+    lua_pop(L, 1);
+  }
+}
+
+/* copy_all(targets, values): values into targets, two lists; all of them, whoever cancels meanwhile */
+static int copy_all(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status = HEED_OK;
+  lua_settop(L, 2);
+  for (int i = 1; i <= 2; i++) {
+    if (!lua_istable(L, i)) return lheed_bad_argument(L, i, "load_state_dict", "state", "a list of tensors");
+  }
+  const lua_Unsigned count = lua_rawlen(L, 1);
+  heed_tensor **targets = lua_newuserdatauv(L, 2 * (size_t)count * sizeof *targets + 1, 0);
+  read_tensors(L, 1, count, targets);
+  read_tensors(L, 2, count, targets + count);
+  LHEED_TRY(L, heed__stopped(ctx, "load_state_dict"));
+  ctx->pace.held = true;
+  for (lua_Unsigned i = 0; i < count && status == HEED_OK; i++)
+    status = heed_copy(ctx, targets[i], targets[count + i]);
+  ctx->pace.held = false;
+  if (status != HEED_OK) lheed_raise(L, status);
+  return 0;
+}
+
 /* skip_init(f, …): f(…), and modules that it makes have placeholders for parameters. f cannot yield, so that
  * the switch is never left on. */
 int lheed_skip_init(lua_State *L) {
@@ -143,8 +173,8 @@ int lheed_skip_init(lua_State *L) {
 
 void lheed_add_state_primitives(lua_State *L) {
   static const luaL_Reg primitives[] = {
-      {"identity", identity}, {"misfit", misfit},  {"placeholder", placeholder},
-      {"plain", plain},       {"put", put_tensor}, {"skip_init", lheed_skip_init},
-      {"store", store},       {"takes", takes},    {NULL, NULL}};
+      {"identity", identity}, {"misfit", misfit},  {"placeholder", placeholder},   {"copy_all", copy_all},
+      {"plain", plain},       {"put", put_tensor}, {"skip_init", lheed_skip_init}, {"store", store},
+      {"takes", takes},       {NULL, NULL}};
   lheed_setfuncs(L, primitives);
 }

@@ -22,6 +22,12 @@ void *heed__allocate(heed_context *ctx, size_t bytes) {
                extra = sizeof(prefix) + alignment - 1;
   if (bytes > PTRDIFF_MAX - extra) return NULL;
   bytes += extra;
+  const size_t limit = ctx->limits.memory;
+  ctx->refused = limit > 0 && (bytes > limit || ctx->in_use > limit - bytes);
+  if (ctx->refused) {
+    ctx->refused_at = ctx->in_use;
+    return NULL;
+  }
   char *start = ctx->allocator.allocate(ctx->allocator.user, bytes);
   if (start == NULL) return NULL;
   char *block = start + sizeof(prefix);

@@ -24,7 +24,8 @@
 
 /** Keeps the message on the context and returns status, so that `return heed__fail(…)` is one line. */
 heed_status heed__fail(heed_context *ctx, heed_status status, const char *format, ...) HEED__PRINTF(3);
-/** "exp: 4.0 GiB of memory could not be had". Returns MEMORY. */
+/** "exp: 4.0 GiB of memory could not be had", or that the limit of memory does not allow them. Returns
+ * MEMORY. */
 heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes);
 
 /* ---- Structs that begin with their size (struct.c) ---- */
@@ -111,6 +112,11 @@ static inline bool heed__is_due(const heed__pace *pace) {
          !pace->held;
 }
 
+/** The same in a loop over elements, i counting them: asked for one in 2^14, which take 10 to 50 µs. */
+static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
+  return (i & 0x3fff) == 0x3fff && heed__is_due(pace);
+}
+
 /** Where work is due: CANCELLED (which takes the cancel) or LIMIT, with a message; OK if no more than a slice
  * of time is over. */
 HEED_MUST_USE
@@ -119,6 +125,15 @@ heed_status heed__stopped(heed_context *ctx, const char *function);
 /** Work is due at `end` (heed_clock()) as well, where that is before the deadline; INFINITY ends that. For
  * work that is taken up again: an operation that ran to such an end would take what it has for its result. */
 void heed__set_slice(heed_context *ctx, double end);
+
+/** A call of a script's begins: limits.seconds counts from now. */
+void heed__start_call(heed_context *ctx);
+
+/* ---- Limits (limits.c) ---- */
+
+/** Whether the context may look at files; `where` begins the message: "load: 'a.npy'". Errors: LIMIT. */
+HEED_MUST_USE
+heed_status heed__check_files(heed_context *ctx, const char *where);
 
 /* ---- Context ---- */
 
@@ -173,6 +188,10 @@ struct heed_context {
   _Atomic(uintptr_t) inside; /* which thread (enter.c); 0: none */
   int depth;                 /* of its calls */
 #endif
+  double call_end; /* of the script's call that runs, or was the last (limits.seconds); 0: none */
+  heed_limits limits;
+  bool refused;      /* the limit of memory, the last allocation; */
+  size_t refused_at; /* with so many bytes in use */
   char message[HEED__MESSAGE];
 };
 
@@ -333,12 +352,15 @@ uint32_t heed__draw32(heed_generator *g);
 uint64_t heed__draw64(heed_generator *g);
 /** Uniform in [0, 1) with 24 bits, and with 53 bits. */
 float heed__draw_float(heed_generator *g);
-/** n of them at once, quicker. */
-void heed__draw_floats(heed_generator *g, float *out, int64_t n);
+/** n of them at once, quicker. This, heed__draw_normal and heed__dropout_apply give false where the work is
+ * due before all is drawn; whoever asked then puts the generator back. */
+HEED_MUST_USE
+bool heed__draw_floats(heed_generator *g, float *out, int64_t n);
 double heed__draw_double(heed_generator *g);
 /** n values of the normal distribution with that mean and standard deviation, as PyTorch's randn gives them
  * for n elements. */
-void heed__draw_normal(heed_generator *g, double mean, double std, float *out, int64_t n);
+HEED_MUST_USE
+bool heed__draw_normal(heed_generator *g, double mean, double std, float *out, int64_t n);
 
 /* Which elements dropout keeps, one after another. */
 typedef struct heed__dropout {
@@ -352,6 +374,7 @@ typedef struct heed__dropout {
 void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g, double p);
 /** out = x · 0 or x · scale, as the next n elements of the stream have it; may be in place. The product keeps
  * PyTorch's -0 and nan. p = 1 draws nothing. */
-void heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n);
+HEED_MUST_USE
+bool heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n);
 
 #endif

@@ -312,6 +312,9 @@ heed_status heed_set_num_threads(heed_context *ctx, int64_t n) {
   if (n < 1 || n > HEED_MAX_THREADS)
     return heed__fail(ctx, HEED_ARGUMENT, "set_num_threads: n is %lld; it must be from 1 to %d", (long long)n,
                       HEED_MAX_THREADS);
+  if (ctx->limits.threads > 0 && n > ctx->limits.threads)
+    return heed__fail(ctx, HEED_LIMIT, "set_num_threads: n is %lld and the limit is %d", (long long)n,
+                      ctx->limits.threads);
   if (n == heed_num_threads(ctx)) return HEED_OK;
   heed__stop_threads(ctx);
   ctx->threads = (int)n;

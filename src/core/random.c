@@ -63,7 +63,15 @@ float heed__draw_float(heed_generator *g) {
   return unit_float(heed__draw32(g));
 }
 
-void heed__draw_floats(heed_generator *g, float *out, int64_t n) {
+/* Numbers that are drawn before it is asked whether to go on: of the slowest kind 100 µs. A multiple of 16.
+ */
+#define AT_ONCE ((int64_t)1 << 13)
+
+static int64_t at_once(int64_t left) {
+  return left < AT_ONCE ? left : AT_ONCE;
+}
+
+static void draw_some(heed_generator *g, float *out, int64_t n) {
   while (n > 0) {
     if (g->position == HEED__MT_WORDS) refill(g);
     const int64_t left = HEED__MT_WORDS - g->position;
@@ -74,6 +82,14 @@ void heed__draw_floats(heed_generator *g, float *out, int64_t n) {
     out += count;
     n -= count;
   }
+}
+
+bool heed__draw_floats(heed_generator *g, float *out, int64_t n) {
+  for (int64_t done = 0; done < n; done += AT_ONCE) {
+    if (done > 0 && heed__is_due(&g->context->pace)) return false;
+    draw_some(g, out + done, at_once(n - done));
+  }
+  return true;
 }
 
 double heed__draw_double(heed_generator *g) {
@@ -99,22 +115,31 @@ static double draw_normal_double(heed_generator *g) {
   return radius * cos(angle);
 }
 
-void heed__draw_normal(heed_generator *g, double mean, double std, float *out, int64_t n) {
+/* PyTorch has scale and shift in float, and multiplies and adds in one. */
+static void scale_and_shift(float *x, int64_t n, float scale, float shift) {
+  if (scale == 1 && shift == 0) return;
+  for (int64_t i = 0; i < n; i++) x[i] = (float)((double)x[i] * (double)scale + (double)shift);
+}
+
+bool heed__draw_normal(heed_generator *g, double mean, double std, float *out, int64_t n) {
+  const float scale = (float)std, shift = (float)mean;
   if (n < 16) {
     for (int64_t i = 0; i < n; i++) out[i] = (float)(draw_normal_double(g) * std + mean);
-    return;
+    return true;
   }
-  heed__draw_floats(g, out, n);
-  int64_t done = 0;
-  for (; n - done >= 16; done += 16) normal_block(out + done);
-  if (done < n) { /* the last 16 anew, some of them for the second time */
-    heed__draw_floats(g, out + n - 16, 16);
+  for (int64_t done = 0; done < n; done += AT_ONCE) {
+    const int64_t count = at_once(n - done);
+    if (done > 0 && heed__is_due(&g->context->pace)) return false;
+    draw_some(g, out + done, count);
+    for (int64_t i = 0; count - i >= 16; i += 16) normal_block(out + done + i);
+    scale_and_shift(out + done, count, scale, shift);
+  }
+  if (n % 16 != 0) { /* the last 16 anew, some of them for the second time */
+    draw_some(g, out + n - 16, 16);
     normal_block(out + n - 16);
+    scale_and_shift(out + n - 16, 16, scale, shift);
   }
-  const float scale = (float)std,
-              shift = (float)mean; /* PyTorch has them in float, and multiplies and adds in one */
-  if (scale == 1 && shift == 0) return;
-  for (int64_t i = 0; i < n; i++) out[i] = (float)((double)out[i] * (double)scale + (double)shift);
+  return true;
 }
 
 /* ---- Generators ---- */
@@ -233,7 +258,7 @@ static inline float dropped(float x, bool keep, float scale) {
   return x * (keep ? scale : 0.0f);
 }
 
-void heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n) {
+static void drop_some(heed__dropout *d, float *out, const float *x, int64_t n) {
   if (d->keep == 0) {
     for (int64_t i = 0; i < n; i++) out[i] = dropped(x[i], false, 0);
   } else if (d->stream == HEED_DROPOUT_MKL) {
@@ -247,4 +272,12 @@ void heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n
     for (int64_t i = 0; i < n; i++)
       out[i] = dropped(x[i], heed__draw_double(d->generator) < d->keep, d->scale);
   }
+}
+
+bool heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n) {
+  for (int64_t done = 0; done < n; done += AT_ONCE) {
+    if (done > 0 && heed__is_due(&d->generator->context->pace)) return false;
+    drop_some(d, out + done, x + done, at_once(n - done));
+  }
+  return true;
 }

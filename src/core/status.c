@@ -34,12 +34,23 @@ heed_status heed__fail(heed_context *ctx, heed_status status, const char *format
   return status;
 }
 
-heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes) {
+/* "1.5 GiB" */
+static const char *amount_text(char text[HEED__NUMBER_TEXT], size_t bytes) {
   static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double amount = (double)bytes;
   int unit = 0;
   for (; amount >= 1024; amount /= 1024) unit++;
-  char number[HEED__NUMBER_TEXT];
-  heed__write_number(number, sizeof(number), 'f', unit > 0, amount);
-  return heed__fail(ctx, HEED_MEMORY, "%s: %s %s of memory could not be had", function, number, units[unit]);
+  const int length = heed__write_number(text, HEED__NUMBER_TEXT, 'f', unit > 0, amount);
+  snprintf(text + length, (size_t)(HEED__NUMBER_TEXT - length), " %s", units[unit]);
+  return text;
+}
+
+heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes) {
+  char asked[HEED__NUMBER_TEXT], limit[HEED__NUMBER_TEXT], held[HEED__NUMBER_TEXT];
+  amount_text(asked, bytes);
+  if (ctx == NULL || !ctx->refused)
+    return heed__fail(ctx, HEED_MEMORY, "%s: %s of memory could not be had", function, asked);
+  return heed__fail(ctx, HEED_MEMORY, "%s: %s more would pass the limit of %s of memory (%s in use)",
+                    function, asked, amount_text(limit, ctx->limits.memory),
+                    amount_text(held, ctx->refused_at));
 }

@@ -79,6 +79,8 @@ heed_status heed__broken_by(const heed__place *place, const char *what, int erro
 heed_status heed__file_open(const heed__place *place, const char *path, heed__file *out, int64_t *size) {
   heed__file file = HEED__NO_FILE;
   heed__path_kind kind;
+  const heed_status status = heed__check_files(place->ctx, place->text);
+  if (status != HEED_OK) return status;
   const int error = heed__system_open(path, &file, &kind, size);
   if (error != 0) return heed__broken_by(place, "cannot be opened", error);
   if (kind == HEED__REGULAR) {
@@ -99,7 +101,11 @@ heed_status heed__file_read(const heed__place *place, heed__file file, int64_t o
   char *p = out;
   while (bytes > 0) {
     size_t n;
-    const int error = heed__system_read(file, offset, p, bytes, &n);
+    if (heed__is_due(&place->ctx->pace)) {
+      const heed_status status = heed__stopped(place->ctx, "load");
+      if (status != HEED_OK) return status;
+    }
+    const int error = heed__system_read(file, offset, p, bytes < HEED__AT_ONCE ? bytes : HEED__AT_ONCE, &n);
     if (error != 0) return heed__broken_by(place, "cannot be read", error);
     if (n == 0) return heed__broken(place, "ends after %lld bytes, while it is read", (long long)offset);
     p += n;
@@ -107,6 +113,25 @@ heed_status heed__file_read(const heed__place *place, heed__file file, int64_t o
     bytes -= n;
   }
   return HEED_OK;
+}
+
+heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **out) {
+  heed__place place;
+  heed__file file = HEED__NO_FILE;
+  heed_tensor *x = NULL;
+  int64_t size;
+  heed__place_init(&place, ctx, "load", path);
+  heed_status status = heed__file_open(&place, path, &file, &size);
+  if (status != HEED_OK) return status;
+  status = heed_tensor_new(ctx, HEED_INT8, 1, &size, &x);
+  if (status == HEED_OK) status = heed__file_read(&place, file, 0, x->data, (size_t)size);
+  heed__file_close(file);
+  if (status == HEED_OK) {
+    *out = x;
+  } else {
+    heed_tensor_free(x);
+  }
+  return status;
 }
 
 /* ---- Mapping ---- */

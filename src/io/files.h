@@ -67,6 +67,10 @@ void heed__system_error(int error, char *text, size_t size);
 /** Bytes of a path's folder, with what parts it from the name; 0 if there is only a name. */
 size_t heed__folder_length(const char *path);
 
+/* Bytes that are read or written at once, a tenth of a millisecond from the system's memory; then it is asked
+ * whether to go on. */
+#define HEED__AT_ONCE ((size_t)1 << 20)
+
 /* ---- Reading files (file.c) ---- */
 
 /** Opens a regular file for reading, and nothing else: no pipe that would wait, no device. Errors: FILE. */

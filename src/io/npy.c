@@ -222,22 +222,19 @@ static heed_status read_elements(heed__npy_source *source, const npy_format *f, 
                                  heed_tensor *x) {
   const size_t width = heed__element_bytes(x->dtype);
   heed_status status = HEED_OK;
-  if (f->bytes == width) {
-    status = fill_from_text(source, x->data, (size_t)x->numel * width);
-    if (status != HEED_OK) return status;
-    if (reversed) heed__reverse_bytes(x->data, x->numel, width);
-    uint8_t *flag = (uint8_t *)x->data;
-    for (int64_t i = 0; x->dtype == HEED_BOOL && i < x->numel; i++) flag[i] = flag[i] != 0;
-    return status;
-  }
+  const bool same = f->bytes == width;
+  const heed__pace *pace = &source->place->ctx->pace;
   char chunk[8192];
-  const int64_t most = (int64_t)(sizeof(chunk) / f->bytes);
+  const int64_t most = (int64_t)((same ? HEED__AT_ONCE / 4 : sizeof(chunk)) / f->bytes);
   for (int64_t done = 0; done < x->numel && status == HEED_OK; done += most) {
     const int64_t n = x->numel - done < most ? x->numel - done : most;
-    status = fill_from_text(source, chunk, (size_t)n * f->bytes);
+    char *to = x->data + (size_t)done * width, *from = same ? to : chunk;
+    status = heed__is_due(pace) ? heed__stopped(source->place->ctx, "load") : HEED_OK;
+    if (status == HEED_OK) status = fill_from_text(source, from, (size_t)n * f->bytes);
     if (status != HEED_OK) break;
-    if (reversed) heed__reverse_bytes(chunk, n, f->bytes);
-    convert_elements(f, chunk, n, x->data + (size_t)done * width);
+    if (reversed) heed__reverse_bytes(from, n, f->bytes);
+    if (!same) convert_elements(f, chunk, n, to);
+    for (int64_t i = 0; x->dtype == HEED_BOOL && i < n; i++) to[i] = to[i] != 0;
   }
   return status;
 }

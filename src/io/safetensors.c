@@ -291,23 +291,36 @@ static void release_map(void *user, void *data) {
   heed__file_map_release(user);
 }
 
+/* Elements that are copied before it is asked whether to go on. */
+#define COPIED_AT_ONCE ((int64_t)1 << 17)
+
 /* What cannot stay where it is: wider, other byte order, misaligned; any byte for a bool. */
-static void copy_elements(const heed__entry *entry, const struct stored_format *f, heed_tensor *x) {
-  const char *p = entry->data;
-  if (f->bytes == heed__element_bytes(x->dtype)) {
-    if (x->numel > 0) memcpy(x->data, p, (size_t)x->numel * f->bytes);
-    if (!heed__is_little_endian()) heed__reverse_bytes(x->data, x->numel, f->bytes);
+static void copy_some(const char *p, const struct stored_format *f, int64_t n, heed_dtype dtype, char *to) {
+  if (f->bytes == heed__element_bytes(dtype)) {
+    memcpy(to, p, (size_t)n * f->bytes);
+    if (!heed__is_little_endian()) heed__reverse_bytes(to, n, f->bytes);
   } else {
-    int64_t *out = (int64_t *)(void *)x->data;
-    for (int64_t i = 0; i < x->numel; i++, p += 4) {
+    int64_t *out = (int64_t *)(void *)to;
+    for (int64_t i = 0; i < n; i++, p += 4) {
       int32_t value;
       memcpy(&value, p, 4);
       if (!heed__is_little_endian()) heed__reverse_bytes(&value, 1, 4);
       out[i] = value;
     }
   }
-  uint8_t *flag = (uint8_t *)x->data;
-  for (int64_t i = 0; x->dtype == HEED_BOOL && i < x->numel; i++) flag[i] = flag[i] != 0;
+  for (int64_t i = 0; dtype == HEED_BOOL && i < n; i++) to[i] = to[i] != 0;
+}
+
+static heed_status copy_entry(heed_context *ctx, const heed__entry *entry, const struct stored_format *f,
+                              const heed_tensor *x) {
+  heed_status status = HEED_OK;
+  for (int64_t i = 0; i < x->numel && status == HEED_OK; i += COPIED_AT_ONCE) {
+    const int64_t n = x->numel - i < COPIED_AT_ONCE ? x->numel - i : COPIED_AT_ONCE;
+    copy_some(entry->data + (size_t)i * f->bytes, f, n, x->dtype,
+              x->data + (size_t)i * heed__element_bytes(x->dtype));
+    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "load");
+  }
+  return status;
 }
 
 heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry, heed_tensor **out) {
@@ -323,7 +336,11 @@ heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry
     if (status != HEED_OK) entry->map->references--;
   } else {
     status = heed_tensor_new(ctx, f->dtype, entry->ndim, entry->shape, out);
-    if (status == HEED_OK) copy_elements(entry, f, *out);
+    if (status == HEED_OK) status = copy_entry(ctx, entry, f, *out);
+    if (status != HEED_OK) {
+      heed_tensor_free(*out);
+      *out = NULL;
+    }
   }
   return status == HEED_MEMORY ? heed__fail_memory(ctx, "load", (size_t)numel * width) : status;
 }

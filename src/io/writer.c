@@ -42,7 +42,8 @@ heed_status heed__writer_begin(heed__writer *w, heed_context *ctx, const char *p
   w->used = 0;
   w->at = 0;
   w->buffer = NULL;
-  heed_status status = find_target(w, path, &rights);
+  heed_status status = heed__check_files(ctx, w->place.text);
+  if (status == HEED_OK) status = find_target(w, path, &rights);
   if (status != HEED_OK) return status;
   w->buffer = heed__allocate(ctx, 2 * BUFFER);
   if (w->buffer == NULL) return heed__fail_memory(ctx, "save", 2 * BUFFER);
@@ -54,7 +55,12 @@ heed_status heed__writer_begin(heed__writer *w, heed_context *ctx, const char *p
 static heed_status write_all(heed__writer *w, const char *data, size_t bytes) {
   while (bytes > 0) {
     size_t n;
-    const int error = heed__system_write(w->file, w->at, data, bytes, &n);
+    if (heed__is_due(&w->place.ctx->pace)) {
+      const heed_status status = heed__stopped(w->place.ctx, "save");
+      if (status != HEED_OK) return status;
+    }
+    const int error =
+        heed__system_write(w->file, w->at, data, bytes < HEED__AT_ONCE ? bytes : HEED__AT_ONCE, &n);
     if (error != 0) return heed__broken_by(&w->place, "cannot be written", error);
     data += n;
     bytes -= n;
@@ -213,7 +219,6 @@ heed_status heed__writer_put_tensor(heed__writer *w, const heed_tensor *x) {
   heed_status status = check_room(w, x);
   heed__pieces_begin(&pieces, x, w->pieces, BUFFER);
   while (status == HEED_OK && heed__pieces_next(&pieces))
-    status = heed__is_due(&w->place.ctx->pace) ? heed__stopped(w->place.ctx, "save")
-                                               : heed__writer_put(w, pieces.data, pieces.bytes);
+    status = heed__writer_put(w, pieces.data, pieces.bytes);
   return status;
 }

@@ -80,7 +80,7 @@ static bool draw(heed__attention_work *w, float *keep, int64_t count, const heed
   while (w->drawn < count) {
     const int64_t left = count - w->drawn, n = left < DRAWN_AT_ONCE ? left : DRAWN_AT_ONCE;
     for (int64_t i = 0; i < n; i++) keep[w->drawn + i] = 1.0f;
-    heed__dropout_apply(&w->dropout, keep + w->drawn, keep + w->drawn, n);
+    (void)!heed__dropout_apply(&w->dropout, keep + w->drawn, keep + w->drawn, n); /* so few are all drawn */
     w->drawn += n;
     if (n < left && heed__leaves(pace)) return false;
   }
@@ -340,7 +340,11 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
   if (taps != NULL && status == HEED_OK)
     status = heed__struct_check(ctx, function, "taps", "heed_attention_taps", taps);
   if (status != HEED_OK) return status;
+  const bool draws = call.options.dropout_p > 0;
+  heed_generator *g = heed__generator(ctx, call.options.generator), before;
+  if (draws) before = *g;
   status = heed__attention(ctx, &call, out);
+  if (draws && status != HEED_OK) *g = before; /* so that another try draws the same */
   if (taps == NULL || status != HEED_OK) return status;
   heed__struct_move(taps, &found, sizeof found);
   heed_attention_taps_free(&found);

@@ -55,7 +55,10 @@ static heed_status list(heed_context *ctx, const char *function, heed_dtype dtyp
   if (status == HEED_OK) {
     const heed_tensor *x = result.tensor;
     const ptrdiff_t step = (ptrdiff_t)x->stride[0] * (ptrdiff_t)heed__element_bytes(x->dtype);
-    for (int64_t i = 0; i < count; i++) heed__store(x->dtype, x->data + i * step, value(user, i));
+    for (int64_t i = 0; i < count && status == HEED_OK; i++) {
+      heed__store(x->dtype, x->data + i * step, value(user, i));
+      if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
+    }
   }
   return heed__result_end(ctx, &result, status);
 }

@@ -151,12 +151,14 @@ static bool is_negative(int64_t x) {
   return x < 0;
 }
 
-/* Whether an element of x, which is bool or int64, is so. */
-static bool has_element(const heed_tensor *x, bool (*is)(int64_t)) {
+/* Whether an element of x, which is bool or int64, is so; no, if the work is due before one is found. */
+static bool has_element(const heed_tensor *x, bool (*is)(int64_t), const heed__pace *pace) {
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
+  int64_t done = 0;
   heed__walk w;
   for (bool more = heed__walk_begin(&w, x->ndim, x->shape, 1, &x); more; more = heed__walk_next(&w)) {
-    for (int64_t i = 0; i < w.count; i++) {
+    for (int64_t i = 0; i < w.count; i++, done++) {
+      if (heed__is_due_at(pace, done)) return false;
       const char *p = w.data[0] + i * w.stride[0] * bytes;
       if (is(x->dtype == HEED_BOOL ? *(const uint8_t *)p : *(const int64_t *)p)) return true;
     }
@@ -167,10 +169,10 @@ static bool has_element(const heed_tensor *x, bool (*is)(int64_t)) {
 /* What integers cannot be given; found before anything is written. */
 static heed_status check_integers(heed_context *ctx, const char *function, binary_op op,
                                   const heed_tensor *b) {
-  if (op == BINARY_remainder && has_element(b, is_zero))
+  if (op == BINARY_remainder && has_element(b, is_zero, &ctx->pace))
     return heed__fail(ctx, HEED_ARGUMENT, "%s: b holds 0; int64 numbers can only be divided by others",
                       function);
-  if (op == BINARY_pow && has_element(b, is_negative))
+  if (op == BINARY_pow && has_element(b, is_negative, &ctx->pace))
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: b holds a negative number; powers of int64 numbers must not be negative "
                       "(those of x:float() may)",

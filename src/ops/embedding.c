@@ -23,9 +23,14 @@ static heed_status check_table(heed_context *ctx, const char *function, const he
 
 static heed_status check_ids(heed_context *ctx, const char *function, const heed_tensor *ids, int64_t size) {
   heed__walk w;
+  int64_t done = 0;
   for (bool more = heed__walk_begin(&w, ids->ndim, ids->shape, 1, &ids); more; more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[0];
-    for (int64_t i = 0; i < w.count; i++) {
+    for (int64_t i = 0; i < w.count; i++, done++) {
+      if (heed__is_due_at(&ctx->pace, done)) {
+        const heed_status status = heed__stopped(ctx, function);
+        if (status != HEED_OK) return status;
+      }
       const int64_t id = row[i * w.stride[0]];
       if (id < 1 || id > size)
         return heed__fail(ctx, HEED_INDEX,
@@ -54,11 +59,13 @@ heed_status heed__embedding(heed_context *ctx, const char *function, const heed_
   heed__walk w;
   for (bool more = heed__walk_begin(&w, ids->ndim, ids->shape, 1, &ids); more; more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[0];
-    for (int64_t i = 0; i < w.count; i++, to += d)
+    for (int64_t i = 0; i < w.count && status == HEED_OK; i++, to += d) {
       heed__copy_row(HEED_FLOAT32, to, 1, weight->dtype, weight->data + (row[i * w.stride[0]] - 1) * step,
                      weight->stride[1], d);
+      if ((i & 63) == 63 && heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
+    }
   }
-  return heed__result_end(ctx, &result, HEED_OK);
+  return heed__result_end(ctx, &result, status);
 }
 
 heed_status heed_embedding(heed_context *ctx, const heed_tensor *ids, const heed_tensor *weight,

@@ -7,12 +7,14 @@
 static heed_status check_indices(heed_context *ctx, const char *function, const heed_tensor *index, int dim,
                                  int64_t size) {
   heed__walk w;
+  int64_t done = 0;
   for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 1, &index); more;
        more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[0];
-    for (int64_t i = 0; i < w.count; i++) {
+    for (int64_t i = 0; i < w.count; i++, done++) {
       int64_t place;
-      const heed_status status = heed__check_index(ctx, function, row[i * w.stride[0]], dim, size, &place);
+      heed_status status = heed__check_index(ctx, function, row[i * w.stride[0]], dim, size, &place);
+      if (heed__is_due_at(&ctx->pace, done)) status = heed__stopped(ctx, function);
       if (status != HEED_OK) return status;
     }
   }
@@ -127,17 +129,19 @@ heed_status heed_gather(heed_context *ctx, const heed_tensor *x, int dim, const 
     heads.stride[i] = i == d || x->ndim == 0 ? 0 : x->stride[i];
   }
   heed__walk w;
+  int64_t done = 0;
   const heed_tensor *operands[] = {result.tensor, index, &heads};
-  for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 3, operands); more;
+  for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 3, operands); more && status == HEED_OK;
        more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[1];
-    for (int64_t i = 0; i < w.count; i++) {
+    for (int64_t i = 0; i < w.count && status == HEED_OK; i++, done++) {
       const char *head = w.data[2] + i * w.stride[2] * bytes;
       memcpy(w.data[0] + i * w.stride[0] * bytes, head + place_of(row[i * w.stride[1]], size) * step,
              (size_t)bytes);
+      if (heed__is_due_at(&ctx->pace, done)) status = heed__stopped(ctx, "gather");
     }
   }
-  return heed__result_end(ctx, &result, HEED_OK);
+  return heed__result_end(ctx, &result, status);
 }
 
 /* Writes the slices of list, [the sizes of index, the rest of x's], into those of x that index names. False

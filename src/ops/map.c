@@ -161,6 +161,10 @@ heed_status heed__map_all(heed_context *ctx, const heed__map *map, bool *out) {
       fetch_inputs(map, &w, first, n, in, &b);
       map->row(map->user, b.out, in, (size_t)n);
       for (int64_t i = 0; i < n; i++) all = all && holds[i] != 0;
+      if (heed__is_due(&ctx->pace)) {
+        const heed_status stopped = heed__stopped(ctx, map->function);
+        if (stopped != HEED_OK) return stopped;
+      }
     }
   }
   *out = all;

@@ -14,13 +14,17 @@ static heed_status check_mask(heed_context *ctx, const char *function, const hee
   return HEED_OK;
 }
 
-static int64_t count_true(const heed_tensor *mask) {
-  int64_t count = 0;
+/* Leaves off where the work is due. */
+static int64_t count_true(const heed_tensor *mask, const heed__pace *pace) {
+  int64_t count = 0, done = 0;
   heed__walk w;
   for (bool more = heed__walk_begin(&w, mask->ndim, mask->shape, 1, &mask); more;
        more = heed__walk_next(&w)) {
     const uint8_t *row = (const uint8_t *)w.data[0];
-    for (int64_t i = 0; i < w.count; i++) count += row[i * w.stride[0]] != 0;
+    for (int64_t i = 0; i < w.count; i++, done++) {
+      count += row[i * w.stride[0]] != 0;
+      if (heed__is_due_at(pace, done)) return count;
+    }
   }
   return count;
 }
@@ -32,7 +36,11 @@ static heed_status masked_shape(heed_context *ctx, const char *function, const h
     return heed__fail(ctx, HEED_SHAPE, "%s: the result would have %d dimensions; there can be %d", function,
                       x->ndim + 1, HEED_MAX_DIMS);
   *ndim = 1;
-  shape[0] = count_true(mask);
+  shape[0] = count_true(mask, &ctx->pace);
+  if (heed__is_due(&ctx->pace)) {
+    const heed_status status = heed__stopped(ctx, function);
+    if (status != HEED_OK) return status;
+  }
   for (int i = mask->ndim; i < x->ndim; i++) shape[(*ndim)++] = x->shape[i];
   return HEED_OK;
 }
@@ -54,10 +62,13 @@ static bool copy_masked(const heed_tensor *x, const heed_tensor *mask, const hee
     entry.stride[i] = list->stride[i + 1];
   }
   const heed_tensor *operands[] = {mask, &heads};
+  const heed__pace *pace = &x->storage->context->pace;
+  int64_t done = 0;
   heed__walk w;
   for (bool more = heed__walk_begin(&w, mask->ndim, mask->shape, 2, operands); more;
        more = heed__walk_next(&w)) {
-    for (int64_t i = 0; i < w.count; i++) {
+    for (int64_t i = 0; i < w.count; i++, done++) {
+      if (heed__is_due_at(pace, done)) return false;
       if (w.data[0][i * w.stride[0]] == 0) continue;
       slice.data = w.data[1] + i * w.stride[1] * x_bytes;
       const heed_tensor *to = into_x ? &slice : &entry, *from = into_x ? &entry : &slice;

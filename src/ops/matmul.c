@@ -9,12 +9,23 @@ typedef struct matrices {
   ptrdiff_t a_row, a_column, b_row, b_column;
 } matrices;
 
-static void multiply_int64(const matrices *p, const int64_t *a, const int64_t *b, int64_t *c) {
+#define INT64_SLICE ((int64_t)1 << 14) /* multiply-adds */
+
+/* Leaves off where the work is due. */
+static void multiply_int64(const matrices *p, const int64_t *a, const int64_t *b, int64_t *c,
+                           const heed__pace *pace) {
+  const int64_t sums = heed__larger(1, INT64_SLICE / heed__larger(p->k, 1)); /* between looks at the pace */
+  int64_t left = sums;
   for (int64_t i = 0; i < p->m; i++, c += p->n) {
     for (int64_t j = 0; j < p->n; j++) {
       uint64_t sum = 0; /* wraps around, as PyTorch's does */
+      if (--left == 0) {
+        if (heed__is_due(pace)) return;
+        left = sums;
+      }
       for (int64_t t = 0; t < p->k; t++) {
         sum += (uint64_t)a[i * p->a_row + t * p->a_column] * (uint64_t)b[t * p->b_row + j * p->b_column];
+        if (heed__is_due_at(pace, t)) return;
       }
       c[j] = (int64_t)sum;
     }
@@ -25,7 +36,7 @@ static void multiply_int64(const matrices *p, const int64_t *a, const int64_t *b
 static void multiply(heed_context *ctx, const matrices *p, heed_dtype dtype, const void *a, const void *b,
                      void *c) {
   if (dtype == HEED_INT64) {
-    multiply_int64(p, a, b, c);
+    multiply_int64(p, a, b, c, &ctx->pace);
   } else {
     (void)!heed__gemm(ctx, p->m, p->n, p->k, a, p->a_row, p->a_column, b, p->b_row, p->b_column, NULL, c,
                       p->n);

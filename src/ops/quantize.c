@@ -29,6 +29,7 @@ typedef struct quantize_job {
   float *scale;
   float *out; /* of dequantize */
   int64_t rows, columns, blocks;
+  const heed__pace *pace;
 } quantize_job;
 
 /* Some rows, so that a task is worth its call. */
@@ -57,6 +58,7 @@ static void quantize_rows(void *argument, int64_t task, int worker) {
   (void)worker;
   for (int64_t row = task * QUANTIZE_ROWS; row < j->rows && row < (task + 1) * QUANTIZE_ROWS; row++) {
     for (int64_t b = 0; b < j->blocks; b++) {
+      if ((b & 255) == 255 && heed__is_due(j->pace)) return;
       const int64_t first = row * j->columns + b * HEED_INT8_BLOCK, rest = j->columns - b * HEED_INT8_BLOCK;
       quantize_block(j->x + first, rest < HEED_INT8_BLOCK ? rest : HEED_INT8_BLOCK, j->weight + first,
                      j->scale + row * j->blocks + b);
@@ -70,8 +72,13 @@ static void dequantize_rows(void *argument, int64_t task, int worker) {
   for (int64_t row = task * QUANTIZE_ROWS; row < j->rows && row < (task + 1) * QUANTIZE_ROWS; row++) {
     const int8_t *weight = j->weight + row * j->columns;
     float *out = j->out + row * j->columns;
-    for (int64_t i = 0; i < j->columns; i++)
-      out[i] = (float)weight[i] * j->scale[row * j->blocks + i / HEED_INT8_BLOCK];
+    for (int64_t b = 0; b < j->blocks; b++) {
+      const int64_t first = b * HEED_INT8_BLOCK, rest = j->columns - first;
+      const float scale = j->scale[row * j->blocks + b];
+      if (heed__is_due_at(j->pace, b)) return;
+      for (int64_t i = first; i < first + (rest < HEED_INT8_BLOCK ? rest : HEED_INT8_BLOCK); i++)
+        out[i] = (float)weight[i] * scale;
+    }
   }
 }
 
@@ -79,6 +86,10 @@ static heed_status check_finite(heed_context *ctx, const char *function, const c
                                 const heed_tensor *x) {
   const float *data = (const float *)x->data;
   for (int64_t i = 0; i < x->numel; i++) {
+    if (heed__is_due_at(&ctx->pace, i)) {
+      const heed_status status = heed__stopped(ctx, function);
+      if (status != HEED_OK) return status;
+    }
     if (!isfinite(data[i]))
       return heed__fail(ctx, HEED_ARGUMENT, "%s: %s[{%lld, %lld}] is %s; all elements must be finite",
                         function, argument, (long long)(i / x->shape[1] + 1),
@@ -103,7 +114,10 @@ heed_status heed__quantize_int8(heed_context *ctx, const char *function, const c
   status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &made);
   if (status == HEED_OK) status = check_finite(ctx, function, argument, x);
   if (status != HEED_OK) goto done;
-  quantize_job j = {.rows = x->shape[0], .columns = x->shape[1], .blocks = heed__int8_blocks(x->shape[1])};
+  quantize_job j = {.pace = &ctx->pace,
+                    .rows = x->shape[0],
+                    .columns = x->shape[1],
+                    .blocks = heed__int8_blocks(x->shape[1])};
   const int64_t scale_shape[] = {j.rows, j.blocks};
   status = heed__result_begin_row_major(ctx, function, &small, weight, HEED_INT8, 2, x->shape, 1, &x);
   if (status != HEED_OK) goto done;
@@ -141,7 +155,8 @@ heed_status heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, c
   if (status != HEED_OK) goto done;
   status = heed__as_contiguous(ctx, function, scale, HEED_FLOAT32, &scale, &made_scale);
   if (status != HEED_OK) goto done;
-  quantize_job j = {.weight = (int8_t *)weight->data,
+  quantize_job j = {.pace = &ctx->pace,
+                    .weight = (int8_t *)weight->data,
                     .scale = (float *)scale->data,
                     .out = (float *)result.tensor->data,
                     .rows = weight->shape[0],

@@ -6,6 +6,11 @@
 
 _Static_assert(HEED__REDUCE_WIDTH >= HEED__CHUNK, "a row of columns goes through one buffer");
 
+/* Elements that a function of long rows gets at once: then it is asked whether to go on. Rows of fewer are
+ * never cut, since sums depend on it. */
+#define LONG_ROW  ((int64_t)1 << 20)
+#define ROW_PIECE ((int64_t)1 << 18)
+
 #define GRAIN 16 /* results that one thread works on: a line of the cache */
 
 heed_status heed__reduced_dims(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
@@ -61,6 +66,7 @@ static int64_t least_stride(const heed_tensor *x) {
 }
 
 typedef struct reduce_job {
+  const heed__pace *pace;
   const heed__reduction *reduction;
   char *state, *more_states; /* the caller's, and those of the further workers */
   heed_dtype dtype;
@@ -81,13 +87,17 @@ typedef struct folder {
   int64_t buffer[HEED__REDUCE_WIDTH]; /* room for elements of any dtype */
 } folder;
 
-/* One row of elements of a single result. */
+/* One row of elements of a single result. This, and those that follow, leave off where the work is due. */
 static void fold_along(folder *f, const char *data, ptrdiff_t stride, int64_t count) {
   const heed__reduction *r = f->job->reduction;
   const heed_dtype dtype = f->job->dtype;
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(dtype);
   if (dtype == r->read_as && stride == 1) {
-    r->along(f->state, data, (size_t)count);
+    const int64_t most = count > LONG_ROW ? ROW_PIECE : count;
+    for (int64_t first = 0; first < count && !heed__is_due(f->job->pace); first += most) {
+      const int64_t n = count - first < most ? count - first : most;
+      r->along(f->state, data + first * bytes, (size_t)n);
+    }
     return;
   }
   for (int64_t first = 0; first < count; first += HEED__CHUNK) {
@@ -95,6 +105,7 @@ static void fold_along(folder *f, const char *data, ptrdiff_t stride, int64_t co
     const heed__span x =
         heed__fetch(r->read_as, true, dtype, data + first * stride * bytes, stride, n, f->buffer);
     r->along(f->state, x.data, (size_t)n);
+    if (heed__is_due_at(f->job->pace, first / HEED__CHUNK)) return;
   }
 }
 
@@ -108,6 +119,7 @@ static void fold_across(folder *f, const char *data, ptrdiff_t stride, int64_t c
     const heed__span x =
         heed__fetch(r->read_as, true, dtype, data + i * stride * bytes, column, width, f->buffer);
     r->across(f->state, x.data, (size_t)width);
+    if ((i & 63) == 63 && heed__is_due(f->job->pace)) return;
   }
 }
 
@@ -120,7 +132,7 @@ static void fold(folder *f, char *data, ptrdiff_t column, int64_t width) {
       fold_along(f, w->data[0], w->stride[0], w->count);
     else
       fold_across(f, w->data[0], w->stride[0], w->count, column, width);
-  } while (heed__walk_next(w));
+  } while (heed__walk_next(w) && !heed__is_due(f->job->pace));
 }
 
 /* The results of a walk over what is kept: operand 0 is the input, the others are the outputs. */
@@ -134,10 +146,15 @@ static void reduce_part(void *user, heed__walk *w, int worker) {
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(job->dtype);
   const int64_t most = job->along ? 1 : HEED__REDUCE_WIDTH;
   if (job->whole_rows) {
+    const int64_t at_once = heed__larger(1, ROW_PIECE / job->count);
+    const ptrdiff_t result_bytes = (ptrdiff_t)heed__element_bytes(job->result[0]);
     do {
-      r->rows(f.state, w->data[0], w->stride[0], (size_t)job->count, w->data[1], w->stride[1],
-              (size_t)w->count);
-    } while (heed__walk_next(w));
+      for (int64_t first = 0; first < w->count && !heed__is_due(job->pace); first += at_once) {
+        const int64_t n = w->count - first < at_once ? w->count - first : at_once;
+        r->rows(f.state, w->data[0] + first * w->stride[0] * bytes, w->stride[0], (size_t)job->count,
+                w->data[1] + first * w->stride[1] * result_bytes, w->stride[1], (size_t)n);
+      }
+    } while (heed__walk_next(w) && !heed__is_due(job->pace));
     return;
   }
   do {
@@ -153,6 +170,7 @@ static void reduce_part(void *user, heed__walk *w, int worker) {
         places[i] = w->data[i + 1] + first * w->stride[i + 1] * size;
       }
       r->finish(f.state, (size_t)width, places, w->stride + 1);
+      if (heed__is_due(job->pace)) return;
     }
   } while (heed__walk_next(w));
 }
@@ -173,6 +191,7 @@ bool heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, cons
   pick_dims(&kept, x, ~reduced);
   pick_dims(&folded, x, reduced);
   reduce_job job; /* not zeroed: the walk is large */
+  job.pace = &ctx->pace;
   job.reduction = r;
   job.state = state;
   job.more_states = NULL;
@@ -181,7 +200,7 @@ bool heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, cons
   job.any = heed__walk_begin(&job.folded, folded.ndim, folded.shape, 1, &folded_operand);
   job.count = folded.numel;
   job.whole_rows = r->rows != NULL && job.along && job.any && job.folded.dims == 1 &&
-                   job.folded.stride[0] == 1 && job.dtype == r->read_as;
+                   job.folded.stride[0] == 1 && job.dtype == r->read_as && job.count <= LONG_ROW;
   job.outputs = outputs;
   for (int i = 0; i < outputs; i++) {
     pick_dims(&results[i], out[i], keepdim ? ~reduced : UINT32_MAX);

@@ -246,40 +246,25 @@ heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_te
 
 /* ---- Running sums ---- */
 
-/* In double, as PyTorch does. */
-static void float_cumsum(const heed__walk *w) {
-  float *out = (float *)w->data[0];
-  const float *x = (const float *)w->data[1];
-  double sum = 0;
-  for (int64_t i = 0; i < w->count; i++) {
-    sum += (double)x[i * w->stride[1]];
-    out[i * w->stride[0]] = (float)sum;
+/* These leave off where the work is due. float32 is added in double, as PyTorch does. */
+#define CUMSUM(name, out_type, in_type, sum_type, read)                                                      \
+  static void name(const heed__walk *w, const heed__pace *pace) {                                            \
+    out_type *out = (out_type *)(void *)w->data[0];                                                          \
+    const in_type *row = (const in_type *)(const void *)w->data[1];                                          \
+    sum_type sum = 0;                                                                                        \
+    for (int64_t i = 0; i < w->count && !heed__is_due_at(pace, i); i++) {                                    \
+      const in_type x = row[i * w->stride[1]];                                                               \
+      sum += (read);                                                                                         \
+      out[i * w->stride[0]] = (out_type)sum;                                                                 \
+    }                                                                                                        \
   }
-}
-
-static void int64_cumsum(const heed__walk *w) {
-  int64_t *out = (int64_t *)w->data[0];
-  const int64_t *x = (const int64_t *)w->data[1];
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < w->count; i++) {
-    sum += (uint64_t)x[i * w->stride[1]];
-    out[i * w->stride[0]] = (int64_t)sum;
-  }
-}
-
-static void bool_cumsum(const heed__walk *w) {
-  int64_t *out = (int64_t *)w->data[0];
-  const uint8_t *x = (const uint8_t *)w->data[1];
-  int64_t sum = 0;
-  for (int64_t i = 0; i < w->count; i++) {
-    sum += x[i * w->stride[1]] != 0;
-    out[i * w->stride[0]] = sum;
-  }
-}
+CUMSUM(float_cumsum, float, float, double, (double)x)
+CUMSUM(int64_cumsum, int64_t, int64_t, uint64_t, (uint64_t)x)
+CUMSUM(bool_cumsum, int64_t, uint8_t, int64_t, x != 0)
 
 heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
   HEED__ENTER(ctx, "cumsum", x, out);
-  static void (*const cumsum[])(const heed__walk *) = {
+  static void (*const cumsum[])(const heed__walk *, const heed__pace *) = {
       [HEED_BOOL] = bool_cumsum,
       [HEED_INT64] = int64_cumsum,
       [HEED_FLOAT32] = float_cumsum,
@@ -295,8 +280,10 @@ heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_t
   if (status != HEED_OK) return status;
   heed__walk w;
   const heed_tensor *operands[] = {result.tensor, x};
-  for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, d, 2, operands); more;
-       more = heed__walk_next(&w))
-    cumsum[x->dtype](&w);
-  return heed__result_end(ctx, &result, HEED_OK);
+  for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, d, 2, operands); more && status == HEED_OK;
+       more = heed__walk_next(&w)) {
+    cumsum[x->dtype](&w, &ctx->pace);
+    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "cumsum");
+  }
+  return heed__result_end(ctx, &result, status);
 }

@@ -9,8 +9,9 @@ typedef struct item {
   int64_t key, place;
 } item;
 
-#define ITEMS_ON_STACK 128 /* items */
-#define SHORT          12  /* items that are sorted by insertion */
+#define ITEMS_ON_STACK 128  /* items */
+#define SHORT          12   /* items that are sorted by insertion */
+#define MERGED         4096 /* items, after which it is asked whether to go on */
 
 static bool before(item a, item b) {
   return a.key < b.key || (a.key == b.key && a.place < b.place);
@@ -45,23 +46,39 @@ static void insertion_sort(item *items, int64_t n) {
   }
 }
 
-static void merge(item *out, const item *a, const item *a_end, const item *b, const item *b_end) {
-  while (a < a_end && b < b_end) *out++ = before(*b, *a) ? *b++ : *a++;
-  while (a < a_end) *out++ = *a++;
-  while (b < b_end) *out++ = *b++;
-}
-
 static int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/* Runs that are sorted double in length with each turn; returns where they are in the end, items or spare. */
-static item *merge_sort(item *items, item *spare, int64_t n) {
-  for (int64_t i = 0; i < n; i += SHORT) insertion_sort(items + i, least(SHORT, n - i));
+/* False if the work is due before all is merged. */
+static bool merge(item *out, const item *a, const item *a_end, const item *b, const item *b_end,
+                  const heed__pace *pace) {
+  while (a < a_end && b < b_end) {
+    for (int i = 0; i < MERGED && a < a_end && b < b_end; i++) *out++ = before(*b, *a) ? *b++ : *a++;
+    if (heed__is_due(pace)) return false;
+  }
+  for (int64_t i = 0; a < a_end; i++) {
+    *out++ = *a++;
+    if (heed__is_due_at(pace, i)) return false;
+  }
+  for (int64_t i = 0; b < b_end; i++) {
+    *out++ = *b++;
+    if (heed__is_due_at(pace, i)) return false;
+  }
+  return true;
+}
+
+/* Runs that are sorted double in length with each turn; returns where they are in the end, items or spare;
+ * NULL if the work is due before that. */
+static item *merge_sort(item *items, item *spare, int64_t n, const heed__pace *pace) {
+  for (int64_t i = 0; i < n; i += SHORT) {
+    insertion_sort(items + i, least(SHORT, n - i));
+    if (i % (SHORT << 8) == 0 && heed__is_due(pace)) return NULL;
+  }
   for (int64_t run = SHORT; run < n; run *= 2) {
     for (int64_t i = 0; i < n; i += 2 * run) {
       const item *middle = items + least(i + run, n), *end = items + least(i + 2 * run, n);
-      merge(spare + i, items + i, middle, middle, end);
+      if (!merge(spare + i, items + i, middle, middle, end, pace)) return NULL;
     }
     item *sorted = spare;
     spare = items;
@@ -84,20 +101,28 @@ static void sink(item *heap, int64_t n, int64_t root) {
   heap[root] = x;
 }
 
-/* The first k of the n elements of a lane, in order; items has room for 2 k. Returns where they are in it. */
+/* The first k of the n elements of a lane, in order; items has room for 2 k. Returns where they are in it;
+ * NULL if the work is due before that. */
 static const item *first_items(const heed_tensor *x, const char *lane, ptrdiff_t step, int64_t n, int64_t k,
-                               bool descending, item *items) {
-  for (int64_t i = 0; i < k; i++) items[i] = item_at(x, lane, step, i, descending);
+                               bool descending, item *items, const heed__pace *pace) {
+  for (int64_t i = 0; i < k; i++) {
+    items[i] = item_at(x, lane, step, i, descending);
+    if (heed__is_due_at(pace, i)) return NULL;
+  }
   if (k < n) {
-    for (int64_t i = k / 2; i-- > 0;) sink(items, k, i);
+    for (int64_t i = k / 2; i-- > 0;) {
+      sink(items, k, i);
+      if (heed__is_due_at(pace, i)) return NULL;
+    }
     for (int64_t i = k; i < n; i++) {
+      if (heed__is_due_at(pace, i)) return NULL;
       const item next = item_at(x, lane, step, i, descending);
       if (!before(next, items[0])) continue;
       items[0] = next;
       sink(items, k, 0);
     }
   }
-  return merge_sort(items, items + k, k);
+  return merge_sort(items, items + k, k, pace);
 }
 
 /* ---- Of tensors ---- */
@@ -108,8 +133,9 @@ static void lane_heads(heed_tensor *view, const heed_tensor *x, int dim) {
   if (x->ndim > 0) view->shape[dim] = 1;
 }
 
-static void sort_lanes(const heed_tensor *x, int dim, int64_t n, int64_t k, bool descending, item *items,
-                       const heed_tensor *values, const heed_tensor *places) {
+/* False if the work is due before all is done. */
+static bool sort_lanes(const heed_tensor *x, int dim, int64_t n, int64_t k, bool descending, item *items,
+                       const heed_tensor *values, const heed_tensor *places, const heed__pace *pace) {
   heed_tensor heads[3];
   const heed_tensor *operands[] = {&heads[0], &heads[1], &heads[2]};
   lane_heads(&heads[0], x, dim);
@@ -126,13 +152,16 @@ static void sort_lanes(const heed_tensor *x, int dim, int64_t n, int64_t k, bool
       const char *from = w.data[0] + lane * w.stride[0] * bytes;
       char *value = w.data[1] + lane * w.stride[1] * bytes;
       int64_t *place = (int64_t *)w.data[2] + lane * w.stride[2];
-      const item *sorted = first_items(x, from, x_step, n, k, descending, items);
+      const item *sorted = first_items(x, from, x_step, n, k, descending, items, pace);
+      if (sorted == NULL) return false;
       for (int64_t i = 0; i < k; i++) {
+        if (heed__is_due_at(pace, i)) return false;
         memcpy(value + i * value_step, from + sorted[i].place * x_step, (size_t)bytes);
         place[i * place_step] = sorted[i].place + 1;
       }
     }
   }
+  return true;
 }
 
 /* The first k along dim (from 0) in ascending or descending order. */
@@ -162,7 +191,8 @@ static heed_status sorted(heed_context *ctx, const char *function, const heed_te
     }
     items = block;
   }
-  sort_lanes(x, dim, n, k, descending, items, value.tensor, index.tensor);
+  if (!sort_lanes(x, dim, n, k, descending, items, value.tensor, index.tensor, &ctx->pace))
+    status = heed__stopped(ctx, function);
 done:
   heed__release(ctx, block);
   status = heed__result_end(ctx, &index, status);

@@ -105,14 +105,15 @@ static heed_status triangle(heed_context *ctx, const char *function, bool lower,
   heed__walk w;
   int64_t row = 0; /* lanes come in row-major order */
   const heed_tensor *operands[] = {result.tensor, x};
-  for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, x->ndim - 1, 2, operands); more;
-       more = heed__walk_next(&w)) {
+  for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, x->ndim - 1, 2, operands);
+       more && status == HEED_OK; more = heed__walk_next(&w)) {
     int64_t edge = row + diagonal + (lower ? 1 : 0); /* the first element that goes, or that stays */
     edge = edge < 0 ? 0 : edge > columns ? columns : edge;
     keep_part(&w, x->dtype, lower ? 0 : edge, lower ? edge : columns);
     row = row + 1 == rows ? 0 : row + 1;
+    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
   }
-  return heed__result_end(ctx, &result, HEED_OK);
+  return heed__result_end(ctx, &result, status);
 }
 
 heed_status heed_tril(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out) {

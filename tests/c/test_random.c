@@ -56,9 +56,9 @@ static void many_floats_are_those_drawn_one_by_one(void **state) {
   static const float last[] = {0.493044853f, 0.974385142f};
   float many[2000];
   heed_generator *g = seeded(state, 123);
-  heed__draw_floats(g, many, 1);
-  heed__draw_floats(g, many + 1, 0);
-  heed__draw_floats(g, many + 1, 1999);
+  assert_true(heed__draw_floats(g, many, 1));
+  assert_true(heed__draw_floats(g, many + 1, 0));
+  assert_true(heed__draw_floats(g, many + 1, 1999));
   assert_same(many + 1998, last, 2);
   g = seeded(state, 123);
   for (int i = 0; i < 2000; i++) assert_true(heed__draw_float(g) == many[i]);
@@ -78,14 +78,14 @@ static void fewer_than_16_normal_values_come_in_pairs_that_are_kept(void **state
                      two[] = {0.20926936f, -0.972355008f};
   heed_generator *g = seeded(state, 123);
   float got[5];
-  heed__draw_normal(g, 0, 1, got, 5);
+  assert_true(heed__draw_normal(g, 0, 1, got, 5));
   assert_same(got, five, 5);
-  heed__draw_normal(g, 0, 1, got, 2);
+  assert_true(heed__draw_normal(g, 0, 1, got, 2));
   assert_same(got, two, 2);
   assert_true(heed__draw_float(g) == 0.118568301f);
   assert_true(g->has_spare);
   heed_generator_seed(g, 123);
-  heed__draw_normal(g, 0, 1, got, 1);
+  assert_true(heed__draw_normal(g, 0, 1, got, 1));
   assert_same(got, five, 1);
 }
 
@@ -96,7 +96,7 @@ static void sixteen_normal_values_are_one_block(void **state) {
                                0.179379612f, 1.89514804f,   0.495446384f,  0.269198567f};
   heed_generator *g = seeded(state, 123);
   float got[16];
-  heed__draw_normal(g, 0, 1, got, 16);
+  assert_true(heed__draw_normal(g, 0, 1, got, 16));
   assert_close(got, want, 16);
 }
 
@@ -107,7 +107,7 @@ static void the_last_16_of_an_uneven_number_are_drawn_anew(void **state) {
                                -2.83999395f, -0.784853339f, -1.40957248f,  -0.407626867f, 0.795326114f};
   heed_generator *g = seeded(state, 123);
   float got[20];
-  heed__draw_normal(g, 0, 1, got, 20);
+  assert_true(heed__draw_normal(g, 0, 1, got, 20));
   assert_close(got, want, 20);
   assert_true(heed__draw_float(g) == 0.0771507621f);
 }
@@ -132,16 +132,16 @@ static void a_state_goes_on_where_it_was_taken(void **state) {
   heed_generator *g = seeded(state, 9);
   unsigned char bytes[HEED_GENERATOR_STATE_BYTES], again[HEED_GENERATOR_STATE_BYTES];
   float first[40], second[40];
-  heed__draw_normal(g, 0, 1, first, 3); /* leaves a spare */
+  assert_true(heed__draw_normal(g, 0, 1, first, 3)); /* leaves a spare */
   heed_generator_get_state(g, bytes);
-  heed__draw_normal(g, 0, 1, first, 4);
-  heed__draw_normal(g, 0, 1, first + 4, 36);
+  assert_true(heed__draw_normal(g, 0, 1, first, 4));
+  assert_true(heed__draw_normal(g, 0, 1, first + 4, 36));
   heed_generator_seed(g, 1);
   assert_ok(heed_generator_set_state(g, bytes, sizeof(bytes)));
   heed_generator_get_state(g, again);
   assert_memory_equal(bytes, again, sizeof(bytes));
-  heed__draw_normal(g, 0, 1, second, 4);
-  heed__draw_normal(g, 0, 1, second + 4, 36);
+  assert_true(heed__draw_normal(g, 0, 1, second, 4));
+  assert_true(heed__draw_normal(g, 0, 1, second + 4, 36));
   assert_same(second, first, 40);
 }
 
@@ -203,7 +203,8 @@ static void assert_drops(heed_context *ctx, uint64_t seed, double p, const char 
   for (int64_t i = 0; i < n; i++) x[i] = 1;
   heed_generator_seed(heed_default_generator(ctx), seed);
   heed__dropout_begin(&d, ctx, NULL, p);
-  for (int64_t i = 0; i < n; i += piece) heed__dropout_apply(&d, x + i, x + i, n - i < piece ? n - i : piece);
+  for (int64_t i = 0; i < n; i += piece)
+    assert_true(heed__dropout_apply(&d, x + i, x + i, n - i < piece ? n - i : piece));
   for (int64_t i = 0; i < n; i++) {
     const float want = kept[i] == 'x' ? 1 / (1 - (float)p) : 0;
     if (fabsf(x[i] - want) > 1e-6f * want) fail_msg("element %d is %.9g", (int)i + 1, (double)x[i]);
@@ -245,7 +246,7 @@ static void what_is_dropped_is_multiplied_by_0(void **state) {
   for (int stream = HEED_DROPOUT_NATIVE; stream <= HEED_DROPOUT_MKL; stream++) {
     heed_set_dropout_stream(t->ctx, (heed_dropout_stream)stream);
     heed__dropout_begin(&d, t->ctx, NULL, 1);
-    heed__dropout_apply(&d, out, x, 2);
+    assert_true(heed__dropout_apply(&d, out, x, 2));
     assert_true(out[0] == 0 && signbit(out[0]));
     assert_true(isnan(out[1]));
   }

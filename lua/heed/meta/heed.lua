@@ -162,6 +162,21 @@ function heed.set_num_threads(n) end
 ---@nodiscard
 function heed.get_num_threads() end
 
+---What this Lua state may take. A limit that is exceeded raises an error, which pcall catches; all that there was
+---stays usable, and the next call works.
+---@class heed.Limits
+---@field memory? number bytes of this state's tensors, as heed.info counts them; math.huge: no limit
+---@field seconds? number that one call of the script's may take, a whole forward of a module for example, and all that it
+---calls; math.huge: no limit
+---@field threads? number the most that set_num_threads takes; math.huge: no limit
+---@field files? boolean false: nothing is loaded or saved
+---@field final? boolean true: from now on limits can be made tighter only
+
+---Sets the limits that are named; without arguments gives them all.
+---@param limits heed.Limits
+---@overload fun(): heed.Limits
+function heed.limit(limits) end
+
 ---Seconds on a clock that never goes back: for measuring.
 ---@return number
 ---@nodiscard

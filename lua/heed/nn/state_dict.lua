@@ -188,7 +188,9 @@ local function copy(loads)
       load.fresh = E.record(load.owner) and like(load.entry, target) or primitives.plain(target)
     end
   end
-  for _, load in ipairs(loads) do load.target:copy_(load.value) end
+  local targets, values = {}, {}
+  for i, load in ipairs(loads) do targets[i], values[i] = load.target, load.value end
+  primitives.copy_all(targets, values)
   put(loads)
 end
 

@@ -67,10 +67,8 @@ function M.load(path, ...)
   local kind = core.files.kind(path)
   if not kind then return nil, ("load: there is no file '%s'"):format(path) end
   if kind ~= "file" then return nil, ("load: '%s' is a %s, not a vocabulary"):format(path, KINDS[kind]) end
-  local file, problem = io.open(path, "rb")
-  local text = file and file:read "*a"
-  if file then file:close() end
-  if not text then return nil, ("load: '%s' cannot be read%s"):format(path, problem and ": " .. problem or "") end
+  local text, problem = core.files.text(path)
+  if not text then return nil, problem end
   local wrong = read_vocabulary(self, text)
   if wrong then return nil, ("load: '%s' is no vocabulary: %s"):format(path, wrong) end
   return setmetatable(self, metatable)

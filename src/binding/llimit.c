@@ -1,0 +1,129 @@
+/* heed.limit, and the moment at which a call of a script's begins. */
+#include <math.h>
+
+#include "../core/core.h"
+#include "lheed.h"
+
+#define FUNCTION "limit"
+
+/* ---- The calls of a script ---- */
+
+/* A call is deep if another one of heed's that is written in Lua is under it, whose time goes on. Further
+ * down than here nobody looks: each call there counts for itself. */
+enum { DEEPEST = 200 };
+
+void lheed_start_call(lua_State *L, lheed_state *S) {
+  lua_Debug ar;
+  for (int level = 1; level < DEEPEST && lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "f", &ar);
+    const bool deep = lheed_is_frame(L, -1);
+    lua_pop(L, 1);
+    if (deep) return;
+  }
+  heed__start_call(S->context);
+}
+
+/* ---- heed.limit ---- */
+
+enum { MEMORY = 1, SECONDS, THREADS, FILES, FINAL };
+static const char *const names[] = {"memory", "seconds", "threads", "files", "final", NULL};
+
+static int wrong(lua_State *L, int idx, const char *needed) {
+  return lheed_bad_argument(L, idx, FUNCTION, names[idx - 1], needed);
+}
+
+/* A number above 0; 0 for math.huge, which takes the limit away. */
+static double number_at(lua_State *L, int idx, const char *needed) {
+  const double value = lua_type(L, idx) == LUA_TNUMBER ? (double)lua_tonumber(L, idx) : 0;
+  if (!(value > 0)) wrong(L, idx, needed);
+  return value == INFINITY ? 0 : value;
+}
+
+static double whole_at(lua_State *L, int idx, double most, const char *needed) {
+  const double value = number_at(L, idx, needed);
+  if (value != floor(value) || value > most) wrong(L, idx, needed);
+  return value;
+}
+
+static bool boolean_at(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TBOOLEAN) wrong(L, idx, "true or false");
+  return lua_toboolean(L, idx);
+}
+
+/* 0 stands for no limit, in all of these. */
+static void check_final(lua_State *L, const heed_limits *set, int idx, double now, double value) {
+  if (!set->final || now == 0 || (value > 0 && value <= now)) return;
+  char text[HEED__NUMBER_TEXT];
+  heed__write_number(text, sizeof text, 'g', idx == MEMORY ? 19 : 14, now);
+  lheed_error(L, FUNCTION ": %s is %s and the limits are final; it can be %s at the most", names[idx - 1],
+              lheed_push_what(L, idx), text);
+}
+
+static void push_limit(lua_State *L, const char *name, double value, bool integer) {
+  if (value > 0 && integer)
+    lua_pushinteger(L, (lua_Integer)value);
+  else
+    lua_pushnumber(L, value > 0 ? (lua_Number)value : (lua_Number)INFINITY);
+  lua_setfield(L, -2, name);
+}
+
+static int push_limits(lua_State *L, const heed_limits *l) {
+  lua_createtable(L, 0, 5);
+  push_limit(L, "memory", (double)l->memory, true);
+  push_limit(L, "seconds", l->seconds, false);
+  push_limit(L, "threads", l->threads, true);
+  lua_pushboolean(L, !l->no_files);
+  lua_setfield(L, -2, "files");
+  lua_pushboolean(L, l->final);
+  lua_setfield(L, -2, "final");
+  return 1;
+}
+
+/* limit{memory =, seconds =, threads =, files =, final =} sets those that are named; limit() gives them all.
+ */
+static int limit(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  const bool asks = lua_gettop(L) == 0;
+  heed_limits l = {.size = sizeof l};
+  LHEED_TRY(L, heed_get_limits(ctx, &l));
+  if (asks) return push_limits(L, &l);
+  const heed_limits now = l;
+  lheed_options(L, FUNCTION, 1, names);
+  if (!lua_isnil(L, MEMORY)) {
+    const double bytes = whole_at(L, MEMORY, 0x1p62, "a number of bytes above 0, or math.huge");
+    check_final(L, &now, MEMORY, (double)now.memory, bytes);
+    l.memory = bytes < (double)SIZE_MAX ? (size_t)bytes : SIZE_MAX;
+  }
+  if (!lua_isnil(L, SECONDS)) {
+    l.seconds = number_at(L, SECONDS, "a number above 0, or math.huge");
+    check_final(L, &now, SECONDS, now.seconds, l.seconds);
+  }
+  if (!lua_isnil(L, THREADS)) {
+    l.threads = (int)whole_at(L, THREADS, HEED_MAX_THREADS, "a whole number from 1 to 1024, or math.huge");
+    check_final(L, &now, THREADS, now.threads, l.threads);
+  }
+  if (!lua_isnil(L, FILES)) {
+    l.no_files = !boolean_at(L, FILES);
+    if (now.final && now.no_files && !l.no_files)
+      return lheed_error(L, FUNCTION ": files is true and the limits are final; it can only be false");
+  }
+  if (!lua_isnil(L, FINAL)) {
+    l.final = boolean_at(L, FINAL);
+    if (now.final && !l.final)
+      return lheed_error(L, FUNCTION ": final is false and the limits are final already");
+  }
+  LHEED_TRY(L, heed_set_limits(ctx, &l));
+  return 0;
+}
+
+void lheed_open_limit(lua_State *L) {
+  static const luaL_Reg functions[] = {{"limit", limit}, {NULL, NULL}};
+  lua_pushvalue(L, -2);
+  lheed_setfuncs(L, functions);
+  lua_pop(L, 1);
+}
+
+heed_context *heed_lua_context(lua_State *L) {
+  lheed_state *S = L != NULL ? lheed_find(L) : NULL;
+  return S != NULL ? S->context : NULL;
+}

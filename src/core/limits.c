@@ -1,0 +1,39 @@
+/* Limits of a context: what a host, or a script for itself, sets to what is taken. */
+#include "core.h"
+
+#include <math.h>
+
+heed_status heed_set_limits(heed_context *ctx, const heed_limits *limits) {
+  HEED__ENTER(ctx, "set_limits", limits);
+  heed_limits l = {0};
+  const heed_status status =
+      heed__struct_read(ctx, "set_limits", "limits", "heed_limits", limits, &l, sizeof l);
+  if (status != HEED_OK) return status;
+  if (!(l.seconds >= 0 && isfinite(l.seconds)))
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "set_limits: seconds is %s; it must be 0 (no limit) or more, and finite",
+                      HEED__G(l.seconds));
+  if (l.threads < 0 || l.threads > HEED_MAX_THREADS)
+    return heed__fail(ctx, HEED_ARGUMENT, "set_limits: threads is %d; it must be from 0 (no limit) to %d",
+                      l.threads, HEED_MAX_THREADS);
+  if (l.threads > 0 && l.threads < heed_num_threads(ctx)) {
+    const heed_status fewer = heed_set_num_threads(ctx, l.threads);
+    if (fewer != HEED_OK) return fewer;
+  }
+  ctx->limits = l;
+  if (l.seconds == 0) ctx->call_end = 0;
+  heed__set_slice(ctx, INFINITY);
+  return HEED_OK;
+}
+
+heed_status heed_get_limits(const heed_context *ctx, heed_limits *out) {
+  if (ctx == NULL || out == NULL) return HEED_ARGUMENT;
+  if (out->size < sizeof out->size) return HEED_ARGUMENT; /* ctx keeps no message: it is not to be changed */
+  heed__struct_fill(out, &ctx->limits, sizeof ctx->limits);
+  return HEED_OK;
+}
+
+heed_status heed__check_files(heed_context *ctx, const char *where) {
+  if (!ctx->limits.no_files) return HEED_OK;
+  return heed__fail(ctx, HEED_LIMIT, "%s: the limits allow no files", where);
+}

@@ -1,0 +1,230 @@
+-- heed.limit: what a state may take, and that an error of an exceeded limit leaves everything usable.
+local heed = require "heed"
+local nn = heed.nn
+local raises = require "tests.raises"
+local support = require "tests.support"
+
+local MIB = 1048576
+
+-- The message of the error that f raises, without its place.
+local function failure(f)
+  local ok, message = pcall(f)
+  assert.is_false(ok)
+  return (message:gsub("^.-:%d+: ", ""))
+end
+
+-- f raises a message that begins so.
+local function begins(start, f) assert.equal(start, failure(f):sub(1, #start)) end
+
+-- What a script prints in a state of its own.
+local function run(script)
+  return support.with_file(function(path)
+    support.write(path, script)
+    return support.run(support.heed .. " " .. support.quote(path))
+  end)
+end
+
+describe("heed.limit", function()
+  after_each(function()
+    heed.limit { memory = math.huge, seconds = math.huge, threads = math.huge, files = true }
+    heed.set_num_threads(1)
+  end)
+
+  it("tells that there are none at first, and then those that were set", function()
+    local none = { memory = math.huge, seconds = math.huge, threads = math.huge, files = true, final = false }
+    assert.same(none, heed.limit())
+    heed.limit { memory = 2 ^ 40, threads = 4 }
+    heed.limit { seconds = 60.5, files = false }
+    assert.same({ memory = 2 ^ 40, seconds = 60.5, threads = 4, files = false, final = false }, heed.limit())
+    local before = heed.limit()
+    heed.limit { memory = math.huge, files = true }
+    heed.limit(before)
+    assert.same(before, heed.limit())
+  end)
+
+  it("refuses what is no limit, and changes nothing then", function()
+    local before = heed.limit()
+    for _, value in ipairs { 0, -1, 0.5, "100", {}, 0 / 0 } do
+      begins("limit: memory must be a number of bytes above 0, or math.huge, got ", function()
+        heed.limit { seconds = 1, memory = value }
+      end)
+    end
+    for _, value in ipairs { 0, -1, "1", {}, 0 / 0 } do
+      begins("limit: seconds must be a number above 0, or math.huge, got ", function()
+        heed.limit { seconds = value }
+      end)
+    end
+    for _, value in ipairs { 0, -1, 1.5, 1025, "1", {} } do
+      begins("limit: threads must be a whole number from 1 to 1024, or math.huge, got ", function()
+        heed.limit { threads = value }
+      end)
+    end
+    raises("limit: files must be true or false, got the number 0", function() heed.limit { files = 0 } end)
+    raises("limit: final must be true or false, got the number 1", function() heed.limit { final = 1 } end)
+    raises("limit: there is no option 'time'; the options are memory, seconds, threads, files, final", function()
+      heed.limit { time = 1 }
+    end)
+    assert.same(before, heed.limit())
+  end)
+
+  it("bounds the memory of tensors, and what is given back can be had again", function()
+    collectgarbage()
+    collectgarbage()
+    local held = heed.info().memory_in_use
+    heed.limit { memory = held + 8 * MIB }
+    local message = failure(function() return heed.zeros(4 * MIB) end)
+    assert.matches("^zeros: 16%.0 MiB more would pass the limit of [%d.]+ MiB of memory %([%d.]+ %a+ in use%)$",
+      message)
+    assert.is_true(heed.info().memory_in_use < held + 8 * MIB)
+    for _ = 1, 20 do assert.equal(MIB, heed.ones(MIB):sum():item()) end -- 4 MiB each: the collector gives them back
+  end)
+
+  it("may be below what is in use: nothing is had until it fits", function()
+    local x = heed.zeros(MIB)
+    heed.limit { memory = heed.info().memory_in_use - MIB }
+    assert.matches("^ones: 4%.0 KiB more would pass", failure(function() return heed.ones(1024) end))
+    x:release()
+    assert.equal(1024, heed.ones(1024):numel())
+  end)
+
+  it("bounds what set_num_threads takes, and the threads that there are", function()
+    heed.set_num_threads(4)
+    heed.limit { threads = 2 }
+    assert.equal(2, heed.get_num_threads())
+    raises("set_num_threads: n is 3 and the limit is 2", function() heed.set_num_threads(3) end)
+    heed.set_num_threads(1)
+    heed.limit { threads = math.huge }
+    heed.set_num_threads(3)
+  end)
+
+  it("stops an operation that takes longer, and the next one works", function()
+    heed.limit { seconds = 0.01 }
+    local message = failure(function() return heed.randn(30 * MIB) end)
+    assert.equal("randn: the time was up, 0.01 seconds after the call began (the limit of one call)", message)
+    assert.equal(3, heed.zeros(3):numel())
+  end)
+
+  it("gives each call of the script its own time", function()
+    heed.limit { seconds = 0.2 }
+    local x, first = heed.rand(64, 64), heed.clock()
+    while heed.clock() - first < 0.4 do x:matmul(x) end
+  end)
+
+  if support.has.yields then -- else a module of Lua is no call of its own (5.1, LuaJIT)
+    it("stops a module of Lua as a whole, whatever it catches", function()
+      local Endless, rounds = nn.Module.class "Endless", 0
+      function Endless.forward(_, x)
+        while pcall(x.matmul, x, x) do rounds = rounds + 1 end
+        return x + 1
+      end
+      heed.limit { seconds = 0.05 }
+      local x, first = heed.rand(8, 8), heed.clock()
+      assert.matches("^add: the time was up, 0%.05 seconds after", failure(function() return Endless()(x) end))
+      assert.is_true(heed.clock() - first >= 0.05)
+      assert.is_true(rounds > 0)
+      assert.equal(64, (x + 1):numel())
+    end)
+  end
+
+  it("puts a generator back where a draw was stopped", function()
+    heed.manual_seed(7)
+    local expected = heed.rand(5)
+    heed.manual_seed(7)
+    heed.limit { seconds = 0.002 }
+    assert.is_false(pcall(heed.randn, 30 * MIB))
+    assert.is_false(pcall(heed.randperm, 30 * MIB))
+    heed.limit { seconds = math.huge }
+    assert.is_true(heed.rand(5):equal(expected))
+  end)
+
+  it("closes every door to files", function()
+    local load_tokenizer = require("heed.tokenizers.wordpiece").load
+    local Bert, GPT2, Llama = require "heed.models.bert", require "heed.models.gpt2", require "heed.models.llama"
+    local x = heed.zeros(3)
+    support.with_file(function(path)
+      heed.limit { files = false }
+      local doors = {
+        function() return heed.load(path) end,
+        function() return heed.load(path .. ".npy") end,
+        function() return heed.load(path .. ".npz") end,
+        function() return heed.load(path .. ".safetensors") end,
+        function() return heed.load(path .. ".safetensors.index.json") end,
+        function() return heed.save(path .. ".npy", x) end,
+        function() return heed.save(path .. ".npz", { x = x }) end,
+        function() return heed.save(path .. ".safetensors", { x = x }) end,
+        function() return load_tokenizer(path) end,
+        function() return Bert.load(path) end,
+        function() return GPT2.load(path) end,
+        function() return Llama.load "tests" end,
+      }
+      for i, door in ipairs(doors) do
+        local ok, message = pcall(door)
+        assert.is_false(ok, "door " .. i)
+        assert.matches("the limits allow no files$", message)
+      end
+      assert.equal("", support.read(path))
+    end)
+  end)
+
+  it("can be made tighter only once it is final", function()
+    local done = run [[
+      local heed = require "heed"
+      heed.limit { memory = 2 ^ 30, seconds = 5, files = false, final = true }
+      for _, wider in ipairs { { memory = 2 ^ 31 }, { memory = math.huge }, { seconds = 6 }, { seconds = math.huge },
+                               { files = true }, { final = false } } do
+        print((select(2, pcall(heed.limit, wider)):gsub("^.-:%d+: ", "")))
+      end
+      heed.limit { memory = 2 ^ 29, seconds = 4, threads = 8, final = true }
+      print(heed.limit().memory == 2 ^ 29, heed.limit().seconds == 4, heed.limit().threads, heed.limit().files)
+      print(pcall(heed.limit, { threads = 9 }))]]
+    assert.equal("", done.err)
+    local lines = {}
+    for line in done.out:gmatch "[^\n]+" do lines[#lines + 1] = line end
+    local at_most = "and the limits are final; it can be %s at the most$"
+    assert.matches("^limit: memory is the number 2.* " .. at_most:format "1073741824", lines[1])
+    assert.matches("^limit: memory is the number inf " .. at_most:format "1073741824", lines[2])
+    assert.matches("^limit: seconds is the number 6 " .. at_most:format "5", lines[3])
+    assert.matches("^limit: seconds is the number inf " .. at_most:format "5", lines[4])
+    assert.equal("limit: files is true and the limits are final; it can only be false", lines[5])
+    assert.equal("limit: final is false and the limits are final already", lines[6])
+    assert.equal("true\ttrue\t8\tfalse", lines[7])
+    assert.matches("^false\t.*threads is the number 9 and the limits are final; it can be 8 at the most$", lines[8])
+  end)
+end)
+
+describe("a state without io, os, debug and package", function()
+  it("can use all that needs no file", function()
+    local done = run [[
+      local heed = require "heed"
+      local nn, raised = heed.nn, pcall
+      local Tokenizer = require "heed.tokenizers.wordpiece"
+      local GPT2 = require "heed.models.gpt2"
+      io, os, debug, package, require, dofile, loadfile, load = nil, nil, nil, nil, nil, nil, nil, nil
+      heed.limit { files = false, final = true }
+      heed.manual_seed(123)
+      local x = heed.randn(2, 6, 8)
+      local mha = nn.MultiHeadAttention(8, 8, 6, 0.0, 2)
+      local y, info = mha(x, { need_weights = true })
+      local wrapper = mha:split()
+      assert(heed.allclose(wrapper(x), y:matmul(heed.eye(8)), { rtol = 10, atol = 10 }))
+      local Mine = nn.Module.class "Mine"
+      function Mine:init(d) self.inner = nn.Sequential(nn.Linear(d, d), nn.GELU(), nn.LayerNorm(d)) end
+      function Mine:forward(z) return self.inner(z) + z end
+      local mine = Mine(8)
+      mine:load_state_dict(mine:state_dict())
+      assert(mine(y):size(3) == 8 and tostring(mine):find "Mine")
+      local cache = mha:new_cache { batch = 2, capacity = 6 }
+      mha:eval()
+      local first = mha(x[{ {}, { 1, 3 } }], { cache = cache })
+      local rest = mha(x[{ {}, { 4, 6 } }], { cache = cache })
+      assert(heed.allclose(heed.cat({ first, rest }, 2), mha(x), { atol = 1e-5 }))
+      mha:to "bfloat16"
+      assert(not raised(heed.load, "x.npy") and not raised(Tokenizer.load, "vocab.txt"))
+      local text = heed.from_string(x:to_string(), "float32", { 2, 6, 8 })
+      assert(text:equal(x) and #tostring(info.weights) > 100 and #x:tolist() == 2)
+      assert(x:sort(-1):softmax(-1):sum(-1):sub(1):abs():max():item() < 1e-5)
+      print "all of it"]]
+    assert.equal("", done.err)
+    assert.equal("all of it\n", done.out)
+  end)
+end)
