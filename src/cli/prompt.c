@@ -142,11 +142,8 @@ static bool compile(lua_State *L, bool complete, int *status) {
     if (*status == LUA_OK) break;
     const char *message = lua_tostring(L, -1), *found = strstr(message, mark);
     if (found && strspn(found + sizeof mark - 1, "'") == strlen(found + sizeof mark - 1)) incomplete = true;
-    if (i == 0) lua_pop(L, 1);
-  }
-  if (*status != LUA_OK && incomplete && !complete) {
-    lua_pop(L, 1);
-    return false;
+    if (i == 0 || (incomplete && !complete)) lua_pop(L, 1);
+    if (incomplete && !complete) return false; /* LuaJIT takes "#{" for a first line that scripts may have */
   }
   lua_remove(L, -2);
   return true;
