@@ -234,7 +234,7 @@ sanitize asan ubsan:
 	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 
 # Of the libraries underneath only OpenBLAS has threads, and those are not ours to check.
-TSAN_TESTS := test_parallel test_busy test_limits
+TSAN_TESTS := test_parallel test_busy test_limits test_steps
 tsan:
 	@scripts/dev/install_packages.sh build test
 	@OPENBLAS_NUM_THREADS=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan DEBUG=1 run-tsan \
