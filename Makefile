@@ -7,7 +7,7 @@
 #   make tsan       the tests of threads under the thread sanitizer
 #   make test-isa   tests with every kernel table of this processor, and those of NEON under qemu (Debian, Ubuntu)
 #   make test-blas  what reaches BLAS, with each of Debian's flavours of OpenBLAS
-#   make test-luas  all tests with Lua 5.1, 5.2, 5.3, 5.4 and LuaJIT, each in a build of its own
+#   make test-luas  all tests with Lua 5.1, 5.2, 5.3, 5.4 and LuaJIT (or those in TEST_LUAS), each in a build of its own
 #   make test-files files that heed writes read by safetensors and numpy, and theirs by heed (installed in build/files-venv)
 #   make test-hosts heed in lighttpd (Debian, Ubuntu), and in Python through lupa (installed in build/hosts-venv)
 #   make fuzz       broken files at random, with libFuzzer (FUZZ_SECONDS=20)
@@ -34,6 +34,7 @@ MAKEFLAGS += --no-builtin-rules
 # The Lua that heed is built for: 5.4 in build, another in a folder of its own, so that they do not mix.
 LUA    ?= 5.4
 LUAS   := 5.1 5.2 5.3 5.4 luajit
+TEST_LUAS ?= $(LUAS)
 ifeq ($(filter $(LUA),$(LUAS)),)
 $(error LUA is '$(LUA)'; it must be one of: $(LUAS))
 endif
@@ -225,7 +226,7 @@ run-test: tests
 
 test-luas:
 	@scripts/dev/install_packages.sh build test luas
-	@scripts/dev/run_luas.sh $(BUILD) $(LUAS)
+	@TESTS='$(TESTS)' scripts/dev/run_luas.sh $(BUILD) $(TEST_LUAS)
 
 sanitize asan ubsan:
 	@scripts/dev/install_packages.sh build test

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Runs all tests with each of the Luas, in builds of their own; ends with "N passed, N failed".
 #   run_luas.sh BUILD LUA...
-# The C tests that know no Lua run once, with the first.
+# The C tests that know no Lua run once, with the first. In the environment: TESTS, the C tests to run with that one.
 set -u
 build=$1
 shift
 passed=0 failed=0
+tests=${TESTS:-}
 mkdir -p "$build"
 log=$build/luas.log
 folder() { # as the Makefile has it
