@@ -91,7 +91,7 @@ C_TESTS   := $(wildcard tests/c/test_*.c)
 C_SUPPORT := $(filter-out $(C_TESTS),$(wildcard tests/c/*.c))
 FUZZERS   := $(wildcard tests/fuzz/fuzz_*.c)
 C_EXAMPLES := $(if $(filter 5.4,$(LUA)),$(wildcard scripts/examples/*.c))
-C_FILES   := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) $(FUZZERS) scripts/bench/probes.c scripts/bench/guest.c $(C_EXAMPLES)
+C_FILES   := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) $(FUZZERS) scripts/bench/probes.c scripts/bench/guest.c scripts/bench/stop.c $(C_EXAMPLES)
 HEADERS   := $(wildcard src/*.h src/*/*.h tests/c/*.h)
 LUA_FILES := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/heed/*/*.lua lua/heed/*/*/*.lua)))
 objects    = $(patsubst %.c,$(OBJ)/%.o,$(1))
@@ -133,7 +133,7 @@ $(OBJ)/tests/c/%.o: PART_CFLAGS = $(TEST_CFLAGS)
 $(OBJ)/tests/c/test_states.o $(OBJ)/tests/c/test_host.o: PART_CFLAGS = $(TEST_CFLAGS) $(LUA_CFLAGS)
 $(OBJ)/tests/c/test_public.o: PART_CFLAGS = $(TEST_CFLAGS) -I$(BUILD)
 $(OBJ)/scripts/bench/%.o: PART_CFLAGS = -ffp-contract=fast
-$(OBJ)/scripts/bench/guest.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)
+$(OBJ)/scripts/bench/guest.o $(OBJ)/scripts/bench/stop.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)
 $(OBJ)/scripts/examples/%.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)
 
 $(BUILD)/lua_sources.h: $(LUA_FILES) $(BUILD)/files scripts/dev/embed_lua.sh
@@ -235,7 +235,7 @@ sanitize asan ubsan:
 	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 
 # Of the libraries underneath only OpenBLAS has threads, and those are not ours to check.
-TSAN_TESTS := test_parallel test_busy test_limits test_steps
+TSAN_TESTS := test_parallel test_busy test_limits test_cancel test_steps
 tsan:
 	@scripts/dev/install_packages.sh build test
 	@OPENBLAS_NUM_THREADS=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan DEBUG=1 run-tsan \
@@ -373,6 +373,10 @@ bench:
 	@$(MAKE) --no-print-directory run-bench
 # It looks up heed in the library that it loads; of the other one it has the clock.
 $(BUILD)/bench/guest: $(OBJ)/scripts/bench/guest.o $(BUILD)/libheed.a
+	@mkdir -p $(@D)
+	$(call say,LINK,$(call link,,$(LUA_LIBS)))
+# How long after a cancel a call returns: make build/bench/stop && build/bench/stop
+$(BUILD)/bench/stop: $(OBJ)/scripts/bench/stop.o $(BUILD)/libheed.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$(call link,,$(LUA_LIBS)))
 run-bench: all $(BUILD)/bench/probes.so $(BUILD)/bench/guest $(BUILD)/plain/heed.so

@@ -195,11 +195,12 @@ HEED_API double heed_clock(void);
 
 /** What a context may take. A new context has no limits; 0 and false stand for none. */
 typedef struct heed_limits {
-  size_t size;    /* sizeof(heed_limits) */
-  size_t memory;  /* bytes that the context holds, as heed_memory_in_use counts them: MEMORY where one more block
-                     would pass that. It may be less than what is held: then nothing is had until it fits */
-  double seconds; /* that one call of a script's may take, from the outermost module or function that the script
-                     calls: LIMIT afterwards. Hosts in C have heed_set_deadline */
+  size_t size; /* sizeof(heed_limits) */
+  size_t
+      memory; /* bytes that the context holds, as heed_memory_in_use counts them: MEMORY where one more block
+                 would pass that. It may be less than what is held: then nothing is had until it fits */
+  double seconds; /* that one call of a script's may take, from the outermost module or function that the
+                     script calls: LIMIT afterwards. Hosts in C have heed_set_deadline */
   int threads;    /* the most that heed_set_num_threads takes; with less than there are, there are so many */
   bool no_files;  /* no function opens a file: LIMIT */
   bool final;     /* heed.limit can make these tighter only: for hosts that run other people's scripts */
@@ -212,11 +213,11 @@ HEED_CALL heed_get_limits(const heed_context *ctx, heed_limits *out);
 
 /* ---- Stopping (core/stop.c) ---- */
 
-/* Work that takes time looks every 100 µs or so whether it is to go on. A call that was stopped returns
- * CANCELLED or LIMIT, has given back all memory that it took, and can be made again. What it was to write
- * holds nothing to rely on, where it is a tensor of the caller's (*out, or one that is changed in place):
- * some elements are new, others old. Modules, caches, generators and files are what they were before the
- * call. */
+/* Work that takes time looks every 100 µs or so whether it is to go on; a call that is stopped returns
+ * CANCELLED or LIMIT, within 2 ms but for what the allocator takes to give large results back (3 ms for 100
+ * MB), and can be made again. It leaves nothing behind. What it was to write holds nothing to rely on, where
+ * it is a tensor of the caller's (*out, or one that is changed in place): some elements are new, others old.
+ * Modules, caches, generators and files are what they were before the call. */
 
 /** From any thread, or a signal handler: the call that runs on ctx, or else the next one that makes a tensor
  * or takes time, returns CANCELLED, once. ctx must not be freed meanwhile; NULL is allowed. */
@@ -938,10 +939,10 @@ struct lua_State;
  * luaopen_heed, 0). Sets no global and reads no file. The state gets a context of its own. In libheed.a and
  * in the loadable module. Tensors take their memory from the Lua state's allocator. */
 HEED_API int luaopen_heed(struct lua_State *L);
-/** The context of a Lua state, with which its host sets limits and cancels; it goes with the state. NULL if the
- * library is not open there. Called as Lua's functions are, by the thread that uses L. Whoever calls other
- * functions with it, under a limit of seconds, begins with heed_set_deadline: the time of the script's last call may
- * be over. */
+/** The context of a Lua state, with which its host sets limits and cancels; it goes with the state. NULL if
+ * the library is not open there. Called as Lua's functions are, by the thread that uses L. Whoever calls
+ * other functions with it, under a limit of seconds, begins with heed_set_deadline: the time of the script's
+ * last call may be over. */
 HEED_API heed_context *heed_lua_context(struct lua_State *L);
 /** The part of it that is written in C, on which lua/heed/init.lua builds. */
 HEED_API int luaopen_heed_core(struct lua_State *L);
