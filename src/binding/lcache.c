@@ -24,6 +24,7 @@ int lheed_new_cache(lua_State *L) {
   static const char function[] = "new_cache";
   static const char *const names[] = {"batch", "capacity", "dtype", NULL};
   enum { SELF = 1, BATCH, CAPACITY, DTYPE };
+  lheed_begin(L);
   lheed_options(L, function, BATCH, names);
   heed_kv_cache_config config;
   heed_kv_cache_config_init(&config, sizeof config);
@@ -47,6 +48,7 @@ int lheed_new_cache(lua_State *L) {
 
 /* cache:truncate(n) → cache */
 static int truncate_to(lua_State *L) {
+  lheed_begin(L);
   lheed_arguments(L, "truncate", 2);
   heed_kv_cache *self = cache_argument(L, "truncate");
   int64_t n = lheed_integer(L, 2, "truncate", "n");
@@ -71,6 +73,7 @@ static void list_to_tensor(lua_State *L, int idx) {
 
 /* cache:reorder(indices) → cache; indices is an int64 tensor or a list */
 static int reorder(lua_State *L) {
+  lheed_begin(L);
   lheed_arguments(L, "reorder", 2);
   if (lua_type(L, 2) == LUA_TTABLE) list_to_tensor(L, 2);
   heed_kv_cache *cache = cache_argument(L, "reorder");
@@ -80,6 +83,7 @@ static int reorder(lua_State *L) {
 }
 
 static int clone_cache(lua_State *L) {
+  lheed_begin(L);
   lheed_arguments(L, "clone", 1);
   void **box = lheed_push_box(L, &lheed_cache_type);
   heed_kv_cache *cache = cache_argument(L, "clone"), *made = NULL;

@@ -25,6 +25,10 @@ lheed_state *lheed_get(lua_State *L) {
   return S;
 }
 
+void lheed_begin(lua_State *L) {
+  (void)lheed_get(L);
+}
+
 lheed_state *lheed_find(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
   lheed_state *S = state_at(L, -1);

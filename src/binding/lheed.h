@@ -30,6 +30,9 @@ typedef struct lheed_state {
 /** Of the running function (upvalue 1); once in each, at its start: the time of a call of a script's counts
  * from there. */
 lheed_state *lheed_get(lua_State *L);
+/** The same for functions that need no state. What does neither would be stopped by the time of a call that
+ * is over. */
+void lheed_begin(lua_State *L);
 /** Of any running C code of ours, without the upvalue; NULL if heed was not opened here. */
 lheed_state *lheed_find(lua_State *L);
 

@@ -302,6 +302,7 @@ static int read_field(lua_State *L) {
 
 /* __index; upvalue 2: the methods */
 static int read_index(lua_State *L) {
+  lheed_begin(L);
   int64_t i;
   switch (lua_type(L, 2)) {
   case LUA_TSTRING: return read_field(L);
@@ -346,6 +347,7 @@ static void assign_picks(lua_State *L, heed_tensor *x) {
 
 /* __newindex */
 static int write_index(lua_State *L) {
+  lheed_begin(L);
   int64_t i;
   heed_tensor view, *x = lheed_tensor(L, 1, "index", "x");
   int type = lua_type(L, 2);
@@ -376,6 +378,7 @@ static int write_index(lua_State *L) {
 /* ---- for i, row in x:iter() ---- */
 
 static int iter_next(lua_State *L) {
+  lheed_begin(L);
   const heed_tensor *x = lheed_tensor(L, 1, "iter", "x");
   int64_t i = lheed_integer(L, 2, "iter", "the last index");
   if (x->ndim == 0 || i < 0 || i >= x->shape[0]) return 0;

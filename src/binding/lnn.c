@@ -113,6 +113,7 @@ static int forward(lua_State *L) {
   static const char *const names[] = {
       "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",
       NULL};
+  lheed_begin(L);
   const char *class = heed_module_class(check_self(L, "forward"));
   lheed_options(L, class, ATTN_MASK, names);
   bool wanted = lheed_opt_boolean(L, NEED_WEIGHTS, class, "need_weights", false);
@@ -153,6 +154,7 @@ static int forward(lua_State *L) {
 
 /* mha:head(i) → {W_query =, W_key =, W_value =}, views of the weights. */
 static int head(lua_State *L) {
+  lheed_begin(L);
   lua_settop(L, 2);
   heed_tensor **query = lheed_push_tensor(L), **key = lheed_push_tensor(L), **value = lheed_push_tensor(L);
   heed_module *m = check_self(L, "head");
@@ -168,6 +170,7 @@ static int head(lua_State *L) {
 
 /* mha:split() → a MultiHeadAttentionWrapper on the same memory. */
 static int split(lua_State *L) {
+  lheed_begin(L);
   lua_settop(L, 1);
   heed_module **box = lheed_push_module(L);
   heed_module *m = check_self(L, "split");
@@ -243,6 +246,7 @@ static int module_tostring(lua_State *L) {
 }
 
 static int module_index(lua_State *L) {
+  lheed_begin(L);
   heed_module *m = check_self(L, "__index");
   if (lua_type(L, 2) == LUA_TSTRING) {
     const char *name = lua_tostring(L, 2);
@@ -280,6 +284,7 @@ static int module_index(lua_State *L) {
 }
 
 static int module_newindex(lua_State *L) {
+  lheed_begin(L);
   heed_module *m = check_self(L, "__newindex");
   const char *class = heed_module_class(m);
   lua_settop(L, 3);

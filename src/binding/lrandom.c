@@ -46,6 +46,7 @@ static int generator_get_state(lua_State *L) {
 
 static int generator_set_state(lua_State *L) {
   size_t count = 0;
+  lheed_begin(L);
   heed_generator *g = check_generator(L, "set_state");
   if (lua_type(L, 2) != LUA_TSTRING)
     return lheed_bad_argument(L, 2, "set_state", "state", "a string that get_state gave");

@@ -43,6 +43,7 @@ int lheed_new_steps(lua_State *L) {
   static const char *const names[] = {
       "ms",    "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value",
       "cache", NULL};
+  lheed_begin(L);
   lheed_options(L, steps_function, MS, names);
   const double seconds = seconds_at(L, MS, steps_function, 2);
   const bool wanted = lheed_opt_boolean(L, NEED_WEIGHTS, steps_function, "need_weights", false);
@@ -101,6 +102,7 @@ static double budget_of(lua_State *L) {
 
 /* steps() → done, total after one more slice; nothing after the last one, so that a `for` ends */
 static int call_steps(lua_State *L) {
+  lheed_begin(L);
   heed_steps *steps = check_steps(L, steps_function);
   if (is_finished(steps)) {
     lua_pushnil(L);
@@ -111,6 +113,7 @@ static int call_steps(lua_State *L) {
 
 /* steps:advance(ms) → done, total */
 static int advance_steps(lua_State *L) {
+  lheed_begin(L);
   lheed_arguments(L, "advance", 2);
   heed_steps *steps = check_steps(L, "advance");
   return run_steps(L, steps, seconds_at(L, 2, "advance", budget_of(L)));
@@ -163,6 +166,7 @@ static int push_internals(lua_State *L) {
 }
 
 static int steps_index(lua_State *L) {
+  lheed_begin(L);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &steps_methods_key);
   lua_pushvalue(L, 2);
   if (lua_rawget(L, -2) != LUA_TNIL) return 1;

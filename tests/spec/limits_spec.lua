@@ -104,6 +104,49 @@ describe("heed.limit", function()
     assert.equal(3, heed.zeros(3):numel())
   end)
 
+  it("stops a dot product of any length, whatever the strides", function()
+    local x = heed.ones(1):expand(2 ^ 33)
+    local row = heed.ones(1, 1):expand(1, 2 ^ 33)
+    heed.limit { seconds = 0.01 }
+    begins("dot: the time was up", function() return x:dot(x) end)
+    begins("matmul: the time was up", function() return row:matmul(row.T) end)
+    begins("linear: the time was up", function() return heed.linear(row, row) end)
+  end)
+
+  it("begins anew with each call, after one that was stopped, too", function()
+    local mha, x = nn.MultiHeadAttention(8, 8, 6, 0.5, 2), heed.rand(1, 3, 8)
+    local g, cache, long = heed.Generator(1), mha:new_cache(), heed.ones(1):expand(2 ^ 33)
+    local state, steps = g:get_state(), mha:steps(x)
+    mha(x, { cache = cache })
+    heed.limit { seconds = 0.1 }
+    local calls = {
+      forward = function() return mha(x, { need_weights = true }) end,
+      head = function() return mha:head(1) end,
+      split = function() return mha:split() end,
+      field = function() return mha.W_query.weight:clone() end,
+      assignment = function() mha.W_query.weight = nn.Parameter(heed.ones(8, 8)) end,
+      store = function() return mha:to "float32" end,
+      new_cache = function() return mha:new_cache() end,
+      clone = function() return cache:clone() end,
+      reorder = function() return cache:reorder { 1 } end,
+      truncate = function() return cache:truncate(2) end,
+      steps = function() return mha:steps(x) end,
+      advance = function() return steps:advance(1000) end,
+      call = function() return steps() end,
+      set_state = function() return g:set_state(state) end,
+      read = function() return x[1], x[{ {}, { 1, 2 } }], x[x:gt(0)] end,
+      write = function() x[1], x[{ {}, { 1, 2 } }], x[x:gt(0)] = 1, 2, 3 end,
+      iterate = function() for _, row in x:iter() do assert(row) end end,
+      print = function() return tostring(x) end,
+      bytes = function() return heed.from_string(x:to_string(), "float32", { 24 }) end,
+    }
+    for name, call in pairs(calls) do
+      begins("dot: the time was up", function() return long:dot(long) end)
+      local ok, message = pcall(call)
+      assert(ok, name .. ": " .. tostring(message))
+    end
+  end)
+
   it("gives each call of the script its own time", function()
     heed.limit { seconds = 0.2 }
     local x, first = heed.rand(64, 64), heed.clock()
