@@ -209,7 +209,7 @@ typedef struct heed_limits {
 /** Errors: ARGUMENT (negative or not finite seconds, threads below 0 or above HEED_MAX_THREADS). */
 HEED_CALL heed_set_limits(heed_context *ctx, const heed_limits *limits);
 /** The limits as they are; out->size is set before. Errors: ARGUMENT. */
-HEED_CALL heed_get_limits(const heed_context *ctx, heed_limits *out);
+HEED_CALL heed_get_limits(heed_context *ctx, heed_limits *out);
 
 /* ---- Stopping (core/stop.c) ---- */
 

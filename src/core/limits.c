@@ -26,9 +26,10 @@ heed_status heed_set_limits(heed_context *ctx, const heed_limits *limits) {
   return HEED_OK;
 }
 
-heed_status heed_get_limits(const heed_context *ctx, heed_limits *out) {
-  if (ctx == NULL || out == NULL) return HEED_ARGUMENT;
-  if (out->size < sizeof out->size) return HEED_ARGUMENT; /* ctx keeps no message: it is not to be changed */
+heed_status heed_get_limits(heed_context *ctx, heed_limits *out) {
+  HEED__ENTER(ctx, "get_limits", out);
+  const heed_status status = heed__struct_check(ctx, "get_limits", "out", "heed_limits", out);
+  if (status != HEED_OK) return status;
   heed__struct_fill(out, &ctx->limits, sizeof ctx->limits);
   return HEED_OK;
 }

@@ -127,6 +127,12 @@ static heed_scalar line_at(const void *user, int64_t i) {
   return heed_number(l->last - l->step * (double)(l->count - 1 - i));
 }
 
+/* gcc 12 leaves the rounding out where two of these become one vector, which a volatile cannot. */
+static double rounded(double x) {
+  const volatile float y = (float)x;
+  return (double)y;
+}
+
 heed_status heed_linspace(heed_context *ctx, heed_dtype dtype, double first, double last, int64_t count,
                           heed_tensor **out) {
   HEED__ENTER(ctx, "linspace", dtype, out);
@@ -138,8 +144,8 @@ heed_status heed_linspace(heed_context *ctx, heed_dtype dtype, double first, dou
     l.last = trunc(last);
     if (count > 1) l.step = (l.last - l.first) / (double)(count - 1);
   } else { /* as PyTorch: in float, but for the one rounding of a fused multiply-add */
-    l.first = (double)(float)first;
-    l.last = (double)(float)last;
+    l.first = rounded(first);
+    l.last = rounded(last);
     if (count > 1) l.step = (double)(((float)last - (float)first) / (float)(count - 1));
   }
   return list(ctx, "linspace", dtype, count, line_at, &l, out);

@@ -140,8 +140,8 @@ static void blas_product(const product *p, bool first) {
 #define BLAS_SIDE  128
 #define BLAS_DEPTH 512
 
-/* Elements of a dot product at a time: 0.2 ms, if they lie apart. Each part is summed by itself, which is more
- * exact, too. */
+/* Elements of a dot product at a time: 0.2 ms, if they lie apart. Each part is summed by itself, which is
+ * more exact, too. */
 #define DOT_DEPTH ((int64_t)1 << 16)
 
 /* Slices that go to the kernel with room for blocks may be any, since an element does not depend on them. Of

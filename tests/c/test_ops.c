@@ -341,6 +341,20 @@ done:
   return status;
 }
 
+static void linspace_counts_from_ends_that_are_floats(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  volatile float ends[] = {-1.3f, 7.7f}, step = 7.7f - -1.3f;
+  step = step / 1000;
+  heed_tensor *x = NULL;
+  assert_ok(heed_linspace(ctx, HEED_FLOAT32, -1.3, 7.7, 1001, &x));
+  const float *found = heed_tensor_data(x);
+  for (int i = 0; i < 500; i++) {
+    assert_true(found[i] == (float)(ends[0] + (double)step * i));
+    assert_true(found[1000 - i] == (float)(ends[1] - (double)step * i));
+  }
+  heed_tensor_free(x);
+}
+
 static void every_operation_survives_every_failing_allocation(void **state) {
   (void)state;
   survives_every_failing_allocation(everything_at_once);
@@ -356,6 +370,7 @@ int main(void) {
       TEST(sums_extremes_and_softmax_agree_with_their_twins_in_both_directions),
       TEST(reductions_of_nothing_are_neutral),
       TEST(sorting_is_stable_and_topk_is_its_beginning),
+      TEST(linspace_counts_from_ends_that_are_floats),
       TEST(every_operation_survives_every_failing_allocation),
   };
   return cmocka_run_group_tests_name("ops", tests, NULL, NULL);

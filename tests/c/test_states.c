@@ -136,6 +136,30 @@ static void tensors_come_from_the_allocator_of_the_state(void **state) {
 static const char draws[] = "return heed.rand(3):to_string() .. heed.dropout(heed.ones(50)):to_string() .. "
                             "heed.randn(20):to_string()";
 
+static void a_host_reaches_the_context_of_a_state(void **state) {
+  (void)state;
+  lua_memory memory, other_memory;
+  lua_State *L = open_state(&memory), *other = open_state(&other_memory), *bare = luaL_newstate();
+  heed_context *ctx = heed_lua_context(L);
+  assert_non_null(ctx);
+  assert_ptr_not_equal(ctx, heed_lua_context(other));
+  assert_ptr_equal(ctx, heed_lua_context(lua_newthread(L)));
+  assert_null(heed_lua_context(NULL));
+  assert_null(heed_lua_context(bare));
+  lua_settop(L, 0);
+  const heed_limits limits = {.size = sizeof limits, .threads = 3, .no_files = true};
+  assert_int_equal(heed_set_limits(ctx, &limits), HEED_OK);
+  expect(L, "return heed.limit().threads .. ' ' .. tostring(heed.limit().files)", "3 false");
+  expect(other, "return tostring(heed.limit().files)", "true");
+  expect(L, "x = heed.ones(9, 9) return ''", "");
+  heed_cancel(ctx);
+  expect(L, "local ok, what = pcall(x.matmul, x, x) return what", "matmul: heed_cancel stopped it");
+  expect(L, "return tostring(x:matmul(x):sum():item() == 729)", "true");
+  lua_close(bare);
+  close_state(other, &other_memory);
+  close_state(L, &memory);
+}
+
 static void two_states_never_meet(void **state) {
   (void)state;
   lua_memory memory[2];
@@ -307,6 +331,7 @@ int main(void) {
       cmocka_unit_test(opening_twice_gives_the_same_library),
       cmocka_unit_test(closing_frees_what_lives),
       cmocka_unit_test(tensors_come_from_the_allocator_of_the_state),
+      cmocka_unit_test(a_host_reaches_the_context_of_a_state),
       cmocka_unit_test(two_states_never_meet),
       cmocka_unit_test(threads_get_the_numbers_that_each_gets_alone),
       cmocka_unit_test(scripts_survive_every_failing_allocation),
