@@ -196,9 +196,9 @@ HEED_API double heed_clock(void);
 /** What a context may take. A new context has no limits; 0 and false stand for none. */
 typedef struct heed_limits {
   size_t size; /* sizeof(heed_limits) */
-  size_t
-      memory; /* bytes that the context holds, as heed_memory_in_use counts them: MEMORY where one more block
-                 would pass that. It may be less than what is held: then nothing is had until it fits */
+  /* Bytes that the context holds, as heed_memory_in_use counts them: MEMORY where one more block would pass
+   * that. It may be less than what is held: then nothing is had until it fits. */
+  size_t memory;
   double seconds; /* that one call of a script's may take, from the outermost module or function that the
                      script calls: LIMIT afterwards. Hosts in C have heed_set_deadline */
   int threads;    /* the most that heed_set_num_threads takes; with less than there are, there are so many */

@@ -242,7 +242,7 @@ static void another_thread_may_cancel_at_any_moment(void **state) {
 
 /* ---- From a signal handler ---- */
 
-static heed_context *signalled;
+static heed_context *_Atomic signalled; /* the handler may run on a thread that was there before */
 
 static void cancel_on_signal(int number) {
   (void)number;
