@@ -33,7 +33,7 @@ local preamble = [[
  * gcc 9 or clang 12, or newer. All kernels are in it, those for AVX2, AVX-512 and NEON too: one is chosen when it runs,
  * and -mavx2 or -march=native are not needed. What it would use besides is left out, unless one of these is defined
  * as 1; what is missing is said where it is asked for:
- *   HEED_BLAS      OpenBLAS, for the largest matrix products                    -lopenblas
+ *   HEED_BLAS      OpenBLAS, for processors without any of these vectors        -lopenblas
  *   HEED_CJSON     cJSON, to load .safetensors and config.json                  -lcjson (and where cJSON.h is: -I)
  *   HEED_ZIP       libzip, to load and save .npz                                -lzip
  *   HEED_UTF8PROC  utf8proc, for tokenizers                                     -lutf8proc

@@ -29,6 +29,11 @@ void lheed_begin(lua_State *L) {
   (void)lheed_get(L);
 }
 
+void lheed_look(lua_State *L, const char *function) {
+  heed_context *ctx = lheed_get(L)->context;
+  if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
+}
+
 lheed_state *lheed_find(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
   lheed_state *S = state_at(L, -1);

@@ -33,6 +33,8 @@ lheed_state *lheed_get(lua_State *L);
 /** The same for functions that need no state. What does neither would be stopped by the time of a call that
  * is over. */
 void lheed_begin(lua_State *L);
+/** Raises where work is due: for what heed's own Lua files call again and again. */
+void lheed_look(lua_State *L, const char *function);
 /** Of any running C code of ours, without the upvalue; NULL if heed was not opened here. */
 lheed_state *lheed_find(lua_State *L);
 

@@ -89,10 +89,12 @@ static int replace(lua_State *L) {
   luaL_Buffer b;
   luaL_buffinit(L, &b);
   size_t copied = 0; /* what stands before is in the buffer */
+  unsigned seen = 0; /* characters */
   for (size_t at = 0, length; at < size; at += length) {
     heed__category category;
     length = heed__text_category(text + at, size - at, &category);
     const rule *r = &rules[category];
+    if ((++seen & 0xfff) == 0) lheed_look(L, "encode");
     if (r->kept && r->before_size + r->after_size == 0) continue;
     luaL_addlstring(&b, text + copied, at - copied);
     luaL_addlstring(&b, r->before, r->before_size);

@@ -117,6 +117,7 @@ static int id(lua_State *L) {
 static int piece(lua_State *L) {
   size_t size;
   int exact;
+  lheed_look(L, "decode");
   const vocabulary *v = check_vocabulary(L);
   const lua_Integer i = lua_tointegerx(L, 2, &exact);
   if (!exact || i < 1 || i > v->count) return 0;
@@ -130,6 +131,7 @@ static int piece(lua_State *L) {
 static int longest(lua_State *L) {
   size_t size, prefix_size;
   uint32_t hash[LONGEST_MATCH + 1];
+  lheed_look(L, "encode");
   const vocabulary *v = check_vocabulary(L);
   const char *word = luaL_checklstring(L, 2, &size), *prefix = luaL_checklstring(L, 4, &prefix_size);
   const lua_Integer from = luaL_checkinteger(L, 3);

@@ -154,6 +154,19 @@ describe("heed.limit", function()
   end)
 
   if support.has.yields then -- else a module of Lua is no call of its own (5.1, LuaJIT)
+    it("stops a tokenizer", function()
+      local tokenizer = support.with_file(function(path)
+        support.write(path, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+        return assert(require("heed.tokenizers.wordpiece").load(path))
+      end)
+      local text, ids = ("a "):rep(500000), {}
+      for i = 1, 500000 do ids[i] = 6 end
+      heed.limit { seconds = 0.05 }
+      begins("encode: the time was up", function() return tokenizer:encode(text) end)
+      begins("decode: the time was up", function() return tokenizer:decode(ids) end)
+      assert.same({ 3, 6, 4 }, tokenizer:encode "a")
+    end)
+
     it("stops a module of Lua as a whole, whatever it catches", function()
       local Endless, rounds = nn.Module.class "Endless", 0
       function Endless.forward(_, x)
