@@ -4,8 +4,6 @@
 #include "../core/core.h"
 #include "lheed.h"
 
-#define FUNCTION "limit"
-
 /* ---- The calls of a script ---- */
 
 /* A call is deep if another one of heed's that is written in Lua is under it, whose time goes on. Further
@@ -25,11 +23,11 @@ void lheed_start_call(lua_State *L, lheed_state *S) {
 
 /* ---- heed.limit ---- */
 
-enum { MEMORY = 1, SECONDS, THREADS, FILES, FINAL };
+enum { AT_MEMORY = 1, AT_SECONDS, AT_THREADS, AT_FILES, AT_FINAL };
 static const char *const names[] = {"memory", "seconds", "threads", "files", "final", NULL};
 
 static int wrong(lua_State *L, int idx, const char *needed) {
-  return lheed_bad_argument(L, idx, FUNCTION, names[idx - 1], needed);
+  return lheed_bad_argument(L, idx, "limit", names[idx - 1], needed);
 }
 
 /* A number above 0; 0 for math.huge, which takes the limit away. */
@@ -54,8 +52,8 @@ static bool boolean_at(lua_State *L, int idx) {
 static void check_final(lua_State *L, const heed_limits *set, int idx, double now, double value) {
   if (!set->final || now == 0 || (value > 0 && value <= now)) return;
   char text[HEED__NUMBER_TEXT];
-  heed__write_number(text, sizeof text, 'g', idx == MEMORY ? 19 : 14, now);
-  lheed_error(L, FUNCTION ": %s is %s and the limits are final; it can be %s at the most", names[idx - 1],
+  heed__write_number(text, sizeof text, 'g', idx == AT_MEMORY ? 19 : 14, now);
+  lheed_error(L, "limit: %s is %s and the limits are final; it can be %s at the most", names[idx - 1],
               lheed_push_what(L, idx), text);
 }
 
@@ -88,29 +86,29 @@ static int limit(lua_State *L) {
   LHEED_TRY(L, heed_get_limits(ctx, &l));
   if (asks) return push_limits(L, &l);
   const heed_limits now = l;
-  lheed_options(L, FUNCTION, 1, names);
-  if (!lua_isnil(L, MEMORY)) {
-    const double bytes = whole_at(L, MEMORY, 0x1p62, "a number of bytes above 0, or math.huge");
-    check_final(L, &now, MEMORY, (double)now.memory, bytes);
+  lheed_options(L, "limit", 1, names);
+  if (!lua_isnil(L, AT_MEMORY)) {
+    const double bytes = whole_at(L, AT_MEMORY, 0x1p62, "a number of bytes above 0, or math.huge");
+    check_final(L, &now, AT_MEMORY, (double)now.memory, bytes);
     l.memory = bytes < (double)SIZE_MAX ? (size_t)bytes : SIZE_MAX;
   }
-  if (!lua_isnil(L, SECONDS)) {
-    l.seconds = number_at(L, SECONDS, "a number above 0, or math.huge");
-    check_final(L, &now, SECONDS, now.seconds, l.seconds);
+  if (!lua_isnil(L, AT_SECONDS)) {
+    l.seconds = number_at(L, AT_SECONDS, "a number above 0, or math.huge");
+    check_final(L, &now, AT_SECONDS, now.seconds, l.seconds);
   }
-  if (!lua_isnil(L, THREADS)) {
-    l.threads = (int)whole_at(L, THREADS, HEED_MAX_THREADS, "a whole number from 1 to 1024, or math.huge");
-    check_final(L, &now, THREADS, now.threads, l.threads);
+  if (!lua_isnil(L, AT_THREADS)) {
+    l.threads = (int)whole_at(L, AT_THREADS, HEED_MAX_THREADS, "a whole number from 1 to 1024, or math.huge");
+    check_final(L, &now, AT_THREADS, now.threads, l.threads);
   }
-  if (!lua_isnil(L, FILES)) {
-    l.no_files = !boolean_at(L, FILES);
+  if (!lua_isnil(L, AT_FILES)) {
+    l.no_files = !boolean_at(L, AT_FILES);
     if (now.final && now.no_files && !l.no_files)
-      return lheed_error(L, FUNCTION ": files is true and the limits are final; it can only be false");
+      return lheed_error(L, "limit: files is true and the limits are final; it can only be false");
   }
-  if (!lua_isnil(L, FINAL)) {
-    l.final = boolean_at(L, FINAL);
+  if (!lua_isnil(L, AT_FINAL)) {
+    l.final = boolean_at(L, AT_FINAL);
     if (now.final && !l.final)
-      return lheed_error(L, FUNCTION ": final is false and the limits are final already");
+      return lheed_error(L, "limit: final is false and the limits are final already");
   }
   LHEED_TRY(L, heed_set_limits(ctx, &l));
   return 0;

@@ -65,10 +65,10 @@ float heed__draw_float(heed_generator *g) {
 
 /* Numbers that are drawn before it is asked whether to go on: of the slowest kind 100 µs. A multiple of 16.
  */
-#define DRAWN_AT_ONCE ((int64_t)1 << 13)
+#define STREAM_PIECE ((int64_t)1 << 13)
 
 static int64_t at_once(int64_t left) {
-  return left < DRAWN_AT_ONCE ? left : DRAWN_AT_ONCE;
+  return left < STREAM_PIECE ? left : STREAM_PIECE;
 }
 
 static void draw_some(heed_generator *g, float *out, int64_t n) {
@@ -85,7 +85,7 @@ static void draw_some(heed_generator *g, float *out, int64_t n) {
 }
 
 bool heed__draw_floats(heed_generator *g, float *out, int64_t n) {
-  for (int64_t done = 0; done < n; done += DRAWN_AT_ONCE) {
+  for (int64_t done = 0; done < n; done += STREAM_PIECE) {
     if (done > 0 && heed__is_due(&g->context->pace)) return false;
     draw_some(g, out + done, at_once(n - done));
   }
@@ -127,7 +127,7 @@ bool heed__draw_normal(heed_generator *g, double mean, double std, float *out, i
     for (int64_t i = 0; i < n; i++) out[i] = (float)(draw_normal_double(g) * std + mean);
     return true;
   }
-  for (int64_t done = 0; done < n; done += DRAWN_AT_ONCE) {
+  for (int64_t done = 0; done < n; done += STREAM_PIECE) {
     const int64_t count = at_once(n - done);
     if (done > 0 && heed__is_due(&g->context->pace)) return false;
     draw_some(g, out + done, count);
@@ -275,7 +275,7 @@ static void drop_some(heed__dropout *d, float *out, const float *x, int64_t n) {
 }
 
 bool heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n) {
-  for (int64_t done = 0; done < n; done += DRAWN_AT_ONCE) {
+  for (int64_t done = 0; done < n; done += STREAM_PIECE) {
     if (done > 0 && heed__is_due(&d->generator->context->pace)) return false;
     drop_some(d, out + done, x + done, at_once(n - done));
   }
