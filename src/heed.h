@@ -153,6 +153,21 @@ HEED_API void heed_context_free(heed_context *ctx);
  * failure. */
 HEED_API const char *heed_message(const heed_context *ctx);
 
+/* What a context tells of by itself. FAILURE: each message as heed_message gives it, when it comes, also
+ * those of calls that Lua then makes once more; WARNING: something goes another way than was asked, which may
+ * be slower; INFO: what was set outside of the context. */
+#define HEED_LOG_LEVEL_LIST(X) X(FAILURE) X(WARNING) X(INFO)
+typedef enum heed_log_level {
+#define X(name) HEED_LOG_##name,
+  HEED_LOG_LEVEL_LIST(X)
+#undef X
+} heed_log_level;
+/** message: without a line end, valid during the call. Called by the thread that uses ctx, in the middle of a
+ * call: it must return, and call nothing of heed's with that context. */
+typedef void heed_log_function(void *user, heed_log_level level, const char *message);
+/** From now on `log` (NULL: nobody, as at first) is told. Errors: ARGUMENT. */
+HEED_CALL heed_set_log(heed_context *ctx, heed_log_function *log, void *user);
+
 /** Bytes that the context holds at present, and the most that it has held since the last heed_reset_peak. */
 HEED_API size_t heed_memory_in_use(const heed_context *ctx);
 HEED_API size_t heed_memory_peak(const heed_context *ctx);

@@ -166,7 +166,7 @@ for _, f in ipairs(functions) do
   elseif f.name:find("_retain$") then
     result = ("heed_module *got = %s; t->zero = got == NULL; heed_module_release(got);"):format(call)
   else
-    result = ("t->zero = !(%s);"):format(call)
+    result = ("t->zero = (%s) == 0;"):format(call)
   end
   io.write(("static void call_%s(trial *t, world *mine, world *other) {\n"):format(f.name))
   io.write("  (void)t, (void)mine, (void)other;\n")

@@ -1,6 +1,7 @@
-/* heed in a program of C, without Lua: memory of its own, a model from a file, attention, decoding token by
- * token. `make examples` builds it as build/examples/host; by hand, with the libraries that heed was built
- * with: cc -Isrc scripts/examples/host.c build/libheed.a -lopenblas -lcjson -lzip -lutf8proc -lm -pthread */
+/* heed in a program of C, without Lua: memory of its own, a limit and a log, a model from a file, attention,
+ * decoding token by token. `make examples` builds it as build/examples/host; by hand, with the libraries that
+ * heed was built with: cc -Isrc scripts/examples/host.c build/libheed.a -lopenblas -lcjson -lzip -lutf8proc
+ * -lm -pthread */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,12 @@ static void *take(void *user, size_t bytes) {
 static void give_back(void *user, void *block, size_t bytes) {
   ((budget *)user)->used -= bytes;
   free(block);
+}
+
+/* ---- A log: what the context tells by itself, failures and what goes another way than was asked ---- */
+
+static void tell(void *user, heed_log_level level, const char *message) {
+  if (level != HEED_LOG_INFO) fprintf(user, "heed: %s\n", message);
 }
 
 /* ---- Errors: every call says how it went, the context says why ---- */
@@ -149,6 +156,8 @@ int main(void) {
     fprintf(stderr, "heed %s: %s\n", heed_version(), heed_status_text(status));
     return EXIT_FAILURE;
   }
+  TRY(heed_set_log(ctx, tell, stderr));
+  TRY(heed_set_limits(ctx, &(heed_limits){.size = sizeof(heed_limits), .memory = (size_t)32 << 20}));
   TRY(heed_set_num_threads(ctx, 2));
   TRY(by_hand(ctx, numbers));
   heed_generator_seed(heed_default_generator(ctx), 123);
@@ -160,7 +169,7 @@ int main(void) {
   TRY(load(ctx, copy));
   TRY(decode(ctx, copy));
 done:
-  if (status != HEED_OK) fprintf(stderr, "%s: %s\n", heed_status_name(status), heed_message(ctx));
+  if (status != HEED_OK) fprintf(stderr, "%s\n", heed_status_name(status)); /* the log has said why */
   heed_module_release(copy);
   heed_module_release(m);
   heed_context_free(ctx);

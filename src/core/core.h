@@ -65,6 +65,9 @@ const char *heed__number_text(char text[HEED__NUMBER_TEXT], double value);
 /** The fewest significant digits, 1 to 17, that give the (finite) value back. */
 int heed__shortest_digits(double value);
 
+/** Tells the host's log, if there is one. Never from a task. (log.c) */
+void heed__log(heed_context *ctx, heed_log_level level, const char *format, ...) HEED__PRINTF(3);
+
 /* ---- Division ---- */
 
 /** a / b for a >= 0 and b > 0. Intel's processors before Ice Lake divide 64 bits several times slower than
@@ -190,8 +193,10 @@ struct heed_context {
 #endif
   double call_end; /* of the script's call that runs, or was the last (limits.seconds); 0: none */
   heed_limits limits;
-  bool refused;      /* the limit of memory, the last allocation; */
-  size_t refused_at; /* with so many bytes in use */
+  bool refused;           /* the limit of memory, the last allocation; */
+  size_t refused_at;      /* with so many bytes in use */
+  heed_log_function *log; /* NULL: none */
+  void *log_user;
   char message[HEED__MESSAGE];
 };
 

@@ -31,6 +31,7 @@ heed_status heed__fail(heed_context *ctx, heed_status status, const char *format
   vsnprintf(text, sizeof(text), format, arguments);
   va_end(arguments);
   memcpy(ctx->message, text, sizeof(text));
+  heed__log(ctx, HEED_LOG_FAILURE, "%s", text);
   return status;
 }
 

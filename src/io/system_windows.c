@@ -216,8 +216,9 @@ double heed__system_room(const char *path) {
   const size_t length = heed__folder_length(path);
   memcpy(folder, path, length);
   memcpy(folder + length, ".", 2);
-  return make_wide(folder, wide) == 0 && GetDiskFreeSpaceExW(wide, &bytes, NULL, NULL) ? (double)bytes.QuadPart
-                                                                                   : (double)INFINITY;
+  return make_wide(folder, wide) == 0 && GetDiskFreeSpaceExW(wide, &bytes, NULL, NULL)
+             ? (double)bytes.QuadPart
+             : (double)INFINITY;
 }
 
 /* ---- Names and numbers ---- */

@@ -36,7 +36,7 @@ const char *heed__blas_name(void) {
 const char *heed__blas_core(void) {
   return "";
 }
-static bool blas_takes(const heed_context *ctx, const product *p) {
+static bool blas_takes(heed_context *ctx, const product *p) {
   (void)ctx;
   (void)p;
   return false;
@@ -92,13 +92,18 @@ static bool as_operand(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t c
 
 /* Two threads that call an OpenBLAS which has threads itself were measured six times slower than one. So it
  * works with one, here and for whoever else uses it in the process, unless the host wants it left alone. */
-static bool has_one_thread(const heed_context *ctx) {
+static bool has_one_thread(heed_context *ctx) {
   if (!openblas_get_num_threads || !openblas_set_num_threads) return true;
-  if (openblas_get_num_threads() > 1 && !ctx->keep_blas_threads) openblas_set_num_threads(1);
+  const int threads = openblas_get_num_threads();
+  if (threads > 1 && !ctx->keep_blas_threads) {
+    openblas_set_num_threads(1);
+    heed__log(ctx, HEED_LOG_INFO, "OpenBLAS had %d threads and works with one now, in the whole process",
+              threads);
+  }
   return openblas_get_num_threads() <= 1;
 }
 
-static bool blas_takes(const heed_context *ctx, const product *p) {
+static bool blas_takes(heed_context *ctx, const product *p) {
   operand any;
   return ctx->cpu == HEED__CPU_scalar && p->m > 1 && p->n > 1 && p->k <= INT_MAX && p->c_row >= p->n &&
          p->c_row <= INT_MAX && as_operand(p->m, p->k, p->a_row, p->a_column, &any) &&

@@ -1,3 +1,3 @@
--- expect: memory could not be had
+-- expect: would pass the limit of
 local heed = heed
 return heed.zeros(1000000, 1000000)
