@@ -90,7 +90,7 @@ for side in ${SIDES:-gcc clang windows arm64}; do
       # shellcheck disable=SC2086
       tally 'the C tests' run clang '' $names ;;
     windows) # what only POSIX has: pipes, links, signals, forks
-      names=$(without test_files test_failing test_states test_parallel test_limits test_log)
+      names=$(without test_files test_failing test_states test_parallel test_limits test_log test_cancel test_busy)
       wine=$(command -v /usr/lib/wine/wine64 wine64 wine | head -n 1)
       # shellcheck disable=SC2086
       tally 'mingw-w64' make_tests windows x86_64-w64-mingw32-gcc '' '-Itests/c/windows -D__USE_MINGW_ANSI_STDIO=1' -static \

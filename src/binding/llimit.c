@@ -26,25 +26,25 @@ void lheed_start_call(lua_State *L, lheed_state *S) {
 enum { AT_MEMORY = 1, AT_SECONDS, AT_THREADS, AT_FILES, AT_FINAL };
 static const char *const names[] = {"memory", "seconds", "threads", "files", "final", NULL};
 
-static int wrong(lua_State *L, int idx, const char *needed) {
+static int bad_limit(lua_State *L, int idx, const char *needed) {
   return lheed_bad_argument(L, idx, "limit", names[idx - 1], needed);
 }
 
 /* A number above 0; 0 for math.huge, which takes the limit away. */
 static double number_at(lua_State *L, int idx, const char *needed) {
   const double value = lua_type(L, idx) == LUA_TNUMBER ? (double)lua_tonumber(L, idx) : 0;
-  if (!(value > 0)) wrong(L, idx, needed);
+  if (!(value > 0)) bad_limit(L, idx, needed);
   return value == INFINITY ? 0 : value;
 }
 
 static double whole_at(lua_State *L, int idx, double most, const char *needed) {
   const double value = number_at(L, idx, needed);
-  if (value != floor(value) || value > most) wrong(L, idx, needed);
+  if (value != floor(value) || value > most) bad_limit(L, idx, needed);
   return value;
 }
 
 static bool boolean_at(lua_State *L, int idx) {
-  if (lua_type(L, idx) != LUA_TBOOLEAN) wrong(L, idx, "true or false");
+  if (lua_type(L, idx) != LUA_TBOOLEAN) bad_limit(L, idx, "true or false");
   return lua_toboolean(L, idx);
 }
 
