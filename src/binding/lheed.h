@@ -198,6 +198,13 @@ void lheed_rope_config(lua_State *L, int idx, const char *function, const char *
 
 /* ---- Modules (lnn.c, lconstruct.c) ---- */
 
+/* The options of a forward, by name; need_weights is for the caller to read. */
+#define LHEED_FORWARD_NAMES                                                                                  \
+  "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache"
+enum { LHEED_NEED_WEIGHTS = 2, LHEED_FORWARD_OPTIONS = 8 };
+/** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
+heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
+
 /** Pushes an empty box for a module, to be filled by a heed call. */
 heed_module **lheed_push_module(lua_State *L);
 /** Makes the box on top of the stack, once filled, the one that its module has, so that m.W_query ==

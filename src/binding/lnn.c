@@ -94,45 +94,35 @@ static const char *const internal_names[] = {HEED_INTERNALS_LIST(X)};
 #undef X
 #define INTERNALS ((int)(sizeof internal_names / sizeof *internal_names))
 
+heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
+  enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, FROM, KV_LENGTHS, KEY, VALUE, CACHE };
+  return (heed_forward_options){
+      .size = sizeof(heed_forward_options),
+      .attn_mask = lheed_opt_tensor(L, first + ATTN_MASK, function, "attn_mask"),
+      .key_padding_mask = lheed_opt_tensor(L, first + PADDING_MASK, function, "key_padding_mask"),
+      .generator = lheed_opt_generator(L, first + FROM, function),
+      .kv_lengths = lheed_opt_tensor(L, first + KV_LENGTHS, function, "kv_lengths"),
+      .key = lheed_opt_tensor(L, first + KEY, function, "key"),
+      .value = lheed_opt_tensor(L, first + VALUE, function, "value"),
+      .cache = lheed_opt_cache(L, first + CACHE, function, "cache"),
+  };
+}
+
 /* m(x, options) and m:forward(x, options) → y, or y and a table of internals. */
 static int forward(lua_State *L) {
-  enum {
-    SELF = 1,
-    INPUT,
-    ATTN_MASK,
-    PADDING_MASK,
-    NEED_WEIGHTS,
-    FROM,
-    KV_LENGTHS,
-    KEY,
-    VALUE,
-    CACHE,
-    OUTPUT,
-    INTERNAL
-  };
-  static const char *const names[] = {
-      "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",
-      NULL};
+  enum { SELF = 1, INPUT, OPTIONS, OUTPUT = OPTIONS + LHEED_FORWARD_OPTIONS, INTERNAL };
+  static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
   const char *class = heed_module_class(check_self(L, "forward"));
-  lheed_options(L, class, ATTN_MASK, names);
-  bool wanted = lheed_opt_boolean(L, NEED_WEIGHTS, class, "need_weights", false);
+  lheed_options(L, class, OPTIONS, names);
+  bool wanted = lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
 
   heed_tensor **out = lheed_push_tensor(L);
   heed_tensor **box[INTERNALS];
   for (int i = 0; wanted && i < INTERNALS; i++) box[i] = lheed_push_tensor(L);
   heed_module *m = check_self(L, "forward");
   const heed_tensor *x = lheed_tensor(L, INPUT, class, "x");
-  const heed_forward_options options = {
-      .size = sizeof options,
-      .attn_mask = lheed_opt_tensor(L, ATTN_MASK, class, "attn_mask"),
-      .key_padding_mask = lheed_opt_tensor(L, PADDING_MASK, class, "key_padding_mask"),
-      .generator = lheed_opt_generator(L, FROM, class),
-      .kv_lengths = lheed_opt_tensor(L, KV_LENGTHS, class, "kv_lengths"),
-      .key = lheed_opt_tensor(L, KEY, class, "key"),
-      .value = lheed_opt_tensor(L, VALUE, class, "value"),
-      .cache = lheed_opt_cache(L, CACHE, class, "cache"),
-  };
+  const heed_forward_options options = lheed_forward_options(L, OPTIONS, class);
   heed_attention_internals internals = {.size = sizeof internals};
   LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &internals : NULL));
   if (!wanted) return lheed_return(L, 1);

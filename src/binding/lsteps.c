@@ -39,29 +39,19 @@ static void keep_with(lua_State *L, double ms, int idx) {
 
 /* mha:steps(x, {ms = 2, …}); the options are those of a forward besides. */
 int lheed_new_steps(lua_State *L) {
-  enum { SELF = 1, INPUT, MS, ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, FROM, KV_LENGTHS, KEY, VALUE, CACHE };
-  static const char *const names[] = {
-      "ms",    "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value",
-      "cache", NULL};
+  enum { SELF = 1, INPUT, MS, OPTIONS, FROM = OPTIONS + 3 };
+  static const char *const names[] = {"ms", LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
   lheed_options(L, steps_function, MS, names);
   const double seconds = seconds_at(L, MS, steps_function, 2);
-  const bool wanted = lheed_opt_boolean(L, NEED_WEIGHTS, steps_function, "need_weights", false);
+  const bool wanted =
+      lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, steps_function, "need_weights", false);
   void **out = lheed_push_box(L, &lheed_steps_type);
   keep_with(L, seconds * 1000, FROM);
   lheed_box *self = lheed_test(L, SELF, &lheed_module_type);
   if (!self || !self->object) lheed_bad_argument(L, SELF, steps_function, "self", "a built-in module");
   const heed_tensor *x = lheed_tensor(L, INPUT, steps_function, "x");
-  const heed_forward_options options = {
-      .size = sizeof options,
-      .attn_mask = lheed_opt_tensor(L, ATTN_MASK, steps_function, "attn_mask"),
-      .key_padding_mask = lheed_opt_tensor(L, PADDING_MASK, steps_function, "key_padding_mask"),
-      .generator = lheed_opt_generator(L, FROM, steps_function),
-      .kv_lengths = lheed_opt_tensor(L, KV_LENGTHS, steps_function, "kv_lengths"),
-      .key = lheed_opt_tensor(L, KEY, steps_function, "key"),
-      .value = lheed_opt_tensor(L, VALUE, steps_function, "value"),
-      .cache = lheed_opt_cache(L, CACHE, steps_function, "cache"),
-  };
+  const heed_forward_options options = lheed_forward_options(L, OPTIONS, steps_function);
   heed_steps *steps = NULL;
   LHEED_TRY(L, heed_steps_new(self->object, x, &options, wanted, &steps));
   *out = steps;
