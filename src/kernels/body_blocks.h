@@ -22,6 +22,7 @@ enum {
   BLOCK_COLUMNS = BLOCK_VECTORS * V_LANES,
   BLOCK_STRIP = (BLOCK_ROWS + V_LANES - 1) / V_LANES * V_LANES, /* floats of a strip for each of k */
   BLOCK_DEPTH = 384,
+  BLOCK_PACKS = 4, /* so that the first touch of a block, up to 190 pages, is no long step */
   BLOCK_WIDE = V_LANES == 16 ? 512 : 256, /* second caches have 1 MiB with AVX-512, and half of it without */
   BLOCK_FROM_SIDE = 192,                  /* rows and columns, */
   BLOCK_FROM_WORK = 1 << 25,              /* and multiply-adds, for which blocks pay */
@@ -84,11 +85,17 @@ static void block_pack_strip(float *out, size_t k, size_t rows, const float *a, 
                              ptrdiff_t a_column) {
   gemm_pack_panel(out, BLOCK_STRIP, k, rows, a, a_column, a_row);
 }
-/* Panel after panel; of a row-major b all panels at once, so that memory is read in long runs. */
+/* One of BLOCK_PACKS parts. Panel after panel; of a row-major b rows of all panels at once, so that memory is
+ * read in long runs, and with the last part the panel that is not whole. */
 static void block_pack(float *out, size_t k, size_t columns, const float *b, ptrdiff_t b_row,
-                       ptrdiff_t b_column) {
+                       ptrdiff_t b_column, size_t part) {
+  const size_t panels = (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
   const size_t whole = b_column == 1 ? columns / BLOCK_COLUMNS * BLOCK_COLUMNS : 0;
-  for (size_t p = 0; whole && p < k; p++) {
+  const size_t begin = !whole                    ? panels * part / BLOCK_PACKS * BLOCK_COLUMNS
+                       : part == BLOCK_PACKS - 1 ? whole
+                                                 : columns;
+  const size_t end = whole ? columns : panels * (part + 1) / BLOCK_PACKS * BLOCK_COLUMNS;
+  for (size_t p = k * part / BLOCK_PACKS; whole && p < k * (part + 1) / BLOCK_PACKS; p++) {
     const float *from = b + (ptrdiff_t)p * b_row;
     float *to = out + p * BLOCK_COLUMNS;
     for (size_t j = 0; j < whole; j += BLOCK_COLUMNS, from += BLOCK_COLUMNS, to += k * BLOCK_COLUMNS) {
@@ -96,7 +103,7 @@ static void block_pack(float *out, size_t k, size_t columns, const float *b, ptr
       for (int v = 0; v < BLOCK_VECTORS; v++) v_store(to + v * V_LANES, v_load(from + v * V_LANES));
     }
   }
-  for (size_t j = whole; j < columns; j += BLOCK_COLUMNS)
+  for (size_t j = begin; j < gemm_least(end, columns); j += BLOCK_COLUMNS)
     gemm_pack_panel(out + j * k, BLOCK_COLUMNS, k, gemm_least(columns - j, BLOCK_COLUMNS),
                     b + (ptrdiff_t)j * b_column, b_row, b_column);
 }
@@ -198,25 +205,26 @@ static void block_multiply(size_t m, size_t n, size_t i, const block_step *s, co
                           gemm_least(n - j, BLOCK_COLUMNS));
 }
 
-/* room: a strip, and a block of b, which stays there while the product is left. Of each block the first step
- * packs it, and each other one does a strip. */
+/* room: a strip, and a block of b, which stays there while the product is left. Of each block the first steps
+ * pack it, and each other one does a strip. */
 static bool gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                            const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
                            ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position) {
   const size_t most = block_whole_panels(gemm_part(n, BLOCK_WIDE)),
                depths = (k + BLOCK_DEPTH - 1) / BLOCK_DEPTH;
-  const size_t steps = 1 + (m + BLOCK_ROWS - 1) / BLOCK_ROWS, end = (n + most - 1) / most * depths * steps;
+  const size_t steps = BLOCK_PACKS + (m + BLOCK_ROWS - 1) / BLOCK_ROWS,
+               end = (n + most - 1) / most * depths * steps;
   float *strip = room, *block = room + BLOCK_STRIP * gemm_least(k, BLOCK_DEPTH);
   for (size_t at = position ? (size_t)*position : 0; at < end;) {
     const size_t step = at % steps, j = at / steps / depths * most, p = at / steps % depths * BLOCK_DEPTH;
     const size_t columns = gemm_least(n - j, most);
     const block_step s = {gemm_least(k - p, BLOCK_DEPTH), c_row, p ? c_row : 0};
-    if (step == 0)
-      block_pack(block, s.depth, columns, b + (ptrdiff_t)p * b_row + (ptrdiff_t)j * b_column, b_row,
-                 b_column);
+    if (step < BLOCK_PACKS)
+      block_pack(block, s.depth, columns, b + (ptrdiff_t)p * b_row + (ptrdiff_t)j * b_column, b_row, b_column,
+                 step);
     else
-      block_multiply(m, columns, step - 1, &s, a + (ptrdiff_t)p * a_column, a_row, a_column, strip, block,
-                     c + j,
+      block_multiply(m, columns, step - BLOCK_PACKS, &s, a + (ptrdiff_t)p * a_column, a_row, a_column, strip,
+                     block, c + j,
                      p      ? c + j
                      : bias ? bias + j
                             : NULL);
