@@ -30,7 +30,11 @@ local reserved = {
   { what = "libzip", files = { "^src/io/npz%.c$" }, includes = { "^zip%.h$" }, calls = { "zip_%w+" } },
   {
     what = "opening files", files = { "^src/io/system_%w+%.c$", "^src/cli/" },
-    includes = { "fcntl%.h$", "sys/mman%.h$" }, calls = { "open", "fopen", "mmap", "CreateFile%w+" },
+    includes = { "fcntl%.h$" }, calls = { "open", "fopen", "mmap", "CreateFile%w+" },
+  },
+  {
+    what = "pages", files = { "^src/io/system_posix%.c$", "^src/core/pages%.c$" },
+    includes = { "sys/mman%.h$" }, calls = { "madvise", "mmap" },
   },
   {
     what = "Windows", files = { "^src/core/parallel%.c$", "^src/core/clock%.c$", "^src/io/system_windows%.c$" },

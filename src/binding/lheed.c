@@ -97,6 +97,7 @@ static void new_state(lua_State *L) {
         L, "heed: the environment's HEED_CPU names no kernels that run on this processor; known are scalar, "
            "avx2, avx512 and neon");
   if (status) luaL_error(L, "heed: no memory for a context");
+  heed_set_huge_pages(S->context, true);
   find_own_files(L, S);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
 }

@@ -16,6 +16,7 @@ _Static_assert(HEED__ALIGNMENT % _Alignof(prefix) == 0 && sizeof(prefix) % _Alig
  * slower by a quarter. */
 #define LARGE_BLOCK ((size_t)1 << 16)
 #define PAGE        ((size_t)4096)
+#define HUGE_BLOCK  ((size_t)1 << 22)
 
 void *heed__allocate(heed_context *ctx, size_t bytes) {
   const size_t alignment = bytes < LARGE_BLOCK ? HEED__ALIGNMENT : PAGE,
@@ -30,6 +31,7 @@ void *heed__allocate(heed_context *ctx, size_t bytes) {
   }
   char *start = ctx->allocator.allocate(ctx->allocator.user, bytes);
   if (start == NULL) return NULL;
+  if (bytes >= HUGE_BLOCK && ctx->huge_pages) heed__wish_huge_pages(start, bytes);
   char *block = start + sizeof(prefix);
   block += -(uintptr_t)block & (alignment - 1);
   prefix *p = (prefix *)(void *)block - 1;

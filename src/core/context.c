@@ -37,13 +37,15 @@ heed_status heed_context_new_for(int header, const heed_allocator *allocator, he
 
 heed_status(heed_context_new)(const heed_allocator *allocator, heed_context **out) {
   static const heed_allocator plain = {plain_allocate, plain_release, NULL};
-  if (allocator == NULL) allocator = &plain;
+  const bool own = allocator == NULL;
+  if (own) allocator = &plain;
   if (allocator->allocate == NULL || allocator->release == NULL || out == NULL) return HEED_ARGUMENT;
   heed__cpu cpu;
   if (!heed__cpu_choose(&cpu)) return HEED_ARGUMENT;
   heed_context *ctx = allocator->allocate(allocator->user, sizeof(*ctx));
   if (ctx == NULL) return HEED_MEMORY;
-  *ctx = (heed_context){.allocator = *allocator, .references = 1, .cpu = cpu, .threads = 1};
+  *ctx =
+      (heed_context){.allocator = *allocator, .references = 1, .cpu = cpu, .threads = 1, .huge_pages = own};
   ctx->generator.context = ctx;
   ctx->generator.owned_by_context = true;
   heed_generator_seed(&ctx->generator, HEED_DEFAULT_SEED);

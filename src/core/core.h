@@ -182,6 +182,7 @@ struct heed_context {
   long process;            /* which that was, where threads is not 1: a child has none of them */
   struct heed__pool *pool; /* started at first need */
   bool keep_blas_threads;
+  bool huge_pages; /* wished for */
   bool skip_init; /* heed_skip_init */
   heed_dropout_stream dropout_stream;
   heed_generator generator;
@@ -226,6 +227,11 @@ bool heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *ar
 
 /** Ends the pool's threads; they start again at the next need. */
 void heed__stop_threads(heed_context *ctx);
+
+/* ---- Pages (pages.c) ---- */
+
+/** Asks the system for huge pages within the block, which nobody has touched yet. */
+void heed__wish_huge_pages(void *block, size_t bytes);
 
 /* ---- Shapes ---- */
 

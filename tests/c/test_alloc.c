@@ -1,5 +1,12 @@
 /* Memory: alignment, counting, the host's allocator, and how long a context lives. */
+#define _DEFAULT_SOURCE 1 /* madvise */
+
 #include "support.h"
+
+#include <stdio.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 static void blocks_are_aligned_whatever_the_allocator_gives(void **state) {
   test_context *t = *state;
@@ -92,17 +99,80 @@ static void a_context_without_an_allocator_uses_malloc(void **state) {
   heed_context_free(NULL);
 }
 
+#if defined(__linux__)
+
+/* Whether the kernel is asked for huge pages (VmFlags hg) where `place` lies. */
+static bool huge_pages_are_wished_at(const void *place) {
+  FILE *file = fopen("/proc/self/smaps", "r");
+  char line[512];
+  bool here = false, wished = false;
+  if (file == NULL) return false;
+  while (fgets(line, sizeof line, file) != NULL) {
+    unsigned long long first, end;
+    if (sscanf(line, "%llx-%llx ", &first, &end) == 2)
+      here = first <= (uintptr_t)place && (uintptr_t)place < end;
+    if (here && strncmp(line, "VmFlags:", 8) == 0) wished = strstr(line, " hg") != NULL;
+  }
+  fclose(file);
+  return wished;
+}
+
+/* Some kernels and emulators take no such wish, or do not tell of it. */
+static bool wishes_are_taken(void) {
+  const size_t bytes = (size_t)4 << 20;
+  char *place = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (place == MAP_FAILED) return false;
+  const bool taken = madvise(place, bytes, MADV_HUGEPAGE) == 0 && huge_pages_are_wished_at(place + bytes / 2);
+  munmap(place, bytes);
+  return taken;
+}
+
+static void *new_large_block(heed_context *ctx) {
+  char *block = heed__allocate(ctx, (size_t)9 << 20);
+  assert_non_null(block);
+  block[0] = block[((size_t)9 << 20) - 1] = 1;
+  return block;
+}
+
+static void large_blocks_ask_for_huge_pages_unless_the_host_says_or_has_its_own_allocator(void **state) {
+  test_context *t = *state;
+  heed_context *ctx = NULL;
+  if (!wishes_are_taken()) skip();
+  assert_ok(heed_context_new(NULL, &ctx));
+  char *wished = new_large_block(ctx), *hosts = new_large_block(t->ctx);
+  heed_set_huge_pages(ctx, false);
+  char *without = new_large_block(ctx);
+  heed_set_huge_pages(t->ctx, true);
+  char *with = new_large_block(t->ctx);
+  const size_t middle = (size_t)4 << 20;
+  assert_true(huge_pages_are_wished_at(wished + middle));
+  assert_false(huge_pages_are_wished_at(hosts + middle));
+  assert_false(huge_pages_are_wished_at(without + middle));
+  assert_true(huge_pages_are_wished_at(with + middle));
+  heed__release(ctx, wished);
+  heed__release(ctx, without);
+  heed__release(t->ctx, hosts);
+  heed__release(t->ctx, with);
+  heed_set_huge_pages(NULL, true);
+  heed_context_free(ctx);
+}
+
+#endif
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(blocks_are_aligned_whatever_the_allocator_gives),
-      TEST(a_block_of_no_bytes_is_a_block),
-      TEST(releasing_null_does_nothing),
-      TEST(what_is_in_use_and_the_peak_are_counted),
-      TEST(sizes_beyond_the_address_space_are_refused_without_asking),
-      cmocka_unit_test(a_context_freed_early_stays_until_its_last_block_is_released),
-      cmocka_unit_test(a_context_that_cannot_be_had_is_memory),
-      cmocka_unit_test(an_allocator_without_functions_is_refused),
-      cmocka_unit_test(a_context_without_an_allocator_uses_malloc),
+    TEST(blocks_are_aligned_whatever_the_allocator_gives),
+    TEST(a_block_of_no_bytes_is_a_block),
+    TEST(releasing_null_does_nothing),
+    TEST(what_is_in_use_and_the_peak_are_counted),
+    TEST(sizes_beyond_the_address_space_are_refused_without_asking),
+    cmocka_unit_test(a_context_freed_early_stays_until_its_last_block_is_released),
+    cmocka_unit_test(a_context_that_cannot_be_had_is_memory),
+    cmocka_unit_test(an_allocator_without_functions_is_refused),
+    cmocka_unit_test(a_context_without_an_allocator_uses_malloc),
+#if defined(__linux__)
+    TEST(large_blocks_ask_for_huge_pages_unless_the_host_says_or_has_its_own_allocator),
+#endif
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
