@@ -230,7 +230,7 @@ test-luas:
 
 sanitize asan ubsan:
 	@scripts/dev/install_packages.sh build test
-	@ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TEST_OPTIONS=--exclude-tags=plain \
+	@ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 SANDBOX_SECONDS=5 TEST_OPTIONS=--exclude-tags=plain \
 	  $(MAKE) --no-print-directory BUILD=$(BUILD)/asan DEBUG=1 run-test \
 	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 

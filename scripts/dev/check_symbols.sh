@@ -7,7 +7,7 @@ build=$1
 passed=0 failed=0
 
 if nm -D --undefined-only "$build/libheed.so" | grep -qE ' __(asan|ubsan|tsan)_'; then
-  echo 'symbols: this build has a sanitizer; not checked'
+  echo 'this build has a sanitizer; not checked'
   exit 0
 fi
 

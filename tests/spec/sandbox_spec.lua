@@ -6,7 +6,9 @@ local it = support.lua == "5.4" and it or pending
 
 local sandbox = (os.getenv "HEED_BUILD" or "build") .. "/examples/host_sandbox"
 
-local function run(arguments) return support.run(("%s -s 0.5 %s"):format(sandbox, arguments)) end
+local seconds = os.getenv "SANDBOX_SECONDS" or 0.5 -- slow builds, as sanitized ones, want more
+
+local function run(arguments) return support.run(("%s -s %s %s"):format(sandbox, seconds, arguments)) end
 
 local function write_script(code)
   local path = os.tmpname()
