@@ -190,8 +190,9 @@ HEED_API int heed_num_threads(const heed_context *ctx);
 HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
 
 /** Whether blocks of 4 MiB and more ask the system for huge pages (Linux: madvise, for memory of the block
- * alone; elsewhere nothing happens), which makes the first use of large results two to three times as fast and
- * giving them back ten times. At first true with malloc and in a Lua state, false with a host's allocator. */
+ * alone; elsewhere nothing happens), which makes the first use of large results two to three times as fast
+ * and giving them back ten times. At first true with malloc and in a Lua state, false with a host's
+ * allocator. */
 HEED_API void heed_set_huge_pages(heed_context *ctx, bool wished);
 
 /** What a context works with, and on; a table in Lua. */

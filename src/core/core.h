@@ -183,7 +183,7 @@ struct heed_context {
   struct heed__pool *pool; /* started at first need */
   bool keep_blas_threads;
   bool huge_pages; /* wished for */
-  bool skip_init; /* heed_skip_init */
+  bool skip_init;  /* heed_skip_init */
   heed_dropout_stream dropout_stream;
   heed_generator generator;
   heed__pace pace;
