@@ -7,7 +7,7 @@
 #   make tsan       the tests of threads under the thread sanitizer
 #   make test-isa   tests with every kernel table of this processor, and those of NEON under qemu (Debian, Ubuntu)
 #   make test-blas  what reaches BLAS, with each of Debian's flavours of OpenBLAS
-#   make test-luas  all tests with Lua 5.1, 5.2, 5.3, 5.4 and LuaJIT (or those in TEST_LUAS), each in a build of its own
+#   make test-luas  all tests with Lua 5.1, 5.2, 5.3, 5.4, LuaJIT and, where it is to be had, 5.5 (or those in TEST_LUAS), each in a build of its own
 #   make test-files files that heed writes read by safetensors and numpy, and theirs by heed (installed in build/files-venv)
 #   make test-hosts heed in lighttpd (Debian, Ubuntu), and in Python through lupa (installed in build/hosts-venv)
 #   make fuzz       broken files at random, with libFuzzer (FUZZ_SECONDS=20)
@@ -21,7 +21,7 @@
 #   make uninstall  removes them
 #   make test-install  tries what is installed, and luarocks make, as a user without rights to the sources (as root)
 #   make clean
-# Variables: LUA (5.1, 5.2, 5.3, 5.4 or luajit), BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
+# Variables: LUA (5.1, 5.2, 5.3, 5.4, 5.5 or luajit), BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
 # TESTS (names of C tests, all by default), MODELS (where models are kept), DEBUG=1 (with assertions, which end
 # the process, and the refusal of two threads in one context),
 # V=1 (shows the commands).
@@ -33,8 +33,9 @@ MAKEFLAGS += --no-builtin-rules
 
 # The Lua that heed is built for: 5.4 in build, another in a folder of its own, so that they do not mix.
 LUA    ?= 5.4
-LUAS   := 5.1 5.2 5.3 5.4 luajit
-TEST_LUAS ?= $(LUAS)
+LUAS   := 5.1 5.2 5.3 5.4 5.5 luajit
+# Debian has no 5.5 yet
+TEST_LUAS ?= $(filter-out $(if $(shell scripts/dev/find_lua.sh 5.5 library),,5.5),$(LUAS))
 ifeq ($(filter $(LUA),$(LUAS)),)
 $(error LUA is '$(LUA)'; it must be one of: $(LUAS))
 endif

@@ -1,11 +1,11 @@
 -- What several specs share: running commands, and where the build is.
 local support = {}
 
--- The Lua that runs this: "5.1", "5.2", "5.3", "5.4" or "luajit"; what it has of what not all have.
+-- The Lua that runs this: "5.1", "5.2", "5.3", "5.4", "5.5" or "luajit"; what it has of what not all have.
 support.lua = rawget(_G, "jit") and "luajit" or _VERSION:match "%d%.%d"
 support.has = {
   integers = math.type ~= nil, -- luacheck: ignore 143
-  close = support.lua == "5.4", -- local x <close>
+  close = support.lua == "5.4" or support.lua == "5.5", -- local x <close>
   bit_operators = math.type ~= nil, -- luacheck: ignore 143
   hooks = support.lua ~= "luajit", -- in compiled loops: Ctrl-C does not end them
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what a group of make targets needs and is missing; quick where nothing is.
 #   install_packages.sh [--name] GROUP...     groups: build test luas isa lint two fuzz files valgrind bench model install hosts; --name only says what is missing
-# LUA in the environment is the Lua to build for (5.1, 5.2, 5.3, 5.4 or luajit; 5.4 by default); luas are all of them.
+# LUA in the environment is the Lua to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all that Debian has.
 # With apt-get and the right to use it (root or sudo) it installs, saying so first; elsewhere it names the packages and fails.
 set -u
 
@@ -28,7 +28,7 @@ need_lua() {
     *) need "'$find_lua' $1 interpreter" "lua$1" "compat-lua ($1)" "lua$(echo "$1" | tr -d .)" "lua@$1" ;;
   esac
 }
-case ${LUA:-} in 5.1 | 5.2 | 5.3 | luajit) lua=$LUA ;; *) lua=5.4 ;; esac
+case ${LUA:-} in 5.1 | 5.2 | 5.3 | 5.5 | luajit) lua=$LUA ;; *) lua=5.4 ;; esac
 
 needs_of() {
   case $1 in

@@ -51,8 +51,8 @@ local functions = {}
 for result, name, list in text:gmatch("([%w_%s%*]-[%s%*])(heed_[%w_]+)(%b()) ?;") do
   local of_lua = list:find("lua_State") -- called in tests/c/test_states.c
   if not result:find("typedef") and not result:find("return") and not of_lua then
-    result = result:gsub("^%s+", ""):gsub("%s+$", "")
-    functions[#functions + 1] = { result = result, name = name, list = list:sub(2, -2) }
+    local trimmed = result:gsub("^%s+", ""):gsub("%s+$", "")
+    functions[#functions + 1] = { result = trimmed, name = name, list = list:sub(2, -2) }
   end
 end
 

@@ -4,10 +4,10 @@
  *   host_sandbox [-m MIB] [-s SECONDS] SCRIPT...        64 MiB and 2 seconds unless told otherwise
  *
  * The exit code is 0 if all scripts succeeded. What a state takes, its tensors among it, comes from one
- * allocator that counts. A hook looks at the clock while Lua code runs, and heed.limit does while heed works.
- * What is left are Lua's own functions, which a script can keep busy (a pattern with many stars, table.insert
- * where __len is enormous): each script has a process of its own, which the system ends a second later. For
- * Lua 5.4. */
+ * allocator that counts. A hook looks at the clock while Lua code runs, and heed, which has a deadline, does
+ * while it works. What is left are Lua's own functions, which a script can keep busy (a pattern with many
+ * stars, table.insert where __len is enormous): each script has a process of its own, which the system ends a
+ * second later. For Lua 5.4. */
 #define _XOPEN_SOURCE 700
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ static void look_at_the_clock(lua_State *L, lua_Debug *at) {
   (void)at;
   if (heed_clock() > sandbox_of(L)->until) {
     lua_sethook(L, look_at_the_clock, LUA_MASKCOUNT | LUA_MASKLINE | LUA_MASKCALL, 1);
-    luaL_error(L, "the script took too long");
+    luaL_error(L, "the time was up");
   }
 }
 
@@ -86,9 +86,7 @@ static void set_limits(lua_State *L) {
   lua_pushnil(L);
   lua_setfield(L, -2, "save");
   if (lua_getfield(L, -1, "limit") == LUA_TFUNCTION) {
-    lua_createtable(L, 0, 5);
-    lua_pushnumber(L, s->seconds);
-    lua_setfield(L, -2, "seconds");
+    lua_createtable(L, 0, 4);
     lua_pushinteger(L, (lua_Integer)s->most);
     lua_setfield(L, -2, "memory");
     lua_pushinteger(L, 1);
@@ -139,7 +137,10 @@ static int run_protected(lua_State *L) {
   open_libraries(L);
   lua_settop(L, 0);
   if (luaL_loadfilex(L, path, "t") != LUA_OK) return lua_error(L);
+  heed_context *ctx = heed_lua_context(L);
   sandbox_of(L)->until = heed_clock() + sandbox_of(L)->seconds;
+  if (heed_set_deadline(ctx, sandbox_of(L)->seconds) != HEED_OK)
+    return luaL_error(L, "%s", heed_message(ctx));
   lua_sethook(L, look_at_the_clock, LUA_MASKCOUNT, 1000);
   lua_call(L, 0, 1);
   luaL_tolstring(L, 1, NULL); /* which may call the script's __tostring */

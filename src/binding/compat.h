@@ -346,8 +346,8 @@ static inline bool lheed_collector_step(lua_State *L, int kib) {
 #ifdef LUA_GCISRUNNING
   if (!lua_gc(L, LUA_GCISRUNNING, 0)) return false;
 #endif
-#if LUA_VERSION_NUM >= 505
-  lua_gc(L, LUA_GCSTEP, (size_t)kib << 10);
+#if LUA_VERSION_NUM >= 505 /* a call makes one small step, however much memory it is told of */
+  while (kib > 0 && !lua_gc(L, LUA_GCSTEP, (size_t)16 << 10)) kib -= 16;
 #else
   lua_gc(L, LUA_GCSTEP, kib);
 #endif

@@ -1,3 +1,3 @@
--- expect: took too long
+-- expect: time was up
 local co = coroutine.create(function() while true do end end)
 while true do coroutine.resume(co) end

@@ -1,2 +1,2 @@
--- expect: took too long
+-- expect: time was up
 while true do pcall(function() while true do end end) end

@@ -240,8 +240,8 @@ describe("loading a BERT", function()
   it("takes files of models with a head, old names, and weights in bfloat16", function()
     local want, state = model():encode { "one step" }, {}
     for name, value in heed.pairs(weights()) do
-      name = name:gsub("LayerNorm%.weight$", "LayerNorm.gamma"):gsub("LayerNorm%.bias$", "LayerNorm.beta")
-      state["bert." .. name] = value
+      local old = name:gsub("LayerNorm%.weight$", "LayerNorm.gamma"):gsub("LayerNorm%.bias$", "LayerNorm.beta")
+      state["bert." .. old] = value
     end
     state["bert.embeddings.position_ids"] = heed.range(0, 19, { dtype = "int64" }):unsqueeze(1)
     state["cls.predictions.bias"] = heed.zeros(105)
