@@ -45,25 +45,9 @@ static void k_small_pass(const heed__small_pass *p) {
   pass_project(p, 0, x, p->d_in, wide, q);
   pass_project(p, 1, x, p->d_in, kv_wide, k);
   pass_project(p, 2, x, p->d_in, kv_wide, v);
-  heed__attention_task task = {.q_row = 1,
-                               .q_column = PASS_TOKENS,
-                               .k_row = 1,
-                               .k_column = PASS_TOKENS,
-                               .v_row = 1,
-                               .v_column = PASS_TOKENS,
-                               .out_row = 1,
-                               .out_column = PASS_TOKENS,
-                               .k_dtype = HEED_FLOAT32,
-                               .v_dtype = HEED_FLOAT32,
-                               .l = p->n,
-                               .s = p->n,
-                               .d = p->d,
-                               .dv = p->d,
-                               .last = p->n,
-                               .scale = p->scale,
-                               .low = -p->n,
-                               .high = p->causal ? 1 : p->n,
-                               .keys = p->n};
+  heed__attention_task task = heed__small_pass_task(p);
+  task.q_row = task.k_row = task.v_row = task.out_row = 1;
+  task.q_column = task.k_column = task.v_column = task.out_column = PASS_TOKENS;
   for (int64_t h = 0; h < p->heads; h++) {
     task.q = q[h * p->d];
     task.k = k[h / group * p->d];

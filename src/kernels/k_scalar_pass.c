@@ -17,26 +17,11 @@ void heed__scalar_small_pass(const heed__small_pass *p) {
   project(p, 0, p->x, p->d_in, wide, q);
   project(p, 1, p->x, p->d_in, kv_wide, k);
   project(p, 2, p->x, p->d_in, kv_wide, v);
-  heed__attention_task task = {.k_dtype = HEED_FLOAT32,
-                               .v_dtype = HEED_FLOAT32,
-                               .q_row = wide,
-                               .q_column = 1,
-                               .k_row = kv_wide,
-                               .k_column = 1,
-                               .v_row = kv_wide,
-                               .v_column = 1,
-                               .out_row = wide,
-                               .out_column = 1,
-                               .l = p->n,
-                               .s = p->n,
-                               .d = p->d,
-                               .dv = p->d,
-                               .last = p->n,
-                               .scale = p->scale,
-                               .low = -p->n,
-                               .high = p->causal ? 1 : p->n,
-                               .keys = p->n,
-                               .scratch = scratch};
+  heed__attention_task task = heed__small_pass_task(p);
+  task.q_row = task.out_row = wide;
+  task.k_row = task.v_row = kv_wide;
+  task.q_column = task.k_column = task.v_column = task.out_column = 1;
+  task.scratch = scratch;
   for (int64_t h = 0; h < p->heads; h++) {
     task.q = q + h * p->d;
     task.k = k + h / group * p->d;

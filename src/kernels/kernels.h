@@ -155,6 +155,21 @@ static inline bool heed__is_small_pass(const heed__small_pass *p, int64_t rows) 
          (!p->weight[3] || rows * p->d_out * wide <= HEED__TINY_WORK);
 }
 
+/** What the attention of all its heads has in common; their places and strides are for the kernel to add. */
+static inline heed__attention_task heed__small_pass_task(const heed__small_pass *p) {
+  return (heed__attention_task){.k_dtype = HEED_FLOAT32,
+                                .v_dtype = HEED_FLOAT32,
+                                .l = p->n,
+                                .s = p->n,
+                                .d = p->d,
+                                .dv = p->d,
+                                .last = p->n,
+                                .scale = p->scale,
+                                .low = -p->n,
+                                .high = p->causal ? 1 : p->n,
+                                .keys = p->n};
+}
+
 /* name, result, parameters */
 #define HEED__OTHER_KERNELS(X)                                                                               \
   /* Σ x[i] in the order in which PyTorch adds (k_scalar_rows.c); Σ (x[i] - mean)² */                     \
