@@ -263,7 +263,7 @@ arm64: $(BUILD)/heed
 	  libedit-dev libedit2 libtinfo6 libbsd0 libmd0 libutf8proc-dev libutf8proc2 \
 	  libcjson-dev libcjson1 libzip-dev libzip4 zlib1g libbz2-1.0 libssl3
 	@PKG_CONFIG_LIBDIR=$(ARM64_LIBS)/pkgconfig PKG_CONFIG_SYSROOT_DIR=$(ARM64_ROOT) $(MAKE) --no-print-directory \
-	  all $(filter-out %/test_host,$(C_TESTS:tests/c/%.c=$(ARM64)/test/%)) \
+	  all $(addprefix $(ARM64)/test/,$(or $(TESTS),$(filter-out test_host,$(C_TESTS:tests/c/%.c=%)))) \
 	  BUILD=$(ARM64) GENERATOR=$(abspath $(BUILD))/heed BLAS=none WERROR=-Werror CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar \
 	  CPPFLAGS=-I$(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
 	  LDFLAGS=-Wl,-rpath-link,$(ARM64_LIBS):$(ARM64_ROOT)/lib/aarch64-linux-gnu
