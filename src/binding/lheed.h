@@ -241,6 +241,9 @@ void lheed_open_nn(lua_State *L);     /* lnn.c: built-in modules, under `nn` */
 
 /** Adds what objects written in Lua need to the table on top of the stack. (lobject.c) */
 void lheed_open_object(lua_State *L);
+/** heed.ipairs; and the metamethod __ipairs, without which 5.2's ipairs takes no userdata. Others need none.
+ */
+int lheed_ipairs(lua_State *L);
 /** Whether the value at idx is such an object, where these are no tables. */
 bool lheed_is_object(lua_State *L, int idx);
 /** Pushes a table that does not keep its values alive. */

@@ -427,9 +427,13 @@ static int install(lua_State *L) {
 /* ---- Opening ---- */
 
 static void open_metatable(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__index", module_index},       {"__newindex", module_newindex},
-                                  {"__len", module_len},           {"__call", forward},
-                                  {"__tostring", module_tostring}, {NULL, NULL}};
+  static const luaL_Reg meta[] = {{"__index", module_index},
+                                  {"__newindex", module_newindex},
+                                  {"__ipairs", lheed_ipairs},
+                                  {"__len", module_len},
+                                  {"__call", forward},
+                                  {"__tostring", module_tostring},
+                                  {NULL, NULL}};
   static const luaL_Reg methods[] = {{"forward", forward},       {"head", head},
                                      {"split", split},           {"new_cache", lheed_new_cache},
                                      {"steps", lheed_new_steps}, {NULL, NULL}};

@@ -69,7 +69,7 @@ static int next_element(lua_State *L) {
 }
 
 /* heed.ipairs(t): what ipairs gives where it heeds __index */
-static int ipairs_of(lua_State *L) {
+int lheed_ipairs(lua_State *L) {
   lua_settop(L, 1);
   if (!lua_istable(L, 1) && luaL_getmetafield(L, 1, "__index") == LUA_TNIL)
     return lheed_bad_argument(L, 1, "ipairs", "t", "a table or something with elements");
@@ -81,6 +81,6 @@ static int ipairs_of(lua_State *L) {
 
 void lheed_open_object(lua_State *L) {
   static const luaL_Reg functions[] = {
-      {"ipairs", ipairs_of}, {"object", new_object}, {"held", held_of}, {"pairs", pairs_of}, {NULL, NULL}};
+      {"ipairs", lheed_ipairs}, {"object", new_object}, {"held", held_of}, {"pairs", pairs_of}, {NULL, NULL}};
   lheed_setfuncs(L, functions);
 }

@@ -382,7 +382,7 @@ static const luaL_Reg tensor_methods[] = {
 };
 
 static const luaL_Reg metamethods[] = {
-    {"__len", length}, {"__eq", same}, {"__close", tensor_release}, {NULL, NULL}};
+    {"__ipairs", lheed_ipairs}, {"__len", length}, {"__eq", same}, {"__close", tensor_release}, {NULL, NULL}};
 
 void lheed_open_tensor(lua_State *L) {
   lheed_add_functions(L, tensor_methods, false);

@@ -160,7 +160,7 @@ static int count(lua_State *L) {
 void lheed_open_vocabulary(lua_State *L) {
   static const luaL_Reg constructor[] = {{"vocabulary", new_vocabulary}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"id", id}, {"piece", piece}, {"longest", longest}, {NULL, NULL}};
-  static const luaL_Reg metamethods[] = {{"__len", count}, {NULL, NULL}};
+  static const luaL_Reg metamethods[] = {{"__ipairs", lheed_ipairs}, {"__len", count}, {NULL, NULL}};
   lheed_setfuncs(L, constructor);
   lua_createtable(L, 0, 4);
   lheed_setfuncs(L, metamethods);
