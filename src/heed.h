@@ -242,8 +242,9 @@ HEED_CALL heed_get_limits(heed_context *ctx, heed_limits *out);
  * or one that is changed in place): some elements are new, others old. Modules, caches, generators and files
  * are what they were before the call. */
 
-/** From any thread, or a signal handler: the call that runs on ctx, or else the next one that makes a tensor
- * or takes time, returns CANCELLED, once. ctx must not be freed meanwhile; NULL is allowed. */
+/** From any thread, or a signal handler: the call that runs on ctx, or else the next one that computes
+ * something, draws, loads or saves, returns CANCELLED, once. ctx must not be freed meanwhile; NULL is
+ * allowed. */
 HEED_API void heed_cancel(heed_context *ctx);
 /** Takes back a cancel that no call has met yet. Not while a call runs on ctx. */
 HEED_API void heed_clear_cancel(heed_context *ctx);
@@ -361,7 +362,8 @@ HEED_CALL heed_generator_set_state(heed_generator *g, const unsigned char *bytes
 /* In all of these, g NULL stands for the context's default generator; out of *out, if given, decides the
  * place. */
 
-/** Uniform in [from, to), float32. */
+/** Uniform in [from, to), float32. Errors: ARGUMENT (not finite, from above to, or further apart than float32
+ * reaches). */
 HEED_CALL heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
                        const int64_t *shape, heed_tensor **out);
 /** Normal with the given mean and standard deviation, float32. Errors: ARGUMENT (negative std). */
@@ -912,9 +914,9 @@ HEED_API bool heed_module_setting(const heed_module *m, const char *name, heed_s
  * most size bytes with the closing zero. */
 HEED_API void heed_module_describe(const heed_module *m, char *text, size_t size);
 
-/** Views of head i's columns of a MultiHeadAttention's weights, [d_in, head_dim] each: queries of the head
- * are x · query. The key and value are those of the head's group. *query, *key and *value must be NULL.
- * Errors: ARGUMENT (another module), INDEX, MEMORY. */
+/** Views of head i's columns (from 1; from -1 backwards) of a MultiHeadAttention's weights, [d_in, head_dim]
+ * each: queries of the head are x · query. The key and value are those of the head's group. *query, *key and
+ * *value must be NULL. Errors: ARGUMENT (another module), INDEX, MEMORY. */
 HEED_CALL heed_module_head(heed_module *m, int64_t i, heed_tensor **query, heed_tensor **key,
                            heed_tensor **value);
 /** A MultiHeadAttentionWrapper on the same memory, without the output projection. Errors: ARGUMENT (another

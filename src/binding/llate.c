@@ -4,8 +4,9 @@
 
 #include "lheed.h"
 
-/* In the registry: the `require` that heed's own files are found by. */
-static const char require_key = 0;
+/* In the registry: the `require` that heed's own files are found by; and that all is there. Told apart by
+ * their places. */
+static const char require_key = 'r', opened_key = 'o';
 
 void lheed_require(lua_State *L, const char *name) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &require_key);
@@ -63,11 +64,11 @@ static int late_index(lua_State *L) {
   lua_settop(L, 2);
   lua_pushvalue(L, 2);
   if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return 0;
-  lheed_require(L, lua_tostring(L, 3)); /* may fail, and be asked for once more */
-  take_file(L, 2);
+  lheed_require(L, lua_tostring(L, 3)); /* may fail, as may the next, and be asked for once more */
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 4);
   lua_rawset(L, 1);
+  take_file(L, 2);
   lua_pushvalue(L, 4);
   return 1;
 }
@@ -76,9 +77,10 @@ static int late_index(lua_State *L) {
 static int late_newindex(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 3);
+  lua_pushvalue(L, 2);
+  lua_pushvalue(L, 3);
+  lua_rawset(L, 1); /* may fail: then the file is still known */
   take_file(L, 2);
-  lua_settop(L, 3);
-  lua_rawset(L, 1);
   return 0;
 }
 
@@ -131,12 +133,13 @@ static void add_classes(lua_State *L) {
 
 /* ---- Opening ---- */
 
-/* core.open(require): the library, with what is in Lua. */
+/* core.open(require): the library, with what is in Lua. Where memory ends in the middle, the next call does
+ * all of it. */
 static int open_late(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   luaL_checktype(L, lua_upvalueindex(2), LUA_TTABLE); /* the debug library can change an upvalue */
   lua_settop(L, 1);
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &require_key) != LUA_TNIL) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &opened_key) != LUA_TNIL) {
     lua_pushvalue(L, lua_upvalueindex(2));
     return 1;
   }
@@ -153,6 +156,8 @@ static int open_late(lua_State *L) {
   add_classes(L);
   if (!LHEED_HEEDS_PAIRS) make_classes(L); /* pairs(nn) must find them */
   lua_pop(L, 1);
+  lua_pushboolean(L, true);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &opened_key);
   return 1;
 }
 

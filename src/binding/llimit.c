@@ -111,6 +111,9 @@ static int limit(lua_State *L) {
       return lheed_error(L, "limit: final is false and the limits are final already");
   }
   LHEED_TRY(L, heed_set_limits(ctx, &l));
+  /* The call that runs, should this be in one, has no more than that from now on. */
+  const bool sooner = ctx->call_end == 0 || heed_clock() + l.seconds < ctx->call_end;
+  if (!lua_isnil(L, AT_SECONDS) && l.seconds > 0 && sooner) heed__start_call(ctx);
   return 0;
 }
 

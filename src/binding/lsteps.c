@@ -160,8 +160,8 @@ static int steps_index(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &steps_methods_key);
   lua_pushvalue(L, 2);
   if (lua_rawget(L, -2) != LUA_TNIL) return 1;
-  heed_steps *steps = check_steps(L, "__index");
   const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+  heed_steps *steps = check_steps(L, *name ? name : "index");
   if (strcmp(name, "result") == 0) return is_finished(steps) ? push_steps_result(L) : 0;
   if (strcmp(name, "info") == 0) return is_finished(steps) ? push_internals(L) : 0;
   if (strcmp(name, "done") == 0 || strcmp(name, "total") == 0) {
@@ -175,7 +175,7 @@ static int steps_index(lua_State *L) {
 }
 
 static int steps_newindex(lua_State *L) {
-  check_steps(L, "__newindex");
+  check_steps(L, "index");
   return lheed_error(L, "heed.Steps have no field that can be set, such as %s", lheed_push_key(L, 2));
 }
 

@@ -12,11 +12,11 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#define PAGE ((uintptr_t)4096)
+#define SMALL_PAGE ((uintptr_t)4096)
 
 void heed__wish_huge_pages(void *block, size_t bytes) {
-  const uintptr_t first = ((uintptr_t)block + PAGE - 1) & ~(PAGE - 1),
-                  end = ((uintptr_t)block + bytes) & ~(PAGE - 1);
+  const uintptr_t first = ((uintptr_t)block + SMALL_PAGE - 1) & ~(SMALL_PAGE - 1),
+                  end = ((uintptr_t)block + bytes) & ~(SMALL_PAGE - 1);
   const int before = errno;
   if (first < end) (void)madvise((void *)first, end - first, MADV_HUGEPAGE); /* a wish: whatever it answers */
   errno = before;

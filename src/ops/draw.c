@@ -1,6 +1,7 @@
 /* Random tensors. All draw one element after another in row-major order, whatever the layout of the result,
  * so they draw into a row-major tensor first. The streams are PyTorch's; core has them, here is what is made
  * of them. */
+#include <float.h>
 #include <inttypes.h>
 
 #include "ops.h"
@@ -44,7 +45,14 @@ heed_status heed__uniform(heed_context *ctx, const char *function, heed_generato
   heed__result result = {0};
   kept_generator k;
   k.generator = NULL;
-  heed_status status = begin_draw(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
+  heed_status status = HEED_OK;
+  if (!(from <= to && to - from <= FLT_MAX)) {
+    status = heed__fail(ctx, HEED_ARGUMENT,
+                        "%s: from is %s and to is %s; both must be finite, and from not above to", function,
+                        HEED__G(from), HEED__G(to));
+    goto done;
+  }
+  status = begin_draw(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
   if (status) goto done;
   float *x = drawn_floats(&result);
   if (!heed__draw_floats(keep_generator(&k, ctx, g), x, result.tensor->numel)) {

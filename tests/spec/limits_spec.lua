@@ -181,6 +181,17 @@ describe("heed.limit", function()
       assert.is_true(rounds > 0)
       assert.equal(64, (x + 1):numel())
     end)
+
+    it("binds the call in which it is set, too", function()
+      local Strict = nn.Module.class "Strict"
+      function Strict.forward(_, x)
+        heed.limit { seconds = 0.02 }
+        while true do x:matmul(x) end
+      end
+      assert.matches("^matmul: the time was up, 0%.02 seconds after", failure(function()
+        return Strict()(heed.rand(8, 8))
+      end))
+    end)
   end
 
   it("puts a generator back where a draw was stopped", function()

@@ -182,6 +182,11 @@ describe("draws", function()
     assert.same(y, heed.rand(3):tolist())
     assert.error_matches(function() x:normal_(0, -1) end, "std")
     assert.error_matches(function() x:long():uniform_() end, "int64")
+    local wrong = { { 3, 2 }, { 0 / 0, 1 }, { 0, 0 / 0 }, { 0, math.huge }, { -math.huge, 0 }, { -3e38, 3e38 } }
+    for _, ends in ipairs(wrong) do
+      assert.error_matches(function() x:uniform_(ends[1], ends[2]) end, "^uniform_: from is .* from not above to$")
+    end
+    assert.same({ 2, 2 }, heed.zeros(2):uniform_(2, 2):tolist())
   end)
 
   it("toss coins", function()

@@ -210,6 +210,7 @@ describe("the steps of a forward", function()
     assert.is_true(heed.info().memory_in_use < held)
     assert.equal("heed.Steps(released)", tostring(steps))
     raises("steps: self must be a heed.Steps, got a released heed.Steps", function() steps() end)
+    raises("result: self must be a heed.Steps, got a released heed.Steps", function() return steps.result end)
   end)
 
   it("keep the weights and the input that they began with", function()
