@@ -125,12 +125,10 @@ V_INLINE void score_keys(const decode_work *w, const heed_dtype type, int rows, 
 V_INLINE void score_stretch(const decode_work *w, const heed_dtype type, int rows, int first_row,
                             int64_t first, int64_t last) {
   const int64_t keys = V_LANES / rows;
-  if (w->keys < keys) {
-    for (int64_t at = first; at < last; at++) score_keys(w, type, rows, first_row, at, 0);
-  } else {
-    for (int64_t at = first; at < last; at += keys)
-      score_keys(w, type, rows, first_row, at < w->keys - keys ? at : w->keys - keys, w->task->k_row);
-  }
+  const bool alone = w->keys < keys;
+  const int64_t step = alone ? 1 : keys, latest = w->keys - step;
+  for (int64_t at = first; at < last; at += step)
+    score_keys(w, type, rows, first_row, at < latest ? at : latest, alone ? 0 : w->task->k_row);
 }
 
 V_INLINE void score_block(const decode_work *w, const heed_dtype type, int first_row, int last_row) {
