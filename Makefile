@@ -66,9 +66,9 @@ BLAS_CFLAGS := $(call package,cflags,openblas)
 BLAS_LIBS   := $(call package,libs,openblas,-lopenblas)
 endif
 IO_CFLAGS   := $(call package,cflags,libutf8proc) $(call package,cflags,libcjson,-I/usr/include/cjson) \
-  $(call package,cflags,libzip)
+  $(call package,cflags,zlib)
 IO_LIBS     := $(call package,libs,libutf8proc,-lutf8proc) $(call package,libs,libcjson,-lcjson) \
-  $(call package,libs,libzip,-lzip)
+  $(call package,libs,zlib,-lz)
 EDIT_CFLAGS := $(call package,cflags,libedit)
 EDIT_LIBS   := $(call package,libs,libedit,-ledit)
 TEST_CFLAGS := $(call package,cflags,cmocka)
@@ -261,7 +261,7 @@ ARM64_LIBS := $(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
 arm64: $(BUILD)/heed
 	@scripts/dev/unpack_packages.sh $(ARM64)/packages arm64 libcmocka-dev libcmocka0 liblua5.4-dev liblua5.4-0 \
 	  libedit-dev libedit2 libtinfo6 libbsd0 libmd0 libutf8proc-dev libutf8proc2 \
-	  libcjson-dev libcjson1 libzip-dev libzip4 zlib1g libbz2-1.0 libssl3
+	  libcjson-dev libcjson1 zlib1g-dev zlib1g
 	@PKG_CONFIG_LIBDIR=$(ARM64_LIBS)/pkgconfig PKG_CONFIG_SYSROOT_DIR=$(ARM64_ROOT) $(MAKE) --no-print-directory \
 	  all $(addprefix $(ARM64)/test/,$(or $(TESTS),$(filter-out test_host,$(C_TESTS:tests/c/%.c=%)))) \
 	  BUILD=$(ARM64) GENERATOR=$(abspath $(BUILD))/heed BLAS=none WERROR=-Werror CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar \

@@ -7,7 +7,7 @@ description = {
   summary = "Attention runtime: tensors and attention modules with PyTorch's names and numbers",
   detailed = [[
 Tensors, attention modules, caches and models (BERT, GPT-2, Llama) in one C library, which works inside of any program
-with a Lua state. Needs GNU make, a C compiler, pkg-config and the libraries cJSON, libzip, utf8proc and OpenBLAS.]],
+with a Lua state. Needs GNU make, a C compiler, pkg-config and the libraries cJSON, zlib, utf8proc and OpenBLAS.]],
   license = "MIT",
 }
 dependencies = { "lua >= 5.1, < 5.5" }

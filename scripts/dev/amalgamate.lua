@@ -35,7 +35,7 @@ local preamble = [[
  * as 1; what is missing is said where it is asked for:
  *   HEED_BLAS      OpenBLAS, for processors without any of these vectors        -lopenblas
  *   HEED_CJSON     cJSON, to load .safetensors and config.json                  -lcjson (and where cJSON.h is: -I)
- *   HEED_ZIP       libzip, to load and save .npz                                -lzip
+ *   HEED_ZIP       zlib, to load and save .npz                                  -lz
  *   HEED_UTF8PROC  utf8proc, for tokenizers                                     -lutf8proc
  *   HEED_LUA       the Lua interface, luaopen_heed; its Lua files are in here   lua.h in the path; a Lua of the host's
  * .npy files are loaded and saved without any of these, and .safetensors saved.

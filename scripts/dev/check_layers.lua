@@ -27,7 +27,10 @@ local reserved = {
     what = "utf8proc", files = { "^src/io/text%.c$" }, includes = { "utf8proc%.h$" }, calls = { "utf8proc_%w+" },
   },
   { what = "cJSON", files = { "^src/io/json%.c$" }, includes = { "cJSON%.h$" }, calls = { "cJSON_%w+" } },
-  { what = "libzip", files = { "^src/io/npz%.c$" }, includes = { "^zip%.h$" }, calls = { "zip_%w+" } },
+  {
+    what = "zlib", files = { "^src/io/zip%.h$", "^src/io/zip_%w+%.c$" },
+    includes = { "^zlib%.h$" }, calls = { "inflate%w*", "deflate%w*", "crc32%w*", "adler32%w*" },
+  },
   {
     what = "opening files", files = { "^src/io/system_%w+%.c$", "^src/cli/" },
     includes = { "fcntl%.h$" }, calls = { "open", "fopen", "mmap", "CreateFile%w+" },

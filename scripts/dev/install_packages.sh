@@ -39,7 +39,7 @@ needs_of() {
       need 'library openblas' libopenblas-dev openblas-devel openblas openblas
       need 'library libutf8proc' libutf8proc-dev utf8proc-devel libutf8proc utf8proc
       need 'library libcjson' libcjson-dev cjson-devel cjson cjson
-      need 'library libzip' libzip-dev libzip-devel libzip libzip
+      need 'library zlib' zlib1g-dev zlib-devel zlib zlib
       need 'library libedit' libedit-dev libedit-devel libedit libedit ;;
     test)
       need_lua "$lua" interpreter

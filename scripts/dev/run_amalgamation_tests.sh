@@ -69,8 +69,8 @@ run() { # SIDE EMULATOR NAME...
 
 lua=$(scripts/dev/find_lua.sh 5.4 library)
 gcc_flags="-fPIC -DHEED_BLAS=1 -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1 -DHEED_LUA=1 $(packages --cflags openblas) \
-  $(packages --cflags libcjson) $(packages --cflags libzip) $(packages --cflags libutf8proc) $(packages --cflags "$lua")"
-gcc_libraries="$(packages --libs openblas libcjson libzip libutf8proc "$lua") -lm -pthread"
+  $(packages --cflags libcjson) $(packages --cflags zlib) $(packages --cflags libutf8proc) $(packages --cflags "$lua")"
+gcc_libraries="$(packages --libs openblas libcjson zlib libutf8proc "$lua") -lm -pthread"
 cmocka="$(packages --libs cmocka)"
 
 tally 'heed.h alone, in C++17 and C99' header

@@ -1,6 +1,6 @@
 /* heed in a program of C, without Lua: memory of its own, a limit and a log, a model from a file, attention,
  * decoding token by token. `make examples` builds it as build/examples/host; by hand, with the libraries that
- * heed was built with: cc -Isrc scripts/examples/host.c build/libheed.a -lopenblas -lcjson -lzip -lutf8proc
+ * heed was built with: cc -Isrc scripts/examples/host.c build/libheed.a -lopenblas -lcjson -lz -lutf8proc
  * -lm -pthread */
 #include <stdio.h>
 #include <stdlib.h>

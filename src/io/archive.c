@@ -246,6 +246,7 @@ heed_status heed_save_archive(heed_context *ctx, const char *path, int64_t count
                       heed__quoted(quoted, path, true));
   status = heed__writer_begin(&w, ctx, path);
   if (status != HEED_OK) return status;
-  status = format == HEED__NPZ ? heed__npz_save(&w, &contents) : heed__safetensors_save(&w, &contents);
+  status = format == HEED__NPZ ? heed__npz_save(&w, &contents, HEED__ZIP_LIMITS)
+                               : heed__safetensors_save(&w, &contents);
   return heed__writer_end(&w, status);
 }

@@ -146,7 +146,8 @@ heed_status heed__file_map_open(const heed__place *place, const char *path, heed
   int64_t size;
   char *data;
   heed__file_map *map = NULL;
-  heed_status status = heed__file_open(place, path, &file, &size);
+  heed_status status = heed__is_due(&place->ctx->pace) ? heed__stopped(place->ctx, "load") : HEED_OK;
+  if (status == HEED_OK) status = heed__file_open(place, path, &file, &size);
   if (status != HEED_OK) return status;
   if (size == 0) {
     status = heed__broken(place, "is empty");

@@ -77,7 +77,7 @@ size_t heed__folder_length(const char *path);
 HEED_MUST_USE
 heed_status heed__file_open(const heed__place *place, const char *path, heed__file *out, int64_t *size);
 void heed__file_close(heed__file file);
-/** Exactly `bytes` bytes from `offset` on. Errors: FILE. */
+/** Exactly `bytes` bytes from `offset` on. Errors: FILE, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__file_read(const heed__place *place, heed__file file, int64_t offset, void *out,
                             size_t bytes);
@@ -91,7 +91,7 @@ typedef struct heed__file_map {
   char *data;
   size_t size;
 } heed__file_map;
-/** Errors: FILE (empty files too), MEMORY. */
+/** Errors: FILE (empty files too), MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__file_map_open(const heed__place *place, const char *path, heed__file_map **out);
 void heed__file_map_release(heed__file_map *map); /* NULL is allowed */
@@ -115,10 +115,15 @@ HEED_MUST_USE
 heed_status heed__writer_begin(heed__writer *w, heed_context *ctx, const char *path);
 HEED_MUST_USE
 heed_status heed__writer_put(heed__writer *w, const void *data, size_t bytes);
-/** The next bytes go to `offset`, over what is there. */
+/** Writes over bytes that were put before, from `offset` on. */
 HEED_MUST_USE
-heed_status heed__writer_seek(heed__writer *w, uint64_t offset);
+heed_status heed__writer_patch(heed__writer *w, uint64_t offset, const void *data, size_t bytes);
+/** How many bytes were put. */
 uint64_t heed__writer_at(const heed__writer *w);
+/** What is going to be put may be larger than any disk, as an expanded tensor is: better told at once than
+ * when the disk is full. */
+HEED_MUST_USE
+heed_status heed__writer_check_room(heed__writer *w, double bytes);
 /** The elements of x, row-major and little-endian. */
 HEED_MUST_USE
 heed_status heed__writer_put_tensor(heed__writer *w, const heed_tensor *x);
@@ -253,9 +258,15 @@ HEED_MUST_USE
 heed_status heed__npy_header(heed_context *ctx, const heed_tensor *x, char out[HEED__NPY_HEADER],
                              size_t *bytes);
 /* npz.c */
+
+/* The least sizes, offsets and counts of entries that zip64 is needed for; tests have lower ones. */
+typedef struct heed__zip_limits {
+  uint64_t bytes, entries;
+} heed__zip_limits;
+#define HEED__ZIP_LIMITS ((heed__zip_limits){.bytes = UINT32_MAX, .entries = UINT16_MAX})
 HEED_MUST_USE
 heed_status heed__npz_load(const heed__place *place, const char *path, heed_archive **out);
 HEED_MUST_USE
-heed_status heed__npz_save(heed__writer *w, const heed__contents *contents);
+heed_status heed__npz_save(heed__writer *w, const heed__contents *contents, heed__zip_limits limits);
 
 #endif

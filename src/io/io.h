@@ -1,4 +1,4 @@
-/* The door of io: files of tensors, and JSON. All opening of files is behind it, and cJSON and libzip are
+/* The door of io: files of tensors, and JSON. All opening of files is behind it, and cJSON and zlib are
  * known nowhere else. Loading and saving are heed.h's. */
 #ifndef HEED_IO_H
 #define HEED_IO_H

@@ -189,6 +189,8 @@ static heed_status check(checker *c) {
   while (more) {
     heed_status status = check_value(c, &more);
     if (status == HEED_OK && !more) status = check_end_of_value(c, &more);
+    if (status == HEED_OK && heed__is_due_at(&c->place->ctx->pace, c->values))
+      status = heed__stopped(c->place->ctx, "load");
     if (status != HEED_OK) return status;
   }
   skip_spaces(c);

@@ -226,6 +226,7 @@ static heed_status fill_archive(const heed__place *place, const heed__json *root
     entry->name = heed__archive_text(archive, heed__json_key(v));
     extents[i].index = i;
     status = read_entry(place, v, bytes, entry, &extents[i]);
+    if (status == HEED_OK && heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "load");
     if (status != HEED_OK) break;
     entry->data = map->data + first + extents[i].begin;
     entry->map = map;

@@ -115,10 +115,16 @@ heed_status heed__writer_put(heed__writer *w, const void *data, size_t bytes) {
   return HEED_OK;
 }
 
-heed_status heed__writer_seek(heed__writer *w, uint64_t offset) {
-  if (offset == w->at + w->used) return HEED_OK;
-  const heed_status status = flush(w);
+heed_status heed__writer_patch(heed__writer *w, uint64_t offset, const void *data, size_t bytes) {
+  if (offset >= w->at) {
+    memcpy(w->buffer + (offset - w->at), data, bytes);
+    return HEED_OK;
+  }
+  heed_status status = flush(w);
+  const uint64_t end = w->at;
   w->at = offset;
+  if (status == HEED_OK) status = write_all(w, data, bytes);
+  w->at = end;
   return status;
 }
 
@@ -207,16 +213,14 @@ bool heed__pieces_next(heed__pieces *p) {
   return true;
 }
 
-/* An expanded tensor may be larger than any disk: better told at once than when the disk is full. */
-static heed_status check_room(heed__writer *w, const heed_tensor *x) {
-  const double bytes = (double)x->numel * (double)heed__element_bytes(x->dtype);
+heed_status heed__writer_check_room(heed__writer *w, double bytes) {
   if (bytes <= heed__system_room(w->temporary)) return HEED_OK;
   return heed__broken_by(&w->place, "cannot be written", ENOSPC);
 }
 
 heed_status heed__writer_put_tensor(heed__writer *w, const heed_tensor *x) {
   heed__pieces pieces;
-  heed_status status = check_room(w, x);
+  heed_status status = heed__writer_check_room(w, (double)x->numel * (double)heed__element_bytes(x->dtype));
   heed__pieces_begin(&pieces, x, w->pieces, BUFFER);
   while (status == HEED_OK && heed__pieces_next(&pieces))
     status = heed__writer_put(w, pieces.data, pieces.bytes);

@@ -27,7 +27,7 @@ typedef struct scene {
   heed_tensor *x, *square, *whole, *mask, *ids;
   heed_module *attention;
   heed_kv_cache *cache;
-  char path[64];
+  char path[64], archive_path[64];
 } scene;
 
 typedef heed_status work(scene *s, heed_tensor **out);
@@ -85,16 +85,34 @@ static heed_status choose(scene *s, heed_tensor **out) {
 static heed_status load(scene *s, heed_tensor **out) {
   return heed_load_npy(s->ctx, s->path, out);
 }
+static heed_status load_archive(scene *s, heed_tensor **out) {
+  heed_archive *archive = NULL;
+  heed_status status = heed_load_archive(s->ctx, s->archive_path, &archive);
+  if (status == HEED_OK) status = heed_archive_tensor(archive, 1, out);
+  heed_archive_free(archive);
+  return status;
+}
 
 static const struct {
   const char *name;
   work *run;
-} works[] = {{"forward", forward},  {"decode", decode},       {"dropout", dropping},
-             {"matmul", product},   {"int64", whole_product}, {"normal", draw},
-             {"randperm", shuffle}, {"sort", sort},           {"cumsum", running_sum},
-             {"sum", sum},          {"softmax", softmax},     {"exp", exponential},
-             {"cat", join},         {"index_select", pick},   {"masked_select", choose},
-             {"load", load}};
+} works[] = {{"forward", forward},
+             {"decode", decode},
+             {"dropout", dropping},
+             {"matmul", product},
+             {"int64", whole_product},
+             {"normal", draw},
+             {"randperm", shuffle},
+             {"sort", sort},
+             {"cumsum", running_sum},
+             {"sum", sum},
+             {"softmax", softmax},
+             {"exp", exponential},
+             {"cat", join},
+             {"index_select", pick},
+             {"masked_select", choose},
+             {"load", load},
+             {"load an archive", load_archive}};
 enum { WORKS = sizeof works / sizeof works[0] };
 
 static void open_scene(scene *s, heed_context *ctx) {
@@ -120,10 +138,14 @@ static void open_scene(scene *s, heed_context *ctx) {
   assert_ok(heed_kv_cache_new(s->attention, &kept, &s->cache));
   snprintf(s->path, sizeof s->path, "/tmp/heed-test-cancel-%ld.npy", (long)getpid());
   assert_ok(heed_save_npy(ctx, s->path, s->square));
+  snprintf(s->archive_path, sizeof s->archive_path, "/tmp/heed-test-cancel-%ld.npz", (long)getpid());
+  assert_ok(heed_save_archive(ctx, s->archive_path, 1, (const char *const[]){"square"},
+                              (const heed_tensor *const[]){s->square}, 0, NULL));
 }
 
 static void close_scene(scene *s) {
   remove(s->path);
+  remove(s->archive_path);
   heed_kv_cache_free(s->cache);
   heed_module_release(s->attention);
   heed_tensor_free(s->x);

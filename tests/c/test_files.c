@@ -265,29 +265,31 @@ static void bools_are_written_as_0_and_1(void **state) {
   heed_tensor_free(y);
 }
 
-static void a_writer_seeks_within_its_buffer_and_behind_it(void **state) {
+/* Before the buffer's bytes are written, behind it, and across what is written and what is not. */
+static void a_writer_patches_what_was_put(void **state) {
   files *f = *state;
   heed__writer w;
-  static char chunk[300000], got[300004];
+  static char chunk[HEED__WRITER_ROOM - 2], got[HEED__WRITER_ROOM + 8];
   memset(chunk, 'x', sizeof(chunk));
   assert_ok(heed__writer_begin(&w, f->ctx, in_folder(f, "x.npy")));
   assert_ok(heed__writer_put(&w, "abcd", 4));
+  assert_ok(heed__writer_patch(&w, 1, "Z", 1));
   assert_int_equal(heed__writer_at(&w), 4);
-  assert_ok(heed__writer_seek(&w, 1));
-  assert_ok(heed__writer_put(&w, "Z", 1));
-  assert_ok(heed__writer_seek(&w, 4));
-  assert_ok(heed__writer_put(&w, chunk, sizeof(chunk)));
-  assert_ok(heed__writer_seek(&w, 5));
-  assert_ok(heed__writer_put(&w, "Y", 1));
+  assert_ok(heed__writer_put(&w, chunk, sizeof(chunk))); /* now the first four are in the file */
+  assert_ok(heed__writer_patch(&w, 0, "Y", 1));
+  assert_ok(heed__writer_put(&w, "end", 3));
+  assert_ok(heed__writer_put(&w, chunk, 3));
+  assert_ok(heed__writer_patch(&w, 3, "WV", 2));
+  assert_int_equal(heed__writer_at(&w), 4 + sizeof(chunk) + 6);
   assert_int_equal(size_of(in_folder(f, "x.npy")), -1); /* not before it is whole */
   assert_ok(heed__writer_end(&w, HEED_OK));
   FILE *file = fopen(in_folder(f, "x.npy"), "rb");
   assert_non_null(file);
-  assert_int_equal(fread(got, 1, sizeof(got), file), 300004);
+  assert_int_equal(fread(got, 1, sizeof(got), file), 4 + sizeof(chunk) + 6);
   assert_int_equal(fgetc(file), EOF);
   fclose(file);
-  assert_memory_equal(got, "aZcdxYxx", 8);
-  assert_int_equal(got[300003], 'x');
+  assert_memory_equal(got, "YZcWVxx", 7);
+  assert_memory_equal(got + 4 + sizeof(chunk), "endxxx", 6);
 }
 
 /* ---- Failures ---- */
@@ -331,6 +333,127 @@ static void no_room_leaves_the_old_file(void **state) {
   heed_tensor_free(x);
   heed_tensor_free(turned);
 }
+
+/* Of a cancel, a deadline or a limit before it, loading tells as such, and then loads again. */
+static void what_stops_loading_is_told(void **state) {
+  files *f = *state;
+  heed_context *ctx = f->ctx;
+  static const char *const paths[] = {"x.safetensors", "x.npz", "x.npy", "tests/golden/files/deflated.npz",
+                                      "tests/golden/files/sharded.safetensors.index.json"};
+  static const heed_status expected[] = {HEED_CANCELLED, HEED_OK, HEED_LIMIT,
+                                         HEED_LIMIT,     HEED_OK, HEED_MEMORY};
+  heed_tensor *x = numbers(ctx, HEED_FLOAT32);
+  const heed_tensor *const tensors[] = {x};
+  const char *const name = "x";
+  assert_ok(heed_save_npy(ctx, in_folder(f, "x.npy"), x));
+  for (int i = 0; i < 2; i++)
+    assert_ok(heed_save_archive(ctx, in_folder(f, paths[i]), 1, &name, tensors, 0, NULL));
+  heed_tensor_free(x);
+  for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+    const char *path = strchr(paths[i], '/') != NULL ? paths[i] : in_folder(f, paths[i]);
+    for (int step = 0; step < 6; step++) {
+      heed_tensor *got = NULL;
+      heed_archive *archive = NULL;
+      heed_limits limits = {.size = sizeof limits, .memory = step == 5 ? 1 : 0};
+      if (step == 0) heed_cancel(ctx);
+      if (step == 2) assert_ok(heed_set_deadline(ctx, 1e-9));
+      if (step == 4) assert_ok(heed_set_deadline(ctx, 0));
+      assert_ok(heed_set_limits(ctx, &limits));
+      assert_int_equal(heed__load_file(ctx, path, &archive, &got), expected[step]);
+      if (step == 0) assert_string_equal(heed_message(ctx), "load: heed_cancel stopped it");
+      assert_int_equal(archive != NULL || got != NULL, expected[step] == HEED_OK);
+      heed_archive_free(archive);
+      heed_tensor_free(got);
+      limits.memory = 0;
+      assert_ok(heed_set_limits(ctx, &limits));
+    }
+  }
+}
+
+/* And saving leaves the old file. */
+static void what_stops_saving_is_told(void **state) {
+  files *f = *state;
+  heed_context *ctx = f->ctx;
+  static const char *const paths[] = {"x.safetensors", "x.npz"};
+  heed_tensor *x = numbers(ctx, HEED_FLOAT32);
+  const heed_tensor *const tensors[] = {x};
+  const char *const name = "x";
+  for (int i = 0; i < 2; i++) {
+    const char *path = in_folder(f, paths[i]);
+    write_text(path, "old", 3);
+    heed_cancel(ctx);
+    assert_int_equal(heed_save_archive(ctx, path, 1, &name, tensors, 0, NULL), HEED_CANCELLED);
+    assert_int_equal(size_of(path), 3);
+    assert_ok(heed_set_deadline(ctx, 1e-9));
+    assert_int_equal(heed_save_archive(ctx, path, 1, &name, tensors, 0, NULL), HEED_LIMIT);
+    assert_ok(heed_set_deadline(ctx, 0));
+    assert_int_equal(size_of(path), 3);
+  }
+  heed_tensor_free(x);
+}
+
+#if HEED_ZIP
+/* ---- zip64 ---- */
+
+static size_t read_text(const char *path, char *out, size_t room) {
+  FILE *file = fopen(path, "rb");
+  assert_non_null(file);
+  const size_t length = fread(out, 1, room, file);
+  fclose(file);
+  return length;
+}
+
+static bool contains(const char *text, size_t length, const char *part, size_t part_length) {
+  for (size_t i = 0; i + part_length <= length; i++) {
+    if (memcmp(text + i, part, part_length) == 0) return true;
+  }
+  return false;
+}
+
+/* With lower limits sizes, offsets and counts take the form that an archive of many GiB has; what is loaded
+ * from it is the same. */
+static void large_archives_are_read_as_written(void **state) {
+  files *f = *state;
+  heed_context *ctx = f->ctx;
+  static const struct {
+    heed__zip_limits limits;
+    bool end, sizes; /* whether there is an end record of zip64, and an extra with two sizes */
+  } cases[] = {{{UINT32_MAX, UINT16_MAX}, false, false},
+               {{UINT32_MAX, 2}, true, false},   /* the count */
+               {{300, UINT16_MAX}, true, false}, /* offsets of the third entry and the directory */
+               {{0, UINT16_MAX}, true, true},
+               {{0, 0}, true, true}};
+  static const char size[] = {1, 0, 16, 0, (char)(128 + 12 * sizeof(float)), 0, 0, 0, 0, 0, 0, 0};
+  heed_tensor *x = numbers(ctx, HEED_FLOAT32);
+  const heed_tensor *const tensors[] = {x, x, x};
+  const heed__contents contents = {
+      .count = 3, .names = (const char *const[]){"a", "\xc3\xa9", ""}, .tensors = tensors};
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    const char *path = in_folder(f, "x.npz");
+    char text[2048];
+    heed__writer w;
+    heed_archive *archive = NULL;
+    assert_ok(heed__writer_begin(&w, ctx, path));
+    assert_ok(heed__writer_end(&w, heed__npz_save(&w, &contents, cases[i].limits)));
+    const size_t length = read_text(path, text, sizeof(text));
+    assert_in_range(length, 3 * 176, sizeof(text) - 1);
+    assert_int_equal(contains(text, length, "PK\6\6", 4), cases[i].end);
+    assert_int_equal(contains(text, length, "PK\6\7", 4), cases[i].end);
+    assert_int_equal(contains(text, length, size, sizeof(size)), cases[i].sizes);
+    assert_ok(heed_load_archive(ctx, path, &archive));
+    assert_int_equal(heed_archive_count(archive), 3);
+    for (int64_t k = 1; k <= 3; k++) {
+      heed_tensor *got = NULL;
+      assert_string_equal(heed_archive_name(archive, k), contents.names[k - 1]);
+      assert_ok(heed_archive_tensor(archive, k, &got));
+      assert_memory_equal(heed_tensor_data(got), heed_tensor_data(x), 12 * sizeof(float));
+      heed_tensor_free(got);
+    }
+    heed_archive_free(archive);
+  }
+  heed_tensor_free(x);
+}
+#endif
 
 static char scenario_folder[64];
 static const char *scenario_path(char text[96], const char *name) {
@@ -392,6 +515,9 @@ static heed_status load_golden(heed_context *ctx, const char *path) {
 static heed_status golden_scenario(heed_context *ctx) {
   return load_golden(ctx, "tests/golden/files/everything.safetensors");
 }
+static heed_status deflated_scenario(heed_context *ctx) {
+  return load_golden(ctx, "tests/golden/files/deflated.npz");
+}
 static heed_status sharded_scenario(heed_context *ctx) {
   return load_golden(ctx, "tests/golden/files/sharded.safetensors.index.json");
 }
@@ -413,6 +539,7 @@ static void every_allocation_may_fail(void **state) {
   strcpy(scenario_folder, f->folder);
   survives_every_failing_allocation(safetensors_scenario);
   survives_every_failing_allocation(npz_scenario);
+  survives_every_failing_allocation(deflated_scenario);
   survives_every_failing_allocation(npy_scenario);
   survives_every_failing_allocation(golden_scenario);
   survives_every_failing_allocation(sharded_scenario);
@@ -422,16 +549,21 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      FILES_TEST(an_archive_gives_names_tensors_and_metadata),
-      FILES_TEST(writing_to_a_loaded_tensor_leaves_the_file_alone),
-      FILES_TEST(loaded_tensors_outlive_the_context_s_owner),
-      FILES_TEST(a_destroyed_context_gives_its_maps_back),
-      FILES_TEST(missing_arguments_are_refused),
-      FILES_TEST(pieces_are_row_major_in_any_room),
-      FILES_TEST(bools_are_written_as_0_and_1),
-      FILES_TEST(a_writer_seeks_within_its_buffer_and_behind_it),
-      FILES_TEST(no_room_leaves_the_old_file),
-      FILES_TEST(every_allocation_may_fail),
+    FILES_TEST(an_archive_gives_names_tensors_and_metadata),
+    FILES_TEST(writing_to_a_loaded_tensor_leaves_the_file_alone),
+    FILES_TEST(loaded_tensors_outlive_the_context_s_owner),
+    FILES_TEST(a_destroyed_context_gives_its_maps_back),
+    FILES_TEST(missing_arguments_are_refused),
+    FILES_TEST(pieces_are_row_major_in_any_room),
+    FILES_TEST(bools_are_written_as_0_and_1),
+    FILES_TEST(a_writer_patches_what_was_put),
+    FILES_TEST(no_room_leaves_the_old_file),
+    FILES_TEST(what_stops_loading_is_told),
+    FILES_TEST(what_stops_saving_is_told),
+#if HEED_ZIP
+    FILES_TEST(large_archives_are_read_as_written),
+#endif
+    FILES_TEST(every_allocation_may_fail),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,7 +110,7 @@ static void says_which_library_a_file_needs(void **state) {
 #else
   assert_int_equal(status, HEED_FILE);
   assert_string_equal(heed_message(ctx), "save: 'heed_test.npz': this build of heed has no zip; compile with "
-                                         "-DHEED_ZIP=1 and link libzip");
+                                         "-DHEED_ZIP=1 and link zlib");
   assert_int_equal(heed__path_kind_of("heed_test.npz"), HEED__NOTHING);
 #endif
   heed__system_remove("heed_test.npz");

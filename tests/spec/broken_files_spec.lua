@@ -211,7 +211,7 @@ describe("files", function()
 
     it("every npz that is cut short or changed", function()
       local whole = support.read(golden .. "deflated.npz")
-      for length = 0, #whole - 1, 7 do
+      for length = 0, #whole - 1 do
         local got, message = heed.load(file("x.npz", whole:sub(1, length)))
         assert.is_nil(got)
         assert.are.equal(("load: '%s'"):format(path "x.npz"), message:match "^load: '.-'")

@@ -38,7 +38,7 @@ describe("the README", function()
         local build = [[
           lua=$(scripts/dev/find_lua.sh %s library) || exit
           cc -x c -Isrc $(pkg-config --cflags $lua) %s -x none %s/libheed.a -o %s \
-            $(pkg-config --libs $lua) -lopenblas -lcjson -lzip -lutf8proc -lm -pthread]]
+            $(pkg-config --libs $lua) -lopenblas -lcjson -lz -lutf8proc -lm -pthread]]
         local built = support.run(build:format(support.lua, source, support.quote(support.build), program))
         assert.equal("", built.err)
         support.write(source, block "lua")
