@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../nn/nn.h"
 #include "lheed.h"
 
 static const char methods_key = 0; /* in the registry: the methods by name */
@@ -101,6 +102,17 @@ static int cache_release(lua_State *L) {
   heed_kv_cache_free(box->object);
   box->object = NULL;
   return 0;
+}
+
+/* reset_cache(cache, length, n): takes back what there is behind `length` tokens; true if n more could be
+ * taken back as well, when they have come. For lua/heed/models. */
+int lheed_reset_cache(lua_State *L) {
+  heed_kv_cache *cache = cache_argument(L, "reset_cache");
+  const int64_t length = lheed_integer(L, 2, "reset_cache", "length");
+  const int64_t n = lheed_integer(L, 3, "reset_cache", "n");
+  if (length < heed_kv_cache_length(cache)) LHEED_TRY(L, heed_kv_cache_truncate(cache, length));
+  lua_pushboolean(L, length == 0 || n <= heed__kv_cache_room(cache));
+  return 1;
 }
 
 /* ---- Fields ---- */

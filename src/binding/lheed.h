@@ -182,6 +182,9 @@ heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, cons
 /** mha:new_cache{…}, and the metatable of what it gives. (lcache.c) */
 int lheed_new_cache(lua_State *L);
 void lheed_open_cache(lua_State *L);
+/** Primitives of lua/heed/models. (lcache.c, lrandom.c) */
+int lheed_reset_cache(lua_State *L);
+int lheed_copy_generator(lua_State *L);
 /** mha:steps(x, {…}), and the metatable of what it gives. (lsteps.c) */
 int lheed_new_steps(lua_State *L);
 void lheed_open_steps(lua_State *L);

@@ -450,10 +450,17 @@ static void open_metatable(lua_State *L) {
 
 /* Adds `nn`, the constructors, and `modules`, the primitives, to the library table. */
 void lheed_open_nn(lua_State *L) {
-  static const luaL_Reg primitives[] = {
-      {"class_name", class_name}, {"describe", describe}, {"entries", entries},
-      {"install", install},       {"kind", kind_of},      {"options", options},
-      {"train", train},           {"what", what},         {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"class_name", class_name},
+                                        {"copy_generator", lheed_copy_generator},
+                                        {"describe", describe},
+                                        {"entries", entries},
+                                        {"install", install},
+                                        {"kind", kind_of},
+                                        {"options", options},
+                                        {"reset_cache", lheed_reset_cache},
+                                        {"train", train},
+                                        {"what", what},
+                                        {NULL, NULL}};
   static const luaL_Reg functions[] = {{"Parameter", new_parameter}, {NULL, NULL}};
   const int library = lua_gettop(L) - 1;
   open_metatable(L);

@@ -56,6 +56,18 @@ static int generator_set_state(lua_State *L) {
   return 1;
 }
 
+/* copy_generator(from, to): `to` goes on where `from` is; nil is the default generator. For generate, which
+ * draws from a copy: what was drawn becomes so here, where no limit stops anything. */
+int lheed_copy_generator(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  const heed_generator *from = heed__generator(ctx, lheed_opt_generator(L, 1, "generate"));
+  heed_generator *to = heed__generator(ctx, lheed_opt_generator(L, 2, "generate"));
+  const bool owned = to->owned_by_context;
+  *to = *from;
+  to->owned_by_context = owned;
+  return 0;
+}
+
 static int generator_tostring(lua_State *L) {
   check_generator(L, "tostring");
   lua_pushliteral(L, "heed.Generator");

@@ -193,6 +193,10 @@ heed_dtype heed_kv_cache_dtype(const heed_kv_cache *cache) {
   return cache != NULL ? cache->dtype : HEED_BOOL;
 }
 
+int64_t heed__kv_cache_room(const heed_kv_cache *cache) {
+  return cache->room - (cache->length - cache->dropped);
+}
+
 /* ---- Changing ---- */
 
 heed_status heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n) {
@@ -323,7 +327,7 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
   span->added = added;
   span->skipped = cache->left >= 0 && past > cache->left ? past - cache->left : 0;
   memset(span->made, 0, sizeof span->made);
-  if (added > cache->room - held) { /* which only a window lets happen */
+  if (added > heed__kv_cache_room(cache)) { /* which only a window lets happen */
     const int64_t most = cache->left + reserve_of(cache->left), kept = held < most ? held : most;
     heed_status status = new_parts(cache, function, kept + added, span->made);
     if (status != HEED_OK) return status;

@@ -76,14 +76,17 @@ function Decoder:new_cache(options) end
 ---@field dtype? "float32"|"bfloat16"|"float16"|"int8" of the new cache
 
 ---The tokens that follow ids; the last is a stop token if one came. The cache holds all tokens but the last: to go on,
----give that one, and what is to come after it, with the cache.
+---give that one, and what is to come after it, with the cache. A call that fails or is stopped (by a limit, the host,
+---an error in on_token) leaves cache and generator as if on_token had ended it at the last token that it was called
+---with: the same way it can be gone on. If it was called with none, or there is no on_token, they are as before the call.
 ---@param ids heed.Tensor|integer[] int64 [n] or [1, n]
 ---@param options? heed.GenerateOptions
 ---@return integer[] tokens
 ---@return heed.ModelCache cache
 function Decoder:generate(ids, options) end
 
----A cache for each attention layer of a model, used as one.
+---A cache for each attention layer of a model, used as one. A pass that fails leaves it as it was. For that, with a
+---sliding window, a pass that drops tokens works on a copy of it.
 ---@class heed.ModelCache
 ---@field length integer tokens seen
 ---@field capacity number the most tokens; math.huge without a bound

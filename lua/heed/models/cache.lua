@@ -3,14 +3,16 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local options_of, fail = core.modules.options, E.fail
+local options_of, reset_cache, fail = core.modules.options, core.modules.reset_cache, E.fail
 
--- Keys of the raw fields: a cache for each layer, and the tokens that all of them have seen. After a pass that
--- failed in the middle some have seen more; they are taken back before the next.
-local LAYERS, LENGTH = {}, {}
+-- Keys of the raw fields: a cache for each layer, the tokens that all of them have seen, and whether it is a draft.
+-- After a pass that failed in the middle some layers have seen more; they are taken back before the next.
+local LAYERS, LENGTH, DRAFT = {}, {}, {}
 local Cache, methods = { __name = "heed.ModelCache" }, {}
 
-local function new(layers, length) return setmetatable({ [LAYERS] = layers, [LENGTH] = length }, Cache) end
+local function new(layers, length, draft)
+  return setmetatable({ [LAYERS] = layers, [LENGTH] = length, [DRAFT] = draft or false }, Cache)
+end
 
 local function is_cache(value) return type(value) == "table" and getmetatable(value) == Cache end
 
@@ -111,7 +113,32 @@ function M.check(name, cache)
   return check_self(cache, name)
 end
 
---- Caches of the layers, and the tokens in them, for n more of a model's; raises if there is no room.
+--- A cache with the same tokens for passes of n more in all, which may fail: they reach `cache` with `keep` alone. A
+--- layer that would drop what it needs to be taken back is copied, which only one with a window does; the others are
+--- shared, for what comes behind their tokens can be taken back.
+function M.draft(name, cache, n)
+  local before, length, layers = M.check(name, cache), cache[LENGTH], nil
+  for i = 1, #before do
+    if not reset_cache(before[i], length, n) then
+      layers = layers or { compat.unpack(before) }
+      layers[i] = before[i]:clone()
+    end
+  end
+  return new(layers or before, length, true)
+end
+
+--- Makes the cache what its draft has become.
+function M.keep(cache, draft)
+  local before, layers = cache[LAYERS], draft[LAYERS]
+  cache[LAYERS], cache[LENGTH] = layers, draft[LENGTH]
+  if before == layers then return end
+  for i, layer in ipairs(before) do
+    if layer ~= layers[i] then layer:release() end
+  end
+end
+
+--- What a pass of n tokens works on, caches of the layers and the tokens in them, until it is through: commit gives
+--- them to the cache. Raises if there is no room.
 function M.begin(class, cache, layer_count, batch, n)
   local layers, length = M.check(class, cache), cache[LENGTH]
   if #layers ~= layer_count then
@@ -123,13 +150,14 @@ function M.begin(class, cache, layer_count, batch, n)
   if length + n > cache.capacity then
     fail("%s: the cache has %d tokens, there are %d more and its capacity is %d", class, length, n, cache.capacity)
   end
-  for _, layer in ipairs(layers) do
-    if layer.length > length then layer:truncate(length) end
-  end
-  return layers, length
+  local work = cache[DRAFT] and cache or M.draft(class, cache, n)
+  return work, work[LAYERS], length
 end
 
---- Keeps the n tokens that all layers have seen now.
-function M.commit(cache, n) cache[LENGTH] = cache[LENGTH] + n end
+--- After a pass through all layers.
+function M.commit(cache, work, n)
+  work[LENGTH] = work[LENGTH] + n
+  if work ~= cache then M.keep(cache, work) end
+end
 
 return M

@@ -42,8 +42,8 @@ function Decoder:forward(ids, ...)
     end
     padding = padding_of(name, lengths, ids)
   end
-  local inner, past = nil, 0
-  if cache ~= nil then inner, past = caches.begin(name, cache, #layers, batch, n) end
+  local work, inner, past = nil, nil, 0
+  if cache ~= nil then work, inner, past = caches.begin(name, cache, #layers, batch, n) end
   if past + n > config.max_position_embeddings then
     local before = past > 0 and ("%d tokens in the cache and "):format(past) or ""
     local form = "%s: there are %s%d tokens, and max_position_embeddings is %d"
@@ -58,7 +58,7 @@ function Decoder:forward(ids, ...)
   end
   if kept and kept < n then x = x:narrow(-2, n - kept + 1, kept) end
   local logits = self.lm_head(self.norm(x))
-  if cache then caches.commit(cache, n) end
+  if cache then caches.commit(cache, work, n) end
   if wanted then return logits, { layers = found } end
   return logits
 end

@@ -5,7 +5,7 @@ local core = require "heed.core"
 local E = require "heed.nn.entries"
 local caches = require "heed.models.cache"
 local loading = require "heed.models.loading"
-local options_of, fail = core.modules.options, E.fail
+local options_of, copy_generator, fail = core.modules.options, core.modules.copy_generator, E.fail
 
 -- ---- Choosing a token ---------------------------------------------------------------------------
 
@@ -102,11 +102,23 @@ local function count_of(model, wanted, past, n, cache)
   return wanted
 end
 
+--- Whether a part of the model is in training, where dropout draws from the default generator.
+local function trains(model)
+  for _, part in model:named_modules() do
+    if part.training then return true end
+  end
+  return false
+end
+
 -- ---- Generating ---------------------------------------------------------------------------------
 
 --- A list of up to max_new_tokens (20) ids that follow ids [n], the last of them a stop token if one came; and the
 --- cache, which holds all tokens but the last. Greedy, unless one of temperature, top_k, top_p and generator is given:
 --- then temperature is 1 if it is not said; 0 is greedy. on_token(id, position) may return false to stop.
+--- If the call fails, cache and generator are as if on_token had stopped it at the last token that it was told of; as
+--- before the call if it was told of none. What is not told yet is in drafts: the tokens in one of the cache, the
+--- draws in a copy of the generator. (Dropout of a model in training draws from the default generator, too, and so does
+--- the sampling then if it is given no other: that is not taken back.)
 return function(self, ids, ...)
   E.check_self(self, "generate")
   local wanted, temperature, top_k, top_p, generator, on_token, stop, cache, capacity, dtype =
@@ -129,13 +141,29 @@ return function(self, ids, ...)
   end
   cache = given or self:new_cache { capacity = capacity or n + most, dtype = dtype }
 
-  local tokens, options = {}, { cache = cache, logits_to_keep = 1 }
+  local copied = temperature > 0 and (generator ~= nil or not trains(self))
+  local tokens, draws, draft = {}, copied and core.Generator() or generator, nil
+  local function begin(count)
+    if copied then copy_generator(generator, draws) end
+    draft = caches.draft("generate", cache, count)
+  end
+  local function keep()
+    if copied then copy_generator(draws, generator) end
+    caches.keep(cache, draft)
+  end
+  if not on_token then begin(n + most) end
   for i = 1, most do
-    local logits = self(ids, options)[1]
-    local id = temperature == 0 and likeliest(logits) or drawn(logits, temperature, top_k, top_p, generator)
+    if on_token then begin(#ids) end
+    local logits = self(ids, { cache = draft, logits_to_keep = 1 })[1]
+    local id = temperature == 0 and likeliest(logits) or drawn(logits, temperature, top_k, top_p, draws)
     tokens[i] = id
-    if on_token and on_token(id, past + n + i) == false or stops[id] then break end
+    if on_token then
+      keep()
+      if on_token(id, past + n + i) == false then break end
+    end
+    if stops[id] then break end
     ids = core.tensor({ id }, { dtype = "int64" })
   end
+  if not on_token then keep() end
   return tokens, cache
 end
