@@ -61,9 +61,10 @@ local function float_bytes(x)
   return bytes_of((x < 0 and 2 ^ 31 or 0) + (exponent + 126) * 2 ^ 23 + (fraction * 2 - 1) * 2 ^ 23, 4)
 end
 
--- Calls item(kind, size) for each item of a format: "<" and numbers (i, I, B), floats (f), strings with a length (s).
+-- Calls item(kind, size) for each item of a format: "<" and numbers (i, I, B), floats (f), strings with a length (s)
+-- and of a fixed one (c).
 local function each_item(format, item)
-  for kind, size in format:gmatch "([iIBfs])(%d*)" do item(kind, kind == "B" and 1 or tonumber(size) or 4) end
+  for kind, size in format:gmatch "([iIBfsc])(%d*)" do item(kind, kind == "B" and 1 or tonumber(size) or 4) end
 end
 
 function string.pack(format, ...)
@@ -72,6 +73,8 @@ function string.pack(format, ...)
     local value = values[#parts + 1]
     if kind == "f" then
       parts[#parts + 1] = float_bytes(value)
+    elseif kind == "c" then
+      parts[#parts + 1] = value .. ("\0"):rep(size - #value)
     elseif kind == "s" then
       parts[#parts + 1] = bytes_of(#value, size) .. value
     else
@@ -85,7 +88,7 @@ function string.unpack(format, text, at)
   at = at or 1
   local values = {}
   each_item(format, function(kind, size)
-    assert(kind ~= "f" and kind ~= "s", "not needed so far")
+    assert(kind:find "[iIB]", "not needed so far")
     values[#values + 1] = number_of(text, at, size, kind == "i")
     at = at + size
   end)

@@ -61,6 +61,7 @@ needs_of() {
       need 'ls /usr/lib/wine/wine64 || command_exists wine64 || command_exists wine' wine64 wine wine wine
       needs_of isa ;;
     lint)
+      need_lua 5.1 interpreter
       need 'command_exists luacheck' lua-check 'luarocks (and: luarocks install luacheck)' luacheck luacheck
       need 'command_exists gcc' gcc gcc gcc gcc
       need 'command_exists clang' clang clang clang llvm

@@ -124,7 +124,8 @@ describe("heed", function()
   end)
 
   it("lets a script see that a command it writes to has gone", function()
-    prints("false\n", command [[-e 'local p = io.popen("true", "w")
+    prints("false\n", command [[-e 'if jit then jit.off() end -- its compiled writes lose errors
+      local p = io.popen("true", "w")
       local ok = true
       for i = 1, 1e4 do ok = ok and p:write(("x"):rep(100)) and true or false end
       print(ok)']])
