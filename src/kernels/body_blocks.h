@@ -117,9 +117,6 @@ typedef struct block_step {
   ptrdiff_t c_row, add_row;
 } block_step;
 
-typedef void block_tile(const block_step *s, const float *a, const float *b, float *c, const float *add,
-                        size_t columns);
-
 /* Four turns in one, since the loop's own instructions take issue slots that the multiply-adds need. */
 #if defined(__clang__)
 #define GEMM_UNROLLED _Pragma("clang loop unroll_count(4)")
@@ -127,8 +124,9 @@ typedef void block_tile(const block_step *s, const float *a, const float *b, flo
 #define GEMM_UNROLLED _Pragma("GCC unroll 4")
 #endif
 
-V_INLINE void block_tile_of(const int rows, const block_step *s, const float *a, const float *b, float *c,
-                            const float *add, size_t columns) {
+/* The first `there` of a strip's `rows`. */
+V_INLINE void block_tile_of(const int rows, size_t there, const block_step *s, const float *a, const float *b,
+                            float *c, const float *add, size_t columns) {
   vfloat sum[BLOCK_ROWS][BLOCK_VECTORS];
   V_UNROLL
   for (int i = 0; i < rows; i++) {
@@ -150,40 +148,42 @@ V_INLINE void block_tile_of(const int rows, const block_step *s, const float *a,
       for (int v = 0; v < BLOCK_VECTORS; v++) sum[i][v] = v_fma(x, y[v], sum[i][v]);
     }
   }
-  if (columns == BLOCK_COLUMNS) {
-    V_UNROLL
-    for (int i = 0; i < rows; i++) {
+  if ((int)there == rows && columns == BLOCK_COLUMNS) {
+    if (add) {
       V_UNROLL
-      for (int v = 0; v < BLOCK_VECTORS; v++) {
-        const float *from = add ? add + i * s->add_row + v * V_LANES : NULL;
-        v_store(c + i * s->c_row + v * V_LANES, from ? v_add(sum[i][v], v_load(from)) : sum[i][v]);
+      for (int i = 0; i < rows; i++) {
+        V_UNROLL
+        for (int v = 0; v < BLOCK_VECTORS; v++)
+          sum[i][v] = v_add(sum[i][v], v_load(add + i * s->add_row + v * V_LANES));
       }
     }
-  } else {
-    float row[BLOCK_COLUMNS];
     V_UNROLL
     for (int i = 0; i < rows; i++) {
       V_UNROLL
-      for (int v = 0; v < BLOCK_VECTORS; v++) v_store(row + v * V_LANES, sum[i][v]);
-      for (size_t j = 0; j < columns; j++)
-        c[i * s->c_row + (ptrdiff_t)j] = add ? row[j] + add[i * s->add_row + (ptrdiff_t)j] : row[j];
+      for (int v = 0; v < BLOCK_VECTORS; v++) v_store(c + i * s->c_row + v * V_LANES, sum[i][v]);
     }
+    return;
   }
+  float tile[BLOCK_ROWS * BLOCK_COLUMNS];
+  V_UNROLL
+  for (int i = 0; i < rows; i++) {
+    V_UNROLL
+    for (int v = 0; v < BLOCK_VECTORS; v++) v_store(tile + i * BLOCK_COLUMNS + v * V_LANES, sum[i][v]);
+  }
+  for (ptrdiff_t i = 0; i < (ptrdiff_t)there; i++)
+    for (ptrdiff_t j = 0; j < (ptrdiff_t)columns; j++) {
+      const float x = tile[i * BLOCK_COLUMNS + j];
+      c[i * s->c_row + j] = add ? x + add[i * s->add_row + j] : x;
+    }
 }
 
-#define BLOCK_TILE(rows)                                                                                     \
-  static void V_NAME(block_tile_##rows)(const block_step *s, const float *a, const float *b, float *c,       \
-                                        const float *add, size_t columns) {                                  \
-    block_tile_of(rows, s, a, b, c, add, columns);                                                           \
-  }
-#define BLOCK_TILE_NAME(rows) V_NAME(block_tile_##rows),
-#if V_LANES == 16
-#define BLOCK_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-#else
-#define BLOCK_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#endif
-BLOCK_TILES(BLOCK_TILE)
-static block_tile *const block_tiles[BLOCK_ROWS] = {BLOCK_TILES(BLOCK_TILE_NAME)};
+static void block_tile(size_t rows, const block_step *s, const float *a, const float *b, float *c,
+                       const float *add, size_t columns) {
+  if (rows > BLOCK_ROWS / 2)
+    block_tile_of(BLOCK_ROWS, rows, s, a, b, c, add, columns);
+  else
+    block_tile_of(BLOCK_ROWS / 2, rows, s, a, b, c, add, columns);
+}
 
 /* ---- Blocks ---- */
 
@@ -191,18 +191,17 @@ static size_t block_whole_panels(size_t columns) {
   return (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
 }
 
-/* Strip i of m rows, which are divided as evenly as can be: into strips of BLOCK_ROWS, and of one fewer. */
+/* Strip i of m rows. */
 static void block_multiply(size_t m, size_t n, size_t i, const block_step *s, const float *a, ptrdiff_t a_row,
                            ptrdiff_t a_column, float *strip, const float *block, float *c, const float *add) {
-  const size_t strips = (m + BLOCK_ROWS - 1) / BLOCK_ROWS, fewer = m / strips, larger = m % strips;
-  const size_t rows = fewer + (i < larger);
-  const ptrdiff_t first = (ptrdiff_t)(i * fewer + gemm_least(i, larger));
+  const size_t rows = gemm_least(m - i * BLOCK_ROWS, BLOCK_ROWS);
+  const ptrdiff_t first = (ptrdiff_t)(i * BLOCK_ROWS);
   c += first * s->c_row;
   if (add) add += first * s->add_row;
   block_pack_strip(strip, s->depth, rows, a + first * a_row, a_row, a_column);
   for (size_t j = 0; j < n; j += BLOCK_COLUMNS)
-    block_tiles[rows - 1](s, strip, block + j * s->depth, c + j, add ? add + j : NULL,
-                          gemm_least(n - j, BLOCK_COLUMNS));
+    block_tile(rows, s, strip, block + j * s->depth, c + j, add ? add + j : NULL,
+               gemm_least(n - j, BLOCK_COLUMNS));
 }
 
 /* room: a strip, and a block of b, which stays there while the product is left. Of each block the first steps

@@ -83,16 +83,25 @@ V_INLINE void gemm_tile_of(const int rows, const int vectors, const bool whole, 
     for (size_t p = s->depth; p > 0; p--, a += a_column, b += b_row)
       gemm_tile_add(rows, vectors, whole, fused, sum, a, a_row, b, edge);
   }
+  if (add) {
+    V_UNROLL
+    for (int i = 0; i < rows; i++) {
+      V_UNROLL
+      for (int v = 0; v < vectors; v++) {
+        const float *from = add + i * s->add_row + v * V_LANES;
+        sum[i][v] = v_add(sum[i][v], whole || v + 1 < vectors ? v_load(from) : v_load_masked(from, edge));
+      }
+    }
+  }
   V_UNROLL
   for (int i = 0; i < rows; i++) {
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
       float *to = c + i * s->c_row + v * V_LANES;
-      const float *from = add ? add + i * s->add_row + v * V_LANES : NULL;
       if (whole || v + 1 < vectors)
-        v_store(to, from ? v_add(sum[i][v], v_load(from)) : sum[i][v]);
+        v_store(to, sum[i][v]);
       else
-        v_store_masked(to, from ? v_add(sum[i][v], v_load_masked(from, edge)) : sum[i][v], edge);
+        v_store_masked(to, sum[i][v], edge);
     }
   }
 }
@@ -118,10 +127,11 @@ static gemm_tile *const gemm_tiles[GEMM_ROWS][GEMM_VECTORS + 1] = {
 
 /* b in panels of GEMM_COLUMNS, as many as `room` floats of `packed` hold at that depth; with packed NULL b's
  * columns lie without gaps, and it is read in place. A step is a group of columns at one depth. */
-V_INLINE bool gemm_panels(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
-                          const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                          ptrdiff_t c_row, float *packed, size_t most, const heed__pace *pace,
-                          int64_t *position) {
+static __attribute__((noinline)) bool gemm_panels(size_t m, size_t n, size_t k, const float *a,
+                                                  ptrdiff_t a_row, ptrdiff_t a_column, const float *b,
+                                                  ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
+                                                  float *c, ptrdiff_t c_row, float *packed, size_t most,
+                                                  const heed__pace *pace, int64_t *position) {
   const size_t strip = gemm_part(m, GEMM_ROWS), depth = gemm_part(k, most);
   const size_t groups = (n + GEMM_GROUP - 1) / GEMM_GROUP, from_step = position ? (size_t)*position : 0;
   gemm_step s = {
@@ -163,14 +173,6 @@ V_INLINE bool gemm_panels(size_t m, size_t n, size_t k, const float *a, ptrdiff_
 }
 
 /* In functions of their own, so that a small product does not pay for the room of a large one. */
-static __attribute__((noinline)) bool gemm_in_place(size_t m, size_t n, size_t k, const float *a,
-                                                    ptrdiff_t a_row, ptrdiff_t a_column, const float *b,
-                                                    ptrdiff_t b_row, const float *bias, float *c,
-                                                    ptrdiff_t c_row, const heed__pace *pace,
-                                                    int64_t *position) {
-  return gemm_panels(m, n, k, a, a_row, a_column, b, b_row, 1, bias, c, c_row, NULL, GEMM_DEPTH, pace,
-                     position);
-}
 #define GEMM_PACKED(name, depth)                                                                             \
   static __attribute__((noinline)) bool name(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row,  \
                                              ptrdiff_t a_column, const float *b, ptrdiff_t b_row,            \
@@ -230,9 +232,6 @@ typedef struct gemm_dot_step {
   ptrdiff_t a_row, b_row, c_row, c_column, add_row, add_column;
 } gemm_dot_step;
 
-typedef void gemm_dot_tile(const gemm_dot_step *s, const float *a, const float *b, float *c,
-                           const float *add);
-
 V_INLINE void gemm_dot_add(const int few, const int many, vfloat *sum, const float *a, ptrdiff_t a_row,
                            const float *b, ptrdiff_t b_row, const bool whole, vmask rest) {
   vfloat y[GEMM_DOT_MOST];
@@ -270,15 +269,18 @@ V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_ste
   if (left) gemm_dot_add(few, many, sum, a, a_row, b, b_row, false, v_first(left));
   V_UNROLL
   for (int i = 0; i < fours; i++) v_sum_four(total + 4 * i, sum + 4 * i);
-  V_UNROLL
+  for (int i = 0; add && i < few; i++) {
+    V_UNROLL
+    for (int j = 0; j < many; j++) total[i * many + j] += add[i * s->add_row + j * s->add_column];
+  }
   for (int i = 0; i < few; i++) {
     V_UNROLL
-    for (int j = 0; j < many; j++) {
-      const float *from = add ? add + i * s->add_row + j * s->add_column : NULL;
-      c[i * s->c_row + j * s->c_column] = from ? total[i * many + j] + *from : total[i * many + j];
-    }
+    for (int j = 0; j < many; j++) c[i * s->c_row + j * s->c_column] = total[i * many + j];
   }
 }
+
+/* How many rows of b go with so many of a. */
+#define GEMM_DOT_GROUP(few) ((few)*GEMM_DOT_MOST <= GEMM_DOT_SUMS ? GEMM_DOT_MOST : GEMM_DOT_MOST - 1)
 
 #define GEMM_DOT_TILE(few, many)                                                                             \
   static void V_NAME(gemm_dot_tile_##few##_##many)(const gemm_dot_step *s, const float *a, const float *b,   \
@@ -286,27 +288,32 @@ V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_ste
     gemm_dot_tile_of(few, many, s, a, b, c, add);                                                            \
   }
 #define GEMM_DOT_TILE_NAME(few, many) V_NAME(gemm_dot_tile_##few##_##many),
-#define GEMM_DOT_3(X, few)            X(few, 1) X(few, 2) X(few, 3)
-#define GEMM_DOT_4(X, few)            X(few, 1) X(few, 2) X(few, 3) X(few, 4)
 #if V_REGISTERS >= 32
-#define GEMM_DOTS(Y, Z, X) Y(X, 1) Y(X, 2) Y(X, 3) Y(X, 4) Y(X, 5) Y(X, 6) Z(X, 7) Z(X, 8)
+#define GEMM_DOT_TILES(X) X(1, 4) X(2, 4) X(3, 4) X(4, 4) X(5, 4) X(6, 4) X(7, 3) X(8, 3)
 #else
-#define GEMM_DOTS(Y, Z, X) Y(X, 1) Y(X, 2) Y(X, 3) Z(X, 4)
+#define GEMM_DOT_TILES(X) X(1, 4) X(2, 4) X(3, 4) X(4, 3)
 #endif
-GEMM_DOTS(GEMM_DOT_4, GEMM_DOT_3, GEMM_DOT_TILE)
-#define GEMM_DOT_ROW_3(X, few) {GEMM_DOT_3(X, few)},
-#define GEMM_DOT_ROW_4(X, few) {GEMM_DOT_4(X, few)},
-static gemm_dot_tile *const gemm_dot_tiles[GEMM_DOT_FEW][GEMM_DOT_MOST] = {
-    GEMM_DOTS(GEMM_DOT_ROW_4, GEMM_DOT_ROW_3, GEMM_DOT_TILE_NAME)};
+#define GEMM_DOT_SINGLES(X) X(1, 1) X(2, 1) X(3, 1)
+GEMM_DOT_TILES(GEMM_DOT_TILE)
+GEMM_DOT_SINGLES(GEMM_DOT_TILE)
+typedef void gemm_dot_tile(const gemm_dot_step *s, const float *a, const float *b, float *c,
+                           const float *add);
+static gemm_dot_tile *const gemm_dot_tiles[GEMM_DOT_FEW] = {GEMM_DOT_TILES(GEMM_DOT_TILE_NAME)};
+static gemm_dot_tile *const gemm_dot_singles[] = {GEMM_DOT_SINGLES(GEMM_DOT_TILE_NAME)};
 
+/* The last tile takes rows of b again that have been, so that it is whole; of fewer than a tile has each goes
+ * alone. `few` is at most `many`. */
 static bool gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const float *a, const float *b,
                          float *c, const float *add, const heed__pace *pace, int64_t *position) {
-  const size_t strip = gemm_part(few, GEMM_DOT_FEW), group = strip * 4 <= GEMM_DOT_SUMS ? 4 : 3;
+  const bool alone = many < GEMM_DOT_MOST;
+  const size_t strip = gemm_part(few, GEMM_DOT_FEW), group = alone ? 1 : GEMM_DOT_GROUP(strip);
   size_t work = 0;
   for (size_t j = position ? (size_t)*position : 0; j < many; j += group) {
     for (size_t i = 0; i < few; i += strip) {
-      const ptrdiff_t row = (ptrdiff_t)i, column = (ptrdiff_t)j;
-      gemm_dot_tiles[gemm_least(few - i, strip) - 1][gemm_least(many - j, group) - 1](
+      const size_t rows = gemm_least(few - i, strip);
+      const ptrdiff_t row = (ptrdiff_t)i,
+                      column = (ptrdiff_t)(alone ? j : gemm_least(j, many - GEMM_DOT_GROUP(rows)));
+      (alone ? gemm_dot_singles : gemm_dot_tiles)[rows - 1](
           s, a + row * s->a_row, b + column * s->b_row, c + row * s->c_row + column * s->c_column,
           add ? add + row * s->add_row + column * s->add_column : NULL);
     }
@@ -534,7 +541,8 @@ static bool k_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row
   if (b_column == 1 && m <= GEMM_STREAMED && n * k >= GEMM_FAR)
     return gemm_streams(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row, pace, position);
   if (b_column == 1 && (m <= GEMM_FEW || n * k <= GEMM_NEAR))
-    return gemm_in_place(m, n, k, a, a_row, a_column, b, b_row, bias, c, c_row, pace, position);
+    return gemm_panels(m, n, k, a, a_row, a_column, b, b_row, 1, bias, c, c_row, NULL, GEMM_DEPTH, pace,
+                       position);
   return (k <= GEMM_SHALLOW ? V_NAME(gemm_packed_shallow) : V_NAME(gemm_packed))(
       m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, pace, position);
 }
