@@ -48,7 +48,7 @@ V_INLINE vfloat decode_load(const void *x, const heed_dtype type, int64_t at, co
                             int64_t left) {
   const void *p = element_at(x, type, at);
   if (!tail) return load_stored(p, type);
-  return type == HEED_FLOAT32 ? v_load_masked(p, *tail) : load_stored_first(p, type, left);
+  return type == HEED_FLOAT32 ? v_load_masked(p, *tail) : load_stored_first(p, type, (size_t)left);
 }
 
 /* How many rows of n floats make a stretch. */

@@ -7,6 +7,7 @@
 #define HEED_BODY_NARROW_H
 
 #include "body_gemm.h"
+#include "body_widen.h"
 
 enum {
   NARROW_COLUMNS = 4,                           /* rows of w at a time */
@@ -22,19 +23,6 @@ _Static_assert(HEED_INT8_BLOCK % V_LANES == 0 && GEMM_DEPTH % HEED_INT8_BLOCK ==
 
 V_INLINE size_t narrow_bytes(const heed_dtype dtype) {
   return dtype == HEED_INT8 ? 1 : 2;
-}
-
-V_INLINE vfloat narrow_load(const heed_dtype dtype, const void *p) {
-  return dtype == HEED_BFLOAT16  ? v_load_bfloat16(p)
-         : dtype == HEED_FLOAT16 ? v_load_float16(p)
-                                 : v_load_int8(p);
-}
-
-/* The first n lanes, 0 in the others; nothing else is read. */
-V_INLINE vfloat narrow_load_first(const heed_dtype dtype, const void *p, size_t n) {
-  uint16_t some[V_LANES] = {0};
-  memcpy(some, p, n * narrow_bytes(dtype));
-  return narrow_load(dtype, some);
 }
 
 V_INLINE const char *narrow_row(const heed_dtype dtype, const heed__narrow_task *t, size_t j) {
@@ -58,7 +46,7 @@ V_INLINE void narrow_add(const heed_dtype dtype, const int rows, vfloat sum[NARR
   V_UNROLL
   for (int j = 0; j < NARROW_COLUMNS; j++) {
     const char *at = w[j] + p * narrow_bytes(dtype);
-    y[j] = whole ? narrow_load(dtype, at) : narrow_load_first(dtype, at, rest);
+    y[j] = whole ? load_stored(at, dtype) : load_stored_first(at, dtype, rest);
   }
   V_UNROLL
   for (int i = 0; i < rows; i++) {
@@ -178,7 +166,7 @@ static bool narrow_dots(const heed__narrow_task *t, const heed__pace *pace, int6
 V_INLINE vfloat narrow_vector(const heed_dtype dtype, const heed__narrow_task *t, size_t j, size_t p,
                               size_t n) {
   const char *at = narrow_row(dtype, t, j) + p * narrow_bytes(dtype);
-  const vfloat x = n == V_LANES ? narrow_load(dtype, at) : narrow_load_first(dtype, at, n);
+  const vfloat x = n == V_LANES ? load_stored(at, dtype) : load_stored_first(at, dtype, n);
   if (dtype != HEED_INT8) return x;
   return v_mul(x, v_set(t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)(p / HEED_INT8_BLOCK)]));
 }

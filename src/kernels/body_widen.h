@@ -1,5 +1,5 @@
-/* Keys and values that are stored small, widened to float32 (body_attention.h, body_decode.h, body_small.h).
- */
+/* What is stored small, widened to float32: keys and values (body_attention.h, body_decode.h, body_small.h)
+ * and weights (body_narrow.h). */
 #ifndef HEED_BODY_WIDEN_H
 #define HEED_BODY_WIDEN_H
 
@@ -20,13 +20,11 @@ V_INLINE vfloat load_stored(const void *x, const heed_dtype dtype) {
   }
 }
 
-/* The first n < V_LANES of them, and zeros. */
-static inline vfloat load_stored_first(const void *x, heed_dtype dtype, int64_t n) {
-  float lane[V_LANES] = {0};
-  ptrdiff_t column = 1;
-  if (dtype == HEED_FLOAT32) return v_load_masked(x, v_first((size_t)n));
-  heed__scalar_widen(x, dtype, 1.0f, &column, n, lane);
-  return v_load(lane);
+/* The first n < V_LANES of them, of a small dtype, and zeros; nothing else is read. */
+static __attribute__((noinline)) vfloat load_stored_first(const void *x, heed_dtype dtype, size_t n) {
+  uint16_t some[V_LANES] = {0};
+  memcpy(some, x, n * heed__element_bytes(dtype));
+  return load_stored(some, dtype);
 }
 
 V_INLINE void widen_vectors(float *out, const void *x, const heed_dtype dtype, float scale, int64_t n) {
