@@ -193,8 +193,11 @@ heed_dtype heed_kv_cache_dtype(const heed_kv_cache *cache) {
   return cache != NULL ? cache->dtype : HEED_BOOL;
 }
 
-int64_t heed__kv_cache_room(const heed_kv_cache *cache) {
-  return cache->room - (cache->length - cache->dropped);
+int64_t heed_kv_cache_room(const heed_kv_cache *cache) {
+  if (cache == NULL) return 0;
+  const int64_t room = cache->room - (cache->length - cache->dropped);
+  const int64_t left = cache->capacity > 0 ? cache->capacity - cache->length : room;
+  return left < room ? left : room;
 }
 
 /* ---- Changing ---- */
@@ -327,7 +330,7 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
   span->added = added;
   span->skipped = cache->left >= 0 && past > cache->left ? past - cache->left : 0;
   memset(span->made, 0, sizeof span->made);
-  if (added > heed__kv_cache_room(cache)) { /* which only a window lets happen */
+  if (added > heed_kv_cache_room(cache)) { /* which only a window lets happen */
     const int64_t most = cache->left + reserve_of(cache->left), kept = held < most ? held : most;
     heed_status status = new_parts(cache, function, kept + added, span->made);
     if (status != HEED_OK) return status;

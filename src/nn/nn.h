@@ -253,8 +253,6 @@ typedef struct heed__kv_span {
 
 /** Another holder, for heed_kv_cache_free to let go. */
 heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache);
-/** Tokens that can come before the first ones are dropped, so that truncate can take them back. */
-int64_t heed__kv_cache_room(const heed_kv_cache *cache);
 /** Whether m can use the cache for `batch` items of `added` tokens more. Errors: ARGUMENT, SHAPE. */
 HEED_MUST_USE
 heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cache, int64_t batch,

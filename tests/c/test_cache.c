@@ -97,6 +97,53 @@ static void a_cache_has_its_sizes(void **state) {
   heed_module_release(m);
 }
 
+static void pass_tokens(heed_module *m, heed_kv_cache *cache, int64_t count) {
+  heed_tensor *x = normal(m->context, 2, SHAPE(count, 6));
+  heed_tensor_free(pass(m, x, cache));
+  heed_tensor_free(x);
+}
+
+static void a_cache_says_how_many_tokens_can_be_taken_back(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  heed_attention_config c = config_of(12);
+  heed_module *m = NULL;
+  assert_ok(heed_multi_head_attention_new(ctx, NULL, &c, &m));
+  heed_kv_cache *cache = new_cache(m, HEED_FLOAT32, 1);
+  assert_int_equal(heed_kv_cache_room(cache), 12);
+  pass_tokens(m, cache, 5);
+  assert_int_equal(heed_kv_cache_room(cache), 7); /* and the capacity has no more */
+  heed_kv_cache_free(cache);
+  heed_module_release(m);
+  assert_int_equal(heed_kv_cache_room(NULL), 0);
+
+  c.context_length = 1000;
+  c.window = (heed_window){.has_left = true, .left = 3};
+  assert_ok(heed_multi_head_attention_new(ctx, NULL, &c, &m));
+  cache = new_cache(m, HEED_FLOAT32, 1);
+  for (int64_t begun = 1; begun < 300; begun += 37) {
+    pass_tokens(m, cache, begun - heed_kv_cache_length(cache));
+    const int64_t room = heed_kv_cache_room(cache);
+    assert_in_range(room, 1, 500);
+    for (int64_t i = 0; i < room; i++) pass_tokens(m, cache, 1);
+    assert_int_equal(heed_kv_cache_room(cache), 0);
+    assert_ok(heed_kv_cache_truncate(cache, begun));
+    assert_int_equal(heed_kv_cache_room(cache), room);
+  }
+  const int64_t more = heed_kv_cache_room(cache) + 200; /* which one pass may bring: then the first ones go */
+  pass_tokens(m, cache, more);
+  assert_int_equal(heed_kv_cache_truncate(cache, 300), HEED_ARGUMENT);
+  heed_kv_cache_free(cache);
+
+  heed_kv_cache_config bounded;
+  heed_kv_cache_config_init(&bounded, sizeof bounded);
+  bounded.capacity = 200;
+  assert_ok(heed_kv_cache_new(m, &bounded, &cache));
+  pass_tokens(m, cache, 190);
+  assert_int_equal(heed_kv_cache_room(cache), 10);
+  heed_kv_cache_free(cache);
+  heed_module_release(m);
+}
+
 static void new_cache_refuses_what_makes_none(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config c = config_of(12);
@@ -420,6 +467,7 @@ static void int8_is_off_by_half_a_scale(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(a_cache_has_its_sizes),
+      TEST(a_cache_says_how_many_tokens_can_be_taken_back),
       TEST(new_cache_refuses_what_makes_none),
       TEST(a_cache_stays_in_its_context),
       TEST(settings_and_parts_are_there),
