@@ -313,9 +313,9 @@ static bool gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const 
       const size_t rows = gemm_least(few - i, strip);
       const ptrdiff_t row = (ptrdiff_t)i,
                       column = (ptrdiff_t)(alone ? j : gemm_least(j, many - GEMM_DOT_GROUP(rows)));
-      (alone ? gemm_dot_singles : gemm_dot_tiles)[rows - 1](
-          s, a + row * s->a_row, b + column * s->b_row, c + row * s->c_row + column * s->c_column,
-          add ? add + row * s->add_row + column * s->add_column : NULL);
+      gemm_dot_tile *const tile = alone ? gemm_dot_singles[rows - 1] : gemm_dot_tiles[rows - 1];
+      tile(s, a + row * s->a_row, b + column * s->b_row, c + row * s->c_row + column * s->c_column,
+           add ? add + row * s->add_row + column * s->add_column : NULL);
     }
     work += (few + GEMM_WAIT) * group * s->depth;
     if (work < GEMM_LOOK || j + group >= many) continue;
