@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a group of make targets needs and is missing; quick where nothing is.
-#   install_packages.sh [--name] GROUP...     groups: build test luas isa lint two fuzz files valgrind bench model install hosts; --name only says what is missing
+#   install_packages.sh [--name] GROUP...     groups: build test luas isa lint two fuzz files valgrind bench model install hosts ci; --name only says what is missing
 # LUA in the environment is the Lua to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all that Debian has.
 # With apt-get and the right to use it (root or sudo) it installs, saying so first; elsewhere it names the packages and fails.
 set -u
@@ -72,6 +72,7 @@ needs_of() {
       need 'ls "$(clang -print-runtime-dir)"/libclang_rt.fuzzer*' "libclang-rt-${clang_version:+$clang_version-}dev" compiler-rt \
         compiler-rt llvm ;;
     valgrind) need 'command_exists valgrind' valgrind valgrind valgrind valgrind ;;
+    ci) need 'command_exists ccache' ccache ccache ccache ccache ;;
     bench|files) need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3 ;;
     install) # what tries an installation; rocks for two versions
       for version in 5.1 5.4; do need_lua $version library; need_lua $version interpreter; done

@@ -20,6 +20,7 @@ for source in tests/c/test_*.c; do
   case $name in # their thousands of sizes would take minutes here; they have guard pages, and the sanitizers
     test_host) continue ;;   # what it loads and unloads, the others test
     test_cancel) continue ;; # of two threads one waits here until the other has worked for long
+    test_states) continue ;; # each allocation that can fail: the sanitizers try them in a tenth of the time
     test_attention_kernels | test_decode | test_gemm | test_kernels | test_narrow | test_parallel) continue ;;
   esac
   check "$name" "$build/test/$name"

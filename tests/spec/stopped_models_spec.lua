@@ -72,6 +72,17 @@ local function stops_of(m, f)
   return list
 end
 
+-- Every third of them, beginning elsewhere each time: all models and ways to draw together meet them all.
+local turn = 0
+local function some_stops_of(m, f)
+  turn = turn + 1
+  local some = {}
+  for i, stop in ipairs(stops_of(m, f)) do
+    if (i + turn) % 3 == 0 then some[#some + 1] = stop end
+  end
+  return some
+end
+
 -- Lengths that a cache can be truncated to, as text.
 local function lengths_back(cache)
   local can = {}
@@ -108,20 +119,20 @@ for name, make in pairs(MAKERS) do
         local want = m(new, { cache = after })
         local next_one = m(piece(past + n + 1, past + n + 1), { cache = after:clone() })
         local back_before, back_after = lengths_back(before), lengths_back(after)
-        for _, stop in ipairs(stops_of(m, function() m(new, { cache = before:clone() }) end)) do
+        for _, stop in ipairs(some_stops_of(m, function() m(new, { cache = before:clone() }) end)) do
           local cache = before:clone()
           if not stop(function() m(new, { cache = cache }) end) then
             stopped = stopped + 1
             assert.equal(past, cache.length)
-            if stopped % 8 == 1 then assert.equal(back_before, lengths_back(cache:clone():truncate(past))) end
+            if stopped % 4 == 1 then assert.equal(back_before, lengths_back(cache:clone():truncate(past))) end
             assert.is_true(same(want, m(new, { cache = cache:clone() })))
             assert.is_true(same(want, m(new, { cache = cache })))
-            if stopped % 8 == 1 then assert.equal(back_after, lengths_back(cache)) end
+            if stopped % 4 == 1 then assert.equal(back_after, lengths_back(cache)) end
             assert.is_true(same(next_one, m(piece(past + n + 1, past + n + 1), { cache = cache })))
           end
           cache:release()
         end
-        assert.is_true(stopped > 6)
+        assert.is_true(stopped > 1)
       end
     end)
 
@@ -178,7 +189,7 @@ for name, make in pairs(MAKERS) do
           local _, options, g = set {}
           local want = m:generate(prompt, options)
           local after, untold, later = next_draws(g), 0, 0
-          local list = stops_of(m, undisturbed(prompt))
+          local list = some_stops_of(m, undisturbed(prompt))
           for i = 1, 9, 4 do list[#list + 1] = i end
           for _, stop in ipairs(list) do
             local told, at = {}, type(stop) == "number" and stop
@@ -204,7 +215,7 @@ for name, make in pairs(MAKERS) do
             end
             cache:release()
           end
-          assert.is_true(untold > 2 and later > 5)
+          assert.is_true(untold > 0 and later > 3)
         end
       end)
 
@@ -214,7 +225,7 @@ for name, make in pairs(MAKERS) do
           local _, options, g = set()
           local want, stopped = m:generate(prompt, options), 0
           local after = next_draws(g)
-          for _, stop in ipairs(stops_of(m, undisturbed(prompt))) do
+          for _, stop in ipairs(some_stops_of(m, undisturbed(prompt))) do
             local cache
             cache, options, g = set()
             if not stop(function() m:generate(prompt, options) end) then
@@ -226,7 +237,7 @@ for name, make in pairs(MAKERS) do
             end
             cache:release()
           end
-          assert.is_true(stopped > 6)
+          assert.is_true(stopped > 1)
         end
       end)
     end
