@@ -389,9 +389,11 @@ run-bench: all $(BUILD)/bench/probes.so $(BUILD)/bench/guest $(BUILD)/plain/heed
 lint:
 	@scripts/dev/install_packages.sh build test lint
 	luacheck --quiet lua scripts tests
-	@# All Lua must be of the syntax of 5.1, which luacheck does not check; only hostile scripts may have that of 5.4.
+	@# All Lua must be of the syntax of 5.1, which luacheck does not check, and without escapes that 5.1 reads as
+	@# letters; only hostile scripts may have those of 5.4.
 	@echo 'for _, name in ipairs(arg) do assert(loadfile(name)) end' | \
 	  $$(scripts/dev/find_lua.sh 5.1 interpreter) - $$(find lua scripts tests -name '*.lua' ! -path 'tests/hostile/*')
+	@! grep -nP '(?<!\\)(\\\\)*\\(x[[:xdigit:]]|u\{|z)' $$(find lua scripts tests -name '*.lua' ! -path 'tests/hostile/*')
 	@$(MAKE) --no-print-directory all
 	@$(BUILD)/heed scripts/dev/check_layers.lua $(filter src/%,$(C_FILES) $(HEADERS))
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/gcc CC=gcc CFLAGS=-O1 WERROR=-Werror

@@ -87,6 +87,16 @@ function support.with_file(f)
   return support.unpack(results, 2, results.n)
 end
 
+function support.remove_folder(path) assert(os.execute("rm -rf " .. support.quote(path))) end
+
+-- A new folder, which is the caller's to remove, with what is in `from`.
+function support.copy_folder(from)
+  local path = os.tmpname()
+  os.remove(path)
+  assert(os.execute(("cp -r %s %s"):format(support.quote(from), support.quote(path))))
+  return path
+end
+
 -- Runs a shell command on the given standard input: {code = exit code, out = text, err = text}.
 function support.run(command, input)
   return support.with_file(function(stdin)

@@ -87,7 +87,7 @@ needs_of() {
       need 'ls /usr/lib*/lighttpd/mod_magnet.so' lighttpd-modules-lua lighttpd-mod_magnet \
         lighttpd '(with Lua)' ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, luas, isa, lint, two, fuzz, files, valgrind, bench, model, install and hosts" >&2; exit 2 ;;
+    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, luas, isa, lint, two, fuzz, files, valgrind, bench, model, install, hosts and ci" >&2; exit 2 ;;
   esac
 }
 

@@ -5,21 +5,23 @@
 
 #include "body_math.h"
 
-/* So few turns for a row of some hundred elements that the processor foresees the last one. */
-#if defined(__clang__)
-#define UNROLLED _Pragma("clang loop unroll_count(4)")
-#else
-#define UNROLLED _Pragma("GCC unroll 4")
-#endif
-
 /* Does the statements for each vector of a row of n, with i its first element; LOAD and STORE leave out what
  * is beyond the row. */
-#define EACH(n, ...)                                                                                         \
+#define EACH(n, ...) EACH_OF(, n, __VA_ARGS__)
+
+/* The same for a few instructions: so few turns for a row of some hundred elements that the processor
+ * foresees the last one. */
+#if defined(__clang__)
+#define EACH_UNROLLED(n, ...) EACH_OF(_Pragma("clang loop unroll_count(4)"), n, __VA_ARGS__)
+#else
+#define EACH_UNROLLED(n, ...) EACH_OF(_Pragma("GCC unroll 4"), n, __VA_ARGS__)
+#endif
+
+#define EACH_OF(unroll, n, ...)                                                                              \
   do {                                                                                                       \
     const size_t end = (n) / V_LANES * V_LANES;                                                              \
     size_t i = 0;                                                                                            \
-    UNROLLED                                                                                                 \
-    for (; i < end; i += V_LANES) {                                                                          \
+    unroll for (; i < end; i += V_LANES) {                                                                   \
       enum { whole = 1 };                                                                                    \
       const vmask some = v_first(V_LANES);                                                                   \
       (void)some;                                                                                            \
@@ -66,23 +68,23 @@ static inline vfloat gelu_tanh_of(vfloat x) {
   return v_mul(v_mul(v_set(0.5f), x), v_add(v_set(1.0f), v_tanh(inner)));
 }
 
-#define UNARY(name, value)                                                                                   \
+#define UNARY(name, each, value)                                                                             \
   static void k_##name(float *out, const float *row, size_t n) {                                             \
-    EACH(n, const vfloat x = LOAD(row); STORE(out, value););                                                 \
+    each(n, const vfloat x = LOAD(row); STORE(out, value););                                                 \
   }
 
-UNARY(exp, v_exp(x))
-UNARY(log, v_log(x))
-UNARY(sqrt, v_sqrt(x))
-UNARY(rsqrt, reciprocal(v_sqrt(x)))
-UNARY(abs, v_abs(x))
-UNARY(neg, v_neg(x))
-UNARY(tanh, v_tanh(x))
-UNARY(sigmoid, reciprocal(logistic_divisor(x)))
-UNARY(relu, v_max(v_zero(), x)) /* nan and -0 stay */
-UNARY(gelu, gelu_of(x))
-UNARY(gelu_tanh, gelu_tanh_of(x))
-UNARY(silu, v_div(x, logistic_divisor(x)))
+UNARY(exp, EACH, v_exp(x))
+UNARY(log, EACH, v_log(x))
+UNARY(sqrt, EACH_UNROLLED, v_sqrt(x))
+UNARY(rsqrt, EACH_UNROLLED, reciprocal(v_sqrt(x)))
+UNARY(abs, EACH_UNROLLED, v_abs(x))
+UNARY(neg, EACH_UNROLLED, v_neg(x))
+UNARY(tanh, EACH, v_tanh(x))
+UNARY(sigmoid, EACH, reciprocal(logistic_divisor(x)))
+UNARY(relu, EACH_UNROLLED, v_max(v_zero(), x)) /* nan and -0 stay */
+UNARY(gelu, EACH, gelu_of(x))
+UNARY(gelu_tanh, EACH, gelu_tanh_of(x))
+UNARY(silu, EACH, v_div(x, logistic_divisor(x)))
 
 /* Large angles are left to the scalar kernel, lane by lane. */
 #define CIRCULAR(name)                                                                                       \
@@ -110,15 +112,15 @@ static inline vfloat minimum_of(vfloat x, vfloat y) {
 }
 
 /* Other strides than 1, and 0 on one side, are left to the scalar kernel. */
-#define BINARY_LOOPS(name, ...)                                                                              \
+#define BINARY_LOOPS(name, each, ...)                                                                        \
   if (n > 0 && sa == 1 && sb == 1) {                                                                         \
-    EACH(n, const vfloat x = LOAD(a), y = LOAD(b); __VA_ARGS__;);                                            \
+    each(n, const vfloat x = LOAD(a), y = LOAD(b); __VA_ARGS__;);                                            \
   } else if (n > 0 && sa == 1 && sb == 0) {                                                                  \
     const vfloat y = v_set(*b);                                                                              \
-    EACH(n, const vfloat x = LOAD(a); __VA_ARGS__;);                                                         \
+    each(n, const vfloat x = LOAD(a); __VA_ARGS__;);                                                         \
   } else if (n > 0 && sa == 0 && sb == 1) {                                                                  \
     const vfloat x = v_set(*a);                                                                              \
-    EACH(n, const vfloat y = LOAD(b); __VA_ARGS__;);                                                         \
+    each(n, const vfloat y = LOAD(b); __VA_ARGS__;);                                                         \
   } else {                                                                                                   \
     heed__scalar_##name(out, a, sa, b, sb, n);                                                               \
   }
@@ -126,7 +128,7 @@ static inline vfloat minimum_of(vfloat x, vfloat y) {
 #define BINARY(name, value)                                                                                  \
   static void k_##name(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {   \
     LONG_ROWS(name)                                                                                          \
-    BINARY_LOOPS(name, STORE(out, value))                                                                    \
+    BINARY_LOOPS(name, EACH_UNROLLED, STORE(out, value))                                                     \
   }
 
 /* Long rows wait for memory alone, which comes faster by halves of lines (Zen 4: by 7 %). */
@@ -154,7 +156,7 @@ static inline void store_some_bytes(uint8_t *p, vmask m, size_t n) {
 
 #define COMPARE(name, holds)                                                                                 \
   static void k_##name(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) { \
-    BINARY_LOOPS(name, if (whole) v_store_bytes(out + i, holds);                                             \
+    BINARY_LOOPS(name, EACH, if (whole) v_store_bytes(out + i, holds);                                       \
                  else store_some_bytes(out + i, holds, n - i))                                               \
   }
 
@@ -162,8 +164,13 @@ COMPARE(eq, v_eq(x, y))
 COMPARE(ne, v_not_mask(v_eq(x, y)))
 COMPARE(lt, v_lt(x, y))
 COMPARE(le, v_le(x, y))
-COMPARE(gt, v_lt(y, x))
-COMPARE(ge, v_le(y, x))
+
+static void k_gt(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  k_lt(out, b, sb, a, sa, n);
+}
+static void k_ge(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  k_le(out, b, sb, a, sa, n);
+}
 
 /* ---- Sums ---- */
 
@@ -331,7 +338,7 @@ static inline float exponentials(float *out, const float *x, float most, size_t 
 
 static void k_softmax(float *out, const float *x, size_t n) {
   const vfloat scale = v_set(1.0f / exponentials(out, x, k_max(x, n), n));
-  EACH(n, STORE(out, v_mul(LOAD(out), scale)););
+  EACH_UNROLLED(n, STORE(out, v_mul(LOAD(out), scale)););
 }
 
 static void k_log_softmax(float *out, const float *x, size_t n) {
@@ -341,7 +348,7 @@ static void k_log_softmax(float *out, const float *x, size_t n) {
   for (size_t start = 0; start < n; start += CHUNK)
     total += exponentials(NULL, x + start, most, n - start < CHUNK ? n - start : CHUNK);
   const vfloat peak = v_set(most), log_total = v_set(logf(total));
-  EACH(n, STORE(out, v_sub(v_sub(LOAD(x), peak), log_total)););
+  EACH_UNROLLED(n, STORE(out, v_sub(v_sub(LOAD(x), peak), log_total)););
 }
 
 /* ---- Norms ---- */
@@ -353,14 +360,14 @@ static void k_layer_norm(float *out, const float *x, const float *weight, const 
   const double variance = k_sum_of_squares(x, mean, n) / (double)n;
   const vfloat scale = v_set((float)(1.0 / sqrt(variance + (double)epsilon)));
   const vfloat high = v_set((float)mean), low = v_set((float)(mean - (double)(float)mean));
-  EACH(n, vfloat y = v_mul(v_sub(v_sub(LOAD(x), high), low), scale); if (weight) y = v_mul(y, LOAD(weight));
-       if (bias) y = v_add(y, LOAD(bias)); STORE(out, y););
+  EACH_UNROLLED(n, vfloat y = v_mul(v_sub(v_sub(LOAD(x), high), low), scale);
+                if (weight) y = v_mul(y, LOAD(weight)); if (bias) y = v_add(y, LOAD(bias)); STORE(out, y););
 }
 
 static void k_rms_norm(float *out, const float *x, const float *weight, float epsilon, size_t n) {
   const double mean_square = k_sum_of_squares(x, 0.0, n) / (double)n;
   const vfloat scale = v_set((float)(1.0 / sqrt(mean_square + (double)epsilon)));
-  EACH(n, vfloat y = v_mul(LOAD(x), scale); if (weight) y = v_mul(y, LOAD(weight)); STORE(out, y););
+  EACH_UNROLLED(n, vfloat y = v_mul(LOAD(x), scale); if (weight) y = v_mul(y, LOAD(weight)); STORE(out, y););
 }
 
 /* ---- Transpose ---- */

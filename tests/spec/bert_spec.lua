@@ -123,12 +123,8 @@ end)
 describe("loading a BERT", function()
   local folder
 
-  before_each(function()
-    folder = os.tmpname()
-    os.remove(folder)
-    assert(os.execute(("cp -r %s %s"):format(FOLDER, support.quote(folder))))
-  end)
-  after_each(function() os.execute("rm -rf " .. support.quote(folder)) end)
+  before_each(function() folder = support.copy_folder(FOLDER) end)
+  after_each(function() support.remove_folder(folder) end)
 
   --- The problem that Bert.load has with the folder, in which FOLDER stands for its name.
   local function problem(path, config)

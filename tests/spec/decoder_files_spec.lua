@@ -9,16 +9,16 @@ local CLASSES, TOP, class_of, close = cases.classes, cases.top, cases.class_of, 
 
 describe("loading a decoder", function()
   local folder
+  local function clear()
+    if folder then support.remove_folder(folder) end
+    folder = nil
+  end
+  after_each(clear)
   local function from(name)
-    folder = os.tmpname()
-    os.remove(folder)
-    assert(os.execute(("cp -r %sdecoders/%s %s"):format(TOP, name, support.quote(folder))))
+    clear()
+    folder = support.copy_folder(TOP .. "decoders/" .. name)
     return folder
   end
-  after_each(function()
-    if folder then os.execute("rm -rf " .. support.quote(folder)) end
-    folder = nil
-  end)
 
   --- What Class.load says of a copy of a model whose state and config have been changed.
   local function problem(name, change, config_change)

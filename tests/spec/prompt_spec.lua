@@ -69,7 +69,7 @@ describe("the prompt on a terminal", function()
     os.remove(home)
     assert(os.execute("mkdir " .. home))
   end)
-  after_each(function() os.execute("rm -rf " .. home) end)
+  after_each(function() support.remove_folder(home) end)
 
   -- What the screen shows after these keys, so many seconds between them.
   local function type_keys(keys, seconds)
