@@ -6,13 +6,16 @@
 
 #include <math.h>
 
-/* Loops of few turns over arrays of registers must be written out, in functions that know the counts: else
- * the arrays lie in memory. */
-#define V_INLINE static inline __attribute__((always_inline))
+/* Loops of few turns over arrays of registers must be written out (V_UNROLL), in functions that know the
+ * counts: else the arrays lie in memory. V_TURNS(n): n turns in one, of a loop of any length. */
+#define V_INLINE       static inline __attribute__((always_inline))
+#define V_PRAGMA(text) _Pragma(#text)
 #if defined(__clang__)
-#define V_UNROLL _Pragma("clang loop unroll(full)")
+#define V_UNROLL   V_PRAGMA(clang loop unroll(full))
+#define V_TURNS(n) V_PRAGMA(clang loop unroll_count(n))
 #else
-#define V_UNROLL _Pragma("GCC unroll 16")
+#define V_UNROLL   V_PRAGMA(GCC unroll 16)
+#define V_TURNS(n) V_PRAGMA(GCC unroll n)
 #endif
 
 /* ---- Powers ---- */
