@@ -10,7 +10,8 @@ local function document(owner, name)
   documented[owner][name] = true
 end
 
-for _, name in ipairs { "heed", "tensor", "ops", "views", "random", "nn", "steps", "models", "decoders" } do
+local FILES = { "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "steps", "models", "decoders" }
+for _, name in ipairs(FILES) do
   local class
   local path = "lua/heed/meta/" .. name .. ".lua"
   for line in io.lines(path) do
