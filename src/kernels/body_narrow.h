@@ -21,12 +21,8 @@ _Static_assert(HEED_INT8_BLOCK % V_LANES == 0 && GEMM_DEPTH % HEED_INT8_BLOCK ==
 
 /* ---- Elements ---- */
 
-V_INLINE size_t narrow_bytes(const heed_dtype dtype) {
-  return dtype == HEED_INT8 ? 1 : 2;
-}
-
 V_INLINE const char *narrow_row(const heed_dtype dtype, const heed__narrow_task *t, size_t j) {
-  return (const char *)t->w + (ptrdiff_t)j * t->w_row * (ptrdiff_t)narrow_bytes(dtype);
+  return element_at(t->w, dtype, (ptrdiff_t)j * t->w_row);
 }
 
 /* ---- Dots ---- */
@@ -45,7 +41,7 @@ V_INLINE void narrow_add(const heed_dtype dtype, const int rows, vfloat sum[NARR
   vfloat y[NARROW_COLUMNS];
   V_UNROLL
   for (int j = 0; j < NARROW_COLUMNS; j++) {
-    const char *at = w[j] + p * narrow_bytes(dtype);
+    const char *at = w[j] + p * heed__element_bytes(dtype);
     y[j] = whole ? load_stored(at, dtype) : load_stored_first(at, dtype, rest);
   }
   V_UNROLL
@@ -165,7 +161,7 @@ static bool narrow_dots(const heed__narrow_task *t, const heed__pace *pace, int6
 /* Elements p…p + n - 1 of row j, which lie in one block; n is at most V_LANES, 0 stands beyond. */
 V_INLINE vfloat narrow_vector(const heed_dtype dtype, const heed__narrow_task *t, size_t j, size_t p,
                               size_t n) {
-  const char *at = narrow_row(dtype, t, j) + p * narrow_bytes(dtype);
+  const char *at = narrow_row(dtype, t, j) + p * heed__element_bytes(dtype);
   const vfloat x = n == V_LANES ? load_stored(at, dtype) : load_stored_first(at, dtype, n);
   if (dtype != HEED_INT8) return x;
   return v_mul(x, v_set(t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)(p / HEED_INT8_BLOCK)]));
