@@ -86,11 +86,11 @@ local function embed(model, texts)
     local chunk = {}
     for i = first, last do chunk[#chunk + 1] = texts[i] end
     parts[#parts + 1] = model:encode(chunk)
-    local percent = math.floor(100 * last / #texts)
-    if heed.clock() - start > 1 and (terminal or percent >= said + 10) then
+    local percent, ends = math.floor(100 * last / #texts), last == #texts
+    if heed.clock() - start > 1 and (terminal or percent >= said + 10) and (said > 0 or not ends) then
       said = percent
       io.stderr:write(terminal and "\r" or "", ("%d of %d lines read, %d %%"):format(last, #texts, percent),
-        terminal and last < #texts and "" or "\n")
+        terminal and not ends and "" or "\n")
     end
   end
   return heed.cat(parts)
