@@ -297,6 +297,23 @@ static inline int lheed_push_preload(lua_State *L) {
 #endif
 }
 
+/** Stops the collector, which lheed_resume_collector puts right. Gives whether it ran: 5.1 cannot say so,
+ * and 5.2 would not collect for want of memory either, so on these it goes on. */
+static inline bool lheed_pause_collector(lua_State *L) {
+#if LUA_VERSION_NUM < 503
+  (void)L;
+  return false;
+#else
+  if (!lua_gc(L, LUA_GCISRUNNING, 0)) return false;
+  lua_gc(L, LUA_GCSTOP, 0);
+  return true;
+#endif
+}
+
+static inline void lheed_resume_collector(lua_State *L, bool ran) {
+  if (ran) lua_gc(L, LUA_GCRESTART, 0);
+}
+
 /** The field of `package` that lists the searchers of require. */
 #define LHEED_SEARCHERS (LUA_VERSION_NUM < 502 ? "loaders" : "searchers")
 

@@ -99,6 +99,35 @@ static void opening_twice_gives_the_same_library(void **state) {
   close_state(L, &memory);
 }
 
+/* Whether garbage goes by itself; 5.1 can only be asked so. */
+static bool collector_runs(lua_State *L) {
+  char *text = run(L, "local kept, most = {}, 0\n"
+                      "for i = 1, 100000 do\n"
+                      "  kept[1] = {i}\n"
+                      "  local taken = collectgarbage 'count'\n"
+                      "  if taken < most then return true end\n"
+                      "  most = taken\n"
+                      "end\n"
+                      "return false\n");
+  const bool runs = strcmp(text, "true") == 0;
+  free(text);
+  return runs;
+}
+
+static void opening_leaves_the_collector_as_it_was(void **state) {
+  (void)state;
+  for (int stopped = 0; stopped <= 1; stopped++) {
+    lua_memory memory = {.blocks = 0};
+    lua_State *L = lua_newstate(count_and_allocate, &memory);
+    assert_non_null(L);
+    if (stopped) lua_gc(L, LUA_GCSTOP, 0);
+    lua_pushcfunction(L, open_libraries);
+    assert_int_equal(lua_pcall(L, 0, 0, 0), LUA_OK);
+    assert_int_equal(collector_runs(L), !stopped);
+    close_state(L, &memory);
+  }
+}
+
 static void closing_frees_what_lives(void **state) {
   (void)state;
   lua_memory memory;
@@ -333,6 +362,7 @@ static void opening_survives_failing_allocations(void **state) {
       lua_pushcfunction(L, open_libraries);
       if (lua_pcall(L, 0, 0, 0) != LUA_OK) fail_msg("%s", lua_tostring(L, -1));
     }
+    assert_true(collector_runs(L));
     expect(L, all_names, names);
     close_state(L, &memory);
   }
@@ -342,6 +372,7 @@ static void opening_survives_failing_allocations(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(opening_twice_gives_the_same_library),
+      cmocka_unit_test(opening_leaves_the_collector_as_it_was),
       cmocka_unit_test(closing_frees_what_lives),
       cmocka_unit_test(tensors_come_from_the_allocator_of_the_state),
       cmocka_unit_test(a_host_reaches_the_context_of_a_state),
