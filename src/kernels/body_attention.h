@@ -29,6 +29,7 @@ V_INLINE void score_vectors(float *scores, const float *q, const float *keys, in
     V_UNROLL
     for (int v = 0; v < vectors; v++) x[r][v] = v_zero();
   }
+  TILE_TURNS
   for (int64_t c = 0; c < d; c++) {
     vfloat k[ATTEND_TILE_VECTORS];
     V_UNROLL
@@ -56,10 +57,14 @@ V_INLINE void value_vectors(float *out, const float *factor, const float *weight
     V_UNROLL
     for (int v = 0; v < vectors; v++) x[r][v] = v_zero();
   }
+  TILE_TURNS
   for (int64_t j = 0; j < n; j++) {
     vfloat y[ATTEND_TILE_VECTORS];
     V_UNROLL
-    for (int v = 0; v < vectors; v++) y[v] = v_load(values + v * V_LANES);
+    for (int v = 0; v < vectors; v++) {
+      y[v] = v_load(values + v * V_LANES);
+      if (v * V_LANES % 16 == 0) __builtin_prefetch(values + ATTEND_AHEAD * columns + v * V_LANES);
+    }
     V_UNROLL
     for (int r = 0; r < ATTEND_STRIP; r++) {
       const vfloat p = v_set(weights[r * ATTEND_STRIDE + j]);
@@ -116,11 +121,9 @@ NOT_INLINE void score_tiles(float *scores, const float *q, const float *keys, in
 /* out [ATTEND_STRIP, vectors] = out · factor + weights · values low … high */
 V_INLINE void value_runs(float *out, const float *factor, const float *weights, const float *values,
                          int64_t low, int64_t high, int64_t columns, const int vectors) {
-  int64_t j = run_end(low, high);
-  value_vectors(out, factor, weights + low, values + low * columns, j - low, columns, vectors);
-  while (j < high) {
+  for (int64_t j = low; j < high; factor = NULL) {
     const int64_t end = run_end(j, high);
-    value_vectors(out, NULL, weights + j, values + j * columns, end - j, columns, vectors);
+    value_vectors(out, factor, weights + j, values + j * columns, end - j, columns, vectors);
     j = end;
   }
 }

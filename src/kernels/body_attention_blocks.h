@@ -16,8 +16,9 @@ enum {
   ATTEND_STRIDE =
       ATTEND_BLOCK + 16, /* of rows of scores, whose addresses would otherwise be alike in the low bits */
   ATTEND_RUN_KEYS =
-      128,          /* summed on their own, from a block's first key on: errors grow with a sum's length */
-  ATTEND_WORD = 16, /* places in a word of bits */
+      128,           /* summed on their own, from a block's first key on: errors grow with a sum's length */
+  ATTEND_AHEAD = 16, /* rows of values that are on their way to the first cache */
+  ATTEND_WORD = 16,  /* places in a word of bits */
   ATTEND_WORDS = ATTEND_BLOCK / ATTEND_WORD,
 };
 

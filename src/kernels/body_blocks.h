@@ -117,14 +117,6 @@ typedef struct block_step {
   ptrdiff_t c_row, add_row;
 } block_step;
 
-/* For the loop's own instructions take issue slots that the multiply-adds need, of which a turn has 24 or 12.
- */
-#if V_REGISTERS >= 32
-#define GEMM_TURNS V_TURNS(2)
-#else
-#define GEMM_TURNS V_TURNS(4)
-#endif
-
 /* The first `there` of a strip's `rows`. */
 V_INLINE void block_tile_of(const int rows, size_t there, const block_step *s, const float *a, const float *b,
                             float *c, const float *add, size_t columns) {
@@ -134,7 +126,7 @@ V_INLINE void block_tile_of(const int rows, size_t there, const block_step *s, c
     V_UNROLL
     for (int v = 0; v < BLOCK_VECTORS; v++) sum[i][v] = v_zero();
   }
-  GEMM_TURNS
+  TILE_TURNS
   for (size_t p = s->depth; p > 0; p--, a += BLOCK_STRIP, b += BLOCK_COLUMNS) {
     vfloat y[BLOCK_VECTORS];
     V_UNROLL

@@ -71,7 +71,7 @@ V_INLINE void gemm_tile_of(const int rows, const int vectors, const bool whole, 
     for (int v = 0; v < vectors; v++) sum[i][v] = v_zero();
   }
   if (whole) {
-    GEMM_TURNS
+    TILE_TURNS
     for (size_t p = s->depth; p > 0; p--, a += a_column, b += b_row)
       gemm_tile_add(rows, vectors, whole, fused, sum, a, a_row, b, edge);
   } else {

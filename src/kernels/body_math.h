@@ -18,6 +18,14 @@
 #define V_TURNS(n) V_PRAGMA(GCC unroll n)
 #endif
 
+/* Turns in one of the loops of products: the loop's own instructions take issue slots that the multiply-adds
+ * need, of which a turn has 24 or 12. */
+#if V_REGISTERS >= 32
+#define TILE_TURNS V_TURNS(2)
+#else
+#define TILE_TURNS V_TURNS(4)
+#endif
+
 /* ---- Powers ---- */
 
 /* (e^r - 1 - r) / r² for |r| <= ln 2 / 2; minimax, 2^-28 of e^r. */
