@@ -297,27 +297,6 @@ static inline int lheed_push_preload(lua_State *L) {
 #endif
 }
 
-/* Whether lua_error raises what was an error of memory as one. */
-#define LHEED_KEEPS_MEMORY_ERRORS (LUA_VERSION_NUM >= 504)
-
-/** Stops the collector, which lheed_resume_collector puts right, and gives whether it ran. Before 5.4 it goes
- * on: 5.1 cannot say whether it runs, 5.2 would not collect for want of memory either, and 5.3 does not keep
- * errors of memory. */
-static inline bool lheed_pause_collector(lua_State *L) {
-#if LUA_VERSION_NUM < 504
-  (void)L;
-  return false;
-#else
-  if (!lua_gc(L, LUA_GCISRUNNING, 0)) return false;
-  lua_gc(L, LUA_GCSTOP, 0);
-  return true;
-#endif
-}
-
-static inline void lheed_resume_collector(lua_State *L) {
-  lua_gc(L, LUA_GCRESTART, 0);
-}
-
 /** The field of `package` that lists the searchers of require. */
 #define LHEED_SEARCHERS (LUA_VERSION_NUM < 502 ? "loaders" : "searchers")
 

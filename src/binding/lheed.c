@@ -218,7 +218,7 @@ static int box_gc(lua_State *L) {
 void lheed_publish_metatable(lua_State *L, const lheed_type *type) {
   lheed_push_metatable(L, type);
   int metatable = lua_gettop(L);
-  lua_createtable(L, 0, 32);
+  lua_createtable(L, 0, 8);
   lua_pushnil(L);
   while (lua_next(L, metatable)) {
     lua_pushvalue(L, -2);
@@ -234,7 +234,7 @@ void lheed_publish_metatable(lua_State *L, const lheed_type *type) {
 }
 
 static void new_metatable(lua_State *L, const lheed_type *type) {
-  lua_createtable(L, 0, 24);
+  lua_createtable(L, 0, 8);
   lua_pushfstring(L, "heed.%s", type->name);
   lua_setfield(L, -2, "__name");
   lua_pushcfunction(L, box_gc);
@@ -479,7 +479,11 @@ static void prepare_own_require(lua_State *L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &loaded_key);
 }
 
-static int open_heed(lua_State *L) {
+/** Opens the whole library in a host's state and leaves its table on the stack; sets no global. The parts in
+ * Lua are inside: no file is read. Where the state has the package library, `require "heed.…"` finds them
+ * too. */
+HEED_API int luaopen_heed(lua_State *L);
+int luaopen_heed(lua_State *L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key) == LUA_TNIL) prepare_own_require(L);
   if (lheed_push_preload(L) == LUA_TTABLE) {
     for (size_t i = 0; lheed_sources[i].name; i++) {
@@ -494,16 +498,4 @@ static int open_heed(lua_State *L) {
   lua_pushliteral(L, "heed");
   lua_call(L, 1, 1);
   return 1;
-}
-
-/** Opens the whole library in a host's state and leaves its table on the stack; sets no global. The parts in
- * Lua are inside: no file is read. Where the state has the package library, `require "heed.…"` finds them
- * too. */
-HEED_API int luaopen_heed(lua_State *L);
-int luaopen_heed(lua_State *L) {
-  if (!lheed_pause_collector(L)) return open_heed(L); /* it would find nothing, in a tenth of the time */
-  lua_pushcfunction(L, open_heed);
-  const int status = lua_pcall(L, 0, 1, 0);
-  lheed_resume_collector(L);
-  return status == LUA_OK ? 1 : lua_error(L);
 }

@@ -391,22 +391,24 @@ static int operator_not(lua_State *L) {
 
 void lheed_add_functions(lua_State *L, const luaL_Reg *functions, bool in_place) {
   char name[32];
+  lheed_push_state(L);
   for (; functions->name; functions++) {
     const size_t length = strlen(functions->name);
     assert(length < sizeof name);
     memcpy(name, functions->name, length);
     name[length] = '_';
     lua_pushlstring(L, name, length + in_place); /* lua_pushfstring took a quarter of the time of opening */
-    lheed_push_state(L);
+    lua_pushvalue(L, -2);
     lua_pushboolean(L, in_place);
     lua_pushcclosure(L, functions->func, 2);
-    for (int table = -4; table <= -3; table++) { /* the library, the methods */
+    for (int table = -5; table <= -4; table++) { /* the library, the methods */
       lua_pushvalue(L, -2);
       lua_pushvalue(L, -2);
       lua_rawset(L, table - 2);
     }
     lua_pop(L, 2);
   }
+  lua_pop(L, 1);
 }
 
 void lheed_open_ops(lua_State *L) {

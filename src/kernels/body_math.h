@@ -19,11 +19,13 @@
 #endif
 
 /* Turns in one of the loops of products: the loop's own instructions take issue slots that the multiply-adds
- * need, of which a turn has 24 or 12. */
-#if V_REGISTERS >= 32
+ * need, of which a turn has 24 or 12. On ARM they do not, and clang would run out of registers. */
+#if V_LANES == 16
 #define TILE_TURNS V_TURNS(2)
-#else
+#elif V_LANES == 8
 #define TILE_TURNS V_TURNS(4)
+#else
+#define TILE_TURNS
 #endif
 
 /* ---- Powers ---- */
