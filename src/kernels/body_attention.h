@@ -188,21 +188,50 @@ static vfloat change(const attend_work *a, const seen *e, int r, int64_t i, int6
   return most;
 }
 
+/* Plain scores from `from` to before `to`, hidden where a row does not see; their highest with `most`. */
+V_INLINE void hide(const attend_work *a, const seen *e, int64_t from, int64_t to, vfloat most[ATTEND_STRIP]) {
+  for (int64_t j = from; j < to; j += V_LANES) {
+    V_UNROLL
+    for (int r = 0; r < ATTEND_STRIP; r++) {
+      const unsigned bits = (unsigned)e->bit[r][j / ATTEND_WORD] >> j % ATTEND_WORD & ((1u << V_LANES) - 1u);
+      float *scores = a->scores + r * ATTEND_STRIDE + j;
+      const vfloat x = v_select(v_mask_from_bits(bits), v_load(scores), v_set(-INFINITY));
+      v_store(scores, x);
+      most[r] = v_max(most[r], x);
+    }
+  }
+}
+
 /* The highest of each row's scores, once they are what they shall be; `row` is the strip's first, from the
  * task's first. */
 static void highest(const attend_work *a, const seen *e, int64_t row, float top[ATTEND_STRIP]) {
   const heed__attention_task *t = a->t;
   const bool plain = !t->bias && t->softcap == 0.0f && t->slope == 0.0f;
-  vfloat most[ATTEND_STRIP];
+  vfloat most[ATTEND_STRIP], other[ATTEND_STRIP]; /* two, as a maximum waits for the one before */
   V_UNROLL
-  for (int r = 0; r < ATTEND_STRIP; r++) most[r] = v_set(-INFINITY);
-  for (int64_t j = e->sure_first; plain && j < e->sure_last; j += V_LANES) V_UNROLL
-  for (int r = 0; r < ATTEND_STRIP; r++) most[r] = v_max(most[r], v_load(a->scores + r * ATTEND_STRIDE + j));
-  for (int r = 0; r < ATTEND_STRIP; r++) {
+  for (int r = 0; r < ATTEND_STRIP; r++) most[r] = other[r] = v_set(-INFINITY);
+  if (plain) {
+    int64_t j = e->sure_first;
+    for (; j + 2 * V_LANES <= e->sure_last; j += 2 * V_LANES) {
+      V_UNROLL
+      for (int r = 0; r < ATTEND_STRIP; r++) {
+        most[r] = v_max(most[r], v_load(a->scores + r * ATTEND_STRIDE + j));
+        other[r] = v_max(other[r], v_load(a->scores + r * ATTEND_STRIDE + j + V_LANES));
+      }
+    }
+    V_UNROLL
+    for (int r = 0; r < ATTEND_STRIP; r++) {
+      if (j < e->sure_last) other[r] = v_max(other[r], v_load(a->scores + r * ATTEND_STRIDE + j));
+      most[r] = v_max(most[r], other[r]);
+    }
+    hide(a, e, e->low, e->sure_first, most);
+    hide(a, e, e->sure_last, e->high, most);
+  }
+  for (int r = 0; !plain && r < ATTEND_STRIP; r++) {
     const int64_t i = t->first + row + r;
-    if (e->low < e->sure_first) most[r] = change(a, e, r, i, e->low, e->sure_first, false, most[r]);
-    if (!plain) most[r] = change(a, e, r, i, e->sure_first, e->sure_last, true, most[r]);
-    if (e->sure_last < e->high) most[r] = change(a, e, r, i, e->sure_last, e->high, false, most[r]);
+    most[r] = change(a, e, r, i, e->low, e->sure_first, false, most[r]);
+    most[r] = change(a, e, r, i, e->sure_first, e->sure_last, true, most[r]);
+    most[r] = change(a, e, r, i, e->sure_last, e->high, false, most[r]);
   }
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) top[r] = v_highest(most[r]);
@@ -215,36 +244,41 @@ static inline vfloat without_specks(vfloat x) {
   return v_select(v_lt(x, v_set(-64.0f)), v_set(-INFINITY), x);
 }
 
-/* n scores of each row to powers of e, and their sums. The difference to the highest is exact where weights
- * are large: with log2 e in the queries errors were twice PyTorch's. */
-V_INLINE void raise_rows(float *scores, const float most[ATTEND_STRIP], int64_t n, float sums[ATTEND_STRIP],
-                         const bool specks) {
-  vfloat sum[ATTEND_STRIP], x[ATTEND_STRIP];
+/* Rows of a strip whose powers are taken together: enough of them that no step waits, and no more than the
+ * registers hold. */
+enum { ATTEND_RAISED = V_LANES == 8 ? 3 : ATTEND_STRIP };
+
+/* n scores of each of ATTEND_RAISED rows to powers of e, and their sums. The difference to the highest is exact
+ * where weights are large: with log2 e in the queries errors were twice PyTorch's. */
+V_INLINE void raise_rows(float *scores, const float *most, int64_t n, float *sums, const bool specks) {
+  vfloat sum[ATTEND_RAISED], x[ATTEND_RAISED];
   V_UNROLL
-  for (int r = 0; r < ATTEND_STRIP; r++) sum[r] = v_zero();
+  for (int r = 0; r < ATTEND_RAISED; r++) sum[r] = v_zero();
   for (int64_t j = 0; j < n; j += V_LANES) {
     V_UNROLL
-    for (int r = 0; r < ATTEND_STRIP; r++) {
+    for (int r = 0; r < ATTEND_RAISED; r++) {
       x[r] = v_sub(v_load(scores + r * ATTEND_STRIDE + j), v_set(most[r]));
       if (specks) x[r] = without_specks(x[r]);
     }
-    exp_flushed(x, ATTEND_STRIP);
+    exp_flushed(x, ATTEND_RAISED);
     V_UNROLL
-    for (int r = 0; r < ATTEND_STRIP; r++) {
+    for (int r = 0; r < ATTEND_RAISED; r++) {
       sum[r] = v_add(sum[r], x[r]);
       v_store(scores + r * ATTEND_STRIDE + j, x[r]);
     }
   }
   V_UNROLL
-  for (int r = 0; r < ATTEND_STRIP; r++) sums[r] = v_sum(sum[r]);
+  for (int r = 0; r < ATTEND_RAISED; r++) sums[r] = v_sum(sum[r]);
 }
 
 static void raise(float *scores, const float most[ATTEND_STRIP], int64_t n, float sums[ATTEND_STRIP]) {
-  raise_rows(scores, most, n, sums, false);
+  for (int r = 0; r < ATTEND_STRIP; r += ATTEND_RAISED)
+    raise_rows(scores + r * ATTEND_STRIDE, most + r, n, sums + r, false);
 }
 static void raise_specked(float *scores, const float most[ATTEND_STRIP], int64_t n,
                           float sums[ATTEND_STRIP]) {
-  raise_rows(scores, most, n, sums, true);
+  for (int r = 0; r < ATTEND_STRIP; r += ATTEND_RAISED)
+    raise_rows(scores + r * ATTEND_STRIDE, most + r, n, sums + r, true);
 }
 
 /* The strip's scores to weights; `row` is its first, from the task's first. factor: what its sums and outputs
@@ -304,26 +338,44 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
   return first < last;
 }
 
-/* Before the first block: queries scaled, nothing seen but the sink. */
-static void begin_rows(const attend_work *a, bool sink) {
+/* Before the first block: the strip's queries scaled, nothing seen but the sink. */
+static void begin_strip(const attend_work *a, int64_t row, bool sink) {
   const heed__attention_task *t = a->t;
-  const int64_t rows = t->last - t->first;
-  for (int64_t i = 0; i < rows; i++)
-    scale_whole_row(a->q + i * t->d, t->q + (t->first + i) * t->q_row, t->q_column, t->scale, t->d);
-  for (int64_t i = rows * t->d; i < a->rows * t->d; i++) a->q[i] = 0.0f;
-  for (int64_t i = 0; i < a->rows * a->columns; i++) a->out[i] = 0.0f;
-  for (int64_t i = 0; i < a->rows; i++) {
+  for (int64_t i = row; i < row + ATTEND_STRIP; i++) {
+    float *q = a->q + i * t->d, *out = a->out + i * a->columns;
+    if (t->first + i < t->last) {
+      scale_whole_row(q, t->q + (t->first + i) * t->q_row, t->q_column, t->scale, t->d);
+    } else {
+      for (int64_t c = 0; c < t->d; c++) q[c] = 0.0f;
+    }
+    for (int64_t c = 0; c < a->columns; c += V_LANES) v_store(out + c, v_zero());
     a->most[i] = sink ? t->sink : -INFINITY;
     a->sum[i] = sink ? 1.0f : 0.0f;
   }
-  *a->packed = -1;
 }
 
-/* Each of which may be the first to touch a page: 4 µs in a virtual machine. */
-#define ROWS_WRITTEN 16
+/* After the last block. */
+static void write_strip(const attend_work *a, int64_t row, bool sink) {
+  const heed__attention_task *t = a->t;
+  for (int64_t i = row; i < row + ATTEND_STRIP && t->first + i < t->last; i++) {
+    if (sink && !isfinite(t->sink) && !sees_any(t, t->first + i)) a->sum[i] = 0.0f;
+    write_row(a, i);
+  }
+}
 
-/* A step is a strip on a block of keys, and then, to before the last row, some rows that are written; rows
- * and the packed block stay in the scratch. */
+/* Whether 0 times a value is 0, where a row of the strip does not see all that others see: looked at in the
+ * strip's own places while they are few, else in the whole block, once (block: -1 before). */
+static bool hides_finite(const attend_work *a, const seen *e, int *block) {
+  const int64_t columns = a->columns, before = e->sure_first - e->low, behind = e->high - e->sure_last;
+  if (*block < 0 && before + behind <= 2 * ATTEND_WORD + ATTEND_STRIP)
+    return are_finite(e->values + e->low * columns, before * columns) &&
+           are_finite(e->values + e->sure_last * columns, behind * columns);
+  if (*block < 0) *block = are_finite(e->values + e->begin * columns, (e->count - e->begin) * columns);
+  return *block;
+}
+
+/* A step is a strip on a block of keys, block after block. In the first the strip's rows begin, in the last
+ * they are written; between them they stay in the scratch, with the packed block. */
 static bool k_attention(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
   if (heed__attention_is_small(t)) {
     attend_small(t);
@@ -332,43 +384,36 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
   attend_work a;
   lay_out(&a, t, t->scratch);
   const bool sink = t->has_sink && t->sink != -INFINITY;
-  const int64_t before = position ? *position : 0, strips = a.rows / ATTEND_STRIP;
   int64_t begin, end, unused;
   heed__attention_reach(t, t->first, &begin, &unused);
   heed__attention_reach(t, t->last - 1, &unused, &end);
   const int64_t start = begin < end ? round_down(begin, a.block) : end;
-  if (before == 0) begin_rows(&a, sink);
-  int64_t row = before ? before % strips * ATTEND_STRIP : 0;
-  for (int64_t first = start + (before ? before / strips * a.block : 0); first < end;
-       first += a.block, row = 0) {
+  const int64_t blocks = greater((end - start + a.block - 1) / a.block, 1), strips = a.rows / ATTEND_STRIP;
+  const int64_t before = position ? *position : 0;
+  if (before == 0) *a.packed = -1;
+  int64_t strip = before % strips;
+  for (int64_t block = before / strips; block < blocks; block++, strip = 0) {
+    const int64_t first = start + block * a.block;
     seen e = {.first = first, .begin = greater(begin - first, 0), .count = lesser(end - first, a.block)};
-    bool checked = false, finite = true; /* whether 0 times any value is 0, looked at where it matters */
-    for (; row < a.rows; row += ATTEND_STRIP) {
+    int finite = -1;
+    for (; strip < strips; strip++) {
+      const int64_t row = strip * ATTEND_STRIP;
+      if (block == 0) begin_strip(&a, row, sink);
       see(&a, &e, t->first + row);
-      if (e.high <= e.low) continue;
-      if (!e.values) pack_block(&a, &e);
-      const bool whole = e.sure_first <= e.low && e.sure_last >= e.high;
-      if (!whole && !checked) {
-        finite = are_finite(e.values + e.begin * a.columns, (e.count - e.begin) * a.columns);
-        checked = true;
+      if (e.high > e.low) {
+        if (!e.values) pack_block(&a, &e);
+        float factor[16];
+        score_strip(&a, &e, a.q + row * t->d);
+        soften(&a, &e, row, factor);
+        const bool whole = e.sure_first <= e.low && e.sure_last >= e.high;
+        (whole || hides_finite(&a, &e, &finite) ? weigh_strip : weigh_seen)(&a, &e, a.out + row * a.columns,
+                                                                            factor);
       }
-      float factor[16];
-      score_strip(&a, &e, a.q + row * t->d);
-      soften(&a, &e, row, factor);
-      (finite || whole ? weigh_strip : weigh_seen)(&a, &e, a.out + row * a.columns, factor);
-      if (heed__leaves(pace)) {
-        *position = (first - start) / a.block * strips + row / ATTEND_STRIP + 1;
+      if (block == blocks - 1) write_strip(&a, row, sink);
+      if (heed__leaves(pace) && (block < blocks - 1 || strip < strips - 1)) {
+        *position = block * strips + strip + 1;
         return false;
       }
-    }
-  }
-  const int64_t written = (end - start + a.block - 1) / a.block * strips, rows = t->last - t->first;
-  for (int64_t i = greater(before - written, 0); i < rows; i++) {
-    if (sink && !isfinite(t->sink) && !sees_any(t, t->first + i)) a.sum[i] = 0.0f;
-    write_row(&a, i);
-    if ((i + 1) % ROWS_WRITTEN == 0 && i + 1 < rows && heed__leaves(pace)) {
-      *position = written + i + 1;
-      return false;
     }
   }
   return true;

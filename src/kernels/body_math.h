@@ -80,24 +80,35 @@ static inline vfloat v_exp2(vfloat x) {
   return scale_unless(v_lt(x, v_set(-150.0f)), exp2_fraction(v_sub(from, k)), k);
 }
 
-/* x[i] = e^x[i] for x[i] <= 88, 0 where that is below 2^-126: x = k ln 2 + r; 1.3 ulp from -16 up, 4.5 from
- * -88. Step by step for all of them, as a step waits for the one before. k is found in the low bits of a sum
- * with a large number, from where it goes to the place of the exponent. */
+/* (e^r - 1) / r for |r| <= ln 2 / 2^(V_POWER_BITS + 1), the highest power first; minimax, 2^-28, 2^-25 and
+ * 2^-24 of e^r. */
+#if V_POWER_BITS == 0
+#define POWER_TERMS 0x1.6ae72p-10f, 0x1.126794p-7f, 0x1.555822p-5f, 0x1.55541ap-3f, 0x1.fffffcp-2f, 1.0f
+#elif V_POWER_BITS == 3
+#define POWER_TERMS 0x1.5548eap-3f, 0x1.00087ep-1f, 1.0f
+#else
+#define POWER_TERMS 0x1.000002p-1f, 0x1.0000f6p0f
+#endif
+
+/* x[i] = e^x[i] for x[i] <= 88, 0 where that is below 2^-127: x = k ln 2 + r, k in steps of
+ * 2^-V_POWER_BITS. EXP_ERRORS. Step by step for all of them, as a step waits for the one before. k is found in
+ * the low bits of a sum with a large number, from where it goes to the place of the exponent; what its part
+ * below 1 makes of the bits of 2^k, which are not a straight line, comes from a table. */
 V_INLINE void exp_flushed(vfloat *x, const int count) {
-  static const float factor[] = {
-      0x1.6db42ap-10f, 0x1.123b56p-7f, 0x1.55545ep-5f, 0x1.55548ep-3f, 0.5f, 1.0f, 1.0f};
-  const vfloat shift = v_set(0x1.8p23f + 127.0f);
-  vfloat sum[8], r[8], p[8];
+  static const float term[] = {POWER_TERMS};
+  const vfloat shift = v_set((0x1.8p23f + 127.0f * (1 << V_POWER_BITS)) / (1 << V_POWER_BITS));
+  vfloat sum[8], power[8], q[8];
 #define EACH V_UNROLL for (int i = 0; i < count; i++)
-  EACH x[i] = v_max(v_set(-88.0f), x[i]); /* nan passes */
+  EACH x[i] = v_max(v_set(-0x1.601e68p6f), x[i]); /* 2^-127, whose bits are 0; nan passes */
   EACH sum[i] = v_fma(x[i], v_set(0x1.715476p0f), shift);
-  EACH r[i] = v_fnma(v_sub(sum[i], shift), v_set(0x1.62e43p-1f), x[i]);
-  EACH p[i] = v_fma(v_set(factor[0]), r[i], v_set(factor[1]));
+  EACH x[i] = v_fnma(v_sub(sum[i], shift), v_set(0x1.62e43p-1f), x[i]);
+  EACH power[i] = v_from_bits(v_bend_power(v_shift_left(v_bits(sum[i]), 23 - V_POWER_BITS), v_bits(sum[i])));
+  EACH q[i] = v_fma(v_set(term[0]), x[i], v_set(term[1]));
   V_UNROLL
-  for (int c = 2; c < 7; c++) {
-    EACH p[i] = v_fma(p[i], r[i], v_set(factor[c]));
+  for (int c = 2; c < (int)(sizeof term / sizeof *term); c++) {
+    EACH q[i] = v_fma(q[i], x[i], v_set(term[c]));
   }
-  EACH x[i] = v_mul(p[i], v_from_bits(v_shift_left(v_bits(sum[i]), 23)));
+  EACH x[i] = v_fma(v_mul(x[i], power[i]), q[i], power[i]);
 #undef EACH
 }
 

@@ -20,6 +20,7 @@
 
 #define V_NAME(name) name##_avx512
 #define V_LANES      16
+#define V_POWER_BITS 5
 #define V_REGISTERS  32
 typedef __m512 vfloat;
 typedef __m512i vint;
@@ -166,6 +167,14 @@ static inline vint v_shift_right(vint x, int count) {
 static inline vint v_shift_left(vint x, int count) {
   return _mm512_slli_epi32(x, (unsigned)count);
 }
+static inline vint v_bend_power(vint x, vint k) {
+  static const int32_t bend[] __attribute__((aligned(64))) = {
+      0, -78457, -152893, -223217, -289342, -351174, -408621, -461584, -509968, -553670, -592590, -626621,
+      -655657, -679589, -698305, -711690, -719629, -722001, -718684, -709555, -694486, -673346, -646004,
+      -612322, -572163, -525384, -471841, -411385, -343865, -269126, -187011, -97357};
+  return _mm512_add_epi32(x, _mm512_permutex2var_epi32(_mm512_load_si512(bend), k, _mm512_load_si512(bend + 16)));
+}
+
 static inline vfloat v_to_float(vint x) {
   return _mm512_cvtepi32_ps(x);
 }

@@ -9,6 +9,7 @@
 
 #define V_NAME(name) name##_neon
 #define V_LANES      4
+#define V_POWER_BITS 0
 #define V_REGISTERS  32
 typedef float32x4_t vfloat;
 typedef int32x4_t vint;
@@ -156,6 +157,12 @@ static inline vint v_shift_right(vint x, int count) {
 static inline vint v_shift_left(vint x, int count) {
   return vshlq_s32(x, vdupq_n_s32(count));
 }
+/* With no bits of k below 1, there is nothing to bend. */
+static inline vint v_bend_power(vint x, vint k) {
+  (void)k;
+  return x;
+}
+
 static inline vfloat v_to_float(vint x) {
   return vcvtq_f32_s32(x);
 }
