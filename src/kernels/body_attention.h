@@ -248,8 +248,8 @@ static inline vfloat without_specks(vfloat x) {
  * registers hold. */
 enum { ATTEND_RAISED = V_LANES == 8 ? 3 : ATTEND_STRIP };
 
-/* n scores of each of ATTEND_RAISED rows to powers of e, and their sums. The difference to the highest is exact
- * where weights are large: with log2 e in the queries errors were twice PyTorch's. */
+/* n scores of each of ATTEND_RAISED rows to powers of e, and their sums. The difference to the highest is
+ * exact where weights are large: with log2 e in the queries errors were twice PyTorch's. */
 V_INLINE void raise_rows(float *scores, const float *most, int64_t n, float *sums, const bool specks) {
   vfloat sum[ATTEND_RAISED], x[ATTEND_RAISED];
   V_UNROLL

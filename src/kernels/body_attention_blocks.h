@@ -17,8 +17,9 @@ enum {
       ATTEND_BLOCK + 16, /* of rows of scores, whose addresses would otherwise be alike in the low bits */
   ATTEND_RUN_KEYS =
       128,           /* summed on their own, from a block's first key on: errors grow with a sum's length */
-  ATTEND_AHEAD = 16, /* rows of values that are on their way to the first cache */
-  ATTEND_WORD = 16,  /* places in a word of bits */
+  ATTEND_AHEAD = 16, /* rows of values that are on their way to the first cache, */
+  ATTEND_KEYS_AHEAD = 32, /* and of keys that will be packed */
+  ATTEND_WORD = 16,       /* places in a word of bits */
   ATTEND_WORDS = ATTEND_BLOCK / ATTEND_WORD,
 };
 
@@ -142,12 +143,25 @@ static void pack_lanes(float *tile, const float *k, ptrdiff_t row, ptrdiff_t col
       tile[c * ATTEND_TILE + i] = i >= from && i < to ? k[i * row + c * column] : 0.0f;
 }
 
+/* Asks for some rows, of n elements, to come to the first cache. */
+static void fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t n, int64_t from, int64_t to) {
+  for (int64_t i = from; i < to; i++) {
+    const char *end = element_at(x, dtype, i * row + n);
+    for (const char *p = element_at(x, dtype, i * row); p < end; p += HEED__ALIGNMENT) __builtin_prefetch(p);
+  }
+}
+
 /* Keys of a block in tiles, dimension by dimension; what is not there is zeros. */
 static void pack_keys(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const bool stored = t->k_dtype != HEED_FLOAT32;
   for (int64_t j = round_down(e->begin, ATTEND_TILE); j < round_up(e->count, ATTEND_TILE); j += V_LANES) {
     const int64_t from = greater(e->begin - j, 0), to = lesser(e->count - j, V_LANES);
+    if (t->k_column == 1) {
+      const int64_t soon = j + ATTEND_KEYS_AHEAD;
+      fetch_rows(t->k, t->k_dtype, t->k_row, t->d, e->first + greater(soon, e->begin),
+                 e->first + lesser(soon + V_LANES, e->count));
+    }
     float *tile = a->keys + j / ATTEND_TILE * ATTEND_TILE * t->d + j % ATTEND_TILE;
     for (int64_t i = from; stored && i < to; i++) {
       const int64_t key = e->first + j + i;
@@ -222,7 +236,7 @@ static bool are_finite(const float *x, int64_t n) {
 /* ---- Masks ---- */
 
 static unsigned first_bits(int64_t n) {
-  return n >= ATTEND_WORD ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u;
+  return (1u << lesser(greater(n, 0), ATTEND_WORD)) - 1u; /* without a branch, which would be guessed wrong */
 }
 
 /* A bit for each of the first n bytes (as many as a word has, at most) that is not 0. */

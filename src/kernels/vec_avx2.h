@@ -173,12 +173,13 @@ static inline vint v_shift_right(vint x, int count) {
 static inline vint v_shift_left(vint x, int count) {
   return _mm256_slli_epi32(x, count);
 }
-/* x with the low V_POWER_BITS bits of k on top of its fraction, to the bits of the float next to 2^k: plus the
- * bits of 2^(j / 2^V_POWER_BITS) less those of 1 + j / 2^V_POWER_BITS */
+/* x with the low V_POWER_BITS bits of k on top of its fraction, to the bits of the float next to 2^k: plus
+ * the bits of 2^(j / 2^V_POWER_BITS) less those of 1 + j / 2^V_POWER_BITS */
 static inline vint v_bend_power(vint x, vint k) {
-  static const int32_t bend[] __attribute__((aligned(32))) = {
-      0, -289342, -509968, -655657, -719629, -694486, -572163, -343865};
-  return _mm256_add_epi32(x, _mm256_permutevar8x32_epi32(_mm256_load_si256((const __m256i *)(const void *)bend), k));
+  static const int32_t bend[]
+      __attribute__((aligned(32))) = {0, -289342, -509968, -655657, -719629, -694486, -572163, -343865};
+  return _mm256_add_epi32(
+      x, _mm256_permutevar8x32_epi32(_mm256_load_si256((const __m256i *)(const void *)bend), k));
 }
 
 static inline vfloat v_to_float(vint x) {

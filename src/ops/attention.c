@@ -59,15 +59,18 @@ static bool run_rows(const heed__attention_work *w, heed__attention_task *task, 
   return done;
 }
 
-/* Task i, the longest (the last rows, where it is causal) first. */
+/* Task i: the longest (the last rows, where it is causal) first, so that workers end together; one worker
+ * stays with a product, whose keys and values then are near. */
 static bool run_attention(void *argument, int64_t i, int slot, int64_t *position) {
   const heed__attention_work *w = argument;
   const heed__attention_problem *p = &w->problem;
-  const int64_t first = (w->blocks - 1 - i / p->products) * w->rows;
+  const bool alone = w->work.slots == 1;
+  const int64_t product = alone ? i / w->blocks : i % p->products;
+  const int64_t first = (w->blocks - 1 - (alone ? i % w->blocks : i / p->products)) * w->rows;
   const int64_t last = p->l - first < w->rows ? p->l : first + w->rows;
   heed__attention_task task = p->task;
-  return run_rows(w, &task, i % p->products, first, last, NULL, w->scratch + (size_t)slot * w->area,
-                  w->work.pace, position);
+  return run_rows(w, &task, product, first, last, NULL, w->scratch + (size_t)slot * w->area, w->work.pace,
+                  position);
 }
 
 /* What dropout multiplies the weights of the task by. */
