@@ -118,8 +118,9 @@ def measure(row, sides, probes, threads, budget):
         contenders += found
         if why:
             missing[side.name] = why
-    errors = {c.name: row.error(c.output) for c in contenders}
-    missing.update({name: "its result is wrong" for name, error in errors.items() if not error < row.tolerance})
+    errors = {c.name: row.errors(c.output) for c in contenders}
+    largest, typical = ({name: error[i] for name, error in errors.items()} for i in range(2))
+    missing.update({name: "its result is wrong" for name, error in largest.items() if not error < row.tolerance})
     contenders = [c for c in contenders if c.name not in missing]
     rate, best_rate, running = probes.rate_for(row, threads), 0.0, True
     while running:
@@ -127,7 +128,8 @@ def measure(row, sides, probes, threads, budget):
             best_rate = max(best_rate, rate(), rate())
         running = any([c.take_part() for c in contenders])
     return dict(group=row.group, name=row.name, threads=threads, flops=row.flops, bytes=row.bytes, missing=missing,
-                errors=errors, seconds={c.name: c.best for c in contenders}, rate=best_rate or None)
+                largest_errors=largest, typical_errors=typical, seconds={c.name: c.best for c in contenders},
+                rate=best_rate or None)
 
 
 def time_from_lua(build, turns):

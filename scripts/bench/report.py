@@ -37,8 +37,8 @@ def times(value):
     return f"{value:.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}×"
 
 
-def errors(record):
-    found = [best_of(record, column, "errors") for column in ("heed", "PyTorch fused")]
+def errors(record, which):
+    found = [best_of(record, column, which) for column in ("heed", "PyTorch fused")]
     return " / ".join("–" if e is None else f"{e:.1e}" if e else "0" for e in found)
 
 
@@ -48,13 +48,14 @@ def speedup(record, of_one):
 
 
 def cells(record, of_one):
-    """The row's texts; the last is the error, or with several threads the speedup."""
+    """The row's texts; the last ones are the errors, or with several threads the speedup."""
     peers = []
     for column in COLUMNS:
         r = ratio(record, column)
         peers.append("–" if r is None else f"{duration(best_of(record, column))} ({times(r)})")
-    return [record["name"], duration(record["seconds"]["heed"]), *peers, share(record),
-            errors(record) if record["threads"] == 1 else speedup(record, of_one)]
+    last = ([errors(record, which) for which in ("largest_errors", "typical_errors")] if record["threads"] == 1 else
+            [speedup(record, of_one)])
+    return [record["name"], duration(record["seconds"]["heed"]), *peers, share(record), *last]
 
 
 def by_threads(result):
@@ -68,7 +69,7 @@ def tables(result):
     found, of_one = [], {}
     for n, records in by_threads(result):
         head = [threads_text(n), "heed", *COLUMNS, "share of the peak"]
-        head.append("error: heed / PyTorch" if n == 1 else "heed on 1 thread")
+        head += ["largest error: heed / PyTorch", "root mean square error"] if n == 1 else ["heed on 1 thread"]
         if n == 1:
             of_one = {r["name"]: r["seconds"]["heed"] for r in records}
         found.append((records, [head, *(cells(r, of_one) for r in records)]))
@@ -134,8 +135,8 @@ def text(result):
 
 
 def markdown(result):
-    about = ("; ".join(heading(result["machine"])) + ". In parentheses: the time divided by heed's; errors are the "
-             "largest differences from double precision on the same inputs.")
+    about = ("; ".join(heading(result["machine"])) + ". In parentheses: the time divided by heed's; errors are "
+             "differences from double precision on the same inputs.")
     lines = [textwrap.fill(about, 120)]
     for _, table in tables(result):
         rows = ["| " + " | ".join(row) + " |" for row in table]

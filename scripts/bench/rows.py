@@ -31,11 +31,13 @@ class Row:
     def forget(self):
         self.inputs = self.reference = None
 
-    def error(self, output):
-        """The largest difference from double precision; outputs of attention have the shape [heads, n, d]."""
+    def errors(self, output):
+        """The largest difference from double precision, and the root of their mean square; outputs of attention have
+        the shape [heads, n, d]."""
         if self.op == "attention":
             output = output[:, checked_queries(output.shape[1])]
-        return float(np.max(np.abs(output.astype(np.float64).reshape(self.reference.shape) - self.reference)))
+        apart = np.abs(output.astype(np.float64).reshape(self.reference.shape) - self.reference)
+        return float(np.max(apart)), float(np.sqrt(np.mean(apart**2)))
 
 
 def normal(rng, *shape):
