@@ -67,6 +67,23 @@ run() { # SIDE EMULATOR NAME...
   TESTS="$*" EMULATOR="$emulator" scripts/dev/run_tests.sh "$folder/$side"
 }
 
+# under_wine FOLDER TEST...: one server of wine's for all of them. Debian's ends as soon as a test does, and a test that begins
+# in that moment loses its connection.
+under_wine() {
+  WINEPREFIX=$(realpath "$1")/wine
+  WINEDEBUG=-all
+  export WINEPREFIX WINEDEBUG
+  shift
+  wine=$(command -v /usr/lib/wine/wine64 wine64 wine | head -n 1)
+  server=$(command -v /usr/lib/wine/wineserver /usr/lib/wine/wineserver64 wineserver | head -n 1)
+  mkdir -p "$WINEPREFIX"
+  ${server:-:} -p60 # seconds without a test
+  run windows "$wine" "$@"
+  code=$?
+  ${server:-:} -k
+  return $code
+}
+
 lua=$(scripts/dev/find_lua.sh 5.4 library)
 gcc_flags="-fPIC -DHEED_BLAS=1 -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1 -DHEED_LUA=1 $(packages --cflags openblas) \
   $(packages --cflags libcjson) $(packages --cflags zlib) $(packages --cflags libutf8proc) $(packages --cflags "$lua")"
@@ -91,12 +108,11 @@ for side in ${SIDES:-gcc clang windows arm64}; do
       tally 'the C tests' run clang '' $names ;;
     windows) # what only POSIX has: pipes, links, signals, forks
       names=$(without test_files test_failing test_states test_parallel test_limits test_log test_cancel test_busy)
-      wine=$(command -v /usr/lib/wine/wine64 wine64 wine | head -n 1)
       # shellcheck disable=SC2086
       tally 'mingw-w64' make_tests windows x86_64-w64-mingw32-gcc '' '-Itests/c/windows -D__USE_MINGW_ANSI_STDIO=1' -static \
         .exe $names
       # shellcheck disable=SC2086
-      WINEDEBUG=-all WINEPREFIX=$(realpath "$folder")/wine tally 'the C tests under wine' run windows "$wine" $names ;;
+      tally 'the C tests under wine' under_wine "$folder" $names ;;
     arm64) # one that reaches the kernels; the rest is run by make test-isa on the sources
       names="test_small_pass test_products test_portable"
       scripts/dev/unpack_packages.sh "$build/arm64-cmocka" arm64 libcmocka-dev libcmocka0 >/dev/null

@@ -1,2 +1,3 @@
 -- expect: time was up
+-- only time ends it
 while true do end

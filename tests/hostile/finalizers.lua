@@ -1,4 +1,5 @@
 -- expect: done
+-- only time ends it
 for _ = 1, 100 do
   setmetatable({}, { __gc = function() heed.rand(100, 100) while true do end end })
 end
