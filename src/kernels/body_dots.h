@@ -11,14 +11,16 @@ enum {
   GEMM_DOT_FEW = V_REGISTERS >= 32 ? 8 : 4,    /* rows of the smaller side in a tile, */
   GEMM_DOT_MOST = 4,                           /* those of the larger, */
   GEMM_DOT_SUMS = V_REGISTERS >= 32 ? 24 : 12, /* and no more sums than that */
-  GEMM_DOT_AHEAD = 256, /* elements of a row that are on their way to the first cache */
-  GEMM_LOOK = 1 << 20,  /* multiply-adds between two looks at the pace, */
-  GEMM_WAIT = 8,        /* where a row that comes from memory takes as long as so many */
+  GEMM_DOT_AHEAD = 256,    /* elements of a long row that are on their way to the first cache */
+  GEMM_DOT_NEAR = 1 << 16, /* elements of the larger side that the second cache may well have */
+  GEMM_LOOK = 1 << 20,     /* multiply-adds between two looks at the pace, */
+  GEMM_WAIT = 8,           /* where a row that comes from memory takes as long as so many */
 };
 
 /* What all tiles have in common. Element [i, j] of c is at i · c_row + j · c_column. */
 typedef struct gemm_dot_step {
   size_t depth;
+  bool far; /* whether what is read of the larger side hardly comes from the second cache */
   ptrdiff_t a_row, b_row, c_row, c_column, add_row, add_column;
 } gemm_dot_step;
 
@@ -35,6 +37,19 @@ V_INLINE void gemm_dot_add(const int few, const int many, vfloat *sum, const flo
   }
 }
 
+/* The first `whole` elements of the rows, full vectors. What is `ahead` elements behind each of b is asked
+ * for meanwhile, into the first cache, or from afar into the second. */
+V_INLINE void gemm_dot_vectors(const int few, const int many, vfloat *sum, const float *a, ptrdiff_t a_row,
+                               const float *b, ptrdiff_t b_row, size_t whole, ptrdiff_t ahead,
+                               const bool far) {
+  for (; whole > 0; whole -= V_LANES, a += V_LANES, b += V_LANES) {
+    V_UNROLL
+    for (int j = 0; j < many; j++)
+      far ? __builtin_prefetch(b + ahead + j * b_row, 0, 2) : __builtin_prefetch(b + ahead + j * b_row);
+    gemm_dot_add(few, many, sum, a, a_row, b, b_row, true, v_first(0));
+  }
+}
+
 /* `few` rows of a and `many` of b, their elements without gaps. */
 V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_step *s, const float *a,
                                const float *b, float *c, const float *add) {
@@ -44,19 +59,15 @@ V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_ste
   float total[GEMM_DOT_SUMS];
   V_UNROLL
   for (int i = 0; i < fours; i++) sum[4 * i] = sum[4 * i + 1] = sum[4 * i + 2] = sum[4 * i + 3] = v_zero();
-  size_t left = s->depth;
-  for (; left >= GEMM_DOT_AHEAD + V_LANES; left -= V_LANES, a += V_LANES, b += V_LANES) {
-    V_UNROLL
-    for (int j = 0; j < many; j++) __builtin_prefetch(b + GEMM_DOT_AHEAD + j * b_row);
-    gemm_dot_add(few, many, sum, a, a_row, b, b_row, true, v_first(0));
-  }
-  const ptrdiff_t next = many * b_row - (ptrdiff_t)(s->depth - left);
-  for (; left >= V_LANES; left -= V_LANES, a += V_LANES, b += V_LANES) {
-    V_UNROLL
-    for (int j = 0; j < many; j++) __builtin_prefetch(b + next + j * b_row);
-    gemm_dot_add(few, many, sum, a, a_row, b, b_row, true, v_first(0));
-  }
-  if (left) gemm_dot_add(few, many, sum, a, a_row, b, b_row, false, v_first(left));
+  const size_t whole = s->depth / V_LANES * V_LANES;
+  const ptrdiff_t next = many * b_row;
+  if (s->far)
+    gemm_dot_vectors(few, many, sum, a, a_row, b, b_row, whole, next, true);
+  else
+    gemm_dot_vectors(few, many, sum, a, a_row, b, b_row, whole,
+                     whole > 3 * GEMM_DOT_AHEAD ? GEMM_DOT_AHEAD : next, false);
+  if (whole < s->depth)
+    gemm_dot_add(few, many, sum, a + whole, a_row, b + whole, b_row, false, v_first(s->depth - whole));
   V_UNROLL
   for (int i = 0; i < fours; i++) v_sum_four(total + 4 * i, sum + 4 * i);
   for (int i = 0; add && i < few; i++) {
@@ -124,10 +135,10 @@ static bool gemm_dots(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_
                       ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row,
                       const heed__pace *pace, int64_t *position) {
   if (m <= n)
-    return gemm_dots_of(m, n, &(gemm_dot_step){k, a_row, b_column, c_row, 1, 0, 1}, a, b, c, bias, pace,
-                        position);
-  return gemm_dots_of(n, m, &(gemm_dot_step){k, b_column, a_row, 1, c_row, 1, 0}, b, a, c, bias, pace,
-                      position);
+    return gemm_dots_of(m, n, &(gemm_dot_step){k, n * k > GEMM_DOT_NEAR, a_row, b_column, c_row, 1, 0, 1}, a,
+                        b, c, bias, pace, position);
+  return gemm_dots_of(n, m, &(gemm_dot_step){k, m * k > GEMM_DOT_NEAR, b_column, a_row, 1, c_row, 1, 0}, b, a,
+                      c, bias, pace, position);
 }
 
 #endif
