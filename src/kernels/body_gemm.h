@@ -295,7 +295,7 @@ V_INLINE void gemm_stream_add(const int rows, const int at_once, const bool fetc
     vfloat value[GEMM_STREAM_AT_ONCE];
     V_UNROLL
     for (int r = 0; r < at_once; r++) {
-      if (fetch) __builtin_prefetch(y + (at_once + r) * y_row + j);
+      if (fetch) __builtin_prefetch(y + (at_once + r) * y_row + j, 0, 2);
       value[r] = whole ? v_load(y + r * y_row + j) : v_load_masked(y + r * y_row + j, v_first(columns - j));
     }
     V_UNROLL
