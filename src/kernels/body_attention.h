@@ -281,12 +281,11 @@ static void raise_specked(float *scores, const float most[ATTEND_STRIP], int64_t
     raise_rows(scores + r * ATTEND_STRIDE, most + r, n, sums + r, true);
 }
 
-/* The strip's scores to weights; `row` is its first, from the task's first. factor: what its sums and outputs
- * so far are to be multiplied by. */
-static void soften(const attend_work *a, const seen *e, int64_t row, float *factor) {
+/* The strip's scores to weights. factor: what its sums and outputs so far are to be multiplied by. */
+static void soften(const attend_work *a, const seen *e, const attend_strip *s, float *factor) {
   const heed__attention_task *t = a->t;
-  const int64_t n = e->high - e->low;
-  float *most = a->most + row, *sum = a->sum + row, *scores = a->scores + e->low;
+  const int64_t n = e->high - e->low, row = s->row;
+  float *most = s->most, *sum = s->sum, *scores = a->scores + e->low;
   float shift[16] = {0}; /* whole vectors of ATTEND_STRIP lanes */
   float top[ATTEND_STRIP], sums[ATTEND_STRIP];
   highest(a, e, row, top);
@@ -311,10 +310,9 @@ static void soften(const attend_work *a, const seen *e, int64_t row, float *fact
 
 /* ---- The kernel ---- */
 
-static void write_row(const attend_work *a, int64_t row) {
-  const heed__attention_task *t = a->t;
-  const float sum = a->sum[row], *x = a->out + row * a->columns;
-  float *out = t->out + (t->first + row) * t->out_row;
+/* Query i's output [dv] = x / sum */
+static void write_row(const heed__attention_task *t, int64_t i, const float *x, float sum) {
+  float *out = t->out + i * t->out_row;
   int64_t c = 0;
   if (sum == 0.0f) { /* nothing is seen: zeros, whatever was multiplied by 0 */
     for (; c < t->dv; c++) out[c * t->out_column] = 0.0f;
@@ -339,27 +337,27 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
 }
 
 /* Before the first block: the strip's queries scaled, nothing seen but the sink. */
-static void begin_strip(const attend_work *a, int64_t row, bool sink) {
+static void begin_strip(const attend_work *a, const attend_strip *s, bool sink) {
   const heed__attention_task *t = a->t;
-  for (int64_t i = row; i < row + ATTEND_STRIP; i++) {
-    float *q = a->q + i * t->d, *out = a->out + i * a->columns;
-    if (t->first + i < t->last) {
-      scale_whole_row(q, t->q + (t->first + i) * t->q_row, t->q_column, t->scale, t->d);
+  float *q = s->q, *out = s->out;
+  for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP; r++, i++, q += t->d, out += a->columns) {
+    if (i < t->last) {
+      scale_whole_row(q, t->q + i * t->q_row, t->q_column, t->scale, t->d);
     } else {
       for (int64_t c = 0; c < t->d; c++) q[c] = 0.0f;
     }
     for (int64_t c = 0; c < a->columns; c += V_LANES) v_store(out + c, v_zero());
-    a->most[i] = sink ? t->sink : -INFINITY;
-    a->sum[i] = sink ? 1.0f : 0.0f;
+    s->most[r] = sink ? t->sink : -INFINITY;
+    s->sum[r] = sink ? 1.0f : 0.0f;
   }
 }
 
 /* After the last block. */
-static void write_strip(const attend_work *a, int64_t row, bool sink) {
+static void write_strip(const attend_work *a, const attend_strip *s, bool sink) {
   const heed__attention_task *t = a->t;
-  for (int64_t i = row; i < row + ATTEND_STRIP && t->first + i < t->last; i++) {
-    if (sink && !isfinite(t->sink) && !sees_any(t, t->first + i)) a->sum[i] = 0.0f;
-    write_row(a, i);
+  for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP && i < t->last; r++, i++) {
+    const bool nothing = sink && !isfinite(t->sink) && !sees_any(t, i);
+    write_row(t, i, s->out + r * a->columns, nothing ? 0.0f : s->sum[r]);
   }
 }
 
@@ -391,27 +389,26 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
   const int64_t blocks = greater((end - start + a.block - 1) / a.block, 1), strips = a.rows / ATTEND_STRIP;
   const int64_t before = position ? *position : 0;
   if (before == 0) *a.packed = -1;
-  int64_t strip = before % strips;
-  for (int64_t block = before / strips; block < blocks; block++, strip = 0) {
+  int64_t at = before % strips;
+  for (int64_t block = before / strips; block < blocks; block++, at = 0) {
     const int64_t first = start + block * a.block;
     seen e = {.first = first, .begin = greater(begin - first, 0), .count = lesser(end - first, a.block)};
     int finite = -1;
-    for (; strip < strips; strip++) {
-      const int64_t row = strip * ATTEND_STRIP;
-      if (block == 0) begin_strip(&a, row, sink);
-      see(&a, &e, t->first + row);
+    for (; at < strips; at++) {
+      const attend_strip s = strip_of(&a, at * ATTEND_STRIP, blocks > 1);
+      if (block == 0) begin_strip(&a, &s, sink);
+      see(&a, &e, t->first + s.row);
       if (e.high > e.low) {
         if (!e.values) pack_block(&a, &e);
         float factor[16];
-        score_strip(&a, &e, a.q + row * t->d);
-        soften(&a, &e, row, factor);
+        score_strip(&a, &e, s.q);
+        soften(&a, &e, &s, factor);
         const bool whole = e.sure_first <= e.low && e.sure_last >= e.high;
-        (whole || hides_finite(&a, &e, &finite) ? weigh_strip : weigh_seen)(&a, &e, a.out + row * a.columns,
-                                                                            factor);
+        (whole || hides_finite(&a, &e, &finite) ? weigh_strip : weigh_seen)(&a, &e, s.out, factor);
       }
-      if (block == blocks - 1) write_strip(&a, row, sink);
-      if (heed__leaves(pace) && (block < blocks - 1 || strip < strips - 1)) {
-        *position = block * strips + strip + 1;
+      if (block == blocks - 1) write_strip(&a, &s, sink);
+      if (heed__leaves(pace) && (block < blocks - 1 || at < strips - 1)) {
+        *position = block * strips + at + 1;
         return false;
       }
     }

@@ -45,6 +45,13 @@ typedef struct attend_work {
   int64_t *packed; /* the first key of the block whose keys and values are packed; -1: none */
 } attend_work;
 
+/* A strip's places in the scratch. */
+typedef struct attend_strip {
+  int64_t row;       /* its first, from the task's first */
+  float *q, *out;    /* [ATTEND_STRIP, d] and [ATTEND_STRIP, columns] */
+  float *most, *sum; /* [ATTEND_STRIP] */
+} attend_strip;
+
 /* The block at hand, and what a strip sees of it: keys from `low` to before `high`, counted from the block's
  * first. All rows see those from sure_first to before sure_last; of the others `bit` tells which. All but
  * high are multiples of ATTEND_WORD. Keys from `begin` to before `count` are there; no row of the task sees
@@ -97,6 +104,13 @@ static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base
   a->packed = base ? (int64_t *)(void *)(base + floats) : NULL;
   floats += HEED__ALIGNMENT / sizeof(float);
   return floats;
+}
+
+/* Strips that wait for another block have places of their own. Others all have the same, which stay in the
+ * first cache. */
+static attend_strip strip_of(const attend_work *a, int64_t row, bool waits) {
+  const int64_t at = waits ? row : 0;
+  return (attend_strip){row, a->q + at * a->t->d, a->out + at * a->columns, a->most + at, a->sum + at};
 }
 
 /* ---- Packing ---- */
