@@ -31,12 +31,13 @@ _Static_assert(ATTEND_WORD % V_LANES == 0 && ATTEND_BLOCK % ATTEND_TILE == 0,
 typedef struct attend_work {
   const heed__attention_task *t;
   int64_t rows;    /* whole strips */
+  int64_t held;    /* rows that wait for another block of keys; with one block, the strip at hand */
   int64_t columns; /* of values, in whole vectors */
   int64_t block;   /* keys, whole tiles */
-  float *q;        /* [rows, d], scaled */
-  float *out;      /* [rows, columns], before the division by the sum */
-  float *most;     /* [rows] highest score so far */
-  float *sum;      /* [rows] of e^(score - most) */
+  float *q;        /* [held, d], scaled */
+  float *out;      /* [held, columns], before the division by the sum */
+  float *most;     /* [held] highest score so far */
+  float *sum;      /* [held] of e^(score - most) */
   float *keys;     /* [block / ATTEND_TILE, d, ATTEND_TILE] */
   float *values;   /* [block, columns] */
   float *scores;   /* [ATTEND_STRIP, ATTEND_STRIDE], then the weights */
@@ -87,14 +88,15 @@ static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base
   while (a->block > ATTEND_TILE && a->block / 2 * longest >= (int64_t)ATTEND_BLOCK * ATTEND_BLOCK_DIMS / 2)
     a->block /= 2;
   if (a->block > keys) a->block = keys;
+  a->held = t->s <= a->block ? ATTEND_STRIP : a->rows;
   size_t floats = 0;
 #define AREA(name, size)                                                                                     \
   a->name = base ? base + floats : NULL;                                                                     \
   floats += (size_t)round_up(size, HEED__ALIGNMENT / (int64_t)sizeof(float));
-  AREA(q, a->rows * t->d)
-  AREA(out, a->rows * a->columns)
-  AREA(most, a->rows)
-  AREA(sum, a->rows)
+  AREA(q, a->held * t->d)
+  AREA(out, a->held * a->columns)
+  AREA(most, a->held)
+  AREA(sum, a->held)
   AREA(keys, a->block * t->d)
   AREA(values, a->block * a->columns)
   AREA(scores, ATTEND_STRIP * ATTEND_STRIDE)
@@ -106,8 +108,7 @@ static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base
   return floats;
 }
 
-/* Strips that wait for another block have places of their own. Others all have the same, which stay in the
- * first cache. */
+/* Strips that do not wait for another block all have the same places, which stay in the first cache. */
 static attend_strip strip_of(const attend_work *a, int64_t row, bool waits) {
   const int64_t at = waits ? row : 0;
   return (attend_strip){row, a->q + at * a->t->d, a->out + at * a->columns, a->most + at, a->sum + at};

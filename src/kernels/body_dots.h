@@ -20,7 +20,7 @@ enum {
 /* What all tiles have in common. Element [i, j] of c is at i · c_row + j · c_column. */
 typedef struct gemm_dot_step {
   size_t depth;
-  bool far; /* whether what is read of the larger side hardly comes from the second cache */
+  bool far; /* whether what is read of the larger side is more than the second cache may well have */
   ptrdiff_t a_row, b_row, c_row, c_column, add_row, add_column;
 } gemm_dot_step;
 

@@ -24,7 +24,7 @@ enum {
   GEMM_FAR = 1 << 21, /* elements, which come from memory, is read row by row */
   GEMM_STREAM_ROWS = V_REGISTERS >= 32 ? 4 : 2,
   GEMM_STREAM_AT_ONCE = 4,     /* rows of b with several of a, */
-  GEMM_STREAM_ONE = 8,         /* and with one */
+  GEMM_STREAM_ALONE = 8,       /* and with one */
   GEMM_TINY = HEED__TINY_WORK, /* multiply-adds that are rounded twice */
   GEMM_TINY_DEPTH = HEED__TINY_DEPTH,
   GEMM_NEAR = 1 << 16,     /* elements of b that stay in the second cache, so that packing does not pay */
@@ -222,13 +222,13 @@ static void gemm_rounded_twice(size_t m, size_t n, size_t k, const float *a, ptr
 
 /* sum [n] += factor · y, where y has the rows of one step, `row` apart, and n is of whole vectors. With
  * `fetch` the rows that follow are asked for meanwhile, into the second cache. */
-V_INLINE void gemm_stream_one(const bool fetch, float *sum, size_t n, const vfloat factor[GEMM_STREAM_ONE],
+V_INLINE void gemm_stream_one(const bool fetch, float *sum, size_t n, const vfloat factor[GEMM_STREAM_ALONE],
                               const float *y, ptrdiff_t row) {
   for (size_t j = 0; j < n; j += V_LANES) {
     vfloat total = v_load(sum + j);
     V_UNROLL
-    for (int r = 0; r < GEMM_STREAM_ONE; r++) {
-      if (fetch) __builtin_prefetch(y + (GEMM_STREAM_ONE + r) * row + j, 0, 2);
+    for (int r = 0; r < GEMM_STREAM_ALONE; r++) {
+      if (fetch) __builtin_prefetch(y + (GEMM_STREAM_ALONE + r) * row + j, 0, 2);
       total = v_fma(factor[r], v_load(y + r * row + j), total);
     }
     v_store(sum + j, total);
@@ -242,7 +242,7 @@ static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const floa
                                                   const float *b, ptrdiff_t b_row, const float *bias,
                                                   ptrdiff_t bias_step, float *c, ptrdiff_t c_step,
                                                   const heed__pace *pace, int64_t *position) {
-  enum { AT_ONCE = GEMM_STREAM_ONE, CHUNK = 4096, LOOK = 64 };
+  enum { AT_ONCE = GEMM_STREAM_ALONE, CHUNK = 4096, LOOK = 64, FETCHED = 1 << 20 };
   _Alignas(HEED__ALIGNMENT) float sum[CHUNK];
   const size_t steps = k / LOOK + 1, from = position ? (size_t)*position : 0;
   size_t p = from % steps * LOOK;
@@ -264,7 +264,7 @@ static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const floa
       vfloat factor[AT_ONCE];
       V_UNROLL
       for (int r = 0; r < AT_ONCE; r++) factor[r] = v_set(x[((ptrdiff_t)p + r) * x_step]);
-      if (n * k >= GEMM_FAR)
+      if (n * k > FETCHED) /* more than the second cache has */
         gemm_stream_one(true, sum, whole, factor, y, b_row);
       else
         gemm_stream_one(false, sum, whole, factor, y, b_row);

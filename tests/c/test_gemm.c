@@ -150,6 +150,19 @@ static void strides_may_be_anything(void **state) {
   with_every_table(all_layouts);
 }
 
+/* Few rows, or columns, with more than the second cache has: what follows is asked for ahead. */
+static void all_far(heed_context *ctx) {
+  static const sizes tried[] = {
+      {1, 2100, 1031}, {2100, 1, 1031}, {7, 2100, 1031}, {1, 303, 717}, {303, 5, 717}};
+  for (size_t t = 0; t < sizeof tried / sizeof *tried; t++)
+    for (int way = 0; way < 4; way++)
+      check_product(ctx, KERNEL, tried[t], way & 1, way >> 1, way % 3 == 0, way % 2);
+}
+static void what_is_asked_for_ahead_may_end(void **state) {
+  (void)state;
+  with_every_table(all_far);
+}
+
 /* Sizes that are divided: by columns, by rows, by both; with edges in the last slices. */
 static void all_slices(heed_context *ctx) {
   static const sizes tried[] = {{65, 600, 70},  {3000, 17, 50},  {1000, 131, 100},
@@ -310,11 +323,17 @@ static void nothing_is_allocated(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tiles_end_where_the_matrices_do),  cmocka_unit_test(strides_may_be_anything),
-      cmocka_unit_test(slices_are_put_together),          cmocka_unit_test(blocks_end_where_the_matrices_do),
-      cmocka_unit_test(parts_have_the_bits_of_the_whole), cmocka_unit_test(threads_change_no_bit),
-      cmocka_unit_test(the_largest_go_to_blas_or_not),    TEST(no_memory_is_needed),
-      cmocka_unit_test(nan_and_inf_come_through),         TEST(nothing_is_allocated),
+      cmocka_unit_test(tiles_end_where_the_matrices_do),
+      cmocka_unit_test(strides_may_be_anything),
+      cmocka_unit_test(what_is_asked_for_ahead_may_end),
+      cmocka_unit_test(slices_are_put_together),
+      cmocka_unit_test(blocks_end_where_the_matrices_do),
+      cmocka_unit_test(parts_have_the_bits_of_the_whole),
+      cmocka_unit_test(threads_change_no_bit),
+      cmocka_unit_test(the_largest_go_to_blas_or_not),
+      TEST(no_memory_is_needed),
+      cmocka_unit_test(nan_and_inf_come_through),
+      TEST(nothing_is_allocated),
   };
   return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }
