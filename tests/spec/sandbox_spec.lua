@@ -9,7 +9,9 @@ local sandbox = (os.getenv "HEED_BUILD" or "build") .. "/examples/host_sandbox"
 -- What a script that only time ends is given, and what the others are, which a busy machine must not cut short.
 local short, long = os.getenv "SANDBOX_SECONDS" or 1, 60 -- slow builds, as sanitized ones, want more
 
-local function run(arguments, seconds) return support.run(("%s -s %s %s"):format(sandbox, seconds or long, arguments)) end
+local function run(arguments, seconds)
+  return support.run(("%s -s %s %s"):format(sandbox, seconds or long, arguments))
+end
 
 local function read(path)
   local file = assert(io.open(path, "rb"))
