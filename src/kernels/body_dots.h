@@ -44,8 +44,13 @@ V_INLINE void gemm_dot_vectors(const int few, const int many, vfloat *sum, const
                                const bool far) {
   for (; whole > 0; whole -= V_LANES, a += V_LANES, b += V_LANES) {
     V_UNROLL
-    for (int j = 0; j < many; j++)
-      far ? __builtin_prefetch(b + ahead + j * b_row, 0, 2) : __builtin_prefetch(b + ahead + j * b_row);
+    for (int j = 0; j < many; j++) {
+      const float *soon = b + ahead + j * b_row;
+      if (far)
+        __builtin_prefetch(soon, 0, 2);
+      else
+        __builtin_prefetch(soon);
+    }
     gemm_dot_add(few, many, sum, a, a_row, b, b_row, true, v_first(0));
   }
 }
