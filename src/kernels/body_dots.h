@@ -66,11 +66,11 @@ V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_ste
   for (int i = 0; i < fours; i++) sum[4 * i] = sum[4 * i + 1] = sum[4 * i + 2] = sum[4 * i + 3] = v_zero();
   const size_t whole = s->depth / V_LANES * V_LANES;
   const ptrdiff_t next = many * b_row;
+  const bool is_long = whole > 3 * GEMM_DOT_AHEAD; /* the first cache may not hold as many rows again */
   if (s->far)
     gemm_dot_vectors(few, many, sum, a, a_row, b, b_row, whole, next, true);
   else
-    gemm_dot_vectors(few, many, sum, a, a_row, b, b_row, whole,
-                     whole > 3 * GEMM_DOT_AHEAD ? GEMM_DOT_AHEAD : next, false);
+    gemm_dot_vectors(few, many, sum, a, a_row, b, b_row, whole, is_long ? GEMM_DOT_AHEAD : next, false);
   if (whole < s->depth)
     gemm_dot_add(few, many, sum, a + whole, a_row, b + whole, b_row, false, v_first(s->depth - whole));
   V_UNROLL

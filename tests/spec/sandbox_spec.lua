@@ -13,13 +13,6 @@ local function run(arguments, seconds)
   return support.run(("%s -s %s %s"):format(sandbox, seconds or long, arguments))
 end
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local code = file:read "a"
-  file:close()
-  return code
-end
-
 local function write_script(code)
   local path = os.tmpname()
   local file = assert(io.open(path, "w"))
@@ -40,7 +33,7 @@ describe("the sandbox", function()
   for path in io.popen("ls tests/hostile/*.lua"):lines() do
     it("outlives " .. path, function()
       local good = write_script "return heed.ones(2, 3):sum():item()"
-      local code = read(path)
+      local code = support.read(path)
       local expected = code:match "^%-%- expect: ([^\n]*)\n" or "binary chunk" -- which has no such line
       local result = run(path .. " " .. good, code:find "\n%-%- only time ends it\n" and short)
       os.remove(good)
