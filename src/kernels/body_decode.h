@@ -10,18 +10,17 @@
  * and the weights.
  *
  * Measured on keys beyond the caches (Zen 4, of 33 GB/s): looking each key up in a list cost a quarter of the
- * speed, and instructions that prefetch a third; what counts is to read row after row. */
+ * speed, and for one row instructions that prefetch a third; what counts is to read row after row. */
 #include <float.h>
 
 #include "body_widen.h"
 
 enum {
-  DECODE_BLOCK = 256,                       /* keys, and up to V_LANES more in the last */
-  DECODE_ROOM = DECODE_BLOCK + 2 * V_LANES, /* for a block's scores, rounded up to whole registers */
-  DECODE_STRETCH = 1024,                    /* floats read before other columns or rows come to them */
-  DECODE_TILE = 64 / V_LANES,               /* registers that hold 64 columns */
-  DECODE_QUERY = V_LANES == 8 ? 8 : 4,      /* registers for columns of queries, of 16 or 32 */
-  DECODE_SUMS = V_LANES == 8 ? 8 : 16       /* registers for sums of values */
+  DECODE_FORESEEN = 256,               /* bytes of a row: wider ones are asked for */
+  DECODE_STRETCH = 1024,               /* floats read before other columns or rows come to them */
+  DECODE_TILE = 64 / V_LANES,          /* registers that hold 64 columns */
+  DECODE_QUERY = V_LANES == 8 ? 8 : 4, /* registers for columns of queries, of 16 or 32 */
+  DECODE_SUMS = V_LANES == 8 ? 8 : 16  /* registers for sums of values */
 };
 
 /* Loads before this come before those after it. The processor foresees rows that are read in order; where the
@@ -40,7 +39,10 @@ typedef struct decode_work {
   const void *k, *v;     /* and its place */
   const decode_run *run; /* of keys seen, counted from the first */
   int64_t runs;
-  float *p; /* [rows, DECODE_ROOM]: of all these keys the scores, then the weights */
+  float *p;                              /* [rows, room]: of all these keys the scores, then the weights */
+  int64_t room;                          /* for a block's keys, rounded up to whole registers */
+  int64_t weighed;                       /* so many scores have become weights, */
+  float sum[HEED__DECODE_ROWS][V_LANES]; /* whose sums these are */
 } decode_work;
 
 /* V_LANES elements from `at` on; with `tail` the first `left` of them. */
@@ -50,6 +52,25 @@ V_INLINE vfloat decode_load(const void *x, const heed_dtype type, int64_t at, co
   if (!tail) return load_stored(p, type);
   return type == HEED_FLOAT32 ? v_load_masked(p, *tail) : load_stored_first(p, type, (size_t)left);
 }
+
+/* Functions for each dtype, which is a constant in `body` (compilers take several times as long for all of
+ * them in one), and the call of that for one. */
+#define DECODE_DTYPE(name, body, dtype, type, parameters, ...)                                               \
+  static __attribute__((noinline)) void V_NAME(name##_##dtype) parameters {                                  \
+    body(w, type, __VA_ARGS__);                                                                              \
+  }
+#define DECODE_DTYPES(name, body, parameters, ...)                                                           \
+  DECODE_DTYPE(name, body, float32, HEED_FLOAT32, parameters, __VA_ARGS__)                                   \
+  DECODE_DTYPE(name, body, bfloat16, HEED_BFLOAT16, parameters, __VA_ARGS__)                                 \
+  DECODE_DTYPE(name, body, float16, HEED_FLOAT16, parameters, __VA_ARGS__)                                   \
+  DECODE_DTYPE(name, body, int8, HEED_INT8, parameters, __VA_ARGS__)
+#define DECODE_CALL(name, type, ...)                                                                         \
+  switch (type) {                                                                                            \
+  case HEED_BFLOAT16: V_NAME(name##_bfloat16)(__VA_ARGS__); break;                                           \
+  case HEED_FLOAT16: V_NAME(name##_float16)(__VA_ARGS__); break;                                             \
+  case HEED_INT8: V_NAME(name##_int8)(__VA_ARGS__); break;                                                   \
+  default: V_NAME(name##_float32)(__VA_ARGS__);                                                              \
+  }
 
 /* How many rows of n floats make a stretch. */
 static int64_t stretch_of(int64_t n) {
@@ -63,6 +84,24 @@ static int at_once(const heed__decode_task *t, heed_dtype type, int r, int last_
   while (rows > 1 && (t->row[r + rows - 1].k != t->row[r].k || t->row[r + rows - 1].v != t->row[r].v))
     rows /= 2;
   return rows == 2 && type != HEED_FLOAT32 ? 1 : rows;
+}
+
+/* Whether rows first_row…last_row-1 are several that share their keys. */
+static bool shares_keys(const heed__decode_task *t, int first_row, int last_row) {
+  return last_row - first_row > 1 && t->row[last_row - 1].k == t->row[first_row].k;
+}
+
+/* Asks for the keys or values of the stretch after the next; the present one begins at key `first`, `end` is
+ * behind the last. For rows that share them: these go through wide keys by pieces, which the processor does
+ * not foresee (4 rows of 128 columns, from memory: 2.7 instead of 3.8 ms; narrow ones it does). */
+V_INLINE void ask_ahead(const void *x, const heed_dtype type, ptrdiff_t row, int64_t columns, int64_t first,
+                        int64_t stretch, int64_t end) {
+  const int64_t line = 64, last = first + 3 * stretch < end ? first + 3 * stretch : end;
+  if (columns * (int64_t)heed__element_bytes(type) <= DECODE_FORESEEN) return;
+  for (int64_t j = first + 2 * stretch; j < last; j++) {
+    const char *p = element_at(x, type, j * row), *after = element_at(p, type, columns);
+    for (; p < after; p += line) __builtin_prefetch(p, 0, 2);
+  }
 }
 
 /* ---- Scores ---- */
@@ -85,58 +124,68 @@ V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float
   for (int j = 0; j < keys; j++) {
     V_UNROLL
     for (int i = 0; i < width; i++) {
-      const vfloat y = decode_load(k, type, j * k_row + c + i * V_LANES, tail, left);
+      const vfloat y = decode_load(k, type, c + i * V_LANES, tail, left);
       V_UNROLL
       for (int r = 0; r < rows; r++) sum[r * keys + j] = v_fma(x[r * width + i], y, sum[r * keys + j]);
     }
+    k = element_at(k, type, k_row);
     DECODE_IN_ORDER;
   }
 }
 
-/* The scores of `rows` rows (1, 2 or 4) with V_LANES / rows keys from `at` on, `k_row` apart. */
-V_INLINE void score_keys(const decode_work *w, const heed_dtype type, int rows, int first_row, int64_t at,
-                         ptrdiff_t k_row) {
-  const heed__decode_task *t = w->task;
-  const int keys = V_LANES / rows, width = DECODE_QUERY / rows;
-  const float *q[4];
-  const void *k = element_at(w->k, type, t->row[first_row].k + at * t->k_row);
-  vfloat sum[V_LANES];
-  V_UNROLL
-  for (int r = 0; r < rows; r++) q[r] = t->row[first_row + r].q;
-  V_UNROLL
-  for (int i = 0; i < V_LANES; i++) sum[i] = v_zero();
-  int64_t c = 0;
-  for (; c + width * V_LANES <= t->d; c += width * V_LANES)
-    add_products(sum, rows, width, q, k, type, k_row, c, NULL, 0);
-  for (; c + V_LANES <= t->d; c += V_LANES) add_products(sum, rows, 1, q, k, type, k_row, c, NULL, 0);
-  if (c < t->d) {
-    const vmask tail = v_first((size_t)(t->d - c));
-    add_products(sum, rows, 1, q, k, type, k_row, c, &tail, t->d - c);
-  }
-  float score[V_LANES];
-  v_store(score, v_mul(v_sums(sum), v_set(t->scale)));
-  V_UNROLL
-  for (int r = 0; r < rows; r++)
-    memcpy(w->p + (first_row + r) * DECODE_ROOM + at, score + r * keys, (size_t)keys * sizeof *score);
-}
-
-/* Those with the keys first…last-1. The last ones go with some from before them, a few alone by themselves.
- */
+/* The scores of `rows` rows (1, 2 or 4) with the keys first…last-1, V_LANES / rows at a time. The last ones
+ * go with some from before them, a few alone by themselves. */
 V_INLINE void score_stretch(const decode_work *w, const heed_dtype type, int rows, int first_row,
                             int64_t first, int64_t last) {
-  const int64_t keys = V_LANES / rows;
+  const heed__decode_task *t = w->task;
+  const int keys = V_LANES / rows, width = DECODE_QUERY / rows;
   const bool alone = w->keys < keys;
-  const int64_t step = alone ? 1 : keys, latest = w->keys - step;
-  for (int64_t at = first; at < last; at += step)
-    score_keys(w, type, rows, first_row, at < latest ? at : latest, alone ? 0 : w->task->k_row);
+  const int64_t step = alone ? 1 : keys, latest = w->keys - step, d = t->d;
+  const ptrdiff_t k_row = t->k_row, next_key = alone ? 0 : k_row;
+  const vfloat scale = v_set(t->scale);
+  const void *block = element_at(w->k, type, t->row[first_row].k);
+  float *p = w->p + first_row * w->room;
+  const float *q[4];
+  V_UNROLL
+  for (int r = 0; r < rows; r++) q[r] = t->row[first_row + r].q;
+  for (int64_t next = first; next < last; next += step) {
+    const int64_t at = next < latest ? next : latest;
+    const void *k = element_at(block, type, at * k_row);
+    vfloat sum[V_LANES];
+    V_UNROLL
+    for (int i = 0; i < V_LANES; i++) sum[i] = v_zero();
+    int64_t c = 0;
+    for (; c + width * V_LANES <= d; c += width * V_LANES)
+      add_products(sum, rows, width, q, k, type, next_key, c, NULL, 0);
+    for (; c + V_LANES <= d; c += V_LANES) add_products(sum, rows, 1, q, k, type, next_key, c, NULL, 0);
+    if (c < d) {
+      const vmask tail = v_first((size_t)(d - c));
+      add_products(sum, rows, 1, q, k, type, next_key, c, &tail, d - c);
+    }
+    const vfloat scores = v_mul(v_sums(sum), scale);
+    if (rows == 1) {
+      v_store(p + at, scores);
+    } else {
+      float score[V_LANES];
+      v_store(score, scores);
+      V_UNROLL
+      for (int r = 0; r < rows; r++)
+        memcpy(p + r * w->room + at, score + r * keys, (size_t)keys * sizeof *score);
+    }
+  }
 }
 
-V_INLINE void score_block(const decode_work *w, const heed_dtype type, int first_row, int last_row) {
-  const int64_t stretch = (stretch_of(w->task->d) + V_LANES - 1) / V_LANES * V_LANES;
+V_INLINE void score_block_of(decode_work *w, const heed_dtype type, int first_row, int last_row) {
+  const heed__decode_task *t = w->task;
+  const void *keys = element_at(w->k, type, t->row[first_row].k);
+  const bool shared = shares_keys(t, first_row, last_row);
+  const int64_t registers = (stretch_of(t->d) + V_LANES - 1) / V_LANES;
+  const int64_t stretch = last_row - first_row > 1 ? registers * V_LANES : w->keys;
   for (int64_t first = 0; first < w->keys; first += stretch) {
     const int64_t last = first + stretch < w->keys ? first + stretch : w->keys;
+    if (shared) ask_ahead(keys, type, t->k_row, t->d, first, stretch, t->last - w->first);
     for (int r = first_row, rows; r < last_row; r += rows) {
-      rows = at_once(w->task, type, r, last_row);
+      rows = at_once(t, type, r, last_row);
       if (rows == 4)
         score_stretch(w, type, 4, r, first, last);
       else if (rows == 2 && type == HEED_FLOAT32)
@@ -147,10 +196,16 @@ V_INLINE void score_block(const decode_work *w, const heed_dtype type, int first
   }
 }
 
+DECODE_DTYPES(decode_scores, score_block_of, (decode_work * w, int first_row, int last_row), first_row,
+              last_row)
+static void score_block(decode_work *w, int first_row, int last_row) {
+  DECODE_CALL(decode_scores, w->task->k_dtype, w, first_row, last_row)
+}
+
 /* ---- Weights ---- */
 
 /* p[j] *= scale[j · step] */
-static void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n) {
+static __attribute__((noinline)) void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n) {
   for (int64_t j = 0; j < n; j++) p[j] *= scale[j * step];
 }
 
@@ -170,12 +225,12 @@ static void bias_block(const decode_work *w, int r, float *p) {
       v_store(p + j, slope_off(v_load(p + j), row->slope, row->place - w->first - j, 1.0f));
 }
 
-/* The scaled products of a row become weights; its earlier output is made to fit. */
-static void weigh_block(const decode_work *w, int r) {
+/* The scaled products of a row become scores, -inf where it sees nothing; its largest score so far is found,
+ * and its earlier output made to fit. */
+static void settle_block(const decode_work *w, int r) {
   const heed__decode_task *t = w->task;
-  const heed__decode_row *row = &t->row[r];
-  float *p = w->p + r * DECODE_ROOM, *out = t->out + r * t->dv;
-  vfloat most = v_set(t->largest[r]), sum = v_zero();
+  float *p = w->p + r * w->room, *out = t->out + r * t->dv;
+  vfloat most = v_set(t->largest[r]);
   bias_block(w, r, p);
   for (int64_t i = 0; i < w->runs; i++) { /* what is hidden behind a run */
     const int64_t next = i + 1 < w->runs ? w->run[i + 1].first : w->keys + V_LANES - 1;
@@ -184,11 +239,6 @@ static void weigh_block(const decode_work *w, int r) {
   for (int64_t j = 0; j < w->keys; j += V_LANES)
     most = v_max(v_load(p + j), most); /* drops nan: the sum will have it */
   const float largest = v_highest(most);
-  for (int64_t j = 0; j < w->keys; j += V_LANES) {
-    const vfloat weight = v_exp(v_sub(v_load(p + j), v_set(largest)));
-    v_store(p + j, weight);
-    sum = v_add(sum, weight);
-  }
   if (largest > t->largest[r]) {
     float smaller[V_LANES];
     v_store(smaller, v_exp(v_set(t->largest[r] - largest)));
@@ -196,20 +246,49 @@ static void weigh_block(const decode_work *w, int r) {
     t->sum[r] *= *smaller;
     t->largest[r] = largest;
   }
-  t->sum[r] += v_sum(sum);
-  if (row->v_scale) scale_each(p, row->v_scale + w->first * t->v_scale_row, t->v_scale_row, w->keys);
+}
+
+/* Of a row's scores, as many whole registers as reach key `until` become weights; returns how many have. */
+V_INLINE int64_t weigh_keys(decode_work *w, const heed_dtype type, int r, int64_t until) {
+  const heed__decode_task *t = w->task;
+  const heed__decode_row *row = &t->row[r];
+  const vfloat largest = v_set(t->largest[r]);
+  const int64_t first = w->weighed;
+  float *p = w->p + r * w->room;
+  vfloat sum = v_load(w->sum[r]);
+  int64_t j = first;
+  for (; j < until; j += V_LANES) {
+    const vfloat weight = v_exp(v_sub(v_load(p + j), largest));
+    v_store(p + j, weight);
+    sum = v_add(sum, weight);
+  }
+  v_store(w->sum[r], sum);
+  if (type == HEED_INT8 && row->v_scale && j > first)
+    scale_each(p + first, row->v_scale + (w->first + first) * t->v_scale_row, t->v_scale_row,
+               (j < w->keys ? j : w->keys) - first);
+  return j;
 }
 
 /* ---- Values ---- */
 
-/* out [rows, columns from c on] += p · v over the keys first…last-1 of a run: `width` registers of
- * columns, the last one masked if `tail` is set. `depth` keys are added side by side, so as not to wait for
- * each sum. */
-V_INLINE void add_values(const decode_work *w, const heed_dtype type, int rows, int width, int first_row,
+/* The end of the keys from j on that one row adds next: 16, or as many as there are up to `last`. Their
+ * weights are made here, while values are on their way, so that memory does not wait for exponentials. */
+V_INLINE int64_t weigh_some(decode_work *w, const heed_dtype type, int r, int64_t j, int64_t last) {
+  const int64_t stop = last - j > 16 ? j + 16 : last;
+  w->weighed = weigh_keys(w, type, r, stop);
+  return stop;
+}
+
+/* out [rows, columns from c on] += p · v over the keys first…last-1 of a run: `width` registers of columns,
+ * the last one masked if `tail` is set. Of one row two keys are added together before they go to the sum,
+ * which otherwise waits for itself longer than for memory (from the third cache: 64 instead of 85 GB/s), and
+ * a whole tile makes its weights. */
+V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int width, int first_row,
                          int64_t first, int64_t last, int64_t c, const vmask *tail) {
   const heed__decode_task *t = w->task;
-  const int sums = rows * width, depth = DECODE_SUMS / 2 > sums ? DECODE_SUMS / 2 / sums : 1;
-  const float *p = w->p + first_row * DECODE_ROOM;
+  const float *p = w->p + first_row * w->room;
+  const ptrdiff_t v_row = t->v_row;
+  const int64_t left = t->dv - c, room = w->room;
   const void *v = element_at(w->v, type, t->row[first_row].v + c);
   float *out = t->out + first_row * t->dv + c;
   vfloat sum[DECODE_SUMS];
@@ -221,34 +300,34 @@ V_INLINE void add_values(const decode_work *w, const heed_dtype type, int rows, 
       sum[r * width + i] = tail ? v_load_masked(from, *tail) : v_load(from);
     }
   }
-  V_UNROLL
-  for (int i = sums; i < depth * sums; i++) sum[i] = v_zero();
   int64_t j = first;
-#define ADD(at)                                                                                              \
-  {                                                                                                          \
-    const int64_t from = (j + (at)) * t->v_row;                                                              \
-    vfloat x[DECODE_SUMS];                                                                                   \
-    V_UNROLL                                                                                                 \
-    for (int i = 0; i < width; i++) x[i] = decode_load(v, type, from + i * V_LANES, tail, t->dv - c);        \
-    DECODE_IN_ORDER;                                                                                         \
-    V_UNROLL                                                                                                 \
-    for (int r = 0; r < rows; r++) {                                                                         \
-      const vfloat weight = v_set(p[r * DECODE_ROOM + j + (at)]);                                            \
-      V_UNROLL                                                                                               \
-      for (int i = 0; i < width; i++) {                                                                      \
-        vfloat *to = &sum[(at)*sums + r * width + i];                                                        \
-        *to = v_fma(weight, x[i], *to);                                                                      \
-      }                                                                                                      \
-    }                                                                                                        \
+  while (rows == 1 && !tail && j < last) {
+    const int64_t stop = width == DECODE_TILE ? weigh_some(w, type, first_row, j, last) : last;
+    for (; j + 2 <= stop; j += 2) {
+      const vfloat weight = v_set(p[j]), next_weight = v_set(p[j + 1]);
+      const void *value = element_at(v, type, j * v_row), *next_value = element_at(value, type, v_row);
+      V_UNROLL
+      for (int i = 0; i < width; i++) {
+        const vfloat x = decode_load(value, type, i * V_LANES, NULL, 0);
+        const vfloat y = decode_load(next_value, type, i * V_LANES, NULL, 0);
+        sum[i] = v_add(sum[i], v_fma(next_weight, y, v_mul(weight, x)));
+        DECODE_IN_ORDER;
+      }
+    }
+    if (j < stop) break; /* the last key has no other */
   }
-  for (; j + depth <= last; j += depth) {
+  for (; j < last; j++) {
+    vfloat x[DECODE_SUMS];
     V_UNROLL
-    for (int k = 0; k < depth; k++) ADD(k)
+    for (int i = 0; i < width; i++) x[i] = decode_load(v, type, j * v_row + i * V_LANES, tail, left);
+    DECODE_IN_ORDER;
+    V_UNROLL
+    for (int r = 0; r < rows; r++) {
+      const vfloat weight = v_set(p[r * room + j]);
+      V_UNROLL
+      for (int i = 0; i < width; i++) sum[r * width + i] = v_fma(weight, x[i], sum[r * width + i]);
+    }
   }
-  for (; j < last; j++) ADD(0)
-#undef ADD
-  V_UNROLL
-  for (int i = sums; i < depth * sums; i++) sum[i % sums] = v_add(sum[i % sums], sum[i]);
   V_UNROLL
   for (int r = 0; r < rows; r++) {
     V_UNROLL
@@ -263,13 +342,13 @@ V_INLINE void add_values(const decode_work *w, const heed_dtype type, int rows, 
   }
 }
 
-/* All columns: tiles as wide as registers allow, then ever narrower ones. */
-V_INLINE void add_columns(const decode_work *w, const heed_dtype type, int rows, int first_row, int64_t first,
+/* All columns: tiles as wide as registers allow, then ever narrower ones; of one row, less than a tile. */
+V_INLINE void add_columns(decode_work *w, const heed_dtype type, int rows, int first_row, int64_t first,
                           int64_t last) {
   const int64_t dv = w->task->dv;
   int64_t c = 0;
 #define TILES(width)                                                                                         \
-  if ((width) <= DECODE_TILE && (width)*rows <= DECODE_SUMS &&                                               \
+  if ((width) <= DECODE_TILE - (rows == 1) && (width)*rows <= DECODE_SUMS &&                                 \
       (type == HEED_FLOAT32 || (width)*rows == DECODE_SUMS || (width) == DECODE_TILE || (width) == 1))       \
     for (; c + (width)*V_LANES <= dv; c += (width)*V_LANES)                                                  \
       add_values(w, type, rows, width, first_row, first, last, c, NULL);
@@ -285,11 +364,76 @@ V_INLINE void add_columns(const decode_work *w, const heed_dtype type, int rows,
   }
 }
 
-V_INLINE void add_block(const decode_work *w, const heed_dtype type, int first_row, int last_row) {
-  const int64_t stretch = stretch_of(w->task->dv);
+/* One row, more columns than a tile: key by key in the order of memory, the sums to and from the first cache
+ * (128 columns, from memory: 1.4 ms; by tiles 1.9). */
+V_INLINE void add_wide(decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
+  const heed__decode_task *t = w->task;
+  const float *p = w->p + r * w->room;
+  const ptrdiff_t v_row = t->v_row;
+  const int64_t dv = t->dv;
+  const void *v = element_at(w->v, type, t->row[r].v + first * v_row);
+  float *out = t->out + r * dv;
+  for (int64_t j = first; j < last;) {
+    const int64_t stop = weigh_some(w, type, r, j, last);
+    for (; j < stop; j++, v = element_at(v, type, v_row)) {
+      const vfloat weight = v_set(p[j]);
+      int64_t c = 0;
+      for (; c + DECODE_TILE * V_LANES <= dv; c += DECODE_TILE * V_LANES) {
+        V_UNROLL
+        for (int i = 0; i < DECODE_TILE; i++) {
+          float *to = out + c + i * V_LANES;
+          v_store(to, v_fma(weight, decode_load(v, type, c + i * V_LANES, NULL, 0), v_load(to)));
+        }
+      }
+      for (; c + V_LANES <= dv; c += V_LANES)
+        v_store(out + c, v_fma(weight, decode_load(v, type, c, NULL, 0), v_load(out + c)));
+      if (c < dv) {
+        const vmask tail = v_first((size_t)(dv - c));
+        const vfloat x = decode_load(v, type, c, &tail, dv - c);
+        v_store_masked(out + c, v_fma(weight, x, v_load_masked(out + c, tail)), tail);
+      }
+    }
+  }
+}
+
+/* The values of one row with the keys first…last-1 of a run. */
+V_INLINE void add_alone_of(decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
+  const int64_t dv = w->task->dv, tile = DECODE_TILE * V_LANES, stretch = stretch_of(dv);
+  if (dv > tile) {
+    add_wide(w, type, r, first, last);
+    return;
+  }
+  if (dv == tile) {
+    add_values(w, type, 1, DECODE_TILE, r, first, last, 0, NULL);
+    return;
+  }
+  for (int64_t j = first, next; j < last; j = next) {
+    next = j + stretch < last ? j + stretch : last;
+    w->weighed = weigh_keys(w, type, r, next);
+    add_columns(w, type, 1, r, j, next);
+  }
+}
+
+DECODE_DTYPES(decode_row, add_alone_of, (decode_work * w, int r, int64_t first, int64_t last), r, first, last)
+static void add_alone(decode_work *w, int r, int64_t first,
+                      int64_t last){DECODE_CALL(decode_row, w->task->v_dtype, w, r, first, last)}
+
+V_INLINE void add_block_of(decode_work *w, const heed_dtype type, int first_row, int last_row) {
+  const heed__decode_task *t = w->task;
+  const void *values = element_at(w->v, type, t->row[first_row].v);
+  const bool shared = shares_keys(t, first_row, last_row);
+  const int64_t stretch = stretch_of(t->dv);
+  if (last_row - first_row == 1) {
+    for (int64_t i = 0; i < w->runs; i++) add_alone(w, first_row, w->run[i].first, w->run[i].last);
+    return;
+  }
   for (int64_t i = 0; i < w->runs; i++) {
     for (int64_t first = w->run[i].first, last; first < w->run[i].last; first = last) {
       last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
+      if (shared) ask_ahead(values, type, t->v_row, t->dv, first, stretch, t->last - w->first);
+      int64_t weighed = w->weighed;
+      for (int r = first_row; r < last_row; r++) weighed = weigh_keys(w, type, r, last);
+      w->weighed = weighed;
       for (int r = first_row, rows; r < last_row; r += rows) {
         rows = at_once(w->task, type, r, last_row);
         if (rows == 4)
@@ -297,10 +441,16 @@ V_INLINE void add_block(const decode_work *w, const heed_dtype type, int first_r
         else if (rows == 2 && type == HEED_FLOAT32)
           add_columns(w, type, 2, r, first, last);
         else
-          add_columns(w, type, 1, r, first, last);
+          add_alone(w, r, first, last);
       }
     }
   }
+}
+
+DECODE_DTYPES(decode_values, add_block_of, (decode_work * w, int first_row, int last_row), first_row,
+              last_row)
+static void add_block(decode_work *w, int first_row, int last_row) {
+  DECODE_CALL(decode_values, w->task->v_dtype, w, first_row, last_row)
 }
 
 /* ---- Blocks ---- */
@@ -336,54 +486,6 @@ static bool see_alike(const heed__decode_row *a, const heed__decode_row *b, int6
          (a->last == b->last || (a->last >= last && b->last >= last));
 }
 
-/* Each dtype as a constant, in a function of its own: compilers take several times as long for all of them in
- * one. */
-static __attribute__((noinline)) void decode_score_float32(const decode_work *w, int first_row,
-                                                           int last_row) {
-  score_block(w, HEED_FLOAT32, first_row, last_row);
-}
-static __attribute__((noinline)) void decode_score_bfloat16(const decode_work *w, int first_row,
-                                                            int last_row) {
-  score_block(w, HEED_BFLOAT16, first_row, last_row);
-}
-static __attribute__((noinline)) void decode_score_float16(const decode_work *w, int first_row,
-                                                           int last_row) {
-  score_block(w, HEED_FLOAT16, first_row, last_row);
-}
-static __attribute__((noinline)) void decode_score_int8(const decode_work *w, int first_row, int last_row) {
-  score_block(w, HEED_INT8, first_row, last_row);
-}
-static __attribute__((noinline)) void decode_add_float32(const decode_work *w, int first_row, int last_row) {
-  add_block(w, HEED_FLOAT32, first_row, last_row);
-}
-static __attribute__((noinline)) void decode_add_bfloat16(const decode_work *w, int first_row, int last_row) {
-  add_block(w, HEED_BFLOAT16, first_row, last_row);
-}
-static __attribute__((noinline)) void decode_add_float16(const decode_work *w, int first_row, int last_row) {
-  add_block(w, HEED_FLOAT16, first_row, last_row);
-}
-static __attribute__((noinline)) void decode_add_int8(const decode_work *w, int first_row, int last_row) {
-  add_block(w, HEED_INT8, first_row, last_row);
-}
-
-static void decode_score(const decode_work *w, int first_row, int last_row) {
-  switch (w->task->k_dtype) {
-  case HEED_BFLOAT16: decode_score_bfloat16(w, first_row, last_row); break;
-  case HEED_FLOAT16: decode_score_float16(w, first_row, last_row); break;
-  case HEED_INT8: decode_score_int8(w, first_row, last_row); break;
-  default: decode_score_float32(w, first_row, last_row);
-  }
-}
-
-static void decode_add(const decode_work *w, int first_row, int last_row) {
-  switch (w->task->v_dtype) {
-  case HEED_BFLOAT16: decode_add_bfloat16(w, first_row, last_row); break;
-  case HEED_FLOAT16: decode_add_float16(w, first_row, last_row); break;
-  case HEED_INT8: decode_add_int8(w, first_row, last_row); break;
-  default: decode_add_float32(w, first_row, last_row);
-  }
-}
-
 static void do_block(decode_work *w, int64_t first, int first_row, int last_row, decode_run *run) {
   const heed__decode_task *t = w->task;
   const int32_t start = run[0].first;
@@ -396,9 +498,12 @@ static void do_block(decode_work *w, int64_t first, int first_row, int last_row,
     run[i].first -= start;
     run[i].last -= start;
   }
-  decode_score(w, first_row, last_row);
-  for (int r = first_row; r < last_row; r++) weigh_block(w, r);
-  decode_add(w, first_row, last_row);
+  score_block(w, first_row, last_row);
+  for (int r = first_row; r < last_row; r++) settle_block(w, r);
+  w->weighed = 0;
+  memset(w->sum[first_row], 0, (size_t)(last_row - first_row) * sizeof w->sum[0]);
+  add_block(w, first_row, last_row);
+  for (int r = first_row; r < last_row; r++) t->sum[r] += v_sum(v_load(w->sum[r]));
 }
 
 /* A step is a block of keys; the sums so far are in the task's results. */
@@ -407,9 +512,8 @@ static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t
   /* One row a head waits for memory alone, which comes faster by halves of lines: 30 GB/s, against 22. */
   if (t->rows == 1 || t->row[1].k != t->row[0].k) return heed__kernels_avx2.decode(t, pace, position);
 #endif
-  float p[HEED__DECODE_ROWS * DECODE_ROOM];
-  decode_run runs[2][DECODE_ROOM / 2];
-  decode_work w = {.task = t, .p = p};
+  decode_run runs[2][(HEED__DECODE_BLOCK + HEED__DECODE_SPARE) / 2];
+  decode_work w = {.task = t, .p = t->scores, .room = t->block + HEED__DECODE_SPARE};
   const int64_t before = position ? *position : 0;
   for (int r = 0; !before && r < t->rows; r++) {
     t->largest[r] = -FLT_MAX;
@@ -417,7 +521,7 @@ static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t
   }
   for (int64_t i = 0; !before && i < t->rows * t->dv; i++) t->out[i] = 0.0f;
   for (int64_t first = t->first + before, last; first < t->last; first = last) {
-    last = t->last - first > DECODE_BLOCK + V_LANES ? first + DECODE_BLOCK : t->last;
+    last = t->last - first > t->block + V_LANES ? first + t->block : t->last;
     for (int r = 0, next; r < t->rows; r = next) {
       w.runs = find_runs(t, r, first, last, runs[0]);
       for (next = r + 1; next < t->rows; next++) {

@@ -90,7 +90,9 @@ static inline bool heed__attention_is_small(const heed__attention_task *t) {
  * scores) v in parts, which are put together from the ranges of keys. The columns of q, k and v lie without
  * gaps; elements, scores and masks as above. Rows of the same key head follow each other; of several heads
  * each has as many rows. */
-#define HEED__DECODE_ROWS 16
+#define HEED__DECODE_ROWS  16
+#define HEED__DECODE_BLOCK 1024 /* keys, at the most */
+#define HEED__DECODE_SPARE 32   /* more of them may be in the last block, or are made up to fill registers */
 typedef struct heed__decode_row {
   const float *q;                 /* [d] */
   ptrdiff_t k, v;                 /* how far its head's keys and values are from those of the task */
@@ -108,7 +110,9 @@ typedef struct heed__decode_task {
   const uint8_t *padding;
   int64_t d, dv, first, last;
   float scale, softcap;
-  int rows; /* 1…HEED__DECODE_ROWS */
+  int rows;      /* 1…HEED__DECODE_ROWS */
+  int block;     /* keys that are gone through at once, 1…HEED__DECODE_BLOCK, or a few more */
+  float *scores; /* room for rows · (block + HEED__DECODE_SPARE) of them */
   heed__decode_row row[HEED__DECODE_ROWS];
   /* Of each row: the largest score that it sees (-FLT_MAX if it sees none or only less), the sum of
    * e^(score - largest), and that of e^(score - largest) · value, [dv]. */

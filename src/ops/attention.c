@@ -157,13 +157,15 @@ static heed_status new_scratch(heed__attention_work *w, int slots, heed__attenti
 static heed_status begin_decode(heed__attention_work *w, heed__attention_room *room) {
   heed__decode_division *d = &w->decode;
   heed__decode_divide(d, &w->problem, heed__kernels_of(w->context), heed__workers(w->context));
-  const size_t floats = (size_t)d->tasks * (size_t)d->area;
+  const size_t parts = (size_t)d->tasks * (size_t)d->area;
+  const size_t floats = parts + (size_t)heed__workers(w->context) * (size_t)d->score_room;
   if (room && floats <= HEED__ATTENTION_ROOM) {
     d->parts = room->floats;
   } else {
     d->parts = w->allocated[1] = heed__allocate(w->context, floats * sizeof(float));
     if (!d->parts) return heed__fail_memory(w->context, w->call->function, floats * sizeof(float));
   }
+  d->scores = d->parts + parts;
   d->pace = &w->context->pace;
   heed__work_begin(w->context, &w->decode_work, d->tasks, heed__decode_run, d);
   heed__work_begin(w->context, &w->join_work, d->count, heed__decode_join, d);

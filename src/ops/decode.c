@@ -10,7 +10,8 @@ enum {
   DECODE_TASKS = 64,    /* wanted, as long as the ranges are not too short */
   RANGE = 1024,         /* keys, at the least: at 64 columns some 25 µs of memory's time */
   LONG_RANGE = 1 << 19, /* floats of keys and values, which no range has more of: 200 µs of that */
-  GRAIN = 256,          /* keys: the kernel's block */
+  GRAIN = 256,          /* keys: the kernel's block at the least */
+  LONG_BLOCK = 1 << 17, /* floats of keys and values, which only the least has more of */
   FEW_QUERIES = 8,      /* more are quicker with packed keys */
   MANY_KEYS = 32
 };
@@ -45,6 +46,14 @@ static int64_t heads_together(const heed__attention_problem *p, int64_t rows, in
   return heads;
 }
 
+/* Keys that are gone through at once: memory waits for each block to begin (blocks of 256 instead of 1024: 3
+ * % of the time), the caller for one to end. */
+static int64_t block_of(const heed__attention_problem *p) {
+  int64_t keys = GRAIN;
+  while (keys < HEED__DECODE_BLOCK && 2 * keys <= LONG_BLOCK / (p->d + p->dv + 1)) keys *= 2;
+  return keys;
+}
+
 void heed__decode_divide(decode_division *d, const heed__attention_problem *p, const heed__kernels *kernels,
                          int workers) {
   const int64_t rows = p->group * p->l, units = heed__parts(rows, HEED__DECODE_ROWS);
@@ -62,7 +71,9 @@ void heed__decode_divide(decode_division *d, const heed__attention_problem *p, c
   d->tasks = d->count * d->units * d->ranges;
   d->area_rows = least_of(d->rows, HEED__DECODE_ROWS);
   const int64_t line = HEED__ALIGNMENT / (int64_t)sizeof(float);
+  d->block = least_of(block_of(p), d->range);
   d->area = heed__parts(d->area_rows * (p->dv + 2), line) * line; /* whole lines: no two tasks write to one */
+  d->score_room = heed__parts(d->area_rows * (d->block + HEED__DECODE_SPARE), line) * line;
 }
 
 /* The product and the query that a row is; `some` counts the heads that are done together. */
@@ -104,6 +115,8 @@ bool heed__decode_run(void *argument, int64_t i, int slot, int64_t *position) {
       .scale = p->task.scale,
       .softcap = p->task.softcap,
       .rows = (int)least_of(d->rows - first_row, HEED__DECODE_ROWS),
+      .block = (int)d->block,
+      .scores = d->scores + slot * d->score_room,
   };
   heed__attention_task product = product_of(d, some, first_row);
   int64_t first, unused, last;
@@ -131,7 +144,6 @@ bool heed__decode_run(void *argument, int64_t i, int slot, int64_t *position) {
     heed__attention_reach(&product, query, &task.row[r].first, &task.row[r].last);
   }
   part_of(d, i, &task.out, &task.largest, &task.sum);
-  (void)slot;
   return d->kernels->decode(&task, d->pace, position);
 }
 

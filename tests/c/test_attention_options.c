@@ -388,7 +388,7 @@ typedef struct few_queries {
   heed__decode_task task;
   matrix q, k, v;
   query row[HEED__DECODE_ROWS];
-  guarded out, largest, sum, seen, padded, biases;
+  guarded out, largest, sum, scores, seen, padded, biases;
 } few_queries;
 
 static void set_up_few(few_queries *s, uint32_t number) {
@@ -448,6 +448,9 @@ static void set_up_few(few_queries *s, uint32_t number) {
   s->out = floats(t->rows * t->dv, 0, 1, at_end);
   s->largest = floats(t->rows, 0, 1, at_end);
   s->sum = floats(t->rows, 0, 1, at_end);
+  t->block = (int)ONE_OF(((const int64_t[]){32, 100, 256, HEED__DECODE_BLOCK}));
+  s->scores = floats(t->rows * (t->block + HEED__DECODE_SPARE), 0, 1, at_end);
+  t->scores = s->scores.data;
   for (int64_t j = first; j < last && chance(0.7); j++) {
     bool any = false;
     for (int r = 0; r < t->rows; r++) any = any || sees(&s->row[r], j);
@@ -506,7 +509,7 @@ static void few_queries_are_the_twins(void **state) {
     drop(&s.q);
     drop(&s.k);
     drop(&s.v);
-    const guarded areas[] = {s.out, s.largest, s.sum, s.seen, s.padded, s.biases};
+    const guarded areas[] = {s.out, s.largest, s.sum, s.scores, s.seen, s.padded, s.biases};
     for (size_t i = 0; i < sizeof areas / sizeof *areas; i++) unguard(areas[i]);
   }
 }

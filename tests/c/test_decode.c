@@ -24,7 +24,7 @@ typedef struct question {
   double visibility;
 } question;
 
-enum { Q, K, V, SEEN, PADDED, BIASES, OUT, LARGEST, SUM, AREAS };
+enum { Q, K, V, SEEN, PADDED, BIASES, OUT, LARGEST, SUM, SCORES, AREAS };
 
 typedef struct setting {
   heed__decode_task task;
@@ -46,11 +46,15 @@ static float *fill(guarded area, int64_t n) {
 static void set_up(setting *t, const question *a) {
   const int64_t heads = a->heads ? a->heads : 1, k_row = heads * a->d + a->gap,
                 v_row = heads * a->dv + a->gap;
-  const int64_t masks = a->alike ? 1 : a->rows;
-  const int64_t sizes[AREAS] = {
-      [Q] = a->rows * a->d,    [K] = a->s * k_row - a->gap, [V] = a->s * v_row - a->gap,
-      [BIASES] = masks * a->s, [OUT] = a->rows * a->dv,     [LARGEST] = a->rows,
-      [SUM] = a->rows};
+  const int64_t masks = a->alike ? 1 : a->rows, block = HEED__DECODE_BLOCK >> (a->s + a->dv) % 6;
+  const int64_t sizes[AREAS] = {[Q] = a->rows * a->d,
+                                [K] = a->s * k_row - a->gap,
+                                [V] = a->s * v_row - a->gap,
+                                [BIASES] = masks * a->s,
+                                [OUT] = a->rows * a->dv,
+                                [LARGEST] = a->rows,
+                                [SUM] = a->rows,
+                                [SCORES] = a->rows * (block + HEED__DECODE_SPARE)};
   for (int i = 0; i < AREAS; i++)
     t->area[i] = guard_bytes(sizes[i] ? (size_t)sizes[i] * sizeof(float) : (size_t)(masks * a->s), a->at_end);
   t->task = (heed__decode_task){.k = fill(t->area[K], sizes[K]),
@@ -65,6 +69,8 @@ static void set_up(setting *t, const question *a) {
                                 .last = a->last,
                                 .scale = 0.5f,
                                 .rows = a->rows,
+                                .block = (int)block,
+                                .scores = t->area[SCORES].data,
                                 .out = t->area[OUT].data,
                                 .largest = t->area[LARGEST].data,
                                 .sum = t->area[SUM].data};
