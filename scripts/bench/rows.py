@@ -217,14 +217,16 @@ def add(name, other, n=1024):
 def rows(last_cache):
     """All rows; cold keys are taken from buffers of four times the last cache's bytes."""
 
-    def cold(s):
-        return max(2, int(4 * last_cache / (2 * 8 * s * 64 * 4)) + 1)
+    def cold(s, d=64):
+        return max(2, int(4 * last_cache / (2 * 8 * s * d * 4)) + 1)
 
     result = [attention("causal, 8 heads of 64", f"causal, {n} tokens", 8, n, 64, True) for n in (128, 512, 2048, 8192)]
     result += [attention("dense, 8 heads of 64", f"dense, {n} tokens", 8, n, 64, False) for n in (512, 2048)]
     for s in (4096, 32768):
         result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, warm", 8, 1, 64, False, s))
         result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, cold", 8, 1, 64, False, s, cold(s)))
+    result.append(attention("one query, 8 heads of 128", "decode, 4096 keys of 128, cold", 8, 1, 128, False, 4096,
+                            cold(4096, 128)))
     result.append(module("2 × 6 × 3, 2 heads", 2, 6, 3, 2, 2))
     result.append(module("1024 × 768, 12 heads", 1, 1024, 768, 768, 12))
     result += [matmul(1024), linear(1024, 768, 768)]
