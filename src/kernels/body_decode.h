@@ -175,6 +175,49 @@ V_INLINE void score_stretch(const decode_work *w, const heed_dtype type, int row
   }
 }
 
+/* The product of a query and a key, over V_LANES sums. */
+V_INLINE vfloat multiply_row(const float *q, const void *k, const heed_dtype type, int64_t d) {
+  vfloat even = v_zero(), odd = v_zero();
+  int64_t c = 0;
+#define ADD(sum, at) sum = v_fma(v_load(q + (at)), decode_load(k, type, at, NULL, 0), sum);
+  for (; c + DECODE_TILE * V_LANES <= d; c += DECODE_TILE * V_LANES) {
+    V_UNROLL
+    for (int i = 0; i < DECODE_TILE; i += 2) {
+      ADD(even, c + i * V_LANES)
+      ADD(odd, c + (i + 1) * V_LANES)
+    }
+  }
+  for (; c + V_LANES <= d; c += V_LANES) ADD(even, c)
+#undef ADD
+  if (c < d) {
+    const vmask tail = v_first((size_t)(d - c));
+    odd = v_fma(v_load_masked(q + c, tail), decode_load(k, type, c, &tail, d - c), odd);
+  }
+  return v_add(even, odd);
+}
+
+/* score_stretch of one row, more columns than a tile: key by key in the order of memory (128 columns: 4 %).
+ */
+V_INLINE void score_wide(const decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
+  const heed__decode_task *t = w->task;
+  const bool alone = w->keys < V_LANES;
+  const int64_t step = alone ? 1 : V_LANES, latest = w->keys - step;
+  const ptrdiff_t k_row = t->k_row, next_key = alone ? 0 : k_row;
+  const void *block = element_at(w->k, type, t->row[r].k);
+  for (int64_t next = first; next < last; next += step) {
+    const int64_t at = next < latest ? next : latest;
+    const void *k = element_at(block, type, at * k_row);
+    vfloat sum[V_LANES];
+    V_UNROLL
+    for (int i = 0; i < V_LANES; i++) {
+      sum[i] = multiply_row(t->row[r].q, k, type, t->d);
+      k = element_at(k, type, next_key);
+      DECODE_IN_ORDER;
+    }
+    v_store(w->p + r * w->room + at, v_mul(v_sums(sum), v_set(t->scale)));
+  }
+}
+
 V_INLINE void score_block_of(decode_work *w, const heed_dtype type, int first_row, int last_row) {
   const heed__decode_task *t = w->task;
   const void *keys = element_at(w->k, type, t->row[first_row].k);
@@ -190,6 +233,8 @@ V_INLINE void score_block_of(decode_work *w, const heed_dtype type, int first_ro
         score_stretch(w, type, 4, r, first, last);
       else if (rows == 2 && type == HEED_FLOAT32)
         score_stretch(w, type, 2, r, first, last);
+      else if (t->d > DECODE_TILE * V_LANES)
+        score_wide(w, type, r, first, last);
       else
         score_stretch(w, type, 1, r, first, last);
     }

@@ -336,10 +336,9 @@ static heed_tensor *interleaved(heed_context *ctx, const heed_tensor *x) {
 static void bits_do_not_depend_on_how_keys_lie(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const int64_t sizes[][6] = {/* b, hq, hkv, l, s, d */
-                                     {1, 8, 8, 1, 4100, 64},
-                                     {2, 12, 6, 1, 2500, 24},
-                                     {3, 32, 16, 1, 700, 16},
-                                     {2, 4, 4, 3, 1300, 33}};
+                                     {1, 8, 8, 1, 4100, 64}, {2, 12, 6, 1, 2500, 24}, {3, 32, 16, 1, 700, 16},
+                                     {2, 4, 4, 3, 1300, 33}, {1, 8, 8, 1, 2100, 128}, {2, 6, 6, 1, 700, 100},
+                                     {1, 8, 8, 1, 1100, 40}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     const int64_t *z = sizes[i];
     heed_tensor *q = normal(ctx, z[0], z[1], z[3], z[5]), *wanted = NULL;
