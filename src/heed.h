@@ -6,7 +6,7 @@
  * wrong and what was needed. Nothing here prints, exits or aborts, and no thread is started before
  * heed_set_num_threads asks for it; numbers in texts have a point whatever the locale. A host that unloads
  * the library frees its contexts first: their threads would go on in code that is gone. A call takes up to 80
- * KiB of the caller's stack (the forward of a module on few queries and many keys: 75 KiB), beside what
+ * KiB of the caller's stack (the forward of a module on few queries and many keys: 65 KiB), beside what
  * OpenBLAS and the host's thread-local data take.
  *
  * Threads. A context, with all tensors, modules, generators, caches and archives on it, is in one thread's

@@ -4,10 +4,10 @@
  * Keys go by blocks. Of a block the runs of keys that a row sees are listed; rows with the same list (all of
  * them, mostly) go through it together, up to four at a time. Scores: columns in lanes, V_LANES dot products
  * at a time (of one row with V_LANES keys, or of more rows with as many fewer), summed across lanes together.
- * Then the softmax of the block, and the values of the runs, weighted and added to the row's output, which is
- * rescaled when the row's maximum grows. So what a row does not see is never added to it, not even times 0.
- * Keys and values that are stored small are widened as they are loaded; the scales of int8 go to the scores
- * and the weights.
+ * Then the largest score of the block, and the values of the runs, weighted and added to the row's output,
+ * which is rescaled when the row's maximum grows; the weights are made in between. So what a row does not see
+ * is never added to it, not even times 0. Keys and values that are stored small are widened as they are
+ * loaded; the scales of int8 go to the scores and the weights.
  *
  * Measured on keys beyond the caches (Zen 4, of 33 GB/s): looking each key up in a list cost a quarter of the
  * speed, and for one row instructions that prefetch a third; what counts is to read row after row. */
@@ -22,6 +22,8 @@ enum {
   DECODE_QUERY = V_LANES == 8 ? 8 : 4, /* registers for columns of queries, of 16 or 32 */
   DECODE_SUMS = V_LANES == 8 ? 8 : 16  /* registers for sums of values */
 };
+
+_Static_assert(2 * V_LANES <= HEED__DECODE_SPARE, "the last block and its last register have room");
 
 /* Loads before this come before those after it. The processor foresees rows that are read in order; where the
  * compiler had shuffled the loads of 16 rows, a third of the speed was lost. */
@@ -250,7 +252,7 @@ static void score_block(decode_work *w, int first_row, int last_row) {
 /* ---- Weights ---- */
 
 /* p[j] *= scale[j · step] */
-static __attribute__((noinline)) void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n) {
+static void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n) {
   for (int64_t j = 0; j < n; j++) p[j] *= scale[j * step];
 }
 
@@ -294,33 +296,39 @@ static void settle_block(const decode_work *w, int r) {
 }
 
 /* Of a row's scores, as many whole registers as reach key `until` become weights; returns how many have. */
-V_INLINE int64_t weigh_keys(decode_work *w, const heed_dtype type, int r, int64_t until) {
-  const heed__decode_task *t = w->task;
-  const heed__decode_row *row = &t->row[r];
-  const vfloat largest = v_set(t->largest[r]);
-  const int64_t first = w->weighed;
+V_INLINE int64_t weigh_keys(decode_work *w, int r, int64_t until) {
+  const vfloat largest = v_set(w->task->largest[r]);
   float *p = w->p + r * w->room;
   vfloat sum = v_load(w->sum[r]);
-  int64_t j = first;
+  int64_t j = w->weighed;
   for (; j < until; j += V_LANES) {
     const vfloat weight = v_exp(v_sub(v_load(p + j), largest));
     v_store(p + j, weight);
     sum = v_add(sum, weight);
   }
   v_store(w->sum[r], sum);
-  if (type == HEED_INT8 && row->v_scale && j > first)
-    scale_each(p + first, row->v_scale + (w->first + first) * t->v_scale_row, t->v_scale_row,
-               (j < w->keys ? j : w->keys) - first);
   return j;
+}
+
+/* Where values are int8: all weights of the block, which then take the scales along. */
+static void weigh_scaled(decode_work *w, int first_row, int last_row) {
+  const heed__decode_task *t = w->task;
+  int64_t weighed = 0;
+  if (!t->row[first_row].v_scale) return;
+  for (int r = first_row; r < last_row; r++) {
+    weighed = weigh_keys(w, r, w->keys);
+    scale_each(w->p + r * w->room, t->row[r].v_scale + w->first * t->v_scale_row, t->v_scale_row, w->keys);
+  }
+  w->weighed = weighed;
 }
 
 /* ---- Values ---- */
 
 /* The end of the keys from j on that one row adds next: 16, or as many as there are up to `last`. Their
  * weights are made here, while values are on their way, so that memory does not wait for exponentials. */
-V_INLINE int64_t weigh_some(decode_work *w, const heed_dtype type, int r, int64_t j, int64_t last) {
+V_INLINE int64_t weigh_some(decode_work *w, int r, int64_t j, int64_t last) {
   const int64_t stop = last - j > 16 ? j + 16 : last;
-  w->weighed = weigh_keys(w, type, r, stop);
+  w->weighed = weigh_keys(w, r, stop);
   return stop;
 }
 
@@ -347,7 +355,7 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
   }
   int64_t j = first;
   while (rows == 1 && !tail && j < last) {
-    const int64_t stop = width == DECODE_TILE ? weigh_some(w, type, first_row, j, last) : last;
+    const int64_t stop = width == DECODE_TILE ? weigh_some(w, first_row, j, last) : last;
     for (; j + 2 <= stop; j += 2) {
       const vfloat weight = v_set(p[j]), next_weight = v_set(p[j + 1]);
       const void *value = element_at(v, type, j * v_row), *next_value = element_at(value, type, v_row);
@@ -387,7 +395,8 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
   }
 }
 
-/* All columns: tiles as wide as registers allow, then ever narrower ones; of one row, less than a tile. */
+/* All columns: tiles as wide as registers allow, then ever narrower ones; of one row, less than a
+ * tile (a tile would make its weights, which here are made before). */
 V_INLINE void add_columns(decode_work *w, const heed_dtype type, int rows, int first_row, int64_t first,
                           int64_t last) {
   const int64_t dv = w->task->dv;
@@ -419,7 +428,7 @@ V_INLINE void add_wide(decode_work *w, const heed_dtype type, int r, int64_t fir
   const void *v = element_at(w->v, type, t->row[r].v + first * v_row);
   float *out = t->out + r * dv;
   for (int64_t j = first; j < last;) {
-    const int64_t stop = weigh_some(w, type, r, j, last);
+    const int64_t stop = weigh_some(w, r, j, last);
     for (; j < stop; j++, v = element_at(v, type, v_row)) {
       const vfloat weight = v_set(p[j]);
       int64_t c = 0;
@@ -454,7 +463,7 @@ V_INLINE void add_alone_of(decode_work *w, const heed_dtype type, int r, int64_t
   }
   for (int64_t j = first, next; j < last; j = next) {
     next = j + stretch < last ? j + stretch : last;
-    w->weighed = weigh_keys(w, type, r, next);
+    w->weighed = weigh_keys(w, r, next);
     add_columns(w, type, 1, r, j, next);
   }
 }
@@ -477,7 +486,7 @@ V_INLINE void add_block_of(decode_work *w, const heed_dtype type, int first_row,
       last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
       if (shared) ask_ahead(values, type, t->v_row, t->dv, first, stretch, t->last - w->first);
       int64_t weighed = w->weighed;
-      for (int r = first_row; r < last_row; r++) weighed = weigh_keys(w, type, r, last);
+      for (int r = first_row; r < last_row; r++) weighed = weigh_keys(w, r, last);
       w->weighed = weighed;
       for (int r = first_row, rows; r < last_row; r += rows) {
         rows = at_once(w->task, type, r, last_row);
@@ -547,6 +556,7 @@ static void do_block(decode_work *w, int64_t first, int first_row, int last_row,
   for (int r = first_row; r < last_row; r++) settle_block(w, r);
   w->weighed = 0;
   memset(w->sum[first_row], 0, (size_t)(last_row - first_row) * sizeof w->sum[0]);
+  weigh_scaled(w, first_row, last_row);
   add_block(w, first_row, last_row);
   for (int r = first_row; r < last_row; r++) t->sum[r] += v_sum(v_load(w->sum[r]));
 }

@@ -92,7 +92,7 @@ static inline bool heed__attention_is_small(const heed__attention_task *t) {
  * each has as many rows. */
 #define HEED__DECODE_ROWS  16
 #define HEED__DECODE_BLOCK 1024 /* keys, at the most */
-#define HEED__DECODE_SPARE 32   /* more of them may be in the last block, or are made up to fill registers */
+#define HEED__DECODE_SPARE 32   /* keys that the last block may have more, and what fills registers up */
 typedef struct heed__decode_row {
   const float *q;                 /* [d] */
   ptrdiff_t k, v;                 /* how far its head's keys and values are from those of the task */
@@ -111,7 +111,7 @@ typedef struct heed__decode_task {
   int64_t d, dv, first, last;
   float scale, softcap;
   int rows;      /* 1…HEED__DECODE_ROWS */
-  int block;     /* keys that are gone through at once, 1…HEED__DECODE_BLOCK, or a few more */
+  int block;     /* keys that are gone through at once, 1…HEED__DECODE_BLOCK */
   float *scores; /* room for rows · (block + HEED__DECODE_SPARE) of them */
   heed__decode_row row[HEED__DECODE_ROWS];
   /* Of each row: the largest score that it sees (-FLT_MAX if it sees none or only less), the sum of

@@ -31,7 +31,7 @@ void heed__attention_move(heed__attention_task *t, const heed__attention_problem
 /** Whether there are few queries on many keys, all without gaps in their columns; without dropout these are
  * decode's. (decode.c) */
 bool heed__attention_is_decode(const heed__attention_problem *p);
-/** Divides them. Of d, `parts` and `scores` are still to come: d->tasks · d->area floats, and for each worker
+/** Divides them. Of d, `parts` and `scores` are still to come: d->tasks · d->area floats, and for each slot
  * d->score_room, aligned to HEED__ALIGNMENT. */
 void heed__decode_divide(heed__decode_division *d, const heed__attention_problem *p,
                          const heed__kernels *kernels, int workers);

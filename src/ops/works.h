@@ -157,8 +157,9 @@ typedef struct heed__decode_division {
   int64_t tasks;
   float *parts; /* of each task `area` floats: outputs [rows, dv], largest scores [rows], sums [rows] */
   int64_t area, area_rows;
-  float *scores; /* of each worker `score_room` floats, for blocks of so many keys */
-  int64_t score_room, block;
+  float *scores; /* of each slot `score_room` floats */
+  int64_t score_room;
+  int64_t block; /* keys that are gone through at once */
   const heed__pace *pace;
 } heed__decode_division;
 
