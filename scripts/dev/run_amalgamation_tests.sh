@@ -101,7 +101,7 @@ for side in ${SIDES:-gcc clang windows arm64}; do
       tally 'what the object file shows' shows_little
       tally 'a host in C++17' cplusplus ;;
     clang) # as it comes: without JSON, zip and Lua
-      names=$(without test_files test_failing test_states)
+      names=$(without test_files test_failing test_states test_cancel)
       # shellcheck disable=SC2086
       tally 'clang, as it comes' make_tests clang clang '' '' "$cmocka -lm -pthread" '' $names
       # shellcheck disable=SC2086
