@@ -13,246 +13,12 @@
  * speed, and for one row instructions that prefetch a third; what counts is to read row after row. */
 #include <float.h>
 
-#include "body_widen.h"
-
-enum {
-  DECODE_FORESEEN = 256,               /* bytes of a row: wider ones are asked for */
-  DECODE_STRETCH = 1024,               /* floats read before other columns or rows come to them */
-  DECODE_TILE = 64 / V_LANES,          /* registers that hold 64 columns */
-  DECODE_QUERY = V_LANES == 8 ? 8 : 4, /* registers for columns of queries, of 16 or 32 */
-  DECODE_SUMS = V_LANES == 8 ? 8 : 16  /* registers for sums of values */
-};
-
-_Static_assert(2 * V_LANES <= HEED__DECODE_SPARE, "the last block and its last register have room");
-
-/* Loads before this come before those after it. The processor foresees rows that are read in order; where the
- * compiler had shuffled the loads of 16 rows, a third of the speed was lost. */
-#define DECODE_IN_ORDER __asm__ volatile("" ::: "memory")
-
-typedef struct decode_run {
-  int32_t first, last; /* keys first…last-1, counted from the first of the block */
-} decode_run;
-
-/* What rows do with a block. */
-typedef struct decode_work {
-  const heed__decode_task *task;
-  int64_t first;         /* the first key that is seen, */
-  int64_t keys;          /* how many there are from that to the last one seen, */
-  const void *k, *v;     /* and its place */
-  const decode_run *run; /* of keys seen, counted from the first */
-  int64_t runs;
-  float *p;                              /* [rows, room]: of all these keys the scores, then the weights */
-  int64_t room;                          /* for a block's keys, rounded up to whole registers */
-  int64_t weighed;                       /* so many scores have become weights, */
-  float sum[HEED__DECODE_ROWS][V_LANES]; /* whose sums these are */
-} decode_work;
-
-/* V_LANES elements from `at` on; with `tail` the first `left` of them. */
-V_INLINE vfloat decode_load(const void *x, const heed_dtype type, int64_t at, const vmask *tail,
-                            int64_t left) {
-  const void *p = element_at(x, type, at);
-  if (!tail) return load_stored(p, type);
-  return type == HEED_FLOAT32 ? v_load_masked(p, *tail) : load_stored_first(p, type, (size_t)left);
-}
-
-/* Functions for each dtype, which is a constant in `body` (compilers take several times as long for all of
- * them in one), and the call of that for one. */
-#define DECODE_DTYPE(name, body, dtype, type, parameters, ...)                                               \
-  static __attribute__((noinline)) void V_NAME(name##_##dtype) parameters {                                  \
-    body(w, type, __VA_ARGS__);                                                                              \
-  }
-#define DECODE_DTYPES(name, body, parameters, ...)                                                           \
-  DECODE_DTYPE(name, body, float32, HEED_FLOAT32, parameters, __VA_ARGS__)                                   \
-  DECODE_DTYPE(name, body, bfloat16, HEED_BFLOAT16, parameters, __VA_ARGS__)                                 \
-  DECODE_DTYPE(name, body, float16, HEED_FLOAT16, parameters, __VA_ARGS__)                                   \
-  DECODE_DTYPE(name, body, int8, HEED_INT8, parameters, __VA_ARGS__)
-#define DECODE_CALL(name, type, ...)                                                                         \
-  switch (type) {                                                                                            \
-  case HEED_BFLOAT16: V_NAME(name##_bfloat16)(__VA_ARGS__); break;                                           \
-  case HEED_FLOAT16: V_NAME(name##_float16)(__VA_ARGS__); break;                                             \
-  case HEED_INT8: V_NAME(name##_int8)(__VA_ARGS__); break;                                                   \
-  default: V_NAME(name##_float32)(__VA_ARGS__);                                                              \
-  }
-
-/* How many rows of n floats make a stretch. */
-static int64_t stretch_of(int64_t n) {
-  return n < DECODE_STRETCH / 8 ? DECODE_STRETCH / (n > 0 ? n : 1) : 8;
-}
-
-/* How many of the rows from r on go together: 4, 2 or 1 that share their keys. (Of small dtypes not 2, nor
- * all widths below: less code.) */
-static int at_once(const heed__decode_task *t, heed_dtype type, int r, int last_row) {
-  int rows = last_row - r >= 4 ? 4 : last_row - r >= 2 ? 2 : 1;
-  while (rows > 1 && (t->row[r + rows - 1].k != t->row[r].k || t->row[r + rows - 1].v != t->row[r].v))
-    rows /= 2;
-  return rows == 2 && type != HEED_FLOAT32 ? 1 : rows;
-}
-
-/* Whether rows first_row…last_row-1 are several that share their keys. */
-static bool shares_keys(const heed__decode_task *t, int first_row, int last_row) {
-  return last_row - first_row > 1 && t->row[last_row - 1].k == t->row[first_row].k;
-}
-
-/* Asks for the keys or values of the stretch after the next; the present one begins at key `first`, `end` is
- * behind the last. For rows that share them: these go through wide keys by pieces, which the processor does
- * not foresee (4 rows of 128 columns, from memory: 2.7 instead of 3.8 ms; narrow ones it does). */
-V_INLINE void ask_ahead(const void *x, const heed_dtype type, ptrdiff_t row, int64_t columns, int64_t first,
-                        int64_t stretch, int64_t end) {
-  const int64_t line = 64, last = first + 3 * stretch < end ? first + 3 * stretch : end;
-  if (columns * (int64_t)heed__element_bytes(type) <= DECODE_FORESEEN) return;
-  for (int64_t j = first + 2 * stretch; j < last; j++) {
-    const char *p = element_at(x, type, j * row), *after = element_at(p, type, columns);
-    for (; p < after; p += line) __builtin_prefetch(p, 0, 2);
-  }
-}
-
-/* ---- Scores ---- */
-
-/* Products of `width` registers of columns from c on, the last one masked if `tail` is set. */
-V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float *const *q, const void *k,
-                           const heed_dtype type, ptrdiff_t k_row, int64_t c, const vmask *tail,
-                           int64_t left) {
-  const int keys = V_LANES / rows;
-  vfloat x[DECODE_QUERY];
-  V_UNROLL
-  for (int r = 0; r < rows; r++) {
-    V_UNROLL
-    for (int i = 0; i < width; i++) {
-      const float *p = q[r] + c + i * V_LANES;
-      x[r * width + i] = tail ? v_load_masked(p, *tail) : v_load(p);
-    }
-  }
-  V_UNROLL
-  for (int j = 0; j < keys; j++) {
-    V_UNROLL
-    for (int i = 0; i < width; i++) {
-      const vfloat y = decode_load(k, type, c + i * V_LANES, tail, left);
-      V_UNROLL
-      for (int r = 0; r < rows; r++) sum[r * keys + j] = v_fma(x[r * width + i], y, sum[r * keys + j]);
-    }
-    k = element_at(k, type, k_row);
-    DECODE_IN_ORDER;
-  }
-}
-
-/* The scores of `rows` rows (1, 2 or 4) with the keys first…last-1, V_LANES / rows at a time. The last ones
- * go with some from before them, a few alone by themselves. */
-V_INLINE void score_stretch(const decode_work *w, const heed_dtype type, int rows, int first_row,
-                            int64_t first, int64_t last) {
-  const heed__decode_task *t = w->task;
-  const int keys = V_LANES / rows, width = DECODE_QUERY / rows;
-  const bool alone = w->keys < keys;
-  const int64_t step = alone ? 1 : keys, latest = w->keys - step, d = t->d;
-  const ptrdiff_t k_row = t->k_row, next_key = alone ? 0 : k_row;
-  const vfloat scale = v_set(t->scale);
-  const void *block = element_at(w->k, type, t->row[first_row].k);
-  float *p = w->p + first_row * w->room;
-  const float *q[4];
-  V_UNROLL
-  for (int r = 0; r < rows; r++) q[r] = t->row[first_row + r].q;
-  for (int64_t next = first; next < last; next += step) {
-    const int64_t at = next < latest ? next : latest;
-    const void *k = element_at(block, type, at * k_row);
-    vfloat sum[V_LANES];
-    V_UNROLL
-    for (int i = 0; i < V_LANES; i++) sum[i] = v_zero();
-    int64_t c = 0;
-    for (; c + width * V_LANES <= d; c += width * V_LANES)
-      add_products(sum, rows, width, q, k, type, next_key, c, NULL, 0);
-    for (; c + V_LANES <= d; c += V_LANES) add_products(sum, rows, 1, q, k, type, next_key, c, NULL, 0);
-    if (c < d) {
-      const vmask tail = v_first((size_t)(d - c));
-      add_products(sum, rows, 1, q, k, type, next_key, c, &tail, d - c);
-    }
-    const vfloat scores = v_mul(v_sums(sum), scale);
-    if (rows == 1) {
-      v_store(p + at, scores);
-    } else {
-      float score[V_LANES];
-      v_store(score, scores);
-      V_UNROLL
-      for (int r = 0; r < rows; r++)
-        memcpy(p + r * w->room + at, score + r * keys, (size_t)keys * sizeof *score);
-    }
-  }
-}
-
-/* The product of a query and a key, over V_LANES sums. */
-V_INLINE vfloat multiply_row(const float *q, const void *k, const heed_dtype type, int64_t d) {
-  vfloat even = v_zero(), odd = v_zero();
-  int64_t c = 0;
-#define ADD(sum, at) sum = v_fma(v_load(q + (at)), decode_load(k, type, at, NULL, 0), sum);
-  for (; c + DECODE_TILE * V_LANES <= d; c += DECODE_TILE * V_LANES) {
-    V_UNROLL
-    for (int i = 0; i < DECODE_TILE; i += 2) {
-      ADD(even, c + i * V_LANES)
-      ADD(odd, c + (i + 1) * V_LANES)
-    }
-  }
-  for (; c + V_LANES <= d; c += V_LANES) ADD(even, c)
-#undef ADD
-  if (c < d) {
-    const vmask tail = v_first((size_t)(d - c));
-    odd = v_fma(v_load_masked(q + c, tail), decode_load(k, type, c, &tail, d - c), odd);
-  }
-  return v_add(even, odd);
-}
-
-/* score_stretch of one row, more columns than a tile: key by key in the order of memory (128 columns: 4 %).
- */
-V_INLINE void score_wide(const decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
-  const heed__decode_task *t = w->task;
-  const bool alone = w->keys < V_LANES;
-  const int64_t step = alone ? 1 : V_LANES, latest = w->keys - step;
-  const ptrdiff_t k_row = t->k_row, next_key = alone ? 0 : k_row;
-  const void *block = element_at(w->k, type, t->row[r].k);
-  for (int64_t next = first; next < last; next += step) {
-    const int64_t at = next < latest ? next : latest;
-    const void *k = element_at(block, type, at * k_row);
-    vfloat sum[V_LANES];
-    V_UNROLL
-    for (int i = 0; i < V_LANES; i++) {
-      sum[i] = multiply_row(t->row[r].q, k, type, t->d);
-      k = element_at(k, type, next_key);
-      DECODE_IN_ORDER;
-    }
-    v_store(w->p + r * w->room + at, v_mul(v_sums(sum), v_set(t->scale)));
-  }
-}
-
-V_INLINE void score_block_of(decode_work *w, const heed_dtype type, int first_row, int last_row) {
-  const heed__decode_task *t = w->task;
-  const void *keys = element_at(w->k, type, t->row[first_row].k);
-  const bool shared = shares_keys(t, first_row, last_row);
-  const int64_t registers = (stretch_of(t->d) + V_LANES - 1) / V_LANES;
-  const int64_t stretch = last_row - first_row > 1 ? registers * V_LANES : w->keys;
-  for (int64_t first = 0; first < w->keys; first += stretch) {
-    const int64_t last = first + stretch < w->keys ? first + stretch : w->keys;
-    if (shared) ask_ahead(keys, type, t->k_row, t->d, first, stretch, t->last - w->first);
-    for (int r = first_row, rows; r < last_row; r += rows) {
-      rows = at_once(t, type, r, last_row);
-      if (rows == 4)
-        score_stretch(w, type, 4, r, first, last);
-      else if (rows == 2 && type == HEED_FLOAT32)
-        score_stretch(w, type, 2, r, first, last);
-      else if (t->d > DECODE_TILE * V_LANES)
-        score_wide(w, type, r, first, last);
-      else
-        score_stretch(w, type, 1, r, first, last);
-    }
-  }
-}
-
-DECODE_DTYPES(decode_scores, score_block_of, (decode_work * w, int first_row, int last_row), first_row,
-              last_row)
-static void score_block(decode_work *w, int first_row, int last_row) {
-  DECODE_CALL(decode_scores, w->task->k_dtype, w, first_row, last_row)
-}
+#include "body_decode_scores.h"
 
 /* ---- Weights ---- */
 
-/* p[j] *= scale[j · step] */
-static void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n) {
+/* p[j] *= scale[j · step]. Inline: gcc 12 for Windows breaks (internal error) where it stands by itself. */
+V_INLINE void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n) {
   for (int64_t j = 0; j < n; j++) p[j] *= scale[j * step];
 }
 
@@ -310,16 +76,19 @@ V_INLINE int64_t weigh_keys(decode_work *w, int r, int64_t until) {
   return j;
 }
 
+static void weigh_rows(decode_work *w, int first_row, int last_row, int64_t until) {
+  int64_t weighed = w->weighed;
+  for (int r = first_row; r < last_row; r++) weighed = weigh_keys(w, r, until);
+  w->weighed = weighed;
+}
+
 /* Where values are int8: all weights of the block, which then take the scales along. */
 static void weigh_scaled(decode_work *w, int first_row, int last_row) {
   const heed__decode_task *t = w->task;
-  int64_t weighed = 0;
   if (!t->row[first_row].v_scale) return;
-  for (int r = first_row; r < last_row; r++) {
-    weighed = weigh_keys(w, r, w->keys);
+  weigh_rows(w, first_row, last_row, w->keys);
+  for (int r = first_row; r < last_row; r++)
     scale_each(w->p + r * w->room, t->row[r].v_scale + w->first * t->v_scale_row, t->v_scale_row, w->keys);
-  }
-  w->weighed = weighed;
 }
 
 /* ---- Values ---- */
@@ -485,9 +254,7 @@ V_INLINE void add_block_of(decode_work *w, const heed_dtype type, int first_row,
     for (int64_t first = w->run[i].first, last; first < w->run[i].last; first = last) {
       last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
       if (shared) ask_ahead(values, type, t->v_row, t->dv, first, stretch, t->last - w->first);
-      int64_t weighed = w->weighed;
-      for (int r = first_row; r < last_row; r++) weighed = weigh_keys(w, r, last);
-      w->weighed = weighed;
+      weigh_rows(w, first_row, last_row, last);
       for (int r = first_row, rows; r < last_row; r += rows) {
         rows = at_once(w->task, type, r, last_row);
         if (rows == 4)

@@ -156,9 +156,9 @@ static heed_status new_scratch(heed__attention_work *w, int slots, heed__attenti
 
 static heed_status begin_decode(heed__attention_work *w, heed__attention_room *room) {
   heed__decode_division *d = &w->decode;
-  heed__decode_divide(d, &w->problem, heed__kernels_of(w->context), heed__workers(w->context));
-  const size_t parts = (size_t)d->tasks * (size_t)d->area;
   const int workers = heed__workers(w->context);
+  heed__decode_divide(d, &w->problem, heed__kernels_of(w->context), workers);
+  const size_t parts = (size_t)d->tasks * (size_t)d->area;
   const size_t slots = (size_t)(d->tasks < workers ? d->tasks : workers);
   const size_t floats = parts + slots * (size_t)d->score_room;
   if (room && floats <= HEED__ATTENTION_ROOM) {

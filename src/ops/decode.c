@@ -46,8 +46,8 @@ static int64_t heads_together(const heed__attention_problem *p, int64_t rows, in
   return heads;
 }
 
-/* Keys that are gone through at once: memory waits for each block to begin (blocks of 256 instead of 1024: 3
- * % of the time), the caller for one to end. */
+/* Keys that are gone through at once: memory waits for each block to begin (3 % of the time if they have 256
+ * keys instead of 1024), the caller for one to end. */
 static int64_t block_of(const heed__attention_problem *p) {
   int64_t keys = GRAIN;
   while (keys < HEED__DECODE_BLOCK && 2 * keys <= LONG_BLOCK / (p->d + p->dv + 1)) keys *= 2;
