@@ -132,6 +132,7 @@ typedef struct heed__narrow_task {
   const float *bias;
   float *c;
   ptrdiff_t c_row;
+  bool far; /* whether w, of which this may be a part, is more than the second cache may well have */
 } heed__narrow_task;
 
 /* The forward pass of a small attention module over one batch item: x [n, d_in] through W_query, W_key and

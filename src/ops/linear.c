@@ -54,6 +54,9 @@ static heed_status check_linear(heed_context *ctx, const char *function, const h
 #define NARROW_SLICE ((int64_t)1 << 21)
 #define MEMORY       8
 
+/* Elements that the second cache may well have. */
+#define NARROW_NEAR ((int64_t)1 << 18)
+
 static bool multiply_narrow_slice(void *argument, int64_t i, int slot, int64_t *position) {
   const heed__narrow_work *d = argument;
   const int64_t row = i / d->across * d->rows, column = i % d->across * d->columns;
@@ -146,7 +149,8 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
                                   .scale_row = scale ? scale->stride[0] : 0,
                                   .bias = offset,
                                   .c = c,
-                                  .c_row = n};
+                                  .c_row = n,
+                                  .far = n * k > NARROW_NEAR};
   begin_narrow(ctx, &l->as.narrow, &task);
   return HEED_OK;
 }

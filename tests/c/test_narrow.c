@@ -63,7 +63,7 @@ static void multiply(heed_context *ctx, const heed__narrow_task *task) {
 
 /* Rows of c keep their nan beyond its columns; with `gaps` rows of all operands have some behind them. */
 static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, bool with_bias, bool at_end,
-                          bool gaps) {
+                          bool gaps, bool far) {
   const size_t blocks = (size_t)heed__int8_blocks((int64_t)z.k), extra = gaps ? 3 : 0;
   const size_t x_row = z.k + extra, w_row = z.k + extra, s_row = blocks + extra, c_row = z.n + 2 * extra;
   const size_t x_size = (z.m - 1) * x_row + z.k, w_size = (z.n - 1) * w_row + z.k;
@@ -94,7 +94,8 @@ static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, bool wit
                                   .scale_row = (ptrdiff_t)s_row,
                                   .bias = with_bias ? bias : NULL,
                                   .c = c,
-                                  .c_row = (ptrdiff_t)c_row};
+                                  .c_row = (ptrdiff_t)c_row,
+                                  .far = far};
   multiply(ctx, &task);
   double row[MOST_DEPTH];
   assert_true(z.k <= MOST_DEPTH);
@@ -129,14 +130,15 @@ static void all_edges(heed_context *ctx) {
     for (size_t j = 0; j < sizeof n / sizeof *n; j++)
       for (size_t p = 0; p < sizeof k / sizeof *k; p++)
         for (int d = 0; d < DTYPES; d++, way++)
-          check_product(ctx, dtypes[d], (sizes){m[i], n[j], k[p]}, way % 2, way / 2 % 2, way % 5 == 0);
+          check_product(ctx, dtypes[d], (sizes){m[i], n[j], k[p]}, way % 2, way / 2 % 2, way % 5 == 0,
+                        way % 7 < 4);
 }
 static void products_end_where_the_operands_do(void **state) {
   (void)state;
   with_every_table(all_edges);
 }
 
-/* A row's sums are the same bits alone and among others, as long as they are few. */
+/* A row's sums are the same bits alone and among others, as long as they are few, and wherever w is. */
 static void alone_and_together(heed_context *ctx) {
   enum { M = 16, N = 37, K = 333 };
   static float x[M * K], scale[N * 6], alone[M * N], together[M * N];
@@ -160,7 +162,10 @@ static void alone_and_together(heed_context *ctx) {
     multiply(ctx, &t);
     t.m = 1;
     t.c = alone;
-    for (int i = 0; i < M; i++, t.x += K, t.c += N) multiply(ctx, &t);
+    for (int i = 0; i < M; i++, t.x += K, t.c += N) {
+      t.far = i % 2;
+      multiply(ctx, &t);
+    }
     assert_memory_equal(alone, together, sizeof alone);
   }
 }
