@@ -9,6 +9,9 @@
 
 #include "body_widen.h"
 
+enum { SMALL_AT_ONCE = 4 }; /* keys whose scores do not wait for each other */
+_Static_assert(HEED__SMALL_KEYS % SMALL_AT_ONCE == 0, "the last ones have room");
+
 /* A column of a matrix with rows `row` apart, for n rows, in the first lanes. */
 static inline vfloat small_gather(const float *x, ptrdiff_t row, int64_t n) {
   if (row == 1) return v_load_masked(x, v_first((size_t)n));
@@ -25,6 +28,17 @@ static inline void small_scatter(float *out, ptrdiff_t row, int64_t n, vfloat x)
   float lane[V_LANES];
   v_store(lane, x);
   for (int64_t i = 0; i < n; i++) out[i * row] = lane[i];
+}
+
+/* V_LANES columns of a matrix whose columns lie side by side, in as many registers. */
+V_INLINE void small_gather_square(vfloat x[V_LANES], const float *from, ptrdiff_t row, int64_t n) {
+  for (int64_t i = 0; i < V_LANES; i++) x[i] = i < n ? v_load(from + i * row) : v_zero();
+  v_transpose(x);
+}
+
+V_INLINE void small_scatter_square(float *out, ptrdiff_t row, int64_t n, vfloat x[V_LANES]) {
+  v_transpose(x);
+  for (int64_t i = 0; i < n; i++) v_store(out + i * row, x[i]);
 }
 
 /* One bit for each of n queries from i0 on that sees key j, one of those that its place allows some. */
@@ -65,16 +79,32 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   heed__attention_reach(t, i0, &first, &unused);
   heed__attention_reach(t, i0 + n - 1, &unused, &last);
   const int64_t keys = last > first ? last - first : 0;
-  for (int64_t c = 0; c < t->d; c++) q[c] = small_gather(t->q + i0 * t->q_row + c * t->q_column, t->q_row, n);
+  const float *query = t->q + i0 * t->q_row;
+  int64_t at = 0;
+  if (t->q_column == 1)
+    for (; at + V_LANES <= t->d; at += V_LANES) small_gather_square(q + at, query + at, t->q_row, n);
+  for (; at < t->d; at++) q[at] = small_gather(query + at * t->q_column, t->q_row, n);
 
-  for (int64_t j = 0; j < keys; j++) {
-    float room[HEED__SMALL_HEAD];
+  for (int64_t j = 0; j < keys; j += SMALL_AT_ONCE) {
+    float room[SMALL_AT_ONCE][HEED__SMALL_HEAD];
+    const float *k[SMALL_AT_ONCE];
+    vfloat score[SMALL_AT_ONCE];
     ptrdiff_t column = t->k_column;
-    const float *k =
-        small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, first + j, t->d, &column, room);
-    vfloat score = v_zero();
-    for (int64_t c = 0; c < t->d; c++) score = v_fma(q[c], v_set(k[c * column]), score);
-    score = v_mul(score, scale);
+    for (int u = 0; u < SMALL_AT_ONCE; u++) {
+      const int64_t key = first + (j + u < keys ? j + u : keys - 1);
+      column = t->k_column;
+      k[u] = small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, key, t->d, &column, room[u]);
+      score[u] = v_zero();
+    }
+    for (int64_t c = 0; c < t->d; c++) {
+      V_UNROLL
+      for (int u = 0; u < SMALL_AT_ONCE; u++) score[u] = v_fma(q[c], v_set(k[u][c * column]), score[u]);
+    }
+    V_UNROLL
+    for (int u = 0; u < SMALL_AT_ONCE; u++) weight[j + u] = v_mul(score[u], scale);
+  }
+  for (int64_t j = 0; j < keys; j++) {
+    vfloat score = weight[j];
     if (!plain && t->softcap > 0.0f) score = cap_score(score, t->softcap, 1.0f / t->softcap);
     if (!plain && t->bias) {
       const float *bias = t->bias + i0 * t->bias_row + (first + j) * t->bias_column;
@@ -109,11 +139,30 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
     value = room[0];
     row = HEED__SMALL_HEAD;
   }
-  for (int64_t c = 0; c < t->dv; c++) {
-    vfloat out = v_zero();
-    for (int64_t j = 0; j < keys; j++)
-      out = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + c * column]), out), out);
-    small_scatter(t->out + i0 * t->out_row + c * t->out_column, t->out_row, n, v_select(none, v_zero(), out));
+  float *to = t->out + i0 * t->out_row;
+  const int64_t whole = t->out_column == 1 ? t->dv / V_LANES * V_LANES : 0;
+  vfloat out[V_LANES];
+  for (int64_t c = 0; c < t->dv; c += SMALL_AT_ONCE) {
+    vfloat x[SMALL_AT_ONCE];
+    ptrdiff_t place[SMALL_AT_ONCE];
+    for (int u = 0; u < SMALL_AT_ONCE; u++) {
+      place[u] = (c + u < t->dv ? c + u : t->dv - 1) * column;
+      x[u] = v_zero();
+    }
+    for (int64_t j = 0; j < keys; j++) {
+      V_UNROLL
+      for (int u = 0; u < SMALL_AT_ONCE; u++)
+        x[u] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + place[u]]), x[u]), x[u]);
+    }
+    for (int u = 0; u < SMALL_AT_ONCE && c + u < t->dv; u++) {
+      x[u] = v_select(none, v_zero(), x[u]);
+      if (c < whole)
+        out[(c + u) % V_LANES] = x[u];
+      else
+        small_scatter(to + (c + u) * t->out_column, t->out_row, n, x[u]);
+    }
+    if (c < whole && (c + SMALL_AT_ONCE) % V_LANES == 0)
+      small_scatter_square(to + c + SMALL_AT_ONCE - V_LANES, t->out_row, n, out);
   }
 }
 

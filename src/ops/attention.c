@@ -12,6 +12,7 @@ enum {
   DRAWN_AT_ONCE = 1 << 13,
   KEPT = 1 << 19,   /* floats of queries and outputs that a task keeps, a few rows at least */
   MOST_ROWS = 2048, /* more than the rows and keys whose columns lie in a task's scratch */
+  WAKING = 1 << 17, /* multiply-adds that one thread does before another is awake */
 };
 
 /* Positions of tasks from here on are those of the pass that writes taps. */
@@ -154,9 +155,16 @@ static heed_status new_scratch(heed__attention_work *w, int slots, heed__attenti
   return w->scratch ? HEED_OK : heed__fail_memory(w->context, w->call->function, floats * sizeof(float));
 }
 
+/* Of a call whose every query takes so many keys, or as much. */
+static int workers_for(const heed__attention_work *w, double keys) {
+  const heed__attention_problem *p = &w->problem;
+  const double work = (double)p->products * (double)p->l * keys * (double)(p->d + p->dv);
+  return work < WAKING ? 1 : heed__workers(w->context);
+}
+
 static heed_status begin_decode(heed__attention_work *w, heed__attention_room *room) {
   heed__decode_division *d = &w->decode;
-  const int workers = heed__workers(w->context);
+  const int workers = workers_for(w, (double)w->problem.span);
   heed__decode_divide(d, &w->problem, heed__kernels_of(w->context), workers);
   const size_t parts = (size_t)d->tasks * (size_t)d->area;
   const size_t slots = (size_t)(d->tasks < workers ? d->tasks : workers);
@@ -169,8 +177,9 @@ static heed_status begin_decode(heed__attention_work *w, heed__attention_room *r
   }
   d->scores = d->parts + parts;
   d->pace = &w->context->pace;
-  heed__work_begin(w->context, &w->decode_work, d->tasks, heed__decode_run, d);
-  heed__work_begin(w->context, &w->join_work, d->count, heed__decode_join, d);
+  heed__work_begin(w->context, &w->decode_work, workers, d->tasks, heed__decode_run, d);
+  heed__work_begin(w->context, &w->join_work, workers_for(w, (double)d->ranges), d->count, heed__decode_join,
+                   d);
   w->decoded = true;
   return HEED_OK;
 }
@@ -202,7 +211,7 @@ static heed_status begin_tasks(heed__attention_work *w, heed__attention_room *ro
   w->at = w->left_at = w->drawn = 0;
   w->drawing = false;
   if (w->in_order) return new_scratch(w, 1, room);
-  heed__work_begin(w->context, &w->work, w->blocks * p->products, run_attention, w);
+  heed__work_begin(w->context, &w->work, most_workers, w->blocks * p->products, run_attention, w);
   w->begun = true;
   return new_scratch(w, w->work.slots, room);
 }

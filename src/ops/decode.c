@@ -12,8 +12,10 @@ enum {
   LONG_RANGE = 1 << 19, /* floats of keys and values, which no range has more of: 200 µs of that */
   GRAIN = 256,          /* keys: the kernel's block at the least */
   LONG_BLOCK = 1 << 17, /* floats of keys and values, which only the least has more of */
-  FEW_QUERIES = 8,      /* more are quicker with packed keys */
-  MANY_KEYS = 32
+  FEW_QUERIES = 8,      /* more are quicker with packed keys, */
+  MANY_KEYS = 32,       /* fewer keys with the queries across the lanes (body_small.h), */
+  SOME_KEYS = 4,        /* but not if they are so many and so wide that a query has */
+  WIDE_KEYS = 512       /* these multiply-adds with them */
 };
 
 typedef heed__decode_division decode_division;
@@ -24,8 +26,10 @@ static int64_t least_of(int64_t a, int64_t b) {
 
 bool heed__attention_is_decode(const heed__attention_problem *p) {
   const heed__attention_task *t = &p->task;
-  return p->l <= FEW_QUERIES && p->span >= MANY_KEYS && (t->q_column == 1 || p->d == 1) &&
-         (t->k_column == 1 || p->d == 1) && (t->v_column == 1 || p->dv == 1);
+  const double work = (double)p->span * ((double)p->d + (double)p->dv);
+  const bool many = p->span >= MANY_KEYS || (p->span >= SOME_KEYS && work >= WIDE_KEYS * (double)p->l);
+  return p->l <= FEW_QUERIES && many && (t->q_column == 1 || p->d == 1) && (t->k_column == 1 || p->d == 1) &&
+         (t->v_column == 1 || p->dv == 1);
 }
 
 /* How many heads go together: one, but where a row of the keys has those of several heads (as in keys

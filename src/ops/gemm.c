@@ -278,7 +278,7 @@ void heed__gemm_begin(heed_context *ctx, heed__gemm_work *g, const product *p) {
   g->blas = blas_takes(ctx, p);
   if (is_dot(p)) {
     g->across = 1;
-    heed__work_begin(ctx, &g->work, 1, multiply_dot, g);
+    heed__work_begin(ctx, &g->work, 1, 1, multiply_dot, g);
     return;
   }
   if (g->blas) { /* which packs both sides anew in each slice */
@@ -294,7 +294,7 @@ void heed__gemm_begin(heed_context *ctx, heed__gemm_work *g, const product *p) {
     g->rows = rows >= (double)m ? m : heed__part_of(m, heed__larger(n == 1 ? 2048 : 384, (int64_t)rows), 12);
   }
   g->across = heed__parts(n, g->columns);
-  heed__work_begin(ctx, &g->work, g->across * heed__parts(m, g->rows),
+  heed__work_begin(ctx, &g->work, heed__workers(ctx), g->across * heed__parts(m, g->rows),
                    g->blas ? multiply_by_blas : multiply_slice, g);
 }
 

@@ -84,7 +84,8 @@ static void begin_narrow(heed_context *ctx, heed__narrow_work *d, const heed__na
   const double rows = (double)NARROW_SLICE / ((double)d->columns * (double)k);
   if (rows < (double)m) d->rows = heed__part_of(m, heed__larger(384, (int64_t)rows), 12);
   d->across = heed__parts(n, d->columns);
-  heed__work_begin(ctx, &d->work, d->across * heed__parts(m, d->rows), multiply_narrow_slice, d);
+  heed__work_begin(ctx, &d->work, heed__workers(ctx), d->across * heed__parts(m, d->rows),
+                   multiply_narrow_slice, d);
 }
 
 /* *x itself if its rows lie without gaps, else a copy, to be freed as *made. */

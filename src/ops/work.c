@@ -1,10 +1,9 @@
 /* Tasks that may be left in the middle and taken up again, on the context's threads. */
 #include "ops.h"
 
-void heed__work_begin(heed_context *ctx, heed__work *work, int64_t count,
+void heed__work_begin(heed_context *ctx, heed__work *work, int workers, int64_t count,
                       bool (*run)(void *argument, int64_t task, int slot, int64_t *position),
                       void *argument) {
-  const int workers = heed__workers(ctx);
   work->count = count;
   work->run = run;
   work->argument = argument;

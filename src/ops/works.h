@@ -26,8 +26,9 @@ typedef struct heed__work {
   heed__work_slot one; /* the slots, if there is but one */
 } heed__work;
 
-/** With a slot for each worker, or with one if there is no memory for more. */
-void heed__work_begin(heed_context *ctx, heed__work *work, int64_t count,
+/** With a slot for each of `workers` (heed__workers(ctx) at the most), or with one if there is no memory for
+ * more. */
+void heed__work_begin(heed_context *ctx, heed__work *work, int workers, int64_t count,
                       bool (*run)(void *argument, int64_t task, int slot, int64_t *position), void *argument);
 /** Whether all is done. If not, work is due; a piece of it was done even if it was due before. */
 HEED_MUST_USE
