@@ -6,8 +6,7 @@ enum {
   ROWS = 768,      /* of a task, which packs the keys anew: 1 % of its time. Fewer, */
   LEAST_ROWS = 48, /* down to these, until there are so many tasks for each worker */
   TASKS = 4,
-  SMALL_ROWS = 16, /* with fewer, and fewer multiply-adds than SMALL, the scalar kernel is the fastest */
-  SMALL = 1 << 15,
+  SMALL = 16,      /* scores, up to which the scalar kernel is the fastest */
   DRAWN = 1 << 18, /* floats that dropout draws for a task, a row at least, */
   DRAWN_AT_ONCE = 1 << 13,
   KEPT = 1 << 19,   /* floats of queries and outputs that a task keeps, a few rows at least */
@@ -120,11 +119,17 @@ static int64_t rows_of_task(const heed__attention_problem *p, bool drops, int64_
   return rows < p->l ? rows : p->l;
 }
 
-/* What the scalar kernel does fastest: few rows, but not so few keys that the vector kernels have a way for
- * them. */
+/* What the scalar kernel does fastest: few scores, but of heads wider than those that the vector kernels have
+ * a way for. */
 static bool is_scalar(const heed__attention_problem *p) {
-  return !heed__attention_is_small(&p->task) && p->l < SMALL_ROWS &&
-         (double)p->l * (double)p->s * (double)(p->d + p->dv) < SMALL;
+  return !heed__attention_is_small(&p->task) && p->l <= SMALL && p->s <= SMALL && p->l * p->s <= SMALL;
+}
+
+/* For work as with so many keys for each query. */
+static int workers_for(const heed__attention_work *w, double keys) {
+  const heed__attention_problem *p = &w->problem;
+  const double work = (double)p->products * (double)p->l * keys * (double)(p->d + p->dv);
+  return work < WAKING ? 1 : heed__workers(w->context);
 }
 
 static float *data_of(const heed_tensor *x) {
@@ -153,13 +158,6 @@ static heed_status new_scratch(heed__attention_work *w, int slots, heed__attenti
   if (fits) w->allocated[0] = heed__allocate(w->context, floats * sizeof(float));
   w->scratch = w->allocated[0];
   return w->scratch ? HEED_OK : heed__fail_memory(w->context, w->call->function, floats * sizeof(float));
-}
-
-/* Of a call whose every query takes so many keys, or as much. */
-static int workers_for(const heed__attention_work *w, double keys) {
-  const heed__attention_problem *p = &w->problem;
-  const double work = (double)p->products * (double)p->l * keys * (double)(p->d + p->dv);
-  return work < WAKING ? 1 : heed__workers(w->context);
 }
 
 static heed_status begin_decode(heed__attention_work *w, heed__attention_room *room) {
@@ -205,7 +203,7 @@ static heed_status begin_tasks(heed__attention_work *w, heed__attention_room *ro
     const heed_status status = begin_decode(w, room);
     if (status || !w->tapped) return status;
   }
-  const int most_workers = w->in_order ? 1 : heed__workers(w->context);
+  const int most_workers = w->in_order ? 1 : workers_for(w, (double)p->span);
   w->rows = rows_of_task(p, w->drops, most_workers);
   w->blocks = blocks_of(p, w->rows);
   w->at = w->left_at = w->drawn = 0;
