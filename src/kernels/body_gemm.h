@@ -17,11 +17,11 @@ enum {
   GEMM_ROWS = 6,
   GEMM_VECTORS = V_REGISTERS >= 32 ? 4 : 2,
   GEMM_COLUMNS = GEMM_VECTORS * V_LANES,
-  GEMM_DEPTH = 128,   /* of k at a time: a panel stays in the second cache, or the first */
-  GEMM_GROUP = 64,    /* columns that are packed at a time, in one panel or several */
-  GEMM_FEW = 48,      /* rows for which packing b does not pay */
-  GEMM_STREAMED = 8,  /* rows for which a row-major b of */
-  GEMM_FAR = 1 << 21, /* elements, which come from memory, is read row by row */
+  GEMM_DEPTH = 128, /* of k at a time: a panel stays in the second cache, or the first */
+  GEMM_GROUP = 64,  /* columns that are packed at a time, in one panel or several */
+  GEMM_FEW = V_REGISTERS >= 32 ? 64 : 48, /* rows for which packing b does not pay */
+  GEMM_STREAMED = 8,                      /* rows for which a row-major b of */
+  GEMM_FAR = 1 << 21,                     /* elements, which come from memory, is read row by row */
   GEMM_STREAM_ROWS = V_REGISTERS >= 32 ? 4 : 2,
   GEMM_STREAM_AT_ONCE = 4,     /* rows of b with several of a, */
   GEMM_STREAM_ALONE = 8,       /* and with one */
