@@ -89,6 +89,11 @@ local preamble = [[
 #else
 #pragma GCC optimize("no-math-errno", "no-trapping-math", "fp-contract=off")
 #endif
+/* Functions stay in this order: where those with and without tables for unwinding took turns, as they do once they are
+ * sorted, gcc 12 ended with internal errors, in others with each change. */
+#if defined(_WIN32) && !defined(__clang__)
+#pragma GCC optimize("no-toplevel-reorder")
+#endif
 
 /* Warnings of the host's build that these sources are not written for. */
 #pragma GCC diagnostic push
