@@ -83,7 +83,8 @@ static int64_t greater(int64_t a, int64_t b) {
 static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base) {
   *a = (attend_work){
       .t = t, .rows = round_up(t->last - t->first, ATTEND_STRIP), .columns = round_up(t->dv, V_LANES)};
-  const int64_t longest = t->d > a->columns ? t->d : a->columns, keys = round_up(t->s, ATTEND_TILE);
+  const int64_t longest = t->d > a->columns ? t->d : a->columns,
+                keys = round_up(greater(t->s, 1), ATTEND_TILE);
   a->block = ATTEND_BLOCK;
   while (a->block > ATTEND_TILE && a->block / 2 * longest >= (int64_t)ATTEND_BLOCK * ATTEND_BLOCK_DIMS / 2)
     a->block /= 2;

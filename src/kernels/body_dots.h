@@ -85,7 +85,7 @@ V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_ste
   }
 }
 
-/* How many rows of b go with so many of a. Tiles of 6 × 4 are a sixth faster than those of 8 × 3. */
+/* How many rows of b go with so many of a. */
 #define GEMM_DOT_GROUP(few) ((few)*GEMM_DOT_MOST <= GEMM_DOT_SUMS ? GEMM_DOT_MOST : GEMM_DOT_MOST - 1)
 
 #define GEMM_DOT_TILE(few, many)                                                                             \
@@ -107,8 +107,8 @@ typedef void gemm_dot_tile(const gemm_dot_step *s, const float *a, const float *
 static gemm_dot_tile *const gemm_dot_tiles[GEMM_DOT_FEW] = {GEMM_DOT_TILES(GEMM_DOT_TILE_NAME)};
 static gemm_dot_tile *const gemm_dot_singles[] = {GEMM_DOT_SINGLES(GEMM_DOT_TILE_NAME)};
 
-/* Rows of a at a time: as many as can be (8 rows of 4096, from memory, as 6 and 2: 2.9 ms; as 4 and 4: 4.1),
- * but where those go with fewer of b than the rest, equal parts. */
+/* Rows of a at a time: with 32 registers as many as can be (8 rows of 4096, from memory, as 6 and 2: 2.9 ms;
+ * as 4 and 4: 4.1), with fewer equal parts, as those of a rest would go with more rows of b. */
 static size_t gemm_dot_strip(size_t few) {
   return GEMM_DOT_GROUP(GEMM_DOT_FEW) == GEMM_DOT_MOST ? gemm_least(few, GEMM_DOT_FEW)
                                                        : gemm_part(few, GEMM_DOT_FEW);

@@ -17,8 +17,8 @@ enum {
   NARROW_LINE = 64,                             /* bytes */
   NARROW_GROUP = 32,                            /* rows of w that go one after another */
   NARROW_KEPT = 4096,                           /* elements of x that stay in the first cache meanwhile */
-  NARROW_AHEAD = 4096,                          /* elements of w between what is read and what is asked for */
-  NARROW_FEW = V_REGISTERS >= 32 ? 48 : 16,     /* rows for which packing does not pay */
+  NARROW_AHEAD = 4096,                      /* elements of w before the row whose first line is asked for */
+  NARROW_FEW = V_REGISTERS >= 32 ? 48 : 16, /* rows for which packing does not pay */
 };
 _Static_assert(NARROW_BLOCK == HEED_INT8_BLOCK, "int8 values have a scale for each block");
 _Static_assert(NARROW_BLOCK % V_LANES == 0 && GEMM_DEPTH % NARROW_BLOCK == 0,
@@ -144,7 +144,8 @@ NARROW_HALF_TILES(NARROW_TILE, FLOAT16)
 NARROW_BYTE_TILES(NARROW_TILE, INT8)
 typedef void narrow_tile(const heed__narrow_task *t, size_t i, size_t j);
 
-/* One row of x with rows j…last - 1 of w, one after another, to the bits of the tiles. */
+/* One row of x with rows j…last - 1 of w, one after another, to the bits of the tiles. Of a row to come the
+ * first line is asked for; the processor finds the others. */
 V_INLINE void narrow_rows_of(const heed_dtype dtype, const heed__narrow_task *t, size_t j, size_t last) {
   const size_t k = t->k, ahead = 1 + NARROW_AHEAD / (k + 1);
   while (j < last) {
@@ -175,8 +176,8 @@ static __attribute__((noinline)) void narrow_rows_float16(const heed__narrow_tas
 }
 
 /* Whether rows of w go one after another, as memory is read best (AMD: 4096 × 4096 halves 1.2 to 1.4 instead
- * of 1.6 ms; what the third cache has takes a tenth longer). Where something else is read from further than
- * the first cache, more of x than it keeps or scales, tiles are up to twice as fast. */
+ * of 1.6 ms; what the third cache has takes a tenth longer). Tiles are up to twice as fast where x has more
+ * than the first cache keeps, or where scales are read besides. */
 static bool narrow_reads_on(const heed__narrow_task *t) {
   return t->m == 1 && t->dtype != HEED_INT8 && t->k <= NARROW_KEPT && t->far;
 }

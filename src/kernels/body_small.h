@@ -9,8 +9,9 @@
 
 #include "body_widen.h"
 
-enum { SMALL_AT_ONCE = 4 }; /* keys whose scores do not wait for each other */
+enum { SMALL_AT_ONCE = 4 }; /* keys, then columns of values, whose sums do not wait for each other */
 _Static_assert(HEED__SMALL_KEYS % SMALL_AT_ONCE == 0, "the last ones have room");
+_Static_assert(V_LANES % SMALL_AT_ONCE == 0, "columns that wait to be stored together are whole groups");
 
 /* A column of a matrix with rows `row` apart, for n rows, in the first lanes. */
 static inline vfloat small_gather(const float *x, ptrdiff_t row, int64_t n) {

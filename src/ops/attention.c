@@ -6,8 +6,8 @@ enum {
   ROWS = 768,      /* of a task, which packs the keys anew: 1 % of its time. Fewer, */
   LEAST_ROWS = 48, /* down to these, until there are so many tasks for each worker */
   TASKS = 4,
-  SMALL = 16,      /* scores, up to which the scalar kernel is the fastest */
-  DRAWN = 1 << 18, /* floats that dropout draws for a task, a row at least, */
+  SCALAR_SCORES = 24, /* up to which the scalar kernel is the fastest */
+  DRAWN = 1 << 18,    /* floats that dropout draws for a task, a row at least, */
   DRAWN_AT_ONCE = 1 << 13,
   KEPT = 1 << 19,   /* floats of queries and outputs that a task keeps, a few rows at least */
   MOST_ROWS = 2048, /* more than the rows and keys whose columns lie in a task's scratch */
@@ -122,10 +122,10 @@ static int64_t rows_of_task(const heed__attention_problem *p, bool drops, int64_
 /* What the scalar kernel does fastest: few scores, but of heads wider than those that the vector kernels have
  * a way for. */
 static bool is_scalar(const heed__attention_problem *p) {
-  return !heed__attention_is_small(&p->task) && p->l <= SMALL && p->s <= SMALL && p->l * p->s <= SMALL;
+  return !heed__attention_is_small(&p->task) && (double)p->l * (double)p->s <= SCALAR_SCORES;
 }
 
-/* For work as with so many keys for each query. */
+/* One worker, where with so many keys for each query all is done before another is awake. */
 static int workers_for(const heed__attention_work *w, double keys) {
   const heed__attention_problem *p = &w->problem;
   const double work = (double)p->products * (double)p->l * keys * (double)(p->d + p->dv);
@@ -164,9 +164,11 @@ static heed_status begin_decode(heed__attention_work *w, heed__attention_room *r
   heed__decode_division *d = &w->decode;
   const int workers = workers_for(w, (double)w->problem.span);
   heed__decode_divide(d, &w->problem, heed__kernels_of(w->context), workers);
-  const size_t parts = (size_t)d->tasks * (size_t)d->area;
-  const size_t slots = (size_t)(d->tasks < workers ? d->tasks : workers);
-  const size_t floats = parts + slots * (size_t)d->score_room;
+  const int64_t slots = d->tasks < workers ? d->tasks : workers, areas = d->ranges > 1 ? d->tasks : slots;
+  const double wanted = (double)areas * (double)d->area + (double)slots * (double)d->score_room;
+  if (wanted > (double)(PTRDIFF_MAX / sizeof(float)))
+    return heed__fail_memory(w->context, w->call->function, PTRDIFF_MAX);
+  const size_t parts = (size_t)(areas * d->area), floats = parts + (size_t)(slots * d->score_room);
   if (room && floats <= HEED__ATTENTION_ROOM) {
     d->parts = room->floats;
   } else {
@@ -176,8 +178,8 @@ static heed_status begin_decode(heed__attention_work *w, heed__attention_room *r
   d->scores = d->parts + parts;
   d->pace = &w->context->pace;
   heed__work_begin(w->context, &w->decode_work, workers, d->tasks, heed__decode_run, d);
-  heed__work_begin(w->context, &w->join_work, workers_for(w, (double)d->ranges), d->count, heed__decode_join,
-                   d);
+  heed__work_begin(w->context, &w->join_work, workers_for(w, (double)d->ranges), d->ranges > 1 ? d->count : 0,
+                   heed__decode_join, d);
   w->decoded = true;
   return HEED_OK;
 }
@@ -301,7 +303,8 @@ heed_status heed__attention_work_begin(heed_context *ctx, heed__attention_work *
   if (status) goto failed;
   if (call->taps) status = new_taps(ctx, call->function, p, &w->made);
   heed__attention_set_out(p, w->result.tensor);
-  w->empty = p->products == 0 || p->l == 0;
+  const bool shows = call->taps || call->scores || call->weights || call->dropped_weights;
+  w->empty = p->products == 0 || p->l == 0 || (p->dv == 0 && !shows && o->dropout_p <= 0);
   if (!status && !w->empty) status = begin_tasks(w, room);
   if (!status) return HEED_OK;
 failed:

@@ -28,15 +28,15 @@ void heed__attention_set_out(heed__attention_problem *p, const heed_tensor *out)
 /** Makes a task, a copy of p->task, that of product i. (attention_place.c) */
 void heed__attention_move(heed__attention_task *t, const heed__attention_problem *p, int64_t i);
 
-/** Whether there are few queries on many keys, all without gaps in their columns; without dropout these are
- * decode's. (decode.c) */
+/** Whether there are few queries on some keys or many, all without gaps in their columns; without dropout
+ * these are decode's. (decode.c) */
 bool heed__attention_is_decode(const heed__attention_problem *p);
-/** Divides them. Of d, `parts` and `scores` are still to come: d->tasks · d->area floats, and for each slot
- * d->score_room, aligned to HEED__ALIGNMENT. */
+/** Divides them. Of d, `parts` and `scores` are still to come: d->area floats for each task, or, with one
+ * range, for each slot, and for each slot d->score_room, aligned to HEED__ALIGNMENT. */
 void heed__decode_divide(heed__decode_division *d, const heed__attention_problem *p,
                          const heed__kernels *kernels, int workers);
-/** For heed__work_begin with d: the d->tasks tasks, and, when all are done, the d->count parts of the output.
- */
+/** For heed__work_begin with d: the d->tasks tasks, and, when all are done, if there are several ranges, the
+ * d->count parts of the output. */
 bool heed__decode_run(void *d, int64_t task, int slot, int64_t *position);
 bool heed__decode_join(void *d, int64_t some, int slot, int64_t *position);
 

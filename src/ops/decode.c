@@ -1,6 +1,6 @@
-/* Attention of few queries on many keys: divided over the heads of keys, then over ranges of keys, whose
- * parts are put together in order. The division depends on the sizes alone, and so do the bits of the result.
- */
+/* Attention of few queries, on many keys above all: divided over the heads of keys, then over ranges of keys,
+ * whose parts are put together in order. The division depends on the sizes alone, and so do the bits of the
+ * result. */
 #include "attention.h"
 
 #include <float.h>
@@ -12,10 +12,10 @@ enum {
   LONG_RANGE = 1 << 19, /* floats of keys and values, which no range has more of: 200 µs of that */
   GRAIN = 256,          /* keys: the kernel's block at the least */
   LONG_BLOCK = 1 << 17, /* floats of keys and values, which only the least has more of */
-  FEW_QUERIES = 8,      /* more are quicker with packed keys, */
-  MANY_KEYS = 32,       /* fewer keys with the queries across the lanes (body_small.h), */
-  SOME_KEYS = 4,        /* but not if they are so many and so wide that a query has */
-  WIDE_KEYS = 512       /* these multiply-adds with them */
+  FEW_QUERIES = 8,      /* more are quicker with packed keys */
+  MANY_KEYS = 32,
+  SOME_KEYS = 4,
+  LEAST_WORK = 512 /* multiply-adds of a query with some keys */
 };
 
 typedef heed__decode_division decode_division;
@@ -24,10 +24,12 @@ static int64_t least_of(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/* Few keys are quicker with the queries across the lanes (body_small.h), but not where they are so many and
+ * so wide that each query has some work with them. */
 bool heed__attention_is_decode(const heed__attention_problem *p) {
   const heed__attention_task *t = &p->task;
   const double work = (double)p->span * ((double)p->d + (double)p->dv);
-  const bool many = p->span >= MANY_KEYS || (p->span >= SOME_KEYS && work >= WIDE_KEYS * (double)p->l);
+  const bool many = p->span >= MANY_KEYS || (p->span >= SOME_KEYS && work >= LEAST_WORK * (double)p->l);
   return p->l <= FEW_QUERIES && many && (t->q_column == 1 || p->d == 1) && (t->k_column == 1 || p->d == 1) &&
          (t->v_column == 1 || p->dv == 1);
 }
@@ -87,15 +89,52 @@ static heed__attention_task product_of(const decode_division *d, int64_t some, i
   return task;
 }
 
-/* The part of a task, its rows as in the area. */
-static void part_of(const decode_division *d, int64_t i, float **out, float **largest, float **sum) {
-  *out = d->parts + i * d->area;
+/* The part of a task, its rows as in the area, which is a slot's where there is but one range. */
+static void part_of(const decode_division *d, int64_t area, float **out, float **largest, float **sum) {
+  *out = d->parts + area * d->area;
   *largest = *out + d->area_rows * d->problem->dv;
   *sum = *largest + d->area_rows;
 }
 
 static ptrdiff_t apart(const void *a, const void *b, heed_dtype dtype) {
   return ((const char *)a - (const char *)b) / (ptrdiff_t)heed__element_bytes(dtype);
+}
+
+/* The output of query i of a product: its parts put together, each weighted by e^(its largest score - the
+ * largest); r is its row in them, which lie in the areas from first_area on. */
+static void join_row(const decode_division *d, int64_t first_area, int64_t r,
+                     const heed__attention_task *product, int64_t i) {
+  const int64_t dv = product->dv;
+  const ptrdiff_t column = product->out_column;
+  float *out = product->out + i * product->out_row;
+  float *part, *largest, *sum, most = -FLT_MAX, total = 0.0f;
+  bool sees = false;
+  for (int64_t n = 0; n < d->ranges; n++) {
+    part_of(d, first_area + n, &part, &largest, &sum);
+    if (largest[r] > most) most = largest[r];
+    sees = sees || sum[r] != 0.0f; /* nan does */
+  }
+  if (product->has_sink && product->sink > most) most = product->sink;
+  for (int64_t c = 0; c < dv; c++) out[c * column] = 0.0f;
+  for (int64_t n = 0; n < d->ranges; n++) {
+    part_of(d, first_area + n, &part, &largest, &sum);
+    const float weight = expf(largest[r] - most);
+    total += weight * sum[r];
+    for (int64_t c = 0; c < dv; c++) out[c * column] += weight * part[r * dv + c];
+  }
+  if (product->has_sink) total += expf(product->sink - most);
+  for (int64_t c = 0; c < dv; c++) out[c * column] = sees ? out[c * column] / total : 0.0f;
+}
+
+/* The outputs of a unit of some heads, from that row on; their parts lie in the areas from `area` on. */
+static void join_rows(const decode_division *d, int64_t some, int64_t first_row, int64_t area) {
+  const int64_t l = d->problem->l, rows = least_of(d->rows - first_row, HEED__DECODE_ROWS);
+  heed__attention_task product = product_of(d, some, first_row);
+  for (int64_t r = 0; r < rows; r++) {
+    const int64_t query = (first_row + r) % l;
+    if (r > 0 && query == 0) product = product_of(d, some, first_row + r);
+    join_row(d, area, r, &product, query);
+  }
 }
 
 /* Tasks go by heads, in these by units, in these by ranges. */
@@ -147,46 +186,18 @@ bool heed__decode_run(void *argument, int64_t i, int slot, int64_t *position) {
     };
     heed__attention_reach(&product, query, &task.row[r].first, &task.row[r].last);
   }
-  part_of(d, i, &task.out, &task.largest, &task.sum);
-  return d->kernels->decode(&task, d->pace, position);
+  const int64_t area = d->ranges > 1 ? i : slot;
+  part_of(d, area, &task.out, &task.largest, &task.sum);
+  if (!d->kernels->decode(&task, d->pace, position)) return false;
+  if (d->ranges == 1) join_rows(d, some, first_row, area);
+  return true;
 }
 
-/* The output of query i of a product: its parts put together, each weighted by e^(its largest score - the
- * largest); r is its row in them. */
-static void join_row(const decode_division *d, int64_t first_task, int64_t r,
-                     const heed__attention_task *product, int64_t i) {
-  const int64_t dv = product->dv;
-  const ptrdiff_t column = product->out_column;
-  float *out = product->out + i * product->out_row;
-  float *part, *largest, *sum, most = -FLT_MAX, total = 0.0f;
-  bool sees = false;
-  for (int64_t n = 0; n < d->ranges; n++) {
-    part_of(d, first_task + n, &part, &largest, &sum);
-    if (largest[r] > most) most = largest[r];
-    sees = sees || sum[r] != 0.0f; /* nan does */
-  }
-  if (product->has_sink && product->sink > most) most = product->sink;
-  for (int64_t c = 0; c < dv; c++) out[c * column] = 0.0f;
-  for (int64_t n = 0; n < d->ranges; n++) {
-    part_of(d, first_task + n, &part, &largest, &sum);
-    const float weight = expf(largest[r] - most);
-    total += weight * sum[r];
-    for (int64_t c = 0; c < dv; c++) out[c * column] += weight * part[r * dv + c];
-  }
-  if (product->has_sink) total += expf(product->sink - most);
-  for (int64_t c = 0; c < dv; c++) out[c * column] = sees ? out[c * column] / total : 0.0f;
-}
-
-/* All rows of some heads. */
+/* All rows of some heads, of several ranges. */
 bool heed__decode_join(void *argument, int64_t some, int slot, int64_t *position) {
   const decode_division *d = argument;
-  const heed__attention_problem *p = d->problem;
-  heed__attention_task product = p->task;
   (void)slot, (void)position;
-  for (int64_t row = 0; row < d->rows; row++) {
-    const int64_t query = row % p->l, unit = some * d->units + row / HEED__DECODE_ROWS;
-    if (query == 0) product = product_of(d, some, row);
-    join_row(d, unit * d->ranges, row % HEED__DECODE_ROWS, &product, query);
-  }
+  for (int64_t unit = 0; unit < d->units; unit++)
+    join_rows(d, some, unit * HEED__DECODE_ROWS, (some * d->units + unit) * d->ranges);
   return true;
 }

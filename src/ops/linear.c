@@ -54,7 +54,7 @@ static heed_status check_linear(heed_context *ctx, const char *function, const h
 #define NARROW_SLICE ((int64_t)1 << 21)
 #define MEMORY       8
 
-/* Elements that the second cache may well have. */
+/* Halves that the second cache may well have. */
 #define NARROW_NEAR ((int64_t)1 << 18)
 
 static bool multiply_narrow_slice(void *argument, int64_t i, int slot, int64_t *position) {

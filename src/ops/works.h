@@ -156,7 +156,8 @@ typedef struct heed__decode_division {
   int64_t rows, units;   /* and of each: rows and units */
   int64_t range, ranges; /* of the span, and how many; a product's begin with the first key that it sees */
   int64_t tasks;
-  float *parts; /* of each task `area` floats: outputs [rows, dv], largest scores [rows], sums [rows] */
+  float *parts; /* of each task, or with one range of each slot, `area` floats: outputs [rows, dv], largest
+                   scores [rows], sums [rows] */
   int64_t area, area_rows;
   float *scores; /* of each slot `score_room` floats */
   int64_t score_room;

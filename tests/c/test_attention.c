@@ -228,8 +228,9 @@ static void a_query_that_sees_no_key_gives_zeros(void **state) {
 
 static void sizes_of_zero_give_zeros_or_nothing(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
-  static const sizes none[] = {{1, 2, 1, 3, 0, 4, 5}, {1, 2, 1, 0, 3, 4, 5}, {0, 2, 1, 3, 3, 4, 5},
-                               {1, 0, 0, 3, 3, 4, 5}, {1, 2, 1, 3, 3, 4, 0}, {1, 2, 1, 3, 3, 0, 5}};
+  static const sizes none[] = {{1, 2, 1, 3, 0, 4, 5},    {1, 2, 1, 0, 3, 4, 5},   {0, 2, 1, 3, 3, 4, 5},
+                               {1, 0, 0, 3, 3, 4, 5},    {1, 2, 1, 3, 3, 4, 0},   {1, 2, 1, 3, 3, 0, 5},
+                               {1, 2, 1, 17, 0, 65, 65}, {1, 2, 1, 300, 0, 4, 4}, {1, 2, 1, 1, 40, 64, 0}};
   for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
     const sizes *z = &none[i];
     for (int causal = 0; causal < 2; causal++) {
@@ -244,6 +245,20 @@ static void sizes_of_zero_give_zeros_or_nothing(void **state) {
       free_question(&a);
     }
   }
+}
+
+/* No output is needed, however many queries there are: 2^58 here, which take no memory either. */
+static void no_columns_of_values_are_done_at_once(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  heed_tensor *one = NULL, *q = NULL, *k = NULL, *v = NULL, *out = NULL;
+  assert_ok(heed_full(ctx, HEED_FLOAT32, 3, SHAPE(1, 1, 1), heed_number(1), &one));
+  assert_ok(heed_expand(ctx, one, 4, SHAPE((int64_t)1 << 58, 1, 1, 1), &q));
+  assert_ok(heed_full(ctx, HEED_FLOAT32, 3, SHAPE(1, 40, 1), heed_number(1), &k));
+  assert_ok(heed_full(ctx, HEED_FLOAT32, 3, SHAPE(1, 40, 0), heed_number(1), &v));
+  assert_ok(heed_scaled_dot_product_attention(ctx, q, k, v, NULL, &out, NULL));
+  assert_int_equal(out->numel, 0);
+  heed_tensor *const all[] = {one, q, k, v, out};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
 }
 
 static void a_mask_with_fewer_keys_hides_the_rest(void **state) {
@@ -326,20 +341,23 @@ static void ranks_and_batches_broadcast(void **state) {
 
 static void a_result_may_lie_anywhere_even_on_an_input(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
-  const sizes z = {2, 3, 3, 4, 4, 5, 5};
-  question a = ask(ctx, &z);
-  heed_tensor *wanted = NULL, *place_of_q = a.q, *strided = normal_heads(ctx, 2, 3, 4, 5);
-  assert_ok(answer(ctx, &a, NULL, &wanted));
-  assert_ok(answer(ctx, &a, NULL, &strided));
-  assert_ok(answer(ctx, &a, NULL, &place_of_q));
-  bool equal = false;
-  assert_ok(heed_equal(ctx, wanted, strided, &equal));
-  assert_true(equal);
-  assert_ok(heed_equal(ctx, wanted, a.q, &equal));
-  assert_true(equal);
-  heed_tensor_free(wanted);
-  heed_tensor_free(strided);
-  free_question(&a);
+  static const sizes each[] = {{2, 3, 3, 4, 4, 5, 5}, {2, 3, 3, 4, 40, 5, 5}, {2, 3, 3, 20, 20, 5, 5}};
+  for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    const sizes *z = &each[i];
+    question a = ask(ctx, z);
+    heed_tensor *wanted = NULL, *place_of_q = a.q, *strided = normal_heads(ctx, 2, 3, z->l, 5);
+    assert_ok(answer(ctx, &a, NULL, &wanted));
+    assert_ok(answer(ctx, &a, NULL, &strided));
+    assert_ok(answer(ctx, &a, NULL, &place_of_q));
+    bool equal = false;
+    assert_ok(heed_equal(ctx, wanted, strided, &equal));
+    assert_true(equal);
+    assert_ok(heed_equal(ctx, wanted, a.q, &equal));
+    assert_true(equal);
+    heed_tensor_free(wanted);
+    heed_tensor_free(strided);
+    free_question(&a);
+  }
 }
 
 static void mistakes_are_told(void **state) {
@@ -499,6 +517,7 @@ int main(void) {
       TEST(what_a_hidden_place_holds_never_shows),
       TEST(a_query_that_sees_no_key_gives_zeros),
       TEST(sizes_of_zero_give_zeros_or_nothing),
+      TEST(no_columns_of_values_are_done_at_once),
       TEST(a_mask_with_fewer_keys_hides_the_rest),
       TEST(dropout_draws_over_all_weights_in_order),
       TEST(ranks_and_batches_broadcast),

@@ -224,7 +224,8 @@ static void sparse_and_full_masks_agree_with_the_oracle(void **state) {
 
 static void sizes_of_zero_give_zeros_or_nothing(void **state) {
   (void)state;
-  static const int64_t none[][4] = {{3, 0, 4, 5}, {0, 3, 4, 5}, {3, 3, 0, 5}, {3, 3, 4, 0}, {0, 0, 0, 0}};
+  static const int64_t none[][4] = {{3, 0, 4, 5}, {0, 3, 4, 5},  {3, 3, 0, 5},  {3, 3, 4, 0},
+                                    {0, 0, 0, 0}, {20, 0, 4, 5}, {3, 0, 70, 70}};
   for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
     question a = {.l = none[i][0], .s = none[i][1], .d = none[i][2], .dv = none[i][3], .visibility = 1};
     for (a.ways = 0; a.ways < WAYS; a.ways++) compare(&a);
