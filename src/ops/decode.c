@@ -14,7 +14,7 @@ enum {
   LONG_BLOCK = 1 << 17, /* floats of keys and values, which only the least has more of */
   FEW_QUERIES = 8,      /* more are quicker with packed keys */
   MANY_KEYS = 32,
-  SOME_KEYS = 4,
+  SOME_KEYS = 6,
   LEAST_WORK = 512 /* multiply-adds of a query with some keys */
 };
 
