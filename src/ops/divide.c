@@ -32,13 +32,15 @@ static void run_piece(void *argument, int64_t i, int worker) {
   s->part(s->user, &w, worker);
 }
 
-/* The outermost dimension that gives as many pieces as are wanted, else the one that gives most. */
+/* The outermost dimension that gives about as many pieces as are wanted, else the one that gives most. Half
+ * of them are enough where they are not few: short pieces of many rows are read from here and there (Zen 4:
+ * adding to 8 rows of 131072 takes 8 % longer). */
 static int dimension_to_divide(const heed__walk *w, int64_t grain, int64_t wanted) {
   int best = w->dims - 1;
   int64_t most = 0;
   for (int d = w->dims - 1; d >= (grain > 0 ? 0 : 1); d--) {
     const int64_t pieces = d > 0 ? w->size[d] : w->size[0] / grain;
-    if (pieces >= wanted) return d;
+    if (pieces >= wanted || (pieces >= 8 && pieces >= wanted / 2)) return d;
     if (pieces > most) {
       most = pieces;
       best = d;

@@ -85,12 +85,19 @@ static bool ready(const heed__map *map, const heed__walk *w) {
 
 /* Short rows: what is the same for all of them is not done again for each. */
 static void map_ready_rows(const heed__map *map, heed__walk *w) {
+  const int64_t rows = w->dims > 1 ? w->size[1] : 1;
   heed__span in[HEED__MAP_INPUTS];
   for (int i = 0; i < map->count; i++) in[i].stride = w->stride[i + 1];
   do {
+    char *out = w->data[0];
     for (int i = 0; i < map->count; i++) in[i].data = w->data[i + 1];
-    map->row(map->user, w->data[0], in, (size_t)w->count);
-  } while (heed__walk_next(w));
+    for (int64_t row = 1;; row++) {
+      map->row(map->user, out, in, (size_t)w->count);
+      if (row == rows) break;
+      out += w->step[0][1];
+      for (int i = 0; i < map->count; i++) in[i].data = (const char *)in[i].data + w->step[i + 1][1];
+    }
+  } while (heed__walk_next_group(w));
 }
 
 static void map_part(void *user, heed__walk *w, int worker) {

@@ -101,6 +101,9 @@ bool heed__walk_begin(heed__walk *w, int ndim, const int64_t *shape, int operand
                       const heed_tensor *const *tensors);
 /** The next row; false after the last, and the walk then stands at the first again. */
 bool heed__walk_next(heed__walk *w);
+/** The same from group to group, for who goes himself from row to row of a group: the size[1] rows (or the
+ * one if dims is 1) that lie step[i][1] bytes apart. */
+bool heed__walk_next_group(heed__walk *w);
 
 /** The same tensors, every row a lane along dimension `dim` (from 0): stride[i] is the stride of that
  * dimension. */

@@ -53,6 +53,25 @@ describe("arithmetic", function()
     shows("float32[0, 3] ", heed.zeros(0, 3) + a)
   end)
 
+  it("broadcasts as if each operand had been repeated, whatever its dimensions and strides", function()
+    local shapes = {
+      { { 2, 3, 4, 5 }, { 2, 1, 4, 1 }, { 3, 1, 5 } },
+      { { 2, 3, 4, 5 }, { 1, 3, 1, 5 }, { 2, 3, 4, 1 } },
+      { { 4, 1, 3, 1, 7 }, { 1, 5, 1, 2, 1 }, { 1 } },
+      { { 8, 40000 }, { 8, 1 }, { 40000 } }, -- large enough to be divided: into rows
+      { { 3, 100000 }, { 3, 1 }, { 1, 1 } }, -- and into parts of rows
+      { { 2, 3, 700, 1, 70 }, { 3, 1, 1, 70 }, { 2, 1, 700, 2, 1 } },
+    }
+    for _, case in ipairs(shapes) do
+      local x, y, z = heed.randn(case[1]), heed.randn(case[2]), heed.randn(case[3])
+      local shape = (x + y + z).shape
+      local function whole(operand) return operand:expand(shape):contiguous() end
+      assert.is_true(heed.equal(whole(x) + whole(y), (x + y):expand(shape)))
+      assert.is_true(heed.equal(whole(x):gt(whole(y)), x:gt(y):expand(shape)))
+      assert.is_true(heed.equal(heed.where(whole(x:gt(y)), whole(y), whole(z)), heed.where(x:gt(y), y, z)))
+    end
+  end)
+
   it("is there as functions and as methods", function()
     shows("float32[3] 5 7 9", heed.add(a, b))
     shows("float32[3] 5 7 9", a:add(b))
