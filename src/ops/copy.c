@@ -1,27 +1,29 @@
 /* Copies: between layouts, dtypes and places. */
 #include "ops.h"
 
-/* Whether the rows of the walk (dst, src) are the columns of a row-major matrix on src's side, and dst takes
- * them one behind the other: a transpose. */
-static bool transposes(const heed__walk *w, const heed_tensor *dst, const heed_tensor *src) {
-  const ptrdiff_t width = (ptrdiff_t)sizeof(float);
-  return dst->dtype == HEED_FLOAT32 && src->dtype == HEED_FLOAT32 && w->dims >= 2 && w->stride[0] == 1 &&
-         w->step[0][1] == (ptrdiff_t)w->count * width && w->step[1][1] == width;
-}
-
 typedef struct copy {
   const heed__kernels *kernels;
   heed_dtype to, from;
+  int across; /* the dimension of the walk (dst, src) along which src lies, while dst does along rows; or 0 */
 } copy;
+
+static int dimension_transposed(const heed__walk *w, const heed_tensor *dst, const heed_tensor *src) {
+  if (dst->dtype != HEED_FLOAT32 || src->dtype != HEED_FLOAT32 || w->stride[0] != 1) return 0;
+  for (int d = 1; d < w->dims; d++) {
+    if (heed__walk_lies_across(w, 1, d)) return d;
+  }
+  return 0;
+}
 
 static void transpose_part(void *user, heed__walk *w, int worker) {
   const copy *c = user;
-  const size_t rows = (size_t)w->count, columns = (size_t)w->size[1];
+  const size_t columns = (size_t)w->size[c->across];
+  const ptrdiff_t out_row = w->step[0][c->across] / (ptrdiff_t)sizeof(float);
   (void)worker;
-  w->size[1] = 1; /* the kernel does this dimension at once */
+  w->size[c->across] = 1; /* the kernel does this dimension at once */
   do {
-    c->kernels->transpose((float *)(void *)w->data[0], w->count, (const float *)(void *)w->data[1],
-                          w->stride[1], rows, columns);
+    c->kernels->transpose((float *)(void *)w->data[0], out_row, (const float *)(void *)w->data[1],
+                          w->stride[1], (size_t)w->count, columns);
   } while (heed__walk_next(w));
 }
 
@@ -35,11 +37,13 @@ static void copy_part(void *user, heed__walk *w, int worker) {
 
 bool heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
   heed__walk w;
-  if (!heed__walk_begin(&w, dst->ndim, dst->shape, 2, (const heed_tensor *const[]){dst, src})) return true;
+  const heed_tensor *const operands[] = {dst, src};
+  if (!heed__walk_begin(&w, dst->ndim, dst->shape, 2, operands)) return true;
+  heed__walk_turn(&w, operands);
   heed_context *ctx = dst->storage->context;
-  copy c = {heed__kernels_of(ctx), dst->dtype, src->dtype};
-  return transposes(&w, dst, src) ? heed__walk_divided(ctx, &w, 0, 1, transpose_part, &c)
-                                  : heed__walk_divided(ctx, &w, HEED__ALIGNMENT, 1, copy_part, &c);
+  copy c = {heed__kernels_of(ctx), dst->dtype, src->dtype, dimension_transposed(&w, dst, src)};
+  return heed__walk_divided_across(ctx, &w, HEED__ALIGNMENT, c.across, 1,
+                                   c.across ? transpose_part : copy_part, &c);
 }
 
 /* A copy of x in dtype, row-major in a new tensor, or in *out as the rule of results has it. */

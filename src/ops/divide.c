@@ -32,14 +32,19 @@ static void run_piece(void *argument, int64_t i, int worker) {
   s->part(s->user, &w, worker);
 }
 
+/* Lengths of dimension d are multiples of; 0: it is not to be divided. */
+static int64_t unit_of(int d, int64_t grain, int across) {
+  return d == 0 ? grain : d == across ? HEED__TILE : 1;
+}
+
 /* The outermost dimension that gives about as many pieces as are wanted, else the one that gives most. Half
  * of them are enough where they are not few: short pieces of many rows are read from here and there (Zen 4:
  * adding to 8 rows of 131072 takes 8 % longer). */
-static int dimension_to_divide(const heed__walk *w, int64_t grain, int64_t wanted) {
+static int dimension_to_divide(const heed__walk *w, int64_t grain, int across, int64_t wanted) {
   int best = w->dims - 1;
   int64_t most = 0;
-  for (int d = w->dims - 1; d >= (grain > 0 ? 0 : 1); d--) {
-    const int64_t pieces = d > 0 ? w->size[d] : w->size[0] / grain;
+  for (int d = w->dims - 1; d >= 0; d--) {
+    const int64_t unit = unit_of(d, grain, across), pieces = unit > 0 ? w->size[d] / unit : 0;
     if (pieces >= wanted || (pieces >= 8 && pieces >= wanted / 2)) return d;
     if (pieces > most) {
       most = pieces;
@@ -49,8 +54,8 @@ static int dimension_to_divide(const heed__walk *w, int64_t grain, int64_t wante
   return best;
 }
 
-bool heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
-                        heed__walk_part *part, void *user) {
+bool heed__walk_divided_across(heed_context *ctx, heed__walk *w, int64_t grain, int across, int64_t weight,
+                               heed__walk_part *part, void *user) {
   int64_t elements = weight;
   for (int d = 0; d < w->dims; d++) elements *= w->size[d]; /* those of a tensor: no overflow */
   if (elements < HEED__DIVIDED_FROM || (grain == 0 && w->dims == 1)) {
@@ -58,9 +63,14 @@ bool heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t
     return !heed__is_due(&ctx->pace);
   }
   const int64_t wanted = elements / WALK_PIECE;
-  walk_division s = {.walk = w, .dim = dimension_to_divide(w, grain, wanted), .part = part, .user = user};
-  const int64_t size = w->size[s.dim];
-  s.length = (size - 1) / wanted + 1;
-  if (s.dim == 0) s.length = (s.length + grain - 1) / grain * grain;
+  walk_division s = {
+      .walk = w, .dim = dimension_to_divide(w, grain, across, wanted), .part = part, .user = user};
+  const int64_t size = w->size[s.dim], unit = unit_of(s.dim, grain, across);
+  s.length = heed__parts((size - 1) / wanted + 1, unit) * unit;
   return heed__parallel(ctx, (size - 1) / s.length + 1, run_piece, &s);
+}
+
+bool heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
+                        heed__walk_part *part, void *user) {
+  return heed__walk_divided_across(ctx, w, grain, 0, weight, part, user);
 }

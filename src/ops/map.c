@@ -1,9 +1,18 @@
 /* The loop behind all elementwise operations (map.h). Rows that lie as the row function wants them go to it
- * whole, others in chunks through buffers on the stack. */
+ * whole, others in chunks through buffers on the stack, where tiles of what lies across them are transposed.
+ */
 #include "map.h"
 
+enum { TILE = 2048, TILE_COLUMNS = 128 }; /* elements of a tile, and of a row of it at the most */
+_Static_assert(TILE >= HEED__TILE * TILE_COLUMNS, "a tile has the rows that are not divided");
+
+typedef union room {
+  int64_t chunk[HEED__CHUNK]; /* room for elements of any dtype */
+  float tile[TILE];
+} room;
+
 typedef struct buffers {
-  int64_t input[HEED__MAP_INPUTS][HEED__CHUNK]; /* room for elements of any dtype */
+  room input[HEED__MAP_INPUTS];
   int64_t out[HEED__CHUNK];
 } buffers;
 
@@ -52,14 +61,56 @@ static heed_status map_shape(heed_context *ctx, const heed__map *map, int *ndim,
   return HEED_OK;
 }
 
-/* The inputs of a row from element `first` on; operand i of the walk is input i - 1. */
-static void fetch_inputs(const heed__map *map, const heed__walk *w, int64_t first, int64_t n, heed__span *in,
-                         buffers *b) {
+typedef struct map_job {
+  const heed__map *map;
+  const heed__kernels *kernels;
+  int across; /* the dimension of the walk along which inputs lie that do not along its rows, or 0 */
+} map_job;
+
+/* Whether input i goes through tiles that are transposed. */
+static bool is_tiled(const heed__map *map, const heed__walk *w, int i, int across) {
+  return map->input[i].tensor->dtype == HEED_FLOAT32 && map->input[i].read_as == HEED_FLOAT32 &&
+         heed__walk_lies_across(w, i + 1, across);
+}
+
+/* The first dimension that there is for an input; 0 if there is none, or rows are so short that it costs less
+ * to go in steps, where the function can. */
+static int dimension_across(const heed__map *map, const heed__walk *w) {
+  if (w->count < 4 && !map->packed) return 0;
+  for (int d = 1; d < w->dims; d++) {
+    for (int i = 0; i < map->count; i++) {
+      if (is_tiled(map, w, i, d)) return d;
+    }
+  }
+  return 0;
+}
+
+/* Where element `column` of a row of operand i is, `row` steps along dimension d from where the walk stands.
+ */
+static char *element_in(const heed__walk *w, int i, heed_dtype dtype, int d, int64_t row, int64_t column) {
+  return w->data[i] + (ptrdiff_t)row * w->step[i][d] +
+         (ptrdiff_t)column * w->stride[i] * (ptrdiff_t)heed__element_bytes(dtype);
+}
+
+static void fetch_tiles(const map_job *job, const heed__walk *w, int64_t row, int64_t rows, int64_t column,
+                        int64_t columns, buffers *b) {
+  for (int i = 0; i < job->map->count; i++) {
+    if (!is_tiled(job->map, w, i, job->across)) continue;
+    const void *from = element_in(w, i + 1, HEED_FLOAT32, job->across, row, column);
+    job->kernels->transpose(b->input[i].tile, columns, from, w->stride[i + 1], (size_t)columns, (size_t)rows);
+  }
+}
+
+/* The inputs of a row from element `column` on, `row` being that of the dimension across, and `line` that of
+ * the tiles. */
+static void fetch_inputs(const heed__map *map, const heed__walk *w, int across, int64_t row, int64_t column,
+                         int64_t n, int64_t line, heed__span *in, buffers *b) {
   for (int i = 0; i < map->count; i++) {
     const heed_dtype dtype = map->input[i].tensor->dtype;
-    const ptrdiff_t stride = w->stride[i + 1];
-    const char *data = w->data[i + 1] + first * stride * (ptrdiff_t)heed__element_bytes(dtype);
-    in[i] = heed__fetch(map->input[i].read_as, map->packed, dtype, data, stride, n, b->input[i]);
+    in[i] = is_tiled(map, w, i, across) ? (heed__span){b->input[i].tile + line * n, 1}
+                                        : heed__fetch(map->input[i].read_as, map->packed, dtype,
+                                                      element_in(w, i + 1, dtype, across, row, column),
+                                                      w->stride[i + 1], n, b->input[i].chunk);
   }
 }
 
@@ -100,36 +151,54 @@ static void map_ready_rows(const heed__map *map, heed__walk *w) {
   } while (heed__walk_next_group(w));
 }
 
-static void map_part(void *user, heed__walk *w, int worker) {
-  const heed__map *map = user;
-  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(map->result);
+/* The rows along the dimension across, or one if there is none, a tile or a chunk at a time. */
+static void map_group(const map_job *job, const heed__walk *w, int64_t rows, buffers *b) {
+  const heed__map *map = job->map;
+  const bool packed = w->stride[0] == 1 || w->count == 1;
+  const int64_t most = job->across ? TILE_COLUMNS : packed && inputs_fit(map, w) ? w->count : HEED__CHUNK;
+  const int64_t width = w->count < most ? w->count : most, height = job->across ? TILE / width : 1;
   heed__span in[HEED__MAP_INPUTS];
+  for (int64_t column = 0; column < w->count; column += width) {
+    const int64_t n = w->count - column < width ? w->count - column : width;
+    for (int64_t row = 0; row < rows; row += height) {
+      const int64_t lines = rows - row < height ? rows - row : height;
+      fetch_tiles(job, w, row, lines, column, n, b);
+      for (int64_t line = 0; line < lines; line++) {
+        char *out = element_in(w, 0, map->result, job->across, row + line, column);
+        fetch_inputs(map, w, job->across, row + line, column, n, line, in, b);
+        map->row(map->user, packed ? (void *)out : b->out, in, (size_t)n);
+        if (!packed) heed__copy_row(map->result, out, w->stride[0], map->result, b->out, 1, n);
+      }
+    }
+  }
+}
+
+static void map_part(void *user, heed__walk *w, int worker) {
+  const map_job *job = user;
+  int64_t rows = 1;
   buffers b;
   (void)worker;
-  if (ready(map, w)) {
-    map_ready_rows(map, w);
+  if (!job->across && ready(job->map, w)) {
+    map_ready_rows(job->map, w);
     return;
   }
-  do {
-    const bool packed = w->stride[0] == 1 || w->count == 1;
-    const int64_t most = packed && inputs_fit(map, w) ? w->count : HEED__CHUNK;
-    for (int64_t first = 0; first < w->count; first += most) {
-      const int64_t n = w->count - first < most ? w->count - first : most;
-      char *place = w->data[0] + first * w->stride[0] * bytes;
-      fetch_inputs(map, w, first, n, in, &b);
-      map->row(map->user, packed ? (void *)place : b.out, in, (size_t)n);
-      if (!packed) heed__copy_row(map->result, place, w->stride[0], map->result, b.out, 1, n);
-    }
-  } while (heed__walk_next(w));
+  if (job->across) {
+    rows = w->size[job->across];
+    w->size[job->across] = 1; /* map_group does this dimension at once */
+  }
+  do map_group(job, w, rows, &b);
+  while (heed__walk_next(w));
 }
 
 /* False if the work is due before all is done. */
-static bool map_all_rows(heed_context *ctx, heed__map map, const heed_tensor *out) {
+static bool map_all_rows(heed_context *ctx, const heed__map *map, const heed_tensor *out) {
   const heed_tensor *operands[HEED__MAP_INPUTS + 1] = {out};
-  for (int i = 0; i < map.count; i++) operands[i + 1] = map.input[i].tensor;
+  for (int i = 0; i < map->count; i++) operands[i + 1] = map->input[i].tensor;
   heed__walk w;
-  return !heed__walk_begin(&w, out->ndim, out->shape, map.count + 1, operands) ||
-         heed__walk_divided(ctx, &w, HEED__CHUNK, 1, map_part, &map);
+  if (!heed__walk_begin(&w, out->ndim, out->shape, map->count + 1, operands)) return true;
+  heed__walk_turn(&w, operands);
+  map_job job = {map, heed__kernels_of(ctx), dimension_across(map, &w)};
+  return heed__walk_divided_across(ctx, &w, HEED__CHUNK, job.across, 1, map_part, &job);
 }
 
 heed_status heed__map_run(heed_context *ctx, const heed__map *map, heed_tensor **out) {
@@ -143,7 +212,7 @@ heed_status heed__map_run(heed_context *ctx, const heed__map *map, heed_tensor *
   status = heed__result_begin(ctx, map->function, &result, out, map->result, ndim, shape, true, map->count,
                               inputs);
   if (status != HEED_OK) return status;
-  if (!map_all_rows(ctx, *map, result.tensor)) status = heed__stopped(ctx, map->function);
+  if (!map_all_rows(ctx, map, result.tensor)) status = heed__stopped(ctx, map->function);
   return heed__result_end(ctx, &result, status);
 }
 
@@ -165,7 +234,7 @@ heed_status heed__map_all(heed_context *ctx, const heed__map *map, bool *out) {
     for (int64_t first = 0; first < w.count && all; first += HEED__CHUNK) {
       const int64_t n = w.count - first < HEED__CHUNK ? w.count - first : HEED__CHUNK;
       const uint8_t *holds = (const uint8_t *)b.out;
-      fetch_inputs(map, &w, first, n, in, &b);
+      fetch_inputs(map, &w, 0, 0, first, n, 0, in, &b);
       map->row(map->user, b.out, in, (size_t)n);
       for (int64_t i = 0; i < n; i++) all = all && holds[i] != 0;
       if (heed__is_due(&ctx->pace)) {

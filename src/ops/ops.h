@@ -110,6 +110,16 @@ bool heed__walk_next_group(heed__walk *w);
 bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int dim, int operands,
                             const heed_tensor *const *tensors);
 
+/** For work whose order does not matter: makes the dimension the row along which operand 0, the result, lies
+ * without gaps, if it does not along the row but does along another, as a transposed view. */
+void heed__walk_turn(heed__walk *w, const heed_tensor *const *tensors);
+
+/** Whether operand i, of float32, lies without gaps along dimension d (0: no) instead of along the rows, as a
+ * transposed one does. */
+static inline bool heed__walk_lies_across(const heed__walk *w, int i, int d) {
+  return d > 0 && w->stride[i] > 1 && w->step[i][d] == (ptrdiff_t)sizeof(float);
+}
+
 /** Leaves `length` steps of dimension dim (0 is the row), from `first` on; the walk stands at its first row,
  * before and after. */
 void heed__walk_narrow(heed__walk *w, int dim, int64_t first, int64_t length);
@@ -125,6 +135,12 @@ typedef void heed__walk_part(void *user, heed__walk *w, int worker);
 HEED_MUST_USE
 bool heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
                         heed__walk_part *part, void *user);
+/** The same where dimension `across` (0: none) is done in tiles of HEED__TILE steps: it is cut at multiples
+ * of them only. */
+#define HEED__TILE 16
+HEED_MUST_USE
+bool heed__walk_divided_across(heed_context *ctx, heed__walk *w, int64_t grain, int across, int64_t weight,
+                               heed__walk_part *part, void *user);
 
 /** How many parts of a size there are in a whole, the last one maybe smaller; and the size of equal parts of
  * some `wanted` or more, a multiple of `unit`. (divide.c) */

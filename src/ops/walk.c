@@ -95,6 +95,25 @@ bool heed__walk_next_group(heed__walk *w) {
   return walk_from(w, 2);
 }
 
+void heed__walk_turn(heed__walk *w, const heed_tensor *const *tensors) {
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(tensors[0]->dtype);
+  int row = 0;
+  if (w->stride[0] == 1) return;
+  for (int d = 1; d < w->dims && row == 0; d++) {
+    if (w->step[0][d] == bytes) row = d;
+  }
+  if (row == 0) return;
+  const int64_t count = w->size[row];
+  w->size[row] = w->size[0];
+  w->size[0] = w->count = count;
+  for (int i = 0; i < w->operands; i++) {
+    const ptrdiff_t step = w->step[i][row];
+    w->step[i][row] = w->step[i][0];
+    w->step[i][0] = step;
+    w->stride[i] = step / (ptrdiff_t)heed__element_bytes(tensors[i]->dtype);
+  }
+}
+
 void heed__walk_narrow(heed__walk *w, int dim, int64_t first, int64_t length) {
   for (int i = 0; i < w->operands; i++) w->data[i] += w->step[i][dim] * (ptrdiff_t)first;
   w->size[dim] = length;

@@ -72,6 +72,47 @@ describe("arithmetic", function()
     end
   end)
 
+  describe("reads and writes views in any order of their dimensions as if they were copies:", function()
+    local orders = {
+      { shape = { 37, 53 }, dims = { 2, 1 } },
+      { shape = { 2, 40 }, dims = { 2, 1 } },
+      { shape = { 40, 2 }, dims = { 2, 1 } },
+      { shape = { 3, 1, 150 }, dims = { 3, 2, 1 } },
+      { shape = { 5, 6, 19, 33 }, dims = { 4, 3, 2, 1 } },
+      { shape = { 5, 6, 19, 33 }, dims = { 3, 4, 1, 2 } },
+      { shape = { 5, 6, 19, 33 }, dims = { 1, 4, 2, 3 } },
+      { shape = { 600, 500 }, dims = { 2, 1 } }, -- these are large enough to be divided
+      { shape = { 9, 30000 }, dims = { 2, 1 } },
+      { shape = { 30000, 9 }, dims = { 2, 1 } },
+      { shape = { 4, 300, 2, 170 }, dims = { 4, 2, 1, 3 } },
+    }
+    for _, order in ipairs(orders) do
+      it(("[%s] as (%s)"):format(table.concat(order.shape, ", "), table.concat(order.dims, ", ")), function()
+        for threads = 1, 2 do
+          heed.set_num_threads(threads)
+          local x = heed.randn(order.shape):permute(order.dims)
+          local y, packed = heed.randn(x.shape), x:contiguous()
+          assert.is_true(heed.equal(packed, heed.tensor(x:tolist())))
+          assert.is_true(heed.equal(packed:exp(), x:exp()))
+          assert.is_true(heed.equal(packed + y, x + y))
+          assert.is_true(heed.equal(packed - packed:neg(), x - x:neg()))
+          assert.is_true(heed.equal(packed:gt(y), x:gt(y)))
+          assert.is_true(heed.equal(packed:gt(0):logical_and(packed), x:gt(0):logical_and(x)))
+          assert.is_true(heed.equal(packed + y:long(), x + y:long()))
+          assert.is_true(heed.equal(heed.where(packed:gt(0), packed, y), heed.where(x:gt(0), x, y)))
+          assert.is_true(heed.equal(packed:long() * 3, x:long() * 3))
+          local into = heed.zeros(order.shape):permute(order.dims)
+          assert.is_true(heed.equal(packed, into:copy_(x)))
+          assert.is_true(heed.equal(y, into:copy_(y)))
+          assert.is_true(heed.equal(y + packed, into:add_(x)))
+          assert.is_true(heed.equal(packed * y, x:mul_(y)))
+          assert.is_true(heed.equal(packed * y - 1, x:sub_(1)))
+        end
+        heed.set_num_threads(1)
+      end)
+    end
+  end)
+
   it("is there as functions and as methods", function()
     shows("float32[3] 5 7 9", heed.add(a, b))
     shows("float32[3] 5 7 9", a:add(b))
