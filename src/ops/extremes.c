@@ -1,10 +1,14 @@
 /* The largest and the smallest element, with its place. */
 #include "reduce.h"
 
+#include <math.h>
+#include <string.h>
+
 typedef struct extreme {
+  const heed__kernels *kernels;
   heed_dtype dtype;
   int64_t done; /* elements of each result so far */
-  int64_t place[HEED__REDUCE_WIDTH];
+  _Alignas(HEED__ALIGNMENT) int64_t place[HEED__REDUCE_WIDTH];
   union {
     uint8_t of_bool[HEED__REDUCE_WIDTH];
     int64_t of_int64[HEED__REDUCE_WIDTH];
@@ -29,7 +33,7 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
 #define BLOCK 64
 
 /* better: whether x takes the place of best; of equal elements, or several nan, the first stays. */
-#define EXTREME(name, type, field, better)                                                                   \
+#define ALONG(name, type, field, better)                                                                     \
   static void name##_along(void *state, const void *elements, size_t n) {                                    \
     extreme *s = state;                                                                                      \
     const type *row = elements;                                                                              \
@@ -50,7 +54,9 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
     s->best.field[0] = best;                                                                                 \
     s->place[0] = place;                                                                                     \
     s->done += (int64_t)n;                                                                                   \
-  }                                                                                                          \
+  }
+
+#define ACROSS(name, type, field, better)                                                                    \
   static void name##_across(void *state, const void *elements, size_t n) {                                   \
     extreme *s = state;                                                                                      \
     const type *row = elements;                                                                              \
@@ -63,24 +69,84 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
     s->done++;                                                                                               \
   }
 
-EXTREME(bool_max, uint8_t, of_bool, x > best)
-EXTREME(bool_min, uint8_t, of_bool, x < best)
-EXTREME(int64_max, int64_t, of_int64, x > best)
-EXTREME(int64_min, int64_t, of_int64, x < best)
-EXTREME(float_max, float, of_float, !(x <= best) & (best == best))
-EXTREME(float_min, float, of_float, !(x >= best) & (best == best))
+ALONG(bool_max, uint8_t, of_bool, x > best)
+ACROSS(bool_max, uint8_t, of_bool, x > best)
+ALONG(bool_min, uint8_t, of_bool, x < best)
+ACROSS(bool_min, uint8_t, of_bool, x < best)
+ALONG(int64_max, int64_t, of_int64, x > best)
+ACROSS(int64_max, int64_t, of_int64, x > best)
+ALONG(int64_min, int64_t, of_int64, x < best)
+ACROSS(int64_min, int64_t, of_int64, x < best)
 
-#define ROW(dtype, name)                                                                                     \
-  { dtype, 1, name##_along, name##_across, extreme_begin, extreme_finish, sizeof(extreme), NULL }
+/* Of float32: of a row the kernels find the value, and then the first place of that. */
+#define PIECE 256 /* elements, of what goes through buffers */
+
+/* sign: 1 for the largest, -1 for the smallest. */
+static inline bool is_better(float x, float best, float sign) {
+  return !(x * sign <= best * sign) && best == best;
+}
+
+/* Of n elements; nan if there is one. */
+static float best_value(const heed__kernels *k, const float *row, size_t n, float sign) {
+  float negative[PIECE], most = -INFINITY;
+  if (sign > 0) return k->max(row, n);
+  for (size_t first = 0; first < n && most == most; first += PIECE) {
+    const size_t count = n - first < PIECE ? n - first : PIECE;
+    k->neg(negative, row + first, count);
+    const float found = k->max(negative, count);
+    most = found <= most ? most : found;
+  }
+  return -most;
+}
+
+static size_t first_place(const heed__kernels *k, const float *row, size_t n, float value) {
+  uint8_t is[PIECE];
+  for (size_t first = 0; first < n; first += PIECE) {
+    const size_t count = n - first < PIECE ? n - first : PIECE;
+    if (value == value)
+      k->eq(is, row + first, 1, &value, 0, count);
+    else
+      k->ne(is, row + first, 1, row + first, 1, count);
+    const uint8_t *found = memchr(is, 1, count);
+    if (found != NULL) return first + (size_t)(found - is);
+  }
+  return 0;
+}
+
+static void float_along(extreme *s, const float *row, size_t n, float sign) {
+  float best = s->done == 0 ? row[0] : s->best.of_float[0];
+  int64_t place = s->done == 0 ? 0 : s->place[0];
+  const float value = best_value(s->kernels, row, n, sign);
+  if (s->done == 0 || is_better(value, best, sign)) {
+    const size_t first = first_place(s->kernels, row, n, value);
+    best = row[first];
+    place = s->done + (int64_t)first;
+  }
+  s->best.of_float[0] = best;
+  s->place[0] = place;
+  s->done += (int64_t)n;
+}
+
+static void largest_along(void *state, const void *row, size_t n) {
+  float_along(state, row, n, 1);
+}
+static void least_along(void *state, const void *row, size_t n) {
+  float_along(state, row, n, -1);
+}
+ACROSS(largest, float, of_float, is_better(x, best, 1))
+ACROSS(least, float, of_float, is_better(x, best, -1))
+
+#define ROW(dtype, along, across)                                                                            \
+  { dtype, 1, along, across, extreme_begin, extreme_finish, sizeof(extreme), NULL }
 static const heed__reduction maximum[] = {
-    [HEED_BOOL] = ROW(HEED_BOOL, bool_max),
-    [HEED_INT64] = ROW(HEED_INT64, int64_max),
-    [HEED_FLOAT32] = ROW(HEED_FLOAT32, float_max),
+    [HEED_BOOL] = ROW(HEED_BOOL, bool_max_along, bool_max_across),
+    [HEED_INT64] = ROW(HEED_INT64, int64_max_along, int64_max_across),
+    [HEED_FLOAT32] = ROW(HEED_FLOAT32, largest_along, largest_across),
 };
 static const heed__reduction minimum[] = {
-    [HEED_BOOL] = ROW(HEED_BOOL, bool_min),
-    [HEED_INT64] = ROW(HEED_INT64, int64_min),
-    [HEED_FLOAT32] = ROW(HEED_FLOAT32, float_min),
+    [HEED_BOOL] = ROW(HEED_BOOL, bool_min_along, bool_min_across),
+    [HEED_INT64] = ROW(HEED_INT64, int64_min_along, int64_min_across),
+    [HEED_FLOAT32] = ROW(HEED_FLOAT32, least_along, least_across),
 };
 
 /* As in PyTorch, even where no result is asked for. */
@@ -114,6 +180,7 @@ static heed_status choose(heed_context *ctx, const char *function, const heed__r
   status = heed__result_begin(ctx, function, &index, indices != NULL ? indices : &unwanted, HEED_INT64, ndim,
                               shape, false, 1, &x);
   if (status != HEED_OK) goto done;
+  state.kernels = heed__kernels_of(ctx);
   state.dtype = x->dtype;
   const heed_tensor *results[] = {value.tensor, index.tensor};
   if (!heed__reduce(ctx, &table[x->dtype], &state, x, reduced, keepdim, 2, results))

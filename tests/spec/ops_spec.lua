@@ -113,6 +113,38 @@ describe("arithmetic", function()
     end
   end)
 
+  it("finds the first of the largest and of the smallest in rows of any length, and nan before all", function()
+    local function expected(row, better)
+      local place = 1
+      for i = 2, #row do
+        if row[place] ~= row[place] then break end
+        if row[i] ~= row[i] or better(row[i], row[place]) then place = i end
+      end
+      return place
+    end
+    local larger, smaller = function(x, best) return x > best end, function(x, best) return x < best end
+    for _, n in ipairs { 1, 2, 3, 7, 16, 17, 64, 255, 256, 257, 600, 1025 } do
+      local rows = heed.randint(-9, 10, { 6, n }):float()
+      rows[2][n] = nan
+      rows[3][math.floor(n / 2) + 1], rows[3][n] = nan, nan
+      rows[4]:fill_(-inf)
+      rows[5]:fill_(inf)
+      rows[6]:mul_(0) -- 0 and -0
+      for _, x in ipairs { rows, rows.T:contiguous().T } do
+        local largest, largest_at = x:max(2)
+        local smallest, smallest_at = x:min(2)
+        for i, row in ipairs(x:tolist()) do
+          local at = expected(row, larger)
+          assert.equal(at, largest_at[i])
+          assert.equal(tostring(row[at]), tostring(largest[i]))
+          at = expected(row, smaller)
+          assert.equal(at, smallest_at[i])
+          assert.equal(tostring(row[at]), tostring(smallest[i]))
+        end
+      end
+    end
+  end)
+
   it("is there as functions and as methods", function()
     shows("float32[3] 5 7 9", heed.add(a, b))
     shows("float32[3] 5 7 9", a:add(b))
