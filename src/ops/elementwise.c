@@ -14,11 +14,20 @@ static inline int64_t wrap_mul(int64_t a, int64_t b) {
   return (int64_t)((uint64_t)a * (uint64_t)b);
 }
 
+/* All bits if x is negative. Signs that nobody could foresee are cheaper as bits than as branches. */
+static inline uint64_t sign_of(int64_t x) {
+  return 0 - ((uint64_t)x >> 63);
+}
+
+static inline int64_t whole_abs(int64_t x) {
+  return (int64_t)(((uint64_t)x ^ sign_of(x)) - sign_of(x));
+}
+
 /* With the sign of b, which is not 0; the smallest integer over -1 would trap. */
 static inline int64_t floored_remainder(int64_t a, int64_t b) {
   if (b == -1) return 0;
   const int64_t r = a % b;
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  return r + (int64_t)((uint64_t)b & sign_of(r ^ b) & (0 - (uint64_t)(r != 0)));
 }
 
 static inline int64_t whole_power(int64_t base, int64_t power) {
@@ -54,9 +63,9 @@ static inline int64_t whole_power(int64_t base, int64_t power) {
     }                                                                                                        \
   }
 
-UNARY_ROW(int64_abs, int64_t, x < 0 ? wrap_sub(0, x) : x)
+UNARY_ROW(int64_abs, int64_t, whole_abs(x))
 UNARY_ROW(int64_neg, int64_t, wrap_sub(0, x))
-UNARY_ROW(int64_relu, int64_t, x < 0 ? 0 : x)
+UNARY_ROW(int64_relu, int64_t, (uint64_t)x & ~sign_of(x))
 
 BINARY_ROW(int64_add, int64_t, wrap_add(a, b))
 BINARY_ROW(int64_sub, int64_t, wrap_sub(a, b))
