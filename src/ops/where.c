@@ -97,17 +97,26 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
 
 /* ---- Triangles ---- */
 
+/* n elements become 0. */
+static void clear_row(heed_dtype dtype, char *to, ptrdiff_t stride, int64_t n) {
+  static const int64_t zero = 0;
+  if (n == 0) return;
+  if (stride == 1)
+    memset(to, 0, (size_t)n * heed__element_bytes(dtype));
+  else
+    heed__copy_row(dtype, to, stride, dtype, &zero, 0, n);
+}
+
 /* Elements first…last - 1 of a lane become those of x, the others 0. */
 static void keep_part(const heed__walk *w, heed_dtype dtype, int64_t first, int64_t last) {
-  static const int64_t zero = 0;
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(dtype);
   const ptrdiff_t out = w->stride[0], x = w->stride[1];
   char *to = w->data[0];
   const char *from = w->data[1];
-  heed__copy_row(dtype, to, out, dtype, &zero, 0, first);
-  if (to != from)
+  clear_row(dtype, to, out, first);
+  if (to != from && first < last)
     heed__copy_row(dtype, to + first * out * bytes, out, dtype, from + first * x * bytes, x, last - first);
-  heed__copy_row(dtype, to + last * out * bytes, out, dtype, &zero, 0, w->count - last);
+  clear_row(dtype, to + last * out * bytes, out, w->count - last);
 }
 
 static heed_status triangle(heed_context *ctx, const char *function, bool lower, const heed_tensor *x,
