@@ -1,4 +1,6 @@
 /* Elements and slices picked by a mask. */
+#include <string.h>
+
 #include "ops.h"
 
 static heed_status check_mask(heed_context *ctx, const char *function, const heed_tensor *x,
@@ -14,16 +16,32 @@ static heed_status check_mask(heed_context *ctx, const char *function, const hee
   return HEED_OK;
 }
 
+/* Elements of a row between two looks at whether work is due. */
+enum { MASK_PIECE = 1 << 14 };
+
+static int64_t count_in_row(const uint8_t *mask, ptrdiff_t step, int64_t n) {
+  int64_t count = 0;
+  if (step == 1) { /* the same, which becomes vectors */
+    for (int64_t i = 0; i < n; i++) count += mask[i] != 0;
+  } else {
+    for (int64_t i = 0; i < n; i++) count += mask[i * step] != 0;
+  }
+  return count;
+}
+
 /* Leaves off where the work is due. */
 static int64_t count_true(const heed_tensor *mask, const heed__pace *pace) {
   int64_t count = 0, done = 0;
   heed__walk w;
   for (bool more = heed__walk_begin(&w, mask->ndim, mask->shape, 1, &mask); more;
        more = heed__walk_next(&w)) {
-    const uint8_t *row = (const uint8_t *)w.data[0];
-    for (int64_t i = 0; i < w.count; i++, done++) {
-      count += row[i * w.stride[0]] != 0;
-      if (heed__is_due_at(pace, done)) return count;
+    for (int64_t first = 0; first < w.count; first += MASK_PIECE) {
+      const int64_t n = w.count - first < MASK_PIECE ? w.count - first : MASK_PIECE;
+      count += count_in_row((const uint8_t *)w.data[0] + first * w.stride[0], w.stride[0], n);
+      done += n;
+      if (done < MASK_PIECE) continue;
+      if (heed__is_due(pace)) return count;
+      done = 0;
     }
   }
   return count;
@@ -45,9 +63,116 @@ static heed_status masked_shape(heed_context *ctx, const char *function, const h
   return HEED_OK;
 }
 
+/* ---- Single elements: without a function call for each, and mostly without a branch that nobody could
+ * foresee ---- */
+
+typedef struct masked_row {
+  const uint8_t *mask;
+  char *x;
+  ptrdiff_t mask_step, x_step; /* in bytes */
+  int64_t n;
+} masked_row;
+
+/* An element goes to the list's next place in any case, and the place is kept if mask is true. There is no
+ * place after the last one. */
+#define SELECT_ROW(word)                                                                                     \
+  static int64_t select_##word(masked_row r, char *list, ptrdiff_t list_step, int64_t left) {                \
+    int64_t taken = 0;                                                                                       \
+    for (int64_t i = 0; i < r.n && taken < left; i++) {                                                      \
+      memcpy(list, r.x + i * r.x_step, sizeof(word));                                                        \
+      const int is_true = r.mask[i * r.mask_step] != 0;                                                      \
+      list += list_step & -is_true;                                                                          \
+      taken += is_true;                                                                                      \
+    }                                                                                                        \
+    return taken;                                                                                            \
+  }
+
+/* The one value of a list without steps. Every element is written, those where mask is false as they were. */
+#define FILL_LOOP(word, x_step, mask_step)                                                                   \
+  for (int64_t i = 0; i < r.n; i++) {                                                                        \
+    word old;                                                                                                \
+    memcpy(&old, r.x + i * (x_step), sizeof old);                                                            \
+    old = (word)(old ^ ((old ^ value) & (word)(0 - (word)(r.mask[i * (mask_step)] != 0))));                  \
+    memcpy(r.x + i * (x_step), &old, sizeof old);                                                            \
+  }
+#define FILL_ROW(word)                                                                                       \
+  static int64_t fill_##word(masked_row r, const char *list) {                                               \
+    word value;                                                                                              \
+    memcpy(&value, list, sizeof value);                                                                      \
+    if (r.x_step == (ptrdiff_t)sizeof(word) && r.mask_step == 1) { /* the same, which becomes vectors */     \
+      FILL_LOOP(word, (ptrdiff_t)sizeof(word), 1)                                                            \
+    } else {                                                                                                 \
+      FILL_LOOP(word, r.x_step, r.mask_step)                                                                 \
+    }                                                                                                        \
+    return 0; /* places of the list: it stays at its first */                                                \
+  }
+
+#define ASSIGN_ROW(word)                                                                                     \
+  static int64_t assign_##word(masked_row r, char *list, ptrdiff_t list_step, int64_t left) {                \
+    int64_t taken = 0;                                                                                       \
+    if (list_step == 0) return fill_##word(r, list);                                                         \
+    for (int64_t i = 0; i < r.n && taken < left; i++) {                                                      \
+      if (r.mask[i * r.mask_step] == 0) continue;                                                            \
+      memcpy(r.x + i * r.x_step, list + taken++ * list_step, sizeof(word));                                  \
+    }                                                                                                        \
+    return taken;                                                                                            \
+  }
+
+#define MASKED_ROWS(word) SELECT_ROW(word) FILL_ROW(word) ASSIGN_ROW(word)
+MASKED_ROWS(uint8_t)
+MASKED_ROWS(uint16_t)
+MASKED_ROWS(uint32_t)
+MASKED_ROWS(uint64_t)
+
+/* Copies between a row of x and the next places of the list, of which `left` are left; how far the list
+ * goes on. */
+typedef int64_t masked_copy(masked_row r, char *list, ptrdiff_t list_step, int64_t left);
+
+static masked_copy *masked_copy_of(size_t bytes, bool into_x) {
+  switch (bytes) {
+  case 1: return into_x ? assign_uint8_t : select_uint8_t;
+  case 2: return into_x ? assign_uint16_t : select_uint16_t;
+  case 4: return into_x ? assign_uint32_t : select_uint32_t;
+  default: return into_x ? assign_uint64_t : select_uint64_t;
+  }
+}
+
+/* As copy_masked, of a mask of x's shape and a list of its dtype. */
+static bool copy_masked_elements(const heed_tensor *x, const heed_tensor *mask, const heed_tensor *list,
+                                 bool into_x) {
+  const size_t bytes = heed__element_bytes(x->dtype);
+  const ptrdiff_t list_step = list->stride[0] * (ptrdiff_t)bytes;
+  const heed_tensor *operands[] = {mask, x};
+  const heed__pace *pace = &x->storage->context->pace;
+  masked_copy *const copy_row = masked_copy_of(bytes, into_x);
+  char *place = list->data;
+  int64_t left = list->shape[0], done = 0;
+  heed__walk w;
+  for (bool more = heed__walk_begin(&w, mask->ndim, mask->shape, 2, operands); more && left > 0;
+       more = heed__walk_next(&w)) {
+    masked_row r = {(const uint8_t *)w.data[0], w.data[1], w.stride[0], w.stride[1] * (ptrdiff_t)bytes, 0};
+    for (int64_t first = 0; first < w.count && left > 0; first += MASK_PIECE) {
+      r.n = w.count - first < MASK_PIECE ? w.count - first : MASK_PIECE;
+      const int64_t taken = copy_row(r, place, list_step, left);
+      place += taken * list_step;
+      left -= taken;
+      r.mask += r.n * r.mask_step;
+      r.x += r.n * r.x_step;
+      done += r.n;
+      if (done < MASK_PIECE) continue;
+      if (heed__is_due(pace)) return false;
+      done = 0;
+    }
+  }
+  return true;
+}
+
+/* ---- Slices ---- */
+
 /* Copies between the slices of x where mask is true and those of `list`, [count, …], one after another. False
  * if the work is due before all is done. */
 static bool copy_masked(const heed_tensor *x, const heed_tensor *mask, const heed_tensor *list, bool into_x) {
+  if (mask->ndim == x->ndim && list->dtype == x->dtype) return copy_masked_elements(x, mask, list, into_x);
   heed_tensor heads, slice, entry;
   const ptrdiff_t x_bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
   const ptrdiff_t list_step = list->stride[0] * (ptrdiff_t)heed__element_bytes(list->dtype);
