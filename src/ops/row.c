@@ -12,6 +12,11 @@
 #define READ_BFLOAT16(x) heed__float_from_bfloat16(x)
 #define READ_FLOAT16(x)  heed__float_from_float16(x)
 
+/* 0 where x is 0, and only there, in 32 bits: the baseline's vectors compare no 64 */
+#define TRUTH_BOOL(x)  (x)
+#define TRUTH_INT8(x)  (x)
+#define TRUTH_INT64(x) (uint32_t)((uint64_t)(x) | (uint64_t)(x) >> 32)
+
 #define BOOL_OF(x)        (uint8_t)((x) != 0)
 #define FLOAT32_OF(x)     (float)(x)
 #define BFLOAT16_OF(x)    heed__bfloat16_from_float((float)(x))
@@ -41,7 +46,7 @@
   }
 
 #define FROM_INTEGERS(from, from_type)                                                                       \
-  CONVERT(BOOL, from, uint8_t, from_type, BOOL_OF(READ_##from(x)))                                           \
+  CONVERT(BOOL, from, uint8_t, from_type, BOOL_OF(TRUTH_##from(x)))                                          \
   CONVERT(FLOAT32, from, float, from_type, FLOAT32_OF(READ_##from(x)))                                       \
   CONVERT(BFLOAT16, from, uint16_t, from_type, BFLOAT16_OF(READ_##from(x)))                                  \
   CONVERT(FLOAT16, from, uint16_t, from_type, FLOAT16_OF(READ_##from(x)))                                    \
