@@ -3,6 +3,11 @@
 
 #include "ops.h"
 
+/* From 0, of an index that was checked. */
+static int64_t place_of(int64_t index, int64_t size) {
+  return index > 0 ? index - 1 : index + size;
+}
+
 /* All of index, an int64 tensor, must name elements of dimension dim, of `size`. */
 static heed_status check_indices(heed_context *ctx, const char *function, const heed_tensor *index, int dim,
                                  int64_t size) {
@@ -21,11 +26,6 @@ static heed_status check_indices(heed_context *ctx, const char *function, const 
   return HEED_OK;
 }
 
-/* From 0, of an index that was checked. */
-static int64_t place_of(int64_t index, int64_t size) {
-  return index > 0 ? index - 1 : index + size;
-}
-
 /* Slice `place` of dimension dim, whose size is then 1; view is an alias of x. */
 static void move_to(heed_tensor *view, const heed_tensor *x, int dim, int64_t place) {
   view->data = x->data + place * x->stride[dim] * (ptrdiff_t)heed__element_bytes(x->dtype);
@@ -36,13 +36,68 @@ static void alias_slice(heed_tensor *view, const heed_tensor *x, int dim) {
   view->shape[dim] = 1;
 }
 
+/* out = x at the places of dimension dim that index names, element by element; index is expanded to the shape
+ * of out, as are the other dimensions of x. */
+typedef struct picking {
+  heed__walk w;   /* out, index, and x at the first place of dim */
+  int64_t size;   /* of dim */
+  ptrdiff_t step; /* bytes from place to place */
+} picking;
+
+/* `bytes` of an element; one call for each that is a constant. */
+static inline void pick_some(const picking *p, int64_t first, int64_t last, const size_t bytes) {
+  const ptrdiff_t to = p->w.stride[0] * (ptrdiff_t)bytes, from = p->w.stride[2] * (ptrdiff_t)bytes;
+  const ptrdiff_t next = p->w.stride[1], step = p->step;
+  const int64_t *index = (const int64_t *)p->w.data[1], size = p->size;
+  char *out = p->w.data[0];
+  const char *heads = p->w.data[2];
+  for (int64_t i = first; i < last; i++)
+    memcpy(out + i * to, heads + i * from + place_of(index[i * next], size) * step, bytes);
+}
+
+/* False if the work is due before all is done. */
+static bool pick_elements(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
+  enum { PIECE = 1 << 14 }; /* elements before it is asked whether to go on */
+  const size_t bytes = heed__element_bytes(x->dtype);
+  heed_tensor heads, places;
+  heed__alias_on_stack(&heads, x);
+  heed__alias_on_stack(&places, index);
+  heads.ndim = places.ndim = out->ndim;
+  for (int i = 0; i < out->ndim; i++) {
+    heads.shape[i] = places.shape[i] = out->shape[i];
+    heads.stride[i] = i == dim || x->ndim == 0 ? 0 : x->stride[i];
+    if (index->ndim < out->ndim) places.stride[i] = i == dim && index->ndim > 0 ? index->stride[0] : 0;
+  }
+  picking p = {.size = x->ndim > 0 ? x->shape[dim] : 1};
+  p.step = x->ndim > 0 ? x->stride[dim] * (ptrdiff_t)bytes : 0;
+  const heed_tensor *operands[] = {out, &places, &heads};
+  for (bool more = heed__walk_begin(&p.w, out->ndim, out->shape, 3, operands); more;
+       more = heed__walk_next(&p.w)) {
+    for (int64_t first = 0; first < p.w.count; first += PIECE) {
+      const int64_t last = p.w.count - first < PIECE ? p.w.count : first + PIECE;
+      switch (bytes) {
+      case 8: pick_some(&p, first, last, 8); break;
+      case 4: pick_some(&p, first, last, 4); break;
+      case 2: pick_some(&p, first, last, 2); break;
+      default: pick_some(&p, first, last, 1);
+      }
+      if (heed__is_due(&out->storage->context->pace)) return false;
+    }
+  }
+  return true;
+}
+
 /* out[…, i, …] = x[…, index[i], …]; x and out have dimensions. False if the work is due before all is done.
  */
 static bool copy_slices(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
+  enum { SHORT = 4 }; /* elements of a row that cost less one by one */
   const int64_t *indices = (const int64_t *)index->data;
   const int64_t step = index->ndim > 0 ? index->stride[0] : 0;
+  int64_t behind = 1;
   heed_tensor to, from;
   if (out->numel == 0) return true;
+  for (int i = dim + 1; i < x->ndim; i++) behind *= x->shape[i];
+  if (behind < SHORT) return pick_elements(out, x, dim, index);
   alias_slice(&to, out, dim);
   alias_slice(&from, x, dim);
   for (int64_t i = 0; i < out->shape[dim]; i++) {
@@ -117,30 +172,7 @@ heed_status heed_gather(heed_context *ctx, const heed_tensor *x, int dim, const 
   status =
       heed__result_begin(ctx, "gather", &result, out, x->dtype, index->ndim, index->shape, false, 2, inputs);
   if (status != HEED_OK) return status;
-  /* x at place 0 of dimension d, under index's shape; the index then steps from there. */
-  const int64_t size = x->ndim > 0 ? x->shape[d] : 1;
-  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
-  const ptrdiff_t step = x->ndim > 0 ? x->stride[d] * bytes : 0;
-  heed_tensor heads;
-  heed__alias_on_stack(&heads, x);
-  heads.ndim = index->ndim;
-  for (int i = 0; i < index->ndim; i++) {
-    heads.shape[i] = index->shape[i];
-    heads.stride[i] = i == d || x->ndim == 0 ? 0 : x->stride[i];
-  }
-  heed__walk w;
-  int64_t done = 0;
-  const heed_tensor *operands[] = {result.tensor, index, &heads};
-  for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 3, operands); more && status == HEED_OK;
-       more = heed__walk_next(&w)) {
-    const int64_t *row = (const int64_t *)w.data[1];
-    for (int64_t i = 0; i < w.count && status == HEED_OK; i++, done++) {
-      const char *head = w.data[2] + i * w.stride[2] * bytes;
-      memcpy(w.data[0] + i * w.stride[0] * bytes, head + place_of(row[i * w.stride[1]], size) * step,
-             (size_t)bytes);
-      if (heed__is_due_at(&ctx->pace, done)) status = heed__stopped(ctx, "gather");
-    }
-  }
+  if (!pick_elements(result.tensor, x, d, index)) status = heed__stopped(ctx, "gather");
   return heed__result_end(ctx, &result, status);
 }
 

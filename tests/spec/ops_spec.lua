@@ -607,6 +607,44 @@ describe("picking", function()
     fails("gather: index must be a tensor, got a table", x.gather, x, 2, { 1 })
     assert.is_false(pcall(x.repeat_interleave, x, -1))
   end)
+
+  it("index_select takes slices along any dimension, of any dtype, from views", function()
+    local whole = heed.randint(-99, 99, { 5, 4, 3, 6 })
+    local places = tensor({ 3, 0, -1, 0, 1, 0, 3, 0, 2, 0 }, "int64"):view(5, 2):select(2, 1) -- every second element
+    for _, dtype in ipairs { "float32", "int64", "bool", "bfloat16", "float16" } do
+      for _, x in ipairs { whole:to(dtype), whole:to(dtype):permute(4, 2, 1, 3) } do
+        for dim = 1, 4 do
+          local found = x:index_select(dim, places)
+          for i = 1, #places do
+            assert.are.same(x:select(dim, places[i]):tolist(), found:select(dim, i):tolist())
+          end
+        end
+      end
+    end
+  end)
+
+  it("gather takes elements along any dimension, with an index smaller than the tensor", function()
+    local x = heed.randn(5, 4, 6)
+    for _, view in ipairs { x, x:permute(3, 1, 2) } do
+      for dim = 1, 3 do
+        local shape = view.shape
+        local most = shape[dim]
+        shape = { math.max(shape[1] - 1, 1), shape[2], shape[3] - 1 }
+        shape[dim] = 7
+        local index = heed.randint(1, most, shape)
+        local found = view:gather(dim, index)
+        for i = 1, shape[1] do
+          for j = 1, shape[2] do
+            for k = 1, shape[3] do
+              local at = { i, j, k }
+              at[dim] = index[{ i, j, k }]
+              assert.equal(view[at], found[{ i, j, k }])
+            end
+          end
+        end
+      end
+    end
+  end)
 end)
 
 describe("a stolen metamethod", function()
