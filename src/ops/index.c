@@ -57,7 +57,7 @@ static inline void pick_some(const picking *p, int64_t first, int64_t last, cons
 
 /* False if the work is due before all is done. */
 static bool pick_elements(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
-  enum { PIECE = 1 << 14 }; /* elements before it is asked whether to go on */
+  enum { PICK_PIECE = 1 << 14 }; /* elements before it is asked whether to go on */
   const size_t bytes = heed__element_bytes(x->dtype);
   heed_tensor heads, places;
   heed__alias_on_stack(&heads, x);
@@ -73,8 +73,8 @@ static bool pick_elements(const heed_tensor *out, const heed_tensor *x, int dim,
   const heed_tensor *operands[] = {out, &places, &heads};
   for (bool more = heed__walk_begin(&p.w, out->ndim, out->shape, 3, operands); more;
        more = heed__walk_next(&p.w)) {
-    for (int64_t first = 0; first < p.w.count; first += PIECE) {
-      const int64_t last = p.w.count - first < PIECE ? p.w.count : first + PIECE;
+    for (int64_t first = 0; first < p.w.count; first += PICK_PIECE) {
+      const int64_t last = p.w.count - first < PICK_PIECE ? p.w.count : first + PICK_PIECE;
       switch (bytes) {
       case 8: pick_some(&p, first, last, 8); break;
       case 4: pick_some(&p, first, last, 4); break;
@@ -90,14 +90,14 @@ static bool pick_elements(const heed_tensor *out, const heed_tensor *x, int dim,
 /* out[…, i, …] = x[…, index[i], …]; x and out have dimensions. False if the work is due before all is done.
  */
 static bool copy_slices(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
-  enum { SHORT = 4 }; /* elements of a row that cost less one by one */
+  enum { PICKED = 4 }; /* elements of a row that cost less one by one */
   const int64_t *indices = (const int64_t *)index->data;
   const int64_t step = index->ndim > 0 ? index->stride[0] : 0;
   int64_t behind = 1;
   heed_tensor to, from;
   if (out->numel == 0) return true;
   for (int i = dim + 1; i < x->ndim; i++) behind *= x->shape[i];
-  if (behind < SHORT) return pick_elements(out, x, dim, index);
+  if (behind < PICKED) return pick_elements(out, x, dim, index);
   alias_slice(&to, out, dim);
   alias_slice(&from, x, dim);
   for (int64_t i = 0; i < out->shape[dim]; i++) {

@@ -612,11 +612,11 @@ describe("picking", function()
     local whole = heed.randint(-99, 99, { 5, 4, 3, 6 })
     local places = tensor({ 3, 0, -1, 0, 1, 0, 3, 0, 2, 0 }, "int64"):view(5, 2):select(2, 1) -- every second element
     for _, dtype in ipairs { "float32", "int64", "bool", "bfloat16", "float16" } do
-      for _, x in ipairs { whole:to(dtype), whole:to(dtype):permute(4, 2, 1, 3) } do
+      for _, view in ipairs { whole:to(dtype), whole:to(dtype):permute(4, 2, 1, 3) } do
         for dim = 1, 4 do
-          local found = x:index_select(dim, places)
+          local found = view:index_select(dim, places)
           for i = 1, #places do
-            assert.are.same(x:select(dim, places[i]):tolist(), found:select(dim, i):tolist())
+            assert.are.same(view:select(dim, places[i]):tolist(), found:select(dim, i):tolist())
           end
         end
       end
@@ -624,8 +624,8 @@ describe("picking", function()
   end)
 
   it("gather takes elements along any dimension, with an index smaller than the tensor", function()
-    local x = heed.randn(5, 4, 6)
-    for _, view in ipairs { x, x:permute(3, 1, 2) } do
+    local whole = heed.randn(5, 4, 6)
+    for _, view in ipairs { whole, whole:permute(3, 1, 2) } do
       for dim = 1, 3 do
         local shape = view.shape
         local most = shape[dim]
