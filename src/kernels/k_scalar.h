@@ -84,6 +84,8 @@ HEED__COMPARE_KERNELS(X)
 /* k_scalar_rows.c */
 float heed__scalar_sum(const float *x, size_t n);
 double heed__scalar_sum_of_squares(const float *x, double mean, size_t n);
+void heed__scalar_sum_across(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups,
+                             size_t n);
 float heed__scalar_max(const float *x, size_t n);
 void heed__scalar_softmax(float *out, const float *x, size_t n);
 void heed__scalar_log_softmax(float *out, const float *x, size_t n);

@@ -79,6 +79,21 @@ double heed__scalar_sum_of_squares(const float *x, double mean, size_t n) {
   SUM_LANES_WIDE((v - mean) * (v - mean))
 }
 
+void heed__scalar_sum_across(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups,
+                             size_t n) {
+  enum { COLUMNS = 64 };
+  float part[COLUMNS];
+  for (size_t first = 0; first < n; first += COLUMNS) {
+    const size_t count = n - first < COLUMNS ? n - first : COLUMNS;
+    const float *row = x + first;
+    for (size_t g = 0; g < groups; g++) {
+      memset(part, 0, sizeof part);
+      for (size_t r = 0; r < rows; r++, row += step) add_into(part, row, count);
+      add_into(sum + first, part, count);
+    }
+  }
+}
+
 /* ---- Maximum ---- */
 
 /* x unless it is less than so_far; nan wins, and stays. */

@@ -180,6 +180,9 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
   /* Σ x[i] in the order in which PyTorch adds (k_scalar_rows.c); Σ (x[i] - mean)² */                     \
   X(sum, float, (const float *x, size_t n))                                                                  \
   X(sum_of_squares, double, (const float *x, double mean, size_t n))                                         \
+  /* sum[i] += the sum over a group of `rows` rows, in order, from 0; `groups` times. The rows lie step      \
+     elements apart, the groups one behind the other; sum shares no place with x */                          \
+  X(sum_across, void, (float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups, size_t n))    \
   /* the largest of n ≥ 1; nan if there is one */                                                          \
   X(max, float, (const float *x, size_t n))                                                                  \
   X(softmax, void, (float *out, const float *x, size_t n))                                                   \

@@ -57,16 +57,18 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
   }
 
 #define ACROSS(name, type, field, better)                                                                    \
-  static void name##_across(void *state, const void *elements, size_t n) {                                   \
+  static void name##_across(void *state, const void *elements, ptrdiff_t step, size_t rows, size_t n) {      \
     extreme *s = state;                                                                                      \
     const type *row = elements;                                                                              \
-    for (size_t i = 0; i < n; i++) {                                                                         \
-      const type x = row[i], best = s->best.field[i];                                                        \
-      const bool take = s->done == 0 || (better);                                                            \
-      s->best.field[i] = take ? x : best;                                                                    \
-      s->place[i] = take ? s->done : s->place[i];                                                            \
+    for (; rows > 0; rows--, row += step) {                                                                  \
+      for (size_t i = 0; i < n; i++) {                                                                       \
+        const type x = row[i], best = s->best.field[i];                                                      \
+        const bool take = s->done == 0 || (better);                                                          \
+        s->best.field[i] = take ? x : best;                                                                  \
+        s->place[i] = take ? s->done : s->place[i];                                                          \
+      }                                                                                                      \
+      s->done++;                                                                                             \
     }                                                                                                        \
-    s->done++;                                                                                               \
   }
 
 ALONG(bool_max, uint8_t, of_bool, x > best)

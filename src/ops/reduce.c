@@ -11,6 +11,8 @@ _Static_assert(HEED__REDUCE_WIDTH >= HEED__CHUNK, "a row of columns goes through
 #define LONG_ROW  ((int64_t)1 << 20)
 #define ROW_PIECE ((int64_t)1 << 18)
 
+#define ACROSS_PIECE ((int64_t)1 << 15) /* elements of rows across, after which it is asked as well */
+
 #define GRAIN 16 /* results that one thread works on: a line of the cache */
 
 heed_status heed__reduced_dims(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
@@ -109,16 +111,25 @@ static void fold_along(folder *f, const char *data, ptrdiff_t stride, int64_t co
   }
 }
 
-/* One row of elements of `width` results that lie `column` elements apart. */
+/* Rows of elements of `width` results that lie `column` elements apart. */
 static void fold_across(folder *f, const char *data, ptrdiff_t stride, int64_t count, ptrdiff_t column,
                         int64_t width) {
   const heed__reduction *r = f->job->reduction;
   const heed_dtype dtype = f->job->dtype;
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(dtype);
+  if (dtype == r->read_as && (column == 1 || width == 1)) {
+    const int64_t most = ACROSS_PIECE / width;
+    for (int64_t first = 0; first < count; first += most) {
+      const int64_t rows = count - first < most ? count - first : most;
+      r->across(f->state, data + first * stride * bytes, stride, (size_t)rows, (size_t)width);
+      if (heed__is_due(f->job->pace)) return;
+    }
+    return;
+  }
   for (int64_t i = 0; i < count; i++) {
     const heed__span x =
         heed__fetch(r->read_as, true, dtype, data + i * stride * bytes, column, width, f->buffer);
-    r->across(f->state, x.data, (size_t)width);
+    r->across(f->state, x.data, 0, 1, (size_t)width);
     if ((i & 63) == 63 && heed__is_due(f->job->pace)) return;
   }
 }

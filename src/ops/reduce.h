@@ -7,13 +7,14 @@
 #define HEED__REDUCE_WIDTH   1024 /* results that are worked on side by side */
 #define HEED__REDUCE_OUTPUTS 2
 
-/* How elements are folded. They come in row-major order, without gaps: either many for one result (along),
- * which has the number 0, or one for each of many results (across), as it suits the strides. */
+/* How elements are folded. They come in row-major order: either many for one result (along), which has the
+ * number 0, without gaps; or rows of one for each of n results (across), which have no gaps and begin `step`
+ * elements apart; as it suits the strides. */
 typedef struct heed__reduction {
   heed_dtype read_as;
   int passes; /* over the elements */
   void (*along)(void *state, const void *x, size_t n);
-  void (*across)(void *state, const void *x, size_t n);
+  void (*across)(void *state, const void *x, ptrdiff_t step, size_t rows, size_t n);
   /** Starts a pass (from 0) for the results 0…width - 1, each of `count` elements. */
   void (*begin)(void *state, int pass, size_t width, int64_t count);
   /** Writes those results, which lie `stride` elements apart in each output. */

@@ -8,7 +8,8 @@
 
 /* Side by side, as PyTorch adds: blocks of 2^power elements in order, as many of their sums in order, and so
  * on. */
-#define LEVELS 4
+#define LEVELS   4
+#define WIDE_ROW 64 /* columns: of more than these, blocks go one by one, so that memory is read in order */
 
 typedef struct float_sum {
   const heed__kernels *kernels;
@@ -39,8 +40,20 @@ static void float_sum_along(void *state, const void *x, size_t n) {
   s->total += (double)s->kernels->sum(x, n);
 }
 
-static void float_sum_across(void *state, const void *x, size_t n) {
+/* After whole blocks of level - 1: what that has moves up, and on from there. */
+static void move_up(float_sum *s, int level, size_t n) {
+  for (; level < LEVELS && (s->done & (((int64_t)1 << level * s->power) - 1)) == 0; level++) {
+    for (size_t i = 0; i < n; i++) {
+      s->level[level][i] += s->level[level - 1][i];
+      s->level[level - 1][i] = 0;
+    }
+  }
+}
+
+/* Whole blocks of rows go to level 1 at once, as many as do not go beyond where that moves up. */
+static void float_sum_across(void *state, const void *x, ptrdiff_t step, size_t rows, size_t n) {
   float_sum *s = state;
+  const float *row = x;
   if (s->done == 0) {
     s->power = ceil_log2(s->count) / LEVELS;
     if (s->power < 4) s->power = 4;
@@ -48,16 +61,26 @@ static void float_sum_across(void *state, const void *x, size_t n) {
       for (size_t i = 0; i < n; i++) s->level[l][i] = 0;
     }
   }
-  s->kernels->add(s->level[0], s->level[0], 1, x, 1, n);
-  s->done++;
-  const int64_t mask = ((int64_t)1 << s->power) - 1;
-  int64_t carry = s->done & mask;
-  for (int l = 1; l < LEVELS && carry == 0; l++) {
-    for (size_t i = 0; i < n; i++) {
-      s->level[l][i] += s->level[l - 1][i];
-      s->level[l - 1][i] = 0;
+  const size_t block = (size_t)1 << s->power;
+  while (rows > 0) {
+    const size_t row_in_block = (size_t)s->done & (block - 1);
+    size_t some = block - row_in_block;
+    if (some > rows || row_in_block > 0) {
+      if (some > rows) some = rows;
+      s->kernels->sum_across(s->level[0], row, step, 1, some, n);
+      s->done += (int64_t)some;
+      move_up(s, 1, n);
+    } else {
+      const size_t before = (size_t)(s->done >> s->power) & (block - 1);
+      size_t blocks = n > WIDE_ROW ? 1 : rows >> s->power;
+      if (blocks > block - before) blocks = block - before;
+      some = blocks << s->power;
+      s->kernels->sum_across(s->level[1], row, step, block, blocks, n);
+      s->done += (int64_t)some;
+      move_up(s, 2, n);
     }
-    carry = s->done & mask << (l * s->power);
+    row += (ptrdiff_t)some * step;
+    rows -= some;
   }
 }
 
@@ -106,10 +129,12 @@ static void int64_sum_along(void *state, const void *x, size_t n) {
   s->total[0] = total;
 }
 
-static void int64_sum_across(void *state, const void *x, size_t n) {
+static void int64_sum_across(void *state, const void *x, ptrdiff_t step, size_t rows, size_t n) {
   int64_sum *s = state;
   const int64_t *row = x;
-  for (size_t i = 0; i < n; i++) s->total[i] += (uint64_t)row[i];
+  for (; rows > 0; rows--, row += step) {
+    for (size_t i = 0; i < n; i++) s->total[i] += (uint64_t)row[i];
+  }
 }
 
 static void int64_sum_finish(void *state, size_t width, void *const *out, const ptrdiff_t *stride) {
@@ -145,11 +170,13 @@ static void truth_along(void *state, const void *x, size_t n) {
   s->found[0] = found;
 }
 
-static void truth_across(void *state, const void *x, size_t n) {
+static void truth_across(void *state, const void *x, ptrdiff_t step, size_t rows, size_t n) {
   truth *s = state;
   const uint8_t *row = x;
   const bool sought = !s->all;
-  for (size_t i = 0; i < n; i++) s->found[i] |= (row[i] != 0) == sought;
+  for (; rows > 0; rows--, row += step) {
+    for (size_t i = 0; i < n; i++) s->found[i] |= (row[i] != 0) == sought;
+  }
 }
 
 static void truth_finish(void *state, size_t width, void *const *out, const ptrdiff_t *stride) {
@@ -208,15 +235,17 @@ static void spread_along(void *state, const void *x, size_t n) {
     s->squares[0] += s->kernels->sum_of_squares(x, s->mean[0], n);
 }
 
-static void spread_across(void *state, const void *x, size_t n) {
+static void spread_across(void *state, const void *x, ptrdiff_t step, size_t rows, size_t n) {
   spread *s = state;
   const float *row = x;
-  if (s->pass == 0) {
-    for (size_t i = 0; i < n; i++) s->mean[i] += (double)row[i];
-  } else {
-    for (size_t i = 0; i < n; i++) {
-      const double d = (double)row[i] - s->mean[i];
-      s->squares[i] += d * d;
+  for (; rows > 0; rows--, row += step) {
+    if (s->pass == 0) {
+      for (size_t i = 0; i < n; i++) s->mean[i] += (double)row[i];
+    } else {
+      for (size_t i = 0; i < n; i++) {
+        const double d = (double)row[i] - s->mean[i];
+        s->squares[i] += d * d;
+      }
     }
   }
 }
