@@ -13,7 +13,7 @@ int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit) {
 }
 
 /* Work of a piece, in elements: the cheapest operations take some 10 µs for them, a fifth of which it costs
- * to hand the piece out. The pieces do not depend on the number of threads. */
+ * to hand the piece out. */
 #define WALK_PIECE (HEED__DIVIDED_FROM / 4)
 
 typedef struct walk_division {
@@ -32,19 +32,23 @@ static void run_piece(void *argument, int64_t i, int worker) {
   s->part(s->user, &w, worker);
 }
 
-/* Lengths of dimension d are multiples of; 0: it is not to be divided. */
-static int64_t unit_of(int d, int64_t grain, int across) {
-  return d == 0 ? grain : d == across ? HEED__TILE : 1;
+/* Lengths of dimension d are multiples of; 0: it is not to be divided. Tiles become narrower where threads
+ * would have none. */
+static int64_t unit_of(const heed__walk *w, int d, int64_t grain, int across, int workers) {
+  if (d == 0) return grain;
+  int64_t unit = d == across ? HEED__TILE : 1;
+  while (unit > 1 && heed__parts(w->size[d], unit) < workers) unit /= 2;
+  return unit;
 }
 
 /* The outermost dimension that gives about as many pieces as are wanted, else the one that gives most. Half
  * of them are enough where they are not few: short pieces of many rows are read from here and there (Zen 4:
  * adding to 8 rows of 131072 takes 8 % longer). */
-static int dimension_to_divide(const heed__walk *w, int64_t grain, int across, int64_t wanted) {
+static int dimension_to_divide(const heed__walk *w, int64_t grain, int across, int workers, int64_t wanted) {
   int best = w->dims - 1;
   int64_t most = 0;
   for (int d = w->dims - 1; d >= 0; d--) {
-    const int64_t unit = unit_of(d, grain, across), pieces = unit > 0 ? w->size[d] / unit : 0;
+    const int64_t unit = unit_of(w, d, grain, across, workers), pieces = unit > 0 ? w->size[d] / unit : 0;
     if (pieces >= wanted || (pieces >= 8 && pieces >= wanted / 2)) return d;
     if (pieces > most) {
       most = pieces;
@@ -63,9 +67,10 @@ bool heed__walk_divided_across(heed_context *ctx, heed__walk *w, int64_t grain, 
     return !heed__is_due(&ctx->pace);
   }
   const int64_t wanted = elements / WALK_PIECE;
+  const int workers = heed__workers(ctx);
   walk_division s = {
-      .walk = w, .dim = dimension_to_divide(w, grain, across, wanted), .part = part, .user = user};
-  const int64_t size = w->size[s.dim], unit = unit_of(s.dim, grain, across);
+      .walk = w, .dim = dimension_to_divide(w, grain, across, workers, wanted), .part = part, .user = user};
+  const int64_t size = w->size[s.dim], unit = unit_of(w, s.dim, grain, across, workers);
   s.length = heed__parts((size - 1) / wanted + 1, unit) * unit;
   return heed__parallel(ctx, (size - 1) / s.length + 1, run_piece, &s);
 }

@@ -136,7 +136,7 @@ HEED_MUST_USE
 bool heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
                         heed__walk_part *part, void *user);
 /** The same where dimension `across` (0: none) is done in tiles of HEED__TILE steps: it is cut at multiples
- * of them only. */
+ * of them only, if each thread has one. */
 #define HEED__TILE 16
 HEED_MUST_USE
 bool heed__walk_divided_across(heed_context *ctx, heed__walk *w, int64_t grain, int across, int64_t weight,

@@ -3,8 +3,9 @@
 
 /* ---- Rows of float32 through a kernel ---- */
 
-#define FLOATS_ON_STACK 1024 /* floats */
-#define ABREAST         16   /* lanes that are done together: a line of the cache holds an element of each */
+#define FLOATS_ON_STACK 1024              /* floats */
+#define ABREAST         HEED__TILE        /* lanes that are done together: a line holds an element of each */
+#define LONG_LANE       ((size_t)1 << 12) /* elements: after as many of all lanes it is asked whether to go on */
 #define GAP             16 /* floats between lanes in scratch, so that those of 2^n do not meet in the cache */
 
 typedef void row_function(const void *user, float *out, const float *x, size_t n);
@@ -15,9 +16,8 @@ typedef struct lanes {
   ptrdiff_t stride, step;
 } lanes;
 
-/* `to` becomes `from`; where the lanes lie side by side on one side and one behind the other on the other, it
- * is a transpose. */
-static void move_lanes(const heed__kernels *kernels, lanes to, lanes from, size_t n, size_t count) {
+/* Where the lanes lie side by side on one side and one behind the other on the other, it is a transpose. */
+static void move_some(const heed__kernels *kernels, lanes to, lanes from, size_t n, size_t count) {
   if (to.stride == 1 && from.step == 1) {
     kernels->transpose(to.data, to.step, from.data, from.stride, n, count);
   } else if (to.step == 1 && from.stride == 1) {
@@ -28,8 +28,20 @@ static void move_lanes(const heed__kernels *kernels, lanes to, lanes from, size_
   }
 }
 
+/* `to` becomes `from`, unless the work is due before all of it is there. */
+static void move_lanes(const heed__kernels *kernels, const heed__pace *pace, lanes to, lanes from, size_t n,
+                       size_t count) {
+  for (size_t first = 0; first < n; first += LONG_LANE) {
+    if (first > 0 && heed__is_due(pace)) return;
+    const lanes some_to = {to.data + (ptrdiff_t)first * to.stride, to.stride, to.step};
+    const lanes some_from = {from.data + (ptrdiff_t)first * from.stride, from.stride, from.step};
+    move_some(kernels, some_to, some_from, n - first < LONG_LANE ? n - first : LONG_LANE, count);
+  }
+}
+
 typedef struct row_job {
   const heed__kernels *kernels;
+  const heed__pace *pace;
   row_function *row;
   const void *user;
   float *scratch; /* where lanes have gaps they go through it */
@@ -39,10 +51,12 @@ typedef struct row_job {
 static void run_lanes(const row_job *j, lanes out, lanes x, size_t n, size_t count, float *scratch) {
   const lanes packed = {scratch, 1, (ptrdiff_t)n + GAP};
   const lanes from = x.stride == 1 ? x : packed, to = out.stride == 1 ? out : packed;
-  if (x.stride != 1) move_lanes(j->kernels, packed, x, n, count);
-  for (size_t l = 0; l < count; l++)
+  if (x.stride != 1) move_lanes(j->kernels, j->pace, packed, x, n, count);
+  for (size_t l = 0; l < count; l++) {
+    if (n >= LONG_LANE && heed__is_due(j->pace)) return;
     j->row(j->user, to.data + (ptrdiff_t)l * to.step, from.data + (ptrdiff_t)l * from.step, n);
-  if (out.stride != 1) move_lanes(j->kernels, out, packed, n, count);
+  }
+  if (out.stride != 1) move_lanes(j->kernels, j->pace, out, packed, n, count);
 }
 
 static lanes lanes_of(const heed__walk *w, int operand, int64_t first) {
@@ -69,7 +83,7 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
   heed__result result = {0};
   float on_stack[FLOATS_ON_STACK];
   void *block = NULL;
-  row_job job = {heed__kernels_of(ctx), row, user, on_stack, 0};
+  row_job job = {heed__kernels_of(ctx), &ctx->pace, row, user, on_stack, 0};
   heed__walk w;
   const heed_tensor *inputs[3] = {x};
   for (int i = 0; i < nothers; i++) inputs[i + 1] = others[i];
@@ -90,7 +104,12 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
       }
     }
   }
-  if (!heed__walk_divided(ctx, &w, 0, 1, rows_part, &job)) status = heed__stopped(ctx, function);
+  /* Lanes side by side share the lines of the cache, each of which is best read once (Zen 4: softmax along
+   * the first dimension of [65536, 16] takes 720 µs instead of 2400). */
+  const int across =
+      w.dims > 1 && (heed__walk_lies_across(&w, 0, 1) || heed__walk_lies_across(&w, 1, 1)) ? 1 : 0;
+  if (!heed__walk_divided_across(ctx, &w, 0, across, 1, rows_part, &job))
+    status = heed__stopped(ctx, function);
 done:
   heed__release(ctx, block);
   return heed__result_end(ctx, &result, status);

@@ -24,7 +24,7 @@ enum { ROUNDS = 2000 };
 
 typedef struct scene {
   heed_context *ctx;
-  heed_tensor *x, *square, *whole, *mask, *ids;
+  heed_tensor *x, *square, *columns, *whole, *mask, *ids;
   heed_module *attention;
   heed_kv_cache *cache;
   char path[64], archive_path[64];
@@ -70,6 +70,12 @@ static heed_status sum(scene *s, heed_tensor **out) {
 static heed_status softmax(scene *s, heed_tensor **out) {
   return heed_softmax(s->ctx, s->square, 1, out);
 }
+static heed_status sum_across(scene *s, heed_tensor **out) {
+  return heed_sum(s->ctx, s->columns, 1, (const int[]){1}, false, out);
+}
+static heed_status softmax_across(scene *s, heed_tensor **out) {
+  return heed_softmax(s->ctx, s->columns, 1, out);
+}
 static heed_status exponential(scene *s, heed_tensor **out) {
   return heed_exp(s->ctx, s->square, out);
 }
@@ -107,6 +113,8 @@ static const struct {
              {"cumsum", running_sum},
              {"sum", sum},
              {"softmax", softmax},
+             {"sum of few columns", sum_across},
+             {"softmax of few columns", softmax_across},
              {"exp", exponential},
              {"cat", join},
              {"index_select", pick},
@@ -120,6 +128,7 @@ static void open_scene(scene *s, heed_context *ctx) {
   *s = (scene){.ctx = ctx};
   assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(200, 96), &s->x));
   assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(400, 400), &s->square));
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(70000, 4), &s->columns));
   assert_ok(heed_randint(ctx, NULL, -9, 9, 2, SHAPE(90, 90), &s->whole));
   assert_ok(heed_randint(ctx, NULL, 1, 400, 1, SHAPE(400), &s->ids));
   heed_tensor *zero = NULL;
@@ -150,6 +159,7 @@ static void close_scene(scene *s) {
   heed_module_release(s->attention);
   heed_tensor_free(s->x);
   heed_tensor_free(s->square);
+  heed_tensor_free(s->columns);
   heed_tensor_free(s->whole);
   heed_tensor_free(s->mask);
   heed_tensor_free(s->ids);
