@@ -56,7 +56,7 @@ declare(base, c_void_p, [c_void_p, c_void_p] + [c_int] * 4, "ggml_permute")
 declare(base, c_void_p, [c_void_p] * 5 + [c_float] * 3, "ggml_flash_attn_ext")
 declare(base, c_void_p, [c_void_p] * 3, "ggml_mul_mat", "ggml_add", "ggml_mul")
 declare(base, c_void_p, [c_void_p] * 2, "ggml_cont", "ggml_soft_max", "ggml_log", "ggml_gelu_erf", "ggml_silu",
-        "ggml_transpose")
+        "ggml_transpose", "ggml_sum_rows")
 declare(base, c_void_p, [c_void_p, c_void_p, c_float], "ggml_norm", "ggml_rms_norm")
 declare(base, PoolParams, [c_int], "ggml_threadpool_params_default")
 declare(cpu, c_void_p, [POINTER(PoolParams)], "ggml_threadpool_new")
@@ -227,3 +227,12 @@ def transpose(row, threads, x, **_):
 
 def add(row, threads, x, other):
     return graph_of(row, threads, x.shape, lambda g, x, other: g.add(x, other), x=x, other=other)
+
+
+def add_transposed(row, threads, x, other):
+    return graph_of(row, threads, x.shape, lambda g, x, other: g.add(x, g.cont(g.transpose(other))), x=x, other=other)
+
+
+def sum_rows(row, threads, x, **_):
+    # ggml adds along its rows only
+    return graph_of(row, threads, x.shape[1:], lambda g, x: g.sum_rows(g.cont(g.transpose(x))), x=x)

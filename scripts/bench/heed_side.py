@@ -208,9 +208,19 @@ class Heed:
         return self.of(self.lib.heed_silu, row, "x")
 
     def transpose(self, row):
-        x, view = self.tensor(row.inputs["x"]), c_void_p()
-        self.check(self.lib.heed_transpose(self.context, x, 1, 2, byref(view)))
-        return self.call(self.lib.heed_clone, (self.context, view))
+        return self.call(self.lib.heed_clone, (self.context, self.transposed(row.inputs["x"])))
+
+    def transposed(self, array):
+        view = c_void_p()
+        self.check(self.lib.heed_transpose(self.context, self.tensor(array), 1, 2, byref(view)))
+        return view
 
     def add(self, row):
         return self.of(self.lib.heed_add, row, "x", "other")
+
+    def add_transposed(self, row):
+        return self.call(self.lib.heed_add, (self.context, self.tensor(row.inputs["x"]),
+                                             self.transposed(row.inputs["other"])))
+
+    def sum_rows(self, row):
+        return self.of(self.lib.heed_sum, row, "x", extra=(c_int(1), (c_int * 1)(1), c_bool(False)))

@@ -227,3 +227,15 @@ def transpose(row, threads, x, **_):
 
 def add(row, threads, x, other):
     return single(row, threads, "Add", x.shape, [x, other])
+
+
+def add_transposed(row, threads, x, other):
+    m = Model()
+    m.node("Transpose", [m.feed("other", other)], ["transposed"], perm=[1, 0])
+    m.node("Add", [m.feed("x", x), "transposed"], ["y"])
+    m.output("y", x.shape)
+    yield "ONNX Runtime, Transpose and Add", *m.contender(threads)
+
+
+def sum_rows(row, threads, x, **_):
+    return single(row, threads, "ReduceSum", x.shape[1:], [x], [np.array([0])], keepdims=0)

@@ -190,6 +190,7 @@ REFERENCES = {
     "gelu": lambda x: x * 0.5 * (1 + erf(x / np.sqrt(2))),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "transpose": lambda x: x.T,
+    "sum_rows": lambda x: x.sum(0),
 }
 
 
@@ -204,7 +205,7 @@ def of_one(op, name, n=1024):
             result = result * weight
         return result + bias if op == "layer_norm" else result
 
-    return Row("1024 × 1024", name, op, inputs, reference, bytes=8.0 * n * n)
+    return Row("1024 × 1024", name, op, inputs, reference, bytes=(4.0 if op == "sum_rows" else 8.0) * n * n)
 
 
 def add(name, other, n=1024):
@@ -212,6 +213,17 @@ def add(name, other, n=1024):
         return dict(x=normal(rng, n, n), other=normal(rng, *other))
 
     return Row("1024 × 1024", name, "add", inputs, lambda i: np.add(*double(i, "x", "other")), bytes=8.0 * n * n)
+
+
+def add_transposed(n=1024):
+    def inputs(rng):
+        return dict(x=normal(rng, n, n), other=normal(rng, n, n))
+
+    def reference(inputs):
+        x, other = double(inputs, "x", "other")
+        return x + other.T
+
+    return Row("1024 × 1024", "add a transposed matrix", "add_transposed", inputs, reference, bytes=12.0 * n * n)
 
 
 def rows(last_cache):
@@ -234,4 +246,5 @@ def rows(last_cache):
     result += [of_one(op, op) for op in ("softmax", "log_softmax", "layer_norm", "rms_norm", "gelu", "silu")]
     result.append(of_one("transpose", "transposed copy"))
     result += [add("add a row to each row", (1024,)), add("add a column to each column", (1024, 1))]
+    result += [add_transposed(), of_one("sum_rows", "sum of the rows")]
     return result

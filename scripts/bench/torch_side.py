@@ -128,3 +128,11 @@ def transpose(row, x, **_):
 
 def add(row, x, other):
     yield "PyTorch fused", lambda: x + other
+
+
+def add_transposed(row, x, other):
+    yield "PyTorch fused", lambda: x + other.T
+
+
+def sum_rows(row, x, **_):
+    yield "PyTorch fused", lambda: x.sum(0)
