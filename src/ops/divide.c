@@ -32,8 +32,8 @@ static void run_piece(void *argument, int64_t i, int worker) {
   s->part(s->user, &w, worker);
 }
 
-/* Lengths of dimension d are multiples of; 0: it is not to be divided. Tiles become narrower where threads
- * would have none. */
+/* What lengths of dimension d are multiples of; 0: it is not to be divided. Tiles become narrower where
+ * threads would have none. */
 static int64_t unit_of(const heed__walk *w, int d, int64_t grain, int across, int workers) {
   if (d == 0) return grain;
   int64_t unit = d == across ? HEED__TILE : 1;

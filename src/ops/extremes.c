@@ -85,7 +85,7 @@ ACROSS(int64_min, int64_t, of_int64, x < best)
 
 /* sign: 1 for the largest, -1 for the smallest. */
 static inline bool is_better(float x, float best, float sign) {
-  return !(x * sign <= best * sign) && best == best;
+  return !(x * sign <= best * sign) & (best == best); /* as bits, for vectors */
 }
 
 /* Of n elements; nan if there is one. */
@@ -112,8 +112,11 @@ static size_t first_place(const heed__kernels *k, const float *row, size_t n, fl
     const uint8_t *found = memchr(is, 1, count);
     if (found != NULL) return first + (size_t)(found - is);
   }
-  return 0;
+  return 0; /* not reached: value is that of an element */
 }
+
+ALONG(short_largest, float, of_float, is_better(x, best, 1))
+ALONG(short_least, float, of_float, is_better(x, best, -1))
 
 static void float_along(extreme *s, const float *row, size_t n, float sign) {
   float best = s->done == 0 ? row[0] : s->best.of_float[0];
@@ -130,10 +133,16 @@ static void float_along(extreme *s, const float *row, size_t n, float sign) {
 }
 
 static void largest_along(void *state, const void *row, size_t n) {
-  float_along(state, row, n, 1);
+  if (n < HEED__SHORT_ROW)
+    short_largest_along(state, row, n);
+  else
+    float_along(state, row, n, 1);
 }
 static void least_along(void *state, const void *row, size_t n) {
-  float_along(state, row, n, -1);
+  if (n < HEED__SHORT_ROW)
+    short_least_along(state, row, n);
+  else
+    float_along(state, row, n, -1);
 }
 ACROSS(largest, float, of_float, is_better(x, best, 1))
 ACROSS(least, float, of_float, is_better(x, best, -1))

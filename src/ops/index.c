@@ -90,14 +90,14 @@ static bool pick_elements(const heed_tensor *out, const heed_tensor *x, int dim,
 /* out[…, i, …] = x[…, index[i], …]; x and out have dimensions. False if the work is due before all is done.
  */
 static bool copy_slices(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
-  enum { PICKED = 4 }; /* elements of a row that cost less one by one */
+  enum { PICKED = 4 }; /* elements behind dim that cost less one by one, where dim is wide */
   const int64_t *indices = (const int64_t *)index->data;
   const int64_t step = index->ndim > 0 ? index->stride[0] : 0;
   int64_t behind = 1;
   heed_tensor to, from;
   if (out->numel == 0) return true;
   for (int i = dim + 1; i < x->ndim; i++) behind *= x->shape[i];
-  if (behind < PICKED) return pick_elements(out, x, dim, index);
+  if (behind < PICKED && x->shape[dim] >= HEED__SHORT_ROW) return pick_elements(out, x, dim, index);
   alias_slice(&to, out, dim);
   alias_slice(&from, x, dim);
   for (int64_t i = 0; i < out->shape[dim]; i++) {

@@ -1,6 +1,6 @@
 /* The loop behind all elementwise operations (map.h). Rows that lie as the row function wants them go to it
- * whole, others in chunks through buffers on the stack, where tiles of what lies across them are transposed.
- */
+ * whole, others in chunks through buffers on the stack, where tiles of what lies across them are transposed
+ * (but not by heed__map_all). */
 #include "map.h"
 
 enum { TILE = 2048, TILE_COLUMNS = 128 }; /* elements of a tile, and of a row of it at the most */
@@ -73,10 +73,10 @@ static bool is_tiled(const heed__map *map, const heed__walk *w, int i, int acros
          heed__walk_lies_across(w, i + 1, across);
 }
 
-/* The first dimension that there is for an input; 0 if there is none, or rows are so short that it costs less
- * to go in steps, where the function can. */
+/* The first dimension that there is for an input; 0 if there is none, or rows are so short that tiles cost
+ * more than going in steps, where the function can. */
 static int dimension_across(const heed__map *map, const heed__walk *w) {
-  if (w->count < 4 && !map->packed) return 0;
+  if (w->count < 2 * HEED__SHORT_ROW && !map->packed) return 0;
   for (int d = 1; d < w->dims; d++) {
     for (int i = 0; i < map->count; i++) {
       if (is_tiled(map, w, i, d)) return d;

@@ -110,8 +110,12 @@ bool heed__walk_next_group(heed__walk *w);
 bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int dim, int operands,
                             const heed_tensor *const *tensors);
 
+/* Elements: shorter rows cost more than going through longer ones in steps. */
+#define HEED__SHORT_ROW 16
+
 /** For work whose order does not matter: makes the dimension the row along which operand 0, the result, lies
- * without gaps, if it does not along the row but does along another, as a transposed view. */
+ * without gaps, if it does not along the row but does along another, as a transposed view. Not if that is
+ * short, nor where an input lies along the row that tiles do not transpose. */
 void heed__walk_turn(heed__walk *w, const heed_tensor *const *tensors);
 
 /** Whether operand i, of float32, lies without gaps along dimension d (0: no) instead of along the rows, as a

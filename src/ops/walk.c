@@ -99,10 +99,13 @@ void heed__walk_turn(heed__walk *w, const heed_tensor *const *tensors) {
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(tensors[0]->dtype);
   int row = 0;
   if (w->stride[0] == 1) return;
+  for (int i = 1; i < w->operands; i++) {
+    if (w->stride[i] == 1 && tensors[i]->dtype != HEED_FLOAT32) return;
+  }
   for (int d = 1; d < w->dims && row == 0; d++) {
     if (w->step[0][d] == bytes) row = d;
   }
-  if (row == 0) return;
+  if (row == 0 || (w->size[row] < HEED__SHORT_ROW && w->size[row] < w->count)) return;
   const int64_t count = w->size[row];
   w->size[row] = w->size[0];
   w->size[0] = w->count = count;
