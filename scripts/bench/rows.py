@@ -194,7 +194,9 @@ REFERENCES = {
 }
 
 
-def of_one(op, name, n=1024):
+def of_one(op, name, moved=2, n=1024):
+    """`moved`: how often as many elements as x has are read or written."""
+
     def inputs(rng):
         return dict(x=normal(rng, n, n), weight=normal(rng, n), bias=normal(rng, n))
 
@@ -205,7 +207,7 @@ def of_one(op, name, n=1024):
             result = result * weight
         return result + bias if op == "layer_norm" else result
 
-    return Row("1024 × 1024", name, op, inputs, reference, bytes=(4.0 if op == "sum_rows" else 8.0) * n * n)
+    return Row("1024 × 1024", name, op, inputs, reference, bytes=4.0 * moved * n * n)
 
 
 def add(name, other, n=1024):
@@ -246,5 +248,5 @@ def rows(last_cache):
     result += [of_one(op, op) for op in ("softmax", "log_softmax", "layer_norm", "rms_norm", "gelu", "silu")]
     result.append(of_one("transpose", "transposed copy"))
     result += [add("add a row to each row", (1024,)), add("add a column to each column", (1024, 1))]
-    result += [add_transposed(), of_one("sum_rows", "sum of the rows")]
+    result += [add_transposed(), of_one("sum_rows", "sum of the rows", moved=1)]
     return result

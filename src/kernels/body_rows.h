@@ -121,22 +121,23 @@ static inline vfloat minimum_of(vfloat x, vfloat y) {
     heed__scalar_##name(out, a, sa, b, sb, n);                                                               \
   }
 
-#define BINARY(name, value)                                                                                  \
-  static void k_##name(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {   \
-    LONG_ROWS(name)                                                                                          \
-    BINARY_LOOPS(name, EACH_UNROLLED, STORE(out, value))                                                     \
-  }
-
-/* Long rows wait for memory alone, which comes faster by halves of lines (Zen 4: by 7 %). */
+/* Leaves a call to the AVX2 table where vectors of half the length are faster. */
 #if V_LANES == 16
-#define LONG_ROWS(name)                                                                                      \
-  if (n >= 512) {                                                                                            \
-    heed__kernels_avx2.name(out, a, sa, b, sb, n);                                                           \
+#define BY_AVX2_IF(condition, ...)                                                                           \
+  if (condition) {                                                                                           \
+    heed__kernels_avx2.__VA_ARGS__;                                                                          \
     return;                                                                                                  \
   }
 #else
-#define LONG_ROWS(name)
+#define BY_AVX2_IF(condition, ...)
 #endif
+
+/* Long rows wait for memory alone, which comes faster by halves of lines (Zen 4: by 7 %). */
+#define BINARY(name, value)                                                                                  \
+  static void k_##name(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {   \
+    BY_AVX2_IF(n >= 512, name(out, a, sa, b, sb, n))                                                         \
+    BINARY_LOOPS(name, EACH_UNROLLED, STORE(out, value))                                                     \
+  }
 
 BINARY(add, v_add(x, y))
 BINARY(sub, v_sub(x, y))
@@ -280,24 +281,13 @@ V_INLINE void sum_some_columns(float *sum, const float *x, ptrdiff_t step, size_
   }
 }
 
-/* Loads that are longer than a row go beyond a line of the cache more often (Zen 4, 8 columns: by two thirds
- * slower). */
-#if V_LANES == 16
-#define FEW_COLUMNS                                                                                          \
-  if (n <= V_LANES / 2) {                                                                                    \
-    heed__kernels_avx2.sum_across(sum, x, step, rows, groups, n);                                            \
-    return;                                                                                                  \
-  }
-#else
-#define FEW_COLUMNS
-#endif
-
 /* Groups do not wait for each other: while one adds its rows up in order, the processor is at the next ones.
- */
+ * Loads that are longer than a row go beyond a line of the cache more often (Zen 4, 8 columns: by two thirds
+ * slower). */
 static void k_sum_across(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups, size_t n) {
   const vmask all = v_first(V_LANES);
   size_t i = 0;
-  FEW_COLUMNS
+  BY_AVX2_IF(n <= V_LANES / 2, sum_across(sum, x, step, rows, groups, n))
   for (; n - i >= 4 * V_LANES; i += 4 * V_LANES)
     sum_some_columns(sum + i, x + i, step, rows, groups, 4, true, all);
   for (; n - i >= 2 * V_LANES; i += 2 * V_LANES)

@@ -7,14 +7,6 @@ typedef struct copy {
   int across; /* the dimension of the walk (dst, src) along which src lies, while dst does along rows; or 0 */
 } copy;
 
-static int dimension_transposed(const heed__walk *w, const heed_tensor *dst, const heed_tensor *src) {
-  if (dst->dtype != HEED_FLOAT32 || src->dtype != HEED_FLOAT32 || w->stride[0] != 1) return 0;
-  for (int d = 1; d < w->dims; d++) {
-    if (heed__walk_lies_across(w, 1, d)) return d;
-  }
-  return 0;
-}
-
 static void transpose_part(void *user, heed__walk *w, int worker) {
   const copy *c = user;
   const size_t columns = (size_t)w->size[c->across];
@@ -41,7 +33,9 @@ bool heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
   if (!heed__walk_begin(&w, dst->ndim, dst->shape, 2, operands)) return true;
   heed__walk_turn(&w, operands);
   heed_context *ctx = dst->storage->context;
-  copy c = {heed__kernels_of(ctx), dst->dtype, src->dtype, dimension_transposed(&w, dst, src)};
+  const bool floats = dst->dtype == HEED_FLOAT32 && src->dtype == HEED_FLOAT32;
+  copy c = {heed__kernels_of(ctx), dst->dtype, src->dtype,
+            floats && w.stride[0] == 1 ? heed__walk_across(&w, 1) : 0};
   return heed__walk_divided_across(ctx, &w, HEED__ALIGNMENT, c.across, 1,
                                    c.across ? transpose_part : copy_part, &c);
 }

@@ -71,14 +71,11 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
     }                                                                                                        \
   }
 
-ALONG(bool_max, uint8_t, of_bool, x > best)
-ACROSS(bool_max, uint8_t, of_bool, x > best)
-ALONG(bool_min, uint8_t, of_bool, x < best)
-ACROSS(bool_min, uint8_t, of_bool, x < best)
-ALONG(int64_max, int64_t, of_int64, x > best)
-ACROSS(int64_max, int64_t, of_int64, x > best)
-ALONG(int64_min, int64_t, of_int64, x < best)
-ACROSS(int64_min, int64_t, of_int64, x < best)
+#define EXTREME(...) ALONG(__VA_ARGS__) ACROSS(__VA_ARGS__)
+EXTREME(bool_max, uint8_t, of_bool, x > best)
+EXTREME(bool_min, uint8_t, of_bool, x < best)
+EXTREME(int64_max, int64_t, of_int64, x > best)
+EXTREME(int64_min, int64_t, of_int64, x < best)
 
 /* Of float32: of a row the kernels find the value, and then the first place of that. */
 #define PIECE 256 /* elements, of what goes through buffers */

@@ -36,8 +36,6 @@ static void alias_slice(heed_tensor *view, const heed_tensor *x, int dim) {
   view->shape[dim] = 1;
 }
 
-/* out = x at the places of dimension dim that index names, element by element; index is expanded to the shape
- * of out, as are the other dimensions of x. */
 typedef struct picking {
   heed__walk w;   /* out, index, and x at the first place of dim */
   int64_t size;   /* of dim */
@@ -55,7 +53,9 @@ static inline void pick_some(const picking *p, int64_t first, int64_t last, cons
     memcpy(out + i * to, heads + i * from + place_of(index[i * next], size) * step, bytes);
 }
 
-/* False if the work is due before all is done. */
+/* out = x at the places of dimension dim that index names, element by element. index has the shape of out, or
+ * one dimension, or none: it is then the same for all others than dim. False if the work is due before all is
+ * done. */
 static bool pick_elements(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
   enum { PICK_PIECE = 1 << 14 }; /* elements before it is asked whether to go on */
   const size_t bytes = heed__element_bytes(x->dtype);

@@ -67,22 +67,23 @@ typedef struct map_job {
   int across; /* the dimension of the walk along which inputs lie that do not along its rows, or 0 */
 } map_job;
 
-/* Whether input i goes through tiles that are transposed. */
-static bool is_tiled(const heed__map *map, const heed__walk *w, int i, int across) {
-  return map->input[i].tensor->dtype == HEED_FLOAT32 && map->input[i].read_as == HEED_FLOAT32 &&
-         heed__walk_lies_across(w, i + 1, across);
+static bool is_float(const heed__map *map, int i) {
+  return map->input[i].tensor->dtype == HEED_FLOAT32 && map->input[i].read_as == HEED_FLOAT32;
 }
 
-/* The first dimension that there is for an input; 0 if there is none, or rows are so short that tiles cost
- * more than going in steps, where the function can. */
+/* Whether input i goes through tiles that are transposed. */
+static bool is_tiled(const heed__map *map, const heed__walk *w, int i, int across) {
+  return is_float(map, i) && heed__walk_lies_across(w, i + 1, across);
+}
+
+/* That of the first input that has one; 0 if there is none, or rows are so short that tiles cost more than
+ * going in steps, where the function can. */
 static int dimension_across(const heed__map *map, const heed__walk *w) {
+  int across = 0;
   if (w->count < 2 * HEED__SHORT_ROW && !map->packed) return 0;
-  for (int d = 1; d < w->dims; d++) {
-    for (int i = 0; i < map->count; i++) {
-      if (is_tiled(map, w, i, d)) return d;
-    }
-  }
-  return 0;
+  for (int i = 0; i < map->count && across == 0; i++)
+    across = is_float(map, i) ? heed__walk_across(w, i + 1) : 0;
+  return across;
 }
 
 /* Where element `column` of a row of operand i is, `row` steps along dimension d from where the walk stands.

@@ -119,10 +119,11 @@ bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int d
 void heed__walk_turn(heed__walk *w, const heed_tensor *const *tensors);
 
 /** Whether operand i, of float32, lies without gaps along dimension d (0: no) instead of along the rows, as a
- * transposed one does. */
+ * transposed one does; and the dimension along which it does, 0 if there is none. */
 static inline bool heed__walk_lies_across(const heed__walk *w, int i, int d) {
   return d > 0 && w->stride[i] > 1 && w->step[i][d] == (ptrdiff_t)sizeof(float);
 }
+int heed__walk_across(const heed__walk *w, int i);
 
 /** Leaves `length` steps of dimension dim (0 is the row), from `first` on; the walk stands at its first row,
  * before and after. */

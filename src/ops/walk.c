@@ -117,6 +117,13 @@ void heed__walk_turn(heed__walk *w, const heed_tensor *const *tensors) {
   }
 }
 
+int heed__walk_across(const heed__walk *w, int i) {
+  for (int d = 1; d < w->dims; d++) {
+    if (heed__walk_lies_across(w, i, d)) return d;
+  }
+  return 0;
+}
+
 void heed__walk_narrow(heed__walk *w, int dim, int64_t first, int64_t length) {
   for (int i = 0; i < w->operands; i++) w->data[i] += w->step[i][dim] * (ptrdiff_t)first;
   w->size[dim] = length;

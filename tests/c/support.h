@@ -29,6 +29,13 @@
     assert_string_equal(heed_message(ctx), (text));                                                          \
   } while (0)
 
+/* ---- Numbers ---- */
+
+/* The next of a stream that is the same everywhere; the upper bits are the better ones. */
+static inline uint32_t next_random(uint32_t *state) {
+  return *state = *state * 1664525u + 1013904223u;
+}
+
 /* ---- An allocator that counts ---- */
 
 typedef struct test_memory {

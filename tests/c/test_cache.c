@@ -400,7 +400,7 @@ static void passes_of_all_sizes_agree(void **state) {
     heed_kv_cache *cache = new_cache(m, dtypes[i], 2);
     uint32_t random = 5;
     for (int64_t at = 0; at < 600;) {
-      random = random * 1664525u + 1013904223u;
+      next_random(&random);
       int64_t count = (random >> 16) % 5 == 0 ? (random >> 20) % 150 : 1 + (random >> 20) % 3;
       if (count > 600 - at) count = 600 - at;
       heed_tensor *part = NULL, *wanted = NULL;

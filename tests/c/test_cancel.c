@@ -211,11 +211,6 @@ static void expect(scene *s, heed_tensor **expected) {
   }
 }
 
-static uint32_t next_random(uint32_t *state) {
-  *state = *state * 1664525u + 1013904223u;
-  return *state >> 8;
-}
-
 /* Rounds with `begin` before and `end` after them, on that many threads. */
 static void run_rounds(heed_context *ctx, int64_t threads, void (*begin)(heed_context *), void (*end)(void)) {
   scene s;
@@ -227,7 +222,7 @@ static void run_rounds(heed_context *ctx, int64_t threads, void (*begin)(heed_co
   expect(&s, expected); /* which starts the pool, too */
   begin(ctx);
   for (int i = 0; i < ROUNDS; i++) {
-    const int which = (int)(next_random(&seed) % WORKS);
+    const int which = (int)((next_random(&seed) >> 8) % WORKS);
     check_round(&s, which, expected[which], &t);
   }
   end();
@@ -249,7 +244,7 @@ static atomic_bool ending;
 static void *cancel_often(void *ctx) {
   uint32_t seed = 99;
   while (!atomic_load(&ending)) {
-    const struct timespec pause = {.tv_nsec = next_random(&seed) % 2000000};
+    const struct timespec pause = {.tv_nsec = (next_random(&seed) >> 8) % 2000000};
     nanosleep(&pause, NULL);
     atomic_store(&cancelled_at, heed_clock());
     heed_cancel(ctx);

@@ -11,7 +11,7 @@
 static uint32_t seed = 1;
 
 static float number(void) {
-  seed = seed * 1664525u + 1013904223u;
+  next_random(&seed);
   return (float)(seed >> 8) / (1 << 24) * 2.1f - 1.0f;
 }
 

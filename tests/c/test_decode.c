@@ -33,7 +33,7 @@ typedef struct setting {
 
 static uint32_t seed;
 static double uniform(void) {
-  seed = seed * 1664525u + 1013904223u;
+  next_random(&seed);
   return (double)(seed >> 8) / 16777216.0;
 }
 

@@ -13,7 +13,7 @@
 
 static void fill(float *x, size_t n, uint32_t seed) {
   for (size_t i = 0; i < n; i++) {
-    seed = seed * 1664525u + 1013904223u;
+    next_random(&seed);
     x[i] = (float)(seed >> 8) / 8388608.0f - 1.0f;
   }
 }

@@ -64,14 +64,14 @@ static float *floats(int i, int place, size_t n) {
 static uint32_t seed;
 
 static float uniform(float low, float high) {
-  seed = seed * 1664525u + 1013904223u;
+  next_random(&seed);
   return low + (high - low) * ((float)(seed >> 8) * 0x1p-24f);
 }
 
 /* Bits at random: numbers of all sizes, and many that have no leading 1. */
 static float any_float(void) {
   float x;
-  seed = seed * 1664525u + 1013904223u;
+  next_random(&seed);
   uint32_t bits = seed ^ seed >> 15;
   if ((bits & 7) == 0) bits &= 0x807fffff;
   memcpy(&x, &bits, sizeof x);

@@ -12,7 +12,7 @@ enum { OF_TENSORS = 3, OF_MASKED = 4 }; /* where takes no dtype that only stores
 static uint32_t state_of_bits = 1;
 
 static uint8_t any_byte(void) {
-  state_of_bits = state_of_bits * 1664525u + 1013904223u;
+  next_random(&state_of_bits);
   return (uint8_t)(state_of_bits >> 24);
 }
 

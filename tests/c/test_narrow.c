@@ -13,7 +13,7 @@ static const heed_dtype dtypes[] = {HEED_BFLOAT16, HEED_FLOAT16, HEED_INT8};
 enum { DTYPES = 3 };
 
 static float next(uint32_t *seed) {
-  *seed = *seed * 1664525u + 1013904223u;
+  next_random(seed);
   return (float)(*seed >> 8) / 8388608.0f - 1.0f;
 }
 

@@ -9,7 +9,7 @@
 /* Small whole numbers, so that sums are exact in any order. */
 static void fill(float *x, int64_t n, uint32_t seed) {
   for (int64_t i = 0; i < n; i++) {
-    seed = seed * 1664525u + 1013904223u;
+    next_random(&seed);
     x[i] = (float)(seed >> 24) - 128;
   }
 }

@@ -11,7 +11,7 @@
 
 static uint32_t seed;
 static int64_t below(int64_t n) {
-  seed = seed * 1664525u + 1013904223u;
+  next_random(&seed);
   return (int64_t)(seed >> 8) % n;
 }
 
