@@ -3,6 +3,8 @@
 #ifndef HEED_BODY_ROWS_H
 #define HEED_BODY_ROWS_H
 
+#include <float.h>
+
 #include "body_math.h"
 
 /* Does the statements for each vector of a row of n, with i its first element; LOAD and STORE leave out what
@@ -145,6 +147,29 @@ BINARY(mul, v_mul(x, y))
 BINARY(div, v_div(x, y))
 BINARY(maximum, maximum_of(x, y))
 BINARY(minimum, minimum_of(x, y))
+
+/* What is left of x after the multiple of y nearest to it, which is exact, in the sign of y. */
+static inline vfloat remainder_of(vfloat x, vfloat y, vfloat quotient) {
+  const vfloat rest = v_fnma(v_round(quotient), y, x);
+  const vfloat moved = v_select(v_eq(rest, v_copysign(rest, y)), rest, v_add(rest, y));
+  return v_select(v_eq(rest, v_zero()), v_copysign(rest, x), moved);
+}
+
+/* Of large quotients, nan and what else is rare the scalar kernel takes care, lane by lane. */
+static void k_remainder(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  const vfloat limit = v_set(0x1p22f), largest = v_set(FLT_MAX);
+  float over[V_LANES], under[V_LANES];
+  BINARY_LOOPS(
+      remainder, EACH, const vfloat quotient = v_div(x, y);
+      const vmask easy = v_and_mask(v_lt(v_abs(quotient), limit), v_le(v_abs(y), largest));
+      unsigned hard = v_mask_bits(v_and_mask(some, v_not_mask(easy))); if (hard != 0) {
+        v_store(over, x);
+        v_store(under, y);
+      } STORE(out, remainder_of(x, y, quotient));
+      for (size_t l = 0; hard != 0; l++, hard >>= 1) {
+        if (hard & 1) heed__scalar_remainder(out + i + l, over + l, 1, under + l, 1, 1);
+      })
+}
 
 static inline void store_some_bytes(uint8_t *p, vmask m, size_t n) {
   const unsigned bits = v_mask_bits(m);

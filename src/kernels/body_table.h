@@ -2,6 +2,7 @@
  * vec_*.h, defines TABLE and NAME, and includes this. The bodies define k_<kernel>. */
 
 #include "body_attention.h"
+#include "body_convert.h"
 #include "body_decode.h"
 #include "body_gemm.h"
 #include "body_narrow.h"
@@ -9,8 +10,7 @@
 #include "body_rows.h"
 
 /* What the scalar kernel does as well. */
-#define k_remainder heed__scalar_remainder
-#define k_pow       heed__scalar_pow
+#define k_pow heed__scalar_pow
 
 const heed__kernels TABLE = {.name = NAME,
 #define X(kernel) .kernel = k_##kernel,

@@ -93,6 +93,13 @@ void heed__scalar_layer_norm(float *out, const float *x, const float *weight, co
                              float epsilon, size_t n);
 void heed__scalar_rms_norm(float *out, const float *x, const float *weight, float epsilon, size_t n);
 
+/* k_scalar_convert.c */
+void heed__scalar_convert(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n);
+/** n elements of a row of keys or values as float32: the row itself, its stride in *column, or a widened copy
+ * in `room`. x: element 0; scale: of int8. */
+const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
+                                float *room);
+
 /* k_scalar_matrix.c */
 float heed__scalar_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n);
 bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
@@ -125,11 +132,6 @@ static inline float heed__attention_distance(float slope, int64_t place, int64_t
 static inline float heed__attention_cap(float score, float c) {
   return c * heed__tanh_of(score / c);
 }
-
-/** n elements of a row of keys or values as float32: the row itself, its stride in *column, or a widened copy
- * in `room`. x: element 0; scale: of int8. */
-const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
-                                float *room);
 
 /* k_scalar_decode.c */
 bool heed__scalar_decode(const heed__decode_task *task, const heed__pace *pace, int64_t *position);

@@ -1,22 +1,6 @@
 /* The scalar attention kernel: row by row, what every faster one must give. */
 #include "k_scalar.h"
 
-const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
-                                float *room) {
-  const ptrdiff_t step = *column;
-  const uint16_t *half = x;
-  const int8_t *byte = x;
-  if (dtype == HEED_FLOAT32) return x;
-  *column = 1;
-  if (dtype == HEED_BFLOAT16)
-    for (int64_t i = 0; i < n; i++) room[i] = heed__float_from_bfloat16(half[i * step]);
-  if (dtype == HEED_FLOAT16)
-    for (int64_t i = 0; i < n; i++) room[i] = heed__float_from_float16(half[i * step]);
-  if (dtype == HEED_INT8)
-    for (int64_t i = 0; i < n; i++) room[i] = (float)byte[i * step] * scale;
-  return room;
-}
-
 /* A row in work: the scores, then the weights of keys first…last-1, with the sink behind them; and room for a
  * row of keys or values to be widened to. */
 typedef struct row {

@@ -58,6 +58,29 @@ static inline vfloat v_load_int8(const int8_t *p) {
   const __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)p);
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
 }
+/* And narrowed to them, as core/convert.h does it. */
+static inline void v_store_bfloat16(uint16_t *p, vfloat x) {
+  const __m256i bits = _mm256_castps_si256(x), upper = _mm256_srli_epi32(bits, 16);
+  const __m256i even = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i half = _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff));
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i y = _mm256_blendv_epi8(rounded, quiet, nan);
+  _mm_storeu_si128((__m128i *)(void *)p,
+                   _mm_packus_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1)));
+}
+static inline void v_store_float16(uint16_t *p, vfloat x) {
+  _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+static inline void v_store_int8(int8_t *p, vfloat x) {
+  const __m256 number = _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));
+  const __m256 bounded =
+      _mm256_min_ps(_mm256_max_ps(number, _mm256_set1_ps(-128.0f)), _mm256_set1_ps(127.0f));
+  const __m256i whole = _mm256_cvttps_epi32(bounded);
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+  _mm_storel_epi64((__m128i *)(void *)p, _mm_packs_epi16(words, words));
+}
 
 /* The first n lanes, n from 0 to V_LANES. A masked load reads nothing else and gives 0 there. */
 static inline vmask v_first(size_t n) {

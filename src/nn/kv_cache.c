@@ -3,7 +3,6 @@
  * left behind them, so that keys always lie one after another. */
 #include "nn.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -366,20 +365,28 @@ static ptrdiff_t offset_of(const heed_tensor *x, int64_t item, int64_t head, int
   return (ptrdiff_t)(item * x->stride[0] + head * x->stride[1] + row * x->stride[2]);
 }
 
-/* d elements, `step` apart, as int8 with a scale: the largest magnitude / 127. nan and inf make all nan. */
-static void quantise(const float *x, ptrdiff_t step, int64_t d, int8_t *to, float *scale) {
-  float largest = 0;
-  bool finite = true;
+/* d elements, `step` apart, as int8 with a scale: the largest magnitude / 127. nan and inf make all nan.
+ * Without branches and calls, so that the loops vectorise: the magnitude of floats grows with their bits, and
+ * what is added to 1.5 · 2^23 is rounded to an integer, held in the lowest bits. */
+static inline void quantise(const float *restrict x, const ptrdiff_t step, int64_t d, int8_t *restrict to,
+                            float *scale) {
+  const float to_integer = 0x1.8p23f;
+  int32_t largest = 0;
   for (int64_t i = 0; i < d; i++) {
-    const float magnitude = fabsf(x[i * step]);
-    finite = finite && magnitude <= FLT_MAX;
+    const int32_t magnitude = (int32_t)(heed__bits_of_float(x[i * step]) & 0x7fffffff);
     largest = magnitude > largest ? magnitude : largest;
   }
-  const float unit = largest / 127;
+  const bool finite = largest < 0x7f800000;
+  const float unit = heed__float_of_bits((uint32_t)largest) / 127;
   *scale = finite ? unit : NAN;
+  if (!finite || !(unit > 0)) {
+    memset(to, 0, (size_t)d);
+    return;
+  }
   for (int64_t i = 0; i < d; i++) {
-    const float number = finite && unit > 0 ? nearbyintf(x[i * step] / unit) : 0;
-    to[i] = (int8_t)(number > 127 ? 127 : number < -127 ? -127 : number);
+    const float number = x[i * step] / unit;
+    const float below = number > 127 ? 127 : number, bounded = below < -127 ? -127 : below;
+    to[i] = (int8_t)(uint8_t)heed__bits_of_float(bounded + to_integer);
   }
 }
 
@@ -400,10 +407,13 @@ bool heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor
     for (int64_t head = 0; head < to.shape[1]; head++) {
       for (int64_t row = 0; row < to.shape[2]; row++) {
         if (row % POLLED == 0 && heed__is_due(pace)) return false;
-        quantise((const float *)(const void *)from.data + offset_of(&from, item, head, row),
-                 (ptrdiff_t)from.stride[3], from.shape[3],
-                 (int8_t *)(void *)to.data + offset_of(&to, item, head, row),
-                 (float *)(void *)scales.data + offset_of(&scales, item, head, row));
+        const float *wide = (const float *)(const void *)from.data + offset_of(&from, item, head, row);
+        int8_t *narrow = (int8_t *)(void *)to.data + offset_of(&to, item, head, row);
+        float *scale = (float *)(void *)scales.data + offset_of(&scales, item, head, row);
+        if (from.stride[3] == 1)
+          quantise(wide, 1, from.shape[3], narrow, scale);
+        else
+          quantise(wide, (ptrdiff_t)from.stride[3], from.shape[3], narrow, scale);
       }
     }
   }

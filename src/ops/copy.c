@@ -23,7 +23,8 @@ static void copy_part(void *user, heed__walk *w, int worker) {
   const copy *c = user;
   (void)worker;
   do {
-    heed__copy_row(c->to, w->data[0], w->stride[0], c->from, w->data[1], w->stride[1], w->count);
+    heed__convert_row(c->kernels, c->to, w->data[0], w->stride[0], c->from, w->data[1], w->stride[1],
+                      w->count);
   } while (heed__walk_next(w));
 }
 

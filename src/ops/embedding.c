@@ -55,13 +55,14 @@ heed_status heed__embedding(heed_context *ctx, const char *function, const heed_
                                         (const heed_tensor *const[]){ids, weight});
   if (status != HEED_OK) return status;
   const ptrdiff_t step = weight->stride[0] * (ptrdiff_t)heed__element_bytes(weight->dtype);
+  const heed__kernels *kernels = heed__kernels_of(ctx);
   float *to = (float *)result.tensor->data;
   heed__walk w;
   for (bool more = heed__walk_begin(&w, ids->ndim, ids->shape, 1, &ids); more; more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[0];
     for (int64_t i = 0; i < w.count && status == HEED_OK; i++, to += d) {
-      heed__copy_row(HEED_FLOAT32, to, 1, weight->dtype, weight->data + (row[i * w.stride[0]] - 1) * step,
-                     weight->stride[1], d);
+      heed__convert_row(kernels, HEED_FLOAT32, to, 1, weight->dtype,
+                        weight->data + (row[i * w.stride[0]] - 1) * step, weight->stride[1], d);
       if ((i & 63) == 63 && heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
     }
   }

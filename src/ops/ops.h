@@ -161,6 +161,9 @@ static inline int64_t heed__larger(int64_t a, int64_t b) {
  * (row.c) */
 void heed__copy_row(heed_dtype to, void *dst, ptrdiff_t dst_stride, heed_dtype from, const void *src,
                     ptrdiff_t src_stride, int64_t n);
+/** The same, by kernels where there are some. */
+void heed__convert_row(const heed__kernels *kernels, heed_dtype to, void *dst, ptrdiff_t dst_stride,
+                       heed_dtype from, const void *src, ptrdiff_t src_stride, int64_t n);
 
 /** src converted and broadcast into dst, which shares no place with it and has none twice. False if the work
  * is due: then some elements may be missing. (copy.c) */

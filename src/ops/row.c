@@ -13,18 +13,20 @@
 #define READ_FLOAT16(x)  heed__float_from_float16(x)
 
 /* 0 where x is 0, and only there, in 32 bits: the baseline's vectors compare no 64 */
-#define TRUTH_BOOL(x)  (x)
-#define TRUTH_INT8(x)  (x)
-#define TRUTH_INT64(x) (uint32_t)((uint64_t)(x) | (uint64_t)(x) >> 32)
+#define TRUTH_BOOL(x)     (x)
+#define TRUTH_INT8(x)     (x)
+#define TRUTH_INT64(x)    (uint32_t)((uint64_t)(x) | (uint64_t)(x) >> 32)
+#define TRUTH_FLOAT32(x)  (x)
+#define TRUTH_BFLOAT16(x) ((x)&0x7fff)
+#define TRUTH_FLOAT16(x)  ((x)&0x7fff)
 
-#define BOOL_OF(x)        (uint8_t)((x) != 0)
-#define FLOAT32_OF(x)     (float)(x)
-#define BFLOAT16_OF(x)    heed__bfloat16_from_float((float)(x))
-#define FLOAT16_OF(x)     heed__float16_from_float((float)(x))
-#define INT64_OF_INT(x)   (int64_t)(x)
-#define INT64_OF_FLOAT(x) heed__to_int64((double)(x))
-#define INT8_OF_INT(x)    heed__int8_from_int64((int64_t)(x))
-#define INT8_OF_FLOAT(x)  heed__int8_from_float(x)
+#define BOOL_OF(x)       (uint8_t)((x) != 0)
+#define FLOAT32_OF(x)    (float)(x)
+#define BFLOAT16_OF(x)   heed__bfloat16_from_float((float)(x))
+#define FLOAT16_OF(x)    heed__float16_from_float((float)(x))
+#define INT64_OF_INT(x)  (int64_t)(x)
+#define INT8_OF_INT(x)   heed__int8_from_int64((int64_t)(x))
+#define INT8_OF_FLOAT(x) heed__int8_from_float(x)
 
 /* The first loop is the second with strides of 1, which the compiler vectorises. */
 #define CONVERT(to, from, to_type, from_type, converted)                                                     \
@@ -57,8 +59,7 @@ FROM_INTEGERS(INT8, int8_t)
 FROM_INTEGERS(INT64, int64_t)
 
 #define FROM_FLOATS(from, from_type)                                                                         \
-  CONVERT(BOOL, from, uint8_t, from_type, BOOL_OF(READ_##from(x)))                                           \
-  CONVERT(INT64, from, int64_t, from_type, INT64_OF_FLOAT(READ_##from(x)))                                   \
+  CONVERT(BOOL, from, uint8_t, from_type, BOOL_OF(TRUTH_##from(x)))                                          \
   CONVERT(INT8, from, int8_t, from_type, INT8_OF_FLOAT(READ_##from(x)))
 FROM_FLOATS(FLOAT32, float)
 FROM_FLOATS(BFLOAT16, uint16_t)
@@ -73,6 +74,35 @@ CONVERT(FLOAT16, BFLOAT16, uint16_t, uint16_t, FLOAT16_OF(READ_BFLOAT16(x)))
 /* as they are: a signalling nan must not become a quiet one */
 CONVERT(BFLOAT16, BFLOAT16, uint16_t, uint16_t, x)
 #define FLOAT16_from_FLOAT16 BFLOAT16_from_BFLOAT16
+
+enum { FLOATS_AT_ONCE = 128 };
+
+/* What fits is converted by the processor alone, where the same is true of its neighbours. Below 2^63 in
+ * magnitude a float's bits, but for the sign, are at most 0x5effffff; beyond, and of nan, they are more. */
+static void int64_of_floats(int64_t *restrict out, ptrdiff_t stride, const float *restrict x, int64_t n) {
+  uint32_t beyond = 0;
+  for (int64_t i = 0; i < n; i++) beyond |= 0x5effffff - (heed__bits_of_float(x[i]) & 0x7fffffff);
+  if (beyond >> 31)
+    for (int64_t i = 0; i < n; i++) out[i * stride] = heed__to_int64((double)x[i]);
+  else if (stride == 1)
+    for (int64_t i = 0; i < n; i++) out[i] = (int64_t)x[i];
+  else
+    for (int64_t i = 0; i < n; i++) out[i * stride] = (int64_t)x[i];
+}
+
+#define INT64_FROM_FLOATS(from, from_type)                                                                   \
+  static void INT64_from_##from(void *dst, ptrdiff_t dst_stride, const void *src, ptrdiff_t src_stride,      \
+                                int64_t n) {                                                                 \
+    float x[FLOATS_AT_ONCE];                                                                                 \
+    for (int64_t i = 0; i < n; i += FLOATS_AT_ONCE) {                                                        \
+      const int64_t some = n - i < FLOATS_AT_ONCE ? n - i : FLOATS_AT_ONCE;                                  \
+      FLOAT32_from_##from(x, 1, (const from_type *)src + i * src_stride, src_stride, some);                  \
+      int64_of_floats((int64_t *)dst + i * dst_stride, dst_stride, x, some);                                 \
+    }                                                                                                        \
+  }
+INT64_FROM_FLOATS(FLOAT32, float)
+INT64_FROM_FLOATS(BFLOAT16, uint16_t)
+INT64_FROM_FLOATS(FLOAT16, uint16_t)
 
 #define DTYPES (HEED_INT8 + 1)
 typedef void converter(void *dst, ptrdiff_t dst_stride, const void *src, ptrdiff_t src_stride, int64_t n);
@@ -95,4 +125,20 @@ void heed__copy_row(heed_dtype to, void *dst, ptrdiff_t dst_stride, heed_dtype f
   } else {
     convert[to][from](dst, dst_stride, src, src_stride, n);
   }
+}
+
+static bool is_storable(heed_dtype dtype) {
+  return dtype == HEED_FLOAT32 || dtype == HEED_BFLOAT16 || dtype == HEED_FLOAT16 || dtype == HEED_INT8;
+}
+
+void heed__convert_row(const heed__kernels *kernels, heed_dtype to, void *dst, ptrdiff_t dst_stride,
+                       heed_dtype from, const void *src, ptrdiff_t src_stride, int64_t n) {
+  static const float zero = 0.0f;
+  const bool gapless = dst_stride == 1 && src_stride == 1 && to != from;
+  if (gapless && is_storable(to) && is_storable(from))
+    kernels->convert(to, dst, from, src, (size_t)n);
+  else if (gapless && to == HEED_BOOL && from == HEED_FLOAT32)
+    kernels->ne(dst, src, 1, &zero, 0, (size_t)n);
+  else
+    heed__copy_row(to, dst, dst_stride, from, src, src_stride, n);
 }

@@ -25,13 +25,13 @@ static inline bool cpu_at(int i, heed__cpu *out) {
   return false;
 }
 
-/** Its table, or NULL after the last. */
 /* A pace with which kernels leave after every piece. */
 static inline const heed__pace *always_due(void) {
   static const heed__pace due = {.cancelled = true};
   return &due;
 }
 
+/** Its table, or NULL after the last. */
 static inline const heed__kernels *table_at(int i) {
   heed__cpu cpu;
   return cpu_at(i, &cpu) ? table_of(cpu) : NULL;

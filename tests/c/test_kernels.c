@@ -293,6 +293,28 @@ static void nan_passes_through_maximum_and_minimum_from_either_side(const heed__
   for (size_t i = 0; i < N; i++) assert_true(same(out[i], i % 3 == 2 ? 1.0f : NAN));
 }
 
+/* fmod is exact, and so is what is taken from it; from numbers of all sizes, of which many divide evenly. */
+static void remainders_have_the_bits_of_the_scalar_ones(const heed__kernels *k) {
+  enum { N = 1000 };
+  float a[N], b[N], out[N], wanted[N];
+  for (int turn = 0; turn < 200; turn++) {
+    for (size_t i = 0; i < N; i++) {
+      const int far = turn % 40 - 20;
+      b[i] = turn % 2 ? uniform(-9.0f, 9.0f) : (float)(int)uniform(-9.0f, 9.0f);
+      a[i] = i % 3 == 0 ? b[i] * (float)(int)uniform(-99.0f, 99.0f) : ldexpf(uniform(-1.0f, 1.0f), far);
+      if (i % 5 == 0) a[i] = nextafterf(a[i], b[i]);
+      if (i % 7 == 0) a[i] *= 0x1p-130f, b[i] *= 0x1p-130f;
+    }
+    heed__kernels_scalar.remainder(wanted, a, 1, b, 1, N);
+    k->remainder(out, a, 1, b, 1, N);
+    for (size_t i = 0; i < N; i++) {
+      if (isnan(wanted[i]) ? isnan(out[i]) : memcmp(&out[i], &wanted[i], sizeof *out) == 0) continue;
+      fail_msg("%a %% %a is %a; it should be %a", (double)a[i], (double)b[i], (double)out[i],
+               (double)wanted[i]);
+    }
+  }
+}
+
 /* ---- Sums and the maximum ---- */
 
 static void sums_have_the_bits_of_the_scalar_ones(const heed__kernels *k) {
@@ -476,6 +498,7 @@ static void transposes_move_the_bits(const heed__kernels *k) {
   X(unary_kernels_have_their_limits)                                                                         \
   X(binary_kernels_give_what_the_scalar_ones_do)                                                             \
   X(nan_passes_through_maximum_and_minimum_from_either_side)                                                 \
+  X(remainders_have_the_bits_of_the_scalar_ones)                                                             \
   X(sums_have_the_bits_of_the_scalar_ones)                                                                   \
   X(the_maximum_sees_every_element)                                                                          \
   X(dot_products_are_near_double)                                                                            \

@@ -1,0 +1,48 @@
+/* Conversion between float32 and the dtypes that only store, on the vector primitives. */
+#ifndef HEED_BODY_CONVERT_H
+#define HEED_BODY_CONVERT_H
+
+#include "body_widen.h"
+
+V_INLINE void store_stored(void *out, const heed_dtype dtype, vfloat x) {
+  switch (dtype) {
+  case HEED_BFLOAT16: v_store_bfloat16(out, x); break;
+  case HEED_FLOAT16: v_store_float16(out, x); break;
+  case HEED_INT8: v_store_int8(out, x); break;
+  default: v_store(out, x);
+  }
+}
+
+V_INLINE void convert_vectors(const heed_dtype to, void *out, const heed_dtype from, const void *x,
+                              size_t n) {
+  for (size_t i = 0; i < n; i += V_LANES) {
+    const size_t at = i < n - V_LANES ? i : n - V_LANES; /* the last ones with some from before them */
+    store_stored((char *)out + at * heed__element_bytes(to), to,
+                 load_stored(element_at(x, from, (int64_t)at), from));
+  }
+}
+
+/* With both dtypes as constants. */
+V_INLINE void convert_to(const heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
+  switch (from) {
+  case HEED_BFLOAT16: convert_vectors(to, out, HEED_BFLOAT16, x, n); break;
+  case HEED_FLOAT16: convert_vectors(to, out, HEED_FLOAT16, x, n); break;
+  case HEED_INT8: convert_vectors(to, out, HEED_INT8, x, n); break;
+  default: convert_vectors(to, out, HEED_FLOAT32, x, n);
+  }
+}
+
+static void k_convert(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
+  if (n < V_LANES) {
+    heed__scalar_convert(to, out, from, x, n);
+    return;
+  }
+  switch (to) {
+  case HEED_BFLOAT16: convert_to(HEED_BFLOAT16, out, from, x, n); break;
+  case HEED_FLOAT16: convert_to(HEED_FLOAT16, out, from, x, n); break;
+  case HEED_INT8: convert_to(HEED_INT8, out, from, x, n); break;
+  default: convert_to(HEED_FLOAT32, out, from, x, n);
+  }
+}
+
+#endif
