@@ -8,7 +8,8 @@ set -u
 build=$1
 shift
 passed=0 failed=0
-log=$build/test.log
+log=$(mktemp) # for several of these may run at once
+trap 'rm -f "$log"' EXIT
 export HEED_BUILD="$build"
 
 # number_in PATTERN: the number that \1 of the pattern finds in the log, 0 if there is none

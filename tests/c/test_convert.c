@@ -194,15 +194,15 @@ static void integers_of_floats_are_cut_off(heed_context *ctx) {
                {3e38f, INT64_MAX},
                {-INFINITY, INT64_MIN},
                {NAN, 0}};
-  enum { FAR = 200 }; /* so that some pieces hold numbers that fit, and some others */
-  for (int64_t place = 0; place < FAR; place += 67) {
+  enum { LENGTH = 200 }; /* so that some pieces hold numbers that fit, and some others */
+  for (int64_t place = 0; place < LENGTH; place += 67) {
     for (size_t c = 0; c < COUNT(cases); c++) {
       heed_tensor *x = NULL, *y = NULL;
-      assert_ok(heed_tensor_new(ctx, HEED_FLOAT32, 1, (const int64_t[]){FAR}, &x));
-      for (int64_t i = 0; i < FAR; i++) ((float *)heed_tensor_data(x))[i] = (float)-i;
+      assert_ok(heed_tensor_new(ctx, HEED_FLOAT32, 1, (const int64_t[]){LENGTH}, &x));
+      for (int64_t i = 0; i < LENGTH; i++) ((float *)heed_tensor_data(x))[i] = (float)-i;
       ((float *)heed_tensor_data(x))[place] = cases[c].x;
       assert_ok(heed_to(ctx, x, HEED_INT64, &y));
-      for (int64_t i = 0; i < FAR; i++)
+      for (int64_t i = 0; i < LENGTH; i++)
         assert_true(((int64_t *)heed_tensor_data(y))[i] == (i == place ? cases[c].y : -i));
       heed_tensor_free(x);
       heed_tensor_free(y);
