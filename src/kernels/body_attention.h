@@ -133,8 +133,21 @@ NOT_INLINE void value_tile(float *out, const float *factor, const float *weights
   BY_VECTORS(count, value_runs(out, factor, weights, values, low, high, columns, vectors))
 }
 
-static void score_strip(const attend_work *a, const seen *e, const float *q) {
-  score_tiles(a->scores, q, a->keys, a->t->d, e->low / ATTEND_TILE * ATTEND_TILE, e->high);
+/* While a strip is scored, what the masks say to the next one is on its way, some lines for each tile. */
+static void score_strip(const attend_work *a, const seen *e, const attend_strip *s) {
+  const heed__attention_task *t = a->t;
+  const int64_t next = t->first + s->row + ATTEND_STRIP, rows = lesser(ATTEND_STRIP, t->last - next);
+  int64_t j = round_down(e->low, ATTEND_TILE);
+  for (; (t->visible || t->bias) && rows > 0 && j + ATTEND_TILE <= e->high; j += ATTEND_TILE) {
+    if (t->visible && t->visible_column == 1)
+      fetch_rows(t->visible + next * t->visible_row + e->first + j, HEED_BOOL, t->visible_row, ATTEND_TILE, 0,
+                 rows);
+    if (t->bias && t->bias_column == 1)
+      fetch_rows(t->bias + next * t->bias_row + e->first + j, HEED_FLOAT32, t->bias_row, ATTEND_TILE, 0,
+                 rows);
+    score_tiles(a->scores, s->q, a->keys, t->d, j, j + ATTEND_TILE);
+  }
+  score_tiles(a->scores, s->q, a->keys, t->d, j, e->high);
 }
 
 static void weigh_strip(const attend_work *a, const seen *e, float *out, const float *factor) {
@@ -401,7 +414,7 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
       if (e.high > e.low) {
         if (!e.values) pack_block(&a, &e);
         float factor[16];
-        score_strip(&a, &e, s.q);
+        score_strip(&a, &e, &s);
         soften(&a, &e, &s, factor);
         const bool whole = e.sure_first <= e.low && e.sure_last >= e.high;
         (whole || hides_finite(&a, &e, &finite) ? weigh_strip : weigh_seen)(&a, &e, s.out, factor);

@@ -257,7 +257,6 @@ static unsigned first_bits(int64_t n) {
 
 /* A bit for each of the first n bytes (as many as a word has, at most) that is not 0. */
 static unsigned bits_of_bytes(const uint8_t *x, ptrdiff_t stride, int64_t n) {
-  if (stride == 1 && n >= ATTEND_WORD) return v_bits_of_bytes(x);
   unsigned bits = 0;
   for (int64_t i = 0; i < n && i < ATTEND_WORD; i++) bits |= (unsigned)(x[i * stride] != 0) << i;
   return bits;
@@ -270,63 +269,96 @@ static unsigned bits_above_minus_infinity(const float *x) {
   return bits;
 }
 
-/* Values low … high - 1 of a row of the bias, in order, and zeros up to a whole word. */
-static void copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t low, int64_t high) {
+/* Values low … high - 1 of a row of the bias, in order, and zeros up to a whole word; low begins one. Returns
+ * whether there is -inf among them. */
+static bool copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t low, int64_t high) {
+  vfloat least = v_zero();
+  int64_t j = low;
   if (stride == 1) {
-    memcpy(out + low, x + low, (size_t)(high - low) * sizeof *x);
-  } else {
-    for (int64_t j = low; j < high; j++) out[j] = x[j * stride];
+    for (; j + V_LANES <= high; j += V_LANES) {
+      const vfloat y = v_load(x + j);
+      v_store(out + j, y);
+      least = v_min(y, least); /* nan leaves it */
+    }
   }
-  for (int64_t j = high; j % ATTEND_WORD != 0; j++) out[j] = 0.0f;
+  float lowest = -v_highest(v_neg(least));
+  for (; j < high; j++) {
+    out[j] = x[j * stride];
+    lowest = out[j] < lowest ? out[j] : lowest;
+  }
+  for (; j % ATTEND_WORD != 0; j++) out[j] = 0.0f;
+  return lowest == -INFINITY;
+}
+
+/* A word's places, from `start` to before `end`, counted from its first. */
+static unsigned places(int64_t start, int64_t end) {
+  return first_bits(end) & ~first_bits(start);
+}
+
+/* Takes places from n words whose byte is 0, or, with flip of all bits, is not; `end` bytes are there. */
+static void take_bytes(uint16_t *words, int64_t n, const uint8_t *x, ptrdiff_t stride, int64_t end,
+                       unsigned flip) {
+  for (int64_t w = 0; w < n; w++, end -= ATTEND_WORD, x += ATTEND_WORD * stride) {
+    const bool vector = stride == 1 && end >= ATTEND_WORD;
+    words[w] &= (uint16_t)((vector ? v_bits_of_bytes(x) : bits_of_bytes(x, stride, end)) ^ flip);
+  }
 }
 
 /* The words of query i from place `from` to before `to`; r is its row in the strip. */
 static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t from, int64_t to) {
   const heed__attention_task *t = a->t;
+  const int64_t n = (to - from + ATTEND_WORD - 1) / ATTEND_WORD, first = e->first + from;
+  uint16_t *words = e->bit[r] + from / ATTEND_WORD;
   int64_t start, end;
   heed__attention_reach(t, i, &start, &end);
-  start -= e->first;
-  end = lesser(end - e->first, e->count);
-  for (int64_t j = from; j < to; j += ATTEND_WORD) {
-    unsigned bits = first_bits(end - j) & ~first_bits(start - j);
-    if (t->visible && bits) {
-      const ptrdiff_t step = t->visible_column;
-      bits &= bits_of_bytes(t->visible + i * t->visible_row + (e->first + j) * step, step, end - j);
-    }
-    if (t->padding && bits) {
-      const ptrdiff_t step = t->padding_stride;
-      bits &= ~bits_of_bytes(t->padding + (e->first + j) * step, step, end - j);
-    }
-    if (t->bias && bits) bits &= bits_above_minus_infinity(a->bias + r * ATTEND_STRIDE + j);
-    e->bit[r][j / ATTEND_WORD] = (uint16_t)bits;
+  start -= first;
+  end = lesser(end, e->first + e->count) - first;
+  for (int64_t w = 0; w < n; w++) {
+    words[w] = (uint16_t)places(start - w * ATTEND_WORD, end - w * ATTEND_WORD);
   }
+  if (t->visible)
+    take_bytes(words, n, t->visible + i * t->visible_row + first * t->visible_column, t->visible_column, end,
+               0);
+  if (t->padding)
+    take_bytes(words, n, t->padding + first * t->padding_stride, t->padding_stride, end, 0xffffu);
+  for (int64_t w = 0; t->bias && w < n; w++)
+    words[w] &= (uint16_t)bits_above_minus_infinity(a->bias + r * ATTEND_STRIDE + from + w * ATTEND_WORD);
 }
 
 /* From what masks leave: the words before the first and behind the last that any row sees go, and the words
  * from low on that all see are sure. */
 static void trim(seen *e) {
-  int64_t low = e->high, high = e->low, sure = e->low;
-  for (int64_t j = e->low; j < e->high; j += ATTEND_WORD) {
-    unsigned any = 0, all = 0xffffu;
-    for (int r = 0; r < ATTEND_STRIP; r++) {
-      any |= e->bit[r][j / ATTEND_WORD];
-      all &= e->bit[r][j / ATTEND_WORD];
-    }
-    if (!any) continue;
-    if (low > j) low = sure = j;
-    high = j + ATTEND_WORD;
-    if (all == 0xffffu && sure == j) sure = high;
+  const int64_t first = e->low / ATTEND_WORD, last = (e->high + ATTEND_WORD - 1) / ATTEND_WORD;
+  int64_t low = last, high = first, sure = first;
+  uint16_t any[ATTEND_WORDS], all[ATTEND_WORDS];
+  _Static_assert(ATTEND_STRIP == 6, "six rows");
+  for (int64_t w = first; w < last; w++) {
+    const uint16_t *b = &e->bit[0][w];
+    enum { ROW = ATTEND_WORDS };
+    any[w] = b[0] | b[ROW] | b[2 * ROW] | b[3 * ROW] | b[4 * ROW] | b[5 * ROW];
+    all[w] = b[0] & b[ROW] & b[2 * ROW] & b[3 * ROW] & b[4 * ROW] & b[5 * ROW];
   }
-  e->low = e->sure_first = low;
-  e->sure_last = sure;
-  if (high < e->high) e->high = high;
+  for (int64_t w = first; w < last; w++) {
+    if (any[w] == 0) continue;
+    if (low > w) low = sure = w;
+    high = w + 1;
+    if (all[w] == 0xffffu && sure == w) sure = high;
+  }
+  e->low = e->sure_first = low * ATTEND_WORD;
+  e->sure_last = sure * ATTEND_WORD;
+  e->high = lesser(e->high, high * ATTEND_WORD);
+}
+
+/* Rows beyond the last see what that one does. */
+static int64_t row_of(const heed__attention_task *t, int64_t i) {
+  return i < t->last ? i : t->last - 1;
 }
 
 /* What the strip from row i0 on (of the task's l) sees of block e; nothing, where high is not above low. */
 static void see(const attend_work *a, seen *e, int64_t i0) {
   const heed__attention_task *t = a->t;
   const int64_t last = lesser(i0 + ATTEND_STRIP, t->last) - 1;
-  const bool masked = t->visible || t->padding || t->bias;
+  bool masked = t->visible || t->padding;
   int64_t from, sure_to, sure_from, to;
   heed__attention_reach(t, i0, &from, &sure_to); /* the first row begins and ends before the others */
   heed__attention_reach(t, last, &sure_from, &to);
@@ -335,16 +367,15 @@ static void see(const attend_work *a, seen *e, int64_t i0) {
   if (e->high <= e->low) return;
   e->sure_first = round_up(greater(sure_from - e->first, e->begin), ATTEND_WORD);
   e->sure_last = round_down(lesser(sure_to - e->first, e->count), ATTEND_WORD);
+  for (int r = 0; t->bias && r < ATTEND_STRIP; r++)
+    masked |= copy_bias(a->bias + r * ATTEND_STRIDE,
+                        t->bias + row_of(t, i0 + r) * t->bias_row + e->first * t->bias_column, t->bias_column,
+                        e->low, e->high);
   if (masked || e->sure_first >= e->sure_last) e->sure_first = e->sure_last = e->low;
   if (e->sure_first <= e->low && e->sure_last >= e->high) return;
   for (int r = 0; r < ATTEND_STRIP; r++) {
-    const int64_t i = i0 + r < t->last ? i0 + r : t->last - 1;
-    if (t->bias) {
-      copy_bias(a->bias + r * ATTEND_STRIDE, t->bias + i * t->bias_row + e->first * t->bias_column,
-                t->bias_column, e->low, e->high);
-    }
-    if (e->low < e->sure_first) see_row(a, e, i, r, e->low, e->sure_first);
-    if (e->sure_last < e->high) see_row(a, e, i, r, e->sure_last, e->high);
+    if (e->low < e->sure_first) see_row(a, e, row_of(t, i0 + r), r, e->low, e->sure_first);
+    if (e->sure_last < e->high) see_row(a, e, row_of(t, i0 + r), r, e->sure_last, e->high);
   }
   if (masked) trim(e);
 }
