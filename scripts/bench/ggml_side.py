@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rows import added
+
 name = "ggml"
 F32, F16, Q8_0, BF16 = 0, 1, 8, 30
 
@@ -148,10 +150,10 @@ def causal_mask(n):
     return mask
 
 
-def attention(row, threads, q, k, v):
-    mask_bytes = 2 * row.n * row.n if row.causal else 0
-    g = Graph(threads, 2 * q.nbytes + k.nbytes + v.nbytes + mask_bytes)
-    queries, mask = g.tensor(q), g.tensor(causal_mask(row.n)) if row.causal else None
+def attention(row, threads, q, k, v, mask=None):
+    mask = causal_mask(row.n) if row.causal else None if mask is None else added(mask).astype(np.float16)
+    g = Graph(threads, 2 * q.nbytes + k.nbytes + v.nbytes + (0 if mask is None else mask.nbytes))
+    queries, mask = g.tensor(q), None if mask is None else g.tensor(mask)
     results = [g.flash_attn_ext(queries, g.tensor(k[i]), g.tensor(v[i]), mask, 1 / math.sqrt(row.d), 0, 0)
                for i in range(row.sets)]
     run, read = g.compute(results, (row.n, row.heads, row.d), row.turn)

@@ -6,7 +6,7 @@ from ctypes import byref, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, 
 
 import numpy as np
 
-FLOAT32, DTYPES = 2, dict(bfloat16=3, float16=4)
+BOOL, FLOAT32, DTYPES = 0, 2, dict(bfloat16=3, float16=4)
 
 
 class Window(ctypes.Structure):
@@ -84,7 +84,8 @@ class Heed:
         """A tensor on the array's memory, which must live as long: the row's inputs do."""
         out = c_void_p()
         shape = (c_int64 * array.ndim)(*array.shape)
-        self.check(self.lib.heed_tensor_from_memory(self.context, FLOAT32, array.ndim, shape,
+        dtype = BOOL if array.dtype == bool else FLOAT32
+        self.check(self.lib.heed_tensor_from_memory(self.context, dtype, array.ndim, shape,
                                                     c_void_p(array.ctypes.data), None, None, byref(out)))
         return out
 
@@ -122,6 +123,8 @@ class Heed:
         keys = [self.tensor(x) for x in row.inputs["k"]]
         values = [self.tensor(x) for x in row.inputs["v"]]
         options = AttentionOptions(is_causal=row.causal)
+        if "mask" in row.inputs:
+            options.attn_mask = self.tensor(row.inputs["mask"])
 
         def arguments():
             i = next(row.turn)

@@ -6,9 +6,11 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+from rows import added
+
 name = "ONNX Runtime"
 MICROSOFT = "com.microsoft"
-KINDS = {np.float32: TensorProto.FLOAT, np.int32: TensorProto.INT32}
+KINDS = {np.float32: TensorProto.FLOAT, np.int32: TensorProto.INT32, np.bool_: TensorProto.BOOL}
 
 
 def version():
@@ -117,7 +119,7 @@ def decode_contender(row, threads, q, k, v):
     return "ONNX Runtime, GroupQueryAttention", run, heads_first(row, read)
 
 
-def attention(row, threads, q, k, v):
+def attention(row, threads, q, k, v, mask=None):
     if row.n == 1:
         yield decode_contender(row, threads, q, k, v)
         return
@@ -135,14 +137,16 @@ def attention(row, threads, q, k, v):
         yield "ONNX Runtime, GroupQueryAttention", run, heads_first(row, read)
     m = Model()
     m.feed("q", tokens_first(q)), m.feed("k", tokens_first(k[0])), m.feed("v", tokens_first(v[0]))
-    m.node("MultiHeadAttention", ["q", "k", "v"], ["y"], MICROSOFT, num_heads=row.heads,
+    bias = [] if mask is None else ["", "", m.feed("bias", added(mask)[None, None])]
+    m.node("MultiHeadAttention", ["q", "k", "v", *bias], ["y"], MICROSOFT, num_heads=row.heads,
            unidirectional=int(row.causal))
     m.output("y", [1, row.n, hidden])
     run, read = m.contender(threads)
     yield "ONNX Runtime, MultiHeadAttention", run, heads_first(row, read)
     m = Model()
     m.feed("q", q[None]), m.feed("k", k[:1]), m.feed("v", v[:1])
-    m.node("Attention", ["q", "k", "v"], ["y"], is_causal=int(row.causal))
+    masks = [] if mask is None else [m.feed("mask", mask)]
+    m.node("Attention", ["q", "k", "v", *masks], ["y"], is_causal=int(row.causal))
     m.output("y", [1, row.heads, row.n, row.d])
     run, read = m.contender(threads)
     yield "ONNX Runtime, Attention", run, lambda: read()[0]

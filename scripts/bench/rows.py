@@ -60,6 +60,11 @@ def checked_queries(n):
 # ---- Attention ----
 
 
+def added(mask):
+    """A mask as what is added to scores: boolean ones hide where they are False."""
+    return np.where(mask, 0, -np.inf).astype(np.float32) if mask.dtype == bool else mask
+
+
 def attention_reference(causal):
     def reference(inputs):
         q, k, v = double(inputs, "q", "k", "v")
@@ -68,19 +73,26 @@ def attention_reference(causal):
         scores = q[:, queries] @ k.transpose(0, 2, 1) / np.sqrt(q.shape[2])
         if causal:
             scores[:, np.arange(k.shape[1]) > queries[:, None]] = -np.inf
+        if "mask" in inputs:
+            scores += added(inputs["mask"])[queries]
         return softmax(scores) @ v
 
     return reference
 
 
-def attention(group, name, heads, n, d, causal, s=None, sets=1):
-    """q [heads, n, d], k and v [sets, heads, s, d]; sets of keys beyond 1 are taken in turn."""
+MASKS = dict(float=lambda rng, n, s: normal(rng, n, s), bool=lambda rng, n, s: rng.random((n, s)) < 0.9)
+
+
+def attention(group, name, heads, n, d, causal, s=None, sets=1, mask=None):
+    """q [heads, n, d], k and v [sets, heads, s, d]; sets of keys beyond 1 are taken in turn. mask: "float" or "bool",
+    [n, s] for all heads."""
     s = s or n
 
     def inputs(rng):
         k, v = normal(rng, heads, s, d), normal(rng, heads, s, d)
         copies = [np.stack([x] * sets) for x in (k, v)]
-        return dict(q=normal(rng, heads, n, d), k=copies[0], v=copies[1])
+        masks = dict(mask=MASKS[mask](rng, n, s)) if mask else {}
+        return dict(q=normal(rng, heads, n, d), k=copies[0], v=copies[1], **masks)
 
     work = dict(flops=4.0 * heads * n * s * d * (0.5 if causal else 1))
     if n == 1:
@@ -236,6 +248,8 @@ def rows(last_cache):
 
     result = [attention("causal, 8 heads of 64", f"causal, {n} tokens", 8, n, 64, True) for n in (128, 512, 2048, 8192)]
     result += [attention("dense, 8 heads of 64", f"dense, {n} tokens", 8, n, 64, False) for n in (512, 2048)]
+    result += [attention("dense, 8 heads of 64", f"dense, 2048 tokens, {text} mask", 8, 2048, 64, False, mask=mask)
+               for mask, text in (("bool", "boolean"), ("float", "float"))]
     for s in (4096, 32768):
         result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, warm", 8, 1, 64, False, s))
         result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, cold", 8, 1, 64, False, s, cold(s)))

@@ -20,9 +20,11 @@ def contenders(row, threads):
         yield contender, run, lambda run=run: run().numpy()
 
 
-def explicit(q, k, v, hidden):
+def explicit(q, k, v, hidden, bias=None):
     scores = q @ k.transpose(-1, -2)
     scores *= 1 / math.sqrt(q.shape[-1])
+    if bias is not None:
+        scores += bias
     if hidden is not None:
         scores.masked_fill_(hidden, -math.inf)
     return torch.softmax(scores, -1) @ v
@@ -32,18 +34,20 @@ def later_keys(n):
     return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
-def attention(row, q, k, v):
+def attention(row, q, k, v, mask=None):
     # without a batch dimension PyTorch's fused function takes its slow path
     batched = q[None], k[:, None], v[:, None]
-    hidden = later_keys(row.n) if row.causal else None
+    hidden, bias = later_keys(row.n) if row.causal else None, mask
+    if mask is not None and mask.dtype == torch.bool:
+        hidden, bias = ~mask, None
 
     def fused():
         i = next(row.turn)
-        return F.scaled_dot_product_attention(batched[0], batched[1][i], batched[2][i], is_causal=row.causal)[0]
+        return F.scaled_dot_product_attention(batched[0], batched[1][i], batched[2][i], mask, is_causal=row.causal)[0]
 
     def eager():
         i = next(row.turn)
-        return explicit(q, k[i], v[i], hidden)
+        return explicit(q, k[i], v[i], hidden, bias)
 
     yield "PyTorch fused", fused
     yield "PyTorch eager", eager

@@ -114,15 +114,20 @@ static int forward(lua_State *L) {
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
   const char *class = heed_module_class(check_self(L, "forward"));
-  lheed_options(L, class, OPTIONS, names);
-  bool wanted = lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
+  const bool plain = lua_gettop(L) <= INPUT; /* no options to look for */
+  if (plain)
+    lua_settop(L, INPUT);
+  else
+    lheed_options(L, class, OPTIONS, names);
+  bool wanted = !plain && lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
 
   heed_tensor **out = lheed_push_tensor(L);
   heed_tensor **box[INTERNALS];
   for (int i = 0; wanted && i < INTERNALS; i++) box[i] = lheed_push_tensor(L);
   heed_module *m = check_self(L, "forward");
   const heed_tensor *x = lheed_tensor(L, INPUT, class, "x");
-  const heed_forward_options options = lheed_forward_options(L, OPTIONS, class);
+  heed_forward_options options = {.size = sizeof options};
+  if (!plain) options = lheed_forward_options(L, OPTIONS, class);
   heed_attention_internals internals = {.size = sizeof internals};
   LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &internals : NULL));
   if (!wanted) return lheed_return(L, 1);

@@ -264,6 +264,10 @@ static float k_sum(const float *x, size_t n) {
       total[s] = term;                                                                                       \
     }                                                                                                        \
   }                                                                                                          \
+  for (; n - i >= WIDE; i += WIDE) {                                                                         \
+    const vdouble v = vd_load(x + i), sum = total[0];                                                        \
+    total[0] = term;                                                                                         \
+  }                                                                                                          \
   for (; i < n; i++) {                                                                                       \
     const double v = (double)x[i];                                                                           \
     rest += last;                                                                                            \
