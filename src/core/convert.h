@@ -4,6 +4,8 @@
 #ifndef HEED_CONVERT_H
 #define HEED_CONVERT_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -16,6 +18,26 @@ static inline float heed__float_of_bits(uint32_t bits) {
   float x;
   memcpy(&x, &bits, sizeof x);
   return x;
+}
+
+/* But for the sign the bits of a float grow with its magnitude, and those of nan are above inf's; loops over
+ * them vectorise where those over floats do not. */
+enum { HEED__MAGNITUDE = 0x7fffffff };
+
+/** Whether a magnitude is above that of these bits. */
+static inline bool heed__any_above(const float *x, int64_t n, uint32_t bits) {
+  uint32_t above = 0;
+  for (int64_t i = 0; i < n; i++) above |= bits - (heed__bits_of_float(x[i]) & HEED__MAGNITUDE);
+  return above >> 31;
+}
+/** The bits of the largest magnitude of n floats, `step` apart. */
+static inline uint32_t heed__largest_magnitude(const float *x, ptrdiff_t step, int64_t n) {
+  int32_t largest = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const int32_t magnitude = (int32_t)(heed__bits_of_float(x[i * step]) & HEED__MAGNITUDE);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return (uint32_t)largest;
 }
 
 /* bfloat16: the upper half of a float32. */

@@ -303,6 +303,11 @@ static inline bool heed__only_stores(heed_dtype dtype) {
   return dtype > HEED_FLOAT32;
 }
 
+/** What weights and caches may be stored in: float32, bfloat16, float16, int8. */
+static inline bool heed__can_store(heed_dtype dtype) {
+  return dtype == HEED_FLOAT32 || heed__only_stores(dtype);
+}
+
 /** What tensors of two dtypes have in common when they are put together: the one that holds the numbers of
  * both, as PyTorch promotes; float16 and bfloat16 make float32. */
 heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b);

@@ -137,14 +137,15 @@ NOT_INLINE void value_tile(float *out, const float *factor, const float *weights
 static void score_strip(const attend_work *a, const seen *e, const attend_strip *s) {
   const heed__attention_task *t = a->t;
   const int64_t next = t->first + s->row + ATTEND_STRIP, rows = lesser(ATTEND_STRIP, t->last - next);
+  const uint8_t *visible = t->visible_row != 0 && t->visible_column == 1 ? t->visible : NULL;
+  const float *bias = t->bias_row != 0 && t->bias_column == 1 ? t->bias : NULL;
   int64_t j = round_down(e->low, ATTEND_TILE);
-  for (; (t->visible || t->bias) && rows > 0 && j + ATTEND_TILE <= e->high; j += ATTEND_TILE) {
-    if (t->visible && t->visible_column == 1)
-      fetch_rows(t->visible + next * t->visible_row + e->first + j, HEED_BOOL, t->visible_row, ATTEND_TILE, 0,
-                 rows);
-    if (t->bias && t->bias_column == 1)
-      fetch_rows(t->bias + next * t->bias_row + e->first + j, HEED_FLOAT32, t->bias_row, ATTEND_TILE, 0,
-                 rows);
+  for (; (visible || bias) && rows > 0 && j + ATTEND_TILE <= e->high; j += ATTEND_TILE) {
+    const int64_t key = e->first + j;
+    if (visible && key % HEED__ALIGNMENT == 0)
+      fetch_rows(visible + next * t->visible_row + key, HEED_BOOL, t->visible_row,
+                 lesser(HEED__ALIGNMENT, t->s - key), 0, rows);
+    if (bias) fetch_rows(bias + next * t->bias_row + key, HEED_FLOAT32, t->bias_row, ATTEND_TILE, 0, rows);
     score_tiles(a->scores, s->q, a->keys, t->d, j, j + ATTEND_TILE);
   }
   score_tiles(a->scores, s->q, a->keys, t->d, j, e->high);

@@ -298,9 +298,12 @@ static unsigned places(int64_t start, int64_t end) {
 /* Takes places from n words whose byte is 0, or, with flip of all bits, is not; `end` bytes are there. */
 static void take_bytes(uint16_t *words, int64_t n, const uint8_t *x, ptrdiff_t stride, int64_t end,
                        unsigned flip) {
-  for (int64_t w = 0; w < n; w++, end -= ATTEND_WORD, x += ATTEND_WORD * stride) {
-    const bool vector = stride == 1 && end >= ATTEND_WORD;
-    words[w] &= (uint16_t)((vector ? v_bits_of_bytes(x) : bits_of_bytes(x, stride, end)) ^ flip);
+  for (int64_t w = 0; w < n; w++) {
+    const int64_t at = w * ATTEND_WORD, there = end - at;
+    const uint8_t *byte = x + at * stride;
+    const unsigned bits =
+        stride == 1 && there >= ATTEND_WORD ? v_bits_of_bytes(byte) : bits_of_bytes(byte, stride, there);
+    words[w] &= (uint16_t)(bits ^ flip);
   }
 }
 
@@ -333,10 +336,8 @@ static void trim(seen *e) {
   uint16_t any[ATTEND_WORDS], all[ATTEND_WORDS];
   _Static_assert(ATTEND_STRIP == 6, "six rows");
   for (int64_t w = first; w < last; w++) {
-    const uint16_t *b = &e->bit[0][w];
-    enum { ROW = ATTEND_WORDS };
-    any[w] = b[0] | b[ROW] | b[2 * ROW] | b[3 * ROW] | b[4 * ROW] | b[5 * ROW];
-    all[w] = b[0] & b[ROW] & b[2 * ROW] & b[3 * ROW] & b[4 * ROW] & b[5 * ROW];
+    any[w] = e->bit[0][w] | e->bit[1][w] | e->bit[2][w] | e->bit[3][w] | e->bit[4][w] | e->bit[5][w];
+    all[w] = e->bit[0][w] & e->bit[1][w] & e->bit[2][w] & e->bit[3][w] & e->bit[4][w] & e->bit[5][w];
   }
   for (int64_t w = first; w < last; w++) {
     if (any[w] == 0) continue;

@@ -1,4 +1,4 @@
-/* Conversion between float32 and the dtypes that only store, on the vector primitives. */
+/* Conversion between the dtypes that weights and caches are stored in, on the vector primitives. */
 #ifndef HEED_BODY_CONVERT_H
 #define HEED_BODY_CONVERT_H
 

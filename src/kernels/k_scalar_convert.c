@@ -1,4 +1,4 @@
-/* The scalar kernel that converts between float32 and the dtypes that only store. */
+/* The scalar kernel that converts between the dtypes that weights and caches are stored in. */
 #include "k_scalar.h"
 
 const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
@@ -26,20 +26,17 @@ void heed__scalar_convert(heed_dtype to, void *out, heed_dtype from, const void 
     const char *start = (const char *)x + i * heed__element_bytes(from);
     ptrdiff_t column = 1;
     const float *row = heed__scalar_widen(start, from, 1.0f, &column, (int64_t)some, room);
-    float *floats = (float *)out + i;
-    uint16_t *halves = (uint16_t *)out + i;
-    int8_t *bytes = (int8_t *)out + i;
     switch (to) {
     case HEED_BFLOAT16:
-      for (size_t j = 0; j < some; j++) halves[j] = heed__bfloat16_from_float(row[j]);
+      for (size_t j = 0; j < some; j++) ((uint16_t *)out)[i + j] = heed__bfloat16_from_float(row[j]);
       break;
     case HEED_FLOAT16:
-      for (size_t j = 0; j < some; j++) halves[j] = heed__float16_from_float(row[j]);
+      for (size_t j = 0; j < some; j++) ((uint16_t *)out)[i + j] = heed__float16_from_float(row[j]);
       break;
     case HEED_INT8:
-      for (size_t j = 0; j < some; j++) bytes[j] = heed__int8_from_float(row[j]);
+      for (size_t j = 0; j < some; j++) ((int8_t *)out)[i + j] = heed__int8_from_float(row[j]);
       break;
-    default: memcpy(floats, row, some * sizeof *floats);
+    default: memcpy((float *)out + i, row, some * sizeof *row);
     }
   }
 }

@@ -3,6 +3,7 @@
  * left behind them, so that keys always lie one after another. */
 #include "nn.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -365,19 +366,13 @@ static ptrdiff_t offset_of(const heed_tensor *x, int64_t item, int64_t head, int
   return (ptrdiff_t)(item * x->stride[0] + head * x->stride[1] + row * x->stride[2]);
 }
 
-/* d elements, `step` apart, as int8 with a scale: the largest magnitude / 127. nan and inf make all nan.
- * Without branches and calls, so that the loops vectorise: the magnitude of floats grows with their bits, and
- * what is added to 1.5 · 2^23 is rounded to an integer, held in the lowest bits. */
+/* d elements, `step` apart, as int8 with a scale: the largest magnitude / 127. nan and inf make all nan. What
+ * is added to 1.5 · 2^23 is rounded to an integer, held in the lowest bits. */
 static inline void quantise(const float *restrict x, const ptrdiff_t step, int64_t d, int8_t *restrict to,
                             float *scale) {
-  const float to_integer = 0x1.8p23f;
-  int32_t largest = 0;
-  for (int64_t i = 0; i < d; i++) {
-    const int32_t magnitude = (int32_t)(heed__bits_of_float(x[i * step]) & 0x7fffffff);
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  const bool finite = largest < 0x7f800000;
-  const float unit = heed__float_of_bits((uint32_t)largest) / 127;
+  const float to_integer = 0x1.8p23f, largest = heed__float_of_bits(heed__largest_magnitude(x, step, d));
+  const bool finite = largest <= FLT_MAX;
+  const float unit = largest / 127;
   *scale = finite ? unit : NAN;
   if (!finite || !(unit > 0)) {
     memset(to, 0, (size_t)d);

@@ -74,7 +74,7 @@ heed_status heed__check_dtype(heed_context *ctx, const char *function, const cha
 }
 
 heed_status heed__check_stored(heed_context *ctx, const char *function, heed_dtype dtype) {
-  if (dtype == HEED_FLOAT32 || heed__only_stores(dtype)) return HEED_OK;
+  if (heed__can_store(dtype)) return HEED_OK;
   return heed__fail(ctx, HEED_DTYPE, "%s: dtype is %s; it must be float32, bfloat16, float16 or int8",
                     function, heed_dtype_name(dtype));
 }

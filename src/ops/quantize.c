@@ -40,19 +40,14 @@ static int64_t tasks_of(const quantize_job *j) {
   return j->rows / QUANTIZE_ROWS + (j->rows % QUANTIZE_ROWS != 0);
 }
 
-/* x finite. Without branches and calls, so that the loops vectorise: the magnitude of floats grows with their
- * bits, and what is added to 1.5 · 2^52 is rounded to an integer, held in the lowest bits. */
+/* x finite. Without calls, so that the loop vectorises: what is added to 1.5 · 2^52 is rounded to an integer,
+ * held in the lowest bits. */
 static void quantize_block(const float *restrict x, int64_t n, int8_t *restrict weight, float *scale) {
   const double to_integer = 0x1.8p52;
-  int32_t largest = 0;
-  for (int64_t i = 0; i < n; i++) {
-    const int32_t magnitude = (int32_t)(heed__bits_of_float(x[i]) & 0x7fffffff);
-    largest = magnitude > largest ? magnitude : largest;
-  }
+  const float largest = heed__float_of_bits(heed__largest_magnitude(x, 1, n));
   /* not below the smallest normal number, where it would have too few digits */
-  const float unit = heed__float_of_bits((uint32_t)largest) / 127.0f;
-  *scale = largest == 0 ? 0.0f : unit > FLT_MIN ? unit : FLT_MIN;
-  const double factor = largest == 0 ? 0.0 : 1.0 / (double)*scale;
+  *scale = largest == 0.0f ? 0.0f : largest / 127.0f > FLT_MIN ? largest / 127.0f : FLT_MIN;
+  const double factor = largest == 0.0f ? 0.0 : 1.0 / (double)*scale;
   for (int64_t i = 0; i < n; i++) {
     const double shifted = (double)x[i] * factor + to_integer;
     uint64_t bits;
@@ -90,13 +85,6 @@ static void dequantize_rows(void *argument, int64_t task, int worker) {
   }
 }
 
-/* Whether the bits of all are below those of inf. */
-static bool all_finite(const float *x, int64_t n) {
-  uint32_t beyond = 0;
-  for (int64_t i = 0; i < n; i++) beyond |= 0x7f7fffff - (heed__bits_of_float(x[i]) & 0x7fffffff);
-  return beyond >> 31 == 0;
-}
-
 static heed_status check_finite(heed_context *ctx, const char *function, const char *argument,
                                 const heed_tensor *x) {
   enum { FINITE_PIECE = 1 << 16 };
@@ -107,7 +95,7 @@ static heed_status check_finite(heed_context *ctx, const char *function, const c
       const heed_status status = heed__stopped(ctx, function);
       if (status != HEED_OK) return status;
     }
-    if (all_finite(data + piece, end - piece)) continue;
+    if (!heed__any_above(data + piece, end - piece, 0x7f7fffff)) continue; /* FLT_MAX */
     int64_t i = piece;
     while (isfinite(data[i])) i++;
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %s[{%lld, %lld}] is %s; all elements must be finite", function,

@@ -77,12 +77,10 @@ CONVERT(BFLOAT16, BFLOAT16, uint16_t, uint16_t, x)
 
 enum { FLOATS_AT_ONCE = 128 };
 
-/* What fits is converted by the processor alone, where the same is true of its neighbours. Below 2^63 in
- * magnitude a float's bits, but for the sign, are at most 0x5effffff; beyond, and of nan, they are more. */
+/* What is below 2^63 in magnitude is converted by the processor alone, where the same is true of its
+ * neighbours. */
 static void int64_of_floats(int64_t *restrict out, ptrdiff_t stride, const float *restrict x, int64_t n) {
-  uint32_t beyond = 0;
-  for (int64_t i = 0; i < n; i++) beyond |= 0x5effffff - (heed__bits_of_float(x[i]) & 0x7fffffff);
-  if (beyond >> 31)
+  if (heed__any_above(x, n, 0x5effffff))
     for (int64_t i = 0; i < n; i++) out[i * stride] = heed__to_int64((double)x[i]);
   else if (stride == 1)
     for (int64_t i = 0; i < n; i++) out[i] = (int64_t)x[i];
@@ -127,15 +125,11 @@ void heed__copy_row(heed_dtype to, void *dst, ptrdiff_t dst_stride, heed_dtype f
   }
 }
 
-static bool is_storable(heed_dtype dtype) {
-  return dtype == HEED_FLOAT32 || dtype == HEED_BFLOAT16 || dtype == HEED_FLOAT16 || dtype == HEED_INT8;
-}
-
 void heed__convert_row(const heed__kernels *kernels, heed_dtype to, void *dst, ptrdiff_t dst_stride,
                        heed_dtype from, const void *src, ptrdiff_t src_stride, int64_t n) {
   static const float zero = 0.0f;
   const bool gapless = dst_stride == 1 && src_stride == 1 && to != from;
-  if (gapless && is_storable(to) && is_storable(from))
+  if (gapless && heed__can_store(to) && heed__can_store(from))
     kernels->convert(to, dst, from, src, (size_t)n);
   else if (gapless && to == HEED_BOOL && from == HEED_FLOAT32)
     kernels->ne(dst, src, 1, &zero, 0, (size_t)n);
