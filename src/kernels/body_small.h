@@ -155,7 +155,7 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
       for (int u = 0; u < SMALL_AT_ONCE; u++)
         x[u] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + place[u]]), x[u]), x[u]);
     }
-    for (int64_t j = 0; c + 1 == t->dv && j < keys; j++) /* the last of an odd number, or the only one */
+    for (int64_t j = 0; c + 1 == t->dv && j < keys; j++) /* the last one, alone */
       x[0] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + place[0]]), x[0]), x[0]);
     for (int u = 0; u < SMALL_AT_ONCE && c + u < t->dv; u++) {
       x[u] = v_select(none, v_zero(), x[u]);
