@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { D = 256, N = 300 };
+enum { D = 128, N = 300 };
 
 static heed_module *module(heed_context *ctx, double dropout) {
   heed_attention_config c;
