@@ -95,8 +95,8 @@ void heed__scalar_rms_norm(float *out, const float *x, const float *weight, floa
 
 /* k_scalar_convert.c */
 void heed__scalar_convert(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n);
-/** n elements of a row of keys or values as float32: the row itself, its stride in *column, or a widened copy
- * in `room`. x: element 0; scale: of int8. */
+/** n elements of a row of keys, values or weights as float32: the row itself, its stride in *column, or a
+ * widened copy in `room`. x: element 0; scale: of int8. */
 const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
                                 float *room);
 

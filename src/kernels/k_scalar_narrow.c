@@ -2,39 +2,31 @@
  * by element. */
 #include "k_scalar.h"
 
-/* Elements first…first + n - 1 of row j of the weight as float32. */
+enum { NARROW_PIECE = 4 * HEED__LANES };
+_Static_assert(HEED_INT8_BLOCK % NARROW_PIECE == 0, "a piece of int8 has one scale");
+
+/* Elements first…first + n - 1 of row j of the weight, a piece or its beginning, as float32. */
 static void widen(const heed__narrow_task *t, size_t j, size_t first, size_t n, float *out) {
   const ptrdiff_t start = (ptrdiff_t)j * t->w_row + (ptrdiff_t)first;
-  const uint16_t *half = (const uint16_t *)t->w + start;
-  const int8_t *byte = (const int8_t *)t->w + start;
-  switch (t->dtype) {
-  case HEED_BFLOAT16:
-    for (size_t i = 0; i < n; i++) out[i] = heed__float_from_bfloat16(half[i]);
-    break;
-  case HEED_FLOAT16:
-    for (size_t i = 0; i < n; i++) out[i] = heed__float_from_float16(half[i]);
-    break;
-  default:
-    for (size_t i = 0; i < n; i++) {
-      const size_t block = (first + i) / HEED_INT8_BLOCK;
-      out[i] = (float)byte[i] * t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)block];
-    }
-  }
+  const ptrdiff_t block = (ptrdiff_t)j * t->scale_row + (ptrdiff_t)(first / HEED_INT8_BLOCK);
+  ptrdiff_t column = 1;
+  (void)heed__scalar_widen((const char *)t->w + start * (ptrdiff_t)heed__element_bytes(t->dtype), t->dtype,
+                           t->dtype == HEED_INT8 ? t->scale[block] : 1.0f, &column, (int64_t)n, out);
 }
 
 /* Summed in lanes, as heed__scalar_dot does. Rows of the weight are widened in pieces, for some rows of x at
  * a time. A step is one row of the weight for these. */
 bool heed__scalar_narrow(const heed__narrow_task *t, const heed__pace *pace, int64_t *position) {
-  enum { ROWS = 8, PIECE = 4 * HEED__LANES, LOOK = 1 << 15 };
+  enum { ROWS = 8, LOOK = 1 << 15 };
   const size_t before = position ? (size_t)*position : 0;
-  float weight[PIECE];
+  float weight[NARROW_PIECE];
   size_t work = 0;
   for (size_t i0 = t->n ? before / t->n * ROWS : 0; i0 < t->m; i0 += ROWS) {
     const size_t rows = t->m - i0 < ROWS ? t->m - i0 : ROWS;
     for (size_t j = before > i0 / ROWS * t->n ? before % t->n : 0; j < t->n; j++) {
       float lane[ROWS][HEED__LANES] = {{0}};
-      for (size_t p = 0; p < t->k; p += PIECE) {
-        const size_t n = t->k - p < PIECE ? t->k - p : PIECE;
+      for (size_t p = 0; p < t->k; p += NARROW_PIECE) {
+        const size_t n = t->k - p < NARROW_PIECE ? t->k - p : NARROW_PIECE;
         widen(t, j, p, n, weight);
         for (size_t i = 0; i < rows; i++) {
           const float *x = t->x + (ptrdiff_t)(i0 + i) * t->x_row + (ptrdiff_t)p;

@@ -9,6 +9,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
+enum { EVERY_HALF = 1 << 16 };
+
 static const heed_dtype dtypes[] = {HEED_FLOAT32, HEED_BFLOAT16, HEED_FLOAT16, HEED_INT8};
 
 /* ---- The formats ---- */
@@ -45,8 +47,8 @@ static void same_number(double x, double got, double wanted) {
 
 /* What x becomes in the format, widened again by the same table. */
 static void check_rounding(const heed__kernels *k, const format *f, const float *x, size_t n) {
-  static uint16_t narrow[1 << 18];
-  static float wide[1 << 18];
+  static uint16_t narrow[4 * EVERY_HALF];
+  static float wide[4 * EVERY_HALF];
   assert_true(n <= COUNT(narrow));
   k->convert(f->dtype, narrow, HEED_FLOAT32, x, n);
   k->convert(HEED_FLOAT32, wide, f->dtype, narrow, n);
@@ -57,18 +59,22 @@ static float next_to(float x, int32_t steps) {
   return heed__float_of_bits((uint32_t)((int32_t)heed__bits_of_float(x) + steps));
 }
 
+static const uint16_t *every_half(void) {
+  static uint16_t all[EVERY_HALF];
+  for (size_t i = 0; i < EVERY_HALF; i++) all[i] = (uint16_t)i;
+  return all;
+}
+
 /* Of two neighbours of the format the middle, and the floats on both sides of it. */
 static void numbers_are_rounded_to_the_nearest_ties_to_even(void **state) {
-  static uint16_t all[1 << 16];
-  static float number[1 << 16], near[1 << 18];
+  static float number[EVERY_HALF], near[4 * EVERY_HALF];
   const heed__kernels *k;
   (void)state;
-  for (size_t i = 0; i < COUNT(all); i++) all[i] = (uint16_t)i;
   for (int table = 0; (k = table_at(table)); table++) {
     for (size_t f = 0; f < COUNT(formats); f++) {
-      k->convert(HEED_FLOAT32, number, formats[f].dtype, all, COUNT(all));
+      k->convert(HEED_FLOAT32, number, formats[f].dtype, every_half(), EVERY_HALF);
       size_t n = 0;
-      for (size_t i = 0; i < COUNT(all); i++) {
+      for (size_t i = 0; i < EVERY_HALF; i++) {
         const double x = (double)number[i];
         const float middle = (float)(x + step_at(&formats[f], x) / 2);
         near[n++] = number[i];
@@ -82,16 +88,16 @@ static void numbers_are_rounded_to_the_nearest_ties_to_even(void **state) {
 }
 
 static void halves_come_back_as_they_were(void **state) {
-  static uint16_t all[1 << 16], back[1 << 16];
-  static float wide[1 << 16];
+  static uint16_t back[EVERY_HALF];
+  static float wide[EVERY_HALF];
+  const uint16_t *all = every_half();
   const heed__kernels *k;
   (void)state;
-  for (size_t i = 0; i < COUNT(all); i++) all[i] = (uint16_t)i;
   for (int table = 0; (k = table_at(table)); table++) {
     for (size_t f = 0; f < COUNT(formats); f++) {
-      k->convert(HEED_FLOAT32, wide, formats[f].dtype, all, COUNT(all));
-      k->convert(formats[f].dtype, back, HEED_FLOAT32, wide, COUNT(all));
-      for (size_t i = 0; i < COUNT(all); i++) {
+      k->convert(HEED_FLOAT32, wide, formats[f].dtype, all, EVERY_HALF);
+      k->convert(formats[f].dtype, back, HEED_FLOAT32, wide, EVERY_HALF);
+      for (size_t i = 0; i < EVERY_HALF; i++) {
         const uint16_t quiet = isnan(wide[i]) ? formats[f].dtype == HEED_FLOAT16 ? 0x200 : 0x40 : 0;
         assert_int_equal(back[i], all[i] | quiet);
       }
