@@ -158,14 +158,20 @@ static inline vfloat v_log(vfloat x) {
 
 /* ---- Curves from -1 to 1 ---- */
 
-/* tanh x, 0.7 ulp: x + x³ P(x²) near 0, and beyond 1 - 2 / (e^2|x| + 1), each step with what it rounds off.
- */
-static inline vfloat v_tanh(vfloat x) {
-  const vfloat one = v_set(1.0f), a = v_abs(x), z = v_mul(x, x);
+#define TANH_NEAR 0.4f
+
+/* tanh x for |x| < TANH_NEAR, 0.7 ulp, but -0 becomes 0: x + x³ P(x²) */
+static inline vfloat tanh_near(vfloat x) {
+  const vfloat z = v_mul(x, x);
   vfloat p = v_fma(v_set(0x1.331a4ap-6f), z, v_set(-0x1.b6c786p-5f));
   p = v_fma(p, z, v_set(0x1.1105f4p-3f));
   p = v_fma(p, z, v_set(-0x1.55553ep-2f));
-  const vfloat near = v_fma(v_mul(z, x), p, x);
+  return v_fma(v_mul(z, x), p, x);
+}
+
+/* tanh x, 0.7 ulp: beyond those near 0, 1 - 2 / (e^2|x| + 1), each step with what it rounds off. */
+static inline vfloat v_tanh(vfloat x) {
+  const vfloat one = v_set(1.0f), a = v_abs(x);
   vfloat rest, k;
   const vfloat part = exp_parts(v_min(v_set(20.0f), v_add(a, a)), &rest, &k), sum = v_add(part, rest);
   const vfloat e = v_ldexp(sum, k), d = v_add(e, one);
@@ -174,7 +180,7 @@ static inline vfloat v_tanh(vfloat x) {
   const vfloat left = v_fnma(q, d_low, v_fnma(q, d, v_set(2.0f))); /* 2 - q (d + d_low) */
   const vfloat far = v_sub(one, q), lost = v_sub(v_sub(one, far), q);
   const vfloat y = v_add(far, v_fnma(v_mul(v_set(0.5f), q), left, lost));
-  return v_copysign(v_select(v_lt(a, v_set(0.4f)), near, y), x); /* for -0, too */
+  return v_copysign(v_select(v_lt(a, v_set(TANH_NEAR)), tanh_near(x), y), x); /* for -0, too */
 }
 
 /* log2 of the chance that a normal number is further from 0 than x >= 0: 2^-26 of its power. In pairs of

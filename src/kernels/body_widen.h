@@ -52,9 +52,12 @@ static void widen_row(float *out, const void *x, heed_dtype dtype, ptrdiff_t col
 
 /* ---- Scores ---- */
 
-/* c · tanh(score / c), with 1 / c, which attention_place.c has seen to be a normal number */
+/* c · tanh(score / c), with 1 / c, which attention_place.c has seen to be a normal number. A cap is there for
+ * the few scores that come near it; where none of a vector does, what is dear in tanh is left out. */
 static inline vfloat cap_score(vfloat score, float c, float inverse) {
-  return v_mul(v_set(c), v_tanh(v_mul(score, v_set(inverse))));
+  const vfloat x = v_mul(score, v_set(inverse));
+  const bool near = v_mask_bits(v_not_mask(v_lt(v_abs(x), v_set(TANH_NEAR)))) == 0;
+  return v_mul(v_set(c), near ? tanh_near(x) : v_tanh(x));
 }
 
 /* What a slope takes off of the scores of a query at `place` with keys j, j + 1…; or, with a sign of -1, of

@@ -58,15 +58,10 @@ static inline vfloat v_load_int8(const int8_t *p) {
   const __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)p);
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
 }
-/* And narrowed to them, as core/convert.h does it. */
-static inline void v_store_bfloat16(uint16_t *p, vfloat x) {
-  const __m256i bits = _mm256_castps_si256(x), upper = _mm256_srli_epi32(bits, 16);
-  const __m256i even = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-  const __m256i half = _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff));
-  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
-  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
-  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-  const __m256i y = _mm256_blendv_epi8(rounded, quiet, nan);
+/* And narrowed to them, as core/convert.h does it; to bfloat16 in body_convert.h, which takes the upper
+ * halves of bits. */
+static inline void v_store_upper(uint16_t *p, vint bits) {
+  const __m256i y = _mm256_srli_epi32(bits, 16);
   _mm_storeu_si128((__m128i *)(void *)p,
                    _mm_packus_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1)));
 }

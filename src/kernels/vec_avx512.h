@@ -49,15 +49,8 @@ static inline vfloat v_load_float16(const uint16_t *p) {
 static inline vfloat v_load_int8(const int8_t *p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
-static inline void v_store_bfloat16(uint16_t *p, vfloat x) {
-  const __m512i bits = _mm512_castps_si512(x), upper = _mm512_srli_epi32(bits, 16);
-  const __m512i even = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-  const __m512i half = _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff));
-  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
-  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
-  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  _mm256_storeu_si256((__m256i *)(void *)p,
-                      _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
+static inline void v_store_upper(uint16_t *p, vint bits) {
+  _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
 }
 static inline void v_store_float16(uint16_t *p, vfloat x) {
   _mm256_storeu_si256((__m256i *)(void *)p,

@@ -39,12 +39,8 @@ static inline vfloat v_load_int8(const int8_t *p) {
   const int8_t byte[8] = {p[0], p[1], p[2], p[3]};
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(byte)))));
 }
-static inline void v_store_bfloat16(uint16_t *p, vfloat x) {
-  const uint32x4_t bits = vreinterpretq_u32_f32(x), upper = vshrq_n_u32(bits, 16);
-  const uint32x4_t half = vaddq_u32(vandq_u32(upper, vdupq_n_u32(1)), vdupq_n_u32(0x7fff));
-  const uint32x4_t rounded = vshrq_n_u32(vaddq_u32(bits, half), 16);
-  const uint32x4_t quiet = vorrq_u32(upper, vdupq_n_u32(0x40));
-  vst1_u16(p, vmovn_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet)));
+static inline void v_store_upper(uint16_t *p, vint bits) {
+  vst1_u16(p, vshrn_n_u32(vreinterpretq_u32_s32(bits), 16));
 }
 static inline void v_store_float16(uint16_t *p, vfloat x) {
   vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));

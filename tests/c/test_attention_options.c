@@ -242,7 +242,7 @@ static setting set_up(uint32_t number) {
   t->out_row = t->dv, t->out_column = 1;
   t->last = t->l;
   t->scale = 1 / sqrtf((float)t->d);
-  if (chance(0.35)) t->softcap = (float)between(0.2, 5);
+  if (chance(0.35)) t->softcap = (float)between(0.2, chance(0.5) ? 5 : 50);
   if (chance(0.35)) t->slope = (float)between(0, 0.5);
   t->has_sink = chance(0.35);
   if (t->has_sink) t->sink = (float)between(-4, 4);
@@ -405,7 +405,7 @@ static void set_up_few(few_queries *s, uint32_t number) {
   t->dv = ONE_OF(sizes);
   t->first = chance(0.3) ? pick(0, keys - 1) : 0;
   t->last = chance(0.3) ? pick(t->first, keys) : keys;
-  if (chance(0.35)) t->softcap = (float)between(0.2, 5);
+  if (chance(0.35)) t->softcap = (float)between(0.2, chance(0.5) ? 5 : 50);
   s->seen = coins(t->rows * keys, ONE_OF(((const double[]){0.02, 0.5, 0.98})), at_end);
   s->padded = coins(keys, 0.2, at_end);
   s->biases = floats(t->rows * keys, -1, 1, at_end);
