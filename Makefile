@@ -234,14 +234,14 @@ sanitize asan ubsan:
 	@scripts/dev/install_packages.sh build test
 	@ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 SANDBOX_SECONDS=5 TEST_OPTIONS=--exclude-tags=plain \
 	  $(MAKE) --no-print-directory BUILD=$(BUILD)/asan DEBUG=1 run-test \
-	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
+	  CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 
 # Of the libraries underneath only OpenBLAS has threads, and those are not ours to check.
 TSAN_TESTS := test_parallel test_busy test_limits test_cancel test_steps
 tsan:
 	@scripts/dev/install_packages.sh build test
 	@OPENBLAS_NUM_THREADS=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan DEBUG=1 run-tsan \
-	  CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=thread'
+	  CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=thread'
 run-tsan: $(BUILD)/heed $(TSAN_TESTS:%=$(BUILD)/test/%)
 	@for name in $(TSAN_TESTS); do $(BUILD)/test/$$name || exit 1; done
 	@HEED_BUILD=$(BUILD) $(BUILD)/heed tests/run_specs.lua --output=plainTerminal tests/spec/threads_spec.lua
