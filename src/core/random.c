@@ -4,6 +4,7 @@
  * Sources: M. Matsumoto, T. Nishimura, "Mersenne twister" (ACM TOMACS 8, 1998), with the seeding of 2002; Box
  * and Muller (1958) for the normal distribution; P. L'Ecuyer, "Tables of linear congruential generators"
  * (1999) for MCG31m1. */
+#include "convert.h"
 #include "core.h"
 
 #include <math.h>
@@ -71,16 +72,27 @@ static int64_t at_once(int64_t left) {
   return left < STREAM_PIECE ? left : STREAM_PIECE;
 }
 
+/* The next words, n at most, before they are tempered; *count: how many. */
+static const uint32_t *next_words(heed_generator *g, int64_t n, int64_t *count) {
+  if (g->position == HEED__MT_WORDS) refill(g);
+  const uint32_t *word = g->word + g->position;
+  const int64_t left = HEED__MT_WORDS - g->position;
+  *count = n < left ? n : left;
+  g->position += (uint32_t)*count;
+  return word;
+}
+
+static void draw_words(heed_generator *g, uint32_t *out, int64_t n) {
+  for (int64_t count; n > 0; out += count, n -= count) {
+    const uint32_t *word = next_words(g, n, &count);
+    for (int64_t i = 0; i < count; i++) out[i] = temper(word[i]);
+  }
+}
+
 static void draw_some(heed_generator *g, float *out, int64_t n) {
-  while (n > 0) {
-    if (g->position == HEED__MT_WORDS) refill(g);
-    const int64_t left = HEED__MT_WORDS - g->position;
-    const int64_t count = n < left ? n : left;
-    const uint32_t *word = g->word + g->position;
+  for (int64_t count; n > 0; out += count, n -= count) {
+    const uint32_t *word = next_words(g, n, &count);
     for (int64_t i = 0; i < count; i++) out[i] = unit_float(temper(word[i]));
-    g->position += (uint32_t)count;
-    out += count;
-    n -= count;
   }
 }
 
@@ -254,23 +266,59 @@ void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g,
   }
 }
 
-static inline float dropped(float x, bool keep, float scale) {
-  return x * (keep ? scale : 0.0f);
+/* Both streams have integers, of which those below `least` keep: x times the number with the bits `scale`, or
+ * times 0. By arithmetic, since no branch could be guessed. */
+static inline float dropped(float x, uint64_t drawn, uint64_t least, uint32_t scale) {
+  const uint32_t keeps = 0 - (uint32_t)((drawn - least) >> 63);
+  return x * heed__float_of_bits(scale & keeps);
+}
+
+static void drop_native(heed__dropout *d, float *out, const float *x, int64_t n) {
+  enum { PIECE = 256 };
+  const uint64_t least = (uint64_t)ceil(d->keep * 0x1p53);
+  const uint32_t scale = heed__bits_of_float(d->scale);
+  uint32_t word[2 * PIECE];
+  for (int64_t count; n > 0; out += count, x += count, n -= count) {
+    count = n < PIECE ? n : PIECE;
+    draw_words(d->generator, word, 2 * count);
+    for (int64_t i = 0; i < count; i++)
+      out[i] = dropped(x[i], (uint64_t)(word[2 * i] & 0x1fffff) << 32 | word[2 * i + 1], least, scale);
+  }
+}
+
+static uint64_t least_dropped_by_mkl(double keep) {
+  uint64_t state = (uint64_t)(keep * MCG_MODULUS);
+  while (state > 0 && (double)(state - 1) / MCG_MODULUS >= keep) state--;
+  while ((double)state / MCG_MODULUS < keep) state++;
+  return state;
+}
+
+/* Every MCG_CHAINS-th state from the one before it, as each waits for another. */
+static void drop_mkl(heed__dropout *d, float *out, const float *x, int64_t n) {
+  enum { MCG_CHAINS = 8 };
+  const uint64_t least = least_dropped_by_mkl(d->keep);
+  const uint32_t scale = heed__bits_of_float(d->scale);
+  uint64_t state[MCG_CHAINS], multiplier = 1;
+  for (int j = 0; j < MCG_CHAINS; j++) {
+    state[j] = d->state * multiplier % MCG_MODULUS;
+    multiplier = multiplier * MCG_MULTIPLIER % MCG_MODULUS;
+  }
+  int64_t i = 0;
+  for (; n - i >= MCG_CHAINS; i += MCG_CHAINS) {
+    for (int j = 0; j < MCG_CHAINS; j++) {
+      out[i + j] = dropped(x[i + j], state[j], least, scale);
+      state[j] = state[j] * multiplier % MCG_MODULUS;
+    }
+  }
+  for (int j = 0; i + j < n; j++) out[i + j] = dropped(x[i + j], state[j], least, scale);
+  d->state = state[n - i];
 }
 
 static void drop_some(heed__dropout *d, float *out, const float *x, int64_t n) {
   if (d->keep == 0) {
-    for (int64_t i = 0; i < n; i++) out[i] = dropped(x[i], false, 0);
-  } else if (d->stream == HEED_DROPOUT_MKL) {
-    uint64_t state = d->state;
-    for (int64_t i = 0; i < n; i++) {
-      out[i] = dropped(x[i], (double)state / MCG_MODULUS < d->keep, d->scale);
-      state = state * MCG_MULTIPLIER % MCG_MODULUS;
-    }
-    d->state = state;
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] * 0.0f;
   } else {
-    for (int64_t i = 0; i < n; i++)
-      out[i] = dropped(x[i], heed__draw_double(d->generator) < d->keep, d->scale);
+    (d->stream == HEED_DROPOUT_MKL ? drop_mkl : drop_native)(d, out, x, n);
   }
 }
 

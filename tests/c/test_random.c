@@ -236,6 +236,43 @@ static void the_mkl_stream_takes_one_word_a_tensor(void **state) {
   assert_int_equal(second, heed__draw32(g));
 }
 
+/* The next uniform number of a stream; mkl: the state of that one. */
+static double uniform(heed_context *ctx, heed_dropout_stream stream, uint64_t *mkl) {
+  if (stream == HEED_DROPOUT_NATIVE) return heed__draw_double(heed_default_generator(ctx));
+  const double u = (double)*mkl / 2147483647;
+  *mkl = *mkl * 1132489760 % 2147483647;
+  return u;
+}
+
+/* What keeps an element is a number of the stream below 1 - p: also where p is such that one is just there.
+ */
+static void dropout_keeps_what_is_below_1_minus_p(void **state) {
+  enum { N = 1500 };
+  test_context *t = *state;
+  heed_generator *g = heed_default_generator(t->ctx);
+  static float x[N];
+  static double u[N];
+  for (uint32_t number = 0; number < 400; number++) {
+    const heed_dropout_stream stream = number % 2 ? HEED_DROPOUT_MKL : HEED_DROPOUT_NATIVE;
+    const uint32_t words = number % 5, piece = 1 + number * 7 % 600;
+    heed_set_dropout_stream(t->ctx, stream);
+    heed_generator_seed(g, number);
+    for (uint32_t i = 0; i < words; i++) heed__draw32(g);
+    uint64_t mkl = stream == HEED_DROPOUT_MKL ? heed__draw32(g) % 2147483647 : 0;
+    for (int i = 0; i < N; i++) u[i] = uniform(t->ctx, stream, &mkl);
+
+    const double p = number < 300 ? 1 - u[number % 37] : (number - 299) / 102.0;
+    heed__dropout d;
+    heed_generator_seed(g, number);
+    for (uint32_t i = 0; i < words; i++) heed__draw32(g);
+    for (int i = 0; i < N; i++) x[i] = 1;
+    heed__dropout_begin(&d, t->ctx, NULL, p);
+    for (uint32_t i = 0; i < N; i += piece)
+      assert_true(heed__dropout_apply(&d, x + i, x + i, N - i < piece ? N - i : piece));
+    for (int i = 0; i < N; i++) assert_true((x[i] != 0) == (u[i] < 1 - p));
+  }
+}
+
 static void what_is_dropped_is_multiplied_by_0(void **state) {
   test_context *t = *state;
   const float x[] = {-1, INFINITY};
@@ -272,6 +309,7 @@ int main(void) {
       cmocka_unit_test(every_allocation_may_fail),
       TEST(native_dropout_is_pytorchs),
       TEST(mkl_dropout_is_pytorchs_on_intel),
+      TEST(dropout_keeps_what_is_below_1_minus_p),
       TEST(the_mkl_stream_takes_one_word_a_tensor),
       TEST(what_is_dropped_is_multiplied_by_0),
   };

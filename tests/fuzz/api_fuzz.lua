@@ -262,6 +262,7 @@ local of_lua = { "^attempt to ", "^bad argument #%d+ to 'for ", "^variable 'x' g
 local function check_message(name, arguments, message)
   if type(message) ~= "string" then return end -- an error object of ours that came through
   if message:find "^attempt to index a " then return end -- ipairs, of what is no table
+  if message:find "^attempt to perform 'n%%+0'$" then return end -- 5 % "0", of Lua's strings
   local where, what = message:match "^(.-:%d+: )(.*)$"
   for _, pattern in ipairs(of_lua) do
     if what and what:find(pattern) and where:find(script, 1, true) == 1 then return end
