@@ -373,10 +373,15 @@ float heed__draw_float(heed_generator *g);
 HEED_MUST_USE
 bool heed__draw_floats(heed_generator *g, float *out, int64_t n);
 double heed__draw_double(heed_generator *g);
+/** Makes normal numbers of n that are uniform in [0, 1): of each block x[j] and x[j + half a block]. n is a
+ * multiple of the block. */
+#define HEED__NORMAL_BLOCK 16
+typedef void heed__normal_transform(float *x, size_t n, float std, float mean);
 /** n values of the normal distribution with that mean and standard deviation, as PyTorch's randn gives them
- * for n elements. */
+ * for n elements; transform: a kernel. */
 HEED_MUST_USE
-bool heed__draw_normal(heed_generator *g, double mean, double std, float *out, int64_t n);
+bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, double mean, double std,
+                       float *out, int64_t n);
 
 /* Which elements dropout keeps, one after another. */
 typedef struct heed__dropout {

@@ -4,7 +4,6 @@
  * Sources: M. Matsumoto, T. Nishimura, "Mersenne twister" (ACM TOMACS 8, 1998), with the seeding of 2002; Box
  * and Muller (1958) for the normal distribution; P. L'Ecuyer, "Tables of linear congruential generators"
  * (1999) for MCG31m1. */
-#include "convert.h"
 #include "core.h"
 
 #include <math.h>
@@ -64,7 +63,8 @@ float heed__draw_float(heed_generator *g) {
   return unit_float(heed__draw32(g));
 }
 
-/* Numbers that are drawn before it is asked whether to go on: of the slowest kind 100 µs. A multiple of 16.
+/* Numbers that are drawn before it is asked whether to go on: of the slowest kind 100 µs. A multiple of
+ * HEED__NORMAL_BLOCK.
  */
 #define STREAM_PIECE ((int64_t)1 << 13)
 
@@ -108,16 +108,6 @@ double heed__draw_double(heed_generator *g) {
   return (double)(heed__draw64(g) & 0x1fffffffffffff) * 0x1p-53;
 }
 
-/* Box and Muller's transform of 16 uniform values, j with j + 8. */
-static void normal_block(float *x) {
-  for (int j = 0; j < 8; j++) {
-    const float radius = sqrtf(-2.0f * logf(1.0f - x[j]));
-    const float angle = 6.28318530717958647692f * x[j + 8];
-    x[j] = radius * cosf(angle);
-    x[j + 8] = radius * sinf(angle);
-  }
-}
-
 static double draw_normal_double(heed_generator *g) {
   g->has_spare = !g->has_spare;
   if (!g->has_spare) return g->spare;
@@ -127,15 +117,10 @@ static double draw_normal_double(heed_generator *g) {
   return radius * cos(angle);
 }
 
-/* PyTorch has scale and shift in float, and multiplies and adds in one. */
-static void scale_and_shift(float *x, int64_t n, float scale, float shift) {
-  if (scale == 1 && shift == 0) return;
-  for (int64_t i = 0; i < n; i++) x[i] = (float)((double)x[i] * (double)scale + (double)shift);
-}
-
-bool heed__draw_normal(heed_generator *g, double mean, double std, float *out, int64_t n) {
-  const float scale = (float)std, shift = (float)mean;
-  if (n < 16) {
+bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, double mean, double std,
+                       float *out, int64_t n) {
+  enum { BLOCK = HEED__NORMAL_BLOCK };
+  if (n < BLOCK) {
     for (int64_t i = 0; i < n; i++) out[i] = (float)(draw_normal_double(g) * std + mean);
     return true;
   }
@@ -143,13 +128,11 @@ bool heed__draw_normal(heed_generator *g, double mean, double std, float *out, i
     const int64_t count = at_once(n - done);
     if (done > 0 && heed__is_due(&g->context->pace)) return false;
     draw_some(g, out + done, count);
-    for (int64_t i = 0; count - i >= 16; i += 16) normal_block(out + done + i);
-    scale_and_shift(out + done, count, scale, shift);
+    transform(out + done, (size_t)(count - count % BLOCK), (float)std, (float)mean);
   }
-  if (n % 16 != 0) { /* the last 16 anew, some of them for the second time */
-    draw_some(g, out + n - 16, 16);
-    normal_block(out + n - 16);
-    scale_and_shift(out + n - 16, 16, scale, shift);
+  if (n % BLOCK != 0) { /* the last block anew, some of it for the second time */
+    draw_some(g, out + n - BLOCK, BLOCK);
+    transform(out + n - BLOCK, BLOCK, (float)std, (float)mean);
   }
   return true;
 }

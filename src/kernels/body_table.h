@@ -6,6 +6,7 @@
 #include "body_decode.h"
 #include "body_gemm.h"
 #include "body_narrow.h"
+#include "body_normal.h"
 #include "body_pass.h"
 #include "body_rows.h"
 

@@ -100,6 +100,9 @@ void heed__scalar_convert(heed_dtype to, void *out, heed_dtype from, const void 
 const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
                                 float *room);
 
+/* k_scalar_normal.c */
+heed__normal_transform heed__scalar_normal;
+
 /* k_scalar_matrix.c */
 float heed__scalar_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n);
 bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,

@@ -205,6 +205,8 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
   X(narrow, bool, (const heed__narrow_task *task, const heed__pace *pace, int64_t *position))                \
   /* out[i] = x[i] as another dtype, both without gaps and apart; float32, bfloat16, float16 and int8 */     \
   X(convert, void, (heed_dtype to, void *out, heed_dtype from, const void *x, size_t n))                     \
+  /* a heed__normal_transform, the same bits in every table */                                               \
+  X(normal, void, (float *x, size_t n, float std, float mean))                                               \
   /* out [columns, rows] = x [rows, columns] transposed, the columns of both without gaps; elements of 4     \
      bytes; out shares no place with x */                                                                    \
   X(transpose, void,                                                                                         \

@@ -91,7 +91,8 @@ heed_status heed__normal(heed_context *ctx, const char *function, heed_generator
   }
   status = begin_draw(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
   if (status) goto done;
-  if (!heed__draw_normal(keep_generator(&k, ctx, g), mean, std, drawn_floats(&result), result.tensor->numel))
+  if (!heed__draw_normal(keep_generator(&k, ctx, g), heed__kernels_of(ctx)->normal, mean, std,
+                         drawn_floats(&result), result.tensor->numel))
     status = heed__stopped(ctx, function);
 done:
   return end_drawing(ctx, &result, status, &k);

@@ -1,5 +1,5 @@
 /* Random streams against numbers of PyTorch 2.13, the state as bytes, and dropout. */
-#include "support.h"
+#include "tables.h"
 
 #include <math.h>
 
@@ -16,12 +16,8 @@ static void assert_same(const float *got, const float *want, size_t n) {
   }
 }
 
-static void assert_close(const float *got, const float *want, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    if (!(fabsf(got[i] - want[i]) <= 1e-6f)) {
-      fail_msg("value %zu is %.9g, not %.9g", i + 1, (double)got[i], (double)want[i]);
-    }
-  }
+static bool draw_normal(heed_generator *g, float *out, int64_t n) {
+  return heed__draw_normal(g, heed__kernels_of(g->context)->normal, 0, 1, out, n);
 }
 
 /* ---- The words and what is made from them ---- */
@@ -78,38 +74,105 @@ static void fewer_than_16_normal_values_come_in_pairs_that_are_kept(void **state
                      two[] = {0.20926936f, -0.972355008f};
   heed_generator *g = seeded(state, 123);
   float got[5];
-  assert_true(heed__draw_normal(g, 0, 1, got, 5));
+  assert_true(draw_normal(g, got, 5));
   assert_same(got, five, 5);
-  assert_true(heed__draw_normal(g, 0, 1, got, 2));
+  assert_true(draw_normal(g, got, 2));
   assert_same(got, two, 2);
   assert_true(heed__draw_float(g) == 0.118568301f);
   assert_true(g->has_spare);
   heed_generator_seed(g, 123);
-  assert_true(heed__draw_normal(g, 0, 1, got, 1));
+  assert_true(draw_normal(g, got, 1));
   assert_same(got, five, 1);
 }
 
-static void sixteen_normal_values_are_one_block(void **state) {
+static void one_block(heed_context *ctx) {
   static const float want[] = {0.337370187f, -0.177777216f, -0.303527594f, -0.588011861f,
                                0.348605186f, 0.660340965f,  -0.219637617f, -0.379169822f,
                                0.767107069f, -1.19250202f,  0.69835192f,   -1.40972292f,
                                0.179379612f, 1.89514804f,   0.495446384f,  0.269198567f};
-  heed_generator *g = seeded(state, 123);
+  heed_generator *g = heed_default_generator(ctx);
   float got[16];
-  assert_true(heed__draw_normal(g, 0, 1, got, 16));
-  assert_close(got, want, 16);
+  heed_generator_seed(g, 123);
+  assert_true(draw_normal(g, got, 16));
+  assert_same(got, want, 16);
 }
 
-static void the_last_16_of_an_uneven_number_are_drawn_anew(void **state) {
+static void sixteen_normal_values_are_one_block(void **state) {
+  (void)state;
+  with_every_table(one_block);
+}
+
+static void an_uneven_number(heed_context *ctx) {
   static const float want[] = {0.337370187f, -0.177777216f, -0.303527594f, -0.588011861f, 1.58096957f,
                                1.30103993f,  1.27530122f,   -0.200953096f, -0.160563782f, -0.401488006f,
                                0.69572413f,  -1.80605268f,  -1.15886784f,  0.325471014f,  -0.63150537f,
                                -2.83999395f, -0.784853339f, -1.40957248f,  -0.407626867f, 0.795326114f};
-  heed_generator *g = seeded(state, 123);
+  heed_generator *g = heed_default_generator(ctx);
   float got[20];
-  assert_true(heed__draw_normal(g, 0, 1, got, 20));
-  assert_close(got, want, 20);
+  heed_generator_seed(g, 123);
+  assert_true(draw_normal(g, got, 20));
+  assert_same(got, want, 20);
   assert_true(heed__draw_float(g) == 0.0771507621f);
+}
+
+static void the_last_16_of_an_uneven_number_are_drawn_anew(void **state) {
+  (void)state;
+  with_every_table(an_uneven_number);
+}
+
+/* Every pair of some uniform numbers: around the ends, the eighths of the circle, where logarithms change
+ * their formula, and at random. */
+enum { SOME = 96, PAIRS = SOME * SOME };
+static void every_pair(float *x) {
+  static float some[SOME];
+  static const int places[] = {0,        0x1000000, 0x800000, 0x400000, 0xc00000,
+                               0x200000, 0x600000,  0xa00000, 0xe00000, 0x4afb0d};
+  uint32_t seed = 1;
+  for (int i = 0; i < SOME; i++) {
+    seed = seed * 1664525 + 1013904223;
+    int word = (int)(seed >> 8);
+    if (i < 70) word = places[i / 7] + i % 7 - 3;
+    word = word < 0 ? -word : word > 0xffffff ? 0xffffff - word % 7 : word;
+    some[i] = (float)word * 0x1p-24f;
+  }
+  for (int i = 0; i < PAIRS; i++) {
+    float *block = x + i / 8 * HEED__NORMAL_BLOCK + i % 8;
+    block[0] = some[i / SOME];
+    block[HEED__NORMAL_BLOCK / 2] = some[i % SOME];
+  }
+}
+
+static void normal_values_have_the_same_bits_in_every_table(void **state) {
+  static const float std_mean[][2] = {{1, 0}, {0.7f, 0.3f}, {123.456f, -1e-3f}, {0, 5}};
+  static float uniform[2 * PAIRS], want[2 * PAIRS], got[2 * PAIRS];
+  (void)state;
+  every_pair(uniform);
+  for (int c = 0; c < 4; c++) {
+    memcpy(want, uniform, sizeof want);
+    heed__kernels_scalar.normal(want, 2 * PAIRS, std_mean[c][0], std_mean[c][1]);
+    const heed__kernels *table;
+    for (int i = 0; (table = table_at(i)) != NULL; i++) {
+      memcpy(got, uniform, sizeof got);
+      table->normal(got, 2 * PAIRS, std_mean[c][0], std_mean[c][1]);
+      assert_memory_equal(got, want, sizeof got);
+    }
+  }
+}
+
+static void normal_values_are_box_and_mullers(void **state) {
+  static float uniform[2 * PAIRS], got[2 * PAIRS];
+  (void)state;
+  every_pair(uniform);
+  memcpy(got, uniform, sizeof got);
+  heed__kernels_scalar.normal(got, 2 * PAIRS, 1, 0);
+  for (int i = 0; i < PAIRS; i++) {
+    const int at = i / 8 * HEED__NORMAL_BLOCK + i % 8, other = at + HEED__NORMAL_BLOCK / 2;
+    const double radius = sqrt(-2 * log(1 - (double)uniform[at]));
+    const double angle = (double)(6.28318530717958647692f * uniform[other]);
+    const double room = 5e-7 * radius + 1e-30;
+    assert_true(fabs((double)got[at] - radius * cos(angle)) <= room);
+    assert_true(fabs((double)got[other] - radius * sin(angle)) <= room);
+  }
 }
 
 /* ---- Generators and their state ---- */
@@ -132,16 +195,16 @@ static void a_state_goes_on_where_it_was_taken(void **state) {
   heed_generator *g = seeded(state, 9);
   unsigned char bytes[HEED_GENERATOR_STATE_BYTES], again[HEED_GENERATOR_STATE_BYTES];
   float first[40], second[40];
-  assert_true(heed__draw_normal(g, 0, 1, first, 3)); /* leaves a spare */
+  assert_true(draw_normal(g, first, 3)); /* leaves a spare */
   heed_generator_get_state(g, bytes);
-  assert_true(heed__draw_normal(g, 0, 1, first, 4));
-  assert_true(heed__draw_normal(g, 0, 1, first + 4, 36));
+  assert_true(draw_normal(g, first, 4));
+  assert_true(draw_normal(g, first + 4, 36));
   heed_generator_seed(g, 1);
   assert_ok(heed_generator_set_state(g, bytes, sizeof(bytes)));
   heed_generator_get_state(g, again);
   assert_memory_equal(bytes, again, sizeof(bytes));
-  assert_true(heed__draw_normal(g, 0, 1, second, 4));
-  assert_true(heed__draw_normal(g, 0, 1, second + 4, 36));
+  assert_true(draw_normal(g, second, 4));
+  assert_true(draw_normal(g, second + 4, 36));
   assert_same(second, first, 40);
 }
 
@@ -302,6 +365,8 @@ int main(void) {
       TEST(fewer_than_16_normal_values_come_in_pairs_that_are_kept),
       TEST(sixteen_normal_values_are_one_block),
       TEST(the_last_16_of_an_uneven_number_are_drawn_anew),
+      TEST(normal_values_have_the_same_bits_in_every_table),
+      TEST(normal_values_are_box_and_mullers),
       TEST(generators_do_not_disturb_each_other),
       TEST(a_state_goes_on_where_it_was_taken),
       TEST(a_state_is_laid_out_low_byte_first),
