@@ -63,10 +63,9 @@ float heed__draw_float(heed_generator *g) {
   return unit_float(heed__draw32(g));
 }
 
-/* Numbers that are drawn before it is asked whether to go on: of the slowest kind 100 µs. A multiple of
- * HEED__NORMAL_BLOCK.
- */
-#define STREAM_PIECE ((int64_t)1 << 13)
+/* Numbers that are drawn before it is asked whether to go on: of the slowest kind, normal ones by the scalar
+ * kernel, 100 µs. A multiple of HEED__NORMAL_BLOCK. */
+#define STREAM_PIECE ((int64_t)1 << 11)
 
 static int64_t at_once(int64_t left) {
   return left < STREAM_PIECE ? left : STREAM_PIECE;
