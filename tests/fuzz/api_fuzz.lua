@@ -288,6 +288,8 @@ local function step()
       or target[1]:find "^Generator" and heed.Generator(1)
       or new_tensor()
   end
+  -- To Lua's C functions a number is a string, too: here it would be a file's name.
+  if target[1]:find "^files%." and type(arguments[1]) == "number" then arguments[1] = "/dev/null/number" end
   if trace then io.stderr:write(target[1], " ", arguments.n, "\n") end
   local f = target[2]
   local limits = target[1]:find "limit$"
