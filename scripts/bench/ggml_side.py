@@ -154,7 +154,8 @@ def attention(row, threads, q, k, v, mask=None):
     mask = causal_mask(row.n) if row.causal else None if mask is None else added(mask).astype(np.float16)
     g = Graph(threads, 2 * q.nbytes + k.nbytes + v.nbytes + (0 if mask is None else mask.nbytes))
     queries, mask = g.tensor(q), None if mask is None else g.tensor(mask)
-    results = [g.flash_attn_ext(queries, g.tensor(k[i]), g.tensor(v[i]), mask, 1 / math.sqrt(row.d), 0, 0)
+    results = [g.flash_attn_ext(queries, g.tensor(k[i]), g.tensor(v[i]), mask, 1 / math.sqrt(row.d), 0,
+                                 row.softcap)
                for i in range(row.sets)]
     run, read = g.compute(results, (row.n, row.heads, row.d), row.turn)
     return run, lambda: read().transpose(1, 0, 2)

@@ -122,7 +122,7 @@ class Heed:
         q = self.tensor(row.inputs["q"])
         keys = [self.tensor(x) for x in row.inputs["k"]]
         values = [self.tensor(x) for x in row.inputs["v"]]
-        options = AttentionOptions(is_causal=row.causal)
+        options = AttentionOptions(is_causal=row.causal, softcap=row.softcap)
         if "mask" in row.inputs:
             options.attn_mask = self.tensor(row.inputs["mask"])
 

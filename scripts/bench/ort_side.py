@@ -135,18 +135,19 @@ def attention(row, threads, q, k, v, mask=None):
         m.output("present_value", [1, row.heads, row.n, row.d])
         run, read = m.contender(threads)
         yield "ONNX Runtime, GroupQueryAttention", run, heads_first(row, read)
-    m = Model()
-    m.feed("q", tokens_first(q)), m.feed("k", tokens_first(k[0])), m.feed("v", tokens_first(v[0]))
-    bias = [] if mask is None else ["", "", m.feed("bias", added(mask)[None, None])]
-    m.node("MultiHeadAttention", ["q", "k", "v", *bias], ["y"], MICROSOFT, num_heads=row.heads,
-           unidirectional=int(row.causal))
-    m.output("y", [1, row.n, hidden])
-    run, read = m.contender(threads)
-    yield "ONNX Runtime, MultiHeadAttention", run, heads_first(row, read)
+    if not row.softcap:
+        m = Model()
+        m.feed("q", tokens_first(q)), m.feed("k", tokens_first(k[0])), m.feed("v", tokens_first(v[0]))
+        bias = [] if mask is None else ["", "", m.feed("bias", added(mask)[None, None])]
+        m.node("MultiHeadAttention", ["q", "k", "v", *bias], ["y"], MICROSOFT, num_heads=row.heads,
+               unidirectional=int(row.causal))
+        m.output("y", [1, row.n, hidden])
+        run, read = m.contender(threads)
+        yield "ONNX Runtime, MultiHeadAttention", run, heads_first(row, read)
     m = Model()
     m.feed("q", q[None]), m.feed("k", k[:1]), m.feed("v", v[:1])
     masks = [] if mask is None else [m.feed("mask", mask)]
-    m.node("Attention", ["q", "k", "v", *masks], ["y"], is_causal=int(row.causal))
+    m.node("Attention", ["q", "k", "v", *masks], ["y"], is_causal=int(row.causal), softcap=row.softcap)
     m.output("y", [1, row.heads, row.n, row.d])
     run, read = m.contender(threads)
     yield "ONNX Runtime, Attention", run, lambda: read()[0]

@@ -65,12 +65,14 @@ def added(mask):
     return np.where(mask, 0, -np.inf).astype(np.float32) if mask.dtype == bool else mask
 
 
-def attention_reference(causal):
+def attention_reference(causal, softcap):
     def reference(inputs):
         q, k, v = double(inputs, "q", "k", "v")
         k, v = k[0], v[0]
         queries = checked_queries(q.shape[1])
         scores = q[:, queries] @ k.transpose(0, 2, 1) / np.sqrt(q.shape[2])
+        if softcap:
+            scores = softcap * np.tanh(scores / softcap)
         if causal:
             scores[:, np.arange(k.shape[1]) > queries[:, None]] = -np.inf
         if "mask" in inputs:
@@ -83,9 +85,9 @@ def attention_reference(causal):
 MASKS = dict(float=lambda rng, n, s: normal(rng, n, s), bool=lambda rng, n, s: rng.random((n, s)) < 0.9)
 
 
-def attention(group, name, heads, n, d, causal, s=None, sets=1, mask=None):
+def attention(group, name, heads, n, d, causal, s=None, sets=1, mask=None, softcap=0.0):
     """q [heads, n, d], k and v [sets, heads, s, d]; sets of keys beyond 1 are taken in turn. mask: "float" or "bool",
-    [n, s] for all heads."""
+    [n, s] for all heads; softcap: 0 for none."""
     s = s or n
 
     def inputs(rng):
@@ -97,8 +99,8 @@ def attention(group, name, heads, n, d, causal, s=None, sets=1, mask=None):
     work = dict(flops=4.0 * heads * n * s * d * (0.5 if causal else 1))
     if n == 1:
         work = dict(bytes=2.0 * heads * s * d * 4)
-    return Row(group, name, "attention", inputs, attention_reference(causal), sets=sets, heads=heads, n=n, s=s, d=d,
-               causal=causal, **work)
+    return Row(group, name, "attention", inputs, attention_reference(causal, softcap), sets=sets, heads=heads, n=n,
+               s=s, d=d, causal=causal, softcap=softcap, **work)
 
 
 def module_reference(heads):
@@ -250,6 +252,8 @@ def rows(last_cache):
     result += [attention("dense, 8 heads of 64", f"dense, {n} tokens", 8, n, 64, False) for n in (512, 2048)]
     result += [attention("dense, 8 heads of 64", f"dense, 2048 tokens, {text} mask", 8, 2048, 64, False, mask=mask)
                for mask, text in (("bool", "boolean"), ("float", "float"))]
+    result.append(attention("dense, 8 heads of 64", "dense, 2048 tokens, soft cap 30", 8, 2048, 64, False,
+                            softcap=30.0))
     for s in (4096, 32768):
         result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, warm", 8, 1, 64, False, s))
         result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, cold", 8, 1, 64, False, s, cold(s)))

@@ -20,9 +20,11 @@ def contenders(row, threads):
         yield contender, run, lambda run=run: run().numpy()
 
 
-def explicit(q, k, v, hidden, bias=None):
+def explicit(q, k, v, hidden, bias=None, softcap=0.0):
     scores = q @ k.transpose(-1, -2)
     scores *= 1 / math.sqrt(q.shape[-1])
+    if softcap:
+        scores.div_(softcap).tanh_().mul_(softcap)
     if bias is not None:
         scores += bias
     if hidden is not None:
@@ -47,9 +49,10 @@ def attention(row, q, k, v, mask=None):
 
     def eager():
         i = next(row.turn)
-        return explicit(q, k[i], v[i], hidden, bias)
+        return explicit(q, k[i], v[i], hidden, bias, row.softcap)
 
-    yield "PyTorch fused", fused
+    if not row.softcap:  # which the fused function does not have
+        yield "PyTorch fused", fused
     yield "PyTorch eager", eager
 
 

@@ -38,15 +38,27 @@ if [ -z "${TESTS:-}${EMULATOR:-}" ]; then
   count symbols $code "$(number_in '^\([0-9]*\) passed, .*')" "$(number_in '^[0-9]* passed, \([0-9]*\) failed.*')"
 fi
 
+# The files of folders, and what is named by itself, a file in a line.
+files_of() {
+  for place in "$@"; do
+    if [ -d "$place" ]; then find "$place" -name '*_spec.lua' | sort; else echo "$place"; fi
+  done
+}
+
 # A process for some files: full collections, which many specs ask for, go through all that earlier files left.
 if [ $# -gt 0 ]; then
-  find "$@" -name '*_spec.lua' | sort |
-    xargs -n 8 "$build/heed" tests/run_specs.lua --output=plainTerminal ${TEST_OPTIONS:-} >"$log" 2>&1
+  at_once=8 # files
+  processes=$((($(files_of "$@" | wc -l) + at_once - 1) / at_once))
+  files_of "$@" |
+    xargs -n $at_once "$build/heed" tests/run_specs.lua --output=plainTerminal ${TEST_OPTIONS:-} >"$log" 2>&1
   code=$?
   cat "$log"
   failures=$(number_in '^[0-9]* success[a-z]* \/ \([0-9]*\) failure.*')
   errors=$(number_in '^[0-9]* success[a-z]* \/ [0-9]* failure[a-z]* \/ \([0-9]*\) error.*')
-  count 'the specs' $code "$(number_in '^\([0-9]*\) success.*')" $((failures + errors))
+  silent=$((processes - $(grep -a -c '^[0-9]* success' "$log"))) # crashed or never begun
+  [ $silent = 0 ] || echo "processes without a result: $silent of $processes"
+  [ $processes = 0 ] && silent=1 && echo "no specs in: $*"
+  count 'the specs' $code "$(number_in '^\([0-9]*\) success.*')" $((failures + errors + silent))
 fi
 
 echo "$passed passed, $failed failed"

@@ -8,7 +8,7 @@ tally() {
   shift
   "$@" >"$tally_log" 2>&1
   code=$?
-  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$tally_log" | tail -n 1)
+  line=$(grep -a -E '^[0-9]+ passed, [0-9]+ failed$' "$tally_log" | tail -n 1)
   ok=${line%% *} bad=${line#*, }
   bad=${bad%% *}
   if [ $code = 0 ]; then

@@ -63,12 +63,10 @@ float heed__draw_float(heed_generator *g) {
   return unit_float(heed__draw32(g));
 }
 
-/* Numbers that are drawn before it is asked whether to go on: of the slowest kind, normal ones by the scalar
- * kernel, 100 µs. A multiple of HEED__NORMAL_BLOCK. */
-#define STREAM_PIECE ((int64_t)1 << 11)
+_Static_assert(HEED__DRAWN_WHOLE % HEED__NORMAL_BLOCK == 0, "normal numbers come in whole blocks");
 
 static int64_t at_once(int64_t left) {
-  return left < STREAM_PIECE ? left : STREAM_PIECE;
+  return left < HEED__DRAWN_WHOLE ? left : HEED__DRAWN_WHOLE;
 }
 
 /* The next words, n at most, before they are tempered; *count: how many. */
@@ -96,7 +94,7 @@ static void draw_some(heed_generator *g, float *out, int64_t n) {
 }
 
 bool heed__draw_floats(heed_generator *g, float *out, int64_t n) {
-  for (int64_t done = 0; done < n; done += STREAM_PIECE) {
+  for (int64_t done = 0; done < n; done += HEED__DRAWN_WHOLE) {
     if (done > 0 && heed__is_due(&g->context->pace)) return false;
     draw_some(g, out + done, at_once(n - done));
   }
@@ -123,7 +121,7 @@ bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, dou
     for (int64_t i = 0; i < n; i++) out[i] = (float)(draw_normal_double(g) * std + mean);
     return true;
   }
-  for (int64_t done = 0; done < n; done += STREAM_PIECE) {
+  for (int64_t done = 0; done < n; done += HEED__DRAWN_WHOLE) {
     const int64_t count = at_once(n - done);
     if (done > 0 && heed__is_due(&g->context->pace)) return false;
     draw_some(g, out + done, count);
@@ -305,7 +303,7 @@ static void drop_some(heed__dropout *d, float *out, const float *x, int64_t n) {
 }
 
 bool heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n) {
-  for (int64_t done = 0; done < n; done += STREAM_PIECE) {
+  for (int64_t done = 0; done < n; done += HEED__DRAWN_WHOLE) {
     if (done > 0 && heed__is_due(&d->generator->context->pace)) return false;
     drop_some(d, out + done, x + done, at_once(n - done));
   }

@@ -22,6 +22,14 @@ V_INLINE void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n
   for (int64_t j = 0; j < n; j++) p[j] *= scale[j * step];
 }
 
+/* What is hidden behind each run of keys, and what fills the last register up. */
+static void fill_hidden(const decode_work *w, float *p, float value) {
+  for (int64_t i = 0; i < w->runs; i++) {
+    const int64_t next = i + 1 < w->runs ? w->run[i + 1].first : w->keys + V_LANES - 1;
+    for (int64_t j = w->run[i].last; j < next; j++) p[j] = value;
+  }
+}
+
 /* The scaled products of a row, whole registers, become scores. */
 static void bias_block(const decode_work *w, int r, float *p) {
   const heed__decode_task *t = w->task;
@@ -29,9 +37,11 @@ static void bias_block(const decode_work *w, int r, float *p) {
   const float *bias = row->bias ? row->bias + w->first * t->bias_column : NULL;
   if (row->k_scale) scale_each(p, row->k_scale + w->first * t->k_scale_row, t->k_scale_row, w->keys);
   const float inverse = 1.0f / t->softcap; /* used where there is a cap */
-  if (t->softcap > 0.0f)
+  if (t->softcap > 0.0f) {
+    fill_hidden(w, p, 0.0f); /* not near the cap */
     for (int64_t j = 0; j < w->keys; j += V_LANES)
       v_store(p + j, cap_score(v_load(p + j), t->softcap, inverse));
+  }
   for (int64_t j = 0; bias && j < w->keys; j++) p[j] += bias[j * t->bias_column];
   if (row->slope != 0.0f)
     for (int64_t j = 0; j < w->keys; j += V_LANES)
@@ -45,10 +55,7 @@ static void settle_block(const decode_work *w, int r) {
   float *p = w->p + r * w->room, *out = t->out + r * t->dv;
   vfloat most = v_set(t->largest[r]);
   bias_block(w, r, p);
-  for (int64_t i = 0; i < w->runs; i++) { /* what is hidden behind a run */
-    const int64_t next = i + 1 < w->runs ? w->run[i + 1].first : w->keys + V_LANES - 1;
-    for (int64_t j = w->run[i].last; j < next; j++) p[j] = -INFINITY;
-  }
+  fill_hidden(w, p, -INFINITY);
   for (int64_t j = 0; j < w->keys; j += V_LANES)
     most = v_max(v_load(p + j), most); /* drops nan: the sum will have it */
   const float largest = v_highest(most);

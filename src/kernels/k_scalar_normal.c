@@ -10,7 +10,8 @@ static inline float fused(float a, float b, float c) {
   const double lost = (product - (sum - part)) + ((double)c - part);
   uint64_t bits;
   memcpy(&bits, &sum, sizeof bits);
-  if (lost != 0 && bits % 2 == 0) bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
+  if ((lost < 0 || lost > 0) && bits % 2 == 0) /* not where it is nan, with sums that are not finite */
+    bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
   double odd;
   memcpy(&odd, &bits, sizeof odd);
   return (float)odd;

@@ -8,10 +8,9 @@ enum {
   TASKS = 4,
   SCALAR_SCORES = 24, /* up to which the scalar kernel is the fastest */
   DRAWN = 1 << 18,    /* floats that dropout draws for a task, a row at least, */
-  DRAWN_AT_ONCE = 1 << 13,
-  KEPT = 1 << 19,   /* floats of queries and outputs that a task keeps, a few rows at least */
-  MOST_ROWS = 2048, /* more than the rows and keys whose columns lie in a task's scratch */
-  WAKING = 1 << 17, /* multiply-adds that one thread does before another is awake */
+  KEPT = 1 << 19,     /* floats of queries and outputs that a task keeps, a few rows at least */
+  MOST_ROWS = 2048,   /* more than the rows and keys whose columns lie in a task's scratch */
+  WAKING = 1 << 17,   /* multiply-adds that one thread does before another is awake */
 };
 
 /* Positions of tasks from here on are those of the pass that writes taps. */
@@ -81,9 +80,10 @@ static bool draw(heed__attention_work *w, float *keep, int64_t count, const heed
     w->drawing = true;
   }
   while (w->drawn < count) {
-    const int64_t left = count - w->drawn, n = left < DRAWN_AT_ONCE ? left : DRAWN_AT_ONCE;
-    for (int64_t i = 0; i < n; i++) keep[w->drawn + i] = 1.0f;
-    (void)!heed__dropout_apply(&w->dropout, keep + w->drawn, keep + w->drawn, n); /* so few are all drawn */
+    const int64_t left = count - w->drawn, n = left < HEED__DRAWN_WHOLE ? left : HEED__DRAWN_WHOLE;
+    float *const next = keep + w->drawn;
+    for (int64_t i = 0; i < n; i++) next[i] = 1.0f;
+    (void)!heed__dropout_apply(&w->dropout, next, next, n); /* all of so few are drawn */
     w->drawn += n;
     if (n < left && heed__leaves(pace)) return false;
   }

@@ -143,11 +143,14 @@ static void every_pair(float *x) {
 }
 
 static void normal_values_have_the_same_bits_in_every_table(void **state) {
-  static const float std_mean[][2] = {{1, 0}, {0.7f, 0.3f}, {123.456f, -1e-3f}, {0, 5}};
+  static const float std_mean[][2] = {{1, 0},        {0.7f, 0.3f},   {123.456f, -1e-3f},
+                                      {0, 5},        {1e-38f, 0},    {3e38f, -3e38f},
+                                      {INFINITY, 0}, {0, -INFINITY}, {1, INFINITY}};
+  enum { CASES = sizeof std_mean / sizeof *std_mean };
   static float uniform[2 * PAIRS], want[2 * PAIRS], got[2 * PAIRS];
   (void)state;
   every_pair(uniform);
-  for (int c = 0; c < 4; c++) {
+  for (int c = 0; c < CASES; c++) {
     memcpy(want, uniform, sizeof want);
     heed__kernels_scalar.normal(want, 2 * PAIRS, std_mean[c][0], std_mean[c][1]);
     const heed__kernels *table;

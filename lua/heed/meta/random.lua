@@ -51,7 +51,7 @@ function heed.set_dropout_stream(stream) end
 ---@nodiscard
 function heed.rand(...) end
 
----Normal, of mean 0 and standard deviation 1, float32; the bits of PyTorch on x86.
+---Normal, of mean 0 and standard deviation 1, float32; of 16 elements and more the bits of PyTorch on x86.
 ---@param ... integer|integer[]|heed.DrawOptions
 ---@return heed.Tensor
 ---@nodiscard
