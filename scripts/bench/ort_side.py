@@ -135,7 +135,7 @@ def attention(row, threads, q, k, v, mask=None):
         m.output("present_value", [1, row.heads, row.n, row.d])
         run, read = m.contender(threads)
         yield "ONNX Runtime, GroupQueryAttention", run, heads_first(row, read)
-    if not row.softcap:
+    if not row.softcap:  # which this operator does not have
         m = Model()
         m.feed("q", tokens_first(q)), m.feed("k", tokens_first(k[0])), m.feed("v", tokens_first(v[0]))
         bias = [] if mask is None else ["", "", m.feed("bias", added(mask)[None, None])]

@@ -47,9 +47,9 @@ files_of() {
 
 # A process for some files: full collections, which many specs ask for, go through all that earlier files left.
 if [ $# -gt 0 ]; then
-  at_once=8 # files
-  processes=$((($(files_of "$@" | wc -l) + at_once - 1) / at_once))
-  files_of "$@" |
+  specs=$(files_of "$@") at_once=8 # files
+  processes=$((($(echo "$specs" | grep -c .) + at_once - 1) / at_once))
+  echo "$specs" |
     xargs -n $at_once "$build/heed" tests/run_specs.lua --output=plainTerminal ${TEST_OPTIONS:-} >"$log" 2>&1
   code=$?
   cat "$log"

@@ -389,7 +389,7 @@ bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, dou
 typedef struct heed__dropout {
   heed_generator *generator;
   heed_dropout_stream stream;
-  double keep;    /* 1 - p */
+  uint64_t least; /* drawn integer that drops an element, those below keep it; 0: p is 1 */
   float scale;    /* 1 / (1 - p), of what is kept */
   uint64_t state; /* of the mkl stream */
 } heed__dropout;

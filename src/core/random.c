@@ -235,19 +235,29 @@ void heed_set_dropout_stream(heed_context *ctx, heed_dropout_stream stream) {
   if (ctx != NULL) ctx->dropout_stream = stream;
 }
 
+/* The least state whose quotient with the modulus is not below `keep`. */
+static uint64_t least_dropped_by_mkl(double keep) {
+  uint64_t state = (uint64_t)(keep * MCG_MODULUS);
+  while (state > 0 && (double)(state - 1) / MCG_MODULUS >= keep) state--;
+  while ((double)state / MCG_MODULUS < keep) state++;
+  return state;
+}
+
 void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g, double p) {
   const double keep = 1 - p;
-  *d = (heed__dropout){.generator = heed__generator(ctx, g), .stream = ctx->dropout_stream, .keep = keep};
+  *d = (heed__dropout){.generator = heed__generator(ctx, g), .stream = ctx->dropout_stream};
   if (keep == 0) return; /* everything goes: there is nothing to draw */
   d->scale = 1.0f / (float)keep;
   if (d->stream == HEED_DROPOUT_MKL) {
+    d->least = least_dropped_by_mkl(keep);
     d->state = heed__draw32(d->generator) % MCG_MODULUS;
     if (d->state == 0) d->state = 1;
+  } else {
+    d->least = (uint64_t)ceil(keep * 0x1p53);
   }
 }
 
-/* Both streams have integers, of which those below `least` keep: x times the number with the bits `scale`, or
- * times 0. By arithmetic, since no branch could be guessed. */
+/* x times the number with the bits `scale`, or times 0; by arithmetic, since no branch could be guessed. */
 static inline float dropped(float x, uint64_t drawn, uint64_t least, uint32_t scale) {
   const uint32_t keeps = 0 - (uint32_t)((drawn - least) >> 63);
   return x * heed__float_of_bits(scale & keeps);
@@ -255,7 +265,7 @@ static inline float dropped(float x, uint64_t drawn, uint64_t least, uint32_t sc
 
 static void drop_native(heed__dropout *d, float *out, const float *x, int64_t n) {
   enum { PIECE = 256 };
-  const uint64_t least = (uint64_t)ceil(d->keep * 0x1p53);
+  const uint64_t least = d->least;
   const uint32_t scale = heed__bits_of_float(d->scale);
   uint32_t word[2 * PIECE];
   for (int64_t count; n > 0; out += count, x += count, n -= count) {
@@ -266,17 +276,10 @@ static void drop_native(heed__dropout *d, float *out, const float *x, int64_t n)
   }
 }
 
-static uint64_t least_dropped_by_mkl(double keep) {
-  uint64_t state = (uint64_t)(keep * MCG_MODULUS);
-  while (state > 0 && (double)(state - 1) / MCG_MODULUS >= keep) state--;
-  while ((double)state / MCG_MODULUS < keep) state++;
-  return state;
-}
-
 /* Every MCG_CHAINS-th state from the one before it, as each waits for another. */
 static void drop_mkl(heed__dropout *d, float *out, const float *x, int64_t n) {
   enum { MCG_CHAINS = 8 };
-  const uint64_t least = least_dropped_by_mkl(d->keep);
+  const uint64_t least = d->least;
   const uint32_t scale = heed__bits_of_float(d->scale);
   uint64_t state[MCG_CHAINS], multiplier = 1;
   for (int j = 0; j < MCG_CHAINS; j++) {
@@ -295,7 +298,7 @@ static void drop_mkl(heed__dropout *d, float *out, const float *x, int64_t n) {
 }
 
 static void drop_some(heed__dropout *d, float *out, const float *x, int64_t n) {
-  if (d->keep == 0) {
+  if (d->least == 0) {
     for (int64_t i = 0; i < n; i++) out[i] = x[i] * 0.0f;
   } else {
     (d->stream == HEED_DROPOUT_MKL ? drop_mkl : drop_native)(d, out, x, n);

@@ -310,8 +310,7 @@ static double uniform(heed_context *ctx, heed_dropout_stream stream, uint64_t *m
   return u;
 }
 
-/* What keeps an element is a number of the stream below 1 - p: also where p is such that one is just there.
- */
+/* A number of the stream below 1 - p keeps an element; of some p, one number is just there. */
 static void dropout_keeps_what_is_below_1_minus_p(void **state) {
   enum { N = 1500 };
   test_context *t = *state;
