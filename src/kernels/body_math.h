@@ -53,16 +53,64 @@ static inline vfloat exp_parts(vfloat x, vfloat *rest, vfloat *k) {
 /* y · 2^k, but 0 where `gone`, which are the places where it would come to that: left to v_ldexp, each result
  * below the smallest normal number costs an Intel processor some 150 cycles, and masks hide with -inf. */
 static inline vfloat scale_unless(vmask gone, vfloat y, vfloat k) {
-  return v_ldexp(v_select(gone, v_zero(), y), k);
+  return v_ldexp(v_clear(gone, y), k);
 }
 
-/* e^x, 0.8 ulp; nearly every result is the float next to e^x, and a softmax then prints as PyTorch's does
- * ("1." or "1.0000"). */
-static inline vfloat v_exp(vfloat x) {
+/* e^x, 0.8 ulp. */
+static inline vfloat exp_by_parts(vfloat x) {
   vfloat rest, k;
   const vfloat sum = exp_parts(x, &rest, &k);
   return scale_unless(v_lt(x, v_set(-104.0f)), v_add(sum, rest), k);
 }
+
+/* v_exp(x) is e^x, and with a table nearly always the float next to it: a softmax then prints as PyTorch's
+ * does ("1." or "1.0000"). x = k ln 2 + r with k in steps of 2^-V_EXP_BITS, 2^k = power (1 + lost), and
+ * e^r = 1 + r + r² q to 2^-29. */
+#if V_EXP_BITS == 0
+static inline vfloat v_exp(vfloat x) {
+  return exp_by_parts(x);
+}
+#else
+
+/* k is in the low bits of sum, plus 127 steps of 1. */
+static inline vfloat exp_rest(vfloat x, vfloat *sum, vfloat *k) {
+  const vfloat shift = v_set((0x1.8p23f + 127.0f * (1 << V_EXP_BITS)) / (1 << V_EXP_BITS));
+  *sum = v_fma(x, v_set(0x1.715476p0f), shift);
+  *k = v_sub(*sum, shift);
+  return v_fnma(*k, v_set(0x1.7f7d1cp-20f), v_fnma(*k, v_set(0x1.62e4p-1f), x));
+}
+
+#if V_EXP_BITS == 4
+/* 0.6 ulp. */
+static inline vfloat v_exp(vfloat x) {
+  const vmask some = v_not_mask(v_lt(x, v_set(-104.0f))); /* the others come to 0: see scale_unless */
+  vfloat sum, k, lost;
+  const vfloat r = exp_rest(v_min(v_set(89.0f), x), &sum, &k); /* nan passes */
+  const vfloat q = v_fma(v_set(0x1.555822p-3f), r, v_set(0x1.0001b4p-1f));
+  const vfloat power = v_exp_power(some, v_bits(sum), &lost);
+  return v_ldexp_some(some, v_fma(power, v_fma(v_mul(r, r), q, v_add(r, lost)), power), k);
+}
+#else
+static __attribute__((noinline)) vfloat exp_far(vmask far, vfloat x, vfloat y) {
+  return v_select(far, exp_by_parts(x), y);
+}
+
+/* 0.6 ulp, 0.8 where 2^k is no normal number, which is left to exp_by_parts. Elsewhere the low bits of sum
+ * go to the place of the exponent. */
+static inline vfloat v_exp(vfloat x) {
+  const vmask gone = v_lt(x, v_set(-104.0f));
+  const vmask far = v_and_mask(v_lt(v_set(87.0f), v_abs(x)), v_le(v_set(-104.0f), x));
+  vfloat sum, k;
+  const vfloat r = exp_rest(v_max(v_set(-104.0f), x), &sum, &k); /* nan passes */
+  const vfloat q = v_fma(v_fma(v_set(0x1.555556p-5f), r, v_set(0x1.555556p-3f)), r, v_set(0.5f));
+  const vint bits = v_bits(sum);
+  const vfloat power = v_from_bits(v_bend_power(v_shift_left(bits, 23 - V_EXP_BITS), bits));
+  const vfloat e = v_fma(v_mul(r, r), q, v_add(r, v_power_lost(bits)));
+  const vfloat y = v_clear(gone, v_fma(power, e, power));
+  return __builtin_expect(v_mask_bits(far) != 0, 0) ? exp_far(far, x, y) : y;
+}
+#endif
+#endif
 
 /* 2^r for |r| <= ½ */
 static inline vfloat exp2_fraction(vfloat r) {

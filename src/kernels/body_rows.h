@@ -344,49 +344,55 @@ static float k_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, s
 
 /* ---- Softmax ---- */
 
+/* In two chains, as each maximum waits for the one before. */
 static float k_max(const float *x, size_t n) {
-  vfloat most = v_set(-INFINITY);
+  const vfloat lowest = v_set(-INFINITY);
+  vfloat most = lowest, other = lowest;
   vmask ordered = v_first(V_LANES);
   size_t i = 0;
-  for (; n - i >= V_LANES; i += V_LANES) {
-    const vfloat v = v_load(x + i);
-    ordered = v_and_mask(ordered, v_eq(v, v));
+  for (; n - i >= 2 * V_LANES; i += 2 * V_LANES) {
+    const vfloat v = v_load(x + i), w = v_load(x + i + V_LANES);
+    ordered = v_and_mask(ordered, v_ordered(v, w));
+    most = v_max(most, v);
+    other = v_max(other, w);
+  }
+  for (; i < n; i += V_LANES) {
+    const vmask some = v_first(n - i < V_LANES ? n - i : V_LANES);
+    const vfloat v = v_select(some, v_load_masked(x + i, some), lowest);
+    ordered = v_and_mask(ordered, v_ordered(v, v));
     most = v_max(most, v);
   }
-  if (i < n) {
-    const vmask some = v_first(n - i);
-    const vfloat v = v_select(some, v_load_masked(x + i, some), v_set(-INFINITY));
-    ordered = v_and_mask(ordered, v_eq(v, v));
-    most = v_max(most, v);
-  }
+  most = v_max(most, other);
   return v_mask_bits(ordered) == v_mask_bits(v_first(V_LANES)) ? v_highest(most) : NAN;
 }
 
-/* e^d of a vector; where only the sum counts, without the last bits. */
-static inline vfloat exponential(vfloat d, bool exact) {
-  return exact ? v_exp(d) : v_exp2(v_mul(d, v_set(0x1.715476p0f)));
+/* e^d of d <= 0; where only the sum counts, without the last bits. */
+V_INLINE vfloat exponential(vfloat d, const bool stored) {
+  if (stored) return v_exp(d);
+  exp_flushed(&d, 1);
+  return d;
 }
 
-/* Σ e^(x - most), in the order of the scalar softmax; the terms go to out, which may be NULL, or x. */
-static inline float exponentials(float *out, const float *x, float most, size_t n) {
+/* Σ e^(x - most), in the order of the scalar softmax; the terms go to out, which may be x, if `stored`. */
+V_INLINE float exponentials(float *out, const float *x, float most, size_t n, const bool stored) {
   enum { PARTS = HEED__LANES / V_LANES };
   const vfloat peak = v_set(most);
   vfloat sum[PARTS];
   float rest[HEED__LANES] = {0};
-  for (size_t p = 0; p < PARTS; p++) sum[p] = v_zero();
+  V_UNROLL for (size_t p = 0; p < PARTS; p++) sum[p] = v_zero();
   size_t i = 0;
   for (; n - i >= HEED__LANES; i += HEED__LANES) {
-    for (size_t p = 0; p < PARTS; p++) {
+    V_UNROLL for (size_t p = 0; p < PARTS; p++) {
       const size_t at = i + p * V_LANES;
-      const vfloat e = exponential(v_sub(v_load(x + at), peak), out != NULL);
-      if (out) v_store(out + at, e);
+      const vfloat e = exponential(v_sub(v_load(x + at), peak), stored);
+      if (stored) v_store(out + at, e);
       sum[p] = v_add(sum[p], e);
     }
   }
   for (size_t at = i; at < n; at += V_LANES) {
     const vmask some = v_first(n - at < V_LANES ? n - at : V_LANES);
-    const vfloat e = exponential(v_sub(v_load_masked(x + at, some), peak), out != NULL);
-    if (out) v_store_masked(out + at, e, some);
+    const vfloat e = exponential(v_sub(v_load_masked(x + at, some), peak), stored);
+    if (stored) v_store_masked(out + at, e, some);
     v_store_masked(rest + (at - i), e, some);
   }
   if (n < HEED__LANES) {
@@ -401,7 +407,7 @@ static inline float exponentials(float *out, const float *x, float most, size_t 
 }
 
 static void k_softmax(float *out, const float *x, size_t n) {
-  const vfloat scale = v_set(1.0f / exponentials(out, x, k_max(x, n), n));
+  const vfloat scale = v_set(1.0f / exponentials(out, x, k_max(x, n), n, true));
   EACH_UNROLLED(n, STORE(out, v_mul(LOAD(out), scale)););
 }
 
@@ -410,7 +416,7 @@ static void k_log_softmax(float *out, const float *x, size_t n) {
   const float most = k_max(x, n);
   float total = 0.0f;
   for (size_t start = 0; start < n; start += CHUNK)
-    total += exponentials(NULL, x + start, most, n - start < CHUNK ? n - start : CHUNK);
+    total += exponentials(NULL, x + start, most, n - start < CHUNK ? n - start : CHUNK, false);
   const vfloat peak = v_set(most), log_total = v_set(logf(total));
   EACH_UNROLLED(n, STORE(out, v_sub(v_sub(LOAD(x), peak), log_total)););
 }

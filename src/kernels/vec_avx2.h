@@ -28,6 +28,7 @@
 #define V_NAME(name) name##_avx2
 #define V_LANES      8
 #define V_POWER_BITS 3
+#define V_EXP_BITS   3
 #define V_REGISTERS  16 /* of vectors */
 typedef __m256 vfloat;
 typedef __m256i vint; /* 32-bit lanes */
@@ -140,6 +141,10 @@ static inline vmask v_le(vfloat a, vfloat b) {
 static inline vmask v_eq(vfloat a, vfloat b) {
   return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
 }
+/* Where neither is nan. */
+static inline vmask v_ordered(vfloat a, vfloat b) {
+  return _mm256_cmp_ps(a, b, _CMP_ORD_Q);
+}
 static inline vmask v_isnan(vfloat x) {
   return _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
 }
@@ -165,6 +170,10 @@ static inline unsigned v_bits_of_bytes(const uint8_t *p) {
 /* a where the mask is set, else b */
 static inline vfloat v_select(vmask m, vfloat a, vfloat b) {
   return _mm256_blendv_ps(b, a, m);
+}
+/* x, and 0 where m is set. */
+static inline vfloat v_clear(vmask m, vfloat x) {
+  return _mm256_andnot_ps(m, x);
 }
 
 static inline vint v_bits(vfloat x) {
@@ -198,6 +207,16 @@ static inline vint v_bend_power(vint x, vint k) {
       __attribute__((aligned(32))) = {0, -289342, -509968, -655657, -719629, -694486, -572163, -343865};
   return _mm256_add_epi32(
       x, _mm256_permutevar8x32_epi32(_mm256_load_si256((const __m256i *)(const void *)bend), k));
+}
+
+/* What 2^(k / 8) leaves out as a float, as a part of it, for the low 3 bits of k. */
+static inline vfloat v_power_lost(vint k) {
+  /* clang-format off */
+  static const float lost[] __attribute__((aligned(32))) = {
+      0.0f, -0x1.9c0c22p-27f, 0x1.125002p-25f, -0x1.0a355p-25f, 0x1.26055cp-26f, 0x1.67a1cap-28f,
+      -0x1.f9c304p-27f, -0x1.a5217cp-28f};
+  /* clang-format on */
+  return _mm256_permutevar8x32_ps(_mm256_load_ps(lost), k);
 }
 
 static inline vfloat v_to_float(vint x) {

@@ -21,6 +21,7 @@
 #define V_NAME(name) name##_avx512
 #define V_LANES      16
 #define V_POWER_BITS 5
+#define V_EXP_BITS   4
 #define V_REGISTERS  32
 typedef __m512 vfloat;
 typedef __m512i vint;
@@ -122,6 +123,10 @@ static inline vmask v_le(vfloat a, vfloat b) {
 static inline vmask v_eq(vfloat a, vfloat b) {
   return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
 }
+/* Where neither is nan. */
+static inline vmask v_ordered(vfloat a, vfloat b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_ORD_Q);
+}
 static inline vmask v_isnan(vfloat x) {
   return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
 }
@@ -144,9 +149,18 @@ static inline unsigned v_bits_of_bytes(const uint8_t *p) {
 static inline vfloat v_select(vmask m, vfloat a, vfloat b) {
   return _mm512_mask_blend_ps(m, b, a);
 }
+/* x, and 0 where m is set. */
+static inline vfloat v_clear(vmask m, vfloat x) {
+  return _mm512_mask_mov_ps(x, m, _mm512_setzero_ps());
+}
 
 static inline vfloat v_ldexp(vfloat x, vfloat k) {
   return _mm512_scalef_ps(x, k);
+}
+
+/* x · 2^⌊k⌋ of some, else 0 */
+static inline vfloat v_ldexp_some(vmask some, vfloat x, vfloat k) {
+  return _mm512_maskz_scalef_ps(some, x, k);
 }
 
 static inline float v_sum(vfloat x) {
@@ -187,6 +201,22 @@ static inline vint v_bend_power(vint x, vint k) {
       -646004, -612322, -572163, -525384, -471841, -411385, -343865, -269126, -187011, -97357};
   return _mm512_add_epi32(
       x, _mm512_permutex2var_epi32(_mm512_load_si512(bend), k, _mm512_load_si512(bend + 16)));
+}
+
+/* 2^(k / 16) for the low 4 bits of k, of some, else 0; lost is what the result leaves out, as a part of it */
+static inline vfloat v_exp_power(vmask some, vint k, vfloat *lost) {
+  /* clang-format off */
+  static const float power[] __attribute__((aligned(64))) = {
+      0x1p0f, 0x1.0b5586p0f, 0x1.172b84p0f, 0x1.2387a6p0f, 0x1.306fep0f, 0x1.3dea64p0f,
+      0x1.4bfdaep0f, 0x1.5ab07ep0f, 0x1.6a09e6p0f, 0x1.7a1148p0f, 0x1.8ace54p0f, 0x1.9c4918p0f,
+      0x1.ae89fap0f, 0x1.c199bep0f, 0x1.d5818ep0f, 0x1.ea4afap0f};
+  static const float rest[] __attribute__((aligned(64))) = {
+      0.0f, 0x1.8d96d4p-25f, -0x1.9c0c22p-27f, 0x1.964904p-25f, 0x1.125002p-25f, 0x1.370be4p-25f,
+      -0x1.0a355p-25f, -0x1.00d8acp-27f, 0x1.26055cp-26f, -0x1.05cb44p-25f, 0x1.67a1cap-28f, 0x1.a3b5e4p-28f,
+      -0x1.f9c304p-27f, -0x1.6961b4p-28f, -0x1.a5217cp-28f, 0x1.61428ep-28f};
+  /* clang-format on */
+  *lost = _mm512_maskz_permutexvar_ps(some, k, _mm512_load_ps(rest));
+  return _mm512_maskz_permutexvar_ps(some, k, _mm512_load_ps(power));
 }
 
 static inline vfloat v_to_float(vint x) {

@@ -11,6 +11,7 @@
 #define V_NAME(name) name##_neon
 #define V_LANES      4
 #define V_POWER_BITS 0
+#define V_EXP_BITS   0
 #define V_REGISTERS  32
 typedef float32x4_t vfloat;
 typedef int32x4_t vint;
@@ -107,6 +108,10 @@ static inline unsigned v_bits_of_bytes(const uint8_t *p) {
 static inline vfloat v_select(vmask m, vfloat a, vfloat b) {
   return vbslq_f32(m, a, b);
 }
+/* x, and 0 where m is set. */
+static inline vfloat v_clear(vmask m, vfloat x) {
+  return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), m));
+}
 static inline vfloat v_max(vfloat a, vfloat b) {
   return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
@@ -137,6 +142,10 @@ static inline vmask v_le(vfloat a, vfloat b) {
 }
 static inline vmask v_eq(vfloat a, vfloat b) {
   return vceqq_f32(a, b);
+}
+/* Where neither is nan. */
+static inline vmask v_ordered(vfloat a, vfloat b) {
+  return vandq_u32(vceqq_f32(a, a), vceqq_f32(b, b));
 }
 static inline vmask v_isnan(vfloat x) {
   return vmvnq_u32(vceqq_f32(x, x));
