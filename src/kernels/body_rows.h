@@ -251,40 +251,36 @@ static float k_sum(const float *x, size_t n) {
   return total;
 }
 
-/* Σ of terms in double: `sum = term` adds those of the values v of a vector, `last` is the term of one v. */
-#define SUM_WIDE(term, last)                                                                                 \
-  enum { SUMS = 4, WIDE = V_LANES / 2 };                                                                     \
-  vdouble total[SUMS];                                                                                       \
-  double rest = 0.0;                                                                                         \
-  size_t i = 0;                                                                                              \
-  for (size_t s = 0; s < SUMS; s++) total[s] = vd_set(0.0);                                                  \
-  for (; n - i >= SUMS * WIDE; i += SUMS * WIDE) {                                                           \
-    for (size_t s = 0; s < SUMS; s++) {                                                                      \
-      const vdouble v = vd_load(x + i + s * WIDE), sum = total[s];                                           \
-      total[s] = term;                                                                                       \
-    }                                                                                                        \
-  }                                                                                                          \
-  for (; n - i >= WIDE; i += WIDE) {                                                                         \
-    const vdouble v = vd_load(x + i), sum = total[0];                                                        \
-    total[0] = term;                                                                                         \
-  }                                                                                                          \
-  for (; i < n; i++) {                                                                                       \
-    const double v = (double)x[i];                                                                           \
-    rest += last;                                                                                            \
-  }                                                                                                          \
-  return vd_sum(vd_add(vd_add(total[0], total[1]), vd_add(total[2], total[3]))) + rest;
-
-static double sum_wide(const float *x, size_t n) {
-  SUM_WIDE(vd_add(v, sum), v)
-}
-
-static inline vdouble add_square(vdouble sum, vdouble x) {
-  return vd_fma(x, x, sum);
+/* Σ (x - middle)² in double, and Σ x where sum is not NULL; `centred` is false where middle is 0. */
+V_INLINE double sums_wide(const float *x, double middle, size_t n, const bool centred, double *sum) {
+  enum { SUMS = 4, WIDE = V_LANES / 2 };
+  const vdouble off = vd_set(middle);
+  vdouble squares[SUMS], sums[SUMS];
+  double rest_of_squares = 0.0, rest = 0.0;
+  size_t i = 0;
+  V_UNROLL for (size_t s = 0; s < SUMS; s++) squares[s] = sums[s] = vd_set(0.0);
+#define ADD(s)                                                                                               \
+  do {                                                                                                       \
+    const vdouble v = vd_load(x + i + (s)*WIDE), d = centred ? vd_sub(v, off) : v;                           \
+    squares[s] = vd_fma(d, d, squares[s]);                                                                   \
+    if (sum) sums[s] = vd_add(sums[s], v);                                                                   \
+  } while (0)
+  for (; n - i >= SUMS * WIDE; i += SUMS * WIDE) {
+    V_UNROLL for (size_t s = 0; s < SUMS; s++) ADD(s);
+  }
+  for (; n - i >= WIDE; i += WIDE) ADD(0);
+#undef ADD
+  for (; i < n; i++) {
+    const double v = (double)x[i];
+    rest_of_squares += (v - middle) * (v - middle);
+    rest += v;
+  }
+  if (sum) *sum = vd_sum(vd_add(vd_add(sums[0], sums[1]), vd_add(sums[2], sums[3]))) + rest;
+  return vd_sum(vd_add(vd_add(squares[0], squares[1]), vd_add(squares[2], squares[3]))) + rest_of_squares;
 }
 
 static double k_sum_of_squares(const float *x, double mean, size_t n) {
-  const vdouble middle = vd_set(mean);
-  SUM_WIDE(add_square(sum, vd_sub(v, middle)), (v - mean) * (v - mean))
+  return sums_wide(x, mean, n, true, NULL);
 }
 
 /* `vectors` is a constant wherever this is inlined, and so is `whole`: no column is left out. */
@@ -423,11 +419,15 @@ static void k_log_softmax(float *out, const float *x, size_t n) {
 
 /* ---- Norms ---- */
 
-/* The mean is taken off in two parts, so that nothing is lost where it is large beside the deviations. */
+/* One reading gives both sums; where the mean is so large beside the deviations that the difference has lost
+ * half of a double's digits, a second one has them. The mean is taken off in two parts for the same reason.
+ */
 static void k_layer_norm(float *out, const float *x, const float *weight, const float *bias, float epsilon,
                          size_t n) {
-  const double mean = sum_wide(x, n) / (double)n;
-  const double variance = k_sum_of_squares(x, mean, n) / (double)n;
+  double sum;
+  const double squares = sums_wide(x, 0.0, n, false, &sum), mean = sum / (double)n;
+  double variance = squares / (double)n - mean * mean;
+  if (!(variance > 0x1p-20 * mean * mean)) variance = k_sum_of_squares(x, mean, n) / (double)n;
   const vfloat scale = v_set((float)(1.0 / sqrt(variance + (double)epsilon)));
   const vfloat high = v_set((float)mean), low = v_set((float)(mean - (double)(float)mean));
   EACH_UNROLLED(n, vfloat y = v_mul(v_sub(v_sub(LOAD(x), high), low), scale);
@@ -435,7 +435,7 @@ static void k_layer_norm(float *out, const float *x, const float *weight, const 
 }
 
 static void k_rms_norm(float *out, const float *x, const float *weight, float epsilon, size_t n) {
-  const double mean_square = k_sum_of_squares(x, 0.0, n) / (double)n;
+  const double mean_square = sums_wide(x, 0.0, n, false, NULL) / (double)n;
   const vfloat scale = v_set((float)(1.0 / sqrt(mean_square + (double)epsilon)));
   EACH_UNROLLED(n, vfloat y = v_mul(LOAD(x), scale); if (weight) y = v_mul(y, LOAD(weight)); STORE(out, y););
 }

@@ -450,9 +450,11 @@ static void check_norms(const heed__kernels *k, size_t n, int place, float centr
 }
 
 static void norms_are_near_double(const heed__kernels *k) {
+  const float centres[] = {0.0f, 1000.0f, 1e6f};
   for (size_t s = 1; s < COUNT(sizes); s++)
-    for (int way = 0; way < 8; way++)
-      check_norms(k, sizes[s], way & 1, way & 4 ? 1000.0f : 0.0f, (way & 2) != 0, (way & 3) != 0);
+    for (size_t c = 0; c < COUNT(centres); c++)
+      for (int way = 0; way < 4; way++)
+        check_norms(k, sizes[s], way & 1, centres[c], (way & 2) != 0, (way & 3) != 0);
 }
 
 static void layer_norm_works_in_place(const heed__kernels *k) {
