@@ -153,6 +153,11 @@ static void float_binary(const void *user, void *out, const heed__span *in, size
   (*kernel)(out, in[0].data, in[0].stride, in[1].data, in[1].stride, n);
 }
 
+/* NULL where the operation has none. */
+static heed__row *row_of(binary_op op, heed_dtype dtype) {
+  return dtype == HEED_FLOAT32 ? float_binary : dtype == HEED_INT64 ? int64_binary[op] : bool_binary[op];
+}
+
 static bool is_zero(int64_t x) {
   return x == 0;
 }
@@ -197,9 +202,7 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
   if (status == HEED_OK) status = heed__check_arithmetic(ctx, function, b_name, b);
   if (status != HEED_OK) return status;
   const heed_dtype dtype = op == BINARY_div ? HEED_FLOAT32 : heed__wider(a->dtype, b->dtype);
-  heed__row *const row = dtype == HEED_FLOAT32 ? float_binary
-                         : dtype == HEED_INT64 ? int64_binary[op]
-                                               : bool_binary[op];
+  heed__row *const row = row_of(op, dtype);
   if (op == BINARY_sub && (a->dtype == HEED_BOOL || b->dtype == HEED_BOOL))
     return heed__fail(
         ctx, HEED_DTYPE,
@@ -234,30 +237,53 @@ HEED_BINARY_LIST(X)
 
 /* ---- Limits ---- */
 
-static heed_status clamp_low(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
-                             heed_tensor **out) {
-  return binary(ctx, "clamp", BINARY_maximum, &heed__kernels_of(ctx)->maximum, "x", x, "min", low, out);
-}
+typedef struct clamp_rows {
+  heed_dtype dtype;
+  heed__row *raise, *lower;
+  heed__binary_kernel *const *maximum, *const *minimum;
+} clamp_rows;
 
-static heed_status clamp_high(heed_context *ctx, const heed_tensor *x, const heed_tensor *high,
-                              heed_tensor **out) {
-  return binary(ctx, "clamp", BINARY_minimum, &heed__kernels_of(ctx)->minimum, "x", x, "max", high, out);
+/* A chunk at a time, through a buffer: out may be the place of any input. */
+static void clamp_row(const void *user, void *out, const heed__span *in, size_t n) {
+  const clamp_rows *rows = user;
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(rows->dtype);
+  int64_t raised[HEED__CHUNK];
+  const size_t room = sizeof raised / (size_t)bytes;
+  for (size_t i = 0; i < n; i += room) {
+    const size_t count = n - i < room ? n - i : room;
+    heed__span here[3];
+    for (int k = 0; k < 3; k++)
+      here[k] = (heed__span){(const char *)in[k].data + (ptrdiff_t)i * in[k].stride * bytes, in[k].stride};
+    rows->raise(rows->maximum, raised, here, count);
+    here[1] = (heed__span){raised, 1};
+    rows->lower(rows->minimum, (char *)out + (ptrdiff_t)i * bytes, here + 1, count);
+  }
 }
 
 heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
                        const heed_tensor *high, heed_tensor **out) {
   HEED__ENTER(ctx, "clamp", x, out);
   HEED__MAY_ENTER(ctx, "clamp", low, high);
-  heed_tensor *raised = NULL;
-  heed_status status;
+  const heed__kernels *kernels = heed__kernels_of(ctx);
   if (low == NULL && high == NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "clamp: neither low nor high is given; at least one must be");
-  if (high == NULL) return clamp_low(ctx, x, low, out);
-  if (low == NULL) return clamp_high(ctx, x, high, out);
-  status = clamp_low(ctx, x, low, &raised);
-  if (status != HEED_OK) goto done;
-  status = clamp_high(ctx, raised, high, out);
-done:
-  heed_tensor_free(raised);
-  return status;
+  if (high == NULL) return binary(ctx, "clamp", BINARY_maximum, &kernels->maximum, "x", x, "min", low, out);
+  if (low == NULL) return binary(ctx, "clamp", BINARY_minimum, &kernels->minimum, "x", x, "max", high, out);
+  const heed_dtype dtype = heed__wider(heed__wider(x->dtype, low->dtype), high->dtype);
+  const clamp_rows rows = {
+      .dtype = dtype,
+      .raise = row_of(BINARY_maximum, dtype),
+      .lower = row_of(BINARY_minimum, dtype),
+      .maximum = &kernels->maximum,
+      .minimum = &kernels->minimum,
+  };
+  const heed__map map = {
+      .function = "clamp",
+      .result = dtype,
+      .row = clamp_row,
+      .user = &rows,
+      .count = 3,
+      .input = {{"x", x, dtype}, {"min", low, dtype}, {"max", high, dtype}},
+  };
+  return heed__map_run(ctx, &map, out);
 }

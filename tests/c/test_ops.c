@@ -175,6 +175,28 @@ static void a_result_over_its_own_input_is_as_if_that_had_been_copied(void **sta
   heed_tensor_free(back);
 }
 
+static void clamp_agrees_with_its_twin_wherever_its_result_goes(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  for (size_t s = 0; s < SIZE_COUNT; s++) {
+    for (int place = 0; place < 8; place++) { /* a new tensor, or x, low or high; with gaps or without */
+      heed_tensor *part[3], *kept[3] = {NULL}, *out = NULL;
+      for (int i = 0; i < 3; i++) {
+        part[i] = numbers(ctx, SIZES[s], place >= 4, -2, 2);
+        assert_ok(heed_clone(ctx, part[i], &kept[i]));
+      }
+      if (place % 4 > 0) out = part[place % 4 - 1];
+      assert_ok(heed_clamp(ctx, part[0], part[1], part[2], &out));
+      for (int64_t i = 0; i < SIZES[s]; i++)
+        assert_near(at(out, i), fmin(fmax(at(kept[0], i), at(kept[1], i)), at(kept[2], i)), 0);
+      if (place % 4 == 0) heed_tensor_free(out);
+      for (int i = 0; i < 3; i++) {
+        heed_tensor_free(part[i]);
+        heed_tensor_free(kept[i]);
+      }
+    }
+  }
+}
+
 static void the_input_that_does_not_broadcast_is_named(void **state) {
   test_context *t = *state;
   heed_tensor *a = NULL, *b = NULL, *y = NULL;
@@ -366,6 +388,7 @@ int main(void) {
       TEST(functions_of_two_tensors_agree_with_their_twins),
       TEST(integers_wrap_and_never_trap),
       TEST(a_result_over_its_own_input_is_as_if_that_had_been_copied),
+      TEST(clamp_agrees_with_its_twin_wherever_its_result_goes),
       TEST(the_input_that_does_not_broadcast_is_named),
       TEST(sums_extremes_and_softmax_agree_with_their_twins_in_both_directions),
       TEST(reductions_of_nothing_are_neutral),

@@ -274,7 +274,14 @@ describe("an elementwise function", function()
     shows("float32[3] 0 0 4", x:clamp { min = 0 })
     shows("float32[3] -1 0 2", x:clamp(nil, 2))
     shows("float32[3] -1 0 3", x:clamp { max = tensor { 1, 2, 3 } })
+    shows("float32[3] 0 0 0", x:clamp(1, 0)) -- max has the last word, as in PyTorch
+    shows("int64[3] 2 5 7", tensor({ 1, 5, 9 }, "int64"):clamp(2, 7))
+    shows("float32[3] 1.5 5 7", tensor({ 1, 5, 9 }, "int64"):clamp(1.5, 7))
+    shows("float32[3] nan 0 1", tensor({ 0 / 0, -1 / 0, 1 / 0 }):clamp(0, 1))
+    shows("float32[2, 2] 1 2 1 3", tensor({ 0, 5 }):clamp(1, tensor { { 2 }, { 3 } }))
     fails("clamp: min and max are both nil; one of them must be given", heed.clamp, x)
+    fails("clamp: x is [3] and max is [2]; to broadcast, sizes counted from the last must be equal or 1",
+      heed.clamp, x, 0, heed.ones(2))
   end)
 
   it("chooses by a mask", function()
