@@ -8,17 +8,23 @@ static int64_t place_of(int64_t index, int64_t size) {
   return index > 0 ? index - 1 : index + size;
 }
 
+static bool names_a_place(int64_t index, int64_t size) {
+  return index > 0 ? index <= size : index < 0 && index >= -size;
+}
+
 /* All of index, an int64 tensor, must name elements of dimension dim, of `size`. */
 static heed_status check_indices(heed_context *ctx, const char *function, const heed_tensor *index, int dim,
                                  int64_t size) {
   heed__walk w;
-  int64_t done = 0;
+  int64_t done = 0, place;
   for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 1, &index); more;
        more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[0];
     for (int64_t i = 0; i < w.count; i++, done++) {
-      int64_t place;
-      heed_status status = heed__check_index(ctx, function, row[i * w.stride[0]], dim, size, &place);
+      const int64_t number = row[i * w.stride[0]];
+      heed_status status = HEED_OK;
+      if (!names_a_place(number, size)) /* the call costs more than picking */
+        status = heed__check_index(ctx, function, number, dim, size, &place);
       if (heed__is_due_at(&ctx->pace, done)) status = heed__stopped(ctx, function);
       if (status != HEED_OK) return status;
     }
@@ -42,15 +48,27 @@ typedef struct picking {
   ptrdiff_t step; /* bytes from place to place */
 } picking;
 
-/* `bytes` of an element; one call for each that is a constant. */
-static inline void pick_some(const picking *p, int64_t first, int64_t last, const size_t bytes) {
-  const ptrdiff_t to = p->w.stride[0] * (ptrdiff_t)bytes, from = p->w.stride[2] * (ptrdiff_t)bytes;
-  const ptrdiff_t next = p->w.stride[1], step = p->step;
+/* `bytes` of an element, and whether the row is picked from one row to one without gaps: constants wherever
+ * this is inlined, as strides that are not known cost as much as the picking. */
+static inline __attribute__((always_inline)) void pick_row(const picking *p, int64_t first, int64_t last,
+                                                           const size_t bytes, const bool plain) {
+  const ptrdiff_t to = plain ? (ptrdiff_t)bytes : p->w.stride[0] * (ptrdiff_t)bytes;
+  const ptrdiff_t from = plain ? 0 : p->w.stride[2] * (ptrdiff_t)bytes, next = plain ? 1 : p->w.stride[1];
+  const ptrdiff_t step = plain ? (ptrdiff_t)bytes : p->step;
   const int64_t *index = (const int64_t *)p->w.data[1], size = p->size;
   char *out = p->w.data[0];
   const char *heads = p->w.data[2];
   for (int64_t i = first; i < last; i++)
     memcpy(out + i * to, heads + i * from + place_of(index[i * next], size) * step, bytes);
+}
+
+static inline __attribute__((always_inline)) void pick_some(const picking *p, int64_t first, int64_t last,
+                                                            const size_t bytes) {
+  const ptrdiff_t *stride = p->w.stride;
+  if (stride[0] == 1 && stride[1] == 1 && stride[2] == 0 && p->step == (ptrdiff_t)bytes)
+    pick_row(p, first, last, bytes, true);
+  else
+    pick_row(p, first, last, bytes, false);
 }
 
 /* out = x at the places of dimension dim that index names, element by element. index has the shape of out, or

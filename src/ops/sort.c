@@ -12,6 +12,7 @@ typedef struct item {
 #define ITEMS_ON_STACK 128  /* items */
 #define SHORT          12   /* items that are sorted by insertion */
 #define MERGED         4096 /* items, after which it is asked whether to go on */
+#define SCANNED        4096 /* elements, after which it is asked whether to go on */
 
 static bool before(item a, item b) {
   return a.key < b.key || (a.key == b.key && a.place < b.place);
@@ -101,6 +102,20 @@ static void sink(item *heap, int64_t n, int64_t root) {
   heap[root] = x;
 }
 
+/* The first element from i on that may come before `last` of the same lane, or end: most of a long lane is
+ * behind it, which a look at the floats tells. */
+static int64_t next_rival(const heed_tensor *x, const char *lane, ptrdiff_t step, int64_t i, int64_t end,
+                          item last, bool descending) {
+  if (x->dtype != HEED_FLOAT32) return i;
+  const float limit = *(const float *)(lane + last.place * step);
+  if (descending) {
+    while (i < end && *(const float *)(lane + i * step) <= limit) i++;
+  } else {
+    while (i < end && *(const float *)(lane + i * step) >= limit) i++;
+  }
+  return i;
+}
+
 /* The first k of the n elements of a lane, in order; items has room for 2 k. Returns where they are in it;
  * NULL if the work is due before that. */
 static const item *first_items(const heed_tensor *x, const char *lane, ptrdiff_t step, int64_t n, int64_t k,
@@ -114,12 +129,17 @@ static const item *first_items(const heed_tensor *x, const char *lane, ptrdiff_t
       sink(items, k, i);
       if (heed__is_due_at(pace, i)) return NULL;
     }
-    for (int64_t i = k; i < n; i++) {
-      if (heed__is_due_at(pace, i)) return NULL;
-      const item next = item_at(x, lane, step, i, descending);
-      if (!before(next, items[0])) continue;
-      items[0] = next;
-      sink(items, k, 0);
+    for (int64_t start = k; start < n; start += SCANNED) {
+      const int64_t end = least(n, start + SCANNED);
+      for (int64_t i = start; i < end; i++) {
+        i = next_rival(x, lane, step, i, end, items[0], descending);
+        if (i == end) break;
+        const item next = item_at(x, lane, step, i, descending);
+        if (!before(next, items[0])) continue;
+        items[0] = next;
+        sink(items, k, 0);
+      }
+      if (heed__is_due(pace)) return NULL;
     }
   }
   return merge_sort(items, items + k, k, pace);

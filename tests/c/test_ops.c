@@ -317,6 +317,29 @@ static void sorting_is_stable_and_topk_is_its_beginning(void **state) {
   }
 }
 
+static void topk_of_floats_is_the_beginning_of_sort_with_nan_inf_and_ties(void **state) {
+  test_context *t = *state;
+  const float values[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1.5f, -1.5f, 2.0f, -2.0f, 1e-40f};
+  const int64_t lanes[] = {1, 2, 100, 4096, 4200, 9000};
+  for (int turn = 0; turn < 24; turn++) {
+    const int64_t n = lanes[turn / 4], k = n < 7 ? n : 7;
+    const bool descending = turn % 2 != 0, common = turn % 4 < 2; /* nan is rare where numbers are common */
+    heed_tensor *x = NULL, *whole = NULL, *best = NULL, *all = NULL, *places = NULL, *part = NULL;
+    assert_ok(heed_uniform(t->ctx, NULL, -2, 2, 2, SHAPE(n, 3), &x));
+    float *data = heed_tensor_data(x);
+    for (int64_t i = 0; i < 3 * n; i++)
+      if (!common || i % 97 == 0) data[i] = values[(uint64_t)i * 2654435761u % 1009 % 10];
+    assert_ok(heed_sort(t->ctx, x, 1, descending, &whole, &all));
+    assert_ok(heed_topk(t->ctx, x, k, 1, descending, &best, &places));
+    assert_ok(heed_narrow(t->ctx, all, 1, 1, k, &part));
+    bool same = false;
+    assert_ok(heed_equal(t->ctx, part, places, &same));
+    assert_true(same);
+    heed_tensor *const made[] = {x, whole, best, all, places, part};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) heed_tensor_free(made[i]);
+  }
+}
+
 /* ---- Without memory ---- */
 
 static heed_status everything_at_once(heed_context *ctx) {
@@ -393,6 +416,7 @@ int main(void) {
       TEST(sums_extremes_and_softmax_agree_with_their_twins_in_both_directions),
       TEST(reductions_of_nothing_are_neutral),
       TEST(sorting_is_stable_and_topk_is_its_beginning),
+      TEST(topk_of_floats_is_the_beginning_of_sort_with_nan_inf_and_ties),
       TEST(linspace_counts_from_ends_that_are_floats),
       TEST(every_operation_survives_every_failing_allocation),
   };
