@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 
+LINE = 64  # bytes of a line of the cache
 CHECKED = 64  # queries (of each head) that attention is checked at: all of 8192 would take longer than the bench
 
 
@@ -25,7 +26,8 @@ class Row:
             raise AttributeError(name) from None
 
     def prepare(self):
-        self.inputs = self.make_inputs(np.random.default_rng(len(self.name)))
+        made = self.make_inputs(np.random.default_rng(len(self.name)))
+        self.inputs = {name: [aligned(y) for y in x] if isinstance(x, list) else aligned(x) for name, x in made.items()}
         self.reference = self.make_reference(self.inputs)
 
     def forget(self):
@@ -38,6 +40,16 @@ class Row:
             output = output[:, checked_queries(output.shape[1])]
         apart = np.abs(output.astype(np.float64).reshape(self.reference.shape) - self.reference)
         return float(np.max(apart)), float(np.sqrt(np.mean(apart**2)))
+
+
+def aligned(x):
+    """x where the contenders' own memory begins, at a multiple of a cache line: numpy's large arrays lie 16 bytes
+    behind one, which ONNX Runtime and ggml, who copy them, would not notice, and the others would."""
+    room = np.empty(x.nbytes + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    y = room[first:first + x.nbytes].view(x.dtype).reshape(x.shape)
+    y[...] = x
+    return y
 
 
 def normal(rng, *shape):

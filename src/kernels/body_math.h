@@ -50,17 +50,12 @@ static inline vfloat exp_parts(vfloat x, vfloat *rest, vfloat *k) {
   return sum;
 }
 
-/* y · 2^k, but 0 where `gone`, which are the places where it would come to that: left to v_ldexp, each result
- * below the smallest normal number costs an Intel processor some 150 cycles, and masks hide with -inf. */
-static inline vfloat scale_unless(vmask gone, vfloat y, vfloat k) {
-  return v_ldexp(v_clear(gone, y), k);
-}
-
-/* e^x, 0.8 ulp. */
+/* e^x, 0.8 ulp. What comes to 0 is 0 before it is scaled: left to v_ldexp, each result below the smallest
+ * normal number costs an Intel processor some 150 cycles, and masks hide with -inf. */
 static inline vfloat exp_by_parts(vfloat x) {
   vfloat rest, k;
   const vfloat sum = exp_parts(x, &rest, &k);
-  return scale_unless(v_lt(x, v_set(-104.0f)), v_add(sum, rest), k);
+  return v_ldexp(v_clear(v_lt(x, v_set(-104.0f)), v_add(sum, rest)), k);
 }
 
 /* v_exp(x) is e^x, and with a table nearly always the float next to it: a softmax then prints as PyTorch's
@@ -81,9 +76,9 @@ static inline vfloat exp_rest(vfloat x, vfloat *sum, vfloat *k) {
 }
 
 #if V_EXP_BITS == 4
-/* 0.6 ulp. */
+/* 0.6 ulp, 0.8 below the smallest normal number, where the scaling rounds again. */
 static inline vfloat v_exp(vfloat x) {
-  const vmask some = v_not_mask(v_lt(x, v_set(-104.0f))); /* the others come to 0: see scale_unless */
+  const vmask some = v_not_mask(v_lt(x, v_set(-104.0f))); /* the others are 0, as in exp_by_parts */
   vfloat sum, k, lost;
   const vfloat r = exp_rest(v_min(v_set(89.0f), x), &sum, &k); /* nan passes */
   const vfloat q = v_fma(v_set(0x1.555822p-3f), r, v_set(0x1.0001b4p-1f));
@@ -95,8 +90,8 @@ static __attribute__((noinline)) vfloat exp_far(vmask far, vfloat x, vfloat y) {
   return v_select(far, exp_by_parts(x), y);
 }
 
-/* 0.6 ulp, 0.8 where 2^k is no normal number, which is left to exp_by_parts. Elsewhere the low bits of sum
- * go to the place of the exponent. */
+/* 0.6 ulp, 0.8 where 2^k may be no normal number, which is left to exp_by_parts. Elsewhere the low bits of
+ * sum go to the place of the exponent. */
 static inline vfloat v_exp(vfloat x) {
   const vmask gone = v_lt(x, v_set(-104.0f));
   const vmask far = v_and_mask(v_lt(v_set(87.0f), v_abs(x)), v_le(v_set(-104.0f), x));
@@ -120,12 +115,6 @@ static inline vfloat exp2_fraction(vfloat r) {
   p = v_fma(p, r, v_set(0x1.ebfbep-3f));
   p = v_fma(p, r, v_set(0x1.62e43p-1f));
   return v_fma(p, r, v_set(1.0f));
-}
-
-/* 2^x for x <= 127, 1 ulp. */
-static inline vfloat v_exp2(vfloat x) {
-  const vfloat from = v_max(v_set(-200.0f), x), k = v_round(from); /* nan passes */
-  return scale_unless(v_lt(x, v_set(-150.0f)), exp2_fraction(v_sub(from, k)), k);
 }
 
 /* (e^r - 1) / r for |r| <= ln 2 / 2^(V_POWER_BITS + 1), the highest power first; minimax, 2^-28, 2^-25 and
@@ -161,21 +150,13 @@ V_INLINE void exp_flushed(vfloat *x, const int count) {
 #undef EACH
 }
 
-/* 2^(x + bias - 127), 1 ulp, 0 where that is below 2^-126: x + bias, rounded, is in the low bits of its sum
+/* 2^x / 2 for x <= 127, 1 ulp, 0 where that is below 2^-126: x + 126, rounded, is in the low bits of its sum
  * with a large number, from where it goes to the place of the exponent. */
-V_INLINE vfloat exp2_flushed(vfloat x, float bias) {
-  const vfloat shift = v_set(0x1.8p23f + bias);
-  x = v_max(v_set(-bias), x); /* nan passes */
+static inline vfloat v_half_exp2_flushed(vfloat x) {
+  const vfloat shift = v_set(0x1.8p23f + 126.0f);
+  x = v_max(v_set(-126.0f), x); /* nan passes */
   const vfloat sum = v_add(x, shift), r = v_sub(x, v_sub(sum, shift));
   return v_mul(exp2_fraction(r), v_from_bits(v_shift_left(v_bits(sum), 23)));
-}
-
-/* 2^x and 2^x / 2 for x <= 127 */
-static inline vfloat v_exp2_flushed(vfloat x) {
-  return exp2_flushed(x, 127.0f);
-}
-static inline vfloat v_half_exp2_flushed(vfloat x) {
-  return exp2_flushed(x, 126.0f);
 }
 
 /* ---- Logarithm ---- */

@@ -251,7 +251,7 @@ static float k_sum(const float *x, size_t n) {
   return total;
 }
 
-/* Σ (x - middle)² in double, and Σ x where sum is not NULL; `centred` is false where middle is 0. */
+/* Σ (x - middle)² in double, or Σ x² if not `centred`, and Σ x where sum is not NULL. */
 V_INLINE double sums_wide(const float *x, double middle, size_t n, const bool centred, double *sum) {
   enum { SUMS = 4, WIDE = V_LANES / 2 };
   const vdouble off = vd_set(middle);
@@ -259,20 +259,20 @@ V_INLINE double sums_wide(const float *x, double middle, size_t n, const bool ce
   double rest_of_squares = 0.0, rest = 0.0;
   size_t i = 0;
   V_UNROLL for (size_t s = 0; s < SUMS; s++) squares[s] = sums[s] = vd_set(0.0);
-#define ADD(s)                                                                                               \
+#define ADD_VECTOR(s)                                                                                        \
   do {                                                                                                       \
     const vdouble v = vd_load(x + i + (s)*WIDE), d = centred ? vd_sub(v, off) : v;                           \
     squares[s] = vd_fma(d, d, squares[s]);                                                                   \
     if (sum) sums[s] = vd_add(sums[s], v);                                                                   \
   } while (0)
   for (; n - i >= SUMS * WIDE; i += SUMS * WIDE) {
-    V_UNROLL for (size_t s = 0; s < SUMS; s++) ADD(s);
+    V_UNROLL for (size_t s = 0; s < SUMS; s++) ADD_VECTOR(s);
   }
-  for (; n - i >= WIDE; i += WIDE) ADD(0);
-#undef ADD
+  for (; n - i >= WIDE; i += WIDE) ADD_VECTOR(0);
+#undef ADD_VECTOR
   for (; i < n; i++) {
-    const double v = (double)x[i];
-    rest_of_squares += (v - middle) * (v - middle);
+    const double v = (double)x[i], d = centred ? v - middle : v;
+    rest_of_squares += d * d;
     rest += v;
   }
   if (sum) *sum = vd_sum(vd_add(vd_add(sums[0], sums[1]), vd_add(sums[2], sums[3]))) + rest;
@@ -419,9 +419,9 @@ static void k_log_softmax(float *out, const float *x, size_t n) {
 
 /* ---- Norms ---- */
 
-/* One reading gives both sums; where the mean is so large beside the deviations that the difference has lost
- * half of a double's digits, a second one has them. The mean is taken off in two parts for the same reason.
- */
+/* One reading gives both sums; where the mean is so large beside the deviations that their difference would
+ * lose more than 20 of a double's 53 bits, a second one gives the variance. For the same reason the mean is
+ * taken off in two parts. */
 static void k_layer_norm(float *out, const float *x, const float *weight, const float *bias, float epsilon,
                          size_t n) {
   double sum;

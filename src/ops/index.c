@@ -16,15 +16,17 @@ static bool names_a_place(int64_t index, int64_t size) {
 static heed_status check_indices(heed_context *ctx, const char *function, const heed_tensor *index, int dim,
                                  int64_t size) {
   heed__walk w;
-  int64_t done = 0, place;
+  int64_t done = 0;
   for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 1, &index); more;
        more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[0];
     for (int64_t i = 0; i < w.count; i++, done++) {
       const int64_t number = row[i * w.stride[0]];
       heed_status status = HEED_OK;
-      if (!names_a_place(number, size)) /* the call costs more than picking */
+      if (!names_a_place(number, size)) { /* the call costs more than picking */
+        int64_t place;
         status = heed__check_index(ctx, function, number, dim, size, &place);
+      }
       if (heed__is_due_at(&ctx->pace, done)) status = heed__stopped(ctx, function);
       if (status != HEED_OK) return status;
     }

@@ -11,8 +11,7 @@ typedef struct item {
 
 #define ITEMS_ON_STACK 128  /* items */
 #define SHORT          12   /* items that are sorted by insertion */
-#define MERGED         4096 /* items, after which it is asked whether to go on */
-#define SCANNED        4096 /* elements, after which it is asked whether to go on */
+#define SORT_PIECE     4096 /* items or elements, after which it is asked whether to go on */
 
 static bool before(item a, item b) {
   return a.key < b.key || (a.key == b.key && a.place < b.place);
@@ -55,7 +54,7 @@ static int64_t least(int64_t a, int64_t b) {
 static bool merge(item *out, const item *a, const item *a_end, const item *b, const item *b_end,
                   const heed__pace *pace) {
   while (a < a_end && b < b_end) {
-    for (int i = 0; i < MERGED && a < a_end && b < b_end; i++) *out++ = before(*b, *a) ? *b++ : *a++;
+    for (int i = 0; i < SORT_PIECE && a < a_end && b < b_end; i++) *out++ = before(*b, *a) ? *b++ : *a++;
     if (heed__is_due(pace)) return false;
   }
   for (int64_t i = 0; a < a_end; i++) {
@@ -129,8 +128,8 @@ static const item *first_items(const heed_tensor *x, const char *lane, ptrdiff_t
       sink(items, k, i);
       if (heed__is_due_at(pace, i)) return NULL;
     }
-    for (int64_t start = k; start < n; start += SCANNED) {
-      const int64_t end = least(n, start + SCANNED);
+    for (int64_t start = k; start < n; start += SORT_PIECE) {
+      const int64_t end = least(n, start + SORT_PIECE);
       for (int64_t i = start; i < end; i++) {
         i = next_rival(x, lane, step, i, end, items[0], descending);
         if (i == end) break;
