@@ -27,7 +27,7 @@ class Row:
 
     def prepare(self):
         made = self.make_inputs(np.random.default_rng(len(self.name)))
-        self.inputs = {name: [aligned(y) for y in x] if isinstance(x, list) else aligned(x) for name, x in made.items()}
+        self.inputs = {name: aligned(x) for name, x in made.items()}
         self.reference = self.make_reference(self.inputs)
 
     def forget(self):
