@@ -86,7 +86,7 @@ LINK_RUNNER := -Wl,-E
 endif
 
 OBJ       := $(BUILD)/obj
-ENGINE    := $(wildcard $(foreach layer,core kernels ops nn io,src/$(layer)/*.c))
+ENGINE    := $(wildcard $(foreach layer,core kernels ops attention nn io,src/$(layer)/*.c src/$(layer)/*/*.c))
 BINDING   := $(wildcard src/binding/*.c)
 CLI       := $(wildcard src/cli/*.c)
 C_TESTS   := $(wildcard tests/c/test_*.c)
@@ -94,7 +94,7 @@ C_SUPPORT := $(filter-out $(C_TESTS),$(wildcard tests/c/*.c))
 FUZZERS   := $(wildcard tests/fuzz/fuzz_*.c)
 C_EXAMPLES := $(if $(filter 5.4,$(LUA)),$(wildcard scripts/examples/*.c))
 C_FILES   := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) $(FUZZERS) scripts/bench/probes.c scripts/bench/guest.c scripts/bench/stop.c $(C_EXAMPLES)
-HEADERS   := $(wildcard src/*.h src/*/*.h tests/c/*.h)
+HEADERS   := $(wildcard src/*.h src/*/*.h src/*/*/*.h tests/c/*.h)
 LUA_FILES := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/heed/*/*.lua lua/heed/*/*/*.lua)))
 objects    = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(patsubst tests/c/%.c,$(BUILD)/test/%,$(C_TESTS))

@@ -5,7 +5,7 @@
 --
 -- The sources are joined as they are. Each header comes in once; #include <…> goes to the top with the conditions that
 -- it stands under, so that no macro of ours is seen by the system's headers. No two files may define the same name.
--- The kernel tables of vector processors (k_avx2.c …, what includes body_table.h) are the exception: each is made of
+-- The kernel tables of vector processors (isa/*.c, what includes vector/table.h) are the exception: each is made of
 -- the same bodies, so names that these define get the table's, by macros that go when the table ends.
 local out_dir, lua_sources = arg[1], arg[2]
 
@@ -253,8 +253,8 @@ local function begins(path) return ("\n/* ==== %s ==== */\n\n"):format(path:gsub
 local seen, engine, binding, tables = {}, {}, {}, {}
 for i = 3, #arg do
   local path = arg[i]
-  local set = path:match("^src/kernels/k_(%w+)%.c$")
-  if set and read(path):find('"body_table.h"', 1, true) then
+  local set = path:match("^src/kernels/isa/(%w+)%.c$")
+  if set then
     tables[#tables + 1] = { path = path, set = set }
   elseif path:find("^src/binding/") then
     binding[#binding + 1] = path

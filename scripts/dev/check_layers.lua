@@ -3,8 +3,11 @@
 -- As a module (dofile) it gives check(path, text) -> a list of what is wrong, which the specs use.
 
 -- From below to above: a layer may include the doors of those before it.
-local layers = { "core", "kernels", "ops", "nn", "io", "binding", "cli" }
-local door = { core = "core.h", kernels = "kernels.h", ops = "ops.h", nn = "nn.h", io = "io.h", binding = "lheed.h" }
+local layers = { "core", "kernels", "ops", "attention", "nn", "io", "binding", "cli" }
+local door = {
+  core = "core.h", kernels = "kernels.h", ops = "ops.h", attention = "attention.h", nn = "nn.h", io = "io.h",
+  binding = "lheed.h",
+}
 local level = {}
 for i, layer in ipairs(layers) do level[layer] = i end
 
@@ -16,7 +19,7 @@ local reserved = {
   },
   { what = "BLAS", files = { "^src/ops/gemm%.c$" }, includes = { "cblas" }, calls = { "cblas_%w+" } },
   {
-    what = "intrinsics", files = { "^src/kernels/vec_%w+%.h$" },
+    what = "intrinsics", files = { "^src/kernels/isa/%w+%.h$" },
     includes = { "intrin%.h$", "arm_neon%.h$", "arm_sve%.h$" }, calls = { "_mm%d*_%w+" },
   },
   {
@@ -101,14 +104,19 @@ local function code_of(text)
   return table.concat(out)
 end
 
--- nil if a file of `layer` may include "name", else why not.
-local function wrong_include(layer, name)
-  local upper = name:match("^%.%./(.*)$")
-  if not upper then
-    return name:find("/", 1, true) and "write it from the file's own folder, as ../layer/door.h" or nil
-  end
-  if upper == "heed.h" then return nil end
-  local other, header = upper:match("^(%w+)/(.+)$")
+-- a/b/../c.h -> a/c.h
+local function plain_path(path)
+  local count
+  repeat path, count = path:gsub("[^/]+/%.%./", "", 1) until count == 0
+  return path
+end
+
+-- nil if the file at `path`, in `layer`, may include "name", else why not.
+local function wrong_include(path, layer, name)
+  local target = plain_path(path:match("^(.*/)[^/]*$") .. name)
+  if target == "src/heed.h" then return nil end
+  local other, header = target:match("^src/(%w+)/(.+)$")
+  if other == layer then return nil end
   if not level[other] then return "there is no such layer" end
   if level[other] >= level[layer] then return other .. " is not below " .. layer end
   if header ~= door[other] then return ("%s is entered by its door, %s"):format(other, tostring(door[other])) end
@@ -125,7 +133,7 @@ local function check(path, text)
     number = number + 1
     local bracket, name = raw:match('^%s*#%s*include%s*([<"])([^>"]+)')
     if name then
-      local why = bracket == '"' and level[layer] and wrong_include(layer, name)
+      local why = bracket == '"' and level[layer] and wrong_include(path, layer, name)
       if why then problem(number, "includes %s: %s", name, why) end
       for _, rule in ipairs(reserved) do
         if matches_any(name, rule.includes) and not matches_any(path, rule.files) then

@@ -1,8 +1,9 @@
 /* The door of kernels: the inner loops, one table for each instruction set, chosen at run time (dispatch.c).
  *
  * A kernel takes raw pointers and sizes, allocates nothing, cannot fail, and reads no element that it was not
- * given. k_scalar.c is the readable specification of all of them and the oracle of their tests. Strides are
- * in elements. Unless said otherwise out may be the same place as an input, or share none with it.
+ * given. The files of scalar/ are the readable specification of all of them and the oracle of their tests.
+ * Strides are in elements. Unless said otherwise out may be the same place as an input, or share none with
+ * it.
  *
  * Kernels with a pace look at it every 20 to 100 µs. Where work is due they leave off and return false;
  * *position then says where. Called again with the same arguments, position and scratch they go on from
@@ -79,7 +80,7 @@ static inline void heed__attention_reach(const heed__attention_task *t, int64_t 
 }
 
 /* Tasks with so few queries and keys, and so small heads, take no scratch from the vector kernels
- * (body_small.h). */
+ * (vector/small.h). */
 enum { HEED__SMALL_QUERIES = 16, HEED__SMALL_KEYS = 32, HEED__SMALL_HEAD = 64 };
 static inline bool heed__attention_is_small(const heed__attention_task *t) {
   return t->l <= HEED__SMALL_QUERIES && t->s <= HEED__SMALL_KEYS && t->d <= HEED__SMALL_HEAD &&
@@ -177,7 +178,7 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
 
 /* name, result, parameters */
 #define HEED__OTHER_KERNELS(X)                                                                               \
-  /* Σ x[i] in the order in which PyTorch adds (k_scalar_rows.c); Σ (x[i] - mean)² */                     \
+  /* Σ x[i] in the order in which PyTorch adds (scalar/rows.c); Σ (x[i] - mean)² */                       \
   X(sum, float, (const float *x, size_t n))                                                                  \
   X(sum_of_squares, double, (const float *x, double mean, size_t n))                                         \
   /* sum[i] += the sum over a group of `rows` rows, in order, from 0; `groups` times. The rows lie step      \

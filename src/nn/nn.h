@@ -2,7 +2,7 @@
 #ifndef HEED_NN_H
 #define HEED_NN_H
 
-#include "../ops/ops.h"
+#include "../attention/attention.h"
 
 #define HEED__MAX_ENTRIES 8
 

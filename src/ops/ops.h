@@ -253,46 +253,6 @@ static inline int64_t heed__int8_blocks(int64_t columns) {
   return columns / HEED_INT8_BLOCK + (columns % HEED_INT8_BLOCK != 0);
 }
 
-/* Rotary positions and linear biases for the modules. (rope.c) */
-/** Whether heads of size d can be turned so. Messages say "<function>: rope's base is …". Errors: ARGUMENT.
- */
-HEED_MUST_USE
-heed_status heed__check_rope(heed_context *ctx, const char *function, const heed_rope_config *config,
-                             int64_t d);
-/** The host's config (NULL: that of heed_rope_config_init) as this library has it. Errors: ARGUMENT. */
-HEED_MUST_USE
-heed_status heed__rope_config_read(heed_context *ctx, const char *function, const char *argument,
-                                   const heed_rope_config *theirs, heed_rope_config *out);
-/** heed_rope of x [..., n, d] at the positions offset + 1, offset + 2, …; *out may be x. */
-HEED_MUST_USE
-heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
-                       const heed_rope_config *config, heed_tensor **out);
-/** The slopes of that many heads, for heed_attention_options. */
-void heed__alibi_slopes(int64_t num_heads, float *slopes);
-
-/* Attention with what modules need besides heed_attention_options (attention.c). */
-typedef struct heed__attention_call {
-  const char *function;         /* for messages */
-  const heed_tensor *q, *k, *v; /* k and v may also be bfloat16, float16, or int8 with k_scale and v_scale */
-  heed_attention_options options;
-  bool no_heads; /* the leading dimensions are all batch: q, k, v [..., n, d], masks and internals alike */
-  const heed_tensor *key_padding_mask; /* bool, broadcasts to [..., s] without the head dimension; NULL */
-  int64_t
-      offset; /* of the queries, beside what past keys and lengths add: the keys of a cache before x's own */
-  const heed_tensor *k_scale,
-      *v_scale; /* float32 [..., hkv, s]: what the int8 elements of a row are multiplied by */
-  heed_tensor *scores, *weights,
-      *dropped_weights;      /* q·k before scaling with hidden places -inf; NULL: not wanted */
-  heed_attention_taps *taps; /* NULL: not wanted; filled on success; not together with `weights` */
-} heed__attention_call;
-/** A mask [..., fewer than s keys], bool or float32, in full width: the keys beyond it are hidden. Errors:
- * SHAPE, MEMORY. (attention_mask.c) */
-HEED_MUST_USE
-heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
-                             heed_tensor **out);
-HEED_MUST_USE
-heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out);
-
 #include "works.h"
 
 #endif

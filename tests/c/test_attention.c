@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "../../src/ops/ops.h"
+#include "../../src/attention/attention.h"
 
 /* ---- Helpers ---- */
 

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "../../src/ops/ops.h"
+#include "../../src/attention/attention.h"
 
 /* ---- A task between guard pages ---- */
 

@@ -9,7 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "../../src/ops/ops.h"
+#include "../../src/attention/attention.h"
 
 /* ---- A task between guard pages ---- */
 

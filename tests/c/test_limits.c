@@ -1,7 +1,7 @@
 /* Limits and stopping: what is left out when work is due, and what stays whole. */
 #include "support.h"
 
-#include "../../src/ops/ops.h"
+#include "../../src/attention/attention.h"
 
 #include <math.h>
 

@@ -20,8 +20,8 @@ describe("the layer check", function()
   end)
 
   it("refuses a way around the door", function()
-    assert.are.equal("src/ops/rows.c:1: includes ../kernels/k_scalar.h: kernels is entered by its door, kernels.h",
-      problem("src/ops/rows.c", '#include "../kernels/k_scalar.h"\n'))
+    assert.are.equal("src/ops/rows.c:1: includes ../kernels/scalar/scalar.h: kernels is entered by its door, kernels.h",
+      problem("src/ops/rows.c", '#include "../kernels/scalar/scalar.h"\n'))
   end)
 
   it("refuses folders that the design does not have", function()
@@ -36,8 +36,8 @@ describe("the layer check", function()
   it("keeps BLAS, intrinsics and threads in one place each", function()
     assert.are.same({}, check("src/ops/gemm.c", "#include <cblas.h>\nvoid f(void) { cblas_sgemm(); }\n"))
     assert.truthy(problem("src/ops/matmul.c", "#include <cblas.h>\n"):find("BLAS is not for this file", 1, true))
-    assert.are.same({}, check("src/kernels/vec_avx2.h", "#include <immintrin.h>\n"))
-    assert.truthy(problem("src/kernels/k_avx2.c", "#include <immintrin.h>\n"):find("intrinsics", 1, true))
+    assert.are.same({}, check("src/kernels/isa/avx2.h", "#include <immintrin.h>\n"))
+    assert.truthy(problem("src/kernels/isa/avx2.c", "#include <immintrin.h>\n"):find("intrinsics", 1, true))
     assert.are.same({}, check("src/core/parallel.c", "#include <pthread.h>\n"))
     assert.truthy(problem("src/core/context.c", "x = pthread_create(a, b, c, d);\n"):find("threads", 1, true))
   end)

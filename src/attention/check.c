@@ -1,0 +1,244 @@
+/* Attention: checks of shapes and options. Sizes are named as in heed.h. */
+#include "plan.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static int batch_dims_of(const heed__attention_problem *p, const heed_tensor *x) {
+  int n = x->ndim - 2 - p->head_dims;
+  return n > 0 ? n : 0;
+}
+
+static bool has_heads(const heed__attention_problem *p, const heed_tensor *x) {
+  return p->head_dims > 0 && x->ndim > 2;
+}
+
+static int64_t heads_of(const heed__attention_problem *p, const heed_tensor *x) {
+  return has_heads(p, x) ? x->shape[x->ndim - 3] : 1;
+}
+
+static int64_t rows_of(const heed_tensor *x) {
+  return x->shape[x->ndim - 2];
+}
+static int64_t columns_of(const heed_tensor *x) {
+  return x->shape[x->ndim - 1];
+}
+
+/* ---- Shapes ---- */
+
+static heed_status check_operand(heed_context *ctx, const char *function, const char *argument,
+                                 const heed_tensor *x) {
+  if (x->ndim >= 2) return HEED_OK;
+  char text[HEED__SHAPE_TEXT];
+  return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must have at least 2 dimensions", function, argument,
+                    heed__shape_text(text, x->ndim, x->shape));
+}
+
+/* Keys and values may be stored small; int8 only with its scales, which modules give. */
+static heed_status check_stored(heed_context *ctx, const char *function, const char *argument,
+                                const heed_tensor *x, const heed_tensor *scale) {
+  heed_status status = check_operand(ctx, function, argument, x);
+  if (status) return status;
+  if (x->dtype == HEED_BFLOAT16 || x->dtype == HEED_FLOAT16 || (x->dtype == HEED_INT8 && scale))
+    return HEED_OK;
+  return heed__check_dtype(ctx, function, argument, x, HEED_FLOAT32);
+}
+
+static heed_status fail_pair(heed_context *ctx, const char *function, const char *a_name,
+                             const heed_tensor *a, const char *b_name, const heed_tensor *b,
+                             const char *needed) {
+  char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
+  return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and %s is %s; %s", function, a_name,
+                    heed__shape_text(a_text, a->ndim, a->shape), b_name,
+                    heed__shape_text(b_text, b->ndim, b->shape), needed);
+}
+
+static heed_status check_shapes(heed_context *ctx, const heed__attention_call *call,
+                                heed__attention_problem *p) {
+  const char *function = call->function;
+  const heed_tensor *q = call->q, *k = call->k, *v = call->v;
+  heed_status status;
+  if ((status = check_operand(ctx, function, "q", q))) return status;
+  if ((status = heed__check_dtype(ctx, function, "q", q, HEED_FLOAT32))) return status;
+  if ((status = check_stored(ctx, function, "k", k, call->k_scale))) return status;
+  if ((status = check_stored(ctx, function, "v", v, call->v_scale))) return status;
+  p->l = rows_of(q);
+  p->s = rows_of(k);
+  p->d = columns_of(q);
+  p->dv = columns_of(v);
+  p->head_dims = call->no_heads ? 0 : 1;
+  p->hq = heads_of(p, q);
+  p->hkv = heads_of(p, k);
+  if (columns_of(k) != p->d) {
+    return fail_pair(ctx, function, "q", q, "k", k, "their last sizes must be equal");
+  }
+  if (rows_of(v) != p->s) {
+    return fail_pair(ctx, function, "k", k, "v", v, "their second to last sizes must be equal");
+  }
+  if (heads_of(p, v) != p->hkv) {
+    return fail_pair(ctx, function, "k", k, "v", v, "their numbers of heads (third to last) must be equal");
+  }
+  p->group = p->hkv > 0 ? heed__quotient(p->hq, p->hkv) : 0;
+  if (p->hq != p->group * p->hkv) {
+    return fail_pair(ctx, function, "q", q, "k", k,
+                     "the heads of q (third to last size) must be a multiple of the heads of k");
+  }
+  int ndim = 0;
+  if (!heed__broadcast(&ndim, p->shape, batch_dims_of(p, q), q->shape) ||
+      !heed__broadcast(&ndim, p->shape, batch_dims_of(p, k), k->shape)) {
+    return fail_pair(ctx, function, "q", q, "k", k, "the sizes of the batch must broadcast");
+  }
+  if (!heed__broadcast(&ndim, p->shape, batch_dims_of(p, v), v->shape)) {
+    return fail_pair(ctx, function, "q", q, "v", v, "the sizes of the batch must broadcast");
+  }
+  p->batch_ndim = ndim;
+  if (has_heads(p, q) || has_heads(p, k) || has_heads(p, v)) p->shape[ndim++] = p->hq;
+  p->shape[ndim++] = p->l;
+  p->shape[ndim++] = p->dv;
+  p->ndim = ndim;
+  return HEED_OK;
+}
+
+/* ---- Past keys and values ---- */
+
+/* Two tensors one behind the other along their second to last dimension; `past` has been checked against x.
+ */
+static heed_status join(heed_context *ctx, const char *function, const heed_tensor *past,
+                        const heed_tensor *x, heed_tensor **out) {
+  const int rows = x->ndim - 2;
+  int64_t shape[HEED_MAX_DIMS], numel;
+  for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
+  shape[rows] =
+      past->shape[rows] > INT64_MAX - x->shape[rows] ? INT64_MAX : past->shape[rows] + x->shape[rows];
+  heed_status status = heed__check_shape(ctx, function, x->ndim, shape, x->dtype, &numel);
+  if (status) return status;
+  status = heed_tensor_new(ctx, x->dtype, x->ndim, shape, out);
+  if (status) return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(x->dtype));
+  heed_tensor part;
+  heed__alias_on_stack(&part, *out);
+  part.shape[rows] = past->shape[rows];
+  part.numel = past->numel;
+  bool whole = heed__copy_elements(&part, past);
+  part.data += part.shape[rows] * part.stride[rows] * (ptrdiff_t)heed__element_bytes(x->dtype);
+  part.shape[rows] = x->shape[rows];
+  part.numel = x->numel;
+  whole = whole && heed__copy_elements(&part, x);
+  return whole ? HEED_OK : heed__stopped(ctx, function);
+}
+
+static heed_status check_past(heed_context *ctx, const char *function, const char *past_name,
+                              const heed_tensor *past, const char *name, const heed_tensor *x) {
+  bool same = past->ndim == x->ndim;
+  for (int i = 0; same && i < x->ndim; i++) same = i == x->ndim - 2 || past->shape[i] == x->shape[i];
+  if (!same) {
+    return fail_pair(ctx, function, past_name, past, name, x,
+                     "all sizes but the second to last must be equal");
+  }
+  if (past->dtype == x->dtype) return HEED_OK;
+  return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s and %s is %s; they must be of one dtype", function,
+                    past_name, heed_dtype_name(past->dtype), name, heed_dtype_name(x->dtype));
+}
+
+/* p->k and p->v, s and offset with the past in them. */
+static heed_status add_past(heed_context *ctx, const heed__attention_call *call, heed__attention_problem *p) {
+  const heed_tensor *past_key = call->options.past_key, *past_value = call->options.past_value;
+  const char *function = call->function;
+  heed_status status;
+  if (!past_key != !past_value) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is given without %s; both or none are needed", function,
+                      past_key ? "past_key" : "past_value", past_key ? "past_value" : "past_key");
+  }
+  if (call->options.kv_lengths) {
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "%s: kv_lengths and past_key are given; lengths count the keys of k alone, so there can be "
+        "only one of them",
+        function);
+  }
+  if ((status = check_past(ctx, function, "past_key", past_key, "k", call->k))) return status;
+  if ((status = check_past(ctx, function, "past_value", past_value, "v", call->v))) return status;
+  if (rows_of(past_key) != rows_of(past_value)) {
+    return fail_pair(ctx, function, "past_key", past_key, "past_value", past_value,
+                     "their second to last sizes must be equal");
+  }
+  p->past = rows_of(past_key);
+  if (p->past == 0) return HEED_OK;
+  if ((status = join(ctx, function, past_key, call->k, &p->joined[0]))) return status;
+  if ((status = join(ctx, function, past_value, call->v, &p->joined[1]))) return status;
+  p->k = p->joined[0];
+  p->v = p->joined[1];
+  p->s = rows_of(p->k);
+  p->offset += p->past;
+  return HEED_OK;
+}
+
+/* ---- Options ---- */
+
+/* One number for each head of q. */
+static heed_status check_heads(heed_context *ctx, const char *function, const heed__attention_problem *p,
+                               const char *name, const heed_tensor *x) {
+  char text[HEED__SHAPE_TEXT];
+  if (!x) return HEED_OK;
+  heed_status status = heed__check_dtype(ctx, function, name, x, HEED_FLOAT32);
+  if (status) return status;
+  if (x->ndim == 1 && x->shape[0] == p->hq) return HEED_OK;
+  return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [%lld], a number for each head of q", function,
+                    name, heed__shape_text(text, x->ndim, x->shape), (long long)p->hq);
+}
+
+static heed_status check_window(heed_context *ctx, const char *function, const heed_window *w,
+                                heed__attention_problem *p, bool causal) {
+  if (w->has_left && w->left < 0) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's left is %lld; it must be at least 0", function,
+                      (long long)w->left);
+  }
+  if (w->has_right && w->right < 0) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's right is %lld; it must be at least 0", function,
+                      (long long)w->right);
+  }
+  p->left = w->has_left ? w->left : INT64_MAX;
+  p->right = causal ? 0 : w->has_right ? w->right : INT64_MAX;
+  return HEED_OK;
+}
+
+static heed_status check_options(heed_context *ctx, const heed__attention_call *call,
+                                 heed__attention_problem *p) {
+  const heed_attention_options *o = &call->options;
+  const char *function = call->function;
+  heed_status status;
+  if (!isfinite(o->scale)) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", function, HEED__G(o->scale));
+  }
+  if (!(o->softcap >= 0 && isfinite(o->softcap))) {
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %s; it must be above 0, or 0 for none", function,
+                      HEED__G(o->softcap));
+  }
+  if ((status = check_window(ctx, function, &o->window, p, o->is_causal))) return status;
+  if ((status = check_heads(ctx, function, p, "alibi_slopes", o->alibi_slopes))) return status;
+  if ((status = check_heads(ctx, function, p, "sinks", o->sinks))) return status;
+  return heed__check_probability(ctx, function, "dropout_p", o->dropout_p);
+}
+
+heed_status heed__attention_begin(heed_context *ctx, const heed__attention_call *call,
+                                  heed__attention_problem *p) {
+  heed_status status;
+  memset(p, 0, offsetof(heed__attention_problem, shape)); /* the arrays are filled as far as they are used */
+  p->k = call->k;
+  p->v = call->v;
+  p->offset = call->offset;
+  if ((status = check_shapes(ctx, call, p))) return status;
+  if ((status = check_options(ctx, call, p))) return status;
+  if (call->options.past_key || call->options.past_value) {
+    if ((status = add_past(ctx, call, p))) return status;
+  }
+  if ((status = heed__attention_check_masks(ctx, call, p))) return status;
+  heed__attention_place(p, call);
+  return HEED_OK;
+}
+
+void heed__attention_end(heed__attention_problem *p) {
+  heed_tensor_free(p->made);
+  heed_tensor_free(p->joined[0]);
+  heed_tensor_free(p->joined[1]);
+}

@@ -1,0 +1,418 @@
+/* Positions in attention: rotary ones, with the ways of stretching them, and the slopes of linear biases. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "attention.h"
+
+#define TWO_PI 6.283185307179586476925286766559
+
+/* ---- What is asked for ---- */
+
+void heed_rope_config_init(heed_rope_config *config, size_t size) {
+  static const heed_rope_config plain = {.base = 10000,
+                                         .factor = 1,
+                                         .beta_fast = 32,
+                                         .beta_slow = 1,
+                                         .low_freq_factor = 1,
+                                         .high_freq_factor = 4};
+  heed__struct_init(config, size, &plain, sizeof plain);
+}
+
+heed_status heed__rope_config_read(heed_context *ctx, const char *function, const char *argument,
+                                   const heed_rope_config *theirs, heed_rope_config *out) {
+  heed_rope_config_init(out, sizeof *out);
+  if (theirs == NULL) return HEED_OK;
+  return heed__struct_read(ctx, function, argument, "heed_rope_config", theirs, out, sizeof *out);
+}
+
+static int64_t turned_dims(const heed_rope_config *c, int64_t d) {
+  return c->dims == 0 ? d : c->dims;
+}
+
+static bool is_positive(double value) {
+  return isfinite(value) && value > 0;
+}
+
+static heed_status check_stretch(heed_context *ctx, const char *function, const char *of,
+                                 const heed_rope_config *c, int64_t dims) {
+  const char *needed = "it must be positive and finite";
+  if (c->scaling == HEED_ROPE_UNSCALED) return HEED_OK;
+  if (!is_positive(c->factor))
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sfactor is %s; %s", function, of, HEED__G(c->factor), needed);
+  if (c->scaling == HEED_ROPE_NTK && dims < 4)
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sdims is 2; with ntk scaling it must be at least 4", function,
+                      of);
+  if (c->scaling != HEED_ROPE_YARN && c->scaling != HEED_ROPE_LLAMA3) return HEED_OK;
+  if (c->original_context_length < 1)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: %soriginal_context_length is %" PRId64
+                      "; with this scaling it must be the length that the model was trained on",
+                      function, of, c->original_context_length);
+  if (c->scaling == HEED_ROPE_LLAMA3) {
+    if (is_positive(c->low_freq_factor) && isfinite(c->high_freq_factor) &&
+        c->high_freq_factor > c->low_freq_factor)
+      return HEED_OK;
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: %slow_freq_factor is %s and high_freq_factor is %s; they must be positive, the "
+                      "second the larger",
+                      function, of, HEED__G(c->low_freq_factor), HEED__G(c->high_freq_factor));
+  }
+  if (c->base <= 1)
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sbase is %s; with yarn scaling it must be above 1", function,
+                      of, HEED__G(c->base));
+  if (!is_positive(c->beta_slow) || !isfinite(c->beta_fast) || c->beta_fast < c->beta_slow)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: %sbeta_fast is %s and beta_slow is %s; they must be positive, the first not less",
+                      function, of, HEED__G(c->beta_fast), HEED__G(c->beta_slow));
+  if (c->attention_factor != 0 && !is_positive(c->attention_factor))
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sattention_factor is %s; %s", function, of,
+                      HEED__G(c->attention_factor), needed);
+  return HEED_OK;
+}
+
+heed_status heed__check_rope(heed_context *ctx, const char *function, const heed_rope_config *c, int64_t d) {
+  const char *of = strcmp(function, "rope") == 0 ? "" : "rope's ";
+  const int64_t dims = turned_dims(c, d);
+  if (!is_positive(c->base))
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sbase is %s; it must be positive and finite", function, of,
+                      HEED__G(c->base));
+  if (c->dims == 0 && (d < 2 || d % 2 != 0))
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: a head has %" PRId64 " elements; they are turned in pairs: give an even %sdims",
+                      function, d, of);
+  if (dims < 2 || dims > d || dims % 2 != 0)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: %sdims is %" PRId64 " and a head has %" PRId64
+                      " elements; dims must be even, from 2 "
+                      "to that",
+                      function, of, dims, d);
+  if ((unsigned)c->scaling > HEED_ROPE_LLAMA3)
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sscaling is %d, which is none", function, of,
+                      (int)c->scaling);
+  return check_stretch(ctx, function, of, c, dims);
+}
+
+/* ---- Frequencies ---- */
+
+/* The pair (from 0, a fraction) that makes `turns` turns over the original context. */
+static double pair_of_turns(const heed_rope_config *c, int64_t dims, double turns) {
+  return (double)dims * log((double)c->original_context_length / (turns * TWO_PI)) / (2 * log(c->base));
+}
+
+/* Fast pairs stay, slow ones are stretched, and a ramp leads from one to the other. arXiv:2309.00071, section
+ * 3.2; its bounds are rounded outwards, as the authors' code does. */
+static void yarn(const heed_rope_config *c, int64_t dims, double *frequency) {
+  const double first = fmax(floor(pair_of_turns(c, dims, c->beta_fast)), 0);
+  const double last = fmin(ceil(pair_of_turns(c, dims, c->beta_slow)), (double)(dims - 1));
+  const double span = last == first ? 0.001 : last - first;
+  for (int64_t i = 0; i < dims / 2; i++) {
+    const double stretched = fmin(fmax(((double)i - first) / span, 0), 1);
+    frequency[i] *= stretched / c->factor + (1 - stretched);
+  }
+}
+
+/* The same with a ramp over the turns in the original context, as Llama 3.1 has it. */
+static void llama3(const heed_rope_config *c, int64_t dims, double *frequency) {
+  const double low = c->low_freq_factor, high = c->high_freq_factor;
+  for (int64_t i = 0; i < dims / 2; i++) {
+    const double turns = (double)c->original_context_length * frequency[i] / TWO_PI;
+    const double kept = fmin(fmax((turns - low) / (high - low), 0), 1);
+    frequency[i] *= (1 - kept) / c->factor + kept;
+  }
+}
+
+/* Radians a position, of each pair. */
+static void frequencies(const heed_rope_config *c, int64_t dims, double *frequency) {
+  const double d = (double)dims;
+  const double base = c->scaling == HEED_ROPE_NTK ? c->base * pow(c->factor, d / (d - 2)) : c->base;
+  const double step = -2 * log(base) / d;
+  for (int64_t i = 0; i < dims / 2; i++) frequency[i] = exp((double)i * step);
+  switch (c->scaling) {
+  case HEED_ROPE_LINEAR:
+    for (int64_t i = 0; i < dims / 2; i++) frequency[i] /= c->factor;
+    break;
+  case HEED_ROPE_YARN: yarn(c, dims, frequency); break;
+  case HEED_ROPE_LLAMA3: llama3(c, dims, frequency); break;
+  case HEED_ROPE_UNSCALED:
+  case HEED_ROPE_NTK: break;
+  }
+}
+
+/* What YaRN multiplies queries and keys by. */
+static double magnitude(const heed_rope_config *c) {
+  if (c->scaling != HEED_ROPE_YARN) return 1;
+  if (c->attention_factor != 0) return c->attention_factor;
+  return c->factor > 1 ? 0.1 * log(c->factor) + 1 : 1;
+}
+
+/* ---- The table: cosines and sines for each position ---- */
+
+/* Angles are worked out in double: in float32, as many libraries do, position 10,000 would be off by 5e-4. Of
+ * many positions those that share all but the lowest bits share most of the work: the angle is a sum. */
+#define LOW_BITS 6
+#define LOW      (1 << LOW_BITS)
+#define MANY     (2 * LOW)
+
+/* Cosines [pairs], then sines [pairs]. */
+static void turn_once(double *row, const double *frequency, double position, double magnitude,
+                      int64_t pairs) {
+  for (int64_t i = 0; i < pairs; i++) {
+    const double angle = position * frequency[i];
+    row[i] = cos(angle) * magnitude;
+    row[pairs + i] = sin(angle) * magnitude;
+  }
+}
+
+/* a turned further by b. */
+static void turn_twice(float *row, const double *a, const double *b, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; i++) {
+    row[i] = (float)(a[i] * b[i] - a[pairs + i] * b[pairs + i]);
+    row[pairs + i] = (float)(a[pairs + i] * b[i] + a[i] * b[pairs + i]);
+  }
+}
+
+typedef struct table {
+  float *rows; /* [count, 2 · pairs] */
+  int64_t count, pairs;
+  const heed_tensor *positions; /* row-major; NULL: offset + 1, offset + 2, … */
+  int64_t offset;
+} table;
+
+/* From 0. */
+static int64_t position_at(const table *t, int64_t i) {
+  return t->positions != NULL ? ((const int64_t *)(const void *)t->positions->data)[i] - 1 : t->offset + i;
+}
+
+/* scratch: pairs, and 2 · pairs for each of 1 or, if there are MANY, LOW + 1 rows. */
+static void fill_table(const table *t, const heed_rope_config *c, double *scratch) {
+  double *frequency = scratch, *high = scratch + t->pairs, *low = high + 2 * t->pairs;
+  const double scale = magnitude(c);
+  const bool many = t->count >= MANY;
+  int64_t block = -1;
+  frequencies(c, 2 * t->pairs, frequency);
+  for (int64_t i = 0; many && i < LOW; i++)
+    turn_once(low + i * 2 * t->pairs, frequency, (double)i, 1, t->pairs);
+  for (int64_t i = 0; i < t->count; i++) {
+    const int64_t position = position_at(t, i);
+    float *row = t->rows + i * 2 * t->pairs;
+    if (!many) {
+      turn_once(high, frequency, (double)position, scale, t->pairs);
+      for (int64_t j = 0; j < 2 * t->pairs; j++) row[j] = (float)high[j];
+      continue;
+    }
+    if (block != position >> LOW_BITS) {
+      block = position >> LOW_BITS;
+      turn_once(high, frequency, (double)(block << LOW_BITS), scale, t->pairs);
+    }
+    turn_twice(row, high, low + (position & (LOW - 1)) * 2 * t->pairs, t->pairs);
+  }
+}
+
+/* ---- Turning ---- */
+
+typedef struct turn_job {
+  int64_t pairs;
+  bool interleaved;
+} turn_job;
+
+/* Each pair (a, b) becomes (a cos - b sin, b cos + a sin), as compilers can see it: in place, or apart. */
+
+static void turn_halves_in_place(float *x, const float *restrict c, const float *restrict s, int64_t pairs) {
+  float *behind = x + pairs;
+  for (int64_t i = 0; i < pairs; i++) {
+    const float a = x[i], b = behind[i];
+    x[i] = a * c[i] - b * s[i];
+    behind[i] = b * c[i] + a * s[i];
+  }
+}
+
+static void turn_halves(float *restrict out, const float *restrict x, const float *restrict c,
+                        const float *restrict s, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; i++) out[i] = x[i] * c[i] - x[pairs + i] * s[i];
+  for (int64_t i = 0; i < pairs; i++) out[pairs + i] = x[pairs + i] * c[i] + x[i] * s[i];
+}
+
+static void turn_neighbours_in_place(float *x, const float *restrict c, const float *restrict s,
+                                     int64_t pairs) {
+  for (int64_t i = 0; i < pairs; i++) {
+    const float a = x[2 * i], b = x[2 * i + 1];
+    x[2 * i] = a * c[i] - b * s[i];
+    x[2 * i + 1] = b * c[i] + a * s[i];
+  }
+}
+
+static void turn_neighbours(float *restrict out, const float *restrict x, const float *restrict c,
+                            const float *restrict s, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; i++) {
+    out[2 * i] = x[2 * i] * c[i] - x[2 * i + 1] * s[i];
+    out[2 * i + 1] = x[2 * i + 1] * c[i] + x[2 * i] * s[i];
+  }
+}
+
+/* Elements with gaps between them. */
+static void turn_strided(float *out, ptrdiff_t out_stride, const float *x, ptrdiff_t x_stride,
+                         const float *cosine, const float *sine, const turn_job *j) {
+  const ptrdiff_t step = j->interleaved ? 2 : 1, apart = j->interleaved ? 1 : (ptrdiff_t)j->pairs;
+  for (ptrdiff_t i = 0; i < (ptrdiff_t)j->pairs; i++) {
+    const ptrdiff_t first = i * step, second = first + apart;
+    const float a = x[first * x_stride], b = x[second * x_stride];
+    out[first * out_stride] = a * cosine[i] - b * sine[i];
+    out[second * out_stride] = b * cosine[i] + a * sine[i];
+  }
+}
+
+/* Operands: the result, x, the table. */
+static void turn_part(void *user, heed__walk *w, int worker) {
+  const turn_job *j = user;
+  (void)worker;
+  do {
+    float *out = (float *)(void *)w->data[0];
+    const float *x = (const float *)(void *)w->data[1], *cosine = (const float *)(void *)w->data[2];
+    const float *sine = cosine + j->pairs;
+    const int64_t rest = w->count - 2 * j->pairs;
+    if (w->stride[0] != 1 || w->stride[1] != 1) {
+      turn_strided(out, w->stride[0], x, w->stride[1], cosine, sine, j);
+    } else if (j->interleaved) {
+      if (out == x) {
+        turn_neighbours_in_place(out, cosine, sine, j->pairs);
+      } else {
+        turn_neighbours(out, x, cosine, sine, j->pairs);
+      }
+    } else if (out == x) {
+      turn_halves_in_place(out, cosine, sine, j->pairs);
+    } else {
+      turn_halves(out, x, cosine, sine, j->pairs);
+    }
+    if (rest > 0 && out != x) {
+      const ptrdiff_t behind = 2 * (ptrdiff_t)j->pairs;
+      heed__copy_row(HEED_FLOAT32, out + behind * w->stride[0], w->stride[0], HEED_FLOAT32,
+                     x + behind * w->stride[1], w->stride[1], rest);
+    }
+  } while (heed__walk_next(w));
+}
+
+/* A header under which each lane of x [..., d] finds its row of the table. */
+static void table_header(heed_tensor *view, const table *t, const heed_tensor *x) {
+  const int ndim = t->positions != NULL ? t->positions->ndim : 1;
+  *view = (heed_tensor){.data = (char *)t->rows, .dtype = HEED_FLOAT32, .ndim = ndim + 1};
+  const int64_t *shape = t->positions != NULL ? t->positions->shape : &t->count;
+  heed__row_major(ndim, shape, view->stride);
+  for (int i = 0; i < ndim; i++) {
+    view->shape[i] = shape[i];
+    view->stride[i] *= 2 * t->pairs;
+  }
+  view->shape[ndim] = x->shape[x->ndim - 1];
+  view->stride[ndim] = 1;
+}
+
+static heed_status turn(heed_context *ctx, const char *function, const heed_tensor *x, table *t,
+                        const heed_rope_config *c, heed_tensor **out) {
+  const size_t rows = t->count < MANY ? 1 : LOW + 1;
+  heed__result result = {0};
+  double *scratch = NULL;
+  heed_tensor view;
+  heed__walk w;
+  heed_status status = HEED_OK;
+  if (x->numel > 0) { /* or else there may be more positions than memory could hold rows for */
+    const size_t table_bytes = (size_t)(t->count * 2 * t->pairs) * sizeof(float);
+    const size_t bytes = (size_t)t->pairs * (1 + 2 * rows) * sizeof(double) + table_bytes;
+    scratch = heed__allocate(ctx, bytes);
+    if (scratch == NULL) return heed__fail_memory(ctx, function, bytes);
+    t->rows = (float *)(void *)(scratch + (size_t)t->pairs * (1 + 2 * rows));
+    fill_table(t, c, scratch);
+  }
+  status = heed__result_begin(ctx, function, &result, out, HEED_FLOAT32, x->ndim, x->shape, true, 1, &x);
+  if (status == HEED_OK && x->numel > 0) {
+    table_header(&view, t, x);
+    const heed_tensor *operands[] = {result.tensor, x, &view};
+    heed__walk_lanes_begin(&w, x->ndim, x->shape, x->ndim - 1, 3, operands);
+    turn_job job = {t->pairs, c->interleaved};
+    if (!heed__walk_divided(ctx, &w, 0, 1, turn_part, &job)) status = heed__stopped(ctx, function);
+  }
+  heed__release(ctx, scratch);
+  return heed__result_end(ctx, &result, status);
+}
+
+static heed_status check_rotated(heed_context *ctx, const char *function, const heed_tensor *x,
+                                 const heed_rope_config *c) {
+  heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
+  if (status != HEED_OK) return status;
+  if (x->ndim < 2) {
+    char text[HEED__SHAPE_TEXT];
+    return heed__fail(ctx, HEED_SHAPE, "%s: x is %s; it must be [..., n, d]", function,
+                      heed__shape_text(text, x->ndim, x->shape));
+  }
+  return heed__check_rope(ctx, function, c, x->shape[x->ndim - 1]);
+}
+
+heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
+                       const heed_rope_config *config, heed_tensor **out) {
+  heed_status status = check_rotated(ctx, function, x, config);
+  if (status != HEED_OK) return status;
+  table t = {.count = x->shape[x->ndim - 2],
+             .pairs = turned_dims(config, x->shape[x->ndim - 1]) / 2,
+             .offset = offset};
+  return turn(ctx, function, x, &t, config, out);
+}
+
+heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor *positions,
+                      const heed_rope_config *config, heed_tensor **out) {
+  HEED__ENTER(ctx, "rope", x, out);
+  HEED__MAY_ENTER(ctx, "rope", positions);
+  static const char function[] = "rope";
+  heed_rope_config own, *c = &own;
+  heed_tensor *made = NULL;
+  heed_status status = heed__rope_config_read(ctx, function, "config", config, c);
+  if (status != HEED_OK) return status;
+  if (positions == NULL) return heed__rope(ctx, function, x, 0, c, out);
+  status = check_rotated(ctx, function, x, c);
+  if (status == HEED_OK) status = heed__check_dtype(ctx, function, "positions", positions, HEED_INT64);
+  if (status == HEED_OK)
+    status = heed__check_expands(ctx, function, "positions", positions, x->ndim - 1, x->shape);
+  if (status == HEED_OK)
+    status = heed__as_contiguous(ctx, function, positions, HEED_INT64, &positions, &made);
+  if (status != HEED_OK) return status;
+  const int64_t *position = (const int64_t *)(const void *)positions->data;
+  for (int64_t i = 0; i < positions->numel; i++) {
+    if (position[i] >= 1) continue;
+    status = heed__fail(ctx, HEED_ARGUMENT,
+                        "%s: element %" PRId64 " of positions is %" PRId64 "; positions count from 1",
+                        function, i + 1, position[i]);
+    goto done;
+  }
+  table t = {
+      .count = positions->numel, .pairs = turned_dims(c, x->shape[x->ndim - 1]) / 2, .positions = positions};
+  status = turn(ctx, function, x, &t, c, out);
+done:
+  heed_tensor_free(made);
+  return status;
+}
+
+/* ---- Linear biases ---- */
+
+/* arXiv:2108.12409, section 3: a geometric row that ends at 2^-8; for a number of heads that is no power of
+ * two that of the power below, then every other one of the power above, as the authors' code does. */
+void heed__alibi_slopes(int64_t num_heads, float *slopes) {
+  int64_t power = 1;
+  while (power <= num_heads / 2) power *= 2;
+  for (int64_t i = 0; i < num_heads; i++) {
+    const double exponent =
+        i < power ? (double)(i + 1) / (double)power : (double)(2 * (i - power) + 1) / (double)(2 * power);
+    slopes[i] = (float)exp2(-8 * exponent);
+  }
+}
+
+heed_status heed_alibi_slopes(heed_context *ctx, int64_t num_heads, heed_tensor **out) {
+  HEED__ENTER(ctx, "alibi_slopes", out);
+  heed__result result = {0};
+  if (num_heads < 1)
+    return heed__fail(ctx, HEED_ARGUMENT, "alibi_slopes: num_heads is %" PRId64 "; it must be at least 1",
+                      num_heads);
+  heed_status status = heed__check_shape(ctx, "alibi_slopes", 1, &num_heads, HEED_FLOAT32, NULL);
+  if (status != HEED_OK) return status;
+  status =
+      heed__result_begin_row_major(ctx, "alibi_slopes", &result, out, HEED_FLOAT32, 1, &num_heads, 0, NULL);
+  if (status == HEED_OK) heed__alibi_slopes(num_heads, (float *)(void *)result.tensor->data);
+  return heed__result_end(ctx, &result, status);
+}

@@ -1,0 +1,208 @@
+/* Attention: where the operands of each product lie, and which keys its rows see by their places. Sizes are
+ * named as in heed.h. */
+#include "plan.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static int64_t min_of(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+static int64_t max_of(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+/* ---- Strides ---- */
+
+/* Of dimension i; 0 where it has one element for all. */
+static ptrdiff_t stride_of(const heed_tensor *x, int i) {
+  return i < 0 || x->shape[i] == 1 ? 0 : (ptrdiff_t)x->stride[i];
+}
+
+static void set_strides(ptrdiff_t *row, ptrdiff_t *column, const heed_tensor *x) {
+  *row = stride_of(x, x->ndim - 2);
+  *column = stride_of(x, x->ndim - 1);
+}
+
+/* The sizes [batch..., hkv, group], those of 1 left out. */
+static void set_outer(heed__attention_problem *p) {
+  p->products = 1;
+  for (int i = 0; i < p->batch_ndim + 2; i++) {
+    const int64_t size = i < p->batch_ndim ? p->shape[i] : i == p->batch_ndim ? p->hkv : p->group;
+    p->products *= size;
+    if (size != 1) p->outer[p->outer_ndim++] = size;
+  }
+}
+
+/* The strides of x over those sizes. x is [batch..., heads, inner...], with so many inner dimensions; heads
+ * only if it has them. */
+static void set_steps(heed__attention_problem *p, heed__attention_operand operand, const heed_tensor *x,
+                      bool has_heads, int inner) {
+  const bool headed = has_heads && p->head_dims > 0 && x->ndim > inner;
+  const int batch_ndim = x->ndim - inner - headed;
+  const int64_t heads = headed ? x->shape[batch_ndim] : 1;
+  const ptrdiff_t head = heads > 1 ? (ptrdiff_t)x->stride[batch_ndim] : 0;
+  const bool grouped = heads == p->hkv && p->group > 1; /* keys and values, which a group shares */
+  int dim = 0;
+  for (int i = 0; i < p->batch_ndim; i++)
+    if (p->shape[i] != 1) p->step[operand][dim++] = stride_of(x, i - p->batch_ndim + batch_ndim);
+  if (p->hkv != 1) p->step[operand][dim++] = grouped ? head : head * (ptrdiff_t)p->group;
+  if (p->group != 1) p->step[operand][dim++] = grouped ? 0 : head;
+}
+
+/* ---- Places ---- */
+
+/* What rows of a product with so many keys see by their places. Bounds beyond l and s are brought to these,
+ * so that nothing overflows. */
+static void set_reach(heed__attention_task *t, const heed__attention_problem *p, int64_t keys,
+                      int64_t offset) {
+  t->keys = keys;
+  t->offset = offset;
+  t->low = p->left >= offset + p->l ? -p->l : min_of(offset - p->left, p->s);
+  t->high = p->right >= p->s - offset ? p->s : max_of(offset + p->right + 1, -p->l);
+}
+
+/* From the first row's first key to the last row's last; with lengths, wherever that is. */
+static int64_t span_of(const heed__attention_problem *p) {
+  const heed__attention_task *t = &p->task;
+  if (p->l == 0) return 0;
+  if (!p->lengths) return max_of(min_of(p->s, p->l - 1 + t->high) - max_of(t->low, 0), 0);
+  if (p->left >= p->s || p->right >= p->s) return p->s;
+  return min_of(p->s, min_of(p->left + 1 + p->right, p->s) + p->l - 1);
+}
+
+/* ---- The task ---- */
+
+static const float *floats(const heed_tensor *x) {
+  return (const float *)(const void *)x->data;
+}
+
+/* As float: from where 1 / c is a normal number to beyond all scores, where it changes none. */
+static float cap_of(double softcap) {
+  if (softcap == 0) return 0.0f;
+  return softcap < (double)FLT_MIN ? FLT_MIN : softcap > 0x1p120 ? 0x1p120f : (float)softcap;
+}
+
+static void set_mask(heed__attention_problem *p) {
+  heed__attention_task *t = &p->task;
+  if (p->mask.dtype == HEED_BOOL) {
+    t->visible = (const uint8_t *)p->mask.data;
+    set_strides(&t->visible_row, &t->visible_column, &p->mask);
+  } else {
+    t->bias = floats(&p->mask);
+    set_strides(&t->bias_row, &t->bias_column, &p->mask);
+  }
+  set_steps(p, HEED__ATTENTION_MASK, &p->mask, true, 2);
+}
+
+static void set_scales(heed__attention_problem *p, const heed_tensor *k_scale, const heed_tensor *v_scale) {
+  heed__attention_task *t = &p->task;
+  if (k_scale && t->k_dtype == HEED_INT8) {
+    t->k_scale = floats(k_scale);
+    t->k_scale_row = stride_of(k_scale, k_scale->ndim - 1);
+    set_steps(p, HEED__ATTENTION_K_SCALE, k_scale, true, 1);
+  }
+  if (v_scale && t->v_dtype == HEED_INT8) {
+    t->v_scale = floats(v_scale);
+    t->v_scale_row = stride_of(v_scale, v_scale->ndim - 1);
+    set_steps(p, HEED__ATTENTION_V_SCALE, v_scale, true, 1);
+  }
+}
+
+static const float *set_head_numbers(const heed_tensor *x, ptrdiff_t *stride) {
+  if (!x) return NULL;
+  *stride = stride_of(x, 0);
+  return floats(x);
+}
+
+void heed__attention_place(heed__attention_problem *p, const heed__attention_call *call) {
+  const heed_attention_options *o = &call->options;
+  const heed_tensor *padding = call->key_padding_mask;
+  heed__attention_task *t = &p->task;
+  p->plain = !o->attn_mask && !padding && !o->kv_lengths && !call->k_scale && !call->v_scale &&
+             !o->alibi_slopes && !o->sinks;
+  set_outer(p);
+  if (!p->plain) memset(p->step, 0, sizeof p->step);
+  t->q = floats(call->q);
+  t->k = p->k->data;
+  t->v = p->v->data;
+  t->k_dtype = p->k->dtype;
+  t->v_dtype = p->v->dtype;
+  t->l = t->last = p->l;
+  t->s = p->s;
+  t->d = p->d;
+  t->dv = p->dv;
+  t->scale = (float)(o->scale != 0 ? o->scale : 1 / sqrt(p->d > 0 ? (double)p->d : 1));
+  t->softcap = cap_of(o->softcap);
+  set_strides(&t->q_row, &t->q_column, call->q);
+  set_strides(&t->k_row, &t->k_column, p->k);
+  set_strides(&t->v_row, &t->v_column, p->v);
+  set_steps(p, HEED__ATTENTION_Q, call->q, true, 2);
+  set_steps(p, HEED__ATTENTION_K, p->k, true, 2);
+  set_steps(p, HEED__ATTENTION_V, p->v, true, 2);
+  if (o->attn_mask) set_mask(p);
+  if (padding) {
+    t->padding = (const uint8_t *)padding->data;
+    t->padding_stride = stride_of(padding, padding->ndim - 1);
+    set_steps(p, HEED__ATTENTION_PADDING, padding, false, padding->ndim > 0);
+  }
+  if (o->kv_lengths) {
+    p->lengths = (const int64_t *)(const void *)o->kv_lengths->data;
+    set_steps(p, HEED__ATTENTION_LENGTHS, o->kv_lengths, false, 0);
+  }
+  set_scales(p, call->k_scale, call->v_scale);
+  p->slopes = set_head_numbers(o->alibi_slopes, &p->slope_stride);
+  p->sinks = set_head_numbers(o->sinks, &p->sink_stride);
+  t->has_sink = p->sinks != NULL;
+  set_reach(t, p, p->s, p->offset);
+  p->span = span_of(p);
+}
+
+void heed__attention_set_out(heed__attention_problem *p, const heed_tensor *out) {
+  p->task.out = (float *)(void *)out->data;
+  set_strides(&p->task.out_row, &p->task.out_column, out);
+  set_steps(p, HEED__ATTENTION_OUT, out, true, 2);
+}
+
+/* ---- From product to product ---- */
+
+static ptrdiff_t bytes_of(heed_dtype dtype, ptrdiff_t elements) {
+  return elements * (ptrdiff_t)heed__element_bytes(dtype);
+}
+
+/* What only some calls have. */
+static void move_others(heed__attention_task *t, const heed__attention_problem *p, int64_t product,
+                        const ptrdiff_t at[HEED__ATTENTION_OPERANDS]) {
+  const int64_t head = product - heed__quotient(product, p->hq) * p->hq;
+  if (t->visible) t->visible = p->task.visible + at[HEED__ATTENTION_MASK];
+  if (t->bias) t->bias = p->task.bias + at[HEED__ATTENTION_MASK];
+  if (t->padding) t->padding = p->task.padding + at[HEED__ATTENTION_PADDING];
+  if (t->k_scale) t->k_scale = p->task.k_scale + at[HEED__ATTENTION_K_SCALE];
+  if (t->v_scale) t->v_scale = p->task.v_scale + at[HEED__ATTENTION_V_SCALE];
+  if (p->slopes) t->slope = p->slopes[head * p->slope_stride];
+  if (p->sinks) t->sink = p->sinks[head * p->sink_stride];
+  if (p->lengths) {
+    /* They have been checked; but another thread of the host might write there. */
+    const int64_t keys = max_of(min_of(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->s), 0);
+    set_reach(t, p, keys, p->offset + keys - p->l);
+  }
+}
+
+void heed__attention_move(heed__attention_task *t, const heed__attention_problem *p, int64_t i) {
+  const int operands = p->plain ? HEED__ATTENTION_MASK : HEED__ATTENTION_OPERANDS;
+  ptrdiff_t at[HEED__ATTENTION_OPERANDS] = {0};
+  int64_t left = i;
+  for (int dim = p->outer_ndim - 1; left > 0; dim--) {
+    const int64_t rest = heed__quotient(left, p->outer[dim]);
+    const ptrdiff_t index = (ptrdiff_t)(left - rest * p->outer[dim]);
+    left = rest;
+    for (int o = 0; o < HEED__ATTENTION_MASK; o++) at[o] += index * p->step[o][dim];
+    for (int o = HEED__ATTENTION_MASK; o < operands; o++) at[o] += index * p->step[o][dim];
+  }
+  t->q = p->task.q + at[HEED__ATTENTION_Q];
+  t->k = (const char *)p->task.k + bytes_of(t->k_dtype, at[HEED__ATTENTION_K]);
+  t->v = (const char *)p->task.v + bytes_of(t->v_dtype, at[HEED__ATTENTION_V]);
+  t->out = p->task.out + at[HEED__ATTENTION_OUT];
+  if (!p->plain) move_others(t, p, i, at);
+}

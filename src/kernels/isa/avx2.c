@@ -1,0 +1,13 @@
+/* The kernels on AVX2 with FMA. */
+#if defined(__x86_64__)
+
+#include "avx2.h"
+#include "../scalar/scalar.h"
+
+#define TABLE heed__kernels_avx2
+#define NAME  "avx2"
+#include "../vector/table.h"
+
+#else
+typedef int heed__no_avx2; /* a file must not be empty */
+#endif

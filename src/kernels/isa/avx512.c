@@ -1,0 +1,13 @@
+/* The kernels on AVX-512. */
+#if defined(__x86_64__)
+
+#include "avx512.h"
+#include "../scalar/scalar.h"
+
+#define TABLE heed__kernels_avx512
+#define NAME  "avx512"
+#include "../vector/table.h"
+
+#else
+typedef int heed__no_avx512; /* a file must not be empty */
+#endif

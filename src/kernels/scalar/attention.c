@@ -1,0 +1,128 @@
+/* The scalar attention kernel: row by row, what every faster one must give. */
+#include "scalar.h"
+
+/* A row in work: the scores, then the weights of keys first…last-1, with the sink behind them; and room for a
+ * row of keys or values to be widened to. */
+typedef struct row {
+  const heed__attention_task *t;
+  int64_t i, first, last;
+  bool masked; /* by more than its place */
+  float *x;    /* [s + 1] */
+  float *room; /* [d] or [dv], the longer */
+} row;
+
+static bool sees(const row *r, int64_t j) {
+  return !(r->masked && heed__attention_hides(r->t, r->i, j));
+}
+
+static float dot(const row *r, int64_t j) {
+  const heed__attention_task *t = r->t;
+  const char *k = (const char *)t->k + j * t->k_row * (ptrdiff_t)heed__element_bytes(t->k_dtype);
+  const float scale = t->k_scale ? t->k_scale[j * t->k_scale_row] : 1.0f;
+  ptrdiff_t column = t->k_column;
+  const float *key = heed__scalar_widen(k, t->k_dtype, scale, &column, t->d, r->room);
+  return heed__scalar_dot(t->q + r->i * t->q_row, t->q_column, key, column, (size_t)t->d);
+}
+
+/* The scores; what is hidden is -inf whatever it holds. Returns whether any key is seen. */
+static bool score(const row *r) {
+  const heed__attention_task *t = r->t;
+  float *tap = t->scores ? t->scores + r->i * t->s : NULL;
+  bool any = false;
+  for (int64_t j = 0; tap && j < t->s; j++) tap[j] = -INFINITY;
+  for (int64_t j = r->first; j < r->last; j++) {
+    r->x[j] = -INFINITY;
+    if (!sees(r, j)) continue;
+    const float product = dot(r, j);
+    float x = product * t->scale;
+    if (tap) tap[j] = product;
+    if (t->softcap > 0.0f) x = heed__attention_cap(x, t->softcap);
+    if (t->bias) x += t->bias[r->i * t->bias_row + j * t->bias_column];
+    if (t->slope != 0.0f) x -= heed__attention_distance(t->slope, r->i + t->offset, j);
+    r->x[j] = x;
+    any = true;
+  }
+  return any;
+}
+
+/* The taps of scores; those of hidden places, too, have logits. */
+static void tap_scores(const row *r) {
+  const heed__attention_task *t = r->t;
+  const int64_t at = r->i * t->s;
+  for (int64_t j = 0; j < t->s && (t->logits || t->capped_logits); j++) {
+    const float x = dot(r, j) * t->scale;
+    if (t->logits) t->logits[at + j] = x;
+    if (t->capped_logits)
+      t->capped_logits[at + j] = t->softcap > 0.0f ? heed__attention_cap(x, t->softcap) : x;
+  }
+  for (int64_t j = 0; j < t->s && t->biased_logits; j++)
+    t->biased_logits[at + j] = j >= r->first && j < r->last ? r->x[j] : -INFINITY;
+}
+
+/* Scores to weights; returns whether there are any. Else, and out of reach, they are zeros. */
+static bool soften(const row *r, bool seen) {
+  const heed__attention_task *t = r->t;
+  float *x = r->x + r->first;
+  size_t n = (size_t)(r->last - r->first);
+  const bool any = seen && (t->has_sink || heed__scalar_max(x, n) != -INFINITY);
+  for (size_t j = 0; !any && j < n; j++) x[j] = 0.0f;
+  if (any && t->has_sink) x[n++] = t->sink;
+  if (any) heed__scalar_softmax(x, x, n);
+  for (int64_t j = 0; j < r->first; j++) r->x[j] = 0.0f;
+  for (int64_t j = r->last; j < t->s; j++) r->x[j] = 0.0f;
+  return any;
+}
+
+/* out = Σ weight · value over the keys that are seen. Those that are not are left out, and not multiplied by
+ * 0, which nan and inf would survive. */
+static void weigh_values(const row *r) {
+  const heed__attention_task *t = r->t;
+  float *out = t->out + r->i * t->out_row;
+  for (int64_t c = 0; c < t->dv; c++) out[c * t->out_column] = 0.0f;
+  for (int64_t j = r->first; j < r->last; j++) {
+    if (!sees(r, j)) continue;
+    const char *values = (const char *)t->v + j * t->v_row * (ptrdiff_t)heed__element_bytes(t->v_dtype);
+    const float weight = r->x[j], scale = t->v_scale ? t->v_scale[j * t->v_scale_row] : 1.0f;
+    ptrdiff_t column = t->v_column;
+    const float *v = heed__scalar_widen(values, t->v_dtype, scale, &column, t->dv, r->room);
+    if (t->out_column == 1 && column == 1) {
+      HEED__INDEPENDENT
+      for (int64_t c = 0; c < t->dv; c++) out[c] += weight * v[c];
+    } else {
+      for (int64_t c = 0; c < t->dv; c++) out[c * t->out_column] += weight * v[c * column];
+    }
+  }
+}
+
+/* A step is a row; nothing of it stays in the scratch. */
+bool heed__scalar_attention(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
+  const size_t row_bytes = (size_t)t->s * sizeof(float);
+  row r = {.t = t, .masked = t->visible || t->padding || t->bias, .x = t->scratch};
+  r.room = r.x + t->s + 1;
+  for (r.i = t->first + (position ? *position : 0); r.i < t->last; r.i++) {
+    heed__attention_reach(t, r.i, &r.first, &r.last);
+    const bool seen = score(&r);
+    if (t->logits || t->capped_logits || t->biased_logits) tap_scores(&r);
+    const bool any = soften(&r, seen);
+    if (t->weights) memcpy(t->weights + r.i * t->s, r.x, row_bytes);
+    const float *keep = t->keep ? t->keep + (r.i - t->first) * t->s : NULL;
+    for (int64_t j = 0; keep && j < t->s; j++) r.x[j] *= keep[j]; /* which keeps PyTorch's -0 and nan */
+    if (t->dropped_weights) memcpy(t->dropped_weights + r.i * t->s, r.x, row_bytes);
+    if (t->out && any) {
+      weigh_values(&r);
+    } else {
+      for (int64_t c = 0; t->out && c < t->dv; c++) t->out[r.i * t->out_row + c * t->out_column] = 0.0f;
+    }
+    if (r.i + 1 < t->last && heed__leaves(pace)) {
+      *position = r.i + 1 - t->first;
+      return false;
+    }
+  }
+  return true;
+}
+
+size_t heed__scalar_attention_scratch(const heed__attention_task *t) {
+  const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32;
+  const int64_t room = plain ? 0 : t->d > t->dv ? t->d : t->dv;
+  return (size_t)(t->s + 1 + room) * sizeof(float);
+}

@@ -1,0 +1,384 @@
+/* What the fused attention kernel (attention.h) works on: the rows of a task in its scratch, blocks of
+ * keys and values packed, and what a strip of rows sees of a block. All masks of a strip become one bit a
+ * place, so that a block is skipped, whole or partial for it. */
+#ifndef HEED_BODY_ATTENTION_BLOCKS_H
+#define HEED_BODY_ATTENTION_BLOCKS_H
+
+#include "widen.h"
+
+enum {
+  ATTEND_STRIP = 6, /* rows; with ATTEND_TILE keys, or values' columns, they fill the registers */
+  ATTEND_TILE_VECTORS = V_LANES == 8 ? 2 : 4,
+  ATTEND_TILE = ATTEND_TILE_VECTORS * V_LANES,
+  ATTEND_BLOCK =
+      512, /* keys, unless they are longer than ATTEND_BLOCK_DIMS: a strip's scores fit in the first cache */
+  ATTEND_BLOCK_DIMS = 256, /* and packed keys and values in the second */
+  ATTEND_STRIDE =
+      ATTEND_BLOCK + 16, /* of rows of scores, whose addresses would otherwise be alike in the low bits */
+  ATTEND_RUN_KEYS =
+      128,           /* summed on their own, from a block's first key on: errors grow with a sum's length */
+  ATTEND_AHEAD = 16, /* rows of values that are on their way to the first cache, */
+  ATTEND_KEYS_AHEAD = 32, /* and of keys that will be packed */
+  ATTEND_WORD = 16,       /* places in a word of bits */
+  ATTEND_WORDS = ATTEND_BLOCK / ATTEND_WORD,
+};
+
+_Static_assert(ATTEND_WORD % V_LANES == 0 && ATTEND_BLOCK % ATTEND_TILE == 0,
+               "words hold whole vectors, blocks whole tiles");
+
+/* What a task keeps from block to block, and its scratch. A row beyond the task's last, which fills the last
+ * strip up, is all zeros and sees what the last row sees. */
+typedef struct attend_work {
+  const heed__attention_task *t;
+  int64_t rows;    /* whole strips */
+  int64_t held;    /* rows that wait for another block of keys; with one block, the strip at hand */
+  int64_t columns; /* of values, in whole vectors */
+  int64_t block;   /* keys, whole tiles */
+  float *q;        /* [held, d], scaled */
+  float *out;      /* [held, columns], before the division by the sum */
+  float *most;     /* [held] highest score so far */
+  float *sum;      /* [held] of e^(score - most) */
+  float *keys;     /* [block / ATTEND_TILE, d, ATTEND_TILE] */
+  float *values;   /* [block, columns] */
+  float *scores;   /* [ATTEND_STRIP, ATTEND_STRIDE], then the weights */
+  float *bias;     /* [ATTEND_STRIP, ATTEND_STRIDE] */
+  float *wide;     /* [V_LANES, d]: keys that are stored small */
+  int64_t *packed; /* the first key of the block whose keys and values are packed; -1: none */
+} attend_work;
+
+/* A strip's places in the scratch. */
+typedef struct attend_strip {
+  int64_t row;       /* its first, from the task's first */
+  float *q, *out;    /* [ATTEND_STRIP, d] and [ATTEND_STRIP, columns] */
+  float *most, *sum; /* [ATTEND_STRIP] */
+} attend_strip;
+
+/* The block at hand, and what a strip sees of it: keys from `low` to before `high`, counted from the block's
+ * first. All rows see those from sure_first to before sure_last; of the others `bit` tells which. All but
+ * high are multiples of ATTEND_WORD. Keys from `begin` to before `count` are there; no row of the task sees
+ * others. */
+typedef struct seen {
+  int64_t first, begin, count;
+  int64_t low, sure_first, sure_last, high;
+  const float *values; /* [count, columns], the rows from begin on */
+  uint16_t bit[ATTEND_STRIP][ATTEND_WORDS];
+} seen;
+
+static int64_t round_up(int64_t n, int64_t to) {
+  return (n + to - 1) / to * to;
+}
+static int64_t round_down(int64_t n, int64_t to) {
+  return n / to * to;
+}
+static int64_t lesser(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+static int64_t greater(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+/* ---- Scratch ---- */
+
+/* Lays the areas out from `base` on; the floats that they take together. */
+static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base) {
+  *a = (attend_work){
+      .t = t, .rows = round_up(t->last - t->first, ATTEND_STRIP), .columns = round_up(t->dv, V_LANES)};
+  const int64_t longest = t->d > a->columns ? t->d : a->columns,
+                keys = round_up(greater(t->s, 1), ATTEND_TILE);
+  a->block = ATTEND_BLOCK;
+  while (a->block > ATTEND_TILE && a->block / 2 * longest >= (int64_t)ATTEND_BLOCK * ATTEND_BLOCK_DIMS / 2)
+    a->block /= 2;
+  if (a->block > keys) a->block = keys;
+  a->held = t->s <= a->block ? ATTEND_STRIP : a->rows;
+  size_t floats = 0;
+#define AREA(name, size)                                                                                     \
+  a->name = base ? base + floats : NULL;                                                                     \
+  floats += (size_t)round_up(size, HEED__ALIGNMENT / (int64_t)sizeof(float));
+  AREA(q, a->held * t->d)
+  AREA(out, a->held * a->columns)
+  AREA(most, a->held)
+  AREA(sum, a->held)
+  AREA(keys, a->block * t->d)
+  AREA(values, a->block * a->columns)
+  AREA(scores, ATTEND_STRIP * ATTEND_STRIDE)
+  AREA(bias, t->bias ? ATTEND_STRIP * ATTEND_STRIDE : 0)
+  AREA(wide, t->k_dtype == HEED_FLOAT32 ? 0 : V_LANES * t->d)
+#undef AREA
+  a->packed = base ? (int64_t *)(void *)(base + floats) : NULL;
+  floats += HEED__ALIGNMENT / sizeof(float);
+  return floats;
+}
+
+/* Strips that do not wait for another block all have the same places, which stay in the first cache. */
+static attend_strip strip_of(const attend_work *a, int64_t row, bool waits) {
+  const int64_t at = waits ? row : 0;
+  return (attend_strip){row, a->q + at * a->t->d, a->out + at * a->columns, a->most + at, a->sum + at};
+}
+
+/* ---- Packing ---- */
+
+/* out[i] = x[i · stride] · factor */
+static void scale_whole_row(float *out, const float *x, ptrdiff_t stride, float factor, int64_t n) {
+  int64_t i = 0;
+  if (stride == 1)
+    for (; i + V_LANES <= n; i += V_LANES) v_store(out + i, v_mul(v_load(x + i), v_set(factor)));
+  for (; i < n; i++) out[i] = x[i * stride] * factor;
+}
+
+/* V_LANES keys, of which from … to - 1 are there and zeros in the place of the others, as `dims` rows of a
+ * tile. */
+V_INLINE void pack_square(float *tile, const float *k, ptrdiff_t row, int64_t from, int64_t to,
+                          int64_t dims) {
+  vfloat r[V_LANES];
+  for (int i = 0; i < V_LANES; i++) {
+    if (i < from || i >= to) {
+      r[i] = v_zero();
+    } else if (dims == V_LANES) {
+      r[i] = v_load(k + i * row);
+    } else {
+      r[i] = v_load_masked(k + i * row, v_first((size_t)dims));
+    }
+  }
+  v_transpose(r);
+  for (int i = 0; i < dims; i++) v_store(tile + i * ATTEND_TILE, r[i]);
+}
+
+/* V_LANES keys as before, column by column. */
+static void pack_lanes(float *tile, const float *k, ptrdiff_t row, ptrdiff_t column, int64_t from, int64_t to,
+                       int64_t d) {
+  int64_t c = 0;
+  if (column == 1) {
+    if (from == 0 && to == V_LANES)
+      for (; c + V_LANES <= d; c += V_LANES)
+        pack_square(tile + c * ATTEND_TILE, k + c, row, 0, V_LANES, V_LANES);
+    for (; c < d; c += V_LANES)
+      pack_square(tile + c * ATTEND_TILE, k + c, row, from, to, lesser(d - c, V_LANES));
+  }
+  for (; c < d; c++)
+    for (int64_t i = 0; i < V_LANES; i++)
+      tile[c * ATTEND_TILE + i] = i >= from && i < to ? k[i * row + c * column] : 0.0f;
+}
+
+/* Asks for some rows, of n elements, to come to the first cache. */
+static void fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t n, int64_t from, int64_t to) {
+  for (int64_t i = from; i < to; i++) {
+    const char *end = element_at(x, dtype, i * row + n);
+    for (const char *p = element_at(x, dtype, i * row); p < end; p += HEED__ALIGNMENT) __builtin_prefetch(p);
+  }
+}
+
+/* Keys of a block in tiles, dimension by dimension; what is not there is zeros. */
+static void pack_keys(const attend_work *a, const seen *e) {
+  const heed__attention_task *t = a->t;
+  const bool stored = t->k_dtype != HEED_FLOAT32;
+  for (int64_t j = round_down(e->begin, ATTEND_TILE); j < round_up(e->count, ATTEND_TILE); j += V_LANES) {
+    const int64_t from = greater(e->begin - j, 0), to = lesser(e->count - j, V_LANES);
+    if (t->k_column == 1) {
+      const int64_t soon = j + ATTEND_KEYS_AHEAD;
+      fetch_rows(t->k, t->k_dtype, t->k_row, t->d, e->first + greater(soon, e->begin),
+                 e->first + lesser(soon + V_LANES, e->count));
+    }
+    float *tile = a->keys + j / ATTEND_TILE * ATTEND_TILE * t->d + j % ATTEND_TILE;
+    for (int64_t i = from; stored && i < to; i++) {
+      const int64_t key = e->first + j + i;
+      widen_row(a->wide + i * t->d, element_at(t->k, t->k_dtype, key * t->k_row), t->k_dtype, t->k_column,
+                t->k_scale ? t->k_scale[key * t->k_scale_row] : 1.0f, t->d);
+    }
+    if (stored) {
+      pack_lanes(tile, a->wide, t->d, 1, from, to, t->d);
+    } else {
+      const float *k = (const float *)t->k + (from < to ? (e->first + j) * t->k_row : 0);
+      pack_lanes(tile, k, t->k_row, t->k_column, from, to, t->d);
+    }
+  }
+}
+
+/* Where the values of a block lie as they are needed: in place, or, once they are packed, in the scratch. */
+static const float *place_of_values(const attend_work *a, const seen *e) {
+  const heed__attention_task *t = a->t;
+  const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
+  const bool in_place = t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row == a->columns &&
+                        t->dv % V_LANES == 0 && e->begin % ATTEND_WORD == 0 &&
+                        (uintptr_t)first % HEED__ALIGNMENT == 0;
+  return in_place ? first : a->values;
+}
+
+/* Values of a block, their rows filled up with zeros to whole vectors, and rows of zeros before the first to
+ * a whole word. */
+static void pack_values(const attend_work *a, const seen *e) {
+  const heed__attention_task *t = a->t;
+  const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
+  const int64_t tail = t->dv % V_LANES;
+  for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
+    a->values[i] = 0.0f;
+  for (int64_t j = e->begin; j < e->count; j++) {
+    float *to = a->values + j * a->columns;
+    int64_t c = 0;
+    if (t->v_dtype != HEED_FLOAT32) {
+      const float scale = t->v_scale ? t->v_scale[(e->first + j) * t->v_scale_row] : 1.0f;
+      widen_row(to, element_at(first, t->v_dtype, j * t->v_row), t->v_dtype, t->v_column, scale, t->dv);
+      for (c = t->dv; c < a->columns; c++) to[c] = 0.0f;
+      continue;
+    }
+    const float *from = (const float *)first + j * t->v_row;
+    if (t->v_column == 1) {
+      for (; c + V_LANES <= t->dv; c += V_LANES) v_store(to + c, v_load(from + c));
+      if (tail) v_store(to + c, v_load_masked(from + c, v_first((size_t)tail)));
+    } else {
+      for (; c < a->columns; c++) to[c] = c < t->dv ? from[c * t->v_column] : 0.0f;
+    }
+  }
+}
+
+/* Keys and values of the block, unless they are there already. */
+static void pack_block(const attend_work *a, seen *e) {
+  e->values = place_of_values(a, e);
+  if (*a->packed == e->first) return;
+  pack_keys(a, e);
+  if (e->values == a->values) pack_values(a, e);
+  *a->packed = e->first;
+}
+
+/* Of n floats, whole vectors. */
+static bool are_finite(const float *x, int64_t n) {
+  vfloat zero[4]; /* stay so as long as they are */
+  for (int i = 0; i < 4; i++) zero[i] = v_zero();
+  for (int64_t i = 0; i < n; i += 4 * V_LANES)
+    for (int k = 0; k < 4 && i + k * V_LANES < n; k++)
+      zero[k] = v_fma(v_load(x + i + k * V_LANES), v_zero(), zero[k]);
+  return v_mask_bits(v_isnan(v_add(v_add(zero[0], zero[1]), v_add(zero[2], zero[3])))) == 0;
+}
+
+/* ---- Masks ---- */
+
+static unsigned first_bits(int64_t n) {
+  return (1u << lesser(greater(n, 0), ATTEND_WORD)) - 1u; /* without a branch, which would be guessed wrong */
+}
+
+/* A bit for each of the first n bytes (as many as a word has, at most) that is not 0. */
+static unsigned bits_of_bytes(const uint8_t *x, ptrdiff_t stride, int64_t n) {
+  unsigned bits = 0;
+  for (int64_t i = 0; i < n && i < ATTEND_WORD; i++) bits |= (unsigned)(x[i * stride] != 0) << i;
+  return bits;
+}
+
+static unsigned bits_above_minus_infinity(const float *x) {
+  unsigned bits = 0;
+  for (int i = 0; i < ATTEND_WORD; i += V_LANES)
+    bits |= v_mask_bits(v_not_mask(v_eq(v_load(x + i), v_set(-INFINITY)))) << i;
+  return bits;
+}
+
+/* Values low … high - 1 of a row of the bias, in order, and zeros up to a whole word; low begins one. Returns
+ * whether there is -inf among them. */
+static bool copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t low, int64_t high) {
+  vfloat least = v_zero();
+  int64_t j = low;
+  if (stride == 1) {
+    for (; j + V_LANES <= high; j += V_LANES) {
+      const vfloat y = v_load(x + j);
+      v_store(out + j, y);
+      least = v_min(y, least); /* nan leaves it */
+    }
+  }
+  float lowest = -v_highest(v_neg(least));
+  for (; j < high; j++) {
+    out[j] = x[j * stride];
+    lowest = out[j] < lowest ? out[j] : lowest;
+  }
+  for (; j % ATTEND_WORD != 0; j++) out[j] = 0.0f;
+  return lowest == -INFINITY;
+}
+
+/* A word's places, from `start` to before `end`, counted from its first. */
+static unsigned places(int64_t start, int64_t end) {
+  return first_bits(end) & ~first_bits(start);
+}
+
+/* Takes places from n words whose byte is 0, or, with flip of all bits, is not; `end` bytes are there. */
+static void take_bytes(uint16_t *words, int64_t n, const uint8_t *x, ptrdiff_t stride, int64_t end,
+                       unsigned flip) {
+  for (int64_t w = 0; w < n; w++) {
+    const int64_t at = w * ATTEND_WORD, there = end - at;
+    const uint8_t *byte = x + at * stride;
+    const unsigned bits =
+        stride == 1 && there >= ATTEND_WORD ? v_bits_of_bytes(byte) : bits_of_bytes(byte, stride, there);
+    words[w] &= (uint16_t)(bits ^ flip);
+  }
+}
+
+/* The words of query i from place `from` to before `to`; r is its row in the strip. */
+static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t from, int64_t to) {
+  const heed__attention_task *t = a->t;
+  const int64_t n = (to - from + ATTEND_WORD - 1) / ATTEND_WORD, first = e->first + from;
+  uint16_t *words = e->bit[r] + from / ATTEND_WORD;
+  int64_t start, end;
+  heed__attention_reach(t, i, &start, &end);
+  start -= first;
+  end = lesser(end, e->first + e->count) - first;
+  for (int64_t w = 0; w < n; w++) {
+    words[w] = (uint16_t)places(start - w * ATTEND_WORD, end - w * ATTEND_WORD);
+  }
+  if (t->visible)
+    take_bytes(words, n, t->visible + i * t->visible_row + first * t->visible_column, t->visible_column, end,
+               0);
+  if (t->padding)
+    take_bytes(words, n, t->padding + first * t->padding_stride, t->padding_stride, end, 0xffffu);
+  for (int64_t w = 0; t->bias && w < n; w++)
+    words[w] &= (uint16_t)bits_above_minus_infinity(a->bias + r * ATTEND_STRIDE + from + w * ATTEND_WORD);
+}
+
+/* From what masks leave: the words before the first and behind the last that any row sees go, and the words
+ * from low on that all see are sure. */
+static void trim(seen *e) {
+  const int64_t first = e->low / ATTEND_WORD, last = (e->high + ATTEND_WORD - 1) / ATTEND_WORD;
+  int64_t low = last, high = first, sure = first;
+  uint16_t any[ATTEND_WORDS], all[ATTEND_WORDS];
+  _Static_assert(ATTEND_STRIP == 6, "six rows");
+  for (int64_t w = first; w < last; w++) {
+    any[w] = e->bit[0][w] | e->bit[1][w] | e->bit[2][w] | e->bit[3][w] | e->bit[4][w] | e->bit[5][w];
+    all[w] = e->bit[0][w] & e->bit[1][w] & e->bit[2][w] & e->bit[3][w] & e->bit[4][w] & e->bit[5][w];
+  }
+  for (int64_t w = first; w < last; w++) {
+    if (any[w] == 0) continue;
+    if (low > w) low = sure = w;
+    high = w + 1;
+    if (all[w] == 0xffffu && sure == w) sure = high;
+  }
+  e->low = e->sure_first = low * ATTEND_WORD;
+  e->sure_last = sure * ATTEND_WORD;
+  e->high = lesser(e->high, high * ATTEND_WORD);
+}
+
+/* Rows beyond the last see what that one does. */
+static int64_t row_of(const heed__attention_task *t, int64_t i) {
+  return i < t->last ? i : t->last - 1;
+}
+
+/* What the strip from row i0 on (of the task's l) sees of block e; nothing, where high is not above low. */
+static void see(const attend_work *a, seen *e, int64_t i0) {
+  const heed__attention_task *t = a->t;
+  const int64_t last = lesser(i0 + ATTEND_STRIP, t->last) - 1;
+  bool masked = t->visible || t->padding;
+  int64_t from, sure_to, sure_from, to;
+  heed__attention_reach(t, i0, &from, &sure_to); /* the first row begins and ends before the others */
+  heed__attention_reach(t, last, &sure_from, &to);
+  e->low = round_down(greater(from - e->first, e->begin), ATTEND_WORD);
+  e->high = lesser(to - e->first, e->count);
+  if (e->high <= e->low) return;
+  e->sure_first = round_up(greater(sure_from - e->first, e->begin), ATTEND_WORD);
+  e->sure_last = round_down(lesser(sure_to - e->first, e->count), ATTEND_WORD);
+  for (int r = 0; t->bias && r < ATTEND_STRIP; r++)
+    masked |= copy_bias(a->bias + r * ATTEND_STRIDE,
+                        t->bias + row_of(t, i0 + r) * t->bias_row + e->first * t->bias_column, t->bias_column,
+                        e->low, e->high);
+  if (masked || e->sure_first >= e->sure_last) e->sure_first = e->sure_last = e->low;
+  if (e->sure_first <= e->low && e->sure_last >= e->high) return;
+  for (int r = 0; r < ATTEND_STRIP; r++) {
+    if (e->low < e->sure_first) see_row(a, e, row_of(t, i0 + r), r, e->low, e->sure_first);
+    if (e->sure_last < e->high) see_row(a, e, row_of(t, i0 + r), r, e->sure_last, e->high);
+  }
+  if (masked) trim(e);
+}
+
+#endif

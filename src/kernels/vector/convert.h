@@ -1,0 +1,58 @@
+/* Conversion between the dtypes that weights and caches are stored in, on the vector primitives. */
+#ifndef HEED_BODY_CONVERT_H
+#define HEED_BODY_CONVERT_H
+
+#include "widen.h"
+
+/* x to the nearest bfloat16, halfway to the even one, as core/convert.h does it; nan is made quiet by its
+ * sum. */
+V_INLINE void store_bfloat16(uint16_t *p, vfloat x) {
+  const vmask nan = v_isnan(x);
+  const vint bits = v_bits(v_select(nan, v_add(x, x), x));
+  const vint odd = v_and_int(v_shift_right(bits, 16), v_set_int(1));
+  const vint half = v_add_int(odd, v_set_int(0x7fff));
+  v_store_upper(p, v_add_int(bits, v_bits(v_select(nan, v_zero(), v_from_bits(half)))));
+}
+
+V_INLINE void store_stored(void *out, const heed_dtype dtype, vfloat x) {
+  switch (dtype) {
+  case HEED_BFLOAT16: store_bfloat16(out, x); break;
+  case HEED_FLOAT16: v_store_float16(out, x); break;
+  case HEED_INT8: v_store_int8(out, x); break;
+  default: v_store(out, x);
+  }
+}
+
+V_INLINE void convert_vectors(const heed_dtype to, void *out, const heed_dtype from, const void *x,
+                              size_t n) {
+  for (size_t i = 0; i < n; i += V_LANES) {
+    const size_t at = i < n - V_LANES ? i : n - V_LANES; /* the last ones with some from before them */
+    store_stored((char *)out + at * heed__element_bytes(to), to,
+                 load_stored(element_at(x, from, (int64_t)at), from));
+  }
+}
+
+/* With both dtypes as constants. */
+V_INLINE void convert_to(const heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
+  switch (from) {
+  case HEED_BFLOAT16: convert_vectors(to, out, HEED_BFLOAT16, x, n); break;
+  case HEED_FLOAT16: convert_vectors(to, out, HEED_FLOAT16, x, n); break;
+  case HEED_INT8: convert_vectors(to, out, HEED_INT8, x, n); break;
+  default: convert_vectors(to, out, HEED_FLOAT32, x, n);
+  }
+}
+
+static void k_convert(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
+  if (n < V_LANES) {
+    heed__scalar_convert(to, out, from, x, n);
+    return;
+  }
+  switch (to) {
+  case HEED_BFLOAT16: convert_to(HEED_BFLOAT16, out, from, x, n); break;
+  case HEED_FLOAT16: convert_to(HEED_FLOAT16, out, from, x, n); break;
+  case HEED_INT8: convert_to(HEED_INT8, out, from, x, n); break;
+  default: convert_to(HEED_FLOAT32, out, from, x, n);
+  }
+}
+
+#endif

@@ -1,0 +1,369 @@
+/* Attention of a few query rows on a long range of keys, written on the vector primitives: bound by the speed
+ * of memory, so keys and values are read once, in place, row after row.
+ *
+ * Keys go by blocks. Of a block the runs of keys that a row sees are listed; rows with the same list (all of
+ * them, mostly) go through it together, up to four at a time. Scores: columns in lanes, V_LANES dot products
+ * at a time (of one row with V_LANES keys, or of more rows with as many fewer), summed across lanes together.
+ * Then the largest score of the block, and the values of the runs, weighted and added to the row's output,
+ * which is rescaled when the row's maximum grows; the weights are made in between. So what a row does not see
+ * is never added to it, not even times 0. Keys and values that are stored small are widened as they are
+ * loaded; the scales of int8 go to the scores and the weights.
+ *
+ * Measured on keys beyond the caches (Zen 4, of 33 GB/s): looking each key up in a list cost a quarter of the
+ * speed, and for one row instructions that prefetch a third; what counts is to read row after row. */
+#include <float.h>
+
+#include "decode_scores.h"
+
+/* ---- Weights ---- */
+
+/* p[j] *= scale[j · step]. Inline: gcc 12 for Windows breaks (internal error) where it stands by itself. */
+V_INLINE void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n) {
+  for (int64_t j = 0; j < n; j++) p[j] *= scale[j * step];
+}
+
+/* What is hidden behind each run of keys, and what fills the last register up. */
+static void fill_hidden(const decode_work *w, float *p, float value) {
+  for (int64_t i = 0; i < w->runs; i++) {
+    const int64_t next = i + 1 < w->runs ? w->run[i + 1].first : w->keys + V_LANES - 1;
+    for (int64_t j = w->run[i].last; j < next; j++) p[j] = value;
+  }
+}
+
+/* The scaled products of a row, whole registers, become scores. */
+static void bias_block(const decode_work *w, int r, float *p) {
+  const heed__decode_task *t = w->task;
+  const heed__decode_row *row = &t->row[r];
+  const float *bias = row->bias ? row->bias + w->first * t->bias_column : NULL;
+  if (row->k_scale) scale_each(p, row->k_scale + w->first * t->k_scale_row, t->k_scale_row, w->keys);
+  const float inverse = 1.0f / t->softcap; /* used where there is a cap */
+  if (t->softcap > 0.0f) {
+    fill_hidden(w, p, 0.0f); /* not near the cap */
+    for (int64_t j = 0; j < w->keys; j += V_LANES)
+      v_store(p + j, cap_score(v_load(p + j), t->softcap, inverse));
+  }
+  for (int64_t j = 0; bias && j < w->keys; j++) p[j] += bias[j * t->bias_column];
+  if (row->slope != 0.0f)
+    for (int64_t j = 0; j < w->keys; j += V_LANES)
+      v_store(p + j, slope_off(v_load(p + j), row->slope, row->place - w->first - j, 1.0f));
+}
+
+/* The scaled products of a row become scores, -inf where it sees nothing; its largest score so far is found,
+ * and its earlier output made to fit. */
+static void settle_block(const decode_work *w, int r) {
+  const heed__decode_task *t = w->task;
+  float *p = w->p + r * w->room, *out = t->out + r * t->dv;
+  vfloat most = v_set(t->largest[r]);
+  bias_block(w, r, p);
+  fill_hidden(w, p, -INFINITY);
+  for (int64_t j = 0; j < w->keys; j += V_LANES)
+    most = v_max(v_load(p + j), most); /* drops nan: the sum will have it */
+  const float largest = v_highest(most);
+  if (largest > t->largest[r]) {
+    float smaller[V_LANES];
+    v_store(smaller, v_exp(v_set(t->largest[r] - largest)));
+    for (int64_t c = 0; c < t->dv; c++) out[c] *= *smaller;
+    t->sum[r] *= *smaller;
+    t->largest[r] = largest;
+  }
+}
+
+/* Of a row's scores, as many whole registers as reach key `until` become weights; returns how many have. */
+V_INLINE int64_t weigh_keys(decode_work *w, int r, int64_t until) {
+  const vfloat largest = v_set(w->task->largest[r]);
+  float *p = w->p + r * w->room;
+  vfloat sum = v_load(w->sum[r]);
+  int64_t j = w->weighed;
+  for (; j < until; j += V_LANES) {
+    const vfloat weight = v_exp(v_sub(v_load(p + j), largest));
+    v_store(p + j, weight);
+    sum = v_add(sum, weight);
+  }
+  v_store(w->sum[r], sum);
+  return j;
+}
+
+static void weigh_rows(decode_work *w, int first_row, int last_row, int64_t until) {
+  int64_t weighed = w->weighed;
+  for (int r = first_row; r < last_row; r++) weighed = weigh_keys(w, r, until);
+  w->weighed = weighed;
+}
+
+/* Where values are int8: all weights of the block, which then take the scales along. */
+static void weigh_scaled(decode_work *w, int first_row, int last_row) {
+  const heed__decode_task *t = w->task;
+  if (!t->row[first_row].v_scale) return;
+  weigh_rows(w, first_row, last_row, w->keys);
+  for (int r = first_row; r < last_row; r++)
+    scale_each(w->p + r * w->room, t->row[r].v_scale + w->first * t->v_scale_row, t->v_scale_row, w->keys);
+}
+
+/* ---- Values ---- */
+
+/* The end of the keys from j on that one row adds next: 16, or as many as there are up to `last`. Their
+ * weights are made here, while values are on their way, so that memory does not wait for exponentials. */
+V_INLINE int64_t weigh_some(decode_work *w, int r, int64_t j, int64_t last) {
+  const int64_t stop = last - j > 16 ? j + 16 : last;
+  w->weighed = weigh_keys(w, r, stop);
+  return stop;
+}
+
+/* out [rows, columns from c on] += p · v over the keys first…last-1 of a run: `width` registers of columns,
+ * the last one masked if `tail` is set. Of one row two keys are added together before they go to the sum,
+ * which otherwise waits for itself longer than for memory (from the third cache: 64 instead of 85 GB/s), and
+ * a whole tile makes its weights. */
+V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int width, int first_row,
+                         int64_t first, int64_t last, int64_t c, const vmask *tail) {
+  const heed__decode_task *t = w->task;
+  const float *p = w->p + first_row * w->room;
+  const ptrdiff_t v_row = t->v_row;
+  const int64_t left = t->dv - c, room = w->room;
+  const void *v = element_at(w->v, type, t->row[first_row].v + c);
+  float *out = t->out + first_row * t->dv + c;
+  vfloat sum[DECODE_SUMS];
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    V_UNROLL
+    for (int i = 0; i < width; i++) {
+      const float *from = out + r * t->dv + i * V_LANES;
+      sum[r * width + i] = tail ? v_load_masked(from, *tail) : v_load(from);
+    }
+  }
+  int64_t j = first;
+  while (rows == 1 && !tail && j < last) {
+    const int64_t stop = width == DECODE_TILE ? weigh_some(w, first_row, j, last) : last;
+    for (; j + 2 <= stop; j += 2) {
+      const vfloat weight = v_set(p[j]), next_weight = v_set(p[j + 1]);
+      const void *value = element_at(v, type, j * v_row), *next_value = element_at(value, type, v_row);
+      V_UNROLL
+      for (int i = 0; i < width; i++) {
+        const vfloat x = decode_load(value, type, i * V_LANES, NULL, 0);
+        const vfloat y = decode_load(next_value, type, i * V_LANES, NULL, 0);
+        sum[i] = v_add(sum[i], v_fma(next_weight, y, v_mul(weight, x)));
+        DECODE_IN_ORDER;
+      }
+    }
+    if (j < stop) break; /* the last key has no other */
+  }
+  for (; j < last; j++) {
+    vfloat x[DECODE_SUMS];
+    V_UNROLL
+    for (int i = 0; i < width; i++) x[i] = decode_load(v, type, j * v_row + i * V_LANES, tail, left);
+    DECODE_IN_ORDER;
+    V_UNROLL
+    for (int r = 0; r < rows; r++) {
+      const vfloat weight = v_set(p[r * room + j]);
+      V_UNROLL
+      for (int i = 0; i < width; i++) sum[r * width + i] = v_fma(weight, x[i], sum[r * width + i]);
+    }
+  }
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    V_UNROLL
+    for (int i = 0; i < width; i++) {
+      float *to = out + r * t->dv + i * V_LANES;
+      if (tail) {
+        v_store_masked(to, sum[r * width + i], *tail);
+      } else {
+        v_store(to, sum[r * width + i]);
+      }
+    }
+  }
+}
+
+/* All columns: tiles as wide as registers allow, then ever narrower ones; of one row, less than a
+ * tile (a tile would make its weights, which here are made before). */
+V_INLINE void add_columns(decode_work *w, const heed_dtype type, int rows, int first_row, int64_t first,
+                          int64_t last) {
+  const int64_t dv = w->task->dv;
+  int64_t c = 0;
+#define TILES(width)                                                                                         \
+  if ((width) <= DECODE_TILE - (rows == 1) && (width)*rows <= DECODE_SUMS &&                                 \
+      (type == HEED_FLOAT32 || (width)*rows == DECODE_SUMS || (width) == DECODE_TILE || (width) == 1))       \
+    for (; c + (width)*V_LANES <= dv; c += (width)*V_LANES)                                                  \
+      add_values(w, type, rows, width, first_row, first, last, c, NULL);
+  TILES(16)
+  TILES(8)
+  TILES(4)
+  TILES(2)
+  TILES(1)
+#undef TILES
+  if (c < dv) {
+    const vmask tail = v_first((size_t)(dv - c));
+    add_values(w, type, rows, 1, first_row, first, last, c, &tail);
+  }
+}
+
+/* One row, more columns than a tile: key by key in the order of memory, the sums to and from the first cache
+ * (128 columns, from memory: 1.4 ms; by tiles 1.9). */
+V_INLINE void add_wide(decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
+  const heed__decode_task *t = w->task;
+  const float *p = w->p + r * w->room;
+  const ptrdiff_t v_row = t->v_row;
+  const int64_t dv = t->dv;
+  const void *v = element_at(w->v, type, t->row[r].v + first * v_row);
+  float *out = t->out + r * dv;
+  for (int64_t j = first; j < last;) {
+    const int64_t stop = weigh_some(w, r, j, last);
+    for (; j < stop; j++, v = element_at(v, type, v_row)) {
+      const vfloat weight = v_set(p[j]);
+      int64_t c = 0;
+      for (; c + DECODE_TILE * V_LANES <= dv; c += DECODE_TILE * V_LANES) {
+        V_UNROLL
+        for (int i = 0; i < DECODE_TILE; i++) {
+          float *to = out + c + i * V_LANES;
+          v_store(to, v_fma(weight, decode_load(v, type, c + i * V_LANES, NULL, 0), v_load(to)));
+        }
+      }
+      for (; c + V_LANES <= dv; c += V_LANES)
+        v_store(out + c, v_fma(weight, decode_load(v, type, c, NULL, 0), v_load(out + c)));
+      if (c < dv) {
+        const vmask tail = v_first((size_t)(dv - c));
+        const vfloat x = decode_load(v, type, c, &tail, dv - c);
+        v_store_masked(out + c, v_fma(weight, x, v_load_masked(out + c, tail)), tail);
+      }
+    }
+  }
+}
+
+/* The values of one row with the keys first…last-1 of a run. */
+V_INLINE void add_alone_of(decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
+  const int64_t dv = w->task->dv, tile = DECODE_TILE * V_LANES, stretch = stretch_of(dv);
+  if (dv > tile) {
+    add_wide(w, type, r, first, last);
+    return;
+  }
+  if (dv == tile) {
+    add_values(w, type, 1, DECODE_TILE, r, first, last, 0, NULL);
+    return;
+  }
+  for (int64_t j = first, next; j < last; j = next) {
+    next = j + stretch < last ? j + stretch : last;
+    w->weighed = weigh_keys(w, r, next);
+    add_columns(w, type, 1, r, j, next);
+  }
+}
+
+DECODE_DTYPES(decode_row, add_alone_of, (decode_work * w, int r, int64_t first, int64_t last), r, first, last)
+static void add_alone(decode_work *w, int r, int64_t first,
+                      int64_t last){DECODE_CALL(decode_row, w->task->v_dtype, w, r, first, last)}
+
+V_INLINE void add_block_of(decode_work *w, const heed_dtype type, int first_row, int last_row) {
+  const heed__decode_task *t = w->task;
+  const void *values = element_at(w->v, type, t->row[first_row].v);
+  const bool shared = shares_keys(t, first_row, last_row);
+  const int64_t stretch = stretch_of(t->dv);
+  if (last_row - first_row == 1) {
+    for (int64_t i = 0; i < w->runs; i++) add_alone(w, first_row, w->run[i].first, w->run[i].last);
+    return;
+  }
+  for (int64_t i = 0; i < w->runs; i++) {
+    for (int64_t first = w->run[i].first, last; first < w->run[i].last; first = last) {
+      last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
+      if (shared) ask_ahead(values, type, t->v_row, t->dv, first, stretch, t->last - w->first);
+      weigh_rows(w, first_row, last_row, last);
+      for (int r = first_row, rows; r < last_row; r += rows) {
+        rows = at_once(w->task, type, r, last_row);
+        if (rows == 4)
+          add_columns(w, type, 4, r, first, last);
+        else if (rows == 2 && type == HEED_FLOAT32)
+          add_columns(w, type, 2, r, first, last);
+        else
+          add_alone(w, r, first, last);
+      }
+    }
+  }
+}
+
+DECODE_DTYPES(decode_values, add_block_of, (decode_work * w, int first_row, int last_row), first_row,
+              last_row)
+static void add_block(decode_work *w, int first_row, int last_row) {
+  DECODE_CALL(decode_values, w->task->v_dtype, w, first_row, last_row)
+}
+
+/* ---- Blocks ---- */
+
+static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
+  return (!row->visible || row->visible[j * t->visible_column]) &&
+         (!t->padding || !t->padding[j * t->padding_stride]) &&
+         (!row->bias || row->bias[j * t->bias_column] != -INFINITY);
+}
+
+/* Lists the runs of the keys first…last-1 that a row sees, counted from `first`; returns how many. */
+static int64_t find_runs(const heed__decode_task *t, int r, int64_t first, int64_t last, decode_run *run) {
+  const heed__decode_row *row = &t->row[r];
+  const int64_t from = row->first > first ? row->first : first, to = row->last < last ? row->last : last;
+  int64_t runs = 0;
+  if (!row->visible && !t->padding && !row->bias) {
+    *run = (decode_run){(int32_t)(from - first), (int32_t)(to - first)};
+    return to > from;
+  }
+  for (int64_t j = from; j < to; j++) {
+    if (!sees(t, row, j)) continue;
+    run[runs].first = (int32_t)(j - first);
+    while (j < to && sees(t, row, j)) j++;
+    run[runs++].last = (int32_t)(j - first);
+  }
+  return runs;
+}
+
+/* Whether nothing can make two rows see other keys of first…last-1. */
+static bool see_alike(const heed__decode_row *a, const heed__decode_row *b, int64_t first, int64_t last) {
+  return a->visible == b->visible && a->bias == b->bias &&
+         (a->first == b->first || (a->first <= first && b->first <= first)) &&
+         (a->last == b->last || (a->last >= last && b->last >= last));
+}
+
+static void do_block(decode_work *w, int64_t first, int first_row, int last_row, decode_run *run) {
+  const heed__decode_task *t = w->task;
+  const int32_t start = run[0].first;
+  w->first = first + start;
+  w->keys = run[w->runs - 1].last - start;
+  w->k = element_at(t->k, t->k_dtype, w->first * t->k_row);
+  w->v = element_at(t->v, t->v_dtype, w->first * t->v_row);
+  w->run = run;
+  for (int64_t i = 0; i < w->runs; i++) {
+    run[i].first -= start;
+    run[i].last -= start;
+  }
+  score_block(w, first_row, last_row);
+  for (int r = first_row; r < last_row; r++) settle_block(w, r);
+  w->weighed = 0;
+  memset(w->sum[first_row], 0, (size_t)(last_row - first_row) * sizeof w->sum[0]);
+  weigh_scaled(w, first_row, last_row);
+  add_block(w, first_row, last_row);
+  for (int r = first_row; r < last_row; r++) t->sum[r] += v_sum(v_load(w->sum[r]));
+}
+
+/* A step is a block of keys; the sums so far are in the task's results. */
+static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t *position) {
+#if V_LANES == 16
+  /* One row a head waits for memory alone, which comes faster by halves of lines: 30 GB/s, against 22. */
+  if (t->rows == 1 || t->row[1].k != t->row[0].k) return heed__kernels_avx2.decode(t, pace, position);
+#endif
+  decode_run runs[2][(HEED__DECODE_BLOCK + HEED__DECODE_SPARE) / 2];
+  decode_work w = {.task = t, .p = t->scores, .room = t->block + HEED__DECODE_SPARE};
+  const int64_t before = position ? *position : 0;
+  for (int r = 0; !before && r < t->rows; r++) {
+    t->largest[r] = -FLT_MAX;
+    t->sum[r] = 0.0f;
+  }
+  for (int64_t i = 0; !before && i < t->rows * t->dv; i++) t->out[i] = 0.0f;
+  for (int64_t first = t->first + before, last; first < t->last; first = last) {
+    last = t->last - first > t->block + V_LANES ? first + t->block : t->last;
+    for (int r = 0, next; r < t->rows; r = next) {
+      w.runs = find_runs(t, r, first, last, runs[0]);
+      for (next = r + 1; next < t->rows; next++) {
+        if (see_alike(&t->row[r], &t->row[next], first, last)) continue;
+        const int64_t count = find_runs(t, next, first, last, runs[1]);
+        if (count != w.runs || memcmp(runs[0], runs[1], (size_t)count * sizeof *runs[0]) != 0) break;
+      }
+      if (w.runs > 0) do_block(&w, first, r, next, runs[0]);
+    }
+    if (last < t->last && heed__leaves(pace)) {
+      *position = last - t->first;
+      return false;
+    }
+  }
+  return true;
+}

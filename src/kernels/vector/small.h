@@ -1,0 +1,197 @@
+/* Attention of few queries on few keys. The queries lie across the lanes: no sum or maximum goes from lane to
+ * lane, and everything stays in registers and on the stack. Scores of up to V_LANES queries are one register
+ * a key.
+ *
+ * Rules as in scalar/attention.c: what is hidden has no part in anything, whatever it holds; what is seen
+ * has, even with a weight of 0. */
+#ifndef HEED_BODY_SMALL_H
+#define HEED_BODY_SMALL_H
+
+#include "widen.h"
+
+enum { SMALL_AT_ONCE = 4 }; /* keys, then columns of values, whose sums do not wait for each other */
+_Static_assert(HEED__SMALL_KEYS % SMALL_AT_ONCE == 0, "the last ones have room");
+_Static_assert(V_LANES % SMALL_AT_ONCE == 0, "columns that wait to be stored together are whole groups");
+
+/* A column of a matrix with rows `row` apart, for n rows, in the first lanes. */
+static inline vfloat small_gather(const float *x, ptrdiff_t row, int64_t n) {
+  if (row == 1) return v_load_masked(x, v_first((size_t)n));
+  float lane[V_LANES] = {0};
+  for (int64_t i = 0; i < n; i++) lane[i] = x[i * row];
+  return v_load(lane);
+}
+
+static inline void small_scatter(float *out, ptrdiff_t row, int64_t n, vfloat x) {
+  if (row == 1) {
+    v_store_masked(out, x, v_first((size_t)n));
+    return;
+  }
+  float lane[V_LANES];
+  v_store(lane, x);
+  for (int64_t i = 0; i < n; i++) out[i * row] = lane[i];
+}
+
+/* V_LANES columns of a matrix whose columns lie side by side, in as many registers. */
+V_INLINE void small_gather_square(vfloat x[V_LANES], const float *from, ptrdiff_t row, int64_t n) {
+  for (int64_t i = 0; i < V_LANES; i++) x[i] = i < n ? v_load(from + i * row) : v_zero();
+  v_transpose(x);
+}
+
+V_INLINE void small_scatter_square(float *out, ptrdiff_t row, int64_t n, vfloat x[V_LANES]) {
+  v_transpose(x);
+  for (int64_t i = 0; i < n; i++) v_store(out + i * row, x[i]);
+}
+
+/* One bit for each of n queries from i0 on that sees key j, one of those that its place allows some. */
+V_INLINE unsigned small_visible(const heed__attention_task *t, int64_t i0, int64_t n, int64_t j,
+                                const bool masked) {
+  /* by their places rows from j - high + 1 to j - low see it */
+  const int64_t from = j + 1 - t->high - i0, to = j + 1 - t->low - i0;
+  unsigned bits = (1u << (to < n ? to : n)) - 1u;
+  if (from > 0) bits &= ~0u << from;
+  if (!masked) return bits;
+  if (t->padding && t->padding[j * t->padding_stride]) return 0;
+  for (int64_t i = 0; i < n; i++) {
+    const bool hidden = (t->visible && !t->visible[(i0 + i) * t->visible_row + j * t->visible_column]) ||
+                        (t->bias && t->bias[(i0 + i) * t->bias_row + j * t->bias_column] == -INFINITY);
+    if (hidden) bits &= ~(1u << i);
+  }
+  return bits;
+}
+
+/* Row j of keys or values, and the stride of its columns: in place, or widened to `room`. */
+V_INLINE const float *small_row(const void *x, heed_dtype dtype, ptrdiff_t row, const float *scale,
+                                ptrdiff_t scale_row, int64_t j, int64_t n, ptrdiff_t *column, float *room) {
+  if (dtype == HEED_FLOAT32) return (const float *)x + j * row;
+  return heed__scalar_widen(element_at(x, dtype, j * row), dtype, scale ? scale[j * scale_row] : 1.0f, column,
+                            n, room);
+}
+
+/* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there are no masks, cap, slope,
+ * sink and dropout. */
+V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
+  const heed_dtype k_dtype = plain ? HEED_FLOAT32 : t->k_dtype, v_dtype = plain ? HEED_FLOAT32 : t->v_dtype;
+  const bool masked = !plain && (t->visible || t->padding || t->bias);
+  vfloat q[HEED__SMALL_HEAD], weight[HEED__SMALL_KEYS], sum = v_zero();
+  vmask seen[HEED__SMALL_KEYS];
+  vfloat most = v_set(!plain && t->has_sink ? t->sink : -INFINITY);
+  const vfloat scale = v_set(t->scale);
+  int64_t first, last, unused; /* keys that any of the rows sees by its place */
+  heed__attention_reach(t, i0, &first, &unused);
+  heed__attention_reach(t, i0 + n - 1, &unused, &last);
+  const int64_t keys = last > first ? last - first : 0;
+  const float *query = t->q + i0 * t->q_row;
+  int64_t at = 0;
+  if (t->q_column == 1)
+    for (; at + V_LANES <= t->d; at += V_LANES) small_gather_square(q + at, query + at, t->q_row, n);
+  for (; at < t->d; at++) q[at] = small_gather(query + at * t->q_column, t->q_row, n);
+
+  for (int64_t j = 0; j < keys; j += SMALL_AT_ONCE) {
+    float room[SMALL_AT_ONCE][HEED__SMALL_HEAD];
+    const float *k[SMALL_AT_ONCE];
+    vfloat score[SMALL_AT_ONCE];
+    ptrdiff_t column = t->k_column;
+    for (int u = 0; u < SMALL_AT_ONCE; u++) {
+      const int64_t key = first + (j + u < keys ? j + u : keys - 1);
+      column = t->k_column;
+      k[u] = small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, key, t->d, &column, room[u]);
+      score[u] = v_zero();
+    }
+    for (int64_t c = 0; c < t->d; c++) {
+      V_UNROLL
+      for (int u = 0; u < SMALL_AT_ONCE; u++) score[u] = v_fma(q[c], v_set(k[u][c * column]), score[u]);
+    }
+    V_UNROLL
+    for (int u = 0; u < SMALL_AT_ONCE; u++) weight[j + u] = v_mul(score[u], scale);
+  }
+  for (int64_t j = 0; j < keys; j++) {
+    vfloat score = weight[j];
+    if (!plain && t->softcap > 0.0f) score = cap_score(score, t->softcap, 1.0f / t->softcap);
+    if (!plain && t->bias) {
+      const float *bias = t->bias + i0 * t->bias_row + (first + j) * t->bias_column;
+      score = v_add(score, small_gather(bias, t->bias_row, n));
+    }
+    if (!plain && t->slope != 0.0f) score = slope_off(score, t->slope, i0 + t->offset - first - j, -1.0f);
+    seen[j] = v_mask_from_bits(small_visible(t, i0, n, first + j, masked));
+    weight[j] = v_select(seen[j], score, v_set(-INFINITY));
+    most = v_max(weight[j], most); /* without nan, which comes back with the exponential */
+  }
+
+  most = v_select(v_eq(most, v_set(-INFINITY)), v_zero(), most);
+  for (int64_t j = 0; j < keys; j++) {
+    weight[j] = v_exp(v_sub(weight[j], most));
+    sum = v_add(sum, weight[j]);
+  }
+  if (!plain && t->has_sink) sum = v_add(sum, v_exp(v_sub(v_set(t->sink), most)));
+  const vmask none = v_eq(sum, v_zero()); /* nothing is seen, or scores of -inf only: zeros */
+  const vfloat share = v_div(v_set(1.0f), sum);
+  for (int64_t j = 0; j < keys; j++) {
+    weight[j] = v_mul(weight[j], share);
+    if (!plain && t->keep)
+      weight[j] = v_mul(weight[j], small_gather(t->keep + (i0 - t->first) * t->s + first + j, t->s, n));
+  }
+
+  float room[HEED__SMALL_KEYS][HEED__SMALL_HEAD];
+  const float *value = (const float *)t->v + first * t->v_row;
+  ptrdiff_t row = t->v_row, column = t->v_column;
+  for (int64_t j = 0; v_dtype != HEED_FLOAT32 && j < keys; j++) {
+    column = t->v_column;
+    small_row(t->v, v_dtype, t->v_row, t->v_scale, t->v_scale_row, first + j, t->dv, &column, room[j]);
+    value = room[0];
+    row = HEED__SMALL_HEAD;
+  }
+  float *to = t->out + i0 * t->out_row;
+  const int64_t whole = t->out_column == 1 ? t->dv / V_LANES * V_LANES : 0;
+  vfloat out[V_LANES];
+  for (int64_t c = 0; c < t->dv; c += SMALL_AT_ONCE) {
+    vfloat x[SMALL_AT_ONCE];
+    ptrdiff_t place[SMALL_AT_ONCE];
+    for (int u = 0; u < SMALL_AT_ONCE; u++) {
+      place[u] = (c + u < t->dv ? c + u : t->dv - 1) * column;
+      x[u] = v_zero();
+    }
+    for (int64_t j = 0; c + 1 < t->dv && j < keys; j++) {
+      V_UNROLL
+      for (int u = 0; u < SMALL_AT_ONCE; u++)
+        x[u] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + place[u]]), x[u]), x[u]);
+    }
+    for (int64_t j = 0; c + 1 == t->dv && j < keys; j++) /* the last one, alone */
+      x[0] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + place[0]]), x[0]), x[0]);
+    for (int u = 0; u < SMALL_AT_ONCE && c + u < t->dv; u++) {
+      x[u] = v_select(none, v_zero(), x[u]);
+      if (c < whole)
+        out[(c + u) % V_LANES] = x[u];
+      else
+        small_scatter(to + (c + u) * t->out_column, t->out_row, n, x[u]);
+    }
+    if (c < whole && (c + SMALL_AT_ONCE) % V_LANES == 0)
+      small_scatter_square(to + c + SMALL_AT_ONCE - V_LANES, t->out_row, n, out);
+  }
+}
+
+static void small_rows_plain(const heed__attention_task *t, int64_t i0, int64_t n) {
+  small_rows(t, i0, n, true);
+}
+static void small_rows_any(const heed__attention_task *t, int64_t i0, int64_t n) {
+  small_rows(t, i0, n, false);
+}
+
+/* Up to as many tokens as AVX2 has lanes its kernels do, whose shorter vectors wait less for each other: a
+ * sixth of the time of a small module (Cascade Lake). */
+#define SMALL_LEFT_TO_AVX2(tokens) (V_LANES == 16 && (tokens) <= 8)
+
+/* The rows of a task that heed__attention_is_small. */
+static void attend_small(const heed__attention_task *t) {
+#if V_LANES == 16
+  if (SMALL_LEFT_TO_AVX2(t->l)) {
+    (void)heed__kernels_avx2.attention(t, NULL, NULL);
+    return;
+  }
+#endif
+  const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
+                     t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias && !t->keep;
+  for (int64_t i = t->first; i < t->last; i += V_LANES)
+    (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
+}
+
+#endif

@@ -1,0 +1,166 @@
+/* CausalAttention: one head, each token sees itself and those before, dropout on the weights. */
+#include "../nn.h"
+
+#include <math.h>
+#include <string.h>
+
+static const heed__setting causal_settings[] = {
+    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
+    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
+    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length)},
+    {"softmax_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, softmax_dim)},
+    {0},
+};
+
+/* ---- Softmax over another dimension than the keys', which the kernel, working row by row, cannot do ---- */
+
+/* out [..., n, d] = weights [..., n, n] · values [..., n, d], all row-major. Hidden places are left out, and
+ * not multiplied by 0, which nan would survive. */
+static void weigh_hidden(const heed_tensor *weights, const heed_tensor *hidden, const heed_tensor *values,
+                         const heed_tensor *out) {
+  const int64_t n = values->shape[values->ndim - 2], d = values->shape[values->ndim - 1];
+  const float *w = (const float *)(const void *)weights->data, *v = (const float *)(const void *)values->data;
+  const uint8_t *skip = (const uint8_t *)hidden->data;
+  float *to = (float *)(void *)out->data;
+  if (out->numel == 0) return;
+  memset(to, 0, (size_t)out->numel * sizeof *to);
+  for (int64_t row = 0; row < out->numel / d; row++, w += n, skip += n, to += d) {
+    const float *value = v + row / n * n * d;
+    for (int64_t j = 0; j < n; j++, value += d) {
+      for (int64_t c = 0; c < d && !skip[j]; c++) to[c] += w[j] * value[c];
+    }
+  }
+}
+
+/* scores · scale + mask, -inf where hidden. A mask with fewer keys hides the rest already. */
+static heed_status scale_scores(const heed__attention_module *a, const heed_tensor *scores,
+                                const heed_tensor *mask, const heed_tensor *hidden, heed_tensor **out) {
+  heed_context *ctx = a->base.context;
+  heed__number scale;
+  heed_status status = heed_mul(ctx, scores, heed__number_tensor(&scale, heed_number(a->scale)), out);
+  if (status != HEED_OK || mask == NULL || mask->dtype != HEED_FLOAT32) return status;
+  heed_tensor part, *place = &part;
+  heed__alias_on_stack(&part, *out);
+  int last = part.ndim - 1, mask_last = mask->ndim - 1;
+  if (mask_last >= 0 && mask->shape[mask_last] != 1 && mask->shape[mask_last] < part.shape[last]) {
+    part.shape[last] = mask->shape[mask_last];
+    part.numel = heed__numel(part.ndim, part.shape, sizeof(float));
+  }
+  if ((status = heed_add(ctx, &part, mask, &place)) != HEED_OK) return status;
+  return heed_masked_fill(ctx, *out, hidden, heed_number(-INFINITY), out);
+}
+
+static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
+                                 const heed_forward_options *options, heed_tensor **out,
+                                 heed_attention_internals *internals) {
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  const double p = heed__dropout_active(heed__module_part(m, "dropout"));
+  heed_context *ctx = m->context;
+  heed_generator *g = heed__generator(ctx, options->generator);
+  const heed_generator before = *g;
+  heed_tensor *projected[3] = {NULL}, *scores = NULL, *unused = NULL, *hidden = NULL, *scaled = NULL;
+  heed_tensor *weights = NULL, *dropped = NULL;
+  heed__number least;
+  heed__result result = {0};
+  int64_t shape[3];
+  heed_status status;
+  if ((status = heed__project(m, (const heed_tensor *const[]){x, x, x}, NULL, projected)) != HEED_OK)
+    goto done;
+  const int ndim = x->ndim;
+  memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
+  shape[ndim - 1] = shape[ndim - 2];
+  if ((status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &scores)) != HEED_OK) goto done;
+
+  /* The kernel applies all masks to the scores; what it makes of them is not used. */
+  const heed__attention_call call = {
+      .function = m->class->name,
+      .q = projected[0],
+      .k = projected[1],
+      .v = projected[2],
+      .options = {.attn_mask = options->attn_mask,
+                  .is_causal = true,
+                  .scale = a->scale,
+                  .kv_lengths = options->kv_lengths},
+      .no_heads = true,
+      .key_padding_mask = options->key_padding_mask,
+      .scores = scores,
+  };
+  if ((status = heed__attention(ctx, &call, &unused)) != HEED_OK) goto done;
+  const heed_tensor *minus_infinity = heed__number_tensor(&least, heed_number(-INFINITY));
+  if ((status = heed_eq(ctx, scores, minus_infinity, &hidden)) != HEED_OK) goto done;
+  if ((status = scale_scores(a, scores, options->attn_mask, hidden, &scaled)) != HEED_OK) goto done;
+  if ((status = heed_softmax(ctx, scaled, dim, &weights)) != HEED_OK) goto done;
+  if ((status = heed_masked_fill(ctx, weights, hidden, heed_number(0), &weights)) != HEED_OK) goto done;
+  if (p > 0 && (status = heed_dropout(ctx, g, p, weights, &dropped)) != HEED_OK) goto done;
+
+  status = heed__result_begin_row_major(ctx, m->class->name, &result, out, HEED_FLOAT32, ndim,
+                                        projected[2]->shape, 0, NULL);
+  if (status != HEED_OK) goto done;
+  weigh_hidden(dropped != NULL ? dropped : weights, hidden, projected[2], result.tensor);
+  status = heed__result_end(ctx, &result, status);
+  if (status != HEED_OK || internals == NULL) goto done;
+  *internals = (heed_attention_internals){sizeof *internals, scores,       weights,     dropped,
+                                          projected[0],      projected[1], projected[2]};
+  scores = weights = dropped = projected[0] = projected[1] = projected[2] = NULL;
+done:
+  if (status != HEED_OK) *g = before;
+  for (int i = 0; i < 3; i++) heed_tensor_free(projected[i]);
+  heed_tensor_free(scores);
+  heed_tensor_free(unused);
+  heed_tensor_free(hidden);
+  heed_tensor_free(scaled);
+  heed_tensor_free(weights);
+  heed_tensor_free(dropped);
+  return status;
+}
+
+static heed_status causal_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                  heed_tensor **out, heed_attention_internals *internals) {
+  const int64_t wanted = ((const heed__attention_module *)m)->softmax_dim;
+  heed_status status = heed__attention_check_input(m, x);
+  if (status != HEED_OK) return status;
+  if (wanted > x->ndim || wanted < -x->ndim) {
+    return heed__fail(m->context, HEED_INDEX, "%s: softmax_dim is %d and the weights have %d dimensions",
+                      m->class->name, (int)wanted, x->ndim);
+  }
+  const int dim = (int)(wanted < 0 ? wanted + x->ndim + 1 : wanted);
+  return dim == x->ndim ? heed__attention_forward(m, x, options, out, internals)
+                        : forward_along(m, dim, x, options, out, internals);
+}
+
+/* ---- Making ---- */
+
+static const heed__class causal_class = {.name = "CausalAttention",
+                                         .settings = causal_settings,
+                                         .attends = true,
+                                         .passes = true,
+                                         .forward = causal_forward};
+
+heed_status heed__causal_attention_empty(heed_context *ctx, const heed_attention_config *config,
+                                         heed_module **out) {
+  heed_attention_config one = heed__one_head(config);
+  one.causal = true;
+  return heed__attention_module_new(ctx, &causal_class, true, &one, out);
+}
+
+heed_status heed_causal_attention_new(heed_context *ctx, heed_generator *g,
+                                      const heed_attention_config *config, heed_module **out) {
+  HEED__ENTER(ctx, causal_class.name, config, out);
+  HEED__MAY_ENTER(ctx, causal_class.name, g);
+  heed_module *m = NULL;
+  heed__attention_config own;
+  heed_status status = heed__attention_check(ctx, &causal_class, true, config, &own);
+  if (status != HEED_OK) return status;
+  config = &own.config;
+  if (config->softmax_dim == 0 || config->softmax_dim < -3 || config->softmax_dim > 3) {
+    return heed__fail(ctx, HEED_INDEX, "%s: softmax_dim is %d; it must be from 1 to 3, or from -3 to -1",
+                      causal_class.name, config->softmax_dim);
+  }
+  g = heed__generator(ctx, g);
+  const heed_generator before = *g;
+  if ((status = heed__causal_attention_empty(ctx, config, &m)) != HEED_OK) goto done;
+  if ((status = heed__add_projections(m, g, config->qkv_bias)) != HEED_OK) goto done;
+  status = heed__add_dropout(m, config->dropout);
+done:
+  return heed__module_finish(status, m, g, &before, out);
+}

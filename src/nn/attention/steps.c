@@ -1,0 +1,221 @@
+/* A forward pass in slices of time: the same stages as in one go, all of them begun before the first slice.
+ */
+#include "stages.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char steps_name[] = "steps";
+
+struct heed_steps {
+  heed_context *context;
+  heed_module *module;  /* a reference */
+  heed_kv_cache *cache; /* a reference, or NULL */
+  heed_status failed;   /* what it came to an end with, if not OK */
+  int stage;            /* the one in work; HEED__PASS_STAGES: all is done */
+  double work, total;   /* multiply-adds of the stages that are done, and of all */
+  int64_t reported;     /* the progress that was told */
+  bool pending;         /* the pass has not ended */
+  heed_tensor *y;
+  heed_attention_internals internals;
+  heed_generator *source;     /* which the pass is to have drawn from, if it draws */
+  heed_generator before, own; /* what it was, and the pass's own */
+  heed__attention_pass pass;
+};
+
+static heed_context *context_of(const heed_steps *s) {
+  return s != NULL ? s->context : NULL;
+}
+
+/* ---- Making ---- */
+
+static heed_status check_steps_class(const heed_module *m, const heed_tensor *x) {
+  heed_scalar dim;
+  if (!m->class->passes) {
+    return heed__fail(m->context, HEED_ARGUMENT,
+                      "%s: the module is a %s; it must be a MultiHeadAttention, a SelfAttention or a "
+                      "CausalAttention",
+                      steps_name, m->class->name);
+  }
+  if (!heed_module_setting(m, "softmax_dim", &dim) || dim.as.integer == -1 || dim.as.integer == x->ndim)
+    return HEED_OK;
+  return heed__fail(m->context, HEED_ARGUMENT,
+                    "%s: softmax_dim of the %s is %d; it must be that of the keys, -1 or %d", steps_name,
+                    m->class->name, (int)dim.as.integer, x->ndim);
+}
+
+/* The pass, with all of its stages begun. */
+static heed_status begin_steps(heed_steps *s, const heed_tensor *x, const heed_forward_options *options,
+                               bool need_weights) {
+  heed_forward_options own = *options;
+  s->source = heed__generator(s->context, options->generator);
+  const heed_module *dropout = heed__module_part(s->module, "dropout");
+  if (dropout == NULL || heed__dropout_active(dropout) == 0) s->source = NULL;
+  if (s->source != NULL) {
+    s->before = s->own = *s->source;
+    own.generator = &s->own;
+  }
+  heed_status status = heed__attention_pass_begin(&s->pass, s->module, x, &own, NULL, &s->y,
+                                                  need_weights ? &s->internals : NULL);
+  if (status != HEED_OK) return status;
+  s->pending = true;
+  for (int stage = 0; stage < HEED__PASS_STAGES && status == HEED_OK; stage++) {
+    status = heed__attention_stage_begin(&s->pass, stage);
+    if (status == HEED_OK) s->total += heed__attention_stage_work(&s->pass, stage);
+  }
+  if (options->cache != NULL && status == HEED_OK) s->cache = heed__kv_cache_retain(options->cache);
+  return status;
+}
+
+heed_status heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                           bool need_weights, heed_steps **out) {
+  heed_forward_options own;
+  heed_steps *s = NULL;
+  heed_status status;
+  heed_context *ctx = heed_module_context(m);
+  HEED__ENTER(ctx, steps_name, x, out);
+  if ((status = check_steps_class(m, x)) != HEED_OK) return status;
+  if ((status = heed__module_read_options(m, &options, &own, need_weights)) != HEED_OK) return status;
+  if ((s = heed__allocate(ctx, sizeof *s)) == NULL) return heed__fail_memory(ctx, steps_name, sizeof *s);
+  memset(s, 0, sizeof *s);
+  s->context = ctx;
+  s->module = heed_module_retain(m);
+  s->internals.size = sizeof s->internals;
+  status = begin_steps(s, x, options, need_weights);
+  if (status != HEED_OK) {
+    heed_steps_free(s);
+    return status;
+  }
+  *out = s;
+  return HEED_OK;
+}
+
+/* Gives back all but the results. */
+static void end_steps(heed_steps *s, heed_status status) {
+  if (s->pending) heed__attention_pass_end(&s->pass, status);
+  s->pending = false;
+  heed_kv_cache_free(s->cache);
+  s->cache = NULL;
+}
+
+void heed_steps_free(heed_steps *s) {
+  if (s == NULL) return;
+  end_steps(s, HEED_CANCELLED);
+  heed_tensor_free(s->y);
+  heed_attention_internals_free(&s->internals);
+  heed_module_release(s->module);
+  heed__release(s->context, s);
+}
+
+/* ---- Advancing ---- */
+
+static int64_t whole_of(const heed_steps *s) {
+  const double most = 0x1p52;
+  return s->total < 1 ? 1 : (int64_t)(s->total < most ? s->total : most);
+}
+
+/* After a slice: more than before, and all only at the end, before which there is room for small slices of
+ * which it is not known how much they are. */
+static void report_steps(heed_steps *s) {
+  const int64_t all = whole_of(s);
+  if (s->stage == HEED__PASS_STAGES) {
+    s->reported = all;
+    return;
+  }
+  const double part =
+      heed__attention_stage_work(&s->pass, s->stage) * heed__attention_stage_progress(&s->pass, s->stage);
+  const int64_t now = s->total > 0 ? (int64_t)((s->work + part) / s->total * 0.99 * (double)all) : 0;
+  s->reported = now > s->reported ? now : s->reported + 1;
+  if (s->reported >= all) s->reported = all - 1;
+}
+
+/* The cache is still as it was when the keys of the pass were put behind its own. */
+static heed_status check_kept(const heed_steps *s) {
+  if (s->cache == NULL || s->cache->changes == s->pass.span.change) return HEED_OK;
+  return heed__fail(
+      s->context, HEED_ARGUMENT,
+      "%s: the cache was used by another call between two slices; give each its own, or end the one "
+      "before the other",
+      steps_name);
+}
+
+/* What a forward in one go leaves: the draws, unless somebody else has drawn meanwhile. */
+static void finish_steps(heed_steps *s) {
+  if (s->source != NULL && memcmp(s->source, &s->before, sizeof s->before) == 0) *s->source = s->own;
+  end_steps(s, HEED_OK);
+}
+
+static heed_status run_slice(heed_steps *s) {
+  while (s->stage < HEED__PASS_STAGES) {
+    bool done = false;
+    heed_status status = heed__attention_stage_run(&s->pass, s->stage, &done);
+    if (status != HEED_OK) return status;
+    if (!done) return heed__stopped(s->context, steps_name);
+    if ((status = heed__attention_stage_end(&s->pass, s->stage)) != HEED_OK) return status;
+    s->work += heed__attention_stage_work(&s->pass, s->stage++);
+    if (s->stage < HEED__PASS_STAGES && heed__attention_stage_work(&s->pass, s->stage) > 0 &&
+        heed__is_due(&s->context->pace))
+      return heed__stopped(s->context, steps_name);
+  }
+  finish_steps(s);
+  return HEED_OK;
+}
+
+heed_status heed_steps_advance(heed_steps *s, double seconds, bool *done) {
+  heed_context *ctx = context_of(s);
+  HEED__ENTER(ctx, steps_name, done);
+  if (!(seconds >= 0))
+    return heed__fail(s->context, HEED_ARGUMENT, "%s: seconds is %s; it must be 0 or more", steps_name,
+                      HEED__G(seconds));
+  *done = false;
+  if (s->failed != HEED_OK)
+    return heed__fail(s->context, s->failed, "%s: an earlier slice has failed for good", steps_name);
+  if (s->stage < HEED__PASS_STAGES) {
+    heed_status status = check_kept(s);
+    if (status != HEED_OK) {
+      s->failed = status;
+      end_steps(s, status);
+      return status;
+    }
+    heed__set_slice(s->context, heed_clock() + seconds);
+    status = run_slice(s);
+    heed__set_slice(s->context, INFINITY);
+    report_steps(s);
+    if (status != HEED_OK) return status;
+  }
+  *done = s->stage == HEED__PASS_STAGES;
+  return HEED_OK;
+}
+
+/* ---- Asking ---- */
+
+void heed_steps_progress(const heed_steps *s, int64_t *done, int64_t *total) {
+  if (done != NULL) *done = s != NULL ? s->reported : 0;
+  if (total != NULL) *total = s != NULL ? whole_of(s) : 0;
+}
+
+heed_status heed_steps_result(heed_steps *s, heed_tensor **out, heed_attention_internals *internals) {
+  heed_context *ctx = context_of(s);
+  HEED__ENTER(ctx, steps_name, out);
+  heed_status status = HEED_OK;
+  if (s->stage < HEED__PASS_STAGES)
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the forward is not done yet, and has no result", steps_name);
+  heed_attention_internals found = {.size = sizeof found};
+  if (internals != NULL) {
+    status = heed__struct_check(ctx, steps_name, "internals", "heed_attention_internals", internals);
+    if (status != HEED_OK) return status;
+    if (s->internals.scores == NULL)
+      return heed__fail(ctx, HEED_ARGUMENT, "%s: internals are asked for, and need_weights was not",
+                        steps_name);
+#define X(name)                                                                                              \
+  if (status == HEED_OK && s->internals.name != NULL)                                                        \
+    status = heed_tensor_alias(ctx, s->internals.name, &found.name);
+    HEED_INTERNALS_LIST(X)
+#undef X
+  }
+  if (status == HEED_OK)
+    status = *out == NULL ? heed_tensor_alias(ctx, s->y, out) : heed_to(ctx, s->y, HEED_FLOAT32, out);
+  if (status == HEED_OK && internals != NULL) heed__struct_move(internals, &found, sizeof found);
+  heed_attention_internals_free(&found);
+  return status;
+}
