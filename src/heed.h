@@ -625,12 +625,25 @@ typedef struct heed_attention_options {
   const heed_tensor *sinks; /* float32 [hq]: a logit that takes weight and gives no value. arXiv:2309.17453 */
 } heed_attention_options;
 
-/* What attention computed on the way; asking never changes a bit of the result. logits: scale · q kᵀ, also of
- * places that are not seen; capped_logits: after softcap; biased_logits: after masks, biases and windows,
- * -inf where a place is not seen; weights: after softmax (without the sink's share): [..., hq, l, p + s].
- * present_key, present_value: past and new ones together, [..., hkv, p + s, d]. */
+/* What attention computes on the way, for callers that ask for it; asking never changes a bit of the result.
+ * What a call does not compute stays NULL.
+ *   scores           q·k, -inf where hidden (modules)
+ *   weights          after softmax, without the sink's share
+ *   dropped_weights  after dropout (modules, in training with p > 0)
+ *   logits           scale · q·k, also of hidden positions (heed_scaled_dot_product_attention)
+ *   capped_logits    after softcap (heed_scaled_dot_product_attention)
+ *   biased_logits    after masks, biases and windows, -inf where hidden (heed_scaled_dot_product_attention)
+ *   queries, keys, values        as attention gets them, after norms and rotation (modules): [b, h, n, d],
+ *                                [b, hkv, s, d] twice
+ *   present_key, present_value   past and new ones together (heed_scaled_dot_product_attention):
+ *                                [..., hkv, p + s, d]
+ * The first six are maps [..., hq, l, p + s]. In a module with a cache, s counts its tokens and x's; with a
+ * window to the left as well, at most the last left + n of them. Modules of one head have no h; without a
+ * batch there is no b. */
 #define HEED_ATTENTION_TAPS_LIST(X)                                                                          \
-  X(logits) X(capped_logits) X(biased_logits) X(weights) X(present_key) X(present_value)
+  X(scores)                                                                                                  \
+  X(weights) X(dropped_weights) X(logits) X(capped_logits) X(biased_logits) X(queries) X(keys) X(values)     \
+      X(present_key) X(present_value)
 typedef struct heed_attention_taps {
   size_t size; /* sizeof(heed_attention_taps) */
 #define X(name) heed_tensor *name;
@@ -651,7 +664,7 @@ HEED_CALL heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor
                                             const heed_tensor *v, const heed_attention_options *options,
                                             heed_tensor **out, heed_attention_taps *taps);
 
-/* ---- Rotary positions (ops/rope.c) ---- */
+/* ---- Rotary positions (attention/rope.c, attention/alibi.c) ---- */
 
 typedef enum heed_rope_scaling {
   HEED_ROPE_UNSCALED,
@@ -829,28 +842,13 @@ typedef struct heed_forward_options {
   heed_kv_cache *cache;                /* of as many items as x has (1 without b) */
 } heed_forward_options;
 
-/* What an attention module found on the way: scores q·k before scaling with masked places -inf, weights after
- * softmax, dropped_weights after dropout (in training with p > 0, else NULL): [b, h, n, s]; queries
- * [b, h, n, d], keys and values [b, hkv, s, d], as attention gets them, after norms and rotation. With a
- * cache s counts its tokens and x's; with a window to the left as well, the last left + n of them at the
- * most. Modules of one head leave h out; without a batch b is left out. */
-#define HEED_INTERNALS_LIST(X) X(scores) X(weights) X(dropped_weights) X(queries) X(keys) X(values)
-typedef struct heed_attention_internals {
-  size_t size; /* sizeof(heed_attention_internals) */
-#define X(name) heed_tensor *name;
-  HEED_INTERNALS_LIST(X)
-#undef X
-} heed_attention_internals;
-/** Frees what is in it, and leaves NULLs. NULL is allowed. */
-HEED_API void heed_attention_internals_free(heed_attention_internals *internals);
-
-/** The module applied to x. options NULL: none. internals NULL: not wanted; otherwise, its size set, filled
- * with new tensors on success; asking never changes a bit of out. Errors: SHAPE (more tokens than
- * context_length too), DTYPE, ARGUMENT (options that this module has not), MEMORY. */
+/** The module applied to x. options NULL: none. taps NULL: not wanted; otherwise, its size set, filled with
+ * new tensors on success: scores, weights, dropped_weights, queries, keys and values. Errors: SHAPE (more
+ * tokens than context_length too), DTYPE, ARGUMENT (options that this module has not), MEMORY. */
 HEED_CALL heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                              heed_tensor **out, heed_attention_internals *internals);
+                              heed_tensor **out, heed_attention_taps *taps);
 
-/* ---- A forward in slices of time (nn/steps.c) ---- */
+/* ---- A forward in slices of time (nn/attention/steps.c) ---- */
 
 /* A plan of a forward pass, for hosts that must not wait for it: it is advanced until a budget of time is
  * used up, and again later, to the bits of heed_module_forward. With several threads a slice uses all of
@@ -870,7 +868,7 @@ HEED_CALL heed_module_forward(heed_module *m, const heed_tensor *x, const heed_f
 typedef struct heed_steps heed_steps;
 
 /** m is a MultiHeadAttention, a SelfAttention, or a CausalAttention with its softmax over the keys; x and
- * options as for heed_module_forward, need_weights: with internals. Errors: those of heed_module_forward. */
+ * options as for heed_module_forward, need_weights: with taps. Errors: those of heed_module_forward. */
 HEED_CALL heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                          bool need_weights, heed_steps **out);
 /** Goes on until all is *done, or for so many seconds and some 0.1 ms more: by the smallest piece at the
@@ -881,9 +879,9 @@ HEED_CALL heed_steps_advance(heed_steps *steps, double seconds, bool *done);
 /** How far it is, in multiply-adds, about: *done grows with each slice, and is *total when all is done, not
  * before. */
 HEED_API void heed_steps_progress(const heed_steps *steps, int64_t *done, int64_t *total);
-/** The result, and, where internals is not NULL (its size set), what need_weights asked for: new tensors on
- * the plan's elements. Errors: ARGUMENT (it is not done; there are no internals), MEMORY. */
-HEED_CALL heed_steps_result(heed_steps *steps, heed_tensor **out, heed_attention_internals *internals);
+/** The result, and, where taps is not NULL (its size set), what need_weights asked for: new tensors on
+ * the plan's elements. Errors: ARGUMENT (it is not done; there are no taps), MEMORY. */
+HEED_CALL heed_steps_result(heed_steps *steps, heed_tensor **out, heed_attention_taps *taps);
 HEED_API void heed_steps_free(heed_steps *steps); /* NULL is allowed */
 
 /* The direct entries of a module, in the order in which they were made. */

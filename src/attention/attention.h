@@ -1,52 +1,42 @@
-/* The door of attention. */
+/* The door of attention: softmax(scale · q kᵀ + bias) v, rotary positions and linear biases.
+ *
+ * A call has one way: heed__attention_operands name its inputs; heed__attention_plan_begin checks them
+ * (check.c, masks.c), finds the strides of every head (strides.c) and divides the work into tasks (plan.c,
+ * decode.c); heed__attention_plan_run executes these, at once or slice by slice; heed__attention_plan_end
+ * hands over the results. Sizes are named as in heed.h; s includes past keys. */
 #ifndef HEED_ATTENTION_H
 #define HEED_ATTENTION_H
 
 #include "../ops/ops.h"
 
-/* Rotary positions and linear biases for the modules. (rope.c) */
-/** Whether heads of size d can be turned so. Messages say "<function>: rope's base is …". Errors: ARGUMENT.
- */
-HEED_MUST_USE
-heed_status heed__check_rope(heed_context *ctx, const char *function, const heed_rope_config *config,
-                             int64_t d);
-/** The host's config (NULL: that of heed_rope_config_init) as this library has it. Errors: ARGUMENT. */
-HEED_MUST_USE
-heed_status heed__rope_config_read(heed_context *ctx, const char *function, const char *argument,
-                                   const heed_rope_config *theirs, heed_rope_config *out);
-/** heed_rope of x [..., n, d] at the positions offset + 1, offset + 2, …; *out may be x. */
-HEED_MUST_USE
-heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
-                       const heed_rope_config *config, heed_tensor **out);
-/** The slopes of that many heads, for heed_attention_options. */
-void heed__alibi_slopes(int64_t num_heads, float *slopes);
+/* ---- Operands ---- */
 
-/* Attention with what modules need besides heed_attention_options (attention.c). */
-typedef struct heed__attention_call {
+/* Names of the taps as bits: 1u << HEED__TAP_weights. The first HEED__TAP_MAPS of the list are maps
+ * [..., hq, l, s]. */
+typedef enum heed__tap {
+#define X(name) HEED__TAP_##name,
+  HEED_ATTENTION_TAPS_LIST(X)
+#undef X
+      HEED__TAPS
+} heed__tap;
+enum { HEED__TAP_MAPS = HEED__TAP_biased_logits + 1 };
+
+/* What heed_scaled_dot_product_attention and the modules have in common. */
+typedef struct heed__attention_operands {
   const char *function;         /* for messages */
   const heed_tensor *q, *k, *v; /* k and v may also be bfloat16, float16, or int8 with k_scale and v_scale */
   heed_attention_options options;
-  bool no_heads; /* the leading dimensions are all batch: q, k, v [..., n, d], masks and internals alike */
-  const heed_tensor *key_padding_mask; /* bool, broadcasts to [..., s] without the head dimension; NULL */
-  int64_t
-      offset; /* of the queries, beside what past keys and lengths add: the keys of a cache before x's own */
-  const heed_tensor *k_scale,
-      *v_scale; /* float32 [..., hkv, s]: what the int8 elements of a row are multiplied by */
-  heed_tensor *scores, *weights,
-      *dropped_weights;      /* q·k before scaling with hidden places -inf; NULL: not wanted */
-  heed_attention_taps *taps; /* NULL: not wanted; filled on success; not together with `weights` */
-} heed__attention_call;
-/** A mask [..., fewer than s keys], bool or float32, in full width: the keys beyond it are hidden. Errors:
- * SHAPE, MEMORY. (attention_mask.c) */
-HEED_MUST_USE
-heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
-                             heed_tensor **out);
-HEED_MUST_USE
-heed_status heed__attention(heed_context *ctx, const heed__attention_call *call, heed_tensor **out);
+  bool no_heads; /* the leading dimensions are all batch: q, k, v [..., n, d], masks and taps alike */
+  const heed_tensor *key_padding_mask;  /* bool, broadcasts to [..., s] without the head dimension; or NULL */
+  int64_t offset;                       /* of the queries, added to that of past keys and lengths */
+  const heed_tensor *k_scale, *v_scale; /* float32 [..., hkv, s]: the scale of each int8 row */
+  unsigned taps;                        /* those to compute, as bits: maps, present_key and present_value */
+  heed_attention_taps *found;           /* receives them on success; the other fields stay */
+} heed__attention_operands;
 
-/* ---- Attention (attention.c) ---- */
+/* ---- The plan ---- */
 
-/* Those before the mask every call has. */
+/* Every call has those before the mask. */
 typedef enum heed__attention_operand {
   HEED__ATTENTION_Q,
   HEED__ATTENTION_K,
@@ -57,114 +47,133 @@ typedef enum heed__attention_operand {
   HEED__ATTENTION_LENGTHS,
   HEED__ATTENTION_K_SCALE,
   HEED__ATTENTION_V_SCALE,
-  HEED__ATTENTION_OPERANDS
+  HEED__ATTENTION_STRIDED
 } heed__attention_operand;
 
-/* A call once it has been checked. A product is one head of queries of one batch item, counted from 0 in the
- * order of [batch..., hq]; `group` of them in a row, from a multiple of group on, share keys and values. */
-typedef struct heed__attention_problem {
+/* The division of a call with few queries and many keys (decode.c). The rows of a key head are those of its
+ * group's query heads, l each; heads that lie side by side in memory may be computed together. A unit is
+ * HEED__DECODE_ROWS rows or fewer; a task is a unit on a range of keys. */
+typedef struct heed__decode_division {
+  int64_t heads, bundles; /* key heads that are computed together, and the number of such bundles */
+  int64_t rows, units;    /* of a bundle */
+  int64_t range, ranges;  /* keys of a range, ranges of a head; they begin at the first key that it sees */
+  int64_t tasks;
+  /* Of each task, or of each slot if there is one range, `area` floats: outputs [rows, dv], row_max [rows],
+   * row_sum [rows]. */
+  float *parts;
+  int64_t area, area_rows;
+  float *scores; /* score_area floats for each slot */
+  int64_t score_area;
+  int64_t block; /* keys of a step of the kernel */
+} heed__decode_division;
+
+/* A call from its checked operands to its tasks. A head is one query head of one batch item, counted from 0
+ * in the order of [batch..., hq]; `group` of them in a row, from a multiple of group on, share a key head. */
+typedef struct heed__attention_plan {
+  heed_context *context;
+  const heed__attention_operands *operands;
+
+  /* Sizes (check.c) */
   int ndim;      /* of the result [batch..., hq, l, dv]; 2 without heads */
   int head_dims; /* 1, or 0 if the leading dimensions are all batch */
   int batch_ndim;
   int64_t hq, hkv, l, s, d, dv;
-  int64_t products, group; /* batch · hq, hq / hkv */
-  int64_t past;            /* keys of them; 0: none */
-  int64_t span;   /* the most keys that the rows of a product can see by their places, from the first to the
-                     last; given by sizes and options alone */
-  int64_t offset; /* of the queries, but for what lengths add */
-  int64_t left, right;         /* of the window and causality; INT64_MAX: no bound */
-  const int64_t *lengths;      /* of product 0; NULL: none */
-  const float *slopes, *sinks; /* of product 0; NULL: none */
-  ptrdiff_t slope_stride, sink_stride;
-  const heed_tensor *k, *v; /* the call's, or past ones and these together, which are `joined` */
+  int64_t group, heads;        /* hq / hkv, batch · hq */
+  int64_t past;                /* past keys among s */
+  int64_t offset, left, right; /* of the queries, without lengths; of window and causality: INT64_MAX: no
+                                  bound */
+  const heed_tensor *k, *v;    /* the operands', or `joined`: past keys and values, then these */
   heed_tensor *joined[2];
-  heed_tensor *made;         /* the mask in full width, if it had to be made */
-  heed__attention_task task; /* of product 0; all but pointers, and what depends on lengths and heads, is
-                                every product's */
+  heed_tensor *widened_mask; /* NULL unless attn_mask had fewer than s keys */
 
-  /* [batch..., hkv, group] without sizes of 1, and the strides of the operands over it, in elements. */
-  int outer_ndim;
-  bool plain; /* there are no operands from the mask on, and nothing that differs from head to head */
+  /* Strides (strides.c) */
+  const int64_t *lengths;      /* of head 0; or NULL */
+  const float *slopes, *sinks; /* of head 0; or NULL */
+  ptrdiff_t slope_stride, sink_stride;
+  bool plain;                /* no operand from the mask on, and nothing that differs between heads */
+  int outer_ndim;            /* of `outer` */
+  int64_t span;              /* the most keys between the first and the last that a head can see; depends on
+                                sizes and options alone */
+  heed__attention_task task; /* of head 0; other heads differ in pointers, lengths, slope and sink */
 
-  int64_t shape[HEED_MAX_DIMS]; /* [batch..., hq, l, dv] */
-  int64_t outer[HEED_MAX_DIMS + 1];
-  ptrdiff_t step[HEED__ATTENTION_OPERANDS][HEED_MAX_DIMS + 1];
-  heed_tensor mask; /* attn_mask in full width */
-} heed__attention_problem;
-
-/* The division of a call with few queries and many keys (decode.c). The rows of a head of keys are those of
- * its group's heads, l each; where heads lie side by side in memory, some of them are done together. A unit
- * of rows is HEED__DECODE_ROWS or fewer; a task is a unit on a range of keys. */
-typedef struct heed__decode_division {
-  const heed__attention_problem *problem;
-  const heed__kernels *kernels;
-  int64_t heads;         /* that are done together, */
-  int64_t count;         /* how many times, */
-  int64_t rows, units;   /* and of each: rows and units */
-  int64_t range, ranges; /* of the span, and how many; a product's begin with the first key that it sees */
-  int64_t tasks;
-  float *parts; /* of each task, or with one range of each slot, `area` floats: outputs [rows, dv], largest
-                   scores [rows], sums [rows] */
-  int64_t area, area_rows;
-  float *scores; /* of each slot `score_room` floats */
-  int64_t score_room;
-  int64_t block; /* keys that are gone through at once */
-  const heed__pace *pace;
-} heed__decode_division;
-
-/* Written row by row: those of modules, and those of heed_attention_taps. */
-enum {
-  HEED__TAP_SCORES,
-  HEED__TAP_WEIGHTS,
-  HEED__TAP_DROPPED_WEIGHTS,
-  HEED__TAP_LOGITS,
-  HEED__TAP_CAPPED_LOGITS,
-  HEED__TAP_BIASED_LOGITS,
-  HEED__TAPS
-};
-
-typedef struct heed__attention_work {
-  heed_context *context;
-  const heed__attention_call *call;
-  heed__attention_problem problem;
+  /* Results and tasks (plan.c, taps.c) */
   heed__result result;
-  heed_attention_taps made; /* the call's taps until the end */
+  heed_attention_taps taps;   /* until the end, which moves them to operands->found */
+  float *map[HEED__TAP_MAPS]; /* elements of the maps to write; or NULL */
   const heed__kernels *kernels;
-  bool empty;              /* there is nothing to be done */
-  bool tapped;             /* by a pass of its own, so that taps change no bit of the output */
-  bool decoded;            /* the outputs are `decode`'s */
-  bool drops, in_order;    /* in_order: product by product, as dropout draws and as small ones are fastest */
-  float *taps[HEED__TAPS]; /* NULL where not wanted */
-  int64_t rows, blocks;    /* of a task, and how many tasks a product has */
-  float *scratch;          /* `area` floats for each slot; then, with dropout, what it keeps of a task */
+  bool empty;   /* there is nothing to compute */
+  bool tapped;  /* maps are written by a pass of their own, so that they change no bit of the output */
+  bool decoded; /* the outputs come from `decode` */
+  bool drops, in_order; /* in_order: head by head, as dropout draws and as small heads are fastest */
+  bool divided;         /* `work` is begun */
+  int64_t rows, blocks; /* of a task; tasks of a head */
+  float *scratch;       /* `area` floats for each slot, then the dropout mask of a task */
   size_t area;
-  float *allocated[2]; /* the scratch and decode's parts, where they are not on the caller's stack */
-  /* in_order: the task that is next, or was left at a position of the kernel's, with so much drawn for it. */
+  float *allocated[2]; /* scratch and decode's parts, unless they are in the caller's scratch buffer */
+  /* in_order: the next task or the one that was left, the kernel's position in it, dropout factors drawn. */
   int64_t at, left_at, drawn;
   bool drawing; /* dropout has begun */
+
+  /* Not zeroed at the beginning */
   heed__dropout dropout;
   heed__decode_division decode;
-  bool begun; /* there is `work` */
   heed__work work, decode_work, join_work;
-} heed__attention_work;
+  int64_t shape[HEED_MAX_DIMS]; /* [batch..., hq, l, dv] */
+  int64_t
+      outer[HEED_MAX_DIMS + 1]; /* [batch..., hkv, group] without sizes of 1, and over these the strides */
+  ptrdiff_t step[HEED__ATTENTION_STRIDED][HEED_MAX_DIMS + 1]; /* of the operands, in elements */
+  heed_tensor mask;                                           /* attn_mask with its s keys */
+} heed__attention_plan;
 
-/* Room for small scratch on the caller's stack. */
-enum { HEED__ATTENTION_ROOM = 4096 };
-typedef struct heed__attention_room {
-  _Alignas(HEED__ALIGNMENT) float floats[HEED__ATTENTION_ROOM];
-} heed__attention_room;
+/* A scratch buffer on the caller's stack for small calls. */
+enum { HEED__ATTENTION_SCRATCH = 4096 };
+typedef struct heed__attention_scratch {
+  _Alignas(HEED__ALIGNMENT) float floats[HEED__ATTENTION_SCRATCH];
+} heed__attention_scratch;
 
-/** As heed__attention. w, the call and what it names must stay where they are until heed__attention_work_end,
- * which is due unless this fails. room NULL: all is allocated. From the generator is drawn by the runs. */
+/** out = softmax(scale · q kᵀ + mask) v. The plan, the operands and the tensors that they name must stay
+ * where they are until heed__attention_plan_end, which is due unless this fails. scratch NULL: all is
+ * allocated. The runs draw from the generator. Errors: SHAPE, DTYPE, ARGUMENT, INDEX, MEMORY. (plan.c) */
 HEED_MUST_USE
-heed_status heed__attention_work_begin(heed_context *ctx, heed__attention_work *w,
-                                       const heed__attention_call *call, heed__attention_room *room,
-                                       heed_tensor **out);
+heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *p,
+                                       const heed__attention_operands *operands,
+                                       heed__attention_scratch *scratch, heed_tensor **out);
+/** Whether all is done; otherwise work is due, and another run goes on from there. */
 HEED_MUST_USE
-bool heed__attention_work_run(heed_context *ctx, heed__attention_work *w);
+bool heed__attention_plan_run(heed__attention_plan *p);
 /** Hands the results over if status is OK, and else drops them; returns the status of both. */
 HEED_MUST_USE
-heed_status heed__attention_work_end(heed_context *ctx, heed__attention_work *w, heed_status status);
-double heed__attention_work_progress(const heed__attention_work *w);
+heed_status heed__attention_plan_end(heed__attention_plan *p, heed_status status);
+/** From 0 to 1. */
+double heed__attention_plan_progress(const heed__attention_plan *p);
+
+/** A plan begun, run and ended. (forward.c) */
+HEED_MUST_USE
+heed_status heed__attention(heed_context *ctx, const heed__attention_operands *operands, heed_tensor **out);
+
+/** A mask [..., fewer than s keys], bool or float32, with all s keys; those beyond it are hidden. Errors:
+ * SHAPE, MEMORY. (masks.c) */
+HEED_MUST_USE
+heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
+                             heed_tensor **out);
+
+/* ---- Rotary positions (rope.c), linear biases (alibi.c) ---- */
+
+/** Whether the config suits heads of size d. Messages begin "<function>: rope's base is …". Errors: ARGUMENT.
+ */
+HEED_MUST_USE
+heed_status heed__check_rope(heed_context *ctx, const char *function, const heed_rope_config *config,
+                             int64_t d);
+/** The host's config (NULL: the defaults of heed_rope_config_init) as this library has it. Errors: ARGUMENT.
+ */
+HEED_MUST_USE
+heed_status heed__rope_config_read(heed_context *ctx, const char *function, const char *argument,
+                                   const heed_rope_config *theirs, heed_rope_config *out);
+/** heed_rope of x [..., n, d] at the positions offset + 1, offset + 2, …; *out may be x. */
+HEED_MUST_USE
+heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
+                       const heed_rope_config *config, heed_tensor **out);
+/** slopes [num_heads], as heed_alibi_slopes gives them. */
+void heed__alibi_slopes(int64_t num_heads, float *slopes);
 
 #endif

@@ -1,20 +1,20 @@
-/* Attention: checks of shapes and options. Sizes are named as in heed.h. */
+/* Checks of attention: shapes, past keys and values, options. */
 #include "plan.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-static int batch_dims_of(const heed__attention_problem *p, const heed_tensor *x) {
+static int batch_dims_of(const heed__attention_plan *p, const heed_tensor *x) {
   int n = x->ndim - 2 - p->head_dims;
   return n > 0 ? n : 0;
 }
 
-static bool has_heads(const heed__attention_problem *p, const heed_tensor *x) {
+static bool has_heads(const heed__attention_plan *p, const heed_tensor *x) {
   return p->head_dims > 0 && x->ndim > 2;
 }
 
-static int64_t heads_of(const heed__attention_problem *p, const heed_tensor *x) {
+static int64_t heads_of(const heed__attention_plan *p, const heed_tensor *x) {
   return has_heads(p, x) ? x->shape[x->ndim - 3] : 1;
 }
 
@@ -35,7 +35,7 @@ static heed_status check_operand(heed_context *ctx, const char *function, const 
                     heed__shape_text(text, x->ndim, x->shape));
 }
 
-/* Keys and values may be stored small; int8 only with its scales, which modules give. */
+/* Keys and values may be stored in lower precision; int8 only with its scales, which modules supply. */
 static heed_status check_stored(heed_context *ctx, const char *function, const char *argument,
                                 const heed_tensor *x, const heed_tensor *scale) {
   heed_status status = check_operand(ctx, function, argument, x);
@@ -54,20 +54,21 @@ static heed_status fail_pair(heed_context *ctx, const char *function, const char
                     heed__shape_text(b_text, b->ndim, b->shape), needed);
 }
 
-static heed_status check_shapes(heed_context *ctx, const heed__attention_call *call,
-                                heed__attention_problem *p) {
-  const char *function = call->function;
-  const heed_tensor *q = call->q, *k = call->k, *v = call->v;
+static heed_status check_shapes(heed__attention_plan *p) {
+  heed_context *ctx = p->context;
+  const heed__attention_operands *operands = p->operands;
+  const char *function = operands->function;
+  const heed_tensor *q = operands->q, *k = operands->k, *v = operands->v;
   heed_status status;
   if ((status = check_operand(ctx, function, "q", q))) return status;
   if ((status = heed__check_dtype(ctx, function, "q", q, HEED_FLOAT32))) return status;
-  if ((status = check_stored(ctx, function, "k", k, call->k_scale))) return status;
-  if ((status = check_stored(ctx, function, "v", v, call->v_scale))) return status;
+  if ((status = check_stored(ctx, function, "k", k, operands->k_scale))) return status;
+  if ((status = check_stored(ctx, function, "v", v, operands->v_scale))) return status;
   p->l = rows_of(q);
   p->s = rows_of(k);
   p->d = columns_of(q);
   p->dv = columns_of(v);
-  p->head_dims = call->no_heads ? 0 : 1;
+  p->head_dims = operands->no_heads ? 0 : 1;
   p->hq = heads_of(p, q);
   p->hkv = heads_of(p, k);
   if (columns_of(k) != p->d) {
@@ -102,8 +103,7 @@ static heed_status check_shapes(heed_context *ctx, const heed__attention_call *c
 
 /* ---- Past keys and values ---- */
 
-/* Two tensors one behind the other along their second to last dimension; `past` has been checked against x.
- */
+/* past and x joined along their second to last dimension; past has been checked against x. */
 static heed_status join(heed_context *ctx, const char *function, const heed_tensor *past,
                         const heed_tensor *x, heed_tensor **out) {
   const int rows = x->ndim - 2;
@@ -141,31 +141,33 @@ static heed_status check_past(heed_context *ctx, const char *function, const cha
 }
 
 /* p->k and p->v, s and offset with the past in them. */
-static heed_status add_past(heed_context *ctx, const heed__attention_call *call, heed__attention_problem *p) {
-  const heed_tensor *past_key = call->options.past_key, *past_value = call->options.past_value;
-  const char *function = call->function;
+static heed_status add_past(heed__attention_plan *p) {
+  heed_context *ctx = p->context;
+  const heed__attention_operands *operands = p->operands;
+  const heed_tensor *past_key = operands->options.past_key, *past_value = operands->options.past_value;
+  const char *function = operands->function;
   heed_status status;
   if (!past_key != !past_value) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is given without %s; both or none are needed", function,
                       past_key ? "past_key" : "past_value", past_key ? "past_value" : "past_key");
   }
-  if (call->options.kv_lengths) {
+  if (operands->options.kv_lengths) {
     return heed__fail(
         ctx, HEED_ARGUMENT,
         "%s: kv_lengths and past_key are given; lengths count the keys of k alone, so there can be "
         "only one of them",
         function);
   }
-  if ((status = check_past(ctx, function, "past_key", past_key, "k", call->k))) return status;
-  if ((status = check_past(ctx, function, "past_value", past_value, "v", call->v))) return status;
+  if ((status = check_past(ctx, function, "past_key", past_key, "k", operands->k))) return status;
+  if ((status = check_past(ctx, function, "past_value", past_value, "v", operands->v))) return status;
   if (rows_of(past_key) != rows_of(past_value)) {
     return fail_pair(ctx, function, "past_key", past_key, "past_value", past_value,
                      "their second to last sizes must be equal");
   }
   p->past = rows_of(past_key);
   if (p->past == 0) return HEED_OK;
-  if ((status = join(ctx, function, past_key, call->k, &p->joined[0]))) return status;
-  if ((status = join(ctx, function, past_value, call->v, &p->joined[1]))) return status;
+  if ((status = join(ctx, function, past_key, operands->k, &p->joined[0]))) return status;
+  if ((status = join(ctx, function, past_value, operands->v, &p->joined[1]))) return status;
   p->k = p->joined[0];
   p->v = p->joined[1];
   p->s = rows_of(p->k);
@@ -176,7 +178,7 @@ static heed_status add_past(heed_context *ctx, const heed__attention_call *call,
 /* ---- Options ---- */
 
 /* One number for each head of q. */
-static heed_status check_heads(heed_context *ctx, const char *function, const heed__attention_problem *p,
+static heed_status check_heads(heed_context *ctx, const char *function, const heed__attention_plan *p,
                                const char *name, const heed_tensor *x) {
   char text[HEED__SHAPE_TEXT];
   if (!x) return HEED_OK;
@@ -188,7 +190,7 @@ static heed_status check_heads(heed_context *ctx, const char *function, const he
 }
 
 static heed_status check_window(heed_context *ctx, const char *function, const heed_window *w,
-                                heed__attention_problem *p, bool causal) {
+                                heed__attention_plan *p, bool causal) {
   if (w->has_left && w->left < 0) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's left is %lld; it must be at least 0", function,
                       (long long)w->left);
@@ -202,10 +204,10 @@ static heed_status check_window(heed_context *ctx, const char *function, const h
   return HEED_OK;
 }
 
-static heed_status check_options(heed_context *ctx, const heed__attention_call *call,
-                                 heed__attention_problem *p) {
-  const heed_attention_options *o = &call->options;
-  const char *function = call->function;
+static heed_status check_options(heed__attention_plan *p) {
+  heed_context *ctx = p->context;
+  const heed_attention_options *o = &p->operands->options;
+  const char *function = p->operands->function;
   heed_status status;
   if (!isfinite(o->scale)) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", function, HEED__G(o->scale));
@@ -220,25 +222,18 @@ static heed_status check_options(heed_context *ctx, const heed__attention_call *
   return heed__check_probability(ctx, function, "dropout_p", o->dropout_p);
 }
 
-heed_status heed__attention_begin(heed_context *ctx, const heed__attention_call *call,
-                                  heed__attention_problem *p) {
+heed_status heed__attention_check(heed__attention_plan *p) {
+  const heed__attention_operands *operands = p->operands;
   heed_status status;
-  memset(p, 0, offsetof(heed__attention_problem, shape)); /* the arrays are filled as far as they are used */
-  p->k = call->k;
-  p->v = call->v;
-  p->offset = call->offset;
-  if ((status = check_shapes(ctx, call, p))) return status;
-  if ((status = check_options(ctx, call, p))) return status;
-  if (call->options.past_key || call->options.past_value) {
-    if ((status = add_past(ctx, call, p))) return status;
+  p->k = operands->k;
+  p->v = operands->v;
+  p->offset = operands->offset;
+  if ((status = check_shapes(p))) return status;
+  if ((status = check_options(p))) return status;
+  if (operands->options.past_key || operands->options.past_value) {
+    if ((status = add_past(p))) return status;
   }
-  if ((status = heed__attention_check_masks(ctx, call, p))) return status;
-  heed__attention_place(p, call);
+  if ((status = heed__attention_check_masks(p))) return status;
+  heed__attention_set_strides(p);
   return HEED_OK;
-}
-
-void heed__attention_end(heed__attention_problem *p) {
-  heed_tensor_free(p->made);
-  heed_tensor_free(p->joined[0]);
-  heed_tensor_free(p->joined[1]);
 }

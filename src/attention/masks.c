@@ -1,4 +1,4 @@
-/* Attention: masks, padding and lengths. Sizes are named as in heed.h. */
+/* Checks of attention: masks, padding and lengths. */
 #include "plan.h"
 
 #include <math.h>
@@ -19,8 +19,8 @@ heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed
   return heed__copy_elements(&part, mask) ? HEED_OK : heed__stopped(ctx, function);
 }
 
-/* Brings the mask to at least two dimensions [l or 1, s or 1], in *view; *made is to be freed. */
-static heed_status prepare_mask(heed_context *ctx, const char *function, const heed__attention_problem *p,
+/* The mask with at least two dimensions [l or 1, s or 1] in *view; *made is to be freed. */
+static heed_status prepare_mask(heed_context *ctx, const char *function, const heed__attention_plan *p,
                                 const heed_tensor *mask, heed_tensor *view, heed_tensor **made) {
   int64_t shape[HEED_MAX_DIMS];
   heed_status status;
@@ -33,10 +33,10 @@ static heed_status prepare_mask(heed_context *ctx, const char *function, const h
   shape[p->ndim - 1] = p->s;
   heed__alias_on_stack(view, mask);
   int last = mask->ndim - 1;
-  bool narrow = last >= 0 && mask->shape[last] != 1 && mask->shape[last] < p->s;
-  if (narrow) view->shape[last] = p->s;
+  const bool is_short = last >= 0 && mask->shape[last] != 1 && mask->shape[last] < p->s;
+  if (is_short) view->shape[last] = p->s;
   if ((status = heed__check_expands(ctx, function, "attn_mask", view, p->ndim, shape))) return status;
-  if (narrow) {
+  if (is_short) {
     if ((status = heed__widen_mask(ctx, function, mask, p->s, made))) return status;
     heed__alias_on_stack(view, *made);
   }
@@ -50,26 +50,28 @@ static heed_status prepare_mask(heed_context *ctx, const char *function, const h
   return HEED_OK;
 }
 
-static heed_status check_padding(heed_context *ctx, const heed__attention_call *call,
-                                 const heed__attention_problem *p) {
+static heed_status check_padding(const heed__attention_plan *p) {
+  const heed__attention_operands *operands = p->operands;
   int64_t shape[HEED_MAX_DIMS + 1]; /* [batch..., s] */
   const int ndim = p->batch_ndim + 1;
   for (int i = 0; i < ndim - 1; i++) shape[i] = p->shape[i];
   shape[ndim - 1] = p->s;
-  heed_status status =
-      heed__check_dtype(ctx, call->function, "key_padding_mask", call->key_padding_mask, HEED_BOOL);
+  heed_status status = heed__check_dtype(p->context, operands->function, "key_padding_mask",
+                                         operands->key_padding_mask, HEED_BOOL);
   if (status) return status;
-  return heed__check_expands(ctx, call->function, "key_padding_mask", call->key_padding_mask, ndim, shape);
+  return heed__check_expands(p->context, operands->function, "key_padding_mask", operands->key_padding_mask,
+                             ndim, shape);
 }
 
-/* Each from 0 to s. Without a batch one in a list will do. */
-static heed_status check_lengths(heed_context *ctx, const heed__attention_call *call,
-                                 const heed__attention_problem *p) {
-  const heed_tensor *lengths = call->options.kv_lengths;
-  heed_status status = heed__check_dtype(ctx, call->function, "kv_lengths", lengths, HEED_INT64);
+/* Each from 0 to s. Without a batch, [1] is accepted too. */
+static heed_status check_lengths(const heed__attention_plan *p) {
+  heed_context *ctx = p->context;
+  const char *function = p->operands->function;
+  const heed_tensor *lengths = p->operands->options.kv_lengths;
+  heed_status status = heed__check_dtype(ctx, function, "kv_lengths", lengths, HEED_INT64);
   if (status) return status;
   if (p->batch_ndim > 0 || lengths->ndim != 1 || lengths->shape[0] != 1) {
-    status = heed__check_expands(ctx, call->function, "kv_lengths", lengths, p->batch_ndim, p->shape);
+    status = heed__check_expands(ctx, function, "kv_lengths", lengths, p->batch_ndim, p->shape);
     if (status) return status;
   }
   heed__walk w;
@@ -83,18 +85,19 @@ static heed_status check_lengths(heed_context *ctx, const heed__attention_call *
       return heed__fail(
           ctx, HEED_INDEX,
           "%s: kv_lengths of batch item %lld is %lld; it must be from 0 to %lld, the number of keys",
-          call->function, (long long)item, (long long)length, (long long)p->s);
+          function, (long long)item, (long long)length, (long long)p->s);
     }
   }
   return HEED_OK;
 }
 
-heed_status heed__attention_check_masks(heed_context *ctx, const heed__attention_call *call,
-                                        heed__attention_problem *p) {
-  const heed_attention_options *o = &call->options;
+heed_status heed__attention_check_masks(heed__attention_plan *p) {
+  const heed__attention_operands *operands = p->operands;
+  const heed_attention_options *o = &operands->options;
   heed_status status = HEED_OK;
-  if (o->attn_mask) status = prepare_mask(ctx, call->function, p, o->attn_mask, &p->mask, &p->made);
-  if (!status && call->key_padding_mask) status = check_padding(ctx, call, p);
-  if (!status && o->kv_lengths) status = check_lengths(ctx, call, p);
+  if (o->attn_mask)
+    status = prepare_mask(p->context, operands->function, p, o->attn_mask, &p->mask, &p->widened_mask);
+  if (!status && operands->key_padding_mask) status = check_padding(p);
+  if (!status && o->kv_lengths) status = check_lengths(p);
   return status;
 }

@@ -1,5 +1,4 @@
-/* Attention: where the operands of each product lie, and which keys its rows see by their places. Sizes are
- * named as in heed.h. */
+/* The strides of attention's operands over heads, and which keys a row sees by its position alone. */
 #include "plan.h"
 
 #include <float.h>
@@ -15,7 +14,7 @@ static int64_t max_of(int64_t a, int64_t b) {
 
 /* ---- Strides ---- */
 
-/* Of dimension i; 0 where it has one element for all. */
+/* Of dimension i; 0 where it is broadcast. */
 static ptrdiff_t stride_of(const heed_tensor *x, int i) {
   return i < 0 || x->shape[i] == 1 ? 0 : (ptrdiff_t)x->stride[i];
 }
@@ -25,19 +24,19 @@ static void set_strides(ptrdiff_t *row, ptrdiff_t *column, const heed_tensor *x)
   *column = stride_of(x, x->ndim - 1);
 }
 
-/* The sizes [batch..., hkv, group], those of 1 left out. */
-static void set_outer(heed__attention_problem *p) {
-  p->products = 1;
+/* The sizes [batch..., hkv, group] except those of 1. */
+static void set_outer(heed__attention_plan *p) {
+  p->heads = 1;
   for (int i = 0; i < p->batch_ndim + 2; i++) {
     const int64_t size = i < p->batch_ndim ? p->shape[i] : i == p->batch_ndim ? p->hkv : p->group;
-    p->products *= size;
+    p->heads *= size;
     if (size != 1) p->outer[p->outer_ndim++] = size;
   }
 }
 
-/* The strides of x over those sizes. x is [batch..., heads, inner...], with so many inner dimensions; heads
- * only if it has them. */
-static void set_steps(heed__attention_problem *p, heed__attention_operand operand, const heed_tensor *x,
+/* The strides of x over these sizes. x is [batch..., heads, inner...] with `inner` inner dimensions, without
+ * heads unless it has_heads. */
+static void set_steps(heed__attention_plan *p, heed__attention_operand operand, const heed_tensor *x,
                       bool has_heads, int inner) {
   const bool headed = has_heads && p->head_dims > 0 && x->ndim > inner;
   const int batch_ndim = x->ndim - inner - headed;
@@ -51,20 +50,19 @@ static void set_steps(heed__attention_problem *p, heed__attention_operand operan
   if (p->group != 1) p->step[operand][dim++] = grouped ? 0 : head;
 }
 
-/* ---- Places ---- */
+/* ---- Positions ---- */
 
-/* What rows of a product with so many keys see by their places. Bounds beyond l and s are brought to these,
- * so that nothing overflows. */
-static void set_reach(heed__attention_task *t, const heed__attention_problem *p, int64_t keys,
-                      int64_t offset) {
+/* What the rows of a head with that number of keys see by position. Bounds are clamped to l and s, so that
+ * nothing overflows. */
+static void set_reach(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
   t->keys = keys;
   t->offset = offset;
   t->low = p->left >= offset + p->l ? -p->l : min_of(offset - p->left, p->s);
   t->high = p->right >= p->s - offset ? p->s : max_of(offset + p->right + 1, -p->l);
 }
 
-/* From the first row's first key to the last row's last; with lengths, wherever that is. */
-static int64_t span_of(const heed__attention_problem *p) {
+/* Keys from the first row's first to the last row's last; with lengths, an upper bound. */
+static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
   if (p->l == 0) return 0;
   if (!p->lengths) return max_of(min_of(p->s, p->l - 1 + t->high) - max_of(t->low, 0), 0);
@@ -78,13 +76,13 @@ static const float *floats(const heed_tensor *x) {
   return (const float *)(const void *)x->data;
 }
 
-/* As float: from where 1 / c is a normal number to beyond all scores, where it changes none. */
+/* As float, clamped to where 1 / c is a normal number and to where it changes no score. */
 static float cap_of(double softcap) {
   if (softcap == 0) return 0.0f;
   return softcap < (double)FLT_MIN ? FLT_MIN : softcap > 0x1p120 ? 0x1p120f : (float)softcap;
 }
 
-static void set_mask(heed__attention_problem *p) {
+static void set_mask(heed__attention_plan *p) {
   heed__attention_task *t = &p->task;
   if (p->mask.dtype == HEED_BOOL) {
     t->visible = (const uint8_t *)p->mask.data;
@@ -96,7 +94,7 @@ static void set_mask(heed__attention_problem *p) {
   set_steps(p, HEED__ATTENTION_MASK, &p->mask, true, 2);
 }
 
-static void set_scales(heed__attention_problem *p, const heed_tensor *k_scale, const heed_tensor *v_scale) {
+static void set_scales(heed__attention_plan *p, const heed_tensor *k_scale, const heed_tensor *v_scale) {
   heed__attention_task *t = &p->task;
   if (k_scale && t->k_dtype == HEED_INT8) {
     t->k_scale = floats(k_scale);
@@ -116,15 +114,16 @@ static const float *set_head_numbers(const heed_tensor *x, ptrdiff_t *stride) {
   return floats(x);
 }
 
-void heed__attention_place(heed__attention_problem *p, const heed__attention_call *call) {
-  const heed_attention_options *o = &call->options;
-  const heed_tensor *padding = call->key_padding_mask;
+void heed__attention_set_strides(heed__attention_plan *p) {
+  const heed__attention_operands *operands = p->operands;
+  const heed_attention_options *o = &operands->options;
+  const heed_tensor *padding = operands->key_padding_mask;
   heed__attention_task *t = &p->task;
-  p->plain = !o->attn_mask && !padding && !o->kv_lengths && !call->k_scale && !call->v_scale &&
+  p->plain = !o->attn_mask && !padding && !o->kv_lengths && !operands->k_scale && !operands->v_scale &&
              !o->alibi_slopes && !o->sinks;
   set_outer(p);
   if (!p->plain) memset(p->step, 0, sizeof p->step);
-  t->q = floats(call->q);
+  t->q = floats(operands->q);
   t->k = p->k->data;
   t->v = p->v->data;
   t->k_dtype = p->k->dtype;
@@ -135,10 +134,10 @@ void heed__attention_place(heed__attention_problem *p, const heed__attention_cal
   t->dv = p->dv;
   t->scale = (float)(o->scale != 0 ? o->scale : 1 / sqrt(p->d > 0 ? (double)p->d : 1));
   t->softcap = cap_of(o->softcap);
-  set_strides(&t->q_row, &t->q_column, call->q);
+  set_strides(&t->q_row, &t->q_column, operands->q);
   set_strides(&t->k_row, &t->k_column, p->k);
   set_strides(&t->v_row, &t->v_column, p->v);
-  set_steps(p, HEED__ATTENTION_Q, call->q, true, 2);
+  set_steps(p, HEED__ATTENTION_Q, operands->q, true, 2);
   set_steps(p, HEED__ATTENTION_K, p->k, true, 2);
   set_steps(p, HEED__ATTENTION_V, p->v, true, 2);
   if (o->attn_mask) set_mask(p);
@@ -151,7 +150,7 @@ void heed__attention_place(heed__attention_problem *p, const heed__attention_cal
     p->lengths = (const int64_t *)(const void *)o->kv_lengths->data;
     set_steps(p, HEED__ATTENTION_LENGTHS, o->kv_lengths, false, 0);
   }
-  set_scales(p, call->k_scale, call->v_scale);
+  set_scales(p, operands->k_scale, operands->v_scale);
   p->slopes = set_head_numbers(o->alibi_slopes, &p->slope_stride);
   p->sinks = set_head_numbers(o->sinks, &p->sink_stride);
   t->has_sink = p->sinks != NULL;
@@ -159,40 +158,40 @@ void heed__attention_place(heed__attention_problem *p, const heed__attention_cal
   p->span = span_of(p);
 }
 
-void heed__attention_set_out(heed__attention_problem *p, const heed_tensor *out) {
+void heed__attention_set_out(heed__attention_plan *p, const heed_tensor *out) {
   p->task.out = (float *)(void *)out->data;
   set_strides(&p->task.out_row, &p->task.out_column, out);
   set_steps(p, HEED__ATTENTION_OUT, out, true, 2);
 }
 
-/* ---- From product to product ---- */
+/* ---- From head to head ---- */
 
 static ptrdiff_t bytes_of(heed_dtype dtype, ptrdiff_t elements) {
   return elements * (ptrdiff_t)heed__element_bytes(dtype);
 }
 
-/* What only some calls have. */
-static void move_others(heed__attention_task *t, const heed__attention_problem *p, int64_t product,
-                        const ptrdiff_t at[HEED__ATTENTION_OPERANDS]) {
-  const int64_t head = product - heed__quotient(product, p->hq) * p->hq;
+/* The operands that only some calls have. */
+static void move_others(heed__attention_task *t, const heed__attention_plan *p, int64_t head,
+                        const ptrdiff_t at[HEED__ATTENTION_STRIDED]) {
+  const int64_t head_of_item = head - heed__quotient(head, p->hq) * p->hq;
   if (t->visible) t->visible = p->task.visible + at[HEED__ATTENTION_MASK];
   if (t->bias) t->bias = p->task.bias + at[HEED__ATTENTION_MASK];
   if (t->padding) t->padding = p->task.padding + at[HEED__ATTENTION_PADDING];
   if (t->k_scale) t->k_scale = p->task.k_scale + at[HEED__ATTENTION_K_SCALE];
   if (t->v_scale) t->v_scale = p->task.v_scale + at[HEED__ATTENTION_V_SCALE];
-  if (p->slopes) t->slope = p->slopes[head * p->slope_stride];
-  if (p->sinks) t->sink = p->sinks[head * p->sink_stride];
+  if (p->slopes) t->slope = p->slopes[head_of_item * p->slope_stride];
+  if (p->sinks) t->sink = p->sinks[head_of_item * p->sink_stride];
   if (p->lengths) {
-    /* They have been checked; but another thread of the host might write there. */
+    /* Clamped again: another thread of the host might have written there since the check. */
     const int64_t keys = max_of(min_of(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->s), 0);
     set_reach(t, p, keys, p->offset + keys - p->l);
   }
 }
 
-void heed__attention_move(heed__attention_task *t, const heed__attention_problem *p, int64_t i) {
-  const int operands = p->plain ? HEED__ATTENTION_MASK : HEED__ATTENTION_OPERANDS;
-  ptrdiff_t at[HEED__ATTENTION_OPERANDS] = {0};
-  int64_t left = i;
+void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p, int64_t head) {
+  const int operands = p->plain ? HEED__ATTENTION_MASK : HEED__ATTENTION_STRIDED;
+  ptrdiff_t at[HEED__ATTENTION_STRIDED] = {0};
+  int64_t left = head;
   for (int dim = p->outer_ndim - 1; left > 0; dim--) {
     const int64_t rest = heed__quotient(left, p->outer[dim]);
     const ptrdiff_t index = (ptrdiff_t)(left - rest * p->outer[dim]);
@@ -204,5 +203,5 @@ void heed__attention_move(heed__attention_task *t, const heed__attention_problem
   t->k = (const char *)p->task.k + bytes_of(t->k_dtype, at[HEED__ATTENTION_K]);
   t->v = (const char *)p->task.v + bytes_of(t->v_dtype, at[HEED__ATTENTION_V]);
   t->out = p->task.out + at[HEED__ATTENTION_OUT];
-  if (!p->plain) move_others(t, p, i, at);
+  if (!p->plain) move_others(t, p, head, at);
 }

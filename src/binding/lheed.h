@@ -208,6 +208,19 @@ enum { LHEED_NEED_WEIGHTS = 2, LHEED_FORWARD_OPTIONS = 8 };
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
 
+/* The taps of an attention (ltaps.c). */
+#define X(name) +1
+enum { LHEED_TAPS = 0 HEED_ATTENTION_TAPS_LIST(X) };
+#undef X
+typedef struct lheed_tap_boxes {
+  heed_tensor **box[LHEED_TAPS];
+  int first; /* stack slot */
+} lheed_tap_boxes;
+/** Pushes an empty box for each tap. */
+void lheed_push_tap_boxes(lua_State *L, lheed_tap_boxes *taps);
+/** Moves what was found into the boxes, and pushes a table of it by name. */
+void lheed_push_taps(lua_State *L, const lheed_tap_boxes *taps, const heed_attention_taps *found);
+
 /** Pushes an empty box for a module, to be filled by a heed call. */
 heed_module **lheed_push_module(lua_State *L);
 /** Makes the box on top of the stack, once filled, the one that its module has, so that m.W_query ==

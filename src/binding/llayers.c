@@ -110,20 +110,6 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
   return window;
 }
 
-/* Pushes the second result: what was computed on the way, from boxes that start at `first`. */
-static void push_taps(lua_State *L, int first) {
-  static const char *const names[] = {
-#define X(name) #name,
-      HEED_ATTENTION_TAPS_LIST(X)
-#undef X
-          NULL};
-  lua_newtable(L);
-  for (int i = 0; names[i]; i++) {
-    lua_pushvalue(L, first + i);
-    lua_setfield(L, -2, names[i]);
-  }
-}
-
 /* scaled_dot_product_attention(q, k, v, attn_mask, dropout_p = 0, is_causal = false, scale, enable_gqa,
  * generator, …): the result and, with need_weights, what was computed on the way. Groups of heads need no
  * switch; enable_gqa = false forbids them. */
@@ -136,14 +122,11 @@ static int op_attention(lua_State *L) {
   luaL_checkstack(L, 16, function);
   const heed_window window = lheed_opt_window(L, 10, function);
   const bool tapped = lheed_opt_boolean(L, 17, function, "need_weights", false);
-  heed_tensor **out = lheed_push_tensor(L), **boxes[16];
+  heed_tensor **out = lheed_push_tensor(L);
+  const int output = lua_gettop(L);
   heed_attention_taps taps = {.size = sizeof taps};
-  int count = 0;
-#define X(name)                                                                                              \
-  if (tapped) boxes[count++] = lheed_push_tensor(L);
-  HEED_ATTENTION_TAPS_LIST(X)
-#undef X
-  const int first = lua_gettop(L) - count + 1;
+  lheed_tap_boxes boxes;
+  if (tapped) lheed_push_tap_boxes(L, &boxes);
   const heed_tensor *q = lheed_tensor(L, 1, function, "q");
   const heed_tensor *k = lheed_tensor(L, 2, function, "k");
   const heed_tensor *v = lheed_tensor(L, 3, function, "v");
@@ -174,12 +157,8 @@ static int op_attention(lua_State *L) {
   LHEED_TRY(L, heed_scaled_dot_product_attention(lheed_get(L)->context, q, k, v, &options, out,
                                                  tapped ? &taps : NULL));
   if (!tapped) return lheed_return(L, 1);
-  count = 0;
-#define X(name) *boxes[count++] = taps.name;
-  HEED_ATTENTION_TAPS_LIST(X)
-#undef X
-  lua_pushvalue(L, first - 1);
-  push_taps(L, first);
+  lua_pushvalue(L, output);
+  lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
 }
 

@@ -89,11 +89,6 @@ static int new_parameter(lua_State *L) {
 
 /* ---- Forward ---- */
 
-#define X(name) #name,
-static const char *const internal_names[] = {HEED_INTERNALS_LIST(X)};
-#undef X
-#define INTERNALS ((int)(sizeof internal_names / sizeof *internal_names))
-
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
   enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, FROM, KV_LENGTHS, KEY, VALUE, CACHE };
   return (heed_forward_options){
@@ -108,9 +103,9 @@ heed_forward_options lheed_forward_options(lua_State *L, int first, const char *
   };
 }
 
-/* m(x, options) and m:forward(x, options) → y, or y and a table of internals. */
+/* m(x, options) and m:forward(x, options) → y, or y and a table of taps. */
 static int forward(lua_State *L) {
-  enum { SELF = 1, INPUT, OPTIONS, OUTPUT = OPTIONS + LHEED_FORWARD_OPTIONS, INTERNAL };
+  enum { SELF = 1, INPUT, OPTIONS, OUTPUT = OPTIONS + LHEED_FORWARD_OPTIONS };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
   const char *class = heed_module_class(check_self(L, "forward"));
@@ -122,28 +117,17 @@ static int forward(lua_State *L) {
   bool wanted = !plain && lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
 
   heed_tensor **out = lheed_push_tensor(L);
-  heed_tensor **box[INTERNALS];
-  for (int i = 0; wanted && i < INTERNALS; i++) box[i] = lheed_push_tensor(L);
+  lheed_tap_boxes boxes;
+  if (wanted) lheed_push_tap_boxes(L, &boxes);
   heed_module *m = check_self(L, "forward");
   const heed_tensor *x = lheed_tensor(L, INPUT, class, "x");
   heed_forward_options options = {.size = sizeof options};
   if (!plain) options = lheed_forward_options(L, OPTIONS, class);
-  heed_attention_internals internals = {.size = sizeof internals};
-  LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &internals : NULL));
+  heed_attention_taps taps = {.size = sizeof taps};
+  LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &taps : NULL));
   if (!wanted) return lheed_return(L, 1);
-
-  int next = 0;
-#define X(name) *box[next++] = internals.name;
-  HEED_INTERNALS_LIST(X)
-#undef X
-  lua_createtable(L, 0, INTERNALS);
-  for (int i = 0; i < INTERNALS; i++) {
-    if (!*box[i]) continue;
-    lua_pushvalue(L, INTERNAL + i);
-    lua_setfield(L, -2, internal_names[i]);
-  }
   lua_pushvalue(L, OUTPUT);
-  lua_insert(L, -2);
+  lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
 }
 

@@ -122,11 +122,6 @@ static int release_steps(lua_State *L) {
 
 /* ---- Fields ---- */
 
-#define X(name) #name,
-static const char *const steps_internals[] = {HEED_INTERNALS_LIST(X)};
-#undef X
-enum { INTERNALS_COUNT = sizeof steps_internals / sizeof *steps_internals };
-
 static int push_steps_result(lua_State *L) {
   heed_tensor **out = lheed_push_tensor(L);
   heed_steps *steps = check_steps(L, "result");
@@ -134,24 +129,15 @@ static int push_steps_result(lua_State *L) {
   return 1;
 }
 
-/* The table of internals, as a forward gives it as its second result. */
-static int push_internals(lua_State *L) {
-  heed_tensor **out = lheed_push_tensor(L), **box[INTERNALS_COUNT];
-  const int first = lua_gettop(L) + 1;
-  for (int i = 0; i < INTERNALS_COUNT; i++) box[i] = lheed_push_tensor(L);
+/* The table of taps, as a forward gives it as its second result. */
+static int push_steps_taps(lua_State *L) {
+  heed_tensor **out = lheed_push_tensor(L);
+  lheed_tap_boxes boxes;
+  lheed_push_tap_boxes(L, &boxes);
   heed_steps *steps = check_steps(L, "info");
-  heed_attention_internals internals = {.size = sizeof internals};
-  LHEED_TRY(L, heed_steps_result(steps, out, &internals));
-  int next = 0;
-#define X(name) *box[next++] = internals.name;
-  HEED_INTERNALS_LIST(X)
-#undef X
-  lua_createtable(L, 0, INTERNALS_COUNT);
-  for (int i = 0; i < INTERNALS_COUNT; i++) {
-    if (!*box[i]) continue;
-    lua_pushvalue(L, first + i);
-    lua_setfield(L, -2, steps_internals[i]);
-  }
+  heed_attention_taps taps = {.size = sizeof taps};
+  LHEED_TRY(L, heed_steps_result(steps, out, &taps));
+  lheed_push_taps(L, &boxes, &taps);
   return 1;
 }
 
@@ -163,7 +149,7 @@ static int steps_index(lua_State *L) {
   const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
   heed_steps *steps = check_steps(L, *name ? name : "index");
   if (strcmp(name, "result") == 0) return is_finished(steps) ? push_steps_result(L) : 0;
-  if (strcmp(name, "info") == 0) return is_finished(steps) ? push_internals(L) : 0;
+  if (strcmp(name, "info") == 0) return is_finished(steps) ? push_steps_taps(L) : 0;
   if (strcmp(name, "done") == 0 || strcmp(name, "total") == 0) {
     push_progress(L, steps);
     if (name[0] == 'd') lua_pop(L, 1);

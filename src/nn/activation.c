@@ -5,8 +5,8 @@
 
 #define ACTIVATION(name)                                                                                     \
   static heed_status name(heed_module *m, const heed_tensor *x, const heed_forward_options *options,         \
-                          heed_tensor **out, heed_attention_internals *internals) {                          \
-    (void)options, (void)internals;                                                                          \
+                          heed_tensor **out, heed_attention_taps *taps) {                                    \
+    (void)options, (void)taps;                                                                               \
     return heed_##name(m->context, x, out);                                                                  \
   }
 ACTIVATION(gelu)

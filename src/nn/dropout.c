@@ -15,8 +15,8 @@ double heed__dropout_active(const heed_module *m) {
 }
 
 static heed_status dropout_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                                   heed_tensor **out, heed_attention_internals *internals) {
-  (void)internals;
+                                   heed_tensor **out, heed_attention_taps *taps) {
+  (void)taps;
   double p = heed__dropout_active(m);
   heed_status status = heed__check_dtype(m->context, "Dropout", "x", x, HEED_FLOAT32);
   if (status != HEED_OK) return status;

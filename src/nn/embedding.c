@@ -19,8 +19,8 @@ static const heed__setting embedding_settings[] = {
 
 static heed_status embedding_forward(heed_module *m, const heed_tensor *ids,
                                      const heed_forward_options *options, heed_tensor **out,
-                                     heed_attention_internals *internals) {
-  (void)options, (void)internals;
+                                     heed_attention_taps *taps) {
+  (void)options, (void)taps;
   return heed__embedding(m->context, m->class->name, ids, m->slots[0].parameter, out);
 }
 

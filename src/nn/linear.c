@@ -25,8 +25,8 @@ heed_status heed__linear_apply(const heed_module *m, const char *function, const
 }
 
 static heed_status linear_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                                  heed_tensor **out, heed_attention_internals *internals) {
-  (void)options, (void)internals;
+                                  heed_tensor **out, heed_attention_taps *taps) {
+  (void)options, (void)taps;
   return heed__linear_apply(m, "Linear", x, out);
 }
 

@@ -306,15 +306,6 @@ void heed_module_describe(const heed_module *m, char *text, size_t size) {
 
 /* ---- Forward ---- */
 
-void heed_attention_internals_free(heed_attention_internals *internals) {
-  heed_attention_internals theirs = {.size = sizeof theirs};
-  if (internals == NULL || internals->size == 0) return;
-  heed__struct_move(&theirs, internals, internals->size);
-#define X(name) heed_tensor_free(theirs.name);
-  HEED_INTERNALS_LIST(X)
-#undef X
-}
-
 static heed_status refuse(const heed_module *m, const char *option) {
   return heed__fail(m->context, HEED_ARGUMENT, "%s: it takes no %s, which is for attention modules",
                     m->class->name, option);
@@ -328,14 +319,14 @@ static heed_status refuse_keys(const heed_module *m, const heed_forward_options 
 
 /* In full. */
 static heed_status check_forward_options(const heed_module *m, const heed_forward_options *options,
-                                         bool wants_internals) {
+                                         bool wants_taps) {
   HEED__MAY_ENTER(m->context, m->class->name, options->attn_mask, options->key_padding_mask,
                   options->generator, options->kv_lengths, options->key, options->value, options->cache);
   if (!m->class->attends) {
     if (options->attn_mask != NULL) return refuse(m, "attn_mask");
     if (options->key_padding_mask != NULL) return refuse(m, "key_padding_mask");
     if (options->kv_lengths != NULL) return refuse(m, "kv_lengths");
-    if (wants_internals) return refuse(m, "need_weights");
+    if (wants_taps) return refuse(m, "need_weights");
   }
   if (!m->class->takes_keys && (options->key != NULL || options->value != NULL || options->cache != NULL))
     return refuse_keys(m, options);
@@ -343,7 +334,7 @@ static heed_status check_forward_options(const heed_module *m, const heed_forwar
 }
 
 heed_status heed__module_read_options(const heed_module *m, const heed_forward_options **options,
-                                      heed_forward_options *own, bool wants_internals) {
+                                      heed_forward_options *own, bool wants_taps) {
   static const heed_forward_options none = {.size = sizeof none};
   const heed_forward_options *given = *options != NULL ? *options : &none;
   if (given->size != sizeof *own) {
@@ -353,22 +344,22 @@ heed_status heed__module_read_options(const heed_module *m, const heed_forward_o
     if (status != HEED_OK) return status;
     given = own;
   }
-  return check_forward_options(m, *options = given, wants_internals);
+  return check_forward_options(m, *options = given, wants_taps);
 }
 
 heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                                heed_tensor **out, heed_attention_internals *internals) {
+                                heed_tensor **out, heed_attention_taps *taps) {
   heed_forward_options own;
   heed_context *ctx = heed_module_context(m);
   HEED__ENTER(ctx, m->class->name, x, out);
-  heed_status status = heed__module_read_options(m, &options, &own, internals != NULL);
+  heed_status status = heed__module_read_options(m, &options, &own, taps != NULL);
   if (status != HEED_OK) return status;
-  if (internals == NULL) return m->class->forward(m, x, options, out, NULL);
-  status = heed__struct_check(ctx, m->class->name, "internals", "heed_attention_internals", internals);
+  if (taps == NULL) return m->class->forward(m, x, options, out, NULL);
+  status = heed__struct_check(ctx, m->class->name, "taps", "heed_attention_taps", taps);
   if (status != HEED_OK) return status;
-  heed_attention_internals found = {.size = sizeof found};
+  heed_attention_taps found = {.size = sizeof found};
   status = m->class->forward(m, x, options, out, &found);
-  if (status == HEED_OK) heed__struct_move(internals, &found, sizeof found);
-  heed_attention_internals_free(&found);
+  if (status == HEED_OK) heed__struct_move(taps, &found, sizeof found);
+  heed_attention_taps_free(&found);
   return status;
 }

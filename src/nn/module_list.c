@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 static heed_status list_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                                heed_tensor **out, heed_attention_internals *internals) {
-  (void)x, (void)options, (void)out, (void)internals;
+                                heed_tensor **out, heed_attention_taps *taps) {
+  (void)x, (void)options, (void)out, (void)taps;
   return heed__fail(m->context, HEED_ARGUMENT, "ModuleList: it has no forward; call the modules in it");
 }
 

@@ -31,12 +31,12 @@ typedef struct heed__class {
   const heed__setting *settings; /* may be NULL; ends with a NULL name; integers are sizes */
   const char *storable;          /* the parameter that may also be bfloat16 or float16; may be NULL */
   bool quantizes;                /* or int8, with a parameter weight_scale behind it */
-  bool attends;                  /* takes masks, gives internals */
+  bool attends;                  /* takes masks, gives taps */
   bool takes_keys;               /* takes key, value and a cache as well */
-  bool passes;                   /* its forward is that of attention_pass.h, but for another softmax_dim */
-  /* options is given; internals come zeroed, or NULL; after a failure the caller frees what is in them. */
+  bool staged; /* its forward is that of attention/stages.h, except for another softmax_dim */
+  /* options is given; taps come zeroed, or NULL; after a failure the caller frees what is in them. */
   heed_status (*forward)(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                         heed_tensor **out, heed_attention_internals *internals);
+                         heed_tensor **out, heed_attention_taps *taps);
   /* May be NULL: nothing to print. */
   void (*describe)(const heed_module *m, char *text, size_t size);
 } heed__class;
@@ -73,7 +73,7 @@ heed_module *heed__module_part(const heed_module *m, const char *name);
  * Errors: ARGUMENT (those that m has not). (module.c) */
 HEED_MUST_USE
 heed_status heed__module_read_options(const heed_module *m, const heed_forward_options **options,
-                                      heed_forward_options *own, bool wants_internals);
+                                      heed_forward_options *own, bool wants_taps);
 
 /** A setting that is a shape, NULL if there is none of that name. (module.c) */
 const heed__sizes *heed__module_sizes(const heed_module *m, const char *name);
@@ -158,7 +158,7 @@ typedef struct heed__attention_module {
   int64_t d_in, d_out, context_length, num_heads, num_kv_heads, head_dim, softmax_dim;
   double scale; /* the one in use */
   bool causal;
-  bool one_head; /* masks and internals have no head dimension */
+  bool one_head; /* masks and taps have no head dimension */
   int64_t kdim, vdim;
   heed_window window;
   double softcap;
@@ -175,8 +175,8 @@ typedef struct heed__attention_config {
 /** The host's config in *own, with sizes from 1 up (context_length only if `bounded`) and a dropout from 0 to
  * 1. Errors: ARGUMENT. */
 HEED_MUST_USE
-heed_status heed__attention_check(heed_context *ctx, const heed__class *class, bool bounded,
-                                  const heed_attention_config *theirs, heed__attention_config *own);
+heed_status heed__attention_config_read(heed_context *ctx, const heed__class *class, bool bounded,
+                                        const heed_attention_config *theirs, heed__attention_config *own);
 /** At least 1, for messages named like that. Errors: ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__check_positive(heed_context *ctx, const char *function, const char *argument,
@@ -197,12 +197,8 @@ heed_status heed__add_linear(heed_module *m, heed_generator *g, const char *name
 HEED_MUST_USE
 heed_status heed__add_dropout(heed_module *m, double p);
 
-/** Whether x is float32 [n, d] or [b, n, d] with its tokens within context_length. `argument` is its name,
- * `setting` that of d, for messages. Errors: DTYPE, SHAPE. */
-HEED_MUST_USE
-heed_status heed__attention_check_tokens(const heed_module *m, const char *argument, const char *setting,
-                                         int64_t d, const heed_tensor *x);
-/** The same for x and d_in. */
+/** Whether x is float32 [n, d_in] or [b, n, d_in] with at most context_length tokens. Errors: DTYPE, SHAPE.
+ * (inputs.c) */
 HEED_MUST_USE
 heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x);
 /** from[0], from[1] and from[2] through W_query, W_key and W_value, in `place` where they fit (NULL: they are
@@ -212,9 +208,9 @@ heed_status heed__project(const heed_module *m, const heed_tensor *const from[3]
                           heed_tensor *projected[3]);
 /** The forward of attention modules that softmax over the keys. (attention_forward.c) */
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                                    heed_tensor **out, heed_attention_internals *internals);
+                                    heed_tensor **out, heed_attention_taps *taps);
 
-/** Whether the pass without internals can take the short way; fills *pass but for x and out. Then that way.
+/** Whether the pass without taps can take the short way; fills *pass but for x and out. Then that way.
  * Errors: SHAPE, DTYPE, ARGUMENT (of *out), MEMORY. (small_pass.c) */
 bool heed__small_pass_takes(const heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                             heed__small_pass *pass);

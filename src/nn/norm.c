@@ -39,8 +39,8 @@ static heed_status check_normed(const heed_module *m, const heed_tensor *x) {
 }
 
 static heed_status layer_norm(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                              heed_tensor **out, heed_attention_internals *internals) {
-  (void)options, (void)internals;
+                              heed_tensor **out, heed_attention_taps *taps) {
+  (void)options, (void)taps;
   const norm_module *n = (const norm_module *)m;
   heed_status status = check_normed(m, x);
   if (status != HEED_OK) return status;
@@ -49,8 +49,8 @@ static heed_status layer_norm(heed_module *m, const heed_tensor *x, const heed_f
 }
 
 static heed_status rms_norm(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                            heed_tensor **out, heed_attention_internals *internals) {
-  (void)options, (void)internals;
+                            heed_tensor **out, heed_attention_taps *taps) {
+  (void)options, (void)taps;
   const norm_module *n = (const norm_module *)m;
   heed_status status = check_normed(m, x);
   if (status != HEED_OK) return status;

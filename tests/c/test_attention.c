@@ -96,14 +96,17 @@ static void weigh(const question *a, int64_t b, int64_t h, int64_t i, double *we
   for (int64_t j = 0; j < s; j++) weights[j] = sum > 0 ? weights[j] / sum : 0;
 }
 
-static heed_status answer(heed_context *ctx, const question *a, heed_tensor *weights, heed_tensor **out) {
-  heed__attention_call call = {.function = "attention", .q = a->q, .k = a->k, .v = a->v};
+static heed_status answer(heed_context *ctx, const question *a, heed_tensor **weights, heed_tensor **out) {
+  heed_attention_taps taps = {.size = sizeof taps};
+  heed__attention_operands call = {.function = "attention", .q = a->q, .k = a->k, .v = a->v, .found = &taps};
   call.options.attn_mask = a->mask;
   call.options.is_causal = a->causal;
   call.options.scale = a->scale;
   call.key_padding_mask = a->padding;
-  call.weights = weights;
-  return heed__attention(ctx, &call, out);
+  if (weights) call.taps = 1u << HEED__TAP_weights;
+  const heed_status status = heed__attention(ctx, &call, out);
+  if (weights) *weights = taps.weights;
+  return status;
 }
 
 static void compare_with_twin(heed_context *ctx, const question *a) {
@@ -112,8 +115,8 @@ static void compare_with_twin(heed_context *ctx, const question *a) {
   heed_tensor *out = NULL, *again = NULL, *weights = NULL;
   double *row = calloc((size_t)s + 1, sizeof *row);
   assert_non_null(row);
-  assert_ok(heed_tensor_new(ctx, HEED_FLOAT32, 4, SHAPE(b, hq, l, s), &weights));
-  assert_ok(answer(ctx, a, weights, &out));
+  assert_ok(answer(ctx, a, &weights, &out));
+  assert_memory_equal(weights->shape, SHAPE(b, hq, l, s), 4 * sizeof(int64_t));
   assert_ok(answer(ctx, a, NULL, &again));
   assert_memory_equal(out->data, again->data, (size_t)out->numel * sizeof(float));
   assert_memory_equal(out->shape, SHAPE(b, hq, l, dv), 4 * sizeof(int64_t));
@@ -217,8 +220,7 @@ static void a_query_that_sees_no_key_gives_zeros(void **state) {
   heed_tensor *out = NULL, *weights = NULL;
   a.mask = coins(ctx, 1, 2, SHAPE(z.l, z.s));
   for (int64_t j = 0; j < z.s; j++) *(uint8_t *)place(a.mask, 0, 0, 2, j) = 0;
-  assert_ok(heed_tensor_new(ctx, HEED_FLOAT32, 4, SHAPE(1, 2, 4, 4), &weights));
-  assert_ok(answer(ctx, &a, weights, &out));
+  assert_ok(answer(ctx, &a, &weights, &out));
   for (int64_t c = 0; c < 3; c++) assert_true(number(out, 0, 1, 2, c) == 0 && number(out, 0, 1, 1, c) != 0);
   for (int64_t j = 0; j < 4; j++) assert_true(number(weights, 0, 1, 2, j) == 0);
   heed_tensor_free(out);
@@ -288,22 +290,20 @@ static void dropout_draws_over_all_weights_in_order(void **state) {
   const sizes z = {2, 4, 2, 3, 5, 2, 3};
   for (int stream = 0; stream < 2; stream++) {
     question a = ask(ctx, &z);
-    heed_tensor *weights = NULL, *dropped = NULL, *wanted = NULL, *out = NULL;
+    heed_tensor *wanted = NULL, *out = NULL;
+    heed_attention_taps taps = {.size = sizeof taps};
     heed_set_dropout_stream(ctx, stream ? HEED_DROPOUT_MKL : HEED_DROPOUT_NATIVE);
-    assert_ok(heed_tensor_new(ctx, HEED_FLOAT32, 4, SHAPE(z.b, z.hq, z.l, z.s), &weights));
-    assert_ok(heed_tensor_new(ctx, HEED_FLOAT32, 4, SHAPE(z.b, z.hq, z.l, z.s), &dropped));
-    heed__attention_call call = {.function = "attention", .q = a.q, .k = a.k, .v = a.v};
+    heed__attention_operands call = {.function = "attention", .q = a.q, .k = a.k, .v = a.v};
     call.options.dropout_p = 0.4;
     call.options.is_causal = true;
-    call.weights = weights;
-    call.dropped_weights = dropped;
+    call.taps = 1u << HEED__TAP_weights | 1u << HEED__TAP_dropped_weights;
+    call.found = &taps;
     heed_generator_seed(heed_default_generator(ctx), 7);
     assert_ok(heed__attention(ctx, &call, &out));
     heed_generator_seed(heed_default_generator(ctx), 7);
-    assert_ok(heed_dropout(ctx, NULL, 0.4, weights, &wanted));
-    assert_memory_equal(dropped->data, wanted->data, (size_t)wanted->numel * sizeof(float));
-    heed_tensor_free(weights);
-    heed_tensor_free(dropped);
+    assert_ok(heed_dropout(ctx, NULL, 0.4, taps.weights, &wanted));
+    assert_memory_equal(taps.dropped_weights->data, wanted->data, (size_t)wanted->numel * sizeof(float));
+    heed_attention_taps_free(&taps);
     heed_tensor_free(wanted);
     heed_tensor_free(out);
     free_question(&a);

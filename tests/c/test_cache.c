@@ -307,12 +307,12 @@ typedef struct trial {
 static heed_status attempt(const trial *t, heed_module *m, const heed_tensor *x, const heed_tensor *mask,
                            const heed_tensor *padding, const heed_tensor *order, heed_kv_cache *cache,
                            heed_tensor **y) {
-  heed_attention_internals internals = {.size = sizeof internals};
+  heed_attention_taps internals = {.size = sizeof internals};
   if (t->reorder) return heed_kv_cache_reorder(cache, order);
   const heed_forward_options options = {
       .size = sizeof options, .attn_mask = mask, .key_padding_mask = padding, .cache = cache};
   heed_status status = heed_module_forward(m, x, &options, y, t->internals ? &internals : NULL);
-  heed_attention_internals_free(&internals);
+  heed_attention_taps_free(&internals);
   return status;
 }
 
@@ -438,7 +438,7 @@ static void int8_is_off_by_half_a_scale(void **state) {
     heed_tensor *x = normal(ctx, 3, SHAPE(1, 30, 6));
     for (int64_t i = 0; i < x->numel; i++) ((float *)(void *)x->data)[i] *= factors[f];
     heed_kv_cache *narrow = new_cache(m, HEED_INT8, 1), *wide = new_cache(m, HEED_FLOAT32, 1);
-    heed_attention_internals a = {.size = sizeof a}, b = {.size = sizeof b};
+    heed_attention_taps a = {.size = sizeof a}, b = {.size = sizeof b};
     heed_tensor *y = NULL, *z = NULL;
     assert_ok(heed_module_forward(
         m, x, &(heed_forward_options){.size = sizeof(heed_forward_options), .cache = narrow}, &y, &a));
@@ -453,8 +453,8 @@ static void int8_is_off_by_half_a_scale(void **state) {
         for (int i = 0; i < 4; i++) assert_true(fabsf(p[i] - q[i]) <= largest / 253.9f);
       }
     }
-    heed_attention_internals_free(&a);
-    heed_attention_internals_free(&b);
+    heed_attention_taps_free(&a);
+    heed_attention_taps_free(&b);
     heed_tensor_free(x);
     heed_tensor_free(y);
     heed_tensor_free(z);

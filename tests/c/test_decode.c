@@ -305,19 +305,21 @@ static void bits_do_not_depend_on_threads_or_taps(void **state) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     const int64_t *z = sizes[i];
     heed_tensor *q = normal(ctx, z[0], z[1], z[3], z[5]), *k = normal(ctx, z[0], z[2], z[4], z[5]);
-    heed_tensor *v = normal(ctx, z[0], z[2], z[4], z[5]), *weights = normal(ctx, z[0], z[1], z[3], z[4]);
+    heed_tensor *v = normal(ctx, z[0], z[2], z[4], z[5]);
+    heed_attention_taps taps = {.size = sizeof taps};
     heed_tensor *wanted = NULL;
     for (int threads = 1; threads <= 5; threads += 2) {
-      heed__attention_call call = {.function = "attention", .q = q, .k = k, .v = v};
+      heed__attention_operands call = {.function = "attention", .q = q, .k = k, .v = v, .found = &taps};
       heed_tensor *out = NULL;
       assert_ok(heed_set_num_threads(ctx, threads));
-      if (threads == 3) call.weights = weights;
+      if (threads == 3) call.taps = 1u << HEED__TAP_weights;
       assert_ok(heed__attention(ctx, &call, &out));
       if (wanted) assert_memory_equal(out->data, wanted->data, (size_t)out->numel * sizeof(float));
       if (wanted) heed_tensor_free(out);
       if (!wanted) wanted = out;
     }
-    heed_tensor *const all[] = {q, k, v, weights, wanted};
+    heed_attention_taps_free(&taps);
+    heed_tensor *const all[] = {q, k, v, wanted};
     for (size_t j = 0; j < sizeof all / sizeof *all; j++) heed_tensor_free(all[j]);
   }
 }

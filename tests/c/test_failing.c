@@ -46,7 +46,7 @@ static heed_status with_modules(heed_context *ctx) {
   heed_kv_cache *cache = NULL, *copy = NULL;
   heed_archive *archive = NULL;
   heed_tensor *x = NULL, *y = NULL, *loaded = NULL;
-  heed_attention_internals internals = {.size = sizeof internals};
+  heed_attention_taps taps = {.size = sizeof taps};
   heed_status status;
   heed_rope_config_init(&rope, sizeof rope);
   heed_attention_config_init(&config, sizeof config);
@@ -60,8 +60,8 @@ static heed_status with_modules(heed_context *ctx) {
   config.alibi = config.sinks = config.qk_norm = config.qkv_bias = true;
   TRY(heed_multi_head_attention_new(ctx, NULL, &config, &m));
   TRY(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(3, 8), &x));
-  TRY(heed_module_forward(wrapper, x, NULL, &y, &internals));
-  heed_attention_internals_free(&internals);
+  TRY(heed_module_forward(wrapper, x, NULL, &y, &taps));
+  heed_attention_taps_free(&taps);
   cached.dtype = HEED_INT8;
   TRY(heed_kv_cache_new(m, &cached, &cache));
   heed_module_train(m, false);
@@ -70,9 +70,9 @@ static heed_status with_modules(heed_context *ctx) {
   const heed_forward_options options = {.size = sizeof options, .cache = cache};
   for (int i = 1; i <= 2; i++) {
     const int64_t before = heed_kv_cache_length(cache);
-    status = heed_module_forward(m, x, &options, &y, &internals);
+    status = heed_module_forward(m, x, &options, &y, &taps);
     assert_int_equal(heed_kv_cache_length(cache), status == HEED_OK ? before + 3 : before);
-    heed_attention_internals_free(&internals);
+    heed_attention_taps_free(&taps);
     if (status != HEED_OK) goto done;
   }
   TRY(heed_kv_cache_clone(cache, &copy));
@@ -85,7 +85,7 @@ static heed_status with_modules(heed_context *ctx) {
   TRY(heed_equal(ctx, loaded, x, &same));
   assert_true(same);
 done:
-  heed_attention_internals_free(&internals);
+  heed_attention_taps_free(&taps);
   heed_tensor_free(loaded);
   heed_archive_free(archive);
   heed_kv_cache_free(copy);

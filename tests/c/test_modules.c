@@ -219,7 +219,7 @@ static void asking_for_internals_changes_no_bit(void **state) {
       const int64_t d = i == 3 ? 2 : 4;
       heed_tensor *x = batched ? normal(ctx, 3, SHAPE(2, 5, 3)) : normal(ctx, 2, SHAPE(5, 3)), *y = NULL,
                   *z = NULL;
-      heed_attention_internals found = {.size = sizeof found};
+      heed_attention_taps found = {.size = sizeof found};
       heed_generator_seed(heed_default_generator(ctx), 1);
       assert_ok(heed_module_forward(m, x, NULL, &y, NULL));
       heed_generator_seed(heed_default_generator(ctx), 1);
@@ -241,7 +241,7 @@ static void asking_for_internals_changes_no_bit(void **state) {
       assert_shape(found.queries, ndim, from);
       assert_shape(found.keys, ndim, from);
       assert_shape(found.values, ndim, from);
-      heed_attention_internals_free(&found);
+      heed_attention_taps_free(&found);
       assert_null(found.scores);
       FREE(x, y, z);
     }
@@ -256,7 +256,7 @@ static void softmax_over_the_queries_sums_columns_to_one(void **state) {
   heed_module *m = NULL;
   assert_ok(heed_causal_attention_new(ctx, NULL, &c, &m));
   heed_tensor *x = normal(ctx, 3, SHAPE(2, 6, 3)), *y = NULL, *sums = NULL, *ones = NULL, *wanted = NULL;
-  heed_attention_internals found = {.size = sizeof found};
+  heed_attention_taps found = {.size = sizeof found};
   assert_ok(heed_module_forward(m, x, NULL, &y, &found));
   assert_ok(heed_sum(ctx, found.weights, 1, (const int[]){2}, false, &sums));
   assert_ok(heed_full(ctx, HEED_FLOAT32, 2, SHAPE(2, 6), heed_number(1), &ones));
@@ -276,7 +276,7 @@ static void softmax_over_the_queries_sums_columns_to_one(void **state) {
   ((float *)(void *)x->data)[5 * 3] = NAN;
   assert_ok(heed_module_forward(m, x, &options, &poisoned, NULL));
   assert_memory_equal(poisoned->data, clean->data, (size_t)clean->numel * sizeof(float));
-  heed_attention_internals_free(&found);
+  heed_attention_taps_free(&found);
   FREE(x, padding, mask, clean, poisoned);
   heed_module_release(m);
 }
@@ -292,7 +292,7 @@ static void masks_fit_every_module(void **state) {
     const heed_attention_config c = config_of(3, 4, 2);
     heed_module *m = NULL;
     heed_tensor *mask = NULL, *y = NULL;
-    heed_attention_internals found = {.size = sizeof found};
+    heed_attention_taps found = {.size = sizeof found};
     assert_ok(constructors[i](ctx, NULL, &c, &m));
     assert_ok(i >= 2 ? heed_unsqueeze(ctx, some, 2, &mask) : heed_tensor_alias(ctx, some, &mask));
     const heed_forward_options options = {
@@ -302,7 +302,7 @@ static void masks_fit_every_module(void **state) {
     const int64_t item = found.weights->numel / 2;
     assert_true(w[15] == 0 && w[14] > 0); /* padded key of the last query, and the one before */
     assert_true(w[item] == 0 && (i == 0) == (w[item + 1] > 0)); /* hidden; causal modules then see nothing */
-    heed_attention_internals_free(&found);
+    heed_attention_taps_free(&found);
     FREE(mask, y);
     heed_module_release(m);
   }
@@ -461,7 +461,7 @@ static void forward_refuses_what_does_not_fit(void **state) {
                "be 1 or 2");
   assert_fails(ctx, heed_module_forward(linear, three, &options, &out, NULL), HEED_ARGUMENT,
                "Linear: it takes no attn_mask, which is for attention modules");
-  heed_attention_internals internals = {.size = sizeof internals};
+  heed_attention_taps internals = {.size = sizeof internals};
   assert_fails(ctx, heed_module_forward(linear, three, NULL, &out, &internals), HEED_ARGUMENT,
                "Linear: it takes no need_weights, which is for attention modules");
   heed_module *split = NULL;
@@ -490,7 +490,7 @@ static heed_status build_and_run(heed_context *ctx, constructor *construct, int 
   c.softmax_dim = softmax_dim;
   heed_module *m = NULL, *split = NULL;
   heed_tensor *x = NULL, *mask = NULL, *y = NULL, *z = NULL;
-  heed_attention_internals found = {.size = sizeof found};
+  heed_attention_taps found = {.size = sizeof found};
   heed_generator before = ctx->generator;
   heed_status status = construct(ctx, NULL, &c, &m);
   if (status != HEED_OK) {
@@ -511,7 +511,7 @@ static heed_status build_and_run(heed_context *ctx, constructor *construct, int 
   if (status == HEED_OK && construct == heed_multi_head_attention_new) status = heed_module_split(m, &split);
   if (split != NULL && status == HEED_OK) status = heed_module_forward(split, x, &options, &z, NULL);
   FREE(x, mask, y, z);
-  heed_attention_internals_free(&found);
+  heed_attention_taps_free(&found);
   heed_module_release(m);
   heed_module_release(split);
   return status;

@@ -188,11 +188,11 @@ static float host_memory[2];
 
 /* A forward pass with all internals behind its result. */
 static heed_status forward(heed_module *m, const heed_tensor *x, heed_tensor **out) {
-  heed_attention_internals found = {.size = sizeof found};
+  heed_attention_taps found = {.size = sizeof found};
   heed_status status = heed_module_forward(m, x, NULL, out, &found);
   int next = 1;
 #define X(name) out[next++] = found.name;
-  HEED_INTERNALS_LIST(X)
+  HEED_ATTENTION_TAPS_LIST(X)
 #undef X
   return status;
 }

@@ -104,9 +104,9 @@ static void gives_the_bits_of_the_long_way(heed_context *ctx) {
     const heed_forward_options none = {.size = sizeof none};
     heed__small_pass pass;
     taken += heed__small_pass_takes(m, at, &none, &pass);
-    heed_attention_internals internals = {.size = sizeof internals};
+    heed_attention_taps internals = {.size = sizeof internals};
     assert_ok(heed_module_forward(m, at, NULL, &wanted, &internals));
-    heed_attention_internals_free(&internals);
+    heed_attention_taps_free(&internals);
     into = guarded_copy(ctx, wanted, i % 2, &area[1]);
     assert_ok(heed_fill(ctx, into, heed_number(-7)));
     assert_ok(heed_module_forward(m, at, NULL, &into, NULL));

@@ -123,7 +123,7 @@ static void mistakes_are_told(void **state) {
   heed_tensor *x = tokens(t->ctx), *y = NULL;
   heed_steps *s = NULL;
   bool done = false;
-  heed_attention_internals internals = {.size = sizeof internals};
+  heed_attention_taps taps = {.size = sizeof taps};
   assert_int_equal(heed_steps_new(NULL, x, NULL, false, &s), HEED_ARGUMENT);
   assert_fails(t->ctx, heed_steps_new(m, NULL, NULL, false, &s), HEED_ARGUMENT, "steps: x is missing (NULL)");
   assert_fails(t->ctx, heed_steps_new(m, x, NULL, false, NULL), HEED_ARGUMENT,
@@ -143,8 +143,8 @@ static void mistakes_are_told(void **state) {
   assert_fails(t->ctx, heed_steps_advance(s, 0, NULL), HEED_ARGUMENT, "steps: done is missing (NULL)");
   assert_ok(heed_steps_advance(s, INFINITY, &done));
   assert_fails(t->ctx, heed_steps_result(s, NULL, NULL), HEED_ARGUMENT, "steps: out is missing (NULL)");
-  assert_fails(t->ctx, heed_steps_result(s, &y, &internals), HEED_ARGUMENT,
-               "steps: internals are asked for, and need_weights was not");
+  assert_fails(t->ctx, heed_steps_result(s, &y, &taps), HEED_ARGUMENT,
+               "steps: taps are asked for, and need_weights was not");
   assert_null(y);
   heed_steps_free(s);
   heed_tensor_free(x);
@@ -184,7 +184,7 @@ static heed_status use(heed_context *ctx, bool to_the_end) {
   heed_kv_cache *cache = NULL;
   heed_steps *s = NULL;
   bool done = false;
-  heed_attention_internals internals = {.size = sizeof internals};
+  heed_attention_taps taps = {.size = sizeof taps};
   heed_attention_config_init(&c, sizeof c);
   c.d_in = c.d_out = 32;
   c.context_length = 64;
@@ -199,9 +199,9 @@ static heed_status use(heed_context *ctx, bool to_the_end) {
   const heed_forward_options o = {.size = sizeof o, .cache = cache};
   if (status == HEED_OK) status = heed_steps_new(m, x, &o, true, &s);
   if (status == HEED_OK) status = heed_steps_advance(s, to_the_end ? INFINITY : 0, &done);
-  if (status == HEED_OK && done) status = heed_steps_result(s, &y, &internals);
+  if (status == HEED_OK && done) status = heed_steps_result(s, &y, &taps);
   if (cache != NULL) assert_int_equal(heed_kv_cache_length(cache), done ? 40 : 0);
-  heed_attention_internals_free(&internals);
+  heed_attention_taps_free(&taps);
   heed_steps_free(s);
   heed_kv_cache_free(cache);
   heed_tensor_free(x);

@@ -24,10 +24,10 @@ typedef struct older_internals {
   size_t size;
   heed_tensor *scores, *weights;
 } older_internals;
-_Static_assert(sizeof(older_internals) == offsetof(heed_attention_internals, dropped_weights), "a beginning");
+_Static_assert(sizeof(older_internals) == offsetof(heed_attention_taps, dropped_weights), "a beginning");
 
 typedef struct newer_internals {
-  heed_attention_internals known;
+  heed_attention_taps known;
   heed_tensor *more;
 } newer_internals;
 
@@ -76,9 +76,9 @@ static void a_size_of_0_says_what_to_write(void **state) {
   assert_fails(f.ctx, heed_module_forward(f.m, f.x, &(heed_forward_options){.size = 0}, &f.y, NULL),
                HEED_ARGUMENT,
                "MultiHeadAttention: options.size is 0; it must be sizeof(heed_forward_options)");
-  assert_fails(f.ctx, heed_module_forward(f.m, f.x, NULL, &f.y, &(heed_attention_internals){.size = 0}),
+  assert_fails(f.ctx, heed_module_forward(f.m, f.x, NULL, &f.y, &(heed_attention_taps){.size = 0}),
                HEED_ARGUMENT,
-               "MultiHeadAttention: internals.size is 0; it must be sizeof(heed_attention_internals)");
+               "MultiHeadAttention: internals.size is 0; it must be sizeof(heed_attention_taps)");
   assert_fails(f.ctx, heed_kv_cache_new(f.m, &(heed_kv_cache_config){.batch = 2}, &cache), HEED_ARGUMENT,
                "new_cache: config.size is 0; it must be sizeof(heed_kv_cache_config)");
   assert_fails(f.ctx, heed_rope(f.ctx, f.x, NULL, &(heed_rope_config){.base = 10}, &f.y), HEED_ARGUMENT,
@@ -176,19 +176,19 @@ static void an_older_struct_gets_what_it_has_room_for(void **state) {
     older_internals old;
     heed_tensor *behind[8];
   } older = {.old = {.size = sizeof older.old}};
-  heed_attention_internals now = {.size = sizeof now};
+  heed_attention_taps now = {.size = sizeof now};
   memset(older.behind, 0xff, sizeof older.behind);
-  heed_attention_internals *given = (heed_attention_internals *)(void *)&older;
+  heed_attention_taps *given = (heed_attention_taps *)(void *)&older;
   assert_ok(heed_module_forward(f.m, f.x, NULL, &f.y, &now));
   assert_ok(heed_module_forward(f.m, f.x, NULL, &f.y, given)); /* the others are freed: close_context sees */
   assert_same(f.ctx, older.old.scores, now.scores);
   assert_same(f.ctx, older.old.weights, now.weights);
   assert_ptr_equal(older.behind[0], (void *)UINTPTR_MAX);
-  heed_attention_internals_free(given);
+  heed_attention_taps_free(given);
   assert_null(older.old.scores);
   assert_int_equal(older.old.size, sizeof older.old);
   assert_ptr_equal(older.behind[0], (void *)UINTPTR_MAX);
-  heed_attention_internals_free(&now);
+  heed_attention_taps_free(&now);
   close_fixture(&f);
 }
 
@@ -198,7 +198,7 @@ static void a_newer_struct_gets_nothing_where_nothing_is_known(void **state) {
   assert_ok(heed_module_forward(f.m, f.x, NULL, &f.y, &newer.known));
   assert_non_null(newer.known.values);
   assert_null(newer.more);
-  heed_attention_internals_free(&newer.known);
+  heed_attention_taps_free(&newer.known);
   assert_null(newer.known.values);
   close_fixture(&f);
 }

@@ -52,27 +52,23 @@ static heed_status scale_scores(const heed__attention_module *a, const heed_tens
 
 static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
                                  const heed_forward_options *options, heed_tensor **out,
-                                 heed_attention_internals *internals) {
+                                 heed_attention_taps *taps) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   const double p = heed__dropout_active(heed__module_part(m, "dropout"));
   heed_context *ctx = m->context;
   heed_generator *g = heed__generator(ctx, options->generator);
   const heed_generator before = *g;
-  heed_tensor *projected[3] = {NULL}, *scores = NULL, *unused = NULL, *hidden = NULL, *scaled = NULL;
+  heed_tensor *projected[3] = {NULL}, *unused = NULL, *hidden = NULL, *scaled = NULL;
   heed_tensor *weights = NULL, *dropped = NULL;
+  heed_attention_taps found = {.size = sizeof found};
   heed__number least;
   heed__result result = {0};
-  int64_t shape[3];
   heed_status status;
   if ((status = heed__project(m, (const heed_tensor *const[]){x, x, x}, NULL, projected)) != HEED_OK)
     goto done;
-  const int ndim = x->ndim;
-  memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
-  shape[ndim - 1] = shape[ndim - 2];
-  if ((status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &scores)) != HEED_OK) goto done;
 
-  /* The kernel applies all masks to the scores; what it makes of them is not used. */
-  const heed__attention_call call = {
+  /* All masks are applied to the scores; the output is not used. */
+  const heed__attention_operands operands = {
       .function = m->class->name,
       .q = projected[0],
       .k = projected[1],
@@ -83,9 +79,11 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
                   .kv_lengths = options->kv_lengths},
       .no_heads = true,
       .key_padding_mask = options->key_padding_mask,
-      .scores = scores,
+      .taps = 1u << HEED__TAP_scores,
+      .found = &found,
   };
-  if ((status = heed__attention(ctx, &call, &unused)) != HEED_OK) goto done;
+  if ((status = heed__attention(ctx, &operands, &unused)) != HEED_OK) goto done;
+  const heed_tensor *scores = found.scores;
   const heed_tensor *minus_infinity = heed__number_tensor(&least, heed_number(-INFINITY));
   if ((status = heed_eq(ctx, scores, minus_infinity, &hidden)) != HEED_OK) goto done;
   if ((status = scale_scores(a, scores, options->attn_mask, hidden, &scaled)) != HEED_OK) goto done;
@@ -93,19 +91,24 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   if ((status = heed_masked_fill(ctx, weights, hidden, heed_number(0), &weights)) != HEED_OK) goto done;
   if (p > 0 && (status = heed_dropout(ctx, g, p, weights, &dropped)) != HEED_OK) goto done;
 
-  status = heed__result_begin_row_major(ctx, m->class->name, &result, out, HEED_FLOAT32, ndim,
+  status = heed__result_begin_row_major(ctx, m->class->name, &result, out, HEED_FLOAT32, x->ndim,
                                         projected[2]->shape, 0, NULL);
   if (status != HEED_OK) goto done;
   weigh_hidden(dropped != NULL ? dropped : weights, hidden, projected[2], result.tensor);
   status = heed__result_end(ctx, &result, status);
-  if (status != HEED_OK || internals == NULL) goto done;
-  *internals = (heed_attention_internals){sizeof *internals, scores,       weights,     dropped,
-                                          projected[0],      projected[1], projected[2]};
-  scores = weights = dropped = projected[0] = projected[1] = projected[2] = NULL;
+  if (status != HEED_OK || taps == NULL) goto done;
+  *taps = (heed_attention_taps){.size = sizeof *taps,
+                                .scores = found.scores,
+                                .weights = weights,
+                                .dropped_weights = dropped,
+                                .queries = projected[0],
+                                .keys = projected[1],
+                                .values = projected[2]};
+  found.scores = weights = dropped = projected[0] = projected[1] = projected[2] = NULL;
 done:
   if (status != HEED_OK) *g = before;
   for (int i = 0; i < 3; i++) heed_tensor_free(projected[i]);
-  heed_tensor_free(scores);
+  heed_attention_taps_free(&found);
   heed_tensor_free(unused);
   heed_tensor_free(hidden);
   heed_tensor_free(scaled);
@@ -115,7 +118,7 @@ done:
 }
 
 static heed_status causal_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                                  heed_tensor **out, heed_attention_internals *internals) {
+                                  heed_tensor **out, heed_attention_taps *taps) {
   const int64_t wanted = ((const heed__attention_module *)m)->softmax_dim;
   heed_status status = heed__attention_check_input(m, x);
   if (status != HEED_OK) return status;
@@ -124,8 +127,8 @@ static heed_status causal_forward(heed_module *m, const heed_tensor *x, const he
                       m->class->name, (int)wanted, x->ndim);
   }
   const int dim = (int)(wanted < 0 ? wanted + x->ndim + 1 : wanted);
-  return dim == x->ndim ? heed__attention_forward(m, x, options, out, internals)
-                        : forward_along(m, dim, x, options, out, internals);
+  return dim == x->ndim ? heed__attention_forward(m, x, options, out, taps)
+                        : forward_along(m, dim, x, options, out, taps);
 }
 
 /* ---- Making ---- */
@@ -133,7 +136,7 @@ static heed_status causal_forward(heed_module *m, const heed_tensor *x, const he
 static const heed__class causal_class = {.name = "CausalAttention",
                                          .settings = causal_settings,
                                          .attends = true,
-                                         .passes = true,
+                                         .staged = true,
                                          .forward = causal_forward};
 
 heed_status heed__causal_attention_empty(heed_context *ctx, const heed_attention_config *config,
@@ -149,7 +152,7 @@ heed_status heed_causal_attention_new(heed_context *ctx, heed_generator *g,
   HEED__MAY_ENTER(ctx, causal_class.name, g);
   heed_module *m = NULL;
   heed__attention_config own;
-  heed_status status = heed__attention_check(ctx, &causal_class, true, config, &own);
+  heed_status status = heed__attention_config_read(ctx, &causal_class, true, config, &own);
   if (status != HEED_OK) return status;
   config = &own.config;
   if (config->softmax_dim == 0 || config->softmax_dim < -3 || config->softmax_dim > 3) {

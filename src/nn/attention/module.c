@@ -1,4 +1,4 @@
-/* What the attention modules share: settings, parts, and checks of the input. */
+/* What the attention modules share: settings and parts. */
 #include "../nn.h"
 
 #include <math.h>
@@ -18,8 +18,8 @@ heed_status heed__check_positive(heed_context *ctx, const char *function, const 
                     (long long)value);
 }
 
-heed_status heed__attention_check(heed_context *ctx, const heed__class *class, bool bounded,
-                                  const heed_attention_config *theirs, heed__attention_config *own) {
+heed_status heed__attention_config_read(heed_context *ctx, const heed__class *class, bool bounded,
+                                        const heed_attention_config *theirs, heed__attention_config *own) {
   heed_status status;
   heed_attention_config *config = &own->config;
   heed_attention_config_init(config, sizeof *config);
@@ -108,31 +108,6 @@ heed_status heed__add_projections(heed_module *m, heed_generator *g, bool bias) 
 }
 
 /* ---- Forward ---- */
-
-heed_status heed__attention_check_tokens(const heed_module *m, const char *argument, const char *setting,
-                                         int64_t d, const heed_tensor *x) {
-  const heed__attention_module *a = (const heed__attention_module *)m;
-  const char *name = m->class->name;
-  heed_status status = heed__check_dtype(m->context, name, argument, x, HEED_FLOAT32);
-  if (status != HEED_OK) return status;
-  if ((x->ndim != 2 && x->ndim != 3) || x->shape[x->ndim - 1] != d) {
-    char text[HEED__SHAPE_TEXT];
-    return heed__fail(m->context, HEED_SHAPE,
-                      "%s: %s is %s; it must be [n, %lld] or [b, n, %lld], for %s is %lld", name, argument,
-                      heed__shape_text(text, x->ndim, x->shape), (long long)d, (long long)d, setting,
-                      (long long)d);
-  }
-  int64_t n = x->shape[x->ndim - 2];
-  if (a->context_length > 0 && n > a->context_length) {
-    return heed__fail(m->context, HEED_SHAPE, "%s: %s has %lld tokens and context_length is %lld", name,
-                      argument, (long long)n, (long long)a->context_length);
-  }
-  return HEED_OK;
-}
-
-heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x) {
-  return heed__attention_check_tokens(m, "x", "d_in", ((const heed__attention_module *)m)->d_in, x);
-}
 
 heed_status heed__project(const heed_module *m, const heed_tensor *const from[3], heed__temporary place[3],
                           heed_tensor *projected[3]) {

@@ -25,7 +25,7 @@ static const heed__class heads_class = {.name = "MultiHeadAttention",
                                         .settings = heads_settings,
                                         .attends = true,
                                         .takes_keys = true,
-                                        .passes = true,
+                                        .staged = true,
                                         .forward = heed__attention_forward};
 
 static double default_scale(int64_t head_dim) {
@@ -116,7 +116,7 @@ heed_status heed_multi_head_attention_new(heed_context *ctx, heed_generator *g,
   HEED__MAY_ENTER(ctx, heads_class.name, g);
   heed_module *m = NULL;
   heed__attention_config own;
-  heed_status status = heed__attention_check(ctx, &heads_class, true, config, &own);
+  heed_status status = heed__attention_config_read(ctx, &heads_class, true, config, &own);
   if (status != HEED_OK) return status;
   heed_attention_config *c = &own.config;
   if ((status = complete(ctx, c)) != HEED_OK) return status;

@@ -16,9 +16,9 @@ static const heed__setting wrapper_settings[] = {
 /* Room for one tensor of each head. */
 typedef const heed_tensor *one_of_head;
 
-/* The heads' internals at `offset` of each, stacked to [b, h, …]; NULL if no head has any. A head whose
+/* The heads' taps at `offset` of each, stacked to [b, h, …]; NULL if no head has any. A head whose
  * dropout is off lets its weights pass for the dropped ones. */
-static heed_status stack(heed_context *ctx, const heed_attention_internals *found, int count, size_t offset,
+static heed_status stack(heed_context *ctx, const heed_attention_taps *found, int count, size_t offset,
                          one_of_head *room, heed_tensor **out) {
   bool any = false;
   for (int i = 0; i < count; i++) {
@@ -58,14 +58,14 @@ static heed_status mask_of_head(heed_module *m, const heed_tensor **mask, int i,
 }
 
 static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                                   heed_tensor **out, heed_attention_internals *internals) {
+                                   heed_tensor **out, heed_attention_taps *taps) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   const heed_module *list = heed__module_part(m, "heads");
   const int count = list->count;
   heed_context *ctx = m->context;
   heed_generator *g = heed__generator(ctx, options->generator);
   const heed_generator before = *g;
-  heed_attention_internals *found = NULL;
+  heed_attention_taps *found = NULL;
   one_of_head *room = NULL;
   heed__result result = {0};
   int64_t shape[3];
@@ -79,7 +79,7 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
   status =
       heed__result_begin(ctx, m->class->name, &result, out, HEED_FLOAT32, x->ndim, shape, false, 4, inputs);
   if (status != HEED_OK) return status;
-  if (internals != NULL) {
+  if (taps != NULL) {
     found = heed__allocate(ctx, (size_t)count * sizeof *found);
     if (found != NULL) memset(found, 0, (size_t)count * sizeof *found);
     room = heed__allocate(ctx, (size_t)count * sizeof *room);
@@ -101,15 +101,15 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
     status = heed_module_forward(list->slots[i].module, x, &own, &place, found != NULL ? &found[i] : NULL);
     if (status != HEED_OK) goto done;
   }
-  if (internals == NULL) goto done;
+  if (taps == NULL) goto done;
 #define X(name)                                                                                              \
-  status = stack(ctx, found, count, offsetof(heed_attention_internals, name), room, &internals->name);       \
+  status = stack(ctx, found, count, offsetof(heed_attention_taps, name), room, &taps->name);                 \
   if (status != HEED_OK) goto done;
-  HEED_INTERNALS_LIST(X)
+  HEED_ATTENTION_TAPS_LIST(X)
 #undef X
 done:
   if (status != HEED_OK) *g = before; /* so that another try draws the same */
-  for (int i = 0; found != NULL && i < count; i++) heed_attention_internals_free(&found[i]);
+  for (int i = 0; found != NULL && i < count; i++) heed_attention_taps_free(&found[i]);
   heed__release(ctx, found);
   heed__release(ctx, room);
   return heed__result_end(ctx, &result, status);
@@ -144,7 +144,7 @@ heed_status heed_multi_head_attention_wrapper_new(heed_context *ctx, heed_genera
   HEED__MAY_ENTER(ctx, wrapper_class.name, g);
   heed_module *m = NULL;
   heed__attention_config own;
-  heed_status status = heed__attention_check(ctx, &wrapper_class, true, config, &own);
+  heed_status status = heed__attention_config_read(ctx, &wrapper_class, true, config, &own);
   if (status != HEED_OK) return status;
   config = &own.config;
   if ((status = heed__check_positive(ctx, wrapper_class.name, "num_heads", config->num_heads)) != HEED_OK)

@@ -10,7 +10,7 @@ static const heed__setting self_settings[] = {
 static const heed__class self_class = {.name = "SelfAttention",
                                        .settings = self_settings,
                                        .attends = true,
-                                       .passes = true,
+                                       .staged = true,
                                        .forward = heed__attention_forward};
 
 heed_status heed_self_attention_new(heed_context *ctx, heed_generator *g, const heed_attention_config *config,
@@ -19,7 +19,7 @@ heed_status heed_self_attention_new(heed_context *ctx, heed_generator *g, const 
   HEED__MAY_ENTER(ctx, self_class.name, g);
   heed_module *m = NULL;
   heed__attention_config own;
-  heed_status status = heed__attention_check(ctx, &self_class, false, config, &own);
+  heed_status status = heed__attention_config_read(ctx, &self_class, false, config, &own);
   if (status != HEED_OK) return status;
   config = &own.config;
   heed_attention_config one = heed__one_head(config);

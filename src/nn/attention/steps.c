@@ -1,5 +1,4 @@
-/* A forward pass in slices of time: the same stages as in one go, all of them begun before the first slice.
- */
+/* A forward in slices of time: its stages, all of them begun before the first slice. */
 #include "stages.h"
 
 #include <math.h>
@@ -12,15 +11,15 @@ struct heed_steps {
   heed_module *module;  /* a reference */
   heed_kv_cache *cache; /* a reference, or NULL */
   heed_status failed;   /* what it came to an end with, if not OK */
-  int stage;            /* the one in work; HEED__PASS_STAGES: all is done */
+  int stage;            /* the one in work; HEED__STAGES: all is done */
   double work, total;   /* multiply-adds of the stages that are done, and of all */
   int64_t reported;     /* the progress that was told */
-  bool pending;         /* the pass has not ended */
+  bool pending;         /* the stages have not ended */
   heed_tensor *y;
-  heed_attention_internals internals;
-  heed_generator *source;     /* which the pass is to have drawn from, if it draws */
-  heed_generator before, own; /* what it was, and the pass's own */
-  heed__attention_pass pass;
+  heed_attention_taps taps;
+  heed_generator *source;     /* receives the draws at the end; NULL: none */
+  heed_generator before, own; /* its state at the beginning, and the copy that is drawn from */
+  heed__attention_stages stages;
 };
 
 static heed_context *context_of(const heed_steps *s) {
@@ -31,7 +30,7 @@ static heed_context *context_of(const heed_steps *s) {
 
 static heed_status check_steps_class(const heed_module *m, const heed_tensor *x) {
   heed_scalar dim;
-  if (!m->class->passes) {
+  if (!m->class->staged) {
     return heed__fail(m->context, HEED_ARGUMENT,
                       "%s: the module is a %s; it must be a MultiHeadAttention, a SelfAttention or a "
                       "CausalAttention",
@@ -44,7 +43,7 @@ static heed_status check_steps_class(const heed_module *m, const heed_tensor *x)
                     m->class->name, (int)dim.as.integer, x->ndim);
 }
 
-/* The pass, with all of its stages begun. */
+/* Begins all stages. */
 static heed_status begin_steps(heed_steps *s, const heed_tensor *x, const heed_forward_options *options,
                                bool need_weights) {
   heed_forward_options own = *options;
@@ -55,13 +54,13 @@ static heed_status begin_steps(heed_steps *s, const heed_tensor *x, const heed_f
     s->before = s->own = *s->source;
     own.generator = &s->own;
   }
-  heed_status status = heed__attention_pass_begin(&s->pass, s->module, x, &own, NULL, &s->y,
-                                                  need_weights ? &s->internals : NULL);
+  heed_status status = heed__attention_stages_begin(&s->stages, s->module, x, &own, NULL, &s->y,
+                                                    need_weights ? &s->taps : NULL);
   if (status != HEED_OK) return status;
   s->pending = true;
-  for (int stage = 0; stage < HEED__PASS_STAGES && status == HEED_OK; stage++) {
-    status = heed__attention_stage_begin(&s->pass, stage);
-    if (status == HEED_OK) s->total += heed__attention_stage_work(&s->pass, stage);
+  for (int stage = 0; stage < HEED__STAGES && status == HEED_OK; stage++) {
+    status = heed__attention_stage_begin(&s->stages, stage);
+    if (status == HEED_OK) s->total += heed__attention_stage_work(&s->stages, stage);
   }
   if (options->cache != NULL && status == HEED_OK) s->cache = heed__kv_cache_retain(options->cache);
   return status;
@@ -80,7 +79,7 @@ heed_status heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forw
   memset(s, 0, sizeof *s);
   s->context = ctx;
   s->module = heed_module_retain(m);
-  s->internals.size = sizeof s->internals;
+  s->taps.size = sizeof s->taps;
   status = begin_steps(s, x, options, need_weights);
   if (status != HEED_OK) {
     heed_steps_free(s);
@@ -92,7 +91,7 @@ heed_status heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forw
 
 /* Gives back all but the results. */
 static void end_steps(heed_steps *s, heed_status status) {
-  if (s->pending) heed__attention_pass_end(&s->pass, status);
+  if (s->pending) heed__attention_stages_end(&s->stages, status);
   s->pending = false;
   heed_kv_cache_free(s->cache);
   s->cache = NULL;
@@ -102,7 +101,7 @@ void heed_steps_free(heed_steps *s) {
   if (s == NULL) return;
   end_steps(s, HEED_CANCELLED);
   heed_tensor_free(s->y);
-  heed_attention_internals_free(&s->internals);
+  heed_attention_taps_free(&s->taps);
   heed_module_release(s->module);
   heed__release(s->context, s);
 }
@@ -118,20 +117,20 @@ static int64_t whole_of(const heed_steps *s) {
  * which it is not known how much they are. */
 static void report_steps(heed_steps *s) {
   const int64_t all = whole_of(s);
-  if (s->stage == HEED__PASS_STAGES) {
+  if (s->stage == HEED__STAGES) {
     s->reported = all;
     return;
   }
   const double part =
-      heed__attention_stage_work(&s->pass, s->stage) * heed__attention_stage_progress(&s->pass, s->stage);
+      heed__attention_stage_work(&s->stages, s->stage) * heed__attention_stage_progress(&s->stages, s->stage);
   const int64_t now = s->total > 0 ? (int64_t)((s->work + part) / s->total * 0.99 * (double)all) : 0;
   s->reported = now > s->reported ? now : s->reported + 1;
   if (s->reported >= all) s->reported = all - 1;
 }
 
-/* The cache is still as it was when the keys of the pass were put behind its own. */
+/* The cache is still as it was when the keys of the stages were put behind its own. */
 static heed_status check_kept(const heed_steps *s) {
-  if (s->cache == NULL || s->cache->changes == s->pass.span.change) return HEED_OK;
+  if (s->cache == NULL || s->cache->changes == s->stages.span.change) return HEED_OK;
   return heed__fail(
       s->context, HEED_ARGUMENT,
       "%s: the cache was used by another call between two slices; give each its own, or end the one "
@@ -146,14 +145,14 @@ static void finish_steps(heed_steps *s) {
 }
 
 static heed_status run_slice(heed_steps *s) {
-  while (s->stage < HEED__PASS_STAGES) {
+  while (s->stage < HEED__STAGES) {
     bool done = false;
-    heed_status status = heed__attention_stage_run(&s->pass, s->stage, &done);
+    heed_status status = heed__attention_stage_run(&s->stages, s->stage, &done);
     if (status != HEED_OK) return status;
     if (!done) return heed__stopped(s->context, steps_name);
-    if ((status = heed__attention_stage_end(&s->pass, s->stage)) != HEED_OK) return status;
-    s->work += heed__attention_stage_work(&s->pass, s->stage++);
-    if (s->stage < HEED__PASS_STAGES && heed__attention_stage_work(&s->pass, s->stage) > 0 &&
+    if ((status = heed__attention_stage_end(&s->stages, s->stage)) != HEED_OK) return status;
+    s->work += heed__attention_stage_work(&s->stages, s->stage++);
+    if (s->stage < HEED__STAGES && heed__attention_stage_work(&s->stages, s->stage) > 0 &&
         heed__is_due(&s->context->pace))
       return heed__stopped(s->context, steps_name);
   }
@@ -170,7 +169,7 @@ heed_status heed_steps_advance(heed_steps *s, double seconds, bool *done) {
   *done = false;
   if (s->failed != HEED_OK)
     return heed__fail(s->context, s->failed, "%s: an earlier slice has failed for good", steps_name);
-  if (s->stage < HEED__PASS_STAGES) {
+  if (s->stage < HEED__STAGES) {
     heed_status status = check_kept(s);
     if (status != HEED_OK) {
       s->failed = status;
@@ -183,7 +182,7 @@ heed_status heed_steps_advance(heed_steps *s, double seconds, bool *done) {
     report_steps(s);
     if (status != HEED_OK) return status;
   }
-  *done = s->stage == HEED__PASS_STAGES;
+  *done = s->stage == HEED__STAGES;
   return HEED_OK;
 }
 
@@ -194,28 +193,26 @@ void heed_steps_progress(const heed_steps *s, int64_t *done, int64_t *total) {
   if (total != NULL) *total = s != NULL ? whole_of(s) : 0;
 }
 
-heed_status heed_steps_result(heed_steps *s, heed_tensor **out, heed_attention_internals *internals) {
+heed_status heed_steps_result(heed_steps *s, heed_tensor **out, heed_attention_taps *taps) {
   heed_context *ctx = context_of(s);
   HEED__ENTER(ctx, steps_name, out);
   heed_status status = HEED_OK;
-  if (s->stage < HEED__PASS_STAGES)
+  if (s->stage < HEED__STAGES)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: the forward is not done yet, and has no result", steps_name);
-  heed_attention_internals found = {.size = sizeof found};
-  if (internals != NULL) {
-    status = heed__struct_check(ctx, steps_name, "internals", "heed_attention_internals", internals);
+  heed_attention_taps found = {.size = sizeof found};
+  if (taps != NULL) {
+    status = heed__struct_check(ctx, steps_name, "taps", "heed_attention_taps", taps);
     if (status != HEED_OK) return status;
-    if (s->internals.scores == NULL)
-      return heed__fail(ctx, HEED_ARGUMENT, "%s: internals are asked for, and need_weights was not",
-                        steps_name);
+    if (s->taps.scores == NULL)
+      return heed__fail(ctx, HEED_ARGUMENT, "%s: taps are asked for, and need_weights was not", steps_name);
 #define X(name)                                                                                              \
-  if (status == HEED_OK && s->internals.name != NULL)                                                        \
-    status = heed_tensor_alias(ctx, s->internals.name, &found.name);
-    HEED_INTERNALS_LIST(X)
+  if (status == HEED_OK && s->taps.name != NULL) status = heed_tensor_alias(ctx, s->taps.name, &found.name);
+    HEED_ATTENTION_TAPS_LIST(X)
 #undef X
   }
   if (status == HEED_OK)
     status = *out == NULL ? heed_tensor_alias(ctx, s->y, out) : heed_to(ctx, s->y, HEED_FLOAT32, out);
-  if (status == HEED_OK && internals != NULL) heed__struct_move(internals, &found, sizeof found);
-  heed_attention_internals_free(&found);
+  if (status == HEED_OK && taps != NULL) heed__struct_move(taps, &found, sizeof found);
+  heed_attention_taps_free(&found);
   return status;
 }

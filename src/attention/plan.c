@@ -1,0 +1,255 @@
+/* Attention's plan: a call divided into tasks, and its runs. The arithmetic is in the kernels. */
+#include "plan.h"
+
+#include <string.h>
+
+enum {
+  ROWS = 768,      /* of a task, which packs the keys anew: 1 % of its time. Fewer, */
+  LEAST_ROWS = 48, /* down to these, until there are TASKS tasks for each worker */
+  TASKS = 4,
+  SCALAR_SCORES = 24, /* up to which the scalar kernel is the fastest */
+  DRAWN = 1 << 18,    /* floats that dropout draws for a task, a row at least */
+  KEPT = 1 << 19,     /* floats of queries and outputs that a task keeps, a few rows at least */
+  MOST_ROWS = 2048,   /* an upper bound of the rows and keys whose columns lie in a task's scratch */
+  WAKING = 1 << 17,   /* multiply-adds of one thread before another is awake */
+};
+
+/* Positions of tasks from here on belong to the pass that writes taps. */
+#define TAPPED ((int64_t)1 << 62)
+
+/* ---- Running ---- */
+
+/* Computes rows of a head with a copy of the plan's task; whether they are done, as the kernels return it.
+ * Taps are written by a pass of their own, so that they change no bit of the output; `keep` as in the task.
+ */
+static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, int64_t head, int64_t first,
+                     int64_t last, const float *keep, float *scratch, const heed__pace *pace,
+                     int64_t *position) {
+  heed__attention_move(task, p, head);
+  task->first = first;
+  task->last = last;
+  task->keep = keep;
+  task->scratch = scratch;
+  if (*position < TAPPED) {
+    if (!p->decoded && !p->kernels->attention(task, pace, position)) return false;
+    if (!p->tapped) return true;
+    *position = TAPPED;
+  }
+  heed__attention_task tapped = *task;
+  tapped.out = NULL;
+  heed__attention_tap(&tapped, p, head);
+  int64_t at = *position - TAPPED;
+  const bool done = heed__kernels_scalar.attention(&tapped, pace, &at);
+  *position = TAPPED + at;
+  return done;
+}
+
+/* Task i: the longest (the last rows, where it is causal) first, so that workers end together; one worker
+ * stays with a head, whose keys and values are then in its cache. */
+static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__attention_plan *p = argument;
+  const bool alone = p->work.slots == 1;
+  const int64_t head = alone ? i / p->blocks : i % p->heads;
+  const int64_t first = (p->blocks - 1 - (alone ? i % p->blocks : i / p->heads)) * p->rows;
+  const int64_t last = p->l - first < p->rows ? p->l : first + p->rows;
+  heed__attention_task task = p->task;
+  return run_rows(p, &task, head, first, last, NULL, p->scratch + (size_t)slot * p->area, p->work.pace,
+                  position);
+}
+
+/* The factors by which dropout multiplies the weights of the next task. */
+static bool draw(heed__attention_plan *p, float *keep, int64_t count, const heed__pace *pace) {
+  if (!p->drawing) {
+    const heed_attention_options *o = &p->operands->options;
+    heed__dropout_begin(&p->dropout, p->context, o->generator, o->dropout_p);
+    p->drawing = true;
+  }
+  while (p->drawn < count) {
+    const int64_t left = count - p->drawn, n = left < HEED__DRAWN_WHOLE ? left : HEED__DRAWN_WHOLE;
+    float *const next = keep + p->drawn;
+    for (int64_t i = 0; i < n; i++) next[i] = 1.0f;
+    (void)!heed__dropout_apply(&p->dropout, next, next, n); /* draws all of such a small number */
+    p->drawn += n;
+    if (n < left && heed__leaves(pace)) return false;
+  }
+  return true;
+}
+
+/* Heads one after the other; with dropout, in the order in which it draws. */
+static bool run_in_order(heed__attention_plan *p) {
+  const heed__pace *pace = &p->context->pace;
+  const int64_t tasks = p->blocks * p->heads;
+  heed__attention_task task = p->task;
+  float *keep = p->drops ? p->scratch + p->area : NULL;
+  while (p->at < tasks) {
+    const int64_t head = heed__quotient(p->at, p->blocks), first = (p->at - head * p->blocks) * p->rows;
+    const int64_t last = p->l - first < p->rows ? p->l : first + p->rows;
+    if (p->drops && !draw(p, keep, (last - first) * p->s, pace)) return false;
+    if (!run_rows(p, &task, head, first, last, keep, p->scratch, pace, &p->left_at)) return false;
+    p->left_at = p->drawn = 0;
+    if (++p->at < tasks && heed__leaves(pace)) return false;
+  }
+  return true;
+}
+
+bool heed__attention_plan_run(heed__attention_plan *p) {
+  heed_context *ctx = p->context;
+  if (p->empty) return true;
+  if (p->decoded) {
+    if (!heed__work_run(ctx, &p->decode_work) || !heed__work_run(ctx, &p->join_work)) return false;
+    if (!p->tapped) return true;
+  }
+  return p->in_order ? run_in_order(p) : heed__work_run(ctx, &p->work);
+}
+
+double heed__attention_plan_progress(const heed__attention_plan *p) {
+  if (p->empty) return 0;
+  if (p->decoded) return heed__work_progress(&p->decode_work);
+  if (!p->in_order) return heed__work_progress(&p->work);
+  return (double)p->at / (double)heed__larger(p->blocks * p->heads, 1);
+}
+
+/* ---- Dividing ---- */
+
+static size_t aligned(size_t floats) {
+  const size_t line = HEED__ALIGNMENT / sizeof(float);
+  return (floats + line - 1) / line * line;
+}
+
+static size_t scratch_of(const heed__kernels *kernels, const heed__attention_task *task) {
+  return aligned((kernels->attention_scratch(task) + sizeof(float) - 1) / sizeof(float));
+}
+
+static int64_t blocks_of(const heed__attention_plan *p, int64_t rows) {
+  return heed__quotient(p->l + rows - 1, rows);
+}
+
+static int64_t rows_of_task(const heed__attention_plan *p, int64_t workers) {
+  int64_t rows = ROWS;
+  while (rows > 6 && rows > heed__quotient(KEPT, p->d + p->dv + 1)) rows /= 2;
+  if (p->drops && rows > DRAWN / p->s) rows = DRAWN / p->s > 0 ? DRAWN / p->s : 1;
+  while (workers > 1 && rows > LEAST_ROWS && blocks_of(p, rows) * p->heads < TASKS * workers) rows /= 2;
+  return rows < p->l ? rows : p->l;
+}
+
+/* Few scores of heads wider than the vector kernels' way for small ones takes. */
+static bool is_scalar(const heed__attention_plan *p) {
+  return !heed__attention_is_small(&p->task) && (double)p->l * (double)p->s <= SCALAR_SCORES;
+}
+
+/* One worker where, with that number of keys for each query, all is done before another is awake. */
+static int workers_for(const heed__attention_plan *p, double keys) {
+  const double work = (double)p->heads * (double)p->l * keys * (double)(p->d + p->dv);
+  return work < WAKING ? 1 : heed__workers(p->context);
+}
+
+/* The scratch of all slots and the dropout mask of a task: in the caller's scratch buffer where it fits. */
+static heed_status new_scratch(heed__attention_plan *p, int slots, heed__attention_scratch *scratch) {
+  const size_t most = PTRDIFF_MAX / sizeof(float), drawn = p->drops ? (size_t)(p->rows * p->s) : 0;
+  heed__attention_task task = p->task;
+  task.last = p->rows;
+  bool fits =
+      drawn < most && (size_t)(p->d + p->dv) < most / MOST_ROWS; /* expanded tensors may be that wide */
+  if (fits) {
+    p->area = scratch_of(p->kernels, &task);
+    if (p->tapped && p->area < scratch_of(&heed__kernels_scalar, &task))
+      p->area = scratch_of(&heed__kernels_scalar, &task);
+    fits = p->area <= (slots > 1 ? (most - drawn) / (size_t)slots : most - drawn);
+  }
+  const size_t floats = fits ? (size_t)slots * p->area + drawn : most;
+  if (scratch && !p->decoded && floats <= HEED__ATTENTION_SCRATCH) {
+    p->scratch = scratch->floats;
+    return HEED_OK;
+  }
+  if (fits) p->allocated[0] = heed__allocate(p->context, floats * sizeof(float));
+  p->scratch = p->allocated[0];
+  return p->scratch ? HEED_OK : heed__fail_memory(p->context, p->operands->function, floats * sizeof(float));
+}
+
+static heed_status begin_decode(heed__attention_plan *p, heed__attention_scratch *scratch) {
+  heed__decode_division *d = &p->decode;
+  const int workers = workers_for(p, (double)p->span);
+  heed__decode_divide(p, workers);
+  p->kernels = heed__kernels_of(p->context);
+  const int64_t slots = d->tasks < workers ? d->tasks : workers, areas = d->ranges > 1 ? d->tasks : slots;
+  const double wanted = (double)areas * (double)d->area + (double)slots * (double)d->score_area;
+  if (wanted > (double)(PTRDIFF_MAX / sizeof(float)))
+    return heed__fail_memory(p->context, p->operands->function, PTRDIFF_MAX);
+  const size_t parts = (size_t)(areas * d->area), floats = parts + (size_t)(slots * d->score_area);
+  if (scratch && floats <= HEED__ATTENTION_SCRATCH) {
+    d->parts = scratch->floats;
+  } else {
+    d->parts = p->allocated[1] = heed__allocate(p->context, floats * sizeof(float));
+    if (!d->parts) return heed__fail_memory(p->context, p->operands->function, floats * sizeof(float));
+  }
+  d->scores = d->parts + parts;
+  heed__work_begin(p->context, &p->decode_work, workers, d->tasks, heed__decode_run, p);
+  heed__work_begin(p->context, &p->join_work, workers_for(p, (double)d->ranges),
+                   d->ranges > 1 ? d->bundles : 0, heed__decode_join, p);
+  p->decoded = true;
+  return HEED_OK;
+}
+
+/* Chooses kernels and tasks; the output and the taps are there. */
+static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scratch) {
+  const bool scalar = is_scalar(p), small = scalar || heed__attention_is_small(&p->task);
+  p->kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(p->context);
+  p->drops = p->operands->options.dropout_p > 0 && p->s > 0;
+  p->in_order = p->drops || small;
+  for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
+  if (!p->drops && heed__attention_is_decode(p)) {
+    const heed_status status = begin_decode(p, scratch);
+    if (status || !p->tapped) return status;
+  }
+  const int most_workers = p->in_order ? 1 : workers_for(p, (double)p->span);
+  p->rows = rows_of_task(p, most_workers);
+  p->blocks = blocks_of(p, p->rows);
+  if (p->in_order) return new_scratch(p, 1, scratch);
+  heed__work_begin(p->context, &p->work, most_workers, p->blocks * p->heads, run_task, p);
+  p->divided = true;
+  return new_scratch(p, p->work.slots, scratch);
+}
+
+/* ---- Beginning and end ---- */
+
+heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *p,
+                                       const heed__attention_operands *operands,
+                                       heed__attention_scratch *scratch, heed_tensor **out) {
+  const heed_attention_options *o = &operands->options;
+  memset(p, 0, offsetof(heed__attention_plan, dropout));
+  p->context = ctx;
+  p->operands = operands;
+  p->empty = true;
+  heed_status status = heed__attention_check(p);
+  if (status) goto failed;
+  status =
+      heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32, p->ndim, p->shape, false, 10,
+                         (const heed_tensor *const[]){
+                             operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask, o->kv_lengths,
+                             o->alibi_slopes, o->sinks, operands->k_scale, operands->v_scale});
+  if (status) goto failed;
+  if (operands->taps && (status = heed__attention_new_taps(p))) goto failed;
+  heed__attention_set_out(p, p->result.tensor);
+  p->empty = p->heads == 0 || p->l == 0 || (p->dv == 0 && !operands->taps && o->dropout_p <= 0);
+  if (!p->empty && (status = divide(p, scratch))) goto failed;
+  return HEED_OK;
+failed:
+  return heed__attention_plan_end(p, status);
+}
+
+heed_status heed__attention_plan_end(heed__attention_plan *p, heed_status status) {
+  heed_context *ctx = p->context;
+  if (p->decoded) {
+    heed__work_end(ctx, &p->decode_work);
+    heed__work_end(ctx, &p->join_work);
+  }
+  if (p->divided) heed__work_end(ctx, &p->work);
+  heed__release(ctx, p->allocated[0]);
+  heed__release(ctx, p->allocated[1]);
+  status = heed__result_end(ctx, &p->result, status);
+  if (p->operands->taps) heed__attention_end_taps(p, status);
+  heed_tensor_free(p->widened_mask);
+  heed_tensor_free(p->joined[0]);
+  heed_tensor_free(p->joined[1]);
+  return status;
+}

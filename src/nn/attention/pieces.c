@@ -1,0 +1,102 @@
+/* The stages that go piece by piece over tokens: norms and positions of queries and keys, in place; keys and
+ * values into the span of a cache. */
+#include "stages.h"
+
+enum {
+  PIECE = 1 << 18,    /* elements, 100 µs: as many as are divided among threads */
+  LEAST_TOKENS = 128, /* with at least these heed__rope's angles are sums, in pieces as in the whole */
+};
+
+/* The pieces of heads [b, h, n, d] or [h, n, d]: some tokens of one item, or all tokens of some items. */
+typedef struct pieces {
+  int64_t items, tokens; /* of a piece */
+  int64_t parts, count;  /* of an item's tokens; of all */
+} pieces;
+
+static pieces pieces_of(const heed_tensor *heads) {
+  const int64_t batch = heads->ndim == 4 ? heads->shape[0] : 1, n = heads->shape[heads->ndim - 2];
+  if (heads->numel == 0) return (pieces){0};
+  const int64_t item = heads->numel / batch, token = item / n,
+                wanted = heed__larger(LEAST_TOKENS, PIECE / token);
+  pieces c = {.items = heed__larger(1, PIECE / item), .tokens = n};
+  if (c.items == 1) c.tokens = heed__parts(n, heed__larger(1, n / wanted));
+  c.parts = heed__parts(n, c.tokens);
+  c.count = heed__parts(batch, c.items) * c.parts;
+  return c;
+}
+
+static void narrow(heed_tensor *view, int dim, int64_t first, int64_t most) {
+  const int64_t left = view->shape[dim] - first;
+  view->data += first * view->stride[dim] * (int64_t)heed__element_bytes(view->dtype);
+  view->shape[dim] = left < most ? left : most;
+}
+
+/* Piece i of heads in *view; returns its first token, from 0. */
+static int64_t piece_of(const heed_tensor *heads, const pieces *c, int64_t i, heed_tensor *view) {
+  const int64_t first = i % c->parts * c->tokens;
+  heed__alias_on_stack(view, heads);
+  if (view->ndim == 4) narrow(view, 0, i / c->parts * c->items, c->items);
+  narrow(view, view->ndim - 2, first, c->tokens);
+  view->numel = heed__numel(view->ndim, view->shape, 1);
+  return first;
+}
+
+/* Norms and positions of a piece of queries (0) or keys (1), in place. */
+static heed_status shape_piece(heed__attention_stages *p, int which, const pieces *c, int64_t i) {
+  static const heed_forward_options none = {.size = sizeof none};
+  const heed__attention_module *a = (const heed__attention_module *)p->m;
+  heed_tensor view, *target = &view;
+  const int64_t first = piece_of(&p->view[which], c, i, &view);
+  heed_module *norm = p->norm[which];
+  heed_status status = HEED_OK;
+  if (norm != NULL && !p->normed) status = norm->class->forward(norm, &view, &none, &target, NULL);
+  if (status != HEED_OK) return status;
+  p->normed = true; /* in case there is no memory for the angles, and another try */
+  if (a->rotary)
+    status = heed__rope(p->m->context, p->m->class->name, &view, p->past + first, &a->rope, &target);
+  if (status == HEED_OK) p->normed = false;
+  return status;
+}
+
+/* A piece of keys (0) or values (1) into the span. */
+static heed_status cache_piece(heed__attention_stages *p, int which, const pieces *c, int64_t i) {
+  heed_tensor view;
+  const int64_t first = piece_of(&p->view[1 + which], c, i, &view);
+  const bool whole = heed__kv_span_write(&p->span, which, &view, i / c->parts * c->items, first);
+  return whole ? HEED_OK : heed__stopped(p->m->context, p->m->class->name);
+}
+
+/* Piece after piece of two tensors in turn. A piece that was begun is done to its end. */
+static heed_status run_pieces(heed__attention_stages *p, const heed_tensor views[2],
+                              heed_status (*piece)(heed__attention_stages *p, int which, const pieces *c,
+                                                   int64_t i),
+                              bool *done) {
+  heed__pace *pace = &p->m->context->pace;
+  const pieces of[2] = {pieces_of(&views[0]), pieces_of(&views[1])};
+  while (p->at < of[0].count + of[1].count) {
+    const int which = p->at >= of[0].count;
+    const bool held = pace->held;
+    pace->held = true;
+    const heed_status status = piece(p, which, &of[which], which == 0 ? p->at : p->at - of[0].count);
+    pace->held = held;
+    if (status != HEED_OK) return status;
+    p->at++;
+    if (heed__is_due(pace)) break;
+  }
+  *done = p->at >= of[0].count + of[1].count;
+  return HEED_OK;
+}
+
+heed_status heed__stages_run_shape(heed__attention_stages *p, bool *done) {
+  return run_pieces(p, p->view, shape_piece, done);
+}
+
+heed_status heed__stages_run_cache(heed__attention_stages *p, bool *done) {
+  return run_pieces(p, &p->view[1], cache_piece, done);
+}
+
+double heed__stages_pieces_progress(const heed__attention_stages *p, int stage) {
+  const heed_tensor *first = &p->view[stage == HEED__STAGE_CACHE];
+  const int64_t count = pieces_of(first).count + pieces_of(first + 1).count;
+  return (double)p->at / (double)heed__larger(count, 1);
+}
