@@ -954,7 +954,8 @@ HEED_CALL heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out);
 
 /** The tensors under these names (distinct, UTF-8) as .safetensors or .npz (stored), by the end of path;
  * metadata: `pairs` keys and values in turn, for safetensors only, NULL if 0. Written beside path, into a
- * file .heed-….tmp, and renamed: whole or not at all. What path links to is replaced, and keeps its mode.
+ * file .heed-….tmp, and renamed: whole or not at all. A killed process leaves that file behind; the next save
+ * of the path removes it. What path links to is replaced, and keeps its mode.
  * Errors: FILE, ARGUMENT, DTYPE (bfloat16, which .npz and .npy have not), MEMORY. */
 HEED_CALL heed_save_archive(heed_context *ctx, const char *path, int64_t count, const char *const *names,
                             const heed_tensor *const *tensors, int64_t pairs, const char *const *metadata);

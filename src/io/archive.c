@@ -131,7 +131,7 @@ static heed_status format_of_file(const heed__place *place, const char *path, he
   heed_status status = heed__file_open(place, path, &file, &size);
   if (status != HEED_OK) return status;
   status = heed__file_read(place, file, 0, start, size < 9 ? (size_t)size : 9);
-  heed__file_close(file);
+  heed__system_close(file);
   if (status != HEED_OK) return status;
   *out = memcmp(start, "\x93NUMPY", 6) == 0                         ? HEED__NPY
          : memcmp(start, "PK\3\4", 4) == 0                          ? HEED__NPZ

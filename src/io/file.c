@@ -87,13 +87,9 @@ heed_status heed__file_open(const heed__place *place, const char *path, heed__fi
     *out = file;
     return HEED_OK;
   }
-  heed__file_close(file);
+  heed__system_close(file);
   return heed__broken(place, kind == HEED__DIRECTORY ? "is a folder; the path of a file is needed"
                                                      : "is a device or a pipe; a file is needed");
-}
-
-void heed__file_close(heed__file file) {
-  (void)heed__system_close(file);
 }
 
 heed_status heed__file_read(const heed__place *place, heed__file file, int64_t offset, void *out,
@@ -125,7 +121,7 @@ heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **
   if (status != HEED_OK) return status;
   status = heed_tensor_new(ctx, HEED_INT8, 1, &size, &x);
   if (status == HEED_OK) status = heed__file_read(&place, file, 0, x->data, (size_t)size);
-  heed__file_close(file);
+  heed__system_close(file);
   if (status == HEED_OK) {
     *out = x;
   } else {
@@ -173,7 +169,7 @@ heed_status heed__file_map_open(const heed__place *place, const char *path, heed
   map = NULL;
 done:
   heed__release(place->ctx, map);
-  heed__file_close(file);
+  heed__system_close(file);
   return status;
 }
 

@@ -314,7 +314,7 @@ heed_status heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out
   status = heed__file_open(&place, path, &file.file, &file.source.left);
   if (status != HEED_OK) return status;
   status = heed__npy_read(ctx, &file.source, out);
-  heed__file_close(file.file);
+  heed__system_close(file.file);
   return status;
 }
 

@@ -259,7 +259,7 @@ heed_status heed__zip_open(const heed__place *place, const char *path, heed__zip
 void heed__zip_close(heed__zip *zip) {
   heed__release(zip->place->ctx, zip->directory);
   heed__release(zip->place->ctx, zip->entries);
-  heed__file_close(zip->file);
+  heed__system_close(zip->file);
 }
 
 /* ---- An entry ---- */

@@ -143,7 +143,8 @@ function heed.load(path) end
 
 ---Saves a table of tensors by name (a state dict in its order, others sorted) as `.safetensors` or `.npz`, or one tensor
 ---as `.npy`: the end of path says which. The file is written whole or not at all: on failure nil and a message, and what
----was there stays. numpy has no bfloat16, which is for `.safetensors` only, as is metadata.
+---was there stays. A killed process leaves a temporary file beside path, which the next save of that path removes. numpy
+---has no bfloat16, which is for `.safetensors` only, as is metadata.
 ---@param path string
 ---@param what heed.Tensor|heed.StateDict|table<string, heed.Tensor>
 ---@param options? { metadata: table<string, string>? } such as {metadata = {format = "pt"}}
