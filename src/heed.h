@@ -184,9 +184,11 @@ HEED_CALL heed_set_num_threads(heed_context *ctx, int64_t n);
 HEED_API int heed_num_threads(const heed_context *ctx);
 
 /** OpenBLAS multiplies matrices where heed has only scalar kernels for the processor, and if it is the
- * flavour on POSIX threads; the first such product tells it, for the whole process, to work with one thread,
- * since heed divides the work itself. With `keep` this context does not touch that setting, which is the
- * host's, and uses OpenBLAS only while it has one thread; heed's own kernel does the rest. */
+ * flavour on POSIX threads. libheed.so and heed.so load it at the first such product, for it starts threads
+ * when it is loaded, and do without where it cannot be loaded; programs with libheed.a are linked with it.
+ * That product tells it, for the whole process, to work with one thread, since heed divides the work itself.
+ * With `keep` this context does not touch that setting, which is the host's, and uses OpenBLAS only while it
+ * has one thread; heed's own kernel does the rest. */
 HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
 
 /** Whether blocks of 4 MiB and more ask the system for huge pages (Linux: madvise, for memory of the block
@@ -199,9 +201,11 @@ HEED_API void heed_set_huge_pages(heed_context *ctx, bool wished);
 typedef struct heed_information {
   size_t size; /* sizeof(heed_information) */
   const char *version;
-  char processor[64];    /* as its maker names it: "AMD EPYC 9R14"; else the architecture */
-  const char *kernels;   /* the table in use: "scalar", "avx2", "avx512", "neon" */
-  const char *blas;      /* "OpenBLAS"; "none" */
+  char processor[64];  /* as its maker names it: "AMD EPYC 9R14"; else the architecture */
+  const char *kernels; /* the table in use: "scalar", "avx2", "avx512", "neon" */
+  /* The library that multiplies matrices for the scalar kernels: "OpenBLAS"; "not loaded" before the first
+   * product that needs it; "none" where the kernels do it themselves. */
+  const char *blas;
   const char *blas_core; /* the processor that its kernels were written for: "SkylakeX"; "" if not known */
   int threads;
   size_t memory_in_use, memory_peak; /* as heed_memory_in_use and heed_memory_peak say */

@@ -170,6 +170,14 @@ struct heed_generator {
   uint32_t word[HEED__MT_WORDS];
 };
 
+/* What a context uses of BLAS, which ops/gemm.c finds at first need. */
+#define HEED__BLAS_FUNCTIONS 5
+typedef void (*heed__function)(void);
+typedef struct heed__blas {
+  bool is_known, is_usable;
+  heed__function function[HEED__BLAS_FUNCTIONS]; /* of its kinds, which gemm.c numbers; NULL: it has none */
+} heed__blas;
+
 struct heed_context {
   heed_allocator allocator;
   size_t in_use, peak; /* bytes asked of the allocator for blocks; the context itself is not counted */
@@ -181,6 +189,7 @@ struct heed_context {
   int threads;             /* how many may work, the caller included, in the process that said so */
   long process;            /* which that was, where threads is not 1: a child has none of them */
   struct heed__pool *pool; /* started at first need */
+  heed__blas blas;
   bool keep_blas_threads;
   bool huge_pages; /* wished for */
   bool skip_init;  /* heed_skip_init */

@@ -190,10 +190,10 @@ bool heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float 
                 ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
                 float *c, ptrdiff_t c_row);
 
-/** Which BLAS that is, "none" if none, and the processor that its kernels were written for, "" if not known.
- * (gemm.c) */
-const char *heed__blas_name(void);
-const char *heed__blas_core(void);
+/** Which BLAS that is, as heed_information says, and the processor that its kernels were written for, "" if
+ * not known. (gemm.c) */
+const char *heed__blas_name(heed_context *ctx);
+const char *heed__blas_core(heed_context *ctx);
 
 /* Those of heed.h under another name in messages: x[…] calls itself "index". (index.c, mask.c) */
 HEED_MUST_USE

@@ -188,7 +188,7 @@ function heed.clock() end
 ---@field version string
 ---@field processor string
 ---@field kernels "scalar"|"avx2"|"avx512"|"neon" the instruction set in use
----@field blas string the library of large matrix products; "none"
+---@field blas string the library of scalar kernels' matrix products: "OpenBLAS", "not loaded" (not needed yet), "none"
 ---@field blas_core string the processor that its kernels were written for; "" if not known
 ---@field threads integer
 ---@field memory_in_use integer bytes of this Lua state's tensors
