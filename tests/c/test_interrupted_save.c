@@ -1,13 +1,15 @@
 /* What a save that was killed leaves behind: the next save of the path removes it, and never the file of a
  * save that still runs, in this process or in another one. */
-#define _DEFAULT_SOURCE /* kill */
+#define _DEFAULT_SOURCE /* kill, mkdtemp */
 
 #include "support.h"
 
 #include <dirent.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#if !defined(_WIN32)
+#if defined(_WIN32)
+#include <process.h> /* _getpid */
+#else
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,20 +17,19 @@
 
 #include "../../src/io/files.h"
 
-#define FOLDER  "heed_test_interrupted"
-#define PATH    FOLDER "/x.npy"
-#define ANOTHER FOLDER "/y.npy"
+/* A folder of this process's own, for several of these tests may run at once; and two files in it. */
+static char folder[64], file[80], another[80];
 
 /* The files in the folder, hidden ones too; with `remove` they go. */
 static int count_files(bool remove) {
-  DIR *listing = opendir(FOLDER);
+  DIR *listing = opendir(folder);
   assert_non_null(listing);
   int count = 0;
   for (const struct dirent *entry; (entry = readdir(listing)) != NULL;) {
     char path[600];
     if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
     count++;
-    snprintf(path, sizeof path, "%s/%s", FOLDER, entry->d_name);
+    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
     if (remove) heed__system_remove(path);
   }
   closedir(listing);
@@ -37,17 +38,20 @@ static int count_files(bool remove) {
 
 static int open_folder(void **state) {
 #if defined(_WIN32)
-  mkdir(FOLDER);
+  snprintf(folder, sizeof folder, "heed_test_%d", _getpid());
+  assert_int_equal(mkdir(folder), 0);
 #else
-  mkdir(FOLDER, 0777);
+  snprintf(folder, sizeof folder, "/tmp/heed_save_XXXXXX");
+  assert_non_null(mkdtemp(folder));
 #endif
-  count_files(true); /* of a run that was killed */
+  snprintf(file, sizeof file, "%s/x.npy", folder);
+  snprintf(another, sizeof another, "%s/y.npy", folder);
   return open_context(state);
 }
 
 static int close_folder(void **state) {
   count_files(true);
-  return rmdir(FOLDER) != 0 || close_context(state) != 0;
+  return rmdir(folder) != 0 || close_context(state) != 0;
 }
 
 static heed_tensor *full_of(heed_context *ctx, double number) {
@@ -99,45 +103,45 @@ static void the_next_save_of_the_path_removes_what_killed_ones_left(void **state
   heed_context *ctx = ((test_context *)*state)->ctx;
   static heed__writer w;
   for (int i = 0; i < 3; i++) {
-    begin(ctx, &w, ANOTHER, 7);
+    begin(ctx, &w, another, 7);
     abandon(&w);
     assert_int_equal(count_files(false), 1); /* each removed the one before it */
   }
-  save(ctx, PATH, 1);
+  save(ctx, file, 1);
   assert_int_equal(count_files(false), 2); /* another path's files are none of this one's */
-  save(ctx, ANOTHER, 2);
+  save(ctx, another, 2);
   assert_int_equal(count_files(false), 2);
-  expect(ctx, PATH, 1);
-  expect(ctx, ANOTHER, 2);
+  expect(ctx, file, 1);
+  expect(ctx, another, 2);
 }
 
 static void a_save_that_fails_removes_what_killed_ones_left(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static heed__writer w;
-  save(ctx, PATH, 1);
-  begin(ctx, &w, PATH, 2);
+  save(ctx, file, 1);
+  begin(ctx, &w, file, 2);
   abandon(&w);
-  begin(ctx, &w, PATH, 3);
+  begin(ctx, &w, file, 3);
   assert_int_equal(heed__writer_end(&w, HEED_CANCELLED), HEED_CANCELLED);
   assert_int_equal(count_files(false), 1);
-  expect(ctx, PATH, 1);
+  expect(ctx, file, 1);
 }
 
 static void saves_of_a_path_at_the_same_time_all_succeed(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static heed__writer w[3];
-  begin(ctx, &w[0], PATH, 1);
-  begin(ctx, &w[1], PATH, 2);
-  begin(ctx, &w[2], PATH, 3);
+  begin(ctx, &w[0], file, 1);
+  begin(ctx, &w[1], file, 2);
+  begin(ctx, &w[2], file, 3);
   abandon(&w[1]);
   assert_int_equal(count_files(false), 3);
-  save(ctx, PATH, 4);
+  save(ctx, file, 4);
   assert_int_equal(count_files(false), 3); /* the new one, and those that still run */
-  expect(ctx, PATH, 4);
+  expect(ctx, file, 4);
   assert_ok(end(ctx, &w[2], 3));
-  expect(ctx, PATH, 3);
+  expect(ctx, file, 3);
   assert_ok(end(ctx, &w[0], 1));
-  expect(ctx, PATH, 1);
+  expect(ctx, file, 1);
   assert_int_equal(count_files(false), 1);
 }
 
@@ -149,7 +153,7 @@ typedef struct process {
   int go; /* its save ends when this is closed */
 } process;
 
-/* A process in the middle of a save of PATH. */
+/* A process in the middle of a save of file. */
 static process begin_in_a_process(double number) {
   int begun[2], go[2];
   char byte;
@@ -162,9 +166,11 @@ static process begin_in_a_process(double number) {
     heed_context *ctx = NULL;
     close(go[1]);
     if (heed_context_new(NULL, &ctx) != HEED_OK) _exit(1);
-    begin(ctx, &w, PATH, number);
+    begin(ctx, &w, file, number);
     if (write(begun[1], "x", 1) != 1 || read(go[0], &byte, 1) != 0) _exit(2);
-    _exit(end(ctx, &w, number) == HEED_OK ? 0 : 3);
+    const heed_status status = end(ctx, &w, number);
+    heed_context_free(ctx);
+    _exit(status == HEED_OK ? 0 : 3);
   }
   close(begun[1]);
   close(go[0]);
@@ -187,9 +193,9 @@ static void no_temporary_file_is_left_after_the_save_that_follows_a_kill(void **
     assert_int_equal(kill(p.id, SIGKILL), 0);
     assert_true(WIFSIGNALED(end_of(p)));
     assert_int_equal(count_files(false), i == 0 ? 1 : 2);
-    save(ctx, PATH, i);
+    save(ctx, file, i);
     assert_int_equal(count_files(false), 1);
-    expect(ctx, PATH, i);
+    expect(ctx, file, i);
   }
 }
 
@@ -198,13 +204,13 @@ static void the_file_of_a_process_that_saves_stays(void **state) {
   const process first = begin_in_a_process(1);
   const process second = begin_in_a_process(2);
   assert_int_equal(count_files(false), 2);
-  save(ctx, PATH, 3);
+  save(ctx, file, 3);
   assert_int_equal(count_files(false), 3);
-  expect(ctx, PATH, 3);
+  expect(ctx, file, 3);
   assert_int_equal(end_of(second), 0);
-  expect(ctx, PATH, 2);
+  expect(ctx, file, 2);
   assert_int_equal(end_of(first), 0);
-  expect(ctx, PATH, 1);
+  expect(ctx, file, 1);
   assert_int_equal(count_files(false), 1);
 }
 
@@ -222,8 +228,10 @@ static void processes_that_save_a_path_again_and_again_do_not_disturb_each_other
     heed_tensor *x = NULL;
     bool failed = heed_context_new(NULL, &own) != HEED_OK ||
                   heed_full(own, HEED_FLOAT32, 1, SHAPE(1000), heed_number(i), &x) != HEED_OK;
-    for (int k = 0; k < SAVES && !failed; k++) failed = heed_save_npy(own, PATH, x) != HEED_OK;
+    for (int k = 0; k < SAVES && !failed; k++) failed = heed_save_npy(own, file, x) != HEED_OK;
     if (failed) fprintf(stderr, "%s\n", own ? heed_message(own) : "no context");
+    heed_tensor_free(x);
+    heed_context_free(own);
     _exit(failed);
   }
   for (int i = 0; i < PROCESSES; i++) {
@@ -232,8 +240,8 @@ static void processes_that_save_a_path_again_and_again_do_not_disturb_each_other
     assert_int_equal(how, 0);
   }
   assert_int_equal(count_files(false), 1);
-  assert_ok(heed_load_npy(ctx, PATH, &loaded));
-  expect(ctx, PATH, (double)((const float *)heed_tensor_data(loaded))[0]);
+  assert_ok(heed_load_npy(ctx, file, &loaded));
+  expect(ctx, file, (double)((const float *)heed_tensor_data(loaded))[0]);
   heed_tensor_free(loaded);
 }
 #endif
