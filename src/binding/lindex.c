@@ -151,7 +151,7 @@ static int push_row(lua_State *L, int64_t i) {
   x = lheed_tensor(L, 1, "index", "x"); /* once more: pushing the box may have run finalizers */
   heed__alias_on_stack(&view, x);
   select_row(&view, at);
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, &view, out));
+  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "index", &view, out));
   return lheed_return(L, 1);
 }
 
@@ -178,7 +178,7 @@ static int read_table(lua_State *L) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
     return 1;
   }
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, &view, out));
+  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "index", &view, out));
   return lheed_return(L, 1);
 }
 
@@ -229,7 +229,7 @@ static void push_reversed(lua_State *L) {
     view.shape[d] = x->shape[x->ndim - 1 - d];
     view.stride[d] = x->stride[x->ndim - 1 - d];
   }
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, &view, out));
+  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "T", &view, out));
 }
 
 static const struct {

@@ -55,7 +55,7 @@ static bool push_known_box(lua_State *L, const heed_module *m) {
 static heed_status alias_parameter(const heed_module *m, int i, heed_tensor **out) {
   heed_entry entry;
   heed_module_entry(m, i, &entry);
-  return heed_tensor_alias(heed_module_context(m), entry.parameter, out);
+  return heed__tensor_from_view(heed_module_context(m), entry.name, entry.parameter, out);
 }
 
 /* Pushes entry i (from 1) of the module at stack index 1: a module's box, or a tensor that shares the
@@ -82,7 +82,7 @@ static int new_parameter(lua_State *L) {
   const heed_tensor *x = lheed_tensor(L, 1, "Parameter", "data");
   if (heed_tensor_dtype(x) != HEED_FLOAT32)
     return lheed_error(L, "Parameter: data must be float32, is %s", heed_dtype_name(heed_tensor_dtype(x)));
-  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, x, box));
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "Parameter", x, box));
   heed_tensor_set_parameter(*box, true);
   return lheed_return(L, 1);
 }

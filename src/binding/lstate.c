@@ -36,7 +36,8 @@ static int identity(lua_State *L) {
 static int plain(lua_State *L) {
   lua_settop(L, 1);
   heed_tensor **box = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, lheed_tensor(L, 1, "plain", "t"), box));
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "state_dict",
+                                      lheed_tensor(L, 1, "state_dict", "t"), box));
   heed_tensor_set_parameter(*box, false);
   return lheed_return(L, 1);
 }

@@ -55,6 +55,7 @@ static int filled_like(lua_State *L, const char *function, heed_scalar value, in
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   heed_dtype dtype = lheed_opt_dtype(L, dtype_slot, function, x->dtype);
+  LHEED_TRY(L, heed__new_like(ctx, function, x, dtype, out));
   LHEED_TRY(L, heed__full(ctx, function, dtype, x->ndim, x->shape, value, out));
   return lheed_return(L, 1);
 }
@@ -258,7 +259,7 @@ static int fill_(lua_State *L) {
 
 static int zero_(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  LHEED_TRY(L, heed_fill(ctx, lheed_tensor(L, 1, "zero_", "x"), heed_integer(0)));
+  LHEED_TRY(L, heed__fill(ctx, "zero_", lheed_tensor(L, 1, "zero_", "x"), heed_integer(0)));
   lua_settop(L, 1);
   return 1;
 }

@@ -117,17 +117,18 @@ static double draw_normal_double(heed_generator *g) {
 bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, double mean, double std,
                        float *out, int64_t n) {
   enum { BLOCK = HEED__NORMAL_BLOCK };
-  if (n < BLOCK) {
-    for (int64_t i = 0; i < n; i++) out[i] = (float)(draw_normal_double(g) * std + mean);
-    return true;
-  }
+  const bool one_by_one = transform == NULL || n < BLOCK;
   for (int64_t done = 0; done < n; done += HEED__DRAWN_WHOLE) {
     const int64_t count = at_once(n - done);
     if (done > 0 && heed__is_due(&g->context->pace)) return false;
-    draw_some(g, out + done, count);
-    transform(out + done, (size_t)(count - count % BLOCK), (float)std, (float)mean);
+    if (one_by_one) {
+      for (int64_t i = done; i < done + count; i++) out[i] = (float)(draw_normal_double(g) * std + mean);
+    } else {
+      draw_some(g, out + done, count);
+      transform(out + done, (size_t)(count - count % BLOCK), (float)std, (float)mean);
+    }
   }
-  if (n % BLOCK != 0) { /* the last block anew, some of it for the second time */
+  if (!one_by_one && n % BLOCK != 0) { /* the last block anew, some of it for the second time */
     draw_some(g, out + n - BLOCK, BLOCK);
     transform(out + n - BLOCK, BLOCK, (float)std, (float)mean);
   }

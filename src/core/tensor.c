@@ -101,8 +101,17 @@ void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x) {
   view->parameter = false;
 }
 
-heed_status heed__tensor_from_view(heed_context *ctx, const heed_tensor *view, heed_tensor **out) {
-  return new_header(ctx, "view", view, out);
+void heed__permute_on_stack(heed_tensor *view, const heed_tensor *x, const int *order) {
+  heed__alias_on_stack(view, x);
+  for (int d = 0; d < x->ndim; d++) {
+    view->shape[d] = x->shape[order[d]];
+    view->stride[d] = x->stride[order[d]];
+  }
+}
+
+heed_status heed__tensor_from_view(heed_context *ctx, const char *function, const heed_tensor *view,
+                                   heed_tensor **out) {
+  return new_header(ctx, function, view, out);
 }
 
 heed_status heed_tensor_alias(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {

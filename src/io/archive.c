@@ -97,7 +97,7 @@ heed_status heed_archive_tensor(const heed_archive *archive, int64_t i, heed_ten
   if (*out != NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "archive_tensor: *out is a tensor already; it must be NULL");
   const heed__entry *entry = &archive->entries[i - 1];
-  if (entry->tensor != NULL) return heed_tensor_alias(ctx, entry->tensor, out);
+  if (entry->tensor != NULL) return heed__tensor_from_view(ctx, "load", entry->tensor, out);
   return heed__safetensors_tensor(ctx, entry, out);
 }
 

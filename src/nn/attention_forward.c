@@ -111,11 +111,12 @@ static heed_status new_internals(const heed__attention_module *a, const heed_ten
   if (status == HEED_OK) status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &internals->weights);
   if (status == HEED_OK && drops)
     status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &internals->dropped_weights);
-  if (status == HEED_OK) status = heed__tensor_from_view(ctx, &view[0], &internals->queries);
+  if (status == HEED_OK)
+    status = heed__tensor_from_view(ctx, a->base.class->name, &view[0], &internals->queries);
   for (int i = 0; i < 2 && status == HEED_OK; i++) {
     heed_tensor **out = i == 0 ? &internals->keys : &internals->values;
     if (!spans) {
-      status = heed__tensor_from_view(ctx, &view[1 + i], out);
+      status = heed__tensor_from_view(ctx, a->base.class->name, &view[1 + i], out);
       continue;
     }
     memcpy(shape, view[1].shape, (size_t)ndim * sizeof *shape);
@@ -271,7 +272,7 @@ static heed_status keep(heed__attention_pass *p, const heed_tensor **x) {
   if (p->room != NULL || *x == NULL) return HEED_OK;
   assert(p->kept_count < (int)(sizeof p->kept / sizeof *p->kept));
   heed_tensor *alias = NULL;
-  heed_status status = heed_tensor_alias(p->m->context, *x, &alias);
+  heed_status status = heed__tensor_from_view(p->m->context, p->m->class->name, *x, &alias);
   if (status == HEED_OK) *x = p->kept[p->kept_count++] = alias;
   return status;
 }

@@ -189,7 +189,7 @@ heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, hee
       view.shape[d] = rows.shape[1 - d];
       view.stride[d] = rows.stride[1 - d];
     }
-    status = heed__tensor_from_view(m->context, &view, &made[part]);
+    status = heed__tensor_from_view(m->context, "head", &view, &made[part]);
   }
   if (status != HEED_OK) {
     for (int part = 0; part < 3; part++) heed_tensor_free(made[part]);
@@ -211,7 +211,7 @@ static heed_status share_rows(const heed_module *linear, int64_t first, int64_t 
     heed_tensor view;
     if (slot == NULL) continue;
     rows_as_view(slot->parameter, first, count, &view);
-    status = heed__tensor_from_view(linear->context, &view, &part[i]);
+    status = heed__tensor_from_view(linear->context, "split", &view, &part[i]);
   }
   if (status == HEED_OK) return heed__linear_from(linear->context, part[0], part[1], part[2], out);
   for (int i = 0; i < 3; i++) heed_tensor_free(part[i]);

@@ -6,9 +6,7 @@
 
 /* The end of every function here. */
 static heed_status give(heed_context *ctx, const char *function, const heed_tensor *view, heed_tensor **out) {
-  if (*out) return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is a tensor already; it must be NULL", function);
-  const heed_status status = heed__tensor_from_view(ctx, view, out);
-  return status == HEED_MEMORY ? heed__fail_memory(ctx, function, sizeof *view) : status;
+  return heed__tensor_from_view(ctx, function, view, out);
 }
 
 static void remove_dim(heed_tensor *view, int dim) {
