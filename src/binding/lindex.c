@@ -51,8 +51,8 @@ static void view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
   ptrdiff_t width = (ptrdiff_t)heed__element_bytes(x->dtype);
   lua_Unsigned given = lua_rawlen(L, 2);
   if (given > (lua_Unsigned)x->ndim)
-    lheed_error(L, "index: %I indices are given and x has %d dimension%s", (LUAI_UACINT)given, x->ndim,
-                x->ndim == 1 ? "" : "s");
+    lheed_error(L, "index: %I %s given and x has %d dimension%s", (LUAI_UACINT)given,
+                given == 1 ? "index is" : "indices are", x->ndim, HEED__S(x->ndim));
   if (given == 0) {
     lua_pushnil(L);
     if (lua_next(L, 2))

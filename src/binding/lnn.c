@@ -210,8 +210,8 @@ static int list_index(lua_State *L, int idx, const heed_module *m) {
   lua_Integer i = lua_tointeger(L, idx);
   if (i < 0 && i >= -count) i += count + 1;
   if (i < 1 || i > count + 1)
-    lheed_error(L, "ModuleList: index %I is out of range; there are %d modules, counted from 1",
-                (LUAI_UACINT)lua_tointeger(L, idx), count);
+    lheed_error(L, "ModuleList: index %I is out of range; there %s %d module%s, counted from 1",
+                (LUAI_UACINT)lua_tointeger(L, idx), HEED__ARE(count), count, HEED__S(count));
   return (int)i;
 }
 

@@ -174,7 +174,7 @@ static int randint_like(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   int last = lheed_trailing_options(L, "randint_like", 2, draw_options), top = lua_gettop(L);
   heed_generator *g = lheed_opt_generator(L, top - 1, "randint_like");
-  if (last > 3) return lheed_error(L, "randint_like: %d arguments were given and it takes at most 3", last);
+  if (last > 3) return lheed_too_many(L, "randint_like", last, 3);
   int64_t low = last == 3 ? lheed_integer(L, 2, "randint_like", "low") : 1;
   int64_t high = lheed_integer(L, last == 3 ? 3 : 2, "randint_like", "high");
   heed_tensor **drawn = lheed_push_tensor(L), **out = lheed_push_tensor(L);

@@ -307,8 +307,9 @@ static int from_string(lua_State *L) {
   const char *data = lua_tolstring(L, 1, &bytes);
   if (bytes != needed) {
     char text[HEED__SHAPE_TEXT];
-    return lheed_error(L, "from_string: bytes has %I bytes; shape %s of %s needs %I", (LUAI_UACINT)bytes,
-                       heed__shape_text(text, ndim, shape), heed_dtype_name(dtype), (LUAI_UACINT)needed);
+    return lheed_error(L, "from_string: bytes has %I byte%s; shape %s of %s needs %I", (LUAI_UACINT)bytes,
+                       HEED__S(bytes), heed__shape_text(text, ndim, shape), heed_dtype_name(dtype),
+                       (LUAI_UACINT)needed);
   }
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_tensor_new(ctx, dtype, ndim, shape, out));

@@ -237,8 +237,8 @@ static int op_split(lua_State *L) {
     start += length;
   }
   if (start != size)
-    lheed_error(L, "split: the sizes add up to %I and dimension %d has %I elements", (LUAI_UACINT)start,
-                axis + 1, (LUAI_UACINT)size);
+    lheed_error(L, "split: the sizes add up to %I and dimension %d has %I element%s", (LUAI_UACINT)start,
+                axis + 1, (LUAI_UACINT)size, HEED__S(size));
   return lheed_return(L, 1);
 }
 

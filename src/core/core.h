@@ -61,6 +61,9 @@ void heed__struct_move(void *theirs, void *ours, size_t known);
 int heed__write_number(char *text, size_t size, char form, int precision, double value);
 /** The value as %g has it, in text, which it returns. */
 const char *heed__number_text(char text[HEED__NUMBER_TEXT], double value);
+/** For counts in messages: "1 head" and "2 heads", "there is 1" and "there are 2". */
+#define HEED__S(n)     ((n) == 1 ? "" : "s")
+#define HEED__ARE(n)   ((n) == 1 ? "is" : "are")
 #define HEED__G(value) heed__number_text((char[HEED__NUMBER_TEXT]){0}, (value))
 /** The fewest significant digits, 1 to 17, that give the (finite) value back. */
 int heed__shortest_digits(double value);

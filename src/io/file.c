@@ -107,7 +107,9 @@ heed_status heed__file_read(const heed__place *place, heed__file file, int64_t o
     }
     const int error = heed__system_read(file, offset, p, bytes < HEED__AT_ONCE ? bytes : HEED__AT_ONCE, &n);
     if (error != 0) return heed__broken_by(place, "cannot be read", error);
-    if (n == 0) return heed__broken(place, "ends after %lld bytes, while it is read", (long long)offset);
+    if (n == 0)
+      return heed__broken(place, "ends after %lld byte%s, while it is read", (long long)offset,
+                          HEED__S(offset));
     p += n;
     offset += (int64_t)n;
     bytes -= n;

@@ -243,8 +243,8 @@ static heed_status check_like(const char *function, const char *name, const heed
   }
   const int parts = count_parts(m), wanted = count_parts(old);
   if (parts != wanted) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %d entries; it must have %d", function, name, parts,
-                      wanted);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %d %s; it must have %d", function, name, parts,
+                      parts == 1 ? "entry" : "entries", wanted);
   }
   for (int i = 0; i < wanted; i++) {
     heed_status status = check_like(function, old->slots[i].name, m->slots[i].module, old->slots[i].module);

@@ -170,8 +170,8 @@ heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, hee
   const heed__attention_module *a = (const heed__attention_module *)m;
   const int64_t index = i < 0 ? i + a->num_heads : i - 1;
   if (i == 0 || index < 0 || index >= a->num_heads) {
-    return heed__fail(m->context, HEED_INDEX, "head: i is %lld and there are %lld heads, counted from 1",
-                      (long long)i, (long long)a->num_heads);
+    return heed__fail(m->context, HEED_INDEX, "head: i is %lld and there %s %lld head%s, counted from 1",
+                      (long long)i, HEED__ARE(a->num_heads), (long long)a->num_heads, HEED__S(a->num_heads));
   }
   heed_tensor *made[3] = {NULL};
   for (int part = 0; part < 3; part++) {

@@ -47,14 +47,14 @@ static heed_status work_out(heed_context *ctx, const char *function, const heed_
   } else if (open >= 0) {
     return heed__fail(ctx, HEED_SHAPE,
                       "%s: x is %s with %" PRId64
-                      " elements; for the shape %s their number must be a multiple of %" PRId64,
-                      function, heed__shape_text(have, x->ndim, x->shape), x->numel,
+                      " element%s; for the shape %s their number must be a multiple of %" PRId64,
+                      function, heed__shape_text(have, x->ndim, x->shape), x->numel, HEED__S(x->numel),
                       heed__shape_text(want, ndim, shape), numel);
   } else if (numel != x->numel) {
     return heed__fail(ctx, HEED_SHAPE,
-                      "%s: x is %s with %" PRId64 " elements and the shape %s has %" PRId64
+                      "%s: x is %s with %" PRId64 " element%s and the shape %s has %" PRId64
                       "; they must have as many",
-                      function, heed__shape_text(have, x->ndim, x->shape), x->numel,
+                      function, heed__shape_text(have, x->ndim, x->shape), x->numel, HEED__S(x->numel),
                       heed__shape_text(want, ndim, shape), numel);
   }
   return HEED_OK;
@@ -195,8 +195,8 @@ heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, cons
   if (status) return status;
   if (ndim != x->ndim)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "permute: %d dims are given and x has %d dimensions; each must be named once", ndim,
-                      x->ndim);
+                      "permute: %d dim%s given and x has %d dimension%s; each must be named once", ndim,
+                      ndim == 1 ? " is" : "s are", x->ndim, HEED__S(x->ndim));
   heed__alias_on_stack(&view, x);
   for (int d = 0; d < ndim; d++) {
     int from;

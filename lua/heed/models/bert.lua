@@ -199,7 +199,7 @@ function Bert.load(path, config)
   local model
   local layers, note = loading.count_layers(state, "^encoder%.layer%.(%d+)%."), nil
   if layers ~= c.num_hidden_layers then
-    note = ("num_hidden_layers is %d, and the file has %d layers"):format(c.num_hidden_layers, layers)
+    note = ("num_hidden_layers is %d, and the file has %s"):format(c.num_hidden_layers, E.count(layers, "layer"))
   end
   model, problem = loading.new_model("Bert", Bert, c, state, note)
   if not model then return nil, problem end
