@@ -192,11 +192,11 @@ static int read_picks(lua_State *L) {
     check_has_rows(L, x);
     int64_t shape[2 * HEED_MAX_DIMS];
     int ndim = key->ndim;
-    LHEED_TRY(L, heed_flatten(ctx, key, 1, -1, flat));
+    LHEED_TRY(L, heed__reshape(ctx, "index", key, 1, &key->numel, flat));
     LHEED_TRY(L, heed__index_select(ctx, "index", x, 1, *flat, picked));
     memcpy(shape, key->shape, (size_t)ndim * sizeof *shape);
     for (int d = 1; d < x->ndim; d++) shape[ndim++] = x->shape[d];
-    LHEED_TRY(L, heed_view(ctx, *picked, ndim, shape, out));
+    LHEED_TRY(L, heed__reshape(ctx, "index", *picked, ndim, shape, out));
   }
   lua_settop(L, 3); /* the boxes in between go */
   return lheed_return(L, 1);
@@ -332,7 +332,7 @@ static void assign(lua_State *L, heed_tensor *view) {
   /* Sizes of 1 in front are nothing to broadcast: [1] fits an element, as in PyTorch. */
   while (value.ndim > view->ndim && value.shape[0] == 1) select_row(&value, 0);
   LHEED_TRY(L, heed__check_expands(ctx, "index", "the value", &value, view->ndim, view->shape));
-  LHEED_TRY(L, heed_copy(ctx, view, &value));
+  LHEED_TRY(L, heed__copy(ctx, "index", view, &value));
 }
 
 static void assign_picks(lua_State *L, heed_tensor *x) {

@@ -219,7 +219,7 @@ static int tensor(lua_State *L) {
   for (;;) { /* again where a leaf is wider than the first was: at most five times */
     if (!chosen) dtype = r.common;
     heed_tensor **out = lheed_push_tensor(L);
-    LHEED_TRY(L, heed_tensor_new(ctx, dtype, r.ndim, r.shape, out));
+    LHEED_TRY(L, heed__tensor_new(ctx, "tensor", dtype, r.ndim, r.shape, out));
     r.out = *out;
     r.depth = 0;
     read_nested(&r, 1, 0);

@@ -152,7 +152,7 @@ static int copy_all(lua_State *L) {
   LHEED_TRY(L, heed__stopped(ctx, "load_state_dict"));
   ctx->pace.held = true;
   for (lua_Unsigned i = 0; i < count && status == HEED_OK; i++)
-    status = heed_copy(ctx, targets[i], targets[count + i]);
+    status = heed__copy(ctx, "load_state_dict", targets[i], targets[count + i]);
   ctx->pace.held = false;
   if (status != HEED_OK) lheed_raise(L, status);
   return 0;

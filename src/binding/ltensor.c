@@ -287,7 +287,7 @@ static int to_string(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **row_major = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "to_string", "x");
-  LHEED_TRY(L, is_little_endian() ? heed_contiguous(ctx, x, row_major) : heed_clone(ctx, x, row_major));
+  LHEED_TRY(L, heed__clone(ctx, "to_string", x, row_major));
   size_t width = heed__element_bytes((*row_major)->dtype);
   if (!is_little_endian()) reverse_each((*row_major)->data, (*row_major)->numel, width);
   lua_pushlstring(L, (*row_major)->data, (size_t)(*row_major)->numel * width);
@@ -312,7 +312,7 @@ static int from_string(lua_State *L) {
                        (LUAI_UACINT)needed);
   }
   heed_tensor **out = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_tensor_new(ctx, dtype, ndim, shape, out));
+  LHEED_TRY(L, heed__tensor_new(ctx, "from_string", dtype, ndim, shape, out));
   memcpy((*out)->data, data, bytes);
   if (!is_little_endian()) reverse_each((*out)->data, count, heed__element_bytes(dtype));
   if (dtype == HEED_BOOL) {

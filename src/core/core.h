@@ -327,6 +327,11 @@ void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x);
 /** The same with the dimensions of x in another order: dimension i is order[i] (from 0) of x. */
 void heed__permute_on_stack(heed_tensor *view, const heed_tensor *x, const int *order);
 
+/** heed_tensor_new under another name in messages. */
+HEED_MUST_USE
+heed_status heed__tensor_new(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
+                             const int64_t *shape, heed_tensor **out);
+
 /** Makes a counted tensor from such a header (its shape, strides, data). Errors: MEMORY. */
 HEED_MUST_USE
 heed_status heed__tensor_from_view(heed_context *ctx, const char *function, const heed_tensor *view,

@@ -29,7 +29,7 @@ static heed_status new_block(heed_context *ctx, const char *function, heed_dtype
   const size_t bytes = (size_t)numel * heed__element_bytes(dtype);
   const size_t total = ELEMENTS + (data == NULL ? bytes : 0);
   block *b = heed__allocate(ctx, total);
-  if (b == NULL) return heed__fail_memory(ctx, function, total);
+  if (b == NULL) return heed__fail_memory(ctx, function, data == NULL && bytes > 0 ? bytes : total);
   if (data == NULL) data = (char *)b + ELEMENTS;
   b->storage = (heed__storage){.context = ctx, .references = 1, .data = data, .bytes = bytes};
   heed_tensor *x = &b->tensor;
@@ -44,6 +44,11 @@ static heed_status new_block(heed_context *ctx, const char *function, heed_dtype
   heed__row_major(ndim, shape, x->stride);
   *out = x;
   return HEED_OK;
+}
+
+heed_status heed__tensor_new(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
+                             const int64_t *shape, heed_tensor **out) {
+  return new_block(ctx, function, dtype, ndim, shape, NULL, out);
 }
 
 heed_status heed_tensor_new(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape,
@@ -282,10 +287,8 @@ void heed__store(heed_dtype dtype, void *p, heed_scalar value) {
 heed_status heed__temporary_new(heed_context *ctx, const char *function, heed__temporary *place, int ndim,
                                 const int64_t *shape, heed_tensor **out) {
   const int64_t numel = heed__numel(ndim, shape, sizeof(float));
-  if (numel < 0 || numel > HEED__TEMPORARY_FLOATS) {
-    const heed_status status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, out);
-    return status == HEED_MEMORY ? heed__fail_memory(ctx, function, (size_t)numel * sizeof(float)) : status;
-  }
+  if (numel < 0 || numel > HEED__TEMPORARY_FLOATS)
+    return heed__tensor_new(ctx, function, HEED_FLOAT32, ndim, shape, out);
   heed_tensor *x = &place->tensor;
   x->storage = NULL;
   x->data = (char *)place->floats;

@@ -125,7 +125,7 @@ heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **
   heed__place_init(&place, ctx, "load", path);
   heed_status status = heed__file_open(&place, path, &file, &size);
   if (status != HEED_OK) return status;
-  status = heed_tensor_new(ctx, HEED_INT8, 1, &size, &x);
+  status = heed__tensor_new(ctx, "load", HEED_INT8, 1, &size, &x);
   if (status == HEED_OK) status = heed__file_read(&place, file, 0, x->data, (size_t)size);
   heed__file_close(file);
   if (status == HEED_OK) {

@@ -248,7 +248,7 @@ static heed_status turn_round(heed_context *ctx, const heed_tensor *x, heed_tens
     view.shape[d] = x->shape[x->ndim - 1 - d];
     view.stride[d] = x->stride[x->ndim - 1 - d];
   }
-  return heed_clone(ctx, &view, out);
+  return heed__clone(ctx, "load", &view, out);
 }
 
 heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_tensor **out) {
@@ -276,7 +276,7 @@ heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_ten
       h.shape[h.ndim - 1 - d] = size;
     }
   }
-  status = heed_tensor_new(ctx, f->dtype, h.ndim, h.shape, &x);
+  status = heed__tensor_new(ctx, "load", f->dtype, h.ndim, h.shape, &x);
   if (status == HEED_OK) status = read_elements(source, f, reversed, x);
   if (status != HEED_OK) goto done;
   if (h.fortran_order && h.ndim > 1) {

@@ -337,7 +337,7 @@ heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry
                                      entry->map, out);
     if (status != HEED_OK) entry->map->references--;
   } else {
-    status = heed_tensor_new(ctx, f->dtype, entry->ndim, entry->shape, out);
+    status = heed__tensor_new(ctx, "load", f->dtype, entry->ndim, entry->shape, out);
     if (status == HEED_OK) status = copy_entry(ctx, entry, f, *out);
     if (status != HEED_OK) {
       heed_tensor_free(*out);

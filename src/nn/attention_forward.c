@@ -107,10 +107,13 @@ static heed_status new_internals(const heed__attention_module *a, const heed_ten
   const int ndim = view[0].ndim;
   memcpy(shape, view[0].shape, (size_t)ndim * sizeof *shape);
   shape[ndim - 1] = s;
-  heed_status status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &internals->scores);
-  if (status == HEED_OK) status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &internals->weights);
+  heed_status status =
+      heed__tensor_new(ctx, a->base.class->name, HEED_FLOAT32, ndim, shape, &internals->scores);
+  if (status == HEED_OK)
+    status = heed__tensor_new(ctx, a->base.class->name, HEED_FLOAT32, ndim, shape, &internals->weights);
   if (status == HEED_OK && drops)
-    status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &internals->dropped_weights);
+    status =
+        heed__tensor_new(ctx, a->base.class->name, HEED_FLOAT32, ndim, shape, &internals->dropped_weights);
   if (status == HEED_OK)
     status = heed__tensor_from_view(ctx, a->base.class->name, &view[0], &internals->queries);
   for (int i = 0; i < 2 && status == HEED_OK; i++) {
@@ -121,7 +124,7 @@ static heed_status new_internals(const heed__attention_module *a, const heed_ten
     }
     memcpy(shape, view[1].shape, (size_t)ndim * sizeof *shape);
     shape[ndim - 2] = s;
-    status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, out);
+    status = heed__tensor_new(ctx, a->base.class->name, HEED_FLOAT32, ndim, shape, out);
   }
   return status;
 }
@@ -328,10 +331,7 @@ static heed_status new_place(heed__attention_pass *p, int i, int ndim, const int
   const char *name = p->m->class->name;
   if (p->room != NULL && (i == 3 || p->internals == NULL))
     return heed__temporary_new(ctx, name, &p->room->place[i], ndim, shape, out);
-  int64_t numel = 0;
-  heed_status status = heed__check_shape(ctx, name, ndim, shape, HEED_FLOAT32, &numel);
-  if (status == HEED_OK) status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, out);
-  return status == HEED_MEMORY ? heed__fail_memory(ctx, name, (size_t)numel * sizeof(float)) : status;
+  return heed__tensor_new(ctx, name, HEED_FLOAT32, ndim, shape, out);
 }
 
 static heed_status begin_linear(heed__attention_pass *p, int i, const heed_module *linear,

@@ -52,7 +52,7 @@ static heed_status convert(const conversion *c, leaf *l) {
     return status;
   }
   if (weight->dtype == HEED_INT8) {
-    status = heed_dequantize_int8(ctx, weight, scale_of(m), &wide);
+    status = heed__dequantize_int8(ctx, c->function, weight, scale_of(m), &wide);
     if (status != HEED_OK) return status;
     weight = wide;
   }

@@ -17,13 +17,12 @@ enum { KEYS, VALUES, KEY_SCALES, VALUE_SCALES, PARTS };
 static heed_status new_parts(const heed_kv_cache *c, const char *function, int64_t rows,
                              heed_tensor *part[PARTS]) {
   const int64_t shape[] = {c->batch, c->num_kv_heads, rows, c->head_dim};
-  int64_t numel = 0;
-  heed_status status = heed__check_shape(c->context, function, 4, shape, c->dtype, &numel);
+  heed_status status = HEED_OK;
   for (int i = 0; i < PARTS && status == HEED_OK; i++) {
     if (i < KEY_SCALES) {
-      status = heed_tensor_new(c->context, c->dtype, 4, shape, &part[i]);
+      status = heed__tensor_new(c->context, function, c->dtype, 4, shape, &part[i]);
     } else if (c->dtype == HEED_INT8) {
-      status = heed_tensor_new(c->context, HEED_FLOAT32, 3, shape, &part[i]);
+      status = heed__tensor_new(c->context, function, HEED_FLOAT32, 3, shape, &part[i]);
     }
   }
   if (status == HEED_OK) return status;
@@ -31,8 +30,7 @@ static heed_status new_parts(const heed_kv_cache *c, const char *function, int64
     heed_tensor_free(part[i]);
     part[i] = NULL;
   }
-  if (status != HEED_MEMORY) return status;
-  return heed__fail_memory(c->context, function, 2 * (size_t)numel * heed__element_bytes(c->dtype));
+  return status;
 }
 
 /* Bytes of one row of a part. */

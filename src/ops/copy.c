@@ -51,6 +51,10 @@ static heed_status copy_as(heed_context *ctx, const char *function, const heed_t
   return heed__result_end(ctx, &result, status);
 }
 
+heed_status heed__clone(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out) {
+  return copy_as(ctx, function, x, x->dtype, out);
+}
+
 heed_status heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
   HEED__ENTER(ctx, "clone", x, out);
   return copy_as(ctx, "clone", x, x->dtype, out);
@@ -109,19 +113,23 @@ heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, c
   return status;
 }
 
-heed_status heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src) {
-  HEED__ENTER(ctx, "copy_", dst, src);
+heed_status heed__copy(heed_context *ctx, const char *function, heed_tensor *dst, const heed_tensor *src) {
   heed_tensor *made = NULL;
-  heed_status status = heed__check_expands(ctx, "copy_", "the source", src, dst->ndim, dst->shape);
+  heed_status status = heed__check_expands(ctx, function, "the source", src, dst->ndim, dst->shape);
   if (status || heed__same_view(dst, src)) goto done;
-  status = heed__check_writable(ctx, "copy_", dst);
+  status = heed__check_writable(ctx, function, dst);
   if (status) goto done;
-  status = heed__copy_if_overlapping(ctx, "copy_", dst, &src, &made);
+  status = heed__copy_if_overlapping(ctx, function, dst, &src, &made);
   if (status) goto done;
-  if (!heed__copy_elements(dst, src)) status = heed__stopped(ctx, "copy_");
+  if (!heed__copy_elements(dst, src)) status = heed__stopped(ctx, function);
 done:
   heed_tensor_free(made);
   return status;
+}
+
+heed_status heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src) {
+  HEED__ENTER(ctx, "copy_", dst, src);
+  return heed__copy(ctx, "copy_", dst, src);
 }
 
 heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst, heed_scalar value) {

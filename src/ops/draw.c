@@ -226,35 +226,33 @@ done:
   return end_drawing(ctx, &d, status);
 }
 
-heed_status heed_dropout(heed_context *ctx, heed_generator *g, double p, const heed_tensor *x,
-                         heed_tensor **out) {
-  HEED__ENTER(ctx, "dropout", x, out);
-  HEED__MAY_ENTER(ctx, "dropout", g);
+heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
+                       const heed_tensor *x, heed_tensor **out) {
   drawing d;
   d.result.tensor = NULL;
   d.generator = NULL;
   heed_tensor ordered, *made = NULL;
-  heed_status status = heed__check_probability(ctx, "dropout", "p", p);
+  heed_status status = heed__check_probability(ctx, function, "p", p);
   if (status) goto done;
-  status = heed__check_dtype(ctx, "dropout", "x", x, HEED_FLOAT32);
+  status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
   if (status) goto done;
-  if (!*out) status = heed__new_like(ctx, "dropout", x, HEED_FLOAT32, &made);
+  if (!*out) status = heed__new_like(ctx, function, x, HEED_FLOAT32, &made);
   if (status) goto done;
   heed_tensor *to = made ? made : *out;
   /* PyTorch draws by MKL into memory of its own, which is row-major */
   const heed_tensor *by = ctx->dropout_stream == HEED_DROPOUT_MKL ? NULL : x;
-  status = begin_drawing(ctx, "dropout", &d, &to, HEED_FLOAT32, x->ndim, x->shape, by, 1, &x);
+  status = begin_drawing(ctx, function, &d, &to, HEED_FLOAT32, x->ndim, x->shape, by, 1, &x);
   if (status) goto done;
   heed__permute_on_stack(&ordered, x, d.order);
   if (!heed__copy_elements(d.result.tensor, &ordered)) {
-    status = heed__stopped(ctx, "dropout");
+    status = heed__stopped(ctx, function);
     goto done;
   }
   if (p > 0 && x->numel > 0) { /* nothing is drawn otherwise, not even a seed */
     heed__dropout stream;
     heed__dropout_begin(&stream, ctx, keep_generator(&d, ctx, g), p);
     if (!heed__dropout_apply(&stream, drawn_floats(&d), drawn_floats(&d), x->numel))
-      status = heed__stopped(ctx, "dropout");
+      status = heed__stopped(ctx, function);
   }
 done:
   status = end_drawing(ctx, &d, status);
@@ -263,4 +261,11 @@ done:
   else
     heed_tensor_free(made);
   return status;
+}
+
+heed_status heed_dropout(heed_context *ctx, heed_generator *g, double p, const heed_tensor *x,
+                         heed_tensor **out) {
+  HEED__ENTER(ctx, "dropout", x, out);
+  HEED__MAY_ENTER(ctx, "dropout", g);
+  return heed__drop(ctx, "dropout", g, p, x, out);
 }

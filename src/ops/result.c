@@ -27,18 +27,6 @@ static bool disturbs(const heed_tensor *out, bool elementwise, int ninputs,
   return false;
 }
 
-/* A row-major tensor; messages name the function. */
-static heed_status new_result(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
-                              const int64_t *shape, heed_tensor **out) {
-  int64_t numel;
-  heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, &numel);
-  if (status) return status;
-  status = heed_tensor_new(ctx, dtype, ndim, shape, out);
-  if (status == HEED_MEMORY)
-    return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(dtype));
-  return status;
-}
-
 static heed_status begin(heed_context *ctx, const char *function, heed__result *result, heed_tensor **out,
                          heed_dtype dtype, int ndim, const int64_t *shape, bool elementwise, bool row_major,
                          int ninputs, const heed_tensor *const *inputs) {
@@ -57,7 +45,7 @@ static heed_status begin(heed_context *ctx, const char *function, heed__result *
       return HEED_OK;
     }
   }
-  return new_result(ctx, function, dtype, ndim, shape, &result->tensor);
+  return heed__tensor_new(ctx, function, dtype, ndim, shape, &result->tensor);
 }
 
 heed_status heed__result_begin(heed_context *ctx, const char *function, heed__result *result,
@@ -90,7 +78,7 @@ heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_statu
 heed_status heed__new_like(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                            heed_tensor **out) {
   heed_tensor *made = NULL;
-  const heed_status status = new_result(ctx, function, dtype, x->ndim, x->shape, &made);
+  const heed_status status = heed__tensor_new(ctx, function, dtype, x->ndim, x->shape, &made);
   if (status) return status;
   heed__strides_like(x, made->stride);
   *out = made;

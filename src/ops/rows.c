@@ -200,7 +200,7 @@ static heed_status map_merged(heed_context *ctx, const char *function, row_funct
       heed__result_begin_row_major(ctx, function, &result, out, HEED_FLOAT32, x->ndim, x->shape, 1, &x);
   if (status != HEED_OK) return status;
   if (!merge_last(&from, x, ndims)) {
-    status = heed_clone(ctx, x, &made);
+    status = heed__clone(ctx, function, x, &made);
     if (status != HEED_OK) goto done;
     merge_last(&from, made, ndims);
   }

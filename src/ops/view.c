@@ -92,12 +92,8 @@ static heed_status reshape(heed_context *ctx, const char *function, const heed_t
   heed_tensor view, *made = NULL;
   heed_status status = HEED_OK;
   if (!reshaped(&view, x, ndim, shape)) {
-    status = heed_clone(ctx, x, &made);
-    if (status) {
-      if (status == HEED_MEMORY)
-        status = heed__fail_memory(ctx, function, (size_t)x->numel * heed__element_bytes(x->dtype));
-      goto done;
-    }
+    status = heed__clone(ctx, function, x, &made);
+    if (status) goto done;
     reshaped(&view, made, ndim, shape);
   }
   status = give(ctx, function, &view, out);
@@ -106,13 +102,18 @@ done:
   return status;
 }
 
+heed_status heed__reshape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                          const int64_t *shape, heed_tensor **out) {
+  int64_t sizes[HEED_MAX_DIMS];
+  const heed_status status = work_out(ctx, function, x, ndim, shape, sizes);
+  if (status) return status;
+  return reshape(ctx, function, x, ndim, sizes, out);
+}
+
 heed_status heed_reshape(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
                          heed_tensor **out) {
   HEED__ENTER(ctx, "reshape", x, out);
-  int64_t sizes[HEED_MAX_DIMS];
-  const heed_status status = work_out(ctx, "reshape", x, ndim, shape, sizes);
-  if (status) return status;
-  return reshape(ctx, "reshape", x, ndim, sizes, out);
+  return heed__reshape(ctx, "reshape", x, ndim, shape, out);
 }
 
 heed_status heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int last, heed_tensor **out) {
@@ -169,12 +170,12 @@ heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int dim, heed_
 
 /* ---- Other orders ---- */
 
-heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
-  HEED__ENTER(ctx, "transpose", x, out);
+heed_status heed__transpose(heed_context *ctx, const char *function, const heed_tensor *x, int dim1, int dim2,
+                            heed_tensor **out) {
   heed_tensor view;
   int a, b;
-  heed_status status = heed__check_dim(ctx, "transpose", x->ndim, dim1, &a);
-  if (status == HEED_OK) status = heed__check_dim(ctx, "transpose", x->ndim, dim2, &b);
+  heed_status status = heed__check_dim(ctx, function, x->ndim, dim1, &a);
+  if (status == HEED_OK) status = heed__check_dim(ctx, function, x->ndim, dim2, &b);
   if (status) return status;
   heed__alias_on_stack(&view, x);
   if (x->ndim > 0) {
@@ -183,7 +184,12 @@ heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, in
     view.shape[b] = x->shape[a];
     view.stride[b] = x->stride[a];
   }
-  return give(ctx, "transpose", &view, out);
+  return give(ctx, function, &view, out);
+}
+
+heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
+  HEED__ENTER(ctx, "transpose", x, out);
+  return heed__transpose(ctx, "transpose", x, dim1, dim2, out);
 }
 
 heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
@@ -262,25 +268,29 @@ heed_status heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_
   return give(ctx, "select", &view, out);
 }
 
-heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
-                        heed_tensor **out) {
-  HEED__ENTER(ctx, "narrow", x, out);
+heed_status heed__narrow(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
+                         int64_t start, int64_t length, heed_tensor **out) {
   heed_tensor view;
   int d;
-  const heed_status status = check_cut(ctx, "narrow", x, dim, &d);
+  const heed_status status = check_cut(ctx, function, x, dim, &d);
   if (status) return status;
   const int64_t size = x->shape[d], from = start < 0 && start >= -size ? start + size
                                            : start > 0                 ? start - 1
                                                                        : -1;
   if (from < 0 || from > size || length < 0 || length > size - from)
     return heed__fail(ctx, HEED_INDEX,
-                      "narrow: start %" PRId64 " and length %" PRId64
-                      " do not fit dimension %d of size %" PRId64
+                      "%s: start %" PRId64 " and length %" PRId64 " do not fit dimension %d of size %" PRId64
                       "; start counts from 1 and there must be length elements from there on",
-                      start, length, d + 1, size);
+                      function, start, length, d + 1, size);
   heed__alias_on_stack(&view, x);
   restrict_to(&view, d, from, length, 1);
-  return give(ctx, "narrow", &view, out);
+  return give(ctx, function, &view, out);
+}
+
+heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
+                        heed_tensor **out) {
+  HEED__ENTER(ctx, "narrow", x, out);
+  return heed__narrow(ctx, "narrow", x, dim, start, length, out);
 }
 
 heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t first, int64_t last,
