@@ -189,17 +189,17 @@ describe("loading a BERT", function()
 
   it("refuses other models, though their weights have the same names", function()
     for _, other in ipairs { "roberta", "xlm-roberta", "camembert", "electra" } do
-      assert.equal(("Bert.load: unsupported configuration: model_type is a string ('%s'); it must be bert"):format(other),
-        problem(nil, config_with { model_type = other }))
+      local form = "Bert.load: unsupported configuration: model_type is a string ('%s'); it must be bert"
+      assert.equal(form:format(other), problem(nil, config_with { model_type = other }))
     end
     assert.is_truthy(Bert.load(folder, config_with { model_type = "bert" }))
   end)
 
   it("says what a config lacks", function()
     local known = table.concat(require("heed.models.loading").activation_names, ", ")
-    assert.equal("Bert.load: unsupported configuration: hidden_act is a string ('swish2'); it must be one of " .. known ..
-      "; hidden_size is the number 2.5; it must be an integer from 1 up; position_embedding_type is a string " ..
-      "('relative_key'); it must be absolute",
+    assert.equal("Bert.load: unsupported configuration: hidden_act is a string ('swish2'); it must be one of " ..
+      known .. "; hidden_size is the number 2.5; it must be an integer from 1 up; position_embedding_type is a " ..
+      "string ('relative_key'); it must be absolute",
       problem(nil, config_with { hidden_size = 2.5, hidden_act = "swish2", position_embedding_type = "relative_key" }))
     assert.equal("Bert.load: unsupported configuration: hidden_size is missing; intermediate_size is missing; " ..
       "num_attention_heads is missing; num_hidden_layers is missing; vocab_size is missing", problem(nil, {}))

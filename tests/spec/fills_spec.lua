@@ -1,18 +1,16 @@
 -- Random fills of views: PyTorch fills a tensor in the order in which its elements lie in memory. Expected bits are
--- PyTorch's, from tests/golden/fills.lua; what its other builds draw, from the same without views.
+-- PyTorch's, from tests/golden/fills.lua.
 local heed = require "heed"
-
-local unpack = table.unpack or unpack -- luacheck: ignore
 
 local function apply(x, operation)
   local kind, dim = operation[1], operation[2]
   if kind == "T" then return x.T end
   if kind == "slice" then
     local index = {}
-    for d = 1, x.ndim do index[d] = d == dim and { unpack(operation, 3) } or {} end
+    for d = 1, x.ndim do index[d] = d == dim and { table.unpack(operation, 3) } or {} end
     return x[index]
   end
-  return x[kind](x, unpack(operation, 2))
+  return x[kind](x, table.unpack(operation, 2))
 end
 
 -- range(1, n) in the shape, and the view of it.

@@ -108,11 +108,13 @@ describe("a message of a call that finds no memory begins with the function that
     softmax = function() return x:softmax(1) end, sum = function() return x:sum(1) end,
     cat = function() return heed.cat { x, x } end, stack = function() return heed.stack { x, x } end,
     sort = function() return x:sort() end, topk = function() return x:topk(2) end,
-    repeat_interleave = function() return turned:repeat_interleave(2) end, where = function() return heed.where(mask, x, 0) end,
+    repeat_interleave = function() return turned:repeat_interleave(2) end,
+    where = function() return heed.where(mask, x, 0) end,
     layer_norm = function() return heed.layer_norm(turned) end, cumsum = function() return x:cumsum(1) end,
     index_select = function() return x:index_select(1, key) end, gather = function() return x:gather(1, places) end,
     masked_fill = function() return x:masked_fill(mask, 0) end, tril = function() return x:tril() end,
-    quantize_int8 = function() return heed.quantize_int8(x) end, embedding = function() return heed.embedding(key, x) end,
+    quantize_int8 = function() return heed.quantize_int8(x) end,
+    embedding = function() return heed.embedding(key, x) end,
     Generator = function() return heed.Generator(1) end, copy_ = function() return x:copy_(turned) end,
   }
 

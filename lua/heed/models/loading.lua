@@ -124,7 +124,8 @@ function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
   for _ in compat.pairs(state) do tensors = tensors + 1 end
   if config.num_hidden_layers > tensors then
-    note = note or ("num_hidden_layers is %d, and the file has %s"):format(config.num_hidden_layers, E.count(tensors, "tensor"))
+    local form = "num_hidden_layers is %d, and the file has %s"
+    note = note or form:format(config.num_hidden_layers, E.count(tensors, "tensor"))
     return nil, MISFIT:format(class, note)
   end
   local fine, model = pcall(nn.utils.skip_init, constructor, config)
@@ -303,7 +304,8 @@ function loading.decoder(class, Class, about)
     end
     local count, note = loading.count_layers(state, "^" .. prefix:gsub("%.", "%%.") .. about.layers), nil
     if count ~= c.num_hidden_layers then
-      note = ("%s is %d, and the file has %s"):format(said.num_hidden_layers, c.num_hidden_layers, E.count(count, "layer"))
+      local form = "%s is %d, and the file has %s"
+      note = form:format(said.num_hidden_layers, c.num_hidden_layers, E.count(count, "layer"))
     end
     model, problem = loading.new_model(class, Class, c, state, note)
     if not model then return nil, problem end
