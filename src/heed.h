@@ -363,14 +363,15 @@ HEED_API void heed_generator_seed(heed_generator *g, uint64_t seed);
 HEED_API void heed_generator_get_state(const heed_generator *g, unsigned char *bytes);
 HEED_CALL heed_generator_set_state(heed_generator *g, const unsigned char *bytes, size_t count);
 
-/* In all of these, g NULL stands for the context's default generator; out of *out, if given, decides the
- * place. */
+/* In all of these, g NULL stands for the context's default generator. A tensor given as *out is filled in the
+ * order in which its elements lie in memory, as PyTorch fills views. */
 
 /** Uniform in [from, to), float32. Errors: ARGUMENT (not finite, from above to, or further apart than float32
  * reaches). */
 HEED_CALL heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
                        const int64_t *shape, heed_tensor **out);
-/** Normal with the given mean and standard deviation, float32. Errors: ARGUMENT (negative std). */
+/** Normal with the given mean and standard deviation, float32. As in PyTorch, the numbers are others where
+ * *out is given and not row-major, or has fewer than 16 elements. Errors: ARGUMENT (negative std). */
 HEED_CALL heed_normal(heed_context *ctx, heed_generator *g, double mean, double std, int ndim,
                       const int64_t *shape, heed_tensor **out);
 /** Whole numbers from low to high, both included, int64. Errors: ARGUMENT (high < low, or a range beyond
@@ -388,7 +389,8 @@ typedef enum heed_dropout_stream { HEED_DROPOUT_NATIVE, HEED_DROPOUT_MKL } heed_
 HEED_API void heed_set_dropout_stream(heed_context *ctx, heed_dropout_stream stream);
 
 /** x with each element zeroed with probability p, the rest times 1 / (1 - p). p = 0 draws nothing.
- *  Errors: ARGUMENT (p outside of [0, 1]), DTYPE (not float32). */
+ *  NATIVE draws in the order in which x lies in memory, MKL in row-major order; a new result is laid out like
+ * x. Errors: ARGUMENT (p outside of [0, 1]), DTYPE (not float32). */
 HEED_CALL heed_dropout(heed_context *ctx, heed_generator *g, double p, const heed_tensor *x,
                        heed_tensor **out);
 

@@ -114,10 +114,14 @@ static void check_names(lua_State *L, int idx, const char *function, const char 
   }
 }
 
+int lheed_too_many(lua_State *L, const char *function, int given, int most) {
+  return lheed_error(L, "%s: %d argument%s given and it takes at most %d", function, given,
+                     given == 1 ? " was" : "s were", most);
+}
+
 void lheed_arguments(lua_State *L, const char *function, int count) {
   int given = lua_gettop(L);
-  if (given > count)
-    lheed_error(L, "%s: %d arguments were given and it takes at most %d", function, given, count);
+  if (given > count) lheed_too_many(L, function, given, count);
   lua_settop(L, count);
 }
 
@@ -126,8 +130,7 @@ void lheed_options(lua_State *L, const char *function, int first, const char *co
   while (names[count]) count++;
   bool named = top >= first && is_options(L, top);
   int given = named ? top - 1 : top; /* the last positional argument */
-  if (given >= first + count)
-    lheed_error(L, "%s: %d arguments were given and it takes at most %d", function, given, first + count - 1);
+  if (given >= first + count) lheed_too_many(L, function, given, first + count - 1);
   if (!named) {
     lua_settop(L, first + count - 1);
     return;

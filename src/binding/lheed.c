@@ -480,10 +480,7 @@ static void prepare_own_require(lua_State *L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &loaded_key);
 }
 
-/** Opens the whole library in a host's state and leaves its table on the stack; sets no global. The parts in
- * Lua are inside: no file is read. Where the state has the package library, `require "heed.…"` finds them
- * too. */
-HEED_API int luaopen_heed(lua_State *L);
+/* The parts in Lua are inside. Where the state has the package library, `require "heed.…"` finds them too. */
 int luaopen_heed(lua_State *L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key) == LUA_TNIL) prepare_own_require(L);
   if (lheed_push_preload(L) == LUA_TTABLE) {

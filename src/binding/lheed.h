@@ -119,6 +119,8 @@ void lheed_collect(lua_State *L);
  * positive. */
 
 /** For functions without optional arguments: raises for more than `count`, and fills up with nil. */
+/** Raises that of `given` arguments a function takes `most` at most. */
+int lheed_too_many(lua_State *L, const char *function, int given, int most);
 void lheed_arguments(lua_State *L, const char *function, int count);
 /** Sorts the optional arguments, which come by position or in one table at the end by name, into the stack
  * slots first…first + k - 1 (nil where absent; k names, closed by NULL), and leaves nothing above them. An

@@ -219,7 +219,7 @@ static int tensor(lua_State *L) {
   for (;;) { /* again where a leaf is wider than the first was: at most five times */
     if (!chosen) dtype = r.common;
     heed_tensor **out = lheed_push_tensor(L);
-    LHEED_TRY(L, heed_tensor_new(ctx, dtype, r.ndim, r.shape, out));
+    LHEED_TRY(L, heed__tensor_new(ctx, "tensor", dtype, r.ndim, r.shape, out));
     r.out = *out;
     r.depth = 0;
     read_nested(&r, 1, 0);
@@ -250,7 +250,7 @@ static int tolist(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   luaL_checkstack(L, HEED_MAX_DIMS + 8, "tolist");
   heed_tensor **held = lheed_push_tensor(L); /* finalizers that making tables runs may release x */
-  LHEED_TRY(L, heed_tensor_alias(ctx, lheed_tensor(L, 1, "tolist", "x"), held));
+  LHEED_TRY(L, heed__tensor_from_view(ctx, "tolist", lheed_tensor(L, 1, "tolist", "x"), held));
   int64_t pushed = 0;
   push_list(L, *held, 0, (*held)->data, &pushed);
   return 1;

@@ -55,7 +55,7 @@ static bool push_known_box(lua_State *L, const heed_module *m) {
 static heed_status alias_parameter(const heed_module *m, int i, heed_tensor **out) {
   heed_entry entry;
   heed_module_entry(m, i, &entry);
-  return heed_tensor_alias(heed_module_context(m), entry.parameter, out);
+  return heed__tensor_from_view(heed_module_context(m), entry.name, entry.parameter, out);
 }
 
 /* Pushes entry i (from 1) of the module at stack index 1: a module's box, or a tensor that shares the
@@ -82,7 +82,7 @@ static int new_parameter(lua_State *L) {
   const heed_tensor *x = lheed_tensor(L, 1, "Parameter", "data");
   if (heed_tensor_dtype(x) != HEED_FLOAT32)
     return lheed_error(L, "Parameter: data must be float32, is %s", heed_dtype_name(heed_tensor_dtype(x)));
-  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, x, box));
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "Parameter", x, box));
   heed_tensor_set_parameter(*box, true);
   return lheed_return(L, 1);
 }
@@ -210,8 +210,8 @@ static int list_index(lua_State *L, int idx, const heed_module *m) {
   lua_Integer i = lua_tointeger(L, idx);
   if (i < 0 && i >= -count) i += count + 1;
   if (i < 1 || i > count + 1)
-    lheed_error(L, "ModuleList: index %I is out of range; there are %d modules, counted from 1",
-                (LUAI_UACINT)lua_tointeger(L, idx), count);
+    lheed_error(L, "ModuleList: index %I is out of range; there %s %d module%s, counted from 1",
+                (LUAI_UACINT)lua_tointeger(L, idx), HEED__ARE(count), count, HEED__S(count));
   return (int)i;
 }
 

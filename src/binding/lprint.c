@@ -238,7 +238,7 @@ static int tensor_tostring(lua_State *L) {
   /* an alias, since finalizers may run, and release x, while the text grows */
   heed_tensor **alias = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "tostring", "x");
-  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, x, alias));
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "tostring", x, alias));
   printer p = {.x = *alias, .summary = (*alias)->numel > SUMMARY_ABOVE};
   p.real =
       (*alias)->dtype == HEED_FLOAT32 || (*alias)->dtype == HEED_BFLOAT16 || (*alias)->dtype == HEED_FLOAT16;

@@ -36,7 +36,8 @@ static int identity(lua_State *L) {
 static int plain(lua_State *L) {
   lua_settop(L, 1);
   heed_tensor **box = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, lheed_tensor(L, 1, "plain", "t"), box));
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "state_dict",
+                                      lheed_tensor(L, 1, "state_dict", "t"), box));
   heed_tensor_set_parameter(*box, false);
   return lheed_return(L, 1);
 }
@@ -151,7 +152,7 @@ static int copy_all(lua_State *L) {
   LHEED_TRY(L, heed__stopped(ctx, "load_state_dict"));
   ctx->pace.held = true;
   for (lua_Unsigned i = 0; i < count && status == HEED_OK; i++)
-    status = heed_copy(ctx, targets[i], targets[count + i]);
+    status = heed__copy(ctx, "load_state_dict", targets[i], targets[count + i]);
   ctx->pace.held = false;
   if (status != HEED_OK) lheed_raise(L, status);
   return 0;

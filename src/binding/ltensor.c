@@ -55,6 +55,7 @@ static int filled_like(lua_State *L, const char *function, heed_scalar value, in
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   heed_dtype dtype = lheed_opt_dtype(L, dtype_slot, function, x->dtype);
+  LHEED_TRY(L, heed__new_like(ctx, function, x, dtype, out));
   LHEED_TRY(L, heed__full(ctx, function, dtype, x->ndim, x->shape, value, out));
   return lheed_return(L, 1);
 }
@@ -258,7 +259,7 @@ static int fill_(lua_State *L) {
 
 static int zero_(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  LHEED_TRY(L, heed_fill(ctx, lheed_tensor(L, 1, "zero_", "x"), heed_integer(0)));
+  LHEED_TRY(L, heed__fill(ctx, "zero_", lheed_tensor(L, 1, "zero_", "x"), heed_integer(0)));
   lua_settop(L, 1);
   return 1;
 }
@@ -286,7 +287,7 @@ static int to_string(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **row_major = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "to_string", "x");
-  LHEED_TRY(L, is_little_endian() ? heed_contiguous(ctx, x, row_major) : heed_clone(ctx, x, row_major));
+  LHEED_TRY(L, heed__clone(ctx, "to_string", x, row_major));
   size_t width = heed__element_bytes((*row_major)->dtype);
   if (!is_little_endian()) reverse_each((*row_major)->data, (*row_major)->numel, width);
   lua_pushlstring(L, (*row_major)->data, (size_t)(*row_major)->numel * width);
@@ -306,11 +307,12 @@ static int from_string(lua_State *L) {
   const char *data = lua_tolstring(L, 1, &bytes);
   if (bytes != needed) {
     char text[HEED__SHAPE_TEXT];
-    return lheed_error(L, "from_string: bytes has %I bytes; shape %s of %s needs %I", (LUAI_UACINT)bytes,
-                       heed__shape_text(text, ndim, shape), heed_dtype_name(dtype), (LUAI_UACINT)needed);
+    return lheed_error(L, "from_string: bytes has %I byte%s; shape %s of %s needs %I", (LUAI_UACINT)bytes,
+                       HEED__S(bytes), heed__shape_text(text, ndim, shape), heed_dtype_name(dtype),
+                       (LUAI_UACINT)needed);
   }
   heed_tensor **out = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_tensor_new(ctx, dtype, ndim, shape, out));
+  LHEED_TRY(L, heed__tensor_new(ctx, "from_string", dtype, ndim, shape, out));
   memcpy((*out)->data, data, bytes);
   if (!is_little_endian()) reverse_each((*out)->data, count, heed__element_bytes(dtype));
   if (dtype == HEED_BOOL) {

@@ -65,7 +65,8 @@ static int op_t(lua_State *L) {
   if (x->ndim > 2)
     lheed_error(L, "t: x is %s; it must have at most 2 dimensions (transpose takes more)",
                 heed__shape_text(shape, x->ndim, x->shape));
-  LHEED_TRY(L, x->ndim < 2 ? heed_tensor_alias(ctx, x, out) : heed_transpose(ctx, x, 1, 2, out));
+  LHEED_TRY(L,
+            x->ndim < 2 ? heed__tensor_from_view(ctx, "t", x, out) : heed__transpose(ctx, "t", x, 1, 2, out));
   return lheed_return(L, 1);
 }
 
@@ -184,7 +185,7 @@ static void add_piece(lua_State *L, const char *function, int axis, int64_t star
                       lua_Integer place) {
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x"); /* anew: a finalizer may have released it */
-  LHEED_TRY(L, heed_narrow(lheed_get(L)->context, x, axis + 1, start + 1, length, out));
+  LHEED_TRY(L, heed__narrow(lheed_get(L)->context, function, x, axis + 1, start + 1, length, out));
   lua_rawseti(L, -2, place);
 }
 
@@ -237,8 +238,8 @@ static int op_split(lua_State *L) {
     start += length;
   }
   if (start != size)
-    lheed_error(L, "split: the sizes add up to %I and dimension %d has %I elements", (LUAI_UACINT)start,
-                axis + 1, (LUAI_UACINT)size);
+    lheed_error(L, "split: the sizes add up to %I and dimension %d has %I element%s", (LUAI_UACINT)start,
+                axis + 1, (LUAI_UACINT)size, HEED__S(size));
   return lheed_return(L, 1);
 }
 

@@ -61,6 +61,9 @@ void heed__struct_move(void *theirs, void *ours, size_t known);
 int heed__write_number(char *text, size_t size, char form, int precision, double value);
 /** The value as %g has it, in text, which it returns. */
 const char *heed__number_text(char text[HEED__NUMBER_TEXT], double value);
+/** For counts in messages: "1 head" and "2 heads", "there is 1" and "there are 2". */
+#define HEED__S(n)     ((n) == 1 ? "" : "s")
+#define HEED__ARE(n)   ((n) == 1 ? "is" : "are")
 #define HEED__G(value) heed__number_text((char[HEED__NUMBER_TEXT]){0}, (value))
 /** The fewest significant digits, 1 to 17, that give the (finite) value back. */
 int heed__shortest_digits(double value);
@@ -263,6 +266,12 @@ bool heed__same_shape(int ndim, const int64_t *shape, int with_ndim, const int64
 /** Row-major strides, in elements. */
 void heed__row_major(int ndim, const int64_t *shape, int64_t *stride);
 
+/** The dimensions (from 0) of x as they lie in memory, the outermost first. */
+void heed__memory_order(const heed_tensor *x, int *order);
+/** The strides that PyTorch's empty_like(x) has: those of x if its elements lie side by side, else such as
+ * keep the order of its dimensions in memory. */
+void heed__strides_like(const heed_tensor *x, int64_t *stride);
+
 /** Whether the elements of x, in row-major order, can be read with another `shape` (of as many elements)
  * without a copy; `stride` is then filled, as PyTorch's view has it. */
 bool heed__view_strides(const heed_tensor *x, int ndim, const int64_t *shape, int64_t *stride);
@@ -324,10 +333,18 @@ heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b);
 /** A header on x's elements that holds no reference: for views inside a function, to be dropped without a
  * call. Copies only the dimensions in use, and not the mark of a parameter. */
 void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x);
+/** The same with the dimensions of x in another order: dimension i is order[i] (from 0) of x. */
+void heed__permute_on_stack(heed_tensor *view, const heed_tensor *x, const int *order);
+
+/** heed_tensor_new under another name in messages. */
+HEED_MUST_USE
+heed_status heed__tensor_new(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
+                             const int64_t *shape, heed_tensor **out);
 
 /** Makes a counted tensor from such a header (its shape, strides, data). Errors: MEMORY. */
 HEED_MUST_USE
-heed_status heed__tensor_from_view(heed_context *ctx, const heed_tensor *view, heed_tensor **out);
+heed_status heed__tensor_from_view(heed_context *ctx, const char *function, const heed_tensor *view,
+                                   heed_tensor **out);
 
 /* Room for a float32 tensor that lives for one call: on the caller's stack if it is small. */
 #define HEED__TEMPORARY_FLOATS 512
@@ -388,8 +405,9 @@ double heed__draw_double(heed_generator *g);
  * multiple of the block. */
 #define HEED__NORMAL_BLOCK 16
 typedef void heed__normal_transform(float *x, size_t n, float std, float mean);
-/** n values of the normal distribution with that mean and standard deviation, as PyTorch's randn gives them
- * for n elements; transform: a kernel. */
+/** n values of the normal distribution with that mean and standard deviation: by the kernel `transform` as
+ * PyTorch's randn gives them for n elements, or, where that is NULL or n is less than a block, one by one in
+ * double, as PyTorch fills tensors that are not contiguous. */
 HEED_MUST_USE
 bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, double mean, double std,
                        float *out, int64_t n);

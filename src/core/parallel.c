@@ -278,8 +278,8 @@ static struct heed__pool *pool_of(heed_context *ctx) {
                               .spin = ctx->threads <= processors() ? SPIN : 0};
   pool->started = start_threads(pool->workers, count, pool); /* fewer, or none, where the system refuses */
   if (pool->started < count)
-    heed__log(ctx, HEED_LOG_WARNING, "the system gave %d threads of the %d that were to help", pool->started,
-              count);
+    heed__log(ctx, HEED_LOG_WARNING, "the system gave %d thread%s of the %d that were to help", pool->started,
+              HEED__S(pool->started), count);
   return ctx->pool = pool;
 }
 

@@ -80,6 +80,48 @@ void heed__row_major(int ndim, const int64_t *shape, int64_t *stride) {
   }
 }
 
+/* Whether dimension a of x goes around dimension b in memory (1), inside it (-1), or neither is known (0): a
+ * stride of 0 says nothing. */
+static int compare_strides(const heed_tensor *x, int a, int b) {
+  if (x->stride[a] == 0 || x->stride[b] == 0) return 0;
+  if (x->stride[a] != x->stride[b]) return x->stride[a] > x->stride[b] ? 1 : -1;
+  return x->shape[a] > x->shape[b] ? 1 : 0;
+}
+
+/* PyTorch's insertion sort from the innermost dimension on. Where strides of 0 are passed over, the result
+ * depends on the steps of the sort, so another sort would not do. */
+void heed__memory_order(const heed_tensor *x, int *order) {
+  const int last = x->ndim - 1;
+  for (int i = 0; i <= last; i++) order[i] = i;
+  for (int i = last - 1; i >= 0; i--) {
+    int at = i;
+    for (int inner = i + 1; inner <= last; inner++) {
+      const int compared = compare_strides(x, order[inner], order[at]);
+      if (compared < 0) break;
+      if (compared == 0) continue;
+      const int moved = order[inner];
+      order[inner] = order[at];
+      order[at] = moved;
+      at = inner;
+    }
+  }
+}
+
+void heed__strides_like(const heed_tensor *x, int64_t *stride) {
+  int order[HEED_MAX_DIMS];
+  bool dense = true;
+  int64_t step = 1;
+  heed__memory_order(x, order);
+  for (int i = x->ndim - 1; i >= 0; i--) {
+    const int d = order[i];
+    stride[d] = step;
+    if (x->shape[d] == 1) continue;
+    dense = dense && x->stride[d] == step;
+    step *= x->shape[d] > 0 ? x->shape[d] : 1;
+  }
+  for (int d = 0; d < x->ndim && (dense || x->numel == 0); d++) stride[d] = x->stride[d];
+}
+
 /* The rule: neighbouring dimensions of x whose elements lie one step apart throughout make a run. A dimension
  * of the view must lie within one run, so the runs, from the last to the first, must each be used up by whole
  * dimensions. */

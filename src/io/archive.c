@@ -92,12 +92,12 @@ heed_status heed_archive_tensor(const heed_archive *archive, int64_t i, heed_ten
   heed_context *ctx = archive != NULL ? archive->ctx : NULL;
   HEED__ENTER(ctx, "archive_tensor", out);
   if (i < 1 || i > archive->count)
-    return heed__fail(ctx, HEED_INDEX, "archive_tensor: i is %lld and the archive has %lld tensors",
-                      (long long)i, (long long)archive->count);
+    return heed__fail(ctx, HEED_INDEX, "archive_tensor: i is %lld and the archive has %lld tensor%s",
+                      (long long)i, (long long)archive->count, HEED__S(archive->count));
   if (*out != NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "archive_tensor: *out is a tensor already; it must be NULL");
   const heed__entry *entry = &archive->entries[i - 1];
-  if (entry->tensor != NULL) return heed_tensor_alias(ctx, entry->tensor, out);
+  if (entry->tensor != NULL) return heed__tensor_from_view(ctx, "load", entry->tensor, out);
   return heed__safetensors_tensor(ctx, entry, out);
 }
 

@@ -90,9 +90,9 @@ static heed_status check_extent(const heed__place *place, const heed__entry *ent
   heed__shape_text(text, entry->ndim, entry->shape);
   if (numel < 0) return heed__broken(place, "%s elements of %s are more than a file holds", text, f->name);
   if (x->begin > x->end || x->end - x->begin != numel * (int64_t)f->bytes)
-    return heed__broken(place, "data_offsets are [%lld, %lld]; %s of %s takes %lld bytes",
+    return heed__broken(place, "data_offsets are [%lld, %lld]; %s of %s takes %lld byte%s",
                         (long long)x->begin, (long long)x->end, text, f->name,
-                        (long long)numel * (long long)f->bytes);
+                        (long long)numel * (long long)f->bytes, HEED__S(numel * (int64_t)f->bytes));
   if ((uint64_t)x->end > bytes)
     return heed__broken(place, "ends at byte %lld of the data, and there are only %zu: the file is cut short",
                         (long long)x->end, bytes);
@@ -152,8 +152,9 @@ static heed_status check_cover(const heed__place *outer, const heed_archive *arc
     reached = x->end;
   }
   if ((uint64_t)reached < bytes)
-    return heed__broken(outer, "the last %lld bytes belong to no tensor",
-                        (long long)bytes - (long long)reached);
+    return heed__broken(outer, "the last %llu byte%s to no tensor",
+                        (unsigned long long)(bytes - (uint64_t)reached),
+                        bytes - (uint64_t)reached == 1 ? " belongs" : "s belong");
   return HEED_OK;
 }
 
@@ -243,8 +244,8 @@ static heed_status fill_archive(const heed__place *place, const heed__json *root
 static heed_status read_length(const heed__place *place, const heed__file_map *map, size_t *length) {
   uint64_t n = 0;
   if (map->size < 8)
-    return heed__broken(place, "has %zu bytes; the first 8 of a .safetensors file give its header's length",
-                        map->size);
+    return heed__broken(place, "has %zu byte%s; the first 8 of a .safetensors file give its header's length",
+                        map->size, HEED__S(map->size));
   for (int i = 7; i >= 0; i--) n = n << 8 | (unsigned char)map->data[i];
   if (n > MOST_HEADER)
     return heed__broken(place, "its first 8 bytes say that the header has %llu bytes; at most %zu are read",
@@ -336,7 +337,7 @@ heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry
                                      entry->map, out);
     if (status != HEED_OK) entry->map->references--;
   } else {
-    status = heed_tensor_new(ctx, f->dtype, entry->ndim, entry->shape, out);
+    status = heed__tensor_new(ctx, "load", f->dtype, entry->ndim, entry->shape, out);
     if (status == HEED_OK) status = copy_entry(ctx, entry, f, *out);
     if (status != HEED_OK) {
       heed_tensor_free(*out);

@@ -107,20 +107,24 @@ static heed_status new_internals(const heed__attention_module *a, const heed_ten
   const int ndim = view[0].ndim;
   memcpy(shape, view[0].shape, (size_t)ndim * sizeof *shape);
   shape[ndim - 1] = s;
-  heed_status status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &internals->scores);
-  if (status == HEED_OK) status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &internals->weights);
+  heed_status status =
+      heed__tensor_new(ctx, a->base.class->name, HEED_FLOAT32, ndim, shape, &internals->scores);
+  if (status == HEED_OK)
+    status = heed__tensor_new(ctx, a->base.class->name, HEED_FLOAT32, ndim, shape, &internals->weights);
   if (status == HEED_OK && drops)
-    status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &internals->dropped_weights);
-  if (status == HEED_OK) status = heed__tensor_from_view(ctx, &view[0], &internals->queries);
+    status =
+        heed__tensor_new(ctx, a->base.class->name, HEED_FLOAT32, ndim, shape, &internals->dropped_weights);
+  if (status == HEED_OK)
+    status = heed__tensor_from_view(ctx, a->base.class->name, &view[0], &internals->queries);
   for (int i = 0; i < 2 && status == HEED_OK; i++) {
     heed_tensor **out = i == 0 ? &internals->keys : &internals->values;
     if (!spans) {
-      status = heed__tensor_from_view(ctx, &view[1 + i], out);
+      status = heed__tensor_from_view(ctx, a->base.class->name, &view[1 + i], out);
       continue;
     }
     memcpy(shape, view[1].shape, (size_t)ndim * sizeof *shape);
     shape[ndim - 2] = s;
-    status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, out);
+    status = heed__tensor_new(ctx, a->base.class->name, HEED_FLOAT32, ndim, shape, out);
   }
   return status;
 }
@@ -271,7 +275,7 @@ static heed_status keep(heed__attention_pass *p, const heed_tensor **x) {
   if (p->room != NULL || *x == NULL) return HEED_OK;
   assert(p->kept_count < (int)(sizeof p->kept / sizeof *p->kept));
   heed_tensor *alias = NULL;
-  heed_status status = heed_tensor_alias(p->m->context, *x, &alias);
+  heed_status status = heed__tensor_from_view(p->m->context, p->m->class->name, *x, &alias);
   if (status == HEED_OK) *x = p->kept[p->kept_count++] = alias;
   return status;
 }
@@ -327,10 +331,7 @@ static heed_status new_place(heed__attention_pass *p, int i, int ndim, const int
   const char *name = p->m->class->name;
   if (p->room != NULL && (i == 3 || p->internals == NULL))
     return heed__temporary_new(ctx, name, &p->room->place[i], ndim, shape, out);
-  int64_t numel = 0;
-  heed_status status = heed__check_shape(ctx, name, ndim, shape, HEED_FLOAT32, &numel);
-  if (status == HEED_OK) status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, out);
-  return status == HEED_MEMORY ? heed__fail_memory(ctx, name, (size_t)numel * sizeof(float)) : status;
+  return heed__tensor_new(ctx, name, HEED_FLOAT32, ndim, shape, out);
 }
 
 static heed_status begin_linear(heed__attention_pass *p, int i, const heed_module *linear,

@@ -69,7 +69,11 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   const int ndim = x->ndim;
   memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
   shape[ndim - 1] = shape[ndim - 2];
-  if ((status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, &scores)) != HEED_OK) goto done;
+  heed_tensor **const made[] = {&scores, &scaled, &weights, &hidden}; /* here, for the name in messages */
+  for (int i = 0; i < 4; i++) {
+    const heed_dtype dtype = made[i] == &hidden ? HEED_BOOL : HEED_FLOAT32;
+    if ((status = heed__tensor_new(ctx, m->class->name, dtype, ndim, shape, made[i])) != HEED_OK) goto done;
+  }
 
   /* The kernel applies all masks to the scores; what it makes of them is not used. */
   const heed__attention_call call = {
@@ -91,7 +95,7 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   if ((status = scale_scores(a, scores, options->attn_mask, hidden, &scaled)) != HEED_OK) goto done;
   if ((status = heed_softmax(ctx, scaled, dim, &weights)) != HEED_OK) goto done;
   if ((status = heed_masked_fill(ctx, weights, hidden, heed_number(0), &weights)) != HEED_OK) goto done;
-  if (p > 0 && (status = heed_dropout(ctx, g, p, weights, &dropped)) != HEED_OK) goto done;
+  if (p > 0 && (status = heed__drop(ctx, m->class->name, g, p, weights, &dropped)) != HEED_OK) goto done;
 
   status = heed__result_begin_row_major(ctx, m->class->name, &result, out, HEED_FLOAT32, ndim,
                                         projected[2]->shape, 0, NULL);

@@ -17,13 +17,12 @@ enum { KEYS, VALUES, KEY_SCALES, VALUE_SCALES, PARTS };
 static heed_status new_parts(const heed_kv_cache *c, const char *function, int64_t rows,
                              heed_tensor *part[PARTS]) {
   const int64_t shape[] = {c->batch, c->num_kv_heads, rows, c->head_dim};
-  int64_t numel = 0;
-  heed_status status = heed__check_shape(c->context, function, 4, shape, c->dtype, &numel);
+  heed_status status = HEED_OK;
   for (int i = 0; i < PARTS && status == HEED_OK; i++) {
     if (i < KEY_SCALES) {
-      status = heed_tensor_new(c->context, c->dtype, 4, shape, &part[i]);
+      status = heed__tensor_new(c->context, function, c->dtype, 4, shape, &part[i]);
     } else if (c->dtype == HEED_INT8) {
-      status = heed_tensor_new(c->context, HEED_FLOAT32, 3, shape, &part[i]);
+      status = heed__tensor_new(c->context, function, HEED_FLOAT32, 3, shape, &part[i]);
     }
   }
   if (status == HEED_OK) return status;
@@ -31,8 +30,7 @@ static heed_status new_parts(const heed_kv_cache *c, const char *function, int64
     heed_tensor_free(part[i]);
     part[i] = NULL;
   }
-  if (status != HEED_MEMORY) return status;
-  return heed__fail_memory(c->context, function, 2 * (size_t)numel * heed__element_bytes(c->dtype));
+  return status;
 }
 
 /* Bytes of one row of a part. */
@@ -240,8 +238,9 @@ static heed_status check_batch_indices(const heed_kv_cache *cache, const heed_te
     const int64_t source = source_of(indices, i);
     if (source >= 0 && source < cache->batch) continue;
     return heed__fail(ctx, HEED_INDEX,
-                      "reorder: index %lld of indices is %lld and the batch has %lld items, counted from 1",
-                      (long long)(i + 1), (long long)(source + 1), (long long)cache->batch);
+                      "reorder: index %lld of indices is %lld and the batch has %lld item%s, counted from 1",
+                      (long long)(i + 1), (long long)(source + 1), (long long)cache->batch,
+                      HEED__S(cache->batch));
   }
   return HEED_OK;
 }
@@ -285,9 +284,9 @@ heed_status heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indic
 
 static heed_status fail_window(const heed_module *m, int64_t cached, int64_t left) {
   return heed__fail(m->context, HEED_ARGUMENT,
-                    "%s: the cache is for a window of %lld keys to the left and the module has one of %lld "
+                    "%s: the cache is for a window of %lld key%s to the left and the module has one of %lld "
                     "(-1: none); they must be equal",
-                    m->class->name, (long long)cached, (long long)left);
+                    m->class->name, (long long)cached, HEED__S(cached), (long long)left);
 }
 
 heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
@@ -307,14 +306,15 @@ heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cach
                       (long long)batch, (long long)cache->batch);
   }
   if (cache->capacity > 0 && added > cache->capacity - cache->length) {
-    return heed__fail(m->context, HEED_SHAPE,
-                      "%s: the cache has %lld tokens, x has %lld more and its capacity is %lld", name,
-                      (long long)cache->length, (long long)added, (long long)cache->capacity);
+    return heed__fail(
+        m->context, HEED_SHAPE, "%s: the cache has %lld token%s, x has %lld more and its capacity is %lld",
+        name, (long long)cache->length, HEED__S(cache->length), (long long)added, (long long)cache->capacity);
   }
   if (left < 0 && added > a->context_length - cache->length) {
     return heed__fail(m->context, HEED_SHAPE,
-                      "%s: the cache has %lld tokens, x has %lld more and context_length is %lld", name,
-                      (long long)cache->length, (long long)added, (long long)a->context_length);
+                      "%s: the cache has %lld token%s, x has %lld more and context_length is %lld", name,
+                      (long long)cache->length, HEED__S(cache->length), (long long)added,
+                      (long long)a->context_length);
   }
   return HEED_OK;
 }

@@ -191,7 +191,7 @@ heed_status heed_module_set_parameter(heed_module *m, const char *name, const he
   HEED__ENTER(heed_module_context(m), m->class->name, name, value);
   heed_tensor *shared = NULL;
   heed_status status = heed__module_check_parameter(m, name, value);
-  if (status == HEED_OK) status = heed_tensor_alias(m->context, value, &shared);
+  if (status == HEED_OK) status = heed__tensor_from_view(m->context, m->class->name, value, &shared);
   if (status != HEED_OK) return status;
   heed__module_swap_parameter(m, name, &shared);
   heed_tensor_free(shared);
@@ -243,8 +243,8 @@ static heed_status check_like(const char *function, const char *name, const heed
   }
   const int parts = count_parts(m), wanted = count_parts(old);
   if (parts != wanted) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %d entries; it must have %d", function, name, parts,
-                      wanted);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %d %s; it must have %d", function, name, parts,
+                      parts == 1 ? "entry" : "entries", wanted);
   }
   for (int i = 0; i < wanted; i++) {
     heed_status status = check_like(function, old->slots[i].name, m->slots[i].module, old->slots[i].module);

@@ -209,12 +209,13 @@ heed_status heed_steps_result(heed_steps *s, heed_tensor **out, heed_attention_i
                         steps_name);
 #define X(name)                                                                                              \
   if (status == HEED_OK && s->internals.name != NULL)                                                        \
-    status = heed_tensor_alias(ctx, s->internals.name, &found.name);
+    status = heed__tensor_from_view(ctx, steps_name, s->internals.name, &found.name);
     HEED_INTERNALS_LIST(X)
 #undef X
   }
   if (status == HEED_OK)
-    status = *out == NULL ? heed_tensor_alias(ctx, s->y, out) : heed_to(ctx, s->y, HEED_FLOAT32, out);
+    status = *out == NULL ? heed__tensor_from_view(ctx, steps_name, s->y, out)
+                          : heed__to(ctx, steps_name, s->y, HEED_FLOAT32, out);
   if (status == HEED_OK && internals != NULL) heed__struct_move(internals, &found, sizeof found);
   heed_attention_internals_free(&found);
   return status;

@@ -246,11 +246,8 @@ void heed_attention_taps_free(heed_attention_taps *taps) {
 /* A new tensor of the sizes of x, and of its elements if `filled`. */
 static heed_status new_result(heed_context *ctx, const char *function, const heed_tensor *x, bool filled,
                               heed_tensor **out) {
-  int64_t numel;
-  heed_status status = heed__check_shape(ctx, function, x->ndim, x->shape, x->dtype, &numel);
+  const heed_status status = heed__tensor_new(ctx, function, x->dtype, x->ndim, x->shape, out);
   if (status) return status;
-  status = heed_tensor_new(ctx, x->dtype, x->ndim, x->shape, out);
-  if (status) return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(x->dtype));
   return !filled || heed__copy_elements(*out, x) ? HEED_OK : heed__stopped(ctx, function);
 }
 

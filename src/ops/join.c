@@ -148,7 +148,7 @@ heed_status heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int6
                       (long long)repeats);
   if (dim != 0) status = heed__check_dim(ctx, "repeat_interleave", x->ndim, dim, &d);
   if (status == HEED_OK && (dim == 0 || x->ndim == 0))
-    status = heed_reshape(ctx, x, 1, (const int64_t[]){x->numel}, &flat);
+    status = heed__reshape(ctx, "repeat_interleave", x, 1, (const int64_t[]){x->numel}, &flat);
   if (status == HEED_OK) status = repeat_along(ctx, flat != NULL ? flat : x, repeats, d, out);
   heed_tensor_free(flat);
   return status;

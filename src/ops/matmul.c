@@ -178,11 +178,11 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
                                         (const heed_tensor *const[]){a, b});
   if (status) return status;
   if (a->dtype != dtype) {
-    if ((status = heed_to(ctx, a, dtype, &converted_a))) goto done;
+    if ((status = heed__to(ctx, function, a, dtype, &converted_a))) goto done;
     as_matrices(&x, converted_a, false);
   }
   if (b->dtype != dtype) {
-    if ((status = heed_to(ctx, b, dtype, &converted_b))) goto done;
+    if ((status = heed__to(ctx, function, b, dtype, &converted_b))) goto done;
     as_matrices(&y, converted_b, true);
   }
   if (result.tensor->numel == 0) goto done;

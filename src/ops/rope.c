@@ -79,14 +79,14 @@ heed_status heed__check_rope(heed_context *ctx, const char *function, const heed
                       HEED__G(c->base));
   if (c->dims == 0 && (d < 2 || d % 2 != 0))
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: a head has %" PRId64 " elements; they are turned in pairs: give an even %sdims",
-                      function, d, of);
+                      "%s: a head has %" PRId64 " element%s; they are turned in pairs: give an even %sdims",
+                      function, d, HEED__S(d), of);
   if (dims < 2 || dims > d || dims % 2 != 0)
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: %sdims is %" PRId64 " and a head has %" PRId64
-                      " elements; dims must be even, from 2 "
+                      " element%s; dims must be even, from 2 "
                       "to that",
-                      function, of, dims, d);
+                      function, of, dims, d, HEED__S(d));
   if ((unsigned)c->scaling > HEED_ROPE_LLAMA3)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sscaling is %d, which is none", function, of,
                       (int)c->scaling);

@@ -49,7 +49,7 @@ static void elements_live_as_long_as_the_last_tensor_on_them(void **state) {
   assert_false(view.parameter);
   view.data += 2 * sizeof(float);
   view.shape[0] = view.numel = 3;
-  assert_ok(heed__tensor_from_view(t->ctx, &view, &z));
+  assert_ok(heed__tensor_from_view(t->ctx, "view", &view, &z));
   float *data = heed_tensor_data(x);
   for (int i = 0; i < 5; i++) data[i] = (float)i;
   heed_tensor_free(x);

@@ -85,8 +85,10 @@ end
 
 -- ---- Loading ------------------------------------------------------------------------------------
 
--- Of config.json; Hugging Face's names and defaults.
+-- Of config.json; Hugging Face's names and defaults. RoBERTa's and XLM-R's files have the same names for weights but
+-- other positions, so the type decides.
 local CONFIG = {
+  model_type = { kind = { "bert" }, default = "bert" },
   vocab_size = { kind = "size" },
   hidden_size = { kind = "size" },
   num_hidden_layers = { kind = "size" },
@@ -153,9 +155,9 @@ local function add_encoder(model, folder)
   local files = {}
   for i, beside in ipairs(BESIDE) do
     local value, problem = loading.json(folder, beside[1])
-    if value then value, problem = loading.read_config("Bert", value, beside[2], beside[1] .. ": ") end
     if not value then return nil, problem end
-    files[i] = value
+    files[i], problem = loading.read_config(value, beside[2], beside[1] .. ": ")
+    if not files[i] then return loading.unsupported("Bert", problem) end
   end
   local tokens, sentence, pooling = compat.unpack(files)
   if pooling.pooling_mode_cls_token then
@@ -182,8 +184,9 @@ function Bert.load(path, config)
   if not folder then return nil, file end
   local state, c, fine, problem
   c, problem = loading.config("Bert", folder, config)
-  if c then c, problem = loading.read_config("Bert", c, CONFIG) end
   if not c then return nil, problem end
+  c, problem = loading.read_config(c, CONFIG)
+  if not c then return loading.unsupported("Bert", problem) end
   if c.hidden_size % c.num_attention_heads ~= 0 then
     local form = "Bert.load: num_attention_heads is %d, which does not divide hidden_size (%d)"
     return nil, form:format(c.num_attention_heads, c.hidden_size)
@@ -196,7 +199,7 @@ function Bert.load(path, config)
   local model
   local layers, note = loading.count_layers(state, "^encoder%.layer%.(%d+)%."), nil
   if layers ~= c.num_hidden_layers then
-    note = ("num_hidden_layers is %d, and the file has %d layers"):format(c.num_hidden_layers, layers)
+    note = ("num_hidden_layers is %d, and the file has %s"):format(c.num_hidden_layers, E.count(layers, "layer"))
   end
   model, problem = loading.new_model("Bert", Bert, c, state, note)
   if not model then return nil, problem end

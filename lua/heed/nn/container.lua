@@ -22,7 +22,8 @@ local function place(self, key, count)
   end
   local i = key < 0 and count + 1 + key or key
   if i < 1 or i > count + 1 then
-    fail("%s: index %d is out of range; there are %d modules, counted from 1", E.class_name(self), key, count)
+    fail("%s: index %d is out of range; there %s %s, counted from 1", E.class_name(self), key,
+      count == 1 and "is" or "are", E.count(count, "module"))
   end
   return i
 end

@@ -22,6 +22,9 @@ function E.fail(message, ...)
   core.raise(select("#", ...) == 0 and message or message:format(...))
 end
 
+--- "1 token", "2 tokens".
+function E.count(n, noun) return ("%d %s%s"):format(n, noun, n == 1 and "" or "s") end
+
 --- The record of a module written in Lua, else nil. A class has one too: {name =, metatable =}.
 local function record(value) return compat.raw(value, RECORD) end
 E.record = record
