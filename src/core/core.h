@@ -114,7 +114,7 @@ void heed__outside_remove(heed_context *ctx, heed__outside *thing);
  * too: all but `cancelled` changes only while no work runs. What was due once in a call stays due to its end.
  */
 typedef struct heed__pace {
-  atomic_bool cancelled; /* by heed_cancel, from any thread or a signal handler */
+  atomic_int cancelled; /* by heed_cancel, from any thread or a signal handler */
   bool timed;
   bool held;    /* what runs must not be left in the middle: nothing is due until that is over */
   double until; /* heed_clock() then: the deadline, or the end of a slice of time before it */

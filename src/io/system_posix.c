@@ -5,6 +5,9 @@
 #define _DEFAULT_SOURCE   1   /* MAP_NORESERVE */
 #define _XOPEN_SOURCE     700 /* realpath */
 #define _FILE_OFFSET_BITS 64
+#if defined(__wasi__) && !defined(_WASI_EMULATED_MMAN)
+#define _WASI_EMULATED_MMAN /* a map is a copy there, by -lwasi-emulated-mman */
+#endif
 
 #include "files.h"
 
@@ -16,12 +19,61 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#if !defined(__wasi__)
 #include <sys/statvfs.h>
+#endif
 #include <time.h>
 #include <unistd.h>
 
 /* Bytes in one call. */
 #define MOST_AT_ONCE ((size_t)1 << 30)
+
+/* ---- What WASI lacks: links that are resolved, rights, processes, the size of a disk ---- */
+
+#if defined(__wasi__)
+
+#undef MAP_NORESERVE /* its mmap refuses flags that it does not need */
+#define MAP_NORESERVE 0
+
+static bool resolve_path(const char *path, char out[HEED__PATH]) {
+  memcpy(out, path, strlen(path) + 1);
+  return true;
+}
+
+static int give_rights(int fd, uint32_t rights) {
+  (void)fd, (void)rights;
+  return 0;
+}
+
+double heed__system_room(const char *path) {
+  (void)path;
+  return INFINITY;
+}
+
+long heed__system_process(void) {
+  return 1;
+}
+
+#else
+
+static bool resolve_path(const char *path, char out[HEED__PATH]) {
+  return realpath(path, out) != NULL;
+}
+
+static int give_rights(int fd, uint32_t rights) {
+  return fchmod(fd, rights);
+}
+
+double heed__system_room(const char *path) {
+  struct statvfs disk;
+  return statvfs(path, &disk) == 0 ? (double)disk.f_bavail * (double)disk.f_frsize : INFINITY;
+}
+
+long heed__system_process(void) {
+  return (long)getpid();
+}
+
+#endif
 
 /* ---- Paths ---- */
 
@@ -52,7 +104,7 @@ int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind 
   }
   *kind = kind_of_mode(&found);
   *rights = found.st_mode & 0777;
-  return *kind != HEED__REGULAR || (access(path, W_OK) == 0 && realpath(path, out) != NULL) ? 0 : errno;
+  return *kind != HEED__REGULAR || (access(path, W_OK) == 0 && resolve_path(path, out)) ? 0 : errno;
 }
 
 /* ---- Reading ---- */
@@ -101,7 +153,7 @@ int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
   do fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   while (fd < 0 && errno == EINTR);
   if (fd < 0) return errno;
-  if (rights != 0 && fchmod(fd, rights) != 0) {
+  if (rights != 0 && give_rights(fd, rights) != 0) {
     const int error = errno;
     close(fd);
     unlink(path);
@@ -150,21 +202,12 @@ void heed__system_remove(const char *path) {
   unlink(path);
 }
 
-double heed__system_room(const char *path) {
-  struct statvfs disk;
-  return statvfs(path, &disk) == 0 ? (double)disk.f_bavail * (double)disk.f_frsize : INFINITY;
-}
-
 /* ---- Names and numbers ---- */
 
 uint64_t heed__system_number(void) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-long heed__system_process(void) {
-  return (long)getpid();
 }
 
 void heed__system_error(int error, char *text, size_t size) {

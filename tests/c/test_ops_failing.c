@@ -473,8 +473,10 @@ static void scratch_buffers_whose_bytes_do_not_fit_a_size_are_refused(void **sta
   x = NULL;
   assert_ok(heed_expand(ctx, one, 2, SHAPE(1, (int64_t)1 << 20), &x));
   assert_ok(heed_set_num_threads(ctx, HEED_MAX_THREADS));
-  assert_int_equal(heed_softmax(ctx, x, 2, &out), HEED_MEMORY);
-  assert_null(out);
+  const bool has_threads = heed_num_threads(ctx) > 1;
+  assert_int_equal(heed_softmax(ctx, x, 2, &out), has_threads ? HEED_MEMORY : HEED_OK);
+  assert_int_equal(out == NULL, has_threads);
+  heed_tensor_free(out);
   heed_tensor_free(x);
   heed_tensor_free(one);
 }
