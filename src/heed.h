@@ -7,7 +7,7 @@
  * heed_set_num_threads asks for it; numbers in texts have a point whatever the locale. A host that unloads
  * the library frees its contexts first: their threads would go on in code that is gone. A call takes up to 80
  * KiB of the caller's stack (the forward of a module on few queries and many keys: 65 KiB), beside what
- * OpenBLAS and the host's thread-local data take.
+ * OpenBLAS and the host's thread-local data take; wasm-ld gives 64 unless told: -Wl,-z,stack-size=1048576.
  *
  * Threads. A context, with all tensors, modules, generators, caches and archives on it, is in one thread's
  * hands at a time; which one may change between calls. Builds with DEBUG=1 look, and give BUSY to the second
@@ -181,6 +181,8 @@ HEED_API void heed_reset_peak(heed_context *ctx);
  * on n. The child of a fork has one thread until it asks for more. Errors: ARGUMENT (n below 1 or above
  * HEED_MAX_THREADS), LIMIT (above the limit of threads). */
 HEED_CALL heed_set_num_threads(heed_context *ctx, int64_t n);
+/** The n that was asked for; less once the system has refused to start some, until n is set anew, and 1 where
+ * it has no threads (WebAssembly without -pthread). */
 HEED_API int heed_num_threads(const heed_context *ctx);
 
 /** OpenBLAS multiplies matrices where heed has only scalar kernels for the processor, and if it is the

@@ -109,7 +109,7 @@ for side in ${SIDES:-gcc clang windows arm64}; do
     windows) # what only POSIX has: pipes, links, signals, forks
       names=$(without test_files test_failing test_states test_parallel test_limits test_log test_cancel test_busy)
       # shellcheck disable=SC2086
-      tally 'mingw-w64' make_tests windows x86_64-w64-mingw32-gcc '' '-Itests/c/windows -D__USE_MINGW_ANSI_STDIO=1' -static \
+      tally 'mingw-w64' make_tests windows x86_64-w64-mingw32-gcc '' '-Itests/c/plain -D__USE_MINGW_ANSI_STDIO=1' -static \
         .exe $names
       # shellcheck disable=SC2086
       tally 'the C tests under wine' under_wine "$folder" $names ;;

@@ -119,9 +119,9 @@ static int save(lua_State *L) {
     if (!lua_istable(L, i + 2)) return lheed_bad_argument(L, i + 2, "save", lists[i], "a list");
   }
   const lua_Unsigned count = lua_rawlen(L, 2), texts = lua_rawlen(L, 4);
-  const char **names = lua_newuserdatauv(L, (size_t)count * sizeof *names + 1, 0);
-  const char **metadata = lua_newuserdatauv(L, (size_t)texts * sizeof *metadata + 1, 0);
-  const heed_tensor **tensors = lua_newuserdatauv(L, (size_t)count * sizeof *tensors + 1, 0);
+  const char **names = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *names) + 1, 0);
+  const char **metadata = lua_newuserdatauv(L, heed__array_bytes(texts, sizeof *metadata) + 1, 0);
+  const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors) + 1, 0);
   read_strings(L, 2, count, names);
   read_strings(L, 4, texts, metadata);
   for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing is pushed that allocates */

@@ -118,7 +118,7 @@ static int store(lua_State *L) {
   if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", LHEED_STORED);
   heed_dtype dtype = lheed_opt_dtype(L, 2, "to", HEED_FLOAT32);
   lua_Unsigned count = lua_rawlen(L, 1);
-  heed_module **modules = lua_newuserdatauv(L, (size_t)count * sizeof *modules, 0);
+  heed_module **modules = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *modules), 0);
   for (lua_Unsigned i = 0; i < count; i++) { /* the list holds them */
     lua_rawgeti(L, 1, (lua_Integer)i + 1);
     modules[i] = check_module(L, lua_gettop(L), "to");
@@ -146,7 +146,7 @@ static int copy_all(lua_State *L) {
     if (!lua_istable(L, i)) return lheed_bad_argument(L, i, "load_state_dict", "state", "a list of tensors");
   }
   const lua_Unsigned count = lua_rawlen(L, 1);
-  heed_tensor **targets = lua_newuserdatauv(L, 2 * (size_t)count * sizeof *targets + 1, 0);
+  heed_tensor **targets = lua_newuserdatauv(L, heed__array_bytes(count, 2 * sizeof *targets) + 1, 0);
   read_tensors(L, 1, count, targets);
   read_tensors(L, 2, count, targets + count);
   LHEED_TRY(L, heed__stopped(ctx, "load_state_dict"));

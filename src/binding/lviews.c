@@ -143,7 +143,7 @@ static int call_join(lua_State *L, const char *function,
   lua_Unsigned count = lua_rawlen(L, 1);
   if (count > INT32_MAX) lheed_error(L, "%s: there are too many tensors", function);
   heed_tensor **out = lheed_push_tensor(L);
-  const heed_tensor **tensors = lua_newuserdatauv(L, (size_t)count * sizeof *tensors, 0);
+  const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors), 0);
   lua_createtable(L, (int)count, 0); /* holds the boxes, whatever a finalizer does to the table at 1 */
   int held = lua_gettop(L);
   for (lua_Unsigned i = 0; i < count; i++) {

@@ -2,10 +2,17 @@
 #ifndef HEED_CORE_H
 #define HEED_CORE_H
 
+#include <float.h>
 #include <stdatomic.h>
 
 #include "../heed.h"
 #include "convert.h"
+
+/* The x87 registers of 32-bit x86 keep more digits than a float has; exp, which rounds by adding a large
+ * number, then gives powers of 2. */
+#if FLT_EVAL_METHOD == 1 || FLT_EVAL_METHOD == 2 || (FLT_EVAL_METHOD < 0 && defined(__i386__))
+#error "heed needs floats that are computed as floats: on 32-bit x86, compile with -msse2 -mfpmath=sse"
+#endif
 
 #define HEED__MESSAGE   640 /* bytes of the longest message */
 #define HEED__ALIGNMENT 64  /* of the elements of a new tensor: a cache line, an AVX-512 register */
@@ -84,6 +91,11 @@ static inline int64_t heed__quotient(int64_t a, int64_t b) {
 /** `bytes` bytes aligned to HEED__ALIGNMENT, counted on the context; NULL if there are none, without a
  * message. */
 void *heed__allocate(heed_context *ctx, size_t bytes);
+/** The bytes of `count` elements; PTRDIFF_MAX, which no allocation is given, where their number is larger. Of
+ * such numbers two can be added. */
+static inline size_t heed__array_bytes(uint64_t count, size_t element) {
+  return element > 0 && count > PTRDIFF_MAX / element ? PTRDIFF_MAX : (size_t)count * element;
+}
 /** Gives back what heed__allocate gave; NULL is allowed. */
 void heed__release(heed_context *ctx, void *block);
 
@@ -105,7 +117,7 @@ void heed__outside_remove(heed_context *ctx, heed__outside *thing);
  * too: all but `cancelled` changes only while no work runs. What was due once in a call stays due to its end.
  */
 typedef struct heed__pace {
-  atomic_bool cancelled; /* by heed_cancel, from any thread or a signal handler */
+  atomic_int cancelled; /* by heed_cancel, from any thread or a signal handler */
   bool timed;
   bool held;    /* what runs must not be left in the middle: nothing is due until that is over */
   double until; /* heed_clock() then: the deadline, or the end of a slice of time before it */

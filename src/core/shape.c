@@ -17,20 +17,23 @@ const char *heed__shape_text(char text[HEED__SHAPE_TEXT], int ndim, const int64_
   return text;
 }
 
+#define LARGEST_ELEMENT ((int64_t)sizeof(int64_t))
+
 int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
   const int64_t bytes = (int64_t)element;
   int64_t product =
       1; /* of the sizes that are not 0: strides are made from them even where there is no element */
   bool empty = false;
+  assert(bytes > 0 && bytes <= LARGEST_ELEMENT);
   for (int i = 0; i < ndim; i++) {
     assert(shape[i] >= 0);
     if (shape[i] == 0) {
       empty = true;
     } else {
-      /* two sizes below 2^31 cannot overflow: their product needs no division to be checked */
+      /* divisions by what is known only now take longer than the rest, and most shapes need none */
       if ((product | shape[i]) > INT32_MAX && product > PTRDIFF_MAX / bytes / shape[i]) return -1;
       product *= shape[i];
-      if ((product | bytes) > INT32_MAX && product > PTRDIFF_MAX / bytes) return -1;
+      if (product > PTRDIFF_MAX / LARGEST_ELEMENT && product > PTRDIFF_MAX / bytes) return -1;
     }
   }
   return empty ? 0 : product;

@@ -215,7 +215,7 @@ static heed_status check_save(heed_context *ctx, const heed__contents *c) {
 static heed_status check_distinct(heed_context *ctx, const char *what, int64_t count, int64_t step,
                                   const char *const *texts) {
   char quoted[HEED__QUOTED];
-  const size_t bytes = (size_t)count * sizeof(heed__name);
+  const size_t bytes = heed__array_bytes((uint64_t)count, sizeof(heed__name));
   heed__name *names = heed__allocate(ctx, bytes);
   if (names == NULL) return heed__fail_memory(ctx, "save", bytes);
   for (int64_t i = 0; i < count; i++) names[i] = (heed__name){texts[i * step], i};

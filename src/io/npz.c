@@ -130,7 +130,7 @@ heed_status heed__npz_save(heed__writer *w, const heed__contents *c, heed__zip_l
   heed_context *ctx = w->place.ctx;
   heed_status status = check_contents(w, c);
   if (status != HEED_OK) return status;
-  const size_t room = (size_t)c->count * sizeof(heed__zip_written);
+  const size_t room = heed__array_bytes((uint64_t)c->count, sizeof(heed__zip_written));
   heed__zip_writer z = {.writer = w, .contents = c, .ending = NPZ_ENDING, .limits = limits};
   z.entries = heed__allocate(ctx, room);
   if (z.entries == NULL) return heed__fail_memory(ctx, "save", room);

@@ -465,7 +465,7 @@ heed_status heed__safetensors_save(heed__writer *w, const heed__contents *conten
       return heed__fail(ctx, HEED_ARGUMENT, "save: no tensor can be called %s in .safetensors",
                         metadata_name);
   }
-  const size_t room = (size_t)contents->count * sizeof(int64_t);
+  const size_t room = heed__array_bytes((uint64_t)contents->count, sizeof(int64_t));
   int64_t *begin = heed__allocate(ctx, room);
   if (begin == NULL) return heed__fail_memory(ctx, "save", room);
   heed_status status = HEED_OK;

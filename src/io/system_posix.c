@@ -6,6 +6,9 @@
 #define _DARWIN_C_SOURCE  1   /* the same on macOS */
 #define _XOPEN_SOURCE     700 /* realpath */
 #define _FILE_OFFSET_BITS 64
+#if defined(__wasi__) && !defined(_WASI_EMULATED_MMAN)
+#define _WASI_EMULATED_MMAN /* a map is a copy there, by -lwasi-emulated-mman */
+#endif
 
 #include "files.h"
 
@@ -16,15 +19,76 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#if !defined(__wasi__)
+#include <sys/file.h>
 #include <sys/statvfs.h>
+#endif
 #include <time.h>
 #include <unistd.h>
 
 /* Bytes in one call. */
 #define MOST_AT_ONCE ((size_t)1 << 30)
+
+/* ---- What WASI lacks: links that are resolved, rights, processes, the size of a disk ---- */
+
+#if defined(__wasi__)
+
+#undef MAP_NORESERVE /* its mmap refuses flags that it does not need */
+#define MAP_NORESERVE 0
+
+static bool resolve_path(const char *path, char out[HEED__PATH]) {
+  memcpy(out, path, strlen(path) + 1);
+  return true;
+}
+
+static int give_rights(int fd, uint32_t rights) {
+  (void)fd, (void)rights;
+  return 0;
+}
+
+static bool lock(int fd) {
+  (void)fd;
+  errno = ENOTSUP;
+  return false;
+}
+
+double heed__system_room(const char *path) {
+  (void)path;
+  return INFINITY;
+}
+
+long heed__system_process(void) {
+  return 1;
+}
+
+#else
+
+static bool resolve_path(const char *path, char out[HEED__PATH]) {
+  return realpath(path, out) != NULL;
+}
+
+static int give_rights(int fd, uint32_t rights) {
+  return fchmod(fd, rights);
+}
+
+/* The file's writer has it locked, which ends with its process however that ends. flock and not fcntl, whose
+ * locks are the process's: another state in it must not take the file for abandoned. */
+static bool lock(int fd) {
+  return flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+double heed__system_room(const char *path) {
+  struct statvfs disk;
+  return statvfs(path, &disk) == 0 ? (double)disk.f_bavail * (double)disk.f_frsize : INFINITY;
+}
+
+long heed__system_process(void) {
+  return (long)getpid();
+}
+
+#endif
 
 /* ---- Paths ---- */
 
@@ -62,7 +126,7 @@ int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind 
   }
   *kind = kind_of_mode(&found);
   *rights = found.st_mode & 0777;
-  return *kind != HEED__REGULAR || (access(path, W_OK) == 0 && realpath(path, out) != NULL) ? 0 : errno;
+  return *kind != HEED__REGULAR || (access(path, W_OK) == 0 && resolve_path(path, out)) ? 0 : errno;
 }
 
 /* ---- Reading ---- */
@@ -106,12 +170,6 @@ void heed__system_unmap(char *data, size_t size) {
 
 /* ---- Writing ---- */
 
-/* The file's writer has it locked, which ends with its process however that ends. flock and not fcntl, whose
- * locks are the process's: another state in it must not take the file for abandoned. */
-static bool lock(int fd) {
-  return flock(fd, LOCK_EX | LOCK_NB) == 0;
-}
-
 /* Between its creation and the lock another save may take the file for abandoned. A file system without locks
  * is no failure: no file is taken for abandoned there. */
 static int lock_created(int fd) {
@@ -127,7 +185,7 @@ int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
   while (fd < 0 && errno == EINTR);
   if (fd < 0) return errno;
   int error = lock_created(fd);
-  if (error == 0 && rights != 0 && fchmod(fd, rights) != 0) error = errno;
+  if (error == 0 && rights != 0 && give_rights(fd, rights) != 0) error = errno;
   if (error != 0) {
     close(fd);
     unlink(path);
@@ -187,11 +245,6 @@ int heed__system_replace(const char *from, const char *to) {
 
 void heed__system_remove(const char *path) {
   unlink(path);
-}
-
-double heed__system_room(const char *path) {
-  struct statvfs disk;
-  return statvfs(path, &disk) == 0 ? (double)disk.f_bavail * (double)disk.f_frsize : INFINITY;
 }
 
 /* ---- Names and numbers ---- */

@@ -9,7 +9,7 @@
 
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out) {
-  size_t room = capacity <= HEED__MAX_ENTRIES ? 0 : (size_t)capacity * sizeof(heed__slot);
+  size_t room = capacity <= HEED__MAX_ENTRIES ? 0 : heed__array_bytes((uint64_t)capacity, sizeof(heed__slot));
   if (capacity > INT_MAX) return heed__fail_memory(ctx, class->name, SIZE_MAX);
   heed_module *m = heed__allocate(ctx, bytes);
   if (m == NULL) return heed__fail_memory(ctx, class->name, bytes);

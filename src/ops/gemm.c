@@ -303,7 +303,8 @@ static bool goes_in_blocks(heed_context *ctx, heed__gemm_work *d) {
   if (floats == 0) return false;
   const int workers = heed__workers(ctx);
   d->room_each = (floats + align - 1) / align * align;
-  d->room = heed__allocate(ctx, (size_t)workers * d->room_each * sizeof(float));
+  d->room = heed__allocate(
+      ctx, heed__array_bytes((uint64_t)workers, heed__array_bytes(d->room_each, sizeof(float))));
   if (d->room) divide_evenly(d, workers);
   return d->room != NULL;
 }

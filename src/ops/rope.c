@@ -315,8 +315,8 @@ static heed_status turn(heed_context *ctx, const char *function, const heed_tens
   heed__walk w;
   heed_status status = HEED_OK;
   if (x->numel > 0) { /* or else there may be more positions than memory could hold rows for */
-    const size_t table_bytes = (size_t)(t->count * 2 * t->pairs) * sizeof(float);
-    const size_t bytes = (size_t)t->pairs * (1 + 2 * rows) * sizeof(double) + table_bytes;
+    const size_t table_bytes = heed__array_bytes((uint64_t)(t->count * 2 * t->pairs), sizeof(float));
+    const size_t bytes = heed__array_bytes((uint64_t)t->pairs, (1 + 2 * rows) * sizeof(double)) + table_bytes;
     scratch = heed__allocate(ctx, bytes);
     if (scratch == NULL) return heed__fail_memory(ctx, function, bytes);
     t->rows = (float *)(void *)(scratch + (size_t)t->pairs * (1 + 2 * rows));

@@ -95,11 +95,12 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
   if (w.stride[0] != 1 || w.stride[1] != 1) {
     const int64_t side = w.dims > 1 ? w.size[1] : 1;
     job.floats = (size_t)((w.count + GAP) * (side < ABREAST ? side : ABREAST));
-    const size_t all = job.floats * (size_t)heed__workers(ctx);
-    if (all > FLOATS_ON_STACK) {
-      job.scratch = block = heed__allocate(ctx, all * sizeof(float));
+    const size_t bytes =
+        heed__array_bytes((uint64_t)heed__workers(ctx), heed__array_bytes(job.floats, sizeof(float)));
+    if (bytes > sizeof on_stack) {
+      job.scratch = block = heed__allocate(ctx, bytes);
       if (block == NULL) {
-        status = heed__fail_memory(ctx, function, all * sizeof(float));
+        status = heed__fail_memory(ctx, function, bytes);
         goto done;
       }
     }

@@ -478,11 +478,35 @@ static void constructors_survive_every_failing_allocation(void **state) {
   close_fixture(&f);
 }
 
+/* Of 32 bits the scratch buffers, of 4 GiB and a little, would have the little alone. Their inputs take no
+ * memory, being one element expanded, and more threads than start are asked for. */
+static void scratch_buffers_whose_bytes_do_not_fit_a_size_are_refused(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  const heed_limits limits = {.size = sizeof limits, .memory = (size_t)64 << 20};
+  heed_tensor *one = NULL, *x = NULL, *out = NULL;
+  assert_ok(heed_set_limits(ctx, &limits));
+  assert_ok(heed_full(ctx, HEED_FLOAT32, 2, SHAPE(1, 1), heed_number(1), &one));
+  assert_ok(heed_expand(ctx, one, 2, SHAPE(1, (int64_t)1 << 28), &x));
+  assert_int_equal(heed_rope(ctx, x, NULL, NULL, &out), HEED_MEMORY);
+  assert_null(out);
+  heed_tensor_free(x);
+  x = NULL;
+  assert_ok(heed_expand(ctx, one, 2, SHAPE(1, (int64_t)1 << 20), &x));
+  assert_ok(heed_set_num_threads(ctx, HEED_MAX_THREADS));
+  const bool has_threads = heed_num_threads(ctx) > 1;
+  assert_int_equal(heed_softmax(ctx, x, 2, &out), has_threads ? HEED_MEMORY : HEED_OK);
+  assert_int_equal(out == NULL, has_threads);
+  heed_tensor_free(out);
+  heed_tensor_free(x);
+  heed_tensor_free(one);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(calls_survive_every_failing_allocation),
       cmocka_unit_test(views_and_writes_survive_every_failing_allocation),
       cmocka_unit_test(constructors_survive_every_failing_allocation),
+      TEST(scratch_buffers_whose_bytes_do_not_fit_a_size_are_refused),
   };
   return cmocka_run_group_tests_name("ops without memory", tests, NULL, NULL);
 }

@@ -159,6 +159,8 @@ function heed.save(path, what, options) end
 ---@param n integer
 function heed.set_num_threads(n) end
 
+---The n that was asked for; less once the system has refused to start some, until n is set anew, and 1 where it has no
+---threads.
 ---@return integer
 ---@nodiscard
 function heed.get_num_threads() end
