@@ -274,4 +274,4 @@ function Bert:encode(texts, ...)
   return core.cat(results, 1):index_select(1, core.tensor(place, { dtype = "int64" }))
 end
 
-return E.with_frames(Bert)
+return E.with_frames(Bert, "forward", "pooled", "encode")
