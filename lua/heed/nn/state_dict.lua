@@ -42,13 +42,14 @@ function StateDict.__pairs(state)
   end
 end
 
-function StateDict.__tostring(state)
+StateDict.__tostring = core.frame(function(state)
   local lines = {}
   for name, value in pairs(state) do
+    E.look "tostring"
     lines[#lines + 1] = ("\n  %s: %s"):format(name, E.what(value))
   end
   return ("StateDict(%s%s)"):format(table.concat(lines), #lines > 0 and "\n" or "")
-end
+end)
 
 --- A state dict of these names in order, and the tensors by name; it keeps both tables.
 function M.from(names, values) return compat.object({ [NAMES] = names, [VALUES] = values }, StateDict) end
@@ -103,9 +104,10 @@ local MASKS = { mask = true, causal_mask = true }
 --- Whether a name is that of a mask which the notebooks keep as a buffer, and which our built-in modules do
 --- not need.
 local function is_mask_buffer(module, name)
-  local path, last = name:match("^(.-)%.?([^.]*)$")
+  local dot = name:reverse():find(".", 1, true) -- from the end: a pattern would take the square of the length
+  local last = dot and name:sub(#name - dot + 2) or name
   if not MASKS[last] then return false end
-  local owner = at_path(module, path)
+  local owner = at_path(module, dot and name:sub(1, #name - dot) or "")
   return owner ~= nil and E.record(owner) == nil
 end
 
@@ -166,6 +168,7 @@ local function like(entry, tensor) return (entry.kind == "parameter" and Paramet
 --- work with there, the value converted.
 local function take(loads)
   for _, load in ipairs(loads) do
+    E.look "load_state_dict"
     local target, value, owner, entry = load.target, load.value, load.owner, load.entry
     local own = E.record(owner)
     local fits = own and value.dtype == target.dtype or not own and primitives.takes(owner, entry.name, value)
@@ -178,8 +181,12 @@ end
 --- for parameters without memory (nn.utils.skip_init) there are new tensors, one for those that are shared.
 local function copy(loads)
   local written, fresh = {}, {}
-  for _, load in ipairs(loads) do written[primitives.identity(load.target)] = true end
   for _, load in ipairs(loads) do
+    E.look "load_state_dict"
+    written[primitives.identity(load.target)] = true
+  end
+  for _, load in ipairs(loads) do
+    E.look "load_state_dict"
     if written[primitives.identity(load.value)] then load.value = load.value:clone() end
     if primitives.placeholder(load.target) then
       local _, identity = primitives.identity(load.target)
