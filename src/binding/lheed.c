@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../core/core.h"
+#include "../io/io.h"
 #include "lua_sources.h" /* lheed_sources: lua/heed/ as bytes, made by the Makefile */
 
 /* ---- The state ---- */
@@ -29,9 +29,17 @@ void lheed_begin(lua_State *L) {
   (void)lheed_get(L);
 }
 
-void lheed_look(lua_State *L, const char *function) {
-  heed_context *ctx = lheed_get(L)->context;
+void lheed_stop(lua_State *L, heed_context *ctx, const char *function) {
   if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
+}
+
+void lheed_look(lua_State *L, const char *function) {
+  const lheed_state *S = state_at(L, lua_upvalueindex(1));
+  if (!S) luaL_error(L, "this Lua state has closed heed");
+  heed_context *ctx = S->context;
+  if (!heed__is_due(&ctx->pace)) return;
+  if (ctx->call_end > 0 && !lheed_in_call(L)) heed__start_call(ctx);
+  lheed_stop(L, ctx, function);
 }
 
 lheed_state *lheed_find(lua_State *L) {
@@ -80,10 +88,27 @@ static void release_state(void *user, void *block, size_t bytes) {
   S->allocate(S->allocate_user, block, bytes, 0);
 }
 
+/* From addresses, which most systems choose at random, and a clock of nanoseconds: asking the system for random
+ * bytes could block or fail. */
+static void make_hash_key(lua_State *L, lheed_state *S) {
+  struct {
+    const void *addresses[4];
+    double now;
+  } material;
+  memset(&material, 0, sizeof material); /* the padding, too */
+  material.addresses[0] = L;
+  material.addresses[1] = S;
+  material.addresses[2] = &material;
+  material.addresses[3] = &state_key;
+  material.now = heed_clock();
+  heed__hash_make_key(&material, sizeof material, S->hash_key);
+}
+
 static void new_state(lua_State *L) {
   lheed_state *S = lua_newuserdatauv(L, sizeof *S, 0);
   memset(S, 0, sizeof *S);
   S->mark = &state_key;
+  make_hash_key(L, S);
   lua_createtable(L, 0, 1);
   lua_pushvalue(L, -2);
   lua_pushcclosure(L, state_gc, 1);
@@ -300,13 +325,16 @@ bool lheed_is_frame(lua_State *L, int idx) {
   return lua_tocfunction(L, idx) == call_through;
 }
 
-/* core.frame(f): f as a function of C, for heed's own Lua files. A function of Lua that is the last call of
- * another, `return m(x)`, takes that one's place, and an error could not point there; a function of C does
- * not. Where coroutines cannot yield through one (5.1, LuaJIT) it is f itself. */
+/* core.frame(f, yields): f as a function of C, for heed's own Lua files. A function of Lua that is the last call
+ * of another, `return m(x)`, takes that one's place, and an error could not point there; a function of C does
+ * not; and all that f calls is one call for limits.seconds. Where coroutines cannot yield through one (5.1,
+ * LuaJIT), and a script may want to because f calls code of its own (`yields`), it is f itself. */
 static int frame(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_settop(L, 2);
+  const bool itself = !LHEED_YIELDS_THROUGH_C && lua_toboolean(L, 2);
   lua_settop(L, 1);
-  if (!LHEED_YIELDS_THROUGH_C) return 1;
+  if (itself) return 1;
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_pushcclosure(L, call_through, 2);
   return 1;
@@ -376,6 +404,12 @@ static int raise_here(lua_State *L) {
   return raise_top(L);
 }
 
+/* core.look(function): raises if the call is to stop; for loops in heed's own Lua files. */
+static int look(lua_State *L) {
+  lheed_look(L, luaL_checkstring(L, 1));
+  return 0;
+}
+
 /* ---- Opening ---- */
 
 void lheed_new_weak(lua_State *L) {
@@ -413,7 +447,7 @@ static void open_core(lua_State *L) {
   lua_pop(L, 1);
   lheed_open_object(L);
   for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) lheed_publish_metatable(L, box_types[i]);
-  static const luaL_Reg own[] = {{"frame", frame}, {"raise", raise_here}, {NULL, NULL}};
+  static const luaL_Reg own[] = {{"frame", frame}, {"look", look}, {"raise", raise_here}, {NULL, NULL}};
   lheed_setfuncs(L, own);
   lua_pushliteral(L, HEED_VERSION);
   lua_setfield(L, -2, "version");

@@ -10,15 +10,28 @@
  * down than here nobody looks: each call there counts for itself. */
 enum { DEEPEST = 200 };
 
-void lheed_start_call(lua_State *L, lheed_state *S) {
+typedef enum call_depth { OUTERMOST, DEEP, TOO_DEEP } call_depth;
+
+static call_depth call_depth_of(lua_State *L) {
   lua_Debug ar;
-  for (int level = 1; level < DEEPEST && lua_getstack(L, level, &ar); level++) {
+  for (int level = 1; level < DEEPEST; level++) {
+    if (!lua_getstack(L, level, &ar)) return OUTERMOST;
     lua_getinfo(L, "f", &ar);
     const bool deep = lheed_is_frame(L, -1);
     lua_pop(L, 1);
-    if (deep) return;
+    if (deep) return DEEP;
   }
-  heed__start_call(S->context);
+  return TOO_DEEP;
+}
+
+void lheed_start_call(lua_State *L, lheed_state *S) {
+  if (call_depth_of(L) != DEEP) heed__start_call(S->context);
+}
+
+/* Further down there is one, where all functions of heed's own Lua files are in frames. */
+bool lheed_in_call(lua_State *L) {
+  const call_depth d = call_depth_of(L);
+  return d == DEEP || (d == TOO_DEEP && LHEED_YIELDS_THROUGH_C);
 }
 
 /* ---- heed.limit ---- */

@@ -283,13 +283,20 @@ static void reverse_each(char *data, int64_t count, size_t width) {
   }
 }
 
+#define COPIED_AT_ONCE ((size_t)1 << 20) /* bytes */
+
 static int to_string(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **row_major = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "to_string", "x");
-  LHEED_TRY(L, heed__clone(ctx, "to_string", x, row_major));
+  if (is_little_endian() && heed_tensor_is_contiguous(x)) {
+    LHEED_TRY(L, heed__tensor_from_view(ctx, "to_string", x, row_major));
+  } else {
+    LHEED_TRY(L, heed__clone(ctx, "to_string", x, row_major));
+  }
   size_t width = heed__element_bytes((*row_major)->dtype);
   if (!is_little_endian()) reverse_each((*row_major)->data, (*row_major)->numel, width);
+  lheed_stop(L, ctx, "to_string");
   lua_pushlstring(L, (*row_major)->data, (size_t)(*row_major)->numel * width);
   return 1;
 }
@@ -313,7 +320,10 @@ static int from_string(lua_State *L) {
   }
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed__tensor_new(ctx, "from_string", dtype, ndim, shape, out));
-  memcpy((*out)->data, data, bytes);
+  for (size_t i = 0; i < bytes; i += COPIED_AT_ONCE) {
+    memcpy((*out)->data + i, data + i, bytes - i < COPIED_AT_ONCE ? bytes - i : COPIED_AT_ONCE);
+    lheed_stop(L, ctx, "from_string");
+  }
   if (!is_little_endian()) reverse_each((*out)->data, count, heed__element_bytes(dtype));
   if (dtype == HEED_BOOL) {
     uint8_t *flag = (uint8_t *)(*out)->data;

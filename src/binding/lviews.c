@@ -137,6 +137,7 @@ static int call_join(lua_State *L, const char *function,
                      heed_status (*call)(heed_context *, int, const heed_tensor *const *, int,
                                          heed_tensor **)) {
   static const char *const names[] = {"dim", NULL};
+  heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, function, 2, names);
   if (lua_type(L, 1) != LUA_TTABLE) lheed_bad_argument(L, 1, function, "tensors", "a table of tensors");
   int dim = opt_first_dim(L, 2, function);
@@ -155,8 +156,9 @@ static int call_join(lua_State *L, const char *function,
     }
     tensors[i] = box->object;
     lua_rawseti(L, held, (lua_Integer)i + 1);
+    if ((i & 0xfff) == 0xfff) lheed_stop(L, ctx, function);
   }
-  LHEED_TRY(L, call(lheed_get(L)->context, (int)count, tensors, dim, out));
+  LHEED_TRY(L, call(ctx, (int)count, tensors, dim, out));
   lua_pop(L, 2);
   return lheed_return(L, 1);
 }
@@ -171,21 +173,21 @@ static int op_stack(lua_State *L) {
 /* ---- Cutting in pieces: a table of views ---- */
 
 /* The tensor at 1, the dimension at 3 (from 0), and the size of that. */
-static int64_t read_axis(lua_State *L, const char *function, int *axis) {
+static int64_t read_axis(lua_State *L, heed_context *ctx, const char *function, int *axis) {
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   if (x->ndim == 0) lheed_error(L, "%s: x has no dimension that could be cut", function);
-  LHEED_TRY(L,
-            heed__check_dim(lheed_get(L)->context, function, x->ndim, opt_first_dim(L, 3, function), axis));
+  LHEED_TRY(L, heed__check_dim(ctx, function, x->ndim, opt_first_dim(L, 3, function), axis));
   return x->shape[*axis];
 }
 
 /* Puts a view of `length` elements, after the first `start`, into the table on top of the stack, at `place`.
  */
-static void add_piece(lua_State *L, const char *function, int axis, int64_t start, int64_t length,
-                      lua_Integer place) {
+static void add_piece(lua_State *L, heed_context *ctx, const char *function, int axis, int64_t start,
+                      int64_t length, lua_Integer place) {
+  if ((place & 0x3ff) == 0) lheed_stop(L, ctx, function);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x"); /* anew: a finalizer may have released it */
-  LHEED_TRY(L, heed__narrow(lheed_get(L)->context, function, x, axis + 1, start + 1, length, out));
+  LHEED_TRY(L, heed__narrow(ctx, function, x, axis + 1, start + 1, length, out));
   lua_rawseti(L, -2, place);
 }
 
@@ -193,8 +195,8 @@ static void add_piece(lua_State *L, const char *function, int axis, int64_t star
 #define MAX_PIECES ((int64_t)1 << 20)
 
 /* `count` pieces of `length`, the last one shorter if it must be. */
-static int cut_evenly(lua_State *L, const char *function, int axis, int64_t size, int64_t length,
-                      int64_t count) {
+static int cut_evenly(lua_State *L, heed_context *ctx, const char *function, int axis, int64_t size,
+                      int64_t length, int64_t count) {
   if (count > MAX_PIECES)
     lheed_error(L, "%s: there would be %I pieces; at most %I are made", function, (LUAI_UACINT)count,
                 (LUAI_UACINT)MAX_PIECES);
@@ -202,7 +204,7 @@ static int cut_evenly(lua_State *L, const char *function, int axis, int64_t size
   int64_t start = 0;
   for (lua_Integer place = 1; place <= count; place++) {
     int64_t piece = size - start < length ? size - start : length;
-    add_piece(L, function, axis, start, piece, place);
+    add_piece(L, ctx, function, axis, start, piece, place);
     start += piece;
   }
   return lheed_return(L, 1);
@@ -215,14 +217,15 @@ static int64_t divide_up(int64_t a, int64_t b) {
 /* split(x, size, dim = 1) or split(x, {sizes…}, dim = 1) */
 static int op_split(lua_State *L) {
   static const char *const names[] = {"size", "dim", NULL};
+  heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "split", 2, names);
   int axis = 0;
-  int64_t size = read_axis(L, "split", &axis);
+  int64_t size = read_axis(L, ctx, "split", &axis);
   if (lua_type(L, 2) != LUA_TTABLE) {
     int64_t length = lheed_integer(L, 2, "split", "size");
     if (length < 1 && !(length == 0 && size == 0))
       lheed_error(L, "split: size is %I; it must be at least 1", (LUAI_UACINT)length);
-    return cut_evenly(L, "split", axis, size, length, size == 0 ? 1 : divide_up(size, length));
+    return cut_evenly(L, ctx, "split", axis, size, length, size == 0 ? 1 : divide_up(size, length));
   }
   lua_Unsigned count = lua_rawlen(L, 2);
   lua_newtable(L);
@@ -234,7 +237,7 @@ static int op_split(lua_State *L) {
     if (length < 0 || length > size - start)
       lheed_error(L, "split: size[%I] is %I; it must be from 0 to %I, which are left of dimension %d",
                   (LUAI_UACINT)i + 1, (LUAI_UACINT)length, (LUAI_UACINT)(size - start), axis + 1);
-    add_piece(L, "split", axis, start, length, (lua_Integer)i + 1);
+    add_piece(L, ctx, "split", axis, start, length, (lua_Integer)i + 1);
     start += length;
   }
   if (start != size)
@@ -246,12 +249,13 @@ static int op_split(lua_State *L) {
 /* chunk(x, chunks, dim = 1): fewer pieces where equal ones come to an end before. */
 static int op_chunk(lua_State *L) {
   static const char *const names[] = {"chunks", "dim", NULL};
+  heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "chunk", 2, names);
   int axis = 0;
-  int64_t size = read_axis(L, "chunk", &axis), chunks = lheed_integer(L, 2, "chunk", "chunks");
+  int64_t size = read_axis(L, ctx, "chunk", &axis), chunks = lheed_integer(L, 2, "chunk", "chunks");
   if (chunks < 1) lheed_error(L, "chunk: chunks is %I; it must be at least 1", (LUAI_UACINT)chunks);
   int64_t length = divide_up(size, chunks);
-  return cut_evenly(L, "chunk", axis, size, length, size == 0 ? chunks : divide_up(size, length));
+  return cut_evenly(L, ctx, "chunk", axis, size, length, size == 0 ? chunks : divide_up(size, length));
 }
 
 /* ---- Picking ---- */

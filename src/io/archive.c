@@ -10,12 +10,14 @@ static int compare_names(const void *a, const void *b) {
   return strcmp(((const heed__name *)a)->name, ((const heed__name *)b)->name);
 }
 
-const char *heed__sort_names(heed__name *names, int64_t count) {
-  if (count > 0) qsort(names, (size_t)count, sizeof(*names), compare_names);
-  for (int64_t i = 1; i < count; i++) {
-    if (strcmp(names[i - 1].name, names[i].name) == 0) return names[i].name;
+heed_status heed__sort_names(heed_context *ctx, const char *function, heed__name *names, int64_t count,
+                             const char **twice) {
+  *twice = NULL;
+  const heed_status status = heed__sort_records(ctx, function, names, count, sizeof(*names), compare_names);
+  for (int64_t i = 1; i < count && status == HEED_OK; i++) {
+    if (strcmp(names[i - 1].name, names[i].name) == 0) *twice = names[i].name;
   }
-  return NULL;
+  return status;
 }
 
 /* ---- Making ---- */
@@ -51,8 +53,9 @@ const char *heed__archive_text(heed_archive *archive, const char *text) {
 heed_status heed__archive_sort(heed_archive *archive, const heed__place *place) {
   char quoted[HEED__QUOTED];
   for (int64_t i = 0; i < archive->count; i++) archive->sorted[i] = (heed__name){archive->entries[i].name, i};
-  const char *twice = heed__sort_names(archive->sorted, archive->count);
-  if (twice == NULL) return HEED_OK;
+  const char *twice;
+  const heed_status status = heed__sort_names(archive->ctx, "load", archive->sorted, archive->count, &twice);
+  if (status != HEED_OK || twice == NULL) return status;
   return heed__broken(place, "the name %s is there twice", heed__quoted(quoted, twice, false));
 }
 
@@ -201,6 +204,8 @@ static heed_status check_save(heed_context *ctx, const heed__contents *c) {
     if (heed__text_check(name, strlen(name)) > 0)
       return heed__fail(ctx, HEED_ARGUMENT, "save: the name %s is not UTF-8",
                         heed__quoted(quoted, name, false));
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "save");
+    if (status != HEED_OK) return status;
   }
   for (int64_t i = 0; i < 2 * c->pairs; i++) {
     const char *text = c->metadata[i];
@@ -219,9 +224,10 @@ static heed_status check_distinct(heed_context *ctx, const char *what, int64_t c
   heed__name *names = heed__allocate(ctx, bytes);
   if (names == NULL) return heed__fail_memory(ctx, "save", bytes);
   for (int64_t i = 0; i < count; i++) names[i] = (heed__name){texts[i * step], i};
-  const char *twice = heed__sort_names(names, count);
+  const char *twice;
+  const heed_status status = heed__sort_names(ctx, "save", names, count, &twice);
   heed__release(ctx, names);
-  if (twice == NULL) return HEED_OK;
+  if (status != HEED_OK || twice == NULL) return status;
   return heed__fail(ctx, HEED_ARGUMENT, "save: the %s %s is given twice", what,
                     heed__quoted(quoted, twice, false));
 }

@@ -106,6 +106,8 @@ static heed_status check_contents(heed__writer *w, const heed__contents *c) {
     size_t header_bytes;
     heed_status status = heed__npy_header(ctx, x, header, &header_bytes);
     if (status == HEED_OK) status = check_entry_name(ctx, c->names[i]);
+    if (status == HEED_OK && (i & 0xfff) == 0xfff && heed__is_due(&ctx->pace))
+      status = heed__stopped(ctx, "save");
     if (status != HEED_OK) return status;
     bytes += (double)header_bytes + (double)x->numel * (double)heed__element_bytes(x->dtype);
   }

@@ -137,7 +137,9 @@ static heed_status check_cover(const heed__place *outer, const heed_archive *arc
                                size_t bytes) {
   int64_t reached = 0;
   heed__place place;
-  if (archive->count > 0) qsort(extents, (size_t)archive->count, sizeof(*extents), compare_extents);
+  const heed_status status =
+      heed__sort_records(archive->ctx, "load", extents, archive->count, sizeof(*extents), compare_extents);
+  if (status != HEED_OK) return status;
   for (int64_t i = 0; i < archive->count; i++) {
     const extent *x = &extents[i];
     if (x->begin != reached) {
@@ -201,9 +203,9 @@ static heed_status fill_metadata(const heed__place *place, const heed__json *obj
     names[i] = (heed__name){archive->metadata[2 * i], i};
   }
   char quoted[HEED__QUOTED];
-  const char *twice = heed__sort_names(names, archive->pairs);
-  heed_status status = HEED_OK;
-  if (twice != NULL)
+  const char *twice;
+  heed_status status = heed__sort_names(ctx, "load", names, archive->pairs, &twice);
+  if (status == HEED_OK && twice != NULL)
     status = heed__broken(place, "%s: %s is there twice", metadata_name, heed__quoted(quoted, twice, false));
   heed__release(ctx, names);
   return status;
@@ -351,6 +353,7 @@ heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry
 
 /* What writes the header, or, without a writer, counts its bytes. */
 typedef struct emitter {
+  heed_context *ctx;
   heed__writer *writer;
   size_t length;
   heed_status status;
@@ -404,6 +407,9 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
   }
   for (int64_t i = 0; i < c->count; i++) {
     const heed_tensor *x = c->tensors[i];
+    if ((i & 0xfff) == 0xfff && e->status == HEED_OK && heed__is_due(&e->ctx->pace))
+      e->status = heed__stopped(e->ctx, "save");
+    if (e->status != HEED_OK) return;
     if (i > 0) emit_text(e, ",");
     emit_string(e, c->names[i]);
     emit_text(e, ":{\"dtype\":\"");
@@ -442,11 +448,13 @@ static bool lay_out(const heed__contents *c, int64_t *begin) {
 }
 
 static heed_status put_header(heed__writer *w, const heed__contents *c, const int64_t *begin) {
-  emitter counting = {.writer = NULL}, writing = {.writer = w};
+  heed_context *ctx = w->place.ctx;
+  emitter counting = {.ctx = ctx}, writing = {.ctx = ctx, .writer = w};
   emit_header(&counting, c, begin);
+  if (counting.status != HEED_OK) return counting.status;
   const size_t padding = -(8 + counting.length) & (ALIGNMENT - 1), length = counting.length + padding;
   if (length > MOST_HEADER)
-    return heed__fail(w->place.ctx, HEED_ARGUMENT,
+    return heed__fail(ctx, HEED_ARGUMENT,
                       "save: the names, shapes and metadata take %zu bytes; at most %zu are read again",
                       length, MOST_HEADER);
   char bytes[8], spaces[ALIGNMENT];

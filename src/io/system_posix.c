@@ -59,10 +59,6 @@ double heed__system_room(const char *path) {
   return INFINITY;
 }
 
-long heed__system_process(void) {
-  return 1;
-}
-
 #else
 
 static bool resolve_path(const char *path, char out[HEED__PATH]) {
@@ -82,10 +78,6 @@ static bool lock(int fd) {
 double heed__system_room(const char *path) {
   struct statvfs disk;
   return statvfs(path, &disk) == 0 ? (double)disk.f_bavail * (double)disk.f_frsize : INFINITY;
-}
-
-long heed__system_process(void) {
-  return (long)getpid();
 }
 
 #endif

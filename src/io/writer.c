@@ -233,7 +233,9 @@ heed_status heed__writer_check_room(heed__writer *w, double bytes) {
 
 heed_status heed__writer_put_tensor(heed__writer *w, const heed_tensor *x) {
   heed__pieces pieces;
-  heed_status status = heed__writer_check_room(w, (double)x->numel * (double)heed__element_bytes(x->dtype));
+  heed_status status = heed__is_due(&w->place.ctx->pace) ? heed__stopped(w->place.ctx, "save") : HEED_OK;
+  if (status == HEED_OK)
+    status = heed__writer_check_room(w, (double)x->numel * (double)heed__element_bytes(x->dtype));
   heed__pieces_begin(&pieces, x, w->pieces, BUFFER);
   while (status == HEED_OK && heed__pieces_next(&pieces))
     status = heed__writer_put(w, pieces.data, pieces.bytes);

@@ -3,7 +3,6 @@
 
 #if HEED_ZIP
 
-#include <stdlib.h>
 #include <string.h>
 
 /* One byte of deflated text stands for at most 1032 of plain text; a few more are for the empty one. */
@@ -210,11 +209,12 @@ static heed_status find_ends(const heed__zip *zip) {
   zip_start *starts = heed__allocate(ctx, room);
   if (starts == NULL) return heed__fail_memory(ctx, "load", room);
   for (int64_t i = 0; i < zip->count; i++) starts[i] = (zip_start){zip->entries[i].at, i};
-  if (zip->count > 0) qsort(starts, (size_t)zip->count, sizeof(*starts), compare_starts);
-  for (int64_t i = 0; i < zip->count; i++)
+  const heed_status status =
+      heed__sort_records(ctx, "load", starts, zip->count, sizeof(*starts), compare_starts);
+  for (int64_t i = 0; i < zip->count && status == HEED_OK; i++)
     zip->entries[starts[i].index].end = i + 1 < zip->count ? starts[i + 1].at : zip->directory_at;
   heed__release(ctx, starts);
-  return HEED_OK;
+  return status;
 }
 
 static heed_status read_directory(heed__zip *zip) {

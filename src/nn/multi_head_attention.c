@@ -106,7 +106,9 @@ static heed_status add_variant(heed_module *m, const heed_attention_config *c) {
     status = heed__filled_parameter(m->context, heads_class.name, 0, 1, &c->num_heads, &sinks);
     if (status == HEED_OK) heed__module_add_parameter(m, "sinks", sinks);
   }
-  if (c->alibi) heed__alibi_slopes(c->num_heads, ((heed__attention_module *)m)->slopes);
+  float *slopes = ((heed__attention_module *)m)->slopes;
+  if (c->alibi && status == HEED_OK && !heed__alibi_slopes(&m->context->pace, c->num_heads, slopes))
+    status = heed__stopped(m->context, heads_class.name);
   return status;
 }
 

@@ -71,6 +71,7 @@ heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *ten
   heed_tensor place; /* of the next tensor, within the result */
   heed__alias_on_stack(&place, result.tensor);
   for (int i = 0; i < count && status == HEED_OK; i++) {
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "cat");
     if (tensors[i]->numel == 0) continue;
     place.shape[d] = tensors[i]->shape[d];
     if (!heed__copy_elements(&place, tensors[i])) status = heed__stopped(ctx, "cat");

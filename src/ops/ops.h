@@ -300,8 +300,9 @@ heed_status heed__rope_config_read(heed_context *ctx, const char *function, cons
 HEED_MUST_USE
 heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
                        const heed_rope_config *config, heed_tensor **out);
-/** The slopes of that many heads, for heed_attention_options. */
-void heed__alibi_slopes(int64_t num_heads, float *slopes);
+/** The slopes of that many heads, for heed_attention_options; false where work is due before the last. */
+HEED_MUST_USE
+bool heed__alibi_slopes(const heed__pace *pace, int64_t num_heads, float *slopes);
 
 /* Attention with what modules need besides heed_attention_options (attention.c). */
 typedef struct heed__attention_call {

@@ -134,6 +134,7 @@ local function bare_names(state)
   local prefix = state["bert.embeddings.word_embeddings.weight"] and "bert." or ""
   local bare = {}
   for name, tensor in compat.pairs(state) do
+    E.look "load"
     if name:sub(1, #prefix) == prefix then
       local bare_name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
       bare[bare_name:gsub("LayerNorm%.beta$", "LayerNorm.bias")] = tensor
@@ -217,7 +218,7 @@ local BATCH_TOKENS = 256 -- of one pass: enough for the products, few enough to 
 local function batches_of(lists)
   local order, batches = {}, {}
   for i = 1, #lists do order[i] = i end
-  table.sort(order, function(a, b)
+  E.sort(order, "encode", function(a, b)
     if #lists[a] ~= #lists[b] then return #lists[a] < #lists[b] end
     return a < b
   end)
@@ -264,6 +265,7 @@ function Bert:encode(texts, ...)
   if type(texts) ~= "table" then fail("encode: texts must be a list of strings, got %s", E.what(texts)) end
   local lists, results = {}, {}
   for i, text in ipairs(texts) do
+    E.look "encode"
     if type(text) ~= "string" then fail("encode: text %d must be a string, got %s", i, E.what(text)) end
     local wrong = core.text.invalid(text)
     if wrong then fail("encode: text %d is not valid UTF-8 at byte %d", i, wrong) end
@@ -277,4 +279,4 @@ function Bert:encode(texts, ...)
   return core.cat(results, 1):index_select(1, core.tensor(place, { dtype = "int64" }))
 end
 
-return E.with_frames(Bert)
+return E.with_frames(Bert, "forward", "pooled", "encode")

@@ -73,4 +73,4 @@ end
 
 Decoder.generate = require "heed.models.generate"
 
-return E.with_frames(Decoder)
+return E.with_frames(Decoder, "forward", "generate")

@@ -183,4 +183,4 @@ Llama.load = loading.decoder("Llama", Llama, {
   layers = "layers%.(%d+)%.", names = name_in_file, ignored = is_ignored,
 })
 
-return E.with_frames(Llama)
+return E.with_frames(Llama, "embed")

@@ -122,7 +122,10 @@ local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 --- has more layers than `state` has tensors, for which `note` stands then: no time goes into making all of them.
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
-  for _ in compat.pairs(state) do tensors = tensors + 1 end
+  for _ in compat.pairs(state) do
+    E.look "load"
+    tensors = tensors + 1
+  end
   if config.num_hidden_layers > tensors then
     local form = "num_hidden_layers is %d, and the file has %s"
     note = note or form:format(config.num_hidden_layers, E.count(tensors, "tensor"))
@@ -182,6 +185,7 @@ end
 function loading.count_layers(state, pattern)
   local count = 0
   for name in compat.pairs(state) do
+    E.look "load"
     local number = tonumber(name:match(pattern))
     if compat.is_integer(number) then count = math.max(count, number + 1) end
   end
@@ -198,6 +202,7 @@ local AS_IT_IS = {}
 function loading.fill(class, model, state, config, name_in_file, ignored, note)
   local forms, used, problems = {}, {}, {}
   for name, target in compat.pairs(model:state_dict()) do
+    E.look "load"
     local there, form = name_in_file(name)
     local value = state[there]
     local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, config, form or AS_IT_IS)
@@ -205,17 +210,21 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note)
     forms[name], used[there] = { there, form or AS_IT_IS }, true
   end
   for name in compat.pairs(state) do
+    E.look "load"
     if not used[name] and not ignored(name) then
       problems[#problems + 1] = ("%s is not part of the model"):format(name)
     end
   end
   if #problems > 0 then
-    table.sort(problems)
+    E.sort(problems, "load")
     if note then table.insert(problems, 1, note) end
     return nil, MISFIT:format(class, table.concat(problems, "\n  "))
   end
   local taken = {}
-  for name, of in pairs(forms) do taken[name] = formed(state[of[1]], of[2]) end
+  for name, of in pairs(forms) do
+    E.look "load"
+    taken[name] = formed(state[of[1]], of[2])
+  end
   model:load_state_dict(taken, { assign = true })
   return true
 end

@@ -7,13 +7,7 @@ local fail = E.fail
 
 local Container = Module.class "Container"
 
-local function modules(self)
-  local list = {}
-  for _, entry in ipairs(E.entries(self)) do
-    if entry.kind == "module" then list[#list + 1] = entry end
-  end
-  return list
-end
+local modules = E.parts
 
 --- The place that a key means; count + 1 is allowed, for what comes behind the last.
 local function place(self, key, count)
@@ -45,7 +39,10 @@ function Container:init(...)
       fail("%s: the modules must be a list, got one at %s", E.class_name(self), E.what(key))
     end
   end
-  for i = 1, count do Container.append(self, list[i]) end
+  for i = 1, count do
+    E.look(E.class_name(self))
+    Container.append(self, list[i])
+  end
 end
 
 function Container:__len() return #modules(self) end
@@ -74,30 +71,47 @@ function Container:extend(list)
   if type(list) ~= "table" and not E.is_module(list) then
     fail("%s: extend needs a list of modules, got %s", E.class_name(self), E.what(list))
   end
-  for i = 1, #list do self:append(list[i]) end
+  for i = 1, #list do
+    E.look "extend"
+    self:append(list[i])
+  end
   return self
+end
+
+--- Raises unless self is a list whose modules can be moved: those of built-in ones stay where they are.
+local function check_list(self, method)
+  E.check_self(self, method)
+  if not E.record(self) then
+    fail("%s: self must be made by nn.ModuleList or nn.Sequential, got %s", method, E.what(self))
+  end
+end
+
+--- Two of its modules, the other way round. They are in it already: there is nothing to check, and nothing fails.
+local function exchange(self, a, b)
+  local fields = E.record(self).fields
+  a.value, b.value = b.value, a.value
+  fields[a.name], fields[b.name] = a.value, b.value
 end
 
 --- Puts a module before the one at index i; those from there on move up.
 function Container:insert(i, value)
-  E.check_self(self, "insert")
-  local list = modules(self)
-  i = place(self, i, #list)
+  check_list(self, "insert")
+  i = place(self, i, #modules(self))
   check_module(self, value, "what is inserted")
-  for at = i, #list do
-    self[list[at].name], value = value, list[at].value
-  end
-  return self:append(value)
+  self:append(value)
+  local list = modules(self)
+  for at = #list, i + 1, -1 do exchange(self, list[at], list[at - 1]) end
+  return self
 end
 
 --- Takes the module at index i (the last) out and returns it; those behind move down.
 function Container:pop(i)
-  E.check_self(self, "pop")
+  check_list(self, "pop")
   local list = modules(self)
   i = place(self, i or -1, #list)
   if not list[i] then fail("%s: there is no module at index %d to take out", E.class_name(self), i) end
-  local value = list[i].value
-  for at = i, #list - 1 do self[list[at].name] = list[at + 1].value end
+  for at = i, #list - 1 do exchange(self, list[at], list[at + 1]) end
+  local value = list[#list].value
   self[list[#list].name] = nil
   return value
 end
