@@ -10,6 +10,7 @@ support.has = {
   hooks = support.lua ~= "luajit", -- in compiled loops: Ctrl-C does not end them
 }
 if support.lua ~= "5.1" and support.lua ~= "luajit" then
+  support.has.frames = true -- a module that is written in Lua is one call for limits.seconds
   support.has.places = true -- of the lines of last calls, `return f(x)`
   support.has.loops = true -- of ipairs over tensors and lists, of pairs over state dicts and own modules
   support.has.os_exit = true -- os.exit(true, true)

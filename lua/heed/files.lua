@@ -49,6 +49,7 @@ local function metadata_list(metadata)
   if metadata == nil then return list end
   E.check_type(metadata, "table", "save", "metadata")
   for key, value in pairs(metadata) do
+    E.look "save"
     if type(key) ~= "string" or type(value) ~= "string" then
       fail("save: metadata must hold strings by strings, got %s for %s", E.what(value), E.what(key))
     end
@@ -56,6 +57,7 @@ local function metadata_list(metadata)
   end
   E.sort(keys, "save")
   for _, key in ipairs(keys) do
+    E.look "save"
     list[#list + 1] = key
     list[#list + 1] = metadata[key]
   end

@@ -29,19 +29,6 @@ void lheed_begin(lua_State *L) {
   (void)lheed_get(L);
 }
 
-void lheed_stop(lua_State *L, heed_context *ctx, const char *function) {
-  if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
-}
-
-void lheed_look(lua_State *L, const char *function) {
-  const lheed_state *S = state_at(L, lua_upvalueindex(1));
-  if (!S) luaL_error(L, "this Lua state has closed heed");
-  heed_context *ctx = S->context;
-  if (!heed__is_due(&ctx->pace)) return;
-  if (ctx->call_end > 0 && !lheed_in_call(L)) heed__start_call(ctx);
-  lheed_stop(L, ctx, function);
-}
-
 lheed_state *lheed_find(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
   lheed_state *S = state_at(L, -1);
@@ -404,12 +391,6 @@ static int raise_here(lua_State *L) {
   return raise_top(L);
 }
 
-/* core.look(function): raises if the call is to stop; for loops in heed's own Lua files. */
-static int look(lua_State *L) {
-  lheed_look(L, luaL_checkstring(L, 1));
-  return 0;
-}
-
 /* ---- Opening ---- */
 
 void lheed_new_weak(lua_State *L) {
@@ -447,7 +428,7 @@ static void open_core(lua_State *L) {
   lua_pop(L, 1);
   lheed_open_object(L);
   for (size_t i = 0; i < sizeof box_types / sizeof *box_types; i++) lheed_publish_metatable(L, box_types[i]);
-  static const luaL_Reg own[] = {{"frame", frame}, {"look", look}, {"raise", raise_here}, {NULL, NULL}};
+  static const luaL_Reg own[] = {{"frame", frame}, {"raise", raise_here}, {NULL, NULL}};
   lheed_setfuncs(L, own);
   lua_pushliteral(L, HEED_VERSION);
   lua_setfield(L, -2, "version");

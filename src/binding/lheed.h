@@ -34,7 +34,7 @@ lheed_state *lheed_get(lua_State *L);
 /** The same for functions that need no state. What does neither would be stopped by the time of a call that
  * is over. */
 void lheed_begin(lua_State *L);
-/** Raises where work is due: in loops of functions that scripts call. */
+/** Raises where work is due: in loops of functions that scripts call. (llimit.c) */
 void lheed_stop(lua_State *L, heed_context *ctx, const char *function);
 /** The same for what heed's own Lua files call again and again, and do not begin with lheed_get: whether the
  * time that is up is that of the running call, only the stack tells. */
@@ -45,8 +45,6 @@ lheed_state *lheed_find(lua_State *L);
 /** The running function, or frame, is one that a limit of seconds is for: its time counts from now, unless it
  * is called in the course of another one's. (llimit.c) */
 void lheed_start_call(lua_State *L, lheed_state *S);
-/** Whether the running function is called in the course of another one's. (llimit.c) */
-bool lheed_in_call(lua_State *L);
 /** Whether the function at idx is one that core.frame made. */
 bool lheed_is_frame(lua_State *L, int idx);
 

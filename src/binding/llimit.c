@@ -28,10 +28,30 @@ void lheed_start_call(lua_State *L, lheed_state *S) {
   if (call_depth_of(L) != DEEP) heed__start_call(S->context);
 }
 
-/* Further down there is one, where all functions of heed's own Lua files are in frames. */
-bool lheed_in_call(lua_State *L) {
+/* Whether a call of heed's own Lua files runs, which then is the one whose time is up. Further down than is looked
+ * there is one, where all of their functions are in frames. */
+static bool is_in_call(lua_State *L) {
   const call_depth d = call_depth_of(L);
   return d == DEEP || (d == TOO_DEEP && LHEED_YIELDS_THROUGH_C);
+}
+
+void lheed_stop(lua_State *L, heed_context *ctx, const char *function) {
+  if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
+}
+
+void lheed_look(lua_State *L, const char *function) {
+  const lheed_state *S = lheed_find(L);
+  if (!S) luaL_error(L, "this Lua state has closed heed");
+  heed_context *ctx = S->context;
+  if (!heed__is_due(&ctx->pace)) return;
+  if (ctx->call_end > 0 && !is_in_call(L)) heed__start_call(ctx);
+  lheed_stop(L, ctx, function);
+}
+
+/* core.look(function): raises if the call is to stop; for loops in heed's own Lua files. */
+static int look(lua_State *L) {
+  lheed_look(L, luaL_checkstring(L, 1));
+  return 0;
 }
 
 /* ---- heed.limit ---- */
@@ -131,7 +151,7 @@ static int limit(lua_State *L) {
 }
 
 void lheed_open_limit(lua_State *L) {
-  static const luaL_Reg functions[] = {{"limit", limit}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"limit", limit}, {"look", look}, {NULL, NULL}};
   lua_pushvalue(L, -2);
   lheed_setfuncs(L, functions);
   lua_pop(L, 1);

@@ -212,6 +212,8 @@ static heed_status check_save(heed_context *ctx, const heed__contents *c) {
     if (text == NULL || heed__text_check(text, strlen(text)) > 0)
       return heed__fail(ctx, HEED_ARGUMENT, "save: metadata: %s is not UTF-8",
                         text == NULL ? "NULL" : heed__quoted(quoted, text, false));
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "save");
+    if (status != HEED_OK) return status;
   }
   return HEED_OK;
 }

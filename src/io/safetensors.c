@@ -364,6 +364,13 @@ static void emit(emitter *e, const char *text, size_t length) {
   if (e->writer != NULL && e->status == HEED_OK) e->status = heed__writer_put(e->writer, text, length);
 }
 
+/* Before entry i of many: whether the header goes on. */
+static bool goes_on(emitter *e, int64_t i) {
+  if ((i & 0xfff) == 0xfff && e->status == HEED_OK && heed__is_due(&e->ctx->pace))
+    e->status = heed__stopped(e->ctx, "save");
+  return e->status == HEED_OK;
+}
+
 static void emit_text(emitter *e, const char *text) {
   emit(e, text, strlen(text));
 }
@@ -398,6 +405,7 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
   if (c->pairs > 0) {
     emit_string(e, metadata_name);
     for (int64_t i = 0; i < c->pairs; i++) {
+      if (!goes_on(e, i)) return;
       emit_text(e, i == 0 ? ":{" : ",");
       emit_string(e, c->metadata[2 * i]);
       emit_text(e, ":");
@@ -407,9 +415,7 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
   }
   for (int64_t i = 0; i < c->count; i++) {
     const heed_tensor *x = c->tensors[i];
-    if ((i & 0xfff) == 0xfff && e->status == HEED_OK && heed__is_due(&e->ctx->pace))
-      e->status = heed__stopped(e->ctx, "save");
-    if (e->status != HEED_OK) return;
+    if (!goes_on(e, i)) return;
     if (i > 0) emit_text(e, ",");
     emit_string(e, c->names[i]);
     emit_text(e, ":{\"dtype\":\"");

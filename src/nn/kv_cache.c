@@ -38,17 +38,24 @@ static size_t row_bytes(const heed_tensor *part) {
   return (size_t)part->stride[2] * heed__element_bytes(part->dtype);
 }
 
-/* `count` rows of all heads, from `first` on, to `to_first` on. */
-static void copy_rows(heed_tensor *const to[PARTS], int64_t to_first, heed_tensor *const from[PARTS],
-                      int64_t first, int64_t count) {
+#define COPIED_ROWS ((int64_t)256) /* before it is asked whether to go on */
+
+/* `count` rows of all heads, from `first` on, to `to_first` on. False: work is due by `pace`, which may be NULL. */
+static bool copy_rows(const heed__pace *pace, heed_tensor *const to[PARTS], int64_t to_first,
+                      heed_tensor *const from[PARTS], int64_t first, int64_t count) {
   for (int i = 0; i < PARTS && count > 0; i++) {
     if (to[i] == NULL) continue;
     const size_t bytes = row_bytes(to[i]);
     for (int64_t head = 0; head < to[i]->shape[0] * to[i]->shape[1]; head++) {
-      memcpy(to[i]->data + (size_t)(head * to[i]->shape[2] + to_first) * bytes,
-             from[i]->data + (size_t)(head * from[i]->shape[2] + first) * bytes, (size_t)count * bytes);
+      for (int64_t row = 0; row < count; row += COPIED_ROWS) {
+        const int64_t rows = count - row < COPIED_ROWS ? count - row : COPIED_ROWS;
+        if (pace != NULL && heed__is_due(pace)) return false;
+        memcpy(to[i]->data + (size_t)(head * to[i]->shape[2] + to_first + row) * bytes,
+               from[i]->data + (size_t)(head * from[i]->shape[2] + first + row) * bytes, (size_t)rows * bytes);
+      }
     }
   }
+  return true;
 }
 
 /* `count` rows of a part, from `first` on. */
@@ -168,9 +175,14 @@ heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out)
   heed_kv_cache *made = NULL;
   heed_status status = new_cache_like(cache, "clone", &made);
   if (status != HEED_OK) return status;
-  copy_rows(made->part, 0, cache->part, 0, cache->length - cache->dropped);
-  *out = made;
-  return HEED_OK;
+  if (!copy_rows(&cache->context->pace, made->part, 0, cache->part, 0, cache->length - cache->dropped))
+    status = heed__stopped(cache->context, "clone");
+  if (status == HEED_OK) {
+    *out = made;
+  } else {
+    heed_kv_cache_free(made);
+  }
+  return status;
 }
 
 /* ---- Asking ---- */
@@ -334,7 +346,7 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
     const int64_t most = cache->left + reserve_of(cache->left), kept = held < most ? held : most;
     heed_status status = new_parts(cache, function, kept + added, span->made);
     if (status != HEED_OK) return status;
-    copy_rows(span->made, 0, part, held - kept, kept);
+    copy_rows(NULL, span->made, 0, part, held - kept, kept);
     part = span->made;
     first = past - kept;
   }
@@ -351,7 +363,7 @@ void heed__kv_span_commit(heed__kv_span *span) {
   if (span->made[KEYS] != NULL) {
     const int64_t rows = span->made[KEYS]->shape[2], most = cache->left + reserve_of(cache->left);
     const int64_t kept = rows < most ? rows : most;
-    copy_rows(cache->part, 0, span->made, rows - kept, kept);
+    copy_rows(NULL, cache->part, 0, span->made, rows - kept, kept);
     cache->dropped = length - kept;
   }
   cache->length = length;

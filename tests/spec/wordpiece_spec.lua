@@ -219,8 +219,8 @@ describe("core.text", function()
   end)
 end)
 
--- Lines that a hash without a key, FNV-1a, would put into one slot of `slots` (a power of two, at most 2^17): its lowest
--- bits depend on those of the bytes before alone, so that it can be run backwards from the slot. Without bit operators.
+-- Lines that a hash without a key, FNV-1a, would put into one slot of `slots` (a power of two, at most 2^17): its
+-- lowest bits depend on those of the bytes before alone, so that it can be run backwards from the slot.
 local PRIME = 16777619
 
 local function xor(a, b)

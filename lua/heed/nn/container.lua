@@ -35,6 +35,7 @@ function Container:init(...)
   local first, list, count = (...), { ... }, select("#", ...)
   if count == 1 and type(first) == "table" and not E.is_module(first) then list, count = first, #first end
   for key in pairs(list) do
+    E.look(E.class_name(self))
     if not compat.is_integer(key) or key < 1 or key > count then
       fail("%s: the modules must be a list, got one at %s", E.class_name(self), E.what(key))
     end

@@ -64,20 +64,24 @@ end
 --- each time, which can be 2^n times in n levels: the call may be stopped. What is in a module for which visit returns
 --- true is left out. Without recursion, so that no depth is too deep.
 function E.walk(module, prefix, method, seen, visit)
-  local modules, outer, names, count = { module }, { prefix }, { "" }, 1 -- what is yet to come, last first
-  while count > 0 do
+  local lists, paths, at, depth = {}, {}, {}, 0 -- the parts of those that the walk is in, and how many were seen
+  while true do
     E.look(method)
-    local at = outer[count] .. names[count]
-    module, modules[count], outer[count], names[count] = modules[count], nil, nil, nil
-    count = count - 1
     if not (seen and seen[module]) then
       if seen then seen[module] = true end
-      local parts = not visit(module, at) and E.parts(module) or {}
-      for i = #parts, 1, -1 do
-        count = count + 1
-        modules[count], outer[count], names[count] = parts[i].value, at, parts[i].name .. "."
+      if not visit(module, prefix) then
+        depth = depth + 1
+        lists[depth], paths[depth], at[depth] = E.parts(module), prefix, 0
       end
     end
+    while depth > 0 and at[depth] == #lists[depth] do
+      lists[depth], paths[depth], at[depth] = nil, nil, nil
+      depth = depth - 1
+    end
+    if depth == 0 then return end
+    at[depth] = at[depth] + 1
+    local part = lists[depth][at[depth]]
+    module, prefix = part.value, paths[depth] .. part.name .. "."
   end
 end
 

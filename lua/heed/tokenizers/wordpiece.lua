@@ -122,7 +122,7 @@ local function in_steps(text, change)
   return table.concat(parts)
 end
 
-local function clean(self, text)
+local function cleaned(self, text)
   text = text:gsub("[\194-\244][\128-\191]+", newer):gsub(REPLACEMENT, "")
   text = unicode.replace(text, CLEANED)
   if self.tokenize_chinese_chars then text = text:gsub("[\227-\240][\128-\191]+", apart_if_chinese) end
@@ -144,7 +144,7 @@ local function words_of(self, text)
     step = step:gsub("[\t\n\r]", " ")
     if not step:find "[^ -~]" then return step end
     foreign = true
-    return clean(self, step)
+    return cleaned(self, step)
   end)
   if foreign and self.strip_accents then text = in_steps(unicode.nfd(text), without_marks) end
   return in_steps(text, function(step) return apart(self, step) end)
