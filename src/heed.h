@@ -865,10 +865,10 @@ HEED_CALL heed_module_forward(heed_module *m, const heed_tensor *x, const heed_f
  * them, and leaves none at work. Several plans may be open, on one module, too, one of them being advanced at
  * a time.
  *
- * A plan holds references on the module, on x and on what the options name, and on the projections' weights:
- * another tensor in a weight's place, or m's other dtype, does not reach it. It reads their elements while it
- * goes on, so that what is written into them in place between two slices reaches some of the result. All of
- * its memory is taken by heed_steps_new, but for tables of rope.
+ * A plan holds references on the module and its parts, on x and on what the options name, and on the
+ * projections' weights: another part of m, another tensor for such a weight, or m's other dtype, does not
+ * reach it. It reads their elements while it goes on, so that what is written into them in place between two
+ * slices reaches some of the result. All of its memory is taken by heed_steps_new, but for tables of rope.
  *
  * A cache gets the new tokens with the last slice. If anything else has used it since heed_steps_new, the
  * next slice is an ARGUMENT error, and the plan has failed for good. Dropout draws from a copy of the

@@ -36,6 +36,52 @@ support.finalized_code = [[
 ]]
 support.finalized = support.compile(support.finalized_code .. "return finalized")()
 
+-- Has the collector do a whole cycle wherever it may do anything, so that finalizers run in every allocation by Lua,
+-- until the function that this gives is called.
+function support.collect_always()
+  local restore
+  if support.lua == "5.5" then
+    local pause, work = collectgarbage("param", "pause", 0), collectgarbage("param", "stepmul", 0)
+    function restore()
+      collectgarbage("param", "pause", pause)
+      collectgarbage("param", "stepmul", work)
+    end
+  elseif support.lua == "5.4" then
+    collectgarbage("incremental", 1, 1000, 100) -- a hundredth of a pause, steps of 2^100 bytes
+    function restore() collectgarbage("incremental", 200, 100, 13) end
+  else
+    local pause, work = collectgarbage("setpause", 0), collectgarbage("setstepmul", 100000000)
+    function restore()
+      collectgarbage("setpause", pause)
+      collectgarbage("setstepmul", work)
+    end
+  end
+  collectgarbage() -- which ends the pause that there is
+  return restore
+end
+
+-- The same while f(…) runs, with a finalizer that calls change() in the allocation of that number, from 1 up. Whether f
+-- had so many, and what pcall(f, …) gives.
+function support.at_allocation(number, change, f, ...)
+  local count, over = 0, false
+  local stop = support.collect_always()
+  local function plant()
+    support.finalized(function()
+      if over then return end
+      count = count + 1
+      if count < number then return plant() end
+      over = true
+      stop()
+      change()
+    end)
+  end
+  coroutine.wrap(plant)() -- so that nothing of it stays in this stack, which would keep it alive
+  local results = support.pack(pcall(f, ...))
+  over = true
+  stop()
+  return count == number, support.unpack(results, 1, results.n)
+end
+
 -- That a number is an "integer" or a "float", where there is a difference.
 function support.number_is(kind, number)
   assert(type(number) == "number" and (not math.type or math.type(number) == kind)) -- luacheck: ignore 143

@@ -377,10 +377,15 @@ int lheed_error(lua_State *L, const char *format, ...) {
   return raise_top(L);
 }
 
+void lheed_push_message(lua_State *L, heed_status status) {
+  const lheed_state *S = lheed_find(L);
+  char text[HEED__MESSAGE]; /* before 5.3 finalizers run before a string is made, and may fail as well */
+  snprintf(text, sizeof text, "%s", S ? heed_message(S->context) : "");
+  lua_pushstring(L, *text ? text : heed_status_name(status));
+}
+
 void lheed_raise(lua_State *L, heed_status status) {
-  lheed_state *S = lheed_find(L);
-  const char *message = S ? heed_message(S->context) : "";
-  lua_pushstring(L, *message ? message : heed_status_name(status));
+  lheed_push_message(L, status);
   raise_top(L);
 }
 

@@ -101,7 +101,8 @@ int lheed_late_call(lua_State *L);
 
 /** Raises "file:line: message" with the place of the caller outside of heed's own Lua files. */
 int lheed_error(lua_State *L, const char *format, ...);
-/** Raises the context's message for a status that is not OK. */
+/** Pushes the context's message for a status that is not OK; raises it. */
+void lheed_push_message(lua_State *L, heed_status status);
 void lheed_raise(lua_State *L, heed_status status);
 
 /** A full collection, during which `release` is refused. */
@@ -135,6 +136,13 @@ void lheed_options(lua_State *L, const char *function, int first, const char *co
  * argument at `first` or behind is an options table its values are put on top of the stack in the order of
  * names (nil where absent), else nils; returns how many positional arguments there are before. */
 int lheed_trailing_options(lua_State *L, const char *function, int first, const char *const *names);
+
+/** options(function, names, first, …), for heed's own Lua files: the values of the optional arguments among
+ * …, which begin at number `first` and come by position or by name. */
+int lheed_options_of(lua_State *L);
+/** Puts a copy in the place of the list at idx, and returns how many elements it had: no finalizer changes
+ * the copy, so what is in it lives as long as it is on the stack. Some of it may be nil. */
+lua_Unsigned lheed_own_list(lua_State *L, int idx);
 
 /** The tensor at idx; raises if it is something else or was released. */
 heed_tensor *lheed_tensor(lua_State *L, int idx, const char *function, const char *name);

@@ -29,7 +29,7 @@ static const char *path_argument(lua_State *L, int idx, const char *function) {
 static int failed(lua_State *L, heed_status status) {
   if (status != HEED_FILE) lheed_raise(L, status);
   lua_pushnil(L);
-  lua_pushstring(L, heed_message(lheed_get(L)->context));
+  lheed_push_message(L, status);
   return 2;
 }
 
@@ -97,7 +97,7 @@ static int save_tensor(lua_State *L) {
   return 1;
 }
 
-/* The strings of a list into out; they stay where they are while the list has them. */
+/* The strings of a list of our own into out. */
 static void read_strings(lua_State *L, int list, lua_Unsigned count, const char **out) {
   for (lua_Unsigned i = 0; i < count; i++) {
     size_t length;
@@ -121,7 +121,8 @@ static int save(lua_State *L) {
   for (int i = 0; i < 3; i++) {
     if (!lua_istable(L, i + 2)) return lheed_bad_argument(L, i + 2, "save", lists[i], "a list");
   }
-  const lua_Unsigned count = lua_rawlen(L, 2), texts = lua_rawlen(L, 4);
+  const lua_Unsigned count = lheed_own_list(L, 2), texts = lheed_own_list(L, 4);
+  lheed_own_list(L, 3);
   const char **names = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *names) + 1, 0);
   const char **metadata = lua_newuserdatauv(L, heed__array_bytes(texts, sizeof *metadata) + 1, 0);
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors) + 1, 0);

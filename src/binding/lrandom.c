@@ -153,7 +153,7 @@ static int draw_integers(lua_State *L, const char *function, heed_generator *g, 
 static int randint(lua_State *L) {
   int64_t shape[HEED_MAX_DIMS];
   /* An empty table at the end looks like options that say nothing; it is the shape of a single number. */
-  bool ends_in_table = lua_type(L, lua_gettop(L)) == LUA_TTABLE;
+  bool ends_in_table = lua_gettop(L) > 0 && lua_type(L, lua_gettop(L)) == LUA_TTABLE;
   int last = lheed_trailing_options(L, "randint", 2, draw_options), top = lua_gettop(L);
   heed_generator *g = lheed_opt_generator(L, top - 1, "randint");
   heed_dtype dtype = lheed_opt_dtype(L, top, "randint", HEED_INT64);

@@ -141,12 +141,10 @@ static int call_join(lua_State *L, const char *function,
   lheed_options(L, function, 2, names);
   if (lua_type(L, 1) != LUA_TTABLE) lheed_bad_argument(L, 1, function, "tensors", "a table of tensors");
   int dim = opt_first_dim(L, 2, function);
-  lua_Unsigned count = lua_rawlen(L, 1);
+  const lua_Unsigned count = lheed_own_list(L, 1);
   if (count > INT32_MAX) lheed_error(L, "%s: there are too many tensors", function);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors), 0);
-  lua_createtable(L, (int)count, 0); /* holds the boxes, whatever a finalizer does to the table at 1 */
-  int held = lua_gettop(L);
   for (lua_Unsigned i = 0; i < count; i++) {
     lua_rawgeti(L, 1, (lua_Integer)i + 1);
     const lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
@@ -155,11 +153,11 @@ static int call_join(lua_State *L, const char *function,
       lheed_error(L, "%s: tensors[%I] must be a tensor, got %s", function, (LUAI_UACINT)i + 1, what);
     }
     tensors[i] = box->object;
-    lua_rawseti(L, held, (lua_Integer)i + 1);
+    lua_pop(L, 1);
     if ((i & 0xfff) == 0xfff) lheed_stop(L, ctx, function);
   }
   LHEED_TRY(L, call(ctx, (int)count, tensors, dim, out));
-  lua_pop(L, 2);
+  lua_pop(L, 1);
   return lheed_return(L, 1);
 }
 

@@ -280,6 +280,17 @@ static heed_status keep(heed__attention_pass *p, const heed_tensor **x) {
   return status;
 }
 
+/* And the parts that it runs: the module may be given others between two slices. */
+static void keep_parts(heed__attention_pass *p) {
+  heed_module_retain(p->out_proj);
+  for (int i = 0; i < 2; i++) heed_module_retain(p->norm[i]);
+}
+
+static void drop_parts(heed__attention_pass *p) {
+  heed_module_release(p->out_proj);
+  for (int i = 0; i < 2; i++) heed_module_release(p->norm[i]);
+}
+
 static heed_status keep_inputs(heed__attention_pass *p) {
   const heed_tensor **inputs[] = {&p->options.attn_mask, &p->options.key_padding_mask, &p->options.kv_lengths,
                                   &p->from[0]};
@@ -321,6 +332,7 @@ heed_status heed__attention_pass_begin(heed__attention_pass *p, heed_module *m, 
   p->open = 0;
   p->at = 0;
   if (room != NULL) return HEED_OK;
+  keep_parts(p);
   if ((status = keep_inputs(p)) != HEED_OK) heed__attention_pass_end(p, status);
   return status;
 }
@@ -503,6 +515,7 @@ void heed__attention_pass_end(heed__attention_pass *p, heed_status status) {
   for (int i = 0; i < 3; i++) heed_tensor_free(p->projected[i]);
   heed_tensor_free(p->heads);
   for (int i = 0; i < p->kept_count; i++) heed_tensor_free(p->kept[i]);
+  if (p->room == NULL) drop_parts(p);
 }
 
 /* ---- How far it is ---- */
