@@ -28,8 +28,8 @@ void lheed_start_call(lua_State *L, lheed_state *S) {
   if (call_depth_of(L) != DEEP) heed__start_call(S->context);
 }
 
-/* Whether a call of heed's own Lua files runs, which then is the one whose time is up. Further down than is looked
- * there is one, where all of their functions are in frames. */
+/* Whether a call of heed's own Lua files runs, which then is the one whose time is up. Further down than is
+ * looked there is one, where all of their functions are in frames. */
 static bool is_in_call(lua_State *L) {
   const call_depth d = call_depth_of(L);
   return d == DEEP || (d == TOO_DEEP && LHEED_YIELDS_THROUGH_C);
@@ -50,7 +50,11 @@ void lheed_look(lua_State *L, const char *function) {
 
 /* core.look(function): raises if the call is to stop; for loops in heed's own Lua files. */
 static int look(lua_State *L) {
-  lheed_look(L, luaL_checkstring(L, 1));
+  if (lua_type(L, 1) != LUA_TSTRING) {
+    lua_settop(L, 1);
+    return lheed_bad_argument(L, 1, "look", "function", "a string");
+  }
+  lheed_look(L, lua_tostring(L, 1));
   return 0;
 }
 
