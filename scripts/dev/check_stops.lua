@@ -6,7 +6,8 @@ local heed = require "heed"
 local calls = require "tests.long_calls"
 
 local LIMIT, MOST, ROUNDS = 0.02, 0.07, 3
-local whole, pattern = arg[1] == "--whole", arg[1] == "--whole" and arg[2] or arg[1]
+local whole = arg[1] == "--whole"
+local pattern = arg[whole and 2 or 1]
 
 -- The seconds that f takes under a limit, and its error.
 local function time(f, seconds)
@@ -38,6 +39,7 @@ for _, row in ipairs(calls) do
   end
 end
 
+if #all == 0 then error("no call's name has '" .. tostring(pattern) .. "'", 0) end
 table.sort(all)
 local form = "%d calls, %d times each: median %.1f ms, the worst %.1f, with a limit of %g"
 print(form:format(#all / ROUNDS, ROUNDS, all[math.ceil(#all / 2)] * 1e3, all[#all] * 1e3, LIMIT * 1e3))

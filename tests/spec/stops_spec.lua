@@ -49,13 +49,13 @@ describe("a call that took the square of its input", function()
   end
 
   it("takes modules out of a list at its front", function()
-    local count = 2000
+    local count = 4000
     local list = {}
     for i = 1, count do list[i] = nn.ReLU() end
     local modules, start = nn.ModuleList(list), os.clock()
     for i = 1, count do assert.equal(list[i], modules:pop(1)) end
     assert.equal(0, #modules)
-    assert.is_true(os.clock() - start < 2) -- 3 s before, when each step asked for all modules anew
+    assert.is_true(os.clock() - start < 2) -- 11 s, where each step asks for all modules anew
   end)
 
   it("appends to a list", function()
@@ -81,9 +81,9 @@ describe("a call that took the square of its input", function()
   it("meets a long name in a state", function()
     local module = nn.Linear(1, 1)
     local start = os.clock()
-    local result = module:load_state_dict({ [("a"):rep(40000)] = heed.zeros(1) }, { strict = false })
+    local result = module:load_state_dict({ [("a"):rep(100000) .. ".b"] = heed.zeros(1) }, { strict = false })
     assert.equal(1, #result.unexpected_keys)
-    assert.is_true(os.clock() - start < 1) -- 4 s before
+    assert.is_true(os.clock() - start < 1) -- a minute, where a pattern goes back from each byte to the end
   end)
 end)
 

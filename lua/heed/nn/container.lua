@@ -87,11 +87,15 @@ local function check_list(self, method)
   end
 end
 
---- Two of its modules, the other way round. They are in it already: there is nothing to check, and nothing fails.
-local function exchange(self, a, b)
-  local fields = E.record(self).fields
-  a.value, b.value = b.value, a.value
-  fields[a.name], fields[b.name] = a.value, b.value
+--- Moves the module at `from` to `to`, and those between by one. They are in the list already: there is nothing to
+--- check, and nothing fails on the way.
+local function move(self, list, from, to)
+  local fields, value, step = E.record(self).fields, list[from].value, from < to and 1 or -1
+  for at = from, to - step, step do
+    local entry, moved = list[at], list[at + step].value
+    entry.value, fields[entry.name] = moved, moved
+  end
+  list[to].value, fields[list[to].name] = value, value
 end
 
 --- Puts a module before the one at index i; those from there on move up.
@@ -101,7 +105,7 @@ function Container:insert(i, value)
   check_module(self, value, "what is inserted")
   self:append(value)
   local list = modules(self)
-  for at = #list, i + 1, -1 do exchange(self, list[at], list[at - 1]) end
+  move(self, list, #list, i)
   return self
 end
 
@@ -111,10 +115,10 @@ function Container:pop(i)
   local list = modules(self)
   i = place(self, i or -1, #list)
   if not list[i] then fail("%s: there is no module at index %d to take out", E.class_name(self), i) end
-  for at = i, #list - 1 do exchange(self, list[at], list[at + 1]) end
-  local value = list[#list].value
-  self[list[#list].name] = nil
-  return value
+  move(self, list, i, #list)
+  local last = list[#list]
+  self[last.name] = nil
+  return last.value
 end
 
 return E.with_frames(Container)

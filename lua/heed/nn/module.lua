@@ -30,9 +30,11 @@ local contains = core.frame(function(module, part)
 end)
 
 local function remove_entry(own, entry)
-  own.named[entry.name], own.parts = nil, nil
-  for i, each in ipairs(own.list) do
-    if each == entry then return table.remove(own.list, i) end
+  local parts = own.parts
+  own.named[entry.name] = nil
+  if parts and parts[#parts] == entry then parts[#parts] = nil else own.parts = nil end
+  for i = #own.list, 1, -1 do -- it is mostly the last
+    if own.list[i] == entry then return table.remove(own.list, i) end
   end
 end
 
