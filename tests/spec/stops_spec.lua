@@ -8,7 +8,7 @@ local support = require "tests.support"
 
 local BOUND = 0.5 -- seconds of the processor, ten times what the slowest took; with sanitizers all take longer
 
-describe("a limit of seconds stops", function()
+describe("a limit of seconds stops #plain", function()
   after_each(function()
     heed.limit { seconds = math.huge }
     for _ = 1, 2 do collectgarbage() end
