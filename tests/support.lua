@@ -8,6 +8,7 @@ support.has = {
   close = support.lua == "5.4" or support.lua == "5.5", -- local x <close>
   bit_operators = math.type ~= nil, -- luacheck: ignore 143
   hooks = support.lua ~= "luajit", -- in compiled loops: Ctrl-C does not end them
+  every_allocation = support.lua ~= "5.2", -- in support.at_allocation: a 5.2 pauses for 1600 bytes after a finalizer
 }
 if support.lua ~= "5.1" and support.lua ~= "luajit" then
   support.has.frames = true -- a module that is written in Lua is one call for limits.seconds
@@ -56,26 +57,29 @@ function support.collect_always()
       collectgarbage("setstepmul", work)
     end
   end
-  collectgarbage() -- which ends the pause that there is
+  collectgarbage() -- which ends the pause that there is,
+  collectgarbage() -- and in a 5.2 the one that finalizers make
   return restore
 end
 
 -- The same while f(…) runs, with a finalizer that calls change() in the allocation of that number, from 1 up. Whether f
 -- had so many, and what pcall(f, …) gives.
 function support.at_allocation(number, change, f, ...)
-  local count, over = 0, false
-  local stop = support.collect_always()
-  local function plant()
-    support.finalized(function()
-      if over then return end
-      count = count + 1
-      if count < number then return plant() end
-      over = true
-      stop()
-      change()
-    end)
+  local objects, count, over, stop = {}, 0, false, nil
+  local function finalize()
+    if over then return end
+    count = count + 1
+    objects[count + 1] = nil
+    if count < number then return end
+    over = true
+    stop()
+    change()
   end
-  coroutine.wrap(plant)() -- so that nothing of it stays in this stack, which would keep it alive
+  coroutine.wrap(function() -- so that nothing of them stays in this stack, which would keep them alive
+    for i = 1, number do objects[i] = support.finalized(finalize) end
+  end)()
+  stop = support.collect_always()
+  objects[1] = nil
   local results = support.pack(pcall(f, ...))
   over = true
   stop()

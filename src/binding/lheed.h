@@ -3,8 +3,12 @@
  * Rules for a function that Lua calls:
  * 1. Results first: push the empty boxes of the results (lheed_push_tensor…), then read the arguments, then
  * call heed. A box is freed by the collector whatever happens afterwards.
- * 2. Any allocation by Lua may run finalizers, which may release a tensor. So between lheed_tensor(…) and the
- * last use of its pointer nothing is pushed that allocates; raising an error is the end of all use.
+ * 2. Any allocation by Lua may run finalizers, which may do whatever a script can: release a tensor, give a
+ * module other parts or another dtype, change a table, set limits. So between reading anything that they can
+ * change (a tensor's pointer, a module's entry or their count, the elements of a list) and its last use
+ * nothing is pushed that allocates; afterwards it is read again. What must last longer is copied (a name), or
+ * held by a copy of the list (lheed_own_list). Raising an error is the end of all use; but what a message
+ * names is read before its strings are made.
  * 3. No allocation of ours is held across a call that can raise, except in a box.
  * 4. Every function is a closure whose first upvalue is the lheed_state (lheed_setfuncs does that). */
 #ifndef LHEED_H
