@@ -160,7 +160,9 @@ describe("a list that only the call holds", function()
     heed.limit { memory = math.huge }
     assert.is_true(emptied)
     assert.is_false(fine)
-    assert.is_truthy(tostring(message):find("memory", 1, true), message)
+    -- Before 5.4 a finalizer may also run before the list is copied; then it is refused as the list that it is.
+    message = tostring(message)
+    assert.is_truthy(message:find("memory", 1, true) or message:find("must be", 1, true), message)
   end
 
   it("of modules is kept as it was", function()
