@@ -55,7 +55,7 @@ describe("a call that took the square of its input", function()
     local modules, start = nn.ModuleList(list), os.clock()
     for i = 1, count do assert.equal(list[i], modules:pop(1)) end
     assert.equal(0, #modules)
-    assert.is_true(os.clock() - start < 2) -- 11 s, where each step asks for all modules anew
+    assert.is_true(os.clock() - start < 5) -- 0.4 s here, and 11 where each step asks for all modules anew
   end)
 
   it("appends to a list", function()
