@@ -75,8 +75,8 @@ static void release_state(void *user, void *block, size_t bytes) {
   S->allocate(S->allocate_user, block, bytes, 0);
 }
 
-/* From addresses, which most systems choose at random, and a clock of nanoseconds: asking the system for random
- * bytes could block or fail. */
+/* From addresses, which most systems choose at random, and a clock of nanoseconds: asking the system for
+ * random bytes could block or fail. */
 static void make_hash_key(lua_State *L, lheed_state *S) {
   struct {
     const void *addresses[4];
@@ -312,10 +312,10 @@ bool lheed_is_frame(lua_State *L, int idx) {
   return lua_tocfunction(L, idx) == call_through;
 }
 
-/* core.frame(f, yields): f as a function of C, for heed's own Lua files. A function of Lua that is the last call
- * of another, `return m(x)`, takes that one's place, and an error could not point there; a function of C does
- * not; and all that f calls is one call for limits.seconds. Where coroutines cannot yield through one (5.1,
- * LuaJIT), and a script may want to because f calls code of its own (`yields`), it is f itself. */
+/* core.frame(f, yields): f as a function of C, for heed's own Lua files. A function of Lua that is the last
+ * call of another, `return m(x)`, takes that one's place, and an error could not point there; a function of C
+ * does not; and all that f calls is one call for limits.seconds. Where coroutines cannot yield through one
+ * (5.1, LuaJIT), and a script may want to because f calls code of its own (`yields`), it is f itself. */
 static int frame(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_settop(L, 2);

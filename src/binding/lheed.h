@@ -20,10 +20,10 @@ typedef struct lheed_state {
   heed_context *context; /* NULL: the Lua state is closing */
   lua_Alloc allocate;    /* the Lua state's */
   void *allocate_user;
-  size_t stepped_at; /* bytes in use when the collector was last stepped for tensors */
+  size_t stepped_at;    /* bytes in use when the collector was last stepped for tensors */
   uint64_t hash_key[2]; /* of this state's tables of foreign strings */
-  bool collecting;   /* a collection runs in the middle of an operation: finalizers must not release its
-                        arguments */
+  bool collecting;      /* a collection runs in the middle of an operation: finalizers must not release its
+                           arguments */
   char
       own_files[256]; /* the folder of heed's own Lua files as chunk names show it; "" if they are embedded */
 } lheed_state;

@@ -28,8 +28,8 @@ void lheed_start_call(lua_State *L, lheed_state *S) {
   if (call_depth_of(L) != DEEP) heed__start_call(S->context);
 }
 
-/* Whether a call of heed's own Lua files runs, which then is the one whose time is up. Further down than is looked
- * there is one, where all of their functions are in frames. */
+/* Whether a call of heed's own Lua files runs, which then is the one whose time is up. Further down than is
+ * looked there is one, where all of their functions are in frames. */
 static bool is_in_call(lua_State *L) {
   const call_depth d = call_depth_of(L);
   return d == DEEP || (d == TOO_DEEP && LHEED_YIELDS_THROUGH_C);

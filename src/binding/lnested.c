@@ -228,7 +228,8 @@ static int tensor(lua_State *L) {
 
 /* ---- To tables ---- */
 
-/* Of a new table: room for all elements of a larger one takes longer to clear than a call may go on unasked. */
+/* Of a new table: room for all elements of a larger one takes longer to clear than a call may go on unasked.
+ */
 #define MOST_PREPARED ((int64_t)1 << 19)
 
 static void push_list(lua_State *L, const heed_tensor *x, int d, const char *data, int64_t *pushed) {

@@ -282,7 +282,7 @@ static void reverse_each(char *data, int64_t count, size_t width) {
   }
 }
 
-#define COPIED_AT_ONCE ((size_t)1 << 20) /* bytes */
+#define STRING_AT_ONCE ((size_t)1 << 20) /* bytes */
 
 static int to_string(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
@@ -314,8 +314,8 @@ static int from_string(lua_State *L) {
   }
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_tensor_new(ctx, dtype, ndim, shape, out));
-  for (size_t i = 0; i < bytes; i += COPIED_AT_ONCE) {
-    memcpy((*out)->data + i, data + i, bytes - i < COPIED_AT_ONCE ? bytes - i : COPIED_AT_ONCE);
+  for (size_t i = 0; i < bytes; i += STRING_AT_ONCE) {
+    memcpy((*out)->data + i, data + i, bytes - i < STRING_AT_ONCE ? bytes - i : STRING_AT_ONCE);
     lheed_stop(L, ctx, "from_string");
   }
   if (!is_little_endian()) reverse_each((*out)->data, count, heed__element_bytes(dtype));

@@ -89,8 +89,8 @@ static void lay_out_lines(lua_State *L, vocabulary *v, size_t size) {
   }
 }
 
-/* vocabulary(text): of the lines of a text, which end with a line feed each; or nil and the number of an empty
- * line, or the numbers of two lines that are the same. Ids are the numbers of the lines, from 1. */
+/* vocabulary(text): of the lines of a text, which end with a line feed each; or nil and the number of an
+ * empty line, or the numbers of two lines that are the same. Ids are the numbers of the lines, from 1. */
 static int new_vocabulary(lua_State *L) {
   size_t size;
   uint32_t slots = 2, empty = 0;
@@ -202,7 +202,8 @@ static int count(lua_State *L) {
 /* Adds `vocabulary` to the table on top of the stack. */
 void lheed_open_vocabulary(lua_State *L) {
   static const luaL_Reg constructor[] = {{"vocabulary", new_vocabulary}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"id", id}, {"piece", piece}, {"longest", longest}, {"probes", probes_of}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"id", id}, {"piece", piece}, {"longest", longest}, {"probes", probes_of}, {NULL, NULL}};
   static const luaL_Reg metamethods[] = {{"__ipairs", lheed_ipairs}, {"__len", count}, {NULL, NULL}};
   lheed_setfuncs(L, constructor);
   lua_createtable(L, 0, 4);

@@ -211,12 +211,13 @@ heed_status heed__archive_sort(heed_archive *archive, const heed__place *place);
 /** The entry of that name; NULL if there is none. */
 const heed__entry *heed__archive_find(const heed_archive *archive, const char *name);
 
-/** Sorts names[0…count-1], filled by the caller; *twice is one that is there twice, or NULL. Errors: MEMORY, LIMIT,
- * CANCELLED. */
+/** Sorts names[0…count-1], filled by the caller; *twice is one that is there twice, or NULL. Errors: MEMORY,
+ * LIMIT, CANCELLED. */
 HEED_MUST_USE
 heed_status heed__sort_names(heed_context *ctx, const char *function, heed__name *names, int64_t count,
                              const char **twice);
-/** Sorts `count` records of `size` bytes, equal ones as they come, in time n log n. Errors: as above. (sort.c) */
+/** Sorts `count` records of `size` bytes, equal ones as they come, in time n log n. Errors: as above.
+ * (sort.c) */
 HEED_MUST_USE
 heed_status heed__sort_records(heed_context *ctx, const char *function, void *records, int64_t count,
                                size_t size, int (*compare)(const void *a, const void *b));

@@ -1,5 +1,5 @@
-/* Sorting what a file or a script has many of. Not qsort: it cannot be stopped, and some libraries' takes time that
- * grows with the square of the count for input that is made for it. */
+/* Sorting what a file or a script has many of. Not qsort: it cannot be stopped, and some libraries' takes
+ * time that grows with the square of the count for input that is made for it. */
 #include "files.h"
 
 #include <string.h>

@@ -42,7 +42,8 @@ static size_t row_bytes(const heed_tensor *part) {
 
 #define COPIED_ROWS ((int64_t)256) /* before it is asked whether to go on */
 
-/* `count` rows of all heads, from `first` on, to `to_first` on. False: work is due by `pace`, which may be NULL. */
+/* `count` rows of all heads, from `first` on, to `to_first` on. False: work is due by `pace`, which may be
+ * NULL. */
 static bool copy_rows(const heed__pace *pace, heed_tensor *const to[PARTS], int64_t to_first,
                       heed_tensor *const from[PARTS], int64_t first, int64_t count) {
   for (int i = 0; i < PARTS && count > 0; i++) {
@@ -53,7 +54,8 @@ static bool copy_rows(const heed__pace *pace, heed_tensor *const to[PARTS], int6
         const int64_t rows = count - row < COPIED_ROWS ? count - row : COPIED_ROWS;
         if (pace != NULL && heed__is_due(pace)) return false;
         memcpy(to[i]->data + (size_t)(head * to[i]->shape[2] + to_first + row) * bytes,
-               from[i]->data + (size_t)(head * from[i]->shape[2] + first + row) * bytes, (size_t)rows * bytes);
+               from[i]->data + (size_t)(head * from[i]->shape[2] + first + row) * bytes,
+               (size_t)rows * bytes);
       }
     }
   }
