@@ -50,7 +50,8 @@ void lheed_look(lua_State *L, const char *function) {
 
 /* core.look(function): raises if the call is to stop; for loops in heed's own Lua files. */
 static int look(lua_State *L) {
-  lheed_look(L, luaL_checkstring(L, 1));
+  if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "look", "function", "a string");
+  lheed_look(L, lua_tostring(L, 1));
   return 0;
 }
 

@@ -71,7 +71,7 @@ function E.walk(module, prefix, method, seen, visit)
         lists[depth], paths[depth], at[depth] = E.parts(module), prefix, 0
       end
     end
-    while depth > 0 and at[depth] == #lists[depth] do
+    while depth > 0 and at[depth] >= #lists[depth] do -- more, if a finalizer took some out
       lists[depth], paths[depth], at[depth] = nil, nil, nil
       depth = depth - 1
     end
