@@ -220,6 +220,18 @@ return function(inputs)
     local x = same(0.5, 128, 50000, 128)
     return function() return heed.rope(x) end
   end)
+  call("rope of many positions", function()
+    local x = same(0.5, 50000000, 4)
+    return function() return heed.rope(x) end
+  end)
+  call("rope of a wide head", function()
+    local x = same(0.5, 1, MANY / 4)
+    return function() return heed.rope(x) end
+  end)
+  call("embedding of wide rows", function()
+    local table_, ids = same(0.5, 2, 2 ^ 24), ones(30)
+    return function() return heed.embedding(ids, table_) end
+  end)
   call("scaled_dot_product_attention", function()
     local x = heed.rand(8, 8192, 64)
     return function() return heed.scaled_dot_product_attention(x, x, x) end
