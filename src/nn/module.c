@@ -7,13 +7,22 @@
 
 /* ---- Life ---- */
 
+#define CLEARED_BYTES ((size_t)1 << 18) /* before it is asked whether to go on */
+
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out) {
   size_t room = capacity <= HEED__MAX_ENTRIES ? 0 : heed__array_bytes((uint64_t)capacity, sizeof(heed__slot));
   if (capacity > INT_MAX) return heed__fail_memory(ctx, class->name, SIZE_MAX);
   heed_module *m = heed__allocate(ctx, bytes);
   if (m == NULL) return heed__fail_memory(ctx, class->name, bytes);
-  memset(m, 0, bytes);
+  for (size_t i = 0; i < bytes; i += CLEARED_BYTES) { /* slopes of many heads are many */
+    memset((char *)m + i, 0, bytes - i < CLEARED_BYTES ? bytes - i : CLEARED_BYTES);
+    const heed_status status = i > 0 && heed__is_due(&ctx->pace) ? heed__stopped(ctx, class->name) : HEED_OK;
+    if (status != HEED_OK) {
+      heed__release(ctx, m);
+      return status;
+    }
+  }
   m->context = ctx;
   m->class = class;
   m->references = 1;

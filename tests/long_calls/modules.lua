@@ -12,10 +12,6 @@ return function(inputs)
     local module = doubled(40)
     return function() return tostring(module) end
   end)
-  call("tostring of a long ModuleList", function()
-    local list = long_list()
-    return function() return tostring(list) end
-  end)
   call("state_dict of a shared module", function()
     local module = doubled(40)
     return function() return module:state_dict() end
@@ -28,20 +24,10 @@ return function(inputs)
     local module = doubled(40)
     return function() return module:load_state_dict({}, { strict = false }) end
   end)
-  call("train of a long list", function()
-    local list = long_list()
-    return function() return list:train() end
-  end)
   call("apply to a shared module", function()
     local module = doubled(30, nil, nn.Residual)
     return function() return module:apply(heed.is_tensor) end
   end)
-  for _, name in ipairs { "parameters", "named_parameters", "buffers", "modules", "named_modules" } do
-    call(name .. " of a long list", function()
-      local list = long_list()
-      return function() return list[name](list) end
-    end)
-  end
   call("parameters of a deep module", function()
     local module = chain(50000)
     return function() return module:parameters() end
@@ -131,4 +117,21 @@ return function(inputs)
     local cache = model:new_cache()
     return function() return cache:clone() end
   end).seconds = 0.002
+
+  -- ---- A long list --------------------------------------------------------------------------------
+
+  call("tostring of a long ModuleList", function()
+    local list = long_list()
+    return function() return tostring(list) end
+  end)
+  call("train of a long list", function()
+    local list = long_list()
+    return function() return list:train() end
+  end)
+  for _, name in ipairs { "parameters", "named_parameters", "buffers", "modules", "named_modules" } do
+    call(name .. " of a long list", function()
+      local list = long_list()
+      return function() return list[name](list) end
+    end)
+  end
 end

@@ -12,7 +12,7 @@ return function(inputs)
   for _, name in ipairs { "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "relu", "gelu", "silu", "neg",
     "abs", "isnan", "isinf", "logical_not", "long", "bool", "clone", "contiguous", "zeros_like", "rand_like" } do
     call(name, function()
-      local x = same(0.5, MANY)
+      local x = same(0.5, name == "long" and MANY / 2 or MANY)
       return function() return x[name](x) end
     end)
   end
@@ -96,7 +96,7 @@ return function(inputs)
 
   for name, arguments in pairs {
     zeros = { MANY }, ones = { MANY }, full = { { MANY }, 7 }, rand = { MANY }, randn = { MANY },
-    randint = { 1, 10, { MANY } }, randperm = { MANY / 2 }, range = { 1, MANY }, linspace = { 0, 1, MANY },
+    randint = { 1, 10, { MANY / 2 } }, randperm = { MANY / 2 }, range = { 1, MANY / 2 }, linspace = { 0, 1, MANY },
     eye = { 25000 }, alibi_slopes = { MANY },
   } do
     call(name, function()
@@ -219,6 +219,18 @@ return function(inputs)
   call("rope", function()
     local x = same(0.5, 128, 50000, 128)
     return function() return heed.rope(x) end
+  end)
+  call("rope of many positions", function()
+    local x = same(0.5, 50000000, 4)
+    return function() return heed.rope(x) end
+  end)
+  call("rope of a wide head", function()
+    local x = same(0.5, 1, MANY / 4)
+    return function() return heed.rope(x) end
+  end)
+  call("embedding of wide rows", function()
+    local table_, ids = same(0.5, 2, 2 ^ 24), ones(30)
+    return function() return heed.embedding(ids, table_) end
   end)
   call("scaled_dot_product_attention", function()
     local x = heed.rand(8, 8192, 64)

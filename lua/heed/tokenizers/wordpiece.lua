@@ -155,8 +155,8 @@ end
 --- Appends the pieces of a word to a list of ids: the longest that fit, from the left.
 local function add_word(self, word, ids)
   local before, from, prefix, id = #ids, 1, "", nil
-  local longest = #word <= MOST_BYTES and select(2, word:gsub("[^\128-\191]", "")) or #word
-  if longest <= LONGEST_WORD then
+  if #word <= LONGEST_WORD
+    or #word <= MOST_BYTES and select(2, word:gsub("[^\128-\191]", "")) <= LONGEST_WORD then
     repeat
       id, from = self.vocabulary:longest(word, from, prefix)
       ids[#ids + 1], prefix = id, "##"
