@@ -65,7 +65,8 @@ end
 -- The same while f(…) runs, with a finalizer that calls change() in the allocation of that number, from 1 up. Whether f
 -- had so many, and what pcall(f, …) gives.
 function support.at_allocation(number, change, f, ...)
-  local objects, count, over, stop = {}, 0, false, nil
+  local objects = {} -- luacheck: ignore 241 (it keeps them alive, until they are taken out one by one)
+  local count, over, stop = 0, false, nil
   local function finalize()
     if over then return end
     count = count + 1
