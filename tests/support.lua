@@ -64,7 +64,7 @@ end
 -- The same while f(…) runs, with a finalizer that calls change() in the allocation of that number, from 1 up. Whether f
 -- had so many, and what pcall(f, …) gives.
 function support.at_allocation(number, change, f, ...)
-  local objects, count, over, stop = {}, 0, false, nil
+  local objects, count, over, stop = {}, 0, false, nil -- luacheck: ignore 241
   local function finalize()
     if over then return end
     count = count + 1

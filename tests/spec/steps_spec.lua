@@ -239,6 +239,7 @@ describe("the steps of a forward", function()
     local fresh = {} -- in the memory of what was given back
     for i = 1, 20 do fresh[i] = nn.Dropout(0.5) end
     for _ in steps do collectgarbage "step" end
+    assert.equal(20, #fresh)
     assert.equal(y:to_string(), steps.result:to_string())
   end)
 
