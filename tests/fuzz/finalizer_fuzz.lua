@@ -1,8 +1,8 @@
 -- Calls much of what heed gives a script, while a finalizer changes the objects in use in the middle of the call:
 --   build/heed tests/fuzz/finalizer_fuzz.lua [seed [count]]
--- The change comes in one of the call's allocations by Lua, at random. Errors are fine; the process must live, and the
--- modules must still be modules. The same seed gives the same calls. HEED_FUZZ_TRACE names each call on standard error
--- before it is made. Most that is wrong shows with `make sanitize` alone.
+-- The change comes in one of the call's allocations by Lua, at random. Errors are fine; the process must live and
+-- the changed module must still be a module. The same seed gives the same calls. HEED_FUZZ_TRACE names each call on
+-- standard error before it is made. Most mistakes show only with `make sanitize`.
 local support = require "tests.support"
 local heed = require "heed"
 local core = require "heed.core"
