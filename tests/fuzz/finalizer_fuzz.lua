@@ -138,7 +138,7 @@ local calls = {
     return w.steps.result, w.steps.info, tostring(w.steps)
   end,
   new_steps = function(w) drain(w.mha:steps(w.x, { ms = 0, cache = w.cache, generator = w.generator })) end,
-  text = function(w) return tostring(w.long) .. w.whole .. tostring(w.flags) end,
+  text = function(w) return tostring(w.long), tostring(w.flags) end, -- no __concat, where Lua 5.4.4 itself crashes
   text_of_shape = function(w) return tostring(w.x.shape), w.x:size(), w.x:stride() end,
   tolist = function(w) return w.x:tolist(), w.flags:tolist() end,
   tensor = function(w) return heed.tensor(w.numbers), heed.tensor { w.x, w.y }, heed.tensor(w.pair) end,
