@@ -208,12 +208,13 @@ int lheed_options_of(lua_State *L) {
 
 /* ---- Lists ---- */
 
-lua_Unsigned lheed_own_list(lua_State *L, int idx) {
+lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function) {
   const lua_Unsigned count = lua_rawlen(L, idx);
   lua_createtable(L, count < INT_MAX ? (int)count : INT_MAX, 0);
   for (lua_Unsigned i = 0; i < count; i++) {
     lua_rawgeti(L, idx, (lua_Integer)i + 1);
     lua_rawseti(L, -2, (lua_Integer)i + 1);
+    if ((i & 0xfff) == 0xfff) lheed_stop(L, lheed_find(L)->context, function);
   }
   lua_replace(L, idx);
   return count;

@@ -146,7 +146,7 @@ int lheed_trailing_options(lua_State *L, const char *function, int first, const 
 int lheed_options_of(lua_State *L);
 /** Puts a copy in the place of the list at idx, and returns how many elements it had: no finalizer changes
  * the copy, so what is in it lives as long as it is on the stack. Some of it may be nil. */
-lua_Unsigned lheed_own_list(lua_State *L, int idx);
+lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function);
 
 /** The tensor at idx; raises if it is something else or was released. */
 heed_tensor *lheed_tensor(lua_State *L, int idx, const char *function, const char *name);

@@ -121,8 +121,8 @@ static int save(lua_State *L) {
   for (int i = 0; i < 3; i++) {
     if (!lua_istable(L, i + 2)) return lheed_bad_argument(L, i + 2, "save", lists[i], "a list");
   }
-  const lua_Unsigned count = lheed_own_list(L, 2), texts = lheed_own_list(L, 4);
-  lheed_own_list(L, 3);
+  const lua_Unsigned count = lheed_own_list(L, 2, "save"), texts = lheed_own_list(L, 4, "save");
+  lheed_own_list(L, 3, "save");
   const char **names = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *names) + 1, 0);
   const char **metadata = lua_newuserdatauv(L, heed__array_bytes(texts, sizeof *metadata) + 1, 0);
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors) + 1, 0);

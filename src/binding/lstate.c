@@ -117,7 +117,7 @@ static int store(lua_State *L) {
   if (!lua_istable(L, 1)) return lheed_bad_argument(L, 1, "to", "modules", "a list of built-in modules");
   if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", LHEED_STORED);
   heed_dtype dtype = lheed_opt_dtype(L, 2, "to", HEED_FLOAT32);
-  const lua_Unsigned count = lheed_own_list(L, 1);
+  const lua_Unsigned count = lheed_own_list(L, 1, "to");
   heed_module **modules = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *modules), 0);
   for (lua_Unsigned i = 0; i < count; i++) { /* the list holds them */
     lua_rawgeti(L, 1, (lua_Integer)i + 1);
@@ -145,8 +145,8 @@ static int copy_all(lua_State *L) {
   for (int i = 1; i <= 2; i++) {
     if (!lua_istable(L, i)) return lheed_bad_argument(L, i, "load_state_dict", "state", "a list of tensors");
   }
-  const lua_Unsigned count = lheed_own_list(L, 1);
-  lheed_own_list(L, 2);
+  const lua_Unsigned count = lheed_own_list(L, 1, "load_state_dict");
+  lheed_own_list(L, 2, "load_state_dict");
   heed_tensor **targets = lua_newuserdatauv(L, heed__array_bytes(count, 2 * sizeof *targets) + 1, 0);
   read_tensors(L, 1, count, targets);
   read_tensors(L, 2, count, targets + count);

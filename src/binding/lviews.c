@@ -141,7 +141,7 @@ static int call_join(lua_State *L, const char *function,
   lheed_options(L, function, 2, names);
   if (lua_type(L, 1) != LUA_TTABLE) lheed_bad_argument(L, 1, function, "tensors", "a table of tensors");
   int dim = opt_first_dim(L, 2, function);
-  const lua_Unsigned count = lheed_own_list(L, 1);
+  const lua_Unsigned count = lheed_own_list(L, 1, function);
   if (count > INT32_MAX) lheed_error(L, "%s: there are too many tensors", function);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors), 0);
