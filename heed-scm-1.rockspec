@@ -1,8 +1,13 @@
--- `luarocks make` in this folder builds the module and installs it; nothing is downloaded.
+-- `luarocks make` in this folder builds the module and installs it; `luarocks build` and `luarocks pack` do from any folder
+-- with what is committed here. Nothing is downloaded.
+
+-- The folder of this file, which LuaRocks tells by no name; but bytecode names the file that it was made from.
+local folder = ("").dump(function() end):match "(/[^%c]*)/heed%-scm%-1%.rockspec"
+
 rockspec_format = "3.0"
 package = "heed"
 version = "scm-1"
-source = { url = "file://." } -- the sources are those beside this file
+source = { url = "git+file://" .. (folder or "") .. "/." } -- ".", so that a packed rock does not depend on the folder's name
 description = {
   summary = "Attention runtime: tensors and attention modules with PyTorch's names and numbers",
   detailed = [[

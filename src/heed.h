@@ -7,7 +7,7 @@
  * heed_set_num_threads asks for it; numbers in texts have a point whatever the locale. A host that unloads
  * the library frees its contexts first: their threads would go on in code that is gone. A call takes up to 80
  * KiB of the caller's stack (the forward of a module on few queries and many keys: 65 KiB), beside what
- * OpenBLAS and the host's thread-local data take.
+ * OpenBLAS and the host's thread-local data take; wasm-ld gives 64 unless told: -Wl,-z,stack-size=1048576.
  *
  * Threads. A context, with all tensors, modules, generators, caches and archives on it, is in one thread's
  * hands at a time; which one may change between calls. Builds with DEBUG=1 look, and give BUSY to the second
@@ -181,12 +181,16 @@ HEED_API void heed_reset_peak(heed_context *ctx);
  * on n. The child of a fork has one thread until it asks for more. Errors: ARGUMENT (n below 1 or above
  * HEED_MAX_THREADS), LIMIT (above the limit of threads). */
 HEED_CALL heed_set_num_threads(heed_context *ctx, int64_t n);
+/** The n that was asked for; less once the system has refused to start some, until n is set anew, and 1 where
+ * it has no threads (WebAssembly without -pthread). */
 HEED_API int heed_num_threads(const heed_context *ctx);
 
 /** OpenBLAS multiplies matrices where heed has only scalar kernels for the processor, and if it is the
- * flavour on POSIX threads; the first such product tells it, for the whole process, to work with one thread,
- * since heed divides the work itself. With `keep` this context does not touch that setting, which is the
- * host's, and uses OpenBLAS only while it has one thread; heed's own kernel does the rest. */
+ * flavour on POSIX threads. libheed.so and heed.so load it at the first such product, for it starts threads
+ * when it is loaded, and do without where it cannot be loaded; programs with libheed.a are linked with it.
+ * That product tells it, for the whole process, to work with one thread, since heed divides the work itself.
+ * With `keep` this context does not touch that setting, which is the host's, and uses OpenBLAS only while it
+ * has one thread; heed's own kernel does the rest. */
 HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
 
 /** Whether blocks of 4 MiB and more ask the system for huge pages (Linux: madvise, for memory of the block
@@ -199,9 +203,11 @@ HEED_API void heed_set_huge_pages(heed_context *ctx, bool wished);
 typedef struct heed_information {
   size_t size; /* sizeof(heed_information) */
   const char *version;
-  char processor[64];    /* as its maker names it: "AMD EPYC 9R14"; else the architecture */
-  const char *kernels;   /* the table in use: "scalar", "avx2", "avx512", "neon" */
-  const char *blas;      /* "OpenBLAS"; "none" */
+  char processor[64];  /* as its maker names it: "AMD EPYC 9R14"; else the architecture */
+  const char *kernels; /* the table in use: "scalar", "avx2", "avx512", "neon" */
+  /* The library that multiplies matrices for the scalar kernels: "OpenBLAS"; "not loaded" before the first
+   * product that needs it; "none" where the kernels do it themselves. */
+  const char *blas;
   const char *blas_core; /* the processor that its kernels were written for: "SkylakeX"; "" if not known */
   int threads;
   size_t memory_in_use, memory_peak; /* as heed_memory_in_use and heed_memory_peak say */
@@ -359,14 +365,15 @@ HEED_API void heed_generator_seed(heed_generator *g, uint64_t seed);
 HEED_API void heed_generator_get_state(const heed_generator *g, unsigned char *bytes);
 HEED_CALL heed_generator_set_state(heed_generator *g, const unsigned char *bytes, size_t count);
 
-/* In all of these, g NULL stands for the context's default generator; out of *out, if given, decides the
- * place. */
+/* In all of these, g NULL stands for the context's default generator. A tensor given as *out is filled in the
+ * order in which its elements lie in memory, as PyTorch fills views. */
 
 /** Uniform in [from, to), float32. Errors: ARGUMENT (not finite, from above to, or further apart than float32
  * reaches). */
 HEED_CALL heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
                        const int64_t *shape, heed_tensor **out);
-/** Normal with the given mean and standard deviation, float32. Errors: ARGUMENT (negative std). */
+/** Normal with the given mean and standard deviation, float32. As in PyTorch, the numbers are others where
+ * *out is given and not row-major, or has fewer than 16 elements. Errors: ARGUMENT (negative std). */
 HEED_CALL heed_normal(heed_context *ctx, heed_generator *g, double mean, double std, int ndim,
                       const int64_t *shape, heed_tensor **out);
 /** Whole numbers from low to high, both included, int64. Errors: ARGUMENT (high < low, or a range beyond
@@ -384,7 +391,8 @@ typedef enum heed_dropout_stream { HEED_DROPOUT_NATIVE, HEED_DROPOUT_MKL } heed_
 HEED_API void heed_set_dropout_stream(heed_context *ctx, heed_dropout_stream stream);
 
 /** x with each element zeroed with probability p, the rest times 1 / (1 - p). p = 0 draws nothing.
- *  Errors: ARGUMENT (p outside of [0, 1]), DTYPE (not float32). */
+ *  NATIVE draws in the order in which x lies in memory, MKL in row-major order; a new result is laid out like
+ * x. Errors: ARGUMENT (p outside of [0, 1]), DTYPE (not float32). */
 HEED_CALL heed_dropout(heed_context *ctx, heed_generator *g, double p, const heed_tensor *x,
                        heed_tensor **out);
 
@@ -855,10 +863,10 @@ HEED_CALL heed_module_forward(heed_module *m, const heed_tensor *x, const heed_f
  * them, and leaves none at work. Several plans may be open, on one module, too, one of them being advanced at
  * a time.
  *
- * A plan holds references on the module, on x and on what the options name, and on the projections' weights:
- * another tensor in a weight's place, or m's other dtype, does not reach it. It reads their elements while it
- * goes on, so that what is written into them in place between two slices reaches some of the result. All of
- * its memory is taken by heed_steps_new, but for tables of rope.
+ * A plan holds references on the module and its parts, on x and on what the options name, and on the
+ * projections' weights: another part of m, another tensor for such a weight, or m's other dtype, does not
+ * reach it. It reads their elements while it goes on, so that what is written into them in place between two
+ * slices reaches some of the result. All of its memory is taken by heed_steps_new, but for tables of rope.
  *
  * A cache gets the new tokens with the last slice. If anything else has used it since heed_steps_new, the
  * next slice is an ARGUMENT error, and the plan has failed for good. Dropout draws from a copy of the
@@ -952,7 +960,8 @@ HEED_CALL heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out);
 
 /** The tensors under these names (distinct, UTF-8) as .safetensors or .npz (stored), by the end of path;
  * metadata: `pairs` keys and values in turn, for safetensors only, NULL if 0. Written beside path, into a
- * file .heed-….tmp, and renamed: whole or not at all. What path links to is replaced, and keeps its mode.
+ * file .heed-….tmp, and renamed: whole or not at all. A killed process leaves that file behind; the next save
+ * of the path removes it. What path links to is replaced, and keeps its mode.
  * Errors: FILE, ARGUMENT, DTYPE (bfloat16, which .npz and .npy have not), MEMORY. */
 HEED_CALL heed_save_archive(heed_context *ctx, const char *path, int64_t count, const char *const *names,
                             const heed_tensor *const *tensors, int64_t pairs, const char *const *metadata);

@@ -8,8 +8,10 @@ support.has = {
   close = support.lua == "5.4" or support.lua == "5.5", -- local x <close>
   bit_operators = math.type ~= nil, -- luacheck: ignore 143
   hooks = support.lua ~= "luajit", -- in compiled loops: Ctrl-C does not end them
+  every_allocation = support.lua ~= "5.2", -- in support.at_allocation: a 5.2 pauses for 1600 bytes after a finalizer
 }
 if support.lua ~= "5.1" and support.lua ~= "luajit" then
+  support.has.frames = true -- a module that is written in Lua is one call for limits.seconds
   support.has.places = true -- of the lines of last calls, `return f(x)`
   support.has.loops = true -- of ipairs over tensors and lists, of pairs over state dicts and own modules
   support.has.os_exit = true -- os.exit(true, true)
@@ -34,6 +36,56 @@ support.finalized_code = [[
   end
 ]]
 support.finalized = support.compile(support.finalized_code .. "return finalized")()
+
+-- Has the collector do a whole cycle wherever it may do anything, so that finalizers run in every allocation by Lua,
+-- until the function that this gives is called.
+function support.collect_always()
+  local restore
+  if support.lua == "5.5" then
+    local pause, work = collectgarbage("param", "pause", 0), collectgarbage("param", "stepmul", 0)
+    function restore()
+      collectgarbage("param", "pause", pause)
+      collectgarbage("param", "stepmul", work)
+    end
+  elseif support.lua == "5.4" then
+    collectgarbage("incremental", 1, 1000, 100) -- a hundredth of a pause, steps of 2^100 bytes
+    function restore() collectgarbage("incremental", 200, 100, 13) end
+  else
+    local pause, work = collectgarbage("setpause", 0), collectgarbage("setstepmul", 100000000)
+    function restore()
+      collectgarbage("setpause", pause)
+      collectgarbage("setstepmul", work)
+    end
+  end
+  collectgarbage() -- which ends the pause that there is,
+  collectgarbage() -- and in a 5.2 the one that finalizers make
+  return restore
+end
+
+-- The same while f(…) runs, with a finalizer that calls change() in the allocation of that number, from 1 up. Whether f
+-- had so many, and what pcall(f, …) gives.
+function support.at_allocation(number, change, f, ...)
+  local objects = {} -- luacheck: ignore 241 (it keeps them alive, until they are taken out one by one)
+  local count, over, stop = 0, false, nil
+  local function finalize()
+    if over then return end
+    count = count + 1
+    objects[count + 1] = nil
+    if count < number then return end
+    over = true
+    stop()
+    change()
+  end
+  coroutine.wrap(function() -- so that nothing of them stays in this stack, which would keep them alive
+    for i = 1, number do objects[i] = support.finalized(finalize) end
+  end)()
+  stop = support.collect_always()
+  objects[1] = nil
+  local results = support.pack(pcall(f, ...))
+  over = true
+  stop()
+  return count == number, support.unpack(results, 1, results.n)
+end
 
 -- That a number is an "integer" or a "float", where there is a difference.
 function support.number_is(kind, number)

@@ -33,9 +33,13 @@ local function contents_of(what)
     if type(name) ~= "string" then fail("save: a name must be a string, got %s", E.what(name)) end
     if not is_tensor(value) then fail("save: '%s' must be a tensor, got %s", name, E.what(value)) end
     names[#names + 1] = name
+    E.look "save"
   end
-  if not state_dict.is_state_dict(what) then table.sort(names) end
-  for i, name in ipairs(names) do tensors[i] = what[name] end
+  if not state_dict.is_state_dict(what) then E.sort(names, "save") end
+  for i, name in ipairs(names) do
+    E.look "save"
+    tensors[i] = what[name]
+  end
   return names, tensors
 end
 
@@ -45,13 +49,15 @@ local function metadata_list(metadata)
   if metadata == nil then return list end
   E.check_type(metadata, "table", "save", "metadata")
   for key, value in pairs(metadata) do
+    E.look "save"
     if type(key) ~= "string" or type(value) ~= "string" then
       fail("save: metadata must hold strings by strings, got %s for %s", E.what(value), E.what(key))
     end
     keys[#keys + 1] = key
   end
-  table.sort(keys)
+  E.sort(keys, "save")
   for _, key in ipairs(keys) do
+    E.look "save"
     list[#list + 1] = key
     list[#list + 1] = metadata[key]
   end

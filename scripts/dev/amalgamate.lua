@@ -30,9 +30,12 @@ local preamble = [[
  *   cc -O2 -c heed.c
  *   cc game.c heed.o -lm -pthread          (Windows: gcc, without -lm -pthread; macOS: without either)
  *
- * gcc 9 or clang 12, or newer. All kernels are in it, those for AVX2, AVX-512 and NEON too: one is chosen when it runs,
- * and -mavx2 or -march=native are not needed. What it would use besides is left out, unless one of these is defined
- * as 1; what is missing is said where it is asked for:
+ * gcc 9 or clang 12, or newer, on Linux, Windows and (untested) macOS, for processors of 32 and 64 bits; 32-bit x86
+ * needs -msse2 -mfpmath=sse, and a processor without atomics of 64 bits -latomic. WebAssembly: clang
+ * --target=wasm32-wasi, and to link -lwasi-emulated-mman -Wl,-z,stack-size=1048576; without -pthread one thread does
+ * all the work. All kernels are in it, those for AVX2, AVX-512 and NEON too: one is chosen when it runs, and -mavx2 or
+ * -march=native are not needed. Other processors have the scalar ones. What it would use besides is left out, unless
+ * one of these is defined as 1; what is missing is said where it is asked for:
  *   HEED_BLAS      OpenBLAS, for processors without any of these vectors        -lopenblas
  *   HEED_CJSON     cJSON, to load .safetensors and config.json                  -lcjson (and where cJSON.h is: -I)
  *   HEED_ZIP       zlib, to load and save .npz                                  -lz
@@ -77,6 +80,9 @@ local preamble = [[
 #define _XOPEN_SOURCE     700
 #define _DARWIN_C_SOURCE  1
 #define _FILE_OFFSET_BITS 64
+#if defined(__wasi__) && !defined(_WASI_EMULATED_MMAN)
+#define _WASI_EMULATED_MMAN
+#endif
 #undef __USE_MINGW_ANSI_STDIO
 #define __USE_MINGW_ANSI_STDIO 1
 #define WIN32_LEAN_AND_MEAN

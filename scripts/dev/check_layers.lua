@@ -19,6 +19,10 @@ local reserved = {
   },
   { what = "BLAS", files = { "^src/ops/gemm%.c$" }, includes = { "cblas" }, calls = { "cblas_%w+" } },
   {
+    what = "loading libraries", files = { "^src/ops/gemm%.c$" }, -- BLAS
+    includes = { "dlfcn%.h$" }, calls = { "dlopen", "dlsym", "LoadLibrary%w*" },
+  },
+  {
     what = "intrinsics", files = { "^src/kernels/isa/%w+%.h$" },
     includes = { "intrin%.h$", "arm_neon%.h$", "arm_sve%.h$" }, calls = { "_mm%d*_%w+" },
   },

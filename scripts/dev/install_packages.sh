@@ -59,6 +59,17 @@ needs_of() {
       need 'command_exists clang' clang clang clang llvm
       need 'command_exists x86_64-w64-mingw32-gcc' gcc-mingw-w64-x86-64-win32 mingw64-gcc mingw-w64-gcc mingw-w64
       need 'ls /usr/lib/wine/wine64 || command_exists wine64 || command_exists wine' wine64 wine wine wine
+      need 'echo "#include <stdlib.h>" | i686-linux-gnu-gcc -E -' 'gcc-i686-linux-gnu libc6-dev-i386-cross' \
+        '(on Debian only)' '(on Debian only)' '(on Debian only)'
+      need 'echo "#include <stdlib.h>" | riscv64-linux-gnu-gcc -E -' 'gcc-riscv64-linux-gnu libc6-dev-riscv64-cross' \
+        gcc-riscv64-linux-gnu riscv64-linux-gnu-gcc '(on Linux only)'
+      need 'command_exists qemu-riscv64' qemu-user qemu-user qemu-user '(on Linux only)'
+      need 'ls /usr/lib/wasm32-wasi/libc.a' wasi-libc wasi-libc-devel wasi-libc wasi-libc
+      need 'command_exists wasm-ld' lld lld lld lld
+      clang_version=$(clang -dumpversion 2>/dev/null | cut -d. -f1)
+      need 'ls "$(clang -print-resource-dir)"/lib/wasi/libclang_rt.builtins-wasm32.a' \
+        "libclang-rt-${clang_version:+$clang_version-}dev-wasm32" wasi-compiler-rt wasi-compiler-rt wasi-runtimes
+      need 'command_exists node' nodejs nodejs nodejs node
       needs_of isa ;;
     lint)
       need_lua 5.1 interpreter
@@ -77,6 +88,7 @@ needs_of() {
     install) # what tries an installation; rocks for two versions
       for version in 5.1 5.4; do need_lua $version library; need_lua $version interpreter; done
       need 'command_exists luarocks' luarocks luarocks luarocks luarocks
+      for tool in git zip unzip; do need "command_exists $tool" $tool $tool $tool $tool; done # which LuaRocks packs with
       need 'command_exists cmake' cmake cmake cmake cmake
       need 'command_exists mandoc' mandoc mandoc mandoc mandoc
       need 'command_exists man' man-db man-db man-db '(of the system)'

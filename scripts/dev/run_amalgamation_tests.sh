@@ -1,9 +1,11 @@
 #!/bin/sh
 # The tests of heed.c and heed.h (make amalgamation): the C tests on an object file of gcc with all libraries and Lua, on one of
-# clang as it comes, on one for Windows under wine and on one for ARM under qemu; C++; and what the object file shows.
+# clang as it comes, on one for Windows under wine, on one for 32-bit x86 with all libraries but BLAS, on ones for ARM and
+# RISC-V under qemu and on one for WebAssembly in node; C++; and what the object file shows.
 # Ends with "N passed, N failed" and fails if anything did.
 #   run_amalgamation_tests.sh BUILD
-# In the environment: SIDES, which of "gcc clang windows arm64" to try (all by default); TESTS, names of C tests.
+# In the environment: SIDES, which of "gcc clang windows i386 arm64 riscv64 wasm" to try (all by default); TESTS, names of
+# C tests. Where cmocka is not to be had, tests/c/plain has one header in its place.
 set -u
 build=$1 folder=$1/amalgamation
 mkdir -p "$folder"
@@ -61,6 +63,17 @@ cplusplus() {
     $gcc_libraries && "$folder/gcc/host"
 }
 
+# packages_in LIBRARIES --cflags|--libs: of those that unpack_packages.sh put there, LIBRARIES being DIR/usr/lib/…:…
+packages_in() {
+  PKG_CONFIG_LIBDIR=${1%%:*}/pkgconfig PKG_CONFIG_SYSROOT_DIR=${1%%/usr/lib/*} \
+    pkg-config "$2" cmocka libcjson zlib libutf8proc lua5.4
+}
+
+# The registers of x87 round otherwise; the message names what to compile with.
+refuses_x87() {
+  i686-linux-gnu-gcc -fsyntax-only "$build/heed.c" 2>&1 | grep -F -e '-msse2 -mfpmath=sse'
+}
+
 run() { # SIDE EMULATOR NAME...
   side=$1 emulator=$2
   shift 2
@@ -91,7 +104,7 @@ gcc_libraries="$(packages --libs openblas libcjson zlib libutf8proc "$lua") -lm 
 cmocka="$(packages --libs cmocka)"
 
 tally 'heed.h alone, in C++17 and C99' header
-for side in ${SIDES:-gcc clang windows arm64}; do
+for side in ${SIDES:-gcc clang windows i386 arm64 riscv64 wasm}; do
   case $side in
     gcc)
       # shellcheck disable=SC2086 # words on purpose
@@ -109,10 +122,29 @@ for side in ${SIDES:-gcc clang windows arm64}; do
     windows) # what only POSIX has: pipes, links, signals, forks
       names=$(without test_files test_failing test_states test_parallel test_limits test_log test_cancel test_busy)
       # shellcheck disable=SC2086
-      tally 'mingw-w64' make_tests windows x86_64-w64-mingw32-gcc '' '-Itests/c/windows -D__USE_MINGW_ANSI_STDIO=1' -static \
+      tally 'mingw-w64' make_tests windows x86_64-w64-mingw32-gcc '' '-Itests/c/plain -D__USE_MINGW_ANSI_STDIO=1' -static \
         .exe $names
       # shellcheck disable=SC2086
-      tally 'the C tests under wine' under_wine "$folder" $names ;;
+      tally 'the C tests under wine' under_wine "$folder" $names
+      # Debian has no Lua for Windows, but its headers are the same everywhere.
+      # shellcheck disable=SC2046
+      tally 'mingw-w64, with Lua' x86_64-w64-mingw32-gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror -DHEED_LUA=1 \
+        $(packages --cflags "$lua") "$build/heed.c" ;;
+    i386) # natively on x86-64, with the cross compiler's C library
+      scripts/dev/unpack_packages.sh "$build/i386" i386 libcmocka-dev libcmocka0 libcjson-dev libcjson1 zlib1g-dev zlib1g \
+        libutf8proc-dev libutf8proc2 liblua5.4-dev liblua5.4-0 >/dev/null
+      root=$(realpath "$build/i386/root") system=/usr/i686-linux-gnu
+      libraries=$root/usr/lib/i386-linux-gnu:$root/lib/i386-linux-gnu
+      emulator="$system/lib/ld-linux.so.2 --library-path $libraries:$system/lib"
+      [ "$(uname -m)" = x86_64 ] || emulator="qemu-i386 -L $system -E LD_LIBRARY_PATH=$libraries"
+      tally 'x87 arithmetic is refused' refuses_x87
+      # shellcheck disable=SC2086
+      tally 'i686-linux-gnu-gcc, with libraries and Lua' make_tests i386 'i686-linux-gnu-gcc -msse2 -mfpmath=sse -Wno-psabi' \
+        "-DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1 -DHEED_LUA=1 $(packages_in "$libraries" --cflags) \
+          -I$root/usr/include/i386-linux-gnu" \
+        '' "$(packages_in "$libraries" --libs) -Wl,-rpath-link,$libraries -lm -pthread" '' $all
+      # shellcheck disable=SC2086
+      tally 'the C tests' run i386 "$emulator" $all ;;
     arm64) # one that reaches the kernels; the rest is run by make test-isa on the sources
       names="test_small_pass test_products test_portable"
       scripts/dev/unpack_packages.sh "$build/arm64-cmocka" arm64 libcmocka-dev libcmocka0 >/dev/null
@@ -123,6 +155,20 @@ for side in ${SIDES:-gcc clang windows arm64}; do
       # shellcheck disable=SC2086
       tally 'the C tests under qemu' run arm64 \
         "qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$root/usr/lib/aarch64-linux-gnu" $names ;;
+    riscv64) # what Debian 12 has no packages for but the compiler's
+      names="test_shape test_tensor test_small_pass test_products test_portable"
+      # shellcheck disable=SC2086
+      tally 'riscv64-linux-gnu-gcc' make_tests riscv64 riscv64-linux-gnu-gcc '' -Itests/c/plain '-static -lm -pthread' '' $names
+      # shellcheck disable=SC2086
+      tally 'the C tests under qemu' run riscv64 qemu-riscv64 $names ;;
+    wasm) # one thread, no signals, no limits of the process, no JSON, zip and Lua
+      names=$(without test_files test_failing test_states test_cancel test_parallel test_busy test_log)
+      # shellcheck disable=SC2086
+      tally 'clang for wasm32-wasi' make_tests wasm 'clang --target=wasm32-wasi --sysroot=/usr' '' \
+        '-Itests/c/plain -D_WASI_EMULATED_MMAN' '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' '' $names
+      # shellcheck disable=SC2086
+      tally 'the C tests in node' run wasm \
+        'node --no-warnings --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs' $names ;;
   esac
 done
 tallied

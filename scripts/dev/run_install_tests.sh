@@ -1,5 +1,5 @@
 #!/bin/bash
-# make install, make uninstall and luarocks make, tried: built in a folder with a blank in its name, with a mask that lets
+# make install, make uninstall and LuaRocks, tried: built in a folder with a blank in its name, with a mask that lets
 # nobody read, installed in throw-away places, and used by a user who cannot even read the sources (if this runs as root).
 # Ends with "N passed, N failed" and fails if anything did.
 #   run_install_tests.sh BUILD
@@ -196,14 +196,38 @@ uninstalls() {
   nothing find "$prefix" ! -type d && nothing find "$prefix" -name heed
 }
 
-rock_works() { # VERSION of Lua
-  local offline=() tree=$prefix-rocks
-  unshare -n true 2>/dev/null && offline=(unshare -n)
-  in_source "${offline[@]}" luarocks --lua-version "$1" make --tree "$tree" CC="$CC" || return 1
+tree=$prefix-rocks offline=()
+unshare -n true 2>/dev/null && offline=(unshare -n)
+# rocks FOLDER VERSION ARGUMENT...: LuaRocks for that Lua, without a network
+rocks() {
+  local folder=$1 lua=$2
+  shift 2
+  (cd "$folder" && "${offline[@]}" luarocks --lua-version "$lua" "$@")
+}
+rock_is_used() { # VERSION of Lua
   chmod -R a+rX "$tree" # the mask is the caller's
   expect "$version" at_home env LUA_CPATH="$tree/lib/lua/$1/?.so" "lua$1" -e 'print(require "heed".version)' || return 1
-  in_source luarocks --lua-version "$1" remove --tree "$tree" heed && nothing find "$tree" -name '*.so'
+  rocks "$source" "$1" remove --tree "$tree" heed && nothing find "$tree" -name '*.so'
 }
+
+rock_works() { # VERSION of Lua
+  rocks "$source" "$1" make --tree "$tree" CC="$CC" && rock_is_used "$1"
+}
+
+# What is committed, from a folder without any of it.
+rock_works_elsewhere() ( # a shell of its own, for CFLAGS
+  local other="$places/another folder"
+  mkdir -p "$other" && in_source git init -q && in_source git add -A &&
+    in_source git -c user.name=heed -c user.email=heed@localhost commit -q -m 'The sources' || return 1
+  export CFLAGS=-O0
+  rocks "$other" 5.4 build --tree "$tree" "$source/heed-scm-1.rockspec" CC="$CC" && rock_is_used 5.4 || return 1
+  rocks "$other" 5.4 pack "$source/heed-scm-1.rockspec" && [ -f "$other/heed-scm-1.src.rock" ] || return 1
+  mv "$source" "$source away" # the packed one needs it no more
+  rocks "$other" 5.4 build --tree "$tree" heed-scm-1.src.rock CC="$CC"
+  local code=$?
+  mv "$source away" "$source"
+  [ $code = 0 ] && rock_is_used 5.4
+)
 
 # What app.c computes: attention of two tokens on themselves, here written out.
 app_prints=$(lua5.4 -e '
@@ -235,4 +259,5 @@ tally 'a prefix with a blank in its name' blank_in_prefix_works
 tally 'make uninstall' uninstalls
 tally 'luarocks make for Lua 5.4, without a network' rock_works 5.4
 tally 'luarocks make for Lua 5.1, which Debian has for LuaRocks' rock_works 5.1
+tally 'luarocks build and luarocks pack from another folder' rock_works_elsewhere
 tallied

@@ -6,14 +6,16 @@
 
 /* arXiv:2108.12409, section 3: a geometric row that ends at 2^-8; for a number of heads that is no power of
  * two that of the power below, then every other one of the power above, as the authors' code does. */
-void heed__alibi_slopes(int64_t num_heads, float *slopes) {
+bool heed__alibi_slopes(const heed__pace *pace, int64_t num_heads, float *slopes) {
   int64_t power = 1;
   while (power <= num_heads / 2) power *= 2;
   for (int64_t i = 0; i < num_heads; i++) {
+    if ((i & 0xfff) == 0xfff && heed__is_due(pace)) return false;
     const double exponent =
         i < power ? (double)(i + 1) / (double)power : (double)(2 * (i - power) + 1) / (double)(2 * power);
     slopes[i] = (float)exp2(-8 * exponent);
   }
+  return true;
 }
 
 heed_status heed_alibi_slopes(heed_context *ctx, int64_t num_heads, heed_tensor **out) {
@@ -26,6 +28,7 @@ heed_status heed_alibi_slopes(heed_context *ctx, int64_t num_heads, heed_tensor 
   if (status != HEED_OK) return status;
   status =
       heed__result_begin_row_major(ctx, "alibi_slopes", &result, out, HEED_FLOAT32, 1, &num_heads, 0, NULL);
-  if (status == HEED_OK) heed__alibi_slopes(num_heads, (float *)(void *)result.tensor->data);
+  if (status == HEED_OK && !heed__alibi_slopes(&ctx->pace, num_heads, (float *)(void *)result.tensor->data))
+    status = heed__stopped(ctx, "alibi_slopes");
   return heed__result_end(ctx, &result, status);
 }

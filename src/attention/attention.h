@@ -173,7 +173,8 @@ heed_status heed__rope_config_read(heed_context *ctx, const char *function, cons
 HEED_MUST_USE
 heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
                        const heed_rope_config *config, heed_tensor **out);
-/** slopes [num_heads], as heed_alibi_slopes gives them. */
-void heed__alibi_slopes(int64_t num_heads, float *slopes);
+/** slopes [num_heads], as heed_alibi_slopes gives them; false if work is due before the last. */
+HEED_MUST_USE
+bool heed__alibi_slopes(const heed__pace *pace, int64_t num_heads, float *slopes);
 
 #endif

@@ -107,14 +107,12 @@ static heed_status check_shapes(heed__attention_plan *p) {
 static heed_status join(heed_context *ctx, const char *function, const heed_tensor *past,
                         const heed_tensor *x, heed_tensor **out) {
   const int rows = x->ndim - 2;
-  int64_t shape[HEED_MAX_DIMS], numel;
+  int64_t shape[HEED_MAX_DIMS];
   for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
   shape[rows] =
       past->shape[rows] > INT64_MAX - x->shape[rows] ? INT64_MAX : past->shape[rows] + x->shape[rows];
-  heed_status status = heed__check_shape(ctx, function, x->ndim, shape, x->dtype, &numel);
+  heed_status status = heed__tensor_new(ctx, function, x->dtype, x->ndim, shape, out);
   if (status) return status;
-  status = heed_tensor_new(ctx, x->dtype, x->ndim, shape, out);
-  if (status) return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(x->dtype));
   heed_tensor part;
   heed__alias_on_stack(&part, *out);
   part.shape[rows] = past->shape[rows];

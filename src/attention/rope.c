@@ -79,14 +79,14 @@ heed_status heed__check_rope(heed_context *ctx, const char *function, const heed
                       HEED__G(c->base));
   if (c->dims == 0 && (d < 2 || d % 2 != 0))
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: a head has %" PRId64 " elements; they are turned in pairs: give an even %sdims",
-                      function, d, of);
+                      "%s: a head has %" PRId64 " element%s; they are turned in pairs: give an even %sdims",
+                      function, d, HEED__S(d), of);
   if (dims < 2 || dims > d || dims % 2 != 0)
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: %sdims is %" PRId64 " and a head has %" PRId64
-                      " elements; dims must be even, from 2 "
+                      " element%s; dims must be even, from 2 "
                       "to that",
-                      function, of, dims, d);
+                      function, of, dims, d, HEED__S(d));
   if ((unsigned)c->scaling > HEED_ROPE_LLAMA3)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sscaling is %d, which is none", function, of,
                       (int)c->scaling);
@@ -122,12 +122,15 @@ static void llama3(const heed_rope_config *c, int64_t dims, double *frequency) {
   }
 }
 
-/* Radians a position, of each pair. */
-static void frequencies(const heed_rope_config *c, int64_t dims, double *frequency) {
+/* Radians a position, of each pair. False: work is due, here and below. */
+static bool frequencies(const heed__pace *pace, const heed_rope_config *c, int64_t dims, double *frequency) {
   const double d = (double)dims;
   const double base = c->scaling == HEED_ROPE_NTK ? c->base * pow(c->factor, d / (d - 2)) : c->base;
   const double step = -2 * log(base) / d;
-  for (int64_t i = 0; i < dims / 2; i++) frequency[i] = exp((double)i * step);
+  for (int64_t i = 0; i < dims / 2; i++) {
+    if ((i & 0xfff) == 0xfff && heed__is_due(pace)) return false;
+    frequency[i] = exp((double)i * step);
+  }
   switch (c->scaling) {
   case HEED_ROPE_LINEAR:
     for (int64_t i = 0; i < dims / 2; i++) frequency[i] /= c->factor;
@@ -137,6 +140,7 @@ static void frequencies(const heed_rope_config *c, int64_t dims, double *frequen
   case HEED_ROPE_UNSCALED:
   case HEED_ROPE_NTK: break;
   }
+  return true;
 }
 
 /* What YaRN multiplies queries and keys by. */
@@ -155,13 +159,15 @@ static double magnitude(const heed_rope_config *c) {
 #define MANY     (2 * LOW)
 
 /* Cosines [pairs], then sines [pairs]. */
-static void turn_once(double *row, const double *frequency, double position, double magnitude,
-                      int64_t pairs) {
+static bool turn_once(const heed__pace *pace, double *row, const double *frequency, double position,
+                      double magnitude, int64_t pairs) {
   for (int64_t i = 0; i < pairs; i++) {
+    if ((i & 0x3ff) == 0x3ff && heed__is_due(pace)) return false;
     const double angle = position * frequency[i];
     row[i] = cos(angle) * magnitude;
     row[pairs + i] = sin(angle) * magnitude;
   }
+  return true;
 }
 
 /* a turned further by b. */
@@ -185,28 +191,30 @@ static int64_t position_at(const table *t, int64_t i) {
 }
 
 /* scratch: pairs, and 2 · pairs for each of 1 or, if there are MANY, LOW + 1 rows. */
-static void fill_table(const table *t, const heed_rope_config *c, double *scratch) {
+static bool fill_table(const heed__pace *pace, const table *t, const heed_rope_config *c, double *scratch) {
   double *frequency = scratch, *high = scratch + t->pairs, *low = high + 2 * t->pairs;
   const double scale = magnitude(c);
   const bool many = t->count >= MANY;
   int64_t block = -1;
-  frequencies(c, 2 * t->pairs, frequency);
-  for (int64_t i = 0; many && i < LOW; i++)
-    turn_once(low + i * 2 * t->pairs, frequency, (double)i, 1, t->pairs);
-  for (int64_t i = 0; i < t->count; i++) {
+  bool more = frequencies(pace, c, 2 * t->pairs, frequency);
+  for (int64_t i = 0; many && i < LOW && more; i++)
+    more = turn_once(pace, low + i * 2 * t->pairs, frequency, (double)i, 1, t->pairs);
+  for (int64_t i = 0; i < t->count && more; i++) {
     const int64_t position = position_at(t, i);
     float *row = t->rows + i * 2 * t->pairs;
     if (!many) {
-      turn_once(high, frequency, (double)position, scale, t->pairs);
+      more = turn_once(pace, high, frequency, (double)position, scale, t->pairs);
       for (int64_t j = 0; j < 2 * t->pairs; j++) row[j] = (float)high[j];
       continue;
     }
     if (block != position >> LOW_BITS) {
       block = position >> LOW_BITS;
-      turn_once(high, frequency, (double)(block << LOW_BITS), scale, t->pairs);
+      more = turn_once(pace, high, frequency, (double)(block << LOW_BITS), scale, t->pairs);
     }
     turn_twice(row, high, low + (position & (LOW - 1)) * 2 * t->pairs, t->pairs);
+    more = more && !((i & (LOW - 1)) == LOW - 1 && heed__is_due(pace));
   }
+  return more;
 }
 
 /* ---- Turning ---- */
@@ -315,14 +323,15 @@ static heed_status turn(heed_context *ctx, const char *function, const heed_tens
   heed__walk w;
   heed_status status = HEED_OK;
   if (x->numel > 0) { /* or else there may be more positions than memory could hold rows for */
-    const size_t table_bytes = (size_t)(t->count * 2 * t->pairs) * sizeof(float);
-    const size_t bytes = (size_t)t->pairs * (1 + 2 * rows) * sizeof(double) + table_bytes;
+    const size_t table_bytes = heed__array_bytes((uint64_t)(t->count * 2 * t->pairs), sizeof(float));
+    const size_t bytes = heed__array_bytes((uint64_t)t->pairs, (1 + 2 * rows) * sizeof(double)) + table_bytes;
     scratch = heed__allocate(ctx, bytes);
     if (scratch == NULL) return heed__fail_memory(ctx, function, bytes);
     t->rows = (float *)(void *)(scratch + (size_t)t->pairs * (1 + 2 * rows));
-    fill_table(t, c, scratch);
+    if (!fill_table(&ctx->pace, t, c, scratch)) status = heed__stopped(ctx, function);
   }
-  status = heed__result_begin(ctx, function, &result, out, HEED_FLOAT32, x->ndim, x->shape, true, 1, &x);
+  if (status == HEED_OK)
+    status = heed__result_begin(ctx, function, &result, out, HEED_FLOAT32, x->ndim, x->shape, true, 1, &x);
   if (status == HEED_OK && x->numel > 0) {
     table_header(&view, t, x);
     const heed_tensor *operands[] = {result.tensor, x, &view};

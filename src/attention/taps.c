@@ -19,11 +19,8 @@ static heed_status new_tap(const heed__attention_plan *p, const heed_tensor *x, 
                            heed_tensor **out) {
   heed_context *ctx = p->context;
   const char *function = p->operands->function;
-  int64_t numel;
-  heed_status status = heed__check_shape(ctx, function, x->ndim, x->shape, x->dtype, &numel);
+  const heed_status status = heed__tensor_new(ctx, function, x->dtype, x->ndim, x->shape, out);
   if (status) return status;
-  status = heed_tensor_new(ctx, x->dtype, x->ndim, x->shape, out);
-  if (status) return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(x->dtype));
   return !filled || heed__copy_elements(*out, x) ? HEED_OK : heed__stopped(ctx, function);
 }
 

@@ -25,21 +25,28 @@ const char *lheed_push_float(lua_State *L, double value) {
   return lua_pushfstring(L, strspn(text, "-0123456789") == strlen(text) ? "%s.0" : "%s", text);
 }
 
-/* "Tensor" for a box of another copy of the library that is loaded beside this one, NULL for anything else;
- * for messages, as scripts can give such names, too. */
-static const char *foreign_name(lua_State *L, int idx) {
+/* For a box of another copy of the library that is loaded beside this one: pushes "a tensor of another copy
+ * of heed" and returns it. NULL for anything else. For messages alone, as scripts can give such names, too.
+ */
+static const char *push_foreign(lua_State *L, int idx) {
   if (lua_type(L, idx) != LUA_TUSERDATA || !lua_getmetatable(L, idx)) return NULL;
   lua_pushliteral(L, "__name");
   lua_rawget(L, -2);
+  lua_remove(L, -2);
   const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
-  lua_pop(L, 2); /* the metatable keeps it */
-  return strncmp(name, "heed.", 5) == 0 && name[5] >= 'A' && name[5] <= 'Z' ? name + 5 : NULL;
+  if (strncmp(name, "heed.", 5) != 0 || name[5] < 'A' || name[5] > 'Z') {
+    lua_pop(L, 1);
+    return NULL;
+  }
+  const char *text = lua_pushfstring(L, "a %c%s of another copy of heed", name[5] - 'A' + 'a', name + 6);
+  lua_remove(L, -2); /* the name, which a finalizer could have taken from the metatable */
+  return text;
 }
 
 const char *lheed_push_what(lua_State *L, int idx) {
   lheed_box *box;
-  const char *name;
-  char text[HEED__SHAPE_TEXT];
+  const char *text;
+  char shape[HEED__SHAPE_TEXT];
   switch (lua_type(L, idx)) {
   case LUA_TNONE:
   case LUA_TNIL: return lua_pushliteral(L, "nil");
@@ -53,7 +60,7 @@ const char *lheed_push_what(lua_State *L, int idx) {
   if ((box = lheed_test(L, idx, &lheed_tensor_type))) {
     const heed_tensor *x = box->object;
     if (!x) return lua_pushliteral(L, "a released tensor");
-    return lua_pushfstring(L, "a tensor of shape %s and dtype %s", heed__shape_text(text, x->ndim, x->shape),
+    return lua_pushfstring(L, "a tensor of shape %s and dtype %s", heed__shape_text(shape, x->ndim, x->shape),
                            heed_dtype_name(x->dtype));
   }
   if ((box = lheed_test(L, idx, &lheed_module_type)))
@@ -64,8 +71,7 @@ const char *lheed_push_what(lua_State *L, int idx) {
     return lua_pushstring(L, box->object ? "a cache" : "a released cache");
   if ((box = lheed_test(L, idx, &lheed_steps_type)))
     return lua_pushstring(L, box->object ? "a heed.Steps" : "a released heed.Steps");
-  if ((name = foreign_name(L, idx)))
-    return lua_pushfstring(L, "a %c%s of another copy of heed", name[0] - 'A' + 'a', name + 1);
+  if ((text = push_foreign(L, idx))) return text;
   return lua_pushfstring(L, "a %s", lheed_is_object(L, idx) ? "table" : luaL_typename(L, idx));
 }
 
@@ -114,10 +120,14 @@ static void check_names(lua_State *L, int idx, const char *function, const char 
   }
 }
 
+int lheed_too_many(lua_State *L, const char *function, int given, int most) {
+  return lheed_error(L, "%s: %d argument%s given and it takes at most %d", function, given,
+                     given == 1 ? " was" : "s were", most);
+}
+
 void lheed_arguments(lua_State *L, const char *function, int count) {
   int given = lua_gettop(L);
-  if (given > count)
-    lheed_error(L, "%s: %d arguments were given and it takes at most %d", function, given, count);
+  if (given > count) lheed_too_many(L, function, given, count);
   lua_settop(L, count);
 }
 
@@ -126,13 +136,12 @@ void lheed_options(lua_State *L, const char *function, int first, const char *co
   while (names[count]) count++;
   bool named = top >= first && is_options(L, top);
   int given = named ? top - 1 : top; /* the last positional argument */
-  if (given >= first + count)
-    lheed_error(L, "%s: %d arguments were given and it takes at most %d", function, given, first + count - 1);
+  luaL_checkstack(L, count + LUA_MINSTACK, function);
+  if (given >= first + count) lheed_too_many(L, function, given, first + count - 1);
   if (!named) {
     lua_settop(L, first + count - 1);
     return;
   }
-  luaL_checkstack(L, count + 8, function);
   check_names(L, top, function, names);
   for (int i = 0; i < count; i++) {
     lua_pushstring(L, names[i]);
@@ -161,6 +170,54 @@ int lheed_trailing_options(lua_State *L, const char *function, int first, const 
   }
   lua_remove(L, top);
   return top - 1;
+}
+
+#define MAX_OPTIONS    12
+#define LONGEST_OPTION 32
+
+/* The string at idx in `text`, where it stays when the stack changes. */
+static const char *copy_option(lua_State *L, int idx, char text[LONGEST_OPTION]) {
+  size_t length = 0;
+  const char *s = lua_type(L, idx) == LUA_TSTRING ? lua_tolstring(L, idx, &length) : "";
+  if (length == 0 || length >= LONGEST_OPTION)
+    lheed_error(L, "options: a name must have 1 to %d letters", LONGEST_OPTION - 1);
+  memcpy(text, s, length + 1);
+  return text;
+}
+
+/* options(function, names, first, …): the values of the optional arguments among …, which begin at number
+ * `first` and come by position or by name. */
+int lheed_options_of(lua_State *L) {
+  char function[LONGEST_OPTION], text[MAX_OPTIONS][LONGEST_OPTION];
+  const char *names[MAX_OPTIONS + 1] = {NULL};
+  copy_option(L, 1, function);
+  lua_Unsigned count = lua_type(L, 2) == LUA_TTABLE ? lua_rawlen(L, 2) : MAX_OPTIONS + 1;
+  lua_Integer first = lheed_integer(L, 3, "options", "first");
+  if (count > MAX_OPTIONS || first < 1 || first > MAX_OPTIONS)
+    return lheed_error(L, "options: names must be a list of at most %d, first from 1 to %d", MAX_OPTIONS,
+                       MAX_OPTIONS);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, 2, (lua_Integer)i + 1);
+    names[i] = copy_option(L, lua_gettop(L), text[i]);
+    lua_pop(L, 1);
+  }
+  for (int i = 0; i < 3; i++) lua_remove(L, 1);
+  lheed_options(L, function, (int)first, names);
+  return (int)count;
+}
+
+/* ---- Lists ---- */
+
+lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function) {
+  const lua_Unsigned count = lua_rawlen(L, idx);
+  lua_createtable(L, count < INT_MAX ? (int)count : INT_MAX, 0);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, idx, (lua_Integer)i + 1);
+    lua_rawseti(L, -2, (lua_Integer)i + 1);
+    if ((i & 0xfff) == 0xfff) lheed_stop(L, lheed_find(L)->context, function);
+  }
+  lua_replace(L, idx);
+  return count;
 }
 
 /* ---- Values ---- */

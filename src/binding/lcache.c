@@ -62,7 +62,8 @@ static int truncate_to(lua_State *L) {
 static void list_to_tensor(lua_State *L, int idx) {
   const lua_Unsigned count = lua_rawlen(L, idx);
   heed_tensor **box = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_tensor_new(lheed_get(L)->context, HEED_INT64, 1, &(int64_t){(int64_t)count}, box));
+  LHEED_TRY(
+      L, heed__tensor_new(lheed_get(L)->context, "reorder", HEED_INT64, 1, &(int64_t){(int64_t)count}, box));
   int64_t *to = heed_tensor_data(*box);
   for (lua_Unsigned i = 0; i < count; i++) {
     lua_rawgeti(L, idx, (lua_Integer)i + 1);

@@ -24,7 +24,7 @@ typedef struct arguments {
 typedef enum argument_kind {
   INTEGER,
   NUMBER,
-  BOOLEAN,
+  FLAG,
   SCALE,
   DIMENSION,
   GENERATOR,
@@ -98,22 +98,22 @@ static heed_status make_relu(heed_context *ctx, const arguments *a, heed_module 
 #define CONTEXT_LENGTH    {"context_length", INTEGER, true, AT(config.context_length)}
 #define ATTENTION_DROPOUT {"dropout", NUMBER, true, AT(config.dropout)}
 #define NUM_HEADS         {"num_heads", INTEGER, true, AT(config.num_heads)}
-#define QKV_BIAS          {"qkv_bias", BOOLEAN, false, AT(config.qkv_bias)}
+#define QKV_BIAS          {"qkv_bias", FLAG, false, AT(config.qkv_bias)}
 #define SOFTMAX_DIM       {"softmax_dim", DIMENSION, false, AT(config.softmax_dim)}
 #define DRAWN_FROM        {"generator", GENERATOR, false, AT(generator)}
 #define NORMALIZED_SHAPE  {"normalized_shape", SIZES, true, AT(shape)}
 #define EPS               {"eps", EPSILON, false, AT(eps)}
-#define AFFINE            {"elementwise_affine", BOOLEAN, false, AT(affine)}
+#define AFFINE            {"elementwise_affine", FLAG, false, AT(affine)}
 
 static const constructor constructors[] = {
-    {"Linear", {"bias", "weight_scale"}, NULL, make_linear, {D_IN, D_OUT, {"bias", BOOLEAN, false, AT(bias)}, DRAWN_FROM,
+    {"Linear", {"bias", "weight_scale"}, NULL, make_linear, {D_IN, D_OUT, {"bias", FLAG, false, AT(bias)}, DRAWN_FROM,
       {"in_features", SYNONYM, false, 0}, {"out_features", SYNONYM, false, 1}}},
     {"Dropout", {NULL}, NULL, make_dropout, {{"p", NUMBER, false, AT(p)}}},
     {"Embedding", {"padding_idx"}, NULL, make_embedding,
      {{"num_embeddings", INTEGER, true, AT(count)}, {"embedding_dim", INTEGER, true, AT(config.d_out)},
       {"padding_idx", INDEX, false, AT(padding_index)}, DRAWN_FROM}},
     {"LayerNorm", {"weight", "bias"}, NULL, make_layer_norm,
-     {NORMALIZED_SHAPE, EPS, AFFINE, {"bias", BOOLEAN, false, AT(bias)}}},
+     {NORMALIZED_SHAPE, EPS, AFFINE, {"bias", FLAG, false, AT(bias)}}},
     {"RMSNorm", {"weight", "eps"}, NULL, make_rms_norm, {NORMALIZED_SHAPE, EPS, AFFINE}},
     {"GELU", {NULL}, NULL, make_gelu, {{"approximate", APPROXIMATE, false, AT(approximate)}}},
     {"SiLU", {NULL}, NULL, make_silu, {{0}}},
@@ -125,19 +125,19 @@ static const constructor constructors[] = {
      {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, NUM_HEADS, QKV_BIAS, DRAWN_FROM}},
     {"MultiHeadAttention", {"out_proj", "sinks", "q_norm", "k_norm"}, heed_multi_head_attention_new, NULL,
      {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, NUM_HEADS, QKV_BIAS,
-      {"causal", BOOLEAN, false, AT(config.causal)},
+      {"causal", FLAG, false, AT(config.causal)},
       {"num_kv_heads", INTEGER, false, AT(config.num_kv_heads)},
       {"head_dim", INTEGER, false, AT(config.head_dim)},
-      {"out_proj", BOOLEAN, false, AT(config.out_proj)},
-      {"out_bias", BOOLEAN, false, AT(config.out_bias)},
+      {"out_proj", FLAG, false, AT(config.out_proj)},
+      {"out_bias", FLAG, false, AT(config.out_bias)},
       {"scale", SCALE, false, AT(config.scale)}, DRAWN_FROM,
       {"kdim", INTEGER, false, AT(config.kdim)},
       {"vdim", INTEGER, false, AT(config.vdim)},
       {"window", WINDOW, false, AT(config.window)},
       {"softcap", NUMBER, false, AT(config.softcap)},
       {"rope", ROPE, false, 0},
-      {"alibi", BOOLEAN, false, AT(config.alibi)},
-      {"sinks", BOOLEAN, false, AT(config.sinks)},
+      {"alibi", FLAG, false, AT(config.alibi)},
+      {"sinks", FLAG, false, AT(config.sinks)},
       {"qk_norm", QK_NORM, false, 0}}},
 };
 /* clang-format on */
@@ -219,7 +219,7 @@ static void read_parameter(lua_State *L, int idx, const char *function, const co
   case INTEGER: *(int64_t *)(void *)place = read_one_size(L, idx, function, p); break;
   case NUMBER: *(double *)(void *)place = lheed_number(L, idx, function, p->name); break;
   case SCALE: *(double *)(void *)place = read_scale(L, idx, function, p); break;
-  case BOOLEAN: *(bool *)(void *)place = lheed_opt_boolean(L, idx, function, p->name, false); break;
+  case FLAG: *(bool *)(void *)place = lheed_opt_boolean(L, idx, function, p->name, false); break;
   case DIMENSION: *(int *)(void *)place = lheed_dim(L, idx, function, p->name); break;
   case GENERATOR: *(heed_generator **)(void *)place = lheed_opt_generator(L, idx, function); break;
   case INDEX: *(int64_t *)(void *)place = read_position(L, idx, function, p); break;

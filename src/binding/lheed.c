@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../core/core.h"
+#include "../io/io.h"
 #include "lua_sources.h" /* lheed_sources: lua/heed/ as bytes, made by the Makefile */
 
 /* ---- The state ---- */
@@ -27,11 +27,6 @@ lheed_state *lheed_get(lua_State *L) {
 
 void lheed_begin(lua_State *L) {
   (void)lheed_get(L);
-}
-
-void lheed_look(lua_State *L, const char *function) {
-  heed_context *ctx = lheed_get(L)->context;
-  if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
 }
 
 lheed_state *lheed_find(lua_State *L) {
@@ -80,10 +75,27 @@ static void release_state(void *user, void *block, size_t bytes) {
   S->allocate(S->allocate_user, block, bytes, 0);
 }
 
+/* From addresses, which most systems choose at random, and a clock of nanoseconds: asking the system for
+ * random bytes could block or fail. */
+static void make_hash_key(lua_State *L, lheed_state *S) {
+  struct {
+    const void *addresses[4];
+    double now;
+  } material;
+  memset(&material, 0, sizeof material); /* the padding, too */
+  material.addresses[0] = L;
+  material.addresses[1] = S;
+  material.addresses[2] = &material;
+  material.addresses[3] = &state_key;
+  material.now = heed_clock();
+  heed__hash_make_key(&material, sizeof material, S->hash_key);
+}
+
 static void new_state(lua_State *L) {
   lheed_state *S = lua_newuserdatauv(L, sizeof *S, 0);
   memset(S, 0, sizeof *S);
   S->mark = &state_key;
+  make_hash_key(L, S);
   lua_createtable(L, 0, 1);
   lua_pushvalue(L, -2);
   lua_pushcclosure(L, state_gc, 1);
@@ -300,13 +312,16 @@ bool lheed_is_frame(lua_State *L, int idx) {
   return lua_tocfunction(L, idx) == call_through;
 }
 
-/* core.frame(f): f as a function of C, for heed's own Lua files. A function of Lua that is the last call of
- * another, `return m(x)`, takes that one's place, and an error could not point there; a function of C does
- * not. Where coroutines cannot yield through one (5.1, LuaJIT) it is f itself. */
+/* core.frame(f, yields): f as a function of C, for heed's own Lua files. A function of Lua that is the last
+ * call of another, `return m(x)`, takes that one's place, and an error could not point there; a function of C
+ * does not; and all that f calls is one call for limits.seconds. Where coroutines cannot yield through one
+ * (5.1, LuaJIT), and a script may want to because f calls code of its own (`yields`), it is f itself. */
 static int frame(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_settop(L, 2);
+  const bool itself = !LHEED_YIELDS_THROUGH_C && lua_toboolean(L, 2);
   lua_settop(L, 1);
-  if (!LHEED_YIELDS_THROUGH_C) return 1;
+  if (itself) return 1;
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_pushcclosure(L, call_through, 2);
   return 1;
@@ -362,10 +377,15 @@ int lheed_error(lua_State *L, const char *format, ...) {
   return raise_top(L);
 }
 
+void lheed_push_message(lua_State *L, heed_status status) {
+  const lheed_state *S = lheed_find(L);
+  char text[HEED__MESSAGE]; /* before 5.3 finalizers run before a string is made, and may fail as well */
+  snprintf(text, sizeof text, "%s", S ? heed_message(S->context) : "");
+  lua_pushstring(L, *text ? text : heed_status_name(status));
+}
+
 void lheed_raise(lua_State *L, heed_status status) {
-  lheed_state *S = lheed_find(L);
-  const char *message = S ? heed_message(S->context) : "";
-  lua_pushstring(L, *message ? message : heed_status_name(status));
+  lheed_push_message(L, status);
   raise_top(L);
 }
 
@@ -480,10 +500,7 @@ static void prepare_own_require(lua_State *L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &loaded_key);
 }
 
-/** Opens the whole library in a host's state and leaves its table on the stack; sets no global. The parts in
- * Lua are inside: no file is read. Where the state has the package library, `require "heed.…"` finds them
- * too. */
-HEED_API int luaopen_heed(lua_State *L);
+/* The parts in Lua are inside. Where the state has the package library, `require "heed.…"` finds them too. */
 int luaopen_heed(lua_State *L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key) == LUA_TNIL) prepare_own_require(L);
   if (lheed_push_preload(L) == LUA_TTABLE) {

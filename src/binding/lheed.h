@@ -3,8 +3,12 @@
  * Rules for a function that Lua calls:
  * 1. Results first: push the empty boxes of the results (lheed_push_tensor…), then read the arguments, then
  * call heed. A box is freed by the collector whatever happens afterwards.
- * 2. Any allocation by Lua may run finalizers, which may release a tensor. So between lheed_tensor(…) and the
- * last use of its pointer nothing is pushed that allocates; raising an error is the end of all use.
+ * 2. Any allocation by Lua may run finalizers, which may do whatever a script can: release a tensor, give a
+ * module other parts or another dtype, change a table, set limits. So between reading anything that they can
+ * change (a tensor's pointer, a module's entry or their count, the elements of a list) and its last use
+ * nothing is pushed that allocates; afterwards it is read again. What must last longer is copied (a name), or
+ * held by a copy of the list (lheed_own_list). Raising an error is the end of all use; but what a message
+ * names is read before its strings are made.
  * 3. No allocation of ours is held across a call that can raise, except in a box.
  * 4. Every function is a closure whose first upvalue is the lheed_state (lheed_setfuncs does that). */
 #ifndef LHEED_H
@@ -20,9 +24,10 @@ typedef struct lheed_state {
   heed_context *context; /* NULL: the Lua state is closing */
   lua_Alloc allocate;    /* the Lua state's */
   void *allocate_user;
-  size_t stepped_at; /* bytes in use when the collector was last stepped for tensors */
-  bool collecting;   /* a collection runs in the middle of an operation: finalizers must not release its
-                        arguments */
+  size_t stepped_at;    /* bytes in use when the collector was last stepped for tensors */
+  uint64_t hash_key[2]; /* of this state's tables of foreign strings */
+  bool collecting;      /* a collection runs in the middle of an operation: finalizers must not release its
+                           arguments */
   char
       own_files[256]; /* the folder of heed's own Lua files as chunk names show it; "" if they are embedded */
 } lheed_state;
@@ -33,7 +38,10 @@ lheed_state *lheed_get(lua_State *L);
 /** The same for functions that need no state. What does neither would be stopped by the time of a call that
  * is over. */
 void lheed_begin(lua_State *L);
-/** Raises where work is due: for what heed's own Lua files call again and again. */
+/** Raises where work is due: in loops of functions that scripts call. (llimit.c) */
+void lheed_stop(lua_State *L, heed_context *ctx, const char *function);
+/** The same for what heed's own Lua files call again and again, and do not begin with lheed_get: whether the
+ * time that is up is that of the running call, only the stack tells. */
 void lheed_look(lua_State *L, const char *function);
 /** Of any running C code of ours, without the upvalue; NULL if heed was not opened here. */
 lheed_state *lheed_find(lua_State *L);
@@ -97,7 +105,8 @@ int lheed_late_call(lua_State *L);
 
 /** Raises "file:line: message" with the place of the caller outside of heed's own Lua files. */
 int lheed_error(lua_State *L, const char *format, ...);
-/** Raises the context's message for a status that is not OK. */
+/** Pushes the context's message for a status that is not OK; raises it. */
+void lheed_push_message(lua_State *L, heed_status status);
 void lheed_raise(lua_State *L, heed_status status);
 
 /** A full collection, during which `release` is refused. */
@@ -119,6 +128,8 @@ void lheed_collect(lua_State *L);
  * positive. */
 
 /** For functions without optional arguments: raises for more than `count`, and fills up with nil. */
+/** Raises that of `given` arguments a function takes `most` at most. */
+int lheed_too_many(lua_State *L, const char *function, int given, int most);
 void lheed_arguments(lua_State *L, const char *function, int count);
 /** Sorts the optional arguments, which come by position or in one table at the end by name, into the stack
  * slots first…first + k - 1 (nil where absent; k names, closed by NULL), and leaves nothing above them. An
@@ -129,6 +140,13 @@ void lheed_options(lua_State *L, const char *function, int first, const char *co
  * argument at `first` or behind is an options table its values are put on top of the stack in the order of
  * names (nil where absent), else nils; returns how many positional arguments there are before. */
 int lheed_trailing_options(lua_State *L, const char *function, int first, const char *const *names);
+
+/** options(function, names, first, …), for heed's own Lua files: the values of the optional arguments among
+ * …, which begin at number `first` and come by position or by name. */
+int lheed_options_of(lua_State *L);
+/** Puts a copy in the place of the list at idx, and returns how many elements it had: no finalizer changes
+ * the copy, so what is in it lives as long as it is on the stack. Some of it may be nil. */
+lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function);
 
 /** The tensor at idx; raises if it is something else or was released. */
 heed_tensor *lheed_tensor(lua_State *L, int idx, const char *function, const char *name);

@@ -51,8 +51,8 @@ static void view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
   ptrdiff_t width = (ptrdiff_t)heed__element_bytes(x->dtype);
   lua_Unsigned given = lua_rawlen(L, 2);
   if (given > (lua_Unsigned)x->ndim)
-    lheed_error(L, "index: %I indices are given and x has %d dimension%s", (LUAI_UACINT)given, x->ndim,
-                x->ndim == 1 ? "" : "s");
+    lheed_error(L, "index: %I %s given and x has %d dimension%s", (LUAI_UACINT)given,
+                given == 1 ? "index is" : "indices are", x->ndim, HEED__S(x->ndim));
   if (given == 0) {
     lua_pushnil(L);
     if (lua_next(L, 2))
@@ -151,7 +151,7 @@ static int push_row(lua_State *L, int64_t i) {
   x = lheed_tensor(L, 1, "index", "x"); /* once more: pushing the box may have run finalizers */
   heed__alias_on_stack(&view, x);
   select_row(&view, at);
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, &view, out));
+  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "index", &view, out));
   return lheed_return(L, 1);
 }
 
@@ -178,7 +178,7 @@ static int read_table(lua_State *L) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
     return 1;
   }
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, &view, out));
+  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "index", &view, out));
   return lheed_return(L, 1);
 }
 
@@ -192,11 +192,11 @@ static int read_picks(lua_State *L) {
     check_has_rows(L, x);
     int64_t shape[2 * HEED_MAX_DIMS];
     int ndim = key->ndim;
-    LHEED_TRY(L, heed_flatten(ctx, key, 1, -1, flat));
+    LHEED_TRY(L, heed__reshape(ctx, "index", key, 1, &key->numel, flat));
     LHEED_TRY(L, heed__index_select(ctx, "index", x, 1, *flat, picked));
     memcpy(shape, key->shape, (size_t)ndim * sizeof *shape);
     for (int d = 1; d < x->ndim; d++) shape[ndim++] = x->shape[d];
-    LHEED_TRY(L, heed_view(ctx, *picked, ndim, shape, out));
+    LHEED_TRY(L, heed__reshape(ctx, "index", *picked, ndim, shape, out));
   }
   lua_settop(L, 3); /* the boxes in between go */
   return lheed_return(L, 1);
@@ -229,7 +229,7 @@ static void push_reversed(lua_State *L) {
     view.shape[d] = x->shape[x->ndim - 1 - d];
     view.stride[d] = x->stride[x->ndim - 1 - d];
   }
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, &view, out));
+  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "T", &view, out));
 }
 
 static const struct {
@@ -332,7 +332,7 @@ static void assign(lua_State *L, heed_tensor *view) {
   /* Sizes of 1 in front are nothing to broadcast: [1] fits an element, as in PyTorch. */
   while (value.ndim > view->ndim && value.shape[0] == 1) select_row(&value, 0);
   LHEED_TRY(L, heed__check_expands(ctx, "index", "the value", &value, view->ndim, view->shape));
-  LHEED_TRY(L, heed_copy(ctx, view, &value));
+  LHEED_TRY(L, heed__copy(ctx, "index", view, &value));
 }
 
 static void assign_picks(lua_State *L, heed_tensor *x) {

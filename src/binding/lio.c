@@ -29,7 +29,7 @@ static const char *path_argument(lua_State *L, int idx, const char *function) {
 static int failed(lua_State *L, heed_status status) {
   if (status != HEED_FILE) lheed_raise(L, status);
   lua_pushnil(L);
-  lua_pushstring(L, heed_message(lheed_get(L)->context));
+  lheed_push_message(L, status);
   return 2;
 }
 
@@ -46,12 +46,13 @@ static int failed(lua_State *L, heed_status status) {
 /* ---- Loading ---- */
 
 /* Pushes the names in order, the tensors by name, and the metadata. */
-static void push_contents(lua_State *L, const heed_archive *archive) {
+static void push_contents(lua_State *L, heed_context *ctx, const heed_archive *archive) {
   const int64_t count = heed_archive_count(archive);
   const char *key, *value;
   lua_createtable(L, (int)count, 0);
   lua_createtable(L, 0, (int)count);
   for (int64_t i = 1; i <= count; i++) {
+    if ((i & 0x3ff) == 0) lheed_stop(L, ctx, "load");
     lua_pushstring(L, heed_archive_name(archive, i));
     lua_pushvalue(L, -1);
     lua_rawseti(L, -4, i);
@@ -61,6 +62,7 @@ static void push_contents(lua_State *L, const heed_archive *archive) {
   }
   lua_createtable(L, 0, 4);
   for (int64_t i = 1; heed_archive_metadata(archive, i, &key, &value); i++) {
+    if ((i & 0x3ff) == 0) lheed_stop(L, ctx, "load");
     lua_pushstring(L, value);
     lua_setfield(L, -2, key);
   }
@@ -77,7 +79,7 @@ static int load(lua_State *L) {
   TRY_FILE(L, &status, heed__load_file(ctx, path, archive, tensor));
   if (status != HEED_OK) return failed(L, status);
   if (*tensor != NULL) return lheed_return(L, 1);
-  push_contents(L, *archive);
+  push_contents(L, ctx, *archive);
   return lheed_return(L, 3);
 }
 
@@ -95,10 +97,11 @@ static int save_tensor(lua_State *L) {
   return 1;
 }
 
-/* The strings of a list into out; they stay where they are while the list has them. */
+/* The strings of a list of our own into out. */
 static void read_strings(lua_State *L, int list, lua_Unsigned count, const char **out) {
   for (lua_Unsigned i = 0; i < count; i++) {
     size_t length;
+    if ((i & 0xfff) == 0xfff) lheed_look(L, "save");
     if (lua_rawgeti(L, list, (lua_Integer)i + 1) != LUA_TSTRING)
       lheed_error(L, "save: names and metadata must be strings");
     out[i] = lua_tolstring(L, -1, &length);
@@ -118,10 +121,11 @@ static int save(lua_State *L) {
   for (int i = 0; i < 3; i++) {
     if (!lua_istable(L, i + 2)) return lheed_bad_argument(L, i + 2, "save", lists[i], "a list");
   }
-  const lua_Unsigned count = lua_rawlen(L, 2), texts = lua_rawlen(L, 4);
-  const char **names = lua_newuserdatauv(L, (size_t)count * sizeof *names + 1, 0);
-  const char **metadata = lua_newuserdatauv(L, (size_t)texts * sizeof *metadata + 1, 0);
-  const heed_tensor **tensors = lua_newuserdatauv(L, (size_t)count * sizeof *tensors + 1, 0);
+  const lua_Unsigned count = lheed_own_list(L, 2, "save"), texts = lheed_own_list(L, 4, "save");
+  lheed_own_list(L, 3, "save");
+  const char **names = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *names) + 1, 0);
+  const char **metadata = lua_newuserdatauv(L, heed__array_bytes(texts, sizeof *metadata) + 1, 0);
+  const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors) + 1, 0);
   read_strings(L, 2, count, names);
   read_strings(L, 4, texts, metadata);
   for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing is pushed that allocates */
@@ -153,8 +157,9 @@ static int format(lua_State *L) {
 /* ---- JSON ---- */
 
 /* Integers below 2^53 as such; null as nil, so that a list may end early and an object lacks the name. */
-static void push_json(lua_State *L, const heed__json *value) {
+static void push_json(lua_State *L, const heed__json *value, unsigned *pushed) {
   int64_t integer;
+  if ((++*pushed & 0xfff) == 0) lheed_look(L, "load");
   switch (heed__json_kind_of(value)) {
   case HEED__JSON_NULL: lua_pushnil(L); return;
   case HEED__JSON_BOOLEAN: lua_pushboolean(L, heed__json_boolean(value)); return;
@@ -177,7 +182,7 @@ static void push_json(lua_State *L, const heed__json *value) {
       lua_pushstring(L, heed__json_key(v));
     else
       lua_pushinteger(L, ++i);
-    push_json(L, v);
+    push_json(L, v, pushed);
     lua_rawset(L, -3);
   }
 }
@@ -186,11 +191,12 @@ static void push_json(lua_State *L, const heed__json *value) {
 static int json(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
+  unsigned pushed = 0;
   const char *path = path_argument(L, 1, "load");
   heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &lheed_json_type);
   TRY_FILE(L, &status, heed__json_load(ctx, path, tree));
   if (status != HEED_OK) return failed(L, status);
-  push_json(L, heed__json_root(*tree));
+  push_json(L, heed__json_root(*tree), &pushed);
   heed__json_free(*tree);
   *tree = NULL;
   return 1;

@@ -163,12 +163,12 @@ static int open_late(lua_State *L) {
 
 /* What heed's own files have beside the library's functions, and which of these they use: theirs stay what
  * they are when a script puts something else in their place. */
-static const char *const own[] = {"files", "frame", "held", "modules", "object", "raise", "text"};
+static const char *const own[] = {"files", "frame", "held", "look", "modules", "object", "raise", "text"};
 static const char *const used[] = {"Generator", "cat",  "empty", "ipairs", "ones",
                                    "pairs",     "rand", "range", "tensor", "zeros"};
 
 void lheed_open_late(lua_State *L) {
-  lua_createtable(L, 0, 19);
+  lua_createtable(L, 0, 20);
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
     lua_getfield(L, -2, own[i]);
     lua_setfield(L, -2, own[i]);

@@ -151,8 +151,8 @@ static int op_attention(lua_State *L) {
     int64_t hq = head_count(q), hk = head_count(k), hv = head_count(v);
     if ((hk != 1 && hk != hq) || (hv != 1 && hv != hq))
       lheed_error(L,
-                  "%s: q has %I heads, k has %I and v has %I; with enable_gqa = false they must be as many",
-                  function, (LUAI_UACINT)hq, (LUAI_UACINT)hk, (LUAI_UACINT)hv);
+                  "%s: q has %I head%s, k has %I and v has %I; with enable_gqa = false they must be as many",
+                  function, (LUAI_UACINT)hq, HEED__S(hq), (LUAI_UACINT)hk, (LUAI_UACINT)hv);
   }
   LHEED_TRY(L, heed_scaled_dot_product_attention(lheed_get(L)->context, q, k, v, &options, out,
                                                  tapped ? &taps : NULL));

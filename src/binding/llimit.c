@@ -10,15 +10,52 @@
  * down than here nobody looks: each call there counts for itself. */
 enum { DEEPEST = 200 };
 
-void lheed_start_call(lua_State *L, lheed_state *S) {
+typedef enum call_depth { OUTERMOST, DEEP, TOO_DEEP } call_depth;
+
+static call_depth call_depth_of(lua_State *L) {
   lua_Debug ar;
-  for (int level = 1; level < DEEPEST && lua_getstack(L, level, &ar); level++) {
+  for (int level = 1; level < DEEPEST; level++) {
+    if (!lua_getstack(L, level, &ar)) return OUTERMOST;
     lua_getinfo(L, "f", &ar);
     const bool deep = lheed_is_frame(L, -1);
     lua_pop(L, 1);
-    if (deep) return;
+    if (deep) return DEEP;
   }
-  heed__start_call(S->context);
+  return TOO_DEEP;
+}
+
+void lheed_start_call(lua_State *L, lheed_state *S) {
+  if (call_depth_of(L) != DEEP) heed__start_call(S->context);
+}
+
+/* Whether a call of heed's own Lua files runs, which then is the one whose time is up. Further down than is
+ * looked there is one, where all of their functions are in frames. */
+static bool is_in_call(lua_State *L) {
+  const call_depth d = call_depth_of(L);
+  return d == DEEP || (d == TOO_DEEP && LHEED_YIELDS_THROUGH_C);
+}
+
+void lheed_stop(lua_State *L, heed_context *ctx, const char *function) {
+  if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
+}
+
+void lheed_look(lua_State *L, const char *function) {
+  const lheed_state *S = lheed_find(L);
+  if (!S) luaL_error(L, "this Lua state has closed heed");
+  heed_context *ctx = S->context;
+  if (!heed__is_due(&ctx->pace)) return;
+  if (ctx->call_end > 0 && !is_in_call(L)) heed__start_call(ctx);
+  lheed_stop(L, ctx, function);
+}
+
+/* core.look(function): raises if the call is to stop; for loops in heed's own Lua files. */
+static int look(lua_State *L) {
+  if (lua_type(L, 1) != LUA_TSTRING) {
+    lua_settop(L, 1);
+    return lheed_bad_argument(L, 1, "look", "function", "a string");
+  }
+  lheed_look(L, lua_tostring(L, 1));
+  return 0;
 }
 
 /* ---- heed.limit ---- */
@@ -83,10 +120,10 @@ static int limit(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   const bool asks = lua_gettop(L) == 0;
   heed_limits l = {.size = sizeof l};
+  if (!asks) lheed_options(L, "limit", 1, names); /* may run finalizers, which may set limits */
   LHEED_TRY(L, heed_get_limits(ctx, &l));
   if (asks) return push_limits(L, &l);
   const heed_limits now = l;
-  lheed_options(L, "limit", 1, names);
   if (!lua_isnil(L, AT_MEMORY)) {
     const double bytes = whole_at(L, AT_MEMORY, 0x1p62, "a number of bytes above 0, or math.huge");
     check_final(L, &now, AT_MEMORY, (double)now.memory, bytes);
@@ -118,7 +155,7 @@ static int limit(lua_State *L) {
 }
 
 void lheed_open_limit(lua_State *L) {
-  static const luaL_Reg functions[] = {{"limit", limit}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"limit", limit}, {"look", look}, {NULL, NULL}};
   lua_pushvalue(L, -2);
   lheed_setfuncs(L, functions);
   lua_pop(L, 1);

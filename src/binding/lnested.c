@@ -1,6 +1,4 @@
 /* Nested tables to tensors (heed.tensor) and back (x:tolist). */
-#include <limits.h>
-
 #include "../ops/ops.h"
 #include "lheed.h"
 
@@ -12,7 +10,7 @@
 typedef struct nested_reader {
   lua_State *L;
   heed_context *ctx;
-  int64_t read; /* leaves */
+  int64_t read; /* leaves and tables */
   int tables;   /* dimensions that are tables; those behind are the leaves' own */
   int ndim;
   int64_t shape[HEED_MAX_DIMS];
@@ -145,7 +143,6 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
     if (lua_type(r->L, idx) == LUA_TTABLE) fail_kind(r, idx);
     fail_leaf(r, idx);
   }
-  if (heed__is_due_at(&r->ctx->pace, r->read++)) stop_nested(r->L, r->ctx, "tensor");
   r->common = heed__common_dtype(r->common, dtype);
   char *place = r->out->data + (size_t)offset * heed__element_bytes(r->out->dtype);
   int ndim = r->ndim - r->tables;
@@ -172,6 +169,7 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
 /* Reads the value at idx into the elements from `offset` on. At most HEED_MAX_DIMS deep. */
 static void read_nested(nested_reader *r, int idx, int64_t offset) {
   lua_State *L = r->L;
+  if (heed__is_due_at(&r->ctx->pace, r->read++)) stop_nested(L, r->ctx, "tensor");
   if (r->depth == r->tables) {
     read_leaf(r, idx, offset);
     return;
@@ -219,7 +217,7 @@ static int tensor(lua_State *L) {
   for (;;) { /* again where a leaf is wider than the first was: at most five times */
     if (!chosen) dtype = r.common;
     heed_tensor **out = lheed_push_tensor(L);
-    LHEED_TRY(L, heed_tensor_new(ctx, dtype, r.ndim, r.shape, out));
+    LHEED_TRY(L, heed__tensor_new(ctx, "tensor", dtype, r.ndim, r.shape, out));
     r.out = *out;
     r.depth = 0;
     read_nested(&r, 1, 0);
@@ -230,16 +228,20 @@ static int tensor(lua_State *L) {
 
 /* ---- To tables ---- */
 
+/* Of a new table: room for all elements of a larger one takes longer to clear than a call may go on unasked.
+ */
+#define MOST_PREPARED ((int64_t)1 << 19)
+
 static void push_list(lua_State *L, const heed_tensor *x, int d, const char *data, int64_t *pushed) {
+  heed_context *ctx = x->storage->context;
+  if (heed__is_due_at(&ctx->pace, (*pushed)++)) stop_nested(L, ctx, "tolist");
   if (d == x->ndim) {
-    heed_context *ctx = x->storage->context;
-    if (heed__is_due_at(&ctx->pace, (*pushed)++)) stop_nested(L, ctx, "tolist");
     lheed_push_scalar(L, heed__load(x->dtype, data));
     return;
   }
   int64_t count = x->shape[d];
   ptrdiff_t step = x->stride[d] * (ptrdiff_t)heed__element_bytes(x->dtype);
-  lua_createtable(L, count < INT_MAX ? (int)count : INT_MAX, 0);
+  lua_createtable(L, count < MOST_PREPARED ? (int)count : (int)MOST_PREPARED, 0);
   for (int64_t i = 0; i < count; i++) {
     push_list(L, x, d + 1, data + i * step, pushed);
     lua_rawseti(L, -2, (lua_Integer)i + 1);
@@ -250,7 +252,7 @@ static int tolist(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   luaL_checkstack(L, HEED_MAX_DIMS + 8, "tolist");
   heed_tensor **held = lheed_push_tensor(L); /* finalizers that making tables runs may release x */
-  LHEED_TRY(L, heed_tensor_alias(ctx, lheed_tensor(L, 1, "tolist", "x"), held));
+  LHEED_TRY(L, heed__tensor_from_view(ctx, "tolist", lheed_tensor(L, 1, "tolist", "x"), held));
   int64_t pushed = 0;
   push_list(L, *held, 0, (*held)->data, &pushed);
   return 1;

@@ -14,6 +14,9 @@ static const char boxes_key = 0, module_methods_key = 0;
 /* Where in the methods it stands that those in Lua are there. */
 #define INSTALLED 1
 
+/* A copy of the name of a module's entry. */
+typedef char entry_name[sizeof((heed__slot *)0)->name];
+
 /* ---- Boxes of modules ---- */
 
 static heed_module *test_module(lua_State *L, int idx) {
@@ -51,28 +54,54 @@ static bool push_known_box(lua_State *L, const heed_module *m) {
   return known;
 }
 
-/* Another tensor on the elements of parameter i. */
-static heed_status alias_parameter(const heed_module *m, int i, heed_tensor **out) {
-  heed_entry entry;
-  heed_module_entry(m, i, &entry);
-  return heed_tensor_alias(heed_module_context(m), entry.parameter, out);
+/* Another tensor on the elements of a parameter; none, and OK, where m has no such parameter. */
+static heed_status alias_parameter(const heed_module *m, const char *name, heed_tensor **out) {
+  const heed__slot *slot = heed__module_slot(m, name);
+  return slot ? heed__tensor_from_view(heed_module_context(m), name, slot->parameter, out) : HEED_OK;
 }
 
-/* Pushes entry i (from 1) of the module at stack index 1: a module's box, or a tensor that shares the
- * parameter's elements. Making a box may run a finalizer, so what is put into it is looked up afterwards. */
-static void push_entry(lua_State *L, int i) {
-  heed_entry entry;
-  heed_module_entry(check_self(L, "__index"), i, &entry);
-  if (entry.kind == HEED_ENTRY_PARAMETER) {
-    heed_tensor **box = lheed_push_tensor(L);
-    LHEED_TRY(L, alias_parameter(check_self(L, "__index"), i, box));
+static bool push_parameter(lua_State *L, const heed_module *m, const char *name) {
+  heed_tensor **box = lheed_push_tensor(L);
+  LHEED_TRY(L, alias_parameter(m, name, box));
+  if (*box) {
     heed_tensor_set_parameter(*box, true);
-  } else if (!push_known_box(L, entry.module)) {
-    heed_module **box = lheed_push_module(L);
-    heed_module_entry(check_self(L, "__index"), i, &entry);
-    *box = heed_module_retain(entry.module);
-    lheed_remember_module(L);
+    return true;
   }
+  lua_pop(L, 1);
+  return false;
+}
+
+/* Modules come and go by heed_module_set_module alone, so there is always one. */
+static void push_part(lua_State *L, const heed_module *m, const char *name) {
+  if (push_known_box(L, heed__module_part(m, name))) return;
+  heed_module **box = lheed_push_module(L);
+  heed_module *part = heed__module_part(m, name);
+  if (push_known_box(L, part)) { /* a finalizer asked for it, or put another one there */
+    lua_remove(L, -2);
+    return;
+  }
+  *box = heed_module_retain(part);
+  lheed_remember_module(L);
+}
+
+/* Pushes the entry `name` of m, which the stack holds: a module's box, or a tensor that shares the
+ * parameter's elements. Making a box may run finalizers, which may change the module; so an entry is known by
+ * its name, which must not lie in the module, and looked up afterwards. False, and nothing is pushed, if
+ * there is none, or none any more. */
+static bool push_entry(lua_State *L, const heed_module *m, const char *name) {
+  const heed__slot *slot = heed__module_slot(m, name);
+  if (!slot) return false;
+  if (slot->kind == HEED_ENTRY_PARAMETER) return push_parameter(L, m, name);
+  push_part(L, m, name);
+  return true;
+}
+
+/* The name of entry i (from 1) in `name`; false if there are not so many. */
+static bool read_entry_name(const heed_module *m, int i, entry_name name) {
+  heed_entry entry;
+  if (!heed_module_entry(m, i, &entry)) return false;
+  memcpy(name, entry.name, strlen(entry.name) + 1);
+  return true;
 }
 
 /* nn.Parameter(t): a tensor on the same elements that modules list among their parameters. */
@@ -82,7 +111,7 @@ static int new_parameter(lua_State *L) {
   const heed_tensor *x = lheed_tensor(L, 1, "Parameter", "data");
   if (heed_tensor_dtype(x) != HEED_FLOAT32)
     return lheed_error(L, "Parameter: data must be float32, is %s", heed_dtype_name(heed_tensor_dtype(x)));
-  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, x, box));
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "Parameter", x, box));
   heed_tensor_set_parameter(*box, true);
   return lheed_return(L, 1);
 }
@@ -194,8 +223,8 @@ static int list_index(lua_State *L, int idx, const heed_module *m) {
   lua_Integer i = lua_tointeger(L, idx);
   if (i < 0 && i >= -count) i += count + 1;
   if (i < 1 || i > count + 1)
-    lheed_error(L, "ModuleList: index %I is out of range; there are %d modules, counted from 1",
-                (LUAI_UACINT)lua_tointeger(L, idx), count);
+    lheed_error(L, "ModuleList: index %I is out of range; there %s %d module%s, counted from 1",
+                (LUAI_UACINT)lua_tointeger(L, idx), HEED__ARE(count), count, HEED__S(count));
   return (int)i;
 }
 
@@ -231,11 +260,7 @@ static int module_index(lua_State *L) {
     const char *name = lua_tostring(L, 2);
     heed_scalar setting;
     const heed__sizes *sizes;
-    int i = entry_index(m, name);
-    if (i) {
-      push_entry(L, i);
-      return 1;
-    }
+    if (push_entry(L, m, name)) return 1;
     if (lheed_push_variant(L, m, name)) return 1;
     if (heed_module_setting(m, name, &setting)) {
       lheed_push_scalar(L, setting);
@@ -253,10 +278,8 @@ static int module_index(lua_State *L) {
     m = check_self(L, "__index"); /* once more: finalizers may have run */
     if (lheed_is_optional_entry(heed_module_class(m), name)) return 0;
   } else if (is_list(m) && lua_isinteger(L, 2)) {
-    int i = list_index(L, 2, m);
-    if (i > heed_module_entry_count(m)) return 0;
-    push_entry(L, i);
-    return 1;
+    entry_name name;
+    return read_entry_name(m, list_index(L, 2, m), name) && push_entry(L, m, name);
   }
   const char *key = lheed_push_key(L, 2), *fields = push_fields(L, m, true);
   return lheed_error(L, "%s has no field %s; it has %s", heed_module_class(m), key, fields);
@@ -267,20 +290,22 @@ static int module_newindex(lua_State *L) {
   heed_module *m = check_self(L, "__newindex");
   const char *class = heed_module_class(m);
   lua_settop(L, 3);
-  heed_entry entry;
+  entry_name name;
   int i = lua_type(L, 2) == LUA_TSTRING       ? entry_index(m, lua_tostring(L, 2))
           : is_list(m) && lua_isinteger(L, 2) ? list_index(L, 2, m)
                                               : 0;
-  if (i && heed_module_entry(m, i, &entry)) {
-    if (entry.kind == HEED_ENTRY_PARAMETER) {
-      LHEED_TRY(L, heed_module_set_parameter(m, entry.name, lheed_tensor(L, 3, class, entry.name)));
-    } else {
-      heed_module *value = test_module(L, 3);
-      if (!value)
-        return lheed_error(L, "%s: %s must be a built-in module (%s), got %s", class, entry.name,
-                           heed_module_class(entry.module), lheed_push_what(L, 3));
-      LHEED_TRY(L, heed_module_set_module(m, entry.name, value));
+  if (read_entry_name(m, i, name)) {
+    const heed_module *part = heed__module_part(m, name);
+    if (!part) {
+      LHEED_TRY(L, heed_module_set_parameter(m, name, lheed_tensor(L, 3, class, name)));
+      return 0;
     }
+    const char *needed = heed_module_class(part); /* before a string is made: a finalizer may drop the part */
+    heed_module *value = test_module(L, 3);
+    if (!value)
+      return lheed_error(L, "%s: %s must be a built-in module (%s), got %s", class, name, needed,
+                         lheed_push_what(L, 3));
+    LHEED_TRY(L, heed_module_set_module(m, name, value));
     return 0;
   }
   if (lua_type(L, 2) == LUA_TSTRING && strcmp(lua_tostring(L, 2), "training") == 0) {
@@ -316,22 +341,34 @@ static int describe(lua_State *L) {
   return 1;
 }
 
-/* entries(m): {{name =, value =, kind = "parameter" or "module"}, …} in order */
+/* The number of the entry behind the one called `name`, which was number i: some may have come or gone. */
+static int next_entry(const heed_module *m, const char *name, int i) {
+  heed_entry entry;
+  if (heed_module_entry(m, i, &entry) && strcmp(entry.name, name) == 0) return i + 1;
+  const int now = entry_index(m, name);
+  return now ? now + 1 : i;
+}
+
+/* entries(m): {{name =, value =, kind = "parameter" or "module"}, …} in order. Finalizers may change the
+ * module meanwhile: every entry is one that it had, and none is listed twice. */
 static int entries(lua_State *L) {
-  heed_module *m = check_self(L, "entries");
-  int count = heed_module_entry_count(m);
-  lua_createtable(L, count, 0);
-  for (int i = 1; i <= count; i++) {
-    heed_entry entry;
-    heed_module_entry(m, i, &entry);
+  const heed_module *m = check_self(L, "entries");
+  entry_name name;
+  lua_Integer count = 0;
+  lua_createtable(L, heed_module_entry_count(m), 0);
+  for (int i = 1; read_entry_name(m, i, name); i = next_entry(m, name, i)) {
+    const bool is_part = heed__module_part(m, name) != NULL;
     lua_createtable(L, 0, 3);
-    lua_pushstring(L, entry.name);
-    lua_setfield(L, -2, "name");
-    lua_pushstring(L, entry.kind == HEED_ENTRY_PARAMETER ? "parameter" : "module");
-    lua_setfield(L, -2, "kind");
-    push_entry(L, i);
+    if (!push_entry(L, m, name)) {
+      lua_pop(L, 1);
+      continue;
+    }
     lua_setfield(L, -2, "value");
-    lua_rawseti(L, -2, i);
+    lua_pushstring(L, name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, is_part ? "module" : "parameter");
+    lua_setfield(L, -2, "kind");
+    lua_rawseti(L, -2, ++count);
   }
   return lheed_return(L, 1);
 }
@@ -361,40 +398,6 @@ static int what(lua_State *L) {
 static int train(lua_State *L) {
   heed_module_train(check_self(L, "train"), lua_toboolean(L, 2));
   return 0;
-}
-
-#define MAX_OPTIONS     12
-#define MAX_OPTION_NAME 32
-
-/* The string at idx in `text`, where it stays when the stack changes. */
-static const char *copy_name(lua_State *L, int idx, char text[MAX_OPTION_NAME]) {
-  size_t length = 0;
-  const char *s = lua_type(L, idx) == LUA_TSTRING ? lua_tolstring(L, idx, &length) : "";
-  if (length == 0 || length >= MAX_OPTION_NAME)
-    lheed_error(L, "options: a name must have 1 to %d letters", MAX_OPTION_NAME - 1);
-  memcpy(text, s, length + 1);
-  return text;
-}
-
-/* options(function, names, first, …): the values of the optional arguments among …, which begin at number
- * `first` and come by position or by name. */
-static int options(lua_State *L) {
-  char function[MAX_OPTION_NAME], text[MAX_OPTIONS][MAX_OPTION_NAME];
-  const char *names[MAX_OPTIONS + 1] = {NULL};
-  copy_name(L, 1, function);
-  lua_Unsigned count = lua_type(L, 2) == LUA_TTABLE ? lua_rawlen(L, 2) : MAX_OPTIONS + 1;
-  lua_Integer first = lheed_integer(L, 3, "options", "first");
-  if (count > MAX_OPTIONS || first < 1 || first > MAX_OPTIONS)
-    return lheed_error(L, "options: names must be a list of at most %d, first from 1 to %d", MAX_OPTIONS,
-                       MAX_OPTIONS);
-  for (lua_Unsigned i = 0; i < count; i++) {
-    lua_rawgeti(L, 2, (lua_Integer)i + 1);
-    names[i] = copy_name(L, lua_gettop(L), text[i]);
-    lua_pop(L, 1);
-  }
-  for (int i = 0; i < 3; i++) lua_remove(L, 1);
-  lheed_options(L, function, (int)first, names);
-  return (int)count;
 }
 
 /* install(methods): functions for all built-in modules, beside those of C; `__tostring` among them */
@@ -445,7 +448,7 @@ void lheed_open_nn(lua_State *L) {
                                         {"entries", entries},
                                         {"install", install},
                                         {"kind", kind_of},
-                                        {"options", options},
+                                        {"options", lheed_options_of},
                                         {"reset_cache", lheed_reset_cache},
                                         {"train", train},
                                         {"what", what},

@@ -60,9 +60,9 @@ static int pairs_of(lua_State *L) {
 }
 
 static int next_element(lua_State *L) {
-  const int64_t i = lheed_integer(L, 2, "ipairs", "the last index") + 1;
+  const uint64_t last = (uint64_t)lheed_integer(L, 2, "ipairs", "the last index");
   lua_settop(L, 1);
-  lua_pushinteger(L, (lua_Integer)i);
+  lua_pushinteger(L, (lua_Integer)(last + 1)); /* which may wrap, as in Lua's own */
   lua_pushvalue(L, -1);
   lua_gettable(L, 1);
   return lua_isnil(L, -1) ? 0 : 2;

@@ -17,7 +17,10 @@ static const char heading[] = "tensor(";
 #define HEADING ((int)sizeof heading - 1)
 
 typedef struct printer {
+  lua_State *L;
+  heed_context *ctx;
   const heed_tensor *x;
+  int64_t seen; /* elements, in all walks */
   bool summary; /* dimensions of more than 2 · EDGE are cut */
   double smallest,
       largest;     /* magnitudes of the finite elements that are not 0; smallest is inf if there is none */
@@ -72,9 +75,15 @@ static const char *slice(const printer *p, int d, const char *at, int64_t i) {
 
 typedef void visitor(printer *p, const char *at);
 
+/* At each element: a summary has 6^64 at most. */
+static void count_element(printer *p) {
+  if ((++p->seen & 0x3ff) == 0) lheed_stop(p->L, p->ctx, "tostring");
+}
+
 /* At most HEED_MAX_DIMS deep. */
 static void visit(printer *p, int d, const char *at, visitor *use) {
   if (d == p->x->ndim) {
+    count_element(p);
     use(p, at);
     return;
   }
@@ -121,6 +130,7 @@ static void add_spaces(printer *p, int count) {
 
 static void add_element(printer *p, const char *at) {
   char text[ELEMENT];
+  count_element(p);
   int length = element_text(p, at, text);
   add_spaces(p, p->width - length);
   luaL_addlstring(&p->text, text, (size_t)length);
@@ -237,9 +247,10 @@ static int tensor_tostring(lua_State *L) {
   }
   /* an alias, since finalizers may run, and release x, while the text grows */
   heed_tensor **alias = lheed_push_tensor(L);
+  heed_context *ctx = lheed_get(L)->context;
   const heed_tensor *x = lheed_tensor(L, 1, "tostring", "x");
-  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, x, alias));
-  printer p = {.x = *alias, .summary = (*alias)->numel > SUMMARY_ABOVE};
+  LHEED_TRY(L, heed__tensor_from_view(ctx, "tostring", x, alias));
+  printer p = {.L = L, .ctx = ctx, .x = *alias, .summary = (*alias)->numel > SUMMARY_ABOVE};
   p.real =
       (*alias)->dtype == HEED_FLOAT32 || (*alias)->dtype == HEED_BFLOAT16 || (*alias)->dtype == HEED_FLOAT16;
   bool parameter = heed_tensor_is_parameter(x);

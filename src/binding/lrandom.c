@@ -96,11 +96,10 @@ static void check_float32(lua_State *L, const char *function, heed_dtype dtype) 
     lheed_error(L, "%s: dtype must be 'float32', got '%s'", function, heed_dtype_name(dtype));
 }
 
-/* Draws into a new tensor that it pushes: `normal` ones, or uniform ones. */
+/* Draws into *out, the box on top of the stack: `normal` numbers, or uniform ones. */
 static int draw_floats(lua_State *L, const char *function, bool normal, heed_generator *g, int ndim,
-                       const int64_t *shape) {
+                       const int64_t *shape, heed_tensor **out) {
   heed_context *ctx = lheed_get(L)->context;
-  heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, normal ? heed__normal(ctx, function, g, 0, 1, ndim, shape, out)
                       : heed__uniform(ctx, function, g, 0, 1, ndim, shape, out));
   return lheed_return(L, 1);
@@ -112,18 +111,18 @@ static int call_draw(lua_State *L, const char *function, bool normal) {
   heed_generator *g = lheed_opt_generator(L, top - 1, function);
   check_float32(L, function, lheed_opt_dtype(L, top, function, HEED_FLOAT32));
   int ndim = lheed_shape(L, 1, last, function, shape);
-  return draw_floats(L, function, normal, g, ndim, shape);
+  return draw_floats(L, function, normal, g, ndim, shape, lheed_push_tensor(L));
 }
 
 static int draw_like(lua_State *L, const char *function, bool normal) {
-  int64_t shape[HEED_MAX_DIMS];
+  heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, function, 2, draw_options);
+  heed_tensor **out = lheed_push_tensor(L);
   heed_generator *g = lheed_opt_generator(L, 2, function);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
-  int ndim = x->ndim;
-  memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
   check_float32(L, function, lheed_opt_dtype(L, 3, function, x->dtype));
-  return draw_floats(L, function, normal, g, ndim, shape);
+  LHEED_TRY(L, heed__new_like(ctx, function, x, HEED_FLOAT32, out));
+  return draw_floats(L, function, normal, g, x->ndim, x->shape, out);
 }
 
 static int rand_(lua_State *L) {
@@ -139,13 +138,13 @@ static int randn_like(lua_State *L) {
   return draw_like(L, "randn_like", true);
 }
 
-static int draw_integers(lua_State *L, heed_generator *g, int64_t low, int64_t high, int ndim,
-                         const int64_t *shape, heed_dtype dtype) {
+/* Draws integers into `drawn` and converts them to *out, both boxes on the stack, *out on top. */
+static int draw_integers(lua_State *L, const char *function, heed_generator *g, int64_t low, int64_t high,
+                         int ndim, const int64_t *shape, heed_dtype dtype, heed_tensor **drawn,
+                         heed_tensor **out) {
   heed_context *ctx = lheed_get(L)->context;
-  heed_tensor **out = lheed_push_tensor(L), **drawn = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_randint(ctx, g, low, high, ndim, shape, drawn));
-  LHEED_TRY(L, heed_to(ctx, *drawn, dtype, out));
-  lua_pop(L, 1);
+  LHEED_TRY(L, heed__randint(ctx, function, g, low, high, ndim, shape, drawn));
+  LHEED_TRY(L, heed__to(ctx, function, *drawn, dtype, out));
   return lheed_return(L, 1);
 }
 
@@ -154,7 +153,7 @@ static int draw_integers(lua_State *L, heed_generator *g, int64_t low, int64_t h
 static int randint(lua_State *L) {
   int64_t shape[HEED_MAX_DIMS];
   /* An empty table at the end looks like options that say nothing; it is the shape of a single number. */
-  bool ends_in_table = lua_type(L, lua_gettop(L)) == LUA_TTABLE;
+  bool ends_in_table = lua_gettop(L) > 0 && lua_type(L, lua_gettop(L)) == LUA_TTABLE;
   int last = lheed_trailing_options(L, "randint", 2, draw_options), top = lua_gettop(L);
   heed_generator *g = lheed_opt_generator(L, top - 1, "randint");
   heed_dtype dtype = lheed_opt_dtype(L, top, "randint", HEED_INT64);
@@ -166,22 +165,24 @@ static int randint(lua_State *L) {
   int64_t low = has_low ? lheed_integer(L, 1, "randint", "low") : 1;
   int64_t high = lheed_integer(L, sizes - 1, "randint", "high");
   int ndim = lheed_shape(L, sizes, last, "randint", shape);
-  return draw_integers(L, g, low, high, ndim, shape, dtype);
+  heed_tensor **drawn = lheed_push_tensor(L), **out = lheed_push_tensor(L);
+  return draw_integers(L, "randint", g, low, high, ndim, shape, dtype, drawn, out);
 }
 
 /* randint_like(x, low, high) or randint_like(x, high) */
 static int randint_like(lua_State *L) {
-  int64_t shape[HEED_MAX_DIMS];
+  heed_context *ctx = lheed_get(L)->context;
   int last = lheed_trailing_options(L, "randint_like", 2, draw_options), top = lua_gettop(L);
   heed_generator *g = lheed_opt_generator(L, top - 1, "randint_like");
-  if (last > 3) return lheed_error(L, "randint_like: %d arguments were given and it takes at most 3", last);
+  if (last > 3) return lheed_too_many(L, "randint_like", last, 3);
   int64_t low = last == 3 ? lheed_integer(L, 2, "randint_like", "low") : 1;
   int64_t high = lheed_integer(L, last == 3 ? 3 : 2, "randint_like", "high");
+  heed_tensor **drawn = lheed_push_tensor(L), **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "randint_like", "x");
-  int ndim = x->ndim;
-  memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
   heed_dtype dtype = lheed_opt_dtype(L, top, "randint_like", x->dtype);
-  return draw_integers(L, g, low, high, ndim, shape, dtype);
+  LHEED_TRY(L, heed__new_like(ctx, "randint_like", x, HEED_INT64, drawn));
+  if (dtype != HEED_INT64) LHEED_TRY(L, heed__new_like(ctx, "randint_like", x, dtype, out));
+  return draw_integers(L, "randint_like", g, low, high, x->ndim, x->shape, dtype, drawn, out);
 }
 
 static const char *const generator_option[] = {"generator", NULL};
@@ -246,7 +247,7 @@ static int call_dropout(lua_State *L) {
   bool training = lheed_opt_boolean(L, 3, "dropout", "training", true);
   heed_generator *g = lheed_opt_generator(L, 4, "dropout");
   LHEED_TRY(L, heed__check_probability(ctx, "dropout", "p", p));
-  LHEED_TRY(L, training ? heed_dropout(ctx, g, p, x, out) : heed_tensor_alias(ctx, x, out));
+  LHEED_TRY(L, training ? heed_dropout(ctx, g, p, x, out) : heed__tensor_from_view(ctx, "dropout", x, out));
   return lheed_return(L, 1);
 }
 

@@ -36,7 +36,8 @@ static int identity(lua_State *L) {
 static int plain(lua_State *L) {
   lua_settop(L, 1);
   heed_tensor **box = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_tensor_alias(lheed_get(L)->context, lheed_tensor(L, 1, "plain", "t"), box));
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "state_dict",
+                                      lheed_tensor(L, 1, "state_dict", "t"), box));
   heed_tensor_set_parameter(*box, false);
   return lheed_return(L, 1);
 }
@@ -116,8 +117,8 @@ static int store(lua_State *L) {
   if (!lua_istable(L, 1)) return lheed_bad_argument(L, 1, "to", "modules", "a list of built-in modules");
   if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", LHEED_STORED);
   heed_dtype dtype = lheed_opt_dtype(L, 2, "to", HEED_FLOAT32);
-  lua_Unsigned count = lua_rawlen(L, 1);
-  heed_module **modules = lua_newuserdatauv(L, (size_t)count * sizeof *modules, 0);
+  const lua_Unsigned count = lheed_own_list(L, 1, "to");
+  heed_module **modules = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *modules), 0);
   for (lua_Unsigned i = 0; i < count; i++) { /* the list holds them */
     lua_rawgeti(L, 1, (lua_Integer)i + 1);
     modules[i] = check_module(L, lua_gettop(L), "to");
@@ -127,7 +128,7 @@ static int store(lua_State *L) {
   return lheed_return(L, 0);
 }
 
-/* The first `count` tensors of a list, which holds them. */
+/* The first `count` tensors of a list of our own, which holds them. */
 static void read_tensors(lua_State *L, int list, lua_Unsigned count, heed_tensor **out) {
   for (lua_Unsigned i = 0; i < count; i++) {
     lua_rawgeti(L, list, (lua_Integer)i + 1);
@@ -144,14 +145,15 @@ static int copy_all(lua_State *L) {
   for (int i = 1; i <= 2; i++) {
     if (!lua_istable(L, i)) return lheed_bad_argument(L, i, "load_state_dict", "state", "a list of tensors");
   }
-  const lua_Unsigned count = lua_rawlen(L, 1);
-  heed_tensor **targets = lua_newuserdatauv(L, 2 * (size_t)count * sizeof *targets + 1, 0);
+  const lua_Unsigned count = lheed_own_list(L, 1, "load_state_dict");
+  lheed_own_list(L, 2, "load_state_dict");
+  heed_tensor **targets = lua_newuserdatauv(L, heed__array_bytes(count, 2 * sizeof *targets) + 1, 0);
   read_tensors(L, 1, count, targets);
   read_tensors(L, 2, count, targets + count);
   LHEED_TRY(L, heed__stopped(ctx, "load_state_dict"));
   ctx->pace.held = true;
   for (lua_Unsigned i = 0; i < count && status == HEED_OK; i++)
-    status = heed_copy(ctx, targets[i], targets[count + i]);
+    status = heed__copy(ctx, "load_state_dict", targets[i], targets[count + i]);
   ctx->pace.held = false;
   if (status != HEED_OK) lheed_raise(L, status);
   return 0;

@@ -55,6 +55,7 @@ static int filled_like(lua_State *L, const char *function, heed_scalar value, in
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   heed_dtype dtype = lheed_opt_dtype(L, dtype_slot, function, x->dtype);
+  LHEED_TRY(L, heed__new_like(ctx, function, x, dtype, out));
   LHEED_TRY(L, heed__full(ctx, function, dtype, x->ndim, x->shape, value, out));
   return lheed_return(L, 1);
 }
@@ -258,7 +259,7 @@ static int fill_(lua_State *L) {
 
 static int zero_(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  LHEED_TRY(L, heed_fill(ctx, lheed_tensor(L, 1, "zero_", "x"), heed_integer(0)));
+  LHEED_TRY(L, heed__fill(ctx, "zero_", lheed_tensor(L, 1, "zero_", "x"), heed_integer(0)));
   lua_settop(L, 1);
   return 1;
 }
@@ -282,13 +283,20 @@ static void reverse_each(char *data, int64_t count, size_t width) {
   }
 }
 
+#define READ_AT_ONCE ((size_t)1 << 20) /* bytes */
+
 static int to_string(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **row_major = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "to_string", "x");
-  LHEED_TRY(L, is_little_endian() ? heed_contiguous(ctx, x, row_major) : heed_clone(ctx, x, row_major));
+  if (is_little_endian() && heed_tensor_is_contiguous(x)) {
+    LHEED_TRY(L, heed__tensor_from_view(ctx, "to_string", x, row_major));
+  } else {
+    LHEED_TRY(L, heed__clone(ctx, "to_string", x, row_major));
+  }
   size_t width = heed__element_bytes((*row_major)->dtype);
   if (!is_little_endian()) reverse_each((*row_major)->data, (*row_major)->numel, width);
+  lheed_stop(L, ctx, "to_string");
   lua_pushlstring(L, (*row_major)->data, (size_t)(*row_major)->numel * width);
   return 1;
 }
@@ -306,12 +314,16 @@ static int from_string(lua_State *L) {
   const char *data = lua_tolstring(L, 1, &bytes);
   if (bytes != needed) {
     char text[HEED__SHAPE_TEXT];
-    return lheed_error(L, "from_string: bytes has %I bytes; shape %s of %s needs %I", (LUAI_UACINT)bytes,
-                       heed__shape_text(text, ndim, shape), heed_dtype_name(dtype), (LUAI_UACINT)needed);
+    return lheed_error(L, "from_string: bytes has %I byte%s; shape %s of %s needs %I", (LUAI_UACINT)bytes,
+                       HEED__S(bytes), heed__shape_text(text, ndim, shape), heed_dtype_name(dtype),
+                       (LUAI_UACINT)needed);
   }
   heed_tensor **out = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_tensor_new(ctx, dtype, ndim, shape, out));
-  memcpy((*out)->data, data, bytes);
+  LHEED_TRY(L, heed__tensor_new(ctx, "from_string", dtype, ndim, shape, out));
+  for (size_t i = 0; i < bytes; i += READ_AT_ONCE) {
+    memcpy((*out)->data + i, data + i, bytes - i < READ_AT_ONCE ? bytes - i : READ_AT_ONCE);
+    lheed_stop(L, ctx, "from_string");
+  }
   if (!is_little_endian()) reverse_each((*out)->data, count, heed__element_bytes(dtype));
   if (dtype == HEED_BOOL) {
     uint8_t *flag = (uint8_t *)(*out)->data;

@@ -5,12 +5,25 @@
 #include "../io/io.h"
 #include "lheed.h"
 
+/* All of these walk in steps, between which the call may be stopped. */
+
+/* As heed__text_check. */
+static size_t find_invalid(lua_State *L, const char *text, size_t size) {
+  for (size_t at = 0, step; at < size; at += step) {
+    step = heed__text_step(text + at, size - at);
+    const size_t wrong = heed__text_check(text + at, step);
+    if (wrong) return at + wrong;
+    lheed_look(L, "encode");
+  }
+  return 0;
+}
+
 /* invalid(text): the first byte that is not valid UTF-8, nil if there is none */
 static int invalid(lua_State *L) {
   size_t size;
   if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "invalid", "text", "a string");
   const char *text = lua_tolstring(L, 1, &size);
-  size_t wrong = heed__text_check(text, size);
+  const size_t wrong = find_invalid(L, text, size);
   if (!wrong) return 0;
   lua_pushinteger(L, (lua_Integer)wrong);
   return 1;
@@ -22,7 +35,7 @@ static int invalid(lua_State *L) {
 static const char *text_argument(lua_State *L, int idx, const char *function, size_t growth, size_t *size) {
   if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "text", "a string");
   const char *text = lua_tolstring(L, idx, size);
-  size_t wrong = heed__text_check(text, *size);
+  const size_t wrong = find_invalid(L, text, *size);
   if (wrong)
     lheed_error(L, "%s: text is not valid UTF-8 at byte %I", function, (LUAI_UACINT)(lua_Integer)wrong);
   if (*size > PTRDIFF_MAX / growth) lheed_error(L, "%s: text is too long", function);
@@ -35,7 +48,13 @@ static int lower(lua_State *L) {
   luaL_Buffer b;
   const char *text = text_argument(L, 1, "lower", 2, &size);
   char *out = luaL_buffinitsize(L, &b, 2 * size);
-  luaL_pushresultsize(&b, heed__text_lower(text, size, out));
+  size_t used = 0;
+  for (size_t at = 0, step; at < size; at += step) {
+    step = heed__text_step(text + at, size - at);
+    used += heed__text_lower(text + at, step, out + used);
+    lheed_look(L, "encode");
+  }
+  luaL_pushresultsize(&b, used);
   return 1;
 }
 
@@ -46,7 +65,13 @@ static int nfd(lua_State *L) {
   const char *text = text_argument(L, 1, "nfd", 2 * sizeof(int32_t), &size);
   int32_t *marks = lua_newuserdatauv(L, 2 * size * sizeof *marks, 0);
   char *out = luaL_buffinitsize(L, &b, 3 * size);
-  luaL_pushresultsize(&b, heed__text_nfd(text, size, marks, out));
+  size_t used = 0;
+  for (size_t at = 0, step; at < size; at += step) {
+    step = heed__text_nfd_step(text + at, size - at);
+    used += heed__text_nfd(text + at, step, marks, out + used);
+    lheed_look(L, "encode");
+  }
+  luaL_pushresultsize(&b, used);
   return 1;
 }
 

@@ -65,7 +65,8 @@ static int op_t(lua_State *L) {
   if (x->ndim > 2)
     lheed_error(L, "t: x is %s; it must have at most 2 dimensions (transpose takes more)",
                 heed__shape_text(shape, x->ndim, x->shape));
-  LHEED_TRY(L, x->ndim < 2 ? heed_tensor_alias(ctx, x, out) : heed_transpose(ctx, x, 1, 2, out));
+  LHEED_TRY(L,
+            x->ndim < 2 ? heed__tensor_from_view(ctx, "t", x, out) : heed__transpose(ctx, "t", x, 1, 2, out));
   return lheed_return(L, 1);
 }
 
@@ -136,15 +137,14 @@ static int call_join(lua_State *L, const char *function,
                      heed_status (*call)(heed_context *, int, const heed_tensor *const *, int,
                                          heed_tensor **)) {
   static const char *const names[] = {"dim", NULL};
+  heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, function, 2, names);
   if (lua_type(L, 1) != LUA_TTABLE) lheed_bad_argument(L, 1, function, "tensors", "a table of tensors");
   int dim = opt_first_dim(L, 2, function);
-  lua_Unsigned count = lua_rawlen(L, 1);
+  const lua_Unsigned count = lheed_own_list(L, 1, function);
   if (count > INT32_MAX) lheed_error(L, "%s: there are too many tensors", function);
   heed_tensor **out = lheed_push_tensor(L);
-  const heed_tensor **tensors = lua_newuserdatauv(L, (size_t)count * sizeof *tensors, 0);
-  lua_createtable(L, (int)count, 0); /* holds the boxes, whatever a finalizer does to the table at 1 */
-  int held = lua_gettop(L);
+  const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors), 0);
   for (lua_Unsigned i = 0; i < count; i++) {
     lua_rawgeti(L, 1, (lua_Integer)i + 1);
     const lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
@@ -153,10 +153,11 @@ static int call_join(lua_State *L, const char *function,
       lheed_error(L, "%s: tensors[%I] must be a tensor, got %s", function, (LUAI_UACINT)i + 1, what);
     }
     tensors[i] = box->object;
-    lua_rawseti(L, held, (lua_Integer)i + 1);
+    lua_pop(L, 1);
+    if ((i & 0xfff) == 0xfff) lheed_stop(L, ctx, function);
   }
-  LHEED_TRY(L, call(lheed_get(L)->context, (int)count, tensors, dim, out));
-  lua_pop(L, 2);
+  LHEED_TRY(L, call(ctx, (int)count, tensors, dim, out));
+  lua_pop(L, 1);
   return lheed_return(L, 1);
 }
 
@@ -170,21 +171,21 @@ static int op_stack(lua_State *L) {
 /* ---- Cutting in pieces: a table of views ---- */
 
 /* The tensor at 1, the dimension at 3 (from 0), and the size of that. */
-static int64_t read_axis(lua_State *L, const char *function, int *axis) {
+static int64_t read_axis(lua_State *L, heed_context *ctx, const char *function, int *axis) {
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   if (x->ndim == 0) lheed_error(L, "%s: x has no dimension that could be cut", function);
-  LHEED_TRY(L,
-            heed__check_dim(lheed_get(L)->context, function, x->ndim, opt_first_dim(L, 3, function), axis));
+  LHEED_TRY(L, heed__check_dim(ctx, function, x->ndim, opt_first_dim(L, 3, function), axis));
   return x->shape[*axis];
 }
 
 /* Puts a view of `length` elements, after the first `start`, into the table on top of the stack, at `place`.
  */
-static void add_piece(lua_State *L, const char *function, int axis, int64_t start, int64_t length,
-                      lua_Integer place) {
+static void add_piece(lua_State *L, heed_context *ctx, const char *function, int axis, int64_t start,
+                      int64_t length, lua_Integer place) {
+  if ((place & 0x3ff) == 0) lheed_stop(L, ctx, function);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x"); /* anew: a finalizer may have released it */
-  LHEED_TRY(L, heed_narrow(lheed_get(L)->context, x, axis + 1, start + 1, length, out));
+  LHEED_TRY(L, heed__narrow(ctx, function, x, axis + 1, start + 1, length, out));
   lua_rawseti(L, -2, place);
 }
 
@@ -192,8 +193,8 @@ static void add_piece(lua_State *L, const char *function, int axis, int64_t star
 #define MAX_PIECES ((int64_t)1 << 20)
 
 /* `count` pieces of `length`, the last one shorter if it must be. */
-static int cut_evenly(lua_State *L, const char *function, int axis, int64_t size, int64_t length,
-                      int64_t count) {
+static int cut_evenly(lua_State *L, heed_context *ctx, const char *function, int axis, int64_t size,
+                      int64_t length, int64_t count) {
   if (count > MAX_PIECES)
     lheed_error(L, "%s: there would be %I pieces; at most %I are made", function, (LUAI_UACINT)count,
                 (LUAI_UACINT)MAX_PIECES);
@@ -201,7 +202,7 @@ static int cut_evenly(lua_State *L, const char *function, int axis, int64_t size
   int64_t start = 0;
   for (lua_Integer place = 1; place <= count; place++) {
     int64_t piece = size - start < length ? size - start : length;
-    add_piece(L, function, axis, start, piece, place);
+    add_piece(L, ctx, function, axis, start, piece, place);
     start += piece;
   }
   return lheed_return(L, 1);
@@ -214,14 +215,15 @@ static int64_t divide_up(int64_t a, int64_t b) {
 /* split(x, size, dim = 1) or split(x, {sizes…}, dim = 1) */
 static int op_split(lua_State *L) {
   static const char *const names[] = {"size", "dim", NULL};
+  heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "split", 2, names);
   int axis = 0;
-  int64_t size = read_axis(L, "split", &axis);
+  int64_t size = read_axis(L, ctx, "split", &axis);
   if (lua_type(L, 2) != LUA_TTABLE) {
     int64_t length = lheed_integer(L, 2, "split", "size");
     if (length < 1 && !(length == 0 && size == 0))
       lheed_error(L, "split: size is %I; it must be at least 1", (LUAI_UACINT)length);
-    return cut_evenly(L, "split", axis, size, length, size == 0 ? 1 : divide_up(size, length));
+    return cut_evenly(L, ctx, "split", axis, size, length, size == 0 ? 1 : divide_up(size, length));
   }
   lua_Unsigned count = lua_rawlen(L, 2);
   lua_newtable(L);
@@ -233,24 +235,25 @@ static int op_split(lua_State *L) {
     if (length < 0 || length > size - start)
       lheed_error(L, "split: size[%I] is %I; it must be from 0 to %I, which are left of dimension %d",
                   (LUAI_UACINT)i + 1, (LUAI_UACINT)length, (LUAI_UACINT)(size - start), axis + 1);
-    add_piece(L, "split", axis, start, length, (lua_Integer)i + 1);
+    add_piece(L, ctx, "split", axis, start, length, (lua_Integer)i + 1);
     start += length;
   }
   if (start != size)
-    lheed_error(L, "split: the sizes add up to %I and dimension %d has %I elements", (LUAI_UACINT)start,
-                axis + 1, (LUAI_UACINT)size);
+    lheed_error(L, "split: the sizes add up to %I and dimension %d has %I element%s", (LUAI_UACINT)start,
+                axis + 1, (LUAI_UACINT)size, HEED__S(size));
   return lheed_return(L, 1);
 }
 
 /* chunk(x, chunks, dim = 1): fewer pieces where equal ones come to an end before. */
 static int op_chunk(lua_State *L) {
   static const char *const names[] = {"chunks", "dim", NULL};
+  heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "chunk", 2, names);
   int axis = 0;
-  int64_t size = read_axis(L, "chunk", &axis), chunks = lheed_integer(L, 2, "chunk", "chunks");
+  int64_t size = read_axis(L, ctx, "chunk", &axis), chunks = lheed_integer(L, 2, "chunk", "chunks");
   if (chunks < 1) lheed_error(L, "chunk: chunks is %I; it must be at least 1", (LUAI_UACINT)chunks);
   int64_t length = divide_up(size, chunks);
-  return cut_evenly(L, "chunk", axis, size, length, size == 0 ? chunks : divide_up(size, length));
+  return cut_evenly(L, ctx, "chunk", axis, size, length, size == 0 ? chunks : divide_up(size, length));
 }
 
 /* ---- Picking ---- */

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../io/io.h"
 #include "lheed.h"
 
 #define LONGEST_MATCH 512 /* bytes; longer pieces are never found in a word */
@@ -18,6 +19,8 @@ typedef struct vocabulary {
   uint32_t count;   /* of lines */
   uint32_t slots;   /* a power of two, at least twice count */
   uint32_t longest; /* of the lines, in bytes, at most LONGEST_MATCH */
+  uint64_t key[2];  /* of the hash: the file's author must not know it */
+  uint64_t probes;  /* slots that were read while the lines were put in */
 } vocabulary;
 
 static uint32_t *offsets_of(const vocabulary *v) {
@@ -36,19 +39,14 @@ static const char *line_of(const vocabulary *v, uint32_t i, size_t *size) {
   return text_of(v) + offset[0];
 }
 
-/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv */
-#define HASH_START UINT32_C(2166136261)
-static uint32_t hash_on(uint32_t hash, const char *text, size_t size) {
-  for (size_t i = 0; i < size; i++) hash = (hash ^ (unsigned char)text[i]) * UINT32_C(16777619);
-  return hash;
-}
-
-/* The place of a piece (head and tail one after the other) with that hash: its slot, or the free one that it
- * would get. */
-static uint32_t *find_word(const vocabulary *v, uint32_t hash, const char *head, size_t head_size,
-                           const char *tail, size_t tail_size) {
-  for (uint32_t i = hash;; i++) {
-    uint32_t *slot = slots_of(v) + (i & (v->slots - 1));
+/* The slot of a piece (head and tail one after the other), or the free one that it would get. *probes: how
+ * many slots were read. */
+static uint32_t *find_word(const vocabulary *v, const char *head, size_t head_size, const char *tail,
+                           size_t tail_size, uint64_t *probes) {
+  const uint32_t first = (uint32_t)heed__hash(v->key, head, head_size, tail, tail_size);
+  for (uint32_t i = 0;; i++) {
+    uint32_t *slot = slots_of(v) + ((first + i) & (v->slots - 1));
+    *probes = (uint64_t)i + 1;
     if (*slot == 0) return slot;
     size_t size;
     const char *line = line_of(v, *slot - 1, &size);
@@ -58,30 +56,68 @@ static uint32_t *find_word(const vocabulary *v, uint32_t hash, const char *head,
   }
 }
 
-/* vocabulary(text): of the lines of a text, which end with a line feed each; or nil and the numbers of two
- * lines that are the same. Ids are the numbers of the lines, from 1. */
+/* ---- Loading ---- */
+
+#define CLEARED_AT_ONCE ((size_t)1 << 20) /* bytes */
+
+/* How many lines a text has; the number of an empty one instead, as *empty, if there is one. */
+static uint32_t count_lines(lua_State *L, const char *text, size_t size, uint32_t *empty) {
+  uint32_t count = 0;
+  for (size_t i = 0; i < size; i++) {
+    if ((i & 0xffff) == 0xffff) lheed_look(L, "load");
+    if (text[i] != '\n') continue;
+    count++;
+    if (*empty == 0 && (i == 0 || text[i - 1] == '\n')) *empty = count;
+  }
+  return count;
+}
+
+/* The offsets of the lines, and free slots. */
+static void lay_out_lines(lua_State *L, vocabulary *v, size_t size) {
+  uint32_t *offset = offsets_of(v), line = 0;
+  char *slots = (char *)slots_of(v);
+  const char *text = text_of(v);
+  const size_t bytes = v->slots * sizeof(uint32_t);
+  for (size_t i = 0; i < bytes; i += CLEARED_AT_ONCE) {
+    memset(slots + i, 0, bytes - i < CLEARED_AT_ONCE ? bytes - i : CLEARED_AT_ONCE);
+    lheed_look(L, "load");
+  }
+  offset[0] = 0;
+  for (size_t i = 0; i < size; i++) {
+    if ((i & 0xffff) == 0xffff) lheed_look(L, "load");
+    if (text[i] == '\n') offset[++line] = (uint32_t)i + 1;
+  }
+}
+
+/* vocabulary(text): of the lines of a text, which end with a line feed each; or nil and the number of an
+ * empty line, or the numbers of two lines that are the same. Ids are the numbers of the lines, from 1. */
 static int new_vocabulary(lua_State *L) {
   size_t size;
-  uint32_t count = 0, slots = 2;
+  uint32_t slots = 2, empty = 0;
   const char *text = luaL_checklstring(L, 1, &size);
   if (size == 0 || size > MAX_TEXT || text[size - 1] != '\n')
     return lheed_error(L, "vocabulary: text must end with a line feed, and have at most %d bytes",
                        (int)MAX_TEXT);
-  for (size_t i = 0; i < size; i++) count += text[i] == '\n';
+  const uint32_t count = count_lines(L, text, size, &empty);
+  if (empty > 0) {
+    lua_pushnil(L);
+    lua_pushinteger(L, empty);
+    return 2;
+  }
   while (slots < 2 * count) slots *= 2;
 
   const size_t tables = ((size_t)count + 1 + slots) * sizeof(uint32_t);
   vocabulary *v = lua_newuserdatauv(L, sizeof *v + tables + size, 0);
-  *v = (vocabulary){.mark = &vocabulary_key, .count = count, .slots = slots};
-  memset(slots_of(v), 0, slots * sizeof(uint32_t));
+  const uint64_t *key = lheed_get(L)->hash_key;
+  *v = (vocabulary){.mark = &vocabulary_key, .count = count, .slots = slots, .key = {key[0], key[1]}};
   memcpy(text_of(v), text, size);
-  uint32_t *offset = offsets_of(v), line = 0;
-  offset[0] = 0;
-  for (size_t i = 0; i < size; i++)
-    if (text[i] == '\n') offset[++line] = (uint32_t)i + 1;
+  lay_out_lines(L, v, size);
   for (uint32_t i = 0; i < count; i++) {
+    uint64_t probes;
     const char *piece = line_of(v, i, &size);
-    uint32_t *slot = find_word(v, hash_on(HASH_START, piece, size), piece, size, "", 0);
+    uint32_t *slot = find_word(v, piece, size, "", 0, &probes);
+    v->probes += probes;
+    if ((i & 0xfff) == 0xfff) lheed_look(L, "load");
     if (*slot) {
       lua_pushnil(L);
       lua_pushinteger(L, *slot);
@@ -96,6 +132,8 @@ static int new_vocabulary(lua_State *L) {
   return 1;
 }
 
+/* ---- Asking it ---- */
+
 static const vocabulary *check_vocabulary(lua_State *L) {
   const vocabulary *v = lua_rawlen(L, 1) > sizeof *v ? lua_touserdata(L, 1) : NULL;
   if (!v || v->mark != &vocabulary_key) lheed_bad_argument(L, 1, "vocabulary", "self", "a vocabulary");
@@ -105,9 +143,10 @@ static const vocabulary *check_vocabulary(lua_State *L) {
 /* v:id(piece): its number, or nil */
 static int id(lua_State *L) {
   size_t size;
+  uint64_t probes;
   const vocabulary *v = check_vocabulary(L);
   const char *piece = luaL_checklstring(L, 2, &size);
-  const uint32_t *slot = find_word(v, hash_on(HASH_START, piece, size), piece, size, "", 0);
+  const uint32_t *slot = find_word(v, piece, size, "", 0, &probes);
   if (!*slot) return 0;
   lua_pushinteger(L, *slot);
   return 1;
@@ -130,7 +169,7 @@ static int piece(lua_State *L) {
  * longest: its id, and the byte behind it in word; nil if there is none. */
 static int longest(lua_State *L) {
   size_t size, prefix_size;
-  uint32_t hash[LONGEST_MATCH + 1];
+  uint64_t probes;
   lheed_look(L, "encode");
   const vocabulary *v = check_vocabulary(L);
   const char *word = luaL_checklstring(L, 2, &size), *prefix = luaL_checklstring(L, 4, &prefix_size);
@@ -139,16 +178,20 @@ static int longest(lua_State *L) {
   word += from - 1;
   size -= (size_t)from - 1;
   if (size > v->longest) size = v->longest;
-  hash[0] = hash_on(HASH_START, prefix, prefix_size);
-  for (size_t i = 0; i < size; i++) hash[i + 1] = hash_on(hash[i], word + i, 1);
   for (; size > 0; size--) {
-    const uint32_t *slot = find_word(v, hash[size], prefix, prefix_size, word, size);
+    const uint32_t *slot = find_word(v, prefix, prefix_size, word, size, &probes);
     if (!*slot) continue;
     lua_pushinteger(L, *slot);
     lua_pushinteger(L, from + (lua_Integer)size);
     return 2;
   }
   return 0;
+}
+
+/* v:probes(): how many slots were read while its lines were put in; two or so for each */
+static int probes_of(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)check_vocabulary(L)->probes);
+  return 1;
 }
 
 static int count(lua_State *L) {
@@ -159,12 +202,13 @@ static int count(lua_State *L) {
 /* Adds `vocabulary` to the table on top of the stack. */
 void lheed_open_vocabulary(lua_State *L) {
   static const luaL_Reg constructor[] = {{"vocabulary", new_vocabulary}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"id", id}, {"piece", piece}, {"longest", longest}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"id", id}, {"piece", piece}, {"longest", longest}, {"probes", probes_of}, {NULL, NULL}};
   static const luaL_Reg metamethods[] = {{"__ipairs", lheed_ipairs}, {"__len", count}, {NULL, NULL}};
   lheed_setfuncs(L, constructor);
   lua_createtable(L, 0, 4);
   lheed_setfuncs(L, metamethods);
-  lua_createtable(L, 0, 3);
+  lua_createtable(L, 0, 4);
   lheed_setfuncs(L, methods);
   lua_setfield(L, -2, "__index");
   lua_pushliteral(L, "heed.Vocabulary");

@@ -9,10 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../heed.h"
 #include "cli.h"
-
-int luaopen_heed(lua_State *L);
-int luaopen_heed_core(lua_State *L);
 
 static const char usage[] =
     "usage: heed [options] [script [arguments]]\n"

@@ -2,10 +2,17 @@
 #ifndef HEED_CORE_H
 #define HEED_CORE_H
 
+#include <float.h>
 #include <stdatomic.h>
 
 #include "../heed.h"
 #include "convert.h"
+
+/* The x87 registers of 32-bit x86 keep more digits than a float has; exp, which rounds by adding a large
+ * number, then gives powers of 2. */
+#if FLT_EVAL_METHOD == 1 || FLT_EVAL_METHOD == 2 || (FLT_EVAL_METHOD < 0 && defined(__i386__))
+#error "heed needs floats that are computed as floats: on 32-bit x86, compile with -msse2 -mfpmath=sse"
+#endif
 
 #define HEED__MESSAGE   640 /* bytes of the longest message */
 #define HEED__ALIGNMENT 64  /* of the elements of a new tensor: a cache line, an AVX-512 register */
@@ -61,6 +68,9 @@ void heed__struct_move(void *theirs, void *ours, size_t known);
 int heed__write_number(char *text, size_t size, char form, int precision, double value);
 /** The value as %g has it, in text, which it returns. */
 const char *heed__number_text(char text[HEED__NUMBER_TEXT], double value);
+/** For counts in messages: "1 head" and "2 heads", "there is 1" and "there are 2". */
+#define HEED__S(n)     ((n) == 1 ? "" : "s")
+#define HEED__ARE(n)   ((n) == 1 ? "is" : "are")
 #define HEED__G(value) heed__number_text((char[HEED__NUMBER_TEXT]){0}, (value))
 /** The fewest significant digits, 1 to 17, that give the (finite) value back. */
 int heed__shortest_digits(double value);
@@ -81,6 +91,11 @@ static inline int64_t heed__quotient(int64_t a, int64_t b) {
 /** `bytes` bytes aligned to HEED__ALIGNMENT, counted on the context; NULL if there are none, without a
  * message. */
 void *heed__allocate(heed_context *ctx, size_t bytes);
+/** The bytes of `count` elements; PTRDIFF_MAX, which no allocation is given, where their number is larger. Of
+ * such numbers two can be added. */
+static inline size_t heed__array_bytes(uint64_t count, size_t element) {
+  return element > 0 && count > PTRDIFF_MAX / element ? PTRDIFF_MAX : (size_t)count * element;
+}
 /** Gives back what heed__allocate gave; NULL is allowed. */
 void heed__release(heed_context *ctx, void *block);
 
@@ -102,7 +117,7 @@ void heed__outside_remove(heed_context *ctx, heed__outside *thing);
  * too: all but `cancelled` changes only while no work runs. What was due once in a call stays due to its end.
  */
 typedef struct heed__pace {
-  atomic_bool cancelled; /* by heed_cancel, from any thread or a signal handler */
+  atomic_int cancelled; /* by heed_cancel, from any thread or a signal handler */
   bool timed;
   bool held;    /* what runs must not be left in the middle: nothing is due until that is over */
   double until; /* heed_clock() then: the deadline, or the end of a slice of time before it */
@@ -170,6 +185,14 @@ struct heed_generator {
   uint32_t word[HEED__MT_WORDS];
 };
 
+/* What a context uses of BLAS, which ops/gemm.c finds at first need. */
+#define HEED__BLAS_FUNCTIONS 5
+typedef void (*heed__function)(void);
+typedef struct heed__blas {
+  bool is_known, is_usable;
+  heed__function function[HEED__BLAS_FUNCTIONS]; /* of its kinds, which gemm.c numbers; NULL: it has none */
+} heed__blas;
+
 struct heed_context {
   heed_allocator allocator;
   size_t in_use, peak; /* bytes asked of the allocator for blocks; the context itself is not counted */
@@ -181,6 +204,7 @@ struct heed_context {
   int threads;             /* how many may work, the caller included, in the process that said so */
   long process;            /* which that was, where threads is not 1: a child has none of them */
   struct heed__pool *pool; /* started at first need */
+  heed__blas blas;
   bool keep_blas_threads;
   bool huge_pages; /* wished for */
   bool skip_init;  /* heed_skip_init */
@@ -254,6 +278,12 @@ bool heed__same_shape(int ndim, const int64_t *shape, int with_ndim, const int64
 /** Row-major strides, in elements. */
 void heed__row_major(int ndim, const int64_t *shape, int64_t *stride);
 
+/** The dimensions (from 0) of x as they lie in memory, the outermost first. */
+void heed__memory_order(const heed_tensor *x, int *order);
+/** The strides that PyTorch's empty_like(x) has: those of x if its elements lie side by side, else such as
+ * keep the order of its dimensions in memory. */
+void heed__strides_like(const heed_tensor *x, int64_t *stride);
+
 /** Whether the elements of x, in row-major order, can be read with another `shape` (of as many elements)
  * without a copy; `stride` is then filled, as PyTorch's view has it. */
 bool heed__view_strides(const heed_tensor *x, int ndim, const int64_t *shape, int64_t *stride);
@@ -315,10 +345,18 @@ heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b);
 /** A header on x's elements that holds no reference: for views inside a function, to be dropped without a
  * call. Copies only the dimensions in use, and not the mark of a parameter. */
 void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x);
+/** The same with the dimensions of x in another order: dimension i is order[i] (from 0) of x. */
+void heed__permute_on_stack(heed_tensor *view, const heed_tensor *x, const int *order);
+
+/** heed_tensor_new under another name in messages. */
+HEED_MUST_USE
+heed_status heed__tensor_new(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
+                             const int64_t *shape, heed_tensor **out);
 
 /** Makes a counted tensor from such a header (its shape, strides, data). Errors: MEMORY. */
 HEED_MUST_USE
-heed_status heed__tensor_from_view(heed_context *ctx, const heed_tensor *view, heed_tensor **out);
+heed_status heed__tensor_from_view(heed_context *ctx, const char *function, const heed_tensor *view,
+                                   heed_tensor **out);
 
 /* Room for a float32 tensor that lives for one call: on the caller's stack if it is small. */
 #define HEED__TEMPORARY_FLOATS 512
@@ -379,8 +417,9 @@ double heed__draw_double(heed_generator *g);
  * multiple of the block. */
 #define HEED__NORMAL_BLOCK 16
 typedef void heed__normal_transform(float *x, size_t n, float std, float mean);
-/** n values of the normal distribution with that mean and standard deviation, as PyTorch's randn gives them
- * for n elements; transform: a kernel. */
+/** n values of the normal distribution with that mean and standard deviation: by the kernel `transform` as
+ * PyTorch's randn gives them for n elements, or, where that is NULL or n is less than a block, one by one in
+ * double, as PyTorch fills tensors that are not contiguous. */
 HEED_MUST_USE
 bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, double mean, double std,
                        float *out, int64_t n);

@@ -1,5 +1,6 @@
 /* The only owner of threads: a pool for each context, started at the first need, whose workers take tasks
- * from one queue. The platform is POSIX threads or Windows's, and nothing outside of this file knows. */
+ * from one queue. The platform is POSIX threads, Windows's or none, and nothing outside of this file knows.
+ */
 #define _POSIX_C_SOURCE 200809L
 
 #include "core.h"
@@ -9,6 +10,8 @@
 #include <stdatomic.h>
 #if defined(_WIN32)
 #include <windows.h>
+#elif defined(__wasm__) && !defined(_REENTRANT) /* which -pthread defines */
+#define NO_THREADS
 #else
 #include <pthread.h>
 #include <signal.h>
@@ -27,6 +30,12 @@
 /* ---- The platform ---- */
 
 static void *work(void *argument);
+
+#if defined(NO_THREADS)
+enum { MOST_THREADS = 1 };
+#else
+enum { MOST_THREADS = HEED_MAX_THREADS };
+#endif
 
 #if defined(_WIN32)
 
@@ -80,6 +89,45 @@ static long processors(void) {
 }
 static long process_number(void) {
   return 1; /* there is no fork */
+}
+
+#elif defined(NO_THREADS) /* nothing is ever locked, or waited for */
+
+typedef char mutex, condition, thread;
+#define NEW_MUTEX     0
+#define NEW_CONDITION 0
+
+static void lock_mutex(mutex *m) {
+  (void)m;
+}
+static void unlock_mutex(mutex *m) {
+  (void)m;
+}
+static void await(condition *c, mutex *m) {
+  (void)c, (void)m;
+}
+static void wake_one(condition *c) {
+  (void)c;
+}
+static void wake_all(condition *c) {
+  (void)c;
+}
+static void forget(mutex *m, condition *c1, condition *c2) {
+  (void)m, (void)c1, (void)c2;
+}
+static void join_thread(thread t) {
+  (void)t;
+}
+static int start_threads(thread *threads, int count, void *argument) {
+  (void)threads, (void)count, (void)argument, (void)work;
+  return 0;
+}
+
+static long processors(void) {
+  return 1;
+}
+static long process_number(void) {
+  return 1;
 }
 
 #else
@@ -277,9 +325,11 @@ static struct heed__pool *pool_of(heed_context *ctx) {
                               .ended = NEW_CONDITION,
                               .spin = ctx->threads <= processors() ? SPIN : 0};
   pool->started = start_threads(pool->workers, count, pool); /* fewer, or none, where the system refuses */
-  if (pool->started < count)
-    heed__log(ctx, HEED_LOG_WARNING, "the system gave %d threads of the %d that were to help", pool->started,
-              count);
+  if (pool->started < count) {
+    ctx->threads = pool->started + 1;
+    heed__log(ctx, HEED_LOG_WARNING, "the system gave %d thread%s of the %d that were to help", pool->started,
+              HEED__S(pool->started), count);
+  }
   return ctx->pool = pool;
 }
 
@@ -318,6 +368,10 @@ heed_status heed_set_num_threads(heed_context *ctx, int64_t n) {
   if (ctx->limits.threads > 0 && n > ctx->limits.threads)
     return heed__fail(ctx, HEED_LIMIT, "set_num_threads: n is %lld and the limit is %d", (long long)n,
                       ctx->limits.threads);
+  if (n > MOST_THREADS) {
+    heed__log(ctx, HEED_LOG_WARNING, "this system has no threads: the caller's does all the work");
+    n = MOST_THREADS;
+  }
   if (n == heed_num_threads(ctx)) return HEED_OK;
   heed__stop_threads(ctx);
   ctx->threads = (int)n;

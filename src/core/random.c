@@ -117,17 +117,18 @@ static double draw_normal_double(heed_generator *g) {
 bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, double mean, double std,
                        float *out, int64_t n) {
   enum { BLOCK = HEED__NORMAL_BLOCK };
-  if (n < BLOCK) {
-    for (int64_t i = 0; i < n; i++) out[i] = (float)(draw_normal_double(g) * std + mean);
-    return true;
-  }
+  const bool one_by_one = transform == NULL || n < BLOCK;
   for (int64_t done = 0; done < n; done += HEED__DRAWN_WHOLE) {
     const int64_t count = at_once(n - done);
     if (done > 0 && heed__is_due(&g->context->pace)) return false;
-    draw_some(g, out + done, count);
-    transform(out + done, (size_t)(count - count % BLOCK), (float)std, (float)mean);
+    if (one_by_one) {
+      for (int64_t i = done; i < done + count; i++) out[i] = (float)(draw_normal_double(g) * std + mean);
+    } else {
+      draw_some(g, out + done, count);
+      transform(out + done, (size_t)(count - count % BLOCK), (float)std, (float)mean);
+    }
   }
-  if (n % BLOCK != 0) { /* the last block anew, some of it for the second time */
+  if (!one_by_one && n % BLOCK != 0) { /* the last block anew, some of it for the second time */
     draw_some(g, out + n - BLOCK, BLOCK);
     transform(out + n - BLOCK, BLOCK, (float)std, (float)mean);
   }
@@ -138,11 +139,8 @@ bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, dou
 
 heed_status heed_generator_new(heed_context *ctx, uint64_t seed, heed_generator **out) {
   HEED__ENTER(ctx, "Generator", out);
-  if (ctx == NULL || out == NULL) {
-    return heed__fail(ctx, HEED_ARGUMENT, "generator_new: %s is missing (NULL)", ctx == NULL ? "ctx" : "out");
-  }
   heed_generator *g = heed__allocate(ctx, sizeof(*g));
-  if (g == NULL) return heed__fail_memory(ctx, "generator_new", sizeof(*g));
+  if (g == NULL) return heed__fail_memory(ctx, "Generator", sizeof(*g));
   *g = (heed_generator){.context = ctx};
   heed_generator_seed(g, seed);
   *out = g;
@@ -205,8 +203,8 @@ heed_status heed_generator_set_state(heed_generator *g, const unsigned char *byt
   HEED__ENTER(ctx, "set_state", bytes);
   if (count != HEED_GENERATOR_STATE_BYTES) {
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "set_state: the state has %zu bytes; it must have %d, as get_state gives it", count,
-                      HEED_GENERATOR_STATE_BYTES);
+                      "set_state: the state has %zu byte%s; it must have %d, as get_state gives it", count,
+                      HEED__S(count), HEED_GENERATOR_STATE_BYTES);
   }
   const uint64_t position = get(bytes + AT_POSITION, 4), has_spare = get(bytes + AT_HAS_SPARE, 4);
   const uint64_t bits = get(bytes + AT_SPARE, 8);

@@ -17,20 +17,23 @@ const char *heed__shape_text(char text[HEED__SHAPE_TEXT], int ndim, const int64_
   return text;
 }
 
+#define LARGEST_ELEMENT ((int64_t)sizeof(int64_t))
+
 int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
   const int64_t bytes = (int64_t)element;
   int64_t product =
       1; /* of the sizes that are not 0: strides are made from them even where there is no element */
   bool empty = false;
+  assert(bytes > 0 && bytes <= LARGEST_ELEMENT);
   for (int i = 0; i < ndim; i++) {
     assert(shape[i] >= 0);
     if (shape[i] == 0) {
       empty = true;
     } else {
-      /* two sizes below 2^31 cannot overflow: their product needs no division to be checked */
+      /* divisions by what is known only now take longer than the rest, and most shapes need none */
       if ((product | shape[i]) > INT32_MAX && product > PTRDIFF_MAX / bytes / shape[i]) return -1;
       product *= shape[i];
-      if ((product | bytes) > INT32_MAX && product > PTRDIFF_MAX / bytes) return -1;
+      if (product > PTRDIFF_MAX / LARGEST_ELEMENT && product > PTRDIFF_MAX / bytes) return -1;
     }
   }
   return empty ? 0 : product;
@@ -78,6 +81,48 @@ void heed__row_major(int ndim, const int64_t *shape, int64_t *stride) {
     stride[i] = step;
     if (shape[i] > 1) step *= shape[i];
   }
+}
+
+/* Whether dimension a of x goes around dimension b in memory (1), inside it (-1), or neither is known (0): a
+ * stride of 0 says nothing. */
+static int compare_strides(const heed_tensor *x, int a, int b) {
+  if (x->stride[a] == 0 || x->stride[b] == 0) return 0;
+  if (x->stride[a] != x->stride[b]) return x->stride[a] > x->stride[b] ? 1 : -1;
+  return x->shape[a] > x->shape[b] ? 1 : 0;
+}
+
+/* PyTorch's insertion sort from the innermost dimension on. Where strides of 0 are passed over, the result
+ * depends on the steps of the sort, so another sort would not do. */
+void heed__memory_order(const heed_tensor *x, int *order) {
+  const int last = x->ndim - 1;
+  for (int i = 0; i <= last; i++) order[i] = i;
+  for (int i = last - 1; i >= 0; i--) {
+    int at = i;
+    for (int inner = i + 1; inner <= last; inner++) {
+      const int compared = compare_strides(x, order[inner], order[at]);
+      if (compared < 0) break;
+      if (compared == 0) continue;
+      const int moved = order[inner];
+      order[inner] = order[at];
+      order[at] = moved;
+      at = inner;
+    }
+  }
+}
+
+void heed__strides_like(const heed_tensor *x, int64_t *stride) {
+  int order[HEED_MAX_DIMS];
+  bool dense = true;
+  int64_t step = 1;
+  heed__memory_order(x, order);
+  for (int i = x->ndim - 1; i >= 0; i--) {
+    const int d = order[i];
+    stride[d] = step;
+    if (x->shape[d] == 1) continue;
+    dense = dense && x->stride[d] == step;
+    step *= x->shape[d] > 0 ? x->shape[d] : 1;
+  }
+  for (int d = 0; d < x->ndim && (dense || x->numel == 0); d++) stride[d] = x->stride[d];
 }
 
 /* The rule: neighbouring dimensions of x whose elements lie one step apart throughout make a run. A dimension

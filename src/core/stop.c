@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-_Static_assert(ATOMIC_BOOL_LOCK_FREE == 2, "a signal handler may only touch what is lock-free");
+/* An int, which is lock-free on every processor; gcc before 13 has no such bool for RISC-V. */
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a signal handler may only touch what is lock-free");
 
 void heed_cancel(heed_context *ctx) {
   if (ctx != NULL) atomic_store_explicit(&ctx->pace.cancelled, true, memory_order_relaxed);
@@ -44,10 +45,10 @@ heed_status heed__stopped(heed_context *ctx, const char *function) {
   const double now = heed_clock();
   if (ctx->call_end > 0 && now >= ctx->call_end)
     return heed__fail(ctx, HEED_LIMIT,
-                      "%s: the time was up, %s seconds after the call began (the limit of one call)",
-                      function, HEED__G(ctx->limits.seconds));
+                      "%s: the time was up, %s second%s after the call began (the limit of one call)",
+                      function, HEED__G(ctx->limits.seconds), HEED__S(ctx->limits.seconds));
   if (ctx->deadline > 0 && now >= ctx->deadline)
-    return heed__fail(ctx, HEED_LIMIT, "%s: the time was up, %s seconds after the deadline was set", function,
-                      HEED__G(ctx->deadline_seconds));
+    return heed__fail(ctx, HEED_LIMIT, "%s: the time was up, %s second%s after the deadline was set",
+                      function, HEED__G(ctx->deadline_seconds), HEED__S(ctx->deadline_seconds));
   return HEED_OK;
 }

@@ -29,7 +29,7 @@ static heed_status new_block(heed_context *ctx, const char *function, heed_dtype
   const size_t bytes = (size_t)numel * heed__element_bytes(dtype);
   const size_t total = ELEMENTS + (data == NULL ? bytes : 0);
   block *b = heed__allocate(ctx, total);
-  if (b == NULL) return heed__fail_memory(ctx, function, total);
+  if (b == NULL) return heed__fail_memory(ctx, function, data == NULL && bytes > 0 ? bytes : total);
   if (data == NULL) data = (char *)b + ELEMENTS;
   b->storage = (heed__storage){.context = ctx, .references = 1, .data = data, .bytes = bytes};
   heed_tensor *x = &b->tensor;
@@ -44,6 +44,11 @@ static heed_status new_block(heed_context *ctx, const char *function, heed_dtype
   heed__row_major(ndim, shape, x->stride);
   *out = x;
   return HEED_OK;
+}
+
+heed_status heed__tensor_new(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
+                             const int64_t *shape, heed_tensor **out) {
+  return new_block(ctx, function, dtype, ndim, shape, NULL, out);
 }
 
 heed_status heed_tensor_new(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape,
@@ -101,8 +106,17 @@ void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x) {
   view->parameter = false;
 }
 
-heed_status heed__tensor_from_view(heed_context *ctx, const heed_tensor *view, heed_tensor **out) {
-  return new_header(ctx, "view", view, out);
+void heed__permute_on_stack(heed_tensor *view, const heed_tensor *x, const int *order) {
+  heed__alias_on_stack(view, x);
+  for (int d = 0; d < x->ndim; d++) {
+    view->shape[d] = x->shape[order[d]];
+    view->stride[d] = x->stride[order[d]];
+  }
+}
+
+heed_status heed__tensor_from_view(heed_context *ctx, const char *function, const heed_tensor *view,
+                                   heed_tensor **out) {
+  return new_header(ctx, function, view, out);
 }
 
 heed_status heed_tensor_alias(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
@@ -273,10 +287,8 @@ void heed__store(heed_dtype dtype, void *p, heed_scalar value) {
 heed_status heed__temporary_new(heed_context *ctx, const char *function, heed__temporary *place, int ndim,
                                 const int64_t *shape, heed_tensor **out) {
   const int64_t numel = heed__numel(ndim, shape, sizeof(float));
-  if (numel < 0 || numel > HEED__TEMPORARY_FLOATS) {
-    const heed_status status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, out);
-    return status == HEED_MEMORY ? heed__fail_memory(ctx, function, (size_t)numel * sizeof(float)) : status;
-  }
+  if (numel < 0 || numel > HEED__TEMPORARY_FLOATS)
+    return heed__tensor_new(ctx, function, HEED_FLOAT32, ndim, shape, out);
   heed_tensor *x = &place->tensor;
   x->storage = NULL;
   x->data = (char *)place->floats;

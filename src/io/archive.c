@@ -10,12 +10,14 @@ static int compare_names(const void *a, const void *b) {
   return strcmp(((const heed__name *)a)->name, ((const heed__name *)b)->name);
 }
 
-const char *heed__sort_names(heed__name *names, int64_t count) {
-  if (count > 0) qsort(names, (size_t)count, sizeof(*names), compare_names);
-  for (int64_t i = 1; i < count; i++) {
-    if (strcmp(names[i - 1].name, names[i].name) == 0) return names[i].name;
+heed_status heed__sort_names(heed_context *ctx, const char *function, heed__name *names, int64_t count,
+                             const char **twice) {
+  *twice = NULL;
+  const heed_status status = heed__sort_records(ctx, function, names, count, sizeof(*names), compare_names);
+  for (int64_t i = 1; i < count && status == HEED_OK; i++) {
+    if (strcmp(names[i - 1].name, names[i].name) == 0) *twice = names[i].name;
   }
-  return NULL;
+  return status;
 }
 
 /* ---- Making ---- */
@@ -51,8 +53,9 @@ const char *heed__archive_text(heed_archive *archive, const char *text) {
 heed_status heed__archive_sort(heed_archive *archive, const heed__place *place) {
   char quoted[HEED__QUOTED];
   for (int64_t i = 0; i < archive->count; i++) archive->sorted[i] = (heed__name){archive->entries[i].name, i};
-  const char *twice = heed__sort_names(archive->sorted, archive->count);
-  if (twice == NULL) return HEED_OK;
+  const char *twice;
+  const heed_status status = heed__sort_names(archive->ctx, "load", archive->sorted, archive->count, &twice);
+  if (status != HEED_OK || twice == NULL) return status;
   return heed__broken(place, "the name %s is there twice", heed__quoted(quoted, twice, false));
 }
 
@@ -92,12 +95,12 @@ heed_status heed_archive_tensor(const heed_archive *archive, int64_t i, heed_ten
   heed_context *ctx = archive != NULL ? archive->ctx : NULL;
   HEED__ENTER(ctx, "archive_tensor", out);
   if (i < 1 || i > archive->count)
-    return heed__fail(ctx, HEED_INDEX, "archive_tensor: i is %lld and the archive has %lld tensors",
-                      (long long)i, (long long)archive->count);
+    return heed__fail(ctx, HEED_INDEX, "archive_tensor: i is %lld and the archive has %lld tensor%s",
+                      (long long)i, (long long)archive->count, HEED__S(archive->count));
   if (*out != NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "archive_tensor: *out is a tensor already; it must be NULL");
   const heed__entry *entry = &archive->entries[i - 1];
-  if (entry->tensor != NULL) return heed_tensor_alias(ctx, entry->tensor, out);
+  if (entry->tensor != NULL) return heed__tensor_from_view(ctx, "load", entry->tensor, out);
   return heed__safetensors_tensor(ctx, entry, out);
 }
 
@@ -131,7 +134,7 @@ static heed_status format_of_file(const heed__place *place, const char *path, he
   heed_status status = heed__file_open(place, path, &file, &size);
   if (status != HEED_OK) return status;
   status = heed__file_read(place, file, 0, start, size < 9 ? (size_t)size : 9);
-  heed__file_close(file);
+  heed__system_close(file);
   if (status != HEED_OK) return status;
   *out = memcmp(start, "\x93NUMPY", 6) == 0                         ? HEED__NPY
          : memcmp(start, "PK\3\4", 4) == 0                          ? HEED__NPZ
@@ -201,12 +204,16 @@ static heed_status check_save(heed_context *ctx, const heed__contents *c) {
     if (heed__text_check(name, strlen(name)) > 0)
       return heed__fail(ctx, HEED_ARGUMENT, "save: the name %s is not UTF-8",
                         heed__quoted(quoted, name, false));
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "save");
+    if (status != HEED_OK) return status;
   }
   for (int64_t i = 0; i < 2 * c->pairs; i++) {
     const char *text = c->metadata[i];
     if (text == NULL || heed__text_check(text, strlen(text)) > 0)
       return heed__fail(ctx, HEED_ARGUMENT, "save: metadata: %s is not UTF-8",
                         text == NULL ? "NULL" : heed__quoted(quoted, text, false));
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "save");
+    if (status != HEED_OK) return status;
   }
   return HEED_OK;
 }
@@ -215,13 +222,14 @@ static heed_status check_save(heed_context *ctx, const heed__contents *c) {
 static heed_status check_distinct(heed_context *ctx, const char *what, int64_t count, int64_t step,
                                   const char *const *texts) {
   char quoted[HEED__QUOTED];
-  const size_t bytes = (size_t)count * sizeof(heed__name);
+  const size_t bytes = heed__array_bytes((uint64_t)count, sizeof(heed__name));
   heed__name *names = heed__allocate(ctx, bytes);
   if (names == NULL) return heed__fail_memory(ctx, "save", bytes);
   for (int64_t i = 0; i < count; i++) names[i] = (heed__name){texts[i * step], i};
-  const char *twice = heed__sort_names(names, count);
+  const char *twice;
+  const heed_status status = heed__sort_names(ctx, "save", names, count, &twice);
   heed__release(ctx, names);
-  if (twice == NULL) return HEED_OK;
+  if (status != HEED_OK || twice == NULL) return status;
   return heed__fail(ctx, HEED_ARGUMENT, "save: the %s %s is given twice", what,
                     heed__quoted(quoted, twice, false));
 }

@@ -87,13 +87,9 @@ heed_status heed__file_open(const heed__place *place, const char *path, heed__fi
     *out = file;
     return HEED_OK;
   }
-  heed__file_close(file);
+  heed__system_close(file);
   return heed__broken(place, kind == HEED__DIRECTORY ? "is a folder; the path of a file is needed"
                                                      : "is a device or a pipe; a file is needed");
-}
-
-void heed__file_close(heed__file file) {
-  (void)heed__system_close(file);
 }
 
 heed_status heed__file_read(const heed__place *place, heed__file file, int64_t offset, void *out,
@@ -107,7 +103,9 @@ heed_status heed__file_read(const heed__place *place, heed__file file, int64_t o
     }
     const int error = heed__system_read(file, offset, p, bytes < HEED__AT_ONCE ? bytes : HEED__AT_ONCE, &n);
     if (error != 0) return heed__broken_by(place, "cannot be read", error);
-    if (n == 0) return heed__broken(place, "ends after %lld bytes, while it is read", (long long)offset);
+    if (n == 0)
+      return heed__broken(place, "ends after %lld byte%s, while it is read", (long long)offset,
+                          HEED__S(offset));
     p += n;
     offset += (int64_t)n;
     bytes -= n;
@@ -123,9 +121,9 @@ heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **
   heed__place_init(&place, ctx, "load", path);
   heed_status status = heed__file_open(&place, path, &file, &size);
   if (status != HEED_OK) return status;
-  status = heed_tensor_new(ctx, HEED_INT8, 1, &size, &x);
+  status = heed__tensor_new(ctx, "load", HEED_INT8, 1, &size, &x);
   if (status == HEED_OK) status = heed__file_read(&place, file, 0, x->data, (size_t)size);
-  heed__file_close(file);
+  heed__system_close(file);
   if (status == HEED_OK) {
     *out = x;
   } else {
@@ -173,7 +171,7 @@ heed_status heed__file_map_open(const heed__place *place, const char *path, heed
   map = NULL;
 done:
   heed__release(place->ctx, map);
-  heed__file_close(file);
+  heed__system_close(file);
   return status;
 }
 

@@ -47,22 +47,25 @@ void heed__system_unmap(char *data, size_t size);
 /** What writing to `path` means, all links followed; a path of nothing as it is, of a file only if it may be
  * written. *rights: for heed__system_create. */
 int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind *kind, uint32_t *rights);
-/** A new file with those rights (0: the usual ones). EEXIST where there is one. */
+/** A new file with those rights (0: the usual ones), which is known as in use until it is closed, by the end
+ * of its process at the latest. EEXIST where there is one. */
 int heed__system_create(const char *path, uint32_t rights, heed__file *out);
+/** Removes the files whose paths begin with `prefix` but those that are in use as heed__system_create says.
+ */
+void heed__system_remove_abandoned(const char *prefix);
 /** Some of the bytes, at least one. */
 int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put);
 /** Waits until all is on the disk. */
 int heed__system_sync(heed__file file);
-int heed__system_close(heed__file file);
-/** Gives a file the name of another, at once, in the place of that one if it is there. */
+void heed__system_close(heed__file file);
+/** Gives a file the name of another, at once, replacing that one if it is there. */
 int heed__system_replace(const char *from, const char *to);
 void heed__system_remove(const char *path);
 /** Bytes that the disk of that file has room for, as a double; infinity if that cannot be known. */
 double heed__system_room(const char *path);
 
-/** One that is likely to be another at each call, and that of the process. */
+/** A number that is likely to be another one at each call. */
 uint64_t heed__system_number(void);
-long heed__system_process(void);
 void heed__system_error(int error, char *text, size_t size);
 /** Bytes of a path's folder, with what parts it from the name; 0 if there is only a name. */
 size_t heed__folder_length(const char *path);
@@ -76,7 +79,6 @@ size_t heed__folder_length(const char *path);
 /** Opens a regular file for reading, and nothing else: no pipe that would wait, no device. Errors: FILE. */
 HEED_MUST_USE
 heed_status heed__file_open(const heed__place *place, const char *path, heed__file *out, int64_t *size);
-void heed__file_close(heed__file file);
 /** Exactly `bytes` bytes from `offset` on. Errors: FILE, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__file_read(const heed__place *place, heed__file file, int64_t offset, void *out,
@@ -109,8 +111,9 @@ typedef struct heed__writer {
   char path[HEED__PATH], temporary[HEED__PATH]; /* what is replaced in the end, and the file beside it */
 } heed__writer;
 
-/** Starts a file beside `path`. Where that is a link, what it points to is meant. Errors: FILE (there is no
- * such folder; path is something else than a file, or may not be written), MEMORY. */
+/** Starts a file beside `path`, after removing those that killed saves of it left behind. Where path is a
+ * link, what it points to is meant. Errors: FILE (there is no such folder; path is something else than a
+ * file, or may not be written), MEMORY. */
 HEED_MUST_USE
 heed_status heed__writer_begin(heed__writer *w, heed_context *ctx, const char *path);
 HEED_MUST_USE
@@ -211,8 +214,16 @@ heed_status heed__archive_sort(heed_archive *archive, const heed__place *place);
 /** The entry of that name; NULL if there is none. */
 const heed__entry *heed__archive_find(const heed_archive *archive, const char *name);
 
-/** Sorts names[0…count-1], filled by the caller; one that is there twice, or NULL. */
-const char *heed__sort_names(heed__name *names, int64_t count);
+/** Sorts names[0…count-1], filled by the caller; *twice is one that is there twice, or NULL. Errors: MEMORY,
+ * LIMIT, CANCELLED. */
+HEED_MUST_USE
+heed_status heed__sort_names(heed_context *ctx, const char *function, heed__name *names, int64_t count,
+                             const char **twice);
+/** Sorts `count` records of `size` bytes, equal ones as they come, in time n log n. Errors: as above.
+ * (sort.c) */
+HEED_MUST_USE
+heed_status heed__sort_records(heed_context *ctx, const char *function, void *records, int64_t count,
+                               size_t size, int (*compare)(const void *a, const void *b));
 
 /** What is given to a function that loads: a path, and a place for the result, in which there is none yet.
  * Errors: ARGUMENT. */

@@ -59,11 +59,23 @@ double heed__json_number(const heed__json *value);
 /** Whether a number is whole and exact (below 2^53 in size). */
 bool heed__json_integer(const heed__json *value, int64_t *out);
 
+/* ---- Hashes of text (hash.c) ---- */
+
+/** Of head and tail, one after the other. */
+uint64_t heed__hash(const uint64_t key[2], const char *head, size_t head_size, const char *tail,
+                    size_t tail_size);
+/** A key from bytes that a file's author cannot guess: addresses, a clock. */
+void heed__hash_make_key(const void *material, size_t size, uint64_t key[2]);
+
 /* ---- Text in UTF-8 (text.c) ---- */
 
 /** The first byte, from 1, at which no character stands in valid UTF-8 (cut short, overlong, a surrogate or
  * beyond U+10FFFF); 0 if all of it is valid, which the functions below want. */
 size_t heed__text_check(const char *text, size_t size);
+
+/** How many of the bytes at `text`, at most 64 KiB, a step of a long walk takes: it ends between two
+ * characters. */
+size_t heed__text_step(const char *text, size_t size);
 
 /* The rest is there where HEED_UTF8PROC is 1. */
 
@@ -81,5 +93,7 @@ size_t heed__text_lower(const char *text, size_t size, char *out);
 /** The canonical decomposition (NFD); room for 3 · size bytes at out, and for 2 · size marks while it works.
  */
 size_t heed__text_nfd(const char *text, size_t size, int32_t *marks, char *out);
+/** As heed__text_step, but it ends where the decomposition can be cut: before a character that is no mark. */
+size_t heed__text_nfd_step(const char *text, size_t size);
 
 #endif

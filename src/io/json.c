@@ -1,6 +1,7 @@
-/* JSON: a text is checked in one pass, under limits and without a tree; cJSON then makes the tree. cJSON
- * alone would take more than JSON is (characters 0 that cut strings short, bytes that are no UTF-8, 007), and
- * would take memory without a bound. What passes here fails in cJSON only for want of memory. */
+/* JSON: a text is checked in one pass, under limits; what has been checked is given to cJSON, which makes the
+ * tree: each member of the outermost object as soon as it ends, since cJSON itself can't be stopped. cJSON
+ * alone accepts more than JSON (a character 0, invalid UTF-8, 007), and takes memory without a bound. Text
+ * that passes here fails in cJSON only when out of memory. */
 #include "files.h"
 
 #include <math.h>
@@ -22,6 +23,10 @@ typedef struct checker {
   int64_t values;
   int depth;
   uint64_t objects; /* a bit for each list or object that is open, the innermost lowest: 1 for an object */
+  /* The name, its end and the value of the outermost object's member that is being checked, and the tree of
+   * those before it: NULL if there are none. */
+  const char *name, *name_end, *value;
+  cJSON *root;
 } checker;
 
 static heed_status wrong(const checker *c, const char *what) {
@@ -137,16 +142,38 @@ static bool skip_word(checker *c, const char *word) {
 /* At a name of an object: up to its value. */
 static heed_status check_name(checker *c) {
   skip_spaces(c);
+  const char *const name = c->p;
   const heed_status status = check_string(c);
   if (status != HEED_OK) return status;
+  if (c->depth == 1) c->name = name, c->name_end = c->p;
   skip_spaces(c);
   return skip(c, ':') ? HEED_OK : wrong(c, "a colon is needed behind the name");
+}
+
+/* Behind a value: adds it to the tree if it is a member of the outermost object. */
+static heed_status take_member(checker *c) {
+  if (c->depth != 1 || (c->objects & 1) == 0) return HEED_OK;
+  const char *end; /* asked for, cJSON keeps the place of an error here, and not in a global of its own */
+  cJSON *name = cJSON_ParseWithLengthOpts(c->name, (size_t)(c->name_end - c->name), &end, false);
+  cJSON *value = cJSON_ParseWithLengthOpts(c->value, (size_t)(c->p - c->value), &end, false);
+  if (c->root == NULL) c->root = cJSON_CreateObject();
+  const bool fine = name != NULL && value != NULL && c->root != NULL;
+  if (fine) {
+    value->string = name->valuestring;
+    name->valuestring = NULL;
+    cJSON_AddItemToArray(c->root, value); /* at the end of its list, which an object is, too */
+  } else {
+    cJSON_Delete(value);
+  }
+  cJSON_Delete(name);
+  return fine ? HEED_OK : heed__fail_memory(c->place->ctx, "load", sizeof(cJSON));
 }
 
 /* At a value. *opened: it is a list or an object, of which more is to come. */
 static heed_status check_value(checker *c, bool *opened) {
   *opened = false;
   skip_spaces(c);
+  if (c->depth == 1) c->value = c->p;
   if (++c->values > c->limits->values) return wrong(c, "there are too many values");
   if (c->p == c->end) return wrong(c, "the text ends where a value is needed");
   const char first = *c->p;
@@ -168,8 +195,9 @@ static heed_status check_value(checker *c, bool *opened) {
 
 /* Behind a value: closes what ends there. *more: another value comes. */
 static heed_status check_end_of_value(checker *c, bool *more) {
+  heed_status status = take_member(c);
   *more = false;
-  while (c->depth > 0) {
+  while (c->depth > 0 && status == HEED_OK) {
     const bool object = c->objects & 1;
     skip_spaces(c);
     if (skip(c, ',')) {
@@ -180,8 +208,9 @@ static heed_status check_end_of_value(checker *c, bool *more) {
       return wrong(c, object ? "a comma or } is needed" : "a comma or ] is needed");
     c->depth--;
     c->objects >>= 1;
+    status = take_member(c);
   }
-  return HEED_OK;
+  return status;
 }
 
 static heed_status check(checker *c) {
@@ -220,20 +249,28 @@ heed_status heed__json_parse(const heed__place *place, const char *text, size_t 
     c.p = text + invalid - 1;
     return wrong(&c, "no character of UTF-8");
   }
-  const heed_status status = check(&c);
-  if (status != HEED_OK) return status;
-  heed__json_tree *tree = heed__allocate(ctx, sizeof(*tree));
-  if (tree == NULL) return heed__fail_memory(ctx, "load", sizeof(*tree));
-  const char *end; /* asked for, cJSON keeps the place of an error here, and not in a global of its own */
-  tree->ctx = ctx;
-  tree->root = cJSON_ParseWithLengthOpts(text, length, &end, false);
-  if (tree->root == NULL) {
-    heed__release(ctx, tree);
-    return heed__fail_memory(ctx, "load", (size_t)c.values * sizeof(cJSON));
+  heed__json_tree *tree = NULL;
+  const char *end;
+  heed_status status = check(&c);
+  if (status != HEED_OK) goto failed;
+  if (c.root == NULL) c.root = cJSON_ParseWithLengthOpts(text, length, &end, false);
+  if (c.root == NULL) {
+    status = heed__fail_memory(ctx, "load", (size_t)c.values * sizeof(cJSON));
+    goto failed;
   }
+  tree = heed__allocate(ctx, sizeof(*tree));
+  if (tree == NULL) {
+    status = heed__fail_memory(ctx, "load", sizeof(*tree));
+    goto failed;
+  }
+  tree->ctx = ctx;
+  tree->root = c.root;
   heed__outside_add(ctx, &tree->outside, give_back);
   *out = tree;
   return HEED_OK;
+failed:
+  cJSON_Delete(c.root);
+  return status;
 }
 
 heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out) {

@@ -150,7 +150,8 @@ static heed_status read_header(heed_context *ctx, heed__npy_source *source, head
   const heed__place *place = source->place;
   unsigned char start[8], length_bytes[4];
   if (source->left < 8)
-    return heed__broken(place, "is no .npy: it has only %lld bytes", (long long)source->left);
+    return heed__broken(place, "is no .npy: it has only %lld byte%s", (long long)source->left,
+                        HEED__S(source->left));
   heed_status status = fill_from_text(source, start, 8);
   if (status != HEED_OK) return status;
   if (memcmp(start, MAGIC, 6) != 0)
@@ -247,7 +248,7 @@ static heed_status turn_round(heed_context *ctx, const heed_tensor *x, heed_tens
     view.shape[d] = x->shape[x->ndim - 1 - d];
     view.stride[d] = x->stride[x->ndim - 1 - d];
   }
-  return heed_clone(ctx, &view, out);
+  return heed__clone(ctx, "load", &view, out);
 }
 
 heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_tensor **out) {
@@ -265,8 +266,8 @@ heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_ten
   if (numel < 0) return heed__broken(source->place, "its shape %s is too large for any memory", text);
   const int64_t bytes = numel * (int64_t)f->bytes;
   if (source->left != bytes)
-    return heed__broken(source->place, "has %lld bytes behind the header; %s of %s takes %lld%s",
-                        (long long)source->left, text, h.descr, (long long)bytes,
+    return heed__broken(source->place, "has %lld byte%s behind the header; %s of %s takes %lld%s",
+                        (long long)source->left, HEED__S(source->left), text, h.descr, (long long)bytes,
                         source->left < bytes ? ": it is cut short" : "");
   if (h.fortran_order) {
     for (int d = 0; d < h.ndim / 2; d++) {
@@ -275,7 +276,7 @@ heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_ten
       h.shape[h.ndim - 1 - d] = size;
     }
   }
-  status = heed_tensor_new(ctx, f->dtype, h.ndim, h.shape, &x);
+  status = heed__tensor_new(ctx, "load", f->dtype, h.ndim, h.shape, &x);
   if (status == HEED_OK) status = read_elements(source, f, reversed, x);
   if (status != HEED_OK) goto done;
   if (h.fortran_order && h.ndim > 1) {
@@ -314,7 +315,7 @@ heed_status heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out
   status = heed__file_open(&place, path, &file.file, &file.source.left);
   if (status != HEED_OK) return status;
   status = heed__npy_read(ctx, &file.source, out);
-  heed__file_close(file.file);
+  heed__system_close(file.file);
   return status;
 }
 

@@ -106,6 +106,8 @@ static heed_status check_contents(heed__writer *w, const heed__contents *c) {
     size_t header_bytes;
     heed_status status = heed__npy_header(ctx, x, header, &header_bytes);
     if (status == HEED_OK) status = check_entry_name(ctx, c->names[i]);
+    if (status == HEED_OK && (i & 0xfff) == 0xfff && heed__is_due(&ctx->pace))
+      status = heed__stopped(ctx, "save");
     if (status != HEED_OK) return status;
     bytes += (double)header_bytes + (double)x->numel * (double)heed__element_bytes(x->dtype);
   }
@@ -130,7 +132,7 @@ heed_status heed__npz_save(heed__writer *w, const heed__contents *c, heed__zip_l
   heed_context *ctx = w->place.ctx;
   heed_status status = check_contents(w, c);
   if (status != HEED_OK) return status;
-  const size_t room = (size_t)c->count * sizeof(heed__zip_written);
+  const size_t room = heed__array_bytes((uint64_t)c->count, sizeof(heed__zip_written));
   heed__zip_writer z = {.writer = w, .contents = c, .ending = NPZ_ENDING, .limits = limits};
   z.entries = heed__allocate(ctx, room);
   if (z.entries == NULL) return heed__fail_memory(ctx, "save", room);

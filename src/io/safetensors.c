@@ -90,9 +90,9 @@ static heed_status check_extent(const heed__place *place, const heed__entry *ent
   heed__shape_text(text, entry->ndim, entry->shape);
   if (numel < 0) return heed__broken(place, "%s elements of %s are more than a file holds", text, f->name);
   if (x->begin > x->end || x->end - x->begin != numel * (int64_t)f->bytes)
-    return heed__broken(place, "data_offsets are [%lld, %lld]; %s of %s takes %lld bytes",
+    return heed__broken(place, "data_offsets are [%lld, %lld]; %s of %s takes %lld byte%s",
                         (long long)x->begin, (long long)x->end, text, f->name,
-                        (long long)numel * (long long)f->bytes);
+                        (long long)numel * (long long)f->bytes, HEED__S(numel * (int64_t)f->bytes));
   if ((uint64_t)x->end > bytes)
     return heed__broken(place, "ends at byte %lld of the data, and there are only %zu: the file is cut short",
                         (long long)x->end, bytes);
@@ -137,7 +137,9 @@ static heed_status check_cover(const heed__place *outer, const heed_archive *arc
                                size_t bytes) {
   int64_t reached = 0;
   heed__place place;
-  if (archive->count > 0) qsort(extents, (size_t)archive->count, sizeof(*extents), compare_extents);
+  const heed_status status =
+      heed__sort_records(archive->ctx, "load", extents, archive->count, sizeof(*extents), compare_extents);
+  if (status != HEED_OK) return status;
   for (int64_t i = 0; i < archive->count; i++) {
     const extent *x = &extents[i];
     if (x->begin != reached) {
@@ -152,8 +154,9 @@ static heed_status check_cover(const heed__place *outer, const heed_archive *arc
     reached = x->end;
   }
   if ((uint64_t)reached < bytes)
-    return heed__broken(outer, "the last %lld bytes belong to no tensor",
-                        (long long)bytes - (long long)reached);
+    return heed__broken(outer, "the last %llu byte%s to no tensor",
+                        (unsigned long long)(bytes - (uint64_t)reached),
+                        bytes - (uint64_t)reached == 1 ? " belongs" : "s belong");
   return HEED_OK;
 }
 
@@ -200,9 +203,9 @@ static heed_status fill_metadata(const heed__place *place, const heed__json *obj
     names[i] = (heed__name){archive->metadata[2 * i], i};
   }
   char quoted[HEED__QUOTED];
-  const char *twice = heed__sort_names(names, archive->pairs);
-  heed_status status = HEED_OK;
-  if (twice != NULL)
+  const char *twice;
+  heed_status status = heed__sort_names(ctx, "load", names, archive->pairs, &twice);
+  if (status == HEED_OK && twice != NULL)
     status = heed__broken(place, "%s: %s is there twice", metadata_name, heed__quoted(quoted, twice, false));
   heed__release(ctx, names);
   return status;
@@ -243,8 +246,8 @@ static heed_status fill_archive(const heed__place *place, const heed__json *root
 static heed_status read_length(const heed__place *place, const heed__file_map *map, size_t *length) {
   uint64_t n = 0;
   if (map->size < 8)
-    return heed__broken(place, "has %zu bytes; the first 8 of a .safetensors file give its header's length",
-                        map->size);
+    return heed__broken(place, "has %zu byte%s; the first 8 of a .safetensors file give its header's length",
+                        map->size, HEED__S(map->size));
   for (int i = 7; i >= 0; i--) n = n << 8 | (unsigned char)map->data[i];
   if (n > MOST_HEADER)
     return heed__broken(place, "its first 8 bytes say that the header has %llu bytes; at most %zu are read",
@@ -336,7 +339,7 @@ heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry
                                      entry->map, out);
     if (status != HEED_OK) entry->map->references--;
   } else {
-    status = heed_tensor_new(ctx, f->dtype, entry->ndim, entry->shape, out);
+    status = heed__tensor_new(ctx, "load", f->dtype, entry->ndim, entry->shape, out);
     if (status == HEED_OK) status = copy_entry(ctx, entry, f, *out);
     if (status != HEED_OK) {
       heed_tensor_free(*out);
@@ -350,6 +353,7 @@ heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry
 
 /* What writes the header, or, without a writer, counts its bytes. */
 typedef struct emitter {
+  heed_context *ctx;
   heed__writer *writer;
   size_t length;
   heed_status status;
@@ -358,6 +362,13 @@ typedef struct emitter {
 static void emit(emitter *e, const char *text, size_t length) {
   e->length += length;
   if (e->writer != NULL && e->status == HEED_OK) e->status = heed__writer_put(e->writer, text, length);
+}
+
+/* Before entry i of many: whether the header goes on. */
+static bool goes_on(emitter *e, int64_t i) {
+  if ((i & 0xfff) == 0xfff && e->status == HEED_OK && heed__is_due(&e->ctx->pace))
+    e->status = heed__stopped(e->ctx, "save");
+  return e->status == HEED_OK;
 }
 
 static void emit_text(emitter *e, const char *text) {
@@ -394,6 +405,7 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
   if (c->pairs > 0) {
     emit_string(e, metadata_name);
     for (int64_t i = 0; i < c->pairs; i++) {
+      if (!goes_on(e, i)) return;
       emit_text(e, i == 0 ? ":{" : ",");
       emit_string(e, c->metadata[2 * i]);
       emit_text(e, ":");
@@ -403,6 +415,7 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
   }
   for (int64_t i = 0; i < c->count; i++) {
     const heed_tensor *x = c->tensors[i];
+    if (!goes_on(e, i)) return;
     if (i > 0) emit_text(e, ",");
     emit_string(e, c->names[i]);
     emit_text(e, ":{\"dtype\":\"");
@@ -441,11 +454,13 @@ static bool lay_out(const heed__contents *c, int64_t *begin) {
 }
 
 static heed_status put_header(heed__writer *w, const heed__contents *c, const int64_t *begin) {
-  emitter counting = {.writer = NULL}, writing = {.writer = w};
+  heed_context *ctx = w->place.ctx;
+  emitter counting = {.ctx = ctx}, writing = {.ctx = ctx, .writer = w};
   emit_header(&counting, c, begin);
+  if (counting.status != HEED_OK) return counting.status;
   const size_t padding = -(8 + counting.length) & (ALIGNMENT - 1), length = counting.length + padding;
   if (length > MOST_HEADER)
-    return heed__fail(w->place.ctx, HEED_ARGUMENT,
+    return heed__fail(ctx, HEED_ARGUMENT,
                       "save: the names, shapes and metadata take %zu bytes; at most %zu are read again",
                       length, MOST_HEADER);
   char bytes[8], spaces[ALIGNMENT];
@@ -464,7 +479,7 @@ heed_status heed__safetensors_save(heed__writer *w, const heed__contents *conten
       return heed__fail(ctx, HEED_ARGUMENT, "save: no tensor can be called %s in .safetensors",
                         metadata_name);
   }
-  const size_t room = (size_t)contents->count * sizeof(int64_t);
+  const size_t room = heed__array_bytes((uint64_t)contents->count, sizeof(int64_t));
   int64_t *begin = heed__allocate(ctx, room);
   if (begin == NULL) return heed__fail_memory(ctx, "save", room);
   heed_status status = HEED_OK;

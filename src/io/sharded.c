@@ -87,6 +87,10 @@ static heed_status fill_shards(const heed__place *place, const heed__json *map, 
   char tensor[HEED__QUOTED], file[HEED__QUOTED];
   for (const heed__json *v = heed__json_first(map); v != NULL; v = heed__json_next(v), i++) {
     const char *name = heed__json_key(v);
+    if (heed__is_due(&archive->ctx->pace)) {
+      const heed_status status = heed__stopped(archive->ctx, "load");
+      if (status != HEED_OK) return status;
+    }
     const heed__entry *found = heed__archive_find(archive_of(shards, heed__json_text(v)), name);
     if (found == NULL)
       return heed__broken(place, "weight_map: the tensor %s is not in %s, where it should be",
@@ -110,8 +114,10 @@ heed_status heed__sharded_load(const heed__place *place, const char *path, heed_
   heed_status status = heed__json_load(ctx, path, &tree);
   if (status == HEED_OK) status = find_weight_map(place, heed__json_root(tree), &map, &count, &text);
   if (status != HEED_OK) goto done;
-  for (const heed__json *v = heed__json_first(map); v != NULL && status == HEED_OK; v = heed__json_next(v))
+  for (const heed__json *v = heed__json_first(map); v != NULL && status == HEED_OK; v = heed__json_next(v)) {
     status = open_shard(place, path, heed__json_text(v), &shards);
+    if (status == HEED_OK && heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "load");
+  }
   if (status != HEED_OK) goto done;
   /* The files say the same of themselves: {"format": "pt"}. */
   const heed_archive *first = shards != NULL ? shards->archive : NULL;

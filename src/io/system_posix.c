@@ -2,12 +2,17 @@
 #if !defined(_WIN32)
 
 #undef _GNU_SOURCE            /* its strerror_r is another one */
-#define _DEFAULT_SOURCE   1   /* MAP_NORESERVE */
+#define _DEFAULT_SOURCE   1   /* MAP_NORESERVE, flock */
+#define _DARWIN_C_SOURCE  1   /* the same on macOS */
 #define _XOPEN_SOURCE     700 /* realpath */
 #define _FILE_OFFSET_BITS 64
+#if defined(__wasi__) && !defined(_WASI_EMULATED_MMAN)
+#define _WASI_EMULATED_MMAN /* a map is a copy there, by -lwasi-emulated-mman */
+#endif
 
 #include "files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -16,12 +21,66 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#if !defined(__wasi__)
+#include <sys/file.h>
 #include <sys/statvfs.h>
+#endif
 #include <time.h>
 #include <unistd.h>
 
 /* Bytes in one call. */
 #define MOST_AT_ONCE ((size_t)1 << 30)
+
+/* ---- What WASI lacks: links that are resolved, rights, processes, the size of a disk ---- */
+
+#if defined(__wasi__)
+
+#undef MAP_NORESERVE /* its mmap refuses flags that it does not need */
+#define MAP_NORESERVE 0
+
+static bool resolve_path(const char *path, char out[HEED__PATH]) {
+  memcpy(out, path, strlen(path) + 1);
+  return true;
+}
+
+static int give_rights(int fd, uint32_t rights) {
+  (void)fd, (void)rights;
+  return 0;
+}
+
+static bool lock(int fd) {
+  (void)fd;
+  errno = ENOTSUP;
+  return false;
+}
+
+double heed__system_room(const char *path) {
+  (void)path;
+  return INFINITY;
+}
+
+#else
+
+static bool resolve_path(const char *path, char out[HEED__PATH]) {
+  return realpath(path, out) != NULL;
+}
+
+static int give_rights(int fd, uint32_t rights) {
+  return fchmod(fd, rights);
+}
+
+/* The file's writer has it locked, which ends with its process however that ends. flock and not fcntl, whose
+ * locks are the process's: another state in it must not take the file for abandoned. */
+static bool lock(int fd) {
+  return flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+double heed__system_room(const char *path) {
+  struct statvfs disk;
+  return statvfs(path, &disk) == 0 ? (double)disk.f_bavail * (double)disk.f_frsize : INFINITY;
+}
+
+#endif
 
 /* ---- Paths ---- */
 
@@ -39,6 +98,13 @@ size_t heed__folder_length(const char *path) {
   return slash == NULL ? 0 : (size_t)(slash - path) + 1;
 }
 
+static const char *folder_of(const char *path, char out[HEED__PATH]) {
+  const size_t length = heed__folder_length(path);
+  memcpy(out, path, length);
+  out[length] = '\0';
+  return length > 0 ? out : ".";
+}
+
 int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind *kind, uint32_t *rights) {
   struct stat found;
   const size_t length = strlen(path);
@@ -52,7 +118,7 @@ int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind 
   }
   *kind = kind_of_mode(&found);
   *rights = found.st_mode & 0777;
-  return *kind != HEED__REGULAR || (access(path, W_OK) == 0 && realpath(path, out) != NULL) ? 0 : errno;
+  return *kind != HEED__REGULAR || (access(path, W_OK) == 0 && resolve_path(path, out)) ? 0 : errno;
 }
 
 /* ---- Reading ---- */
@@ -96,19 +162,45 @@ void heed__system_unmap(char *data, size_t size) {
 
 /* ---- Writing ---- */
 
+/* Between its creation and the lock another save may take the file for abandoned. A file system without locks
+ * is no failure: no file is taken for abandoned there. */
+static int lock_created(int fd) {
+  struct stat made;
+  if (!lock(fd) && errno == EWOULDBLOCK) return EEXIST;
+  if (fstat(fd, &made) != 0) return errno;
+  return made.st_nlink == 0 ? EEXIST : 0;
+}
+
 int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
   int fd;
   do fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   while (fd < 0 && errno == EINTR);
   if (fd < 0) return errno;
-  if (rights != 0 && fchmod(fd, rights) != 0) {
-    const int error = errno;
+  int error = lock_created(fd);
+  if (error == 0 && rights != 0 && give_rights(fd, rights) != 0) error = errno;
+  if (error != 0) {
     close(fd);
     unlink(path);
     return error;
   }
   *out = fd;
   return 0;
+}
+
+/* What cannot be listed, opened or locked stays. */
+void heed__system_remove_abandoned(const char *prefix) {
+  char folder[HEED__PATH];
+  const char *name = prefix + heed__folder_length(prefix);
+  DIR *listing = opendir(folder_of(prefix, folder));
+  if (listing == NULL) return;
+  for (const struct dirent *entry; (entry = readdir(listing)) != NULL;) {
+    if (strncmp(entry->d_name, name, strlen(name)) != 0) continue;
+    const int fd = openat(dirfd(listing), entry->d_name, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) continue;
+    if (lock(fd)) unlinkat(dirfd(listing), entry->d_name, 0);
+    close(fd);
+  }
+  closedir(listing);
 }
 
 int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put) {
@@ -127,19 +219,16 @@ int heed__system_sync(heed__file file) {
   return failed != 0 && errno != EINVAL ? errno : 0;
 }
 
-int heed__system_close(heed__file file) {
-  return close((int)file) != 0 && errno != EINTR ? errno : 0;
+void heed__system_close(heed__file file) {
+  close((int)file);
 }
 
 /* The folder is made to last, too. What cannot be done there is no failure: the file is whole and in its
  * place. */
 int heed__system_replace(const char *from, const char *to) {
   char folder[HEED__PATH];
-  const size_t length = heed__folder_length(to);
   if (rename(from, to) != 0) return errno;
-  memcpy(folder, to, length);
-  folder[length] = '\0';
-  const int fd = open(length > 0 ? folder : ".", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+  const int fd = open(folder_of(to, folder), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
   if (fd < 0) return 0;
   (void)fsync(fd);
   close(fd);
@@ -150,21 +239,12 @@ void heed__system_remove(const char *path) {
   unlink(path);
 }
 
-double heed__system_room(const char *path) {
-  struct statvfs disk;
-  return statvfs(path, &disk) == 0 ? (double)disk.f_bavail * (double)disk.f_frsize : INFINITY;
-}
-
 /* ---- Names and numbers ---- */
 
 uint64_t heed__system_number(void) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-long heed__system_process(void) {
-  return (long)getpid();
 }
 
 void heed__system_error(int error, char *text, size_t size) {

@@ -171,11 +171,38 @@ int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
   (void)rights; /* the folder gives them */
   const int error = make_wide(path, wide);
   if (error != 0) return error;
-  const HANDLE handle =
-      CreateFileW(wide, GENERIC_WRITE, FILE_SHARE_READ, NULL, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
+  const HANDLE handle = CreateFileW(wide, GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL,
+                                    CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
   if (handle == INVALID_HANDLE_VALUE) return last_error();
   *out = file_of(handle);
   return 0;
+}
+
+/* Opened in a way that does not share writing, which fails while the file's writer has it open. */
+static void remove_abandoned_file(const WCHAR *path) {
+  const HANDLE handle = CreateFileW(path, DELETE, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
+                                    FILE_FLAG_DELETE_ON_CLOSE, NULL);
+  if (handle != INVALID_HANDLE_VALUE) CloseHandle(handle);
+}
+
+void heed__system_remove_abandoned(const char *prefix) {
+  WCHAR wide[HEED__PATH];
+  WIN32_FIND_DATAW found;
+  if (make_wide(prefix, wide) != 0) return;
+  size_t folder = 0, length = wcslen(wide);
+  for (size_t i = 0; i < length; i++)
+    if (wide[i] == L'/' || wide[i] == L'\\' || wide[i] == L':') folder = i + 1;
+  if (length + 2 > HEED__PATH) return;
+  memcpy(wide + length, L"*", 2 * sizeof(WCHAR));
+  const HANDLE listing = FindFirstFileW(wide, &found);
+  if (listing == INVALID_HANDLE_VALUE) return;
+  do {
+    const size_t name = wcslen(found.cFileName) + 1;
+    if (folder + name > HEED__PATH) continue;
+    memcpy(wide + folder, found.cFileName, name * sizeof(WCHAR));
+    remove_abandoned_file(wide);
+  } while (FindNextFileW(listing, &found));
+  FindClose(listing);
 }
 
 int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put) {
@@ -191,17 +218,25 @@ int heed__system_sync(heed__file file) {
   return FlushFileBuffers(handle_of(file)) ? 0 : last_error();
 }
 
-int heed__system_close(heed__file file) {
-  return CloseHandle(handle_of(file)) ? 0 : last_error();
+void heed__system_close(heed__file file) {
+  CloseHandle(handle_of(file));
 }
 
+/* Windows does not replace a file that is open, as the one that another save has just put there is for a
+ * moment. */
 int heed__system_replace(const char *from, const char *to) {
+  enum { ATTEMPTS = 20, WAIT = 5 /* milliseconds */ };
   WCHAR wide_from[HEED__PATH], wide_to[HEED__PATH];
   int error = make_wide(from, wide_from);
   if (error == 0) error = make_wide(to, wide_to);
-  if (error != 0) return error;
-  return MoveFileExW(wide_from, wide_to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH) ? 0
-                                                                                             : last_error();
+  for (int attempt = 1; error == 0; attempt++) {
+    if (MoveFileExW(wide_from, wide_to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH)) return 0;
+    error = last_error();
+    if (error != EACCES || attempt == ATTEMPTS) break;
+    error = 0;
+    Sleep(WAIT);
+  }
+  return error;
 }
 
 void heed__system_remove(const char *path) {
@@ -227,10 +262,6 @@ uint64_t heed__system_number(void) {
   FILETIME now;
   GetSystemTimeAsFileTime(&now);
   return (uint64_t)now.dwHighDateTime << 32 | now.dwLowDateTime;
-}
-
-long heed__system_process(void) {
-  return (long)GetCurrentProcessId();
 }
 
 #else

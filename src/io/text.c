@@ -34,6 +34,19 @@ size_t heed__text_check(const char *text, size_t size) {
   return 0;
 }
 
+#define MOST_IN_STEP ((size_t)1 << 16)
+
+static bool is_continuation(char byte) {
+  return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
+size_t heed__text_step(const char *text, size_t size) {
+  if (size <= MOST_IN_STEP) return size;
+  size_t end = MOST_IN_STEP;
+  while (end > MOST_IN_STEP - 4 && is_continuation(text[end])) end--;
+  return end;
+}
+
 #if HEED_UTF8PROC
 #include <utf8proc.h>
 
@@ -78,17 +91,39 @@ static int combining_class(int32_t character) {
   return character < FIRST_OF_MANY ? 0 : utf8proc_get_property(character)->combining_class;
 }
 
-/* Writes marks in the order of their classes, those of one class as they come. A pass for each class that is
- * there (Unicode has 55) takes no time that grows with the square of their number. */
-static size_t write_marks(const int32_t *marks, size_t count, char *out) {
+/* Writes marks in the order of their classes, those of one class as they come: sorted by counting, behind the
+ * marks themselves, so that any number takes no longer than so many letters. */
+static size_t write_marks(int32_t *marks, size_t count, char *out) {
   if (count < 2) return count ? write_character(*marks, out) : 0;
   const char *start = out;
-  bool there[256] = {false};
-  for (size_t i = 0; i < count; i++) there[combining_class(marks[i])] = true;
-  for (int class = 1; class < 256; class ++)
-    for (size_t i = 0; there[class] && i < count; i++)
-      if (combining_class(marks[i]) == class) out += write_character(marks[i], out);
+  int32_t *sorted = marks + count;
+  size_t first[257] = {0};
+  for (size_t i = 0; i < count; i++) first[combining_class(marks[i]) + 1]++;
+  for (int class = 1; class <= 256; class ++) first[class] += first[class - 1];
+  for (size_t i = 0; i < count; i++) sorted[first[combining_class(marks[i])]++] = marks[i];
+  for (size_t i = 0; i < count; i++) out += write_character(sorted[i], out);
   return (size_t)(out - start);
+}
+
+static int decompose(int32_t character, int32_t parts[4]) {
+  utf8proc_ssize_t count = 0;
+  if (character >= FIRST_OF_MANY)
+    count = utf8proc_decompose_char(character, parts, 4, UTF8PROC_DECOMPOSE, NULL);
+  if (count >= 1 && count <= 4) return (int)count;
+  parts[0] = character;
+  return 1;
+}
+
+size_t heed__text_nfd_step(const char *text, size_t size) {
+  size_t end = heed__text_step(text, size);
+  while (end < size) {
+    int32_t character, parts[4];
+    const size_t length = read_character(text + end, size - end, &character);
+    decompose(character, parts);
+    if (combining_class(parts[0]) == 0) break;
+    end += length;
+  }
+  return end;
 }
 
 size_t heed__text_nfd(const char *text, size_t size, int32_t *marks, char *out) {
@@ -97,14 +132,8 @@ size_t heed__text_nfd(const char *text, size_t size, int32_t *marks, char *out) 
   for (size_t at = 0, length; at < size; at += length) {
     int32_t character, parts[4];
     length = read_character(text + at, size - at, &character);
-    utf8proc_ssize_t count = 0;
-    if (character >= FIRST_OF_MANY)
-      count = utf8proc_decompose_char(character, parts, 4, UTF8PROC_DECOMPOSE, NULL);
-    if (count < 1 || count > 4) {
-      parts[0] = character;
-      count = 1;
-    }
-    for (utf8proc_ssize_t i = 0; i < count; i++) {
+    const int count = decompose(character, parts);
+    for (int i = 0; i < count; i++) {
       if (combining_class(parts[i])) {
         marks[waiting++] = parts[i];
         continue;

@@ -19,17 +19,32 @@ static heed_status find_target(heed__writer *w, const char *path, uint32_t *righ
   return HEED_OK;
 }
 
-/* A new file beside the path. Its number need not be unique: where there is such a file the next is taken. */
+/* Of a name in a folder, for the names of its temporary files: itself it may be as long as names can be.
+ * FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv */
+static unsigned long long hash_name(const char *name) {
+  uint64_t hash = UINT64_C(14695981039346656037);
+  for (; *name != '\0'; name++) hash = (hash ^ (unsigned char)*name) * UINT64_C(1099511628211);
+  return hash;
+}
+
+/* A new file beside the path, after those that killed saves of the path left behind are gone. Its number need
+ * not be unique: where there is such a file the next is taken. But it never names the file of another save
+ * that still runs: where locks do not work, as on some network drives, that save fails then, and none mixes
+ * its bytes with another's. */
 static heed_status create_temporary(heed__writer *w, uint32_t rights) {
-  const int folder = (int)heed__folder_length(w->path);
+  const size_t folder = heed__folder_length(w->path);
   uint64_t number = heed__system_number() + (uint64_t)(uintptr_t)w;
-  int error = EEXIST;
+  int error = ENAMETOOLONG;
+  const int prefix = snprintf(w->temporary, sizeof(w->temporary), "%.*s.heed-%016llx-", (int)folder, w->path,
+                              hash_name(w->path + folder));
+  if (prefix > 0 && (size_t)prefix + sizeof("0123456789abcdef.tmp") <= sizeof(w->temporary)) {
+    heed__system_remove_abandoned(w->temporary);
+    error = EEXIST;
+  }
   for (int attempt = 0; attempt < 100 && error == EEXIST; attempt++, number++) {
-    const int length = snprintf(w->temporary, sizeof(w->temporary), "%.*s.heed-%ld-%016llx.tmp", folder,
-                                w->path, heed__system_process(), (unsigned long long)number);
-    error = length < 0 || (size_t)length >= sizeof(w->temporary)
-                ? ENAMETOOLONG
-                : heed__system_create(w->temporary, rights, &w->file);
+    snprintf(w->temporary + prefix, sizeof(w->temporary) - (size_t)prefix, "%016llx.tmp",
+             (unsigned long long)number);
+    error = heed__system_create(w->temporary, rights, &w->file);
   }
   if (error == 0) return HEED_OK;
   return heed__broken_by(&w->place, "cannot be written: no new file can be made in its folder", error);
@@ -75,27 +90,25 @@ static heed_status flush(heed__writer *w) {
   return write_all(w, w->buffer, used);
 }
 
-/* The file's bytes on the disk, and its name. */
+/* The file's bytes on the disk, and its name, which it gets while it is open: closed, another save would take
+ * it for one that was left behind. */
 static heed_status finish(heed__writer *w) {
   heed_status status = flush(w);
   if (status != HEED_OK) return status;
   int error = heed__system_sync(w->file);
   if (error != 0) return heed__broken_by(&w->place, "cannot be written", error);
-  const heed__file file = w->file;
-  w->file = HEED__NO_FILE;
-  if ((error = heed__system_close(file)) != 0) return heed__broken_by(&w->place, "cannot be written", error);
   if ((error = heed__system_replace(w->temporary, w->path)) != 0)
     return heed__broken_by(&w->place, "cannot be replaced", error);
-  w->temporary[0] = '\0';
   return HEED_OK;
 }
 
 heed_status heed__writer_end(heed__writer *w, heed_status status) {
   if (w->buffer == NULL) return status; /* it was not begun */
-  const bool created = w->file != HEED__NO_FILE;
-  if (status == HEED_OK) status = finish(w);
-  if (w->file != HEED__NO_FILE) heed__file_close(w->file);
-  if (created && status != HEED_OK && w->temporary[0] != '\0') heed__system_remove(w->temporary);
+  if (w->file != HEED__NO_FILE) {
+    if (status == HEED_OK) status = finish(w);
+    heed__system_close(w->file);
+    if (status != HEED_OK) heed__system_remove(w->temporary);
+  }
   heed__release(w->place.ctx, w->buffer);
   w->buffer = NULL;
   w->file = HEED__NO_FILE;
@@ -220,7 +233,9 @@ heed_status heed__writer_check_room(heed__writer *w, double bytes) {
 
 heed_status heed__writer_put_tensor(heed__writer *w, const heed_tensor *x) {
   heed__pieces pieces;
-  heed_status status = heed__writer_check_room(w, (double)x->numel * (double)heed__element_bytes(x->dtype));
+  heed_status status = heed__is_due(&w->place.ctx->pace) ? heed__stopped(w->place.ctx, "save") : HEED_OK;
+  if (status == HEED_OK)
+    status = heed__writer_check_room(w, (double)x->numel * (double)heed__element_bytes(x->dtype));
   heed__pieces_begin(&pieces, x, w->pieces, BUFFER);
   while (status == HEED_OK && heed__pieces_next(&pieces))
     status = heed__writer_put(w, pieces.data, pieces.bytes);

@@ -3,7 +3,6 @@
 
 #if HEED_ZIP
 
-#include <stdlib.h>
 #include <string.h>
 
 /* One byte of deflated text stands for at most 1032 of plain text; a few more are for the empty one. */
@@ -130,23 +129,25 @@ static heed_status read_end(const heed__zip *zip, zip_end *end) {
     return heed__broken(place, NO_ARCHIVE "it is a part of an archive of several files");
   if (end->at > end->end_at || end->bytes > end->end_at - end->at)
     return heed__broken(place,
-                        NO_ARCHIVE "its directory would have %llu bytes from byte %llu on, and there are "
+                        NO_ARCHIVE "its directory would have %llu byte%s from byte %llu on, and there are "
                                    "only %llu: it is cut short",
-                        (unsigned long long)end->bytes, (unsigned long long)end->at,
+                        (unsigned long long)end->bytes, HEED__S(end->bytes), (unsigned long long)end->at,
                         (unsigned long long)end->end_at);
   if (end->bytes < end->end_at - end->at)
     return heed__broken(place,
                         NO_ARCHIVE
-                        "its directory ends %llu bytes too early: so many stand before the archive, or "
+                        "its directory ends %llu byte%s too early: so many stand before the archive, or "
                         "in it where nothing should be",
-                        (unsigned long long)(end->end_at - end->at - end->bytes));
+                        (unsigned long long)(end->end_at - end->at - end->bytes),
+                        HEED__S(end->end_at - end->at - end->bytes));
   if (end->bytes > PTRDIFF_MAX / 8) /* what is made of it is larger, four times at most */
     return heed__broken(place,
                         NO_ARCHIVE "its directory has %llu bytes, too many for this machine's addresses",
                         (unsigned long long)end->bytes);
   if (end->count > end->bytes / HEED__ZIP_RECORD_BYTES || end->bytes / MOST_RECORD > end->count)
-    return heed__broken(place, NO_ARCHIVE "it says that it has %llu entries, in a directory of %llu bytes",
-                        (unsigned long long)end->count, (unsigned long long)end->bytes);
+    return heed__broken(place, NO_ARCHIVE "it says that it has %llu %s, in a directory of %llu byte%s",
+                        (unsigned long long)end->count, end->count == 1 ? "entry" : "entries",
+                        (unsigned long long)end->bytes, HEED__S(end->bytes));
   return HEED_OK;
 }
 
@@ -208,11 +209,12 @@ static heed_status find_ends(const heed__zip *zip) {
   zip_start *starts = heed__allocate(ctx, room);
   if (starts == NULL) return heed__fail_memory(ctx, "load", room);
   for (int64_t i = 0; i < zip->count; i++) starts[i] = (zip_start){zip->entries[i].at, i};
-  if (zip->count > 0) qsort(starts, (size_t)zip->count, sizeof(*starts), compare_starts);
-  for (int64_t i = 0; i < zip->count; i++)
+  const heed_status status =
+      heed__sort_records(ctx, "load", starts, zip->count, sizeof(*starts), compare_starts);
+  for (int64_t i = 0; i < zip->count && status == HEED_OK; i++)
     zip->entries[starts[i].index].end = i + 1 < zip->count ? starts[i + 1].at : zip->directory_at;
   heed__release(ctx, starts);
-  return HEED_OK;
+  return status;
 }
 
 static heed_status read_directory(heed__zip *zip) {
@@ -238,8 +240,9 @@ static heed_status read_directory(heed__zip *zip) {
   }
   if (status != HEED_OK) return status;
   if (used < bytes)
-    return heed__broken(zip->place, NO_ARCHIVE "its directory has %lld entries, and %zu bytes behind them",
-                        (long long)zip->count, bytes - used);
+    return heed__broken(zip->place, NO_ARCHIVE "its directory has %lld %s, and %zu byte%s behind them",
+                        (long long)zip->count, zip->count == 1 ? "entry" : "entries", bytes - used,
+                        HEED__S(bytes - used));
   return find_ends(zip);
 }
 
@@ -250,7 +253,8 @@ heed_status heed__zip_open(const heed__place *place, const char *path, heed__zip
   if (status != HEED_OK) return status;
   out->size = (uint64_t)size;
   if (size < HEED__ZIP_END_BYTES)
-    status = heed__broken(place, "is no zip archive: it has only %lld bytes", (long long)size);
+    status =
+        heed__broken(place, "is no zip archive: it has only %lld byte%s", (long long)size, HEED__S(size));
   if (status == HEED_OK) status = read_directory(out);
   if (status != HEED_OK) heed__zip_close(out);
   return status;
@@ -259,7 +263,7 @@ heed_status heed__zip_open(const heed__place *place, const char *path, heed__zip
 void heed__zip_close(heed__zip *zip) {
   heed__release(zip->place->ctx, zip->directory);
   heed__release(zip->place->ctx, zip->entries);
-  heed__file_close(zip->file);
+  heed__system_close(zip->file);
 }
 
 /* ---- An entry ---- */
@@ -271,17 +275,18 @@ static heed_status check_entry(const heed__place *place, const heed__zip *zip, c
   if (e->method != HEED__ZIP_STORED && e->method != HEED__ZIP_DEFLATED)
     return heed__broken(place, "is compressed by method %u; stored and deflated ones are read", e->method);
   if (e->packed > inside)
-    return heed__broken(place, "would have %llu bytes in the archive, more than there are",
-                        (unsigned long long)e->packed);
+    return heed__broken(place, "would have %llu byte%s in the archive, more than there are",
+                        (unsigned long long)e->packed, HEED__S(e->packed));
   if (e->at > inside || HEED__ZIP_LOCAL_BYTES + e->packed > inside - e->at)
     return heed__broken(place,
-                        "would have %llu bytes from byte %llu of the archive on, and there are only %llu",
-                        (unsigned long long)e->packed, (unsigned long long)e->at, (unsigned long long)inside);
+                        "would have %llu byte%s from byte %llu of the archive on, and there are only %llu",
+                        (unsigned long long)e->packed, HEED__S(e->packed), (unsigned long long)e->at,
+                        (unsigned long long)inside);
   const bool stored = e->method == HEED__ZIP_STORED;
   if (e->size > INT64_MAX || (stored && e->size != e->packed) ||
       (!stored && e->size / MOST_INFLATED > e->packed))
-    return heed__broken(place, "would make %llu bytes of %llu in the archive, which cannot be",
-                        (unsigned long long)e->size, (unsigned long long)e->packed);
+    return heed__broken(place, "would make %llu byte%s of %llu in the archive, which cannot be",
+                        (unsigned long long)e->size, HEED__S(e->size), (unsigned long long)e->packed);
   return HEED_OK;
 }
 

@@ -52,17 +52,17 @@ static heed_status convert(const conversion *c, leaf *l) {
     return status;
   }
   if (weight->dtype == HEED_INT8) {
-    status = heed_dequantize_int8(ctx, weight, scale_of(m), &wide);
+    status = heed__dequantize_int8(ctx, c->function, weight, scale_of(m), &wide);
     if (status != HEED_OK) return status;
     weight = wide;
   }
   if (c->dtype == HEED_INT8) {
-    if (weight->dtype != HEED_FLOAT32) status = heed_to(ctx, weight, HEED_FLOAT32, &wide);
+    if (weight->dtype != HEED_FLOAT32) status = heed__to(ctx, c->function, weight, HEED_FLOAT32, &wide);
     if (status == HEED_OK)
       status = heed__quantize_int8(ctx, c->function, HEED__WEIGHT, wide != NULL ? wide : weight, &l->weight,
                                    &l->scale);
   } else {
-    status = heed_to(ctx, weight, c->dtype, &l->weight);
+    status = heed__to(ctx, c->function, weight, c->dtype, &l->weight);
   }
   heed_tensor_free(wide);
   return status;
@@ -85,9 +85,9 @@ static bool share(const conversion *c, int64_t i, heed_status *status) {
     if (other->weight == NULL) continue;
     if (other->module == l->module) return true;
     if (!are_tied(other->module, l->module)) continue;
-    *status = heed_tensor_alias(c->ctx, other->weight, &l->weight);
+    *status = heed__tensor_from_view(c->ctx, c->function, other->weight, &l->weight);
     if (*status == HEED_OK && other->scale != NULL)
-      *status = heed_tensor_alias(c->ctx, other->scale, &l->scale);
+      *status = heed__tensor_from_view(c->ctx, c->function, other->scale, &l->scale);
     return true;
   }
   return false;

@@ -20,7 +20,7 @@ static heed_status dropout_forward(heed_module *m, const heed_tensor *x, const h
   double p = heed__dropout_active(m);
   heed_status status = heed__check_dtype(m->context, "Dropout", "x", x, HEED_FLOAT32);
   if (status != HEED_OK) return status;
-  return heed_dropout(m->context, options->generator, p, x, out);
+  return heed__drop(m->context, m->class->name, options->generator, p, x, out);
 }
 
 static void describe_dropout(const heed_module *m, char *text, size_t size) {

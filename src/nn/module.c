@@ -7,13 +7,22 @@
 
 /* ---- Life ---- */
 
+#define CLEARED_BYTES ((size_t)1 << 18) /* before it is asked whether to go on */
+
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out) {
-  size_t room = capacity <= HEED__MAX_ENTRIES ? 0 : (size_t)capacity * sizeof(heed__slot);
+  size_t room = capacity <= HEED__MAX_ENTRIES ? 0 : heed__array_bytes((uint64_t)capacity, sizeof(heed__slot));
   if (capacity > INT_MAX) return heed__fail_memory(ctx, class->name, SIZE_MAX);
   heed_module *m = heed__allocate(ctx, bytes);
   if (m == NULL) return heed__fail_memory(ctx, class->name, bytes);
-  memset(m, 0, bytes);
+  for (size_t i = 0; i < bytes; i += CLEARED_BYTES) { /* slopes of many heads are many */
+    memset((char *)m + i, 0, bytes - i < CLEARED_BYTES ? bytes - i : CLEARED_BYTES);
+    const heed_status status = i > 0 && heed__is_due(&ctx->pace) ? heed__stopped(ctx, class->name) : HEED_OK;
+    if (status != HEED_OK) {
+      heed__release(ctx, m);
+      return status;
+    }
+  }
   m->context = ctx;
   m->class = class;
   m->references = 1;
@@ -191,7 +200,7 @@ heed_status heed_module_set_parameter(heed_module *m, const char *name, const he
   HEED__ENTER(heed_module_context(m), m->class->name, name, value);
   heed_tensor *shared = NULL;
   heed_status status = heed__module_check_parameter(m, name, value);
-  if (status == HEED_OK) status = heed_tensor_alias(m->context, value, &shared);
+  if (status == HEED_OK) status = heed__tensor_from_view(m->context, m->class->name, value, &shared);
   if (status != HEED_OK) return status;
   heed__module_swap_parameter(m, name, &shared);
   heed_tensor_free(shared);
@@ -243,8 +252,8 @@ static heed_status check_like(const char *function, const char *name, const heed
   }
   const int parts = count_parts(m), wanted = count_parts(old);
   if (parts != wanted) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %d entries; it must have %d", function, name, parts,
-                      wanted);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %d %s; it must have %d", function, name, parts,
+                      parts == 1 ? "entry" : "entries", wanted);
   }
   for (int i = 0; i < wanted; i++) {
     heed_status status = check_like(function, old->slots[i].name, m->slots[i].module, old->slots[i].module);

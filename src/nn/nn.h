@@ -58,7 +58,8 @@ struct heed_module {
   heed__slot inside[HEED__MAX_ENTRIES];
 };
 
-/** A zeroed module of `bytes` (the class's struct) with room for `capacity` slots. Errors: MEMORY. */
+/** A zeroed module of `bytes` (the class's struct) with room for `capacity` slots. Errors: MEMORY; where it
+ * is large LIMIT and CANCELLED, too. */
 HEED_MUST_USE
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out);

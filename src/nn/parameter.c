@@ -18,7 +18,7 @@ heed_status heed__placeholder(heed_context *ctx, const char *function, heed_dtyp
   int64_t numel;
   heed_tensor *x = NULL;
   heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, &numel);
-  if (status == HEED_OK) status = heed_full(ctx, dtype, 0, NULL, heed_number(0), &x);
+  if (status == HEED_OK) status = heed__full(ctx, function, dtype, 0, NULL, heed_number(0), &x);
   if (status != HEED_OK) return status;
   x->storage->placeholder = true;
   x->ndim = ndim;

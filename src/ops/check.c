@@ -11,15 +11,14 @@ static heed_status check_dim(heed_context *ctx, const char *function, int ndim, 
   } else if (dim <= -1 && dim >= -places) {
     *out = dim + places;
   } else {
-    const char *plural = ndim == 1 ? "" : "s";
     if (places == 1)
       return heed__fail(ctx, HEED_INDEX,
                         "%s: dim is %d and the tensor has %d dimension%s; it must be 1 or -1", function, dim,
-                        ndim, plural);
+                        ndim, HEED__S(ndim));
     return heed__fail(
         ctx, HEED_INDEX,
         "%s: dim is %d and the tensor has %d dimension%s; it must be from 1 to %d, or from -1 to -%d",
-        function, dim, ndim, plural, places, places);
+        function, dim, ndim, HEED__S(ndim), places, places);
   }
   return HEED_OK;
 }
@@ -44,6 +43,10 @@ heed_status heed__check_index(heed_context *ctx, const char *function, int64_t i
   } else if (size == 0) {
     return heed__fail(ctx, HEED_INDEX,
                       "%s: index %" PRId64 " is out of range for dimension %d, which has no elements",
+                      function, index, dim + 1);
+  } else if (size == 1) {
+    return heed__fail(ctx, HEED_INDEX,
+                      "%s: index %" PRId64 " is out of range for dimension %d of size 1; it must be 1 or -1",
                       function, index, dim + 1);
   } else {
     return heed__fail(ctx, HEED_INDEX,
@@ -89,11 +92,11 @@ heed_status heed__check_expands(heed_context *ctx, const char *function, const c
   for (int i = 1; i <= x->ndim; i++) {
     const int64_t size = x->shape[x->ndim - i], wanted = shape[ndim - i];
     if (size != wanted && size != 1)
-      return heed__fail(ctx, HEED_SHAPE,
-                        "%s: %s is %s and must broadcast to %s; its size %" PRId64
-                        " of dimension %d must be 1 or %" PRId64,
-                        function, argument, heed__shape_text(have, x->ndim, x->shape),
-                        heed__shape_text(want, ndim, shape), size, x->ndim - i + 1, wanted);
+      return heed__fail(
+          ctx, HEED_SHAPE,
+          "%s: %s is %s and must broadcast to %s; its size %" PRId64 " of dimension %d must be %s%" PRId64,
+          function, argument, heed__shape_text(have, x->ndim, x->shape), heed__shape_text(want, ndim, shape),
+          size, x->ndim - i + 1, wanted == 1 ? "" : "1 or ", wanted);
   }
   return HEED_OK;
 }

@@ -51,6 +51,10 @@ static heed_status copy_as(heed_context *ctx, const char *function, const heed_t
   return heed__result_end(ctx, &result, status);
 }
 
+heed_status heed__clone(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out) {
+  return copy_as(ctx, function, x, x->dtype, out);
+}
+
 heed_status heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
   HEED__ENTER(ctx, "clone", x, out);
   return copy_as(ctx, "clone", x, x->dtype, out);
@@ -58,14 +62,19 @@ heed_status heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **ou
 
 heed_status heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
   HEED__ENTER(ctx, "contiguous", x, out);
-  if (!*out && heed_tensor_is_contiguous(x)) return heed_tensor_alias(ctx, x, out);
+  if (!*out && heed_tensor_is_contiguous(x)) return heed__tensor_from_view(ctx, "contiguous", x, out);
   return copy_as(ctx, "contiguous", x, x->dtype, out);
+}
+
+heed_status heed__to(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
+                     heed_tensor **out) {
+  if (!*out && x->dtype == dtype) return heed__tensor_from_view(ctx, function, x, out);
+  return copy_as(ctx, function, x, dtype, out);
 }
 
 heed_status heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out) {
   HEED__ENTER(ctx, "to", x, dtype, out);
-  if (!*out && x->dtype == dtype) return heed_tensor_alias(ctx, x, out);
-  return copy_as(ctx, "to", x, dtype, out);
+  return heed__to(ctx, "to", x, dtype, out);
 }
 
 heed_status heed__as_contiguous(heed_context *ctx, const char *function, const heed_tensor *x,
@@ -82,11 +91,17 @@ void heed__expand_on_stack(heed_tensor *view, const heed_tensor *x, int ndim, co
   heed__alias_on_stack(view, x);
   view->ndim = ndim;
   view->numel = 1;
-  for (int d = 0; d < ndim; d++) {
+  for (int d = ndim - 1; d >= 0; d--) {
     const int own = d - (ndim - x->ndim);
+    const int64_t size = own < 0 ? 1 : x->shape[own];
     view->shape[d] = shape[d];
-    view->stride[d] = own < 0 || x->shape[own] != shape[d] ? 0 : x->stride[own];
     view->numel *= shape[d];
+    if (size != shape[d])
+      view->stride[d] = 0;
+    else if (own >= 0)
+      view->stride[d] = x->stride[own];
+    else /* one element: a stride as PyTorch's, for the order of dimensions in memory */
+      view->stride[d] = d + 1 < ndim ? shape[d + 1] * view->stride[d + 1] : 1;
   }
 }
 
@@ -98,24 +113,32 @@ heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, c
   return status;
 }
 
-heed_status heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src) {
-  HEED__ENTER(ctx, "copy_", dst, src);
+heed_status heed__copy(heed_context *ctx, const char *function, heed_tensor *dst, const heed_tensor *src) {
   heed_tensor *made = NULL;
-  heed_status status = heed__check_expands(ctx, "copy_", "the source", src, dst->ndim, dst->shape);
+  heed_status status = heed__check_expands(ctx, function, "the source", src, dst->ndim, dst->shape);
   if (status || heed__same_view(dst, src)) goto done;
-  status = heed__check_writable(ctx, "copy_", dst);
+  status = heed__check_writable(ctx, function, dst);
   if (status) goto done;
-  status = heed__copy_if_overlapping(ctx, "copy_", dst, &src, &made);
+  status = heed__copy_if_overlapping(ctx, function, dst, &src, &made);
   if (status) goto done;
-  if (!heed__copy_elements(dst, src)) status = heed__stopped(ctx, "copy_");
+  if (!heed__copy_elements(dst, src)) status = heed__stopped(ctx, function);
 done:
   heed_tensor_free(made);
   return status;
 }
 
-heed_status heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value) {
-  HEED__ENTER(ctx, "fill_", dst, value);
+heed_status heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src) {
+  HEED__ENTER(ctx, "copy_", dst, src);
+  return heed__copy(ctx, "copy_", dst, src);
+}
+
+heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst, heed_scalar value) {
   heed__number number;
   if (heed__copy_elements(dst, heed__number_tensor(&number, value))) return HEED_OK;
-  return heed__stopped(ctx, "fill_");
+  return heed__stopped(ctx, function);
+}
+
+heed_status heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value) {
+  HEED__ENTER(ctx, "fill_", dst, value);
+  return heed__fill(ctx, "fill_", dst, value);
 }

@@ -10,7 +10,7 @@ heed_status heed__full(heed_context *ctx, const char *function, heed_dtype dtype
   heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, NULL);
   if (status) return status;
   status = heed__result_begin(ctx, function, &result, out, dtype, ndim, shape, true, 0, NULL);
-  if (status == HEED_OK) status = heed_fill(ctx, result.tensor, value);
+  if (status == HEED_OK) status = heed__fill(ctx, function, result.tensor, value);
   return heed__result_end(ctx, &result, status);
 }
 
@@ -27,14 +27,14 @@ heed_status heed_eye(heed_context *ctx, heed_dtype dtype, int64_t rows, int64_t 
   heed_status status = heed__check_shape(ctx, "eye", 2, shape, dtype, NULL);
   if (status) return status;
   status = heed__result_begin(ctx, "eye", &result, out, dtype, 2, shape, true, 0, NULL);
-  if (status == HEED_OK) status = heed_fill(ctx, result.tensor, heed_boolean(false));
+  if (status == HEED_OK) status = heed__fill(ctx, "eye", result.tensor, heed_boolean(false));
   if (status == HEED_OK) {
     heed_tensor diagonal;
     heed__alias_on_stack(&diagonal, result.tensor);
     diagonal.ndim = 1;
     diagonal.shape[0] = diagonal.numel = rows < columns ? rows : columns;
     diagonal.stride[0] = result.tensor->stride[0] + result.tensor->stride[1];
-    status = heed_fill(ctx, &diagonal, heed_boolean(true));
+    status = heed__fill(ctx, "eye", &diagonal, heed_boolean(true));
   }
   return heed__result_end(ctx, &result, status);
 }

@@ -1,50 +1,66 @@
-/* Random tensors. All draw one element after another in row-major order, whatever the layout of the result,
- * so they draw into a row-major tensor first. The streams are PyTorch's; core has them, here is what is made
- * of them. */
+/* Random tensors. The streams are PyTorch's; core has them, here is what is made of them. PyTorch fills a
+ * tensor in the order in which its elements lie in memory, so the draws go into row-major memory whose
+ * dimensions are in that order. */
 #include <float.h>
 #include <inttypes.h>
 
 #include "ops.h"
 
-/* A row-major result that reads nothing. */
-static heed_status begin_draw(heed_context *ctx, const char *function, heed__result *result,
-                              heed_tensor **out, heed_dtype dtype, int ndim, const int64_t *shape) {
+/* A draw into *out, or into a new row-major tensor if that is NULL. */
+typedef struct drawing {
+  heed__result result; /* its tensor is row-major, with the dimensions in the order of the draws */
+  bool scattered;      /* *out is not contiguous */
+  int order[HEED_MAX_DIMS];
+  heed_tensor ordered, *to; /* *out with the dimensions in that order */
+  heed_generator *generator, before;
+} drawing;
+
+/* Starts to draw a tensor of the shape in the order of `by`: *out, where PyTorch fills in place, or an input
+ * of the same shape whose layout the result has there; NULL is row-major. inputs: what is read meanwhile. */
+static heed_status begin_drawing(heed_context *ctx, const char *function, drawing *d, heed_tensor **out,
+                                 heed_dtype dtype, int ndim, const int64_t *shape, const heed_tensor *by,
+                                 int ninputs, const heed_tensor *const *inputs) {
   const heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, NULL);
   if (status) return status;
-  return heed__result_begin_row_major(ctx, function, result, out, dtype, ndim, shape, 0, NULL);
+  d->scattered = *out && !heed_tensor_is_contiguous(*out);
+  for (int i = 0; i < ndim; i++) d->order[i] = i;
+  /* a wrong shape of *out is told below, and before its dimensions change places */
+  if (*out && heed__same_shape((*out)->ndim, (*out)->shape, ndim, shape)) {
+    if (by && !heed_tensor_is_contiguous(by)) heed__memory_order(by, d->order);
+    heed__permute_on_stack(&d->ordered, *out, d->order);
+    d->to = &d->ordered;
+    return heed__result_begin_row_major(ctx, function, &d->result, &d->to, dtype, ndim, d->ordered.shape,
+                                        ninputs, inputs);
+  }
+  return heed__result_begin_row_major(ctx, function, &d->result, out, dtype, ndim, shape, ninputs, inputs);
 }
 
 /* What a stopped call puts back. A copy takes 60 ns, which only those notice that draw little. */
-typedef struct kept_generator {
-  heed_generator *generator, before;
-} kept_generator;
-
-static heed_generator *keep_generator(kept_generator *k, heed_context *ctx, heed_generator *g) {
-  k->generator = heed__generator(ctx, g);
-  k->before = *k->generator;
-  return k->generator;
+static heed_generator *keep_generator(drawing *d, heed_context *ctx, heed_generator *g) {
+  d->generator = heed__generator(ctx, g);
+  d->before = *d->generator;
+  return d->generator;
 }
 
 /* As heed__result_end, with the generator as it was where the call failed. */
-static heed_status end_drawing(heed_context *ctx, heed__result *result, heed_status status,
-                               const kept_generator *k) {
-  status = heed__result_end(ctx, result, status);
-  if (status != HEED_OK && k->generator != NULL) *k->generator = k->before;
+static heed_status end_drawing(heed_context *ctx, drawing *d, heed_status status) {
+  status = heed__result_end(ctx, &d->result, status);
+  if (status != HEED_OK && d->generator != NULL) *d->generator = d->before;
   return status;
 }
 
-static float *drawn_floats(const heed__result *result) {
-  return (float *)(void *)result->tensor->data;
+static float *drawn_floats(const drawing *d) {
+  return (float *)(void *)d->result.tensor->data;
 }
-static int64_t *drawn_integers(const heed__result *result) {
-  return (int64_t *)(void *)result->tensor->data;
+static int64_t *drawn_integers(const drawing *d) {
+  return (int64_t *)(void *)d->result.tensor->data;
 }
 
 heed_status heed__uniform(heed_context *ctx, const char *function, heed_generator *g, double from, double to,
                           int ndim, const int64_t *shape, heed_tensor **out) {
-  heed__result result = {0};
-  kept_generator k;
-  k.generator = NULL;
+  drawing d;
+  d.result.tensor = NULL;
+  d.generator = NULL;
   heed_status status = HEED_OK;
   if (!(from <= to && to - from <= FLT_MAX)) {
     status = heed__fail(ctx, HEED_ARGUMENT,
@@ -52,24 +68,24 @@ heed_status heed__uniform(heed_context *ctx, const char *function, heed_generato
                         HEED__G(from), HEED__G(to));
     goto done;
   }
-  status = begin_draw(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
+  status = begin_drawing(ctx, function, &d, out, HEED_FLOAT32, ndim, shape, *out, 0, NULL);
   if (status) goto done;
-  float *x = drawn_floats(&result);
-  if (!heed__draw_floats(keep_generator(&k, ctx, g), x, result.tensor->numel)) {
+  float *x = drawn_floats(&d);
+  if (!heed__draw_floats(keep_generator(&d, ctx, g), x, d.result.tensor->numel)) {
     status = heed__stopped(ctx, function);
     goto done;
   }
   /* PyTorch has the ends in float and multiplies in double */
   const float low = (float)from, span = (float)to - low;
   if (low == 0 && span == 1) goto done;
-  for (int64_t i = 0; i < result.tensor->numel; i++) {
+  for (int64_t i = 0; i < d.result.tensor->numel; i++) {
     x[i] = (float)((double)x[i] * (double)span + (double)low);
     if (!heed__is_due_at(&ctx->pace, i)) continue;
     status = heed__stopped(ctx, function);
     goto done;
   }
 done:
-  return end_drawing(ctx, &result, status, &k);
+  return end_drawing(ctx, &d, status);
 }
 
 heed_status heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
@@ -81,21 +97,21 @@ heed_status heed_uniform(heed_context *ctx, heed_generator *g, double from, doub
 
 heed_status heed__normal(heed_context *ctx, const char *function, heed_generator *g, double mean, double std,
                          int ndim, const int64_t *shape, heed_tensor **out) {
-  heed__result result = {0};
-  kept_generator k;
-  k.generator = NULL;
+  drawing d;
+  d.result.tensor = NULL;
+  d.generator = NULL;
   heed_status status = HEED_OK;
   if (!(std >= 0)) {
     status = heed__fail(ctx, HEED_ARGUMENT, "%s: std is %s; it must be 0 or more", function, HEED__G(std));
     goto done;
   }
-  status = begin_draw(ctx, function, &result, out, HEED_FLOAT32, ndim, shape);
+  status = begin_drawing(ctx, function, &d, out, HEED_FLOAT32, ndim, shape, *out, 0, NULL);
   if (status) goto done;
-  if (!heed__draw_normal(keep_generator(&k, ctx, g), heed__kernels_of(ctx)->normal, mean, std,
-                         drawn_floats(&result), result.tensor->numel))
+  if (!heed__draw_normal(keep_generator(&d, ctx, g), d.scattered ? NULL : heed__kernels_of(ctx)->normal, mean,
+                         std, drawn_floats(&d), d.result.tensor->numel))
     status = heed__stopped(ctx, function);
 done:
-  return end_drawing(ctx, &result, status, &k);
+  return end_drawing(ctx, &d, status);
 }
 
 heed_status heed_normal(heed_context *ctx, heed_generator *g, double mean, double std, int ndim,
@@ -105,50 +121,55 @@ heed_status heed_normal(heed_context *ctx, heed_generator *g, double mean, doubl
   return heed__normal(ctx, "normal", g, mean, std, ndim, shape, out);
 }
 
-heed_status heed_randint(heed_context *ctx, heed_generator *g, int64_t low, int64_t high, int ndim,
-                         const int64_t *shape, heed_tensor **out) {
-  HEED__ENTER(ctx, "randint", out);
-  HEED__MAY_ENTER(ctx, "randint", g);
-  heed__result result = {0};
-  kept_generator k;
-  k.generator = NULL;
+heed_status heed__randint(heed_context *ctx, const char *function, heed_generator *g, int64_t low,
+                          int64_t high, int ndim, const int64_t *shape, heed_tensor **out) {
+  drawing d;
+  d.result.tensor = NULL;
+  d.generator = NULL;
   heed_status status = HEED_OK;
   const uint64_t range = (uint64_t)high - (uint64_t)low + 1;
   if (high < low) {
-    status =
-        heed__fail(ctx, HEED_ARGUMENT,
-                   "randint: high is %" PRId64 " and low is %" PRId64 "; high must not be less", high, low);
+    status = heed__fail(ctx, HEED_ARGUMENT,
+                        "%s: high is %" PRId64 " and low is %" PRId64 "; high must not be less", function,
+                        high, low);
     goto done;
   }
   if (range - 1 >= UINT64_C(1) << 63) {
     status =
-        heed__fail(ctx, HEED_ARGUMENT,
-                   "randint: from %" PRId64 " to %" PRId64 " there are more than 2^63 numbers", low, high);
+        heed__fail(ctx, HEED_ARGUMENT, "%s: from %" PRId64 " to %" PRId64 " there are more than 2^63 numbers",
+                   function, low, high);
     goto done;
   }
-  status = begin_draw(ctx, "randint", &result, out, HEED_INT64, ndim, shape);
+  status = begin_drawing(ctx, function, &d, out, HEED_INT64, ndim, shape, *out, 0, NULL);
   if (status) goto done;
-  g = keep_generator(&k, ctx, g);
-  int64_t *x = drawn_integers(&result);
-  for (int64_t i = 0; i < result.tensor->numel && status == HEED_OK; i++) {
+  g = keep_generator(&d, ctx, g);
+  int64_t *x = drawn_integers(&d);
+  for (int64_t i = 0; i < d.result.tensor->numel && status == HEED_OK; i++) {
     const uint64_t drawn = range < UINT64_C(1) << 28 ? heed__draw32(g) : heed__draw64(g);
     x[i] = (int64_t)((uint64_t)low + drawn % range);
-    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "randint");
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
   }
 done:
-  return end_drawing(ctx, &result, status, &k);
+  return end_drawing(ctx, &d, status);
+}
+
+heed_status heed_randint(heed_context *ctx, heed_generator *g, int64_t low, int64_t high, int ndim,
+                         const int64_t *shape, heed_tensor **out) {
+  HEED__ENTER(ctx, "randint", out);
+  HEED__MAY_ENTER(ctx, "randint", g);
+  return heed__randint(ctx, "randint", g, low, high, ndim, shape, out);
 }
 
 heed_status heed_randperm(heed_context *ctx, heed_generator *g, int64_t n, heed_tensor **out) {
   HEED__ENTER(ctx, "randperm", out);
   HEED__MAY_ENTER(ctx, "randperm", g);
-  heed__result result = {0};
-  kept_generator k;
-  k.generator = NULL;
-  heed_status status = begin_draw(ctx, "randperm", &result, out, HEED_INT64, 1, &n);
+  drawing d;
+  d.result.tensor = NULL;
+  d.generator = NULL;
+  heed_status status = begin_drawing(ctx, "randperm", &d, out, HEED_INT64, 1, &n, NULL, 0, NULL);
   if (status) goto done;
-  g = keep_generator(&k, ctx, g);
-  int64_t *x = drawn_integers(&result);
+  g = keep_generator(&d, ctx, g);
+  int64_t *x = drawn_integers(&d);
   for (int64_t i = 0; i < n && status == HEED_OK; i++) {
     x[i] = i + 1;
     if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "randperm");
@@ -161,38 +182,39 @@ heed_status heed_randperm(heed_context *ctx, heed_generator *g, int64_t n, heed_
     *other = moved;
   }
 done:
-  return end_drawing(ctx, &result, status, &k);
+  return end_drawing(ctx, &d, status);
 }
 
 heed_status heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tensor *p, heed_tensor **out) {
   HEED__ENTER(ctx, "bernoulli", p, out);
   HEED__MAY_ENTER(ctx, "bernoulli", g);
-  heed__result result = {0};
-  kept_generator k;
-  k.generator = NULL;
-  heed_tensor *made = NULL;
+  drawing d;
+  d.result.tensor = NULL;
+  d.generator = NULL;
+  const heed_tensor *chances;
+  heed_tensor ordered, *made = NULL, *made_ordered = NULL;
   heed_status status = heed__check_dtype(ctx, "bernoulli", "p", p, HEED_FLOAT32);
   if (status) goto done;
-  status = heed__as_contiguous(ctx, "bernoulli", p, HEED_FLOAT32, &p, &made);
+  status = heed__as_contiguous(ctx, "bernoulli", p, HEED_FLOAT32, &chances, &made);
   if (status) goto done;
-  const float *chance = (const float *)(const void *)p->data;
-  for (int64_t i = 0; i < p->numel; i++) {
-    if (heed__is_due_at(&ctx->pace, i)) {
-      status = heed__stopped(ctx, "bernoulli");
-      if (status) goto done;
-    }
-    if (!(chance[i] >= 0.0f && chance[i] <= 1.0f)) {
+  const float *chance = (const float *)(const void *)chances->data;
+  for (int64_t i = 0; i < p->numel && status == HEED_OK; i++) {
+    if (!(chance[i] >= 0.0f && chance[i] <= 1.0f))
       status =
           heed__fail(ctx, HEED_ARGUMENT, "bernoulli: element %" PRId64 " of p is %s; it must be from 0 to 1",
                      i + 1, HEED__G((double)chance[i]));
-      goto done;
-    }
+    else if (heed__is_due_at(&ctx->pace, i))
+      status = heed__stopped(ctx, "bernoulli");
   }
-  status =
-      heed__result_begin_row_major(ctx, "bernoulli", &result, out, HEED_FLOAT32, p->ndim, p->shape, 1, &p);
   if (status) goto done;
-  float *x = drawn_floats(&result);
-  bool whole = heed__draw_floats(keep_generator(&k, ctx, g), x, p->numel);
+  status = begin_drawing(ctx, "bernoulli", &d, out, HEED_FLOAT32, p->ndim, p->shape, *out, 1, &chances);
+  if (status) goto done;
+  heed__permute_on_stack(&ordered, chances, d.order);
+  status = heed__as_contiguous(ctx, "bernoulli", &ordered, HEED_FLOAT32, &chances, &made_ordered);
+  if (status) goto done;
+  chance = (const float *)(const void *)chances->data;
+  float *x = drawn_floats(&d);
+  bool whole = heed__draw_floats(keep_generator(&d, ctx, g), x, p->numel);
   for (int64_t i = 0; i < p->numel && whole; i++) {
     x[i] = x[i] < chance[i] ? 1.0f : 0.0f;
     whole = !heed__is_due_at(&ctx->pace, i);
@@ -200,32 +222,50 @@ heed_status heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tens
   if (!whole) status = heed__stopped(ctx, "bernoulli");
 done:
   heed_tensor_free(made);
-  return end_drawing(ctx, &result, status, &k);
+  heed_tensor_free(made_ordered);
+  return end_drawing(ctx, &d, status);
+}
+
+heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
+                       const heed_tensor *x, heed_tensor **out) {
+  drawing d;
+  d.result.tensor = NULL;
+  d.generator = NULL;
+  heed_tensor ordered, *made = NULL;
+  heed_status status = heed__check_probability(ctx, function, "p", p);
+  if (status) goto done;
+  status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
+  if (status) goto done;
+  if (!*out) status = heed__new_like(ctx, function, x, HEED_FLOAT32, &made);
+  if (status) goto done;
+  heed_tensor *to = made ? made : *out;
+  /* PyTorch draws by MKL into memory of its own, which is row-major */
+  const heed_tensor *by = ctx->dropout_stream == HEED_DROPOUT_MKL ? NULL : x;
+  status = begin_drawing(ctx, function, &d, &to, HEED_FLOAT32, x->ndim, x->shape, by, 1, &x);
+  if (status) goto done;
+  heed__permute_on_stack(&ordered, x, d.order);
+  if (!heed__copy_elements(d.result.tensor, &ordered)) {
+    status = heed__stopped(ctx, function);
+    goto done;
+  }
+  if (p > 0 && x->numel > 0) { /* nothing is drawn otherwise, not even a seed */
+    heed__dropout stream;
+    heed__dropout_begin(&stream, ctx, keep_generator(&d, ctx, g), p);
+    if (!heed__dropout_apply(&stream, drawn_floats(&d), drawn_floats(&d), x->numel))
+      status = heed__stopped(ctx, function);
+  }
+done:
+  status = end_drawing(ctx, &d, status);
+  if (status == HEED_OK && made)
+    *out = made;
+  else
+    heed_tensor_free(made);
+  return status;
 }
 
 heed_status heed_dropout(heed_context *ctx, heed_generator *g, double p, const heed_tensor *x,
                          heed_tensor **out) {
   HEED__ENTER(ctx, "dropout", x, out);
   HEED__MAY_ENTER(ctx, "dropout", g);
-  heed__result result = {0};
-  kept_generator k;
-  k.generator = NULL;
-  heed_status status = heed__check_probability(ctx, "dropout", "p", p);
-  if (status) goto done;
-  status = heed__check_dtype(ctx, "dropout", "x", x, HEED_FLOAT32);
-  if (status) goto done;
-  status = heed__result_begin_row_major(ctx, "dropout", &result, out, HEED_FLOAT32, x->ndim, x->shape, 1, &x);
-  if (status) goto done;
-  if (!heed__copy_elements(result.tensor, x)) {
-    status = heed__stopped(ctx, "dropout");
-    goto done;
-  }
-  if (p > 0 && x->numel > 0) { /* nothing is drawn otherwise, not even a seed */
-    heed__dropout stream;
-    heed__dropout_begin(&stream, ctx, keep_generator(&k, ctx, g), p);
-    if (!heed__dropout_apply(&stream, drawn_floats(&result), drawn_floats(&result), x->numel))
-      status = heed__stopped(ctx, "dropout");
-  }
-done:
-  return end_drawing(ctx, &result, status, &k);
+  return heed__drop(ctx, "dropout", g, p, x, out);
 }

@@ -1,5 +1,6 @@
 /* Matrix products of float32, divided into slices for the threads; by our own kernel, and by BLAS where that
- * is faster. The only file that knows cblas; without it (HEED_BLAS is 0, make BLAS=none) the kernel does all.
+ * is faster. The only file that knows cblas. HEED_BLAS is 0 without it (make BLAS=none): the kernel does all;
+ * and with HEED_BLAS_LIBRARY, a name for dlopen, it is not linked but loaded when a product first needs it.
  */
 #include "ops.h"
 
@@ -9,12 +10,10 @@
 
 #if HEED_BLAS
 #include <cblas.h>
+#endif
 
-/* OpenBLAS has these; another library with the same cblas.h need not. */
-#pragma weak openblas_get_num_threads
-#pragma weak openblas_set_num_threads
-#pragma weak openblas_get_parallel
-#pragma weak openblas_get_corename
+#if HEED_BLAS && defined(HEED_BLAS_LIBRARY)
+#include <dlfcn.h>
 #endif
 
 typedef heed__product product;
@@ -30,10 +29,12 @@ static int64_t smaller(int64_t a, int64_t b) {
 
 #if !HEED_BLAS
 
-const char *heed__blas_name(void) {
+const char *heed__blas_name(heed_context *ctx) {
+  (void)ctx;
   return "none";
 }
-const char *heed__blas_core(void) {
+const char *heed__blas_core(heed_context *ctx) {
+  (void)ctx;
   return "";
 }
 static bool blas_takes(heed_context *ctx, const product *p) {
@@ -41,8 +42,8 @@ static bool blas_takes(heed_context *ctx, const product *p) {
   (void)p;
   return false;
 }
-static void blas_product(const product *p, bool first) {
-  (void)p, (void)first;
+static void blas_product(const heed__blas *blas, const product *p, bool first) {
+  (void)blas, (void)p, (void)first;
 }
 
 #else
@@ -52,20 +53,83 @@ static void blas_product(const product *p, bool first) {
  * AVX-512 256³ 1.2, 512³ 1.05, 1024³ 1.05, 2048³ 1.0; AVX2 256³ 1.15, 512³ 1.0, 1024³ 1.05, 2048³ 0.9, and
  * that only with products of BLAS that take longer than work may go on that is to stop. NEON was not measured
  * and goes with AVX2. */
+static bool needs_blas(const heed_context *ctx) {
+  return ctx->cpu == HEED__CPU_scalar;
+}
+
+/* What of BLAS is used; a library that is not OpenBLAS has only the first. */
+#define BLAS_FUNCTIONS(X)                                                                                    \
+  X(cblas_sgemm)                                                                                             \
+  X(openblas_get_num_threads) X(openblas_set_num_threads) X(openblas_get_parallel) X(openblas_get_corename)
+enum {
+#define BLAS_NUMBER(name) BLAS_##name,
+  BLAS_FUNCTIONS(BLAS_NUMBER)
+#undef BLAS_NUMBER
+      BLAS_FUNCTION_COUNT
+};
+_Static_assert(BLAS_FUNCTION_COUNT == HEED__BLAS_FUNCTIONS, "a context holds a pointer to each");
+
+/* The function of that name, by its prototype in cblas.h; NULL where the library has none. */
+#define BLAS_FUNCTION(blas, name) ((__typeof__(&name))(blas)->function[BLAS_##name])
+
+#if defined(HEED_BLAS_LIBRARY)
+
+/* Only now, since OpenBLAS starts its threads when it is loaded. It stays, as its threads do. The system
+ * loads it once, whichever contexts ask for it on whichever threads; each keeps the functions for itself, so
+ * that nothing of the library's is written to. */
+enum { IS_LOADED_LATE = true };
+static void find_functions(heed_context *ctx, heed__blas *blas) {
+  void *library = dlopen(HEED_BLAS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    heed__log(ctx, HEED_LOG_INFO, "BLAS is not used, since it cannot be loaded: %s", dlerror());
+    return;
+  }
+#define BLAS_FIND(name) blas->function[BLAS_##name] = (heed__function)dlsym(library, #name);
+  BLAS_FUNCTIONS(BLAS_FIND)
+#undef BLAS_FIND
+}
+
+#else
+
+#pragma weak openblas_get_num_threads
+#pragma weak openblas_set_num_threads
+#pragma weak openblas_get_parallel
+#pragma weak openblas_get_corename
+
+enum { IS_LOADED_LATE = false };
+static void find_functions(heed_context *ctx, heed__blas *blas) {
+  (void)ctx;
+#define BLAS_FIND(name) blas->function[BLAS_##name] = (heed__function)(name);
+  BLAS_FUNCTIONS(BLAS_FIND)
+#undef BLAS_FIND
+}
+
+#endif
 
 /* Of OpenBLAS's flavours only the one on POSIX threads may be called from several threads and can be told to
  * use one: the one without threads is not safe (two threads that called it had one product in 160,000 wrong),
- * and with OpenMP each of our threads would start a team. In their place the kernel does all. */
-static bool is_usable(void) {
+ * and with OpenMP each of our threads would start a team. Without it the kernel does all. */
+static bool is_usable(heed_context *ctx) {
   enum { ON_THREADS = 1 }; /* of openblas_get_parallel: 0 has none, 2 is OpenMP */
-  return !openblas_get_parallel || openblas_get_parallel() == ON_THREADS;
+  heed__blas *blas = &ctx->blas;
+  if (!blas->is_known) {
+    blas->is_known = true; /* the host's log may come back to here */
+    find_functions(ctx, blas);
+    blas->is_usable =
+        BLAS_FUNCTION(blas, cblas_sgemm) && (!BLAS_FUNCTION(blas, openblas_get_parallel) ||
+                                             BLAS_FUNCTION(blas, openblas_get_parallel)() == ON_THREADS);
+  }
+  return blas->is_usable;
 }
 
-const char *heed__blas_name(void) {
-  return !is_usable() ? "none" : openblas_get_corename ? "OpenBLAS" : "BLAS";
+const char *heed__blas_name(heed_context *ctx) {
+  if (!needs_blas(ctx)) return "none";
+  if (IS_LOADED_LATE && !ctx->blas.is_known) return "not loaded";
+  return !is_usable(ctx) ? "none" : BLAS_FUNCTION(&ctx->blas, openblas_get_corename) ? "OpenBLAS" : "BLAS";
 }
-const char *heed__blas_core(void) {
-  return is_usable() && openblas_get_corename ? openblas_get_corename() : "";
+const char *heed__blas_core(heed_context *ctx) {
+  return strcmp(heed__blas_name(ctx), "OpenBLAS") == 0 ? BLAS_FUNCTION(&ctx->blas, openblas_get_corename)()
+                                                       : "";
 }
 
 /* A matrix as BLAS reads it: rows `leading` apart without gaps in them, or that transposed. */
@@ -93,25 +157,27 @@ static bool as_operand(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t c
 /* Two threads that call an OpenBLAS which has threads itself were measured six times slower than one. So it
  * works with one, here and for whoever else uses it in the process, unless the host wants it left alone. */
 static bool has_one_thread(heed_context *ctx) {
-  if (!openblas_get_num_threads || !openblas_set_num_threads) return true;
-  const int threads = openblas_get_num_threads();
+  const __typeof__(&openblas_get_num_threads) count = BLAS_FUNCTION(&ctx->blas, openblas_get_num_threads);
+  const __typeof__(&openblas_set_num_threads) set = BLAS_FUNCTION(&ctx->blas, openblas_set_num_threads);
+  if (!count || !set) return true;
+  const int threads = count();
   if (threads > 1 && !ctx->keep_blas_threads) {
-    openblas_set_num_threads(1);
+    set(1);
     heed__log(ctx, HEED_LOG_INFO, "OpenBLAS had %d threads and works with one now, in the whole process",
               threads);
   }
-  return openblas_get_num_threads() <= 1;
+  return count() <= 1;
 }
 
 static bool blas_takes(heed_context *ctx, const product *p) {
   operand any;
-  return ctx->cpu == HEED__CPU_scalar && p->m > 1 && p->n > 1 && p->k <= INT_MAX && p->c_row >= p->n &&
+  return needs_blas(ctx) && p->m > 1 && p->n > 1 && p->k <= INT_MAX && p->c_row >= p->n &&
          p->c_row <= INT_MAX && as_operand(p->m, p->k, p->a_row, p->a_column, &any) &&
-         as_operand(p->k, p->n, p->b_row, p->b_column, &any) && is_usable() && has_one_thread(ctx);
+         as_operand(p->k, p->n, p->b_row, p->b_column, &any) && is_usable(ctx) && has_one_thread(ctx);
 }
 
 /* c = a · b + bias if `first`, and else c + a · b. */
-static void blas_product(const product *p, bool first) {
+static void blas_product(const heed__blas *blas, const product *p, bool first) {
   operand a, b;
   (void)as_operand(p->m, p->k, p->a_row, p->a_column, &a);
   (void)as_operand(p->k, p->n, p->b_row, p->b_column, &b);
@@ -123,8 +189,9 @@ static void blas_product(const product *p, bool first) {
     else
       memset(row, 0, (size_t)p->n * sizeof(float));
   }
-  cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, (int)p->m, (int)p->n, (int)p->k, 1, p->a, a.leading,
-              p->b, b.leading, 1, p->c, (int)p->c_row);
+  BLAS_FUNCTION(blas, cblas_sgemm)
+  (CblasRowMajor, a.transpose, b.transpose, (int)p->m, (int)p->n, (int)p->k, 1, p->a, a.leading, p->b,
+   b.leading, 1, p->c, (int)p->c_row);
 }
 
 #endif
@@ -183,7 +250,7 @@ static bool multiply_by_blas(void *argument, int64_t i, int slot, int64_t *posit
     part.k = smaller(p.k - at, BLAS_DEPTH);
     part.a += at * p.a_column;
     part.b += at * p.b_row;
-    blas_product(&part, at == 0);
+    blas_product(g->blas, &part, at == 0);
     at += BLAS_DEPTH;
     if (at < p.k && heed__leaves(g->work.pace)) {
       *position = at;
@@ -236,7 +303,8 @@ static bool goes_in_blocks(heed_context *ctx, heed__gemm_work *d) {
   if (floats == 0) return false;
   const int workers = heed__workers(ctx);
   d->room_each = (floats + align - 1) / align * align;
-  d->room = heed__allocate(ctx, (size_t)workers * d->room_each * sizeof(float));
+  d->room = heed__allocate(
+      ctx, heed__array_bytes((uint64_t)workers, heed__array_bytes(d->room_each, sizeof(float))));
   if (d->room) divide_evenly(d, workers);
   return d->room != NULL;
 }
@@ -266,6 +334,11 @@ static void multiply_whole(const heed__kernels *kernels, const product *p) {
                         p->b_column, p->bias, p->c, p->c_row, NULL, NULL, NULL);
 }
 
+void heed__gemm_prepare(heed_context *ctx, const product *p) {
+  (void)heed__kernels_of(ctx);
+  if (!is_whole(p)) (void)blas_takes(ctx, p);
+}
+
 void heed__gemm_begin(heed_context *ctx, heed__gemm_work *g, const product *p) {
   const int64_t m = p->m, n = p->n, k = p->k;
   g->kernels = heed__kernels_of(ctx);
@@ -275,7 +348,7 @@ void heed__gemm_begin(heed_context *ctx, heed__gemm_work *g, const product *p) {
   g->rows = m;
   g->columns = n;
   g->room = NULL;
-  g->blas = blas_takes(ctx, p);
+  g->blas = blas_takes(ctx, p) ? &ctx->blas : NULL;
   if (is_dot(p)) {
     g->across = 1;
     heed__work_begin(ctx, &g->work, 1, 1, multiply_dot, g);

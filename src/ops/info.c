@@ -11,8 +11,8 @@ heed_status heed_info(heed_context *ctx, heed_information *out) {
   heed_information found = {
       .version = HEED_VERSION,
       .kernels = heed__kernels_of(ctx)->name,
-      .blas = heed__blas_name(),
-      .blas_core = heed__blas_core(),
+      .blas = heed__blas_name(ctx),
+      .blas_core = heed__blas_core(ctx),
       .threads = heed_num_threads(ctx),
       .memory_in_use = ctx->in_use,
       .memory_peak = ctx->peak,

@@ -71,6 +71,7 @@ heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *ten
   heed_tensor place; /* of the next tensor, within the result */
   heed__alias_on_stack(&place, result.tensor);
   for (int i = 0; i < count && status == HEED_OK; i++) {
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "cat");
     if (tensors[i]->numel == 0) continue;
     place.shape[d] = tensors[i]->shape[d];
     if (!heed__copy_elements(&place, tensors[i])) status = heed__stopped(ctx, "cat");
@@ -148,7 +149,7 @@ heed_status heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int6
                       (long long)repeats);
   if (dim != 0) status = heed__check_dim(ctx, "repeat_interleave", x->ndim, dim, &d);
   if (status == HEED_OK && (dim == 0 || x->ndim == 0))
-    status = heed_reshape(ctx, x, 1, (const int64_t[]){x->numel}, &flat);
+    status = heed__reshape(ctx, "repeat_interleave", x, 1, (const int64_t[]){x->numel}, &flat);
   if (status == HEED_OK) status = repeat_along(ctx, flat != NULL ? flat : x, repeats, d, out);
   heed_tensor_free(flat);
   return status;

@@ -104,7 +104,15 @@ static bool multiply_batch(heed_context *ctx, const matrices *p, int ndim, const
     z.stride[d] *= p->m * p->n;
   }
   if (!heed__walk_begin(&w, ndim, batch, 3, (const heed_tensor *const[]){&x, &y, &z})) return true;
-  (void)heed__kernels_of(ctx); /* chosen before several threads ask */
+  const heed__product one = {.m = p->m,
+                             .n = p->n,
+                             .k = p->k,
+                             .a_row = p->a_row,
+                             .a_column = p->a_column,
+                             .b_row = p->b_row,
+                             .b_column = p->b_column,
+                             .c_row = p->n};
+  if (c->dtype == HEED_FLOAT32) heed__gemm_prepare(ctx, &one);
   const double work = (double)p->m * (double)p->n * (double)p->k;
   if (work < LARGE_PRODUCT)
     return heed__walk_divided(ctx, &w, 1, (int64_t)work / AN_ELEMENT + 1, multiply_part, &user);
@@ -170,11 +178,11 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
                                         (const heed_tensor *const[]){a, b});
   if (status) return status;
   if (a->dtype != dtype) {
-    if ((status = heed_to(ctx, a, dtype, &converted_a))) goto done;
+    if ((status = heed__to(ctx, function, a, dtype, &converted_a))) goto done;
     as_matrices(&x, converted_a, false);
   }
   if (b->dtype != dtype) {
-    if ((status = heed_to(ctx, b, dtype, &converted_b))) goto done;
+    if ((status = heed__to(ctx, function, b, dtype, &converted_b))) goto done;
     as_matrices(&y, converted_b, true);
   }
   if (result.tensor->numel == 0) goto done;

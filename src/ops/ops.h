@@ -76,6 +76,10 @@ heed_status heed__result_begin_row_major(heed_context *ctx, const char *function
 /** Hands the result over if status is OK, else drops it; returns the status of both. */
 HEED_MUST_USE
 heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_status status);
+/** A new tensor of the shape of x and the strides of heed__strides_like, its elements not set. */
+HEED_MUST_USE
+heed_status heed__new_like(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
+                           heed_tensor **out);
 
 /* ---- Walking several tensors of one broadcast shape (walk.c) ---- */
 
@@ -190,10 +194,10 @@ bool heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float 
                 ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
                 float *c, ptrdiff_t c_row);
 
-/** Which BLAS that is, "none" if none, and the processor that its kernels were written for, "" if not known.
- * (gemm.c) */
-const char *heed__blas_name(void);
-const char *heed__blas_core(void);
+/** Which BLAS that is, as heed_information says, and the processor that its kernels were written for, "" if
+ * not known. (gemm.c) */
+const char *heed__blas_name(heed_context *ctx);
+const char *heed__blas_core(heed_context *ctx);
 
 /* Those of heed.h under another name in messages: x[…] calls itself "index". (index.c, mask.c) */
 HEED_MUST_USE
@@ -217,8 +221,37 @@ heed_status heed__layer_norm(heed_context *ctx, const char *function, const heed
 HEED_MUST_USE
 heed_status heed__rms_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                            const heed_tensor *weight, double epsilon, heed_tensor **out);
-/** heed_full, heed_uniform, heed_normal and heed_linear under another name in messages. (create.c, draw.c,
- * linear.c) */
+/** heed_clone, heed_copy, heed_reshape, heed_transpose, heed_narrow, heed_dequantize_int8 and heed_dropout
+ * under another name in messages. (copy.c, view.c, quantize.c, draw.c) */
+HEED_MUST_USE
+heed_status heed__clone(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__copy(heed_context *ctx, const char *function, heed_tensor *dst, const heed_tensor *src);
+HEED_MUST_USE
+heed_status heed__reshape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                          const int64_t *shape, heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__transpose(heed_context *ctx, const char *function, const heed_tensor *x, int dim1, int dim2,
+                            heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__narrow(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
+                         int64_t start, int64_t length, heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const heed_tensor *weight,
+                                  const heed_tensor *scale, heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
+                       const heed_tensor *x, heed_tensor **out);
+/** heed_full, heed_fill, heed_to, heed_uniform, heed_normal, heed_randint and heed_linear under another name
+ * in messages. (create.c, copy.c, draw.c, linear.c) */
+HEED_MUST_USE
+heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst, heed_scalar value);
+HEED_MUST_USE
+heed_status heed__to(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
+                     heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__randint(heed_context *ctx, const char *function, heed_generator *g, int64_t low,
+                          int64_t high, int ndim, const int64_t *shape, heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__full(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
                        const int64_t *shape, heed_scalar value, heed_tensor **out);

@@ -146,10 +146,8 @@ heed_status heed_quantize_int8(heed_context *ctx, const heed_tensor *x, heed_ten
   return status == HEED_OK ? heed__quantize_int8(ctx, "quantize_int8", "x", x, weight, scale) : status;
 }
 
-heed_status heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, const heed_tensor *scale,
-                                 heed_tensor **out) {
-  HEED__ENTER(ctx, "dequantize_int8", weight, scale, out);
-  const char *function = "dequantize_int8";
+heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const heed_tensor *weight,
+                                  const heed_tensor *scale, heed_tensor **out) {
   heed_tensor *made_weight = NULL, *made_scale = NULL;
   heed__result result = {0};
   heed_status status = heed__check_int8_weight(ctx, function, weight, scale);
@@ -173,4 +171,10 @@ done:
   heed_tensor_free(made_weight);
   heed_tensor_free(made_scale);
   return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, const heed_tensor *scale,
+                                 heed_tensor **out) {
+  HEED__ENTER(ctx, "dequantize_int8", weight, scale, out);
+  return heed__dequantize_int8(ctx, "dequantize_int8", weight, scale, out);
 }

@@ -31,7 +31,6 @@ static heed_status begin(heed_context *ctx, const char *function, heed__result *
                          heed_dtype dtype, int ndim, const int64_t *shape, bool elementwise, bool row_major,
                          int ninputs, const heed_tensor *const *inputs) {
   heed_status status;
-  int64_t numel;
   *result = (heed__result){.out = out, .function = function};
   if (heed__is_due(&ctx->pace)) {
     status = heed__stopped(ctx, function);
@@ -46,12 +45,7 @@ static heed_status begin(heed_context *ctx, const char *function, heed__result *
       return HEED_OK;
     }
   }
-  status = heed__check_shape(ctx, function, ndim, shape, dtype, &numel);
-  if (status) return status;
-  status = heed_tensor_new(ctx, dtype, ndim, shape, &result->tensor);
-  if (status == HEED_MEMORY)
-    return heed__fail_memory(ctx, function, (size_t)numel * heed__element_bytes(dtype));
-  return status;
+  return heed__tensor_new(ctx, function, dtype, ndim, shape, &result->tensor);
 }
 
 heed_status heed__result_begin(heed_context *ctx, const char *function, heed__result *result,
@@ -79,4 +73,14 @@ heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_statu
   }
   result->tensor = NULL;
   return status;
+}
+
+heed_status heed__new_like(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
+                           heed_tensor **out) {
+  heed_tensor *made = NULL;
+  const heed_status status = heed__tensor_new(ctx, function, dtype, x->ndim, x->shape, &made);
+  if (status) return status;
+  heed__strides_like(x, made->stride);
+  *out = made;
+  return HEED_OK;
 }

@@ -95,11 +95,12 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
   if (w.stride[0] != 1 || w.stride[1] != 1) {
     const int64_t side = w.dims > 1 ? w.size[1] : 1;
     job.floats = (size_t)((w.count + GAP) * (side < ABREAST ? side : ABREAST));
-    const size_t all = job.floats * (size_t)heed__workers(ctx);
-    if (all > FLOATS_ON_STACK) {
-      job.scratch = block = heed__allocate(ctx, all * sizeof(float));
+    const size_t bytes =
+        heed__array_bytes((uint64_t)heed__workers(ctx), heed__array_bytes(job.floats, sizeof(float)));
+    if (bytes > sizeof on_stack) {
+      job.scratch = block = heed__allocate(ctx, bytes);
       if (block == NULL) {
-        status = heed__fail_memory(ctx, function, all * sizeof(float));
+        status = heed__fail_memory(ctx, function, bytes);
         goto done;
       }
     }
@@ -200,7 +201,7 @@ static heed_status map_merged(heed_context *ctx, const char *function, row_funct
       heed__result_begin_row_major(ctx, function, &result, out, HEED_FLOAT32, x->ndim, x->shape, 1, &x);
   if (status != HEED_OK) return status;
   if (!merge_last(&from, x, ndims)) {
-    status = heed_clone(ctx, x, &made);
+    status = heed__clone(ctx, function, x, &made);
     if (status != HEED_OK) goto done;
     merge_last(&from, made, ndims);
   }
@@ -221,10 +222,11 @@ static heed_status normalise(heed_context *ctx, const char *function, row_functi
   if (status != HEED_OK) goto done;
   if (x->ndim < ndims) {
     char text[HEED__SHAPE_TEXT];
-    status = x->ndim == 0 ? heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least %d",
-                                       function, ndims)
-                          : heed__fail(ctx, HEED_SHAPE, "%s: x is %s; it must have at least %d dimensions",
-                                       function, heed__shape_text(text, x->ndim, x->shape), ndims);
+    status = x->ndim == 0
+                 ? heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least %d", function,
+                              ndims)
+                 : heed__fail(ctx, HEED_SHAPE, "%s: x is %s; it must have at least %d dimension%s", function,
+                              heed__shape_text(text, x->ndim, x->shape), ndims, HEED__S(ndims));
     goto done;
   }
   status = norm_parameter(ctx, function, "weight", x, ndims, weight, &user.weight, &made_weight);

@@ -201,9 +201,8 @@ static heed_status sorted(heed_context *ctx, const char *function, const heed_te
                               x->ndim, shape, false, 1, &x);
   if (status != HEED_OK || k == 0) goto done;
   if (k > ITEMS_ON_STACK / 2) {
-    const bool fits = (uint64_t)k <= SIZE_MAX / (2 * sizeof(item));
-    const size_t bytes = fits ? (size_t)k * 2 * sizeof(item) : SIZE_MAX;
-    block = fits ? heed__allocate(ctx, bytes) : NULL;
+    const size_t bytes = heed__array_bytes((uint64_t)k, 2 * sizeof(item));
+    block = heed__allocate(ctx, bytes);
     if (block == NULL) {
       status = heed__fail_memory(ctx, function, bytes);
       goto done;

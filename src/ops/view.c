@@ -6,9 +6,7 @@
 
 /* The end of every function here. */
 static heed_status give(heed_context *ctx, const char *function, const heed_tensor *view, heed_tensor **out) {
-  if (*out) return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is a tensor already; it must be NULL", function);
-  const heed_status status = heed__tensor_from_view(ctx, view, out);
-  return status == HEED_MEMORY ? heed__fail_memory(ctx, function, sizeof *view) : status;
+  return heed__tensor_from_view(ctx, function, view, out);
 }
 
 static void remove_dim(heed_tensor *view, int dim) {
@@ -49,14 +47,14 @@ static heed_status work_out(heed_context *ctx, const char *function, const heed_
   } else if (open >= 0) {
     return heed__fail(ctx, HEED_SHAPE,
                       "%s: x is %s with %" PRId64
-                      " elements; for the shape %s their number must be a multiple of %" PRId64,
-                      function, heed__shape_text(have, x->ndim, x->shape), x->numel,
+                      " element%s; for the shape %s their number must be a multiple of %" PRId64,
+                      function, heed__shape_text(have, x->ndim, x->shape), x->numel, HEED__S(x->numel),
                       heed__shape_text(want, ndim, shape), numel);
   } else if (numel != x->numel) {
     return heed__fail(ctx, HEED_SHAPE,
-                      "%s: x is %s with %" PRId64 " elements and the shape %s has %" PRId64
+                      "%s: x is %s with %" PRId64 " element%s and the shape %s has %" PRId64
                       "; they must have as many",
-                      function, heed__shape_text(have, x->ndim, x->shape), x->numel,
+                      function, heed__shape_text(have, x->ndim, x->shape), x->numel, HEED__S(x->numel),
                       heed__shape_text(want, ndim, shape), numel);
   }
   return HEED_OK;
@@ -94,12 +92,8 @@ static heed_status reshape(heed_context *ctx, const char *function, const heed_t
   heed_tensor view, *made = NULL;
   heed_status status = HEED_OK;
   if (!reshaped(&view, x, ndim, shape)) {
-    status = heed_clone(ctx, x, &made);
-    if (status) {
-      if (status == HEED_MEMORY)
-        status = heed__fail_memory(ctx, function, (size_t)x->numel * heed__element_bytes(x->dtype));
-      goto done;
-    }
+    status = heed__clone(ctx, function, x, &made);
+    if (status) goto done;
     reshaped(&view, made, ndim, shape);
   }
   status = give(ctx, function, &view, out);
@@ -108,13 +102,18 @@ done:
   return status;
 }
 
+heed_status heed__reshape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                          const int64_t *shape, heed_tensor **out) {
+  int64_t sizes[HEED_MAX_DIMS];
+  const heed_status status = work_out(ctx, function, x, ndim, shape, sizes);
+  if (status) return status;
+  return reshape(ctx, function, x, ndim, sizes, out);
+}
+
 heed_status heed_reshape(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
                          heed_tensor **out) {
   HEED__ENTER(ctx, "reshape", x, out);
-  int64_t sizes[HEED_MAX_DIMS];
-  const heed_status status = work_out(ctx, "reshape", x, ndim, shape, sizes);
-  if (status) return status;
-  return reshape(ctx, "reshape", x, ndim, sizes, out);
+  return heed__reshape(ctx, "reshape", x, ndim, shape, out);
 }
 
 heed_status heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int last, heed_tensor **out) {
@@ -171,12 +170,12 @@ heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int dim, heed_
 
 /* ---- Other orders ---- */
 
-heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
-  HEED__ENTER(ctx, "transpose", x, out);
+heed_status heed__transpose(heed_context *ctx, const char *function, const heed_tensor *x, int dim1, int dim2,
+                            heed_tensor **out) {
   heed_tensor view;
   int a, b;
-  heed_status status = heed__check_dim(ctx, "transpose", x->ndim, dim1, &a);
-  if (status == HEED_OK) status = heed__check_dim(ctx, "transpose", x->ndim, dim2, &b);
+  heed_status status = heed__check_dim(ctx, function, x->ndim, dim1, &a);
+  if (status == HEED_OK) status = heed__check_dim(ctx, function, x->ndim, dim2, &b);
   if (status) return status;
   heed__alias_on_stack(&view, x);
   if (x->ndim > 0) {
@@ -185,7 +184,12 @@ heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, in
     view.shape[b] = x->shape[a];
     view.stride[b] = x->stride[a];
   }
-  return give(ctx, "transpose", &view, out);
+  return give(ctx, function, &view, out);
+}
+
+heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
+  HEED__ENTER(ctx, "transpose", x, out);
+  return heed__transpose(ctx, "transpose", x, dim1, dim2, out);
 }
 
 heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
@@ -197,8 +201,8 @@ heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, cons
   if (status) return status;
   if (ndim != x->ndim)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "permute: %d dims are given and x has %d dimensions; each must be named once", ndim,
-                      x->ndim);
+                      "permute: %d dim%s given and x has %d dimension%s; each must be named once", ndim,
+                      ndim == 1 ? " is" : "s are", x->ndim, HEED__S(x->ndim));
   heed__alias_on_stack(&view, x);
   for (int d = 0; d < ndim; d++) {
     int from;
@@ -264,25 +268,29 @@ heed_status heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_
   return give(ctx, "select", &view, out);
 }
 
-heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
-                        heed_tensor **out) {
-  HEED__ENTER(ctx, "narrow", x, out);
+heed_status heed__narrow(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
+                         int64_t start, int64_t length, heed_tensor **out) {
   heed_tensor view;
   int d;
-  const heed_status status = check_cut(ctx, "narrow", x, dim, &d);
+  const heed_status status = check_cut(ctx, function, x, dim, &d);
   if (status) return status;
   const int64_t size = x->shape[d], from = start < 0 && start >= -size ? start + size
                                            : start > 0                 ? start - 1
                                                                        : -1;
   if (from < 0 || from > size || length < 0 || length > size - from)
     return heed__fail(ctx, HEED_INDEX,
-                      "narrow: start %" PRId64 " and length %" PRId64
-                      " do not fit dimension %d of size %" PRId64
+                      "%s: start %" PRId64 " and length %" PRId64 " do not fit dimension %d of size %" PRId64
                       "; start counts from 1 and there must be length elements from there on",
-                      start, length, d + 1, size);
+                      function, start, length, d + 1, size);
   heed__alias_on_stack(&view, x);
   restrict_to(&view, d, from, length, 1);
-  return give(ctx, "narrow", &view, out);
+  return give(ctx, function, &view, out);
+}
+
+heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
+                        heed_tensor **out) {
+  HEED__ENTER(ctx, "narrow", x, out);
+  return heed__narrow(ctx, "narrow", x, dim, start, length, out);
 }
 
 heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t first, int64_t last,

@@ -15,7 +15,7 @@ static void surround(heed__walk *w, int ndim, const int64_t *shape, int d, bool 
   ptrdiff_t step[HEED__WALK_MAX];
   for (int i = 0; i < w->operands; i++) {
     step[i] = stride_in(tensors[i], ndim, d);
-    if (may_merge && step[i] != w->step[i][last] * (ptrdiff_t)w->size[last]) may_merge = false;
+    if (may_merge && step[i] != w->step[i][last] * w->size[last]) may_merge = false;
   }
   if (may_merge) {
     w->size[last] *= shape[d];

@@ -49,15 +49,19 @@ typedef struct heed__product {
 typedef struct heed__gemm_work {
   const heed__kernels *kernels;
   heed__product whole;
-  bool divided; /* else it is done at once, and what follows is not set */
-  bool blas;
-  float *room; /* of each slot, `room_each` floats; NULL: none */
+  bool divided;           /* else it is done at once, and what follows is not set */
+  const heed__blas *blas; /* NULL: the kernel multiplies */
+  float *room;            /* of each slot, `room_each` floats; NULL: none */
   size_t room_each;
   int64_t rows, columns; /* of a slice */
   int64_t across;        /* slices side by side */
   heed__work work;
 } heed__gemm_work;
 
+/** Chooses the kernels and loads BLAS, if products like p go there, before several threads make such
+ * products.
+ */
+void heed__gemm_prepare(heed_context *ctx, const heed__product *p);
 /** As heed__gemm takes it. g must stay where it is until the end. */
 void heed__gemm_begin(heed_context *ctx, heed__gemm_work *g, const heed__product *p);
 HEED_MUST_USE

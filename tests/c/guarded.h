@@ -1,4 +1,5 @@
-/* Memory between pages that may not be touched, so that a read or write beside it ends the test. */
+/* Memory between pages that may not be touched, so that a read or write beside it ends the test; WebAssembly
+ * has no such pages. */
 #ifndef HEED_TEST_GUARDED_H
 #define HEED_TEST_GUARDED_H
 
@@ -12,7 +13,7 @@
 #undef OUT
 #undef near
 #undef far
-#else
+#elif !defined(__wasm__)
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -30,6 +31,8 @@ static inline size_t page_bytes(void) {
   SYSTEM_INFO info;
   GetSystemInfo(&info);
   return info.dwPageSize;
+#elif defined(__wasm__)
+  return 4096;
 #else
   return (size_t)sysconf(_SC_PAGESIZE);
 #endif
@@ -44,6 +47,9 @@ static inline char *guarded_pages(size_t bytes) {
   assert_non_null(map);
   assert_true(VirtualProtect(map, page, PAGE_NOACCESS, &before));
   assert_true(VirtualProtect(map + bytes - page, page, PAGE_NOACCESS, &before));
+#elif defined(__wasm__)
+  char *map = aligned_new(bytes);
+  (void)page;
 #else
   char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   assert_true(map != MAP_FAILED);
@@ -57,6 +63,9 @@ static inline void give_back_pages(char *map, size_t bytes) {
 #if defined(_WIN32)
   (void)bytes;
   VirtualFree(map, 0, MEM_RELEASE);
+#elif defined(__wasm__)
+  (void)bytes;
+  aligned_free(map);
 #else
   munmap(map, bytes);
 #endif

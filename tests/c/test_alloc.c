@@ -59,6 +59,21 @@ static void sizes_beyond_the_address_space_are_refused_without_asking(void **sta
   assert_int_equal(heed_memory_in_use(t->ctx), 0);
 }
 
+static void arrays_of_more_bytes_than_can_be_addressed_are_refused(void **state) {
+  test_context *t = *state;
+  assert_int_equal(heed__array_bytes(3, 8), 24);
+  assert_int_equal(heed__array_bytes(UINT64_MAX, 0), 0);
+  assert_int_equal(heed__array_bytes(PTRDIFF_MAX / 8, 8), PTRDIFF_MAX / 8 * 8);
+  const uint64_t wraps = (uint64_t)SIZE_MAX / 8 + 17;
+  const uint64_t counts[] = {PTRDIFF_MAX / 8 + 1, wraps, UINT64_MAX / 8, UINT64_MAX};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    const size_t bytes = heed__array_bytes(counts[i], 8);
+    assert_null(heed__allocate(t->ctx, bytes));
+    assert_null(heed__allocate(t->ctx, bytes + bytes));
+    assert_null(heed__allocate(t->ctx, heed__array_bytes(2, bytes)));
+  }
+}
+
 static void a_context_freed_early_stays_until_its_last_block_is_released(void **state) {
   (void)state;
   test_memory memory = {0};
@@ -166,6 +181,7 @@ int main(void) {
     TEST(releasing_null_does_nothing),
     TEST(what_is_in_use_and_the_peak_are_counted),
     TEST(sizes_beyond_the_address_space_are_refused_without_asking),
+    TEST(arrays_of_more_bytes_than_can_be_addressed_are_refused),
     cmocka_unit_test(a_context_freed_early_stays_until_its_last_block_is_released),
     cmocka_unit_test(a_context_that_cannot_be_had_is_memory),
     cmocka_unit_test(an_allocator_without_functions_is_refused),

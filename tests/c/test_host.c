@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <fenv.h>
 #include <locale.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -383,18 +384,70 @@ static void threads_start_when_they_are_asked_for(void **state) {
   unload(library);
 }
 
-/* OpenBLAS starts its own when it is loaded. */
-static void with_openblas_no_others_are_started(void **state) {
+/* The other threads of this test are OpenBLAS's, which starts them when a product needs it. */
+static void without_a_need_for_openblas_no_thread_is_started(void **state) {
   (void)state;
-  void *library = load("heed.so", RTLD_LOCAL);
   const int before = count_entries("/proc/self/task");
+  void *library = load("heed.so", RTLD_LOCAL);
   lua_State *L = new_state(library);
+  assert_int_equal(count_entries("/proc/self/task"), before);
+  char *kernels = run(L, "return heed.info().kernels");
+  const bool needed = strcmp(kernels, "scalar") == 0;
+  free(kernels);
+  if (needed) {
+    lua_close(L);
+    unload(library);
+    skip();
+  }
   free(run_battery(L, 1));
   assert_int_equal(count_entries("/proc/self/task"), before);
   free(run_battery(L, 3));
   lua_close(L);
   assert_int_equal(count_threads(before), before);
   unload(library);
+}
+
+#define SIDE 100
+
+/* A product that the scalar kernels leave to BLAS, in a context of the thread's own. */
+static void *multiply_on_a_thread(void *library) {
+  heed_context *ctx = NULL;
+  heed_tensor *x = NULL, *y = NULL, *product = NULL;
+  bool right =
+      FUNCTION(library, heed_context_new)(NULL, &ctx) == HEED_OK &&
+      FUNCTION(library, heed_full)(ctx, HEED_FLOAT32, 2, SHAPE(SIDE, SIDE), heed_number(2), &x) == HEED_OK &&
+      FUNCTION(library, heed_full)(ctx, HEED_FLOAT32, 2, SHAPE(SIDE, SIDE), heed_number(3), &y) == HEED_OK &&
+      FUNCTION(library, heed_matmul)(ctx, x, y, &product) == HEED_OK;
+  const float *c = right ? FUNCTION(library, heed_tensor_data)(product) : NULL;
+  for (int i = 0; right && i < SIDE * SIDE; i++) right = c[i] == 2.0f * 3.0f * SIDE;
+  FUNCTION(library, heed_tensor_free)(x);
+  FUNCTION(library, heed_tensor_free)(y);
+  FUNCTION(library, heed_tensor_free)(product);
+  FUNCTION(library, heed_context_free)(ctx);
+  return right ? library : NULL;
+}
+
+static void threads_may_load_openblas_at_the_same_time(void **state) {
+  (void)state;
+  enum { THREADS = 4 };
+  pthread_t threads[THREADS];
+  const char *set = getenv("HEED_CPU");
+  char *before = set ? strdup(set) : NULL;
+  setenv("HEED_CPU", "scalar", 1);
+  void *library = load("libheed.so", RTLD_LOCAL);
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, multiply_on_a_thread, library), 0);
+  for (int i = 0; i < THREADS; i++) {
+    void *right;
+    assert_int_equal(pthread_join(threads[i], &right), 0);
+    assert_non_null(right);
+  }
+  unload(library);
+  if (before)
+    setenv("HEED_CPU", before, 1);
+  else
+    unsetenv("HEED_CPU");
+  free(before);
 }
 
 /* ---- What it costs to have it ---- */
@@ -523,7 +576,8 @@ int main(void) {
       cmocka_unit_test(text_is_the_same_in_every_locale),
       cmocka_unit_test(messages_have_a_point_in_every_locale),
       cmocka_unit_test(threads_start_when_they_are_asked_for),
-      cmocka_unit_test(with_openblas_no_others_are_started),
+      cmocka_unit_test(without_a_need_for_openblas_no_thread_is_started),
+      cmocka_unit_test(threads_may_load_openblas_at_the_same_time),
       cmocka_unit_test(an_idle_library_takes_little_of_the_states_memory),
       cmocka_unit_test(a_thousand_comings_and_goings_leave_nothing),
       cmocka_unit_test(a_thousand_times_beside_openblas_leave_nothing),

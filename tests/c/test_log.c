@@ -75,6 +75,15 @@ static void threads_that_the_system_refuses_are_told(void **state) {
   assert_int_equal(t.count, 1);
   assert_int_equal(t.level, HEED_LOG_WARNING);
   assert_non_null(strstr(t.text, " threads of the 63 that were to help"));
+  int started = -1;
+  assert_int_equal(sscanf(t.text, "the system gave %d", &started), 1);
+  assert_in_range(started, 0, 62);
+  assert_int_equal(heed_num_threads(ctx), started + 1);
+  assert_int_equal(heed__workers(ctx), started + 1);
+  assert_ok(heed_set_num_threads(ctx, 64)); /* asked for again, they are tried again */
+  assert_true(heed__parallel(ctx, 1000, nothing, NULL));
+  assert_int_equal(heed_num_threads(ctx), 64);
+  assert_int_equal(t.count, 1);
 }
 #else
 static void threads_that_the_system_refuses_are_told(void **state) {

@@ -8,6 +8,12 @@
 /* In the folder at hand, with characters beyond ASCII. */
 #define FILE_NAME "heed_test_\xc3\xa9\xe2\x82\xac.npy"
 
+#if defined(__wasm__) && !defined(_REENTRANT)
+enum { HAS_THREADS = false };
+#else
+enum { HAS_THREADS = true };
+#endif
+
 static heed_tensor *normal(heed_context *ctx, int64_t n) {
   heed_tensor *x = NULL;
   assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(n, n), &x));
@@ -20,7 +26,7 @@ static void gives_the_same_bits_on_threads(void **state) {
   assert_ok(heed_matmul(ctx, x, x, &alone));
   for (int64_t threads = 2; threads <= 5; threads++) {
     assert_ok(heed_set_num_threads(ctx, threads));
-    assert_int_equal(heed_num_threads(ctx), threads);
+    assert_int_equal(heed_num_threads(ctx), HAS_THREADS ? threads : 1);
     for (int i = 0; i < 2; i++) {
       assert_ok(heed_matmul(ctx, x, x, &together));
       assert_memory_equal(alone->data, together->data, 300 * 300 * sizeof(float));

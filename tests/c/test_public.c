@@ -214,6 +214,72 @@ static void every_function_survives_numbers_out_of_every_range(void **state) {
   try_each(with_garbage);
 }
 
+/* ---- The names in messages ---- */
+
+/* The beginning of the context's message up to the colon: the function's name. */
+static void name_in(char name[HEED__MESSAGE], heed_context *ctx) {
+  snprintf(name, HEED__MESSAGE, "%.*s", (int)strcspn(heed_message(ctx), ":"), heed_message(ctx));
+}
+
+/* The name by which f refuses NULL; false if it refuses none with a message. */
+static bool own_name(const function *f, char name[HEED__MESSAGE]) {
+  for (int a = 2; a <= f->count; a++) {
+    if (f->argument[a - 1].kind != POINTER && f->argument[a - 1].kind != OBJECT) continue;
+    world mine, other;
+    trial t = {.null = a};
+    open_world(&mine, file);
+    open_world(&other, file);
+    f->call(&t, &mine, &other);
+    name_in(name, mine.ctx);
+    close_world(&mine);
+    close_world(&other);
+    return name[0] != '\0';
+  }
+  return false;
+}
+
+/* Whether a call may also fail under this name: a module's class, of a module or a part of it that is made or
+ * run, or what reads archives, whose tensors come later. */
+static bool is_part(const char *name) {
+  return (name[0] >= 'A' && name[0] <= 'Z') || strcmp(name, "load") == 0;
+}
+
+/* Calls f with good arguments, its allocation number `failing` failing, or cancelled if that is 0; false if
+ * it does not come so far. */
+static bool fails_under_its_name(const function *f, int failing, const char *wanted) {
+  world mine, other;
+  trial t = {0};
+  char name[HEED__MESSAGE];
+  open_world(&mine, file);
+  open_world(&other, file);
+  if (failing > 0)
+    mine.memory.fail_at = mine.memory.calls + failing;
+  else
+    heed_cancel(mine.ctx);
+  f->call(&t, &mine, &other);
+  const bool failed = t.status == HEED_MEMORY || t.status == HEED_CANCELLED;
+  if (failed) {
+    name_in(name, mine.ctx);
+    if (strcmp(name, wanted) != 0 && !is_part(name))
+      fail_msg("%s says '%s' and not '%s'", f->name, heed_message(mine.ctx), wanted);
+  }
+  heed_clear_cancel(mine.ctx);
+  close_world(&mine);
+  close_world(&other);
+  return failed;
+}
+
+static void messages_begin_with_the_name_of_the_function_that_was_called(void **state) {
+  char wanted[HEED__MESSAGE];
+  (void)state;
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+    const function *f = &functions[i];
+    if (!f->has_status || f->count == 0 || !own_name(f, wanted)) continue;
+    fails_under_its_name(f, 0, wanted);
+    for (int failing = 1; fails_under_its_name(f, failing, wanted);) failing++;
+  }
+}
+
 /* ---- What options point to ---- */
 
 static void options_with_objects_of_another_context_are_refused(void **state) {
@@ -309,6 +375,7 @@ int main(void) {
       cmocka_unit_test(every_function_refuses_null),
       cmocka_unit_test(every_function_refuses_objects_of_another_context),
       cmocka_unit_test(every_function_survives_numbers_out_of_every_range),
+      cmocka_unit_test(messages_begin_with_the_name_of_the_function_that_was_called),
       cmocka_unit_test(options_with_objects_of_another_context_are_refused),
       cmocka_unit_test(two_results_in_one_place_are_refused),
   };

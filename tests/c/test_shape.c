@@ -35,8 +35,19 @@ static void a_product_that_overflows_is_told_also_beside_a_size_of_0(void **stat
   assert_int_equal(heed__numel(SIZES(INT64_MAX, 2), 1), -1);
   assert_int_equal(heed__numel(SIZES((int64_t)1 << 32, (int64_t)1 << 32), 1), -1);
   assert_int_equal(heed__numel(SIZES((int64_t)1 << 32, 0, (int64_t)1 << 32), 1), -1);
-  assert_int_equal(heed__numel(SIZES((int64_t)1 << 60), 4), (int64_t)1 << 60);
-  assert_int_equal(heed__numel(SIZES((int64_t)1 << 60), 8), -1);
+}
+
+/* More than that are refused, and so are as many that their bytes do not fit a size_t. */
+static void as_many_elements_fit_as_there_are_bytes_to_address(void **state) {
+  (void)state;
+  for (int64_t bytes = 1; bytes <= 8; bytes *= 2) {
+    const int64_t most = PTRDIFF_MAX / bytes, half = most / 2;
+    assert_int_equal(heed__numel(SIZES(most), (size_t)bytes), most);
+    assert_int_equal(heed__numel(SIZES(half, 2), (size_t)bytes), 2 * half);
+    assert_int_equal(heed__numel(SIZES(half + 1, 2), (size_t)bytes), -1);
+    assert_int_equal(heed__numel(SIZES(2, most / 2 + 17), (size_t)bytes), -1);
+    assert_int_equal(heed__numel(SIZES(4, most / 2 + 17), (size_t)bytes), -1);
+  }
 }
 
 static void shapes_that_no_tensor_can_have_are_refused(void **state) {
@@ -171,6 +182,7 @@ int main(void) {
       cmocka_unit_test(the_longest_shape_has_room_and_more_is_hinted_at),
       cmocka_unit_test(elements_are_counted),
       cmocka_unit_test(a_product_that_overflows_is_told_also_beside_a_size_of_0),
+      cmocka_unit_test(as_many_elements_fit_as_there_are_bytes_to_address),
       TEST(shapes_that_no_tensor_can_have_are_refused),
       cmocka_unit_test(row_major_strides_count_from_the_last_dimension),
       cmocka_unit_test(a_view_splits_and_joins_what_lies_evenly),

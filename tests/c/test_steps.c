@@ -5,16 +5,31 @@
 
 enum { D = 128, N = 300 };
 
-static heed_module *module(heed_context *ctx, double dropout) {
+static heed_attention_config config(double dropout) {
   heed_attention_config c;
-  heed_module *m = NULL;
   heed_attention_config_init(&c, sizeof c);
   c.d_in = c.d_out = D;
   c.context_length = N;
   c.num_heads = 4;
   c.dropout = dropout;
-  assert_ok(heed_multi_head_attention_new(ctx, NULL, &c, &m));
+  return c;
+}
+
+static heed_module *module_of(heed_context *ctx, const heed_attention_config *c) {
+  heed_module *m = NULL;
+  assert_ok(heed_multi_head_attention_new(ctx, NULL, c, &m));
   return m;
+}
+
+static heed_module *module(heed_context *ctx, double dropout) {
+  const heed_attention_config c = config(dropout);
+  return module_of(ctx, &c);
+}
+
+static heed_module *normed_module(heed_context *ctx) {
+  heed_attention_config c = config(0);
+  c.qk_norm = true;
+  return module_of(ctx, &c);
 }
 
 static heed_tensor *tokens(heed_context *ctx) {
@@ -223,12 +238,44 @@ static void plans_survive_want_of_memory(void **state) {
   survives_every_failing_allocation(use_all);
 }
 
+static heed_module *part(const heed_module *m, const char *name) {
+  heed_entry entry;
+  for (int i = 1; heed_module_entry(m, i, &entry); i++)
+    if (strcmp(entry.name, name) == 0) return entry.module;
+  return NULL;
+}
+
+static void a_plan_keeps_the_parts_that_it_began_with(void **state) {
+  static const char *const names[] = {"W_query", "W_key", "W_value", "q_norm", "k_norm", "out_proj"};
+  test_context *t = *state;
+  heed_module *m = normed_module(t->ctx), *other = normed_module(t->ctx);
+  heed_tensor *x = tokens(t->ctx), *whole = NULL, *y = NULL;
+  heed_steps *s = NULL;
+  bool done = false;
+  assert_ok(heed_module_forward(m, x, NULL, &whole, NULL));
+  assert_ok(heed_steps_new(m, x, NULL, false, &s));
+  assert_ok(heed_steps_advance(s, 0, &done));
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    assert_ok(heed_module_set_module(m, names[i], part(other, names[i])));
+  assert_ok(heed_steps_advance(s, INFINITY, &done));
+  assert_true(done);
+  assert_ok(heed_steps_result(s, &y, NULL));
+  assert_same(whole, y);
+  heed_steps_free(s);
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+  heed_tensor_free(whole);
+  heed_module_release(other);
+  heed_module_release(m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(slices_of_nothing_come_to_an_end),
       TEST(a_cancel_stops_a_slice_and_the_next_one_goes_on),
       TEST(a_deadline_stops_it_and_when_it_is_gone_it_goes_on),
       TEST(mistakes_are_told),
+      TEST(a_plan_keeps_the_parts_that_it_began_with),
       cmocka_unit_test(a_plan_outlives_its_context_as_tensors_do),
       cmocka_unit_test(plans_survive_want_of_memory),
   };

@@ -49,7 +49,7 @@ static void elements_live_as_long_as_the_last_tensor_on_them(void **state) {
   assert_false(view.parameter);
   view.data += 2 * sizeof(float);
   view.shape[0] = view.numel = 3;
-  assert_ok(heed__tensor_from_view(t->ctx, &view, &z));
+  assert_ok(heed__tensor_from_view(t->ctx, "view", &view, &z));
   float *data = heed_tensor_data(x);
   for (int i = 0; i < 5; i++) data[i] = (float)i;
   heed_tensor_free(x);
@@ -97,8 +97,20 @@ static void bad_arguments_are_refused_and_leave_out_alone(void **state) {
 static void memory_that_cannot_be_had_is_told(void **state) {
   test_context *t = *state;
   heed_tensor *x = NULL;
-  assert_int_equal(heed_tensor_new(t->ctx, HEED_BOOL, 1, SHAPE(INT64_MAX), &x), HEED_MEMORY);
-  assert_string_equal(heed_message(t->ctx), "tensor_new: 8.0 EiB of memory could not be had");
+  assert_int_equal(heed_tensor_new(t->ctx, HEED_BOOL, 1, SHAPE(PTRDIFF_MAX), &x), HEED_MEMORY);
+  assert_string_equal(heed_message(t->ctx), sizeof(size_t) > 4
+                                                ? "tensor_new: 8.0 EiB of memory could not be had"
+                                                : "tensor_new: 2.0 GiB of memory could not be had");
+  assert_null(x);
+}
+
+/* Of 32 bits: 2^30 + 16 floats, which would have 64 bytes. */
+static void a_tensor_whose_bytes_do_not_fit_a_size_is_refused(void **state) {
+  test_context *t = *state;
+  const int64_t wrapped = (int64_t)(SIZE_MAX / sizeof(float)) + 17;
+  heed_tensor *x = NULL;
+  assert_int_equal(heed_tensor_new(t->ctx, HEED_FLOAT32, 1, SHAPE(wrapped), &x), HEED_SHAPE);
+  assert_int_equal(heed_tensor_new(t->ctx, HEED_FLOAT32, 2, SHAPE(2, wrapped / 2), &x), HEED_SHAPE);
   assert_null(x);
 }
 
@@ -342,6 +354,7 @@ int main(void) {
       cmocka_unit_test(a_tensor_outlives_its_context),
       TEST(bad_arguments_are_refused_and_leave_out_alone),
       TEST(memory_that_cannot_be_had_is_told),
+      TEST(a_tensor_whose_bytes_do_not_fit_a_size_is_refused),
       TEST(memory_of_the_host_is_given_back_with_the_last_tensor),
       TEST(memory_of_the_host_must_be_there_and_aligned),
       cmocka_unit_test(every_allocation_may_fail),

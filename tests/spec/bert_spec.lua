@@ -187,13 +187,21 @@ describe("loading a BERT", function()
       problem(nil, config_with { num_attention_heads = 5 }))
   end)
 
+  it("refuses other models, though their weights have the same names", function()
+    for _, other in ipairs { "roberta", "xlm-roberta", "camembert", "electra" } do
+      local form = "Bert.load: unsupported configuration: model_type is a string ('%s'); it must be bert"
+      assert.equal(form:format(other), problem(nil, config_with { model_type = other }))
+    end
+    assert.is_truthy(Bert.load(folder, config_with { model_type = "bert" }))
+  end)
+
   it("says what a config lacks", function()
     local known = table.concat(require("heed.models.loading").activation_names, ", ")
-    assert.equal("Bert.load: the config does not do: hidden_act is a string ('swish2'); known are " .. known ..
-      "; hidden_size must be an integer from 1 up, is the number 2.5; position_embedding_type is a string " ..
-      "('relative_key'); known are absolute",
+    assert.equal("Bert.load: unsupported configuration: hidden_act is a string ('swish2'); it must be one of " ..
+      known .. "; hidden_size is the number 2.5; it must be an integer from 1 up; position_embedding_type is a " ..
+      "string ('relative_key'); it must be absolute",
       problem(nil, config_with { hidden_size = 2.5, hidden_act = "swish2", position_embedding_type = "relative_key" }))
-    assert.equal("Bert.load: the config does not do: hidden_size is missing; intermediate_size is missing; " ..
+    assert.equal("Bert.load: unsupported configuration: hidden_size is missing; intermediate_size is missing; " ..
       "num_attention_heads is missing; num_hidden_layers is missing; vocab_size is missing", problem(nil, {}))
     support.write(folder .. "/config.json", "[1, 2")
     assert.is_truthy(problem():find("config.json", 1, true))
@@ -201,14 +209,14 @@ describe("loading a BERT", function()
 
   it("says what is wrong with the other files", function()
     local message = problem(nil, config_with { hidden_dropout_prob = 7 })
-    assert.is_truthy(message:find("Bert.load: the config does not do: ", 1, true))
+    assert.is_truthy(message:find("Bert.load: unsupported configuration: ", 1, true))
     support.write(folder .. "/sentence_bert_config.json", '{"max_seq_length": "long"}')
-    assert.equal("Bert.load: the config does not do: sentence_bert_config.json: max_seq_length must be an integer " ..
-      "from 1 up, is a string ('long')", problem())
+    assert.equal("Bert.load: unsupported configuration: sentence_bert_config.json: max_seq_length is a string " ..
+      "('long'); it must be an integer from 1 up", problem())
     support.write(folder .. "/sentence_bert_config.json", "{}")
     support.write(folder .. "/tokenizer_config.json", '{"do_lower_case": 1}')
-    assert.equal("Bert.load: the config does not do: tokenizer_config.json: do_lower_case must be a boolean, is " ..
-      "the number 1", problem())
+    assert.equal("Bert.load: unsupported configuration: tokenizer_config.json: do_lower_case is the number 1; " ..
+      "it must be a boolean", problem())
   end)
 
   it("refuses weights that are no numbers", function()

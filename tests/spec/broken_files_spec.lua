@@ -89,7 +89,7 @@ describe("files", function()
     broken("negative offsets", safetensors(('{"a":%s}'):format(entry("I8", 1, -1, 0)), "x"),
       ", tensor 'a': data_offsets: number 1 is -1; offsets are integers from 0 to 2^53")
     broken("offsets in the wrong order", safetensors(('{"a":%s}'):format(entry("I8", 1, 1, 0)), "x"),
-      ", tensor 'a': data_offsets are [1, 0]; [1] of I8 takes 1 bytes")
+      ", tensor 'a': data_offsets are [1, 0]; [1] of I8 takes 1 byte")
     broken("three offsets", safetensors('{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1,2]}}', "x"),
       ", tensor 'a': data_offsets has more than two numbers")
     broken("one offset", safetensors('{"a":{"dtype":"I8","shape":[1],"data_offsets":[0]}}', "x"),
@@ -106,7 +106,7 @@ describe("files", function()
       safetensors(('{"a":%s,"b":%s}'):format(entry("I8", 4, 5, 9), entry("I8", 4, 0, 4)), "012345678"),
       ", tensor 'a': begins at byte 5 of the data; bytes 4 and on belong to no tensor")
     broken("bytes behind the last tensor", safetensors(('{"a":%s}'):format(entry("I8", 4, 0, 4)), "01234"),
-      ": the last 1 bytes belong to no tensor")
+      ": the last 1 byte belongs to no tensor")
     broken("metadata that is no object", safetensors '{"__metadata__":[]}', ": __metadata__ must be an object")
     broken("metadata that is no text", safetensors '{"__metadata__":{"a":1}}',
       ": __metadata__: 'a' must be a string")
@@ -150,7 +150,7 @@ describe("files", function()
 
     it("a file that is broken", function()
       file("two.safetensors", one .. "y")
-      fails(("load: '%s': the last 1 bytes belong to no tensor"):format(path "two.safetensors"),
+      fails(("load: '%s': the last 1 byte belongs to no tensor"):format(path "two.safetensors"),
         heed.load(file("x.safetensors.index.json", '{"weight_map":{"a":"two.safetensors"}}')))
     end)
   end)
@@ -203,7 +203,7 @@ describe("files", function()
       "has 20 bytes behind the header; [2, 3] of <f4 takes 24: it is cut short")
     broken("too many elements", npy(good, ("x"):rep(25)), "has 25 bytes behind the header; [2, 3] of <f4 takes 24")
     broken("a size far beyond the file", npy(header("<f8", "False", "(1000000000000,)"), "x"),
-      "has 1 bytes behind the header; [1000000000000] of <f8 takes 8000000000000: it is cut short")
+      "has 1 byte behind the header; [1000000000000] of <f8 takes 8000000000000: it is cut short")
     broken("an order of bytes that says nothing", npy(header("|f4", "False", "(1,)"), "xxxx"),
       "its dtype '|f4' is not read; f2, f4, f8, i1, i4, i8 and b1 are, of either byte order")
     broken("numpy's bfloat16", npy(header("<V2", "False", "(1,)"), "xx"),

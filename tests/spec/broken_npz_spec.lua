@@ -254,7 +254,7 @@ describe("an npz", function()
     function() return zip({ entry() }, { disk = 1 }) end)
   unreadable("that has fewer entries than it says", "it says that it has 2 entries, in a directory of 51 bytes",
     function() return zip({ entry() }, { count = 2 }) end)
-  unreadable("that has more entries than it says", "its directory has 1 entries, and 51 bytes behind them",
+  unreadable("that has more entries than it says", "its directory has 1 entry, and 51 bytes behind them",
     function() return zip({ entry(), entry { name = "y.npy" } }, { count = 1 }) end)
   unreadable("that says it has more entries than there is room for",
     "it says that it has 60000 entries, in a directory of 51 bytes",
@@ -263,7 +263,7 @@ describe("an npz", function()
     "it says that it has 1152921504606846976 entries, in a directory of 51 bytes",
     function() return zip({ entry() }, { end64 = { count = 2 ^ 60 } }) end)
   unreadable("that says it has less entries than its directory must have",
-    "it says that it has 1 entries, in a directory of 400051 bytes",
+    "it says that it has 1 entry, in a directory of 400051 bytes",
     function() return zip({ entry() }, { behind_directory = ("x"):rep(400000) }) end)
   unreadable("with something in its directory", "entry 2 of its directory is broken or cut short",
     function() return zip({ entry() }, { count = 2, behind_directory = ("x"):rep(46) }) end)

@@ -66,22 +66,29 @@ describe("loading a decoder", function()
 
   it("says what is wrong with a config", function()
     local function refuses(name, message, change)
-      assert.are.equal(("%s.load: the config does not do: %s"):format(name:find "gpt2" and "GPT2" or "Llama", message),
-        problem(name, nil, change))
+      local class = name:find "gpt2" and "GPT2" or "Llama"
+      assert.are.equal(("%s.load: unsupported configuration: %s"):format(class, message), problem(name, nil, change))
     end
     refuses("gpt2", "n_head is 5, which does not divide n_embd (24)", { n_head = 5 })
     refuses("llama", "num_key_value_heads is 3, which does not divide num_attention_heads (4)",
       { num_key_value_heads = 3 })
-    refuses("llama", "model_type is a string ('gemma'); known are llama, mistral", { model_type = "gemma" })
-    refuses("llama", "hidden_size must be an integer from 1 up, is the number 0", { hidden_size = 0 })
-    refuses("llama3", "rope_scaling.type is a string ('longrope'); known are default, linear, dynamic, yarn, llama3",
-      { rope_scaling = { type = "longrope", factor = 2 } })
+    for _, other in ipairs { "gemma", "qwen2", "phi3", "gpt2" } do
+      local message = "model_type is a string ('%s'); it must be one of llama, mistral"
+      refuses("llama", message:format(other), { model_type = other })
+    end
+    refuses("gpt2", "model_type is a string ('llama'); it must be gpt2", { model_type = "llama" })
+    refuses("llama", "partial_rotary_factor is the number 0.5; it must be 1", { partial_rotary_factor = 0.5 })
+    refuses("llama", "rope_parameters.partial_rotary_factor is the number 0.25; it must be 1",
+      { rope_parameters = { partial_rotary_factor = 0.25 } })
+    refuses("llama", "hidden_size is the number 0; it must be an integer from 1 up", { hidden_size = 0 })
+    refuses("llama3", "rope_scaling.type is a string ('longrope'); it must be one of default, linear, dynamic, " ..
+      "yarn, llama3", { rope_scaling = { type = "longrope", factor = 2 } })
     refuses("llama3", "rope_scaling.factor is missing, which linear needs", { rope_scaling = { type = "linear" } })
-    refuses("llama", "rope_parameters.factor must be a positive number, is the number -1",
+    refuses("llama", "rope_parameters.factor is the number -1; it must be a positive number",
       { rope_parameters = { rope_type = "linear", factor = -1 } })
     assert.are.equal("Llama.load: eos_token_id 2 is a string ('a'); it must be an integer",
       problem("llama", nil, { eos_token_id = { 3, "a" } }))
-    assert.is_truthy(problem("llama", nil, { head_dim = 7 }):find("^Llama.load: the config does not do: .*dims"))
+    assert.is_truthy(problem("llama", nil, { head_dim = 7 }):find("^Llama.load: unsupported configuration: .*dims"))
   end)
 
   it("takes sharded files, other floating dtypes, and files without the prefix", function()

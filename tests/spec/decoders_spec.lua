@@ -164,7 +164,7 @@ describe("the cache of a model", function()
   it("says what does not fit, and stays as it is", function()
     local cache = m:new_cache { capacity = 12 }
     m(ids, { cache = cache })
-    raises("GPT2: the cache has 11 tokens, there are 2 more and its capacity is 12",
+    raises("GPT2: the cache has 11 tokens, ids have 2 more and its capacity is 12",
       function() m({ 1, 2 }, { cache = cache }) end)
     raises("GPT2: ids have a batch of 2 and the cache one of 1", function() m({ { 1 }, { 2 } }, { cache = cache }) end)
     raises("truncate: n is 12; it must be from 0 to 11, the length", function() cache:truncate(12) end)

@@ -175,6 +175,14 @@ describe("a finalizer", function()
   end)
 end)
 
+describe("the iterator of heed.ipairs", function()
+  it("counts on from any integer", function()
+    local next_element = heed.ipairs { 1, 2 }
+    assert.is_nil(next_element({ 1, 2 }, math.maxinteger))
+    assert.is_nil(next_element({ 1, 2 }, math.mininteger))
+  end)
+end)
+
 describe("a hook", function()
   it("in the middle of everything keeps no tensor alive", function()
     local watched = setmetatable({}, { __mode = "k" })

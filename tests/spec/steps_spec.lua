@@ -225,6 +225,24 @@ describe("the steps of a forward", function()
     assert.equal(y:to_string(), steps.result:to_string())
   end)
 
+  it("keep the parts that they began with", function()
+    local normed = mha { d_in = 256, d_out = 256, qk_norm = true }
+    local y = normed(x)
+    local steps = normed:steps(x, { ms = 0 })
+    steps()
+    local other = mha { d_in = 256, d_out = 256, qk_norm = true }
+    for _, part in ipairs { other.q_norm, other.k_norm } do part.weight:fill_(5) end
+    for _, name in ipairs { "W_query", "W_key", "W_value", "q_norm", "k_norm", "out_proj" } do
+      normed[name] = other[name]
+    end
+    collectgarbage()
+    local fresh = {} -- in the memory of what was given back
+    for i = 1, 20 do fresh[i] = nn.Dropout(0.5) end
+    for _ in steps do collectgarbage "step" end
+    assert.equal(20, #fresh)
+    assert.equal(y:to_string(), steps.result:to_string())
+  end)
+
   it("outlive their module and cache", function()
     local cache = m:new_cache { batch = 2 }
     local y = m(x)

@@ -179,6 +179,6 @@ describe("heed.info", function()
   end)
 
   it("takes no arguments", function()
-    raises("info: 1 arguments were given and it takes at most 0", function() heed.info(1) end)
+    raises("info: 1 argument was given and it takes at most 0", function() heed.info(1) end)
   end)
 end)

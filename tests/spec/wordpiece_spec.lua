@@ -219,6 +219,88 @@ describe("core.text", function()
   end)
 end)
 
+-- Lines that a hash without a key, FNV-1a, would put into one slot of `slots` (a power of two, at most 2^17): its
+-- lowest bits depend on those of the bytes before alone, so that it can be run backwards from the slot.
+local PRIME = 16777619
+
+local function xor(a, b)
+  local result, bit = 0, 1
+  while a > 0 or b > 0 do
+    if a % 2 ~= b % 2 then result = result + bit end
+    a, b, bit = math.floor(a / 2), math.floor(b / 2), 2 * bit
+  end
+  return result
+end
+
+local function crafted_lines(count, slots)
+  local xors, inverse = {}, 1
+  for a = 0, 255 do
+    xors[a] = {}
+    for b = 0, 255 do xors[a][b] = xor(a, b) end
+  end
+  local function mix(hash, byte) return hash - hash % 256 + xors[hash % 256][byte] end
+  local function forwards(hash, text)
+    for i = 1, #text do hash = mix(hash, text:byte(i)) * PRIME % slots end
+    return hash
+  end
+  repeat inverse = inverse * inverse % slots * PRIME % slots until inverse * PRIME % slots == 1
+
+  -- Endings by the hash before them, from which they lead to slot 0.
+  local endings, letters = {}, "abcdefghijklmnopqrstuvwxyz0123456789"
+  local function backwards(hash, ending, left)
+    endings[hash] = ending
+    for i = 1, left > 0 and #letters or 0 do
+      local letter = letters:sub(i, i)
+      backwards(mix(hash * inverse % slots, letter:byte()), letter .. ending, left - 1)
+    end
+  end
+  backwards(0, "", 3)
+  local lines, seen, number = {}, {}, 0
+  while #lines < count do
+    number = number + 1
+    local start = ("%d_"):format(number)
+    local ending = endings[forwards(2166136261 % slots, start)]
+    local line = ending and start .. ending
+    if line and not seen[line] then
+      assert(forwards(2166136261 % slots, line) == 0)
+      lines[#lines + 1], seen[line] = line, true
+    end
+  end
+  return lines
+end
+
+-- How many slots of its table are read while a vocabulary of these lines is made.
+local function probes(lines)
+  return core.text.vocabulary(table.concat(lines, "\n") .. "\n"):probes()
+end
+
+describe("the table of a vocabulary", function()
+  it("takes lines that were made to collide like any others", function()
+    local count, ordinary = 5000, {}
+    for i = 1, count do ordinary[i] = "line" .. i end
+    local crafted = crafted_lines(count, 16384)
+    -- With 5000 of 16384 slots in use at the end a line needs 1.2 on the average; one slot for all would take 2500.
+    assert.is_true(probes(ordinary) < 2 * count)
+    assert.is_true(probes(crafted) < 2 * count)
+  end)
+
+  it("is another one in each Lua state", function()
+    local script = [[
+      local lines = {}
+      for i = 1, 1000 do lines[i] = "line" .. i end
+      local vocabulary = require("heed.core").text.vocabulary(table.concat(lines, "\n") .. "\n")
+      print(vocabulary:probes())]]
+    local found, different = nil, false
+    for _ = 1, 5 do
+      local done = support.run(support.heed .. " -e " .. support.quote(script))
+      assert.equal("", done.err)
+      different = different or found ~= nil and found ~= done.out
+      found = done.out
+    end
+    assert.is_true(different)
+  end)
+end)
+
 describe("the vocabulary of all-MiniLM-L6-v2", function()
   local model = support.model()
   if not model then

@@ -4,7 +4,7 @@
 
 ---What config.json says, in Hugging Face's names, after the names that are known besides.
 ---@class heed.DecoderConfig
----@field model_type? string
+---@field model_type? string "gpt2" for GPT-2, "llama" or "mistral" for Llama; other models are refused
 ---@field vocab_size integer
 ---@field hidden_size integer also d_model, n_embd (GPT-2)
 ---@field num_hidden_layers integer also layers, n_layer (GPT-2)

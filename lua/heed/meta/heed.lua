@@ -143,7 +143,8 @@ function heed.load(path) end
 
 ---Saves a table of tensors by name (a state dict in its order, others sorted) as `.safetensors` or `.npz`, or one tensor
 ---as `.npy`: the end of path says which. The file is written whole or not at all: on failure nil and a message, and what
----was there stays. numpy has no bfloat16, which is for `.safetensors` only, as is metadata.
+---was there stays. A killed process leaves a temporary file beside path, which the next save of that path removes. numpy
+---has no bfloat16, which is for `.safetensors` only, as is metadata.
 ---@param path string
 ---@param what heed.Tensor|heed.StateDict|table<string, heed.Tensor>
 ---@param options? { metadata: table<string, string>? } such as {metadata = {format = "pt"}}
@@ -158,6 +159,8 @@ function heed.save(path, what, options) end
 ---@param n integer
 function heed.set_num_threads(n) end
 
+---The n that was asked for; less once the system has refused to start some, until n is set anew, and 1 where it has no
+---threads.
 ---@return integer
 ---@nodiscard
 function heed.get_num_threads() end
@@ -187,7 +190,7 @@ function heed.clock() end
 ---@field version string
 ---@field processor string
 ---@field kernels "scalar"|"avx2"|"avx512"|"neon" the instruction set in use
----@field blas string the library of large matrix products; "none"
+---@field blas string the library of scalar kernels' matrix products: "OpenBLAS", "not loaded" (not needed yet), "none"
 ---@field blas_core string the processor that its kernels were written for; "" if not known
 ---@field threads integer
 ---@field memory_in_use integer bytes of this Lua state's tensors

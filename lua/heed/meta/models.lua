@@ -61,6 +61,7 @@ function WordPiece:decode(ids, options) end
 
 ---What config.json says, in Hugging Face's names.
 ---@class heed.BertConfig
+---@field model_type? "bert" other models are refused
 ---@field vocab_size integer
 ---@field hidden_size integer
 ---@field num_hidden_layers integer

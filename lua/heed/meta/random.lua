@@ -1,5 +1,6 @@
 ---@meta _
--- Random numbers: PyTorch's, for the same seed. A Lua state has one default generator.
+-- Random numbers: PyTorch's, for the same seed. A Lua state has one default generator. Fills of views, and the
+-- functions …_like of them, draw in PyTorch's order: that of the elements in memory.
 
 ---@class heed
 local heed = {}

@@ -154,7 +154,8 @@ function Tensor:release() end
 ---@nodiscard
 function Tensor:is_released() end
 
----A tensor of x's shape (and dtype, unless given), all 0.
+---A tensor of x's shape (and dtype, unless given), all 0. As in PyTorch, its dimensions lie in memory in the order of
+---those of x; so in all functions …_like.
 ---@param options? heed.DTypeOption
 ---@return heed.Tensor
 ---@nodiscard

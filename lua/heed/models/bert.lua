@@ -85,8 +85,10 @@ end
 
 -- ---- Loading ------------------------------------------------------------------------------------
 
--- Of config.json; Hugging Face's names and defaults.
+-- Of config.json; Hugging Face's names and defaults. RoBERTa's and XLM-R's files have the same names for weights but
+-- other positions, so the type decides.
 local CONFIG = {
+  model_type = { kind = { "bert" }, default = "bert" },
   vocab_size = { kind = "size" },
   hidden_size = { kind = "size" },
   num_hidden_layers = { kind = "size" },
@@ -132,6 +134,7 @@ local function bare_names(state)
   local prefix = state["bert.embeddings.word_embeddings.weight"] and "bert." or ""
   local bare = {}
   for name, tensor in compat.pairs(state) do
+    E.look "load"
     if name:sub(1, #prefix) == prefix then
       local bare_name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
       bare[bare_name:gsub("LayerNorm%.beta$", "LayerNorm.bias")] = tensor
@@ -153,9 +156,9 @@ local function add_encoder(model, folder)
   local files = {}
   for i, beside in ipairs(BESIDE) do
     local value, problem = loading.json(folder, beside[1])
-    if value then value, problem = loading.read_config("Bert", value, beside[2], beside[1] .. ": ") end
     if not value then return nil, problem end
-    files[i] = value
+    files[i], problem = loading.read_config(value, beside[2], beside[1] .. ": ")
+    if not files[i] then return loading.unsupported("Bert", problem) end
   end
   local tokens, sentence, pooling = compat.unpack(files)
   if pooling.pooling_mode_cls_token then
@@ -182,8 +185,9 @@ function Bert.load(path, config)
   if not folder then return nil, file end
   local state, c, fine, problem
   c, problem = loading.config("Bert", folder, config)
-  if c then c, problem = loading.read_config("Bert", c, CONFIG) end
   if not c then return nil, problem end
+  c, problem = loading.read_config(c, CONFIG)
+  if not c then return loading.unsupported("Bert", problem) end
   if c.hidden_size % c.num_attention_heads ~= 0 then
     local form = "Bert.load: num_attention_heads is %d, which does not divide hidden_size (%d)"
     return nil, form:format(c.num_attention_heads, c.hidden_size)
@@ -196,7 +200,7 @@ function Bert.load(path, config)
   local model
   local layers, note = loading.count_layers(state, "^encoder%.layer%.(%d+)%."), nil
   if layers ~= c.num_hidden_layers then
-    note = ("num_hidden_layers is %d, and the file has %d layers"):format(c.num_hidden_layers, layers)
+    note = ("num_hidden_layers is %d, and the file has %s"):format(c.num_hidden_layers, E.count(layers, "layer"))
   end
   model, problem = loading.new_model("Bert", Bert, c, state, note)
   if not model then return nil, problem end
@@ -214,7 +218,7 @@ local BATCH_TOKENS = 256 -- of one pass: enough for the products, few enough to 
 local function batches_of(lists)
   local order, batches = {}, {}
   for i = 1, #lists do order[i] = i end
-  table.sort(order, function(a, b)
+  E.sort(order, "encode", function(a, b)
     if #lists[a] ~= #lists[b] then return #lists[a] < #lists[b] end
     return a < b
   end)
@@ -261,6 +265,7 @@ function Bert:encode(texts, ...)
   if type(texts) ~= "table" then fail("encode: texts must be a list of strings, got %s", E.what(texts)) end
   local lists, results = {}, {}
   for i, text in ipairs(texts) do
+    E.look "encode"
     if type(text) ~= "string" then fail("encode: text %d must be a string, got %s", i, E.what(text)) end
     local wrong = core.text.invalid(text)
     if wrong then fail("encode: text %d is not valid UTF-8 at byte %d", i, wrong) end
@@ -274,4 +279,4 @@ function Bert:encode(texts, ...)
   return core.cat(results, 1):index_select(1, core.tensor(place, { dtype = "int64" }))
 end
 
-return E.with_frames(Bert)
+return E.with_frames(Bert, "forward", "pooled", "encode")

@@ -64,6 +64,7 @@ end
 local function cloned(layers, change)
   local made = {}
   for i, layer in ipairs(layers) do
+    E.look "clone"
     made[i] = layer:clone()
     if change then change(made[i]) end
   end
@@ -142,13 +143,14 @@ end
 function M.begin(class, cache, layer_count, batch, n)
   local layers, length = M.check(class, cache), cache[LENGTH]
   if #layers ~= layer_count then
-    fail("%s: the cache is for %d layers and the model has %d", class, #layers, layer_count)
+    fail("%s: the cache is for %s and the model has %d", class, E.count(#layers, "layer"), layer_count)
   end
   if cache.batch ~= batch then
     fail("%s: ids have a batch of %d and the cache one of %d", class, batch, cache.batch)
   end
   if length + n > cache.capacity then
-    fail("%s: the cache has %d tokens, there are %d more and its capacity is %d", class, length, n, cache.capacity)
+    fail("%s: the cache has %s, ids have %d more and its capacity is %d", class, E.count(length, "token"), n,
+      cache.capacity)
   end
   local work = cache[DRAFT] and cache or M.draft(class, cache, n)
   return work, work[LAYERS], length

@@ -45,9 +45,9 @@ function Decoder:forward(ids, ...)
   local work, inner, past = nil, nil, 0
   if cache ~= nil then work, inner, past = caches.begin(name, cache, #layers, batch, n) end
   if past + n > config.max_position_embeddings then
-    local before = past > 0 and ("%d tokens in the cache and "):format(past) or ""
-    local form = "%s: there are %s%d tokens, and max_position_embeddings is %d"
-    fail(form, name, before, n, config.max_position_embeddings)
+    local before = past > 0 and E.count(past, "token") .. " in the cache and " or ""
+    fail("%s: there are %s%s, and max_position_embeddings is %d", name, before, E.count(n, "token"),
+      config.max_position_embeddings)
   end
 
   local x, found = self:embed(ids, past), {}
@@ -73,4 +73,4 @@ end
 
 Decoder.generate = require "heed.models.generate"
 
-return E.with_frames(Decoder)
+return E.with_frames(Decoder, "forward", "generate")

@@ -68,6 +68,7 @@ local function stops_of(model, stop)
   local stops = {}
   if stop == nil then stop = model.config.stop_tokens or {} end
   for _, id in ipairs(type(stop) == "table" and stop or { stop }) do
+    E.look "generate"
     check_integer(id, "stop", 1, model.config.vocab_size)
     stops[id] = true
   end
@@ -95,9 +96,9 @@ local function count_of(model, wanted, past, n, cache)
   if cache and cache.capacity < context then room, bound = cache.capacity, "the cache's capacity" end
   if wanted == nil and past + n < room then return math.min(20, room - past - n) end
   if past + n + (wanted or 1) > room then
-    local before = past > 0 and ("%d tokens in the cache, "):format(past) or ""
-    fail("generate: %s%d ids and %d new tokens are %d, and %s is %d", before, n, wanted or 1, past + n + (wanted or 1),
-      bound, room)
+    local before = past > 0 and E.count(past, "token") .. " in the cache, " or ""
+    fail("generate: %s%s and %s are %d, and %s is %d", before, E.count(n, "id"), E.count(wanted or 1, "new token"),
+      past + n + (wanted or 1), bound, room)
   end
   return wanted
 end
@@ -137,7 +138,8 @@ return function(self, ids, ...)
   local most = count_of(self, wanted, past, n, cache)
   if temperature == nil then temperature = (top_k or top_p or generator) and 1 or 0 end
   if capacity and capacity < n + most then
-    fail("generate: %d ids and %d new tokens are %d, and capacity is %d", n, most, n + most, capacity)
+    fail("generate: %s and %s are %d, and capacity is %d", E.count(n, "id"), E.count(most, "new token"), n + most,
+      capacity)
   end
   cache = given or self:new_cache { capacity = capacity or n + most, dtype = dtype }
 

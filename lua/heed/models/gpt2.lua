@@ -114,4 +114,4 @@ GPT2.load = loading.decoder("GPT2", GPT2, {
   names = name_in_file, ignored = is_ignored,
 })
 
-return E.with_frames(GPT2)
+return E.with_frames(GPT2, "embed")

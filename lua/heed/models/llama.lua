@@ -55,6 +55,7 @@ function Llama:embed(ids) return self.token_embeddings(ids) end
 local ROPE = {
   rope_type = { kind = { "default", "linear", "dynamic", "yarn", "llama3" }, also = { "type" }, default = "default" },
   rope_theta = { kind = "positive", optional = true },
+  partial_rotary_factor = { kind = { 1 }, default = 1 },
   factor = { kind = "positive", optional = true },
   original_max_position_embeddings = { kind = "size", optional = true },
   beta_fast = { kind = "positive", optional = true },
@@ -87,11 +88,11 @@ local function dynamic_factor(r, c)
   return math.max(r.factor * c.max_position_embeddings / original - (r.factor - 1), 1)
 end
 
---- Gives c its `rope`; nil, or what is wrong.
+--- Gives c its `rope`; nil, or what is wrong with it.
 local function add_rope(c, said)
   local part = c.rope_parameters and said.rope_parameters or said.rope_scaling
-  local r, problem = loading.read_config("Llama", c.rope_parameters or c.rope_scaling or {}, ROPE, part .. ".")
-  if not r then return (problem:gsub("^Llama.load: the config does not do: ", "")) end
+  local r, problem = loading.read_config(c.rope_parameters or c.rope_scaling or {}, ROPE, part .. ".")
+  if not r then return problem end
   for _, name in ipairs(NEEDED[r.rope_type] or {}) do
     if not r[name] then return ("%s.%s is missing, which %s needs"):format(part, name, r.rope_type) end
   end
@@ -135,6 +136,7 @@ local CONFIG = {
   tie_word_embeddings = { kind = "boolean", optional = true }, -- as the file has it
   sliding_window = { kind = "size", optional = true },
   rope_theta = { kind = "positive", also = { "rope_base" }, default = 10000 },
+  partial_rotary_factor = { kind = { 1 }, default = 1 },
   rope_scaling = { kind = "table", optional = true },
   rope_parameters = { kind = "table", optional = true },
   eos_token_id = { optional = true },
@@ -181,4 +183,4 @@ Llama.load = loading.decoder("Llama", Llama, {
   layers = "layers%.(%d+)%.", names = name_in_file, ignored = is_ignored,
 })
 
-return E.with_frames(Llama)
+return E.with_frames(Llama, "embed")

@@ -78,23 +78,23 @@ local function wrong(value, rule)
       if each == value then return nil end
       known[i] = tostring(each)
     end
-    return ("is %s; known are %s"):format(E.what(value), table.concat(known, ", "))
+    return ("is %s; it must be %s%s"):format(E.what(value), known[2] and "one of " or "", table.concat(known, ", "))
   end
   if rule.kind == "size" then
     local fine = compat.is_integer(value) and value >= 1
-    return not fine and ("must be an integer from 1 up, is %s"):format(E.what(value)) or nil
+    return not fine and ("is %s; it must be an integer from 1 up"):format(E.what(value)) or nil
   end
   if rule.kind == "positive" then
     local fine = type(value) == "number" and value > 0 and value < math.huge
-    return not fine and ("must be a positive number, is %s"):format(E.what(value)) or nil
+    return not fine and ("is %s; it must be a positive number"):format(E.what(value)) or nil
   end
-  return type(value) ~= rule.kind and ("must be a %s, is %s"):format(rule.kind, E.what(value)) or nil
+  return type(value) ~= rule.kind and ("is %s; it must be a %s"):format(E.what(value), rule.kind) or nil
 end
 
 --- The values that a model is made from, by the rules (a table by name), from a config in Hugging Face's names; a
 --- rule's `also` lists other names. Second, by name, the names that the config has for them. `of` is the part of the
---- config that it is, with a dot.
-function loading.read_config(class, config, rules, of)
+--- config that it is, with a dot. nil and what is wrong, for loading.unsupported, if a value does not fit its rule.
+function loading.read_config(config, rules, of)
   local values, said_as, problems = {}, {}, {}
   for name, rule in pairs(rules) do
     local said, value = name, config[name]
@@ -108,7 +108,12 @@ function loading.read_config(class, config, rules, of)
   end
   if #problems == 0 then return values, said_as end
   table.sort(problems)
-  return nil, ("%s.load: the config does not do: %s"):format(class, table.concat(problems, "; "))
+  return nil, table.concat(problems, "; ")
+end
+
+--- nil and the message of a load whose config has a problem.
+function loading.unsupported(class, problem)
+  return nil, ("%s.load: unsupported configuration: %s"):format(class, problem)
 end
 
 local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
@@ -117,14 +122,18 @@ local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 --- has more layers than `state` has tensors, for which `note` stands then: no time goes into making all of them.
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
-  for _ in compat.pairs(state) do tensors = tensors + 1 end
+  for _ in compat.pairs(state) do
+    E.look "load"
+    tensors = tensors + 1
+  end
   if config.num_hidden_layers > tensors then
-    note = note or ("num_hidden_layers is %d, and the file has %d tensors"):format(config.num_hidden_layers, tensors)
+    local form = "num_hidden_layers is %d, and the file has %s"
+    note = note or form:format(config.num_hidden_layers, E.count(tensors, "tensor"))
     return nil, MISFIT:format(class, note)
   end
   local fine, model = pcall(nn.utils.skip_init, constructor, config)
   if fine then return model end
-  return nil, ("%s.load: the config does not do: %s"):format(class, (tostring(model):gsub("^.-:%d+: ", "", 1)))
+  return loading.unsupported(class, (tostring(model):gsub("^.-:%d+: ", "", 1)))
 end
 
 -- ---- Weights ------------------------------------------------------------------------------------
@@ -176,6 +185,7 @@ end
 function loading.count_layers(state, pattern)
   local count = 0
   for name in compat.pairs(state) do
+    E.look "load"
     local number = tonumber(name:match(pattern))
     if compat.is_integer(number) then count = math.max(count, number + 1) end
   end
@@ -192,6 +202,7 @@ local AS_IT_IS = {}
 function loading.fill(class, model, state, config, name_in_file, ignored, note)
   local forms, used, problems = {}, {}, {}
   for name, target in compat.pairs(model:state_dict()) do
+    E.look "load"
     local there, form = name_in_file(name)
     local value = state[there]
     local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, config, form or AS_IT_IS)
@@ -199,17 +210,21 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note)
     forms[name], used[there] = { there, form or AS_IT_IS }, true
   end
   for name in compat.pairs(state) do
+    E.look "load"
     if not used[name] and not ignored(name) then
       problems[#problems + 1] = ("%s is not part of the model"):format(name)
     end
   end
   if #problems > 0 then
-    table.sort(problems)
+    E.sort(problems, "load")
     if note then table.insert(problems, 1, note) end
     return nil, MISFIT:format(class, table.concat(problems, "\n  "))
   end
   local taken = {}
-  for name, of in pairs(forms) do taken[name] = formed(state[of[1]], of[2]) end
+  for name, of in pairs(forms) do
+    E.look "load"
+    taken[name] = formed(state[of[1]], of[2])
+  end
   model:load_state_dict(taken, { assign = true })
   return true
 end
@@ -275,10 +290,10 @@ function loading.decoder(class, Class, about)
     local given, c, said, settings, state, model, fine, problem
     given, problem = loading.config(class, folder, config)
     if not given then return nil, problem end
-    c, said = loading.read_config(class, given, about.config)
-    if not c then return nil, said end
+    c, said = loading.read_config(given, about.config)
+    if not c then return loading.unsupported(class, said) end
     problem, settings = about.complete(c, said)
-    if problem then return nil, ("%s.load: the config does not do: %s"):format(class, problem) end
+    if problem then return loading.unsupported(class, problem) end
     c.stop_tokens, problem = stop_tokens(class, not config and folder, c)
     if not c.stop_tokens then return nil, problem end
     state, problem = loading.weights(class, file)
@@ -298,7 +313,8 @@ function loading.decoder(class, Class, about)
     end
     local count, note = loading.count_layers(state, "^" .. prefix:gsub("%.", "%%.") .. about.layers), nil
     if count ~= c.num_hidden_layers then
-      note = ("%s is %d, and the file has %d layers"):format(said.num_hidden_layers, c.num_hidden_layers, count)
+      local form = "%s is %d, and the file has %s"
+      note = form:format(said.num_hidden_layers, c.num_hidden_layers, E.count(count, "layer"))
     end
     model, problem = loading.new_model(class, Class, c, state, note)
     if not model then return nil, problem end

@@ -16,19 +16,25 @@ local RECORD, fail, held = E.RECORD, E.fail, compat.held
 
 local ENTRY_KINDS = { parameter = true, buffer = true, module = true }
 
-local function contains(module, part)
+--- Whether `part`, written in Lua, is the module or in it. What was never set into a module is in none, which spares
+--- the walk where models are made from the inside out.
+local contains = core.frame(function(module, part)
   if module == part then return true end
-  local own = E.record(module)
-  for _, entry in ipairs(own and own.list or {}) do -- built-in modules hold built-in ones only
-    if entry.kind == "module" and contains(entry.value, part) then return true end
-  end
-  return false
-end
+  local found = false
+  if not E.record(part).inside then return found end
+  E.walk(module, "", E.class_name(part), {}, function(each)
+    found = found or each == part
+    return found or not E.record(each) -- built-in modules hold built-in ones only
+  end)
+  return found
+end)
 
 local function remove_entry(own, entry)
+  local parts = own.parts
   own.named[entry.name] = nil
-  for i, each in ipairs(own.list) do
-    if each == entry then return table.remove(own.list, i) end
+  if parts and parts[#parts] == entry then parts[#parts] = nil else own.parts = nil end
+  for i = #own.list, 1, -1 do -- it is mostly the last
+    if own.list[i] == entry then return table.remove(own.list, i) end
   end
 end
 
@@ -45,6 +51,7 @@ local function put_entry(own, name, kind, value)
     end
     entry = { name = name, kind = kind }
     own.list[#own.list + 1], own.named[name] = entry, entry
+    if own.parts and kind == "module" then own.parts[#own.parts + 1] = entry end
   end
   entry.value, own.fields[name] = value, value
   return entry
@@ -63,6 +70,8 @@ local function set_field(self, name, value)
     fail("%s: %s cannot be set to a module that contains this one", class_name, name)
   end
   if ENTRY_KINDS[kind] then
+    local part = kind == "module" and E.record(value)
+    if part then part.inside = true end
     put_entry(own, name, kind, value)
   elseif entry and value ~= nil then
     local form = "%s: %s is a %s; it can be set to another one or to nil, not to %s"
@@ -103,7 +112,7 @@ local function object_metatable(class)
       end
     end,
 
-    __call = core.frame(function(self, ...) return self:forward(...) end),
+    __call = core.frame(function(self, ...) return self:forward(...) end, true),
     __tostring = function(self) return self:__tostring() end,
     __pairs = function(self) return next, E.record(self).fields, nil end,
 
@@ -129,7 +138,7 @@ local function new_class(name, parent)
   return setmetatable(class, {
     __name = "heed.Class",
     __index = parent,
-    __call = core.frame(construct),
+    __call = core.frame(construct, true),
     __tostring = function() return ("class %s"):format(name) end,
   })
 end

@@ -8,6 +8,6 @@ local ModuleList = Module.class("ModuleList", require "heed.nn.container")
 
 function ModuleList:forward() E.fail("%s has no forward; its modules are called one by one", E.class_name(self)) end
 
-function ModuleList:__tostring() return repr(self, true) end
+ModuleList.__tostring = repr.method(function() return true end)
 
 return ModuleList

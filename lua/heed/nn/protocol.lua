@@ -10,26 +10,12 @@ local entries = E.entries
 
 local P = {}
 
--- ---- Walking ------------------------------------------------------------------------------------
-
---- Calls visit(module, prefix, entries) for `module` and all modules in it, depth first, a module that is
---- in several places only once. `prefix` is "" or ends with a dot.
-local function walk(module, prefix, seen, visit)
-  if seen[module] then return end
-  seen[module] = true
-  local list = entries(module)
-  visit(module, prefix, list)
-  for _, entry in ipairs(list) do
-    if entry.kind == "module" then walk(entry.value, prefix .. entry.name .. ".", seen, visit) end
-  end
-end
-
 --- The tensors of a kind in a module, as two lists: names and tensors; one that is in several places is
 --- listed once.
-local function members(module, kind, prefix, recurse)
+local function members(module, kind, method, prefix, recurse)
   local names, values, seen = {}, {}, {}
-  local function visit(_, at, list)
-    for _, entry in ipairs(list) do
+  local function visit(each, at)
+    for _, entry in ipairs(entries(each)) do
       if entry.kind == kind then
         local _, identity = primitives.identity(entry.value)
         if not seen[identity] then
@@ -41,9 +27,9 @@ local function members(module, kind, prefix, recurse)
   end
   local at = prefix == "" and "" or prefix .. "."
   if recurse then
-    walk(module, at, {}, visit)
+    E.walk(module, at, method, {}, visit)
   else
-    visit(module, at, entries(module))
+    visit(module, at)
   end
   return names, values
 end
@@ -51,8 +37,8 @@ end
 --- The direct parts of a module, as two lists, each part once.
 local function parts(module)
   local names, values, seen = {}, {}, {}
-  for _, entry in ipairs(entries(module)) do
-    if entry.kind == "module" and not seen[entry.value] then
+  for _, entry in ipairs(E.parts(module)) do
+    if not seen[entry.value] then
       seen[entry.value] = true
       names[#names + 1], values[#values + 1] = entry.name, entry.value
     end
@@ -94,7 +80,7 @@ local function named_members(kind, method)
     if recurse == nil then recurse = true end
     E.check_type(prefix, "string", method, "prefix")
     E.check_type(recurse, "boolean", method, "recurse")
-    return pairs_of(members(self, kind, prefix, recurse))
+    return pairs_of(members(self, kind, method, prefix, recurse))
   end
 end
 
@@ -104,7 +90,7 @@ local function listed_members(kind, method)
     local recurse = primitives.options(method, RECURSE_OPTION, 2, self, ...)
     if recurse == nil then recurse = true end
     E.check_type(recurse, "boolean", method, "recurse")
-    local _, values = members(self, kind, "", recurse)
+    local _, values = members(self, kind, method, "", recurse)
     return list_of(values)
   end
 end
@@ -125,9 +111,9 @@ function P:children()
   return list_of(values)
 end
 
-local function all_modules(module)
+local function all_modules(module, method)
   local names, values = {}, {}
-  walk(module, "", {}, function(each, prefix)
+  E.walk(module, "", method, {}, function(each, prefix)
     names[#names + 1], values[#values + 1] = prefix:sub(1, -2), each
   end)
   return names, values
@@ -135,27 +121,37 @@ end
 
 function P:named_modules()
   E.check_self(self, "named_modules")
-  return pairs_of(all_modules(self))
+  return pairs_of(all_modules(self, "named_modules"))
 end
 
 function P:modules()
   E.check_self(self, "modules")
-  local _, values = all_modules(self)
+  local _, values = all_modules(self, "modules")
   return list_of(values)
 end
 
 -- ---- Modes --------------------------------------------------------------------------------------
 
+--- Each module once, however often it is in there, and all of them or none: a class's own `train` has the say for its
+--- modules.
 function P:train(mode)
   E.check_self(self, "train")
   if mode == nil then mode = true end
   E.check_type(mode, "boolean", "train", "mode")
-  local own = E.record(self)
-  if own then
-    own.fields.training = mode
-    for _, child in ipairs(select(2, parts(self))) do child:train(mode) end
-  else
-    primitives.train(self, mode)
+  local list = {}
+  E.walk(self, "", "train", {}, function(module)
+    list[#list + 1] = module
+    return not E.record(module) or module ~= self and module.train ~= P.train
+  end)
+  for _, module in ipairs(list) do
+    local own = E.record(module)
+    if not own then
+      primitives.train(module, mode)
+    elseif module ~= self and module.train ~= P.train then
+      module:train(mode)
+    else
+      own.fields.training = mode
+    end
   end
   return self
 end
@@ -165,27 +161,32 @@ function P:eval()
   return self:train(false)
 end
 
+local function apply(module, f)
+  E.look "apply"
+  for _, child in ipairs(select(2, parts(module))) do
+    if child.apply == P.apply then apply(child, f) else child:apply(f) end
+  end
+  f(module)
+end
+
 function P:apply(f)
   E.check_self(self, "apply")
   E.check_type(f, "function", "apply", "f")
-  for _, child in ipairs(select(2, parts(self))) do child:apply(f) end
-  f(self)
+  apply(self, f)
   return self
 end
 
 -- ---- Dtypes -------------------------------------------------------------------------------------
 
---- Appends the outermost built-in modules in a module.
-local function built_in(module, list, seen)
-  if seen[module] then return end
-  seen[module] = true
-  if not E.record(module) then
-    list[#list + 1] = module
-    return
-  end
-  for _, entry in ipairs(entries(module)) do
-    if entry.kind == "module" then built_in(entry.value, list, seen) end
-  end
+--- The outermost built-in modules in a module.
+local function built_in(module)
+  local list = {}
+  E.walk(module, "", "to", {}, function(each)
+    if E.record(each) then return false end
+    list[#list + 1] = each
+    return true
+  end)
+  return list
 end
 
 local TO_OPTIONS = { "dtype" }
@@ -193,9 +194,7 @@ local TO_OPTIONS = { "dtype" }
 function P:to(...)
   E.check_self(self, "to")
   local dtype = primitives.options("to", TO_OPTIONS, 2, self, ...)
-  local list = {}
-  built_in(self, list, {})
-  primitives.store(list, dtype)
+  primitives.store(built_in(self), dtype)
   return self
 end
 
@@ -226,14 +225,9 @@ function P:class_name()
   return E.class_name(self)
 end
 
-function P:extra_repr()
-  E.check_self(self, "extra_repr")
-  return E.record(self) and "" or primitives.describe(self)
-end
+P.__tostring = repr.method(function(self) return not E.record(self) and E.class_name(self) == "ModuleList" end)
 
-function P:__tostring()
-  E.check_self(self, "tostring")
-  return repr(self, not E.record(self) and E.class_name(self) == "ModuleList")
-end
+E.with_frames(P)
+P.extra_repr = repr.extra
 
-return E.with_frames(P)
+return P

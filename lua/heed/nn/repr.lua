@@ -1,51 +1,87 @@
 --- A module as text: PyTorch's repr.
 
+local core = require "heed.core"
 local E = require "heed.nn.entries"
-local entries = E.entries
 
-local function indent(text) return (text:gsub("\n", "\n  ")) end
+local repr = {}
+
+--- By method: what it does without its frame, which takes a level of C's stack, and has a time of its own where calls
+--- are deep. Texts of parts are made without.
+local bare = {}
+
+local function extra_of(self) return E.record(self) and "" or core.modules.describe(self) end
+
+repr.extra = core.frame(function(self)
+  E.check_self(self, "extra_repr")
+  return extra_of(self)
+end)
+bare[repr.extra] = extra_of
+
+-- ---- Text ---------------------------------------------------------------------------------------
+
+-- `margin` is a new line with the spaces before what is in the outermost bracket: texts are made where they stand, for
+-- to move them further in at each level would take longer than to make them.
+
+local function at_margin(text, margin) return margin == "\n" and text or (text:gsub("\n", margin)) end
+
+--- The text of a part, which a class may make otherwise.
+local function text_of(module, margin)
+  local method = module.__tostring
+  if bare[method] then return bare[method](module, margin) end
+  return at_margin(method(module), margin)
+end
 
 --- The lines "(name): part" of a module's text.
-local function part_lines(module)
+local function part_lines(module, margin)
   local lines = {}
-  for _, entry in ipairs(entries(module)) do
-    if entry.kind == "module" then
-      lines[#lines + 1] = indent(("(%s): %s"):format(entry.name, entry.value:__tostring()))
-    end
+  for i, part in ipairs(E.parts(module)) do
+    lines[i] = at_margin(("(%s): "):format(part.name), margin) .. text_of(part.value, margin)
   end
   return lines
 end
 
 --- The same for a list, where neighbours with the same text are one line: "(0-2): 3 x Linear(...)".
-local function list_lines(module)
-  local groups, count = {}, 0
-  for _, entry in ipairs(entries(module)) do
-    if entry.kind == "module" then
-      local text, group = entry.value:__tostring(), groups[#groups]
-      if group and group.text == text then
-        group.last = count
-      else
-        groups[#groups + 1] = { first = count, last = count, text = text }
-      end
-      count = count + 1
+local function list_lines(module, margin)
+  local groups = {}
+  for i, part in ipairs(E.parts(module)) do
+    local text, group = text_of(part.value, margin), groups[#groups]
+    if group and group.text == text then
+      group.last = i - 1
+    else
+      groups[#groups + 1] = { first = i - 1, last = i - 1, text = text }
     end
   end
   local lines = {}
   for i, group in ipairs(groups) do
     local label, times = ("(%d): "):format(group.first), group.last - group.first + 1
     if times > 1 then label = ("(%d-%d): %d x "):format(group.first, group.last, times) end
-    lines[i] = indent(label .. group.text)
+    lines[i] = label .. group.text
   end
   return lines
 end
 
---- PyTorch's repr of a module, or of a list of modules.
-return function(module, is_list)
-  local extra = module:extra_repr()
+local function module_text(module, is_list, margin)
+  E.look "tostring"
+  local inside = margin .. "  "
+  local extra = module.extra_repr
+  extra = (bare[extra] or extra)(module)
   E.check_type(extra, "string", "extra_repr", "the result")
-  local lines = (is_list and list_lines or part_lines)(module)
-  local name = E.class_name(module)
-  if #lines == 0 and not extra:find("\n", 1, true) then return ("%s(%s)"):format(name, extra) end
-  if extra ~= "" then table.insert(lines, 1, indent(extra)) end
-  return ("%s(\n  %s\n)"):format(name, table.concat(lines, "\n  "))
+  local lines = (is_list and list_lines or part_lines)(module, inside)
+  local name = at_margin(E.class_name(module), margin)
+  if #lines == 0 and not extra:find("\n", 1, true) then return name .. "(" .. extra .. ")" end
+  if extra ~= "" then table.insert(lines, 1, at_margin(extra, inside)) end
+  return name .. "(" .. inside .. table.concat(lines, inside) .. margin .. ")"
 end
+
+--- A method __tostring: PyTorch's repr of a module, or of a list of modules, if is_list(module).
+function repr.method(is_list)
+  local function text(self, margin) return module_text(self, is_list(self), margin) end
+  local method = core.frame(function(self)
+    E.check_self(self, "tostring")
+    return text(self, "\n")
+  end)
+  bare[method] = text
+  return method
+end
+
+return repr

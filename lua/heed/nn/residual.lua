@@ -21,4 +21,4 @@ function Residual:forward(x, ...)
   return add(x, self.module(x, ...))
 end
 
-return E.with_frames(Residual)
+return E.with_frames(Residual, "forward")

@@ -11,10 +11,11 @@ function Sequential:forward(...)
     E.fail("%s takes one input, got %d arguments", E.class_name(self), select("#", ...))
   end
   local x = ...
-  for _, entry in ipairs(E.entries(self)) do
-    if entry.kind == "module" then x = entry.value(x) end
+  for _, entry in ipairs(E.parts(self)) do
+    E.look "Sequential"
+    x = entry.value(x)
   end
   return x
 end
 
-return E.with_frames(Sequential)
+return E.with_frames(Sequential, "forward")

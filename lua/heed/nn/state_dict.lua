@@ -42,13 +42,14 @@ function StateDict.__pairs(state)
   end
 end
 
-function StateDict.__tostring(state)
+StateDict.__tostring = core.frame(function(state)
   local lines = {}
   for name, value in pairs(state) do
+    E.look "tostring"
     lines[#lines + 1] = ("\n  %s: %s"):format(name, E.what(value))
   end
   return ("StateDict(%s%s)"):format(table.concat(lines), #lines > 0 and "\n" or "")
-end
+end)
 
 --- A state dict of these names in order, and the tensors by name; it keeps both tables.
 function M.from(names, values) return compat.object({ [NAMES] = names, [VALUES] = values }, StateDict) end
@@ -62,24 +63,23 @@ function M.is_state(value) return M.is_state_dict(value) or type(value) == "tabl
 
 --- Calls visit(name, tensor, owner, entry) for what a state dict holds of a module: its own parameters, then
 --- its buffers, then its parts; one that is in several places is there several times.
-local function walk(module, prefix, visit)
-  local list = entries(module)
-  for _, kind in ipairs { "parameter", "buffer" } do
-    for _, entry in ipairs(list) do
-      if entry.kind == kind and entry.persistent ~= false then
-        visit(prefix .. entry.name, entry.value, module, entry)
+local function walk(module, method, visit)
+  E.walk(module, "", method, nil, function(each, prefix)
+    local list = entries(each)
+    for _, kind in ipairs { "parameter", "buffer" } do
+      for _, entry in ipairs(list) do
+        if entry.kind == kind and entry.persistent ~= false then
+          visit(prefix .. entry.name, entry.value, each, entry)
+        end
       end
     end
-  end
-  for _, entry in ipairs(list) do
-    if entry.kind == "module" then walk(entry.value, prefix .. entry.name .. ".", visit) end
-  end
+  end)
 end
 
 --- The state dict of a module; its tensors share the module's memory.
 function M.of(module)
   local names, values = {}, {}
-  walk(module, "", function(name, tensor)
+  walk(module, "state_dict", function(name, tensor)
     names[#names + 1] = name
     values[name] = primitives.plain(tensor)
   end)
@@ -90,8 +90,8 @@ end
 local function at_path(module, path)
   for name in path:gmatch("[^.]+") do
     local found
-    for _, entry in ipairs(entries(module)) do
-      if entry.kind == "module" and entry.name == name then found = entry.value end
+    for _, entry in ipairs(E.parts(module)) do
+      if entry.name == name then found = entry.value end
     end
     if not found then return nil end
     module = found
@@ -104,9 +104,10 @@ local MASKS = { mask = true, causal_mask = true }
 --- Whether a name is that of a mask which the notebooks keep as a buffer, and which our built-in modules do
 --- not need.
 local function is_mask_buffer(module, name)
-  local path, last = name:match("^(.-)%.?([^.]*)$")
+  local dot = name:reverse():find(".", 1, true) -- from the end: a pattern would take the square of the length
+  local last = dot and name:sub(#name - dot + 2) or name
   if not MASKS[last] then return false end
-  local owner = at_path(module, path)
+  local owner = at_path(module, dot and name:sub(1, #name - dot) or "")
   return owner ~= nil and E.record(owner) == nil
 end
 
@@ -114,7 +115,7 @@ end
 --- unexpected names, and what does not fit as a list of {name, problem}.
 local function compare(module, state, assign)
   local loads, missing, unexpected, misfits, known = {}, {}, {}, {}, {}
-  walk(module, "", function(name, target, owner, entry)
+  walk(module, "load_state_dict", function(name, target, owner, entry)
     local value = state[name]
     known[name] = true
     if value == nil then
@@ -129,19 +130,20 @@ local function compare(module, state, assign)
     end
   end)
   for name in pairs(state) do
+    E.look "load_state_dict"
     if type(name) ~= "string" then
       misfits[#misfits + 1] = { tostring(name), "is no name: names are strings" }
     elseif not known[name] and not is_mask_buffer(module, name) then
       unexpected[#unexpected + 1] = name
     end
   end
-  table.sort(unexpected)
+  E.sort(unexpected, "load_state_dict")
   return loads, missing, unexpected, misfits
 end
 
 --- One message for everything that keeps a state from being loaded, sorted by name.
 local function refuse(module, problems)
-  table.sort(problems, function(a, b) return a[1] < b[1] end)
+  E.sort(problems, "load_state_dict", function(a, b) return a[1] < b[1] end)
   for i, problem in ipairs(problems) do problems[i] = ("\n  %s %s"):format(problem[1], problem[2]) end
   fail("load_state_dict: the state does not fit %s:%s", E.class_name(module), table.concat(problems))
 end
@@ -166,6 +168,7 @@ local function like(entry, tensor) return (entry.kind == "parameter" and Paramet
 --- work with there, the value converted.
 local function take(loads)
   for _, load in ipairs(loads) do
+    E.look "load_state_dict"
     local target, value, owner, entry = load.target, load.value, load.owner, load.entry
     local own = E.record(owner)
     local fits = own and value.dtype == target.dtype or not own and primitives.takes(owner, entry.name, value)
@@ -178,8 +181,12 @@ end
 --- for parameters without memory (nn.utils.skip_init) there are new tensors, one for those that are shared.
 local function copy(loads)
   local written, fresh = {}, {}
-  for _, load in ipairs(loads) do written[primitives.identity(load.target)] = true end
   for _, load in ipairs(loads) do
+    E.look "load_state_dict"
+    written[primitives.identity(load.target)] = true
+  end
+  for _, load in ipairs(loads) do
+    E.look "load_state_dict"
     if written[primitives.identity(load.value)] then load.value = load.value:clone() end
     if primitives.placeholder(load.target) then
       local _, identity = primitives.identity(load.target)

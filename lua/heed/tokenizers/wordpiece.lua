@@ -10,6 +10,8 @@ local newer = require "heed.tokenizers.unicode8"
 local unicode, options_of, fail = core.text, core.modules.options, E.fail
 
 local LONGEST_WORD = 100 -- characters; a longer one is unknown as a whole
+local MOST_BYTES = 4 * LONGEST_WORD -- of such a word
+local STEP = 2 ^ 15 -- bytes of a text that are worked on at once; between two of these the call can be stopped
 local SPECIAL = { "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]" }
 
 local M = {}
@@ -18,7 +20,14 @@ local metatable = { __name = "heed.WordPiece", __index = Tokenizer }
 
 -- ---- The vocabulary -----------------------------------------------------------------------------
 
-local function line_of(text, position) return select(2, text:sub(1, position):gsub("\n", "")) + 1 end
+local function line_of(text, position)
+  local line, at = 1, text:find("\n", 1, true)
+  while at and at < position do
+    line, at = line + 1, text:find("\n", at + 1, true)
+    if line % 4096 == 0 then E.look "load" end
+  end
+  return line
+end
 
 --- What keeps a text from being a vocabulary, nil if nothing does that shows without a look at the pieces.
 local function problem_of(text)
@@ -29,8 +38,6 @@ local function problem_of(text)
   if carriage then
     return ("line %d has a carriage return; lines must end with a line feed alone"):format(line_of(text, carriage))
   end
-  local gap = text:find "^\n" and 0 or text:find("\n\n", 1, true)
-  if gap then return ("line %d is empty; a vocabulary has a piece on each line"):format(line_of(text, gap)) end
 end
 
 --- Gives a tokenizer the vocabulary that a text is; what is wrong with it, if something is.
@@ -39,7 +46,8 @@ local function read_vocabulary(self, text)
   if problem then return problem end
   if text:sub(-1) ~= "\n" then text = text .. "\n" end
   local vocabulary, first, second = unicode.vocabulary(text)
-  if not vocabulary then return ("lines %d and %d are the same"):format(first, second) end
+  if second then return ("lines %d and %d are the same"):format(first, second) end
+  if first then return ("line %d is empty; a vocabulary has a piece on each line"):format(first) end
   for _, name in ipairs { "[UNK]", "[CLS]", "[SEP]" } do
     if not vocabulary:id(name) then return ("%s is missing"):format(name) end
   end
@@ -93,18 +101,53 @@ local CLEANED = { Cc = "", Cf = "", Co = "", Z = " " }
 local WITHOUT_MARKS = { Mn = "" }
 local PUNCTUATION_APART = { P = " %0 " }
 
---- The text as words with spaces between: punctuation and Chinese characters are words of their own.
-local function words_of(self, text)
-  text = text:gsub("[\t\n\r]", " ")
-  if text:find "[^ -~]" then
-    text = text:gsub("[\194-\244][\128-\191]+", newer):gsub(REPLACEMENT, "")
-    text = unicode.replace(text, CLEANED)
-    if self.tokenize_chinese_chars then text = text:gsub("[\227-\240][\128-\191]+", apart_if_chinese) end
-    if self.strip_accents then text = unicode.replace(unicode.nfd(text), WITHOUT_MARKS) end
-    text = unicode.replace(text, PUNCTUATION_APART)
+--- An iterator over the pieces of a valid text, which end between two characters.
+local function steps_of(text)
+  local from = 1
+  return function()
+    if from > #text then return end
+    E.look "encode"
+    local first, last = from, from + STEP - 1
+    while text:find("^[\128-\191]", last + 1) do last = last - 1 end
+    from = last + 1
+    return text:sub(first, last)
   end
+end
+
+--- change(text), for a change of single characters.
+local function in_steps(text, change)
+  if #text <= STEP then return change(text) end
+  local parts = {}
+  for step in steps_of(text) do parts[#parts + 1] = change(step) end
+  return table.concat(parts)
+end
+
+local function cleaned(self, text)
+  text = text:gsub("[\194-\244][\128-\191]+", newer):gsub(REPLACEMENT, "")
+  text = unicode.replace(text, CLEANED)
+  if self.tokenize_chinese_chars then text = text:gsub("[\227-\240][\128-\191]+", apart_if_chinese) end
+  return text
+end
+
+local function without_marks(text) return unicode.replace(text, WITHOUT_MARKS) end
+
+local function apart(self, text)
+  if text:find "[^ -~]" then text = unicode.replace(text, PUNCTUATION_APART) end
   if self.do_lower_case then text = unicode.lower(text) end
   return (text:gsub("[!-/:-@[-`{-~]", " %0 "))
+end
+
+--- The text as words with spaces between: punctuation and Chinese characters are words of their own.
+local function words_of(self, text)
+  local foreign = false
+  text = in_steps(text, function(step)
+    step = step:gsub("[\t\n\r]", " ")
+    if not step:find "[^ -~]" then return step end
+    foreign = true
+    return cleaned(self, step)
+  end)
+  if foreign and self.strip_accents then text = in_steps(unicode.nfd(text), without_marks) end
+  return in_steps(text, function(step) return apart(self, step) end)
 end
 
 -- ---- From words to pieces -----------------------------------------------------------------------
@@ -112,7 +155,8 @@ end
 --- Appends the pieces of a word to a list of ids: the longest that fit, from the left.
 local function add_word(self, word, ids)
   local before, from, prefix, id = #ids, 1, "", nil
-  if #word <= LONGEST_WORD or select(2, word:gsub("[^\128-\191]", "")) <= LONGEST_WORD then
+  if #word <= LONGEST_WORD
+    or #word <= MOST_BYTES and select(2, word:gsub("[^\128-\191]", "")) <= LONGEST_WORD then
     repeat
       id, from = self.vocabulary:longest(word, from, prefix)
       ids[#ids + 1], prefix = id, "##"
@@ -123,23 +167,48 @@ local function add_word(self, word, ids)
   ids[before + 1] = self.unk_token_id
 end
 
+--- Appends the pieces of a text without special tokens to a list of ids, until there are `most` of them.
+local function add_words(self, text, ids, most)
+  local rest = "" -- of a word that may go on in the next step
+  for step in steps_of(words_of(self, text)) do
+    step = rest .. step
+    rest = ""
+    for word, behind in step:gmatch "([^ ]+)()" do
+      if #ids >= most then return end
+      if behind > #step then
+        rest = word:sub(1, MOST_BYTES + 1) -- a longer one is unknown whatever follows
+      else
+        add_word(self, word, ids)
+      end
+    end
+  end
+  if rest ~= "" and #ids < most then add_word(self, rest, ids) end
+end
+
+--- The next special token of a text from a byte on: where it begins, its name, and the byte behind it.
+local function find_special(self, text, from)
+  local brackets = 0
+  repeat
+    local first = text:find("[", from, true)
+    local name = first and text:match("^%[[A-Z][A-Z][A-Z][A-Z]?%]", first) -- the longest is [MASK]
+    if name and self.special[name] then return first, name, first + #name end
+    brackets = brackets + 1
+    if brackets % 4096 == 0 then E.look "encode" end
+    from = first and first + 1
+  until not from
+end
+
 --- Appends the pieces of a text to a list of ids, until there are `most` of them.
 local function add_text(self, text, ids, most)
-  local from = 1
-  local function add_words(part)
-    for word in words_of(self, part):gmatch "[^ ]+" do
-      if #ids >= most then return end
-      add_word(self, word, ids)
-    end
+  local from, first, name, behind = 1, find_special(self, text, 1)
+  while first do
+    E.look "encode"
+    add_words(self, text:sub(from, first - 1), ids, most)
+    ids[#ids + 1] = self.special[name]
+    from = behind
+    first, name, behind = find_special(self, text, from)
   end
-  for first, name, behind in text:gmatch "()(%[[A-Z]+%])()" do
-    if self.special[name] then
-      add_words(text:sub(from, first - 1))
-      ids[#ids + 1] = self.special[name]
-      from = behind
-    end
-  end
-  add_words(from == 1 and text or text:sub(from))
+  add_words(self, from == 1 and text or text:sub(from), ids, most)
   for i = #ids, most + 1, -1 do ids[i] = nil end
 end
 
@@ -186,7 +255,10 @@ local SEAMS = {
 }
 
 local function mend(text)
-  for _, seam in ipairs(SEAMS) do text = text:gsub(seam[1]:gsub("%p", "%%%0"), seam[2]) end
+  for _, seam in ipairs(SEAMS) do
+    if #text > STEP then E.look "decode" end
+    text = text:gsub(seam[1]:gsub("%p", "%%%0"), seam[2])
+  end
   return text
 end
 

@@ -56,7 +56,7 @@ float heed__scalar_sum(const float *x, size_t n) {
 }
 
 /* Σ f(x[i]) in double, in eight lanes. */
-#define SUM_LANES_WIDE(expression)                                                                           \
+#define SUM_IN_DOUBLE(expression)                                                                            \
   double lane[8] = {0};                                                                                      \
   size_t i = 0;                                                                                              \
   for (; i + 8 <= n; i += 8) {                                                                               \
@@ -72,11 +72,11 @@ float heed__scalar_sum(const float *x, size_t n) {
   return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 
 static double sum_wide(const float *x, size_t n) {
-  SUM_LANES_WIDE(v)
+  SUM_IN_DOUBLE(v)
 }
 
 double heed__scalar_sum_of_squares(const float *x, double mean, size_t n) {
-  SUM_LANES_WIDE((v - mean) * (v - mean))
+  SUM_IN_DOUBLE((v - mean) * (v - mean))
 }
 
 void heed__scalar_sum_across(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups,

@@ -63,9 +63,18 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   heed_attention_taps found = {.size = sizeof found};
   heed__number least;
   heed__result result = {0};
+  int64_t shape[3];
   heed_status status;
   if ((status = heed__project(m, (const heed_tensor *const[]){x, x, x}, NULL, projected)) != HEED_OK)
     goto done;
+  const int ndim = x->ndim;
+  memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
+  shape[ndim - 1] = shape[ndim - 2];
+  heed_tensor **const made[] = {&scaled, &weights, &hidden}; /* here, for the name in messages */
+  for (int i = 0; i < 3; i++) {
+    const heed_dtype dtype = made[i] == &hidden ? HEED_BOOL : HEED_FLOAT32;
+    if ((status = heed__tensor_new(ctx, m->class->name, dtype, ndim, shape, made[i])) != HEED_OK) goto done;
+  }
 
   /* All masks are applied to the scores; the output is not used. */
   const heed__attention_operands operands = {
@@ -89,9 +98,9 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   if ((status = scale_scores(a, scores, options->attn_mask, hidden, &scaled)) != HEED_OK) goto done;
   if ((status = heed_softmax(ctx, scaled, dim, &weights)) != HEED_OK) goto done;
   if ((status = heed_masked_fill(ctx, weights, hidden, heed_number(0), &weights)) != HEED_OK) goto done;
-  if (p > 0 && (status = heed_dropout(ctx, g, p, weights, &dropped)) != HEED_OK) goto done;
+  if (p > 0 && (status = heed__drop(ctx, m->class->name, g, p, weights, &dropped)) != HEED_OK) goto done;
 
-  status = heed__result_begin_row_major(ctx, m->class->name, &result, out, HEED_FLOAT32, x->ndim,
+  status = heed__result_begin_row_major(ctx, m->class->name, &result, out, HEED_FLOAT32, ndim,
                                         projected[2]->shape, 0, NULL);
   if (status != HEED_OK) goto done;
   weigh_hidden(dropped != NULL ? dropped : weights, hidden, projected[2], result.tensor);

@@ -17,13 +17,12 @@ enum { KEYS, VALUES, KEY_SCALES, VALUE_SCALES, PARTS };
 static heed_status new_parts(const heed_kv_cache *c, const char *function, int64_t rows,
                              heed_tensor *part[PARTS]) {
   const int64_t shape[] = {c->batch, c->num_kv_heads, rows, c->head_dim};
-  int64_t numel = 0;
-  heed_status status = heed__check_shape(c->context, function, 4, shape, c->dtype, &numel);
+  heed_status status = HEED_OK;
   for (int i = 0; i < PARTS && status == HEED_OK; i++) {
     if (i < KEY_SCALES) {
-      status = heed_tensor_new(c->context, c->dtype, 4, shape, &part[i]);
+      status = heed__tensor_new(c->context, function, c->dtype, 4, shape, &part[i]);
     } else if (c->dtype == HEED_INT8) {
-      status = heed_tensor_new(c->context, HEED_FLOAT32, 3, shape, &part[i]);
+      status = heed__tensor_new(c->context, function, HEED_FLOAT32, 3, shape, &part[i]);
     }
   }
   if (status == HEED_OK) return status;
@@ -31,8 +30,7 @@ static heed_status new_parts(const heed_kv_cache *c, const char *function, int64
     heed_tensor_free(part[i]);
     part[i] = NULL;
   }
-  if (status != HEED_MEMORY) return status;
-  return heed__fail_memory(c->context, function, 2 * (size_t)numel * heed__element_bytes(c->dtype));
+  return status;
 }
 
 /* Bytes of one row of a part. */
@@ -40,17 +38,26 @@ static size_t row_bytes(const heed_tensor *part) {
   return (size_t)part->stride[2] * heed__element_bytes(part->dtype);
 }
 
-/* `count` rows of all heads, from `first` on, to `to_first` on. */
-static void copy_rows(heed_tensor *const to[PARTS], int64_t to_first, heed_tensor *const from[PARTS],
-                      int64_t first, int64_t count) {
+#define COPIED_ROWS ((int64_t)256) /* before it is asked whether to go on */
+
+/* `count` rows of all heads, from `first` on, to `to_first` on. False: work is due by `pace`, which may be
+ * NULL. */
+static bool copy_rows(const heed__pace *pace, heed_tensor *const to[PARTS], int64_t to_first,
+                      heed_tensor *const from[PARTS], int64_t first, int64_t count) {
   for (int i = 0; i < PARTS && count > 0; i++) {
     if (to[i] == NULL) continue;
     const size_t bytes = row_bytes(to[i]);
     for (int64_t head = 0; head < to[i]->shape[0] * to[i]->shape[1]; head++) {
-      memcpy(to[i]->data + (size_t)(head * to[i]->shape[2] + to_first) * bytes,
-             from[i]->data + (size_t)(head * from[i]->shape[2] + first) * bytes, (size_t)count * bytes);
+      for (int64_t row = 0; row < count; row += COPIED_ROWS) {
+        const int64_t rows = count - row < COPIED_ROWS ? count - row : COPIED_ROWS;
+        if (pace != NULL && heed__is_due(pace)) return false;
+        memcpy(to[i]->data + (size_t)(head * to[i]->shape[2] + to_first + row) * bytes,
+               from[i]->data + (size_t)(head * from[i]->shape[2] + first + row) * bytes,
+               (size_t)rows * bytes);
+      }
     }
   }
+  return true;
 }
 
 /* `count` rows of a part, from `first` on. */
@@ -170,9 +177,14 @@ heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out)
   heed_kv_cache *made = NULL;
   heed_status status = new_cache_like(cache, "clone", &made);
   if (status != HEED_OK) return status;
-  copy_rows(made->part, 0, cache->part, 0, cache->length - cache->dropped);
-  *out = made;
-  return HEED_OK;
+  if (!copy_rows(&cache->context->pace, made->part, 0, cache->part, 0, cache->length - cache->dropped))
+    status = heed__stopped(cache->context, "clone");
+  if (status == HEED_OK) {
+    *out = made;
+  } else {
+    heed_kv_cache_free(made);
+  }
+  return status;
 }
 
 /* ---- Asking ---- */
@@ -240,8 +252,9 @@ static heed_status check_batch_indices(const heed_kv_cache *cache, const heed_te
     const int64_t source = source_of(indices, i);
     if (source >= 0 && source < cache->batch) continue;
     return heed__fail(ctx, HEED_INDEX,
-                      "reorder: index %lld of indices is %lld and the batch has %lld items, counted from 1",
-                      (long long)(i + 1), (long long)(source + 1), (long long)cache->batch);
+                      "reorder: index %lld of indices is %lld and the batch has %lld item%s, counted from 1",
+                      (long long)(i + 1), (long long)(source + 1), (long long)cache->batch,
+                      HEED__S(cache->batch));
   }
   return HEED_OK;
 }
@@ -285,9 +298,9 @@ heed_status heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indic
 
 static heed_status fail_window(const heed_module *m, int64_t cached, int64_t left) {
   return heed__fail(m->context, HEED_ARGUMENT,
-                    "%s: the cache is for a window of %lld keys to the left and the module has one of %lld "
+                    "%s: the cache is for a window of %lld key%s to the left and the module has one of %lld "
                     "(-1: none); they must be equal",
-                    m->class->name, (long long)cached, (long long)left);
+                    m->class->name, (long long)cached, HEED__S(cached), (long long)left);
 }
 
 heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
@@ -307,14 +320,15 @@ heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cach
                       (long long)batch, (long long)cache->batch);
   }
   if (cache->capacity > 0 && added > cache->capacity - cache->length) {
-    return heed__fail(m->context, HEED_SHAPE,
-                      "%s: the cache has %lld tokens, x has %lld more and its capacity is %lld", name,
-                      (long long)cache->length, (long long)added, (long long)cache->capacity);
+    return heed__fail(
+        m->context, HEED_SHAPE, "%s: the cache has %lld token%s, x has %lld more and its capacity is %lld",
+        name, (long long)cache->length, HEED__S(cache->length), (long long)added, (long long)cache->capacity);
   }
   if (left < 0 && added > a->context_length - cache->length) {
     return heed__fail(m->context, HEED_SHAPE,
-                      "%s: the cache has %lld tokens, x has %lld more and context_length is %lld", name,
-                      (long long)cache->length, (long long)added, (long long)a->context_length);
+                      "%s: the cache has %lld token%s, x has %lld more and context_length is %lld", name,
+                      (long long)cache->length, HEED__S(cache->length), (long long)added,
+                      (long long)a->context_length);
   }
   return HEED_OK;
 }
@@ -334,7 +348,7 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
     const int64_t most = cache->left + reserve_of(cache->left), kept = held < most ? held : most;
     heed_status status = new_parts(cache, function, kept + added, span->made);
     if (status != HEED_OK) return status;
-    copy_rows(span->made, 0, part, held - kept, kept);
+    copy_rows(NULL, span->made, 0, part, held - kept, kept);
     part = span->made;
     first = past - kept;
   }
@@ -351,7 +365,7 @@ void heed__kv_span_commit(heed__kv_span *span) {
   if (span->made[KEYS] != NULL) {
     const int64_t rows = span->made[KEYS]->shape[2], most = cache->left + reserve_of(cache->left);
     const int64_t kept = rows < most ? rows : most;
-    copy_rows(cache->part, 0, span->made, rows - kept, kept);
+    copy_rows(NULL, cache->part, 0, span->made, rows - kept, kept);
     cache->dropped = length - kept;
   }
   cache->length = length;

@@ -56,7 +56,7 @@ heed_attention_config heed__one_head(const heed_attention_config *config) {
 heed_status heed__attention_module_new(heed_context *ctx, const heed__class *class, bool one_head,
                                        const heed_attention_config *config, heed_module **out) {
   heed_module *m = NULL;
-  const size_t slopes = config->alibi ? (size_t)config->num_heads * sizeof(float) : 0;
+  const size_t slopes = config->alibi ? heed__array_bytes((uint64_t)config->num_heads, sizeof(float)) : 0;
   heed_status status = heed__module_new(ctx, class, sizeof(heed__attention_module) + slopes, 0, &m);
   if (status != HEED_OK) return status;
   heed__attention_module *a = (heed__attention_module *)m;

@@ -106,7 +106,9 @@ static heed_status add_variant(heed_module *m, const heed_attention_config *c) {
     status = heed__filled_parameter(m->context, heads_class.name, 0, 1, &c->num_heads, &sinks);
     if (status == HEED_OK) heed__module_add_parameter(m, "sinks", sinks);
   }
-  if (c->alibi) heed__alibi_slopes(c->num_heads, ((heed__attention_module *)m)->slopes);
+  float *slopes = ((heed__attention_module *)m)->slopes;
+  if (c->alibi && status == HEED_OK && !heed__alibi_slopes(&m->context->pace, c->num_heads, slopes))
+    status = heed__stopped(m->context, heads_class.name);
   return status;
 }
 
@@ -170,8 +172,8 @@ heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, hee
   const heed__attention_module *a = (const heed__attention_module *)m;
   const int64_t index = i < 0 ? i + a->num_heads : i - 1;
   if (i == 0 || index < 0 || index >= a->num_heads) {
-    return heed__fail(m->context, HEED_INDEX, "head: i is %lld and there are %lld heads, counted from 1",
-                      (long long)i, (long long)a->num_heads);
+    return heed__fail(m->context, HEED_INDEX, "head: i is %lld and there %s %lld head%s, counted from 1",
+                      (long long)i, HEED__ARE(a->num_heads), (long long)a->num_heads, HEED__S(a->num_heads));
   }
   heed_tensor *made[3] = {NULL};
   for (int part = 0; part < 3; part++) {
@@ -189,7 +191,7 @@ heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, hee
       view.shape[d] = rows.shape[1 - d];
       view.stride[d] = rows.stride[1 - d];
     }
-    status = heed__tensor_from_view(m->context, &view, &made[part]);
+    status = heed__tensor_from_view(m->context, "head", &view, &made[part]);
   }
   if (status != HEED_OK) {
     for (int part = 0; part < 3; part++) heed_tensor_free(made[part]);
@@ -211,7 +213,7 @@ static heed_status share_rows(const heed_module *linear, int64_t first, int64_t 
     heed_tensor view;
     if (slot == NULL) continue;
     rows_as_view(slot->parameter, first, count, &view);
-    status = heed__tensor_from_view(linear->context, &view, &part[i]);
+    status = heed__tensor_from_view(linear->context, "split", &view, &part[i]);
   }
   if (status == HEED_OK) return heed__linear_from(linear->context, part[0], part[1], part[2], out);
   for (int i = 0; i < 3; i++) heed_tensor_free(part[i]);

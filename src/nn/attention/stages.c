@@ -12,9 +12,20 @@ static heed_status retain(heed__attention_stages *p, const heed_tensor **x) {
   if (p->scratch != NULL || *x == NULL) return HEED_OK;
   assert(p->retained_count < (int)(sizeof p->retained / sizeof *p->retained));
   heed_tensor *alias = NULL;
-  heed_status status = heed_tensor_alias(p->m->context, *x, &alias);
+  heed_status status = heed__tensor_from_view(p->m->context, p->m->class->name, *x, &alias);
   if (status == HEED_OK) *x = p->retained[p->retained_count++] = alias;
   return status;
+}
+
+/* Likewise the parts that run: the module may be given others between two slices. */
+static void retain_parts(heed__attention_stages *p) {
+  heed_module_retain(p->out_proj);
+  for (int i = 0; i < 2; i++) heed_module_retain(p->norm[i]);
+}
+
+static void release_parts(heed__attention_stages *p) {
+  heed_module_release(p->out_proj);
+  for (int i = 0; i < 2; i++) heed_module_release(p->norm[i]);
 }
 
 static heed_status retain_inputs(heed__attention_stages *p) {
@@ -58,6 +69,7 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->open = 0;
   p->at = 0;
   if (scratch != NULL) return HEED_OK;
+  retain_parts(p);
   if ((status = retain_inputs(p)) != HEED_OK) heed__attention_stages_end(p, status);
   return status;
 }
@@ -70,10 +82,7 @@ static heed_status new_buffer(const heed__attention_stages *p, heed__temporary *
   heed_context *ctx = p->m->context;
   const char *name = p->m->class->name;
   if (scratch != NULL) return heed__temporary_new(ctx, name, scratch, ndim, shape, out);
-  int64_t numel = 0;
-  heed_status status = heed__check_shape(ctx, name, ndim, shape, HEED_FLOAT32, &numel);
-  if (status == HEED_OK) status = heed_tensor_new(ctx, HEED_FLOAT32, ndim, shape, out);
-  return status == HEED_MEMORY ? heed__fail_memory(ctx, name, (size_t)numel * sizeof(float)) : status;
+  return heed__tensor_new(ctx, name, HEED_FLOAT32, ndim, shape, out);
 }
 
 static heed_status begin_linear(heed__attention_stages *p, int i, const heed_module *linear,
@@ -187,18 +196,19 @@ static heed_status begin_cache(heed__attention_stages *p) {
 /* Queries, keys and values as attention gets them; those of a span are copied when it is complete. */
 static heed_status new_taps(const heed__attention_stages *p) {
   heed_context *ctx = p->m->context;
+  const char *name = p->m->class->name;
   int64_t shape[4];
-  heed_status status = heed__tensor_from_view(ctx, &p->view[0], &p->taps->queries);
+  heed_status status = heed__tensor_from_view(ctx, name, &p->view[0], &p->taps->queries);
   for (int i = 0; i < 2 && status == HEED_OK; i++) {
     heed_tensor **out = i == 0 ? &p->taps->keys : &p->taps->values;
     const heed_tensor *view = &p->view[1 + i], *k = p->operands.k;
     if (!p->spans) {
-      status = heed__tensor_from_view(ctx, view, out);
+      status = heed__tensor_from_view(ctx, name, view, out);
       continue;
     }
     memcpy(shape, view->shape, (size_t)view->ndim * sizeof *shape);
     shape[view->ndim - 2] = k->shape[k->ndim - 2];
-    status = heed_tensor_new(ctx, HEED_FLOAT32, view->ndim, shape, out);
+    status = heed__tensor_new(ctx, name, HEED_FLOAT32, view->ndim, shape, out);
   }
   return status;
 }
@@ -309,6 +319,7 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
   for (int i = 0; i < 3; i++) heed_tensor_free(p->projected[i]);
   heed_tensor_free(p->heads);
   for (int i = 0; i < p->retained_count; i++) heed_tensor_free(p->retained[i]);
+  if (p->scratch == NULL) release_parts(p);
 }
 
 /* ---- Progress ---- */

@@ -206,12 +206,14 @@ heed_status heed_steps_result(heed_steps *s, heed_tensor **out, heed_attention_t
     if (s->taps.scores == NULL)
       return heed__fail(ctx, HEED_ARGUMENT, "%s: taps are asked for, and need_weights was not", steps_name);
 #define X(name)                                                                                              \
-  if (status == HEED_OK && s->taps.name != NULL) status = heed_tensor_alias(ctx, s->taps.name, &found.name);
+  if (status == HEED_OK && s->taps.name != NULL)                                                             \
+    status = heed__tensor_from_view(ctx, steps_name, s->taps.name, &found.name);
     HEED_ATTENTION_TAPS_LIST(X)
 #undef X
   }
   if (status == HEED_OK)
-    status = *out == NULL ? heed_tensor_alias(ctx, s->y, out) : heed_to(ctx, s->y, HEED_FLOAT32, out);
+    status = *out == NULL ? heed__tensor_from_view(ctx, steps_name, s->y, out)
+                          : heed__to(ctx, steps_name, s->y, HEED_FLOAT32, out);
   if (status == HEED_OK && taps != NULL) heed__struct_move(taps, &found, sizeof found);
   heed_attention_taps_free(&found);
   return status;

@@ -1,0 +1,263 @@
+/* What a save that was killed leaves behind: the next save of the path removes it, and never the file of a
+ * save that still runs, in this process or in another one. */
+#define _DEFAULT_SOURCE /* kill, mkdtemp */
+
+#include "support.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#if defined(_WIN32)
+#include <process.h> /* _getpid */
+#else
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+#include "../../src/io/files.h"
+
+/* A folder of this process's own, for several of these tests may run at once; and two files in it. */
+static char folder[64], file[80], another[80];
+
+/* The files in the folder, hidden ones too; with `remove` they go. */
+static int count_files(bool remove) {
+  DIR *listing = opendir(folder);
+  assert_non_null(listing);
+  int count = 0;
+  for (const struct dirent *entry; (entry = readdir(listing)) != NULL;) {
+    char path[600];
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    count++;
+    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+    if (remove) heed__system_remove(path);
+  }
+  closedir(listing);
+  return count;
+}
+
+static int open_folder(void **state) {
+#if defined(_WIN32)
+  snprintf(folder, sizeof folder, "heed_test_%d", _getpid());
+  assert_int_equal(mkdir(folder), 0);
+#else
+  snprintf(folder, sizeof folder, "/tmp/heed_save_XXXXXX");
+  assert_non_null(mkdtemp(folder));
+#endif
+  snprintf(file, sizeof file, "%s/x.npy", folder);
+  snprintf(another, sizeof another, "%s/y.npy", folder);
+  return open_context(state);
+}
+
+static int close_folder(void **state) {
+  count_files(true);
+  return rmdir(folder) != 0 || close_context(state) != 0;
+}
+
+static heed_tensor *full_of(heed_context *ctx, double number) {
+  heed_tensor *x = NULL;
+  assert_ok(heed_full(ctx, HEED_FLOAT32, 1, SHAPE(1000), heed_number(number), &x));
+  return x;
+}
+
+static void save(heed_context *ctx, const char *path, double number) {
+  heed_tensor *x = full_of(ctx, number);
+  assert_ok(heed_save_npy(ctx, path, x));
+  heed_tensor_free(x);
+}
+
+static void expect(heed_context *ctx, const char *path, double number) {
+  heed_tensor *x = full_of(ctx, number), *loaded = NULL;
+  assert_ok(heed_load_npy(ctx, path, &loaded));
+  assert_int_equal(heed_tensor_numel(loaded), heed_tensor_numel(x));
+  assert_memory_equal(heed_tensor_data(loaded), heed_tensor_data(x), 1000 * sizeof(float));
+  heed_tensor_free(x);
+  heed_tensor_free(loaded);
+}
+
+/* Begins to save a vector full of `number`, and stops in the middle of it. */
+static void begin(heed_context *ctx, heed__writer *w, const char *path, double number) {
+  char header[HEED__NPY_HEADER];
+  size_t bytes;
+  heed_tensor *x = full_of(ctx, number);
+  assert_ok(heed__writer_begin(w, ctx, path));
+  assert_ok(heed__npy_header(ctx, x, header, &bytes));
+  assert_ok(heed__writer_put(w, header, bytes));
+  heed_tensor_free(x);
+}
+
+static heed_status end(heed_context *ctx, heed__writer *w, double number) {
+  heed_tensor *x = full_of(ctx, number);
+  const heed_status status = heed__writer_end(w, heed__writer_put_tensor(w, x));
+  heed_tensor_free(x);
+  return status;
+}
+
+/* As the system ends a process: files are closed, and that is all. */
+static void abandon(heed__writer *w) {
+  heed__system_close(w->file);
+  heed__release(w->place.ctx, w->buffer);
+}
+
+static void the_next_save_of_the_path_removes_what_killed_ones_left(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  static heed__writer w;
+  for (int i = 0; i < 3; i++) {
+    begin(ctx, &w, another, 7);
+    abandon(&w);
+    assert_int_equal(count_files(false), 1); /* each removed the one before it */
+  }
+  save(ctx, file, 1);
+  assert_int_equal(count_files(false), 2); /* another path's files are none of this one's */
+  save(ctx, another, 2);
+  assert_int_equal(count_files(false), 2);
+  expect(ctx, file, 1);
+  expect(ctx, another, 2);
+}
+
+static void a_save_that_fails_removes_what_killed_ones_left(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  static heed__writer w;
+  save(ctx, file, 1);
+  begin(ctx, &w, file, 2);
+  abandon(&w);
+  begin(ctx, &w, file, 3);
+  assert_int_equal(heed__writer_end(&w, HEED_CANCELLED), HEED_CANCELLED);
+  assert_int_equal(count_files(false), 1);
+  expect(ctx, file, 1);
+}
+
+static void saves_of_a_path_at_the_same_time_all_succeed(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  static heed__writer w[3];
+  begin(ctx, &w[0], file, 1);
+  begin(ctx, &w[1], file, 2);
+  begin(ctx, &w[2], file, 3);
+  abandon(&w[1]);
+  assert_int_equal(count_files(false), 3);
+  save(ctx, file, 4);
+  assert_int_equal(count_files(false), 3); /* the new one, and those that still run */
+  expect(ctx, file, 4);
+  assert_ok(end(ctx, &w[2], 3));
+  expect(ctx, file, 3);
+  assert_ok(end(ctx, &w[0], 1));
+  expect(ctx, file, 1);
+  assert_int_equal(count_files(false), 1);
+}
+
+#if !defined(_WIN32)
+/* ---- Other processes ---- */
+
+typedef struct process {
+  pid_t id;
+  int go; /* its save ends when this is closed */
+} process;
+
+/* A process in the middle of a save of file. */
+static process begin_in_a_process(double number) {
+  int begun[2], go[2];
+  char byte;
+  assert_int_equal(pipe(begun), 0);
+  assert_int_equal(pipe(go), 0);
+  process p = {.id = fork(), .go = go[1]};
+  assert_true(p.id >= 0);
+  if (p.id == 0) {
+    static heed__writer w;
+    heed_context *ctx = NULL;
+    close(go[1]);
+    if (heed_context_new(NULL, &ctx) != HEED_OK) _exit(1);
+    begin(ctx, &w, file, number);
+    if (write(begun[1], "x", 1) != 1 || read(go[0], &byte, 1) != 0) _exit(2);
+    const heed_status status = end(ctx, &w, number);
+    heed_context_free(ctx);
+    _exit(status == HEED_OK ? 0 : 3);
+  }
+  close(begun[1]);
+  close(go[0]);
+  assert_int_equal(read(begun[0], &byte, 1), 1);
+  close(begun[0]);
+  return p;
+}
+
+static int end_of(process p) {
+  int how;
+  close(p.go);
+  assert_int_equal(waitpid(p.id, &how, 0), p.id);
+  return how;
+}
+
+static void no_temporary_file_is_left_after_the_save_that_follows_a_kill(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  for (int i = 0; i < 5; i++) {
+    const process p = begin_in_a_process(1);
+    assert_int_equal(kill(p.id, SIGKILL), 0);
+    assert_true(WIFSIGNALED(end_of(p)));
+    assert_int_equal(count_files(false), i == 0 ? 1 : 2);
+    save(ctx, file, i);
+    assert_int_equal(count_files(false), 1);
+    expect(ctx, file, i);
+  }
+}
+
+static void the_file_of_a_process_that_saves_stays(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  const process first = begin_in_a_process(1);
+  const process second = begin_in_a_process(2);
+  assert_int_equal(count_files(false), 2);
+  save(ctx, file, 3);
+  assert_int_equal(count_files(false), 3);
+  expect(ctx, file, 3);
+  assert_int_equal(end_of(second), 0);
+  expect(ctx, file, 2);
+  assert_int_equal(end_of(first), 0);
+  expect(ctx, file, 1);
+  assert_int_equal(count_files(false), 1);
+}
+
+/* Many at once: none fails, and the file is that of one of them. */
+static void processes_that_save_a_path_again_and_again_do_not_disturb_each_other(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  enum { PROCESSES = 4, SAVES = 50 };
+  pid_t ids[PROCESSES];
+  heed_tensor *loaded = NULL;
+  for (int i = 0; i < PROCESSES; i++) {
+    ids[i] = fork();
+    assert_true(ids[i] >= 0);
+    if (ids[i] > 0) continue;
+    heed_context *own = NULL;
+    heed_tensor *x = NULL;
+    bool failed = heed_context_new(NULL, &own) != HEED_OK ||
+                  heed_full(own, HEED_FLOAT32, 1, SHAPE(1000), heed_number(i), &x) != HEED_OK;
+    for (int k = 0; k < SAVES && !failed; k++) failed = heed_save_npy(own, file, x) != HEED_OK;
+    if (failed) fprintf(stderr, "%s\n", own ? heed_message(own) : "no context");
+    heed_tensor_free(x);
+    heed_context_free(own);
+    _exit(failed);
+  }
+  for (int i = 0; i < PROCESSES; i++) {
+    int how;
+    assert_int_equal(waitpid(ids[i], &how, 0), ids[i]);
+    assert_int_equal(how, 0);
+  }
+  assert_int_equal(count_files(false), 1);
+  assert_ok(heed_load_npy(ctx, file, &loaded));
+  expect(ctx, file, (double)((const float *)heed_tensor_data(loaded))[0]);
+  heed_tensor_free(loaded);
+}
+#endif
+
+#define SAVE_TEST(function) cmocka_unit_test_setup_teardown(function, open_folder, close_folder)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    SAVE_TEST(the_next_save_of_the_path_removes_what_killed_ones_left),
+    SAVE_TEST(a_save_that_fails_removes_what_killed_ones_left),
+    SAVE_TEST(saves_of_a_path_at_the_same_time_all_succeed),
+#if !defined(_WIN32)
+    SAVE_TEST(no_temporary_file_is_left_after_the_save_that_follows_a_kill),
+    SAVE_TEST(the_file_of_a_process_that_saves_stays),
+    SAVE_TEST(processes_that_save_a_path_again_and_again_do_not_disturb_each_other),
+#endif
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

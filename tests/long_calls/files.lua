@@ -1,0 +1,93 @@
+-- Long calls on texts and files.
+local heed = require "heed"
+local nn = heed.nn
+
+return function(inputs)
+  local call, same, copies, state_of = inputs.call, inputs.same, inputs.copies, inputs.state_of
+  local new_file, with_text, tokenizer = inputs.new_file, inputs.with_text, inputs.tokenizer
+  local IN_FILE, SPECIAL = inputs.IN_FILE, inputs.SPECIAL
+
+  -- ---- Texts ------------------------------------------------------------------------------------
+
+  local MIB = 2 ^ 20
+  for name, text in pairs {
+    ["one word"] = ("a"):rep(10 * MIB), spaces = (" "):rep(20 * MIB), words = ("a "):rep(5 * MIB),
+    brackets = ("["):rep(10 * MIB), ["special tokens"] = ("[CLS]"):rep(MIB),
+    ["a long bracket"] = "[" .. ("A"):rep(10 * MIB), ["Chinese characters"] = ("\228\184\128"):rep(4 * MIB),
+    accents = ("e\204\129"):rep(4 * MIB), marks = ("\204\129\204\163"):rep(4 * MIB),
+    capitals = ("\195\137"):rep(4 * MIB), dots = ("."):rep(10 * MIB),
+  } do
+    for _, method in ipairs { "encode", "tokenize" } do
+      call(method .. " of " .. name, function()
+        local t = tokenizer "a\n##a\n##e\n.\n"
+        return function() return t[method](t, text) end
+      end)
+    end
+  end
+  call("encode of pieces that no word has", function()
+    local t = tokenizer(("a"):rep(400) .. "\n" .. "a\n##a\n")
+    local text = (("a"):rep(99) .. " "):rep(50000)
+    return function() return t:encode(text) end
+  end)
+  call("decode", function()
+    local t, ids = tokenizer "a\n##a\n", copies(6, 2000000)
+    return function() return t:decode(ids) end
+  end)
+  call("decode and clean up", function()
+    local t, ids = tokenizer((" ' n't ' . , a"):rep(40000) .. "\n"), copies(6, 20)
+    return function() return t:decode(ids, { clean_up_tokenization_spaces = true }) end
+  end)
+
+  -- ---- Files ------------------------------------------------------------------------------------
+
+  call("loading a vocabulary", function()
+    local lines = {}
+    for i = 1, 1000000 do lines[i] = ("%d"):format(i) end
+    return with_text(".txt", SPECIAL .. table.concat(lines, "\n"), require("heed.tokenizers.wordpiece").load)
+  end)
+  call("loading a vocabulary with one wrong byte at its end", function()
+    return with_text(".txt", SPECIAL .. ("a\n"):rep(10000000) .. "\255", require("heed.tokenizers.wordpiece").load)
+  end)
+  for _, ending in ipairs { ".safetensors", ".npz" } do
+    call("save of many names as " .. ending, function()
+      local state = state_of(200000)
+      local path, keep = new_file(ending, function() end)
+      return function() return heed.save(path, state), keep end
+    end)
+    call("load of many names from " .. ending, function()
+      local path, keep = new_file(ending, function(path) assert(heed.save(path, state_of(100000))) end)
+      return function() return heed.load(path), keep end
+    end)
+  end
+  for _, ending in ipairs { ".npy", ".npz", ".safetensors" } do
+    call("save of a large tensor as " .. ending, function()
+      local x = same(1, IN_FILE)
+      local path, keep = new_file(ending, function() end)
+      return function() return heed.save(path, ending == ".npy" and x or { x = x }), keep end
+    end)
+  end
+  call("load of a large tensor from .npy", function()
+    local path, keep = new_file(".npy", function(path) assert(heed.save(path, same(1, IN_FILE))) end)
+    return function() return heed.load(path), keep end
+  end)
+  call("load of a large tensor from .npz", function()
+    local path, keep = new_file(".npz", function(path) assert(heed.save(path, { x = same(1, IN_FILE) })) end)
+    return function() return heed.load(path), keep end
+  end)
+  call("save with much metadata", function()
+    local metadata = {}
+    for i = 1, 200000 do metadata["a key with the number " .. i] = "value" end
+    local path, keep = new_file(".safetensors", function() end)
+    return function() return heed.save(path, { x = heed.zeros(1) }, { metadata = metadata }), keep end
+  end)
+  call("tostring of a state dict", function()
+    local state = nn.ModuleList():state_dict()
+    local x = heed.zeros(1)
+    for i = 1, 300000 do state["name" .. i] = x end
+    return function() return tostring(state) end
+  end)
+  call("load_state_dict of many names", function()
+    local module, state = nn.Linear(1, 1), state_of(300000)
+    return function() return module:load_state_dict(state, { strict = false }) end
+  end)
+end

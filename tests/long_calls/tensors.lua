@@ -1,0 +1,254 @@
+-- Long calls on tensors.
+local support = require "tests.support"
+local heed = require "heed"
+
+return function(inputs)
+  local call, same, ones = inputs.call, inputs.same, inputs.ones
+  local MANY, VERY_MANY = inputs.MANY, inputs.VERY_MANY
+  local THERE = 10 ^ 8 -- elements of a tensor that is changed in place
+
+  -- ---- Elements ---------------------------------------------------------------------------------
+
+  for _, name in ipairs { "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "relu", "gelu", "silu", "neg",
+    "abs", "isnan", "isinf", "logical_not", "long", "bool", "clone", "contiguous", "zeros_like", "rand_like" } do
+    call(name, function()
+      local x = same(0.5, name == "long" and MANY / 2 or MANY)
+      return function() return x[name](x) end
+    end)
+  end
+
+  for _, name in ipairs { "add", "sub", "mul", "div", "pow", "remainder", "maximum", "minimum", "eq", "lt" } do
+    call(name, function()
+      local x = same(0.5, MANY)
+      return function() return heed[name](x, x) end
+    end)
+  end
+
+  for _, name in ipairs { "exp_", "sin_", "add_", "fill_", "normal_", "uniform_" } do
+    call(name, function()
+      local x, other = heed.zeros(THERE), (name == "add_" or name == "fill_") and { 1 } or {}
+      return function() return x[name](x, support.unpack(other)) end
+    end).seconds = 0.005
+  end
+
+  call("clamp", function()
+    local x = same(0.5, MANY)
+    return function() return x:clamp(0, 1) end
+  end)
+  call("where", function()
+    local x, condition = same(0.5, MANY), same(true, MANY)
+    return function() return heed.where(condition, x, x) end
+  end)
+  call("masked_fill", function()
+    local x, mask = same(0.5, MANY), same(true, MANY)
+    return function() return x:masked_fill(mask, 1) end
+  end)
+  call("copy_", function()
+    local x = heed.zeros(THERE)
+    return function() return x:copy_(same(1, THERE)) end
+  end).seconds = 0.005
+  call("to", function()
+    local x = same(0.5, MANY)
+    return function() return x:to "bfloat16" end
+  end)
+  call("tril", function()
+    local x = same(0.5, 25000, 25000)
+    return function() return x:tril() end
+  end)
+
+  -- ---- Sums and rows ----------------------------------------------------------------------------
+
+  for _, name in ipairs { "sum", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all" } do
+    call(name, function()
+      local x = same(name == "any" and 0 or 1, VERY_MANY)
+      return function() return x[name](x) end
+    end)
+  end
+
+  for _, name in ipairs { "softmax", "log_softmax", "cumsum", "layer_norm", "rms_norm" } do
+    call(name, function()
+      local x, dim = same(0.5, 500000, 1000), not name:find "norm" and -1 or nil
+      return function() return x[name](x, dim) end
+    end)
+  end
+
+  for _, name in ipairs { "sort", "argsort", "topk" } do
+    call(name, function()
+      local x = heed.rand(20000000)
+      return function() return x[name](x, name == "topk" and 10000000 or nil) end
+    end)
+  end
+
+  call("equal", function()
+    local x = same(1, VERY_MANY)
+    return function() return x:equal(x) end
+  end)
+  call("allclose", function()
+    local x = same(1, VERY_MANY)
+    return function() return x:allclose(x) end
+  end)
+  call("dot", function()
+    local x = same(1, VERY_MANY)
+    return function() return x:dot(x) end
+  end)
+
+  -- ---- Making, joining, picking -----------------------------------------------------------------
+
+  for name, arguments in pairs {
+    zeros = { MANY }, ones = { MANY }, full = { { MANY }, 7 }, rand = { MANY }, randn = { MANY },
+    randint = { 1, 10, { MANY / 2 } }, randperm = { MANY / 2 }, range = { 1, MANY / 2 }, linspace = { 0, 1, MANY },
+    eye = { 25000 }, alibi_slopes = { MANY },
+  } do
+    call(name, function()
+      return function() return heed[name](support.unpack(arguments)) end
+    end)
+  end
+  call("tensor", function()
+    local rows, row = {}, {}
+    for i = 1, 1000 do row[i] = i end
+    for i = 1, 100000 do rows[i] = row end
+    return function() return heed.tensor(rows) end
+  end)
+  call("tensor of empty tables", function()
+    local rows, row = {}, {}
+    for i = 1, 10000 do rows[i] = row end
+    local blocks = {}
+    for i = 1, 10000 do blocks[i] = rows end
+    return function() return heed.tensor(blocks) end
+  end)
+  call("tolist", function()
+    local x = same(1, 50000000)
+    return function() return x:tolist() end
+  end)
+  call("tolist of empty rows", function()
+    local x = heed.zeros(50000000, 0)
+    return function() return x:tolist() end
+  end)
+  call("to_string", function()
+    local x = same(1, MANY)
+    return function() return x:to_string() end
+  end)
+  call("from_string", function()
+    local text = ("text"):rep(25000000)
+    return function() return heed.from_string(text, "float32", { 25000000 }) end
+  end).seconds = 0.002
+  call("cat", function()
+    local x = same(1, MANY / 2)
+    return function() return heed.cat({ x, x }) end
+  end)
+  call("cat of many", function()
+    local x, list = heed.ones(1), {}
+    for i = 1, 3000000 do list[i] = x end
+    return function() return heed.cat(list) end
+  end)
+  call("stack", function()
+    local x = same(1, MANY / 2)
+    return function() return heed.stack({ x, x }) end
+  end)
+  call("split", function()
+    local x = same(1, 2 ^ 20)
+    return function() return x:split(1) end
+  end)
+  call("chunk", function()
+    local x = same(1, 2 ^ 20)
+    return function() return x:chunk(2 ^ 20) end
+  end)
+  call("repeat_interleave", function()
+    local x = same(1, MANY / 16)
+    return function() return x:repeat_interleave(16) end
+  end)
+  call("gather", function()
+    local x, index = same(1, MANY), ones(MANY)
+    return function() return x:gather(1, index) end
+  end)
+  call("index_select", function()
+    local x, index = same(1, 1000), ones(MANY)
+    return function() return x:index_select(1, index) end
+  end)
+  call("masked_select", function()
+    local x, mask = same(1, MANY), same(true, MANY)
+    return function() return x:masked_select(mask) end
+  end)
+  call("x[mask] = 1", function()
+    local x, mask = heed.zeros(THERE), same(true, THERE)
+    return function() x[mask] = 1 end
+  end).seconds = 0.005
+  call("x[slice] = y", function()
+    local x = heed.zeros(THERE)
+    return function() x[{ { 1, THERE, 2 } }] = same(1, THERE / 2) end
+  end).seconds = 0.005
+  call("reshape", function()
+    local x = heed.zeros(10000, 10000)
+    return function() return x.T:reshape(10000 ^ 2) end
+  end)
+  call("bernoulli", function()
+    local p = same(0.5, MANY)
+    return function() return heed.bernoulli(p) end
+  end)
+  call("dropout", function()
+    local x = same(0.5, MANY)
+    return function() return heed.dropout(x, 0.5, true) end
+  end)
+
+  -- ---- Products and attention -------------------------------------------------------------------
+
+  call("matmul", function()
+    local x = heed.rand(4096, 4096)
+    return function() return x:matmul(x) end
+  end)
+  call("matmul of many small", function()
+    local x = same(1, 1000000, 8, 8)
+    return function() return x:matmul(x) end
+  end)
+  call("bmm", function()
+    local x = heed.rand(64, 1024, 1024)
+    return function() return x:bmm(x) end
+  end)
+  call("linear", function()
+    local x = heed.rand(4096, 4096)
+    return function() return heed.linear(x, x) end
+  end)
+  call("embedding", function()
+    local table_, ids = heed.rand(1000, 100), ones(20000000)
+    return function() return heed.embedding(ids, table_) end
+  end)
+  call("quantize_int8", function()
+    local x = same(0.5, 25000, 25000)
+    return function() return x:quantize_int8() end
+  end)
+  call("rope", function()
+    local x = same(0.5, 128, 50000, 128)
+    return function() return heed.rope(x) end
+  end)
+  call("rope of many positions", function()
+    local x = same(0.5, 50000000, 4)
+    return function() return heed.rope(x) end
+  end)
+  call("rope of a wide head", function()
+    local x = same(0.5, 1, MANY / 4)
+    return function() return heed.rope(x) end
+  end)
+  call("embedding of wide rows", function()
+    local table_, ids = same(0.5, 2, 2 ^ 24), ones(30)
+    return function() return heed.embedding(ids, table_) end
+  end)
+  call("scaled_dot_product_attention", function()
+    local x = heed.rand(8, 8192, 64)
+    return function() return heed.scaled_dot_product_attention(x, x, x) end
+  end)
+  call("attention with a window", function()
+    local x = heed.rand(8, 100000, 64)
+    return function() return heed.scaled_dot_product_attention(x, x, x, { window = { left = 500, right = 0 } }) end
+  end)
+
+  -- ---- Text -------------------------------------------------------------------------------------
+
+  call("tostring of a tensor of many dimensions", function()
+    local x = same(1, 6, 6, 6, 6, 6, 6, 6, 6, 6)
+    return function() return tostring(x) end
+  end)
+  call("..", function()
+    local x = same(1, 6, 6, 6, 6, 6, 6, 6, 6, 6)
+    return function() return "x: " .. x end
+  end)
+end

@@ -1,0 +1,121 @@
+-- A limit of seconds stops every long call: those of tests/long_calls.lua. How soon depends on what else runs on the
+-- machine and is measured by scripts/dev/check_stops.lua; here only the time that this process had counts, with a bound
+-- that says no more than that the call asked again and again.
+local heed = require "heed"
+local nn = heed.nn
+local calls = require "tests.long_calls"
+local support = require "tests.support"
+
+-- Seconds of the processor: ten times what the slowest took, and with the sanitizers a hundred.
+local BOUND = os.getenv "ASAN_OPTIONS" and 5 or 0.5
+
+describe("a limit of seconds stops #plain", function()
+  after_each(function()
+    heed.limit { seconds = math.huge }
+    for _ = 1, 2 do collectgarbage() end
+  end)
+
+  for _, row in ipairs(calls) do
+    local it = row.frames and support.where("frames", it, pending) or it
+    it(row.name, function()
+      local f = row.make()
+      heed.limit { seconds = row.seconds }
+      local start = os.clock()
+      local fine, message = pcall(f)
+      local taken = os.clock() - start
+      assert.is_false(fine)
+      assert.truthy(tostring(message):find("the time was up, ", 1, true), tostring(message))
+      assert.is_true(taken < BOUND, ("stopped after %.2f seconds"):format(taken))
+    end)
+  end
+end)
+
+describe("a call that took the square of its input", function()
+  -- How many times as long f takes for `count` as for an eighth of that: 8, or 64 if it still does. The best of three,
+  -- in this process's time.
+  local function ratio(f, count)
+    local function time(n)
+      local best = math.huge
+      for _ = 1, 3 do
+        local run = f(n)
+        collectgarbage()
+        local start = os.clock()
+        run()
+        best = math.min(best, os.clock() - start)
+      end
+      return best
+    end
+    local short = time(count / 8)
+    return time(count) / short
+  end
+
+  it("takes modules out of a list at its front", function()
+    local count = 4000
+    local list = {}
+    for i = 1, count do list[i] = nn.ReLU() end
+    local modules, start = nn.ModuleList(list), os.clock()
+    for i = 1, count do assert.equal(list[i], modules:pop(1)) end
+    assert.equal(0, #modules)
+    assert.is_true(os.clock() - start < 5) -- 0.4 s here, and 11 where each step asks for all modules anew
+  end)
+
+  it("appends to a list", function()
+    local relu = nn.ReLU()
+    local function append(n)
+      local list = nn.ModuleList()
+      return function() for _ = 1, n do list:append(relu) end end
+    end
+    assert.is_true(ratio(append, 16000) < 24)
+  end)
+
+  it("wraps modules in modules", function()
+    local function wrap(n)
+      return function()
+        local module = nn.ReLU()
+        for _ = 1, n do module = nn.Sequential(module) end
+        return module
+      end
+    end
+    assert.is_true(ratio(wrap, 8000) < 24)
+  end)
+
+  it("meets a long name in a state", function()
+    local module = nn.Linear(1, 1)
+    local start = os.clock()
+    local result = module:load_state_dict({ [("a"):rep(100000) .. ".b"] = heed.zeros(1) }, { strict = false })
+    assert.equal(1, #result.unexpected_keys)
+    assert.is_true(os.clock() - start < 1) -- a minute, where a pattern goes back from each byte to the end
+  end)
+end)
+
+describe("what a stopped call leaves", function()
+  after_each(function() heed.limit { seconds = math.huge } end)
+
+  it("is a module as it was: no mode of it is set", function()
+    local list = {}
+    for i = 1, 200000 do list[i] = nn.ReLU() end
+    local module = nn.ModuleList(list)
+    heed.limit { seconds = 0.005 }
+    assert.is_false(pcall(module.eval, module))
+    heed.limit { seconds = math.huge }
+    assert.is_true(module.training)
+    for i = 1, #list, 1000 do assert.is_true(list[i].training) end
+    assert.is_true(list[1].training and list[#list].training)
+  end)
+
+  it("is a file as it was", function()
+    support.with_file(function(path)
+      local file = path .. ".safetensors"
+      assert(heed.save(file, { x = heed.ones(1) }))
+      local before, state, x = support.read(file), {}, heed.zeros(1)
+      for i = 1, 100000 do state["name" .. i] = x end
+      heed.limit { seconds = 0.02 }
+      local fine = pcall(heed.save, file, state)
+      heed.limit { seconds = math.huge }
+      local after = support.read(file)
+      os.remove(file)
+      assert.is_false(fine)
+      assert.equal(before, after)
+    end)
+  end)
+end)
