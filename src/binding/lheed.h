@@ -127,9 +127,9 @@ void lheed_collect(lua_State *L);
 /* `function` and `name` are for messages: "sum: dim must be an integer, got a string". idx is always
  * positive. */
 
-/** For functions without optional arguments: raises for more than `count`, and fills up with nil. */
-/** Raises that of `given` arguments a function takes `most` at most. */
+/** Raises that `given` arguments are more than the `most` that a function takes. */
 int lheed_too_many(lua_State *L, const char *function, int given, int most);
+/** For functions without optional arguments: raises for more than `count`, and fills up with nil. */
 void lheed_arguments(lua_State *L, const char *function, int count);
 /** Sorts the optional arguments, which come by position or in one table at the end by name, into the stack
  * slots first…first + k - 1 (nil where absent; k names, closed by NULL), and leaves nothing above them. An
@@ -144,8 +144,8 @@ int lheed_trailing_options(lua_State *L, const char *function, int first, const 
 /** options(function, names, first, …), for heed's own Lua files: the values of the optional arguments among
  * …, which begin at number `first` and come by position or by name. */
 int lheed_options_of(lua_State *L);
-/** Puts a copy in the place of the list at idx, and returns how many elements it had: no finalizer changes
- * the copy, so what is in it lives as long as it is on the stack. Some of it may be nil. */
+/** Replaces the list at idx by a copy and returns its number of elements. No finalizer changes the copy, so
+ * its elements live as long as it is on the stack; some may be nil. */
 lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function);
 
 /** The tensor at idx; raises if it is something else or was released. */

@@ -57,7 +57,8 @@ static bool push_known_box(lua_State *L, const heed_module *m) {
 /* Another tensor on the elements of a parameter; none, and OK, where m has no such parameter. */
 static heed_status alias_parameter(const heed_module *m, const char *name, heed_tensor **out) {
   const heed__slot *slot = heed__module_slot(m, name);
-  return slot ? heed__tensor_from_view(heed_module_context(m), name, slot->parameter, out) : HEED_OK;
+  return slot ? heed__tensor_from_view(heed_module_context(m), heed_module_class(m), slot->parameter, out)
+              : HEED_OK;
 }
 
 static bool push_parameter(lua_State *L, const heed_module *m, const char *name) {

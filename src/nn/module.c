@@ -7,7 +7,7 @@
 
 /* ---- Life ---- */
 
-#define CLEARED_BYTES ((size_t)1 << 18) /* before it is asked whether to go on */
+#define CLEARED_BYTES ((size_t)1 << 18) /* between cancellation checks */
 
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out) {

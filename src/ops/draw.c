@@ -24,7 +24,7 @@ static heed_status begin_drawing(heed_context *ctx, const char *function, drawin
   if (status) return status;
   d->scattered = *out && !heed_tensor_is_contiguous(*out);
   for (int i = 0; i < ndim; i++) d->order[i] = i;
-  /* a wrong shape of *out is told below, and before its dimensions change places */
+  /* a wrong shape of *out fails below, before its dimensions are permuted */
   if (*out && heed__same_shape((*out)->ndim, (*out)->shape, ndim, shape)) {
     if (by && !heed_tensor_is_contiguous(by)) heed__memory_order(by, d->order);
     heed__permute_on_stack(&d->ordered, *out, d->order);

@@ -41,7 +41,7 @@ static heed_status check_ids(heed_context *ctx, const char *function, const heed
   return HEED_OK;
 }
 
-#define COPIED_UNASKED ((int64_t)1 << 16) /* elements */
+#define CHECKED_EVERY ((int64_t)1 << 16) /* elements */
 
 heed_status heed__embedding(heed_context *ctx, const char *function, const heed_tensor *ids,
                             const heed_tensor *weight, heed_tensor **out) {
@@ -59,14 +59,14 @@ heed_status heed__embedding(heed_context *ctx, const char *function, const heed_
   const ptrdiff_t step = weight->stride[0] * (ptrdiff_t)heed__element_bytes(weight->dtype);
   const heed__kernels *kernels = heed__kernels_of(ctx);
   float *to = (float *)result.tensor->data;
-  int64_t copied = 0; /* elements since it was asked whether to go on */
+  int64_t copied = 0; /* elements since the last cancellation check */
   heed__walk w;
   for (bool more = heed__walk_begin(&w, ids->ndim, ids->shape, 1, &ids); more; more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[0];
     for (int64_t i = 0; i < w.count && status == HEED_OK; i++, to += d) {
       heed__convert_row(kernels, HEED_FLOAT32, to, 1, weight->dtype,
                         weight->data + (row[i * w.stride[0]] - 1) * step, weight->stride[1], d);
-      if ((copied += d) < COPIED_UNASKED) continue;
+      if ((copied += d) < CHECKED_EVERY) continue;
       copied = 0;
       if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
     }

@@ -83,6 +83,7 @@ describe("a message of a call that finds no memory begins with the function that
 
   local x = heed.range(1, 64):view(8, 8)
   local turned, other, mask, row = x.T, x + 1, x:gt(9), heed.ones(8)
+  local linear = nn.Linear(3, 3)
   local key = heed.tensor({ 1, 2 }, { dtype = "int64" })
   local places = mask:long() + 1
   local calls = {
@@ -106,6 +107,7 @@ describe("a message of a call that finds no memory begins with the function that
     to_string = function() return turned:to_string() end, Parameter = function() return nn.Parameter(row) end,
     add = function() return x + other end, matmul = function() return x:matmul(other) end,
     softmax = function() return x:softmax(1) end, sum = function() return x:sum(1) end,
+    Linear = function() return linear.weight, linear:state_dict() end,
     cat = function() return heed.cat { x, x } end, stack = function() return heed.stack { x, x } end,
     sort = function() return x:sort() end, topk = function() return x:topk(2) end,
     repeat_interleave = function() return turned:repeat_interleave(2) end,

@@ -47,12 +47,12 @@ function E.entries(module)
   return own and own.list or primitives.entries(module)
 end
 
---- Those of the module's entries that are modules, in order. Not to be changed.
-function E.parts(module)
+--- Those of the module's entries (which a caller may have at hand) that are modules, in order. Not to be changed.
+function E.parts(module, entries)
   local own = record(module)
   if own and own.parts then return own.parts end
   local parts = {}
-  for _, entry in ipairs(E.entries(module)) do
+  for _, entry in ipairs(entries or E.entries(module)) do
     if entry.kind == "module" then parts[#parts + 1] = entry end
   end
   if own then own.parts = parts end
@@ -61,17 +61,19 @@ end
 
 --- Calls visit(module, prefix) for `module` and all modules in it, depth first; `prefix` is the path, "" or with a dot
 --- at its end. With `seen`, a table, a module that is in several places is visited once; without it is visited there
---- each time, which can be 2^n times in n levels: the call may be stopped. What is in a module for which visit returns
---- true is left out. Without recursion, so that no depth is too deep.
+--- each time, which can be 2^n times in n levels: the call may be stopped. Where visit returns true, what is in the
+--- module is left out; otherwise a second result may be the module's entries, if visit has made them. Without
+--- recursion, so that no depth is too deep.
 function E.walk(module, prefix, method, seen, visit)
   local lists, paths, at, depth = {}, {}, {}, 0 -- the parts of those that the walk is in, and how many were seen
   while true do
     E.look(method)
     if not (seen and seen[module]) then
       if seen then seen[module] = true end
-      if not visit(module, prefix) then
+      local leave_out, entries = visit(module, prefix)
+      if not leave_out then
         depth = depth + 1
-        lists[depth], paths[depth], at[depth] = E.parts(module), prefix, 0
+        lists[depth], paths[depth], at[depth] = E.parts(module, entries), prefix, 0
       end
     end
     while depth > 0 and at[depth] >= #lists[depth] do -- more, if a finalizer took some out

@@ -15,7 +15,8 @@ local P = {}
 local function members(module, kind, method, prefix, recurse)
   local names, values, seen = {}, {}, {}
   local function visit(each, at)
-    for _, entry in ipairs(entries(each)) do
+    local list = entries(each)
+    for _, entry in ipairs(list) do
       if entry.kind == kind then
         local _, identity = primitives.identity(entry.value)
         if not seen[identity] then
@@ -24,6 +25,7 @@ local function members(module, kind, method, prefix, recurse)
         end
       end
     end
+    return false, list
   end
   local at = prefix == "" and "" or prefix .. "."
   if recurse then

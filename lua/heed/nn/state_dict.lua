@@ -73,6 +73,7 @@ local function walk(module, method, visit)
         end
       end
     end
+    return false, list
   end)
 end
 

@@ -38,7 +38,7 @@ static size_t row_bytes(const heed_tensor *part) {
   return (size_t)part->stride[2] * heed__element_bytes(part->dtype);
 }
 
-#define COPIED_ROWS ((int64_t)256) /* before it is asked whether to go on */
+#define COPIED_ROWS ((int64_t)256) /* between cancellation checks */
 
 /* `count` rows of all heads, from `first` on, to `to_first` on. False: work is due by `pace`, which may be
  * NULL. */
