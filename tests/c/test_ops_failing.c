@@ -84,7 +84,7 @@ static void close_fixture(fixture *f) {
 /* ---- The calls ---- */
 
 /* A call puts its results into out[0], out[1]…; NULL where there are none. */
-#define RESULTS 8
+#define RESULTS 12
 #define F       f->ctx
 #define OUT     &out[0]
 #define STACK   ((const heed_tensor *const[]){f->square, f->flipped})
@@ -160,11 +160,11 @@ static void close_fixture(fixture *f) {
   X(columns_forward, heed_module_forward(f->columns, f->flipped, NULL, OUT, NULL))                           \
   X(wrapper_forward, heed_module_forward(f->wrapper, f->batch, NULL, OUT, NULL))                             \
   X(multi_forward, heed_module_forward(f->multi, f->batch, NULL, OUT, NULL))                                 \
-  X(self_internals, forward(f->self, f->flipped, out))                                                       \
-  X(causal_internals, forward(f->causal, f->batch, out))                                                     \
-  X(columns_internals, forward(f->columns, f->batch, out))                                                   \
-  X(wrapper_internals, forward(f->wrapper, f->batch, out))                                                   \
-  X(multi_internals, forward(f->multi, f->flipped, out))
+  X(self_taps, forward(f->self, f->flipped, out))                                                            \
+  X(causal_taps, forward(f->causal, f->batch, out))                                                          \
+  X(columns_taps, forward(f->columns, f->batch, out))                                                        \
+  X(wrapper_taps, forward(f->wrapper, f->batch, out))                                                        \
+  X(multi_taps, forward(f->multi, f->flipped, out))
 
 /* These want *out to be NULL. */
 #define VIEWS(X)                                                                                             \
@@ -186,7 +186,7 @@ static void close_fixture(fixture *f) {
 
 static float host_memory[2];
 
-/* A forward pass with all internals behind its result. */
+/* A forward pass with all taps behind its result. */
 static heed_status forward(heed_module *m, const heed_tensor *x, heed_tensor **out) {
   heed_attention_taps found = {.size = sizeof found};
   heed_status status = heed_module_forward(m, x, NULL, out, &found);
