@@ -33,7 +33,8 @@ function loading.json(folder, name)
   if not files.kind(folder .. name) then return {} end
   local value, problem = files.json(folder .. name)
   if type(value) ~= "table" and not problem then
-    return nil, ("load: '%s%s' must have an object, has %s"):format(folder, name, value == nil and "null" or E.what(value))
+    local what = value == nil and "null" or E.what(value)
+    return nil, ("load: '%s%s' must have an object, has %s"):format(folder, name, what)
   end
   return value, problem
 end
