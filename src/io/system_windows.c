@@ -194,7 +194,7 @@ bool heed__system_remove_abandoned(const char *path) {
   if (make_wide(path, wide) != 0) return false;
   const HANDLE handle = CreateFileW(wide, DELETE, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
                                     FILE_FLAG_DELETE_ON_CLOSE | FILE_FLAG_OPEN_REPARSE_POINT, NULL);
-  if (handle == INVALID_HANDLE_VALUE) return GetLastError() != ERROR_FILE_NOT_FOUND;
+  if (handle == INVALID_HANDLE_VALUE) return last_error() != ENOENT;
   CloseHandle(handle);
   return true;
 }

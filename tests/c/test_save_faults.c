@@ -112,7 +112,7 @@ static void without_locks_a_save_fails_when_all_temporary_names_are_taken(void *
   char *number = w.temporary + strlen(w.temporary) - strlen("0.tmp");
   assert_string_equal(number, "0.tmp");
   for (int i = 1; i < HEED__TEMPORARIES; i++) {
-    snprintf(number, sizeof "999.tmp", "%d.tmp", i);
+    snprintf(number, sizeof w.temporary - (size_t)(number - w.temporary), "%d.tmp", i);
     FILE *made = fopen(w.temporary, "wb");
     assert_non_null(made);
     fclose(made);
