@@ -377,6 +377,9 @@ describe("files", function()
       raises("save: a name must be a string, got the number 1", function() heed.save("x.npz", { x }) end)
       raises("save: 'a' must be a tensor, got a string ('b')", function() heed.save("x.npz", { a = "b" }) end)
       raises("save: the name 'a\\xff' is not UTF-8", function() heed.save("x.npz", { ["a\255"] = x }) end)
+      raises("save: 'b' must be a tensor, got nil", function()
+        core.files.save(path "x.safetensors", { "a", "b" }, { heed.ones(1) }, {})
+      end)
       raises("save: a string of 2 bytes holds a character 0, which no name may",
         function() heed.save("x.npz", { ["a\0"] = x }) end)
       raises("save: no tensor can be called __metadata__ in .safetensors",
