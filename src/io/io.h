@@ -61,9 +61,16 @@ bool heed__json_integer(const heed__json *value, int64_t *out);
 
 /* ---- Hashes of text (hash.c) ---- */
 
-/** Of head and tail, one after the other. */
-uint64_t heed__hash(const uint64_t key[2], const char *head, size_t head_size, const char *tail,
-                    size_t tail_size);
+/* The hash of a text that is fed in parts; a copy can be fed with other parts. */
+typedef struct heed__hasher {
+  uint64_t v0, v1, v2, v3;
+  uint64_t word; /* the last bytes, fewer than 8, lowest first */
+  size_t size;   /* of all bytes */
+} heed__hasher;
+heed__hasher heed__hash_begin(const uint64_t key[2]);
+void heed__hash_feed(heed__hasher *h, const char *text, size_t size);
+/** The hash of what was fed so far; h can be fed on. */
+uint64_t heed__hash_value(const heed__hasher *h);
 /** A key from bytes that a file's author cannot guess: addresses, a clock. */
 void heed__hash_make_key(const void *material, size_t size, uint64_t key[2]);
 
