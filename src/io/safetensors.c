@@ -197,14 +197,17 @@ static heed_status fill_metadata(const heed__place *place, const heed__json *obj
   const size_t bytes = (size_t)archive->pairs * sizeof(heed__name);
   heed__name *names = heed__allocate(ctx, bytes);
   if (names == NULL) return heed__fail_memory(ctx, "load", bytes);
-  for (const heed__json *v = heed__json_first(object); v != NULL; v = heed__json_next(v), i++) {
+  heed_status status = HEED_OK;
+  for (const heed__json *v = heed__json_first(object); v != NULL && status == HEED_OK;
+       v = heed__json_next(v), i++) {
     archive->metadata[2 * i] = heed__archive_text(archive, heed__json_key(v));
     archive->metadata[2 * i + 1] = heed__archive_text(archive, heed__json_text(v));
     names[i] = (heed__name){archive->metadata[2 * i], i};
+    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "load"); /* each may have megabytes */
   }
   char quoted[HEED__QUOTED];
-  const char *twice;
-  heed_status status = heed__sort_names(ctx, "load", names, archive->pairs, &twice);
+  const char *twice = NULL;
+  if (status == HEED_OK) status = heed__sort_names(ctx, "load", names, archive->pairs, &twice);
   if (status == HEED_OK && twice != NULL)
     status = heed__broken(place, "%s: %s is there twice", metadata_name, heed__quoted(quoted, twice, false));
   heed__release(ctx, names);
