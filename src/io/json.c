@@ -12,7 +12,6 @@
 
 #define MAX_DEPTH    64                   /* of lists and objects */
 #define MAX_NUMBER   60                   /* characters of a number: cJSON 1.7.15 reads no more than 63 */
-#define MAX_STRING   ((size_t)16 << 20)   /* bytes: cJSON takes 26 ms for so many */
 #define JSON_AT_ONCE ((ptrdiff_t)1 << 16) /* bytes between two checks for cancellation */
 
 /* ---- Checking ---- */
@@ -143,7 +142,7 @@ static heed_status check_string(checker *c) {
     if (byte < ' ') return wrong(c, "a string holds a control character");
     c->p++;
     if (byte == '"') {
-      if ((size_t)(c->p - start) <= MAX_STRING) return HEED_OK;
+      if ((size_t)(c->p - start) <= HEED__LONGEST_STRING) return HEED_OK;
       c->p = start;
       return wrong(c, "the string is too long");
     }

@@ -115,6 +115,12 @@ return function(inputs)
     local path, keep = new_file(".safetensors", function() end)
     return function() return heed.save(path, { x = heed.zeros(1) }, { metadata = metadata }), keep end
   end)
+  call("save with long strings of metadata", function()
+    local metadata = {}
+    for i = 1, 6 do metadata["number " .. i] = ("x"):rep(15 * MIB) end
+    local path, keep = new_file(".safetensors", function() end)
+    return function() return heed.save(path, { x = heed.zeros(1) }, { metadata = metadata }), keep end
+  end)
   call("tostring of a state dict", function()
     local state = nn.ModuleList():state_dict()
     local x = heed.zeros(1)
