@@ -216,7 +216,7 @@ lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function) {
   heed_context *ctx = lheed_find(L)->context;
   const lua_Unsigned count = lua_rawlen(L, idx);
   luaL_checkstack(L, 8, function);
-  lua_newtable(L);
+  lua_createtable(L, (int)(count / OWN_PIECE) + 1, 0);
   for (lua_Unsigned first = 0; first < count; first += OWN_PIECE) {
     const lua_Unsigned length = count - first < OWN_PIECE ? count - first : OWN_PIECE;
     lua_createtable(L, (int)length, 0);
