@@ -49,7 +49,9 @@ static heed_status create_temporary(heed__writer *w, uint32_t rights) {
   static const uint64_t key[2] = {0, 0};
   const size_t folder = heed__folder_length(w->path);
   const char *name = w->path + folder;
-  const unsigned long long hash = heed__hash(key, name, strlen(name), "", 0);
+  heed__hasher hasher = heed__hash_begin(key);
+  heed__hash_feed(&hasher, name, strlen(name));
+  const unsigned long long hash = heed__hash_value(&hasher);
   const int prefix =
       snprintf(w->temporary, sizeof(w->temporary), "%.*s.heed-%016llx-", (int)folder, w->path, hash);
   if (prefix < 0 || (size_t)prefix + sizeof("999.tmp") > sizeof(w->temporary))
