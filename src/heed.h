@@ -244,9 +244,10 @@ HEED_CALL heed_get_limits(heed_context *ctx, heed_limits *out);
  * CANCELLED or LIMIT, within 2 ms but for what the allocator takes to give large results back (1 ms for
  * 100 MB on huge pages, 3 on others), and can be made again. A single row of a softmax or a norm, or of
  * attention's values, is done as a whole: beyond a million elements it takes longer (20 ms, where they lie
- * apart). A stopped call leaves nothing behind. What it was to write holds nothing to rely on, where it is a
- * tensor of the caller's (*out, or one that is changed in place): some elements are new, others old. Modules,
- * caches, generators and files are what they were before the call. */
+ * apart). A save is not stopped while the system writes its last bytes to the disk. A stopped call leaves
+ * nothing behind. What it was to write holds nothing to rely on, where it is a tensor of the caller's (*out,
+ * or one that is changed in place): some elements are new, others old. Modules, caches, generators and files
+ * are what they were before the call. */
 
 /** From any thread, or a signal handler: the call that runs on ctx, or else the next one that computes
  * something, draws, loads or saves, returns CANCELLED, once. ctx must not be freed meanwhile; NULL is

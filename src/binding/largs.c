@@ -208,16 +208,34 @@ int lheed_options_of(lua_State *L) {
 
 /* ---- Lists ---- */
 
+/* Elements of a piece of the copy. One table of them all would be cleared, or grow, in a single call of
+ * Lua's. */
+#define OWN_PIECE ((lua_Unsigned)1 << 16)
+
 lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function) {
+  heed_context *ctx = lheed_find(L)->context;
   const lua_Unsigned count = lua_rawlen(L, idx);
-  lua_createtable(L, count < INT_MAX ? (int)count : INT_MAX, 0);
-  for (lua_Unsigned i = 0; i < count; i++) {
-    lua_rawgeti(L, idx, (lua_Integer)i + 1);
-    lua_rawseti(L, -2, (lua_Integer)i + 1);
-    if ((i & 0xfff) == 0xfff) lheed_stop(L, lheed_find(L)->context, function);
+  luaL_checkstack(L, 8, function);
+  lua_createtable(L, (int)(count / OWN_PIECE) + 1, 0);
+  for (lua_Unsigned first = 0; first < count; first += OWN_PIECE) {
+    const lua_Unsigned length = count - first < OWN_PIECE ? count - first : OWN_PIECE;
+    lua_createtable(L, (int)length, 0);
+    for (lua_Unsigned i = 1; i <= length; i++) {
+      lua_rawgeti(L, idx, (lua_Integer)(first + i));
+      lua_rawseti(L, -2, (lua_Integer)i);
+    }
+    lua_rawseti(L, -2, (lua_Integer)(first / OWN_PIECE) + 1);
+    lheed_stop(L, ctx, function);
   }
   lua_replace(L, idx);
   return count;
+}
+
+int lheed_own_element(lua_State *L, int idx, lua_Unsigned i) {
+  if (lua_rawgeti(L, idx, (lua_Integer)(i / OWN_PIECE) + 1) == LUA_TNIL) return LUA_TNIL;
+  const int type = lua_rawgeti(L, -1, (lua_Integer)(i % OWN_PIECE) + 1);
+  lua_remove(L, -2);
+  return type;
 }
 
 /* ---- Values ---- */

@@ -40,8 +40,8 @@ lheed_state *lheed_get(lua_State *L);
 void lheed_begin(lua_State *L);
 /** Raises where work is due: in loops of functions that scripts call. (llimit.c) */
 void lheed_stop(lua_State *L, heed_context *ctx, const char *function);
-/** The same for what heed's own Lua files call again and again, and do not begin with lheed_get: whether the
- * time that is up is that of the running call, only the stack tells. */
+/** The same for short functions that heed's own Lua files call again and again, which do not begin with
+ * lheed_get: where no call is under them on the stack, the time that is up is that of an earlier one. */
 void lheed_look(lua_State *L, const char *function);
 /** Of any running C code of ours, without the upvalue; NULL if heed was not opened here. */
 lheed_state *lheed_find(lua_State *L);
@@ -147,6 +147,8 @@ int lheed_options_of(lua_State *L);
 /** Replaces the list at idx by a copy and returns its number of elements. No finalizer changes the copy, so
  * its elements live as long as it is on the stack; some may be nil. */
 lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function);
+/** Pushes element i, from 0, of such a copy, nil behind its end, and returns its type. Allocates nothing. */
+int lheed_own_element(lua_State *L, int idx, lua_Unsigned i);
 
 /** The tensor at idx; raises if it is something else or was released. */
 heed_tensor *lheed_tensor(lua_State *L, int idx, const char *function, const char *name);

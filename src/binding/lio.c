@@ -62,7 +62,7 @@ static void push_contents(lua_State *L, heed_context *ctx, const heed_archive *a
   }
   lua_createtable(L, 0, 4);
   for (int64_t i = 1; heed_archive_metadata(archive, i, &key, &value); i++) {
-    if ((i & 0x3ff) == 0) lheed_stop(L, ctx, "load");
+    lheed_stop(L, ctx, "load"); /* each may have megabytes */
     lua_pushstring(L, value);
     lua_setfield(L, -2, key);
   }
@@ -98,11 +98,11 @@ static int save_tensor(lua_State *L) {
 }
 
 /* The strings of a list of our own into out. */
-static void read_strings(lua_State *L, int list, lua_Unsigned count, const char **out) {
+static void read_strings(lua_State *L, heed_context *ctx, int list, lua_Unsigned count, const char **out) {
   for (lua_Unsigned i = 0; i < count; i++) {
     size_t length;
-    if ((i & 0xfff) == 0xfff) lheed_look(L, "save");
-    if (lua_rawgeti(L, list, (lua_Integer)i + 1) != LUA_TSTRING)
+    if ((i & 0xfff) == 0xfff) lheed_stop(L, ctx, "save");
+    if (lheed_own_element(L, list, i) != LUA_TSTRING)
       lheed_error(L, "save: names and metadata must be strings");
     out[i] = lua_tolstring(L, -1, &length);
     if (strlen(out[i]) != length)
@@ -126,10 +126,10 @@ static int save(lua_State *L) {
   const char **names = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *names) + 1, 0);
   const char **metadata = lua_newuserdatauv(L, heed__array_bytes(texts, sizeof *metadata) + 1, 0);
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors) + 1, 0);
-  read_strings(L, 2, count, names);
-  read_strings(L, 4, texts, metadata);
+  read_strings(L, ctx, 2, count, names);
+  read_strings(L, ctx, 4, texts, metadata);
   for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing is pushed that allocates */
-    lua_rawgeti(L, 3, (lua_Integer)i + 1);
+    lheed_own_element(L, 3, i);
     lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
     if (box == NULL || box->object == NULL)
       return lheed_error(L, "save: '%s' must be a tensor, got %s", names[i],
@@ -157,9 +157,9 @@ static int format(lua_State *L) {
 /* ---- JSON ---- */
 
 /* Integers below 2^53 as such; null as nil, so that a list may end early and an object lacks the name. */
-static void push_json(lua_State *L, const heed__json *value, unsigned *pushed) {
+static void push_json(lua_State *L, heed_context *ctx, const heed__json *value, unsigned *pushed) {
   int64_t integer;
-  if ((++*pushed & 0xfff) == 0) lheed_look(L, "load");
+  if ((++*pushed & 0xfff) == 0) lheed_stop(L, ctx, "load");
   switch (heed__json_kind_of(value)) {
   case HEED__JSON_NULL: lua_pushnil(L); return;
   case HEED__JSON_BOOLEAN: lua_pushboolean(L, heed__json_boolean(value)); return;
@@ -182,7 +182,7 @@ static void push_json(lua_State *L, const heed__json *value, unsigned *pushed) {
       lua_pushstring(L, heed__json_key(v));
     else
       lua_pushinteger(L, ++i);
-    push_json(L, v, pushed);
+    push_json(L, ctx, v, pushed);
     lua_rawset(L, -3);
   }
 }
@@ -196,7 +196,7 @@ static int json(lua_State *L) {
   heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &lheed_json_type);
   TRY_FILE(L, &status, heed__json_load(ctx, path, tree));
   if (status != HEED_OK) return failed(L, status);
-  push_json(L, heed__json_root(*tree), &pushed);
+  push_json(L, ctx, heed__json_root(*tree), &pushed);
   heed__json_free(*tree);
   *tree = NULL;
   return 1;

@@ -120,7 +120,7 @@ static int store(lua_State *L) {
   const lua_Unsigned count = lheed_own_list(L, 1, "to");
   heed_module **modules = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *modules), 0);
   for (lua_Unsigned i = 0; i < count; i++) { /* the list holds them */
-    lua_rawgeti(L, 1, (lua_Integer)i + 1);
+    lheed_own_element(L, 1, i);
     modules[i] = check_module(L, lua_gettop(L), "to");
     lua_pop(L, 1);
   }
@@ -131,7 +131,7 @@ static int store(lua_State *L) {
 /* The first `count` tensors of a list of our own, which holds them. */
 static void read_tensors(lua_State *L, int list, lua_Unsigned count, heed_tensor **out) {
   for (lua_Unsigned i = 0; i < count; i++) {
-    lua_rawgeti(L, list, (lua_Integer)i + 1);
+    lheed_own_element(L, list, i);
     out[i] = lheed_tensor(L, lua_gettop(L), "load_state_dict", "state");
     lua_pop(L, 1);
   }

@@ -5,25 +5,17 @@
 #include "../io/io.h"
 #include "lheed.h"
 
-/* All of these walk in steps, between which the call may be stopped. */
-
-/* As heed__text_check. */
-static size_t find_invalid(lua_State *L, const char *text, size_t size) {
-  for (size_t at = 0, step; at < size; at += step) {
-    step = heed__text_step(text + at, size - at);
-    const size_t wrong = heed__text_check(text + at, step);
-    if (wrong) return at + wrong;
-    lheed_look(L, "encode");
-  }
-  return 0;
-}
+/* All of these check for cancellation as they walk. Errors of theirs are the tokenizer's, for which they are.
+ */
+static const char text_function[] = "encode";
 
 /* invalid(text): the first byte that is not valid UTF-8, nil if there is none */
 static int invalid(lua_State *L) {
-  size_t size;
+  heed_context *ctx = lheed_get(L)->context;
+  size_t size, wrong;
   if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "invalid", "text", "a string");
   const char *text = lua_tolstring(L, 1, &size);
-  const size_t wrong = find_invalid(L, text, size);
+  LHEED_TRY(L, heed__text_check_in_steps(ctx, text_function, text, size, &wrong));
   if (!wrong) return 0;
   lua_pushinteger(L, (lua_Integer)wrong);
   return 1;
@@ -31,11 +23,13 @@ static int invalid(lua_State *L) {
 
 #if HEED_UTF8PROC
 
-/* The string at idx, which must be valid UTF-8. `growth` times its size can be had without overflow. */
-static const char *text_argument(lua_State *L, int idx, const char *function, size_t growth, size_t *size) {
+/* The string at idx, which must be valid UTF-8. `growth` times its size does not overflow. */
+static const char *text_argument(lua_State *L, heed_context *ctx, int idx, const char *function,
+                                 size_t growth, size_t *size) {
+  size_t wrong;
   if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "text", "a string");
   const char *text = lua_tolstring(L, idx, size);
-  const size_t wrong = find_invalid(L, text, *size);
+  LHEED_TRY(L, heed__text_check_in_steps(ctx, text_function, text, *size, &wrong));
   if (wrong)
     lheed_error(L, "%s: text is not valid UTF-8 at byte %I", function, (LUAI_UACINT)(lua_Integer)wrong);
   if (*size > PTRDIFF_MAX / growth) lheed_error(L, "%s: text is too long", function);
@@ -44,15 +38,16 @@ static const char *text_argument(lua_State *L, int idx, const char *function, si
 
 /* lower(text) */
 static int lower(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
   size_t size;
   luaL_Buffer b;
-  const char *text = text_argument(L, 1, "lower", 2, &size);
+  const char *text = text_argument(L, ctx, 1, "lower", 2, &size);
   char *out = luaL_buffinitsize(L, &b, 2 * size);
   size_t used = 0;
   for (size_t at = 0, step; at < size; at += step) {
     step = heed__text_step(text + at, size - at);
     used += heed__text_lower(text + at, step, out + used);
-    lheed_look(L, "encode");
+    lheed_stop(L, ctx, text_function);
   }
   luaL_pushresultsize(&b, used);
   return 1;
@@ -60,17 +55,13 @@ static int lower(lua_State *L) {
 
 /* nfd(text): the canonical decomposition */
 static int nfd(lua_State *L) {
-  size_t size;
+  heed_context *ctx = lheed_get(L)->context;
+  size_t size, used;
   luaL_Buffer b;
-  const char *text = text_argument(L, 1, "nfd", 2 * sizeof(int32_t), &size);
+  const char *text = text_argument(L, ctx, 1, "nfd", 2 * sizeof(int32_t), &size);
   int32_t *marks = lua_newuserdatauv(L, 2 * size * sizeof *marks, 0);
   char *out = luaL_buffinitsize(L, &b, 3 * size);
-  size_t used = 0;
-  for (size_t at = 0, step; at < size; at += step) {
-    step = heed__text_nfd_step(text + at, size - at);
-    used += heed__text_nfd(text + at, step, marks, out + used);
-    lheed_look(L, "encode");
-  }
+  LHEED_TRY(L, heed__text_nfd(ctx, text_function, text, size, marks, out, &used));
   luaL_pushresultsize(&b, used);
   return 1;
 }
@@ -95,10 +86,11 @@ static rule read_rule(lua_State *L) {
 /* replace(text, rules): each character whose category has a rule becomes its replacement, in which %0 stands
  * for the character. Rules are by category, {Mn = ""}, or by the first letter of several, {P = " %0 "}. */
 static int replace(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
   size_t size;
   rule rules[HEED__CATEGORIES];
   lua_settop(L, 2);
-  const char *text = text_argument(L, 1, "replace", 1, &size);
+  const char *text = text_argument(L, ctx, 1, "replace", 1, &size);
   luaL_checktype(L, 2, LUA_TTABLE);
   luaL_checkstack(L, HEED__CATEGORIES + LUA_MINSTACK, "replace");
   for (int i = 0; i < HEED__CATEGORIES; i++) {
@@ -119,7 +111,7 @@ static int replace(lua_State *L) {
     heed__category category;
     length = heed__text_category(text + at, size - at, &category);
     const rule *r = &rules[category];
-    if ((++seen & 0xfff) == 0) lheed_look(L, "encode");
+    if ((++seen & 0xfff) == 0) lheed_stop(L, ctx, text_function);
     if (r->kept && r->before_size + r->after_size == 0) continue;
     luaL_addlstring(&b, text + copied, at - copied);
     luaL_addlstring(&b, r->before, r->before_size);

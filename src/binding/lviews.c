@@ -146,7 +146,7 @@ static int call_join(lua_State *L, const char *function,
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors), 0);
   for (lua_Unsigned i = 0; i < count; i++) {
-    lua_rawgeti(L, 1, (lua_Integer)i + 1);
+    lheed_own_element(L, 1, i);
     const lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
     if (!box || !box->object) {
       const char *what = lheed_push_what(L, lua_gettop(L));

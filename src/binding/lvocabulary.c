@@ -18,7 +18,7 @@ typedef struct vocabulary {
   const void *mark;
   uint32_t count;   /* of lines */
   uint32_t slots;   /* a power of two, at least twice count */
-  uint32_t longest; /* of the lines, in bytes, at most LONGEST_MATCH */
+  uint32_t longest; /* of the lines, in bytes */
   uint64_t key[2];  /* of the hash: the file's author must not know it */
   uint64_t probes;  /* slots that were read while the lines were put in */
 } vocabulary;
@@ -39,13 +39,12 @@ static const char *line_of(const vocabulary *v, uint32_t i, size_t *size) {
   return text_of(v) + offset[0];
 }
 
-/* The slot of a piece (head and tail one after the other), or the free one that it would get. *probes: how
- * many slots were read. */
-static uint32_t *find_word(const vocabulary *v, const char *head, size_t head_size, const char *tail,
-                           size_t tail_size, uint64_t *probes) {
-  const uint32_t first = (uint32_t)heed__hash(v->key, head, head_size, tail, tail_size);
+/* The slot of a piece (head and tail one after the other) with that hash, or the free one that it would get.
+ * *probes: how many slots were read. */
+static uint32_t *find_word(const vocabulary *v, uint32_t hash, const char *head, size_t head_size,
+                           const char *tail, size_t tail_size, uint64_t *probes) {
   for (uint32_t i = 0;; i++) {
-    uint32_t *slot = slots_of(v) + ((first + i) & (v->slots - 1));
+    uint32_t *slot = slots_of(v) + ((hash + i) & (v->slots - 1));
     *probes = (uint64_t)i + 1;
     if (*slot == 0) return slot;
     size_t size;
@@ -56,15 +55,25 @@ static uint32_t *find_word(const vocabulary *v, const char *head, size_t head_si
   }
 }
 
+#define LINES_AT_ONCE ((size_t)1 << 20) /* bytes, between two checks for cancellation */
+
+static uint32_t hash_piece(lua_State *L, heed_context *ctx, const char *function, const vocabulary *v,
+                           const char *text, size_t size) {
+  heed__hasher h = heed__hash_begin(v->key);
+  for (size_t i = 0; i < size; i += LINES_AT_ONCE) {
+    if (i > 0) lheed_stop(L, ctx, function);
+    heed__hash_feed(&h, text + i, size - i < LINES_AT_ONCE ? size - i : LINES_AT_ONCE);
+  }
+  return (uint32_t)heed__hash_value(&h);
+}
+
 /* ---- Loading ---- */
 
-#define CLEARED_AT_ONCE ((size_t)1 << 20) /* bytes */
-
 /* How many lines a text has; the number of an empty one instead, as *empty, if there is one. */
-static uint32_t count_lines(lua_State *L, const char *text, size_t size, uint32_t *empty) {
+static uint32_t count_lines(lua_State *L, heed_context *ctx, const char *text, size_t size, uint32_t *empty) {
   uint32_t count = 0;
   for (size_t i = 0; i < size; i++) {
-    if ((i & 0xffff) == 0xffff) lheed_look(L, "load");
+    if ((i & 0xffff) == 0xffff) lheed_stop(L, ctx, "load");
     if (text[i] != '\n') continue;
     count++;
     if (*empty == 0 && (i == 0 || text[i - 1] == '\n')) *empty = count;
@@ -72,19 +81,19 @@ static uint32_t count_lines(lua_State *L, const char *text, size_t size, uint32_
   return count;
 }
 
-/* The offsets of the lines, and free slots. */
-static void lay_out_lines(lua_State *L, vocabulary *v, size_t size) {
+/* The text, the offsets of its lines, and free slots. */
+static void lay_out_lines(lua_State *L, heed_context *ctx, vocabulary *v, const char *text, size_t size) {
   uint32_t *offset = offsets_of(v), line = 0;
-  char *slots = (char *)slots_of(v);
-  const char *text = text_of(v);
+  char *slots = (char *)slots_of(v), *copy = text_of(v);
   const size_t bytes = v->slots * sizeof(uint32_t);
-  for (size_t i = 0; i < bytes; i += CLEARED_AT_ONCE) {
-    memset(slots + i, 0, bytes - i < CLEARED_AT_ONCE ? bytes - i : CLEARED_AT_ONCE);
-    lheed_look(L, "load");
+  for (size_t i = 0; i < bytes; i += LINES_AT_ONCE) {
+    memset(slots + i, 0, bytes - i < LINES_AT_ONCE ? bytes - i : LINES_AT_ONCE);
+    lheed_stop(L, ctx, "load");
   }
   offset[0] = 0;
   for (size_t i = 0; i < size; i++) {
-    if ((i & 0xffff) == 0xffff) lheed_look(L, "load");
+    if ((i & 0xffff) == 0xffff) lheed_stop(L, ctx, "load");
+    copy[i] = text[i];
     if (text[i] == '\n') offset[++line] = (uint32_t)i + 1;
   }
 }
@@ -92,13 +101,15 @@ static void lay_out_lines(lua_State *L, vocabulary *v, size_t size) {
 /* vocabulary(text): of the lines of a text, which end with a line feed each; or nil and the number of an
  * empty line, or the numbers of two lines that are the same. Ids are the numbers of the lines, from 1. */
 static int new_vocabulary(lua_State *L) {
+  const lheed_state *S = lheed_get(L);
+  heed_context *ctx = S->context;
   size_t size;
   uint32_t slots = 2, empty = 0;
   const char *text = luaL_checklstring(L, 1, &size);
   if (size == 0 || size > MAX_TEXT || text[size - 1] != '\n')
     return lheed_error(L, "vocabulary: text must end with a line feed, and have at most %d bytes",
                        (int)MAX_TEXT);
-  const uint32_t count = count_lines(L, text, size, &empty);
+  const uint32_t count = count_lines(L, ctx, text, size, &empty);
   if (empty > 0) {
     lua_pushnil(L);
     lua_pushinteger(L, empty);
@@ -108,16 +119,15 @@ static int new_vocabulary(lua_State *L) {
 
   const size_t tables = ((size_t)count + 1 + slots) * sizeof(uint32_t);
   vocabulary *v = lua_newuserdatauv(L, sizeof *v + tables + size, 0);
-  const uint64_t *key = lheed_get(L)->hash_key;
-  *v = (vocabulary){.mark = &vocabulary_key, .count = count, .slots = slots, .key = {key[0], key[1]}};
-  memcpy(text_of(v), text, size);
-  lay_out_lines(L, v, size);
+  *v = (vocabulary){
+      .mark = &vocabulary_key, .count = count, .slots = slots, .key = {S->hash_key[0], S->hash_key[1]}};
+  lay_out_lines(L, ctx, v, text, size);
   for (uint32_t i = 0; i < count; i++) {
     uint64_t probes;
     const char *piece = line_of(v, i, &size);
-    uint32_t *slot = find_word(v, piece, size, "", 0, &probes);
+    uint32_t *slot = find_word(v, hash_piece(L, ctx, "load", v, piece, size), piece, size, "", 0, &probes);
     v->probes += probes;
-    if ((i & 0xfff) == 0xfff) lheed_look(L, "load");
+    if ((i & 0xfff) == 0xfff) lheed_stop(L, ctx, "load");
     if (*slot) {
       lua_pushnil(L);
       lua_pushinteger(L, *slot);
@@ -125,7 +135,7 @@ static int new_vocabulary(lua_State *L) {
       return 3;
     }
     *slot = i + 1;
-    if (size > v->longest) v->longest = size < LONGEST_MATCH ? (uint32_t)size : LONGEST_MATCH;
+    if (size > v->longest) v->longest = (uint32_t)size;
   }
   lua_rawgetp(L, LUA_REGISTRYINDEX, &vocabulary_key);
   lua_setmetatable(L, -2);
@@ -142,11 +152,14 @@ static const vocabulary *check_vocabulary(lua_State *L) {
 
 /* v:id(piece): its number, or nil */
 static int id(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
   size_t size;
   uint64_t probes;
   const vocabulary *v = check_vocabulary(L);
   const char *piece = luaL_checklstring(L, 2, &size);
-  const uint32_t *slot = find_word(v, piece, size, "", 0, &probes);
+  if (size > v->longest) return 0;
+  const uint32_t *slot =
+      find_word(v, hash_piece(L, ctx, "encode", v, piece, size), piece, size, "", 0, &probes);
   if (!*slot) return 0;
   lua_pushinteger(L, *slot);
   return 1;
@@ -170,16 +183,24 @@ static int piece(lua_State *L) {
 static int longest(lua_State *L) {
   size_t size, prefix_size;
   uint64_t probes;
+  uint32_t hash[LONGEST_MATCH + 1]; /* by the bytes of word that belong to the piece */
   lheed_look(L, "encode");
   const vocabulary *v = check_vocabulary(L);
   const char *word = luaL_checklstring(L, 2, &size), *prefix = luaL_checklstring(L, 4, &prefix_size);
   const lua_Integer from = luaL_checkinteger(L, 3);
-  if (from < 1 || (lua_Unsigned)from > size) return 0;
+  if (from < 1 || (lua_Unsigned)from > size || prefix_size > v->longest) return 0;
   word += from - 1;
   size -= (size_t)from - 1;
-  if (size > v->longest) size = v->longest;
+  if (size > v->longest - prefix_size) size = v->longest - prefix_size;
+  if (size > LONGEST_MATCH) size = LONGEST_MATCH;
+  heed__hasher h = heed__hash_begin(v->key);
+  heed__hash_feed(&h, prefix, prefix_size);
+  for (size_t i = 1; i <= size; i++) {
+    heed__hash_feed(&h, word + i - 1, 1);
+    hash[i] = (uint32_t)heed__hash_value(&h);
+  }
   for (; size > 0; size--) {
-    const uint32_t *slot = find_word(v, prefix, prefix_size, word, size, &probes);
+    const uint32_t *slot = find_word(v, hash[size], prefix, prefix_size, word, size, &probes);
     if (!*slot) continue;
     lua_pushinteger(L, *slot);
     lua_pushinteger(L, from + (lua_Integer)size);

@@ -36,8 +36,13 @@ heed_status heed__archive_new(heed_context *ctx, int64_t count, int64_t pairs, s
     heed_archive_free(a);
     return heed__fail_memory(ctx, "load", n * (sizeof(*a->entries) + sizeof(*a->sorted)) + text);
   }
-  a->count = count;
-  for (int64_t i = 0; i < count; i++) a->entries[i] = (heed__entry){.name = ""};
+  while (a->count < count) {
+    a->entries[a->count++] = (heed__entry){.name = ""};
+    const heed_status status = heed__is_due_at(&ctx->pace, a->count) ? heed__stopped(ctx, "load") : HEED_OK;
+    if (status == HEED_OK) continue;
+    heed_archive_free(a);
+    return status;
+  }
   *out = a;
   return HEED_OK;
 }
@@ -190,6 +195,7 @@ heed_status heed__load_file(heed_context *ctx, const char *path, heed_archive **
 
 static heed_status check_save(heed_context *ctx, const heed__contents *c) {
   char quoted[HEED__QUOTED];
+  size_t invalid = 0;
   if (c->count < 0 || c->pairs < 0)
     return heed__fail(ctx, HEED_ARGUMENT, "save: %s is %lld; it must be 0 or more",
                       c->count < 0 ? "count" : "pairs", (long long)(c->count < 0 ? c->count : c->pairs));
@@ -201,19 +207,19 @@ static heed_status check_save(heed_context *ctx, const heed__contents *c) {
     const char *name = c->names[i];
     if (name == NULL)
       return heed__fail(ctx, HEED_ARGUMENT, "save: number %lld of names is missing (NULL)", (long long)i + 1);
-    if (heed__text_check(name, strlen(name)) > 0)
+    status = heed__text_check_in_steps(ctx, "save", name, strlen(name), &invalid);
+    if (status != HEED_OK) return status;
+    if (invalid > 0)
       return heed__fail(ctx, HEED_ARGUMENT, "save: the name %s is not UTF-8",
                         heed__quoted(quoted, name, false));
-    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "save");
-    if (status != HEED_OK) return status;
   }
   for (int64_t i = 0; i < 2 * c->pairs; i++) {
     const char *text = c->metadata[i];
-    if (text == NULL || heed__text_check(text, strlen(text)) > 0)
+    if (text != NULL) status = heed__text_check_in_steps(ctx, "save", text, strlen(text), &invalid);
+    if (status != HEED_OK) return status;
+    if (text == NULL || invalid > 0)
       return heed__fail(ctx, HEED_ARGUMENT, "save: metadata: %s is not UTF-8",
                         text == NULL ? "NULL" : heed__quoted(quoted, text, false));
-    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "save");
-    if (status != HEED_OK) return status;
   }
   return HEED_OK;
 }

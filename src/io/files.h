@@ -47,31 +47,33 @@ void heed__system_unmap(char *data, size_t size);
 /** What writing to `path` means, all links followed; a path of nothing as it is, of a file only if it may be
  * written. *rights: for heed__system_create. */
 int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind *kind, uint32_t *rights);
-/** A new file with those rights (0: the usual ones), which is known as in use until it is closed, by the end
- * of its process at the latest. EEXIST where there is one. */
+/** A new file with those rights (0: the usual ones), locked until it is closed, at the latest when its
+ * process ends. EEXIST: the name is taken. */
 int heed__system_create(const char *path, uint32_t rights, heed__file *out);
-/** Removes the files whose paths begin with `prefix` but those that are in use as heed__system_create says.
- */
-void heed__system_remove_abandoned(const char *prefix);
+/** Removes a file of heed__system_create that is no longer locked, since its process was killed. Returns
+ * whether there was a file of that name. Where the file system has no locks, files stay. */
+bool heed__system_remove_abandoned(const char *path);
 /** Some of the bytes, at least one. */
 int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put);
-/** Waits until all is on the disk. */
+/** Waits until all is on the disk. Reports every write error, so that heed__system_close has none to report.
+ */
 int heed__system_sync(heed__file file);
 void heed__system_close(heed__file file);
-/** Gives a file the name of another, at once, replacing that one if it is there. */
-int heed__system_replace(const char *from, const char *to);
 void heed__system_remove(const char *path);
+/** Closes a file of heed__system_create and removes it. */
+void heed__system_discard(heed__file file, const char *path);
+/** Renames an open file of heed__system_create, atomically, replacing the file `to` if there is one. May wait
+ * for the file to become replaceable, but not once `pace` is due. */
+int heed__system_replace(heed__file file, const char *from, const char *to, const heed__pace *pace);
 /** Bytes that the disk of that file has room for, as a double; infinity if that cannot be known. */
 double heed__system_room(const char *path);
 
-/** A number that is likely to be another one at each call. */
-uint64_t heed__system_number(void);
 void heed__system_error(int error, char *text, size_t size);
 /** Bytes of a path's folder, with what parts it from the name; 0 if there is only a name. */
 size_t heed__folder_length(const char *path);
 
-/* Bytes that are read or written at once, a tenth of a millisecond from the system's memory; then it is asked
- * whether to go on. */
+/* Bytes that are read or written between two checks for cancellation: a tenth of a millisecond from the
+ * system's memory. */
 #define HEED__AT_ONCE ((size_t)1 << 20)
 
 /* ---- Reading files (file.c) ---- */
@@ -101,6 +103,7 @@ void heed__file_map_release(heed__file_map *map); /* NULL is allowed */
 /* ---- Writing files, whole or not at all (writer.c) ---- */
 
 #define HEED__WRITER_ROOM ((size_t)1 << 20)
+#define HEED__TEMPORARIES 1000 /* temporary files of one path, numbered from 0 */
 typedef struct heed__writer {
   heed__place place;
   heed__file file;
@@ -113,7 +116,7 @@ typedef struct heed__writer {
 
 /** Starts a file beside `path`, after removing those that killed saves of it left behind. Where path is a
  * link, what it points to is meant. Errors: FILE (there is no such folder; path is something else than a
- * file, or may not be written), MEMORY. */
+ * file, or may not be written; all temporary names are taken), MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__writer_begin(heed__writer *w, heed_context *ctx, const char *path);
 HEED_MUST_USE
@@ -167,6 +170,9 @@ typedef struct heed__json_limits {
   int depth;      /* at most 64 */
   bool integers;  /* numbers with a fraction or an exponent are refused */
 } heed__json_limits;
+
+/* Bytes that the longest string takes in the text, with quotes and escapes: cJSON reads them in 26 ms. */
+#define HEED__LONGEST_STRING ((size_t)16 << 20)
 
 /** Reads a text strictly: only UTF-8, no character 0 in strings. What cJSON makes of it is not in the
  * context's memory but in malloc's. Errors: FILE (with the byte from 1), MEMORY. */

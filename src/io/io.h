@@ -61,9 +61,16 @@ bool heed__json_integer(const heed__json *value, int64_t *out);
 
 /* ---- Hashes of text (hash.c) ---- */
 
-/** Of head and tail, one after the other. */
-uint64_t heed__hash(const uint64_t key[2], const char *head, size_t head_size, const char *tail,
-                    size_t tail_size);
+/* The hash of a text that is fed in parts; a copy can be fed with other parts. */
+typedef struct heed__hasher {
+  uint64_t v0, v1, v2, v3;
+  uint64_t word; /* the last bytes, fewer than 8, lowest first */
+  size_t size;   /* of all bytes */
+} heed__hasher;
+heed__hasher heed__hash_begin(const uint64_t key[2]);
+void heed__hash_feed(heed__hasher *h, const char *text, size_t size);
+/** The hash of what was fed so far; h can be fed on. */
+uint64_t heed__hash_value(const heed__hasher *h);
 /** A key from bytes that a file's author cannot guess: addresses, a clock. */
 void heed__hash_make_key(const void *material, size_t size, uint64_t key[2]);
 
@@ -73,8 +80,13 @@ void heed__hash_make_key(const void *material, size_t size, uint64_t key[2]);
  * beyond U+10FFFF); 0 if all of it is valid, which the functions below want. */
 size_t heed__text_check(const char *text, size_t size);
 
+/** The same for texts of any length, as *invalid. Errors: CANCELLED, LIMIT. */
+HEED_MUST_USE
+heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, const char *text, size_t size,
+                                      size_t *invalid);
+
 /** How many of the bytes at `text`, at most 64 KiB, a step of a long walk takes: it ends between two
- * characters. */
+ * characters, if the text is valid. */
 size_t heed__text_step(const char *text, size_t size);
 
 /* The rest is there where HEED_UTF8PROC is 1. */
@@ -90,10 +102,10 @@ const char *heed__category_name(heed__category category);
 /** In lower case, character by character (a sigma is σ at the end of words, too); out has room for 2 · size
  * bytes. Returns how many were written. */
 size_t heed__text_lower(const char *text, size_t size, char *out);
-/** The canonical decomposition (NFD); room for 3 · size bytes at out, and for 2 · size marks while it works.
- */
-size_t heed__text_nfd(const char *text, size_t size, int32_t *marks, char *out);
-/** As heed__text_step, but it ends where the decomposition can be cut: before a character that is no mark. */
-size_t heed__text_nfd_step(const char *text, size_t size);
+/** The canonical decomposition (NFD), at most 3 · size bytes at out; scratch memory for 2 · size marks.
+ * Errors: CANCELLED, LIMIT. */
+HEED_MUST_USE
+heed_status heed__text_nfd(heed_context *ctx, const char *function, const char *text, size_t size,
+                           int32_t *marks, char *out, size_t *written);
 
 #endif

@@ -1,7 +1,6 @@
-/* JSON: a text is checked in one pass, under limits; what has been checked is given to cJSON, which makes the
- * tree: each member of the outermost object as soon as it ends, since cJSON itself can't be stopped. cJSON
- * alone accepts more than JSON (a character 0, invalid UTF-8, 007), and takes memory without a bound. Text
- * that passes here fails in cJSON only when out of memory. */
+/* JSON: a text is checked in one pass, under limits, which makes the tree as well; cJSON gets each string and
+ * each number that was checked. cJSON alone accepts more than JSON (a character 0, invalid UTF-8, 007), takes
+ * memory without a bound, and cannot be stopped. What passes here fails in cJSON only when out of memory. */
 #include "files.h"
 
 #include <math.h>
@@ -11,8 +10,9 @@
 #if HEED_CJSON
 #include <cJSON.h>
 
-#define MAX_DEPTH  64 /* of lists and objects: bits of a word */
-#define MAX_NUMBER 60 /* characters of a number: cJSON 1.7.15 reads no more than 63 */
+#define MAX_DEPTH    64                   /* of lists and objects */
+#define MAX_NUMBER   60                   /* characters of a number: cJSON 1.7.15 reads no more than 63 */
+#define JSON_AT_ONCE ((ptrdiff_t)1 << 16) /* bytes between two checks for cancellation */
 
 /* ---- Checking ---- */
 
@@ -20,21 +20,34 @@ typedef struct checker {
   const heed__place *place;
   const heed__json_limits *limits;
   const char *start, *p, *end;
+  const char *next_check; /* where the next check for cancellation is due */
   int64_t values;
   int depth;
-  uint64_t objects; /* a bit for each list or object that is open, the innermost lowest: 1 for an object */
-  /* The name, its end and the value of the outermost object's member that is being checked, and the tree of
-   * those before it: NULL if there are none. */
-  const char *name, *name_end, *value;
+  cJSON *open[MAX_DEPTH]; /* the lists and objects that p is in, the innermost last; root has them */
   cJSON *root;
+  cJSON *name; /* a string: the name of the member whose value comes next; owned */
 } checker;
 
 static heed_status wrong(const checker *c, const char *what) {
   return heed__broken(c->place, "not valid JSON at byte %lld: %s", (long long)(c->p - c->start) + 1, what);
 }
 
-static void skip_spaces(checker *c) {
-  while (c->p < c->end && (*c->p == ' ' || *c->p == '\t' || *c->p == '\n' || *c->p == '\r')) c->p++;
+/* Once for each token and each character of a string. Errors: CANCELLED, LIMIT. */
+static inline heed_status check_stop(checker *c) {
+  if (c->p < c->next_check) return HEED_OK;
+  c->next_check = c->end - c->p < JSON_AT_ONCE ? c->end : c->p + JSON_AT_ONCE;
+  return heed__is_due(&c->place->ctx->pace) ? heed__stopped(c->place->ctx, "load") : HEED_OK;
+}
+
+/* Up to the next token. */
+static heed_status skip_spaces(checker *c) {
+  heed_status status = check_stop(c);
+  while (status == HEED_OK && c->p < c->end &&
+         (*c->p == ' ' || *c->p == '\t' || *c->p == '\n' || *c->p == '\r')) {
+    c->p++;
+    status = check_stop(c);
+  }
+  return status;
 }
 
 static bool next_is(const checker *c, char character) {
@@ -47,9 +60,10 @@ static bool skip(checker *c, char character) {
   return true;
 }
 
+/* No more of them than a number may have. */
 static bool skip_digits(checker *c) {
   const char *start = c->p;
-  while (c->p < c->end && *c->p >= '0' && *c->p <= '9') c->p++;
+  while (c->p < c->end && *c->p >= '0' && *c->p <= '9' && c->p - start <= MAX_NUMBER) c->p++;
   return c->p > start;
 }
 
@@ -112,22 +126,28 @@ static heed_status check_escape(checker *c) {
   return HEED_OK;
 }
 
+/* A string or a number that ends at p, as cJSON has it; NULL: out of memory. */
+static cJSON *scalar_from(const checker *c, const char *start) {
+  const char *end; /* cJSON wants it for where an error is */
+  return cJSON_ParseWithLengthOpts(start, (size_t)(c->p - start), &end, false);
+}
+
 static heed_status check_string(checker *c) {
+  const char *const start = c->p;
   if (!skip(c, '"')) return wrong(c, "a string in quotes is needed");
   while (c->p < c->end) {
+    heed_status status = check_stop(c);
     const unsigned char byte = (unsigned char)*c->p;
-    if (byte == '"') {
-      c->p++;
-      return HEED_OK;
-    }
+    if (status != HEED_OK) return status;
     if (byte < ' ') return wrong(c, "a string holds a control character");
-    if (byte == '\\') {
-      c->p++;
-      const heed_status status = check_escape(c);
-      if (status != HEED_OK) return status;
-      continue;
-    }
     c->p++;
+    if (byte == '"') {
+      if ((size_t)(c->p - start) <= HEED__LONGEST_STRING) return HEED_OK;
+      c->p = start;
+      return wrong(c, "the string is too long");
+    }
+    if (byte == '\\') status = check_escape(c);
+    if (status != HEED_OK) return status;
   }
   return wrong(c, "the text ends within a string");
 }
@@ -139,91 +159,97 @@ static bool skip_word(checker *c, const char *word) {
   return true;
 }
 
+static heed_status fail_memory(const checker *c) {
+  return heed__fail_memory(c->place->ctx, "load", sizeof(cJSON));
+}
+
 /* At a name of an object: up to its value. */
-static heed_status check_name(checker *c) {
-  skip_spaces(c);
+static heed_status take_name(checker *c) {
+  heed_status status = skip_spaces(c);
   const char *const name = c->p;
-  const heed_status status = check_string(c);
+  if (status == HEED_OK) status = check_string(c);
   if (status != HEED_OK) return status;
-  if (c->depth == 1) c->name = name, c->name_end = c->p;
-  skip_spaces(c);
-  return skip(c, ':') ? HEED_OK : wrong(c, "a colon is needed behind the name");
+  c->name = scalar_from(c, name);
+  if (c->name == NULL) return fail_memory(c);
+  status = skip_spaces(c);
+  if (status != HEED_OK || skip(c, ':')) return status;
+  return wrong(c, "a colon is needed behind the name");
 }
 
-/* Behind a value: adds it to the tree if it is a member of the outermost object. */
-static heed_status take_member(checker *c) {
-  if (c->depth != 1 || (c->objects & 1) == 0) return HEED_OK;
-  const char *end; /* asked for, cJSON keeps the place of an error here, and not in a global of its own */
-  cJSON *name = cJSON_ParseWithLengthOpts(c->name, (size_t)(c->name_end - c->name), &end, false);
-  cJSON *value = cJSON_ParseWithLengthOpts(c->value, (size_t)(c->p - c->value), &end, false);
-  if (c->root == NULL) c->root = cJSON_CreateObject();
-  const bool fine = name != NULL && value != NULL && c->root != NULL;
-  if (fine) {
-    value->string = name->valuestring;
-    name->valuestring = NULL;
-    cJSON_AddItemToArray(c->root, value); /* at the end of its list, which an object is, too */
-  } else {
-    cJSON_Delete(value);
+/* Takes the value into the innermost list or object; NULL: out of memory. */
+static heed_status put_value(checker *c, cJSON *value) {
+  if (value == NULL) return fail_memory(c);
+  if (c->name != NULL) {
+    value->string = c->name->valuestring;
+    c->name->valuestring = NULL;
+    cJSON_Delete(c->name);
+    c->name = NULL;
   }
-  cJSON_Delete(name);
-  return fine ? HEED_OK : heed__fail_memory(c->place->ctx, "load", sizeof(cJSON));
+  if (c->depth == 0)
+    c->root = value;
+  else
+    cJSON_AddItemToArray(c->open[c->depth - 1], value); /* at the end of its list, which an object is, too */
+  return HEED_OK;
 }
 
-/* At a value. *opened: it is a list or an object, of which more is to come. */
-static heed_status check_value(checker *c, bool *opened) {
+/* At a value: takes it, or the beginning of a list or an object. *opened: its first value comes next. */
+static heed_status take_value(checker *c, bool *opened) {
   *opened = false;
-  skip_spaces(c);
-  if (c->depth == 1) c->value = c->p;
+  heed_status status = skip_spaces(c);
+  if (status != HEED_OK) return status;
   if (++c->values > c->limits->values) return wrong(c, "there are too many values");
   if (c->p == c->end) return wrong(c, "the text ends where a value is needed");
-  const char first = *c->p;
-  if (first == '{' || first == '[') {
+  const char *const start = c->p;
+  if (*start == '{' || *start == '[') {
+    const bool object = *start == '{';
     if (c->depth == c->limits->depth) return wrong(c, "lists and objects lie too deep in each other");
+    cJSON *const value = object ? cJSON_CreateObject() : cJSON_CreateArray();
+    status = put_value(c, value);
     c->p++;
-    skip_spaces(c);
-    if (skip(c, first == '{' ? '}' : ']')) return HEED_OK;
-    c->depth++;
-    c->objects = c->objects << 1 | (first == '{');
+    if (status == HEED_OK) status = skip_spaces(c);
+    if (status != HEED_OK || skip(c, object ? '}' : ']')) return status;
+    c->open[c->depth++] = value;
     *opened = true;
-    return first == '{' ? check_name(c) : HEED_OK;
+    return object ? take_name(c) : HEED_OK;
   }
-  if (first == '"') return check_string(c);
-  if (first == '-' || (first >= '0' && first <= '9')) return check_number(c);
-  if (skip_word(c, "true") || skip_word(c, "false") || skip_word(c, "null")) return HEED_OK;
-  return wrong(c, "a value is needed");
+  if (skip_word(c, "null")) return put_value(c, cJSON_CreateNull());
+  if (skip_word(c, "true")) return put_value(c, cJSON_CreateTrue());
+  if (skip_word(c, "false")) return put_value(c, cJSON_CreateFalse());
+  if (*start == '"')
+    status = check_string(c);
+  else if (*start == '-' || (*start >= '0' && *start <= '9'))
+    status = check_number(c);
+  else
+    status = wrong(c, "a value is needed");
+  return status == HEED_OK ? put_value(c, scalar_from(c, start)) : status;
 }
 
 /* Behind a value: closes what ends there. *more: another value comes. */
-static heed_status check_end_of_value(checker *c, bool *more) {
-  heed_status status = take_member(c);
+static heed_status end_value(checker *c, bool *more) {
   *more = false;
-  while (c->depth > 0 && status == HEED_OK) {
-    const bool object = c->objects & 1;
-    skip_spaces(c);
+  while (c->depth > 0) {
+    const bool object = cJSON_IsObject(c->open[c->depth - 1]);
+    const heed_status status = skip_spaces(c);
+    if (status != HEED_OK) return status;
     if (skip(c, ',')) {
       *more = true;
-      return object ? check_name(c) : HEED_OK;
+      return object ? take_name(c) : HEED_OK;
     }
     if (!skip(c, object ? '}' : ']'))
       return wrong(c, object ? "a comma or } is needed" : "a comma or ] is needed");
     c->depth--;
-    c->objects >>= 1;
-    status = take_member(c);
   }
-  return status;
+  return HEED_OK;
 }
 
-static heed_status check(checker *c) {
-  bool more = true;
-  while (more) {
-    heed_status status = check_value(c, &more);
-    if (status == HEED_OK && !more) status = check_end_of_value(c, &more);
-    if (status == HEED_OK && heed__is_due_at(&c->place->ctx->pace, c->values))
-      status = heed__stopped(c->place->ctx, "load");
-    if (status != HEED_OK) return status;
+static heed_status take_all_values(checker *c) {
+  heed_status status = HEED_OK;
+  for (bool more = true; more && status == HEED_OK;) {
+    status = take_value(c, &more);
+    if (status == HEED_OK && !more) status = end_value(c, &more);
   }
-  skip_spaces(c);
-  return c->p == c->end ? HEED_OK : wrong(c, "the text goes on behind its end");
+  if (status == HEED_OK) status = skip_spaces(c);
+  return status != HEED_OK || c->p == c->end ? status : wrong(c, "the text goes on behind its end");
 }
 
 /* ---- The tree ---- */
@@ -243,33 +269,30 @@ heed_status heed__json_parse(const heed__place *place, const char *text, size_t 
   heed_context *ctx = place->ctx;
   if (length > limits->bytes)
     return heed__broken(place, "has %zu bytes; at most %zu are read", length, limits->bytes);
-  checker c = {.place = place, .limits = limits, .start = text, .p = text, .end = text + length};
-  const size_t invalid = heed__text_check(text, length);
-  if (invalid > 0) {
-    c.p = text + invalid - 1;
-    return wrong(&c, "no character of UTF-8");
-  }
+  checker c = {
+      .place = place, .limits = limits, .start = text, .p = text, .end = text + length, .next_check = text};
   heed__json_tree *tree = NULL;
-  const char *end;
-  heed_status status = check(&c);
-  if (status != HEED_OK) goto failed;
-  if (c.root == NULL) c.root = cJSON_ParseWithLengthOpts(text, length, &end, false);
-  if (c.root == NULL) {
-    status = heed__fail_memory(ctx, "load", (size_t)c.values * sizeof(cJSON));
-    goto failed;
+  size_t invalid;
+  heed_status status = heed__text_check_in_steps(ctx, "load", text, length, &invalid);
+  if (status == HEED_OK && invalid > 0) {
+    c.p = text + invalid - 1;
+    status = wrong(&c, "no character of UTF-8");
   }
+  if (status == HEED_OK) status = take_all_values(&c);
+  if (status != HEED_OK) goto done;
   tree = heed__allocate(ctx, sizeof(*tree));
   if (tree == NULL) {
     status = heed__fail_memory(ctx, "load", sizeof(*tree));
-    goto failed;
+    goto done;
   }
   tree->ctx = ctx;
   tree->root = c.root;
+  c.root = NULL;
   heed__outside_add(ctx, &tree->outside, give_back);
   *out = tree;
-  return HEED_OK;
-failed:
+done:
   cJSON_Delete(c.root);
+  cJSON_Delete(c.name);
   return status;
 }
 

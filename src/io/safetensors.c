@@ -197,14 +197,17 @@ static heed_status fill_metadata(const heed__place *place, const heed__json *obj
   const size_t bytes = (size_t)archive->pairs * sizeof(heed__name);
   heed__name *names = heed__allocate(ctx, bytes);
   if (names == NULL) return heed__fail_memory(ctx, "load", bytes);
-  for (const heed__json *v = heed__json_first(object); v != NULL; v = heed__json_next(v), i++) {
+  heed_status status = HEED_OK;
+  for (const heed__json *v = heed__json_first(object); v != NULL && status == HEED_OK;
+       v = heed__json_next(v), i++) {
     archive->metadata[2 * i] = heed__archive_text(archive, heed__json_key(v));
     archive->metadata[2 * i + 1] = heed__archive_text(archive, heed__json_text(v));
     names[i] = (heed__name){archive->metadata[2 * i], i};
+    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "load"); /* each may have megabytes */
   }
   char quoted[HEED__QUOTED];
-  const char *twice;
-  heed_status status = heed__sort_names(ctx, "load", names, archive->pairs, &twice);
+  const char *twice = NULL;
+  if (status == HEED_OK) status = heed__sort_names(ctx, "load", names, archive->pairs, &twice);
   if (status == HEED_OK && twice != NULL)
     status = heed__broken(place, "%s: %s is there twice", metadata_name, heed__quoted(quoted, twice, false));
   heed__release(ctx, names);
@@ -295,7 +298,7 @@ static void release_map(void *user, void *data) {
   heed__file_map_release(user);
 }
 
-/* Elements that are copied before it is asked whether to go on. */
+/* Elements that are copied between two checks for cancellation. */
 #define COPIED_AT_ONCE ((int64_t)1 << 17)
 
 /* What cannot stay where it is: wider, other byte order, misaligned; any byte for a bool. */
@@ -351,24 +354,23 @@ heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry
 
 /* ---- Writing ---- */
 
+#define EMITTED_AT_ONCE ((size_t)1 << 16) /* bytes between two checks for cancellation */
+
 /* What writes the header, or, without a writer, counts its bytes. */
 typedef struct emitter {
   heed_context *ctx;
   heed__writer *writer;
-  size_t length;
+  size_t length, next_check;
   heed_status status;
 } emitter;
 
 static void emit(emitter *e, const char *text, size_t length) {
+  if (e->status != HEED_OK) return;
   e->length += length;
-  if (e->writer != NULL && e->status == HEED_OK) e->status = heed__writer_put(e->writer, text, length);
-}
-
-/* Before entry i of many: whether the header goes on. */
-static bool goes_on(emitter *e, int64_t i) {
-  if ((i & 0xfff) == 0xfff && e->status == HEED_OK && heed__is_due(&e->ctx->pace))
-    e->status = heed__stopped(e->ctx, "save");
-  return e->status == HEED_OK;
+  if (e->writer != NULL) e->status = heed__writer_put(e->writer, text, length);
+  if (e->length < e->next_check || e->status != HEED_OK) return;
+  e->next_check = e->length + EMITTED_AT_ONCE;
+  if (heed__is_due(&e->ctx->pace)) e->status = heed__stopped(e->ctx, "save");
 }
 
 static void emit_text(emitter *e, const char *text) {
@@ -381,17 +383,24 @@ static void emit_integer(emitter *e, int64_t value) {
 }
 
 static void emit_string(emitter *e, const char *text) {
+  const size_t start = e->length;
   emit(e, "\"", 1);
-  for (const char *p = text; *p != '\0';) {
+  for (const char *p = text; *p != '\0' && e->status == HEED_OK;) {
     size_t plain = 0;
-    while ((unsigned char)p[plain] >= ' ' && p[plain] != '"' && p[plain] != '\\') plain++;
+    while (plain < EMITTED_AT_ONCE && (unsigned char)p[plain] >= ' ' && p[plain] != '"' && p[plain] != '\\')
+      plain++;
     emit(e, p, plain);
     p += plain;
-    if (*p == '\0') break;
+    if (*p == '\0' || plain == EMITTED_AT_ONCE) continue;
     char escape[8];
     emit(e, escape, (size_t)snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)(unsigned char)*p++));
   }
   emit(e, "\"", 1);
+  if (e->status == HEED_OK && e->length - start > HEED__LONGEST_STRING)
+    e->status =
+        heed__fail(e->ctx, HEED_ARGUMENT,
+                   "save: a name or a string of the metadata takes %zu bytes; at most %zu are read again",
+                   e->length - start, HEED__LONGEST_STRING);
 }
 
 static const char *format_name(heed_dtype dtype) {
@@ -405,7 +414,7 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
   if (c->pairs > 0) {
     emit_string(e, metadata_name);
     for (int64_t i = 0; i < c->pairs; i++) {
-      if (!goes_on(e, i)) return;
+      if (e->status != HEED_OK) return;
       emit_text(e, i == 0 ? ":{" : ",");
       emit_string(e, c->metadata[2 * i]);
       emit_text(e, ":");
@@ -415,7 +424,7 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
   }
   for (int64_t i = 0; i < c->count; i++) {
     const heed_tensor *x = c->tensors[i];
-    if (!goes_on(e, i)) return;
+    if (e->status != HEED_OK) return;
     if (i > 0) emit_text(e, ",");
     emit_string(e, c->names[i]);
     emit_text(e, ":{\"dtype\":\"");

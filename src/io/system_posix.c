@@ -12,7 +12,6 @@
 
 #include "files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -25,13 +24,12 @@
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #endif
-#include <time.h>
 #include <unistd.h>
 
 /* Bytes in one call. */
 #define MOST_AT_ONCE ((size_t)1 << 30)
 
-/* ---- What WASI lacks: links that are resolved, rights, processes, the size of a disk ---- */
+/* ---- What WASI lacks: resolved links, rights, locks, copies of descriptors, the size of a disk ---- */
 
 #if defined(__wasi__)
 
@@ -54,6 +52,16 @@ static bool lock(int fd) {
   return false;
 }
 
+static int check_linked(int fd) { /* some systems count no links */
+  (void)fd;
+  return 0;
+}
+
+static int close_copy(int fd) {
+  (void)fd;
+  return 0;
+}
+
 double heed__system_room(const char *path) {
   (void)path;
   return INFINITY;
@@ -73,6 +81,23 @@ static int give_rights(int fd, uint32_t rights) {
  * locks are the process's: another state in it must not take the file for abandoned. */
 static bool lock(int fd) {
   return flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+/* ENOENT: another save has removed the file, and its name may now be that of the other save's file. */
+static int check_linked(int fd) {
+  struct stat opened;
+  if (fstat(fd, &opened) != 0) return errno;
+  return opened.st_nlink == 0 ? ENOENT : 0;
+}
+
+/* Closes the file in the sense that write errors are reported, while it stays open and locked. */
+static int close_copy(int fd) {
+  int copy, failed;
+  do {
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    failed = copy < 0 ? -1 : close(copy);
+  } while (failed != 0 && errno == EINTR);
+  return failed != 0 ? errno : 0;
 }
 
 double heed__system_room(const char *path) {
@@ -162,45 +187,45 @@ void heed__system_unmap(char *data, size_t size) {
 
 /* ---- Writing ---- */
 
-/* Between its creation and the lock another save may take the file for abandoned. A file system without locks
- * is no failure: no file is taken for abandoned there. */
-static int lock_created(int fd) {
-  struct stat made;
-  if (!lock(fd) && errno == EWOULDBLOCK) return EEXIST;
-  if (fstat(fd, &made) != 0) return errno;
-  return made.st_nlink == 0 ? EEXIST : 0;
-}
-
 int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
-  int fd;
+  int fd, error = 0;
   do fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   while (fd < 0 && errno == EINTR);
   if (fd < 0) return errno;
-  int error = lock_created(fd);
-  if (error == 0 && rights != 0 && give_rights(fd, rights) != 0) error = errno;
+  /* Before it was locked, another save may have taken the file for abandoned: it removes the file, after
+   * which the name is no longer ours. Without locks that cannot happen. */
+  if (lock(fd)) {
+    error = check_linked(fd);
+  } else if (errno == EWOULDBLOCK) {
+    error = ENOENT;
+  }
   if (error != 0) {
     close(fd);
-    unlink(path);
+    return error == ENOENT ? EEXIST : error;
+  }
+  if (rights != 0 && give_rights(fd, rights) != 0) {
+    error = errno;
+    heed__system_discard(fd, path);
     return error;
   }
   *out = fd;
   return 0;
 }
 
-/* What cannot be listed, opened or locked stays. */
-void heed__system_remove_abandoned(const char *prefix) {
-  char folder[HEED__PATH];
-  const char *name = prefix + heed__folder_length(prefix);
-  DIR *listing = opendir(folder_of(prefix, folder));
-  if (listing == NULL) return;
-  for (const struct dirent *entry; (entry = readdir(listing)) != NULL;) {
-    if (strncmp(entry->d_name, name, strlen(name)) != 0) continue;
-    const int fd = openat(dirfd(listing), entry->d_name, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) continue;
-    if (lock(fd)) unlinkat(dirfd(listing), entry->d_name, 0);
-    close(fd);
-  }
-  closedir(listing);
+/* While this file was being locked its writer may have renamed it, and another save may have taken the name.
+ * Once it is locked nobody else removes or renames it. */
+static bool is_named(int fd, const char *path) {
+  struct stat opened, named;
+  return fstat(fd, &opened) == 0 && lstat(path, &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+bool heed__system_remove_abandoned(const char *path) {
+  const int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return errno != ENOENT;
+  if (lock(fd) && is_named(fd, path)) unlink(path);
+  close(fd);
+  return true;
 }
 
 int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put) {
@@ -211,22 +236,38 @@ int heed__system_write(heed__file file, uint64_t offset, const void *data, size_
   return n < 0 ? errno : n == 0 ? ENOSPC : 0;
 }
 
-/* Some file systems have no fsync: EINVAL. */
+/* Some file systems have no fsync. Network file systems and quotas then report write errors when the file is
+ * closed. */
 int heed__system_sync(heed__file file) {
   int failed;
   do failed = fsync((int)file);
   while (failed != 0 && errno == EINTR);
-  return failed != 0 && errno != EINVAL ? errno : 0;
+  if (failed == 0) return 0;
+  return errno == EINVAL || errno == ENOSYS || errno == ENOTSUP ? close_copy((int)file) : errno;
 }
 
 void heed__system_close(heed__file file) {
   close((int)file);
 }
 
-/* The folder is made to last, too. What cannot be done there is no failure: the file is whole and in its
- * place. */
-int heed__system_replace(const char *from, const char *to) {
+void heed__system_remove(const char *path) {
+  unlink(path);
+}
+
+/* Removed first: once it is unlocked, another save may take the name. */
+void heed__system_discard(heed__file file, const char *path) {
+  if (check_linked((int)file) == 0) heed__system_remove(path);
+  close((int)file);
+}
+
+/* Locks that other machines do not see (NFS mounted with nolock) do not keep their saves from taking the
+ * name: this save then fails, so that it does not put another's half-written file into place. The folder is
+ * synced as well; an error there is ignored, since the file is complete and has its name. */
+int heed__system_replace(heed__file file, const char *from, const char *to, const heed__pace *pace) {
   char folder[HEED__PATH];
+  (void)pace; /* does not wait */
+  const int error = check_linked((int)file);
+  if (error != 0) return error;
   if (rename(from, to) != 0) return errno;
   const int fd = open(folder_of(to, folder), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
   if (fd < 0) return 0;
@@ -235,17 +276,7 @@ int heed__system_replace(const char *from, const char *to) {
   return 0;
 }
 
-void heed__system_remove(const char *path) {
-  unlink(path);
-}
-
-/* ---- Names and numbers ---- */
-
-uint64_t heed__system_number(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+/* ---- Messages ---- */
 
 void heed__system_error(int error, char *text, size_t size) {
   if (strerror_r(error, text, size) != 0) snprintf(text, size, "error %d", error);

@@ -166,43 +166,37 @@ void heed__system_unmap(char *data, size_t size) {
 
 /* ---- Writing ---- */
 
+/* A file that is being deleted keeps its name until all its handles are closed, and the name is refused with
+ * the error of a folder that may not be written. In such a folder the name itself is not found. */
+static bool is_being_deleted(const WCHAR *path) {
+  return GetFileAttributesW(path) == INVALID_FILE_ATTRIBUTES && GetLastError() == ERROR_ACCESS_DENIED;
+}
+
 int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
   WCHAR wide[HEED__PATH];
   (void)rights; /* the folder gives them */
-  const int error = make_wide(path, wide);
+  int error = make_wide(path, wide);
   if (error != 0) return error;
   const HANDLE handle = CreateFileW(wide, GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL,
                                     CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
-  if (handle == INVALID_HANDLE_VALUE) return last_error();
+  if (handle == INVALID_HANDLE_VALUE) {
+    error = last_error();
+    return error == EACCES && is_being_deleted(wide) ? EEXIST : error;
+  }
   *out = file_of(handle);
   return 0;
 }
 
-/* Opened in a way that does not share writing, which fails while the file's writer has it open. */
-static void remove_abandoned_file(const WCHAR *path) {
-  const HANDLE handle = CreateFileW(path, DELETE, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
-                                    FILE_FLAG_DELETE_ON_CLOSE, NULL);
-  if (handle != INVALID_HANDLE_VALUE) CloseHandle(handle);
-}
-
-void heed__system_remove_abandoned(const char *prefix) {
+/* Opened in a way that does not share writing, which fails while the file's writer has it open. A link is
+ * removed itself, not what it points to. */
+bool heed__system_remove_abandoned(const char *path) {
   WCHAR wide[HEED__PATH];
-  WIN32_FIND_DATAW found;
-  if (make_wide(prefix, wide) != 0) return;
-  size_t folder = 0, length = wcslen(wide);
-  for (size_t i = 0; i < length; i++)
-    if (wide[i] == L'/' || wide[i] == L'\\' || wide[i] == L':') folder = i + 1;
-  if (length + 2 > HEED__PATH) return;
-  memcpy(wide + length, L"*", 2 * sizeof(WCHAR));
-  const HANDLE listing = FindFirstFileW(wide, &found);
-  if (listing == INVALID_HANDLE_VALUE) return;
-  do {
-    const size_t name = wcslen(found.cFileName) + 1;
-    if (folder + name > HEED__PATH) continue;
-    memcpy(wide + folder, found.cFileName, name * sizeof(WCHAR));
-    remove_abandoned_file(wide);
-  } while (FindNextFileW(listing, &found));
-  FindClose(listing);
+  if (make_wide(path, wide) != 0) return false;
+  const HANDLE handle = CreateFileW(wide, DELETE, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
+                                    FILE_FLAG_DELETE_ON_CLOSE | FILE_FLAG_OPEN_REPARSE_POINT, NULL);
+  if (handle == INVALID_HANDLE_VALUE) return last_error() != ENOENT;
+  CloseHandle(handle);
+  return true;
 }
 
 int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put) {
@@ -222,26 +216,33 @@ void heed__system_close(heed__file file) {
   CloseHandle(handle_of(file));
 }
 
+void heed__system_remove(const char *path) {
+  WCHAR wide[HEED__PATH];
+  if (make_wide(path, wide) == 0) DeleteFileW(wide);
+}
+
+/* Removed first: once it is closed, another save may take the name. */
+void heed__system_discard(heed__file file, const char *path) {
+  heed__system_remove(path);
+  CloseHandle(handle_of(file));
+}
+
 /* Windows does not replace a file that is open, as the one that another save has just put there is for a
  * moment. */
-int heed__system_replace(const char *from, const char *to) {
-  enum { ATTEMPTS = 20, WAIT = 5 /* milliseconds */ };
+int heed__system_replace(heed__file file, const char *from, const char *to, const heed__pace *pace) {
+  enum { ATTEMPTS = 20, WAIT = 5 /* milliseconds; up to 16 with the system's usual timer */ };
   WCHAR wide_from[HEED__PATH], wide_to[HEED__PATH];
+  (void)file;
   int error = make_wide(from, wide_from);
   if (error == 0) error = make_wide(to, wide_to);
   for (int attempt = 1; error == 0; attempt++) {
     if (MoveFileExW(wide_from, wide_to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH)) return 0;
     error = last_error();
-    if (error != EACCES || attempt == ATTEMPTS) break;
+    if (error != EACCES || attempt == ATTEMPTS || heed__is_due(pace)) break;
     error = 0;
     Sleep(WAIT);
   }
   return error;
-}
-
-void heed__system_remove(const char *path) {
-  WCHAR wide[HEED__PATH];
-  if (make_wide(path, wide) == 0) DeleteFileW(wide);
 }
 
 double heed__system_room(const char *path) {
@@ -254,14 +255,6 @@ double heed__system_room(const char *path) {
   return make_wide(folder, wide) == 0 && GetDiskFreeSpaceExW(wide, &bytes, NULL, NULL)
              ? (double)bytes.QuadPart
              : (double)INFINITY;
-}
-
-/* ---- Names and numbers ---- */
-
-uint64_t heed__system_number(void) {
-  FILETIME now;
-  GetSystemTimeAsFileTime(&now);
-  return (uint64_t)now.dwHighDateTime << 32 | now.dwLowDateTime;
 }
 
 #else

@@ -42,9 +42,25 @@ static bool is_continuation(char byte) {
 
 size_t heed__text_step(const char *text, size_t size) {
   if (size <= MOST_IN_STEP) return size;
-  size_t end = MOST_IN_STEP;
-  while (end > MOST_IN_STEP - 4 && is_continuation(text[end])) end--;
-  return end;
+  for (size_t end = MOST_IN_STEP; end > MOST_IN_STEP - 4; end--)
+    if (!is_continuation(text[end])) return end;
+  return MOST_IN_STEP; /* no character is that long: this one ends before, and the text is not valid */
+}
+
+heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, const char *text, size_t size,
+                                      size_t *invalid) {
+  *invalid = 0;
+  for (size_t at = 0, step; at < size; at += step) {
+    step = heed__text_step(text + at, size - at);
+    const size_t found = heed__text_check(text + at, step);
+    if (found > 0) {
+      *invalid = at + found;
+      return HEED_OK;
+    }
+    const heed_status status = heed__is_due(&ctx->pace) ? heed__stopped(ctx, function) : HEED_OK;
+    if (status != HEED_OK) return status;
+  }
+  return HEED_OK;
 }
 
 #if HEED_UTF8PROC
@@ -91,20 +107,6 @@ static int combining_class(int32_t character) {
   return character < FIRST_OF_MANY ? 0 : utf8proc_get_property(character)->combining_class;
 }
 
-/* Writes marks in the order of their classes, those of one class as they come: sorted by counting, behind the
- * marks themselves, so that any number takes no longer than so many letters. */
-static size_t write_marks(int32_t *marks, size_t count, char *out) {
-  if (count < 2) return count ? write_character(*marks, out) : 0;
-  const char *start = out;
-  int32_t *sorted = marks + count;
-  size_t first[257] = {0};
-  for (size_t i = 0; i < count; i++) first[combining_class(marks[i]) + 1]++;
-  for (int class = 1; class <= 256; class ++) first[class] += first[class - 1];
-  for (size_t i = 0; i < count; i++) sorted[first[combining_class(marks[i])]++] = marks[i];
-  for (size_t i = 0; i < count; i++) out += write_character(sorted[i], out);
-  return (size_t)(out - start);
-}
-
 static int decompose(int32_t character, int32_t parts[4]) {
   utf8proc_ssize_t count = 0;
   if (character >= FIRST_OF_MANY)
@@ -114,37 +116,71 @@ static int decompose(int32_t character, int32_t parts[4]) {
   return 1;
 }
 
-size_t heed__text_nfd_step(const char *text, size_t size) {
-  size_t end = heed__text_step(text, size);
-  while (end < size) {
-    int32_t character, parts[4];
-    const size_t length = read_character(text + end, size - end, &character);
-    decompose(character, parts);
-    if (combining_class(parts[0]) == 0) break;
-    end += length;
-  }
-  return end;
+/* A decomposition at work. */
+typedef struct decomposer {
+  heed_context *ctx;
+  const char *function;
+  int64_t steps;  /* characters read, sorted and written */
+  int32_t *marks; /* since the last character that is not a mark; as many again behind them to sort them in */
+  size_t waiting; /* how many */
+  char *out;
+} decomposer;
+
+/* After each step. Errors: CANCELLED, LIMIT. */
+static heed_status count_step(decomposer *d) {
+  return heed__is_due_at(&d->ctx->pace, d->steps++) ? heed__stopped(d->ctx, d->function) : HEED_OK;
 }
 
-size_t heed__text_nfd(const char *text, size_t size, int32_t *marks, char *out) {
-  const char *start = out;
-  size_t waiting = 0; /* marks since the last character that is none */
-  for (size_t at = 0, length; at < size; at += length) {
+/* Writes the marks in the order of their classes, those of one class as they come: sorted by counting, so
+ * that any number of marks takes no longer than as many letters. */
+static heed_status write_marks(decomposer *d) {
+  const int32_t *marks = d->marks;
+  int32_t *sorted = d->marks + d->waiting;
+  size_t first[257] = {0};
+  heed_status status = HEED_OK;
+  if (d->waiting < 2) { /* by far the most */
+    if (d->waiting == 1) d->out += write_character(*marks, d->out);
+    d->waiting = 0;
+    return HEED_OK;
+  }
+  for (size_t i = 0; i < d->waiting && status == HEED_OK; i++) {
+    first[combining_class(marks[i]) + 1]++;
+    status = count_step(d);
+  }
+  for (int class = 1; class <= 256; class ++) first[class] += first[class - 1];
+  for (size_t i = 0; i < d->waiting && status == HEED_OK; i++) {
+    sorted[first[combining_class(marks[i])]++] = marks[i];
+    status = count_step(d);
+  }
+  for (size_t i = 0; i < d->waiting && status == HEED_OK; i++) {
+    d->out += write_character(sorted[i], d->out);
+    status = count_step(d);
+  }
+  d->waiting = 0;
+  return status;
+}
+
+heed_status heed__text_nfd(heed_context *ctx, const char *function, const char *text, size_t size,
+                           int32_t *marks, char *out, size_t *written) {
+  decomposer d = {.ctx = ctx, .function = function, .marks = marks, .out = out};
+  heed_status status = HEED_OK;
+  for (size_t at = 0, length; at < size && status == HEED_OK; at += length) {
     int32_t character, parts[4];
     length = read_character(text + at, size - at, &character);
     const int count = decompose(character, parts);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && status == HEED_OK; i++) {
       if (combining_class(parts[i])) {
-        marks[waiting++] = parts[i];
-        continue;
+        marks[d.waiting++] = parts[i];
+      } else {
+        status = write_marks(&d);
+        d.out += write_character(parts[i], d.out);
       }
-      out += write_marks(marks, waiting, out);
-      waiting = 0;
-      out += write_character(parts[i], out);
     }
+    if (status == HEED_OK) status = count_step(&d);
   }
-  out += write_marks(marks, waiting, out);
-  return (size_t)(out - start);
+  if (status == HEED_OK) status = write_marks(&d);
+  *written = (size_t)(d.out - out);
+  return status;
 }
 
 #endif

@@ -7,6 +7,11 @@
 
 #define BUFFER HEED__WRITER_ROOM
 
+/* CANCELLED or LIMIT where that is due. */
+static heed_status check_writer(const heed__writer *w) {
+  return heed__is_due(&w->place.ctx->pace) ? heed__stopped(w->place.ctx, "save") : HEED_OK;
+}
+
 /* ---- Beginning and end ---- */
 
 /* The file that is to be replaced, all links followed, and its rights. */
@@ -19,34 +24,53 @@ static heed_status find_target(heed__writer *w, const char *path, uint32_t *righ
   return HEED_OK;
 }
 
-/* Of a name in a folder, for the names of its temporary files: itself it may be as long as names can be.
- * FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv */
-static unsigned long long hash_name(const char *name) {
-  uint64_t hash = UINT64_C(14695981039346656037);
-  for (; *name != '\0'; name++) hash = (hash ^ (unsigned char)*name) * UINT64_C(1099511628211);
-  return hash;
+/* w->temporary, whose first `prefix` bytes stay the same, becomes the name with that number. */
+static void number_temporary(heed__writer *w, size_t prefix, int number) {
+  snprintf(w->temporary + prefix, sizeof(w->temporary) - prefix, "%d.tmp", number);
 }
 
-/* A new file beside the path, after those that killed saves of the path left behind are gone. Its number need
- * not be unique: where there is such a file the next is taken. But it never names the file of another save
- * that still runs: where locks do not work, as on some network drives, that save fails then, and none mixes
- * its bytes with another's. */
+/* Saves take the lowest free number, so the files left behind by killed ones have low numbers, too: listing
+ * the folder, which may be large, is not necessary. Saves that have ended since leave gaps between them. */
+static heed_status remove_abandoned_files(heed__writer *w, size_t prefix) {
+  enum { LONGEST_GAP = 8 };
+  for (int number = 0, gap = 0; number < HEED__TEMPORARIES && gap < LONGEST_GAP; number++) {
+    const heed_status status = check_writer(w);
+    if (status != HEED_OK) return status;
+    number_temporary(w, prefix, number);
+    gap = heed__system_remove_abandoned(w->temporary) ? 0 : gap + 1;
+  }
+  return HEED_OK;
+}
+
+/* A new file beside the path, .heed-<hash>-<number>.tmp. The hash keeps the saves of different paths apart;
+ * the path's name itself may already be as long as names can be. Its key is fixed, so that all processes
+ * agree. */
 static heed_status create_temporary(heed__writer *w, uint32_t rights) {
+  static const uint64_t key[2] = {0, 0};
   const size_t folder = heed__folder_length(w->path);
-  uint64_t number = heed__system_number() + (uint64_t)(uintptr_t)w;
-  int error = ENAMETOOLONG;
-  const int prefix = snprintf(w->temporary, sizeof(w->temporary), "%.*s.heed-%016llx-", (int)folder, w->path,
-                              hash_name(w->path + folder));
-  if (prefix > 0 && (size_t)prefix + sizeof("0123456789abcdef.tmp") <= sizeof(w->temporary)) {
-    heed__system_remove_abandoned(w->temporary);
-    error = EEXIST;
-  }
-  for (int attempt = 0; attempt < 100 && error == EEXIST; attempt++, number++) {
-    snprintf(w->temporary + prefix, sizeof(w->temporary) - (size_t)prefix, "%016llx.tmp",
-             (unsigned long long)number);
+  const char *name = w->path + folder;
+  heed__hasher hasher = heed__hash_begin(key);
+  heed__hash_feed(&hasher, name, strlen(name));
+  const unsigned long long hash = heed__hash_value(&hasher);
+  const int prefix =
+      snprintf(w->temporary, sizeof(w->temporary), "%.*s.heed-%016llx-", (int)folder, w->path, hash);
+  if (prefix < 0 || (size_t)prefix + sizeof("999.tmp") > sizeof(w->temporary))
+    return heed__broken_by(&w->place, "cannot be written: no new file can be made in its folder",
+                           ENAMETOOLONG);
+  heed_status status = remove_abandoned_files(w, (size_t)prefix);
+  int error = EEXIST;
+  for (int number = 0; status == HEED_OK && error == EEXIST && number < HEED__TEMPORARIES; number++) {
+    number_temporary(w, (size_t)prefix, number);
     error = heed__system_create(w->temporary, rights, &w->file);
+    if (error == EEXIST) status = check_writer(w);
   }
-  if (error == 0) return HEED_OK;
+  if (status != HEED_OK || error == 0) return status;
+  if (error == EEXIST)
+    return heed__broken(
+        &w->place,
+        "cannot be written: its folder already has %d temporary files of this path; delete the "
+        "files .heed-%016llx-*.tmp there if no save is running",
+        HEED__TEMPORARIES, hash);
   return heed__broken_by(&w->place, "cannot be written: no new file can be made in its folder", error);
 }
 
@@ -70,10 +94,8 @@ heed_status heed__writer_begin(heed__writer *w, heed_context *ctx, const char *p
 static heed_status write_all(heed__writer *w, const char *data, size_t bytes) {
   while (bytes > 0) {
     size_t n;
-    if (heed__is_due(&w->place.ctx->pace)) {
-      const heed_status status = heed__stopped(w->place.ctx, "save");
-      if (status != HEED_OK) return status;
-    }
+    const heed_status status = check_writer(w);
+    if (status != HEED_OK) return status;
     const int error =
         heed__system_write(w->file, w->at, data, bytes < HEED__AT_ONCE ? bytes : HEED__AT_ONCE, &n);
     if (error != 0) return heed__broken_by(&w->place, "cannot be written", error);
@@ -90,24 +112,28 @@ static heed_status flush(heed__writer *w) {
   return write_all(w, w->buffer, used);
 }
 
-/* The file's bytes on the disk, and its name, which it gets while it is open: closed, another save would take
- * it for one that was left behind. */
+/* Renames the file while it is open: once closed, another save would take it for abandoned. An error of the
+ * close would come too late, since the old file is gone by then; heed__system_sync has reported it. */
 static heed_status finish(heed__writer *w) {
   heed_status status = flush(w);
   if (status != HEED_OK) return status;
   int error = heed__system_sync(w->file);
   if (error != 0) return heed__broken_by(&w->place, "cannot be written", error);
-  if ((error = heed__system_replace(w->temporary, w->path)) != 0)
-    return heed__broken_by(&w->place, "cannot be replaced", error);
-  return HEED_OK;
+  error = heed__system_replace(w->file, w->temporary, w->path, &w->place.ctx->pace);
+  if (error == 0) return HEED_OK;
+  status = check_writer(w); /* the wait for the old file may have ended for that */
+  return status != HEED_OK ? status : heed__broken_by(&w->place, "cannot be replaced", error);
 }
 
 heed_status heed__writer_end(heed__writer *w, heed_status status) {
   if (w->buffer == NULL) return status; /* it was not begun */
   if (w->file != HEED__NO_FILE) {
     if (status == HEED_OK) status = finish(w);
-    heed__system_close(w->file);
-    if (status != HEED_OK) heed__system_remove(w->temporary);
+    if (status == HEED_OK) {
+      heed__system_close(w->file);
+    } else {
+      heed__system_discard(w->file, w->temporary);
+    }
   }
   heed__release(w->place.ctx, w->buffer);
   w->buffer = NULL;
@@ -233,7 +259,7 @@ heed_status heed__writer_check_room(heed__writer *w, double bytes) {
 
 heed_status heed__writer_put_tensor(heed__writer *w, const heed_tensor *x) {
   heed__pieces pieces;
-  heed_status status = heed__is_due(&w->place.ctx->pace) ? heed__stopped(w->place.ctx, "save") : HEED_OK;
+  heed_status status = check_writer(w);
   if (status == HEED_OK)
     status = heed__writer_check_room(w, (double)x->numel * (double)heed__element_bytes(x->dtype));
   heed__pieces_begin(&pieces, x, w->pieces, BUFFER);

@@ -116,7 +116,17 @@ void heed__module_add_module(heed_module *m, const char *name, heed_module *modu
   add_slot(m, name, HEED_ENTRY_MODULE)->module = module;
 }
 
+/* The entry of a list whose name is its number; NULL if there is none. */
+static heed__slot *numbered_slot(const heed_module *m, const char *name) {
+  int64_t i = 0;
+  const char *p = name;
+  for (; *p >= '0' && *p <= '9' && i < m->count; p++) i = 10 * i + (*p - '0');
+  return p > name && i < m->count && strcmp(m->slots[i].name, name) == 0 ? &m->slots[i] : NULL;
+}
+
 heed__slot *heed__module_slot(const heed_module *m, const char *name) {
+  heed__slot *numbered = numbered_slot(m, name); /* lists may be long */
+  if (numbered != NULL) return numbered;
   for (int i = 0; i < m->count; i++) {
     const heed__slot *slot = &m->slots[i];
     if (slot->name[0] == name[0] && strcmp(slot->name, name) == 0) return &m->slots[i];

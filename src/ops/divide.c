@@ -16,20 +16,34 @@ int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit) {
  * to hand the piece out. */
 #define WALK_PIECE (HEED__DIVIDED_FROM / 4)
 
+/* Indices of the outermost dimension between two checks for cancellation, if its length is not what is
+ * divided: a large result has memory of its own for each, whose first use costs up to 1 ms where pages are
+ * large. */
+#define OUTER_PART 4
+
 typedef struct walk_division {
+  const heed__pace *pace;
   const heed__walk *walk;
   int dim;        /* that is divided */
   int64_t length; /* of a piece of it */
+  int64_t outer;  /* of the outermost dimension, of a part of a piece */
   heed__walk_part *part;
   void *user;
 } walk_division;
 
 static void run_piece(void *argument, int64_t i, int worker) {
   const walk_division *s = argument;
+  const int outermost = s->walk->dims - 1;
   const int64_t first = i * s->length, left = s->walk->size[s->dim] - first;
-  heed__walk w = *s->walk;
-  heed__walk_narrow(&w, s->dim, first, left < s->length ? left : s->length);
-  s->part(s->user, &w, worker);
+  heed__walk piece = *s->walk;
+  heed__walk_narrow(&piece, s->dim, first, left < s->length ? left : s->length);
+  const int64_t size = piece.size[outermost];
+  for (int64_t at = 0; at < size; at += s->outer) {
+    heed__walk w = piece;
+    if (at > 0 && heed__is_due(s->pace)) return; /* heed__parallel tells */
+    if (s->outer < size) heed__walk_narrow(&w, outermost, at, size - at < s->outer ? size - at : s->outer);
+    s->part(s->user, &w, worker);
+  }
 }
 
 /* What lengths of dimension d are multiples of; 0: it is not to be divided. Tiles become narrower where
@@ -68,10 +82,15 @@ bool heed__walk_divided_across(heed_context *ctx, heed__walk *w, int64_t grain, 
   }
   const int64_t wanted = elements / WALK_PIECE;
   const int workers = heed__workers(ctx);
-  walk_division s = {
-      .walk = w, .dim = dimension_to_divide(w, grain, across, workers, wanted), .part = part, .user = user};
+  walk_division s = {.pace = &ctx->pace,
+                     .walk = w,
+                     .dim = dimension_to_divide(w, grain, across, workers, wanted),
+                     .part = part,
+                     .user = user};
+  const int outermost = w->dims - 1;
   const int64_t size = w->size[s.dim], unit = unit_of(w, s.dim, grain, across, workers);
   s.length = heed__parts((size - 1) / wanted + 1, unit) * unit;
+  s.outer = s.dim == outermost ? size : across == outermost ? HEED__TILE : OUTER_PART;
   return heed__parallel(ctx, (size - 1) / s.length + 1, run_piece, &s);
 }
 

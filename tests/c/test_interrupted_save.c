@@ -1,107 +1,32 @@
 /* What a save that was killed leaves behind: the next save of the path removes it, and never the file of a
- * save that still runs, in this process or in another one. */
-#define _DEFAULT_SOURCE /* kill, mkdtemp */
+ * save that still runs, in this process or in another one. WASI, without locks, leaves it. */
+#define _DEFAULT_SOURCE /* kill */
 
-#include "support.h"
+#include "saves.h"
 
-#include <dirent.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#if defined(_WIN32)
-#include <process.h> /* _getpid */
-#else
+#if !defined(_WIN32) && !defined(__wasi__)
+#define HAS_PROCESSES 1
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #endif
 
-#include "../../src/io/files.h"
-
-/* A folder of this process's own, for several of these tests may run at once; and two files in it. */
-static char folder[64], file[80], another[80];
-
-/* The files in the folder, hidden ones too; with `remove` they go. */
-static int count_files(bool remove) {
-  DIR *listing = opendir(folder);
-  assert_non_null(listing);
-  int count = 0;
-  for (const struct dirent *entry; (entry = readdir(listing)) != NULL;) {
-    char path[600];
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    count++;
-    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-    if (remove) heed__system_remove(path);
-  }
-  closedir(listing);
-  return count;
+static void a_save_that_fails_leaves_the_old_file_alone(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  static heed__writer w;
+  save(ctx, file, 1);
+  begin(ctx, &w, file, 2);
+  assert_int_equal(count_files(false), 2);
+  assert_int_equal(heed__writer_end(&w, HEED_CANCELLED), HEED_CANCELLED);
+  assert_int_equal(count_files(false), 1);
+  expect(ctx, file, 1);
 }
 
-static int open_folder(void **state) {
-#if defined(_WIN32)
-  snprintf(folder, sizeof folder, "heed_test_%d", _getpid());
-  assert_int_equal(mkdir(folder), 0);
-#else
-  snprintf(folder, sizeof folder, "/tmp/heed_save_XXXXXX");
-  assert_non_null(mkdtemp(folder));
-#endif
-  snprintf(file, sizeof file, "%s/x.npy", folder);
-  snprintf(another, sizeof another, "%s/y.npy", folder);
-  return open_context(state);
-}
-
-static int close_folder(void **state) {
-  count_files(true);
-  return rmdir(folder) != 0 || close_context(state) != 0;
-}
-
-static heed_tensor *full_of(heed_context *ctx, double number) {
-  heed_tensor *x = NULL;
-  assert_ok(heed_full(ctx, HEED_FLOAT32, 1, SHAPE(1000), heed_number(number), &x));
-  return x;
-}
-
-static void save(heed_context *ctx, const char *path, double number) {
-  heed_tensor *x = full_of(ctx, number);
-  assert_ok(heed_save_npy(ctx, path, x));
-  heed_tensor_free(x);
-}
-
-static void expect(heed_context *ctx, const char *path, double number) {
-  heed_tensor *x = full_of(ctx, number), *loaded = NULL;
-  assert_ok(heed_load_npy(ctx, path, &loaded));
-  assert_int_equal(heed_tensor_numel(loaded), heed_tensor_numel(x));
-  assert_memory_equal(heed_tensor_data(loaded), heed_tensor_data(x), 1000 * sizeof(float));
-  heed_tensor_free(x);
-  heed_tensor_free(loaded);
-}
-
-/* Begins to save a vector full of `number`, and stops in the middle of it. */
-static void begin(heed_context *ctx, heed__writer *w, const char *path, double number) {
-  char header[HEED__NPY_HEADER];
-  size_t bytes;
-  heed_tensor *x = full_of(ctx, number);
-  assert_ok(heed__writer_begin(w, ctx, path));
-  assert_ok(heed__npy_header(ctx, x, header, &bytes));
-  assert_ok(heed__writer_put(w, header, bytes));
-  heed_tensor_free(x);
-}
-
-static heed_status end(heed_context *ctx, heed__writer *w, double number) {
-  heed_tensor *x = full_of(ctx, number);
-  const heed_status status = heed__writer_end(w, heed__writer_put_tensor(w, x));
-  heed_tensor_free(x);
-  return status;
-}
-
-/* As the system ends a process: files are closed, and that is all. */
-static void abandon(heed__writer *w) {
-  heed__system_close(w->file);
-  heed__release(w->place.ctx, w->buffer);
-}
-
+#if !defined(__wasi__)
 static void the_next_save_of_the_path_removes_what_killed_ones_left(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static heed__writer w;
+  char another[80];
+  snprintf(another, sizeof another, "%s/y.npy", folder);
   for (int i = 0; i < 3; i++) {
     begin(ctx, &w, another, 7);
     abandon(&w);
@@ -127,6 +52,23 @@ static void a_save_that_fails_removes_what_killed_ones_left(void **state) {
   expect(ctx, file, 1);
 }
 
+/* 20 saves, of which 3 still run, 6 were cancelled and 11 killed: the numbers of their files have a gap. */
+static void the_files_of_several_killed_saves_beside_running_ones_go(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  enum { RUNNING = 3, CANCELLED = 6, KILLED = 11, COUNT = RUNNING + CANCELLED + KILLED };
+  static heed__writer w[COUNT];
+  for (int i = 0; i < COUNT; i++) begin(ctx, &w[i], file, i);
+  for (int i = RUNNING; i < RUNNING + CANCELLED; i++)
+    assert_int_equal(heed__writer_end(&w[i], HEED_CANCELLED), HEED_CANCELLED);
+  for (int i = RUNNING + CANCELLED; i < COUNT; i++) abandon(&w[i]);
+  assert_int_equal(count_files(false), RUNNING + KILLED);
+  save(ctx, file, 50);
+  assert_int_equal(count_files(false), RUNNING + 1);
+  expect(ctx, file, 50);
+  for (int i = 0; i < RUNNING; i++) assert_ok(end(ctx, &w[i], i));
+  assert_int_equal(count_files(false), 1);
+}
+
 static void saves_of_a_path_at_the_same_time_all_succeed(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static heed__writer w[3];
@@ -144,8 +86,9 @@ static void saves_of_a_path_at_the_same_time_all_succeed(void **state) {
   expect(ctx, file, 1);
   assert_int_equal(count_files(false), 1);
 }
+#endif
 
-#if !defined(_WIN32)
+#if defined(HAS_PROCESSES)
 /* ---- Other processes ---- */
 
 typedef struct process {
@@ -246,14 +189,16 @@ static void processes_that_save_a_path_again_and_again_do_not_disturb_each_other
 }
 #endif
 
-#define SAVE_TEST(function) cmocka_unit_test_setup_teardown(function, open_folder, close_folder)
-
 int main(void) {
   const struct CMUnitTest tests[] = {
+    SAVE_TEST(a_save_that_fails_leaves_the_old_file_alone),
+#if !defined(__wasi__)
     SAVE_TEST(the_next_save_of_the_path_removes_what_killed_ones_left),
     SAVE_TEST(a_save_that_fails_removes_what_killed_ones_left),
+    SAVE_TEST(the_files_of_several_killed_saves_beside_running_ones_go),
     SAVE_TEST(saves_of_a_path_at_the_same_time_all_succeed),
-#if !defined(_WIN32)
+#endif
+#if defined(HAS_PROCESSES)
     SAVE_TEST(no_temporary_file_is_left_after_the_save_that_follows_a_kill),
     SAVE_TEST(the_file_of_a_process_that_saves_stays),
     SAVE_TEST(processes_that_save_a_path_again_and_again_do_not_disturb_each_other),

@@ -1,6 +1,8 @@
 -- Long calls on texts and files.
 local heed = require "heed"
 local nn = heed.nn
+local support = require "tests.support"
+local safetensors = require("tests.files").safetensors
 
 return function(inputs)
   local call, same, copies, state_of = inputs.call, inputs.same, inputs.copies, inputs.state_of
@@ -38,6 +40,17 @@ return function(inputs)
     return function() return t:decode(ids, { clean_up_tokenization_spaces = true }) end
   end)
 
+  -- What a script has of `require "heed.core"`: no call of heed's own Lua files is under these.
+  local unicode = require("heed.core").text
+  for name, arguments in pairs {
+    invalid = {}, lower = {}, nfd = {}, replace = { { Lu = "" } }, vocabulary = {},
+  } do
+    call("core.text." .. name, function()
+      local argument = ("x\n"):rep(25 * MIB)
+      return function() return unicode[name](argument, support.unpack(arguments)) end
+    end)
+  end
+
   -- ---- Files ------------------------------------------------------------------------------------
 
   call("loading a vocabulary", function()
@@ -74,9 +87,37 @@ return function(inputs)
     local path, keep = new_file(".npz", function(path) assert(heed.save(path, { x = same(1, IN_FILE) })) end)
     return function() return heed.load(path), keep end
   end)
+
+  -- Headers that are long in one way each.
+  for name, header in pairs {
+    ["one string"] = function() return ('{"__metadata__":{"a":"%s"}}'):format(("x"):rep(90 * MIB)) end,
+    spaces = function() return "{" .. (" "):rep(90 * MIB) .. "}" end,
+    ["a list"] = function() return '{"a":[' .. ("0,"):rep(2000000) .. "0]}" end,
+    ["long strings"] = function()
+      local pairs, text = {}, ("x"):rep(6000)
+      for i = 1, 15000 do pairs[i] = ('"%d":"%s"'):format(i, text) end
+      return ('{"__metadata__":{%s}}'):format(table.concat(pairs, ","))
+    end,
+  } do
+    call("load of a header of " .. name, function()
+      return with_text(".safetensors", safetensors(header()), heed.load)
+    end)
+  end
+  call("load of a long index", function()
+    local entries = {}
+    for i = 1, 600000 do entries[i] = ('"%d":"x.y"'):format(i) end
+    local text = ('{"weight_map":{%s}}'):format(table.concat(entries, ","))
+    return with_text(".safetensors.index.json", text, heed.load)
+  end)
   call("save with much metadata", function()
     local metadata = {}
     for i = 1, 200000 do metadata["a key with the number " .. i] = "value" end
+    local path, keep = new_file(".safetensors", function() end)
+    return function() return heed.save(path, { x = heed.zeros(1) }, { metadata = metadata }), keep end
+  end)
+  call("save with long strings of metadata", function()
+    local metadata = {}
+    for i = 1, 6 do metadata["number " .. i] = ("x"):rep(15 * MIB) end
     local path, keep = new_file(".safetensors", function() end)
     return function() return heed.save(path, { x = heed.zeros(1) }, { metadata = metadata }), keep end
   end)

@@ -124,6 +124,18 @@ return function(inputs)
     local list = long_list()
     return function() return tostring(list) end
   end)
+  for _, name in ipairs { "state_dict", "parameters" } do
+    call(name .. " of many heads", function()
+      local wrapper = nn.MultiHeadAttentionWrapper(1, 1, 1, 0, 65536)
+      return function() return wrapper[name](wrapper) end
+    end)
+  end
+  call("state_dict of many buffers", function()
+    local Many = nn.Module.class "Many"
+    local many, x = Many(), heed.zeros(1)
+    for i = 1, 300000 do many:register_buffer("buffer" .. i, x) end
+    return function() return many:state_dict() end
+  end)
   call("train of a long list", function()
     local list = long_list()
     return function() return list:train() end

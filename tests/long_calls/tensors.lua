@@ -24,6 +24,11 @@ return function(inputs)
     end)
   end
 
+  call("add of a row to each of many", function()
+    local x, row = same(0.5, 128, 50000, 128), heed.rand(50000, 128)
+    return function() return x + row end
+  end)
+
   for _, name in ipairs { "exp_", "sin_", "add_", "fill_", "normal_", "uniform_" } do
     call(name, function()
       local x, other = heed.zeros(THERE), (name == "add_" or name == "fill_") and { 1 } or {}
@@ -138,7 +143,7 @@ return function(inputs)
   end)
   call("cat of many", function()
     local x, list = heed.ones(1), {}
-    for i = 1, 3000000 do list[i] = x end
+    for i = 1, 8000000 do list[i] = x end
     return function() return heed.cat(list) end
   end)
   call("stack", function()

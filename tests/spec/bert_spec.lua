@@ -205,6 +205,8 @@ describe("loading a BERT", function()
       "num_attention_heads is missing; num_hidden_layers is missing; vocab_size is missing", problem(nil, {}))
     support.write(folder .. "/config.json", "[1, 2")
     assert.is_truthy(problem():find("config.json", 1, true))
+    support.write(folder .. "/config.json", "null")
+    assert.equal("load: 'FOLDER/config.json' must have an object, has null", problem())
   end)
 
   it("says what is wrong with the other files", function()

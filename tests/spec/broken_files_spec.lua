@@ -116,6 +116,8 @@ describe("files", function()
       ": __metadata__: 'a' is there twice")
     broken("too many values", safetensors('{"a":[' .. ("0,"):rep(2 ^ 21) .. "0]}"),
       ", the header: not valid JSON at byte 4194307: there are too many values")
+    broken("a string of more than 16 MiB", safetensors('{"__metadata__":{"a":"' .. ("x"):rep(2 ^ 24) .. '"}}'),
+      ", the header: not valid JSON at byte 22: the string is too long")
   end)
 
   describe("of safetensors' indexes that are broken give nil and a message:", function()

@@ -143,6 +143,11 @@ describe("the cache of a model", function()
     ids = from_one(golden.gpt2.prompt)
   end)
 
+  it("needs layers", function()
+    while #m.layers > 0 do m.layers:pop() end
+    raises("new_cache: the model has no layers; a cache needs at least one", function() m:new_cache() end)
+  end)
+
   it("can be truncated, cloned, reordered and released", function()
     local a, b = { 1, 2, 3 }, { 7, 8, 9 }
     local cache = m:new_cache { batch = 2, capacity = 9 }

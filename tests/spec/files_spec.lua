@@ -273,6 +273,13 @@ describe("files", function()
       assert.is_true(heed.load(path "x.npy"):equal(x.T))
     end)
 
+    it("have strings of 16 MiB", function()
+      local text = ("x"):rep(2 ^ 24 - 2) -- and the quotes
+      assert(heed.save(path "x.safetensors", { x = heed.ones(1) }, { metadata = { a = text } }))
+      local _, metadata = assert(heed.load(path "x.safetensors"))
+      assert.is_true(metadata.a == text)
+    end)
+
     it("have metadata and strange names", function()
       local names = { "", '"\\/\b\f\n\r\t\1\127', "é注意😀", "a.b.c", ("x"):rep(5000) }
       local state, metadata = {}, {}
@@ -377,6 +384,11 @@ describe("files", function()
       raises("save: a name must be a string, got the number 1", function() heed.save("x.npz", { x }) end)
       raises("save: 'a' must be a tensor, got a string ('b')", function() heed.save("x.npz", { a = "b" }) end)
       raises("save: the name 'a\\xff' is not UTF-8", function() heed.save("x.npz", { ["a\255"] = x }) end)
+      raises("save: a name or a string of the metadata takes 16777217 bytes; at most 16777216 are read again",
+        function() heed.save(path "x.safetensors", { x = x }, { metadata = { a = ("x"):rep(2 ^ 24 - 1) } }) end)
+      raises("save: 'b' must be a tensor, got nil", function()
+        core.files.save(path "x.safetensors", { "a", "b" }, { heed.ones(1) }, {})
+      end)
       raises("save: a string of 2 bytes holds a character 0, which no name may",
         function() heed.save("x.npz", { ["a\0"] = x }) end)
       raises("save: no tensor can be called __metadata__ in .safetensors",

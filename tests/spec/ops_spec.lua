@@ -552,6 +552,15 @@ describe("joining and cutting", function()
     shows("float32[3, 2] 1 1 2 2 3 3", heed.stack({ x[1], x[1] }, { dim = -1 }))
   end)
 
+  it("joins more tensors than are copied at once", function()
+    local count = 2 ^ 17 + 3
+    local whole, list = heed.range(1, count, 1, { dtype = "int64" }), {}
+    for i, part in ipairs(whole:split(1)) do list[i] = part end
+    assert.is_true(heed.cat(list):equal(whole))
+    list[2 ^ 16 + 1] = "a"
+    fails("cat: tensors[65537] must be a tensor, got a string ('a')", heed.cat, list)
+  end)
+
   it("says what is no tensor", function()
     fails("cat: tensors must be a table of tensors, got a tensor of shape [2, 3] and dtype float32", heed.cat, x, x)
     fails("stack: tensors[2] must be a tensor, got the number 3", heed.stack, { x, 3 })

@@ -201,6 +201,12 @@ describe("core.text", function()
     assert.equal("", text.nfd "")
   end)
 
+  it("decomposes a run of marks that is longer than a step", function()
+    local count = 100000
+    assert.is_true("a" .. (u "{323}"):rep(count) .. (u "{301}"):rep(count) .. "b"
+      == text.nfd("a" .. (u "{301}{323}"):rep(count) .. "b"))
+  end)
+
   it("puts characters into lower case, each for itself", function()
     assert.equal((u "àσi{307}z{2C65}k"), text.lower (u "ÀΣİZ{23A}{212A}"))
   end)
@@ -213,6 +219,12 @@ describe("core.text", function()
   it("refuses what is not UTF-8", function()
     assert.equal(2, text.invalid "a\128")
     assert.is_nil(text.invalid "aé日😀")
+    -- around the end of a step of 2^16 bytes, at the same byte as at the beginning of a text
+    for _, wrong in ipairs { "\240\144\128\128\128\128b", "😀\128", "é\255", "\128\128\128\128\128b", "日\230\151" } do
+      for before = 2 ^ 16 - 9, 2 ^ 16 + 1 do
+        assert.equal(before + text.invalid(wrong), text.invalid(("a"):rep(before) .. wrong))
+      end
+    end
     for _, name in ipairs { "lower", "nfd", "replace" } do
       assert.has_error(function() text[name]("a\128", {}) end)
     end

@@ -76,6 +76,7 @@ end
 
 --- What BERT was trained to sum a text up with: tanh of the pooler on the first token, [b, d].
 function Bert:pooled(hidden)
+  E.check_self(self, "pooled")
   if not self.pooler then fail "pooled: the model has no pooler" end
   if E.kind(hidden) ~= "tensor" or hidden.ndim < 2 then
     fail("pooled: hidden must be a tensor [n, d] or [b, n, d], got %s", E.what(hidden))

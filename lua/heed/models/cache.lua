@@ -100,6 +100,7 @@ local OPTIONS = { "batch", "capacity", "dtype" }
 function M.new(model, attentions, ...)
   local batch, capacity, dtype = options_of("new_cache", OPTIONS, 2, model, ...)
   local layers = {}
+  if #attentions == 0 then fail "new_cache: the model has no layers; a cache needs at least one" end
   for i, attention in ipairs(attentions) do
     layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype }
   end

@@ -32,8 +32,9 @@ end
 function loading.json(folder, name)
   if not files.kind(folder .. name) then return {} end
   local value, problem = files.json(folder .. name)
-  if value ~= nil and type(value) ~= "table" then
-    return nil, ("load: '%s%s' must have an object, has %s"):format(folder, name, E.what(value))
+  if type(value) ~= "table" and not problem then
+    local what = value == nil and "null" or E.what(value)
+    return nil, ("load: '%s%s' must have an object, has %s"):format(folder, name, what)
   end
   return value, problem
 end

@@ -16,7 +16,8 @@ local function members(module, kind, method, prefix, recurse)
   local names, values, seen = {}, {}, {}
   local function visit(each, at)
     local list = entries(each)
-    for _, entry in ipairs(list) do
+    for i, entry in ipairs(list) do
+      if i % 1024 == 0 then E.look(method) end
       if entry.kind == kind then
         local _, identity = primitives.identity(entry.value)
         if not seen[identity] then

@@ -67,7 +67,8 @@ local function walk(module, method, visit)
   E.walk(module, "", method, nil, function(each, prefix)
     local list = entries(each)
     for _, kind in ipairs { "parameter", "buffer" } do
-      for _, entry in ipairs(list) do
+      for i, entry in ipairs(list) do
+        if i % 1024 == 0 then E.look(method) end
         if entry.kind == kind and entry.persistent ~= false then
           visit(prefix .. entry.name, entry.value, each, entry)
         end
