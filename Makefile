@@ -412,6 +412,7 @@ lint:
 	@! grep -nP '(?<!\\)(\\\\)*\\(x[[:xdigit:]]|u\{|z)' $$(find lua scripts tests -name '*.lua' ! -path 'tests/hostile/*')
 	@$(MAKE) --no-print-directory all
 	@$(BUILD)/heed scripts/dev/check_layers.lua $(filter src/%,$(C_FILES) $(HEADERS))
+	@nm -A -P $(call objects,$(filter src/%,$(C_FILES))) | $(BUILD)/heed scripts/dev/check_objects.lua
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/gcc CC=gcc CFLAGS=-O1 WERROR=-Werror
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/clang DEBUG=1 CC=clang CFLAGS=-O0 WERROR=-Werror
 	@clang-format --dry-run -Werror $(C_FILES) $(HEADERS)

@@ -1,8 +1,8 @@
--- Checks the arrows of the house: which file may include, call and know what.
+-- Checks the layers in the source: what each file may include and call. (check_objects.lua: what the linker sees.)
 --   heed scripts/dev/check_layers.lua FILE...     C sources and headers, by their path from the top
--- As a module (dofile) it gives check(path, text) -> a list of what is wrong, which the specs use.
+-- As a module (dofile) it returns check(path, text) -> a list of problems, and the list of layers.
 
--- From below to above: a layer may include the doors of those before it.
+-- From bottom to top: a layer may include the doors of those before it.
 local layers = { "core", "kernels", "ops", "attention", "nn", "io", "binding", "cli" }
 local door = {
   core = "core.h", kernels = "kernels.h", ops = "ops.h", attention = "attention.h", nn = "nn.h", io = "io.h",
@@ -11,7 +11,7 @@ local door = {
 local level = {}
 for i, layer in ipairs(layers) do level[layer] = i end
 
--- What only some files may have: `includes` and `calls` are patterns, `files` those of the paths that may.
+-- What only some files may use: `includes` and `calls` are patterns, `files` patterns of the paths of these files.
 local reserved = {
   {
     what = "Lua", files = { "^src/binding/", "^src/cli/" },
@@ -167,7 +167,7 @@ local function check(path, text)
   return problems
 end
 
-if not (arg and arg[0] and arg[0]:find("check_layers%.lua$")) then return check end
+if not (arg and arg[0] and arg[0]:find("check_layers%.lua$")) then return check, layers end
 
 local wrong = 0
 for _, path in ipairs(arg) do

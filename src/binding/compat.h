@@ -1,7 +1,7 @@
-/* One interface for the Luas that heed is built with: 5.1 (LuaJIT, too), 5.2, 5.3, 5.4 and 5.5. The rest of
- * the binding and the command are written for 5.4; what an older one lacks, or does otherwise, is made up for
- * here, and no other file asks which Lua it is. Names with lua_ or luaL_ mean what they mean in 5.4's manual,
- * those with LHEED_ or lheed_ are questions that 5.4's manual has no name for. */
+/* One interface to all supported Luas: 5.1, LuaJIT, 5.2, 5.3, 5.4 and 5.5. The rest of the binding and the
+ * command are written for 5.4; this file adds what an older version lacks or does differently, and no other
+ * file depends on the version. Names with lua_ or luaL_ mean the same as in the manual of 5.4; names with
+ * LHEED_ or lheed_ are what that manual has no name for. */
 #ifndef LHEED_COMPAT_H
 #define LHEED_COMPAT_H
 
@@ -38,11 +38,11 @@
 
 #endif
 
-/* ---- Before 5.3: no integers, and results that the C interface did not give yet ---- */
+/* ---- Before 5.3: no integers; C functions that return void and not a type ---- */
 
 #if LUA_VERSION_NUM < 503
 
-/* There are only doubles, so their width and the names' widths differ: 64 bits for all that counts. */
+/* All numbers are doubles. Integers have 64 bits even where the Lua's lua_Integer has 32. */
 #define lua_Integer  int64_t
 #define lua_Unsigned size_t
 #define LUAI_UACINT  long long
@@ -50,7 +50,7 @@
 #define LUAI_UACNUMBER double
 #endif
 
-/** Of numbers alone: with *exact the integer that it is. */
+/** The integer that a number at idx equals; *exact is false if it is none, or the value is no number. */
 static inline int64_t compat_tointegerx(lua_State *L, int idx, int *exact) {
   const double number = lua_type(L, idx) == LUA_TNUMBER ? lua_tonumber(L, idx) : NAN;
   const bool whole = number >= -0x1p63 && number < 0x1p63 && floor(number) == number;
@@ -58,7 +58,7 @@ static inline int64_t compat_tointegerx(lua_State *L, int idx, int *exact) {
   return whole ? (int64_t)number : 0;
 }
 
-/** A number counts as an integer if it has the value of one, but for -0.0, which would lose its sign. */
+/** A number with an integral value counts as an integer, except -0.0, which would lose its sign. */
 static inline bool compat_isinteger(lua_State *L, int idx) {
   int exact;
   return (compat_tointegerx(L, idx, &exact) != 0 || !signbit(lua_tonumber(L, idx))) && exact;
@@ -68,12 +68,12 @@ static inline bool compat_isinteger(lua_State *L, int idx) {
 #define lua_tointegerx(L, idx, exact) compat_tointegerx(L, idx, exact)
 #define lua_tointeger(L, idx)         compat_tointegerx(L, idx, NULL)
 #define lua_isinteger(L, idx)         compat_isinteger(L, idx)
-/* Beyond 2^53 the nearest double. */
+/* Above 2^53 the nearest double. */
 #define lua_pushinteger(L, value)     lua_pushnumber(L, (lua_Number)(value))
 
 static inline size_t compat_rawlen(lua_State *L, int idx) {
 #if LUA_VERSION_NUM < 502
-  return lua_type(L, idx) == LUA_TNUMBER ? 0 : lua_objlen(L, idx); /* which would make a string of it */
+  return lua_type(L, idx) == LUA_TNUMBER ? 0 : lua_objlen(L, idx); /* it would convert a number to a string */
 #else
   return lua_rawlen(L, idx);
 #endif
@@ -103,7 +103,7 @@ static inline void compat_rawgetp(lua_State *L, int idx, const void *key) {
 #define lua_rawget(L, idx)         (lua_rawget(L, idx), lua_type(L, -1))
 #define lua_getfield(L, idx, name) (lua_getfield(L, idx, name), lua_type(L, -1))
 
-/* "%I" takes a LUAI_UACINT; like 5.4's for the formats that heed uses: %s %d %c %f %I %%. */
+/* As in 5.4 for the formats that heed uses: %s %d %c %f %I (a LUAI_UACINT) %%. */
 static inline const char *compat_pushvfstring(lua_State *L, const char *format, va_list arguments) {
   luaL_Buffer b;
   luaL_buffinit(L, &b);
@@ -192,7 +192,7 @@ static inline const char *compat_tolstring(lua_State *L, int idx, size_t *size) 
   switch (lua_type(L, idx)) {
   case LUA_TNIL: lua_pushliteral(L, "nil"); break;
   case LUA_TBOOLEAN: lua_pushstring(L, lua_toboolean(L, idx) ? "true" : "false"); break;
-  case LUA_TNUMBER: /* which lua_tolstring would turn into a string in its place */
+  case LUA_TNUMBER: /* a copy: lua_tolstring converts a number on the stack to a string */
   case LUA_TSTRING:
     lua_pushvalue(L, idx);
     lua_tostring(L, -1);
@@ -207,7 +207,7 @@ static inline const char *compat_tolstring(lua_State *L, int idx, size_t *size) 
 }
 #define luaL_tolstring compat_tolstring
 
-/* For a buffer that is filled at once: `size` bytes, of which the first so many become the result. */
+/* For a buffer that is filled directly: `size` bytes, of which the first `length` become the result. */
 static inline char *compat_buffinitsize(lua_State *L, luaL_Buffer *b, size_t size) {
   luaL_buffinit(L, b);
   return b->p = lua_newuserdata(L, size);
@@ -231,7 +231,7 @@ static inline void compat_requiref(lua_State *L, const char *name, lua_CFunction
 }
 #define luaL_requiref compat_requiref
 
-/* The basic library opens it. */
+/* Opened by the basic library already. */
 static inline int compat_coroutine(lua_State *L) {
   lua_getglobal(L, LUA_COLIBNAME);
   return 1;
@@ -239,7 +239,7 @@ static inline int compat_coroutine(lua_State *L) {
 #define luaopen_coroutine compat_coroutine
 
 #if !LHEED_JIT
-/** In the words of 5.4, for one state. */
+/** In the format of 5.4. */
 static inline void compat_traceback(lua_State *L, lua_State *of, const char *message, int level) {
   lua_Debug ar;
   luaL_Buffer b;
@@ -279,9 +279,9 @@ static inline void compat_traceback(lua_State *L, lua_State *of, const char *mes
 #define lua_newstate(allocate, user) lua_newstate(allocate, user, luaL_makeseed(NULL))
 #endif
 
-/* ---- What 5.4's manual has no name for ---- */
+/* ---- What the manual of 5.4 has no name for ---- */
 
-/** Pushes package.preload, or something that is no table where there is none; its type. */
+/** Pushes package.preload, or a value that is no table if there is none; returns its type. */
 static inline int lheed_push_preload(lua_State *L) {
 #if LUA_VERSION_NUM < 502
   lua_pushnil(L);
@@ -309,10 +309,10 @@ static inline void lheed_set_environment(lua_State *L) {
 #endif
 }
 
-/* Whether pairs heeds __pairs. */
-#define LHEED_HEEDS_PAIRS (LUA_VERSION_NUM >= 502)
+/* Whether pairs uses __pairs. */
+#define LHEED_HAS_PAIRS (LUA_VERSION_NUM >= 502)
 
-/* Whether a function of C can be yielded through. */
+/* Whether a coroutine can yield through a C function. */
 #define LHEED_YIELDS_THROUGH_C (LUA_VERSION_NUM >= 502)
 
 #if LUA_VERSION_NUM >= 503
@@ -326,8 +326,8 @@ static inline int compat_return_all(lua_State *L) {
 }
 #endif
 
-/** Calls the function below all else on the stack with all that, so that it can yield; returns all its
- * results. */
+/** Calls the function at the bottom of the stack with all values above it as arguments, such that it can
+ * yield; returns the number of its results, which are all that is on the stack. */
 static inline int lheed_call_all(lua_State *L) {
 #if LUA_VERSION_NUM >= 502
   lua_callk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, compat_return_all);
@@ -337,16 +337,16 @@ static inline int lheed_call_all(lua_State *L) {
   return lua_gettop(L);
 }
 
-/* Whether a finalizer can see that the collector called it: by the name "__gc" of its call. */
+/* Whether a finalizer can tell that the collector called it: its call is named "__gc". */
 #define LHEED_NAMES_FINALIZERS (LUA_VERSION_NUM >= 504)
 
-/** Moves the collector on as for `kib` KiB of new memory; false if somebody stopped it, which 5.1 cannot say.
- */
+/** Makes a collector step as for `kib` KiB of new memory; false if the collector is stopped, which 5.1 cannot
+ * tell. */
 static inline bool lheed_collector_step(lua_State *L, int kib) {
 #ifdef LUA_GCISRUNNING
   if (!lua_gc(L, LUA_GCISRUNNING, 0)) return false;
 #endif
-#if LUA_VERSION_NUM >= 505 /* a call makes one small step, however much memory it is told of */
+#if LUA_VERSION_NUM >= 505 /* a call makes one small step, whatever size it is given */
   while (kib > 0 && !lua_gc(L, LUA_GCSTEP, (size_t)16 << 10)) kib -= 16;
 #else
   lua_gc(L, LUA_GCSTEP, kib);
@@ -354,13 +354,13 @@ static inline bool lheed_collector_step(lua_State *L, int kib) {
   return true;
 }
 
-/** Whether tensors may come from where the Lua state takes its memory: a LuaJIT with pointers of 32 bits has
- * only the lowest 2 GiB, and no allocator of a host's. */
-static inline bool lheed_has_room(lua_State *L) {
+/** Whether tensors may use the allocator of the Lua state. A LuaJIT that stores 32-bit pointers has only the
+ * lowest 2 GiB, and does not use an allocator of the host. */
+static inline bool lheed_allocates_by_lua(lua_State *L) {
   return !LHEED_JIT || sizeof(void *) == 4 || (uintptr_t)L > UINT32_MAX;
 }
 
-/** Makes the table on top of the stack one that the userdata below it holds, where nothing else does. */
+/** Pops the table on top of the stack and stores it in the userdata below. */
 static inline void lheed_set_held(lua_State *L) {
 #if LUA_VERSION_NUM < 502
   lua_setfenv(L, -2);
@@ -371,7 +371,7 @@ static inline void lheed_set_held(lua_State *L) {
 #endif
 }
 
-/** Pushes that table of the userdata at idx. */
+/** Pushes the table that the userdata at idx stores. */
 static inline void lheed_push_held(lua_State *L, int idx) {
 #if LUA_VERSION_NUM < 502
   lua_getfenv(L, idx);

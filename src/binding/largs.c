@@ -1,88 +1,10 @@
-/* Reading the arguments of functions: positions and names, and what came when it was not what was needed. */
+/* Reading the arguments of functions, by position and by name. */
 #include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "../core/core.h"
 #include "lheed.h"
-
-/* ---- What came ---- */
-
-/* Pushes the string at idx in quotes, with `before` in front; if it would spoil the message, how long it is.
- */
-static const char *push_quoted(lua_State *L, int idx, const char *before, const char *after) {
-  size_t length;
-  const char *s = lua_tolstring(L, idx, &length);
-  bool shown = length <= 40;
-  for (size_t i = 0; i < length && shown; i++) shown = (unsigned char)s[i] >= ' ' && s[i] != 127;
-  if (!shown) return lua_pushfstring(L, "a string of %d bytes", length > INT_MAX ? INT_MAX : (int)length);
-  return lua_pushfstring(L, "%s'%s'%s", before, s, after);
-}
-
-const char *lheed_push_float(lua_State *L, double value) {
-  char text[HEED__NUMBER_TEXT];
-  heed__write_number(text, sizeof text, 'g', 14, value);
-  return lua_pushfstring(L, strspn(text, "-0123456789") == strlen(text) ? "%s.0" : "%s", text);
-}
-
-/* For a box of another copy of the library that is loaded beside this one: pushes "a tensor of another copy
- * of heed" and returns it. NULL for anything else. For messages alone, as scripts can give such names, too.
- */
-static const char *push_foreign(lua_State *L, int idx) {
-  if (lua_type(L, idx) != LUA_TUSERDATA || !lua_getmetatable(L, idx)) return NULL;
-  lua_pushliteral(L, "__name");
-  lua_rawget(L, -2);
-  lua_remove(L, -2);
-  const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
-  if (strncmp(name, "heed.", 5) != 0 || name[5] < 'A' || name[5] > 'Z') {
-    lua_pop(L, 1);
-    return NULL;
-  }
-  const char *text = lua_pushfstring(L, "a %c%s of another copy of heed", name[5] - 'A' + 'a', name + 6);
-  lua_remove(L, -2); /* the name, which a finalizer could have taken from the metatable */
-  return text;
-}
-
-const char *lheed_push_what(lua_State *L, int idx) {
-  lheed_box *box;
-  const char *text;
-  char shape[HEED__SHAPE_TEXT];
-  switch (lua_type(L, idx)) {
-  case LUA_TNONE:
-  case LUA_TNIL: return lua_pushliteral(L, "nil");
-  case LUA_TBOOLEAN: return lua_pushfstring(L, "a boolean (%s)", lua_toboolean(L, idx) ? "true" : "false");
-  case LUA_TNUMBER:
-    if (lua_isinteger(L, idx)) return lua_pushfstring(L, "the number %I", (LUAI_UACINT)lua_tointeger(L, idx));
-    return lua_pushfstring(L, "the number %s", lheed_push_float(L, lua_tonumber(L, idx)));
-  case LUA_TSTRING: return push_quoted(L, idx, "a string (", ")");
-  default: break;
-  }
-  if ((box = lheed_test(L, idx, &lheed_tensor_type))) {
-    const heed_tensor *x = box->object;
-    if (!x) return lua_pushliteral(L, "a released tensor");
-    return lua_pushfstring(L, "a tensor of shape %s and dtype %s", heed__shape_text(shape, x->ndim, x->shape),
-                           heed_dtype_name(x->dtype));
-  }
-  if ((box = lheed_test(L, idx, &lheed_module_type)))
-    return box->object ? lua_pushfstring(L, "a module (%s)", heed_module_class(box->object))
-                       : lua_pushliteral(L, "a released module");
-  if (lheed_test(L, idx, &lheed_generator_type)) return lua_pushliteral(L, "a generator");
-  if ((box = lheed_test(L, idx, &lheed_cache_type)))
-    return lua_pushstring(L, box->object ? "a cache" : "a released cache");
-  if ((box = lheed_test(L, idx, &lheed_steps_type)))
-    return lua_pushstring(L, box->object ? "a heed.Steps" : "a released heed.Steps");
-  if ((text = push_foreign(L, idx))) return text;
-  return lua_pushfstring(L, "a %s", lheed_is_object(L, idx) ? "table" : luaL_typename(L, idx));
-}
-
-const char *lheed_push_key(lua_State *L, int idx) {
-  return lua_type(L, idx) == LUA_TSTRING ? push_quoted(L, idx, "", "") : lheed_push_what(L, idx);
-}
-
-int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed) {
-  const char *what = lheed_push_what(L, idx);
-  return lheed_error(L, "%s: %s must be %s, got %s", function, name, needed, what);
-}
 
 /* ---- Options ---- */
 
@@ -121,7 +43,7 @@ static void check_names(lua_State *L, int idx, const char *function, const char 
 }
 
 int lheed_too_many(lua_State *L, const char *function, int given, int most) {
-  return lheed_error(L, "%s: %d argument%s given and it takes at most %d", function, given,
+  return lheed_error(L, "%s: %d argument%s given; it takes at most %d", function, given,
                      given == 1 ? " was" : "s were", most);
 }
 
@@ -152,7 +74,8 @@ void lheed_options(lua_State *L, const char *function, int first, const char *co
     lua_pop(L, 1);
     lua_pushvalue(L, first + i);
   }
-  for (int i = first; i <= top; i++) lua_remove(L, first); /* what came; the values move down in its place */
+  for (int i = first; i <= top; i++)
+    lua_remove(L, first); /* the arguments; the values move down to their slots */
 }
 
 int lheed_trailing_options(lua_State *L, const char *function, int first, const char *const *names) {
@@ -175,7 +98,7 @@ int lheed_trailing_options(lua_State *L, const char *function, int first, const 
 #define MAX_OPTIONS    12
 #define LONGEST_OPTION 32
 
-/* The string at idx in `text`, where it stays when the stack changes. */
+/* Copies the string at idx to `text`, which is valid when the stack changes. */
 static const char *copy_option(lua_State *L, int idx, char text[LONGEST_OPTION]) {
   size_t length = 0;
   const char *s = lua_type(L, idx) == LUA_TSTRING ? lua_tolstring(L, idx, &length) : "";
@@ -185,8 +108,7 @@ static const char *copy_option(lua_State *L, int idx, char text[LONGEST_OPTION])
   return text;
 }
 
-/* options(function, names, first, …): the values of the optional arguments among …, which begin at number
- * `first` and come by position or by name. */
+/* options(function, names, first, …): the values of the optional arguments */
 int lheed_options_of(lua_State *L) {
   char function[LONGEST_OPTION], text[MAX_OPTIONS][LONGEST_OPTION];
   const char *names[MAX_OPTIONS + 1] = {NULL};
@@ -208,8 +130,8 @@ int lheed_options_of(lua_State *L) {
 
 /* ---- Lists ---- */
 
-/* Elements of a piece of the copy. One table of them all would be cleared, or grow, in a single call of
- * Lua's. */
+/* The copy is a list of tables with this many elements each. Creating or growing one table for all of them
+ * would be a single call of Lua, without cancellation checks. */
 #define OWN_PIECE ((lua_Unsigned)1 << 16)
 
 lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function) {
@@ -260,13 +182,6 @@ const heed_tensor *lheed_operand(lua_State *L, int idx, const char *function, co
   return heed__number_tensor(number, lheed_scalar(L, idx, function, name));
 }
 
-heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function) {
-  if (lua_isnoneornil(L, idx)) return NULL;
-  lheed_box *box = lheed_test(L, idx, &lheed_generator_type);
-  if (!box || !box->object) lheed_bad_argument(L, idx, function, "generator", "a heed.Generator");
-  return box->object;
-}
-
 heed_scalar lheed_scalar(lua_State *L, int idx, const char *function, const char *name) {
   if (lua_type(L, idx) == LUA_TBOOLEAN) return heed_boolean(lua_toboolean(L, idx));
   if (lua_type(L, idx) != LUA_TNUMBER) lheed_bad_argument(L, idx, function, name, "a number");
@@ -312,7 +227,7 @@ heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dty
 
 int lheed_dim(lua_State *L, int idx, const char *function, const char *name) {
   int64_t dim = lheed_integer(L, idx, function, name);
-  /* far out of range is out of range: the heed call says which dimensions there are */
+  /* clamped: still out of range, and the heed call reports which dimensions there are */
   return dim > HEED_MAX_DIMS + 1    ? HEED_MAX_DIMS + 2
          : dim < -HEED_MAX_DIMS - 1 ? -HEED_MAX_DIMS - 2
                                     : (int)dim;
@@ -321,18 +236,18 @@ int lheed_dim(lua_State *L, int idx, const char *function, const char *name) {
 int lheed_opt_dim(lua_State *L, int idx, const char *function) {
   if (lua_isnoneornil(L, idx)) return 0;
   int dim = lheed_dim(L, idx, function, "dim");
-  if (dim == 0) lheed_error(L, "%s: dim is 0 and dimensions count from 1 (or from -1, the last)", function);
+  if (dim == 0) lheed_error(L, "%s: dim is 0; dimensions count from 1 (or from -1, the last)", function);
   return dim;
 }
 
-/* The table at idx must have no keys but those of its list of `count` elements. */
+/* Raises if the table at idx has keys besides those of its list of `count` elements. */
 static void check_list(lua_State *L, int idx, lua_Unsigned count, const char *function, const char *what) {
   lua_pushnil(L);
   while (lua_next(L, idx)) {
     lua_pop(L, 1);
     if (lua_isinteger(L, -1) && (lua_Unsigned)lua_tointeger(L, -1) - 1 < count) continue;
-    lheed_error(L, "%s: the table of %s has the key %s besides; options go into a table of their own",
-                function, what, lheed_push_key(L, lua_gettop(L)));
+    lheed_error(L, "%s: the table of %s has the key %s; options must be in a table of their own", function,
+                what, lheed_push_key(L, lua_gettop(L)));
   }
 }
 
@@ -343,7 +258,9 @@ int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MA
     return 1;
   }
   lua_Unsigned count = lua_rawlen(L, idx);
-  if (count > HEED_MAX_DIMS) lheed_error(L, "%s: more than %d dimensions are named", function, HEED_MAX_DIMS);
+  if (count > HEED_MAX_DIMS)
+    lheed_error(L, "%s: dim has %I dimensions; it must have at most %d", function, (LUAI_UACINT)count,
+                HEED_MAX_DIMS);
   for (lua_Unsigned i = 0; i < count; i++) {
     lua_rawgeti(L, idx, (lua_Integer)i + 1);
     if (lua_isnil(L, -1))

@@ -1,5 +1,4 @@
-/* Settings of a MultiHeadAttention that are tables, or nil, in Lua: reading them when one is made, and back.
- */
+/* Settings of a MultiHeadAttention that are tables, or may be nil, in Lua: reading and pushing them. */
 #include <float.h>
 #include <string.h>
 
@@ -16,15 +15,15 @@ void lheed_read_qk_norm(lua_State *L, int idx, const char *function, heed_attent
   if (lua_type(L, idx) != LUA_TTABLE) lheed_bad_argument(L, idx, function, "qk_norm", "a boolean or {eps =}");
   lua_pushvalue(L, idx);
   if (lheed_trailing_options(L, function, top + 1, names) > top)
-    lheed_error(L, "%s: the table qk_norm must have the name eps, and no list", function);
+    lheed_error(L, "%s: qk_norm is a list; it must be a boolean or {eps =}", function);
   config->qk_norm = true;
   config->qk_norm_eps = lheed_opt_number(L, top + 1, function, "qk_norm's eps", 0);
-  /* In C, 0 stands for the default. */
+  /* In C, 0 is the default. */
   if (!lua_isnil(L, top + 1) && config->qk_norm_eps == 0) config->qk_norm_eps = DBL_MIN;
   lua_settop(L, top);
 }
 
-/* ---- Reading back ---- */
+/* ---- Pushing ---- */
 
 static void set_number(lua_State *L, const char *name, double value) {
   lua_pushnumber(L, value);
@@ -76,7 +75,7 @@ static void push_window(lua_State *L, const heed_window *w) {
   if (w->has_right) set_integer(L, "right", w->right);
 }
 
-/* Making tables may run finalizers; so what they are made from is copied before. */
+/* Creating a table may run finalizers, which may change m: its settings are copied before. */
 bool lheed_push_variant(lua_State *L, const heed_module *m, const char *name) {
   if (!m->class->takes_keys) return false;
   const heed__attention_module *a = (const heed__attention_module *)m;

@@ -1,11 +1,16 @@
-/* heed.Cache: what mha:new_cache gives, the keys and values that an attention module has seen. */
+/* heed.Cache, which mha:new_cache returns: the keys and values of the tokens so far. */
 #include <math.h>
 #include <string.h>
 
-#include "../nn/nn.h"
-#include "lheed.h"
+#include "lmodule.h"
 
 static const char methods_key = 0; /* in the registry: the methods by name */
+
+static void release_cache(void *object) {
+  heed_kv_cache_free(object);
+}
+
+const lheed_type lheed_cache_type = {"Cache", "cache", release_cache, NULL};
 
 static heed_kv_cache *cache_argument(lua_State *L, const char *function) {
   heed_kv_cache *cache = lheed_opt_cache(L, 1, function, "self");
@@ -21,7 +26,7 @@ heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, cons
 }
 
 /* mha:new_cache{batch = 1, capacity =, dtype = "float32"} */
-int lheed_new_cache(lua_State *L) {
+static int new_cache(lua_State *L) {
   static const char function[] = "new_cache";
   static const char *const names[] = {"batch", "capacity", "dtype", NULL};
   enum { SELF = 1, BATCH, CAPACITY, DTYPE };
@@ -94,20 +99,20 @@ static int clone_cache(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* Gives the memory back at once; for the second time it does nothing. Also what `local c <close>` calls. */
+/* Frees the memory at once; does nothing the second time. `local c <close>` calls it, too. */
 static int cache_release(lua_State *L) {
   lheed_box *box = lheed_test(L, 1, &lheed_cache_type);
   if (!box) return lheed_bad_argument(L, 1, "release", "self", "a heed.Cache");
   if (lheed_get(L)->collecting)
-    return lheed_error(L, "release: the cache may be in use: a finalizer runs in the middle of an operation");
+    return lheed_error(L, "release: the cache may be in use: a finalizer is running during an operation");
   heed_kv_cache_free(box->object);
   box->object = NULL;
   return 0;
 }
 
-/* reset_cache(cache, length, n): takes back what there is behind `length` tokens; true if n more could be
- * taken back as well, when they have come. For lua/heed/models. */
-int lheed_reset_cache(lua_State *L) {
+/* reset_cache(cache, length, n): truncates the cache to `length` tokens; true if it could be truncated again
+ * after n more tokens. For lua/heed/models. */
+static int reset_cache(lua_State *L) {
   heed_kv_cache *cache = cache_argument(L, "reset_cache");
   const int64_t length = lheed_integer(L, 2, "reset_cache", "length");
   const int64_t n = lheed_integer(L, 3, "reset_cache", "n");
@@ -118,7 +123,7 @@ int lheed_reset_cache(lua_State *L) {
 
 /* ---- Fields ---- */
 
-/* A cache without a bound has room for math.huge tokens. */
+/* Without a bound: math.huge. */
 static void push_capacity(lua_State *L, const heed_kv_cache *cache) {
   const int64_t capacity = heed_kv_cache_capacity(cache);
   if (capacity > 0) {
@@ -186,9 +191,11 @@ void lheed_open_cache(lua_State *L) {
                                          {"__tostring", cache_tostring},
                                          {"__close", cache_release},
                                          {NULL, NULL}};
-  lheed_push_metatable(L, &lheed_cache_type);
-  lheed_setfuncs(L, metamethods);
-  lua_pop(L, 1);
+  static const luaL_Reg module_methods[] = {{"new_cache", new_cache}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"reset_cache", reset_cache}, {NULL, NULL}};
+  lheed_new_type(L, &lheed_cache_type, metamethods);
+  lheed_add_module_methods(L, module_methods);
+  lheed_add(L, "modules", primitives);
   lua_createtable(L, 0, 4);
   lheed_setfuncs(L, cache_methods);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &methods_key);

@@ -1,5 +1,5 @@
-/* Constructors of the built-in modules, a row each. Arguments come in the order of PyTorch or of the
- * notebooks, or by name in one table. */
+/* Constructors of the built-in modules: a row of one table for each class, with all that Lua knows of it.
+ * Arguments are in the order of PyTorch or of the notebooks, or by name in one table. */
 #include <float.h>
 #include <stddef.h>
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct sizes {
 
 typedef struct arguments {
   heed_attention_config config;
-  heed_rope_config rope; /* to which config points, if there is one */
+  heed_rope_config rope; /* config points to it if it is set */
   bool bias, affine, approximate;
   double p, eps;
   int64_t count, padding_index;
@@ -30,7 +30,7 @@ typedef enum argument_kind {
   GENERATOR,
   SYNONYM,
   INDEX,       /* from 1, or negative */
-  EPSILON,     /* a number that is not negative */
+  EPSILON,     /* a number, 0 or more */
   SIZES,       /* an integer, or a table of them */
   APPROXIMATE, /* "none" or "tanh" */
   WINDOW,
@@ -42,18 +42,16 @@ typedef struct constructor_parameter {
   const char *name;
   argument_kind kind;
   bool required;
-  size_t offset; /* in arguments; SYNONYM: the index of the parameter that it stands for */
+  size_t offset; /* in arguments; of a SYNONYM the index of the other parameter */
 } constructor_parameter;
 
 #define MAX_PARAMETERS 24
 
 typedef struct constructor {
   const char *name;
-  const char *optional[5]; /* entries and settings that need not be there: they read as nil */
-  /* attention modules have the first, others the second */
-  heed_status (*attention)(heed_context *, heed_generator *, const heed_attention_config *, heed_module **);
-  heed_status (*other)(heed_context *, const arguments *, heed_module **);
-  constructor_parameter parameters[MAX_PARAMETERS + 1]; /* in the order of positions, closed by a NULL name */
+  heed_status (*make)(heed_context *, const arguments *, heed_module **);
+  const char *optional[5]; /* entries and settings that may be missing: they read as nil */
+  constructor_parameter parameters[MAX_PARAMETERS + 1]; /* in the order of positions, ended by a NULL name */
 } constructor;
 
 static heed_status make_linear(heed_context *ctx, const arguments *a, heed_module **out) {
@@ -91,6 +89,16 @@ static heed_status make_relu(heed_context *ctx, const arguments *a, heed_module 
   return heed_relu_new(ctx, out);
 }
 
+#define ATTENTION(name)                                                                                      \
+  static heed_status make_##name(heed_context *ctx, const arguments *a, heed_module **out) {                 \
+    return heed_##name##_new(ctx, a->generator, &a->config, out);                                            \
+  }
+ATTENTION(self_attention)
+ATTENTION(causal_attention)
+ATTENTION(multi_head_attention_wrapper)
+ATTENTION(multi_head_attention)
+#undef ATTENTION
+
 /* clang-format off */
 #define AT(field)         offsetof(arguments, field)
 #define D_IN              {"d_in", INTEGER, true, AT(config.d_in)}
@@ -106,24 +114,25 @@ static heed_status make_relu(heed_context *ctx, const arguments *a, heed_module 
 #define AFFINE            {"elementwise_affine", FLAG, false, AT(affine)}
 
 static const constructor constructors[] = {
-    {"Linear", {"bias", "weight_scale"}, NULL, make_linear, {D_IN, D_OUT, {"bias", FLAG, false, AT(bias)}, DRAWN_FROM,
+    {"Linear", make_linear, {"bias", "weight_scale"},
+     {D_IN, D_OUT, {"bias", FLAG, false, AT(bias)}, DRAWN_FROM,
       {"in_features", SYNONYM, false, 0}, {"out_features", SYNONYM, false, 1}}},
-    {"Dropout", {NULL}, NULL, make_dropout, {{"p", NUMBER, false, AT(p)}}},
-    {"Embedding", {"padding_idx"}, NULL, make_embedding,
+    {"Dropout", make_dropout, {NULL}, {{"p", NUMBER, false, AT(p)}}},
+    {"Embedding", make_embedding, {"padding_idx"},
      {{"num_embeddings", INTEGER, true, AT(count)}, {"embedding_dim", INTEGER, true, AT(config.d_out)},
       {"padding_idx", INDEX, false, AT(padding_index)}, DRAWN_FROM}},
-    {"LayerNorm", {"weight", "bias"}, NULL, make_layer_norm,
+    {"LayerNorm", make_layer_norm, {"weight", "bias"},
      {NORMALIZED_SHAPE, EPS, AFFINE, {"bias", FLAG, false, AT(bias)}}},
-    {"RMSNorm", {"weight", "eps"}, NULL, make_rms_norm, {NORMALIZED_SHAPE, EPS, AFFINE}},
-    {"GELU", {NULL}, NULL, make_gelu, {{"approximate", APPROXIMATE, false, AT(approximate)}}},
-    {"SiLU", {NULL}, NULL, make_silu, {{0}}},
-    {"ReLU", {NULL}, NULL, make_relu, {{0}}},
-    {"SelfAttention", {NULL}, heed_self_attention_new, NULL, {D_IN, D_OUT, QKV_BIAS, DRAWN_FROM}},
-    {"CausalAttention", {NULL}, heed_causal_attention_new, NULL,
+    {"RMSNorm", make_rms_norm, {"weight", "eps"}, {NORMALIZED_SHAPE, EPS, AFFINE}},
+    {"GELU", make_gelu, {NULL}, {{"approximate", APPROXIMATE, false, AT(approximate)}}},
+    {"SiLU", make_silu, {NULL}, {{0}}},
+    {"ReLU", make_relu, {NULL}, {{0}}},
+    {"SelfAttention", make_self_attention, {NULL}, {D_IN, D_OUT, QKV_BIAS, DRAWN_FROM}},
+    {"CausalAttention", make_causal_attention, {NULL},
      {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, QKV_BIAS, SOFTMAX_DIM, DRAWN_FROM}},
-    {"MultiHeadAttentionWrapper", {NULL}, heed_multi_head_attention_wrapper_new, NULL,
+    {"MultiHeadAttentionWrapper", make_multi_head_attention_wrapper, {NULL},
      {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, NUM_HEADS, QKV_BIAS, DRAWN_FROM}},
-    {"MultiHeadAttention", {"out_proj", "sinks", "q_norm", "k_norm"}, heed_multi_head_attention_new, NULL,
+    {"MultiHeadAttention", make_multi_head_attention, {"out_proj", "sinks", "q_norm", "k_norm"},
      {D_IN, D_OUT, CONTEXT_LENGTH, ATTENTION_DROPOUT, NUM_HEADS, QKV_BIAS,
       {"causal", FLAG, false, AT(config.causal)},
       {"num_kv_heads", INTEGER, false, AT(config.num_kv_heads)},
@@ -143,19 +152,19 @@ static const constructor constructors[] = {
 /* clang-format on */
 #define CONSTRUCTORS (sizeof constructors / sizeof *constructors)
 
-/* Moves the values of synonyms in slots 1… to the slots of what they stand for. */
+/* Moves the values of synonyms among the slots 1… to the slots of the parameters that they name. */
 static void resolve_synonyms(lua_State *L, const constructor *c) {
   for (int i = 0; c->parameters[i].name; i++) {
     if (c->parameters[i].kind != SYNONYM || lua_isnil(L, i + 1)) continue;
     int other = (int)c->parameters[i].offset;
     if (!lua_isnil(L, other + 1))
-      lheed_error(L, "%s: %s and %s are the same; give one of them", c->name, c->parameters[i].name,
+      lheed_error(L, "%s: %s and %s are the same argument; give one of them", c->name, c->parameters[i].name,
                   c->parameters[other].name);
     lua_copy(L, i + 1, other + 1);
   }
 }
 
-/* In C, 0 stands for the default of optional sizes; here that is said by leaving them out. */
+/* In C, 0 is the default of optional sizes; in Lua it is nil. */
 static int64_t read_one_size(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   int64_t value = lheed_integer(L, idx, function, p->name);
   if (!p->required && value < 1)
@@ -163,21 +172,20 @@ static int64_t read_one_size(lua_State *L, int idx, const char *function, const 
   return value;
 }
 
-/* Likewise; a scale that makes all scores 0 is what was asked for. */
+/* In C, 0 is the default; in Lua a scale of 0 makes all scores 0. */
 static double read_scale(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   double value = lheed_number(L, idx, function, p->name);
   return value == 0 ? DBL_MIN : value;
 }
 
-/* In C, 0 stands for none. */
-static int64_t read_position(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
+/* In C, 0 means no row. */
+static int64_t read_row_index(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   int64_t value = lheed_integer(L, idx, function, p->name);
-  if (value == 0)
-    lheed_error(L, "%s: %s is 0 and rows count from 1 (or from -1, the last)", function, p->name);
+  if (value == 0) lheed_error(L, "%s: %s is 0; rows count from 1 (or from -1, the last)", function, p->name);
   return value;
 }
 
-/* In C, a negative one stands for the default. */
+/* In C, a negative number is the default. */
 static double read_epsilon(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   double value = lheed_number(L, idx, function, p->name);
   if (!(value >= 0))
@@ -210,30 +218,30 @@ static void read_rope(lua_State *L, int idx, const char *function, arguments *a)
   a->config.rope = &a->rope;
 }
 
-/* Reads the value at idx into its place; nil leaves the default, unless it is required. */
+/* Stores the value at idx in *a; nil leaves the default, unless the parameter is required. */
 static void read_parameter(lua_State *L, int idx, const char *function, const constructor_parameter *p,
                            arguments *a) {
-  char *place = (char *)a + p->offset;
+  void *field = (char *)a + p->offset;
   if (!p->required && lua_isnoneornil(L, idx)) return;
   switch (p->kind) {
-  case INTEGER: *(int64_t *)(void *)place = read_one_size(L, idx, function, p); break;
-  case NUMBER: *(double *)(void *)place = lheed_number(L, idx, function, p->name); break;
-  case SCALE: *(double *)(void *)place = read_scale(L, idx, function, p); break;
-  case FLAG: *(bool *)(void *)place = lheed_opt_boolean(L, idx, function, p->name, false); break;
-  case DIMENSION: *(int *)(void *)place = lheed_dim(L, idx, function, p->name); break;
-  case GENERATOR: *(heed_generator **)(void *)place = lheed_opt_generator(L, idx, function); break;
-  case INDEX: *(int64_t *)(void *)place = read_position(L, idx, function, p); break;
-  case EPSILON: *(double *)(void *)place = read_epsilon(L, idx, function, p); break;
-  case SIZES: *(sizes *)(void *)place = read_sizes(L, idx, function, p); break;
-  case APPROXIMATE: *(bool *)(void *)place = read_approximate(L, idx, function, p); break;
-  case WINDOW: *(heed_window *)(void *)place = lheed_opt_window(L, idx, function); break;
+  case INTEGER: *(int64_t *)field = read_one_size(L, idx, function, p); break;
+  case NUMBER: *(double *)field = lheed_number(L, idx, function, p->name); break;
+  case SCALE: *(double *)field = read_scale(L, idx, function, p); break;
+  case FLAG: *(bool *)field = lheed_opt_boolean(L, idx, function, p->name, false); break;
+  case DIMENSION: *(int *)field = lheed_dim(L, idx, function, p->name); break;
+  case GENERATOR: *(heed_generator **)field = lheed_opt_generator(L, idx, function); break;
+  case INDEX: *(int64_t *)field = read_row_index(L, idx, function, p); break;
+  case EPSILON: *(double *)field = read_epsilon(L, idx, function, p); break;
+  case SIZES: *(sizes *)field = read_sizes(L, idx, function, p); break;
+  case APPROXIMATE: *(bool *)field = read_approximate(L, idx, function, p); break;
+  case WINDOW: *(heed_window *)field = lheed_opt_window(L, idx, function); break;
   case ROPE: read_rope(L, idx, function, a); break;
   case QK_NORM: lheed_read_qk_norm(L, idx, function, &a->config); break;
   case SYNONYM: break;
   }
 }
 
-/* nn.Linear(...) and the others; upvalue 2 is the number of the row in the table above. */
+/* nn.Linear(…) and the others; upvalue 2 is the number of the row in the table above. */
 static int construct(lua_State *L) {
   lua_Integer row = lua_tointeger(L, lua_upvalueindex(2));
   if (row < 0 || (size_t)row >= CONSTRUCTORS) row = 0; /* the debug library can change an upvalue */
@@ -248,19 +256,20 @@ static int construct(lua_State *L) {
   arguments a = {.bias = true, .affine = true, .p = 0.5, .eps = -1};
   heed_attention_config_init(&a.config, sizeof a.config);
   for (int i = 0; names[i]; i++) read_parameter(L, i + 1, c->name, &c->parameters[i], &a);
-  LHEED_TRY(L, c->attention ? c->attention(ctx, a.generator, &a.config, box) : c->other(ctx, &a, box));
+  LHEED_TRY(L, c->make(ctx, &a, box));
   lheed_remember_module(L);
   return lheed_return(L, 1);
 }
 
-/* The table on top of the stack gets the constructors. */
-void lheed_add_constructors(lua_State *L) {
+void lheed_open_constructors(lua_State *L) {
+  lua_getfield(L, -2, "nn");
   for (size_t i = 0; i < CONSTRUCTORS; i++) {
     lheed_push_state(L);
     lua_pushinteger(L, (lua_Integer)i);
     lua_pushcclosure(L, construct, 2);
     lua_setfield(L, -2, constructors[i].name);
   }
+  lua_pop(L, 1);
 }
 
 bool lheed_is_optional_entry(const char *class, const char *name) {

@@ -1,4 +1,5 @@
-/* x[…]: reading and writing elements, rows, slices and picks; fields and methods by name; x:iter(). */
+/* x[…]: reading and writing elements, rows, slices and rows by a tensor of indices or a mask; fields and
+ * methods by name; x:iter(). */
 #include <string.h>
 
 #include "../ops/ops.h"
@@ -6,12 +7,12 @@
 
 /* ---- From keys to views ---- */
 
-/* Whether the value at idx is an index: a whole number, or an int64 tensor of no dimensions. */
+/* Whether the value at idx is an index: an integer, or a 0-dimensional int64 tensor. */
 static bool is_integer(lua_State *L, int idx, int64_t *i) {
   if (lua_type(L, idx) == LUA_TNUMBER) {
     int exact;
     *i = lua_tointegerx(L, idx, &exact);
-    if (!exact) lheed_bad_argument(L, idx, "index", "an index", "a whole number");
+    if (!exact) lheed_bad_argument(L, idx, "index", "an index", "an integer");
     return true;
   }
   const lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);
@@ -21,7 +22,7 @@ static bool is_integer(lua_State *L, int idx, int64_t *i) {
   return true;
 }
 
-/* The slice in the table on top of the stack, of a dimension d (from 0) of `size` elements. */
+/* Reads the slice in the table on top of the stack, for dimension d (from 0) of `size` elements. */
 static void read_slice(lua_State *L, heed_context *ctx, int d, int64_t size, int64_t *start, int64_t *count,
                        int64_t *step) {
   int table = lua_gettop(L);
@@ -35,7 +36,7 @@ static void read_slice(lua_State *L, heed_context *ctx, int d, int64_t size, int
   for (lua_Unsigned i = 0; i < n; i++) {
     lua_rawgeti(L, table, (lua_Integer)i + 1);
     if (!is_integer(L, lua_gettop(L), &part[i]))
-      lheed_error(L, "index: the slice of dimension %d must hold integers, got %s", d + 1,
+      lheed_error(L, "index: the slice of dimension %d has %s; it must have integers", d + 1,
                   lheed_push_what(L, lua_gettop(L)));
   }
   lua_settop(L, table);
@@ -45,18 +46,19 @@ static void read_slice(lua_State *L, heed_context *ctx, int d, int64_t size, int
   if (n > 0) LHEED_TRY(L, heed__check_slice(ctx, "index", part[0], part[1], *step, d, size, start, count));
 }
 
-/* x[{…}], the table being at stack slot 2, as a header on the stack. Nothing is allocated. */
+/* x[{…}] for the table at stack slot 2: stores the view in *view, without allocating. */
 static void view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
   heed_context *ctx = x->storage->context;
   ptrdiff_t width = (ptrdiff_t)heed__element_bytes(x->dtype);
   lua_Unsigned given = lua_rawlen(L, 2);
   if (given > (lua_Unsigned)x->ndim)
-    lheed_error(L, "index: %I %s given and x has %d dimension%s", (LUAI_UACINT)given,
+    lheed_error(L, "index: %I %s given; x has %d dimension%s", (LUAI_UACINT)given,
                 given == 1 ? "index is" : "indices are", x->ndim, HEED__S(x->ndim));
   if (given == 0) {
     lua_pushnil(L);
     if (lua_next(L, 2))
-      lheed_error(L, "index: the table must list integers and slices, one for each dimension");
+      lheed_error(
+          L, "index: the table has keys; it must be a list of integers and slices, one for each dimension");
   }
   heed__alias_on_stack(view, x);
   view->ndim = 0;
@@ -72,21 +74,22 @@ static void view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
       else if (lua_type(L, top) == LUA_TTABLE)
         read_slice(L, ctx, d, x->shape[d], &start, &count, &step);
       else
-        lheed_error(L, "index: the index of dimension %d must be an integer or a slice, got %s", d + 1,
+        lheed_error(L, "index: the index of dimension %d is %s; it must be an integer or a slice", d + 1,
                     lheed_push_what(L, top));
       lua_pop(L, 1);
       if (count > 0)
-        view->data += start * x->stride[d] * width; /* past the end there is nothing to point at */
+        view->data += start * x->stride[d] * width; /* of an empty view there is no element to point at */
       if (dropped) continue;
     }
     view->shape[view->ndim] = count;
-    view->stride[view->ndim++] = count > 1 ? x->stride[d] * step : x->stride[d]; /* a step may be enormous */
+    view->stride[view->ndim++] =
+        count > 1 ? x->stride[d] * step : x->stride[d]; /* the step of one element may overflow */
     view->numel *= count;
   }
 }
 
-/* The element of x for which the table at stack slot 2 has one number for each dimension; NULL where there is
- * anything else in the table, or amiss. view_table would find it too, in twice the time. */
+/* The element of x at the indices in the table at stack slot 2; NULL unless it has one valid index for each
+ * dimension. view_table takes twice as long. */
 static char *find_element(lua_State *L, const heed_tensor *x) {
   int64_t offset = 0, at;
   if (lua_rawlen(L, 2) != (lua_Unsigned)x->ndim) return NULL;
@@ -124,11 +127,11 @@ static int64_t check_row(lua_State *L, const heed_tensor *x, int64_t i) {
   return at;
 }
 
-/* The tensor at slot 2 as a key: bool, or int64 with dimensions. */
+/* The tensor at slot 2, a mask (bool) or indices (int64, not 0-dimensional). */
 static heed_tensor *check_picks(lua_State *L) {
   heed_tensor *key = lheed_tensor(L, 2, "index", "the index");
   if (key->dtype == HEED_FLOAT32)
-    lheed_error(L, "index: the index has dtype float32; int64 picks places and bool is a mask");
+    lheed_error(L, "index: the index has dtype float32; it must be int64 (indices) or bool (a mask)");
   return key;
 }
 
@@ -138,7 +141,7 @@ static int bad_key(lua_State *L) {
 
 /* ---- Reading ---- */
 
-/* Pushes row i of the tensor at slot 1: a number if it has one dimension, else a view. */
+/* Pushes row i of the tensor at slot 1: a number if the tensor has one dimension, else a view. */
 static int push_row(lua_State *L, int64_t i) {
   const heed_tensor *x = lheed_tensor(L, 1, "index", "x");
   int64_t at = check_row(L, x, i);
@@ -148,14 +151,14 @@ static int push_row(lua_State *L, int64_t i) {
     return 1;
   }
   heed_tensor view, **out = lheed_push_tensor(L);
-  x = lheed_tensor(L, 1, "index", "x"); /* once more: pushing the box may have run finalizers */
+  x = lheed_tensor(L, 1, "index", "x"); /* read again: pushing the box may have run finalizers */
   heed__alias_on_stack(&view, x);
   select_row(&view, at);
   LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "index", &view, out));
   return lheed_return(L, 1);
 }
 
-/* x[i] by a number; nil for the place behind the last, so that ipairs ends. */
+/* x[i] for a number; nil for the index after the last row, so that ipairs ends. */
 static int read_row(lua_State *L) {
   int64_t i;
   const heed_tensor *x = lheed_tensor(L, 1, "index", "x");
@@ -172,7 +175,7 @@ static int read_table(lua_State *L) {
     return 1;
   }
   heed_tensor view, **out = lheed_push_tensor(L);
-  x = lheed_tensor(L, 1, "index", "x"); /* once more: pushing the box may have run finalizers */
+  x = lheed_tensor(L, 1, "index", "x"); /* read again: pushing the box may have run finalizers */
   view_table(L, x, &view);
   if (view.ndim == 0) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
@@ -198,7 +201,7 @@ static int read_picks(lua_State *L) {
     for (int d = 1; d < x->ndim; d++) shape[ndim++] = x->shape[d];
     LHEED_TRY(L, heed__reshape(ctx, "index", *picked, ndim, shape, out));
   }
-  lua_settop(L, 3); /* the boxes in between go */
+  lua_settop(L, 3); /* without the intermediate boxes */
   return lheed_return(L, 1);
 }
 
@@ -244,8 +247,7 @@ static const struct {
 };
 #define FIELDS (sizeof fields / sizeof *fields)
 
-/* How many letters must be put in, left out or changed to make b of a; a large number for names beyond
- * `LONGEST`. */
+/* The number of letters to insert, remove or change between a and b; LONGEST for longer names. */
 #define LONGEST 31
 static size_t edit_distance(const char *a, const char *b) {
   size_t la = strlen(a), lb = strlen(b), row[LONGEST + 1];
@@ -329,7 +331,7 @@ static void assign(lua_State *L, heed_tensor *view) {
   heed__number number;
   heed_tensor value;
   heed__alias_on_stack(&value, lheed_operand(L, 3, "index", "the value", &number));
-  /* Sizes of 1 in front are nothing to broadcast: [1] fits an element, as in PyTorch. */
+  /* Leading sizes of 1 are dropped: as in PyTorch, [1] can be assigned to an element. */
   while (value.ndim > view->ndim && value.shape[0] == 1) select_row(&value, 0);
   LHEED_TRY(L, heed__check_expands(ctx, "index", "the value", &value, view->ndim, view->shape));
   LHEED_TRY(L, heed__copy(ctx, "index", view, &value));
@@ -388,7 +390,8 @@ static int iter_next(lua_State *L) {
 }
 
 static int iter(lua_State *L) {
-  if (lheed_tensor(L, 1, "iter", "x")->ndim == 0) return lheed_error(L, "iter: x has no dimensions");
+  if (lheed_tensor(L, 1, "iter", "x")->ndim == 0)
+    return lheed_error(L, "iter: x has no dimensions; it must have at least 1");
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_pushcclosure(L, iter_next, 1);
   lua_pushvalue(L, 1);
@@ -401,7 +404,7 @@ static int iter(lua_State *L) {
 void lheed_open_index(lua_State *L) {
   static const luaL_Reg methods[] = {{"iter", iter}, {NULL, NULL}};
   static const luaL_Reg metamethods[] = {{"__newindex", write_index}, {NULL, NULL}};
-  lheed_add_functions(L, methods, false);
+  lheed_add_methods(L, methods, false);
   lheed_push_metatable(L, &lheed_tensor_type);
   lheed_setfuncs(L, metamethods);
   lheed_push_state(L);

@@ -1,11 +1,11 @@
-/* What the library works with, from Lua: threads, the clock, heed.info. */
+/* Threads, the clock, heed.info. */
 #include <stdio.h>
 #include <string.h>
 
 #include "../core/core.h"
 #include "lheed.h"
 
-static const char info_key = 0; /* of the metatable, in the registry */
+static const char info_key = 0; /* registry key of the metatable */
 
 /* ---- Threads and time ---- */
 
@@ -58,7 +58,7 @@ static int info(lua_State *L) {
   return 1;
 }
 
-/* One line a field. The table is the script's: its fields may have become anything. */
+/* One line for each field. Scripts can set the fields to anything. */
 static int info_tostring(lua_State *L) {
   static const char *const fields[] = {"version",   "processor", "kernels",       "blas",
                                        "blas_core", "threads",   "memory_in_use", "memory_peak"};
@@ -97,7 +97,5 @@ void lheed_open_info(lua_State *L) {
   lua_pushliteral(L, "heed.Info");
   lua_setfield(L, -2, "__name");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &info_key);
-  lua_pushvalue(L, -2);
-  lheed_setfuncs(L, functions);
-  lua_pop(L, 1);
+  lheed_add(L, NULL, functions);
 }

@@ -1,5 +1,5 @@
-/* Files from Lua, for lua/heed/files.lua: tensors by name and alone, JSON. What is wrong with a file is given
- * as nil and a message; what is wrong with an argument is raised. */
+/* Files, for lua/heed/files.lua: archives of tensors, single tensors, JSON. Problems with a file are returned
+ * as nil and a message; problems with an argument are raised. */
 #include <string.h>
 
 #include "../core/core.h"
@@ -13,19 +13,20 @@ static void release_json(void *object) {
   heed__json_free(object);
 }
 
-const lheed_type lheed_archive_type = {"Archive", release_archive};
-const lheed_type lheed_json_type = {"Json", release_json};
+/* No script gets a box of these types. */
+static const lheed_type archive_type = {"Archive", "archive", release_archive, NULL};
+static const lheed_type json_type = {"Json", "tree of JSON", release_json, NULL};
 
-/* A path as C has it. */
+/* The path at idx, as a C string. */
 static const char *path_argument(lua_State *L, int idx, const char *function) {
   size_t length;
   if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "path", "a string");
   const char *path = lua_tolstring(L, idx, &length);
-  if (strlen(path) != length) lheed_error(L, "%s: path holds a character 0", function);
+  if (strlen(path) != length) lheed_error(L, "%s: path has a zero byte; it must have none", function);
   return path;
 }
 
-/* For a status that is not OK: nil and the message about a file, else an error. */
+/* For a status other than OK: returns nil and the message about a file; raises other errors. */
 static int failed(lua_State *L, heed_status status) {
   if (status != HEED_FILE) lheed_raise(L, status);
   lua_pushnil(L);
@@ -33,7 +34,7 @@ static int failed(lua_State *L, heed_status status) {
   return 2;
 }
 
-/* *status of a heed call, which is made once more after a full collection if there was no memory. */
+/* Sets *status to that of a heed call, which is repeated after a full collection if memory ran out. */
 #define TRY_FILE(L, status, call)                                                                            \
   do {                                                                                                       \
     *(status) = (call);                                                                                      \
@@ -62,7 +63,7 @@ static void push_contents(lua_State *L, heed_context *ctx, const heed_archive *a
   }
   lua_createtable(L, 0, 4);
   for (int64_t i = 1; heed_archive_metadata(archive, i, &key, &value); i++) {
-    lheed_stop(L, ctx, "load"); /* each may have megabytes */
+    lheed_stop(L, ctx, "load"); /* a value may have megabytes */
     lua_pushstring(L, value);
     lua_setfield(L, -2, key);
   }
@@ -74,7 +75,7 @@ static int load(lua_State *L) {
   heed_status status;
   lheed_arguments(L, "load", 1);
   const char *path = path_argument(L, 1, "load");
-  heed_archive **archive = (heed_archive **)lheed_push_box(L, &lheed_archive_type);
+  heed_archive **archive = (heed_archive **)lheed_push_box(L, &archive_type);
   heed_tensor **tensor = lheed_push_tensor(L);
   TRY_FILE(L, &status, heed__load_file(ctx, path, archive, tensor));
   if (status != HEED_OK) return failed(L, status);
@@ -97,7 +98,7 @@ static int save_tensor(lua_State *L) {
   return 1;
 }
 
-/* The strings of a list of our own into out. */
+/* Stores the strings of a list (from lheed_own_list) in out. */
 static void read_strings(lua_State *L, heed_context *ctx, int list, lua_Unsigned count, const char **out) {
   for (lua_Unsigned i = 0; i < count; i++) {
     size_t length;
@@ -106,12 +107,14 @@ static void read_strings(lua_State *L, heed_context *ctx, int list, lua_Unsigned
       lheed_error(L, "save: names and metadata must be strings");
     out[i] = lua_tolstring(L, -1, &length);
     if (strlen(out[i]) != length)
-      lheed_error(L, "save: %s holds a character 0, which no name may", lheed_push_what(L, lua_gettop(L)));
+      lheed_error(L, "save: %s has a zero byte; names and metadata must have none",
+                  lheed_push_what(L, lua_gettop(L)));
     lua_pop(L, 1);
   }
 }
 
-/* save(path, names, tensors, metadata), lists all three, metadata keys and values in turn: as save_tensor */
+/* save(path, names, tensors, metadata): three lists, metadata of alternating keys and values; true; or nil,
+ * message */
 static int save(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
@@ -128,11 +131,11 @@ static int save(lua_State *L) {
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors) + 1, 0);
   read_strings(L, ctx, 2, count, names);
   read_strings(L, ctx, 4, texts, metadata);
-  for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing is pushed that allocates */
+  for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing allocates (rule 2) */
     lheed_own_element(L, 3, i);
     lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
     if (box == NULL || box->object == NULL)
-      return lheed_error(L, "save: '%s' must be a tensor, got %s", names[i],
+      return lheed_error(L, "save: '%s' is %s; it must be a tensor", names[i],
                          lheed_push_what(L, lua_gettop(L)));
     tensors[i] = box->object;
     lua_pop(L, 1);
@@ -144,7 +147,7 @@ static int save(lua_State *L) {
   return 1;
 }
 
-/* format(path): "safetensors", "safetensors.index.json", "npy", "npz" or nil, by the end of path */
+/* format(path): "safetensors", "safetensors.index.json", "npy", "npz" or nil, by the ending of path */
 static int format(lua_State *L) {
   static const char *const names[] = {[HEED__SAFETENSORS] = "safetensors",
                                       [HEED__SAFETENSORS_INDEX] = "safetensors.index.json",
@@ -156,7 +159,8 @@ static int format(lua_State *L) {
 
 /* ---- JSON ---- */
 
-/* Integers below 2^53 as such; null as nil, so that a list may end early and an object lacks the name. */
+/* Pushes a value: numbers as integers if they are below 2^53; null as nil, so that a list may end early and
+ * an object lacks the key. */
 static void push_json(lua_State *L, heed_context *ctx, const heed__json *value, unsigned *pushed) {
   int64_t integer;
   if ((++*pushed & 0xfff) == 0) lheed_stop(L, ctx, "load");
@@ -187,13 +191,13 @@ static void push_json(lua_State *L, heed_context *ctx, const heed__json *value, 
   }
 }
 
-/* json(path): what the file says, a table mostly; or nil, message */
+/* json(path): the value in the file, usually a table; or nil, message */
 static int json(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
   unsigned pushed = 0;
   const char *path = path_argument(L, 1, "load");
-  heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &lheed_json_type);
+  heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &json_type);
   TRY_FILE(L, &status, heed__json_load(ctx, path, tree));
   if (status != HEED_OK) return failed(L, status);
   push_json(L, ctx, heed__json_root(*tree), &pushed);
@@ -234,7 +238,7 @@ void lheed_open_io(lua_State *L) {
                                        {"save", save}, {"format", format},
                                        {"json", json}, {"kind", kind},
                                        {"text", text}, {NULL, NULL}};
-  lua_createtable(L, 0, 6);
-  lheed_setfuncs(L, functions);
-  lua_setfield(L, -3, "files");
+  lheed_new_type(L, &archive_type, NULL);
+  lheed_new_type(L, &json_type, NULL);
+  lheed_add(L, "files", functions);
 }

@@ -1,11 +1,10 @@
-/* What heed has in Lua, compiled when it is first asked for: of the time that a Lua state with heed takes to
- * open and close that would be nine tenths, and most scripts need little of it. */
+/* The parts of heed that are written in Lua are compiled when they are first used: otherwise that would be
+ * nine tenths of the time to open and close a Lua state with heed, and most scripts need few of them. */
 #include <string.h>
 
 #include "lheed.h"
 
-/* In the registry: the `require` that heed's own files are found by; and that all is there. Told apart by
- * their places. */
+/* Registry keys: the `require` that finds heed's own files; whether core.open has added everything. */
 static const char require_key = 'r', opened_key = 'o';
 
 void lheed_require(lua_State *L, const char *name) {
@@ -16,8 +15,8 @@ void lheed_require(lua_State *L, const char *name) {
 
 /* ---- Functions ---- */
 
-/* Upvalues 2 and 3: a file and the name of its function, which is called. */
-int lheed_late_call(lua_State *L) {
+/* Stands for a function that is written in Lua. Upvalues 2 and 3: its file and name there. */
+static int late_call(lua_State *L) {
   lheed_require(L, luaL_checkstring(L, lua_upvalueindex(2)));
   lua_getfield(L, -1, luaL_checkstring(L, lua_upvalueindex(3)));
   lua_replace(L, -2);
@@ -25,12 +24,12 @@ int lheed_late_call(lua_State *L) {
   return lheed_call_all(L);
 }
 
-/* Sets name in the table on top of the stack. */
+/* Adds such a function to the table on top of the stack. */
 static void add_function(lua_State *L, const char *file, const char *name) {
   lheed_push_state(L);
   lua_pushstring(L, file);
   lua_pushstring(L, name);
-  lua_pushcclosure(L, lheed_late_call, 3);
+  lua_pushcclosure(L, late_call, 3);
   lua_setfield(L, -2, name);
 }
 
@@ -44,9 +43,9 @@ static const struct {
                {"Residual", "heed.nn.residual"}};
 #define CLASSES (sizeof classes / sizeof *classes)
 
-/* Upvalue 2 of these: the names that were neither asked for nor set yet → their files. */
+/* Upvalue 2 of the metamethods: the names of classes that were neither read nor set yet → their files. */
 
-/* Takes the name at idx from that table, and leaves its file, or nil, on the stack. */
+/* Removes the name at idx from that table, and pushes its file, or nil. */
 static int take_file(lua_State *L, int idx) {
   luaL_checktype(L, lua_upvalueindex(2), LUA_TTABLE); /* the debug library can change an upvalue */
   lua_pushvalue(L, idx);
@@ -58,13 +57,15 @@ static int take_file(lua_State *L, int idx) {
   return type;
 }
 
-/* nn.Module, for the first time. */
+/* nn.Module, read for the first time. */
 static int late_index(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 2);
   lua_pushvalue(L, 2);
   if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return 0;
-  lheed_require(L, lua_tostring(L, 3)); /* may fail, as may the next, and be asked for once more */
+  lheed_require(
+      L, lua_tostring(
+             L, 3)); /* this and the next may fail: the name is removed last, so that it can be read again */
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 4);
   lua_rawset(L, 1);
@@ -73,13 +74,13 @@ static int late_index(lua_State *L) {
   return 1;
 }
 
-/* nn.Module = …: what a script sets, nil too, is not made after that. */
+/* nn.Module = …: a value that a script sets, or nil, is not replaced later. */
 static int late_newindex(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 3);
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 3);
-  lua_rawset(L, 1); /* may fail: then the file is still known */
+  lua_rawset(L, 1); /* may fail: the name is removed last */
   take_file(L, 2);
   return 0;
 }
@@ -92,7 +93,7 @@ static int next_field(lua_State *L) {
   return 1;
 }
 
-/* Asks for all of them in the table at the top of the stack. */
+/* Reads all of them from the table on top of the stack. */
 static void make_classes(lua_State *L) {
   for (size_t i = 0; i < CLASSES; i++) {
     lua_getfield(L, -1, classes[i].name);
@@ -100,7 +101,7 @@ static void make_classes(lua_State *L) {
   }
 }
 
-/* pairs(nn): all of it. */
+/* pairs(nn): the classes, too. */
 static int late_pairs(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
@@ -111,7 +112,7 @@ static int late_pairs(lua_State *L) {
   return 3;
 }
 
-/* For the table on top of the stack. */
+/* Adds the classes to the table on top of the stack. */
 static void add_classes(lua_State *L) {
   static const luaL_Reg meta[] = {
       {"__index", late_index}, {"__newindex", late_newindex}, {"__pairs", late_pairs}, {NULL, NULL}};
@@ -133,8 +134,8 @@ static void add_classes(lua_State *L) {
 
 /* ---- Opening ---- */
 
-/* core.open(require): the library, with what is in Lua. Where memory ends in the middle, the next call does
- * all of it. */
+/* core.open(require): the library, with the parts that are written in Lua. If memory runs out, the next call
+ * starts again. */
 static int open_late(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   luaL_checktype(L, lua_upvalueindex(2), LUA_TTABLE); /* the debug library can change an upvalue */
@@ -154,20 +155,21 @@ static int open_late(lua_State *L) {
   add_function(L, "heed.nn.utils", "skip_init");
   lua_setfield(L, -2, "utils");
   add_classes(L);
-  if (!LHEED_HEEDS_PAIRS) make_classes(L); /* pairs(nn) must find them */
+  if (!LHEED_HAS_PAIRS) make_classes(L); /* for pairs(nn) */
   lua_pop(L, 1);
   lua_pushboolean(L, true);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &opened_key);
   return 1;
 }
 
-/* What heed's own files have beside the library's functions, and which of these they use: theirs stay what
- * they are when a script puts something else in their place. */
+/* heed.core, which heed's own files use: functions that the library does not show, and copies of some that it
+ * does, so that a script that replaces these in the library does not affect heed's own files. */
 static const char *const own[] = {"files", "frame", "held", "look", "modules", "object", "raise", "text"};
 static const char *const used[] = {"Generator", "cat",  "empty", "ipairs", "ones",
                                    "pairs",     "rand", "range", "tensor", "zeros"};
 
 void lheed_open_late(lua_State *L) {
+  lheed_add_transparent(L, late_call);
   lua_createtable(L, 0, 20);
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
     lua_getfield(L, -2, own[i]);

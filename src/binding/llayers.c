@@ -1,4 +1,4 @@
-/* The functions that layers are made of: linear maps, normalisation, attention. (Modules: lnn.c.) */
+/* The functions behind modules: linear maps, normalization, attention. */
 #include <float.h>
 #include <string.h>
 
@@ -73,7 +73,7 @@ static int op_layer_norm(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* rms_norm(x, weight, eps = 2^-23), over the last dimension; PyTorch's default, too */
+/* rms_norm(x, weight, eps = 2^-23), over the last dimension; PyTorch's default */
 static int op_rms_norm(lua_State *L) {
   static const char *const names[] = {"weight", "eps", NULL};
   lheed_options(L, "rms_norm", 2, names);
@@ -99,7 +99,7 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
     const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
     const bool left = strcmp(key, "left") == 0;
     if (!left && strcmp(key, "right") != 0)
-      lheed_error(L, "%s: window has no side %s; it has left and right", function,
+      lheed_error(L, "%s: window has the key %s; its keys must be left and right", function,
                   lheed_push_key(L, lua_gettop(L) - 1));
     const int64_t size =
         lheed_integer(L, lua_gettop(L), function, left ? "the window's left" : "the window's right");
@@ -111,8 +111,8 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
 }
 
 /* scaled_dot_product_attention(q, k, v, attn_mask, dropout_p = 0, is_causal = false, scale, enable_gqa,
- * generator, …): the result and, with need_weights, what was computed on the way. Groups of heads need no
- * switch; enable_gqa = false forbids them. */
+ * generator, …): the result and, with need_weights, a table of taps. Grouped heads work without enable_gqa;
+ * enable_gqa = false forbids them. */
 static int op_attention(lua_State *L) {
   static const char function[] = "scaled_dot_product_attention";
   static const char *const names[] = {"attn_mask",  "dropout_p",    "is_causal", "scale",        "enable_gqa",
@@ -145,14 +145,15 @@ static int op_attention(lua_State *L) {
       .alibi_slopes = lheed_opt_tensor(L, 15, function, "alibi_slopes"),
       .sinks = lheed_opt_tensor(L, 16, function, "sinks"),
   };
-  /* In C, 0 stands for the default; a scale that makes all scores 0 is what was asked for. */
+  /* In C, 0 is the default; in Lua a scale of 0 makes all scores 0. */
   if (!lua_isnil(L, 7) && options.scale == 0) options.scale = DBL_MIN;
   if (!lheed_opt_boolean(L, 8, function, "enable_gqa", true)) {
     int64_t hq = head_count(q), hk = head_count(k), hv = head_count(v);
     if ((hk != 1 && hk != hq) || (hv != 1 && hv != hq))
-      lheed_error(L,
-                  "%s: q has %I head%s, k has %I and v has %I; with enable_gqa = false they must be as many",
-                  function, (LUAI_UACINT)hq, HEED__S(hq), (LUAI_UACINT)hk, (LUAI_UACINT)hv);
+      lheed_error(
+          L,
+          "%s: q has %I head%s, k has %I and v has %I; with enable_gqa = false these numbers must be equal",
+          function, (LUAI_UACINT)hq, HEED__S(hq), (LUAI_UACINT)hk, (LUAI_UACINT)hv);
   }
   LHEED_TRY(L, heed_scaled_dot_product_attention(lheed_get(L)->context, q, k, v, &options, out,
                                                  tapped ? &taps : NULL));
@@ -172,5 +173,5 @@ void lheed_open_layers(lua_State *L) {
                                        {"rms_norm", op_rms_norm},
                                        {"scaled_dot_product_attention", op_attention},
                                        {NULL, NULL}};
-  lheed_add_functions(L, functions, false);
+  lheed_add_methods(L, functions, false);
 }

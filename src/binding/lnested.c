@@ -4,27 +4,27 @@
 
 /* ---- From tables ---- */
 
-/* The shape comes from the first element of the first row and so on; then one pass over everything checks it
- * against that shape and fills the tensor. A leaf is a number, a boolean, or a tensor, whose shape continues
- * the tables'. */
+/* The first element of each table gives the shape; then one pass checks all tables against that shape and
+ * fills the tensor. A leaf is a number, a boolean, or a tensor, whose dimensions follow those of the tables.
+ */
 typedef struct nested_reader {
   lua_State *L;
   heed_context *ctx;
-  int64_t read; /* leaves and tables */
-  int tables;   /* dimensions that are tables; those behind are the leaves' own */
+  int64_t read; /* leaves and tables so far */
+  int tables;   /* dimensions that are tables; the others are those of the leaves */
   int ndim;
   int64_t shape[HEED_MAX_DIMS];
   heed_tensor *out;          /* row-major */
-  heed_dtype common;         /* of the leaves so far; a number counts as float32, the default */
-  int depth;                 /* tables that the walk is in */
-  int64_t at[HEED_MAX_DIMS]; /* and the place in each, from 1 */
+  heed_dtype common;         /* of the leaves so far; numbers count as float32, the default */
+  int depth;                 /* tables around the current element */
+  int64_t at[HEED_MAX_DIMS]; /* its position in each of them, from 1 */
 } nested_reader;
 
-/* Pushes "at [3][1]", the place of the walk in its first `depth` tables. */
-static const char *push_place(nested_reader *r, int depth) {
+/* Pushes "data[3][1]", the position in the first `depth` tables. */
+static const char *push_position_in(nested_reader *r, int depth) {
   luaL_Buffer b;
   luaL_buffinit(r->L, &b);
-  luaL_addstring(&b, depth ? "at " : "at the top");
+  luaL_addstring(&b, "data");
   for (int i = 0; i < depth; i++) {
     lua_pushfstring(r->L, "[%I]", (LUAI_UACINT)r->at[i]);
     luaL_addvalue(&b);
@@ -39,51 +39,52 @@ static const char *push_elements(lua_State *L, int64_t count) {
 }
 
 static void fail_length(nested_reader *r, int64_t count) {
-  const char *place = push_place(r, r->depth), *has = push_elements(r->L, count);
-  lheed_error(r->L, "tensor: row %I has %s where the others have %I (%s)",
-              (LUAI_UACINT)(r->depth ? r->at[r->depth - 1] : 1), has, (LUAI_UACINT)r->shape[r->depth], place);
+  const char *where = push_position_in(r, r->depth), *has = push_elements(r->L, count);
+  lheed_error(r->L, "tensor: %s has %s; it must have %I, like the others", where, has,
+              (LUAI_UACINT)r->shape[r->depth]);
 }
 
-/* The value at idx is not what stands at its place in the first row. */
+/* The value at idx is of another kind than the elements before. */
 static void fail_kind(nested_reader *r, int idx) {
-  const char *what = lheed_push_what(r->L, idx), *place = push_place(r, r->depth);
+  const char *what = lheed_push_what(r->L, idx), *where = push_position_in(r, r->depth);
   if (r->depth < r->tables) {
     const char *needed = push_elements(r->L, r->shape[r->depth]);
-    lheed_error(r->L, "tensor: %s stands where the others have a table of %s (%s)", what, needed, place);
+    lheed_error(r->L, "tensor: %s is %s; it must be a table of %s, like the others", where, what, needed);
   } else if (r->ndim > r->tables) {
     char text[HEED__SHAPE_TEXT];
     heed__shape_text(text, r->ndim - r->tables, r->shape + r->tables);
-    lheed_error(r->L, "tensor: %s stands where the others have a tensor of shape %s (%s)", what, text, place);
+    lheed_error(r->L, "tensor: %s is %s; it must be a tensor of shape %s, like the others", where, what,
+                text);
   } else {
-    lheed_error(r->L, "tensor: %s stands where the others have a number (%s)", what, place);
+    lheed_error(r->L, "tensor: %s is %s; it must be a number, like the others", where, what);
   }
 }
 
 static void fail_leaf(nested_reader *r, int idx) {
-  const char *what = lheed_push_what(r->L, idx), *place = push_place(r, r->depth);
-  lheed_error(r->L, "tensor: an element must be a number, a boolean or a tensor, got %s (%s)", what, place);
+  const char *what = lheed_push_what(r->L, idx), *where = push_position_in(r, r->depth);
+  lheed_error(r->L, "tensor: %s is %s; it must be a number, a boolean or a tensor", where, what);
 }
 
-/* The table at idx lacks one of the elements from 1 to the largest of its keys. */
+/* The table at idx lacks an element before its largest key. */
 static void fail_hole(nested_reader *r, int idx) {
   r->at[r->depth] = 1;
   while (lua_rawgeti(r->L, idx, (lua_Integer)r->at[r->depth]) != LUA_TNIL) {
     lua_pop(r->L, 1);
     r->at[r->depth]++;
   }
-  lheed_error(r->L, "tensor: a table has a hole: there is no element %s", push_place(r, r->depth + 1));
+  lheed_error(r->L, "tensor: %s is missing; a table must have no holes", push_position_in(r, r->depth + 1));
 }
 
-/* The table at idx has the key on top of the stack, which is none of its elements'. */
+/* The table at idx has the key on top of the stack, which is not the index of an element. */
 static void fail_key(nested_reader *r, int idx) {
   lua_State *L = r->L;
   if (lua_isinteger(L, -1) && lua_tointeger(L, -1) > 0) fail_hole(r, idx);
   const char *what = lheed_push_key(L, lua_gettop(L));
-  lheed_error(L, "tensor: a table of numbers has the key %s (%s); options go into a table of their own", what,
-              push_place(r, r->depth));
+  lheed_error(L, "tensor: %s has the key %s; options must be in a table of their own",
+              push_position_in(r, r->depth), what);
 }
 
-/* Whether the value at idx can be a leaf; what it would add to the shape. */
+/* Whether the value at idx is a leaf; its dtype, and its tensor if it is one. */
 static bool is_leaf(lua_State *L, int idx, heed_dtype *dtype, const heed_tensor **tensor) {
   *tensor = NULL;
   *dtype = lua_isboolean(L, idx) ? HEED_BOOL : HEED_FLOAT32;
@@ -95,15 +96,16 @@ static bool is_leaf(lua_State *L, int idx, heed_dtype *dtype, const heed_tensor 
   return true;
 }
 
-/* Takes the shape from the first elements of the value at stack slot 1. */
+/* Finds the shape from the first elements of the value at stack slot 1. */
 static void find_shape(nested_reader *r) {
   lua_State *L = r->L;
   const heed_tensor *tensor = NULL;
   lua_pushvalue(L, 1);
   while (lua_type(L, -1) == LUA_TTABLE) {
     if (r->ndim == HEED_MAX_DIMS)
-      lheed_error(L, "tensor: the tables are nested deeper than %d levels, or contain themselves",
-                  HEED_MAX_DIMS);
+      lheed_error(
+          L, "tensor: data has more than %d levels of tables, or contains itself; it must have at most %d",
+          HEED_MAX_DIMS, HEED_MAX_DIMS);
     int64_t count = (int64_t)lua_rawlen(L, -1);
     r->at[r->ndim] = 1;
     r->shape[r->ndim++] = count;
@@ -124,18 +126,18 @@ static void find_shape(nested_reader *r) {
     fail_leaf(r, lua_gettop(L));
   }
   if (tensor && r->ndim + tensor->ndim > HEED_MAX_DIMS)
-    lheed_error(L, "tensor: tables of tensors would make %d dimensions; a tensor has at most %d",
+    lheed_error(L, "tensor: data has %d dimensions with those of its tensors; it must have at most %d",
                 r->ndim + tensor->ndim, HEED_MAX_DIMS);
   for (int i = 0; tensor && i < tensor->ndim; i++) r->shape[r->ndim++] = tensor->shape[i];
   lua_pop(L, 1);
 }
 
-/* Raises, where the work is due. */
+/* A cancellation check that is due. */
 static void stop_nested(lua_State *L, heed_context *ctx, const char *function) {
   LHEED_TRY(L, heed__stopped(ctx, function));
 }
 
-/* Writes the leaf at idx to element `offset` and those behind it. */
+/* Writes the leaf at idx to the elements from `offset` on. */
 static void read_leaf(nested_reader *r, int idx, int64_t offset) {
   const heed_tensor *tensor;
   heed_dtype dtype;
@@ -144,11 +146,11 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
     fail_leaf(r, idx);
   }
   r->common = heed__common_dtype(r->common, dtype);
-  char *place = r->out->data + (size_t)offset * heed__element_bytes(r->out->dtype);
+  char *element = r->out->data + (size_t)offset * heed__element_bytes(r->out->dtype);
   int ndim = r->ndim - r->tables;
   if (!tensor) {
     if (ndim != 0) fail_kind(r, idx);
-    heed__store(r->out->dtype, place, lheed_scalar(r->L, idx, "tensor", "an element"));
+    heed__store(r->out->dtype, element, lheed_scalar(r->L, idx, "tensor", "an element"));
     return;
   }
   bool same = tensor->ndim == ndim;
@@ -156,7 +158,7 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
   if (!same) fail_kind(r, idx);
   heed_tensor view;
   heed__alias_on_stack(&view, r->out);
-  view.data = place;
+  view.data = element;
   view.ndim = ndim;
   view.numel = tensor->numel;
   for (int i = 0; i < ndim; i++) {
@@ -202,7 +204,8 @@ static void read_nested(nested_reader *r, int idx, int64_t offset) {
   if (seen != count) fail_hole(r, idx);
 }
 
-/* Nothing is allocated by Lua while the tables are read, so nothing can change them under the walk. */
+/* tensor(data, {dtype}). Lua allocates nothing while the tables are read, so that no finalizer can change
+ * them meanwhile. */
 static int tensor(lua_State *L) {
   static const char *const names[] = {"dtype", NULL};
   heed_context *ctx = lheed_get(L)->context;
@@ -214,7 +217,7 @@ static int tensor(lua_State *L) {
     return lheed_bad_argument(L, 1, "tensor", "data", "a table, a number, a boolean or a tensor");
   nested_reader r = {.L = L, .ctx = ctx};
   find_shape(&r);
-  for (;;) { /* again where a leaf is wider than the first was: at most five times */
+  for (;;) { /* again if a leaf has a wider dtype than those before: at most five times */
     if (!chosen) dtype = r.common;
     heed_tensor **out = lheed_push_tensor(L);
     LHEED_TRY(L, heed__tensor_new(ctx, "tensor", dtype, r.ndim, r.shape, out));
@@ -228,9 +231,9 @@ static int tensor(lua_State *L) {
 
 /* ---- To tables ---- */
 
-/* Elements that a new table has memory for at first: clearing that of all elements of a large one takes
- * longer than a call may take to stop (50 million: 0.7 s). A list of 3 million takes 100 ms and not 88 for
- * it, with 2^21 as well. */
+/* The most elements that a new table reserves memory for: clearing the memory for all elements of a large one
+ * takes longer than a call may take to stop (50 million: 0.7 s). This makes a list of 3 million take 100 ms
+ * instead of 88; so does 2^21. */
 #define MOST_PREPARED ((int64_t)1 << 19)
 
 static void push_list(lua_State *L, const heed_tensor *x, int d, const char *data, int64_t *pushed) {
@@ -252,7 +255,7 @@ static void push_list(lua_State *L, const heed_tensor *x, int d, const char *dat
 static int tolist(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   luaL_checkstack(L, HEED_MAX_DIMS + 8, "tolist");
-  heed_tensor **held = lheed_push_tensor(L); /* finalizers that making tables runs may release x */
+  heed_tensor **held = lheed_push_tensor(L); /* creating tables may run finalizers, which may release x */
   LHEED_TRY(L, heed__tensor_from_view(ctx, "tolist", lheed_tensor(L, 1, "tolist", "x"), held));
   int64_t pushed = 0;
   push_list(L, *held, 0, (*held)->data, &pushed);
@@ -264,8 +267,6 @@ static int tolist(lua_State *L) {
 void lheed_open_nested(lua_State *L) {
   static const luaL_Reg methods[] = {{"tolist", tolist}, {NULL, NULL}};
   static const luaL_Reg functions[] = {{"tensor", tensor}, {NULL, NULL}};
-  lheed_add_functions(L, methods, false);
-  lua_pushvalue(L, -2);
-  lheed_setfuncs(L, functions);
-  lua_pop(L, 1);
+  lheed_add_methods(L, methods, false);
+  lheed_add(L, NULL, functions);
 }

@@ -1,14 +1,7 @@
-/* Objects written in Lua, on every Lua: where tables have no __len and no __pairs (5.1, LuaJIT) an object is
- * a userdata that holds its table, since userdata have lengths everywhere. */
+/* Objects written in Lua, and heed.pairs and heed.ipairs, for every Lua. Where tables have no __len and no
+ * __pairs (5.1, LuaJIT) an object is a userdata that holds its table, since userdata have lengths everywhere.
+ */
 #include "lheed.h"
-
-static const char object_key = 0;
-
-typedef struct lua_object {
-  const void *mark; /* &object_key; the size is no box's */
-} lua_object;
-
-_Static_assert(sizeof(lua_object) != sizeof(lheed_box), "an object must not be taken for a box");
 
 /* object(table, metatable): a userdata with that metatable that holds the table */
 static int new_object(lua_State *L) {
@@ -16,22 +9,13 @@ static int new_object(lua_State *L) {
   for (int i = 1; i <= 2; i++)
     if (!lua_istable(L, i))
       return lheed_bad_argument(L, i, "object", i == 1 ? "fields" : "metatable", "a table");
-  lua_object *o = lua_newuserdatauv(L, sizeof *o, 1);
-  o->mark = &object_key;
-  lua_pushvalue(L, 1);
-  lheed_set_held(L);
+  lheed_push_object(L);
   lua_pushvalue(L, 2);
   lua_setmetatable(L, -2);
   return 1;
 }
 
-bool lheed_is_object(lua_State *L, int idx) {
-  const lua_object *o =
-      lua_type(L, idx) == LUA_TUSERDATA && lua_rawlen(L, idx) == sizeof *o ? lua_touserdata(L, idx) : NULL;
-  return o && o->mark == &object_key;
-}
-
-/* held(value): the table of an object; nil for anything else */
+/* held(value): the table of an object; nil for any other value */
 static int held_of(lua_State *L) {
   if (!lheed_is_object(L, 1)) return 0;
   lheed_push_held(L, 1);
@@ -44,7 +28,7 @@ static int next_pair(lua_State *L) {
   return lua_next(L, 1) ? 2 : 0;
 }
 
-/* heed.pairs(t): what pairs gives where it heeds __pairs */
+/* heed.pairs(t): what pairs gives in a Lua with __pairs */
 static int pairs_of(lua_State *L) {
   lua_settop(L, 1);
   if (luaL_getmetafield(L, 1, "__pairs") != LUA_TNIL) {
@@ -62,13 +46,13 @@ static int pairs_of(lua_State *L) {
 static int next_element(lua_State *L) {
   const uint64_t last = (uint64_t)lheed_integer(L, 2, "ipairs", "the last index");
   lua_settop(L, 1);
-  lua_pushinteger(L, (lua_Integer)(last + 1)); /* which may wrap, as in Lua's own */
+  lua_pushinteger(L, (lua_Integer)(last + 1)); /* wraps around, as in Lua's own */
   lua_pushvalue(L, -1);
   lua_gettable(L, 1);
   return lua_isnil(L, -1) ? 0 : 2;
 }
 
-/* heed.ipairs(t): what ipairs gives where it heeds __index */
+/* heed.ipairs(t): what ipairs gives in a Lua whose ipairs uses __index */
 int lheed_ipairs(lua_State *L) {
   lua_settop(L, 1);
   if (!lua_istable(L, 1) && luaL_getmetafield(L, 1, "__index") == LUA_TNIL)
@@ -82,5 +66,5 @@ int lheed_ipairs(lua_State *L) {
 void lheed_open_object(lua_State *L) {
   static const luaL_Reg functions[] = {
       {"ipairs", lheed_ipairs}, {"object", new_object}, {"held", held_of}, {"pairs", pairs_of}, {NULL, NULL}};
-  lheed_setfuncs(L, functions);
+  lheed_add(L, NULL, functions);
 }

@@ -1,15 +1,15 @@
-/* Operations on tensors: arithmetic, comparison, reduction, products. (On shapes: lviews.c; layers:
- * llayers.c.)
+/* Operations on tensors: arithmetic, comparison, reduction, products. (On shapes: lviews.c; those behind
+ * modules: llayers.c.)
  *
- * One function reads the arguments of all operations of a signature; an operation is an entry of a list. */
-#include <assert.h>
+ * One function reads the arguments of all operations with the same signature; an operation is an entry of a
+ * list. */
 #include <string.h>
 
 #include "../ops/ops.h"
 #include "lheed.h"
 
-/* Where an elementwise operation puts its result: a new tensor on top of the stack, or, in the form with the
- * trailing underscore (upvalue 2 is true), argument 1, which is pushed again. */
+/* Pushes the result of an elementwise operation: a new tensor or, in the form with a trailing underscore
+ * (upvalue 2 is true), argument 1 again. */
 static heed_tensor **push_result(lua_State *L, const char *function, const char *name) {
   if (!lua_toboolean(L, lua_upvalueindex(2))) return lheed_push_tensor(L);
   lheed_tensor(L, 1, function, name);
@@ -122,7 +122,7 @@ static int op_masked_fill(lua_State *L) {
   const heed_tensor *value = lheed_operand(L, 3, "masked_fill", "value", &number);
   if (value->ndim > 0)
     lheed_bad_argument(L, 3, "masked_fill", "value", "a number or a tensor of no dimensions");
-  /* a number is not rounded to float32 on the way: a fraction beyond its digits is one for int64 */
+  /* not through a float32 tensor, which would round a number that int64 takes exactly */
   heed_scalar scalar = value == &number.tensor ? lheed_scalar(L, 3, "masked_fill", "value")
                                                : heed__load(value->dtype, value->data);
   LHEED_TRY(L, heed_masked_fill(lheed_get(L)->context, x, mask, scalar, out));
@@ -212,7 +212,7 @@ static int call_spread(lua_State *L, const char *function,
   bool keepdim = lheed_opt_boolean(L, 3, function, "keepdim", false);
   bool unbiased = lheed_opt_boolean(L, 5, function, "unbiased", true);
   if (!lua_isnil(L, 4) && !lua_isnil(L, 5))
-    lheed_error(L, "%s: correction and unbiased are both given; they say the same thing", function);
+    lheed_error(L, "%s: correction and unbiased are both given; give one of them", function);
   double correction = lheed_opt_number(L, 4, function, "correction", unbiased ? 1 : 0);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   LHEED_TRY(L, call(lheed_get(L)->context, x, ndims, dims, correction, keepdim, out));
@@ -226,7 +226,7 @@ static int op_std(lua_State *L) {
   return call_spread(L, "std", heed_std);
 }
 
-/* The largest (smallest) and their places. */
+/* The largest or smallest elements, and their indices. */
 typedef heed_status extremes_call(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim,
                                   heed_tensor **values, heed_tensor **indices);
 
@@ -251,8 +251,8 @@ static int op_min(lua_State *L) {
   return extremes(L, "min", heed_min, op_minimum);
 }
 
-/* argmax(x, dim, keepdim = false): without dim the place in the flattened tensor. */
-static int places(lua_State *L, const char *function, extremes_call *call) {
+/* argmax(x, dim, keepdim = false): without dim the index in the flattened tensor. */
+static int indices_of_extremes(lua_State *L, const char *function, extremes_call *call) {
   static const char *const names[] = {"dim", "keepdim", NULL};
   lheed_options(L, function, 2, names);
   heed_tensor **values = lheed_push_tensor(L), **indices = lheed_push_tensor(L);
@@ -264,10 +264,10 @@ static int places(lua_State *L, const char *function, extremes_call *call) {
 }
 
 static int op_argmax(lua_State *L) {
-  return places(L, "argmax", heed_max);
+  return indices_of_extremes(L, "argmax", heed_max);
 }
 static int op_argmin(lua_State *L) {
-  return places(L, "argmin", heed_min);
+  return indices_of_extremes(L, "argmin", heed_min);
 }
 
 /* ---- Along a dimension ---- */
@@ -298,7 +298,7 @@ static int opt_last_dim(lua_State *L, int idx, const char *function) {
   return dim ? dim : -1;
 }
 
-/* topk(x, k, dim = -1, largest = true, sorted = true): values, indices, in order whatever `sorted` says. */
+/* topk(x, k, dim = -1, largest = true, sorted = true): values, indices; sorted in any case. */
 static int op_topk(lua_State *L) {
   static const char *const names[] = {"k", "dim", "largest", "sorted", NULL};
   lheed_options(L, "topk", 2, names);
@@ -312,8 +312,8 @@ static int op_topk(lua_State *L) {
   return lheed_return(L, 2);
 }
 
-/* sort(x, dim = -1, descending = false, stable = true) leaves values and indices on the stack; it is stable
- * anyway. */
+/* sort(x, dim = -1, descending = false, stable = true) leaves values and indices on the stack; stable in any
+ * case. */
 static void sort(lua_State *L, const char *function) {
   static const char *const names[] = {"dim", "descending", "stable", NULL};
   lheed_options(L, function, 2, names);
@@ -354,13 +354,13 @@ static int op_dot(lua_State *L) {
 
 /* ---- Operators ---- */
 
-/* Lua gives a unary operator its operand twice. */
+/* Lua passes the operand of a unary operator twice. */
 static int operator_neg(lua_State *L) {
   lua_settop(L, 1);
   return op_neg(L);
 }
 
-/* & | ~ are the logical operations, for bool alone: on other dtypes PyTorch's are bitwise. */
+/* & | ~ are the logical operations, for bool only: for other dtypes PyTorch's are bitwise. */
 static int bool_operator(lua_State *L, const char *symbol, int operands, lua_CFunction call) {
   lua_settop(L, operands);
   for (int i = 1; i <= operands; i++) {
@@ -368,7 +368,7 @@ static int bool_operator(lua_State *L, const char *symbol, int operands, lua_CFu
     const heed_tensor *x = box ? box->object : NULL;
     if (x ? x->dtype != HEED_BOOL : !box && !lua_isboolean(L, i)) {
       const char *what = lheed_push_what(L, i);
-      lheed_error(L, "%s: the operator takes bool tensors, got %s", symbol, what);
+      lheed_error(L, "%s: an operand is %s; it must be a bool tensor", symbol, what);
     }
   }
   return call(L);
@@ -389,30 +389,8 @@ static int operator_not(lua_State *L) {
 
 /* ---- The lists ---- */
 
-void lheed_add_functions(lua_State *L, const luaL_Reg *functions, bool in_place) {
-  char name[32];
-  lheed_push_state(L);
-  for (; functions->name; functions++) {
-    const size_t length = strlen(functions->name);
-    assert(length < sizeof name);
-    memcpy(name, functions->name, length);
-    name[length] = '_';
-    lua_pushlstring(L, name, length + in_place); /* lua_pushfstring took a quarter of the time of opening */
-    lua_pushvalue(L, -2);
-    lua_pushboolean(L, in_place);
-    lua_pushcclosure(L, functions->func, 2);
-    for (int table = -5; table <= -4; table++) { /* the library, the methods */
-      lua_pushvalue(L, -2);
-      lua_pushvalue(L, -2);
-      lua_rawset(L, table - 2);
-    }
-    lua_pop(L, 2);
-  }
-  lua_pop(L, 1);
-}
-
 void lheed_open_ops(lua_State *L) {
-  /* Each also in place, with a trailing underscore. */
+  /* Also in place, with a trailing underscore. */
   static const luaL_Reg elementwise[] = {{"gelu", op_gelu},
                                          {"clamp", op_clamp},
                                          {"masked_fill", op_masked_fill},
@@ -446,10 +424,8 @@ void lheed_open_ops(lua_State *L) {
       {"__add", op_add},       {"__sub", op_sub},        {"__mul", op_mul},        {"__div", op_div},
       {"__mod", op_remainder}, {"__pow", op_pow},        {"__unm", operator_neg},  {"__band", operator_and},
       {"__bor", operator_or},  {"__bxor", operator_xor}, {"__bnot", operator_not}, {NULL, NULL}};
-  lheed_add_functions(L, elementwise, false);
-  lheed_add_functions(L, elementwise, true);
-  lheed_add_functions(L, others, false);
-  lheed_push_metatable(L, &lheed_tensor_type);
-  lheed_setfuncs(L, operators);
-  lua_pop(L, 1);
+  lheed_add_methods(L, elementwise, false);
+  lheed_add_methods(L, elementwise, true);
+  lheed_add_methods(L, others, false);
+  lheed_add_metamethods(L, &lheed_tensor_type, operators);
 }

@@ -1,8 +1,8 @@
-/* Tensors as text: what PyTorch prints for the same values, character for character, and `..`.
+/* Tensors as text, character for character what PyTorch prints, and the operator `..`.
  *
- * The rules, with PyTorch's default options: one notation and one width for all elements, found from those
- * that are shown; rows wrapped at 80 columns; of more than 1000 elements only the first and last three along
- * each dimension. */
+ * With PyTorch's default options: one notation and one width for all elements, chosen from those that are
+ * shown; rows wrapped at 80 columns; of more than 1000 elements only the first and last three along each
+ * dimension. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,12 +20,12 @@ typedef struct printer {
   lua_State *L;
   heed_context *ctx;
   const heed_tensor *x;
-  int64_t seen; /* elements, in all walks */
-  bool summary; /* dimensions of more than 2 · EDGE are cut */
+  int64_t seen; /* elements visited, in all passes */
+  bool summary; /* dimensions of more than 2 · EDGE elements are shortened */
   double smallest,
-      largest;     /* magnitudes of the finite elements that are not 0; smallest is inf if there is none */
+      largest;     /* magnitudes of the finite elements other than 0; smallest is inf if there are none */
   bool real;       /* float32, bfloat16 or float16 */
-  bool whole;      /* real: those are all whole numbers */
+  bool whole;      /* real: all of these are integers */
   bool scientific; /* real */
   int width;
   luaL_Buffer text;
@@ -33,7 +33,7 @@ typedef struct printer {
 
 /* ---- One element ---- */
 
-/* No notation gives more: scientific form begins at 1e8. */
+/* The longest text of an element: scientific notation begins at 1e8. */
 #define ELEMENT 32
 
 static int float_text(const printer *p, double value, char text[ELEMENT]) {
@@ -58,7 +58,7 @@ static int element_text(const printer *p, const char *at, char text[ELEMENT]) {
 
 /* ---- The elements that are shown ---- */
 
-/* Whether dimension d (from 0) is cut in the middle. */
+/* Whether dimension d (from 0) is shown without its middle. */
 static bool is_cut(const printer *p, int d) {
   return p->summary && p->x->shape[d] > 2 * EDGE;
 }
@@ -67,15 +67,15 @@ static int64_t shown(const printer *p, int d) {
   return is_cut(p, d) ? 2 * EDGE : p->x->shape[d];
 }
 
-/* The i-th shown slice of dimension d in the slice at `at`. */
+/* The i-th slice that is shown of dimension d, in the slice at `at`. */
 static const char *slice(const printer *p, int d, const char *at, int64_t i) {
-  int64_t place = is_cut(p, d) && i >= EDGE ? p->x->shape[d] - 2 * EDGE + i : i;
-  return at + place * p->x->stride[d] * (int64_t)heed__element_bytes(p->x->dtype);
+  int64_t index = is_cut(p, d) && i >= EDGE ? p->x->shape[d] - 2 * EDGE + i : i;
+  return at + index * p->x->stride[d] * (int64_t)heed__element_bytes(p->x->dtype);
 }
 
 typedef void visitor(printer *p, const char *at);
 
-/* At each element: a summary has 6^64 at most. */
+/* For each element: even a summary may have 6^64. */
 static void count_element(printer *p) {
   if ((++p->seen & 0x3ff) == 0) lheed_stop(p->L, p->ctx, "tostring");
 }
@@ -102,7 +102,7 @@ static void measure_magnitude(printer *p, const char *at) {
 
 static void measure_width(printer *p, const char *at) {
   char text[ELEMENT];
-  if (p->real) { /* zeros, nan and inf take part in the width of others only */
+  if (p->real) { /* the width of zeros, nan and inf does not count */
     double value = heed__load(p->x->dtype, at).as.number;
     if (!isfinite(value) || value == 0) return;
   }
@@ -136,14 +136,14 @@ static void add_element(printer *p, const char *at) {
   luaL_addlstring(&p->text, text, (size_t)length);
 }
 
-/* "," and as many new lines, then the indentation of what stands in d + 1 brackets. */
+/* A comma, line feeds, and the indentation inside d + 1 brackets. */
 static void break_line(printer *p, int d, int lines) {
   luaL_addchar(&p->text, ',');
   while (lines-- > 0) luaL_addchar(&p->text, '\n');
   add_spaces(p, HEADING + d + 1);
 }
 
-/* The last dimension: elements side by side, wrapped. The place that was left out counts as an element. */
+/* The last dimension: elements side by side, wrapped. The ellipsis counts as an element. */
 static void add_row(printer *p, const char *at) {
   int d = p->x->ndim - 1, per_line = (LINE - HEADING - d) / (p->width + 2);
   if (per_line < 1) per_line = 1;
@@ -168,7 +168,7 @@ static void add_row(printer *p, const char *at) {
   luaL_addchar(&p->text, ']');
 }
 
-/* Dimension d and what is below it; at most HEED_MAX_DIMS deep. */
+/* Dimension d and those after it; at most HEED_MAX_DIMS deep. */
 static void add_block(printer *p, int d, const char *at) {
   int below = p->x->ndim - 1 - d;
   if (below < 0) {
@@ -189,8 +189,8 @@ static void add_block(printer *p, int d, const char *at) {
   }
 }
 
-/* A note behind the elements, on a line of its own where the line would pass the margin; `length` is what
- * PyTorch counts for it, `line` what it counts for the line so far. */
+/* A note after the elements, on a new line if the line would become too long; `length` is what PyTorch counts
+ * for it, `line` what it counts for the line so far. */
 static void add_note(printer *p, const char *note, int length, int *line) {
   if (*line + length + 2 > LINE) {
     luaL_addstring(&p->text, ",\n");
@@ -206,10 +206,10 @@ static void add_note(printer *p, const char *note, int length, int *line) {
 static void add_dtype(printer *p, int *line) {
   char note[32];
   int length = snprintf(note, sizeof note, "dtype=heed.%s", heed_dtype_name(p->x->dtype));
-  add_note(p, note, length + 1, line); /* "torch." is longer by one */
+  add_note(p, note, length + 1, line); /* "torch." is one longer than "heed." */
 }
 
-/* The text so far stays in the buffer; what its last line has, as PyTorch counts it: two more. */
+/* The length of the last line in the buffer, as PyTorch counts it: two more. The text stays in the buffer. */
 static int last_line(printer *p) {
   lua_State *L = p->text.L;
   size_t length;
@@ -224,10 +224,10 @@ static int last_line(printer *p) {
   return count;
 }
 
-/* No elements: the sizes and the dtype, which nothing else would show. */
+/* A tensor without elements: its sizes and dtype. */
 static void add_empty(printer *p) {
   luaL_addstring(&p->text, "[]");
-  int line = HEADING + 4; /* and not + 2: so PyTorch counts */
+  int line = HEADING + 4; /* PyTorch counts 4, not 2 */
   if (p->x->ndim != 1) {
     char note[HEED__SHAPE_TEXT + 8], sizes[HEED__SHAPE_TEXT];
     heed__shape_text(sizes, p->x->ndim, p->x->shape);
@@ -245,7 +245,7 @@ static int tensor_tostring(lua_State *L) {
     lua_pushliteral(L, "tensor(released)");
     return 1;
   }
-  /* an alias, since finalizers may run, and release x, while the text grows */
+  /* an alias: finalizers may run while the text is built, and release x */
   heed_tensor **alias = lheed_push_tensor(L);
   heed_context *ctx = lheed_get(L)->context;
   const heed_tensor *x = lheed_tensor(L, 1, "tostring", "x");
@@ -262,7 +262,7 @@ static int tensor_tostring(lua_State *L) {
   } else {
     choose_format(&p);
     add_block(&p, 0, p.x->data);
-    if (heed__only_stores(p.x->dtype)) { /* PyTorch names all but those that its literals have */
+    if (heed__only_stores(p.x->dtype)) { /* PyTorch shows the dtype unless its literals imply it */
       int line = last_line(&p);
       add_dtype(&p, &line);
     }
@@ -278,7 +278,9 @@ static int tensor_tostring(lua_State *L) {
 static void push_text(lua_State *L, int idx) {
   if (lua_type(L, idx) != LUA_TSTRING && lua_type(L, idx) != LUA_TNUMBER) {
     if (luaL_getmetafield(L, idx, "__tostring") == LUA_TNIL)
-      lheed_error(L, "concat: a tensor joins with text, numbers and what has a text, got %s",
+      lheed_error(L,
+                  "concat: a tensor cannot be joined with %s; it must be a string, a number or a value with "
+                  "__tostring",
                   lheed_push_what(L, idx));
     lua_pop(L, 1);
   }
@@ -296,7 +298,5 @@ static int tensor_concat(lua_State *L) {
 void lheed_open_print(lua_State *L) {
   static const luaL_Reg metamethods[] = {
       {"__tostring", tensor_tostring}, {"__concat", tensor_concat}, {NULL, NULL}};
-  lheed_push_metatable(L, &lheed_tensor_type);
-  lheed_setfuncs(L, metamethods);
-  lua_pop(L, 1);
+  lheed_add_metamethods(L, &lheed_tensor_type, metamethods);
 }

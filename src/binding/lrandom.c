@@ -1,10 +1,23 @@
-/* Random numbers from Lua: seeds, heed.Generator, tensors of draws, dropout. */
+/* Random numbers: seeds, heed.Generator, random tensors, dropout. */
 #include <string.h>
 
 #include "../ops/ops.h"
 #include "lheed.h"
 
 /* ---- Generators ---- */
+
+static void release_generator(void *object) {
+  heed_generator_free(object);
+}
+
+const lheed_type lheed_generator_type = {"Generator", "generator", release_generator, NULL};
+
+heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function) {
+  if (lua_isnoneornil(L, idx)) return NULL;
+  lheed_box *box = lheed_test(L, idx, &lheed_generator_type);
+  if (!box || !box->object) lheed_bad_argument(L, idx, function, "generator", "a heed.Generator");
+  return box->object;
+}
 
 static uint64_t seed_argument(lua_State *L, int idx) {
   return (uint64_t)lheed_integer(L, idx, "manual_seed", "seed");
@@ -56,9 +69,10 @@ static int generator_set_state(lua_State *L) {
   return 1;
 }
 
-/* copy_generator(from, to): `to` goes on where `from` is; nil is the default generator. For generate, which
- * draws from a copy: what was drawn becomes so here, where no limit stops anything. */
-int lheed_copy_generator(lua_State *L) {
+/* copy_generator(from, to): `to` gets the state of `from`; nil is the default generator. generate draws from
+ * a copy, so that a call that was stopped leaves the generator unchanged, and copies the state back here,
+ * where no limit applies. */
+static int copy_generator(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   const heed_generator *from = heed__generator(ctx, lheed_opt_generator(L, 1, "generate"));
   heed_generator *to = heed__generator(ctx, lheed_opt_generator(L, 2, "generate"));
@@ -86,17 +100,17 @@ static int set_dropout_stream(lua_State *L) {
   return 0;
 }
 
-/* ---- Tensors of draws ---- */
+/* ---- Random tensors ---- */
 
 static const char *const draw_options[] = {"generator", "dtype", NULL};
 
-/* rand and randn draw float32 and nothing else. */
+/* rand and randn support only float32. */
 static void check_float32(lua_State *L, const char *function, heed_dtype dtype) {
   if (dtype != HEED_FLOAT32)
-    lheed_error(L, "%s: dtype must be 'float32', got '%s'", function, heed_dtype_name(dtype));
+    lheed_error(L, "%s: dtype is '%s'; it must be 'float32'", function, heed_dtype_name(dtype));
 }
 
-/* Draws into *out, the box on top of the stack: `normal` numbers, or uniform ones. */
+/* Draws normal or uniform numbers into *out, the box on top of the stack. */
 static int draw_floats(lua_State *L, const char *function, bool normal, heed_generator *g, int ndim,
                        const int64_t *shape, heed_tensor **out) {
   heed_context *ctx = lheed_get(L)->context;
@@ -148,11 +162,11 @@ static int draw_integers(lua_State *L, const char *function, heed_generator *g, 
   return lheed_return(L, 1);
 }
 
-/* randint(low, high, shape), with the shape in numbers or a table; randint(high, shape) has low = 1 and a
- * table. */
+/* randint(low, high, shape), with the shape as numbers or a table; randint(high, shape) with low = 1 and the
+ * shape as a table. */
 static int randint(lua_State *L) {
   int64_t shape[HEED_MAX_DIMS];
-  /* An empty table at the end looks like options that say nothing; it is the shape of a single number. */
+  /* An empty table at the end looks like empty options; it is the shape of a 0-dimensional tensor. */
   bool ends_in_table = lua_gettop(L) > 0 && lua_type(L, lua_gettop(L)) == LUA_TTABLE;
   int last = lheed_trailing_options(L, "randint", 2, draw_options), top = lua_gettop(L);
   heed_generator *g = lheed_opt_generator(L, top - 1, "randint");
@@ -160,8 +174,8 @@ static int randint(lua_State *L) {
   bool has_low = last >= 2 && lua_type(L, 2) != LUA_TTABLE;
   int sizes = has_low ? 3 : 2;
   if (last < sizes && !ends_in_table)
-    return lheed_error(L,
-                       "randint: the shape is missing; it comes last, and as a table where low is left out");
+    return lheed_error(
+        L, "randint: the shape is missing; it must be the last argument, as a table if low is left out");
   int64_t low = has_low ? lheed_integer(L, 1, "randint", "low") : 1;
   int64_t high = lheed_integer(L, sizes - 1, "randint", "high");
   int ndim = lheed_shape(L, sizes, last, "randint", shape);
@@ -277,12 +291,12 @@ void lheed_open_random(lua_State *L) {
       {NULL, NULL},
   };
   static const luaL_Reg generator_metamethods[] = {{"__tostring", generator_tostring}, {NULL, NULL}};
-  lheed_add_functions(L, methods, false);
-  lua_pushvalue(L, -2);
-  lheed_setfuncs(L, functions);
-  lua_pop(L, 1);
+  static const luaL_Reg primitives[] = {{"copy_generator", copy_generator}, {NULL, NULL}};
+  lheed_add(L, NULL, functions);
+  lheed_add_methods(L, methods, false);
+  lheed_add(L, "modules", primitives);
+  lheed_new_type(L, &lheed_generator_type, generator_metamethods);
   lheed_push_metatable(L, &lheed_generator_type);
-  lheed_setfuncs(L, generator_metamethods);
   lua_createtable(L, 0, 4);
   lheed_setfuncs(L, generator_methods);
   lua_setfield(L, -2, "__index");

@@ -1,4 +1,4 @@
-/* Positions in attention: rotary ones and the slopes of linear biases. */
+/* Positions in attention: rotary embeddings, and the slopes of ALiBi. */
 #include <string.h>
 
 #include "lheed.h"
@@ -9,12 +9,12 @@ static const char *const scaling_names[] = {
     "beta_slow", "attention_factor", "low_freq_factor",         "high_freq_factor",
     NULL};
 
-/* Puts the values of the table at the top of the stack, which must have no other names, in its place. */
+/* Replaces the table on top of the stack by the values of its names; raises if it has others. */
 static void spread_values(lua_State *L, const char *function, const char *const *names) {
   const int table = lua_gettop(L);
-  /* a table with a list in it is none of options: its first key would be unknown anyway */
+  /* a table with an array part is not taken for options */
   if (lheed_trailing_options(L, function, table, names) == table)
-    lheed_error(L, "%s: the table with %s must have names, and no list", function, names[0]);
+    lheed_error(L, "%s: the table with %s is a list; it must have names only", function, names[0]);
 }
 
 static double opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise) {
@@ -60,7 +60,7 @@ static void read_scaling(lua_State *L, int idx, const char *function, heed_rope_
   lua_settop(L, first - 1);
 }
 
-/* The options whose values lie at first, first + 1…. */
+/* Reads the options in the slots first, first + 1…. */
 static void read_options(lua_State *L, int first, const char *function, heed_rope_config *c) {
   heed_rope_config_init(c, sizeof *c);
   c->base = opt_number(L, first, function, "base", c->base);
@@ -103,12 +103,9 @@ static int op_alibi_slopes(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* A method of tensors, too; the slopes are of no tensor. */
 void lheed_open_rope(lua_State *L) {
-  static const luaL_Reg functions[] = {{"rope", op_rope}, {NULL, NULL}};
-  const int library = lua_gettop(L) - 1;
-  lheed_add_functions(L, functions, false);
-  lheed_push_state(L);
-  lua_pushcclosure(L, op_alibi_slopes, 1);
-  lua_setfield(L, library, "alibi_slopes");
+  static const luaL_Reg methods[] = {{"rope", op_rope}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"alibi_slopes", op_alibi_slopes}, {NULL, NULL}};
+  lheed_add_methods(L, methods, false);
+  lheed_add(L, NULL, functions);
 }

@@ -1,9 +1,9 @@
-/* heed.Size: a shape as Lua sees it. A table, so that it reads like any array, which prints, compares and
- * counts from the end as PyTorch's torch.Size does. */
+/* heed.Size: a shape in Lua. A table that can be read like any list, and that prints, compares and takes
+ * negative indices as PyTorch's torch.Size does. */
 #include "../core/core.h"
 #include "lheed.h"
 
-static const char size_key = 0; /* of the metatable, in the registry */
+static const char size_key = 0; /* registry key of the metatable */
 
 static void set_size_metatable(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &size_key);
@@ -15,7 +15,8 @@ void lheed_push_shape(lua_State *L, const heed_tensor *x) {
 }
 
 void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes) {
-  int64_t shape[HEED_MAX_DIMS]; /* making the table may run finalizers, and they may release whose they are */
+  int64_t
+      shape[HEED_MAX_DIMS]; /* a copy: creating the table may run finalizers, which may release the tensor */
   for (int i = 0; i < ndim; i++) shape[i] = sizes[i];
   lua_createtable(L, ndim, 0);
   for (int i = 0; i < ndim; i++) {
@@ -38,7 +39,7 @@ static int new_size(lua_State *L) {
   return 1;
 }
 
-/* Metamethods can be taken and called with anything. */
+/* A script can call a metamethod with any value. */
 static void check_size(lua_State *L, int idx) {
   if (lua_type(L, idx) != LUA_TTABLE) lheed_bad_argument(L, idx, "Size", "self", "a heed.Size");
 }
@@ -116,7 +117,7 @@ void lheed_open_size(lua_State *L) {
   lheed_setfuncs(L, meta);
   lua_pushliteral(L, "heed.Size");
   lua_setfield(L, -2, "__name");
-  lua_pushnil(L); /* upvalue 1 is the state elsewhere; nothing here needs it */
+  lua_pushnil(L); /* upvalue 1, the state elsewhere, is not needed here */
   lua_createtable(L, 0, 1);
   lheed_setfuncs(L, methods);
   lua_pushcclosure(L, size_index, 2);
@@ -124,7 +125,5 @@ void lheed_open_size(lua_State *L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &size_key);
 
   static const luaL_Reg functions[] = {{"Size", new_size}, {NULL, NULL}};
-  lua_pushvalue(L, -2);
-  lheed_setfuncs(L, functions);
-  lua_pop(L, 1);
+  lheed_add(L, NULL, functions);
 }

@@ -1,15 +1,20 @@
-/* heed.Steps: what mha:steps gives, a forward pass in slices of time. It is called, by a `for` for one, to go
- * on. */
+/* heed.Steps, which mha:steps returns: a forward pass in time slices. Each call of it, for example by a
+ * `for`, runs one slice. */
 #include <math.h>
 #include <string.h>
 
-#include "../core/core.h"
-#include "lheed.h"
+#include "lmodule.h"
 
-/* In the registry. methods: by name. kept: box → {ms, generator}, with weak keys. */
+/* Registry keys. methods: by name. kept: box → {ms, generator}, with weak keys. */
 static const char steps_methods_key = 0, steps_kept_key = 0;
 
 static const char steps_function[] = "steps";
+
+static void free_steps(void *object) {
+  heed_steps_free(object);
+}
+
+const lheed_type lheed_steps_type = {"Steps", "heed.Steps", free_steps, NULL};
 
 static heed_steps *check_steps(lua_State *L, const char *function) {
   lheed_box *box = lheed_test(L, 1, &lheed_steps_type);
@@ -24,7 +29,7 @@ static double seconds_at(lua_State *L, int idx, const char *function, double oth
   return ms / 1000;
 }
 
-/* Has the box on top of the stack hold what is at idx, and know the budget. */
+/* Stores the time slice of the box on top of the stack, and keeps the value at idx alive with it. */
 static void keep_with(lua_State *L, double ms, int idx) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &steps_kept_key);
   lua_pushvalue(L, -2);
@@ -37,8 +42,8 @@ static void keep_with(lua_State *L, double ms, int idx) {
   lua_pop(L, 1);
 }
 
-/* mha:steps(x, {ms = 2, …}); the options are those of a forward besides. */
-int lheed_new_steps(lua_State *L) {
+/* mha:steps(x, {ms = 2, …}); the other options are those of a forward. */
+static int new_steps(lua_State *L) {
   enum { SELF = 1, INPUT, MS, OPTIONS, FROM = OPTIONS + 3 };
   static const char *const names[] = {"ms", LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
@@ -58,7 +63,7 @@ int lheed_new_steps(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* ---- Going on ---- */
+/* ---- Running slices ---- */
 
 static int push_progress(lua_State *L, heed_steps *steps) {
   int64_t done = 0, total = 0;
@@ -90,7 +95,7 @@ static double budget_of(lua_State *L) {
   return ms;
 }
 
-/* steps() → done, total after one more slice; nothing after the last one, so that a `for` ends */
+/* steps() → done, total after one more slice; nil after the last one, so that a `for` ends */
 static int call_steps(lua_State *L) {
   lheed_begin(L);
   heed_steps *steps = check_steps(L, steps_function);
@@ -109,12 +114,12 @@ static int advance_steps(lua_State *L) {
   return run_steps(L, steps, seconds_at(L, 2, "advance", budget_of(L)));
 }
 
-/* Gives the memory back at once; for the second time it does nothing. Also what `local s <close>` calls. */
+/* Frees the memory at once; does nothing the second time. `local s <close>` calls it, too. */
 static int release_steps(lua_State *L) {
   lheed_box *box = lheed_test(L, 1, &lheed_steps_type);
   if (!box) return lheed_bad_argument(L, 1, "release", "self", "a heed.Steps");
   if (lheed_get(L)->collecting)
-    return lheed_error(L, "release: the steps may be in use: a finalizer runs in the middle of an operation");
+    return lheed_error(L, "release: the steps may be in use: a finalizer is running during an operation");
   heed_steps_free(box->object);
   box->object = NULL;
   return 0;
@@ -129,7 +134,7 @@ static int push_steps_result(lua_State *L) {
   return 1;
 }
 
-/* The table of taps, as a forward gives it as its second result. */
+/* Pushes the table of taps, the second result of a forward. */
 static int push_steps_taps(lua_State *L) {
   heed_tensor **out = lheed_push_tensor(L);
   lheed_tap_boxes boxes;
@@ -185,16 +190,12 @@ void lheed_open_steps(lua_State *L) {
   static const luaL_Reg metamethods[] = {{"__index", steps_index},       {"__newindex", steps_newindex},
                                          {"__tostring", steps_tostring}, {"__call", call_steps},
                                          {"__close", release_steps},     {NULL, NULL}};
-  lheed_push_metatable(L, &lheed_steps_type);
-  lheed_setfuncs(L, metamethods);
-  lua_pop(L, 1);
+  static const luaL_Reg module_methods[] = {{"steps", new_steps}, {NULL, NULL}};
+  lheed_new_type(L, &lheed_steps_type, metamethods);
+  lheed_add_module_methods(L, module_methods);
   lua_createtable(L, 0, 2);
   lheed_setfuncs(L, steps_methods);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &steps_methods_key);
-  lua_newtable(L); /* kept */
-  lua_createtable(L, 0, 1);
-  lua_pushliteral(L, "k");
-  lua_setfield(L, -2, "__mode");
-  lua_setmetatable(L, -2);
+  lheed_new_weak(L, "k");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &steps_kept_key);
 }

@@ -1,4 +1,4 @@
-/* What attention computed on the way, as a table: {weights = a tensor, …}. */
+/* Taps, what attention computed on the way, as a table: {weights = a tensor, …}. */
 #include "lheed.h"
 
 void lheed_push_tap_boxes(lua_State *L, lheed_tap_boxes *taps) {

@@ -1,11 +1,11 @@
-/* Tensors from Lua: making them, asking about them, converting, copying, freeing; their bytes as strings.
- * What comes from and goes to nested tables is in lnested.c. */
+/* Tensors: creating them, their properties, conversion, copies, bytes as strings, release. (Nested tables:
+ * lnested.c.) */
 #include <string.h>
 
 #include "../ops/ops.h"
 #include "lheed.h"
 
-/* ---- Making ---- */
+/* ---- Creating ---- */
 
 static const char *const dtype_option[] = {"dtype", NULL};
 
@@ -27,7 +27,7 @@ static int zeros(lua_State *L) {
 static int ones(lua_State *L) {
   return filled(L, "ones", 1);
 }
-/* What an empty tensor holds is not specified; zeros can show nobody what the memory held before. */
+/* The elements of an empty tensor are unspecified; zeros show nothing of what was in the memory before. */
 static int empty(lua_State *L) {
   return filled(L, "empty", 0);
 }
@@ -49,7 +49,7 @@ static int full(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* f(x, {dtype = …}): a tensor of x's shape and, unless said otherwise, dtype, all of one value. */
+/* f(x, {dtype = …}): a tensor with the shape and, by default, the dtype of x, all of one value. */
 static int filled_like(lua_State *L, const char *function, heed_scalar value, int dtype_slot) {
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **out = lheed_push_tensor(L);
@@ -120,7 +120,7 @@ static int linspace(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* ---- Asking ---- */
+/* ---- Properties ---- */
 
 static int is_tensor(lua_State *L) {
   lua_pushboolean(L, lheed_test(L, 1, &lheed_tensor_type) != NULL);
@@ -150,7 +150,7 @@ static int stride(lua_State *L) {
     lua_pushinteger(L, (lua_Integer)x->stride[dim_argument(L, "stride", x)]);
     return 1;
   }
-  heed_tensor copy; /* making the table may run finalizers, and they may release x */
+  heed_tensor copy; /* creating the table may run finalizers, which may release x */
   heed__alias_on_stack(&copy, x);
   lua_createtable(L, copy.ndim, 0);
   for (int i = 0; i < copy.ndim; i++) {
@@ -188,12 +188,12 @@ static int tensor_item(lua_State *L) {
 
 static int length(lua_State *L) {
   const heed_tensor *x = lheed_tensor(L, 1, "length", "x");
-  if (x->ndim == 0) return lheed_error(L, "length: x has no dimensions, so # has no size to give");
+  if (x->ndim == 0) return lheed_error(L, "length: x has no dimensions; it must have at least 1");
   lua_pushinteger(L, (lua_Integer)x->shape[0]);
   return 1;
 }
 
-/* __eq: whether both are the same elements of the same memory. Values are compared by heed.equal. */
+/* __eq: whether both are views of the same elements. heed.equal compares values. */
 static int same(lua_State *L) {
   lheed_box *a = lheed_test(L, 1, &lheed_tensor_type), *b = lheed_test(L, 2, &lheed_tensor_type);
   lua_pushboolean(L, a && b && a->object && b->object && heed__same_view(a->object, b->object));
@@ -306,7 +306,7 @@ static int from_string(lua_State *L) {
   int64_t shape[HEED_MAX_DIMS], count = 0;
   int last = lua_gettop(L);
   if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "from_string", "bytes", "a string");
-  if (last < 3) return lheed_error(L, "from_string: three arguments are needed: bytes, dtype and shape");
+  if (last < 3) return lheed_error(L, "from_string: an argument is missing; it takes bytes, dtype and shape");
   heed_dtype dtype = lheed_opt_dtype(L, 2, "from_string", HEED_FLOAT32);
   int ndim = lheed_shape(L, 3, last, "from_string", shape);
   LHEED_TRY(L, heed__check_shape(ctx, "from_string", ndim, shape, dtype, &count));
@@ -314,9 +314,9 @@ static int from_string(lua_State *L) {
   const char *data = lua_tolstring(L, 1, &bytes);
   if (bytes != needed) {
     char text[HEED__SHAPE_TEXT];
-    return lheed_error(L, "from_string: bytes has %I byte%s; shape %s of %s needs %I", (LUAI_UACINT)bytes,
-                       HEED__S(bytes), heed__shape_text(text, ndim, shape), heed_dtype_name(dtype),
-                       (LUAI_UACINT)needed);
+    return lheed_error(L, "from_string: bytes has %I byte%s; it must have %I for shape %s of %s",
+                       (LUAI_UACINT)bytes, HEED__S(bytes), (LUAI_UACINT)needed,
+                       heed__shape_text(text, ndim, shape), heed_dtype_name(dtype));
   }
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed__tensor_new(ctx, "from_string", dtype, ndim, shape, out));
@@ -332,13 +332,13 @@ static int from_string(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* ---- Life ---- */
+/* ---- Release ---- */
 
 static int tensor_release(lua_State *L) {
   lheed_box *box = lheed_test(L, 1, &lheed_tensor_type);
   if (!box) return lheed_bad_argument(L, 1, "release", "x", "a tensor");
   if (lheed_get(L)->collecting && box->object)
-    return lheed_error(L, "release: x may be in use: a finalizer runs in the middle of an operation");
+    return lheed_error(L, "release: x may be in use: a finalizer is running during an operation");
   heed_tensor *x = box->object;
   box->object = NULL;
   heed_tensor_free(x);
@@ -397,11 +397,7 @@ static const luaL_Reg metamethods[] = {
     {"__ipairs", lheed_ipairs}, {"__len", length}, {"__eq", same}, {"__close", tensor_release}, {NULL, NULL}};
 
 void lheed_open_tensor(lua_State *L) {
-  lheed_add_functions(L, tensor_methods, false);
-  lua_pushvalue(L, -2);
-  lheed_setfuncs(L, functions);
-  lua_pop(L, 1);
-  lheed_push_metatable(L, &lheed_tensor_type);
-  lheed_setfuncs(L, metamethods);
-  lua_pop(L, 1);
+  lheed_add_methods(L, tensor_methods, false);
+  lheed_add(L, NULL, functions);
+  lheed_add_metamethods(L, &lheed_tensor_type, metamethods);
 }

@@ -1,12 +1,11 @@
-/* Text by Unicode's tables, for heed's own Lua files (core.text): whole strings at a time. */
+/* Unicode for heed's own Lua files (core.text), on whole strings. */
 #include <stdint.h>
 #include <string.h>
 
 #include "../io/io.h"
 #include "lheed.h"
 
-/* All of these check for cancellation as they walk. Errors of theirs are the tokenizer's, for which they are.
- */
+/* All of these check for cancellation; in messages they are the tokenizer's function. */
 static const char text_function[] = "encode";
 
 /* invalid(text): the first byte that is not valid UTF-8, nil if there is none */
@@ -23,7 +22,7 @@ static int invalid(lua_State *L) {
 
 #if HEED_UTF8PROC
 
-/* The string at idx, which must be valid UTF-8. `growth` times its size does not overflow. */
+/* The string at idx, which must be valid UTF-8. `growth` times its size must not overflow. */
 static const char *text_argument(lua_State *L, heed_context *ctx, int idx, const char *function,
                                  size_t growth, size_t *size) {
   size_t wrong;
@@ -66,14 +65,14 @@ static int nfd(lua_State *L) {
   return 1;
 }
 
-/* What a category's characters become: before, the character itself if it is kept, after. */
+/* What replaces a character of a category: `before`, the character itself if it is kept, `after`. */
 typedef struct rule {
   const char *before, *after;
   size_t before_size, after_size;
   bool kept;
 } rule;
 
-/* The replacement on top of the stack, which stays there. */
+/* Reads the replacement on top of the stack, whose text it points to. */
 static rule read_rule(lua_State *L) {
   size_t size;
   if (lua_type(L, -1) != LUA_TSTRING) lheed_error(L, "replace: a replacement must be a string");
@@ -83,8 +82,9 @@ static rule read_rule(lua_State *L) {
   return (rule){text, mark + 2, before, size - before - 2, true};
 }
 
-/* replace(text, rules): each character whose category has a rule becomes its replacement, in which %0 stands
- * for the character. Rules are by category, {Mn = ""}, or by the first letter of several, {P = " %0 "}. */
+/* replace(text, rules): replaces each character whose category has a rule; %0 in a replacement is the
+ * character. Rules are for a category, {Mn = ""}, or for all whose names begin with a letter, {P = " %0 "}.
+ */
 static int replace(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   size_t size;
@@ -105,7 +105,7 @@ static int replace(lua_State *L) {
 
   luaL_Buffer b;
   luaL_buffinit(L, &b);
-  size_t copied = 0; /* what stands before is in the buffer */
+  size_t copied = 0; /* bytes of text that are in the buffer */
   unsigned seen = 0; /* characters */
   for (size_t at = 0, length; at < size; at += length) {
     heed__category category;
@@ -148,8 +148,5 @@ static int replace(lua_State *L) {
 void lheed_open_text(lua_State *L) {
   static const luaL_Reg functions[] = {
       {"invalid", invalid}, {"lower", lower}, {"nfd", nfd}, {"replace", replace}, {NULL, NULL}};
-  lua_createtable(L, 0, 5);
-  lheed_setfuncs(L, functions);
-  lheed_open_vocabulary(L);
-  lua_setfield(L, -3, "text");
+  lheed_add(L, "text", functions);
 }

@@ -1,4 +1,4 @@
-/* Operations on the shape of tensors: views, joining, cutting in pieces, picking. */
+/* Operations on the shape of tensors: views, joining, splitting, selection by indices. */
 #include "../ops/ops.h"
 #include "lheed.h"
 
@@ -55,7 +55,7 @@ static int op_transpose(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* t(x): a matrix transposed; fewer dimensions stay as they are. */
+/* t(x): transposes a matrix; tensors of fewer dimensions are unchanged. */
 static int op_t(lua_State *L) {
   lheed_arguments(L, "t", 1);
   heed_tensor **out = lheed_push_tensor(L);
@@ -102,7 +102,7 @@ static int op_unsqueeze(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* squeeze(x, dim), without dim all sizes of 1 */
+/* squeeze(x, dim); without dim it removes all dimensions of size 1 */
 static int op_squeeze(lua_State *L) {
   static const char *const names[] = {"dim", NULL};
   lheed_options(L, "squeeze", 2, names);
@@ -150,7 +150,7 @@ static int call_join(lua_State *L, const char *function,
     const lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
     if (!box || !box->object) {
       const char *what = lheed_push_what(L, lua_gettop(L));
-      lheed_error(L, "%s: tensors[%I] must be a tensor, got %s", function, (LUAI_UACINT)i + 1, what);
+      lheed_error(L, "%s: tensors[%I] is %s; it must be a tensor", function, (LUAI_UACINT)i + 1, what);
     }
     tensors[i] = box->object;
     lua_pop(L, 1);
@@ -168,41 +168,41 @@ static int op_stack(lua_State *L) {
   return call_join(L, "stack", heed_stack);
 }
 
-/* ---- Cutting in pieces: a table of views ---- */
+/* ---- Splitting: a table of views ---- */
 
-/* The tensor at 1, the dimension at 3 (from 0), and the size of that. */
+/* Reads the tensor at 1 and the dimension at 3 (*axis, from 0); returns its size. */
 static int64_t read_axis(lua_State *L, heed_context *ctx, const char *function, int *axis) {
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
-  if (x->ndim == 0) lheed_error(L, "%s: x has no dimension that could be cut", function);
+  if (x->ndim == 0) lheed_error(L, "%s: x has no dimensions; it must have at least 1", function);
   LHEED_TRY(L, heed__check_dim(ctx, function, x->ndim, opt_first_dim(L, 3, function), axis));
   return x->shape[*axis];
 }
 
-/* Puts a view of `length` elements, after the first `start`, into the table on top of the stack, at `place`.
+/* Stores a view of `length` elements, after the first `start`, in the table on top of the stack, at `index`.
  */
 static void add_piece(lua_State *L, heed_context *ctx, const char *function, int axis, int64_t start,
-                      int64_t length, lua_Integer place) {
-  if ((place & 0x3ff) == 0) lheed_stop(L, ctx, function);
+                      int64_t length, lua_Integer index) {
+  if ((index & 0x3ff) == 0) lheed_stop(L, ctx, function);
   heed_tensor **out = lheed_push_tensor(L);
-  const heed_tensor *x = lheed_tensor(L, 1, function, "x"); /* anew: a finalizer may have released it */
+  const heed_tensor *x = lheed_tensor(L, 1, function, "x"); /* read again: a finalizer may have released it */
   LHEED_TRY(L, heed__narrow(ctx, function, x, axis + 1, start + 1, length, out));
-  lua_rawseti(L, -2, place);
+  lua_rawseti(L, -2, index);
 }
 
-/* A view is some 400 bytes: more of them are a slip, and would take the memory of the host. */
+/* A view takes some 400 bytes: more of them are a mistake, and would exhaust memory. */
 #define MAX_PIECES ((int64_t)1 << 20)
 
-/* `count` pieces of `length`, the last one shorter if it must be. */
+/* `count` pieces of `length`, the last one shorter if necessary. */
 static int cut_evenly(lua_State *L, heed_context *ctx, const char *function, int axis, int64_t size,
                       int64_t length, int64_t count) {
   if (count > MAX_PIECES)
-    lheed_error(L, "%s: there would be %I pieces; at most %I are made", function, (LUAI_UACINT)count,
+    lheed_error(L, "%s: the result would be %I pieces; it must be at most %I", function, (LUAI_UACINT)count,
                 (LUAI_UACINT)MAX_PIECES);
   lua_newtable(L);
   int64_t start = 0;
-  for (lua_Integer place = 1; place <= count; place++) {
+  for (lua_Integer index = 1; index <= count; index++) {
     int64_t piece = size - start < length ? size - start : length;
-    add_piece(L, ctx, function, axis, start, piece, place);
+    add_piece(L, ctx, function, axis, start, piece, index);
     start += piece;
   }
   return lheed_return(L, 1);
@@ -233,18 +233,18 @@ static int op_split(lua_State *L) {
     int64_t length = lheed_integer(L, lua_gettop(L), "split", "a size");
     lua_pop(L, 1);
     if (length < 0 || length > size - start)
-      lheed_error(L, "split: size[%I] is %I; it must be from 0 to %I, which are left of dimension %d",
+      lheed_error(L, "split: size[%I] is %I; it must be from 0 to %I, the rest of dimension %d",
                   (LUAI_UACINT)i + 1, (LUAI_UACINT)length, (LUAI_UACINT)(size - start), axis + 1);
     add_piece(L, ctx, "split", axis, start, length, (lua_Integer)i + 1);
     start += length;
   }
   if (start != size)
-    lheed_error(L, "split: the sizes add up to %I and dimension %d has %I element%s", (LUAI_UACINT)start,
+    lheed_error(L, "split: the sizes add up to %I; dimension %d has %I element%s", (LUAI_UACINT)start,
                 axis + 1, (LUAI_UACINT)size, HEED__S(size));
   return lheed_return(L, 1);
 }
 
-/* chunk(x, chunks, dim = 1): fewer pieces where equal ones come to an end before. */
+/* chunk(x, chunks, dim = 1): fewer pieces if equal ones end before. */
 static int op_chunk(lua_State *L) {
   static const char *const names[] = {"chunks", "dim", NULL};
   heed_context *ctx = lheed_get(L)->context;
@@ -256,7 +256,7 @@ static int op_chunk(lua_State *L) {
   return cut_evenly(L, ctx, "chunk", axis, size, length, size == 0 ? chunks : divide_up(size, length));
 }
 
-/* ---- Picking ---- */
+/* ---- Selection by indices ---- */
 
 /* gather(x, dim, index) */
 static int pick(lua_State *L, const char *function,
@@ -322,5 +322,5 @@ void lheed_open_views(lua_State *L) {
                                        SIZED_LIST(X)
 #undef X
                                            {NULL, NULL}};
-  lheed_add_functions(L, functions, false);
+  lheed_add_methods(L, functions, false);
 }

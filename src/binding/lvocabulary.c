@@ -1,26 +1,25 @@
 /* The pieces of a tokenizer's vocabulary, for heed's own Lua files (core.text.vocabulary): one block of
- * memory in the place of tens of thousands of Lua strings, which the collector would go through again and
- * again. */
+ * memory instead of tens of thousands of Lua strings, which the collector would traverse in every cycle. */
 #include <stdint.h>
 #include <string.h>
 
 #include "../io/io.h"
 #include "lheed.h"
 
-#define LONGEST_MATCH 512 /* bytes; longer pieces are never found in a word */
+#define LONGEST_MATCH 512 /* bytes; longest does not find longer pieces */
 #define MAX_TEXT      ((size_t)1 << 26)
 
-static const char vocabulary_key = 0; /* of the metatable, in the registry; marks our blocks */
+static const char vocabulary_key = 0; /* registry key of the metatable; marks our blocks */
 
-/* A userdata that holds it all, in this order: this header, offset[count + 1], slot[slots], the text. Line i
- * from 0 begins at offset[i] and ends before the line feed at offset[i + 1] - 1. */
+/* A userdata: this header, offset[count + 1], slot[slots], the text. Line i, from 0, begins at offset[i] and
+ * ends before the line feed at offset[i + 1] - 1. */
 typedef struct vocabulary {
   const void *mark;
   uint32_t count;   /* of lines */
   uint32_t slots;   /* a power of two, at least twice count */
   uint32_t longest; /* of the lines, in bytes */
-  uint64_t key[2];  /* of the hash: the file's author must not know it */
-  uint64_t probes;  /* slots that were read while the lines were put in */
+  uint64_t key[2];  /* of the hash; secret, so that a file cannot be made to collide */
+  uint64_t probes;  /* slots read while the lines were added */
 } vocabulary;
 
 static uint32_t *offsets_of(const vocabulary *v) {
@@ -39,8 +38,8 @@ static const char *line_of(const vocabulary *v, uint32_t i, size_t *size) {
   return text_of(v) + offset[0];
 }
 
-/* The slot of a piece (head and tail one after the other) with that hash, or the free one that it would get.
- * *probes: how many slots were read. */
+/* The slot of a piece (head followed by tail) with that hash, or the free slot for it. *probes: the number of
+ * slots read. */
 static uint32_t *find_word(const vocabulary *v, uint32_t hash, const char *head, size_t head_size,
                            const char *tail, size_t tail_size, uint64_t *probes) {
   for (uint32_t i = 0;; i++) {
@@ -69,7 +68,7 @@ static uint32_t hash_piece(lua_State *L, heed_context *ctx, const char *function
 
 /* ---- Loading ---- */
 
-/* How many lines a text has; the number of an empty one instead, as *empty, if there is one. */
+/* The number of lines of a text; *empty becomes the number of the first empty line, if there is one. */
 static uint32_t count_lines(lua_State *L, heed_context *ctx, const char *text, size_t size, uint32_t *empty) {
   uint32_t count = 0;
   for (size_t i = 0; i < size; i++) {
@@ -81,7 +80,7 @@ static uint32_t count_lines(lua_State *L, heed_context *ctx, const char *text, s
   return count;
 }
 
-/* The text, the offsets of its lines, and free slots. */
+/* Fills in the text and the offsets of its lines, and clears the slots. */
 static void lay_out_lines(lua_State *L, heed_context *ctx, vocabulary *v, const char *text, size_t size) {
   uint32_t *offset = offsets_of(v), line = 0;
   char *slots = (char *)slots_of(v), *copy = text_of(v);
@@ -98,8 +97,9 @@ static void lay_out_lines(lua_State *L, heed_context *ctx, vocabulary *v, const 
   }
 }
 
-/* vocabulary(text): of the lines of a text, which end with a line feed each; or nil and the number of an
- * empty line, or the numbers of two lines that are the same. Ids are the numbers of the lines, from 1. */
+/* vocabulary(text): the vocabulary of the lines of a text, each of which ends with a line feed; or nil and
+ * the number of an empty line, or the numbers of two equal lines. The id of a piece is the number of its
+ * line, from 1. */
 static int new_vocabulary(lua_State *L) {
   const lheed_state *S = lheed_get(L);
   heed_context *ctx = S->context;
@@ -142,7 +142,7 @@ static int new_vocabulary(lua_State *L) {
   return 1;
 }
 
-/* ---- Asking it ---- */
+/* ---- Lookups ---- */
 
 static const vocabulary *check_vocabulary(lua_State *L) {
   const vocabulary *v = lua_rawlen(L, 1) > sizeof *v ? lua_touserdata(L, 1) : NULL;
@@ -178,12 +178,12 @@ static int piece(lua_State *L) {
   return 1;
 }
 
-/* v:longest(word, from, prefix): of the pieces that are `prefix` and what begins at byte `from` of word, the
- * longest: its id, and the byte behind it in word; nil if there is none. */
+/* v:longest(word, from, prefix): the longest piece that is `prefix` followed by bytes of word from byte
+ * `from` on: its id, and the position in word after it; nil if there is none. */
 static int longest(lua_State *L) {
   size_t size, prefix_size;
   uint64_t probes;
-  uint32_t hash[LONGEST_MATCH + 1]; /* by the bytes of word that belong to the piece */
+  uint32_t hash[LONGEST_MATCH + 1]; /* by the number of bytes of word in the piece */
   lheed_look(L, "encode");
   const vocabulary *v = check_vocabulary(L);
   const char *word = luaL_checklstring(L, 2, &size), *prefix = luaL_checklstring(L, 4, &prefix_size);
@@ -209,7 +209,7 @@ static int longest(lua_State *L) {
   return 0;
 }
 
-/* v:probes(): how many slots were read while its lines were put in; two or so for each */
+/* v:probes(): the number of slots read while the lines were added; about two for each line */
 static int probes_of(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)check_vocabulary(L)->probes);
   return 1;
@@ -220,13 +220,13 @@ static int count(lua_State *L) {
   return 1;
 }
 
-/* Adds `vocabulary` to the table on top of the stack. */
+/* Adds `vocabulary` to `text`. */
 void lheed_open_vocabulary(lua_State *L) {
   static const luaL_Reg constructor[] = {{"vocabulary", new_vocabulary}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"id", id}, {"piece", piece}, {"longest", longest}, {"probes", probes_of}, {NULL, NULL}};
   static const luaL_Reg metamethods[] = {{"__ipairs", lheed_ipairs}, {"__len", count}, {NULL, NULL}};
-  lheed_setfuncs(L, constructor);
+  lheed_add(L, "text", constructor);
   lua_createtable(L, 0, 4);
   lheed_setfuncs(L, metamethods);
   lua_createtable(L, 0, 4);

@@ -1,4 +1,4 @@
-/* The command `heed`: a Lua interpreter with the library inside. */
+/* The command `heed`: a Lua interpreter with the library built in. */
 #define _XOPEN_SOURCE 700 /* POSIX 2008, and realpath on every system */
 
 #include <poll.h>
@@ -24,7 +24,8 @@ static const char usage[] =
 
 /* ---- Signals ---- */
 
-static lua_State *volatile interrupted; /* handlers get no argument: the state that Ctrl-C stops */
+static lua_State
+    *volatile interrupted; /* the state that Ctrl-C stops; signal handlers receive no argument for it */
 
 static void raise_interrupted(lua_State *L, lua_Debug *ar) {
   (void)ar;
@@ -32,15 +33,15 @@ static void raise_interrupted(lua_State *L, lua_Debug *ar) {
   luaL_error(L, "interrupted!");
 }
 
-/* Only sets a hook, the one thing that Lua allows here. A second Ctrl-C, if no Lua code ran meanwhile, ends
- * us. */
+/* Only sets a hook, the one function of Lua that may be called here. A second Ctrl-C before Lua code runs
+ * ends the process. */
 static void on_interrupt(int number) {
   (void)number;
   lua_sethook(interrupted, raise_interrupted, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
-/* The reader of our output has gone, as in `heed … | head -1`: no error. A write to any other pipe, such as
- * one of io.popen, just fails. */
+/* If the reader of the output has closed it, as in `heed … | head -1`, that is no error. A write to another
+ * pipe, such as one of io.popen, fails. */
 static void on_broken_pipe(int number) {
   (void)number;
   struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
@@ -56,14 +57,14 @@ void cli_handle(int number, void (*handler)(int), int flags, struct sigaction *b
   sigaction(number, &action, before);
 }
 
-/* Once the exit code is decided a broken pipe does not change it. */
+/* At exit: a broken pipe must not change the exit code any more. */
 static void ignore_broken_pipe(void) {
   cli_handle(SIGPIPE, SIG_IGN, 0, NULL);
 }
 
 /* ---- Calls and errors ---- */
 
-/* Turns any error into text, with a traceback unless the error is an object that knows its own text. */
+/* Converts an error to text, with a traceback unless it is an object with __tostring. */
 static int add_traceback(lua_State *L) {
   const char *message = lua_tostring(L, 1);
   if (!message) {
@@ -76,7 +77,7 @@ static int add_traceback(lua_State *L) {
 
 void cli_report(lua_State *L) {
   const char *message = lua_tostring(L, -1);
-  fflush(stdout); /* what was printed before the error is shown before it */
+  fflush(stdout); /* so that output from before the error appears before it */
   fprintf(stderr, "heed: %s\n", message ? message : "(error without a message)");
   fflush(stderr);
   lua_pop(L, 1);
@@ -91,7 +92,7 @@ bool cli_call(lua_State *L, int arguments, int results) {
   cli_handle(SIGINT, on_interrupt, (int)SA_RESETHAND, &before);
   int status = lua_pcall(L, arguments, results, base);
   sigaction(SIGINT, &before, NULL);
-  lua_sethook(L, NULL, 0, 0); /* Ctrl-C may have come too late for this call */
+  lua_sethook(L, NULL, 0, 0); /* set by a Ctrl-C that came after the call */
   lua_remove(L, base);
   if (status != LUA_OK) cli_report(L);
   return status == LUA_OK;
@@ -99,20 +100,20 @@ bool cli_call(lua_State *L, int arguments, int results) {
 
 /* ---- The library ---- */
 
-/* A searcher of `require`: opens the library at the first name that is its own. Nothing is opened before
- * that, so that a script that does without it starts as quickly as in lua. */
+/* A searcher of `require`: opens the library at the first name that belongs to it, so that a script that does
+ * not use it starts as quickly as in lua. */
 static int search_heed(lua_State *L) {
   const char *name = luaL_checkstring(L, 1);
   if (strncmp(name, "heed", 4) != 0 || (name[4] != '\0' && name[4] != '.')) return 0;
   if (lheed_push_preload(L) != LUA_TTABLE) return 0;
-  lua_pushcfunction(L, luaopen_heed); /* adds what is inside to the preload table */
+  lua_pushcfunction(L, luaopen_heed); /* adds its modules to package.preload */
   lua_call(L, 0, 0);
   if (lua_getfield(L, -1, name) != LUA_TFUNCTION) return 0;
   lua_pushliteral(L, ":heed:");
   return 2;
 }
 
-/* The file that runs, symbolic links resolved, to be freed; NULL if it cannot be found. */
+/* The path of the running program, with symbolic links resolved, to be freed; NULL if it is not found. */
 static char *find_executable(const char *name) {
   char *path = realpath("/proc/self/exe", NULL);
   if (path) return path;
@@ -133,7 +134,7 @@ static char *find_executable(const char *name) {
   return NULL;
 }
 
-/* Adds the folder lua/ beside that of the executable to package.path. */
+/* Adds ../lua, relative to the directory of the executable, to package.path. */
 static void add_own_folder(lua_State *L, const char *name) {
   char *executable = find_executable(name);
   if (!executable) return;
@@ -154,7 +155,7 @@ static void open_libraries(lua_State *L, const char *name) {
   lua_setfield(L, -2, "heed.core");
   lua_getglobal(L, "package");
   lua_getfield(L, -1, LHEED_SEARCHERS);
-  for (int i = (int)lua_rawlen(L, -1); i >= 2; i--) { /* after the one for package.preload */
+  for (int i = (int)lua_rawlen(L, -1); i >= 2; i--) { /* after the searcher of package.preload */
     lua_rawgeti(L, -1, i);
     lua_rawseti(L, -2, i + 1);
   }
@@ -167,11 +168,11 @@ static void open_libraries(lua_State *L, const char *name) {
 /* ---- The command line ---- */
 
 typedef struct command {
-  int script; /* its place in argv; argc if there is none */
+  int script; /* its index in argv; argc if there is none */
   bool code, prompt, version, help;
 } command;
 
-/* Returns the option that is wrong, or NULL. */
+/* Returns the invalid option, or NULL. */
 static const char *read_options(int argc, char **argv, command *out) {
   command c = {0};
   int i = 1;
@@ -203,7 +204,7 @@ static const char *read_options(int argc, char **argv, command *out) {
   return NULL;
 }
 
-/* The global `arg`: the script at 0, what follows it from 1 on, what precedes it below. */
+/* The global `arg`: the script at 0, its arguments from 1 on, the options before it at negative indices. */
 static void set_arg(lua_State *L, int argc, char **argv, int script) {
   if (script == argc) script = 0;
   lua_createtable(L, argc, 1);
@@ -214,7 +215,7 @@ static void set_arg(lua_State *L, int argc, char **argv, int script) {
   lua_setglobal(L, "arg");
 }
 
-/* Runs the chunk that a loader left, or reports why there is none. */
+/* Runs the chunk that was loaded, or reports the error of loading it. */
 static bool run_loaded(lua_State *L, int status, int arguments) {
   if (status != LUA_OK) {
     cli_report(L);
@@ -224,7 +225,7 @@ static bool run_loaded(lua_State *L, int status, int arguments) {
   return cli_call(L, arguments, 0);
 }
 
-/* The texts of -e, in order. */
+/* Runs the code of each -e, in order. */
 static bool run_codes(lua_State *L, char **argv, int end) {
   for (int i = 1; i < end && strcmp(argv[i], "--") != 0; i++) {
     if (argv[i][1] != 'e') continue;
@@ -234,7 +235,8 @@ static bool run_codes(lua_State *L, char **argv, int end) {
   return true;
 }
 
-/* The script with the arguments that `arg` holds by now; "-" or NULL stands for standard input. */
+/* Runs the script with the arguments in `arg`, which code of -e may have changed; "-" or NULL: standard
+ * input. */
 static bool run_script(lua_State *L, const char *name) {
   int count = 0;
   if (lua_getglobal(L, "arg") == LUA_TTABLE) {
@@ -251,7 +253,7 @@ static void print_version(void) {
   puts("heed " HEED_VERSION "  " LHEED_LUA_NAME);
 }
 
-/* Everything, protected: argc and argv on the stack, whether it went well as the result. */
+/* All of main that may raise: argc and argv are on the stack, whether it succeeded is the result. */
 static int run(lua_State *L) {
   int argc = (int)lua_tointeger(L, 1);
   char **argv = lua_touserdata(L, 2);
@@ -274,10 +276,10 @@ static int run(lua_State *L) {
   if (!only_version) {
     open_libraries(L, argv[0]);
     set_arg(L, argc, argv, c.script);
-    bool well = run_codes(L, argv, c.script);
-    if (well && (script || (!c.code && !prompt))) well = run_script(L, script ? argv[c.script] : NULL);
-    if (!well && !prompt) return 0;
-    if (prompt) cli_prompt(L); /* after an error, too: to look at what there is */
+    bool ok = run_codes(L, argv, c.script);
+    if (ok && (script || (!c.code && !prompt))) ok = run_script(L, script ? argv[c.script] : NULL);
+    if (!ok && !prompt) return 0;
+    if (prompt) cli_prompt(L); /* after an error, too, to inspect the state */
   }
   lua_pushboolean(L, true);
   return 1;
@@ -295,8 +297,8 @@ int main(int argc, char **argv) {
   lua_pushinteger(L, argc);
   lua_pushlightuserdata(L, argv);
   int status = lua_pcall(L, 2, 1, 0);
-  bool well = status == LUA_OK && lua_toboolean(L, -1);
+  bool ok = status == LUA_OK && lua_toboolean(L, -1);
   if (status != LUA_OK) cli_report(L);
   lua_close(L);
-  return well ? EXIT_SUCCESS : EXIT_FAILURE;
+  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }

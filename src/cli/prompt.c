@@ -1,5 +1,5 @@
-/* The prompt of `heed -i`: lines edited by libedit, chunks of several lines, values shown as a notebook shows
- * them. */
+/* The prompt of `heed -i`: line editing by libedit, chunks of several lines, values printed as in a notebook.
+ */
 #define _XOPEN_SOURCE 700
 
 #include <ctype.h>
@@ -20,15 +20,14 @@
 
 /* ---- Lines ---- */
 
-/* Where lines come from: the editor, or standard input as it is where that is no terminal (editor is NULL).
- */
+/* The source of lines: the editor, or standard input if that is no terminal (editor is NULL). */
 typedef struct reader {
   EditLine *editor;
   History *history;
-  char *history_file; /* NULL: nowhere to keep it */
+  char *history_file; /* NULL: the history is not kept */
   const char *prompt;
   char *line; /* of getline */
-  size_t room;
+  size_t capacity;
 } reader;
 
 typedef enum outcome { LINE, CANCELLED, END } outcome;
@@ -39,7 +38,7 @@ static char *show_prompt(EditLine *editor) {
   return (char *)r->prompt; /* libedit only reads it */
 }
 
-/* Does nothing but interrupt the reading of a line. */
+/* A handler that only interrupts the reading of a line. */
 static void cancel_line(int number) {
   (void)number;
 }
@@ -60,12 +59,12 @@ static char *find_history_file(void) {
 
 static void open_reader(reader *r) {
   if (!isatty(STDIN_FILENO)) return;
-  setlocale(LC_CTYPE, ""); /* for letters beyond ASCII; numbers keep their point */
+  setlocale(LC_CTYPE, ""); /* for letters beyond ASCII; the decimal point stays */
   r->editor = el_init("heed", stdin, stdout, stderr);
   if (!r->editor) return;
   el_set(r->editor, EL_CLIENTDATA, r);
   el_set(r->editor, EL_PROMPT, show_prompt);
-  el_set(r->editor, EL_SIGNAL, 1); /* the terminal's modes and size are put right after signals */
+  el_set(r->editor, EL_SIGNAL, 1); /* restores the terminal's modes and size after signals */
   el_set(r->editor, EL_EDITOR, "emacs");
   el_set(r->editor, EL_BIND, "^R", "em-inc-search-prev", NULL);
   r->history = history_init();
@@ -77,7 +76,7 @@ static void open_reader(reader *r) {
     if (r->history_file) history(r->history, &event, H_LOAD, r->history_file);
     el_set(r->editor, EL_HIST, history, r->history);
   }
-  el_source(r->editor, NULL); /* ~/.editrc has the last word */
+  el_source(r->editor, NULL); /* ~/.editrc takes precedence */
   cli_handle(SIGINT, cancel_line, 0, NULL);
 }
 
@@ -91,8 +90,8 @@ static void close_reader(reader *r) {
   free(r->line);
 }
 
-/* Keeps the line, on disk too since os.exit may end us at any time. Failures to write are nobody's concern.
- */
+/* Adds the line to the history, and writes it to disk, since os.exit may end the process at any time. Errors
+ * of writing are ignored. */
 static void remember(reader *r, const char *line) {
   if (!r->history || line[strspn(line, " \t\r\n")] == '\0') return;
   HistEvent event;
@@ -100,7 +99,7 @@ static void remember(reader *r, const char *line) {
   if (r->history_file) history(r->history, &event, H_SAVE, r->history_file);
 }
 
-/* Pushes the next line, without its end. */
+/* Pushes the next line, without its line ending. */
 static outcome read_line(lua_State *L, reader *r, const char *prompt) {
   const char *line;
   r->prompt = prompt;
@@ -113,7 +112,7 @@ static outcome read_line(lua_State *L, reader *r, const char *prompt) {
     else
       line = NULL;
   } else {
-    line = getline(&r->line, &r->room, stdin) >= 0 ? r->line : NULL;
+    line = getline(&r->line, &r->capacity, stdin) >= 0 ? r->line : NULL;
   }
   if (!line) {
     if (r->editor) putchar('\n');
@@ -127,13 +126,13 @@ static outcome read_line(lua_State *L, reader *r, const char *prompt) {
 
 /* ---- Chunks ---- */
 
-/* Replaces the text on top of the stack by its function, or by the message of the error if `complete`. False
- * if more lines are needed; the text then stays. An expression is compiled with "return" in front, so that it
- * has values. */
+/* Replaces the text on top of the stack by the compiled function, or by an error message. Returns false, and
+ * leaves the text, if more lines are needed, unless there are none (`complete`). An expression is compiled
+ * with "return" in front, so that it has values. */
 static bool compile(lua_State *L, bool complete, int *status) {
   static const char *const forms[] = {"return %s", "%s"};
   static const char mark[] =
-      "<eof>"; /* the parser's messages end in it (5.1: in quotes) where the text is too short */
+      "<eof>"; /* the parser's messages about incomplete text end with it (5.1: in quotes) */
   bool incomplete = false;
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
     const char *text = lua_pushfstring(L, forms[i], lua_tostring(L, -1));
@@ -143,7 +142,7 @@ static bool compile(lua_State *L, bool complete, int *status) {
     const char *message = lua_tostring(L, -1), *found = strstr(message, mark);
     if (found && strspn(found + sizeof mark - 1, "'") == strlen(found + sizeof mark - 1)) incomplete = true;
     if (i == 0 || (incomplete && !complete)) lua_pop(L, 1);
-    if (incomplete && !complete) return false; /* LuaJIT takes "#{" for a first line that scripts may have */
+    if (incomplete && !complete) return false; /* LuaJIT skips a first line that begins with #, such as "#{" */
   }
   lua_remove(L, -2);
   return true;
@@ -171,7 +170,7 @@ static outcome read_chunk(lua_State *L, reader *r, int *status) {
 
 /* ---- Values ---- */
 
-/* As one would write the string in Lua, but in one line, and with letters beyond ASCII as they are. */
+/* Prints a string as a Lua literal, in one line, with letters beyond ASCII unchanged. */
 static void print_quoted(const char *text, size_t length) {
   putchar('"');
   for (size_t i = 0; i < length; i++) {
@@ -190,8 +189,8 @@ static void print_quoted(const char *text, size_t length) {
   putchar('"');
 }
 
-/* The values of an expression, a line each; a lone nil is silent, as that of a call that is made for its
- * effect. */
+/* Prints the values of an expression, one on each line; a single nil is not printed, since calls made for
+ * their effect return it. */
 static int print_values(lua_State *L) {
   int count = lua_gettop(L);
   if (count == 1 && lua_isnil(L, 1)) return 0;

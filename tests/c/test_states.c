@@ -208,7 +208,7 @@ static void two_states_never_meet(void **state) {
   /* nor do errors */
   expect(a, "return select(2, pcall(heed.zeros, -1))",
          "zeros: the shape is [-1]; its sizes must not be negative");
-  expect(b, "return select(2, pcall(heed.eye, 'x'))", "eye: n must be an integer, got a string ('x')");
+  expect(b, "return select(2, pcall(heed.eye, 'x'))", "eye: n is a string ('x'); it must be an integer");
   /* and one may close while the other goes on */
   free(run(a, "x = heed.ones(3, 3)"));
   close_state(b, &memory[1]);

@@ -168,7 +168,7 @@ describe("cross attention refuses", function()
   end)
 
   it("other things than tensors of float32", function()
-    raises("MultiHeadAttention: key must be a tensor, got the number 3", function() m(x, { key = 3 }) end)
+    raises("MultiHeadAttention: key is the number 3; it must be a tensor", function() m(x, { key = 3 }) end)
     raises("MultiHeadAttention: key is int64; it must be float32: convert with key:float()",
       function() m(x, { key = heed.ones(2, 3, 6, { dtype = "int64" }) }) end)
   end)

@@ -201,7 +201,7 @@ describe("tensors that only store", function()
     assert.are.equal("\000\060\000\193", x:to("float16"):to_string())
     assert.are.equal("\001\254", x:to("int8"):to_string())
     assert.are.same({ 1, -2.5 }, heed.from_string("\128\063\032\192", "bfloat16", 2):tolist())
-    raises("from_string: bytes has 3 bytes; shape [2] of float16 needs 4",
+    raises("from_string: bytes has 3 bytes; it must have 4 for shape [2] of float16",
       function() heed.from_string("abc", "float16", 2) end)
   end)
 
@@ -254,8 +254,8 @@ end
 local OTHERWISE = {
   normal_ = "the result is float32 and is to be written into a tensor of %s, which cannot hold it",
   uniform_ = "the result is float32 and is to be written into a tensor of %s, which cannot hold it",
-  rand_like = "dtype must be 'float32', got '%s'",
-  randn_like = "dtype must be 'float32', got '%s'",
+  rand_like = "dtype is '%s'; it must be 'float32'",
+  randn_like = "dtype is '%s'; it must be 'float32'",
   where = "condition is %s; it must be bool",
   randint_like = false, -- draws integers of any dtype
 }
@@ -304,7 +304,7 @@ describe("everything else", function()
   it("says how to go on", function()
     raises("exp: x is bfloat16, which only stores; x:float() gives float32",
       function() heed.exp(heed.ones(2, { dtype = "bfloat16" })) end)
-    raises("Parameter: data must be float32, is int8",
+    raises("Parameter: data is int8; it must be float32",
       function() heed.nn.Parameter(heed.ones(2, { dtype = "int8" })) end)
   end)
 end)

@@ -41,7 +41,7 @@ describe("a mistake is told with the function, the argument, what came and what 
   it("ranks", function()
     raises("matmul: b has no dimensions; it must have at least 1", function() return x:matmul(heed.tensor(1)) end)
     raises("dot: a is [2, 3] and b is [2, 3]; both must have 1 dimension", function() return x:dot(x) end)
-    raises("length: x has no dimensions, so # has no size to give", function() return #heed.tensor(1) end)
+    raises("length: x has no dimensions; it must have at least 1", function() return #heed.tensor(1) end)
     raises("item: x has 6 elements (shape [2, 3]); it must have exactly one", function() return x:item() end)
     raises("zeros: a tensor has at most 16 dimensions", function()
       return heed.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
@@ -56,7 +56,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     raises("masked_fill: mask is float32; it must be bool", function() return x:masked_fill(x, 0) end)
     raises("gather: index is float32; it must be int64", function() return x:gather(1, x) end)
     raises(
-      "zeros: dtype must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8', got a string ('int32')",
+      "zeros: dtype is a string ('int32'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
       function() return heed.zeros(2, { dtype = "int32" }) end
     )
     raises(
@@ -70,11 +70,11 @@ describe("a mistake is told with the function, the argument, what came and what 
       "sum: dim is 3 and the tensor has 2 dimensions; it must be from 1 to 2, or from -1 to -2",
       function() return x:sum(3) end
     )
-    raises("sum: dim is 0 and dimensions count from 1 (or from -1, the last)", function() return x:sum(0) end)
-    raises("softmax: dim must be an integer, got nil", function() return x:softmax() end)
+    raises("sum: dim is 0; dimensions count from 1 (or from -1, the last)", function() return x:sum(0) end)
+    raises("softmax: dim is nil; it must be an integer", function() return x:softmax() end)
     raises("permute: dimension 1 is named twice; each must be named once", function() return x:permute(1, 1) end)
     raises(
-      "sum: the table of dimensions has the key 'keepdim' besides; options go into a table of their own",
+      "sum: the table of dimensions has the key 'keepdim'; options must be in a table of their own",
       function() return x:sum { 1, keepdim = true } end
     )
   end)
@@ -85,8 +85,8 @@ describe("a mistake is told with the function, the argument, what came and what 
     raises("index: index 9 is out of range for dimension 1 of size 2; " .. two, function() return x[9] end)
     raises("index: index -3 is out of range for dimension 1 of size 2; " .. two, function() return x[{ -3, 1 }] end)
     raises("index: index 3 is out of range for dimension 1 of size 2; " .. two, function() x[3] = 1 end)
-    raises("index: an index must be a whole number, got the number 1.5", function() return x[1.5] end)
-    raises("index: 3 indices are given and x has 2 dimensions", function() return x[{ 1, 2, 3 }] end)
+    raises("index: an index is the number 1.5; it must be an integer", function() return x[1.5] end)
+    raises("index: 3 indices are given; x has 2 dimensions", function() return x[{ 1, 2, 3 }] end)
     raises(
       "index: the slice {1, 5} does not fit dimension 1 of size 2; both ends are included, "
         .. "and the last may be one before the first for an empty slice",
@@ -108,20 +108,20 @@ describe("a mistake is told with the function, the argument, what came and what 
 
   it("tables that are ragged, cyclic or have holes", function()
     raises(
-      "tensor: row 2 has 1 element where the others have 2 (at [2])",
+      "tensor: data[2] has 1 element; it must have 2, like the others",
       function() return heed.tensor { { 1, 2 }, { 3 } } end
     )
-    raises("tensor: the tables are nested deeper than 16 levels, or contain themselves", function()
+    raises("tensor: data has more than 16 levels of tables, or contains itself; it must have at most 16", function()
       local t = {}
       t[1] = t
       return heed.tensor(t)
     end)
-    raises("tensor: a table has a hole: there is no element at [2]", function() return heed.tensor { 1, nil, 3 } end)
+    raises("tensor: data[2] is missing; a table must have no holes", function() return heed.tensor { 1, nil, 3 } end)
     raises(
-      "tensor: an element must be a number, a boolean or a tensor, got a string ('a') (at [2])",
+      "tensor: data[2] is a string ('a'); it must be a number, a boolean or a tensor",
       function() return heed.tensor { 1, "a" } end
     )
-    raises("tensor: a table of numbers has the key 'x' (at the top); options go into a table of their own", function()
+    raises("tensor: data has the key 'x'; options must be in a table of their own", function()
       return heed.tensor { 1, 2, x = 3 }
     end)
   end)
@@ -143,7 +143,7 @@ describe("a mistake is told with the function, the argument, what came and what 
       "sum: dim is given twice, by position and by name",
       function() return x:sum(1, { dim = 2 }) end
     )
-    raises("exp: 2 arguments were given and it takes at most 1", function() return x:exp(1) end)
+    raises("exp: 2 arguments were given; it takes at most 1", function() return x:exp(1) end)
   end)
 
   it("sizes whose product overflows", function()
@@ -187,25 +187,25 @@ describe("a mistake is told with the function, the argument, what came and what 
   it("tensors that were released", function()
     local gone = heed.ones(2)
     gone:release()
-    raises("add: a must be a tensor or a number, got a released tensor", function() return gone + 1 end)
-    raises("index: x must be a tensor, got a released tensor", function() return gone[1] end)
-    raises("shape: x must be a tensor, got a released tensor", function() return gone.shape end)
-    raises("cat: tensors[2] must be a tensor, got a released tensor", function() return heed.cat { x, gone } end)
-    raises("Linear: x must be a tensor, got a released tensor", function() return nn.Linear(2, 2)(gone) end)
+    raises("add: a is a released tensor; it must be a tensor or a number", function() return gone + 1 end)
+    raises("index: x is a released tensor; it must be a tensor", function() return gone[1] end)
+    raises("shape: x is a released tensor; it must be a tensor", function() return gone.shape end)
+    raises("cat: tensors[2] is a released tensor; it must be a tensor", function() return heed.cat { x, gone } end)
+    raises("Linear: x is a released tensor; it must be a tensor", function() return nn.Linear(2, 2)(gone) end)
     assert.equal("tensor(released)", tostring(gone))
   end)
 
   it("values of other kinds", function()
-    raises("add: b must be a tensor or a number, got a userdata", function() return x + io.stdout end)
-    raises("sub: a must be a tensor or a number, got a string ('5')", function() return "5" - x end)
-    raises("exp: x must be a tensor, got nil", function() return heed.exp() end)
-    raises("zeros: a size must be an integer, got the number 1.5", function() return heed.zeros(1.5) end)
+    raises("add: b is a userdata; it must be a tensor or a number", function() return x + io.stdout end)
+    raises("sub: a is a string ('5'); it must be a tensor or a number", function() return "5" - x end)
+    raises("exp: x is nil; it must be a tensor", function() return heed.exp() end)
+    raises("zeros: a size is the number 1.5; it must be an integer", function() return heed.zeros(1.5) end)
     raises(
-      "rand: generator must be a heed.Generator, got a tensor of shape [2, 3] and dtype float32",
+      "rand: generator is a tensor of shape [2, 3] and dtype float32; it must be a heed.Generator",
       function() return heed.rand(2, { generator = x }) end
     )
-    raises("to: dtype must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8', " ..
-      "got a string of 100 bytes", function()
+    raises("to: dtype is a string of 100 bytes; " ..
+      "it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'", function()
       return x:to(("x"):rep(100))
     end)
   end)
@@ -286,7 +286,7 @@ describe("an error points at the line of the script", function()
   end)
 
   it("and in coroutines", function()
-    raises("zeros: a size must be an integer, got nil", function()
+    raises("zeros: a size is nil; it must be an integer", function()
       local ok, text = coroutine.resume(coroutine.create(function() heed.zeros(nil, 1) end))
       assert(not ok)
       error(text, 0)

@@ -368,9 +368,9 @@ describe("files", function()
     it("are misuse where what or path is wrong", function()
       local x = heed.ones(1)
       local known = "; tensors by name are saved as .safetensors or .npz, a tensor alone as .npy"
-      raises("save: path must be a string, got nil", function() heed.save(nil, x) end)
-      raises("save: path must be a string, got the number 1", function() heed.save(1, x) end)
-      raises("save: path holds a character 0", function() heed.save("a\0.npy", x) end)
+      raises("save: path is nil; it must be a string", function() heed.save(nil, x) end)
+      raises("save: path is the number 1; it must be a string", function() heed.save(1, x) end)
+      raises("save: path has a zero byte; it must have none", function() heed.save("a\0.npy", x) end)
       raises("save: a string ('x.txt') is of no kind that is written" .. known,
         function() heed.save("x.txt", x) end)
       raises("save: a string ('.npy') is of no kind that is written" .. known, function() heed.save(".npy", x) end)
@@ -386,10 +386,10 @@ describe("files", function()
       raises("save: the name 'a\\xff' is not UTF-8", function() heed.save("x.npz", { ["a\255"] = x }) end)
       raises("save: a name or a string of the metadata takes 16777217 bytes; at most 16777216 are read again",
         function() heed.save(path "x.safetensors", { x = x }, { metadata = { a = ("x"):rep(2 ^ 24 - 1) } }) end)
-      raises("save: 'b' must be a tensor, got nil", function()
+      raises("save: 'b' is nil; it must be a tensor", function()
         core.files.save(path "x.safetensors", { "a", "b" }, { heed.ones(1) }, {})
       end)
-      raises("save: a string of 2 bytes holds a character 0, which no name may",
+      raises("save: a string of 2 bytes has a zero byte; names and metadata must have none",
         function() heed.save("x.npz", { ["a\0"] = x }) end)
       raises("save: no tensor can be called __metadata__ in .safetensors",
         function() heed.save("x.safetensors", { __metadata__ = x }) end)
@@ -415,9 +415,9 @@ describe("files", function()
     end)
 
     it("are misuse for load, too", function()
-      raises("load: path must be a string, got nil", function() heed.load() end)
-      raises("load: path must be a string, got a table", function() heed.load {} end)
-      raises("load: path holds a character 0", function() heed.load "a\0.npy" end)
+      raises("load: path is nil; it must be a string", function() heed.load() end)
+      raises("load: path is a table; it must be a string", function() heed.load {} end)
+      raises("load: path has a zero byte; it must have none", function() heed.load "a\0.npy" end)
     end)
   end)
 

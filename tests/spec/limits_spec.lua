@@ -13,8 +13,12 @@ local function failure(f)
   return (message:gsub("^.-:%d+: ", ""))
 end
 
--- f raises a message that begins so.
-local function begins(start, f) assert.equal(start, failure(f):sub(1, #start)) end
+-- f raises a message that begins so, and ends so.
+local function begins(start, f, finish)
+  local message = failure(f)
+  assert.equal(start, message:sub(1, #start))
+  if finish then assert.equal(finish, message:sub(-#finish)) end
+end
 
 -- What a script prints in a state of its own.
 local function run(script)
@@ -45,22 +49,22 @@ describe("heed.limit", function()
   it("refuses what is no limit, and changes nothing then", function()
     local before = heed.limit()
     for _, value in ipairs { 0, -1, 0.5, "100", {}, 0 / 0 } do
-      begins("limit: memory must be a number of bytes above 0, or math.huge, got ", function()
+      begins("limit: memory is ", function()
         heed.limit { seconds = 1, memory = value }
-      end)
+      end, "; it must be a number of bytes above 0, or math.huge")
     end
     for _, value in ipairs { 0, -1, "1", {}, 0 / 0 } do
-      begins("limit: seconds must be a number above 0, or math.huge, got ", function()
+      begins("limit: seconds is ", function()
         heed.limit { seconds = value }
-      end)
+      end, "; it must be a number above 0, or math.huge")
     end
     for _, value in ipairs { 0, -1, 1.5, 1025, "1", {} } do
-      begins("limit: threads must be a whole number from 1 to 1024, or math.huge, got ", function()
+      begins("limit: threads is ", function()
         heed.limit { threads = value }
-      end)
+      end, "; it must be a whole number from 1 to 1024, or math.huge")
     end
-    raises("limit: files must be true or false, got the number 0", function() heed.limit { files = 0 } end)
-    raises("limit: final must be true or false, got the number 1", function() heed.limit { final = 1 } end)
+    raises("limit: files is the number 0; it must be true or false", function() heed.limit { files = 0 } end)
+    raises("limit: final is the number 1; it must be true or false", function() heed.limit { final = 1 } end)
     raises("limit: there is no option 'time'; the options are memory, seconds, threads, files, final", function()
       heed.limit { time = 1 }
     end)
@@ -246,15 +250,15 @@ describe("heed.limit", function()
     assert.equal("", done.err)
     local lines = {}
     for line in done.out:gmatch "[^\n]+" do lines[#lines + 1] = line end
-    local at_most = "and the limits are final; it can be %s at the most$"
-    assert.matches("^limit: memory is the number 2.* " .. at_most:format "1073741824", lines[1])
-    assert.matches("^limit: memory is the number inf " .. at_most:format "1073741824", lines[2])
-    assert.matches("^limit: seconds is the number 6 " .. at_most:format "5", lines[3])
-    assert.matches("^limit: seconds is the number inf " .. at_most:format "5", lines[4])
-    assert.equal("limit: files is true and the limits are final; it can only be false", lines[5])
-    assert.equal("limit: final is false and the limits are final already", lines[6])
+    local at_most = "; the limits are final, so it must be at most %s$"
+    assert.matches("^limit: memory is the number 2.*" .. at_most:format "1073741824", lines[1])
+    assert.matches("^limit: memory is the number inf" .. at_most:format "1073741824", lines[2])
+    assert.matches("^limit: seconds is the number 6" .. at_most:format "5", lines[3])
+    assert.matches("^limit: seconds is the number inf" .. at_most:format "5", lines[4])
+    assert.equal("limit: files is true; the limits are final, so it must be false", lines[5])
+    assert.equal("limit: final is false; the limits are final already, so it must be true", lines[6])
     assert.equal("true\ttrue\t8\tfalse", lines[7])
-    assert.matches("^false\t.*threads is the number 9 and the limits are final; it can be 8 at the most$", lines[8])
+    assert.matches("^false\t.*threads is the number 9; the limits are final, so it must be at most 8$", lines[8])
   end)
 end)
 

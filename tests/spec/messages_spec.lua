@@ -8,13 +8,13 @@ describe("a message about one of a thing is in the singular", function()
   local one = heed.ones(1)
 
   it("for arguments and indices", function()
-    raises("info: 1 argument was given and it takes at most 0", function() heed.info(1) end)
-    raises("clock: 2 arguments were given and it takes at most 0", function() heed.clock(1, 2) end)
-    raises("SiLU: 1 argument was given and it takes at most 0", function() nn.SiLU(true) end)
-    raises("randint_like: 4 arguments were given and it takes at most 3",
+    raises("info: 1 argument was given; it takes at most 0", function() heed.info(1) end)
+    raises("clock: 2 arguments were given; it takes at most 0", function() heed.clock(1, 2) end)
+    raises("SiLU: 1 argument was given; it takes at most 0", function() nn.SiLU(true) end)
+    raises("randint_like: 4 arguments were given; it takes at most 3",
       function() heed.randint_like(one, 1, 2, 3) end)
-    raises("index: 1 index is given and x has 0 dimensions", function() return heed.tensor(1)[{ 1 }] end)
-    raises("index: 2 indices are given and x has 1 dimension", function() return one[{ 1, 1 }] end)
+    raises("index: 1 index is given; x has 0 dimensions", function() return heed.tensor(1)[{ 1 }] end)
+    raises("index: 2 indices are given; x has 1 dimension", function() return one[{ 1, 1 }] end)
   end)
 
   it("for elements and dimensions", function()
@@ -26,8 +26,8 @@ describe("a message about one of a thing is in the singular", function()
       function() heed.ones(1, 1):permute(1) end)
     raises("permute: 2 dims are given and x has 1 dimension; each must be named once",
       function() one:permute(1, 2) end)
-    raises("split: the sizes add up to 0 and dimension 1 has 1 element", function() one:split { 0 } end)
-    raises("from_string: bytes has 1 byte; shape [1] of float32 needs 4",
+    raises("split: the sizes add up to 0; dimension 1 has 1 element", function() one:split { 0 } end)
+    raises("from_string: bytes has 1 byte; it must have 4 for shape [1] of float32",
       function() heed.from_string("a", "float32", { 1 }) end)
   end)
 

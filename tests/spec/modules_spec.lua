@@ -33,7 +33,7 @@ describe("a constructor", function()
   it("knows PyTorch's names for the sizes of a Linear", function()
     local m = nn.Linear { in_features = 3, out_features = 2, bias = false }
     assert.are.equal("Linear(in_features=3, out_features=2, bias=False)", tostring(m))
-    fails("Linear: in_features and d_in are the same; give one of them", nn.Linear,
+    fails("Linear: in_features and d_in are the same argument; give one of them", nn.Linear,
       { in_features = 3, d_in = 3, d_out = 2 })
   end)
 
@@ -46,9 +46,9 @@ describe("a constructor", function()
   end)
 
   it("says what is missing, wrong or unknown", function()
-    fails("Linear: d_in must be an integer, got nil", nn.Linear)
-    fails("CausalAttention: dropout must be a number, got a string ('0')", nn.CausalAttention, 3, 2, 6, "0")
-    fails("Linear: bias must be a boolean, got the number 1", nn.Linear, 3, 2, 1)
+    fails("Linear: d_in is nil; it must be an integer", nn.Linear)
+    fails("CausalAttention: dropout is a string ('0'); it must be a number", nn.CausalAttention, 3, 2, 6, "0")
+    fails("Linear: bias is the number 1; it must be a boolean", nn.Linear, 3, 2, 1)
     fails("Linear: there is no option 'bais'; the options are d_in, d_out, bias, generator, in_features, "
       .. "out_features", nn.Linear, 3, 2, { bais = true })
     fails("MultiHeadAttention: there is no option 'heads'; the options are d_in, d_out, context_length, dropout, "
@@ -134,15 +134,15 @@ describe("the fields of a built-in module", function()
 
   it("say what can be set", function()
     local m = nn.Linear(3, 2)
-    fails("Linear: 'in_features' cannot be set; what can be is weight, bias, training",
+    fails("Linear: 'in_features' cannot be set; the fields that can be set are weight, bias, training",
       function() m.in_features = 3 end)
-    fails("Linear: training must be a boolean, got the number 1", function() m.training = 1 end)
-    fails("Linear: weight must be a tensor, got nil", function() m.weight = nil end)
+    fails("Linear: training is the number 1; it must be a boolean", function() m.training = 1 end)
+    fails("Linear: weight is nil; it must be a tensor", function() m.weight = nil end)
     assert.has_error(function() m.weight = heed.zeros(3, 2) end)
     assert.has_error(function() m.weight = heed.zeros(2, 3, { dtype = "int64" }) end)
     assert.has_error(function() multi_head().W_query = nn.Dropout() end)
     assert.has_error(function() multi_head().W_query = nn.Linear(5, 4) end)
-    fails("MultiHeadAttention: W_query must be a built-in module (Linear), got a table",
+    fails("MultiHeadAttention: W_query is a table; it must be a built-in module (Linear)",
       function() multi_head().W_query = nn.Sequential() end)
     assert.are.equal("heed.Size([2, 3])", tostring(m.weight.shape))
   end)
@@ -233,16 +233,16 @@ describe("forward", function()
 
   it("names what is wrong", function()
     local m = multi_head()
-    fails("MultiHeadAttention: x must be a tensor, got nil", m)
+    fails("MultiHeadAttention: x is nil; it must be a tensor", m)
     fails("MultiHeadAttention: there is no option 'mask'; the options are attn_mask, key_padding_mask, need_weights, "
       .. "generator, kv_lengths, key, value, cache", m, heed.rand(6, 3), { mask = 1 })
-    fails("MultiHeadAttention: need_weights must be a boolean, got the number 1", m, heed.rand(6, 3),
+    fails("MultiHeadAttention: need_weights is the number 1; it must be a boolean", m, heed.rand(6, 3),
       { need_weights = 1 })
     assert.has_error(function() m(heed.rand(7, 3)) end)
     assert.has_error(function() m(heed.rand(6, 4)) end)
     assert.has_error(function() nn.Linear(3, 2)(heed.rand(6, 3), { need_weights = true }) end)
-    fails("forward: self must be a built-in module, got a tensor of shape [2, 3] and dtype float32 (methods are called "
-      .. "with a colon)", m.forward, heed.rand(2, 3))
+    fails("forward: self is a tensor of shape [2, 3] and dtype float32; it must be a built-in module (methods are "
+      .. "called with a colon)", m.forward, heed.rand(2, 3))
   end)
 
   it("points at the caller's line", function()
@@ -376,7 +376,7 @@ describe("nn.Parameter", function()
   end)
 
   it("takes float32 tensors only", function()
-    fails("Parameter: data must be a tensor, got a table", nn.Parameter, {})
-    fails("Parameter: data must be float32, is int64", nn.Parameter, heed.zeros(2, { dtype = "int64" }))
+    fails("Parameter: data is a table; it must be a tensor", nn.Parameter, {})
+    fails("Parameter: data is int64; it must be float32", nn.Parameter, heed.zeros(2, { dtype = "int64" }))
   end)
 end)

@@ -148,7 +148,7 @@ describe("the text of a tensor", function()
 
   it("does not join with what has no text", function()
     assert.error_matches(function() return heed.ones(1) .. {} end,
-      "concat: a tensor joins with text, numbers and what has a text, got a table")
-    assert.error_matches(function() return nil .. heed.ones(1) end, "got nil")
+      "concat: a tensor cannot be joined with a table; it must be a string, a number or a value with __tostring")
+    assert.error_matches(function() return nil .. heed.ones(1) end, "cannot be joined with nil")
   end)
 end)

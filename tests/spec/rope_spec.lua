@@ -86,7 +86,7 @@ describe("heed.rope", function()
   it("says what it takes", function()
     local x = heed.ones(2, 4)
     raises("rope: x is [4]; it must be [..., n, d]", function() heed.rope(heed.ones(4)) end)
-    raises("rope: x must be a tensor, got nil", function() heed.rope() end)
+    raises("rope: x is nil; it must be a tensor", function() heed.rope() end)
     raises("rope: x is int64; it must be float32: convert with x:float()",
       function() heed.rope(heed.ones(2, 4, { dtype = "int64" })) end)
     raises("rope: a head has 3 elements; they are turned in pairs: give an even dims",
@@ -100,7 +100,7 @@ describe("heed.rope", function()
       raises(("rope: base is %s; it must be positive and finite"):format(text),
         function() heed.rope(x, { base = base }) end)
     end
-    raises("rope: style must be 'half' or 'interleaved', got a string ('whole')",
+    raises("rope: style is a string ('whole'); it must be 'half' or 'interleaved'",
       function() heed.rope(x, { style = "whole" }) end)
     raises("rope: there is no option 'basis'; the options are positions, base, style, dims, scaling",
       function() heed.rope(x, { basis = 1 }) end)
@@ -109,17 +109,17 @@ describe("heed.rope", function()
       function() heed.rope(x, heed.ones(3, { dtype = "int64" })) end)
     raises("rope: element 2 of positions is 0; positions count from 1",
       function() heed.rope(x, heed.tensor({ 1, 0 }, { dtype = "int64" })) end)
-    raises("rope: base must be a number, got a string ('1e4')", function() heed.rope(x, { base = "1e4" }) end)
+    raises("rope: base is a string ('1e4'); it must be a number", function() heed.rope(x, { base = "1e4" }) end)
   end)
 
   it("says what a scaling needs", function()
     local x = heed.ones(2, 4)
-    raises("rope: scaling must be a table, got the number 3", function() heed.rope(x, { scaling = 3 }) end)
-    raises("rope: type of scaling must be 'linear', 'ntk', 'yarn' or 'llama3', got nil",
+    raises("rope: scaling is the number 3; it must be a table", function() heed.rope(x, { scaling = 3 }) end)
+    raises("rope: type of scaling is nil; it must be 'linear', 'ntk', 'yarn' or 'llama3'",
       function() heed.rope(x, { scaling = {} }) end)
-    raises("rope: the table with type must have names, and no list",
+    raises("rope: the table with type is a list; it must have names only",
       function() heed.rope(x, { scaling = { "yarn" } }) end)
-    raises("rope: factor of scaling must be a number, got nil",
+    raises("rope: factor of scaling is nil; it must be a number",
       function() heed.rope(x, { scaling = { type = "ntk" } }) end)
     raises("rope: factor is 0; it must be positive and finite",
       function() heed.rope(x, { scaling = { type = "linear", factor = 0 } }) end)
@@ -160,6 +160,6 @@ describe("heed.alibi_slopes", function()
 
   it("are of at least one head", function()
     raises("alibi_slopes: num_heads is 0; it must be at least 1", function() heed.alibi_slopes(0) end)
-    raises("alibi_slopes: num_heads must be an integer, got a string ('8')", function() heed.alibi_slopes "8" end)
+    raises("alibi_slopes: num_heads is a string ('8'); it must be an integer", function() heed.alibi_slopes "8" end)
   end)
 end)

@@ -49,8 +49,8 @@ describe("a metamethod", function()
       end
     end
     local index = getmetatable(heed.ones(1)).__index
-    raises("index: x must be a tensor, got a userdata", function() return index(io.stdout, 1) end)
-    raises("index: x must be a tensor, got a userdata", function() return index(io.stdout, "shape") end)
+    raises("index: x is a userdata; it must be a tensor", function() return index(io.stdout, 1) end)
+    raises("index: x is a userdata; it must be a tensor", function() return index(io.stdout, "shape") end)
     assert.equal("file", io.type(io.stdout))
   end)
 

@@ -98,10 +98,10 @@ describe("Embedding", function()
   end)
 
   it("says what it takes", function()
-    raises("Embedding: num_embeddings must be an integer, got nil", function() nn.Embedding() end)
+    raises("Embedding: num_embeddings is nil; it must be an integer", function() nn.Embedding() end)
     raises("Embedding: num_embeddings is 0; it must be at least 1", function() nn.Embedding(0, 3) end)
     raises("Embedding: embedding_dim is -1; it must be at least 1", function() nn.Embedding(3, -1) end)
-    raises("Embedding: padding_idx is 0 and rows count from 1 (or from -1, the last)",
+    raises("Embedding: padding_idx is 0; rows count from 1 (or from -1, the last)",
       function() nn.Embedding(3, 3, 0) end)
     for _, place in ipairs { 4, -4 } do
       raises(("Embedding: padding_idx is %d and num_embeddings is 3; it must be one of these, from 1 or, negative, "
@@ -162,8 +162,9 @@ describe("a norm", function()
   end)
 
   it("says how it is made", function()
-    raises("LayerNorm: normalized_shape must be an integer or a table of sizes, got nil", function() nn.LayerNorm() end)
-    raises("RMSNorm: normalized_shape must be an integer or a table of sizes, got a string ('3')",
+    raises("LayerNorm: normalized_shape is nil; it must be an integer or a table of sizes",
+      function() nn.LayerNorm() end)
+    raises("RMSNorm: normalized_shape is a string ('3'); it must be an integer or a table of sizes",
       function() nn.RMSNorm "3" end)
     raises("LayerNorm: normalized_shape is [2, 0]; its sizes must be at least 1", function() nn.LayerNorm { 2, 0 } end)
     raises("LayerNorm: normalized_shape is [-1]; its sizes must be at least 1", function() nn.LayerNorm(-1) end)
@@ -172,14 +173,15 @@ describe("a norm", function()
     raises("LayerNorm: eps is -1.0; it must be 0 or more", function() nn.LayerNorm(3, -1) end)
     raises("RMSNorm: eps is -1.0; it must be 0 or more", function() nn.RMSNorm(3, -1) end)
     raises("RMSNorm: eps is inf; it must be finite", function() nn.RMSNorm(3, math.huge) end)
-    raises("LayerNorm: elementwise_affine must be a boolean, got the number 1", function() nn.LayerNorm(3, 1e-5, 1) end)
+    raises("LayerNorm: elementwise_affine is the number 1; it must be a boolean",
+      function() nn.LayerNorm(3, 1e-5, 1) end)
   end)
 end)
 
 describe("an activation", function()
   it("says what it takes", function()
-    raises("GELU: approximate must be 'none' or 'tanh', got a string ('erf')", function() nn.GELU "erf" end)
-    raises("SiLU: 1 argument was given and it takes at most 0", function() nn.SiLU(true) end)
+    raises("GELU: approximate is a string ('erf'); it must be 'none' or 'tanh'", function() nn.GELU "erf" end)
+    raises("SiLU: 1 argument was given; it takes at most 0", function() nn.SiLU(true) end)
     raises("ReLU has no field 'weight'; it has training", function() return nn.ReLU().weight end)
     assert.are.equal(0, #nn.GELU():state_dict())
   end)

@@ -209,8 +209,8 @@ describe("the steps of a forward", function()
     steps:release()
     assert.is_true(heed.info().memory_in_use < held)
     assert.equal("heed.Steps(released)", tostring(steps))
-    raises("steps: self must be a heed.Steps, got a released heed.Steps", function() steps() end)
-    raises("result: self must be a heed.Steps, got a released heed.Steps", function() return steps.result end)
+    raises("steps: self is a released heed.Steps; it must be a heed.Steps", function() steps() end)
+    raises("result: self is a released heed.Steps; it must be a heed.Steps", function() return steps.result end)
   end)
 
   it("keep the weights and the input that they began with", function()
@@ -289,9 +289,9 @@ describe("the steps of a forward", function()
 
   it("tell what is wrong, at the line of the caller", function()
     raises("steps: ms is -1; it must be 0 or more", function() m:steps(x, { ms = -1 }) end)
-    raises("steps: ms must be a number, got a string ('2')", function() m:steps(x, { ms = "2" }) end)
+    raises("steps: ms is a string ('2'); it must be a number", function() m:steps(x, { ms = "2" }) end)
     assert.is_false(pcall(m.steps, m, x, { ms = 0 / 0 }))
-    raises("steps: x must be a tensor, got nil", function() m:steps() end)
+    raises("steps: x is nil; it must be a tensor", function() m:steps() end)
     for _, wrong in ipairs {
       { "steps: there is no option 'milliseconds'", function() m:steps(x, { milliseconds = 2 }) end },
       { "MultiHeadAttention: x is [2, 255]", function() m:steps(heed.rand(2, 255)) end },
@@ -313,7 +313,7 @@ describe("the steps of a forward", function()
           steps:advance(math.huge)
           return steps.info
         end },
-      { "self must be a heed.Steps",
+      { "self is a released heed.Steps; it must be a heed.Steps",
         function()
           local steps = m:steps(x)
           steps:release()

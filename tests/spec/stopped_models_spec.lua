@@ -263,7 +263,7 @@ describe("generate", function()
     local cache = m:new_cache()
     local fine, message = pcall(m.generate, m, { 1, 2 }, { temperature = 1, generator = 5, cache = cache })
     assert.is_false(fine)
-    assert.truthy(message:find("generate: generator must be a heed.Generator, got the number 5", 1, true))
+    assert.truthy(message:find("generate: generator is the number 5; it must be a heed.Generator", 1, true))
     assert.equal(0, cache.length)
   end)
 

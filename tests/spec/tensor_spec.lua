@@ -85,78 +85,78 @@ describe("heed.tensor", function()
   end)
 
   it("names the row of a ragged table", function()
-    raises("tensor: row 3 has 2 elements where the others have 3 (at [3])", function()
+    raises("tensor: data[3] has 2 elements; it must have 3, like the others", function()
       heed.tensor { { 1, 2, 3 }, { 4, 5, 6 }, { 7, 8 } }
     end)
-    raises("tensor: row 2 has 1 element where the others have 2 (at [1][2])", function()
+    raises("tensor: data[1][2] has 1 element; it must have 2, like the others", function()
       heed.tensor { { { 1, 2 }, { 3 } } }
     end)
-    raises("tensor: row 2 has 0 elements where the others have 1 (at [2])", function()
+    raises("tensor: data[2] has 0 elements; it must have 1, like the others", function()
       heed.tensor { { 1 }, {} }
     end)
   end)
 
   it("names the place where the kinds differ", function()
-    raises("tensor: the number 3 stands where the others have a table of 2 elements (at [2])", function()
+    raises("tensor: data[2] is the number 3; it must be a table of 2 elements, like the others", function()
       heed.tensor { { 1, 2 }, 3 }
     end)
-    raises("tensor: a table stands where the others have a number (at [2])", function()
+    raises("tensor: data[2] is a table; it must be a number, like the others", function()
       heed.tensor { 1, { 2 } }
     end)
     assert.error_matches(function() heed.tensor { heed.ones(2), heed.ones(3) } end,
-      "a tensor of shape %[3%] and dtype float32 stands where the others have a tensor of shape %[2%] %(at %[2%]%)")
-    raises("tensor: the number 1 stands where the others have a tensor of shape [2] (at [2])",
+      "data%[2%] is a tensor of shape %[3%] and dtype float32; it must be a tensor of shape %[2%], like the others")
+    raises("tensor: data[2] is the number 1; it must be a tensor of shape [2], like the others",
       function() heed.tensor { heed.ones(2), 1 } end)
   end)
 
   it("names the place of a hole", function()
-    raises("tensor: a table has a hole: there is no element at [2]", function() heed.tensor { 1, nil, 3 } end)
-    raises("tensor: a table has a hole: there is no element at [1][1]", function()
+    raises("tensor: data[2] is missing; a table must have no holes", function() heed.tensor { 1, nil, 3 } end)
+    raises("tensor: data[1][1] is missing; a table must have no holes", function()
       heed.tensor { { nil, 2 } }
     end)
-    raises("tensor: a table has a hole: there is no element at [3]", function()
+    raises("tensor: data[3] is missing; a table must have no holes", function()
       heed.tensor { 1, 2, [5] = 1 }
     end)
-    raises("tensor: a table has a hole: there is no element at [1]", function() heed.tensor { [2] = 1 } end)
+    raises("tensor: data[1] is missing; a table must have no holes", function() heed.tensor { [2] = 1 } end)
   end)
 
   it("names the place of what is no number", function()
-    raises("tensor: an element must be a number, a boolean or a tensor, got a string ('7') (at [2][1])", function()
+    raises("tensor: data[2][1] is a string ('7'); it must be a number, a boolean or a tensor", function()
       heed.tensor { { 1 }, { "7" } }
     end)
-    raises("tensor: an element must be a number, a boolean or a tensor, got a function (at the top)", function()
+    raises("tensor: data is a function; it must be a number, a boolean or a tensor", function()
       heed.tensor(print)
     end)
-    raises("tensor: an element must be a number, a boolean or a tensor, got a string ('abc') (at [1])", function()
+    raises("tensor: data[1] is a string ('abc'); it must be a number, a boolean or a tensor", function()
       heed.tensor { "abc" }
     end)
-    raises("tensor: data must be a table, a number, a boolean or a tensor, got nil", function()
+    raises("tensor: data is nil; it must be a table, a number, a boolean or a tensor", function()
       heed.tensor()
     end)
   end)
 
   it("refuses keys that are no places", function()
     assert.error_matches(function() heed.tensor { 1, 2, dtype = "int64" } end,
-      "tensor: a table of numbers has the key 'dtype' %(at the top%); options go into a table of their own")
-    raises("tensor: a table of numbers has the key the number 1.5 (at [1]); options go into a table of their own",
+      "tensor: data has the key 'dtype'; options must be in a table of their own")
+    raises("tensor: data[1] has the key the number 1.5; options must be in a table of their own",
       function() heed.tensor { { 1, [1.5] = 3 } } end)
   end)
 
   it("refuses tables that contain themselves", function()
     local t = {}
     t[1] = t
-    raises("tensor: the tables are nested deeper than 16 levels, or contain themselves", function()
+    raises("tensor: data has more than 16 levels of tables, or contains itself; it must have at most 16", function()
       heed.tensor(t)
     end)
     local u = { 1 }
     u[2] = u
     assert.error_matches(function() heed.tensor(u) end,
-      "a table stands where the others have a number %(at %[2%]%)")
+      "data%[2%] is a table; it must be a number, like the others")
   end)
 
   it("refuses more than 16 dimensions", function()
     local x = heed.zeros { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 }
-    raises("tensor: tables of tensors would make 17 dimensions; a tensor has at most 16", function()
+    raises("tensor: data has 17 dimensions with those of its tensors; it must have at most 16", function()
       heed.tensor { x }
     end)
   end)
@@ -165,8 +165,8 @@ describe("heed.tensor", function()
     raises("tensor: there is no option 'dype'; the options are dtype", function()
       heed.tensor({ 1 }, { dype = "bool" })
     end)
-    raises("tensor: dtype must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8', " ..
-      "got a string ('int32')", function()
+    raises("tensor: dtype is a string ('int32'); " ..
+      "it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'", function()
       heed.tensor({ 1 }, { dtype = "int32" })
     end)
   end)
@@ -219,7 +219,7 @@ describe("makers", function()
     assert.same({}, heed.range(2, 1):tolist())
     assert.same({ 1, 2 }, heed.range(1, 2, { dtype = "int64" }):tolist())
     assert.same({ 0, 10, 20 }, heed.range(0, 20, 10, "int64"):tolist())
-    raises("range: first must be a number, got a boolean (true)", function() heed.range(true, 4) end)
+    raises("range: first is a boolean (true); it must be a number", function() heed.range(true, 4) end)
     assert.error_matches(function() heed.range(1, 4, 0) end, "range: step")
   end)
 
@@ -240,11 +240,11 @@ describe("makers", function()
 
   it("refuse sizes that cannot be", function()
     raises("zeros: the shape is [2, -1]; its sizes must not be negative", function() heed.zeros(2, -1) end)
-    raises("zeros: a size must be an integer, got the number 1.5", function() heed.zeros(1.5) end)
-    raises("ones: a size must be an integer, got a string ('2')", function() heed.ones("2") end)
+    raises("zeros: a size is the number 1.5; it must be an integer", function() heed.zeros(1.5) end)
+    raises("ones: a size is a string ('2'); it must be an integer", function() heed.ones("2") end)
     assert.error_matches(function() heed.zeros(2 ^ 40, 2 ^ 40) end,
       "zeros: the shape is %[1099511627776, 1099511627776%]")
-    raises("zeros: the table of sizes has the key 'dtype' besides; options go into a table of their own", function()
+    raises("zeros: the table of sizes has the key 'dtype'; options must be in a table of their own", function()
       heed.zeros { 2, 3, dtype = "int64" }
     end)
     raises("zeros: a tensor has at most 16 dimensions", function()
@@ -313,9 +313,9 @@ describe("a tensor tells", function()
   it("what is wrong with a dimension", function()
     assert.error_matches(function() x:size(4) end, "size: dim is 4 and the tensor has 3 dimensions")
     assert.error_matches(function() x:size(0) end, "size: dim is 0 and the tensor has 3 dimensions")
-    raises("size: dim must be an integer, got the number 1.5", function() x:size(1.5) end)
+    raises("size: dim is the number 1.5; it must be an integer", function() x:size(1.5) end)
     raises("size: dim is 1 and the tensor has no dimensions", function() heed.tensor(1):size(1) end)
-    raises("length: x has no dimensions, so # has no size to give", function() return #heed.tensor(1) end)
+    raises("length: x has no dimensions; it must have at least 1", function() return #heed.tensor(1) end)
   end)
 end)
 
@@ -329,9 +329,9 @@ describe("functions and methods", function()
   end)
 
   it("check that they are given a tensor", function()
-    raises("numel: x must be a tensor, got nil", function() heed.numel() end)
-    raises("item: x must be a tensor, got the number 3", function() heed.item(3) end)
-    raises("clone: x must be a tensor, got a userdata", function() heed.clone(io.stdout) end)
+    raises("numel: x is nil; it must be a tensor", function() heed.numel() end)
+    raises("item: x is the number 3; it must be a tensor", function() heed.item(3) end)
+    raises("clone: x is a userdata; it must be a tensor", function() heed.clone(io.stdout) end)
   end)
 end)
 
@@ -343,7 +343,7 @@ describe("copies and conversions", function()
     assert.same({ 1, 0 }, heed.tensor({ true, false }):float():tolist())
     assert.equal("int64", x:to("int64").dtype)
     assert.equal("int64", x:to({ dtype = "int64" }).dtype)
-    raises("to: dtype must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8', got nil",
+    raises("to: dtype is nil; it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
       function() x:to() end)
   end)
 
@@ -376,7 +376,7 @@ describe("copies and conversions", function()
     assert.is_true(rawequal(x, x:zero_()))
     assert.same({ { 0, 0 }, { 0, 0 } }, x:tolist())
     assert.error_matches(function() x:copy_(heed.ones(3)) end, "%[3%].*%[2, 2%]")
-    raises("fill_: value must be a number, got a string ('1')", function() x:fill_("1") end)
+    raises("fill_: value is a string ('1'); it must be a number", function() x:fill_("1") end)
   end)
 end)
 
@@ -413,13 +413,13 @@ describe("bytes", function()
   end)
 
   it("must be as many as the shape needs", function()
-    raises("from_string: bytes has 3 bytes; shape [2] of float32 needs 8", function()
+    raises("from_string: bytes has 3 bytes; it must have 8 for shape [2] of float32", function()
       heed.from_string("abc", "float32", 2)
     end)
-    raises("from_string: three arguments are needed: bytes, dtype and shape", function()
+    raises("from_string: an argument is missing; it takes bytes, dtype and shape", function()
       heed.from_string("abc", "float32")
     end)
-    raises("from_string: bytes must be a string, got the number 1", function()
+    raises("from_string: bytes is the number 1; it must be a string", function()
       heed.from_string(1, "float32", 1)
     end)
     assert.error_matches(function() heed.from_string("", "float32", { 2 ^ 40, 2 ^ 40, 0 }) end,
@@ -435,10 +435,10 @@ describe("a released tensor", function()
     x:release()
     assert.is_true(x:is_released())
     assert.is_true(heed.is_tensor(x))
-    raises("numel: x must be a tensor, got a released tensor", function() x:numel() end)
-    raises("shape: x must be a tensor, got a released tensor", function() return x.shape end)
-    raises("index: x must be a tensor, got a released tensor", function() return x[1] end)
-    raises("index: x must be a tensor, got a released tensor", function() x[1] = 2 end)
+    raises("numel: x is a released tensor; it must be a tensor", function() x:numel() end)
+    raises("shape: x is a released tensor; it must be a tensor", function() return x.shape end)
+    raises("index: x is a released tensor; it must be a tensor", function() return x[1] end)
+    raises("index: x is a released tensor; it must be a tensor", function() x[1] = 2 end)
     assert.is_false(x == heed.ones(2))
     assert.error_matches(function() heed.tensor { x } end, "a released tensor")
   end)
@@ -487,11 +487,11 @@ describe("the collector", function()
     assert.is_nil(meta.__gc(io.stdout))
     assert.is_nil(meta.__gc {})
     assert.error_matches(function() meta.__index(io.stdout, 1) end,
-      "index: x must be a tensor, got a userdata")
-    assert.error_matches(function() meta.__index({}, "shape") end, "index: x must be a tensor, got a table")
-    assert.error_matches(function() meta.__newindex(io.stdout, 1, 1) end, "index: x must be a tensor")
-    assert.error_matches(function() meta.__len {} end, "length: x must be a tensor")
-    assert.error_matches(function() meta.__close(io.stdout) end, "release: x must be a tensor")
+      "index: x is a userdata; it must be a tensor")
+    assert.error_matches(function() meta.__index({}, "shape") end, "index: x is a table; it must be a tensor")
+    assert.error_matches(function() meta.__newindex(io.stdout, 1, 1) end, "index: x is a userdata; it must be a tensor")
+    assert.error_matches(function() meta.__len {} end, "length: x is a table; it must be a tensor")
+    assert.error_matches(function() meta.__close(io.stdout) end, "release: x is a userdata; it must be a tensor")
     assert.is_false(meta.__eq(io.stdout, {}))
   end)
 end)

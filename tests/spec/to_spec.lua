@@ -141,8 +141,8 @@ describe("to", function()
   it("says which dtypes there are", function()
     local m = nn.Linear(2, 2)
     raises("to: dtype is int64; it must be float32, bfloat16, float16 or int8", function() m:to("int64") end)
-    raises("to: dtype must be 'float32', 'bfloat16', 'float16' or 'int8', got nil", function() m:to() end)
-    raises("to: dtype must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8', got a string ('half')",
+    raises("to: dtype is nil; it must be 'float32', 'bfloat16', 'float16' or 'int8'", function() m:to() end)
+    raises("to: dtype is a string ('half'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
       function() m:to("half") end)
     raises("to: there is no option 'device'; the options are dtype", function() m:to { device = "cpu" } end)
     raises("to: self must be a module, got a string ('int8') (methods are called with a colon)",

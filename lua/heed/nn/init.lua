@@ -1,4 +1,4 @@
---- heed.nn: the modules. The built-in ones are in C (src/binding/lnn.c); the rest is made here, on the same
+--- heed.nn: the modules. The built-in ones are in C (src/binding/lconstruct.c); the rest is made here, on the same
 --- methods.
 
 return require("heed").nn

@@ -1,24 +1,18 @@
-/* Primitives for lua/heed/nn/state_dict.lua: what tensors are, and how they come into modules. */
+/* What lua/heed/nn/state_dict.lua builds on: comparing parameters and values, and storing values in modules.
+ */
 #include <string.h>
 
-#include "../nn/nn.h"
-#include "lheed.h"
+#include "lmodule.h"
 
 #define LHEED_STORED "'float32', 'bfloat16', 'float16' or 'int8'"
-
-static heed_module *check_module(lua_State *L, int idx, const char *function) {
-  lheed_box *box = lheed_test(L, idx, &lheed_module_type);
-  if (!box || !box->object) lheed_bad_argument(L, idx, function, "module", "a built-in module");
-  return box->object;
-}
 
 static const char *check_key(lua_State *L, int idx, const char *function) {
   if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "name", "a string");
   return lua_tostring(L, idx);
 }
 
-/* identity(t): its storage, and a string that is the same for tensors with the same elements in the same
- * order */
+/* identity(t): its storage, and a string that is equal for tensors with the same elements in the same order
+ */
 static int identity(lua_State *L) {
   lua_settop(L, 1);
   const heed_tensor *t = lheed_tensor(L, 1, "module", "a parameter or buffer");
@@ -32,7 +26,7 @@ static int identity(lua_State *L) {
   return 2;
 }
 
-/* plain(t): a tensor on the same elements that is no parameter */
+/* plain(t): a tensor on the same elements that is not marked as a parameter */
 static int plain(lua_State *L) {
   lua_settop(L, 1);
   heed_tensor **box = lheed_push_tensor(L);
@@ -42,15 +36,15 @@ static int plain(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* Whether one converts into the other without becoming something else. */
+/* Whether one can be converted to the other: both are floating-point. */
 static bool both_real(heed_dtype a, heed_dtype b) {
 #define IS_REAL(dtype) ((dtype) == HEED_FLOAT32 || (dtype) == HEED_BFLOAT16 || (dtype) == HEED_FLOAT16)
   return IS_REAL(a) && IS_REAL(b);
 #undef IS_REAL
 }
 
-/* misfit(target, value, assign): why value cannot be loaded into target, or be put in its place with
- * `assign`; nil if it can */
+/* misfit(target, value, assign): why value cannot be copied into target, or with `assign` replace it; nil if
+ * it can */
 static int misfit(lua_State *L) {
   char have[HEED__SHAPE_TEXT], need[HEED__SHAPE_TEXT];
   lua_settop(L, 3);
@@ -73,32 +67,32 @@ static int misfit(lua_State *L) {
   return 1;
 }
 
-/* placeholder(t): whether t stands for a parameter that is yet to come (heed_skip_init) */
+/* placeholder(t): whether t is the placeholder of a parameter (heed_skip_init) */
 static int placeholder(lua_State *L) {
   lua_settop(L, 1);
   lua_pushboolean(L, heed__is_placeholder(lheed_tensor(L, 1, "placeholder", "t")));
   return 1;
 }
 
-/* takes(m, name, t): whether a built-in module can have t for its parameter `name` as it is */
+/* takes(m, name, t): whether t can become the parameter `name` of a built-in module without conversion */
 static int takes(lua_State *L) {
   lua_settop(L, 3);
-  const heed_module *m = check_module(L, 1, "takes");
+  const heed_module *m = lheed_check_module(L, 1, "takes");
   const char *name = check_key(L, 2, "takes");
   const heed_tensor *t = lheed_tensor(L, 3, "takes", "t");
   lua_pushboolean(L, heed__module_check_parameter(m, name, t) == HEED_OK);
   return 1;
 }
 
-/* put(m, name, t): makes t, which is of no use afterwards, the parameter `name` of a built-in module. Takes
- * no memory, so that after some of these the next cannot fail for want of it. */
+/* put(m, name, t): moves t, which is released, into the parameter `name` of a built-in module. Allocates
+ * nothing, so that a series of these cannot fail halfway. */
 static int put_tensor(lua_State *L) {
   lua_settop(L, 3);
-  heed_module *m = check_module(L, 1, "put");
+  heed_module *m = lheed_check_module(L, 1, "put");
   const char *name = check_key(L, 2, "put");
   if (lheed_get(L)->collecting)
-    return lheed_error(
-        L, "load_state_dict: a tensor may be in use: a finalizer runs in the middle of an operation");
+    return lheed_error(L,
+                       "load_state_dict: a tensor may be in use: a finalizer is running during an operation");
   lheed_tensor(L, 3, "put", "t");
   lheed_box *box = lua_touserdata(L, 3);
   heed_tensor *t = box->object;
@@ -110,7 +104,7 @@ static int put_tensor(lua_State *L) {
   return 0;
 }
 
-/* store(modules, dtype): the weights in a list of built-in modules in that dtype, all of them or none */
+/* store(modules, dtype): converts the weights of a list of built-in modules to dtype, all of them or none */
 static int store(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   lua_settop(L, 2);
@@ -119,16 +113,16 @@ static int store(lua_State *L) {
   heed_dtype dtype = lheed_opt_dtype(L, 2, "to", HEED_FLOAT32);
   const lua_Unsigned count = lheed_own_list(L, 1, "to");
   heed_module **modules = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *modules), 0);
-  for (lua_Unsigned i = 0; i < count; i++) { /* the list holds them */
+  for (lua_Unsigned i = 0; i < count; i++) { /* the list keeps them alive */
     lheed_own_element(L, 1, i);
-    modules[i] = check_module(L, lua_gettop(L), "to");
+    modules[i] = lheed_check_module(L, lua_gettop(L), "to");
     lua_pop(L, 1);
   }
   LHEED_TRY(L, heed__modules_to(ctx, "to", (int64_t)count, modules, dtype));
   return lheed_return(L, 0);
 }
 
-/* The first `count` tensors of a list of our own, which holds them. */
+/* Stores the first `count` tensors of a list (from lheed_own_list, which keeps them alive) in out. */
 static void read_tensors(lua_State *L, int list, lua_Unsigned count, heed_tensor **out) {
   for (lua_Unsigned i = 0; i < count; i++) {
     lheed_own_element(L, list, i);
@@ -137,7 +131,7 @@ static void read_tensors(lua_State *L, int list, lua_Unsigned count, heed_tensor
   }
 }
 
-/* copy_all(targets, values): values into targets, two lists; all of them, whoever cancels meanwhile */
+/* copy_all(targets, values): copies each value into its target, two lists; once begun it is not cancelled */
 static int copy_all(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status = HEED_OK;
@@ -159,9 +153,9 @@ static int copy_all(lua_State *L) {
   return 0;
 }
 
-/* skip_init(f, …): f(…), and modules that it makes have placeholders for parameters. f cannot yield, so that
- * the switch is never left on. */
-int lheed_skip_init(lua_State *L) {
+/* skip_init(f, …): f(…), where the parameters of new modules are placeholders. f cannot yield, so that this
+ * mode always ends with the call. */
+static int skip_init(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   const int count = lua_gettop(L);
   if (lua_type(L, 1) != LUA_TFUNCTION && !luaL_getmetafield(L, 1, "__call"))
@@ -173,10 +167,11 @@ int lheed_skip_init(lua_State *L) {
   return status == LUA_OK ? lua_gettop(L) : lua_error(L);
 }
 
-void lheed_add_state_primitives(lua_State *L) {
+void lheed_open_state_dict(lua_State *L) {
   static const luaL_Reg primitives[] = {
-      {"identity", identity}, {"misfit", misfit},  {"placeholder", placeholder},   {"copy_all", copy_all},
-      {"plain", plain},       {"put", put_tensor}, {"skip_init", lheed_skip_init}, {"store", store},
+      {"identity", identity}, {"misfit", misfit},  {"placeholder", placeholder}, {"copy_all", copy_all},
+      {"plain", plain},       {"put", put_tensor}, {"skip_init", skip_init},     {"store", store},
       {"takes", takes},       {NULL, NULL}};
-  lheed_setfuncs(L, primitives);
+  lheed_add(L, "modules", primitives);
+  lheed_add_transparent(L, skip_init);
 }

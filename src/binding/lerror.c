@@ -1,0 +1,182 @@
+/* Errors: the position that they show, what came where something else was needed, and cancellation checks. */
+#include <limits.h>
+#include <string.h>
+
+#include "../core/core.h"
+#include "lheed.h"
+
+/* ---- Raising ---- */
+
+/* Whether Lua itself called the function: ipairs for a `for`, the metamethods of strings for "1" + x. */
+static bool is_implicit(const lua_Debug *ar) {
+  return strcmp(ar->namewhat, "metamethod") == 0 || strcmp(ar->namewhat, "for iterator") == 0 ||
+         (ar->name && strcmp(ar->name, "(for generator)") == 0); /* in 5.1 */
+}
+
+/* Pushes "file:line: " of the function that called heed; "" if that is no Lua function. */
+static void push_position(lua_State *L) {
+  lua_Debug ar;
+  bool through_c = false;
+  for (int level = 1; lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "Slnf", &ar);
+    const bool own = lheed_is_transparent(L, ar.source, lua_tocfunction(L, -1));
+    lua_pop(L, 1);
+    if (own) {
+      through_c = false;
+    } else if (strcmp(ar.what, "tail") == 0) { /* 5.1: functions that a tail call replaced */
+      continue;
+    } else if (ar.currentline < 0) {
+      through_c = through_c || !is_implicit(&ar);
+    } else {
+      if (through_c) break;
+      lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
+      return;
+    }
+  }
+  lua_pushliteral(L, "");
+}
+
+/* Raises the string on top of the stack, after the position. */
+static int raise_top(lua_State *L) {
+  push_position(L);
+  lua_insert(L, -2);
+  lua_concat(L, 2);
+  return lua_error(L);
+}
+
+int lheed_error(lua_State *L, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  lua_pushvfstring(L, format, arguments);
+  va_end(arguments);
+  return raise_top(L);
+}
+
+void lheed_push_message(lua_State *L, heed_status status) {
+  const lheed_state *S = lheed_find(L);
+  char text[HEED__MESSAGE]; /* before 5.3 finalizers run before a string is made, and may fail as well */
+  snprintf(text, sizeof text, "%s", S ? heed_message(S->context) : "");
+  lua_pushstring(L, *text ? text : heed_status_name(status));
+}
+
+void lheed_raise(lua_State *L, heed_status status) {
+  lheed_push_message(L, status);
+  raise_top(L);
+}
+
+/* core.raise(message): for heed's own Lua files, instead of error(message, level). */
+static int raise_message(lua_State *L) {
+  luaL_checkstring(L, 1);
+  lua_settop(L, 1);
+  return raise_top(L);
+}
+
+/* ---- What came ---- */
+
+/* Pushes the string at idx in quotes, between `before` and `after`; only its length if it is long or has
+ * control characters. */
+static const char *push_quoted(lua_State *L, int idx, const char *before, const char *after) {
+  size_t length;
+  const char *s = lua_tolstring(L, idx, &length);
+  bool shown = length <= 40;
+  for (size_t i = 0; i < length && shown; i++) shown = (unsigned char)s[i] >= ' ' && s[i] != 127;
+  if (!shown) return lua_pushfstring(L, "a string of %d bytes", length > INT_MAX ? INT_MAX : (int)length);
+  return lua_pushfstring(L, "%s'%s'%s", before, s, after);
+}
+
+const char *lheed_push_float(lua_State *L, double value) {
+  char text[HEED__NUMBER_TEXT];
+  heed__write_number(text, sizeof text, 'g', 14, value);
+  return lua_pushfstring(L, strspn(text, "-0123456789") == strlen(text) ? "%s.0" : "%s", text);
+}
+
+/* For a box of another copy of the library: pushes "a tensor of another copy of heed" and returns it. NULL
+ * for anything else. For messages only: scripts can set such a __name, too. */
+static const char *push_foreign(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TUSERDATA || !lua_getmetatable(L, idx)) return NULL;
+  lua_pushliteral(L, "__name");
+  lua_rawget(L, -2);
+  lua_remove(L, -2);
+  const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+  if (strncmp(name, "heed.", 5) != 0 || name[5] < 'A' || name[5] > 'Z') {
+    lua_pop(L, 1);
+    return NULL;
+  }
+  const char *text = lua_pushfstring(L, "a %c%s of another copy of heed", name[5] - 'A' + 'a', name + 6);
+  lua_remove(L, -2); /* the name, kept until here: a finalizer could remove it from the metatable */
+  return text;
+}
+
+static const char *push_box_text(lua_State *L, const lheed_box *box) {
+  const lheed_type *type = box->type;
+  if (!box->object) return lua_pushfstring(L, "a released %s", type->noun);
+  if (!type->describe) return lua_pushfstring(L, "a %s", type->noun);
+  type->describe(L, box->object);
+  return lua_tostring(L, -1);
+}
+
+const char *lheed_push_what(lua_State *L, int idx) {
+  const char *text;
+  switch (lua_type(L, idx)) {
+  case LUA_TNONE:
+  case LUA_TNIL: return lua_pushliteral(L, "nil");
+  case LUA_TBOOLEAN: return lua_pushfstring(L, "a boolean (%s)", lua_toboolean(L, idx) ? "true" : "false");
+  case LUA_TNUMBER:
+    if (lua_isinteger(L, idx)) return lua_pushfstring(L, "the number %I", (LUAI_UACINT)lua_tointeger(L, idx));
+    return lua_pushfstring(L, "the number %s", lheed_push_float(L, lua_tonumber(L, idx)));
+  case LUA_TSTRING: return push_quoted(L, idx, "a string (", ")");
+  default: break;
+  }
+  const lheed_box *box = lheed_box_at(L, idx);
+  if (box) return push_box_text(L, box);
+  if ((text = push_foreign(L, idx))) return text;
+  return lua_pushfstring(L, "a %s", lheed_is_object(L, idx) ? "table" : luaL_typename(L, idx));
+}
+
+const char *lheed_push_key(lua_State *L, int idx) {
+  return lua_type(L, idx) == LUA_TSTRING ? push_quoted(L, idx, "", "") : lheed_push_what(L, idx);
+}
+
+int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed) {
+  const char *what = lheed_push_what(L, idx);
+  return lheed_error(L, "%s: %s is %s; it must be %s", function, name, what, needed);
+}
+
+/* ---- Cancellation checks ---- */
+
+void lheed_stop(lua_State *L, heed_context *ctx, const char *function) {
+  if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
+}
+
+void lheed_look(lua_State *L, const char *function) {
+  const lheed_state *S = lheed_find(L);
+  if (!S) luaL_error(L, "this Lua state has closed heed");
+  heed_context *ctx = S->context;
+  if (!heed__is_due(&ctx->pace)) return;
+  if (ctx->call_end > 0 && !lheed_is_in_call(L)) heed__start_call(ctx);
+  lheed_stop(L, ctx, function);
+}
+
+/* core.look(function): raises if the call is to stop; for loops in heed's own Lua files. */
+static int look(lua_State *L) {
+  if (lua_type(L, 1) != LUA_TSTRING) {
+    lua_settop(L, 1);
+    return lheed_bad_argument(L, 1, "look", "function", "a string");
+  }
+  lheed_look(L, lua_tostring(L, 1));
+  return 0;
+}
+
+/* what(v): "a string ('abc')", for messages of heed's own Lua files */
+static int what_of(lua_State *L) {
+  lua_settop(L, 1);
+  lheed_push_what(L, 1);
+  return 1;
+}
+
+void lheed_open_errors(lua_State *L) {
+  static const luaL_Reg functions[] = {{"raise", raise_message}, {"look", look}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"what", what_of}, {NULL, NULL}};
+  lheed_add(L, NULL, functions);
+  lheed_add(L, "modules", primitives);
+}

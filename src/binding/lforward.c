@@ -1,0 +1,51 @@
+/* Calling built-in modules: m(x, options). */
+#include "lmodule.h"
+
+heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
+  enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, FROM, KV_LENGTHS, KEY, VALUE, CACHE };
+  return (heed_forward_options){
+      .size = sizeof(heed_forward_options),
+      .attn_mask = lheed_opt_tensor(L, first + ATTN_MASK, function, "attn_mask"),
+      .key_padding_mask = lheed_opt_tensor(L, first + PADDING_MASK, function, "key_padding_mask"),
+      .generator = lheed_opt_generator(L, first + FROM, function),
+      .kv_lengths = lheed_opt_tensor(L, first + KV_LENGTHS, function, "kv_lengths"),
+      .key = lheed_opt_tensor(L, first + KEY, function, "key"),
+      .value = lheed_opt_tensor(L, first + VALUE, function, "value"),
+      .cache = lheed_opt_cache(L, first + CACHE, function, "cache"),
+  };
+}
+
+/* m(x, options) and m:forward(x, options) → y, or y and a table of taps. */
+static int forward(lua_State *L) {
+  enum { SELF = 1, INPUT, OPTIONS, OUTPUT = OPTIONS + LHEED_FORWARD_OPTIONS };
+  static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
+  lheed_begin(L);
+  const char *class = heed_module_class(lheed_self(L, "forward"));
+  const bool plain = lua_gettop(L) <= INPUT; /* no options to look for */
+  if (plain)
+    lua_settop(L, INPUT);
+  else
+    lheed_options(L, class, OPTIONS, names);
+  bool wanted = !plain && lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
+
+  heed_tensor **out = lheed_push_tensor(L);
+  lheed_tap_boxes boxes;
+  if (wanted) lheed_push_tap_boxes(L, &boxes);
+  heed_module *m = lheed_self(L, "forward");
+  const heed_tensor *x = lheed_tensor(L, INPUT, class, "x");
+  heed_forward_options options = {.size = sizeof options};
+  if (!plain) options = lheed_forward_options(L, OPTIONS, class);
+  heed_attention_taps taps = {.size = sizeof taps};
+  LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &taps : NULL));
+  if (!wanted) return lheed_return(L, 1);
+  lua_pushvalue(L, OUTPUT);
+  lheed_push_taps(L, &boxes, &taps);
+  return lheed_return(L, 2);
+}
+
+void lheed_open_forward(lua_State *L) {
+  static const luaL_Reg methods[] = {{"forward", forward}, {NULL, NULL}};
+  static const luaL_Reg metamethods[] = {{"__call", forward}, {NULL, NULL}};
+  lheed_add_module_methods(L, methods);
+  lheed_add_metamethods(L, &lheed_module_type, metamethods);
+}

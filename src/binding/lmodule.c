@@ -1,0 +1,252 @@
+/* Built-in modules in Lua: their boxes, their entries, and what lua/heed/nn builds on to treat them like
+ * modules written in Lua. (Made in lconstruct.c, called in lforward.c, their fields in lfields.c.) */
+#include "lmodule.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* Registry keys. boxes: module pointer → box, with weak values, so that a module has one box at a time and
+ * m.W_query == m.W_query. methods: those that all modules share. */
+static const char boxes_key = 0, module_methods_key = 0;
+
+/* ---- Boxes of modules ---- */
+
+static void release_module(void *object) {
+  heed_module_release(object);
+}
+
+static void describe_module(lua_State *L, const void *object) {
+  lua_pushfstring(L, "a module (%s)", heed_module_class(object));
+}
+
+const lheed_type lheed_module_type = {"Module", "module", release_module, describe_module};
+
+heed_module *lheed_test_module(lua_State *L, int idx) {
+  lheed_box *box = lheed_test(L, idx, &lheed_module_type);
+  return box ? box->object : NULL;
+}
+
+heed_module *lheed_check_module(lua_State *L, int idx, const char *function) {
+  heed_module *m = lheed_test_module(L, idx);
+  if (!m) lheed_bad_argument(L, idx, function, "module", "a built-in module");
+  return m;
+}
+
+heed_module *lheed_self(lua_State *L, const char *function) {
+  heed_module *m = lheed_test_module(L, 1);
+  if (!m) {
+    const char *what = lheed_push_what(L, 1);
+    lheed_error(L, "%s: self is %s; it must be a built-in module (methods are called with a colon)", function,
+                what);
+  }
+  return m;
+}
+
+heed_module **lheed_push_module(lua_State *L) {
+  return (heed_module **)lheed_push_box(L, &lheed_module_type);
+}
+
+void lheed_remember_module(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &boxes_key);
+  lua_pushvalue(L, -2);
+  lua_rawsetp(L, -2, lheed_test_module(L, lua_gettop(L)));
+  lua_pop(L, 1);
+}
+
+/* Pushes the box of m if there is one; allocates nothing. */
+static bool push_known_box(lua_State *L, const heed_module *m) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &boxes_key);
+  bool known = lua_rawgetp(L, -1, m) != LUA_TNIL;
+  lua_remove(L, -2);
+  if (!known) lua_pop(L, 1);
+  return known;
+}
+
+/* A tensor that shares the elements of a parameter; OK and *out NULL if m has no such parameter. */
+static heed_status alias_parameter(const heed_module *m, const char *name, heed_tensor **out) {
+  const heed__slot *slot = heed__module_slot(m, name);
+  return slot ? heed__tensor_from_view(heed_module_context(m), heed_module_class(m), slot->parameter, out)
+              : HEED_OK;
+}
+
+static bool push_parameter(lua_State *L, const heed_module *m, const char *name) {
+  heed_tensor **box = lheed_push_tensor(L);
+  LHEED_TRY(L, alias_parameter(m, name, box));
+  if (*box) {
+    heed_tensor_set_parameter(*box, true);
+    return true;
+  }
+  lua_pop(L, 1);
+  return false;
+}
+
+/* There always is a module: heed_module_set_module replaces, and nothing removes. */
+static void push_part(lua_State *L, const heed_module *m, const char *name) {
+  if (push_known_box(L, heed__module_part(m, name))) return;
+  heed_module **box = lheed_push_module(L);
+  heed_module *part = heed__module_part(m, name);
+  if (push_known_box(L, part)) { /* a finalizer pushed it, or replaced the module */
+    lua_remove(L, -2);
+    return;
+  }
+  *box = heed_module_retain(part);
+  lheed_remember_module(L);
+}
+
+bool lheed_push_entry(lua_State *L, const heed_module *m, const char *name) {
+  const heed__slot *slot = heed__module_slot(m, name);
+  if (!slot) return false;
+  if (slot->kind == HEED_ENTRY_PARAMETER) return push_parameter(L, m, name);
+  push_part(L, m, name);
+  return true;
+}
+
+int lheed_entry_index(const heed_module *m, const char *name) {
+  heed__slot *slot = heed__module_slot(m, name);
+  return slot ? (int)(slot - m->slots) + 1 : 0;
+}
+
+bool lheed_read_entry_name(const heed_module *m, int i, lheed_entry_name name) {
+  heed_entry entry;
+  if (!heed_module_entry(m, i, &entry)) return false;
+  memcpy(name, entry.name, strlen(entry.name) + 1);
+  return true;
+}
+
+/* nn.Parameter(t): a tensor on the same elements, which modules list among their parameters. */
+static int new_parameter(lua_State *L) {
+  lua_settop(L, 1);
+  heed_tensor **box = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "Parameter", "data");
+  if (heed_tensor_dtype(x) != HEED_FLOAT32)
+    return lheed_error(L, "Parameter: data is %s; it must be float32", heed_dtype_name(heed_tensor_dtype(x)));
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "Parameter", x, box));
+  heed_tensor_set_parameter(*box, true);
+  return lheed_return(L, 1);
+}
+
+/* mha:head(i) → {W_query =, W_key =, W_value =}, views of the weights. */
+static int head(lua_State *L) {
+  lheed_begin(L);
+  lua_settop(L, 2);
+  heed_tensor **query = lheed_push_tensor(L), **key = lheed_push_tensor(L), **value = lheed_push_tensor(L);
+  heed_module *m = lheed_self(L, "head");
+  int64_t i = lheed_integer(L, 2, "head", "i");
+  LHEED_TRY(L, heed_module_head(m, i, query, key, value));
+  lua_createtable(L, 0, 3);
+  lua_insert(L, 3);
+  lua_setfield(L, 3, "W_value");
+  lua_setfield(L, 3, "W_key");
+  lua_setfield(L, 3, "W_query");
+  return lheed_return(L, 1);
+}
+
+/* mha:split() → a MultiHeadAttentionWrapper that shares the weights. */
+static int split(lua_State *L) {
+  lheed_begin(L);
+  lua_settop(L, 1);
+  heed_module **box = lheed_push_module(L);
+  heed_module *m = lheed_self(L, "split");
+  LHEED_TRY(L, heed_module_split(m, box));
+  lheed_remember_module(L);
+  return lheed_return(L, 1);
+}
+
+/* ---- What lua/heed/nn builds on ---- */
+
+/* class_name(m) */
+static int class_name(lua_State *L) {
+  lua_pushstring(L, heed_module_class(lheed_self(L, "class_name")));
+  return 1;
+}
+
+/* describe(m): what repr shows between the parentheses */
+static int describe(lua_State *L) {
+  char text[512];
+  heed_module_describe(lheed_self(L, "extra_repr"), text, sizeof text);
+  lua_pushstring(L, text);
+  return 1;
+}
+
+/* The number of the entry after `name`, which was number i before entries may have been added or removed. */
+static int next_entry(const heed_module *m, const char *name, int i) {
+  heed_entry entry;
+  if (heed_module_entry(m, i, &entry) && strcmp(entry.name, name) == 0) return i + 1;
+  const int now = lheed_entry_index(m, name);
+  return now ? now + 1 : i;
+}
+
+/* entries(m): {{name =, value =, kind = "parameter" or "module"}, …} in order. Finalizers may change the
+ * module meanwhile: entries that it never had are not listed, and none is listed twice. */
+static int entries(lua_State *L) {
+  const heed_module *m = lheed_self(L, "entries");
+  lheed_entry_name name;
+  lua_Integer count = 0;
+  lua_createtable(L, heed_module_entry_count(m), 0);
+  for (int i = 1; lheed_read_entry_name(m, i, name); i = next_entry(m, name, i)) {
+    const bool is_part = heed__module_part(m, name) != NULL;
+    if ((i & 0x3ff) == 0) lheed_look(L, heed_module_class(m));
+    lua_createtable(L, 0, 3);
+    if (!lheed_push_entry(L, m, name)) {
+      lua_pop(L, 1);
+      continue;
+    }
+    lua_setfield(L, -2, "value");
+    lua_pushstring(L, name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, is_part ? "module" : "parameter");
+    lua_setfield(L, -2, "kind");
+    lua_rawseti(L, -2, ++count);
+  }
+  return lheed_return(L, 1);
+}
+
+/* kind(v): "parameter", "tensor" or "module"; nil for other values and for released ones */
+static int kind_of(lua_State *L) {
+  lua_settop(L, 1);
+  lheed_box *box = lheed_test(L, 1, &lheed_tensor_type);
+  if (box && box->object) {
+    lua_pushstring(L, heed_tensor_is_parameter(box->object) ? "parameter" : "tensor");
+  } else if (lheed_test_module(L, 1)) {
+    lua_pushliteral(L, "module");
+  } else {
+    lua_pushnil(L);
+  }
+  return 1;
+}
+
+/* train(m, mode) */
+static int train(lua_State *L) {
+  heed_module_train(lheed_self(L, "train"), lua_toboolean(L, 2));
+  return 0;
+}
+
+/* ---- Opening ---- */
+
+void lheed_push_module_methods(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &module_methods_key);
+}
+
+void lheed_add_module_methods(lua_State *L, const luaL_Reg *methods) {
+  lheed_push_module_methods(L);
+  lheed_setfuncs(L, methods);
+  lua_pop(L, 1);
+}
+
+/* Adds nn.Parameter, and `modules`, what lua/heed/nn builds on, to the library table. */
+void lheed_open_modules(lua_State *L) {
+  static const luaL_Reg metamethods[] = {{"__ipairs", lheed_ipairs}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"head", head}, {"split", split}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"class_name", class_name}, {"describe", describe},        {"entries", entries}, {"kind", kind_of},
+      {"train", train},           {"options", lheed_options_of}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"Parameter", new_parameter}, {NULL, NULL}};
+  lheed_new_type(L, &lheed_module_type, metamethods);
+  lheed_new_weak(L, "v");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &boxes_key);
+  lua_createtable(L, 0, 8);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &module_methods_key);
+  lheed_add_module_methods(L, methods);
+  lheed_add(L, "nn", functions);
+  lheed_add(L, "modules", primitives);
+}

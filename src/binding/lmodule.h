@@ -1,0 +1,32 @@
+/* Boxes of built-in modules, for the files of the binding that work with modules. (lmodule.c) */
+#ifndef LHEED_MODULE_H
+#define LHEED_MODULE_H
+
+#include "../nn/nn.h"
+#include "lheed.h"
+
+/** The module at idx; NULL for anything else and for one that was released. */
+heed_module *lheed_test_module(lua_State *L, int idx);
+/** The module at idx; raises for anything else. */
+heed_module *lheed_check_module(lua_State *L, int idx, const char *function);
+/** The module at index 1, the self of a method; raises for anything else. */
+heed_module *lheed_self(lua_State *L, const char *function);
+
+/** Adds methods that all built-in modules share. Those in Lua are added when the first of them is used. */
+void lheed_add_module_methods(lua_State *L, const luaL_Reg *methods);
+/** Pushes the table of these methods. */
+void lheed_push_module_methods(lua_State *L);
+
+/* A copy of the name of a module's entry: finalizers may change the module. */
+typedef char lheed_entry_name[sizeof((heed__slot *)0)->name];
+/** Copies the name of entry i, from 1; false if i is out of range. */
+bool lheed_read_entry_name(const heed_module *m, int i, lheed_entry_name name);
+/** The number of the entry, from 1; 0 if there is none of that name. */
+int lheed_entry_index(const heed_module *m, const char *name);
+/** Pushes the entry `name` of m, which the stack holds: the box of a module, or a tensor that shares the
+ * elements of a parameter. Creating a box may run finalizers, which may change the module: so `name` must not
+ * point into it, and is looked up again afterwards. If there is no such entry, or no longer, it pushes
+ * nothing and returns false. */
+bool lheed_push_entry(lua_State *L, const heed_module *m, const char *name);
+
+#endif
