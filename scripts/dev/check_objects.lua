@@ -49,9 +49,9 @@ local function groups_of(files, next_of)
       end
     end
     if low[file] == index[file] then
-      local group, other = {}, nil
+      local group = {}
       repeat
-        other = table.remove(stack)
+        local other = table.remove(stack)
         on_stack[other] = nil
         group[#group + 1] = other
       until other == file
