@@ -42,10 +42,10 @@ static int new_cache(lua_State *L) {
     lheed_error(L, "%s: capacity is %I; it must be at least 1", function, (LUAI_UACINT)config.capacity);
   config.dtype = lheed_opt_dtype(L, DTYPE, function, HEED_FLOAT32);
   void **box = lheed_push_box(L, &lheed_cache_type);
-  lheed_box *self = lheed_test(L, SELF, &lheed_module_type);
-  if (!self || !self->object) lheed_bad_argument(L, SELF, function, "self", "a MultiHeadAttention");
+  heed_module *self = lheed_test_module(L, SELF);
+  if (!self) lheed_bad_argument(L, SELF, function, "self", "a MultiHeadAttention");
   heed_kv_cache *cache = NULL;
-  LHEED_TRY(L, heed_kv_cache_new(self->object, &config, &cache));
+  LHEED_TRY(L, heed_kv_cache_new(self, &config, &cache));
   *box = cache;
   return lheed_return(L, 1);
 }

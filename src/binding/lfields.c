@@ -24,7 +24,7 @@ static const char *push_fields(lua_State *L, const heed_module *m, bool all) {
     luaL_addstring(&b, s->name);
     luaL_addstring(&b, ", ");
   }
-  if (all && m->class->takes_keys) luaL_addstring(&b, LHEED_VARIANTS ", ");
+  if (all && m->class->takes_keys) luaL_addstring(&b, LHEED_TABLE_SETTINGS ", ");
   luaL_addstring(&b, "training");
   luaL_pushresult(&b);
   return lua_tostring(L, -1);
@@ -74,7 +74,7 @@ static int module_index(lua_State *L) {
     heed_scalar setting;
     const heed__sizes *sizes;
     if (lheed_push_entry(L, m, name)) return 1;
-    if (lheed_push_variant(L, m, name)) return 1;
+    if (lheed_push_table_setting(L, m, name)) return 1;
     if (heed_module_setting(m, name, &setting)) {
       lheed_push_scalar(L, setting);
       return 1;

@@ -2,12 +2,12 @@
 #include "lmodule.h"
 
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
-  enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, FROM, KV_LENGTHS, KEY, VALUE, CACHE };
+  enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, GENERATOR_SLOT, KV_LENGTHS, KEY, VALUE, CACHE };
   return (heed_forward_options){
       .size = sizeof(heed_forward_options),
       .attn_mask = lheed_opt_tensor(L, first + ATTN_MASK, function, "attn_mask"),
       .key_padding_mask = lheed_opt_tensor(L, first + PADDING_MASK, function, "key_padding_mask"),
-      .generator = lheed_opt_generator(L, first + FROM, function),
+      .generator = lheed_opt_generator(L, first + GENERATOR_SLOT, function),
       .kv_lengths = lheed_opt_tensor(L, first + KV_LENGTHS, function, "kv_lengths"),
       .key = lheed_opt_tensor(L, first + KEY, function, "key"),
       .value = lheed_opt_tensor(L, first + VALUE, function, "value"),
@@ -21,7 +21,7 @@ static int forward(lua_State *L) {
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
   const char *class = heed_module_class(lheed_self(L, "forward"));
-  const bool plain = lua_gettop(L) <= INPUT; /* no options to look for */
+  const bool plain = lua_gettop(L) <= INPUT; /* without options */
   if (plain)
     lua_settop(L, INPUT);
   else

@@ -183,6 +183,23 @@ void lheed_add_methods(lua_State *L, const luaL_Reg *functions, bool in_place) {
   lua_pop(L, 1);
 }
 
+/* ---- Setting fields ---- */
+
+void lheed_set_string(lua_State *L, const char *name, const char *value) {
+  lua_pushstring(L, value);
+  lua_setfield(L, -2, name);
+}
+
+void lheed_set_integer(lua_State *L, const char *name, int64_t value) {
+  lua_pushinteger(L, (lua_Integer)value);
+  lua_setfield(L, -2, name);
+}
+
+void lheed_set_number(lua_State *L, const char *name, double value) {
+  lua_pushnumber(L, (lua_Number)value);
+  lua_setfield(L, -2, name);
+}
+
 /* ---- Functions that belong to heed ---- */
 
 void lheed_add_transparent(lua_State *L, lua_CFunction function) {

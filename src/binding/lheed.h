@@ -67,6 +67,11 @@ void lheed_add(lua_State *L, const char *table, const luaL_Reg *functions);
  * upvalue 2. */
 void lheed_add_methods(lua_State *L, const luaL_Reg *functions, bool in_place);
 
+/* Set a field of the table on top of the stack. */
+void lheed_set_string(lua_State *L, const char *name, const char *value);
+void lheed_set_integer(lua_State *L, const char *name, int64_t value);
+void lheed_set_number(lua_State *L, const char *name, double value);
+
 /* ---- Calls of a script (lheed.c) ---- */
 
 /** Marks a C function that calls what a script gave it as transparent: errors show the position behind it on
@@ -246,12 +251,14 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function);
  * argument's. Raises for anything else. Allocates. (lrope.c) */
 void lheed_rope_config(lua_State *L, int idx, const char *function, const char *name,
                        heed_rope_config *config);
+/** Pushes such a table; c is a copy that no finalizer can change. (lrope.c) */
+void lheed_push_rope(lua_State *L, const heed_rope_config *c);
 /** The argument qk_norm of a MultiHeadAttention: a boolean, or {eps =}, which means true. (lattention.c) */
 void lheed_read_qk_norm(lua_State *L, int idx, const char *function, heed_attention_config *config);
-/** Pushes a setting of a MultiHeadAttention that is a table in Lua, or may be nil; false if m has none of
- * that name. (lattention.c) */
-bool lheed_push_variant(lua_State *L, const heed_module *m, const char *name);
-#define LHEED_VARIANTS "window, rope"
+/** Pushes a setting of an attention module that is a table in Lua, or may be nil; false if m has none of that
+ * name. (lattention.c) */
+bool lheed_push_table_setting(lua_State *L, const heed_module *m, const char *name);
+#define LHEED_TABLE_SETTINGS "window, rope"
 
 /* The taps of an attention: what it computed on the way. (ltaps.c) */
 #define X(name) +1

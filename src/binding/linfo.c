@@ -30,29 +30,19 @@ static int seconds(lua_State *L) {
 
 /* ---- heed.info ---- */
 
-static void put_string(lua_State *L, const char *field, const char *value) {
-  lua_pushstring(L, value);
-  lua_setfield(L, -2, field);
-}
-
-static void put_integer(lua_State *L, const char *field, lua_Integer value) {
-  lua_pushinteger(L, value);
-  lua_setfield(L, -2, field);
-}
-
 static int info(lua_State *L) {
   heed_information i = {.size = sizeof i};
   lheed_arguments(L, "info", 0);
   LHEED_TRY(L, heed_info(lheed_get(L)->context, &i));
   lua_createtable(L, 0, 8);
-  put_string(L, "version", i.version);
-  put_string(L, "processor", i.processor);
-  put_string(L, "kernels", i.kernels);
-  put_string(L, "blas", i.blas);
-  put_string(L, "blas_core", i.blas_core);
-  put_integer(L, "threads", i.threads);
-  put_integer(L, "memory_in_use", (lua_Integer)i.memory_in_use);
-  put_integer(L, "memory_peak", (lua_Integer)i.memory_peak);
+  lheed_set_string(L, "version", i.version);
+  lheed_set_string(L, "processor", i.processor);
+  lheed_set_string(L, "kernels", i.kernels);
+  lheed_set_string(L, "blas", i.blas);
+  lheed_set_string(L, "blas_core", i.blas_core);
+  lheed_set_integer(L, "threads", i.threads);
+  lheed_set_integer(L, "memory_in_use", (int64_t)i.memory_in_use);
+  lheed_set_integer(L, "memory_peak", (int64_t)i.memory_peak);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &info_key);
   lua_setmetatable(L, -2);
   return 1;

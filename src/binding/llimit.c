@@ -61,11 +61,11 @@ static int push_limits(lua_State *L, const heed_limits *l) {
 /* limit{memory =, seconds =, threads =, files =, final =} sets those that are named; limit() returns all. */
 static int limit(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  const bool asks = lua_gettop(L) == 0;
+  const bool query = lua_gettop(L) == 0;
   heed_limits l = {.size = sizeof l};
-  if (!asks) lheed_options(L, "limit", 1, names); /* may run finalizers, which may set limits */
+  if (!query) lheed_options(L, "limit", 1, names); /* may run finalizers, which may set limits */
   LHEED_TRY(L, heed_get_limits(ctx, &l));
-  if (asks) return push_limits(L, &l);
+  if (query) return push_limits(L, &l);
   const heed_limits now = l;
   if (!lua_isnil(L, AT_MEMORY)) {
     const double bytes = whole_at(L, AT_MEMORY, 0x1p62, "a number of bytes above 0, or math.huge");

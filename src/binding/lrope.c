@@ -9,16 +9,19 @@ static const char *const scaling_names[] = {
     "beta_slow", "attention_factor", "low_freq_factor",         "high_freq_factor",
     NULL};
 
+static const char *const scaling_types[] = {[HEED_ROPE_LINEAR] = "linear",
+                                            [HEED_ROPE_NTK] = "ntk",
+                                            [HEED_ROPE_YARN] = "yarn",
+                                            [HEED_ROPE_LLAMA3] = "llama3"};
+
+/* ---- Reading ---- */
+
 /* Replaces the table on top of the stack by the values of its names; raises if it has others. */
-static void spread_values(lua_State *L, const char *function, const char *const *names) {
+static void spread_values(lua_State *L, const char *function, const char *name, const char *const *names) {
   const int table = lua_gettop(L);
   /* a table with an array part is not taken for options */
   if (lheed_trailing_options(L, function, table, names) == table)
-    lheed_error(L, "%s: the table with %s is a list; it must have names only", function, names[0]);
-}
-
-static double opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise) {
-  return lheed_opt_number(L, idx, function, name, otherwise);
+    lheed_error(L, "%s: %s is a list; it must be a table of options", function, name);
 }
 
 static bool read_style(lua_State *L, int idx, const char *function) {
@@ -32,13 +35,9 @@ static bool read_style(lua_State *L, int idx, const char *function) {
 }
 
 static heed_rope_scaling read_type(lua_State *L, int idx, const char *function) {
-  static const char *const types[] = {[HEED_ROPE_LINEAR] = "linear",
-                                      [HEED_ROPE_NTK] = "ntk",
-                                      [HEED_ROPE_YARN] = "yarn",
-                                      [HEED_ROPE_LLAMA3] = "llama3"};
   const char *type = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
   for (int i = HEED_ROPE_LINEAR; i <= HEED_ROPE_LLAMA3; i++)
-    if (strcmp(type, types[i]) == 0) return (heed_rope_scaling)i;
+    if (strcmp(type, scaling_types[i]) == 0) return (heed_rope_scaling)i;
   lheed_bad_argument(L, idx, function, "type of scaling", "'linear', 'ntk', 'yarn' or 'llama3'");
   return HEED_ROPE_UNSCALED;
 }
@@ -49,21 +48,21 @@ static void read_scaling(lua_State *L, int idx, const char *function, heed_rope_
   luaL_checkstack(L, 16, function);
   lua_pushvalue(L, idx);
   const int first = lua_gettop(L);
-  spread_values(L, function, scaling_names);
+  spread_values(L, function, "scaling", scaling_names);
   c->scaling = read_type(L, first, function);
   c->factor = lheed_number(L, first + 1, function, "factor of scaling");
   c->original_context_length = lheed_opt_integer(L, first + 2, function, scaling_names[2], 0);
   double *const numbers[] = {&c->beta_fast, &c->beta_slow, &c->attention_factor, &c->low_freq_factor,
                              &c->high_freq_factor};
   for (int i = 0; i < 5; i++)
-    *numbers[i] = opt_number(L, first + 3 + i, function, scaling_names[3 + i], *numbers[i]);
+    *numbers[i] = lheed_opt_number(L, first + 3 + i, function, scaling_names[3 + i], *numbers[i]);
   lua_settop(L, first - 1);
 }
 
 /* Reads the options in the slots first, first + 1…. */
 static void read_options(lua_State *L, int first, const char *function, heed_rope_config *c) {
   heed_rope_config_init(c, sizeof *c);
-  c->base = opt_number(L, first, function, "base", c->base);
+  c->base = lheed_opt_number(L, first, function, "base", c->base);
   c->interleaved = read_style(L, first + 1, function);
   c->dims = lheed_opt_integer(L, first + 2, function, "dims", 0);
   if (c->dims == 0 && !lua_isnil(L, first + 2))
@@ -76,10 +75,40 @@ void lheed_rope_config(lua_State *L, int idx, const char *function, const char *
   luaL_checkstack(L, 16, function);
   lua_pushvalue(L, idx);
   const int first = lua_gettop(L);
-  spread_values(L, function, option_names);
+  spread_values(L, function, name, option_names);
   read_options(L, first, function, c);
   lua_settop(L, first - 1);
 }
+
+/* ---- Pushing ---- */
+
+static void push_scaling(lua_State *L, const heed_rope_config *c) {
+  lua_createtable(L, 0, 6);
+  lheed_set_string(L, "type", scaling_types[c->scaling]);
+  lheed_set_number(L, "factor", c->factor);
+  if (c->original_context_length > 0)
+    lheed_set_integer(L, "original_context_length", c->original_context_length);
+  if (c->scaling == HEED_ROPE_YARN) {
+    lheed_set_number(L, "beta_fast", c->beta_fast);
+    lheed_set_number(L, "beta_slow", c->beta_slow);
+    if (c->attention_factor != 0) lheed_set_number(L, "attention_factor", c->attention_factor);
+  } else if (c->scaling == HEED_ROPE_LLAMA3) {
+    lheed_set_number(L, "low_freq_factor", c->low_freq_factor);
+    lheed_set_number(L, "high_freq_factor", c->high_freq_factor);
+  }
+}
+
+void lheed_push_rope(lua_State *L, const heed_rope_config *c) {
+  lua_createtable(L, 0, 4);
+  lheed_set_number(L, "base", c->base);
+  lheed_set_string(L, "style", c->interleaved ? "interleaved" : "half");
+  if (c->dims > 0) lheed_set_integer(L, "dims", c->dims);
+  if (c->scaling == HEED_ROPE_UNSCALED) return;
+  push_scaling(L, c);
+  lua_setfield(L, -2, "scaling");
+}
+
+/* ---- Functions ---- */
 
 /* rope(x, positions, base = 10000, style = "half", dims, scaling) */
 static int op_rope(lua_State *L) {

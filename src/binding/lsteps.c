@@ -44,7 +44,7 @@ static void keep_with(lua_State *L, double ms, int idx) {
 
 /* mha:steps(x, {ms = 2, …}); the other options are those of a forward. */
 static int new_steps(lua_State *L) {
-  enum { SELF = 1, INPUT, MS, OPTIONS, FROM = OPTIONS + 3 };
+  enum { SELF = 1, INPUT, MS, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
   static const char *const names[] = {"ms", LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
   lheed_options(L, steps_function, MS, names);
@@ -52,13 +52,13 @@ static int new_steps(lua_State *L) {
   const bool wanted =
       lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, steps_function, "need_weights", false);
   void **out = lheed_push_box(L, &lheed_steps_type);
-  keep_with(L, seconds * 1000, FROM);
-  lheed_box *self = lheed_test(L, SELF, &lheed_module_type);
-  if (!self || !self->object) lheed_bad_argument(L, SELF, steps_function, "self", "a built-in module");
+  keep_with(L, seconds * 1000, GENERATOR_SLOT);
+  heed_module *self = lheed_test_module(L, SELF);
+  if (!self) lheed_bad_argument(L, SELF, steps_function, "self", "a built-in module");
   const heed_tensor *x = lheed_tensor(L, INPUT, steps_function, "x");
   const heed_forward_options options = lheed_forward_options(L, OPTIONS, steps_function);
   heed_steps *steps = NULL;
-  LHEED_TRY(L, heed_steps_new(self->object, x, &options, wanted, &steps));
+  LHEED_TRY(L, heed_steps_new(self, x, &options, wanted, &steps));
   *out = steps;
   return lheed_return(L, 1);
 }

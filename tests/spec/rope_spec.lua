@@ -117,7 +117,7 @@ describe("heed.rope", function()
     raises("rope: scaling is the number 3; it must be a table", function() heed.rope(x, { scaling = 3 }) end)
     raises("rope: type of scaling is nil; it must be 'linear', 'ntk', 'yarn' or 'llama3'",
       function() heed.rope(x, { scaling = {} }) end)
-    raises("rope: the table with type is a list; it must have names only",
+    raises("rope: scaling is a list; it must be a table of options",
       function() heed.rope(x, { scaling = { "yarn" } }) end)
     raises("rope: factor of scaling is nil; it must be a number",
       function() heed.rope(x, { scaling = { type = "ntk" } }) end)
