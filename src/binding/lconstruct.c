@@ -1,5 +1,5 @@
-/* Constructors of the built-in modules: a row of one table for each class, with all that Lua knows of it.
- * Arguments are in the order of PyTorch or of the notebooks, or by name in one table. */
+/* Constructors of the built-in modules: each class is a row of one table, which is all that it needs in the
+ * binding. Arguments are in the order of PyTorch or of the notebooks, or by name in one table. */
 #include <float.h>
 #include <stddef.h>
 #include <string.h>

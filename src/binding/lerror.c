@@ -54,7 +54,8 @@ int lheed_error(lua_State *L, const char *format, ...) {
 
 void lheed_push_message(lua_State *L, heed_status status) {
   const lheed_state *S = lheed_find(L);
-  char text[HEED__MESSAGE]; /* before 5.3 finalizers run before a string is made, and may fail as well */
+  char text[HEED__MESSAGE]; /* a copy: before 5.3 finalizers run before a string is made, and may set another
+                               message */
   snprintf(text, sizeof text, "%s", S ? heed_message(S->context) : "");
   lua_pushstring(L, *text ? text : heed_status_name(status));
 }

@@ -28,7 +28,7 @@ static int next_pair(lua_State *L) {
   return lua_next(L, 1) ? 2 : 0;
 }
 
-/* heed.pairs(t): what pairs gives in a Lua with __pairs */
+/* heed.pairs(t): what pairs returns in a Lua with __pairs */
 static int pairs_of(lua_State *L) {
   lua_settop(L, 1);
   if (luaL_getmetafield(L, 1, "__pairs") != LUA_TNIL) {
@@ -52,7 +52,7 @@ static int next_element(lua_State *L) {
   return lua_isnil(L, -1) ? 0 : 2;
 }
 
-/* heed.ipairs(t): what ipairs gives in a Lua whose ipairs uses __index */
+/* heed.ipairs(t): what ipairs returns in a Lua whose ipairs uses __index */
 int lheed_ipairs(lua_State *L) {
   lua_settop(L, 1);
   if (!lua_istable(L, 1) && luaL_getmetafield(L, 1, "__index") == LUA_TNIL)

@@ -5,7 +5,7 @@
 #include "lheed.h"
 #include "lua_sources.h" /* lheed_sources: lua/heed/ as bytes, made by the Makefile */
 
-/* Registry keys. core: what luaopen_heed_core gives. loaded: the embedded files that were run, by name. */
+/* Registry keys. core: what luaopen_heed_core returns. loaded: the embedded files that were run, by name. */
 static const char core_key = 0, loaded_key = 0;
 
 static void open_core(lua_State *L) {
