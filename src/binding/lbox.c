@@ -5,10 +5,7 @@
 #include "../core/core.h"
 #include "lheed.h"
 
-/* Marks boxes of this copy of the library. */
-static const char box_key = 0;
-
-/* Registry keys. alive: the boxes in use, a weak table. types: a list of the metatables. */
+/* Registry keys. alive: the boxes in use, a weak table. types: type of boxes → metatable. */
 static const char alive_key = 0, types_key = 0, collect_key = 0;
 
 /* ---- Making boxes ---- */
@@ -25,7 +22,6 @@ static void list_as_alive(lua_State *L, const lheed_box *box) {
 void **lheed_push_box(lua_State *L, const lheed_type *type) {
   lheed_box *box = lua_newuserdatauv(L, sizeof *box, 0);
   const lheed_state *S = lheed_running(L); /* faster than lheed_find, and most functions have it */
-  box->mark = &box_key;
   box->type = type;
   box->object = NULL;
   box->state = S ? S : lheed_find(L);
@@ -35,16 +31,24 @@ void **lheed_push_box(lua_State *L, const lheed_type *type) {
   return &box->object;
 }
 
-lheed_box *lheed_box_at(lua_State *L, int idx) {
+static bool is_type(lua_State *L, const lheed_type *type) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &types_key);
+  const bool found = lua_rawgetp(L, -1, type) != LUA_TNIL;
+  lua_pop(L, 2);
+  return found;
+}
+
+lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type) {
   lheed_box *box = lua_touserdata(L, idx); /* a light userdata has length 0 */
-  if (!box || lua_rawlen(L, idx) != sizeof *box || box->mark != &box_key) return NULL;
+  if (!box || lua_rawlen(L, idx) != sizeof *box || box->type != type) return NULL;
   if (!box->state || !box->state->context) box->object = NULL; /* freed with the context */
   return box;
 }
 
-lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type) {
-  lheed_box *box = lheed_box_at(L, idx);
-  return box && box->type == type ? box : NULL;
+lheed_box *lheed_box_at(lua_State *L, int idx) {
+  const lheed_box *box = lua_touserdata(L, idx);
+  if (!box || lua_rawlen(L, idx) != sizeof *box || !is_type(L, box->type)) return NULL;
+  return lheed_test(L, idx, box->type);
 }
 
 /* ---- Objects written in Lua ---- */
@@ -119,7 +123,8 @@ static bool may_free(lua_State *L, const lheed_box *box) {
 
 /* The finalizer of all boxes. Scripts may call it with any value. */
 static int box_gc(lua_State *L) {
-  lheed_box *box = lheed_box_at(L, 1);
+  lheed_box *box = lheed_test(L, 1, &lheed_tensor_type); /* most boxes are tensors */
+  if (!box) box = lheed_box_at(L, 1);
   if (!box || !may_free(L, box)) return 0;
   void *object = box->object;
   box->object = NULL;
@@ -142,7 +147,7 @@ void lheed_new_type(lua_State *L, const lheed_type *type, const luaL_Reg *metame
   if (metamethods) lheed_setfuncs(L, metamethods);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &types_key);
   lua_pushvalue(L, -2);
-  lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+  lua_rawsetp(L, -2, type);
   lua_pop(L, 1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, type);
 }
@@ -170,11 +175,12 @@ static void publish(lua_State *L) {
 
 void lheed_publish_metatables(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &types_key);
-  for (lua_Integer i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
+  lua_pushnil(L);
+  while (lua_next(L, -2)) {
     publish(L);
     lua_pop(L, 1);
   }
-  lua_pop(L, 2);
+  lua_pop(L, 1);
 }
 
 /* ---- The collector ---- */

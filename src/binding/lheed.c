@@ -11,22 +11,7 @@
 /* ---- The state ---- */
 
 /* Registry keys are addresses in this copy of the library, so that two copies in one Lua state never meet. */
-static const char state_key = 0;
-
-/* The state at idx, closed or not; NULL for any other value: the debug library can change an upvalue. */
-static lheed_state *any_state_at(lua_State *L, int idx) {
-  lheed_state *S = lua_rawlen(L, idx) == sizeof *S ? lua_touserdata(L, idx) : NULL;
-  return S && S->mark == &state_key ? S : NULL;
-}
-
-static lheed_state *state_at(lua_State *L, int idx) {
-  lheed_state *S = any_state_at(L, idx);
-  return S && S->context ? S : NULL;
-}
-
-lheed_state *lheed_running(lua_State *L) {
-  return state_at(L, lua_upvalueindex(1));
-}
+const char lheed_state_key = 0;
 
 lheed_state *lheed_get(lua_State *L) {
   lheed_state *S = lheed_running(L);
@@ -40,10 +25,10 @@ void lheed_begin(lua_State *L) {
 }
 
 lheed_state *lheed_find(lua_State *L) {
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
-  lheed_state *S = state_at(L, -1);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_state_key);
+  lheed_state *S = lheed_state_at(L, -1);
   lua_pop(L, 1);
-  return S;
+  return S && S->context ? S : NULL;
 }
 
 heed_context *heed_lua_context(lua_State *L) {
@@ -100,7 +85,7 @@ static void make_hash_key(lua_State *L, lheed_state *S) {
   material.addresses[0] = L;
   material.addresses[1] = S;
   material.addresses[2] = &material;
-  material.addresses[3] = &state_key;
+  material.addresses[3] = &lheed_state_key;
   material.now = heed_clock();
   heed__hash_make_key(&material, sizeof material, S->hash_key);
 }
@@ -108,7 +93,7 @@ static void make_hash_key(lua_State *L, lheed_state *S) {
 void lheed_new_state(lua_State *L) {
   lheed_state *S = lua_newuserdatauv(L, sizeof *S, 0);
   memset(S, 0, sizeof *S);
-  S->mark = &state_key;
+  S->mark = &lheed_state_key;
   make_hash_key(L, S);
   lua_createtable(L, 0, 1);
   lua_pushvalue(L, -2);
@@ -125,11 +110,11 @@ void lheed_new_state(lua_State *L) {
   if (status) luaL_error(L, "heed: no memory for a context");
   heed_set_huge_pages(S->context, true);
   find_own_files(L, S);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &lheed_state_key);
 }
 
 void lheed_push_state(lua_State *L) {
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_state_key);
 }
 
 void lheed_new_weak(lua_State *L, const char *mode) {
@@ -212,8 +197,8 @@ void lheed_add_transparent(lua_State *L, lua_CFunction function) {
 
 bool lheed_is_transparent(lua_State *L, const char *source, lua_CFunction function) {
   if (strncmp(source, "=heed", 5) == 0 && (source[5] == '\0' || source[5] == '.')) return true;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
-  const lheed_state *S = any_state_at(L, -1);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_state_key);
+  const lheed_state *S = lheed_state_at(L, -1);
   lua_pop(L, 1);
   if (!S) return false;
   for (size_t i = 0; i < S->transparent_count; i++)
@@ -225,8 +210,8 @@ bool lheed_is_transparent(lua_State *L, const char *source, lua_CFunction functi
 
 /* Calls upvalue 1; upvalue 2 is the state. */
 static int call_frame(lua_State *L) {
-  lheed_state *S = state_at(L, lua_upvalueindex(2));
-  if (S && S->context->limits.seconds > 0) lheed_start_call(L, S);
+  lheed_state *S = lheed_state_at(L, lua_upvalueindex(2));
+  if (S && S->context && S->context->limits.seconds > 0) lheed_start_call(L, S);
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
   return lheed_call_all(L);

@@ -43,8 +43,19 @@ lheed_state *lheed_get(lua_State *L);
 /** The same for functions that need no state. A function with neither could be stopped by the time limit of
  * an earlier call. */
 void lheed_begin(lua_State *L);
-/** The state of the running function; NULL if upvalue 1 is something else. */
-lheed_state *lheed_running(lua_State *L);
+extern const char lheed_state_key; /* registry key of the state, and its mark */
+
+/** The state at idx, closed or not; NULL for any other value: the debug library can change an upvalue. */
+static inline lheed_state *lheed_state_at(lua_State *L, int idx) {
+  lheed_state *S = lua_rawlen(L, idx) == sizeof *S ? lua_touserdata(L, idx) : NULL;
+  return S && S->mark == &lheed_state_key ? S : NULL;
+}
+
+/** The state of the running function; NULL if it is closed, or upvalue 1 is something else. */
+static inline lheed_state *lheed_running(lua_State *L) {
+  lheed_state *S = lheed_state_at(L, lua_upvalueindex(1));
+  return S && S->context ? S : NULL;
+}
 /** The state, for any C function; NULL if heed was not opened in this Lua state. Slower. */
 lheed_state *lheed_find(lua_State *L);
 /** Pushes the state, for upvalue 1 of a closure. */
@@ -94,10 +105,9 @@ typedef struct lheed_type {
   void (*describe)(lua_State *L, const void *object); /* pushes "a tensor of shape …"; NULL: "a <noun>" */
 } lheed_type;
 
-/* Both addresses show that a box is what it seems to be, whatever metatable it has: boxes of other libraries
- * or other versions of heed have others. */
+/* The address of the type identifies a box, whatever metatable it has: userdata of other libraries or other
+ * copies of heed never have it. */
 typedef struct lheed_box {
-  const void *mark;
   const lheed_type *type;
   void *object;             /* NULL: not yet set, or released */
   const lheed_state *state; /* when it closes, it frees the object */

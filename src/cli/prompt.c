@@ -142,7 +142,8 @@ static bool compile(lua_State *L, bool complete, int *status) {
     const char *message = lua_tostring(L, -1), *found = strstr(message, mark);
     if (found && strspn(found + sizeof mark - 1, "'") == strlen(found + sizeof mark - 1)) incomplete = true;
     if (i == 0 || (incomplete && !complete)) lua_pop(L, 1);
-    if (incomplete && !complete) return false; /* LuaJIT skips a first line that begins with #, such as "#{" */
+    if (incomplete && !complete)
+      return false; /* LuaJIT skips a first line that begins with #, such as "#{" */
   }
   lua_remove(L, -2);
   return true;
