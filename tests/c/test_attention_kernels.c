@@ -67,9 +67,9 @@ static size_t extent(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t col
 static setting set_up(const question *a) {
   setting s = {.task = {.l = a->l, .s = a->s, .d = a->d, .dv = a->dv, .last = a->l}};
   s.task.k_dtype = s.task.v_dtype = HEED_FLOAT32;
-  s.task.low = -a->l;
-  s.task.high = a->ways & CAUSAL ? 1 : a->s;
-  s.task.keys = a->s;
+  s.task.window_begin = -a->l;
+  s.task.window_end = a->ways & CAUSAL ? 1 : a->s;
+  s.task.key_length = a->s;
   heed__attention_task *t = &s.task;
   seed = (uint32_t)(a->l * 7919 + a->s * 104729 + a->d * 31 + a->dv);
   const int out_layout = a->layout == REPEATED ? DENSE : a->layout;
@@ -104,7 +104,7 @@ static setting set_up(const question *a) {
     t->padding_stride = 1;
   }
   if (a->ways & BIAS) t->bias = bias;
-  if (a->ways & KEEP) t->keep = keep;
+  if (a->ways & KEEP) t->dropout_mask = keep;
   return s;
 }
 
@@ -117,7 +117,7 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   heed__attention_task t = s->task;
   t.first = first;
   t.last = last;
-  if (t.keep) t.keep += first * t.s;
+  if (t.dropout_mask) t.dropout_mask += first * t.s;
   const size_t bytes = table->attention_scratch(&t);
   void *scratch = aligned_new(bytes);
   memset(scratch, 0xff, bytes); /* nan */

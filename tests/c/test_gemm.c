@@ -89,7 +89,7 @@ static void check_product(heed_context *ctx, callee call, sizes z, int a_kind, i
   const float *add = with_bias ? bias : NULL;
   const heed__kernels *kernels = heed__kernels_of(ctx);
   const guarded room =
-      guard_bytes(call == BLOCKS ? kernels->gemm_room(z.m, z.n, z.k) * sizeof(float) : 0, at_end);
+      guard_bytes(call == BLOCKS ? kernels->gemm_scratch(z.m, z.n, z.k) * sizeof(float) : 0, at_end);
   if (call == DIVIDED)
     assert_true(heed__gemm(ctx, (int64_t)z.m, (int64_t)z.n, (int64_t)z.k, a, la.row, la.column, b, lb.row,
                            lb.column, add, c, (ptrdiff_t)c_row));
@@ -181,7 +181,7 @@ static void slices_are_put_together(void **state) {
 static void all_blocks(heed_context *ctx) {
   static const sizes tried[] = {{192, 192, 911}, {205, 513, 385}, {1213, 197, 160}, {230, 1031, 384}};
   for (size_t t = 0; t < sizeof tried / sizeof *tried; t++) {
-    if (heed__kernels_of(ctx)->gemm_room(tried[t].m, tried[t].n, tried[t].k) == 0) continue;
+    if (heed__kernels_of(ctx)->gemm_scratch(tried[t].m, tried[t].n, tried[t].k) == 0) continue;
     for (int way = 0; way < 4; way++)
       check_product(ctx, BLOCKS, tried[t], way & 1, way >> 1, way % 3 == 0, way % 2);
   }
@@ -196,7 +196,7 @@ static void same_in_parts(heed_context *ctx) {
   enum { M = 500, N = 600, K = 400 };
   static float a[M * K], b[K * N], bias[N], whole[M * N], part[M * N];
   const heed__kernels *kernels = heed__kernels_of(ctx);
-  const size_t floats = kernels->gemm_room(M, N, K);
+  const size_t floats = kernels->gemm_scratch(M, N, K);
   if (floats == 0) return;
   float *room = aligned_new(floats * sizeof(float));
   fill(a, M * K, 4);

@@ -3,8 +3,8 @@
  *
  * Comparisons are false where a value is nan, but for v_isnan. v_max(a, b) and v_min(a, b) give b where
  * either is nan. */
-#ifndef HEED_VEC_AVX2_H
-#define HEED_VEC_AVX2_H
+#ifndef HEED_ISA_AVX2_H
+#define HEED_ISA_AVX2_H
 
 #include <immintrin.h>
 

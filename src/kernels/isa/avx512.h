@@ -1,6 +1,6 @@
 /* The vector primitives on AVX-512 (F, DQ, BW, VL): 16 lanes. What each does is said in avx2.h. */
-#ifndef HEED_VEC_AVX512_H
-#define HEED_VEC_AVX512_H
+#ifndef HEED_ISA_AVX512_H
+#define HEED_ISA_AVX512_H
 
 #include <immintrin.h>
 

@@ -1,6 +1,6 @@
 /* The vector primitives on NEON (AArch64): 4 lanes. What each does is said in avx2.h. */
-#ifndef HEED_VEC_NEON_H
-#define HEED_VEC_NEON_H
+#ifndef HEED_ISA_NEON_H
+#define HEED_ISA_NEON_H
 
 #include <arm_neon.h>
 

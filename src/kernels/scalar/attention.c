@@ -100,12 +100,12 @@ bool heed__scalar_attention(const heed__attention_task *t, const heed__pace *pac
   row r = {.t = t, .masked = t->visible || t->padding || t->bias, .x = t->scratch};
   r.room = r.x + t->s + 1;
   for (r.i = t->first + (position ? *position : 0); r.i < t->last; r.i++) {
-    heed__attention_reach(t, r.i, &r.first, &r.last);
+    heed__attention_window(t, r.i, &r.first, &r.last);
     const bool seen = score(&r);
     if (t->logits || t->capped_logits || t->biased_logits) tap_scores(&r);
     const bool any = soften(&r, seen);
     if (t->weights) memcpy(t->weights + r.i * t->s, r.x, row_bytes);
-    const float *keep = t->keep ? t->keep + (r.i - t->first) * t->s : NULL;
+    const float *keep = t->dropout_mask ? t->dropout_mask + (r.i - t->first) * t->s : NULL;
     for (int64_t j = 0; keep && j < t->s; j++) r.x[j] *= keep[j]; /* which keeps PyTorch's -0 and nan */
     if (t->dropped_weights) memcpy(t->dropped_weights + r.i * t->s, r.x, row_bytes);
     if (t->out && any) {
@@ -113,7 +113,7 @@ bool heed__scalar_attention(const heed__attention_task *t, const heed__pace *pac
     } else {
       for (int64_t c = 0; t->out && c < t->dv; c++) t->out[r.i * t->out_row + c * t->out_column] = 0.0f;
     }
-    if (r.i + 1 < t->last && heed__leaves(pace)) {
+    if (r.i + 1 < t->last && heed__should_yield(pace)) {
       *position = r.i + 1 - t->first;
       return false;
     }

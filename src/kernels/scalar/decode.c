@@ -47,14 +47,14 @@ static void add_value(const heed__decode_task *t, const heed__decode_row *row, f
 static void decode_keys(const heed__decode_task *t, int r, int64_t *j, int64_t last) {
   enum { STEP = 512 };
   const heed__decode_row *row = &t->row[r];
-  float *out = t->out + r * t->dv, largest = t->largest[r], sum = t->sum[r];
+  float *out = t->out + r * t->dv, largest = t->row_max[r], sum = t->row_sum[r];
   const int64_t end = last - *j < STEP ? last : *j + STEP;
   for (; *j < end; ++*j) {
     if (!decode_sees(t, row, *j)) continue;
     float score = decode_dot(t, row, *j) * t->scale;
     if (t->softcap > 0.0f) score = heed__attention_cap(score, t->softcap);
     if (row->bias) score += row->bias[*j * t->bias_column];
-    if (row->slope != 0.0f) score -= heed__attention_distance(row->slope, row->place, *j);
+    if (row->slope != 0.0f) score -= heed__attention_distance(row->slope, row->position, *j);
     if (score > largest) { /* what is there was weighted too high */
       const float smaller = heed__exp_of(largest - score);
       largest = score;
@@ -65,8 +65,8 @@ static void decode_keys(const heed__decode_task *t, int r, int64_t *j, int64_t l
     sum += weight;
     add_value(t, row, out, weight, *j);
   }
-  t->largest[r] = largest;
-  t->sum[r] = sum;
+  t->row_max[r] = largest;
+  t->row_sum[r] = sum;
 }
 
 /* A row after the other; the sums so far are in the task's results. */
@@ -81,12 +81,12 @@ bool heed__scalar_decode(const heed__decode_task *t, const heed__pace *pace, int
       j = t->first + before % keys;
     } else {
       for (int64_t c = 0; c < t->dv; c++) t->out[r * t->dv + c] = 0.0f;
-      t->largest[r] = -FLT_MAX;
-      t->sum[r] = 0.0f;
+      t->row_max[r] = -FLT_MAX;
+      t->row_sum[r] = 0.0f;
     }
     while (j < last) {
       decode_keys(t, r, &j, last);
-      if ((j >= last && r + 1 == t->rows) || !heed__leaves(pace)) continue;
+      if ((j >= last && r + 1 == t->rows) || !heed__should_yield(pace)) continue;
       *position = j < last ? r * keys + j - t->first : (r + 1) * keys;
       return false;
     }

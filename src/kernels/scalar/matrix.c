@@ -66,7 +66,7 @@ bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a
     for (size_t j = 0; bias && at / m + 1 == blocks && j < n; j++) to[j] += bias[j];
     work += (last - first) * (by_rows ? n : k);
     if (work < LOOK || at + 1 == steps) continue;
-    if (heed__leaves(pace)) {
+    if (heed__should_yield(pace)) {
       *position = (int64_t)at + 1;
       return false;
     }
@@ -77,7 +77,7 @@ bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a
 
 /* ---- Transpose ---- */
 
-size_t heed__scalar_gemm_room(size_t m, size_t n, size_t k) {
+size_t heed__scalar_gemm_scratch(size_t m, size_t n, size_t k) {
   (void)m, (void)n, (void)k;
   return 0;
 }

@@ -1,8 +1,8 @@
 /* What the transform of uniform to normal numbers is made of; the numbers are those of the Cephes library (S.
  * Moshier), logf, sinf and cosf. PyTorch takes these on x86 with AVX2, with this order of fused steps, so
  * that its bits come out; libm's, which differ from system to system, would give 83 % of them. */
-#ifndef HEED_K_SCALAR_NORMAL_H
-#define HEED_K_SCALAR_NORMAL_H
+#ifndef HEED_SCALAR_NORMAL_H
+#define HEED_SCALAR_NORMAL_H
 
 #define NORMAL_2_PI     6.28318530717958647692f
 #define NORMAL_4_BY_PI  1.27323954473516f

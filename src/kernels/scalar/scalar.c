@@ -136,12 +136,6 @@ SCALAR_COMPARE(ge, >=)
 
 /* ---- The table ---- */
 
-const heed__kernels heed__kernels_scalar = {.name = "scalar",
-#define X(kernel) .kernel = heed__scalar_##kernel,
-                                            HEED__UNARY_KERNELS(X) HEED__BINARY_KERNELS(X)
-                                                HEED__COMPARE_KERNELS(X)
-#undef X
-#define X(kernel, result, parameters) .kernel = heed__scalar_##kernel,
-                                                    HEED__OTHER_KERNELS(X)
-#undef X
-};
+#define KERNEL(name) heed__scalar_##name
+const heed__kernels heed__kernels_scalar = {.name = "scalar", HEED__TABLE_KERNELS};
+#undef KERNEL

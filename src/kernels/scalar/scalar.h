@@ -1,6 +1,6 @@
 /* What the files of the scalar table share among themselves; nobody else includes this. */
-#ifndef HEED_K_SCALAR_H
-#define HEED_K_SCALAR_H
+#ifndef HEED_SCALAR_H
+#define HEED_SCALAR_H
 
 #include <math.h>
 #include <string.h>
@@ -69,77 +69,33 @@ static inline float heed__tanh_of(float x) {
   return copysignf((float)tanh_x, x); /* for -0 */
 }
 
-/* scalar.c */
-#define X(name) heed__unary_kernel heed__scalar_##name;
-HEED__UNARY_KERNELS(X)
-#undef X
-#define X(name) heed__binary_kernel heed__scalar_##name;
-HEED__BINARY_KERNELS(X)
-X(pow_any)
-#undef X
-#define X(name) heed__compare_kernel heed__scalar_##name;
-HEED__COMPARE_KERNELS(X)
-#undef X
+#define KERNEL(name) heed__scalar_##name
+HEED__DECLARE_KERNELS
+#undef KERNEL
+heed__binary_kernel heed__scalar_pow_any;
 
-/* rows.c */
-float heed__scalar_sum(const float *x, size_t n);
-double heed__scalar_sum_of_squares(const float *x, double mean, size_t n);
-void heed__scalar_sum_across(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups,
-                             size_t n);
-float heed__scalar_max(const float *x, size_t n);
-void heed__scalar_softmax(float *out, const float *x, size_t n);
-void heed__scalar_log_softmax(float *out, const float *x, size_t n);
-void heed__scalar_layer_norm(float *out, const float *x, const float *weight, const float *bias,
-                             float epsilon, size_t n);
-void heed__scalar_rms_norm(float *out, const float *x, const float *weight, float epsilon, size_t n);
-
-/* convert.c */
-void heed__scalar_convert(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n);
-/** n elements of a row of keys, values or weights as float32: the row itself, its stride in *column, or a
- * widened copy in `room`. x: element 0; scale: of int8. */
+/** n elements of a row of keys, values or weights as float32: the row itself if it is float32, with its
+ * stride left in *column, or a widened copy in `scratch`, with *column = 1. x: element 0; scale: factor of
+ * int8. */
 const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
-                                float *room);
+                                float *scratch);
 
-/* normal.c */
-heed__normal_transform heed__scalar_normal;
-
-/* matrix.c */
-float heed__scalar_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n);
-bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
-                       const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                       ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position);
-size_t heed__scalar_gemm_room(size_t m, size_t n, size_t k);
-void heed__scalar_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
-                            size_t columns);
-
-/* lowp.c */
-bool heed__scalar_narrow(const heed__narrow_task *task, const heed__pace *pace, int64_t *position);
-
-/* attention.c */
-bool heed__scalar_attention(const heed__attention_task *task, const heed__pace *pace, int64_t *position);
-size_t heed__scalar_attention_scratch(const heed__attention_task *task);
-
-/** Whether a mask hides key j from query i; what its place hides is kept apart, as bounds on j. */
+/** Whether a mask hides key j from query i. What is out of the window is not asked: callers know it as bounds
+ * on j. */
 static inline bool heed__attention_hides(const heed__attention_task *t, int64_t i, int64_t j) {
   return (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
          (t->padding && t->padding[j * t->padding_stride]) ||
          (t->bias && t->bias[i * t->bias_row + j * t->bias_column] == -INFINITY);
 }
 
-/** What a slope takes off of the score of key j for a query at `place`. */
-static inline float heed__attention_distance(float slope, int64_t place, int64_t j) {
-  return slope * fabsf((float)(place - j));
+/** What a slope subtracts from the score of key j for a query at `position`. */
+static inline float heed__attention_distance(float slope, int64_t position, int64_t j) {
+  return slope * fabsf((float)(position - j));
 }
 
-/** A capped score; c is above 0. */
+/** A capped score; c > 0. */
 static inline float heed__attention_cap(float score, float c) {
   return c * heed__tanh_of(score / c);
 }
-
-/* decode.c */
-bool heed__scalar_decode(const heed__decode_task *task, const heed__pace *pace, int64_t *position);
-
-/* pass.c */
-void heed__scalar_small_pass(const heed__small_pass *pass);
 
 #endif

@@ -6,8 +6,8 @@
  * survive: a partial block with such values goes a slow way.
  *
  * Numbers of a row depend on its own data only, as a place more or less with weight 0 changes no bit. */
-#ifndef HEED_BODY_ATTENTION_H
-#define HEED_BODY_ATTENTION_H
+#ifndef HEED_VECTOR_ATTENTION_H
+#define HEED_VECTOR_ATTENTION_H
 
 #include "small.h"
 
@@ -316,8 +316,8 @@ static void soften(const attend_work *a, const seen *e, const attend_strip *s, f
   }
   (t->bias || t->slope != 0.0f ? raise_specked : raise)(scores, top, n, sums);
   for (int r = 0; r < ATTEND_STRIP; r++) sum[r] = sum[r] * factor[r] + sums[r];
-  for (int r = 0; t->keep && r < ATTEND_STRIP && t->first + row + r < t->last; r++) {
-    const float *keep = t->keep + (row + r) * t->s + e->first + e->low;
+  for (int r = 0; t->dropout_mask && r < ATTEND_STRIP && t->first + row + r < t->last; r++) {
+    const float *keep = t->dropout_mask + (row + r) * t->s + e->first + e->low;
     for (int64_t j = 0; j < n; j++) scores[r * ATTEND_STRIDE + j] *= keep[j];
   }
 }
@@ -345,7 +345,7 @@ static void write_row(const heed__attention_task *t, int64_t i, const float *x, 
 /* Where a sink is not finite, rows that see nothing still give zeros. */
 static bool sees_any(const heed__attention_task *t, int64_t i) {
   int64_t first, last;
-  heed__attention_reach(t, i, &first, &last);
+  heed__attention_window(t, i, &first, &last);
   while (first < last && heed__attention_hides(t, i, first)) first++;
   return first < last;
 }
@@ -388,7 +388,7 @@ static bool hides_finite(const attend_work *a, const seen *e, int *block) {
 
 /* A step is a strip on a block of keys, block after block. In the first the strip's rows begin, in the last
  * they are written; between them they stay in the scratch, with the packed block. */
-static bool k_attention(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
+bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
   if (heed__attention_is_small(t)) {
     attend_small(t);
     return true;
@@ -397,8 +397,8 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
   lay_out(&a, t, t->scratch);
   const bool sink = t->has_sink && t->sink != -INFINITY;
   int64_t begin, end, unused;
-  heed__attention_reach(t, t->first, &begin, &unused);
-  heed__attention_reach(t, t->last - 1, &unused, &end);
+  heed__attention_window(t, t->first, &begin, &unused);
+  heed__attention_window(t, t->last - 1, &unused, &end);
   const int64_t start = begin < end ? round_down(begin, a.block) : end;
   const int64_t blocks = greater((end - start + a.block - 1) / a.block, 1), strips = a.rows / ATTEND_STRIP;
   const int64_t before = position ? *position : 0;
@@ -421,7 +421,7 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
         (whole || hides_finite(&a, &e, &finite) ? weigh_strip : weigh_seen)(&a, &e, s.out, factor);
       }
       if (block == blocks - 1) write_strip(&a, &s, sink);
-      if (heed__leaves(pace) && (block < blocks - 1 || at < strips - 1)) {
+      if (heed__should_yield(pace) && (block < blocks - 1 || at < strips - 1)) {
         *position = block * strips + at + 1;
         return false;
       }
@@ -430,7 +430,7 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
   return true;
 }
 
-static size_t k_attention_scratch(const heed__attention_task *t) {
+size_t KERNEL(attention_scratch)(const heed__attention_task *t) {
   attend_work a;
   if (heed__attention_is_small(t)) return 0;
   return lay_out(&a, t, NULL) * sizeof(float);

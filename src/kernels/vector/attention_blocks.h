@@ -1,8 +1,8 @@
 /* What the fused attention kernel (attention.h) works on: the rows of a task in its scratch, blocks of
  * keys and values packed, and what a strip of rows sees of a block. All masks of a strip become one bit a
  * place, so that a block is skipped, whole or partial for it. */
-#ifndef HEED_BODY_ATTENTION_BLOCKS_H
-#define HEED_BODY_ATTENTION_BLOCKS_H
+#ifndef HEED_VECTOR_ATTENTION_BLOCKS_H
+#define HEED_VECTOR_ATTENTION_BLOCKS_H
 
 #include "widen.h"
 
@@ -313,7 +313,7 @@ static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t fro
   const int64_t n = (to - from + ATTEND_WORD - 1) / ATTEND_WORD, first = e->first + from;
   uint16_t *words = e->bit[r] + from / ATTEND_WORD;
   int64_t start, end;
-  heed__attention_reach(t, i, &start, &end);
+  heed__attention_window(t, i, &start, &end);
   start -= first;
   end = lesser(end, e->first + e->count) - first;
   for (int64_t w = 0; w < n; w++) {
@@ -361,8 +361,8 @@ static void see(const attend_work *a, seen *e, int64_t i0) {
   const int64_t last = lesser(i0 + ATTEND_STRIP, t->last) - 1;
   bool masked = t->visible || t->padding;
   int64_t from, sure_to, sure_from, to;
-  heed__attention_reach(t, i0, &from, &sure_to); /* the first row begins and ends before the others */
-  heed__attention_reach(t, last, &sure_from, &to);
+  heed__attention_window(t, i0, &from, &sure_to); /* the first row begins and ends before the others */
+  heed__attention_window(t, last, &sure_from, &to);
   e->low = round_down(greater(from - e->first, e->begin), ATTEND_WORD);
   e->high = lesser(to - e->first, e->count);
   if (e->high <= e->low) return;

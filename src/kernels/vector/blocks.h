@@ -8,8 +8,8 @@
  * neither on m and n nor on what other elements there are. The depth is MKL's on AVX2 and on all of AMD: at
  * most sizes its order is this one, and PyTorch's bits are the same. On AVX-512 MKL goes 384 deep on Intel,
  * where its errors are larger by two fifths. */
-#ifndef HEED_BODY_BLOCKS_H
-#define HEED_BODY_BLOCKS_H
+#ifndef HEED_VECTOR_BLOCKS_H
+#define HEED_VECTOR_BLOCKS_H
 
 #include "elementary.h" /* V_INLINE, V_UNROLL */
 
@@ -221,7 +221,7 @@ static bool gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff
                      p      ? c + j
                      : bias ? bias + j
                             : NULL);
-    if (++at < end && heed__leaves(pace)) {
+    if (++at < end && heed__should_yield(pace)) {
       *position = (int64_t)at;
       return false;
     }
@@ -231,7 +231,7 @@ static bool gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff
 
 /* Few rows do not pay for the packing of b, nor few of k for that of a. Enough for part of the columns, too,
  * whose blocks may be wider than those of all. */
-static size_t k_gemm_room(size_t m, size_t n, size_t k) {
+size_t KERNEL(gemm_scratch)(size_t m, size_t n, size_t k) {
   const double work = (double)m * (double)n * (double)k;
   if (gemm_least(m, n) < BLOCK_FROM_SIDE || k <= GEMM_SHALLOW || work < BLOCK_FROM_WORK) return 0;
   return gemm_least(k, BLOCK_DEPTH) * (BLOCK_STRIP + gemm_least(block_whole_panels(n), BLOCK_WIDE));

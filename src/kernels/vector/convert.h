@@ -1,6 +1,6 @@
 /* Conversion between the dtypes that weights and caches are stored in, on the vector primitives. */
-#ifndef HEED_BODY_CONVERT_H
-#define HEED_BODY_CONVERT_H
+#ifndef HEED_VECTOR_CONVERT_H
+#define HEED_VECTOR_CONVERT_H
 
 #include "widen.h"
 
@@ -42,7 +42,7 @@ V_INLINE void convert_to(const heed_dtype to, void *out, heed_dtype from, const 
   }
 }
 
-static void k_convert(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
+void KERNEL(convert)(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
   if (n < V_LANES) {
     heed__scalar_convert(to, out, from, x, n);
     return;

@@ -45,7 +45,7 @@ static void bias_block(const decode_work *w, int r, float *p) {
   for (int64_t j = 0; bias && j < w->keys; j++) p[j] += bias[j * t->bias_column];
   if (row->slope != 0.0f)
     for (int64_t j = 0; j < w->keys; j += V_LANES)
-      v_store(p + j, slope_off(v_load(p + j), row->slope, row->place - w->first - j, 1.0f));
+      v_store(p + j, slope_off(v_load(p + j), row->slope, row->position - w->first - j, 1.0f));
 }
 
 /* The scaled products of a row become scores, -inf where it sees nothing; its largest score so far is found,
@@ -53,24 +53,24 @@ static void bias_block(const decode_work *w, int r, float *p) {
 static void settle_block(const decode_work *w, int r) {
   const heed__decode_task *t = w->task;
   float *p = w->p + r * w->room, *out = t->out + r * t->dv;
-  vfloat most = v_set(t->largest[r]);
+  vfloat most = v_set(t->row_max[r]);
   bias_block(w, r, p);
   fill_hidden(w, p, -INFINITY);
   for (int64_t j = 0; j < w->keys; j += V_LANES)
     most = v_max(v_load(p + j), most); /* drops nan: the sum will have it */
   const float largest = v_highest(most);
-  if (largest > t->largest[r]) {
+  if (largest > t->row_max[r]) {
     float smaller[V_LANES];
-    v_store(smaller, v_exp(v_set(t->largest[r] - largest)));
+    v_store(smaller, v_exp(v_set(t->row_max[r] - largest)));
     for (int64_t c = 0; c < t->dv; c++) out[c] *= *smaller;
-    t->sum[r] *= *smaller;
-    t->largest[r] = largest;
+    t->row_sum[r] *= *smaller;
+    t->row_max[r] = largest;
   }
 }
 
 /* Of a row's scores, as many whole registers as reach key `until` become weights; returns how many have. */
 V_INLINE int64_t weigh_keys(decode_work *w, int r, int64_t until) {
-  const vfloat largest = v_set(w->task->largest[r]);
+  const vfloat largest = v_set(w->task->row_max[r]);
   float *p = w->p + r * w->room;
   vfloat sum = v_load(w->sum[r]);
   int64_t j = w->weighed;
@@ -332,11 +332,11 @@ static void do_block(decode_work *w, int64_t first, int first_row, int last_row,
   memset(w->sum[first_row], 0, (size_t)(last_row - first_row) * sizeof w->sum[0]);
   weigh_scaled(w, first_row, last_row);
   add_block(w, first_row, last_row);
-  for (int r = first_row; r < last_row; r++) t->sum[r] += v_sum(v_load(w->sum[r]));
+  for (int r = first_row; r < last_row; r++) t->row_sum[r] += v_sum(v_load(w->sum[r]));
 }
 
 /* A step is a block of keys; the sums so far are in the task's results. */
-static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t *position) {
+bool KERNEL(decode)(const heed__decode_task *t, const heed__pace *pace, int64_t *position) {
 #if V_LANES == 16
   /* One row a head waits for memory alone, which comes faster by halves of lines: 30 GB/s, against 22. */
   if (t->rows == 1 || t->row[1].k != t->row[0].k) return heed__kernels_avx2.decode(t, pace, position);
@@ -345,8 +345,8 @@ static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t
   decode_work w = {.task = t, .p = t->scores, .room = t->block + HEED__DECODE_SPARE};
   const int64_t before = position ? *position : 0;
   for (int r = 0; !before && r < t->rows; r++) {
-    t->largest[r] = -FLT_MAX;
-    t->sum[r] = 0.0f;
+    t->row_max[r] = -FLT_MAX;
+    t->row_sum[r] = 0.0f;
   }
   for (int64_t i = 0; !before && i < t->rows * t->dv; i++) t->out[i] = 0.0f;
   for (int64_t first = t->first + before, last; first < t->last; first = last) {
@@ -360,7 +360,7 @@ static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t
       }
       if (w.runs > 0) do_block(&w, first, r, next, runs[0]);
     }
-    if (last < t->last && heed__leaves(pace)) {
+    if (last < t->last && heed__should_yield(pace)) {
       *position = last - t->first;
       return false;
     }

@@ -1,7 +1,7 @@
 /* What the kernel for few queries on long keys (decode.h) works on, and its first step: the scores of a
  * block's keys, which are read in the order of memory. */
-#ifndef HEED_BODY_DECODE_SCORES_H
-#define HEED_BODY_DECODE_SCORES_H
+#ifndef HEED_VECTOR_DECODE_SCORES_H
+#define HEED_VECTOR_DECODE_SCORES_H
 
 #include "widen.h"
 

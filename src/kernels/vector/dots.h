@@ -2,8 +2,8 @@
  * nothing is packed. Of one side (a) there are but few rows; the other (b, with as many as there are) is read
  * once, group by group, and what comes next is fetched meanwhile: rows of some hundred elements end before
  * the processor sees that they are read in order. */
-#ifndef HEED_BODY_DOTS_H
-#define HEED_BODY_DOTS_H
+#ifndef HEED_VECTOR_DOTS_H
+#define HEED_VECTOR_DOTS_H
 
 #include "blocks.h"
 
@@ -133,7 +133,7 @@ static bool gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const 
     }
     work += (few + GEMM_WAIT) * group * s->depth;
     if (work < GEMM_LOOK || j + group >= many) continue;
-    if (heed__leaves(pace)) {
+    if (heed__should_yield(pace)) {
       *position = (int64_t)(j + group);
       return false;
     }

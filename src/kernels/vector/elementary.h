@@ -1,8 +1,8 @@
 /* Functions of vectors of float32, written once on the primitives of vec_*.h: what the bodies share. Inputs
  * of every kind are defined (nan, ±inf, numbers below the smallest normal one). Errors are the largest
  * measured over all floats, in units of the last place. */
-#ifndef HEED_BODY_MATH_H
-#define HEED_BODY_MATH_H
+#ifndef HEED_VECTOR_ELEMENTARY_H
+#define HEED_VECTOR_ELEMENTARY_H
 
 #include <math.h>
 

@@ -7,8 +7,8 @@
  * several rows side by side.
  * An element is summed over k in an order that depends on k and the way alone, not on the other sizes. */
 
-#ifndef HEED_BODY_GEMM_H
-#define HEED_BODY_GEMM_H
+#ifndef HEED_VECTOR_GEMM_H
+#define HEED_VECTOR_GEMM_H
 
 #include "blocks.h"
 #include "dots.h"
@@ -157,7 +157,7 @@ static __attribute__((noinline)) bool gemm_panels(size_t m, size_t n, size_t k, 
               v_first(columns - (used - 1) * V_LANES));
         }
       }
-      if (heed__leaves(pace) && (j1 < n || p + s.depth < k)) {
+      if (heed__should_yield(pace) && (j1 < n || p + s.depth < k)) {
         *position = (int64_t)(p / depth * groups + j0 / GEMM_GROUP + 1);
         return false;
       }
@@ -256,7 +256,7 @@ static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const floa
       for (size_t j = 0; j < columns; j++) sum[j] = c[(ptrdiff_t)(j0 + j) * c_step];
     }
     for (const size_t begun = p; p + AT_ONCE <= k; p += AT_ONCE, y += AT_ONCE * b_row) {
-      if (p % LOOK == 0 && p > begun && heed__leaves(pace)) {
+      if (p % LOOK == 0 && p > begun && heed__should_yield(pace)) {
         for (size_t j = 0; j < columns; j++) c[(ptrdiff_t)(j0 + j) * c_step] = sum[j];
         *position = (int64_t)(j0 / CHUNK * steps + p / LOOK);
         return false;
@@ -285,7 +285,7 @@ static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const floa
     }
     for (size_t j = 0; j < columns; j++)
       c[(ptrdiff_t)(j0 + j) * c_step] = sum[j] + (bias ? bias[(ptrdiff_t)(j0 + j) * bias_step] : 0.0f);
-    if (j0 + columns < n && heed__leaves(pace)) {
+    if (j0 + columns < n && heed__should_yield(pace)) {
       *position = (int64_t)((j0 / CHUNK + 1) * steps);
       return false;
     }
@@ -377,7 +377,7 @@ static __attribute__((noinline)) bool gemm_streams(size_t m, size_t n, size_t k,
           to[j] = sum[i * chunk + j] + (!first ? to[j] : bias ? bias[j0 + j] : 0.0f);
       }
       const size_t done = j0 / chunk * steps + p / BLOCK_DEPTH + 1;
-      if ((j0 + columns < n || p + at_once < k) && heed__leaves(pace)) {
+      if ((j0 + columns < n || p + at_once < k) && heed__should_yield(pace)) {
         *position = (int64_t)done;
         return false;
       }
@@ -409,9 +409,9 @@ static __attribute__((noinline)) bool gemm_gathered_dots(size_t m, size_t n, siz
   return gemm_dots(m, n, k, few, (ptrdiff_t)k, b, b_column, bias, c, c_row, pace, position);
 }
 
-static bool k_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
-                   const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                   ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position) {
+bool KERNEL(gemm)(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
+                  const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
+                  ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position) {
   const size_t few = gemm_least(m, n);
   if (room)
     return gemm_in_blocks(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, room, pace,

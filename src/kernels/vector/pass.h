@@ -1,7 +1,7 @@
 /* The forward pass of a small attention module on the vector primitives: the tokens lie across the lanes from
  * the first projection to the last, and nothing leaves the stack in between. */
-#ifndef HEED_BODY_PASS_H
-#define HEED_BODY_PASS_H
+#ifndef HEED_VECTOR_PASS_H
+#define HEED_VECTOR_PASS_H
 
 #include "small.h"
 
@@ -27,7 +27,7 @@ static void pass_project(const heed__small_pass *p, const int which, const pass_
     for (int64_t c = 0; c < channels; c++) v_store(out[c] + i, pass_channel(p, which, in, depth, c, i));
 }
 
-static void k_small_pass(const heed__small_pass *p) {
+void KERNEL(small_pass)(const heed__small_pass *p) {
 #if V_LANES == 16
   if (SMALL_LEFT_TO_AVX2(p->n)) {
     heed__kernels_avx2.small_pass(p);

@@ -1,7 +1,7 @@
 /* The kernels that go along a row: elementwise, sums, softmax and the norms. Short rests of a row go through
  * masked loads and stores. */
-#ifndef HEED_BODY_ROWS_H
-#define HEED_BODY_ROWS_H
+#ifndef HEED_VECTOR_ROWS_H
+#define HEED_VECTOR_ROWS_H
 
 #include <float.h>
 
@@ -67,7 +67,7 @@ static inline vfloat gelu_tanh_of(vfloat x) {
 }
 
 #define UNARY(name, each, value)                                                                             \
-  static void k_##name(float *out, const float *row, size_t n) {                                             \
+  void KERNEL(name)(float *out, const float *row, size_t n) {                                                \
     each(n, const vfloat x = LOAD(row); STORE(out, value););                                                 \
   }
 
@@ -86,7 +86,7 @@ UNARY(silu, EACH_UNROLLED, v_div(x, logistic_divisor(x)))
 
 /* Large angles are left to the scalar kernel, lane by lane. */
 #define CIRCULAR(name)                                                                                       \
-  static void k_##name(float *out, const float *row, size_t n) {                                             \
+  void KERNEL(name)(float *out, const float *row, size_t n) {                                                \
     float angle[V_LANES];                                                                                    \
     EACH(                                                                                                    \
         n, const vfloat x = LOAD(row); unsigned large = v_mask_bits(v_lt(v_set(CIRCLE_LIMIT), v_abs(x)));    \
@@ -136,7 +136,7 @@ static inline vfloat minimum_of(vfloat x, vfloat y) {
 
 /* Long rows wait for memory alone, which comes faster by halves of lines (Zen 4: by 7 %). */
 #define BINARY(name, value)                                                                                  \
-  static void k_##name(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {   \
+  void KERNEL(name)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {      \
     BY_AVX2_IF(n >= 512, name(out, a, sa, b, sb, n))                                                         \
     BINARY_LOOPS(name, EACH_UNROLLED, STORE(out, value))                                                     \
   }
@@ -156,7 +156,7 @@ static inline vfloat remainder_of(vfloat x, vfloat y, vfloat quotient) {
 }
 
 /* Of large quotients, nan and what else is rare the scalar kernel takes care, lane by lane. */
-static void k_remainder(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+void KERNEL(remainder)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
   const vfloat limit = v_set(0x1p22f), largest = v_set(FLT_MAX);
   float over[V_LANES], under[V_LANES];
   BINARY_LOOPS(
@@ -171,13 +171,18 @@ static void k_remainder(float *out, const float *a, ptrdiff_t sa, const float *b
       })
 }
 
+/* Vectors have no exact power; the scalar kernel calls libm. */
+void KERNEL(pow)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  heed__scalar_pow(out, a, sa, b, sb, n);
+}
+
 static inline void store_some_bytes(uint8_t *p, vmask m, size_t n) {
   const unsigned bits = v_mask_bits(m);
   for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(bits >> i & 1);
 }
 
 #define COMPARE(name, holds)                                                                                 \
-  static void k_##name(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) { \
+  void KERNEL(name)(uint8_t * out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {   \
     BINARY_LOOPS(name, EACH, if (whole) v_store_bytes(out + i, holds);                                       \
                  else store_some_bytes(out + i, holds, n - i))                                               \
   }
@@ -187,11 +192,11 @@ COMPARE(ne, v_not_mask(v_eq(x, y)))
 COMPARE(lt, v_lt(x, y))
 COMPARE(le, v_le(x, y))
 
-static void k_gt(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
-  k_lt(out, b, sb, a, sa, n);
+void KERNEL(gt)(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  KERNEL(lt)(out, b, sb, a, sa, n);
 }
-static void k_ge(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
-  k_le(out, b, sb, a, sa, n);
+void KERNEL(ge)(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  KERNEL(le)(out, b, sb, a, sa, n);
 }
 
 /* ---- Sums ---- */
@@ -222,7 +227,7 @@ static inline stripe sum_of_stripes(const float *x, size_t stripes) {
   return sum;
 }
 
-static float k_sum(const float *x, size_t n) {
+float KERNEL(sum)(const float *x, size_t n) {
   if (n < SUM_LANES) return heed__scalar_sum(x, n);
   const size_t stripes = n / STRIPE;
   stripe first = zero_stripe(), second = first, third = first; /* levels */
@@ -279,7 +284,7 @@ V_INLINE double sums_wide(const float *x, double middle, size_t n, const bool ce
   return vd_sum(vd_add(vd_add(squares[0], squares[1]), vd_add(squares[2], squares[3]))) + rest_of_squares;
 }
 
-static double k_sum_of_squares(const float *x, double mean, size_t n) {
+double KERNEL(sum_of_squares)(const float *x, double mean, size_t n) {
   return sums_wide(x, mean, n, true, NULL);
 }
 
@@ -309,7 +314,7 @@ V_INLINE void sum_some_columns(float *sum, const float *x, ptrdiff_t step, size_
 /* Groups do not wait for each other: while one adds its rows up in order, the processor is at the next ones.
  * Loads that are longer than a row go beyond a line of the cache more often (Zen 4, 8 columns: by two thirds
  * slower). */
-static void k_sum_across(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups, size_t n) {
+void KERNEL(sum_across)(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups, size_t n) {
   const vmask all = v_first(V_LANES);
   size_t i = 0;
   BY_AVX2_IF(n <= V_LANES / 2, sum_across(sum, x, step, rows, groups, n))
@@ -321,7 +326,7 @@ static void k_sum_across(float *sum, const float *x, ptrdiff_t step, size_t rows
   if (i < n) sum_some_columns(sum + i, x + i, step, rows, groups, 1, false, v_first(n - i));
 }
 
-static float k_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+float KERNEL(dot)(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
   enum { SUMS = 4 };
   if (sa != 1 || sb != 1 || n < HEED__LANES) return heed__scalar_dot(a, sa, b, sb, n);
   vfloat sum[SUMS];
@@ -341,7 +346,7 @@ static float k_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, s
 /* ---- Softmax ---- */
 
 /* In two chains, as each maximum waits for the one before. */
-static float k_max(const float *x, size_t n) {
+float KERNEL(max)(const float *x, size_t n) {
   const vfloat lowest = v_set(-INFINITY);
   vfloat most = lowest, other = lowest;
   vmask ordered = v_first(V_LANES);
@@ -402,14 +407,14 @@ V_INLINE float exponentials(float *out, const float *x, float most, size_t n, co
   return v_sum(sum[0]);
 }
 
-static void k_softmax(float *out, const float *x, size_t n) {
-  const vfloat scale = v_set(1.0f / exponentials(out, x, k_max(x, n), n, true));
+void KERNEL(softmax)(float *out, const float *x, size_t n) {
+  const vfloat scale = v_set(1.0f / exponentials(out, x, KERNEL(max)(x, n), n, true));
   EACH_UNROLLED(n, STORE(out, v_mul(LOAD(out), scale)););
 }
 
-static void k_log_softmax(float *out, const float *x, size_t n) {
+void KERNEL(log_softmax)(float *out, const float *x, size_t n) {
   enum { CHUNK = 256 }; /* as in the scalar kernel */
-  const float most = k_max(x, n);
+  const float most = KERNEL(max)(x, n);
   float total = 0.0f;
   for (size_t start = 0; start < n; start += CHUNK)
     total += exponentials(NULL, x + start, most, n - start < CHUNK ? n - start : CHUNK, false);
@@ -422,19 +427,19 @@ static void k_log_softmax(float *out, const float *x, size_t n) {
 /* One reading gives both sums; where the mean is so large beside the deviations that their difference would
  * lose more than 20 of a double's 53 bits, a second one gives the variance. For the same reason the mean is
  * taken off in two parts. */
-static void k_layer_norm(float *out, const float *x, const float *weight, const float *bias, float epsilon,
-                         size_t n) {
+void KERNEL(layer_norm)(float *out, const float *x, const float *weight, const float *bias, float epsilon,
+                        size_t n) {
   double sum;
   const double squares = sums_wide(x, 0.0, n, false, &sum), mean = sum / (double)n;
   double variance = squares / (double)n - mean * mean;
-  if (!(variance > 0x1p-20 * mean * mean)) variance = k_sum_of_squares(x, mean, n) / (double)n;
+  if (!(variance > 0x1p-20 * mean * mean)) variance = KERNEL(sum_of_squares)(x, mean, n) / (double)n;
   const vfloat scale = v_set((float)(1.0 / sqrt(variance + (double)epsilon)));
   const vfloat high = v_set((float)mean), low = v_set((float)(mean - (double)(float)mean));
   EACH_UNROLLED(n, vfloat y = v_mul(v_sub(v_sub(LOAD(x), high), low), scale);
                 if (weight) y = v_mul(y, LOAD(weight)); if (bias) y = v_add(y, LOAD(bias)); STORE(out, y););
 }
 
-static void k_rms_norm(float *out, const float *x, const float *weight, float epsilon, size_t n) {
+void KERNEL(rms_norm)(float *out, const float *x, const float *weight, float epsilon, size_t n) {
   const double mean_square = sums_wide(x, 0.0, n, false, NULL) / (double)n;
   const vfloat scale = v_set((float)(1.0 / sqrt(mean_square + (double)epsilon)));
   EACH_UNROLLED(n, vfloat y = v_mul(LOAD(x), scale); if (weight) y = v_mul(y, LOAD(weight)); STORE(out, y););
@@ -463,8 +468,8 @@ static inline void transpose_square(float *out, ptrdiff_t out_row, const float *
 
 /* Rows of 2^n floats all meet in a few lines of the cache, so that a line is best read and written whole:
  * where a register is shorter than a line, squares of lines go through the stack. */
-static void k_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
-                        size_t columns) {
+void KERNEL(transpose)(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
+                       size_t columns) {
   enum { LINE = 16 };
   float tile[LINE * LINE];
   for (size_t r = 0; r < rows; r += LINE) {

@@ -4,8 +4,8 @@
  *
  * Rules as in scalar/attention.c: what is hidden has no part in anything, whatever it holds; what is seen
  * has, even with a weight of 0. */
-#ifndef HEED_BODY_SMALL_H
-#define HEED_BODY_SMALL_H
+#ifndef HEED_VECTOR_SMALL_H
+#define HEED_VECTOR_SMALL_H
 
 #include "widen.h"
 
@@ -46,7 +46,7 @@ V_INLINE void small_scatter_square(float *out, ptrdiff_t row, int64_t n, vfloat 
 V_INLINE unsigned small_visible(const heed__attention_task *t, int64_t i0, int64_t n, int64_t j,
                                 const bool masked) {
   /* by their places rows from j - high + 1 to j - low see it */
-  const int64_t from = j + 1 - t->high - i0, to = j + 1 - t->low - i0;
+  const int64_t from = j + 1 - t->window_end - i0, to = j + 1 - t->window_begin - i0;
   unsigned bits = (1u << (to < n ? to : n)) - 1u;
   if (from > 0) bits &= ~0u << from;
   if (!masked) return bits;
@@ -77,8 +77,8 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   vfloat most = v_set(!plain && t->has_sink ? t->sink : -INFINITY);
   const vfloat scale = v_set(t->scale);
   int64_t first, last, unused; /* keys that any of the rows sees by its place */
-  heed__attention_reach(t, i0, &first, &unused);
-  heed__attention_reach(t, i0 + n - 1, &unused, &last);
+  heed__attention_window(t, i0, &first, &unused);
+  heed__attention_window(t, i0 + n - 1, &unused, &last);
   const int64_t keys = last > first ? last - first : 0;
   const float *query = t->q + i0 * t->q_row;
   int64_t at = 0;
@@ -127,8 +127,9 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   const vfloat share = v_div(v_set(1.0f), sum);
   for (int64_t j = 0; j < keys; j++) {
     weight[j] = v_mul(weight[j], share);
-    if (!plain && t->keep)
-      weight[j] = v_mul(weight[j], small_gather(t->keep + (i0 - t->first) * t->s + first + j, t->s, n));
+    if (!plain && t->dropout_mask)
+      weight[j] =
+          v_mul(weight[j], small_gather(t->dropout_mask + (i0 - t->first) * t->s + first + j, t->s, n));
   }
 
   float room[HEED__SMALL_KEYS][HEED__SMALL_HEAD];
@@ -189,7 +190,8 @@ static void attend_small(const heed__attention_task *t) {
   }
 #endif
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
-                     t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias && !t->keep;
+                     t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias &&
+                     !t->dropout_mask;
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }

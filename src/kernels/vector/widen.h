@@ -1,7 +1,7 @@
 /* What is stored small, widened to float32: keys and values (attention.h, decode.h, small.h)
  * and weights (lowp.h). */
-#ifndef HEED_BODY_WIDEN_H
-#define HEED_BODY_WIDEN_H
+#ifndef HEED_VECTOR_WIDEN_H
+#define HEED_VECTOR_WIDEN_H
 
 #include "elementary.h"
 

@@ -22,7 +22,7 @@ static void fill(float *x, size_t n, uint32_t seed) {
 }
 
 /* Numbers of the dtype in ±1 (int8: ±127). */
-static void fill_narrow(heed_dtype dtype, void *w, size_t n, uint32_t seed) {
+static void fill_lowp(heed_dtype dtype, void *w, size_t n, uint32_t seed) {
   const size_t bytes = heed__element_bytes(dtype);
   for (size_t i = 0; i < n; i++) {
     const float x = next(&seed) * (dtype == HEED_INT8 ? 127.0f : 1.0f);
@@ -44,15 +44,15 @@ typedef struct sizes {
 } sizes;
 
 /* The kernel, in one go and left wherever it can be, to the same bits. */
-static void multiply(heed_context *ctx, const heed__narrow_task *task) {
+static void multiply(heed_context *ctx, const heed__lowp_task *task) {
   const size_t bytes = task->n * sizeof(float);
   float *whole = malloc(task->m * bytes + 1);
   int64_t position = 0, before = -1;
   assert_non_null(whole);
-  assert_true(heed__kernels_of(ctx)->narrow(task, NULL, NULL));
+  assert_true(heed__kernels_of(ctx)->lowp(task, NULL, NULL));
   for (size_t i = 0; i < task->m; i++)
     memcpy(whole + i * task->n, task->c + (ptrdiff_t)i * task->c_row, bytes);
-  while (!heed__kernels_of(ctx)->narrow(task, always_due(), &position)) {
+  while (!heed__kernels_of(ctx)->lowp(task, always_due(), &position)) {
     assert_true(position > before);
     before = position;
   }
@@ -78,24 +78,24 @@ static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, bool wit
   void *const w = guards[1].data;
   const bool scaled = dtype == HEED_INT8;
   fill(x, x_size, 1);
-  fill_narrow(dtype, w, w_size, 2);
+  fill_lowp(dtype, w, w_size, 2);
   fill(scale, s_size, 3);
   fill(bias, z.n, 4);
   for (size_t i = 0; i < c_size; i++) c[i] = NAN;
-  const heed__narrow_task task = {.m = z.m,
-                                  .n = z.n,
-                                  .k = z.k,
-                                  .x = x,
-                                  .w = w,
-                                  .scale = scaled ? scale : NULL,
-                                  .dtype = dtype,
-                                  .x_row = (ptrdiff_t)x_row,
-                                  .w_row = (ptrdiff_t)w_row,
-                                  .scale_row = (ptrdiff_t)s_row,
-                                  .bias = with_bias ? bias : NULL,
-                                  .c = c,
-                                  .c_row = (ptrdiff_t)c_row,
-                                  .far = far};
+  const heed__lowp_task task = {.m = z.m,
+                                .n = z.n,
+                                .k = z.k,
+                                .x = x,
+                                .w = w,
+                                .scale = scaled ? scale : NULL,
+                                .dtype = dtype,
+                                .x_row = (ptrdiff_t)x_row,
+                                .w_row = (ptrdiff_t)w_row,
+                                .scale_row = (ptrdiff_t)s_row,
+                                .bias = with_bias ? bias : NULL,
+                                .c = c,
+                                .c_row = (ptrdiff_t)c_row,
+                                .far = far};
   multiply(ctx, &task);
   double row[MOST_DEPTH];
   assert_true(z.k <= MOST_DEPTH);
@@ -146,19 +146,19 @@ static void alone_and_together(heed_context *ctx) {
   fill(x, M * K, 5);
   fill(scale, N * 6, 6);
   for (int d = 0; d < DTYPES; d++) {
-    fill_narrow(dtypes[d], w, N * K, 7);
-    heed__narrow_task t = {.m = M,
-                           .n = N,
-                           .k = K,
-                           .x = x,
-                           .w = w,
-                           .scale = scale,
-                           .dtype = dtypes[d],
-                           .x_row = K,
-                           .w_row = K,
-                           .scale_row = 6,
-                           .c = together,
-                           .c_row = N};
+    fill_lowp(dtypes[d], w, N * K, 7);
+    heed__lowp_task t = {.m = M,
+                         .n = N,
+                         .k = K,
+                         .x = x,
+                         .w = w,
+                         .scale = scale,
+                         .dtype = dtypes[d],
+                         .x_row = K,
+                         .w_row = K,
+                         .scale_row = 6,
+                         .c = together,
+                         .c_row = N};
     multiply(ctx, &t);
     t.m = 1;
     t.c = alone;
@@ -180,19 +180,19 @@ static void one_nan(heed_context *ctx) {
   static uint16_t w[N * K];
   fill(x, M * K, 8);
   for (size_t m = 1; m <= M; m += 59) {
-    fill_narrow(HEED_FLOAT16, w, N * K, 9);
+    fill_lowp(HEED_FLOAT16, w, N * K, 9);
     w[5 * K + 69] = 0x7e00; /* nan */
     w[7 * K + 3] = 0x7c00;  /* inf */
-    const heed__narrow_task t = {.m = m,
-                                 .n = N,
-                                 .k = K,
-                                 .x = x,
-                                 .w = w,
-                                 .dtype = HEED_FLOAT16,
-                                 .x_row = K,
-                                 .w_row = K,
-                                 .c = c,
-                                 .c_row = N};
+    const heed__lowp_task t = {.m = m,
+                               .n = N,
+                               .k = K,
+                               .x = x,
+                               .w = w,
+                               .dtype = HEED_FLOAT16,
+                               .x_row = K,
+                               .w_row = K,
+                               .c = c,
+                               .c_row = N};
     multiply(ctx, &t);
     for (size_t i = 0; i < m * N; i++) {
       if (i % N == 5)
@@ -210,8 +210,8 @@ static void nan_and_inf_stay_in_their_column(void **state) {
 /* ---- linear ---- */
 
 /* The weight in the dtype, and its scale if it has one. */
-static void narrowed(heed_context *ctx, const heed_tensor *wide, heed_dtype dtype, heed_tensor **weight,
-                     heed_tensor **scale) {
+static void convert_weight(heed_context *ctx, const heed_tensor *wide, heed_dtype dtype, heed_tensor **weight,
+                           heed_tensor **scale) {
   *weight = *scale = NULL;
   if (dtype == HEED_INT8)
     assert_ok(heed_quantize_int8(ctx, wide, weight, scale));
@@ -231,7 +231,7 @@ static void same_bits(heed_context *ctx) {
   assert_ok(heed_normal(ctx, NULL, 0, 1, 1, SHAPE(1200), &bias));
   for (int d = 0; d < DTYPES; d++) {
     heed_tensor *weight, *scale;
-    narrowed(ctx, wide, dtypes[d], &weight, &scale);
+    convert_weight(ctx, wide, dtypes[d], &weight, &scale);
     for (int i = 0; i < 4; i++) {
       heed_tensor *x = NULL, *one = NULL;
       assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(rows[i], 260), &x));
@@ -268,7 +268,7 @@ static void strides_may_be_anything(void **state) {
   assert_ok(heed_slice(ctx, turned_x, 2, 1, 139, 2, &sliced_x));
   for (int d = 0; d < DTYPES; d++) {
     heed_tensor *weight, *scale, *turned = NULL, *copy = NULL, *view = NULL, *out = NULL, *wanted = NULL;
-    narrowed(ctx, wide, dtypes[d], &weight, &scale);
+    convert_weight(ctx, wide, dtypes[d], &weight, &scale);
     assert_ok(heed_transpose(ctx, weight, 1, 2, &turned));
     assert_ok(heed_clone(ctx, turned, &copy));
     assert_ok(heed_transpose(ctx, copy, 1, 2, &view)); /* weight again, its rows with gaps */
@@ -279,21 +279,21 @@ static void strides_may_be_anything(void **state) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
 
     heed_tensor *row = NULL, *rows = NULL; /* one row for all of w */
-    heed_tensor *narrow = NULL, *narrow_scale = NULL;
+    heed_tensor *lowp = NULL, *lowp_scale = NULL;
     assert_ok(heed_narrow(ctx, wide, 1, 3, 1, &row));
     out = wanted = NULL;
-    narrowed(ctx, row, dtypes[d], &narrow, &narrow_scale);
-    assert_ok(heed_expand(ctx, narrow, 2, SHAPE(9, 140), &rows));
-    if (narrow_scale) {
+    convert_weight(ctx, row, dtypes[d], &lowp, &lowp_scale);
+    assert_ok(heed_expand(ctx, lowp, 2, SHAPE(9, 140), &rows));
+    if (lowp_scale) {
       heed_tensor *scales = NULL;
-      assert_ok(heed_expand(ctx, narrow_scale, 2, SHAPE(9, 3), &scales));
-      heed_tensor_free(narrow_scale);
-      narrow_scale = scales;
+      assert_ok(heed_expand(ctx, lowp_scale, 2, SHAPE(9, 3), &scales));
+      heed_tensor_free(lowp_scale);
+      lowp_scale = scales;
     }
-    assert_ok(apply(ctx, turned_x, rows, narrow_scale, NULL, &out));
+    assert_ok(apply(ctx, turned_x, rows, lowp_scale, NULL, &out));
     const float *y = (const float *)out->data;
     for (int64_t i = 0; i < out->numel; i++) assert_true(y[i] == y[i / 9 * 9]);
-    heed_tensor *const others[] = {row, rows, narrow, narrow_scale, out};
+    heed_tensor *const others[] = {row, rows, lowp, lowp_scale, out};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) heed_tensor_free(others[i]);
   }
   heed_tensor *const all[] = {wide, x, turned_x, sliced_x};
