@@ -1,5 +1,5 @@
-/* Weights in bfloat16, float16 and int8: the kernels of every table that this processor has against double
- * precision, at sizes around every edge, in memory that ends with the operands; and what is built on them. */
+/* Weights in bfloat16, float16 and int8: the kernels of every table that runs here against double precision,
+ * at sizes around every edge, with operands between guard pages; then linear, quantising and modules. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -21,7 +21,7 @@ static void fill(float *x, size_t n, uint32_t seed) {
   for (size_t i = 0; i < n; i++) x[i] = next(&seed);
 }
 
-/* Numbers of the dtype in ±1 (int8: ±127). */
+/* Random numbers of the dtype in ±1 (int8: ±127). */
 static void fill_lowp(heed_dtype dtype, void *w, size_t n, uint32_t seed) {
   const size_t bytes = heed__element_bytes(dtype);
   for (size_t i = 0; i < n; i++) {
@@ -43,7 +43,7 @@ typedef struct sizes {
   size_t m, n, k;
 } sizes;
 
-/* The kernel, in one go and left wherever it can be, to the same bits. */
+/* Runs the kernel to completion, then yielding wherever it can; the results must be the same. */
 static void multiply(heed_context *ctx, const heed__lowp_task *task) {
   const size_t bytes = task->n * sizeof(float);
   float *whole = malloc(task->m * bytes + 1);
@@ -61,7 +61,7 @@ static void multiply(heed_context *ctx, const heed__lowp_task *task) {
   free(whole);
 }
 
-/* Rows of c keep their nan beyond its columns; with `gaps` rows of all operands have some behind them. */
+/* Elements between the rows of c must keep their nan. gaps: the rows of all operands are padded. */
 static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, bool with_bias, bool at_end,
                           bool gaps, bool far) {
   const size_t blocks = (size_t)heed__int8_blocks((int64_t)z.k), extra = gaps ? 3 : 0;
@@ -133,12 +133,12 @@ static void all_edges(heed_context *ctx) {
           check_product(ctx, dtypes[d], (sizes){m[i], n[j], k[p]}, way % 2, way / 2 % 2, way % 5 == 0,
                         way % 7 < 4);
 }
-static void products_end_where_the_operands_do(void **state) {
+static void products_stay_inside_the_operands(void **state) {
   (void)state;
   with_every_table(all_edges);
 }
 
-/* A row's sums are the same bits alone and among others, as long as they are few, and wherever w is. */
+/* For few rows the bits of a row are the same alone and among others, for both values of `far`. */
 static void alone_and_together(heed_context *ctx) {
   enum { M = 16, N = 37, K = 333 };
   static float x[M * K], scale[N * 6], alone[M * N], together[M * N];
@@ -253,13 +253,13 @@ static void same_bits(heed_context *ctx) {
   heed_tensor_free(wide);
   heed_tensor_free(bias);
 }
-static void threads_change_no_bit(void **state) {
+static void the_number_of_threads_changes_no_bit(void **state) {
   (void)state;
   with_every_table(same_bits);
 }
 
-/* Transposed, sliced and expanded weights, scales and inputs give what their copies give. */
-static void strides_may_be_anything(void **state) {
+/* Transposed, sliced and expanded weights, scales and inputs give the same results as their copies. */
+static void any_strides_work(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *wide = NULL, *x = NULL, *turned_x = NULL, *sliced_x = NULL;
   assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(70, 140), &wide));
@@ -271,7 +271,7 @@ static void strides_may_be_anything(void **state) {
     convert_weight(ctx, wide, dtypes[d], &weight, &scale);
     assert_ok(heed_transpose(ctx, weight, 1, 2, &turned));
     assert_ok(heed_clone(ctx, turned, &copy));
-    assert_ok(heed_transpose(ctx, copy, 1, 2, &view)); /* weight again, its rows with gaps */
+    assert_ok(heed_transpose(ctx, copy, 1, 2, &view)); /* weight again, transposed in memory */
     assert_ok(apply(ctx, turned_x, weight, scale, NULL, &wanted));
     assert_ok(apply(ctx, turned_x, view, scale, NULL, &out));
     assert_memory_equal(out->data, wanted->data, (size_t)out->numel * sizeof(float));
@@ -302,14 +302,14 @@ static void strides_may_be_anything(void **state) {
 
 /* ---- Quantising ---- */
 
-static void an_element_is_off_by_half_a_scale_at_most(void **state) {
+static void quantised_elements_are_within_half_a_scale(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   enum { ROWS = 40, COLUMNS = 150, BLOCKS = 3 };
   heed_tensor *x = NULL, *weight = NULL, *scale = NULL, *back = NULL;
   assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(ROWS, COLUMNS), &x));
   float *from = (float *)x->data;
   for (int i = 0; i < COLUMNS; i++) {
-    from[i] *= 1e-38f;                 /* below the smallest normal number */
+    from[i] *= 1e-38f;                 /* subnormal */
     from[COLUMNS + i] = 0.0f;          /* all zeros */
     from[2 * COLUMNS + i] *= 1e37f;    /* near the largest */
     from[3 * COLUMNS + i] = 0x1p-149f; /* the smallest */
@@ -331,9 +331,9 @@ static void an_element_is_off_by_half_a_scale_at_most(void **state) {
   heed_tensor_free(back);
 }
 
-/* ---- Mistakes ---- */
+/* ---- Errors ---- */
 
-static void mistakes_are_told(void **state) {
+static void wrong_arguments_are_reported(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = NULL, *wide = NULL, *half = NULL, *weight = NULL, *scale = NULL, *out = NULL, *ids = NULL;
   heed_tensor *short_scale = NULL, *made = NULL;
@@ -377,7 +377,8 @@ static void mistakes_are_told(void **state) {
 
 /* ---- Modules ---- */
 
-/* A MultiHeadAttention goes through all dtypes; where one change fails all weights are what they were. */
+/* Converts a MultiHeadAttention to one dtype after another; if a conversion fails, all weights must keep
+ * their dtype. */
 static heed_status change_dtypes(heed_context *ctx) {
   static const heed_dtype order[] = {HEED_BFLOAT16, HEED_INT8, HEED_FLOAT16, HEED_INT8, HEED_FLOAT32};
   heed_attention_config c;
@@ -406,7 +407,7 @@ static heed_status change_dtypes(heed_context *ctx) {
   return status;
 }
 
-static void modules_change_as_a_whole_or_not_at_all(void **state) {
+static void module_to_converts_all_weights_or_none(void **state) {
   (void)state;
   survives_every_failing_allocation(change_dtypes);
 }
@@ -430,22 +431,22 @@ static heed_status use_all(heed_context *ctx) {
   return status;
 }
 
-static void operations_survive_want_of_memory(void **state) {
+static void operations_survive_failing_allocations(void **state) {
   (void)state;
   survives_every_failing_allocation(use_all);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(products_end_where_the_operands_do),
+      TEST(products_stay_inside_the_operands),
       TEST(few_rows_do_not_depend_on_each_other),
       TEST(nan_and_inf_stay_in_their_column),
-      TEST(threads_change_no_bit),
-      TEST(strides_may_be_anything),
-      TEST(an_element_is_off_by_half_a_scale_at_most),
-      TEST(mistakes_are_told),
-      TEST(modules_change_as_a_whole_or_not_at_all),
-      TEST(operations_survive_want_of_memory),
+      TEST(the_number_of_threads_changes_no_bit),
+      TEST(any_strides_work),
+      TEST(quantised_elements_are_within_half_a_scale),
+      TEST(wrong_arguments_are_reported),
+      TEST(module_to_converts_all_weights_or_none),
+      TEST(operations_survive_failing_allocations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What the files of the scalar table share among themselves; nobody else includes this. */
+/* What the scalar kernels share with each other and with the vector kernels. */
 #ifndef HEED_SCALAR_H
 #define HEED_SCALAR_H
 
@@ -7,10 +7,10 @@
 
 #include "../kernels.h"
 
-/* Turns of the loop below may be interleaved: out is either the same place as an input or shares none with
- * it, which the compiler cannot know and would otherwise answer with a slow loop for work in place. */
+/* Iterations of the next loop are independent: out equals an input or does not overlap it. The compiler
+ * cannot know that and would use a slow loop for in-place work. */
 #if defined(__clang__)
-#pragma clang diagnostic ignored "-Wpass-failed" /* where libm is called clang cannot, which is no news */
+#pragma clang diagnostic ignored "-Wpass-failed" /* loops that call libm are not vectorised */
 #define HEED__INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
 #define HEED__INDEPENDENT _Pragma("GCC ivdep")
@@ -18,28 +18,27 @@
 #define HEED__INDEPENDENT
 #endif
 
-/* Rows of this many elements and more are summed in as many lanes, shorter ones in order. */
+/* Rows of at least this many elements are summed in as many lanes, shorter ones in order. */
 #define HEED__LANES 16
 
-/** The sum of the lanes, as a tree: each with the one half of them further. */
+/** The sum of the lanes, as a tree: the second half is added to the first, and so on. */
 static inline float heed__scalar_join(float lane[HEED__LANES]) {
   for (size_t width = HEED__LANES / 2; width > 0; width /= 2)
     for (size_t l = 0; l < width; l++) lane[l] += lane[l + width];
   return lane[0];
 }
 
-/** e^x as scale · (1 + what is returned), for |x| <= 104; beyond, that of the nearer end, which as floats are
- * 0 and inf. Branch-free, so that loops over it vectorise. x = n ln 2 + r with |r| <= ln 2 / 2, scale is 2^n,
- * and e^r - 1 is Taylor's series, whose remainder is below 2^-37. */
+/** Returns e^r - 1 and sets *scale = 2^n, so that e^x = *scale · (1 + the result), with x = n ln 2 + r and
+ * |r| <= ln 2 / 2. x is clamped to ±104, where e^x as a float is 0 or inf. Taylor's series, with a remainder
+ * below 2^-37; branch-free, so that loops over it vectorise. */
 static inline double heed__scalar_exp_parts(double x, double *scale) {
-  const double to_integer =
-      0x1.8p52; /* what is added to it is rounded to an integer, held in the lowest bits */
-  x = fabs(x) > 104.0 ? copysign(104.0, x) : x; /* one choice: two in a row would keep gcc from vectorising */
+  const double to_integer = 0x1.8p52; /* adding it rounds to an integer, which is in the lowest bits */
+  x = fabs(x) > 104.0 ? copysign(104.0, x) : x; /* one condition: with two in a row gcc does not vectorise */
   const double shifted = x * 1.4426950408889634 + to_integer;
   const double r = x - (shifted - to_integer) * 0.6931471805599453;
   uint64_t bits;
   memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits + 1023) << 52; /* n, biased, where a double has its exponent */
+  bits = (bits + 1023) << 52; /* n, biased, in the exponent field */
   memcpy(scale, &bits, sizeof bits);
   double e = 1.0 / 362880;
   e = e * r + 1.0 / 40320;
@@ -53,15 +52,15 @@ static inline double heed__scalar_exp_parts(double x, double *scale) {
   return e * r;
 }
 
-/** e^x, rounded rightly but for one case in some thousand: a softmax then has PyTorch's very bits in most
- * cases, so that sums of weights print alike ("1." or "1.0000"). */
+/** e^x, correctly rounded except in about one case in a thousand, so a softmax mostly matches PyTorch bit for
+ * bit, and sums of weights print alike ("1." or "1.0000"). */
 static inline float heed__exp_of(float x) {
   double scale;
   const double part = heed__scalar_exp_parts(x, &scale);
   return (float)(scale + scale * part);
 }
 
-/** tanh x as (e^2x - 1) / (e^2x + 1); the parts keep what e^2x - 1 would lose near 0. */
+/** tanh x as (e^2x - 1) / (e^2x + 1), computed from the two parts of e^2x to avoid cancellation near 0. */
 static inline float heed__tanh_of(float x) {
   double scale;
   const double part = heed__scalar_exp_parts(2.0 * (double)x, &scale);
@@ -80,8 +79,7 @@ heed__binary_kernel heed__scalar_pow_any;
 const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
                                 float *scratch);
 
-/** Whether a mask hides key j from query i. What is out of the window is not asked: callers know it as bounds
- * on j. */
+/** Whether a mask hides key j from query i; the window is not checked, callers use it as bounds on j. */
 static inline bool heed__attention_hides(const heed__attention_task *t, int64_t i, int64_t j) {
   return (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
          (t->padding && t->padding[j * t->padding_stride]) ||

@@ -1,7 +1,6 @@
-/* Products with weights of the dtypes that only store, on the vector primitives: c [m, n] = x [m, k] · wᵀ +
- * bias, w [n, k] widened in registers. Few rows take dot products of rows, with four rows of w at a time or
- * one after another; an element is summed in the same order whatever m is. Many rows take the tiles of
- * gemm.h on panels that are widened when they are packed. */
+/* Products with low-precision weights: c [m, n] = x [m, k] · wᵀ + bias, w [n, k] widened in registers. Few
+ * rows use dot products with four rows of w at a time or one by one; an element is summed in the same order
+ * for every m. Many rows use the tiles of gemm.h on panels that are widened when they are packed. */
 
 #ifndef HEED_VECTOR_LOWP_H
 #define HEED_VECTOR_LOWP_H
@@ -10,19 +9,19 @@
 #include "widen.h"
 
 enum {
-  LOWP_COLUMNS = 4,                           /* rows of w at a time */
-  LOWP_ROWS = V_REGISTERS >= 32 ? 4 : 2,      /* of x, for which sums stay in registers */
-  LOWP_BYTE_ROWS = V_REGISTERS >= 32 ? 3 : 1, /* int8 has factors besides */
-  LOWP_BLOCK = 64,                            /* products that are added up before they join their sum */
-  LOWP_LINE = 64,                             /* bytes */
-  LOWP_GROUP = 32,                            /* rows of w that go one after another */
-  LOWP_KEPT = 4096,                           /* elements of x that stay in the first cache meanwhile */
-  LOWP_AHEAD = 4096,                          /* elements of w before the row whose first line is asked for */
-  LOWP_FEW = V_REGISTERS >= 32 ? 48 : 16,     /* rows for which packing does not pay */
+  LOWP_COLUMNS = 4,                           /* rows of w in a tile */
+  LOWP_ROWS = V_REGISTERS >= 32 ? 4 : 2,      /* rows of x in a tile, whose sums stay in registers */
+  LOWP_BYTE_ROWS = V_REGISTERS >= 32 ? 3 : 1, /* the same for int8, which needs registers for scales */
+  LOWP_BLOCK = 64,                        /* products that are summed before they are added to the total */
+  LOWP_LINE = 64,                         /* bytes */
+  LOWP_GROUP = 32,                        /* rows of w in a step, one by one */
+  LOWP_KEPT = 4096,                       /* elements of x that stay in the first-level cache */
+  LOWP_AHEAD = 4096,                      /* prefetch distance, in elements of w */
+  LOWP_FEW = V_REGISTERS >= 32 ? 48 : 16, /* up to this many rows packing costs more than it saves */
 };
 _Static_assert(LOWP_BLOCK == HEED_INT8_BLOCK, "int8 values have a scale for each block");
 _Static_assert(LOWP_BLOCK % V_LANES == 0 && GEMM_DEPTH % LOWP_BLOCK == 0,
-               "a vector and a panel begin and end with blocks");
+               "vectors and panels do not split blocks");
 
 /* ---- Elements ---- */
 
@@ -32,16 +31,16 @@ V_INLINE const char *lowp_row(const heed_dtype dtype, const heed__lowp_task *t, 
 
 /* ---- Dots ---- */
 
-/* Asks for the line of each of the next rows that is `bytes` behind their first element, into the second
- * cache: of long rows the first could not hold so many. The processor looks ahead by itself within a page
- * only. On AMD 18 GB/s became 23, and with int8 17 became 24 (the first cache: as without); on Intel 10
- * became 11.5 with the first cache, the second was not measured. */
+/* Prefetches the cache line at `bytes` of each of the next rows to the second-level cache; the first could
+ * not hold that many long rows. The processor itself prefetches only within a page. AMD: 23 instead of 18
+ * GB/s, with int8 24 instead of 17 (no gain with the first-level cache); Intel: 11.5 instead of 10 with the
+ * first-level cache, the second was not measured. */
 V_INLINE void lowp_fetch(const char *const *next, size_t bytes) {
   V_UNROLL
   for (int j = 0; j < LOWP_COLUMNS; j++) __builtin_prefetch(next[j] + bytes, 0, 2);
 }
 
-/* sum += x · w of one vector of each row, or its first `rest` lanes */
+/* sum += x · w for one vector of each row; unless `whole`, for its first `rest` lanes */
 V_INLINE void lowp_add(const heed_dtype dtype, const int rows, const int columns,
                        vfloat sum[LOWP_ROWS][LOWP_COLUMNS], const float *x, ptrdiff_t x_row,
                        const char *const *w, size_t p, const bool whole, size_t rest) {
@@ -60,7 +59,7 @@ V_INLINE void lowp_add(const heed_dtype dtype, const int rows, const int columns
   }
 }
 
-/* sum += x · w of the block of each row that begins at `first`, or of its n elements if it is not whole */
+/* sum += x · w for the block of each row that begins at `first`; unless `whole`, it has n elements */
 V_INLINE void lowp_add_block(const heed_dtype dtype, const int rows, const int columns,
                              vfloat sum[LOWP_ROWS][LOWP_COLUMNS], const float *x, ptrdiff_t x_row,
                              const char *const *w, const float *const *scale, size_t first, const bool whole,
@@ -90,7 +89,7 @@ V_INLINE void lowp_add_block(const heed_dtype dtype, const int rows, const int c
   }
 }
 
-/* Row i of c from column j on: as many sums as there are columns, at most LOWP_COLUMNS. */
+/* Stores up to LOWP_COLUMNS sums in row i of c, from column j on. */
 V_INLINE void lowp_store(const heed__lowp_task *t, size_t i, size_t j, const vfloat *sum) {
   const size_t columns = gemm_least(t->n - j, LOWP_COLUMNS);
   float total[LOWP_COLUMNS], *to = t->c + (ptrdiff_t)i * t->c_row + j;
@@ -98,7 +97,7 @@ V_INLINE void lowp_store(const heed__lowp_task *t, size_t i, size_t j, const vfl
   for (size_t c = 0; c < columns; c++) to[c] = t->bias ? total[c] + t->bias[j + c] : total[c];
 }
 
-/* Rows i… of x with rows j… of w; where there are fewer than LOWP_COLUMNS, the last one stands for them. */
+/* A tile: rows i… of x with rows j… of w. If w has fewer than LOWP_COLUMNS left, the last row is repeated. */
 V_INLINE void lowp_tile_of(const heed_dtype dtype, const int rows, const heed__lowp_task *t, size_t i,
                            size_t j) {
   const size_t k = t->k, bytes = heed__element_bytes(dtype);
@@ -143,8 +142,8 @@ LOWP_HALF_TILES(LOWP_TILE, FLOAT16)
 LOWP_BYTE_TILES(LOWP_TILE, INT8)
 typedef void lowp_tile(const heed__lowp_task *t, size_t i, size_t j);
 
-/* One row of x with rows j…last - 1 of w, one after another, to the bits of the tiles. Of a row to come the
- * first line is asked for; the processor finds the others. */
+/* One row of x with rows j…last-1 of w, one by one, bit-identical to the tiles. Prefetches the first cache
+ * line of a later row; the processor prefetches the others. */
 V_INLINE void lowp_rows_of(const heed_dtype dtype, const heed__lowp_task *t, size_t j, size_t last) {
   const size_t k = t->k, ahead = 1 + LOWP_AHEAD / (k + 1);
   while (j < last) {
@@ -173,10 +172,10 @@ static __attribute__((noinline)) void lowp_rows_float16(const heed__lowp_task *t
   lowp_rows_of(HEED_FLOAT16, t, j, last);
 }
 
-/* Whether rows of w go one after another, as memory is read best (AMD: 4096 × 4096 halves 1.2 to 1.4 instead
- * of 1.6 ms; what the third cache has takes a tenth longer). Tiles are up to twice as fast where x has more
- * than the first cache keeps, or where scales are read besides. */
-static bool lowp_reads_on(const heed__lowp_task *t) {
+/* Whether rows of w are read one by one, which is the fastest way to read memory (AMD, 4096 × 4096 of 16
+ * bits: 1.2 to 1.4 instead of 1.6 ms; from the third-level cache a tenth slower). Tiles are up to twice as
+ * fast where x does not fit in the first-level cache or scales are read too. */
+static bool lowp_goes_by_rows(const heed__lowp_task *t) {
   return t->m == 1 && t->dtype != HEED_INT8 && t->k <= LOWP_KEPT && t->far;
 }
 
@@ -187,19 +186,19 @@ static bool lowp_dots(const heed__lowp_task *t, const heed__pace *pace, int64_t 
   lowp_tile *const *const tiles = t->dtype == HEED_BFLOAT16  ? bfloat16_tiles
                                   : t->dtype == HEED_FLOAT16 ? float16_tiles
                                                              : int8_tiles;
-  const bool reads_on = lowp_reads_on(t);
+  const bool by_rows = lowp_goes_by_rows(t);
   const size_t strip = gemm_part(t->m, t->dtype == HEED_INT8 ? LOWP_BYTE_ROWS : LOWP_ROWS);
-  const size_t group = reads_on ? LOWP_GROUP : LOWP_COLUMNS;
+  const size_t group = by_rows ? LOWP_GROUP : LOWP_COLUMNS;
   size_t work = 0;
   for (size_t j = position ? (size_t)*position : 0; j < t->n; j += group) {
-    if (!reads_on)
+    if (!by_rows)
       for (size_t i = 0; i < t->m; i += strip) tiles[gemm_least(t->m - i, strip) - 1](t, i, j);
     else if (t->dtype == HEED_BFLOAT16)
       lowp_rows_bfloat16(t, j, gemm_least(t->n, j + group));
     else
       lowp_rows_float16(t, j, gemm_least(t->n, j + group));
     work += (t->m + GEMM_WAIT) * group * t->k;
-    if (work < GEMM_LOOK || j + group >= t->n) continue;
+    if (work < GEMM_CHECK || j + group >= t->n) continue;
     if (heed__should_yield(pace)) {
       *position = (int64_t)(j + group);
       return false;
@@ -211,7 +210,7 @@ static bool lowp_dots(const heed__lowp_task *t, const heed__pace *pace, int64_t 
 
 /* ---- Panels ---- */
 
-/* Elements p…p + n - 1 of row j, which lie in one block; n is at most V_LANES, 0 stands beyond. */
+/* Elements p…p + n - 1 of row j, which are in one block, then zeros; n <= V_LANES. */
 V_INLINE vfloat lowp_vector(const heed_dtype dtype, const heed__lowp_task *t, size_t j, size_t p, size_t n) {
   const char *at = lowp_row(dtype, t, j) + p * heed__element_bytes(dtype);
   const vfloat x = n == V_LANES ? load_stored(at, dtype) : load_stored_first(at, dtype, n);
@@ -219,8 +218,8 @@ V_INLINE vfloat lowp_vector(const heed_dtype dtype, const heed__lowp_task *t, si
   return v_mul(x, v_set(t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)(p / HEED_INT8_BLOCK)]));
 }
 
-/* out [depth, columns] (rows GEMM_COLUMNS apart): columns p… of rows j…j + columns - 1 of w, transposed; what
- * is beyond columns in the last vector is 0. */
+/* out [depth, columns], rows GEMM_COLUMNS apart: columns p… of rows j…j + columns - 1 of w, transposed. The
+ * last vector of each row is padded with zeros. */
 V_INLINE void lowp_pack(const heed_dtype dtype, const heed__lowp_task *t, float *out, size_t depth,
                         size_t columns, size_t j, size_t p) {
   for (size_t c = 0; c < columns; c += V_LANES) {
