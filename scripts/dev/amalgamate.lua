@@ -5,8 +5,8 @@
 --
 -- The sources are joined as they are. Each header comes in once; #include <…> goes to the top with the conditions that
 -- it stands under, so that no macro of ours is seen by the system's headers. No two files may define the same name.
--- The kernel tables of vector processors (isa/*.c, what includes vector/table.h) are the exception: each is made of
--- the same bodies, so names that these define get the table's, by macros that go when the table ends.
+-- The exception are the kernel tables of vector processors (isa/*.c with vector/table.h), which are compiled from the
+-- same headers: macros append the table's name to each name that these define, and are undefined where the table ends.
 local out_dir, lua_sources = arg[1], arg[2]
 
 local function read(path)
@@ -207,9 +207,9 @@ local function bare(text)
   return (text:gsub('"[^"\n]*"', '""'):gsub("'[^'\n]*'", "0"))
 end
 
--- What the text defines at file scope: functions, types, enumerators, objects. What macros make is not seen: bodies
--- name that by V_NAME; but k_<name> of each kernel in the lists of kernels.h is known.
-local function names_of(text, kernels)
+-- What the text defines at file scope: functions, types, enumerators, objects. Names that macros make are not seen:
+-- the headers make them with V_NAME and KERNEL, which differ in each table.
+local function names_of(text)
   local names, seen = {}, {}
   local function add(name)
     if seen[name] or name:find("^[Hh][Ee][Ee][Dd]_") or name:find("^_") then return end
@@ -229,7 +229,6 @@ local function names_of(text, kernels)
   } do
     for name in outside:gmatch(pattern) do add(name) end
   end
-  for _, name in ipairs(kernels) do add("k_" .. name) end
   table.sort(names)
   return names
 end
@@ -240,15 +239,6 @@ local function macros_of(text)
     if not seen[name] then names[#names + 1], seen[name] = name, true end
   end
   table.sort(names)
-  return names
-end
-
--- The kernels' names, from the lists of kernels.h: X(name) or X(name, result, parameters).
-local function kernel_names(path)
-  local names = {}
-  for name in bare(read(path):gsub("#%s*define%s+[%w_]+%(X%)", "")):gmatch("%f[%w_]X%s*%(%s*([%l_%d]+)") do
-    names[#names + 1] = name
-  end
   return names
 end
 
@@ -272,12 +262,11 @@ end
 local out = {}
 for _, path in ipairs(engine) do out[#out + 1] = begins(path) .. join(path, seen, {}) .. "\n" end
 
-local kernels = kernel_names "src/kernels/kernels.h"
 for _, t in ipairs(tables) do
   local mine = setmetatable({}, { __index = seen }) -- headers that are there already, and this table's
   local text = join(t.path, mine, {}) .. "\n"
   local lines = { begins(t.path) }
-  local names, macros = names_of(text, kernels), macros_of("\n" .. text)
+  local names, macros = names_of(text), macros_of("\n" .. text)
   local is_macro = {}
   for _, name in ipairs(macros) do is_macro[name] = true end
   for _, name in ipairs(names) do

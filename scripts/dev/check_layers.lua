@@ -115,9 +115,17 @@ local function plain_path(path)
   return path
 end
 
+-- Files that heed.h must not reach, so that an edit of it does not recompile the kernels. As each of them may include
+-- only others of them, no chain of includes leads there.
+local apart_from_heed_h = { "^src/kernels/", "^src/core/types%.h$", "^src/core/convert%.h$" }
+
 -- nil if the file at `path`, in `layer`, may include "name", else why not.
 local function wrong_include(path, layer, name)
   local target = plain_path(path:match("^(.*/)[^/]*$") .. name)
+  if matches_any(path, apart_from_heed_h) then
+    if matches_any(target, apart_from_heed_h) then return nil end
+    return "an edit of heed.h would recompile the kernels; of core they include types.h alone"
+  end
   if target == "src/heed.h" then return nil end
   local other, header = target:match("^src/(%w+)/(.+)$")
   if other == layer then return nil end

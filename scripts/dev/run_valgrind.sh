@@ -21,7 +21,7 @@ for source in tests/c/test_*.c; do
     test_host) continue ;;   # what it loads and unloads, the others test
     test_cancel) continue ;; # of two threads one waits here until the other has worked for long
     test_states) continue ;; # each allocation that can fail: the sanitizers try them in a tenth of the time
-    test_attention_kernels | test_columns | test_decode | test_gemm | test_kernels | test_narrow | test_parallel) continue ;;
+    test_attention_kernels | test_columns | test_decode | test_gemm | test_kernels | test_lowp | test_parallel) continue ;;
   esac
   check "$name" "$build/test/$name"
 done

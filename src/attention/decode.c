@@ -161,8 +161,8 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   };
   heed__attention_task head = head_of(p, bundle, first_row);
   int64_t first, unused, last;
-  heed__attention_reach(&head, 0, &first, &unused);
-  heed__attention_reach(&head, p->l - 1, &unused, &last);
+  heed__attention_window(&head, 0, &first, &unused);
+  heed__attention_window(&head, p->l - 1, &unused, &last);
   task.first = first + range * d->range;
   task.last = least_of(task.first + d->range, last);
   task.k = head.k;
@@ -180,12 +180,12 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
         .visible = head.visible ? head.visible + query * head.visible_row : NULL,
         .bias = head.bias ? head.bias + query * head.bias_row : NULL,
         .slope = head.slope,
-        .place = query + head.offset,
+        .position = query + head.offset,
     };
-    heed__attention_reach(&head, query, &task.row[r].first, &task.row[r].last);
+    heed__attention_window(&head, query, &task.row[r].first, &task.row[r].last);
   }
   const int64_t area = d->ranges > 1 ? i : slot;
-  part_of(p, area, &task.out, &task.largest, &task.sum);
+  part_of(p, area, &task.out, &task.row_max, &task.row_sum);
   if (!p->kernels->decode(&task, &p->context->pace, position)) return false;
   if (d->ranges == 1) join_rows(p, bundle, first_row, area);
   return true;

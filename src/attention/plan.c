@@ -28,7 +28,7 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   heed__attention_move(task, p, head);
   task->first = first;
   task->last = last;
-  task->keep = keep;
+  task->dropout_mask = keep;
   task->scratch = scratch;
   if (*position < TAPPED) {
     if (!p->decoded && !p->kernels->attention(task, pace, position)) return false;
@@ -70,7 +70,7 @@ static bool draw(heed__attention_plan *p, float *keep, int64_t count, const heed
     for (int64_t i = 0; i < n; i++) next[i] = 1.0f;
     (void)!heed__dropout_apply(&p->dropout, next, next, n); /* draws all of such a small number */
     p->drawn += n;
-    if (n < left && heed__leaves(pace)) return false;
+    if (n < left && heed__should_yield(pace)) return false;
   }
   return true;
 }
@@ -87,7 +87,7 @@ static bool run_in_order(heed__attention_plan *p) {
     if (p->drops && !draw(p, keep, (last - first) * p->s, pace)) return false;
     if (!run_rows(p, &task, head, first, last, keep, p->scratch, pace, &p->left_at)) return false;
     p->left_at = p->drawn = 0;
-    if (++p->at < tasks && heed__leaves(pace)) return false;
+    if (++p->at < tasks && heed__should_yield(pace)) return false;
   }
   return true;
 }

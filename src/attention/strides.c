@@ -55,17 +55,17 @@ static void set_steps(heed__attention_plan *p, heed__attention_operand operand, 
 /* What the rows of a head with that number of keys see by position. Bounds are clamped to l and s, so that
  * nothing overflows. */
 static void set_reach(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
-  t->keys = keys;
+  t->key_length = keys;
   t->offset = offset;
-  t->low = p->left >= offset + p->l ? -p->l : min_of(offset - p->left, p->s);
-  t->high = p->right >= p->s - offset ? p->s : max_of(offset + p->right + 1, -p->l);
+  t->window_begin = p->left >= offset + p->l ? -p->l : min_of(offset - p->left, p->s);
+  t->window_end = p->right >= p->s - offset ? p->s : max_of(offset + p->right + 1, -p->l);
 }
 
 /* Keys from the first row's first to the last row's last; with lengths, an upper bound. */
 static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
   if (p->l == 0) return 0;
-  if (!p->lengths) return max_of(min_of(p->s, p->l - 1 + t->high) - max_of(t->low, 0), 0);
+  if (!p->lengths) return max_of(min_of(p->s, p->l - 1 + t->window_end) - max_of(t->window_begin, 0), 0);
   if (p->left >= p->s || p->right >= p->s) return p->s;
   return min_of(p->s, min_of(p->left + 1 + p->right, p->s) + p->l - 1);
 }

@@ -2,20 +2,10 @@
 #ifndef HEED_CORE_H
 #define HEED_CORE_H
 
-#include <float.h>
-#include <stdatomic.h>
-
 #include "../heed.h"
-#include "convert.h"
+#include "types.h"
 
-/* The x87 registers of 32-bit x86 keep more digits than a float has; exp, which rounds by adding a large
- * number, then gives powers of 2. */
-#if FLT_EVAL_METHOD == 1 || FLT_EVAL_METHOD == 2 || (FLT_EVAL_METHOD < 0 && defined(__i386__))
-#error "heed needs floats that are computed as floats: on 32-bit x86, compile with -msse2 -mfpmath=sse"
-#endif
-
-#define HEED__MESSAGE   640 /* bytes of the longest message */
-#define HEED__ALIGNMENT 64  /* of the elements of a new tensor: a cache line, an AVX-512 register */
+#define HEED__MESSAGE 640 /* bytes of the longest message */
 
 /* ---- Errors ---- */
 
@@ -113,28 +103,6 @@ void heed__outside_remove(heed_context *ctx, heed__outside *thing);
 
 /* ---- Stopping (stop.c) ---- */
 
-/* What long work looks at to know whether it is to go on; one in each context. The pool's threads read it,
- * too: all but `cancelled` changes only while no work runs. What was due once in a call stays due to its end.
- */
-typedef struct heed__pace {
-  atomic_int cancelled; /* by heed_cancel, from any thread or a signal handler */
-  bool timed;
-  bool held;    /* what runs must not be left in the middle: nothing is due until that is over */
-  double until; /* heed_clock() then: the deadline, or the end of a slice of time before it */
-} heed__pace;
-
-/** Whether work is to leave off. Takes a nanosecond, with a deadline 30: to be asked every 20 to 100 µs. */
-static inline bool heed__is_due(const heed__pace *pace) {
-  return (atomic_load_explicit(&pace->cancelled, memory_order_relaxed) ||
-          (pace->timed && heed_clock() >= pace->until)) &&
-         !pace->held;
-}
-
-/** The same in a loop over elements, i counting them: asked for one in 2^14, which take 10 to 50 µs. */
-static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
-  return (i & 0x3fff) == 0x3fff && heed__is_due(pace);
-}
-
 /** Where work is due: CANCELLED (which takes the cancel) or LIMIT, with a message; OK if no more than a slice
  * of time is over. */
 HEED_MUST_USE
@@ -155,19 +123,12 @@ heed_status heed__check_files(heed_context *ctx, const char *where);
 
 /* ---- Context ---- */
 
-struct heed__kernels; /* kernels/kernels.h */
-struct heed__pool;    /* parallel.c */
+struct heed__pool; /* parallel.c */
 
-/* The instruction sets that there are kernels for; on x86 each one includes those before it. */
-#define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512) X(neon)
-typedef enum heed__cpu {
-#define X(name) HEED__CPU_##name,
-  HEED__CPU_LIST(X)
-#undef X
-} heed__cpu;
-
-/** The best of them here, or what the environment's HEED_CPU names; false if that is unknown or not to be
- * had. */
+/** Whether this processor can run that kernel table. */
+bool heed__cpu_runs(heed__cpu cpu);
+/** The fastest kernel table that runs here, or the one that the environment variable HEED_CPU names; false if
+ * there is no such table or it does not run here. */
 bool heed__cpu_choose(heed__cpu *out);
 
 #define HEED__CPU_NAME 64
@@ -200,7 +161,6 @@ struct heed_context {
   struct heed__prefix *blocks; /* all of these, a list (alloc.c) */
   heed__outside *outside;      /* what must be given back besides */
   heed__cpu cpu;
-  const struct heed__kernels *kernels; /* chosen at first need */
   int threads;             /* how many may work, the caller included, in the process that said so */
   long process;            /* which that was, where threads is not 1: a child has none of them */
   struct heed__pool *pool; /* started at first need */
@@ -319,15 +279,6 @@ struct heed_tensor {
   int64_t stride[HEED_MAX_DIMS]; /* in elements, none negative */
 };
 
-static inline size_t heed__element_bytes(heed_dtype dtype) {
-  static const uint8_t bytes[] = {
-#define X(name, text, type) sizeof(type),
-      HEED_DTYPE_LIST(X)
-#undef X
-  };
-  return bytes[dtype];
-}
-
 /** Whether tensors of that dtype are for keeping numbers, not for working with them (heed.h). */
 static inline bool heed__only_stores(heed_dtype dtype) {
   return dtype > HEED_FLOAT32;
@@ -413,10 +364,6 @@ float heed__draw_float(heed_generator *g);
 HEED_MUST_USE
 bool heed__draw_floats(heed_generator *g, float *out, int64_t n);
 double heed__draw_double(heed_generator *g);
-/** Makes normal numbers of n that are uniform in [0, 1): of each block x[j] and x[j + half a block]. n is a
- * multiple of the block. */
-#define HEED__NORMAL_BLOCK 16
-typedef void heed__normal_transform(float *x, size_t n, float std, float mean);
 /** n values of the normal distribution with that mean and standard deviation: by the kernel `transform` as
  * PyTorch's randn gives them for n elements, or, where that is NULL or n is less than a block, one by one in
  * double, as PyTorch fills tensors that are not contiguous. */

@@ -1,5 +1,5 @@
-/* What this processor can do. On x86 the operating system must save the registers as well, which XGETBV
- * tells. */
+/* Which kernel tables this processor can run. On x86 the operating system must save the registers as well,
+ * which XGETBV reports. */
 #include "core.h"
 
 #include <stdlib.h>
@@ -14,25 +14,24 @@ static uint64_t saved_registers(void) {
   return (uint64_t)high << 32 | low;
 }
 
-static heed__cpu detect(void) {
+/* One bit for each table that runs here: 1 << HEED__CPU_x. */
+static unsigned detect(void) {
   enum { XMM_YMM = 0x6, ZMM = 0xe0 }; /* bits of the register that XGETBV reads */
-  unsigned a, b, c, d;
-  if (!__get_cpuid(1, &a, &b, &c, &d)) return HEED__CPU_scalar;
-  if (!(c & bit_OSXSAVE) || !(c & bit_FMA) || !(c & bit_F16C)) return HEED__CPU_scalar;
-  const uint64_t saved = saved_registers();
-  if ((saved & XMM_YMM) != XMM_YMM || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return HEED__CPU_scalar;
-  if (!(b & bit_AVX2)) return HEED__CPU_scalar;
   const unsigned avx512 = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL;
-  return (b & avx512) == avx512 && (saved & ZMM) == ZMM ? HEED__CPU_avx512 : HEED__CPU_avx2;
-}
-
-static bool includes(heed__cpu cpu, heed__cpu part) {
-  return part != HEED__CPU_neon && part <= cpu;
+  unsigned tables = 1u << HEED__CPU_scalar, a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return tables;
+  if (!(c & bit_OSXSAVE) || !(c & bit_FMA) || !(c & bit_F16C)) return tables;
+  const uint64_t saved = saved_registers();
+  if ((saved & XMM_YMM) != XMM_YMM || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return tables;
+  if (!(b & bit_AVX2)) return tables;
+  tables |= 1u << HEED__CPU_avx2;
+  if ((b & avx512) == avx512 && (saved & ZMM) == ZMM) tables |= 1u << HEED__CPU_avx512;
+  return tables;
 }
 
 void heed__cpu_name(char text[HEED__CPU_NAME]) {
-  unsigned brand[12] = {0}; /* 48 bytes, padded with spaces before or behind, or with zeros */
-  _Static_assert(sizeof brand < HEED__CPU_NAME, "room for the closing zero");
+  unsigned brand[12] = {0}; /* 48 bytes, padded with spaces on either side, or with zeros */
+  _Static_assert(sizeof brand < HEED__CPU_NAME, "the closing zero fits");
   strcpy(text, "x86-64");
   for (unsigned i = 0; i < 3; i++) {
     unsigned *part = brand + 4 * i;
@@ -50,16 +49,12 @@ void heed__cpu_name(char text[HEED__CPU_NAME]) {
 
 #else
 
-static heed__cpu detect(void) {
+static unsigned detect(void) {
 #if defined(__aarch64__)
-  return HEED__CPU_neon;
+  return 1u << HEED__CPU_scalar | 1u << HEED__CPU_neon;
 #else
-  return HEED__CPU_scalar;
+  return 1u << HEED__CPU_scalar;
 #endif
-}
-
-static bool includes(heed__cpu cpu, heed__cpu part) {
-  return part == cpu || part == HEED__CPU_scalar;
 }
 
 void heed__cpu_name(char text[HEED__CPU_NAME]) {
@@ -72,23 +67,21 @@ void heed__cpu_name(char text[HEED__CPU_NAME]) {
 
 #endif
 
+bool heed__cpu_runs(heed__cpu cpu) {
+  return detect() >> cpu & 1;
+}
+
 bool heed__cpu_choose(heed__cpu *out) {
   static const char *const names[] = {
 #define X(name) #name,
       HEED__CPU_LIST(X)
 #undef X
   };
-  const heed__cpu here = detect();
   const char *forced = getenv("HEED_CPU");
-  if (!forced || !*forced) {
-    *out = here;
+  for (int i = (int)(sizeof names / sizeof *names) - 1; i >= 0; i--) {
+    if (!heed__cpu_runs((heed__cpu)i) || (forced && *forced && strcmp(forced, names[i]) != 0)) continue;
+    *out = (heed__cpu)i;
     return true;
-  }
-  for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
-    if (strcmp(forced, names[i]) == 0 && includes(here, (heed__cpu)i)) {
-      *out = (heed__cpu)i;
-      return true;
-    }
   }
   return false;
 }

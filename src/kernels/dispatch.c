@@ -1,16 +1,11 @@
-/* The choice of the kernels: each instruction set has a table; heed_context_new chose the set. */
+/* The table of each instruction set; heed_context_new chose the set (core/cpu.c). */
 #include "kernels.h"
 
-const heed__kernels *heed__kernels_of(heed_context *ctx) {
+const heed__kernels *heed__kernels_for(heed__cpu cpu) {
   static const heed__kernels *const tables[] = {
-    [HEED__CPU_scalar] = &heed__kernels_scalar,
-#if defined(__x86_64__)
-    [HEED__CPU_avx2] = &heed__kernels_avx2,
-    [HEED__CPU_avx512] = &heed__kernels_avx512,
-#elif defined(__aarch64__)
-    [HEED__CPU_neon] = &heed__kernels_neon,
-#endif
+#define X(name) [HEED__CPU_##name] = &heed__kernels_##name,
+      HEED__CPU_LIST(X)
+#undef X
   };
-  if (!ctx->kernels) ctx->kernels = tables[ctx->cpu];
-  return ctx->kernels;
+  return tables[cpu];
 }

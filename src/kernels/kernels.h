@@ -1,33 +1,39 @@
-/* The door of kernels: the inner loops, one table for each instruction set, chosen at run time (dispatch.c).
+/* The kernels: the inner loops, in one table for each instruction set; a table is chosen at run time
+ * (dispatch.c). The files of scalar/ are their readable specification and the reference of their tests.
  *
- * A kernel takes raw pointers and sizes, allocates nothing, cannot fail, and reads no element that it was not
- * given. The files of scalar/ are the readable specification of all of them and the oracle of their tests.
- * Strides are in elements. Unless said otherwise out may be the same place as an input, or share none with
- * it.
+ * A kernel takes raw pointers and sizes, allocates nothing, cannot fail, and reads only the elements that it
+ * is given. Strides are in elements. Unless stated otherwise, out may equal an input but not overlap one in
+ * part.
  *
- * Kernels with a pace look at it every 20 to 100 µs. Where work is due they leave off and return false;
- * *position then says where. Called again with the same arguments, position and scratch they go on from
- * there, to the same bits. They do one piece at the least, and *position grows with each. It is 0 for the
- * beginning, and of no meaning after the end. With pace NULL they never leave, and position may be NULL, too.
- * What they write to is neither old nor new until they are done. */
+ * Yield points. Kernels with a pace check it every 20 to 100 µs. When work is due they return false and set
+ * *position; called again with the same arguments, position and scratch they continue from there, and the
+ * results are bit-identical. *position is 0 for the first call and grows with each one, as a call completes
+ * at least one step; after completion it is unspecified. Until completion the output is unspecified. With
+ * pace NULL a kernel runs to completion, and position may be NULL as well.
+ *
+ * Shape legend: b batch, h heads, n tokens, l queries, s keys, d size of a head, dv size of a head's values;
+ * for products m rows, n columns, k depth. */
 #ifndef HEED_KERNELS_H
 #define HEED_KERNELS_H
 
-#include "../core/core.h"
+#include "../core/types.h"
 
-/* out[i] = f(x[i]), rows without gaps */
+/** Whether a kernel must return before it is done. */
+static inline bool heed__should_yield(const heed__pace *pace) {
+  return pace && heed__is_due(pace);
+}
+
+/* ---- Elementwise ---- */
+
+/* out[i] = f(x[i]), contiguous */
 #define HEED__UNARY_KERNELS(X)                                                                               \
   X(exp)                                                                                                     \
   X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(gelu) X(gelu_tanh) X(silu)
 
-/* out[i] = f(a[i · sa], b[i · sb]), out without gaps; sa, sb are 0 (one value for the row), 1 or any other
- * stride */
+/* out[i] = f(a[i · sa], b[i · sb]), out contiguous; sa and sb are 0 (one value for the whole row), 1 or any
+ * other stride */
 #define HEED__BINARY_KERNELS(X)  X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum)
 #define HEED__COMPARE_KERNELS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
-
-static inline bool heed__leaves(const heed__pace *pace) {
-  return pace && heed__is_due(pace);
-}
 
 typedef void heed__unary_kernel(float *out, const float *x, size_t n);
 typedef void heed__binary_kernel(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,
@@ -35,95 +41,100 @@ typedef void heed__binary_kernel(float *out, const float *a, ptrdiff_t sa, const
 typedef void heed__compare_kernel(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,
                                   size_t n);
 
-/* One head of one batch item: out = softmax(biased scores) v for rows first…last-1 of l, counted from 0.
- * q [l, d], k [s, d], v [s, dv], out [l, dv], each with the stride of its rows and of its columns. A score is
- * scale · q·k, capped, plus the bias, minus the slope's part; where it is hidden, -inf. */
+/* ---- Attention ---- */
+
+/* One head of one batch item: out = softmax(scores) v for rows first…last-1 of l, counted from 0. q [l, d],
+ * k [s, d], v [s, dv], out [l, dv], each with the strides of its rows and columns. A score is scale · q·k,
+ * capped, plus the bias, minus the slope's part; a hidden one is -inf. */
 typedef struct heed__attention_task {
   const float *q;
   const void *k, *v;              /* elements of k_dtype and v_dtype: float32, bfloat16, float16 or int8 */
-  const float *k_scale, *v_scale; /* int8: what the elements of a row are multiplied by, [s]; else NULL */
+  const float *k_scale, *v_scale; /* int8: the factor of each row's elements, [s]; else NULL */
   float *out;
   heed_dtype k_dtype, v_dtype;
   ptrdiff_t q_row, q_column, k_row, k_column, v_row, v_column, out_row, out_column;
   ptrdiff_t k_scale_row, v_scale_row;
   int64_t l, s, d, dv;
-  int64_t first, last; /* the rows to do */
+  int64_t first, last; /* the rows to compute */
   float scale;
   float softcap; /* c: scores become c · tanh(score / c); 0: none */
-  /* By its place row i sees keys i + low … i + high - 1 of the first `keys` ones of s: low and high are from
-   * -l to s, -l and s where there is no bound. */
-  int64_t low, high, keys;
-  float slope; /* slope · |i + offset - j| is taken off of the scores; 0: none */
+  /* By position, row i sees keys i + window_begin … i + window_end - 1 among the first key_length of the s
+   * keys. The bounds are from -l to s; -l and s where there is no limit. */
+  int64_t window_begin, window_end, key_length;
+  float slope; /* slope · |i + offset - j| is subtracted from the scores; 0: none */
   int64_t offset;
-  bool has_sink; /* the sink takes part in the maximum and in the sum, and gives no value */
+  bool has_sink; /* the sink joins the maximum and the sum, and has no value */
   float sink;
-  const uint8_t *visible; /* 1: takes part; [l, s] with these strides; NULL: all do */
+  const uint8_t *visible; /* 1: the key takes part; [l, s] with these strides; NULL: all do */
   ptrdiff_t visible_row, visible_column;
-  const uint8_t *padding; /* 1: nobody sees this key; [s]; NULL: none */
+  const uint8_t *padding; /* 1: no row sees this key; [s]; NULL: none */
   ptrdiff_t padding_stride;
   const float *bias; /* added to the capped scores, -inf hides; [l, s] with these strides; NULL: none */
   ptrdiff_t bias_row, bias_column;
-  const float *keep; /* what dropout multiplies the weights of rows first…last-1 by, row-major [last - first,
-                        s]; NULL: none */
-  void *scratch; /* attention_scratch bytes aligned to HEED__ALIGNMENT, no contents but while it is left */
-  /* Row-major [l, s], written where not NULL: q·k with hidden places -inf, after softmax, after dropout; and
-   * the scores of all places scaled, capped, and biased with hidden places -inf */
+  const float *dropout_mask; /* factors of the weights of rows first…last-1, row-major [last - first, s];
+                                NULL: none */
+  void *scratch; /* attention_scratch bytes, aligned to HEED__ALIGNMENT; its contents matter only between the
+                    calls of a task that yields */
+  /* Row-major [l, s], written where not NULL: q·k with hidden keys -inf, the weights after softmax, and after
+   * dropout; the scores of all keys scaled, then capped, then biased with hidden keys -inf */
   float *scores, *weights, *dropped_weights, *logits, *capped_logits, *biased_logits;
 } heed__attention_task;
 
-/** The keys *first … *last - 1 that row i sees by its place; *first is at most *last. */
-static inline void heed__attention_reach(const heed__attention_task *t, int64_t i, int64_t *first,
-                                         int64_t *last) {
-  const int64_t from = i + t->low, to = i + t->high;
-  *last = to > t->keys ? t->keys : to > 0 ? to : 0;
+/** The keys *first … *last - 1 that row i sees by position; *first is at most *last. */
+static inline void heed__attention_window(const heed__attention_task *t, int64_t i, int64_t *first,
+                                          int64_t *last) {
+  const int64_t from = i + t->window_begin, to = i + t->window_end;
+  *last = to > t->key_length ? t->key_length : to > 0 ? to : 0;
   *first = from < 0 ? 0 : from < *last ? from : *last;
 }
 
-/* Tasks with so few queries and keys, and so small heads, take no scratch from the vector kernels
- * (vector/small.h). */
+/* Up to these sizes the vector kernels need no scratch (vector/small.h). */
 enum { HEED__SMALL_QUERIES = 16, HEED__SMALL_KEYS = 32, HEED__SMALL_HEAD = 64 };
 static inline bool heed__attention_is_small(const heed__attention_task *t) {
   return t->l <= HEED__SMALL_QUERIES && t->s <= HEED__SMALL_KEYS && t->d <= HEED__SMALL_HEAD &&
          t->dv <= HEED__SMALL_HEAD;
 }
 
-/* A few query rows on keys first…last-1 of one batch item (none if first is not below last): softmax(biased
- * scores) v in parts, which are put together from the ranges of keys. The columns of q, k and v lie without
- * gaps; elements, scores and masks as above. Rows of the same key head follow each other; of several heads
- * each has as many rows. */
+/* A few query rows on keys first…last-1 of one batch item (none where last <= first): the parts of
+ * softmax(scores) v that the caller merges over several ranges of keys. The columns of q, k and v are
+ * contiguous; dtypes, scores and masks as above. Rows of one key head are adjacent, and every head has the
+ * same number of rows. */
 #define HEED__DECODE_ROWS  16
-#define HEED__DECODE_BLOCK 1024 /* keys, at the most */
-#define HEED__DECODE_SPARE 32   /* keys that the last block may have more, and what fills registers up */
+#define HEED__DECODE_BLOCK 1024 /* most keys of a block */
+#define HEED__DECODE_SPARE 32 /* keys by which the last block may be longer, and padding to whole registers  \
+                               */
 typedef struct heed__decode_row {
   const float *q;                 /* [d] */
-  ptrdiff_t k, v;                 /* how far its head's keys and values are from those of the task */
+  ptrdiff_t k, v;                 /* offsets of its head's keys and values from those of the task */
   const float *k_scale, *v_scale; /* of its head, key 0 */
   int64_t first, last;            /* sees keys first…last-1 of s */
   const uint8_t *visible;         /* [s]; NULL: all */
   const float *bias;              /* [s]; NULL: none */
-  float slope;                    /* slope · |place - j| is taken off of the scores; 0: none */
-  int64_t place;
+  float slope;                    /* slope · |position - j| is subtracted from the scores; 0: none */
+  int64_t position;
 } heed__decode_row;
 typedef struct heed__decode_task {
-  const void *k, *v; /* of key 0 */
+  const void *k, *v; /* key 0 */
   heed_dtype k_dtype, v_dtype;
   ptrdiff_t k_row, v_row, k_scale_row, v_scale_row, visible_column, bias_column, padding_stride;
   const uint8_t *padding;
   int64_t d, dv, first, last;
   float scale, softcap;
   int rows;      /* 1…HEED__DECODE_ROWS */
-  int block;     /* keys that are gone through at once, 1…HEED__DECODE_BLOCK */
-  float *scores; /* room for rows · (block + HEED__DECODE_SPARE) of them */
+  int block;     /* keys processed at a time, 1…HEED__DECODE_BLOCK */
+  float *scores; /* scratch: rows · (block + HEED__DECODE_SPARE) floats */
   heed__decode_row row[HEED__DECODE_ROWS];
-  /* Of each row: the largest score that it sees (-FLT_MAX if it sees none or only less), the sum of
-   * e^(score - largest), and that of e^(score - largest) · value, [dv]. */
-  float *largest, *sum, *out;
+  /* Results of each row: the largest score that it sees (-FLT_MAX if there is none above), the sum of
+   * e^(score - row_max), and the sum of e^(score - row_max) · value, [dv]. */
+  float *row_max, *row_sum, *out;
 } heed__decode_task;
 
-/* c [m, n] = x [m, k] · wᵀ (+ bias [n] on each row, or NULL), w [n, k] of a dtype that only stores. Rows are
- * w_row, x_row and c_row elements apart, the elements of a row without gaps. INT8: element p of row j counts
- * scale[j · scale_row + p / HEED_INT8_BLOCK]. c shares no place with the others. */
-typedef struct heed__narrow_task {
+/* ---- Low-precision products ---- */
+
+/* c [m, n] = x [m, k] · wᵀ (+ bias [n] on each row, or NULL), w [n, k] of a low-precision dtype. The rows of
+ * w, x and c have strides, their elements are contiguous. INT8: element p of row j is multiplied by
+ * scale[j · scale_row + p / HEED_INT8_BLOCK]. c overlaps no input. */
+typedef struct heed__lowp_task {
   size_t m, n, k;
   const float *x;
   const void *w;
@@ -133,26 +144,28 @@ typedef struct heed__narrow_task {
   const float *bias;
   float *c;
   ptrdiff_t c_row;
-  bool far; /* whether w, of which this may be a part, is more than the second cache may well have */
-} heed__narrow_task;
+  bool far; /* the whole weight, of which w may be a part, probably does not fit in the second-level cache */
+} heed__lowp_task;
 
-/* The forward pass of a small attention module over one batch item: x [n, d_in] through W_query, W_key and
+/* ---- Small modules ---- */
+
+/* The forward pass of a small attention module on one batch item: x [n, d_in] through W_query, W_key and
  * W_value (row-major [heads · d or kv_heads · d, d_in]), each head's attention, and out_proj ([d_out, heads ·
- * d]), all without gaps. To the bit what the kernels gemm and attention give one after another. */
+ * d]), all contiguous. Bit-identical to the kernels gemm and attention one after another. */
 typedef struct heed__small_pass {
   const float *x;
-  const float *weight[4], *bias[4]; /* query, key, value, out; a bias may be NULL, as may be weight[3]: then
+  const float *weight[4], *bias[4]; /* query, key, value, out; a bias may be NULL, and weight[3] as well: then
                                        d_out is heads · d */
   int64_t n, d_in, heads, kv_heads, d, d_out;
   float scale;
   bool causal;
-  float *out; /* [n, d_out]; shares no place with the others */
+  float *out; /* [n, d_out]; overlaps no input */
 } heed__small_pass;
 
-/* Its bounds: up to so many multiply-adds (rows of the whole batch · columns · depth) gemm rounds each
- * product before it is added, in order, so that it does not matter what lies across the lanes. */
+/* Its limits: for up to TINY_WORK multiply-adds (rows of the whole batch · columns · depth) gemm rounds each
+ * product before adding it, in order, so the assignment of elements to lanes changes no bit. */
 enum { HEED__TINY_WORK = 512, HEED__TINY_DEPTH = 15 };
-/** rows: of the whole batch; more than 1. */
+/** rows: of the whole batch, more than 1. */
 static inline bool heed__is_small_pass(const heed__small_pass *p, int64_t rows) {
   const int64_t wide = p->heads * p->d;
   return p->n <= HEED__SMALL_QUERIES && rows > 1 && rows <= HEED__TINY_WORK && p->d_in <= HEED__TINY_DEPTH &&
@@ -161,7 +174,7 @@ static inline bool heed__is_small_pass(const heed__small_pass *p, int64_t rows) 
          (!p->weight[3] || rows * p->d_out * wide <= HEED__TINY_WORK);
 }
 
-/** What the attention of all its heads has in common; their places and strides are for the kernel to add. */
+/** What the attention tasks of all its heads share; the kernel adds pointers and strides. */
 static inline heed__attention_task heed__small_pass_task(const heed__small_pass *p) {
   return (heed__attention_task){.k_dtype = HEED_FLOAT32,
                                 .v_dtype = HEED_FLOAT32,
@@ -171,20 +184,21 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
                                 .dv = p->d,
                                 .last = p->n,
                                 .scale = p->scale,
-                                .low = -p->n,
-                                .high = p->causal ? 1 : p->n,
-                                .keys = p->n};
+                                .window_begin = -p->n,
+                                .window_end = p->causal ? 1 : p->n,
+                                .key_length = p->n};
 }
 
-/* name, result, parameters */
+/* ---- The other kernels: name, result, parameters ---- */
+
 #define HEED__OTHER_KERNELS(X)                                                                               \
-  /* Σ x[i] in the order in which PyTorch adds (scalar/rows.c); Σ (x[i] - mean)² */                       \
+  /* Σ x[i] in PyTorch's order (scalar/rows.c); Σ (x[i] - mean)² */                                       \
   X(sum, float, (const float *x, size_t n))                                                                  \
   X(sum_of_squares, double, (const float *x, double mean, size_t n))                                         \
-  /* sum[i] += the sum over a group of `rows` rows, in order, from 0; `groups` times. The rows lie step      \
-     elements apart, the groups one behind the other; sum shares no place with x */                          \
+  /* sum[i] += the sum of a group of `rows` rows, added in order from 0; for each of `groups` groups. Rows   \
+     are `step` elements apart, groups follow each other; sum does not overlap x */                          \
   X(sum_across, void, (float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups, size_t n))    \
-  /* the largest of n ≥ 1; nan if there is one */                                                          \
+  /* the largest of n ≥ 1 elements; nan if one is nan */                                                   \
   X(max, float, (const float *x, size_t n))                                                                  \
   X(softmax, void, (float *out, const float *x, size_t n))                                                   \
   X(log_softmax, void, (float *out, const float *x, size_t n))                                               \
@@ -193,31 +207,33 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
     (float *out, const float *x, const float *weight, const float *bias, float epsilon, size_t n))           \
   X(rms_norm, void, (float *out, const float *x, const float *weight, float epsilon, size_t n))              \
   X(dot, float, (const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n))                      \
-  /* c [m, n] = a [m, k] · b [k, n] (+ bias [n] on each row, or NULL), of any strides, but that c's columns \
-     lie without gaps; c shares no place with the others. room: NULL, or gemm_room floats aligned to         \
-     HEED__ALIGNMENT, with which an element depends on its row of a and column of b alone, not               \
-     on m and n; gemm_room is 0 where that is not faster */                                                  \
+  /* c [m, n] = a [m, k] · b [k, n] (+ bias [n] on each row, or NULL); any strides, but the columns of c    \
+     are contiguous; c overlaps no input. With scratch (gemm_scratch floats, aligned to HEED__ALIGNMENT) an  \
+     element depends on its row of a and column of b alone, not on m and n; scratch may be NULL, and         \
+     gemm_scratch is 0 for sizes at which it is not faster */                                                \
   X(gemm, bool,                                                                                              \
     (size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column, const float *b,      \
-     ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row, float *room,         \
+     ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row, float *scratch,      \
      const heed__pace *pace, int64_t *position))                                                             \
-  X(gemm_room, size_t, (size_t m, size_t n, size_t k))                                                       \
-  /* sums in float32; up to some rows of x, those of a row do not depend on how many there are */            \
-  X(narrow, bool, (const heed__narrow_task *task, const heed__pace *pace, int64_t *position))                \
-  /* out[i] = x[i] as another dtype, both without gaps and apart; float32, bfloat16, float16 and int8 */     \
+  X(gemm_scratch, size_t, (size_t m, size_t n, size_t k))                                                    \
+  /* sums in float32; for few rows of x, a row's result does not depend on the number of rows */             \
+  X(lowp, bool, (const heed__lowp_task *task, const heed__pace *pace, int64_t *position))                    \
+  /* out[i] = x[i] as another dtype, both contiguous, not overlapping; float32, bfloat16, float16, int8 */   \
   X(convert, void, (heed_dtype to, void *out, heed_dtype from, const void *x, size_t n))                     \
-  /* a heed__normal_transform, the same bits in every table */                                               \
+  /* a heed__normal_transform, bit-identical in every table */                                               \
   X(normal, void, (float *x, size_t n, float std, float mean))                                               \
-  /* out [columns, rows] = x [rows, columns] transposed, the columns of both without gaps; elements of 4     \
-     bytes; out shares no place with x */                                                                    \
+  /* out [columns, rows] = x [rows, columns] transposed, the columns of both contiguous; elements of 4       \
+     bytes; out does not overlap x */                                                                        \
   X(transpose, void,                                                                                         \
     (float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows, size_t columns))           \
-  /* A row's result does not depend on which rows are done with it. Only the scalar kernel writes scores,    \
-     weights… and does without out (NULL). attention_scratch: bytes for rows first…last-1. */            \
+  /* A row's result does not depend on the other rows of the task. Only the scalar kernel writes scores,     \
+     weights… and accepts out NULL. attention_scratch: bytes for rows first…last-1 */                    \
   X(attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))          \
   X(decode, bool, (const heed__decode_task *task, const heed__pace *pace, int64_t *position))                \
   X(attention_scratch, size_t, (const heed__attention_task *task))                                           \
   X(small_pass, void, (const heed__small_pass *pass))
+
+/* ---- Tables ---- */
 
 typedef struct heed__kernels {
   const char *name; /* "scalar" */
@@ -235,9 +251,37 @@ typedef struct heed__kernels {
 #undef X
 } heed__kernels;
 
-extern const heed__kernels heed__kernels_scalar, heed__kernels_avx2, heed__kernels_avx512, heed__kernels_neon;
+#define X(name) extern const heed__kernels heed__kernels_##name;
+HEED__CPU_LIST(X)
+#undef X
 
-/** The best table for this processor, kept on the context. */
-const heed__kernels *heed__kernels_of(heed_context *ctx);
+/** The table of an instruction set. */
+const heed__kernels *heed__kernels_for(heed__cpu cpu);
+
+/* A table's functions are called KERNEL(name), which a file defines before it uses these macros:
+ * HEED__DECLARE_KERNELS declares them, HEED__TABLE_KERNELS initialises the fields of a heed__kernels with
+ * them. */
+#define HEED__DECLARE_UNARY(name)                     heed__unary_kernel KERNEL(name);
+#define HEED__DECLARE_BINARY(name)                    heed__binary_kernel KERNEL(name);
+#define HEED__DECLARE_COMPARE(name)                   heed__compare_kernel KERNEL(name);
+#define HEED__DECLARE_OTHER(name, result, parameters) result KERNEL(name) parameters;
+#define HEED__DECLARE_KERNELS                                                                                \
+  HEED__UNARY_KERNELS(HEED__DECLARE_UNARY)                                                                   \
+  HEED__BINARY_KERNELS(HEED__DECLARE_BINARY)                                                                 \
+  HEED__COMPARE_KERNELS(HEED__DECLARE_COMPARE) HEED__OTHER_KERNELS(HEED__DECLARE_OTHER)
+
+#define HEED__TABLE_FIELD(name)                     .name = KERNEL(name),
+#define HEED__TABLE_OTHER(name, result, parameters) .name = KERNEL(name),
+#define HEED__TABLE_KERNELS                                                                                  \
+  HEED__UNARY_KERNELS(HEED__TABLE_FIELD)                                                                     \
+  HEED__BINARY_KERNELS(HEED__TABLE_FIELD)                                                                    \
+  HEED__COMPARE_KERNELS(HEED__TABLE_FIELD) HEED__OTHER_KERNELS(HEED__TABLE_OTHER)
+
+/* A table that inherits the kernels of the base table, which KERNEL names, and overrides some:
+ *   HEED__INHERITING_TABLE(heed__kernels_avx512_bf16, "avx512_bf16", .lowp = lowp_bf16) */
+#define HEED__INHERITING_TABLE(table, text, ...)                                                             \
+  _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")                       \
+      const heed__kernels table = {.name = (text), HEED__TABLE_KERNELS __VA_ARGS__};                         \
+  _Pragma("GCC diagnostic pop")
 
 #endif

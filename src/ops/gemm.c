@@ -252,7 +252,7 @@ static bool multiply_by_blas(void *argument, int64_t i, int slot, int64_t *posit
     part.b += at * p.b_row;
     blas_product(g->blas, &part, at == 0);
     at += BLAS_DEPTH;
-    if (at < p.k && heed__leaves(g->work.pace)) {
+    if (at < p.k && heed__should_yield(g->work.pace)) {
       *position = at;
       return false;
     }
@@ -270,7 +270,7 @@ static bool multiply_dot(void *argument, int64_t i, int slot, int64_t *position)
                                        (size_t)smaller(p->k - at, DOT_DEPTH));
     p->c[0] = at == 0 ? part : p->c[0] + part;
     at += DOT_DEPTH;
-    if (at < p->k && heed__leaves(g->work.pace)) {
+    if (at < p->k && heed__should_yield(g->work.pace)) {
       *position = at;
       return false;
     }
@@ -299,7 +299,7 @@ static void divide_evenly(heed__gemm_work *d, int64_t workers) {
 static bool goes_in_blocks(heed_context *ctx, heed__gemm_work *d) {
   const product *p = &d->whole;
   const size_t align = HEED__ALIGNMENT / sizeof(float);
-  const size_t floats = d->kernels->gemm_room((size_t)p->m, (size_t)p->n, (size_t)p->k);
+  const size_t floats = d->kernels->gemm_scratch((size_t)p->m, (size_t)p->n, (size_t)p->k);
   if (floats == 0) return false;
   const int workers = heed__workers(ctx);
   d->room_each = (floats + align - 1) / align * align;
@@ -335,7 +335,6 @@ static void multiply_whole(const heed__kernels *kernels, const product *p) {
 }
 
 void heed__gemm_prepare(heed_context *ctx, const product *p) {
-  (void)heed__kernels_of(ctx);
   if (!is_whole(p)) (void)blas_takes(ctx, p);
 }
 

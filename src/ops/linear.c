@@ -51,16 +51,16 @@ static heed_status check_linear(heed_context *ctx, const char *function, const h
 /* Multiply-adds of a slice; below, waking another thread costs more than it saves. The division depends on
  * the sizes alone, so that results do not depend on the number of threads. Few rows take as long as MEMORY
  * ones: the weight comes from there. */
-#define NARROW_SLICE ((int64_t)1 << 21)
-#define MEMORY       8
+#define LOWP_SLICE ((int64_t)1 << 21)
+#define MEMORY     8
 
 /* Halves that the second cache may well have. */
-#define NARROW_NEAR ((int64_t)1 << 18)
+#define LOWP_NEAR ((int64_t)1 << 18)
 
-static bool multiply_narrow_slice(void *argument, int64_t i, int slot, int64_t *position) {
-  const heed__narrow_work *d = argument;
+static bool multiply_lowp_slice(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__lowp_work *d = argument;
   const int64_t row = i / d->across * d->rows, column = i % d->across * d->columns;
-  heed__narrow_task t = d->whole;
+  heed__lowp_task t = d->whole;
   (void)slot;
   const int64_t m = (int64_t)t.m - row, n = (int64_t)t.n - column;
   t.m = (size_t)(m < d->rows ? m : d->rows);
@@ -70,22 +70,22 @@ static bool multiply_narrow_slice(void *argument, int64_t i, int slot, int64_t *
   if (t.scale) t.scale += column * t.scale_row;
   if (t.bias) t.bias += column;
   t.c += row * t.c_row + column;
-  return d->kernels->narrow(&t, d->work.pace, position);
+  return d->kernels->lowp(&t, d->work.pace, position);
 }
 
-static void begin_narrow(heed_context *ctx, heed__narrow_work *d, const heed__narrow_task *t) {
+static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__larger((int64_t)t->k, 1);
   d->kernels = heed__kernels_of(ctx);
   d->whole = *t;
   d->rows = m;
   d->columns = n;
-  const double columns = (double)NARROW_SLICE / ((double)heed__larger(m, MEMORY) * (double)k);
+  const double columns = (double)LOWP_SLICE / ((double)heed__larger(m, MEMORY) * (double)k);
   if (columns < (double)n) d->columns = heed__part_of(n, heed__larger(64, (int64_t)columns), 64);
-  const double rows = (double)NARROW_SLICE / ((double)d->columns * (double)k);
+  const double rows = (double)LOWP_SLICE / ((double)d->columns * (double)k);
   if (rows < (double)m) d->rows = heed__part_of(m, heed__larger(384, (int64_t)rows), 12);
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->work, heed__workers(ctx), d->across * heed__parts(m, d->rows),
-                   multiply_narrow_slice, d);
+                   multiply_lowp_slice, d);
 }
 
 /* *x itself if its rows lie without gaps, else a copy, to be freed as *made. */
@@ -110,8 +110,8 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
   const int64_t m = heed__quotient(l->result.tensor->numel, n);
   int64_t stride[2] = {k, 1};
   heed_status status;
-  if (x->numel > 0 && (!heed__view_strides(x, 2, (const int64_t[]){m, k}, stride) ||
-                       (l->narrow && k > 1 && stride[1] != 1))) {
+  if (x->numel > 0 &&
+      (!heed__view_strides(x, 2, (const int64_t[]){m, k}, stride) || (l->lowp && k > 1 && stride[1] != 1))) {
     if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &l->made[0]))) return status;
     stride[0] = k;
     stride[1] = 1;
@@ -120,7 +120,7 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
     return status;
   const float *offset = bias ? (const float *)bias->data : NULL;
   float *c = (float *)l->result.tensor->data;
-  if (!l->narrow) {
+  if (!l->lowp) {
     const heed__product p = {.m = m,
                              .n = n,
                              .k = k,
@@ -138,21 +138,21 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
   }
   if ((status = close_rows(ctx, function, &weight, &l->made[2]))) return status;
   if (scale && (status = close_rows(ctx, function, &scale, &l->made[3]))) return status;
-  const heed__narrow_task task = {.m = (size_t)m,
-                                  .n = (size_t)n,
-                                  .k = (size_t)k,
-                                  .x = (const float *)x->data,
-                                  .w = weight->data,
-                                  .scale = scale ? (const float *)scale->data : NULL,
-                                  .dtype = weight->dtype,
-                                  .x_row = stride[0],
-                                  .w_row = weight->stride[0],
-                                  .scale_row = scale ? scale->stride[0] : 0,
-                                  .bias = offset,
-                                  .c = c,
-                                  .c_row = n,
-                                  .far = n * k > NARROW_NEAR};
-  begin_narrow(ctx, &l->as.narrow, &task);
+  const heed__lowp_task task = {.m = (size_t)m,
+                                .n = (size_t)n,
+                                .k = (size_t)k,
+                                .x = (const float *)x->data,
+                                .w = weight->data,
+                                .scale = scale ? (const float *)scale->data : NULL,
+                                .dtype = weight->dtype,
+                                .x_row = stride[0],
+                                .w_row = weight->stride[0],
+                                .scale_row = scale ? scale->stride[0] : 0,
+                                .bias = offset,
+                                .c = c,
+                                .c_row = n,
+                                .far = n * k > LOWP_NEAR};
+  begin_lowp(ctx, &l->as.lowp, &task);
   return HEED_OK;
 }
 
@@ -168,7 +168,7 @@ heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const ch
                                         (const heed_tensor *const[]){x, weight, bias, scale});
   if (status) return status;
   l->function = function;
-  l->narrow = weight->dtype != HEED_FLOAT32;
+  l->lowp = weight->dtype != HEED_FLOAT32;
   l->empty = l->result.tensor->numel == 0;
   for (int i = 0; i < 4; i++) l->made[i] = NULL;
   if (l->empty) return HEED_OK;
@@ -180,19 +180,19 @@ heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const ch
 
 bool heed__linear_run(heed_context *ctx, heed__linear_work *l) {
   if (l->empty) return true;
-  return l->narrow ? heed__work_run(ctx, &l->as.narrow.work) : heed__gemm_run(ctx, &l->as.gemm);
+  return l->lowp ? heed__work_run(ctx, &l->as.lowp.work) : heed__gemm_run(ctx, &l->as.gemm);
 }
 
 heed_status heed__linear_end(heed_context *ctx, heed__linear_work *l, heed_status status) {
-  if (!l->empty && l->narrow) heed__work_end(ctx, &l->as.narrow.work);
-  if (!l->empty && !l->narrow) heed__gemm_end(ctx, &l->as.gemm);
+  if (!l->empty && l->lowp) heed__work_end(ctx, &l->as.lowp.work);
+  if (!l->empty && !l->lowp) heed__gemm_end(ctx, &l->as.gemm);
   free_made(l);
   return heed__result_end(ctx, &l->result, status);
 }
 
 double heed__linear_progress(const heed__linear_work *l) {
-  if (l->empty || (!l->narrow && !l->as.gemm.divided)) return 0;
-  return heed__work_progress(l->narrow ? &l->as.narrow.work : &l->as.gemm.work);
+  if (l->empty || (!l->lowp && !l->as.gemm.divided)) return 0;
+  return heed__work_progress(l->lowp ? &l->as.lowp.work : &l->as.gemm.work);
 }
 
 static heed_status apply_linear(heed_context *ctx, const char *function, const heed_tensor *x,

@@ -5,6 +5,11 @@
 #include "../core/core.h"
 #include "../kernels/kernels.h"
 
+/** The kernels that the context uses. */
+static inline const heed__kernels *heed__kernels_of(const heed_context *ctx) {
+  return heed__kernels_for(ctx->cpu);
+}
+
 /* ---- Checks: every message that several ops can give (check.c) ---- */
 /* `function` is the public name ("softmax"), `argument` the parameter's ("dim"). */
 

@@ -70,21 +70,21 @@ void heed__gemm_end(heed_context *ctx, heed__gemm_work *g);
 
 /* ---- Linear maps (linear.c) ---- */
 
-typedef struct heed__narrow_work {
+typedef struct heed__lowp_work {
   const heed__kernels *kernels;
-  heed__narrow_task whole;
+  heed__lowp_task whole;
   int64_t rows, columns, across;
   heed__work work;
-} heed__narrow_work;
+} heed__lowp_work;
 
 typedef struct heed__linear_work {
   heed__result result; /* result.tensor is there from the beginning on */
   const char *function;
-  bool empty, narrow;
+  bool empty, lowp;
   heed_tensor *made[4];
   union {
     heed__gemm_work gemm;
-    heed__narrow_work narrow;
+    heed__lowp_work lowp;
   } as;
 } heed__linear_work;
 

@@ -1,6 +1,6 @@
-/* The attention kernel of every table that this processor has, against the scalar one: sizes around every
- * edge of strips, tiles and blocks, strides, masks of all kinds, memory that ends with the operands; and what
- * the division into tasks promises: the same bits for any rows and threads, and little memory. */
+/* The attention kernel of every table that runs here, against the scalar one: sizes around every edge of
+ * strips, tiles and blocks, strides, masks of all kinds, operands between guard pages. And the division into
+ * tasks: the same bits for any range of rows and number of threads, and little memory. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -12,28 +12,28 @@
 
 /* ---- A task between guard pages ---- */
 
-enum { CAUSAL = 1, VISIBLE = 2, PADDING = 4, BIAS = 8, KEEP = 16, WAYS = 32 };
+enum { CAUSAL = 1, VISIBLE = 2, PADDING = 4, BIAS = 8, DROPOUT = 16, ALL_WAYS = 32 };
 enum { DENSE, GAPS, SPARSE, TURNED, REPEATED, LAYOUTS };
 
-typedef struct question {
+typedef struct parameters {
   int64_t l, s, d, dv;
-  int ways;          /* of the first enum, together */
-  int layout;        /* of the second: of q, k, v and out */
+  int ways;          /* bits of the first enum */
+  int layout;        /* of q, k, v and out */
   int mask_layout;   /* of visible and bias */
-  bool at_end;       /* guard pages behind, or before */
-  double visibility; /* share of the places that visible shows */
-  int hiding;        /* which share of the biases is -inf */
-} question;
+  bool at_end;       /* the guard page is after the operands, not before them */
+  double visibility; /* share of ones in visible */
+  int hiding;        /* index of the share of -inf in bias */
+} parameters;
 
 static const double hidden_shares[] = {0.2, 0, 0.0005, 1};
 enum { HIDDEN_SHARES = sizeof hidden_shares / sizeof *hidden_shares };
 
-enum { Q, K, V, OUT, SEEN, PADDED, BIASES, KEPT, AREAS };
+enum { Q, K, V, OUT, SEEN, PADDED, BIASES, DROPOUT_MASK, AREAS };
 
-typedef struct setting {
+typedef struct fixture {
   heed__attention_task task;
   guarded area[AREAS];
-} setting;
+} fixture;
 
 static uint32_t seed;
 static double uniform(void) {
@@ -41,8 +41,8 @@ static double uniform(void) {
   return (double)(seed >> 8) / 16777216.0;
 }
 
-/* Room for [rows, columns] in that layout, its strides in *row and *column. */
-static guarded lay_out(const question *a, int layout, int64_t rows, int64_t columns, size_t element,
+/* Memory for [rows, columns] in that layout, with its strides in *row and *column. */
+static guarded lay_out(const parameters *a, int layout, int64_t rows, int64_t columns, size_t element,
                        ptrdiff_t *row, ptrdiff_t *column) {
   const int64_t dense = columns > 0 ? columns : 1;
   *column = layout == SPARSE ? 2 : layout == TURNED ? (rows > 0 ? rows : 1) : 1;
@@ -64,12 +64,12 @@ static size_t extent(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t col
   return rows > 0 && columns > 0 ? (size_t)((rows - 1) * row + (columns - 1) * column) + 1 : 0;
 }
 
-static setting set_up(const question *a) {
-  setting s = {.task = {.l = a->l, .s = a->s, .d = a->d, .dv = a->dv, .last = a->l}};
+static fixture set_up(const parameters *a) {
+  fixture s = {.task = {.l = a->l, .s = a->s, .d = a->d, .dv = a->dv, .last = a->l}};
   s.task.k_dtype = s.task.v_dtype = HEED_FLOAT32;
-  s.task.low = -a->l;
-  s.task.high = a->ways & CAUSAL ? 1 : a->s;
-  s.task.keys = a->s;
+  s.task.window_begin = -a->l;
+  s.task.window_end = a->ways & CAUSAL ? 1 : a->s;
+  s.task.key_length = a->s;
   heed__attention_task *t = &s.task;
   seed = (uint32_t)(a->l * 7919 + a->s * 104729 + a->d * 31 + a->dv);
   const int out_layout = a->layout == REPEATED ? DENSE : a->layout;
@@ -80,15 +80,15 @@ static setting set_up(const question *a) {
   s.area[SEEN] = lay_out(a, a->mask_layout, a->l, a->s, 1, &t->visible_row, &t->visible_column);
   s.area[BIASES] = lay_out(a, a->mask_layout, a->l, a->s, sizeof(float), &t->bias_row, &t->bias_column);
   s.area[PADDED] = guard_bytes((size_t)a->s, a->at_end);
-  s.area[KEPT] = guard_bytes((size_t)(a->l * a->s) * sizeof(float), a->at_end);
+  s.area[DROPOUT_MASK] = guard_bytes((size_t)(a->l * a->s) * sizeof(float), a->at_end);
   fill(s.area[Q], extent(a->l, a->d, t->q_row, t->q_column), -2, 2);
   fill(s.area[K], extent(a->s, a->d, t->k_row, t->k_column), -2, 2);
   fill(s.area[V], extent(a->s, a->dv, t->v_row, t->v_column), -1, 1);
-  fill(s.area[KEPT], (size_t)(a->l * a->s), 0, 1);
-  float *bias = s.area[BIASES].data, *keep = s.area[KEPT].data;
+  fill(s.area[DROPOUT_MASK], (size_t)(a->l * a->s), 0, 1);
+  float *bias = s.area[BIASES].data, *dropout_mask = s.area[DROPOUT_MASK].data;
   for (size_t i = 0; i < extent(a->l, a->s, t->bias_row, t->bias_column); i++)
     bias[i] = uniform() < hidden_shares[a->hiding] ? -INFINITY : (float)uniform();
-  for (int64_t i = 0; i < a->l * a->s; i++) keep[i] = keep[i] < 0.3f ? 0.0f : 1.0f / 0.7f;
+  for (int64_t i = 0; i < a->l * a->s; i++) dropout_mask[i] = dropout_mask[i] < 0.3f ? 0.0f : 1.0f / 0.7f;
   uint8_t *seen = s.area[SEEN].data, *padded = s.area[PADDED].data;
   for (size_t i = 0; i < extent(a->l, a->s, t->visible_row, t->visible_column); i++)
     seen[i] = uniform() < a->visibility ? (uint8_t)(1 + 127 * (i & 1)) : 0;
@@ -104,20 +104,21 @@ static setting set_up(const question *a) {
     t->padding_stride = 1;
   }
   if (a->ways & BIAS) t->bias = bias;
-  if (a->ways & KEEP) t->keep = keep;
+  if (a->ways & DROPOUT) t->dropout_mask = dropout_mask;
   return s;
 }
 
-static void tear_down(const setting *s) {
+static void tear_down(const fixture *s) {
   for (int i = 0; i < AREAS; i++) unguard(s->area[i]);
 }
 
-/* Runs rows first…last-1 on a table; writes [last - first, dv] without gaps. */
-static void run(const heed__kernels *table, const setting *s, int64_t first, int64_t last, float *out) {
+/* Runs rows first…last-1 with a table; out [last - first, dv] is contiguous. Also checks that the results are
+ * the same if the kernel yields wherever it can. */
+static void run(const heed__kernels *table, const fixture *s, int64_t first, int64_t last, float *out) {
   heed__attention_task t = s->task;
   t.first = first;
   t.last = last;
-  if (t.keep) t.keep += first * t.s;
+  if (t.dropout_mask) t.dropout_mask += first * t.s;
   const size_t bytes = table->attention_scratch(&t);
   void *scratch = aligned_new(bytes);
   memset(scratch, 0xff, bytes); /* nan */
@@ -127,7 +128,6 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   for (int64_t i = first; i < last; i++)
     for (int64_t c = 0; c < t.dv; c++) *x++ = t.out[i * t.out_row + c * t.out_column];
 
-  /* Left wherever it can be and taken up again it gives the same bits. */
   memset(scratch, 0xff, bytes);
   int64_t position = 0, before = -1;
   while (!table->attention(&t, always_due(), &position)) {
@@ -140,13 +140,13 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
       assert_memory_equal(out++, &t.out[i * t.out_row + c * t.out_column], sizeof *out);
 }
 
-static float *results(const setting *s) {
+static float *results(const fixture *s) {
   float *x = calloc((size_t)(s->task.l * s->task.dv) + 1, sizeof *x);
   assert_non_null(x);
   return x;
 }
 
-/* nan and inf must be where the oracle has them. */
+/* nan and inf must be where the scalar kernel has them. */
 static void assert_close(const float *x, const float *wanted, int64_t n, float error) {
   for (int64_t i = 0; i < n; i++) {
     const bool same = isfinite(wanted[i]) ? fabsf(x[i] - wanted[i]) < error
@@ -156,11 +156,11 @@ static void assert_close(const float *x, const float *wanted, int64_t n, float e
   }
 }
 
-static void compare(const question *a) {
-  const setting s = set_up(a);
+static void compare(const parameters *a) {
+  const fixture s = set_up(a);
   float *wanted = results(&s), *out = results(&s);
-  const float error =
-      4e-6f + (a->layout == REPEATED ? (float)a->s * 3e-8f : 0.0f); /* equal numbers round all one way */
+  const float error = 4e-6f + (a->layout == REPEATED ? (float)a->s * 3e-8f
+                                                     : 0.0f); /* equal numbers are all rounded the same way */
   run(&heed__kernels_scalar, &s, 0, a->l, wanted);
   for (int i = 0; table_at(i); i++) {
     run(table_at(i), &s, 0, a->l, out);
@@ -182,16 +182,16 @@ static const int64_t sizes[][4] = {
 };
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-static question of_size(int i) {
-  return (question){
+static parameters of_size(int i) {
+  return (parameters){
       .l = sizes[i][0], .s = sizes[i][1], .d = sizes[i][2], .dv = sizes[i][3], .visibility = 0.6};
 }
 
-static void every_size_and_mask_agrees_with_the_oracle(void **state) {
+static void every_size_and_mask_agrees_with_the_scalar_kernel(void **state) {
   (void)state;
   for (int i = 0; i < SIZES; i++) {
-    for (int ways = 0; ways < WAYS; ways++) {
-      question a = of_size(i);
+    for (int ways = 0; ways < ALL_WAYS; ways++) {
+      parameters a = of_size(i);
       a.ways = ways;
       a.at_end = (ways + i) % 2;
       a.mask_layout = (ways + i) % LAYOUTS;
@@ -201,12 +201,12 @@ static void every_size_and_mask_agrees_with_the_oracle(void **state) {
   }
 }
 
-static void every_stride_agrees_with_the_oracle(void **state) {
+static void every_stride_agrees_with_the_scalar_kernel(void **state) {
   (void)state;
   for (int i = 0; i < SIZES; i++) {
     for (int layout = 0; layout < LAYOUTS; layout++) {
       for (int at_end = 0; at_end < 2; at_end++) {
-        question a = of_size(i);
+        parameters a = of_size(i);
         a.layout = layout;
         a.ways = layout & 1 ? CAUSAL : 0;
         a.at_end = at_end;
@@ -216,39 +216,39 @@ static void every_stride_agrees_with_the_oracle(void **state) {
   }
 }
 
-static void sparse_and_full_masks_agree_with_the_oracle(void **state) {
+static void sparse_and_full_masks_agree_with_the_scalar_kernel(void **state) {
   (void)state;
   static const double visibility[] = {0, 0.002, 0.05, 0.999, 1};
   for (size_t i = 0; i < sizeof visibility / sizeof *visibility; i++) {
-    question a = {.l = 50, .s = 1100, .d = 24, .dv = 24, .ways = VISIBLE, .visibility = visibility[i]};
+    parameters a = {.l = 50, .s = 1100, .d = 24, .dv = 24, .ways = VISIBLE, .visibility = visibility[i]};
     compare(&a);
     a.ways |= CAUSAL | PADDING;
     compare(&a);
   }
 }
 
-static void sizes_of_zero_give_zeros_or_nothing(void **state) {
+static void empty_operands_give_zeros_or_empty_results(void **state) {
   (void)state;
   static const int64_t none[][4] = {{3, 0, 4, 5}, {0, 3, 4, 5},  {3, 3, 0, 5},  {3, 3, 4, 0},
                                     {0, 0, 0, 0}, {20, 0, 4, 5}, {3, 0, 70, 70}};
   for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
-    question a = {.l = none[i][0], .s = none[i][1], .d = none[i][2], .dv = none[i][3], .visibility = 1};
-    for (a.ways = 0; a.ways < WAYS; a.ways++) compare(&a);
+    parameters a = {.l = none[i][0], .s = none[i][1], .d = none[i][2], .dv = none[i][3], .visibility = 1};
+    for (a.ways = 0; a.ways < ALL_WAYS; a.ways++) compare(&a);
   }
 }
 
-/* ---- What must not show, and what must ---- */
+/* ---- Hidden and visible nan and inf ---- */
 
 static const float poisons[] = {NAN, INFINITY, -INFINITY, 3e38f};
 
-static void hidden_places_change_no_bit(void **state) {
+static void hidden_keys_change_no_bit(void **state) {
   (void)state;
   for (size_t p = 0; p < sizeof poisons / sizeof *poisons; p++) {
-    for (int ways = CAUSAL; ways < KEEP; ways++) {
-      const question a = {.l = 31, .s = 600, .d = 16, .dv = 20, .ways = ways, .visibility = 0.5};
-      setting s = set_up(&a);
+    for (int ways = CAUSAL; ways < DROPOUT; ways++) {
+      const parameters a = {.l = 31, .s = 600, .d = 16, .dv = 20, .ways = ways, .visibility = 0.5};
+      fixture s = set_up(&a);
       heed__attention_task *t = &s.task;
-      /* nobody sees keys 33 and 550 */
+      /* no row sees keys 33 and 550 */
       ((uint8_t *)s.area[PADDED].data)[33] = ((uint8_t *)s.area[PADDED].data)[550] = 1;
       for (int64_t i = 0; i < a.l; i++) {
         for (int64_t j = 33; j < 600; j += 517) {
@@ -277,13 +277,13 @@ static void hidden_places_change_no_bit(void **state) {
   }
 }
 
-/* In causal attention query 20 and those after it see key 20. */
-static void seen_places_come_through(void **state) {
+/* In causal attention queries from 20 on see key 20. */
+static void visible_nan_and_inf_reach_the_result(void **state) {
   (void)state;
   for (size_t p = 0; p + 1 < sizeof poisons / sizeof *poisons; p++) {
     for (int in_keys = 0; in_keys < 2; in_keys++) {
-      const question a = {.l = 40, .s = 40, .d = 16, .dv = 20, .ways = CAUSAL};
-      const setting s = set_up(&a);
+      const parameters a = {.l = 40, .s = 40, .d = 16, .dv = 20, .ways = CAUSAL};
+      const fixture s = set_up(&a);
       float *wanted = results(&s), *out = results(&s);
       ((float *)s.area[in_keys ? K : V].data)[20 * (in_keys ? s.task.k_row : s.task.v_row) + 3] = poisons[p];
       run(&heed__kernels_scalar, &s, 0, a.l, wanted);
@@ -301,17 +301,17 @@ static void seen_places_come_through(void **state) {
 
 /* ---- Division ---- */
 
-static void a_row_has_the_same_bits_with_any_others(void **state) {
+static void the_bits_of_a_row_do_not_depend_on_the_other_rows(void **state) {
   (void)state;
-  for (int ways = 0; ways < WAYS; ways += 3) {
-    const question a = {.l = 101,
-                        .s = 1100,
-                        .d = 20,
-                        .dv = 24,
-                        .ways = ways,
-                        .visibility = 0.3,
-                        .hiding = ways / 3 % HIDDEN_SHARES};
-    const setting s = set_up(&a);
+  for (int ways = 0; ways < ALL_WAYS; ways += 3) {
+    const parameters a = {.l = 101,
+                          .s = 1100,
+                          .d = 20,
+                          .dv = 24,
+                          .ways = ways,
+                          .visibility = 0.3,
+                          .hiding = ways / 3 % HIDDEN_SHARES};
+    const fixture s = set_up(&a);
     float *whole = results(&s), *parts = results(&s);
     for (int table = 0; table_at(table); table++) {
       run(table_at(table), &s, 0, a.l, whole);
@@ -333,7 +333,7 @@ static heed_tensor *normal(heed_context *ctx, int ndim, const int64_t *shape) {
   return x;
 }
 
-static void threads_change_no_bit(void **state) {
+static void the_number_of_threads_changes_no_bit(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *q = normal(ctx, 4, SHAPE(2, 4, 300, 16)), *k = normal(ctx, 4, SHAPE(2, 2, 300, 16));
   heed_tensor *one = NULL;
@@ -351,8 +351,8 @@ static void threads_change_no_bit(void **state) {
   heed_tensor_free(one);
 }
 
-/* Any of the threads may take the only two tasks, each with scratch of its own. */
-static void threads_may_be_more_than_tasks(void **state) {
+/* Any two of the threads may take the two tasks, each with its own scratch. */
+static void there_may_be_more_threads_than_tasks(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *q = normal(ctx, 3, SHAPE(2, 40, 16)), *one = NULL;
   assert_ok(heed_scaled_dot_product_attention(ctx, q, q, q, NULL, &one, NULL));
@@ -367,12 +367,12 @@ static void threads_may_be_more_than_tasks(void **state) {
   heed_tensor_free(one);
 }
 
-static void long_sequences_take_little_memory(void **state) {
+static void long_sequences_need_little_memory(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *q = normal(ctx, 3, SHAPE(8, 32768, 4)), *out = NULL;
   heed_attention_options options = {.size = sizeof options};
   for (int way = 0; way < 3; way++) {
-    /* 20 queries on all keys, with dropout too; as many as keys, but only 20 keys are within their reach */
+    /* 20 queries on all keys, without and with dropout; then all queries on 20 keys, causal */
     const int64_t rows = way == 2 ? 32768 : 20;
     heed_tensor *queries = NULL, *keys = NULL;
     assert_ok(heed_narrow(ctx, q, 2, 1, rows, &queries));
@@ -393,16 +393,16 @@ static void long_sequences_take_little_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_size_and_mask_agrees_with_the_oracle),
-      cmocka_unit_test(every_stride_agrees_with_the_oracle),
-      cmocka_unit_test(sparse_and_full_masks_agree_with_the_oracle),
-      cmocka_unit_test(sizes_of_zero_give_zeros_or_nothing),
-      cmocka_unit_test(hidden_places_change_no_bit),
-      cmocka_unit_test(seen_places_come_through),
-      cmocka_unit_test(a_row_has_the_same_bits_with_any_others),
-      TEST(threads_change_no_bit),
-      TEST(threads_may_be_more_than_tasks),
-      TEST(long_sequences_take_little_memory),
+      cmocka_unit_test(every_size_and_mask_agrees_with_the_scalar_kernel),
+      cmocka_unit_test(every_stride_agrees_with_the_scalar_kernel),
+      cmocka_unit_test(sparse_and_full_masks_agree_with_the_scalar_kernel),
+      cmocka_unit_test(empty_operands_give_zeros_or_empty_results),
+      cmocka_unit_test(hidden_keys_change_no_bit),
+      cmocka_unit_test(visible_nan_and_inf_reach_the_result),
+      cmocka_unit_test(the_bits_of_a_row_do_not_depend_on_the_other_rows),
+      TEST(the_number_of_threads_changes_no_bit),
+      TEST(there_may_be_more_threads_than_tasks),
+      TEST(long_sequences_need_little_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,16 +176,16 @@ static const float poisons[] = {NAN, INFINITY, -INFINITY};
 /* Bounds as heed__attention_task has them. */
 static void place(heed__attention_task *t) {
   const int64_t none = chance(0.5) ? 0 : pick(0, t->s);
-  t->keys = chance(0.3) ? pick(0, t->s) : t->s;
-  t->offset = chance(0.3) ? t->keys - t->l : none;
-  t->low = -t->l;
-  t->high = t->s;
-  if (chance(0.5)) t->low = t->offset - pick(0, chance(0.5) ? 20 : t->s);
-  if (chance(0.5)) t->high = t->offset + 1 + (chance(0.5) ? 0 : pick(0, 30));
-  if (t->low < -t->l) t->low = -t->l;
-  if (t->low > t->s) t->low = t->s;
-  if (t->high < -t->l) t->high = -t->l;
-  if (t->high > t->s) t->high = t->s;
+  t->key_length = chance(0.3) ? pick(0, t->s) : t->s;
+  t->offset = chance(0.3) ? t->key_length - t->l : none;
+  t->window_begin = -t->l;
+  t->window_end = t->s;
+  if (chance(0.5)) t->window_begin = t->offset - pick(0, chance(0.5) ? 20 : t->s);
+  if (chance(0.5)) t->window_end = t->offset + 1 + (chance(0.5) ? 0 : pick(0, 30));
+  if (t->window_begin < -t->l) t->window_begin = -t->l;
+  if (t->window_begin > t->s) t->window_begin = t->s;
+  if (t->window_end < -t->l) t->window_end = -t->l;
+  if (t->window_end > t->s) t->window_end = t->s;
 }
 
 static void union_of_rows(const heed__attention_task *t, int64_t *first, int64_t *last) {
@@ -193,7 +193,7 @@ static void union_of_rows(const heed__attention_task *t, int64_t *first, int64_t
   *last = 0;
   for (int64_t i = 0; i < t->l; i++) {
     int64_t from, to;
-    heed__attention_reach(t, i, &from, &to);
+    heed__attention_window(t, i, &from, &to);
     if (from >= to) continue;
     if (from < *first) *first = from;
     if (to > *last) *last = to;
@@ -249,7 +249,7 @@ static setting set_up(uint32_t number) {
   if (chance(0.35)) t->visible = s.seen.data;
   if (chance(0.35)) t->padding = s.padded.data;
   if (chance(0.35)) t->bias = s.biases.data;
-  if (chance(0.35)) t->keep = s.kept.data;
+  if (chance(0.35)) t->dropout_mask = s.kept.data;
   t->visible_row = t->bias_row = t->s;
   t->visible_column = t->bias_column = t->padding_stride = 1;
   return s;
@@ -271,14 +271,14 @@ static query query_of(const setting *s, int64_t i) {
   query a = {.q = t->q + i * t->q_row, .column = t->q_column, .padding = t->padding, .d = t->d};
   if (t->visible) a.visible = t->visible + i * t->s;
   if (t->bias) a.bias = t->bias + i * t->s;
-  if (t->keep) a.keep = t->keep + i * t->s;
+  if (t->dropout_mask) a.keep = t->dropout_mask + i * t->s;
   a.scale = (double)t->scale;
   a.softcap = (double)t->softcap;
   a.slope = (double)t->slope;
   a.has_sink = t->has_sink;
   a.sink = (double)t->sink;
   a.place = i + t->offset;
-  heed__attention_reach(t, i, &a.first, &a.last);
+  heed__attention_window(t, i, &a.first, &a.last);
   return a;
 }
 
@@ -304,7 +304,7 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   heed__attention_task t = s->task;
   t.first = first;
   t.last = last;
-  if (t.keep) t.keep += first * t.s;
+  if (t.dropout_mask) t.dropout_mask += first * t.s;
   const size_t bytes = table->attention_scratch(&t);
   t.scratch = aligned_new(bytes);
   memset(t.scratch, 0xff, bytes); /* nan */
@@ -421,7 +421,7 @@ static void set_up_few(few_queries *s, uint32_t number) {
     heed__decode_row *row = &t->row[r];
     const int64_t place = offset + r % 3, mask = alike ? 0 : r * keys;
     row->q = (const float *)s->q.start + r * s->q.row;
-    row->place = place;
+    row->position = place;
     row->last = !causal ? keys : place + 1 < 0 ? 0 : place + 1 < keys ? place + 1 : keys;
     row->first = place - left < 0 ? 0 : place - left < row->last ? place - left : row->last;
     if (masked) row->visible = (const uint8_t *)s->seen.data + mask;
@@ -470,8 +470,8 @@ static void set_up_few(few_queries *s, uint32_t number) {
   t->v_row = s->v.row;
   t->k_scale_row = t->v_scale_row = t->visible_column = t->bias_column = t->padding_stride = 1;
   t->out = s->out.data;
-  t->largest = s->largest.data;
-  t->sum = s->sum.data;
+  t->row_max = s->largest.data;
+  t->row_sum = s->sum.data;
 }
 
 static void check_few(const few_queries *s) {
@@ -481,16 +481,16 @@ static void check_few(const few_queries *s) {
   for (int r = 0; r < t->rows; r++) {
     attend(&s->row[r], &s->k, &s->v, t->first, t->last, &largest, &sum, out);
     const double error = 8e-6 + 4e-7 * (double)t->row[r].slope * 1200;
-    if (isnan(sum)) assert_true(isnan(t->sum[r]));
-    if (sum == 0) assert_true(t->sum[r] == 0.0f && t->largest[r] == -FLT_MAX);
+    if (isnan(sum)) assert_true(isnan(t->row_sum[r]));
+    if (sum == 0) assert_true(t->row_sum[r] == 0.0f && t->row_max[r] == -FLT_MAX);
     if (sum > 0) {
-      assert_near((double)t->largest[r], largest, 3e-5 + error);
-      assert_near((double)t->sum[r] / sum, 1, 5e-5 + error);
+      assert_near((double)t->row_max[r], largest, 3e-5 + error);
+      assert_near((double)t->row_sum[r] / sum, 1, 5e-5 + error);
     }
     for (int64_t c = 0; c < t->dv; c++) {
       const double x = (double)t->out[r * t->dv + c];
       if (sum == 0) assert_true(x == 0);
-      if (sum > 0) assert_near(x / (double)t->sum[r], out[c] / sum, 2e-5 + error);
+      if (sum > 0) assert_near(x / (double)t->row_sum[r], out[c] / sum, 2e-5 + error);
     }
   }
   free(out);

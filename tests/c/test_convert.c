@@ -1,5 +1,5 @@
-/* Conversions between dtypes: the kernel, whose oracle is the definition of the formats in double, and
- * heed_to, which goes through it where it can. */
+/* Conversions between dtypes: the kernel, against the definition of the formats in double, and heed_to, which
+ * uses it where it can. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -22,14 +22,14 @@ typedef struct format {
 } format;
 static const format formats[] = {{HEED_BFLOAT16, 7, -126, 0x1.fep127}, {HEED_FLOAT16, 10, -14, 65504.0}};
 
-/* How far apart the format's numbers are around x. */
+/* The distance between the format's numbers around x. */
 static double step_at(const format *f, double x) {
   int exponent;
   frexp(x, &exponent);
   return ldexp(1.0, (x == 0.0 || exponent <= f->smallest ? f->smallest : exponent - 1) - f->digits);
 }
 
-/* To nearest, ties to even; inf from half a step beyond the largest number on. */
+/* To the nearest number, ties to even; inf from half a step beyond the largest one. */
 static double rounded(const format *f, double x) {
   if (isnan(x) || isinf(x) || x == 0.0) return x;
   const double step = step_at(f, x), y = nearbyint(x / step) * step;
@@ -45,13 +45,13 @@ static void same_number(double x, double got, double wanted) {
   fail_msg("%a became %a; it should be %a", x, got, wanted);
 }
 
-/* What x becomes in the format, widened again by the same table. */
+/* Converts x to the format and back with the same table, and compares with `rounded`. */
 static void check_rounding(const heed__kernels *k, const format *f, const float *x, size_t n) {
-  static uint16_t narrow[4 * EVERY_HALF];
+  static uint16_t half[4 * EVERY_HALF];
   static float wide[4 * EVERY_HALF];
-  assert_true(n <= COUNT(narrow));
-  k->convert(f->dtype, narrow, HEED_FLOAT32, x, n);
-  k->convert(HEED_FLOAT32, wide, f->dtype, narrow, n);
+  assert_true(n <= COUNT(half));
+  k->convert(f->dtype, half, HEED_FLOAT32, x, n);
+  k->convert(HEED_FLOAT32, wide, f->dtype, half, n);
   for (size_t i = 0; i < n; i++) same_number((double)x[i], (double)wide[i], rounded(f, (double)x[i]));
 }
 
@@ -65,7 +65,7 @@ static const uint16_t *every_half(void) {
   return all;
 }
 
-/* Of two neighbours of the format the middle, and the floats on both sides of it. */
+/* Every number of the format, the midpoint to its neighbour, and the floats next to the midpoint. */
 static void numbers_are_rounded_to_the_nearest_ties_to_even(void **state) {
   static float number[EVERY_HALF], near[4 * EVERY_HALF];
   const heed__kernels *k;
@@ -87,7 +87,7 @@ static void numbers_are_rounded_to_the_nearest_ties_to_even(void **state) {
   }
 }
 
-static void halves_come_back_as_they_were(void **state) {
+static void every_half_survives_a_round_trip(void **state) {
   static uint16_t back[EVERY_HALF];
   static float wide[EVERY_HALF];
   const uint16_t *all = every_half();
@@ -105,7 +105,7 @@ static void halves_come_back_as_they_were(void **state) {
   }
 }
 
-static void bytes_are_cut_off_and_bounded(void **state) {
+static void int8_truncates_and_saturates(void **state) {
   static const float edges[] = {0.0f,   -0.0f,   0.99f,   -0.99f,   126.99f, 127.0f,    127.5f,   128.0f,
                                 1e10f,  -127.5f, -128.0f, -128.99f, -129.0f, -3e38f,    INFINITY, -INFINITY,
                                 1e-40f, 2.5f,    -2.5f,   -1e-40f,  0x1p31f, -0x1.8p31f};
@@ -123,12 +123,12 @@ static void bytes_are_cut_off_and_bounded(void **state) {
 
 /* ---- Every pair, in every size ---- */
 
-/* Both sides end (at_end), or begin, at a page that must not be touched. */
+/* Both arrays end (at_end), or begin, at a guard page. */
 static void check_pair(const heed__kernels *k, heed_dtype to, heed_dtype from, size_t n, bool at_end) {
   const size_t bytes = heed__element_bytes(to);
   const guarded in = guard_bytes(n * heed__element_bytes(from), at_end), out = guard_bytes(n * bytes, at_end);
   uint32_t seed = (uint32_t)n + 1;
-  float wanted[100]; /* room for any of the dtypes */
+  float wanted[100]; /* large enough for any dtype */
   for (size_t i = 0; i < n * heed__element_bytes(from); i++)
     ((uint8_t *)in.data)[i] = (uint8_t)(next_random(&seed) >> 16);
   k->convert(to, out.data, from, in.data, n);
@@ -150,7 +150,7 @@ static void every_pair_has_the_bits_of_the_scalar_table(void **state) {
 
 /* ---- Tensors ---- */
 
-/* x converted as it lies, and transposed, which the kernel does not do. */
+/* Converts x, and its transpose, which the kernel does not convert. */
 static void check_layouts(heed_context *ctx, const heed_tensor *x, heed_dtype dtype) {
   heed_tensor *there = NULL, *across = NULL, *view = NULL, *back = NULL;
   assert_ok(heed_to(ctx, x, dtype, &there));
@@ -167,7 +167,7 @@ static void check_layouts(heed_context *ctx, const heed_tensor *x, heed_dtype dt
   heed_tensor_free(back);
 }
 
-static void tensors_of_all_layouts_convert_alike(heed_context *ctx) {
+static void layouts_do_not_change_conversions(heed_context *ctx) {
   static const heed_dtype all[] = {HEED_FLOAT32, HEED_BFLOAT16, HEED_FLOAT16,
                                    HEED_INT8,    HEED_INT64,    HEED_BOOL};
   heed_tensor *x = NULL;
@@ -187,8 +187,8 @@ static void tensors_of_all_layouts_convert_alike(heed_context *ctx) {
   heed_tensor_free(x);
 }
 
-/* As heed.h has it: cut off; nan gives 0, and what is beyond the range its nearest end. */
-static void integers_of_floats_are_cut_off(heed_context *ctx) {
+/* As heed.h documents: truncated; nan gives 0, numbers out of range the nearest limit. */
+static void int64_truncates_and_saturates(heed_context *ctx) {
   static const struct {
     float x;
     int64_t y;
@@ -203,16 +203,16 @@ static void integers_of_floats_are_cut_off(heed_context *ctx) {
                {3e38f, INT64_MAX},
                {-INFINITY, INT64_MIN},
                {NAN, 0}};
-  enum { LENGTH = 200 }; /* so that some pieces hold numbers that fit, and some others */
-  for (int64_t place = 0; place < LENGTH; place += 67) {
+  enum { LENGTH = 200 }; /* so that only some pieces contain numbers out of range */
+  for (int64_t at = 0; at < LENGTH; at += 67) {
     for (size_t c = 0; c < COUNT(cases); c++) {
       heed_tensor *x = NULL, *y = NULL;
       assert_ok(heed_tensor_new(ctx, HEED_FLOAT32, 1, (const int64_t[]){LENGTH}, &x));
       for (int64_t i = 0; i < LENGTH; i++) ((float *)heed_tensor_data(x))[i] = (float)-i;
-      ((float *)heed_tensor_data(x))[place] = cases[c].x;
+      ((float *)heed_tensor_data(x))[at] = cases[c].x;
       assert_ok(heed_to(ctx, x, HEED_INT64, &y));
       for (int64_t i = 0; i < LENGTH; i++)
-        assert_true(((int64_t *)heed_tensor_data(y))[i] == (i == place ? cases[c].y : -i));
+        assert_true(((int64_t *)heed_tensor_data(y))[i] == (i == at ? cases[c].y : -i));
       heed_tensor_free(x);
       heed_tensor_free(y);
     }
@@ -221,24 +221,24 @@ static void integers_of_floats_are_cut_off(heed_context *ctx) {
 
 /* ---- All of them ---- */
 
-static void tensors_of_all_layouts_convert_alike_in_all_tables(void **state) {
+static void layouts_do_not_change_conversions_in_all_tables(void **state) {
   (void)state;
-  with_every_table(tensors_of_all_layouts_convert_alike);
+  with_every_table(layouts_do_not_change_conversions);
 }
 
-static void integers_of_floats_are_cut_off_in_all_tables(void **state) {
+static void int64_truncates_and_saturates_in_all_tables(void **state) {
   (void)state;
-  with_every_table(integers_of_floats_are_cut_off);
+  with_every_table(int64_truncates_and_saturates);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(numbers_are_rounded_to_the_nearest_ties_to_even),
-      cmocka_unit_test(halves_come_back_as_they_were),
-      cmocka_unit_test(bytes_are_cut_off_and_bounded),
+      cmocka_unit_test(every_half_survives_a_round_trip),
+      cmocka_unit_test(int8_truncates_and_saturates),
       cmocka_unit_test(every_pair_has_the_bits_of_the_scalar_table),
-      cmocka_unit_test(tensors_of_all_layouts_convert_alike_in_all_tables),
-      cmocka_unit_test(integers_of_floats_are_cut_off_in_all_tables),
+      cmocka_unit_test(layouts_do_not_change_conversions_in_all_tables),
+      cmocka_unit_test(int64_truncates_and_saturates_in_all_tables),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* Few queries on many keys: the kernel of every table that this processor has against a twin in double
- * precision, between guard pages; what is hidden stays hidden; and through the operation, the same bits for
- * any number of threads and with or without weights. */
+/* Few queries on many keys: the kernel of every table that runs here against a reference in double precision,
+ * with operands between guard pages and hidden nan. And the operation: the same bits for any number of
+ * threads, with and without taps. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -13,23 +13,23 @@
 
 /* ---- A task between guard pages ---- */
 
-enum { VISIBLE = 1, PADDING = 2, BIAS = 4, REACH = 8, WAYS = 16 };
+enum { VISIBLE = 1, PADDING = 2, BIAS = 4, BOUNDS = 8, WAYS = 16 };
 
-typedef struct question {
-  int rows, heads;                    /* of keys, which the rows are divided among; 0: one */
+typedef struct parameters {
+  int rows, heads;                    /* heads: key heads that the rows belong to; 0: one */
   int64_t s, first, last, d, dv, gap; /* gap: floats between the rows of keys and values */
-  int ways;
-  bool alike; /* one mask for all rows */
-  bool at_end;
-  double visibility;
-} question;
+  int ways;                           /* bits of the enum above */
+  bool alike;                         /* one mask for all rows */
+  bool at_end;                        /* the guard page is after the operands, not before them */
+  double visibility;                  /* share of ones in visible */
+} parameters;
 
-enum { Q, K, V, SEEN, PADDED, BIASES, OUT, LARGEST, SUM, SCORES, AREAS };
+enum { Q, K, V, SEEN, PADDED, BIASES, OUT, ROW_MAX, ROW_SUM, SCORES, AREAS };
 
-typedef struct setting {
+typedef struct fixture {
   heed__decode_task task;
   guarded area[AREAS];
-} setting;
+} fixture;
 
 static uint32_t seed;
 static double uniform(void) {
@@ -43,18 +43,15 @@ static float *fill(guarded area, int64_t n) {
   return x;
 }
 
-static void set_up(setting *t, const question *a) {
+static void set_up(fixture *t, const parameters *a) {
   const int64_t heads = a->heads ? a->heads : 1, k_row = heads * a->d + a->gap,
                 v_row = heads * a->dv + a->gap;
   const int64_t masks = a->alike ? 1 : a->rows, block = HEED__DECODE_BLOCK >> (a->s + a->dv) % 6;
-  const int64_t sizes[AREAS] = {[Q] = a->rows * a->d,
-                                [K] = a->s * k_row - a->gap,
-                                [V] = a->s * v_row - a->gap,
-                                [BIASES] = masks * a->s,
-                                [OUT] = a->rows * a->dv,
-                                [LARGEST] = a->rows,
-                                [SUM] = a->rows,
-                                [SCORES] = a->rows * (block + HEED__DECODE_SPARE)};
+  const int64_t sizes[AREAS] = {
+      [Q] = a->rows * a->d,        [K] = a->s * k_row - a->gap,
+      [V] = a->s * v_row - a->gap, [BIASES] = masks * a->s,
+      [OUT] = a->rows * a->dv,     [ROW_MAX] = a->rows,
+      [ROW_SUM] = a->rows,         [SCORES] = a->rows * (block + HEED__DECODE_SPARE)};
   for (int i = 0; i < AREAS; i++)
     t->area[i] = guard_bytes(sizes[i] ? (size_t)sizes[i] * sizeof(float) : (size_t)(masks * a->s), a->at_end);
   t->task = (heed__decode_task){.k = fill(t->area[K], sizes[K]),
@@ -72,8 +69,8 @@ static void set_up(setting *t, const question *a) {
                                 .block = (int)block,
                                 .scores = t->area[SCORES].data,
                                 .out = t->area[OUT].data,
-                                .largest = t->area[LARGEST].data,
-                                .sum = t->area[SUM].data};
+                                .row_max = t->area[ROW_MAX].data,
+                                .row_sum = t->area[ROW_SUM].data};
   float *q = fill(t->area[Q], sizes[Q]), *bias = fill(t->area[BIASES], sizes[BIASES]);
   uint8_t *visible = t->area[SEEN].data, *padding = t->area[PADDED].data;
   for (int64_t i = 0; i < masks * a->s; i++) {
@@ -87,7 +84,7 @@ static void set_up(setting *t, const question *a) {
     const int64_t mask = a->alike ? 0 : r * a->s;
     const int64_t head = r / (a->rows / heads);
     heed__decode_row *row = &t->task.row[r];
-    *row = (heed__decode_row){.q = q + r * a->d, .last = (a->ways & REACH) ? a->s - a->rows + r : a->s};
+    *row = (heed__decode_row){.q = q + r * a->d, .last = (a->ways & BOUNDS) ? a->s - a->rows + r : a->s};
     row->k = head * a->d;
     row->v = head * a->dv;
     if (a->ways & VISIBLE) row->visible = visible + mask;
@@ -95,7 +92,7 @@ static void set_up(setting *t, const question *a) {
   }
 }
 
-static void tear_down(setting *t) {
+static void tear_down(fixture *t) {
   for (int i = 0; i < AREAS; i++) unguard(t->area[i]);
 }
 
@@ -111,7 +108,7 @@ static double score(const heed__decode_task *t, const heed__decode_row *row, int
   return sum * (double)t->scale + (row->bias ? (double)row->bias[j] : 0);
 }
 
-/* The row's parts are the twin's. */
+/* Compares the results of row r with the reference. */
 static void check_row(const heed__decode_task *t, int r) {
   const heed__decode_row *row = &t->row[r];
   double most = -INFINITY, sum = 0, *out = calloc((size_t)t->dv + 1, sizeof *out);
@@ -126,40 +123,40 @@ static void check_row(const heed__decode_task *t, int r) {
     for (int64_t c = 0; c < t->dv; c++) out[c] += weight * (double)v[c];
   }
   if (sum == 0) {
-    assert_true(t->sum[r] == 0 && t->largest[r] == -FLT_MAX);
+    assert_true(t->row_sum[r] == 0 && t->row_max[r] == -FLT_MAX);
     for (int64_t c = 0; c < t->dv; c++) assert_true(t->out[r * t->dv + c] == 0);
   } else {
-    assert_true(fabs((double)t->largest[r] - most) <= 2e-5);
-    assert_true(fabs((double)t->sum[r] / sum - 1) < 3e-5);
+    assert_true(fabs((double)t->row_max[r] - most) <= 2e-5);
+    assert_true(fabs((double)t->row_sum[r] / sum - 1) < 3e-5);
     for (int64_t c = 0; c < t->dv; c++)
-      assert_true(fabs((double)t->out[r * t->dv + c] / (double)t->sum[r] - out[c] / sum) < 2e-5);
+      assert_true(fabs((double)t->out[r * t->dv + c] / (double)t->row_sum[r] - out[c] / sum) < 2e-5);
   }
   free(out);
 }
 
-/* The kernel, in one go and left wherever it can be, to the same bits. */
+/* Runs the kernel to completion, then yielding wherever it can; the results must be the same. */
 static void decode(const heed__kernels *kernels, const heed__decode_task *task) {
   const size_t rows = (size_t)task->rows, n = rows * (size_t)(task->dv + 2);
   float *whole = malloc(n * sizeof *whole + 1);
   int64_t position = 0, before = -1;
   assert_non_null(whole);
   assert_true(kernels->decode(task, NULL, NULL));
-  memcpy(whole, task->largest, rows * sizeof *whole);
-  memcpy(whole + rows, task->sum, rows * sizeof *whole);
+  memcpy(whole, task->row_max, rows * sizeof *whole);
+  memcpy(whole + rows, task->row_sum, rows * sizeof *whole);
   memcpy(whole + 2 * rows, task->out, (n - 2 * rows) * sizeof *whole);
   while (!kernels->decode(task, always_due(), &position)) {
     assert_true(position > before);
     before = position;
   }
-  assert_memory_equal(whole, task->largest, rows * sizeof *whole);
-  assert_memory_equal(whole + rows, task->sum, rows * sizeof *whole);
+  assert_memory_equal(whole, task->row_max, rows * sizeof *whole);
+  assert_memory_equal(whole + rows, task->row_sum, rows * sizeof *whole);
   assert_memory_equal(whole + 2 * rows, task->out, (n - 2 * rows) * sizeof *whole);
   free(whole);
 }
 
-static void compare_with_twin(const question *a) {
+static void compare_with_reference(const parameters *a) {
   const heed__kernels *kernels;
-  setting t;
+  fixture t;
   set_up(&t, a);
   for (int i = 0; (kernels = table_at(i)); i++) {
     decode(kernels, &t.task);
@@ -170,72 +167,72 @@ static void compare_with_twin(const question *a) {
 
 /* ---- The kernel ---- */
 
-static void every_size_gives_the_numbers_of_the_twin(void **state) {
+static void every_size_agrees_with_double_precision(void **state) {
   (void)state;
   static const int64_t columns[] = {1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 80, 100, 128, 200};
   static const int64_t keys[] = {1, 2, 7, 15, 16, 17, 63, 255, 256, 257, 271, 272, 273, 530};
   for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
     for (size_t j = 0; j < sizeof keys / sizeof *keys; j++) {
       const int n = (int)(i + j);
-      question a = {.rows = n % 7 + 1, .s = keys[j] + n % 3, .d = columns[i], .gap = n % 4 * 3};
+      parameters a = {.rows = n % 7 + 1, .s = keys[j] + n % 3, .d = columns[i], .gap = n % 4 * 3};
       a.dv = columns[(i + j) % (sizeof columns / sizeof *columns)];
       a.first = n % 3;
       a.last = a.s;
       a.at_end = n % 2 == 0;
-      compare_with_twin(&a);
+      compare_with_reference(&a);
     }
   }
 }
 
-static void every_number_of_rows_goes_with_every_mask(void **state) {
+static void every_number_of_rows_works_with_every_mask(void **state) {
   (void)state;
   static const double visibilities[] = {0.02, 0.5, 0.98};
   for (int rows = 1; rows <= HEED__DECODE_ROWS; rows++) {
     for (int ways = 0; ways < WAYS; ways++) {
       const int n = rows + ways;
-      const question a = {.rows = rows,
-                          .s = 290 + ways,
-                          .first = n % 5,
-                          .last = 290 + ways - n % 3,
-                          .d = 20 + n % 16,
-                          .dv = 24 + n % 11,
-                          .ways = ways,
-                          .alike = n % 2 == 0,
-                          .at_end = n % 4 < 2,
-                          .visibility = visibilities[n % 3]};
-      compare_with_twin(&a);
+      const parameters a = {.rows = rows,
+                            .s = 290 + ways,
+                            .first = n % 5,
+                            .last = 290 + ways - n % 3,
+                            .d = 20 + n % 16,
+                            .dv = 24 + n % 11,
+                            .ways = ways,
+                            .alike = n % 2 == 0,
+                            .at_end = n % 4 < 2,
+                            .visibility = visibilities[n % 3]};
+      compare_with_reference(&a);
     }
   }
 }
 
-static void rows_may_be_of_several_heads(void **state) {
+static void rows_may_belong_to_several_heads(void **state) {
   (void)state;
   for (int heads = 1; heads <= HEED__DECODE_ROWS; heads++) {
     for (int ways = 0; ways < WAYS; ways++) {
       const int n = heads + ways;
-      const question a = {.rows = HEED__DECODE_ROWS / heads * heads,
-                          .heads = heads,
-                          .s = 270 + n,
-                          .last = 270 + n - n % 3,
-                          .d = 5 + n,
-                          .dv = 30 - n % 20,
-                          .gap = n % 2,
-                          .ways = ways,
-                          .alike = n % 4 < 2,
-                          .at_end = n % 3 == 0,
-                          .visibility = 0.7};
-      compare_with_twin(&a);
+      const parameters a = {.rows = HEED__DECODE_ROWS / heads * heads,
+                            .heads = heads,
+                            .s = 270 + n,
+                            .last = 270 + n - n % 3,
+                            .d = 5 + n,
+                            .dv = 30 - n % 20,
+                            .gap = n % 2,
+                            .ways = ways,
+                            .alike = n % 4 < 2,
+                            .at_end = n % 3 == 0,
+                            .visibility = 0.7};
+      compare_with_reference(&a);
     }
   }
 }
 
-static void what_is_hidden_never_shows_and_what_is_seen_does(void **state) {
+static void hidden_nan_never_reaches_the_result_and_visible_nan_does(void **state) {
   (void)state;
   static const float poison[] = {NAN, INFINITY, -INFINITY, 3e38f};
   const heed__kernels *kernels;
-  const question a = {
+  const parameters a = {
       .rows = 5, .s = 300, .last = 300, .d = 19, .dv = 21, .ways = WAYS - 1, .visibility = 0.6};
-  setting t;
+  fixture t;
   set_up(&t, &a);
   float *k = t.area[K].data, *v = t.area[V].data;
   for (size_t i = 0; i < sizeof poison / sizeof *poison; i++) {
@@ -260,30 +257,30 @@ static void what_is_hidden_never_shows_and_what_is_seen_does(void **state) {
   k[j * t.task.k_row] = NAN;
   for (int i = 0; (kernels = table_at(i)); i++) {
     decode(kernels, &t.task);
-    assert_true(isnan(t.task.sum[0]) && isfinite(t.task.sum[1]));
+    assert_true(isnan(t.task.row_sum[0]) && isfinite(t.task.row_sum[1]));
   }
   tear_down(&t);
 }
 
-static void scores_may_be_huge(void **state) {
+static void huge_scores_are_handled(void **state) {
   (void)state;
   const heed__kernels *kernels;
-  const question a = {.rows = 2, .s = 40, .last = 40, .d = 4, .dv = 4};
-  setting t;
+  const parameters a = {.rows = 2, .s = 40, .last = 40, .d = 4, .dv = 4};
+  fixture t;
   set_up(&t, &a);
   for (int64_t c = 0; c < 4; c++) ((float *)t.area[K].data)[7 * 4 + c] = 1e37f * ((float *)t.area[Q].data)[c];
   t.task.scale = 1e-3f;
   for (int i = 0; (kernels = table_at(i)); i++) {
     decode(kernels, &t.task);
-    assert_true(t.task.sum[0] == 1);
+    assert_true(t.task.row_sum[0] == 1);
     for (int64_t c = 0; c < 4; c++) assert_true(t.task.out[c] == ((const float *)t.task.v)[7 * 4 + c]);
   }
-  t.task.scale = -INFINITY; /* key 8 alone is below all numbers for the first row, and nothing is above */
+  t.task.scale = -INFINITY; /* key 8, the only one, has score -inf for the first row */
   t.task.first = 7;
   t.task.last = 8;
   for (int i = 0; (kernels = table_at(i)); i++) {
     decode(kernels, &t.task);
-    assert_true(t.task.sum[0] == 0 && t.task.largest[0] == -FLT_MAX);
+    assert_true(t.task.row_sum[0] == 0 && t.task.row_max[0] == -FLT_MAX);
   }
   tear_down(&t);
 }
@@ -324,7 +321,7 @@ static void bits_do_not_depend_on_threads_or_taps(void **state) {
   }
 }
 
-/* x [b, heads, n, d] with the elements in the order of [b, n, heads, d] */
+/* x [b, heads, n, d], stored as [b, n, heads, d] */
 static heed_tensor *interleaved(heed_context *ctx, const heed_tensor *x) {
   heed_tensor *view = NULL, *copy = NULL, *out = NULL;
   assert_ok(heed_transpose(ctx, x, 2, 3, &view));
@@ -335,7 +332,7 @@ static heed_tensor *interleaved(heed_context *ctx, const heed_tensor *x) {
   return out;
 }
 
-static void bits_do_not_depend_on_how_keys_lie(void **state) {
+static void bits_do_not_depend_on_the_layout_of_keys(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const int64_t sizes[][6] = {/* b, hq, hkv, l, s, d */
                                      {1, 8, 8, 1, 4100, 64}, {2, 12, 6, 1, 2500, 24}, {3, 32, 16, 1, 700, 16},
@@ -359,7 +356,7 @@ static void bits_do_not_depend_on_how_keys_lie(void **state) {
   }
 }
 
-static void one_short_range_takes_no_memory_but_the_result(void **state) {
+static void one_short_range_allocates_only_the_result(void **state) {
   test_context *t = *state;
   heed_tensor *q = normal(t->ctx, 1, 4, 1, 64), *k = normal(t->ctx, 1, 4, 900, 64), *out = NULL;
   const int64_t calls = t->memory.calls;
@@ -388,14 +385,14 @@ static void nothing_leaks_when_memory_runs_out(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_size_gives_the_numbers_of_the_twin),
-      cmocka_unit_test(every_number_of_rows_goes_with_every_mask),
-      cmocka_unit_test(rows_may_be_of_several_heads),
-      cmocka_unit_test(what_is_hidden_never_shows_and_what_is_seen_does),
-      cmocka_unit_test(scores_may_be_huge),
+      cmocka_unit_test(every_size_agrees_with_double_precision),
+      cmocka_unit_test(every_number_of_rows_works_with_every_mask),
+      cmocka_unit_test(rows_may_belong_to_several_heads),
+      cmocka_unit_test(hidden_nan_never_reaches_the_result_and_visible_nan_does),
+      cmocka_unit_test(huge_scores_are_handled),
       TEST(bits_do_not_depend_on_threads_or_taps),
-      TEST(bits_do_not_depend_on_how_keys_lie),
-      TEST(one_short_range_takes_no_memory_but_the_result),
+      TEST(bits_do_not_depend_on_the_layout_of_keys),
+      TEST(one_short_range_allocates_only_the_result),
       cmocka_unit_test(nothing_leaks_when_memory_runs_out),
   };
   return cmocka_run_group_tests_name("decode", tests, NULL, NULL);

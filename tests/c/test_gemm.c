@@ -1,6 +1,5 @@
-/* The product of matrices in every table that this processor has, against double precision: sizes around
- * every edge of the tiles, strides of all kinds, memory that ends with the operands, any number of threads.
- */
+/* The matrix product of every table that runs here, against double precision: sizes around every edge of the
+ * tiles, strides of all kinds, operands between guard pages, any number of threads. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -45,20 +44,20 @@ typedef struct sizes {
   size_t m, n, k;
 } sizes;
 
-/* What is called: the kernel, the kernel with room for blocks, or what divides the work. */
-typedef enum callee { KERNEL, BLOCKS, DIVIDED } callee;
+/* What is tested: the kernel, the kernel with scratch for blocks, or heed__gemm, which divides the work. */
+typedef enum callee { WITHOUT_SCRATCH, BLOCKS, DIVIDED } callee;
 
-/* The kernel, in one go and left wherever it can be, to the same bits. */
+/* Runs the kernel to completion, then yielding wherever it can; the results must be the same. */
 static void multiply(const heed__kernels *kernels, sizes z, const float *a, layout la, const float *b,
-                     layout lb, const float *bias, float *c, ptrdiff_t c_row, float *room) {
+                     layout lb, const float *bias, float *c, ptrdiff_t c_row, float *scratch) {
   const size_t bytes = z.n * sizeof *c;
   float *whole = malloc(z.m * bytes + 1);
   int64_t position = 0, before = -1;
   assert_non_null(whole);
-  assert_true(kernels->gemm(z.m, z.n, z.k, a, la.row, la.column, b, lb.row, lb.column, bias, c, c_row, room,
-                            NULL, NULL));
+  assert_true(kernels->gemm(z.m, z.n, z.k, a, la.row, la.column, b, lb.row, lb.column, bias, c, c_row,
+                            scratch, NULL, NULL));
   for (size_t i = 0; i < z.m; i++) memcpy(whole + i * z.n, c + (ptrdiff_t)i * c_row, bytes);
-  while (!kernels->gemm(z.m, z.n, z.k, a, la.row, la.column, b, lb.row, lb.column, bias, c, c_row, room,
+  while (!kernels->gemm(z.m, z.n, z.k, a, la.row, la.column, b, lb.row, lb.column, bias, c, c_row, scratch,
                         always_due(), &position)) {
     assert_true(position > before);
     before = position;
@@ -67,9 +66,9 @@ static void multiply(const heed__kernels *kernels, sizes z, const float *a, layo
   free(whole);
 }
 
-/* Against sums of double (of every 13th element if there are very many), with the error that k roundings may
- * add up to; places beyond the columns of c keep their nan, and the pages of a, b and the room end where they
- * do. */
+/* Compares with sums in double (every 13th element of large products), within the error of k roundings.
+ * Elements between the rows of c must keep their nan; the operands and the scratch are between guard pages.
+ */
 static void check_product(heed_context *ctx, callee call, sizes z, int a_kind, int b_kind, bool with_bias,
                           bool at_end) {
   const layout la = lay_out(a_kind, z.m, z.k), lb = lay_out(b_kind, z.k, z.n);
@@ -88,14 +87,14 @@ static void check_product(heed_context *ctx, callee call, sizes z, int a_kind, i
   for (size_t i = 0; i < c_extent; i++) c[i] = NAN;
   const float *add = with_bias ? bias : NULL;
   const heed__kernels *kernels = heed__kernels_of(ctx);
-  const guarded room =
-      guard_bytes(call == BLOCKS ? kernels->gemm_room(z.m, z.n, z.k) * sizeof(float) : 0, at_end);
+  const guarded scratch =
+      guard_bytes(call == BLOCKS ? kernels->gemm_scratch(z.m, z.n, z.k) * sizeof(float) : 0, at_end);
   if (call == DIVIDED)
     assert_true(heed__gemm(ctx, (int64_t)z.m, (int64_t)z.n, (int64_t)z.k, a, la.row, la.column, b, lb.row,
                            lb.column, add, c, (ptrdiff_t)c_row));
   else
-    multiply(kernels, z, a, la, b, lb, add, c, (ptrdiff_t)c_row, call == BLOCKS ? room.data : NULL);
-  unguard(room);
+    multiply(kernels, z, a, la, b, lb, add, c, (ptrdiff_t)c_row, call == BLOCKS ? scratch.data : NULL);
+  unguard(scratch);
   const size_t step = (double)z.m * (double)z.n * (double)z.k > 1e7 ? 13 : 1;
   for (size_t i = 0; i < z.m; i++) {
     for (size_t j = i % step; j < z.n; j += step) {
@@ -129,9 +128,10 @@ static void all_edges(heed_context *ctx) {
     for (size_t j = 0; j < sizeof n / sizeof *n; j++)
       for (size_t p = 0; p < sizeof k / sizeof *k; p++)
         for (int kind = 0; kind < 4; kind++, way++)
-          check_product(ctx, KERNEL, (sizes){m[i], n[j], k[p]}, kind & 1, kind >> 1, way % 3 == 0, way % 2);
+          check_product(ctx, WITHOUT_SCRATCH, (sizes){m[i], n[j], k[p]}, kind & 1, kind >> 1, way % 3 == 0,
+                        way % 2);
 }
-static void tiles_end_where_the_matrices_do(void **state) {
+static void tiles_stay_inside_the_matrices(void **state) {
   (void)state;
   with_every_table(all_edges);
 }
@@ -143,28 +143,28 @@ static void all_layouts(heed_context *ctx) {
                                 {7, 5, 520},  {4100, 1, 9}, {55, 2, 5000}, {60, 70, 520}};
   for (size_t t = 0; t < sizeof tried / sizeof *tried; t++)
     for (int way = 0; way < LAYOUTS * LAYOUTS * 2; way++)
-      check_product(ctx, KERNEL, tried[t], way / 2 % LAYOUTS, way / 2 / LAYOUTS, (way + (int)t) % 3 == 0,
-                    way % 2);
+      check_product(ctx, WITHOUT_SCRATCH, tried[t], way / 2 % LAYOUTS, way / 2 / LAYOUTS,
+                    (way + (int)t) % 3 == 0, way % 2);
 }
-static void strides_may_be_anything(void **state) {
+static void any_strides_work(void **state) {
   (void)state;
   with_every_table(all_layouts);
 }
 
-/* Few rows, or columns, with more than the second cache has: what follows is asked for ahead. */
+/* Few rows, or columns, and a matrix larger than the second-level cache, which is prefetched. */
 static void all_far(heed_context *ctx) {
   static const sizes tried[] = {
       {1, 2100, 1031}, {2100, 1, 1031}, {7, 2100, 1031}, {1, 303, 717}, {303, 5, 717}};
   for (size_t t = 0; t < sizeof tried / sizeof *tried; t++)
     for (int way = 0; way < 4; way++)
-      check_product(ctx, KERNEL, tried[t], way & 1, way >> 1, way % 3 == 0, way % 2);
+      check_product(ctx, WITHOUT_SCRATCH, tried[t], way & 1, way >> 1, way % 3 == 0, way % 2);
 }
-static void what_is_asked_for_ahead_may_end(void **state) {
+static void prefetches_may_pass_the_end(void **state) {
   (void)state;
   with_every_table(all_far);
 }
 
-/* Sizes that are divided: by columns, by rows, by both; with edges in the last slices. */
+/* Sizes that are divided by columns, by rows, and by both, with partial last slices. */
 static void all_slices(heed_context *ctx) {
   static const sizes tried[] = {{65, 600, 70},  {3000, 17, 50},  {1000, 131, 100},
                                 {2, 3000, 800}, {7, 2100, 1031}, {900, 70, 80}};
@@ -172,49 +172,49 @@ static void all_slices(heed_context *ctx) {
     for (int way = 0; way < 8; way++)
       check_product(ctx, DIVIDED, tried[t], way & 1, way >> 1 & 1, way >> 2, way % 3 == 0);
 }
-static void slices_are_put_together(void **state) {
+static void slices_make_the_whole_product(void **state) {
   (void)state;
   with_every_table(all_slices);
 }
 
-/* Around the edges of blocks in all three sizes. */
+/* Sizes around the edges of blocks, in all three dimensions. */
 static void all_blocks(heed_context *ctx) {
   static const sizes tried[] = {{192, 192, 911}, {205, 513, 385}, {1213, 197, 160}, {230, 1031, 384}};
   for (size_t t = 0; t < sizeof tried / sizeof *tried; t++) {
-    if (heed__kernels_of(ctx)->gemm_room(tried[t].m, tried[t].n, tried[t].k) == 0) continue;
+    if (heed__kernels_of(ctx)->gemm_scratch(tried[t].m, tried[t].n, tried[t].k) == 0) continue;
     for (int way = 0; way < 4; way++)
       check_product(ctx, BLOCKS, tried[t], way & 1, way >> 1, way % 3 == 0, way % 2);
   }
 }
-static void blocks_end_where_the_matrices_do(void **state) {
+static void blocks_stay_inside_the_matrices(void **state) {
   (void)state;
   with_every_table(all_blocks);
 }
 
-/* With room, an element is the same in a product of some of the rows and columns only. */
+/* With scratch, an element is the same in a product of only some rows and columns. */
 static void same_in_parts(heed_context *ctx) {
   enum { M = 500, N = 600, K = 400 };
   static float a[M * K], b[K * N], bias[N], whole[M * N], part[M * N];
   const heed__kernels *kernels = heed__kernels_of(ctx);
-  const size_t floats = kernels->gemm_room(M, N, K);
+  const size_t floats = kernels->gemm_scratch(M, N, K);
   if (floats == 0) return;
-  float *room = aligned_new(floats * sizeof(float));
+  float *scratch = aligned_new(floats * sizeof(float));
   fill(a, M * K, 4);
   fill(b, K * N, 5);
   fill(bias, N, 6);
-  assert_true(kernels->gemm(M, N, K, a, K, 1, b, N, 1, bias, whole, N, room, NULL, NULL));
+  assert_true(kernels->gemm(M, N, K, a, K, 1, b, N, 1, bias, whole, N, scratch, NULL, NULL));
   static const sizes from[] = {{0, 0, 0}, {17, 64, 0}, {499, 599, 0}, {250, 7, 0}},
                      size[] = {{3, 600, K}, {400, 301, K}, {1, 1, K}, {250, 593, K}};
   for (size_t t = 0; t < sizeof from / sizeof *from; t++) {
     const size_t i = from[t].m, j = from[t].n;
-    assert_true(kernels->gemm(size[t].m, size[t].n, K, a + i * K, K, 1, b + j, N, 1, bias + j, part, N, room,
-                              NULL, NULL));
+    assert_true(kernels->gemm(size[t].m, size[t].n, K, a + i * K, K, 1, b + j, N, 1, bias + j, part, N,
+                              scratch, NULL, NULL));
     for (size_t row = 0; row < size[t].m; row++)
       assert_memory_equal(part + row * N, whole + (i + row) * N + j, size[t].n * sizeof(float));
   }
-  aligned_free(room);
+  aligned_free(scratch);
 }
-static void parts_have_the_bits_of_the_whole(void **state) {
+static void parts_of_a_product_have_its_bits(void **state) {
   (void)state;
   with_every_table(same_in_parts);
 }
@@ -238,13 +238,13 @@ static void same_bits(heed_context *ctx) {
     }
   }
 }
-static void threads_change_no_bit(void **state) {
+static void the_number_of_threads_changes_no_bit(void **state) {
   (void)state;
   with_every_table(same_bits);
 }
 
-/* Large enough for BLAS beside the scalar kernel, for blocks beside the others, and for slices of both; the
- * third leaves BLAS's threads alone. */
+/* Large enough for BLAS with the scalar table, for blocks with the others, and for slices of both; the third
+ * product keeps BLAS's number of threads. */
 static void large(heed_context *ctx) {
   enum { M = 1300, N = 1100, K = 50 };
   static float a[M * K], b[K * N], bias[N], c[3][M * N];
@@ -265,13 +265,13 @@ static void large(heed_context *ctx) {
     }
   }
 }
-static void the_largest_go_to_blas_or_not(void **state) {
+static void large_products_agree_with_and_without_blas_threads(void **state) {
   (void)state;
   with_every_table(large);
 }
 
-/* Without memory for blocks the product is made another way. */
-static void no_memory_is_needed(void **state) {
+/* Without memory for blocks another method is used. */
+static void products_work_without_memory_for_blocks(void **state) {
   test_context *t = *state;
   enum { M = 400, N = 410, K = 300 };
   static float a[M * K], b[K * N], with[M * N], without[M * N];
@@ -306,12 +306,12 @@ static void special(heed_context *ctx) {
     }
   }
 }
-static void nan_and_inf_come_through(void **state) {
+static void nan_and_inf_stay_in_their_row_and_column(void **state) {
   (void)state;
   with_every_table(special);
 }
 
-static void nothing_is_allocated(void **state) {
+static void small_products_allocate_nothing(void **state) {
   test_context *t = *state;
   static float a[100 * 200], b[200 * 90], c[100 * 90];
   fill(a, 100 * 200, 1);
@@ -324,17 +324,17 @@ static void nothing_is_allocated(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tiles_end_where_the_matrices_do),
-      cmocka_unit_test(strides_may_be_anything),
-      cmocka_unit_test(what_is_asked_for_ahead_may_end),
-      cmocka_unit_test(slices_are_put_together),
-      cmocka_unit_test(blocks_end_where_the_matrices_do),
-      cmocka_unit_test(parts_have_the_bits_of_the_whole),
-      cmocka_unit_test(threads_change_no_bit),
-      cmocka_unit_test(the_largest_go_to_blas_or_not),
-      TEST(no_memory_is_needed),
-      cmocka_unit_test(nan_and_inf_come_through),
-      TEST(nothing_is_allocated),
+      cmocka_unit_test(tiles_stay_inside_the_matrices),
+      cmocka_unit_test(any_strides_work),
+      cmocka_unit_test(prefetches_may_pass_the_end),
+      cmocka_unit_test(slices_make_the_whole_product),
+      cmocka_unit_test(blocks_stay_inside_the_matrices),
+      cmocka_unit_test(parts_of_a_product_have_its_bits),
+      cmocka_unit_test(the_number_of_threads_changes_no_bit),
+      cmocka_unit_test(large_products_agree_with_and_without_blas_threads),
+      TEST(products_work_without_memory_for_blocks),
+      cmocka_unit_test(nan_and_inf_stay_in_their_row_and_column),
+      TEST(small_products_allocate_nothing),
   };
   return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ static void assert_same(const float *got, const float *want, size_t n) {
 }
 
 static bool draw_normal(heed_generator *g, float *out, int64_t n) {
-  return heed__draw_normal(g, heed__kernels_of(g->context)->normal, 0, 1, out, n);
+  return heed__draw_normal(g, heed__kernels_for(g->context->cpu)->normal, 0, 1, out, n);
 }
 
 /* ---- The words and what is made from them ---- */

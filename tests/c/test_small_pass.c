@@ -1,5 +1,5 @@
-/* The short way through small attention modules against the long one, which a call takes that asks for
- * internals: the same bits, with every kernel table, with input, weights and result at the ends of pages. */
+/* The fast path through small attention modules against the general one, which calls that ask for internals
+ * use: the same bits with every kernel table, with input, weights and result between guard pages. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -29,7 +29,7 @@ static heed_tensor *guarded_copy(heed_context *ctx, const heed_tensor *x, bool a
   return copy;
 }
 
-/* Puts the parameters of m and its parts between guard pages; how many there are. */
+/* Moves the parameters of m and its parts between guard pages; returns their number. */
 static int guard_parameters(heed_context *ctx, heed_module *m, bool at_end, guarded *area) {
   int used = 0;
   heed_entry entry;
@@ -86,7 +86,7 @@ static heed_module *some_module(heed_context *ctx, int kind) {
   return m;
 }
 
-static void gives_the_bits_of_the_long_way(heed_context *ctx) {
+static void compare_paths(heed_context *ctx) {
   int taken = 0;
   for (int i = 0; i < 600; i++) {
     heed_module *m = some_module(ctx, i % 3);
@@ -121,13 +121,13 @@ static void gives_the_bits_of_the_long_way(heed_context *ctx) {
   }
   assert_true(taken > 100 && taken < 600);
 }
-static void short_and_long_way_agree(void **state) {
+static void the_fast_path_gives_the_bits_of_the_general_one(void **state) {
   (void)state;
   seed = 1;
-  with_every_table(gives_the_bits_of_the_long_way);
+  with_every_table(compare_paths);
 }
 
-/* ---- Results that lie on inputs ---- */
+/* ---- Results written to operands ---- */
 
 static heed_module *square_module(heed_context *ctx) {
   heed_attention_config config;
@@ -139,7 +139,7 @@ static heed_module *square_module(heed_context *ctx) {
   return m;
 }
 
-static void result_may_be_the_input(void **state) {
+static void the_result_may_be_the_input(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_module *m = square_module(ctx);
   heed_tensor *x = NULL, *wanted = NULL;
@@ -152,7 +152,7 @@ static void result_may_be_the_input(void **state) {
   heed_module_release(m);
 }
 
-static void result_may_be_a_weight(void **state) {
+static void the_result_may_be_a_weight(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_module *m = square_module(ctx);
   heed_tensor *x = NULL, *wanted = NULL, *weight = NULL;
@@ -169,7 +169,7 @@ static void result_may_be_a_weight(void **state) {
   heed_module_release(m);
 }
 
-static void no_memory_changes_nothing(void **state) {
+static void a_failing_allocation_changes_nothing(void **state) {
   test_context *t = *state;
   heed_module *m = square_module(t->ctx);
   heed_tensor *x = NULL, *out = NULL;
@@ -189,10 +189,10 @@ static void no_memory_changes_nothing(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(short_and_long_way_agree),
-      cmocka_unit_test_setup_teardown(result_may_be_the_input, open_context, close_context),
-      cmocka_unit_test_setup_teardown(result_may_be_a_weight, open_context, close_context),
-      cmocka_unit_test_setup_teardown(no_memory_changes_nothing, open_context, close_context),
+      cmocka_unit_test(the_fast_path_gives_the_bits_of_the_general_one),
+      cmocka_unit_test_setup_teardown(the_result_may_be_the_input, open_context, close_context),
+      cmocka_unit_test_setup_teardown(the_result_may_be_a_weight, open_context, close_context),
+      cmocka_unit_test_setup_teardown(a_failing_allocation_changes_nothing, open_context, close_context),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,17 @@ describe("the layer check", function()
       problem("src/ops/rows.c", '#include "../kernels/scalar/scalar.h"\n'))
   end)
 
+  it("keeps heed.h, and every header that includes it, out of the kernels", function()
+    local reason = ": an edit of heed.h would recompile the kernels; of core they include types.h alone"
+    assert.are.same({}, check("src/kernels/kernels.h", '#include "../core/types.h"\n'))
+    assert.are.same({}, check("src/kernels/isa/avx2.c", '#include "../scalar/scalar.h"\n'))
+    assert.are.equal("src/kernels/dispatch.c:1: includes ../heed.h" .. reason,
+      problem("src/kernels/dispatch.c", '#include "../heed.h"\n'))
+    assert.are.equal("src/kernels/scalar/scalar.h:1: includes ../../core/core.h" .. reason,
+      problem("src/kernels/scalar/scalar.h", '#include "../../core/core.h"\n'))
+    assert.are.equal("src/core/types.h:1: includes core.h" .. reason, problem("src/core/types.h", '#include "core.h"\n'))
+  end)
+
   it("refuses folders that the design does not have", function()
     assert.are.equal("src/utils/x.c:1: utils is no layer of the design", problem("src/utils/x.c", "int x;\n"))
   end)

@@ -4,8 +4,9 @@
 #include "avx2.h"
 #include "../scalar/scalar.h"
 
-#define TABLE heed__kernels_avx2
-#define NAME  "avx2"
+#define KERNEL(name) heed__avx2_##name
+#define TABLE        heed__kernels_avx2
+#define NAME         "avx2"
 #include "../vector/table.h"
 
 #else

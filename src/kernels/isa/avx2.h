@@ -1,35 +1,35 @@
-/* The vector primitives on AVX2 with FMA: 8 lanes. avx512.h and neon.h have the same ones; the bodies
- * (body_*.h) are written on them once. A kernel file includes one of the three, so their names do not meet.
+/* The vector primitives on AVX2 with FMA: 8 lanes. avx512.h and neon.h define the same names; the kernels of
+ * vector/ are written once on them, and each file of isa/ includes one of the three.
  *
- * Comparisons are false where a value is nan, but for v_isnan. v_max(a, b) and v_min(a, b) give b where
+ * Comparisons other than v_isnan are false where a value is nan. v_max(a, b) and v_min(a, b) return b where
  * either is nan. */
-#ifndef HEED_VEC_AVX2_H
-#define HEED_VEC_AVX2_H
+#ifndef HEED_ISA_AVX2_H
+#define HEED_ISA_AVX2_H
 
 #include <immintrin.h>
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* From here on, up to the end of table.h, functions are for such processors, whatever the flags. */
+/* From here to the end of table.h, functions are compiled for such processors, whatever the flags. */
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 #if defined(_WIN64)
-/* gcc aligns the stack for what it spills only in functions without tables for unwinding there (its bug
- * 54412); nothing that could throw is called from kernels. */
+/* On Windows gcc aligns the stack for spilled vectors only in functions without unwind tables (its bug
+ * 54412); kernels call nothing that could throw. */
 #pragma GCC optimize("no-asynchronous-unwind-tables", "no-unwind-tables")
 #endif
 #endif
 
-/* What ## makes of parts must be another name in each table, for those who join the sources in one file. */
+/* Names that ## composes must differ in each table, because the amalgamation has all of them in one file. */
 #define V_NAME(name) name##_avx2
 #define V_LANES      8
 #define V_POWER_BITS 3
 #define V_EXP_BITS   3
-#define V_REGISTERS  16 /* of vectors */
+#define V_REGISTERS  16 /* vector registers */
 typedef __m256 vfloat;
 typedef __m256i vint; /* 32-bit lanes */
 typedef __m256 vmask; /* all bits of a lane, or none */
@@ -47,7 +47,7 @@ static inline void v_store(float *p, vfloat x) {
   _mm256_storeu_ps(p, x);
 }
 
-/* V_LANES elements of the dtypes that only store, widened; nothing else is read. */
+/* V_LANES low-precision elements, widened; nothing else is read. */
 static inline vfloat v_load_bfloat16(const uint16_t *p) {
   const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
@@ -59,8 +59,8 @@ static inline vfloat v_load_int8(const int8_t *p) {
   const __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)p);
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
 }
-/* And narrowed to them, as core/convert.h does it; to bfloat16 in convert.h, which takes the upper
- * halves of bits. */
+/* The reverse, rounded as in core/convert.h. bfloat16 is rounded in vector/convert.h and stored as the upper
+ * halves of `bits`. */
 static inline void v_store_upper(uint16_t *p, vint bits) {
   const __m256i y = _mm256_srli_epi32(bits, 16);
   _mm_storeu_si128((__m128i *)(void *)p,
@@ -78,7 +78,7 @@ static inline void v_store_int8(int8_t *p, vfloat x) {
   _mm_storel_epi64((__m128i *)(void *)p, _mm_packs_epi16(words, words));
 }
 
-/* The first n lanes, n from 0 to V_LANES. A masked load reads nothing else and gives 0 there. */
+/* The first n lanes, 0 <= n <= V_LANES. A masked load reads only the lanes of the mask; the others are 0. */
 static inline vmask v_first(size_t n) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane));
@@ -102,7 +102,7 @@ static inline vfloat v_mul(vfloat a, vfloat b) {
 static inline vfloat v_div(vfloat a, vfloat b) {
   return _mm256_div_ps(a, b);
 }
-/* a · b + c, and c - a · b, rounded once */
+/* a · b + c and c - a · b, rounded once */
 static inline vfloat v_fma(vfloat a, vfloat b, vfloat c) {
   return _mm256_fmadd_ps(a, b, c);
 }
@@ -127,7 +127,7 @@ static inline vfloat v_neg(vfloat x) {
 static inline vfloat v_copysign(vfloat x, vfloat sign) {
   return _mm256_or_ps(v_abs(x), _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
 }
-/* to the nearest whole number, ties to even */
+/* to the nearest integer, ties to even */
 static inline vfloat v_round(vfloat x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
@@ -141,7 +141,7 @@ static inline vmask v_le(vfloat a, vfloat b) {
 static inline vmask v_eq(vfloat a, vfloat b) {
   return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
 }
-/* Where neither is nan. */
+/* set where neither is nan */
 static inline vmask v_ordered(vfloat a, vfloat b) {
   return _mm256_cmp_ps(a, b, _CMP_ORD_Q);
 }
@@ -154,7 +154,7 @@ static inline vmask v_and_mask(vmask a, vmask b) {
 static inline vmask v_not_mask(vmask a) {
   return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
 }
-/* one bit a lane, the first lane lowest */
+/* one bit per lane, the first lane lowest */
 static inline unsigned v_mask_bits(vmask m) {
   return (unsigned)_mm256_movemask_ps(m);
 }
@@ -162,16 +162,16 @@ static inline vmask v_mask_from_bits(unsigned bits) {
   const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), bit), bit));
 }
-/* one bit for each of 16 bytes that is not 0, the first lowest */
+/* one bit for each of 16 bytes, set where the byte is not 0, the first lowest */
 static inline unsigned v_bits_of_bytes(const uint8_t *p) {
   const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
   return ~(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(x, _mm_setzero_si128())) & 0xffffu;
 }
-/* a where the mask is set, else b */
+/* a where m is set, else b */
 static inline vfloat v_select(vmask m, vfloat a, vfloat b) {
   return _mm256_blendv_ps(b, a, m);
 }
-/* x, and 0 where m is set. */
+/* 0 where m is set, else x */
 static inline vfloat v_clear(vmask m, vfloat x) {
   return _mm256_andnot_ps(m, x);
 }
@@ -200,8 +200,9 @@ static inline vint v_shift_right(vint x, int count) {
 static inline vint v_shift_left(vint x, int count) {
   return _mm256_slli_epi32(x, count);
 }
-/* x with the low V_POWER_BITS bits of k on top of its fraction, to the bits of the float next to 2^k: plus
- * the bits of 2^(j / 2^V_POWER_BITS) less those of 1 + j / 2^V_POWER_BITS */
+/* x holds k, in steps of 2^-V_POWER_BITS, shifted to the exponent, so its bits interpolate 2^k linearly. Adds
+ * the correction to the float nearest to 2^k: the bits of 2^(j / 2^V_POWER_BITS) minus those of
+ * 1 + j / 2^V_POWER_BITS, for the low V_POWER_BITS bits j of k. */
 static inline vint v_bend_power(vint x, vint k) {
   static const int32_t bend[]
       __attribute__((aligned(32))) = {0, -289342, -509968, -655657, -719629, -694486, -572163, -343865};
@@ -209,7 +210,7 @@ static inline vint v_bend_power(vint x, vint k) {
       x, _mm256_permutevar8x32_epi32(_mm256_load_si256((const __m256i *)(const void *)bend), k));
 }
 
-/* What 2^(k / 8) leaves out as a float, as a part of it, for the low 3 bits of k. */
+/* The relative error of 2^(k / 8) as a float, for the low 3 bits of k. */
 static inline vfloat v_power_lost(vint k) {
   /* clang-format off */
   static const float lost[] __attribute__((aligned(32))) = {
@@ -222,11 +223,12 @@ static inline vfloat v_power_lost(vint k) {
 static inline vfloat v_to_float(vint x) {
   return _mm256_cvtepi32_ps(x);
 }
+/* to the nearest integer */
 static inline vint v_to_int(vfloat x) {
   return _mm256_cvtps_epi32(x);
-} /* rounds to nearest */
+}
 
-/* x · 2^k for whole k from -252 to 254, in two steps so that results below the smallest normal come out
+/* x · 2^k for integers k from -252 to 254, in two steps so that results below the smallest normal number are
  * rounded */
 static inline vfloat v_ldexp(vfloat x, vfloat k) {
   const __m256i whole = _mm256_cvtps_epi32(k), half = _mm256_srai_epi32(whole, 1);
@@ -235,7 +237,7 @@ static inline vfloat v_ldexp(vfloat x, vfloat k) {
   return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
 }
 
-/* The sum as a tree: each lane with the one half of them further */
+/* Summed as a tree: each lane is added to the one V_LANES / 2 further, and so on. */
 static inline float v_sum(vfloat x) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -247,19 +249,19 @@ static inline float v_highest(vfloat x) {
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* The sum of each of V_LANES registers, in order */
+/* The sums of V_LANES registers: lane i is the sum of r[i]. */
 static inline vfloat v_sums(const vfloat r[V_LANES]) {
   const __m256 a = _mm256_hadd_ps(_mm256_hadd_ps(r[0], r[1]), _mm256_hadd_ps(r[2], r[3]));
   const __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(r[4], r[5]), _mm256_hadd_ps(r[6], r[7]));
   return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }
-/* The same of four registers, to out */
+/* The same for four registers, to out */
 static inline void v_sum_four(float out[4], const vfloat r[4]) {
   const __m256 a = _mm256_hadd_ps(_mm256_hadd_ps(r[0], r[1]), _mm256_hadd_ps(r[2], r[3]));
   _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
 }
 
-/* 1 where the mask is set and 0 elsewhere, V_LANES bytes without gaps */
+/* V_LANES contiguous bytes: 1 where the mask is set, else 0 */
 static inline void v_store_bytes(uint8_t *p, vmask m) {
   const __m256i lanes = _mm256_castps_si256(m);
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
@@ -289,7 +291,7 @@ static inline double vd_sum(vdouble x) {
   return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
 }
 
-/* V_LANES registers as the rows of a square, in place */
+/* Transposes V_LANES registers, the rows of a square, in place. */
 static inline void v_transpose(vfloat r[V_LANES]) {
   __m256 t[8], u[8];
   for (int i = 0; i < 8; i += 2) {

@@ -4,8 +4,9 @@
 #include "avx512.h"
 #include "../scalar/scalar.h"
 
-#define TABLE heed__kernels_avx512
-#define NAME  "avx512"
+#define KERNEL(name) heed__avx512_##name
+#define TABLE        heed__kernels_avx512
+#define NAME         "avx512"
 #include "../vector/table.h"
 
 #else

@@ -1,6 +1,6 @@
-/* The vector primitives on AVX-512 (F, DQ, BW, VL): 16 lanes. What each does is said in avx2.h. */
-#ifndef HEED_VEC_AVX512_H
-#define HEED_VEC_AVX512_H
+/* The vector primitives on AVX-512 (F, DQ, BW, VL): 16 lanes. avx2.h documents them. */
+#ifndef HEED_ISA_AVX512_H
+#define HEED_ISA_AVX512_H
 
 #include <immintrin.h>
 
@@ -123,7 +123,7 @@ static inline vmask v_le(vfloat a, vfloat b) {
 static inline vmask v_eq(vfloat a, vfloat b) {
   return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
 }
-/* Where neither is nan. */
+
 static inline vmask v_ordered(vfloat a, vfloat b) {
   return _mm512_cmp_ps_mask(a, b, _CMP_ORD_Q);
 }
@@ -149,7 +149,7 @@ static inline unsigned v_bits_of_bytes(const uint8_t *p) {
 static inline vfloat v_select(vmask m, vfloat a, vfloat b) {
   return _mm512_mask_blend_ps(m, b, a);
 }
-/* x, and 0 where m is set. */
+
 static inline vfloat v_clear(vmask m, vfloat x) {
   return _mm512_mask_mov_ps(x, m, _mm512_setzero_ps());
 }
@@ -158,7 +158,7 @@ static inline vfloat v_ldexp(vfloat x, vfloat k) {
   return _mm512_scalef_ps(x, k);
 }
 
-/* x · 2^⌊k⌋ of some, else 0 */
+/* x · 2^⌊k⌋ where `some` is set, else 0 */
 static inline vfloat v_ldexp_some(vmask some, vfloat x, vfloat k) {
   return _mm512_maskz_scalef_ps(some, x, k);
 }
@@ -203,7 +203,7 @@ static inline vint v_bend_power(vint x, vint k) {
       x, _mm512_permutex2var_epi32(_mm512_load_si512(bend), k, _mm512_load_si512(bend + 16)));
 }
 
-/* 2^(k / 16) for the low 4 bits of k, of some, else 0; lost is what the result leaves out, as a part of it */
+/* 2^(k / 16) for the low 4 bits of k, and its relative error *lost; both 0 where `some` is not set */
 static inline vfloat v_exp_power(vmask some, vint k, vfloat *lost) {
   /* clang-format off */
   static const float power[] __attribute__((aligned(64))) = {
@@ -226,7 +226,7 @@ static inline vint v_to_int(vfloat x) {
   return _mm512_cvtps_epi32(x);
 }
 
-/* Halves of pairs change places and are added, then quarters of fours, and so on. */
+/* Lane i % 4 of each 128-bit quarter: the sum of that quarter of r[i % 4]. */
 static inline __m512 v_sums_of_4(const __m512 r[4]) {
   const __m512d a =
       _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpackhi_ps(r[0], r[1])));
@@ -272,7 +272,7 @@ static inline double vd_sum(vdouble x) {
   return _mm512_reduce_add_pd(x);
 }
 
-/* 16 × 16: pairs, then fours within 128 bits, then the 128-bit quarters themselves. */
+/* Pairs, then groups of four within 128 bits, then the 128-bit quarters. */
 static inline void v_transpose(vfloat r[V_LANES]) {
   __m512 t[16], u[16];
   for (int i = 0; i < 16; i += 2) {

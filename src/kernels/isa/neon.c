@@ -4,8 +4,9 @@
 #include "neon.h"
 #include "../scalar/scalar.h"
 
-#define TABLE heed__kernels_neon
-#define NAME  "neon"
+#define KERNEL(name) heed__neon_##name
+#define TABLE        heed__kernels_neon
+#define NAME         "neon"
 #include "../vector/table.h"
 
 #else

@@ -1,6 +1,6 @@
-/* The vector primitives on NEON (AArch64): 4 lanes. What each does is said in avx2.h. */
-#ifndef HEED_VEC_NEON_H
-#define HEED_VEC_NEON_H
+/* The vector primitives on NEON (AArch64): 4 lanes. avx2.h documents them. */
+#ifndef HEED_ISA_NEON_H
+#define HEED_ISA_NEON_H
 
 #include <arm_neon.h>
 
@@ -47,8 +47,7 @@ static inline void v_store_float16(uint16_t *p, vfloat x) {
   vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));
 }
 static inline void v_store_int8(int8_t *p, vfloat x) {
-  const int16x4_t words =
-      vqmovn_s32(vcvtq_s32_f32(x)); /* truncates; nan gives 0, and what is beyond the end */
+  const int16x4_t words = vqmovn_s32(vcvtq_s32_f32(x)); /* truncates and saturates; nan becomes 0 */
   const int8x8_t y = vqmovn_s16(vcombine_s16(words, words));
   int8_t bytes[8];
   vst1_s8(bytes, y);
@@ -66,7 +65,7 @@ static inline unsigned v_mask_bits(vmask m) {
   const uint32x4_t bit = {1, 2, 4, 8};
   return vaddvq_u32(vandq_u32(m, bit));
 }
-/* There are no masked loads: lane by lane. */
+/* NEON has no masked loads and stores: lane by lane. */
 static inline vfloat v_load_masked(const float *p, vmask m) {
   const unsigned bits = v_mask_bits(m);
   float lane[4] = {0};
@@ -108,7 +107,7 @@ static inline unsigned v_bits_of_bytes(const uint8_t *p) {
 static inline vfloat v_select(vmask m, vfloat a, vfloat b) {
   return vbslq_f32(m, a, b);
 }
-/* x, and 0 where m is set. */
+
 static inline vfloat v_clear(vmask m, vfloat x) {
   return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), m));
 }
@@ -143,7 +142,7 @@ static inline vmask v_le(vfloat a, vfloat b) {
 static inline vmask v_eq(vfloat a, vfloat b) {
   return vceqq_f32(a, b);
 }
-/* Where neither is nan. */
+
 static inline vmask v_ordered(vfloat a, vfloat b) {
   return vandq_u32(vceqq_f32(a, a), vceqq_f32(b, b));
 }
@@ -181,7 +180,7 @@ static inline vint v_shift_right(vint x, int count) {
 static inline vint v_shift_left(vint x, int count) {
   return vshlq_s32(x, vdupq_n_s32(count));
 }
-/* With no bits of k below 1, there is nothing to bend. */
+/* V_POWER_BITS is 0: k is an integer, and there is nothing to correct. */
 static inline vint v_bend_power(vint x, vint k) {
   (void)k;
   return x;

@@ -1,14 +1,14 @@
-/* The scalar attention kernel: row by row, what every faster one must give. */
+/* The scalar attention kernel, row by row: the reference for the faster ones. */
 #include "scalar.h"
 
-/* A row in work: the scores, then the weights of keys first…last-1, with the sink behind them; and room for a
- * row of keys or values to be widened to. */
+/* The current row: the scores, then the weights, of keys first…last-1, followed by the sink; and a buffer for
+ * one widened row of keys or values. */
 typedef struct row {
   const heed__attention_task *t;
   int64_t i, first, last;
-  bool masked; /* by more than its place */
+  bool masked; /* by more than its window */
   float *x;    /* [s + 1] */
-  float *room; /* [d] or [dv], the longer */
+  float *wide; /* [max(d, dv)] */
 } row;
 
 static bool sees(const row *r, int64_t j) {
@@ -20,11 +20,11 @@ static float dot(const row *r, int64_t j) {
   const char *k = (const char *)t->k + j * t->k_row * (ptrdiff_t)heed__element_bytes(t->k_dtype);
   const float scale = t->k_scale ? t->k_scale[j * t->k_scale_row] : 1.0f;
   ptrdiff_t column = t->k_column;
-  const float *key = heed__scalar_widen(k, t->k_dtype, scale, &column, t->d, r->room);
+  const float *key = heed__scalar_widen(k, t->k_dtype, scale, &column, t->d, r->wide);
   return heed__scalar_dot(t->q + r->i * t->q_row, t->q_column, key, column, (size_t)t->d);
 }
 
-/* The scores; what is hidden is -inf whatever it holds. Returns whether any key is seen. */
+/* The scores; those of hidden keys are -inf whatever the keys contain. Returns whether any key is visible. */
 static bool score(const row *r) {
   const heed__attention_task *t = r->t;
   float *tap = t->scores ? t->scores + r->i * t->s : NULL;
@@ -45,7 +45,7 @@ static bool score(const row *r) {
   return any;
 }
 
-/* The taps of scores; those of hidden places, too, have logits. */
+/* The taps of scores; hidden keys have logits too. */
 static void tap_scores(const row *r) {
   const heed__attention_task *t = r->t;
   const int64_t at = r->i * t->s;
@@ -59,8 +59,9 @@ static void tap_scores(const row *r) {
     t->biased_logits[at + j] = j >= r->first && j < r->last ? r->x[j] : -INFINITY;
 }
 
-/* Scores to weights; returns whether there are any. Else, and out of reach, they are zeros. */
-static bool soften(const row *r, bool seen) {
+/* Turns scores into weights; outside the window they are 0. Returns false, with all weights 0, if there is
+ * nothing to weigh. */
+static bool scores_to_weights(const row *r, bool seen) {
   const heed__attention_task *t = r->t;
   float *x = r->x + r->first;
   size_t n = (size_t)(r->last - r->first);
@@ -73,8 +74,8 @@ static bool soften(const row *r, bool seen) {
   return any;
 }
 
-/* out = Σ weight · value over the keys that are seen. Those that are not are left out, and not multiplied by
- * 0, which nan and inf would survive. */
+/* out = Σ weight · value over the visible keys. Hidden values are skipped, since nan or inf times a weight of
+ * 0 would be nan. */
 static void weigh_values(const row *r) {
   const heed__attention_task *t = r->t;
   float *out = t->out + r->i * t->out_row;
@@ -84,7 +85,7 @@ static void weigh_values(const row *r) {
     const char *values = (const char *)t->v + j * t->v_row * (ptrdiff_t)heed__element_bytes(t->v_dtype);
     const float weight = r->x[j], scale = t->v_scale ? t->v_scale[j * t->v_scale_row] : 1.0f;
     ptrdiff_t column = t->v_column;
-    const float *v = heed__scalar_widen(values, t->v_dtype, scale, &column, t->dv, r->room);
+    const float *v = heed__scalar_widen(values, t->v_dtype, scale, &column, t->dv, r->wide);
     if (t->out_column == 1 && column == 1) {
       HEED__INDEPENDENT
       for (int64_t c = 0; c < t->dv; c++) out[c] += weight * v[c];
@@ -94,26 +95,26 @@ static void weigh_values(const row *r) {
   }
 }
 
-/* A step is a row; nothing of it stays in the scratch. */
+/* A step is a row; the scratch holds nothing between steps. */
 bool heed__scalar_attention(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
   const size_t row_bytes = (size_t)t->s * sizeof(float);
   row r = {.t = t, .masked = t->visible || t->padding || t->bias, .x = t->scratch};
-  r.room = r.x + t->s + 1;
+  r.wide = r.x + t->s + 1;
   for (r.i = t->first + (position ? *position : 0); r.i < t->last; r.i++) {
-    heed__attention_reach(t, r.i, &r.first, &r.last);
+    heed__attention_window(t, r.i, &r.first, &r.last);
     const bool seen = score(&r);
     if (t->logits || t->capped_logits || t->biased_logits) tap_scores(&r);
-    const bool any = soften(&r, seen);
+    const bool any = scores_to_weights(&r, seen);
     if (t->weights) memcpy(t->weights + r.i * t->s, r.x, row_bytes);
-    const float *keep = t->keep ? t->keep + (r.i - t->first) * t->s : NULL;
-    for (int64_t j = 0; keep && j < t->s; j++) r.x[j] *= keep[j]; /* which keeps PyTorch's -0 and nan */
+    const float *keep = t->dropout_mask ? t->dropout_mask + (r.i - t->first) * t->s : NULL;
+    for (int64_t j = 0; keep && j < t->s; j++) r.x[j] *= keep[j]; /* keeps -0 and nan, as PyTorch does */
     if (t->dropped_weights) memcpy(t->dropped_weights + r.i * t->s, r.x, row_bytes);
     if (t->out && any) {
       weigh_values(&r);
     } else {
       for (int64_t c = 0; t->out && c < t->dv; c++) t->out[r.i * t->out_row + c * t->out_column] = 0.0f;
     }
-    if (r.i + 1 < t->last && heed__leaves(pace)) {
+    if (r.i + 1 < t->last && heed__should_yield(pace)) {
       *position = r.i + 1 - t->first;
       return false;
     }
@@ -123,6 +124,6 @@ bool heed__scalar_attention(const heed__attention_task *t, const heed__pace *pac
 
 size_t heed__scalar_attention_scratch(const heed__attention_task *t) {
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32;
-  const int64_t room = plain ? 0 : t->d > t->dv ? t->d : t->dv;
-  return (size_t)(t->s + 1 + room) * sizeof(float);
+  const int64_t wide = plain ? 0 : t->d > t->dv ? t->d : t->dv;
+  return (size_t)(t->s + 1 + wide) * sizeof(float);
 }

@@ -1,5 +1,4 @@
-/* The scalar kernels on matrices: dot products, the general product and the transpose.
- * Legend: a [m, k], b [k, n], c [m, n]. */
+/* The scalar kernels on matrices: dot products, the general product and the transpose. */
 #include "scalar.h"
 
 float heed__scalar_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
@@ -17,12 +16,11 @@ float heed__scalar_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t s
 
 /* ---- Product ---- */
 
-/* Rows (or columns) of b that are used for all rows of a before the next ones: about what the second cache
- * holds. */
+/* Rows (or columns) of b that all rows of a use before the next ones: about the size of the second-level
+ * cache. */
 enum { BLOCK = 64 };
 
-/* c += Σ a[p] · row p of b for p in [first, last), one product after another, four of them on each visit to
- * c. */
+/* c += Σ a[p] · row p of b for p in [first, last), in order, four products for each load and store of c. */
 static void add_rows(float *c, size_t n, const float *a, ptrdiff_t a_column, const float *b, ptrdiff_t b_row,
                      size_t first, size_t last) {
   size_t p = first;
@@ -40,18 +38,18 @@ static void add_rows(float *c, size_t n, const float *a, ptrdiff_t a_column, con
   }
 }
 
-/* Where b's columns lie without gaps (b itself) its rows are added up; else (a transposed weight) each
- * element of c is a dot product. The bias comes last, as from BLAS, row by row with the last step that the
- * row has. A step is one row of a with a block of b. */
+/* Where the columns of b are contiguous its rows are accumulated; else (a transposed weight) each element of
+ * c is a dot product. A step is one row of a with a block of b. The bias is added last, as with BLAS, in the
+ * row's last step. */
 bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                        const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                       ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position) {
-  enum { LOOK = 1 << 17 };
+                       ptrdiff_t c_row, float *scratch, const heed__pace *pace, int64_t *position) {
+  enum { CHECK = 1 << 17 }; /* multiply-adds between cancellation checks */
   const bool by_rows = b_column == 1;
   const size_t whole = by_rows ? k : n, blocks = whole > BLOCK ? (whole + BLOCK - 1) / BLOCK : 1;
   const size_t steps = blocks * m;
   size_t work = 0;
-  (void)room;
+  (void)scratch;
   for (size_t at = position ? (size_t)*position : 0; at < steps; at++) {
     const size_t i = at % m, first = at / m * BLOCK, last = whole - first < BLOCK ? whole : first + BLOCK;
     const float *x = a + (ptrdiff_t)i * a_row;
@@ -65,8 +63,8 @@ bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a
     }
     for (size_t j = 0; bias && at / m + 1 == blocks && j < n; j++) to[j] += bias[j];
     work += (last - first) * (by_rows ? n : k);
-    if (work < LOOK || at + 1 == steps) continue;
-    if (heed__leaves(pace)) {
+    if (work < CHECK || at + 1 == steps) continue;
+    if (heed__should_yield(pace)) {
       *position = (int64_t)at + 1;
       return false;
     }
@@ -75,14 +73,14 @@ bool heed__scalar_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a
   return true;
 }
 
-/* ---- Transpose ---- */
-
-size_t heed__scalar_gemm_room(size_t m, size_t n, size_t k) {
+size_t heed__scalar_gemm_scratch(size_t m, size_t n, size_t k) {
   (void)m, (void)n, (void)k;
   return 0;
 }
 
-/* In blocks whose rows stay in the first cache; elements are moved as bits, whatever they mean. */
+/* ---- Transpose ---- */
+
+/* In blocks whose rows stay in the first-level cache. Elements are copied as bits, of any 4-byte type. */
 void heed__scalar_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
                             size_t columns) {
   enum { SIDE = 16 };

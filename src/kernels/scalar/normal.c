@@ -1,23 +1,23 @@
-/* The scalar kernel for normal numbers: Box and Muller's transform, to the bits of PyTorch on x86. */
+/* The scalar kernel for normal numbers: the Box-Muller transform, bit-identical to PyTorch on x86. */
 #include "normal.h"
 #include "scalar.h"
 
-/* a · b + c, rounded once, which the fmaf of some systems is not: the sum in double, where it is not exact,
- * is made odd before it is rounded again. Source: S. Boldo, G. Melquiond, "Emulation of FMA and correctly
- * rounded sums" (IEEE Transactions on Computers 57, 2008). */
+/* a · b + c, rounded once, which fmaf is not on some systems: an inexact sum in double is rounded to odd
+ * before the second rounding. Source: S. Boldo, G. Melquiond, "Emulation of FMA and correctly rounded sums"
+ * (IEEE Transactions on Computers 57, 2008). */
 static inline float fused(float a, float b, float c) {
   const double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
   const double lost = (product - (sum - part)) + ((double)c - part);
   uint64_t bits;
   memcpy(&bits, &sum, sizeof bits);
-  if ((lost < 0 || lost > 0) && bits % 2 == 0) /* not where it is nan, with sums that are not finite */
+  if ((lost < 0 || lost > 0) && bits % 2 == 0) /* false where lost is nan: the sum is not finite */
     bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
   double odd;
   memcpy(&odd, &bits, sizeof odd);
   return (float)odd;
 }
 
-/* ln x for 0 < x <= 1, x = 2^k (1 + f) with 1 + f in [√½, √2) */
+/* ln x for 0 < x <= 1: x = 2^k (1 + f) with 1 + f in [√½, √2) */
 static float log_of(float x) {
   const uint32_t bits = heed__bits_of_float(x);
   const float half = heed__float_of_bits((bits & 0x7fffff) | 0x3f000000);
@@ -30,8 +30,7 @@ static float log_of(float x) {
   return fused(k, NORMAL_LN2_HIGH, f + p);
 }
 
-/* The cosine and the sine of x, from 0 to 2π: those of what is left of it when j eighths of the circle, an
- * even number, are taken off. */
+/* The cosine and the sine of x, 0 <= x <= 2π: reduced by j eighths of the circle, j even. */
 static void circle_of(float x, float *cosine, float *sine) {
   const int j = ((int)(x * NORMAL_4_BY_PI) + 1) & ~1;
   for (int i = 0; i < 3; i++) x = fused((float)-j, heed__normal_eighth[i], x);

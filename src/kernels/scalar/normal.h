@@ -1,8 +1,8 @@
-/* What the transform of uniform to normal numbers is made of; the numbers are those of the Cephes library (S.
- * Moshier), logf, sinf and cosf. PyTorch takes these on x86 with AVX2, with this order of fused steps, so
- * that its bits come out; libm's, which differ from system to system, would give 83 % of them. */
-#ifndef HEED_K_SCALAR_NORMAL_H
-#define HEED_K_SCALAR_NORMAL_H
+/* The constants of the transform from uniform to normal numbers: the coefficients of logf, sinf and cosf in
+ * the Cephes library (S. Moshier). PyTorch uses them on x86 with AVX2, with fused multiply-adds in this
+ * order, so the results are bit-identical to its; with libm, which differs between systems, 83 % would be. */
+#ifndef HEED_SCALAR_NORMAL_H
+#define HEED_SCALAR_NORMAL_H
 
 #define NORMAL_2_PI     6.28318530717958647692f
 #define NORMAL_4_BY_PI  1.27323954473516f
@@ -12,13 +12,13 @@
 
 enum { NORMAL_LOG_TERMS = 9 };
 
-/* Of ln(1 + f), from f^11 down to f^3. */
+/* ln(1 + f), from f^11 down to f^3 */
 static const float heed__normal_log_terms[NORMAL_LOG_TERMS] = {
     7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
     -1.6668057665e-1f, 2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
 /* π/4 in three parts */
 static const float heed__normal_eighth[3] = {0.78515625f, 2.4187564849853515625e-4f, 3.77489497744594108e-8f};
-/* Of cos x, from x^8 down to x^4, and of sin x, from x^7 down to x^3. */
+/* cos x, from x^8 down to x^4, and sin x, from x^7 down to x^3 */
 static const float heed__normal_cosine_terms[3] = {2.443315711809948e-5f, -1.388731625493765e-3f,
                                                    4.166664568298827e-2f};
 static const float heed__normal_sine_terms[3] = {-1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f};

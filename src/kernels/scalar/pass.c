@@ -1,4 +1,4 @@
-/* The forward pass of a small attention module, as the kernels that it is made from give it. */
+/* The forward pass of a small attention module, composed of the scalar kernels gemm and attention. */
 #include "scalar.h"
 
 enum { TOKENS = HEED__SMALL_QUERIES, WIDE = HEED__TINY_DEPTH };

@@ -1,11 +1,11 @@
-/* The scalar kernels that go along a row: sums, the maximum, softmax and the norms. */
+/* The scalar kernels on one row: sums, the maximum, softmax and the norms. */
 #include "scalar.h"
 
 /* ---- Sums ---- */
 
-/* PyTorch's order of adding, to the last bit (up to some 2^25 elements), so that sums print alike. A stripe
- * is four rows of `lanes` elements side by side. After every 16 stripes their sums move up a level, and after
- * every 16 moves another, so that no partial sum grows long; levels and rows meet at the end. */
+/* PyTorch's order of addition, bit for bit (up to about 2^25 elements), so that sums print alike. A stripe is
+ * four rows of `lanes` adjacent elements. After every 16 stripes the sums move up a level, after every 16
+ * moves another level, so no partial sum has many terms; levels and rows are added together at the end. */
 enum {
   SUM_ROWS = 4,
   SUM_LANES_WIDE = 8,
@@ -18,7 +18,7 @@ static inline void add_into(float *into, const float *x, size_t n) {
   for (size_t i = 0; i < n; i++) into[i] += x[i];
 }
 
-/* total[lane] = the sum of every lanes-th element; `lanes` divides n. It is a constant wherever this is
+/* total[lane] = the sum of every lanes-th element; `lanes` divides n and is a constant wherever this is
  * inlined. */
 static inline void sum_lanes(float total[SUM_STRIPE], const float *x, size_t n, size_t lanes) {
   const size_t stripe = SUM_ROWS * lanes, stripes = n / stripe;
@@ -96,7 +96,7 @@ void heed__scalar_sum_across(float *sum, const float *x, ptrdiff_t step, size_t 
 
 /* ---- Maximum ---- */
 
-/* x unless it is less than so_far; nan wins, and stays. */
+/* The larger of both; nan if either is nan. */
 static inline float larger(float so_far, float x) {
   return ((x > so_far) | (x != x)) ? x : so_far;
 }
@@ -117,8 +117,8 @@ float heed__scalar_max(const float *x, size_t n) {
 
 /* ---- Softmax ---- */
 
-/* The sum of a row's exponentials: short ones in order, long ones in lanes that meet as a tree. This, too, is
- * PyTorch's order, and another one than its sum has. */
+/* The sum of a row's exponentials, short rows in order, long ones in lanes that are added as a tree:
+ * PyTorch's order in softmax, which differs from that of its sum. */
 static float sum_exponentials(const float *x, size_t n) {
   float total = 0.0f;
   if (n < HEED__LANES) {
@@ -132,18 +132,18 @@ static float sum_exponentials(const float *x, size_t n) {
   return heed__scalar_join(lane);
 }
 
-/* A row that is all -inf gives nan: -inf - -inf. */
+/* A row of -inf alone gives nan: -inf - -inf. */
 void heed__scalar_softmax(float *out, const float *x, size_t n) {
   const float most = heed__scalar_max(x, n);
   HEED__INDEPENDENT
   for (size_t i = 0; i < n; i++) out[i] = heed__exp_of(x[i] - most);
-  const float scale = 1.0f / sum_exponentials(out, n); /* and not a division each: PyTorch's bits */
+  const float scale = 1.0f / sum_exponentials(out, n); /* not a division for each: PyTorch's bits */
   HEED__INDEPENDENT
   for (size_t i = 0; i < n; i++) out[i] *= scale;
 }
 
 void heed__scalar_log_softmax(float *out, const float *x, size_t n) {
-  enum { CHUNK = 256 }; /* out may be x, so the exponentials need a place of their own */
+  enum { CHUNK = 256 }; /* out may be x, so the exponentials need a buffer */
   float e[CHUNK];
   const float most = heed__scalar_max(x, n);
   float total = 0.0f;

@@ -1,10 +1,9 @@
-/* The scalar kernels, elementwise, and their table: plain loops that a compiler vectorises, the readable
- * specification of what every other table computes. */
+/* The elementwise scalar kernels, and the scalar table: plain loops that a compiler vectorises. */
 #include "scalar.h"
 
-/* ---- Of one row ---- */
+/* ---- Unary ---- */
 
-/* Source: arXiv:1606.08415, with the error function and with its approximation. */
+/* Source: arXiv:1606.08415, exact and with the tanh approximation. */
 static inline float gelu_of(float x) {
   return 0.5f * x * (1.0f + erff(x * 0.70710678f)); /* 1 / √2 */
 }
@@ -33,20 +32,20 @@ SCALAR_UNARY(sin, sinf(x))
 SCALAR_UNARY(cos, cosf(x))
 SCALAR_UNARY(tanh, heed__tanh_of(x))
 SCALAR_UNARY(sigmoid, 1.0f / (1.0f + heed__exp_of(-x)))
-SCALAR_UNARY(relu, x < 0.0f ? 0.0f : x) /* nan stays */
+SCALAR_UNARY(relu, x < 0.0f ? 0.0f : x) /* keeps nan */
 SCALAR_UNARY(gelu, gelu_of(x))
 SCALAR_UNARY(gelu_tanh, gelu_tanh_of(x))
 SCALAR_UNARY(silu, x / (1.0f + heed__exp_of(-x)))
 
-/* ---- Of two rows ---- */
+/* ---- Binary ---- */
 
-/* With the sign of b, as Lua's % and PyTorch's remainder. */
+/* With the sign of b, as in Lua and PyTorch. */
 static inline float remainder_of(float a, float b) {
   const float r = fmodf(a, b);
   return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
 }
 
-/* Both pass nan on, from either side. */
+/* nan if either is nan */
 static inline float maximum_of(float a, float b) {
   return ((a > b) | (a != a)) ? a : b;
 }
@@ -54,7 +53,7 @@ static inline float minimum_of(float a, float b) {
   return ((a < b) | (a != a)) ? a : b;
 }
 
-/* The strides that occur most have loops of their own, in which they are constants. */
+/* The most frequent strides have separate loops, in which they are constants. */
 #define SCALAR_LOOPS(value)                                                                                  \
   if (sa == 1 && sb == 1) {                                                                                  \
     HEED__INDEPENDENT                                                                                        \
@@ -98,8 +97,8 @@ SCALAR_BINARY(pow_any, powf(x, y))
 SCALAR_BINARY(maximum, maximum_of(x, y))
 SCALAR_BINARY(minimum, minimum_of(x, y))
 
-/* PyTorch takes these exponents apart when one number stands for all, which shows at -inf ^ 0.5 and in last
- * bits. */
+/* PyTorch treats these exponents specially where the exponent is a single number, which is visible at
+ * -inf ^ 0.5 and in the last bits. */
 void heed__scalar_pow(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
   const float exponent = n == 1 || (n > 1 && sb == 0) ? *b : 1.0f;
 #define RAISED(number, expression)                                                                           \
@@ -136,12 +135,6 @@ SCALAR_COMPARE(ge, >=)
 
 /* ---- The table ---- */
 
-const heed__kernels heed__kernels_scalar = {.name = "scalar",
-#define X(kernel) .kernel = heed__scalar_##kernel,
-                                            HEED__UNARY_KERNELS(X) HEED__BINARY_KERNELS(X)
-                                                HEED__COMPARE_KERNELS(X)
-#undef X
-#define X(kernel, result, parameters) .kernel = heed__scalar_##kernel,
-                                                    HEED__OTHER_KERNELS(X)
-#undef X
-};
+#define KERNEL(name) heed__scalar_##name
+const heed__kernels heed__kernels_scalar = {.name = "scalar", HEED__TABLE_KERNELS};
+#undef KERNEL

@@ -1,13 +1,13 @@
-/* The fused attention kernel, on the vector primitives. Keys and values are packed by blocks; for each block
- * every strip of six query rows gets its scores, their exponentials, and its output so far rescaled and added
- * to (the online softmax of arXiv:2205.14135). No more than a strip's scores of one block are ever there.
+/* The fused attention kernel. Keys and values are packed block by block; for each block every strip of six
+ * query rows computes its scores and their exponentials, and rescales and extends its output so far (the
+ * online softmax of arXiv:2205.14135). Only the scores of one strip with one block are ever stored.
  *
- * A place that is not seen has weight 0, and its value is multiplied by that 0, which nan and inf would
- * survive: a partial block with such values goes a slow way.
+ * A hidden key has weight 0. Its value is multiplied by that 0, which would give nan for nan and inf, so a
+ * partly visible block with such values takes a slower path.
  *
- * Numbers of a row depend on its own data only, as a place more or less with weight 0 changes no bit. */
-#ifndef HEED_BODY_ATTENTION_H
-#define HEED_BODY_ATTENTION_H
+ * A row's result depends on its own data only: further keys with weight 0 change no bit. */
+#ifndef HEED_VECTOR_ATTENTION_H
+#define HEED_VECTOR_ATTENTION_H
 
 #include "small.h"
 
@@ -15,13 +15,13 @@
 
 /* ---- The two products ---- */
 
-/* Where the run of keys that has key j ends; the same for all rows, wherever their strip starts. */
+/* The end of the run of keys that contains key j; the same for all rows, whichever strip they are in. */
 static int64_t run_end(int64_t j, int64_t high) {
   const int64_t end = (j / ATTEND_RUN_KEYS + 1) * ATTEND_RUN_KEYS;
   return end < high ? end : high;
 }
 
-/* scores [ATTEND_STRIP, vectors] = q [ATTEND_STRIP, d] · a tile of keys */
+/* scores [ATTEND_STRIP, vectors] = q [ATTEND_STRIP, d] · a tile of keys; `vectors` of V_LANES columns */
 V_INLINE void score_vectors(float *scores, const float *q, const float *keys, int64_t d, const int vectors) {
   vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS];
   V_UNROLL
@@ -84,7 +84,7 @@ V_INLINE void value_vectors(float *out, const float *factor, const float *weight
   }
 }
 
-/* One call for each number of vectors, so that each is a constant. */
+/* One call for each number of vectors, so that it is a constant. */
 #define BY_VECTORS(count, call)                                                                              \
   switch (count) {                                                                                           \
   case 1: {                                                                                                  \
@@ -105,10 +105,10 @@ V_INLINE void value_vectors(float *out, const float *factor, const float *weight
   }                                                                                                          \
   }
 
-/* Not inline: what lives around the loops would take registers from them, an eighth of the speed. */
+/* Not inline: the caller's variables would take registers from the loops, an eighth of the speed. */
 #define NOT_INLINE __attribute__((noinline)) static
 
-/* scores = q · keys low … high; low is a multiple of ATTEND_TILE */
+/* scores = q · keys low…high-1; low is a multiple of ATTEND_TILE */
 NOT_INLINE void score_tiles(float *scores, const float *q, const float *keys, int64_t d, int64_t low,
                             int64_t high) {
   int64_t j = low;
@@ -118,7 +118,7 @@ NOT_INLINE void score_tiles(float *scores, const float *q, const float *keys, in
     BY_VECTORS((high - j + V_LANES - 1) / V_LANES, score_vectors(scores + j, q, keys + j * d, d, vectors))
 }
 
-/* out [ATTEND_STRIP, vectors] = out · factor + weights · values low … high */
+/* out [ATTEND_STRIP, vectors] = out · factor + weights · values low…high-1, run by run */
 V_INLINE void value_runs(float *out, const float *factor, const float *weights, const float *values,
                          int64_t low, int64_t high, int64_t columns, const int vectors) {
   for (int64_t j = low; j < high; factor = NULL) {
@@ -133,7 +133,8 @@ NOT_INLINE void value_tile(float *out, const float *factor, const float *weights
   BY_VECTORS(count, value_runs(out, factor, weights, values, low, high, columns, vectors))
 }
 
-/* While a strip is scored, what the masks say to the next one is on its way, some lines for each tile. */
+/* Scores of a strip. Meanwhile the mask and bias rows of the next strip are prefetched, a few cache lines for
+ * each tile. */
 static void score_strip(const attend_work *a, const seen *e, const attend_strip *s) {
   const heed__attention_task *t = a->t;
   const int64_t next = t->first + s->row + ATTEND_STRIP, rows = lesser(ATTEND_STRIP, t->last - next);
@@ -157,7 +158,7 @@ static void weigh_strip(const attend_work *a, const seen *e, float *out, const f
     value_tile(out + c, factor, a->scores, e->values + c, e->low, e->high, columns, (columns - c) / V_LANES);
 }
 
-/* The same in the same order, but what a row does not see is left out. */
+/* The same in the same order, but without the keys that a row does not see. */
 static void weigh_seen(const attend_work *a, const seen *e, float *out, const float *factor) {
   const int64_t columns = a->columns;
   for (int r = 0; r < ATTEND_STRIP; r++, out += columns) {
@@ -178,20 +179,20 @@ static void weigh_seen(const attend_work *a, const seen *e, float *out, const fl
 
 /* ---- Softmax ---- */
 
-/* The scores of a row from `from` to before `to`, capped, biased and, unless all are sure, hidden; r is the
- * row in the strip, i the query. Their highest, lane by lane, and `most`. */
-static vfloat change(const attend_work *a, const seen *e, int r, int64_t i, int64_t from, int64_t to,
-                     bool sure, vfloat most) {
+/* Caps and biases the scores of keys from…to-1 of a row, and hides them unless all are visible (`sure`). r is
+ * the row in the strip, i the query. Returns their maximum with `most`, lane by lane. */
+static vfloat modify_scores(const attend_work *a, const seen *e, int r, int64_t i, int64_t from, int64_t to,
+                            bool sure, vfloat most) {
   const heed__attention_task *t = a->t;
   const float *bias = t->bias ? a->bias + r * ATTEND_STRIDE : NULL;
   const float cap = t->softcap, inverse = cap > 0.0f ? 1.0f / cap : 0.0f, slope = t->slope;
-  const int64_t place = i + t->offset - e->first;
+  const int64_t position = i + t->offset - e->first;
   float *scores = a->scores + r * ATTEND_STRIDE;
   for (int64_t j = from; j < to; j += V_LANES) {
     vfloat x = v_load(scores + j);
     if (cap > 0.0f) x = cap_score(x, cap, inverse);
     if (bias) x = v_add(x, v_load(bias + j));
-    if (slope != 0.0f) x = slope_off(x, slope, place - j, 1.0f);
+    if (slope != 0.0f) x = slope_off(x, slope, position - j, 1.0f);
     if (!sure) {
       const unsigned bits = (unsigned)e->bit[r][j / ATTEND_WORD] >> j % ATTEND_WORD;
       x = v_select(v_mask_from_bits(bits & ((1u << V_LANES) - 1u)), x, v_set(-INFINITY));
@@ -202,7 +203,7 @@ static vfloat change(const attend_work *a, const seen *e, int r, int64_t i, int6
   return most;
 }
 
-/* Plain scores from `from` to before `to`, hidden where a row does not see; their highest with `most`. */
+/* Hides the scores of keys from…to-1 that a row does not see; updates the maxima `most`. */
 V_INLINE void hide(const attend_work *a, const seen *e, int64_t from, int64_t to, vfloat most[ATTEND_STRIP]) {
   for (int64_t j = from; j < to; j += V_LANES) {
     V_UNROLL
@@ -216,12 +217,12 @@ V_INLINE void hide(const attend_work *a, const seen *e, int64_t from, int64_t to
   }
 }
 
-/* The highest of each row's scores, once they are what they shall be; `row` is the strip's first, from the
- * task's first. */
-static void highest(const attend_work *a, const seen *e, int64_t row, float top[ATTEND_STRIP]) {
+/* Completes the scores of a strip and sets top[r] to the largest of each row; `row` is the strip's first,
+ * counted from the task's first. */
+static void finish_scores(const attend_work *a, const seen *e, int64_t row, float top[ATTEND_STRIP]) {
   const heed__attention_task *t = a->t;
   const bool plain = !t->bias && t->softcap == 0.0f && t->slope == 0.0f;
-  vfloat most[ATTEND_STRIP], other[ATTEND_STRIP]; /* two, as a maximum waits for the one before */
+  vfloat most[ATTEND_STRIP], other[ATTEND_STRIP]; /* two chains, as each maximum depends on the one before */
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) most[r] = other[r] = v_set(-INFINITY);
   if (plain) {
@@ -243,28 +244,29 @@ static void highest(const attend_work *a, const seen *e, int64_t row, float top[
   }
   for (int r = 0; !plain && r < ATTEND_STRIP; r++) {
     const int64_t i = t->first + row + r;
-    most[r] = change(a, e, r, i, e->low, e->sure_first, false, most[r]);
-    most[r] = change(a, e, r, i, e->sure_first, e->sure_last, true, most[r]);
-    most[r] = change(a, e, r, i, e->sure_last, e->high, false, most[r]);
+    most[r] = modify_scores(a, e, r, i, e->low, e->sure_first, false, most[r]);
+    most[r] = modify_scores(a, e, r, i, e->sure_first, e->sure_last, true, most[r]);
+    most[r] = modify_scores(a, e, r, i, e->sure_last, e->high, false, most[r]);
   }
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) top[r] = v_highest(most[r]);
 }
 
-/* Where e^x is below 2^-92: nothing beside the highest, whose e^x is 1. Left as it is, it would make numbers
- * below the smallest normal one of products with values, each of which costs an Intel processor some 150
- * cycles; slopes and biases bring whole runs of them. */
-static inline vfloat without_specks(vfloat x) {
+/* x, and -inf where e^x is below 2^-92, which is negligible beside the largest weight, 1. Products of such
+ * weights with values would be subnormal, and each of those costs an Intel processor about 150 cycles; slopes
+ * and biases cause whole runs of them. */
+static inline vfloat without_tiny(vfloat x) {
   return v_select(v_lt(x, v_set(-64.0f)), v_set(-INFINITY), x);
 }
 
-/* Rows of a strip whose powers are taken together: enough of them that no step waits, and no more than the
- * registers hold. */
+/* Rows of a strip whose exponentials are computed together: enough to hide latency, and few enough for the
+ * registers. */
 enum { ATTEND_RAISED = V_LANES == 8 ? 3 : ATTEND_STRIP };
 
-/* n scores of each of ATTEND_RAISED rows to powers of e, and their sums. The difference to the highest is
- * exact where weights are large: with log2 e in the queries errors were twice PyTorch's. */
-V_INLINE void raise_rows(float *scores, const float *most, int64_t n, float *sums, const bool specks) {
+/* Replaces n scores of each of ATTEND_RAISED rows by e^(score - most), and sums them. Differences to the
+ * maximum are exact where weights are large; with log2 e folded into the queries errors were twice PyTorch's.
+ */
+V_INLINE void raise_rows(float *scores, const float *most, int64_t n, float *sums, const bool clip) {
   vfloat sum[ATTEND_RAISED], x[ATTEND_RAISED];
   V_UNROLL
   for (int r = 0; r < ATTEND_RAISED; r++) sum[r] = v_zero();
@@ -272,7 +274,7 @@ V_INLINE void raise_rows(float *scores, const float *most, int64_t n, float *sum
     V_UNROLL
     for (int r = 0; r < ATTEND_RAISED; r++) {
       x[r] = v_sub(v_load(scores + r * ATTEND_STRIDE + j), v_set(most[r]));
-      if (specks) x[r] = without_specks(x[r]);
+      if (clip) x[r] = without_tiny(x[r]);
     }
     exp_flushed(x, ATTEND_RAISED);
     V_UNROLL
@@ -289,46 +291,46 @@ static void raise(float *scores, const float most[ATTEND_STRIP], int64_t n, floa
   for (int r = 0; r < ATTEND_STRIP; r += ATTEND_RAISED)
     raise_rows(scores + r * ATTEND_STRIDE, most + r, n, sums + r, false);
 }
-static void raise_specked(float *scores, const float most[ATTEND_STRIP], int64_t n,
+static void raise_clipped(float *scores, const float most[ATTEND_STRIP], int64_t n,
                           float sums[ATTEND_STRIP]) {
   for (int r = 0; r < ATTEND_STRIP; r += ATTEND_RAISED)
     raise_rows(scores + r * ATTEND_STRIDE, most + r, n, sums + r, true);
 }
 
-/* The strip's scores to weights. factor: what its sums and outputs so far are to be multiplied by. */
-static void soften(const attend_work *a, const seen *e, const attend_strip *s, float *factor) {
+/* Turns the strip's scores into weights. Sets factor[r], by which its output so far must be multiplied. */
+static void weights_of_strip(const attend_work *a, const seen *e, const attend_strip *s, float *factor) {
   const heed__attention_task *t = a->t;
   const int64_t n = e->high - e->low, row = s->row;
-  float *most = s->most, *sum = s->sum, *scores = a->scores + e->low;
+  float *most = s->row_max, *sum = s->row_sum, *scores = a->scores + e->low;
   float shift[16] = {0}; /* whole vectors of ATTEND_STRIP lanes */
   float top[ATTEND_STRIP], sums[ATTEND_STRIP];
-  highest(a, e, row, top);
+  finish_scores(a, e, row, top);
   for (int r = 0; r < ATTEND_STRIP; r++) {
     const float now = top[r] > most[r] ? top[r] : most[r];
-    top[r] = now == -INFINITY ? 0.0f : now; /* where nothing has been seen yet */
+    top[r] = now == -INFINITY ? 0.0f : now; /* no visible key so far */
     shift[r] = most[r] - top[r];
     most[r] = now;
   }
   for (int r = 0; r < 16; r += V_LANES) {
-    vfloat x = without_specks(v_load(shift + r));
+    vfloat x = without_tiny(v_load(shift + r));
     exp_flushed(&x, 1);
     v_store(factor + r, x);
   }
-  (t->bias || t->slope != 0.0f ? raise_specked : raise)(scores, top, n, sums);
+  (t->bias || t->slope != 0.0f ? raise_clipped : raise)(scores, top, n, sums);
   for (int r = 0; r < ATTEND_STRIP; r++) sum[r] = sum[r] * factor[r] + sums[r];
-  for (int r = 0; t->keep && r < ATTEND_STRIP && t->first + row + r < t->last; r++) {
-    const float *keep = t->keep + (row + r) * t->s + e->first + e->low;
+  for (int r = 0; t->dropout_mask && r < ATTEND_STRIP && t->first + row + r < t->last; r++) {
+    const float *keep = t->dropout_mask + (row + r) * t->s + e->first + e->low;
     for (int64_t j = 0; j < n; j++) scores[r * ATTEND_STRIDE + j] *= keep[j];
   }
 }
 
 /* ---- The kernel ---- */
 
-/* Query i's output [dv] = x / sum */
+/* The output of query i: out [dv] = x / sum */
 static void write_row(const heed__attention_task *t, int64_t i, const float *x, float sum) {
   float *out = t->out + i * t->out_row;
   int64_t c = 0;
-  if (sum == 0.0f) { /* nothing is seen: zeros, whatever was multiplied by 0 */
+  if (sum == 0.0f) { /* no visible key: zeros, even where 0 · nan was added */
     for (; c < t->dv; c++) out[c * t->out_column] = 0.0f;
     return;
   }
@@ -336,21 +338,22 @@ static void write_row(const heed__attention_task *t, int64_t i, const float *x, 
     const vfloat whole = v_set(sum), part = v_set(1.0f / sum);
     for (; c + V_LANES <= t->dv; c += V_LANES) {
       const vfloat y = v_load(x + c), near = v_mul(y, part), left = v_fnma(near, whole, y);
-      v_store(out + c, v_select(v_isnan(left), near, v_fma(left, part, near))); /* as divided, but quicker */
+      v_store(out + c,
+              v_select(v_isnan(left), near, v_fma(left, part, near))); /* rounded as a division, but faster */
     }
   }
   for (; c < t->dv; c++) out[c * t->out_column] = x[c] / sum;
 }
 
-/* Where a sink is not finite, rows that see nothing still give zeros. */
+/* Rows that see no key give zeros even where the sink is not finite. */
 static bool sees_any(const heed__attention_task *t, int64_t i) {
   int64_t first, last;
-  heed__attention_reach(t, i, &first, &last);
+  heed__attention_window(t, i, &first, &last);
   while (first < last && heed__attention_hides(t, i, first)) first++;
   return first < last;
 }
 
-/* Before the first block: the strip's queries scaled, nothing seen but the sink. */
+/* Before the first block: scales the strip's queries; the sink is the only score so far. */
 static void begin_strip(const attend_work *a, const attend_strip *s, bool sink) {
   const heed__attention_task *t = a->t;
   float *q = s->q, *out = s->out;
@@ -361,8 +364,8 @@ static void begin_strip(const attend_work *a, const attend_strip *s, bool sink) 
       for (int64_t c = 0; c < t->d; c++) q[c] = 0.0f;
     }
     for (int64_t c = 0; c < a->columns; c += V_LANES) v_store(out + c, v_zero());
-    s->most[r] = sink ? t->sink : -INFINITY;
-    s->sum[r] = sink ? 1.0f : 0.0f;
+    s->row_max[r] = sink ? t->sink : -INFINITY;
+    s->row_sum[r] = sink ? 1.0f : 0.0f;
   }
 }
 
@@ -371,12 +374,12 @@ static void write_strip(const attend_work *a, const attend_strip *s, bool sink) 
   const heed__attention_task *t = a->t;
   for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP && i < t->last; r++, i++) {
     const bool nothing = sink && !isfinite(t->sink) && !sees_any(t, i);
-    write_row(t, i, s->out + r * a->columns, nothing ? 0.0f : s->sum[r]);
+    write_row(t, i, s->out + r * a->columns, nothing ? 0.0f : s->row_sum[r]);
   }
 }
 
-/* Whether 0 times a value is 0, where a row of the strip does not see all that others see: looked at in the
- * strip's own places while they are few, else in the whole block, once (block: -1 before). */
+/* Whether all values that some rows of the strip see and others do not are finite. Checks these values while
+ * they are few, else the whole block, once: *block keeps that result, -1 before. */
 static bool hides_finite(const attend_work *a, const seen *e, int *block) {
   const int64_t columns = a->columns, before = e->sure_first - e->low, behind = e->high - e->sure_last;
   if (*block < 0 && before + behind <= 2 * ATTEND_WORD + ATTEND_STRIP)
@@ -386,9 +389,9 @@ static bool hides_finite(const attend_work *a, const seen *e, int *block) {
   return *block;
 }
 
-/* A step is a strip on a block of keys, block after block. In the first the strip's rows begin, in the last
- * they are written; between them they stay in the scratch, with the packed block. */
-static bool k_attention(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
+/* A step is a strip with a block of keys, block by block. A strip's rows are prepared in the first block and
+ * written in the last; in between they are kept in the scratch, like the packed block. */
+bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
   if (heed__attention_is_small(t)) {
     attend_small(t);
     return true;
@@ -397,8 +400,8 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
   lay_out(&a, t, t->scratch);
   const bool sink = t->has_sink && t->sink != -INFINITY;
   int64_t begin, end, unused;
-  heed__attention_reach(t, t->first, &begin, &unused);
-  heed__attention_reach(t, t->last - 1, &unused, &end);
+  heed__attention_window(t, t->first, &begin, &unused);
+  heed__attention_window(t, t->last - 1, &unused, &end);
   const int64_t start = begin < end ? round_down(begin, a.block) : end;
   const int64_t blocks = greater((end - start + a.block - 1) / a.block, 1), strips = a.rows / ATTEND_STRIP;
   const int64_t before = position ? *position : 0;
@@ -416,12 +419,12 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
         if (!e.values) pack_block(&a, &e);
         float factor[16];
         score_strip(&a, &e, &s);
-        soften(&a, &e, &s, factor);
+        weights_of_strip(&a, &e, &s, factor);
         const bool whole = e.sure_first <= e.low && e.sure_last >= e.high;
         (whole || hides_finite(&a, &e, &finite) ? weigh_strip : weigh_seen)(&a, &e, s.out, factor);
       }
       if (block == blocks - 1) write_strip(&a, &s, sink);
-      if (heed__leaves(pace) && (block < blocks - 1 || at < strips - 1)) {
+      if (heed__should_yield(pace) && (block < blocks - 1 || at < strips - 1)) {
         *position = block * strips + at + 1;
         return false;
       }
@@ -430,7 +433,7 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
   return true;
 }
 
-static size_t k_attention_scratch(const heed__attention_task *t) {
+size_t KERNEL(attention_scratch)(const heed__attention_task *t) {
   attend_work a;
   if (heed__attention_is_small(t)) return 0;
   return lay_out(&a, t, NULL) * sizeof(float);

@@ -1,66 +1,62 @@
-/* What the fused attention kernel (attention.h) works on: the rows of a task in its scratch, blocks of
- * keys and values packed, and what a strip of rows sees of a block. All masks of a strip become one bit a
- * place, so that a block is skipped, whole or partial for it. */
-#ifndef HEED_BODY_ATTENTION_BLOCKS_H
-#define HEED_BODY_ATTENTION_BLOCKS_H
+/* The data of the fused attention kernel (attention.h): the rows of a task in its scratch, packed blocks of
+ * keys and values, and the keys of a block that a strip of rows sees. All masks become one bit per row and
+ * key, so for each strip a block is skipped, fully visible, or partly visible. */
+#ifndef HEED_VECTOR_ATTENTION_BLOCKS_H
+#define HEED_VECTOR_ATTENTION_BLOCKS_H
 
 #include "widen.h"
 
 enum {
-  ATTEND_STRIP = 6, /* rows; with ATTEND_TILE keys, or values' columns, they fill the registers */
+  ATTEND_STRIP = 6, /* rows; with ATTEND_TILE keys, or columns of values, they fill the registers */
   ATTEND_TILE_VECTORS = V_LANES == 8 ? 2 : 4,
   ATTEND_TILE = ATTEND_TILE_VECTORS * V_LANES,
-  ATTEND_BLOCK =
-      512, /* keys, unless they are longer than ATTEND_BLOCK_DIMS: a strip's scores fit in the first cache */
-  ATTEND_BLOCK_DIMS = 256, /* and packed keys and values in the second */
-  ATTEND_STRIDE =
-      ATTEND_BLOCK + 16, /* of rows of scores, whose addresses would otherwise be alike in the low bits */
-  ATTEND_RUN_KEYS =
-      128,           /* summed on their own, from a block's first key on: errors grow with a sum's length */
-  ATTEND_AHEAD = 16, /* rows of values that are on their way to the first cache, */
-  ATTEND_KEYS_AHEAD = 32, /* and of keys that will be packed */
-  ATTEND_WORD = 16,       /* places in a word of bits */
+  ATTEND_BLOCK = 512, /* keys, fewer if rows are longer than ATTEND_BLOCK_DIMS: a strip's scores fit in the */
+  ATTEND_BLOCK_DIMS = 256,           /* first-level cache, packed keys and values in the second */
+  ATTEND_STRIDE = ATTEND_BLOCK + 16, /* of rows of scores; with a power of 2 they would share cache lines */
+  ATTEND_RUN_KEYS = 128,             /* keys of a block that are summed on their own: shorter sums err less */
+  ATTEND_AHEAD = 16,                 /* prefetch distance in values, in rows, */
+  ATTEND_KEYS_AHEAD = 32,            /* and in keys that are packed */
+  ATTEND_WORD = 16,                  /* keys in a word of bits */
   ATTEND_WORDS = ATTEND_BLOCK / ATTEND_WORD,
 };
 
 _Static_assert(ATTEND_WORD % V_LANES == 0 && ATTEND_BLOCK % ATTEND_TILE == 0,
-               "words hold whole vectors, blocks whole tiles");
+               "words consist of whole vectors, blocks of whole tiles");
 
-/* What a task keeps from block to block, and its scratch. A row beyond the task's last, which fills the last
- * strip up, is all zeros and sees what the last row sees. */
+/* The scratch of a task. Rows that pad the last strip are zeros and see the keys that the last row sees. */
 typedef struct attend_work {
   const heed__attention_task *t;
   int64_t rows;    /* whole strips */
-  int64_t held;    /* rows that wait for another block of keys; with one block, the strip at hand */
+  int64_t held;    /* rows kept in the scratch: all; with a single block of keys, one strip */
   int64_t columns; /* of values, in whole vectors */
   int64_t block;   /* keys, whole tiles */
   float *q;        /* [held, d], scaled */
   float *out;      /* [held, columns], before the division by the sum */
-  float *most;     /* [held] highest score so far */
-  float *sum;      /* [held] of e^(score - most) */
+  float *row_max;  /* [held], the largest score so far */
+  float *row_sum;  /* [held], of e^(score - row_max) so far */
   float *keys;     /* [block / ATTEND_TILE, d, ATTEND_TILE] */
   float *values;   /* [block, columns] */
-  float *scores;   /* [ATTEND_STRIP, ATTEND_STRIDE], then the weights */
+  float *scores;   /* [ATTEND_STRIP, ATTEND_STRIDE], later the weights */
   float *bias;     /* [ATTEND_STRIP, ATTEND_STRIDE] */
-  float *wide;     /* [V_LANES, d]: keys that are stored small */
-  int64_t *packed; /* the first key of the block whose keys and values are packed; -1: none */
+  float *wide;     /* [V_LANES, d]: low-precision keys, widened */
+  int64_t *packed; /* the first key of the packed block; -1: none is packed */
 } attend_work;
 
-/* A strip's places in the scratch. */
+/* A strip's rows in the scratch. */
 typedef struct attend_strip {
-  int64_t row;       /* its first, from the task's first */
-  float *q, *out;    /* [ATTEND_STRIP, d] and [ATTEND_STRIP, columns] */
-  float *most, *sum; /* [ATTEND_STRIP] */
+  int64_t row;              /* its first, counted from the task's first */
+  float *q, *out;           /* [ATTEND_STRIP, d] and [ATTEND_STRIP, columns] */
+  float *row_max, *row_sum; /* [ATTEND_STRIP] */
 } attend_strip;
 
-/* The block at hand, and what a strip sees of it: keys from `low` to before `high`, counted from the block's
- * first. All rows see those from sure_first to before sure_last; of the others `bit` tells which. All but
- * high are multiples of ATTEND_WORD. Keys from `begin` to before `count` are there; no row of the task sees
+/* The current block, and the keys low…high-1 of it that a strip sees, counted from the block's first. All
+ * rows see keys sure_first…sure_last-1; for the others `bit` has a bit per row and key. All these bounds
+ * except high are multiples of ATTEND_WORD. Only keys begin…count-1 are packed; no row of the task sees
  * others. */
 typedef struct seen {
   int64_t first, begin, count;
   int64_t low, sure_first, sure_last, high;
-  const float *values; /* [count, columns], the rows from begin on */
+  const float *values; /* [count, columns]; only rows from `begin` on are set */
   uint16_t bit[ATTEND_STRIP][ATTEND_WORDS];
 } seen;
 
@@ -79,7 +75,8 @@ static int64_t greater(int64_t a, int64_t b) {
 
 /* ---- Scratch ---- */
 
-/* Lays the areas out from `base` on; the floats that they take together. */
+/* Sets the pointers of the scratch, which begins at `base` (NULL: only sizes); returns its length in floats.
+ */
 static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base) {
   *a = (attend_work){
       .t = t, .rows = round_up(t->last - t->first, ATTEND_STRIP), .columns = round_up(t->dv, V_LANES)};
@@ -96,8 +93,8 @@ static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base
   floats += (size_t)round_up(size, HEED__ALIGNMENT / (int64_t)sizeof(float));
   AREA(q, a->held * t->d)
   AREA(out, a->held * a->columns)
-  AREA(most, a->held)
-  AREA(sum, a->held)
+  AREA(row_max, a->held)
+  AREA(row_sum, a->held)
   AREA(keys, a->block * t->d)
   AREA(values, a->block * a->columns)
   AREA(scores, ATTEND_STRIP * ATTEND_STRIDE)
@@ -109,10 +106,11 @@ static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base
   return floats;
 }
 
-/* Strips that do not wait for another block all have the same places, which stay in the first cache. */
+/* The strip from `row` on. With a single block of keys (!waits) all strips share the same memory, which stays
+ * in the first-level cache. */
 static attend_strip strip_of(const attend_work *a, int64_t row, bool waits) {
   const int64_t at = waits ? row : 0;
-  return (attend_strip){row, a->q + at * a->t->d, a->out + at * a->columns, a->most + at, a->sum + at};
+  return (attend_strip){row, a->q + at * a->t->d, a->out + at * a->columns, a->row_max + at, a->row_sum + at};
 }
 
 /* ---- Packing ---- */
@@ -125,8 +123,7 @@ static void scale_whole_row(float *out, const float *x, ptrdiff_t stride, float 
   for (; i < n; i++) out[i] = x[i * stride] * factor;
 }
 
-/* V_LANES keys, of which from … to - 1 are there and zeros in the place of the others, as `dims` rows of a
- * tile. */
+/* Packs V_LANES keys as `dims` rows of a tile. Only keys from…to-1 exist; the others become zeros. */
 V_INLINE void pack_square(float *tile, const float *k, ptrdiff_t row, int64_t from, int64_t to,
                           int64_t dims) {
   vfloat r[V_LANES];
@@ -143,7 +140,7 @@ V_INLINE void pack_square(float *tile, const float *k, ptrdiff_t row, int64_t fr
   for (int i = 0; i < dims; i++) v_store(tile + i * ATTEND_TILE, r[i]);
 }
 
-/* V_LANES keys as before, column by column. */
+/* The same for all d dimensions, with any strides. */
 static void pack_lanes(float *tile, const float *k, ptrdiff_t row, ptrdiff_t column, int64_t from, int64_t to,
                        int64_t d) {
   int64_t c = 0;
@@ -159,7 +156,7 @@ static void pack_lanes(float *tile, const float *k, ptrdiff_t row, ptrdiff_t col
       tile[c * ATTEND_TILE + i] = i >= from && i < to ? k[i * row + c * column] : 0.0f;
 }
 
-/* Asks for some rows, of n elements, to come to the first cache. */
+/* Prefetches rows from…to-1, of n elements each, to the first-level cache. */
 static void fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t n, int64_t from, int64_t to) {
   for (int64_t i = from; i < to; i++) {
     const char *end = element_at(x, dtype, i * row + n);
@@ -167,7 +164,7 @@ static void fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t n
   }
 }
 
-/* Keys of a block in tiles, dimension by dimension; what is not there is zeros. */
+/* Packs the keys of a block in tiles, dimension by dimension; keys that do not exist become zeros. */
 static void pack_keys(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const bool stored = t->k_dtype != HEED_FLOAT32;
@@ -193,8 +190,9 @@ static void pack_keys(const attend_work *a, const seen *e) {
   }
 }
 
-/* Where the values of a block lie as they are needed: in place, or, once they are packed, in the scratch. */
-static const float *place_of_values(const attend_work *a, const seen *e) {
+/* The values of a block in the layout that the kernel needs: where they are, or the scratch if they must be
+ * packed. */
+static const float *values_of_block(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
   const bool in_place = t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row == a->columns &&
@@ -203,8 +201,8 @@ static const float *place_of_values(const attend_work *a, const seen *e) {
   return in_place ? first : a->values;
 }
 
-/* Values of a block, their rows filled up with zeros to whole vectors, and rows of zeros before the first to
- * a whole word. */
+/* Packs the values of a block: rows are padded with zeros to whole vectors, and rows of zeros precede the
+ * first one, back to a multiple of ATTEND_WORD. */
 static void pack_values(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
@@ -230,18 +228,18 @@ static void pack_values(const attend_work *a, const seen *e) {
   }
 }
 
-/* Keys and values of the block, unless they are there already. */
+/* Packs the keys and values of the block unless they are packed. */
 static void pack_block(const attend_work *a, seen *e) {
-  e->values = place_of_values(a, e);
+  e->values = values_of_block(a, e);
   if (*a->packed == e->first) return;
   pack_keys(a, e);
   if (e->values == a->values) pack_values(a, e);
   *a->packed = e->first;
 }
 
-/* Of n floats, whole vectors. */
+/* Whether n floats are finite; n is a multiple of V_LANES. */
 static bool are_finite(const float *x, int64_t n) {
-  vfloat zero[4]; /* stay so as long as they are */
+  vfloat zero[4]; /* Σ x · 0: 0 or nan */
   for (int i = 0; i < 4; i++) zero[i] = v_zero();
   for (int64_t i = 0; i < n; i += 4 * V_LANES)
     for (int k = 0; k < 4 && i + k * V_LANES < n; k++)
@@ -252,10 +250,10 @@ static bool are_finite(const float *x, int64_t n) {
 /* ---- Masks ---- */
 
 static unsigned first_bits(int64_t n) {
-  return (1u << lesser(greater(n, 0), ATTEND_WORD)) - 1u; /* without a branch, which would be guessed wrong */
+  return (1u << lesser(greater(n, 0), ATTEND_WORD)) - 1u; /* branch-free, as a branch would be mispredicted */
 }
 
-/* A bit for each of the first n bytes (as many as a word has, at most) that is not 0. */
+/* One bit for each of the first n bytes, at most ATTEND_WORD, set where the byte is not 0. */
 static unsigned bits_of_bytes(const uint8_t *x, ptrdiff_t stride, int64_t n) {
   unsigned bits = 0;
   for (int64_t i = 0; i < n && i < ATTEND_WORD; i++) bits |= (unsigned)(x[i * stride] != 0) << i;
@@ -269,8 +267,8 @@ static unsigned bits_above_minus_infinity(const float *x) {
   return bits;
 }
 
-/* Values low … high - 1 of a row of the bias, in order, and zeros up to a whole word; low begins one. Returns
- * whether there is -inf among them. */
+/* Copies values low…high-1 of a row of the bias and pads them with zeros to a multiple of ATTEND_WORD; low is
+ * one. Returns whether any is -inf. */
 static bool copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t low, int64_t high) {
   vfloat least = v_zero();
   int64_t j = low;
@@ -278,7 +276,7 @@ static bool copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t low,
     for (; j + V_LANES <= high; j += V_LANES) {
       const vfloat y = v_load(x + j);
       v_store(out + j, y);
-      least = v_min(y, least); /* nan leaves it */
+      least = v_min(y, least); /* ignores nan */
     }
   }
   float lowest = -v_highest(v_neg(least));
@@ -290,13 +288,14 @@ static bool copy_bias(float *out, const float *x, ptrdiff_t stride, int64_t low,
   return lowest == -INFINITY;
 }
 
-/* A word's places, from `start` to before `end`, counted from its first. */
-static unsigned places(int64_t start, int64_t end) {
+/* A word with bits start…end-1 set. */
+static unsigned bits_between(int64_t start, int64_t end) {
   return first_bits(end) & ~first_bits(start);
 }
 
-/* Takes places from n words whose byte is 0, or, with flip of all bits, is not; `end` bytes are there. */
-static void take_bytes(uint16_t *words, int64_t n, const uint8_t *x, ptrdiff_t stride, int64_t end,
+/* Clears the bits of n words where the byte is 0, or, with `flip` of all bits, where it is not. x has `end`
+ * bytes. */
+static void clear_bits(uint16_t *words, int64_t n, const uint8_t *x, ptrdiff_t stride, int64_t end,
                        unsigned flip) {
   for (int64_t w = 0; w < n; w++) {
     const int64_t at = w * ATTEND_WORD, there = end - at;
@@ -307,29 +306,29 @@ static void take_bytes(uint16_t *words, int64_t n, const uint8_t *x, ptrdiff_t s
   }
 }
 
-/* The words of query i from place `from` to before `to`; r is its row in the strip. */
+/* Sets the words of keys from…to-1 for query i, row r of the strip. */
 static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t from, int64_t to) {
   const heed__attention_task *t = a->t;
   const int64_t n = (to - from + ATTEND_WORD - 1) / ATTEND_WORD, first = e->first + from;
   uint16_t *words = e->bit[r] + from / ATTEND_WORD;
   int64_t start, end;
-  heed__attention_reach(t, i, &start, &end);
+  heed__attention_window(t, i, &start, &end);
   start -= first;
   end = lesser(end, e->first + e->count) - first;
   for (int64_t w = 0; w < n; w++) {
-    words[w] = (uint16_t)places(start - w * ATTEND_WORD, end - w * ATTEND_WORD);
+    words[w] = (uint16_t)bits_between(start - w * ATTEND_WORD, end - w * ATTEND_WORD);
   }
   if (t->visible)
-    take_bytes(words, n, t->visible + i * t->visible_row + first * t->visible_column, t->visible_column, end,
+    clear_bits(words, n, t->visible + i * t->visible_row + first * t->visible_column, t->visible_column, end,
                0);
   if (t->padding)
-    take_bytes(words, n, t->padding + first * t->padding_stride, t->padding_stride, end, 0xffffu);
+    clear_bits(words, n, t->padding + first * t->padding_stride, t->padding_stride, end, 0xffffu);
   for (int64_t w = 0; t->bias && w < n; w++)
     words[w] &= (uint16_t)bits_above_minus_infinity(a->bias + r * ATTEND_STRIDE + from + w * ATTEND_WORD);
 }
 
-/* From what masks leave: the words before the first and behind the last that any row sees go, and the words
- * from low on that all see are sure. */
+/* Tightens the bounds by the bits: low and high exclude the leading and trailing words that no row sees, and
+ * the words after low that all rows see become sure. */
 static void trim(seen *e) {
   const int64_t first = e->low / ATTEND_WORD, last = (e->high + ATTEND_WORD - 1) / ATTEND_WORD;
   int64_t low = last, high = first, sure = first;
@@ -350,19 +349,19 @@ static void trim(seen *e) {
   e->high = lesser(e->high, high * ATTEND_WORD);
 }
 
-/* Rows beyond the last see what that one does. */
+/* Rows that pad the last strip see the keys that the last row sees. */
 static int64_t row_of(const heed__attention_task *t, int64_t i) {
   return i < t->last ? i : t->last - 1;
 }
 
-/* What the strip from row i0 on (of the task's l) sees of block e; nothing, where high is not above low. */
+/* Sets the keys of block e that the strip from row i0 on (of l) sees; none if high <= low. */
 static void see(const attend_work *a, seen *e, int64_t i0) {
   const heed__attention_task *t = a->t;
   const int64_t last = lesser(i0 + ATTEND_STRIP, t->last) - 1;
   bool masked = t->visible || t->padding;
   int64_t from, sure_to, sure_from, to;
-  heed__attention_reach(t, i0, &from, &sure_to); /* the first row begins and ends before the others */
-  heed__attention_reach(t, last, &sure_from, &to);
+  heed__attention_window(t, i0, &from, &sure_to); /* the first row's window begins and ends first */
+  heed__attention_window(t, last, &sure_from, &to);
   e->low = round_down(greater(from - e->first, e->begin), ATTEND_WORD);
   e->high = lesser(to - e->first, e->count);
   if (e->high <= e->low) return;

@@ -1,39 +1,38 @@
-/* The large matrix product on the vector primitives, with room for packed blocks: c [m, n] = a [m, k] · b
- * [k, n] + bias. A block of b, BLOCK_DEPTH × BLOCK_WIDE, is packed in panels and stays in the second cache,
- * while strips of a, packed as well (their rows may be any power of 2 apart, which the first cache cannot
- * hold), go over it from the first; the tile of c that both give stays in registers. Design:
- * doi:10.1145/1356052.1356053.
+/* The large matrix product, blocked: c [m, n] = a [m, k] · b [k, n] + bias. A block of b, BLOCK_DEPTH ×
+ * BLOCK_WIDE, is packed in panels and stays in the second-level cache, while strips of a pass over it from
+ * the first-level cache; they are packed as well, since rows a power of 2 apart compete for the same cache
+ * lines. The tile of c stays in registers. Design: doi:10.1145/1356052.1356053.
  *
- * An element is Σ over BLOCK_DEPTH of k in order, each sum added to the bias and those before: so it depends
- * neither on m and n nor on what other elements there are. The depth is MKL's on AVX2 and on all of AMD: at
- * most sizes its order is this one, and PyTorch's bits are the same. On AVX-512 MKL goes 384 deep on Intel,
- * where its errors are larger by two fifths. */
-#ifndef HEED_BODY_BLOCKS_H
-#define HEED_BODY_BLOCKS_H
+ * An element is the sum of the parts of BLOCK_DEPTH products, each added in order, onto the bias; so it does
+ * not depend on m, n or the other elements. MKL has the same depth on AVX2 and on all AMD processors: at most
+ * sizes its order is the same, and so are PyTorch's bits. With AVX-512 on Intel MKL's depth is 384, and its
+ * errors are larger by two fifths. */
+#ifndef HEED_VECTOR_BLOCKS_H
+#define HEED_VECTOR_BLOCKS_H
 
 #include "elementary.h" /* V_INLINE, V_UNROLL */
 
 enum {
   GEMM_SHALLOW = 16,
 
-  /* The tile fills the registers: 24 vectors of 32, or 12 of 16. On Intel, which reads the second cache at
-   * half of AMD's rate, 12 × 2 is faster than 6 × 4, since less of b goes by. */
+  /* The tile fills the registers: 24 vectors of 32, or 12 of 16. On Intel, which reads the second-level cache
+   * at half of AMD's rate, 12 × 2 is faster than 6 × 4, since less of b is read. */
   BLOCK_ROWS = V_LANES == 16 ? 12 : 6,
   BLOCK_VECTORS = V_LANES == 4 ? 4 : 2,
   BLOCK_COLUMNS = BLOCK_VECTORS * V_LANES,
-  BLOCK_STRIP = (BLOCK_ROWS + V_LANES - 1) / V_LANES * V_LANES, /* floats of a strip for each of k */
+  BLOCK_STRIP = (BLOCK_ROWS + V_LANES - 1) / V_LANES * V_LANES, /* floats of a strip per column of a */
   BLOCK_DEPTH = 192,
-  BLOCK_PACKS = 4, /* so that the first touch of a block, up to 190 pages, is no long step */
-  BLOCK_WIDE = V_LANES == 16 ? 1024 : 512, /* second caches have 1 MiB with AVX-512, and half of it without */
-  BLOCK_FROM_SIDE = 192,                   /* rows and columns, */
-  BLOCK_FROM_WORK = 1 << 25,               /* and multiply-adds, for which blocks pay */
-  BLOCK_AHEAD = 16 * BLOCK_COLUMNS,        /* floats of a panel that are on their way to the first cache */
+  BLOCK_PACKS = 4, /* steps that pack a block, whose first use faults up to 190 pages in */
+  BLOCK_WIDE = V_LANES == 16 ? 1024 : 512, /* second-level caches: 1 MiB with AVX-512, half of it without */
+  BLOCK_FROM_SIDE = 192,                   /* fewest rows and columns */
+  BLOCK_FROM_WORK = 1 << 25,               /* and multiply-adds at which blocks are faster */
+  BLOCK_AHEAD = 16 * BLOCK_COLUMNS,        /* prefetch distance in a panel, in floats */
 };
 
 static inline size_t gemm_least(size_t a, size_t b) {
   return a < b ? a : b;
 }
-/* Parts of `whole` of at most `most` each, as even as can be: the size of one. */
+/* The size of a part when `whole` is divided into as few, as equal parts of at most `most` as possible. */
 static inline size_t gemm_part(size_t whole, size_t most) {
   const size_t parts = (whole + most - 1) / most;
   return parts ? (whole + parts - 1) / parts : most;
@@ -41,8 +40,8 @@ static inline size_t gemm_part(size_t whole, size_t most) {
 
 /* ---- Packing ---- */
 
-/* out [k, columns] (rows `stride` apart, and whole vectors) = b [k, columns]; what is beyond columns is
- * anything. */
+/* out [k, columns] = b [k, columns]. Rows of out are `stride` apart and whole vectors; elements beyond
+ * `columns` are unspecified. */
 V_INLINE void gemm_pack_panel(float *out, const size_t stride, size_t k, size_t columns, const float *b,
                               ptrdiff_t b_row, ptrdiff_t b_column) {
   if (b_column == 1) {
@@ -86,8 +85,8 @@ static void block_pack_strip(float *out, size_t k, size_t rows, const float *a, 
                              ptrdiff_t a_column) {
   gemm_pack_panel(out, BLOCK_STRIP, k, rows, a, a_column, a_row);
 }
-/* One of BLOCK_PACKS parts. Panel after panel; of a row-major b rows of all panels at once, so that memory is
- * read in long runs, and with the last part the panel that is not whole. */
+/* Packs one of BLOCK_PACKS parts of a block: a range of panels; for a row-major b a range of rows in all
+ * whole panels, so that memory is read in long runs, and with the last part the panel that is not whole. */
 static void block_pack(float *out, size_t k, size_t columns, const float *b, ptrdiff_t b_row,
                        ptrdiff_t b_column, size_t part) {
   const size_t panels = (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
@@ -111,14 +110,14 @@ static void block_pack(float *out, size_t k, size_t columns, const float *b, ptr
 
 /* ---- Tiles ---- */
 
-/* What all tiles of a block have in common. The sum over `depth` is added to `add` (the bias, or what c has
- * from earlier blocks; NULL: nothing). */
+/* What all tiles of a block share. The sum over `depth` is added to `add`: the bias, the earlier blocks' sum
+ * in c, or nothing (NULL). */
 typedef struct block_step {
   size_t depth;
   ptrdiff_t c_row, add_row;
 } block_step;
 
-/* The first `there` of a strip's `rows`. */
+/* A tile of `rows` rows, of which the first `there` exist. */
 V_INLINE void block_tile_of(const int rows, size_t there, const block_step *s, const float *a, const float *b,
                             float *c, const float *add, size_t columns) {
   vfloat sum[BLOCK_ROWS][BLOCK_VECTORS];
@@ -133,7 +132,7 @@ V_INLINE void block_tile_of(const int rows, size_t there, const block_step *s, c
     V_UNROLL
     for (int v = 0; v < BLOCK_VECTORS; v++) {
       y[v] = v_load(b + v * V_LANES);
-      if (v * V_LANES % 16 == 0) __builtin_prefetch(b + BLOCK_AHEAD + v * V_LANES); /* each line once */
+      if (v * V_LANES % 16 == 0) __builtin_prefetch(b + BLOCK_AHEAD + v * V_LANES); /* once per cache line */
     }
     V_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -185,7 +184,7 @@ static size_t block_whole_panels(size_t columns) {
   return (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
 }
 
-/* Strip i of m rows. */
+/* The product of strip i of a with the packed block. */
 static void block_multiply(size_t m, size_t n, size_t i, const block_step *s, const float *a, ptrdiff_t a_row,
                            ptrdiff_t a_column, float *strip, const float *block, float *c, const float *add) {
   const size_t rows = gemm_least(m - i * BLOCK_ROWS, BLOCK_ROWS);
@@ -198,16 +197,16 @@ static void block_multiply(size_t m, size_t n, size_t i, const block_step *s, co
                gemm_least(n - j, BLOCK_COLUMNS));
 }
 
-/* room: a strip, and a block of b, which stays there while the product is left. Of each block the first steps
- * pack it, and each other one does a strip. */
+/* The scratch holds a strip and a block of b, which must survive while the product is interrupted. The first
+ * BLOCK_PACKS steps of a block pack it, each further step multiplies a strip. */
 static bool gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                            const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                           ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position) {
+                           ptrdiff_t c_row, float *scratch, const heed__pace *pace, int64_t *position) {
   const size_t most = block_whole_panels(gemm_part(n, BLOCK_WIDE)),
                depths = (k + BLOCK_DEPTH - 1) / BLOCK_DEPTH;
   const size_t steps = BLOCK_PACKS + (m + BLOCK_ROWS - 1) / BLOCK_ROWS,
                end = (n + most - 1) / most * depths * steps;
-  float *strip = room, *block = room + BLOCK_STRIP * gemm_least(k, BLOCK_DEPTH);
+  float *strip = scratch, *block = scratch + BLOCK_STRIP * gemm_least(k, BLOCK_DEPTH);
   for (size_t at = position ? (size_t)*position : 0; at < end;) {
     const size_t step = at % steps, j = at / steps / depths * most, p = at / steps % depths * BLOCK_DEPTH;
     const size_t columns = gemm_least(n - j, most);
@@ -221,7 +220,7 @@ static bool gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff
                      p      ? c + j
                      : bias ? bias + j
                             : NULL);
-    if (++at < end && heed__leaves(pace)) {
+    if (++at < end && heed__should_yield(pace)) {
       *position = (int64_t)at;
       return false;
     }
@@ -229,9 +228,9 @@ static bool gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff
   return true;
 }
 
-/* Few rows do not pay for the packing of b, nor few of k for that of a. Enough for part of the columns, too,
- * whose blocks may be wider than those of all. */
-static size_t k_gemm_room(size_t m, size_t n, size_t k) {
+/* With few rows packing b costs more than it saves, with a small k packing a. Sized so that it suffices for a
+ * part of the columns too, whose blocks may be wider than those of all columns. */
+size_t KERNEL(gemm_scratch)(size_t m, size_t n, size_t k) {
   const double work = (double)m * (double)n * (double)k;
   if (gemm_least(m, n) < BLOCK_FROM_SIDE || k <= GEMM_SHALLOW || work < BLOCK_FROM_WORK) return 0;
   return gemm_least(k, BLOCK_DEPTH) * (BLOCK_STRIP + gemm_least(block_whole_panels(n), BLOCK_WIDE));

@@ -1,11 +1,10 @@
-/* Conversion between the dtypes that weights and caches are stored in, on the vector primitives. */
-#ifndef HEED_BODY_CONVERT_H
-#define HEED_BODY_CONVERT_H
+/* Conversion between float32 and the low-precision dtypes. */
+#ifndef HEED_VECTOR_CONVERT_H
+#define HEED_VECTOR_CONVERT_H
 
 #include "widen.h"
 
-/* x to the nearest bfloat16, halfway to the even one, as core/convert.h does it; nan is made quiet by its
- * sum. */
+/* x rounded to the nearest bfloat16, ties to even, as in core/convert.h; x + x makes nan quiet. */
 V_INLINE void store_bfloat16(uint16_t *p, vfloat x) {
   const vmask nan = v_isnan(x);
   const vint bits = v_bits(v_select(nan, v_add(x, x), x));
@@ -26,13 +25,13 @@ V_INLINE void store_stored(void *out, const heed_dtype dtype, vfloat x) {
 V_INLINE void convert_vectors(const heed_dtype to, void *out, const heed_dtype from, const void *x,
                               size_t n) {
   for (size_t i = 0; i < n; i += V_LANES) {
-    const size_t at = i < n - V_LANES ? i : n - V_LANES; /* the last ones with some from before them */
+    const size_t at = i < n - V_LANES ? i : n - V_LANES; /* the last vector overlaps the one before */
     store_stored((char *)out + at * heed__element_bytes(to), to,
                  load_stored(element_at(x, from, (int64_t)at), from));
   }
 }
 
-/* With both dtypes as constants. */
+/* Calls convert_vectors with both dtypes constant; so does KERNEL(convert) with `to`. */
 V_INLINE void convert_to(const heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
   switch (from) {
   case HEED_BFLOAT16: convert_vectors(to, out, HEED_BFLOAT16, x, n); break;
@@ -42,7 +41,7 @@ V_INLINE void convert_to(const heed_dtype to, void *out, heed_dtype from, const 
   }
 }
 
-static void k_convert(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
+void KERNEL(convert)(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
   if (n < V_LANES) {
     heed__scalar_convert(to, out, from, x, n);
     return;

@@ -1,28 +1,28 @@
-/* Attention of a few query rows on a long range of keys, written on the vector primitives: bound by the speed
- * of memory, so keys and values are read once, in place, row after row.
+/* Attention of a few query rows on a long range of keys. It is bound by memory bandwidth, so keys and values
+ * are read once, in place, in memory order.
  *
- * Keys go by blocks. Of a block the runs of keys that a row sees are listed; rows with the same list (all of
- * them, mostly) go through it together, up to four at a time. Scores: columns in lanes, V_LANES dot products
- * at a time (of one row with V_LANES keys, or of more rows with as many fewer), summed across lanes together.
- * Then the largest score of the block, and the values of the runs, weighted and added to the row's output,
- * which is rescaled when the row's maximum grows; the weights are made in between. So what a row does not see
- * is never added to it, not even times 0. Keys and values that are stored small are widened as they are
- * loaded; the scales of int8 go to the scores and the weights.
+ * Keys are processed in blocks. For each block the runs of keys that a row sees are listed; rows with the
+ * same list (mostly all) share the block, up to four rows at a time. Scores: lanes hold columns, and V_LANES
+ * dot products (of one row with V_LANES keys, or of several rows with accordingly fewer) are summed across
+ * lanes together. Then the row's maximum is updated and its output rescaled, and the weighted values of the
+ * runs are added to it; weights are computed in between. A hidden value is never added, not even times 0.
+ * Low-precision keys and values are widened when they are loaded; the scales of int8 multiply scores and
+ * weights.
  *
- * Measured on keys beyond the caches (Zen 4, of 33 GB/s): looking each key up in a list cost a quarter of the
- * speed, and for one row instructions that prefetch a third; what counts is to read row after row. */
+ * Measured with keys larger than the caches (Zen 4, 33 GB/s): a list of single keys instead of runs cost a
+ * quarter of the speed, prefetch instructions for one row a third. Sequential reads matter most. */
 #include <float.h>
 
 #include "decode_scores.h"
 
 /* ---- Weights ---- */
 
-/* p[j] *= scale[j · step]. Inline: gcc 12 for Windows breaks (internal error) where it stands by itself. */
+/* p[j] *= scale[j · step]. Inline, as gcc 12 for Windows fails with an internal error otherwise. */
 V_INLINE void scale_each(float *p, const float *scale, ptrdiff_t step, int64_t n) {
   for (int64_t j = 0; j < n; j++) p[j] *= scale[j * step];
 }
 
-/* What is hidden behind each run of keys, and what fills the last register up. */
+/* Sets the elements of hidden keys after each run, and those that pad the last register. */
 static void fill_hidden(const decode_work *w, float *p, float value) {
   for (int64_t i = 0; i < w->runs; i++) {
     const int64_t next = i + 1 < w->runs ? w->run[i + 1].first : w->keys + V_LANES - 1;
@@ -30,48 +30,49 @@ static void fill_hidden(const decode_work *w, float *p, float value) {
   }
 }
 
-/* The scaled products of a row, whole registers, become scores. */
+/* Turns the scaled products of a row, in whole registers, into scores. */
 static void bias_block(const decode_work *w, int r, float *p) {
   const heed__decode_task *t = w->task;
   const heed__decode_row *row = &t->row[r];
   const float *bias = row->bias ? row->bias + w->first * t->bias_column : NULL;
   if (row->k_scale) scale_each(p, row->k_scale + w->first * t->k_scale_row, t->k_scale_row, w->keys);
-  const float inverse = 1.0f / t->softcap; /* used where there is a cap */
+  const float inverse = 1.0f / t->softcap; /* unused without a cap */
   if (t->softcap > 0.0f) {
-    fill_hidden(w, p, 0.0f); /* not near the cap */
+    fill_hidden(w, p, 0.0f); /* far from the cap, which is faster */
     for (int64_t j = 0; j < w->keys; j += V_LANES)
       v_store(p + j, cap_score(v_load(p + j), t->softcap, inverse));
   }
   for (int64_t j = 0; bias && j < w->keys; j++) p[j] += bias[j * t->bias_column];
   if (row->slope != 0.0f)
     for (int64_t j = 0; j < w->keys; j += V_LANES)
-      v_store(p + j, slope_off(v_load(p + j), row->slope, row->place - w->first - j, 1.0f));
+      v_store(p + j, slope_off(v_load(p + j), row->slope, row->position - w->first - j, 1.0f));
 }
 
-/* The scaled products of a row become scores, -inf where it sees nothing; its largest score so far is found,
- * and its earlier output made to fit. */
+/* Turns the scaled products of a row into scores, -inf where hidden, updates its maximum, and rescales its
+ * output so far. */
 static void settle_block(const decode_work *w, int r) {
   const heed__decode_task *t = w->task;
-  float *p = w->p + r * w->room, *out = t->out + r * t->dv;
-  vfloat most = v_set(t->largest[r]);
+  float *p = w->p + r * w->stride, *out = t->out + r * t->dv;
+  vfloat most = v_set(t->row_max[r]);
   bias_block(w, r, p);
   fill_hidden(w, p, -INFINITY);
   for (int64_t j = 0; j < w->keys; j += V_LANES)
-    most = v_max(v_load(p + j), most); /* drops nan: the sum will have it */
+    most = v_max(v_load(p + j), most); /* ignores nan, which reaches the sum */
   const float largest = v_highest(most);
-  if (largest > t->largest[r]) {
+  if (largest > t->row_max[r]) {
     float smaller[V_LANES];
-    v_store(smaller, v_exp(v_set(t->largest[r] - largest)));
+    v_store(smaller, v_exp(v_set(t->row_max[r] - largest)));
     for (int64_t c = 0; c < t->dv; c++) out[c] *= *smaller;
-    t->sum[r] *= *smaller;
-    t->largest[r] = largest;
+    t->row_sum[r] *= *smaller;
+    t->row_max[r] = largest;
   }
 }
 
-/* Of a row's scores, as many whole registers as reach key `until` become weights; returns how many have. */
+/* Turns a row's scores up to key `until`, rounded up to whole registers, into weights; returns how many are
+ * weights now. */
 V_INLINE int64_t weigh_keys(decode_work *w, int r, int64_t until) {
-  const vfloat largest = v_set(w->task->largest[r]);
-  float *p = w->p + r * w->room;
+  const vfloat largest = v_set(w->task->row_max[r]);
+  float *p = w->p + r * w->stride;
   vfloat sum = v_load(w->sum[r]);
   int64_t j = w->weighed;
   for (; j < until; j += V_LANES) {
@@ -89,19 +90,19 @@ static void weigh_rows(decode_work *w, int first_row, int last_row, int64_t unti
   w->weighed = weighed;
 }
 
-/* Where values are int8: all weights of the block, which then take the scales along. */
+/* For int8 values: computes all weights of the block and multiplies them by the values' scales. */
 static void weigh_scaled(decode_work *w, int first_row, int last_row) {
   const heed__decode_task *t = w->task;
   if (!t->row[first_row].v_scale) return;
   weigh_rows(w, first_row, last_row, w->keys);
   for (int r = first_row; r < last_row; r++)
-    scale_each(w->p + r * w->room, t->row[r].v_scale + w->first * t->v_scale_row, t->v_scale_row, w->keys);
+    scale_each(w->p + r * w->stride, t->row[r].v_scale + w->first * t->v_scale_row, t->v_scale_row, w->keys);
 }
 
 /* ---- Values ---- */
 
-/* The end of the keys from j on that one row adds next: 16, or as many as there are up to `last`. Their
- * weights are made here, while values are on their way, so that memory does not wait for exponentials. */
+/* Computes the weights of the keys that one row adds next, at most 16 from j on, and returns their end. Done
+ * while values are being loaded, so that memory does not wait for exponentials. */
 V_INLINE int64_t weigh_some(decode_work *w, int r, int64_t j, int64_t last) {
   const int64_t stop = last - j > 16 ? j + 16 : last;
   w->weighed = weigh_keys(w, r, stop);
@@ -109,15 +110,15 @@ V_INLINE int64_t weigh_some(decode_work *w, int r, int64_t j, int64_t last) {
 }
 
 /* out [rows, columns from c on] += p · v over the keys first…last-1 of a run: `width` registers of columns,
- * the last one masked if `tail` is set. Of one row two keys are added together before they go to the sum,
- * which otherwise waits for itself longer than for memory (from the third cache: 64 instead of 85 GB/s), and
- * a whole tile makes its weights. */
+ * the last one masked by `tail` (NULL: whole). For one row two keys are added to each other before the sum,
+ * whose latency would otherwise exceed that of memory (from the third-level cache: 85 instead of 64 GB/s),
+ * and a whole tile computes its weights. */
 V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int width, int first_row,
                          int64_t first, int64_t last, int64_t c, const vmask *tail) {
   const heed__decode_task *t = w->task;
-  const float *p = w->p + first_row * w->room;
+  const float *p = w->p + first_row * w->stride;
   const ptrdiff_t v_row = t->v_row;
-  const int64_t left = t->dv - c, room = w->room;
+  const int64_t left = t->dv - c, stride = w->stride;
   const void *v = element_at(w->v, type, t->row[first_row].v + c);
   float *out = t->out + first_row * t->dv + c;
   vfloat sum[DECODE_SUMS];
@@ -143,7 +144,7 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
         DECODE_IN_ORDER;
       }
     }
-    if (j < stop) break; /* the last key has no other */
+    if (j < stop) break; /* a single last key */
   }
   for (; j < last; j++) {
     vfloat x[DECODE_SUMS];
@@ -152,7 +153,7 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
     DECODE_IN_ORDER;
     V_UNROLL
     for (int r = 0; r < rows; r++) {
-      const vfloat weight = v_set(p[r * room + j]);
+      const vfloat weight = v_set(p[r * stride + j]);
       V_UNROLL
       for (int i = 0; i < width; i++) sum[r * width + i] = v_fma(weight, x[i], sum[r * width + i]);
     }
@@ -171,8 +172,8 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
   }
 }
 
-/* All columns: tiles as wide as registers allow, then ever narrower ones; of one row, less than a
- * tile (a tile would make its weights, which here are made before). */
+/* All columns: tiles as wide as registers allow, then smaller ones. For one row less than a whole tile, which
+ * would compute the weights that the caller has computed. */
 V_INLINE void add_columns(decode_work *w, const heed_dtype type, int rows, int first_row, int64_t first,
                           int64_t last) {
   const int64_t dv = w->task->dv;
@@ -194,11 +195,11 @@ V_INLINE void add_columns(decode_work *w, const heed_dtype type, int rows, int f
   }
 }
 
-/* One row, more columns than a tile: key by key in the order of memory, the sums to and from the first cache
- * (128 columns, from memory: 1.4 ms; by tiles 1.9). */
+/* One row with more columns than a tile: key by key in memory order, with the sums in the first-level cache
+ * (128 columns, from memory: 1.4 ms; in tiles 1.9). */
 V_INLINE void add_wide(decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
   const heed__decode_task *t = w->task;
-  const float *p = w->p + r * w->room;
+  const float *p = w->p + r * w->stride;
   const ptrdiff_t v_row = t->v_row;
   const int64_t dv = t->dv;
   const void *v = element_at(w->v, type, t->row[r].v + first * v_row);
@@ -226,7 +227,7 @@ V_INLINE void add_wide(decode_work *w, const heed_dtype type, int r, int64_t fir
   }
 }
 
-/* The values of one row with the keys first…last-1 of a run. */
+/* Adds the values of keys first…last-1 of a run to one row. */
 V_INLINE void add_alone_of(decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
   const int64_t dv = w->task->dv, tile = DECODE_TILE * V_LANES, stretch = stretch_of(dv);
   if (dv > tile) {
@@ -260,7 +261,7 @@ V_INLINE void add_block_of(decode_work *w, const heed_dtype type, int first_row,
   for (int64_t i = 0; i < w->runs; i++) {
     for (int64_t first = w->run[i].first, last; first < w->run[i].last; first = last) {
       last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
-      if (shared) ask_ahead(values, type, t->v_row, t->dv, first, stretch, t->last - w->first);
+      if (shared) prefetch_ahead(values, type, t->v_row, t->dv, first, stretch, t->last - w->first);
       weigh_rows(w, first_row, last_row, last);
       for (int r = first_row, rows; r < last_row; r += rows) {
         rows = at_once(w->task, type, r, last_row);
@@ -289,7 +290,7 @@ static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_
          (!row->bias || row->bias[j * t->bias_column] != -INFINITY);
 }
 
-/* Lists the runs of the keys first…last-1 that a row sees, counted from `first`; returns how many. */
+/* Lists the runs of keys that a row sees among first…last-1, counted from `first`; returns their number. */
 static int64_t find_runs(const heed__decode_task *t, int r, int64_t first, int64_t last, decode_run *run) {
   const heed__decode_row *row = &t->row[r];
   const int64_t from = row->first > first ? row->first : first, to = row->last < last ? row->last : last;
@@ -307,7 +308,7 @@ static int64_t find_runs(const heed__decode_task *t, int r, int64_t first, int64
   return runs;
 }
 
-/* Whether nothing can make two rows see other keys of first…last-1. */
+/* Whether two rows see the same keys of first…last-1, by their bounds and masks alone. */
 static bool see_alike(const heed__decode_row *a, const heed__decode_row *b, int64_t first, int64_t last) {
   return a->visible == b->visible && a->bias == b->bias &&
          (a->first == b->first || (a->first <= first && b->first <= first)) &&
@@ -332,21 +333,22 @@ static void do_block(decode_work *w, int64_t first, int first_row, int last_row,
   memset(w->sum[first_row], 0, (size_t)(last_row - first_row) * sizeof w->sum[0]);
   weigh_scaled(w, first_row, last_row);
   add_block(w, first_row, last_row);
-  for (int r = first_row; r < last_row; r++) t->sum[r] += v_sum(v_load(w->sum[r]));
+  for (int r = first_row; r < last_row; r++) t->row_sum[r] += v_sum(v_load(w->sum[r]));
 }
 
-/* A step is a block of keys; the sums so far are in the task's results. */
-static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t *position) {
+/* A step is a block of keys; between steps the sums are in the task's results. */
+bool KERNEL(decode)(const heed__decode_task *t, const heed__pace *pace, int64_t *position) {
 #if V_LANES == 16
-  /* One row a head waits for memory alone, which comes faster by halves of lines: 30 GB/s, against 22. */
+  /* With one row per head the kernel is bound by memory, which is read faster by half cache lines: 30 GB/s
+   * instead of 22. */
   if (t->rows == 1 || t->row[1].k != t->row[0].k) return heed__kernels_avx2.decode(t, pace, position);
 #endif
   decode_run runs[2][(HEED__DECODE_BLOCK + HEED__DECODE_SPARE) / 2];
-  decode_work w = {.task = t, .p = t->scores, .room = t->block + HEED__DECODE_SPARE};
+  decode_work w = {.task = t, .p = t->scores, .stride = t->block + HEED__DECODE_SPARE};
   const int64_t before = position ? *position : 0;
   for (int r = 0; !before && r < t->rows; r++) {
-    t->largest[r] = -FLT_MAX;
-    t->sum[r] = 0.0f;
+    t->row_max[r] = -FLT_MAX;
+    t->row_sum[r] = 0.0f;
   }
   for (int64_t i = 0; !before && i < t->rows * t->dv; i++) t->out[i] = 0.0f;
   for (int64_t first = t->first + before, last; first < t->last; first = last) {
@@ -360,7 +362,7 @@ static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t
       }
       if (w.runs > 0) do_block(&w, first, r, next, runs[0]);
     }
-    if (last < t->last && heed__leaves(pace)) {
+    if (last < t->last && heed__should_yield(pace)) {
       *position = last - t->first;
       return false;
     }

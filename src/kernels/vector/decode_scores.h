@@ -1,43 +1,43 @@
-/* What the kernel for few queries on long keys (decode.h) works on, and its first step: the scores of a
- * block's keys, which are read in the order of memory. */
-#ifndef HEED_BODY_DECODE_SCORES_H
-#define HEED_BODY_DECODE_SCORES_H
+/* The data of the kernel for few queries on many keys (decode.h), and its first step: the scores of a block's
+ * keys, which are read in memory order. */
+#ifndef HEED_VECTOR_DECODE_SCORES_H
+#define HEED_VECTOR_DECODE_SCORES_H
 
 #include "widen.h"
 
 enum {
-  DECODE_FORESEEN = 256,               /* bytes of a row: wider ones are asked for */
-  DECODE_STRETCH = 1024,               /* floats read before other columns or rows come to them */
+  DECODE_PREDICTED = 256,              /* bytes of a row that the processor prefetches itself */
+  DECODE_STRETCH = 1024,               /* floats of keys that all rows use before the next ones */
   DECODE_TILE = 64 / V_LANES,          /* registers that hold 64 columns */
-  DECODE_QUERY = V_LANES == 8 ? 8 : 4, /* registers for columns of queries, of 16 or 32 */
+  DECODE_QUERY = V_LANES == 8 ? 8 : 4, /* registers for columns of queries, out of 16 or 32 */
   DECODE_SUMS = V_LANES == 8 ? 8 : 16  /* registers for sums of values */
 };
 
-_Static_assert(2 * V_LANES <= HEED__DECODE_SPARE, "the last block and its last register have room");
+_Static_assert(2 * V_LANES <= HEED__DECODE_SPARE, "the longest last block, in whole registers, fits");
 
-/* Loads before this come before those after it. The processor foresees rows that are read in order; where the
- * compiler had shuffled the loads of 16 rows, a third of the speed was lost. */
+/* A compiler barrier: the processor prefetches rows that are read in order, and where the compiler reordered
+ * the loads of 16 rows, a third of the speed was lost. */
 #define DECODE_IN_ORDER __asm__ volatile("" ::: "memory")
 
 typedef struct decode_run {
   int32_t first, last; /* keys first…last-1, counted from the first of the block */
 } decode_run;
 
-/* What rows do with a block. */
+/* The current block. */
 typedef struct decode_work {
   const heed__decode_task *task;
-  int64_t first;         /* the first key that is seen, */
-  int64_t keys;          /* how many there are from that to the last one seen, */
-  const void *k, *v;     /* and its place */
-  const decode_run *run; /* of keys seen, counted from the first */
+  int64_t first;         /* the first visible key */
+  int64_t keys;          /* from the first to the last visible key */
+  const void *k, *v;     /* of the first visible key */
+  const decode_run *run; /* runs of visible keys, counted from the first */
   int64_t runs;
-  float *p;                              /* [rows, room]: of all these keys the scores, then the weights */
-  int64_t room;                          /* for a block's keys, rounded up to whole registers */
-  int64_t weighed;                       /* so many scores have become weights, */
-  float sum[HEED__DECODE_ROWS][V_LANES]; /* whose sums these are */
+  float *p;                              /* [rows, stride]: the scores of all these keys, then the weights */
+  int64_t stride;                        /* at least a block's keys, in whole registers */
+  int64_t weighed;                       /* number of scores that are weights already */
+  float sum[HEED__DECODE_ROWS][V_LANES]; /* of these weights */
 } decode_work;
 
-/* V_LANES elements from `at` on; with `tail` the first `left` of them. */
+/* V_LANES elements from `at` on; with `tail` only the first `left`, the lanes of the mask. */
 V_INLINE vfloat decode_load(const void *x, const heed_dtype type, int64_t at, const vmask *tail,
                             int64_t left) {
   const void *p = element_at(x, type, at);
@@ -45,8 +45,8 @@ V_INLINE vfloat decode_load(const void *x, const heed_dtype type, int64_t at, co
   return type == HEED_FLOAT32 ? v_load_masked(p, *tail) : load_stored_first(p, type, (size_t)left);
 }
 
-/* Functions for each dtype, which is a constant in `body` (compilers take several times as long for all of
- * them in one), and the call of that for one. */
+/* DECODE_DTYPES defines a function for each dtype, which is a constant in `body` (one function for all takes
+ * several times as long to compile); DECODE_CALL calls the one for `type`. */
 #define DECODE_DTYPE(name, body, dtype, type, parameters, ...)                                               \
   static __attribute__((noinline)) void V_NAME(name##_##dtype) parameters {                                  \
     body(w, type, __VA_ARGS__);                                                                              \
@@ -64,13 +64,13 @@ V_INLINE vfloat decode_load(const void *x, const heed_dtype type, int64_t at, co
   default: V_NAME(name##_float32)(__VA_ARGS__);                                                              \
   }
 
-/* How many rows of n floats make a stretch. */
+/* Rows of n floats in a stretch. */
 static int64_t stretch_of(int64_t n) {
   return n < DECODE_STRETCH / 8 ? DECODE_STRETCH / (n > 0 ? n : 1) : 8;
 }
 
-/* How many of the rows from r on go together: 4, 2 or 1 that share their keys. (Of small dtypes not 2, nor
- * all widths below: less code.) */
+/* How many rows from r on are done together: 4, 2 or 1 that share their keys. (Low-precision dtypes have no
+ * code for 2, nor for all widths below, to limit code size.) */
 static int at_once(const heed__decode_task *t, heed_dtype type, int r, int last_row) {
   int rows = last_row - r >= 4 ? 4 : last_row - r >= 2 ? 2 : 1;
   while (rows > 1 && (t->row[r + rows - 1].k != t->row[r].k || t->row[r + rows - 1].v != t->row[r].v))
@@ -83,13 +83,14 @@ static bool shares_keys(const heed__decode_task *t, int first_row, int last_row)
   return last_row - first_row > 1 && t->row[last_row - 1].k == t->row[first_row].k;
 }
 
-/* Asks for the keys or values of the stretch after the next; the present one begins at key `first`, `end` is
- * behind the last. For rows that share them: these go through wide keys by pieces, which the processor does
- * not foresee (4 rows of 128 columns, from memory: 2.7 instead of 3.8 ms; narrow ones it does). */
-V_INLINE void ask_ahead(const void *x, const heed_dtype type, ptrdiff_t row, int64_t columns, int64_t first,
-                        int64_t stretch, int64_t end) {
+/* Prefetches the keys or values of the stretch after the next one; the current one begins at key `first`,
+ * keys end before `end`. Used where several rows share keys: they read wide keys in pieces, which the
+ * processor does not predict (4 rows of 128 columns, from memory: 2.7 instead of 3.8 ms), unlike short ones.
+ */
+V_INLINE void prefetch_ahead(const void *x, const heed_dtype type, ptrdiff_t row, int64_t columns,
+                             int64_t first, int64_t stretch, int64_t end) {
   const int64_t line = 64, last = first + 3 * stretch < end ? first + 3 * stretch : end;
-  if (columns * (int64_t)heed__element_bytes(type) <= DECODE_FORESEEN) return;
+  if (columns * (int64_t)heed__element_bytes(type) <= DECODE_PREDICTED) return;
   for (int64_t j = first + 2 * stretch; j < last; j++) {
     const char *p = element_at(x, type, j * row), *after = element_at(p, type, columns);
     for (; p < after; p += line) __builtin_prefetch(p, 0, 2);
@@ -98,7 +99,8 @@ V_INLINE void ask_ahead(const void *x, const heed_dtype type, ptrdiff_t row, int
 
 /* ---- Scores ---- */
 
-/* Products of `width` registers of columns from c on, the last one masked if `tail` is set. */
+/* Adds the products of `width` registers of columns from c on, the last one masked by `tail` (NULL: whole).
+ */
 V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float *const *q, const void *k,
                            const heed_dtype type, ptrdiff_t k_row, int64_t c, const vmask *tail,
                            int64_t left) {
@@ -125,7 +127,7 @@ V_INLINE void add_products(vfloat sum[V_LANES], int rows, int width, const float
   }
 }
 
-/* The product of a query and a key, over V_LANES sums. */
+/* The product of a query and a key, as V_LANES partial sums. */
 V_INLINE vfloat multiply_row(const float *q, const void *k, const heed_dtype type, int64_t d) {
   vfloat even = v_zero(), odd = v_zero();
   int64_t c = 0;
@@ -146,7 +148,7 @@ V_INLINE vfloat multiply_row(const float *q, const void *k, const heed_dtype typ
   return v_add(even, odd);
 }
 
-/* The products of a query and V_LANES keys, key by key in the order of memory. */
+/* The products of a query and V_LANES keys, key by key in memory order. */
 V_INLINE void multiply_rows(vfloat sum[V_LANES], const float *q, const void *k, const heed_dtype type,
                             ptrdiff_t k_row, int64_t d) {
   V_UNROLL
@@ -157,7 +159,8 @@ V_INLINE void multiply_rows(vfloat sum[V_LANES], const float *q, const void *k, 
   }
 }
 
-/* The products of `rows` queries and V_LANES / rows keys, by as many columns as there are registers for. */
+/* The products of `rows` queries and V_LANES / rows keys, with as many columns at a time as registers allow.
+ */
 V_INLINE void add_all_products(vfloat sum[V_LANES], int rows, const float *const *q, const void *k,
                                const heed_dtype type, ptrdiff_t k_row, int64_t d) {
   const int width = DECODE_QUERY / rows;
@@ -173,9 +176,9 @@ V_INLINE void add_all_products(vfloat sum[V_LANES], int rows, const float *const
   }
 }
 
-/* The scores of `rows` rows (1, 2 or 4) with the keys first…last-1, V_LANES / rows at a time. The last ones
- * go with some from before them, a few alone by themselves. `wide`: of one row, more columns than a tile (of
- * 128 columns 4 % faster). */
+/* The scores of `rows` rows (1, 2 or 4) with keys first…last-1, V_LANES / rows keys at a time. The last group
+ * overlaps the one before; if the block has fewer keys, each is done alone. wide: one row with more columns
+ * than a tile (4 % faster for 128 columns). */
 V_INLINE void score_stretch(const decode_work *w, const heed_dtype type, int rows, const bool wide,
                             int first_row, int64_t first, int64_t last) {
   const heed__decode_task *t = w->task;
@@ -185,7 +188,7 @@ V_INLINE void score_stretch(const decode_work *w, const heed_dtype type, int row
   const ptrdiff_t k_row = t->k_row, next_key = alone ? 0 : k_row;
   const vfloat scale = v_set(t->scale);
   const void *block = element_at(w->k, type, t->row[first_row].k);
-  float *p = w->p + first_row * w->room;
+  float *p = w->p + first_row * w->stride;
   const float *q[4];
   V_UNROLL
   for (int r = 0; r < rows; r++) q[r] = t->row[first_row + r].q;
@@ -205,7 +208,7 @@ V_INLINE void score_stretch(const decode_work *w, const heed_dtype type, int row
       v_store(score, scores);
       V_UNROLL
       for (int r = 0; r < rows; r++)
-        memcpy(p + r * w->room + at, score + r * keys, (size_t)keys * sizeof *score);
+        memcpy(p + r * w->stride + at, score + r * keys, (size_t)keys * sizeof *score);
     }
   }
 }
@@ -218,7 +221,7 @@ V_INLINE void score_block_of(decode_work *w, const heed_dtype type, int first_ro
   const int64_t stretch = last_row - first_row > 1 ? registers * V_LANES : w->keys;
   for (int64_t first = 0; first < w->keys; first += stretch) {
     const int64_t last = first + stretch < w->keys ? first + stretch : w->keys;
-    if (shared) ask_ahead(keys, type, t->k_row, t->d, first, stretch, t->last - w->first);
+    if (shared) prefetch_ahead(keys, type, t->k_row, t->d, first, stretch, t->last - w->first);
     for (int r = first_row, rows; r < last_row; r += rows) {
       rows = at_once(t, type, r, last_row);
       if (rows == 4)

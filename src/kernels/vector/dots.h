@@ -1,26 +1,26 @@
-/* The matrix product c [m, n] = a [m, k] · b [k, n] + bias for few rows or few columns, lanes along k:
- * nothing is packed. Of one side (a) there are but few rows; the other (b, with as many as there are) is read
- * once, group by group, and what comes next is fetched meanwhile: rows of some hundred elements end before
- * the processor sees that they are read in order. */
-#ifndef HEED_BODY_DOTS_H
-#define HEED_BODY_DOTS_H
+/* The product c [m, n] = a [m, k] · b [k, n] + bias as dot products, for few rows or few columns: lanes run
+ * along k, and nothing is packed. The smaller side (a) has few rows; the larger one (b) is read once, in
+ * groups of rows, and the next group is prefetched: rows of a few hundred elements end before the processor
+ * recognises that they are read in order. */
+#ifndef HEED_VECTOR_DOTS_H
+#define HEED_VECTOR_DOTS_H
 
 #include "blocks.h"
 
 enum {
-  GEMM_DOT_FEW = V_REGISTERS >= 32 ? 6 : 4,    /* rows of the smaller side in a tile, */
-  GEMM_DOT_MOST = 4,                           /* those of the larger, */
-  GEMM_DOT_SUMS = V_REGISTERS >= 32 ? 24 : 12, /* and no more sums than that */
-  GEMM_DOT_AHEAD = 256,    /* elements of a long row that are on their way to the first cache */
-  GEMM_DOT_NEAR = 1 << 16, /* elements of the larger side that the second cache may well have */
-  GEMM_LOOK = 1 << 20,     /* multiply-adds between two looks at the pace, */
-  GEMM_WAIT = 8,           /* where a row that comes from memory takes as long as so many */
+  GEMM_DOT_FEW = V_REGISTERS >= 32 ? 6 : 4,    /* most rows of the smaller side in a tile */
+  GEMM_DOT_MOST = 4,                           /* most rows of the larger side in a tile */
+  GEMM_DOT_SUMS = V_REGISTERS >= 32 ? 24 : 12, /* most sums of a tile */
+  GEMM_DOT_AHEAD = 256,    /* prefetch distance in a long row, in elements, to the first-level cache */
+  GEMM_DOT_NEAR = 1 << 16, /* elements of the larger side that probably fit in the second-level cache */
+  GEMM_CHECK = 1 << 20,    /* multiply-adds between two cancellation checks, */
+  GEMM_WAIT = 8,           /* where a row that comes from memory takes as long as this many rows of them */
 };
 
-/* What all tiles have in common. Element [i, j] of c is at i · c_row + j · c_column. */
+/* What all tiles share. Element [i, j] of c is at i · c_row + j · c_column. */
 typedef struct gemm_dot_step {
   size_t depth;
-  bool far; /* whether what is read of the larger side is more than the second cache may well have */
+  bool far; /* the larger side probably does not fit in the second-level cache */
   ptrdiff_t a_row, b_row, c_row, c_column, add_row, add_column;
 } gemm_dot_step;
 
@@ -37,8 +37,8 @@ V_INLINE void gemm_dot_add(const int few, const int many, vfloat *sum, const flo
   }
 }
 
-/* The first `whole` elements of the rows, full vectors. What is `ahead` elements behind each of b is asked
- * for meanwhile, into the first cache, or from afar into the second. */
+/* The first `whole` elements of the rows, in full vectors. Elements of b that are `ahead` further are
+ * prefetched: to the second-level cache if `far`, else to the first. */
 V_INLINE void gemm_dot_vectors(const int few, const int many, vfloat *sum, const float *a, ptrdiff_t a_row,
                                const float *b, ptrdiff_t b_row, size_t whole, ptrdiff_t ahead,
                                const bool far) {
@@ -55,7 +55,7 @@ V_INLINE void gemm_dot_vectors(const int few, const int many, vfloat *sum, const
   }
 }
 
-/* `few` rows of a and `many` of b, their elements without gaps. */
+/* A tile: `few` rows of a with `many` rows of b, both contiguous. */
 V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_step *s, const float *a,
                                const float *b, float *c, const float *add) {
   const ptrdiff_t a_row = s->a_row, b_row = s->b_row;
@@ -66,7 +66,8 @@ V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_ste
   for (int i = 0; i < fours; i++) sum[4 * i] = sum[4 * i + 1] = sum[4 * i + 2] = sum[4 * i + 3] = v_zero();
   const size_t whole = s->depth / V_LANES * V_LANES;
   const ptrdiff_t next = many * b_row;
-  const bool is_long = whole > 3 * GEMM_DOT_AHEAD; /* the first cache may not hold as many rows again */
+  const bool is_long =
+      whole > 3 * GEMM_DOT_AHEAD; /* the next rows may not fit in the first-level cache as well */
   if (s->far)
     gemm_dot_vectors(few, many, sum, a, a_row, b, b_row, whole, next, true);
   else
@@ -85,7 +86,7 @@ V_INLINE void gemm_dot_tile_of(const int few, const int many, const gemm_dot_ste
   }
 }
 
-/* How many rows of b go with so many of a. */
+/* Rows of b in a tile with `few` rows of a. */
 #define GEMM_DOT_GROUP(few) ((few)*GEMM_DOT_MOST <= GEMM_DOT_SUMS ? GEMM_DOT_MOST : GEMM_DOT_MOST - 1)
 
 #define GEMM_DOT_TILE(few, many)                                                                             \
@@ -107,16 +108,17 @@ typedef void gemm_dot_tile(const gemm_dot_step *s, const float *a, const float *
 static gemm_dot_tile *const gemm_dot_tiles[GEMM_DOT_FEW] = {GEMM_DOT_TILES(GEMM_DOT_TILE_NAME)};
 static gemm_dot_tile *const gemm_dot_singles[] = {GEMM_DOT_SINGLES(GEMM_DOT_TILE_NAME)};
 
-/* Rows of a at a time: with 32 registers as many as can be (8 rows of 4096, from memory, as 6 and 2: 2.9 ms;
- * as 4 and 4: 4.1), with fewer equal parts, as those of a rest would go with more rows of b. */
+/* Rows of a in a strip. With 32 registers as many as possible (8 rows of 4096, from memory, split into 6 and
+ * 2: 2.9 ms; into 4 and 4: 4.1); with 16 registers equal parts, as a short last strip would have tiles with
+ * more rows of b. */
 static size_t gemm_dot_strip(size_t few) {
   return GEMM_DOT_GROUP(GEMM_DOT_FEW) == GEMM_DOT_MOST ? gemm_least(few, GEMM_DOT_FEW)
                                                        : gemm_part(few, GEMM_DOT_FEW);
 }
 
-/* The last tile takes rows of b again that have been, so that it is whole, as those of a shorter last strip
- * do at each step (7 rows with AVX2: a tenth of the time, for a third less code); of fewer than a tile has
- * each goes alone. `few` is at most `many`. */
+/* Tiles are always whole: the last group of b, and each group with a shorter last strip of a, repeats rows
+ * (7 rows with AVX2: a tenth of the time, for a third less code). If b has fewer rows than a tile, each is
+ * done alone. few <= many. */
 static bool gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const float *a, const float *b,
                          float *c, const float *add, const heed__pace *pace, int64_t *position) {
   const bool alone = many < GEMM_DOT_MOST;
@@ -132,8 +134,8 @@ static bool gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const 
            add ? add + row * s->add_row + column * s->add_column : NULL);
     }
     work += (few + GEMM_WAIT) * group * s->depth;
-    if (work < GEMM_LOOK || j + group >= many) continue;
-    if (heed__leaves(pace)) {
+    if (work < GEMM_CHECK || j + group >= many) continue;
+    if (heed__should_yield(pace)) {
       *position = (int64_t)(j + group);
       return false;
     }
@@ -142,7 +144,7 @@ static bool gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const 
   return true;
 }
 
-/* a [m, k] and b [k, n], the elements of both without gaps along k. */
+/* a [m, k] and b [k, n], both contiguous along k. */
 static bool gemm_dots(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, const float *b,
                       ptrdiff_t b_column, const float *bias, float *c, ptrdiff_t c_row,
                       const heed__pace *pace, int64_t *position) {

@@ -1,13 +1,12 @@
-/* Functions of vectors of float32, written once on the primitives of vec_*.h: what the bodies share. Inputs
- * of every kind are defined (nan, ±inf, numbers below the smallest normal one). Errors are the largest
- * measured over all floats, in units of the last place. */
-#ifndef HEED_BODY_MATH_H
-#define HEED_BODY_MATH_H
+/* Functions of float32 vectors that the vector kernels share. Every input is defined (nan, ±inf, subnormal
+ * numbers). Errors are the largest measured over all floats, in units in the last place (ulp). */
+#ifndef HEED_VECTOR_ELEMENTARY_H
+#define HEED_VECTOR_ELEMENTARY_H
 
 #include <math.h>
 
-/* Loops of few turns over arrays of registers must be written out (V_UNROLL), in functions that know the
- * counts: else the arrays lie in memory. V_TURNS(n): n turns in one, of a loop of any length. */
+/* Short loops over arrays of registers must be unrolled (V_UNROLL) in functions where the counts are
+ * constants; otherwise the arrays are in memory. V_TURNS(n) unrolls a loop of any length n times. */
 #define V_INLINE       static inline __attribute__((always_inline))
 #define V_PRAGMA(text) _Pragma(#text)
 #if defined(__clang__)
@@ -18,8 +17,8 @@
 #define V_TURNS(n) V_PRAGMA(GCC unroll n)
 #endif
 
-/* Turns in one of the loops of products: the loop's own instructions take issue slots that the multiply-adds
- * need, of which a turn has 24 or 12. On ARM they do not, and clang would run out of registers. */
+/* Unrolling of the loops of products: loop overhead takes issue slots from the 24 or 12 multiply-adds of an
+ * iteration. On ARM it does not, and clang would run out of registers. */
 #if V_LANES == 16
 #define TILE_TURNS V_TURNS(2)
 #elif V_LANES == 8
@@ -30,7 +29,7 @@
 
 /* ---- Powers ---- */
 
-/* (e^r - 1 - r) / r² for |r| <= ln 2 / 2; minimax, 2^-28 of e^r. */
+/* (e^r - 1 - r) / r² for |r| <= ln 2 / 2; minimax, error 2^-28 of e^r. */
 static inline vfloat exp_tail(vfloat r) {
   vfloat q = v_fma(v_set(0x1.6db42ap-10f), r, v_set(0x1.123b56p-7f));
   q = v_fma(q, r, v_set(0x1.55545ep-5f));
@@ -38,8 +37,8 @@ static inline vfloat exp_tail(vfloat r) {
   return v_fma(q, r, v_set(0.5f));
 }
 
-/* e^x as 2^k (sum + rest): x = k ln 2 + r. ln 2 is taken off in two parts, the
- * product with the first being exact, and 1 + r is added in two parts. */
+/* e^x = 2^k (sum + rest), with x = k ln 2 + r. ln 2 is subtracted in two parts, where the product with the
+ * first is exact; sum is 1 + r rounded, and its error is in rest. */
 static inline vfloat exp_parts(vfloat x, vfloat *rest, vfloat *k) {
   const vfloat one = v_set(1.0f), low = v_set(0x1.7f7d1cp-20f);
   x = v_max(v_set(-104.0f), v_min(v_set(89.0f), x)); /* beyond, results are 0 and inf */
@@ -50,24 +49,24 @@ static inline vfloat exp_parts(vfloat x, vfloat *rest, vfloat *k) {
   return sum;
 }
 
-/* e^x, 0.8 ulp. What comes to 0 is 0 before it is scaled: left to v_ldexp, each result below the smallest
- * normal number costs an Intel processor some 150 cycles, and masks hide with -inf. */
+/* e^x, 0.8 ulp. Results that become 0 are cleared before scaling: in v_ldexp each subnormal result costs an
+ * Intel processor about 150 cycles, and masked scores are -inf. */
 static inline vfloat exp_by_parts(vfloat x) {
   vfloat rest, k;
   const vfloat sum = exp_parts(x, &rest, &k);
   return v_ldexp(v_clear(v_lt(x, v_set(-104.0f)), v_add(sum, rest)), k);
 }
 
-/* v_exp(x) is e^x, and with a table nearly always the float next to it: a softmax then prints as PyTorch's
- * does ("1." or "1.0000"). x = k ln 2 + r with k in steps of 2^-V_EXP_BITS, 2^k = power (1 + lost), and
- * e^r = 1 + r + r² q to 2^-29. */
+/* v_exp(x) is e^x; with a table it is nearly always correctly rounded, so a softmax prints as PyTorch's does
+ * ("1." or "1.0000"). x = k ln 2 + r with k in steps of 2^-V_EXP_BITS, 2^k = power (1 + lost), and
+ * e^r = 1 + r + r² q with an error of 2^-29. */
 #if V_EXP_BITS == 0
 static inline vfloat v_exp(vfloat x) {
   return exp_by_parts(x);
 }
 #else
 
-/* k is in the low bits of sum, plus 127 steps of 1. */
+/* Returns r. The low bits of *sum hold k + 127, in steps of 2^-V_EXP_BITS. */
 static inline vfloat exp_rest(vfloat x, vfloat *sum, vfloat *k) {
   const vfloat shift = v_set((0x1.8p23f + 127.0f * (1 << V_EXP_BITS)) / (1 << V_EXP_BITS));
   *sum = v_fma(x, v_set(0x1.715476p0f), shift);
@@ -76,9 +75,9 @@ static inline vfloat exp_rest(vfloat x, vfloat *sum, vfloat *k) {
 }
 
 #if V_EXP_BITS == 4
-/* 0.6 ulp, 0.8 below the smallest normal number, where the scaling rounds again. */
+/* 0.6 ulp; 0.8 for subnormal results, which the scaling rounds again. */
 static inline vfloat v_exp(vfloat x) {
-  const vmask some = v_not_mask(v_lt(x, v_set(-104.0f))); /* the others are 0, as in exp_by_parts */
+  const vmask some = v_not_mask(v_lt(x, v_set(-104.0f))); /* others give 0, as in exp_by_parts */
   vfloat sum, k, lost;
   const vfloat r = exp_rest(v_min(v_set(89.0f), x), &sum, &k); /* nan passes */
   const vfloat q = v_fma(v_set(0x1.555822p-3f), r, v_set(0x1.0001b4p-1f));
@@ -90,8 +89,8 @@ static __attribute__((noinline)) vfloat exp_far(vmask far, vfloat x, vfloat y) {
   return v_select(far, exp_by_parts(x), y);
 }
 
-/* 0.6 ulp, 0.8 where 2^k may be no normal number, which is left to exp_by_parts. Elsewhere the low bits of
- * sum go to the place of the exponent. */
+/* 0.6 ulp; 0.8 where 2^k may not be a normal number, which exp_by_parts computes. Elsewhere the low bits of
+ * sum are shifted to the exponent. */
 static inline vfloat v_exp(vfloat x) {
   const vmask gone = v_lt(x, v_set(-104.0f));
   const vmask far = v_and_mask(v_lt(v_set(87.0f), v_abs(x)), v_le(v_set(-104.0f), x));
@@ -117,8 +116,8 @@ static inline vfloat exp2_fraction(vfloat r) {
   return v_fma(p, r, v_set(1.0f));
 }
 
-/* (e^r - 1) / r for |r| <= ln 2 / 2^(V_POWER_BITS + 1), the highest power first; minimax, 2^-28, 2^-25 and
- * 2^-24 of e^r. */
+/* (e^r - 1) / r for |r| <= ln 2 / 2^(V_POWER_BITS + 1), the highest power first; minimax, errors 2^-28, 2^-25
+ * and 2^-24 of e^r. */
 #if V_POWER_BITS == 0
 #define POWER_TERMS 0x1.6ae72p-10f, 0x1.126794p-7f, 0x1.555822p-5f, 0x1.55541ap-3f, 0x1.fffffcp-2f, 1.0f
 #elif V_POWER_BITS == 3
@@ -128,10 +127,9 @@ static inline vfloat exp2_fraction(vfloat r) {
 #endif
 
 /* x[i] = e^x[i] for x[i] <= 88, 0 where that is below 2^-127: x = k ln 2 + r, k in steps of
- * 2^-V_POWER_BITS; 2.4 ulp from -16 up, 5.6 from -88 (without a table 1.3 and 4.5). Step by step for all of
- * them, as a step waits for the one before. k is found in the low bits of a sum with a large number, from
- * where it goes to the place of the exponent; what its part below 1 makes of the bits of 2^k, which are not a
- * straight line, comes from a table. */
+ * 2^-V_POWER_BITS; 2.4 ulp for x >= -16, 5.6 for x >= -88 (without a table 1.3 and 4.5). Each step is done
+ * for all x[i], as the steps of one depend on each other. Adding a large number leaves k in the low bits of
+ * the sum, which are shifted to the exponent; v_bend_power corrects the fraction of 2^k with a table. */
 V_INLINE void exp_flushed(vfloat *x, const int count) {
   static const float term[] = {POWER_TERMS};
   const vfloat shift = v_set((0x1.8p23f + 127.0f * (1 << V_POWER_BITS)) / (1 << V_POWER_BITS));
@@ -150,8 +148,8 @@ V_INLINE void exp_flushed(vfloat *x, const int count) {
 #undef EACH
 }
 
-/* 2^x / 2 for x <= 127, 1 ulp, 0 where that is below 2^-126: x + 126, rounded, is in the low bits of its sum
- * with a large number, from where it goes to the place of the exponent. */
+/* 2^x / 2 for x <= 127, 1 ulp, 0 where that is below 2^-126. Adding a large number leaves x + 126, rounded,
+ * in the low bits of the sum, which are shifted to the exponent. */
 static inline vfloat v_half_exp2_flushed(vfloat x) {
   const vfloat shift = v_set(0x1.8p23f + 126.0f);
   x = v_max(v_set(-126.0f), x); /* nan passes */
@@ -163,7 +161,7 @@ static inline vfloat v_half_exp2_flushed(vfloat x) {
 
 /* ln x, 0.8 ulp: x = m 2^k with m in [√½, √2), and ln m = f - f²/2 + f³ P(f) for f = m - 1. */
 static inline vfloat v_log(vfloat x) {
-  const vmask tiny = v_lt(x, v_set(0x1p-126f)); /* without a leading 1 */
+  const vmask tiny = v_lt(x, v_set(0x1p-126f)); /* subnormal */
   const vfloat normal = v_select(tiny, v_mul(x, v_set(0x1p23f)), x);
   const vint root = v_set_int(0x3f3504f3); /* the bits of √½ */
   const vint above = v_sub_int(v_bits(normal), root);
@@ -182,7 +180,8 @@ static inline vfloat v_log(vfloat x) {
   vfloat y = v_fma(k, v_set(0x1.62e4p-1f), v_add(f, tail));
   y = v_select(v_eq(x, v_zero()), v_set(-INFINITY), y);
   y = v_select(v_lt(x, v_zero()), v_set(NAN), y);
-  return v_select(v_lt(x, v_set(INFINITY)), y, v_add(x, v_set(INFINITY))); /* inf and nan; -inf has its nan */
+  return v_select(v_lt(x, v_set(INFINITY)), y,
+                  v_add(x, v_set(INFINITY))); /* inf and nan; -inf is nan already */
 }
 
 /* ---- Curves from -1 to 1 ---- */
@@ -198,7 +197,7 @@ static inline vfloat tanh_near(vfloat x) {
   return v_fma(v_mul(z, x), p, x);
 }
 
-/* tanh x, 0.7 ulp: beyond those near 0, 1 - 2 / (e^2|x| + 1), each step with what it rounds off. */
+/* tanh x, 0.7 ulp: where |x| >= TANH_NEAR, 1 - 2 / (e^2|x| + 1), keeping the rounding error of each step. */
 static inline vfloat v_tanh(vfloat x) {
   const vfloat one = v_set(1.0f), a = v_abs(x);
   vfloat rest, k;
@@ -212,8 +211,8 @@ static inline vfloat v_tanh(vfloat x) {
   return v_copysign(v_select(v_lt(a, v_set(TANH_NEAR)), tanh_near(x), y), x); /* for -0, too */
 }
 
-/* log2 of the chance that a normal number is further from 0 than x >= 0: 2^-26 of its power. In pairs of
- * terms, which do not wait for each other. */
+/* log2 of the probability that a normal number is further from 0 than x >= 0; error of the power 2^-26. Pairs
+ * of terms are independent of each other. */
 static inline vfloat log2_outside(vfloat x) {
   const vfloat x2 = v_mul(x, x), x4 = v_mul(x2, x2);
   const vfloat p0 = v_fma(v_set(-0x1.26aedep0f), x, v_set(0x1.75f2c2p-26f));
@@ -224,12 +223,12 @@ static inline vfloat log2_outside(vfloat x) {
   return v_fma(high, x4, v_fma(p2, x2, p0));
 }
 
-/* ---- Circle ---- */
+/* ---- Sine and cosine ---- */
 
-#define CIRCLE_LIMIT 1e5f /* of |x|: beyond, what is taken off of x is no longer exact */
+#define CIRCLE_LIMIT 1e5f /* largest |x| for which the reduction of x is exact */
 
-/* sin(x + turn π/2) for |x| <= CIRCLE_LIMIT, 0.8 ulp: x = k π/2 + r + r_low, π/2 being taken off in three
- * parts. */
+/* sin(x + turn π/2) for |x| <= CIRCLE_LIMIT, 0.8 ulp: x = k π/2 + r + r_low, subtracting π/2 in three parts.
+ */
 static inline vfloat circle(vfloat x, int turn) {
   const vfloat one = v_set(1.0f), second = v_set(-0x1.777a5cp-25f);
   const vfloat k = v_round(v_mul(x, v_set(0x1.45f306p-1f)));

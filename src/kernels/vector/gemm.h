@@ -1,14 +1,15 @@
-/* The matrix product on the vector primitives: c [m, n] = a [m, k] · b [k, n] + bias. Beside that in blocks,
- * for which room is needed (blocks.h), three ways, by sizes and strides:
- *   panels   tiles of 6 rows × (4 or 2) vectors of columns in registers, b packed in panels of that width
- * where that pays; a is read in place whatever its strides, since a strip of 6 rows stays in the first cache;
- *   dots     lanes along k, for few rows or few columns: nothing is packed, b is read once (dots.h);
- *   stream   one row times a row-major b (or that transposed), or few rows times a large one: b is read once,
- * several rows side by side.
- * An element is summed over k in an order that depends on k and the way alone, not on the other sizes. */
+/* The matrix product c [m, n] = a [m, k] · b [k, n] + bias. Apart from the blocked product, which needs
+ * scratch (blocks.h), there are three methods, chosen by sizes and strides:
+ *   panels   tiles of 6 rows × (4 or 2) vectors of columns in registers; b is packed in panels of that width
+ *            where that is faster, a is read in place, since a strip of 6 rows stays in the first-level cache
+ *   dot      lanes along k, for few rows or few columns: nothing is packed, b is read once (dots.h)
+ *   stream   one row times a row-major b (or the transpose), or few rows times a large one: b is read once,
+ *            several rows at a time
+ * The order in which an element is summed over k depends on k and the method alone, not on the other sizes.
+ */
 
-#ifndef HEED_BODY_GEMM_H
-#define HEED_BODY_GEMM_H
+#ifndef HEED_VECTOR_GEMM_H
+#define HEED_VECTOR_GEMM_H
 
 #include "blocks.h"
 #include "dots.h"
@@ -17,22 +18,22 @@ enum {
   GEMM_ROWS = 6,
   GEMM_VECTORS = V_REGISTERS >= 32 ? 4 : 2,
   GEMM_COLUMNS = GEMM_VECTORS * V_LANES,
-  GEMM_DEPTH = 128, /* of k at a time: a panel stays in the second cache, or the first */
+  GEMM_DEPTH = 128, /* most of k in a panel, which stays in the first- or second-level cache */
   GEMM_GROUP = 64,  /* columns that are packed at a time, in one panel or several */
-  GEMM_FEW = V_REGISTERS >= 32 ? 64 : 48, /* rows for which packing b does not pay */
-  GEMM_STREAMED = 8,                      /* rows for which a row-major b of */
-  GEMM_FAR = 1 << 21,                     /* elements, which come from memory, is read row by row */
+  GEMM_FEW = V_REGISTERS >= 32 ? 64 : 48, /* up to this many rows packing b costs more than it saves */
+  GEMM_STREAMED = 8,                      /* up to this many rows a row-major b of at least */
+  GEMM_FAR = 1 << 21,                     /* this many elements, too large for caches, is streamed */
   GEMM_STREAM_ROWS = V_REGISTERS >= 32 ? 4 : 2,
-  GEMM_STREAM_AT_ONCE = 4,     /* rows of b with several of a, */
-  GEMM_STREAM_ALONE = 8,       /* and with one */
-  GEMM_TINY = HEED__TINY_WORK, /* multiply-adds that are rounded twice */
+  GEMM_STREAM_AT_ONCE = 4,     /* rows of b at a time for several rows of a, */
+  GEMM_STREAM_ALONE = 8,       /* and for one */
+  GEMM_TINY = HEED__TINY_WORK, /* up to this many multiply-adds are rounded twice */
   GEMM_TINY_DEPTH = HEED__TINY_DEPTH,
-  GEMM_NEAR = 1 << 16,     /* elements of b that stay in the second cache, so that packing does not pay */
-  GEMM_GATHERED = 1 << 13, /* floats that are copied to the stack to take gaps out */
+  GEMM_NEAR = 1 << 16,     /* elements of b that stay in the second-level cache without packing */
+  GEMM_GATHERED = 1 << 13, /* most floats that are copied to the stack to make them contiguous */
 };
 
-/* What all tiles of one step have in common. The sum over `depth` is added to `add` (the bias, or what c has
- * from earlier steps; NULL: nothing). */
+/* What all tiles of one step share. The sum over `depth` is added to `add`: the bias, the earlier steps' sum
+ * in c, or nothing (NULL). */
 typedef struct gemm_step {
   size_t depth;
   ptrdiff_t a_row, a_column, b_row, c_row, add_row;
@@ -43,8 +44,8 @@ typedef struct gemm_step {
 typedef void gemm_tile(const gemm_step *s, const float *a, const float *b, float *c, const float *add,
                        vmask edge);
 
-/* `edge` are the lanes of the last vector that there are; all of them if `whole`. Not `fused`, a product is
- * rounded before it is added. */
+/* edge: the lanes of the last vector that exist; not used if `whole`. Unless `fused`, products are rounded
+ * before they are added. */
 V_INLINE void gemm_tile_add(const int rows, const int vectors, const bool whole, const bool fused,
                             vfloat sum[GEMM_ROWS][GEMM_VECTORS], const float *a, ptrdiff_t a_row,
                             const float *b, vmask edge) {
@@ -121,8 +122,9 @@ static gemm_tile *const gemm_tiles[GEMM_ROWS][GEMM_VECTORS + 1] = {
 
 /* ---- Panels ---- */
 
-/* b in panels of GEMM_COLUMNS, as many as `room` floats of `packed` hold at that depth; with packed NULL b's
- * columns lie without gaps, and it is read in place. A step is a group of columns at one depth. */
+/* b is packed to `packed` in panels of GEMM_COLUMNS, GEMM_GROUP columns at a time, at most `most` deep; with
+ * packed NULL it is read in place, and its columns must be contiguous. A step is a group of columns at one
+ * depth. */
 static __attribute__((noinline)) bool gemm_panels(size_t m, size_t n, size_t k, const float *a,
                                                   ptrdiff_t a_row, ptrdiff_t a_column, const float *b,
                                                   ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
@@ -157,7 +159,7 @@ static __attribute__((noinline)) bool gemm_panels(size_t m, size_t n, size_t k, 
               v_first(columns - (used - 1) * V_LANES));
         }
       }
-      if (heed__leaves(pace) && (j1 < n || p + s.depth < k)) {
+      if (heed__should_yield(pace) && (j1 < n || p + s.depth < k)) {
         *position = (int64_t)(p / depth * groups + j0 / GEMM_GROUP + 1);
         return false;
       }
@@ -168,7 +170,7 @@ static __attribute__((noinline)) bool gemm_panels(size_t m, size_t n, size_t k, 
   return true;
 }
 
-/* In functions of their own, so that a small product does not pay for the room of a large one. */
+/* Separate functions, so that a small product does not need the stack of a large one. */
 #define GEMM_PACKED(name, depth)                                                                             \
   static __attribute__((noinline)) bool name(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row,  \
                                              ptrdiff_t a_column, const float *b, ptrdiff_t b_row,            \
@@ -181,8 +183,8 @@ static __attribute__((noinline)) bool gemm_panels(size_t m, size_t n, size_t k, 
 GEMM_PACKED(V_NAME(gemm_packed), GEMM_DEPTH)
 GEMM_PACKED(V_NAME(gemm_packed_shallow), GEMM_SHALLOW)
 
-/* The smallest products have PyTorch's very bits, which rounds each product before it adds it: sums of
- * weights then print alike ("1." or "1.0000"). */
+/* The smallest products match PyTorch bit for bit, which rounds each product before adding it, so sums of
+ * weights print alike ("1." or "1.0000"). */
 #define GEMM_TINY_TILE(rows)                                                                                 \
   static void V_NAME(gemm_tiny_tile_##rows)(const gemm_step *s, const float *a, const float *b, float *c,    \
                                             const float *add, vmask edge) {                                  \
@@ -220,8 +222,8 @@ static void gemm_rounded_twice(size_t m, size_t n, size_t k, const float *a, ptr
 
 /* ---- Streams ---- */
 
-/* sum [n] += factor · y, where y has the rows of one step, `row` apart, and n is of whole vectors. With
- * `fetch` the rows that follow are asked for meanwhile, into the second cache. */
+/* sum [n] += factor · y, where y has GEMM_STREAM_ALONE rows, `row` apart, and n is a multiple of V_LANES.
+ * With `fetch` the next rows are prefetched to the second-level cache. */
 V_INLINE void gemm_stream_one(const bool fetch, float *sum, size_t n, const vfloat factor[GEMM_STREAM_ALONE],
                               const float *y, ptrdiff_t row) {
   for (size_t j = 0; j < n; j += V_LANES) {
@@ -235,17 +237,17 @@ V_INLINE void gemm_stream_one(const bool fetch, float *sum, size_t n, const vflo
   }
 }
 
-/* c [n] = x [k] · b [k, n] + bias, b's columns without gaps: sums of some columns stay in the first cache
- * while eight rows of b at a time are added. A step is LOOK rows of b; the sums wait in c while it is left.
- */
+/* c [n] = x [k] · b [k, n] + bias, the columns of b contiguous: the sums of CHUNK columns stay in the
+ * first-level cache while eight rows of b at a time are added. A step is CHECK rows of b; between steps the
+ * sums are in c. */
 static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const float *x, ptrdiff_t x_step,
                                                   const float *b, ptrdiff_t b_row, const float *bias,
                                                   ptrdiff_t bias_step, float *c, ptrdiff_t c_step,
                                                   const heed__pace *pace, int64_t *position) {
-  enum { AT_ONCE = GEMM_STREAM_ALONE, CHUNK = 4096, LOOK = 64, FETCHED = 1 << 20 };
+  enum { AT_ONCE = GEMM_STREAM_ALONE, CHUNK = 4096, CHECK = 64, FETCHED = 1 << 20 };
   _Alignas(HEED__ALIGNMENT) float sum[CHUNK];
-  const size_t steps = k / LOOK + 1, from = position ? (size_t)*position : 0;
-  size_t p = from % steps * LOOK;
+  const size_t steps = k / CHECK + 1, from = position ? (size_t)*position : 0;
+  size_t p = from % steps * CHECK;
   for (size_t j0 = from / steps * CHUNK; j0 < n; j0 += CHUNK, p = 0) {
     const size_t columns = gemm_least(n - j0, CHUNK), whole = columns / V_LANES * V_LANES;
     const vmask edge = v_first(columns - whole);
@@ -256,15 +258,15 @@ static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const floa
       for (size_t j = 0; j < columns; j++) sum[j] = c[(ptrdiff_t)(j0 + j) * c_step];
     }
     for (const size_t begun = p; p + AT_ONCE <= k; p += AT_ONCE, y += AT_ONCE * b_row) {
-      if (p % LOOK == 0 && p > begun && heed__leaves(pace)) {
+      if (p % CHECK == 0 && p > begun && heed__should_yield(pace)) {
         for (size_t j = 0; j < columns; j++) c[(ptrdiff_t)(j0 + j) * c_step] = sum[j];
-        *position = (int64_t)(j0 / CHUNK * steps + p / LOOK);
+        *position = (int64_t)(j0 / CHUNK * steps + p / CHECK);
         return false;
       }
       vfloat factor[AT_ONCE];
       V_UNROLL
       for (int r = 0; r < AT_ONCE; r++) factor[r] = v_set(x[((ptrdiff_t)p + r) * x_step]);
-      if (n * k > FETCHED) /* more than the second cache has */
+      if (n * k > FETCHED) /* larger than the second-level cache */
         gemm_stream_one(true, sum, whole, factor, y, b_row);
       else
         gemm_stream_one(false, sum, whole, factor, y, b_row);
@@ -285,7 +287,7 @@ static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const floa
     }
     for (size_t j = 0; j < columns; j++)
       c[(ptrdiff_t)(j0 + j) * c_step] = sum[j] + (bias ? bias[(ptrdiff_t)(j0 + j) * bias_step] : 0.0f);
-    if (j0 + columns < n && heed__leaves(pace)) {
+    if (j0 + columns < n && heed__should_yield(pace)) {
       *position = (int64_t)((j0 / CHUNK + 1) * steps);
       return false;
     }
@@ -293,8 +295,8 @@ static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const floa
   return true;
 }
 
-/* sum [rows, columns] += x [rows, at_once] · y [at_once, columns], y's columns without gaps. With `fetch`,
- * the rows of y that follow are fetched meanwhile. */
+/* sum [rows, columns] += x [rows, at_once] · y [at_once, columns], the columns of y contiguous. With `fetch`
+ * the next rows of y are prefetched. */
 V_INLINE void gemm_stream_add(const int rows, const int at_once, const bool fetch, float *sum, size_t sum_row,
                               size_t columns, const float *x, ptrdiff_t x_row, ptrdiff_t x_step,
                               const float *y, ptrdiff_t y_row) {
@@ -348,16 +350,16 @@ static gemm_stream_rows *const gemm_streams_of[] = {V_NAME(gemm_stream_1), V_NAM
 static gemm_stream_rows *const gemm_streams_of[] = {V_NAME(gemm_stream_1), V_NAME(gemm_stream_2)};
 #endif
 
-/* The same for several rows of x, c [m, n] = x [m, k] · b [k, n] + bias; long sums in parts, which are more
- * exact. A step is such a part. */
+/* gemm_stream for several rows of x: c [m, n] = x [m, k] · b [k, n] + bias. Sums over k are divided into
+ * parts of BLOCK_DEPTH, which is more accurate. A step is such a part. */
 static __attribute__((noinline)) bool gemm_streams(size_t m, size_t n, size_t k, const float *x,
                                                    ptrdiff_t x_row, ptrdiff_t x_step, const float *b,
                                                    ptrdiff_t b_row, const float *bias, float *c,
                                                    ptrdiff_t c_row, const heed__pace *pace,
                                                    int64_t *position) {
-  enum { ROOM = 8192 };
-  _Alignas(HEED__ALIGNMENT) float sum[ROOM];
-  const size_t chunk = ROOM / m / V_LANES * V_LANES, strip = gemm_part(m, GEMM_STREAM_ROWS);
+  enum { SUMS = 8192 };
+  _Alignas(HEED__ALIGNMENT) float sum[SUMS];
+  const size_t chunk = SUMS / m / V_LANES * V_LANES, strip = gemm_part(m, GEMM_STREAM_ROWS);
   const size_t steps = (k + BLOCK_DEPTH - 1) / BLOCK_DEPTH, from = position ? (size_t)*position : 0;
   size_t p = from % steps * BLOCK_DEPTH;
   for (size_t j0 = from / steps * chunk; j0 < n; j0 += chunk, p = 0) {
@@ -377,7 +379,7 @@ static __attribute__((noinline)) bool gemm_streams(size_t m, size_t n, size_t k,
           to[j] = sum[i * chunk + j] + (!first ? to[j] : bias ? bias[j0 + j] : 0.0f);
       }
       const size_t done = j0 / chunk * steps + p / BLOCK_DEPTH + 1;
-      if ((j0 + columns < n || p + at_once < k) && heed__leaves(pace)) {
+      if ((j0 + columns < n || p + at_once < k) && heed__should_yield(pace)) {
         *position = (int64_t)done;
         return false;
       }
@@ -386,15 +388,15 @@ static __attribute__((noinline)) bool gemm_streams(size_t m, size_t n, size_t k,
   return true;
 }
 
-/* ---- The choice ---- */
+/* ---- The choice of the method ---- */
 
-/* Copies `rows` rows of x, whose elements are `column` apart, so that they lie without gaps. */
+/* Copies `rows` rows of x, whose elements are `column` apart, to contiguous rows. */
 static void gemm_gather(float *out, size_t rows, size_t k, const float *x, ptrdiff_t row, ptrdiff_t column) {
   for (size_t i = 0; i < rows; i++)
     for (size_t p = 0; p < k; p++) *out++ = x[(ptrdiff_t)i * row + (ptrdiff_t)p * column];
 }
 
-/* Dots where the side with few rows (or columns) has gaps. */
+/* Dot products where the side with few rows (or columns) is not contiguous along k. */
 static __attribute__((noinline)) bool gemm_gathered_dots(size_t m, size_t n, size_t k, const float *a,
                                                          ptrdiff_t a_row, ptrdiff_t a_column, const float *b,
                                                          ptrdiff_t b_row, ptrdiff_t b_column,
@@ -409,12 +411,12 @@ static __attribute__((noinline)) bool gemm_gathered_dots(size_t m, size_t n, siz
   return gemm_dots(m, n, k, few, (ptrdiff_t)k, b, b_column, bias, c, c_row, pace, position);
 }
 
-static bool k_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
-                   const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
-                   ptrdiff_t c_row, float *room, const heed__pace *pace, int64_t *position) {
+bool KERNEL(gemm)(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
+                  const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
+                  ptrdiff_t c_row, float *scratch, const heed__pace *pace, int64_t *position) {
   const size_t few = gemm_least(m, n);
-  if (room)
-    return gemm_in_blocks(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, room, pace,
+  if (scratch)
+    return gemm_in_blocks(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, scratch, pace,
                           position);
   if (m <= GEMM_TINY && n <= GEMM_TINY && k <= GEMM_TINY_DEPTH && m * n * k <= GEMM_TINY) {
     gemm_rounded_twice(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row);

@@ -1,13 +1,13 @@
-/* The transform of Box and Muller on the vector primitives: scalar/normal.c step by step. */
-#ifndef HEED_BODY_NORMAL_H
-#define HEED_BODY_NORMAL_H
+/* The Box-Muller transform, with the same steps as scalar/normal.c. */
+#ifndef HEED_VECTOR_NORMAL_H
+#define HEED_VECTOR_NORMAL_H
 
 #include "../scalar/normal.h"
 #include "elementary.h"
 
-#if V_LANES == 16 /* a block has eight numbers of each kind */
+#if V_LANES == 16 /* half a block is 8 numbers */
 
-static void k_normal(float *x, size_t n, float std, float mean) {
+void KERNEL(normal)(float *x, size_t n, float std, float mean) {
   heed__kernels_avx2.normal(x, n, std, mean);
 }
 
@@ -28,7 +28,7 @@ V_INLINE vfloat normal_log(vfloat x) {
   return v_fma(k, v_set(NORMAL_LN2_HIGH), v_add(f, p));
 }
 
-/* The cosine and the sine of x, from 0 to 2π. */
+/* The cosine and the sine of x, 0 <= x <= 2π. */
 V_INLINE void normal_circle(vfloat x, vfloat *cosine, vfloat *sine) {
   const vfloat eighths = v_mul(x, v_set(NORMAL_4_BY_PI)), near = v_round(eighths);
   const vfloat floor = v_sub(near, v_select(v_lt(eighths, near), v_set(1.0f), v_zero()));
@@ -53,7 +53,7 @@ V_INLINE void normal_circle(vfloat x, vfloat *cosine, vfloat *sine) {
   *sine = v_from_bits(v_add_int(v_bits(v_select(straight, s, c)), minus_sine));
 }
 
-static void k_normal(float *x, size_t n, float std, float mean) {
+void KERNEL(normal)(float *x, size_t n, float std, float mean) {
   enum { HALF = HEED__NORMAL_BLOCK / 2 };
   for (size_t i = 0; i < n; i += HEED__NORMAL_BLOCK) {
     V_UNROLL

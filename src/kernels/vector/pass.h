@@ -1,7 +1,7 @@
-/* The forward pass of a small attention module on the vector primitives: the tokens lie across the lanes from
- * the first projection to the last, and nothing leaves the stack in between. */
-#ifndef HEED_BODY_PASS_H
-#define HEED_BODY_PASS_H
+/* The forward pass of a small attention module. Each lane holds one token from the first projection to the
+ * last, and all intermediate results are on the stack. */
+#ifndef HEED_VECTOR_PASS_H
+#define HEED_VECTOR_PASS_H
 
 #include "small.h"
 
@@ -12,7 +12,8 @@ _Static_assert(PASS_TOKENS % V_LANES == 0, "tokens fill whole vectors");
 /* The columns of a matrix [tokens, channels], each a row of PASS_TOKENS. */
 typedef float pass_columns[PASS_WIDE][PASS_TOKENS];
 
-/* Channel c of the product, for the V_LANES tokens from i on. Rounded twice, in order, as gemm does it. */
+/* Channel c of a projection for the V_LANES tokens from i on. Products are rounded before they are added, in
+ * order, as gemm does for such sizes. */
 V_INLINE vfloat pass_channel(const heed__small_pass *p, const int which, const pass_columns in, int64_t depth,
                              int64_t c, int64_t i) {
   const float *weight = p->weight[which] + c * depth, *bias = p->bias[which];
@@ -27,7 +28,7 @@ static void pass_project(const heed__small_pass *p, const int which, const pass_
     for (int64_t c = 0; c < channels; c++) v_store(out[c] + i, pass_channel(p, which, in, depth, c, i));
 }
 
-static void k_small_pass(const heed__small_pass *p) {
+void KERNEL(small_pass)(const heed__small_pass *p) {
 #if V_LANES == 16
   if (SMALL_LEFT_TO_AVX2(p->n)) {
     heed__kernels_avx2.small_pass(p);
@@ -35,10 +36,10 @@ static void k_small_pass(const heed__small_pass *p) {
   }
 #endif
   const int64_t wide = p->heads * p->d, kv_wide = p->kv_heads * p->d, group = p->heads / p->kv_heads;
-  const int64_t last = (p->n - 1) / V_LANES * V_LANES; /* where the last vector begins */
+  const int64_t last = (p->n - 1) / V_LANES * V_LANES; /* start of the last vector */
   pass_columns x, q, k, v, heads;
   for (int64_t c = 0; c < p->d_in; c++) {
-    v_store(x[c] + last, v_zero()); /* lanes without a token */
+    v_store(x[c] + last, v_zero()); /* for lanes without a token */
     for (int64_t i = 0; i < p->n; i++) x[c][i] = p->x[i * p->d_in + c];
   }
   for (int64_t c = 0; c < wide; c++) v_store(heads[c] + last, v_zero());

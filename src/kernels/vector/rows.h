@@ -1,18 +1,18 @@
-/* The kernels that go along a row: elementwise, sums, softmax and the norms. Short rests of a row go through
- * masked loads and stores. */
-#ifndef HEED_BODY_ROWS_H
-#define HEED_BODY_ROWS_H
+/* The kernels on rows: elementwise, sums, softmax and the norms. The end of a row that is not a whole vector
+ * uses masked loads and stores. */
+#ifndef HEED_VECTOR_ROWS_H
+#define HEED_VECTOR_ROWS_H
 
 #include <float.h>
 
 #include "elementary.h"
 
-/* Does the statements for each vector of a row of n, with i its first element; LOAD and STORE leave out what
- * is beyond the row. */
+/* Runs the statements for each vector of a row of n elements, i being its first one; LOAD and STORE ignore
+ * lanes beyond the row. */
 #define EACH(n, ...) EACH_OF(, n, __VA_ARGS__)
 
-/* The same, four turns in one, which takes a tenth off of statements that are some twenty instructions or
- * fewer: rows of some hundred elements have so few turns that the processor foresees the last one. */
+/* The same, unrolled four times, a tenth faster for up to about twenty instructions: rows of a few hundred
+ * elements then have so few iterations that the processor predicts the last one. */
 #define EACH_UNROLLED(n, ...) EACH_OF(V_TURNS(4), n, __VA_ARGS__)
 
 #define EACH_OF(unroll, n, ...)                                                                              \
@@ -41,7 +41,7 @@
       v_store_masked((p) + i, stored, some);                                                                 \
   } while (0)
 
-/* ---- Of one row ---- */
+/* ---- Unary ---- */
 
 static inline vfloat reciprocal(vfloat x) {
   return v_div(v_set(1.0f), x);
@@ -52,14 +52,14 @@ static inline vfloat logistic_divisor(vfloat x) {
   return v_add(v_set(1.0f), v_exp(v_neg(x)));
 }
 
-/* x Φ(x) as max(x, 0) - |x| Φ(-|x|), with Φ(-|x|) as a power of 2 so that it keeps its digits where it is
- * small; inf is cut off before it meets 0, and -inf gives nan, as in PyTorch. Source: arXiv:1606.08415. */
+/* x Φ(x) as max(x, 0) - |x| Φ(-|x|). Φ(-|x|) is computed as a power of 2, which is accurate where it is
+ * small. x is limited, as inf · 0 would be nan; -inf gives nan, as in PyTorch. Source: arXiv:1606.08415. */
 static inline vfloat gelu_of(vfloat x) {
   const vfloat a = v_abs(v_min(v_set(20.0f), x)); /* nan passes */
   return v_fnma(a, v_half_exp2_flushed(log2_outside(a)), v_max(v_zero(), x));
 }
 
-/* The same with its approximation. */
+/* The tanh approximation, from the same source. */
 static inline vfloat gelu_tanh_of(vfloat x) {
   const vfloat cube = v_mul(v_mul(x, x), x);
   const vfloat inner = v_mul(v_set(0.79788456f), v_fma(v_set(0.044715f), cube, x)); /* √(2 / π) */
@@ -67,7 +67,7 @@ static inline vfloat gelu_tanh_of(vfloat x) {
 }
 
 #define UNARY(name, each, value)                                                                             \
-  static void k_##name(float *out, const float *row, size_t n) {                                             \
+  void KERNEL(name)(float *out, const float *row, size_t n) {                                                \
     each(n, const vfloat x = LOAD(row); STORE(out, value););                                                 \
   }
 
@@ -79,14 +79,14 @@ UNARY(abs, EACH_UNROLLED, v_abs(x))
 UNARY(neg, EACH_UNROLLED, v_neg(x))
 UNARY(tanh, EACH, v_tanh(x))
 UNARY(sigmoid, EACH_UNROLLED, reciprocal(logistic_divisor(x)))
-UNARY(relu, EACH_UNROLLED, v_max(v_zero(), x)) /* nan and -0 stay */
+UNARY(relu, EACH_UNROLLED, v_max(v_zero(), x)) /* keeps nan and -0 */
 UNARY(gelu, EACH_UNROLLED, gelu_of(x))
 UNARY(gelu_tanh, EACH, gelu_tanh_of(x))
 UNARY(silu, EACH_UNROLLED, v_div(x, logistic_divisor(x)))
 
-/* Large angles are left to the scalar kernel, lane by lane. */
+/* Lanes with large angles use the scalar kernel. */
 #define CIRCULAR(name)                                                                                       \
-  static void k_##name(float *out, const float *row, size_t n) {                                             \
+  void KERNEL(name)(float *out, const float *row, size_t n) {                                                \
     float angle[V_LANES];                                                                                    \
     EACH(                                                                                                    \
         n, const vfloat x = LOAD(row); unsigned large = v_mask_bits(v_lt(v_set(CIRCLE_LIMIT), v_abs(x)));    \
@@ -99,9 +99,9 @@ UNARY(silu, EACH_UNROLLED, v_div(x, logistic_divisor(x)))
 CIRCULAR(sin)
 CIRCULAR(cos)
 
-/* ---- Of two rows ---- */
+/* ---- Binary ---- */
 
-/* Both pass nan on, from either side. */
+/* nan if either is nan */
 static inline vfloat maximum_of(vfloat x, vfloat y) {
   return v_select(v_isnan(x), x, v_max(x, y));
 }
@@ -109,7 +109,7 @@ static inline vfloat minimum_of(vfloat x, vfloat y) {
   return v_select(v_isnan(x), x, v_min(x, y));
 }
 
-/* Other strides than 1, and 0 on one side, are left to the scalar kernel. */
+/* Strides other than 1, or 1 and 0, use the scalar kernel. */
 #define BINARY_LOOPS(name, each, ...)                                                                        \
   if (n > 0 && sa == 1 && sb == 1) {                                                                         \
     each(n, const vfloat x = LOAD(a), y = LOAD(b); __VA_ARGS__;);                                            \
@@ -123,7 +123,7 @@ static inline vfloat minimum_of(vfloat x, vfloat y) {
     heed__scalar_##name(out, a, sa, b, sb, n);                                                               \
   }
 
-/* Leaves a call to the AVX2 table where vectors of half the length are faster. */
+/* Uses the AVX2 table where vectors of half the length are faster. */
 #if V_LANES == 16
 #define BY_AVX2_IF(condition, ...)                                                                           \
   if (condition) {                                                                                           \
@@ -134,9 +134,9 @@ static inline vfloat minimum_of(vfloat x, vfloat y) {
 #define BY_AVX2_IF(condition, ...)
 #endif
 
-/* Long rows wait for memory alone, which comes faster by halves of lines (Zen 4: by 7 %). */
+/* Long rows are bound by memory, which is read faster by half cache lines (Zen 4: by 7 %). */
 #define BINARY(name, value)                                                                                  \
-  static void k_##name(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {   \
+  void KERNEL(name)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {      \
     BY_AVX2_IF(n >= 512, name(out, a, sa, b, sb, n))                                                         \
     BINARY_LOOPS(name, EACH_UNROLLED, STORE(out, value))                                                     \
   }
@@ -148,15 +148,15 @@ BINARY(div, v_div(x, y))
 BINARY(maximum, maximum_of(x, y))
 BINARY(minimum, minimum_of(x, y))
 
-/* What is left of x after the multiple of y nearest to it, which is exact, in the sign of y. */
+/* x minus the nearest multiple of y, which is exact, then moved to the sign of y. */
 static inline vfloat remainder_of(vfloat x, vfloat y, vfloat quotient) {
   const vfloat rest = v_fnma(v_round(quotient), y, x);
   const vfloat moved = v_select(v_eq(rest, v_copysign(rest, y)), rest, v_add(rest, y));
   return v_select(v_eq(rest, v_zero()), v_copysign(rest, x), moved);
 }
 
-/* Of large quotients, nan and what else is rare the scalar kernel takes care, lane by lane. */
-static void k_remainder(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+/* Lanes with large quotients, nan or inf, which are rare, use the scalar kernel. */
+void KERNEL(remainder)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
   const vfloat limit = v_set(0x1p22f), largest = v_set(FLT_MAX);
   float over[V_LANES], under[V_LANES];
   BINARY_LOOPS(
@@ -171,13 +171,18 @@ static void k_remainder(float *out, const float *a, ptrdiff_t sa, const float *b
       })
 }
 
+/* No vector code: the scalar kernel calls libm. */
+void KERNEL(pow)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  heed__scalar_pow(out, a, sa, b, sb, n);
+}
+
 static inline void store_some_bytes(uint8_t *p, vmask m, size_t n) {
   const unsigned bits = v_mask_bits(m);
   for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(bits >> i & 1);
 }
 
 #define COMPARE(name, holds)                                                                                 \
-  static void k_##name(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) { \
+  void KERNEL(name)(uint8_t * out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {   \
     BINARY_LOOPS(name, EACH, if (whole) v_store_bytes(out + i, holds);                                       \
                  else store_some_bytes(out + i, holds, n - i))                                               \
   }
@@ -187,16 +192,16 @@ COMPARE(ne, v_not_mask(v_eq(x, y)))
 COMPARE(lt, v_lt(x, y))
 COMPARE(le, v_le(x, y))
 
-static void k_gt(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
-  k_lt(out, b, sb, a, sa, n);
+void KERNEL(gt)(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  KERNEL(lt)(out, b, sb, a, sa, n);
 }
-static void k_ge(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
-  k_le(out, b, sb, a, sa, n);
+void KERNEL(ge)(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  KERNEL(le)(out, b, sb, a, sa, n);
 }
 
 /* ---- Sums ---- */
 
-/* The order of heed__scalar_sum, to the last bit. */
+/* The order of heed__scalar_sum, bit for bit. */
 enum { SUM_LANES = 8, STRIPE = 4 * SUM_LANES, CASCADE = 16, IN_STRIPE = STRIPE / V_LANES };
 
 typedef struct stripe {
@@ -222,7 +227,7 @@ static inline stripe sum_of_stripes(const float *x, size_t stripes) {
   return sum;
 }
 
-static float k_sum(const float *x, size_t n) {
+float KERNEL(sum)(const float *x, size_t n) {
   if (n < SUM_LANES) return heed__scalar_sum(x, n);
   const size_t stripes = n / STRIPE;
   stripe first = zero_stripe(), second = first, third = first; /* levels */
@@ -251,7 +256,7 @@ static float k_sum(const float *x, size_t n) {
   return total;
 }
 
-/* Σ (x - middle)² in double, or Σ x² if not `centred`, and Σ x where sum is not NULL. */
+/* Σ (x - middle)² in double, or Σ x² unless `centred`; and Σ x in *sum, where sum is not NULL. */
 V_INLINE double sums_wide(const float *x, double middle, size_t n, const bool centred, double *sum) {
   enum { SUMS = 4, WIDE = V_LANES / 2 };
   const vdouble off = vd_set(middle);
@@ -279,11 +284,12 @@ V_INLINE double sums_wide(const float *x, double middle, size_t n, const bool ce
   return vd_sum(vd_add(vd_add(squares[0], squares[1]), vd_add(squares[2], squares[3]))) + rest_of_squares;
 }
 
-static double k_sum_of_squares(const float *x, double mean, size_t n) {
+double KERNEL(sum_of_squares)(const float *x, double mean, size_t n) {
   return sums_wide(x, mean, n, true, NULL);
 }
 
-/* `vectors` is a constant wherever this is inlined, and so is `whole`: no column is left out. */
+/* sum_across for up to `vectors` vectors of columns; unless `whole`, only the lanes `some` of each. `vectors`
+ * and `whole` are constants wherever this is inlined. */
 V_INLINE void sum_some_columns(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups,
                                const size_t vectors, const bool whole, vmask some) {
   enum { MOST_VECTORS = 4 };
@@ -306,10 +312,9 @@ V_INLINE void sum_some_columns(float *sum, const float *x, ptrdiff_t step, size_
   }
 }
 
-/* Groups do not wait for each other: while one adds its rows up in order, the processor is at the next ones.
- * Loads that are longer than a row go beyond a line of the cache more often (Zen 4, 8 columns: by two thirds
- * slower). */
-static void k_sum_across(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups, size_t n) {
+/* Groups are independent, so the processor overlaps them, although each adds its rows in order. Loads longer
+ * than a row cross cache lines more often (Zen 4, 8 columns: two thirds slower). */
+void KERNEL(sum_across)(float *sum, const float *x, ptrdiff_t step, size_t rows, size_t groups, size_t n) {
   const vmask all = v_first(V_LANES);
   size_t i = 0;
   BY_AVX2_IF(n <= V_LANES / 2, sum_across(sum, x, step, rows, groups, n))
@@ -321,7 +326,7 @@ static void k_sum_across(float *sum, const float *x, ptrdiff_t step, size_t rows
   if (i < n) sum_some_columns(sum + i, x + i, step, rows, groups, 1, false, v_first(n - i));
 }
 
-static float k_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+float KERNEL(dot)(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
   enum { SUMS = 4 };
   if (sa != 1 || sb != 1 || n < HEED__LANES) return heed__scalar_dot(a, sa, b, sb, n);
   vfloat sum[SUMS];
@@ -340,8 +345,8 @@ static float k_dot(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, s
 
 /* ---- Softmax ---- */
 
-/* In two chains, as each maximum waits for the one before. */
-static float k_max(const float *x, size_t n) {
+/* In two independent chains, as each maximum depends on the one before. */
+float KERNEL(max)(const float *x, size_t n) {
   const vfloat lowest = v_set(-INFINITY);
   vfloat most = lowest, other = lowest;
   vmask ordered = v_first(V_LANES);
@@ -362,14 +367,14 @@ static float k_max(const float *x, size_t n) {
   return v_mask_bits(ordered) == v_mask_bits(v_first(V_LANES)) ? v_highest(most) : NAN;
 }
 
-/* e^d of d <= 0; where only the sum counts, without the last bits. */
+/* e^d for d <= 0; less accurate where only the sum is needed. */
 V_INLINE vfloat exponential(vfloat d, const bool stored) {
   if (stored) return v_exp(d);
   exp_flushed(&d, 1);
   return d;
 }
 
-/* Σ e^(x - most), in the order of the scalar softmax; the terms go to out, which may be x, if `stored`. */
+/* Σ e^(x - most), in the order of the scalar softmax. If `stored`, the terms go to out, which may be x. */
 V_INLINE float exponentials(float *out, const float *x, float most, size_t n, const bool stored) {
   enum { PARTS = HEED__LANES / V_LANES };
   const vfloat peak = v_set(most);
@@ -402,14 +407,14 @@ V_INLINE float exponentials(float *out, const float *x, float most, size_t n, co
   return v_sum(sum[0]);
 }
 
-static void k_softmax(float *out, const float *x, size_t n) {
-  const vfloat scale = v_set(1.0f / exponentials(out, x, k_max(x, n), n, true));
+void KERNEL(softmax)(float *out, const float *x, size_t n) {
+  const vfloat scale = v_set(1.0f / exponentials(out, x, KERNEL(max)(x, n), n, true));
   EACH_UNROLLED(n, STORE(out, v_mul(LOAD(out), scale)););
 }
 
-static void k_log_softmax(float *out, const float *x, size_t n) {
+void KERNEL(log_softmax)(float *out, const float *x, size_t n) {
   enum { CHUNK = 256 }; /* as in the scalar kernel */
-  const float most = k_max(x, n);
+  const float most = KERNEL(max)(x, n);
   float total = 0.0f;
   for (size_t start = 0; start < n; start += CHUNK)
     total += exponentials(NULL, x + start, most, n - start < CHUNK ? n - start : CHUNK, false);
@@ -419,22 +424,22 @@ static void k_log_softmax(float *out, const float *x, size_t n) {
 
 /* ---- Norms ---- */
 
-/* One reading gives both sums; where the mean is so large beside the deviations that their difference would
- * lose more than 20 of a double's 53 bits, a second one gives the variance. For the same reason the mean is
- * taken off in two parts. */
-static void k_layer_norm(float *out, const float *x, const float *weight, const float *bias, float epsilon,
-                         size_t n) {
+/* One pass computes both sums. Where the mean is so large that the difference would lose more than 20 of a
+ * double's 53 bits, a second pass computes the variance. For the same reason the mean is subtracted in two
+ * parts. */
+void KERNEL(layer_norm)(float *out, const float *x, const float *weight, const float *bias, float epsilon,
+                        size_t n) {
   double sum;
   const double squares = sums_wide(x, 0.0, n, false, &sum), mean = sum / (double)n;
   double variance = squares / (double)n - mean * mean;
-  if (!(variance > 0x1p-20 * mean * mean)) variance = k_sum_of_squares(x, mean, n) / (double)n;
+  if (!(variance > 0x1p-20 * mean * mean)) variance = KERNEL(sum_of_squares)(x, mean, n) / (double)n;
   const vfloat scale = v_set((float)(1.0 / sqrt(variance + (double)epsilon)));
   const vfloat high = v_set((float)mean), low = v_set((float)(mean - (double)(float)mean));
   EACH_UNROLLED(n, vfloat y = v_mul(v_sub(v_sub(LOAD(x), high), low), scale);
                 if (weight) y = v_mul(y, LOAD(weight)); if (bias) y = v_add(y, LOAD(bias)); STORE(out, y););
 }
 
-static void k_rms_norm(float *out, const float *x, const float *weight, float epsilon, size_t n) {
+void KERNEL(rms_norm)(float *out, const float *x, const float *weight, float epsilon, size_t n) {
   const double mean_square = sums_wide(x, 0.0, n, false, NULL) / (double)n;
   const vfloat scale = v_set((float)(1.0 / sqrt(mean_square + (double)epsilon)));
   EACH_UNROLLED(n, vfloat y = v_mul(LOAD(x), scale); if (weight) y = v_mul(y, LOAD(weight)); STORE(out, y););
@@ -442,7 +447,7 @@ static void k_rms_norm(float *out, const float *x, const float *weight, float ep
 
 /* ---- Transpose ---- */
 
-/* A square of registers; what is missing of rows and columns at an edge is zeros that nobody stores. */
+/* Transposes a square of up to V_LANES rows and columns; missing ones are zeros and are not stored. */
 static inline void transpose_square(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row,
                                     size_t rows, size_t columns) {
   vfloat square[V_LANES];
@@ -461,10 +466,10 @@ static inline void transpose_square(float *out, ptrdiff_t out_row, const float *
   }
 }
 
-/* Rows of 2^n floats all meet in a few lines of the cache, so that a line is best read and written whole:
- * where a register is shorter than a line, squares of lines go through the stack. */
-static void k_transpose(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
-                        size_t columns) {
+/* Rows that are a power of 2 apart share a few cache lines, so lines should be read and written whole: where
+ * a register is shorter than a line, squares of lines go through the stack. */
+void KERNEL(transpose)(float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows,
+                       size_t columns) {
   enum { LINE = 16 };
   float tile[LINE * LINE];
   for (size_t r = 0; r < rows; r += LINE) {

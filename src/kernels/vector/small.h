@@ -1,19 +1,19 @@
-/* Attention of few queries on few keys. The queries lie across the lanes: no sum or maximum goes from lane to
- * lane, and everything stays in registers and on the stack. Scores of up to V_LANES queries are one register
- * a key.
+/* Attention of few queries on few keys. Each lane holds one query, so sums and maxima need no operations
+ * across lanes, and everything stays in registers and on the stack: the scores of up to V_LANES queries with
+ * a key are one register.
  *
- * Rules as in scalar/attention.c: what is hidden has no part in anything, whatever it holds; what is seen
- * has, even with a weight of 0. */
-#ifndef HEED_BODY_SMALL_H
-#define HEED_BODY_SMALL_H
+ * As in scalar/attention.c, a hidden key contributes nothing, whatever it contains; a visible one contributes
+ * even with a weight of 0. */
+#ifndef HEED_VECTOR_SMALL_H
+#define HEED_VECTOR_SMALL_H
 
 #include "widen.h"
 
-enum { SMALL_AT_ONCE = 4 }; /* keys, then columns of values, whose sums do not wait for each other */
-_Static_assert(HEED__SMALL_KEYS % SMALL_AT_ONCE == 0, "the last ones have room");
-_Static_assert(V_LANES % SMALL_AT_ONCE == 0, "columns that wait to be stored together are whole groups");
+enum { SMALL_AT_ONCE = 4 }; /* keys, then columns of values, whose sums are independent of each other */
+_Static_assert(HEED__SMALL_KEYS % SMALL_AT_ONCE == 0, "the last group fits in the arrays");
+_Static_assert(V_LANES % SMALL_AT_ONCE == 0, "columns that are stored together are whole groups");
 
-/* A column of a matrix with rows `row` apart, for n rows, in the first lanes. */
+/* n elements `row` apart, a column of a matrix, in the first lanes. */
 static inline vfloat small_gather(const float *x, ptrdiff_t row, int64_t n) {
   if (row == 1) return v_load_masked(x, v_first((size_t)n));
   float lane[V_LANES] = {0};
@@ -31,7 +31,7 @@ static inline void small_scatter(float *out, ptrdiff_t row, int64_t n, vfloat x)
   for (int64_t i = 0; i < n; i++) out[i * row] = lane[i];
 }
 
-/* V_LANES columns of a matrix whose columns lie side by side, in as many registers. */
+/* V_LANES contiguous columns of a matrix of n rows, in as many registers. */
 V_INLINE void small_gather_square(vfloat x[V_LANES], const float *from, ptrdiff_t row, int64_t n) {
   for (int64_t i = 0; i < V_LANES; i++) x[i] = i < n ? v_load(from + i * row) : v_zero();
   v_transpose(x);
@@ -42,11 +42,12 @@ V_INLINE void small_scatter_square(float *out, ptrdiff_t row, int64_t n, vfloat 
   for (int64_t i = 0; i < n; i++) v_store(out + i * row, x[i]);
 }
 
-/* One bit for each of n queries from i0 on that sees key j, one of those that its place allows some. */
+/* One bit for each of n queries from i0 on, set where it sees key j. Key j is in the window of at least one.
+ */
 V_INLINE unsigned small_visible(const heed__attention_task *t, int64_t i0, int64_t n, int64_t j,
                                 const bool masked) {
-  /* by their places rows from j - high + 1 to j - low see it */
-  const int64_t from = j + 1 - t->high - i0, to = j + 1 - t->low - i0;
+  /* by position, rows j - window_end + 1 … j - window_begin see it */
+  const int64_t from = j + 1 - t->window_end - i0, to = j + 1 - t->window_begin - i0;
   unsigned bits = (1u << (to < n ? to : n)) - 1u;
   if (from > 0) bits &= ~0u << from;
   if (!masked) return bits;
@@ -59,16 +60,17 @@ V_INLINE unsigned small_visible(const heed__attention_task *t, int64_t i0, int64
   return bits;
 }
 
-/* Row j of keys or values, and the stride of its columns: in place, or widened to `room`. */
+/* Row j of keys or values, with the stride of its columns in *column: the row itself, or widened to `wide`.
+ */
 V_INLINE const float *small_row(const void *x, heed_dtype dtype, ptrdiff_t row, const float *scale,
-                                ptrdiff_t scale_row, int64_t j, int64_t n, ptrdiff_t *column, float *room) {
+                                ptrdiff_t scale_row, int64_t j, int64_t n, ptrdiff_t *column, float *wide) {
   if (dtype == HEED_FLOAT32) return (const float *)x + j * row;
   return heed__scalar_widen(element_at(x, dtype, j * row), dtype, scale ? scale[j * scale_row] : 1.0f, column,
-                            n, room);
+                            n, wide);
 }
 
-/* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there are no masks, cap, slope,
- * sink and dropout. */
+/* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there is no mask, cap, slope,
+ * sink or dropout. */
 V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
   const heed_dtype k_dtype = plain ? HEED_FLOAT32 : t->k_dtype, v_dtype = plain ? HEED_FLOAT32 : t->v_dtype;
   const bool masked = !plain && (t->visible || t->padding || t->bias);
@@ -76,9 +78,9 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   vmask seen[HEED__SMALL_KEYS];
   vfloat most = v_set(!plain && t->has_sink ? t->sink : -INFINITY);
   const vfloat scale = v_set(t->scale);
-  int64_t first, last, unused; /* keys that any of the rows sees by its place */
-  heed__attention_reach(t, i0, &first, &unused);
-  heed__attention_reach(t, i0 + n - 1, &unused, &last);
+  int64_t first, last, unused; /* keys in the window of any of the rows */
+  heed__attention_window(t, i0, &first, &unused);
+  heed__attention_window(t, i0 + n - 1, &unused, &last);
   const int64_t keys = last > first ? last - first : 0;
   const float *query = t->q + i0 * t->q_row;
   int64_t at = 0;
@@ -87,14 +89,14 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   for (; at < t->d; at++) q[at] = small_gather(query + at * t->q_column, t->q_row, n);
 
   for (int64_t j = 0; j < keys; j += SMALL_AT_ONCE) {
-    float room[SMALL_AT_ONCE][HEED__SMALL_HEAD];
+    float wide[SMALL_AT_ONCE][HEED__SMALL_HEAD];
     const float *k[SMALL_AT_ONCE];
     vfloat score[SMALL_AT_ONCE];
     ptrdiff_t column = t->k_column;
     for (int u = 0; u < SMALL_AT_ONCE; u++) {
       const int64_t key = first + (j + u < keys ? j + u : keys - 1);
       column = t->k_column;
-      k[u] = small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, key, t->d, &column, room[u]);
+      k[u] = small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, key, t->d, &column, wide[u]);
       score[u] = v_zero();
     }
     for (int64_t c = 0; c < t->d; c++) {
@@ -114,7 +116,7 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
     if (!plain && t->slope != 0.0f) score = slope_off(score, t->slope, i0 + t->offset - first - j, -1.0f);
     seen[j] = v_mask_from_bits(small_visible(t, i0, n, first + j, masked));
     weight[j] = v_select(seen[j], score, v_set(-INFINITY));
-    most = v_max(weight[j], most); /* without nan, which comes back with the exponential */
+    most = v_max(weight[j], most); /* ignores nan, which the exponential restores */
   }
 
   most = v_select(v_eq(most, v_set(-INFINITY)), v_zero(), most);
@@ -123,21 +125,22 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
     sum = v_add(sum, weight[j]);
   }
   if (!plain && t->has_sink) sum = v_add(sum, v_exp(v_sub(v_set(t->sink), most)));
-  const vmask none = v_eq(sum, v_zero()); /* nothing is seen, or scores of -inf only: zeros */
+  const vmask none = v_eq(sum, v_zero()); /* no visible key, or only scores of -inf: zeros */
   const vfloat share = v_div(v_set(1.0f), sum);
   for (int64_t j = 0; j < keys; j++) {
     weight[j] = v_mul(weight[j], share);
-    if (!plain && t->keep)
-      weight[j] = v_mul(weight[j], small_gather(t->keep + (i0 - t->first) * t->s + first + j, t->s, n));
+    if (!plain && t->dropout_mask)
+      weight[j] =
+          v_mul(weight[j], small_gather(t->dropout_mask + (i0 - t->first) * t->s + first + j, t->s, n));
   }
 
-  float room[HEED__SMALL_KEYS][HEED__SMALL_HEAD];
+  float wide[HEED__SMALL_KEYS][HEED__SMALL_HEAD];
   const float *value = (const float *)t->v + first * t->v_row;
   ptrdiff_t row = t->v_row, column = t->v_column;
   for (int64_t j = 0; v_dtype != HEED_FLOAT32 && j < keys; j++) {
     column = t->v_column;
-    small_row(t->v, v_dtype, t->v_row, t->v_scale, t->v_scale_row, first + j, t->dv, &column, room[j]);
-    value = room[0];
+    small_row(t->v, v_dtype, t->v_row, t->v_scale, t->v_scale_row, first + j, t->dv, &column, wide[j]);
+    value = wide[0];
     row = HEED__SMALL_HEAD;
   }
   float *to = t->out + i0 * t->out_row;
@@ -145,18 +148,18 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   vfloat out[V_LANES];
   for (int64_t c = 0; c < t->dv; c += SMALL_AT_ONCE) {
     vfloat x[SMALL_AT_ONCE];
-    ptrdiff_t place[SMALL_AT_ONCE];
+    ptrdiff_t offset[SMALL_AT_ONCE];
     for (int u = 0; u < SMALL_AT_ONCE; u++) {
-      place[u] = (c + u < t->dv ? c + u : t->dv - 1) * column;
+      offset[u] = (c + u < t->dv ? c + u : t->dv - 1) * column;
       x[u] = v_zero();
     }
     for (int64_t j = 0; c + 1 < t->dv && j < keys; j++) {
       V_UNROLL
       for (int u = 0; u < SMALL_AT_ONCE; u++)
-        x[u] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + place[u]]), x[u]), x[u]);
+        x[u] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + offset[u]]), x[u]), x[u]);
     }
-    for (int64_t j = 0; c + 1 == t->dv && j < keys; j++) /* the last one, alone */
-      x[0] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + place[0]]), x[0]), x[0]);
+    for (int64_t j = 0; c + 1 == t->dv && j < keys; j++) /* a single last column */
+      x[0] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + offset[0]]), x[0]), x[0]);
     for (int u = 0; u < SMALL_AT_ONCE && c + u < t->dv; u++) {
       x[u] = v_select(none, v_zero(), x[u]);
       if (c < whole)
@@ -176,11 +179,11 @@ static void small_rows_any(const heed__attention_task *t, int64_t i0, int64_t n)
   small_rows(t, i0, n, false);
 }
 
-/* Up to as many tokens as AVX2 has lanes its kernels do, whose shorter vectors wait less for each other: a
- * sixth of the time of a small module (Cascade Lake). */
+/* Up to 8 tokens, the lanes of AVX2, its kernels are faster than AVX-512's, as shorter vectors have a lower
+ * latency: by a sixth of the time of a small module (Cascade Lake). */
 #define SMALL_LEFT_TO_AVX2(tokens) (V_LANES == 16 && (tokens) <= 8)
 
-/* The rows of a task that heed__attention_is_small. */
+/* The whole task, for which heed__attention_is_small holds. */
 static void attend_small(const heed__attention_task *t) {
 #if V_LANES == 16
   if (SMALL_LEFT_TO_AVX2(t->l)) {
@@ -189,7 +192,8 @@ static void attend_small(const heed__attention_task *t) {
   }
 #endif
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
-                     t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias && !t->keep;
+                     t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias &&
+                     !t->dropout_mask;
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }

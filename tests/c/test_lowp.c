@@ -1,5 +1,5 @@
-/* Weights in bfloat16, float16 and int8: the kernels of every table that this processor has against double
- * precision, at sizes around every edge, in memory that ends with the operands; and what is built on them. */
+/* Weights in bfloat16, float16 and int8: the kernels of every table that runs here against double precision,
+ * at sizes around every edge, with operands between guard pages; then linear, quantising and modules. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -21,8 +21,8 @@ static void fill(float *x, size_t n, uint32_t seed) {
   for (size_t i = 0; i < n; i++) x[i] = next(&seed);
 }
 
-/* Numbers of the dtype in ±1 (int8: ±127). */
-static void fill_narrow(heed_dtype dtype, void *w, size_t n, uint32_t seed) {
+/* Random numbers of the dtype in ±1 (int8: ±127). */
+static void fill_lowp(heed_dtype dtype, void *w, size_t n, uint32_t seed) {
   const size_t bytes = heed__element_bytes(dtype);
   for (size_t i = 0; i < n; i++) {
     const float x = next(&seed) * (dtype == HEED_INT8 ? 127.0f : 1.0f);
@@ -43,16 +43,16 @@ typedef struct sizes {
   size_t m, n, k;
 } sizes;
 
-/* The kernel, in one go and left wherever it can be, to the same bits. */
-static void multiply(heed_context *ctx, const heed__narrow_task *task) {
+/* Runs the kernel to completion, then yielding wherever it can; the results must be the same. */
+static void multiply(heed_context *ctx, const heed__lowp_task *task) {
   const size_t bytes = task->n * sizeof(float);
   float *whole = malloc(task->m * bytes + 1);
   int64_t position = 0, before = -1;
   assert_non_null(whole);
-  assert_true(heed__kernels_of(ctx)->narrow(task, NULL, NULL));
+  assert_true(heed__kernels_of(ctx)->lowp(task, NULL, NULL));
   for (size_t i = 0; i < task->m; i++)
     memcpy(whole + i * task->n, task->c + (ptrdiff_t)i * task->c_row, bytes);
-  while (!heed__kernels_of(ctx)->narrow(task, always_due(), &position)) {
+  while (!heed__kernels_of(ctx)->lowp(task, always_due(), &position)) {
     assert_true(position > before);
     before = position;
   }
@@ -61,7 +61,7 @@ static void multiply(heed_context *ctx, const heed__narrow_task *task) {
   free(whole);
 }
 
-/* Rows of c keep their nan beyond its columns; with `gaps` rows of all operands have some behind them. */
+/* Elements between the rows of c must keep their nan. gaps: the rows of all operands are padded. */
 static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, bool with_bias, bool at_end,
                           bool gaps, bool far) {
   const size_t blocks = (size_t)heed__int8_blocks((int64_t)z.k), extra = gaps ? 3 : 0;
@@ -78,24 +78,24 @@ static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, bool wit
   void *const w = guards[1].data;
   const bool scaled = dtype == HEED_INT8;
   fill(x, x_size, 1);
-  fill_narrow(dtype, w, w_size, 2);
+  fill_lowp(dtype, w, w_size, 2);
   fill(scale, s_size, 3);
   fill(bias, z.n, 4);
   for (size_t i = 0; i < c_size; i++) c[i] = NAN;
-  const heed__narrow_task task = {.m = z.m,
-                                  .n = z.n,
-                                  .k = z.k,
-                                  .x = x,
-                                  .w = w,
-                                  .scale = scaled ? scale : NULL,
-                                  .dtype = dtype,
-                                  .x_row = (ptrdiff_t)x_row,
-                                  .w_row = (ptrdiff_t)w_row,
-                                  .scale_row = (ptrdiff_t)s_row,
-                                  .bias = with_bias ? bias : NULL,
-                                  .c = c,
-                                  .c_row = (ptrdiff_t)c_row,
-                                  .far = far};
+  const heed__lowp_task task = {.m = z.m,
+                                .n = z.n,
+                                .k = z.k,
+                                .x = x,
+                                .w = w,
+                                .scale = scaled ? scale : NULL,
+                                .dtype = dtype,
+                                .x_row = (ptrdiff_t)x_row,
+                                .w_row = (ptrdiff_t)w_row,
+                                .scale_row = (ptrdiff_t)s_row,
+                                .bias = with_bias ? bias : NULL,
+                                .c = c,
+                                .c_row = (ptrdiff_t)c_row,
+                                .far = far};
   multiply(ctx, &task);
   double row[MOST_DEPTH];
   assert_true(z.k <= MOST_DEPTH);
@@ -133,12 +133,12 @@ static void all_edges(heed_context *ctx) {
           check_product(ctx, dtypes[d], (sizes){m[i], n[j], k[p]}, way % 2, way / 2 % 2, way % 5 == 0,
                         way % 7 < 4);
 }
-static void products_end_where_the_operands_do(void **state) {
+static void products_stay_inside_the_operands(void **state) {
   (void)state;
   with_every_table(all_edges);
 }
 
-/* A row's sums are the same bits alone and among others, as long as they are few, and wherever w is. */
+/* For few rows the bits of a row are the same alone and among others, for both values of `far`. */
 static void alone_and_together(heed_context *ctx) {
   enum { M = 16, N = 37, K = 333 };
   static float x[M * K], scale[N * 6], alone[M * N], together[M * N];
@@ -146,19 +146,19 @@ static void alone_and_together(heed_context *ctx) {
   fill(x, M * K, 5);
   fill(scale, N * 6, 6);
   for (int d = 0; d < DTYPES; d++) {
-    fill_narrow(dtypes[d], w, N * K, 7);
-    heed__narrow_task t = {.m = M,
-                           .n = N,
-                           .k = K,
-                           .x = x,
-                           .w = w,
-                           .scale = scale,
-                           .dtype = dtypes[d],
-                           .x_row = K,
-                           .w_row = K,
-                           .scale_row = 6,
-                           .c = together,
-                           .c_row = N};
+    fill_lowp(dtypes[d], w, N * K, 7);
+    heed__lowp_task t = {.m = M,
+                         .n = N,
+                         .k = K,
+                         .x = x,
+                         .w = w,
+                         .scale = scale,
+                         .dtype = dtypes[d],
+                         .x_row = K,
+                         .w_row = K,
+                         .scale_row = 6,
+                         .c = together,
+                         .c_row = N};
     multiply(ctx, &t);
     t.m = 1;
     t.c = alone;
@@ -180,19 +180,19 @@ static void one_nan(heed_context *ctx) {
   static uint16_t w[N * K];
   fill(x, M * K, 8);
   for (size_t m = 1; m <= M; m += 59) {
-    fill_narrow(HEED_FLOAT16, w, N * K, 9);
+    fill_lowp(HEED_FLOAT16, w, N * K, 9);
     w[5 * K + 69] = 0x7e00; /* nan */
     w[7 * K + 3] = 0x7c00;  /* inf */
-    const heed__narrow_task t = {.m = m,
-                                 .n = N,
-                                 .k = K,
-                                 .x = x,
-                                 .w = w,
-                                 .dtype = HEED_FLOAT16,
-                                 .x_row = K,
-                                 .w_row = K,
-                                 .c = c,
-                                 .c_row = N};
+    const heed__lowp_task t = {.m = m,
+                               .n = N,
+                               .k = K,
+                               .x = x,
+                               .w = w,
+                               .dtype = HEED_FLOAT16,
+                               .x_row = K,
+                               .w_row = K,
+                               .c = c,
+                               .c_row = N};
     multiply(ctx, &t);
     for (size_t i = 0; i < m * N; i++) {
       if (i % N == 5)
@@ -210,8 +210,8 @@ static void nan_and_inf_stay_in_their_column(void **state) {
 /* ---- linear ---- */
 
 /* The weight in the dtype, and its scale if it has one. */
-static void narrowed(heed_context *ctx, const heed_tensor *wide, heed_dtype dtype, heed_tensor **weight,
-                     heed_tensor **scale) {
+static void convert_weight(heed_context *ctx, const heed_tensor *wide, heed_dtype dtype, heed_tensor **weight,
+                           heed_tensor **scale) {
   *weight = *scale = NULL;
   if (dtype == HEED_INT8)
     assert_ok(heed_quantize_int8(ctx, wide, weight, scale));
@@ -231,7 +231,7 @@ static void same_bits(heed_context *ctx) {
   assert_ok(heed_normal(ctx, NULL, 0, 1, 1, SHAPE(1200), &bias));
   for (int d = 0; d < DTYPES; d++) {
     heed_tensor *weight, *scale;
-    narrowed(ctx, wide, dtypes[d], &weight, &scale);
+    convert_weight(ctx, wide, dtypes[d], &weight, &scale);
     for (int i = 0; i < 4; i++) {
       heed_tensor *x = NULL, *one = NULL;
       assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(rows[i], 260), &x));
@@ -253,13 +253,13 @@ static void same_bits(heed_context *ctx) {
   heed_tensor_free(wide);
   heed_tensor_free(bias);
 }
-static void threads_change_no_bit(void **state) {
+static void the_number_of_threads_changes_no_bit(void **state) {
   (void)state;
   with_every_table(same_bits);
 }
 
-/* Transposed, sliced and expanded weights, scales and inputs give what their copies give. */
-static void strides_may_be_anything(void **state) {
+/* Transposed, sliced and expanded weights, scales and inputs give the same results as their copies. */
+static void any_strides_work(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *wide = NULL, *x = NULL, *turned_x = NULL, *sliced_x = NULL;
   assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(70, 140), &wide));
@@ -268,10 +268,10 @@ static void strides_may_be_anything(void **state) {
   assert_ok(heed_slice(ctx, turned_x, 2, 1, 139, 2, &sliced_x));
   for (int d = 0; d < DTYPES; d++) {
     heed_tensor *weight, *scale, *turned = NULL, *copy = NULL, *view = NULL, *out = NULL, *wanted = NULL;
-    narrowed(ctx, wide, dtypes[d], &weight, &scale);
+    convert_weight(ctx, wide, dtypes[d], &weight, &scale);
     assert_ok(heed_transpose(ctx, weight, 1, 2, &turned));
     assert_ok(heed_clone(ctx, turned, &copy));
-    assert_ok(heed_transpose(ctx, copy, 1, 2, &view)); /* weight again, its rows with gaps */
+    assert_ok(heed_transpose(ctx, copy, 1, 2, &view)); /* weight again, transposed in memory */
     assert_ok(apply(ctx, turned_x, weight, scale, NULL, &wanted));
     assert_ok(apply(ctx, turned_x, view, scale, NULL, &out));
     assert_memory_equal(out->data, wanted->data, (size_t)out->numel * sizeof(float));
@@ -279,21 +279,21 @@ static void strides_may_be_anything(void **state) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
 
     heed_tensor *row = NULL, *rows = NULL; /* one row for all of w */
-    heed_tensor *narrow = NULL, *narrow_scale = NULL;
+    heed_tensor *lowp = NULL, *lowp_scale = NULL;
     assert_ok(heed_narrow(ctx, wide, 1, 3, 1, &row));
     out = wanted = NULL;
-    narrowed(ctx, row, dtypes[d], &narrow, &narrow_scale);
-    assert_ok(heed_expand(ctx, narrow, 2, SHAPE(9, 140), &rows));
-    if (narrow_scale) {
+    convert_weight(ctx, row, dtypes[d], &lowp, &lowp_scale);
+    assert_ok(heed_expand(ctx, lowp, 2, SHAPE(9, 140), &rows));
+    if (lowp_scale) {
       heed_tensor *scales = NULL;
-      assert_ok(heed_expand(ctx, narrow_scale, 2, SHAPE(9, 3), &scales));
-      heed_tensor_free(narrow_scale);
-      narrow_scale = scales;
+      assert_ok(heed_expand(ctx, lowp_scale, 2, SHAPE(9, 3), &scales));
+      heed_tensor_free(lowp_scale);
+      lowp_scale = scales;
     }
-    assert_ok(apply(ctx, turned_x, rows, narrow_scale, NULL, &out));
+    assert_ok(apply(ctx, turned_x, rows, lowp_scale, NULL, &out));
     const float *y = (const float *)out->data;
     for (int64_t i = 0; i < out->numel; i++) assert_true(y[i] == y[i / 9 * 9]);
-    heed_tensor *const others[] = {row, rows, narrow, narrow_scale, out};
+    heed_tensor *const others[] = {row, rows, lowp, lowp_scale, out};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) heed_tensor_free(others[i]);
   }
   heed_tensor *const all[] = {wide, x, turned_x, sliced_x};
@@ -302,14 +302,14 @@ static void strides_may_be_anything(void **state) {
 
 /* ---- Quantising ---- */
 
-static void an_element_is_off_by_half_a_scale_at_most(void **state) {
+static void quantised_elements_are_within_half_a_scale(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   enum { ROWS = 40, COLUMNS = 150, BLOCKS = 3 };
   heed_tensor *x = NULL, *weight = NULL, *scale = NULL, *back = NULL;
   assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(ROWS, COLUMNS), &x));
   float *from = (float *)x->data;
   for (int i = 0; i < COLUMNS; i++) {
-    from[i] *= 1e-38f;                 /* below the smallest normal number */
+    from[i] *= 1e-38f;                 /* subnormal */
     from[COLUMNS + i] = 0.0f;          /* all zeros */
     from[2 * COLUMNS + i] *= 1e37f;    /* near the largest */
     from[3 * COLUMNS + i] = 0x1p-149f; /* the smallest */
@@ -331,9 +331,9 @@ static void an_element_is_off_by_half_a_scale_at_most(void **state) {
   heed_tensor_free(back);
 }
 
-/* ---- Mistakes ---- */
+/* ---- Errors ---- */
 
-static void mistakes_are_told(void **state) {
+static void wrong_arguments_are_reported(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = NULL, *wide = NULL, *half = NULL, *weight = NULL, *scale = NULL, *out = NULL, *ids = NULL;
   heed_tensor *short_scale = NULL, *made = NULL;
@@ -377,7 +377,8 @@ static void mistakes_are_told(void **state) {
 
 /* ---- Modules ---- */
 
-/* A MultiHeadAttention goes through all dtypes; where one change fails all weights are what they were. */
+/* Converts a MultiHeadAttention to one dtype after another; if a conversion fails, all weights must keep
+ * their dtype. */
 static heed_status change_dtypes(heed_context *ctx) {
   static const heed_dtype order[] = {HEED_BFLOAT16, HEED_INT8, HEED_FLOAT16, HEED_INT8, HEED_FLOAT32};
   heed_attention_config c;
@@ -406,7 +407,7 @@ static heed_status change_dtypes(heed_context *ctx) {
   return status;
 }
 
-static void modules_change_as_a_whole_or_not_at_all(void **state) {
+static void module_to_converts_all_weights_or_none(void **state) {
   (void)state;
   survives_every_failing_allocation(change_dtypes);
 }
@@ -430,22 +431,22 @@ static heed_status use_all(heed_context *ctx) {
   return status;
 }
 
-static void operations_survive_want_of_memory(void **state) {
+static void operations_survive_failing_allocations(void **state) {
   (void)state;
   survives_every_failing_allocation(use_all);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(products_end_where_the_operands_do),
+      TEST(products_stay_inside_the_operands),
       TEST(few_rows_do_not_depend_on_each_other),
       TEST(nan_and_inf_stay_in_their_column),
-      TEST(threads_change_no_bit),
-      TEST(strides_may_be_anything),
-      TEST(an_element_is_off_by_half_a_scale_at_most),
-      TEST(mistakes_are_told),
-      TEST(modules_change_as_a_whole_or_not_at_all),
-      TEST(operations_survive_want_of_memory),
+      TEST(the_number_of_threads_changes_no_bit),
+      TEST(any_strides_work),
+      TEST(quantised_elements_are_within_half_a_scale),
+      TEST(wrong_arguments_are_reported),
+      TEST(module_to_converts_all_weights_or_none),
+      TEST(operations_survive_failing_allocations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,105 @@
+/* The types that kernels share with the layers above. Includes nothing but the C library, so that an edit of
+ * heed.h recompiles no kernel.
+ *
+ * heed.h is installed alone and therefore declares the dtypes too. core.h includes both, heed.h first; where
+ * they differ, the compiler reports that HEED_DTYPE_LIST or HEED_INT8_BLOCK is redefined (in make lint an
+ * error). */
+#ifndef HEED_TYPES_H
+#define HEED_TYPES_H
+
+#include <float.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "convert.h"
+
+/* The x87 registers of 32-bit x86 keep more digits than a float has; exp, which rounds by adding a large
+ * number, would then return powers of 2. */
+#if FLT_EVAL_METHOD == 1 || FLT_EVAL_METHOD == 2 || (FLT_EVAL_METHOD < 0 && defined(__i386__))
+#error "heed needs floats that are computed as floats: on 32-bit x86, compile with -msse2 -mfpmath=sse"
+#endif
+
+#define HEED__ALIGNMENT 64 /* of the elements of a new tensor: a cache line, an AVX-512 register */
+
+/* ---- Dtypes ---- */
+
+/* name, text, C type of an element (heed.h) */
+#define HEED_DTYPE_LIST(X)                                                                                   \
+  X(BOOL, "bool", uint8_t)                                                                                   \
+  X(INT64, "int64", int64_t)                                                                                 \
+  X(FLOAT32, "float32", float)                                                                               \
+  X(BFLOAT16, "bfloat16", uint16_t)                                                                          \
+  X(FLOAT16, "float16", uint16_t)                                                                            \
+  X(INT8, "int8", int8_t)
+#define HEED_INT8_BLOCK 64
+
+#ifndef HEED_H
+typedef enum heed_dtype {
+#define X(name, text, type) HEED_##name,
+  HEED_DTYPE_LIST(X)
+#undef X
+} heed_dtype;
+
+double heed_clock(void);
+#endif
+
+static inline size_t heed__element_bytes(heed_dtype dtype) {
+  static const uint8_t bytes[] = {
+#define X(name, text, type) sizeof(type),
+      HEED_DTYPE_LIST(X)
+#undef X
+  };
+  return bytes[dtype];
+}
+
+/* ---- Cancellation checks ---- */
+
+/* What long work checks to learn whether it must stop; one in each context. The pool's threads read it too,
+ * so everything but `cancelled` changes only while no work runs. Work that has become due stays due until the
+ * call ends. */
+typedef struct heed__pace {
+  atomic_int cancelled; /* set by heed_cancel, from any thread or a signal handler */
+  bool timed;
+  bool held;    /* the running work must not be interrupted: nothing is due until it ends */
+  double until; /* in seconds of heed_clock(): the deadline, or the end of an earlier slice of time */
+} heed__pace;
+
+/** Whether work must stop. Takes a nanosecond, with a deadline 30: to be called every 20 to 100 µs. */
+static inline bool heed__is_due(const heed__pace *pace) {
+  return (atomic_load_explicit(&pace->cancelled, memory_order_relaxed) ||
+          (pace->timed && heed_clock() >= pace->until)) &&
+         !pace->held;
+}
+
+/** The same in a loop over elements with index i: checks once in 2^14 elements, which take 10 to 50 µs. */
+static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
+  return (i & 0x3fff) == 0x3fff && heed__is_due(pace);
+}
+
+/* ---- Instruction sets ---- */
+
+/* The kernel tables that are compiled for this architecture, from the slowest to the fastest. cpu.c detects
+ * which of them run on the processor. */
+#if defined(__x86_64__)
+#define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512)
+#elif defined(__aarch64__)
+#define HEED__CPU_LIST(X) X(scalar) X(neon)
+#else
+#define HEED__CPU_LIST(X) X(scalar)
+#endif
+typedef enum heed__cpu {
+#define X(name) HEED__CPU_##name,
+  HEED__CPU_LIST(X)
+#undef X
+} heed__cpu;
+
+/* ---- Normal numbers ---- */
+
+/* Turns n uniform numbers in [0, 1) into normal ones, in blocks: x[j] and x[j + half a block] give two. n is
+ * a multiple of the block. */
+#define HEED__NORMAL_BLOCK 16
+typedef void heed__normal_transform(float *x, size_t n, float std, float mean);
+
+#endif
