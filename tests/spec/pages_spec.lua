@@ -190,6 +190,25 @@ describe("the pages", function()
     assert.are.same({}, missing)
   end)
 
+  it("quote the message of matmul as it is", function()
+    local heed = require "heed"
+    local _, message = pcall(function() return heed.ones(6, 3):matmul(heed.ones(2, 3)) end)
+    message = message:gsub("^.-:%d+: ", "")
+    for _, path in ipairs { "CONTRIBUTING.md", "src/cli/heed.1" } do
+      assert(support.read(path):find(message, 1, true), ("%s does not have '%s'"):format(path, message))
+    end
+  end)
+
+  it("name every example", function()
+    local examples = support.run "cd scripts/examples && ls -d */ *.lua *.c *.py"
+    assert.are.equal(0, examples.code)
+    for name in examples.out:gmatch "[^\n]+" do
+      local found = false
+      for _, page in ipairs(all) do found = found or support.read(page.path):find("examples/" .. name, 1, true) end
+      assert(found, ("scripts/examples/%s is on no page"):format(name))
+    end
+  end)
+
   it("name every option of attention", function()
     local page = support.read "docs/attention.md"
     for class, file in pairs { AttentionOptions = "ops", MultiHeadAttentionOptions = "nn", ForwardOptions = "nn" } do
