@@ -6,7 +6,13 @@ local support = require "tests.support"
 local all = {}
 for _, path in ipairs(pages.list()) do all[#all + 1] = pages.read(path) end
 
-local function exists(path) return support.run("ls -d " .. path:gsub("[^%w_./*-]", "")).code == 0 end
+-- A file or a folder; with a "*" any file that fits.
+local function exists(path)
+  if path:find("*", 1, true) then return support.run("ls -d " .. path:gsub("[^%w_./*-]", "")).code == 0 end
+  local file = io.open(path)
+  if file then file:close() end
+  return file ~= nil
+end
 
 -- Calls f(folder) with a temporary folder, in which `build`, `scripts`, `src` and `tests` are links to those of this
 -- build: code on a page may write files there.
@@ -195,7 +201,13 @@ describe("the pages", function()
     local _, message = pcall(function() return heed.ones(6, 3):matmul(heed.ones(2, 3)) end)
     message = message:gsub("^.-:%d+: ", "")
     for _, path in ipairs { "CONTRIBUTING.md", "src/cli/heed.1" } do
-      assert(support.read(path):find(message, 1, true), ("%s does not have '%s'"):format(path, message))
+      assert(support.read(path):gsub("%s+", " "):find(message, 1, true), ("%s does not have '%s'"):format(path, message))
+    end
+  end)
+
+  it("have one line for each entry of the changelog", function()
+    for line in support.read("CHANGELOG.md"):match("## %[Unreleased%].*"):gmatch "[^\n]+" do
+      assert(line:find "^[#-]" and #line <= 150, line)
     end
   end)
 
