@@ -201,7 +201,8 @@ describe("the pages", function()
     local _, message = pcall(function() return heed.ones(6, 3):matmul(heed.ones(2, 3)) end)
     message = message:gsub("^.-:%d+: ", "")
     for _, path in ipairs { "CONTRIBUTING.md", "src/cli/heed.1" } do
-      assert(support.read(path):gsub("%s+", " "):find(message, 1, true), ("%s does not have '%s'"):format(path, message))
+      local text = support.read(path):gsub("%s+", " ")
+      assert(text:find(message, 1, true), ("%s does not have '%s'"):format(path, message))
     end
   end)
 
