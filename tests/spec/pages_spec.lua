@@ -73,8 +73,10 @@ local function check_c(block)
   end)
 end
 
+-- A target with a slash is a file, which a pattern may make.
 local targets -- of the Makefile, a set
 local function is_target(name)
+  if name:find "/" then return support.run("MAKEFLAGS= make -n " .. name).code == 0 end
   if not targets then
     targets = {}
     local database = support.run "MAKEFLAGS= make -pq header 2>/dev/null || true" -- header has nothing to build
