@@ -47,12 +47,12 @@ nothing() {
   [ -z "$got" ] || { printf '%s\nprinted: %s\n' "$*" "$got"; return 1; }
 }
 
-# block LANGUAGE WORD: the README's code in that language which has the word in it
+# block PAGE LANGUAGE WORD: the code in that language on that page which contains the word
 block() {
-  awk -v language="$1" -v word="$2" '
+  awk -v language="$2" -v word="$3" '
     $0 == "```" language { inside = 1; text = ""; next }
     /^```/ { if (inside && index(text, word)) { printf "%s", text; exit } inside = 0 }
-    inside { text = text $0 "\n" }' README.md
+    inside { text = text $0 "\n" }' "$1"
 }
 
 # A listing of what is below a folder: kinds, modes, contents, names.
@@ -135,10 +135,10 @@ lua_works() {
 }
 
 shared_works() { # COMPILER SOURCE
-  block c heed_scaled_dot_product_attention | as_user tee "$home/app.c" >/dev/null
+  block docs/installing.md c heed_scaled_dot_product_attention | as_user tee "$home/app.c" >/dev/null
   export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
   expect "$version" pkg-config --modversion heed || return 1
-  # shellcheck disable=SC2046,SC2086 # words on purpose, as in the README
+  # shellcheck disable=SC2046,SC2086 # words on purpose, as on the page
   at_home $CC app.c $(pkg-config --cflags --libs heed) -o app || return 1
   expect '[libheed.so.0]' sh -c "readelf -d '$home/app' | sed -n 's/.*NEEDED.*\(\[libheed.*\)/\1/p'" || return 1
   expect "$app_prints" at_home env LD_LIBRARY_PATH="$prefix/lib" ./app
@@ -153,22 +153,17 @@ static_works() {
 }
 
 lua_host_works() {
-  {
-    printf '%s\n' '#include <heed.h>' '#include <lauxlib.h>' '#include <lualib.h>' 'int main(void) {'
-    block c luaopen_heed
-    printf '%s\n' '  lua_close(L);' '  return 0;' '}'
-  } | as_user tee "$home/host.c" >/dev/null
-  echo 'print(require "heed".version)' | as_user tee "$home/script.lua" >/dev/null
+  block docs/embedding.md c luaopen_heed | as_user tee "$home/host.c" >/dev/null
   # shellcheck disable=SC2046,SC2086
   at_home $CC host.c $(pkg-config --cflags heed) "$(pkg-config --variable=libdir heed)/libheed.a" \
     -Wl,--as-needed $(pkg-config --static --libs heed) $(pkg-config --cflags --libs lua5.4) -o host || return 1
-  expect "$version" at_home ./host
+  expect "$(block docs/embedding.md text 'tensor([2')" at_home ./host
 }
 
 cmake_works() {
   local folder="$home/a project"
   as_user mkdir "$folder" && as_user cp "$home/app.c" "$folder" || return 1
-  block cmake PkgConfig::heed | as_user tee "$folder/CMakeLists.txt" >/dev/null
+  block docs/installing.md cmake PkgConfig::heed | as_user tee "$folder/CMakeLists.txt" >/dev/null
   at_home cmake -S "$folder" -B "$folder/build" && at_home cmake --build "$folder/build" || return 1
   expect "$app_prints" at_home "$folder/build/app" # CMake writes the library's place into what it builds
 }
@@ -240,7 +235,7 @@ app_prints=$(lua5.4 -e '
     local y = {}
     for k = 1, 3 do y[k] = ("%.4f"):format((a * x[k] + b * x[3 + k]) / (a + b)) end
     print(table.concat(y, " "))
-  end' <<<"$(block c heed_scaled_dot_product_attention)")
+  end' <<<"$(block docs/installing.md c heed_scaled_dot_product_attention)")
 
 tally 'builds in a folder with a blank in its name' builds
 tally 'make install, for everybody to read' installs
@@ -253,8 +248,8 @@ tally 'the manual page' manual_works
 tally 'the module in a plain lua5.4' lua_works
 tally 'a C program with the shared library' shared_works
 tally 'a C program with the static library' static_works
-tally 'a C program with Lua, as the README has it' lua_host_works
-tally "a C program with the README's CMakeLists.txt" cmake_works
+tally 'the C program with Lua of docs/embedding.md' lua_host_works
+tally 'a C program with the CMakeLists.txt of docs/installing.md' cmake_works
 tally 'a prefix with a blank in its name' blank_in_prefix_works
 tally 'make uninstall' uninstalls
 tally 'luarocks make for Lua 5.4, without a network' rock_works 5.4
