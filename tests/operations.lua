@@ -1,12 +1,7 @@
 -- The operations as src/ops/ops.def lists them and as src/heed.h declares them, read from the two texts.
-local operations = {}
+local support = require "tests.support"
 
-local function file(path)
-  local f = assert(io.open(path, "rb"))
-  local text = f:read("*a")
-  f:close()
-  return text
-end
+local operations = {}
 
 -- Without comments, and with continued lines of macros joined.
 local function plain(text) return (text:gsub("/%*.-%*/", " "):gsub("\\\n", " ")) end
@@ -23,8 +18,8 @@ end
 
 --- The rows of ops.def, in order: { name, kind (nil for an operation of its own signature), inputs, lua }.
 function operations.listed(definition, header)
-  definition = plain(definition or file "src/ops/ops.def")
-  local lists, inputs_of, rows = lists_of(plain(header or file "src/heed.h")), {}, {}
+  definition = plain(definition or support.read "src/ops/ops.def")
+  local lists, inputs_of, rows = lists_of(plain(header or support.read "src/heed.h")), {}, {}
   for kind, inputs in definition:gmatch("#define (OP_%u+)%(name%) OP%(name, (%w+), name%)") do
     inputs_of[kind] = inputs
   end
@@ -62,7 +57,7 @@ end
 --- memory (heed_tensor_…) nor read or write files. declared[name] is the number of tensors that it reads, as in
 --- ops.def, and true for the members of a list, which share one declaration.
 function operations.declared(header)
-  header = plain(header or file "src/heed.h")
+  header = plain(header or support.read "src/heed.h")
   local declared = {}
   for list, names in pairs(lists_of(header)) do
     if header:find("\n" .. list .. "%(X%)\n") then

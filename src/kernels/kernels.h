@@ -15,10 +15,23 @@
 
 #include "../core/core.h"
 
-/* out[i] = f(x[i]), rows without gaps */
+/* out[i] = f(x[i]), rows without gaps: the name, and what the scalar kernel computes from a float x
+ * (scalar/scalar.c); relu keeps nan */
 #define HEED__UNARY_KERNELS(X)                                                                               \
-  X(exp)                                                                                                     \
-  X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(gelu) X(gelu_tanh) X(silu)
+  X(exp, heed__exp_of(x))                                                                                    \
+  X(log, logf(x))                                                                                            \
+  X(sqrt, sqrtf(x))                                                                                          \
+  X(rsqrt, 1.0f / sqrtf(x))                                                                                  \
+  X(abs, fabsf(x))                                                                                           \
+  X(neg, -x)                                                                                                 \
+  X(sin, sinf(x))                                                                                            \
+  X(cos, cosf(x))                                                                                            \
+  X(tanh, heed__tanh_of(x))                                                                                  \
+  X(sigmoid, 1.0f / (1.0f + heed__exp_of(-x)))                                                               \
+  X(relu, x < 0.0f ? 0.0f : x)                                                                               \
+  X(gelu, gelu_of(x))                                                                                        \
+  X(gelu_tanh, gelu_tanh_of(x))                                                                              \
+  X(silu, x / (1.0f + heed__exp_of(-x)))
 
 /* out[i] = f(a[i · sa], b[i · sb]), out without gaps; sa, sb are 0 (one value for the row), 1 or any other
  * stride */
@@ -221,7 +234,7 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
 
 typedef struct heed__kernels {
   const char *name; /* "scalar" */
-#define X(name) heed__unary_kernel *name;
+#define X(name, value) heed__unary_kernel *name;
   HEED__UNARY_KERNELS(X)
 #undef X
 #define X(name) heed__binary_kernel *name;

@@ -88,6 +88,11 @@ typedef enum unary_op {
       UNARY_COUNT
 } unary_op;
 
+/* A kernel that no operation has is an error here. */
+#define X(name, value) _Static_assert(UNARY_##name < UNARY_COUNT, #name);
+HEED__UNARY_KERNELS(X)
+#undef X
+
 /* Those that keep int64, and refuse bool; the others give float32. */
 static heed__row *const int64_unary[UNARY_COUNT] = {
     [UNARY_abs] = int64_abs,

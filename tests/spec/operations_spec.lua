@@ -2,14 +2,9 @@
 -- compared with it, so that an operation that was forgotten somewhere is named here.
 local heed = require "heed"
 local operations = require "tests.operations"
+local support = require "tests.support"
 
 local HEADER = "src/heed.h"
-local function read(path)
-  local f = assert(io.open(path, "rb"))
-  local text = f:read("*a")
-  f:close()
-  return text
-end
 
 -- { "x: why" … }, sorted: what is wrong with the list beside this header.
 local function differences(definition, header)
@@ -89,7 +84,7 @@ describe("the list of operations", function()
 
   it("is found incomplete if an operation is declared in heed.h alone", function()
     local declaration = "\nHEED_CALL heed_roll(heed_context *ctx, const heed_tensor *x, heed_tensor **out);\n"
-    assert.are.same({ "roll: in heed.h, but not in ops.def" }, differences(nil, read(HEADER) .. declaration))
+    assert.are.same({ "roll: in heed.h, but not in ops.def" }, differences(nil, support.read(HEADER) .. declaration))
   end)
 
   it("is found wrong if heed.h lacks one of its operations, or takes other tensors", function()
@@ -97,11 +92,11 @@ describe("the list of operations", function()
     assert.are.same({
       "copy: listed twice in ops.def", "copy: reads 1 tensors in heed.h and 2 in ops.def",
       "roll: in ops.def, but not in heed.h",
-    }, differences(read "src/ops/ops.def" .. more))
+    }, differences(support.read "src/ops/ops.def" .. more))
   end)
 
   it("is found incomplete if Lua or the annotations lack an operation", function()
-    local header = read(HEADER):gsub("X%(exp%) ", "X(exp) X(expm2) ")
+    local header = support.read(HEADER):gsub("X%(exp%) ", "X(exp) X(expm2) ")
     local rows = operations.listed(nil, header)
     assert.are.same({ "expm2: no expm2 in Lua", "expm2: no expm2_ in Lua" }, unreachable(rows))
     assert.are.same({ "expm2: no annotation of expm2 in lua/heed/meta" }, undescribed(rows, annotated()))

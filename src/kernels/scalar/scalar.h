@@ -70,7 +70,7 @@ static inline float heed__tanh_of(float x) {
 }
 
 /* scalar.c */
-#define X(name) heed__unary_kernel heed__scalar_##name;
+#define X(name, value) heed__unary_kernel heed__scalar_##name;
 HEED__UNARY_KERNELS(X)
 #undef X
 #define X(name) heed__binary_kernel heed__scalar_##name;

@@ -14,7 +14,7 @@
 #define k_pow heed__scalar_pow
 
 const heed__kernels TABLE = {.name = NAME,
-#define X(kernel) .kernel = k_##kernel,
+#define X(kernel, ...) .kernel = k_##kernel,
                              HEED__UNARY_KERNELS(X) HEED__BINARY_KERNELS(X) HEED__COMPARE_KERNELS(X)
 #undef X
 #define X(kernel, result, parameters) .kernel = k_##kernel,
