@@ -443,25 +443,24 @@ HEED_CALL heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value);
 
 /* ---- Elementwise (ops/elementwise.c, ops/compare.c, ops/where.c) ---- */
 
-/* Of one tensor, to float32. neg, abs and relu keep int64 and refuse bool, which the others take as 0 and 1.
- * gelu: x Φ(x); gelu_tanh: its approximation; silu: x / (1 + e^-x). */
+/* One tensor to float32. neg, abs and relu also take int64, keep it, and refuse bool; all others read bool
+ * and int64 as float32. silu: x / (1 + e^-x). */
 #define HEED_UNARY_LIST(X)                                                                                   \
-  X(exp)                                                                                                     \
-  X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(gelu) X(gelu_tanh) X(silu)
+  X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu)
 
-/* Of two tensors that broadcast. div is true division (float32); remainder takes the sign of the divisor, as
- * Lua's %. Errors: SHAPE, ARGUMENT (int64: remainder by 0, a negative power). maximum and minimum pass nan
- * on. */
+/* Two tensors that broadcast. div is true division (float32); remainder has the sign of the divisor, like
+ * Lua's %. maximum and minimum propagate nan. Errors: SHAPE, ARGUMENT (int64: remainder by 0, a negative
+ * power). */
 #define HEED_BINARY_LIST(X) X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum)
 
-/* Of two tensors that broadcast, to bool. */
+/* Two tensors that broadcast, to bool. */
 #define HEED_COMPARE_LIST(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
 
-/* Of two tensors that broadcast, read as true or false, to bool. */
+/* Two tensors that broadcast, to bool; every number but 0 is true. */
 #define HEED_LOGICAL_LIST(X) X(logical_and) X(logical_or) X(logical_xor)
 
-/* Of one tensor, to bool. */
-#define HEED_TEST_LIST(X) X(logical_not) X(isnan) X(isinf)
+/* One tensor to bool. */
+#define HEED_TEST_LIST(X) X(isnan) X(isinf)
 
 #define X(name) HEED_CALL heed_##name(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 HEED_UNARY_LIST(X)
@@ -474,6 +473,12 @@ HEED_COMPARE_LIST(X)
 HEED_LOGICAL_LIST(X)
 #undef X
 
+/** x Φ(x), Φ the distribution function of the normal distribution; and its approximation with tanh. Like the
+ * unary functions above. Source: arXiv:1606.08415. */
+HEED_CALL heed_gelu(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+HEED_CALL heed_gelu_tanh(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+/** true where x is 0. */
+HEED_CALL heed_logical_not(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 /** x limited to [low, high]; either may be NULL, and they broadcast. nan stays. */
 HEED_CALL heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low, const heed_tensor *high,
                      heed_tensor **out);
@@ -651,8 +656,9 @@ typedef struct heed_attention_options {
  * batch there is no b. */
 #define HEED_ATTENTION_TAPS_LIST(X)                                                                          \
   X(scores)                                                                                                  \
-  X(weights) X(dropped_weights) X(logits) X(capped_logits) X(biased_logits) X(queries) X(keys) X(values)     \
-      X(present_key) X(present_value)
+  X(weights)                                                                                                 \
+  X(dropped_weights) X(logits) X(capped_logits) X(biased_logits) X(queries) X(keys) X(values) X(present_key) \
+      X(present_value)
 typedef struct heed_attention_taps {
   size_t size; /* sizeof(heed_attention_taps) */
 #define X(name) heed_tensor *name;

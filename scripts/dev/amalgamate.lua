@@ -186,7 +186,7 @@ local function join(path, seen, conditions)
       add_system(name, condition_of(conditions))
     elseif bracket then
       local header = name == "lua_sources.h" and lua_sources or plain_path(folder_of(path) .. name)
-      if not seen[header] then
+      if not seen[header] or header:find("%.def$") then -- a list is included once for each use
         seen[header] = true
         lines[#lines + 1] = header == "src/heed.h" and '#include "heed.h"' or join(header, seen, conditions)
       end

@@ -115,12 +115,10 @@ static heed_status join(heed_context *ctx, const char *function, const heed_tens
   if (status) return status;
   heed_tensor part;
   heed__alias_on_stack(&part, *out);
-  part.shape[rows] = past->shape[rows];
-  part.numel = past->numel;
+  heed__narrow_on_stack(&part, rows, 0, past->shape[rows]);
   bool whole = heed__copy_elements(&part, past);
-  part.data += part.shape[rows] * part.stride[rows] * (ptrdiff_t)heed__element_bytes(x->dtype);
-  part.shape[rows] = x->shape[rows];
-  part.numel = x->numel;
+  heed__alias_on_stack(&part, *out);
+  heed__narrow_on_stack(&part, rows, past->shape[rows], x->shape[rows]);
   whole = whole && heed__copy_elements(&part, x);
   return whole ? HEED_OK : heed__stopped(ctx, function);
 }

@@ -19,10 +19,6 @@ enum {
 
 typedef heed__decode_division decode_division;
 
-static int64_t least_of(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 /* Few keys are faster with the queries across the lanes (vector/small.h), unless they are so many and so wide
  * that each query has enough work of its own. */
 bool heed__attention_is_decode(const heed__attention_plan *p) {
@@ -62,18 +58,18 @@ void heed__decode_divide(heed__attention_plan *p, int workers) {
   decode_division *d = &p->decode;
   const int64_t rows = p->group * p->l, units = heed__parts(rows, HEED__DECODE_ROWS);
   const int64_t all_units = p->heads / p->group * units, most = p->span / RANGE;
-  const int64_t ranges = least_of(heed__parts(DECODE_TASKS, all_units), most > 0 ? most : 1);
-  const int64_t longest = heed__larger(LONG_RANGE / (p->d + p->dv + 1), RANGE);
-  d->range = heed__parts(least_of(heed__parts(p->span, ranges), longest), GRAIN) * GRAIN;
+  const int64_t ranges = heed__min(heed__parts(DECODE_TASKS, all_units), most > 0 ? most : 1);
+  const int64_t longest = heed__max(LONG_RANGE / (p->d + p->dv + 1), RANGE);
+  d->range = heed__parts(heed__min(heed__parts(p->span, ranges), longest), GRAIN) * GRAIN;
   d->ranges = heed__parts(p->span, d->range);
   d->heads = heads_of_bundle(p, rows, all_units * d->ranges, workers);
   d->bundles = p->heads / p->group / d->heads;
   d->rows = d->heads * rows;
   d->units = heed__parts(d->rows, HEED__DECODE_ROWS);
   d->tasks = d->bundles * d->units * d->ranges;
-  d->area_rows = least_of(d->rows, HEED__DECODE_ROWS);
+  d->area_rows = heed__min(d->rows, HEED__DECODE_ROWS);
   const int64_t line = HEED__ALIGNMENT / (int64_t)sizeof(float);
-  d->block = least_of(block_of(p), d->range);
+  d->block = heed__min(block_of(p), d->range);
   d->area = heed__parts(d->area_rows * (p->dv + 2), line) * line; /* no two tasks write to one cache line */
   d->score_area = heed__parts(d->area_rows * (d->block + HEED__DECODE_SPARE), line) * line;
 }
@@ -122,7 +118,7 @@ static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t 
 /* The outputs of the unit of a bundle that begins with first_row; its parts lie in the areas from `area` on.
  */
 static void join_rows(const heed__attention_plan *p, int64_t bundle, int64_t first_row, int64_t area) {
-  const int64_t rows = least_of(p->decode.rows - first_row, HEED__DECODE_ROWS);
+  const int64_t rows = heed__min(p->decode.rows - first_row, HEED__DECODE_ROWS);
   heed__attention_task head = head_of(p, bundle, first_row);
   for (int64_t r = 0; r < rows; r++) {
     const int64_t query = (first_row + r) % p->l;
@@ -155,7 +151,7 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
       .padding_stride = p->task.padding_stride,
       .scale = p->task.scale,
       .softcap = p->task.softcap,
-      .rows = (int)least_of(d->rows - first_row, HEED__DECODE_ROWS),
+      .rows = (int)heed__min(d->rows - first_row, HEED__DECODE_ROWS),
       .block = (int)d->block,
       .scores = d->scores + slot * d->score_area,
   };
@@ -164,7 +160,7 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   heed__attention_window(&head, 0, &first, &unused);
   heed__attention_window(&head, p->l - 1, &unused, &last);
   task.first = first + range * d->range;
-  task.last = least_of(task.first + d->range, last);
+  task.last = heed__min(task.first + d->range, last);
   task.k = head.k;
   task.v = head.v;
   task.padding = head.padding;

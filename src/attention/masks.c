@@ -14,8 +14,7 @@ heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed
   if (status) return status;
   heed_tensor part;
   heed__alias_on_stack(&part, *out);
-  part.shape[last] = mask->shape[last];
-  part.numel = mask->numel;
+  heed__narrow_on_stack(&part, last, 0, mask->shape[last]);
   return heed__copy_elements(&part, mask) ? HEED_OK : heed__stopped(ctx, function);
 }
 

@@ -106,7 +106,7 @@ double heed__attention_plan_progress(const heed__attention_plan *p) {
   if (p->empty) return 0;
   if (p->decoded) return heed__work_progress(&p->decode_work);
   if (!p->in_order) return heed__work_progress(&p->work);
-  return (double)p->at / (double)heed__larger(p->blocks * p->heads, 1);
+  return (double)p->at / (double)heed__max(p->blocks * p->heads, 1);
 }
 
 /* ---- Dividing ---- */

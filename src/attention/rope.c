@@ -303,13 +303,10 @@ static void turn_part(void *user, heed__walk *w, int worker) {
 /* A header under which each lane of x [..., d] finds its row of the table. */
 static void table_header(heed_tensor *view, const table *t, const heed_tensor *x) {
   const int ndim = t->positions != NULL ? t->positions->ndim : 1;
-  *view = (heed_tensor){.data = (char *)t->rows, .dtype = HEED_FLOAT32, .ndim = ndim + 1};
-  const int64_t *shape = t->positions != NULL ? t->positions->shape : &t->count;
-  heed__row_major(ndim, shape, view->stride);
-  for (int i = 0; i < ndim; i++) {
-    view->shape[i] = shape[i];
-    view->stride[i] *= 2 * t->pairs;
-  }
+  heed__header_on_stack(view, HEED_FLOAT32, t->rows, ndim,
+                        t->positions != NULL ? t->positions->shape : &t->count);
+  for (int i = 0; i < ndim; i++) view->stride[i] *= 2 * t->pairs;
+  view->ndim++;
   view->shape[ndim] = x->shape[x->ndim - 1];
   view->stride[ndim] = 1;
 }

@@ -1,8 +1,7 @@
 /* Operations on tensors: arithmetic, comparison, reduction, products. (On shapes: lviews.c; those behind
  * modules: llayers.c.)
  *
- * One function reads the arguments of all operations with the same signature; an operation is an entry of a
- * list. */
+ * One function reads the arguments of all operations of a kind (ops/ops.def). */
 #include <string.h>
 
 #include "../ops/ops.h"
@@ -29,20 +28,16 @@ static int call_unary(lua_State *L, const char *function, unary_call *call) {
   return lheed_return(L, 1);
 }
 
-/* All but gelu, which is one operation in Lua. */
-#define UNARY_LIST(X)                                                                                        \
-  X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu) X(logical_not)
-
-/* Never in place: the answer is another kind of thing than x. */
-#define QUESTION_LIST(X) X(isnan) X(isinf)
-
-#define X(name)                                                                                              \
+#define OP_UNARY(name)                                                                                       \
   static int op_##name(lua_State *L) {                                                                       \
     return call_unary(L, #name, heed_##name);                                                                \
   }
-UNARY_LIST(X)
-QUESTION_LIST(X)
-#undef X
+#define OP_TEST OP_UNARY
+#include "../ops/ops.def"
+
+static int op_logical_not(lua_State *L) {
+  return call_unary(L, "logical_not", heed_logical_not);
+}
 
 /* gelu(x, approximate = "none") */
 static int op_gelu(lua_State *L) {
@@ -75,14 +70,11 @@ static int call_binary(lua_State *L, const char *function, binary_call *call) {
   return lheed_return(L, 1);
 }
 
-#define BINARY_LIST(X) HEED_BINARY_LIST(X) HEED_COMPARE_LIST(X) HEED_LOGICAL_LIST(X)
-
-#define X(name)                                                                                              \
+#define OP_BINARY(name)                                                                                      \
   static int op_##name(lua_State *L) {                                                                       \
     return call_binary(L, #name, heed_##name);                                                               \
   }
-BINARY_LIST(X)
-#undef X
+#include "../ops/ops.def"
 
 /* ---- Elementwise: others ---- */
 
@@ -192,14 +184,11 @@ static int call_reduce(lua_State *L, const char *function, reduce_call *call) {
   return lheed_return(L, 1);
 }
 
-#define REDUCE_LIST(X) X(sum) X(mean) X(any) X(all)
-
-#define X(name)                                                                                              \
+#define OP_REDUCTION(name)                                                                                   \
   static int op_##name(lua_State *L) {                                                                       \
     return call_reduce(L, #name, heed_##name);                                                               \
   }
-REDUCE_LIST(X)
-#undef X
+#include "../ops/ops.def"
 
 /* var(x, dim, keepdim = false, correction = 1); unbiased = false is correction = 0. */
 static int call_spread(lua_State *L, const char *function,
@@ -284,14 +273,11 @@ static int along(lua_State *L, const char *function,
   return lheed_return(L, 1);
 }
 
-#define ALONG_LIST(X) X(softmax) X(log_softmax) X(cumsum)
-
-#define X(name)                                                                                              \
+#define OP_ALONG(name)                                                                                       \
   static int op_##name(lua_State *L) {                                                                       \
     return along(L, #name, heed_##name);                                                                     \
   }
-ALONG_LIST(X)
-#undef X
+#include "../ops/ops.def"
 
 static int opt_last_dim(lua_State *L, int idx, const char *function) {
   int dim = lheed_opt_dim(L, idx, function);
@@ -390,36 +376,27 @@ static int operator_not(lua_State *L) {
 /* ---- The lists ---- */
 
 void lheed_open_ops(lua_State *L) {
-  /* Also in place, with a trailing underscore. */
-  static const luaL_Reg elementwise[] = {{"gelu", op_gelu},
-                                         {"clamp", op_clamp},
-                                         {"masked_fill", op_masked_fill},
-                                         {"tril", op_tril},
-                                         {"triu", op_triu},
-#define X(name) {#name, op_##name},
-                                         UNARY_LIST(X) BINARY_LIST(X)
-#undef X
-                                             {NULL, NULL}};
-  static const luaL_Reg others[] = {{"where", op_where},
-                                    {"equal", op_equal},
-                                    {"allclose", op_allclose},
-                                    {"var", op_var},
-                                    {"std", op_std},
-                                    {"max", op_max},
-                                    {"min", op_min},
-                                    {"argmax", op_argmax},
-                                    {"argmin", op_argmin},
-                                    {"topk", op_topk},
-                                    {"sort", op_sort},
-                                    {"argsort", op_argsort},
-                                    {"matmul", op_matmul},
-                                    {"mm", op_matmul},
-                                    {"bmm", op_matmul},
-                                    {"dot", op_dot},
-#define X(name) {#name, op_##name},
-                                    QUESTION_LIST(X) REDUCE_LIST(X) ALONG_LIST(X)
-#undef X
-                                        {NULL, NULL}};
+  /* Each also in place, with a trailing underscore. */
+  static const luaL_Reg elementwise[] = {
+#define OP_UNARY(name)  {#name, op_##name},
+#define OP_BINARY(name) {#name, op_##name},
+#include "../ops/ops.def"
+      {"gelu", op_gelu},   {"logical_not", op_logical_not},
+      {"clamp", op_clamp}, {"masked_fill", op_masked_fill},
+      {"tril", op_tril},   {"triu", op_triu},
+      {NULL, NULL},
+  };
+  static const luaL_Reg others[] = {
+#define OP_TEST(name)      {#name, op_##name},
+#define OP_REDUCTION(name) {#name, op_##name},
+#define OP_ALONG(name)     {#name, op_##name},
+#include "../ops/ops.def"
+      {"where", op_where},   {"equal", op_equal}, {"allclose", op_allclose}, {"var", op_var},
+      {"std", op_std},       {"max", op_max},     {"min", op_min},           {"argmax", op_argmax},
+      {"argmin", op_argmin}, {"topk", op_topk},   {"sort", op_sort},         {"argsort", op_argsort},
+      {"matmul", op_matmul}, {"mm", op_matmul},   {"bmm", op_matmul},        {"dot", op_dot},
+      {NULL, NULL},
+  };
   static const luaL_Reg operators[] = {
       {"__add", op_add},       {"__sub", op_sub},        {"__mul", op_mul},        {"__div", op_div},
       {"__mod", op_remainder}, {"__pow", op_pow},        {"__unm", operator_neg},  {"__band", operator_and},

@@ -18,14 +18,11 @@ static int sized(lua_State *L, const char *function,
   return lheed_return(L, 1);
 }
 
-#define SIZED_LIST(X) X(view) X(reshape) X(expand)
-
-#define X(name)                                                                                              \
+#define OP_SIZED(name)                                                                                       \
   static int op_##name(lua_State *L) {                                                                       \
     return sized(L, #name, heed_##name);                                                                     \
   }
-SIZED_LIST(X)
-#undef X
+#include "../ops/ops.def"
 
 /* permute(x, dims…) or permute(x, {dims…}) */
 static int op_permute(lua_State *L) {
@@ -301,26 +298,27 @@ static int op_repeat_interleave(lua_State *L) {
 }
 
 void lheed_open_views(lua_State *L) {
-  static const luaL_Reg functions[] = {{"permute", op_permute},
-                                       {"transpose", op_transpose},
-                                       {"t", op_t},
-                                       {"narrow", op_narrow},
-                                       {"select", op_select},
-                                       {"unsqueeze", op_unsqueeze},
-                                       {"squeeze", op_squeeze},
-                                       {"flatten", op_flatten},
-                                       {"cat", op_cat},
-                                       {"concat", op_cat},
-                                       {"stack", op_stack},
-                                       {"split", op_split},
-                                       {"chunk", op_chunk},
-                                       {"gather", op_gather},
-                                       {"index_select", op_index_select},
-                                       {"masked_select", op_masked_select},
-                                       {"repeat_interleave", op_repeat_interleave},
-#define X(name) {#name, op_##name},
-                                       SIZED_LIST(X)
-#undef X
-                                           {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+#define OP_SIZED(name) {#name, op_##name},
+#include "../ops/ops.def"
+      {"permute", op_permute},
+      {"transpose", op_transpose},
+      {"t", op_t},
+      {"narrow", op_narrow},
+      {"select", op_select},
+      {"unsqueeze", op_unsqueeze},
+      {"squeeze", op_squeeze},
+      {"flatten", op_flatten},
+      {"cat", op_cat},
+      {"concat", op_cat},
+      {"stack", op_stack},
+      {"split", op_split},
+      {"chunk", op_chunk},
+      {"gather", op_gather},
+      {"index_select", op_index_select},
+      {"masked_select", op_masked_select},
+      {"repeat_interleave", op_repeat_interleave},
+      {NULL, NULL},
+  };
   lheed_add_methods(L, functions, false);
 }

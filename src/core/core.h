@@ -298,6 +298,11 @@ heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b);
 void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x);
 /** The same with the dimensions of x in another order: dimension i is order[i] (from 0) of x. */
 void heed__permute_on_stack(heed_tensor *view, const heed_tensor *x, const int *order);
+/** Reduces dimension d (from 0) of such a header to the `count` elements from `start` (from 0) on. */
+void heed__narrow_on_stack(heed_tensor *view, int d, int64_t start, int64_t count);
+/** A row-major header on memory without a storage, which must outlive it; heed_tensor_free ignores it. */
+void heed__header_on_stack(heed_tensor *x, heed_dtype dtype, const void *data, int ndim,
+                           const int64_t *shape);
 
 /** heed_tensor_new under another name in messages. */
 HEED_MUST_USE

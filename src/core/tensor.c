@@ -19,6 +19,20 @@ static heed_status check_out(heed_context *ctx, const char *function, heed_tenso
   return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is a tensor already; it must be NULL", function);
 }
 
+/* Fills in a row-major header. */
+static void set_header(heed_tensor *x, heed__storage *storage, heed_dtype dtype, char *data, int ndim,
+                       const int64_t *shape, int64_t numel) {
+  x->storage = storage;
+  x->data = data;
+  x->dtype = dtype;
+  x->ndim = ndim;
+  x->numel = numel;
+  x->parameter = false;
+  x->in_storage = storage != NULL;
+  for (int i = 0; i < ndim; i++) x->shape[i] = shape[i];
+  heed__row_major(ndim, shape, x->stride);
+}
+
 /* A tensor over `data`, or over elements of its own if that is NULL. */
 static heed_status new_block(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
                              const int64_t *shape, void *data, heed_tensor **out) {
@@ -32,17 +46,8 @@ static heed_status new_block(heed_context *ctx, const char *function, heed_dtype
   if (b == NULL) return heed__fail_memory(ctx, function, data == NULL && bytes > 0 ? bytes : total);
   if (data == NULL) data = (char *)b + ELEMENTS;
   b->storage = (heed__storage){.context = ctx, .references = 1, .data = data, .bytes = bytes};
-  heed_tensor *x = &b->tensor;
-  x->storage = &b->storage;
-  x->data = data;
-  x->dtype = dtype;
-  x->ndim = ndim;
-  x->numel = numel;
-  x->parameter = false;
-  x->in_storage = true;
-  for (int i = 0; i < ndim; i++) x->shape[i] = shape[i];
-  heed__row_major(ndim, shape, x->stride);
-  *out = x;
+  set_header(&b->tensor, &b->storage, dtype, data, ndim, shape, numel);
+  *out = &b->tensor;
   return HEED_OK;
 }
 
@@ -112,6 +117,18 @@ void heed__permute_on_stack(heed_tensor *view, const heed_tensor *x, const int *
     view->shape[d] = x->shape[order[d]];
     view->stride[d] = x->stride[order[d]];
   }
+}
+
+void heed__narrow_on_stack(heed_tensor *view, int d, int64_t start, int64_t count) {
+  if (view->shape[d] > 0) view->numel = view->numel / view->shape[d] * count;
+  /* an empty view reads nothing; its address could lie outside of the storage */
+  if (count > 0) view->data += (size_t)(start * view->stride[d]) * heed__element_bytes(view->dtype);
+  view->shape[d] = count;
+}
+
+void heed__header_on_stack(heed_tensor *x, heed_dtype dtype, const void *data, int ndim,
+                           const int64_t *shape) {
+  set_header(x, NULL, dtype, (char *)(uintptr_t)data, ndim, shape, heed__numel(ndim, shape, 1));
 }
 
 heed_status heed__tensor_from_view(heed_context *ctx, const char *function, const heed_tensor *view,
@@ -289,29 +306,13 @@ heed_status heed__temporary_new(heed_context *ctx, const char *function, heed__t
   const int64_t numel = heed__numel(ndim, shape, sizeof(float));
   if (numel < 0 || numel > HEED__TEMPORARY_FLOATS)
     return heed__tensor_new(ctx, function, HEED_FLOAT32, ndim, shape, out);
-  heed_tensor *x = &place->tensor;
-  x->storage = NULL;
-  x->data = (char *)place->floats;
-  x->dtype = HEED_FLOAT32;
-  x->ndim = ndim;
-  x->numel = numel;
-  x->parameter = false;
-  x->in_storage = false;
-  for (int i = 0; i < ndim; i++) x->shape[i] = shape[i];
-  heed__row_major(ndim, shape, x->stride);
-  *out = x;
+  set_header(&place->tensor, NULL, HEED_FLOAT32, (char *)place->floats, ndim, shape, numel);
+  *out = &place->tensor;
   return HEED_OK;
 }
 
 const heed_tensor *heed__number_tensor(heed__number *number, heed_scalar value) {
   heed__store(value.dtype, &number->value, value);
-  heed_tensor *x = &number->tensor;
-  x->storage = NULL;
-  x->data = (char *)&number->value;
-  x->dtype = value.dtype;
-  x->ndim = 0;
-  x->numel = 1;
-  x->parameter = false;
-  x->in_storage = false;
-  return x;
+  heed__header_on_stack(&number->tensor, value.dtype, &number->value, 0, NULL);
+  return &number->tensor;
 }

@@ -25,10 +25,23 @@ static inline bool heed__should_yield(const heed__pace *pace) {
 
 /* ---- Elementwise ---- */
 
-/* out[i] = f(x[i]), contiguous */
+/* out[i] = f(x[i]), contiguous: the name, and what the scalar kernel computes from a float x
+ * (scalar/scalar.c); relu keeps nan */
 #define HEED__UNARY_KERNELS(X)                                                                               \
-  X(exp)                                                                                                     \
-  X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(gelu) X(gelu_tanh) X(silu)
+  X(exp, heed__exp_of(x))                                                                                    \
+  X(log, logf(x))                                                                                            \
+  X(sqrt, sqrtf(x))                                                                                          \
+  X(rsqrt, 1.0f / sqrtf(x))                                                                                  \
+  X(abs, fabsf(x))                                                                                           \
+  X(neg, -x)                                                                                                 \
+  X(sin, sinf(x))                                                                                            \
+  X(cos, cosf(x))                                                                                            \
+  X(tanh, heed__tanh_of(x))                                                                                  \
+  X(sigmoid, 1.0f / (1.0f + heed__exp_of(-x)))                                                               \
+  X(relu, x < 0.0f ? 0.0f : x)                                                                               \
+  X(gelu, gelu_of(x))                                                                                        \
+  X(gelu_tanh, gelu_tanh_of(x))                                                                              \
+  X(silu, x / (1.0f + heed__exp_of(-x)))
 
 /* out[i] = f(a[i · sa], b[i · sb]), out contiguous; sa and sb are 0 (one value for the whole row), 1 or any
  * other stride */
@@ -101,8 +114,9 @@ static inline bool heed__attention_is_small(const heed__attention_task *t) {
  * same number of rows. */
 #define HEED__DECODE_ROWS  16
 #define HEED__DECODE_BLOCK 1024 /* most keys of a block */
-#define HEED__DECODE_SPARE 32 /* keys by which the last block may be longer, and padding to whole registers  \
-                               */
+#define HEED__DECODE_SPARE                                                                                   \
+  32 /* keys by which the last block may be longer, and padding to whole registers                           \
+      */
 typedef struct heed__decode_row {
   const float *q;                 /* [d] */
   ptrdiff_t k, v;                 /* offsets of its head's keys and values from those of the task */
@@ -237,7 +251,7 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
 
 typedef struct heed__kernels {
   const char *name; /* "scalar" */
-#define X(name) heed__unary_kernel *name;
+#define X(name, value) heed__unary_kernel *name;
   HEED__UNARY_KERNELS(X)
 #undef X
 #define X(name) heed__binary_kernel *name;
@@ -261,7 +275,7 @@ const heed__kernels *heed__kernels_for(heed__cpu cpu);
 /* A table's functions are called KERNEL(name), which a file defines before it uses these macros:
  * HEED__DECLARE_KERNELS declares them, HEED__TABLE_KERNELS initialises the fields of a heed__kernels with
  * them. */
-#define HEED__DECLARE_UNARY(name)                     heed__unary_kernel KERNEL(name);
+#define HEED__DECLARE_UNARY(name, value)              heed__unary_kernel KERNEL(name);
 #define HEED__DECLARE_BINARY(name)                    heed__binary_kernel KERNEL(name);
 #define HEED__DECLARE_COMPARE(name)                   heed__compare_kernel KERNEL(name);
 #define HEED__DECLARE_OTHER(name, result, parameters) result KERNEL(name) parameters;
@@ -270,7 +284,7 @@ const heed__kernels *heed__kernels_for(heed__cpu cpu);
   HEED__BINARY_KERNELS(HEED__DECLARE_BINARY)                                                                 \
   HEED__COMPARE_KERNELS(HEED__DECLARE_COMPARE) HEED__OTHER_KERNELS(HEED__DECLARE_OTHER)
 
-#define HEED__TABLE_FIELD(name)                     .name = KERNEL(name),
+#define HEED__TABLE_FIELD(name, ...)                .name = KERNEL(name),
 #define HEED__TABLE_OTHER(name, result, parameters) .name = KERNEL(name),
 #define HEED__TABLE_KERNELS                                                                                  \
   HEED__UNARY_KERNELS(HEED__TABLE_FIELD)                                                                     \

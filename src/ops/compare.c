@@ -114,6 +114,7 @@ HEED_LOGICAL_LIST(X)
     return heed__map_run(ctx, &map, out);                                                                    \
   }
 HEED_TEST_LIST(X)
+X(logical_not)
 #undef X
 
 /* ---- Two tensors as a whole ---- */

@@ -8,7 +8,7 @@ int64_t heed__parts(int64_t whole, int64_t part) {
 }
 
 int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit) {
-  const int64_t count = heed__larger(1, size / heed__larger(wanted, 1));
+  const int64_t count = heed__max(1, size / heed__max(wanted, 1));
   return heed__parts(heed__parts(size, count), unit) * unit;
 }
 

@@ -79,12 +79,19 @@ BINARY_ROW(bool_and, uint8_t, a != 0 && b != 0)
 
 /* ---- Of one tensor ---- */
 
+#define UNARY_OPS(X) HEED_UNARY_LIST(X) X(gelu) X(gelu_tanh)
+
 typedef enum unary_op {
 #define X(name) UNARY_##name,
-  HEED_UNARY_LIST(X)
+  UNARY_OPS(X)
 #undef X
       UNARY_COUNT
 } unary_op;
+
+/* A kernel that no operation has is an error here. */
+#define X(name, value) _Static_assert(UNARY_##name < UNARY_COUNT, #name);
+HEED__UNARY_KERNELS(X)
+#undef X
 
 /* Those that keep int64, and refuse bool; the others give float32. */
 static heed__row *const int64_unary[UNARY_COUNT] = {
@@ -122,7 +129,7 @@ static heed_status unary(heed_context *ctx, const char *function, unary_op op,
     HEED__ENTER(ctx, #name, x, out);                                                                         \
     return unary(ctx, #name, UNARY_##name, &heed__kernels_of(ctx)->name, x, out);                            \
   }
-HEED_UNARY_LIST(X)
+UNARY_OPS(X)
 #undef X
 
 /* ---- Of two tensors ---- */

@@ -21,10 +21,6 @@ typedef heed__product product;
 /* Below so many multiply-adds no more is asked. */
 #define SMALL (32.0 * 32.0 * 32.0)
 
-static int64_t smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 /* ---- BLAS ---- */
 
 #if !HEED_BLAS
@@ -223,8 +219,8 @@ static void blas_product(const heed__blas *blas, const product *p, bool first) {
 static product slice_of(const heed__gemm_work *g, int64_t i) {
   const int64_t down = i / g->across, row = down * g->rows, column = (i - down * g->across) * g->columns;
   product p = g->whole;
-  p.m = smaller(p.m - row, g->rows);
-  p.n = smaller(p.n - column, g->columns);
+  p.m = heed__min(p.m - row, g->rows);
+  p.n = heed__min(p.n - column, g->columns);
   p.a += row * p.a_row;
   p.b += column * p.b_column;
   p.c += row * p.c_row + column;
@@ -247,7 +243,7 @@ static bool multiply_by_blas(void *argument, int64_t i, int slot, int64_t *posit
   (void)slot;
   for (int64_t at = *position; at == 0 || at < p.k;) {
     product part = p;
-    part.k = smaller(p.k - at, BLAS_DEPTH);
+    part.k = heed__min(p.k - at, BLAS_DEPTH);
     part.a += at * p.a_column;
     part.b += at * p.b_row;
     blas_product(g->blas, &part, at == 0);
@@ -267,7 +263,7 @@ static bool multiply_dot(void *argument, int64_t i, int slot, int64_t *position)
   (void)i, (void)slot;
   for (int64_t at = *position; at < p->k;) {
     const float part = g->kernels->dot(p->a + at * p->a_column, p->a_column, p->b + at * p->b_row, p->b_row,
-                                       (size_t)smaller(p->k - at, DOT_DEPTH));
+                                       (size_t)heed__min(p->k - at, DOT_DEPTH));
     p->c[0] = at == 0 ? part : p->c[0] + part;
     at += DOT_DEPTH;
     if (at < p->k && heed__should_yield(g->work.pace)) {
@@ -284,7 +280,7 @@ static bool multiply_dot(void *argument, int64_t i, int slot, int64_t *position)
 static void divide_evenly(heed__gemm_work *d, int64_t workers) {
   const int64_t m = d->whole.m, n = d->whole.n, wanted = workers > 1 ? 2 * workers : 1;
   int64_t down = 1, across = 1;
-  while (down * across < wanted && heed__larger(m / down, n / across) >= 128) {
+  while (down * across < wanted && heed__max(m / down, n / across) >= 128) {
     if (m / down >= n / across)
       down++;
     else
@@ -358,12 +354,11 @@ void heed__gemm_begin(heed_context *ctx, heed__gemm_work *g, const product *p) {
     g->columns = heed__part_of(n, BLAS_SIDE, 1);
   } else if (!goes_in_blocks(ctx, g)) {
     const bool in_runs = m <= FEW_ROWS && p->b_column == 1 && n > 1;
-    const double columns =
-        (double)SLICE / ((double)heed__larger(m, MEMORY_ROWS) * (double)heed__larger(k, 1));
+    const double columns = (double)SLICE / ((double)heed__max(m, MEMORY_ROWS) * (double)heed__max(k, 1));
     g->columns =
-        columns >= (double)n ? n : heed__part_of(n, heed__larger(in_runs ? 2048 : 64, (int64_t)columns), 64);
-    const double rows = (double)SLICE / ((double)g->columns * (double)heed__larger(k, 1));
-    g->rows = rows >= (double)m ? m : heed__part_of(m, heed__larger(n == 1 ? 2048 : 384, (int64_t)rows), 12);
+        columns >= (double)n ? n : heed__part_of(n, heed__max(in_runs ? 2048 : 64, (int64_t)columns), 64);
+    const double rows = (double)SLICE / ((double)g->columns * (double)heed__max(k, 1));
+    g->rows = rows >= (double)m ? m : heed__part_of(m, heed__max(n == 1 ? 2048 : 384, (int64_t)rows), 12);
   }
   g->across = heed__parts(n, g->columns);
   heed__work_begin(ctx, &g->work, heed__workers(ctx), g->across * heed__parts(m, g->rows),

@@ -74,15 +74,15 @@ static bool multiply_lowp_slice(void *argument, int64_t i, int slot, int64_t *po
 }
 
 static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
-  const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__larger((int64_t)t->k, 1);
+  const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__max((int64_t)t->k, 1);
   d->kernels = heed__kernels_of(ctx);
   d->whole = *t;
   d->rows = m;
   d->columns = n;
-  const double columns = (double)LOWP_SLICE / ((double)heed__larger(m, MEMORY) * (double)k);
-  if (columns < (double)n) d->columns = heed__part_of(n, heed__larger(64, (int64_t)columns), 64);
+  const double columns = (double)LOWP_SLICE / ((double)heed__max(m, MEMORY) * (double)k);
+  if (columns < (double)n) d->columns = heed__part_of(n, heed__max(64, (int64_t)columns), 64);
   const double rows = (double)LOWP_SLICE / ((double)d->columns * (double)k);
-  if (rows < (double)m) d->rows = heed__part_of(m, heed__larger(384, (int64_t)rows), 12);
+  if (rows < (double)m) d->rows = heed__part_of(m, heed__max(384, (int64_t)rows), 12);
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->work, heed__workers(ctx), d->across * heed__parts(m, d->rows),
                    multiply_lowp_slice, d);

@@ -14,7 +14,7 @@ typedef struct matrices {
 /* Leaves off where the work is due. */
 static void multiply_int64(const matrices *p, const int64_t *a, const int64_t *b, int64_t *c,
                            const heed__pace *pace) {
-  const int64_t sums = heed__larger(1, INT64_SLICE / heed__larger(p->k, 1)); /* between looks at the pace */
+  const int64_t sums = heed__max(1, INT64_SLICE / heed__max(p->k, 1)); /* between looks at the pace */
   int64_t left = sums;
   for (int64_t i = 0; i < p->m; i++, c += p->n) {
     for (int64_t j = 0; j < p->n; j++) {

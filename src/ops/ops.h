@@ -160,9 +160,6 @@ bool heed__walk_divided_across(heed_context *ctx, heed__walk *w, int64_t grain, 
  * some `wanted` or more, a multiple of `unit`. (divide.c) */
 int64_t heed__parts(int64_t whole, int64_t part);
 int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit);
-static inline int64_t heed__larger(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
 
 /* ---- Shared by several ops ---- */
 

@@ -157,7 +157,7 @@ static void reduce_part(void *user, heed__walk *w, int worker) {
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(job->dtype);
   const int64_t most = job->along ? 1 : HEED__REDUCE_WIDTH;
   if (job->whole_rows) {
-    const int64_t at_once = heed__larger(1, ROW_PIECE / job->count);
+    const int64_t at_once = heed__max(1, ROW_PIECE / job->count);
     const ptrdiff_t result_bytes = (ptrdiff_t)heed__element_bytes(job->result[0]);
     do {
       for (int64_t first = 0; first < w->count && !heed__is_due(job->pace); first += at_once) {

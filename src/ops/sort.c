@@ -46,10 +46,6 @@ static void insertion_sort(item *items, int64_t n) {
   }
 }
 
-static int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 /* False if the work is due before all is merged. */
 static bool merge(item *out, const item *a, const item *a_end, const item *b, const item *b_end,
                   const heed__pace *pace) {
@@ -72,12 +68,12 @@ static bool merge(item *out, const item *a, const item *a_end, const item *b, co
  * NULL if the work is due before that. */
 static item *merge_sort(item *items, item *spare, int64_t n, const heed__pace *pace) {
   for (int64_t i = 0; i < n; i += SHORT) {
-    insertion_sort(items + i, least(SHORT, n - i));
+    insertion_sort(items + i, heed__min(SHORT, n - i));
     if (i % (SHORT << 8) == 0 && heed__is_due(pace)) return NULL;
   }
   for (int64_t run = SHORT; run < n; run *= 2) {
     for (int64_t i = 0; i < n; i += 2 * run) {
-      const item *middle = items + least(i + run, n), *end = items + least(i + 2 * run, n);
+      const item *middle = items + heed__min(i + run, n), *end = items + heed__min(i + 2 * run, n);
       if (!merge(spare + i, items + i, middle, middle, end, pace)) return NULL;
     }
     item *sorted = spare;
@@ -129,7 +125,7 @@ static const item *first_items(const heed_tensor *x, const char *lane, ptrdiff_t
       if (heed__is_due_at(pace, i)) return NULL;
     }
     for (int64_t start = k; start < n; start += SORT_PIECE) {
-      const int64_t end = least(n, start + SORT_PIECE);
+      const int64_t end = heed__min(n, start + SORT_PIECE);
       for (int64_t i = start; i < end; i++) {
         i = next_rival(x, lane, step, i, end, items[0], descending);
         if (i == end) break;

@@ -239,10 +239,7 @@ heed_status heed_expand(heed_context *ctx, const heed_tensor *x, int ndim, const
 
 /* Makes dimension d of the view `count` elements, `step` apart, from `start` (from 0) on. */
 static void restrict_to(heed_tensor *view, int d, int64_t start, int64_t count, int64_t step) {
-  if (view->shape[d] > 0) view->numel = view->numel / view->shape[d] * count;
-  /* an empty view points at nothing, so it need not move; it could leave the storage */
-  if (count > 0) view->data += (size_t)(start * view->stride[d]) * heed__element_bytes(view->dtype);
-  view->shape[d] = count;
+  heed__narrow_on_stack(view, d, start, count);
   if (count > 1) view->stride[d] *= step;
 }
 

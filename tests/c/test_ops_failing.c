@@ -106,6 +106,9 @@ static void close_fixture(fixture *f) {
   X(contiguous, heed_contiguous(F, f->flipped, OUT))                                                         \
   X(to_float32, heed_to(F, f->whole, HEED_FLOAT32, OUT))                                                     \
   X(to_bool, heed_to(F, f->flipped, HEED_BOOL, OUT))                                                         \
+  X(gelu, heed_gelu(F, f->flipped, OUT))                                                                     \
+  X(gelu_tanh, heed_gelu_tanh(F, f->flipped, OUT))                                                           \
+  X(logical_not, heed_logical_not(F, f->flipped, OUT))                                                       \
   X(exp_of_whole, heed_exp(F, f->whole, OUT))                                                                \
   X(add_mixed, heed_add(F, f->whole, f->flipped, OUT))                                                       \
   X(clamp, heed_clamp(F, f->flipped, f->row, f->row, OUT))                                                   \

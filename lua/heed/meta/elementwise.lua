@@ -2,7 +2,8 @@
 -- Tensors: elementwise arithmetic. Shapes broadcast; dtypes widen from bool to int64 to float32. A name
 -- with a trailing underscore writes the result into x and returns x.
 
----@class heed.Tensor
+---What tensors have as methods and heed has as functions: heed.exp(x) is x:exp().
+---@class heed.Elementwise
 local Tensor = {}
 
 -- ---- Elementwise ----

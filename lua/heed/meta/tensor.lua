@@ -29,7 +29,7 @@ function Size:numel() end
 ---an int64 tensor names. The same forms can be assigned to, with a number or a tensor that broadcasts.
 ---`x[#x + 1]` is nil, so that `ipairs(x)` ends. `==` asks whether two are the same elements of the same
 ---memory; values are compared by `eq` and `equal`.
----@class heed.Tensor
+---@class heed.Tensor: heed.Elementwise
 ---@field shape heed.Size
 ---@field dtype heed.DType
 ---@field ndim integer number of dimensions

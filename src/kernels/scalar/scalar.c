@@ -13,29 +13,16 @@ static inline float gelu_tanh_of(float x) {
   return 0.5f * x * (1.0f + heed__tanh_of(inner));
 }
 
-#define SCALAR_UNARY(name, expression)                                                                       \
+#define X(name, value)                                                                                       \
   void heed__scalar_##name(float *out, const float *row, size_t n) {                                         \
     HEED__INDEPENDENT                                                                                        \
     for (size_t i = 0; i < n; i++) {                                                                         \
       const float x = row[i];                                                                                \
-      out[i] = expression;                                                                                   \
+      out[i] = value;                                                                                        \
     }                                                                                                        \
   }
-
-SCALAR_UNARY(exp, heed__exp_of(x))
-SCALAR_UNARY(log, logf(x))
-SCALAR_UNARY(sqrt, sqrtf(x))
-SCALAR_UNARY(rsqrt, 1.0f / sqrtf(x))
-SCALAR_UNARY(abs, fabsf(x))
-SCALAR_UNARY(neg, -x)
-SCALAR_UNARY(sin, sinf(x))
-SCALAR_UNARY(cos, cosf(x))
-SCALAR_UNARY(tanh, heed__tanh_of(x))
-SCALAR_UNARY(sigmoid, 1.0f / (1.0f + heed__exp_of(-x)))
-SCALAR_UNARY(relu, x < 0.0f ? 0.0f : x) /* keeps nan */
-SCALAR_UNARY(gelu, gelu_of(x))
-SCALAR_UNARY(gelu_tanh, gelu_tanh_of(x))
-SCALAR_UNARY(silu, x / (1.0f + heed__exp_of(-x)))
+HEED__UNARY_KERNELS(X)
+#undef X
 
 /* ---- Binary ---- */
 

@@ -43,8 +43,7 @@ static heed_status scale_scores(const heed__attention_module *a, const heed_tens
   heed__alias_on_stack(&part, *out);
   int last = part.ndim - 1, mask_last = mask->ndim - 1;
   if (mask_last >= 0 && mask->shape[mask_last] != 1 && mask->shape[mask_last] < part.shape[last]) {
-    part.shape[last] = mask->shape[mask_last];
-    part.numel = heed__numel(part.ndim, part.shape, sizeof(float));
+    heed__narrow_on_stack(&part, last, 0, mask->shape[mask_last]);
   }
   if ((status = heed_add(ctx, &part, mask, &place)) != HEED_OK) return status;
   return heed_masked_fill(ctx, *out, hidden, heed_number(-INFINITY), out);

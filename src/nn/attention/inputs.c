@@ -106,10 +106,8 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
         shorter ? "at most " : "", (long long)keys);
   }
   heed__alias_on_stack(view, whole);
-  const int64_t seen = size > skipped ? size - skipped : 0;
-  if (seen > 0) view->data += skipped * view->stride[last] * (int64_t)heed__element_bytes(view->dtype);
-  view->shape[last] = seen;
-  view->numel = heed__numel(view->ndim, view->shape, 1);
+  const int64_t seen = heed__max(size - skipped, 0);
+  heed__narrow_on_stack(view, last, skipped, seen);
   *mask = view;
   if (seen == keys - skipped) return HEED_OK;
 

@@ -63,18 +63,14 @@ static bool copy_rows(const heed__pace *pace, heed_tensor *const to[PARTS], int6
 /* `count` rows of a part, from `first` on. */
 static void view_rows(heed_tensor *view, const heed_tensor *part, int64_t first, int64_t count) {
   heed__alias_on_stack(view, part);
-  view->data += (size_t)first * row_bytes(part);
-  view->shape[2] = count;
-  view->numel = heed__numel(view->ndim, view->shape, 1);
+  heed__narrow_on_stack(view, 2, first, count);
 }
 
 /* The same of `items` items, from item_first on. */
 static void view_items(heed_tensor *view, const heed_tensor *part, int64_t item_first, int64_t items,
                        int64_t first, int64_t count) {
   view_rows(view, part, first, count);
-  view->data += (size_t)(item_first * part->stride[0]) * heed__element_bytes(part->dtype);
-  view->shape[0] = items;
-  view->numel = heed__numel(view->ndim, view->shape, 1);
+  heed__narrow_on_stack(view, 0, item_first, items);
 }
 
 /* x [h, n, d] as [1, h, n, d]; with a batch as it is. */

@@ -148,9 +148,7 @@ static heed_status check_class(const heed_module *m, const char *function) {
 /* Rows first … first + count - 1 (from 0) of a weight [size, d_in] or a bias [size]. */
 static void rows_as_view(const heed_tensor *x, int64_t first, int64_t count, heed_tensor *view) {
   heed__alias_on_stack(view, x);
-  view->data += first * x->stride[0] * (int64_t)heed__element_bytes(x->dtype);
-  view->shape[0] = count;
-  view->numel = count * (x->ndim > 1 ? x->shape[1] : 1);
+  heed__narrow_on_stack(view, 0, first, count);
 }
 
 /* The rows of projection `part` (0 query, 1 key, 2 value) that query head i (from 0) uses: the key and value

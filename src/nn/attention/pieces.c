@@ -17,18 +17,16 @@ static pieces pieces_of(const heed_tensor *heads) {
   const int64_t batch = heads->ndim == 4 ? heads->shape[0] : 1, n = heads->shape[heads->ndim - 2];
   if (heads->numel == 0) return (pieces){0};
   const int64_t item = heads->numel / batch, token = item / n,
-                wanted = heed__larger(LEAST_TOKENS, PIECE / token);
-  pieces c = {.items = heed__larger(1, PIECE / item), .tokens = n};
-  if (c.items == 1) c.tokens = heed__parts(n, heed__larger(1, n / wanted));
+                wanted = heed__max(LEAST_TOKENS, PIECE / token);
+  pieces c = {.items = heed__max(1, PIECE / item), .tokens = n};
+  if (c.items == 1) c.tokens = heed__parts(n, heed__max(1, n / wanted));
   c.parts = heed__parts(n, c.tokens);
   c.count = heed__parts(batch, c.items) * c.parts;
   return c;
 }
 
 static void narrow(heed_tensor *view, int dim, int64_t first, int64_t most) {
-  const int64_t left = view->shape[dim] - first;
-  view->data += first * view->stride[dim] * (int64_t)heed__element_bytes(view->dtype);
-  view->shape[dim] = left < most ? left : most;
+  heed__narrow_on_stack(view, dim, first, heed__min(view->shape[dim] - first, most));
 }
 
 /* Piece i of heads in *view; returns its first token, from 0. */
@@ -37,7 +35,6 @@ static int64_t piece_of(const heed_tensor *heads, const pieces *c, int64_t i, he
   heed__alias_on_stack(view, heads);
   if (view->ndim == 4) narrow(view, 0, i / c->parts * c->items, c->items);
   narrow(view, view->ndim - 2, first, c->tokens);
-  view->numel = heed__numel(view->ndim, view->shape, 1);
   return first;
 }
 
@@ -98,5 +95,5 @@ heed_status heed__stages_run_cache(heed__attention_stages *p, bool *done) {
 double heed__stages_pieces_progress(const heed__attention_stages *p, int stage) {
   const heed_tensor *first = &p->view[stage == HEED__STAGE_CACHE];
   const int64_t count = pieces_of(first).count + pieces_of(first + 1).count;
-  return (double)p->at / (double)heed__larger(count, 1);
+  return (double)p->at / (double)heed__max(count, 1);
 }

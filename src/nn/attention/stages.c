@@ -133,13 +133,7 @@ static heed_status begin_projection(heed__attention_stages *p, int i) {
 /* The slopes as a tensor without a storage. */
 static const heed_tensor *slopes_of(const heed__attention_module *a, heed_tensor *header) {
   if (!a->alibi) return NULL;
-  header->storage = NULL;
-  header->data = (char *)(uintptr_t)a->slopes;
-  header->dtype = HEED_FLOAT32;
-  header->ndim = 1;
-  header->numel = header->shape[0] = a->num_heads;
-  header->stride[0] = 1;
-  header->parameter = header->in_storage = false;
+  heed__header_on_stack(header, HEED_FLOAT32, a->slopes, 1, &a->num_heads);
   return header;
 }
 

@@ -1,0 +1,36 @@
+/* The unary operations in double precision, one row each, for test_kernels.c and test_ops.c.
+ *
+ *   X(name, value for double x, ulp, relative, at inf, at -inf)
+ *     ulp       how far a kernel may be off, in units of the last place
+ *     relative  and besides, for each unit of x: where a 1 takes the digits of what is added to it, or e^-x
+ * is infinite at inf …  what kernels give exactly */
+#ifndef UNARY_REFERENCES_H
+#define UNARY_REFERENCES_H
+
+#include <math.h>
+
+#define UNARY_REFERENCES(X)                                                                                  \
+  X(exp, exp(x), 0.8, 0, INFINITY, 0.0f)                                                                     \
+  X(log, log(x), 0.9, 0, INFINITY, NAN)                                                                      \
+  X(sqrt, sqrt(x), 0.5, 0, INFINITY, NAN)                                                                    \
+  X(rsqrt, 1 / sqrt(x), 1.5, 0, 0.0f, NAN)                                                                   \
+  X(abs, fabs(x), 0, 0, INFINITY, INFINITY)                                                                  \
+  X(neg, -x, 0, 0, -INFINITY, INFINITY)                                                                      \
+  X(sin, sin(x), 0.8, 0, NAN, NAN)                                                                           \
+  X(cos, cos(x), 0.8, 0, NAN, NAN)                                                                           \
+  X(tanh, tanh(x), 0.7, 0, 1.0f, -1.0f)                                                                      \
+  X(sigmoid, 1 / (1 + exp(-x)), 2.5, 1e-38, 1.0f, 0.0f)                                                      \
+  X(relu, x < 0 ? 0 : x, 0, 0, INFINITY, 0.0f)                                                               \
+  X(gelu, 0.5 * x * erfc(-x * 0.70710678118654752440), 2.5, 1.5e-7, INFINITY, NAN)                           \
+  X(gelu_tanh, 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))), 2.5, 2e-7,         \
+    INFINITY, NAN)                                                                                           \
+  X(silu, x / (1 + exp(-x)), 2.5, 1e-38, INFINITY, NAN)
+
+#define X(name, value, ...)                                                                                  \
+  static inline double reference_##name(double x) {                                                          \
+    return value;                                                                                            \
+  }
+UNARY_REFERENCES(X)
+#undef X
+
+#endif
