@@ -39,16 +39,12 @@ local reserved = {
     includes = { "^zlib%.h$" }, calls = { "inflate%w*", "deflate%w*", "crc32%w*", "adler32%w*" },
   },
   {
-    what = "opening files", files = { "^src/io/system_%w+%.c$", "^src/cli/" },
-    includes = { "fcntl%.h$" }, calls = { "open", "fopen", "mmap", "CreateFile%w+" },
+    what = "the operating system", files = { "^src/core/system_%w+%.c$", "^src/core/parallel%.c$", "^src/cli/" },
+    includes = { "^windows%.h$", "^unistd%.h$", "^signal%.h$", "^time%.h$" }, calls = {},
   },
   {
-    what = "pages", files = { "^src/io/system_posix%.c$", "^src/core/pages%.c$" },
-    includes = { "sys/mman%.h$" }, calls = { "madvise", "mmap" },
-  },
-  {
-    what = "Windows", files = { "^src/core/parallel%.c$", "^src/core/clock%.c$", "^src/io/system_windows%.c$" },
-    includes = { "windows%.h$" }, calls = {},
+    what = "files and pages", files = { "^src/core/system_%w+%.c$", "^src/cli/" },
+    includes = { "^fcntl%.h$", "^sys/" }, calls = { "open", "fopen", "mmap", "madvise", "CreateFile%w+" },
   },
   { what = "libedit", files = { "^src/cli/" }, includes = { "histedit%.h$", "readline%.h$" }, calls = {} },
   {
@@ -64,6 +60,21 @@ local reserved = {
     includes = {}, calls = { "malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "free" },
   },
 }
+
+-- The systems that a condition may ask for, and where: besides the files above, heed.h and core.h do, for attributes that
+-- depend on the compiler's target.
+local systems = { "_WIN32", "__linux__", "__APPLE__", "__wasi__", "__wasm__", "__MINGW32__", "__EMSCRIPTEN__" }
+local system_files = {
+  "^src/core/system_%w+%.c$", "^src/core/parallel%.c$", "^src/cli/", "^src/heed%.h$", "^src/core/core%.h$",
+}
+
+-- The system that a preprocessor's condition asks for, if any.
+local function system_asked_for(line)
+  if not line:find "^%s*#%s*e?l?ifn?d?e?f?" then return nil end
+  for _, name in ipairs(systems) do
+    if line:find("%f[%w_]" .. name .. "%f[^%w_]") then return name end
+  end
+end
 
 -- Where printf and its kin may write floating-point numbers; everywhere else they would show the locale's separator.
 local number_files = { "^src/core/number%.c$", "^src/cli/" }
@@ -144,6 +155,10 @@ local function check(path, text)
           problem(number, "includes %s: %s is not for this file", name, rule.what)
         end
       end
+    end
+    local asked = system_asked_for(raw)
+    if asked and not matches_any(path, system_files) then
+      problem(number, "asks for %s: what depends on the system belongs in core/system_posix.c and system_windows.c", asked)
     end
     if formats_a_number(raw) and not matches_any(path, number_files) then
       problem(number, "writes a float as the locale has it: do that with heed__write_number or HEED__G")

@@ -31,7 +31,7 @@ void *heed__allocate(heed_context *ctx, size_t bytes) {
   }
   char *start = ctx->allocator.allocate(ctx->allocator.user, bytes);
   if (start == NULL) return NULL;
-  if (bytes >= HUGE_BLOCK && ctx->huge_pages) heed__wish_huge_pages(start, bytes);
+  if (bytes >= HUGE_BLOCK && ctx->huge_pages) heed__system_advise_huge_pages(start, bytes);
   char *block = start + sizeof(prefix);
   block += -(uintptr_t)block & (alignment - 1);
   prefix *p = (prefix *)(void *)block - 1;
@@ -52,6 +52,10 @@ void heed__release(heed_context *ctx, void *block) {
   ctx->in_use -= taken.bytes;
   ctx->allocator.release(ctx->allocator.user, taken.start, taken.bytes);
   heed__context_drop(ctx);
+}
+
+void heed_set_huge_pages(heed_context *ctx, bool wished) {
+  if (ctx != NULL) ctx->huge_pages = wished;
 }
 
 void heed__outside_add(heed_context *ctx, heed__outside *thing, void (*give_back)(heed__outside *thing)) {

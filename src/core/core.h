@@ -252,10 +252,9 @@ bool heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *ar
 /** Ends the pool's threads; they start again at the next need. */
 void heed__stop_threads(heed_context *ctx);
 
-/* ---- Pages (pages.c) ---- */
+/* ---- The operating system ---- */
 
-/** Asks the system for huge pages within the block, which nobody has touched yet. */
-void heed__wish_huge_pages(void *block, size_t bytes);
+#include "system.h"
 
 /* ---- Shapes ---- */
 

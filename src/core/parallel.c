@@ -15,7 +15,6 @@
 #else
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 #endif
 
 /* Of a worker's stack; tasks keep less than a tenth of it, and the host's thread-local data lie there, too.
@@ -82,15 +81,6 @@ static void join_thread(thread t) {
   CloseHandle(t);
 }
 
-static long processors(void) {
-  SYSTEM_INFO info;
-  GetSystemInfo(&info);
-  return (long)info.dwNumberOfProcessors;
-}
-static long process_number(void) {
-  return 1; /* there is no fork */
-}
-
 #elif defined(NO_THREADS) /* nothing is ever locked, or waited for */
 
 typedef char mutex, condition, thread;
@@ -121,13 +111,6 @@ static void join_thread(thread t) {
 static int start_threads(thread *threads, int count, void *argument) {
   (void)threads, (void)count, (void)argument, (void)work;
   return 0;
-}
-
-static long processors(void) {
-  return 1;
-}
-static long process_number(void) {
-  return 1;
 }
 
 #else
@@ -176,13 +159,6 @@ static int start_threads(thread *threads, int count, void *argument) {
 }
 static void join_thread(thread t) {
   pthread_join(t, NULL);
-}
-
-static long processors(void) {
-  return sysconf(_SC_NPROCESSORS_ONLN);
-}
-static long process_number(void) {
-  return (long)getpid();
 }
 
 #endif
@@ -323,7 +299,7 @@ static struct heed__pool *pool_of(heed_context *ctx) {
   *pool = (struct heed__pool){.lock = NEW_MUTEX,
                               .wake = NEW_CONDITION,
                               .ended = NEW_CONDITION,
-                              .spin = ctx->threads <= processors() ? SPIN : 0};
+                              .spin = ctx->threads <= heed__system_processors() ? SPIN : 0};
   pool->started = start_threads(pool->workers, count, pool); /* fewer, or none, where the system refuses */
   if (pool->started < count) {
     ctx->threads = pool->started + 1;
@@ -334,7 +310,7 @@ static struct heed__pool *pool_of(heed_context *ctx) {
 }
 
 static bool is_forked(const heed_context *ctx) {
-  return ctx->process != process_number();
+  return ctx->process != heed__system_process();
 }
 
 void heed__stop_threads(heed_context *ctx) {
@@ -375,7 +351,7 @@ heed_status heed_set_num_threads(heed_context *ctx, int64_t n) {
   if (n == heed_num_threads(ctx)) return HEED_OK;
   heed__stop_threads(ctx);
   ctx->threads = (int)n;
-  ctx->process = process_number();
+  ctx->process = heed__system_process();
   return HEED_OK;
 }
 

@@ -26,52 +26,6 @@ heed_status heed__broken_by(const heed__place *place, const char *what, int erro
 #define HEED__QUOTED 136
 const char *heed__quoted(char out[HEED__QUOTED], const char *name, bool path);
 
-/* ---- The system's files (system_posix.c, system_windows.c) ---- */
-
-#define HEED__PATH 4096 /* bytes of the longest path that is written to */
-
-/* What the system calls an open file, which is never -1. */
-typedef intptr_t heed__file;
-#define HEED__NO_FILE ((heed__file)-1)
-
-/* These give an error of errno's; 0: none. */
-
-/** Opens for reading what is there; `size` is that of a file. No pipe makes it wait. */
-int heed__system_open(const char *path, heed__file *out, heed__path_kind *kind, int64_t *size);
-/** Up to `bytes` bytes; *got is 0 at the end of the file. */
-int heed__system_read(heed__file file, int64_t offset, void *out, size_t bytes, size_t *got);
-/** The file's `size` bytes in memory; what is written there stays in memory. */
-int heed__system_map(heed__file file, size_t size, char **out);
-void heed__system_unmap(char *data, size_t size);
-
-/** What writing to `path` means, all links followed; a path of nothing as it is, of a file only if it may be
- * written. *rights: for heed__system_create. */
-int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind *kind, uint32_t *rights);
-/** A new file with those rights (0: the usual ones), locked until it is closed, at the latest when its
- * process ends. EEXIST: the name is taken. */
-int heed__system_create(const char *path, uint32_t rights, heed__file *out);
-/** Removes a file of heed__system_create that is no longer locked, since its process was killed. Returns
- * whether there was a file of that name. Where the file system has no locks, files stay. */
-bool heed__system_remove_abandoned(const char *path);
-/** Some of the bytes, at least one. */
-int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put);
-/** Waits until all is on the disk. Reports every write error, so that heed__system_close has none to report.
- */
-int heed__system_sync(heed__file file);
-void heed__system_close(heed__file file);
-void heed__system_remove(const char *path);
-/** Closes a file of heed__system_create and removes it. */
-void heed__system_discard(heed__file file, const char *path);
-/** Renames an open file of heed__system_create, atomically, replacing the file `to` if there is one. May wait
- * for the file to become replaceable, but not once `pace` is due. */
-int heed__system_replace(heed__file file, const char *from, const char *to, const heed__pace *pace);
-/** Bytes that the disk of that file has room for, as a double; infinity if that cannot be known. */
-double heed__system_room(const char *path);
-
-void heed__system_error(int error, char *text, size_t size);
-/** Bytes of a path's folder, with what parts it from the name; 0 if there is only a name. */
-size_t heed__folder_length(const char *path);
-
 /* Bytes that are read or written between two checks for cancellation: a tenth of a millisecond from the
  * system's memory. */
 #define HEED__AT_ONCE ((size_t)1 << 20)

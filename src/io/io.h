@@ -23,9 +23,6 @@ typedef enum heed__format {
 } heed__format;
 heed__format heed__format_of_path(const char *path);
 
-typedef enum heed__path_kind { HEED__NOTHING, HEED__REGULAR, HEED__DIRECTORY, HEED__SPECIAL } heed__path_kind;
-heed__path_kind heed__path_kind_of(const char *path);
-
 /** The bytes of a file as an int8 tensor [size]. Errors: FILE, MEMORY, LIMIT, CANCELLED. (file.c) */
 HEED_MUST_USE
 heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **out);

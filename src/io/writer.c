@@ -253,7 +253,7 @@ bool heed__pieces_next(heed__pieces *p) {
 }
 
 heed_status heed__writer_check_room(heed__writer *w, double bytes) {
-  if (bytes <= heed__system_room(w->temporary)) return HEED_OK;
+  if (bytes <= heed__system_disk_space(w->temporary)) return HEED_OK;
   return heed__broken_by(&w->place, "cannot be written", ENOSPC);
 }
 
