@@ -58,13 +58,13 @@ void heed_set_huge_pages(heed_context *ctx, bool wished) {
   if (ctx != NULL) ctx->huge_pages = wished;
 }
 
-void heed__outside_add(heed_context *ctx, heed__outside *thing, void (*give_back)(heed__outside *thing)) {
-  *thing = (heed__outside){ctx->outside, NULL, give_back};
+void heed__external_add(heed_context *ctx, heed__external *thing, void (*give_back)(heed__external *thing)) {
+  *thing = (heed__external){ctx->outside, NULL, give_back};
   if (thing->next != NULL) thing->next->previous = thing;
   ctx->outside = thing;
 }
 
-void heed__outside_remove(heed_context *ctx, heed__outside *thing) {
+void heed__external_remove(heed_context *ctx, heed__external *thing) {
   *(thing->previous != NULL ? &thing->previous->next : &ctx->outside) = thing->next;
   if (thing->next != NULL) thing->next->previous = thing->previous;
   thing->give_back(thing);
@@ -72,7 +72,7 @@ void heed__outside_remove(heed_context *ctx, heed__outside *thing) {
 
 void heed__context_destroy(heed_context *ctx) {
   heed__stop_threads(ctx); /* the pool is a block, too */
-  while (ctx->outside != NULL) heed__outside_remove(ctx, ctx->outside);
+  while (ctx->outside != NULL) heed__external_remove(ctx, ctx->outside);
   while (ctx->blocks != NULL) heed__release(ctx, ctx->blocks + 1);
   heed_context_free(ctx);
 }

@@ -103,13 +103,13 @@ void heed__release(heed_context *ctx, void *block);
 
 /* A mapped file, for example: given back by give_back(…) also where a context is destroyed with blocks that
  * somebody still holds. The first field of what it stands for, which lies in a block of the context's. */
-typedef struct heed__outside {
-  struct heed__outside *next, *previous; /* all of the context's */
-  void (*give_back)(struct heed__outside *thing);
-} heed__outside;
-void heed__outside_add(heed_context *ctx, heed__outside *thing, void (*give_back)(heed__outside *thing));
+typedef struct heed__external {
+  struct heed__external *next, *previous; /* all of the context's */
+  void (*give_back)(struct heed__external *thing);
+} heed__external;
+void heed__external_add(heed_context *ctx, heed__external *thing, void (*give_back)(heed__external *thing));
 /** Takes it off the context's list and gives it back. */
-void heed__outside_remove(heed_context *ctx, heed__outside *thing);
+void heed__external_remove(heed_context *ctx, heed__external *thing);
 
 /* ---- Stopping (stop.c) ---- */
 
@@ -198,7 +198,7 @@ struct heed_context {
   size_t in_use, peak; /* bytes asked of the allocator for blocks; the context itself is not counted */
   int64_t references;  /* the owner's, and one of every block that was allocated and not yet released */
   struct heed__prefix *blocks; /* all of these, a list (alloc.c) */
-  heed__outside *outside;      /* what must be given back besides */
+  heed__external *outside;     /* what must be given back besides */
   heed__cpu cpu;
   const struct heed__kernels *kernels; /* chosen at first need */
   int threads;             /* how many may work, the caller included, in the process that said so */

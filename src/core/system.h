@@ -57,8 +57,8 @@ void heed__system_close(heed__file file);
 void heed__system_remove(const char *path);
 /** Closes a file of heed__system_create and removes it. */
 void heed__system_discard(heed__file file, const char *path);
-/** Renames an open file of heed__system_create atomically to `to`, replacing a file of that name. May wait for
- * that file to become replaceable, but not once `pace` is due. */
+/** Renames an open file of heed__system_create atomically to `to`, replacing a file of that name. May wait
+ * for that file to become replaceable, but not once `pace` is due. */
 int heed__system_replace(heed__file file, const char *from, const char *to, const heed__pace *pace);
 /** Free bytes of the disk that holds the path, as a double; infinity if unknown. */
 double heed__system_disk_space(const char *path);

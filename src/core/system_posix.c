@@ -27,7 +27,7 @@
 #endif
 #include <unistd.h>
 
-#define MOST_AT_ONCE ((size_t)1 << 30) /* bytes of one read or write */
+#define MOST_PER_CALL ((size_t)1 << 30) /* bytes of one read or write */
 
 /* ---- What WASI lacks: processes, processors, links, permissions, locks, dup, the size of a disk ---- */
 
@@ -212,7 +212,7 @@ int heed__system_open(const char *path, heed__file *out, heed__path_kind *kind, 
 
 int heed__system_read(heed__file file, int64_t offset, void *out, size_t bytes, size_t *got) {
   ssize_t n;
-  do n = pread((int)file, out, bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE, (off_t)offset);
+  do n = pread((int)file, out, bytes < MOST_PER_CALL ? bytes : MOST_PER_CALL, (off_t)offset);
   while (n < 0 && errno == EINTR);
   *got = n < 0 ? 0 : (size_t)n;
   return n < 0 ? errno : 0;
@@ -275,7 +275,7 @@ bool heed__system_remove_abandoned(const char *path) {
 
 int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put) {
   ssize_t n;
-  do n = pwrite((int)file, data, bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE, (off_t)offset);
+  do n = pwrite((int)file, data, bytes < MOST_PER_CALL ? bytes : MOST_PER_CALL, (off_t)offset);
   while (n < 0 && errno == EINTR);
   *put = n < 0 ? 0 : (size_t)n;
   return n < 0 ? errno : n == 0 ? ENOSPC : 0;
@@ -305,8 +305,8 @@ void heed__system_discard(heed__file file, const char *path) {
 }
 
 /* Where other machines do not see the lock (NFS mounted with nolock), one of their saves may have taken the
- * name; this save then fails rather than renaming the other's half-written file. The folder is synced as well;
- * errors there are ignored, since the file is complete and has its name. */
+ * name; this save then fails rather than renaming the other's half-written file. The folder is synced as
+ * well; errors there are ignored, since the file is complete and has its name. */
 int heed__system_replace(heed__file file, const char *from, const char *to, const heed__pace *pace) {
   char folder[HEED__PATH];
   (void)pace; /* rename does not wait */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <windows.h>
 
-#define MOST_AT_ONCE ((size_t)1 << 30) /* bytes of one read or write */
+#define MOST_PER_CALL ((size_t)1 << 30) /* bytes of one read or write */
 
 /* ---- Clock, processes, pages ---- */
 
@@ -89,8 +89,9 @@ static int open_path(const char *path, DWORD access, HANDLE *out, heed__path_kin
   BY_HANDLE_FILE_INFORMATION found;
   int error = make_wide(path, wide);
   if (error != 0) return error;
-  const HANDLE handle = CreateFileW(wide, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
-                                    NULL, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL); /* opens folders, too */
+  const HANDLE handle =
+      CreateFileW(wide, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
+                  FILE_FLAG_BACKUP_SEMANTICS, NULL); /* opens folders, too */
   if (handle == INVALID_HANDLE_VALUE) return last_error();
   *kind = HEED__SPECIAL;
   *size = 0;
@@ -165,7 +166,7 @@ int heed__system_read(heed__file file, int64_t offset, void *out, size_t bytes, 
   OVERLAPPED position = at_offset((uint64_t)offset);
   DWORD n = 0;
   const bool read =
-      ReadFile(handle_of(file), out, (DWORD)(bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE), &n, &position);
+      ReadFile(handle_of(file), out, (DWORD)(bytes < MOST_PER_CALL ? bytes : MOST_PER_CALL), &n, &position);
   *got = read ? n : 0;
   return read || GetLastError() == ERROR_HANDLE_EOF ? 0 : last_error();
 }
@@ -225,7 +226,7 @@ int heed__system_write(heed__file file, uint64_t offset, const void *data, size_
   OVERLAPPED position = at_offset(offset);
   DWORD n = 0;
   const bool written =
-      WriteFile(handle_of(file), data, (DWORD)(bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE), &n, &position);
+      WriteFile(handle_of(file), data, (DWORD)(bytes < MOST_PER_CALL ? bytes : MOST_PER_CALL), &n, &position);
   *put = written ? n : 0;
   return !written ? last_error() : n == 0 ? ENOSPC : 0;
 }

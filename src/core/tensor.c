@@ -16,7 +16,7 @@ typedef struct block {
 
 static heed_status check_out(heed_context *ctx, const char *function, heed_tensor *const *out) {
   if (*out == NULL) return HEED_OK;
-  return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is a tensor already; it must be NULL", function);
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is already a tensor; it must be NULL", function);
 }
 
 /* A tensor over `data`, or over elements of its own if that is NULL. */

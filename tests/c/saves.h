@@ -109,7 +109,7 @@ static inline heed_status end(heed_context *ctx, heed__writer *w, double number)
 /* What the system does when it ends a process: files are closed, nothing else. */
 static inline void abandon(heed__writer *w) {
   heed__system_close(w->file);
-  heed__release(w->place.ctx, w->buffer);
+  heed__release(w->where.ctx, w->buffer);
 }
 
 #define SAVE_TEST(function) cmocka_unit_test_setup_teardown(function, open_folder, close_folder)

@@ -96,10 +96,10 @@ static void an_archive_gives_names_tensors_and_metadata(void **state) {
   assert_false(heed_archive_metadata(archive, 0, &key, &value));
   assert_false(heed_archive_metadata(archive, 2, &key, &value));
   assert_fails(ctx, heed_archive_tensor(archive, 3, &got), HEED_INDEX,
-               "archive_tensor: i is 3 and the archive has 2 tensors");
+               "archive_tensor: i is 3; it must be from 1 to 2, the number of tensors");
   assert_ok(heed_archive_tensor(archive, 2, &got));
   assert_fails(ctx, heed_archive_tensor(archive, 2, &got), HEED_ARGUMENT,
-               "archive_tensor: *out is a tensor already; it must be NULL");
+               "archive_tensor: *out is already a tensor; it must be NULL");
   heed_archive_free(archive);
   heed_archive_free(NULL);
   assert_memory_equal(heed_tensor_data(got), heed_tensor_data(x), 12 * sizeof(float)); /* it holds the file */
@@ -186,10 +186,10 @@ static void missing_arguments_are_refused(void **state) {
   assert_fails(ctx, heed_load_archive(ctx, NULL, &archive), HEED_ARGUMENT, "load: path is missing (NULL)");
   assert_fails(ctx, heed_load_archive(ctx, "x.npz", NULL), HEED_ARGUMENT, "load: out is missing (NULL)");
   assert_fails(ctx, heed_load_archive(ctx, "x.npz", &there), HEED_ARGUMENT,
-               "load: *out is there already; it must be NULL");
+               "load: *out already holds a result; it must be NULL");
   assert_fails(ctx, heed_load_npy(ctx, NULL, &y), HEED_ARGUMENT, "load: path is missing (NULL)");
   assert_fails(ctx, heed_load_npy(ctx, "x.npy", &x), HEED_ARGUMENT,
-               "load: *out is there already; it must be NULL");
+               "load: *out already holds a result; it must be NULL");
   assert_fails(ctx, heed_save_npy(ctx, NULL, x), HEED_ARGUMENT, "save: path is missing (NULL)");
   assert_fails(ctx, heed_save_npy(ctx, "x.npy", NULL), HEED_ARGUMENT, "save: x is missing (NULL)");
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", -1, names, tensors, 0, NULL), HEED_ARGUMENT,
@@ -199,15 +199,16 @@ static void missing_arguments_are_refused(void **state) {
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, names, none, 0, NULL), HEED_ARGUMENT,
                "save: number 2 of tensors is missing (NULL)");
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, twice, tensors, 0, NULL), HEED_ARGUMENT,
-               "save: the name 'a' is given twice");
+               "save: duplicate name 'a'");
   assert_fails(ctx,
                heed_save_archive(ctx, "x.safetensors", 2, names, tensors, 2,
                                  (const char *const[]){"k", "1", "k", "2"}),
-               HEED_ARGUMENT, "save: the metadata key 'k' is given twice");
+               HEED_ARGUMENT, "save: duplicate metadata key 'k'");
   assert_fails(ctx, heed_save_archive(ctx, "x.npy", 2, names, tensors, 0, NULL), HEED_ARGUMENT,
-               "save: 'x.npy': tensors by name are saved as .safetensors or .npz, by the end of the name");
+               "save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name");
   assert_fails(ctx, heed_load_archive(ctx, "none.npy", &archive), HEED_FILE,
-               "load: 'none.npy': is an .npy file, which holds one tensor without a name");
+               "load: 'none.npy': its format is .npy, which holds one tensor without a name; it must hold "
+               "tensors by name");
   assert_null(archive);
   assert_null(y);
   heed_tensor_free(x);
@@ -269,18 +270,18 @@ static void bools_are_written_as_0_and_1(void **state) {
 static void a_writer_patches_what_was_put(void **state) {
   files *f = *state;
   heed__writer w;
-  static char chunk[HEED__WRITER_ROOM - 2], got[HEED__WRITER_ROOM + 8];
+  static char chunk[HEED__WRITER_BUFFER - 2], got[HEED__WRITER_BUFFER + 8];
   memset(chunk, 'x', sizeof(chunk));
   assert_ok(heed__writer_begin(&w, f->ctx, in_folder(f, "x.npy")));
   assert_ok(heed__writer_put(&w, "abcd", 4));
   assert_ok(heed__writer_patch(&w, 1, "Z", 1));
-  assert_int_equal(heed__writer_at(&w), 4);
+  assert_int_equal(heed__writer_position(&w), 4);
   assert_ok(heed__writer_put(&w, chunk, sizeof(chunk))); /* now the first four are in the file */
   assert_ok(heed__writer_patch(&w, 0, "Y", 1));
   assert_ok(heed__writer_put(&w, "end", 3));
   assert_ok(heed__writer_put(&w, chunk, 3));
   assert_ok(heed__writer_patch(&w, 3, "WV", 2));
-  assert_int_equal(heed__writer_at(&w), 4 + sizeof(chunk) + 6);
+  assert_int_equal(heed__writer_position(&w), 4 + sizeof(chunk) + 6);
   assert_int_equal(size_of(in_folder(f, "x.npy")), -1); /* not before it is whole */
   assert_ok(heed__writer_end(&w, HEED_OK));
   FILE *file = fopen(in_folder(f, "x.npy"), "rb");

@@ -89,7 +89,7 @@ static void bad_arguments_are_refused_and_leave_out_alone(void **state) {
   assert_ok(heed_tensor_new(ctx, HEED_FLOAT32, 1, SHAPE(1), &x));
   heed_tensor *before = x;
   assert_fails(ctx, heed_tensor_new(ctx, HEED_FLOAT32, 1, SHAPE(1), &x), HEED_ARGUMENT,
-               "tensor_new: *out is a tensor already; it must be NULL");
+               "tensor_new: *out is already a tensor; it must be NULL");
   assert_ptr_equal(x, before);
   heed_tensor_free(x);
 }
