@@ -77,7 +77,7 @@ local function system_asked_for(line)
 end
 
 -- Where printf and its kin may write floating-point numbers; everywhere else they would show the locale's separator.
-local number_files = { "^src/core/number%.c$", "^src/cli/" }
+local number_files = { "^src/core/number_text%.c$", "^src/cli/" }
 
 -- Whether a line has a string with a conversion of printf's for floating-point numbers.
 local function formats_a_number(line)

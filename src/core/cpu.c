@@ -1,5 +1,5 @@
-/* What this processor can do. On x86 the operating system must save the registers as well, which XGETBV
- * tells. */
+/* Detects the processor's vector instructions. On x86 the operating system must support their registers, too,
+ * which XGETBV reports. */
 #include "core.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static uint64_t saved_registers(void) {
 }
 
 static heed__cpu detect(void) {
-  enum { XMM_YMM = 0x6, ZMM = 0xe0 }; /* bits of the register that XGETBV reads */
+  enum { XMM_YMM = 0x6, ZMM = 0xe0 }; /* bits of the result of XGETBV */
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return HEED__CPU_scalar;
   if (!(c & bit_OSXSAVE) || !(c & bit_FMA) || !(c & bit_F16C)) return HEED__CPU_scalar;
@@ -31,8 +31,8 @@ static bool includes(heed__cpu cpu, heed__cpu part) {
 }
 
 void heed__cpu_name(char text[HEED__CPU_NAME]) {
-  unsigned brand[12] = {0}; /* 48 bytes, padded with spaces before or behind, or with zeros */
-  _Static_assert(sizeof brand < HEED__CPU_NAME, "room for the closing zero");
+  unsigned brand[12] = {0}; /* 48 bytes, padded with leading or trailing spaces, or with zeros */
+  _Static_assert(sizeof brand < HEED__CPU_NAME, "the closing zero must fit");
   strcpy(text, "x86-64");
   for (unsigned i = 0; i < 3; i++) {
     unsigned *part = brand + 4 * i;

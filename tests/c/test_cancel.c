@@ -193,7 +193,7 @@ static void check_round(scene *s, int which, const heed_tensor *expected, tally 
   } else {
     t->stopped++;
     assert_int_equal(status, HEED_CANCELLED);
-    assert_non_null(strstr(heed_message(s->ctx), ": heed_cancel stopped it"));
+    assert_non_null(strstr(heed_message(s->ctx), ": cancelled by heed_cancel"));
     assert_null(out);
     heed_generator_get_state(g, after);
     assert_memory_equal(before, after, sizeof before);

@@ -31,7 +31,7 @@ static void a_cancel_leaves_tasks_out_and_waits_for_those_that_run(void **state)
     assert_false(heed__parallel(t->ctx, TASKS, note, &n));
     assert_int_equal(n.begun, n.ended);
     assert_in_range(n.begun, 21, TASKS - 1);
-    assert_fails(t->ctx, heed__stopped(t->ctx, "f"), HEED_CANCELLED, "f: heed_cancel stopped it");
+    assert_fails(t->ctx, heed__stopped(t->ctx, "f"), HEED_CANCELLED, "f: cancelled by heed_cancel");
 
     n = (notes){.ctx = t->ctx, .cancel_at = TASKS};
     assert_true(heed__parallel(t->ctx, TASKS, note, &n));
@@ -72,7 +72,7 @@ static void a_deadline_stops_all_calls_until_it_is_set_anew(void **state) {
   assert_ok(heed_set_deadline(t->ctx, 1e-9));
   for (int i = 0; i < 3; i++) {
     assert_fails(t->ctx, heed_full(t->ctx, HEED_FLOAT32, 1, SHAPE(3), one, &x), HEED_LIMIT,
-                 "full: the time was up, 1e-09 seconds after the deadline was set");
+                 "full: time limit exceeded: 1e-09 s since the deadline was set");
     assert_null(x);
   }
   assert_ok(heed_set_deadline(t->ctx, 1000));
@@ -85,7 +85,7 @@ static void a_deadline_stops_all_calls_until_it_is_set_anew(void **state) {
 static void a_deadline_must_be_a_time(void **state) {
   test_context *t = *state;
   assert_fails(t->ctx, heed_set_deadline(t->ctx, -1), HEED_ARGUMENT,
-               "set_deadline: seconds is -1; it must be 0 (none) or more, and finite");
+               "set_deadline: seconds is -1; it must be 0 (no deadline) or more, and finite");
   assert_int_equal(heed_set_deadline(t->ctx, NAN), HEED_ARGUMENT);
   assert_int_equal(heed_set_deadline(t->ctx, INFINITY), HEED_ARGUMENT);
   assert_int_equal(heed_set_deadline(NULL, 1), HEED_ARGUMENT);
@@ -98,7 +98,7 @@ static void a_cancel_stops_the_next_call_once(void **state) {
   heed_tensor *x = NULL, *y = NULL;
   assert_ok(heed_full(t->ctx, HEED_FLOAT32, 1, SHAPE(3), heed_number(1), &x));
   heed_cancel(t->ctx);
-  assert_fails(t->ctx, heed_exp(t->ctx, x, &y), HEED_CANCELLED, "exp: heed_cancel stopped it");
+  assert_fails(t->ctx, heed_exp(t->ctx, x, &y), HEED_CANCELLED, "exp: cancelled by heed_cancel");
   assert_null(y);
   assert_ok(heed_exp(t->ctx, x, &y));
   heed_cancel(t->ctx);

@@ -44,14 +44,14 @@ static void a_long_message_is_cut(void **state) {
 static void memory_is_told_in_units_that_can_be_read(void **state) {
   test_context *t = *state;
   assert_fails(t->ctx, heed__fail_memory(t->ctx, "f", 1000), HEED_MEMORY,
-               "f: 1000 bytes of memory could not be had");
+               "f: out of memory (1000 bytes requested)");
   assert_fails(t->ctx, heed__fail_memory(t->ctx, "f", 1536), HEED_MEMORY,
-               "f: 1.5 KiB of memory could not be had");
+               "f: out of memory (1.5 KiB requested)");
   assert_fails(t->ctx, heed__fail_memory(t->ctx, "f", (size_t)3 << 30), HEED_MEMORY,
-               "f: 3.0 GiB of memory could not be had");
+               "f: out of memory (3.0 GiB requested)");
   assert_fails(t->ctx, heed__fail_memory(t->ctx, "f", SIZE_MAX), HEED_MEMORY,
-               sizeof(size_t) > 4 ? "f: 16.0 EiB of memory could not be had"
-                                  : "f: 4.0 GiB of memory could not be had");
+               sizeof(size_t) > 4 ? "f: out of memory (16.0 EiB requested)"
+                                  : "f: out of memory (4.0 GiB requested)");
 }
 
 int main(void) {

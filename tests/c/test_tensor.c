@@ -99,8 +99,8 @@ static void memory_that_cannot_be_had_is_told(void **state) {
   heed_tensor *x = NULL;
   assert_int_equal(heed_tensor_new(t->ctx, HEED_BOOL, 1, SHAPE(PTRDIFF_MAX), &x), HEED_MEMORY);
   assert_string_equal(heed_message(t->ctx), sizeof(size_t) > 4
-                                                ? "tensor_new: 8.0 EiB of memory could not be had"
-                                                : "tensor_new: 2.0 GiB of memory could not be had");
+                                                ? "tensor_new: out of memory (8.0 EiB requested)"
+                                                : "tensor_new: out of memory (2.0 GiB requested)");
   assert_null(x);
 }
 

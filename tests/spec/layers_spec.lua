@@ -60,7 +60,7 @@ describe("the layer check", function()
 
   it("keeps numbers from being written as the host's locale has them", function()
     assert.truthy(problem("src/ops/rows.c", 'fail("%s: p is %.3g", f, p);\n'):find("locale", 1, true))
-    assert.are.same({}, check("src/core/number.c", 'snprintf(text, size, "%.*e", precision, value);\n'))
+    assert.are.same({}, check("src/core/number_text.c", 'snprintf(text, size, "%.*e", precision, value);\n'))
     assert.are.same({}, check("src/ops/rows.c", 'fail("%s: 100 %% given of %d", f, n);\n'))
   end)
 
