@@ -61,15 +61,15 @@ local reserved = {
   },
 }
 
--- The systems that a condition may ask for, and where: besides the files above, heed.h and core.h do, for attributes that
--- depend on the compiler's target.
+-- The macros of systems, and the files whose conditions may test them: those of the operating system; heed.h and core.h
+-- for attributes of the compiler.
 local systems = { "_WIN32", "__linux__", "__APPLE__", "__wasi__", "__wasm__", "__MINGW32__", "__EMSCRIPTEN__" }
 local system_files = {
   "^src/core/system_%w+%.c$", "^src/core/parallel%.c$", "^src/cli/", "^src/heed%.h$", "^src/core/core%.h$",
 }
 
--- The system that a preprocessor's condition asks for, if any.
-local function system_asked_for(line)
+-- The macro of a system that a preprocessor condition tests, if any.
+local function tested_system(line)
   if not line:find "^%s*#%s*e?l?ifn?d?e?f?" then return nil end
   for _, name in ipairs(systems) do
     if line:find("%f[%w_]" .. name .. "%f[^%w_]") then return name end
@@ -156,9 +156,9 @@ local function check(path, text)
         end
       end
     end
-    local asked = system_asked_for(raw)
-    if asked and not matches_any(path, system_files) then
-      problem(number, "asks for %s: what depends on the system belongs in core/system_posix.c and system_windows.c", asked)
+    local system = tested_system(raw)
+    if system and not matches_any(path, system_files) then
+      problem(number, "tests %s: code that depends on the system belongs in core/system_*.c", system)
     end
     if formats_a_number(raw) and not matches_any(path, number_files) then
       problem(number, "writes a float as the locale has it: do that with heed__write_number or HEED__G")

@@ -24,8 +24,8 @@ typedef struct reader {
 } reader;
 
 static heed_status invalid_npy(const reader *r, const char *what) {
-  return heed__fail_file(r->where, "the header is not valid at byte %lld: %s", (long long)(r->p - r->start) + 1,
-                         what);
+  return heed__fail_file(r->where, "the header is not valid at byte %lld: %s",
+                         (long long)(r->p - r->start) + 1, what);
 }
 
 static void skip_npy_spaces(reader *r) {

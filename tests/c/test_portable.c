@@ -76,11 +76,9 @@ static void says_what_no_file_is(void **state) {
   heed_tensor *x = NULL;
   assert_int_equal(heed_load_npy(ctx, "no_such_folder/x.npy", &x), HEED_FILE);
   assert_non_null(strstr(heed_message(ctx), "cannot be opened: No such file or directory"));
-  assert_fails(ctx, heed_load_npy(ctx, ".", &x), HEED_FILE,
-               "load: '.': is a folder; it must be a file");
+  assert_fails(ctx, heed_load_npy(ctx, ".", &x), HEED_FILE, "load: '.': is a folder; it must be a file");
   x = normal(ctx, 2);
-  assert_fails(ctx, heed_save_npy(ctx, ".", x), HEED_FILE,
-               "save: '.': is a folder; it must be a file");
+  assert_fails(ctx, heed_save_npy(ctx, ".", x), HEED_FILE, "save: '.': is a folder; it must be a file");
   heed_tensor_free(x);
 }
 

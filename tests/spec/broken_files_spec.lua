@@ -237,8 +237,8 @@ describe("files", function()
       assert.are.equal(true, heed.save(path "a.npz", { x = heed.ones(2) }))
       local text = support.read(path "a.npz")
       local got, message = heed.load(file("x.npz", (text:gsub("\147NUMPY", "\147NUMPX"))))
-      fails(("load: '%s', entry 'x.npy': is not an .npy file: it does not begin with \\x93NUMPY"):format(path "x.npz"), got,
-        message)
+      fails(("load: '%s', entry 'x.npy': is not an .npy file: it does not begin with \\x93NUMPY"):format(path "x.npz"),
+        got, message)
     end)
   end)
 

@@ -191,7 +191,8 @@ describe("an npz", function()
     function(e) return as_deflated(deflated(e.data) .. "more", #e.data) end)
   broken_entry("is no deflated text", "cannot be read: its deflated data are invalid",
     function(e) return as_deflated("\7" .. e.data, #e.data) end)
-  broken_entry("is of no bytes, deflated", "is not an .npy file: it has only 0 bytes", function() return as_deflated("", 0) end)
+  broken_entry("is of no bytes, deflated", "is not an .npy file: it has only 0 bytes",
+    function() return as_deflated("", 0) end)
   broken_entry("has no header", "cannot be read: it does not begin with a header",
     function() return { signature = "PK\3\5" } end)
   broken_entry("begins elsewhere", "cannot be read: it does not begin with a header", function() return { at = 1 } end)

@@ -72,7 +72,8 @@ describe("files", function()
       end
       refused("refused_u1.npy", "|u1")
       refused("refused_c8.npy", "<c8")
-      fails(("load: '%srefused_records.npy': its elements are records (descr is a list); they must be numbers"):format(golden),
+      fails(("load: '%srefused_records.npy': its elements are records (descr is a list); they must be numbers")
+        :format(golden),
         heed.load(golden .. "refused_records.npy"))
     end)
   end)
@@ -144,14 +145,14 @@ describe("files", function()
     end)
   end)
 
-  it("of other names are known by their first bytes", function()
+  it("with an unknown ending are recognised by their first bytes", function()
     for _, name in ipairs { "f4.npy", "stored.npz", "everything.safetensors" } do
       local state = heed.load(file("model.bin", support.read(golden .. name)))
       assert.is_not_nil(state)
       assert.are.equal(tostring(heed.load(golden .. name)), tostring(state))
     end
-    fails(("load: '%s': its format is unknown; it must be .safetensors, .safetensors.index.json, .npz or .npy, by the " ..
-      "ending or the first bytes"):format(path "model.bin"), heed.load(file("model.bin", "something else")))
+    fails(("load: '%s': its format is unknown; it must be .safetensors, .safetensors.index.json, .npz or .npy, by " ..
+      "the ending or the first bytes"):format(path "model.bin"), heed.load(file("model.bin", "something else")))
     assert.is_nil(heed.load(file("model.bin", "")))
   end)
 
@@ -172,7 +173,7 @@ describe("files", function()
       end)
     end
 
-    it("for files of no bytes", function()
+    it("for empty files", function()
       fails(("load: '%s': is empty"):format(path "x.safetensors"), heed.load(file("x.safetensors", "")))
       fails(("load: '%s': is not an .npy file: it has only 0 bytes"):format(path "x.npy"), heed.load(file("x.npy", "")))
       fails(("load: '%s': is not a zip archive: it has only 0 bytes"):format(path "x.npz"),
