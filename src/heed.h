@@ -238,7 +238,7 @@ HEED_CALL heed_set_limits(heed_context *ctx, const heed_limits *limits);
 /** The limits as they are; out->size is set before. Errors: ARGUMENT. */
 HEED_CALL heed_get_limits(heed_context *ctx, heed_limits *out);
 
-/* ---- Stopping (core/stop.c) ---- */
+/* ---- Stopping (core/cancel.c) ---- */
 
 /* Work that takes time looks every 100 µs or so whether it is to go on; a call that is stopped returns
  * CANCELLED or LIMIT, within 2 ms but for what the allocator takes to give large results back (1 ms for

@@ -19,8 +19,6 @@ end
 
 -- ---- Saving -------------------------------------------------------------------------------------
 
-local KNOWN = "tensors by name are saved as .safetensors or .npz, a tensor alone as .npy"
-
 local function is_tensor(value)
   local kind = primitives.kind(value)
   return kind == "tensor" or kind == "parameter"
@@ -69,22 +67,16 @@ local OPTIONS = { "metadata" }
 --- Saves a tensor or a table of tensors; true, or nil, message.
 function M.save(path, what, ...)
   local metadata = primitives.options("save", OPTIONS, 3, path, what, ...)
-  local format = files.format(path)
-  if format == nil or format == "safetensors.index.json" then
-    fail("save: %s is of no kind that is written; %s", E.what(path), KNOWN)
+  if is_tensor(what) then
+    if metadata ~= nil then fail "save: metadata is given; it must be nil for a tensor without a name" end
+    return files.save_tensor(path, what)
   end
   if E.is_module(what) then
     fail("save: what must be a tensor or a table of tensors, got %s; m:state_dict() gives its tensors", E.what(what))
   end
-  if is_tensor(what) then
-    if format ~= "npy" then fail("save: what is a tensor without a name, and path ends in .%s; %s", format, KNOWN) end
-    if metadata ~= nil then fail("save: metadata is for .safetensors; .npy has no place for it") end
-    return files.save_tensor(path, what)
-  end
   if not state_dict.is_state(what) then
     fail("save: what must be a tensor or a table of tensors, got %s", E.what(what))
   end
-  if format == "npy" then fail("save: what is a table, and path ends in .npy; %s", KNOWN) end
   local names, tensors = contents_of(what)
   return files.save(path, names, tensors, metadata_list(metadata))
 end

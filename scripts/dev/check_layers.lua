@@ -39,16 +39,12 @@ local reserved = {
     includes = { "^zlib%.h$" }, calls = { "inflate%w*", "deflate%w*", "crc32%w*", "adler32%w*" },
   },
   {
-    what = "opening files", files = { "^src/io/system_%w+%.c$", "^src/cli/" },
-    includes = { "fcntl%.h$" }, calls = { "open", "fopen", "mmap", "CreateFile%w+" },
+    what = "the operating system", files = { "^src/core/system_%w+%.c$", "^src/core/parallel%.c$", "^src/cli/" },
+    includes = { "^windows%.h$", "^unistd%.h$", "^signal%.h$", "^time%.h$" }, calls = {},
   },
   {
-    what = "pages", files = { "^src/io/system_posix%.c$", "^src/core/pages%.c$" },
-    includes = { "sys/mman%.h$" }, calls = { "madvise", "mmap" },
-  },
-  {
-    what = "Windows", files = { "^src/core/parallel%.c$", "^src/core/clock%.c$", "^src/io/system_windows%.c$" },
-    includes = { "windows%.h$" }, calls = {},
+    what = "files and pages", files = { "^src/core/system_%w+%.c$", "^src/cli/" },
+    includes = { "^fcntl%.h$", "^sys/" }, calls = { "open", "fopen", "mmap", "madvise", "CreateFile%w+" },
   },
   { what = "libedit", files = { "^src/cli/" }, includes = { "histedit%.h$", "readline%.h$" }, calls = {} },
   {
@@ -65,8 +61,23 @@ local reserved = {
   },
 }
 
+-- The macros of systems, and the files whose conditions may test them: those of the operating system; heed.h and core.h
+-- for attributes of the compiler.
+local systems = { "_WIN32", "__linux__", "__APPLE__", "__wasi__", "__wasm__", "__MINGW32__", "__EMSCRIPTEN__" }
+local system_files = {
+  "^src/core/system_%w+%.c$", "^src/core/parallel%.c$", "^src/cli/", "^src/heed%.h$", "^src/core/core%.h$",
+}
+
+-- The macro of a system that a preprocessor condition tests, if any.
+local function tested_system(line)
+  if not line:find "^%s*#%s*e?l?ifn?d?e?f?" then return nil end
+  for _, name in ipairs(systems) do
+    if line:find("%f[%w_]" .. name .. "%f[^%w_]") then return name end
+  end
+end
+
 -- Where printf and its kin may write floating-point numbers; everywhere else they would show the locale's separator.
-local number_files = { "^src/core/number%.c$", "^src/cli/" }
+local number_files = { "^src/core/number_text%.c$", "^src/cli/" }
 
 -- Whether a line has a string with a conversion of printf's for floating-point numbers.
 local function formats_a_number(line)
@@ -152,6 +163,10 @@ local function check(path, text)
           problem(number, "includes %s: %s is not for this file", name, rule.what)
         end
       end
+    end
+    local system = tested_system(raw)
+    if system and not matches_any(path, system_files) then
+      problem(number, "tests %s: code that depends on the system belongs in core/system_*.c", system)
     end
     if formats_a_number(raw) and not matches_any(path, number_files) then
       problem(number, "writes a float as the locale has it: do that with heed__write_number or HEED__G")

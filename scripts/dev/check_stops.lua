@@ -26,7 +26,7 @@ for _, row in ipairs(calls) do
     local f, worst, note = row.make(), 0, ""
     for _ = 1, ROUNDS do
       local taken, message = time(f, LIMIT)
-      if message and not tostring(message):find("the time was up", 1, true) then error(message, 0) end
+      if message and not tostring(message):find("time limit exceeded", 1, true) then error(message, 0) end
       worst, all[#all + 1] = math.max(worst, taken), taken
       if not message then note = "done before" end
     end

@@ -60,7 +60,7 @@ static void look_at_the_clock(lua_State *L, lua_Debug *at) {
   (void)at;
   if (heed_clock() > sandbox_of(L)->until) {
     lua_sethook(L, look_at_the_clock, LUA_MASKCOUNT | LUA_MASKLINE | LUA_MASKCALL, 1);
-    luaL_error(L, "the time was up");
+    luaL_error(L, "time limit exceeded");
   }
 }
 

@@ -92,7 +92,7 @@ static int save_tensor(lua_State *L) {
   heed_status status;
   const char *path = path_argument(L, 1, "save");
   const heed_tensor *x = lheed_tensor(L, 2, "save", "what");
-  TRY_FILE(L, &status, heed_save_npy(ctx, path, x));
+  TRY_FILE(L, &status, heed__save_tensor(ctx, path, x));
   if (status != HEED_OK) return failed(L, status);
   lua_pushboolean(L, true);
   return 1;
@@ -144,16 +144,6 @@ static int save(lua_State *L) {
            heed_save_archive(ctx, path, (int64_t)count, names, tensors, (int64_t)texts / 2, metadata));
   if (status != HEED_OK) return failed(L, status);
   lua_pushboolean(L, true);
-  return 1;
-}
-
-/* format(path): "safetensors", "safetensors.index.json", "npy", "npz" or nil, by the ending of path */
-static int format(lua_State *L) {
-  static const char *const names[] = {[HEED__SAFETENSORS] = "safetensors",
-                                      [HEED__SAFETENSORS_INDEX] = "safetensors.index.json",
-                                      [HEED__NPY] = "npy",
-                                      [HEED__NPZ] = "npz"};
-  lua_pushstring(L, names[heed__format_of_path(path_argument(L, 1, "save"))]);
   return 1;
 }
 
@@ -235,9 +225,9 @@ static int kind(lua_State *L) {
 /* Adds `files`, the functions, to the library table. */
 void lheed_open_io(lua_State *L) {
   static const luaL_Reg functions[] = {{"load", load}, {"save_tensor", save_tensor},
-                                       {"save", save}, {"format", format},
-                                       {"json", json}, {"kind", kind},
-                                       {"text", text}, {NULL, NULL}};
+                                       {"save", save}, {"json", json},
+                                       {"kind", kind}, {"text", text},
+                                       {NULL, NULL}};
   lheed_new_type(L, &archive_type, NULL);
   lheed_new_type(L, &json_type, NULL);
   lheed_add(L, "files", functions);

@@ -1,18 +1,19 @@
-/* Memory: blocks aligned for vectors, on an allocator that need not align, counted on their context. */
+/* Memory: aligned blocks on top of an allocator that need not align, counted on their context; and external
+ * resources, which a context releases with itself. */
 #include "core.h"
 
-/* Lies right before a block. */
+/* Directly precedes each block. */
 typedef struct heed__prefix {
-  void *start;                          /* what the allocator gave */
-  size_t bytes;                         /* and was asked for */
-  struct heed__prefix *next, *previous; /* all blocks of the context */
+  void *start;                          /* as returned by the allocator */
+  size_t bytes;                         /* as requested from it */
+  struct heed__prefix *next, *previous; /* the list of the context's blocks */
 } prefix;
 
 _Static_assert(HEED__ALIGNMENT % _Alignof(prefix) == 0 && sizeof(prefix) % _Alignof(prefix) == 0,
-               "a prefix right before an aligned block must be aligned itself");
+               "a prefix that precedes an aligned block must be aligned itself");
 
-/* Large blocks all lie at the same place of a page: where one is read and another is written a line or two
- * further on in its page, the processor takes the reads for ones of what was just written, and a copy is
+/* All large blocks begin at the same offset in a page. If a copy writes a cache line or two beyond the offset
+ * at which it reads, the processor takes the reads to depend on the writes (4K aliasing), and the copy is
  * slower by a quarter. */
 #define LARGE_BLOCK ((size_t)1 << 16)
 #define PAGE        ((size_t)4096)
@@ -31,7 +32,7 @@ void *heed__allocate(heed_context *ctx, size_t bytes) {
   }
   char *start = ctx->allocator.allocate(ctx->allocator.user, bytes);
   if (start == NULL) return NULL;
-  if (bytes >= HUGE_BLOCK && ctx->huge_pages) heed__wish_huge_pages(start, bytes);
+  if (bytes >= HUGE_BLOCK && ctx->huge_pages) heed__system_advise_huge_pages(start, bytes);
   char *block = start + sizeof(prefix);
   block += -(uintptr_t)block & (alignment - 1);
   prefix *p = (prefix *)(void *)block - 1;
@@ -46,29 +47,34 @@ void *heed__allocate(heed_context *ctx, size_t bytes) {
 
 void heed__release(heed_context *ctx, void *block) {
   if (block == NULL) return;
-  const prefix taken = ((prefix *)block)[-1];
-  *(taken.previous != NULL ? &taken.previous->next : &ctx->blocks) = taken.next;
-  if (taken.next != NULL) taken.next->previous = taken.previous;
-  ctx->in_use -= taken.bytes;
-  ctx->allocator.release(ctx->allocator.user, taken.start, taken.bytes);
+  const prefix removed = ((prefix *)block)[-1];
+  *(removed.previous != NULL ? &removed.previous->next : &ctx->blocks) = removed.next;
+  if (removed.next != NULL) removed.next->previous = removed.previous;
+  ctx->in_use -= removed.bytes;
+  ctx->allocator.release(ctx->allocator.user, removed.start, removed.bytes);
   heed__context_drop(ctx);
 }
 
-void heed__outside_add(heed_context *ctx, heed__outside *thing, void (*give_back)(heed__outside *thing)) {
-  *thing = (heed__outside){ctx->outside, NULL, give_back};
-  if (thing->next != NULL) thing->next->previous = thing;
-  ctx->outside = thing;
+void heed_set_huge_pages(heed_context *ctx, bool wished) {
+  if (ctx != NULL) ctx->huge_pages = wished;
 }
 
-void heed__outside_remove(heed_context *ctx, heed__outside *thing) {
-  *(thing->previous != NULL ? &thing->previous->next : &ctx->outside) = thing->next;
-  if (thing->next != NULL) thing->next->previous = thing->previous;
-  thing->give_back(thing);
+void heed__external_add(heed_context *ctx, heed__external *resource,
+                        void (*release)(heed__external *resource)) {
+  *resource = (heed__external){ctx->externals, NULL, release};
+  if (resource->next != NULL) resource->next->previous = resource;
+  ctx->externals = resource;
+}
+
+void heed__external_remove(heed_context *ctx, heed__external *resource) {
+  *(resource->previous != NULL ? &resource->previous->next : &ctx->externals) = resource->next;
+  if (resource->next != NULL) resource->next->previous = resource->previous;
+  resource->release(resource);
 }
 
 void heed__context_destroy(heed_context *ctx) {
-  heed__stop_threads(ctx); /* the pool is a block, too */
-  while (ctx->outside != NULL) heed__outside_remove(ctx, ctx->outside);
+  heed__stop_threads(ctx); /* before its block goes */
+  while (ctx->externals != NULL) heed__external_remove(ctx, ctx->externals);
   while (ctx->blocks != NULL) heed__release(ctx, ctx->blocks + 1);
   heed_context_free(ctx);
 }

@@ -1,4 +1,4 @@
-/* Contexts: what everything hangs on, alive until the owner and the last block of memory have let go. */
+/* Contexts: they own all state, and live until the owner and the last block of memory are released. */
 #include "core.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ bool heed_check_version(int header) {
   return header >= 0 && header / part == HEED_VERSION_NUMBER / part;
 }
 
-/* ---- Life ---- */
+/* ---- Construction and release ---- */
 
 heed_status heed_context_new_for(int header, const heed_allocator *allocator, heed_context **out) {
   return heed_check_version(header) ? (heed_context_new)(allocator, out) : HEED_MISMATCH;
@@ -55,17 +55,17 @@ heed_status(heed_context_new)(const heed_allocator *allocator, heed_context **ou
 
 void heed__context_drop(heed_context *ctx) {
   if (--ctx->references > 0) {
-    if (ctx->references == 1 && ctx->pool) heed__stop_threads(ctx); /* whose block was the last */
+    if (ctx->references == 1 && ctx->pool) heed__stop_threads(ctx); /* the pool's block is the last */
     return;
   }
-  heed_allocator allocator = ctx->allocator; /* which outlives the context that keeps it */
+  const heed_allocator allocator = ctx->allocator; /* outlives the context */
   allocator.release(allocator.user, ctx, sizeof(*ctx));
 }
 
 void heed_context_free(heed_context *ctx) {
   if (ctx == NULL) return;
   heed__stop_threads(ctx);
-  ctx->threads = 1; /* what is still held works without */
+  ctx->threads = 1; /* tensors that are still held start no new pool */
   heed__context_drop(ctx);
 }
 

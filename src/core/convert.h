@@ -1,6 +1,6 @@
-/* Numbers of one dtype as those of another: what heed_to does to a single element. Widening is exact;
- * narrowing rounds to nearest, ties to even. Branch-free, so that loops over it vectorise, and no number on
- * the way is below float32's smallest normal, which a host may have told the processor to take for 0. */
+/* Conversion of single elements between dtypes, as by heed_to. To a wider dtype it is exact; to a narrower
+ * one it rounds to nearest, ties to even. Branch-free, so that loops vectorise; no intermediate result is
+ * subnormal, since the host may have set the processor to flush those to 0. */
 #ifndef HEED_CONVERT_H
 #define HEED_CONVERT_H
 
@@ -27,11 +27,11 @@ static inline float heed__float_of_bits(uint32_t bits) {
   return x;
 }
 
-/* But for the sign the bits of a float grow with its magnitude, and those of nan are above inf's; loops over
- * them vectorise where those over floats do not. */
+/* Without the sign, the bits of floats order as their magnitudes, with nan above inf; loops over the bits
+ * vectorise where loops over floats do not. */
 enum { HEED__MAGNITUDE = 0x7fffffff };
 
-/** Whether a magnitude is above that of these bits. */
+/** Whether any magnitude is above the one with these bits. */
 static inline bool heed__any_above(const float *x, int64_t n, uint32_t bits) {
   uint32_t above = 0;
   for (int64_t i = 0; i < n; i++) above |= bits - (heed__bits_of_float(x[i]) & HEED__MAGNITUDE);
@@ -61,10 +61,9 @@ static inline uint16_t heed__bfloat16_from_float(float x) {
 static inline float heed__float_from_float16(uint16_t x) {
   const uint32_t sign = (uint32_t)(x & 0x8000) << 16, magnitude = x & 0x7fff;
   const uint32_t normal = (magnitude << 13) + ((127 - 15) << 23);
-  const uint32_t infinite = magnitude << 13 | 0x7f800000; /* and nan, made quiet as processors do */
+  const uint32_t infinite = magnitude << 13 | 0x7f800000; /* and nan, quieted as by processors */
   const uint32_t quiet = magnitude > 0x7c00 ? 0x400000 : 0;
-  /* below the normal ones the fraction counts steps of 2^-24, which is the last place of a number in
-   * [0.5, 1) */
+  /* in subnormals the fraction counts steps of 2^-24, the unit in the last place of [0.5, 1) */
   const float small = heed__float_of_bits(magnitude | 0x3f000000) - 0.5f;
   const uint32_t large = magnitude >= 0x7c00 ? infinite | quiet : normal;
   return heed__float_of_bits(sign | (magnitude < 0x400 ? heed__bits_of_float(small) : large));
@@ -73,7 +72,7 @@ static inline uint16_t heed__float16_from_float(float x) {
   const uint32_t bits = heed__bits_of_float(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
   const uint32_t rounded = (magnitude - ((127 - 15) << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
   const uint32_t nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
-  /* adding 0.5 rounds to steps of 2^-24, those of float16 below its smallest normal, 2^-14 */
+  /* adding 0.5 rounds to steps of 2^-24, those of float16's subnormals (below 2^-14) */
   const float shifted = heed__float_of_bits(magnitude < 0x38800000 ? magnitude : 0) + 0.5f;
   const uint32_t small = heed__bits_of_float(shifted) - 0x3f000000;
   const uint32_t finite = magnitude < 0x38800000 ? small : rounded;
@@ -81,7 +80,7 @@ static inline uint16_t heed__float16_from_float(float x) {
   return (uint16_t)(sign | (magnitude > 0x7f800000 ? nan : bounded));
 }
 
-/* Every input is defined: nan gives 0, beyond the range the nearest end. */
+/* Defined for every input: nan gives 0, values out of range the nearest bound. */
 static inline int64_t heed__to_int64(double value) {
   if (value != value) return 0;
   if (value >= 0x1p63) return INT64_MAX;

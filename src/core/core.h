@@ -1,4 +1,5 @@
-/* The door of core, for every layer above: tensors, memory, messages, random streams; no arithmetic. */
+/* The door of core: contexts, statuses, memory, threads, cancellation, tensors, random streams; no
+ * arithmetic. */
 #ifndef HEED_CORE_H
 #define HEED_CORE_H
 
@@ -9,8 +10,8 @@
 
 /* ---- Errors ---- */
 
-/* Argument n is a format of printf's, what it formats follows. On Windows as C has it, %zu too, not as the
- * system's old printf. */
+/* Argument n is a printf format, followed by its arguments. On Windows the format is standard C's (with %zu),
+ * not that of the system's old printf. */
 #if defined(__MINGW32__) && !defined(__clang__)
 #define HEED__PRINTF(n) __attribute__((format(gnu_printf, n, n + 1)))
 #elif defined(__GNUC__)
@@ -19,105 +20,106 @@
 #define HEED__PRINTF(n)
 #endif
 
-/** Keeps the message on the context and returns status, so that `return heed__fail(…)` is one line. */
+/** Stores the message in the context and returns status: `return heed__fail(…)`. */
 heed_status heed__fail(heed_context *ctx, heed_status status, const char *format, ...) HEED__PRINTF(3);
-/** "exp: 4.0 GiB of memory could not be had", or that the limit of memory does not allow them. Returns
- * MEMORY. */
+/** "exp: out of memory (4.0 GiB requested)", or that the memory limit is exceeded. Returns MEMORY. */
 heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t bytes);
 
-/* ---- Structs that begin with their size (struct.c) ---- */
+/* ---- Structs that begin with their size (sized_struct.c) ---- */
 
-/* `theirs` is the host's, of the size that it says, and `ours` as this library has it, of `known` bytes; both
- * begin with a size_t size. `argument` and `type` are for messages. */
+/* `theirs` is the host's struct, `ours` this library's version of it, of `known` bytes; both begin with a
+ * size_t size. `argument` and `type` are for messages. */
 
-/** Whether theirs->size can be one. Errors: ARGUMENT. */
+/** Checks that theirs->size is plausible. Errors: ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__struct_check(heed_context *ctx, const char *function, const char *argument,
                                const char *type, const void *theirs);
-/** Copies what both have into ours, which holds the defaults of what an older header lacks. Errors: ARGUMENT
- * (a size that is none, or something set behind what is known here). */
+/** Copies the fields that both have to ours, which keeps its defaults for fields that an older header lacks.
+ * Errors: ARGUMENT (an implausible size, or a field that this library does not know is not 0). */
 HEED_MUST_USE
 heed_status heed__struct_read(heed_context *ctx, const char *function, const char *argument, const char *type,
                               const void *theirs, void *ours, size_t known);
-/** Makes theirs, of `size` bytes, the defaults that ours holds. A size that is none is left to those who
- * read. */
+/** Sets theirs, of `size` bytes, to the defaults in ours. An implausible size is left for heed__struct_read
+ * to refuse. */
 void heed__struct_init(void *theirs, size_t size, const void *ours, size_t known);
-/** Copies what both have into theirs, but for the size, and makes the rest of it zeros. */
+/** Copies the fields that both have, except the size, to theirs and zeroes the rest of it. */
 void heed__struct_fill(void *theirs, const void *ours, size_t known);
-/** The same, and makes zeros of it in ours: what is left there, an older header does not know. */
+/** The same, and zeroes the copied fields in ours: what remains there is unknown to theirs. */
 void heed__struct_move(void *theirs, void *ours, size_t known);
 
 /* ---- Numbers as text ---- */
 
-/* These have a point whatever the locale. Messages take "%s" and HEED__G(value) where printf would have %g.
- */
+/* Independent of the locale. In messages, "%s" and HEED__G(value) replace %g. */
 
-#define HEED__NUMBER_TEXT 40 /* bytes of the longest number but with 'f', for which values may be long */
-/** The value as printf's %.*e, %.*f or %.*g (`form` is 'e', 'f' or 'g') write it, cut to `size`; returns its
+#define HEED__NUMBER_TEXT 40 /* bytes of the longest number; 'f' can need more */
+/** Writes the value as %.*e, %.*f or %.*g (`form` is 'e', 'f' or 'g'), cut to `size` bytes; returns its
  * length. */
 int heed__write_number(char *text, size_t size, char form, int precision, double value);
-/** The value as %g has it, in text, which it returns. */
+/** Writes the value as %g; returns text. */
 const char *heed__number_text(char text[HEED__NUMBER_TEXT], double value);
-/** For counts in messages: "1 head" and "2 heads", "there is 1" and "there are 2". */
+/** Singular and plural in messages: "1 head", "2 heads"; "there is 1", "there are 2". */
 #define HEED__S(n)     ((n) == 1 ? "" : "s")
 #define HEED__ARE(n)   ((n) == 1 ? "is" : "are")
 #define HEED__G(value) heed__number_text((char[HEED__NUMBER_TEXT]){0}, (value))
-/** The fewest significant digits, 1 to 17, that give the (finite) value back. */
+/** The smallest number of significant digits, 1 to 17, that represents the (finite) value exactly when read
+ * back. */
 int heed__shortest_digits(double value);
 
-/** Tells the host's log, if there is one. Never from a task. (log.c) */
+/** Calls the host's log function, if there is one. Not for use in tasks. (log.c) */
 void heed__log(heed_context *ctx, heed_log_level level, const char *format, ...) HEED__PRINTF(3);
 
 /* ---- Division ---- */
 
-/** a / b for a >= 0 and b > 0. Intel's processors before Ice Lake divide 64 bits several times slower than
- * 32: of a call of 2 µs a score of such divisions was a twentieth. */
+/** a / b for a >= 0 and b > 0, by a 32-bit division where possible: before Ice Lake, Intel's 64-bit division
+ * is several times slower. Twenty of them took 5 % of a call of 2 µs. */
 static inline int64_t heed__quotient(int64_t a, int64_t b) {
   return (a | b) > UINT32_MAX ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
 }
 
 /* ---- Memory ---- */
 
-/** `bytes` bytes aligned to HEED__ALIGNMENT, counted on the context; NULL if there are none, without a
- * message. */
+/** Allocates `bytes` bytes, aligned to HEED__ALIGNMENT and counted on the context; NULL, without a message,
+ * if out of memory. */
 void *heed__allocate(heed_context *ctx, size_t bytes);
-/** The bytes of `count` elements; PTRDIFF_MAX, which no allocation is given, where their number is larger. Of
- * such numbers two can be added. */
+/** The bytes of `count` elements; on overflow PTRDIFF_MAX, for which every allocation fails. The sum of two
+ * such sizes does not overflow. */
 static inline size_t heed__array_bytes(uint64_t count, size_t element) {
   return element > 0 && count > PTRDIFF_MAX / element ? PTRDIFF_MAX : (size_t)count * element;
 }
-/** Gives back what heed__allocate gave; NULL is allowed. */
+/** Releases a block of heed__allocate; NULL is allowed. */
 void heed__release(heed_context *ctx, void *block);
 
-/* ---- What is outside of the context's memory ---- */
+/* ---- External resources ---- */
 
-/* A mapped file, for example: given back by give_back(…) also where a context is destroyed with blocks that
- * somebody still holds. The first field of what it stands for, which lies in a block of the context's. */
-typedef struct heed__outside {
-  struct heed__outside *next, *previous; /* all of the context's */
-  void (*give_back)(struct heed__outside *thing);
-} heed__outside;
-void heed__outside_add(heed_context *ctx, heed__outside *thing, void (*give_back)(heed__outside *thing));
-/** Takes it off the context's list and gives it back. */
-void heed__outside_remove(heed_context *ctx, heed__outside *thing);
+/* A resource that is not the context's memory, such as a mapped file; also released when a context is
+ * destroyed whose objects are still held. The first field of a struct in one of the context's blocks. */
+typedef struct heed__external {
+  struct heed__external *next, *previous; /* the context's list */
+  void (*release)(struct heed__external *resource);
+} heed__external;
+void heed__external_add(heed_context *ctx, heed__external *resource,
+                        void (*release)(heed__external *resource));
+/** Removes the resource from the context's list and releases it. */
+void heed__external_remove(heed_context *ctx, heed__external *resource);
 
-/* ---- Stopping (stop.c) ---- */
+/* ---- Cancellation (cancel.c) ---- */
 
-/** Where work is due: CANCELLED (which takes the cancel) or LIMIT, with a message; OK if no more than a slice
- * of time is over. */
+/** The status of work that is due: CANCELLED (and clears the cancellation) or LIMIT, with a message; OK if
+ * only a time slice has ended. */
 HEED_MUST_USE
 heed_status heed__stopped(heed_context *ctx, const char *function);
 
-/** Work is due at `end` (heed_clock()) as well, where that is before the deadline; INFINITY ends that. For
- * work that is taken up again: an operation that ran to such an end would take what it has for its result. */
+/** Begins a time slice: work is due at `end` (heed_clock()), if that is before the deadline; INFINITY: no
+ * slice. For resumable tasks alone: other operations would take an incomplete result for complete. */
 void heed__set_slice(heed_context *ctx, double end);
 
-/** A call of a script's begins: limits.seconds counts from now. */
+/** Starts the time limit (limits.seconds) of a script's call. */
 void heed__start_call(heed_context *ctx);
 
 /* ---- Limits (limits.c) ---- */
 
-/** Whether the context may look at files; `where` begins the message: "load: 'a.npy'". Errors: LIMIT. */
+/** Checks that the limits allow access to files; `where` begins the message: "load: 'a.npy'". Errors: LIMIT.
+ */
 HEED_MUST_USE
 heed_status heed__check_files(heed_context *ctx, const char *where);
 
@@ -132,7 +134,7 @@ bool heed__cpu_runs(heed__cpu cpu);
 bool heed__cpu_choose(heed__cpu *out);
 
 #define HEED__CPU_NAME 64
-/** The processor's name as its maker writes it, or that of its architecture. */
+/** The processor's brand name, or the architecture's name. */
 void heed__cpu_name(char text[HEED__CPU_NAME]);
 
 #define HEED__MT_WORDS 624
@@ -140,95 +142,94 @@ void heed__cpu_name(char text[HEED__CPU_NAME]);
 struct heed_generator {
   heed_context *context;
   bool owned_by_context;
-  bool has_spare; /* a second normal value waits (randn of fewer than 16 elements) */
+  bool has_spare; /* `spare` is an unused second normal value (randn of fewer than 16 elements) */
   double spare;
-  uint32_t position; /* of the next word; HEED__MT_WORDS: the words are used up */
+  uint32_t position; /* of the next word; HEED__MT_WORDS: all words are used */
   uint32_t word[HEED__MT_WORDS];
 };
 
-/* What a context uses of BLAS, which ops/gemm.c finds at first need. */
+/* Functions of BLAS, which ops/gemm.c finds at first use. */
 #define HEED__BLAS_FUNCTIONS 5
 typedef void (*heed__function)(void);
 typedef struct heed__blas {
   bool is_known, is_usable;
-  heed__function function[HEED__BLAS_FUNCTIONS]; /* of its kinds, which gemm.c numbers; NULL: it has none */
+  heed__function function[HEED__BLAS_FUNCTIONS]; /* numbered by gemm.c; NULL: missing */
 } heed__blas;
 
 struct heed_context {
   heed_allocator allocator;
-  size_t in_use, peak; /* bytes asked of the allocator for blocks; the context itself is not counted */
-  int64_t references;  /* the owner's, and one of every block that was allocated and not yet released */
-  struct heed__prefix *blocks; /* all of these, a list (alloc.c) */
-  heed__outside *outside;      /* what must be given back besides */
+  size_t in_use, peak;         /* bytes requested from the allocator for blocks, without the context itself */
+  int64_t references;          /* the owner's, and one for each block */
+  struct heed__prefix *blocks; /* a list (alloc.c) */
+  heed__external *externals;   /* a list */
   heed__cpu cpu;
-  int threads;             /* how many may work, the caller included, in the process that said so */
-  long process;            /* which that was, where threads is not 1: a child has none of them */
-  struct heed__pool *pool; /* started at first need */
+  int threads;             /* the number that may work, including the caller's */
+  long process;            /* that set it, if it is not 1: after fork, a child has no other threads */
+  struct heed__pool *pool; /* started at first use */
   heed__blas blas;
   bool keep_blas_threads;
-  bool huge_pages; /* wished for */
-  bool skip_init;  /* heed_skip_init */
+  bool huge_pages;
+  bool skip_init; /* heed_skip_init */
   heed_dropout_stream dropout_stream;
   heed_generator generator;
   heed__pace pace;
-  double deadline, deadline_seconds; /* heed_clock() then, and what heed_set_deadline was given; 0: none */
+  double deadline, deadline_seconds; /* in heed_clock()'s seconds, and as set; 0: none */
 #if defined(HEED_DEBUG)
-  _Atomic(uintptr_t) inside; /* which thread (enter.c); 0: none */
-  int depth;                 /* of its calls */
+  _Atomic(uintptr_t) inside; /* the thread that is in a call (enter.c); 0: none */
+  int depth;                 /* of its nested calls */
 #endif
-  double call_end; /* of the script's call that runs, or was the last (limits.seconds); 0: none */
+  double call_end; /* time limit of the current or last script's call (limits.seconds); 0: none */
   heed_limits limits;
-  bool refused;           /* the limit of memory, the last allocation; */
-  size_t refused_at;      /* with so many bytes in use */
+  bool refused;           /* the last allocation exceeded the memory limit */
+  size_t refused_at;      /* bytes in use at that time */
   heed_log_function *log; /* NULL: none */
   void *log_user;
   char message[HEED__MESSAGE];
 };
 
-/** Frees the context with all of its blocks, whoever holds them. (alloc.c) */
+/** Frees the context with all of its blocks, even those still held. (alloc.c) */
 void heed__context_destroy(heed_context *ctx);
-/** Gives a reference back; the context goes with the last one. */
+/** Releases a reference; the last one frees the context. */
 void heed__context_drop(heed_context *ctx);
 
 /* ---- Threads ---- */
 
-/** How many workers heed__parallel uses now at the most, the caller included: the number of scratch areas. 1
- * inside of a task. Results must not depend on it. */
+/** The most workers that heed__parallel uses now, including the caller: the number of scratch buffers needed.
+ * 1 inside a task. Results must not depend on it. */
 int heed__workers(const heed_context *ctx);
 
-/** Runs task(argument, i, worker) once for each i from 0 to count - 1, begun in that order, on the caller and
- * the pool's threads; returns when all that were begun are done. worker, from 0 to below both count and
- * heed__workers, tells apart what runs at the same time in this call. Tasks run in the caller's
- * floating-point environment. A task must neither allocate nor fail; if it calls heed__parallel itself that
- * runs on its own thread alone.
+/** Runs task(argument, i, worker) once for each i from 0 to count - 1, started in that order, on the caller's
+ * thread and the pool's; returns when all started tasks are done. worker is less than count and
+ * heed__workers, and differs between tasks that run at the same time. Tasks run in the caller's
+ * floating-point environment. A task must neither allocate nor fail; a nested heed__parallel runs on the
+ * task's own thread alone.
  *
- * False if the context's work is due: no task is begun any more then, and those that look at the pace
- * themselves may have left off. The caller then gives back what it holds and returns heed__stopped(…). A task
- * should take 100 µs at the most, or look. */
+ * False if the context's work is due: not all tasks were started, and those with cancellation checks of their
+ * own may have returned early. The caller then releases its resources and returns heed__stopped(…). A task
+ * should take at most 100 µs, or check for cancellation. */
 typedef void heed__task(void *argument, int64_t i, int worker);
 HEED_MUST_USE
 bool heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *argument);
 
-/** Ends the pool's threads; they start again at the next need. */
+/** Ends the pool's threads; they start again when needed. */
 void heed__stop_threads(heed_context *ctx);
 
-/* ---- Pages (pages.c) ---- */
+/* ---- The operating system ---- */
 
-/** Asks the system for huge pages within the block, which nobody has touched yet. */
-void heed__wish_huge_pages(void *block, size_t bytes);
+#include "system.h"
 
 /* ---- Shapes ---- */
 
 #define HEED__SHAPE_TEXT (HEED_MAX_DIMS * 22 + 8)
-/** A shape as "[2, 6, 3]" into text, which it returns. */
+/** Writes a shape as "[2, 6, 3]"; returns text. */
 const char *heed__shape_text(char text[HEED__SHAPE_TEXT], int ndim, const int64_t *shape);
 
-/** Elements of a shape (no size negative), or -1 if the product of the sizes that are not 0 overflows what
- * memory can address with `element` bytes each. */
+/** The number of elements of a shape without negative sizes; -1 if the product of its nonzero sizes, times
+ * `element` bytes, exceeds the address space. */
 int64_t heed__numel(int ndim, const int64_t *shape, size_t element);
 
-/** A shape that a tensor of that dtype can have: the number of its elements, where numel is not NULL.
- * `function` is the public name, for the message. Errors: SHAPE, ARGUMENT (no such dtype). */
+/** Checks the shape of a tensor of that dtype and counts its elements, if numel is not NULL. `function` is
+ * the public name, for messages. Errors: SHAPE, ARGUMENT (an invalid dtype). */
 HEED_MUST_USE
 heed_status heed__check_shape(heed_context *ctx, const char *function, int ndim, const int64_t *shape,
                               heed_dtype dtype, int64_t *numel);
@@ -238,35 +239,35 @@ bool heed__same_shape(int ndim, const int64_t *shape, int with_ndim, const int64
 /** Row-major strides, in elements. */
 void heed__row_major(int ndim, const int64_t *shape, int64_t *stride);
 
-/** The dimensions (from 0) of x as they lie in memory, the outermost first. */
+/** The dimensions of x (from 0) in the order of their strides, the outermost first. */
 void heed__memory_order(const heed_tensor *x, int *order);
-/** The strides that PyTorch's empty_like(x) has: those of x if its elements lie side by side, else such as
- * keep the order of its dimensions in memory. */
+/** The strides of PyTorch's empty_like(x): those of x if its elements are dense in memory, else dense ones
+ * with the same order of dimensions. */
 void heed__strides_like(const heed_tensor *x, int64_t *stride);
 
-/** Whether the elements of x, in row-major order, can be read with another `shape` (of as many elements)
- * without a copy; `stride` is then filled, as PyTorch's view has it. */
+/** Whether x can be viewed with another `shape` of as many elements without a copy; sets `stride` as
+ * PyTorch's view does. */
 bool heed__view_strides(const heed_tensor *x, int ndim, const int64_t *shape, int64_t *stride);
 
 /** Adds one broadcast operand to (ndim, shape): false, with nothing changed, if a size is neither equal
- * nor 1. Start with ndim = 0; shape has room for HEED_MAX_DIMS. */
+ * nor 1. Start with ndim = 0 and a shape of capacity HEED_MAX_DIMS. */
 bool heed__broadcast(int *ndim, int64_t *shape, int with_ndim, const int64_t *with_shape);
 
 /* ---- Tensors ---- */
 
-/* Counted memory; the tensors on it share it. A new tensor, its storage and its elements are one block. */
+/* Reference-counted memory that tensors share. A new tensor, its storage and its elements are one block. */
 typedef struct heed__storage {
   heed_context *context;
   int64_t references;
   char *data;
   size_t bytes;
-  void (*release)(void *user, void *data); /* of a host's memory, else NULL */
+  void (*release)(void *user, void *data); /* for a host's memory, else NULL */
   void *user;
-  bool placeholder; /* one element that stands for a whole parameter (heed_skip_init) */
+  bool placeholder; /* one element in place of a parameter that is loaded later (heed_skip_init) */
 } heed__storage;
 
-/* A header on a storage. Its fields may be read anywhere; headers on the stack (heed__alias_on_stack) do not
- * count. */
+/* A header on a storage. All layers may read its fields. Headers on the stack (heed__alias_on_stack) hold no
+ * reference. */
 struct heed_tensor {
   heed__storage *storage;
   char *data; /* the first element */
@@ -279,24 +280,23 @@ struct heed_tensor {
   int64_t stride[HEED_MAX_DIMS]; /* in elements, none negative */
 };
 
-/** Whether tensors of that dtype are for keeping numbers, not for working with them (heed.h). */
+/** Whether a dtype is for storage only, not for arithmetic (heed.h). */
 static inline bool heed__only_stores(heed_dtype dtype) {
   return dtype > HEED_FLOAT32;
 }
 
-/** What weights and caches may be stored in: float32, bfloat16, float16, int8. */
+/** Whether weights and caches can have the dtype: float32, bfloat16, float16, int8. */
 static inline bool heed__can_store(heed_dtype dtype) {
   return dtype == HEED_FLOAT32 || heed__only_stores(dtype);
 }
 
-/** What tensors of two dtypes have in common when they are put together: the one that holds the numbers of
- * both, as PyTorch promotes; float16 and bfloat16 make float32. */
+/** The dtype that two are promoted to, as by PyTorch; float16 and bfloat16 give float32. */
 heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b);
 
-/** A header on x's elements that holds no reference: for views inside a function, to be dropped without a
- * call. Copies only the dimensions in use, and not the mark of a parameter. */
+/** Makes `view`, on the stack, a header on x's elements that holds no reference and is never freed. Copies
+ * only the dimensions in use, and not `parameter`. */
 void heed__alias_on_stack(heed_tensor *view, const heed_tensor *x);
-/** The same with the dimensions of x in another order: dimension i is order[i] (from 0) of x. */
+/** The same with permuted dimensions: dimension i of the view is dimension order[i] of x (from 0). */
 void heed__permute_on_stack(heed_tensor *view, const heed_tensor *x, const int *order);
 /** Reduces dimension d (from 0) of such a header to the `count` elements from `start` (from 0) on. */
 void heed__narrow_on_stack(heed_tensor *view, int d, int64_t start, int64_t count);
@@ -304,29 +304,29 @@ void heed__narrow_on_stack(heed_tensor *view, int d, int64_t start, int64_t coun
 void heed__header_on_stack(heed_tensor *x, heed_dtype dtype, const void *data, int ndim,
                            const int64_t *shape);
 
-/** heed_tensor_new under another name in messages. */
+/** heed_tensor_new with the caller's name in messages. */
 HEED_MUST_USE
 heed_status heed__tensor_new(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
                              const int64_t *shape, heed_tensor **out);
 
-/** Makes a counted tensor from such a header (its shape, strides, data). Errors: MEMORY. */
+/** A new tensor from a header on the stack: same shape, strides and data. Errors: MEMORY. */
 HEED_MUST_USE
 heed_status heed__tensor_from_view(heed_context *ctx, const char *function, const heed_tensor *view,
                                    heed_tensor **out);
 
-/* Room for a float32 tensor that lives for one call: on the caller's stack if it is small. */
+/* A float32 tensor for the duration of one call: on the caller's stack if it is small. */
 #define HEED__TEMPORARY_FLOATS 512
 typedef struct heed__temporary {
   heed_tensor tensor;
   float floats[HEED__TEMPORARY_FLOATS];
 } heed__temporary;
-/** A row-major tensor, its elements unset: in *place if it fits, else a new one. heed_tensor_free is right
- * for both; no view of it may be kept. Errors: SHAPE, MEMORY. */
+/** A row-major tensor with uninitialised elements, in *temporary if it fits, else new. Either way it is freed
+ * with heed_tensor_free; no view of it may outlive the call. Errors: SHAPE, MEMORY. */
 HEED_MUST_USE
-heed_status heed__temporary_new(heed_context *ctx, const char *function, heed__temporary *place, int ndim,
+heed_status heed__temporary_new(heed_context *ctx, const char *function, heed__temporary *temporary, int ndim,
                                 const int64_t *shape, heed_tensor **out);
 
-/** A tensor of no dimensions over one element on the stack. */
+/* A tensor without dimensions whose element is on the stack. */
 typedef struct heed__number {
   heed_tensor tensor;
   union {
@@ -338,18 +338,18 @@ typedef struct heed__number {
 } heed__number;
 const heed_tensor *heed__number_tensor(heed__number *number, heed_scalar value);
 
-/** The element at `p` as a scalar, and back (converted as heed_to says). */
+/** Reads the element at `p`; writes it, converted as by heed_to. */
 heed_scalar heed__load(heed_dtype dtype, const void *p);
 void heed__store(heed_dtype dtype, void *p, heed_scalar value);
 
-/** Whether two elements of x share a place (an expanded tensor). */
+/** Whether two elements of x share an address, as in an expanded tensor. */
 bool heed__overlaps_itself(const heed_tensor *x);
-/** Whether x and y may share a place; false negatives never happen. */
+/** Whether x and y may share memory: true for all that do, and for some that do not. */
 bool heed__may_overlap(const heed_tensor *x, const heed_tensor *y);
-/** Whether x and y are the same elements in the same order. */
+/** Whether x and y are views of the same elements in the same order. */
 bool heed__same_view(const heed_tensor *x, const heed_tensor *y);
 
-/* ---- The threshold of public functions ---- */
+/* ---- Checks at the entry of public functions ---- */
 
 #include "enter.h"
 
@@ -360,34 +360,34 @@ heed_generator *heed__generator(heed_context *ctx, heed_generator *g);
 
 uint32_t heed__draw32(heed_generator *g);
 uint64_t heed__draw64(heed_generator *g);
-/** Uniform in [0, 1) with 24 bits, and with 53 bits. */
+/** Uniform in [0, 1): a float of 24 random bits, a double of 53. */
 float heed__draw_float(heed_generator *g);
-/** n of them at once, quicker. This, heed__draw_normal and heed__dropout_apply give false where the work is
- * due before all is drawn; whoever asked then puts the generator back. Up to HEED__DRAWN_WHOLE always are: of
- * the slowest kind, normal ones by the scalar kernel, in 100 µs. */
+double heed__draw_double(heed_generator *g);
+/** Draws n floats, faster than one by one. Like heed__draw_normal and heed__dropout_apply it returns false if
+ * work became due before all were drawn; the caller then restores the generator. Up to HEED__DRAWN_WHOLE are
+ * always drawn, in at most 100 µs (normal ones by the scalar kernel). */
 #define HEED__DRAWN_WHOLE 2048
 HEED_MUST_USE
 bool heed__draw_floats(heed_generator *g, float *out, int64_t n);
 double heed__draw_double(heed_generator *g);
-/** n values of the normal distribution with that mean and standard deviation: by the kernel `transform` as
- * PyTorch's randn gives them for n elements, or, where that is NULL or n is less than a block, one by one in
- * double, as PyTorch fills tensors that are not contiguous. */
+/** Draws n normal values: by the kernel `transform`, as PyTorch's randn for n elements; if it is NULL or n is
+ * less than a block, one by one in double, as PyTorch fills tensors that are not contiguous. */
 HEED_MUST_USE
 bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, double mean, double std,
                        float *out, int64_t n);
 
-/* Which elements dropout keeps, one after another. */
+/* The state of a dropout over consecutive elements. */
 typedef struct heed__dropout {
   heed_generator *generator;
   heed_dropout_stream stream;
-  uint64_t least; /* drawn integer that drops an element, those below keep it; 0: p is 1 */
-  float scale;    /* 1 / (1 - p), of what is kept */
+  uint64_t least; /* the smallest drawn integer that drops an element; 0: p is 1 */
+  float scale;    /* 1 / (1 - p), of kept elements */
   uint64_t state; /* of the mkl stream */
 } heed__dropout;
-/** Starts a tensor's worth of dropout; draws the seed of the mkl stream. p in (0, 1]. */
+/** Begins the dropout of one tensor; the mkl stream draws its seed. p in (0, 1]. */
 void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g, double p);
-/** out = x · 0 or x · scale, as the next n elements of the stream have it; may be in place. The product keeps
- * PyTorch's -0 and nan. p = 1 draws nothing. */
+/** out = x · 0 or x · scale for the next n elements; may be in place. As in PyTorch, the product by 0 keeps
+ * -0 and nan. p = 1 draws nothing. */
 HEED_MUST_USE
 bool heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n);
 

@@ -1,5 +1,5 @@
-/* Which kernel tables this processor can run. On x86 the operating system must save the registers as well,
- * which XGETBV reports. */
+/* Detects which kernel tables this processor can run. On x86 the operating system must support their
+ * registers, too, which XGETBV reports. */
 #include "core.h"
 
 #include <stdlib.h>
@@ -30,8 +30,8 @@ static unsigned detect(void) {
 }
 
 void heed__cpu_name(char text[HEED__CPU_NAME]) {
-  unsigned brand[12] = {0}; /* 48 bytes, padded with spaces on either side, or with zeros */
-  _Static_assert(sizeof brand < HEED__CPU_NAME, "the closing zero fits");
+  unsigned brand[12] = {0}; /* 48 bytes, padded with leading or trailing spaces, or with zeros */
+  _Static_assert(sizeof brand < HEED__CPU_NAME, "the closing zero must fit");
   strcpy(text, "x86-64");
   for (unsigned i = 0; i < 3; i++) {
     unsigned *part = brand + 4 * i;

@@ -1,4 +1,5 @@
-/* What public functions refuse at once, and, in debug builds, threads that meet in one context. */
+/* Errors of the checks at the entry of public functions; in debug builds also of a second thread in a
+ * context. */
 #include "core.h"
 
 #include <inttypes.h>
@@ -7,7 +8,7 @@
 
 heed_status heed__refuse_pointer(heed_context *ctx, const char *function, const char *argument,
                                  const void *x) {
-  const char *arrow = strrchr(argument, '>'); /* of options->attn_mask the name is attn_mask */
+  const char *arrow = strrchr(argument, '>'); /* options->attn_mask is called attn_mask */
   if (arrow != NULL) argument = arrow + 1;
   if (x == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is missing (NULL)", function, argument);
   return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is of another context; all must be of one", function,
@@ -16,7 +17,8 @@ heed_status heed__refuse_pointer(heed_context *ctx, const char *function, const 
 
 heed_status heed__refuse_dtype(heed_context *ctx, const char *function, const char *argument,
                                heed_dtype dtype) {
-  return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %d, which is none", function, argument, (int)dtype);
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %d; it must be a heed_dtype", function, argument,
+                    (int)dtype);
 }
 
 heed_status heed__refuse_scalar(heed_context *ctx, const char *function, const char *argument,
@@ -48,12 +50,12 @@ heed_status heed__check_tensors(heed_context *ctx, const char *function, const c
 
 heed_status heed__check_apart(heed_context *ctx, const char *function, heed_tensor **a, heed_tensor **b) {
   if (a != b && (b == NULL || *a == NULL || *a != *b)) return HEED_OK;
-  return heed__fail(ctx, HEED_ARGUMENT, "%s: two results are to be stored in one place; each needs its own",
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: two results have the same address; each must have its own",
                     function);
 }
 
 #if defined(HEED_DEBUG)
-/* Whoever is inside is known by the address of a variable that each thread has its own of. */
+/* The owner of a context is identified by the address of a thread-local variable. */
 static _Thread_local char thread_mark;
 static _Thread_local const heed_context *thread_refused;
 static _Thread_local char thread_message[128];

@@ -1,16 +1,17 @@
-/* The threshold of heed.h: what every public function looks at before it does anything, and who is inside of
- * a context at the moment. Part of core's door. */
+/* The checks at the entry of every public function of heed.h; in debug builds also for a second thread in a
+ * context. Part of core's door. */
 #ifndef HEED_ENTER_H
 #define HEED_ENTER_H
 
-/* HEED__ENTER(ctx, "matmul", a, b, out); is the first statement of a public function: it returns ARGUMENT,
- * with a message that begins with the name, if ctx or one of the arguments is NULL, or an object of another
- * context, or a dtype or a scalar that is none. Of out, a place for a result, *out is looked at as well.
- * HEED__MAY_ENTER is for those that may be NULL, after it. Both are macros for the arguments' names; what is
- * computed is a comparison or two for each.
+/* HEED__ENTER(ctx, "matmul", a, b, out); is the first statement of a public function. It returns ARGUMENT,
+ * with a message that names the function and the argument, if ctx or an argument is NULL, an object of
+ * another context, or an invalid dtype or scalar. For the address of a result, *out is checked as well.
+ * HEED__MAY_ENTER, after it, checks arguments that may be NULL. Both are macros so that messages can name the
+ * arguments; each argument costs a comparison or two.
  *
- * With HEED_DEBUG it returns BUSY while another thread is inside of ctx, from HEED__ENTER to the function's
- * return. */
+ * With HEED_DEBUG it returns BUSY while another thread is between HEED__ENTER and the return of a function of
+ * ctx.
+ */
 #define HEED__ENTER(context, function, ...)                                                                  \
   if ((context) == NULL) return HEED_ARGUMENT;                                                               \
   HEED__GUARD(context, function)                                                                             \
@@ -42,12 +43,12 @@
                HEED__EACH_2, HEED__EACH_1, )                                                                 \
   (do, c, f, __VA_ARGS__)
 
-/* By the type of the argument. */
+/* Selected by the type of the argument. */
 #define HEED__FITS(context, x)                                                                               \
   _Generic((x),                                                                                              \
       heed_tensor *: heed__is_tensor_of,                                                                     \
       const heed_tensor *: heed__is_tensor_of,                                                               \
-      heed_tensor **: heed__is_place_of,                                                                     \
+      heed_tensor **: heed__is_result_of,                                                                     \
       heed_generator *: heed__is_generator_of,                                                               \
       const heed_generator *: heed__is_generator_of,                                                         \
       heed_module *: heed__is_module_of,                                                                     \
@@ -65,11 +66,11 @@ static inline bool heed__is_given(const heed_context *ctx, const void *x) {
   (void)ctx;
   return x != NULL;
 }
-/* A tensor without a storage is one of our own, on the stack. */
+/* Tensors without a storage are ours, on the stack. */
 static inline bool heed__is_tensor_of(const heed_context *ctx, const heed_tensor *x) {
   return x != NULL && (x->storage == NULL || x->storage->context == ctx);
 }
-static inline bool heed__is_place_of(const heed_context *ctx, heed_tensor *const *out) {
+static inline bool heed__is_result_of(const heed_context *ctx, heed_tensor *const *out) {
   return out != NULL && (*out == NULL || heed__is_tensor_of(ctx, *out));
 }
 static inline bool heed__is_generator_of(const heed_context *ctx, const heed_generator *g) {
@@ -85,7 +86,7 @@ static inline bool heed__is_dtype(const heed_context *ctx, heed_dtype dtype) {
   (void)ctx;
   return (unsigned)dtype <= HEED_INT8;
 }
-/* What heed_number, heed_integer and heed_boolean make. */
+/* The dtypes of heed_number, heed_integer and heed_boolean. */
 static inline bool heed__is_scalar(const heed_context *ctx, heed_scalar value) {
   (void)ctx;
   return (unsigned)value.dtype <= HEED_FLOAT32;
@@ -98,30 +99,31 @@ heed_status heed__refuse_dtype(heed_context *ctx, const char *function, const ch
 heed_status heed__refuse_scalar(heed_context *ctx, const char *function, const char *argument,
                                 heed_scalar value);
 
-/** A list of n dimensions or sizes: n from 0 to HEED_MAX_DIMS, and not NULL unless n is 0. Errors: SHAPE,
+/** Checks a list of n dimensions or sizes: n from 0 to HEED_MAX_DIMS, NULL only if n is 0. Errors: SHAPE,
  * ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__check_list(heed_context *ctx, const char *function, const char *argument, int64_t n,
                              const void *list);
-/** A list of `count` tensors of ctx; what is behind the first that is wrong is not read. Errors: ARGUMENT. */
+/** Checks a list of `count` tensors of ctx, up to the first error. Errors: ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__check_tensors(heed_context *ctx, const char *function, const char *argument, int64_t count,
                                 const heed_tensor *const *tensors);
 
-/** Two results of one call; the second may be NULL, or not wanted. Errors: ARGUMENT (they are one place). */
+/** Checks that two results of one call are not the same tensor or address; the second is optional. Errors:
+ * ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__check_apart(heed_context *ctx, const char *function, heed_tensor **a, heed_tensor **b);
 
-/* ---- Two threads at once ---- */
+/* ---- Two threads in one context ---- */
 
 #if defined(HEED_DEBUG)
-/** Whether this thread may be inside of ctx now; *entered is then what heed__leave gets. */
+/** Makes this thread the owner of ctx, if there is no other; *entered is for heed__leave. */
 bool heed__try_enter(heed_context *ctx, const char *function, heed_context **entered);
 void heed__leave(heed_context **entered);
 #define HEED__GUARD(context, function)                                                                       \
   heed_context *heed__entered __attribute__((cleanup(heed__leave))) = NULL;                                  \
   if (!heed__try_enter(context, function, &heed__entered)) return HEED_BUSY;
-/** Why this thread was refused last, if it was on ctx; else NULL. */
+/** The message of this thread's last refusal, if it was by ctx; else NULL. */
 const char *heed__busy_message(const heed_context *ctx);
 #else
 #define HEED__GUARD(context, function)

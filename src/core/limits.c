@@ -1,4 +1,4 @@
-/* Limits of a context: what a host, or a script for itself, sets to what is taken. */
+/* Limits on the memory, time, threads and files of a context, set by a host or by a script for itself. */
 #include "core.h"
 
 #include <math.h>
@@ -36,5 +36,5 @@ heed_status heed_get_limits(heed_context *ctx, heed_limits *out) {
 
 heed_status heed__check_files(heed_context *ctx, const char *where) {
   if (!ctx->limits.no_files) return HEED_OK;
-  return heed__fail(ctx, HEED_LIMIT, "%s: the limits allow no files", where);
+  return heed__fail(ctx, HEED_LIMIT, "%s: the limits do not allow files", where);
 }

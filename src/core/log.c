@@ -1,4 +1,4 @@
-/* What a context tells of by itself, through the function that the host gave it. */
+/* Messages to the host's log function. */
 #include "core.h"
 
 #include <stdarg.h>

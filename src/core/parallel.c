@@ -1,6 +1,6 @@
-/* The only owner of threads: a pool for each context, started at the first need, whose workers take tasks
- * from one queue. The platform is POSIX threads, Windows's or none, and nothing outside of this file knows.
- */
+/* The thread pool of a context, started at first use, whose workers take tasks from one queue. Only this file
+ * uses threads: POSIX's, Windows's or none. They are not in system_*.c since a mutex or a condition is a
+ * field of the pool, of the system's own type. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "core.h"
@@ -15,16 +15,14 @@
 #else
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 #endif
 
-/* Of a worker's stack; tasks keep less than a tenth of it, and the host's thread-local data lie there, too.
- */
+/* A worker's stack; tasks use less than a tenth of it, but the host's thread-local data may be in it, too. */
 #define STACK_BYTES ((size_t)1 << 20)
 
-/* Seconds that a worker without work, or a caller whose workers have not ended, looks out before it sleeps:
- * about what it costs to be woken (measured: 8 tasks of 50 µs on two processors take 202 µs where the worker
- * looks out, 212 to 223 where it sleeps). */
+/* Seconds for which an idle worker, or a caller that waits for its workers, spins before it sleeps: about as
+ * long as a wake-up takes (measured: 8 tasks of 50 µs on two processors take 202 µs with spinning, 212 to 223
+ * µs without). */
 #define SPIN 30e-6
 
 /* ---- The platform ---- */
@@ -60,15 +58,15 @@ static void wake_one(condition *c) {
 static void wake_all(condition *c) {
   WakeAllConditionVariable(c);
 }
-static void forget(mutex *m, condition *c1, condition *c2) {
-  (void)m, (void)c1, (void)c2; /* they hold nothing */
+static void destroy(mutex *m, condition *c1, condition *c2) {
+  (void)m, (void)c1, (void)c2; /* own no resources */
 }
 
 static DWORD WINAPI work_for_windows(void *argument) {
   work(argument);
   return 0;
 }
-/* Starts up to `count` threads that work(argument); returns how many there are. */
+/* Starts up to `count` threads that run work(argument); returns how many were started. */
 static int start_threads(thread *threads, int count, void *argument) {
   for (int i = 0; i < count; i++) {
     threads[i] =
@@ -82,16 +80,7 @@ static void join_thread(thread t) {
   CloseHandle(t);
 }
 
-static long processors(void) {
-  SYSTEM_INFO info;
-  GetSystemInfo(&info);
-  return (long)info.dwNumberOfProcessors;
-}
-static long process_number(void) {
-  return 1; /* there is no fork */
-}
-
-#elif defined(NO_THREADS) /* nothing is ever locked, or waited for */
+#elif defined(NO_THREADS) /* the pool is never started */
 
 typedef char mutex, condition, thread;
 #define NEW_MUTEX     0
@@ -112,7 +101,7 @@ static void wake_one(condition *c) {
 static void wake_all(condition *c) {
   (void)c;
 }
-static void forget(mutex *m, condition *c1, condition *c2) {
+static void destroy(mutex *m, condition *c1, condition *c2) {
   (void)m, (void)c1, (void)c2;
 }
 static void join_thread(thread t) {
@@ -121,13 +110,6 @@ static void join_thread(thread t) {
 static int start_threads(thread *threads, int count, void *argument) {
   (void)threads, (void)count, (void)argument, (void)work;
   return 0;
-}
-
-static long processors(void) {
-  return 1;
-}
-static long process_number(void) {
-  return 1;
 }
 
 #else
@@ -153,14 +135,14 @@ static void wake_one(condition *c) {
 static void wake_all(condition *c) {
   pthread_cond_broadcast(c);
 }
-static void forget(mutex *m, condition *c1, condition *c2) {
+static void destroy(mutex *m, condition *c1, condition *c2) {
   pthread_mutex_destroy(m);
   pthread_cond_destroy(c1);
   pthread_cond_destroy(c2);
 }
 
-/* Starts up to `count` threads that work(argument); returns how many there are. They leave all signals to the
- * host's threads. */
+/* Starts up to `count` threads that run work(argument); returns how many were started. They block all
+ * signals, which the host's threads then receive. */
 static int start_threads(thread *threads, int count, void *argument) {
   pthread_attr_t attributes;
   sigset_t all, before;
@@ -178,21 +160,14 @@ static void join_thread(thread t) {
   pthread_join(t, NULL);
 }
 
-static long processors(void) {
-  return sysconf(_SC_NPROCESSORS_ONLN);
-}
-static long process_number(void) {
-  return (long)getpid();
-}
-
 #endif
 
 /* ---- The queue ---- */
 
-/* More tasks than that come in turns: a place in the queue has 32 bits. */
+/* More tasks are split into several jobs: a position in the queue has 32 bits. */
 #define MOST_TASKS ((int64_t)1 << 31)
 
-/* What a worker copies under the lock. */
+/* Copied by each worker under the lock. */
 typedef struct job {
   uint32_t number; /* wraps */
   uint32_t count;
@@ -200,24 +175,24 @@ typedef struct job {
   heed__task *task;
   void *argument;
   const heed__pace *pace;
-  fenv_t environment; /* the caller's rounding and flushing */
+  fenv_t environment; /* the caller's rounding and flush modes */
 } job;
 
-/* The queue tells which job it belongs to, so that a worker that comes late takes nothing from the next one,
- * and the caller waits for tasks, never for workers that are kept from running without one. */
+/* The queue holds the number of its job, so that a late worker takes no task of the next job, and the caller
+ * waits for tasks only, not for workers that have none. */
 struct heed__pool {
   mutex lock;      /* of job, closing and asleep */
-  condition wake;  /* a job has come, or the end */
-  condition ended; /* the last task of a job */
+  condition wake;  /* a new job, or closing */
+  condition ended; /* the last task of a job is done */
   job job;
   bool closing;
   int asleep;
-  bool busy;   /* there is a job; read by its tasks */
-  int started; /* workers, asleep or not */
+  bool busy;   /* a job is running; read by its tasks */
+  int started; /* number of workers */
   double spin;
-  _Alignas(HEED__ALIGNMENT) _Atomic(uint64_t) queue; /* number of the job · 2³² + its next task */
-  _Alignas(HEED__ALIGNMENT) _Atomic(uint32_t) done;  /* tasks of the job */
-  _Atomic(int) numbers; /* given out, each to a thread at its first task: no more than the job has tasks */
+  _Alignas(HEED__ALIGNMENT) _Atomic(uint64_t) queue; /* job's number · 2³² + next task */
+  _Alignas(HEED__ALIGNMENT) _Atomic(uint32_t) done;  /* number of completed tasks */
+  _Atomic(int) numbers; /* of workers, assigned to threads at their first task: at most one per task */
   _Alignas(HEED__ALIGNMENT) thread workers[];
 };
 
@@ -231,7 +206,7 @@ static void relax(void) {
 
 /* ---- Tasks ---- */
 
-/* The next task of that job, if there is one. */
+/* Takes the next task of that job, if any is left. */
 static bool take(struct heed__pool *pool, const job *j, uint32_t *i) {
   uint64_t at = atomic_load_explicit(&pool->queue, memory_order_relaxed);
   do {
@@ -242,7 +217,7 @@ static bool take(struct heed__pool *pool, const job *j, uint32_t *i) {
   return true;
 }
 
-/* Takes all that are left of that job, to leave them out; how many. */
+/* Takes all remaining tasks of that job, to skip them; returns their number. */
 static uint32_t take_all(struct heed__pool *pool, const job *j) {
   const uint64_t end = (uint64_t)j->number << 32 | j->count;
   uint64_t at = atomic_load_explicit(&pool->queue, memory_order_relaxed);
@@ -253,8 +228,8 @@ static uint32_t take_all(struct heed__pool *pool, const job *j) {
   return j->count - (uint32_t)at;
 }
 
-/* Whether this thread ended the last one. The pace is looked at with a task in hand only: the caller, who may
- * change it, then waits. */
+/* Returns whether this thread completed the last task. Reads the pace only after taking a task: until that is
+ * done, the caller waits and cannot change the pace. */
 static bool run_tasks(struct heed__pool *pool, const job *j) {
   bool last = false;
   int number = -1;
@@ -271,8 +246,8 @@ static bool run_tasks(struct heed__pool *pool, const job *j) {
   return last;
 }
 
-/* Looks at the condition until it holds or it is time to sleep. */
-#define LOOK_OUT(pool, condition)                                                                            \
+/* Spins until the condition holds or the thread should sleep. */
+#define SPIN_UNTIL(pool, condition)                                                                          \
   do {                                                                                                       \
     const double end_ = heed_clock() + (pool)->spin;                                                         \
     do {                                                                                                     \
@@ -301,11 +276,11 @@ static void *work(void *argument) {
     unlock_mutex(&pool->lock);
     fesetenv(&own.environment);
     if (run_tasks(pool, &own)) {
-      lock_mutex(&pool->lock); /* the caller is either asleep or yet to look */
+      lock_mutex(&pool->lock); /* so that the caller cannot be between its test and its sleep */
       wake_one(&pool->ended);
       unlock_mutex(&pool->lock);
     }
-    LOOK_OUT(pool, job_in_queue(pool) != own.number);
+    SPIN_UNTIL(pool, job_in_queue(pool) != own.number);
     lock_mutex(&pool->lock);
   }
   unlock_mutex(&pool->lock);
@@ -314,7 +289,7 @@ static void *work(void *argument) {
 
 /* ---- The pool ---- */
 
-/* The pool of a context with several threads; NULL if there is no memory for it. */
+/* The pool of a context with several threads; NULL if out of memory. */
 static struct heed__pool *pool_of(heed_context *ctx) {
   if (ctx->pool) return ctx->pool;
   const int count = ctx->threads - 1;
@@ -323,37 +298,37 @@ static struct heed__pool *pool_of(heed_context *ctx) {
   *pool = (struct heed__pool){.lock = NEW_MUTEX,
                               .wake = NEW_CONDITION,
                               .ended = NEW_CONDITION,
-                              .spin = ctx->threads <= processors() ? SPIN : 0};
-  pool->started = start_threads(pool->workers, count, pool); /* fewer, or none, where the system refuses */
+                              .spin = ctx->threads <= heed__system_processors() ? SPIN : 0};
+  pool->started = start_threads(pool->workers, count, pool); /* fewer if the system refuses */
   if (pool->started < count) {
     ctx->threads = pool->started + 1;
-    heed__log(ctx, HEED_LOG_WARNING, "the system gave %d thread%s of the %d that were to help", pool->started,
-              HEED__S(pool->started), count);
+    heed__log(ctx, HEED_LOG_WARNING, "the system started %d worker thread%s of the %d requested",
+              pool->started, HEED__S(pool->started), count);
   }
   return ctx->pool = pool;
 }
 
 static bool is_forked(const heed_context *ctx) {
-  return ctx->process != process_number();
+  return ctx->process != heed__system_process();
 }
 
 void heed__stop_threads(heed_context *ctx) {
   struct heed__pool *pool = ctx->pool;
   if (!pool) return;
-  if (!is_forked(ctx)) { /* else the threads are the parent's, and the locks as they were at the fork */
+  if (!is_forked(ctx)) { /* in a child, the threads do not exist and the locks may be held */
     assert(!pool->busy);
     lock_mutex(&pool->lock);
     pool->closing = true;
     unlock_mutex(&pool->lock);
     wake_all(&pool->wake);
     for (int i = 0; i < pool->started; i++) join_thread(pool->workers[i]);
-    forget(&pool->lock, &pool->wake, &pool->ended);
+    destroy(&pool->lock, &pool->wake, &pool->ended);
   }
   ctx->pool = NULL;
   heed__release(ctx, pool);
 }
 
-/* ---- What others call ---- */
+/* ---- Interface ---- */
 
 int heed_num_threads(const heed_context *ctx) {
   if (ctx == NULL) return 0;
@@ -366,16 +341,16 @@ heed_status heed_set_num_threads(heed_context *ctx, int64_t n) {
     return heed__fail(ctx, HEED_ARGUMENT, "set_num_threads: n is %lld; it must be from 1 to %d", (long long)n,
                       HEED_MAX_THREADS);
   if (ctx->limits.threads > 0 && n > ctx->limits.threads)
-    return heed__fail(ctx, HEED_LIMIT, "set_num_threads: n is %lld and the limit is %d", (long long)n,
-                      ctx->limits.threads);
+    return heed__fail(ctx, HEED_LIMIT, "set_num_threads: n is %lld; it must be at most %d, the limit",
+                      (long long)n, ctx->limits.threads);
   if (n > MOST_THREADS) {
-    heed__log(ctx, HEED_LOG_WARNING, "this system has no threads: the caller's does all the work");
+    heed__log(ctx, HEED_LOG_WARNING, "this system has no threads: all work runs on the caller's");
     n = MOST_THREADS;
   }
   if (n == heed_num_threads(ctx)) return HEED_OK;
   heed__stop_threads(ctx);
   ctx->threads = (int)n;
-  ctx->process = process_number();
+  ctx->process = heed__system_process();
   return HEED_OK;
 }
 
@@ -383,7 +358,8 @@ int heed__workers(const heed_context *ctx) {
   return ctx->threads == 1 || (ctx->pool && ctx->pool->busy) ? 1 : heed_num_threads(ctx);
 }
 
-/* Hands the job to the queue, and wakes as many workers as it has tasks for and are not awake. */
+/* Publishes the job, and wakes as many sleeping workers as there are tasks beyond those for the awake ones.
+ */
 static void open_job(struct heed__pool *pool, job *j) {
   lock_mutex(&pool->lock);
   j->number = pool->job.number + 1;
@@ -405,7 +381,7 @@ static bool has_ended(struct heed__pool *pool, const job *j) {
 }
 
 static void await_end(struct heed__pool *pool, const job *j) {
-  LOOK_OUT(pool, has_ended(pool, j));
+  SPIN_UNTIL(pool, has_ended(pool, j));
   if (has_ended(pool, j)) return;
   lock_mutex(&pool->lock);
   while (!has_ended(pool, j)) await(&pool->ended, &pool->lock);

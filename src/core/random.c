@@ -1,5 +1,4 @@
-/* Random streams: MT19937 with PyTorch's ways of drawing from it, dropout's two streams, and the state as
- * bytes.
+/* Random streams: MT19937, drawn from as by PyTorch; dropout's two streams; the state as bytes.
  *
  * Sources: M. Matsumoto, T. Nishimura, "Mersenne twister" (ACM TOMACS 8, 1998), with the seeding of 2002; Box
  * and Muller (1958) for the normal distribution; P. L'Ecuyer, "Tables of linear congruential generators"
@@ -21,7 +20,8 @@ void heed_generator_seed(heed_generator *g, uint64_t seed) {
   g->has_spare = false;
 }
 
-/* What replaces a word: its top bit and the rest of the next one, twisted, on the word `ahead`. */
+/* The new value of a word: the twist of its top bit and the lower bits of `next`, combined with the word
+ * `ahead`. */
 static inline uint32_t twist(uint32_t word, uint32_t next, uint32_t ahead) {
   const uint32_t mixed = (word & 0x80000000u) | (next & 0x7fffffffu);
   return ahead ^ mixed >> 1 ^ ((next & 1) ? 0x9908b0dfu : 0);
@@ -69,7 +69,7 @@ static int64_t at_once(int64_t left) {
   return left < HEED__DRAWN_WHOLE ? left : HEED__DRAWN_WHOLE;
 }
 
-/* The next words, n at most, before they are tempered; *count: how many. */
+/* The next *count ≤ n words, not yet tempered. */
 static const uint32_t *next_words(heed_generator *g, int64_t n, int64_t *count) {
   if (g->position == HEED__MT_WORDS) refill(g);
   const uint32_t *word = g->word + g->position;
@@ -128,7 +128,8 @@ bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, dou
       transform(out + done, (size_t)(count - count % BLOCK), (float)std, (float)mean);
     }
   }
-  if (!one_by_one && n % BLOCK != 0) { /* the last block anew, some of it for the second time */
+  if (!one_by_one &&
+      n % BLOCK != 0) { /* redraws the whole last block, like PyTorch; it overlaps the one before */
     draw_some(g, out + n - BLOCK, BLOCK);
     transform(out + n - BLOCK, BLOCK, (float)std, (float)mean);
   }
@@ -161,17 +162,16 @@ heed_generator *heed__generator(heed_context *ctx, heed_generator *g) {
 
 /* ---- The state as bytes ---- */
 
-/* Numbers lie with their low byte first:
+/* Numbers are little-endian:
  *   0  8 bytes  "heedmt1" and a zero
  *   8  4        position, 0 to 624
  *  12  4        1 if there is a spare normal value, else 0
  *  16  8        that value as a float64, else 0
- *  24  8        0
+ *  24  8        zeros
  *  32  624 · 4  the words */
 enum { AT_POSITION = 8, AT_HAS_SPARE = 12, AT_SPARE = 16, AT_ZEROS = 24, AT_WORDS = 32 };
 
-_Static_assert(AT_WORDS + 4 * HEED__MT_WORDS == HEED_GENERATOR_STATE_BYTES,
-               "heed.h tells the size of a state");
+_Static_assert(AT_WORDS + 4 * HEED__MT_WORDS == HEED_GENERATOR_STATE_BYTES, "the size of a state in heed.h");
 _Static_assert(sizeof(double) == sizeof(uint64_t), "the spare value is stored as its bits");
 
 static const char state_mark[AT_POSITION] = "heedmt1";
@@ -203,7 +203,7 @@ heed_status heed_generator_set_state(heed_generator *g, const unsigned char *byt
   HEED__ENTER(ctx, "set_state", bytes);
   if (count != HEED_GENERATOR_STATE_BYTES) {
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "set_state: the state has %zu byte%s; it must have %d, as get_state gives it", count,
+                      "set_state: the state has %zu byte%s; it must have %d, like those of get_state", count,
                       HEED__S(count), HEED_GENERATOR_STATE_BYTES);
   }
   const uint64_t position = get(bytes + AT_POSITION, 4), has_spare = get(bytes + AT_HAS_SPARE, 4);
@@ -215,7 +215,7 @@ heed_status heed_generator_set_state(heed_generator *g, const unsigned char *byt
                      get(bytes + AT_ZEROS, 8) == 0;
   if (!sound) {
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "set_state: the bytes are no state of a generator, as get_state gives it");
+                      "set_state: the bytes are not a generator's state; they must be those of get_state");
   }
   g->position = (uint32_t)position;
   g->has_spare = has_spare == 1;
@@ -233,7 +233,7 @@ void heed_set_dropout_stream(heed_context *ctx, heed_dropout_stream stream) {
   if (ctx != NULL) ctx->dropout_stream = stream;
 }
 
-/* The least state whose quotient with the modulus is not below `keep`. */
+/* The smallest state whose quotient by the modulus is at least `keep`. */
 static uint64_t least_dropped_by_mkl(double keep) {
   uint64_t state = (uint64_t)(keep * MCG_MODULUS);
   while (state > 0 && (double)(state - 1) / MCG_MODULUS >= keep) state--;
@@ -244,7 +244,7 @@ static uint64_t least_dropped_by_mkl(double keep) {
 void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g, double p) {
   const double keep = 1 - p;
   *d = (heed__dropout){.generator = heed__generator(ctx, g), .stream = ctx->dropout_stream};
-  if (keep == 0) return; /* everything goes: there is nothing to draw */
+  if (keep == 0) return; /* drops all elements without drawing */
   d->scale = 1.0f / (float)keep;
   if (d->stream == HEED_DROPOUT_MKL) {
     d->least = least_dropped_by_mkl(keep);
@@ -255,7 +255,8 @@ void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g,
   }
 }
 
-/* x times the number with the bits `scale`, or times 0; by arithmetic, since no branch could be guessed. */
+/* x times the float with the bits `scale`, or times 0; branch-free, since the branch would be unpredictable.
+ */
 static inline float dropped(float x, uint64_t drawn, uint64_t least, uint32_t scale) {
   const uint32_t keeps = 0 - (uint32_t)((drawn - least) >> 63);
   return x * heed__float_of_bits(scale & keeps);
@@ -274,7 +275,7 @@ static void drop_native(heed__dropout *d, float *out, const float *x, int64_t n)
   }
 }
 
-/* Every MCG_CHAINS-th state from the one before it, as each waits for another. */
+/* Runs MCG_CHAINS interleaved chains, since in one chain each state depends on the last. */
 static void drop_mkl(heed__dropout *d, float *out, const float *x, int64_t n) {
   enum { MCG_CHAINS = 8 };
   const uint64_t least = d->least;

@@ -1,4 +1,4 @@
-/* Shapes and strides: their text, their size, and the rules by which they are viewed and broadcast. */
+/* Shapes and strides: their text, their sizes, views and broadcasting. */
 #include "core.h"
 
 #include <assert.h>
@@ -21,8 +21,7 @@ const char *heed__shape_text(char text[HEED__SHAPE_TEXT], int ndim, const int64_
 
 int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
   const int64_t bytes = (int64_t)element;
-  int64_t product =
-      1; /* of the sizes that are not 0: strides are made from them even where there is no element */
+  int64_t product = 1; /* of the sizes that are not 0: empty tensors have strides, too */
   bool empty = false;
   assert(bytes > 0 && bytes <= LARGEST_ELEMENT);
   for (int i = 0; i < ndim; i++) {
@@ -30,7 +29,7 @@ int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
     if (shape[i] == 0) {
       empty = true;
     } else {
-      /* divisions by what is known only now take longer than the rest, and most shapes need none */
+      /* divisions take longer than everything else, and most shapes need none */
       if ((product | shape[i]) > INT32_MAX && product > PTRDIFF_MAX / bytes / shape[i]) return -1;
       product *= shape[i];
       if (product > PTRDIFF_MAX / LARGEST_ELEMENT && product > PTRDIFF_MAX / bytes) return -1;
@@ -43,7 +42,7 @@ heed_status heed__check_shape(heed_context *ctx, const char *function, int ndim,
                               heed_dtype dtype, int64_t *numel) {
   char text[HEED__SHAPE_TEXT];
   if ((unsigned)dtype > HEED_INT8) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: dtype is %d, which is none", function, (int)dtype);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: dtype is %d; it must be a heed_dtype", function, (int)dtype);
   }
   if (ndim < 0 || ndim > HEED_MAX_DIMS) {
     return heed__fail(ctx, HEED_SHAPE, "%s: the shape has %d dimensions; it must have 0 to %d", function,
@@ -60,7 +59,7 @@ heed_status heed__check_shape(heed_context *ctx, const char *function, int ndim,
   }
   const int64_t count = heed__numel(ndim, shape, heed__element_bytes(dtype));
   if (count < 0) {
-    return heed__fail(ctx, HEED_SHAPE, "%s: the shape is %s; its %s elements must fit into the address space",
+    return heed__fail(ctx, HEED_SHAPE, "%s: the shape is %s; its %s elements must fit in the address space",
                       function, heed__shape_text(text, ndim, shape), heed_dtype_name(dtype));
   }
   if (numel != NULL) *numel = count;
@@ -83,16 +82,17 @@ void heed__row_major(int ndim, const int64_t *shape, int64_t *stride) {
   }
 }
 
-/* Whether dimension a of x goes around dimension b in memory (1), inside it (-1), or neither is known (0): a
- * stride of 0 says nothing. */
+/* 1 if dimension a of x is outside dimension b in memory, -1 if it is inside, 0 if unknown, as with a stride
+ * of 0.
+ */
 static int compare_strides(const heed_tensor *x, int a, int b) {
   if (x->stride[a] == 0 || x->stride[b] == 0) return 0;
   if (x->stride[a] != x->stride[b]) return x->stride[a] > x->stride[b] ? 1 : -1;
   return x->shape[a] > x->shape[b] ? 1 : 0;
 }
 
-/* PyTorch's insertion sort from the innermost dimension on. Where strides of 0 are passed over, the result
- * depends on the steps of the sort, so another sort would not do. */
+/* PyTorch's insertion sort, starting from the innermost dimension. With strides of 0 the result depends on
+ * the order of its comparisons, so another sort would give other strides than PyTorch's. */
 void heed__memory_order(const heed_tensor *x, int *order) {
   const int last = x->ndim - 1;
   for (int i = 0; i <= last; i++) order[i] = i;
@@ -125,9 +125,8 @@ void heed__strides_like(const heed_tensor *x, int64_t *stride) {
   for (int d = 0; d < x->ndim && (dense || x->numel == 0); d++) stride[d] = x->stride[d];
 }
 
-/* The rule: neighbouring dimensions of x whose elements lie one step apart throughout make a run. A dimension
- * of the view must lie within one run, so the runs, from the last to the first, must each be used up by whole
- * dimensions. */
+/* Adjacent dimensions of x that have one common step form a run. A dimension of the view cannot span two
+ * runs, so each run, from the last to the first, must be the product of whole dimensions. */
 bool heed__view_strides(const heed_tensor *x, int ndim, const int64_t *shape, int64_t *stride) {
   if (x->numel == 0 || x->ndim == 0) {
     const bool same = heed__same_shape(ndim, shape, x->ndim, x->shape);
@@ -135,20 +134,20 @@ bool heed__view_strides(const heed_tensor *x, int ndim, const int64_t *shape, in
     for (int i = 0; same && i < ndim; i++) stride[i] = x->stride[i];
     return true;
   }
-  int placed = ndim; /* dimensions of the view from here on have their strides */
+  int assigned = ndim; /* dimensions of the view from here on have their strides */
   for (int d = x->ndim - 1; d >= 0;) {
     const int64_t step = x->stride[d];
     int64_t run = x->shape[d--];
     for (; d >= 0 && (x->shape[d] == 1 || x->stride[d] == run * step); d--) run *= x->shape[d];
     int64_t used = 1;
-    while (placed > 0 && (used < run || shape[placed - 1] == 1)) {
-      placed--;
-      stride[placed] = used * step;
-      used *= shape[placed];
+    while (assigned > 0 && (used < run || shape[assigned - 1] == 1)) {
+      assigned--;
+      stride[assigned] = used * step;
+      used *= shape[assigned];
     }
     if (used != run) return false;
   }
-  return placed == 0;
+  return assigned == 0;
 }
 
 bool heed__broadcast(int *ndim, int64_t *shape, int with_ndim, const int64_t *with_shape) {

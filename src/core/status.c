@@ -1,4 +1,4 @@
-/* Status codes and the message that goes with a failure. */
+/* Status codes, and the messages of failures. */
 #include "core.h"
 
 #include <stdarg.h>
@@ -25,7 +25,7 @@ const char *heed_status_text(heed_status status) {
 
 heed_status heed__fail(heed_context *ctx, heed_status status, const char *format, ...) {
   if (ctx == NULL) return status;
-  char text[HEED__MESSAGE]; /* not written in place: an argument may be the previous message */
+  char text[HEED__MESSAGE]; /* a copy: an argument may be the previous message */
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof(text), format, arguments);
@@ -50,8 +50,8 @@ heed_status heed__fail_memory(heed_context *ctx, const char *function, size_t by
   char asked[HEED__NUMBER_TEXT], limit[HEED__NUMBER_TEXT], held[HEED__NUMBER_TEXT];
   amount_text(asked, bytes);
   if (ctx == NULL || !ctx->refused)
-    return heed__fail(ctx, HEED_MEMORY, "%s: %s of memory could not be had", function, asked);
-  return heed__fail(ctx, HEED_MEMORY, "%s: %s more would pass the limit of %s of memory (%s in use)",
+    return heed__fail(ctx, HEED_MEMORY, "%s: out of memory (%s requested)", function, asked);
+  return heed__fail(ctx, HEED_MEMORY, "%s: memory limit exceeded: %s requested, the limit is %s, %s in use",
                     function, asked, amount_text(limit, ctx->limits.memory),
                     amount_text(held, ctx->refused_at));
 }

@@ -1,10 +1,10 @@
-/* Tensors: headers on counted storages, the questions about where they lie, and single elements. */
+/* Tensors: headers on counted storages, their properties, overlap in memory, and single elements. */
 #include "core.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* What one allocation holds; the elements, if they are ours, follow at ELEMENTS. */
+/* One allocation; the elements, unless they are a host's, follow at the offset ELEMENTS. */
 typedef struct block {
   heed__storage storage;
   heed_tensor tensor;
@@ -12,11 +12,11 @@ typedef struct block {
 
 #define ELEMENTS ((sizeof(block) + HEED__ALIGNMENT - 1) / HEED__ALIGNMENT * HEED__ALIGNMENT)
 
-/* ---- Making ---- */
+/* ---- Construction ---- */
 
 static heed_status check_out(heed_context *ctx, const char *function, heed_tensor *const *out) {
   if (*out == NULL) return HEED_OK;
-  return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is a tensor already; it must be NULL", function);
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is already a tensor; it must be NULL", function);
 }
 
 /* Fills in a row-major header. */
@@ -33,7 +33,7 @@ static void set_header(heed_tensor *x, heed__storage *storage, heed_dtype dtype,
   heed__row_major(ndim, shape, x->stride);
 }
 
-/* A tensor over `data`, or over elements of its own if that is NULL. */
+/* A tensor over `data`, or over new elements if that is NULL. */
 static heed_status new_block(heed_context *ctx, const char *function, heed_dtype dtype, int ndim,
                              const int64_t *shape, void *data, heed_tensor **out) {
   int64_t numel;
@@ -70,8 +70,8 @@ heed_status heed_tensor_from_memory(heed_context *ctx, heed_dtype dtype, int ndi
   heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, NULL);
   if (status != HEED_OK) return status;
   if ((uintptr_t)data % heed__element_bytes(dtype) != 0) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: data is at %p; %s must lie at a multiple of %zu", function,
-                      data, heed_dtype_name(dtype), heed__element_bytes(dtype));
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: data is at %p; for %s the address must be a multiple of %zu",
+                      function, data, heed_dtype_name(dtype), heed__element_bytes(dtype));
   }
   status = new_block(ctx, function, dtype, ndim, shape, data, out);
   if (status != HEED_OK) return status;
@@ -80,7 +80,7 @@ heed_status heed_tensor_from_memory(heed_context *ctx, heed_dtype dtype, int ndi
   return HEED_OK;
 }
 
-/* The header without what says whose it is. */
+/* Copies the header except for `parameter`; holds no reference. */
 static void copy_header(heed_tensor *to, const heed_tensor *from) {
   to->storage = from->storage;
   to->data = from->data;
@@ -96,7 +96,7 @@ static heed_status new_header(heed_context *ctx, const char *function, const hee
                               heed_tensor **out) {
   heed_status status = check_out(ctx, function, out);
   if (status != HEED_OK) return status;
-  assert(view->storage != NULL); /* a heed__number has none to share */
+  assert(view->storage != NULL); /* a heed__number cannot be shared */
   heed_tensor *x = heed__allocate(view->storage->context, sizeof(*x));
   if (x == NULL) return heed__fail_memory(ctx, function, sizeof(*x));
   copy_header(x, view);
@@ -142,7 +142,7 @@ heed_status heed_tensor_alias(heed_context *ctx, const heed_tensor *x, heed_tens
 }
 
 void heed_tensor_free(heed_tensor *x) {
-  if (x == NULL || x->storage == NULL) return; /* without a storage it is a temporary one */
+  if (x == NULL || x->storage == NULL) return; /* no storage: on the stack */
   heed__storage *storage = x->storage;
   heed_context *ctx = storage->context;
   if (!x->in_storage) heed__release(ctx, x);
@@ -151,7 +151,7 @@ void heed_tensor_free(heed_tensor *x) {
   heed__release(ctx, storage);
 }
 
-/* ---- Asking ---- */
+/* ---- Properties ---- */
 
 const char *heed_dtype_name(heed_dtype dtype) {
   static const char *const names[] = {
@@ -219,9 +219,8 @@ void heed_tensor_set_parameter(heed_tensor *x, bool parameter) {
 
 /* ---- Overlap ---- */
 
-/* With the strides in rising order, no place is taken twice if each step leads beyond all that the smaller
- * ones reach. The converse does not hold (sizes [2, 3] of strides [3, 2]), but views do not come to lie so.
- */
+/* With ascending strides, no two elements share an address if each stride exceeds the offset that the smaller
+ * ones reach. The converse does not hold (sizes [2, 3] with strides [3, 2]), but no view has such strides. */
 bool heed__overlaps_itself(const heed_tensor *x) {
   int order[HEED_MAX_DIMS], count = 0;
   if (x->numel == 0 || heed_tensor_is_contiguous(x)) return false;
@@ -301,13 +300,13 @@ void heed__store(heed_dtype dtype, void *p, heed_scalar value) {
   }
 }
 
-heed_status heed__temporary_new(heed_context *ctx, const char *function, heed__temporary *place, int ndim,
+heed_status heed__temporary_new(heed_context *ctx, const char *function, heed__temporary *temporary, int ndim,
                                 const int64_t *shape, heed_tensor **out) {
   const int64_t numel = heed__numel(ndim, shape, sizeof(float));
   if (numel < 0 || numel > HEED__TEMPORARY_FLOATS)
     return heed__tensor_new(ctx, function, HEED_FLOAT32, ndim, shape, out);
-  set_header(&place->tensor, NULL, HEED_FLOAT32, (char *)place->floats, ndim, shape, numel);
-  *out = &place->tensor;
+  set_header(&temporary->tensor, NULL, HEED_FLOAT32, (char *)temporary->floats, ndim, shape, numel);
+  *out = &temporary->tensor;
   return HEED_OK;
 }
 

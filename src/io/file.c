@@ -1,14 +1,13 @@
-/* Reading files: which are opened, what messages call them, and mapping. */
+/* Error contexts; opening, reading and mapping files. */
 #include "files.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Messages ---- */
+/* ---- Error contexts ---- */
 
-/* Of a text, without the quotes and the dots for what is left out. */
-#define SHOWN ((size_t)HEED__QUOTED - 8)
+#define SHOWN ((size_t)HEED__QUOTED - 8) /* without quotes, dots and the closing zero */
 
 const char *heed__quoted(char out[HEED__QUOTED], const char *name, bool path) {
   static const char digits[] = "0123456789abcdef";
@@ -17,7 +16,7 @@ const char *heed__quoted(char out[HEED__QUOTED], const char *name, bool path) {
   out[used++] = '\'';
   if (cut && path) {
     name += length - (SHOWN - 3);
-    while (((unsigned char)*name & 0xc0) == 0x80) name++; /* from the start of a character */
+    while (((unsigned char)*name & 0xc0) == 0x80) name++; /* to the start of a character */
     length = strlen(name);
     memcpy(out + used, "...", 3);
     used += 3;
@@ -46,66 +45,71 @@ const char *heed__quoted(char out[HEED__QUOTED], const char *name, bool path) {
   return out;
 }
 
-void heed__place_init(heed__place *place, heed_context *ctx, const char *function, const char *path) {
+void heed__where_init(heed__where *where, heed_context *ctx, const char *function, const char *path) {
   char quoted[HEED__QUOTED];
-  place->ctx = ctx;
-  snprintf(place->text, sizeof(place->text), "%s: %s", function, heed__quoted(quoted, path, true));
+  where->ctx = ctx;
+  snprintf(where->text, sizeof(where->text), "%s: %s", function, heed__quoted(quoted, path, true));
 }
 
-void heed__place_inside(heed__place *place, const heed__place *outer, const char *what, const char *name) {
+void heed__where_inside(heed__where *where, const heed__where *outer, const char *part, const char *name) {
   char quoted[HEED__QUOTED];
-  place->ctx = outer->ctx;
-  snprintf(place->text, sizeof(place->text), "%.160s, %.12s %s", outer->text, what,
+  where->ctx = outer->ctx;
+  snprintf(where->text, sizeof(where->text), "%.160s, %.12s %s", outer->text, part,
            heed__quoted(quoted, name, false));
 }
 
-heed_status heed__broken(const heed__place *place, const char *format, ...) {
+heed_status heed__fail_file(const heed__where *where, const char *format, ...) {
   char text[HEED__MESSAGE];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof(text), format, arguments);
   va_end(arguments);
-  return heed__fail(place->ctx, HEED_FILE, "%s: %s", place->text, text);
+  return heed__fail(where->ctx, HEED_FILE, "%s: %s", where->text, text);
 }
 
-heed_status heed__broken_by(const heed__place *place, const char *what, int error) {
+heed_status heed__fail_system(const heed__where *where, const char *what, int error) {
   char text[128];
   heed__system_error(error, text, sizeof(text));
-  return heed__broken(place, "%s: %s", what, text);
+  return heed__fail_file(where, "%s: %s", what, text);
 }
 
 /* ---- Reading ---- */
 
-heed_status heed__file_open(const heed__place *place, const char *path, heed__file *out, int64_t *size) {
+heed_status heed__check_load(heed_context *ctx, const void *result) {
+  if (result == NULL) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "load: *out already holds a result; it must be NULL");
+}
+
+heed_status heed__file_open(const heed__where *where, const char *path, heed__file *out, int64_t *size) {
   heed__file file = HEED__NO_FILE;
   heed__path_kind kind;
-  const heed_status status = heed__check_files(place->ctx, place->text);
+  const heed_status status = heed__check_files(where->ctx, where->text);
   if (status != HEED_OK) return status;
   const int error = heed__system_open(path, &file, &kind, size);
-  if (error != 0) return heed__broken_by(place, "cannot be opened", error);
+  if (error != 0) return heed__fail_system(where, "cannot be opened", error);
   if (kind == HEED__REGULAR) {
     *out = file;
     return HEED_OK;
   }
   heed__system_close(file);
-  return heed__broken(place, kind == HEED__DIRECTORY ? "is a folder; the path of a file is needed"
-                                                     : "is a device or a pipe; a file is needed");
+  return heed__fail_file(where, "is a %s; it must be a file",
+                         kind == HEED__DIRECTORY ? "folder" : "device or a pipe");
 }
 
-heed_status heed__file_read(const heed__place *place, heed__file file, int64_t offset, void *out,
+heed_status heed__file_read(const heed__where *where, heed__file file, int64_t offset, void *out,
                             size_t bytes) {
   char *p = out;
   while (bytes > 0) {
     size_t n;
-    if (heed__is_due(&place->ctx->pace)) {
-      const heed_status status = heed__stopped(place->ctx, "load");
+    if (heed__is_due(&where->ctx->pace)) {
+      const heed_status status = heed__stopped(where->ctx, "load");
       if (status != HEED_OK) return status;
     }
-    const int error = heed__system_read(file, offset, p, bytes < HEED__AT_ONCE ? bytes : HEED__AT_ONCE, &n);
-    if (error != 0) return heed__broken_by(place, "cannot be read", error);
+    const int error = heed__system_read(file, offset, p, bytes < HEED__IO_CHUNK ? bytes : HEED__IO_CHUNK, &n);
+    if (error != 0) return heed__fail_system(where, "cannot be read", error);
     if (n == 0)
-      return heed__broken(place, "ends after %lld byte%s, while it is read", (long long)offset,
-                          HEED__S(offset));
+      return heed__fail_file(where, "was cut short to %lld byte%s while it was read", (long long)offset,
+                             HEED__S(offset));
     p += n;
     offset += (int64_t)n;
     bytes -= n;
@@ -114,15 +118,15 @@ heed_status heed__file_read(const heed__place *place, heed__file file, int64_t o
 }
 
 heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **out) {
-  heed__place place;
+  heed__where where;
   heed__file file = HEED__NO_FILE;
   heed_tensor *x = NULL;
   int64_t size;
-  heed__place_init(&place, ctx, "load", path);
-  heed_status status = heed__file_open(&place, path, &file, &size);
+  heed__where_init(&where, ctx, "load", path);
+  heed_status status = heed__file_open(&where, path, &file, &size);
   if (status != HEED_OK) return status;
   status = heed__tensor_new(ctx, "load", HEED_INT8, 1, &size, &x);
-  if (status == HEED_OK) status = heed__file_read(&place, file, 0, x->data, (size_t)size);
+  if (status == HEED_OK) status = heed__file_read(&where, file, 0, x->data, (size_t)size);
   heed__system_close(file);
   if (status == HEED_OK) {
     *out = x;
@@ -134,49 +138,49 @@ heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **
 
 /* ---- Mapping ---- */
 
-static void unmap(heed__outside *thing) {
-  heed__file_map *map = (heed__file_map *)thing;
+static void unmap(heed__external *external) {
+  heed__file_map *map = (heed__file_map *)external;
   heed__system_unmap(map->data, map->size);
 }
 
-heed_status heed__file_map_open(const heed__place *place, const char *path, heed__file_map **out) {
+heed_status heed__file_map_open(const heed__where *where, const char *path, heed__file_map **out) {
   heed__file file = HEED__NO_FILE;
   int64_t size;
   char *data;
   heed__file_map *map = NULL;
-  heed_status status = heed__is_due(&place->ctx->pace) ? heed__stopped(place->ctx, "load") : HEED_OK;
-  if (status == HEED_OK) status = heed__file_open(place, path, &file, &size);
+  heed_status status = heed__is_due(&where->ctx->pace) ? heed__stopped(where->ctx, "load") : HEED_OK;
+  if (status == HEED_OK) status = heed__file_open(where, path, &file, &size);
   if (status != HEED_OK) return status;
   if (size == 0) {
-    status = heed__broken(place, "is empty");
+    status = heed__fail_file(where, "is empty");
     goto done;
   }
   if ((uint64_t)size > PTRDIFF_MAX) {
-    status = heed__broken(place, "has %lld bytes, too many for this machine's addresses", (long long)size);
+    status = heed__fail_file(where, "has %lld bytes, more than the address space", (long long)size);
     goto done;
   }
-  map = heed__allocate(place->ctx, sizeof(*map));
+  map = heed__allocate(where->ctx, sizeof(*map));
   if (map == NULL) {
-    status = heed__fail_memory(place->ctx, "load", sizeof(*map));
+    status = heed__fail_memory(where->ctx, "load", sizeof(*map));
     goto done;
   }
   const int error = heed__system_map(file, (size_t)size, &data);
   if (error != 0) {
-    status = heed__broken_by(place, "cannot be mapped", error);
+    status = heed__fail_system(where, "cannot be mapped", error);
     goto done;
   }
-  *map = (heed__file_map){.ctx = place->ctx, .references = 1, .data = data, .size = (size_t)size};
-  heed__outside_add(place->ctx, &map->outside, unmap);
+  *map = (heed__file_map){.ctx = where->ctx, .references = 1, .data = data, .size = (size_t)size};
+  heed__external_add(where->ctx, &map->external, unmap);
   *out = map;
   map = NULL;
 done:
-  heed__release(place->ctx, map);
+  heed__release(where->ctx, map);
   heed__system_close(file);
   return status;
 }
 
 void heed__file_map_release(heed__file_map *map) {
   if (map == NULL || --map->references > 0) return;
-  heed__outside_remove(map->ctx, &map->outside);
+  heed__external_remove(map->ctx, &map->external);
   heed__release(map->ctx, map);
 }

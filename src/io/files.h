@@ -1,196 +1,157 @@
-/* What the files of io share: places in messages, reading, writing, archives. */
+/* Shared by the files of io: error contexts, reading and writing files, archives, formats. */
 #ifndef HEED_FILES_H
 #define HEED_FILES_H
 
 #include "io.h"
 
-/* ---- Where something is wrong (file.c) ---- */
+/* ---- Error contexts (file.c) ---- */
 
-/* A file, or a part of one, as messages name it: "load: 'models/a.npz', entry 'weight'". */
-#define HEED__PLACE 320
-typedef struct heed__place {
+/* What a message begins with: a function and a file, or a part of one: "load: 'models/a.npz', entry
+ * 'weight'".
+ */
+#define HEED__WHERE 320
+typedef struct heed__where {
   heed_context *ctx;
-  char text[HEED__PLACE];
-} heed__place;
+  char text[HEED__WHERE];
+} heed__where;
 
-void heed__place_init(heed__place *place, heed_context *ctx, const char *function, const char *path);
-/** The same with ", entry 'weight'" behind it. */
-void heed__place_inside(heed__place *place, const heed__place *outer, const char *what, const char *name);
+void heed__where_init(heed__where *where, heed_context *ctx, const char *function, const char *path);
+/** Appends a part of the file: ", entry 'weight'", where `part` is "entry". */
+void heed__where_inside(heed__where *where, const heed__where *outer, const char *part, const char *name);
 /** "load: 'a.npz', entry 'weight': …". Returns FILE. */
-heed_status heed__broken(const heed__place *place, const char *format, ...) HEED__PRINTF(2);
-/** The same for what the system answered: "load: 'a.npz': cannot be opened: No such file or directory". */
-heed_status heed__broken_by(const heed__place *place, const char *what, int error);
+heed_status heed__fail_file(const heed__where *where, const char *format, ...) HEED__PRINTF(2);
+/** The same with the text of an errno value: "load: 'a.npz': cannot be opened: No such file or directory". */
+heed_status heed__fail_system(const heed__where *where, const char *what, int error);
 
-/** A name from a file or a caller, in quotes, for a message: its end if it is a long `path`, else its start,
- * and what is not printable as \x1b. Returns out. */
+/** A name from a file or a caller, quoted for a message. Of a long path the end is shown, of another long
+ * name the start; bytes that are not printable become \x1b. Returns out. */
 #define HEED__QUOTED 136
 const char *heed__quoted(char out[HEED__QUOTED], const char *name, bool path);
 
-/* ---- The system's files (system_posix.c, system_windows.c) ---- */
-
-#define HEED__PATH 4096 /* bytes of the longest path that is written to */
-
-/* What the system calls an open file, which is never -1. */
-typedef intptr_t heed__file;
-#define HEED__NO_FILE ((heed__file)-1)
-
-/* These give an error of errno's; 0: none. */
-
-/** Opens for reading what is there; `size` is that of a file. No pipe makes it wait. */
-int heed__system_open(const char *path, heed__file *out, heed__path_kind *kind, int64_t *size);
-/** Up to `bytes` bytes; *got is 0 at the end of the file. */
-int heed__system_read(heed__file file, int64_t offset, void *out, size_t bytes, size_t *got);
-/** The file's `size` bytes in memory; what is written there stays in memory. */
-int heed__system_map(heed__file file, size_t size, char **out);
-void heed__system_unmap(char *data, size_t size);
-
-/** What writing to `path` means, all links followed; a path of nothing as it is, of a file only if it may be
- * written. *rights: for heed__system_create. */
-int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind *kind, uint32_t *rights);
-/** A new file with those rights (0: the usual ones), locked until it is closed, at the latest when its
- * process ends. EEXIST: the name is taken. */
-int heed__system_create(const char *path, uint32_t rights, heed__file *out);
-/** Removes a file of heed__system_create that is no longer locked, since its process was killed. Returns
- * whether there was a file of that name. Where the file system has no locks, files stay. */
-bool heed__system_remove_abandoned(const char *path);
-/** Some of the bytes, at least one. */
-int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put);
-/** Waits until all is on the disk. Reports every write error, so that heed__system_close has none to report.
- */
-int heed__system_sync(heed__file file);
-void heed__system_close(heed__file file);
-void heed__system_remove(const char *path);
-/** Closes a file of heed__system_create and removes it. */
-void heed__system_discard(heed__file file, const char *path);
-/** Renames an open file of heed__system_create, atomically, replacing the file `to` if there is one. May wait
- * for the file to become replaceable, but not once `pace` is due. */
-int heed__system_replace(heed__file file, const char *from, const char *to, const heed__pace *pace);
-/** Bytes that the disk of that file has room for, as a double; infinity if that cannot be known. */
-double heed__system_room(const char *path);
-
-void heed__system_error(int error, char *text, size_t size);
-/** Bytes of a path's folder, with what parts it from the name; 0 if there is only a name. */
-size_t heed__folder_length(const char *path);
-
-/* Bytes that are read or written between two checks for cancellation: a tenth of a millisecond from the
- * system's memory. */
-#define HEED__AT_ONCE ((size_t)1 << 20)
-
 /* ---- Reading files (file.c) ---- */
 
-/** Opens a regular file for reading, and nothing else: no pipe that would wait, no device. Errors: FILE. */
+/* Bytes that are read or written between two checks for cancellation: 0.1 ms from the page cache. */
+#define HEED__IO_CHUNK ((size_t)1 << 20)
+
+/** Opens a regular file for reading; pipes and devices are refused. Errors: FILE, LIMIT. */
 HEED_MUST_USE
-heed_status heed__file_open(const heed__place *place, const char *path, heed__file *out, int64_t *size);
-/** Exactly `bytes` bytes from `offset` on. Errors: FILE, CANCELLED, LIMIT. */
+heed_status heed__file_open(const heed__where *where, const char *path, heed__file *out, int64_t *size);
+/** Reads exactly `bytes` bytes at `offset`. Errors: FILE, CANCELLED, LIMIT. */
 HEED_MUST_USE
-heed_status heed__file_read(const heed__place *place, heed__file file, int64_t offset, void *out,
+heed_status heed__file_read(const heed__where *where, heed__file file, int64_t offset, void *out,
                             size_t bytes);
 
-/* A whole file in memory, not read before it is looked at; what is written there stays in memory. Counted:
- * the archive and each tensor on it hold it. */
+/** Checks that the result of a loading function is NULL so far. Errors: ARGUMENT. */
+HEED_MUST_USE
+heed_status heed__check_load(heed_context *ctx, const void *result);
+
+/* A file mapped into memory: pages are read when they are first used, changes stay in memory. Counted: the
+ * archive and each tensor on it hold a reference. */
 typedef struct heed__file_map {
-  heed__outside outside;
+  heed__external external;
   heed_context *ctx;
   int64_t references;
   char *data;
   size_t size;
 } heed__file_map;
-/** Errors: FILE (empty files too), MEMORY, CANCELLED, LIMIT. */
+/** Errors: FILE (an empty file, too), MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
-heed_status heed__file_map_open(const heed__place *place, const char *path, heed__file_map **out);
+heed_status heed__file_map_open(const heed__where *where, const char *path, heed__file_map **out);
 void heed__file_map_release(heed__file_map *map); /* NULL is allowed */
 
-/* ---- Writing files, whole or not at all (writer.c) ---- */
+/* ---- Writing files, completely or not at all (writer.c) ---- */
 
-#define HEED__WRITER_ROOM ((size_t)1 << 20)
-#define HEED__TEMPORARIES 1000 /* temporary files of one path, numbered from 0 */
+#define HEED__WRITER_BUFFER ((size_t)1 << 20)
+#define HEED__TEMPORARIES   1000 /* temporary files of one path, numbered from 0 */
 typedef struct heed__writer {
-  heed__place place;
+  heed__where where;
   heed__file file;
-  size_t used; /* of the buffer */
-  uint64_t at; /* where the buffer goes */
+  size_t used;       /* bytes in the buffer */
+  uint64_t position; /* in the file, of the buffer's first byte */
   char *buffer;
-  char *pieces;                                 /* HEED__WRITER_ROOM bytes for the pieces of tensors */
-  char path[HEED__PATH], temporary[HEED__PATH]; /* what is replaced in the end, and the file beside it */
+  char *pieces;                                 /* HEED__WRITER_BUFFER bytes for the pieces of tensors */
+  char path[HEED__PATH], temporary[HEED__PATH]; /* the file to be replaced, and the new one beside it */
 } heed__writer;
 
-/** Starts a file beside `path`, after removing those that killed saves of it left behind. Where path is a
- * link, what it points to is meant. Errors: FILE (there is no such folder; path is something else than a
- * file, or may not be written; all temporary names are taken), MEMORY, CANCELLED, LIMIT. */
+/** Creates a temporary file beside `path`, after removing those that killed saves left behind. Links are
+ * followed. Errors: FILE (no such folder; path is not a file, or not writable; all temporary names are
+ * taken), MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__writer_begin(heed__writer *w, heed_context *ctx, const char *path);
 HEED_MUST_USE
 heed_status heed__writer_put(heed__writer *w, const void *data, size_t bytes);
-/** Writes over bytes that were put before, from `offset` on. */
+/** Overwrites bytes at `offset` that were put before. */
 HEED_MUST_USE
 heed_status heed__writer_patch(heed__writer *w, uint64_t offset, const void *data, size_t bytes);
-/** How many bytes were put. */
-uint64_t heed__writer_at(const heed__writer *w);
-/** What is going to be put may be larger than any disk, as an expanded tensor is: better told at once than
- * when the disk is full. */
+/** The number of bytes put so far. */
+uint64_t heed__writer_position(const heed__writer *w);
+/** Fails if the disk has less than `bytes` free bytes. An expanded tensor may take more than any disk has:
+ * better to fail before writing. */
 HEED_MUST_USE
-heed_status heed__writer_check_room(heed__writer *w, double bytes);
-/** The elements of x, row-major and little-endian. */
+heed_status heed__writer_check_space(heed__writer *w, double bytes);
+/** Writes the elements of x, row-major and little-endian. */
 HEED_MUST_USE
 heed_status heed__writer_put_tensor(heed__writer *w, const heed_tensor *x);
-/** If status is OK, the file takes its place, else it goes; returns the status of both. */
+/** If status is OK, the temporary file replaces the old one, else it is removed. Returns the first error of
+ * both. */
 HEED_MUST_USE
 heed_status heed__writer_end(heed__writer *w, heed_status status);
 
-/* The elements of a tensor as they stand in a file: row-major, little-endian, bools 0 or 1; a piece after
- * another. */
+/* Iterates over the elements of a tensor in file order: row-major, little-endian, bools 0 or 1. */
 typedef struct heed__pieces {
-  const char *data; /* the piece at hand */
+  const char *data; /* the current piece */
   size_t bytes;
   heed_tensor x;
   void *buffer;
-  bool more, whole; /* whole: one piece, where the tensor has it */
-  int dim;          /* the dimension that is divided; those behind it are not */
+  bool more, whole; /* whole: the tensor's own memory is the only piece */
+  int dim;          /* the dimension that is divided; those after it are copied whole */
   int64_t step, at[HEED_MAX_DIMS];
 } heed__pieces;
-/** The buffer, of `room` ≥ 8 bytes, aligned for any number, may be written to until the last piece is used.
- */
-void heed__pieces_begin(heed__pieces *p, const heed_tensor *x, void *buffer, size_t room);
-/** The next piece; false after the last. */
+/** `buffer`, of `capacity` ≥ 8 bytes, aligned for any number, is used until the last piece. */
+void heed__pieces_begin(heed__pieces *p, const heed_tensor *x, void *buffer, size_t capacity);
+/** Advances to the next piece; false after the last. */
 bool heed__pieces_next(heed__pieces *p);
 
-/** Whether numbers lie in memory as they do in files. */
+/** Whether this machine stores numbers as files do. */
 static inline bool heed__is_little_endian(void) {
   const uint16_t one = 1;
   return *(const unsigned char *)&one == 1;
 }
-/** Turns the bytes of each number round. */
+/** Reverses the bytes of each of `count` numbers. */
 void heed__reverse_bytes(void *data, int64_t count, size_t width);
 
 /* ---- JSON under limits (json.c) ---- */
 
 typedef struct heed__json_limits {
   size_t bytes;
-  int64_t values; /* each takes some 80 bytes */
+  int64_t values; /* each takes about 80 bytes */
   int depth;      /* at most 64 */
-  bool integers;  /* numbers with a fraction or an exponent are refused */
+  bool integers;  /* refuses numbers with a fraction or an exponent */
 } heed__json_limits;
 
-/* Bytes that the longest string takes in the text, with quotes and escapes: cJSON reads them in 26 ms. */
+/* Bytes of the longest string in the text, with quotes and escapes: cJSON reads it in 26 ms. */
 #define HEED__LONGEST_STRING ((size_t)16 << 20)
 
-/** Reads a text strictly: only UTF-8, no character 0 in strings. What cJSON makes of it is not in the
- * context's memory but in malloc's. Errors: FILE (with the byte from 1), MEMORY. */
+/** Parses a text strictly: UTF-8 without NUL. cJSON's memory comes from malloc, not from the context. Errors:
+ * FILE (with the byte from 1), MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
-heed_status heed__json_parse(const heed__place *place, const char *text, size_t length,
+heed_status heed__json_parse(const heed__where *where, const char *text, size_t length,
                              const heed__json_limits *limits, heed__json_tree **out);
+
 /* ---- Archives (archive.c) ---- */
 
-/* Elements as they lie in a mapped file, or a tensor. */
-typedef struct heed__entry {
+/* A loaded tensor, or elements in a mapped file, which `open` makes a tensor of. */
+typedef struct heed__entry heed__entry;
+struct heed__entry {
   const char *name;
-  int format; /* of safetensors.c's table */
+  heed_tensor *tensor; /* owned; NULL: the fields below */
+  heed_status (*open)(heed_context *ctx, const heed__entry *entry, heed_tensor **out);
+  int stored_dtype; /* an index of the format's own table */
   int ndim;
   int64_t shape[HEED_MAX_DIMS];
-  heed__file_map *map; /* held */
+  heed__file_map *map; /* one reference */
   char *data;
-  heed_tensor *tensor; /* owned; NULL: the elements are at data */
-} heed__entry;
+};
 
 typedef struct heed__name {
   const char *name;
@@ -203,86 +164,91 @@ struct heed_archive {
   heed__entry *entries;
   heed__name *sorted;    /* the entries by name */
   const char **metadata; /* keys and values in turn */
-  char *text;            /* where all names and metadata lie */
+  char *text;            /* holds all names and metadata */
   size_t text_used;
 };
 
-/** An archive with room for `count` entries, `pairs` of metadata, and their texts of `text` bytes with the
- * closing zeros; all entries empty. Errors: MEMORY. */
+/** An archive of `count` empty entries, with a capacity of `pairs` pairs of metadata and `text` bytes for all
+ * texts with their closing zeros. Errors: MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__archive_new(heed_context *ctx, int64_t count, int64_t pairs, size_t text,
                               heed_archive **out);
-/** A copy of the text in the archive. */
+/** Copies a text into the archive. */
 const char *heed__archive_text(heed_archive *archive, const char *text);
-/** Sorts the names, when all are there. Errors: FILE (a name that is there twice). */
+/** Sorts the names after all entries have theirs. Errors: FILE (a duplicate name), MEMORY, LIMIT, CANCELLED.
+ */
 HEED_MUST_USE
-heed_status heed__archive_sort(heed_archive *archive, const heed__place *place);
-/** The entry of that name; NULL if there is none. */
+heed_status heed__archive_sort(heed_archive *archive, const heed__where *where);
+/** The entry of that name, or NULL. */
 const heed__entry *heed__archive_find(const heed_archive *archive, const char *name);
 
-/** Sorts names[0…count-1], filled by the caller; *twice is one that is there twice, or NULL. Errors: MEMORY,
- * LIMIT, CANCELLED. */
+/** Sorts `count` names; *duplicate is one that occurs twice, or NULL. Errors: MEMORY, LIMIT, CANCELLED. */
 HEED_MUST_USE
 heed_status heed__sort_names(heed_context *ctx, const char *function, heed__name *names, int64_t count,
-                             const char **twice);
-/** Sorts `count` records of `size` bytes, equal ones as they come, in time n log n. Errors: as above.
- * (sort.c) */
+                             const char **duplicate);
+/** Sorts `count` records of `size` bytes: stable, in O(n log n). Errors: MEMORY, LIMIT, CANCELLED. (sort.c)
+ */
 HEED_MUST_USE
 heed_status heed__sort_records(heed_context *ctx, const char *function, void *records, int64_t count,
                                size_t size, int (*compare)(const void *a, const void *b));
 
-/** What is given to a function that loads: a path, and a place for the result, in which there is none yet.
- * Errors: ARGUMENT. */
-HEED_MUST_USE
-heed_status heed__check_load(heed_context *ctx, bool out_is_free);
+/* ---- Formats (formats.c) ---- */
 
-/* ---- The formats: each reads and writes its own ---- */
-
-/* What heed_save_archive was given, checked. */
+/* What is saved: tensors by name, or one tensor alone, whose format does not read the names. */
 typedef struct heed__contents {
   int64_t count;
   const char *const *names;
   const heed_tensor *const *tensors;
   int64_t pairs;
-  const char *const *metadata;
+  const char *const *metadata; /* keys and values in turn */
 } heed__contents;
 
-/* safetensors.c */
-HEED_MUST_USE
-heed_status heed__safetensors_load(const heed__place *place, const char *path, heed_archive **out);
-HEED_MUST_USE
-heed_status heed__safetensors_save(heed__writer *w, const heed__contents *contents);
-/** The tensor of an entry in a mapped file. Errors: MEMORY. */
-HEED_MUST_USE
-heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry, heed_tensor **out);
-/* sharded.c */
-HEED_MUST_USE
-heed_status heed__sharded_load(const heed__place *place, const char *path, heed_archive **out);
+/* What is loaded: one of both. */
+typedef struct heed__loaded {
+  heed_archive *archive;
+  heed_tensor *tensor;
+} heed__loaded;
 
-/* Where an .npy text comes from: a file, or an entry of an archive. fill gives exactly `bytes` bytes. */
+#define HEED__MAGIC 16 /* the first bytes of a file that are read to recognise its format */
+
+/* A file format. Each is described at the end of its own file and listed in formats.c. */
+typedef struct heed__format {
+  const char *ending; /* of paths: ".npz" */
+  bool alone;         /* holds one tensor without a name; else tensors by name */
+  bool metadata;      /* can hold metadata */
+  struct {
+    size_t offset, length;
+    const char *bytes;
+  } magic[2]; /* files of the format have one of these; {0}: none */
+  heed_status (*load)(const heed__where *where, const char *path, heed__loaded *out);
+  heed_status (*save)(heed__writer *w, const heed__contents *contents); /* NULL: the format is only read */
+} heed__format;
+
+/* ---- For other formats: safetensors.c, npy.c, npz.c ---- */
+
+HEED_MUST_USE
+heed_status heed__safetensors_load(const heed__where *where, const char *path, heed_archive **out);
+
+/* A source of .npy text: a file, or an entry of a zip archive. fill reads exactly `bytes` bytes. */
 typedef struct heed__npy_source {
-  const heed__place *place;
-  int64_t left; /* bytes that are still to come */
+  const heed__where *where;
+  int64_t left; /* bytes not yet read */
   heed_status (*fill)(struct heed__npy_source *source, void *out, size_t bytes);
 } heed__npy_source;
 
-/* npy.c */
-#define HEED__NPY_HEADER 512 /* bytes that the longest header of a tensor takes */
+#define HEED__NPY_HEADER 512 /* bytes of the longest header that is written */
 HEED_MUST_USE
 heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_tensor **out);
-/** Errors: DTYPE (bfloat16, which numpy has not). */
+/** Errors: DTYPE (bfloat16, which numpy lacks). */
 HEED_MUST_USE
 heed_status heed__npy_header(heed_context *ctx, const heed_tensor *x, char out[HEED__NPY_HEADER],
                              size_t *bytes);
-/* npz.c */
 
-/* The least sizes, offsets and counts of entries that zip64 is needed for; tests have lower ones. */
+/* The smallest sizes, offsets and numbers of entries that need zip64; tests use lower ones. */
 typedef struct heed__zip_limits {
   uint64_t bytes, entries;
 } heed__zip_limits;
 #define HEED__ZIP_LIMITS ((heed__zip_limits){.bytes = UINT32_MAX, .entries = UINT16_MAX})
-HEED_MUST_USE
-heed_status heed__npz_load(const heed__place *place, const char *path, heed_archive **out);
 HEED_MUST_USE
 heed_status heed__npz_save(heed__writer *w, const heed__contents *contents, heed__zip_limits limits);
 

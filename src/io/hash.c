@@ -1,6 +1,6 @@
-/* A keyed hash of text: SipHash-1-3. Texts that share a hash cannot be made without the key, so no file can
- * turn a table of its strings into a list. Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF",
- * https://eprint.iacr.org/2012/351. */
+/* A keyed hash of text: SipHash-1-3. Without the key nobody can construct texts that collide, so no file can
+ * make a hash table of its strings degenerate. Source: Aumasson and Bernstein, "SipHash: a fast short-input
+ * PRF", https://eprint.iacr.org/2012/351. */
 #include "io.h"
 
 static inline uint64_t rotated(uint64_t x, int bits) {

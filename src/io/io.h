@@ -1,30 +1,20 @@
-/* The door of io: files of tensors, and JSON. All opening of files is behind it, and cJSON and zlib are
- * known nowhere else. Loading and saving are heed.h's. */
+/* The door of io: files of tensors, JSON, text. Loading and saving archives is declared in heed.h. */
 #ifndef HEED_IO_H
 #define HEED_IO_H
 
 #include "../ops/ops.h"
 
-/* ---- Files ---- */
+/* ---- Files of any format (formats.c) ---- */
 
-/** heed_load_archive or heed_load_npy, by the end of path, or, if that says nothing, by the first bytes:
- * one of both results. Errors: FILE, MEMORY. */
+/** Loads a file in the format of its ending, or, if the ending is unknown, of its first bytes: sets one of
+ * both results. Errors: FILE, MEMORY, LIMIT, CANCELLED. */
 HEED_MUST_USE
 heed_status heed__load_file(heed_context *ctx, const char *path, heed_archive **archive,
                             heed_tensor **tensor);
 
-/* What the end of a path says. */
-typedef enum heed__format {
-  HEED__UNKNOWN,
-  HEED__SAFETENSORS,
-  HEED__SAFETENSORS_INDEX,
-  HEED__NPY,
-  HEED__NPZ
-} heed__format;
-heed__format heed__format_of_path(const char *path);
-
-typedef enum heed__path_kind { HEED__NOTHING, HEED__REGULAR, HEED__DIRECTORY, HEED__SPECIAL } heed__path_kind;
-heed__path_kind heed__path_kind_of(const char *path);
+/** Saves one tensor without a name in the format of the path's ending. Errors: as heed_save_npy. */
+HEED_MUST_USE
+heed_status heed__save_tensor(heed_context *ctx, const char *path, const heed_tensor *x);
 
 /** The bytes of a file as an int8 tensor [size]. Errors: FILE, MEMORY, LIMIT, CANCELLED. (file.c) */
 HEED_MUST_USE
@@ -43,66 +33,66 @@ typedef enum heed__json_kind {
   HEED__JSON_OBJECT
 } heed__json_kind;
 
-/** A file of at most 16 MiB, such as a model's config.json. */
+/** Loads a file of at most 16 MiB, such as a model's config.json. Errors: FILE, MEMORY, LIMIT, CANCELLED. */
 HEED_MUST_USE
 heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out);
 void heed__json_free(heed__json_tree *tree); /* NULL is allowed */
 
 const heed__json *heed__json_root(const heed__json_tree *tree);
 heed__json_kind heed__json_kind_of(const heed__json *value);
-const heed__json *heed__json_first(const heed__json *value); /* in a list or an object; NULL: it is empty */
+const heed__json *heed__json_first(const heed__json *value); /* of a list or an object; NULL if it is empty */
 const heed__json *heed__json_next(const heed__json *value);
 const char *heed__json_key(const heed__json *value);  /* of a value in an object */
 const char *heed__json_text(const heed__json *value); /* of a string */
 bool heed__json_boolean(const heed__json *value);
 double heed__json_number(const heed__json *value);
-/** Whether a number is whole and exact (below 2^53 in size). */
+/** Whether a value is an integer below 2^53 in magnitude, which doubles hold exactly. */
 bool heed__json_integer(const heed__json *value, int64_t *out);
 
 /* ---- Hashes of text (hash.c) ---- */
 
-/* The hash of a text that is fed in parts; a copy can be fed with other parts. */
+/* The state of a hash over a text fed in parts; copies can continue with different parts. */
 typedef struct heed__hasher {
   uint64_t v0, v1, v2, v3;
   uint64_t word; /* the last bytes, fewer than 8, lowest first */
-  size_t size;   /* of all bytes */
+  size_t size;   /* bytes fed so far */
 } heed__hasher;
 heed__hasher heed__hash_begin(const uint64_t key[2]);
 void heed__hash_feed(heed__hasher *h, const char *text, size_t size);
-/** The hash of what was fed so far; h can be fed on. */
+/** The hash of everything fed so far; more can be fed. */
 uint64_t heed__hash_value(const heed__hasher *h);
-/** A key from bytes that a file's author cannot guess: addresses, a clock. */
+/** A key from bytes that the author of a file cannot guess: addresses, a clock. */
 void heed__hash_make_key(const void *material, size_t size, uint64_t key[2]);
 
 /* ---- Text in UTF-8 (text.c) ---- */
 
-/** The first byte, from 1, at which no character stands in valid UTF-8 (cut short, overlong, a surrogate or
- * beyond U+10FFFF); 0 if all of it is valid, which the functions below want. */
+/** The first byte, from 1, that does not begin a valid UTF-8 character (truncated, overlong, a surrogate or
+ * beyond U+10FFFF); 0 if the text is valid, which the functions below require. */
 size_t heed__text_check(const char *text, size_t size);
 
-/** The same for texts of any length, as *invalid. Errors: CANCELLED, LIMIT. */
+/** The same for texts of any length; the result is *invalid. Errors: CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, const char *text, size_t size,
                                       size_t *invalid);
 
-/** How many of the bytes at `text`, at most 64 KiB, a step of a long walk takes: it ends between two
- * characters, if the text is valid. */
+/** Bytes that one step over a long text takes, at most 64 KiB: a step ends between two characters if the text
+ * is valid. */
 size_t heed__text_step(const char *text, size_t size);
 
-/* The rest is there where HEED_UTF8PROC is 1. */
+/* The rest exists if HEED_UTF8PROC is 1. */
 
-/* Unicode's general categories, in the order of utf8proc. */
+/* Unicode's general categories, in utf8proc's order. */
 #define HEED__CATEGORIES 30
 typedef int heed__category;
-/** That of the first character, whose length in bytes is returned. */
+/** The category of the first character; returns its length in bytes. */
 size_t heed__text_category(const char *text, size_t size, heed__category *category);
-/** "Lu", "Ll"…, from 0 to below HEED__CATEGORIES. */
+/** "Lu", "Ll"…, for 0 to HEED__CATEGORIES - 1. */
 const char *heed__category_name(heed__category category);
 
-/** In lower case, character by character (a sigma is σ at the end of words, too); out has room for 2 · size
- * bytes. Returns how many were written. */
+/** Converts to lower case, character by character (σ also at the end of words); out has a capacity of 2 ·
+ * size bytes. Returns the number of bytes written. */
 size_t heed__text_lower(const char *text, size_t size, char *out);
-/** The canonical decomposition (NFD), at most 3 · size bytes at out; scratch memory for 2 · size marks.
+/** The canonical decomposition (NFD), at most 3 · size bytes; `marks` is scratch for 2 · size code points.
  * Errors: CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__text_nfd(heed_context *ctx, const char *function, const char *text, size_t size,

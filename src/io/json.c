@@ -1,6 +1,6 @@
-/* JSON: a text is checked in one pass, under limits, which makes the tree as well; cJSON gets each string and
- * each number that was checked. cJSON alone accepts more than JSON (a character 0, invalid UTF-8, 007), takes
- * memory without a bound, and cannot be stopped. What passes here fails in cJSON only when out of memory. */
+/* JSON: one pass checks a text under limits and builds the tree; cJSON parses each checked string and number.
+ * cJSON alone accepts more than JSON (the character 0, invalid UTF-8, 007), has no limit of memory and cannot
+ * be cancelled. Text that passes the checks fails in cJSON only when out of memory. */
 #include "files.h"
 
 #include <math.h>
@@ -10,42 +10,41 @@
 #if HEED_CJSON
 #include <cJSON.h>
 
-#define MAX_DEPTH    64                   /* of lists and objects */
-#define MAX_NUMBER   60                   /* characters of a number: cJSON 1.7.15 reads no more than 63 */
-#define JSON_AT_ONCE ((ptrdiff_t)1 << 16) /* bytes between two checks for cancellation */
+#define MAX_DEPTH  64                   /* of lists and objects */
+#define MAX_NUMBER 60                   /* characters of a number: cJSON 1.7.15 reads at most 63 */
+#define JSON_CHUNK ((ptrdiff_t)1 << 16) /* bytes between two cancellation checks */
 
 /* ---- Checking ---- */
 
 typedef struct checker {
-  const heed__place *place;
+  const heed__where *where;
   const heed__json_limits *limits;
   const char *start, *p, *end;
-  const char *next_check; /* where the next check for cancellation is due */
+  const char *next_check; /* position of the next cancellation check */
   int64_t values;
   int depth;
-  cJSON *open[MAX_DEPTH]; /* the lists and objects that p is in, the innermost last; root has them */
+  cJSON *open[MAX_DEPTH]; /* the lists and objects around p, the innermost last; part of root */
   cJSON *root;
-  cJSON *name; /* a string: the name of the member whose value comes next; owned */
+  cJSON *name; /* owned: a string, the name of the member whose value comes next */
 } checker;
 
-static heed_status wrong(const checker *c, const char *what) {
-  return heed__broken(c->place, "not valid JSON at byte %lld: %s", (long long)(c->p - c->start) + 1, what);
+static heed_status invalid_json(const checker *c, const char *what) {
+  return heed__fail_file(c->where, "not valid JSON at byte %lld: %s", (long long)(c->p - c->start) + 1, what);
 }
 
-/* Once for each token and each character of a string. Errors: CANCELLED, LIMIT. */
-static inline heed_status check_stop(checker *c) {
+/* Called for each token and each character of a string. Errors: CANCELLED, LIMIT. */
+static inline heed_status check_cancelled(checker *c) {
   if (c->p < c->next_check) return HEED_OK;
-  c->next_check = c->end - c->p < JSON_AT_ONCE ? c->end : c->p + JSON_AT_ONCE;
-  return heed__is_due(&c->place->ctx->pace) ? heed__stopped(c->place->ctx, "load") : HEED_OK;
+  c->next_check = c->end - c->p < JSON_CHUNK ? c->end : c->p + JSON_CHUNK;
+  return heed__is_due(&c->where->ctx->pace) ? heed__stopped(c->where->ctx, "load") : HEED_OK;
 }
 
-/* Up to the next token. */
 static heed_status skip_spaces(checker *c) {
-  heed_status status = check_stop(c);
+  heed_status status = check_cancelled(c);
   while (status == HEED_OK && c->p < c->end &&
          (*c->p == ' ' || *c->p == '\t' || *c->p == '\n' || *c->p == '\r')) {
     c->p++;
-    status = check_stop(c);
+    status = check_cancelled(c);
   }
   return status;
 }
@@ -60,7 +59,7 @@ static bool skip(checker *c, char character) {
   return true;
 }
 
-/* No more of them than a number may have. */
+/* At most as many as a number may have. */
 static bool skip_digits(checker *c) {
   const char *start = c->p;
   while (c->p < c->end && *c->p >= '0' && *c->p <= '9' && c->p - start <= MAX_NUMBER) c->p++;
@@ -71,25 +70,26 @@ static heed_status check_number(checker *c) {
   const char *start = c->p;
   bool integer = true;
   skip(c, '-');
-  if (!skip(c, '0') && !skip_digits(c)) return wrong(c, "a digit is needed");
+  if (!skip(c, '0') && !skip_digits(c)) return invalid_json(c, "a digit is expected");
   if (next_is(c, '.')) {
     integer = false;
     c->p++;
-    if (!skip_digits(c)) return wrong(c, "a digit is needed");
+    if (!skip_digits(c)) return invalid_json(c, "a digit is expected");
   }
   if (next_is(c, 'e') || next_is(c, 'E')) {
     integer = false;
     c->p++;
     if (!skip(c, '+')) skip(c, '-');
-    if (!skip_digits(c)) return wrong(c, "a digit is needed");
+    if (!skip_digits(c)) return invalid_json(c, "a digit is expected");
   }
   if (c->p - start <= MAX_NUMBER && (integer || !c->limits->integers)) return HEED_OK;
   const bool too_long = c->p - start > MAX_NUMBER;
   c->p = start;
-  return wrong(c, too_long ? "the number is too long" : "the number must be a whole one, in digits alone");
+  return invalid_json(c,
+                      too_long ? "the number is too long" : "the number must be an integer, in digits alone");
 }
 
-/* The four digits behind \u; -1 if they are none. */
+/* The value of the four digits after \u; -1 if they are not hexadecimal. */
 static int hexadecimal(const char *p, const char *end) {
   int value = 0;
   if (end - p < 4) return -1;
@@ -105,7 +105,7 @@ static int hexadecimal(const char *p, const char *end) {
   return value;
 }
 
-/* At the character behind a backslash. */
+/* c->p is after the backslash. */
 static heed_status check_escape(checker *c) {
   static const char plain[] = "\"\\/bfnrt";
   if (c->p < c->end && *c->p != '\0' && strchr(plain, *c->p) != NULL) {
@@ -113,43 +113,43 @@ static heed_status check_escape(checker *c) {
     return HEED_OK;
   }
   const int first = next_is(c, 'u') ? hexadecimal(c->p + 1, c->end) : -1;
-  if (first < 0) return wrong(c, "there is no such escape in a string");
-  if (first == 0) return wrong(c, "a string holds the character 0");
-  if (first >= 0xdc00 && first <= 0xdfff) return wrong(c, "half of a pair of surrogates stands alone");
+  if (first < 0) return invalid_json(c, "an unknown escape in a string");
+  if (first == 0) return invalid_json(c, "a string contains the character 0");
+  if (first >= 0xdc00 && first <= 0xdfff) return invalid_json(c, "an unpaired surrogate");
   if (first >= 0xd800 && first <= 0xdbff) {
     const bool escaped = c->end - c->p >= 7 && c->p[5] == '\\' && c->p[6] == 'u';
     const int second = escaped ? hexadecimal(c->p + 7, c->end) : -1;
-    if (second < 0xdc00 || second > 0xdfff) return wrong(c, "half of a pair of surrogates stands alone");
+    if (second < 0xdc00 || second > 0xdfff) return invalid_json(c, "an unpaired surrogate");
     c->p += 6;
   }
   c->p += 5;
   return HEED_OK;
 }
 
-/* A string or a number that ends at p, as cJSON has it; NULL: out of memory. */
+/* Parses a checked string or number that ends at p; NULL if out of memory. */
 static cJSON *scalar_from(const checker *c, const char *start) {
-  const char *end; /* cJSON wants it for where an error is */
+  const char *end; /* required by cJSON, for the position of errors */
   return cJSON_ParseWithLengthOpts(start, (size_t)(c->p - start), &end, false);
 }
 
 static heed_status check_string(checker *c) {
   const char *const start = c->p;
-  if (!skip(c, '"')) return wrong(c, "a string in quotes is needed");
+  if (!skip(c, '"')) return invalid_json(c, "a string in quotes is expected");
   while (c->p < c->end) {
-    heed_status status = check_stop(c);
+    heed_status status = check_cancelled(c);
     const unsigned char byte = (unsigned char)*c->p;
     if (status != HEED_OK) return status;
-    if (byte < ' ') return wrong(c, "a string holds a control character");
+    if (byte < ' ') return invalid_json(c, "a string contains a control character");
     c->p++;
     if (byte == '"') {
       if ((size_t)(c->p - start) <= HEED__LONGEST_STRING) return HEED_OK;
       c->p = start;
-      return wrong(c, "the string is too long");
+      return invalid_json(c, "the string is too long");
     }
     if (byte == '\\') status = check_escape(c);
     if (status != HEED_OK) return status;
   }
-  return wrong(c, "the text ends within a string");
+  return invalid_json(c, "the text ends within a string");
 }
 
 static bool skip_word(checker *c, const char *word) {
@@ -160,10 +160,10 @@ static bool skip_word(checker *c, const char *word) {
 }
 
 static heed_status fail_memory(const checker *c) {
-  return heed__fail_memory(c->place->ctx, "load", sizeof(cJSON));
+  return heed__fail_memory(c->where->ctx, "load", sizeof(cJSON));
 }
 
-/* At a name of an object: up to its value. */
+/* At the name of a member: takes it and the colon. */
 static heed_status take_name(checker *c) {
   heed_status status = skip_spaces(c);
   const char *const name = c->p;
@@ -173,10 +173,10 @@ static heed_status take_name(checker *c) {
   if (c->name == NULL) return fail_memory(c);
   status = skip_spaces(c);
   if (status != HEED_OK || skip(c, ':')) return status;
-  return wrong(c, "a colon is needed behind the name");
+  return invalid_json(c, "a colon is expected after the name");
 }
 
-/* Takes the value into the innermost list or object; NULL: out of memory. */
+/* Adds the value to the innermost list or object; NULL: out of memory. */
 static heed_status put_value(checker *c, cJSON *value) {
   if (value == NULL) return fail_memory(c);
   if (c->name != NULL) {
@@ -188,21 +188,22 @@ static heed_status put_value(checker *c, cJSON *value) {
   if (c->depth == 0)
     c->root = value;
   else
-    cJSON_AddItemToArray(c->open[c->depth - 1], value); /* at the end of its list, which an object is, too */
+    cJSON_AddItemToArray(c->open[c->depth - 1], value); /* to cJSON an object is a list, too */
   return HEED_OK;
 }
 
-/* At a value: takes it, or the beginning of a list or an object. *opened: its first value comes next. */
+/* At a value: takes it, or the beginning of a list or object; *opened if the first value in that comes next.
+ */
 static heed_status take_value(checker *c, bool *opened) {
   *opened = false;
   heed_status status = skip_spaces(c);
   if (status != HEED_OK) return status;
-  if (++c->values > c->limits->values) return wrong(c, "there are too many values");
-  if (c->p == c->end) return wrong(c, "the text ends where a value is needed");
+  if (++c->values > c->limits->values) return invalid_json(c, "too many values");
+  if (c->p == c->end) return invalid_json(c, "the text ends where a value is expected");
   const char *const start = c->p;
   if (*start == '{' || *start == '[') {
     const bool object = *start == '{';
-    if (c->depth == c->limits->depth) return wrong(c, "lists and objects lie too deep in each other");
+    if (c->depth == c->limits->depth) return invalid_json(c, "lists and objects are nested too deeply");
     cJSON *const value = object ? cJSON_CreateObject() : cJSON_CreateArray();
     status = put_value(c, value);
     c->p++;
@@ -220,11 +221,11 @@ static heed_status take_value(checker *c, bool *opened) {
   else if (*start == '-' || (*start >= '0' && *start <= '9'))
     status = check_number(c);
   else
-    status = wrong(c, "a value is needed");
+    status = invalid_json(c, "a value is expected");
   return status == HEED_OK ? put_value(c, scalar_from(c, start)) : status;
 }
 
-/* Behind a value: closes what ends there. *more: another value comes. */
+/* After a value: closes the lists and objects that end here; *more if another value follows. */
 static heed_status end_value(checker *c, bool *more) {
   *more = false;
   while (c->depth > 0) {
@@ -236,7 +237,7 @@ static heed_status end_value(checker *c, bool *more) {
       return object ? take_name(c) : HEED_OK;
     }
     if (!skip(c, object ? '}' : ']'))
-      return wrong(c, object ? "a comma or } is needed" : "a comma or ] is needed");
+      return invalid_json(c, object ? "a comma or } is expected" : "a comma or ] is expected");
     c->depth--;
   }
   return HEED_OK;
@@ -249,34 +250,34 @@ static heed_status take_all_values(checker *c) {
     if (status == HEED_OK && !more) status = end_value(c, &more);
   }
   if (status == HEED_OK) status = skip_spaces(c);
-  return status != HEED_OK || c->p == c->end ? status : wrong(c, "the text goes on behind its end");
+  return status != HEED_OK || c->p == c->end ? status : invalid_json(c, "unexpected text after the value");
 }
 
 /* ---- The tree ---- */
 
 struct heed__json_tree {
-  heed__outside outside;
+  heed__external external;
   heed_context *ctx;
   cJSON *root;
 };
 
-static void give_back(heed__outside *thing) {
-  cJSON_Delete(((heed__json_tree *)thing)->root);
+static void release_tree(heed__external *external) {
+  cJSON_Delete(((heed__json_tree *)external)->root);
 }
 
-heed_status heed__json_parse(const heed__place *place, const char *text, size_t length,
+heed_status heed__json_parse(const heed__where *where, const char *text, size_t length,
                              const heed__json_limits *limits, heed__json_tree **out) {
-  heed_context *ctx = place->ctx;
+  heed_context *ctx = where->ctx;
   if (length > limits->bytes)
-    return heed__broken(place, "has %zu bytes; at most %zu are read", length, limits->bytes);
+    return heed__fail_file(where, "has %zu bytes; it must have at most %zu", length, limits->bytes);
   checker c = {
-      .place = place, .limits = limits, .start = text, .p = text, .end = text + length, .next_check = text};
+      .where = where, .limits = limits, .start = text, .p = text, .end = text + length, .next_check = text};
   heed__json_tree *tree = NULL;
   size_t invalid;
   heed_status status = heed__text_check_in_steps(ctx, "load", text, length, &invalid);
   if (status == HEED_OK && invalid > 0) {
     c.p = text + invalid - 1;
-    status = wrong(&c, "no character of UTF-8");
+    status = invalid_json(&c, "not UTF-8");
   }
   if (status == HEED_OK) status = take_all_values(&c);
   if (status != HEED_OK) goto done;
@@ -288,7 +289,7 @@ heed_status heed__json_parse(const heed__place *place, const char *text, size_t 
   tree->ctx = ctx;
   tree->root = c.root;
   c.root = NULL;
-  heed__outside_add(ctx, &tree->outside, give_back);
+  heed__external_add(ctx, &tree->external, release_tree);
   *out = tree;
 done:
   cJSON_Delete(c.root);
@@ -298,24 +299,25 @@ done:
 
 heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out) {
   static const heed__json_limits limits = {.bytes = (size_t)16 << 20, .values = 1 << 20, .depth = MAX_DEPTH};
-  heed__place place;
+  heed__where where;
   heed__file_map *map = NULL;
-  heed__place_init(&place, ctx, "load", path);
-  heed_status status = heed__file_map_open(&place, path, &map);
+  heed__where_init(&where, ctx, "load", path);
+  heed_status status = heed__file_map_open(&where, path, &map);
   if (status != HEED_OK) return status;
-  const size_t mark = map->size >= 3 && memcmp(map->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* of UTF-8 */
-  status = heed__json_parse(&place, map->data + mark, map->size - mark, &limits, out);
+  const size_t mark =
+      map->size >= 3 && memcmp(map->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* byte order mark */
+  status = heed__json_parse(&where, map->data + mark, map->size - mark, &limits, out);
   heed__file_map_release(map);
   return status;
 }
 
 void heed__json_free(heed__json_tree *tree) {
   if (tree == NULL) return;
-  heed__outside_remove(tree->ctx, &tree->outside);
+  heed__external_remove(tree->ctx, &tree->external);
   heed__release(tree->ctx, tree);
 }
 
-/* ---- Looking at it ---- */
+/* ---- Values ---- */
 
 static const cJSON *of(const heed__json *value) {
   return (const cJSON *)(const void *)value;
@@ -368,17 +370,17 @@ bool heed__json_integer(const heed__json *value, int64_t *out) {
 
 #else
 
-/* Without cJSON there are no trees, and so nothing to look at. */
-heed_status heed__json_parse(const heed__place *place, const char *text, size_t length,
+/* Without cJSON no tree is ever made; the functions below are never called. */
+heed_status heed__json_parse(const heed__where *where, const char *text, size_t length,
                              const heed__json_limits *limits, heed__json_tree **out) {
   (void)text, (void)length, (void)limits, (void)out;
-  return heed__broken(place, "this build of heed has no JSON; compile with -DHEED_CJSON=1 and link cJSON");
+  return heed__fail_file(where, "this build of heed has no JSON; compile with -DHEED_CJSON=1 and link cJSON");
 }
 
 heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out) {
-  heed__place place;
-  heed__place_init(&place, ctx, "load", path);
-  return heed__json_parse(&place, NULL, 0, NULL, out);
+  heed__where where;
+  heed__where_init(&where, ctx, "load", path);
+  return heed__json_parse(&where, NULL, 0, NULL, out);
 }
 
 void heed__json_free(heed__json_tree *tree) {

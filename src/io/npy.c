@@ -1,5 +1,5 @@
-/* .npy: a magic string, a version, the length of a header, the header (a literal of Python's: a dict with
- * descr, fortran_order and shape), and the elements. Source: numpy.org, "NEP 1". */
+/* .npy: magic bytes, a version, the length of a header, the header (a Python literal: a dict with descr,
+ * fortran_order and shape), and the elements. Source: numpy.org, "NEP 1". */
 #include "files.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #define MAGIC           "\x93NUMPY"
 #define MOST_NPY_HEADER ((size_t)1 << 16)
 
-/* ---- The header as it is read ---- */
+/* ---- Reading the header ---- */
 
 typedef struct header {
   char descr[32]; /* "<f4" */
@@ -17,15 +17,15 @@ typedef struct header {
   int64_t shape[HEED_MAX_DIMS];
 } header;
 
-/* A strict reader of the literal; p does not go beyond end. */
+/* A strict parser of the literal. */
 typedef struct reader {
-  const heed__place *place;
+  const heed__where *where;
   const char *start, *p, *end;
 } reader;
 
-static heed_status wrong_npy(const reader *r, const char *what) {
-  return heed__broken(r->place, "the header is broken at byte %lld: %s", (long long)(r->p - r->start) + 1,
-                      what);
+static heed_status invalid_npy(const reader *r, const char *what) {
+  return heed__fail_file(r->where, "the header is not valid at byte %lld: %s",
+                         (long long)(r->p - r->start) + 1, what);
 }
 
 static void skip_npy_spaces(reader *r) {
@@ -48,127 +48,126 @@ static bool skip_npy_word(reader *r, const char *word) {
 }
 
 /* 'text' or "text", without escapes. */
-static heed_status read_string(reader *r, char *out, size_t room) {
+static heed_status read_string(reader *r, char *out, size_t capacity) {
   skip_npy_spaces(r);
   const char quote = r->p < r->end ? *r->p : '\0';
-  if (quote != '\'' && quote != '"') return wrong_npy(r, "a string in quotes is needed");
+  if (quote != '\'' && quote != '"') return invalid_npy(r, "a string in quotes is expected");
   const char *start = r->p + 1, *end = start;
   while (end < r->end && *end != quote && *end >= ' ' && *end <= '~' && *end != '\\') end++;
   const size_t length = (size_t)(end - start);
-  if (end == r->end || *end != quote || length >= room)
-    return wrong_npy(r, "the string is none that is known");
+  if (end == r->end || *end != quote || length >= capacity) return invalid_npy(r, "the string is unknown");
   memcpy(out, start, length);
   out[length] = '\0';
   r->p = end + 1;
   return HEED_OK;
 }
 
-/* Digits, and the L that Python 2 put behind them. */
+/* Digits, and the L that Python 2 appends. */
 static heed_status read_size(reader *r, int64_t *out) {
   int64_t value = 0;
   skip_npy_spaces(r);
   const char *start = r->p;
   for (; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++) {
     const int digit = *r->p - '0';
-    if (value > (INT64_MAX - digit) / 10) return wrong_npy(r, "the size is too large");
+    if (value > (INT64_MAX - digit) / 10) return invalid_npy(r, "the size is too large");
     value = value * 10 + digit;
   }
-  if (r->p == start) return wrong_npy(r, "a size of the shape is needed, an integer from 0 up");
+  if (r->p == start) return invalid_npy(r, "a size of the shape is expected, an integer from 0 up");
   if (r->p < r->end && *r->p == 'L') r->p++;
   *out = value;
   return HEED_OK;
 }
 
 static heed_status read_npy_shape(reader *r, header *h) {
-  if (!skip_npy(r, '(')) return wrong_npy(r, "the shape must be a tuple");
+  if (!skip_npy(r, '(')) return invalid_npy(r, "the shape must be a tuple");
   h->ndim = 0;
   bool comma = false;
   while (!skip_npy(r, ')')) {
-    if (h->ndim > 0 && !comma) return wrong_npy(r, "a comma or ) is needed");
-    if (h->ndim == HEED_MAX_DIMS) return wrong_npy(r, "the shape has more dimensions than heed has (16)");
+    if (h->ndim > 0 && !comma) return invalid_npy(r, "a comma or ) is expected");
+    if (h->ndim == HEED_MAX_DIMS) return invalid_npy(r, "the shape has more than 16 dimensions");
     const heed_status status = read_size(r, &h->shape[h->ndim]);
     if (status != HEED_OK) return status;
     h->ndim++;
     comma = skip_npy(r, ',');
   }
-  return h->ndim == 1 && !comma ? wrong_npy(r, "the shape must be a tuple, (3,)") : HEED_OK;
+  return h->ndim == 1 && !comma ? invalid_npy(r, "the shape must be a tuple, (3,)") : HEED_OK;
 }
 
 static heed_status read_value(reader *r, int key, header *h) {
   skip_npy_spaces(r);
   if (key == 0) {
     if (r->p < r->end && *r->p == '[')
-      return heed__broken(r->place, "its elements are records (descr is a list), not numbers");
+      return heed__fail_file(r->where, "its elements are records (descr is a list); they must be numbers");
     return read_string(r, h->descr, sizeof(h->descr));
   }
   if (key == 2) return read_npy_shape(r, h);
   h->fortran_order = skip_npy_word(r, "True");
-  return h->fortran_order || skip_npy_word(r, "False") ? HEED_OK : wrong_npy(r, "True or False is needed");
+  return h->fortran_order || skip_npy_word(r, "False") ? HEED_OK
+                                                       : invalid_npy(r, "True or False is expected");
 }
 
 static heed_status read_dict(reader *r, header *h) {
   static const char *const keys[] = {"descr", "fortran_order", "shape"};
   bool found[3] = {false, false, false}, comma = true;
-  if (!skip_npy(r, '{')) return wrong_npy(r, "{ is needed");
+  if (!skip_npy(r, '{')) return invalid_npy(r, "{ is expected");
   while (!skip_npy(r, '}')) {
     char key[16];
-    if (!comma) return wrong_npy(r, "a comma or } is needed");
+    if (!comma) return invalid_npy(r, "a comma or } is expected");
     heed_status status = read_string(r, key, sizeof(key));
     if (status != HEED_OK) return status;
     int k = 0;
     while (k < 3 && strcmp(key, keys[k]) != 0) k++;
-    if (k == 3) return wrong_npy(r, "the keys are descr, fortran_order and shape");
-    if (found[k]) return wrong_npy(r, "the key is there twice");
+    if (k == 3) return invalid_npy(r, "the key must be descr, fortran_order or shape");
+    if (found[k]) return invalid_npy(r, "duplicate key");
     found[k] = true;
-    if (!skip_npy(r, ':')) return wrong_npy(r, "a colon is needed");
+    if (!skip_npy(r, ':')) return invalid_npy(r, "a colon is expected");
     status = read_value(r, k, h);
     if (status != HEED_OK) return status;
     comma = skip_npy(r, ',');
   }
   for (int k = 0; k < 3; k++) {
-    if (!found[k]) return heed__broken(r->place, "the header has no %s", keys[k]);
+    if (!found[k]) return heed__fail_file(r->where, "the header lacks %s", keys[k]);
   }
   skip_npy_spaces(r);
-  return r->p == r->end ? HEED_OK : wrong_npy(r, "the header goes on behind its end");
+  return r->p == r->end ? HEED_OK : invalid_npy(r, "unexpected text after }");
 }
 
-/* The number in the first `count` bytes, little-endian. */
 static size_t little_endian(const unsigned char *bytes, int count) {
   size_t value = 0;
   for (int i = count - 1; i >= 0; i--) value = value << 8 | bytes[i];
   return value;
 }
 
-static heed_status fill_from_text(heed__npy_source *source, void *out, size_t bytes) {
-  if ((uint64_t)source->left < bytes) return heed__broken(source->place, "the header is cut short");
+static heed_status fill_from_source(heed__npy_source *source, void *out, size_t bytes) {
+  if ((uint64_t)source->left < bytes) return heed__fail_file(source->where, "the header is cut short");
   const heed_status status = source->fill(source, out, bytes);
   source->left -= (int64_t)bytes;
   return status;
 }
 
 static heed_status read_header(heed_context *ctx, heed__npy_source *source, header *h) {
-  const heed__place *place = source->place;
+  const heed__where *where = source->where;
   unsigned char start[8], length_bytes[4];
   if (source->left < 8)
-    return heed__broken(place, "is no .npy: it has only %lld byte%s", (long long)source->left,
-                        HEED__S(source->left));
-  heed_status status = fill_from_text(source, start, 8);
+    return heed__fail_file(where, "is not an .npy file: it has only %lld byte%s", (long long)source->left,
+                           HEED__S(source->left));
+  heed_status status = fill_from_source(source, start, 8);
   if (status != HEED_OK) return status;
   if (memcmp(start, MAGIC, 6) != 0)
-    return heed__broken(place, "is no .npy: it does not begin with \\x93NUMPY");
+    return heed__fail_file(where, "is not an .npy file: it does not begin with \\x93NUMPY");
   if (start[6] < 1 || start[6] > 3 || start[7] != 0)
-    return heed__broken(place, "is of version %d.%d; 1.0, 2.0 and 3.0 are read", start[6], start[7]);
+    return heed__fail_file(where, "its version is %d.%d; it must be 1.0, 2.0 or 3.0", start[6], start[7]);
   const int length_size = start[6] == 1 ? 2 : 4;
-  status = fill_from_text(source, length_bytes, (size_t)length_size);
+  status = fill_from_source(source, length_bytes, (size_t)length_size);
   if (status != HEED_OK) return status;
   const size_t length = little_endian(length_bytes, length_size);
   if (length > MOST_NPY_HEADER)
-    return heed__broken(place, "says that its header has %zu bytes; at most %zu are read", length,
-                        MOST_NPY_HEADER);
+    return heed__fail_file(where, "its header has %zu bytes; it must have at most %zu", length,
+                           MOST_NPY_HEADER);
   char *text = heed__allocate(ctx, length);
   if (text == NULL) return heed__fail_memory(ctx, "load", length);
-  status = fill_from_text(source, text, length);
-  reader r = {.place = place, .start = text, .p = text, .end = text + length};
+  status = fill_from_source(source, text, length);
+  reader r = {.where = where, .start = text, .p = text, .end = text + length};
   if (status == HEED_OK) status = read_dict(&r, h);
   heed__release(ctx, text);
   return status;
@@ -176,36 +175,36 @@ static heed_status read_header(heed_context *ctx, heed__npy_source *source, head
 
 /* ---- The elements ---- */
 
-/* How numbers lie in a file, and as what they are loaded. */
-typedef struct npy_format {
-  const char *name; /* descr without the order of bytes */
+/* The dtypes of files, and those that they are loaded as. */
+typedef struct npy_dtype {
+  const char *name; /* descr without the byte order */
   size_t bytes;
   heed_dtype dtype;
-} npy_format;
+} npy_dtype;
 
-static const npy_format formats[] = {
+static const npy_dtype npy_dtypes[] = {
     {"f4", 4, HEED_FLOAT32}, {"f8", 8, HEED_FLOAT32}, {"f2", 2, HEED_FLOAT16}, {"i8", 8, HEED_INT64},
     {"i4", 4, HEED_INT64},   {"i1", 1, HEED_INT8},    {"b1", 1, HEED_BOOL}};
 
-static heed_status find_format(const heed__place *place, const char *descr, const npy_format **out,
-                               bool *reversed) {
+static heed_status find_npy_dtype(const heed__where *where, const char *descr, const npy_dtype **out,
+                                  bool *reversed) {
   char quoted[HEED__QUOTED];
   const char order = descr[0];
-  for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
-    const npy_format *f = &formats[i];
+  for (size_t i = 0; i < sizeof(npy_dtypes) / sizeof(npy_dtypes[0]); i++) {
+    const npy_dtype *f = &npy_dtypes[i];
     if (order == '\0' || strchr("<>=|", order) == NULL || strcmp(descr + 1, f->name) != 0) continue;
     if (order == '|' && f->bytes > 1) continue;
     *out = f;
     *reversed = f->bytes > 1 && order != '=' && (order == '<') != heed__is_little_endian();
     return HEED_OK;
   }
-  return heed__broken(place,
-                      "its dtype %s is not read; f2, f4, f8, i1, i4, i8 and b1 are, of either byte order",
-                      heed__quoted(quoted, descr, false));
+  return heed__fail_file(where,
+                         "its dtype is %s; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order",
+                         heed__quoted(quoted, descr, false));
 }
 
-/* n elements of the file, in the order of this machine's bytes, into a tensor's. */
-static void convert_elements(const npy_format *f, const char *bytes, int64_t n, char *out) {
+/* Converts n elements of 8 or 4 bytes, already in this machine's byte order, to float32 or int64. */
+static void convert_elements(const npy_dtype *f, const char *bytes, int64_t n, char *out) {
   for (int64_t i = 0; i < n; i++) {
     if (f->bytes == 8) {
       double number;
@@ -219,19 +218,19 @@ static void convert_elements(const npy_format *f, const char *bytes, int64_t n, 
   }
 }
 
-static heed_status read_elements(heed__npy_source *source, const npy_format *f, bool reversed,
+static heed_status read_elements(heed__npy_source *source, const npy_dtype *f, bool reversed,
                                  heed_tensor *x) {
   const size_t width = heed__element_bytes(x->dtype);
   heed_status status = HEED_OK;
   const bool same = f->bytes == width;
-  const heed__pace *pace = &source->place->ctx->pace;
+  const heed__pace *pace = &source->where->ctx->pace;
   char chunk[8192];
-  const int64_t most = (int64_t)((same ? HEED__AT_ONCE / 4 : sizeof(chunk)) / f->bytes);
+  const int64_t most = (int64_t)((same ? HEED__IO_CHUNK / 4 : sizeof(chunk)) / f->bytes);
   for (int64_t done = 0; done < x->numel && status == HEED_OK; done += most) {
     const int64_t n = x->numel - done < most ? x->numel - done : most;
     char *to = x->data + (size_t)done * width, *from = same ? to : chunk;
-    status = heed__is_due(pace) ? heed__stopped(source->place->ctx, "load") : HEED_OK;
-    if (status == HEED_OK) status = fill_from_text(source, from, (size_t)n * f->bytes);
+    status = heed__is_due(pace) ? heed__stopped(source->where->ctx, "load") : HEED_OK;
+    if (status == HEED_OK) status = fill_from_source(source, from, (size_t)n * f->bytes);
     if (status != HEED_OK) break;
     if (reversed) heed__reverse_bytes(from, n, f->bytes);
     if (!same) convert_elements(f, chunk, n, to);
@@ -240,8 +239,8 @@ static heed_status read_elements(heed__npy_source *source, const npy_format *f, 
   return status;
 }
 
-/* The tensor whose columns are x's rows: all dimensions in the other order. */
-static heed_status turn_round(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+/* A row-major copy of x with its dimensions reversed. */
+static heed_status copy_reversed(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
   heed_tensor view;
   heed__alias_on_stack(&view, x);
   for (int d = 0; d < x->ndim; d++) {
@@ -253,22 +252,22 @@ static heed_status turn_round(heed_context *ctx, const heed_tensor *x, heed_tens
 
 heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_tensor **out) {
   header h;
-  const npy_format *f = NULL;
+  const npy_dtype *f = NULL;
   bool reversed = false;
   char text[HEED__SHAPE_TEXT];
   heed_tensor *x = NULL;
   heed_status status = read_header(ctx, source, &h);
-  if (status == HEED_OK) status = find_format(source->place, h.descr, &f, &reversed);
+  if (status == HEED_OK) status = find_npy_dtype(source->where, h.descr, &f, &reversed);
   if (status != HEED_OK) return status;
   const size_t width = heed__element_bytes(f->dtype) > f->bytes ? heed__element_bytes(f->dtype) : f->bytes;
   const int64_t numel = heed__numel(h.ndim, h.shape, width);
   heed__shape_text(text, h.ndim, h.shape);
-  if (numel < 0) return heed__broken(source->place, "its shape %s is too large for any memory", text);
+  if (numel < 0) return heed__fail_file(source->where, "its shape is %s, more than the address space", text);
   const int64_t bytes = numel * (int64_t)f->bytes;
   if (source->left != bytes)
-    return heed__broken(source->place, "has %lld byte%s behind the header; %s of %s takes %lld%s",
-                        (long long)source->left, HEED__S(source->left), text, h.descr, (long long)bytes,
-                        source->left < bytes ? ": it is cut short" : "");
+    return heed__fail_file(source->where, "has %lld byte%s after the header; %s of %s takes %lld%s",
+                           (long long)source->left, HEED__S(source->left), text, h.descr, (long long)bytes,
+                           source->left < bytes ? ": it is cut short" : "");
   if (h.fortran_order) {
     for (int d = 0; d < h.ndim / 2; d++) {
       const int64_t size = h.shape[d];
@@ -280,7 +279,7 @@ heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_ten
   if (status == HEED_OK) status = read_elements(source, f, reversed, x);
   if (status != HEED_OK) goto done;
   if (h.fortran_order && h.ndim > 1) {
-    status = turn_round(ctx, x, out);
+    status = copy_reversed(ctx, x, out);
   } else {
     *out = x;
     x = NULL;
@@ -295,27 +294,34 @@ done:
 typedef struct file_source {
   heed__npy_source source;
   heed__file file;
-  int64_t at;
+  int64_t offset;
 } file_source;
 
 static heed_status fill_from_file(heed__npy_source *source, void *out, size_t bytes) {
   file_source *file = (file_source *)source;
-  const heed_status status = heed__file_read(source->place, file->file, file->at, out, bytes);
-  file->at += (int64_t)bytes;
+  const heed_status status = heed__file_read(source->where, file->file, file->offset, out, bytes);
+  file->offset += (int64_t)bytes;
+  return status;
+}
+
+static heed_status load_npy(const heed__where *where, const char *path, heed__loaded *out) {
+  file_source file = {.source = {.where = where, .fill = fill_from_file}};
+  heed_status status = heed__file_open(where, path, &file.file, &file.source.left);
+  if (status != HEED_OK) return status;
+  status = heed__npy_read(where->ctx, &file.source, &out->tensor);
+  heed__system_close(file.file);
   return status;
 }
 
 heed_status heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out) {
   HEED__ENTER(ctx, "load", path, out);
-  heed__place place;
-  heed_status status = heed__check_load(ctx, *out == NULL);
+  heed__where where;
+  heed__loaded loaded = {0};
+  heed_status status = heed__check_load(ctx, *out);
   if (status != HEED_OK) return status;
-  heed__place_init(&place, ctx, "load", path);
-  file_source file = {.source = {.place = &place, .fill = fill_from_file}};
-  status = heed__file_open(&place, path, &file.file, &file.source.left);
-  if (status != HEED_OK) return status;
-  status = heed__npy_read(ctx, &file.source, out);
-  heed__system_close(file.file);
+  heed__where_init(&where, ctx, "load", path);
+  status = load_npy(&where, path, &loaded);
+  if (status == HEED_OK) *out = loaded.tensor;
   return status;
 }
 
@@ -339,15 +345,16 @@ heed_status heed__npy_header(heed_context *ctx, const heed_tensor *x, char out[H
   const char *descr = descr_of(x->dtype);
   size_t used = 0;
   if (descr == NULL)
-    return heed__fail(ctx, HEED_DTYPE,
-                      "save: the tensor is %s, which numpy has not; convert it to float32, or save it as "
-                      ".safetensors",
-                      heed_dtype_name(x->dtype));
+    return heed__fail(
+        ctx, HEED_DTYPE,
+        "save: the dtype is %s, which numpy lacks; convert the tensor to float32, or save it as "
+        ".safetensors",
+        heed_dtype_name(x->dtype));
   for (int d = 0; d < x->ndim; d++)
     used += (size_t)snprintf(shape + used, sizeof(shape) - used, d == 0 ? "%lld" : ", %lld",
                              (long long)x->shape[d]);
   if (x->ndim == 1) memcpy(shape + used, ",", 2);
-  /* magic, version 1.0 and the length in 10 bytes; then the text up to a multiple of 64, as numpy has it */
+  /* 10 bytes of magic, version 1.0 and length; then the text, padded to a multiple of 64 as numpy does */
   const int length = snprintf(out + 10, HEED__NPY_HEADER - 10,
                               "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
   const size_t end = 10 + (size_t)length, total = (end + 1 + 63) / 64 * 64;
@@ -360,15 +367,26 @@ heed_status heed__npy_header(heed_context *ctx, const heed_tensor *x, char out[H
   return HEED_OK;
 }
 
-heed_status heed_save_npy(heed_context *ctx, const char *path, const heed_tensor *x) {
-  HEED__ENTER(ctx, "save", path, x);
+static heed_status save_npy(heed__writer *w, const heed__contents *contents) {
   char text[HEED__NPY_HEADER];
   size_t bytes;
-  heed__writer w;
-  heed_status status = heed__npy_header(ctx, x, text, &bytes);
-  if (status == HEED_OK) status = heed__writer_begin(&w, ctx, path);
-  if (status != HEED_OK) return status;
-  status = heed__writer_put(&w, text, bytes);
-  if (status == HEED_OK) status = heed__writer_put_tensor(&w, x);
-  return heed__writer_end(&w, status);
+  heed_status status = heed__npy_header(w->where.ctx, contents->tensors[0], text, &bytes);
+  if (status == HEED_OK) status = heed__writer_put(w, text, bytes);
+  return status == HEED_OK ? heed__writer_put_tensor(w, contents->tensors[0]) : status;
 }
+
+heed_status heed_save_npy(heed_context *ctx, const char *path, const heed_tensor *x) {
+  HEED__ENTER(ctx, "save", path, x);
+  const heed__contents contents = {.count = 1, .tensors = &x};
+  heed__writer w;
+  const heed_status status = heed__writer_begin(&w, ctx, path);
+  return status == HEED_OK ? heed__writer_end(&w, save_npy(&w, &contents)) : status;
+}
+
+const heed__format heed__format_npy = {
+    .ending = ".npy",
+    .alone = true,
+    .magic = {{0, 6, MAGIC}},
+    .load = load_npy,
+    .save = save_npy,
+};

@@ -1,5 +1,5 @@
-/* .npz: a zip archive of .npy files. Both are read, stored or deflated; stored ones are written, as
- * numpy.savez does. */
+/* .npz: a zip archive of .npy files. Stored and deflated entries are read; stored ones are written, as by
+ * numpy.savez. */
 #include "zip.h"
 
 #include <string.h>
@@ -19,8 +19,8 @@ static heed_status fill_from_entry(heed__npy_source *source, void *out, size_t b
   return heed__zip_read(&((entry_source *)source)->stream, out, bytes);
 }
 
-/* The entry's name in the archive's text, in which there is room for it. */
-static heed_status copy_entry_name(const heed__place *place, const heed__zip_entry *e, heed_archive *archive,
+/* Copies the entry's name into the archive's text. */
+static heed_status copy_entry_name(const heed__where *where, const heed__zip_entry *e, heed_archive *archive,
                                    char **out) {
   char quoted[HEED__QUOTED];
   char *name = archive->text + archive->text_used;
@@ -29,50 +29,50 @@ static heed_status copy_entry_name(const heed__place *place, const heed__zip_ent
   archive->text_used += e->name_length + 1;
   *out = name;
   if (strlen(name) < e->name_length)
-    return heed__broken(place, "the name %s goes on behind a character 0", heed__quoted(quoted, name, false));
+    return heed__fail_file(where, "the name %s contains the character 0", heed__quoted(quoted, name, false));
   if (heed__text_check(name, e->name_length) > 0)
-    return heed__broken(place, "the name %s is not UTF-8", heed__quoted(quoted, name, false));
+    return heed__fail_file(where, "the name %s is not UTF-8", heed__quoted(quoted, name, false));
   return HEED_OK;
 }
 
-/* Without ".npy", as numpy has it. */
-static void cut_ending(char *name) {
+/* Removes ".npy", as numpy does. */
+static void remove_ending(char *name) {
   const size_t length = strlen(name), ending = strlen(NPZ_ENDING);
   if (length >= ending && strcmp(name + length - ending, NPZ_ENDING) == 0) name[length - ending] = '\0';
 }
 
 static heed_status load_entry(const heed__zip *zip, const heed__zip_entry *e, heed_archive *archive,
                               heed__entry *out) {
-  heed__place place;
+  heed__where where;
   entry_source entry;
   char *name = NULL;
-  heed_status status = copy_entry_name(zip->place, e, archive, &name);
+  heed_status status = copy_entry_name(zip->where, e, archive, &name);
   if (status != HEED_OK) return status;
-  heed__place_inside(&place, zip->place, "entry", name);
-  status = heed__zip_begin(&entry.stream, zip, e, &place);
+  heed__where_inside(&where, zip->where, "entry", name);
+  status = heed__zip_begin(&entry.stream, zip, e, &where);
   if (status != HEED_OK) return status;
-  entry.source = (heed__npy_source){&place, (int64_t)e->size, fill_from_entry};
-  status = heed__npy_read(place.ctx, &entry.source, &out->tensor);
+  entry.source = (heed__npy_source){&where, (int64_t)e->size, fill_from_entry};
+  status = heed__npy_read(where.ctx, &entry.source, &out->tensor);
   status = heed__zip_end(&entry.stream, status);
-  cut_ending(name);
+  remove_ending(name);
   out->name = name;
   return status;
 }
 
-heed_status heed__npz_load(const heed__place *place, const char *path, heed_archive **out) {
+static heed_status load_npz(const heed__where *where, const char *path, heed__loaded *out) {
   heed__zip zip;
   size_t text = 0;
   heed_archive *archive = NULL;
-  heed_status status = heed__zip_open(place, path, &zip);
+  heed_status status = heed__zip_open(where, path, &zip);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < zip.count; i++) text += zip.entries[i].name_length + 1;
-  status = heed__archive_new(place->ctx, zip.count, 0, text, &archive);
+  status = heed__archive_new(where->ctx, zip.count, 0, text, &archive);
   for (int64_t i = 0; i < zip.count && status == HEED_OK; i++)
     status = load_entry(&zip, &zip.entries[i], archive, &archive->entries[i]);
-  if (status == HEED_OK) status = heed__archive_sort(archive, place);
+  if (status == HEED_OK) status = heed__archive_sort(archive, where);
   heed__zip_close(&zip);
   if (status == HEED_OK) {
-    *out = archive;
+    out->archive = archive;
   } else {
     heed_archive_free(archive);
   }
@@ -81,24 +81,24 @@ heed_status heed__npz_load(const heed__place *place, const char *path, heed_arch
 
 /* ---- Saving ---- */
 
-/* What zip, or the message of a terminal, has no place for. */
+/* Names that zip cannot hold, or that would garble a terminal. */
 static heed_status check_entry_name(heed_context *ctx, const char *name) {
   char quoted[HEED__QUOTED];
   const size_t length = strlen(name), most = HEED__ZIP_MAX_TEXT - strlen(NPZ_ENDING);
   for (size_t i = 0; i < length; i++) {
     if ((unsigned char)name[i] < ' ')
       return heed__fail(ctx, HEED_ARGUMENT,
-                        "save: the name %s has a control character, which .npz does not take",
+                        "save: the name %s contains a control character; in .npz it must not",
                         heed__quoted(quoted, name, false));
   }
   if (length <= most) return HEED_OK;
-  return heed__fail(ctx, HEED_ARGUMENT, "save: the name %s has %zu bytes; .npz has room for %zu",
+  return heed__fail(ctx, HEED_ARGUMENT, "save: the name %s has %zu bytes; in .npz it must have at most %zu",
                     heed__quoted(quoted, name, false), length, most);
 }
 
-/* Before anything is written. */
-static heed_status check_contents(heed__writer *w, const heed__contents *c) {
-  heed_context *ctx = w->place.ctx;
+/* Checks everything before the first byte is written. */
+static heed_status check_npz_contents(heed__writer *w, const heed__contents *c) {
+  heed_context *ctx = w->where.ctx;
   double bytes = 0;
   for (int64_t i = 0; i < c->count; i++) {
     const heed_tensor *x = c->tensors[i];
@@ -111,31 +111,31 @@ static heed_status check_contents(heed__writer *w, const heed__contents *c) {
     if (status != HEED_OK) return status;
     bytes += (double)header_bytes + (double)x->numel * (double)heed__element_bytes(x->dtype);
   }
-  return heed__writer_check_room(w, bytes);
+  return heed__writer_check_space(w, bytes);
 }
 
 static heed_status put_npy_entry(heed__zip_writer *z, const heed_tensor *x) {
   heed__pieces pieces;
   char header[HEED__NPY_HEADER];
   size_t bytes;
-  heed_status status = heed__npy_header(z->writer->place.ctx, x, header, &bytes);
+  heed_status status = heed__npy_header(z->writer->where.ctx, x, header, &bytes);
   if (status != HEED_OK) return status;
   status = heed__zip_put_header(z, bytes + (uint64_t)x->numel * heed__element_bytes(x->dtype));
   if (status == HEED_OK) status = heed__zip_put(z, header, bytes);
-  heed__pieces_begin(&pieces, x, z->writer->pieces, HEED__WRITER_ROOM);
+  heed__pieces_begin(&pieces, x, z->writer->pieces, HEED__WRITER_BUFFER);
   while (status == HEED_OK && heed__pieces_next(&pieces))
     status = heed__zip_put(z, pieces.data, pieces.bytes);
   return status == HEED_OK ? heed__zip_finish_entry(z) : status;
 }
 
 heed_status heed__npz_save(heed__writer *w, const heed__contents *c, heed__zip_limits limits) {
-  heed_context *ctx = w->place.ctx;
-  heed_status status = check_contents(w, c);
+  heed_context *ctx = w->where.ctx;
+  heed_status status = check_npz_contents(w, c);
   if (status != HEED_OK) return status;
-  const size_t room = heed__array_bytes((uint64_t)c->count, sizeof(heed__zip_written));
+  const size_t bytes = heed__array_bytes((uint64_t)c->count, sizeof(heed__zip_written));
   heed__zip_writer z = {.writer = w, .contents = c, .ending = NPZ_ENDING, .limits = limits};
-  z.entries = heed__allocate(ctx, room);
-  if (z.entries == NULL) return heed__fail_memory(ctx, "save", room);
+  z.entries = heed__allocate(ctx, bytes);
+  if (z.entries == NULL) return heed__fail_memory(ctx, "save", bytes);
   for (int64_t i = 0; i < c->count && status == HEED_OK; i++) status = put_npy_entry(&z, c->tensors[i]);
   if (status == HEED_OK) status = heed__zip_put_directory(&z);
   heed__release(ctx, z.entries);
@@ -144,18 +144,29 @@ heed_status heed__npz_save(heed__writer *w, const heed__contents *c, heed__zip_l
 
 #else
 
-static heed_status fail_without_zip(const heed__place *place) {
-  return heed__broken(place, "this build of heed has no zip; compile with -DHEED_ZIP=1 and link zlib");
+static heed_status fail_without_zip(const heed__where *where) {
+  return heed__fail_file(where, "this build of heed has no zip; compile with -DHEED_ZIP=1 and link zlib");
 }
 
-heed_status heed__npz_load(const heed__place *place, const char *path, heed_archive **out) {
+static heed_status load_npz(const heed__where *where, const char *path, heed__loaded *out) {
   (void)path, (void)out;
-  return fail_without_zip(place);
+  return fail_without_zip(where);
 }
 
 heed_status heed__npz_save(heed__writer *w, const heed__contents *c, heed__zip_limits limits) {
   (void)c, (void)limits;
-  return fail_without_zip(&w->place);
+  return fail_without_zip(&w->where);
 }
 
 #endif
+
+static heed_status save_npz(heed__writer *w, const heed__contents *contents) {
+  return heed__npz_save(w, contents, HEED__ZIP_LIMITS);
+}
+
+const heed__format heed__format_npz = {
+    .ending = ".npz",
+    .magic = {{0, 4, "PK\3\4"}, {0, 4, "PK\5\6"}},
+    .load = load_npz,
+    .save = save_npz,
+};

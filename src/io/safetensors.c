@@ -1,5 +1,5 @@
-/* .safetensors: 8 bytes with the length of a header, the header in JSON, and the elements, which cover the
- * rest without holes or overlaps. Source: github.com/huggingface/safetensors, its README. */
+/* .safetensors: 8 bytes with the length of the header, the header in JSON, and the elements, which cover the
+ * rest without gaps or overlaps. Source: README of github.com/huggingface/safetensors. */
 #include "files.h"
 
 #include <stdio.h>
@@ -8,119 +8,121 @@
 
 #define MOST_HEADER ((size_t)100000000) /* as in the Rust library */
 #define MAX_VALUES  ((int64_t)1 << 21)  /* in the header: 200,000 tensors */
-#define ALIGNMENT   64                  /* of the first element in what is written here: a cache line */
+#define ALIGNMENT   64                  /* of the first element in files that are saved: a cache line */
 
 static const char metadata_name[] = "__metadata__";
 
-/* How elements lie in a file, and as what they are loaded. */
-static const struct stored_format {
+/* The dtypes of files, and those that they are loaded as. */
+static const struct stored_dtype {
   const char *name;
   size_t bytes; /* of an element in the file */
   heed_dtype dtype;
-} stored_formats[] = {{"F32", 4, HEED_FLOAT32}, {"F16", 2, HEED_FLOAT16}, {"BF16", 2, HEED_BFLOAT16},
-                      {"I64", 8, HEED_INT64},   {"I32", 4, HEED_INT64},   {"BOOL", 1, HEED_BOOL},
-                      {"I8", 1, HEED_INT8}};
-#define STORED_FORMATS ((int)(sizeof(stored_formats) / sizeof(stored_formats[0])))
+} stored_dtypes[] = {{"F32", 4, HEED_FLOAT32}, {"F16", 2, HEED_FLOAT16}, {"BF16", 2, HEED_BFLOAT16},
+                     {"I64", 8, HEED_INT64},   {"I32", 4, HEED_INT64},   {"BOOL", 1, HEED_BOOL},
+                     {"I8", 1, HEED_INT8}};
+#define STORED_DTYPES ((int)(sizeof(stored_dtypes) / sizeof(stored_dtypes[0])))
 
 /* ---- The header's entries ---- */
 
-/* Where the elements of a tensor lie, in bytes from the first one's. */
+/* The elements of a tensor, in bytes from the start of the data. */
 typedef struct extent {
   int64_t begin, end;
   int64_t index; /* of the entry */
 } extent;
 
-/* The number as messages show it; what is no number is named as that. */
+/* A value for messages: a number's text, else "not a number". */
 static const char *number_text(char text[32], const heed__json *value) {
-  if (heed__json_kind_of(value) != HEED__JSON_NUMBER) return "no number";
+  if (heed__json_kind_of(value) != HEED__JSON_NUMBER) return "not a number";
   heed__write_number(text, 32, 'g', 17, heed__json_number(value));
   return text;
 }
 
-static heed_status read_format(const heed__place *place, const heed__json *value, heed__entry *entry) {
+static heed_status read_stored_dtype(const heed__where *where, const heed__json *value, heed__entry *entry) {
   char quoted[HEED__QUOTED];
-  if (heed__json_kind_of(value) != HEED__JSON_STRING) return heed__broken(place, "dtype must be a string");
-  for (int i = 0; i < STORED_FORMATS; i++) {
-    if (strcmp(heed__json_text(value), stored_formats[i].name) != 0) continue;
-    entry->format = i;
+  if (heed__json_kind_of(value) != HEED__JSON_STRING) return heed__fail_file(where, "dtype must be a string");
+  for (int i = 0; i < STORED_DTYPES; i++) {
+    if (strcmp(heed__json_text(value), stored_dtypes[i].name) != 0) continue;
+    entry->stored_dtype = i;
     return HEED_OK;
   }
-  return heed__broken(place, "the dtype %s is not read; F32, F16, BF16, I64, I32, BOOL and I8 are",
-                      heed__quoted(quoted, heed__json_text(value), false));
+  return heed__fail_file(where, "dtype is %s; it must be F32, F16, BF16, I64, I32, BOOL or I8",
+                         heed__quoted(quoted, heed__json_text(value), false));
 }
 
-static heed_status read_shape(const heed__place *place, const heed__json *value, heed__entry *entry) {
+static heed_status read_shape(const heed__where *where, const heed__json *value, heed__entry *entry) {
   char text[32];
-  if (heed__json_kind_of(value) != HEED__JSON_LIST) return heed__broken(place, "shape must be a list");
+  if (heed__json_kind_of(value) != HEED__JSON_LIST) return heed__fail_file(where, "shape must be a list");
   entry->ndim = 0;
   for (const heed__json *v = heed__json_first(value); v != NULL; v = heed__json_next(v)) {
     if (entry->ndim == HEED_MAX_DIMS)
-      return heed__broken(place, "shape has more than %d dimensions", HEED_MAX_DIMS);
+      return heed__fail_file(where, "shape has more than %d dimensions", HEED_MAX_DIMS);
     int64_t size;
     if (!heed__json_integer(v, &size) || size < 0)
-      return heed__broken(place, "shape: size %d is %s; sizes are integers from 0 to 2^53", entry->ndim + 1,
-                          number_text(text, v));
+      return heed__fail_file(where, "shape: size %d is %s; it must be an integer from 0 to 2^53",
+                             entry->ndim + 1, number_text(text, v));
     entry->shape[entry->ndim++] = size;
   }
   return HEED_OK;
 }
 
-static heed_status read_offsets(const heed__place *place, const heed__json *value, extent *x) {
+static heed_status read_offsets(const heed__where *where, const heed__json *value, extent *x) {
   char text[32];
   int64_t *const ends[] = {&x->begin, &x->end};
   int count = 0;
   const bool list = heed__json_kind_of(value) == HEED__JSON_LIST;
   for (const heed__json *v = list ? heed__json_first(value) : NULL; v != NULL; v = heed__json_next(v)) {
-    if (count == 2) return heed__broken(place, "data_offsets has more than two numbers");
+    if (count == 2) return heed__fail_file(where, "data_offsets has more than two numbers");
     if (!heed__json_integer(v, ends[count]) || *ends[count] < 0)
-      return heed__broken(place, "data_offsets: number %d is %s; offsets are integers from 0 to 2^53",
-                          count + 1, number_text(text, v));
+      return heed__fail_file(where, "data_offsets: number %d is %s; it must be an integer from 0 to 2^53",
+                             count + 1, number_text(text, v));
     count++;
   }
-  if (count < 2) return heed__broken(place, "data_offsets must be a list of two numbers");
+  if (count < 2) return heed__fail_file(where, "data_offsets must be a list of two numbers");
   return HEED_OK;
 }
 
-/* Shape, dtype and place must fit each other and the `bytes` bytes of data. */
-static heed_status check_extent(const heed__place *place, const heed__entry *entry, const extent *x,
+/* Shape, dtype and offsets must agree with each other and with the `bytes` bytes of data. */
+static heed_status check_extent(const heed__where *where, const heed__entry *entry, const extent *x,
                                 size_t bytes) {
   char text[HEED__SHAPE_TEXT];
-  const struct stored_format *f = &stored_formats[entry->format];
+  const struct stored_dtype *f = &stored_dtypes[entry->stored_dtype];
   const int64_t numel = heed__numel(entry->ndim, entry->shape, f->bytes);
   heed__shape_text(text, entry->ndim, entry->shape);
-  if (numel < 0) return heed__broken(place, "%s elements of %s are more than a file holds", text, f->name);
+  if (numel < 0)
+    return heed__fail_file(where, "%s elements of %s are more than a file can hold", text, f->name);
   if (x->begin > x->end || x->end - x->begin != numel * (int64_t)f->bytes)
-    return heed__broken(place, "data_offsets are [%lld, %lld]; %s of %s takes %lld byte%s",
-                        (long long)x->begin, (long long)x->end, text, f->name,
-                        (long long)numel * (long long)f->bytes, HEED__S(numel * (int64_t)f->bytes));
+    return heed__fail_file(where, "data_offsets are [%lld, %lld]; %s of %s takes %lld byte%s",
+                           (long long)x->begin, (long long)x->end, text, f->name,
+                           (long long)numel * (long long)f->bytes, HEED__S(numel * (int64_t)f->bytes));
   if ((uint64_t)x->end > bytes)
-    return heed__broken(place, "ends at byte %lld of the data, and there are only %zu: the file is cut short",
-                        (long long)x->end, bytes);
+    return heed__fail_file(where,
+                           "ends at byte %lld of the data, and there are only %zu: the file is cut short",
+                           (long long)x->end, bytes);
   return HEED_OK;
 }
 
-static heed_status read_entry(const heed__place *outer, const heed__json *value, size_t bytes,
+static heed_status read_entry(const heed__where *outer, const heed__json *value, size_t bytes,
                               heed__entry *entry, extent *x) {
   static const char *const names[] = {"dtype", "shape", "data_offsets"};
-  heed__place place;
+  heed__where where;
   const heed__json *found[3] = {NULL, NULL, NULL};
-  heed__place_inside(&place, outer, "tensor", heed__json_key(value));
+  heed__where_inside(&where, outer, "tensor", heed__json_key(value));
   if (heed__json_kind_of(value) != HEED__JSON_OBJECT)
-    return heed__broken(&place, "must be an object with dtype, shape and data_offsets");
+    return heed__fail_file(&where, "must be an object with dtype, shape and data_offsets");
   for (const heed__json *v = heed__json_first(value); v != NULL; v = heed__json_next(v)) {
     for (int i = 0; i < 3; i++) {
       if (strcmp(heed__json_key(v), names[i]) != 0) continue;
-      if (found[i] != NULL) return heed__broken(&place, "%s is there twice", names[i]);
+      if (found[i] != NULL) return heed__fail_file(&where, "duplicate %s", names[i]);
       found[i] = v;
     }
   }
   for (int i = 0; i < 3; i++) {
-    if (found[i] == NULL) return heed__broken(&place, "%s is missing", names[i]);
+    if (found[i] == NULL) return heed__fail_file(&where, "%s is missing", names[i]);
   }
-  heed_status status = read_format(&place, found[0], entry);
-  if (status == HEED_OK) status = read_shape(&place, found[1], entry);
-  if (status == HEED_OK) status = read_offsets(&place, found[2], x);
-  return status == HEED_OK ? check_extent(&place, entry, x, bytes) : status;
+  heed_status status = read_stored_dtype(&where, found[0], entry);
+  if (status == HEED_OK) status = read_shape(&where, found[1], entry);
+  if (status == HEED_OK) status = read_offsets(&where, found[2], x);
+  return status == HEED_OK ? check_extent(&where, entry, x, bytes) : status;
 }
 
 /* ---- The whole header ---- */
@@ -132,31 +134,32 @@ static int compare_extents(const void *a, const void *b) {
   return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* Sorts them; together they must cover the data, each byte once. */
-static heed_status check_cover(const heed__place *outer, const heed_archive *archive, extent *extents,
+/* Sorts the extents and checks that together they cover each byte of the data once. */
+static heed_status check_cover(const heed__where *outer, const heed_archive *archive, extent *extents,
                                size_t bytes) {
   int64_t reached = 0;
-  heed__place place;
+  heed__where where;
   const heed_status status =
       heed__sort_records(archive->ctx, "load", extents, archive->count, sizeof(*extents), compare_extents);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < archive->count; i++) {
     const extent *x = &extents[i];
     if (x->begin != reached) {
-      heed__place_inside(&place, outer, "tensor", archive->entries[x->index].name);
+      heed__where_inside(&where, outer, "tensor", archive->entries[x->index].name);
       if (x->begin > reached)
-        return heed__broken(&place, "begins at byte %lld of the data; bytes %lld and on belong to no tensor",
-                            (long long)x->begin, (long long)reached);
+        return heed__fail_file(&where,
+                               "begins at byte %lld of the data; bytes %lld and on belong to no tensor",
+                               (long long)x->begin, (long long)reached);
       char quoted[HEED__QUOTED];
-      return heed__broken(&place, "begins at byte %lld of the data, inside of %s", (long long)x->begin,
-                          heed__quoted(quoted, archive->entries[extents[i - 1].index].name, false));
+      return heed__fail_file(&where, "begins at byte %lld of the data, inside %s", (long long)x->begin,
+                             heed__quoted(quoted, archive->entries[extents[i - 1].index].name, false));
     }
     reached = x->end;
   }
   if ((uint64_t)reached < bytes)
-    return heed__broken(outer, "the last %llu byte%s to no tensor",
-                        (unsigned long long)(bytes - (uint64_t)reached),
-                        bytes - (uint64_t)reached == 1 ? " belongs" : "s belong");
+    return heed__fail_file(outer, "the last %llu byte%s to no tensor",
+                           (unsigned long long)(bytes - (uint64_t)reached),
+                           bytes - (uint64_t)reached == 1 ? " belongs" : "s belong");
   return HEED_OK;
 }
 
@@ -164,8 +167,8 @@ static bool is_metadata(const heed__json *value) {
   return strcmp(heed__json_key(value), metadata_name) == 0;
 }
 
-/* How many tensors, pairs of metadata and bytes of text there will be. */
-static heed_status measure(const heed__place *place, const heed__json *root, int64_t *count, int64_t *pairs,
+/* Counts tensors, pairs of metadata and bytes of text. */
+static heed_status measure(const heed__where *where, const heed__json *root, int64_t *count, int64_t *pairs,
                            size_t *text) {
   const heed__json *metadata = NULL;
   for (const heed__json *v = heed__json_first(root); v != NULL; v = heed__json_next(v)) {
@@ -174,24 +177,24 @@ static heed_status measure(const heed__place *place, const heed__json *root, int
       *text += strlen(heed__json_key(v)) + 1;
       continue;
     }
-    if (metadata != NULL) return heed__broken(place, "%s is there twice", metadata_name);
+    if (metadata != NULL) return heed__fail_file(where, "duplicate %s", metadata_name);
     metadata = v;
   }
   if (metadata == NULL) return HEED_OK;
   if (heed__json_kind_of(metadata) != HEED__JSON_OBJECT)
-    return heed__broken(place, "%s must be an object", metadata_name);
+    return heed__fail_file(where, "%s must be an object", metadata_name);
   for (const heed__json *v = heed__json_first(metadata); v != NULL; v = heed__json_next(v)) {
     char quoted[HEED__QUOTED];
     if (heed__json_kind_of(v) != HEED__JSON_STRING)
-      return heed__broken(place, "%s: %s must be a string", metadata_name,
-                          heed__quoted(quoted, heed__json_key(v), false));
+      return heed__fail_file(where, "%s: %s must be a string", metadata_name,
+                             heed__quoted(quoted, heed__json_key(v), false));
     ++*pairs;
     *text += strlen(heed__json_key(v)) + strlen(heed__json_text(v)) + 2;
   }
   return HEED_OK;
 }
 
-static heed_status fill_metadata(const heed__place *place, const heed__json *object, heed_archive *archive) {
+static heed_status fill_metadata(const heed__where *where, const heed__json *object, heed_archive *archive) {
   int64_t i = 0;
   heed_context *ctx = archive->ctx;
   const size_t bytes = (size_t)archive->pairs * sizeof(heed__name);
@@ -203,67 +206,73 @@ static heed_status fill_metadata(const heed__place *place, const heed__json *obj
     archive->metadata[2 * i] = heed__archive_text(archive, heed__json_key(v));
     archive->metadata[2 * i + 1] = heed__archive_text(archive, heed__json_text(v));
     names[i] = (heed__name){archive->metadata[2 * i], i};
-    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "load"); /* each may have megabytes */
+    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "load"); /* each may be megabytes long */
   }
   char quoted[HEED__QUOTED];
-  const char *twice = NULL;
-  if (status == HEED_OK) status = heed__sort_names(ctx, "load", names, archive->pairs, &twice);
-  if (status == HEED_OK && twice != NULL)
-    status = heed__broken(place, "%s: %s is there twice", metadata_name, heed__quoted(quoted, twice, false));
+  const char *duplicate = NULL;
+  if (status == HEED_OK) status = heed__sort_names(ctx, "load", names, archive->pairs, &duplicate);
+  if (status == HEED_OK && duplicate != NULL)
+    status =
+        heed__fail_file(where, "%s: duplicate key %s", metadata_name, heed__quoted(quoted, duplicate, false));
   heed__release(ctx, names);
   return status;
 }
 
-/* `first`: the file's byte from which on the data lies. */
-static heed_status fill_archive(const heed__place *place, const heed__json *root, heed__file_map *map,
+static heed_status open_entry(heed_context *ctx, const heed__entry *entry, heed_tensor **out);
+
+/* `first`: the offset of the data in the file. */
+static heed_status fill_archive(const heed__where *where, const heed__json *root, heed__file_map *map,
                                 size_t first, heed_archive *archive) {
   heed_context *ctx = archive->ctx;
-  const size_t bytes = map->size - first, room = (size_t)archive->count * sizeof(extent);
+  const size_t bytes = map->size - first, scratch = (size_t)archive->count * sizeof(extent);
   heed_status status = HEED_OK;
   int64_t i = 0;
-  extent *extents = heed__allocate(ctx, room);
-  if (extents == NULL) return heed__fail_memory(ctx, "load", room);
+  extent *extents = heed__allocate(ctx, scratch);
+  if (extents == NULL) return heed__fail_memory(ctx, "load", scratch);
   for (const heed__json *v = heed__json_first(root); v != NULL && status == HEED_OK; v = heed__json_next(v)) {
     if (is_metadata(v)) {
-      status = fill_metadata(place, v, archive);
+      status = fill_metadata(where, v, archive);
       continue;
     }
     heed__entry *entry = &archive->entries[i];
     entry->name = heed__archive_text(archive, heed__json_key(v));
     extents[i].index = i;
-    status = read_entry(place, v, bytes, entry, &extents[i]);
+    status = read_entry(where, v, bytes, entry, &extents[i]);
     if (status == HEED_OK && heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "load");
     if (status != HEED_OK) break;
+    entry->open = open_entry;
     entry->data = map->data + first + extents[i].begin;
     entry->map = map;
     map->references++;
     i++;
   }
-  if (status == HEED_OK) status = heed__archive_sort(archive, place);
-  if (status == HEED_OK) status = check_cover(place, archive, extents, bytes);
+  if (status == HEED_OK) status = heed__archive_sort(archive, where);
+  if (status == HEED_OK) status = check_cover(where, archive, extents, bytes);
   heed__release(ctx, extents);
   return status;
 }
 
-/* The header's length, from the file's first 8 bytes. */
-static heed_status read_length(const heed__place *place, const heed__file_map *map, size_t *length) {
+/* Reads and checks the length of the header. */
+static heed_status read_length(const heed__where *where, const heed__file_map *map, size_t *length) {
   uint64_t n = 0;
   if (map->size < 8)
-    return heed__broken(place, "has %zu byte%s; the first 8 of a .safetensors file give its header's length",
-                        map->size, HEED__S(map->size));
+    return heed__fail_file(where,
+                           "has %zu byte%s; the first 8 of a .safetensors file give its header's length",
+                           map->size, HEED__S(map->size));
   for (int i = 7; i >= 0; i--) n = n << 8 | (unsigned char)map->data[i];
   if (n > MOST_HEADER)
-    return heed__broken(place, "its first 8 bytes say that the header has %llu bytes; at most %zu are read",
-                        (unsigned long long)n, MOST_HEADER);
+    return heed__fail_file(where,
+                           "the header has %llu bytes, by the first 8 of the file; it must have at most %zu",
+                           (unsigned long long)n, MOST_HEADER);
   if (n > map->size - 8)
-    return heed__broken(place, "the header has %llu bytes, and only %zu follow: the file is cut short",
-                        (unsigned long long)n, map->size - 8);
-  if (n == 0 || map->data[8] != '{') return heed__broken(place, "the header does not begin with {");
+    return heed__fail_file(where, "the header has %llu bytes, and only %zu follow: the file is cut short",
+                           (unsigned long long)n, map->size - 8);
+  if (n == 0 || map->data[8] != '{') return heed__fail_file(where, "the header does not begin with {");
   *length = (size_t)n;
   return HEED_OK;
 }
 
-heed_status heed__safetensors_load(const heed__place *place, const char *path, heed_archive **out) {
+heed_status heed__safetensors_load(const heed__where *where, const char *path, heed_archive **out) {
   static const heed__json_limits limits = {
       .bytes = MOST_HEADER, .values = MAX_VALUES, .depth = 8, .integers = true};
   size_t length = 0, text = 0;
@@ -271,16 +280,16 @@ heed_status heed__safetensors_load(const heed__place *place, const char *path, h
   heed__file_map *map = NULL;
   heed__json_tree *tree = NULL;
   heed_archive *archive = NULL;
-  heed__place header = {.ctx = place->ctx};
-  snprintf(header.text, sizeof(header.text), HEED_CJSON ? "%.160s, the header" : "%.160s", place->text);
-  heed_status status = heed__file_map_open(place, path, &map);
-  if (status == HEED_OK) status = read_length(place, map, &length);
+  heed__where header = {.ctx = where->ctx};
+  snprintf(header.text, sizeof(header.text), HEED_CJSON ? "%.160s, the header" : "%.160s", where->text);
+  heed_status status = heed__file_map_open(where, path, &map);
+  if (status == HEED_OK) status = read_length(where, map, &length);
   if (status == HEED_OK) status = heed__json_parse(&header, map->data + 8, length, &limits, &tree);
   if (status != HEED_OK) goto done;
   const heed__json *root = heed__json_root(tree);
-  status = measure(place, root, &count, &pairs, &text);
-  if (status == HEED_OK) status = heed__archive_new(place->ctx, count, pairs, text, &archive);
-  if (status == HEED_OK) status = fill_archive(place, root, map, 8 + length, archive);
+  status = measure(where, root, &count, &pairs, &text);
+  if (status == HEED_OK) status = heed__archive_new(where->ctx, count, pairs, text, &archive);
+  if (status == HEED_OK) status = fill_archive(where, root, map, 8 + length, archive);
   if (status != HEED_OK) goto done;
   *out = archive;
   archive = NULL;
@@ -291,18 +300,18 @@ done:
   return status;
 }
 
-/* ---- Tensors of a mapped file ---- */
+/* ---- Tensors in a mapped file ---- */
 
 static void release_map(void *user, void *data) {
   (void)data;
   heed__file_map_release(user);
 }
 
-/* Elements that are copied between two checks for cancellation. */
-#define COPIED_AT_ONCE ((int64_t)1 << 17)
+#define COPIED_CHUNK ((int64_t)1 << 17) /* elements between two cancellation checks */
 
-/* What cannot stay where it is: wider, other byte order, misaligned; any byte for a bool. */
-static void copy_some(const char *p, const struct stored_format *f, int64_t n, heed_dtype dtype, char *to) {
+/* Copies n elements that cannot be used as mapped: int32, other byte order, misaligned, or bools (any byte).
+ */
+static void copy_some(const char *p, const struct stored_dtype *f, int64_t n, heed_dtype dtype, char *to) {
   if (f->bytes == heed__element_bytes(dtype)) {
     memcpy(to, p, (size_t)n * f->bytes);
     if (!heed__is_little_endian()) heed__reverse_bytes(to, n, f->bytes);
@@ -318,11 +327,11 @@ static void copy_some(const char *p, const struct stored_format *f, int64_t n, h
   for (int64_t i = 0; dtype == HEED_BOOL && i < n; i++) to[i] = to[i] != 0;
 }
 
-static heed_status copy_entry(heed_context *ctx, const heed__entry *entry, const struct stored_format *f,
+static heed_status copy_entry(heed_context *ctx, const heed__entry *entry, const struct stored_dtype *f,
                               const heed_tensor *x) {
   heed_status status = HEED_OK;
-  for (int64_t i = 0; i < x->numel && status == HEED_OK; i += COPIED_AT_ONCE) {
-    const int64_t n = x->numel - i < COPIED_AT_ONCE ? x->numel - i : COPIED_AT_ONCE;
+  for (int64_t i = 0; i < x->numel && status == HEED_OK; i += COPIED_CHUNK) {
+    const int64_t n = x->numel - i < COPIED_CHUNK ? x->numel - i : COPIED_CHUNK;
     copy_some(entry->data + (size_t)i * f->bytes, f, n, x->dtype,
               x->data + (size_t)i * heed__element_bytes(x->dtype));
     if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "load");
@@ -330,8 +339,8 @@ static heed_status copy_entry(heed_context *ctx, const heed__entry *entry, const
   return status;
 }
 
-heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry, heed_tensor **out) {
-  const struct stored_format *f = &stored_formats[entry->format];
+static heed_status open_entry(heed_context *ctx, const heed__entry *entry, heed_tensor **out) {
+  const struct stored_dtype *f = &stored_dtypes[entry->stored_dtype];
   const size_t width = heed__element_bytes(f->dtype);
   const int64_t numel = heed__numel(entry->ndim, entry->shape, width);
   heed_status status;
@@ -354,9 +363,9 @@ heed_status heed__safetensors_tensor(heed_context *ctx, const heed__entry *entry
 
 /* ---- Writing ---- */
 
-#define EMITTED_AT_ONCE ((size_t)1 << 16) /* bytes between two checks for cancellation */
+#define EMITTED_CHUNK ((size_t)1 << 16) /* bytes between two cancellation checks */
 
-/* What writes the header, or, without a writer, counts its bytes. */
+/* Writes the header, or, without a writer, counts its bytes. */
 typedef struct emitter {
   heed_context *ctx;
   heed__writer *writer;
@@ -369,7 +378,7 @@ static void emit(emitter *e, const char *text, size_t length) {
   e->length += length;
   if (e->writer != NULL) e->status = heed__writer_put(e->writer, text, length);
   if (e->length < e->next_check || e->status != HEED_OK) return;
-  e->next_check = e->length + EMITTED_AT_ONCE;
+  e->next_check = e->length + EMITTED_CHUNK;
   if (heed__is_due(&e->ctx->pace)) e->status = heed__stopped(e->ctx, "save");
 }
 
@@ -387,26 +396,25 @@ static void emit_string(emitter *e, const char *text) {
   emit(e, "\"", 1);
   for (const char *p = text; *p != '\0' && e->status == HEED_OK;) {
     size_t plain = 0;
-    while (plain < EMITTED_AT_ONCE && (unsigned char)p[plain] >= ' ' && p[plain] != '"' && p[plain] != '\\')
+    while (plain < EMITTED_CHUNK && (unsigned char)p[plain] >= ' ' && p[plain] != '"' && p[plain] != '\\')
       plain++;
     emit(e, p, plain);
     p += plain;
-    if (*p == '\0' || plain == EMITTED_AT_ONCE) continue;
+    if (*p == '\0' || plain == EMITTED_CHUNK) continue;
     char escape[8];
     emit(e, escape, (size_t)snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)(unsigned char)*p++));
   }
   emit(e, "\"", 1);
   if (e->status == HEED_OK && e->length - start > HEED__LONGEST_STRING)
-    e->status =
-        heed__fail(e->ctx, HEED_ARGUMENT,
-                   "save: a name or a string of the metadata takes %zu bytes; at most %zu are read again",
-                   e->length - start, HEED__LONGEST_STRING);
+    e->status = heed__fail(e->ctx, HEED_ARGUMENT,
+                           "save: a name or a text of the metadata takes %zu bytes; it must take at most %zu",
+                           e->length - start, HEED__LONGEST_STRING);
 }
 
-static const char *format_name(heed_dtype dtype) {
+static const char *stored_name(heed_dtype dtype) {
   int i = 0;
-  while (stored_formats[i].dtype != dtype || stored_formats[i].bytes != heed__element_bytes(dtype)) i++;
-  return stored_formats[i].name;
+  while (stored_dtypes[i].dtype != dtype || stored_dtypes[i].bytes != heed__element_bytes(dtype)) i++;
+  return stored_dtypes[i].name;
 }
 
 static void emit_header(emitter *e, const heed__contents *c, const int64_t *begin) {
@@ -428,7 +436,7 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
     if (i > 0) emit_text(e, ",");
     emit_string(e, c->names[i]);
     emit_text(e, ":{\"dtype\":\"");
-    emit_text(e, format_name(x->dtype));
+    emit_text(e, stored_name(x->dtype));
     emit_text(e, "\",\"shape\":[");
     for (int d = 0; d < x->ndim; d++) {
       if (d > 0) emit_text(e, ",");
@@ -443,10 +451,10 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
   emit_text(e, "}");
 }
 
-/* The widest elements first, so that all lie at multiples of their size. */
+/* In files, the widest elements come first, so that all lie at multiples of their size. */
 static const size_t widths[] = {8, 4, 2, 1};
 
-/* Where each tensor begins; false if that is beyond what the format holds. */
+/* Assigns each tensor its offset; false if they are more than the format can hold. */
 static bool lay_out(const heed__contents *c, int64_t *begin) {
   int64_t at = 0;
   for (int k = 0; k < 4; k++) {
@@ -463,14 +471,14 @@ static bool lay_out(const heed__contents *c, int64_t *begin) {
 }
 
 static heed_status put_header(heed__writer *w, const heed__contents *c, const int64_t *begin) {
-  heed_context *ctx = w->place.ctx;
+  heed_context *ctx = w->where.ctx;
   emitter counting = {.ctx = ctx}, writing = {.ctx = ctx, .writer = w};
   emit_header(&counting, c, begin);
   if (counting.status != HEED_OK) return counting.status;
   const size_t padding = -(8 + counting.length) & (ALIGNMENT - 1), length = counting.length + padding;
   if (length > MOST_HEADER)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "save: the names, shapes and metadata take %zu bytes; at most %zu are read again",
+                      "save: the names, shapes and metadata take %zu bytes; they must take at most %zu",
                       length, MOST_HEADER);
   char bytes[8], spaces[ALIGNMENT];
   for (int i = 0; i < 8; i++) bytes[i] = (char)(unsigned char)((uint64_t)length >> (8 * i) & 0xff);
@@ -481,19 +489,19 @@ static heed_status put_header(heed__writer *w, const heed__contents *c, const in
   return writing.status;
 }
 
-heed_status heed__safetensors_save(heed__writer *w, const heed__contents *contents) {
-  heed_context *ctx = w->place.ctx;
+static heed_status save_safetensors(heed__writer *w, const heed__contents *contents) {
+  heed_context *ctx = w->where.ctx;
   for (int64_t i = 0; i < contents->count; i++) {
     if (strcmp(contents->names[i], metadata_name) == 0)
-      return heed__fail(ctx, HEED_ARGUMENT, "save: no tensor can be called %s in .safetensors",
+      return heed__fail(ctx, HEED_ARGUMENT, "save: a name is %s, which .safetensors reserves for metadata",
                         metadata_name);
   }
-  const size_t room = heed__array_bytes((uint64_t)contents->count, sizeof(int64_t));
-  int64_t *begin = heed__allocate(ctx, room);
-  if (begin == NULL) return heed__fail_memory(ctx, "save", room);
+  const size_t bytes = heed__array_bytes((uint64_t)contents->count, sizeof(int64_t));
+  int64_t *begin = heed__allocate(ctx, bytes);
+  if (begin == NULL) return heed__fail_memory(ctx, "save", bytes);
   heed_status status = HEED_OK;
   if (!lay_out(contents, begin))
-    status = heed__fail(ctx, HEED_ARGUMENT, "save: the tensors are more than a file holds");
+    status = heed__fail(ctx, HEED_ARGUMENT, "save: the tensors are more than a file can hold");
   if (status == HEED_OK) status = put_header(w, contents, begin);
   for (int k = 0; k < 4; k++) {
     for (int64_t i = 0; i < contents->count && status == HEED_OK; i++) {
@@ -504,3 +512,15 @@ heed_status heed__safetensors_save(heed__writer *w, const heed__contents *conten
   heed__release(ctx, begin);
   return status;
 }
+
+static heed_status load_safetensors(const heed__where *where, const char *path, heed__loaded *out) {
+  return heed__safetensors_load(where, path, &out->archive);
+}
+
+const heed__format heed__format_safetensors = {
+    .ending = ".safetensors",
+    .metadata = true,
+    .magic = {{4, 5, "\0\0\0\0{"}}, /* a header of less than 4 GiB */
+    .load = load_safetensors,
+    .save = save_safetensors,
+};

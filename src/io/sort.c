@@ -1,5 +1,5 @@
-/* Sorting what a file or a script has many of. Not qsort: it cannot be stopped, and some libraries' takes
- * time that grows with the square of the count for input that is made for it. */
+/* A merge sort that checks for cancellation. qsort does not, and some implementations take quadratic time for
+ * input constructed for that. */
 #include "files.h"
 
 #include <string.h>
@@ -8,10 +8,10 @@ typedef struct sorter {
   const heed__pace *pace;
   size_t size;
   int (*compare)(const void *a, const void *b);
-  int64_t merged; /* in all passes */
+  int64_t merged; /* records, in all passes */
 } sorter;
 
-/* Two sorted runs that lie one behind the other, as one, to `to`. False: work is due. */
+/* Merges two adjacent sorted runs, a…b and b…end, into `to`. False: cancelled. */
 static bool merge_runs(sorter *s, const char *a, const char *b, const char *end, char *to) {
   const size_t size = s->size;
   for (const char *const middle = b; a < middle || b < end; to += size) {

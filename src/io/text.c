@@ -1,16 +1,17 @@
-/* Text in UTF-8; and by Unicode's tables (utf8proc) categories, canonical decomposition, lower case. */
+/* UTF-8, and by Unicode's tables (utf8proc) categories, canonical decomposition and lower case. */
 #include <string.h>
 
 #include "io.h"
 
-#define FIRST_OF_MANY 0x80 /* bytes below are characters of their own */
+#define FIRST_MULTIBYTE 0x80 /* code points below take one byte */
 
-/* Bytes of the first character, 0 if there is none in valid UTF-8. Source: RFC 3629, section 4. */
+/* Decodes the first character; returns its length in bytes, 0 if it is not valid. Source: RFC 3629,
+ * section 4. */
 static size_t read_character(const char *text, size_t size, int32_t *character) {
-  static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* of so many bytes: more would be overlong */
+  static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: smaller ones are overlong */
   const unsigned char first = (unsigned char)*text;
   *character = 0;
-  if (first < FIRST_OF_MANY) {
+  if (first < FIRST_MULTIBYTE) {
     *character = first;
     return 1;
   }
@@ -34,7 +35,7 @@ size_t heed__text_check(const char *text, size_t size) {
   return 0;
 }
 
-#define MOST_IN_STEP ((size_t)1 << 16)
+#define MOST_IN_STEP ((size_t)1 << 16) /* bytes */
 
 static bool is_continuation(char byte) {
   return ((unsigned char)byte & 0xc0) == 0x80;
@@ -44,7 +45,7 @@ size_t heed__text_step(const char *text, size_t size) {
   if (size <= MOST_IN_STEP) return size;
   for (size_t end = MOST_IN_STEP; end > MOST_IN_STEP - 4; end--)
     if (!is_continuation(text[end])) return end;
-  return MOST_IN_STEP; /* no character is that long: this one ends before, and the text is not valid */
+  return MOST_IN_STEP; /* no character has 4 continuation bytes: the text is not valid */
 }
 
 heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, const char *text, size_t size,
@@ -67,7 +68,7 @@ heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, c
 #include <utf8proc.h>
 
 static size_t write_character(int32_t character, char *out) {
-  if (character < FIRST_OF_MANY) {
+  if (character < FIRST_MULTIBYTE) {
     *out = (char)character;
     return 1;
   }
@@ -93,7 +94,7 @@ size_t heed__text_lower(const char *text, size_t size, char *out) {
   int32_t character;
   for (size_t at = 0, length; at < size; at += length) {
     length = read_character(text + at, size - at, &character);
-    if (character == 0x130) { /* İ: the only one that becomes two, i and a dot above */
+    if (character == 0x130) { /* İ, the only one that becomes two: i and a dot above */
       memcpy(out, "i\xCC\x87", 3);
       out += 3;
     } else {
@@ -104,41 +105,40 @@ size_t heed__text_lower(const char *text, size_t size, char *out) {
 }
 
 static int combining_class(int32_t character) {
-  return character < FIRST_OF_MANY ? 0 : utf8proc_get_property(character)->combining_class;
+  return character < FIRST_MULTIBYTE ? 0 : utf8proc_get_property(character)->combining_class;
 }
 
 static int decompose(int32_t character, int32_t parts[4]) {
   utf8proc_ssize_t count = 0;
-  if (character >= FIRST_OF_MANY)
+  if (character >= FIRST_MULTIBYTE)
     count = utf8proc_decompose_char(character, parts, 4, UTF8PROC_DECOMPOSE, NULL);
   if (count >= 1 && count <= 4) return (int)count;
   parts[0] = character;
   return 1;
 }
 
-/* A decomposition at work. */
 typedef struct decomposer {
   heed_context *ctx;
   const char *function;
   int64_t steps;  /* characters read, sorted and written */
-  int32_t *marks; /* since the last character that is not a mark; as many again behind them to sort them in */
-  size_t waiting; /* how many */
+  int32_t *marks; /* combining marks not yet written, and scratch of the same size to sort them */
+  size_t waiting; /* their number */
   char *out;
 } decomposer;
 
-/* After each step. Errors: CANCELLED, LIMIT. */
+/* Counts a step and checks for cancellation. Errors: CANCELLED, LIMIT. */
 static heed_status count_step(decomposer *d) {
   return heed__is_due_at(&d->ctx->pace, d->steps++) ? heed__stopped(d->ctx, d->function) : HEED_OK;
 }
 
-/* Writes the marks in the order of their classes, those of one class as they come: sorted by counting, so
- * that any number of marks takes no longer than as many letters. */
+/* Writes the marks by ascending combining class, in a stable order. A counting sort, so that a long run of
+ * marks takes linear time. */
 static heed_status write_marks(decomposer *d) {
   const int32_t *marks = d->marks;
   int32_t *sorted = d->marks + d->waiting;
   size_t first[257] = {0};
   heed_status status = HEED_OK;
-  if (d->waiting < 2) { /* by far the most */
+  if (d->waiting < 2) { /* by far the most frequent case */
     if (d->waiting == 1) d->out += write_character(*marks, d->out);
     d->waiting = 0;
     return HEED_OK;

@@ -5,15 +5,14 @@
 
 #include <string.h>
 
-/* One byte of deflated text stands for at most 1032 of plain text; a few more are for the empty one. */
-#define MOST_INFLATED 1032u
+#define MOST_INFLATED 1032u /* bytes that one deflated byte can become */
 
-/* What is checked or inflated before it is asked whether to go on: less than 100 µs. */
-#define ZIP_AT_ONCE ((size_t)1 << 16)
+#define ZIP_CHUNK ((size_t)1 << 16) /* bytes between two cancellation checks: less than 100 µs */
 
 #define MOST_RECORD (HEED__ZIP_RECORD_BYTES + 3 * HEED__ZIP_MAX_TEXT) /* name, extra and comment */
 
-#define FLAG_ENCRYPTED (1u | 1u << 6 | 1u << 13) /* the entry; by a stronger cipher; the directory, too */
+#define FLAG_ENCRYPTED                                                                                       \
+  (1u | 1u << 6 | 1u << 13) /* by the old cipher, by a stronger one, with the directory */
 
 /* ---- Numbers ---- */
 
@@ -23,7 +22,7 @@ static uint64_t zip_number(const unsigned char *p, int bytes) {
   return value;
 }
 
-/* The number at *p, which moves behind it. */
+/* Reads the number at *p and advances p. */
 static uint64_t zip_next(const unsigned char **p, int bytes) {
   const uint64_t value = zip_number(*p, bytes);
   *p += bytes;
@@ -36,34 +35,34 @@ static bool has_signature(const unsigned char *p, const char *signature) {
 
 /* ---- The end ---- */
 
-#define NO_ARCHIVE "is no zip archive that can be read: "
+#define NO_ARCHIVE "is not a readable zip archive: "
 
-/* What the records of the end say; at first `end_at` is where the end record lies, then, if there is one of
- * zip64, where that does: up to there the directory goes. */
+/* The numbers of the end records. end_at is the offset of the end record, or of zip64's if there is one: the
+ * directory must end there. */
 typedef struct zip_end {
   uint64_t end_at;
   uint64_t disk, directory_disk, here, count, bytes, at;
 } zip_end;
 
 static heed_status read_zip(const heed__zip *zip, uint64_t at, void *out, size_t bytes) {
-  return heed__file_read(zip->place, zip->file, (int64_t)at, out, bytes);
+  return heed__file_read(zip->where, zip->file, (int64_t)at, out, bytes);
 }
 
-/* The end record is the last thing in the file that looks like one and whose comment ends with the file. */
+/* Finds the last end record whose comment ends with the file. */
 static heed_status find_end(const heed__zip *zip, zip_end *end) {
   const size_t most = HEED__ZIP_END_BYTES + HEED__ZIP_MAX_TEXT;
-  const size_t room = zip->size < most ? (size_t)zip->size : most;
-  unsigned char *tail = heed__allocate(zip->place->ctx, room);
-  if (tail == NULL) return heed__fail_memory(zip->place->ctx, "load", room);
-  heed_status status = read_zip(zip, zip->size - room, tail, room);
+  const size_t length = zip->size < most ? (size_t)zip->size : most;
+  unsigned char *tail = heed__allocate(zip->where->ctx, length);
+  if (tail == NULL) return heed__fail_memory(zip->where->ctx, "load", length);
+  heed_status status = read_zip(zip, zip->size - length, tail, length);
   if (status != HEED_OK) goto done;
-  for (size_t i = room - HEED__ZIP_END_BYTES + 1; i-- > 0;) {
+  for (size_t i = length - HEED__ZIP_END_BYTES + 1; i-- > 0;) {
     const unsigned char *p = tail + i;
     if (!has_signature(p, HEED__ZIP_END) ||
-        i + HEED__ZIP_END_BYTES + zip_number(p + HEED__ZIP_END_BYTES - 2, 2) != room)
+        i + HEED__ZIP_END_BYTES + zip_number(p + HEED__ZIP_END_BYTES - 2, 2) != length)
       continue;
     p += HEED__ZIP_SIGNATURE;
-    end->end_at = zip->size - room + i;
+    end->end_at = zip->size - length + i;
     end->disk = zip_next(&p, 2);
     end->directory_disk = zip_next(&p, 2);
     end->here = zip_next(&p, 2);
@@ -72,23 +71,23 @@ static heed_status find_end(const heed__zip *zip, zip_end *end) {
     end->at = zip_next(&p, 4);
     goto done;
   }
-  status = heed__broken(zip->place, NO_ARCHIVE "it has no end record, or bytes stand behind that");
+  status = heed__fail_file(zip->where, NO_ARCHIVE "it has no end record, or bytes after it");
 done:
-  heed__release(zip->place->ctx, tail);
+  heed__release(zip->where->ctx, tail);
   return status;
 }
 
-/* A number of the end record, for which `elsewhere` says that it is in the one of zip64. False: they differ.
- */
+/* Replaces a number of the end record by that of zip64's. False if they contradict each other: the first must
+ * be the placeholder `elsewhere` or the same. */
 static bool take_larger(uint64_t *number, uint64_t elsewhere, uint64_t larger) {
   const bool fits = *number == elsewhere || *number == larger;
   *number = larger;
   return fits;
 }
 
-/* The second end record, if there is a locator. */
+/* Reads zip64's end record if there is a locator. */
 static heed_status read_end_64(const heed__zip *zip, zip_end *end) {
-  const heed__place *place = zip->place;
+  const heed__where *where = zip->where;
   unsigned char text[HEED__ZIP_END_64_BYTES];
   if (end->end_at < HEED__ZIP_END_64_BYTES + HEED__ZIP_LOCATOR_BYTES) return HEED_OK;
   const uint64_t locator_at = end->end_at - HEED__ZIP_LOCATOR_BYTES;
@@ -96,14 +95,15 @@ static heed_status read_end_64(const heed__zip *zip, zip_end *end) {
   if (status != HEED_OK || !has_signature(text, HEED__ZIP_LOCATOR)) return status;
   const uint64_t at = zip_number(text + 8, 8);
   if (at > locator_at - HEED__ZIP_END_64_BYTES)
-    return heed__broken(place, NO_ARCHIVE "its locator points to byte %llu, where no end record can be",
-                        (unsigned long long)at);
+    return heed__fail_file(where, NO_ARCHIVE "its locator points to byte %llu, where no end record can be",
+                           (unsigned long long)at);
   status = read_zip(zip, at, text, HEED__ZIP_END_64_BYTES);
   if (status != HEED_OK) return status;
-  /* its length does not count the signature and itself */
+  /* its length excludes the signature and the length itself */
   if (!has_signature(text, HEED__ZIP_END_64) || zip_number(text + 4, 8) != locator_at - at - 12)
-    return heed__broken(place, NO_ARCHIVE "its locator points to byte %llu, where no end record of zip64 is",
-                        (unsigned long long)at);
+    return heed__fail_file(where,
+                           NO_ARCHIVE "its locator points to byte %llu, where no end record of zip64 is",
+                           (unsigned long long)at);
   const unsigned char *p = text + 16;
   bool same = take_larger(&end->disk, HEED__ZIP_MANY, zip_next(&p, 4));
   same = take_larger(&end->directory_disk, HEED__ZIP_MANY, zip_next(&p, 4)) && same;
@@ -111,14 +111,14 @@ static heed_status read_end_64(const heed__zip *zip, zip_end *end) {
   same = take_larger(&end->count, HEED__ZIP_MANY, zip_next(&p, 8)) && same;
   same = take_larger(&end->bytes, HEED__ZIP_ELSEWHERE, zip_next(&p, 8)) && same;
   same = take_larger(&end->at, HEED__ZIP_ELSEWHERE, zip_next(&p, 8)) && same;
-  if (!same) return heed__broken(place, NO_ARCHIVE "its two end records differ");
+  if (!same) return heed__fail_file(where, NO_ARCHIVE "its two end records differ");
   end->end_at = at;
   return HEED_OK;
 }
 
-/* Where the directory lies; the numbers that are wrong say so before anything is made of them. */
+/* Finds the directory, and checks all numbers before they are used. */
 static heed_status read_end(const heed__zip *zip, zip_end *end) {
-  const heed__place *place = zip->place;
+  const heed__where *where = zip->where;
   heed_status status = find_end(zip, end);
   if (status != HEED_OK) return status;
   const bool elsewhere = end->here == HEED__ZIP_MANY || end->count == HEED__ZIP_MANY ||
@@ -126,34 +126,33 @@ static heed_status read_end(const heed__zip *zip, zip_end *end) {
   if (elsewhere || end->at + end->bytes != end->end_at) status = read_end_64(zip, end);
   if (status != HEED_OK) return status;
   if (end->disk != 0 || end->directory_disk != 0 || end->here != end->count)
-    return heed__broken(place, NO_ARCHIVE "it is a part of an archive of several files");
+    return heed__fail_file(where, NO_ARCHIVE "it is part of an archive of several files");
   if (end->at > end->end_at || end->bytes > end->end_at - end->at)
-    return heed__broken(place,
-                        NO_ARCHIVE "its directory would have %llu byte%s from byte %llu on, and there are "
-                                   "only %llu: it is cut short",
-                        (unsigned long long)end->bytes, HEED__S(end->bytes), (unsigned long long)end->at,
-                        (unsigned long long)end->end_at);
+    return heed__fail_file(where,
+                           NO_ARCHIVE "its directory would have %llu byte%s from byte %llu on, and there are "
+                                      "only %llu: it is cut short",
+                           (unsigned long long)end->bytes, HEED__S(end->bytes), (unsigned long long)end->at,
+                           (unsigned long long)end->end_at);
   if (end->bytes < end->end_at - end->at)
-    return heed__broken(place,
-                        NO_ARCHIVE
-                        "its directory ends %llu byte%s too early: so many stand before the archive, or "
-                        "in it where nothing should be",
-                        (unsigned long long)(end->end_at - end->at - end->bytes),
-                        HEED__S(end->end_at - end->at - end->bytes));
-  if (end->bytes > PTRDIFF_MAX / 8) /* what is made of it is larger, four times at most */
-    return heed__broken(place,
-                        NO_ARCHIVE "its directory has %llu bytes, too many for this machine's addresses",
-                        (unsigned long long)end->bytes);
+    return heed__fail_file(where,
+                           NO_ARCHIVE
+                           "its directory ends %llu byte%s too early: there are other bytes before the "
+                           "archive or inside it",
+                           (unsigned long long)(end->end_at - end->at - end->bytes),
+                           HEED__S(end->end_at - end->at - end->bytes));
+  if (end->bytes > PTRDIFF_MAX / 8) /* its records become at most four times as large */
+    return heed__fail_file(where, NO_ARCHIVE "its directory has %llu bytes, more than the address space",
+                           (unsigned long long)end->bytes);
   if (end->count > end->bytes / HEED__ZIP_RECORD_BYTES || end->bytes / MOST_RECORD > end->count)
-    return heed__broken(place, NO_ARCHIVE "it says that it has %llu %s, in a directory of %llu byte%s",
-                        (unsigned long long)end->count, end->count == 1 ? "entry" : "entries",
-                        (unsigned long long)end->bytes, HEED__S(end->bytes));
+    return heed__fail_file(where, NO_ARCHIVE "it says that it has %llu %s, in a directory of %llu byte%s",
+                           (unsigned long long)end->count, end->count == 1 ? "entry" : "entries",
+                           (unsigned long long)end->bytes, HEED__S(end->bytes));
   return HEED_OK;
 }
 
 /* ---- The directory ---- */
 
-/* The numbers that stand in the extra field of zip64, in this order, as far as they are there. */
+/* Reads the 64-bit numbers of a record, in this order; only those with a placeholder are present. */
 static bool read_extra(const unsigned char *p, size_t length, heed__zip_entry *e) {
   uint64_t *const numbers[] = {&e->size, &e->packed, &e->at};
   const unsigned char *const end = p + length;
@@ -172,19 +171,19 @@ static bool read_extra(const unsigned char *p, size_t length, heed__zip_entry *e
   return true;
 }
 
-/* The record at p, of which at least `left` bytes are there; the bytes that it takes, or 0: it is broken. */
+/* Reads the record at p, of at most `left` bytes; returns its length, 0 if it is broken. */
 static size_t read_record(const unsigned char *p, size_t left, heed__zip_entry *e) {
   if (left < HEED__ZIP_RECORD_BYTES || !has_signature(p, HEED__ZIP_RECORD)) return 0;
-  p += 8; /* behind the versions of who made it and who can read it */
+  p += 8; /* the signature and two versions */
   e->encrypted = (zip_next(&p, 2) & FLAG_ENCRYPTED) != 0;
   e->method = (unsigned)zip_next(&p, 2);
-  p += 4; /* time and day */
+  p += 4; /* time and date */
   e->crc = (uint32_t)zip_next(&p, 4);
   e->packed = zip_next(&p, 4);
   e->size = zip_next(&p, 4);
   e->name_length = (size_t)zip_next(&p, 2);
   const size_t extra = (size_t)zip_next(&p, 2), comment = (size_t)zip_next(&p, 2);
-  p += 8; /* the disk, and what the file was on that */
+  p += 8; /* the disk and the file's attributes */
   e->at = zip_next(&p, 4);
   e->name = (const char *)p;
   const size_t bytes = HEED__ZIP_RECORD_BYTES + e->name_length + extra + comment;
@@ -202,12 +201,12 @@ static int compare_starts(const void *a, const void *b) {
   return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* Each entry ends where the next one in the file begins, the last where the directory does. */
+/* Each entry must end before the next one in the file, or the directory, begins. */
 static heed_status find_ends(const heed__zip *zip) {
-  heed_context *ctx = zip->place->ctx;
-  const size_t room = (size_t)zip->count * sizeof(zip_start);
-  zip_start *starts = heed__allocate(ctx, room);
-  if (starts == NULL) return heed__fail_memory(ctx, "load", room);
+  heed_context *ctx = zip->where->ctx;
+  const size_t bytes = (size_t)zip->count * sizeof(zip_start);
+  zip_start *starts = heed__allocate(ctx, bytes);
+  if (starts == NULL) return heed__fail_memory(ctx, "load", bytes);
   for (int64_t i = 0; i < zip->count; i++) starts[i] = (zip_start){zip->entries[i].at, i};
   const heed_status status =
       heed__sort_records(ctx, "load", starts, zip->count, sizeof(*starts), compare_starts);
@@ -218,89 +217,90 @@ static heed_status find_ends(const heed__zip *zip) {
 }
 
 static heed_status read_directory(heed__zip *zip) {
-  heed_context *ctx = zip->place->ctx;
+  heed_context *ctx = zip->where->ctx;
   zip_end end = {0};
   heed_status status = read_end(zip, &end);
   if (status != HEED_OK) return status;
-  const size_t bytes = (size_t)end.bytes, room = (size_t)end.count * sizeof(*zip->entries);
+  const size_t bytes = (size_t)end.bytes, entries = (size_t)end.count * sizeof(*zip->entries);
   zip->directory_at = end.at;
   zip->count = (int64_t)end.count;
   zip->directory = heed__allocate(ctx, bytes);
-  zip->entries = heed__allocate(ctx, room);
-  if (zip->directory == NULL || zip->entries == NULL) return heed__fail_memory(ctx, "load", bytes + room);
+  zip->entries = heed__allocate(ctx, entries);
+  if (zip->directory == NULL || zip->entries == NULL) return heed__fail_memory(ctx, "load", bytes + entries);
   status = read_zip(zip, end.at, zip->directory, bytes);
   size_t used = 0;
   for (int64_t i = 0; i < zip->count && status == HEED_OK; i++) {
     const size_t record = read_record(zip->directory + used, bytes - used, &zip->entries[i]);
     if (record == 0)
-      return heed__broken(zip->place, NO_ARCHIVE "entry %lld of its directory is broken or cut short",
-                          (long long)i + 1);
+      return heed__fail_file(zip->where, NO_ARCHIVE "entry %lld of its directory is broken or cut short",
+                             (long long)i + 1);
     used += record;
     if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "load");
   }
   if (status != HEED_OK) return status;
   if (used < bytes)
-    return heed__broken(zip->place, NO_ARCHIVE "its directory has %lld %s, and %zu byte%s behind them",
-                        (long long)zip->count, zip->count == 1 ? "entry" : "entries", bytes - used,
-                        HEED__S(bytes - used));
+    return heed__fail_file(zip->where, NO_ARCHIVE "its directory has %lld %s, and %zu more byte%s",
+                           (long long)zip->count, zip->count == 1 ? "entry" : "entries", bytes - used,
+                           HEED__S(bytes - used));
   return find_ends(zip);
 }
 
-heed_status heed__zip_open(const heed__place *place, const char *path, heed__zip *out) {
+heed_status heed__zip_open(const heed__where *where, const char *path, heed__zip *out) {
   int64_t size;
-  *out = (heed__zip){.place = place};
-  heed_status status = heed__file_open(place, path, &out->file, &size);
+  *out = (heed__zip){.where = where};
+  heed_status status = heed__file_open(where, path, &out->file, &size);
   if (status != HEED_OK) return status;
   out->size = (uint64_t)size;
   if (size < HEED__ZIP_END_BYTES)
-    status =
-        heed__broken(place, "is no zip archive: it has only %lld byte%s", (long long)size, HEED__S(size));
+    status = heed__fail_file(where, "is not a zip archive: it has only %lld byte%s", (long long)size,
+                             HEED__S(size));
   if (status == HEED_OK) status = read_directory(out);
   if (status != HEED_OK) heed__zip_close(out);
   return status;
 }
 
 void heed__zip_close(heed__zip *zip) {
-  heed__release(zip->place->ctx, zip->directory);
-  heed__release(zip->place->ctx, zip->entries);
+  heed__release(zip->where->ctx, zip->directory);
+  heed__release(zip->where->ctx, zip->entries);
   heed__system_close(zip->file);
 }
 
 /* ---- An entry ---- */
 
-/* What the archive says of it must be possible: nothing is allocated for what cannot be there. */
-static heed_status check_entry(const heed__place *place, const heed__zip *zip, const heed__zip_entry *e) {
+/* The record must be possible for the size of the archive, before anything is allocated for it. */
+static heed_status check_entry(const heed__where *where, const heed__zip *zip, const heed__zip_entry *e) {
   const uint64_t inside = zip->directory_at;
-  if (e->encrypted) return heed__broken(place, "is encrypted");
+  if (e->encrypted) return heed__fail_file(where, "is encrypted");
   if (e->method != HEED__ZIP_STORED && e->method != HEED__ZIP_DEFLATED)
-    return heed__broken(place, "is compressed by method %u; stored and deflated ones are read", e->method);
+    return heed__fail_file(where, "its compression method is %u; it must be 0 (stored) or 8 (deflated)",
+                           e->method);
   if (e->packed > inside)
-    return heed__broken(place, "would have %llu byte%s in the archive, more than there are",
-                        (unsigned long long)e->packed, HEED__S(e->packed));
+    return heed__fail_file(where, "would have %llu byte%s in the archive, more than there are",
+                           (unsigned long long)e->packed, HEED__S(e->packed));
   if (e->at > inside || HEED__ZIP_LOCAL_BYTES + e->packed > inside - e->at)
-    return heed__broken(place,
-                        "would have %llu byte%s from byte %llu of the archive on, and there are only %llu",
-                        (unsigned long long)e->packed, HEED__S(e->packed), (unsigned long long)e->at,
-                        (unsigned long long)inside);
+    return heed__fail_file(where,
+                           "would have %llu byte%s from byte %llu of the archive on, and there are only %llu",
+                           (unsigned long long)e->packed, HEED__S(e->packed), (unsigned long long)e->at,
+                           (unsigned long long)inside);
   const bool stored = e->method == HEED__ZIP_STORED;
   if (e->size > INT64_MAX || (stored && e->size != e->packed) ||
       (!stored && e->size / MOST_INFLATED > e->packed))
-    return heed__broken(place, "would make %llu byte%s of %llu in the archive, which cannot be",
-                        (unsigned long long)e->size, HEED__S(e->size), (unsigned long long)e->packed);
+    return heed__fail_file(where, "would make %llu byte%s of %llu in the archive, which is impossible",
+                           (unsigned long long)e->size, HEED__S(e->size), (unsigned long long)e->packed);
   return HEED_OK;
 }
 
 static heed_status broken_entry(const heed__zip_stream *s, const char *what) {
-  return heed__broken(s->place, "cannot be read: %s", what);
+  return heed__fail_file(s->where, "cannot be read: %s", what);
 }
 
-/* Whether the name that stands there, of the right length, is the entry's. */
+/* Whether the name in the local header, of the right length, is that of the record. */
 static heed_status compare_name(heed__zip_stream *s, bool *same) {
   const heed__zip_entry *e = s->entry;
   *same = true;
   for (size_t done = 0; done < e->name_length && *same;) {
     const size_t left = e->name_length - done, n = left < sizeof(s->input) ? left : sizeof(s->input);
-    const heed_status status = heed__file_read(s->place, s->file, (int64_t)s->at, s->input, n);
+    const heed_status status = heed__file_read(s->where, s->file, (int64_t)s->at, s->input, n);
     if (status != HEED_OK) return status;
     *same = memcmp(s->input, e->name + done, n) == 0;
     s->at += n;
@@ -309,12 +309,12 @@ static heed_status compare_name(heed__zip_stream *s, bool *same) {
   return HEED_OK;
 }
 
-/* The local header, which must not contradict the directory; its sizes may be 0 and are not looked at. */
+/* The local header must not contradict the directory. Its sizes may be 0 and are not read. */
 static heed_status read_local_header(heed__zip_stream *s) {
   const heed__zip_entry *e = s->entry;
   unsigned char text[HEED__ZIP_LOCAL_BYTES];
   bool same;
-  heed_status status = heed__file_read(s->place, s->file, (int64_t)e->at, text, sizeof(text));
+  heed_status status = heed__file_read(s->where, s->file, (int64_t)e->at, text, sizeof(text));
   if (status != HEED_OK) return status;
   if (!has_signature(text, HEED__ZIP_LOCAL)) return broken_entry(s, "it does not begin with a header");
   const unsigned char *p = text + 6;
@@ -342,35 +342,35 @@ static void release_for_zlib(voidpf ctx, voidpf memory) {
 }
 
 heed_status heed__zip_begin(heed__zip_stream *s, const heed__zip *zip, const heed__zip_entry *entry,
-                            const heed__place *place) {
-  s->place = place;
+                            const heed__where *where) {
+  s->where = where;
   s->entry = entry;
   s->file = zip->file;
   s->crc = 0;
   s->ended = false;
-  heed_status status = check_entry(place, zip, entry);
+  heed_status status = check_entry(where, zip, entry);
   if (status == HEED_OK) status = read_local_header(s);
   if (status != HEED_OK || entry->method == HEED__ZIP_STORED) return status;
-  s->inflating = (z_stream){.zalloc = allocate_for_zlib, .zfree = release_for_zlib, .opaque = place->ctx};
-  /* without the header and the check sum of zlib's own format */
+  s->inflating = (z_stream){.zalloc = allocate_for_zlib, .zfree = release_for_zlib, .opaque = where->ctx};
+  /* negative: without the header and checksum of zlib's own format */
   if (inflateInit2(&s->inflating, -MAX_WBITS) == Z_OK) return HEED_OK;
-  return heed__fail_memory(place->ctx, "load", (size_t)1 << MAX_WBITS);
+  return heed__fail_memory(where->ctx, "load", (size_t)1 << MAX_WBITS);
 }
 
 /* ---- An entry's bytes ---- */
 
 static heed_status read_packed(heed__zip_stream *s, void *out, size_t bytes) {
-  const heed_status status = heed__file_read(s->place, s->file, (int64_t)s->at, out, bytes);
+  const heed_status status = heed__file_read(s->where, s->file, (int64_t)s->at, out, bytes);
   s->at += bytes;
   s->left -= bytes;
   return status;
 }
 
-/* As many bytes as there is room for, or all that come. */
-static heed_status inflate_some(heed__zip_stream *s, void *out, size_t room, size_t *got) {
+/* Inflates `capacity` bytes, or fewer at the end. */
+static heed_status inflate_some(heed__zip_stream *s, void *out, size_t capacity, size_t *got) {
   z_stream *z = &s->inflating;
   z->next_out = out;
-  z->avail_out = (uInt)room;
+  z->avail_out = (uInt)capacity;
   while (z->avail_out > 0 && !s->ended) {
     if (z->avail_in == 0) {
       const size_t n = s->left < sizeof(s->input) ? (size_t)s->left : sizeof(s->input);
@@ -382,18 +382,18 @@ static heed_status inflate_some(heed__zip_stream *s, void *out, size_t room, siz
     const int answer = inflate(z, Z_NO_FLUSH);
     s->ended = answer == Z_STREAM_END;
     if (answer == Z_BUF_ERROR) return broken_entry(s, "it is cut short");
-    if (answer == Z_MEM_ERROR) return heed__fail_memory(s->place->ctx, "load", (size_t)1 << MAX_WBITS);
-    if (answer != Z_OK && answer != Z_STREAM_END) return broken_entry(s, "what is deflated is broken");
+    if (answer == Z_MEM_ERROR) return heed__fail_memory(s->where->ctx, "load", (size_t)1 << MAX_WBITS);
+    if (answer != Z_OK && answer != Z_STREAM_END) return broken_entry(s, "its deflated data are invalid");
   }
-  *got = room - z->avail_out;
+  *got = capacity - z->avail_out;
   return HEED_OK;
 }
 
 heed_status heed__zip_read(heed__zip_stream *s, void *out, size_t bytes) {
-  heed_context *ctx = s->place->ctx;
+  heed_context *ctx = s->where->ctx;
   char *p = out;
   while (bytes > 0) {
-    size_t n = bytes < ZIP_AT_ONCE ? bytes : ZIP_AT_ONCE;
+    size_t n = bytes < ZIP_CHUNK ? bytes : ZIP_CHUNK;
     heed_status status = heed__is_due(&ctx->pace) ? heed__stopped(ctx, "load") : HEED_OK;
     if (status == HEED_OK && s->entry->method == HEED__ZIP_DEFLATED) {
       status = inflate_some(s, p, n, &n);

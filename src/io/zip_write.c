@@ -1,25 +1,23 @@
-/* Writing zip archives of stored entries. The same entries make the same bytes: none has a time. */
+/* Writing zip archives of stored entries. The same entries give the same bytes: all have the same date. */
 #include "zip.h"
 
 #if HEED_ZIP
 
 #include <string.h>
 
-#define VERSION    20u /* of zip that is needed to read it */
+#define VERSION    20u /* of zip, required to read an entry */
 #define VERSION_64 45u
-#define UNIX       (3u << 8)        /* whose rights are in a record */
-#define RIGHTS     (0100644u << 16) /* of a file that all may read */
-#define FIRST_DAY  (1u << 5 | 1u)   /* 1980-01-01, the first that zip knows, as numpy has it */
+#define UNIX       (3u << 8)        /* the system that RIGHTS are of */
+#define RIGHTS     (0100644u << 16) /* a file readable by all */
+#define FIRST_DAY  (1u << 5 | 1u)   /* 1980-01-01, zip's earliest date; numpy uses it, too */
 
-#define CRC_AT 14 /* in a local header */
+#define CRC_OFFSET 14 /* in a local header */
 
-/* What is checked and written before it is asked whether to go on. */
-#define CHECKED_AT_ONCE (HEED__AT_ONCE / 4)
+#define CHECKED_CHUNK (HEED__IO_CHUNK / 4) /* bytes between two cancellation checks */
 
 /* ---- Records ---- */
 
-/* A record that is made: its signature and numbers. The longest is one of the directory with three numbers of
- * 64 bits behind it. */
+/* A record being composed. The longest is one of the directory with three 64-bit numbers. */
 typedef struct zip_record {
   size_t used;
   unsigned char bytes[80];
@@ -48,7 +46,7 @@ static uint64_t small_or_elsewhere(const heed__zip_writer *z, uint64_t number) {
   return is_large(z, number) ? HEED__ZIP_ELSEWHERE : number;
 }
 
-/* What a local header and a record of the directory have in common, up to the length of the extra. */
+/* The fields that a local header and a record of the directory share, up to the length of the extra field. */
 static void add_common(const heed__zip_writer *z, zip_record *r, const heed__zip_written *e, bool large,
                        size_t name_length, size_t extra) {
   const uint64_t size = small_or_elsewhere(z, e->size);
@@ -58,8 +56,8 @@ static void add_common(const heed__zip_writer *z, zip_record *r, const heed__zip
   add_number(r, 0, 2); /* midnight */
   add_number(r, FIRST_DAY, 2);
   add_number(r, e->crc, 4);
-  add_number(r, size, 4); /* in the archive, */
-  add_number(r, size, 4); /* and outside */
+  add_number(r, size, 4); /* packed */
+  add_number(r, size, 4); /* unpacked */
   add_number(r, name_length, 2);
   add_number(r, extra, 2);
 }
@@ -76,7 +74,7 @@ heed_status heed__zip_put_header(heed__zip_writer *z, uint64_t size) {
   heed__zip_written *e = &z->entries[z->count];
   const bool large = is_large(z, size);
   zip_record header = begin_record(HEED__ZIP_LOCAL), extra = {0};
-  *e = (heed__zip_written){.at = heed__writer_at(z->writer), .size = size};
+  *e = (heed__zip_written){.at = heed__writer_position(z->writer), .size = size};
   if (large) {
     add_number(&extra, HEED__ZIP_EXTRA_64, 2);
     add_number(&extra, 16, 2);
@@ -90,12 +88,12 @@ heed_status heed__zip_put_header(heed__zip_writer *z, uint64_t size) {
 }
 
 heed_status heed__zip_put(heed__zip_writer *z, const void *data, size_t bytes) {
-  heed_context *ctx = z->writer->place.ctx;
+  heed_context *ctx = z->writer->where.ctx;
   heed__zip_written *e = &z->entries[z->count];
   const char *p = data;
   heed_status status = HEED_OK;
   while (bytes > 0 && status == HEED_OK) {
-    const size_t n = bytes < CHECKED_AT_ONCE ? bytes : CHECKED_AT_ONCE;
+    const size_t n = bytes < CHECKED_CHUNK ? bytes : CHECKED_CHUNK;
     if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "save");
     if (status != HEED_OK) break;
     e->crc = (uint32_t)crc32(e->crc, (const Bytef *)p, (uInt)n);
@@ -110,7 +108,7 @@ heed_status heed__zip_finish_entry(heed__zip_writer *z) {
   const heed__zip_written *e = &z->entries[z->count++];
   zip_record crc = {0};
   add_number(&crc, e->crc, 4);
-  return heed__writer_patch(z->writer, e->at + CRC_AT, crc.bytes, crc.used);
+  return heed__writer_patch(z->writer, e->at + CRC_OFFSET, crc.bytes, crc.used);
 }
 
 /* ---- The directory ---- */
@@ -131,7 +129,7 @@ static heed_status put_directory_record(heed__zip_writer *z, int64_t i) {
   add_common(z, &r, e, numbers > 0, strlen(name) + strlen(z->ending), extra.used);
   add_number(&r, 0, 2); /* comment */
   add_number(&r, 0, 2); /* disk */
-  add_number(&r, 0, 2); /* what is inside: no text */
+  add_number(&r, 0, 2); /* attributes of the content: not text */
   add_number(&r, RIGHTS, 4);
   add_number(&r, small_or_elsewhere(z, e->at), 4);
   heed_status status = put_record(z, &r);
@@ -139,15 +137,15 @@ static heed_status put_directory_record(heed__zip_writer *z, int64_t i) {
   return status == HEED_OK ? put_record(z, &extra) : status;
 }
 
-/* The end record of zip64, and where it is. */
+/* Zip64's end record and its locator. */
 static heed_status put_end_64(heed__zip_writer *z, uint64_t directory_at) {
-  const uint64_t at = heed__writer_at(z->writer);
+  const uint64_t at = heed__writer_position(z->writer);
   zip_record end = begin_record(HEED__ZIP_END_64), locator = begin_record(HEED__ZIP_LOCATOR);
-  add_number(&end, HEED__ZIP_END_64_BYTES - 12, 8); /* without the signature and this */
+  add_number(&end, HEED__ZIP_END_64_BYTES - 12, 8); /* excludes the signature and the length itself */
   add_number(&end, UNIX | VERSION_64, 2);
   add_number(&end, VERSION_64, 2);
-  add_number(&end, 0, 4); /* disk, */
-  add_number(&end, 0, 4); /* and that of the directory */
+  add_number(&end, 0, 4); /* disk */
+  add_number(&end, 0, 4); /* disk of the directory */
   add_number(&end, (uint64_t)z->count, 8);
   add_number(&end, (uint64_t)z->count, 8);
   add_number(&end, at - directory_at, 8);
@@ -160,16 +158,16 @@ static heed_status put_end_64(heed__zip_writer *z, uint64_t directory_at) {
 }
 
 heed_status heed__zip_put_directory(heed__zip_writer *z) {
-  const uint64_t at = heed__writer_at(z->writer), count = (uint64_t)z->count;
+  const uint64_t at = heed__writer_position(z->writer), count = (uint64_t)z->count;
   heed_status status = HEED_OK;
   for (int64_t i = 0; i < z->count && status == HEED_OK; i++) status = put_directory_record(z, i);
-  const uint64_t bytes = heed__writer_at(z->writer) - at;
+  const uint64_t bytes = heed__writer_position(z->writer) - at;
   const bool many = count >= z->limits.entries;
   if (status == HEED_OK && (many || is_large(z, bytes) || is_large(z, at))) status = put_end_64(z, at);
   if (status != HEED_OK) return status;
   zip_record end = begin_record(HEED__ZIP_END);
-  add_number(&end, 0, 2); /* disk, */
-  add_number(&end, 0, 2); /* and that of the directory */
+  add_number(&end, 0, 2); /* disk */
+  add_number(&end, 0, 2); /* disk of the directory */
   add_number(&end, many ? HEED__ZIP_MANY : count, 2);
   add_number(&end, many ? HEED__ZIP_MANY : count, 2);
   add_number(&end, small_or_elsewhere(z, bytes), 4);

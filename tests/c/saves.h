@@ -1,5 +1,5 @@
-/* What the tests of disturbed saves share: a folder for each test, and saves that stop in the middle.
- * Included once, after the feature macros. */
+/* Shared by the tests of disturbed saves: a folder for each test, and saves that stop half-way. Included
+ * once, after the feature macros. */
 #ifndef HEED_TEST_SAVES_H
 #define HEED_TEST_SAVES_H
 
@@ -16,10 +16,10 @@
 
 #include "../../src/io/files.h"
 
-/* A folder of this process's own, since several of these tests may run at once, and a file in it. */
+/* A folder that no other process uses, since several of these tests may run at once, and a file in it. */
 static char folder[64], file[80];
 
-/* Whether the folder is new. */
+/* False if the folder exists already, or cannot be created. */
 static inline bool make_folder(const char *path) {
 #if defined(_WIN32)
   return mkdir(path) == 0;
@@ -28,7 +28,7 @@ static inline bool make_folder(const char *path) {
 #endif
 }
 
-/* The files in the folder, hidden ones too; with `deleting` they go. */
+/* Counts the files in the folder, including hidden ones; removes them if `deleting`. */
 static inline int count_files(bool deleting) {
   DIR *listing = opendir(folder);
   assert_non_null(listing);
@@ -88,7 +88,7 @@ static inline void expect(heed_context *ctx, const char *path, double number) {
   heed_tensor_free(loaded);
 }
 
-/* Begins to save a vector full of `number`, and stops in the middle of it. */
+/* Begins to save a vector filled with `number`, and stops half-way. */
 static inline void begin(heed_context *ctx, heed__writer *w, const char *path, double number) {
   char header[HEED__NPY_HEADER];
   size_t bytes;
@@ -106,10 +106,10 @@ static inline heed_status end(heed_context *ctx, heed__writer *w, double number)
   return status;
 }
 
-/* What the system does when it ends a process: files are closed, nothing else. */
+/* Does what the system does when a process is killed: closes the file. */
 static inline void abandon(heed__writer *w) {
   heed__system_close(w->file);
-  heed__release(w->place.ctx, w->buffer);
+  heed__release(w->where.ctx, w->buffer);
 }
 
 #define SAVE_TEST(function) cmocka_unit_test_setup_teardown(function, open_folder, close_folder)

@@ -1,4 +1,4 @@
-/* Memory: alignment, counting, the host's allocator, and how long a context lives. */
+/* Memory: alignment, counting, the host's allocator, and the lifetime of contexts. */
 #define _DEFAULT_SOURCE 1 /* madvise */
 
 #include "support.h"
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #endif
 
-static void blocks_are_aligned_whatever_the_allocator_gives(void **state) {
+static void blocks_are_aligned_even_if_the_allocator_does_not_align(void **state) {
   test_context *t = *state;
   void *block[40];
   for (size_t i = 0; i < 40; i++) {
@@ -20,7 +20,7 @@ static void blocks_are_aligned_whatever_the_allocator_gives(void **state) {
   for (size_t i = 0; i < 40; i++) heed__release(t->ctx, block[i]);
 }
 
-static void a_block_of_no_bytes_is_a_block(void **state) {
+static void an_empty_block_is_not_null(void **state) {
   test_context *t = *state;
   void *block = heed__allocate(t->ctx, 0);
   assert_non_null(block);
@@ -33,7 +33,7 @@ static void releasing_null_does_nothing(void **state) {
   assert_int_equal(t->memory.blocks, 1);
 }
 
-static void what_is_in_use_and_the_peak_are_counted(void **state) {
+static void memory_in_use_and_its_peak_are_counted(void **state) {
   test_context *t = *state;
   assert_int_equal(heed_memory_in_use(t->ctx), 0);
   void *a = heed__allocate(t->ctx, 1000), *b = heed__allocate(t->ctx, 5000);
@@ -49,7 +49,7 @@ static void what_is_in_use_and_the_peak_are_counted(void **state) {
   assert_int_equal(heed_memory_in_use(t->ctx), 0);
 }
 
-static void sizes_beyond_the_address_space_are_refused_without_asking(void **state) {
+static void sizes_beyond_the_address_space_are_refused_without_calling_the_allocator(void **state) {
   test_context *t = *state;
   const int64_t calls = t->memory.calls;
   assert_null(heed__allocate(t->ctx, SIZE_MAX));
@@ -59,7 +59,7 @@ static void sizes_beyond_the_address_space_are_refused_without_asking(void **sta
   assert_int_equal(heed_memory_in_use(t->ctx), 0);
 }
 
-static void arrays_of_more_bytes_than_can_be_addressed_are_refused(void **state) {
+static void arrays_beyond_the_address_space_are_refused(void **state) {
   test_context *t = *state;
   assert_int_equal(heed__array_bytes(3, 8), 24);
   assert_int_equal(heed__array_bytes(UINT64_MAX, 0), 0);
@@ -88,7 +88,7 @@ static void a_context_freed_early_stays_until_its_last_block_is_released(void **
   assert_int_equal(memory.blocks, 0);
 }
 
-static void a_context_that_cannot_be_had_is_memory(void **state) {
+static void a_context_without_memory_fails_with_memory(void **state) {
   (void)state;
   test_memory memory = {.fail_at = 1};
   heed_allocator allocator = test_allocator(&memory);
@@ -116,30 +116,31 @@ static void a_context_without_an_allocator_uses_malloc(void **state) {
 
 #if defined(__linux__)
 
-/* Whether the kernel is asked for huge pages (VmFlags hg) where `place` lies. */
-static bool huge_pages_are_wished_at(const void *place) {
+/* Whether the kernel was advised to use huge pages (VmFlags hg) at an address. */
+static bool huge_pages_are_advised_at(const void *address) {
   FILE *file = fopen("/proc/self/smaps", "r");
   char line[512];
-  bool here = false, wished = false;
+  bool here = false, advised = false;
   if (file == NULL) return false;
   while (fgets(line, sizeof line, file) != NULL) {
     unsigned long long first, end;
     if (sscanf(line, "%llx-%llx ", &first, &end) == 2)
-      here = first <= (uintptr_t)place && (uintptr_t)place < end;
-    if (here && strncmp(line, "VmFlags:", 8) == 0) wished = strstr(line, " hg") != NULL;
+      here = first <= (uintptr_t)address && (uintptr_t)address < end;
+    if (here && strncmp(line, "VmFlags:", 8) == 0) advised = strstr(line, " hg") != NULL;
   }
   fclose(file);
-  return wished;
+  return advised;
 }
 
-/* Some kernels and emulators take no such wish, or do not tell of it. */
-static bool wishes_are_taken(void) {
+/* Some kernels and emulators ignore the advice, or do not report it. */
+static bool advice_is_reported(void) {
   const size_t bytes = (size_t)4 << 20;
-  char *place = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (place == MAP_FAILED) return false;
-  const bool taken = madvise(place, bytes, MADV_HUGEPAGE) == 0 && huge_pages_are_wished_at(place + bytes / 2);
-  munmap(place, bytes);
-  return taken;
+  char *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED) return false;
+  const bool reported =
+      madvise(block, bytes, MADV_HUGEPAGE) == 0 && huge_pages_are_advised_at(block + bytes / 2);
+  munmap(block, bytes);
+  return reported;
 }
 
 static void *new_large_block(heed_context *ctx) {
@@ -149,22 +150,22 @@ static void *new_large_block(heed_context *ctx) {
   return block;
 }
 
-static void large_blocks_ask_for_huge_pages_unless_the_host_says_or_has_its_own_allocator(void **state) {
+static void large_blocks_use_huge_pages_unless_the_host_disables_them_or_has_its_own_allocator(void **state) {
   test_context *t = *state;
   heed_context *ctx = NULL;
-  if (!wishes_are_taken()) skip();
+  if (!advice_is_reported()) skip();
   assert_ok(heed_context_new(NULL, &ctx));
-  char *wished = new_large_block(ctx), *hosts = new_large_block(t->ctx);
+  char *default_block = new_large_block(ctx), *hosts = new_large_block(t->ctx);
   heed_set_huge_pages(ctx, false);
   char *without = new_large_block(ctx);
   heed_set_huge_pages(t->ctx, true);
   char *with = new_large_block(t->ctx);
   const size_t middle = (size_t)4 << 20;
-  assert_true(huge_pages_are_wished_at(wished + middle));
-  assert_false(huge_pages_are_wished_at(hosts + middle));
-  assert_false(huge_pages_are_wished_at(without + middle));
-  assert_true(huge_pages_are_wished_at(with + middle));
-  heed__release(ctx, wished);
+  assert_true(huge_pages_are_advised_at(default_block + middle));
+  assert_false(huge_pages_are_advised_at(hosts + middle));
+  assert_false(huge_pages_are_advised_at(without + middle));
+  assert_true(huge_pages_are_advised_at(with + middle));
+  heed__release(ctx, default_block);
   heed__release(ctx, without);
   heed__release(t->ctx, hosts);
   heed__release(t->ctx, with);
@@ -176,18 +177,18 @@ static void large_blocks_ask_for_huge_pages_unless_the_host_says_or_has_its_own_
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    TEST(blocks_are_aligned_whatever_the_allocator_gives),
-    TEST(a_block_of_no_bytes_is_a_block),
+    TEST(blocks_are_aligned_even_if_the_allocator_does_not_align),
+    TEST(an_empty_block_is_not_null),
     TEST(releasing_null_does_nothing),
-    TEST(what_is_in_use_and_the_peak_are_counted),
-    TEST(sizes_beyond_the_address_space_are_refused_without_asking),
-    TEST(arrays_of_more_bytes_than_can_be_addressed_are_refused),
+    TEST(memory_in_use_and_its_peak_are_counted),
+    TEST(sizes_beyond_the_address_space_are_refused_without_calling_the_allocator),
+    TEST(arrays_beyond_the_address_space_are_refused),
     cmocka_unit_test(a_context_freed_early_stays_until_its_last_block_is_released),
-    cmocka_unit_test(a_context_that_cannot_be_had_is_memory),
+    cmocka_unit_test(a_context_without_memory_fails_with_memory),
     cmocka_unit_test(an_allocator_without_functions_is_refused),
     cmocka_unit_test(a_context_without_an_allocator_uses_malloc),
 #if defined(__linux__)
-    TEST(large_blocks_ask_for_huge_pages_unless_the_host_says_or_has_its_own_allocator),
+    TEST(large_blocks_use_huge_pages_unless_the_host_disables_them_or_has_its_own_allocator),
 #endif
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

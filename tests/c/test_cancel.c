@@ -1,5 +1,5 @@
-/* Cancels at random moments, from another thread and from a signal handler: a call either gives the right
- * bits or CANCELLED, leaves nothing behind, and the next one is right. */
+/* Cancellation at random moments, from another thread and from a signal handler: a call either returns the
+ * right bits or CANCELLED, leaks nothing, and the next one is right. */
 #define _GNU_SOURCE
 #include "support.h"
 
@@ -13,14 +13,13 @@
 
 #include "../../src/io/io.h"
 
-/* Of each way of cancelling, with one thread and with two: some 800 of them are cancelled. */
+/* For each way of cancelling, with one thread and with two: about 800 of them are cancelled. */
 enum { ROUNDS = 2000 };
 
-/* A machine with many other programs may keep a thread waiting so long; alone it is 2 ms
- * (scripts/bench/stop.c). */
+/* A busy machine may delay a thread by this much; on an idle one it is 2 ms (scripts/bench/stop.c). */
 #define MOST_SECONDS 2.0
 
-/* ---- What is cancelled ---- */
+/* ---- The cancelled calls ---- */
 
 typedef struct scene {
   heed_context *ctx;
@@ -167,11 +166,11 @@ static void close_scene(scene *s) {
 
 /* ---- Rounds ---- */
 
-static _Atomic(double) cancelled_at; /* heed_clock() of the last cancel */
+static _Atomic(double) cancelled_at; /* heed_clock() of the last cancellation */
 
 typedef struct tally {
   int64_t whole, stopped;
-  double worst; /* seconds from a cancel to the return of the call that met it */
+  double worst; /* seconds from a cancellation to the return of the cancelled call */
 } tally;
 
 static void check_round(scene *s, int which, const heed_tensor *expected, tally *t) {
@@ -193,7 +192,7 @@ static void check_round(scene *s, int which, const heed_tensor *expected, tally 
   } else {
     t->stopped++;
     assert_int_equal(status, HEED_CANCELLED);
-    assert_non_null(strstr(heed_message(s->ctx), ": heed_cancel stopped it"));
+    assert_non_null(strstr(heed_message(s->ctx), ": cancelled by heed_cancel"));
     assert_null(out);
     heed_generator_get_state(g, after);
     assert_memory_equal(before, after, sizeof before);
@@ -219,7 +218,7 @@ static void run_rounds(heed_context *ctx, int64_t threads, void (*begin)(heed_co
   uint32_t seed = 5;
   open_scene(&s, ctx);
   assert_ok(heed_set_num_threads(ctx, threads));
-  expect(&s, expected); /* which starts the pool, too */
+  expect(&s, expected); /* also starts the pool */
   begin(ctx);
   for (int i = 0; i < ROUNDS; i++) {
     const int which = (int)((next_random(&seed) >> 8) % WORKS);
@@ -269,7 +268,7 @@ static void another_thread_may_cancel_at_any_moment(void **state) {
 
 /* ---- From a signal handler ---- */
 
-static heed_context *_Atomic signalled; /* the handler may run on a thread that was there before */
+static heed_context *_Atomic signalled; /* atomic: the handler may run on another thread */
 
 static void cancel_on_signal(int number) {
   (void)number;

@@ -1,4 +1,4 @@
-/* Files: what hosts in C see of them, writers that fail, and every allocation failing in turn. */
+/* Files from C: loading and saving, failing writes, and every allocation failing in turn. */
 #define _DEFAULT_SOURCE /* mincore */
 
 #include "support.h"
@@ -37,7 +37,7 @@ static int open_files(void **state) {
   return 0;
 }
 
-/* The folder is empty but for what the test names: nothing temporary stays behind. */
+/* Fails if the folder has files besides these: no temporary file may be left. */
 static int close_files(void **state) {
   static const char *const names[] = {"x.safetensors", "x.npz", "x.npy", "y.safetensors", "y.npz", "y.npy"};
   files *f = *state;
@@ -62,7 +62,7 @@ static int64_t size_of(const char *path) {
   return stat(path, &found) == 0 ? (int64_t)found.st_size : -1;
 }
 
-/* [3, 4] of 1…12, in that dtype. */
+/* The numbers 1 to 12, of shape [3, 4] and that dtype. */
 static heed_tensor *numbers(heed_context *ctx, heed_dtype dtype) {
   heed_tensor *whole = NULL, *flat = NULL, *x = NULL;
   assert_ok(heed_range(ctx, HEED_FLOAT32, heed_integer(1), heed_integer(12), heed_integer(1), &whole));
@@ -96,13 +96,14 @@ static void an_archive_gives_names_tensors_and_metadata(void **state) {
   assert_false(heed_archive_metadata(archive, 0, &key, &value));
   assert_false(heed_archive_metadata(archive, 2, &key, &value));
   assert_fails(ctx, heed_archive_tensor(archive, 3, &got), HEED_INDEX,
-               "archive_tensor: i is 3 and the archive has 2 tensors");
+               "archive_tensor: i is 3; it must be from 1 to 2, the number of tensors");
   assert_ok(heed_archive_tensor(archive, 2, &got));
   assert_fails(ctx, heed_archive_tensor(archive, 2, &got), HEED_ARGUMENT,
-               "archive_tensor: *out is a tensor already; it must be NULL");
+               "archive_tensor: *out is already a tensor; it must be NULL");
   heed_archive_free(archive);
   heed_archive_free(NULL);
-  assert_memory_equal(heed_tensor_data(got), heed_tensor_data(x), 12 * sizeof(float)); /* it holds the file */
+  assert_memory_equal(heed_tensor_data(got), heed_tensor_data(x),
+                      12 * sizeof(float)); /* keeps the file mapped */
   heed_tensor_free(got);
   heed_tensor_free(x);
   heed_tensor_free(y);
@@ -120,7 +121,8 @@ static void writing_to_a_loaded_tensor_leaves_the_file_alone(void **state) {
   assert_ok(heed_archive_tensor(archive, 1, &first));
   assert_ok(heed_archive_tensor(archive, 1, &second));
   assert_ok(heed_fill(ctx, first, heed_number(7)));
-  assert_memory_equal(heed_tensor_data(second), heed_tensor_data(first), 12 * sizeof(float)); /* one memory */
+  assert_memory_equal(heed_tensor_data(second), heed_tensor_data(first),
+                      12 * sizeof(float)); /* they share memory */
   heed_archive_free(archive);
   archive = NULL;
   assert_ok(heed_load_archive(ctx, in_folder(f, "x.safetensors"), &archive));
@@ -154,7 +156,7 @@ static void loaded_tensors_outlive_the_context_s_owner(void **state) {
   assert_int_equal(memory.blocks, 0);
 }
 
-static void a_destroyed_context_gives_its_maps_back(void **state) {
+static void a_destroyed_context_unmaps_its_files(void **state) {
   files *f = *state;
   const char *const name = "x";
   heed_tensor *x = numbers(f->ctx, HEED_FLOAT32), *got = NULL;
@@ -186,10 +188,10 @@ static void missing_arguments_are_refused(void **state) {
   assert_fails(ctx, heed_load_archive(ctx, NULL, &archive), HEED_ARGUMENT, "load: path is missing (NULL)");
   assert_fails(ctx, heed_load_archive(ctx, "x.npz", NULL), HEED_ARGUMENT, "load: out is missing (NULL)");
   assert_fails(ctx, heed_load_archive(ctx, "x.npz", &there), HEED_ARGUMENT,
-               "load: *out is there already; it must be NULL");
+               "load: *out already holds a result; it must be NULL");
   assert_fails(ctx, heed_load_npy(ctx, NULL, &y), HEED_ARGUMENT, "load: path is missing (NULL)");
   assert_fails(ctx, heed_load_npy(ctx, "x.npy", &x), HEED_ARGUMENT,
-               "load: *out is there already; it must be NULL");
+               "load: *out already holds a result; it must be NULL");
   assert_fails(ctx, heed_save_npy(ctx, NULL, x), HEED_ARGUMENT, "save: path is missing (NULL)");
   assert_fails(ctx, heed_save_npy(ctx, "x.npy", NULL), HEED_ARGUMENT, "save: x is missing (NULL)");
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", -1, names, tensors, 0, NULL), HEED_ARGUMENT,
@@ -199,15 +201,16 @@ static void missing_arguments_are_refused(void **state) {
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, names, none, 0, NULL), HEED_ARGUMENT,
                "save: number 2 of tensors is missing (NULL)");
   assert_fails(ctx, heed_save_archive(ctx, "x.npz", 2, twice, tensors, 0, NULL), HEED_ARGUMENT,
-               "save: the name 'a' is given twice");
+               "save: duplicate name 'a'");
   assert_fails(ctx,
                heed_save_archive(ctx, "x.safetensors", 2, names, tensors, 2,
                                  (const char *const[]){"k", "1", "k", "2"}),
-               HEED_ARGUMENT, "save: the metadata key 'k' is given twice");
+               HEED_ARGUMENT, "save: duplicate metadata key 'k'");
   assert_fails(ctx, heed_save_archive(ctx, "x.npy", 2, names, tensors, 0, NULL), HEED_ARGUMENT,
-               "save: 'x.npy': tensors by name are saved as .safetensors or .npz, by the end of the name");
+               "save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name");
   assert_fails(ctx, heed_load_archive(ctx, "none.npy", &archive), HEED_FILE,
-               "load: 'none.npy': is an .npy file, which holds one tensor without a name");
+               "load: 'none.npy': its format is .npy, which holds one tensor without a name; it must hold "
+               "tensors by name");
   assert_null(archive);
   assert_null(y);
   heed_tensor_free(x);
@@ -215,22 +218,22 @@ static void missing_arguments_are_refused(void **state) {
 
 /* ---- Elements as bytes ---- */
 
-/* Whatever room there is for pieces, together they are the row-major copy. */
-static void pieces_are_row_major_in_any_room(void **state) {
+/* With a buffer of any size, the pieces together are the row-major copy. */
+static void pieces_are_row_major_in_a_buffer_of_any_size(void **state) {
   files *f = *state;
   heed_context *ctx = f->ctx;
   heed_tensor *whole = NULL, *x = NULL, *view = NULL, *turned = NULL, *copy = NULL;
-  _Alignas(8) char room[24 * 8], got[24 * 8];
+  _Alignas(8) char buffer[24 * 8], got[24 * 8];
   for (int dtype = 0; dtype <= HEED_INT8; dtype++) {
     assert_ok(heed_range(ctx, HEED_INT64, heed_integer(0), heed_integer(23), heed_integer(1), &whole));
     assert_ok(heed_to(ctx, whole, (heed_dtype)dtype, &x));
     assert_ok(heed_view(ctx, x, 3, SHAPE(2, 3, 4), &view));
     assert_ok(heed_permute(ctx, view, 3, (const int[]){3, 1, 2}, &turned));
     assert_ok(heed_clone(ctx, turned, &copy));
-    for (size_t bytes = 8; bytes <= sizeof(room); bytes++) {
+    for (size_t bytes = 8; bytes <= sizeof(buffer); bytes++) {
       heed__pieces pieces;
       size_t used = 0;
-      heed__pieces_begin(&pieces, turned, room, bytes);
+      heed__pieces_begin(&pieces, turned, buffer, bytes);
       while (heed__pieces_next(&pieces)) {
         assert_true(pieces.bytes > 0 && pieces.bytes <= bytes && used + pieces.bytes <= sizeof(got));
         memcpy(got + used, pieces.data, pieces.bytes);
@@ -245,7 +248,7 @@ static void pieces_are_row_major_in_any_room(void **state) {
   }
 }
 
-/* A host's bool may be any byte. */
+/* Bools in a host's memory may be any byte. */
 static void bools_are_written_as_0_and_1(void **state) {
   files *f = *state;
   heed_context *ctx = f->ctx;
@@ -265,23 +268,23 @@ static void bools_are_written_as_0_and_1(void **state) {
   heed_tensor_free(y);
 }
 
-/* Before the buffer's bytes are written, behind it, and across what is written and what is not. */
+/* In the buffer, in the file, and across the boundary of both. */
 static void a_writer_patches_what_was_put(void **state) {
   files *f = *state;
   heed__writer w;
-  static char chunk[HEED__WRITER_ROOM - 2], got[HEED__WRITER_ROOM + 8];
+  static char chunk[HEED__WRITER_BUFFER - 2], got[HEED__WRITER_BUFFER + 8];
   memset(chunk, 'x', sizeof(chunk));
   assert_ok(heed__writer_begin(&w, f->ctx, in_folder(f, "x.npy")));
   assert_ok(heed__writer_put(&w, "abcd", 4));
   assert_ok(heed__writer_patch(&w, 1, "Z", 1));
-  assert_int_equal(heed__writer_at(&w), 4);
+  assert_int_equal(heed__writer_position(&w), 4);
   assert_ok(heed__writer_put(&w, chunk, sizeof(chunk))); /* now the first four are in the file */
   assert_ok(heed__writer_patch(&w, 0, "Y", 1));
   assert_ok(heed__writer_put(&w, "end", 3));
   assert_ok(heed__writer_put(&w, chunk, 3));
   assert_ok(heed__writer_patch(&w, 3, "WV", 2));
-  assert_int_equal(heed__writer_at(&w), 4 + sizeof(chunk) + 6);
-  assert_int_equal(size_of(in_folder(f, "x.npy")), -1); /* not before it is whole */
+  assert_int_equal(heed__writer_position(&w), 4 + sizeof(chunk) + 6);
+  assert_int_equal(size_of(in_folder(f, "x.npy")), -1); /* only when it is complete */
   assert_ok(heed__writer_end(&w, HEED_OK));
   FILE *file = fopen(in_folder(f, "x.npy"), "rb");
   assert_non_null(file);
@@ -294,8 +297,8 @@ static void a_writer_patches_what_was_put(void **state) {
 
 /* ---- Failures ---- */
 
-/* With room for `bytes` bytes in a file, nothing is saved and the old file stays. */
-static void no_room_leaves_the_old_file(void **state) {
+/* If files may have at most `bytes` bytes, nothing is saved and the old file is kept. */
+static void a_full_disk_leaves_the_old_file(void **state) {
   files *f = *state;
   heed_context *ctx = f->ctx;
   static const char *const names[] = {"x.safetensors", "x.npz", "x.npy"};
@@ -306,7 +309,7 @@ static void no_room_leaves_the_old_file(void **state) {
   const char *const keys[] = {"a", "b"};
   struct rlimit before, limit;
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN); /* as a host has it that wants the error */
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN); /* as in a host that wants the error */
   for (int i = 0; i < 3; i++) {
     write_text(in_folder(f, names[i]), "old", 3);
     for (rlim_t bytes = 0; bytes < 900000; bytes += 90001) {
@@ -334,8 +337,8 @@ static void no_room_leaves_the_old_file(void **state) {
   heed_tensor_free(turned);
 }
 
-/* Of a cancel, a deadline or a limit before it, loading tells as such, and then loads again. */
-static void what_stops_loading_is_told(void **state) {
+/* After a cancellation, a deadline or a memory limit has ended it, the next load succeeds. */
+static void loading_reports_cancellations_and_limits(void **state) {
   files *f = *state;
   heed_context *ctx = f->ctx;
   static const char *const paths[] = {"x.safetensors", "x.npz", "x.npy", "tests/golden/files/deflated.npz",
@@ -360,7 +363,7 @@ static void what_stops_loading_is_told(void **state) {
       if (step == 4) assert_ok(heed_set_deadline(ctx, 0));
       assert_ok(heed_set_limits(ctx, &limits));
       assert_int_equal(heed__load_file(ctx, path, &archive, &got), expected[step]);
-      if (step == 0) assert_string_equal(heed_message(ctx), "load: heed_cancel stopped it");
+      if (step == 0) assert_string_equal(heed_message(ctx), "load: cancelled by heed_cancel");
       assert_int_equal(archive != NULL || got != NULL, expected[step] == HEED_OK);
       heed_archive_free(archive);
       heed_tensor_free(got);
@@ -370,8 +373,8 @@ static void what_stops_loading_is_told(void **state) {
   }
 }
 
-/* And saving leaves the old file. */
-static void what_stops_saving_is_told(void **state) {
+/* The old file is kept. */
+static void saving_reports_cancellations_and_limits(void **state) {
   files *f = *state;
   heed_context *ctx = f->ctx;
   static const char *const paths[] = {"x.safetensors", "x.npz"};
@@ -395,10 +398,10 @@ static void what_stops_saving_is_told(void **state) {
 #if HEED_ZIP
 /* ---- zip64 ---- */
 
-static size_t read_text(const char *path, char *out, size_t room) {
+static size_t read_text(const char *path, char *out, size_t capacity) {
   FILE *file = fopen(path, "rb");
   assert_non_null(file);
-  const size_t length = fread(out, 1, room, file);
+  const size_t length = fread(out, 1, capacity, file);
   fclose(file);
   return length;
 }
@@ -410,14 +413,13 @@ static bool contains(const char *text, size_t length, const char *part, size_t p
   return false;
 }
 
-/* With lower limits sizes, offsets and counts take the form that an archive of many GiB has; what is loaded
- * from it is the same. */
+/* With lower limits, sizes, offsets and counts are stored as in an archive of many GiB; it loads the same. */
 static void large_archives_are_read_as_written(void **state) {
   files *f = *state;
   heed_context *ctx = f->ctx;
   static const struct {
     heed__zip_limits limits;
-    bool end, sizes; /* whether there is an end record of zip64, and an extra with two sizes */
+    bool end, sizes; /* expected: an end record of zip64, an extra field with two sizes */
   } cases[] = {{{UINT32_MAX, UINT16_MAX}, false, false},
                {{UINT32_MAX, 2}, true, false},   /* the count */
                {{300, UINT16_MAX}, true, false}, /* offsets of the third entry and the directory */
@@ -461,7 +463,7 @@ static const char *scenario_path(char text[96], const char *name) {
   return text;
 }
 
-/* Saves and loads again; the results of both are counted, so that a success is one. */
+/* Saves and loads again. */
 static heed_status save_and_load(heed_context *ctx, const char *name) {
   char path[96];
   heed_tensor *x = NULL, *turned = NULL, *got = NULL;
@@ -552,14 +554,14 @@ int main(void) {
     FILES_TEST(an_archive_gives_names_tensors_and_metadata),
     FILES_TEST(writing_to_a_loaded_tensor_leaves_the_file_alone),
     FILES_TEST(loaded_tensors_outlive_the_context_s_owner),
-    FILES_TEST(a_destroyed_context_gives_its_maps_back),
+    FILES_TEST(a_destroyed_context_unmaps_its_files),
     FILES_TEST(missing_arguments_are_refused),
-    FILES_TEST(pieces_are_row_major_in_any_room),
+    FILES_TEST(pieces_are_row_major_in_a_buffer_of_any_size),
     FILES_TEST(bools_are_written_as_0_and_1),
     FILES_TEST(a_writer_patches_what_was_put),
-    FILES_TEST(no_room_leaves_the_old_file),
-    FILES_TEST(what_stops_loading_is_told),
-    FILES_TEST(what_stops_saving_is_told),
+    FILES_TEST(a_full_disk_leaves_the_old_file),
+    FILES_TEST(loading_reports_cancellations_and_limits),
+    FILES_TEST(saving_reports_cancellations_and_limits),
 #if HEED_ZIP
     FILES_TEST(large_archives_are_read_as_written),
 #endif

@@ -1,4 +1,4 @@
-/* The hash of foreign strings: that it is SipHash-1-3, and that the parts of a text do not matter. */
+/* The hash of strings from files is SipHash-1-3, and independent of how a text is divided into parts. */
 #include "support.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@ static uint64_t hash_of(const uint64_t key[2], const char *text, size_t size) {
   return heed__hash_value(&h);
 }
 
-/* What CPython 3.11, whose strings have this hash, gives for bytes with PYTHONHASHSEED=0, a key of zeros. */
-static void hash_gives_the_values_of_cpython(void **state) {
+/* Values of CPython 3.11, which uses this hash, for bytes with PYTHONHASHSEED=0, a key of zeros. */
+static void hash_values_are_those_of_cpython(void **state) {
   static const struct {
     const char *text;
     uint64_t hash;
@@ -26,7 +26,7 @@ static void hash_gives_the_values_of_cpython(void **state) {
     assert_true(hash_of(key, known[i].text, strlen(known[i].text)) == known[i].hash);
 }
 
-static void hash_takes_a_text_in_any_two_parts(void **state) {
+static void a_text_can_be_fed_in_any_two_parts(void **state) {
   static const char text[] = "a text of more than sixteen bytes";
   const size_t size = sizeof(text) - 1;
   const uint64_t key[2] = {7, 8}, whole = hash_of(key, text, size);
@@ -39,7 +39,7 @@ static void hash_takes_a_text_in_any_two_parts(void **state) {
   }
 }
 
-static void hash_has_the_value_of_each_prefix_while_it_is_fed(void **state) {
+static void after_each_byte_the_value_is_that_of_the_prefix(void **state) {
   static const char text[] = "a text of more than sixteen bytes";
   const uint64_t key[2] = {7, 8};
   heed__hasher h = heed__hash_begin(key);
@@ -50,7 +50,7 @@ static void hash_has_the_value_of_each_prefix_while_it_is_fed(void **state) {
   }
 }
 
-static void keys_of_other_material_are_other_keys(void **state) {
+static void different_material_gives_different_keys(void **state) {
   uint64_t first[2], second[2];
   (void)state;
   heed__hash_make_key("material", 8, first);
@@ -61,10 +61,10 @@ static void keys_of_other_material_are_other_keys(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(hash_gives_the_values_of_cpython),
-      cmocka_unit_test(hash_takes_a_text_in_any_two_parts),
-      cmocka_unit_test(hash_has_the_value_of_each_prefix_while_it_is_fed),
-      cmocka_unit_test(keys_of_other_material_are_other_keys),
+      cmocka_unit_test(hash_values_are_those_of_cpython),
+      cmocka_unit_test(a_text_can_be_fed_in_any_two_parts),
+      cmocka_unit_test(after_each_byte_the_value_is_that_of_the_prefix),
+      cmocka_unit_test(different_material_gives_different_keys),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What a save that was killed leaves behind: the next save of the path removes it, and never the file of a
- * save that still runs, in this process or in another one. WASI, without locks, leaves it. */
+/* The temporary files of killed saves: the next save of the path removes them, but never those of saves that
+ * still run, in this process or another. WASI, which has no locks, keeps them. */
 #define _DEFAULT_SOURCE /* kill */
 
 #include "saves.h"
@@ -22,7 +22,7 @@ static void a_save_that_fails_leaves_the_old_file_alone(void **state) {
 }
 
 #if !defined(__wasi__)
-static void the_next_save_of_the_path_removes_what_killed_ones_left(void **state) {
+static void the_next_save_of_the_path_removes_the_files_of_killed_ones(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static heed__writer w;
   char another[80];
@@ -33,14 +33,14 @@ static void the_next_save_of_the_path_removes_what_killed_ones_left(void **state
     assert_int_equal(count_files(false), 1); /* each removed the one before it */
   }
   save(ctx, file, 1);
-  assert_int_equal(count_files(false), 2); /* another path's files are none of this one's */
+  assert_int_equal(count_files(false), 2); /* files of other paths are kept */
   save(ctx, another, 2);
   assert_int_equal(count_files(false), 2);
   expect(ctx, file, 1);
   expect(ctx, another, 2);
 }
 
-static void a_save_that_fails_removes_what_killed_ones_left(void **state) {
+static void a_save_that_fails_removes_the_files_of_killed_ones(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static heed__writer w;
   save(ctx, file, 1);
@@ -53,7 +53,7 @@ static void a_save_that_fails_removes_what_killed_ones_left(void **state) {
 }
 
 /* 20 saves, of which 3 still run, 6 were cancelled and 11 killed: the numbers of their files have a gap. */
-static void the_files_of_several_killed_saves_beside_running_ones_go(void **state) {
+static void the_files_of_several_killed_saves_are_removed_and_those_of_running_ones_kept(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   enum { RUNNING = 3, CANCELLED = 6, KILLED = 11, COUNT = RUNNING + CANCELLED + KILLED };
   static heed__writer w[COUNT];
@@ -96,7 +96,7 @@ typedef struct process {
   int go; /* its save ends when this is closed */
 } process;
 
-/* A process in the middle of a save of file. */
+/* Starts a process and returns when it is half-way through a save of `file`. */
 static process begin_in_a_process(double number) {
   int begun[2], go[2];
   char byte;
@@ -142,7 +142,7 @@ static void no_temporary_file_is_left_after_the_save_that_follows_a_kill(void **
   }
 }
 
-static void the_file_of_a_process_that_saves_stays(void **state) {
+static void the_file_of_another_process_that_is_saving_is_kept(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const process first = begin_in_a_process(1);
   const process second = begin_in_a_process(2);
@@ -157,7 +157,7 @@ static void the_file_of_a_process_that_saves_stays(void **state) {
   assert_int_equal(count_files(false), 1);
 }
 
-/* Many at once: none fails, and the file is that of one of them. */
+/* None fails, and the file is from one of them. */
 static void processes_that_save_a_path_again_and_again_do_not_disturb_each_other(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   enum { PROCESSES = 4, SAVES = 50 };
@@ -193,14 +193,14 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     SAVE_TEST(a_save_that_fails_leaves_the_old_file_alone),
 #if !defined(__wasi__)
-    SAVE_TEST(the_next_save_of_the_path_removes_what_killed_ones_left),
-    SAVE_TEST(a_save_that_fails_removes_what_killed_ones_left),
-    SAVE_TEST(the_files_of_several_killed_saves_beside_running_ones_go),
+    SAVE_TEST(the_next_save_of_the_path_removes_the_files_of_killed_ones),
+    SAVE_TEST(a_save_that_fails_removes_the_files_of_killed_ones),
+    SAVE_TEST(the_files_of_several_killed_saves_are_removed_and_those_of_running_ones_kept),
     SAVE_TEST(saves_of_a_path_at_the_same_time_all_succeed),
 #endif
 #if defined(HAS_PROCESSES)
     SAVE_TEST(no_temporary_file_is_left_after_the_save_that_follows_a_kill),
-    SAVE_TEST(the_file_of_a_process_that_saves_stays),
+    SAVE_TEST(the_file_of_another_process_that_is_saving_is_kept),
     SAVE_TEST(processes_that_save_a_path_again_and_again_do_not_disturb_each_other),
 #endif
   };

@@ -1,4 +1,4 @@
-/* Limits and stopping: what is left out when work is due, and what stays whole. */
+/* Cancellation, time slices and deadlines: which tasks run, and what calls return. */
 #include "support.h"
 
 #include "../../src/attention/attention.h"
@@ -23,7 +23,7 @@ static void note(void *argument, int64_t i, int worker) {
   n->ended++;
 }
 
-static void a_cancel_leaves_tasks_out_and_waits_for_those_that_run(void **state) {
+static void a_cancellation_skips_tasks_and_waits_for_running_ones(void **state) {
   test_context *t = *state;
   for (int64_t threads = 1; threads <= 3; threads++) {
     assert_ok(heed_set_num_threads(t->ctx, threads));
@@ -31,7 +31,7 @@ static void a_cancel_leaves_tasks_out_and_waits_for_those_that_run(void **state)
     assert_false(heed__parallel(t->ctx, TASKS, note, &n));
     assert_int_equal(n.begun, n.ended);
     assert_in_range(n.begun, 21, TASKS - 1);
-    assert_fails(t->ctx, heed__stopped(t->ctx, "f"), HEED_CANCELLED, "f: heed_cancel stopped it");
+    assert_fails(t->ctx, heed__stopped(t->ctx, "f"), HEED_CANCELLED, "f: cancelled by heed_cancel");
 
     n = (notes){.ctx = t->ctx, .cancel_at = TASKS};
     assert_true(heed__parallel(t->ctx, TASKS, note, &n));
@@ -39,7 +39,7 @@ static void a_cancel_leaves_tasks_out_and_waits_for_those_that_run(void **state)
   }
 }
 
-static void a_slice_of_time_ends_without_an_error(void **state) {
+static void a_time_slice_ends_without_an_error(void **state) {
   test_context *t = *state;
   notes n = {.ctx = t->ctx, .cancel_at = TASKS};
   heed__set_slice(t->ctx, heed_clock());
@@ -50,7 +50,7 @@ static void a_slice_of_time_ends_without_an_error(void **state) {
   assert_true(heed__parallel(t->ctx, TASKS, note, &n));
 }
 
-static void work_that_is_held_runs_to_its_end(void **state) {
+static void held_work_runs_to_its_end(void **state) {
   test_context *t = *state;
   notes n = {.ctx = t->ctx, .cancel_at = 0};
   t->ctx->pace.held = true;
@@ -65,14 +65,14 @@ static void work_that_is_held_runs_to_its_end(void **state) {
 
 /* ---- Deadlines ---- */
 
-static void a_deadline_stops_all_calls_until_it_is_set_anew(void **state) {
+static void a_deadline_stops_all_calls_until_it_is_set_again(void **state) {
   test_context *t = *state;
   heed_tensor *x = NULL;
   const heed_scalar one = heed_number(1);
   assert_ok(heed_set_deadline(t->ctx, 1e-9));
   for (int i = 0; i < 3; i++) {
     assert_fails(t->ctx, heed_full(t->ctx, HEED_FLOAT32, 1, SHAPE(3), one, &x), HEED_LIMIT,
-                 "full: the time was up, 1e-09 seconds after the deadline was set");
+                 "full: time limit exceeded: 1e-09 s since the deadline was set");
     assert_null(x);
   }
   assert_ok(heed_set_deadline(t->ctx, 1000));
@@ -82,23 +82,23 @@ static void a_deadline_stops_all_calls_until_it_is_set_anew(void **state) {
   heed_tensor_free(x);
 }
 
-static void a_deadline_must_be_a_time(void **state) {
+static void a_deadline_must_be_finite_and_not_negative(void **state) {
   test_context *t = *state;
   assert_fails(t->ctx, heed_set_deadline(t->ctx, -1), HEED_ARGUMENT,
-               "set_deadline: seconds is -1; it must be 0 (none) or more, and finite");
+               "set_deadline: seconds is -1; it must be 0 (no deadline) or more, and finite");
   assert_int_equal(heed_set_deadline(t->ctx, NAN), HEED_ARGUMENT);
   assert_int_equal(heed_set_deadline(t->ctx, INFINITY), HEED_ARGUMENT);
   assert_int_equal(heed_set_deadline(NULL, 1), HEED_ARGUMENT);
 }
 
-/* ---- Cancels ---- */
+/* ---- Cancellation ---- */
 
-static void a_cancel_stops_the_next_call_once(void **state) {
+static void a_cancellation_stops_the_next_call_once(void **state) {
   test_context *t = *state;
   heed_tensor *x = NULL, *y = NULL;
   assert_ok(heed_full(t->ctx, HEED_FLOAT32, 1, SHAPE(3), heed_number(1), &x));
   heed_cancel(t->ctx);
-  assert_fails(t->ctx, heed_exp(t->ctx, x, &y), HEED_CANCELLED, "exp: heed_cancel stopped it");
+  assert_fails(t->ctx, heed_exp(t->ctx, x, &y), HEED_CANCELLED, "exp: cancelled by heed_cancel");
   assert_null(y);
   assert_ok(heed_exp(t->ctx, x, &y));
   heed_cancel(t->ctx);
@@ -112,12 +112,12 @@ static void a_cancel_stops_the_next_call_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(a_cancel_leaves_tasks_out_and_waits_for_those_that_run),
-      TEST(a_slice_of_time_ends_without_an_error),
-      TEST(work_that_is_held_runs_to_its_end),
-      TEST(a_deadline_stops_all_calls_until_it_is_set_anew),
-      TEST(a_deadline_must_be_a_time),
-      TEST(a_cancel_stops_the_next_call_once),
+      TEST(a_cancellation_skips_tasks_and_waits_for_running_ones),
+      TEST(a_time_slice_ends_without_an_error),
+      TEST(held_work_runs_to_its_end),
+      TEST(a_deadline_stops_all_calls_until_it_is_set_again),
+      TEST(a_deadline_must_be_finite_and_not_negative),
+      TEST(a_cancellation_stops_the_next_call_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What a context tells its host's log. */
+/* Messages to the host's log. */
 #if !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE /* setrlimit */
 #endif
@@ -8,22 +8,22 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-typedef struct told {
+typedef struct logged {
   int count;
   heed_log_level level;
   char text[HEED__MESSAGE];
-} told;
+} logged;
 
 static void tell(void *user, heed_log_level level, const char *message) {
-  told *t = user;
+  logged *t = user;
   t->count++;
   t->level = level;
   snprintf(t->text, sizeof t->text, "%s", message);
 }
 
-static void failures_are_told_when_they_come(void **state) {
+static void failures_are_logged(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
-  told t = {0};
+  logged t = {0};
   assert_ok(heed_set_log(ctx, tell, &t));
   assert_int_equal(t.count, 0);
   assert_int_equal(heed_set_num_threads(ctx, 0), HEED_ARGUMENT);
@@ -34,9 +34,9 @@ static void failures_are_told_when_they_come(void **state) {
   assert_int_equal(t.count, 1);
 }
 
-static void no_log_is_told_nothing(void **state) {
+static void without_a_log_function_nothing_is_logged(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
-  told t = {0};
+  logged t = {0};
   assert_ok(heed_set_log(ctx, tell, &t));
   assert_ok(heed_set_log(ctx, NULL, &t));
   assert_int_equal(heed_set_num_threads(ctx, 0), HEED_ARGUMENT);
@@ -48,12 +48,12 @@ static void nothing(void *argument, int64_t i, int worker) {
   (void)argument, (void)i, (void)worker;
 }
 
-/* Without room for their stacks the system refuses most of 64 threads. */
-static void threads_that_the_system_refuses_are_told(void **state) {
+/* Without address space for their stacks the system refuses most of 64 threads. */
+static void threads_that_the_system_refuses_are_logged(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   struct rlimit before;
   unsigned long pages = 0;
-  told t = {0};
+  logged t = {0};
   FILE *file = fopen("/proc/self/statm", "r");
   assert_non_null(file);
   assert_int_equal(fscanf(file, "%lu", &pages), 1);
@@ -63,30 +63,30 @@ static void threads_that_the_system_refuses_are_told(void **state) {
   assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
   struct rlimit tight = {.rlim_cur = pages * 4096 + ((rlim_t)16 << 20), .rlim_max = before.rlim_max};
   assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
-  void *room = mmap(NULL, (size_t)64 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (room != MAP_FAILED) { /* an emulator, which has no such limit */
-    munmap(room, (size_t)64 << 20);
+  void *block = mmap(NULL, (size_t)64 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block != MAP_FAILED) { /* an emulator ignores the limit */
+    munmap(block, (size_t)64 << 20);
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
     skip();
   }
   const bool done = heed__parallel(ctx, 1000, nothing, NULL);
   assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
-  assert_true(done); /* those that there are do the work */
+  assert_true(done); /* the started ones do all the work */
   assert_int_equal(t.count, 1);
   assert_int_equal(t.level, HEED_LOG_WARNING);
-  assert_non_null(strstr(t.text, " threads of the 63 that were to help"));
+  assert_non_null(strstr(t.text, " worker threads of the 63 requested"));
   int started = -1;
-  assert_int_equal(sscanf(t.text, "the system gave %d", &started), 1);
+  assert_int_equal(sscanf(t.text, "the system started %d", &started), 1);
   assert_in_range(started, 0, 62);
   assert_int_equal(heed_num_threads(ctx), started + 1);
   assert_int_equal(heed__workers(ctx), started + 1);
-  assert_ok(heed_set_num_threads(ctx, 64)); /* asked for again, they are tried again */
+  assert_ok(heed_set_num_threads(ctx, 64)); /* set again, it tries again */
   assert_true(heed__parallel(ctx, 1000, nothing, NULL));
   assert_int_equal(heed_num_threads(ctx), 64);
   assert_int_equal(t.count, 1);
 }
 #else
-static void threads_that_the_system_refuses_are_told(void **state) {
+static void threads_that_the_system_refuses_are_logged(void **state) {
   (void)state;
   skip();
 }
@@ -94,9 +94,10 @@ static void threads_that_the_system_refuses_are_told(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(failures_are_told_when_they_come, open_context, close_context),
-      cmocka_unit_test_setup_teardown(no_log_is_told_nothing, open_context, close_context),
-      cmocka_unit_test_setup_teardown(threads_that_the_system_refuses_are_told, open_context, close_context),
+      cmocka_unit_test_setup_teardown(failures_are_logged, open_context, close_context),
+      cmocka_unit_test_setup_teardown(without_a_log_function_nothing_is_logged, open_context, close_context),
+      cmocka_unit_test_setup_teardown(threads_that_the_system_refuses_are_logged, open_context,
+                                      close_context),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

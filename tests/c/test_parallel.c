@@ -1,5 +1,5 @@
-/* Threads: every task is run once, by as many as were asked for, whatever else goes on in the process. */
-#define _DEFAULT_SOURCE /* fork, the processors that there are */
+/* Threads: every task runs once, on the requested number of threads, whatever else the process does. */
+#define _DEFAULT_SOURCE /* fork, the number of processors */
 
 #include "support.h"
 
@@ -28,7 +28,7 @@ static heed_context *context_of(void **state) {
   return ((test_context *)*state)->ctx;
 }
 
-/* ---- A job that notes who did what ---- */
+/* ---- A job that records which worker ran which task ---- */
 
 #define MOST_TASKS   3000
 #define MOST_WORKERS 64
@@ -36,9 +36,9 @@ static heed_context *context_of(void **state) {
 typedef struct notes {
   heed_context *ctx;
   int64_t result[MOST_TASKS];  /* not atomic: each is written by one task and read after the job */
-  atomic_int at[MOST_WORKERS]; /* tasks of a worker that run at present */
+  atomic_int at[MOST_WORKERS]; /* running tasks of a worker */
   atomic_int wrong;
-  atomic_int met; /* tasks that have begun, where each waits for the others */
+  atomic_int met; /* started tasks, where each waits for the others */
   int workers;
 } notes;
 
@@ -65,7 +65,7 @@ static void pause_for(long microseconds) {
   nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);
 }
 
-/* Waits until all workers are in such a task: there must be that many. */
+/* Waits until every worker runs such a task. */
 static void meet(void *argument, int64_t i, int worker) {
   notes *n = argument;
   (void)i;
@@ -87,7 +87,7 @@ static bool all_workers_meet(heed_context *ctx) {
 
 /* ---- Tests ---- */
 
-static void one_thread_is_what_a_context_starts_with(void **state) {
+static void a_context_starts_with_one_thread(void **state) {
   heed_context *ctx = context_of(state);
   assert_int_equal(heed_num_threads(ctx), 1);
   assert_int_equal(heed__workers(ctx), 1);
@@ -106,7 +106,7 @@ static void numbers_of_threads_out_of_range_are_refused(void **state) {
   assert_int_equal(heed_num_threads(ctx), 1);
 }
 
-static void the_pool_starts_at_the_first_need(void **state) {
+static void the_pool_starts_at_first_use(void **state) {
   heed_context *ctx = context_of(state);
   assert_ok(heed_set_num_threads(ctx, 3));
   assert_int_equal(heed_num_threads(ctx), 3);
@@ -121,7 +121,7 @@ static void the_pool_starts_at_the_first_need(void **state) {
   assert_true(runs_each_once(ctx, 2));
 }
 
-static void each_task_is_run_once(void **state) {
+static void each_task_runs_once(void **state) {
   heed_context *ctx = context_of(state);
   static const int64_t counts[] = {2, 3, 7, 8, 9, 100, MOST_TASKS};
   for (int threads = 1; threads <= 9; threads += 2) {
@@ -141,7 +141,7 @@ static void jobs_after_a_pause_find_the_workers_asleep(void **state) {
   }
 }
 
-static void all_threads_that_were_asked_for_work(void **state) {
+static void all_requested_threads_work(void **state) {
   heed_context *ctx = context_of(state);
   static const int threads[] = {2, 5, 3, 8, 1, 2};
   for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
@@ -166,7 +166,7 @@ static void nest(void *argument, int64_t i, int worker) {
   assert_true(heed__parallel(n->ctx, 5, note_workers_inside, n));
 }
 
-static void a_job_inside_of_a_task_runs_on_its_thread(void **state) {
+static void a_nested_job_runs_on_the_thread_of_its_task(void **state) {
   heed_context *ctx = context_of(state);
   notes *n = calloc(1, sizeof *n);
   assert_non_null(n);
@@ -179,7 +179,7 @@ static void a_job_inside_of_a_task_runs_on_its_thread(void **state) {
   assert_int_equal(heed__workers(ctx), 4);
 }
 
-/* ---- Surroundings ---- */
+/* ---- The state of threads ---- */
 
 static void note_rounding(void *argument, int64_t i, int worker) {
   int *mode = argument;
@@ -188,7 +188,7 @@ static void note_rounding(void *argument, int64_t i, int worker) {
   pause_for(1000);
 }
 
-static void tasks_round_as_the_caller_does(void **state) {
+static void tasks_use_the_caller_s_rounding_mode(void **state) {
   heed_context *ctx = context_of(state);
   assert_ok(heed_set_num_threads(ctx, 2));
   assert_true(all_workers_meet(ctx));
@@ -228,7 +228,7 @@ static void workers_leave_signals_to_the_host(void **state) {
   assert_int_equal(atomic_load(&s.blocked), 1);
 }
 
-static void workers_without_work_sleep(void **state) {
+static void idle_workers_sleep(void **state) {
   heed_context *ctx = context_of(state);
   struct rusage before, after;
   assert_ok(heed_set_num_threads(ctx, 4));
@@ -239,7 +239,7 @@ static void workers_without_work_sleep(void **state) {
   getrusage(RUSAGE_SELF, &after);
   const int64_t used = (int64_t)(after.ru_utime.tv_sec - before.ru_utime.tv_sec) * 1000000 +
                        (after.ru_utime.tv_usec - before.ru_utime.tv_usec);
-  assert_in_range(used, 0, 20000); /* of 100 ms, on each of three threads if they did not */
+  assert_in_range(used, 0, 20000); /* µs; awake, three threads would use 100 ms each */
 }
 
 /* ---- Contexts ---- */
@@ -259,14 +259,14 @@ static void a_context_that_is_freed_first_leaves_its_tensors_usable(void **state
   assert_int_equal(heed_num_threads(ctx), 1);
   assert_true(runs_each_once(ctx, 10));
   assert_null(ctx->pool);
-  assert_ok(heed_set_num_threads(ctx, 2)); /* asked for again: they end with the last tensor */
+  assert_ok(heed_set_num_threads(ctx, 2)); /* restarts the pool, which ends with the last tensor */
   assert_true(runs_each_once(ctx, 10));
   assert_non_null(ctx->pool);
   heed_tensor_free(x);
   assert_int_equal(memory.blocks, 0);
 }
 
-static void without_memory_for_a_pool_the_caller_does_all(void **state) {
+static void without_memory_for_a_pool_the_caller_does_all_the_work(void **state) {
   (void)state;
   test_memory memory = {.fail_at = 2};
   heed_allocator allocator = test_allocator(&memory);
@@ -312,7 +312,7 @@ static void many_contexts_work_on_many_threads_of_the_host(void **state) {
 
 #define OPERATIONS 5
 
-/* The results of some operations, large enough to be divided, one behind the other; NULL if one failed. */
+/* The concatenated results of operations that are large enough to be divided; NULL if one failed. */
 static heed_tensor *operate(heed_context *ctx) {
   heed_tensor *x = NULL, *turned = NULL, *r[OPERATIONS] = {NULL}, *flat[OPERATIONS] = {NULL}, *all = NULL;
   heed_generator_seed(heed_default_generator(ctx), 3);
@@ -358,11 +358,11 @@ static void operations_give_the_same_bits_on_any_number_of_threads(void **state)
   heed_tensor_free(wanted);
 }
 
-/* ---- Child processes, whose threads the thread sanitizer does not follow ---- */
+/* ---- Child processes (not with the thread sanitizer) ---- */
 
 #ifndef WITH_TSAN
 
-/* Whether `run` gives true in a child process within a minute. */
+/* Whether `run` returns true in a child process within a minute. */
 static bool in_a_child(bool (*run)(heed_context *ctx), heed_context *ctx) {
   const pid_t child = fork();
   assert_true(child >= 0);
@@ -392,10 +392,10 @@ static bool grandchild_starts_over(heed_context *ctx) {
   return in_a_child(child_starts_over, ctx) && child_starts_over(ctx);
 }
 
-static void the_child_of_a_fork_has_one_thread_until_it_asks(void **state) {
+static void after_fork_a_child_has_one_thread_until_it_sets_more(void **state) {
   heed_context *ctx = context_of(state);
   assert_ok(heed_set_num_threads(ctx, 3));
-  assert_true(in_a_child(child_starts_over, ctx)); /* before there is a pool */
+  assert_true(in_a_child(child_starts_over, ctx)); /* without a pool */
   assert_true(all_workers_meet(ctx));
   assert_true(in_a_child(child_starts_over, ctx));
   assert_true(in_a_child(child_frees_at_once, ctx));
@@ -404,28 +404,29 @@ static void the_child_of_a_fork_has_one_thread_until_it_asks(void **state) {
   assert_true(all_workers_meet(ctx));
 }
 
-#ifndef WITH_ASAN /* which needs more addresses than any limit */
-static bool child_has_no_room_for_threads(heed_context *ctx) {
-  const struct rlimit limit = {1 << 16, 1 << 16}; /* of addresses: no stacks but some from ended threads */
+#ifndef WITH_ASAN /* needs more address space than any limit */
+static bool child_cannot_start_threads(heed_context *ctx) {
+  const struct rlimit limit = {1 << 16,
+                               1 << 16}; /* of address space: only stacks of ended threads can be reused */
   if (heed_set_num_threads(ctx, 1000) != HEED_OK) return false;
   notes *n = calloc(1, sizeof *n);
-  void *room = malloc(100000); /* for the pool */
-  free(room);
-  if (!n || !room || setrlimit(RLIMIT_AS, &limit) != 0) return false;
-  n->workers = MOST_WORKERS; /* a worker of a higher number is an error */
+  void *pool_memory = malloc(100000); /* is reused for the pool */
+  free(pool_memory);
+  if (!n || !pool_memory || setrlimit(RLIMIT_AS, &limit) != 0) return false;
+  n->workers = MOST_WORKERS; /* a higher number of a worker is an error */
   assert_true(heed__parallel(ctx, 100, note, n));
   bool right = ctx->pool && atomic_load(&n->wrong) == 0 && heed_num_threads(ctx) < 1000;
   for (int64_t i = 0; i < 100; i++) right = right && n->result[i] == i + 1;
   return right;
 }
 
-static void where_threads_cannot_be_started_the_others_do_their_work(void **state) {
-  assert_true(in_a_child(child_has_no_room_for_threads, context_of(state)));
+static void if_threads_cannot_be_started_the_others_do_their_work(void **state) {
+  assert_true(in_a_child(child_cannot_start_threads, context_of(state)));
 }
 #endif
 #endif
 
-/* Beside the scalar kernels they go to BLAS, which is found before several threads use it (make tsan). */
+/* With the scalar kernels they use BLAS, which must be loaded before several threads use it (make tsan). */
 static void threads_share_the_products_of_a_batch(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   enum { BATCH = 600, SIDE = 40 };
@@ -444,25 +445,25 @@ static void threads_share_the_products_of_a_batch(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(one_thread_is_what_a_context_starts_with),
+      TEST(a_context_starts_with_one_thread),
       TEST(numbers_of_threads_out_of_range_are_refused),
-      TEST(the_pool_starts_at_the_first_need),
-      TEST(each_task_is_run_once),
+      TEST(the_pool_starts_at_first_use),
+      TEST(each_task_runs_once),
       TEST(jobs_after_a_pause_find_the_workers_asleep),
-      TEST(all_threads_that_were_asked_for_work),
-      TEST(a_job_inside_of_a_task_runs_on_its_thread),
-      TEST(tasks_round_as_the_caller_does),
+      TEST(all_requested_threads_work),
+      TEST(a_nested_job_runs_on_the_thread_of_its_task),
+      TEST(tasks_use_the_caller_s_rounding_mode),
       TEST(workers_leave_signals_to_the_host),
-      TEST(workers_without_work_sleep),
+      TEST(idle_workers_sleep),
       cmocka_unit_test(a_context_that_is_freed_first_leaves_its_tensors_usable),
-      cmocka_unit_test(without_memory_for_a_pool_the_caller_does_all),
+      cmocka_unit_test(without_memory_for_a_pool_the_caller_does_all_the_work),
       cmocka_unit_test(many_contexts_work_on_many_threads_of_the_host),
       TEST(operations_give_the_same_bits_on_any_number_of_threads),
       TEST(threads_share_the_products_of_a_batch),
 #ifndef WITH_TSAN
-      TEST(the_child_of_a_fork_has_one_thread_until_it_asks),
+      TEST(after_fork_a_child_has_one_thread_until_it_sets_more),
 #ifndef WITH_ASAN
-      TEST(where_threads_cannot_be_started_the_others_do_their_work),
+      TEST(if_threads_cannot_be_started_the_others_do_their_work),
 #endif
 #endif
   };

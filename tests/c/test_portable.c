@@ -76,22 +76,20 @@ static void says_what_no_file_is(void **state) {
   heed_tensor *x = NULL;
   assert_int_equal(heed_load_npy(ctx, "no_such_folder/x.npy", &x), HEED_FILE);
   assert_non_null(strstr(heed_message(ctx), "cannot be opened: No such file or directory"));
-  assert_fails(ctx, heed_load_npy(ctx, ".", &x), HEED_FILE,
-               "load: '.': is a folder; the path of a file is needed");
+  assert_fails(ctx, heed_load_npy(ctx, ".", &x), HEED_FILE, "load: '.': is a folder; it must be a file");
   x = normal(ctx, 2);
-  assert_fails(ctx, heed_save_npy(ctx, ".", x), HEED_FILE,
-               "save: '.': is a folder; the path of a file is needed");
+  assert_fails(ctx, heed_save_npy(ctx, ".", x), HEED_FILE, "save: '.': is a folder; it must be a file");
   heed_tensor_free(x);
 }
 
 /* A mapped file's pages are this process's: what is written there does not get into the file. */
 static void keeps_what_is_written_to_a_mapped_file_to_itself(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
-  heed__place place;
+  heed__where place;
   heed__file_map *map = NULL;
   heed_tensor *x = normal(ctx, 4);
   assert_ok(heed_save_npy(ctx, FILE_NAME, x));
-  heed__place_init(&place, ctx, "load", FILE_NAME);
+  heed__where_init(&place, ctx, "load", FILE_NAME);
   for (int i = 0; i < 2; i++) {
     assert_ok(heed__file_map_open(&place, FILE_NAME, &map));
     assert_int_equal(map->size, 128 + 64);

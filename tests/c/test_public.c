@@ -328,7 +328,7 @@ static void two_results_in_one_place_are_refused(void **state) {
   open_world(&w, file);
 #define ONE_PLACE(name, call)                                                                                \
   assert_fails(w.ctx, call, HEED_ARGUMENT,                                                                   \
-               name ": two results are to be stored in one place; each needs its own");                      \
+               name ": two results have the same address; each must have its own");                          \
   assert_null(y)
   ONE_PLACE("max", heed_max(w.ctx, w.x, 1, false, &y, &y));
   ONE_PLACE("min", heed_min(w.ctx, w.x, 0, false, &y, &y));

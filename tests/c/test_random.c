@@ -233,14 +233,14 @@ static void bytes_that_are_no_state_change_nothing(void **state) {
     memcpy(bad, good, sizeof(bad));
     bad[changes[i].at] = changes[i].value;
     assert_fails(t->ctx, heed_generator_set_state(g, bad, sizeof(bad)), HEED_ARGUMENT,
-                 "set_state: the bytes are no state of a generator, as get_state gives it");
+                 "set_state: the bytes are not a generator's state; they must be those of get_state");
   }
   memcpy(bad, good, sizeof(bad));
   bad[12] = 1;
   memset(bad + 16, 0xff, 8); /* a spare that is nan */
   assert_int_equal(heed_generator_set_state(g, bad, sizeof(bad)), HEED_ARGUMENT);
   assert_fails(t->ctx, heed_generator_set_state(g, good, 5), HEED_ARGUMENT,
-               "set_state: the state has 5 bytes; it must have 2528, as get_state gives it");
+               "set_state: the state has 5 bytes; it must have 2528, like those of get_state");
   assert_int_equal(heed_generator_set_state(g, NULL, 0), HEED_ARGUMENT);
   assert_int_equal(heed_generator_set_state(NULL, good, sizeof(good)), HEED_ARGUMENT);
   heed_generator_get_state(g, after);

@@ -1,5 +1,5 @@
-/* Saves on systems that refuse something: to replace a file, to lock it, to sync it; and saves that are
- * disturbed between two system calls. The latter need Linux, where a test can stand in for system calls. */
+/* Saves on systems that cannot replace, lock or sync a file, and saves that are disturbed between two system
+ * calls, which need Linux, where a test can replace system calls. */
 #define _GNU_SOURCE /* syscall */
 
 #include "saves.h"
@@ -10,12 +10,13 @@
 #include <sys/syscall.h>
 #endif
 
-/* A folder cannot be replaced; Windows waits for it as for a file that is open. */
+/* A folder cannot be replaced; Windows waits for it as for an open file. */
 static void a_cancel_ends_the_wait_for_a_file_that_cannot_be_replaced(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static heed__writer w;
   for (int cancelled = 0; cancelled < 2; cancelled++) {
-    assert_ok(heed__writer_begin(&w, ctx, file)); /* nothing is put: writing would meet the cancel first */
+    assert_ok(
+        heed__writer_begin(&w, ctx, file)); /* writes nothing: a write would check for cancellation first */
     assert_true(make_folder(file));
     if (cancelled) heed_cancel(ctx);
     assert_int_equal(heed__writer_end(&w, HEED_OK), cancelled ? HEED_CANCELLED : HEED_FILE);
@@ -30,7 +31,7 @@ static void a_cancel_ends_the_wait_for_a_file_that_cannot_be_replaced(void **sta
 #if defined(__linux__)
 /* These definitions of flock, fsync, close and opendir replace the C library's, in heed as well. */
 static struct {
-  bool no_locks, local_locks; /* local: every lock succeeds, as if the other saves were on other machines */
+  bool no_locks, local_locks; /* local: every lock succeeds, as for saves on other machines */
   bool no_fsync, full_at_close;
   int listings;
   void (*before_lock)(void), (*after_close)(void); /* called once */
@@ -98,7 +99,7 @@ static void without_locks_no_file_is_taken_for_abandoned(void **state) {
   expect(ctx, file, 2);
 }
 
-/* The writer gives the pattern of the names; creating the files here is faster than a save for each. */
+/* Creates the files directly, after the names of a first one: faster than by saves. */
 static void without_locks_a_save_fails_when_all_temporary_names_are_taken(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static heed__writer w;
@@ -128,7 +129,7 @@ static void without_locks_a_save_fails_when_all_temporary_names_are_taken(void *
 #endif
 
 #if defined(__linux__)
-/* ---- Between two system calls of a save, and systems that refuse some ---- */
+/* ---- Between two system calls of a save ---- */
 
 static heed_context *shared;
 static heed__writer own, other, third;
@@ -137,7 +138,7 @@ static void begin_other(void) {
   begin(shared, &other, file, 2);
 }
 
-static void a_new_file_that_another_save_removes_before_it_is_locked_is_made_again(void **state) {
+static void a_new_file_that_another_save_removes_before_its_lock_is_created_again(void **state) {
   shared = ((test_context *)*state)->ctx;
   faults.before_lock = begin_other;
   begin(shared, &own, file, 1);
@@ -155,7 +156,7 @@ static void end_own_and_begin_other(void) {
   begin_other();
 }
 
-static void a_name_that_changes_hands_while_it_is_locked_keeps_its_new_file(void **state) {
+static void locking_a_name_that_another_save_took_meanwhile_leaves_its_file_alone(void **state) {
   shared = ((test_context *)*state)->ctx;
   begin(shared, &own, file, 1);
   faults.before_lock = end_own_and_begin_other;
@@ -169,7 +170,7 @@ static void a_name_that_changes_hands_while_it_is_locked_keeps_its_new_file(void
   assert_int_equal(count_files(false), 1);
 }
 
-static void a_save_whose_name_was_taken_in_spite_of_its_lock_fails_alone(void **state) {
+static void a_save_whose_name_was_taken_in_spite_of_its_lock_fails_and_the_other_succeeds(void **state) {
   shared = ((test_context *)*state)->ctx;
   save(shared, file, 0);
   faults.local_locks = true;
@@ -183,7 +184,7 @@ static void a_save_whose_name_was_taken_in_spite_of_its_lock_fails_alone(void **
   assert_int_equal(count_files(false), 1);
 }
 
-static void a_save_that_fails_gives_its_name_back_before_another_save_can_take_it(void **state) {
+static void a_save_that_fails_removes_its_file_before_another_save_can_take_the_name(void **state) {
   shared = ((test_context *)*state)->ctx;
   begin(shared, &own, file, 1);
   faults.after_close = begin_other;
@@ -201,7 +202,7 @@ static void a_save_does_not_list_the_folder(void **state) {
   assert_int_equal(faults.listings, before);
 }
 
-static void a_write_error_at_close_leaves_the_old_file_where_there_is_no_fsync(void **state) {
+static void without_fsync_a_write_error_at_close_leaves_the_old_file(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   save(ctx, file, 1);
   faults.no_fsync = true;
@@ -218,7 +219,7 @@ static void a_write_error_at_close_leaves_the_old_file_where_there_is_no_fsync(v
 }
 
 /* Between the copy's close and the rename the file must still be locked. */
-static void where_there_is_no_fsync_the_file_stays_locked_until_it_has_its_name(void **state) {
+static void without_fsync_the_file_stays_locked_until_it_is_renamed(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   faults.no_fsync = true;
   begin(ctx, &own, file, 1);
@@ -240,13 +241,13 @@ int main(void) {
     FAULT_TEST(without_locks_a_save_fails_when_all_temporary_names_are_taken),
 #endif
 #if defined(__linux__)
-    FAULT_TEST(a_new_file_that_another_save_removes_before_it_is_locked_is_made_again),
-    FAULT_TEST(a_name_that_changes_hands_while_it_is_locked_keeps_its_new_file),
-    FAULT_TEST(a_save_whose_name_was_taken_in_spite_of_its_lock_fails_alone),
-    FAULT_TEST(a_save_that_fails_gives_its_name_back_before_another_save_can_take_it),
+    FAULT_TEST(a_new_file_that_another_save_removes_before_its_lock_is_created_again),
+    FAULT_TEST(locking_a_name_that_another_save_took_meanwhile_leaves_its_file_alone),
+    FAULT_TEST(a_save_whose_name_was_taken_in_spite_of_its_lock_fails_and_the_other_succeeds),
+    FAULT_TEST(a_save_that_fails_removes_its_file_before_another_save_can_take_the_name),
     FAULT_TEST(a_save_does_not_list_the_folder),
-    FAULT_TEST(a_write_error_at_close_leaves_the_old_file_where_there_is_no_fsync),
-    FAULT_TEST(where_there_is_no_fsync_the_file_stays_locked_until_it_has_its_name),
+    FAULT_TEST(without_fsync_a_write_error_at_close_leaves_the_old_file),
+    FAULT_TEST(without_fsync_the_file_stays_locked_until_it_is_renamed),
 #endif
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,9 +66,9 @@ static void shapes_that_no_tensor_can_have_are_refused(void **state) {
                "zeros: the shape is [2, -3]; its sizes must not be negative");
   assert_fails(
       ctx, heed__check_shape(ctx, "zeros", SIZES(INT64_MAX), HEED_FLOAT32, NULL), HEED_SHAPE,
-      "zeros: the shape is [9223372036854775807]; its float32 elements must fit into the address space");
+      "zeros: the shape is [9223372036854775807]; its float32 elements must fit in the address space");
   assert_fails(ctx, heed__check_shape(ctx, "zeros", SIZES(1), (heed_dtype)9, NULL), HEED_ARGUMENT,
-               "zeros: dtype is 9, which is none");
+               "zeros: dtype is 9; it must be a heed_dtype");
 }
 
 static void row_major_strides_count_from_the_last_dimension(void **state) {

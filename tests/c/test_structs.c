@@ -132,10 +132,11 @@ static void what_a_newer_header_has_must_not_be_set(void **state) {
   assert_ok(heed_module_forward(f.m, f.x, &options.known, &f.y, NULL));
   options.order = 1;
   char text[256];
-  snprintf(text, sizeof text,
-           "MultiHeadAttention: options.size is %zu and a heed_forward_options has %zu bytes in this library "
-           "(%s), which does not know what is set behind them",
-           sizeof options, sizeof options.known, HEED_VERSION);
+  snprintf(
+      text, sizeof text,
+      "MultiHeadAttention: options.size is %zu, and fields beyond the %zu bytes of heed_forward_options in "
+      "this library (%s) are set; they must be 0",
+      sizeof options, sizeof options.known, HEED_VERSION);
   assert_fails(f.ctx, heed_module_forward(f.m, f.x, &options.known, &f.y, NULL), HEED_ARGUMENT, text);
   close_fixture(&f);
 }

@@ -89,7 +89,7 @@ static void bad_arguments_are_refused_and_leave_out_alone(void **state) {
   assert_ok(heed_tensor_new(ctx, HEED_FLOAT32, 1, SHAPE(1), &x));
   heed_tensor *before = x;
   assert_fails(ctx, heed_tensor_new(ctx, HEED_FLOAT32, 1, SHAPE(1), &x), HEED_ARGUMENT,
-               "tensor_new: *out is a tensor already; it must be NULL");
+               "tensor_new: *out is already a tensor; it must be NULL");
   assert_ptr_equal(x, before);
   heed_tensor_free(x);
 }
@@ -99,8 +99,8 @@ static void memory_that_cannot_be_had_is_told(void **state) {
   heed_tensor *x = NULL;
   assert_int_equal(heed_tensor_new(t->ctx, HEED_BOOL, 1, SHAPE(PTRDIFF_MAX), &x), HEED_MEMORY);
   assert_string_equal(heed_message(t->ctx), sizeof(size_t) > 4
-                                                ? "tensor_new: 8.0 EiB of memory could not be had"
-                                                : "tensor_new: 2.0 GiB of memory could not be had");
+                                                ? "tensor_new: out of memory (8.0 EiB requested)"
+                                                : "tensor_new: out of memory (2.0 GiB requested)");
   assert_null(x);
 }
 

@@ -138,7 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *text, size_t size) {
   heed_context *ctx = NULL;
   need(heed_context_new(NULL, &ctx) == HEED_OK, "no context");
   read_text(ctx, text, size);
-  need(heed_memory_in_use(ctx) == 0 && ctx->outside == NULL, "something stayed behind");
+  need(heed_memory_in_use(ctx) == 0 && ctx->externals == NULL, "something stayed behind");
   heed_context_free(ctx);
   return 0;
 }

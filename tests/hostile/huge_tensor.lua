@@ -1,3 +1,3 @@
--- expect: would pass the limit of
+-- expect: memory limit exceeded
 local heed = heed
 return heed.zeros(1000000, 1000000)

@@ -32,27 +32,27 @@ describe("files", function()
     broken("a header longer than the file", string.pack("<i8", 100) .. "{}",
       ": the header has 100 bytes, and only 2 follow: the file is cut short")
     broken("an absurd length", string.pack("<i8", -1) .. "{}",
-      ": its first 8 bytes say that the header has 18446744073709551615 bytes; at most 100000000 are read")
+      ": the header has 18446744073709551615 bytes, by the first 8 of the file; it must have at most 100000000")
     broken("no header", string.pack("<i8", 0) .. "{}", ": the header does not begin with {")
     broken("a header that is no object", safetensors "[]", ": the header does not begin with {")
     broken("a header that is cut short", safetensors '{"a":',
-      ", the header: not valid JSON at byte 6: the text ends where a value is needed")
+      ", the header: not valid JSON at byte 6: the text ends where a value is expected")
     broken("text behind the header", safetensors "{}}",
-      ", the header: not valid JSON at byte 3: the text goes on behind its end")
+      ", the header: not valid JSON at byte 3: unexpected text after the value")
     broken("deep nesting", safetensors('{"a":' .. ("["):rep(100000) .. ("]"):rep(100000) .. "}"),
-      ", the header: not valid JSON at byte 13: lists and objects lie too deep in each other")
+      ", the header: not valid JSON at byte 13: lists and objects are nested too deeply")
     broken("bytes that are no UTF-8", safetensors '{"\195\040":1}',
-      ", the header: not valid JSON at byte 3: no character of UTF-8")
+      ", the header: not valid JSON at byte 3: not UTF-8")
     broken("a character 0 in a name", safetensors '{"a\\u0000":1}',
-      ", the header: not valid JSON at byte 5: a string holds the character 0")
+      ", the header: not valid JSON at byte 5: a string contains the character 0")
     broken("half a pair of surrogates", safetensors '{"\\ud800":1}',
-      ", the header: not valid JSON at byte 4: half of a pair of surrogates stands alone")
+      ", the header: not valid JSON at byte 4: an unpaired surrogate")
     broken("a duplicate name",
       safetensors(('{"a":%s,"b":%s,"a":%s}'):format(entry("I8", 1, 0, 1), entry("I8", 1, 1, 2),
-      entry("I8", 1, 2, 3)), "xyz"), ": the name 'a' is there twice")
+      entry("I8", 1, 2, 3)), "xyz"), ": duplicate name 'a'")
     broken("a name that is duplicate only when unescaped",
       safetensors(('{"a":%s,"\\u0061":%s}'):format(entry("I8", 1, 0, 1), entry("I8", 1, 1, 2)), "xy"),
-      ": the name 'a' is there twice")
+      ": duplicate name 'a'")
     broken("an entry that is no object", safetensors '{"a":3}',
       ", tensor 'a': must be an object with dtype, shape and data_offsets")
     broken("a missing dtype", safetensors '{"a":{"shape":[],"data_offsets":[0,0]}}',
@@ -62,32 +62,32 @@ describe("files", function()
     broken("missing offsets", safetensors '{"a":{"dtype":"I8","shape":[]}}',
       ", tensor 'a': data_offsets is missing")
     broken("a duplicate shape", safetensors '{"a":{"dtype":"I8","shape":[0],"shape":[0],"data_offsets":[0,0]}}',
-      ", tensor 'a': shape is there twice")
+      ", tensor 'a': duplicate shape")
     broken("an unknown dtype", safetensors(('{"a":%s}'):format(entry("Q7\\n", 1, 0, 1)), "x"),
-      ", tensor 'a': the dtype 'Q7\\x0a' is not read; F32, F16, BF16, I64, I32, BOOL and I8 are")
+      ", tensor 'a': dtype is 'Q7\\x0a'; it must be F32, F16, BF16, I64, I32, BOOL or I8")
     broken("a dtype that is no string", safetensors '{"a":{"dtype":1,"shape":[0],"data_offsets":[0,0]}}',
       ", tensor 'a': dtype must be a string")
     broken("a shape that is no list", safetensors '{"a":{"dtype":"I8","shape":1,"data_offsets":[0,1]}}',
       ", tensor 'a': shape must be a list")
     broken("a negative size", safetensors(('{"a":%s}'):format(entry("I8", "2,-1", 0, 1)), "x"),
-      ", tensor 'a': shape: size 2 is -1; sizes are integers from 0 to 2^53")
+      ", tensor 'a': shape: size 2 is -1; it must be an integer from 0 to 2^53")
     broken("a size that is no number", safetensors(('{"a":%s}'):format(entry("I8", '"1"', 0, 1)), "x"),
-      ", tensor 'a': shape: size 1 is no number; sizes are integers from 0 to 2^53")
+      ", tensor 'a': shape: size 1 is not a number; it must be an integer from 0 to 2^53")
     broken("a size with a fraction", safetensors(('{"a":%s}'):format(entry("I8", "1.0", 0, 1)), "x"),
-      ", the header: not valid JSON at byte 29: the number must be a whole one, in digits alone")
+      ", the header: not valid JSON at byte 29: the number must be an integer, in digits alone")
     broken("a size that no double holds",
       safetensors(('{"a":%s}'):format(entry("I8", "9007199254740993", 0, 1)), "x"),
-      ", tensor 'a': shape: size 1 is 9007199254740992; sizes are integers from 0 to 2^53")
+      ", tensor 'a': shape: size 1 is 9007199254740992; it must be an integer from 0 to 2^53")
     broken("a number of a thousand digits",
       safetensors(('{"a":%s}'):format(entry("I8", ("9"):rep(1000), 0, 1)), "x"),
       ", the header: not valid JSON at byte 29: the number is too long")
     broken("sizes whose product overflows",
       safetensors(('{"a":%s}'):format(entry("I8", "4503599627370496,4503599627370496", 0, 1)), "x"),
-      ", tensor 'a': [4503599627370496, 4503599627370496] elements of I8 are more than a file holds")
+      ", tensor 'a': [4503599627370496, 4503599627370496] elements of I8 are more than a file can hold")
     broken("17 dimensions", safetensors(('{"a":%s}'):format(entry("I8", ("1,"):rep(16) .. "1", 0, 1)), "x"),
       ", tensor 'a': shape has more than 16 dimensions")
     broken("negative offsets", safetensors(('{"a":%s}'):format(entry("I8", 1, -1, 0)), "x"),
-      ", tensor 'a': data_offsets: number 1 is -1; offsets are integers from 0 to 2^53")
+      ", tensor 'a': data_offsets: number 1 is -1; it must be an integer from 0 to 2^53")
     broken("offsets in the wrong order", safetensors(('{"a":%s}'):format(entry("I8", 1, 1, 0)), "x"),
       ", tensor 'a': data_offsets are [1, 0]; [1] of I8 takes 1 byte")
     broken("three offsets", safetensors('{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1,2]}}', "x"),
@@ -101,7 +101,7 @@ describe("files", function()
       ", tensor 'a': ends at byte 24 of the data, and there are only 20: the file is cut short")
     broken("tensors that overlap",
       safetensors(('{"a":%s,"b":%s}'):format(entry("I8", 4, 0, 4), entry("I8", 4, 3, 7)), "0123456"),
-      ", tensor 'b': begins at byte 3 of the data, inside of 'a'")
+      ", tensor 'b': begins at byte 3 of the data, inside 'a'")
     broken("a hole",
       safetensors(('{"a":%s,"b":%s}'):format(entry("I8", 4, 5, 9), entry("I8", 4, 0, 4)), "012345678"),
       ", tensor 'a': begins at byte 5 of the data; bytes 4 and on belong to no tensor")
@@ -111,11 +111,11 @@ describe("files", function()
     broken("metadata that is no text", safetensors '{"__metadata__":{"a":1}}',
       ": __metadata__: 'a' must be a string")
     broken("metadata that is there twice", safetensors '{"__metadata__":{},"__metadata__":{}}',
-      ": __metadata__ is there twice")
+      ": duplicate __metadata__")
     broken("a metadata key that is there twice", safetensors '{"__metadata__":{"a":"1","a":"2"}}',
-      ": __metadata__: 'a' is there twice")
+      ": __metadata__: duplicate key 'a'")
     broken("too many values", safetensors('{"a":[' .. ("0,"):rep(2 ^ 21) .. "0]}"),
-      ", the header: not valid JSON at byte 4194307: there are too many values")
+      ", the header: not valid JSON at byte 4194307: too many values")
     broken("a string of more than 16 MiB", safetensors('{"__metadata__":{"a":"' .. ("x"):rep(2 ^ 24) .. '"}}'),
       ", the header: not valid JSON at byte 22: the string is too long")
   end)
@@ -134,16 +134,16 @@ describe("files", function()
     broken("no object", "[]", ": must be an object with weight_map")
     broken("no weight_map", "{}", ": weight_map is missing")
     broken("a weight_map that is no object", '{"weight_map":1}', ": weight_map must be an object")
-    broken("two weight_maps", '{"weight_map":{},"weight_map":{}}', ": weight_map is there twice")
+    broken("two weight_maps", '{"weight_map":{},"weight_map":{}}', ": duplicate weight_map")
     broken("a file that is no string", '{"weight_map":{"a":1}}', ": weight_map: the file of 'a' must be a string")
     for _, name in ipairs { "", ".", "..", "../one.safetensors", "/tmp/one.safetensors", "a/one.safetensors" } do
       broken("a file elsewhere: " .. name, ('{"weight_map":{"a":"%s"}}'):format(name),
-        (": weight_map: '%s' is not the name of a file beside the index"):format(name))
+        (": weight_map: the file is '%s'; it must be a name in the folder of the index"):format(name))
     end
     broken("a tensor that is elsewhere", '{"weight_map":{"a":"one.safetensors","b":"one.safetensors"}}',
-      ": weight_map: the tensor 'b' is not in 'one.safetensors', where it should be")
+      ": weight_map: the tensor 'b' is missing from 'one.safetensors'")
     broken("a duplicate name", '{"weight_map":{"a":"one.safetensors","a":"one.safetensors"}}',
-      ": the name 'a' is there twice")
+      ": duplicate name 'a'")
 
     it("a missing file", function()
       fails(("load: '%s': cannot be opened: No such file or directory"):format(path "two.safetensors"),
@@ -171,45 +171,45 @@ describe("files", function()
 
     local good = header("<f4", "False", "(2, 3)")
     broken("other bytes at the start", "\147NUMPX\1\0" .. ("x"):rep(100),
-      "is no .npy: it does not begin with \\x93NUMPY")
-    broken("a version to come", npy(good, ("x"):rep(24), 4), "is of version 4.0; 1.0, 2.0 and 3.0 are read")
+      "is not an .npy file: it does not begin with \\x93NUMPY")
+    broken("a version to come", npy(good, ("x"):rep(24), 4), "its version is 4.0; it must be 1.0, 2.0 or 3.0")
     broken("no length", "\147NUMPY\1\0\1", "the header is cut short")
     broken("a header longer than the file", "\147NUMPY\1\0\000\002" .. good, "the header is cut short")
     broken("an absurd header", "\147NUMPY\2\0\255\255\255\255" .. good,
-      "says that its header has 4294967295 bytes; at most 65536 are read")
-    broken("no dict", npy "[]", "the header is broken at byte 1: { is needed")
+      "its header has 4294967295 bytes; it must have at most 65536")
+    broken("no dict", npy "[]", "the header is not valid at byte 1: { is expected")
     broken("a dict that does not end", npy "{'descr': '<f4'",
-      "the header is broken at byte 16: a comma or } is needed")
-    broken("a missing key", npy "{'descr': '<f4', 'shape': ()}", "the header has no fortran_order")
+      "the header is not valid at byte 16: a comma or } is expected")
+    broken("a missing key", npy "{'descr': '<f4', 'shape': ()}", "the header lacks fortran_order")
     broken("a key twice", npy "{'descr': '<f4', 'descr': '<f4'}",
-      "the header is broken at byte 25: the key is there twice")
+      "the header is not valid at byte 25: duplicate key")
     broken("an unknown key", npy "{'x': '<f4'}",
-      "the header is broken at byte 5: the keys are descr, fortran_order and shape")
+      "the header is not valid at byte 5: the key must be descr, fortran_order or shape")
     broken("something behind the dict", npy(good .. "x", ("x"):rep(24)),
-      "the header is broken at byte 61: the header goes on behind its end")
+      "the header is not valid at byte 61: unexpected text after }")
     broken("an order that is no bool", npy(header("<f4", "0", "(2, 3)")),
-      "the header is broken at byte 35: True or False is needed")
+      "the header is not valid at byte 35: True or False is expected")
     broken("a shape that is no tuple", npy(header("<f4", "False", "6")),
-      "the header is broken at byte 51: the shape must be a tuple")
+      "the header is not valid at byte 51: the shape must be a tuple")
     broken("a number in parentheses", npy(header("<f4", "False", "(6)")),
-      "the header is broken at byte 54: the shape must be a tuple, (3,)")
+      "the header is not valid at byte 54: the shape must be a tuple, (3,)")
     broken("a negative size", npy(header("<f4", "False", "(2, -3)")),
-      "the header is broken at byte 55: a size of the shape is needed, an integer from 0 up")
+      "the header is not valid at byte 55: a size of the shape is expected, an integer from 0 up")
     broken("a size beyond 2^63", npy(header("<f4", "False", "(99999999999999999999,)")),
-      "the header is broken at byte 70: the size is too large")
+      "the header is not valid at byte 70: the size is too large")
     broken("sizes whose product overflows", npy(header("<f4", "False", "(4294967296, 4294967296)")),
-      "its shape [4294967296, 4294967296] is too large for any memory")
+      "its shape is [4294967296, 4294967296], more than the address space")
     broken("17 dimensions", npy(header("<f4", "False", "(" .. ("1, "):rep(17) .. ")")),
-      "the header is broken at byte 100: the shape has more dimensions than heed has (16)")
+      "the header is not valid at byte 100: the shape has more than 16 dimensions")
     broken("too few elements", npy(good, ("x"):rep(20)),
-      "has 20 bytes behind the header; [2, 3] of <f4 takes 24: it is cut short")
-    broken("too many elements", npy(good, ("x"):rep(25)), "has 25 bytes behind the header; [2, 3] of <f4 takes 24")
+      "has 20 bytes after the header; [2, 3] of <f4 takes 24: it is cut short")
+    broken("too many elements", npy(good, ("x"):rep(25)), "has 25 bytes after the header; [2, 3] of <f4 takes 24")
     broken("a size far beyond the file", npy(header("<f8", "False", "(1000000000000,)"), "x"),
-      "has 1 byte behind the header; [1000000000000] of <f8 takes 8000000000000: it is cut short")
+      "has 1 byte after the header; [1000000000000] of <f8 takes 8000000000000: it is cut short")
     broken("an order of bytes that says nothing", npy(header("|f4", "False", "(1,)"), "xxxx"),
-      "its dtype '|f4' is not read; f2, f4, f8, i1, i4, i8 and b1 are, of either byte order")
+      "its dtype is '|f4'; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order")
     broken("numpy's bfloat16", npy(header("<V2", "False", "(1,)"), "xx"),
-      "its dtype '<V2' is not read; f2, f4, f8, i1, i4, i8 and b1 are, of either byte order")
+      "its dtype is '<V2'; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order")
 
     it("every npz that is cut short or changed", function()
       local whole = support.read(golden .. "deflated.npz")
@@ -229,7 +229,7 @@ describe("files", function()
 
     it("an npz with a name twice", function()
       assert.are.equal(true, heed.save(path "a.npz", { one = heed.ones(2), two = heed.ones(2) }))
-      fails(("load: '%s': the name 'one' is there twice"):format(path "x.npz"),
+      fails(("load: '%s': duplicate name 'one'"):format(path "x.npz"),
         heed.load(file("x.npz", (support.read(path "a.npz"):gsub("two", "one")))))
     end)
 
@@ -237,8 +237,8 @@ describe("files", function()
       assert.are.equal(true, heed.save(path "a.npz", { x = heed.ones(2) }))
       local text = support.read(path "a.npz")
       local got, message = heed.load(file("x.npz", (text:gsub("\147NUMPY", "\147NUMPX"))))
-      fails(("load: '%s', entry 'x.npy': is no .npy: it does not begin with \\x93NUMPY"):format(path "x.npz"), got,
-        message)
+      fails(("load: '%s', entry 'x.npy': is not an .npy file: it does not begin with \\x93NUMPY"):format(path "x.npz"),
+        got, message)
     end)
   end)
 
@@ -256,24 +256,24 @@ describe("files", function()
 
     for text, message in pairs {
       [""] = "is empty",
-      ["{"] = "not valid JSON at byte 2: a string in quotes is needed",
-      ['{"a"}'] = "not valid JSON at byte 5: a colon is needed behind the name",
-      ['{"a":1,}'] = "not valid JSON at byte 8: a string in quotes is needed",
-      ["[1,]"] = "not valid JSON at byte 4: a value is needed",
-      ["[1 2]"] = "not valid JSON at byte 4: a comma or ] is needed",
-      ["{'a':1}"] = "not valid JSON at byte 2: a string in quotes is needed",
-      ["007"] = "not valid JSON at byte 2: the text goes on behind its end",
-      ["1."] = "not valid JSON at byte 3: a digit is needed",
-      ["+1"] = "not valid JSON at byte 1: a value is needed",
-      ["1e"] = "not valid JSON at byte 3: a digit is needed",
-      ["NaN"] = "not valid JSON at byte 1: a value is needed",
-      ["tru"] = "not valid JSON at byte 1: a value is needed",
+      ["{"] = "not valid JSON at byte 2: a string in quotes is expected",
+      ['{"a"}'] = "not valid JSON at byte 5: a colon is expected after the name",
+      ['{"a":1,}'] = "not valid JSON at byte 8: a string in quotes is expected",
+      ["[1,]"] = "not valid JSON at byte 4: a value is expected",
+      ["[1 2]"] = "not valid JSON at byte 4: a comma or ] is expected",
+      ["{'a':1}"] = "not valid JSON at byte 2: a string in quotes is expected",
+      ["007"] = "not valid JSON at byte 2: unexpected text after the value",
+      ["1."] = "not valid JSON at byte 3: a digit is expected",
+      ["+1"] = "not valid JSON at byte 1: a value is expected",
+      ["1e"] = "not valid JSON at byte 3: a digit is expected",
+      ["NaN"] = "not valid JSON at byte 1: a value is expected",
+      ["tru"] = "not valid JSON at byte 1: a value is expected",
       ['"a'] = "not valid JSON at byte 3: the text ends within a string",
-      ['"\n"'] = "not valid JSON at byte 2: a string holds a control character",
-      ['"\\x"'] = "not valid JSON at byte 3: there is no such escape in a string",
-      ['"\\u12"'] = "not valid JSON at byte 3: there is no such escape in a string",
-      ['"\\udc00"'] = "not valid JSON at byte 3: half of a pair of surrogates stands alone",
-      [("["):rep(65) .. ("]"):rep(65)] = "not valid JSON at byte 65: lists and objects lie too deep in each other",
+      ['"\n"'] = "not valid JSON at byte 2: a string contains a control character",
+      ['"\\x"'] = "not valid JSON at byte 3: an unknown escape in a string",
+      ['"\\u12"'] = "not valid JSON at byte 3: an unknown escape in a string",
+      ['"\\udc00"'] = "not valid JSON at byte 3: an unpaired surrogate",
+      [("["):rep(65) .. ("]"):rep(65)] = "not valid JSON at byte 65: lists and objects are nested too deeply",
     } do
       it(("that are broken give nil and a message: %.20s"):format(text:gsub("%c", " ")), function()
         fails(("load: '%s': %s"):format(path "config.json", message), json(text))
@@ -282,7 +282,7 @@ describe("files", function()
 
     it("may be 64 deep and not above 16 MiB", function()
       assert.is_table(json(("["):rep(64) .. ("]"):rep(64)))
-      fails(("load: '%s': has 16777217 bytes; at most 16777216 are read"):format(path "config.json"),
+      fails(("load: '%s': has 16777217 bytes; it must have at most 16777216"):format(path "config.json"),
         json((" "):rep((2 ^ 24) - 1) .. "12"))
       assert.are.equal(7, json((" "):rep((2 ^ 24) - 1) .. "7"))
     end)

@@ -154,7 +154,7 @@ describe("an npz", function()
   for _, flags in ipairs { 1, 0x41, 0x2000 } do
     broken_entry(("is encrypted (%d)"):format(flags), "is encrypted", function() return { flags = flags } end)
   end
-  broken_entry("is compressed by another method", "is compressed by method 14; stored and deflated ones are read",
+  broken_entry("is compressed by another method", "its compression method is 14; it must be 0 (stored) or 8 (deflated)",
     function() return { method = 14 } end)
   broken_entry("is larger than the archive", "would have 4000000 bytes in the archive, more than there are",
     function() return { inside = 4000000, size = 4000000 } end)
@@ -166,13 +166,13 @@ describe("an npz", function()
       return { far = ELSEWHERE, extra = string.pack("<I2I2I8I8i8", 1, 24, e.size, e.inside, -1) }
     end)
   broken_entry("is stored in fewer bytes than it has",
-    "would make 99999 bytes of $size in the archive, which cannot be",
+    "would make 99999 bytes of $size in the archive, which is impossible",
     function() return { size = 99999 } end)
   broken_entry("would be inflated to more than that can be",
-    "would make 999999 bytes of $size in the archive, which cannot be",
+    "would make 999999 bytes of $size in the archive, which is impossible",
     function() return { size = 999999, method = 8 } end)
   broken_entry("has a size of 64 bits that cannot be",
-    "would make 18446744073709551615 bytes of $size in the archive, which cannot be",
+    "would make 18446744073709551615 bytes of $size in the archive, which is impossible",
     function(e) return { extra = string.pack("<I2I2i8I8", 1, 16, -1, e.inside) } end)
   broken_entry("has a wrong check sum", "cannot be read: CRC error",
     function(e) return { crc = (e.crc + 1) % 2 ^ 32 } end)
@@ -189,9 +189,10 @@ describe("an npz", function()
     function(e) return as_deflated(deflated(e.data .. "more"), #e.data) end)
   broken_entry("is deflated with something behind it", "cannot be read: it is longer than the archive says",
     function(e) return as_deflated(deflated(e.data) .. "more", #e.data) end)
-  broken_entry("is no deflated text", "cannot be read: what is deflated is broken",
+  broken_entry("is no deflated text", "cannot be read: its deflated data are invalid",
     function(e) return as_deflated("\7" .. e.data, #e.data) end)
-  broken_entry("is of no bytes, deflated", "is no .npy: it has only 0 bytes", function() return as_deflated("", 0) end)
+  broken_entry("is of no bytes, deflated", "is not an .npy file: it has only 0 bytes",
+    function() return as_deflated("", 0) end)
   broken_entry("has no header", "cannot be read: it does not begin with a header",
     function() return { signature = "PK\3\5" } end)
   broken_entry("begins elsewhere", "cannot be read: it does not begin with a header", function() return { at = 1 } end)
@@ -226,35 +227,35 @@ describe("an npz", function()
     end)
   end
   local function unreadable(what, message, make)
-    broken_archive(what, "is no zip archive that can be read: " .. message, make)
+    broken_archive(what, "is not a readable zip archive: " .. message, make)
   end
 
-  broken_archive("whose entry has a name with a character 0", "the name 'x' goes on behind a character 0",
+  broken_archive("whose entry has a name with a character 0", "the name 'x' contains the character 0",
     function() return zip { entry { name = "x\0y.npy" } } end)
   for _, flags in ipairs { 0, UTF8 } do
     broken_archive(("whose entry has a name that is not UTF-8 (%d)"):format(flags),
       "the name 'x\\xff.npy' is not UTF-8", function() return zip { entry { name = "x\255.npy", flags = flags } } end)
   end
-  broken_archive("whose entries have the same name", "the name 'x' is there twice",
+  broken_archive("whose entries have the same name", "duplicate name 'x'",
     function() return zip { entry(), entry { name = "x" } } end)
-  unreadable("of no bytes that are known", "it has no end record, or bytes stand behind that",
+  unreadable("of no bytes that are known", "it has no end record, or bytes after it",
     function() return ("x"):rep(100000) end)
-  unreadable("with bytes behind it", "it has no end record, or bytes stand behind that",
+  unreadable("with bytes behind it", "it has no end record, or bytes after it",
     function() return zip({ entry() }, { behind = "x" }) end)
   unreadable("with bytes before it",
-    "its directory ends 6 bytes too early: so many stand before the archive, or in it where nothing should be",
+    "its directory ends 6 bytes too early: there are other bytes before the archive or inside it",
     function() return "before" .. zip { entry() } end)
   unreadable("without entries and with bytes before it",
-    "its directory ends 6 bytes too early: so many stand before the archive, or in it where nothing should be",
+    "its directory ends 6 bytes too early: there are other bytes before the archive or inside it",
     function() return "before" .. zip {} end)
   unreadable("that is cut at its beginning",
     "its directory would have 51 bytes from byte $at on, and there are only $cut: it is cut short",
     function() return zip { entry() }:sub(11) end)
-  unreadable("of several files", "it is a part of an archive of several files",
+  unreadable("of several files", "it is part of an archive of several files",
     function() return zip({ entry() }, { disk = 1 }) end)
   unreadable("that has fewer entries than it says", "it says that it has 2 entries, in a directory of 51 bytes",
     function() return zip({ entry() }, { count = 2 }) end)
-  unreadable("that has more entries than it says", "its directory has 1 entry, and 51 bytes behind them",
+  unreadable("that has more entries than it says", "its directory has 1 entry, and 51 more bytes",
     function() return zip({ entry(), entry { name = "y.npy" } }, { count = 1 }) end)
   unreadable("that says it has more entries than there is room for",
     "it says that it has 60000 entries, in a directory of 51 bytes",

@@ -148,11 +148,11 @@ describe("a mistake is told with the function, the argument, what came and what 
 
   it("sizes whose product overflows", function()
     raises(
-      "zeros: the shape is [4611686018427387904, 8]; its float32 elements must fit into the address space",
+      "zeros: the shape is [4611686018427387904, 8]; its float32 elements must fit in the address space",
       function() return heed.zeros(2 ^ 62, 8) end
     )
     raises(
-      "expand: the shape is [4611686018427387904]; its float32 elements must fit into the address space",
+      "expand: the shape is [4611686018427387904]; its float32 elements must fit in the address space",
       function() return heed.ones(1):expand(2 ^ 62) end
     )
     raises(
@@ -174,14 +174,14 @@ describe("a mistake is told with the function, the argument, what came and what 
 
   it("memory that cannot be had #plain", function()
     local wide = heed.ones(1):expand(2 ^ 45)
-    raises("zeros: 128.0 TiB of memory could not be had", function() return heed.zeros(2 ^ 45) end)
-    raises("rand: 128.0 TiB of memory could not be had", function() return heed.rand(2 ^ 45) end)
-    raises("eye: 256.0 TiB of memory could not be had", function() return heed.eye(2 ^ 23) end)
-    raises("randperm: 256.0 TiB of memory could not be had", function() return heed.randperm(2 ^ 45) end)
-    raises("contiguous: 128.0 TiB of memory could not be had", function() return wide:contiguous() end)
-    raises("add: 128.0 TiB of memory could not be had", function() return wide + 1 end)
-    raises("zeros_like: 128.0 TiB of memory could not be had", function() return heed.zeros_like(wide) end)
-    raises("Linear: 128.0 TiB of memory could not be had", function() return nn.Linear(2 ^ 45, 1) end)
+    raises("zeros: out of memory (128.0 TiB requested)", function() return heed.zeros(2 ^ 45) end)
+    raises("rand: out of memory (128.0 TiB requested)", function() return heed.rand(2 ^ 45) end)
+    raises("eye: out of memory (256.0 TiB requested)", function() return heed.eye(2 ^ 23) end)
+    raises("randperm: out of memory (256.0 TiB requested)", function() return heed.randperm(2 ^ 45) end)
+    raises("contiguous: out of memory (128.0 TiB requested)", function() return wide:contiguous() end)
+    raises("add: out of memory (128.0 TiB requested)", function() return wide + 1 end)
+    raises("zeros_like: out of memory (128.0 TiB requested)", function() return heed.zeros_like(wide) end)
+    raises("Linear: out of memory (128.0 TiB requested)", function() return nn.Linear(2 ^ 45, 1) end)
   end)
 
   it("tensors that were released", function()

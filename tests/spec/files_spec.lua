@@ -67,12 +67,13 @@ describe("files", function()
 
     it("is refused with its dtype where heed has none like it", function()
       local function refused(name, what)
-        fails(("load: '%s%s': its dtype '%s' is not read; f2, f4, f8, i1, i4, i8 and b1 are, of either byte order")
+        fails(("load: '%s%s': its dtype is '%s'; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order")
           :format(golden, name, what), heed.load(golden .. name))
       end
       refused("refused_u1.npy", "|u1")
       refused("refused_c8.npy", "<c8")
-      fails(("load: '%srefused_records.npy': its elements are records (descr is a list), not numbers"):format(golden),
+      fails(("load: '%srefused_records.npy': its elements are records (descr is a list); they must be numbers")
+        :format(golden),
         heed.load(golden .. "refused_records.npy"))
     end)
   end)
@@ -103,7 +104,7 @@ describe("files", function()
     it("are refused with the dtype where heed has none like it", function()
       for name, dtype in pairs { float64 = "F64", uint8 = "U8" } do
         local from = golden .. "refused_" .. name .. ".safetensors"
-        fails(("load: '%s', tensor 'x': the dtype '%s' is not read; F32, F16, BF16, I64, I32, BOOL and I8 are")
+        fails(("load: '%s', tensor 'x': dtype is '%s'; it must be F32, F16, BF16, I64, I32, BOOL or I8")
           :format(from, dtype), heed.load(from))
       end
     end)
@@ -144,14 +145,14 @@ describe("files", function()
     end)
   end)
 
-  it("of other names are known by their first bytes", function()
+  it("with an unknown ending are recognised by their first bytes", function()
     for _, name in ipairs { "f4.npy", "stored.npz", "everything.safetensors" } do
       local state = heed.load(file("model.bin", support.read(golden .. name)))
       assert.is_not_nil(state)
       assert.are.equal(tostring(heed.load(golden .. name)), tostring(state))
     end
-    fails(("load: '%s': is of no known kind; known are .safetensors, .safetensors.index.json, .npz and .npy, by the " ..
-      "name or by the first bytes"):format(path "model.bin"), heed.load(file("model.bin", "something else")))
+    fails(("load: '%s': its format is unknown; it must be .safetensors, .safetensors.index.json, .npz or .npy, by " ..
+      "the ending or the first bytes"):format(path "model.bin"), heed.load(file("model.bin", "something else")))
     assert.is_nil(heed.load(file("model.bin", "")))
   end)
 
@@ -164,18 +165,18 @@ describe("files", function()
       it("for a folder, a pipe and a device called " .. name, function()
         local at = path(name)
         support.run("mkdir " .. support.quote(at))
-        fails(("load: '%s': is a folder; the path of a file is needed"):format(at), heed.load(at))
+        fails(("load: '%s': is a folder; it must be a file"):format(at), heed.load(at))
         support.run(("rmdir %s; mkfifo %s"):format(support.quote(at), support.quote(at)))
-        fails(("load: '%s': is a device or a pipe; a file is needed"):format(at), heed.load(at))
+        fails(("load: '%s': is a device or a pipe; it must be a file"):format(at), heed.load(at))
         support.run(("rm %s; ln -s /dev/zero %s"):format(support.quote(at), support.quote(at)))
-        fails(("load: '%s': is a device or a pipe; a file is needed"):format(at), heed.load(at))
+        fails(("load: '%s': is a device or a pipe; it must be a file"):format(at), heed.load(at))
       end)
     end
 
-    it("for files of no bytes", function()
+    it("for empty files", function()
       fails(("load: '%s': is empty"):format(path "x.safetensors"), heed.load(file("x.safetensors", "")))
-      fails(("load: '%s': is no .npy: it has only 0 bytes"):format(path "x.npy"), heed.load(file("x.npy", "")))
-      fails(("load: '%s': is no zip archive: it has only 0 bytes"):format(path "x.npz"),
+      fails(("load: '%s': is not an .npy file: it has only 0 bytes"):format(path "x.npy"), heed.load(file("x.npy", "")))
+      fails(("load: '%s': is not a zip archive: it has only 0 bytes"):format(path "x.npz"),
         heed.load(file("x.npz", "")))
       fails(("load: '%s': is empty"):format(path "x.safetensors.index.json"),
         heed.load(file("x.safetensors.index.json", "")))
@@ -288,8 +289,8 @@ describe("files", function()
       local loaded, again = heed.load(path "x.safetensors")
       assert.are.same(metadata, again)
       for name, x in heed.pairs(state) do assert.is_true(loaded[name]:equal(x)) end
-      raises("save: the name '\"\\/\\x08\\x0c\\x0a\\x0d\\x09\\x01\\x7f' has a control character, which .npz does " ..
-        "not take",
+      raises("save: the name '\"\\/\\x08\\x0c\\x0a\\x0d\\x09\\x01\\x7f' contains a control character; in .npz it " ..
+        "must not",
         function() heed.save(path "x.npz", state) end)
       state[names[2]] = nil
       assert.are.equal(true, heed.save(path "x.npz", state))
@@ -331,11 +332,11 @@ describe("files", function()
     it("give nil and a message, and leave what was there", function()
       local at = path "folder.npy"
       support.run("mkdir " .. support.quote(at))
-      fails(("save: '%s': is a folder; the path of a file is needed"):format(at), heed.save(at, heed.ones(1)))
+      fails(("save: '%s': is a folder; it must be a file"):format(at), heed.save(at, heed.ones(1)))
       support.run("ln -s /dev/full " .. support.quote(path "full.npy"))
-      fails(("save: '%s': is a device or a pipe; a file is needed"):format(path "full.npy"),
+      fails(("save: '%s': is a device or a pipe; it must be a file"):format(path "full.npy"),
         heed.save(path "full.npy", heed.ones(1)))
-      fails(("save: '%s': cannot be written: no new file can be made in its folder: No such file or directory")
+      fails(("save: '%s': cannot be written: no file can be created in its folder: No such file or directory")
         :format(path "none/x.npy"), heed.save(path "none/x.npy", heed.ones(1)))
       file("plain", "")
       assert.is_nil(heed.save(path "plain/x.npy", heed.ones(1)))
@@ -367,39 +368,42 @@ describe("files", function()
 
     it("are misuse where what or path is wrong", function()
       local x = heed.ones(1)
-      local known = "; tensors by name are saved as .safetensors or .npz, a tensor alone as .npy"
-      raises("save: path is nil; it must be a string", function() heed.save(nil, x) end)
-      raises("save: path is the number 1; it must be a string", function() heed.save(1, x) end)
-      raises("save: path has a zero byte; it must have none", function() heed.save("a\0.npy", x) end)
-      raises("save: a string ('x.txt') is of no kind that is written" .. known,
+      raises("save: path must be a string, got nil", function() heed.save(nil, x) end)
+      raises("save: path must be a string, got the number 1", function() heed.save(1, x) end)
+      raises("save: path holds a character 0", function() heed.save("a\0.npy", x) end)
+      raises("save: path is 'x.txt'; it must end in .npy to hold one tensor without a name",
         function() heed.save("x.txt", x) end)
-      raises("save: a string ('.npy') is of no kind that is written" .. known, function() heed.save(".npy", x) end)
+      raises("save: path is '.npy'; it must end in .npy to hold one tensor without a name",
+        function() heed.save(".npy", x) end)
+      raises("save: path is 'x.safetensors.index.json'; it must end in .safetensors or .npz to hold tensors by name",
+        function() heed.save("x.safetensors.index.json", { x = x }) end)
       raises("save: what must be a tensor or a table of tensors, got nil", function() heed.save "x.npy" end)
       raises("save: what must be a tensor or a table of tensors, got a module (Linear); m:state_dict() gives its " ..
         "tensors",
         function() heed.save("x.safetensors", nn.Linear(1, 1)) end)
-      raises("save: what is a table, and path ends in .npy" .. known, function() heed.save("x.npy", { x = x }) end)
-      raises("save: what is a tensor without a name, and path ends in .npz" .. known,
+      raises("save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name",
+        function() heed.save("x.npy", { x = x }) end)
+      raises("save: path is 'x.npz'; it must end in .npy to hold one tensor without a name",
         function() heed.save("x.npz", x) end)
       raises("save: a name must be a string, got the number 1", function() heed.save("x.npz", { x }) end)
       raises("save: 'a' must be a tensor, got a string ('b')", function() heed.save("x.npz", { a = "b" }) end)
       raises("save: the name 'a\\xff' is not UTF-8", function() heed.save("x.npz", { ["a\255"] = x }) end)
-      raises("save: a name or a string of the metadata takes 16777217 bytes; at most 16777216 are read again",
+      raises("save: a name or a text of the metadata takes 16777217 bytes; it must take at most 16777216",
         function() heed.save(path "x.safetensors", { x = x }, { metadata = { a = ("x"):rep(2 ^ 24 - 1) } }) end)
       raises("save: 'b' is nil; it must be a tensor", function()
         core.files.save(path "x.safetensors", { "a", "b" }, { heed.ones(1) }, {})
       end)
       raises("save: a string of 2 bytes has a zero byte; names and metadata must have none",
         function() heed.save("x.npz", { ["a\0"] = x }) end)
-      raises("save: no tensor can be called __metadata__ in .safetensors",
+      raises("save: a name is __metadata__, which .safetensors reserves for metadata",
         function() heed.save("x.safetensors", { __metadata__ = x }) end)
       raises("save: metadata must be a table, got a string ('a')",
         function() heed.save("x.safetensors", { x = x }, { metadata = "a" }) end)
       raises("save: metadata must hold strings by strings, got the number 1 for a string ('a')",
         function() heed.save("x.safetensors", { x = x }, { metadata = { a = 1 } }) end)
-      raises("save: 'x.npz': metadata is for .safetensors; .npz has no place for it",
+      raises("save: path is 'x.npz'; it must end in .safetensors to hold metadata",
         function() heed.save("x.npz", { x = x }, { metadata = { a = "b" } }) end)
-      raises("save: metadata is for .safetensors; .npy has no place for it",
+      raises("save: metadata is given; it must be nil for a tensor without a name",
         function() heed.save("x.npy", x, { metadata = { a = "b" } }) end)
       raises("save: there is no option 'meta'; the options are metadata",
         function() heed.save("x.npz", { x = x }, { meta = {} }) end)
@@ -408,7 +412,7 @@ describe("files", function()
       raises("save: 'a' must be a tensor, got a released tensor",
         function() heed.save("x.npz", { a = released }) end)
       local message =
-        "save: the tensor is bfloat16, which numpy has not; convert it to float32, or save it as .safetensors"
+        "save: the dtype is bfloat16, which numpy lacks; convert the tensor to float32, or save it as .safetensors"
       raises(message, function() heed.save("x.npy", x:to "bfloat16") end)
       raises(message, function() heed.save("x.npz", { x = x:to "bfloat16" }) end)
       assert.is_nil(io.open "x.npz")

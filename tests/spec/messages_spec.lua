@@ -49,7 +49,7 @@ describe("a message about one of a thing is in the singular", function()
 
   it("for bytes", function()
     local generator = heed.Generator(1)
-    raises("set_state: the state has 1 byte; it must have 2528, as get_state gives it",
+    raises("set_state: the state has 1 byte; it must have 2528, like those of get_state",
       function() generator:set_state "a" end)
   end)
 
@@ -67,16 +67,16 @@ end)
 describe("a message of a call that finds no memory begins with the function that was called", function()
   after_each(function() heed.limit { memory = math.huge } end)
 
-  -- Under limits that leave room for less and less of what the call takes: the messages' beginnings, by name.
+  -- The functions that messages begin with, under limits that leave less and less of the memory that the call needs.
   local function names_of(call)
     local names = {}
-    for _, room in ipairs { 4000, 2000, 1000, 600, 450, 300, 0 } do
-      collectgarbage() -- else what a failing call collects makes room for it
+    for _, left in ipairs { 4000, 2000, 1000, 600, 450, 300, 0 } do
+      collectgarbage() -- or the collection in a failing call would free memory for it
       collectgarbage()
-      heed.limit { memory = heed.info().memory_in_use + room }
+      heed.limit { memory = heed.info().memory_in_use + left }
       local fine, message = pcall(call)
       heed.limit { memory = math.huge }
-      if not fine then names[message:match "([^: ]+): [^:]* of memory"] = true end
+      if not fine then names[message:match "([^: ]+): memory limit exceeded: "] = true end
     end
     return names
   end

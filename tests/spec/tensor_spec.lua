@@ -256,7 +256,7 @@ describe("makers", function()
   end)
 
   it("say so when there is no memory #plain", function()
-    raises("zeros: 128.0 TiB of memory could not be had", function() heed.zeros(2 ^ 45) end)
+    raises("zeros: out of memory (128.0 TiB requested)", function() heed.zeros(2 ^ 45) end)
     assert.equal(0, heed.zeros(1):item())
   end)
 end)

@@ -1,10 +1,10 @@
-/* Structs of heed.h that may grow: each begins with its size, so that a program compiled with an older or a
- * newer heed.h gets what it asks for. */
+/* Structs of heed.h that may grow in later versions: each begins with its size, so that programs compiled
+ * with an older or a newer heed.h work with this library. */
 #include "core.h"
 
 #include <string.h>
 
-/* No struct of heed.h comes near it: what is above is no size, but memory that nobody set. */
+/* Larger than any struct of heed.h: larger sizes mean an uninitialised struct. */
 #define MOST_BYTES 4096
 
 static size_t struct_size(const void *theirs) {
@@ -32,10 +32,11 @@ heed_status heed__struct_read(heed_context *ctx, const char *function, const cha
   const size_t size = struct_size(theirs);
   for (size_t i = known; i < size; i++) {
     if (((const unsigned char *)theirs)[i] == 0) continue;
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: %s.size is %zu and a %s has %zu bytes in this library (%s), which does not know "
-                      "what is set behind them",
-                      function, argument, size, type, known, HEED_VERSION);
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "%s: %s.size is %zu, and fields beyond the %zu bytes of %s in this library (%s) are set; "
+        "they must be 0",
+        function, argument, size, known, type, HEED_VERSION);
   }
   memcpy(ours, theirs, smaller_size(size, known));
   memcpy(ours, &known, sizeof known);

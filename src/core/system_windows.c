@@ -1,7 +1,7 @@
-/* Files as Windows has them; paths are UTF-8, as everywhere in heed. */
+/* The operating system on Windows. */
 #if defined(_WIN32)
 
-#include "files.h"
+#include "core.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,10 +9,32 @@
 #include <string.h>
 #include <windows.h>
 
-/* Bytes in one call. */
-#define MOST_AT_ONCE ((size_t)1 << 30)
+#define MOST_PER_CALL ((size_t)1 << 30) /* bytes of one read or write */
 
-/* ---- Errors: Windows's numbers as those of errno ---- */
+/* ---- Clock, processes, pages ---- */
+
+double heed_clock(void) {
+  LARGE_INTEGER ticks, ticks_per_second;
+  QueryPerformanceCounter(&ticks);
+  QueryPerformanceFrequency(&ticks_per_second);
+  return (double)ticks.QuadPart / (double)ticks_per_second.QuadPart;
+}
+
+long heed__system_process(void) {
+  return 1; /* Windows has no fork */
+}
+
+long heed__system_processors(void) {
+  SYSTEM_INFO info;
+  GetSystemInfo(&info);
+  return (long)info.dwNumberOfProcessors;
+}
+
+void heed__system_advise_huge_pages(void *block, size_t bytes) {
+  (void)block, (void)bytes;
+}
+
+/* ---- Errors: from Windows to errno ---- */
 
 static int last_error(void) {
   const DWORD error = GetLastError();
@@ -44,7 +66,7 @@ static int last_error(void) {
 }
 
 void heed__system_error(int error, char *text, size_t size) {
-  snprintf(text, size, "%s", strerror(error)); /* each thread has its text */
+  snprintf(text, size, "%s", strerror(error)); /* in thread-local memory */
 }
 
 /* ---- Paths ---- */
@@ -61,14 +83,15 @@ static HANDLE handle_of(heed__file file) {
   return (HANDLE)(intptr_t)file;
 }
 
-/* Of a path that is there; devices have names, too (NUL). */
+/* Opens an existing path; device names such as NUL count as paths. */
 static int open_path(const char *path, DWORD access, HANDLE *out, heed__path_kind *kind, int64_t *size) {
   WCHAR wide[HEED__PATH];
   BY_HANDLE_FILE_INFORMATION found;
   int error = make_wide(path, wide);
   if (error != 0) return error;
-  const HANDLE handle = CreateFileW(wide, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
-                                    NULL, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL); /* folders, too */
+  const HANDLE handle =
+      CreateFileW(wide, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
+                  FILE_FLAG_BACKUP_SEMANTICS, NULL); /* opens folders, too */
   if (handle == INVALID_HANDLE_VALUE) return last_error();
   *kind = HEED__SPECIAL;
   *size = 0;
@@ -114,7 +137,7 @@ int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind 
     *kind = HEED__NOTHING;
     return 0;
   }
-  if (error != 0) { /* a folder cannot be opened so, and is told from a file that may not be written */
+  if (error != 0) { /* neither a folder nor a write-protected file opens for writing */
     *kind = heed__path_kind_of(path);
     return *kind == HEED__DIRECTORY ? 0 : error;
   }
@@ -135,27 +158,27 @@ int heed__system_open(const char *path, heed__file *out, heed__path_kind *kind, 
   return error;
 }
 
-static OVERLAPPED place_at(uint64_t offset) {
+static OVERLAPPED at_offset(uint64_t offset) {
   return (OVERLAPPED){.Offset = (DWORD)offset, .OffsetHigh = (DWORD)(offset >> 32)};
 }
 
 int heed__system_read(heed__file file, int64_t offset, void *out, size_t bytes, size_t *got) {
-  OVERLAPPED place = place_at((uint64_t)offset);
+  OVERLAPPED position = at_offset((uint64_t)offset);
   DWORD n = 0;
   const bool read =
-      ReadFile(handle_of(file), out, (DWORD)(bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE), &n, &place);
+      ReadFile(handle_of(file), out, (DWORD)(bytes < MOST_PER_CALL ? bytes : MOST_PER_CALL), &n, &position);
   *got = read ? n : 0;
   return read || GetLastError() == ERROR_HANDLE_EOF ? 0 : last_error();
 }
 
-/* Copied where it is written to, so that this stays in memory. */
+/* Copy on write, so that changes stay in memory. */
 int heed__system_map(heed__file file, size_t size, char **out) {
-  (void)size; /* all of it */
+  (void)size; /* maps the whole file */
   const HANDLE mapping = CreateFileMappingW(handle_of(file), NULL, PAGE_WRITECOPY, 0, 0, NULL);
   if (mapping == NULL) return last_error();
   *out = MapViewOfFile(mapping, FILE_MAP_COPY, 0, 0, 0);
   const int error = *out == NULL ? last_error() : 0;
-  CloseHandle(mapping); /* the view keeps it */
+  CloseHandle(mapping); /* the view keeps the mapping */
   return error;
 }
 
@@ -166,15 +189,15 @@ void heed__system_unmap(char *data, size_t size) {
 
 /* ---- Writing ---- */
 
-/* A file that is being deleted keeps its name until all its handles are closed, and the name is refused with
- * the error of a folder that may not be written. In such a folder the name itself is not found. */
+/* A file that is being deleted keeps its name until all its handles are closed, and creating it fails with
+ * "access denied", as it does in a write-protected folder. There, however, the name itself is not found. */
 static bool is_being_deleted(const WCHAR *path) {
   return GetFileAttributesW(path) == INVALID_FILE_ATTRIBUTES && GetLastError() == ERROR_ACCESS_DENIED;
 }
 
 int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
   WCHAR wide[HEED__PATH];
-  (void)rights; /* the folder gives them */
+  (void)rights; /* inherited from the folder */
   int error = make_wide(path, wide);
   if (error != 0) return error;
   const HANDLE handle = CreateFileW(wide, GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL,
@@ -187,8 +210,8 @@ int heed__system_create(const char *path, uint32_t rights, heed__file *out) {
   return 0;
 }
 
-/* Opened in a way that does not share writing, which fails while the file's writer has it open. A link is
- * removed itself, not what it points to. */
+/* Opens the file without sharing it for writing, which fails while its writer has it open. Removes a link
+ * itself, not its target. */
 bool heed__system_remove_abandoned(const char *path) {
   WCHAR wide[HEED__PATH];
   if (make_wide(path, wide) != 0) return false;
@@ -200,10 +223,10 @@ bool heed__system_remove_abandoned(const char *path) {
 }
 
 int heed__system_write(heed__file file, uint64_t offset, const void *data, size_t bytes, size_t *put) {
-  OVERLAPPED place = place_at(offset);
+  OVERLAPPED position = at_offset(offset);
   DWORD n = 0;
   const bool written =
-      WriteFile(handle_of(file), data, (DWORD)(bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE), &n, &place);
+      WriteFile(handle_of(file), data, (DWORD)(bytes < MOST_PER_CALL ? bytes : MOST_PER_CALL), &n, &position);
   *put = written ? n : 0;
   return !written ? last_error() : n == 0 ? ENOSPC : 0;
 }
@@ -221,16 +244,16 @@ void heed__system_remove(const char *path) {
   if (make_wide(path, wide) == 0) DeleteFileW(wide);
 }
 
-/* Removed first: once it is closed, another save may take the name. */
+/* Removed before it is closed: after that, another save may take the name. */
 void heed__system_discard(heed__file file, const char *path) {
   heed__system_remove(path);
   CloseHandle(handle_of(file));
 }
 
-/* Windows does not replace a file that is open, as the one that another save has just put there is for a
- * moment. */
+/* Windows does not replace an open file. The file of another save that has just ended is still open for a
+ * moment, so this tries again. */
 int heed__system_replace(heed__file file, const char *from, const char *to, const heed__pace *pace) {
-  enum { ATTEMPTS = 20, WAIT = 5 /* milliseconds; up to 16 with the system's usual timer */ };
+  enum { ATTEMPTS = 20, WAIT = 5 /* milliseconds; up to 16 with the default timer */ };
   WCHAR wide_from[HEED__PATH], wide_to[HEED__PATH];
   (void)file;
   int error = make_wide(from, wide_from);
@@ -245,7 +268,7 @@ int heed__system_replace(heed__file file, const char *from, const char *to, cons
   return error;
 }
 
-double heed__system_room(const char *path) {
+double heed__system_disk_space(const char *path) {
   WCHAR wide[HEED__PATH];
   char folder[HEED__PATH];
   ULARGE_INTEGER bytes;

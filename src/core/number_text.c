@@ -1,12 +1,13 @@
-/* Floating-point numbers as text, with a point whatever decimal separator the host's locale has. The only
- * place that lets the C library write one (make lint checks that), since that asks the locale. */
+/* Floating-point numbers as text, always with a decimal point. Only this file formats them with the C library
+ * (make lint checks that), which uses the decimal separator of the host's locale. */
 #include "core.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What is neither digit, sign, exponent nor a letter of inf and nan is the separator, of one byte or more. */
+/* The separator, of one or more bytes, is whatever is not a digit, sign, exponent or letter of inf and nan.
+ */
 static int set_point(char *text) {
   static const char others[] = "+-0123456789einfa";
   char *p = text + strspn(text, others);
@@ -30,7 +31,7 @@ const char *heed__number_text(char text[HEED__NUMBER_TEXT], double value) {
 }
 
 int heed__shortest_digits(double value) {
-  char text[HEED__NUMBER_TEXT]; /* read back under the locale that it is written under */
+  char text[HEED__NUMBER_TEXT]; /* written and read back in the same locale */
   int digits = 1;
   for (; digits < 17; digits++) {
     snprintf(text, sizeof(text), "%.*e", digits - 1, value);

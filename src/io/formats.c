@@ -1,0 +1,213 @@
+/* The table of file formats, and what is the same for all: finding the format of a path, loading, saving.
+ *
+ * A new format is a file here that describes it in a heed__format at its end, and a line in this table. */
+#include "files.h"
+
+#include <stdio.h>
+#include <string.h>
+
+extern const heed__format heed__format_safetensors, heed__format_safetensors_index, heed__format_npz,
+    heed__format_npy;
+
+static const heed__format *const formats[] = {
+    &heed__format_safetensors,
+    &heed__format_safetensors_index,
+    &heed__format_npz,
+    &heed__format_npy,
+};
+#define FORMATS ((int)(sizeof formats / sizeof *formats))
+
+/* ---- Endings in messages ---- */
+
+#define ENDINGS 160
+typedef bool format_filter(const heed__format *f);
+
+static bool is_any(const heed__format *f) {
+  (void)f;
+  return true;
+}
+static bool saves_names(const heed__format *f) {
+  return f->save != NULL && !f->alone;
+}
+static bool saves_alone(const heed__format *f) {
+  return f->save != NULL && f->alone;
+}
+static bool saves_metadata(const heed__format *f) {
+  return saves_names(f) && f->metadata;
+}
+
+/* ".safetensors, .npz or .npy": the endings of the formats that pass the filter. */
+static const char *endings(char text[ENDINGS], format_filter *passes) {
+  int used = 0, left = 0;
+  text[0] = '\0';
+  for (int i = 0; i < FORMATS; i++) left += passes(formats[i]);
+  for (int i = 0; i < FORMATS && used < ENDINGS; i++) {
+    if (!passes(formats[i])) continue;
+    left--;
+    used += snprintf(text + used, (size_t)(ENDINGS - used), "%s%s", formats[i]->ending,
+                     left > 1    ? ", "
+                     : left == 1 ? " or "
+                                 : "");
+  }
+  return text;
+}
+
+/* ---- The format of a file ---- */
+
+static const heed__format *format_of_path(const char *path) {
+  const size_t length = strlen(path);
+  for (int i = 0; i < FORMATS; i++) {
+    const size_t ending = strlen(formats[i]->ending);
+    if (length > ending && strcmp(path + length - ending, formats[i]->ending) == 0) return formats[i];
+  }
+  return NULL;
+}
+
+static const heed__format *format_of_bytes(const char start[HEED__MAGIC]) {
+  for (int i = 0; i < FORMATS; i++) {
+    for (int k = 0; k < 2; k++) {
+      const size_t length = formats[i]->magic[k].length;
+      if (length > 0 && memcmp(start + formats[i]->magic[k].offset, formats[i]->magic[k].bytes, length) == 0)
+        return formats[i];
+    }
+  }
+  return NULL;
+}
+
+/* By the ending, or, if that is unknown, by the first bytes. */
+static heed_status find_format(const heed__where *where, const char *path, const heed__format **out) {
+  heed__file file;
+  int64_t size;
+  char start[HEED__MAGIC] = {0}, known[ENDINGS];
+  *out = format_of_path(path);
+  if (*out != NULL) return HEED_OK;
+  heed_status status = heed__file_open(where, path, &file, &size);
+  if (status != HEED_OK) return status;
+  status = heed__file_read(where, file, 0, start, size < HEED__MAGIC ? (size_t)size : HEED__MAGIC);
+  heed__system_close(file);
+  if (status != HEED_OK) return status;
+  *out = format_of_bytes(start);
+  if (*out != NULL) return HEED_OK;
+  return heed__fail_file(where, "its format is unknown; it must be %s, by the ending or the first bytes",
+                         endings(known, is_any));
+}
+
+/* ---- Loading ---- */
+
+heed_status heed__load_file(heed_context *ctx, const char *path, heed_archive **archive,
+                            heed_tensor **tensor) {
+  heed__where where;
+  const heed__format *format;
+  heed__loaded loaded = {0};
+  heed__where_init(&where, ctx, "load", path);
+  heed_status status = find_format(&where, path, &format);
+  if (status == HEED_OK) status = format->load(&where, path, &loaded);
+  if (status != HEED_OK) return status;
+  *archive = loaded.archive;
+  *tensor = loaded.tensor;
+  return HEED_OK;
+}
+
+heed_status heed_load_archive(heed_context *ctx, const char *path, heed_archive **out) {
+  HEED__ENTER(ctx, "load", path, out);
+  heed__where where;
+  const heed__format *format;
+  heed__loaded loaded = {0};
+  heed_status status = heed__check_load(ctx, *out);
+  if (status != HEED_OK) return status;
+  heed__where_init(&where, ctx, "load", path);
+  status = find_format(&where, path, &format);
+  if (status == HEED_OK && format->alone)
+    status = heed__fail_file(&where,
+                             "its format is %s, which holds one tensor without a name; it must hold "
+                             "tensors by name",
+                             format->ending);
+  if (status == HEED_OK) status = format->load(&where, path, &loaded);
+  if (status == HEED_OK) *out = loaded.archive;
+  return status;
+}
+
+/* ---- Saving ---- */
+
+/* The format of a path that must pass the filter. Errors: ARGUMENT. */
+static heed_status format_to_save(heed_context *ctx, const char *path, format_filter *passes,
+                                  const char *what, const heed__format **out) {
+  char quoted[HEED__QUOTED], known[ENDINGS];
+  *out = format_of_path(path);
+  if (*out != NULL && passes(*out)) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "save: path is %s; it must end in %s to hold %s",
+                    heed__quoted(quoted, path, true), endings(known, passes), what);
+}
+
+static heed_status save_contents(heed_context *ctx, const char *path, const heed__format *format,
+                                 const heed__contents *contents) {
+  heed__writer w;
+  const heed_status status = heed__writer_begin(&w, ctx, path);
+  return status == HEED_OK ? heed__writer_end(&w, format->save(&w, contents)) : status;
+}
+
+heed_status heed__save_tensor(heed_context *ctx, const char *path, const heed_tensor *x) {
+  const heed__format *format;
+  const heed__contents contents = {.count = 1, .tensors = &x};
+  const heed_status status = format_to_save(ctx, path, saves_alone, "one tensor without a name", &format);
+  return status == HEED_OK ? save_contents(ctx, path, format, &contents) : status;
+}
+
+/* UTF-8 as in files; `what` is "the name" or "the metadata". */
+static heed_status check_utf8(heed_context *ctx, const char *what, const char *text) {
+  char quoted[HEED__QUOTED];
+  size_t invalid = 0;
+  const heed_status status = heed__text_check_in_steps(ctx, "save", text, strlen(text), &invalid);
+  if (status != HEED_OK || invalid == 0) return status;
+  return heed__fail(ctx, HEED_ARGUMENT, "save: %s %s is not UTF-8", what, heed__quoted(quoted, text, false));
+}
+
+static heed_status check_contents(heed_context *ctx, const heed__contents *c) {
+  if (c->count < 0 || c->pairs < 0)
+    return heed__fail(ctx, HEED_ARGUMENT, "save: %s is %lld; it must be 0 or more",
+                      c->count < 0 ? "count" : "pairs", (long long)(c->count < 0 ? c->count : c->pairs));
+  if (c->count > 0 && c->names == NULL) return heed__refuse_pointer(ctx, "save", "names", NULL);
+  if (c->pairs > 0 && c->metadata == NULL) return heed__refuse_pointer(ctx, "save", "metadata", NULL);
+  heed_status status = heed__check_tensors(ctx, "save", "tensors", c->count, c->tensors);
+  for (int64_t i = 0; i < c->count && status == HEED_OK; i++) {
+    if (c->names[i] == NULL)
+      return heed__fail(ctx, HEED_ARGUMENT, "save: number %lld of names is missing (NULL)", (long long)i + 1);
+    status = check_utf8(ctx, "the name", c->names[i]);
+  }
+  for (int64_t i = 0; i < 2 * c->pairs && status == HEED_OK; i++) {
+    if (c->metadata[i] == NULL)
+      return heed__fail(ctx, HEED_ARGUMENT, "save: number %lld of metadata is missing (NULL)",
+                        (long long)i + 1);
+    status = check_utf8(ctx, "the metadata", c->metadata[i]);
+  }
+  return status;
+}
+
+/* Checks that every `step`-th of the texts is given once: of metadata the keys alone. */
+static heed_status check_distinct(heed_context *ctx, const char *what, int64_t count, int64_t step,
+                                  const char *const *texts) {
+  char quoted[HEED__QUOTED];
+  const size_t bytes = heed__array_bytes((uint64_t)count, sizeof(heed__name));
+  heed__name *names = heed__allocate(ctx, bytes);
+  if (names == NULL) return heed__fail_memory(ctx, "save", bytes);
+  for (int64_t i = 0; i < count; i++) names[i] = (heed__name){texts[i * step], i};
+  const char *duplicate;
+  const heed_status status = heed__sort_names(ctx, "save", names, count, &duplicate);
+  heed__release(ctx, names);
+  if (status != HEED_OK || duplicate == NULL) return status;
+  return heed__fail(ctx, HEED_ARGUMENT, "save: duplicate %s %s", what,
+                    heed__quoted(quoted, duplicate, false));
+}
+
+heed_status heed_save_archive(heed_context *ctx, const char *path, int64_t count, const char *const *names,
+                              const heed_tensor *const *tensors, int64_t pairs, const char *const *metadata) {
+  HEED__ENTER(ctx, "save", path);
+  const heed__contents contents = {count, names, tensors, pairs, metadata};
+  const heed__format *format;
+  heed_status status = check_contents(ctx, &contents);
+  if (status == HEED_OK) status = check_distinct(ctx, "name", count, 1, names);
+  if (status == HEED_OK) status = check_distinct(ctx, "metadata key", pairs, 2, metadata);
+  if (status == HEED_OK) status = format_to_save(ctx, path, saves_names, "tensors by name", &format);
+  if (status == HEED_OK && pairs > 0) status = format_to_save(ctx, path, saves_metadata, "metadata", &format);
+  return status == HEED_OK ? save_contents(ctx, path, format, &contents) : status;
+}
