@@ -107,7 +107,7 @@ void lheed_new_state(lua_State *L) {
     luaL_error(
         L, "heed: the environment's HEED_CPU names no kernels that run on this processor; known are scalar, "
            "avx2, avx512 and neon");
-  if (status) luaL_error(L, "heed: no memory for a context");
+  if (status) luaL_error(L, "heed: out of memory for a context");
   heed_set_huge_pages(S->context, true);
   find_own_files(L, S);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &lheed_state_key);
