@@ -220,7 +220,7 @@ local function names_of(text)
   for block in text:gmatch("%f[%w_]enum%s*[%w_]*%s*(%b{})") do
     for name in block:gmatch("[{,]%s*([%a_][%w_]*)") do add(name) end
   end
-  local outside = text:gsub("%b{}", "{}")
+  local outside = text:gsub("%b{}", "{}"):gsub("%.[%a_][%w_]*%s*=", "=") -- without designators, as .max =
   for _, pattern in ipairs {
     "([%a_][%w_]*)%s*%b()%s*[{;]", -- functions, their types
     "%f[%w_]struct%s+([%a_][%w_]*)%s*{", "{}%s*([%a_][%w_]*)%s*;", -- structs
@@ -249,7 +249,7 @@ local function begins(path) return ("\n/* ==== %s ==== */\n\n"):format(path:gsub
 local seen, engine, binding, tables = {}, {}, {}, {}
 for i = 3, #arg do
   local path = arg[i]
-  local set = path:match("^src/kernels/isa/(%w+)%.c$")
+  local set = path:match("^src/kernels/isa/([%w_]+)%.c$")
   if set then
     tables[#tables + 1] = { path = path, set = set }
   elseif path:find("^src/binding/") then

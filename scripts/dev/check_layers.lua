@@ -23,8 +23,8 @@ local reserved = {
     includes = { "dlfcn%.h$" }, calls = { "dlopen", "dlsym", "LoadLibrary%w*" },
   },
   {
-    what = "intrinsics", files = { "^src/kernels/isa/%w+%.h$" },
-    includes = { "intrin%.h$", "arm_neon%.h$", "arm_sve%.h$" }, calls = { "_mm%d*_%w+" },
+    what = "intrinsics", files = { "^src/kernels/isa/[%w_]+%.h$" },
+    includes = { "intrin%.h$", "arm_neon%.h$", "arm_sve%.h$" }, calls = { "_mm%d*_[%w_]+" },
   },
   {
     what = "threads", files = { "^src/core/parallel%.c$" },

@@ -114,9 +114,7 @@ static inline bool heed__attention_is_small(const heed__attention_task *t) {
  * same number of rows. */
 #define HEED__DECODE_ROWS  16
 #define HEED__DECODE_BLOCK 1024 /* most keys of a block */
-#define HEED__DECODE_SPARE                                                                                   \
-  32 /* keys by which the last block may be longer, and padding to whole registers                           \
-      */
+#define HEED__DECODE_SPARE 32   /* most further keys of the last block, and padding to whole registers */
 typedef struct heed__decode_row {
   const float *q;                 /* [d] */
   ptrdiff_t k, v;                 /* offsets of its head's keys and values from those of the task */

@@ -131,6 +131,10 @@ static const struct {
 #undef X
 };
 
+#define X(name) +1
+_Static_assert(COUNT(unaries) == 0 HEED__UNARY_KERNELS(X), "every unary kernel has a row");
+#undef X
+
 static heed__unary_kernel *unary_of(const heed__kernels *k, size_t row) {
   return *(heed__unary_kernel *const *)(const void *)((const char *)k + unaries[row].offset);
 }

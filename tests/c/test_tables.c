@@ -25,9 +25,10 @@ static void an_inheriting_table_has_all_other_kernels_of_its_base(void **state) 
 #define X(name, ...) same += inheriting.name == base->name, all++;
   HEED__UNARY_KERNELS(X)
   HEED__BINARY_KERNELS(X)
-  HEED__COMPARE_KERNELS(X) HEED__OTHER_KERNELS(X)
+  HEED__COMPARE_KERNELS(X)
+  HEED__OTHER_KERNELS(X)
 #undef X
-      assert_int_equal(same, all - 1);
+  assert_int_equal(same, all - 1);
   assert_int_equal(all, (sizeof *base - sizeof base->name) / sizeof base->max);
 }
 

@@ -32,7 +32,8 @@ describe("the layer check", function()
       problem("src/kernels/dispatch.c", '#include "../heed.h"\n'))
     assert.are.equal("src/kernels/scalar/scalar.h:1: includes ../../core/core.h" .. reason,
       problem("src/kernels/scalar/scalar.h", '#include "../../core/core.h"\n'))
-    assert.are.equal("src/core/types.h:1: includes core.h" .. reason, problem("src/core/types.h", '#include "core.h"\n'))
+    assert.are.equal("src/core/types.h:1: includes core.h" .. reason,
+      problem("src/core/types.h", '#include "core.h"\n'))
   end)
 
   it("refuses folders that the design does not have", function()

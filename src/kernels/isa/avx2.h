@@ -11,18 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* From here to the end of table.h, functions are compiled for such processors, whatever the flags. */
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-#if defined(_WIN64)
-/* On Windows gcc aligns the stack for spilled vectors only in functions without unwind tables (its bug
- * 54412); kernels call nothing that could throw. */
-#pragma GCC optimize("no-asynchronous-unwind-tables", "no-unwind-tables")
+#ifndef V_TARGET /* a table that inherits from this one adds features */
+#define V_TARGET "avx2,fma,f16c"
 #endif
-#endif
+#include "x86_begin.h"
 
 /* Names that ## composes must differ in each table, because the amalgamation has all of them in one file. */
 #define V_NAME(name) name##_avx2

@@ -7,16 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"))),    \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c")
-#if defined(_WIN64) /* as in avx2.h */
-#pragma GCC optimize("no-asynchronous-unwind-tables", "no-unwind-tables")
+#ifndef V_TARGET
+#define V_TARGET "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
 #endif
-#endif
+#include "x86_begin.h"
 
 #define V_NAME(name) name##_avx512
 #define V_LANES      16

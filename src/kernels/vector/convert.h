@@ -31,14 +31,8 @@ V_INLINE void convert_vectors(const heed_dtype to, void *out, const heed_dtype f
   }
 }
 
-/* Calls convert_vectors with both dtypes constant; so does KERNEL(convert) with `to`. */
 V_INLINE void convert_to(const heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
-  switch (from) {
-  case HEED_BFLOAT16: convert_vectors(to, out, HEED_BFLOAT16, x, n); break;
-  case HEED_FLOAT16: convert_vectors(to, out, HEED_FLOAT16, x, n); break;
-  case HEED_INT8: convert_vectors(to, out, HEED_INT8, x, n); break;
-  default: convert_vectors(to, out, HEED_FLOAT32, x, n);
-  }
+  BY_DTYPE(from, convert_vectors(to, out, type, x, n))
 }
 
 void KERNEL(convert)(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
@@ -46,12 +40,7 @@ void KERNEL(convert)(heed_dtype to, void *out, heed_dtype from, const void *x, s
     heed__scalar_convert(to, out, from, x, n);
     return;
   }
-  switch (to) {
-  case HEED_BFLOAT16: convert_to(HEED_BFLOAT16, out, from, x, n); break;
-  case HEED_FLOAT16: convert_to(HEED_FLOAT16, out, from, x, n); break;
-  case HEED_INT8: convert_to(HEED_INT8, out, from, x, n); break;
-  default: convert_to(HEED_FLOAT32, out, from, x, n);
-  }
+  BY_DTYPE(to, convert_to(type, out, from, x, n))
 }
 
 #endif

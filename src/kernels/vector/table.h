@@ -13,11 +13,3 @@ HEED__DECLARE_KERNELS
 #include "rows.h"
 
 const heed__kernels TABLE = {.name = NAME, HEED__TABLE_KERNELS};
-
-#if defined(__x86_64__) /* begun in avx2.h and avx512.h */
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif

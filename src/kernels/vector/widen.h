@@ -27,6 +27,27 @@ static __attribute__((noinline)) vfloat load_stored_first(const void *x, heed_dt
   return load_stored(some, dtype);
 }
 
+/* One call for each dtype that can be stored, in which `type` is that dtype as a constant. */
+#define BY_DTYPE(dtype, call)                                                                                \
+  switch (dtype) {                                                                                           \
+  case HEED_BFLOAT16: {                                                                                      \
+    const heed_dtype type = HEED_BFLOAT16;                                                                   \
+    call;                                                                                                    \
+  } break;                                                                                                   \
+  case HEED_FLOAT16: {                                                                                       \
+    const heed_dtype type = HEED_FLOAT16;                                                                    \
+    call;                                                                                                    \
+  } break;                                                                                                   \
+  case HEED_INT8: {                                                                                          \
+    const heed_dtype type = HEED_INT8;                                                                       \
+    call;                                                                                                    \
+  } break;                                                                                                   \
+  default: {                                                                                                 \
+    const heed_dtype type = HEED_FLOAT32;                                                                    \
+    call;                                                                                                    \
+  }                                                                                                          \
+  }
+
 V_INLINE void widen_vectors(float *out, const void *x, const heed_dtype dtype, float scale, int64_t n) {
   for (int64_t i = 0; i < n; i += V_LANES) {
     const int64_t from = i < n - V_LANES ? i : n - V_LANES; /* the last vector overlaps the one before */
@@ -42,12 +63,7 @@ static void widen_row(float *out, const void *x, heed_dtype dtype, ptrdiff_t col
     for (int64_t i = 0; row != out && i < n; i++) out[i] = row[i * column];
     return;
   }
-  switch (dtype) {
-  case HEED_BFLOAT16: widen_vectors(out, x, HEED_BFLOAT16, scale, n); break;
-  case HEED_FLOAT16: widen_vectors(out, x, HEED_FLOAT16, scale, n); break;
-  case HEED_INT8: widen_vectors(out, x, HEED_INT8, scale, n); break;
-  default: widen_vectors(out, x, HEED_FLOAT32, scale, n);
-  }
+  BY_DTYPE(dtype, widen_vectors(out, x, type, scale, n))
 }
 
 /* ---- Scores ---- */

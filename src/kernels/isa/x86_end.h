@@ -1,0 +1,6 @@
+/* The end of what x86_begin.h began. */
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
