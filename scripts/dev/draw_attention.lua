@@ -19,12 +19,14 @@ local function weights_of(settings, options)
 end
 
 local prefix = heed.range(1, tokens):le(heed.range(1, tokens):clamp(3):unsqueeze(2))
+local document = heed.tensor { 1, 1, 1, 2, 2, 2, 2, 2 } -- of each token
+local documents = document:eq(document:unsqueeze(2))
 local panels = {
   { "causal", weights_of {} },
   { "bidirectional", weights_of { causal = false } },
   { "window of 3", weights_of { window = { left = 2 } } },
   { "prefix mask", weights_of({ causal = false }, { attn_mask = prefix }) },
-  { "ALiBi", weights_of { alibi = true } },
+  { "two documents", weights_of({}, { attn_mask = documents }) },
   { "sharper scale", weights_of { scale = 1 } },
 }
 
