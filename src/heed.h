@@ -339,16 +339,16 @@ HEED_API void heed_tensor_set_parameter(heed_tensor *x, bool parameter);
 
 /* ---- Making tensors (ops/create.c) ---- */
 
-/** All elements `value`. Errors: SHAPE, MEMORY. */
+/** All elements are `value`. Errors: SHAPE, MEMORY. */
 HEED_CALL heed_full(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape, heed_scalar value,
                     heed_tensor **out);
-/** [rows, columns], ones on the diagonal. */
+/** [rows, columns] with ones on the diagonal, else 0. */
 HEED_CALL heed_eye(heed_context *ctx, heed_dtype dtype, int64_t rows, int64_t columns, heed_tensor **out);
-/** first, first + step, … up to and including last, as a Lua `for` counts. Errors: ARGUMENT (step 0, not
- * finite). */
+/** first, first + step, … up to and including last, like a Lua `for`. Errors: ARGUMENT (step 0, not finite).
+ */
 HEED_CALL heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, heed_scalar last,
                      heed_scalar step, heed_tensor **out);
-/** `count` values from first to last, both included. */
+/** `count` evenly spaced values from first to last, both included. */
 HEED_CALL heed_linspace(heed_context *ctx, heed_dtype dtype, double first, double last, int64_t count,
                         heed_tensor **out);
 
@@ -400,8 +400,8 @@ HEED_CALL heed_dropout(heed_context *ctx, heed_generator *g, double p, const hee
 /* ---- Views: no elements are copied (ops/view.c) ---- */
 
 /* Each returns a new tensor on the elements of x, which the caller frees; *out must be NULL. One size of
- * `view` and `reshape` may be -1: it is worked out from the others. reshape copies where a view cannot be
- * had. */
+ * `view` and `reshape` may be -1 and is inferred from the others. reshape copies where a view is not
+ * possible. */
 HEED_CALL heed_view(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
                     heed_tensor **out);
 HEED_CALL heed_reshape(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
@@ -410,18 +410,17 @@ HEED_CALL heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int l
 HEED_CALL heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out);
 HEED_CALL heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims, heed_tensor **out);
 HEED_CALL heed_unsqueeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
-/** Drops dimensions of size 1: `dim` alone (kept as it is if larger), or all of them if dim is 0. */
+/** Removes dimensions of size 1: only `dim` (which stays if it is larger), or all of them if dim is 0. */
 HEED_CALL heed_squeeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
-/** Sizes of 1 stretched to `shape`, which may have more dimensions in front; -1 keeps a size. */
+/** Repeats sizes of 1 to `shape`, which may have more dimensions in front; -1 keeps a size. */
 HEED_CALL heed_expand(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
                       heed_tensor **out);
-/** Element `index` of dimension `dim`, which goes. A negative index counts from the last. */
+/** Element `index` of dimension `dim`, which is removed. A negative index counts from the last. */
 HEED_CALL heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_t index, heed_tensor **out);
-/** `length` elements of dimension `dim`, from `start` on. */
+/** `length` elements of dimension `dim` from `start` on. */
 HEED_CALL heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
                       heed_tensor **out);
-/** Elements first, first + step, … up to and including last, of dimension `dim`; last = first - 1 gives none.
- */
+/** Elements first, first + step, … up to and including last of dimension `dim`; none if last = first - 1. */
 HEED_CALL heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t first, int64_t last,
                      int64_t step, heed_tensor **out);
 
@@ -429,16 +428,16 @@ HEED_CALL heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t f
 
 /** A row-major copy. */
 HEED_CALL heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
-/** x itself (as an alias) if it is row-major, else a copy. */
+/** An alias of x if it is row-major, else a row-major copy. */
 HEED_CALL heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
-/** x in another dtype: an alias if it has it already, else a copy. To int64 and int8 the fraction is dropped,
- * numbers beyond the range give the nearest end, nan gives 0; to bool all but 0 is true; to bfloat16 and
- * float16 numbers are rounded to the nearest one, ties to even, by way of float32. */
+/** x in another dtype: an alias if x has that dtype, else a copy. To int64 and int8, the fraction is dropped,
+ * numbers out of range become the nearest end of it, and nan becomes 0; to bool, everything but 0 is true; to
+ * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. */
 HEED_CALL heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out);
-/** Writes src, broadcast and converted, into the elements of dst; overlap is as if src had been copied first.
- */
+/** Writes src, broadcast and converted, to the elements of dst; if they overlap, as if src had been copied
+ * first. */
 HEED_CALL heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src);
-/** Writes one value into all elements of dst. */
+/** Sets all elements of dst to a value. */
 HEED_CALL heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value);
 
 /* ---- Elementwise (ops/elementwise.c, ops/compare.c, ops/where.c) ---- */
@@ -479,18 +478,18 @@ HEED_CALL heed_gelu(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 HEED_CALL heed_gelu_tanh(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 /** true where x is 0. */
 HEED_CALL heed_logical_not(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
-/** x limited to [low, high]; either may be NULL, and they broadcast. nan stays. */
+/** x limited to [low, high], of which one may be NULL; all three broadcast. nan stays nan. */
 HEED_CALL heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low, const heed_tensor *high,
                      heed_tensor **out);
 /** a where condition (bool) is true, else b; all three broadcast. */
 HEED_CALL heed_where(heed_context *ctx, const heed_tensor *condition, const heed_tensor *a,
                      const heed_tensor *b, heed_tensor **out);
-/** x, with value where mask (bool; both broadcast) is true; of x's dtype. Errors: SHAPE, DTYPE (mask not
- * bool; a fraction for int64). */
+/** value where mask (bool) is true, else x; x and mask broadcast. The result has the dtype of x. Errors:
+ * SHAPE, DTYPE (mask not bool; value not an integer for int64). */
 HEED_CALL heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
                            heed_scalar value, heed_tensor **out);
-/** The lower (upper) triangle of the last two dimensions, from `diagonal` (0 the main one, above it positive)
- * down (up); the rest is 0. */
+/** The lower (upper) triangle of the last two dimensions, on and below (above) `diagonal` (0: the main one,
+ * positive above it); the rest is 0. */
 HEED_CALL heed_tril(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out);
 HEED_CALL heed_triu(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out);
 /** Whether both have the same shape and the same elements. */
@@ -501,8 +500,8 @@ HEED_CALL heed_allclose(heed_context *ctx, const heed_tensor *a, const heed_tens
 
 /* ---- Reductions (ops/sums.c, ops/extremes.c) ---- */
 
-/* `dims` names the ndims dimensions that are reduced (ndims 0: all of them); keepdim leaves them with size 1.
- * sum of bool and int64 is int64; mean, var and std want float32. */
+/* dims: the ndims dimensions to reduce (ndims 0: all); keepdim keeps them with size 1. sum of bool and int64
+ * is int64; mean, var and std require float32. */
 HEED_CALL heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                    heed_tensor **out);
 HEED_CALL heed_mean(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
@@ -512,13 +511,13 @@ HEED_CALL heed_var(heed_context *ctx, const heed_tensor *x, int ndims, const int
                    bool keepdim, heed_tensor **out);
 HEED_CALL heed_std(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
                    bool keepdim, heed_tensor **out);
-/** Whether any (all) elements are not 0, bool. */
+/** Whether any (all) elements are not 0, as bool. */
 HEED_CALL heed_any(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                    heed_tensor **out);
 HEED_CALL heed_all(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                    heed_tensor **out);
-/** The largest (smallest) along dim, with its place (int64, from 1, the first of equals; indices may be
- * NULL); dim 0: of the whole tensor, read as one row. nan counts as the largest (smallest). Errors: SHAPE (no
+/** The largest (smallest) element along dim and its index (int64, from 1; the first of equal ones; indices
+ * may be NULL). dim 0: of the flattened tensor. nan counts as the largest (smallest). Errors: SHAPE (no
  * elements). */
 HEED_CALL heed_max(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                    heed_tensor **indices);
@@ -527,7 +526,7 @@ HEED_CALL heed_min(heed_context *ctx, const heed_tensor *x, int dim, bool keepdi
 
 /* ---- Along a dimension (ops/rows.c, ops/sort.c) ---- */
 
-/** e^x / Σ e^x along dim, float32; a row that is all -inf gives nan. */
+/** e^x / Σ e^x along dim, float32; a row of only -inf gives nan. */
 HEED_CALL heed_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
 HEED_CALL heed_log_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
 HEED_CALL heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
@@ -539,14 +538,16 @@ HEED_CALL heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_te
  * arXiv:1910.07467. */
 HEED_CALL heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight, double epsilon,
                         heed_tensor **out);
-/** x sorted along dim, and the places (int64) that the elements came from; equal ones keep their order. */
+/** x sorted along dim, and the indices (int64) of the elements in x (may be NULL); equal ones keep their
+ * order. */
 HEED_CALL heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool descending, heed_tensor **values,
                     heed_tensor **indices);
-/** The k largest (or smallest) along dim, in order, and their places. Errors: INDEX (k beyond the size). */
+/** The k largest (or smallest) along dim, in order, and their indices (may be NULL). Errors: INDEX (k beyond
+ * the size). */
 HEED_CALL heed_topk(heed_context *ctx, const heed_tensor *x, int64_t k, int dim, bool largest,
                     heed_tensor **values, heed_tensor **indices);
 
-/* ---- Picking and joining (ops/index.c, ops/mask.c, ops/join.c) ---- */
+/* ---- Selecting and joining (ops/index.c, ops/mask.c, ops/join.c) ---- */
 
 /** Slices of dimension dim, in the order of `index` (int64 [k], from 1; negative from the last). */
 HEED_CALL heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
@@ -555,22 +556,23 @@ HEED_CALL heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, co
  */
 HEED_CALL heed_gather(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
                       heed_tensor **out);
-/** The elements where mask (bool, x's leading sizes) is true: [count, the rest of x's sizes]. */
+/** The elements where mask (bool, with the leading sizes of x) is true: [count, the other sizes of x]. */
 HEED_CALL heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
                              heed_tensor **out);
-/** Writes value (broadcast to what masked_select gives) into x where mask is true. */
+/** Writes value, broadcast to the shape of masked_select's result, to x where mask is true. */
 HEED_CALL heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,
                              const heed_tensor *value);
-/** Writes value (broadcast to index's shape, then x's without the first) into x[index[…]], one after another;
- * index int64 of any shape, places of dimension 1 from 1 (negative from the last). */
+/** Writes value, broadcast to the shape of index followed by that of x without its first size, to
+ * x[index[…]], in order. index: int64 of any shape; indices of dimension 1, from 1 (negative from the last).
+ */
 HEED_CALL heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *index,
                             const heed_tensor *value);
-/** Every element (slice of dim) `repeats` times in place; dim 0: of x flattened. */
+/** Repeats every slice of dim `repeats` times, one after the other; dim 0: every element of x flattened. */
 HEED_CALL heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
                                  heed_tensor **out);
-/** The tensors one after another along dim (all other sizes equal); stack: along a new dimension dim (all
- * equal). Of several dtypes the result has the one that holds all of them, as in PyTorch: bool, int8, int64,
- * then bfloat16 or float16 (both: float32), then float32. */
+/** Joins tensors along dim (all other sizes must be equal); stack: along a new dimension dim (all sizes
+ * equal). The dtype of the result is the first, as in PyTorch, that can hold all others: bool, int8, int64,
+ * bfloat16 or float16 (both: float32), float32. */
 HEED_CALL heed_cat(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
                    heed_tensor **out);
 HEED_CALL heed_stack(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
@@ -578,15 +580,15 @@ HEED_CALL heed_stack(heed_context *ctx, int count, const heed_tensor *const *ten
 
 /* ---- Products (ops/gemm.c, ops/matmul.c) ---- */
 
-/** Matrix product as PyTorch's: [n]·[n], [m, k]·[k], [k]·[k, n], and […, m, k]·[…, k, n] with leading
- * dimensions that broadcast. float32 or int64. Errors: SHAPE, DTYPE (bool, no dimensions). */
+/** Matrix product like PyTorch's: [n]·[n], [m, k]·[k], [k]·[k, n], and […, m, k]·[…, k, n] with leading
+ * dimensions that broadcast. float32 or int64. Errors: SHAPE (also: no dimensions), DTYPE (bool). */
 HEED_CALL heed_matmul(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out);
 /** Σ a · b of two tensors [n]. */
 HEED_CALL heed_dot(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out);
 /** x [..., d_in] · weightᵀ [d_in, d_out] + bias [d_out]; weight is [d_out, d_in], bias may be NULL. weight is
- * float32, bfloat16 or float16, widened in registers; sums are float32. Of a weight drawn from a normal
- * distribution and made small the result differs by that part of its size (root mean square): 0.0017 with
- * bfloat16, 0.0002 with float16, 0.006 with int8 (heed_linear_int8). */
+ * float32, bfloat16 or float16, converted to float32 in registers; sums are float32. For a normally
+ * distributed weight, rounding it changes the result by this part of its root mean square: bfloat16 0.0017,
+ * float16 0.0002, int8 0.006 (heed_linear_int8). */
 HEED_CALL heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                       const heed_tensor *bias, heed_tensor **out);
 
@@ -594,18 +596,19 @@ HEED_CALL heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tensor
  * element is weight[i][j] · scale[i][(j - 1) / HEED_INT8_BLOCK + 1]. weight int8 [d_out, d_in], scale float32
  * [d_out, blocks]. */
 #define HEED_INT8_BLOCK 64
-/** x float32 [rows, columns] to such a pair; the scale of a block is its largest magnitude / 127, so an
- * element is off by at most half a scale. Errors: DTYPE, SHAPE, ARGUMENT (nan or inf), MEMORY. */
+/** Converts x float32 [rows, columns] to such a pair. The scale of a block is its largest magnitude / 127, so
+ * that the error of an element is at most half a scale. Errors: DTYPE, SHAPE, ARGUMENT (nan or inf), MEMORY.
+ */
 HEED_CALL heed_quantize_int8(heed_context *ctx, const heed_tensor *x, heed_tensor **weight,
                              heed_tensor **scale);
-/** And back, to float32. */
+/** Converts such a pair to float32. */
 HEED_CALL heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, const heed_tensor *scale,
                                heed_tensor **out);
 /** heed_linear with such a weight. */
 HEED_CALL heed_linear_int8(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                            const heed_tensor *scale, const heed_tensor *bias, heed_tensor **out);
-/** Rows of weight [size, d] (float32, bfloat16, float16), widened: out [ids' shape..., d] float32; ids int64
- * from 1. Errors: INDEX (names the first id out of range), DTYPE, SHAPE, MEMORY. */
+/** Rows of weight [size, d] (float32, bfloat16, float16), converted to float32: out [shape of ids..., d]. ids
+ * int64, from 1. Errors: INDEX (names the first id out of range), DTYPE, SHAPE, MEMORY. */
 HEED_CALL heed_embedding(heed_context *ctx, const heed_tensor *ids, const heed_tensor *weight,
                          heed_tensor **out);
 
@@ -656,9 +659,8 @@ typedef struct heed_attention_options {
  * batch there is no b. */
 #define HEED_ATTENTION_TAPS_LIST(X)                                                                          \
   X(scores)                                                                                                  \
-  X(weights)                                                                                                 \
-  X(dropped_weights) X(logits) X(capped_logits) X(biased_logits) X(queries) X(keys) X(values) X(present_key) \
-      X(present_value)
+  X(weights) X(dropped_weights) X(logits) X(capped_logits) X(biased_logits) X(queries) X(keys) X(values)     \
+      X(present_key) X(present_value)
 typedef struct heed_attention_taps {
   size_t size; /* sizeof(heed_attention_taps) */
 #define X(name) heed_tensor *name;

@@ -1,24 +1,24 @@
-/* Checks of arguments, and the messages that several operations give. */
+/* Checks of arguments that several operations share, with their messages. */
 #include "ops.h"
 
 #include <inttypes.h>
 
-/* `places` dimensions can be named. */
-static heed_status check_dim(heed_context *ctx, const char *function, int ndim, int places, int dim,
+/* dim may be 1…count or -1…-count. */
+static heed_status check_dim(heed_context *ctx, const char *function, int ndim, int count, int dim,
                              int *out) {
-  if (dim >= 1 && dim <= places) {
+  if (dim >= 1 && dim <= count) {
     *out = dim - 1;
-  } else if (dim <= -1 && dim >= -places) {
-    *out = dim + places;
+  } else if (dim <= -1 && dim >= -count) {
+    *out = dim + count;
   } else {
-    if (places == 1)
+    if (count == 1)
       return heed__fail(ctx, HEED_INDEX,
                         "%s: dim is %d and the tensor has %d dimension%s; it must be 1 or -1", function, dim,
                         ndim, HEED__S(ndim));
     return heed__fail(
         ctx, HEED_INDEX,
         "%s: dim is %d and the tensor has %d dimension%s; it must be from 1 to %d, or from -1 to -%d",
-        function, dim, ndim, HEED__S(ndim), places, places);
+        function, dim, ndim, HEED__S(ndim), count, count);
   }
   return HEED_OK;
 }
@@ -29,7 +29,7 @@ heed_status heed__check_dim(heed_context *ctx, const char *function, int ndim, i
 
 heed_status heed__check_new_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out) {
   if (ndim >= HEED_MAX_DIMS)
-    return heed__fail(ctx, HEED_SHAPE, "%s: the tensor has %d dimensions already; there can be no more",
+    return heed__fail(ctx, HEED_SHAPE, "%s: the tensor already has %d dimensions; there can be no more",
                       function, ndim);
   return check_dim(ctx, function, ndim, ndim + 1, dim, out);
 }
@@ -60,15 +60,14 @@ heed_status heed__check_index(heed_context *ctx, const char *function, int64_t i
 heed_status heed__check_arithmetic(heed_context *ctx, const char *function, const char *argument,
                                    const heed_tensor *x) {
   if (!heed__only_stores(x->dtype)) return HEED_OK;
-  return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s, which only stores; %s:float() gives float32", function,
+  return heed__fail(ctx, HEED_DTYPE,
+                    "%s: %s is %s; it must be float32, int64 or bool: convert with %s:float()", function,
                     argument, heed_dtype_name(x->dtype), argument);
 }
 
 heed_status heed__check_dtype(heed_context *ctx, const char *function, const char *argument,
                               const heed_tensor *x, heed_dtype wanted) {
   if (x->dtype == wanted) return HEED_OK;
-  if (wanted == HEED_FLOAT32 && heed__only_stores(x->dtype))
-    return heed__check_arithmetic(ctx, function, argument, x);
   if (wanted == HEED_FLOAT32)
     return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be float32: convert with %s:float()", function,
                       argument, heed_dtype_name(x->dtype), argument);
@@ -104,7 +103,7 @@ heed_status heed__check_expands(heed_context *ctx, const char *function, const c
 heed_status heed__check_writable(heed_context *ctx, const char *function, const heed_tensor *x) {
   if (!heed__overlaps_itself(x)) return HEED_OK;
   return heed__fail(ctx, HEED_ARGUMENT,
-                    "%s: several elements of the tensor that is written to share one place; clone it first",
+                    "%s: the tensor that is written has elements that share memory; clone it first",
                     function);
 }
 

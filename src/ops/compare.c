@@ -1,4 +1,4 @@
-/* What gives true or false for each element, or for two tensors as a whole. */
+/* Comparisons and tests, elementwise to bool, and of two whole tensors. */
 #include <math.h>
 
 #include "map.h"
@@ -51,7 +51,7 @@ static void float_compare(const void *user, void *out, const heed__span *in, siz
   (*kernel)(out, in[0].data, in[0].stride, in[1].data, in[1].stride, n);
 }
 
-/* ---- Each element ---- */
+/* ---- Elementwise ---- */
 
 static heed__map map_of_one(const char *function, heed__row *row, heed_dtype read_as, const heed_tensor *x) {
   return (heed__map){
@@ -117,7 +117,7 @@ HEED_TEST_LIST(X)
 X(logical_not)
 #undef X
 
-/* ---- Two tensors as a whole ---- */
+/* ---- Two whole tensors ---- */
 
 heed_status heed_equal(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, bool *out) {
   HEED__ENTER(ctx, "equal", a, b, out);

@@ -1,10 +1,11 @@
-/* Copies: between layouts, dtypes and places. */
+/* Copies between layouts and dtypes. */
 #include "ops.h"
 
 typedef struct copy {
   const heed__kernels *kernels;
   heed_dtype to, from;
-  int across; /* the dimension of the walk (dst, src) along which src lies, while dst does along rows; or 0 */
+  int across; /* the dimension of the walk (dst, src) along which src is contiguous while dst is along rows;
+                 0: none */
 } copy;
 
 static void transpose_part(void *user, heed__walk *w, int worker) {
@@ -12,7 +13,7 @@ static void transpose_part(void *user, heed__walk *w, int worker) {
   const size_t columns = (size_t)w->size[c->across];
   const ptrdiff_t out_row = w->step[0][c->across] / (ptrdiff_t)sizeof(float);
   (void)worker;
-  w->size[c->across] = 1; /* the kernel does this dimension at once */
+  w->size[c->across] = 1; /* the kernel does all of this dimension */
   do {
     c->kernels->transpose((float *)(void *)w->data[0], out_row, (const float *)(void *)w->data[1],
                           w->stride[1], (size_t)w->count, columns);
@@ -41,7 +42,7 @@ bool heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
                                    c.across ? transpose_part : copy_part, &c);
 }
 
-/* A copy of x in dtype, row-major in a new tensor, or in *out as the rule of results has it. */
+/* A copy of x in dtype: a new row-major tensor, or written to *out as heed.h says of results. */
 static heed_status copy_as(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                            heed_tensor **out) {
   heed__result result;
@@ -100,7 +101,7 @@ void heed__expand_on_stack(heed_tensor *view, const heed_tensor *x, int ndim, co
       view->stride[d] = 0;
     else if (own >= 0)
       view->stride[d] = x->stride[own];
-    else /* one element: a stride as PyTorch's, for the order of dimensions in memory */
+    else /* size 1: the stride that PyTorch gives it, which decides the order of dimensions in memory */
       view->stride[d] = d + 1 < ndim ? shape[d + 1] * view->stride[d + 1] : 1;
   }
 }

@@ -1,4 +1,4 @@
-/* Tensors from nothing: filled, the unit matrix, and evenly spaced values. */
+/* New tensors: filled, the identity matrix, and evenly spaced values. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -32,7 +32,7 @@ heed_status heed_eye(heed_context *ctx, heed_dtype dtype, int64_t rows, int64_t 
     heed_tensor diagonal;
     heed__alias_on_stack(&diagonal, result.tensor);
     diagonal.ndim = 1;
-    diagonal.shape[0] = diagonal.numel = rows < columns ? rows : columns;
+    diagonal.shape[0] = diagonal.numel = heed__min(rows, columns);
     diagonal.stride[0] = result.tensor->stride[0] + result.tensor->stride[1];
     status = heed__fill(ctx, "eye", &diagonal, heed_boolean(true));
   }
@@ -67,7 +67,7 @@ static double as_double(heed_scalar x) {
   return x.dtype == HEED_FLOAT32 ? x.as.number : (double)x.as.integer;
 }
 
-/* A range in whole numbers, and one in doubles. */
+/* The values of heed_range, if all arguments are integers, and otherwise. */
 typedef struct integers {
   int64_t first, step;
 } integers;
@@ -87,15 +87,15 @@ static heed_scalar double_at(const void *user, int64_t i) {
 }
 
 static heed_status fail_long(heed_context *ctx) {
-  return heed__fail(ctx, HEED_SHAPE,
-                    "range: there are more elements than memory can address; step may be too small");
+  return heed__fail(
+      ctx, HEED_SHAPE,
+      "range: first to last by step is more elements than memory can address; step must be larger");
 }
 
 heed_status heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, heed_scalar last,
                        heed_scalar step, heed_tensor **out) {
   HEED__ENTER(ctx, "range", dtype, first, last, step, out);
-  if (as_double(step) == 0)
-    return heed__fail(ctx, HEED_ARGUMENT, "range: step is 0; it must lead from first to last");
+  if (as_double(step) == 0) return heed__fail(ctx, HEED_ARGUMENT, "range: step is 0; it must not be 0");
   if (first.dtype != HEED_FLOAT32 && last.dtype != HEED_FLOAT32 && step.dtype != HEED_FLOAT32) {
     const integers r = {first.as.integer, step.as.integer};
     const uint64_t from = (uint64_t)r.first, to = (uint64_t)last.as.integer, by = (uint64_t)r.step;
@@ -110,7 +110,7 @@ heed_status heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, h
     return heed__fail(ctx, HEED_ARGUMENT, "range: first is %s, last %s and step %s; they must be finite",
                       HEED__G(r.first), HEED__G(as_double(last)), HEED__G(r.step));
   if (!(steps < 0x1p62)) return fail_long(ctx);
-  /* a few units in the last place more, so that rounding does not lose the last one (0 to 0.3 by 0.1) */
+  /* some units in the last place more, so that rounding does not lose the last value (0 to 0.3 by 0.1) */
   const double count = floor(steps + fabs(steps) * 0x1p-50) + 1;
   return list(ctx, "range", dtype, count > 0 ? (int64_t)count : 0, double_at, &r, out);
 }
@@ -127,7 +127,7 @@ static heed_scalar line_at(const void *user, int64_t i) {
   return heed_number(l->last - l->step * (double)(l->count - 1 - i));
 }
 
-/* gcc 12 leaves the rounding out where two of these become one vector, which a volatile cannot. */
+/* Through a volatile, since gcc 12 leaves the rounding out where it makes one vector of two of these. */
 static double rounded(double x) {
   const volatile float y = (float)x;
   return (double)y;
@@ -139,11 +139,11 @@ heed_status heed_linspace(heed_context *ctx, heed_dtype dtype, double first, dou
   if (count < 0)
     return heed__fail(ctx, HEED_ARGUMENT, "linspace: count is %" PRId64 "; it must be 0 or more", count);
   line l = {first, last, 0, count};
-  if (dtype == HEED_INT64 || dtype == HEED_INT8) { /* as PyTorch: whole ends, values cut to whole numbers */
+  if (dtype == HEED_INT64 || dtype == HEED_INT8) { /* like PyTorch: both ends and all values truncated */
     l.first = trunc(first);
     l.last = trunc(last);
     if (count > 1) l.step = (l.last - l.first) / (double)(count - 1);
-  } else { /* as PyTorch: in float, but for the one rounding of a fused multiply-add */
+  } else { /* like PyTorch: in float, with the single rounding of a fused multiply-add */
     l.first = rounded(first);
     l.last = rounded(last);
     if (count > 1) l.step = (double)(((float)last - (float)first) / (float)(count - 1));

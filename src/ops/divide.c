@@ -1,6 +1,5 @@
-/* The division of work among threads: how large parts are, and that of a walk, for operations whose rows, or
- * elements, know nothing of each other.
- */
+/* Dividing work among threads: the size of parts, and pieces of a walk, for operations whose rows or elements
+ * are independent. */
 #include "ops.h"
 
 int64_t heed__parts(int64_t whole, int64_t part) {
@@ -12,21 +11,20 @@ int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit) {
   return heed__parts(heed__parts(size, count), unit) * unit;
 }
 
-/* Work of a piece, in elements: the cheapest operations take some 10 µs for them, a fifth of which it costs
- * to hand the piece out. */
+/* Elements in a piece: about 10 µs of the cheapest operations. Handing a piece to a thread costs a fifth of
+ * that. */
 #define WALK_PIECE (HEED__DIVIDED_FROM / 4)
 
-/* Indices of the outermost dimension between two checks for cancellation, if its length is not what is
- * divided: a large result has memory of its own for each, whose first use costs up to 1 ms where pages are
- * large. */
+/* Indices of the outermost dimension between two cancellation checks, if another dimension is divided: the
+ * first use of the memory of each index costs up to 1 ms where pages are large. */
 #define OUTER_PART 4
 
 typedef struct walk_division {
   const heed__pace *pace;
   const heed__walk *walk;
-  int dim;        /* that is divided */
+  int dim;        /* the divided dimension */
   int64_t length; /* of a piece of it */
-  int64_t outer;  /* of the outermost dimension, of a part of a piece */
+  int64_t outer;  /* indices of the outermost dimension between cancellation checks */
   heed__walk_part *part;
   void *user;
 } walk_division;
@@ -36,18 +34,18 @@ static void run_piece(void *argument, int64_t i, int worker) {
   const int outermost = s->walk->dims - 1;
   const int64_t first = i * s->length, left = s->walk->size[s->dim] - first;
   heed__walk piece = *s->walk;
-  heed__walk_narrow(&piece, s->dim, first, left < s->length ? left : s->length);
+  heed__walk_narrow(&piece, s->dim, first, heed__min(left, s->length));
   const int64_t size = piece.size[outermost];
   for (int64_t at = 0; at < size; at += s->outer) {
     heed__walk w = piece;
-    if (at > 0 && heed__is_due(s->pace)) return; /* heed__parallel tells */
-    if (s->outer < size) heed__walk_narrow(&w, outermost, at, size - at < s->outer ? size - at : s->outer);
+    if (at > 0 && heed__is_due(s->pace)) return; /* which heed__parallel reports */
+    if (s->outer < size) heed__walk_narrow(&w, outermost, at, heed__min(size - at, s->outer));
     s->part(s->user, &w, worker);
   }
 }
 
-/* What lengths of dimension d are multiples of; 0: it is not to be divided. Tiles become narrower where
- * threads would have none. */
+/* Pieces of dimension d are a multiple of this; 0: it must not be divided. Tiles become narrower where some
+ * threads would get none. */
 static int64_t unit_of(const heed__walk *w, int d, int64_t grain, int across, int workers) {
   if (d == 0) return grain;
   int64_t unit = d == across ? HEED__TILE : 1;
@@ -55,9 +53,9 @@ static int64_t unit_of(const heed__walk *w, int d, int64_t grain, int across, in
   return unit;
 }
 
-/* The outermost dimension that gives about as many pieces as are wanted, else the one that gives most. Half
- * of them are enough where they are not few: short pieces of many rows are read from here and there (Zen 4:
- * adding to 8 rows of 131072 takes 8 % longer). */
+/* The outermost dimension that gives about as many pieces as wanted, else the one that gives most. Half as
+ * many are enough from 8 on: short pieces of many rows are read from scattered addresses (Zen 4: adding to 8
+ * rows of 131072 takes 8 % longer). */
 static int dimension_to_divide(const heed__walk *w, int64_t grain, int across, int workers, int64_t wanted) {
   int best = w->dims - 1;
   int64_t most = 0;
@@ -75,7 +73,8 @@ static int dimension_to_divide(const heed__walk *w, int64_t grain, int across, i
 bool heed__walk_divided_across(heed_context *ctx, heed__walk *w, int64_t grain, int across, int64_t weight,
                                heed__walk_part *part, void *user) {
   int64_t elements = weight;
-  for (int d = 0; d < w->dims; d++) elements *= w->size[d]; /* those of a tensor: no overflow */
+  for (int d = 0; d < w->dims; d++)
+    elements *= w->size[d]; /* at most the elements of a tensor: no overflow */
   if (elements < HEED__DIVIDED_FROM || (grain == 0 && w->dims == 1)) {
     part(user, w, 0);
     return !heed__is_due(&ctx->pace);

@@ -1,12 +1,11 @@
-/* Random tensors. The streams are PyTorch's; core has them, here is what is made of them. PyTorch fills a
- * tensor in the order in which its elements lie in memory, so the draws go into row-major memory whose
- * dimensions are in that order. */
+/* Random tensors, from the streams in core, which are PyTorch's. PyTorch fills a tensor in the order of its
+ * elements in memory, so numbers are drawn into row-major memory whose dimensions are in that order. */
 #include <float.h>
 #include <inttypes.h>
 
 #include "ops.h"
 
-/* A draw into *out, or into a new row-major tensor if that is NULL. */
+/* Numbers drawn into *out, or into a new row-major tensor if that is NULL. */
 typedef struct drawing {
   heed__result result; /* its tensor is row-major, with the dimensions in the order of the draws */
   bool scattered;      /* *out is not contiguous */
@@ -15,8 +14,9 @@ typedef struct drawing {
   heed_generator *generator, before;
 } drawing;
 
-/* Starts to draw a tensor of the shape in the order of `by`: *out, where PyTorch fills in place, or an input
- * of the same shape whose layout the result has there; NULL is row-major. inputs: what is read meanwhile. */
+/* Begins to draw a tensor of this shape in the memory order of `by`: *out, where PyTorch fills in place, or
+ * an input of the same shape whose layout PyTorch's result has; NULL: row-major. inputs: the tensors that are
+ * read meanwhile. */
 static heed_status begin_drawing(heed_context *ctx, const char *function, drawing *d, heed_tensor **out,
                                  heed_dtype dtype, int ndim, const int64_t *shape, const heed_tensor *by,
                                  int ninputs, const heed_tensor *const *inputs) {
@@ -35,14 +35,14 @@ static heed_status begin_drawing(heed_context *ctx, const char *function, drawin
   return heed__result_begin_row_major(ctx, function, &d->result, out, dtype, ndim, shape, ninputs, inputs);
 }
 
-/* What a stopped call puts back. A copy takes 60 ns, which only those notice that draw little. */
+/* Keeps a copy of the generator, which end_drawing restores after a failure. It takes 60 ns. */
 static heed_generator *keep_generator(drawing *d, heed_context *ctx, heed_generator *g) {
   d->generator = heed__generator(ctx, g);
   d->before = *d->generator;
   return d->generator;
 }
 
-/* As heed__result_end, with the generator as it was where the call failed. */
+/* heed__result_end; after a failure the generator is restored. */
 static heed_status end_drawing(heed_context *ctx, drawing *d, heed_status status) {
   status = heed__result_end(ctx, &d->result, status);
   if (status != HEED_OK && d->generator != NULL) *d->generator = d->before;
@@ -64,7 +64,7 @@ heed_status heed__uniform(heed_context *ctx, const char *function, heed_generato
   heed_status status = HEED_OK;
   if (!(from <= to && to - from <= FLT_MAX)) {
     status = heed__fail(ctx, HEED_ARGUMENT,
-                        "%s: from is %s and to is %s; both must be finite, and from not above to", function,
+                        "%s: from is %s and to is %s; both must be finite, and from at most to", function,
                         HEED__G(from), HEED__G(to));
     goto done;
   }
@@ -75,7 +75,7 @@ heed_status heed__uniform(heed_context *ctx, const char *function, heed_generato
     status = heed__stopped(ctx, function);
     goto done;
   }
-  /* PyTorch has the ends in float and multiplies in double */
+  /* like PyTorch: the ends in float, the product in double */
   const float low = (float)from, span = (float)to - low;
   if (low == 0 && span == 1) goto done;
   for (int64_t i = 0; i < d.result.tensor->numel; i++) {
@@ -130,14 +130,15 @@ heed_status heed__randint(heed_context *ctx, const char *function, heed_generato
   const uint64_t range = (uint64_t)high - (uint64_t)low + 1;
   if (high < low) {
     status = heed__fail(ctx, HEED_ARGUMENT,
-                        "%s: high is %" PRId64 " and low is %" PRId64 "; high must not be less", function,
+                        "%s: high is %" PRId64 " and low is %" PRId64 "; high must be at least low", function,
                         high, low);
     goto done;
   }
   if (range - 1 >= UINT64_C(1) << 63) {
-    status =
-        heed__fail(ctx, HEED_ARGUMENT, "%s: from %" PRId64 " to %" PRId64 " there are more than 2^63 numbers",
-                   function, low, high);
+    status = heed__fail(ctx, HEED_ARGUMENT,
+                        "%s: low is %" PRId64 " and high is %" PRId64
+                        "; there must be at most 2^63 numbers between them",
+                        function, low, high);
     goto done;
   }
   status = begin_drawing(ctx, function, &d, out, HEED_INT64, ndim, shape, *out, 0, NULL);
@@ -214,12 +215,12 @@ heed_status heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tens
   if (status) goto done;
   chance = (const float *)(const void *)chances->data;
   float *x = drawn_floats(&d);
-  bool whole = heed__draw_floats(keep_generator(&d, ctx, g), x, p->numel);
-  for (int64_t i = 0; i < p->numel && whole; i++) {
+  bool finished = heed__draw_floats(keep_generator(&d, ctx, g), x, p->numel);
+  for (int64_t i = 0; i < p->numel && finished; i++) {
     x[i] = x[i] < chance[i] ? 1.0f : 0.0f;
-    whole = !heed__is_due_at(&ctx->pace, i);
+    finished = !heed__is_due_at(&ctx->pace, i);
   }
-  if (!whole) status = heed__stopped(ctx, "bernoulli");
+  if (!finished) status = heed__stopped(ctx, "bernoulli");
 done:
   heed_tensor_free(made);
   heed_tensor_free(made_ordered);
@@ -239,7 +240,7 @@ heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *
   if (!*out) status = heed__new_like(ctx, function, x, HEED_FLOAT32, &made);
   if (status) goto done;
   heed_tensor *to = made ? made : *out;
-  /* PyTorch draws by MKL into memory of its own, which is row-major */
+  /* PyTorch lets MKL draw into row-major memory of its own */
   const heed_tensor *by = ctx->dropout_stream == HEED_DROPOUT_MKL ? NULL : x;
   status = begin_drawing(ctx, function, &d, &to, HEED_FLOAT32, x->ndim, x->shape, by, 1, &x);
   if (status) goto done;
@@ -248,7 +249,7 @@ heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *
     status = heed__stopped(ctx, function);
     goto done;
   }
-  if (p > 0 && x->numel > 0) { /* nothing is drawn otherwise, not even a seed */
+  if (p > 0 && x->numel > 0) { /* otherwise not even a seed is drawn */
     heed__dropout stream;
     heed__dropout_begin(&stream, ctx, keep_generator(&d, ctx, g), p);
     if (!heed__dropout_apply(&stream, drawn_floats(&d), drawn_floats(&d), x->numel))

@@ -1,8 +1,8 @@
-/* Elementwise arithmetic: functions of one tensor and of two, and clamp. float32 goes to the kernels; int64
- * and bool have their rows here. */
+/* Elementwise arithmetic: unary and binary operations, and clamp. float32 goes to the kernels; the rows of
+ * int64 and bool are here. */
 #include "map.h"
 
-/* ---- Rows of integers, computed in uint64_t so that they wrap ---- */
+/* ---- Rows of integers, computed in uint64_t, which wraps ---- */
 
 static inline int64_t wrap_add(int64_t a, int64_t b) {
   return (int64_t)((uint64_t)a + (uint64_t)b);
@@ -14,7 +14,7 @@ static inline int64_t wrap_mul(int64_t a, int64_t b) {
   return (int64_t)((uint64_t)a * (uint64_t)b);
 }
 
-/* All bits if x is negative. Signs that nobody could foresee are cheaper as bits than as branches. */
+/* All bits set if x is negative. Branches on unpredictable signs would cost more. */
 static inline uint64_t sign_of(int64_t x) {
   return 0 - ((uint64_t)x >> 63);
 }
@@ -23,7 +23,7 @@ static inline int64_t whole_abs(int64_t x) {
   return (int64_t)(((uint64_t)x ^ sign_of(x)) - sign_of(x));
 }
 
-/* With the sign of b, which is not 0; the smallest integer over -1 would trap. */
+/* With the sign of b, which is not 0. Dividing the smallest integer by -1 would trap. */
 static inline int64_t floored_remainder(int64_t a, int64_t b) {
   if (b == -1) return 0;
   const int64_t r = a % b;
@@ -72,12 +72,12 @@ BINARY_ROW(int64_sub, int64_t, wrap_sub(a, b))
 BINARY_ROW(int64_mul, int64_t, wrap_mul(a, b))
 BINARY_ROW(int64_remainder, int64_t, floored_remainder(a, b))
 BINARY_ROW(int64_pow, int64_t, whole_power(a, b))
-BINARY_ROW(int64_maximum, int64_t, a > b ? a : b)
-BINARY_ROW(int64_minimum, int64_t, a < b ? a : b)
+BINARY_ROW(int64_maximum, int64_t, heed__max(a, b))
+BINARY_ROW(int64_minimum, int64_t, heed__min(a, b))
 BINARY_ROW(bool_or, uint8_t, (a | b) != 0)
 BINARY_ROW(bool_and, uint8_t, a != 0 && b != 0)
 
-/* ---- Of one tensor ---- */
+/* ---- Unary ---- */
 
 #define UNARY_OPS(X) HEED_UNARY_LIST(X) X(gelu) X(gelu_tanh)
 
@@ -88,12 +88,12 @@ typedef enum unary_op {
       UNARY_COUNT
 } unary_op;
 
-/* A kernel that no operation has is an error here. */
+/* A kernel without an operation does not compile here. */
 #define X(name, value) _Static_assert(UNARY_##name < UNARY_COUNT, #name);
 HEED__UNARY_KERNELS(X)
 #undef X
 
-/* Those that keep int64, and refuse bool; the others give float32. */
+/* Operations that keep int64 and refuse bool; all others return float32. */
 static heed__row *const int64_unary[UNARY_COUNT] = {
     [UNARY_abs] = int64_abs,
     [UNARY_neg] = int64_neg,
@@ -132,7 +132,7 @@ static heed_status unary(heed_context *ctx, const char *function, unary_op op,
 UNARY_OPS(X)
 #undef X
 
-/* ---- Of two tensors ---- */
+/* ---- Binary ---- */
 
 typedef enum binary_op {
 #define X(name) BINARY_##name,
@@ -160,7 +160,7 @@ static void float_binary(const void *user, void *out, const heed__span *in, size
   (*kernel)(out, in[0].data, in[0].stride, in[1].data, in[1].stride, n);
 }
 
-/* NULL where the operation has none. */
+/* NULL if the operation is not defined for this dtype. */
 static heed__row *row_of(binary_op op, heed_dtype dtype) {
   return dtype == HEED_FLOAT32 ? float_binary : dtype == HEED_INT64 ? int64_binary[op] : bool_binary[op];
 }
@@ -172,7 +172,8 @@ static bool is_negative(int64_t x) {
   return x < 0;
 }
 
-/* Whether an element of x, which is bool or int64, is so; no, if the work is due before one is found. */
+/* Whether is() holds for an element of x, which is bool or int64; false if a cancellation check stops the
+ * search. */
 static bool has_element(const heed_tensor *x, bool (*is)(int64_t), const heed__pace *pace) {
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
   int64_t done = 0;
@@ -187,21 +188,21 @@ static bool has_element(const heed_tensor *x, bool (*is)(int64_t), const heed__p
   return false;
 }
 
-/* What integers cannot be given; found before anything is written. */
+/* Divisors and exponents that int64 cannot have; checked before anything is written. */
 static heed_status check_integers(heed_context *ctx, const char *function, binary_op op,
                                   const heed_tensor *b) {
   if (op == BINARY_remainder && has_element(b, is_zero, &ctx->pace))
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: b holds 0; int64 numbers can only be divided by others",
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: b contains 0; a divisor of int64 numbers must not be 0",
                       function);
   if (op == BINARY_pow && has_element(b, is_negative, &ctx->pace))
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: b holds a negative number; powers of int64 numbers must not be negative "
-                      "(those of x:float() may)",
+                      "%s: b contains a negative number; an exponent of int64 numbers must be 0 or more "
+                      "(use x:float())",
                       function);
   return HEED_OK;
 }
 
-/* The names in messages are the caller's; kernel is of the same operation as op. */
+/* a_name and b_name are for messages; kernel belongs to op. */
 static heed_status binary(heed_context *ctx, const char *function, binary_op op,
                           heed__binary_kernel *const *kernel, const char *a_name, const heed_tensor *a,
                           const char *b_name, const heed_tensor *b, heed_tensor **out) {
@@ -213,7 +214,7 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
   if (op == BINARY_sub && (a->dtype == HEED_BOOL || b->dtype == HEED_BOOL))
     return heed__fail(
         ctx, HEED_DTYPE,
-        "%s: %s is bool; it must be int64 or float32 (of masks, use logical_xor or logical_not)", function,
+        "%s: %s is bool; it must be int64 or float32 (for masks, use logical_xor or logical_not)", function,
         a->dtype == HEED_BOOL ? a_name : b_name);
   if (row == NULL)
     return heed__fail(ctx, HEED_DTYPE, "%s: %s and %s are bool; one must be int64 or float32", function,
@@ -242,7 +243,7 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
 HEED_BINARY_LIST(X)
 #undef X
 
-/* ---- Limits ---- */
+/* ---- clamp ---- */
 
 typedef struct clamp_rows {
   heed_dtype dtype;
@@ -250,14 +251,14 @@ typedef struct clamp_rows {
   heed__binary_kernel *const *maximum, *const *minimum;
 } clamp_rows;
 
-/* A chunk at a time, through a buffer: out may be the place of any input. */
+/* In chunks through a buffer, since out may be any of the inputs. */
 static void clamp_row(const void *user, void *out, const heed__span *in, size_t n) {
   const clamp_rows *rows = user;
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(rows->dtype);
   int64_t raised[HEED__CHUNK];
-  const size_t room = sizeof raised / (size_t)bytes;
-  for (size_t i = 0; i < n; i += room) {
-    const size_t count = n - i < room ? n - i : room;
+  const size_t capacity = sizeof raised / (size_t)bytes;
+  for (size_t i = 0; i < n; i += capacity) {
+    const size_t count = n - i < capacity ? n - i : capacity;
     heed__span here[3];
     for (int k = 0; k < 3; k++)
       here[k] = (heed__span){(const char *)in[k].data + (ptrdiff_t)i * in[k].stride * bytes, in[k].stride};
@@ -273,7 +274,7 @@ heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tenso
   HEED__MAY_ENTER(ctx, "clamp", low, high);
   const heed__kernels *kernels = heed__kernels_of(ctx);
   if (low == NULL && high == NULL)
-    return heed__fail(ctx, HEED_ARGUMENT, "clamp: neither low nor high is given; at least one must be");
+    return heed__fail(ctx, HEED_ARGUMENT, "clamp: low and high are both NULL; at least one must be a tensor");
   if (high == NULL) return binary(ctx, "clamp", BINARY_maximum, &kernels->maximum, "x", x, "min", low, out);
   if (low == NULL) return binary(ctx, "clamp", BINARY_minimum, &kernels->minimum, "x", x, "max", high, out);
   const heed_dtype dtype = heed__wider(heed__wider(x->dtype, low->dtype), high->dtype);

@@ -1,4 +1,4 @@
-/* Rows of a table of vectors, picked by numbers. */
+/* embedding: rows of a table of vectors, selected by id. */
 #include "ops.h"
 
 #include <inttypes.h>
@@ -16,9 +16,8 @@ static heed_status check_table(heed_context *ctx, const char *function, const he
                       heed__shape_text(text, weight->ndim, weight->shape));
   if (ids->ndim < HEED_MAX_DIMS) return HEED_OK;
   return heed__fail(ctx, HEED_SHAPE,
-                    "%s: ids has %d dimensions; the result would have one more, and there "
-                    "can be %d",
-                    function, ids->ndim, HEED_MAX_DIMS);
+                    "%s: ids has %d dimensions; it must have at most %d, since the result has one more",
+                    function, ids->ndim, HEED_MAX_DIMS - 1);
 }
 
 static heed_status check_ids(heed_context *ctx, const char *function, const heed_tensor *ids, int64_t size) {
@@ -41,7 +40,7 @@ static heed_status check_ids(heed_context *ctx, const char *function, const heed
   return HEED_OK;
 }
 
-#define CHECKED_EVERY ((int64_t)1 << 16) /* elements */
+#define CHECKED_EVERY ((int64_t)1 << 16) /* elements between cancellation checks */
 
 heed_status heed__embedding(heed_context *ctx, const char *function, const heed_tensor *ids,
                             const heed_tensor *weight, heed_tensor **out) {

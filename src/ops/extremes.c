@@ -1,4 +1,4 @@
-/* The largest and the smallest element, with its place. */
+/* max and min: the largest and the smallest element, and its position. */
 #include "reduce.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ typedef struct extreme {
   const heed__kernels *kernels;
   heed_dtype dtype;
   int64_t done; /* elements of each result so far */
-  _Alignas(HEED__ALIGNMENT) int64_t place[HEED__REDUCE_WIDTH];
+  _Alignas(HEED__ALIGNMENT) int64_t position[HEED__REDUCE_WIDTH];
   union {
     uint8_t of_bool[HEED__REDUCE_WIDTH];
     int64_t of_int64[HEED__REDUCE_WIDTH];
@@ -24,21 +24,21 @@ static void extreme_begin(void *state, int pass, size_t width, int64_t count) {
 
 static void extreme_finish(void *state, size_t width, void *const *out, const ptrdiff_t *stride) {
   extreme *s = state;
-  int64_t *places = out[1];
+  int64_t *positions = out[1];
   heed__copy_row(s->dtype, out[0], stride[0], s->dtype, &s->best, 1, (int64_t)width);
-  for (size_t i = 0; i < width; i++) places[(ptrdiff_t)i * stride[1]] = s->place[i] + 1;
+  for (size_t i = 0; i < width; i++) positions[(ptrdiff_t)i * stride[1]] = s->position[i] + 1;
 }
 
-/* Most blocks of a long row hold nothing better, which vectors find out. */
+/* Most blocks of a long row contain no better element; a vectorised loop skips them. */
 #define BLOCK 64
 
-/* better: whether x takes the place of best; of equal elements, or several nan, the first stays. */
+/* better: whether x replaces best. The first of equal elements, or of several nan, stays. */
 #define ALONG(name, type, field, better)                                                                     \
   static void name##_along(void *state, const void *elements, size_t n) {                                    \
     extreme *s = state;                                                                                      \
     const type *row = elements;                                                                              \
     type best = s->done == 0 ? row[0] : s->best.field[0];                                                    \
-    int64_t place = s->done == 0 ? 0 : s->place[0];                                                          \
+    int64_t position = s->done == 0 ? 0 : s->position[0];                                                    \
     for (size_t first = 0; first < n; first += BLOCK) {                                                      \
       const size_t end = n - first < BLOCK ? n : first + BLOCK;                                              \
       int any = 0;                                                                                           \
@@ -48,11 +48,11 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
       }                                                                                                      \
       for (size_t i = first; any && i < end; i++) {                                                          \
         const type x = row[i];                                                                               \
-        if (better) best = x, place = s->done + (int64_t)i;                                                  \
+        if (better) best = x, position = s->done + (int64_t)i;                                               \
       }                                                                                                      \
     }                                                                                                        \
     s->best.field[0] = best;                                                                                 \
-    s->place[0] = place;                                                                                     \
+    s->position[0] = position;                                                                               \
     s->done += (int64_t)n;                                                                                   \
   }
 
@@ -65,7 +65,7 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
         const type x = row[i], best = s->best.field[i];                                                      \
         const bool take = s->done == 0 || (better);                                                          \
         s->best.field[i] = take ? x : best;                                                                  \
-        s->place[i] = take ? s->done : s->place[i];                                                          \
+        s->position[i] = take ? s->done : s->position[i];                                                    \
       }                                                                                                      \
       s->done++;                                                                                             \
     }                                                                                                        \
@@ -77,15 +77,15 @@ EXTREME(bool_min, uint8_t, of_bool, x < best)
 EXTREME(int64_max, int64_t, of_int64, x > best)
 EXTREME(int64_min, int64_t, of_int64, x < best)
 
-/* Of float32: of a row the kernels find the value, and then the first place of that. */
-#define PIECE 256 /* elements, of what goes through buffers */
+/* float32: the kernels find the value of a row, then its first position. */
+#define PIECE 256 /* elements of a buffer */
 
 /* sign: 1 for the largest, -1 for the smallest. */
 static inline bool is_better(float x, float best, float sign) {
-  return !(x * sign <= best * sign) & (best == best); /* as bits, for vectors */
+  return !(x * sign <= best * sign) & (best == best); /* & instead of &&, to vectorise */
 }
 
-/* Of n elements; nan if there is one. */
+/* The best of n elements; nan if one of them is. */
 static float best_value(const heed__kernels *k, const float *row, size_t n, float sign) {
   float negative[PIECE], most = -INFINITY;
   if (sign > 0) return k->max(row, n);
@@ -98,7 +98,7 @@ static float best_value(const heed__kernels *k, const float *row, size_t n, floa
   return -most;
 }
 
-static size_t first_place(const heed__kernels *k, const float *row, size_t n, float value) {
+static size_t first_position(const heed__kernels *k, const float *row, size_t n, float value) {
   uint8_t is[PIECE];
   for (size_t first = 0; first < n; first += PIECE) {
     const size_t count = n - first < PIECE ? n - first : PIECE;
@@ -109,7 +109,7 @@ static size_t first_place(const heed__kernels *k, const float *row, size_t n, fl
     const uint8_t *found = memchr(is, 1, count);
     if (found != NULL) return first + (size_t)(found - is);
   }
-  return 0; /* not reached: value is that of an element */
+  return 0; /* not reached: value is one of the elements */
 }
 
 ALONG(short_largest, float, of_float, is_better(x, best, 1))
@@ -117,15 +117,15 @@ ALONG(short_least, float, of_float, is_better(x, best, -1))
 
 static void float_along(extreme *s, const float *row, size_t n, float sign) {
   float best = s->done == 0 ? row[0] : s->best.of_float[0];
-  int64_t place = s->done == 0 ? 0 : s->place[0];
+  int64_t position = s->done == 0 ? 0 : s->position[0];
   const float value = best_value(s->kernels, row, n, sign);
   if (s->done == 0 || is_better(value, best, sign)) {
-    const size_t first = first_place(s->kernels, row, n, value);
+    const size_t first = first_position(s->kernels, row, n, value);
     best = row[first];
-    place = s->done + (int64_t)first;
+    position = s->done + (int64_t)first;
   }
   s->best.of_float[0] = best;
-  s->place[0] = place;
+  s->position[0] = position;
   s->done += (int64_t)n;
 }
 
@@ -157,13 +157,13 @@ static const heed__reduction minimum[] = {
     [HEED_FLOAT32] = ROW(HEED_FLOAT32, least_along, least_across),
 };
 
-/* As in PyTorch, even where no result is asked for. */
+/* Like PyTorch, also if the result has no elements. */
 static heed_status check_elements(heed_context *ctx, const char *function, const heed_tensor *x,
                                   uint32_t reduced) {
   char text[HEED__SHAPE_TEXT];
   for (int i = 0; i < x->ndim; i++) {
     if ((reduced >> i & 1) && x->shape[i] == 0)
-      return heed__fail(ctx, HEED_SHAPE, "%s: x is %s; dimension %d must have an element to choose", function,
+      return heed__fail(ctx, HEED_SHAPE, "%s: x is %s; dimension %d must have at least 1 element", function,
                         heed__shape_text(text, x->ndim, x->shape), i + 1);
   }
   return HEED_OK;

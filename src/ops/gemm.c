@@ -1,7 +1,6 @@
-/* Matrix products of float32, divided into slices for the threads; by our own kernel, and by BLAS where that
- * is faster. The only file that knows cblas. HEED_BLAS is 0 without it (make BLAS=none): the kernel does all;
- * and with HEED_BLAS_LIBRARY, a name for dlopen, it is not linked but loaded when a product first needs it.
- */
+/* Matrix products of float32, divided into slices for the threads, computed by heed's kernels or by BLAS
+ * where that is faster. The only file that includes cblas. HEED_BLAS is 0 without BLAS (make BLAS=none). With
+ * HEED_BLAS_LIBRARY, a name for dlopen, BLAS is not linked but loaded when a product first needs it. */
 #include "ops.h"
 
 #include <limits.h>
@@ -18,7 +17,7 @@
 
 typedef heed__product product;
 
-/* Below so many multiply-adds no more is asked. */
+/* Products of fewer multiply-adds are not divided. */
 #define SMALL (32.0 * 32.0 * 32.0)
 
 /* ---- BLAS ---- */
@@ -44,16 +43,16 @@ static void blas_product(const heed__blas *blas, const product *p, bool first) {
 
 #else
 
-/* BLAS is used beside the scalar kernel alone, where it is faster as soon as its call is paid for. Our other
- * kernels' rate divided by OpenBLAS 0.3.21's on the same instruction set (one thread, Intel Cascade Lake):
- * AVX-512 256³ 1.2, 512³ 1.05, 1024³ 1.05, 2048³ 1.0; AVX2 256³ 1.15, 512³ 1.0, 1024³ 1.05, 2048³ 0.9, and
- * that only with products of BLAS that take longer than work may go on that is to stop. NEON was not measured
- * and goes with AVX2. */
+/* BLAS replaces the scalar kernel alone, which it outruns from small products on. The rate of heed's other
+ * kernels relative to OpenBLAS 0.3.21 on the same instruction set (one thread, Intel Cascade Lake): AVX-512
+ * 256³ 1.2, 512³ 1.05, 1024³ 1.05, 2048³ 1.0; AVX2 256³ 1.15, 512³ 1.0, 1024³ 1.05, 2048³ 0.9, and OpenBLAS
+ * reaches that only with calls too long between two cancellation checks. NEON was not measured and is treated
+ * like AVX2. */
 static bool needs_blas(const heed_context *ctx) {
   return ctx->cpu == HEED__CPU_scalar;
 }
 
-/* What of BLAS is used; a library that is not OpenBLAS has only the first. */
+/* The functions of BLAS in use; a library other than OpenBLAS has only the first. */
 #define BLAS_FUNCTIONS(X)                                                                                    \
   X(cblas_sgemm)                                                                                             \
   X(openblas_get_num_threads) X(openblas_set_num_threads) X(openblas_get_parallel) X(openblas_get_corename)
@@ -65,14 +64,14 @@ enum {
 };
 _Static_assert(BLAS_FUNCTION_COUNT == HEED__BLAS_FUNCTIONS, "a context holds a pointer to each");
 
-/* The function of that name, by its prototype in cblas.h; NULL where the library has none. */
+/* The function of that name, with its prototype of cblas.h; NULL if the library lacks it. */
 #define BLAS_FUNCTION(blas, name) ((__typeof__(&name))(blas)->function[BLAS_##name])
 
 #if defined(HEED_BLAS_LIBRARY)
 
-/* Only now, since OpenBLAS starts its threads when it is loaded. It stays, as its threads do. The system
- * loads it once, whichever contexts ask for it on whichever threads; each keeps the functions for itself, so
- * that nothing of the library's is written to. */
+/* Loads OpenBLAS, which starts its threads when it is loaded; it stays loaded, like its threads. The system
+ * loads it once for all contexts and threads. Each context keeps its own pointers, so that heed writes to no
+ * global variable. */
 enum { IS_LOADED_LATE = true };
 static void find_functions(heed_context *ctx, heed__blas *blas) {
   void *library = dlopen(HEED_BLAS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -102,14 +101,14 @@ static void find_functions(heed_context *ctx, heed__blas *blas) {
 
 #endif
 
-/* Of OpenBLAS's flavours only the one on POSIX threads may be called from several threads and can be told to
- * use one: the one without threads is not safe (two threads that called it had one product in 160,000 wrong),
- * and with OpenMP each of our threads would start a team. Without it the kernel does all. */
+/* Of OpenBLAS's builds, only the one on POSIX threads may be called from several threads and be set to one
+ * thread. The build without threads is not safe (one product in 160,000 was wrong with two callers); with
+ * OpenMP each of our threads would start a team. */
 static bool is_usable(heed_context *ctx) {
-  enum { ON_THREADS = 1 }; /* of openblas_get_parallel: 0 has none, 2 is OpenMP */
+  enum { ON_THREADS = 1 }; /* openblas_get_parallel returns 0 without threads, 2 with OpenMP */
   heed__blas *blas = &ctx->blas;
   if (!blas->is_known) {
-    blas->is_known = true; /* the host's log may come back to here */
+    blas->is_known = true; /* set first: the log function may call back into here */
     find_functions(ctx, blas);
     blas->is_usable =
         BLAS_FUNCTION(blas, cblas_sgemm) && (!BLAS_FUNCTION(blas, openblas_get_parallel) ||
@@ -128,14 +127,14 @@ const char *heed__blas_core(heed_context *ctx) {
                                                        : "";
 }
 
-/* A matrix as BLAS reads it: rows `leading` apart without gaps in them, or that transposed. */
+/* A matrix as BLAS reads it: contiguous rows `leading` elements apart, or the transpose of such a matrix. */
 typedef struct operand {
   CBLAS_TRANSPOSE transpose;
   int leading;
 } operand;
 
-/* Whether rows of `columns` elements, `row` apart, with their elements `column` apart, are what BLAS takes.
- * Strides of sizes of 1 say nothing. */
+/* Whether BLAS accepts rows of `columns` elements, `row` apart, with their elements `column` apart. Strides
+ * of dimensions of size 1 do not matter. */
 static bool has_leading(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t column, int *leading) {
   if (columns > INT_MAX || (columns > 1 && column != 1)) return false;
   if (rows > 1 && (row < columns || row > INT_MAX)) return false;
@@ -150,8 +149,8 @@ static bool as_operand(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t c
   return has_leading(columns, rows, column, row, &out->leading);
 }
 
-/* Two threads that call an OpenBLAS which has threads itself were measured six times slower than one. So it
- * works with one, here and for whoever else uses it in the process, unless the host wants it left alone. */
+/* Two threads that call an OpenBLAS with threads of its own were six times slower than one. So OpenBLAS is
+ * set to one thread, for the whole process, unless the host has set keep_blas_threads. */
 static bool has_one_thread(heed_context *ctx) {
   const __typeof__(&openblas_get_num_threads) count = BLAS_FUNCTION(&ctx->blas, openblas_get_num_threads);
   const __typeof__(&openblas_set_num_threads) set = BLAS_FUNCTION(&ctx->blas, openblas_set_num_threads);
@@ -159,8 +158,7 @@ static bool has_one_thread(heed_context *ctx) {
   const int threads = count();
   if (threads > 1 && !ctx->keep_blas_threads) {
     set(1);
-    heed__log(ctx, HEED_LOG_INFO, "OpenBLAS had %d threads and works with one now, in the whole process",
-              threads);
+    heed__log(ctx, HEED_LOG_INFO, "OpenBLAS had %d threads and now uses one, in the whole process", threads);
   }
   return count() <= 1;
 }
@@ -172,12 +170,12 @@ static bool blas_takes(heed_context *ctx, const product *p) {
          as_operand(p->k, p->n, p->b_row, p->b_column, &any) && is_usable(ctx) && has_one_thread(ctx);
 }
 
-/* c = a · b + bias if `first`, and else c + a · b. */
+/* c = a · b + bias if `first`, else c + a · b. */
 static void blas_product(const heed__blas *blas, const product *p, bool first) {
   operand a, b;
   (void)as_operand(p->m, p->k, p->a_row, p->a_column, &a);
   (void)as_operand(p->k, p->n, p->b_row, p->b_column, &b);
-  /* Added to, as PyTorch does; and a beta of 0 does not overwrite nan in every BLAS. */
+  /* c is set before, like PyTorch does: with a beta of 0 some BLAS keep a nan of c. */
   for (int64_t i = 0; first && i < p->m; i++) {
     float *row = p->c + i * p->c_row;
     if (p->bias)
@@ -194,28 +192,27 @@ static void blas_product(const heed__blas *blas, const product *p, bool first) {
 
 /* ---- Slices ---- */
 
-/* Multiply-adds of a slice, some 40 µs of one thread: below, waking another one costs more than it saves. */
+/* Multiply-adds of a slice, about 40 µs of one thread. Waking a thread for less costs more than it saves. */
 #define SLICE ((int64_t)1 << 21)
 
-/* Of so few rows of a the kernel reads a row-major b in long runs. */
+/* With at most this many rows of a, the kernel reads a row-major b in long runs. */
 #define FEW_ROWS 8
 
-/* Fewer rows of a take as long as so many: they wait for the memory of b. */
+/* Fewer rows of a take as long as this many, since they wait for the memory of b. */
 #define MEMORY_ROWS 16
 
-/* Rows, columns and depth of a product that BLAS does at a time: 1 ms where it has nothing better than SSE.
- */
+/* Rows, columns and depth of one call of BLAS: 1 ms with SSE. */
 #define BLAS_SIDE  128
 #define BLAS_DEPTH 512
 
-/* Elements of a dot product at a time: 0.2 ms, if they lie apart. Each part is summed by itself, which is
- * more exact, too. */
+/* Elements of a dot product between cancellation checks: 0.2 ms if they are not contiguous. Each part is
+ * summed on its own, which is also more exact. */
 #define DOT_DEPTH ((int64_t)1 << 16)
 
-/* Slices that go to the kernel with room for blocks may be any, since an element does not depend on them. Of
- * others the division depends on the sizes alone, so that results do not depend on the number of threads:
- * first come columns, whose panels are then packed only once; rows only if even the narrowest slice is too
- * large. Where b is read row by row they are wider: memory is read at its best rate in long runs. */
+/* Blocked slices may have any size, since an element does not depend on them. Otherwise the division depends
+ * on the sizes of the product alone, so that results do not depend on the number of threads: columns are
+ * divided first, so that their panels are packed once; rows only if even the narrowest slice is too large.
+ * Where b is read row by row slices are wider, since memory is fastest in long runs. */
 static product slice_of(const heed__gemm_work *g, int64_t i) {
   const int64_t down = i / g->across, row = down * g->rows, column = (i - down * g->across) * g->columns;
   product p = g->whole;
@@ -231,12 +228,12 @@ static product slice_of(const heed__gemm_work *g, int64_t i) {
 static bool multiply_slice(void *argument, int64_t i, int slot, int64_t *position) {
   const heed__gemm_work *g = argument;
   const product p = slice_of(g, i);
-  return g->kernels->gemm((size_t)p.m, (size_t)p.n, (size_t)p.k, p.a, p.a_row, p.a_column, p.b, p.b_row,
-                          p.b_column, p.bias, p.c, p.c_row,
-                          g->room ? g->room + (size_t)slot * g->room_each : NULL, g->work.pace, position);
+  return g->kernels->gemm(
+      (size_t)p.m, (size_t)p.n, (size_t)p.k, p.a, p.a_row, p.a_column, p.b, p.b_row, p.b_column, p.bias, p.c,
+      p.c_row, g->scratch ? g->scratch + (size_t)slot * g->scratch_each : NULL, g->work.pace, position);
 }
 
-/* The position counts in depth. */
+/* position is an index of depth. */
 static bool multiply_by_blas(void *argument, int64_t i, int slot, int64_t *position) {
   const heed__gemm_work *g = argument;
   const product p = slice_of(g, i);
@@ -256,7 +253,7 @@ static bool multiply_by_blas(void *argument, int64_t i, int slot, int64_t *posit
   return true;
 }
 
-/* Both sides are vectors. The position counts in depth. */
+/* Both sides are vectors; position is an index of depth. */
 static bool multiply_dot(void *argument, int64_t i, int slot, int64_t *position) {
   const heed__gemm_work *g = argument;
   const product *p = &g->whole;
@@ -275,8 +272,8 @@ static bool multiply_dot(void *argument, int64_t i, int slot, int64_t *position)
   return true;
 }
 
-/* Slices for the kernel's blocks: each packs its part of both sides anew, so there are as few as can be, and
- * nearly square; with several threads two for each, lest one waits long for another. */
+/* Blocked slices: each packs its part of both sides again, so they are as few and as square as possible; two
+ * for each of several threads, so that none waits long for another. */
 static void divide_evenly(heed__gemm_work *d, int64_t workers) {
   const int64_t m = d->whole.m, n = d->whole.n, wanted = workers > 1 ? 2 * workers : 1;
   int64_t down = 1, across = 1;
@@ -290,32 +287,31 @@ static void divide_evenly(heed__gemm_work *d, int64_t workers) {
   d->columns = heed__parts(heed__parts(n, across), 64) * 64;
 }
 
-/* Divides for blocks and takes room for them, where they pay. Without memory for it the product is made
- * another way, in which the sums are in another order. */
-static bool goes_in_blocks(heed_context *ctx, heed__gemm_work *d) {
+/* Divides into blocked slices and allocates their scratch, where blocks are faster. If out of memory the
+ * product is computed without blocks, with its sums in another order. */
+static bool divide_into_blocks(heed_context *ctx, heed__gemm_work *d) {
   const product *p = &d->whole;
   const size_t align = HEED__ALIGNMENT / sizeof(float);
   const size_t floats = d->kernels->gemm_scratch((size_t)p->m, (size_t)p->n, (size_t)p->k);
   if (floats == 0) return false;
   const int workers = heed__workers(ctx);
-  d->room_each = (floats + align - 1) / align * align;
-  d->room = heed__allocate(
-      ctx, heed__array_bytes((uint64_t)workers, heed__array_bytes(d->room_each, sizeof(float))));
-  if (d->room) divide_evenly(d, workers);
-  return d->room != NULL;
+  d->scratch_each = (floats + align - 1) / align * align;
+  d->scratch = heed__allocate(
+      ctx, heed__array_bytes((uint64_t)workers, heed__array_bytes(d->scratch_each, sizeof(float))));
+  if (d->scratch) divide_evenly(d, workers);
+  return d->scratch != NULL;
 }
 
 void heed_keep_blas_threads(heed_context *ctx, bool keep) {
   if (ctx != NULL) ctx->keep_blas_threads = keep;
 }
 
-/* A dot product (which sums in lanes, and is more exact for long rows). */
+/* A dot product, which sums in lanes and is more exact for long rows. */
 static bool is_dot(const product *p) {
   return p->m == 1 && p->n == 1;
 }
 
-/* What is done at once: nothing, dot products that are not too long, and what is too small for more to be
- * asked. */
+/* Products that are not divided: empty ones, short dot products, and small ones. */
 static bool is_whole(const product *p) {
   return p->m == 0 || p->n == 0 || (is_dot(p) && p->k <= DOT_DEPTH) ||
          (double)p->m * (double)p->n * (double)p->k < SMALL;
@@ -342,17 +338,17 @@ void heed__gemm_begin(heed_context *ctx, heed__gemm_work *g, const product *p) {
   if (!g->divided) return;
   g->rows = m;
   g->columns = n;
-  g->room = NULL;
+  g->scratch = NULL;
   g->blas = blas_takes(ctx, p) ? &ctx->blas : NULL;
   if (is_dot(p)) {
     g->across = 1;
     heed__work_begin(ctx, &g->work, 1, 1, multiply_dot, g);
     return;
   }
-  if (g->blas) { /* which packs both sides anew in each slice */
+  if (g->blas) { /* it packs both sides again in each slice */
     g->rows = heed__part_of(m, BLAS_SIDE, 1);
     g->columns = heed__part_of(n, BLAS_SIDE, 1);
-  } else if (!goes_in_blocks(ctx, g)) {
+  } else if (!divide_into_blocks(ctx, g)) {
     const bool in_runs = m <= FEW_ROWS && p->b_column == 1 && n > 1;
     const double columns = (double)SLICE / ((double)heed__max(m, MEMORY_ROWS) * (double)heed__max(k, 1));
     g->columns =
@@ -374,7 +370,7 @@ bool heed__gemm_run(heed_context *ctx, heed__gemm_work *g) {
 void heed__gemm_end(heed_context *ctx, heed__gemm_work *g) {
   if (!g->divided) return;
   heed__work_end(ctx, &g->work);
-  heed__release(ctx, g->room);
+  heed__release(ctx, g->scratch);
 }
 
 bool heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,

@@ -1,18 +1,18 @@
-/* Elements and slices picked by number. Every index is looked at before anything is written. */
+/* Elements and slices selected by index. All indices are checked before anything is written. */
 #include <string.h>
 
 #include "ops.h"
 
-/* From 0, of an index that was checked. */
-static int64_t place_of(int64_t index, int64_t size) {
+/* A checked index as one from 0. */
+static int64_t from_zero(int64_t index, int64_t size) {
   return index > 0 ? index - 1 : index + size;
 }
 
-static bool names_a_place(int64_t index, int64_t size) {
+static bool is_in_range(int64_t index, int64_t size) {
   return index > 0 ? index <= size : index < 0 && index >= -size;
 }
 
-/* All of index, an int64 tensor, must name elements of dimension dim, of `size`. */
+/* All elements of index (int64) must be valid indices of dimension dim, whose size is `size`. */
 static heed_status check_indices(heed_context *ctx, const char *function, const heed_tensor *index, int dim,
                                  int64_t size) {
   heed__walk w;
@@ -23,9 +23,9 @@ static heed_status check_indices(heed_context *ctx, const char *function, const 
     for (int64_t i = 0; i < w.count; i++, done++) {
       const int64_t number = row[i * w.stride[0]];
       heed_status status = HEED_OK;
-      if (!names_a_place(number, size)) { /* the call costs more than picking */
-        int64_t place;
-        status = heed__check_index(ctx, function, number, dim, size, &place);
+      if (!is_in_range(number, size)) { /* calling heed__check_index costs more than selecting */
+        int64_t unused;
+        status = heed__check_index(ctx, function, number, dim, size, &unused);
       }
       if (heed__is_due_at(&ctx->pace, done)) status = heed__stopped(ctx, function);
       if (status != HEED_OK) return status;
@@ -34,9 +34,9 @@ static heed_status check_indices(heed_context *ctx, const char *function, const 
   return HEED_OK;
 }
 
-/* Slice `place` of dimension dim, whose size is then 1; view is an alias of x. */
-static void move_to(heed_tensor *view, const heed_tensor *x, int dim, int64_t place) {
-  view->data = x->data + place * x->stride[dim] * (ptrdiff_t)heed__element_bytes(x->dtype);
+/* Moves view, an alias of x whose size of dimension dim is 1, to slice i (from 0) of x. */
+static void move_to(heed_tensor *view, const heed_tensor *x, int dim, int64_t i) {
+  view->data = x->data + i * x->stride[dim] * (ptrdiff_t)heed__element_bytes(x->dtype);
 }
 
 static void alias_slice(heed_tensor *view, const heed_tensor *x, int dim) {
@@ -45,13 +45,13 @@ static void alias_slice(heed_tensor *view, const heed_tensor *x, int dim) {
 }
 
 typedef struct picking {
-  heed__walk w;   /* out, index, and x at the first place of dim */
+  heed__walk w;   /* out, index, and x at index 0 of dim */
   int64_t size;   /* of dim */
-  ptrdiff_t step; /* bytes from place to place */
+  ptrdiff_t step; /* bytes between indices of dim */
 } picking;
 
-/* `bytes` of an element, and whether the row is picked from one row to one without gaps: constants wherever
- * this is inlined, as strides that are not known cost as much as the picking. */
+/* bytes: of an element; plain: the row is selected from a contiguous row into one. Both are constants where
+ * this is inlined: variable strides cost as much as the selecting. */
 static inline __attribute__((always_inline)) void pick_row(const picking *p, int64_t first, int64_t last,
                                                            const size_t bytes, const bool plain) {
   const ptrdiff_t to = plain ? (ptrdiff_t)bytes : p->w.stride[0] * (ptrdiff_t)bytes;
@@ -61,7 +61,7 @@ static inline __attribute__((always_inline)) void pick_row(const picking *p, int
   char *out = p->w.data[0];
   const char *heads = p->w.data[2];
   for (int64_t i = first; i < last; i++)
-    memcpy(out + i * to, heads + i * from + place_of(index[i * next], size) * step, bytes);
+    memcpy(out + i * to, heads + i * from + from_zero(index[i * next], size) * step, bytes);
 }
 
 static inline __attribute__((always_inline)) void pick_some(const picking *p, int64_t first, int64_t last,
@@ -73,28 +73,28 @@ static inline __attribute__((always_inline)) void pick_some(const picking *p, in
     pick_row(p, first, last, bytes, false);
 }
 
-/* out = x at the places of dimension dim that index names, element by element. index has the shape of out, or
- * one dimension, or none: it is then the same for all others than dim. False if the work is due before all is
- * done. */
+/* out = x at the indices of dimension dim that `index` contains, element by element. index has the shape of
+ * out, or at most one dimension and is then the same for all other dimensions. False if a cancellation check
+ * stops it. */
 static bool pick_elements(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
-  enum { PICK_PIECE = 1 << 14 }; /* elements before it is asked whether to go on */
+  enum { PICK_PIECE = 1 << 14 }; /* elements between cancellation checks */
   const size_t bytes = heed__element_bytes(x->dtype);
-  heed_tensor heads, places;
+  heed_tensor heads, indices;
   heed__alias_on_stack(&heads, x);
-  heed__alias_on_stack(&places, index);
-  heads.ndim = places.ndim = out->ndim;
+  heed__alias_on_stack(&indices, index);
+  heads.ndim = indices.ndim = out->ndim;
   for (int i = 0; i < out->ndim; i++) {
-    heads.shape[i] = places.shape[i] = out->shape[i];
+    heads.shape[i] = indices.shape[i] = out->shape[i];
     heads.stride[i] = i == dim || x->ndim == 0 ? 0 : x->stride[i];
-    if (index->ndim < out->ndim) places.stride[i] = i == dim && index->ndim > 0 ? index->stride[0] : 0;
+    if (index->ndim < out->ndim) indices.stride[i] = i == dim && index->ndim > 0 ? index->stride[0] : 0;
   }
   picking p = {.size = x->ndim > 0 ? x->shape[dim] : 1};
   p.step = x->ndim > 0 ? x->stride[dim] * (ptrdiff_t)bytes : 0;
-  const heed_tensor *operands[] = {out, &places, &heads};
+  const heed_tensor *operands[] = {out, &indices, &heads};
   for (bool more = heed__walk_begin(&p.w, out->ndim, out->shape, 3, operands); more;
        more = heed__walk_next(&p.w)) {
     for (int64_t first = 0; first < p.w.count; first += PICK_PIECE) {
-      const int64_t last = p.w.count - first < PICK_PIECE ? p.w.count : first + PICK_PIECE;
+      const int64_t last = heed__min(p.w.count, first + PICK_PIECE);
       switch (bytes) {
       case 8: pick_some(&p, first, last, 8); break;
       case 4: pick_some(&p, first, last, 4); break;
@@ -107,10 +107,9 @@ static bool pick_elements(const heed_tensor *out, const heed_tensor *x, int dim,
   return true;
 }
 
-/* out[…, i, …] = x[…, index[i], …]; x and out have dimensions. False if the work is due before all is done.
- */
+/* out[…, i, …] = x[…, index[i], …]; x and out have dimensions. False if a cancellation check stops it. */
 static bool copy_slices(const heed_tensor *out, const heed_tensor *x, int dim, const heed_tensor *index) {
-  enum { PICKED = 4 }; /* elements behind dim that cost less one by one, where dim is wide */
+  enum { PICKED = 4 }; /* slices of fewer elements are faster element by element, if dim is wide */
   const int64_t *indices = (const int64_t *)index->data;
   const int64_t step = index->ndim > 0 ? index->stride[0] : 0;
   int64_t behind = 1;
@@ -122,7 +121,7 @@ static bool copy_slices(const heed_tensor *out, const heed_tensor *x, int dim, c
   alias_slice(&from, x, dim);
   for (int64_t i = 0; i < out->shape[dim]; i++) {
     move_to(&to, out, dim, i);
-    move_to(&from, x, dim, place_of(indices[i * step], x->shape[dim]));
+    move_to(&from, x, dim, from_zero(indices[i * step], x->shape[dim]));
     if (!heed__copy_elements(&to, &from)) return false;
   }
   return true;
@@ -142,16 +141,16 @@ heed_status heed__index_select(heed_context *ctx, const char *function, const he
     char text[HEED__SHAPE_TEXT];
     return heed__fail(ctx, HEED_SHAPE, "%s: index is %s; it must have %s", function,
                       heed__shape_text(text, index->ndim, index->shape),
-                      index->ndim > 1 ? "one dimension" : "one element, as x has");
+                      index->ndim > 1 ? "1 dimension" : "1 element, like x");
   }
   status = check_indices(ctx, function, index, d, x->ndim > 0 ? x->shape[d] : 1);
   if (status != HEED_OK) return status;
   for (int i = 0; i < x->ndim; i++) shape[i] = i == d ? index->numel : x->shape[i];
   status = heed__result_begin(ctx, function, &result, out, x->dtype, x->ndim, shape, false, 2, inputs);
   if (status != HEED_OK) return status;
-  const bool whole =
+  const bool done =
       x->ndim > 0 ? copy_slices(result.tensor, x, d, index) : heed__copy_elements(result.tensor, x);
-  return heed__result_end(ctx, &result, whole ? HEED_OK : heed__stopped(ctx, function));
+  return heed__result_end(ctx, &result, done ? HEED_OK : heed__stopped(ctx, function));
 }
 
 heed_status heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
@@ -165,9 +164,9 @@ static heed_status check_gather(heed_context *ctx, const heed_tensor *x, int dim
   heed_status status = heed__check_dtype(ctx, "gather", "index", index, HEED_INT64);
   if (status != HEED_OK) return status;
   if ((index->ndim > 0 ? index->ndim : 1) != (x->ndim > 0 ? x->ndim : 1))
-    return heed__fail(ctx, HEED_SHAPE, "gather: index is %s and x is %s; they must have as many dimensions",
-                      heed__shape_text(text, index->ndim, index->shape),
-                      heed__shape_text(x_text, x->ndim, x->shape));
+    return heed__fail(
+        ctx, HEED_SHAPE, "gather: index is %s and x is %s; they must have the same number of dimensions",
+        heed__shape_text(text, index->ndim, index->shape), heed__shape_text(x_text, x->ndim, x->shape));
   for (int i = 0; i < index->ndim && x->ndim > 0; i++) {
     if (i != dim && index->shape[i] > x->shape[i])
       return heed__fail(
@@ -196,8 +195,8 @@ heed_status heed_gather(heed_context *ctx, const heed_tensor *x, int dim, const 
   return heed__result_end(ctx, &result, status);
 }
 
-/* Writes the slices of list, [the sizes of index, the rest of x's], into those of x that index names. False
- * as above. */
+/* Writes the slices of list, [shape of index, shape of x without its first], into the slices of x that index
+ * selects. False if a cancellation check stops it. */
 static bool assign_slices(const heed_tensor *x, const heed_tensor *index, const heed_tensor *list) {
   heed_tensor slice, entries, entry;
   const ptrdiff_t x_step = x->stride[0] * (ptrdiff_t)heed__element_bytes(x->dtype);
@@ -218,7 +217,7 @@ static bool assign_slices(const heed_tensor *x, const heed_tensor *index, const 
        more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[0];
     for (int64_t i = 0; i < w.count; i++) {
-      slice.data = x->data + place_of(row[i * w.stride[0]], x->shape[0]) * x_step;
+      slice.data = x->data + from_zero(row[i * w.stride[0]], x->shape[0]) * x_step;
       entry.data = w.data[1] + i * w.stride[1] * bytes;
       if (!heed__copy_elements(&slice, &entry)) return false;
     }
@@ -226,7 +225,7 @@ static bool assign_slices(const heed_tensor *x, const heed_tensor *index, const 
   return true;
 }
 
-/* The shape of what is written: the sizes of index, then those of x but for the first. */
+/* The shape to be written: that of index, then that of x without its first size. */
 static heed_status check_assign(heed_context *ctx, const char *function, const heed_tensor *x,
                                 const heed_tensor *index, int *ndim, int64_t *shape) {
   heed_status status = heed__check_dtype(ctx, function, "index", index, HEED_INT64);
@@ -234,7 +233,7 @@ static heed_status check_assign(heed_context *ctx, const char *function, const h
   if (x->ndim == 0)
     return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
   if (index->ndim + x->ndim - 1 > HEED_MAX_DIMS)
-    return heed__fail(ctx, HEED_SHAPE, "%s: what is written would have %d dimensions; there can be %d",
+    return heed__fail(ctx, HEED_SHAPE, "%s: the selection has %d dimensions; it must have at most %d",
                       function, index->ndim + x->ndim - 1, HEED_MAX_DIMS);
   status = heed__check_writable(ctx, function, x);
   if (status != HEED_OK) return status;

@@ -1,4 +1,4 @@
-/* What a context works with, for reports and measurements. */
+/* heed_info: what a context uses, for reports and measurements. */
 #include "ops.h"
 
 _Static_assert(sizeof((heed_information *)NULL)->processor == HEED__CPU_NAME,

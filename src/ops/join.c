@@ -1,7 +1,7 @@
-/* Tensors put together: cat, stack, and repeat_interleave. */
+/* cat, stack, and repeat_interleave. */
 #include "ops.h"
 
-/* PyTorch skips a tensor [0] whatever the others' dimensions are. */
+/* Like PyTorch, cat skips a tensor [0] whatever the dimensions of the others. */
 static bool is_nothing(const heed_tensor *x) {
   return x->ndim == 1 && x->shape[0] == 0;
 }
@@ -9,7 +9,7 @@ static bool is_nothing(const heed_tensor *x) {
 static heed_status check_joined(heed_context *ctx, const char *function, int count,
                                 const heed_tensor *const *tensors) {
   if (count > 0) return heed__check_tensors(ctx, function, "tensors", count, tensors);
-  return heed__fail(ctx, HEED_ARGUMENT, "%s: there are no tensors; at least one is needed", function);
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: tensors is empty; it must have at least 1 tensor", function);
 }
 
 static heed_dtype common(int count, const heed_tensor *const *tensors) {
@@ -18,16 +18,16 @@ static heed_dtype common(int count, const heed_tensor *const *tensors) {
   return dtype;
 }
 
-/* Tensor i does not go with the first one. */
+/* Tensor i (from 0) does not fit the first one. */
 static heed_status fail_sizes(heed_context *ctx, const char *function, const heed_tensor *first, int i,
                               const heed_tensor *x, const char *rule) {
   char first_text[HEED__SHAPE_TEXT], text[HEED__SHAPE_TEXT];
-  return heed__fail(ctx, HEED_SHAPE, "%s: tensor %d is %s where the first is %s; %s", function, i + 1,
+  return heed__fail(ctx, HEED_SHAPE, "%s: tensor %d is %s and the first is %s; %s", function, i + 1,
                     heed__shape_text(text, x->ndim, x->shape),
                     heed__shape_text(first_text, first->ndim, first->shape), rule);
 }
 
-/* The shape of tensors joined along dim; `first` is one of them that counts. */
+/* The shape of tensors joined along dim; first: the first of them that is not skipped. */
 static heed_status cat_shape(heed_context *ctx, int count, const heed_tensor *const *tensors,
                              const heed_tensor *first, int dim, int64_t *shape) {
   uint64_t total = 0;
@@ -58,7 +58,8 @@ heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *ten
   const heed_tensor *first = tensors[0];
   for (int i = 0; i < count; i++) {
     if (tensors[i]->ndim == 0)
-      return heed__fail(ctx, HEED_SHAPE, "cat: tensor %d has no dimensions; stack joins such tensors", i + 1);
+      return heed__fail(ctx, HEED_SHAPE,
+                        "cat: tensor %d has no dimensions; it must have at least 1 (use stack)", i + 1);
     if (is_nothing(first)) first = tensors[i];
   }
   status = heed__check_dim(ctx, "cat", first->ndim, dim, &d);
@@ -68,14 +69,14 @@ heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *ten
   status = heed__result_begin(ctx, "cat", &result, out, common(count, tensors), first->ndim, shape, false,
                               count, tensors);
   if (status != HEED_OK) return status;
-  heed_tensor place; /* of the next tensor, within the result */
-  heed__alias_on_stack(&place, result.tensor);
+  heed_tensor part; /* of the result, for the next tensor */
+  heed__alias_on_stack(&part, result.tensor);
   for (int i = 0; i < count && status == HEED_OK; i++) {
     if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "cat");
     if (tensors[i]->numel == 0) continue;
-    place.shape[d] = tensors[i]->shape[d];
-    if (!heed__copy_elements(&place, tensors[i])) status = heed__stopped(ctx, "cat");
-    place.data += place.shape[d] * place.stride[d] * (ptrdiff_t)heed__element_bytes(place.dtype);
+    part.shape[d] = tensors[i]->shape[d];
+    if (!heed__copy_elements(&part, tensors[i])) status = heed__stopped(ctx, "cat");
+    part.data += part.shape[d] * part.stride[d] * (ptrdiff_t)heed__element_bytes(part.dtype);
   }
   return heed__result_end(ctx, &result, status);
 }
@@ -99,16 +100,16 @@ heed_status heed_stack(heed_context *ctx, int count, const heed_tensor *const *t
   status = heed__result_begin(ctx, "stack", &result, out, common(count, tensors), first->ndim + 1, shape,
                               false, count, tensors);
   if (status != HEED_OK) return status;
-  heed_tensor place; /* of the next tensor: the result without dimension d */
-  heed__alias_on_stack(&place, result.tensor);
-  const ptrdiff_t step = place.stride[d] * (ptrdiff_t)heed__element_bytes(place.dtype);
+  heed_tensor part; /* of the result, without dimension d, for the next tensor */
+  heed__alias_on_stack(&part, result.tensor);
+  const ptrdiff_t step = part.stride[d] * (ptrdiff_t)heed__element_bytes(part.dtype);
   for (int i = d; i < first->ndim; i++) {
-    place.shape[i] = place.shape[i + 1];
-    place.stride[i] = place.stride[i + 1];
+    part.shape[i] = part.shape[i + 1];
+    part.stride[i] = part.stride[i + 1];
   }
-  place.ndim--;
-  for (int i = 0; i < count && status == HEED_OK; i++, place.data += step) {
-    if (!heed__copy_elements(&place, tensors[i])) status = heed__stopped(ctx, "stack");
+  part.ndim--;
+  for (int i = 0; i < count && status == HEED_OK; i++, part.data += step) {
+    if (!heed__copy_elements(&part, tensors[i])) status = heed__stopped(ctx, "stack");
   }
   return heed__result_end(ctx, &result, status);
 }
@@ -127,13 +128,13 @@ static heed_status repeat_along(heed_context *ctx, const heed_tensor *x, int64_t
   heed_status status =
       heed__result_begin(ctx, "repeat_interleave", &result, out, x->dtype, x->ndim, shape, false, 1, &x);
   if (status != HEED_OK) return status;
-  heed_tensor place; /* of the first repetition, then of the others */
-  heed__alias_on_stack(&place, result.tensor);
-  const ptrdiff_t step = place.stride[dim] * (ptrdiff_t)heed__element_bytes(place.dtype);
-  place.shape[dim] = x->shape[dim];
-  place.stride[dim] *= repeats;
-  for (int64_t i = 0; i < repeats && x->numel > 0 && status == HEED_OK; i++, place.data += step) {
-    if (!heed__copy_elements(&place, x)) status = heed__stopped(ctx, "repeat_interleave");
+  heed_tensor part; /* of the result: one repetition after the other */
+  heed__alias_on_stack(&part, result.tensor);
+  const ptrdiff_t step = part.stride[dim] * (ptrdiff_t)heed__element_bytes(part.dtype);
+  part.shape[dim] = x->shape[dim];
+  part.stride[dim] *= repeats;
+  for (int64_t i = 0; i < repeats && x->numel > 0 && status == HEED_OK; i++, part.data += step) {
+    if (!heed__copy_elements(&part, x)) status = heed__stopped(ctx, "repeat_interleave");
   }
   return heed__result_end(ctx, &result, status);
 }
@@ -145,7 +146,7 @@ heed_status heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int6
   int d = 0;
   heed_status status = HEED_OK;
   if (repeats < 0)
-    return heed__fail(ctx, HEED_ARGUMENT, "repeat_interleave: repeats is %lld; it must not be negative",
+    return heed__fail(ctx, HEED_ARGUMENT, "repeat_interleave: repeats is %lld; it must be 0 or more",
                       (long long)repeats);
   if (dim != 0) status = heed__check_dim(ctx, "repeat_interleave", x->ndim, dim, &d);
   if (status == HEED_OK && (dim == 0 || x->ndim == 0))

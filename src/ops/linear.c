@@ -1,4 +1,4 @@
-/* linear: x · weightᵀ + bias, the weight in float32 or in a dtype that only stores. */
+/* linear and linear_int8: x · weightᵀ + bias; the weight is float32 or low-precision. */
 #include "ops.h"
 
 /* ---- Checks ---- */
@@ -9,7 +9,9 @@ static heed_status check_weight(heed_context *ctx, const char *function, const h
   if (scale != NULL) return heed__check_int8_weight(ctx, function, weight, scale);
   if (weight->dtype == HEED_INT8)
     return heed__fail(ctx, HEED_DTYPE,
-                      "%s: weight is int8 and comes without its scales; linear_int8 takes both", function);
+                      "%s: weight is int8; it must be float32, bfloat16 or float16 (linear_int8 takes int8 "
+                      "with its scales)",
+                      function);
   if (weight->dtype != HEED_BFLOAT16 && weight->dtype != HEED_FLOAT16) {
     const heed_status status = heed__check_dtype(ctx, function, "weight", weight, HEED_FLOAT32);
     if (status != HEED_OK) return status;
@@ -46,15 +48,15 @@ static heed_status check_linear(heed_context *ctx, const char *function, const h
   return HEED_OK;
 }
 
-/* ---- Weights that are widened ---- */
+/* ---- Low-precision weights ---- */
 
-/* Multiply-adds of a slice; below, waking another thread costs more than it saves. The division depends on
- * the sizes alone, so that results do not depend on the number of threads. Few rows take as long as MEMORY
- * ones: the weight comes from there. */
+/* Multiply-adds of a slice: waking a thread for less costs more than it saves. The division depends on the
+ * sizes alone, so that results do not depend on the number of threads. Fewer rows take as long as MEMORY
+ * ones, since they wait for the memory of the weight. */
 #define LOWP_SLICE ((int64_t)1 << 21)
 #define MEMORY     8
 
-/* Halves that the second cache may well have. */
+/* Elements of 16 bits that usually fit the second-level cache. */
 #define LOWP_NEAR ((int64_t)1 << 18)
 
 static bool multiply_lowp_slice(void *argument, int64_t i, int slot, int64_t *position) {
@@ -63,8 +65,8 @@ static bool multiply_lowp_slice(void *argument, int64_t i, int slot, int64_t *po
   heed__lowp_task t = d->whole;
   (void)slot;
   const int64_t m = (int64_t)t.m - row, n = (int64_t)t.n - column;
-  t.m = (size_t)(m < d->rows ? m : d->rows);
-  t.n = (size_t)(n < d->columns ? n : d->columns);
+  t.m = (size_t)heed__min(m, d->rows);
+  t.n = (size_t)heed__min(n, d->columns);
   t.x += row * t.x_row;
   t.w = (const char *)t.w + column * t.w_row * (ptrdiff_t)heed__element_bytes(t.dtype);
   if (t.scale) t.scale += column * t.scale_row;
@@ -88,7 +90,7 @@ static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_t
                    multiply_lowp_slice, d);
 }
 
-/* *x itself if its rows lie without gaps, else a copy, to be freed as *made. */
+/* Replaces *x by a copy, which the caller frees as *made, if its rows are not contiguous. */
 static heed_status close_rows(heed_context *ctx, const char *function, const heed_tensor **x,
                               heed_tensor **made) {
   if ((*x)->shape[1] <= 1 || (*x)->stride[1] == 1) return HEED_OK;
@@ -101,7 +103,7 @@ static void free_made(heed__linear_work *l) {
   for (int i = 0; i < 4; i++) heed_tensor_free(l->made[i]);
 }
 
-/* The operands as the kernels take them, and the work; the result is there. */
+/* Prepares the operands for the kernels and begins the work; l->result has begun. */
 static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const heed_tensor *x,
                                  const heed_tensor *weight, const heed_tensor *scale,
                                  const heed_tensor *bias) {
@@ -220,7 +222,8 @@ heed_status heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tens
 heed_status heed__linear_int8(heed_context *ctx, const char *function, const heed_tensor *x,
                               const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
                               heed_tensor **out) {
-  if (scale == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is missing (NULL)", function);
+  if (scale == NULL)
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is NULL; it must be a tensor", function);
   return apply_linear(ctx, function, x, weight, scale, bias, out);
 }
 

@@ -1,18 +1,18 @@
-/* The loop behind all elementwise operations (map.h). Rows that lie as the row function wants them go to it
- * whole, others in chunks through buffers on the stack, where tiles of what lies across them are transposed
- * (but not by heed__map_all). */
+/* The loop of all elementwise operations (map.h). Rows with the dtypes and strides that the row function
+ * accepts go to it whole, others in chunks through buffers on the stack. Inputs that are contiguous across
+ * the rows are transposed in tiles (but not by heed__map_all). */
 #include "map.h"
 
-enum { TILE = 2048, TILE_COLUMNS = 128 }; /* elements of a tile, and of a row of it at the most */
-_Static_assert(TILE >= HEED__TILE * TILE_COLUMNS, "a tile has the rows that are not divided");
+enum { TILE = 2048, TILE_COLUMNS = 128 }; /* elements of a tile, and at most of a row of it */
+_Static_assert(TILE >= HEED__TILE * TILE_COLUMNS, "a tile holds the rows that are not divided");
 
-typedef union room {
-  int64_t chunk[HEED__CHUNK]; /* room for elements of any dtype */
+typedef union input_buffer {
+  int64_t chunk[HEED__CHUNK]; /* fits elements of any dtype */
   float tile[TILE];
-} room;
+} input_buffer;
 
 typedef struct buffers {
-  room input[HEED__MAP_INPUTS];
+  input_buffer input[HEED__MAP_INPUTS];
   int64_t out[HEED__CHUNK];
 } buffers;
 
@@ -37,7 +37,7 @@ static bool fit_each_other(const heed_tensor *a, const heed_tensor *b) {
   return heed__broadcast(&ndim, shape, a->ndim, a->shape) && heed__broadcast(&ndim, shape, b->ndim, b->shape);
 }
 
-/* Names the input that does not broadcast and the first that it does not fit. */
+/* The message names the input that does not broadcast and the first one that it does not fit. */
 static heed_status fail_shape(heed_context *ctx, const heed__map *map, int bad) {
   const heed_tensor *b = map->input[bad].tensor;
   int first = 0;
@@ -64,20 +64,21 @@ static heed_status map_shape(heed_context *ctx, const heed__map *map, int *ndim,
 typedef struct map_job {
   const heed__map *map;
   const heed__kernels *kernels;
-  int across; /* the dimension of the walk along which inputs lie that do not along its rows, or 0 */
+  int across; /* the dimension of the walk along which inputs are contiguous, if not along its rows; 0: none
+               */
 } map_job;
 
 static bool is_float(const heed__map *map, int i) {
   return map->input[i].tensor->dtype == HEED_FLOAT32 && map->input[i].read_as == HEED_FLOAT32;
 }
 
-/* Whether input i goes through tiles that are transposed. */
+/* Whether input i is transposed in tiles. */
 static bool is_tiled(const heed__map *map, const heed__walk *w, int i, int across) {
   return is_float(map, i) && heed__walk_lies_across(w, i + 1, across);
 }
 
-/* That of the first input that has one; 0 if there is none, or rows are so short that tiles cost more than
- * going in steps, where the function can. */
+/* map_job.across: of the first input that has one; 0 where rows are so short that reading with strides is
+ * faster, if the function can. */
 static int dimension_across(const heed__map *map, const heed__walk *w) {
   int across = 0;
   if (w->count < 2 * HEED__SHORT_ROW && !map->packed) return 0;
@@ -86,8 +87,8 @@ static int dimension_across(const heed__map *map, const heed__walk *w) {
   return across;
 }
 
-/* Where element `column` of a row of operand i is, `row` steps along dimension d from where the walk stands.
- */
+/* The address of element `column` of a row of operand i, `row` steps along dimension d from the walk's
+ * current row. */
 static char *element_in(const heed__walk *w, int i, heed_dtype dtype, int d, int64_t row, int64_t column) {
   return w->data[i] + (ptrdiff_t)row * w->step[i][d] +
          (ptrdiff_t)column * w->stride[i] * (ptrdiff_t)heed__element_bytes(dtype);
@@ -102,8 +103,8 @@ static void fetch_tiles(const map_job *job, const heed__walk *w, int64_t row, in
   }
 }
 
-/* The inputs of a row from element `column` on, `row` being that of the dimension across, and `line` that of
- * the tiles. */
+/* The inputs of a row from element `column` on; row: index of the dimension across; line: row of the tiles.
+ */
 static void fetch_inputs(const heed__map *map, const heed__walk *w, int across, int64_t row, int64_t column,
                          int64_t n, int64_t line, heed__span *in, buffers *b) {
   for (int i = 0; i < map->count; i++) {
@@ -118,7 +119,7 @@ static void fetch_inputs(const heed__map *map, const heed__walk *w, int across, 
 static bool inputs_fit(const heed__map *map, const heed__walk *w) {
   for (int i = 0; i < map->count; i++) {
     const ptrdiff_t stride = w->stride[i + 1];
-    const bool one_value = stride == 0 && !map->packed; /* converted once, whatever the row's length */
+    const bool one_value = stride == 0 && !map->packed; /* converted once for the whole row */
     if (!one_value &&
         !fits(map->input[i].read_as, map->packed, map->input[i].tensor->dtype, stride, w->count))
       return false;
@@ -126,7 +127,7 @@ static bool inputs_fit(const heed__map *map, const heed__walk *w) {
   return true;
 }
 
-/* Whether all rows can go to the row function as they lie. */
+/* Whether all rows can go to the row function as they are. */
 static bool ready(const heed__map *map, const heed__walk *w) {
   bool all = w->stride[0] == 1;
   for (int i = 0; i < map->count; i++)
@@ -135,7 +136,7 @@ static bool ready(const heed__map *map, const heed__walk *w) {
   return all;
 }
 
-/* Short rows: what is the same for all of them is not done again for each. */
+/* For short rows: the work that all of them share is done once. */
 static void map_ready_rows(const heed__map *map, heed__walk *w) {
   const int64_t rows = w->dims > 1 ? w->size[1] : 1;
   heed__span in[HEED__MAP_INPUTS];
@@ -152,17 +153,17 @@ static void map_ready_rows(const heed__map *map, heed__walk *w) {
   } while (heed__walk_next_group(w));
 }
 
-/* The rows along the dimension across, or one if there is none, a tile or a chunk at a time. */
+/* The `rows` rows along the dimension across (1 without), a tile or a chunk at a time. */
 static void map_group(const map_job *job, const heed__walk *w, int64_t rows, buffers *b) {
   const heed__map *map = job->map;
   const bool packed = w->stride[0] == 1 || w->count == 1;
   const int64_t most = job->across ? TILE_COLUMNS : packed && inputs_fit(map, w) ? w->count : HEED__CHUNK;
-  const int64_t width = w->count < most ? w->count : most, height = job->across ? TILE / width : 1;
+  const int64_t width = heed__min(w->count, most), height = job->across ? TILE / width : 1;
   heed__span in[HEED__MAP_INPUTS];
   for (int64_t column = 0; column < w->count; column += width) {
-    const int64_t n = w->count - column < width ? w->count - column : width;
+    const int64_t n = heed__min(w->count - column, width);
     for (int64_t row = 0; row < rows; row += height) {
-      const int64_t lines = rows - row < height ? rows - row : height;
+      const int64_t lines = heed__min(rows - row, height);
       fetch_tiles(job, w, row, lines, column, n, b);
       for (int64_t line = 0; line < lines; line++) {
         char *out = element_in(w, 0, map->result, job->across, row + line, column);
@@ -185,13 +186,13 @@ static void map_part(void *user, heed__walk *w, int worker) {
   }
   if (job->across) {
     rows = w->size[job->across];
-    w->size[job->across] = 1; /* map_group does this dimension at once */
+    w->size[job->across] = 1; /* map_group does all of this dimension */
   }
   do map_group(job, w, rows, &b);
   while (heed__walk_next(w));
 }
 
-/* False if the work is due before all is done. */
+/* False if a cancellation check stops it. */
 static bool map_all_rows(heed_context *ctx, const heed__map *map, const heed_tensor *out) {
   const heed_tensor *operands[HEED__MAP_INPUTS + 1] = {out};
   for (int i = 0; i < map->count; i++) operands[i + 1] = map->input[i].tensor;
@@ -222,7 +223,7 @@ heed_status heed__map_all(heed_context *ctx, const heed__map *map, bool *out) {
   int64_t shape[HEED_MAX_DIMS];
   const heed_status status = map_shape(ctx, map, &ndim, shape);
   if (status != HEED_OK) return status;
-  /* Operand 0 stands for the result, which is looked at and forgotten. */
+  /* Operand 0 stands for the result, which is not stored. */
   heed__number nothing;
   const heed_tensor *operands[HEED__MAP_INPUTS + 1] = {heed__number_tensor(&nothing, heed_boolean(false))};
   for (int i = 0; i < map->count; i++) operands[i + 1] = map->input[i].tensor;
@@ -233,7 +234,7 @@ heed_status heed__map_all(heed_context *ctx, const heed__map *map, bool *out) {
   for (bool more = heed__walk_begin(&w, ndim, shape, map->count + 1, operands); more && all;
        more = heed__walk_next(&w)) {
     for (int64_t first = 0; first < w.count && all; first += HEED__CHUNK) {
-      const int64_t n = w.count - first < HEED__CHUNK ? w.count - first : HEED__CHUNK;
+      const int64_t n = heed__min(w.count - first, HEED__CHUNK);
       const uint8_t *holds = (const uint8_t *)b.out;
       fetch_inputs(map, &w, 0, 0, first, n, 0, in, &b);
       map->row(map->user, b.out, in, (size_t)n);

@@ -1,5 +1,5 @@
-/* The one loop behind all elementwise operations: a function of rows applied to tensors that broadcast, of
- * any strides and dtypes. */
+/* The loop of all elementwise operations: applies a function of rows to tensors that broadcast, of any
+ * strides and dtypes. */
 #ifndef HEED_OPS_MAP_H
 #define HEED_OPS_MAP_H
 
@@ -7,25 +7,25 @@
 
 #define HEED__MAP_INPUTS 3
 
-/* Elements of a buffer on the stack, through which rows go that lie otherwise than a function wants them. */
+/* Elements of the buffers on the stack in which rows are converted or made contiguous. */
 #define HEED__CHUNK 256
 
-/* Elements of one row of an input: `stride` elements apart, 0 where one stands for all. */
+/* A row of an input: elements `stride` apart; 0: one element for the whole row. */
 typedef struct heed__span {
   const void *data;
   ptrdiff_t stride;
 } heed__span;
 
-/** out[i] = f(in[0][i], …) for n elements, out without gaps; out may be the same place as an input. */
+/** out[i] = f(in[0][i], …) for n elements; out is contiguous and may be one of the inputs. */
 typedef void heed__row(const void *user, void *out, const heed__span *in, size_t n);
 
 typedef struct heed__map {
-  const char *function; /* for messages, as are the names of the inputs */
+  const char *function; /* for messages, like the names of the inputs */
   heed_dtype result;
   heed__row *row;
   const void *user;
-  bool packed; /* the row function wants its inputs without gaps, too */
-  int count;   /* of inputs */
+  bool packed; /* the row function needs contiguous inputs */
+  int count;   /* number of inputs */
   struct {
     const char *name;
     const heed_tensor *tensor;
@@ -36,16 +36,16 @@ typedef struct heed__map {
 /** Errors: SHAPE, DTYPE, ARGUMENT (of *out), MEMORY. */
 HEED_MUST_USE
 heed_status heed__map_run(heed_context *ctx, const heed__map *map, heed_tensor **out);
-/** For a map to BOOL: whether it gives true everywhere. Errors: SHAPE, DTYPE. */
+/** For a map to BOOL: whether all results are true. Errors: SHAPE, DTYPE. */
 HEED_MUST_USE
 heed_status heed__map_all(heed_context *ctx, const heed__map *map, bool *out);
 
-/** n elements of a row as another dtype (and without gaps if `packed`): the row itself if it is so already,
- * else what buffer, of HEED__CHUNK elements of any dtype, then holds. */
+/** n elements of a row as dtype `as` (contiguous if `packed`): the row itself if possible, else converted
+ * into buffer, which fits HEED__CHUNK elements of any dtype. */
 heed__span heed__fetch(heed_dtype as, bool packed, heed_dtype dtype, const char *data, ptrdiff_t stride,
                        int64_t n, void *buffer);
 
-/** Of two dtypes for arithmetic, the one to work in. */
+/** The dtype in which an operation on two dtypes for arithmetic works. */
 static inline heed_dtype heed__wider(heed_dtype a, heed_dtype b) {
   return a > b ? a : b;
 }

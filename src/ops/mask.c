@@ -1,4 +1,4 @@
-/* Elements and slices picked by a mask. */
+/* Elements and slices selected by a mask. */
 #include <string.h>
 
 #include "ops.h"
@@ -16,12 +16,12 @@ static heed_status check_mask(heed_context *ctx, const char *function, const hee
   return HEED_OK;
 }
 
-/* Elements of a row between two looks at whether work is due. */
+/* Elements between cancellation checks. */
 enum { MASK_PIECE = 1 << 14 };
 
 static int64_t count_in_row(const uint8_t *mask, ptrdiff_t step, int64_t n) {
   int64_t count = 0;
-  if (step == 1) { /* the same, which becomes vectors */
+  if (step == 1) { /* the same loop, vectorised */
     for (int64_t i = 0; i < n; i++) count += mask[i] != 0;
   } else {
     for (int64_t i = 0; i < n; i++) count += mask[i * step] != 0;
@@ -29,14 +29,14 @@ static int64_t count_in_row(const uint8_t *mask, ptrdiff_t step, int64_t n) {
   return count;
 }
 
-/* Leaves off where the work is due. */
+/* Stops early at a cancellation check. */
 static int64_t count_true(const heed_tensor *mask, const heed__pace *pace) {
   int64_t count = 0, done = 0;
   heed__walk w;
   for (bool more = heed__walk_begin(&w, mask->ndim, mask->shape, 1, &mask); more;
        more = heed__walk_next(&w)) {
     for (int64_t first = 0; first < w.count; first += MASK_PIECE) {
-      const int64_t n = w.count - first < MASK_PIECE ? w.count - first : MASK_PIECE;
+      const int64_t n = heed__min(w.count - first, MASK_PIECE);
       count += count_in_row((const uint8_t *)w.data[0] + first * w.stride[0], w.stride[0], n);
       done += n;
       if (done < MASK_PIECE) continue;
@@ -47,11 +47,11 @@ static int64_t count_true(const heed_tensor *mask, const heed__pace *pace) {
   return count;
 }
 
-/* [count, the sizes of x that mask has not]; the number of them. A mask of no dimensions adds one. */
+/* [count of true, the sizes of x behind those of mask]. A mask without dimensions adds a dimension. */
 static heed_status masked_shape(heed_context *ctx, const char *function, const heed_tensor *x,
                                 const heed_tensor *mask, int *ndim, int64_t *shape) {
   if (x->ndim - mask->ndim >= HEED_MAX_DIMS)
-    return heed__fail(ctx, HEED_SHAPE, "%s: the result would have %d dimensions; there can be %d", function,
+    return heed__fail(ctx, HEED_SHAPE, "%s: the result has %d dimensions; it must have at most %d", function,
                       x->ndim + 1, HEED_MAX_DIMS);
   *ndim = 1;
   shape[0] = count_true(mask, &ctx->pace);
@@ -63,8 +63,7 @@ static heed_status masked_shape(heed_context *ctx, const char *function, const h
   return HEED_OK;
 }
 
-/* ---- Single elements: without a function call for each, and mostly without a branch that nobody could
- * foresee ---- */
+/* ---- Single elements: without a function call for each, and mostly without unpredictable branches ---- */
 
 typedef struct masked_row {
   const uint8_t *mask;
@@ -73,8 +72,8 @@ typedef struct masked_row {
   int64_t n;
 } masked_row;
 
-/* An element goes to the list's next place in any case, and the place is kept if mask is true. There is no
- * place after the last one. */
+/* Each element is written to the next position of the list, which advances if mask is true; nothing is
+ * written behind the last position. */
 #define SELECT_ROW(word)                                                                                     \
   static int64_t select_##word(masked_row r, char *list, ptrdiff_t list_step, int64_t left) {                \
     int64_t taken = 0;                                                                                       \
@@ -87,7 +86,7 @@ typedef struct masked_row {
     return taken;                                                                                            \
   }
 
-/* The one value of a list without steps. Every element is written, those where mask is false as they were. */
+/* A list that repeats one value. Elements where mask is false are written unchanged. */
 #define FILL_LOOP(word, x_step, mask_step)                                                                   \
   for (int64_t i = 0; i < r.n; i++) {                                                                        \
     word old;                                                                                                \
@@ -99,12 +98,12 @@ typedef struct masked_row {
   static int64_t fill_##word(masked_row r, const char *list) {                                               \
     word value;                                                                                              \
     memcpy(&value, list, sizeof value);                                                                      \
-    if (r.x_step == (ptrdiff_t)sizeof(word) && r.mask_step == 1) { /* the same, which becomes vectors */     \
+    if (r.x_step == (ptrdiff_t)sizeof(word) && r.mask_step == 1) { /* the same loop, vectorised */           \
       FILL_LOOP(word, (ptrdiff_t)sizeof(word), 1)                                                            \
     } else {                                                                                                 \
       FILL_LOOP(word, r.x_step, r.mask_step)                                                                 \
     }                                                                                                        \
-    return 0; /* places of the list: it stays at its first */                                                \
+    return 0; /* the list stays at its first position */                                                     \
   }
 
 #define ASSIGN_ROW(word)                                                                                     \
@@ -124,8 +123,7 @@ MASKED_ROWS(uint16_t)
 MASKED_ROWS(uint32_t)
 MASKED_ROWS(uint64_t)
 
-/* Copies between a row of x and the next places of the list, of which `left` are left; how far the list
- * goes on. */
+/* Copies between a row of x and the list, which has `left` positions left; returns how many it used. */
 typedef int64_t masked_copy(masked_row r, char *list, ptrdiff_t list_step, int64_t left);
 
 static masked_copy *masked_copy_of(size_t bytes, bool into_x) {
@@ -137,7 +135,7 @@ static masked_copy *masked_copy_of(size_t bytes, bool into_x) {
   }
 }
 
-/* As copy_masked, of a mask of x's shape and a list of its dtype. */
+/* copy_masked for a mask of the shape of x and a list of its dtype. */
 static bool copy_masked_elements(const heed_tensor *x, const heed_tensor *mask, const heed_tensor *list,
                                  bool into_x) {
   const size_t bytes = heed__element_bytes(x->dtype);
@@ -145,16 +143,16 @@ static bool copy_masked_elements(const heed_tensor *x, const heed_tensor *mask, 
   const heed_tensor *operands[] = {mask, x};
   const heed__pace *pace = &x->storage->context->pace;
   masked_copy *const copy_row = masked_copy_of(bytes, into_x);
-  char *place = list->data;
+  char *next = list->data;
   int64_t left = list->shape[0], done = 0;
   heed__walk w;
   for (bool more = heed__walk_begin(&w, mask->ndim, mask->shape, 2, operands); more && left > 0;
        more = heed__walk_next(&w)) {
     masked_row r = {(const uint8_t *)w.data[0], w.data[1], w.stride[0], w.stride[1] * (ptrdiff_t)bytes, 0};
     for (int64_t first = 0; first < w.count && left > 0; first += MASK_PIECE) {
-      r.n = w.count - first < MASK_PIECE ? w.count - first : MASK_PIECE;
-      const int64_t taken = copy_row(r, place, list_step, left);
-      place += taken * list_step;
+      r.n = heed__min(w.count - first, MASK_PIECE);
+      const int64_t taken = copy_row(r, next, list_step, left);
+      next += taken * list_step;
       left -= taken;
       r.mask += r.n * r.mask_step;
       r.x += r.n * r.x_step;
@@ -169,8 +167,8 @@ static bool copy_masked_elements(const heed_tensor *x, const heed_tensor *mask, 
 
 /* ---- Slices ---- */
 
-/* Copies between the slices of x where mask is true and those of `list`, [count, …], one after another. False
- * if the work is due before all is done. */
+/* Copies between the slices of x where mask is true and those of list, [count, …], in order. False if a
+ * cancellation check stops it. */
 static bool copy_masked(const heed_tensor *x, const heed_tensor *mask, const heed_tensor *list, bool into_x) {
   if (mask->ndim == x->ndim && list->dtype == x->dtype) return copy_masked_elements(x, mask, list, into_x);
   heed_tensor heads, slice, entry;

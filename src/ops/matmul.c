@@ -1,24 +1,24 @@
-/* matmul and dot: products of tensors of any rank as products of matrices. */
-#include "ops.h"
+/* matmul and dot: products of tensors with any number of dimensions, as products of matrices. */
+#include "map.h"
 
 #include <string.h>
 
-/* One product of matrices, a [m, k] and b [k, n], the result row-major. */
+/* A product of matrices a [m, k] and b [k, n] with a row-major result. */
 typedef struct matrices {
   int64_t m, n, k;
   ptrdiff_t a_row, a_column, b_row, b_column;
 } matrices;
 
-#define INT64_SLICE ((int64_t)1 << 14) /* multiply-adds */
+#define INT64_SLICE ((int64_t)1 << 14) /* multiply-adds between cancellation checks */
 
-/* Leaves off where the work is due. */
+/* Stops early at a cancellation check. */
 static void multiply_int64(const matrices *p, const int64_t *a, const int64_t *b, int64_t *c,
                            const heed__pace *pace) {
-  const int64_t sums = heed__max(1, INT64_SLICE / heed__max(p->k, 1)); /* between looks at the pace */
+  const int64_t sums = heed__max(1, INT64_SLICE / heed__max(p->k, 1)); /* between cancellation checks */
   int64_t left = sums;
   for (int64_t i = 0; i < p->m; i++, c += p->n) {
     for (int64_t j = 0; j < p->n; j++) {
-      uint64_t sum = 0; /* wraps around, as PyTorch's does */
+      uint64_t sum = 0; /* wraps, like PyTorch's */
       if (--left == 0) {
         if (heed__is_due(pace)) return;
         left = sums;
@@ -32,7 +32,7 @@ static void multiply_int64(const matrices *p, const int64_t *a, const int64_t *b
   }
 }
 
-/* What is left when the work is due is for the caller to find out. */
+/* Stops early at a cancellation check, which the caller must make too. */
 static void multiply(heed_context *ctx, const matrices *p, heed_dtype dtype, const void *a, const void *b,
                      void *c) {
   if (dtype == HEED_INT64) {
@@ -43,7 +43,7 @@ static void multiply(heed_context *ctx, const matrices *p, heed_dtype dtype, con
   }
 }
 
-/* x with a dimension of size 1 put in front, or behind, if it has but one. */
+/* x with a dimension of size 1 added in front (or behind) if it has only one dimension. */
 static void as_matrices(heed_tensor *view, const heed_tensor *x, bool behind) {
   heed__alias_on_stack(view, x);
   if (x->ndim > 1) return;
@@ -54,7 +54,7 @@ static void as_matrices(heed_tensor *view, const heed_tensor *x, bool behind) {
   view->stride[behind ? 1 : 0] = 0;
 }
 
-/* The leading dimensions of x, all but the last two. */
+/* The dimensions of x but the last two. */
 static void batch_of(heed_tensor *view, const heed_tensor *x) {
   heed__alias_on_stack(view, x);
   view->ndim = x->ndim - 2;
@@ -67,7 +67,7 @@ typedef struct batch_product {
   heed_dtype dtype;
 } batch_product;
 
-/* The walk is over the first elements of the matrices of a, b and c. */
+/* The walk visits the first elements of the matrices of a, b and c. */
 static void multiply_part(void *user, heed__walk *w, int worker) {
   const batch_product *p = user;
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(p->dtype);
@@ -82,13 +82,13 @@ static void multiply_part(void *user, heed__walk *w, int worker) {
   }
 }
 
-/* Multiply-adds from which a product is divided by itself (gemm.c), and how many take as long as what
- * heed__walk_divided calls an element of work. */
+/* Multiply-adds of a product that gemm.c divides among threads itself, and of what heed__walk_divided counts
+ * as one element of work. */
 #define LARGE_PRODUCT ((double)(1 << 21))
 #define AN_ELEMENT    16
 
 /* c [batch..., m, n], row-major, from the matrices of a and b, whose leading dimensions broadcast to batch.
- * False if the work is due before all is done. */
+ * False if a cancellation check stops it. */
 static bool multiply_batch(heed_context *ctx, const matrices *p, int ndim, const int64_t *batch,
                            const heed_tensor *a, const heed_tensor *b, const heed_tensor *c) {
   batch_product user = {ctx, p, c->dtype};
@@ -173,7 +173,7 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
   for (int i = 0; i < ndim; i++) shape[i] = batch[i];
   if (a->ndim > 1) shape[ndim++] = p.m;
   if (b->ndim > 1) shape[ndim++] = p.n;
-  heed_dtype dtype = a->dtype > b->dtype ? a->dtype : b->dtype;
+  const heed_dtype dtype = heed__wider(a->dtype, b->dtype);
   status = heed__result_begin_row_major(ctx, function, &result, out, dtype, ndim, shape, 2,
                                         (const heed_tensor *const[]){a, b});
   if (status) return status;
@@ -187,7 +187,7 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
   }
   if (result.tensor->numel == 0) goto done;
 
-  /* With one b all matrices of a are a single one, if their rows follow each other evenly. */
+  /* With a single b, the matrices of a are one matrix if all their rows are evenly spaced. */
   int64_t rows = p.m * heed__numel(batch_ndim, batch, 1), stride[2];
   if (x.ndim > 2 && x.numel > 0 && heed__numel(y.ndim - 2, y.shape, 1) == 1 &&
       heed__view_strides(&x, 2, (const int64_t[]){rows, p.k}, stride)) {

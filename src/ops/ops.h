@@ -1,4 +1,5 @@
-/* The door of ops: what the public functions of heed.h share, for ops and the layers above. */
+/* The door of ops: what the operations of heed.h share, for ops and the layers above. The list of the
+ * operations is ops.def. */
 #ifndef HEED_OPS_H
 #define HEED_OPS_H
 
@@ -10,25 +11,25 @@ static inline const heed__kernels *heed__kernels_of(const heed_context *ctx) {
   return heed__kernels_for(ctx->cpu);
 }
 
-/* ---- Checks: every message that several ops can give (check.c) ---- */
-/* `function` is the public name ("softmax"), `argument` the parameter's ("dim"). */
+/* ---- Checks, with messages that several operations share (check.c) ---- */
+/* In messages `function` is the public name ("softmax"), `argument` that of the parameter ("dim"). */
 
-/** A dimension from 1 (or -1 from the last) as an index from 0; a tensor of no dimensions has dimension 1, as
- * in PyTorch. Errors: INDEX. */
+/** Converts a dimension (from 1, or -1 from the last) to one from 0; like in PyTorch, a tensor without
+ * dimensions has dimension 1. Errors: INDEX. */
 HEED_MUST_USE
 heed_status heed__check_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out);
-/** A place for a new dimension, from 1 to ndim + 1 (or -1 behind the last), as an index from 0. Errors:
- * INDEX. */
+/** Converts the position of a new dimension, 1…ndim + 1 (or -1 behind the last), to one from 0. Errors:
+ * INDEX, SHAPE (too many dimensions). */
 HEED_MUST_USE
 heed_status heed__check_new_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out);
-/** An index from 1 (or -1 from the last) of the `size` elements of dimension `dim` (from 0) as one from 0.
- * Errors: INDEX. */
+/** Converts an index (from 1, or -1 from the last) of dimension `dim` (from 0), which has `size` elements, to
+ * one from 0. Errors: INDEX. */
 HEED_MUST_USE
 heed_status heed__check_index(heed_context *ctx, const char *function, int64_t index, int dim, int64_t size,
                               int64_t *out);
-/** The slice first, first + step, … up to last (from 1, or -1 from the last) of the `size` elements of
- * dimension `dim` (from 0), as heed_slice takes it, as a start from 0 and a count. Errors: INDEX, ARGUMENT
- * (step below 1). (view.c) */
+/** Converts a slice as in heed_slice (first and last from 1, or -1 from the last) of dimension `dim` (from
+ * 0), which has `size` elements, to a start from 0 and a count. Errors: INDEX, ARGUMENT (step below 1).
+ * (view.c) */
 HEED_MUST_USE
 heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t first, int64_t last,
                               int64_t step, int dim, int64_t size, int64_t *start, int64_t *count);
@@ -36,39 +37,39 @@ heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t f
 HEED_MUST_USE
 heed_status heed__check_dtype(heed_context *ctx, const char *function, const char *argument,
                               const heed_tensor *x, heed_dtype wanted);
-/** x must be of a dtype for arithmetic, not one that only stores. Errors: DTYPE. */
+/** x must have a dtype for arithmetic: float32, int64 or bool. Errors: DTYPE. */
 HEED_MUST_USE
 heed_status heed__check_arithmetic(heed_context *ctx, const char *function, const char *argument,
                                    const heed_tensor *x);
-/** What weights and caches may be stored in: float32, bfloat16, float16, int8. Errors: DTYPE. */
+/** dtype must be one for weights and caches: float32, bfloat16, float16 or int8. Errors: DTYPE. */
 HEED_MUST_USE
 heed_status heed__check_stored(heed_context *ctx, const char *function, heed_dtype dtype);
-/** x's shape must broadcast to (ndim, shape) as it stands. Errors: SHAPE. */
+/** The shape of x must broadcast to (ndim, shape), which does not change. Errors: SHAPE. */
 HEED_MUST_USE
 heed_status heed__check_expands(heed_context *ctx, const char *function, const char *argument,
                                 const heed_tensor *x, int ndim, const int64_t *shape);
-/** x must have no two elements in one place (an expanded tensor has), since it is written to. Errors:
+/** The elements of x must not share memory (those of an expanded tensor do), since it is written. Errors:
  * ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__check_writable(heed_context *ctx, const char *function, const heed_tensor *x);
-/** A probability: from 0 to 1, and no nan. Errors: ARGUMENT. */
+/** p must be a probability, from 0 to 1 and not nan. Errors: ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__check_probability(heed_context *ctx, const char *function, const char *argument, double p);
-/* heed__check_shape and heed__fail_memory are core's (core.h). */
+/* heed__check_shape and heed__fail_memory are in core.h. */
 
-/* ---- Results: the rule of heed.h on *out (result.c) ---- */
+/* ---- Results, as heed.h says of *out (result.c) ---- */
 
-/* Where an op writes. `tensor` is row-major if *out was NULL or could not be written to directly (other
- * dtype, overlap with an input), else *out itself, whose strides may be anything. */
+/* What an operation writes to. `tensor` is *out itself, with any strides, or a new row-major tensor if *out
+ * is NULL or cannot be written directly (other dtype, overlap with an input). */
 typedef struct heed__result {
   heed_tensor *tensor;
   heed_tensor **out;
   const char *function;
 } heed__result;
 
-/** The place where every operation looks whether it is to stop before it starts. inputs (some may be NULL)
- * are what the op reads while it writes. An input that is the very same view as *out is fine if
- * `elementwise`. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY, CANCELLED, LIMIT. */
+/** Begins a result; makes the cancellation check with which every operation starts. inputs (may contain
+ * NULL): the tensors that the operation reads while it writes. elementwise: an input may be the same view as
+ * *out. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__result_begin(heed_context *ctx, const char *function, heed__result *result,
                                heed_tensor **out, heed_dtype dtype, int ndim, const int64_t *shape,
@@ -78,10 +79,11 @@ HEED_MUST_USE
 heed_status heed__result_begin_row_major(heed_context *ctx, const char *function, heed__result *result,
                                          heed_tensor **out, heed_dtype dtype, int ndim, const int64_t *shape,
                                          int ninputs, const heed_tensor *const *inputs);
-/** Hands the result over if status is OK, else drops it; returns the status of both. */
+/** Ends a result: stores it in *out if status is OK, else frees it. Returns status, or the error of storing
+ * it. */
 HEED_MUST_USE
 heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_status status);
-/** A new tensor of the shape of x and the strides of heed__strides_like, its elements not set. */
+/** A new tensor with the shape of x and the strides of heed__strides_like; its elements are not set. */
 HEED_MUST_USE
 heed_status heed__new_like(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                            heed_tensor **out);
@@ -91,12 +93,11 @@ heed_status heed__new_like(heed_context *ctx, const char *function, const heed_t
 #define HEED__WALK_MAX 6 /* attention: q, k, v, the mask, the padding, the result */
 
 /* for (bool more = heed__walk_begin(&w, …); more; more = heed__walk_next(&w)) use w.data[i], w.stride[i],
- * w.count; one turn is one row: `count` elements of each operand, `stride[i]` apart (0 where it is
- * broadcast), in row-major order. Dimensions are merged where all operands allow, so a row is as long as can
- * be. */
+ * w.count. Each iteration is a row, in row-major order: `count` elements of each operand, `stride[i]` apart
+ * (0 where it is broadcast). Dimensions are merged where all operands allow, so that rows are long. */
 typedef struct heed__walk {
   int operands;
-  int dims; /* dimension 0 is the row, and the others go outwards */
+  int dims; /* dimension 0 is the row, the last one the outermost */
   int64_t count;
   char *data[HEED__WALK_MAX];
   ptrdiff_t stride[HEED__WALK_MAX]; /* in elements; 1 if count is 1 */
@@ -105,103 +106,104 @@ typedef struct heed__walk {
   ptrdiff_t step[HEED__WALK_MAX][HEED_MAX_DIMS + 1]; /* in bytes */
 } heed__walk;
 
-/** Operands must broadcast to (ndim, shape); false if there is no element. */
+/** The operands must broadcast to (ndim, shape). False if that has no elements. */
 bool heed__walk_begin(heed__walk *w, int ndim, const int64_t *shape, int operands,
                       const heed_tensor *const *tensors);
-/** The next row; false after the last, and the walk then stands at the first again. */
+/** Moves to the next row; after the last it returns false and is back at the first. */
 bool heed__walk_next(heed__walk *w);
-/** The same from group to group, for who goes himself from row to row of a group: the size[1] rows (or the
- * one if dims is 1) that lie step[i][1] bytes apart. */
+/** Moves to the next group, for callers that iterate over the rows of a group themselves: size[1] rows (1 if
+ * dims is 1), step[i][1] bytes apart. */
 bool heed__walk_next_group(heed__walk *w);
 
-/** The same tensors, every row a lane along dimension `dim` (from 0): stride[i] is the stride of that
+/** heed__walk_begin with rows along dimension `dim` (from 0), called lanes: stride[i] is the stride of that
  * dimension. */
 bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int dim, int operands,
                             const heed_tensor *const *tensors);
 
-/* Elements: shorter rows cost more than going through longer ones in steps. */
+/* Elements: walking along shorter rows costs more than reading longer ones with a stride. */
 #define HEED__SHORT_ROW 16
 
-/** For work whose order does not matter: makes the dimension the row along which operand 0, the result, lies
- * without gaps, if it does not along the row but does along another, as a transposed view. Not if that is
- * short, nor where an input lies along the row that tiles do not transpose. */
+/** For work in any order: if operand 0, the result, is contiguous along another dimension than the row (a
+ * transposed view), makes that dimension the row. Not if it is short, nor if an input other than float32,
+ * which tiles cannot transpose, is contiguous along the row. */
 void heed__walk_turn(heed__walk *w, const heed_tensor *const *tensors);
 
-/** Whether operand i, of float32, lies without gaps along dimension d (0: no) instead of along the rows, as a
- * transposed one does; and the dimension along which it does, 0 if there is none. */
+/** Whether operand i, of float32, is contiguous along dimension d (0: no) instead of along the rows, like a
+ * transposed one; and the dimension along which it is, 0 if none. */
 static inline bool heed__walk_lies_across(const heed__walk *w, int i, int d) {
   return d > 0 && w->stride[i] > 1 && w->step[i][d] == (ptrdiff_t)sizeof(float);
 }
 int heed__walk_across(const heed__walk *w, int i);
 
-/** Leaves `length` steps of dimension dim (0 is the row), from `first` on; the walk stands at its first row,
- * before and after. */
+/** Reduces dimension dim (0: the row) to `length` steps from `first` on. The walk must be at its first row.
+ */
 void heed__walk_narrow(heed__walk *w, int dim, int64_t first, int64_t length);
 
-/** Has `part` do all that there is of a walk that stands at its first row: at once, or, where it is large,
- * divided into walks over pieces of it, on the context's threads, worker by worker as heed__parallel counts
- * them. Rows are cut at multiples of `grain` elements only, 0 leaves them whole;
- * `weight` is how many elements of work stand behind one of the walk. Parts write to places of their own, and
- * the result must be the same, bit for bit, whatever the pieces are. False as heed__parallel has it: the work
- * is due, and not all of it may be done. (divide.c) */
+/** Calls `part` with a walk that is at its first row, or, if that is large, with walks over pieces of it, on
+ * the context's threads (worker as in heed__parallel). Rows are cut at multiples of `grain` elements, 0:
+ * never. weight: elements of work for each element of the walk. Parts must write to separate memory, and
+ * their results must not depend on the pieces, bit for bit. False, like heed__parallel, if a cancellation
+ * check stops it. (divide.c) */
 #define HEED__DIVIDED_FROM ((int64_t)1 << 18) /* elements of work */
 typedef void heed__walk_part(void *user, heed__walk *w, int worker);
 HEED_MUST_USE
 bool heed__walk_divided(heed_context *ctx, heed__walk *w, int64_t grain, int64_t weight,
                         heed__walk_part *part, void *user);
-/** The same where dimension `across` (0: none) is done in tiles of HEED__TILE steps: it is cut at multiples
- * of them only, if each thread has one. */
+/** The same for parts that process dimension `across` (0: none) in tiles of HEED__TILE steps: it is cut at
+ * multiples of these, if every thread gets one. */
 #define HEED__TILE 16
 HEED_MUST_USE
 bool heed__walk_divided_across(heed_context *ctx, heed__walk *w, int64_t grain, int across, int64_t weight,
                                heed__walk_part *part, void *user);
 
-/** How many parts of a size there are in a whole, the last one maybe smaller; and the size of equal parts of
- * some `wanted` or more, a multiple of `unit`. (divide.c) */
+/** The number of parts of size `part` in `whole`, the last one possibly smaller; and the size, a multiple of
+ * `unit`, of about equal parts of at least `wanted`. (divide.c) */
 int64_t heed__parts(int64_t whole, int64_t part);
 int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit);
 
-/* ---- Shared by several ops ---- */
+/* ---- Shared by several operations ---- */
 
-/** n elements converted from one row into another, which share no place; strides in elements. Cannot fail.
- * (row.c) */
+/** Converts n elements of a row into another row, which must not overlap it; strides in elements. Cannot
+ * fail. (row.c) */
 void heed__copy_row(heed_dtype to, void *dst, ptrdiff_t dst_stride, heed_dtype from, const void *src,
                     ptrdiff_t src_stride, int64_t n);
-/** The same, by kernels where there are some. */
+/** The same, with kernels where they exist. */
 void heed__convert_row(const heed__kernels *kernels, heed_dtype to, void *dst, ptrdiff_t dst_stride,
                        heed_dtype from, const void *src, ptrdiff_t src_stride, int64_t n);
 
-/** src converted and broadcast into dst, which shares no place with it and has none twice. False if the work
- * is due: then some elements may be missing. (copy.c) */
+/** Converts and broadcasts src into dst; dst must not overlap src or itself. False if a cancellation check
+ * stops it: some elements are then missing. (copy.c) */
 HEED_MUST_USE
 bool heed__copy_elements(const heed_tensor *dst, const heed_tensor *src);
 
-/** x itself (in *view, no reference) if it is float32 (or dtype) and row-major, else a copy in *made. Free
- * *made. */
+/** *view: x itself (without a reference) if it is row-major and of that dtype, else a copy, which the caller
+ * frees as *made. (copy.c) */
 HEED_MUST_USE
 heed_status heed__as_contiguous(heed_context *ctx, const char *function, const heed_tensor *x,
                                 heed_dtype dtype, const heed_tensor **view, heed_tensor **made);
 
-/** A header on the elements of x under a shape to which it broadcasts; holds no reference. (copy.c) */
+/** A header on x broadcast to a shape; holds no reference. (copy.c) */
 void heed__expand_on_stack(heed_tensor *view, const heed_tensor *x, int ndim, const int64_t *shape);
-/** Makes *input a copy, to be freed as *made, if writing to `written` could change it. (copy.c) */
+/** Replaces *input by a copy, which the caller frees as *made, if writing to `written` could change it.
+ * (copy.c) */
 HEED_MUST_USE
 heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, const heed_tensor *written,
                                       const heed_tensor **input, heed_tensor **made);
 
-/** c [m, n] = a [m, k] · b [k, n] + bias: strided, through BLAS where that pays. c's columns lie without
- * gaps. False if the work is due before all is done. (gemm.c) */
+/** c [m, n] = a [m, k] · b [k, n] + bias [n] (or NULL), of any strides, with BLAS where that is faster; the
+ * rows of c are contiguous. False if a cancellation check stops it. (gemm.c) */
 HEED_MUST_USE
 bool heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float *a, ptrdiff_t a_row,
                 ptrdiff_t a_column, const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias,
                 float *c, ptrdiff_t c_row);
 
-/** Which BLAS that is, as heed_information says, and the processor that its kernels were written for, "" if
- * not known. (gemm.c) */
+/** The fields blas and blas_core of heed_information. (gemm.c) */
 const char *heed__blas_name(heed_context *ctx);
 const char *heed__blas_core(heed_context *ctx);
 
-/* Those of heed.h under another name in messages: x[…] calls itself "index". (index.c, mask.c) */
+/* The following are functions of heed.h under another name in messages: `function`. */
+
+/* index.c, mask.c */
 HEED_MUST_USE
 heed_status heed__index_select(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
                                const heed_tensor *index, heed_tensor **out);
@@ -214,8 +216,7 @@ heed_status heed__masked_select(heed_context *ctx, const char *function, const h
 HEED_MUST_USE
 heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_tensor *x,
                                 const heed_tensor *mask, const heed_tensor *value);
-/** heed_layer_norm and heed_rms_norm over the last ndims dimensions (weight and bias of these sizes) under
- * another name in messages. (rows.c) */
+/** rows.c; over the last ndims dimensions, whose sizes weight and bias have. */
 HEED_MUST_USE
 heed_status heed__layer_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                              const heed_tensor *weight, const heed_tensor *bias, double epsilon,
@@ -223,8 +224,7 @@ heed_status heed__layer_norm(heed_context *ctx, const char *function, const heed
 HEED_MUST_USE
 heed_status heed__rms_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                            const heed_tensor *weight, double epsilon, heed_tensor **out);
-/** heed_clone, heed_copy, heed_reshape, heed_transpose, heed_narrow, heed_dequantize_int8 and heed_dropout
- * under another name in messages. (copy.c, view.c, quantize.c, draw.c) */
+/* copy.c, view.c, quantize.c, draw.c */
 HEED_MUST_USE
 heed_status heed__clone(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out);
 HEED_MUST_USE
@@ -244,8 +244,7 @@ heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const
 HEED_MUST_USE
 heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
                        const heed_tensor *x, heed_tensor **out);
-/** heed_full, heed_fill, heed_to, heed_uniform, heed_normal, heed_randint and heed_linear under another name
- * in messages. (create.c, copy.c, draw.c, linear.c) */
+/* create.c, copy.c, draw.c, linear.c, embedding.c */
 HEED_MUST_USE
 heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst, heed_scalar value);
 HEED_MUST_USE
@@ -266,7 +265,6 @@ heed_status heed__normal(heed_context *ctx, const char *function, heed_generator
 HEED_MUST_USE
 heed_status heed__linear(heed_context *ctx, const char *function, const heed_tensor *x,
                          const heed_tensor *weight, const heed_tensor *bias, heed_tensor **out);
-/** heed_linear_int8 and heed_embedding likewise. (linear.c, embedding.c) */
 HEED_MUST_USE
 heed_status heed__linear_int8(heed_context *ctx, const char *function, const heed_tensor *x,
                               const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
@@ -274,16 +272,17 @@ heed_status heed__linear_int8(heed_context *ctx, const char *function, const hee
 HEED_MUST_USE
 heed_status heed__embedding(heed_context *ctx, const char *function, const heed_tensor *ids,
                             const heed_tensor *weight, heed_tensor **out);
-/** heed_quantize_int8, of an argument of that name. (quantize.c) */
+/** Also names x `argument`. (quantize.c) */
 HEED_MUST_USE
 heed_status heed__quantize_int8(heed_context *ctx, const char *function, const char *argument,
                                 const heed_tensor *x, heed_tensor **weight, heed_tensor **scale);
-/** weight int8 [d_out, d_in] and scale float32 [d_out, blocks] must fit each other. Errors: DTYPE, SHAPE.
- * (quantize.c) */
+
+/** weight must be int8 [d_out, d_in], and scale float32 [d_out, blocks]. Errors: DTYPE, SHAPE. (quantize.c)
+ */
 HEED_MUST_USE
 heed_status heed__check_int8_weight(heed_context *ctx, const char *function, const heed_tensor *weight,
                                     const heed_tensor *scale);
-/** Blocks of a row of `columns` elements. */
+/** The number of blocks in a row of `columns` elements. */
 static inline int64_t heed__int8_blocks(int64_t columns) {
   return columns / HEED_INT8_BLOCK + (columns % HEED_INT8_BLOCK != 0);
 }

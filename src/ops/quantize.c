@@ -1,4 +1,4 @@
-/* Weights in int8 with a scale for each block of a row (heed.h), from float32 and back. */
+/* quantize_int8 and dequantize_int8: weights in int8 with a scale for each block of a row (heed.h). */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -16,36 +16,37 @@ heed_status heed__check_int8_weight(heed_context *ctx, const char *function, con
                       heed__shape_text(text, weight->ndim, weight->shape));
   const int64_t rows = weight->shape[0], blocks = heed__int8_blocks(weight->shape[1]);
   if (scale->ndim != 2 || scale->shape[0] != rows || scale->shape[1] != blocks)
-    return heed__fail(
-        ctx, HEED_SHAPE, "%s: scale is %s and weight is %s; scale must be [%lld, %lld], one for %d columns",
-        function, heed__shape_text(text, scale->ndim, scale->shape),
-        heed__shape_text(weight_text, 2, weight->shape), (long long)rows, (long long)blocks, HEED_INT8_BLOCK);
+    return heed__fail(ctx, HEED_SHAPE,
+                      "%s: scale is %s and weight is %s; scale must be [%lld, %lld], one for each %d columns",
+                      function, heed__shape_text(text, scale->ndim, scale->shape),
+                      heed__shape_text(weight_text, 2, weight->shape), (long long)rows, (long long)blocks,
+                      HEED_INT8_BLOCK);
   return HEED_OK;
 }
 
-/* Row-major all. */
+/* All tensors are row-major. */
 typedef struct quantize_job {
   const float *x;
   int8_t *weight;
   float *scale;
-  float *out; /* of dequantize */
+  float *out; /* dequantize only */
   int64_t rows, columns, blocks;
   const heed__pace *pace;
 } quantize_job;
 
-/* Some rows, so that a task is worth its call. */
+/* Rows of a task: enough to be worth the call. */
 enum { QUANTIZE_ROWS = 16 };
 
 static int64_t tasks_of(const quantize_job *j) {
-  return j->rows / QUANTIZE_ROWS + (j->rows % QUANTIZE_ROWS != 0);
+  return heed__parts(j->rows, QUANTIZE_ROWS);
 }
 
-/* x finite. Without calls, so that the loop vectorises: what is added to 1.5 · 2^52 is rounded to an integer,
- * held in the lowest bits. */
+/* x is finite. No calls in the loop, so that it vectorises: adding 1.5 · 2^52 rounds to an integer, which is
+ * then in the lowest bits. */
 static void quantize_block(const float *restrict x, int64_t n, int8_t *restrict weight, float *scale) {
   const double to_integer = 0x1.8p52;
   const float largest = heed__float_of_bits(heed__largest_magnitude(x, 1, n));
-  /* not below the smallest normal number, where it would have too few digits */
+  /* at least the smallest normal number: a subnormal scale would have too few digits */
   *scale = largest == 0.0f ? 0.0f : largest / 127.0f > FLT_MIN ? largest / 127.0f : FLT_MIN;
   const double factor = largest == 0.0f ? 0.0 : 1.0 / (double)*scale;
   for (int64_t i = 0; i < n; i++) {
@@ -63,7 +64,7 @@ static void quantize_rows(void *argument, int64_t task, int worker) {
     for (int64_t b = 0; b < j->blocks; b++) {
       if ((b & 255) == 255 && heed__is_due(j->pace)) return;
       const int64_t first = row * j->columns + b * HEED_INT8_BLOCK, rest = j->columns - b * HEED_INT8_BLOCK;
-      quantize_block(j->x + first, rest < HEED_INT8_BLOCK ? rest : HEED_INT8_BLOCK, j->weight + first,
+      quantize_block(j->x + first, heed__min(rest, HEED_INT8_BLOCK), j->weight + first,
                      j->scale + row * j->blocks + b);
     }
   }
@@ -79,7 +80,7 @@ static void dequantize_rows(void *argument, int64_t task, int worker) {
       const int64_t first = b * HEED_INT8_BLOCK, rest = j->columns - first;
       const float scale = j->scale[row * j->blocks + b];
       if (heed__is_due_at(j->pace, b)) return;
-      for (int64_t i = first; i < first + (rest < HEED_INT8_BLOCK ? rest : HEED_INT8_BLOCK); i++)
+      for (int64_t i = first; i < first + heed__min(rest, HEED_INT8_BLOCK); i++)
         out[i] = (float)weight[i] * scale;
     }
   }
@@ -90,7 +91,7 @@ static heed_status check_finite(heed_context *ctx, const char *function, const c
   enum { FINITE_PIECE = 1 << 16 };
   const float *data = (const float *)x->data;
   for (int64_t piece = 0; piece < x->numel; piece += FINITE_PIECE) {
-    const int64_t end = x->numel - piece < FINITE_PIECE ? x->numel : piece + FINITE_PIECE;
+    const int64_t end = heed__min(x->numel, piece + FINITE_PIECE);
     if (heed__is_due(&ctx->pace)) {
       const heed_status status = heed__stopped(ctx, function);
       if (status != HEED_OK) return status;

@@ -1,19 +1,19 @@
-/* The loop behind all reductions (reduce.h). */
+/* The loop of all reductions (reduce.h). */
 #include "reduce.h"
 #include "map.h"
 
 #include <string.h>
 
-_Static_assert(HEED__REDUCE_WIDTH >= HEED__CHUNK, "a row of columns goes through one buffer");
+_Static_assert(HEED__REDUCE_WIDTH >= HEED__CHUNK, "a row of results is converted in one buffer");
 
-/* Elements that a function of long rows gets at once: then it is asked whether to go on. Rows of fewer are
- * never cut, since sums depend on it. */
+/* Rows of more than LONG_ROW elements are reduced in pieces, with cancellation checks between them. Shorter
+ * rows are never cut, since sums depend on it. */
 #define LONG_ROW  ((int64_t)1 << 20)
 #define ROW_PIECE ((int64_t)1 << 18)
 
-#define ACROSS_PIECE ((int64_t)1 << 15) /* elements of rows across, after which it is asked as well */
+#define ACROSS_PIECE ((int64_t)1 << 15) /* elements of rows across between cancellation checks */
 
-#define GRAIN 16 /* results that one thread works on: a line of the cache */
+#define GRAIN 16 /* a thread gets a multiple of these results: a cache line */
 
 heed_status heed__reduced_dims(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                                const int *dims, uint32_t *reduced) {
@@ -26,7 +26,8 @@ heed_status heed__reduced_dims(heed_context *ctx, const char *function, const he
     status = heed__check_dim(ctx, function, x->ndim, dims[i], &dim);
     if (status != HEED_OK) return status;
     if (bits >> dim & 1)
-      return heed__fail(ctx, HEED_ARGUMENT, "%s: dimension %d is named twice in dim", function, dim + 1);
+      return heed__fail(ctx, HEED_ARGUMENT, "%s: dim names dimension %d twice; it must name it once",
+                        function, dim + 1);
     bits |= (uint32_t)1 << dim;
   }
   *reduced = bits;
@@ -44,7 +45,7 @@ int heed__reduced_shape(const heed_tensor *x, uint32_t reduced, bool keepdim, in
   return ndim;
 }
 
-/* x with those of its dimensions whose bit is set. */
+/* x without the dimensions whose bit is not set. */
 static void pick_dims(heed_tensor *view, const heed_tensor *x, uint32_t picked) {
   heed__alias_on_stack(view, x);
   view->ndim = 0;
@@ -58,11 +59,11 @@ static void pick_dims(heed_tensor *view, const heed_tensor *x, uint32_t picked) 
   }
 }
 
-/* The smallest stride of a dimension that has steps. */
+/* The smallest stride of the dimensions larger than 1. */
 static int64_t least_stride(const heed_tensor *x) {
   int64_t least = INT64_MAX;
   for (int i = 0; i < x->ndim; i++) {
-    if (x->shape[i] > 1 && x->stride[i] < least) least = x->stride[i];
+    if (x->shape[i] > 1) least = heed__min(least, x->stride[i]);
   }
   return least;
 }
@@ -70,26 +71,27 @@ static int64_t least_stride(const heed_tensor *x) {
 typedef struct reduce_job {
   const heed__pace *pace;
   const heed__reduction *reduction;
-  char *state, *more_states; /* the caller's, and those of the further workers */
+  char *state, *more_states; /* of the first worker (the caller), and of the others */
   heed_dtype dtype;
   bool along;
-  bool any;          /* there are elements to fold */
-  int64_t count;     /* of them, for each result */
-  bool whole_rows;   /* the elements of a result are one row, for r->rows */
+  bool any;          /* the results have elements */
+  int64_t count;     /* elements of each result */
+  bool whole_rows;   /* the elements of a result are one row, which reduction->rows accepts */
   heed__walk folded; /* over the elements of the first result */
   int outputs;
   heed_dtype result[HEED__REDUCE_OUTPUTS];
 } reduce_job;
 
-/* What a thread works with. */
+/* The working state of a thread. */
 typedef struct folder {
   const reduce_job *job;
   void *state;
   heed__walk folded;
-  int64_t buffer[HEED__REDUCE_WIDTH]; /* room for elements of any dtype */
+  int64_t buffer[HEED__REDUCE_WIDTH]; /* fits elements of any dtype */
 } folder;
 
-/* One row of elements of a single result. This, and those that follow, leave off where the work is due. */
+/* One row of elements of a single result. This and the following functions stop early at a cancellation
+ * check. */
 static void fold_along(folder *f, const char *data, ptrdiff_t stride, int64_t count) {
   const heed__reduction *r = f->job->reduction;
   const heed_dtype dtype = f->job->dtype;
@@ -97,13 +99,13 @@ static void fold_along(folder *f, const char *data, ptrdiff_t stride, int64_t co
   if (dtype == r->read_as && stride == 1) {
     const int64_t most = count > LONG_ROW ? ROW_PIECE : count;
     for (int64_t first = 0; first < count && !heed__is_due(f->job->pace); first += most) {
-      const int64_t n = count - first < most ? count - first : most;
+      const int64_t n = heed__min(count - first, most);
       r->along(f->state, data + first * bytes, (size_t)n);
     }
     return;
   }
   for (int64_t first = 0; first < count; first += HEED__CHUNK) {
-    const int64_t n = count - first < HEED__CHUNK ? count - first : HEED__CHUNK;
+    const int64_t n = heed__min(count - first, HEED__CHUNK);
     const heed__span x =
         heed__fetch(r->read_as, true, dtype, data + first * stride * bytes, stride, n, f->buffer);
     r->along(f->state, x.data, (size_t)n);
@@ -111,7 +113,7 @@ static void fold_along(folder *f, const char *data, ptrdiff_t stride, int64_t co
   }
 }
 
-/* Rows of elements of `width` results that lie `column` elements apart. */
+/* Rows of elements of `width` results, which are `column` elements apart. */
 static void fold_across(folder *f, const char *data, ptrdiff_t stride, int64_t count, ptrdiff_t column,
                         int64_t width) {
   const heed__reduction *r = f->job->reduction;
@@ -120,7 +122,7 @@ static void fold_across(folder *f, const char *data, ptrdiff_t stride, int64_t c
   if (dtype == r->read_as && (column == 1 || width == 1)) {
     const int64_t most = ACROSS_PIECE / width;
     for (int64_t first = 0; first < count; first += most) {
-      const int64_t rows = count - first < most ? count - first : most;
+      const int64_t rows = heed__min(count - first, most);
       r->across(f->state, data + first * stride * bytes, stride, (size_t)rows, (size_t)width);
       if (heed__is_due(f->job->pace)) return;
     }
@@ -134,9 +136,9 @@ static void fold_across(folder *f, const char *data, ptrdiff_t stride, int64_t c
   }
 }
 
-/* One pass over the elements of the results whose first elements are at data, data + column…. */
+/* One pass over the elements of `width` results; their first elements are at data, data + column, … */
 static void fold(folder *f, char *data, ptrdiff_t column, int64_t width) {
-  heed__walk *w = &f->folded; /* which stands at its first row again after the last */
+  heed__walk *w = &f->folded; /* after its last row it is back at the first */
   w->data[0] = data;
   do {
     if (f->job->along)
@@ -146,11 +148,11 @@ static void fold(folder *f, char *data, ptrdiff_t column, int64_t width) {
   } while (heed__walk_next(w) && !heed__is_due(f->job->pace));
 }
 
-/* The results of a walk over what is kept: operand 0 is the input, the others are the outputs. */
+/* The results of a walk over the kept dimensions: operand 0 is the input, the others are the outputs. */
 static void reduce_part(void *user, heed__walk *w, int worker) {
   const reduce_job *job = user;
   const heed__reduction *r = job->reduction;
-  folder f; /* not zeroed: it has a buffer */
+  folder f; /* not zeroed, for its buffer */
   f.job = job;
   f.state = worker == 0 ? job->state : job->more_states + (size_t)(worker - 1) * r->state_bytes;
   if (job->any) f.folded = job->folded;
@@ -161,7 +163,7 @@ static void reduce_part(void *user, heed__walk *w, int worker) {
     const ptrdiff_t result_bytes = (ptrdiff_t)heed__element_bytes(job->result[0]);
     do {
       for (int64_t first = 0; first < w->count && !heed__is_due(job->pace); first += at_once) {
-        const int64_t n = w->count - first < at_once ? w->count - first : at_once;
+        const int64_t n = heed__min(w->count - first, at_once);
         r->rows(f.state, w->data[0] + first * w->stride[0] * bytes, w->stride[0], (size_t)job->count,
                 w->data[1] + first * w->stride[1] * result_bytes, w->stride[1], (size_t)n);
       }
@@ -170,23 +172,23 @@ static void reduce_part(void *user, heed__walk *w, int worker) {
   }
   do {
     for (int64_t first = 0; first < w->count; first += most) {
-      const int64_t width = w->count - first < most ? w->count - first : most;
+      const int64_t width = heed__min(w->count - first, most);
       for (int pass = 0; pass < r->passes; pass++) {
         r->begin(f.state, pass, (size_t)width, job->count);
         if (job->any) fold(&f, w->data[0] + first * w->stride[0] * bytes, w->stride[0], width);
       }
-      void *places[HEED__REDUCE_OUTPUTS];
+      void *outputs[HEED__REDUCE_OUTPUTS];
       for (int i = 0; i < job->outputs; i++) {
         const ptrdiff_t size = (ptrdiff_t)heed__element_bytes(job->result[i]);
-        places[i] = w->data[i + 1] + first * w->stride[i + 1] * size;
+        outputs[i] = w->data[i + 1] + first * w->stride[i + 1] * size;
       }
-      r->finish(f.state, (size_t)width, places, w->stride + 1);
+      r->finish(f.state, (size_t)width, outputs, w->stride + 1);
       if (heed__is_due(job->pace)) return;
     }
   } while (heed__walk_next(w));
 }
 
-/* States for the workers but the first; NULL if there is no memory. */
+/* States for all workers but the first; NULL if out of memory. */
 static char *more_states(heed_context *ctx, const reduce_job *job) {
   const size_t count = (size_t)heed__workers(ctx) - 1, bytes = job->reduction->state_bytes;
   char *states = heed__allocate(ctx, count * bytes);
@@ -201,7 +203,7 @@ bool heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, cons
   heed__walk w;
   pick_dims(&kept, x, ~reduced);
   pick_dims(&folded, x, reduced);
-  reduce_job job; /* not zeroed: the walk is large */
+  reduce_job job; /* not zeroed, for its large walk */
   job.pace = &ctx->pace;
   job.reduction = r;
   job.state = state;
@@ -221,13 +223,13 @@ bool heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, cons
   if (!heed__walk_begin(&w, kept.ndim, kept.shape, outputs + 1, operands)) return true;
   const bool divided = x->numel >= HEED__DIVIDED_FROM && kept.numel > 1 && heed__workers(ctx) > 1;
   if (divided) job.more_states = more_states(ctx, &job);
-  bool whole;
+  bool done;
   if (!divided || job.more_states) {
-    whole = heed__walk_divided(ctx, &w, GRAIN, folded.numel, reduce_part, &job);
-  } else { /* there is one state only */
+    done = heed__walk_divided(ctx, &w, GRAIN, folded.numel, reduce_part, &job);
+  } else { /* a single state */
     reduce_part(&job, &w, 0);
-    whole = !heed__is_due(&ctx->pace);
+    done = !heed__is_due(&ctx->pace);
   }
   heed__release(ctx, job.more_states);
-  return whole;
+  return done;
 }

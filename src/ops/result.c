@@ -1,23 +1,24 @@
-/* Where results go: the rule of heed.h on *out. */
+/* Results: what heed.h says of *out. */
 #include "ops.h"
 
-/* What of *out can be seen at once to be wrong. */
-static heed_status check_place(heed_context *ctx, const char *function, const heed_tensor *out,
-                               heed_dtype dtype, int ndim, const int64_t *shape) {
+/* Checks a given *out. */
+static heed_status check_result(heed_context *ctx, const char *function, const heed_tensor *out,
+                                heed_dtype dtype, int ndim, const int64_t *shape) {
   if (!heed__same_shape(out->ndim, out->shape, ndim, shape)) {
     char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
-    return heed__fail(
-        ctx, HEED_SHAPE, "%s: the result is %s and is to be written into %s; the shapes must be the same",
-        function, heed__shape_text(want, ndim, shape), heed__shape_text(have, out->ndim, out->shape));
+    return heed__fail(ctx, HEED_SHAPE,
+                      "%s: the result is %s and the tensor that is written is %s; the shapes must be equal",
+                      function, heed__shape_text(want, ndim, shape),
+                      heed__shape_text(have, out->ndim, out->shape));
   }
   if (heed__common_dtype(dtype, out->dtype) != out->dtype)
     return heed__fail(ctx, HEED_DTYPE,
-                      "%s: the result is %s and is to be written into a tensor of %s, which cannot hold it",
+                      "%s: the result is %s and the tensor that is written is %s, which cannot hold it",
                       function, heed_dtype_name(dtype), heed_dtype_name(out->dtype));
   return heed__check_writable(ctx, function, out);
 }
 
-/* Whether writing an element of out may change what is yet to be read. */
+/* Whether writing to out may change elements of inputs before they are read. */
 static bool disturbs(const heed_tensor *out, bool elementwise, int ninputs,
                      const heed_tensor *const *inputs) {
   for (int i = 0; i < ninputs; i++) {
@@ -37,7 +38,7 @@ static heed_status begin(heed_context *ctx, const char *function, heed__result *
     if (status) return status;
   }
   if (*out) {
-    status = check_place(ctx, function, *out, dtype, ndim, shape);
+    status = check_result(ctx, function, *out, dtype, ndim, shape);
     if (status) return status;
     if ((*out)->dtype == dtype && (!row_major || heed_tensor_is_contiguous(*out)) &&
         !disturbs(*out, elementwise, ninputs, inputs)) {

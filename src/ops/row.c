@@ -1,10 +1,9 @@
-/* Rows of elements, converted between dtypes: what copies and all elementwise work are made from. */
+/* Converting rows of elements between dtypes, for copies and elementwise operations. */
 #include <string.h>
 
 #include "ops.h"
 
-/* A conversion goes by way of what an element is read as: int32_t, int64_t or float, each of which holds all
- * of its numbers. */
+/* An element is first read as int32_t, int64_t or float, whichever represents all numbers of its dtype. */
 #define READ_BOOL(x)     (int32_t)((x) != 0)
 #define READ_INT8(x)     (int32_t)(x)
 #define READ_INT64(x)    (x)
@@ -12,7 +11,7 @@
 #define READ_BFLOAT16(x) heed__float_from_bfloat16(x)
 #define READ_FLOAT16(x)  heed__float_from_float16(x)
 
-/* 0 where x is 0, and only there, in 32 bits: the baseline's vectors compare no 64 */
+/* 0 if and only if x is 0, in 32 bits: the baseline instruction set has no vector comparison of 64 bits */
 #define TRUTH_BOOL(x)     (x)
 #define TRUTH_INT8(x)     (x)
 #define TRUTH_INT64(x)    (uint32_t)((uint64_t)(x) | (uint64_t)(x) >> 32)
@@ -71,14 +70,13 @@ CONVERT(BFLOAT16, FLOAT32, uint16_t, float, BFLOAT16_OF(x))
 CONVERT(BFLOAT16, FLOAT16, uint16_t, uint16_t, BFLOAT16_OF(READ_FLOAT16(x)))
 CONVERT(FLOAT16, FLOAT32, uint16_t, float, FLOAT16_OF(x))
 CONVERT(FLOAT16, BFLOAT16, uint16_t, uint16_t, FLOAT16_OF(READ_BFLOAT16(x)))
-/* as they are: a signalling nan must not become a quiet one */
+/* unchanged: a signalling nan must not become a quiet one */
 CONVERT(BFLOAT16, BFLOAT16, uint16_t, uint16_t, x)
 #define FLOAT16_from_FLOAT16 BFLOAT16_from_BFLOAT16
 
 enum { FLOATS_AT_ONCE = 128 };
 
-/* What is below 2^63 in magnitude is converted by the processor alone, where the same is true of its
- * neighbours. */
+/* The processor's conversion is right for magnitudes below 2^63; used where all elements of the chunk are. */
 static void int64_of_floats(int64_t *restrict out, ptrdiff_t stride, const float *restrict x, int64_t n) {
   if (heed__any_above(x, n, 0x5effffff))
     for (int64_t i = 0; i < n; i++) out[i * stride] = heed__to_int64((double)x[i]);
@@ -93,7 +91,7 @@ static void int64_of_floats(int64_t *restrict out, ptrdiff_t stride, const float
                                 int64_t n) {                                                                 \
     float x[FLOATS_AT_ONCE];                                                                                 \
     for (int64_t i = 0; i < n; i += FLOATS_AT_ONCE) {                                                        \
-      const int64_t some = n - i < FLOATS_AT_ONCE ? n - i : FLOATS_AT_ONCE;                                  \
+      const int64_t some = heed__min(n - i, FLOATS_AT_ONCE);                                                 \
       FLOAT32_from_##from(x, 1, (const from_type *)src + i * src_stride, src_stride, some);                  \
       int64_of_floats((int64_t *)dst + i * dst_stride, dst_stride, x, some);                                 \
     }                                                                                                        \

@@ -1,22 +1,22 @@
-/* Functions of whole rows: softmax, running sums, normalisation. */
+/* Functions of whole rows: softmax, normalisation, cumulative sums. */
 #include "ops.h"
 
-/* ---- Rows of float32 through a kernel ---- */
+/* ---- Applying a kernel to rows of float32 ---- */
 
 #define FLOATS_ON_STACK 1024              /* floats */
-#define ABREAST         HEED__TILE        /* lanes that are done together: a line holds an element of each */
-#define LONG_LANE       ((size_t)1 << 12) /* elements: after as many of all lanes it is asked whether to go on */
-#define GAP             16 /* floats between lanes in scratch, so that those of 2^n do not meet in the cache */
+#define ABREAST         HEED__TILE        /* lanes done together: a cache line holds an element of each */
+#define LONG_LANE       ((size_t)1 << 12) /* elements of each lane between cancellation checks */
+#define GAP             16 /* floats between lanes in scratch: lanes of 2^n would share cache sets */
 
 typedef void row_function(const void *user, float *out, const float *x, size_t n);
 
-/* Some lanes of n elements: those of a lane are `stride` apart, the lanes themselves `step`. */
+/* Lanes: the elements of a lane are `stride` apart, the lanes `step`. */
 typedef struct lanes {
   float *data;
   ptrdiff_t stride, step;
 } lanes;
 
-/* Where the lanes lie side by side on one side and one behind the other on the other, it is a transpose. */
+/* A transpose, where one side has its lanes side by side and the other one after another. */
 static void move_some(const heed__kernels *kernels, lanes to, lanes from, size_t n, size_t count) {
   if (to.stride == 1 && from.step == 1) {
     kernels->transpose(to.data, to.step, from.data, from.stride, n, count);
@@ -28,7 +28,7 @@ static void move_some(const heed__kernels *kernels, lanes to, lanes from, size_t
   }
 }
 
-/* `to` becomes `from`, unless the work is due before all of it is there. */
+/* Copies `from` to `to`; stops early at a cancellation check. */
 static void move_lanes(const heed__kernels *kernels, const heed__pace *pace, lanes to, lanes from, size_t n,
                        size_t count) {
   for (size_t first = 0; first < n; first += LONG_LANE) {
@@ -44,8 +44,8 @@ typedef struct row_job {
   const heed__pace *pace;
   row_function *row;
   const void *user;
-  float *scratch; /* where lanes have gaps they go through it */
-  size_t floats;  /* of it for each worker: ABREAST lanes, if there are as many */
+  float *scratch; /* for lanes that are not contiguous */
+  size_t floats;  /* of scratch for each worker: up to ABREAST lanes */
 } row_job;
 
 static void run_lanes(const row_job *j, lanes out, lanes x, size_t n, size_t count, float *scratch) {
@@ -68,15 +68,15 @@ static void rows_part(void *user, heed__walk *w, int worker) {
   const row_job *j = user;
   float *scratch = j->scratch + (size_t)worker * j->floats;
   const int64_t side = w->dims > 1 ? w->size[1] : 1;
-  if (w->dims > 1) w->size[1] = 1; /* each turn does this dimension */
+  if (w->dims > 1) w->size[1] = 1; /* the loop below does all of this dimension */
   do {
     for (int64_t first = 0; first < side; first += ABREAST)
       run_lanes(j, lanes_of(w, 0, first), lanes_of(w, 1, first), (size_t)w->count,
-                (size_t)(side - first < ABREAST ? side - first : ABREAST), scratch);
+                (size_t)heed__min(side - first, ABREAST), scratch);
   } while (heed__walk_next(w));
 }
 
-/* out = row(x) along dim (from 0), of a float32 x; the function reads `others`, too. */
+/* out = row(x) along dim (from 0) of a float32 x; the function also reads `others`. */
 static heed_status map_rows(heed_context *ctx, const char *function, row_function *row, const void *user,
                             const heed_tensor *x, int dim, int nothers, const heed_tensor *const *others,
                             heed_tensor **out) {
@@ -94,7 +94,7 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
     goto done;
   if (w.stride[0] != 1 || w.stride[1] != 1) {
     const int64_t side = w.dims > 1 ? w.size[1] : 1;
-    job.floats = (size_t)((w.count + GAP) * (side < ABREAST ? side : ABREAST));
+    job.floats = (size_t)((w.count + GAP) * heed__min(side, ABREAST));
     const size_t bytes =
         heed__array_bytes((uint64_t)heed__workers(ctx), heed__array_bytes(job.floats, sizeof(float)));
     if (bytes > sizeof on_stack) {
@@ -105,8 +105,8 @@ static heed_status map_rows(heed_context *ctx, const char *function, row_functio
       }
     }
   }
-  /* Lanes side by side share the lines of the cache, each of which is best read once (Zen 4: softmax along
-   * the first dimension of [65536, 16] takes 720 µs instead of 2400). */
+  /* Lanes side by side share cache lines, each of which should be read once (Zen 4: softmax along the first
+   * dimension of [65536, 16] takes 720 µs instead of 2400). */
   const int across =
       w.dims > 1 && (heed__walk_lies_across(&w, 0, 1) || heed__walk_lies_across(&w, 1, 1)) ? 1 : 0;
   if (!heed__walk_divided_across(ctx, &w, 0, across, 1, rows_part, &job))
@@ -161,8 +161,8 @@ static void rms_norm_row(const void *user, float *out, const float *x, size_t n)
   s->kernels->rms_norm(out, x, s->weight, s->epsilon, n);
 }
 
-/* The elements of a weight or bias, of the last ndims sizes of x, without gaps; NULL stays NULL. Free *made.
- */
+/* The contiguous elements of a weight or bias, whose shape must be the last ndims sizes of x; NULL stays
+ * NULL. The caller frees *made. */
 static heed_status norm_parameter(heed_context *ctx, const char *function, const char *name,
                                   const heed_tensor *x, int ndims, const heed_tensor *parameter,
                                   const float **data, heed_tensor **made) {
@@ -182,7 +182,7 @@ static heed_status norm_parameter(heed_context *ctx, const char *function, const
   return status;
 }
 
-/* A header on the elements of x, its last ndims dimensions made one; false if they do not lie so. */
+/* A header on x with its last ndims dimensions merged into one; false if their strides do not allow it. */
 static bool merge_last(heed_tensor *view, const heed_tensor *x, int ndims) {
   heed__alias_on_stack(view, x);
   view->ndim = x->ndim - ndims + 1;
@@ -190,7 +190,7 @@ static bool merge_last(heed_tensor *view, const heed_tensor *x, int ndims) {
   return heed__view_strides(x, view->ndim, view->shape, view->stride);
 }
 
-/* map_rows along the last ndims dimensions of x, read as one. */
+/* map_rows along the last ndims dimensions of x, merged into one. */
 static heed_status map_merged(heed_context *ctx, const char *function, row_function *row, const void *user,
                               const heed_tensor *x, int ndims, int nothers, const heed_tensor *const *others,
                               heed_tensor **out) {
@@ -265,9 +265,9 @@ heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_te
   return heed__rms_norm(ctx, "rms_norm", x, 1, weight, epsilon, out);
 }
 
-/* ---- Running sums ---- */
+/* ---- Cumulative sums ---- */
 
-/* These leave off where the work is due. float32 is added in double, as PyTorch does. */
+/* These stop early at a cancellation check. float32 is added in double, like PyTorch does. */
 #define CUMSUM(name, out_type, in_type, sum_type, read)                                                      \
   static void name(const heed__walk *w, const heed__pace *pace) {                                            \
     out_type *out = (out_type *)(void *)w->data[0];                                                          \

@@ -3,21 +3,21 @@
 
 #include "ops.h"
 
-/* An element as a key in whose order all dtypes sort, and where it came from. No two are equal, so that what
- * is sorted by both is stable. */
+/* An element as an integer key that sorts like it, and its position in the lane. Items are compared by both,
+ * so that no two are equal and every sort is stable. */
 typedef struct item {
-  int64_t key, place;
+  int64_t key, position;
 } item;
 
 #define ITEMS_ON_STACK 128  /* items */
-#define SHORT          12   /* items that are sorted by insertion */
-#define SORT_PIECE     4096 /* items or elements, after which it is asked whether to go on */
+#define SHORT          12   /* items sorted by insertion */
+#define SORT_PIECE     4096 /* items or elements between cancellation checks */
 
 static bool before(item a, item b) {
-  return a.key < b.key || (a.key == b.key && a.place < b.place);
+  return a.key < b.key || (a.key == b.key && a.position < b.position);
 }
 
-/* nan is above all, and 0 is -0. The bits of positive floats are in their order, those of negative ones in
+/* nan is the largest, and 0 equals -0. The bits of positive floats sort like them, those of negative ones in
  * reverse. */
 static int64_t float_key(float x) {
   int32_t bits;
@@ -46,7 +46,7 @@ static void insertion_sort(item *items, int64_t n) {
   }
 }
 
-/* False if the work is due before all is merged. */
+/* False if a cancellation check stops it. */
 static bool merge(item *out, const item *a, const item *a_end, const item *b, const item *b_end,
                   const heed__pace *pace) {
   while (a < a_end && b < b_end) {
@@ -64,8 +64,8 @@ static bool merge(item *out, const item *a, const item *a_end, const item *b, co
   return true;
 }
 
-/* Runs that are sorted double in length with each turn; returns where they are in the end, items or spare;
- * NULL if the work is due before that. */
+/* The length of sorted runs doubles with each pass. Returns where the result is, items or spare; NULL if a
+ * cancellation check stops it. */
 static item *merge_sort(item *items, item *spare, int64_t n, const heed__pace *pace) {
   for (int64_t i = 0; i < n; i += SHORT) {
     insertion_sort(items + i, heed__min(SHORT, n - i));
@@ -85,7 +85,7 @@ static item *merge_sort(item *items, item *spare, int64_t n, const heed__pace *p
 
 /* ---- The first k ---- */
 
-/* Lets the item at the root of a heap, which has its last item on top, sink to its place. */
+/* Sinks the item at `root` of a heap whose top is the last item in order. */
 static void sink(item *heap, int64_t n, int64_t root) {
   const item x = heap[root];
   for (int64_t child = 2 * root + 1; child < n; child = 2 * root + 1) {
@@ -97,12 +97,12 @@ static void sink(item *heap, int64_t n, int64_t root) {
   heap[root] = x;
 }
 
-/* The first element from i on that may come before `last` of the same lane, or end: most of a long lane is
- * behind it, which a look at the floats tells. */
+/* The index of the first element from i on that may come before `last` of the same lane, or end. Comparing
+ * floats skips most of a long lane. */
 static int64_t next_rival(const heed_tensor *x, const char *lane, ptrdiff_t step, int64_t i, int64_t end,
                           item last, bool descending) {
   if (x->dtype != HEED_FLOAT32) return i;
-  const float limit = *(const float *)(lane + last.place * step);
+  const float limit = *(const float *)(lane + last.position * step);
   if (descending) {
     while (i < end && *(const float *)(lane + i * step) <= limit) i++;
   } else {
@@ -111,8 +111,8 @@ static int64_t next_rival(const heed_tensor *x, const char *lane, ptrdiff_t step
   return i;
 }
 
-/* The first k of the n elements of a lane, in order; items has room for 2 k. Returns where they are in it;
- * NULL if the work is due before that. */
+/* The first k of the n elements of a lane, in order. items: scratch for 2 k items. Returns where in it the
+ * result is; NULL if a cancellation check stops it. */
 static const item *first_items(const heed_tensor *x, const char *lane, ptrdiff_t step, int64_t n, int64_t k,
                                bool descending, item *items, const heed__pace *pace) {
   for (int64_t i = 0; i < k; i++) {
@@ -140,39 +140,39 @@ static const item *first_items(const heed_tensor *x, const char *lane, ptrdiff_t
   return merge_sort(items, items + k, k, pace);
 }
 
-/* ---- Of tensors ---- */
+/* ---- Tensors ---- */
 
-/* x with one element of dimension dim, the first of each lane. */
+/* The first elements of all lanes: x with size 1 in dimension dim. */
 static void lane_heads(heed_tensor *view, const heed_tensor *x, int dim) {
   heed__alias_on_stack(view, x);
   if (x->ndim > 0) view->shape[dim] = 1;
 }
 
-/* False if the work is due before all is done. */
+/* False if a cancellation check stops it. */
 static bool sort_lanes(const heed_tensor *x, int dim, int64_t n, int64_t k, bool descending, item *items,
-                       const heed_tensor *values, const heed_tensor *places, const heed__pace *pace) {
+                       const heed_tensor *values, const heed_tensor *positions, const heed__pace *pace) {
   heed_tensor heads[3];
   const heed_tensor *operands[] = {&heads[0], &heads[1], &heads[2]};
   lane_heads(&heads[0], x, dim);
   lane_heads(&heads[1], values, dim);
-  lane_heads(&heads[2], places, dim);
+  lane_heads(&heads[2], positions, dim);
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
   const ptrdiff_t x_step = x->ndim > 0 ? x->stride[dim] * bytes : 0;
   const ptrdiff_t value_step = x->ndim > 0 ? values->stride[dim] * bytes : 0;
-  const ptrdiff_t place_step = x->ndim > 0 ? places->stride[dim] : 0;
+  const ptrdiff_t position_step = x->ndim > 0 ? positions->stride[dim] : 0;
   heed__walk w;
   for (bool more = heed__walk_begin(&w, heads[0].ndim, heads[0].shape, 3, operands); more;
        more = heed__walk_next(&w)) {
     for (int64_t lane = 0; lane < w.count; lane++) {
       const char *from = w.data[0] + lane * w.stride[0] * bytes;
       char *value = w.data[1] + lane * w.stride[1] * bytes;
-      int64_t *place = (int64_t *)w.data[2] + lane * w.stride[2];
+      int64_t *position = (int64_t *)w.data[2] + lane * w.stride[2];
       const item *sorted = first_items(x, from, x_step, n, k, descending, items, pace);
       if (sorted == NULL) return false;
       for (int64_t i = 0; i < k; i++) {
         if (heed__is_due_at(pace, i)) return false;
-        memcpy(value + i * value_step, from + sorted[i].place * x_step, (size_t)bytes);
-        place[i * place_step] = sorted[i].place + 1;
+        memcpy(value + i * value_step, from + sorted[i].position * x_step, (size_t)bytes);
+        position[i * position_step] = sorted[i].position + 1;
       }
     }
   }
@@ -237,7 +237,7 @@ heed_status heed_topk(heed_context *ctx, const heed_tensor *x, int64_t k, int di
   status = heed__check_dim(ctx, "topk", x->ndim, dim, &d);
   if (status != HEED_OK) return status;
   if (x->ndim == 0 && k != 1)
-    return heed__fail(ctx, HEED_INDEX, "topk: k is %lld and x is a single number; k must be 1", (long long)k);
+    return heed__fail(ctx, HEED_INDEX, "topk: k is %lld and x has no dimensions; k must be 1", (long long)k);
   if (x->ndim > 0 && (k < 0 || k > x->shape[d]))
     return heed__fail(ctx, HEED_INDEX,
                       "topk: k is %lld; dimension %d has size %lld, so it must be from 0 to %lld",

@@ -1,22 +1,21 @@
-/* Reductions to a number of another kind than the elements': sum, mean, variance, and whether any or all are
- * true. */
+/* sum, mean, var, std, any and all. */
 #include <math.h>
 
 #include "reduce.h"
 
 /* ---- Sums of float32 ---- */
 
-/* Side by side, as PyTorch adds: blocks of 2^power elements in order, as many of their sums in order, and so
- * on. */
+/* Across rows, PyTorch's order of addition: 2^power elements are added in order, then 2^power of these sums,
+ * and so on. */
 #define LEVELS   4
-#define WIDE_ROW 64 /* columns: of more than these, blocks go one by one, so that memory is read in order */
+#define WIDE_ROW 64 /* columns; of wider rows, blocks are added one by one, to read memory in order */
 
 typedef struct float_sum {
   const heed__kernels *kernels;
   bool mean;
-  int64_t count; /* of the elements of each result */
-  double total;  /* of the rows along */
-  int64_t done;  /* elements across; 0: nothing is in the levels */
+  int64_t count; /* elements of each result */
+  double total;  /* sum of the rows along */
+  int64_t done;  /* elements added across; 0: the levels are not set */
   int power;
   float level[LEVELS][HEED__REDUCE_WIDTH];
 } float_sum;
@@ -40,7 +39,7 @@ static void float_sum_along(void *state, const void *x, size_t n) {
   s->total += (double)s->kernels->sum(x, n);
 }
 
-/* After whole blocks of level - 1: what that has moves up, and on from there. */
+/* After whole blocks: moves the sums of level - 1 up, and on from there where blocks of these are whole. */
 static void move_up(float_sum *s, int level, size_t n) {
   for (; level < LEVELS && (s->done & (((int64_t)1 << level * s->power) - 1)) == 0; level++) {
     for (size_t i = 0; i < n; i++) {
@@ -50,7 +49,7 @@ static void move_up(float_sum *s, int level, size_t n) {
   }
 }
 
-/* Whole blocks of rows go to level 1 at once, as many as do not go beyond where that moves up. */
+/* Whole blocks of rows are added to level 1 at once, at most to where level 1 moves up. */
 static void float_sum_across(void *state, const void *x, ptrdiff_t step, size_t rows, size_t n) {
   float_sum *s = state;
   const float *row = x;
@@ -88,7 +87,7 @@ static void float_sum_finish(void *state, size_t width, void *const *out, const 
   float_sum *s = state;
   float *to = out[0];
   for (size_t i = 0; i < width; i++) {
-    float sum = (float)s->total; /* of one result, or else 0 */
+    float sum = (float)s->total; /* 0 unless there is a single result */
     for (int l = 0; l < LEVELS && s->done > 0; l++) sum += s->level[l][i];
     to[(ptrdiff_t)i * stride[0]] = s->mean ? sum / (float)s->count : sum;
   }
@@ -149,10 +148,10 @@ static const heed__reduction int64_sum_reduction = {
 
 /* ---- Any and all ---- */
 
-/* all is that none is false: one loop serves both. */
+/* all(x) is not any(not x): one loop for both. */
 typedef struct truth {
   bool all;
-  uint8_t found[HEED__REDUCE_WIDTH]; /* what settles the question: a true for any, a false for all */
+  uint8_t found[HEED__REDUCE_WIDTH]; /* whether an element decides: a true for any, a false for all */
 } truth;
 
 static void truth_begin(void *state, int pass, size_t width, int64_t count) {
@@ -215,7 +214,7 @@ static void spread_begin(void *state, int pass, size_t width, int64_t count) {
   }
 }
 
-/* In lanes, which the compiler turns into vectors. */
+/* In lanes, which the compiler vectorises. */
 static double sum_in_double(const float *x, size_t n) {
   double lane[LANES] = {0}, sum = 0;
   size_t i = 0;

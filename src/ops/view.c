@@ -1,10 +1,10 @@
-/* Views: other headers on the same elements. Each of them fills in a header on the stack, and gives out a
- * counted one at the end. Messages count dimensions from 1. */
+/* Views: other headers on the same elements. Each function fills in a header on the stack and returns a
+ * counted copy of it. Messages count dimensions from 1. */
 #include "ops.h"
 
 #include <inttypes.h>
 
-/* The end of every function here. */
+/* The counted copy. */
 static heed_status give(heed_context *ctx, const char *function, const heed_tensor *view, heed_tensor **out) {
   return heed__tensor_from_view(ctx, function, view, out);
 }
@@ -19,9 +19,9 @@ static void remove_dim(heed_tensor *view, int dim) {
 
 /* ---- Other shapes for the same elements ---- */
 
-/* `shape` with its -1 worked out, into `sizes`. */
-static heed_status work_out(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
-                            const int64_t *shape, int64_t sizes[HEED_MAX_DIMS]) {
+/* `shape` with the value of its -1, if it has one, in `sizes`. */
+static heed_status infer_size(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                              const int64_t *shape, int64_t sizes[HEED_MAX_DIMS]) {
   char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
   int open = -1;
   heed_status status = heed__check_list(ctx, function, "shape", ndim, shape);
@@ -30,8 +30,7 @@ static heed_status work_out(heed_context *ctx, const char *function, const heed_
     sizes[d] = shape[d];
     if (shape[d] != -1) continue;
     if (open >= 0)
-      return heed__fail(ctx, HEED_SHAPE,
-                        "%s: the shape %s has several sizes of -1; only one can be worked out", function,
+      return heed__fail(ctx, HEED_SHAPE, "%s: shape is %s; it must have at most one size of -1", function,
                         heed__shape_text(want, ndim, shape));
     open = d;
     sizes[d] = 1;
@@ -40,8 +39,8 @@ static heed_status work_out(heed_context *ctx, const char *function, const heed_
   status = heed__check_shape(ctx, function, ndim, sizes, x->dtype, &numel);
   if (status) return status;
   if (open >= 0 && numel == 0)
-    return heed__fail(ctx, HEED_SHAPE, "%s: the -1 in the shape %s cannot be worked out beside a size of 0",
-                      function, heed__shape_text(want, ndim, shape));
+    return heed__fail(ctx, HEED_SHAPE, "%s: shape is %s; it must not have both -1 and a size of 0", function,
+                      heed__shape_text(want, ndim, shape));
   if (open >= 0 && x->numel % numel == 0) {
     sizes[open] = x->numel / numel;
   } else if (open >= 0) {
@@ -53,14 +52,14 @@ static heed_status work_out(heed_context *ctx, const char *function, const heed_
   } else if (numel != x->numel) {
     return heed__fail(ctx, HEED_SHAPE,
                       "%s: x is %s with %" PRId64 " element%s and the shape %s has %" PRId64
-                      "; they must have as many",
+                      "; the numbers must be equal",
                       function, heed__shape_text(have, x->ndim, x->shape), x->numel, HEED__S(x->numel),
                       heed__shape_text(want, ndim, shape), numel);
   }
   return HEED_OK;
 }
 
-/* x as `shape`, which has as many elements; false if they do not lie so. */
+/* x as `shape`, which has the same number of elements; false if the strides of x do not allow it. */
 static bool reshaped(heed_tensor *view, const heed_tensor *x, int ndim, const int64_t *shape) {
   heed__alias_on_stack(view, x);
   view->ndim = ndim;
@@ -73,7 +72,7 @@ heed_status heed_view(heed_context *ctx, const heed_tensor *x, int ndim, const i
   HEED__ENTER(ctx, "view", x, out);
   heed_tensor view;
   int64_t sizes[HEED_MAX_DIMS];
-  const heed_status status = work_out(ctx, "view", x, ndim, shape, sizes);
+  const heed_status status = infer_size(ctx, "view", x, ndim, shape, sizes);
   if (status) return status;
   if (!reshaped(&view, x, ndim, sizes)) {
     char have[HEED__SHAPE_TEXT], stride[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
@@ -86,7 +85,7 @@ heed_status heed_view(heed_context *ctx, const heed_tensor *x, int ndim, const i
   return give(ctx, "view", &view, out);
 }
 
-/* A view of x with these sizes, or of a copy where it does not lie so. */
+/* A view of x with these sizes, or of a copy if its strides do not allow that. */
 static heed_status reshape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
                            const int64_t *shape, heed_tensor **out) {
   heed_tensor view, *made = NULL;
@@ -105,7 +104,7 @@ done:
 heed_status heed__reshape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
                           const int64_t *shape, heed_tensor **out) {
   int64_t sizes[HEED_MAX_DIMS];
-  const heed_status status = work_out(ctx, function, x, ndim, shape, sizes);
+  const heed_status status = infer_size(ctx, function, x, ndim, shape, sizes);
   if (status) return status;
   return reshape(ctx, function, x, ndim, sizes, out);
 }
@@ -124,10 +123,11 @@ heed_status heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int
   if (status == HEED_OK) status = heed__check_dim(ctx, "flatten", x->ndim, last, &to);
   if (status) return status;
   if (from > to)
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "flatten: the first dimension is %d and the last %d; they must be in order", from + 1,
-                      to + 1);
-  sizes[ndim++] = 1; /* what a tensor of no dimensions becomes, too */
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "flatten: the first dimension is %d and the last is %d; the first must not be behind the last",
+        from + 1, to + 1);
+  sizes[ndim++] = 1; /* the result for a tensor without dimensions */
   for (int d = 0; d < x->ndim; d++) {
     if (d > from && d <= to) {
       sizes[ndim - 1] *= x->shape[d];
@@ -237,17 +237,17 @@ heed_status heed_expand(heed_context *ctx, const heed_tensor *x, int ndim, const
   return give(ctx, "expand", &view, out);
 }
 
-/* Makes dimension d of the view `count` elements, `step` apart, from `start` (from 0) on. */
+/* Reduces dimension d of the view to `count` elements, `step` apart, from `start` (from 0) on. */
 static void restrict_to(heed_tensor *view, int d, int64_t start, int64_t count, int64_t step) {
   heed__narrow_on_stack(view, d, start, count);
   if (count > 1) view->stride[d] *= step;
 }
 
-/* x has dimensions, so that one of them can be cut. */
-static heed_status check_cut(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
-                             int *out) {
+/* A dimension of x, which must have dimensions. */
+static heed_status check_own_dim(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
+                                 int *out) {
   if (x->ndim == 0)
-    return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have one at least", function);
+    return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
   return heed__check_dim(ctx, function, x->ndim, dim, out);
 }
 
@@ -256,7 +256,7 @@ heed_status heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_
   heed_tensor view;
   int d;
   int64_t at;
-  heed_status status = check_cut(ctx, "select", x, dim, &d);
+  heed_status status = check_own_dim(ctx, "select", x, dim, &d);
   if (status == HEED_OK) status = heed__check_index(ctx, "select", index, d, x->shape[d], &at);
   if (status) return status;
   heed__alias_on_stack(&view, x);
@@ -269,7 +269,7 @@ heed_status heed__narrow(heed_context *ctx, const char *function, const heed_ten
                          int64_t start, int64_t length, heed_tensor **out) {
   heed_tensor view;
   int d;
-  const heed_status status = check_cut(ctx, function, x, dim, &d);
+  const heed_status status = check_own_dim(ctx, function, x, dim, &d);
   if (status) return status;
   const int64_t size = x->shape[d], from = start < 0 && start >= -size ? start + size
                                            : start > 0                 ? start - 1
@@ -277,7 +277,7 @@ heed_status heed__narrow(heed_context *ctx, const char *function, const heed_ten
   if (from < 0 || from > size || length < 0 || length > size - from)
     return heed__fail(ctx, HEED_INDEX,
                       "%s: start %" PRId64 " and length %" PRId64 " do not fit dimension %d of size %" PRId64
-                      "; start counts from 1 and there must be length elements from there on",
+                      "; there must be length elements from start (from 1) on",
                       function, start, length, d + 1, size);
   heed__alias_on_stack(&view, x);
   restrict_to(&view, d, from, length, 1);
@@ -300,7 +300,7 @@ heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t f
   if (from < 1 || to > size || to < from - 1)
     return heed__fail(ctx, HEED_INDEX,
                       "%s: the slice {%" PRId64 ", %" PRId64 "} does not fit dimension %d of size %" PRId64
-                      "; both ends are included, and the last may be one before the first for an empty slice",
+                      "; it must be within the dimension (both ends are included; {i, i - 1} is empty)",
                       function, first, last, dim + 1, size);
   *start = from - 1;
   *count = to < from ? 0 : (to - from) / step + 1;
@@ -313,7 +313,7 @@ heed_status heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t
   heed_tensor view;
   int d;
   int64_t start = 0, count = 0;
-  heed_status status = check_cut(ctx, "slice", x, dim, &d);
+  heed_status status = check_own_dim(ctx, "slice", x, dim, &d);
   if (status == HEED_OK)
     status = heed__check_slice(ctx, "slice", first, last, step, d, x->shape[d], &start, &count);
   if (status) return status;

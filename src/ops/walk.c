@@ -1,4 +1,4 @@
-/* Walking over several tensors of one broadcast shape, row by row. */
+/* Walking over several tensors of one broadcast shape, row by row (ops.h). */
 #include "ops.h"
 
 /* The stride of operand x in dimension d of a shape of ndim dimensions: 0 where x is broadcast. */
@@ -7,10 +7,10 @@ static ptrdiff_t stride_in(const heed_tensor *x, int ndim, int d) {
   return own < 0 || x->shape[own] == 1 ? 0 : (ptrdiff_t)x->stride[own];
 }
 
-/* Puts dimension d of the shape around those that are there: as one more, or, if all operands go on where the
- * outermost one ends, as part of that. Steps are in elements until all are there. */
-static void surround(heed__walk *w, int ndim, const int64_t *shape, int d, bool may_merge,
-                     const heed_tensor *const *tensors) {
+/* Adds dimension d of the shape as the outermost one of the walk, or merges it with the outermost one if the
+ * strides of all operands allow. Steps are in elements until begin_walk has added all dimensions. */
+static void add_dimension(heed__walk *w, int ndim, const int64_t *shape, int d, bool may_merge,
+                          const heed_tensor *const *tensors) {
   const int last = w->dims - 1;
   ptrdiff_t step[HEED__WALK_MAX];
   for (int i = 0; i < w->operands; i++) {
@@ -25,7 +25,7 @@ static void surround(heed__walk *w, int ndim, const int64_t *shape, int d, bool 
   w->size[w->dims++] = shape[d];
 }
 
-/* Rows along `lane`, which stays by itself, or, if that is -1, along whatever merges. */
+/* Rows along dimension `lane`, which is not merged; -1: along the last dimensions. */
 static bool begin_walk(heed__walk *w, int ndim, const int64_t *shape, int lane, int operands,
                        const heed_tensor *const *tensors) {
   for (int d = 0; d < ndim; d++) {
@@ -33,17 +33,17 @@ static bool begin_walk(heed__walk *w, int ndim, const int64_t *shape, int lane, 
   }
   w->operands = operands;
   w->dims = 0;
-  if (lane >= 0 && ndim > 0) surround(w, ndim, shape, lane, false, tensors);
-  const int own = w->dims; /* what is not to be merged with */
+  if (lane >= 0 && ndim > 0) add_dimension(w, ndim, shape, lane, false, tensors);
+  const int unmerged = w->dims;
   for (int d = ndim - 1; d >= 0; d--) {
-    if (d != lane && shape[d] != 1) surround(w, ndim, shape, d, w->dims > own, tensors);
+    if (d != lane && shape[d] != 1) add_dimension(w, ndim, shape, d, w->dims > unmerged, tensors);
   }
   if (w->dims == 0) w->size[w->dims++] = 1;
   w->count = w->size[0];
   for (int i = 0; i < operands; i++) {
     w->data[i] = tensors[i]->data;
     w->stride[i] = w->count == 1 ? 1 : w->step[i][0];
-    w->step[i][0] = w->stride[i]; /* which is yet unset if there are no dimensions */
+    w->step[i][0] = w->stride[i]; /* not set before if there are no dimensions */
     for (int d = 0; d < w->dims; d++) w->step[i][d] *= (ptrdiff_t)heed__element_bytes(tensors[i]->dtype);
   }
   for (int d = 1; d < w->dims; d++) w->at[d] = 0;
@@ -60,8 +60,8 @@ bool heed__walk_lanes_begin(heed__walk *w, int ndim, const int64_t *shape, int d
   return begin_walk(w, ndim, shape, dim, operands, tensors);
 }
 
-/* One step of dimension d. Written out because gcc moves two pointers at a time in a loop, and who reads one
- * of them next waits for both to be stored (Zen 4: a row of 64 elements takes a quarter longer). */
+/* One step along dimension d. Not a loop, since gcc would store two pointers at a time, and reading one of
+ * them would then wait for the store (Zen 4: a row of 64 elements takes a quarter longer). */
 static inline void walk_step(heed__walk *w, int d) {
   switch (w->operands) {
   case 6: w->data[5] += w->step[5][d]; /* fallthrough */
@@ -74,7 +74,7 @@ static inline void walk_step(heed__walk *w, int d) {
 }
 _Static_assert(HEED__WALK_MAX == 6, "walk_step has a case for each number of operands");
 
-/* The next step of dimension `first`, or of one around it. */
+/* The next step along dimension `first` or one outside it. */
 static inline bool walk_from(heed__walk *w, int first) {
   for (int d = first; d < w->dims; d++) {
     if (++w->at[d] < w->size[d]) {

@@ -1,10 +1,10 @@
-/* Elements taken from one place or another: where, masked_fill, and the triangles of matrices. */
+/* where, masked_fill, tril and triu. */
 #include <math.h>
 #include <string.h>
 
 #include "map.h"
 
-/* Bits of `word` are taken from both and put together, without a branch that nobody could foresee. */
+/* Selects by masking bits of `word`: branches would be unpredictable. */
 #define CHOOSE(word, step, a_step, b_step)                                                                   \
   for (size_t i = 0; i < n; i++) {                                                                           \
     word yes, no;                                                                                            \
@@ -15,7 +15,7 @@
     memcpy(to + i, &no, sizeof no);                                                                          \
   }
 
-/* out = in[1] where in[0] (bool), else in[2]. Strides that are known become vectors. */
+/* out = in[1] where in[0] (bool), else in[2]. Loops with constant strides are vectorised. */
 #define CHOOSE_ROW(name, type, word)                                                                         \
   static void name(const void *user, void *out, const heed__span *in, size_t n) {                            \
     (void)user;                                                                                              \
@@ -85,11 +85,10 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
   if (x->dtype == HEED_INT64 && value.dtype == HEED_FLOAT32) {
     const double v = value.as.number;
     if (!(v >= -0x1p63 && v < 0x1p63) || v != floor(v))
-      return heed__fail(
-          ctx, HEED_DTYPE,
-          "masked_fill: value is %s and x is int64; it must be a whole number that int64 can hold",
-          HEED__G(v));
-    number.tensor.dtype = HEED_INT64; /* not by way of float32, which would round it */
+      return heed__fail(ctx, HEED_DTYPE,
+                        "masked_fill: value is %s and x is int64; it must be an integer that int64 can hold",
+                        HEED__G(v));
+    number.tensor.dtype = HEED_INT64; /* float32 would round it */
     heed__store(HEED_INT64, number.tensor.data, value);
   }
   return heed__map_run(ctx, &map, out);
@@ -97,7 +96,7 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
 
 /* ---- Triangles ---- */
 
-/* n elements become 0. */
+/* Sets n elements to 0. */
 static void clear_row(heed_dtype dtype, char *to, ptrdiff_t stride, int64_t n) {
   static const int64_t zero = 0;
   if (n == 0) return;
@@ -107,7 +106,7 @@ static void clear_row(heed_dtype dtype, char *to, ptrdiff_t stride, int64_t n) {
     heed__copy_row(dtype, to, stride, dtype, &zero, 0, n);
 }
 
-/* Elements first…last - 1 of a lane become those of x, the others 0. */
+/* Copies elements first…last - 1 of a lane from x; sets the others to 0. */
 static void keep_part(const heed__walk *w, heed_dtype dtype, int64_t first, int64_t last) {
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(dtype);
   const ptrdiff_t out = w->stride[0], x = w->stride[1];
@@ -126,18 +125,18 @@ static heed_status triangle(heed_context *ctx, const char *function, bool lower,
   if (status != HEED_OK) return status;
   if (x->ndim < 2)
     return heed__fail(ctx, HEED_SHAPE, "%s: x has %d dimension%s; it must have at least 2", function, x->ndim,
-                      x->ndim == 1 ? "" : "s");
+                      HEED__S(x->ndim));
   status = heed__result_begin(ctx, function, &result, out, x->dtype, x->ndim, x->shape, true, 1, &x);
   if (status != HEED_OK) return status;
   const int64_t rows = x->shape[x->ndim - 2], columns = x->shape[x->ndim - 1];
-  diagonal = diagonal < -rows ? -rows : diagonal > columns ? columns : diagonal;
+  diagonal = heed__max(-rows, heed__min(diagonal, columns));
   heed__walk w;
-  int64_t row = 0; /* lanes come in row-major order */
+  int64_t row = 0; /* of the matrix; the walk is in row-major order */
   const heed_tensor *operands[] = {result.tensor, x};
   for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, x->ndim - 1, 2, operands);
        more && status == HEED_OK; more = heed__walk_next(&w)) {
-    int64_t edge = row + diagonal + (lower ? 1 : 0); /* the first element that goes, or that stays */
-    edge = edge < 0 ? 0 : edge > columns ? columns : edge;
+    /* the first element that is cleared (lower) or kept */
+    const int64_t edge = heed__max(0, heed__min(row + diagonal + (lower ? 1 : 0), columns));
     keep_part(&w, x->dtype, lower ? 0 : edge, lower ? edge : columns);
     row = row + 1 == rows ? 0 : row + 1;
     if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);

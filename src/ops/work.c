@@ -1,4 +1,4 @@
-/* Tasks that may be left in the middle and taken up again, on the context's threads. */
+/* Resumable tasks on the threads of the context (works.h). */
 #include "ops.h"
 
 void heed__work_begin(heed_context *ctx, heed__work *work, int workers, int64_t count,
@@ -26,7 +26,7 @@ void heed__work_end(heed_context *ctx, heed__work *work) {
   work->slots = 1;
 }
 
-/* Takes up what slot i has left, then the tasks that nobody has begun, until there are none or work is due.
+/* Resumes the task of slot i, then begins further tasks, until none is left or a cancellation check stops it.
  */
 static void run_slot(void *argument, int64_t i, int worker) {
   heed__work *work = argument;
@@ -53,7 +53,7 @@ static bool is_done(const heed__work *work) {
   return true;
 }
 
-/* The first slot that has something to do. */
+/* The first slot with a task to resume, else 0. */
 static int slot_to_run(const heed__work *work) {
   for (int i = 0; i < work->slots; i++) {
     if (work->slot[i].task >= 0) return i;
@@ -64,18 +64,19 @@ static int slot_to_run(const heed__work *work) {
 bool heed__work_run(heed_context *ctx, heed__work *work) {
   if (is_done(work)) return true;
   const int64_t before = atomic_load_explicit(&work->pieces, memory_order_relaxed);
-  /* What heed__parallel leaves out is still with the slots. */
+  /* Tasks that heed__parallel did not finish stay in their slots. */
   if (work->slots > 1 && heed__parallel(ctx, work->slots, run_slot, work)) return is_done(work);
   if (work->slots == 1 || atomic_load_explicit(&work->pieces, memory_order_relaxed) == before)
     run_slot(work, slot_to_run(work), 0);
   return is_done(work);
 }
 
-/* Of a task that was left nobody knows how far it is: a part that grows with its position. */
+/* The progress within an unfinished task is not known: it is estimated by a function that grows with the
+ * position. */
 double heed__work_progress(const heed__work *work) {
   if (work->count <= 0) return 1;
   const int64_t next = atomic_load_explicit(&work->next, memory_order_relaxed);
-  double done = (double)(next < work->count ? next : work->count);
+  double done = (double)heed__min(next, work->count);
   for (int i = 0; i < work->slots; i++) {
     const heed__work_slot *slot = &work->slot[i];
     if (slot->task >= 0) done -= 64 / (64 + (double)slot->position);

@@ -1,40 +1,40 @@
-/* Work that is left when the context's work is due (core.h, heed__pace) and taken up again later: the large
- * products and attention. A work is begun (checks, memory), run, again and again until it says that it is
- * done, and ended. An operation runs it in one go; a plan (nn/steps.c) slice by slice, to the same bits.
- * ops.h includes this. */
+/* Resumable work: large products and attention, which stop at a cancellation check (heed__pace) and can
+ * continue later. A work is begun (checks, memory), run until it is done, and ended. An operation runs it in
+ * one call; a plan (nn/attention/steps.c) runs it in slices, and the results are bit-identical. Included by
+ * ops.h. */
 #ifndef HEED_OPS_WORKS_H
 #define HEED_OPS_WORKS_H
 
 /* ---- Tasks (work.c) ---- */
 
-/* What a slot is at: a task that was left, or -1. */
+/* An unfinished task and its position; task -1: none. */
 typedef struct heed__work_slot {
   int64_t task, position;
 } heed__work_slot;
 
 typedef struct heed__work {
-  int64_t count; /* of tasks; they are begun in order */
-  /* Whether the task is done; else it has left, having done something, at *position, which is 0 for the
-   * beginning. Must neither allocate nor fail. What it keeps in areas of its slot stays there while it is
-   * left. */
+  int64_t count; /* number of tasks, which begin in order */
+  /* Continues a task at *position, which is 0 at the beginning. True when it is done; false at a yield point,
+   * with the new *position, after some progress. Must neither allocate nor fail. Scratch of the slot keeps
+   * its contents until the task is done. */
   bool (*run)(void *argument, int64_t task, int slot, int64_t *position);
   void *argument;
   const heed__pace *pace;
-  _Atomic(int64_t) next, pieces; /* the first task that was not begun, and how many times run was called */
+  _Atomic(int64_t) next, pieces; /* the first task that has not begun; the number of calls of run */
   int slots;
   heed__work_slot *slot;
-  heed__work_slot one; /* the slots, if there is but one */
+  heed__work_slot one; /* the slots, if there is only one */
 } heed__work;
 
-/** With a slot for each of `workers` (heed__workers(ctx) at the most), or with one if there is no memory for
- * more. */
+/** With a slot for each of `workers` (at most heed__workers(ctx)), or with one if out of memory. */
 void heed__work_begin(heed_context *ctx, heed__work *work, int workers, int64_t count,
                       bool (*run)(void *argument, int64_t task, int slot, int64_t *position), void *argument);
-/** Whether all is done. If not, work is due; a piece of it was done even if it was due before. */
+/** Runs until all is done (true) or a cancellation check stops it (false). Makes some progress in any case.
+ */
 HEED_MUST_USE
 bool heed__work_run(heed_context *ctx, heed__work *work);
 void heed__work_end(heed_context *ctx, heed__work *work);
-/** How much of it is done, from 0 to 1; grows with each run. */
+/** The part that is done, from 0 to 1; grows with each run. */
 double heed__work_progress(const heed__work *work);
 
 /* ---- Products of matrices (gemm.c) ---- */
@@ -49,20 +49,19 @@ typedef struct heed__product {
 typedef struct heed__gemm_work {
   const heed__kernels *kernels;
   heed__product whole;
-  bool divided;           /* else it is done at once, and what follows is not set */
+  bool divided;           /* else it is done in one piece, and the following fields are not set */
   const heed__blas *blas; /* NULL: the kernel multiplies */
-  float *room;            /* of each slot, `room_each` floats; NULL: none */
-  size_t room_each;
+  float *scratch;         /* scratch_each floats for each slot; NULL: not blocked */
+  size_t scratch_each;
   int64_t rows, columns; /* of a slice */
-  int64_t across;        /* slices side by side */
+  int64_t across;        /* number of slices side by side */
   heed__work work;
 } heed__gemm_work;
 
-/** Chooses the kernels and loads BLAS, if products like p go there, before several threads make such
- * products.
- */
+/** Chooses the kernels, and loads BLAS if products like p use it, before several threads compute such
+ * products. */
 void heed__gemm_prepare(heed_context *ctx, const heed__product *p);
-/** As heed__gemm takes it. g must stay where it is until the end. */
+/** The product of heed__gemm. g must not move until the end. */
 void heed__gemm_begin(heed_context *ctx, heed__gemm_work *g, const heed__product *p);
 HEED_MUST_USE
 bool heed__gemm_run(heed_context *ctx, heed__gemm_work *g);
@@ -78,7 +77,7 @@ typedef struct heed__lowp_work {
 } heed__lowp_work;
 
 typedef struct heed__linear_work {
-  heed__result result; /* result.tensor is there from the beginning on */
+  heed__result result; /* result.tensor is set from the beginning on */
   const char *function;
   bool empty, lowp;
   heed_tensor *made[4];
@@ -88,15 +87,15 @@ typedef struct heed__linear_work {
   } as;
 } heed__linear_work;
 
-/** As heed_linear, or heed_linear_int8 if there are scales. l must stay where it is until heed__linear_end,
- * which is due unless this fails; x, weight, scale and bias until then, too. */
+/** heed_linear, or heed_linear_int8 if scale is not NULL. Unless this fails, heed__linear_end must follow;
+ * until then l must not move, and x, weight, scale and bias must exist. */
 HEED_MUST_USE
 heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const char *function,
                                const heed_tensor *x, const heed_tensor *weight, const heed_tensor *scale,
                                const heed_tensor *bias, heed_tensor **out);
 HEED_MUST_USE
 bool heed__linear_run(heed_context *ctx, heed__linear_work *l);
-/** Hands the result over if status is OK, and else drops it; returns the status of both. */
+/** Like heed__result_end. */
 HEED_MUST_USE
 heed_status heed__linear_end(heed_context *ctx, heed__linear_work *l, heed_status status);
 double heed__linear_progress(const heed__linear_work *l);

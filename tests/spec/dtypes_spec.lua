@@ -252,8 +252,8 @@ end
 
 --- Those that say in words of their own what they want.
 local OTHERWISE = {
-  normal_ = "the result is float32 and is to be written into a tensor of %s, which cannot hold it",
-  uniform_ = "the result is float32 and is to be written into a tensor of %s, which cannot hold it",
+  normal_ = "the result is float32 and the tensor that is written is %s, which cannot hold it",
+  uniform_ = "the result is float32 and the tensor that is written is %s, which cannot hold it",
   rand_like = "dtype is '%s'; it must be 'float32'",
   randn_like = "dtype is '%s'; it must be 'float32'",
   where = "condition is %s; it must be bool",
@@ -272,7 +272,7 @@ describe("everything else", function()
           local arguments = ARGUMENTS[name] or {}
           if name == "where" then arguments = { heed.ones(2), heed.ones(2) } end
           local ok, message = pcall(methods[name], x, table.unpack(arguments))
-          local wanted = OTHERWISE[name] or "is %s, which only stores; "
+          local wanted = OTHERWISE[name] or "is %s; it must be float32"
           assert.is_false(ok, name .. " works on " .. dtype)
           assert.truthy(message:find(wanted:format(dtype), 1, true), name .. ": " .. message)
           assert.are.same({ 1, 1 }, (name == "dot" and x or x[1]):tolist())
@@ -284,25 +284,25 @@ describe("everything else", function()
   it("refuses them as second operands, too", function()
     local x, half = heed.ones(2, 2), heed.ones(2, 2, { dtype = "float16" })
     for _, name in ipairs { "add", "div", "eq", "logical_and", "maximum", "pow", "matmul", "allclose", "equal" } do
-      raises(name .. ": b is float16, which only stores; b:float() gives float32",
+      raises(name .. ": b is float16; it must be float32, int64 or bool: convert with b:float()",
         function() methods[name](x, half) end)
     end
-    raises("clamp: max is float16, which only stores; max:float() gives float32",
+    raises("clamp: max is float16; it must be float32, int64 or bool: convert with max:float()",
       function() x:clamp(nil, half) end)
-    raises("where: a is float16, which only stores; a:float() gives float32",
+    raises("where: a is float16; it must be float32, int64 or bool: convert with a:float()",
       function() heed.where(x:bool(), half, x) end)
-    raises("where: b is float16, which only stores; b:float() gives float32",
+    raises("where: b is float16; it must be float32, int64 or bool: convert with b:float()",
       function() heed.where(x:bool(), 1, half) end)
-    raises("layer_norm: weight is float16, which only stores; weight:float() gives float32",
+    raises("layer_norm: weight is float16; it must be float32: convert with weight:float()",
       function() heed.layer_norm(x, half[1]) end)
-    raises("linear: bias is float16, which only stores; bias:float() gives float32",
+    raises("linear: bias is float16; it must be float32: convert with bias:float()",
       function() heed.linear(x, x, half[1]) end)
-    raises("add: b is float16, which only stores; b:float() gives float32", function() return x + half end)
+    raises("add: b is float16; it must be float32, int64 or bool: convert with b:float()", function() return x + half end)
     raises("index: index is int8; it must be int64", function() return x[heed.ones(1, { dtype = "int8" })] end)
   end)
 
   it("says how to go on", function()
-    raises("exp: x is bfloat16, which only stores; x:float() gives float32",
+    raises("exp: x is bfloat16; it must be float32, int64 or bool: convert with x:float()",
       function() heed.exp(heed.ones(2, { dtype = "bfloat16" })) end)
     raises("Parameter: data is int8; it must be float32",
       function() heed.nn.Parameter(heed.ones(2, { dtype = "int8" })) end)

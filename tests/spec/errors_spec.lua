@@ -24,11 +24,11 @@ describe("a mistake is told with the function, the argument, what came and what 
       function() return x + heed.ones(4) end
     )
     raises(
-      "view: x is [2, 3] with 6 elements and the shape [4] has 4; they must have as many",
+      "view: x is [2, 3] with 6 elements and the shape [4] has 4; the numbers must be equal",
       function() return x:view(4) end
     )
     raises(
-      "cat: tensor 2 is [1, 4] where the first is [2, 3]; all sizes but that of the dimension to join must be equal",
+      "cat: tensor 2 is [1, 4] and the first is [2, 3]; all sizes but that of the dimension to join must be equal",
       function() return heed.cat { x, heed.ones(1, 4) } end
     )
     raises("zeros: the shape is [2, -1]; its sizes must not be negative", function() return heed.zeros(2, -1) end)
@@ -60,7 +60,7 @@ describe("a mistake is told with the function, the argument, what came and what 
       function() return heed.zeros(2, { dtype = "int32" }) end
     )
     raises(
-      "add: the result is float32 and is to be written into a tensor of int64, which cannot hold it",
+      "add: the result is float32 and the tensor that is written is int64, which cannot hold it",
       function() return x:long():add_(0.5) end
     )
   end)
@@ -88,8 +88,8 @@ describe("a mistake is told with the function, the argument, what came and what 
     raises("index: an index is the number 1.5; it must be an integer", function() return x[1.5] end)
     raises("index: 3 indices are given; x has 2 dimensions", function() return x[{ 1, 2, 3 }] end)
     raises(
-      "index: the slice {1, 5} does not fit dimension 1 of size 2; both ends are included, "
-        .. "and the last may be one before the first for an empty slice",
+      "index: the slice {1, 5} does not fit dimension 1 of size 2; "
+        .. "it must be within the dimension (both ends are included; {i, i - 1} is empty)",
       function() return x[{ { 1, 5 } }] end
     )
     raises(
@@ -160,14 +160,14 @@ describe("a mistake is told with the function, the argument, what came and what 
       function() return x:repeat_interleave(2 ^ 62) end
     )
     raises(
-      "range: there are more elements than memory can address; step may be too small",
+      "range: first to last by step is more elements than memory can address; step must be larger",
       function() return heed.range(math.mininteger, math.maxinteger) end
     )
     raises("MultiHeadAttentionWrapper: num_heads is 1099511627776; it must be at most 65536", function()
       return nn.MultiHeadAttentionWrapper(3, 2, 6, 0, 2 ^ 40)
     end)
     raises(("narrow: start 3 and length %s do not fit dimension 1 of size %s; "):format(LARGEST, LARGEST)
-      .. "start counts from 1 and there must be length elements from there on", function()
+      .. "there must be length elements from start (from 1) on", function()
       return heed.zeros(math.maxinteger, 0, { dtype = "bool" }):narrow(1, 3, math.maxinteger)
     end)
   end)

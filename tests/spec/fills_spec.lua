@@ -60,7 +60,7 @@ describe("a random draw has PyTorch's bits", function()
         heed.manual_seed(seed)
         if not expected then
           local before = bits(base)
-          assert.error_matches(function() in_place[name](x) end, "share one place; clone it first")
+          assert.error_matches(function() in_place[name](x) end, "share memory; clone it first")
           assert.equal(before, bits(base))
           return
         end

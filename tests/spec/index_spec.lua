@@ -281,11 +281,11 @@ describe("writing", function()
 
   it("refuses an expanded tensor", function()
     local x = heed.zeros(3, 1):expand(3, 4)
-    raises("index: several elements of the tensor that is written to share one place; clone it first",
+    raises("index: the tensor that is written has elements that share memory; clone it first",
       function() x[1] = 1 end)
-    raises("index: several elements of the tensor that is written to share one place; clone it first",
+    raises("index: the tensor that is written has elements that share memory; clone it first",
       function() x[{ 1, 1 }] = 1 end)
-    raises("index: several elements of the tensor that is written to share one place; clone it first",
+    raises("index: the tensor that is written has elements that share memory; clone it first",
       function() x[x:eq(0)] = 1 end)
   end)
 end)

@@ -18,7 +18,7 @@ describe("a message about one of a thing is in the singular", function()
   end)
 
   it("for elements and dimensions", function()
-    raises("view: x is [1] with 1 element and the shape [2] has 2; they must have as many",
+    raises("view: x is [1] with 1 element and the shape [2] has 2; the numbers must be equal",
       function() one:view(2) end)
     raises("view: x is [1] with 1 element; for the shape [-1, 2] their number must be a multiple of 2",
       function() one:view(-1, 2) end)

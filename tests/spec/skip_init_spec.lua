@@ -133,7 +133,7 @@ describe("nn.utils.skip_init", function()
   it("leaves parameters that can be read and replaced, but not written", function()
     local m = skip_init(nn.Linear, 3, 2)
     assert.is_true(m(heed.ones(4, 3)):equal(heed.zeros(4, 2)))
-    fails("copy_: several elements of the tensor that is written to share one place; clone it first", m.weight.copy_,
+    fails("copy_: the tensor that is written has elements that share memory; clone it first", m.weight.copy_,
       m.weight, heed.rand(2, 3))
     m.weight = heed.ones(2, 3)
     assert.is_true(m(heed.ones(1, 3)):equal(heed.full({ 1, 2 }, 3)))

@@ -180,7 +180,7 @@ describe("modules with small weights", function()
       function() m.weight = heed.ones(2, 3, { dtype = "int8" }) end)
     raises("Linear: weight is [3, 2]; it must be [2, 3]",
       function() m.weight = heed.ones(3, 2, { dtype = "float16" }) end)
-    raises("Linear: bias is float16, which only stores; bias:float() gives float32",
+    raises("Linear: bias is float16; it must be float32: convert with bias:float()",
       function() m.bias = heed.ones(2, { dtype = "float16" }) end)
     m:to("int8")
     raises("Linear: weight is float32; it must be int8, as it has scales", function() m.weight = heed.ones(2, 3) end)
