@@ -77,7 +77,7 @@ typedef struct heed__attention_plan {
   int ndim;      /* of the result [batch..., hq, l, dv]; 2 without heads */
   int head_dims; /* 1, or 0 if the leading dimensions are all batch */
   int batch_ndim;
-  int64_t hq, hkv, l, s, d, dv;
+  int64_t query_heads, key_heads, query_length, key_length, head_size, value_size;
   int64_t group, heads;        /* hq / hkv, batch · hq */
   int64_t past;                /* past keys among s */
   int64_t offset, left, right; /* of the queries, without lengths; of window and causality: INT64_MAX: no

@@ -64,24 +64,24 @@ static heed_status check_shapes(heed__attention_plan *p) {
   if ((status = heed__check_dtype(ctx, function, "q", q, HEED_FLOAT32))) return status;
   if ((status = check_stored(ctx, function, "k", k, operands->k_scale))) return status;
   if ((status = check_stored(ctx, function, "v", v, operands->v_scale))) return status;
-  p->l = rows_of(q);
-  p->s = rows_of(k);
-  p->d = columns_of(q);
-  p->dv = columns_of(v);
+  p->query_length = rows_of(q);
+  p->key_length = rows_of(k);
+  p->head_size = columns_of(q);
+  p->value_size = columns_of(v);
   p->head_dims = operands->no_heads ? 0 : 1;
-  p->hq = heads_of(p, q);
-  p->hkv = heads_of(p, k);
-  if (columns_of(k) != p->d) {
+  p->query_heads = heads_of(p, q);
+  p->key_heads = heads_of(p, k);
+  if (columns_of(k) != p->head_size) {
     return fail_pair(ctx, function, "q", q, "k", k, "their last sizes must be equal");
   }
-  if (rows_of(v) != p->s) {
+  if (rows_of(v) != p->key_length) {
     return fail_pair(ctx, function, "k", k, "v", v, "their second to last sizes must be equal");
   }
-  if (heads_of(p, v) != p->hkv) {
+  if (heads_of(p, v) != p->key_heads) {
     return fail_pair(ctx, function, "k", k, "v", v, "their numbers of heads (third to last) must be equal");
   }
-  p->group = p->hkv > 0 ? heed__quotient(p->hq, p->hkv) : 0;
-  if (p->hq != p->group * p->hkv) {
+  p->group = p->key_heads > 0 ? heed__quotient(p->query_heads, p->key_heads) : 0;
+  if (p->query_heads != p->group * p->key_heads) {
     return fail_pair(ctx, function, "q", q, "k", k,
                      "the heads of q (third to last size) must be a multiple of the heads of k");
   }
@@ -94,9 +94,9 @@ static heed_status check_shapes(heed__attention_plan *p) {
     return fail_pair(ctx, function, "q", q, "v", v, "the sizes of the batch must broadcast");
   }
   p->batch_ndim = ndim;
-  if (has_heads(p, q) || has_heads(p, k) || has_heads(p, v)) p->shape[ndim++] = p->hq;
-  p->shape[ndim++] = p->l;
-  p->shape[ndim++] = p->dv;
+  if (has_heads(p, q) || has_heads(p, k) || has_heads(p, v)) p->shape[ndim++] = p->query_heads;
+  p->shape[ndim++] = p->query_length;
+  p->shape[ndim++] = p->value_size;
   p->ndim = ndim;
   return HEED_OK;
 }
@@ -168,7 +168,7 @@ static heed_status add_past(heed__attention_plan *p) {
   if ((status = join(ctx, function, past_value, operands->v, &p->joined[1]))) return status;
   p->k = p->joined[0];
   p->v = p->joined[1];
-  p->s = rows_of(p->k);
+  p->key_length = rows_of(p->k);
   p->offset += p->past;
   return HEED_OK;
 }
@@ -182,9 +182,9 @@ static heed_status check_heads(heed_context *ctx, const char *function, const he
   if (!x) return HEED_OK;
   heed_status status = heed__check_dtype(ctx, function, name, x, HEED_FLOAT32);
   if (status) return status;
-  if (x->ndim == 1 && x->shape[0] == p->hq) return HEED_OK;
+  if (x->ndim == 1 && x->shape[0] == p->query_heads) return HEED_OK;
   return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [%lld], a number for each head of q", function,
-                    name, heed__shape_text(text, x->ndim, x->shape), (long long)p->hq);
+                    name, heed__shape_text(text, x->ndim, x->shape), (long long)p->query_heads);
 }
 
 static heed_status check_window(heed_context *ctx, const char *function, const heed_window *w,

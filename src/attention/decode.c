@@ -27,24 +27,25 @@ static int64_t least_of(int64_t a, int64_t b) {
  * that each query has enough work of its own. */
 bool heed__attention_is_decode(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
-  const double work = (double)p->span * ((double)p->d + (double)p->dv);
-  const bool many = p->span >= MANY_KEYS || (p->span >= SOME_KEYS && work >= LEAST_WORK * (double)p->l);
-  return p->l <= FEW_QUERIES && many && (t->q_column == 1 || p->d == 1) && (t->k_column == 1 || p->d == 1) &&
-         (t->v_column == 1 || p->dv == 1);
+  const double work = (double)p->span * ((double)p->head_size + (double)p->value_size);
+  const bool many =
+      p->span >= MANY_KEYS || (p->span >= SOME_KEYS && work >= LEAST_WORK * (double)p->query_length);
+  return p->query_length <= FEW_QUERIES && many && (t->q_column == 1 || p->head_size == 1) &&
+         (t->k_column == 1 || p->head_size == 1) && (t->v_column == 1 || p->value_size == 1);
 }
 
 /* How many key heads a bundle has: one; where a row of the keys holds several heads (keys [b, n, heads, d]
  * viewed as [b, heads, n, d]), as many as leave two tasks for each worker. The keys of one head alone, with
  * gaps between them, came at half of the memory's bandwidth. */
 static int64_t heads_of_bundle(const heed__attention_plan *p, int64_t rows, int64_t tasks, int64_t workers) {
-  if (p->hkv < 2) return 1;
+  if (p->key_heads < 2) return 1;
   heed__attention_task next = p->task;
   heed__attention_move(&next, p, p->group);
   const ptrdiff_t apart = (const char *)next.k - (const char *)p->task.k;
   const ptrdiff_t row = p->task.k_row * (ptrdiff_t)heed__element_bytes(p->task.k_dtype);
   if (apart <= 0 || apart >= row) return 1;
   int64_t heads = 1;
-  while (p->hkv % (2 * heads) == 0 && 2 * heads * rows <= HEED__DECODE_ROWS &&
+  while (p->key_heads % (2 * heads) == 0 && 2 * heads * rows <= HEED__DECODE_ROWS &&
          tasks / (2 * heads) >= 2 * workers)
     heads *= 2;
   return heads;
@@ -54,16 +55,16 @@ static int64_t heads_of_bundle(const heed__attention_plan *p, int64_t rows, int6
  * instead of 1024), and a caller that cancels waits for the end of one. */
 static int64_t block_of(const heed__attention_plan *p) {
   int64_t keys = GRAIN;
-  while (keys < HEED__DECODE_BLOCK && 2 * keys <= LONG_BLOCK / (p->d + p->dv + 1)) keys *= 2;
+  while (keys < HEED__DECODE_BLOCK && 2 * keys <= LONG_BLOCK / (p->head_size + p->value_size + 1)) keys *= 2;
   return keys;
 }
 
 void heed__decode_divide(heed__attention_plan *p, int workers) {
   decode_division *d = &p->decode;
-  const int64_t rows = p->group * p->l, units = heed__parts(rows, HEED__DECODE_ROWS);
+  const int64_t rows = p->group * p->query_length, units = heed__parts(rows, HEED__DECODE_ROWS);
   const int64_t all_units = p->heads / p->group * units, most = p->span / RANGE;
   const int64_t ranges = least_of(heed__parts(DECODE_TASKS, all_units), most > 0 ? most : 1);
-  const int64_t longest = heed__larger(LONG_RANGE / (p->d + p->dv + 1), RANGE);
+  const int64_t longest = heed__larger(LONG_RANGE / (p->head_size + p->value_size + 1), RANGE);
   d->range = heed__parts(least_of(heed__parts(p->span, ranges), longest), GRAIN) * GRAIN;
   d->ranges = heed__parts(p->span, d->range);
   d->heads = heads_of_bundle(p, rows, all_units * d->ranges, workers);
@@ -74,14 +75,15 @@ void heed__decode_divide(heed__attention_plan *p, int workers) {
   d->area_rows = least_of(d->rows, HEED__DECODE_ROWS);
   const int64_t line = HEED__ALIGNMENT / (int64_t)sizeof(float);
   d->block = least_of(block_of(p), d->range);
-  d->area = heed__parts(d->area_rows * (p->dv + 2), line) * line; /* no two tasks write to one cache line */
+  d->area =
+      heed__parts(d->area_rows * (p->value_size + 2), line) * line; /* no two tasks write to one cache line */
   d->score_area = heed__parts(d->area_rows * (d->block + HEED__DECODE_SPARE), line) * line;
 }
 
 /* The task of the head that a row of a bundle belongs to. */
 static heed__attention_task head_of(const heed__attention_plan *p, int64_t bundle, int64_t row) {
   heed__attention_task task = p->task;
-  heed__attention_move(&task, p, bundle * p->decode.heads * p->group + row / p->l);
+  heed__attention_move(&task, p, bundle * p->decode.heads * p->group + row / p->query_length);
   return task;
 }
 
@@ -89,7 +91,7 @@ static heed__attention_task head_of(const heed__attention_plan *p, int64_t bundl
 static void part_of(const heed__attention_plan *p, int64_t area, float **out, float **row_max,
                     float **row_sum) {
   *out = p->decode.parts + area * p->decode.area;
-  *row_max = *out + p->decode.area_rows * p->dv;
+  *row_max = *out + p->decode.area_rows * p->value_size;
   *row_sum = *row_max + p->decode.area_rows;
 }
 
@@ -97,7 +99,7 @@ static void part_of(const heed__attention_plan *p, int64_t area, float **out, fl
  * query's row in the parts, which lie in the areas from first_area on. */
 static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t r,
                      const heed__attention_task *head, int64_t i) {
-  const int64_t dv = head->dv, ranges = p->decode.ranges;
+  const int64_t dv = head->value_size, ranges = p->decode.ranges;
   const ptrdiff_t column = head->out_column;
   float *out = head->out + i * head->out_row;
   float *part, *row_max, *row_sum, most = -FLT_MAX, total = 0.0f;
@@ -125,7 +127,7 @@ static void join_rows(const heed__attention_plan *p, int64_t bundle, int64_t fir
   const int64_t rows = least_of(p->decode.rows - first_row, HEED__DECODE_ROWS);
   heed__attention_task head = head_of(p, bundle, first_row);
   for (int64_t r = 0; r < rows; r++) {
-    const int64_t query = (first_row + r) % p->l;
+    const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
     join_row(p, area, r, &head, query);
   }
@@ -142,8 +144,8 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   const int64_t unit = i / d->ranges, bundle = unit / d->units, range = i % d->ranges;
   const int64_t first_row = unit % d->units * HEED__DECODE_ROWS;
   heed__decode_task task = {
-      .d = p->d,
-      .dv = p->dv,
+      .head_size = p->head_size,
+      .value_size = p->value_size,
       .k_dtype = p->task.k_dtype,
       .v_dtype = p->task.v_dtype,
       .k_row = p->task.k_row,
@@ -161,15 +163,15 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   };
   heed__attention_task head = head_of(p, bundle, first_row);
   int64_t first, unused, last;
-  heed__attention_reach(&head, 0, &first, &unused);
-  heed__attention_reach(&head, p->l - 1, &unused, &last);
+  heed__attention_window(&head, 0, &first, &unused);
+  heed__attention_window(&head, p->query_length - 1, &unused, &last);
   task.first = first + range * d->range;
   task.last = least_of(task.first + d->range, last);
   task.k = head.k;
   task.v = head.v;
   task.padding = head.padding;
   for (int r = 0; r < task.rows; r++) {
-    const int64_t query = (first_row + r) % p->l;
+    const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
     task.row[r] = (heed__decode_row){
         .q = head.q + query * head.q_row,
@@ -180,12 +182,12 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
         .visible = head.visible ? head.visible + query * head.visible_row : NULL,
         .bias = head.bias ? head.bias + query * head.bias_row : NULL,
         .slope = head.slope,
-        .place = query + head.offset,
+        .position = query + head.offset,
     };
-    heed__attention_reach(&head, query, &task.row[r].first, &task.row[r].last);
+    heed__attention_window(&head, query, &task.row[r].first, &task.row[r].last);
   }
   const int64_t area = d->ranges > 1 ? i : slot;
-  part_of(p, area, &task.out, &task.largest, &task.sum);
+  part_of(p, area, &task.out, &task.row_max, &task.row_sum);
   if (!p->kernels->decode(&task, &p->context->pace, position)) return false;
   if (d->ranges == 1) join_rows(p, bundle, first_row, area);
   return true;

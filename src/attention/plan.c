@@ -28,7 +28,7 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   heed__attention_move(task, p, head);
   task->first = first;
   task->last = last;
-  task->keep = keep;
+  task->dropout_mask = keep;
   task->scratch = scratch;
   if (*position < TAPPED) {
     if (!p->decoded && !p->kernels->attention(task, pace, position)) return false;
@@ -51,7 +51,7 @@ static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
   const bool alone = p->work.slots == 1;
   const int64_t head = alone ? i / p->blocks : i % p->heads;
   const int64_t first = (p->blocks - 1 - (alone ? i % p->blocks : i / p->heads)) * p->rows;
-  const int64_t last = p->l - first < p->rows ? p->l : first + p->rows;
+  const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
   heed__attention_task task = p->task;
   return run_rows(p, &task, head, first, last, NULL, p->scratch + (size_t)slot * p->area, p->work.pace,
                   position);
@@ -83,8 +83,8 @@ static bool run_in_order(heed__attention_plan *p) {
   float *keep = p->drops ? p->scratch + p->area : NULL;
   while (p->at < tasks) {
     const int64_t head = heed__quotient(p->at, p->blocks), first = (p->at - head * p->blocks) * p->rows;
-    const int64_t last = p->l - first < p->rows ? p->l : first + p->rows;
-    if (p->drops && !draw(p, keep, (last - first) * p->s, pace)) return false;
+    const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
+    if (p->drops && !draw(p, keep, (last - first) * p->key_length, pace)) return false;
     if (!run_rows(p, &task, head, first, last, keep, p->scratch, pace, &p->left_at)) return false;
     p->left_at = p->drawn = 0;
     if (++p->at < tasks && heed__leaves(pace)) return false;
@@ -121,35 +121,37 @@ static size_t scratch_of(const heed__kernels *kernels, const heed__attention_tas
 }
 
 static int64_t blocks_of(const heed__attention_plan *p, int64_t rows) {
-  return heed__quotient(p->l + rows - 1, rows);
+  return heed__quotient(p->query_length + rows - 1, rows);
 }
 
 static int64_t rows_of_task(const heed__attention_plan *p, int64_t workers) {
   int64_t rows = ROWS;
-  while (rows > 6 && rows > heed__quotient(KEPT, p->d + p->dv + 1)) rows /= 2;
-  if (p->drops && rows > DRAWN / p->s) rows = DRAWN / p->s > 0 ? DRAWN / p->s : 1;
+  while (rows > 6 && rows > heed__quotient(KEPT, p->head_size + p->value_size + 1)) rows /= 2;
+  if (p->drops && rows > DRAWN / p->key_length) rows = DRAWN / p->key_length > 0 ? DRAWN / p->key_length : 1;
   while (workers > 1 && rows > LEAST_ROWS && blocks_of(p, rows) * p->heads < TASKS * workers) rows /= 2;
-  return rows < p->l ? rows : p->l;
+  return rows < p->query_length ? rows : p->query_length;
 }
 
 /* Few scores of heads wider than the vector kernels' way for small ones takes. */
 static bool is_scalar(const heed__attention_plan *p) {
-  return !heed__attention_is_small(&p->task) && (double)p->l * (double)p->s <= SCALAR_SCORES;
+  return !heed__attention_is_small(&p->task) &&
+         (double)p->query_length * (double)p->key_length <= SCALAR_SCORES;
 }
 
 /* One worker where, with that number of keys for each query, all is done before another is awake. */
 static int workers_for(const heed__attention_plan *p, double keys) {
-  const double work = (double)p->heads * (double)p->l * keys * (double)(p->d + p->dv);
+  const double work =
+      (double)p->heads * (double)p->query_length * keys * (double)(p->head_size + p->value_size);
   return work < WAKING ? 1 : heed__workers(p->context);
 }
 
 /* The scratch of all slots and the dropout mask of a task: in the caller's scratch buffer where it fits. */
 static heed_status new_scratch(heed__attention_plan *p, int slots, heed__attention_scratch *scratch) {
-  const size_t most = PTRDIFF_MAX / sizeof(float), drawn = p->drops ? (size_t)(p->rows * p->s) : 0;
+  const size_t most = PTRDIFF_MAX / sizeof(float), drawn = p->drops ? (size_t)(p->rows * p->key_length) : 0;
   heed__attention_task task = p->task;
   task.last = p->rows;
-  bool fits =
-      drawn < most && (size_t)(p->d + p->dv) < most / MOST_ROWS; /* expanded tensors may be that wide */
+  bool fits = drawn < most && (size_t)(p->head_size + p->value_size) <
+                                  most / MOST_ROWS; /* expanded tensors may be that wide */
   if (fits) {
     p->area = scratch_of(p->kernels, &task);
     if (p->tapped && p->area < scratch_of(&heed__kernels_scalar, &task))
@@ -194,7 +196,7 @@ static heed_status begin_decode(heed__attention_plan *p, heed__attention_scratch
 static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scratch) {
   const bool scalar = is_scalar(p), small = scalar || heed__attention_is_small(&p->task);
   p->kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(p->context);
-  p->drops = p->operands->options.dropout_p > 0 && p->s > 0;
+  p->drops = p->operands->options.dropout_p > 0 && p->key_length > 0;
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
   if (!p->drops && heed__attention_is_decode(p)) {
@@ -230,7 +232,8 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p))) goto failed;
   heed__attention_set_out(p, p->result.tensor);
-  p->empty = p->heads == 0 || p->l == 0 || (p->dv == 0 && !operands->taps && o->dropout_p <= 0);
+  p->empty =
+      p->heads == 0 || p->query_length == 0 || (p->value_size == 0 && !operands->taps && o->dropout_p <= 0);
   if (!p->empty && (status = divide(p, scratch))) goto failed;
   return HEED_OK;
 failed:

@@ -28,7 +28,7 @@ static void set_strides(ptrdiff_t *row, ptrdiff_t *column, const heed_tensor *x)
 static void set_outer(heed__attention_plan *p) {
   p->heads = 1;
   for (int i = 0; i < p->batch_ndim + 2; i++) {
-    const int64_t size = i < p->batch_ndim ? p->shape[i] : i == p->batch_ndim ? p->hkv : p->group;
+    const int64_t size = i < p->batch_ndim ? p->shape[i] : i == p->batch_ndim ? p->key_heads : p->group;
     p->heads *= size;
     if (size != 1) p->outer[p->outer_ndim++] = size;
   }
@@ -42,11 +42,11 @@ static void set_steps(heed__attention_plan *p, heed__attention_operand operand, 
   const int batch_ndim = x->ndim - inner - headed;
   const int64_t heads = headed ? x->shape[batch_ndim] : 1;
   const ptrdiff_t head = heads > 1 ? (ptrdiff_t)x->stride[batch_ndim] : 0;
-  const bool grouped = heads == p->hkv && p->group > 1; /* keys and values, which a group shares */
+  const bool grouped = heads == p->key_heads && p->group > 1; /* keys and values, which a group shares */
   int dim = 0;
   for (int i = 0; i < p->batch_ndim; i++)
     if (p->shape[i] != 1) p->step[operand][dim++] = stride_of(x, i - p->batch_ndim + batch_ndim);
-  if (p->hkv != 1) p->step[operand][dim++] = grouped ? head : head * (ptrdiff_t)p->group;
+  if (p->key_heads != 1) p->step[operand][dim++] = grouped ? head : head * (ptrdiff_t)p->group;
   if (p->group != 1) p->step[operand][dim++] = grouped ? 0 : head;
 }
 
@@ -55,19 +55,22 @@ static void set_steps(heed__attention_plan *p, heed__attention_operand operand, 
 /* What the rows of a head with that number of keys see by position. Bounds are clamped to l and s, so that
  * nothing overflows. */
 static void set_reach(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
-  t->keys = keys;
+  t->valid_keys = keys;
   t->offset = offset;
-  t->low = p->left >= offset + p->l ? -p->l : min_of(offset - p->left, p->s);
-  t->high = p->right >= p->s - offset ? p->s : max_of(offset + p->right + 1, -p->l);
+  t->window_begin =
+      p->left >= offset + p->query_length ? -p->query_length : min_of(offset - p->left, p->key_length);
+  t->window_end =
+      p->right >= p->key_length - offset ? p->key_length : max_of(offset + p->right + 1, -p->query_length);
 }
 
 /* Keys from the first row's first to the last row's last; with lengths, an upper bound. */
 static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
-  if (p->l == 0) return 0;
-  if (!p->lengths) return max_of(min_of(p->s, p->l - 1 + t->high) - max_of(t->low, 0), 0);
-  if (p->left >= p->s || p->right >= p->s) return p->s;
-  return min_of(p->s, min_of(p->left + 1 + p->right, p->s) + p->l - 1);
+  if (p->query_length == 0) return 0;
+  if (!p->lengths)
+    return max_of(min_of(p->key_length, p->query_length - 1 + t->window_end) - max_of(t->window_begin, 0), 0);
+  if (p->left >= p->key_length || p->right >= p->key_length) return p->key_length;
+  return min_of(p->key_length, min_of(p->left + 1 + p->right, p->key_length) + p->query_length - 1);
 }
 
 /* ---- The task ---- */
@@ -128,11 +131,11 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   t->v = p->v->data;
   t->k_dtype = p->k->dtype;
   t->v_dtype = p->v->dtype;
-  t->l = t->last = p->l;
-  t->s = p->s;
-  t->d = p->d;
-  t->dv = p->dv;
-  t->scale = (float)(o->scale != 0 ? o->scale : 1 / sqrt(p->d > 0 ? (double)p->d : 1));
+  t->query_length = t->last = p->query_length;
+  t->key_length = p->key_length;
+  t->head_size = p->head_size;
+  t->value_size = p->value_size;
+  t->scale = (float)(o->scale != 0 ? o->scale : 1 / sqrt(p->head_size > 0 ? (double)p->head_size : 1));
   t->softcap = cap_of(o->softcap);
   set_strides(&t->q_row, &t->q_column, operands->q);
   set_strides(&t->k_row, &t->k_column, p->k);
@@ -154,7 +157,7 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   p->slopes = set_head_numbers(o->alibi_slopes, &p->slope_stride);
   p->sinks = set_head_numbers(o->sinks, &p->sink_stride);
   t->has_sink = p->sinks != NULL;
-  set_reach(t, p, p->s, p->offset);
+  set_reach(t, p, p->key_length, p->offset);
   p->span = span_of(p);
 }
 
@@ -173,7 +176,7 @@ static ptrdiff_t bytes_of(heed_dtype dtype, ptrdiff_t elements) {
 /* The operands that only some calls have. */
 static void move_others(heed__attention_task *t, const heed__attention_plan *p, int64_t head,
                         const ptrdiff_t at[HEED__ATTENTION_STRIDED]) {
-  const int64_t head_of_item = head - heed__quotient(head, p->hq) * p->hq;
+  const int64_t head_of_item = head - heed__quotient(head, p->query_heads) * p->query_heads;
   if (t->visible) t->visible = p->task.visible + at[HEED__ATTENTION_MASK];
   if (t->bias) t->bias = p->task.bias + at[HEED__ATTENTION_MASK];
   if (t->padding) t->padding = p->task.padding + at[HEED__ATTENTION_PADDING];
@@ -183,8 +186,8 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
   if (p->sinks) t->sink = p->sinks[head_of_item * p->sink_stride];
   if (p->lengths) {
     /* Clamped again: another thread of the host might have written there since the check. */
-    const int64_t keys = max_of(min_of(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->s), 0);
-    set_reach(t, p, keys, p->offset + keys - p->l);
+    const int64_t keys = max_of(min_of(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->key_length), 0);
+    set_reach(t, p, keys, p->offset + keys - p->query_length);
   }
 }
 

@@ -40,7 +40,7 @@ heed_status heed__attention_new_taps(heed__attention_plan *p) {
   heed_status status = HEED_OK;
   taps->size = sizeof *taps;
   for (int i = 0; i < p->ndim; i++) like.shape[i] = p->shape[i];
-  like.shape[p->ndim - 1] = p->s;
+  like.shape[p->ndim - 1] = p->key_length;
   for (int i = 0; i < HEED__TAP_MAPS; i++) {
     if (!is_wanted(p, (heed__tap)i)) continue;
     heed_tensor **map = tensor_of(taps, (heed__tap)i);
@@ -63,7 +63,8 @@ void heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p,
       [HEED__TAP_capped_logits] = &t->capped_logits,
       [HEED__TAP_biased_logits] = &t->biased_logits,
   };
-  for (int i = 0; i < HEED__TAP_MAPS; i++) *map[i] = p->map[i] ? p->map[i] + head * p->l * p->s : NULL;
+  for (int i = 0; i < HEED__TAP_MAPS; i++)
+    *map[i] = p->map[i] ? p->map[i] + head * p->query_length * p->key_length : NULL;
 }
 
 void heed__attention_end_taps(heed__attention_plan *p, heed_status status) {

@@ -46,13 +46,13 @@ typedef struct heed__attention_task {
   heed_dtype k_dtype, v_dtype;
   ptrdiff_t q_row, q_column, k_row, k_column, v_row, v_column, out_row, out_column;
   ptrdiff_t k_scale_row, v_scale_row;
-  int64_t l, s, d, dv;
-  int64_t first, last; /* the rows to do */
+  int64_t query_length, key_length, head_size, value_size; /* l, s, d, dv */
+  int64_t first, last;                                     /* the rows to do */
   float scale;
   float softcap; /* c: scores become c · tanh(score / c); 0: none */
-  /* By its place row i sees keys i + low … i + high - 1 of the first `keys` ones of s: low and high are from
-   * -l to s, -l and s where there is no bound. */
-  int64_t low, high, keys;
+  /* By its position row i sees keys i + window_begin … i + window_end - 1 of the first valid_keys ones; both
+   * bounds are from -l to s, -l and s where there is none. */
+  int64_t window_begin, window_end, valid_keys;
   float slope; /* slope · |i + offset - j| is taken off of the scores; 0: none */
   int64_t offset;
   bool has_sink; /* the sink takes part in the maximum and in the sum, and gives no value */
@@ -63,8 +63,8 @@ typedef struct heed__attention_task {
   ptrdiff_t padding_stride;
   const float *bias; /* added to the capped scores, -inf hides; [l, s] with these strides; NULL: none */
   ptrdiff_t bias_row, bias_column;
-  const float *keep; /* what dropout multiplies the weights of rows first…last-1 by, row-major [last - first,
-                        s]; NULL: none */
+  const float *dropout_mask; /* factors of the weights of rows first…last-1, row-major [last - first, s];
+                                NULL: none */
   void *scratch; /* attention_scratch bytes aligned to HEED__ALIGNMENT, no contents but while it is left */
   /* Row-major [l, s], written where not NULL: q·k with hidden places -inf, after softmax, after dropout; and
    * the scores of all places scaled, capped, and biased with hidden places -inf */
@@ -72,10 +72,10 @@ typedef struct heed__attention_task {
 } heed__attention_task;
 
 /** The keys *first … *last - 1 that row i sees by its place; *first is at most *last. */
-static inline void heed__attention_reach(const heed__attention_task *t, int64_t i, int64_t *first,
-                                         int64_t *last) {
-  const int64_t from = i + t->low, to = i + t->high;
-  *last = to > t->keys ? t->keys : to > 0 ? to : 0;
+static inline void heed__attention_window(const heed__attention_task *t, int64_t i, int64_t *first,
+                                          int64_t *last) {
+  const int64_t from = i + t->window_begin, to = i + t->window_end;
+  *last = to > t->valid_keys ? t->valid_keys : to > 0 ? to : 0;
   *first = from < 0 ? 0 : from < *last ? from : *last;
 }
 
@@ -83,8 +83,8 @@ static inline void heed__attention_reach(const heed__attention_task *t, int64_t 
  * (vector/small.h). */
 enum { HEED__SMALL_QUERIES = 16, HEED__SMALL_KEYS = 32, HEED__SMALL_HEAD = 64 };
 static inline bool heed__attention_is_small(const heed__attention_task *t) {
-  return t->l <= HEED__SMALL_QUERIES && t->s <= HEED__SMALL_KEYS && t->d <= HEED__SMALL_HEAD &&
-         t->dv <= HEED__SMALL_HEAD;
+  return t->query_length <= HEED__SMALL_QUERIES && t->key_length <= HEED__SMALL_KEYS &&
+         t->head_size <= HEED__SMALL_HEAD && t->value_size <= HEED__SMALL_HEAD;
 }
 
 /* A few query rows on keys first…last-1 of one batch item (none if first is not below last): softmax(biased
@@ -101,15 +101,15 @@ typedef struct heed__decode_row {
   int64_t first, last;            /* sees keys first…last-1 of s */
   const uint8_t *visible;         /* [s]; NULL: all */
   const float *bias;              /* [s]; NULL: none */
-  float slope;                    /* slope · |place - j| is taken off of the scores; 0: none */
-  int64_t place;
+  float slope;                    /* slope · |position - j| is taken off of the scores; 0: none */
+  int64_t position;
 } heed__decode_row;
 typedef struct heed__decode_task {
   const void *k, *v; /* of key 0 */
   heed_dtype k_dtype, v_dtype;
   ptrdiff_t k_row, v_row, k_scale_row, v_scale_row, visible_column, bias_column, padding_stride;
   const uint8_t *padding;
-  int64_t d, dv, first, last;
+  int64_t head_size, value_size, first, last; /* d, dv */
   float scale, softcap;
   int rows;      /* 1…HEED__DECODE_ROWS */
   int block;     /* keys that are gone through at once, 1…HEED__DECODE_BLOCK */
@@ -117,7 +117,7 @@ typedef struct heed__decode_task {
   heed__decode_row row[HEED__DECODE_ROWS];
   /* Of each row: the largest score that it sees (-FLT_MAX if it sees none or only less), the sum of
    * e^(score - largest), and that of e^(score - largest) · value, [dv]. */
-  float *largest, *sum, *out;
+  float *row_max, *row_sum, *out;
 } heed__decode_task;
 
 /* c [m, n] = x [m, k] · wᵀ (+ bias [n] on each row, or NULL), w [n, k] of a dtype that only stores. Rows are
@@ -143,7 +143,7 @@ typedef struct heed__small_pass {
   const float *x;
   const float *weight[4], *bias[4]; /* query, key, value, out; a bias may be NULL, as may be weight[3]: then
                                        d_out is heads · d */
-  int64_t n, d_in, heads, kv_heads, d, d_out;
+  int64_t n, d_in, heads, kv_heads, head_size, d_out;
   float scale;
   bool causal;
   float *out; /* [n, d_out]; shares no place with the others */
@@ -154,7 +154,7 @@ typedef struct heed__small_pass {
 enum { HEED__TINY_WORK = 512, HEED__TINY_DEPTH = 15 };
 /** rows: of the whole batch; more than 1. */
 static inline bool heed__is_small_pass(const heed__small_pass *p, int64_t rows) {
-  const int64_t wide = p->heads * p->d;
+  const int64_t wide = p->heads * p->head_size;
   return p->n <= HEED__SMALL_QUERIES && rows > 1 && rows <= HEED__TINY_WORK && p->d_in <= HEED__TINY_DEPTH &&
          wide <= HEED__TINY_DEPTH && p->d_out <= HEED__TINY_WORK &&
          rows * wide * p->d_in <= HEED__TINY_WORK &&
@@ -165,15 +165,15 @@ static inline bool heed__is_small_pass(const heed__small_pass *p, int64_t rows) 
 static inline heed__attention_task heed__small_pass_task(const heed__small_pass *p) {
   return (heed__attention_task){.k_dtype = HEED_FLOAT32,
                                 .v_dtype = HEED_FLOAT32,
-                                .l = p->n,
-                                .s = p->n,
-                                .d = p->d,
-                                .dv = p->d,
+                                .query_length = p->n,
+                                .key_length = p->n,
+                                .head_size = p->head_size,
+                                .value_size = p->head_size,
                                 .last = p->n,
                                 .scale = p->scale,
-                                .low = -p->n,
-                                .high = p->causal ? 1 : p->n,
-                                .keys = p->n};
+                                .window_begin = -p->n,
+                                .window_end = p->causal ? 1 : p->n,
+                                .valid_keys = p->n};
 }
 
 /* name, result, parameters */

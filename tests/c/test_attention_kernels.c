@@ -65,11 +65,13 @@ static size_t extent(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t col
 }
 
 static setting set_up(const question *a) {
-  setting s = {.task = {.l = a->l, .s = a->s, .d = a->d, .dv = a->dv, .last = a->l}};
+  setting s = {
+      .task = {
+          .query_length = a->l, .key_length = a->s, .head_size = a->d, .value_size = a->dv, .last = a->l}};
   s.task.k_dtype = s.task.v_dtype = HEED_FLOAT32;
-  s.task.low = -a->l;
-  s.task.high = a->ways & CAUSAL ? 1 : a->s;
-  s.task.keys = a->s;
+  s.task.window_begin = -a->l;
+  s.task.window_end = a->ways & CAUSAL ? 1 : a->s;
+  s.task.valid_keys = a->s;
   heed__attention_task *t = &s.task;
   seed = (uint32_t)(a->l * 7919 + a->s * 104729 + a->d * 31 + a->dv);
   const int out_layout = a->layout == REPEATED ? DENSE : a->layout;
@@ -104,7 +106,7 @@ static setting set_up(const question *a) {
     t->padding_stride = 1;
   }
   if (a->ways & BIAS) t->bias = bias;
-  if (a->ways & KEEP) t->keep = keep;
+  if (a->ways & KEEP) t->dropout_mask = keep;
   return s;
 }
 
@@ -117,7 +119,7 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   heed__attention_task t = s->task;
   t.first = first;
   t.last = last;
-  if (t.keep) t.keep += first * t.s;
+  if (t.dropout_mask) t.dropout_mask += first * t.key_length;
   const size_t bytes = table->attention_scratch(&t);
   void *scratch = aligned_new(bytes);
   memset(scratch, 0xff, bytes); /* nan */
@@ -125,7 +127,7 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   assert_true(table->attention(&t, NULL, NULL));
   float *x = out;
   for (int64_t i = first; i < last; i++)
-    for (int64_t c = 0; c < t.dv; c++) *x++ = t.out[i * t.out_row + c * t.out_column];
+    for (int64_t c = 0; c < t.value_size; c++) *x++ = t.out[i * t.out_row + c * t.out_column];
 
   /* Left wherever it can be and taken up again it gives the same bits. */
   memset(scratch, 0xff, bytes);
@@ -136,12 +138,12 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   }
   aligned_free(scratch);
   for (int64_t i = first; i < last; i++)
-    for (int64_t c = 0; c < t.dv; c++)
+    for (int64_t c = 0; c < t.value_size; c++)
       assert_memory_equal(out++, &t.out[i * t.out_row + c * t.out_column], sizeof *out);
 }
 
 static float *results(const setting *s) {
-  float *x = calloc((size_t)(s->task.l * s->task.dv) + 1, sizeof *x);
+  float *x = calloc((size_t)(s->task.query_length * s->task.value_size) + 1, sizeof *x);
   assert_non_null(x);
   return x;
 }

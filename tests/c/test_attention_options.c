@@ -175,25 +175,25 @@ static const float poisons[] = {NAN, INFINITY, -INFINITY};
 
 /* Bounds as heed__attention_task has them. */
 static void place(heed__attention_task *t) {
-  const int64_t none = chance(0.5) ? 0 : pick(0, t->s);
-  t->keys = chance(0.3) ? pick(0, t->s) : t->s;
-  t->offset = chance(0.3) ? t->keys - t->l : none;
-  t->low = -t->l;
-  t->high = t->s;
-  if (chance(0.5)) t->low = t->offset - pick(0, chance(0.5) ? 20 : t->s);
-  if (chance(0.5)) t->high = t->offset + 1 + (chance(0.5) ? 0 : pick(0, 30));
-  if (t->low < -t->l) t->low = -t->l;
-  if (t->low > t->s) t->low = t->s;
-  if (t->high < -t->l) t->high = -t->l;
-  if (t->high > t->s) t->high = t->s;
+  const int64_t none = chance(0.5) ? 0 : pick(0, t->key_length);
+  t->valid_keys = chance(0.3) ? pick(0, t->key_length) : t->key_length;
+  t->offset = chance(0.3) ? t->valid_keys - t->query_length : none;
+  t->window_begin = -t->query_length;
+  t->window_end = t->key_length;
+  if (chance(0.5)) t->window_begin = t->offset - pick(0, chance(0.5) ? 20 : t->key_length);
+  if (chance(0.5)) t->window_end = t->offset + 1 + (chance(0.5) ? 0 : pick(0, 30));
+  if (t->window_begin < -t->query_length) t->window_begin = -t->query_length;
+  if (t->window_begin > t->key_length) t->window_begin = t->key_length;
+  if (t->window_end < -t->query_length) t->window_end = -t->query_length;
+  if (t->window_end > t->key_length) t->window_end = t->key_length;
 }
 
 static void union_of_rows(const heed__attention_task *t, int64_t *first, int64_t *last) {
-  *first = t->s;
+  *first = t->key_length;
   *last = 0;
-  for (int64_t i = 0; i < t->l; i++) {
+  for (int64_t i = 0; i < t->query_length; i++) {
     int64_t from, to;
-    heed__attention_reach(t, i, &from, &to);
+    heed__attention_window(t, i, &from, &to);
     if (from >= to) continue;
     if (from < *first) *first = from;
     if (to > *last) *last = to;
@@ -202,27 +202,27 @@ static void union_of_rows(const heed__attention_task *t, int64_t *first, int64_t
 }
 
 static setting set_up(uint32_t number) {
-  setting s = {.task = {.l = 0}};
+  setting s = {.task = {.query_length = 0}};
   heed__attention_task *t = &s.task;
   int64_t first, last;
   seed = number * 2654435761u;
   for (int i = 0; i < 8; i++) uniform();
   const bool at_end = chance(0.5), gaps = chance(0.2);
-  t->l = ONE_OF(few);
-  t->s = ONE_OF(many);
-  t->d = ONE_OF(sizes);
-  t->dv = ONE_OF(sizes);
+  t->query_length = ONE_OF(few);
+  t->key_length = ONE_OF(many);
+  t->head_size = ONE_OF(sizes);
+  t->value_size = ONE_OF(sizes);
   place(t);
   union_of_rows(t, &first, &last);
-  s.q = make(t->l, t->d, 0, t->l, HEED_FLOAT32, gaps, at_end);
-  s.k = make(t->s, t->d, first, last, ONE_OF(stored), gaps, at_end);
-  s.v = make(t->s, t->dv, first, last, ONE_OF(stored), gaps && chance(0.5), at_end);
-  s.out = floats(t->l * t->dv, 0, 1, at_end);
-  s.seen = coins(t->l * t->s, ONE_OF(((const double[]){0.02, 0.5, 0.98})), at_end);
-  s.padded = coins(t->s, 0.2, at_end);
-  s.biases = floats(t->l * t->s, -1, 1, at_end);
-  s.kept = floats(t->l * t->s, 0, 1, at_end);
-  for (int64_t i = 0; i < t->l * t->s; i++) {
+  s.q = make(t->query_length, t->head_size, 0, t->query_length, HEED_FLOAT32, gaps, at_end);
+  s.k = make(t->key_length, t->head_size, first, last, ONE_OF(stored), gaps, at_end);
+  s.v = make(t->key_length, t->value_size, first, last, ONE_OF(stored), gaps && chance(0.5), at_end);
+  s.out = floats(t->query_length * t->value_size, 0, 1, at_end);
+  s.seen = coins(t->query_length * t->key_length, ONE_OF(((const double[]){0.02, 0.5, 0.98})), at_end);
+  s.padded = coins(t->key_length, 0.2, at_end);
+  s.biases = floats(t->query_length * t->key_length, -1, 1, at_end);
+  s.kept = floats(t->query_length * t->key_length, 0, 1, at_end);
+  for (int64_t i = 0; i < t->query_length * t->key_length; i++) {
     float *bias = (float *)s.biases.data + i, *keep = (float *)s.kept.data + i;
     if (*bias < -0.8f) *bias = -INFINITY;
     *keep = *keep < 0.3f ? 0.0f : 1.0f / 0.7f;
@@ -239,9 +239,9 @@ static setting set_up(uint32_t number) {
   t->q_row = s.q.row, t->q_column = s.q.column;
   t->k_row = s.k.row, t->k_column = s.k.column;
   t->v_row = s.v.row, t->v_column = s.v.column;
-  t->out_row = t->dv, t->out_column = 1;
-  t->last = t->l;
-  t->scale = 1 / sqrtf((float)t->d);
+  t->out_row = t->value_size, t->out_column = 1;
+  t->last = t->query_length;
+  t->scale = 1 / sqrtf((float)t->head_size);
   if (chance(0.35)) t->softcap = (float)between(0.2, chance(0.5) ? 5 : 50);
   if (chance(0.35)) t->slope = (float)between(0, 0.5);
   t->has_sink = chance(0.35);
@@ -249,8 +249,8 @@ static setting set_up(uint32_t number) {
   if (chance(0.35)) t->visible = s.seen.data;
   if (chance(0.35)) t->padding = s.padded.data;
   if (chance(0.35)) t->bias = s.biases.data;
-  if (chance(0.35)) t->keep = s.kept.data;
-  t->visible_row = t->bias_row = t->s;
+  if (chance(0.35)) t->dropout_mask = s.kept.data;
+  t->visible_row = t->bias_row = t->key_length;
   t->visible_column = t->bias_column = t->padding_stride = 1;
   return s;
 }
@@ -268,29 +268,29 @@ static void tear_down(const setting *s) {
 
 static query query_of(const setting *s, int64_t i) {
   const heed__attention_task *t = &s->task;
-  query a = {.q = t->q + i * t->q_row, .column = t->q_column, .padding = t->padding, .d = t->d};
-  if (t->visible) a.visible = t->visible + i * t->s;
-  if (t->bias) a.bias = t->bias + i * t->s;
-  if (t->keep) a.keep = t->keep + i * t->s;
+  query a = {.q = t->q + i * t->q_row, .column = t->q_column, .padding = t->padding, .d = t->head_size};
+  if (t->visible) a.visible = t->visible + i * t->key_length;
+  if (t->bias) a.bias = t->bias + i * t->key_length;
+  if (t->dropout_mask) a.keep = t->dropout_mask + i * t->key_length;
   a.scale = (double)t->scale;
   a.softcap = (double)t->softcap;
   a.slope = (double)t->slope;
   a.has_sink = t->has_sink;
   a.sink = (double)t->sink;
   a.place = i + t->offset;
-  heed__attention_reach(t, i, &a.first, &a.last);
+  heed__attention_window(t, i, &a.first, &a.last);
   return a;
 }
 
 /* Keys that no row sees hold nan or inf; with `seen`, so does one that may be seen. */
 static void poison_some(const setting *s, bool seen) {
   const heed__attention_task *t = &s->task;
-  for (int64_t j = s->k.first; j < t->s; j++) {
+  for (int64_t j = s->k.first; j < t->key_length; j++) {
     bool any = false;
     int64_t first, last;
     union_of_rows(t, &first, &last);
     if (j >= last) break;
-    for (int64_t i = 0; i < t->l && !any; i++) {
+    for (int64_t i = 0; i < t->query_length && !any; i++) {
       const query a = query_of(s, i);
       any = sees(&a, j);
     }
@@ -304,7 +304,7 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   heed__attention_task t = s->task;
   t.first = first;
   t.last = last;
-  if (t.keep) t.keep += first * t.s;
+  if (t.dropout_mask) t.dropout_mask += first * t.key_length;
   const size_t bytes = table->attention_scratch(&t);
   t.scratch = aligned_new(bytes);
   memset(t.scratch, 0xff, bytes); /* nan */
@@ -314,15 +314,15 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
 
 static void check(const setting *s) {
   const heed__attention_task *t = &s->task;
-  double largest, sum, *out = calloc((size_t)t->dv + 1, sizeof *out);
+  double largest, sum, *out = calloc((size_t)t->value_size + 1, sizeof *out);
   assert_non_null(out);
-  for (int64_t i = 0; i < t->l; i++) {
+  for (int64_t i = 0; i < t->query_length; i++) {
     const query a = query_of(s, i);
     bool any = false;
     for (int64_t j = a.first; j < a.last; j++) any = any || sees(&a, j);
-    attend(&a, &s->k, &s->v, 0, t->s, &largest, &sum, out);
-    const double far = t->slope == 0.0f ? 0 : (double)t->slope * (double)(t->s + t->l);
-    for (int64_t c = 0; c < t->dv; c++) {
+    attend(&a, &s->k, &s->v, 0, t->key_length, &largest, &sum, out);
+    const double far = t->slope == 0.0f ? 0 : (double)t->slope * (double)(t->key_length + t->query_length);
+    for (int64_t c = 0; c < t->value_size; c++) {
       const double wanted = any && sum != 0 ? out[c] / sum : 0;
       assert_near((double)t->out[i * t->out_row + c], wanted, 8e-6 + 4e-7 * far);
     }
@@ -338,8 +338,8 @@ static void whole_sequences_are_the_twins(void **state) {
     const setting s = set_up(number);
     if (number % 3 > 0) poison_some(&s, number % 3 > 1);
     for (int i = 0; table_at(i); i++) {
-      memset(s.task.out, 0x7f, (size_t)(s.task.l * s.task.dv) * sizeof(float));
-      run(table_at(i), &s, 0, s.task.l);
+      memset(s.task.out, 0x7f, (size_t)(s.task.query_length * s.task.value_size) * sizeof(float));
+      run(table_at(i), &s, 0, s.task.query_length);
       check(&s);
     }
     tear_down(&s);
@@ -350,14 +350,14 @@ static void a_row_has_the_same_bits_with_any_others(void **state) {
   (void)state;
   for (uint32_t number = 1; number <= CASES / 3; number++) {
     const setting s = set_up(number);
-    const size_t bytes = (size_t)(s.task.l * s.task.dv) * sizeof(float);
+    const size_t bytes = (size_t)(s.task.query_length * s.task.value_size) * sizeof(float);
     float *whole = malloc(bytes);
     assert_non_null(whole);
     for (int i = 0; table_at(i); i++) {
-      run(table_at(i), &s, 0, s.task.l);
+      run(table_at(i), &s, 0, s.task.query_length);
       memcpy(whole, s.task.out, bytes);
-      for (int64_t first = 0, step = 1; first < s.task.l; first += step, step = step % 11 + 3)
-        run(table_at(i), &s, first, first + step < s.task.l ? first + step : s.task.l);
+      for (int64_t first = 0, step = 1; first < s.task.query_length; first += step, step = step % 11 + 3)
+        run(table_at(i), &s, first, first + step < s.task.query_length ? first + step : s.task.query_length);
       assert_memory_equal(whole, s.task.out, bytes);
     }
     free(whole);
@@ -375,7 +375,7 @@ static void sinks_without_end_leave_zeros_where_nothing_is_seen(void **state) {
     s.task.has_sink = true;
     s.task.sink = sinks[number % 5];
     for (int i = 0; table_at(i); i++) {
-      run(table_at(i), &s, 0, s.task.l);
+      run(table_at(i), &s, 0, s.task.query_length);
       check(&s);
     }
     tear_down(&s);
@@ -401,8 +401,8 @@ static void set_up_few(few_queries *s, uint32_t number) {
   const int64_t keys = ONE_OF(many), offset = pick(-3, keys), left = chance(0.5) ? pick(0, 40) : keys + 20;
   int64_t first = keys, last = 0;
   t->rows = ONE_OF(rows);
-  t->d = ONE_OF(sizes);
-  t->dv = ONE_OF(sizes);
+  t->head_size = ONE_OF(sizes);
+  t->value_size = ONE_OF(sizes);
   t->first = chance(0.3) ? pick(0, keys - 1) : 0;
   t->last = chance(0.3) ? pick(t->first, keys) : keys;
   if (chance(0.35)) t->softcap = (float)between(0.2, chance(0.5) ? 5 : 50);
@@ -416,12 +416,12 @@ static void set_up_few(few_queries *s, uint32_t number) {
   const bool causal = chance(0.5), masked = chance(0.35), biased = chance(0.35), sloped = chance(0.35);
   const bool alike = chance(0.5);
   if (chance(0.35)) t->padding = s->padded.data;
-  s->q = make(t->rows, t->d, 0, t->rows, HEED_FLOAT32, false, at_end);
+  s->q = make(t->rows, t->head_size, 0, t->rows, HEED_FLOAT32, false, at_end);
   for (int r = 0; r < t->rows; r++) {
     heed__decode_row *row = &t->row[r];
     const int64_t place = offset + r % 3, mask = alike ? 0 : r * keys;
     row->q = (const float *)s->q.start + r * s->q.row;
-    row->place = place;
+    row->position = place;
     row->last = !causal ? keys : place + 1 < 0 ? 0 : place + 1 < keys ? place + 1 : keys;
     row->first = place - left < 0 ? 0 : place - left < row->last ? place - left : row->last;
     if (masked) row->visible = (const uint8_t *)s->seen.data + mask;
@@ -435,7 +435,7 @@ static void set_up_few(few_queries *s, uint32_t number) {
     s->row[r].place = place;
     s->row[r].first = row->first;
     s->row[r].last = row->last;
-    s->row[r].d = t->d;
+    s->row[r].d = t->head_size;
     const int64_t from = row->first > t->first ? row->first : t->first;
     const int64_t to = row->last < t->last ? row->last : t->last;
     if (from >= to) continue;
@@ -443,9 +443,9 @@ static void set_up_few(few_queries *s, uint32_t number) {
     if (to > last) last = to;
   }
   if (first > last) first = last;
-  s->k = make(keys, t->d, first, last, ONE_OF(stored), false, at_end);
-  s->v = make(keys, t->dv, first, last, ONE_OF(stored), false, at_end);
-  s->out = floats(t->rows * t->dv, 0, 1, at_end);
+  s->k = make(keys, t->head_size, first, last, ONE_OF(stored), false, at_end);
+  s->v = make(keys, t->value_size, first, last, ONE_OF(stored), false, at_end);
+  s->out = floats(t->rows * t->value_size, 0, 1, at_end);
   s->largest = floats(t->rows, 0, 1, at_end);
   s->sum = floats(t->rows, 0, 1, at_end);
   t->block = (int)ONE_OF(((const int64_t[]){32, 100, 256, HEED__DECODE_BLOCK}));
@@ -470,27 +470,27 @@ static void set_up_few(few_queries *s, uint32_t number) {
   t->v_row = s->v.row;
   t->k_scale_row = t->v_scale_row = t->visible_column = t->bias_column = t->padding_stride = 1;
   t->out = s->out.data;
-  t->largest = s->largest.data;
-  t->sum = s->sum.data;
+  t->row_max = s->largest.data;
+  t->row_sum = s->sum.data;
 }
 
 static void check_few(const few_queries *s) {
   const heed__decode_task *t = &s->task;
-  double largest, sum, *out = calloc((size_t)t->dv + 1, sizeof *out);
+  double largest, sum, *out = calloc((size_t)t->value_size + 1, sizeof *out);
   assert_non_null(out);
   for (int r = 0; r < t->rows; r++) {
     attend(&s->row[r], &s->k, &s->v, t->first, t->last, &largest, &sum, out);
     const double error = 8e-6 + 4e-7 * (double)t->row[r].slope * 1200;
-    if (isnan(sum)) assert_true(isnan(t->sum[r]));
-    if (sum == 0) assert_true(t->sum[r] == 0.0f && t->largest[r] == -FLT_MAX);
+    if (isnan(sum)) assert_true(isnan(t->row_sum[r]));
+    if (sum == 0) assert_true(t->row_sum[r] == 0.0f && t->row_max[r] == -FLT_MAX);
     if (sum > 0) {
-      assert_near((double)t->largest[r], largest, 3e-5 + error);
-      assert_near((double)t->sum[r] / sum, 1, 5e-5 + error);
+      assert_near((double)t->row_max[r], largest, 3e-5 + error);
+      assert_near((double)t->row_sum[r] / sum, 1, 5e-5 + error);
     }
-    for (int64_t c = 0; c < t->dv; c++) {
-      const double x = (double)t->out[r * t->dv + c];
+    for (int64_t c = 0; c < t->value_size; c++) {
+      const double x = (double)t->out[r * t->value_size + c];
       if (sum == 0) assert_true(x == 0);
-      if (sum > 0) assert_near(x / (double)t->sum[r], out[c] / sum, 2e-5 + error);
+      if (sum > 0) assert_near(x / (double)t->row_sum[r], out[c] / sum, 2e-5 + error);
     }
   }
   free(out);
@@ -502,7 +502,7 @@ static void few_queries_are_the_twins(void **state) {
     few_queries s;
     set_up_few(&s, number);
     for (int i = 0; table_at(i); i++) {
-      memset(s.task.out, 0x7f, (size_t)(s.task.rows * s.task.dv) * sizeof(float));
+      memset(s.task.out, 0x7f, (size_t)(s.task.rows * s.task.value_size) * sizeof(float));
       assert_true(table_at(i)->decode(&s.task, NULL, NULL));
       check_few(&s);
     }

@@ -61,8 +61,8 @@ static void set_up(setting *t, const question *a) {
                                 .v = fill(t->area[V], sizes[V]),
                                 .k_row = k_row,
                                 .v_row = v_row,
-                                .d = a->d,
-                                .dv = a->dv,
+                                .head_size = a->d,
+                                .value_size = a->dv,
                                 .k_dtype = HEED_FLOAT32,
                                 .v_dtype = HEED_FLOAT32,
                                 .first = a->first,
@@ -72,8 +72,8 @@ static void set_up(setting *t, const question *a) {
                                 .block = (int)block,
                                 .scores = t->area[SCORES].data,
                                 .out = t->area[OUT].data,
-                                .largest = t->area[LARGEST].data,
-                                .sum = t->area[SUM].data};
+                                .row_max = t->area[LARGEST].data,
+                                .row_sum = t->area[SUM].data};
   float *q = fill(t->area[Q], sizes[Q]), *bias = fill(t->area[BIASES], sizes[BIASES]);
   uint8_t *visible = t->area[SEEN].data, *padding = t->area[PADDED].data;
   for (int64_t i = 0; i < masks * a->s; i++) {
@@ -107,14 +107,14 @@ static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_
 static double score(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
   double sum = 0;
   const float *k = (const float *)t->k + row->k + j * t->k_row;
-  for (int64_t c = 0; c < t->d; c++) sum += (double)row->q[c] * (double)k[c];
+  for (int64_t c = 0; c < t->head_size; c++) sum += (double)row->q[c] * (double)k[c];
   return sum * (double)t->scale + (row->bias ? (double)row->bias[j] : 0);
 }
 
 /* The row's parts are the twin's. */
 static void check_row(const heed__decode_task *t, int r) {
   const heed__decode_row *row = &t->row[r];
-  double most = -INFINITY, sum = 0, *out = calloc((size_t)t->dv + 1, sizeof *out);
+  double most = -INFINITY, sum = 0, *out = calloc((size_t)t->value_size + 1, sizeof *out);
   assert_non_null(out);
   for (int64_t j = t->first; j < t->last; j++)
     if (sees(t, row, j)) most = fmax(most, score(t, row, j));
@@ -123,36 +123,36 @@ static void check_row(const heed__decode_task *t, int r) {
     const double weight = exp(score(t, row, j) - most);
     sum += weight;
     const float *v = (const float *)t->v + row->v + j * t->v_row;
-    for (int64_t c = 0; c < t->dv; c++) out[c] += weight * (double)v[c];
+    for (int64_t c = 0; c < t->value_size; c++) out[c] += weight * (double)v[c];
   }
   if (sum == 0) {
-    assert_true(t->sum[r] == 0 && t->largest[r] == -FLT_MAX);
-    for (int64_t c = 0; c < t->dv; c++) assert_true(t->out[r * t->dv + c] == 0);
+    assert_true(t->row_sum[r] == 0 && t->row_max[r] == -FLT_MAX);
+    for (int64_t c = 0; c < t->value_size; c++) assert_true(t->out[r * t->value_size + c] == 0);
   } else {
-    assert_true(fabs((double)t->largest[r] - most) <= 2e-5);
-    assert_true(fabs((double)t->sum[r] / sum - 1) < 3e-5);
-    for (int64_t c = 0; c < t->dv; c++)
-      assert_true(fabs((double)t->out[r * t->dv + c] / (double)t->sum[r] - out[c] / sum) < 2e-5);
+    assert_true(fabs((double)t->row_max[r] - most) <= 2e-5);
+    assert_true(fabs((double)t->row_sum[r] / sum - 1) < 3e-5);
+    for (int64_t c = 0; c < t->value_size; c++)
+      assert_true(fabs((double)t->out[r * t->value_size + c] / (double)t->row_sum[r] - out[c] / sum) < 2e-5);
   }
   free(out);
 }
 
 /* The kernel, in one go and left wherever it can be, to the same bits. */
 static void decode(const heed__kernels *kernels, const heed__decode_task *task) {
-  const size_t rows = (size_t)task->rows, n = rows * (size_t)(task->dv + 2);
+  const size_t rows = (size_t)task->rows, n = rows * (size_t)(task->value_size + 2);
   float *whole = malloc(n * sizeof *whole + 1);
   int64_t position = 0, before = -1;
   assert_non_null(whole);
   assert_true(kernels->decode(task, NULL, NULL));
-  memcpy(whole, task->largest, rows * sizeof *whole);
-  memcpy(whole + rows, task->sum, rows * sizeof *whole);
+  memcpy(whole, task->row_max, rows * sizeof *whole);
+  memcpy(whole + rows, task->row_sum, rows * sizeof *whole);
   memcpy(whole + 2 * rows, task->out, (n - 2 * rows) * sizeof *whole);
   while (!kernels->decode(task, always_due(), &position)) {
     assert_true(position > before);
     before = position;
   }
-  assert_memory_equal(whole, task->largest, rows * sizeof *whole);
-  assert_memory_equal(whole + rows, task->sum, rows * sizeof *whole);
+  assert_memory_equal(whole, task->row_max, rows * sizeof *whole);
+  assert_memory_equal(whole + rows, task->row_sum, rows * sizeof *whole);
   assert_memory_equal(whole + 2 * rows, task->out, (n - 2 * rows) * sizeof *whole);
   free(whole);
 }
@@ -260,7 +260,7 @@ static void what_is_hidden_never_shows_and_what_is_seen_does(void **state) {
   k[j * t.task.k_row] = NAN;
   for (int i = 0; (kernels = table_at(i)); i++) {
     decode(kernels, &t.task);
-    assert_true(isnan(t.task.sum[0]) && isfinite(t.task.sum[1]));
+    assert_true(isnan(t.task.row_sum[0]) && isfinite(t.task.row_sum[1]));
   }
   tear_down(&t);
 }
@@ -275,7 +275,7 @@ static void scores_may_be_huge(void **state) {
   t.task.scale = 1e-3f;
   for (int i = 0; (kernels = table_at(i)); i++) {
     decode(kernels, &t.task);
-    assert_true(t.task.sum[0] == 1);
+    assert_true(t.task.row_sum[0] == 1);
     for (int64_t c = 0; c < 4; c++) assert_true(t.task.out[c] == ((const float *)t.task.v)[7 * 4 + c]);
   }
   t.task.scale = -INFINITY; /* key 8 alone is below all numbers for the first row, and nothing is above */
@@ -283,7 +283,7 @@ static void scores_may_be_huge(void **state) {
   t.task.last = 8;
   for (int i = 0; (kernels = table_at(i)); i++) {
     decode(kernels, &t.task);
-    assert_true(t.task.sum[0] == 0 && t.task.largest[0] == -FLT_MAX);
+    assert_true(t.task.row_sum[0] == 0 && t.task.row_max[0] == -FLT_MAX);
   }
   tear_down(&t);
 }

@@ -144,11 +144,11 @@ static void score_strip(const attend_work *a, const seen *e, const attend_strip 
     const int64_t key = e->first + j;
     if (visible && key % HEED__ALIGNMENT == 0)
       fetch_rows(visible + next * t->visible_row + key, HEED_BOOL, t->visible_row,
-                 lesser(HEED__ALIGNMENT, t->s - key), 0, rows);
+                 lesser(HEED__ALIGNMENT, t->key_length - key), 0, rows);
     if (bias) fetch_rows(bias + next * t->bias_row + key, HEED_FLOAT32, t->bias_row, ATTEND_TILE, 0, rows);
-    score_tiles(a->scores, s->q, a->keys, t->d, j, j + ATTEND_TILE);
+    score_tiles(a->scores, s->q, a->keys, t->head_size, j, j + ATTEND_TILE);
   }
-  score_tiles(a->scores, s->q, a->keys, t->d, j, e->high);
+  score_tiles(a->scores, s->q, a->keys, t->head_size, j, e->high);
 }
 
 static void weigh_strip(const attend_work *a, const seen *e, float *out, const float *factor) {
@@ -316,8 +316,8 @@ static void soften(const attend_work *a, const seen *e, const attend_strip *s, f
   }
   (t->bias || t->slope != 0.0f ? raise_specked : raise)(scores, top, n, sums);
   for (int r = 0; r < ATTEND_STRIP; r++) sum[r] = sum[r] * factor[r] + sums[r];
-  for (int r = 0; t->keep && r < ATTEND_STRIP && t->first + row + r < t->last; r++) {
-    const float *keep = t->keep + (row + r) * t->s + e->first + e->low;
+  for (int r = 0; t->dropout_mask && r < ATTEND_STRIP && t->first + row + r < t->last; r++) {
+    const float *keep = t->dropout_mask + (row + r) * t->key_length + e->first + e->low;
     for (int64_t j = 0; j < n; j++) scores[r * ATTEND_STRIDE + j] *= keep[j];
   }
 }
@@ -329,23 +329,23 @@ static void write_row(const heed__attention_task *t, int64_t i, const float *x, 
   float *out = t->out + i * t->out_row;
   int64_t c = 0;
   if (sum == 0.0f) { /* nothing is seen: zeros, whatever was multiplied by 0 */
-    for (; c < t->dv; c++) out[c * t->out_column] = 0.0f;
+    for (; c < t->value_size; c++) out[c * t->out_column] = 0.0f;
     return;
   }
   if (t->out_column == 1) {
     const vfloat whole = v_set(sum), part = v_set(1.0f / sum);
-    for (; c + V_LANES <= t->dv; c += V_LANES) {
+    for (; c + V_LANES <= t->value_size; c += V_LANES) {
       const vfloat y = v_load(x + c), near = v_mul(y, part), left = v_fnma(near, whole, y);
       v_store(out + c, v_select(v_isnan(left), near, v_fma(left, part, near))); /* as divided, but quicker */
     }
   }
-  for (; c < t->dv; c++) out[c * t->out_column] = x[c] / sum;
+  for (; c < t->value_size; c++) out[c * t->out_column] = x[c] / sum;
 }
 
 /* Where a sink is not finite, rows that see nothing still give zeros. */
 static bool sees_any(const heed__attention_task *t, int64_t i) {
   int64_t first, last;
-  heed__attention_reach(t, i, &first, &last);
+  heed__attention_window(t, i, &first, &last);
   while (first < last && heed__attention_hides(t, i, first)) first++;
   return first < last;
 }
@@ -354,11 +354,12 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
 static void begin_strip(const attend_work *a, const attend_strip *s, bool sink) {
   const heed__attention_task *t = a->t;
   float *q = s->q, *out = s->out;
-  for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP; r++, i++, q += t->d, out += a->columns) {
+  for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP;
+       r++, i++, q += t->head_size, out += a->columns) {
     if (i < t->last) {
-      scale_whole_row(q, t->q + i * t->q_row, t->q_column, t->scale, t->d);
+      scale_whole_row(q, t->q + i * t->q_row, t->q_column, t->scale, t->head_size);
     } else {
-      for (int64_t c = 0; c < t->d; c++) q[c] = 0.0f;
+      for (int64_t c = 0; c < t->head_size; c++) q[c] = 0.0f;
     }
     for (int64_t c = 0; c < a->columns; c += V_LANES) v_store(out + c, v_zero());
     s->most[r] = sink ? t->sink : -INFINITY;
@@ -397,8 +398,8 @@ static bool k_attention(const heed__attention_task *t, const heed__pace *pace, i
   lay_out(&a, t, t->scratch);
   const bool sink = t->has_sink && t->sink != -INFINITY;
   int64_t begin, end, unused;
-  heed__attention_reach(t, t->first, &begin, &unused);
-  heed__attention_reach(t, t->last - 1, &unused, &end);
+  heed__attention_window(t, t->first, &begin, &unused);
+  heed__attention_window(t, t->last - 1, &unused, &end);
   const int64_t start = begin < end ? round_down(begin, a.block) : end;
   const int64_t blocks = greater((end - start + a.block - 1) / a.block, 1), strips = a.rows / ATTEND_STRIP;
   const int64_t before = position ? *position : 0;

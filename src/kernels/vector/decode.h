@@ -45,32 +45,32 @@ static void bias_block(const decode_work *w, int r, float *p) {
   for (int64_t j = 0; bias && j < w->keys; j++) p[j] += bias[j * t->bias_column];
   if (row->slope != 0.0f)
     for (int64_t j = 0; j < w->keys; j += V_LANES)
-      v_store(p + j, slope_off(v_load(p + j), row->slope, row->place - w->first - j, 1.0f));
+      v_store(p + j, slope_off(v_load(p + j), row->slope, row->position - w->first - j, 1.0f));
 }
 
 /* The scaled products of a row become scores, -inf where it sees nothing; its largest score so far is found,
  * and its earlier output made to fit. */
 static void settle_block(const decode_work *w, int r) {
   const heed__decode_task *t = w->task;
-  float *p = w->p + r * w->room, *out = t->out + r * t->dv;
-  vfloat most = v_set(t->largest[r]);
+  float *p = w->p + r * w->room, *out = t->out + r * t->value_size;
+  vfloat most = v_set(t->row_max[r]);
   bias_block(w, r, p);
   fill_hidden(w, p, -INFINITY);
   for (int64_t j = 0; j < w->keys; j += V_LANES)
     most = v_max(v_load(p + j), most); /* drops nan: the sum will have it */
   const float largest = v_highest(most);
-  if (largest > t->largest[r]) {
+  if (largest > t->row_max[r]) {
     float smaller[V_LANES];
-    v_store(smaller, v_exp(v_set(t->largest[r] - largest)));
-    for (int64_t c = 0; c < t->dv; c++) out[c] *= *smaller;
-    t->sum[r] *= *smaller;
-    t->largest[r] = largest;
+    v_store(smaller, v_exp(v_set(t->row_max[r] - largest)));
+    for (int64_t c = 0; c < t->value_size; c++) out[c] *= *smaller;
+    t->row_sum[r] *= *smaller;
+    t->row_max[r] = largest;
   }
 }
 
 /* Of a row's scores, as many whole registers as reach key `until` become weights; returns how many have. */
 V_INLINE int64_t weigh_keys(decode_work *w, int r, int64_t until) {
-  const vfloat largest = v_set(w->task->largest[r]);
+  const vfloat largest = v_set(w->task->row_max[r]);
   float *p = w->p + r * w->room;
   vfloat sum = v_load(w->sum[r]);
   int64_t j = w->weighed;
@@ -117,15 +117,15 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
   const heed__decode_task *t = w->task;
   const float *p = w->p + first_row * w->room;
   const ptrdiff_t v_row = t->v_row;
-  const int64_t left = t->dv - c, room = w->room;
+  const int64_t left = t->value_size - c, room = w->room;
   const void *v = element_at(w->v, type, t->row[first_row].v + c);
-  float *out = t->out + first_row * t->dv + c;
+  float *out = t->out + first_row * t->value_size + c;
   vfloat sum[DECODE_SUMS];
   V_UNROLL
   for (int r = 0; r < rows; r++) {
     V_UNROLL
     for (int i = 0; i < width; i++) {
-      const float *from = out + r * t->dv + i * V_LANES;
+      const float *from = out + r * t->value_size + i * V_LANES;
       sum[r * width + i] = tail ? v_load_masked(from, *tail) : v_load(from);
     }
   }
@@ -161,7 +161,7 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
   for (int r = 0; r < rows; r++) {
     V_UNROLL
     for (int i = 0; i < width; i++) {
-      float *to = out + r * t->dv + i * V_LANES;
+      float *to = out + r * t->value_size + i * V_LANES;
       if (tail) {
         v_store_masked(to, sum[r * width + i], *tail);
       } else {
@@ -175,7 +175,7 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
  * tile (a tile would make its weights, which here are made before). */
 V_INLINE void add_columns(decode_work *w, const heed_dtype type, int rows, int first_row, int64_t first,
                           int64_t last) {
-  const int64_t dv = w->task->dv;
+  const int64_t dv = w->task->value_size;
   int64_t c = 0;
 #define TILES(width)                                                                                         \
   if ((width) <= DECODE_TILE - (rows == 1) && (width)*rows <= DECODE_SUMS &&                                 \
@@ -200,7 +200,7 @@ V_INLINE void add_wide(decode_work *w, const heed_dtype type, int r, int64_t fir
   const heed__decode_task *t = w->task;
   const float *p = w->p + r * w->room;
   const ptrdiff_t v_row = t->v_row;
-  const int64_t dv = t->dv;
+  const int64_t dv = t->value_size;
   const void *v = element_at(w->v, type, t->row[r].v + first * v_row);
   float *out = t->out + r * dv;
   for (int64_t j = first; j < last;) {
@@ -228,7 +228,7 @@ V_INLINE void add_wide(decode_work *w, const heed_dtype type, int r, int64_t fir
 
 /* The values of one row with the keys first…last-1 of a run. */
 V_INLINE void add_alone_of(decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
-  const int64_t dv = w->task->dv, tile = DECODE_TILE * V_LANES, stretch = stretch_of(dv);
+  const int64_t dv = w->task->value_size, tile = DECODE_TILE * V_LANES, stretch = stretch_of(dv);
   if (dv > tile) {
     add_wide(w, type, r, first, last);
     return;
@@ -252,7 +252,7 @@ V_INLINE void add_block_of(decode_work *w, const heed_dtype type, int first_row,
   const heed__decode_task *t = w->task;
   const void *values = element_at(w->v, type, t->row[first_row].v);
   const bool shared = shares_keys(t, first_row, last_row);
-  const int64_t stretch = stretch_of(t->dv);
+  const int64_t stretch = stretch_of(t->value_size);
   if (last_row - first_row == 1) {
     for (int64_t i = 0; i < w->runs; i++) add_alone(w, first_row, w->run[i].first, w->run[i].last);
     return;
@@ -260,7 +260,7 @@ V_INLINE void add_block_of(decode_work *w, const heed_dtype type, int first_row,
   for (int64_t i = 0; i < w->runs; i++) {
     for (int64_t first = w->run[i].first, last; first < w->run[i].last; first = last) {
       last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
-      if (shared) ask_ahead(values, type, t->v_row, t->dv, first, stretch, t->last - w->first);
+      if (shared) ask_ahead(values, type, t->v_row, t->value_size, first, stretch, t->last - w->first);
       weigh_rows(w, first_row, last_row, last);
       for (int r = first_row, rows; r < last_row; r += rows) {
         rows = at_once(w->task, type, r, last_row);
@@ -332,7 +332,7 @@ static void do_block(decode_work *w, int64_t first, int first_row, int last_row,
   memset(w->sum[first_row], 0, (size_t)(last_row - first_row) * sizeof w->sum[0]);
   weigh_scaled(w, first_row, last_row);
   add_block(w, first_row, last_row);
-  for (int r = first_row; r < last_row; r++) t->sum[r] += v_sum(v_load(w->sum[r]));
+  for (int r = first_row; r < last_row; r++) t->row_sum[r] += v_sum(v_load(w->sum[r]));
 }
 
 /* A step is a block of keys; the sums so far are in the task's results. */
@@ -345,10 +345,10 @@ static bool k_decode(const heed__decode_task *t, const heed__pace *pace, int64_t
   decode_work w = {.task = t, .p = t->scores, .room = t->block + HEED__DECODE_SPARE};
   const int64_t before = position ? *position : 0;
   for (int r = 0; !before && r < t->rows; r++) {
-    t->largest[r] = -FLT_MAX;
-    t->sum[r] = 0.0f;
+    t->row_max[r] = -FLT_MAX;
+    t->row_sum[r] = 0.0f;
   }
-  for (int64_t i = 0; !before && i < t->rows * t->dv; i++) t->out[i] = 0.0f;
+  for (int64_t i = 0; !before && i < t->rows * t->value_size; i++) t->out[i] = 0.0f;
   for (int64_t first = t->first + before, last; first < t->last; first = last) {
     last = t->last - first > t->block + V_LANES ? first + t->block : t->last;
     for (int r = 0, next; r < t->rows; r = next) {

@@ -44,7 +44,7 @@ bool heed__small_pass_takes(const heed_module *m, const heed_tensor *x, const he
                              .d_in = a->d_in,
                              .heads = a->num_heads,
                              .kv_heads = a->num_kv_heads,
-                             .d = a->head_dim,
+                             .head_size = a->head_dim,
                              .scale = (float)a->scale,
                              .causal = a->causal};
   for (int i = 0; i < 3; i++)
