@@ -820,7 +820,7 @@ HEED_API heed_dtype heed_kv_cache_dtype(const heed_kv_cache *cache);
 /** Tokens that can come before the first ones are dropped (a window) or more are refused (the capacity; that
  * a module without a window refuses more than its context_length is not counted). When no more than that have
  * come, truncate can go back to the length of now. */
-HEED_API int64_t heed_kv_cache_room(const heed_kv_cache *cache);
+HEED_API int64_t heed_kv_cache_headroom(const heed_kv_cache *cache);
 /** Forgets all tokens but the first n. Errors: ARGUMENT (n below 0 or above the length, or so small that keys
  * which the window would see then are no longer there). */
 HEED_CALL heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n);

@@ -177,4 +177,71 @@ heed_status heed__rope(heed_context *ctx, const char *function, const heed_tenso
 HEED_MUST_USE
 bool heed__alibi_slopes(const heed__pace *pace, int64_t num_heads, float *slopes);
 
+/* ---- Key/value caches (kv_cache.c) ---- */
+
+typedef enum heed__kv_part {
+  HEED__KV_KEYS, /* [batch, num_kv_heads, rows, head_dim] */
+  HEED__KV_VALUES,
+  HEED__KV_KEY_SCALES, /* float32 [batch, num_kv_heads, rows], of int8 keys; else NULL */
+  HEED__KV_VALUE_SCALES,
+  HEED__KV_PARTS
+} heed__kv_part;
+
+/* Row 0 holds token dropped + 1, and each row the next token. Without a window nothing is dropped. */
+struct heed_kv_cache {
+  heed_context *context;
+  int references;  /* of the owner and of heed_steps */
+  int64_t changes; /* number of changes so far */
+  int64_t batch, num_kv_heads, head_dim;
+  int64_t capacity;    /* tokens; 0: no limit */
+  int64_t window_left; /* keys before its own that a query sees; -1: all */
+  int64_t rows;        /* allocated */
+  int64_t length;      /* tokens seen */
+  int64_t dropped;     /* the first of these, which are no longer stored */
+  heed_dtype dtype;
+  heed_tensor *part[HEED__KV_PARTS];
+};
+
+/* The keys and values of one forward pass: the visible ones of the cache, followed by the new ones. */
+typedef struct heed__kv_span {
+  heed_kv_cache *cache;
+  int64_t change;                    /* of the cache when this began; a later change makes the span invalid */
+  int64_t skipped;                   /* tokens before the first visible one */
+  int64_t past, added;               /* tokens seen before, and new ones */
+  heed_tensor part[HEED__KV_PARTS];  /* views of past - skipped + added rows */
+  heed_tensor *made[HEED__KV_PARTS]; /* the rows, if the cache has too few free ones at its end; else NULL */
+} heed__kv_span;
+
+/** An empty cache. config is complete: batch from 1 up; capacity 0 only with a window. Messages begin with
+ * `function`. Errors: SHAPE, MEMORY. */
+HEED_MUST_USE
+heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const heed_kv_cache_config *config,
+                               int64_t num_kv_heads, int64_t head_dim, int64_t window_left,
+                               heed_kv_cache **out);
+/** Adds a reference, which heed_kv_cache_free releases. */
+heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache);
+
+/** Begins a span for `added` new tokens, which the caller has checked to fit. The cache does not change
+ * before heed__kv_span_commit. Errors: MEMORY. */
+HEED_MUST_USE
+heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int64_t added,
+                                heed__kv_span *span);
+/** Stores keys or values of new tokens, float32 [b, hkv, n, d] or without b: x's first item is item_first of
+ * the batch, its first token is `first` of the added ones, both from 0. False if stopped at a cancellation
+ * check, as heed__kv_span_read. */
+HEED_MUST_USE
+bool heed__kv_span_write(const heed__kv_span *span, heed__kv_part part, const heed_tensor *x,
+                         int64_t item_first, int64_t first);
+/** Reads all keys or values of the span into dst, float32 [b, hkv, past - skipped + added, d] or without b.
+ */
+HEED_MUST_USE
+bool heed__kv_span_read(const heed__kv_span *span, heed__kv_part part, const heed_tensor *dst);
+/** A part of the span in *view, which is returned; without the batch dimension unless `batched`. */
+const heed_tensor *heed__kv_span_view(const heed__kv_span *span, heed__kv_part part, bool batched,
+                                      heed_tensor *view);
+/** Makes the new tokens part of the cache. */
+void heed__kv_span_commit(heed__kv_span *span);
+/** Frees the memory of a span that was begun. */
+void heed__kv_span_end(heed__kv_span *span);
+
 #endif

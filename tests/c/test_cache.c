@@ -109,12 +109,12 @@ static void a_cache_says_how_many_tokens_can_be_taken_back(void **state) {
   heed_module *m = NULL;
   assert_ok(heed_multi_head_attention_new(ctx, NULL, &c, &m));
   heed_kv_cache *cache = new_cache(m, HEED_FLOAT32, 1);
-  assert_int_equal(heed_kv_cache_room(cache), 12);
+  assert_int_equal(heed_kv_cache_headroom(cache), 12);
   pass_tokens(m, cache, 5);
-  assert_int_equal(heed_kv_cache_room(cache), 7); /* and the capacity has no more */
+  assert_int_equal(heed_kv_cache_headroom(cache), 7); /* and the capacity has no more */
   heed_kv_cache_free(cache);
   heed_module_release(m);
-  assert_int_equal(heed_kv_cache_room(NULL), 0);
+  assert_int_equal(heed_kv_cache_headroom(NULL), 0);
 
   c.context_length = 1000;
   c.window = (heed_window){.has_left = true, .left = 3};
@@ -122,14 +122,14 @@ static void a_cache_says_how_many_tokens_can_be_taken_back(void **state) {
   cache = new_cache(m, HEED_FLOAT32, 1);
   for (int64_t begun = 1; begun < 300; begun += 37) {
     pass_tokens(m, cache, begun - heed_kv_cache_length(cache));
-    const int64_t room = heed_kv_cache_room(cache);
+    const int64_t room = heed_kv_cache_headroom(cache);
     assert_in_range(room, 1, 500);
     for (int64_t i = 0; i < room; i++) pass_tokens(m, cache, 1);
-    assert_int_equal(heed_kv_cache_room(cache), 0);
+    assert_int_equal(heed_kv_cache_headroom(cache), 0);
     assert_ok(heed_kv_cache_truncate(cache, begun));
-    assert_int_equal(heed_kv_cache_room(cache), room);
+    assert_int_equal(heed_kv_cache_headroom(cache), room);
   }
-  const int64_t more = heed_kv_cache_room(cache) + 200; /* which one pass may bring: then the first ones go */
+  const int64_t more = heed_kv_cache_headroom(cache) + 200; /* which one pass may bring: then the first ones go */
   pass_tokens(m, cache, more);
   assert_int_equal(heed_kv_cache_truncate(cache, 300), HEED_ARGUMENT);
   heed_kv_cache_free(cache);
@@ -139,7 +139,7 @@ static void a_cache_says_how_many_tokens_can_be_taken_back(void **state) {
   bounded.capacity = 200;
   assert_ok(heed_kv_cache_new(m, &bounded, &cache));
   pass_tokens(m, cache, 190);
-  assert_int_equal(heed_kv_cache_room(cache), 10);
+  assert_int_equal(heed_kv_cache_headroom(cache), 10);
   heed_kv_cache_free(cache);
   heed_module_release(m);
 }

@@ -285,10 +285,10 @@ describe("a cache of a module with a window", function()
     m(heed.randn(1, 300, 6), { cache = cache })
     local ok, message = pcall(cache.truncate, cache, 10)
     assert.is_false(ok)
-    local least = tonumber(message:match "go back to (%d+) at the least")
+    local least = tonumber(message:match "it must be at least (%d+)")
     assert.is_true(least <= 300 - 64)
-    raises(("truncate: n is %d; the cache has dropped tokens that the window could see then, and can go back to %d " ..
-      "at the least, or to 0"):format(least - 1, least), function() cache:truncate(least - 1) end)
+    raises(("truncate: n is %d; it must be at least %d, or 0: the window would see tokens that the cache has " ..
+      "dropped"):format(least - 1, least), function() cache:truncate(least - 1) end)
     assert.equal(least, cache:truncate(least).length)
   end)
 
@@ -388,12 +388,12 @@ describe("reorder", function()
     local cache = m:new_cache { batch = 2 }
     m(x, { cache = cache })
     local clone = cache:clone()
-    raises("reorder: index 2 of indices is 3 and the batch has 2 items, counted from 1",
+    raises("reorder: element 2 of indices is 3; it must be from 1 to 2, the batch size",
       function() cache:reorder { 2, 3 } end)
-    raises("reorder: index 1 of indices is 0 and the batch has 2 items, counted from 1",
+    raises("reorder: element 1 of indices is 0; it must be from 1 to 2, the batch size",
       function() cache:reorder { 0, 1 } end)
-    raises("reorder: indices is [3]; it must be [2], for that is the batch", function() cache:reorder { 1, 2, 1 } end)
-    raises("reorder: indices is [0]; it must be [2], for that is the batch", function() cache:reorder {} end)
+    raises("reorder: indices is [3]; it must be [2], one for each batch item", function() cache:reorder { 1, 2, 1 } end)
+    raises("reorder: indices is [0]; it must be [2], one for each batch item", function() cache:reorder {} end)
     raises("reorder: indices is float32; it must be int64",
       function() cache:reorder(heed.tensor { 1, 2 }) end)
     raises("reorder: an index must be an integer, got a string ('a')", function() cache:reorder { 1, "a" } end)

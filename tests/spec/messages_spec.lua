@@ -43,7 +43,7 @@ describe("a message about one of a thing is in the singular", function()
     mha(heed.ones(1, 1, 4), { cache = cache })
     raises("MultiHeadAttention: the cache has 1 token, x has 2 more and its capacity is 2",
       function() mha(heed.ones(1, 2, 4), { cache = cache }) end)
-    raises("reorder: index 1 of indices is 2 and the batch has 1 item, counted from 1",
+    raises("reorder: element 1 of indices is 2; it must be from 1 to 1, the batch size",
       function() cache:reorder { 2 } end)
   end)
 

@@ -104,8 +104,8 @@ describe("Embedding", function()
     raises("Embedding: padding_idx is 0 and rows count from 1 (or from -1, the last)",
       function() nn.Embedding(3, 3, 0) end)
     for _, place in ipairs { 4, -4 } do
-      raises(("Embedding: padding_idx is %d and num_embeddings is 3; it must be one of these, from 1 or, negative, "
-        .. "from the last"):format(place), function() nn.Embedding(3, 3, place) end)
+      raises(("Embedding: padding_idx is %d; it must be from 1 to 3, or from -3 to -1"):format(place),
+        function() nn.Embedding(3, 3, place) end)
     end
     for _, id in ipairs { 0, -1, 4 } do
       raises(("Embedding: id %d is out of range; weight has rows 1 to 3"):format(id),

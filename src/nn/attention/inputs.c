@@ -85,7 +85,8 @@ heed_status heed__stages_check_cache(const heed__attention_stages *p, const heed
                       "%s: kv_lengths and cache are given; with a cache, key_padding_mask hides keys",
                       p->m->class->name);
   }
-  return heed__kv_cache_check(p->m, p->options.cache, x->ndim == 3 ? x->shape[0] : 1, x->shape[x->ndim - 2]);
+  return heed__module_check_cache(p->m, p->options.cache, x->ndim == 3 ? x->shape[0] : 1,
+                                  x->shape[x->ndim - 2]);
 }
 
 /* What a mask [..., keys] says of the keys from `skipped` on; `shorter`: a smaller one hides the rest. *made

@@ -62,7 +62,8 @@ static heed_status shape_piece(heed__attention_stages *p, int which, const piece
 static heed_status cache_piece(heed__attention_stages *p, int which, const pieces *c, int64_t i) {
   heed_tensor view;
   const int64_t first = piece_of(&p->view[1 + which], c, i, &view);
-  const bool whole = heed__kv_span_write(&p->span, which, &view, i / c->parts * c->items, first);
+  const bool whole = heed__kv_span_write(&p->span, which == 0 ? HEED__KV_KEYS : HEED__KV_VALUES, &view,
+                                         i / c->parts * c->items, first);
   return whole ? HEED_OK : heed__stopped(p->m->context, p->m->class->name);
 }
 

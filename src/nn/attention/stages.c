@@ -181,11 +181,11 @@ static heed_status begin_cache(heed__attention_stages *p) {
       heed__kv_span_begin(p->options.cache, p->m->class->name, p->view[1].shape[p->view[1].ndim - 2], span);
   if (status != HEED_OK) return status;
   p->spans = true;
-  operands->k = heed__kv_span_view(span, 0, batched, &p->cached[0]);
-  operands->v = heed__kv_span_view(span, 1, batched, &p->cached[1]);
+  operands->k = heed__kv_span_view(span, HEED__KV_KEYS, batched, &p->cached[0]);
+  operands->v = heed__kv_span_view(span, HEED__KV_VALUES, batched, &p->cached[1]);
   if (operands->k->dtype == HEED_INT8) {
-    operands->k_scale = heed__kv_span_view(span, 2, batched, &p->cached[2]);
-    operands->v_scale = heed__kv_span_view(span, 3, batched, &p->cached[3]);
+    operands->k_scale = heed__kv_span_view(span, HEED__KV_KEY_SCALES, batched, &p->cached[2]);
+    operands->v_scale = heed__kv_span_view(span, HEED__KV_VALUE_SCALES, batched, &p->cached[3]);
   }
   operands->offset = span->past - span->skipped;
   return heed__stages_skip_keys(p);
@@ -218,8 +218,8 @@ static void read_span(heed__attention_stages *p) {
   heed__pace *pace = &p->m->context->pace;
   const bool held = pace->held;
   pace->held = true;
-  (void)!heed__kv_span_read(&p->span, 0, p->taps->keys);
-  (void)!heed__kv_span_read(&p->span, 1, p->taps->values);
+  (void)!heed__kv_span_read(&p->span, HEED__KV_KEYS, p->taps->keys);
+  (void)!heed__kv_span_read(&p->span, HEED__KV_VALUES, p->taps->values);
   pace->held = held;
 }
 
