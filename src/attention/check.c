@@ -35,7 +35,7 @@ static heed_status check_operand(heed_context *ctx, const char *function, const 
                     heed__shape_text(text, x->ndim, x->shape));
 }
 
-/* Keys and values may be stored in lower precision; int8 only with its scales, which modules supply. */
+/* Keys and values may have lower precision; int8 only with scales, which modules supply. */
 static heed_status check_stored(heed_context *ctx, const char *function, const char *argument,
                                 const heed_tensor *x, const heed_tensor *scale) {
   heed_status status = check_operand(ctx, function, argument, x);
@@ -103,7 +103,7 @@ static heed_status check_shapes(heed__attention_plan *p) {
 
 /* ---- Past keys and values ---- */
 
-/* past and x joined along their second to last dimension; past has been checked against x. */
+/* past and x joined along their second to last dimension; their other sizes are equal. */
 static heed_status join(heed_context *ctx, const char *function, const heed_tensor *past,
                         const heed_tensor *x, heed_tensor **out) {
   const int rows = x->ndim - 2;
@@ -138,7 +138,7 @@ static heed_status check_past(heed_context *ctx, const char *function, const cha
                     past_name, heed_dtype_name(past->dtype), name, heed_dtype_name(x->dtype));
 }
 
-/* p->k and p->v, s and offset with the past in them. */
+/* Puts past keys and values before p->k and p->v, and adjusts p->key_length and p->offset. */
 static heed_status add_past(heed__attention_plan *p) {
   heed_context *ctx = p->context;
   const heed__attention_operands *operands = p->operands;
@@ -146,14 +146,13 @@ static heed_status add_past(heed__attention_plan *p) {
   const char *function = operands->function;
   heed_status status;
   if (!past_key != !past_value) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is given without %s; both or none are needed", function,
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is given without %s; give both or none", function,
                       past_key ? "past_key" : "past_value", past_key ? "past_value" : "past_key");
   }
   if (operands->options.kv_lengths) {
     return heed__fail(
         ctx, HEED_ARGUMENT,
-        "%s: kv_lengths and past_key are given; lengths count the keys of k alone, so there can be "
-        "only one of them",
+        "%s: kv_lengths and past_key are given; give only one of them, for lengths count the keys of k alone",
         function);
   }
   if ((status = check_past(ctx, function, "past_key", past_key, "k", operands->k))) return status;
@@ -175,7 +174,7 @@ static heed_status add_past(heed__attention_plan *p) {
 
 /* ---- Options ---- */
 
-/* One number for each head of q. */
+/* alibi_slopes or sinks: a number for each head of q. */
 static heed_status check_heads(heed_context *ctx, const char *function, const heed__attention_plan *p,
                                const char *name, const heed_tensor *x) {
   char text[HEED__SHAPE_TEXT];

@@ -9,7 +9,7 @@
 
 /* ---- Rows ---- */
 
-/* Keys and values of `rows` tokens for each head, and their scales. */
+/* Allocates all parts with that number of rows. */
 static heed_status new_parts(const heed_kv_cache *c, const char *function, int64_t rows,
                              heed_tensor *part[HEED__KV_PARTS]) {
   const int64_t shape[] = {c->batch, c->num_kv_heads, rows, c->head_dim};
@@ -29,15 +29,14 @@ static heed_status new_parts(const heed_kv_cache *c, const char *function, int64
   return status;
 }
 
-/* Bytes of one row of a part. */
 static size_t row_bytes(const heed_tensor *part) {
   return (size_t)part->stride[2] * heed__element_bytes(part->dtype);
 }
 
 #define COPIED_ROWS ((int64_t)256) /* between cancellation checks */
 
-/* `count` rows of all heads, from `first` on, to `to_first` on. False: work is due by `pace`, which may be
- * NULL. */
+/* Copies `count` rows of all heads from row `first` to row `to_first`. False if stopped at a cancellation
+ * check; pace NULL: never. */
 static bool copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS], int64_t to_first,
                       heed_tensor *const from[HEED__KV_PARTS], int64_t first, int64_t count) {
   for (int i = 0; i < HEED__KV_PARTS && count > 0; i++) {
@@ -56,7 +55,7 @@ static bool copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PAR
   return true;
 }
 
-/* `count` rows of a part, from `first` on. */
+/* A view of `count` rows of a part, from `first` on. */
 static void view_rows(heed_tensor *view, const heed_tensor *part, int64_t first, int64_t count) {
   heed__alias_on_stack(view, part);
   view->data += (size_t)first * row_bytes(part);
@@ -64,7 +63,7 @@ static void view_rows(heed_tensor *view, const heed_tensor *part, int64_t first,
   view->numel = heed__numel(view->ndim, view->shape, 1);
 }
 
-/* The same of `items` items, from item_first on. */
+/* The same for `items` batch items from item_first on. */
 static void view_items(heed_tensor *view, const heed_tensor *part, int64_t item_first, int64_t items,
                        int64_t first, int64_t count) {
   view_rows(view, part, first, count);
@@ -73,7 +72,7 @@ static void view_items(heed_tensor *view, const heed_tensor *part, int64_t item_
   view->numel = heed__numel(view->ndim, view->shape, 1);
 }
 
-/* x [h, n, d] as [1, h, n, d]; with a batch as it is. */
+/* A view of x [h, n, d] as [1, h, n, d]; with a batch unchanged. */
 static void view_batched(heed_tensor *view, const heed_tensor *x) {
   heed__alias_on_stack(view, x);
   if (x->ndim == 4) return;

@@ -19,14 +19,14 @@ heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed
   return heed__copy_elements(&part, mask) ? HEED_OK : heed__stopped(ctx, function);
 }
 
-/* The mask with at least two dimensions [l or 1, s or 1] in *view; *made is to be freed. */
+/* The mask as *view with at least two dimensions, [l or 1, s or 1]; the caller frees *made. */
 static heed_status prepare_mask(heed_context *ctx, const char *function, const heed__attention_plan *p,
                                 const heed_tensor *mask, heed_tensor *view, heed_tensor **made) {
   int64_t shape[HEED_MAX_DIMS];
   heed_status status;
   if (mask->dtype != HEED_BOOL && mask->dtype != HEED_FLOAT32) {
     return heed__fail(ctx, HEED_DTYPE,
-                      "%s: attn_mask is %s; it must be bool (true takes part) or float32 (added)", function,
+                      "%s: attn_mask is %s; it must be bool (true is visible) or float32 (added)", function,
                       heed_dtype_name(mask->dtype));
   }
   for (int i = 0; i < p->ndim; i++) shape[i] = p->shape[i];
@@ -63,7 +63,7 @@ static heed_status check_padding(const heed__attention_plan *p) {
                              ndim, shape);
 }
 
-/* Each from 0 to s. Without a batch, [1] is accepted too. */
+/* Each length must be from 0 to s. Without a batch, [1] is accepted, too. */
 static heed_status check_lengths(const heed__attention_plan *p) {
   heed_context *ctx = p->context;
   const char *function = p->operands->function;

@@ -1,4 +1,4 @@
-/* The strides of attention's operands over heads, and which keys a row sees by its position alone. */
+/* The strides of attention's operands over heads, and the keys that a row sees by its position. */
 #include "plan.h"
 
 #include <float.h>
@@ -14,7 +14,7 @@ static int64_t max_of(int64_t a, int64_t b) {
 
 /* ---- Strides ---- */
 
-/* Of dimension i; 0 where it is broadcast. */
+/* Stride of dimension i; 0 if it is broadcast. */
 static ptrdiff_t stride_of(const heed_tensor *x, int i) {
   return i < 0 || x->shape[i] == 1 ? 0 : (ptrdiff_t)x->stride[i];
 }
@@ -24,7 +24,7 @@ static void set_strides(ptrdiff_t *row, ptrdiff_t *column, const heed_tensor *x)
   *column = stride_of(x, x->ndim - 1);
 }
 
-/* The sizes [batch..., hkv, group] except those of 1. */
+/* Sets p->outer: the sizes [batch..., hkv, group] except those of 1. */
 static void set_outer(heed__attention_plan *p) {
   p->heads = 1;
   for (int i = 0; i < p->batch_ndim + 2; i++) {
@@ -34,15 +34,15 @@ static void set_outer(heed__attention_plan *p) {
   }
 }
 
-/* The strides of x over these sizes. x is [batch..., heads, inner...] with `inner` inner dimensions, without
- * heads unless it has_heads. */
+/* Sets the strides of x over p->outer. x is [batch..., heads, inner...] with `inner` inner dimensions, or
+ * [batch..., inner...] unless has_heads. */
 static void set_steps(heed__attention_plan *p, heed__attention_operand operand, const heed_tensor *x,
                       bool has_heads, int inner) {
   const bool headed = has_heads && p->head_dims > 0 && x->ndim > inner;
   const int batch_ndim = x->ndim - inner - headed;
   const int64_t heads = headed ? x->shape[batch_ndim] : 1;
   const ptrdiff_t head = heads > 1 ? (ptrdiff_t)x->stride[batch_ndim] : 0;
-  const bool grouped = heads == p->key_heads && p->group > 1; /* keys and values, which a group shares */
+  const bool grouped = heads == p->key_heads && p->group > 1; /* a group shares keys and values */
   int dim = 0;
   for (int i = 0; i < p->batch_ndim; i++)
     if (p->shape[i] != 1) p->step[operand][dim++] = stride_of(x, i - p->batch_ndim + batch_ndim);
@@ -52,9 +52,9 @@ static void set_steps(heed__attention_plan *p, heed__attention_operand operand, 
 
 /* ---- Positions ---- */
 
-/* What the rows of a head with that number of keys see by position. Bounds are clamped to l and s, so that
- * nothing overflows. */
-static void set_reach(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
+/* Sets the window of the rows of a head with that number of valid keys. Bounds are clamped to l and s, so
+ * that nothing overflows. */
+static void set_window(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
   t->valid_keys = keys;
   t->offset = offset;
   t->window_begin =
@@ -63,7 +63,8 @@ static void set_reach(heed__attention_task *t, const heed__attention_plan *p, in
       p->right >= p->key_length - offset ? p->key_length : max_of(offset + p->right + 1, -p->query_length);
 }
 
-/* Keys from the first row's first to the last row's last; with lengths, an upper bound. */
+/* Keys from the first one that the first row sees to the last one that the last row sees; with lengths, an
+ * upper bound. */
 static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
   if (p->query_length == 0) return 0;
@@ -79,7 +80,7 @@ static const float *floats(const heed_tensor *x) {
   return (const float *)(const void *)x->data;
 }
 
-/* As float, clamped to where 1 / c is a normal number and to where it changes no score. */
+/* As float, clamped so that 1 / c is a normal number; above 2^120 it would not change any score. */
 static float cap_of(double softcap) {
   if (softcap == 0) return 0.0f;
   return softcap < (double)FLT_MIN ? FLT_MIN : softcap > 0x1p120 ? 0x1p120f : (float)softcap;
@@ -111,7 +112,7 @@ static void set_scales(heed__attention_plan *p, const heed_tensor *k_scale, cons
   }
 }
 
-static const float *set_head_numbers(const heed_tensor *x, ptrdiff_t *stride) {
+static const float *per_head(const heed_tensor *x, ptrdiff_t *stride) {
   if (!x) return NULL;
   *stride = stride_of(x, 0);
   return floats(x);
@@ -154,10 +155,10 @@ void heed__attention_set_strides(heed__attention_plan *p) {
     set_steps(p, HEED__ATTENTION_LENGTHS, o->kv_lengths, false, 0);
   }
   set_scales(p, operands->k_scale, operands->v_scale);
-  p->slopes = set_head_numbers(o->alibi_slopes, &p->slope_stride);
-  p->sinks = set_head_numbers(o->sinks, &p->sink_stride);
+  p->slopes = per_head(o->alibi_slopes, &p->slope_stride);
+  p->sinks = per_head(o->sinks, &p->sink_stride);
   t->has_sink = p->sinks != NULL;
-  set_reach(t, p, p->key_length, p->offset);
+  set_window(t, p, p->key_length, p->offset);
   p->span = span_of(p);
 }
 
@@ -173,7 +174,7 @@ static ptrdiff_t bytes_of(heed_dtype dtype, ptrdiff_t elements) {
   return elements * (ptrdiff_t)heed__element_bytes(dtype);
 }
 
-/* The operands that only some calls have. */
+/* Moves the operands that only some calls have. */
 static void move_others(heed__attention_task *t, const heed__attention_plan *p, int64_t head,
                         const ptrdiff_t at[HEED__ATTENTION_STRIDED]) {
   const int64_t head_of_item = head - heed__quotient(head, p->query_heads) * p->query_heads;
@@ -185,9 +186,9 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
   if (p->slopes) t->slope = p->slopes[head_of_item * p->slope_stride];
   if (p->sinks) t->sink = p->sinks[head_of_item * p->sink_stride];
   if (p->lengths) {
-    /* Clamped again: another thread of the host might have written there since the check. */
+    /* Clamped again, in case the host has changed the lengths since the check. */
     const int64_t keys = max_of(min_of(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->key_length), 0);
-    set_reach(t, p, keys, p->offset + keys - p->query_length);
+    set_window(t, p, keys, p->offset + keys - p->query_length);
   }
 }
 

@@ -1,4 +1,4 @@
-/* Taps: what attention computes on the way, for callers that ask for it. */
+/* Taps: intermediate results of attention, for callers that request them. */
 #include "plan.h"
 
 void heed_attention_taps_free(heed_attention_taps *taps) {
@@ -14,7 +14,7 @@ static bool is_wanted(const heed__attention_plan *p, heed__tap tap) {
   return p->operands->taps >> tap & 1;
 }
 
-/* A new tensor of the sizes of x, and with its elements if `filled`. */
+/* A new tensor with the dtype and sizes of x, and its elements if `filled`. */
 static heed_status new_tap(const heed__attention_plan *p, const heed_tensor *x, bool filled,
                            heed_tensor **out) {
   heed_context *ctx = p->context;

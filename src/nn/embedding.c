@@ -1,4 +1,4 @@
-/* Embedding: a row of its weight for each id. */
+/* Embedding: for each id, a row of the weight. */
 #include "nn.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 typedef struct norm_module {
   heed_module base;
   heed__sizes normalized_shape;
-  double eps; /* below 0: PyTorch's default, which it calls None */
+  double eps; /* below 0: None, PyTorch's default */
   bool affine;
 } norm_module;
 
@@ -21,7 +21,7 @@ static const heed__setting norm_settings[] = {
 
 /* ---- Forward ---- */
 
-/* The weight or bias, NULL if the module has none. */
+/* The weight or bias; NULL if the module has none. */
 static const heed_tensor *parameter(const heed_module *m, const char *name) {
   const heed__slot *slot = heed__module_slot(m, name);
   return slot != NULL ? slot->parameter : NULL;

@@ -380,7 +380,7 @@ static void mistakes_are_told(void **state) {
   FAILS(row, q, q, HEED_SHAPE, "q is [4]; it must have at least 2 dimensions");
   FAILS(whole, q, q, HEED_DTYPE, "q is int64; it must be float32: convert with q:float()");
   o.attn_mask = whole;
-  FAILS(q, q, q, HEED_DTYPE, "attn_mask is int64; it must be bool (true takes part) or float32 (added)");
+  FAILS(q, q, q, HEED_DTYPE, "attn_mask is int64; it must be bool (true is visible) or float32 (added)");
   o.attn_mask = wide;
   FAILS(q, q, q, HEED_SHAPE,
         "attn_mask is [6, 7] and must broadcast to [2, 3, 6, 6]; its size 7 of dimension 2 must be 1 or 6");

@@ -132,15 +132,15 @@ static void refuses_what_rope_is_not(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_rope_config c;
   heed_rope_config_init(&c, sizeof c);
-  assert_fails(
-      ctx, heed__check_rope(ctx, "MultiHeadAttention", &c, 5), HEED_ARGUMENT,
-      "MultiHeadAttention: a head has 5 elements; they are turned in pairs: give an even rope's dims");
+  assert_fails(ctx, heed__check_rope(ctx, "MultiHeadAttention", &c, 5), HEED_ARGUMENT,
+               "MultiHeadAttention: a head has 5 elements; rope rotates pairs: give an even rope's dims");
   c.base = NAN;
   assert_fails(ctx, heed__check_rope(ctx, "MultiHeadAttention", &c, 4), HEED_ARGUMENT,
                "MultiHeadAttention: rope's base is nan; it must be positive and finite");
   heed_rope_config_init(&c, sizeof c);
   c.scaling = (heed_rope_scaling)9;
-  assert_fails(ctx, heed__check_rope(ctx, "rope", &c, 4), HEED_ARGUMENT, "rope: scaling is 9, which is none");
+  assert_fails(ctx, heed__check_rope(ctx, "rope", &c, 4), HEED_ARGUMENT,
+               "rope: scaling is 9; it must be one of heed_rope_scaling");
   c.scaling = HEED_ROPE_LLAMA3;
   c.original_context_length = 8;
   c.high_freq_factor = INFINITY;

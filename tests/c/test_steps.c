@@ -55,7 +55,7 @@ static void slices_of_nothing_come_to_an_end(void **state) {
     assert_ok(heed_module_forward(m, x, NULL, &whole, NULL));
     assert_ok(heed_steps_new(m, x, NULL, false, &s));
     assert_fails(t->ctx, heed_steps_result(s, &y, NULL), HEED_ARGUMENT,
-                 "steps: the forward is not done yet, and has no result");
+                 "steps: the forward pass is not done; advance it to its end first");
     const int64_t calls = t->memory.calls;
     for (; !done; slices++) {
       assert_ok(heed_steps_advance(s, 0, &done));
@@ -159,7 +159,7 @@ static void mistakes_are_told(void **state) {
   assert_ok(heed_steps_advance(s, INFINITY, &done));
   assert_fails(t->ctx, heed_steps_result(s, NULL, NULL), HEED_ARGUMENT, "steps: out is missing (NULL)");
   assert_fails(t->ctx, heed_steps_result(s, &y, &taps), HEED_ARGUMENT,
-               "steps: taps are asked for, and need_weights was not");
+               "steps: taps are requested, but need_weights was false");
   assert_null(y);
   heed_steps_free(s);
   heed_tensor_free(x);

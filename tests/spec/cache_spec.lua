@@ -525,11 +525,11 @@ describe("forward with a cache refuses", function()
   end)
 
   it("key, value and kv_lengths beside it", function()
-    raises("MultiHeadAttention: key and cache are given; a cache is for the keys of x",
+    raises("MultiHeadAttention: key and cache are given; give only one of them, for a cache holds the keys of x",
       function() m(x, { cache = cache, key = x }) end)
-    raises("MultiHeadAttention: value is given without key, which it belongs to",
+    raises("MultiHeadAttention: value is given without key; give key as well",
       function() m(x, { cache = cache, value = x }) end)
-    raises("MultiHeadAttention: kv_lengths and cache are given; with a cache, key_padding_mask hides keys",
+    raises("MultiHeadAttention: kv_lengths and cache are given; with a cache, use key_padding_mask to hide keys",
       function() m(x, { cache = cache, kv_lengths = heed.tensor({ 1, 1 }, { dtype = "int64" }) }) end)
   end)
 

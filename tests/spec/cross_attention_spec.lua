@@ -143,7 +143,7 @@ describe("cross attention refuses", function()
       function() small(x) end)
     raises("MultiHeadAttention: value is missing; key cannot stand for it, for kdim is 5 and vdim 3",
       function() small(x, { key = heed.randn(2, 4, 5) }) end)
-    raises("MultiHeadAttention: value is given without key, which it belongs to",
+    raises("MultiHeadAttention: value is given without key; give key as well",
       function() m(x, { value = x }) end)
   end)
 

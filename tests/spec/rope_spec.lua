@@ -89,7 +89,7 @@ describe("heed.rope", function()
     raises("rope: x must be a tensor, got nil", function() heed.rope() end)
     raises("rope: x is int64; it must be float32: convert with x:float()",
       function() heed.rope(heed.ones(2, 4, { dtype = "int64" })) end)
-    raises("rope: a head has 3 elements; they are turned in pairs: give an even dims",
+    raises("rope: a head has 3 elements; rope rotates pairs: give an even dims",
       function() heed.rope(heed.ones(2, 3)) end)
     for _, dims in ipairs { 3, 6, -2 } do
       raises(("rope: dims is %d and a head has 4 elements; dims must be even, from 2 to that"):format(dims),
@@ -107,7 +107,7 @@ describe("heed.rope", function()
     raises("rope: positions is float32; it must be int64", function() heed.rope(x, heed.ones(2)) end)
     raises("rope: positions is [3] and must broadcast to [2]; its size 3 of dimension 1 must be 1 or 2",
       function() heed.rope(x, heed.ones(3, { dtype = "int64" })) end)
-    raises("rope: element 2 of positions is 0; positions count from 1",
+    raises("rope: element 2 of positions is 0; it must be at least 1",
       function() heed.rope(x, heed.tensor({ 1, 0 }, { dtype = "int64" })) end)
     raises("rope: base must be a number, got a string ('1e4')", function() heed.rope(x, { base = "1e4" }) end)
   end)

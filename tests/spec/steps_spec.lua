@@ -266,9 +266,9 @@ describe("the steps of a forward", function()
       steps()
       use(cache)
       local length = cache.length
-      raises("steps: the cache was used by another call between two slices; give each its own, or end the one "
-        .. "before the other", function() steps() end)
-      raises("steps: an earlier slice has failed for good", function() steps() end)
+      raises("steps: the cache was used by another call between two slices; give each call a cache of its "
+        .. "own, or finish one before the other", function() steps() end)
+      raises("steps: an earlier slice has failed; begin a new pass", function() steps() end)
       assert.is_nil(steps.result)
       assert.equal(length, cache.length)
     end
@@ -307,7 +307,7 @@ describe("the steps of a forward", function()
       { "advance: ms is -1", function() m:steps(x):advance(-1) end },
       { "have no field 'nothing'", function() return m:steps(x).nothing end },
       { "no field that can be set", function() m:steps(x).result = 1 end },
-      { "need_weights was not",
+      { "need_weights was false",
         function()
           local steps = m:steps(x)
           steps:advance(math.huge)

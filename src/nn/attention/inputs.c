@@ -40,8 +40,7 @@ static heed_status check_without_key(const heed__attention_stages *p) {
   const heed__attention_module *a = (const heed__attention_module *)p->m;
   const char *name = p->m->class->name;
   if (p->options.value != NULL)
-    return heed__fail(p->m->context, HEED_ARGUMENT, "%s: value is given without key, which it belongs to",
-                      name);
+    return heed__fail(p->m->context, HEED_ARGUMENT, "%s: value is given without key; give key as well", name);
   if (a->kdim == a->d_in && a->vdim == a->d_in) return HEED_OK;
   return heed__fail(p->m->context, HEED_ARGUMENT,
                     "%s: key is missing; x cannot stand for it, for d_in is %lld, kdim %lld and vdim %lld",
@@ -58,7 +57,8 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
   p->from[0] = p->from[1] = p->from[2] = x;
   if (key == NULL) return check_without_key(p);
   if (p->options.cache != NULL)
-    return heed__fail(m->context, HEED_ARGUMENT, "%s: key and cache are given; a cache is for the keys of x",
+    return heed__fail(m->context, HEED_ARGUMENT,
+                      "%s: key and cache are given; give only one of them, for a cache holds the keys of x",
                       name);
   if (value == NULL && a->vdim != a->kdim) {
     return heed__fail(m->context, HEED_ARGUMENT,
@@ -82,15 +82,15 @@ heed_status heed__stages_check_cache(const heed__attention_stages *p, const heed
   if (p->options.cache == NULL) return HEED_OK;
   if (p->options.kv_lengths != NULL) {
     return heed__fail(p->m->context, HEED_ARGUMENT,
-                      "%s: kv_lengths and cache are given; with a cache, key_padding_mask hides keys",
+                      "%s: kv_lengths and cache are given; with a cache, use key_padding_mask to hide keys",
                       p->m->class->name);
   }
   return heed__module_check_cache(p->m, p->options.cache, x->ndim == 3 ? x->shape[0] : 1,
                                   x->shape[x->ndim - 2]);
 }
 
-/* What a mask [..., keys] says of the keys from `skipped` on; `shorter`: a smaller one hides the rest. *made
- * is to be freed. A mask of 1 is for all keys. */
+/* Replaces a mask [..., keys] by its part from key `skipped` on, in *view or *made, which the caller frees.
+ * `shorter`: the mask may have fewer keys, and hides the rest. A last size of 1 applies to all keys. */
 static heed_status skip_keys(const heed_module *m, const char *argument, bool shorter, int64_t skipped,
                              int64_t keys, const heed_tensor **mask, heed_tensor *view, heed_tensor **made) {
   const heed_tensor *whole = *mask;
@@ -114,7 +114,7 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
   *mask = view;
   if (seen == keys - skipped) return HEED_OK;
 
-  /* With all keys, for a single column would be for all of them. */
+  /* Widened, for a mask cut to a single column would apply to all keys. */
   heed_status status = heed__widen_mask(m->context, m->class->name, view, keys - skipped, made);
   if (status == HEED_OK) *mask = *made;
   return status;
