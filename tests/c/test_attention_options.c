@@ -1,6 +1,6 @@
-/* All of attention's options in random combinations: the kernels for whole sequences and for few queries, of
- * every table that this processor has, against a plain twin in double precision. Operands lie between guard
- * pages, keys and values without those that no row sees by its place. */
+/* Random combinations of all options of attention: the kernels for whole sequences and for few queries, in
+ * every kernel table that this processor supports, against a naive reference in double precision. Operands
+ * lie between guard pages; keys and values that no row sees by its position do not exist. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -29,13 +29,13 @@ static int64_t pick(int64_t low, int64_t high) {
 }
 #define ONE_OF(list) list[pick(0, (int64_t)(sizeof list / sizeof *list) - 1)]
 
-/* ---- A matrix of any dtype, of which only some rows are there ---- */
+/* ---- A matrix of any dtype, of which only some rows exist ---- */
 
 typedef struct matrix {
   guarded area, scales;
   heed_dtype dtype;
   ptrdiff_t row, column;
-  int64_t first, rows, columns; /* the rows that are there, and all of them */
+  int64_t first, rows, columns; /* the rows that exist, and the number of all */
   const void *start;            /* of row 0 */
   const float *scale;           /* int8: of row 0 */
 } matrix;
@@ -72,24 +72,24 @@ static void drop(const matrix *m) {
 }
 
 static double at(const matrix *m, int64_t i, int64_t j) {
-  const ptrdiff_t place = i * m->row + j * m->column;
+  const ptrdiff_t index = i * m->row + j * m->column;
   switch (m->dtype) {
-  case HEED_BFLOAT16: return (double)heed__float_from_bfloat16(((const uint16_t *)m->start)[place]);
-  case HEED_FLOAT16: return (double)heed__float_from_float16(((const uint16_t *)m->start)[place]);
-  case HEED_INT8: return (double)((const int8_t *)m->start)[place] * (double)m->scale[i];
-  default: return (double)((const float *)m->start)[place];
+  case HEED_BFLOAT16: return (double)heed__float_from_bfloat16(((const uint16_t *)m->start)[index]);
+  case HEED_FLOAT16: return (double)heed__float_from_float16(((const uint16_t *)m->start)[index]);
+  case HEED_INT8: return (double)((const int8_t *)m->start)[index] * (double)m->scale[i];
+  default: return (double)((const float *)m->start)[index];
   }
 }
 
-/* A row of nan or inf; of int8 its scale. */
+/* Fills a row with nan or inf; for int8 its scale. */
 static void poison(const matrix *m, int64_t i, float with) {
   for (int64_t j = 0; j < m->columns; j++) {
-    const ptrdiff_t place = (i - m->first) * m->row + j * m->column;
+    const ptrdiff_t index = (i - m->first) * m->row + j * m->column;
     switch (m->dtype) {
-    case HEED_BFLOAT16: ((uint16_t *)m->area.data)[place] = heed__bfloat16_from_float(with); break;
-    case HEED_FLOAT16: ((uint16_t *)m->area.data)[place] = heed__float16_from_float(with); break;
+    case HEED_BFLOAT16: ((uint16_t *)m->area.data)[index] = heed__bfloat16_from_float(with); break;
+    case HEED_FLOAT16: ((uint16_t *)m->area.data)[index] = heed__float16_from_float(with); break;
     case HEED_INT8: ((float *)m->scales.data)[i - m->first] = with; break;
-    default: ((float *)m->area.data)[place] = with;
+    default: ((float *)m->area.data)[index] = with;
     }
   }
 }
@@ -106,9 +106,9 @@ static guarded coins(int64_t n, double p, bool at_end) {
   return g;
 }
 
-/* ---- The twin ---- */
+/* ---- The reference ---- */
 
-/* A query as both kernels have it. */
+/* A query of either kernel. */
 typedef struct query {
   const float *q;
   ptrdiff_t column;
@@ -116,7 +116,7 @@ typedef struct query {
   const float *bias, *keep;
   double scale, softcap, slope, sink;
   bool has_sink;
-  int64_t place, first, last, d;
+  int64_t position, first, last, d;
 } query;
 
 static bool sees(const query *a, int64_t j) {
@@ -130,7 +130,7 @@ static double score(const query *a, const matrix *k, int64_t j) {
   x *= a->scale;
   if (a->softcap > 0) x = a->softcap * tanh(x / a->softcap);
   if (a->bias) x += (double)a->bias[j];
-  return x - a->slope * fabs((double)(a->place - j));
+  return x - a->slope * fabs((double)(a->position - j));
 }
 
 /* The largest score of first…last-1, the sum of e^(score - largest), and Σ of these times values in out. */
@@ -173,8 +173,8 @@ static const int64_t many[] = {1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 130, 511, 
 static const heed_dtype stored[] = {HEED_FLOAT32, HEED_FLOAT32, HEED_BFLOAT16, HEED_FLOAT16, HEED_INT8};
 static const float poisons[] = {NAN, INFINITY, -INFINITY};
 
-/* Bounds as heed__attention_task has them. */
-static void place(heed__attention_task *t) {
+/* A random window of the task. */
+static void choose_window(heed__attention_task *t) {
   const int64_t none = chance(0.5) ? 0 : pick(0, t->key_length);
   t->valid_keys = chance(0.3) ? pick(0, t->key_length) : t->key_length;
   t->offset = chance(0.3) ? t->valid_keys - t->query_length : none;
@@ -212,7 +212,7 @@ static setting set_up(uint32_t number) {
   t->key_length = ONE_OF(many);
   t->head_size = ONE_OF(sizes);
   t->value_size = ONE_OF(sizes);
-  place(t);
+  choose_window(t);
   union_of_rows(t, &first, &last);
   s.q = make(t->query_length, t->head_size, 0, t->query_length, HEED_FLOAT32, gaps, at_end);
   s.k = make(t->key_length, t->head_size, first, last, ONE_OF(stored), gaps, at_end);
@@ -277,12 +277,12 @@ static query query_of(const setting *s, int64_t i) {
   a.slope = (double)t->slope;
   a.has_sink = t->has_sink;
   a.sink = (double)t->sink;
-  a.place = i + t->offset;
+  a.position = i + t->offset;
   heed__attention_window(t, i, &a.first, &a.last);
   return a;
 }
 
-/* Keys that no row sees hold nan or inf; with `seen`, so does one that may be seen. */
+/* Fills keys that no row sees with nan or inf; with `seen`, a visible one, too. */
 static void poison_some(const setting *s, bool seen) {
   const heed__attention_task *t = &s->task;
   for (int64_t j = s->k.first; j < t->key_length; j++) {
@@ -332,7 +332,7 @@ static void check(const setting *s) {
 
 enum { CASES = 600 };
 
-static void whole_sequences_are_the_twins(void **state) {
+static void whole_sequences_agree_with_the_reference(void **state) {
   (void)state;
   for (uint32_t number = 1; number <= CASES; number++) {
     const setting s = set_up(number);
@@ -346,7 +346,7 @@ static void whole_sequences_are_the_twins(void **state) {
   }
 }
 
-static void a_row_has_the_same_bits_with_any_others(void **state) {
+static void a_row_has_the_same_bits_whichever_rows_are_computed_with_it(void **state) {
   (void)state;
   for (uint32_t number = 1; number <= CASES / 3; number++) {
     const setting s = set_up(number);
@@ -365,9 +365,9 @@ static void a_row_has_the_same_bits_with_any_others(void **state) {
   }
 }
 
-/* ---- Sinks that are no numbers ---- */
+/* ---- Infinite sinks ---- */
 
-static void sinks_without_end_leave_zeros_where_nothing_is_seen(void **state) {
+static void infinite_sinks_leave_zeros_where_no_key_is_visible(void **state) {
   (void)state;
   static const float sinks[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f};
   for (uint32_t number = 1; number <= 60; number++) {
@@ -419,11 +419,11 @@ static void set_up_few(few_queries *s, uint32_t number) {
   s->q = make(t->rows, t->head_size, 0, t->rows, HEED_FLOAT32, false, at_end);
   for (int r = 0; r < t->rows; r++) {
     heed__decode_row *row = &t->row[r];
-    const int64_t place = offset + r % 3, mask = alike ? 0 : r * keys;
+    const int64_t position = offset + r % 3, mask = alike ? 0 : r * keys;
     row->q = (const float *)s->q.start + r * s->q.row;
-    row->position = place;
-    row->last = !causal ? keys : place + 1 < 0 ? 0 : place + 1 < keys ? place + 1 : keys;
-    row->first = place - left < 0 ? 0 : place - left < row->last ? place - left : row->last;
+    row->position = position;
+    row->last = !causal ? keys : position + 1 < 0 ? 0 : position + 1 < keys ? position + 1 : keys;
+    row->first = position - left < 0 ? 0 : position - left < row->last ? position - left : row->last;
     if (masked) row->visible = (const uint8_t *)s->seen.data + mask;
     if (biased) row->bias = (const float *)s->biases.data + mask;
     if (sloped) row->slope = (float)between(0, 0.5);
@@ -432,7 +432,7 @@ static void set_up_few(few_queries *s, uint32_t number) {
     s->row[r].scale = (double)t->scale;
     s->row[r].softcap = (double)t->softcap;
     s->row[r].slope = (double)row->slope;
-    s->row[r].place = place;
+    s->row[r].position = position;
     s->row[r].first = row->first;
     s->row[r].last = row->last;
     s->row[r].d = t->head_size;
@@ -496,7 +496,7 @@ static void check_few(const few_queries *s) {
   free(out);
 }
 
-static void few_queries_are_the_twins(void **state) {
+static void few_queries_agree_with_the_reference(void **state) {
   (void)state;
   for (uint32_t number = 1; number <= 3 * CASES; number++) {
     few_queries s;
@@ -516,10 +516,10 @@ static void few_queries_are_the_twins(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(whole_sequences_are_the_twins),
-      cmocka_unit_test(a_row_has_the_same_bits_with_any_others),
-      cmocka_unit_test(sinks_without_end_leave_zeros_where_nothing_is_seen),
-      cmocka_unit_test(few_queries_are_the_twins),
+      cmocka_unit_test(whole_sequences_agree_with_the_reference),
+      cmocka_unit_test(a_row_has_the_same_bits_whichever_rows_are_computed_with_it),
+      cmocka_unit_test(infinite_sinks_leave_zeros_where_no_key_is_visible),
+      cmocka_unit_test(few_queries_agree_with_the_reference),
   };
   return cmocka_run_group_tests_name("attention_options", tests, NULL, NULL);
 }

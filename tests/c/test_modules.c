@@ -1,5 +1,5 @@
-/* Modules: what they compute against compositions of operations, their entries and settings, what they
- * refuse, and that they neither leak nor draw when something fails. */
+/* Modules: their results against compositions of operations, entries and settings, refused arguments, and
+ * that a failure neither leaks memory nor draws numbers. */
 #include "support.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ static void assert_described(const heed_module *m, const char *wanted) {
 
 /* ---- Linear and Dropout ---- */
 
-static void linear_draws_its_weights_as_pytorch_does(void **state) {
+static void linear_draws_the_same_weights_as_pytorch(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   /* torch.manual_seed(123); nn.Linear(3, 2) */
   static const float weight[] = {-0.23542964458465576f, 0.019124476239085197f, -0.28674593567848206f,
@@ -99,7 +99,7 @@ static void linear_draws_its_weights_as_pytorch_does(void **state) {
   heed_module_release(m);
 }
 
-static void dropout_works_in_training_alone(void **state) {
+static void dropout_is_active_in_training_mode_only(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const struct {
     double p;
@@ -132,7 +132,7 @@ static void dropout_works_in_training_alone(void **state) {
 
 /* ---- Attention ---- */
 
-static void multi_head_attention_is_its_composition(void **state) {
+static void multi_head_attention_equals_its_composition_of_operations(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (int way = 0; way < 8; way++) {
     heed_attention_config c = config_of(5, 8, 4);
@@ -170,7 +170,7 @@ static void multi_head_attention_is_its_composition(void **state) {
   }
 }
 
-static void a_split_computes_the_same_on_the_same_memory(void **state) {
+static void a_split_module_gives_the_same_results_and_shares_the_weights(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config c = config_of(3, 8, 4);
   c.out_proj = false;
@@ -206,7 +206,7 @@ static constructor *const constructors[] = {heed_self_attention_new, heed_causal
                                             heed_multi_head_attention_wrapper_new,
                                             heed_multi_head_attention_new};
 
-static void asking_for_internals_changes_no_bit(void **state) {
+static void requesting_taps_changes_no_bit(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (int i = 0; i < 5; i++) {
     heed_attention_config c = config_of(3, 4, 2);
@@ -265,7 +265,7 @@ static void softmax_over_the_queries_sums_columns_to_one(void **state) {
   assert_close(ctx, y, wanted, 1e-6);
   FREE(y, sums, ones, wanted);
 
-  /* the first item's last token is seen by none and sees none, and holds nan: nothing of it shows */
+  /* the first item's last token is hidden, sees no key and is nan, which must not affect the rest */
   heed_tensor *padding = NULL, *mask = NULL, *clean = NULL, *poisoned = NULL;
   assert_ok(heed_full(ctx, HEED_BOOL, 2, SHAPE(2, 6), heed_boolean(false), &padding));
   assert_ok(heed_full(ctx, HEED_BOOL, 2, SHAPE(6, 1), heed_boolean(true), &mask));
@@ -281,7 +281,7 @@ static void softmax_over_the_queries_sums_columns_to_one(void **state) {
   heed_module_release(m);
 }
 
-static void masks_fit_every_module(void **state) {
+static void all_attention_modules_take_masks(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = normal(ctx, 3, SHAPE(2, 4, 3)), *some = NULL, *padding = NULL;
   assert_ok(heed_full(ctx, HEED_BOOL, 3, SHAPE(2, 4, 4), heed_boolean(true), &some));
@@ -339,7 +339,7 @@ static void entries_are_in_the_notebooks_order(void **state) {
   heed_module_release(wrapper);
 }
 
-static void entries_can_be_replaced_by_their_like(void **state) {
+static void entries_can_be_replaced_by_matching_ones(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const heed_attention_config c = config_of(3, 4, 2);
   heed_module *m = multi_head(ctx, &c), *other = multi_head(ctx, &c), *linear = NULL;
@@ -384,9 +384,9 @@ static void entries_can_be_replaced_by_their_like(void **state) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_module_release(all[i]);
 }
 
-/* ---- Mistakes ---- */
+/* ---- Invalid arguments ---- */
 
-static void constructors_refuse_before_they_draw(void **state) {
+static void constructors_refuse_invalid_arguments_before_drawing(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const heed_generator before = ctx->generator;
   heed_module *m = NULL;
@@ -433,7 +433,7 @@ static void constructors_refuse_before_they_draw(void **state) {
   assert_memory_equal(&ctx->generator, &before, sizeof before);
 }
 
-static void forward_refuses_what_does_not_fit(void **state) {
+static void forward_refuses_invalid_inputs(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config c = config_of(3, 4, 2);
   heed_module *causal = NULL, *linear = NULL, *m = multi_head(ctx, &c), *plain = NULL;
@@ -482,7 +482,7 @@ static void forward_refuses_what_does_not_fit(void **state) {
 
 /* ---- Memory ---- */
 
-/* Builds the constructor's module and runs it with all there is; a failure leaves the generator as it was. */
+/* Makes a module and runs it with all options; a failure leaves the generator unchanged. */
 static heed_status build_and_run(heed_context *ctx, constructor *construct, int softmax_dim) {
   heed_attention_config c = config_of(3, 4, 2);
   c.qkv_bias = true;
@@ -544,17 +544,17 @@ static void nothing_leaks_when_memory_runs_out(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(linear_draws_its_weights_as_pytorch_does),
-      TEST(dropout_works_in_training_alone),
-      TEST(multi_head_attention_is_its_composition),
-      TEST(a_split_computes_the_same_on_the_same_memory),
-      TEST(asking_for_internals_changes_no_bit),
+      TEST(linear_draws_the_same_weights_as_pytorch),
+      TEST(dropout_is_active_in_training_mode_only),
+      TEST(multi_head_attention_equals_its_composition_of_operations),
+      TEST(a_split_module_gives_the_same_results_and_shares_the_weights),
+      TEST(requesting_taps_changes_no_bit),
       TEST(softmax_over_the_queries_sums_columns_to_one),
-      TEST(masks_fit_every_module),
+      TEST(all_attention_modules_take_masks),
       TEST(entries_are_in_the_notebooks_order),
-      TEST(entries_can_be_replaced_by_their_like),
-      TEST(constructors_refuse_before_they_draw),
-      TEST(forward_refuses_what_does_not_fit),
+      TEST(entries_can_be_replaced_by_matching_ones),
+      TEST(constructors_refuse_invalid_arguments_before_drawing),
+      TEST(forward_refuses_invalid_inputs),
       cmocka_unit_test(nothing_leaks_when_memory_runs_out),
   };
   return cmocka_run_group_tests_name("modules", tests, NULL, NULL);

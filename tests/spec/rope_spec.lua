@@ -126,8 +126,8 @@ describe("heed.rope", function()
     raises("rope: dims is 2; with ntk scaling it must be at least 4",
       function() heed.rope(x, { dims = 2, scaling = { type = "ntk", factor = 2 } }) end)
     for _, kind in ipairs { "yarn", "llama3" } do
-      raises("rope: original_context_length is 0; with this scaling it must be the length that the model was "
-        .. "trained on", function() heed.rope(x, { scaling = { type = kind, factor = 2 } }) end)
+      raises("rope: original_context_length is 0; with this scaling it must be the context length of the "
+        .. "training", function() heed.rope(x, { scaling = { type = kind, factor = 2 } }) end)
     end
     raises("rope: base is 1; with yarn scaling it must be above 1", function()
       heed.rope(x, { base = 1, scaling = { type = "yarn", factor = 2, original_context_length = 8 } })
