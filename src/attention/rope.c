@@ -54,17 +54,18 @@ static heed_status check_scaling(heed_context *ctx, const char *function, const 
         c->high_freq_factor > c->low_freq_factor)
       return HEED_OK;
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: %slow_freq_factor is %s and high_freq_factor is %s; they must be positive, the "
-                      "second the larger",
+                      "%s: %slow_freq_factor is %s and high_freq_factor is %s; they must be positive, "
+                      "and the second larger",
                       function, of, HEED__G(c->low_freq_factor), HEED__G(c->high_freq_factor));
   }
   if (c->base <= 1)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sbase is %s; with yarn scaling it must be above 1", function,
                       of, HEED__G(c->base));
   if (!is_positive(c->beta_slow) || !isfinite(c->beta_fast) || c->beta_fast < c->beta_slow)
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: %sbeta_fast is %s and beta_slow is %s; they must be positive, the first not less",
-                      function, of, HEED__G(c->beta_fast), HEED__G(c->beta_slow));
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "%s: %sbeta_fast is %s and beta_slow is %s; they must be positive, and the first not smaller",
+        function, of, HEED__G(c->beta_fast), HEED__G(c->beta_slow));
   if (c->attention_factor != 0 && !is_positive(c->attention_factor))
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sattention_factor is %s; %s", function, of,
                       HEED__G(c->attention_factor), needed);
@@ -83,10 +84,8 @@ heed_status heed__check_rope(heed_context *ctx, const char *function, const heed
                       function, d, HEED__S(d), of);
   if (dims < 2 || dims > d || dims % 2 != 0)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: %sdims is %" PRId64 " and a head has %" PRId64
-                      " element%s; dims must be even, from 2 "
-                      "to that",
-                      function, of, dims, d, HEED__S(d));
+                      "%s: %sdims is %" PRId64 "; it must be even, from 2 to %" PRId64 ", the size of a head",
+                      function, of, dims, d);
   if ((unsigned)c->scaling > HEED_ROPE_LLAMA3)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sscaling is %d; it must be one of heed_rope_scaling",
                       function, of, (int)c->scaling);

@@ -78,8 +78,9 @@ static heed_status find_slot(const heed_module *m, const char *name, heed_entry_
   const char *what = kind == HEED_ENTRY_PARAMETER ? "parameter" : "module";
   heed__slot *slot = name != NULL ? heed__module_slot(m, name) : NULL;
   if (slot == NULL || slot->kind != kind) {
-    return heed__fail(m->context, HEED_ARGUMENT, "%s: it has no %s named '%s'", m->class->name, what,
-                      name != NULL ? name : "NULL");
+    return heed__fail(m->context, HEED_ARGUMENT,
+                      "%s: name is \'%s\'; it must be the name of a %s of the module", m->class->name,
+                      name != NULL ? name : "NULL", what);
   }
   if (value == NULL) {
     return heed__fail(m->context, HEED_ARGUMENT, "%s: the %s for %s is missing (NULL)", m->class->name, what,

@@ -114,13 +114,13 @@ void heed_module_describe(const heed_module *m, char *text, size_t size) {
 /* ---- Forward ---- */
 
 static heed_status refuse(const heed_module *m, const char *option) {
-  return heed__fail(m->context, HEED_ARGUMENT, "%s: it takes no %s, which is for attention modules",
+  return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is given; only attention modules take it",
                     m->class->name, option);
 }
 
 static heed_status refuse_keys(const heed_module *m, const heed_forward_options *options) {
   const char *option = options->key != NULL ? "key" : options->value != NULL ? "value" : "cache";
-  return heed__fail(m->context, HEED_ARGUMENT, "%s: it takes no %s, which is for MultiHeadAttention",
+  return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is given; only MultiHeadAttention takes it",
                     m->class->name, option);
 }
 

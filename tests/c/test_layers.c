@@ -330,7 +330,7 @@ static void weights_may_have_lower_precision(void **state) {
   assert_fails(ctx, heed_module_set_parameter(m, "weight", whole), HEED_DTYPE,
                "Linear: weight is int64; it must be float32, bfloat16 or float16");
   assert_fails(ctx, heed_module_set_parameter(m, "weights", small), HEED_ARGUMENT,
-               "Linear: it has no parameter named 'weights'");
+               "Linear: name is 'weights'; it must be the name of a parameter of the module");
   assert_int_equal(m->slots[0].parameter->dtype, HEED_BFLOAT16);
   heed_module_release(m);
   heed_tensor_free(weight), heed_tensor_free(small), heed_tensor_free(bias), heed_tensor_free(whole);

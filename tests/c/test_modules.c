@@ -362,13 +362,13 @@ static void entries_can_be_replaced_by_matching_ones(void **state) {
                "Linear: weight is [4, 4]; it must be [4, 3]");
   assert_int_equal(heed_module_set_parameter(query, "weight", whole), HEED_DTYPE);
   assert_fails(ctx, heed_module_set_parameter(query, "bias", w), HEED_ARGUMENT,
-               "Linear: it has no parameter named 'bias'");
+               "Linear: name is 'bias'; it must be the name of a parameter of the module");
   assert_fails(ctx, heed_module_set_module(m, "W_key", linear), HEED_ARGUMENT,
                "MultiHeadAttention: W_key has in_features = 4; it must be 3");
   assert_fails(ctx, heed_module_set_module(m, "dropout", linear), HEED_ARGUMENT,
                "MultiHeadAttention: dropout is a module of class Linear; it must be a Dropout");
   assert_fails(ctx, heed_module_set_module(m, "heads", linear), HEED_ARGUMENT,
-               "MultiHeadAttention: it has no module named 'heads'");
+               "MultiHeadAttention: name is 'heads'; it must be the name of a module of the module");
 
   heed_attention_config more = c;
   more.num_heads = 3;
@@ -446,11 +446,11 @@ static void forward_refuses_invalid_inputs(void **state) {
   c.causal = false;
   plain = multi_head(ctx, &c);
   assert_fails(ctx, heed_module_forward(causal, seven, NULL, &out, NULL), HEED_SHAPE,
-               "CausalAttention: x has 7 tokens and context_length is 6");
+               "CausalAttention: x has 7 tokens; it must have at most 6, the context_length");
   assert_fails(ctx, heed_module_forward(causal, three, NULL, &out, NULL), HEED_INDEX,
-               "CausalAttention: softmax_dim is 3 and the weights have 2 dimensions");
+               "CausalAttention: softmax_dim is 3; it must be from 1 to 2, or from -2 to -1");
   assert_fails(ctx, heed_module_forward(m, four, NULL, &out, NULL), HEED_SHAPE,
-               "MultiHeadAttention: x is [2, 4]; it must be [n, 3] or [b, n, 3], for d_in is 3");
+               "MultiHeadAttention: x is [2, 4]; it must be [n, 3] or [b, n, 3], since d_in is 3");
   assert_int_equal(heed_module_forward(m, flat, NULL, &out, NULL), HEED_SHAPE);
   assert_fails(ctx, heed_module_forward(m, NULL, NULL, &out, NULL), HEED_ARGUMENT,
                "MultiHeadAttention: x is missing (NULL)");
@@ -460,20 +460,19 @@ static void forward_refuses_invalid_inputs(void **state) {
                "dimension 2 must "
                "be 1 or 2");
   assert_fails(ctx, heed_module_forward(linear, three, &options, &out, NULL), HEED_ARGUMENT,
-               "Linear: it takes no attn_mask, which is for attention modules");
+               "Linear: attn_mask is given; only attention modules take it");
   heed_attention_taps internals = {.size = sizeof internals};
   assert_fails(ctx, heed_module_forward(linear, three, NULL, &out, &internals), HEED_ARGUMENT,
-               "Linear: it takes no need_weights, which is for attention modules");
+               "Linear: need_weights is given; only attention modules take it");
   heed_module *split = NULL;
   heed_tensor *query = NULL, *key = NULL, *value = NULL;
   assert_fails(ctx, heed_module_split(linear, &split), HEED_ARGUMENT,
                "split: the module is a Linear; it must be a MultiHeadAttention");
   assert_fails(
       ctx, heed_module_split(plain, &split), HEED_ARGUMENT,
-      "split: the module is not causal; the heads of a MultiHeadAttentionWrapper are causal, with scale "
-      "1/√head_dim");
+      "split: the module is not causal; it must be causal, with scale 1/√head_dim and no other option");
   assert_fails(ctx, heed_module_head(m, 3, &query, &key, &value), HEED_INDEX,
-               "head: i is 3 and there are 2 heads, counted from 1");
+               "head: i is 3; it must be from 1 to 2, or from -2 to -1");
   assert_true(out == NULL && split == NULL && query == NULL);
   FREE(seven, four, flat, three);
   heed_module *const all[] = {causal, linear, m, plain};

@@ -92,7 +92,7 @@ describe("heed.rope", function()
     raises("rope: a head has 3 elements; rope rotates pairs: give an even dims",
       function() heed.rope(heed.ones(2, 3)) end)
     for _, dims in ipairs { 3, 6, -2 } do
-      raises(("rope: dims is %d and a head has 4 elements; dims must be even, from 2 to that"):format(dims),
+      raises(("rope: dims is %d; it must be even, from 2 to 4, the size of a head"):format(dims),
         function() heed.rope(x, { dims = dims }) end)
     end
     raises("rope: dims is 0; it must be even, from 2 to the size of a head", function() heed.rope(x, { dims = 0 }) end)
@@ -132,14 +132,14 @@ describe("heed.rope", function()
     raises("rope: base is 1; with yarn scaling it must be above 1", function()
       heed.rope(x, { base = 1, scaling = { type = "yarn", factor = 2, original_context_length = 8 } })
     end)
-    raises("rope: beta_fast is 1 and beta_slow is 2; they must be positive, the first not less", function()
+    raises("rope: beta_fast is 1 and beta_slow is 2; they must be positive, and the first not smaller", function()
       local scaling = { type = "yarn", factor = 2, original_context_length = 8, beta_fast = 1, beta_slow = 2 }
       heed.rope(x, { scaling = scaling })
     end)
     raises("rope: attention_factor is -1; it must be positive and finite", function()
       heed.rope(x, { scaling = { type = "yarn", factor = 2, original_context_length = 8, attention_factor = -1 } })
     end)
-    raises("rope: low_freq_factor is 4 and high_freq_factor is 4; they must be positive, the second the larger",
+    raises("rope: low_freq_factor is 4 and high_freq_factor is 4; they must be positive, and the second larger",
       function()
         heed.rope(x, { scaling = { type = "llama3", factor = 2, original_context_length = 8, low_freq_factor = 4 } })
       end)

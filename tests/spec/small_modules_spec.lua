@@ -112,7 +112,7 @@ describe("Embedding", function()
         function() nn.Embedding(3, 3)(int64 { 1, id }) end)
     end
     raises("Embedding: ids is float32; it must be int64", function() nn.Embedding(3, 3)(heed.ones(2)) end)
-    raises("Embedding: it takes no attn_mask, which is for attention modules",
+    raises("Embedding: attn_mask is given; only attention modules take it",
       function() nn.Embedding(3, 3)(int64 { 1 }, heed.ones(1)) end)
   end)
 end)

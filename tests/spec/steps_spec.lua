@@ -302,7 +302,7 @@ describe("the steps of a forward", function()
           nn.CausalAttention({ d_in = 2, d_out = 2, context_length = 4, dropout = 0, softmax_dim = 1 })
             :steps(heed.rand(2, 2))
         end },
-      { "CausalAttention: it takes no cache",
+      { "CausalAttention: cache is given; only MultiHeadAttention takes it",
         function() nn.CausalAttention(2, 2, 4, 0):steps(heed.rand(2, 2), { cache = m:new_cache() }) end },
       { "advance: ms is -1", function() m:steps(x):advance(-1) end },
       { "have no field 'nothing'", function() return m:steps(x).nothing end },

@@ -36,10 +36,10 @@ heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config
 }
 
 static heed_status fail_window(const heed_module *m, int64_t cached, int64_t left) {
-  return heed__fail(m->context, HEED_ARGUMENT,
-                    "%s: the cache is for a window of %lld key%s to the left and the module has one of %lld "
-                    "(-1: none); they must be equal",
-                    m->class->name, (long long)cached, HEED__S(cached), (long long)left);
+  return heed__fail(
+      m->context, HEED_ARGUMENT,
+      "%s: the cache is for a window with left %lld; it must be that of the module, %lld (-1: none)",
+      m->class->name, (long long)cached, (long long)left);
 }
 
 heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
@@ -49,24 +49,26 @@ heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *
   const int64_t window_left = window_left_of(a);
   if (cache->num_kv_heads != a->num_kv_heads || cache->head_dim != a->head_dim) {
     return heed__fail(m->context, HEED_ARGUMENT,
-                      "%s: the cache has num_kv_heads %lld and head_dim %lld; the module has %lld and %lld",
+                      "%s: the cache has num_kv_heads %lld and head_dim %lld; they must be %lld and %lld",
                       name, (long long)cache->num_kv_heads, (long long)cache->head_dim,
                       (long long)a->num_kv_heads, (long long)a->head_dim);
   }
   if (cache->window_left != window_left) return fail_window(m, cache->window_left, window_left);
   if (cache->batch != batch) {
-    return heed__fail(m->context, HEED_SHAPE, "%s: x has a batch of %lld and the cache one of %lld", name,
-                      (long long)batch, (long long)cache->batch);
+    return heed__fail(m->context, HEED_SHAPE, "%s: the cache has a batch of %lld; it must be %lld, that of x",
+                      name, (long long)cache->batch, (long long)batch);
   }
   if (cache->capacity > 0 && added > cache->capacity - cache->length) {
     return heed__fail(
-        m->context, HEED_SHAPE, "%s: the cache has %lld token%s, x has %lld more and its capacity is %lld",
+        m->context, HEED_SHAPE,
+        "%s: the cache has %lld token%s and x has %lld; together they must be at most %lld, the capacity",
         name, (long long)cache->length, HEED__S(cache->length), (long long)added, (long long)cache->capacity);
   }
   if (window_left < 0 && added > a->context_length - cache->length) {
     return heed__fail(m->context, HEED_SHAPE,
-                      "%s: the cache has %lld token%s, x has %lld more and context_length is %lld", name,
-                      (long long)cache->length, HEED__S(cache->length), (long long)added,
+                      "%s: the cache has %lld token%s and x has %lld; together they must be at most %lld, "
+                      "the context_length",
+                      name, (long long)cache->length, HEED__S(cache->length), (long long)added,
                       (long long)a->context_length);
   }
   return HEED_OK;

@@ -134,8 +134,9 @@ static heed_status causal_forward(heed_module *m, const heed_tensor *x, const he
   heed_status status = heed__attention_check_input(m, x);
   if (status != HEED_OK) return status;
   if (wanted > x->ndim || wanted < -x->ndim) {
-    return heed__fail(m->context, HEED_INDEX, "%s: softmax_dim is %d and the weights have %d dimensions",
-                      m->class->name, (int)wanted, x->ndim);
+    return heed__fail(m->context, HEED_INDEX,
+                      "%s: softmax_dim is %d; it must be from 1 to %d, or from -%d to -1", m->class->name,
+                      (int)wanted, x->ndim, x->ndim);
   }
   const int dim = (int)(wanted < 0 ? wanted + x->ndim + 1 : wanted);
   return dim == x->ndim ? heed__attention_forward(m, x, options, out, taps)

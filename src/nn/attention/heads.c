@@ -30,13 +30,15 @@ heed_status heed_module_head(heed_module *m, int64_t i, heed_tensor **query, hee
   if (status == HEED_OK) status = heed__check_apart(m->context, "head", query, value);
   if (status == HEED_OK) status = heed__check_apart(m->context, "head", key, value);
   if (status == HEED_OK && (*query != NULL || *key != NULL || *value != NULL))
-    return heed__fail(m->context, HEED_ARGUMENT, "head: a result is a tensor already; all must be NULL");
+    return heed__fail(m->context, HEED_ARGUMENT,
+                      "head: *query, *key or *value is a tensor; they must be NULL");
   if (status != HEED_OK) return status;
   const heed__attention_module *a = (const heed__attention_module *)m;
   const int64_t index = i < 0 ? i + a->num_heads : i - 1;
   if (i == 0 || index < 0 || index >= a->num_heads) {
-    return heed__fail(m->context, HEED_INDEX, "head: i is %lld and there %s %lld head%s, counted from 1",
-                      (long long)i, HEED__ARE(a->num_heads), (long long)a->num_heads, HEED__S(a->num_heads));
+    return heed__fail(m->context, HEED_INDEX,
+                      "head: i is %lld; it must be from 1 to %lld, or from -%lld to -1", (long long)i,
+                      (long long)a->num_heads, (long long)a->num_heads);
   }
   heed_tensor *made[3] = {NULL};
   for (int part = 0; part < 3; part++) {
@@ -117,8 +119,7 @@ heed_status heed_module_split(heed_module *m, heed_module **out) {
   const char *other = inexpressible(a);
   if (other != NULL) {
     return heed__fail(m->context, HEED_ARGUMENT,
-                      "split: the module %s; the heads of a MultiHeadAttentionWrapper are causal, with scale "
-                      "1/√head_dim",
+                      "split: the module %s; it must be causal, with scale 1/√head_dim and no other option",
                       other);
   }
   heed_scalar p;

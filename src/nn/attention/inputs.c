@@ -12,14 +12,15 @@ static heed_status check_tokens(const heed_module *m, const char *argument, cons
   if ((x->ndim != 2 && x->ndim != 3) || x->shape[x->ndim - 1] != d) {
     char text[HEED__SHAPE_TEXT];
     return heed__fail(m->context, HEED_SHAPE,
-                      "%s: %s is %s; it must be [n, %lld] or [b, n, %lld], for %s is %lld", name, argument,
+                      "%s: %s is %s; it must be [n, %lld] or [b, n, %lld], since %s is %lld", name, argument,
                       heed__shape_text(text, x->ndim, x->shape), (long long)d, (long long)d, setting,
                       (long long)d);
   }
   const int64_t n = x->shape[x->ndim - 2];
   if (a->context_length > 0 && n > a->context_length) {
-    return heed__fail(m->context, HEED_SHAPE, "%s: %s has %lld tokens and context_length is %lld", name,
-                      argument, (long long)n, (long long)a->context_length);
+    return heed__fail(m->context, HEED_SHAPE,
+                      "%s: %s has %lld tokens; it must have at most %lld, the context_length", name, argument,
+                      (long long)n, (long long)a->context_length);
   }
   return HEED_OK;
 }
@@ -43,8 +44,8 @@ static heed_status check_without_key(const heed__attention_stages *p) {
     return heed__fail(p->m->context, HEED_ARGUMENT, "%s: value is given without key; give key as well", name);
   if (a->kdim == a->d_in && a->vdim == a->d_in) return HEED_OK;
   return heed__fail(p->m->context, HEED_ARGUMENT,
-                    "%s: key is missing; x cannot stand for it, for d_in is %lld, kdim %lld and vdim %lld",
-                    name, (long long)a->d_in, (long long)a->kdim, (long long)a->vdim);
+                    "%s: key is missing; it must be given, since d_in is %lld, kdim %lld and vdim %lld", name,
+                    (long long)a->d_in, (long long)a->kdim, (long long)a->vdim);
 }
 
 heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_tensor *x) {
@@ -62,7 +63,7 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
                       name);
   if (value == NULL && a->vdim != a->kdim) {
     return heed__fail(m->context, HEED_ARGUMENT,
-                      "%s: value is missing; key cannot stand for it, for kdim is %lld and vdim %lld", name,
+                      "%s: value is missing; it must be given, since kdim is %lld and vdim %lld", name,
                       (long long)a->kdim, (long long)a->vdim);
   }
   p->from[1] = key;
@@ -99,12 +100,10 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
   const int64_t size = whole->shape[last];
   if (shorter ? size > keys : size != keys) {
     char text[HEED__SHAPE_TEXT];
-    return heed__fail(
-        m->context, HEED_SHAPE,
-        "%s: %s is %s and there are %lld keys, those of the cache and of x; its last size must be "
-        "%s%lld",
-        m->class->name, argument, heed__shape_text(text, whole->ndim, whole->shape), (long long)keys,
-        shorter ? "at most " : "", (long long)keys);
+    return heed__fail(m->context, HEED_SHAPE,
+                      "%s: %s is %s; its last size must be %s%lld, the number of keys in the cache and x",
+                      m->class->name, argument, heed__shape_text(text, whole->ndim, whole->shape),
+                      shorter ? "at most " : "", (long long)keys);
   }
   heed__alias_on_stack(view, whole);
   const int64_t seen = size > skipped ? size - skipped : 0;

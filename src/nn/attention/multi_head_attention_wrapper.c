@@ -39,9 +39,9 @@ static heed_status mask_of_head(heed_module *m, const heed_tensor **mask, int i,
   if (heads != 1 && heads != count) {
     char text[HEED__SHAPE_TEXT];
     return heed__fail(m->context, HEED_SHAPE,
-                      "%s: attn_mask is %s and there %s %d head%s; its third to last size must be %s%d",
-                      m->class->name, heed__shape_text(text, all->ndim, all->shape), HEED__ARE(count), count,
-                      HEED__S(count), count == 1 ? "" : "1 or ", count);
+                      "%s: attn_mask is %s; its third to last size must be %s%d, the number of heads",
+                      m->class->name, heed__shape_text(text, all->ndim, all->shape),
+                      count == 1 ? "" : "1 or ", count);
   }
   heed__alias_on_stack(view, all);
   if (heads > 1) view->data += i * all->stride[dim] * (int64_t)heed__element_bytes(all->dtype);

@@ -197,8 +197,8 @@ heed_status heed_steps_result(heed_steps *s, heed_tensor **out, heed_attention_t
   HEED__ENTER(ctx, steps_name, out);
   heed_status status = HEED_OK;
   if (s->stage < HEED__STAGES)
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: the forward pass is not done; advance it to its end first", steps_name);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the forward pass is not done; advance it to its end first",
+                      steps_name);
   heed_attention_taps found = {.size = sizeof found};
   if (taps != NULL) {
     status = heed__struct_check(ctx, steps_name, "taps", "heed_attention_taps", taps);
