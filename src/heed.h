@@ -2,7 +2,7 @@
  * Lua.
  *
  * Every object belongs to a context. Most functions return a heed_status, which must be checked; after a
- * failure heed_message(ctx) names the argument that was wrong, says what it was and what it must be. The
+ * failure heed_message(ctx) names the invalid argument, what it was and what it must be. The
  * library never prints, exits or aborts, and starts no thread before heed_set_num_threads. Numbers in texts
  * use a decimal point in every locale. Before it unloads the library, a host must free all contexts, whose
  * threads run the library's code. A call needs up to 80 KiB of stack, plus that of OpenBLAS; wasm-ld provides
@@ -648,8 +648,8 @@ typedef struct heed_attention_options {
 #define HEED_ATTENTION_TAPS_LIST(X)                                                                          \
   X(scores)                                                                                                  \
   X(weights)                                                                                                 \
-  X(dropped_weights) X(logits) X(capped_logits) X(biased_logits) X(queries) X(keys) X(values) X(present_key) \
-      X(present_value)
+  X(dropped_weights)                                                                                         \
+  X(logits) X(capped_logits) X(biased_logits) X(queries) X(keys) X(values) X(present_key) X(present_value)
 typedef struct heed_attention_taps {
   size_t size; /* sizeof(heed_attention_taps) */
 #define X(name) heed_tensor *name;

@@ -79,11 +79,11 @@ typedef struct heed__attention_plan {
   int head_dims; /* 1, or 0 if the leading dimensions are all batch */
   int batch_ndim;
   int64_t query_heads, key_heads, query_length, key_length, head_size, value_size;
-  int64_t group, heads;        /* hq / hkv, batch · hq */
-  int64_t past;                /* past keys among s */
-  int64_t offset, left, right; /* of query positions, without lengths; of the window and causality,
-                                  INT64_MAX: no bound */
-  const heed_tensor *k, *v;    /* the operands', or `joined`: past keys and values followed by them */
+  int64_t group, heads;              /* hq / hkv, batch · hq */
+  int64_t past;                      /* past keys among s */
+  int64_t offset;                    /* of query positions, without lengths */
+  int64_t window_left, window_right; /* with causality; INT64_MAX: no bound */
+  const heed_tensor *k, *v;          /* the operands', or `joined`: past keys and values followed by them */
   heed_tensor *joined[2];
   heed_tensor *widened_mask; /* attn_mask with s keys; NULL if it had them */
 
@@ -156,6 +156,10 @@ heed_status heed__attention(heed_context *ctx, const heed__attention_operands *o
 HEED_MUST_USE
 heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
                              heed_tensor **out);
+
+/** Fails with SHAPE: "<function>: <a_name> is [2, 3] and <b_name> is [4]; <needed>". (check.c) */
+heed_status heed__fail_pair(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
+                            const char *b_name, const heed_tensor *b, const char *needed);
 
 /* ---- Rotary positions (rope.c), linear biases (alibi.c) ---- */
 

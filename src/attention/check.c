@@ -45,9 +45,8 @@ static heed_status check_stored(heed_context *ctx, const char *function, const c
   return heed__check_dtype(ctx, function, argument, x, HEED_FLOAT32);
 }
 
-static heed_status fail_pair(heed_context *ctx, const char *function, const char *a_name,
-                             const heed_tensor *a, const char *b_name, const heed_tensor *b,
-                             const char *needed) {
+heed_status heed__fail_pair(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
+                            const char *b_name, const heed_tensor *b, const char *needed) {
   char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
   return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and %s is %s; %s", function, a_name,
                     heed__shape_text(a_text, a->ndim, a->shape), b_name,
@@ -72,26 +71,27 @@ static heed_status check_shapes(heed__attention_plan *p) {
   p->query_heads = heads_of(p, q);
   p->key_heads = heads_of(p, k);
   if (columns_of(k) != p->head_size) {
-    return fail_pair(ctx, function, "q", q, "k", k, "their last sizes must be equal");
+    return heed__fail_pair(ctx, function, "q", q, "k", k, "their last sizes must be equal");
   }
   if (rows_of(v) != p->key_length) {
-    return fail_pair(ctx, function, "k", k, "v", v, "their second to last sizes must be equal");
+    return heed__fail_pair(ctx, function, "k", k, "v", v, "their second to last sizes must be equal");
   }
   if (heads_of(p, v) != p->key_heads) {
-    return fail_pair(ctx, function, "k", k, "v", v, "their numbers of heads (third to last) must be equal");
+    return heed__fail_pair(ctx, function, "k", k, "v", v,
+                           "their numbers of heads (third to last) must be equal");
   }
   p->group = p->key_heads > 0 ? heed__quotient(p->query_heads, p->key_heads) : 0;
   if (p->query_heads != p->group * p->key_heads) {
-    return fail_pair(ctx, function, "q", q, "k", k,
-                     "the heads of q (third to last size) must be a multiple of the heads of k");
+    return heed__fail_pair(ctx, function, "q", q, "k", k,
+                           "the heads of q (third to last size) must be a multiple of the heads of k");
   }
   int ndim = 0;
   if (!heed__broadcast(&ndim, p->shape, batch_dims_of(p, q), q->shape) ||
       !heed__broadcast(&ndim, p->shape, batch_dims_of(p, k), k->shape)) {
-    return fail_pair(ctx, function, "q", q, "k", k, "the sizes of the batch must broadcast");
+    return heed__fail_pair(ctx, function, "q", q, "k", k, "the sizes of the batch must broadcast");
   }
   if (!heed__broadcast(&ndim, p->shape, batch_dims_of(p, v), v->shape)) {
-    return fail_pair(ctx, function, "q", q, "v", v, "the sizes of the batch must broadcast");
+    return heed__fail_pair(ctx, function, "q", q, "v", v, "the sizes of the batch must broadcast");
   }
   p->batch_ndim = ndim;
   if (has_heads(p, q) || has_heads(p, k) || has_heads(p, v)) p->shape[ndim++] = p->query_heads;
@@ -130,8 +130,8 @@ static heed_status check_past(heed_context *ctx, const char *function, const cha
   bool same = past->ndim == x->ndim;
   for (int i = 0; same && i < x->ndim; i++) same = i == x->ndim - 2 || past->shape[i] == x->shape[i];
   if (!same) {
-    return fail_pair(ctx, function, past_name, past, name, x,
-                     "all sizes but the second to last must be equal");
+    return heed__fail_pair(ctx, function, past_name, past, name, x,
+                           "all sizes but the second to last must be equal");
   }
   if (past->dtype == x->dtype) return HEED_OK;
   return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s and %s is %s; they must be of one dtype", function,
@@ -158,8 +158,8 @@ static heed_status add_past(heed__attention_plan *p) {
   if ((status = check_past(ctx, function, "past_key", past_key, "k", operands->k))) return status;
   if ((status = check_past(ctx, function, "past_value", past_value, "v", operands->v))) return status;
   if (rows_of(past_key) != rows_of(past_value)) {
-    return fail_pair(ctx, function, "past_key", past_key, "past_value", past_value,
-                     "their second to last sizes must be equal");
+    return heed__fail_pair(ctx, function, "past_key", past_key, "past_value", past_value,
+                           "their second to last sizes must be equal");
   }
   p->past = rows_of(past_key);
   if (p->past == 0) return HEED_OK;
@@ -196,8 +196,8 @@ static heed_status check_window(heed_context *ctx, const char *function, const h
     return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's right is %lld; it must be at least 0", function,
                       (long long)w->right);
   }
-  p->left = w->has_left ? w->left : INT64_MAX;
-  p->right = causal ? 0 : w->has_right ? w->right : INT64_MAX;
+  p->window_left = w->has_left ? w->left : INT64_MAX;
+  p->window_right = causal ? 0 : w->has_right ? w->right : INT64_MAX;
   return HEED_OK;
 }
 

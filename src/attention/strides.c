@@ -57,10 +57,12 @@ static void set_steps(heed__attention_plan *p, heed__attention_operand operand, 
 static void set_window(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
   t->valid_keys = keys;
   t->offset = offset;
-  t->window_begin =
-      p->left >= offset + p->query_length ? -p->query_length : min_of(offset - p->left, p->key_length);
-  t->window_end =
-      p->right >= p->key_length - offset ? p->key_length : max_of(offset + p->right + 1, -p->query_length);
+  t->window_begin = p->window_left >= offset + p->query_length
+                        ? -p->query_length
+                        : min_of(offset - p->window_left, p->key_length);
+  t->window_end = p->window_right >= p->key_length - offset
+                      ? p->key_length
+                      : max_of(offset + p->window_right + 1, -p->query_length);
 }
 
 /* Keys from the first one that the first row sees to the last one that the last row sees; with lengths, an
@@ -70,8 +72,9 @@ static int64_t span_of(const heed__attention_plan *p) {
   if (p->query_length == 0) return 0;
   if (!p->lengths)
     return max_of(min_of(p->key_length, p->query_length - 1 + t->window_end) - max_of(t->window_begin, 0), 0);
-  if (p->left >= p->key_length || p->right >= p->key_length) return p->key_length;
-  return min_of(p->key_length, min_of(p->left + 1 + p->right, p->key_length) + p->query_length - 1);
+  if (p->window_left >= p->key_length || p->window_right >= p->key_length) return p->key_length;
+  return min_of(p->key_length,
+                min_of(p->window_left + 1 + p->window_right, p->key_length) + p->query_length - 1);
 }
 
 /* ---- The task ---- */

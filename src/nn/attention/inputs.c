@@ -29,14 +29,6 @@ heed_status heed__attention_check_input(const heed_module *m, const heed_tensor 
   return check_tokens(m, "x", "d_in", ((const heed__attention_module *)m)->d_in, x);
 }
 
-static heed_status fail_pair(const heed_module *m, const char *a_name, const heed_tensor *a,
-                             const char *b_name, const heed_tensor *b, const char *which) {
-  char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
-  return heed__fail(m->context, HEED_SHAPE, "%s: %s is %s and %s is %s; their sizes%s must be equal",
-                    m->class->name, a_name, heed__shape_text(a_text, a->ndim, a->shape), b_name,
-                    heed__shape_text(b_text, b->ndim, b->shape), which);
-}
-
 static heed_status check_without_key(const heed__attention_stages *p) {
   const heed__attention_module *a = (const heed__attention_module *)p->m;
   const char *name = p->m->class->name;
@@ -70,10 +62,11 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
   p->from[2] = value = value != NULL ? value : key;
   if ((status = check_tokens(m, "key", "kdim", a->kdim, key)) != HEED_OK) return status;
   if (x->ndim != key->ndim || (x->ndim == 3 && x->shape[0] != key->shape[0]))
-    return fail_pair(m, "x", x, "key", key, " of the batch");
+    return heed__fail_pair(m->context, name, "x", x, "key", key, "their sizes of the batch must be equal");
   if ((status = check_tokens(m, "value", "vdim", a->vdim, value)) != HEED_OK) return status;
   if (!heed__same_shape(key->ndim - 1, key->shape, value->ndim - 1, value->shape))
-    return fail_pair(m, "key", key, "value", value, " but the last");
+    return heed__fail_pair(m->context, name, "key", key, "value", value,
+                           "their sizes but the last must be equal");
   return HEED_OK;
 }
 
