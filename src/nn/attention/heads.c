@@ -1,4 +1,4 @@
-/* Single heads of a MultiHeadAttention, on its own elements: views of a head's weights, and the module as a
+/* Single heads that share the weights of a MultiHeadAttention: views of a head's weights, and the module as a
  * wrapper of CausalAttention heads. */
 #include "../nn.h"
 
@@ -16,8 +16,8 @@ static void rows_as_view(const heed_tensor *x, int64_t first, int64_t count, hee
   view->numel = count * (x->ndim > 1 ? x->shape[1] : 1);
 }
 
-/* The rows of projection `part` (0 query, 1 key, 2 value) that query head i (from 0) uses: the key and value
- * of its group. */
+/* The first row of projection `part` (0 query, 1 key, 2 value) that query head i (from 0) uses. Keys and
+ * values are those of its group. */
 static int64_t first_row(const heed__attention_module *a, int part, int64_t i) {
   return (part == 0 ? i : i * a->num_kv_heads / a->num_heads) * a->head_dim;
 }
