@@ -1,11 +1,12 @@
-/* Linear biases: the slopes of ALiBi. */
+/* The slopes of linear biases (ALiBi). */
 #include <inttypes.h>
 #include <math.h>
 
 #include "attention.h"
 
-/* arXiv:2108.12409, section 3: a geometric row that ends at 2^-8; for a number of heads that is no power of
- * two that of the power below, then every other one of the power above, as the authors' code does. */
+/* arXiv:2108.12409, section 3: a geometric sequence that ends at 2^-8. If the number of heads is not a power
+ * of two, the sequence of the next lower power is followed by every other slope of the next higher one, as in
+ * the authors' code. */
 bool heed__alibi_slopes(const heed__pace *pace, int64_t num_heads, float *slopes) {
   int64_t power = 1;
   while (power <= num_heads / 2) power *= 2;

@@ -35,7 +35,7 @@ static heed_status check_operand(heed_context *ctx, const char *function, const 
                     heed__shape_text(text, x->ndim, x->shape));
 }
 
-/* Keys and values may be stored in lower precision; int8 only with its scales, which modules supply. */
+/* Keys and values may have lower precision; int8 only with scales, which modules supply. */
 static heed_status check_stored(heed_context *ctx, const char *function, const char *argument,
                                 const heed_tensor *x, const heed_tensor *scale) {
   heed_status status = check_operand(ctx, function, argument, x);
@@ -45,9 +45,8 @@ static heed_status check_stored(heed_context *ctx, const char *function, const c
   return heed__check_dtype(ctx, function, argument, x, HEED_FLOAT32);
 }
 
-static heed_status fail_pair(heed_context *ctx, const char *function, const char *a_name,
-                             const heed_tensor *a, const char *b_name, const heed_tensor *b,
-                             const char *needed) {
+heed_status heed__fail_pair(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
+                            const char *b_name, const heed_tensor *b, const char *needed) {
   char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
   return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and %s is %s; %s", function, a_name,
                     heed__shape_text(a_text, a->ndim, a->shape), b_name,
@@ -64,46 +63,47 @@ static heed_status check_shapes(heed__attention_plan *p) {
   if ((status = heed__check_dtype(ctx, function, "q", q, HEED_FLOAT32))) return status;
   if ((status = check_stored(ctx, function, "k", k, operands->k_scale))) return status;
   if ((status = check_stored(ctx, function, "v", v, operands->v_scale))) return status;
-  p->l = rows_of(q);
-  p->s = rows_of(k);
-  p->d = columns_of(q);
-  p->dv = columns_of(v);
+  p->query_length = rows_of(q);
+  p->key_length = rows_of(k);
+  p->head_size = columns_of(q);
+  p->value_size = columns_of(v);
   p->head_dims = operands->no_heads ? 0 : 1;
-  p->hq = heads_of(p, q);
-  p->hkv = heads_of(p, k);
-  if (columns_of(k) != p->d) {
-    return fail_pair(ctx, function, "q", q, "k", k, "their last sizes must be equal");
+  p->query_heads = heads_of(p, q);
+  p->key_heads = heads_of(p, k);
+  if (columns_of(k) != p->head_size) {
+    return heed__fail_pair(ctx, function, "q", q, "k", k, "their last sizes must be equal");
   }
-  if (rows_of(v) != p->s) {
-    return fail_pair(ctx, function, "k", k, "v", v, "their second to last sizes must be equal");
+  if (rows_of(v) != p->key_length) {
+    return heed__fail_pair(ctx, function, "k", k, "v", v, "their second to last sizes must be equal");
   }
-  if (heads_of(p, v) != p->hkv) {
-    return fail_pair(ctx, function, "k", k, "v", v, "their numbers of heads (third to last) must be equal");
+  if (heads_of(p, v) != p->key_heads) {
+    return heed__fail_pair(ctx, function, "k", k, "v", v,
+                           "their numbers of heads (third to last) must be equal");
   }
-  p->group = p->hkv > 0 ? heed__quotient(p->hq, p->hkv) : 0;
-  if (p->hq != p->group * p->hkv) {
-    return fail_pair(ctx, function, "q", q, "k", k,
-                     "the heads of q (third to last size) must be a multiple of the heads of k");
+  p->group = p->key_heads > 0 ? heed__quotient(p->query_heads, p->key_heads) : 0;
+  if (p->query_heads != p->group * p->key_heads) {
+    return heed__fail_pair(ctx, function, "q", q, "k", k,
+                           "the heads of q (third to last size) must be a multiple of the heads of k");
   }
   int ndim = 0;
   if (!heed__broadcast(&ndim, p->shape, batch_dims_of(p, q), q->shape) ||
       !heed__broadcast(&ndim, p->shape, batch_dims_of(p, k), k->shape)) {
-    return fail_pair(ctx, function, "q", q, "k", k, "the sizes of the batch must broadcast");
+    return heed__fail_pair(ctx, function, "q", q, "k", k, "the sizes of the batch must broadcast");
   }
   if (!heed__broadcast(&ndim, p->shape, batch_dims_of(p, v), v->shape)) {
-    return fail_pair(ctx, function, "q", q, "v", v, "the sizes of the batch must broadcast");
+    return heed__fail_pair(ctx, function, "q", q, "v", v, "the sizes of the batch must broadcast");
   }
   p->batch_ndim = ndim;
-  if (has_heads(p, q) || has_heads(p, k) || has_heads(p, v)) p->shape[ndim++] = p->hq;
-  p->shape[ndim++] = p->l;
-  p->shape[ndim++] = p->dv;
+  if (has_heads(p, q) || has_heads(p, k) || has_heads(p, v)) p->shape[ndim++] = p->query_heads;
+  p->shape[ndim++] = p->query_length;
+  p->shape[ndim++] = p->value_size;
   p->ndim = ndim;
   return HEED_OK;
 }
 
 /* ---- Past keys and values ---- */
 
-/* past and x joined along their second to last dimension; past has been checked against x. */
+/* past and x joined along their second to last dimension; their other sizes are equal. */
 static heed_status join(heed_context *ctx, const char *function, const heed_tensor *past,
                         const heed_tensor *x, heed_tensor **out) {
   const int rows = x->ndim - 2;
@@ -128,15 +128,15 @@ static heed_status check_past(heed_context *ctx, const char *function, const cha
   bool same = past->ndim == x->ndim;
   for (int i = 0; same && i < x->ndim; i++) same = i == x->ndim - 2 || past->shape[i] == x->shape[i];
   if (!same) {
-    return fail_pair(ctx, function, past_name, past, name, x,
-                     "all sizes but the second to last must be equal");
+    return heed__fail_pair(ctx, function, past_name, past, name, x,
+                           "all sizes but the second to last must be equal");
   }
   if (past->dtype == x->dtype) return HEED_OK;
   return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s and %s is %s; they must be of one dtype", function,
                     past_name, heed_dtype_name(past->dtype), name, heed_dtype_name(x->dtype));
 }
 
-/* p->k and p->v, s and offset with the past in them. */
+/* Puts past keys and values before p->k and p->v, and adjusts p->key_length and p->offset. */
 static heed_status add_past(heed__attention_plan *p) {
   heed_context *ctx = p->context;
   const heed__attention_operands *operands = p->operands;
@@ -144,21 +144,20 @@ static heed_status add_past(heed__attention_plan *p) {
   const char *function = operands->function;
   heed_status status;
   if (!past_key != !past_value) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is given without %s; both or none are needed", function,
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is given without %s; give both or none", function,
                       past_key ? "past_key" : "past_value", past_key ? "past_value" : "past_key");
   }
   if (operands->options.kv_lengths) {
     return heed__fail(
         ctx, HEED_ARGUMENT,
-        "%s: kv_lengths and past_key are given; lengths count the keys of k alone, so there can be "
-        "only one of them",
+        "%s: kv_lengths and past_key are given; give only one of them, for lengths count the keys of k alone",
         function);
   }
   if ((status = check_past(ctx, function, "past_key", past_key, "k", operands->k))) return status;
   if ((status = check_past(ctx, function, "past_value", past_value, "v", operands->v))) return status;
   if (rows_of(past_key) != rows_of(past_value)) {
-    return fail_pair(ctx, function, "past_key", past_key, "past_value", past_value,
-                     "their second to last sizes must be equal");
+    return heed__fail_pair(ctx, function, "past_key", past_key, "past_value", past_value,
+                           "their second to last sizes must be equal");
   }
   p->past = rows_of(past_key);
   if (p->past == 0) return HEED_OK;
@@ -166,23 +165,23 @@ static heed_status add_past(heed__attention_plan *p) {
   if ((status = join(ctx, function, past_value, operands->v, &p->joined[1]))) return status;
   p->k = p->joined[0];
   p->v = p->joined[1];
-  p->s = rows_of(p->k);
+  p->key_length = rows_of(p->k);
   p->offset += p->past;
   return HEED_OK;
 }
 
 /* ---- Options ---- */
 
-/* One number for each head of q. */
+/* alibi_slopes or sinks: a number for each head of q. */
 static heed_status check_heads(heed_context *ctx, const char *function, const heed__attention_plan *p,
                                const char *name, const heed_tensor *x) {
   char text[HEED__SHAPE_TEXT];
   if (!x) return HEED_OK;
   heed_status status = heed__check_dtype(ctx, function, name, x, HEED_FLOAT32);
   if (status) return status;
-  if (x->ndim == 1 && x->shape[0] == p->hq) return HEED_OK;
+  if (x->ndim == 1 && x->shape[0] == p->query_heads) return HEED_OK;
   return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [%lld], a number for each head of q", function,
-                    name, heed__shape_text(text, x->ndim, x->shape), (long long)p->hq);
+                    name, heed__shape_text(text, x->ndim, x->shape), (long long)p->query_heads);
 }
 
 static heed_status check_window(heed_context *ctx, const char *function, const heed_window *w,
@@ -195,8 +194,8 @@ static heed_status check_window(heed_context *ctx, const char *function, const h
     return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's right is %lld; it must be at least 0", function,
                       (long long)w->right);
   }
-  p->left = w->has_left ? w->left : INT64_MAX;
-  p->right = causal ? 0 : w->has_right ? w->right : INT64_MAX;
+  p->window_left = w->has_left ? w->left : INT64_MAX;
+  p->window_right = causal ? 0 : w->has_right ? w->right : INT64_MAX;
   return HEED_OK;
 }
 

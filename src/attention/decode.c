@@ -1,65 +1,67 @@
-/* Attention of few queries, mostly on many keys: divided over the key heads, then over ranges of keys, whose
- * parts are merged in order. The division depends on the sizes alone, and so do the bits of the result. */
+/* Attention of few queries, usually on many keys: divided over key heads and ranges of keys, whose partial
+ * results are merged in order. The division depends only on the sizes, so the number of threads does not
+ * affect the bits of the result. */
 #include "plan.h"
 
 #include <float.h>
 #include <math.h>
 
 enum {
-  DECODE_TASKS = 64,    /* wanted, unless the ranges become too short */
-  RANGE = 1024,         /* keys at least: with 64 columns 25 µs of memory bandwidth */
-  LONG_RANGE = 1 << 19, /* floats of keys and values of a range at most: 200 µs of bandwidth */
-  GRAIN = 256,          /* keys of the kernel's block at least */
-  LONG_BLOCK = 1 << 17, /* floats of keys and values of a block at most, unless it has GRAIN keys */
-  FEW_QUERIES = 8,      /* more are faster with packed keys */
-  MANY_KEYS = 32,
-  SOME_KEYS = 6,
-  LEAST_WORK = 512 /* multiply-adds of a query with some keys */
+  DECODE_TASKS = 64,    /* the aim, unless ranges become too short */
+  RANGE = 1024,         /* minimum keys of a range: with 64 columns 25 µs of memory bandwidth */
+  LONG_RANGE = 1 << 19, /* maximum floats of keys and values of a range: 200 µs of bandwidth */
+  GRAIN = 256,          /* minimum keys of the kernel's block */
+  LONG_BLOCK = 1 << 17, /* maximum floats of keys and values of a block of more than GRAIN keys */
+  FEW_QUERIES = 8,      /* for more, packing the keys is faster */
+  MANY_KEYS = 32,       /* enough for any number of columns */
+  SOME_KEYS = 6,        /* enough for LEAST_WORK multiply-adds of a query */
+  LEAST_WORK = 512
 };
 
 typedef heed__decode_division decode_division;
 
-/* Few keys are faster with the queries across the lanes (vector/small.h), unless they are so many and so wide
- * that each query has enough work of its own. */
+/* For few keys the kernel with queries across the lanes (vector/small.h) is faster, unless each query has
+ * enough work of its own. */
 bool heed__attention_is_decode(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
-  const double work = (double)p->span * ((double)p->d + (double)p->dv);
-  const bool many = p->span >= MANY_KEYS || (p->span >= SOME_KEYS && work >= LEAST_WORK * (double)p->l);
-  return p->l <= FEW_QUERIES && many && (t->q_column == 1 || p->d == 1) && (t->k_column == 1 || p->d == 1) &&
-         (t->v_column == 1 || p->dv == 1);
+  const double work = (double)p->span * ((double)p->head_size + (double)p->value_size);
+  const bool many =
+      p->span >= MANY_KEYS || (p->span >= SOME_KEYS && work >= LEAST_WORK * (double)p->query_length);
+  return p->query_length <= FEW_QUERIES && many && (t->q_column == 1 || p->head_size == 1) &&
+         (t->k_column == 1 || p->head_size == 1) && (t->v_column == 1 || p->value_size == 1);
 }
 
-/* How many key heads a bundle has: one; where a row of the keys holds several heads (keys [b, n, heads, d]
- * viewed as [b, heads, n, d]), as many as leave two tasks for each worker. The keys of one head alone, with
- * gaps between them, came at half of the memory's bandwidth. */
+/* The number of key heads in a bundle: one, unless a row in memory holds several heads (keys [b, n, heads, d]
+ * viewed as [b, heads, n, d]); then as many as leave two tasks for each worker. Reading one head alone, with
+ * gaps between its keys, used half of the memory bandwidth. */
 static int64_t heads_of_bundle(const heed__attention_plan *p, int64_t rows, int64_t tasks, int64_t workers) {
-  if (p->hkv < 2) return 1;
+  if (p->key_heads < 2) return 1;
   heed__attention_task next = p->task;
   heed__attention_move(&next, p, p->group);
   const ptrdiff_t apart = (const char *)next.k - (const char *)p->task.k;
   const ptrdiff_t row = p->task.k_row * (ptrdiff_t)heed__element_bytes(p->task.k_dtype);
   if (apart <= 0 || apart >= row) return 1;
   int64_t heads = 1;
-  while (p->hkv % (2 * heads) == 0 && 2 * heads * rows <= HEED__DECODE_ROWS &&
+  while (p->key_heads % (2 * heads) == 0 && 2 * heads * rows <= HEED__DECODE_ROWS &&
          tasks / (2 * heads) >= 2 * workers)
     heads *= 2;
   return heads;
 }
 
-/* Keys of a step of the kernel: memory idles at the beginning of each block (3 % of the time with 256 keys
- * instead of 1024), and a caller that cancels waits for the end of one. */
+/* Memory idles at the beginning of each block (3 % of the time with 256 keys instead of 1024), but cancelling
+ * waits for the end of one. */
 static int64_t block_of(const heed__attention_plan *p) {
   int64_t keys = GRAIN;
-  while (keys < HEED__DECODE_BLOCK && 2 * keys <= LONG_BLOCK / (p->d + p->dv + 1)) keys *= 2;
+  while (keys < HEED__DECODE_BLOCK && 2 * keys <= LONG_BLOCK / (p->head_size + p->value_size + 1)) keys *= 2;
   return keys;
 }
 
 void heed__decode_divide(heed__attention_plan *p, int workers) {
   decode_division *d = &p->decode;
-  const int64_t rows = p->group * p->l, units = heed__parts(rows, HEED__DECODE_ROWS);
+  const int64_t rows = p->group * p->query_length, units = heed__parts(rows, HEED__DECODE_ROWS);
   const int64_t all_units = p->heads / p->group * units, most = p->span / RANGE;
   const int64_t ranges = heed__min(heed__parts(DECODE_TASKS, all_units), most > 0 ? most : 1);
-  const int64_t longest = heed__max(LONG_RANGE / (p->d + p->dv + 1), RANGE);
+  const int64_t longest = heed__max(LONG_RANGE / (p->head_size + p->value_size + 1), RANGE);
   d->range = heed__parts(heed__min(heed__parts(p->span, ranges), longest), GRAIN) * GRAIN;
   d->ranges = heed__parts(p->span, d->range);
   d->heads = heads_of_bundle(p, rows, all_units * d->ranges, workers);
@@ -70,30 +72,31 @@ void heed__decode_divide(heed__attention_plan *p, int workers) {
   d->area_rows = heed__min(d->rows, HEED__DECODE_ROWS);
   const int64_t line = HEED__ALIGNMENT / (int64_t)sizeof(float);
   d->block = heed__min(block_of(p), d->range);
-  d->area = heed__parts(d->area_rows * (p->dv + 2), line) * line; /* no two tasks write to one cache line */
+  d->area =
+      heed__parts(d->area_rows * (p->value_size + 2), line) * line; /* no two tasks write to one cache line */
   d->score_area = heed__parts(d->area_rows * (d->block + HEED__DECODE_SPARE), line) * line;
 }
 
-/* The task of the head that a row of a bundle belongs to. */
+/* The task of the query head that a row of a bundle belongs to. */
 static heed__attention_task head_of(const heed__attention_plan *p, int64_t bundle, int64_t row) {
   heed__attention_task task = p->task;
-  heed__attention_move(&task, p, bundle * p->decode.heads * p->group + row / p->l);
+  heed__attention_move(&task, p, bundle * p->decode.heads * p->group + row / p->query_length);
   return task;
 }
 
-/* The part of a task in its area, which is its slot's if there is one range. */
+/* The partial results in an area. */
 static void part_of(const heed__attention_plan *p, int64_t area, float **out, float **row_max,
                     float **row_sum) {
   *out = p->decode.parts + area * p->decode.area;
-  *row_max = *out + p->decode.area_rows * p->dv;
+  *row_max = *out + p->decode.area_rows * p->value_size;
   *row_sum = *row_max + p->decode.area_rows;
 }
 
-/* The output of query i of a head: its parts merged, each weighted by e^(its row_max - the largest). r is the
- * query's row in the parts, which lie in the areas from first_area on. */
+/* Merges the partial results of query i of a head, each weighted by e^(its row_max - the largest row_max).
+ * They are row r of `ranges` areas from first_area on. */
 static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t r,
                      const heed__attention_task *head, int64_t i) {
-  const int64_t dv = head->dv, ranges = p->decode.ranges;
+  const int64_t dv = head->value_size, ranges = p->decode.ranges;
   const ptrdiff_t column = head->out_column;
   float *out = head->out + i * head->out_row;
   float *part, *row_max, *row_sum, most = -FLT_MAX, total = 0.0f;
@@ -115,19 +118,18 @@ static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t 
   for (int64_t c = 0; c < dv; c++) out[c * column] = sees ? out[c * column] / total : 0.0f;
 }
 
-/* The outputs of the unit of a bundle that begins with first_row; its parts lie in the areas from `area` on.
- */
+/* The outputs of the unit that begins with first_row of a bundle; its areas begin with `area`. */
 static void join_rows(const heed__attention_plan *p, int64_t bundle, int64_t first_row, int64_t area) {
   const int64_t rows = heed__min(p->decode.rows - first_row, HEED__DECODE_ROWS);
   heed__attention_task head = head_of(p, bundle, first_row);
   for (int64_t r = 0; r < rows; r++) {
-    const int64_t query = (first_row + r) % p->l;
+    const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
     join_row(p, area, r, &head, query);
   }
 }
 
-static ptrdiff_t apart(const void *a, const void *b, heed_dtype dtype) {
+static ptrdiff_t elements_between(const void *a, const void *b, heed_dtype dtype) {
   return ((const char *)a - (const char *)b) / (ptrdiff_t)heed__element_bytes(dtype);
 }
 
@@ -138,8 +140,8 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   const int64_t unit = i / d->ranges, bundle = unit / d->units, range = i % d->ranges;
   const int64_t first_row = unit % d->units * HEED__DECODE_ROWS;
   heed__decode_task task = {
-      .d = p->d,
-      .dv = p->dv,
+      .head_size = p->head_size,
+      .value_size = p->value_size,
       .k_dtype = p->task.k_dtype,
       .v_dtype = p->task.v_dtype,
       .k_row = p->task.k_row,
@@ -158,19 +160,19 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   heed__attention_task head = head_of(p, bundle, first_row);
   int64_t first, unused, last;
   heed__attention_window(&head, 0, &first, &unused);
-  heed__attention_window(&head, p->l - 1, &unused, &last);
+  heed__attention_window(&head, p->query_length - 1, &unused, &last);
   task.first = first + range * d->range;
   task.last = heed__min(task.first + d->range, last);
   task.k = head.k;
   task.v = head.v;
   task.padding = head.padding;
   for (int r = 0; r < task.rows; r++) {
-    const int64_t query = (first_row + r) % p->l;
+    const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
     task.row[r] = (heed__decode_row){
         .q = head.q + query * head.q_row,
-        .k = apart(head.k, task.k, task.k_dtype),
-        .v = apart(head.v, task.v, task.v_dtype),
+        .k = elements_between(head.k, task.k, task.k_dtype),
+        .v = elements_between(head.v, task.v, task.v_dtype),
         .k_scale = head.k_scale,
         .v_scale = head.v_scale,
         .visible = head.visible ? head.visible + query * head.visible_row : NULL,
@@ -187,7 +189,7 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   return true;
 }
 
-/* All rows of a bundle, of several ranges. */
+/* Merges all rows of a bundle of several ranges. */
 bool heed__decode_join(void *plan, int64_t bundle, int slot, int64_t *position) {
   const heed__attention_plan *p = plan;
   const decode_division *d = &p->decode;

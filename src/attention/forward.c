@@ -1,4 +1,4 @@
-/* Scaled dot-product attention as a public function. */
+/* Attention in one call: heed_scaled_dot_product_attention and what modules use. */
 #include "plan.h"
 
 heed_status heed__attention(heed_context *ctx, const heed__attention_operands *operands, heed_tensor **out) {
@@ -36,7 +36,7 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
   heed_generator *g = heed__generator(ctx, operands.options.generator), before;
   if (draws) before = *g;
   status = heed__attention(ctx, &operands, out);
-  if (draws && status) *g = before; /* so that another try draws the same */
+  if (draws && status) *g = before; /* so that a retry draws the same numbers */
   if (!taps || status) return status;
   heed__struct_move(taps, &found, sizeof found);
   heed_attention_taps_free(&found);

@@ -18,25 +18,25 @@ heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed
   return heed__copy_elements(&part, mask) ? HEED_OK : heed__stopped(ctx, function);
 }
 
-/* The mask with at least two dimensions [l or 1, s or 1] in *view; *made is to be freed. */
+/* The mask as *view with at least two dimensions, [l or 1, s or 1]; the caller frees *made. */
 static heed_status prepare_mask(heed_context *ctx, const char *function, const heed__attention_plan *p,
                                 const heed_tensor *mask, heed_tensor *view, heed_tensor **made) {
   int64_t shape[HEED_MAX_DIMS];
   heed_status status;
   if (mask->dtype != HEED_BOOL && mask->dtype != HEED_FLOAT32) {
     return heed__fail(ctx, HEED_DTYPE,
-                      "%s: attn_mask is %s; it must be bool (true takes part) or float32 (added)", function,
+                      "%s: attn_mask is %s; it must be bool (true is visible) or float32 (added)", function,
                       heed_dtype_name(mask->dtype));
   }
   for (int i = 0; i < p->ndim; i++) shape[i] = p->shape[i];
-  shape[p->ndim - 1] = p->s;
+  shape[p->ndim - 1] = p->key_length;
   heed__alias_on_stack(view, mask);
   int last = mask->ndim - 1;
-  const bool is_short = last >= 0 && mask->shape[last] != 1 && mask->shape[last] < p->s;
-  if (is_short) view->shape[last] = p->s;
+  const bool is_short = last >= 0 && mask->shape[last] != 1 && mask->shape[last] < p->key_length;
+  if (is_short) view->shape[last] = p->key_length;
   if ((status = heed__check_expands(ctx, function, "attn_mask", view, p->ndim, shape))) return status;
   if (is_short) {
-    if ((status = heed__widen_mask(ctx, function, mask, p->s, made))) return status;
+    if ((status = heed__widen_mask(ctx, function, mask, p->key_length, made))) return status;
     heed__alias_on_stack(view, *made);
   }
   while (view->ndim < 2) {
@@ -54,7 +54,7 @@ static heed_status check_padding(const heed__attention_plan *p) {
   int64_t shape[HEED_MAX_DIMS + 1]; /* [batch..., s] */
   const int ndim = p->batch_ndim + 1;
   for (int i = 0; i < ndim - 1; i++) shape[i] = p->shape[i];
-  shape[ndim - 1] = p->s;
+  shape[ndim - 1] = p->key_length;
   heed_status status = heed__check_dtype(p->context, operands->function, "key_padding_mask",
                                          operands->key_padding_mask, HEED_BOOL);
   if (status) return status;
@@ -62,7 +62,7 @@ static heed_status check_padding(const heed__attention_plan *p) {
                              ndim, shape);
 }
 
-/* Each from 0 to s. Without a batch, [1] is accepted too. */
+/* Each length must be from 0 to s. Without a batch, [1] is accepted, too. */
 static heed_status check_lengths(const heed__attention_plan *p) {
   heed_context *ctx = p->context;
   const char *function = p->operands->function;
@@ -80,11 +80,11 @@ static heed_status check_lengths(const heed__attention_plan *p) {
     for (int64_t i = 0; i < w.count; i++) {
       const int64_t length = ((const int64_t *)(const void *)w.data[0])[i * w.stride[0]];
       item++;
-      if (length >= 0 && length <= p->s) continue;
+      if (length >= 0 && length <= p->key_length) continue;
       return heed__fail(
           ctx, HEED_INDEX,
           "%s: kv_lengths of batch item %lld is %lld; it must be from 0 to %lld, the number of keys",
-          function, (long long)item, (long long)length, (long long)p->s);
+          function, (long long)item, (long long)length, (long long)p->key_length);
     }
   }
   return HEED_OK;

@@ -1,34 +1,33 @@
-/* Attention's plan: a call divided into tasks, and its runs. The arithmetic is in the kernels. */
+/* The plan of a call: dividing it into tasks and running them. The kernels do the arithmetic. */
 #include "plan.h"
 
 #include <string.h>
 
 enum {
-  ROWS = 768,      /* of a task, which packs the keys anew: 1 % of its time. Fewer, */
-  LEAST_ROWS = 48, /* down to these, until there are TASKS tasks for each worker */
+  ROWS = 768,      /* of a task; each task packs the keys again, 1 % of its time */
+  LEAST_ROWS = 48, /* reduced to this at most, until there are TASKS tasks for each worker */
   TASKS = 4,
-  SCALAR_SCORES = 24, /* up to which the scalar kernel is the fastest */
-  DRAWN = 1 << 18,    /* floats that dropout draws for a task, a row at least */
-  KEPT = 1 << 19,     /* floats of queries and outputs that a task keeps, a few rows at least */
-  MOST_ROWS = 2048,   /* an upper bound of the rows and keys whose columns lie in a task's scratch */
-  WAKING = 1 << 17,   /* multiply-adds of one thread before another is awake */
+  SCALAR_SCORES = 24, /* up to this number of scores the scalar kernel is the fastest */
+  DRAWN = 1 << 18,    /* maximum floats of a task's dropout_mask, unless it has one row */
+  KEPT = 1 << 19,     /* maximum floats of queries and outputs in a task's scratch, unless it has few rows */
+  MOST_ROWS = 2048,   /* upper bound of the rows and keys in a task's scratch */
+  WAKING = 1 << 17,   /* multiply-adds of one thread in the time that another takes to wake up */
 };
 
-/* Positions of tasks from here on belong to the pass that writes taps. */
+/* Positions from here on are in the pass that writes taps. */
 #define TAPPED ((int64_t)1 << 62)
 
 /* ---- Running ---- */
 
-/* Computes rows of a head with a copy of the plan's task; whether they are done, as the kernels return it.
- * Taps are written by a pass of their own, so that they change no bit of the output; `keep` as in the task.
- */
+/* Computes rows of a head in *task, a copy of the plan's; false if it stopped at a yield point. A separate
+ * pass of the scalar kernel writes taps, so that they do not change the bits of the output. */
 static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, int64_t head, int64_t first,
-                     int64_t last, const float *keep, float *scratch, const heed__pace *pace,
+                     int64_t last, const float *dropout_mask, float *scratch, const heed__pace *pace,
                      int64_t *position) {
   heed__attention_move(task, p, head);
   task->first = first;
   task->last = last;
-  task->dropout_mask = keep;
+  task->dropout_mask = dropout_mask;
   task->scratch = scratch;
   if (*position < TAPPED) {
     if (!p->decoded && !p->kernels->attention(task, pace, position)) return false;
@@ -44,21 +43,22 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   return done;
 }
 
-/* Task i: the longest (the last rows, where it is causal) first, so that workers end together; one worker
- * stays with a head, whose keys and values are then in its cache. */
+/* With several workers, the longest tasks (the last rows, if causal) come first, so that all workers end at
+ * about the same time. A single worker finishes a head before the next, while its keys and values are cached.
+ */
 static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
   const heed__attention_plan *p = argument;
   const bool alone = p->work.slots == 1;
   const int64_t head = alone ? i / p->blocks : i % p->heads;
   const int64_t first = (p->blocks - 1 - (alone ? i % p->blocks : i / p->heads)) * p->rows;
-  const int64_t last = p->l - first < p->rows ? p->l : first + p->rows;
+  const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
   heed__attention_task task = p->task;
   return run_rows(p, &task, head, first, last, NULL, p->scratch + (size_t)slot * p->area, p->work.pace,
                   position);
 }
 
-/* The factors by which dropout multiplies the weights of the next task. */
-static bool draw(heed__attention_plan *p, float *keep, int64_t count, const heed__pace *pace) {
+/* Draws the dropout_mask of the current task; false if it stopped at a yield point. */
+static bool draw(heed__attention_plan *p, float *dropout_mask, int64_t count, const heed__pace *pace) {
   if (!p->drawing) {
     const heed_attention_options *o = &p->operands->options;
     heed__dropout_begin(&p->dropout, p->context, o->generator, o->dropout_p);
@@ -66,28 +66,29 @@ static bool draw(heed__attention_plan *p, float *keep, int64_t count, const heed
   }
   while (p->drawn < count) {
     const int64_t left = count - p->drawn, n = left < HEED__DRAWN_WHOLE ? left : HEED__DRAWN_WHOLE;
-    float *const next = keep + p->drawn;
+    float *const next = dropout_mask + p->drawn;
     for (int64_t i = 0; i < n; i++) next[i] = 1.0f;
-    (void)!heed__dropout_apply(&p->dropout, next, next, n); /* draws all of such a small number */
+    (void)!heed__dropout_apply(&p->dropout, next, next, n); /* never stops within HEED__DRAWN_WHOLE */
     p->drawn += n;
     if (n < left && heed__should_yield(pace)) return false;
   }
   return true;
 }
 
-/* Heads one after the other; with dropout, in the order in which it draws. */
+/* Head by head, in the order of dropout's draws. */
 static bool run_in_order(heed__attention_plan *p) {
   const heed__pace *pace = &p->context->pace;
   const int64_t tasks = p->blocks * p->heads;
   heed__attention_task task = p->task;
-  float *keep = p->drops ? p->scratch + p->area : NULL;
-  while (p->at < tasks) {
-    const int64_t head = heed__quotient(p->at, p->blocks), first = (p->at - head * p->blocks) * p->rows;
-    const int64_t last = p->l - first < p->rows ? p->l : first + p->rows;
-    if (p->drops && !draw(p, keep, (last - first) * p->s, pace)) return false;
-    if (!run_rows(p, &task, head, first, last, keep, p->scratch, pace, &p->left_at)) return false;
-    p->left_at = p->drawn = 0;
-    if (++p->at < tasks && heed__should_yield(pace)) return false;
+  float *dropout_mask = p->drops ? p->scratch + p->area : NULL;
+  while (p->current < tasks) {
+    const int64_t head = heed__quotient(p->current, p->blocks),
+                  first = (p->current - head * p->blocks) * p->rows;
+    const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
+    if (p->drops && !draw(p, dropout_mask, (last - first) * p->key_length, pace)) return false;
+    if (!run_rows(p, &task, head, first, last, dropout_mask, p->scratch, pace, &p->position)) return false;
+    p->position = p->drawn = 0;
+    if (++p->current < tasks && heed__should_yield(pace)) return false;
   }
   return true;
 }
@@ -106,7 +107,7 @@ double heed__attention_plan_progress(const heed__attention_plan *p) {
   if (p->empty) return 0;
   if (p->decoded) return heed__work_progress(&p->decode_work);
   if (!p->in_order) return heed__work_progress(&p->work);
-  return (double)p->at / (double)heed__max(p->blocks * p->heads, 1);
+  return (double)p->current / (double)heed__max(p->blocks * p->heads, 1);
 }
 
 /* ---- Dividing ---- */
@@ -121,35 +122,38 @@ static size_t scratch_of(const heed__kernels *kernels, const heed__attention_tas
 }
 
 static int64_t blocks_of(const heed__attention_plan *p, int64_t rows) {
-  return heed__quotient(p->l + rows - 1, rows);
+  return heed__quotient(p->query_length + rows - 1, rows);
 }
 
 static int64_t rows_of_task(const heed__attention_plan *p, int64_t workers) {
   int64_t rows = ROWS;
-  while (rows > 6 && rows > heed__quotient(KEPT, p->d + p->dv + 1)) rows /= 2;
-  if (p->drops && rows > DRAWN / p->s) rows = DRAWN / p->s > 0 ? DRAWN / p->s : 1;
+  while (rows > 6 && rows > heed__quotient(KEPT, p->head_size + p->value_size + 1)) rows /= 2;
+  if (p->drops && rows > DRAWN / p->key_length) rows = DRAWN / p->key_length > 0 ? DRAWN / p->key_length : 1;
   while (workers > 1 && rows > LEAST_ROWS && blocks_of(p, rows) * p->heads < TASKS * workers) rows /= 2;
-  return rows < p->l ? rows : p->l;
+  return rows < p->query_length ? rows : p->query_length;
 }
 
-/* Few scores of heads wider than the vector kernels' way for small ones takes. */
+/* Few scores, of heads that are too wide for the vector kernels' path for small heads. */
 static bool is_scalar(const heed__attention_plan *p) {
-  return !heed__attention_is_small(&p->task) && (double)p->l * (double)p->s <= SCALAR_SCORES;
+  return !heed__attention_is_small(&p->task) &&
+         (double)p->query_length * (double)p->key_length <= SCALAR_SCORES;
 }
 
-/* One worker where, with that number of keys for each query, all is done before another is awake. */
+/* The number of workers, for that number of keys for each query: one if it is done before another wakes up.
+ */
 static int workers_for(const heed__attention_plan *p, double keys) {
-  const double work = (double)p->heads * (double)p->l * keys * (double)(p->d + p->dv);
+  const double work =
+      (double)p->heads * (double)p->query_length * keys * (double)(p->head_size + p->value_size);
   return work < WAKING ? 1 : heed__workers(p->context);
 }
 
-/* The scratch of all slots and the dropout mask of a task: in the caller's scratch buffer where it fits. */
+/* The scratch of all slots and the dropout_mask of a task, in the caller's buffer if they fit. */
 static heed_status new_scratch(heed__attention_plan *p, int slots, heed__attention_scratch *scratch) {
-  const size_t most = PTRDIFF_MAX / sizeof(float), drawn = p->drops ? (size_t)(p->rows * p->s) : 0;
+  const size_t most = PTRDIFF_MAX / sizeof(float), drawn = p->drops ? (size_t)(p->rows * p->key_length) : 0;
   heed__attention_task task = p->task;
   task.last = p->rows;
-  bool fits =
-      drawn < most && (size_t)(p->d + p->dv) < most / MOST_ROWS; /* expanded tensors may be that wide */
+  bool fits = drawn < most && (size_t)(p->head_size + p->value_size) <
+                                  most / MOST_ROWS; /* expanded tensors may be that wide */
   if (fits) {
     p->area = scratch_of(p->kernels, &task);
     if (p->tapped && p->area < scratch_of(&heed__kernels_scalar, &task))
@@ -190,11 +194,11 @@ static heed_status begin_decode(heed__attention_plan *p, heed__attention_scratch
   return HEED_OK;
 }
 
-/* Chooses kernels and tasks; the output and the taps are there. */
+/* Chooses kernels and tasks; the output and the taps are allocated. */
 static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scratch) {
   const bool scalar = is_scalar(p), small = scalar || heed__attention_is_small(&p->task);
   p->kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(p->context);
-  p->drops = p->operands->options.dropout_p > 0 && p->s > 0;
+  p->drops = p->operands->options.dropout_p > 0 && p->key_length > 0;
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
   if (!p->drops && heed__attention_is_decode(p)) {
@@ -230,7 +234,8 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p))) goto failed;
   heed__attention_set_out(p, p->result.tensor);
-  p->empty = p->heads == 0 || p->l == 0 || (p->dv == 0 && !operands->taps && o->dropout_p <= 0);
+  p->empty =
+      p->heads == 0 || p->query_length == 0 || (p->value_size == 0 && !operands->taps && o->dropout_p <= 0);
   if (!p->empty && (status = divide(p, scratch))) goto failed;
   return HEED_OK;
 failed:

@@ -1,4 +1,4 @@
-/* Positions in attention: rotary ones, with the ways of stretching them, and the slopes of linear biases. */
+/* Rotary positions, and the ways of scaling them to longer contexts. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #define TWO_PI 6.283185307179586476925286766559
 
-/* ---- What is asked for ---- */
+/* ---- Configs ---- */
 
 void heed_rope_config_init(heed_rope_config *config, size_t size) {
   static const heed_rope_config plain = {.base = 10000,
@@ -26,7 +26,7 @@ heed_status heed__rope_config_read(heed_context *ctx, const char *function, cons
   return heed__struct_read(ctx, function, argument, "heed_rope_config", theirs, out, sizeof *out);
 }
 
-static int64_t turned_dims(const heed_rope_config *c, int64_t d) {
+static int64_t rotated_dims(const heed_rope_config *c, int64_t d) {
   return c->dims == 0 ? d : c->dims;
 }
 
@@ -34,7 +34,7 @@ static bool is_positive(double value) {
   return isfinite(value) && value > 0;
 }
 
-static heed_status check_stretch(heed_context *ctx, const char *function, const char *of,
+static heed_status check_scaling(heed_context *ctx, const char *function, const char *of,
                                  const heed_rope_config *c, int64_t dims) {
   const char *needed = "it must be positive and finite";
   if (c->scaling == HEED_ROPE_UNSCALED) return HEED_OK;
@@ -47,24 +47,25 @@ static heed_status check_stretch(heed_context *ctx, const char *function, const 
   if (c->original_context_length < 1)
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: %soriginal_context_length is %" PRId64
-                      "; with this scaling it must be the length that the model was trained on",
+                      "; with this scaling it must be the context length of the training",
                       function, of, c->original_context_length);
   if (c->scaling == HEED_ROPE_LLAMA3) {
     if (is_positive(c->low_freq_factor) && isfinite(c->high_freq_factor) &&
         c->high_freq_factor > c->low_freq_factor)
       return HEED_OK;
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: %slow_freq_factor is %s and high_freq_factor is %s; they must be positive, the "
-                      "second the larger",
+                      "%s: %slow_freq_factor is %s and high_freq_factor is %s; they must be positive, "
+                      "and the second larger",
                       function, of, HEED__G(c->low_freq_factor), HEED__G(c->high_freq_factor));
   }
   if (c->base <= 1)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sbase is %s; with yarn scaling it must be above 1", function,
                       of, HEED__G(c->base));
   if (!is_positive(c->beta_slow) || !isfinite(c->beta_fast) || c->beta_fast < c->beta_slow)
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: %sbeta_fast is %s and beta_slow is %s; they must be positive, the first not less",
-                      function, of, HEED__G(c->beta_fast), HEED__G(c->beta_slow));
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "%s: %sbeta_fast is %s and beta_slow is %s; they must be positive, and the first not smaller",
+        function, of, HEED__G(c->beta_fast), HEED__G(c->beta_slow));
   if (c->attention_factor != 0 && !is_positive(c->attention_factor))
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sattention_factor is %s; %s", function, of,
                       HEED__G(c->attention_factor), needed);
@@ -73,35 +74,33 @@ static heed_status check_stretch(heed_context *ctx, const char *function, const 
 
 heed_status heed__check_rope(heed_context *ctx, const char *function, const heed_rope_config *c, int64_t d) {
   const char *of = strcmp(function, "rope") == 0 ? "" : "rope's ";
-  const int64_t dims = turned_dims(c, d);
+  const int64_t dims = rotated_dims(c, d);
   if (!is_positive(c->base))
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sbase is %s; it must be positive and finite", function, of,
                       HEED__G(c->base));
   if (c->dims == 0 && (d < 2 || d % 2 != 0))
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: a head has %" PRId64 " element%s; they are turned in pairs: give an even %sdims",
+                      "%s: a head has %" PRId64 " element%s; rope rotates pairs: give an even %sdims",
                       function, d, HEED__S(d), of);
   if (dims < 2 || dims > d || dims % 2 != 0)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: %sdims is %" PRId64 " and a head has %" PRId64
-                      " element%s; dims must be even, from 2 "
-                      "to that",
-                      function, of, dims, d, HEED__S(d));
+                      "%s: %sdims is %" PRId64 "; it must be even, from 2 to %" PRId64 ", the size of a head",
+                      function, of, dims, d);
   if ((unsigned)c->scaling > HEED_ROPE_LLAMA3)
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sscaling is %d, which is none", function, of,
-                      (int)c->scaling);
-  return check_stretch(ctx, function, of, c, dims);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sscaling is %d; it must be one of heed_rope_scaling",
+                      function, of, (int)c->scaling);
+  return check_scaling(ctx, function, of, c, dims);
 }
 
 /* ---- Frequencies ---- */
 
-/* The pair (from 0, a fraction) that makes `turns` turns over the original context. */
+/* The pair (from 0, fractional) that makes `turns` full turns over the original context. */
 static double pair_of_turns(const heed_rope_config *c, int64_t dims, double turns) {
   return (double)dims * log((double)c->original_context_length / (turns * TWO_PI)) / (2 * log(c->base));
 }
 
-/* Fast pairs stay, slow ones are stretched, and a ramp leads from one to the other. arXiv:2309.00071, section
- * 3.2; its bounds are rounded outwards, as the authors' code does. */
+/* Fast pairs do not change, slow ones are scaled by factor, with a linear ramp between them.
+ * arXiv:2309.00071, section 3.2; its bounds are rounded outwards, as in the authors' code. */
 static void yarn(const heed_rope_config *c, int64_t dims, double *frequency) {
   const double first = fmax(floor(pair_of_turns(c, dims, c->beta_fast)), 0);
   const double last = fmin(ceil(pair_of_turns(c, dims, c->beta_slow)), (double)(dims - 1));
@@ -112,7 +111,7 @@ static void yarn(const heed_rope_config *c, int64_t dims, double *frequency) {
   }
 }
 
-/* The same with a ramp over the turns in the original context, as Llama 3.1 has it. */
+/* The same with a ramp over the turns in the original context, as in Llama 3.1. */
 static void llama3(const heed_rope_config *c, int64_t dims, double *frequency) {
   const double low = c->low_freq_factor, high = c->high_freq_factor;
   for (int64_t i = 0; i < dims / 2; i++) {
@@ -122,7 +121,8 @@ static void llama3(const heed_rope_config *c, int64_t dims, double *frequency) {
   }
 }
 
-/* Radians a position, of each pair. False: work is due, here and below. */
+/* The angle per position of each pair, in radians. This and the next functions return false if they stopped
+ * at a cancellation check. */
 static bool frequencies(const heed__pace *pace, const heed_rope_config *c, int64_t dims, double *frequency) {
   const double d = (double)dims;
   const double base = c->scaling == HEED_ROPE_NTK ? c->base * pow(c->factor, d / (d - 2)) : c->base;
@@ -143,7 +143,7 @@ static bool frequencies(const heed__pace *pace, const heed_rope_config *c, int64
   return true;
 }
 
-/* What YaRN multiplies queries and keys by. */
+/* The factor by which YaRN multiplies queries and keys. */
 static double magnitude(const heed_rope_config *c) {
   if (c->scaling != HEED_ROPE_YARN) return 1;
   if (c->attention_factor != 0) return c->attention_factor;
@@ -152,14 +152,15 @@ static double magnitude(const heed_rope_config *c) {
 
 /* ---- The table: cosines and sines for each position ---- */
 
-/* Angles are worked out in double: in float32, as many libraries do, position 10,000 would be off by 5e-4. Of
- * many positions those that share all but the lowest bits share most of the work: the angle is a sum. */
+/* Angles are computed in double: in float32, as in many libraries, position 10,000 would be off by 5e-4. With
+ * many positions, each angle is the sum of one for the high bits of the position, computed once for LOW
+ * positions, and one for its low bits, from a table. */
 #define LOW_BITS 6
 #define LOW      (1 << LOW_BITS)
 #define MANY     (2 * LOW)
 
-/* Cosines [pairs], then sines [pairs]. */
-static bool turn_once(const heed__pace *pace, double *row, const double *frequency, double position,
+/* Fills row with the cosines [pairs], then the sines [pairs], of a position. */
+static bool angles_of(const heed__pace *pace, double *row, const double *frequency, double position,
                       double magnitude, int64_t pairs) {
   for (int64_t i = 0; i < pairs; i++) {
     if ((i & 0x3ff) == 0x3ff && heed__is_due(pace)) return false;
@@ -170,8 +171,8 @@ static bool turn_once(const heed__pace *pace, double *row, const double *frequen
   return true;
 }
 
-/* a turned further by b. */
-static void turn_twice(float *row, const double *a, const double *b, int64_t pairs) {
+/* The cosines and sines of the sum of two angles. */
+static void add_angles(float *row, const double *a, const double *b, int64_t pairs) {
   for (int64_t i = 0; i < pairs; i++) {
     row[i] = (float)(a[i] * b[i] - a[pairs + i] * b[pairs + i]);
     row[pairs + i] = (float)(a[pairs + i] * b[i] + a[i] * b[pairs + i]);
@@ -185,12 +186,12 @@ typedef struct table {
   int64_t offset;
 } table;
 
-/* From 0. */
+/* Counted from 0. */
 static int64_t position_at(const table *t, int64_t i) {
   return t->positions != NULL ? ((const int64_t *)(const void *)t->positions->data)[i] - 1 : t->offset + i;
 }
 
-/* scratch: pairs, and 2 · pairs for each of 1 or, if there are MANY, LOW + 1 rows. */
+/* scratch: pairs doubles, then rows of 2 · pairs: one, or LOW + 1 if there are at least MANY positions. */
 static bool fill_table(const heed__pace *pace, const table *t, const heed_rope_config *c, double *scratch) {
   double *frequency = scratch, *high = scratch + t->pairs, *low = high + 2 * t->pairs;
   const double scale = magnitude(c);
@@ -198,35 +199,37 @@ static bool fill_table(const heed__pace *pace, const table *t, const heed_rope_c
   int64_t block = -1;
   bool more = frequencies(pace, c, 2 * t->pairs, frequency);
   for (int64_t i = 0; many && i < LOW && more; i++)
-    more = turn_once(pace, low + i * 2 * t->pairs, frequency, (double)i, 1, t->pairs);
+    more = angles_of(pace, low + i * 2 * t->pairs, frequency, (double)i, 1, t->pairs);
   for (int64_t i = 0; i < t->count && more; i++) {
     const int64_t position = position_at(t, i);
     float *row = t->rows + i * 2 * t->pairs;
     if (!many) {
-      more = turn_once(pace, high, frequency, (double)position, scale, t->pairs);
+      more = angles_of(pace, high, frequency, (double)position, scale, t->pairs);
       for (int64_t j = 0; j < 2 * t->pairs; j++) row[j] = (float)high[j];
       continue;
     }
     if (block != position >> LOW_BITS) {
       block = position >> LOW_BITS;
-      more = turn_once(pace, high, frequency, (double)(block << LOW_BITS), scale, t->pairs);
+      more = angles_of(pace, high, frequency, (double)(block << LOW_BITS), scale, t->pairs);
     }
-    turn_twice(row, high, low + (position & (LOW - 1)) * 2 * t->pairs, t->pairs);
+    add_angles(row, high, low + (position & (LOW - 1)) * 2 * t->pairs, t->pairs);
     more = more && !((i & (LOW - 1)) == LOW - 1 && heed__is_due(pace));
   }
   return more;
 }
 
-/* ---- Turning ---- */
+/* ---- Rotation ---- */
 
-typedef struct turn_job {
+typedef struct rotation {
   int64_t pairs;
   bool interleaved;
-} turn_job;
+} rotation;
 
-/* Each pair (a, b) becomes (a cos - b sin, b cos + a sin), as compilers can see it: in place, or apart. */
+/* Each pair (a, b) becomes (a cos - b sin, b cos + a sin). Separate loops for in place and not, so that
+ * compilers can vectorise both. */
 
-static void turn_halves_in_place(float *x, const float *restrict c, const float *restrict s, int64_t pairs) {
+static void rotate_halves_in_place(float *x, const float *restrict c, const float *restrict s,
+                                   int64_t pairs) {
   float *behind = x + pairs;
   for (int64_t i = 0; i < pairs; i++) {
     const float a = x[i], b = behind[i];
@@ -235,14 +238,14 @@ static void turn_halves_in_place(float *x, const float *restrict c, const float 
   }
 }
 
-static void turn_halves(float *restrict out, const float *restrict x, const float *restrict c,
-                        const float *restrict s, int64_t pairs) {
+static void rotate_halves(float *restrict out, const float *restrict x, const float *restrict c,
+                          const float *restrict s, int64_t pairs) {
   for (int64_t i = 0; i < pairs; i++) out[i] = x[i] * c[i] - x[pairs + i] * s[i];
   for (int64_t i = 0; i < pairs; i++) out[pairs + i] = x[pairs + i] * c[i] + x[i] * s[i];
 }
 
-static void turn_neighbours_in_place(float *x, const float *restrict c, const float *restrict s,
-                                     int64_t pairs) {
+static void rotate_neighbours_in_place(float *x, const float *restrict c, const float *restrict s,
+                                       int64_t pairs) {
   for (int64_t i = 0; i < pairs; i++) {
     const float a = x[2 * i], b = x[2 * i + 1];
     x[2 * i] = a * c[i] - b * s[i];
@@ -250,17 +253,17 @@ static void turn_neighbours_in_place(float *x, const float *restrict c, const fl
   }
 }
 
-static void turn_neighbours(float *restrict out, const float *restrict x, const float *restrict c,
-                            const float *restrict s, int64_t pairs) {
+static void rotate_neighbours(float *restrict out, const float *restrict x, const float *restrict c,
+                              const float *restrict s, int64_t pairs) {
   for (int64_t i = 0; i < pairs; i++) {
     out[2 * i] = x[2 * i] * c[i] - x[2 * i + 1] * s[i];
     out[2 * i + 1] = x[2 * i + 1] * c[i] + x[2 * i] * s[i];
   }
 }
 
-/* Elements with gaps between them. */
-static void turn_strided(float *out, ptrdiff_t out_stride, const float *x, ptrdiff_t x_stride,
-                         const float *cosine, const float *sine, const turn_job *j) {
+/* The same for strided elements. */
+static void rotate_strided(float *out, ptrdiff_t out_stride, const float *x, ptrdiff_t x_stride,
+                           const float *cosine, const float *sine, const rotation *j) {
   const ptrdiff_t step = j->interleaved ? 2 : 1, apart = j->interleaved ? 1 : (ptrdiff_t)j->pairs;
   for (ptrdiff_t i = 0; i < (ptrdiff_t)j->pairs; i++) {
     const ptrdiff_t first = i * step, second = first + apart;
@@ -270,9 +273,9 @@ static void turn_strided(float *out, ptrdiff_t out_stride, const float *x, ptrdi
   }
 }
 
-/* Operands: the result, x, the table. */
-static void turn_part(void *user, heed__walk *w, int worker) {
-  const turn_job *j = user;
+/* Operands of the walk: result, x, table. */
+static void rotate_part(void *user, heed__walk *w, int worker) {
+  const rotation *j = user;
   (void)worker;
   do {
     float *out = (float *)(void *)w->data[0];
@@ -280,17 +283,17 @@ static void turn_part(void *user, heed__walk *w, int worker) {
     const float *sine = cosine + j->pairs;
     const int64_t rest = w->count - 2 * j->pairs;
     if (w->stride[0] != 1 || w->stride[1] != 1) {
-      turn_strided(out, w->stride[0], x, w->stride[1], cosine, sine, j);
+      rotate_strided(out, w->stride[0], x, w->stride[1], cosine, sine, j);
     } else if (j->interleaved) {
       if (out == x) {
-        turn_neighbours_in_place(out, cosine, sine, j->pairs);
+        rotate_neighbours_in_place(out, cosine, sine, j->pairs);
       } else {
-        turn_neighbours(out, x, cosine, sine, j->pairs);
+        rotate_neighbours(out, x, cosine, sine, j->pairs);
       }
     } else if (out == x) {
-      turn_halves_in_place(out, cosine, sine, j->pairs);
+      rotate_halves_in_place(out, cosine, sine, j->pairs);
     } else {
-      turn_halves(out, x, cosine, sine, j->pairs);
+      rotate_halves(out, x, cosine, sine, j->pairs);
     }
     if (rest > 0 && out != x) {
       const ptrdiff_t behind = 2 * (ptrdiff_t)j->pairs;
@@ -300,7 +303,7 @@ static void turn_part(void *user, heed__walk *w, int worker) {
   } while (heed__walk_next(w));
 }
 
-/* A header under which each lane of x [..., d] finds its row of the table. */
+/* A view of the table that broadcasts to x [..., d]: each row of x finds its row of cosines and sines. */
 static void table_header(heed_tensor *view, const table *t, const heed_tensor *x) {
   const int ndim = t->positions != NULL ? t->positions->ndim : 1;
   heed__header_on_stack(view, HEED_FLOAT32, t->rows, ndim,
@@ -311,8 +314,8 @@ static void table_header(heed_tensor *view, const table *t, const heed_tensor *x
   view->stride[ndim] = 1;
 }
 
-static heed_status turn(heed_context *ctx, const char *function, const heed_tensor *x, table *t,
-                        const heed_rope_config *c, heed_tensor **out) {
+static heed_status rotate(heed_context *ctx, const char *function, const heed_tensor *x, table *t,
+                          const heed_rope_config *c, heed_tensor **out) {
   const size_t rows = t->count < MANY ? 1 : LOW + 1;
   heed__result result = {0};
   double *scratch = NULL;
@@ -333,8 +336,8 @@ static heed_status turn(heed_context *ctx, const char *function, const heed_tens
     table_header(&view, t, x);
     const heed_tensor *operands[] = {result.tensor, x, &view};
     heed__walk_lanes_begin(&w, x->ndim, x->shape, x->ndim - 1, 3, operands);
-    turn_job job = {t->pairs, c->interleaved};
-    if (!heed__walk_divided(ctx, &w, 0, 1, turn_part, &job)) status = heed__stopped(ctx, function);
+    rotation job = {t->pairs, c->interleaved};
+    if (!heed__walk_divided(ctx, &w, 0, 1, rotate_part, &job)) status = heed__stopped(ctx, function);
   }
   heed__release(ctx, scratch);
   return heed__result_end(ctx, &result, status);
@@ -357,9 +360,9 @@ heed_status heed__rope(heed_context *ctx, const char *function, const heed_tenso
   heed_status status = check_rotated(ctx, function, x, config);
   if (status != HEED_OK) return status;
   table t = {.count = x->shape[x->ndim - 2],
-             .pairs = turned_dims(config, x->shape[x->ndim - 1]) / 2,
+             .pairs = rotated_dims(config, x->shape[x->ndim - 1]) / 2,
              .offset = offset};
-  return turn(ctx, function, x, &t, config, out);
+  return rotate(ctx, function, x, &t, config, out);
 }
 
 heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor *positions,
@@ -383,13 +386,13 @@ heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor
   for (int64_t i = 0; i < positions->numel; i++) {
     if (position[i] >= 1) continue;
     status = heed__fail(ctx, HEED_ARGUMENT,
-                        "%s: element %" PRId64 " of positions is %" PRId64 "; positions count from 1",
+                        "%s: element %" PRId64 " of positions is %" PRId64 "; it must be at least 1",
                         function, i + 1, position[i]);
     goto done;
   }
   table t = {
-      .count = positions->numel, .pairs = turned_dims(c, x->shape[x->ndim - 1]) / 2, .positions = positions};
-  status = turn(ctx, function, x, &t, c, out);
+      .count = positions->numel, .pairs = rotated_dims(c, x->shape[x->ndim - 1]) / 2, .positions = positions};
+  status = rotate(ctx, function, x, &t, c, out);
 done:
   heed_tensor_free(made);
   return status;

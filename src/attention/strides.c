@@ -1,4 +1,4 @@
-/* The strides of attention's operands over heads, and which keys a row sees by its position alone. */
+/* The strides of attention's operands over heads, and the keys that a row sees by its position. */
 #include "plan.h"
 
 #include <float.h>
@@ -14,7 +14,7 @@ static int64_t max_of(int64_t a, int64_t b) {
 
 /* ---- Strides ---- */
 
-/* Of dimension i; 0 where it is broadcast. */
+/* Stride of dimension i; 0 if it is broadcast. */
 static ptrdiff_t stride_of(const heed_tensor *x, int i) {
   return i < 0 || x->shape[i] == 1 ? 0 : (ptrdiff_t)x->stride[i];
 }
@@ -24,50 +24,57 @@ static void set_strides(ptrdiff_t *row, ptrdiff_t *column, const heed_tensor *x)
   *column = stride_of(x, x->ndim - 1);
 }
 
-/* The sizes [batch..., hkv, group] except those of 1. */
+/* Sets p->outer: the sizes [batch..., hkv, group] except those of 1. */
 static void set_outer(heed__attention_plan *p) {
   p->heads = 1;
   for (int i = 0; i < p->batch_ndim + 2; i++) {
-    const int64_t size = i < p->batch_ndim ? p->shape[i] : i == p->batch_ndim ? p->hkv : p->group;
+    const int64_t size = i < p->batch_ndim ? p->shape[i] : i == p->batch_ndim ? p->key_heads : p->group;
     p->heads *= size;
     if (size != 1) p->outer[p->outer_ndim++] = size;
   }
 }
 
-/* The strides of x over these sizes. x is [batch..., heads, inner...] with `inner` inner dimensions, without
- * heads unless it has_heads. */
+/* Sets the strides of x over p->outer. x is [batch..., heads, inner...] with `inner` inner dimensions, or
+ * [batch..., inner...] unless has_heads. */
 static void set_steps(heed__attention_plan *p, heed__attention_operand operand, const heed_tensor *x,
                       bool has_heads, int inner) {
   const bool headed = has_heads && p->head_dims > 0 && x->ndim > inner;
   const int batch_ndim = x->ndim - inner - headed;
   const int64_t heads = headed ? x->shape[batch_ndim] : 1;
   const ptrdiff_t head = heads > 1 ? (ptrdiff_t)x->stride[batch_ndim] : 0;
-  const bool grouped = heads == p->hkv && p->group > 1; /* keys and values, which a group shares */
+  const bool grouped = heads == p->key_heads && p->group > 1; /* a group shares keys and values */
   int dim = 0;
   for (int i = 0; i < p->batch_ndim; i++)
     if (p->shape[i] != 1) p->step[operand][dim++] = stride_of(x, i - p->batch_ndim + batch_ndim);
-  if (p->hkv != 1) p->step[operand][dim++] = grouped ? head : head * (ptrdiff_t)p->group;
+  if (p->key_heads != 1) p->step[operand][dim++] = grouped ? head : head * (ptrdiff_t)p->group;
   if (p->group != 1) p->step[operand][dim++] = grouped ? 0 : head;
 }
 
 /* ---- Positions ---- */
 
-/* What the rows of a head with that number of keys see by position. Bounds are clamped to l and s, so that
- * nothing overflows. */
-static void set_reach(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
-  t->key_length = keys;
+/* Sets the window of the rows of a head with that number of valid keys. Bounds are clamped to l and s, so
+ * that nothing overflows. */
+static void set_window(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
+  t->valid_keys = keys;
   t->offset = offset;
-  t->window_begin = p->left >= offset + p->l ? -p->l : min_of(offset - p->left, p->s);
-  t->window_end = p->right >= p->s - offset ? p->s : max_of(offset + p->right + 1, -p->l);
+  t->window_begin = p->window_left >= offset + p->query_length
+                        ? -p->query_length
+                        : min_of(offset - p->window_left, p->key_length);
+  t->window_end = p->window_right >= p->key_length - offset
+                      ? p->key_length
+                      : max_of(offset + p->window_right + 1, -p->query_length);
 }
 
-/* Keys from the first row's first to the last row's last; with lengths, an upper bound. */
+/* Keys from the first one that the first row sees to the last one that the last row sees; with lengths, an
+ * upper bound. */
 static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
-  if (p->l == 0) return 0;
-  if (!p->lengths) return max_of(min_of(p->s, p->l - 1 + t->window_end) - max_of(t->window_begin, 0), 0);
-  if (p->left >= p->s || p->right >= p->s) return p->s;
-  return min_of(p->s, min_of(p->left + 1 + p->right, p->s) + p->l - 1);
+  if (p->query_length == 0) return 0;
+  if (!p->lengths)
+    return max_of(min_of(p->key_length, p->query_length - 1 + t->window_end) - max_of(t->window_begin, 0), 0);
+  if (p->window_left >= p->key_length || p->window_right >= p->key_length) return p->key_length;
+  return min_of(p->key_length,
+                min_of(p->window_left + 1 + p->window_right, p->key_length) + p->query_length - 1);
 }
 
 /* ---- The task ---- */
@@ -76,7 +83,7 @@ static const float *floats(const heed_tensor *x) {
   return (const float *)(const void *)x->data;
 }
 
-/* As float, clamped to where 1 / c is a normal number and to where it changes no score. */
+/* As float, clamped so that 1 / c is a normal number; above 2^120 it would not change any score. */
 static float cap_of(double softcap) {
   if (softcap == 0) return 0.0f;
   return softcap < (double)FLT_MIN ? FLT_MIN : softcap > 0x1p120 ? 0x1p120f : (float)softcap;
@@ -108,7 +115,7 @@ static void set_scales(heed__attention_plan *p, const heed_tensor *k_scale, cons
   }
 }
 
-static const float *set_head_numbers(const heed_tensor *x, ptrdiff_t *stride) {
+static const float *per_head(const heed_tensor *x, ptrdiff_t *stride) {
   if (!x) return NULL;
   *stride = stride_of(x, 0);
   return floats(x);
@@ -128,11 +135,11 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   t->v = p->v->data;
   t->k_dtype = p->k->dtype;
   t->v_dtype = p->v->dtype;
-  t->l = t->last = p->l;
-  t->s = p->s;
-  t->d = p->d;
-  t->dv = p->dv;
-  t->scale = (float)(o->scale != 0 ? o->scale : 1 / sqrt(p->d > 0 ? (double)p->d : 1));
+  t->query_length = t->last = p->query_length;
+  t->key_length = p->key_length;
+  t->head_size = p->head_size;
+  t->value_size = p->value_size;
+  t->scale = (float)(o->scale != 0 ? o->scale : 1 / sqrt(p->head_size > 0 ? (double)p->head_size : 1));
   t->softcap = cap_of(o->softcap);
   set_strides(&t->q_row, &t->q_column, operands->q);
   set_strides(&t->k_row, &t->k_column, p->k);
@@ -151,10 +158,10 @@ void heed__attention_set_strides(heed__attention_plan *p) {
     set_steps(p, HEED__ATTENTION_LENGTHS, o->kv_lengths, false, 0);
   }
   set_scales(p, operands->k_scale, operands->v_scale);
-  p->slopes = set_head_numbers(o->alibi_slopes, &p->slope_stride);
-  p->sinks = set_head_numbers(o->sinks, &p->sink_stride);
+  p->slopes = per_head(o->alibi_slopes, &p->slope_stride);
+  p->sinks = per_head(o->sinks, &p->sink_stride);
   t->has_sink = p->sinks != NULL;
-  set_reach(t, p, p->s, p->offset);
+  set_window(t, p, p->key_length, p->offset);
   p->span = span_of(p);
 }
 
@@ -170,10 +177,10 @@ static ptrdiff_t bytes_of(heed_dtype dtype, ptrdiff_t elements) {
   return elements * (ptrdiff_t)heed__element_bytes(dtype);
 }
 
-/* The operands that only some calls have. */
+/* Moves the operands that only some calls have. */
 static void move_others(heed__attention_task *t, const heed__attention_plan *p, int64_t head,
                         const ptrdiff_t at[HEED__ATTENTION_STRIDED]) {
-  const int64_t head_of_item = head - heed__quotient(head, p->hq) * p->hq;
+  const int64_t head_of_item = head - heed__quotient(head, p->query_heads) * p->query_heads;
   if (t->visible) t->visible = p->task.visible + at[HEED__ATTENTION_MASK];
   if (t->bias) t->bias = p->task.bias + at[HEED__ATTENTION_MASK];
   if (t->padding) t->padding = p->task.padding + at[HEED__ATTENTION_PADDING];
@@ -182,9 +189,9 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
   if (p->slopes) t->slope = p->slopes[head_of_item * p->slope_stride];
   if (p->sinks) t->sink = p->sinks[head_of_item * p->sink_stride];
   if (p->lengths) {
-    /* Clamped again: another thread of the host might have written there since the check. */
-    const int64_t keys = max_of(min_of(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->s), 0);
-    set_reach(t, p, keys, p->offset + keys - p->l);
+    /* Clamped again, in case the host has changed the lengths since the check. */
+    const int64_t keys = max_of(min_of(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->key_length), 0);
+    set_window(t, p, keys, p->offset + keys - p->query_length);
   }
 }
 

@@ -1,4 +1,4 @@
-/* Taps: what attention computes on the way, for callers that ask for it. */
+/* Taps: intermediate results of attention, for callers that request them. */
 #include "plan.h"
 
 void heed_attention_taps_free(heed_attention_taps *taps) {
@@ -14,7 +14,7 @@ static bool is_wanted(const heed__attention_plan *p, heed__tap tap) {
   return p->operands->taps >> tap & 1;
 }
 
-/* A new tensor of the sizes of x, and with its elements if `filled`. */
+/* A new tensor with the dtype and sizes of x, and its elements if `filled`. */
 static heed_status new_tap(const heed__attention_plan *p, const heed_tensor *x, bool filled,
                            heed_tensor **out) {
   heed_context *ctx = p->context;
@@ -40,7 +40,7 @@ heed_status heed__attention_new_taps(heed__attention_plan *p) {
   heed_status status = HEED_OK;
   taps->size = sizeof *taps;
   for (int i = 0; i < p->ndim; i++) like.shape[i] = p->shape[i];
-  like.shape[p->ndim - 1] = p->s;
+  like.shape[p->ndim - 1] = p->key_length;
   for (int i = 0; i < HEED__TAP_MAPS; i++) {
     if (!is_wanted(p, (heed__tap)i)) continue;
     heed_tensor **map = tensor_of(taps, (heed__tap)i);
@@ -63,7 +63,8 @@ void heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p,
       [HEED__TAP_capped_logits] = &t->capped_logits,
       [HEED__TAP_biased_logits] = &t->biased_logits,
   };
-  for (int i = 0; i < HEED__TAP_MAPS; i++) *map[i] = p->map[i] ? p->map[i] + head * p->l * p->s : NULL;
+  for (int i = 0; i < HEED__TAP_MAPS; i++)
+    *map[i] = p->map[i] ? p->map[i] + head * p->query_length * p->key_length : NULL;
 }
 
 void heed__attention_end_taps(heed__attention_plan *p, heed_status status) {

@@ -67,13 +67,13 @@ typedef struct heed__attention_task {
   heed_dtype k_dtype, v_dtype;
   ptrdiff_t q_row, q_column, k_row, k_column, v_row, v_column, out_row, out_column;
   ptrdiff_t k_scale_row, v_scale_row;
-  int64_t l, s, d, dv;
-  int64_t first, last; /* the rows to compute */
+  int64_t query_length, key_length, head_size, value_size; /* l, s, d, dv */
+  int64_t first, last;                                     /* the rows to compute */
   float scale;
   float softcap; /* c: scores become c · tanh(score / c); 0: none */
-  /* By position, row i sees keys i + window_begin … i + window_end - 1 among the first key_length of the s
+  /* By position, row i sees keys i + window_begin … i + window_end - 1 among the first valid_keys of the s
    * keys. The bounds are from -l to s; -l and s where there is no limit. */
-  int64_t window_begin, window_end, key_length;
+  int64_t window_begin, window_end, valid_keys;
   float slope; /* slope · |i + offset - j| is subtracted from the scores; 0: none */
   int64_t offset;
   bool has_sink; /* the sink joins the maximum and the sum, and has no value */
@@ -97,15 +97,15 @@ typedef struct heed__attention_task {
 static inline void heed__attention_window(const heed__attention_task *t, int64_t i, int64_t *first,
                                           int64_t *last) {
   const int64_t from = i + t->window_begin, to = i + t->window_end;
-  *last = to > t->key_length ? t->key_length : to > 0 ? to : 0;
+  *last = to > t->valid_keys ? t->valid_keys : to > 0 ? to : 0;
   *first = from < 0 ? 0 : from < *last ? from : *last;
 }
 
 /* Up to these sizes the vector kernels need no scratch (vector/small.h). */
 enum { HEED__SMALL_QUERIES = 16, HEED__SMALL_KEYS = 32, HEED__SMALL_HEAD = 64 };
 static inline bool heed__attention_is_small(const heed__attention_task *t) {
-  return t->l <= HEED__SMALL_QUERIES && t->s <= HEED__SMALL_KEYS && t->d <= HEED__SMALL_HEAD &&
-         t->dv <= HEED__SMALL_HEAD;
+  return t->query_length <= HEED__SMALL_QUERIES && t->key_length <= HEED__SMALL_KEYS &&
+         t->head_size <= HEED__SMALL_HEAD && t->value_size <= HEED__SMALL_HEAD;
 }
 
 /* A few query rows on keys first…last-1 of one batch item (none where last <= first): the parts of
@@ -130,7 +130,7 @@ typedef struct heed__decode_task {
   heed_dtype k_dtype, v_dtype;
   ptrdiff_t k_row, v_row, k_scale_row, v_scale_row, visible_column, bias_column, padding_stride;
   const uint8_t *padding;
-  int64_t d, dv, first, last;
+  int64_t head_size, value_size, first, last; /* d, dv */
   float scale, softcap;
   int rows;      /* 1…HEED__DECODE_ROWS */
   int block;     /* keys processed at a time, 1…HEED__DECODE_BLOCK */
@@ -168,7 +168,7 @@ typedef struct heed__small_pass {
   const float *x;
   const float *weight[4], *bias[4]; /* query, key, value, out; a bias may be NULL, and weight[3] as well: then
                                        d_out is heads · d */
-  int64_t n, d_in, heads, kv_heads, d, d_out;
+  int64_t n, d_in, heads, kv_heads, head_size, d_out;
   float scale;
   bool causal;
   float *out; /* [n, d_out]; overlaps no input */
@@ -179,7 +179,7 @@ typedef struct heed__small_pass {
 enum { HEED__TINY_WORK = 512, HEED__TINY_DEPTH = 15 };
 /** rows: of the whole batch, more than 1. */
 static inline bool heed__is_small_pass(const heed__small_pass *p, int64_t rows) {
-  const int64_t wide = p->heads * p->d;
+  const int64_t wide = p->heads * p->head_size;
   return p->n <= HEED__SMALL_QUERIES && rows > 1 && rows <= HEED__TINY_WORK && p->d_in <= HEED__TINY_DEPTH &&
          wide <= HEED__TINY_DEPTH && p->d_out <= HEED__TINY_WORK &&
          rows * wide * p->d_in <= HEED__TINY_WORK &&
@@ -190,15 +190,15 @@ static inline bool heed__is_small_pass(const heed__small_pass *p, int64_t rows) 
 static inline heed__attention_task heed__small_pass_task(const heed__small_pass *p) {
   return (heed__attention_task){.k_dtype = HEED_FLOAT32,
                                 .v_dtype = HEED_FLOAT32,
-                                .l = p->n,
-                                .s = p->n,
-                                .d = p->d,
-                                .dv = p->d,
+                                .query_length = p->n,
+                                .key_length = p->n,
+                                .head_size = p->head_size,
+                                .value_size = p->head_size,
                                 .last = p->n,
                                 .scale = p->scale,
                                 .window_begin = -p->n,
                                 .window_end = p->causal ? 1 : p->n,
-                                .key_length = p->n};
+                                .valid_keys = p->n};
 }
 
 /* ---- The other kernels: name, result, parameters ---- */

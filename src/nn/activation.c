@@ -1,4 +1,4 @@
-/* GELU, SiLU and ReLU: modules without parameters, each one elementwise operation. */
+/* GELU, SiLU and ReLU: modules without parameters, each a single elementwise operation. */
 #include "nn.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
-/* Weights in another dtype: those of Linear and Embedding, in all parts of modules, all of them or none. */
+/* Converting the weights of Linear and Embedding in modules and their parts: all weights change or none. */
 #include "nn.h"
 
-/* A module whose weight is stored in the dtype that was asked for, and what is to be put into it. */
+/* A module whose weight is converted. */
 typedef struct leaf {
   heed_module *module;
-  heed_tensor *weight, *scale; /* NULL: nothing changes */
+  heed_tensor *weight, *scale; /* the new ones, from commit on the old ones; NULL: no change */
 } leaf;
 
 typedef struct conversion {
@@ -20,8 +20,8 @@ static bool changes(const conversion *c, const heed_module *m) {
   return heed__module_slot(m, m->class->storable)->parameter->dtype != c->dtype;
 }
 
-/* Counts what changes in m and its parts, or, where there are leaves, lists it: a module that is in several
- * places, several times. */
+/* Counts the modules to convert in m and its parts, and lists them if c->leaves is allocated. A module that
+ * is a part of several others is listed several times. */
 static void gather(conversion *c, heed_module *m) {
   if (changes(c, m)) {
     if (c->leaves != NULL) c->leaves[c->count] = (leaf){.module = m};
@@ -37,7 +37,7 @@ static const heed_tensor *scale_of(const heed_module *m) {
   return slot != NULL ? slot->parameter : NULL;
 }
 
-/* The new weight, and scale, of a leaf. */
+/* Makes the new weight, and for int8 the scale, of a leaf. */
 static heed_status convert(const conversion *c, leaf *l) {
   heed_context *ctx = c->ctx;
   const heed_module *m = l->module;
@@ -68,7 +68,7 @@ static heed_status convert(const conversion *c, leaf *l) {
   return status;
 }
 
-/* Whether two leaves have the same elements for a weight. */
+/* Whether two leaves share the elements of their weights. */
 static bool are_tied(const heed_module *a, const heed_module *b) {
   const heed_tensor *scale = scale_of(a), *other = scale_of(b);
   if ((scale == NULL) != (other == NULL) || (scale != NULL && !heed__same_view(scale, other))) return false;
@@ -76,8 +76,8 @@ static bool are_tied(const heed_module *a, const heed_module *b) {
                          heed__module_slot(b, b->class->storable)->parameter);
 }
 
-/* A leaf that comes once more has what it needs already, and one whose weight another one has, too (an
- * embedding that is the output projection), goes on sharing it. False if it is neither. */
+/* Whether an earlier leaf covers leaf i: it is the same module, or shares the weight (an embedding that is
+ * also the output projection); then leaf i shares the new weight, too. */
 static bool share(const conversion *c, int64_t i, heed_status *status) {
   leaf *l = &c->leaves[i];
   for (int64_t before = 0; before < i; before++) {
@@ -93,13 +93,13 @@ static bool share(const conversion *c, int64_t i, heed_status *status) {
   return false;
 }
 
-/* Puts the new tensors in place, and the old ones into the leaf. Cannot fail. */
+/* Exchanges the tensors of the module and of the leaf. Cannot fail. */
 static void commit(leaf *l) {
   if (l->weight == NULL) return;
   heed_module *m = l->module;
   heed__module_swap_parameter(m, m->class->storable, &l->weight);
   heed__slot *slot = heed__module_slot(m, HEED__SCALE);
-  if (slot != NULL) { /* an int8 weight is not made int8 once more */
+  if (slot != NULL) { /* the weight was int8; it is not converted to int8 again */
     heed__module_take_parameter(m, HEED__SCALE, &l->scale);
   } else if (l->scale != NULL) {
     heed__module_insert_parameter(m, m->class->storable, HEED__SCALE, l->scale);
@@ -124,7 +124,7 @@ heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t co
     if (!share(&c, i, &status)) status = convert(&c, &c.leaves[i]);
   }
   for (int64_t i = 0; i < c.count && status == HEED_OK; i++) commit(&c.leaves[i]);
-  for (int64_t i = 0; i < c.count; i++) { /* what was there before, or, after a failure, what was made */
+  for (int64_t i = 0; i < c.count; i++) { /* the old tensors or, after a failure, the new ones */
     heed_tensor_free(c.leaves[i].weight);
     heed_tensor_free(c.leaves[i].scale);
   }

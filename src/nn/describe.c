@@ -1,4 +1,4 @@
-/* Pieces of PyTorch's repr: numbers and shapes as Python prints them. */
+/* Numbers and shapes as Python prints them, for PyTorch's repr. */
 #include "nn.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The fewest digits that give the number back, with an exponent below 1e-4 and from 1e16 on. */
+/* The fewest digits that identify the number, with an exponent below 1e-4 and from 1e16 on. */
 const char *heed__python_number(char text[HEED__NUMBER_TEXT], double value) {
   if (!isfinite(value)) return heed__number_text(text, value);
   const int digits = heed__shortest_digits(value);

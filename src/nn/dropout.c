@@ -1,4 +1,5 @@
-/* Dropout: in training, each element is zeroed with probability p and the rest scaled up. */
+/* Dropout: in training mode, elements are set to 0 with probability p and the others scaled by 1 / (1 - p).
+ */
 #include "nn.h"
 
 #include <stdio.h>

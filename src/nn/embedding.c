@@ -1,4 +1,4 @@
-/* Embedding: a row of its weight for each id. */
+/* Embedding: for each id, a row of the weight. */
 #include "nn.h"
 
 #include <stdio.h>
@@ -45,7 +45,6 @@ heed_status heed_embedding_new(heed_context *ctx, heed_generator *g, int64_t siz
   HEED__ENTER(ctx, "Embedding", out);
   HEED__MAY_ENTER(ctx, "Embedding", g);
   const int64_t shape[] = {size, d};
-  heed_tensor *weight = NULL;
   heed_module *m = NULL;
   heed_status status;
   if ((status = heed__check_positive(ctx, embedding_class.name, "num_embeddings", size)) != HEED_OK)
@@ -53,30 +52,22 @@ heed_status heed_embedding_new(heed_context *ctx, heed_generator *g, int64_t siz
   if ((status = heed__check_positive(ctx, embedding_class.name, "embedding_dim", d)) != HEED_OK)
     return status;
   if (padding_index > size || padding_index < -size) {
-    return heed__fail(
-        ctx, HEED_ARGUMENT,
-        "%s: padding_idx is %lld and num_embeddings is %lld; it must be one of these, from 1 or, "
-        "negative, from the last",
-        embedding_class.name, (long long)padding_index, (long long)size);
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: padding_idx is %lld; it must be from 1 to %lld, or from -%lld to -1",
+                      embedding_class.name, (long long)padding_index, (long long)size, (long long)size);
   }
   if (padding_index < 0) padding_index += size + 1;
-
-  g = heed__generator(ctx, g);
-  const heed_generator before = *g;
-  status = heed__normal_parameter(ctx, embedding_class.name, g, 2, shape, &weight);
-  if (status != HEED_OK) goto done;
-  if (padding_index > 0 && !heed__is_placeholder(weight)) {
-    const size_t row = (size_t)d * sizeof(float);
-    memset(weight->data + (size_t)(padding_index - 1) * row, 0, row);
-  }
-  if ((status = heed__module_new(ctx, &embedding_class, sizeof(embedding), 0, &m)) != HEED_OK) goto done;
+  if ((status = heed__module_new(ctx, &embedding_class, sizeof(embedding), 0, &m)) != HEED_OK) return status;
   embedding *e = (embedding *)m;
   e->num_embeddings = size;
   e->embedding_dim = d;
   e->padding_idx = padding_index;
-  heed__module_add_parameter(m, "weight", weight);
-  weight = NULL;
-done:
-  heed_tensor_free(weight);
-  return heed__module_finish(status, m, g, &before, out);
+  const heed__new_entry weight = {HEED__WEIGHT, HEED__INIT_NORMAL, 0, 2, shape};
+  if ((status = heed__module_finish(m, g, 1, &weight, out)) != HEED_OK) return status;
+  const heed_tensor *made = m->slots[0].parameter;
+  if (padding_index > 0 && !heed__is_placeholder(made)) {
+    const size_t row = (size_t)d * sizeof(float);
+    memset(made->data + (size_t)(padding_index - 1) * row, 0, row);
+  }
+  return HEED_OK;
 }

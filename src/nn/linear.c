@@ -43,19 +43,25 @@ static const heed__class linear_class = {.name = "Linear",
                                          .forward = linear_forward,
                                          .describe = describe_linear};
 
+static heed_status new_linear(heed_context *ctx, int64_t d_in, int64_t d_out, heed_module **out) {
+  const heed_status status = heed__module_new(ctx, &linear_class, sizeof(linear), 0, out);
+  if (status != HEED_OK) return status;
+  linear *l = (linear *)*out;
+  l->in_features = d_in;
+  l->out_features = d_out;
+  return HEED_OK;
+}
+
 heed_status heed__linear_from(heed_context *ctx, heed_tensor *weight, heed_tensor *scale, heed_tensor *bias,
                               heed_module **out) {
   heed_module *m = NULL;
-  heed_status status = heed__module_new(ctx, &linear_class, sizeof(linear), 0, &m);
+  heed_status status = new_linear(ctx, weight->shape[1], weight->shape[0], &m);
   if (status != HEED_OK) {
     heed_tensor_free(weight);
     heed_tensor_free(scale);
     heed_tensor_free(bias);
     return status;
   }
-  linear *l = (linear *)m;
-  l->out_features = weight->shape[0];
-  l->in_features = weight->shape[1];
   heed__module_add_parameter(m, HEED__WEIGHT, weight);
   if (scale != NULL) heed__module_add_parameter(m, HEED__SCALE, scale);
   if (bias != NULL) heed__module_add_parameter(m, "bias", bias);
@@ -67,25 +73,17 @@ heed_status heed_linear_new(heed_context *ctx, heed_generator *g, int64_t d_in, 
                             heed_module **out) {
   HEED__ENTER(ctx, "Linear", out);
   HEED__MAY_ENTER(ctx, "Linear", g);
-  heed_tensor *weight = NULL, *offset = NULL;
   heed_module *m = NULL;
   const int64_t shape[] = {d_out, d_in};
   heed_status status;
   if ((status = heed__check_positive(ctx, "Linear", "d_in", d_in)) != HEED_OK) return status;
   if ((status = heed__check_positive(ctx, "Linear", "d_out", d_out)) != HEED_OK) return status;
   if ((status = heed__check_shape(ctx, "Linear", 2, shape, HEED_FLOAT32, NULL)) != HEED_OK) return status;
-
-  g = heed__generator(ctx, g);
-  const heed_generator before = *g;
+  if ((status = new_linear(ctx, d_in, d_out, &m)) != HEED_OK) return status;
   const double bound = 1 / sqrt((double)d_in);
-  status = heed__uniform_parameter(ctx, "Linear", g, bound, 2, shape, &weight);
-  if (status != HEED_OK) goto done;
-  if (bias) status = heed__uniform_parameter(ctx, "Linear", g, bound, 1, &d_out, &offset);
-  if (status != HEED_OK) goto done;
-  status = heed__linear_from(ctx, weight, NULL, offset, &m);
-  weight = offset = NULL;
-done:
-  heed_tensor_free(weight);
-  heed_tensor_free(offset);
-  return heed__module_finish(status, m, g, &before, out);
+  const heed__new_entry entries[] = {
+      {HEED__WEIGHT, HEED__INIT_UNIFORM, bound, 2, shape},
+      {bias ? "bias" : NULL, HEED__INIT_UNIFORM, bound, 1, shape},
+  };
+  return heed__module_finish(m, g, 2, entries, out);
 }

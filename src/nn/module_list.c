@@ -1,4 +1,4 @@
-/* ModuleList: modules in order, named by their places from "0", as in PyTorch's state files. */
+/* ModuleList: modules in order, named by their index from "0", as in PyTorch's state files. */
 #include "nn.h"
 
 #include <stdio.h>

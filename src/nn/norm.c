@@ -8,7 +8,7 @@
 typedef struct norm_module {
   heed_module base;
   heed__sizes normalized_shape;
-  double eps; /* below 0: PyTorch's default, which it calls None */
+  double eps; /* below 0: None, PyTorch's default */
   bool affine;
 } norm_module;
 
@@ -21,7 +21,7 @@ static const heed__setting norm_settings[] = {
 
 /* ---- Forward ---- */
 
-/* The weight or bias, NULL if the module has none. */
+/* The weight or bias; NULL if the module has none. */
 static const heed_tensor *parameter(const heed_module *m, const char *name) {
   const heed__slot *slot = heed__module_slot(m, name);
   return slot != NULL ? slot->parameter : NULL;
@@ -73,7 +73,7 @@ static void describe_layer_norm(const heed_module *m, char *text, size_t size) {
   snprintf(text, size, "%s, bias=%s", start, parameter(m, "bias") != NULL ? "True" : "False");
 }
 
-/* ---- Making ---- */
+/* ---- Constructors ---- */
 
 static const heed__class layer_norm_class = {
     .name = "LayerNorm", .settings = norm_settings, .forward = layer_norm, .describe = describe_layer_norm};
@@ -99,9 +99,8 @@ static heed_status check_sizes(heed_context *ctx, const char *function, int ndim
   return HEED_OK;
 }
 
-static heed_status make(heed_context *ctx, const heed__class *class, int ndim, const int64_t *shape,
-                        double epsilon, bool affine, bool bias, heed_module **out) {
-  static const char *const names[] = {"weight", "bias"};
+static heed_status new_norm(heed_context *ctx, const heed__class *class, int ndim, const int64_t *shape,
+                            double epsilon, bool affine, bool bias, heed_module **out) {
   heed_module *m = NULL;
   heed_status status = heed__module_new(ctx, class, sizeof(norm_module), 0, &m);
   if (status != HEED_OK) return status;
@@ -110,17 +109,11 @@ static heed_status make(heed_context *ctx, const heed__class *class, int ndim, c
   for (int i = 0; i < ndim; i++) n->normalized_shape.size[i] = shape[i];
   n->eps = epsilon;
   n->affine = affine;
-  for (int i = 0; affine && i < (bias ? 2 : 1); i++) {
-    heed_tensor *made = NULL;
-    status = heed__filled_parameter(ctx, class->name, i == 0 ? 1 : 0, ndim, shape, &made);
-    if (status != HEED_OK) {
-      heed_module_release(m);
-      return status;
-    }
-    heed__module_add_parameter(m, names[i], made);
-  }
-  *out = m;
-  return HEED_OK;
+  const heed__new_entry entries[] = {
+      {affine ? HEED__WEIGHT : NULL, HEED__INIT_FILLED, 1, ndim, shape},
+      {affine && bias ? "bias" : NULL, HEED__INIT_FILLED, 0, ndim, shape},
+  };
+  return heed__module_finish(m, NULL, 2, entries, out);
 }
 
 heed_status heed_layer_norm_new(heed_context *ctx, int ndim, const int64_t *shape, double epsilon,
@@ -131,7 +124,7 @@ heed_status heed_layer_norm_new(heed_context *ctx, int ndim, const int64_t *shap
   if (epsilon < 0)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: eps is %s; it must be 0 or more", layer_norm_class.name,
                       HEED__G(epsilon));
-  return make(ctx, &layer_norm_class, ndim, shape, epsilon, affine, bias, out);
+  return new_norm(ctx, &layer_norm_class, ndim, shape, epsilon, affine, bias, out);
 }
 
 heed_status heed_rms_norm_new(heed_context *ctx, int ndim, const int64_t *shape, double epsilon, bool affine,
@@ -139,5 +132,5 @@ heed_status heed_rms_norm_new(heed_context *ctx, int ndim, const int64_t *shape,
   HEED__ENTER(ctx, "RMSNorm", out);
   heed_status status = check_sizes(ctx, rms_norm_class.name, ndim, shape, epsilon);
   if (status != HEED_OK) return status;
-  return make(ctx, &rms_norm_class, ndim, shape, epsilon, affine, false, out);
+  return new_norm(ctx, &rms_norm_class, ndim, shape, epsilon, affine, false, out);
 }

@@ -1,5 +1,5 @@
-/* Scaled dot-product attention against a plain twin in double precision: masks, groups of heads, views, what
- * hidden places hold, and sizes of zero. */
+/* Scaled dot-product attention against a naive reference in double precision: masks, groups of heads, views,
+ * the contents of hidden elements, and sizes of zero. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -35,7 +35,7 @@ static heed_tensor *coins(heed_context *ctx, double p, int ndim, const int64_t *
 }
 
 /* The element of x at (i, j, k, l), x broadcast to four dimensions. */
-static void *place(const heed_tensor *x, int64_t i, int64_t j, int64_t k, int64_t l) {
+static void *element(const heed_tensor *x, int64_t i, int64_t j, int64_t k, int64_t l) {
   const int64_t at[4] = {i, j, k, l};
   int64_t offset = 0;
   for (int d = 1; d <= x->ndim; d++) {
@@ -45,14 +45,14 @@ static void *place(const heed_tensor *x, int64_t i, int64_t j, int64_t k, int64_
 }
 
 static double number(const heed_tensor *x, int64_t i, int64_t j, int64_t k, int64_t l) {
-  return (double)*(float *)place(x, i, j, k, l);
+  return (double)*(float *)element(x, i, j, k, l);
 }
 
 static void set(const heed_tensor *x, int64_t i, int64_t j, int64_t k, int64_t l, float value) {
-  *(float *)place(x, i, j, k, l) = value;
+  *(float *)element(x, i, j, k, l) = value;
 }
 
-/* What is asked, all with four dimensions. */
+/* The inputs of a call, all with four dimensions. */
 typedef struct question {
   heed_tensor *q, *k, *v, *mask, *padding; /* padding [b, s] */
   bool causal;
@@ -69,13 +69,13 @@ static void free_question(question *a) {
 
 static bool sees(const question *a, int64_t b, int64_t h, int64_t i, int64_t j) {
   if (a->causal && j > i) return false;
-  if (a->padding && *(uint8_t *)place(a->padding, 0, 0, b, j)) return false;
+  if (a->padding && *(uint8_t *)element(a->padding, 0, 0, b, j)) return false;
   if (!a->mask) return true;
-  if (a->mask->dtype == HEED_BOOL) return *(uint8_t *)place(a->mask, b, h, i, j) != 0;
+  if (a->mask->dtype == HEED_BOOL) return *(uint8_t *)element(a->mask, b, h, i, j) != 0;
   return number(a->mask, b, h, i, j) != -INFINITY;
 }
 
-/* The twin's weights of one query. */
+/* The reference's weights of one query. */
 static void weigh(const question *a, int64_t b, int64_t h, int64_t i, double *weights) {
   const int64_t s = a->k->shape[2], d = a->q->shape[3];
   const int64_t kv = h / (a->q->shape[1] / a->k->shape[1]);
@@ -109,7 +109,7 @@ static heed_status answer(heed_context *ctx, const question *a, heed_tensor **we
   return status;
 }
 
-static void compare_with_twin(heed_context *ctx, const question *a) {
+static void compare_with_reference(heed_context *ctx, const question *a) {
   const int64_t b = a->q->shape[0], hq = a->q->shape[1], l = a->q->shape[2], s = a->k->shape[2];
   const int64_t dv = a->v->shape[3], group = hq / a->k->shape[1];
   heed_tensor *out = NULL, *again = NULL, *weights = NULL;
@@ -153,18 +153,18 @@ static question ask(heed_context *ctx, const sizes *z) {
                     .v = normal_heads(ctx, z->b, z->hkv, z->s, z->dv)};
 }
 
-static void all_keys_are_seen_without_masks(void **state) {
+static void every_query_sees_all_keys_without_masks(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
     question a = ask(ctx, &tried[i]);
-    compare_with_twin(ctx, &a);
+    compare_with_reference(ctx, &a);
     a.scale = 0.3;
-    compare_with_twin(ctx, &a);
+    compare_with_reference(ctx, &a);
     free_question(&a);
   }
 }
 
-static void masks_hide_alone_and_together(void **state) {
+static void masks_hide_keys_alone_and_combined(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
     const sizes *z = &tried[i];
@@ -177,25 +177,25 @@ static void masks_hide_alone_and_together(void **state) {
         if (way & 2) a.causal = true;
         if (way & 4) a.padding = coins(ctx, 0.3, 2, SHAPE(z->b, z->s));
         if (!(way & 1)) set(a.mask, 0, 0, 0, 0, -INFINITY);
-        compare_with_twin(ctx, &a);
+        compare_with_reference(ctx, &a);
         free_question(&a);
       }
     }
   }
 }
 
-static void what_a_hidden_place_holds_never_shows(void **state) {
+static void hidden_elements_never_affect_the_output(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const float poison[] = {NAN, INFINITY, -INFINITY, 3e38f};
   const sizes z = {2, 4, 2, 5, 7, 3, 4};
   for (size_t i = 0; i < sizeof poison / sizeof *poison; i++) {
     question a = ask(ctx, &z);
     a.padding = coins(ctx, 0, 2, SHAPE(z.b, z.s));
-    *(uint8_t *)place(a.padding, 0, 0, 1, 2) = 1; /* key 3 of the second item */
+    *(uint8_t *)element(a.padding, 0, 0, 1, 2) = 1; /* key 3 of the second item */
     a.mask = coins(ctx, 1, 2, SHAPE(z.l, z.s));
     for (int64_t row = 0; row < z.l; row++)
-      *(uint8_t *)place(a.mask, 0, 0, row, 5) = 0; /* key 6 everywhere */
-    a.causal = true;                               /* and key 7 */
+      *(uint8_t *)element(a.mask, 0, 0, row, 5) = 0; /* key 6 everywhere */
+    a.causal = true;                                 /* and key 7 */
     heed_tensor *clean = NULL, *out = NULL;
     assert_ok(answer(ctx, &a, NULL, &clean));
     for (int64_t h = 0; h < z.hkv; h++) {
@@ -219,7 +219,7 @@ static void a_query_that_sees_no_key_gives_zeros(void **state) {
   question a = ask(ctx, &z);
   heed_tensor *out = NULL, *weights = NULL;
   a.mask = coins(ctx, 1, 2, SHAPE(z.l, z.s));
-  for (int64_t j = 0; j < z.s; j++) *(uint8_t *)place(a.mask, 0, 0, 2, j) = 0;
+  for (int64_t j = 0; j < z.s; j++) *(uint8_t *)element(a.mask, 0, 0, 2, j) = 0;
   assert_ok(answer(ctx, &a, &weights, &out));
   for (int64_t c = 0; c < 3; c++) assert_true(number(out, 0, 1, 2, c) == 0 && number(out, 0, 1, 1, c) != 0);
   for (int64_t j = 0; j < 4; j++) assert_true(number(weights, 0, 1, 2, j) == 0);
@@ -228,7 +228,7 @@ static void a_query_that_sees_no_key_gives_zeros(void **state) {
   free_question(&a);
 }
 
-static void sizes_of_zero_give_zeros_or_nothing(void **state) {
+static void sizes_of_zero_give_zeros_or_empty_results(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const sizes none[] = {{1, 2, 1, 3, 0, 4, 5},    {1, 2, 1, 0, 3, 4, 5},   {0, 2, 1, 3, 3, 4, 5},
                                {1, 0, 0, 3, 3, 4, 5},    {1, 2, 1, 3, 3, 4, 0},   {1, 2, 1, 3, 3, 0, 5},
@@ -251,7 +251,7 @@ static void sizes_of_zero_give_zeros_or_nothing(void **state) {
 
 /* No output is needed, however many queries there are: 2^58 here, or 2^26 of 32 bits, which take no memory
  * either. */
-static void no_columns_of_values_are_done_at_once(void **state) {
+static void values_without_columns_take_no_time(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *one = NULL, *q = NULL, *k = NULL, *v = NULL, *out = NULL;
   assert_ok(heed_full(ctx, HEED_FLOAT32, 3, SHAPE(1, 1, 1), heed_number(1), &one));
@@ -264,7 +264,7 @@ static void no_columns_of_values_are_done_at_once(void **state) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
 }
 
-static void a_mask_with_fewer_keys_hides_the_rest(void **state) {
+static void a_mask_with_fewer_keys_hides_the_others(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const sizes z = {2, 2, 1, 4, 6, 3, 3};
   for (int additive = 0; additive < 2; additive++) {
@@ -286,7 +286,7 @@ static void a_mask_with_fewer_keys_hides_the_rest(void **state) {
   }
 }
 
-static void dropout_draws_over_all_weights_in_order(void **state) {
+static void dropout_draws_for_all_weights_in_order(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const sizes z = {2, 4, 2, 3, 5, 2, 3};
   for (int stream = 0; stream < 2; stream++) {
@@ -328,7 +328,7 @@ static void ranks_and_batches_broadcast(void **state) {
   assert_int_equal(out->ndim, 5);
   assert_memory_equal(out->shape, SHAPE(2, 3, 4, 3, 4), 5 * sizeof(int64_t));
 
-  /* its last part by itself */
+  /* its last part alone */
   heed_tensor *one = NULL, *one_key = NULL, *alone = NULL, *part = NULL, *inner = NULL;
   assert_ok(heed_select(ctx, many, 1, 2, &one));
   assert_ok(heed_select(ctx, keys, 1, 3, &one_key));
@@ -340,16 +340,16 @@ static void ranks_and_batches_broadcast(void **state) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
 }
 
-static void a_result_may_lie_anywhere_even_on_an_input(void **state) {
+static void a_result_may_be_strided_or_overlap_an_input(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const sizes each[] = {{2, 3, 3, 4, 4, 5, 5}, {2, 3, 3, 4, 40, 5, 5}, {2, 3, 3, 20, 20, 5, 5}};
   for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
     const sizes *z = &each[i];
     question a = ask(ctx, z);
-    heed_tensor *wanted = NULL, *place_of_q = a.q, *strided = normal_heads(ctx, 2, 3, z->l, 5);
+    heed_tensor *wanted = NULL, *out_on_q = a.q, *strided = normal_heads(ctx, 2, 3, z->l, 5);
     assert_ok(answer(ctx, &a, NULL, &wanted));
     assert_ok(answer(ctx, &a, NULL, &strided));
-    assert_ok(answer(ctx, &a, NULL, &place_of_q));
+    assert_ok(answer(ctx, &a, NULL, &out_on_q));
     bool equal = false;
     assert_ok(heed_equal(ctx, wanted, strided, &equal));
     assert_true(equal);
@@ -361,7 +361,7 @@ static void a_result_may_lie_anywhere_even_on_an_input(void **state) {
   }
 }
 
-static void mistakes_are_told(void **state) {
+static void invalid_arguments_are_refused_with_a_message(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *q = normal(ctx, 4, SHAPE(2, 3, 6, 4)), *k2 = normal(ctx, 4, SHAPE(2, 2, 6, 4));
   heed_tensor *k5 = normal(ctx, 3, SHAPE(3, 6, 5)), *row = normal(ctx, 1, SHAPE(4)),
@@ -380,7 +380,7 @@ static void mistakes_are_told(void **state) {
   FAILS(row, q, q, HEED_SHAPE, "q is [4]; it must have at least 2 dimensions");
   FAILS(whole, q, q, HEED_DTYPE, "q is int64; it must be float32: convert with q:float()");
   o.attn_mask = whole;
-  FAILS(q, q, q, HEED_DTYPE, "attn_mask is int64; it must be bool (true takes part) or float32 (added)");
+  FAILS(q, q, q, HEED_DTYPE, "attn_mask is int64; it must be bool (true is visible) or float32 (added)");
   o.attn_mask = wide;
   FAILS(q, q, q, HEED_SHAPE,
         "attn_mask is [6, 7] and must broadcast to [2, 3, 6, 6]; its size 7 of dimension 2 must be 1 or 6");
@@ -396,9 +396,9 @@ static void mistakes_are_told(void **state) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
 }
 
-/* ---- What is not seen is not read ---- */
+/* ---- Hidden keys are not read ---- */
 
-/* x [1, 1, n, d] of which only rows first…last-1 are there, with pages around that may not be touched. */
+/* x [1, 1, n, d] of which only rows first…last-1 exist, surrounded by inaccessible pages. */
 static void only_rows(heed_context *ctx, int64_t n, int64_t d, int64_t first, int64_t last, bool at_end,
                       guarded *area, heed_tensor *x) {
   heed_tensor *some = normal(ctx, 4, SHAPE(1, 1, last - first, d));
@@ -411,7 +411,7 @@ static void only_rows(heed_context *ctx, int64_t n, int64_t d, int64_t first, in
   heed_tensor_free(some);
 }
 
-static void keys_that_no_query_sees_are_not_read(void **state) {
+static void keys_hidden_from_all_queries_are_not_read(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const int64_t queries[] = {1, 1, 3, 4, 20, 21, 200, 201};
   for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
@@ -420,7 +420,7 @@ static void keys_that_no_query_sees_are_not_read(void **state) {
     guarded k_area, v_area;
     only_rows(ctx, s, 16, first, length, i % 2, &k_area, &k);
     only_rows(ctx, s, 16, first, length, i % 2, &v_area, &v);
-    k.storage = v.storage = q->storage; /* whose context is asked for */
+    k.storage = v.storage = q->storage; /* for the check of the context */
     assert_ok(heed_full(ctx, HEED_INT64, 1, SHAPE(1), heed_integer(length), &lengths));
     const heed_attention_options options = {.size = sizeof options,
                                             .is_causal = true,
@@ -441,8 +441,7 @@ static void keys_that_no_query_sees_are_not_read(void **state) {
   }
 }
 
-/* A row's bits do not depend on the lengths of other items. */
-static void lengths_of_others_change_no_bit(void **state) {
+static void lengths_of_other_items_change_no_bit(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (int64_t l = 1; l <= 40; l += 13) {
     heed_tensor *q = normal(ctx, 4, SHAPE(2, 3, l, 24)), *k = normal(ctx, 4, SHAPE(2, 1, 3000, 24));
@@ -467,7 +466,7 @@ static void lengths_of_others_change_no_bit(void **state) {
 static heed_status attend(heed_context *ctx) {
   heed_tensor *x = NULL, *mask = NULL, *out = NULL;
   heed_status status =
-      heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 2500, 1), &x); /* more keys than the stack has room for */
+      heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 2500, 1), &x); /* more keys than fit the stack */
   if (status == HEED_OK) status = heed_full(ctx, HEED_BOOL, 2, SHAPE(1, 2000), heed_boolean(true), &mask);
   const heed_attention_options options = {.size = sizeof options, .attn_mask = mask, .dropout_p = 0.5};
   heed_tensor q = {0};
@@ -513,19 +512,19 @@ static void nothing_leaks_when_memory_runs_out(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(all_keys_are_seen_without_masks),
-      TEST(masks_hide_alone_and_together),
-      TEST(what_a_hidden_place_holds_never_shows),
+      TEST(every_query_sees_all_keys_without_masks),
+      TEST(masks_hide_keys_alone_and_combined),
+      TEST(hidden_elements_never_affect_the_output),
       TEST(a_query_that_sees_no_key_gives_zeros),
-      TEST(sizes_of_zero_give_zeros_or_nothing),
-      TEST(no_columns_of_values_are_done_at_once),
-      TEST(a_mask_with_fewer_keys_hides_the_rest),
-      TEST(dropout_draws_over_all_weights_in_order),
+      TEST(sizes_of_zero_give_zeros_or_empty_results),
+      TEST(values_without_columns_take_no_time),
+      TEST(a_mask_with_fewer_keys_hides_the_others),
+      TEST(dropout_draws_for_all_weights_in_order),
       TEST(ranks_and_batches_broadcast),
-      TEST(a_result_may_lie_anywhere_even_on_an_input),
-      TEST(mistakes_are_told),
-      TEST(keys_that_no_query_sees_are_not_read),
-      TEST(lengths_of_others_change_no_bit),
+      TEST(a_result_may_be_strided_or_overlap_an_input),
+      TEST(invalid_arguments_are_refused_with_a_message),
+      TEST(keys_hidden_from_all_queries_are_not_read),
+      TEST(lengths_of_other_items_change_no_bit),
       cmocka_unit_test(nothing_leaks_when_memory_runs_out),
   };
   return cmocka_run_group_tests_name("attention", tests, NULL, NULL);

@@ -65,11 +65,13 @@ static size_t extent(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t col
 }
 
 static fixture set_up(const parameters *a) {
-  fixture s = {.task = {.l = a->l, .s = a->s, .d = a->d, .dv = a->dv, .last = a->l}};
+  fixture s = {
+      .task = {
+          .query_length = a->l, .key_length = a->s, .head_size = a->d, .value_size = a->dv, .last = a->l}};
   s.task.k_dtype = s.task.v_dtype = HEED_FLOAT32;
   s.task.window_begin = -a->l;
   s.task.window_end = a->ways & CAUSAL ? 1 : a->s;
-  s.task.key_length = a->s;
+  s.task.valid_keys = a->s;
   heed__attention_task *t = &s.task;
   seed = (uint32_t)(a->l * 7919 + a->s * 104729 + a->d * 31 + a->dv);
   const int out_layout = a->layout == REPEATED ? DENSE : a->layout;
@@ -118,7 +120,7 @@ static void run(const heed__kernels *table, const fixture *s, int64_t first, int
   heed__attention_task t = s->task;
   t.first = first;
   t.last = last;
-  if (t.dropout_mask) t.dropout_mask += first * t.s;
+  if (t.dropout_mask) t.dropout_mask += first * t.key_length;
   const size_t bytes = table->attention_scratch(&t);
   void *scratch = aligned_new(bytes);
   memset(scratch, 0xff, bytes); /* nan */
@@ -126,7 +128,7 @@ static void run(const heed__kernels *table, const fixture *s, int64_t first, int
   assert_true(table->attention(&t, NULL, NULL));
   float *x = out;
   for (int64_t i = first; i < last; i++)
-    for (int64_t c = 0; c < t.dv; c++) *x++ = t.out[i * t.out_row + c * t.out_column];
+    for (int64_t c = 0; c < t.value_size; c++) *x++ = t.out[i * t.out_row + c * t.out_column];
 
   memset(scratch, 0xff, bytes);
   int64_t position = 0, before = -1;
@@ -136,12 +138,12 @@ static void run(const heed__kernels *table, const fixture *s, int64_t first, int
   }
   aligned_free(scratch);
   for (int64_t i = first; i < last; i++)
-    for (int64_t c = 0; c < t.dv; c++)
+    for (int64_t c = 0; c < t.value_size; c++)
       assert_memory_equal(out++, &t.out[i * t.out_row + c * t.out_column], sizeof *out);
 }
 
 static float *results(const fixture *s) {
-  float *x = calloc((size_t)(s->task.l * s->task.dv) + 1, sizeof *x);
+  float *x = calloc((size_t)(s->task.query_length * s->task.value_size) + 1, sizeof *x);
   assert_non_null(x);
   return x;
 }

@@ -1,6 +1,6 @@
-/* All of attention's options in random combinations: the kernels for whole sequences and for few queries, of
- * every table that this processor has, against a plain twin in double precision. Operands lie between guard
- * pages, keys and values without those that no row sees by its place. */
+/* Random combinations of all options of attention: the kernels for whole sequences and for few queries, in
+ * every kernel table that this processor supports, against a naive reference in double precision. Operands
+ * lie between guard pages; keys and values that no row sees by its position do not exist. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -29,13 +29,13 @@ static int64_t pick(int64_t low, int64_t high) {
 }
 #define ONE_OF(list) list[pick(0, (int64_t)(sizeof list / sizeof *list) - 1)]
 
-/* ---- A matrix of any dtype, of which only some rows are there ---- */
+/* ---- A matrix of any dtype, of which only some rows exist ---- */
 
 typedef struct matrix {
   guarded area, scales;
   heed_dtype dtype;
   ptrdiff_t row, column;
-  int64_t first, rows, columns; /* the rows that are there, and all of them */
+  int64_t first, rows, columns; /* the rows that exist, and the number of all */
   const void *start;            /* of row 0 */
   const float *scale;           /* int8: of row 0 */
 } matrix;
@@ -72,24 +72,24 @@ static void drop(const matrix *m) {
 }
 
 static double at(const matrix *m, int64_t i, int64_t j) {
-  const ptrdiff_t place = i * m->row + j * m->column;
+  const ptrdiff_t index = i * m->row + j * m->column;
   switch (m->dtype) {
-  case HEED_BFLOAT16: return (double)heed__float_from_bfloat16(((const uint16_t *)m->start)[place]);
-  case HEED_FLOAT16: return (double)heed__float_from_float16(((const uint16_t *)m->start)[place]);
-  case HEED_INT8: return (double)((const int8_t *)m->start)[place] * (double)m->scale[i];
-  default: return (double)((const float *)m->start)[place];
+  case HEED_BFLOAT16: return (double)heed__float_from_bfloat16(((const uint16_t *)m->start)[index]);
+  case HEED_FLOAT16: return (double)heed__float_from_float16(((const uint16_t *)m->start)[index]);
+  case HEED_INT8: return (double)((const int8_t *)m->start)[index] * (double)m->scale[i];
+  default: return (double)((const float *)m->start)[index];
   }
 }
 
-/* A row of nan or inf; of int8 its scale. */
+/* Fills a row with nan or inf; for int8 its scale. */
 static void poison(const matrix *m, int64_t i, float with) {
   for (int64_t j = 0; j < m->columns; j++) {
-    const ptrdiff_t place = (i - m->first) * m->row + j * m->column;
+    const ptrdiff_t index = (i - m->first) * m->row + j * m->column;
     switch (m->dtype) {
-    case HEED_BFLOAT16: ((uint16_t *)m->area.data)[place] = heed__bfloat16_from_float(with); break;
-    case HEED_FLOAT16: ((uint16_t *)m->area.data)[place] = heed__float16_from_float(with); break;
+    case HEED_BFLOAT16: ((uint16_t *)m->area.data)[index] = heed__bfloat16_from_float(with); break;
+    case HEED_FLOAT16: ((uint16_t *)m->area.data)[index] = heed__float16_from_float(with); break;
     case HEED_INT8: ((float *)m->scales.data)[i - m->first] = with; break;
-    default: ((float *)m->area.data)[place] = with;
+    default: ((float *)m->area.data)[index] = with;
     }
   }
 }
@@ -106,9 +106,9 @@ static guarded coins(int64_t n, double p, bool at_end) {
   return g;
 }
 
-/* ---- The twin ---- */
+/* ---- The reference ---- */
 
-/* A query as both kernels have it. */
+/* A query of either kernel. */
 typedef struct query {
   const float *q;
   ptrdiff_t column;
@@ -116,7 +116,7 @@ typedef struct query {
   const float *bias, *keep;
   double scale, softcap, slope, sink;
   bool has_sink;
-  int64_t place, first, last, d;
+  int64_t position, first, last, d;
 } query;
 
 static bool sees(const query *a, int64_t j) {
@@ -130,7 +130,7 @@ static double score(const query *a, const matrix *k, int64_t j) {
   x *= a->scale;
   if (a->softcap > 0) x = a->softcap * tanh(x / a->softcap);
   if (a->bias) x += (double)a->bias[j];
-  return x - a->slope * fabs((double)(a->place - j));
+  return x - a->slope * fabs((double)(a->position - j));
 }
 
 /* The largest score of first…last-1, the sum of e^(score - largest), and Σ of these times values in out. */
@@ -173,25 +173,25 @@ static const int64_t many[] = {1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 130, 511, 
 static const heed_dtype stored[] = {HEED_FLOAT32, HEED_FLOAT32, HEED_BFLOAT16, HEED_FLOAT16, HEED_INT8};
 static const float poisons[] = {NAN, INFINITY, -INFINITY};
 
-/* Bounds as heed__attention_task has them. */
-static void place(heed__attention_task *t) {
-  const int64_t none = chance(0.5) ? 0 : pick(0, t->s);
-  t->key_length = chance(0.3) ? pick(0, t->s) : t->s;
-  t->offset = chance(0.3) ? t->key_length - t->l : none;
-  t->window_begin = -t->l;
-  t->window_end = t->s;
-  if (chance(0.5)) t->window_begin = t->offset - pick(0, chance(0.5) ? 20 : t->s);
+/* A random window of the task. */
+static void choose_window(heed__attention_task *t) {
+  const int64_t none = chance(0.5) ? 0 : pick(0, t->key_length);
+  t->valid_keys = chance(0.3) ? pick(0, t->key_length) : t->key_length;
+  t->offset = chance(0.3) ? t->valid_keys - t->query_length : none;
+  t->window_begin = -t->query_length;
+  t->window_end = t->key_length;
+  if (chance(0.5)) t->window_begin = t->offset - pick(0, chance(0.5) ? 20 : t->key_length);
   if (chance(0.5)) t->window_end = t->offset + 1 + (chance(0.5) ? 0 : pick(0, 30));
-  if (t->window_begin < -t->l) t->window_begin = -t->l;
-  if (t->window_begin > t->s) t->window_begin = t->s;
-  if (t->window_end < -t->l) t->window_end = -t->l;
-  if (t->window_end > t->s) t->window_end = t->s;
+  if (t->window_begin < -t->query_length) t->window_begin = -t->query_length;
+  if (t->window_begin > t->key_length) t->window_begin = t->key_length;
+  if (t->window_end < -t->query_length) t->window_end = -t->query_length;
+  if (t->window_end > t->key_length) t->window_end = t->key_length;
 }
 
 static void union_of_rows(const heed__attention_task *t, int64_t *first, int64_t *last) {
-  *first = t->s;
+  *first = t->key_length;
   *last = 0;
-  for (int64_t i = 0; i < t->l; i++) {
+  for (int64_t i = 0; i < t->query_length; i++) {
     int64_t from, to;
     heed__attention_window(t, i, &from, &to);
     if (from >= to) continue;
@@ -202,27 +202,27 @@ static void union_of_rows(const heed__attention_task *t, int64_t *first, int64_t
 }
 
 static setting set_up(uint32_t number) {
-  setting s = {.task = {.l = 0}};
+  setting s = {.task = {.query_length = 0}};
   heed__attention_task *t = &s.task;
   int64_t first, last;
   seed = number * 2654435761u;
   for (int i = 0; i < 8; i++) uniform();
   const bool at_end = chance(0.5), gaps = chance(0.2);
-  t->l = ONE_OF(few);
-  t->s = ONE_OF(many);
-  t->d = ONE_OF(sizes);
-  t->dv = ONE_OF(sizes);
-  place(t);
+  t->query_length = ONE_OF(few);
+  t->key_length = ONE_OF(many);
+  t->head_size = ONE_OF(sizes);
+  t->value_size = ONE_OF(sizes);
+  choose_window(t);
   union_of_rows(t, &first, &last);
-  s.q = make(t->l, t->d, 0, t->l, HEED_FLOAT32, gaps, at_end);
-  s.k = make(t->s, t->d, first, last, ONE_OF(stored), gaps, at_end);
-  s.v = make(t->s, t->dv, first, last, ONE_OF(stored), gaps && chance(0.5), at_end);
-  s.out = floats(t->l * t->dv, 0, 1, at_end);
-  s.seen = coins(t->l * t->s, ONE_OF(((const double[]){0.02, 0.5, 0.98})), at_end);
-  s.padded = coins(t->s, 0.2, at_end);
-  s.biases = floats(t->l * t->s, -1, 1, at_end);
-  s.kept = floats(t->l * t->s, 0, 1, at_end);
-  for (int64_t i = 0; i < t->l * t->s; i++) {
+  s.q = make(t->query_length, t->head_size, 0, t->query_length, HEED_FLOAT32, gaps, at_end);
+  s.k = make(t->key_length, t->head_size, first, last, ONE_OF(stored), gaps, at_end);
+  s.v = make(t->key_length, t->value_size, first, last, ONE_OF(stored), gaps && chance(0.5), at_end);
+  s.out = floats(t->query_length * t->value_size, 0, 1, at_end);
+  s.seen = coins(t->query_length * t->key_length, ONE_OF(((const double[]){0.02, 0.5, 0.98})), at_end);
+  s.padded = coins(t->key_length, 0.2, at_end);
+  s.biases = floats(t->query_length * t->key_length, -1, 1, at_end);
+  s.kept = floats(t->query_length * t->key_length, 0, 1, at_end);
+  for (int64_t i = 0; i < t->query_length * t->key_length; i++) {
     float *bias = (float *)s.biases.data + i, *keep = (float *)s.kept.data + i;
     if (*bias < -0.8f) *bias = -INFINITY;
     *keep = *keep < 0.3f ? 0.0f : 1.0f / 0.7f;
@@ -239,9 +239,9 @@ static setting set_up(uint32_t number) {
   t->q_row = s.q.row, t->q_column = s.q.column;
   t->k_row = s.k.row, t->k_column = s.k.column;
   t->v_row = s.v.row, t->v_column = s.v.column;
-  t->out_row = t->dv, t->out_column = 1;
-  t->last = t->l;
-  t->scale = 1 / sqrtf((float)t->d);
+  t->out_row = t->value_size, t->out_column = 1;
+  t->last = t->query_length;
+  t->scale = 1 / sqrtf((float)t->head_size);
   if (chance(0.35)) t->softcap = (float)between(0.2, chance(0.5) ? 5 : 50);
   if (chance(0.35)) t->slope = (float)between(0, 0.5);
   t->has_sink = chance(0.35);
@@ -250,7 +250,7 @@ static setting set_up(uint32_t number) {
   if (chance(0.35)) t->padding = s.padded.data;
   if (chance(0.35)) t->bias = s.biases.data;
   if (chance(0.35)) t->dropout_mask = s.kept.data;
-  t->visible_row = t->bias_row = t->s;
+  t->visible_row = t->bias_row = t->key_length;
   t->visible_column = t->bias_column = t->padding_stride = 1;
   return s;
 }
@@ -268,29 +268,29 @@ static void tear_down(const setting *s) {
 
 static query query_of(const setting *s, int64_t i) {
   const heed__attention_task *t = &s->task;
-  query a = {.q = t->q + i * t->q_row, .column = t->q_column, .padding = t->padding, .d = t->d};
-  if (t->visible) a.visible = t->visible + i * t->s;
-  if (t->bias) a.bias = t->bias + i * t->s;
-  if (t->dropout_mask) a.keep = t->dropout_mask + i * t->s;
+  query a = {.q = t->q + i * t->q_row, .column = t->q_column, .padding = t->padding, .d = t->head_size};
+  if (t->visible) a.visible = t->visible + i * t->key_length;
+  if (t->bias) a.bias = t->bias + i * t->key_length;
+  if (t->dropout_mask) a.keep = t->dropout_mask + i * t->key_length;
   a.scale = (double)t->scale;
   a.softcap = (double)t->softcap;
   a.slope = (double)t->slope;
   a.has_sink = t->has_sink;
   a.sink = (double)t->sink;
-  a.place = i + t->offset;
+  a.position = i + t->offset;
   heed__attention_window(t, i, &a.first, &a.last);
   return a;
 }
 
-/* Keys that no row sees hold nan or inf; with `seen`, so does one that may be seen. */
+/* Fills keys that no row sees with nan or inf; with `seen`, a visible one, too. */
 static void poison_some(const setting *s, bool seen) {
   const heed__attention_task *t = &s->task;
-  for (int64_t j = s->k.first; j < t->s; j++) {
+  for (int64_t j = s->k.first; j < t->key_length; j++) {
     bool any = false;
     int64_t first, last;
     union_of_rows(t, &first, &last);
     if (j >= last) break;
-    for (int64_t i = 0; i < t->l && !any; i++) {
+    for (int64_t i = 0; i < t->query_length && !any; i++) {
       const query a = query_of(s, i);
       any = sees(&a, j);
     }
@@ -304,7 +304,7 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
   heed__attention_task t = s->task;
   t.first = first;
   t.last = last;
-  if (t.dropout_mask) t.dropout_mask += first * t.s;
+  if (t.dropout_mask) t.dropout_mask += first * t.key_length;
   const size_t bytes = table->attention_scratch(&t);
   t.scratch = aligned_new(bytes);
   memset(t.scratch, 0xff, bytes); /* nan */
@@ -314,15 +314,15 @@ static void run(const heed__kernels *table, const setting *s, int64_t first, int
 
 static void check(const setting *s) {
   const heed__attention_task *t = &s->task;
-  double largest, sum, *out = calloc((size_t)t->dv + 1, sizeof *out);
+  double largest, sum, *out = calloc((size_t)t->value_size + 1, sizeof *out);
   assert_non_null(out);
-  for (int64_t i = 0; i < t->l; i++) {
+  for (int64_t i = 0; i < t->query_length; i++) {
     const query a = query_of(s, i);
     bool any = false;
     for (int64_t j = a.first; j < a.last; j++) any = any || sees(&a, j);
-    attend(&a, &s->k, &s->v, 0, t->s, &largest, &sum, out);
-    const double far = t->slope == 0.0f ? 0 : (double)t->slope * (double)(t->s + t->l);
-    for (int64_t c = 0; c < t->dv; c++) {
+    attend(&a, &s->k, &s->v, 0, t->key_length, &largest, &sum, out);
+    const double far = t->slope == 0.0f ? 0 : (double)t->slope * (double)(t->key_length + t->query_length);
+    for (int64_t c = 0; c < t->value_size; c++) {
       const double wanted = any && sum != 0 ? out[c] / sum : 0;
       assert_near((double)t->out[i * t->out_row + c], wanted, 8e-6 + 4e-7 * far);
     }
@@ -332,32 +332,32 @@ static void check(const setting *s) {
 
 enum { CASES = 600 };
 
-static void whole_sequences_are_the_twins(void **state) {
+static void whole_sequences_agree_with_the_reference(void **state) {
   (void)state;
   for (uint32_t number = 1; number <= CASES; number++) {
     const setting s = set_up(number);
     if (number % 3 > 0) poison_some(&s, number % 3 > 1);
     for (int i = 0; table_at(i); i++) {
-      memset(s.task.out, 0x7f, (size_t)(s.task.l * s.task.dv) * sizeof(float));
-      run(table_at(i), &s, 0, s.task.l);
+      memset(s.task.out, 0x7f, (size_t)(s.task.query_length * s.task.value_size) * sizeof(float));
+      run(table_at(i), &s, 0, s.task.query_length);
       check(&s);
     }
     tear_down(&s);
   }
 }
 
-static void a_row_has_the_same_bits_with_any_others(void **state) {
+static void a_row_has_the_same_bits_whichever_rows_are_computed_with_it(void **state) {
   (void)state;
   for (uint32_t number = 1; number <= CASES / 3; number++) {
     const setting s = set_up(number);
-    const size_t bytes = (size_t)(s.task.l * s.task.dv) * sizeof(float);
+    const size_t bytes = (size_t)(s.task.query_length * s.task.value_size) * sizeof(float);
     float *whole = malloc(bytes);
     assert_non_null(whole);
     for (int i = 0; table_at(i); i++) {
-      run(table_at(i), &s, 0, s.task.l);
+      run(table_at(i), &s, 0, s.task.query_length);
       memcpy(whole, s.task.out, bytes);
-      for (int64_t first = 0, step = 1; first < s.task.l; first += step, step = step % 11 + 3)
-        run(table_at(i), &s, first, first + step < s.task.l ? first + step : s.task.l);
+      for (int64_t first = 0, step = 1; first < s.task.query_length; first += step, step = step % 11 + 3)
+        run(table_at(i), &s, first, first + step < s.task.query_length ? first + step : s.task.query_length);
       assert_memory_equal(whole, s.task.out, bytes);
     }
     free(whole);
@@ -365,9 +365,9 @@ static void a_row_has_the_same_bits_with_any_others(void **state) {
   }
 }
 
-/* ---- Sinks that are no numbers ---- */
+/* ---- Infinite sinks ---- */
 
-static void sinks_without_end_leave_zeros_where_nothing_is_seen(void **state) {
+static void infinite_sinks_leave_zeros_where_no_key_is_visible(void **state) {
   (void)state;
   static const float sinks[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f};
   for (uint32_t number = 1; number <= 60; number++) {
@@ -375,7 +375,7 @@ static void sinks_without_end_leave_zeros_where_nothing_is_seen(void **state) {
     s.task.has_sink = true;
     s.task.sink = sinks[number % 5];
     for (int i = 0; table_at(i); i++) {
-      run(table_at(i), &s, 0, s.task.l);
+      run(table_at(i), &s, 0, s.task.query_length);
       check(&s);
     }
     tear_down(&s);
@@ -401,8 +401,8 @@ static void set_up_few(few_queries *s, uint32_t number) {
   const int64_t keys = ONE_OF(many), offset = pick(-3, keys), left = chance(0.5) ? pick(0, 40) : keys + 20;
   int64_t first = keys, last = 0;
   t->rows = ONE_OF(rows);
-  t->d = ONE_OF(sizes);
-  t->dv = ONE_OF(sizes);
+  t->head_size = ONE_OF(sizes);
+  t->value_size = ONE_OF(sizes);
   t->first = chance(0.3) ? pick(0, keys - 1) : 0;
   t->last = chance(0.3) ? pick(t->first, keys) : keys;
   if (chance(0.35)) t->softcap = (float)between(0.2, chance(0.5) ? 5 : 50);
@@ -416,14 +416,14 @@ static void set_up_few(few_queries *s, uint32_t number) {
   const bool causal = chance(0.5), masked = chance(0.35), biased = chance(0.35), sloped = chance(0.35);
   const bool alike = chance(0.5);
   if (chance(0.35)) t->padding = s->padded.data;
-  s->q = make(t->rows, t->d, 0, t->rows, HEED_FLOAT32, false, at_end);
+  s->q = make(t->rows, t->head_size, 0, t->rows, HEED_FLOAT32, false, at_end);
   for (int r = 0; r < t->rows; r++) {
     heed__decode_row *row = &t->row[r];
-    const int64_t place = offset + r % 3, mask = alike ? 0 : r * keys;
+    const int64_t position = offset + r % 3, mask = alike ? 0 : r * keys;
     row->q = (const float *)s->q.start + r * s->q.row;
-    row->position = place;
-    row->last = !causal ? keys : place + 1 < 0 ? 0 : place + 1 < keys ? place + 1 : keys;
-    row->first = place - left < 0 ? 0 : place - left < row->last ? place - left : row->last;
+    row->position = position;
+    row->last = !causal ? keys : position + 1 < 0 ? 0 : position + 1 < keys ? position + 1 : keys;
+    row->first = position - left < 0 ? 0 : position - left < row->last ? position - left : row->last;
     if (masked) row->visible = (const uint8_t *)s->seen.data + mask;
     if (biased) row->bias = (const float *)s->biases.data + mask;
     if (sloped) row->slope = (float)between(0, 0.5);
@@ -432,10 +432,10 @@ static void set_up_few(few_queries *s, uint32_t number) {
     s->row[r].scale = (double)t->scale;
     s->row[r].softcap = (double)t->softcap;
     s->row[r].slope = (double)row->slope;
-    s->row[r].place = place;
+    s->row[r].position = position;
     s->row[r].first = row->first;
     s->row[r].last = row->last;
-    s->row[r].d = t->d;
+    s->row[r].d = t->head_size;
     const int64_t from = row->first > t->first ? row->first : t->first;
     const int64_t to = row->last < t->last ? row->last : t->last;
     if (from >= to) continue;
@@ -443,9 +443,9 @@ static void set_up_few(few_queries *s, uint32_t number) {
     if (to > last) last = to;
   }
   if (first > last) first = last;
-  s->k = make(keys, t->d, first, last, ONE_OF(stored), false, at_end);
-  s->v = make(keys, t->dv, first, last, ONE_OF(stored), false, at_end);
-  s->out = floats(t->rows * t->dv, 0, 1, at_end);
+  s->k = make(keys, t->head_size, first, last, ONE_OF(stored), false, at_end);
+  s->v = make(keys, t->value_size, first, last, ONE_OF(stored), false, at_end);
+  s->out = floats(t->rows * t->value_size, 0, 1, at_end);
   s->largest = floats(t->rows, 0, 1, at_end);
   s->sum = floats(t->rows, 0, 1, at_end);
   t->block = (int)ONE_OF(((const int64_t[]){32, 100, 256, HEED__DECODE_BLOCK}));
@@ -476,7 +476,7 @@ static void set_up_few(few_queries *s, uint32_t number) {
 
 static void check_few(const few_queries *s) {
   const heed__decode_task *t = &s->task;
-  double largest, sum, *out = calloc((size_t)t->dv + 1, sizeof *out);
+  double largest, sum, *out = calloc((size_t)t->value_size + 1, sizeof *out);
   assert_non_null(out);
   for (int r = 0; r < t->rows; r++) {
     attend(&s->row[r], &s->k, &s->v, t->first, t->last, &largest, &sum, out);
@@ -487,8 +487,8 @@ static void check_few(const few_queries *s) {
       assert_near((double)t->row_max[r], largest, 3e-5 + error);
       assert_near((double)t->row_sum[r] / sum, 1, 5e-5 + error);
     }
-    for (int64_t c = 0; c < t->dv; c++) {
-      const double x = (double)t->out[r * t->dv + c];
+    for (int64_t c = 0; c < t->value_size; c++) {
+      const double x = (double)t->out[r * t->value_size + c];
       if (sum == 0) assert_true(x == 0);
       if (sum > 0) assert_near(x / (double)t->row_sum[r], out[c] / sum, 2e-5 + error);
     }
@@ -496,13 +496,13 @@ static void check_few(const few_queries *s) {
   free(out);
 }
 
-static void few_queries_are_the_twins(void **state) {
+static void few_queries_agree_with_the_reference(void **state) {
   (void)state;
   for (uint32_t number = 1; number <= 3 * CASES; number++) {
     few_queries s;
     set_up_few(&s, number);
     for (int i = 0; table_at(i); i++) {
-      memset(s.task.out, 0x7f, (size_t)(s.task.rows * s.task.dv) * sizeof(float));
+      memset(s.task.out, 0x7f, (size_t)(s.task.rows * s.task.value_size) * sizeof(float));
       assert_true(table_at(i)->decode(&s.task, NULL, NULL));
       check_few(&s);
     }
@@ -516,10 +516,10 @@ static void few_queries_are_the_twins(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(whole_sequences_are_the_twins),
-      cmocka_unit_test(a_row_has_the_same_bits_with_any_others),
-      cmocka_unit_test(sinks_without_end_leave_zeros_where_nothing_is_seen),
-      cmocka_unit_test(few_queries_are_the_twins),
+      cmocka_unit_test(whole_sequences_agree_with_the_reference),
+      cmocka_unit_test(a_row_has_the_same_bits_whichever_rows_are_computed_with_it),
+      cmocka_unit_test(infinite_sinks_leave_zeros_where_no_key_is_visible),
+      cmocka_unit_test(few_queries_agree_with_the_reference),
   };
   return cmocka_run_group_tests_name("attention_options", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Caches and MultiHeadAttention's options in C: what a host sees, and that whatever fails leaves the cache,
- * the result and the generator as they were. */
+/* Caches and the options of MultiHeadAttention from C. A call that fails leaves the cache, the result and the
+ * generator unchanged. */
 #include "support.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ static const heed_rope_config *plain_rope(void) {
   return &rope;
 }
 
-/* Everything at once. */
+/* All options combined. */
 static heed_attention_config full_config(int64_t context_length) {
   heed_attention_config c = config_of(context_length);
   c.window = (heed_window){.has_left = true, .left = 3};
@@ -69,9 +69,9 @@ static void assert_same_caches(heed_module *m, const heed_tensor *x, heed_kv_cac
   heed_kv_cache_free(b);
 }
 
-/* ---- What a host sees ---- */
+/* ---- Properties ---- */
 
-static void a_cache_has_its_sizes(void **state) {
+static void a_cache_reports_its_sizes(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config c = config_of(12);
   heed_module *m = NULL;
@@ -103,18 +103,18 @@ static void pass_tokens(heed_module *m, heed_kv_cache *cache, int64_t count) {
   heed_tensor_free(x);
 }
 
-static void a_cache_says_how_many_tokens_can_be_taken_back(void **state) {
+static void headroom_is_the_number_of_tokens_that_truncate_can_remove(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config c = config_of(12);
   heed_module *m = NULL;
   assert_ok(heed_multi_head_attention_new(ctx, NULL, &c, &m));
   heed_kv_cache *cache = new_cache(m, HEED_FLOAT32, 1);
-  assert_int_equal(heed_kv_cache_room(cache), 12);
+  assert_int_equal(heed_kv_cache_headroom(cache), 12);
   pass_tokens(m, cache, 5);
-  assert_int_equal(heed_kv_cache_room(cache), 7); /* and the capacity has no more */
+  assert_int_equal(heed_kv_cache_headroom(cache), 7); /* as many as the capacity allows */
   heed_kv_cache_free(cache);
   heed_module_release(m);
-  assert_int_equal(heed_kv_cache_room(NULL), 0);
+  assert_int_equal(heed_kv_cache_headroom(NULL), 0);
 
   c.context_length = 1000;
   c.window = (heed_window){.has_left = true, .left = 3};
@@ -122,14 +122,14 @@ static void a_cache_says_how_many_tokens_can_be_taken_back(void **state) {
   cache = new_cache(m, HEED_FLOAT32, 1);
   for (int64_t begun = 1; begun < 300; begun += 37) {
     pass_tokens(m, cache, begun - heed_kv_cache_length(cache));
-    const int64_t room = heed_kv_cache_room(cache);
-    assert_in_range(room, 1, 500);
-    for (int64_t i = 0; i < room; i++) pass_tokens(m, cache, 1);
-    assert_int_equal(heed_kv_cache_room(cache), 0);
+    const int64_t headroom = heed_kv_cache_headroom(cache);
+    assert_in_range(headroom, 1, 500);
+    for (int64_t i = 0; i < headroom; i++) pass_tokens(m, cache, 1);
+    assert_int_equal(heed_kv_cache_headroom(cache), 0);
     assert_ok(heed_kv_cache_truncate(cache, begun));
-    assert_int_equal(heed_kv_cache_room(cache), room);
+    assert_int_equal(heed_kv_cache_headroom(cache), headroom);
   }
-  const int64_t more = heed_kv_cache_room(cache) + 200; /* which one pass may bring: then the first ones go */
+  const int64_t more = heed_kv_cache_headroom(cache) + 200; /* in one pass; the first tokens are dropped */
   pass_tokens(m, cache, more);
   assert_int_equal(heed_kv_cache_truncate(cache, 300), HEED_ARGUMENT);
   heed_kv_cache_free(cache);
@@ -139,12 +139,12 @@ static void a_cache_says_how_many_tokens_can_be_taken_back(void **state) {
   bounded.capacity = 200;
   assert_ok(heed_kv_cache_new(m, &bounded, &cache));
   pass_tokens(m, cache, 190);
-  assert_int_equal(heed_kv_cache_room(cache), 10);
+  assert_int_equal(heed_kv_cache_headroom(cache), 10);
   heed_kv_cache_free(cache);
   heed_module_release(m);
 }
 
-static void new_cache_refuses_what_makes_none(void **state) {
+static void new_cache_refuses_invalid_configs(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config c = config_of(12);
   heed_module *m = NULL, *linear = NULL;
@@ -168,7 +168,7 @@ static void new_cache_refuses_what_makes_none(void **state) {
                "new_cache: capacity is -2; it must be at least 1");
   config.capacity = INT64_MAX;
   assert_int_equal(heed_kv_cache_new(m, &config, &cache), HEED_SHAPE);
-  config.capacity = PTRDIFF_MAX / 8; /* of two heads with 4 bytes each */
+  config.capacity = PTRDIFF_MAX / 8; /* two heads of 4 bytes each */
   config.dtype = HEED_INT8;
   assert_int_equal(heed_kv_cache_new(m, &config, &cache), HEED_MEMORY);
   config.capacity = 0;
@@ -186,7 +186,7 @@ static void new_cache_refuses_what_makes_none(void **state) {
   heed_module_release(m);
 }
 
-static void a_cache_stays_in_its_context(void **state) {
+static void a_cache_works_only_in_its_context(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx, *other = NULL;
   const heed_attention_config c = config_of(12);
   heed_module *m = NULL, *theirs = NULL;
@@ -195,7 +195,7 @@ static void a_cache_stays_in_its_context(void **state) {
   assert_ok(heed_multi_head_attention_new(other, NULL, &c, &theirs));
   heed_kv_cache *cache = new_cache(theirs, HEED_FLOAT32, 1);
   heed_module_release(theirs);
-  heed_context_free(other); /* the cache keeps it */
+  heed_context_free(other); /* the cache keeps it alive */
   heed_tensor *x = normal(ctx, 2, SHAPE(2, 6)), *y = NULL;
   assert_fails(
       ctx,
@@ -208,7 +208,7 @@ static void a_cache_stays_in_its_context(void **state) {
   heed_module_release(m);
 }
 
-static void settings_and_parts_are_there(void **state) {
+static void modules_report_settings_and_parts(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config c = full_config(12);
   heed_module *m = NULL;
@@ -233,7 +233,7 @@ static void settings_and_parts_are_there(void **state) {
   heed_module_release(m);
 }
 
-static void weights_may_come_later(void **state) {
+static void weights_may_be_set_after_construction(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const heed_attention_config c = full_config(12);
   heed_module *m = NULL;
@@ -248,7 +248,7 @@ static void weights_may_come_later(void **state) {
   heed_module_release(m);
 }
 
-static void options_that_contradict_themselves_are_refused(void **state) {
+static void contradicting_options_are_refused(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_module *m = NULL;
 #define REFUSED(text, ...)                                                                                   \
@@ -274,7 +274,7 @@ static void options_that_contradict_themselves_are_refused(void **state) {
   assert_null(m);
 }
 
-/* ---- Failing ---- */
+/* ---- Failures ---- */
 
 static heed_status make_a_module_and_a_cache(heed_context *ctx) {
   const heed_attention_config c = full_config(12);
@@ -292,16 +292,16 @@ static heed_status make_a_module_and_a_cache(heed_context *ctx) {
   return status;
 }
 
-static void making_survives_failing_allocations(void **state) {
+static void constructors_survive_failing_allocations(void **state) {
   (void)state;
   survives_every_failing_allocation(make_a_module_and_a_cache);
 }
 
-/* What one pass, or one reordering, does to a cache when every allocation of it fails in turn. */
+/* Lets every allocation of one pass or one reordering fail in turn. */
 typedef struct trial {
   heed_dtype dtype;
   bool internals, masked, dropout, reorder;
-  int64_t context_length, past, added; /* past tokens come in passes of one */
+  int64_t context_length, past, added; /* past tokens are added one at a time */
 } trial;
 
 static heed_status attempt(const trial *t, heed_module *m, const heed_tensor *x, const heed_tensor *mask,
@@ -373,21 +373,21 @@ static void try_it(const trial *t) {
   assert_int_equal(memory.blocks, 0);
 }
 
-static void a_pass_that_fails_leaves_the_cache_as_it_was(void **state) {
+static void a_failing_pass_leaves_the_cache_unchanged(void **state) {
   (void)state;
   for (size_t i = 0; i < DTYPES; i++) {
     for (int way = 0; way < 8; way++) {
       try_it(&(trial){dtypes[i], way & 1, way & 2, way & 4, false, 300, 5, 4});
       try_it(&(trial){dtypes[i], way & 1, way & 2, way & 4, false, 300, 130, 4}); /* rows are moved */
     }
-    try_it(&(trial){dtypes[i], true, true, true, false, 300, 2, 200}); /* more than there is room for */
+    try_it(&(trial){dtypes[i], true, true, true, false, 300, 2, 200}); /* more than the cache has free rows */
     try_it(&(trial){dtypes[i], false, false, false, true, 300, 140, 1});
   }
 }
 
 /* ---- Rows ---- */
 
-/* Token by token, beyond the rows that there are, with truncations on the way; against one pass. */
+/* Token by token, beyond the allocated rows, with truncations in between; against one pass. */
 static void passes_of_all_sizes_agree(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const double bounds[] = {2e-6, 0.03, 0.004, 0.05};
@@ -427,7 +427,7 @@ static void passes_of_all_sizes_agree(void **state) {
   }
 }
 
-/* What is stored as int8 is off by half a scale at the most. */
+/* The error of an int8 element is at most half a scale. */
 static void int8_is_off_by_half_a_scale(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const heed_attention_config c = config_of(40);
@@ -466,15 +466,15 @@ static void int8_is_off_by_half_a_scale(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(a_cache_has_its_sizes),
-      TEST(a_cache_says_how_many_tokens_can_be_taken_back),
-      TEST(new_cache_refuses_what_makes_none),
-      TEST(a_cache_stays_in_its_context),
-      TEST(settings_and_parts_are_there),
-      TEST(weights_may_come_later),
-      TEST(options_that_contradict_themselves_are_refused),
-      cmocka_unit_test(making_survives_failing_allocations),
-      cmocka_unit_test(a_pass_that_fails_leaves_the_cache_as_it_was),
+      TEST(a_cache_reports_its_sizes),
+      TEST(headroom_is_the_number_of_tokens_that_truncate_can_remove),
+      TEST(new_cache_refuses_invalid_configs),
+      TEST(a_cache_works_only_in_its_context),
+      TEST(modules_report_settings_and_parts),
+      TEST(weights_may_be_set_after_construction),
+      TEST(contradicting_options_are_refused),
+      cmocka_unit_test(constructors_survive_failing_allocations),
+      cmocka_unit_test(a_failing_pass_leaves_the_cache_unchanged),
       TEST(passes_of_all_sizes_agree),
       TEST(int8_is_off_by_half_a_scale),
   };

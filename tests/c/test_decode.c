@@ -58,8 +58,8 @@ static void set_up(fixture *t, const parameters *a) {
                                 .v = fill(t->area[V], sizes[V]),
                                 .k_row = k_row,
                                 .v_row = v_row,
-                                .d = a->d,
-                                .dv = a->dv,
+                                .head_size = a->d,
+                                .value_size = a->dv,
                                 .k_dtype = HEED_FLOAT32,
                                 .v_dtype = HEED_FLOAT32,
                                 .first = a->first,
@@ -104,14 +104,14 @@ static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_
 static double score(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
   double sum = 0;
   const float *k = (const float *)t->k + row->k + j * t->k_row;
-  for (int64_t c = 0; c < t->d; c++) sum += (double)row->q[c] * (double)k[c];
+  for (int64_t c = 0; c < t->head_size; c++) sum += (double)row->q[c] * (double)k[c];
   return sum * (double)t->scale + (row->bias ? (double)row->bias[j] : 0);
 }
 
 /* Compares the results of row r with the reference. */
 static void check_row(const heed__decode_task *t, int r) {
   const heed__decode_row *row = &t->row[r];
-  double most = -INFINITY, sum = 0, *out = calloc((size_t)t->dv + 1, sizeof *out);
+  double most = -INFINITY, sum = 0, *out = calloc((size_t)t->value_size + 1, sizeof *out);
   assert_non_null(out);
   for (int64_t j = t->first; j < t->last; j++)
     if (sees(t, row, j)) most = fmax(most, score(t, row, j));
@@ -120,23 +120,23 @@ static void check_row(const heed__decode_task *t, int r) {
     const double weight = exp(score(t, row, j) - most);
     sum += weight;
     const float *v = (const float *)t->v + row->v + j * t->v_row;
-    for (int64_t c = 0; c < t->dv; c++) out[c] += weight * (double)v[c];
+    for (int64_t c = 0; c < t->value_size; c++) out[c] += weight * (double)v[c];
   }
   if (sum == 0) {
     assert_true(t->row_sum[r] == 0 && t->row_max[r] == -FLT_MAX);
-    for (int64_t c = 0; c < t->dv; c++) assert_true(t->out[r * t->dv + c] == 0);
+    for (int64_t c = 0; c < t->value_size; c++) assert_true(t->out[r * t->value_size + c] == 0);
   } else {
     assert_true(fabs((double)t->row_max[r] - most) <= 2e-5);
     assert_true(fabs((double)t->row_sum[r] / sum - 1) < 3e-5);
-    for (int64_t c = 0; c < t->dv; c++)
-      assert_true(fabs((double)t->out[r * t->dv + c] / (double)t->row_sum[r] - out[c] / sum) < 2e-5);
+    for (int64_t c = 0; c < t->value_size; c++)
+      assert_true(fabs((double)t->out[r * t->value_size + c] / (double)t->row_sum[r] - out[c] / sum) < 2e-5);
   }
   free(out);
 }
 
 /* Runs the kernel to completion, then yielding wherever it can; the results must be the same. */
 static void decode(const heed__kernels *kernels, const heed__decode_task *task) {
-  const size_t rows = (size_t)task->rows, n = rows * (size_t)(task->dv + 2);
+  const size_t rows = (size_t)task->rows, n = rows * (size_t)(task->value_size + 2);
   float *whole = malloc(n * sizeof *whole + 1);
   int64_t position = 0, before = -1;
   assert_non_null(whole);

@@ -131,7 +131,7 @@ static const struct {
 #undef X
 };
 
-#define X(name) +1
+#define X(name, ...) +1
 _Static_assert(COUNT(unaries) == 0 HEED__UNARY_KERNELS(X), "every unary kernel has a row");
 #undef X
 

@@ -1,5 +1,5 @@
-/* Layers: rotary positions against a plain twin in double, norms over several dimensions, the small modules,
- * modules without weights of their own, and all of it without memory. */
+/* Layers: rotary positions against a naive reference in double precision, norms over several dimensions, the
+ * small modules, placeholders, and failing allocations. */
 #include "support.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static void assert_same(heed_context *ctx, const heed_tensor *a, const heed_tens
 
 /* ---- Rotary positions ---- */
 
-/* Of x [rows, d] at offset + 1…, in double. */
+/* Rotates x [rows, d] at the positions offset + 1…, in double. */
 static void naive_rope(const float *x, int64_t rows, int64_t d, int64_t offset, const heed_rope_config *c,
                        double *out) {
   const int64_t dims = c->dims == 0 ? d : c->dims;
@@ -55,7 +55,7 @@ static void assert_turned(const heed_tensor *y, const double *wanted) {
   }
 }
 
-static void turns_like_the_twin(void **state) {
+static void rope_agrees_with_the_reference(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const int64_t rows[] = {1, 3, 127, 128, 200}, sizes[] = {2, 4, 6, 14, 16, 18, 34, 64, 70, 130};
   static const int64_t offsets[] = {0, 1, 63, 100000};
@@ -73,7 +73,7 @@ static void turns_like_the_twin(void **state) {
         naive_rope(floats(x), n, d, offset, &c, wanted);
         assert_ok(heed__rope(ctx, "rope", x, offset, &c, &y));
         assert_turned(y, wanted);
-        /* into strides with gaps, and from them */
+        /* into and from strided tensors */
         heed_tensor *wide = normal(ctx, 2, SHAPE(d, n)), *columns = NULL;
         assert_ok(heed_transpose(ctx, wide, 1, 2, &columns));
         assert_ok(heed__rope(ctx, "rope", x, offset, &c, &columns));
@@ -94,8 +94,8 @@ static void turns_like_the_twin(void **state) {
   free(wanted);
 }
 
-/* The heads of a projection [b, n, h · d], as modules turn them. */
-static void turns_heads_in_place(void **state) {
+/* The heads of a projection [b, n, h · d], as modules rotate them. */
+static void rope_rotates_heads_in_place(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = normal(ctx, 3, SHAPE(2, 5, 24)), *split = NULL, *heads = NULL, *plain = NULL, *y = NULL;
   heed_rope_config c;
@@ -111,7 +111,7 @@ static void turns_heads_in_place(void **state) {
   heed_tensor_free(plain), heed_tensor_free(y);
 }
 
-static void reads_positions_through_strides(void **state) {
+static void rope_reads_strided_positions(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = normal(ctx, 4, SHAPE(2, 3, 4, 6)), *drawn = NULL, *view = NULL, *one = NULL, *wide = NULL;
   heed_tensor *a = NULL, *b = NULL;
@@ -128,19 +128,19 @@ static void reads_positions_through_strides(void **state) {
   heed_tensor_free(wide), heed_tensor_free(a), heed_tensor_free(b);
 }
 
-static void refuses_what_rope_is_not(void **state) {
+static void rope_refuses_invalid_arguments(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_rope_config c;
   heed_rope_config_init(&c, sizeof c);
-  assert_fails(
-      ctx, heed__check_rope(ctx, "MultiHeadAttention", &c, 5), HEED_ARGUMENT,
-      "MultiHeadAttention: a head has 5 elements; they are turned in pairs: give an even rope's dims");
+  assert_fails(ctx, heed__check_rope(ctx, "MultiHeadAttention", &c, 5), HEED_ARGUMENT,
+               "MultiHeadAttention: a head has 5 elements; rope rotates pairs: give an even rope's dims");
   c.base = NAN;
   assert_fails(ctx, heed__check_rope(ctx, "MultiHeadAttention", &c, 4), HEED_ARGUMENT,
                "MultiHeadAttention: rope's base is nan; it must be positive and finite");
   heed_rope_config_init(&c, sizeof c);
   c.scaling = (heed_rope_scaling)9;
-  assert_fails(ctx, heed__check_rope(ctx, "rope", &c, 4), HEED_ARGUMENT, "rope: scaling is 9, which is none");
+  assert_fails(ctx, heed__check_rope(ctx, "rope", &c, 4), HEED_ARGUMENT,
+               "rope: scaling is 9; it must be one of heed_rope_scaling");
   c.scaling = HEED_ROPE_LLAMA3;
   c.original_context_length = 8;
   c.high_freq_factor = INFINITY;
@@ -152,7 +152,7 @@ static void refuses_what_rope_is_not(void **state) {
 
 /* ---- Norms ---- */
 
-static void norms_over_several_dimensions_are_those_of_one(void **state) {
+static void norms_over_several_dimensions_agree_with_flattened_ones(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_module *several = NULL, *one = NULL;
   heed_tensor *x = normal(ctx, 4, SHAPE(3, 2, 4, 5)), *flat = NULL, *y = NULL, *z = NULL, *into = NULL,
@@ -173,9 +173,9 @@ static void norms_over_several_dimensions_are_those_of_one(void **state) {
     assert_ok(heed_module_forward(one, flat, NULL, &y, NULL));
     assert_ok(heed_module_forward(several, x, NULL, &z, NULL));
     assert_memory_equal(y->data, z->data, (size_t)z->numel * sizeof(float));
-    /* from and into strides with gaps, and in place */
-    heed_tensor *room = normal(ctx, 4, SHAPE(5, 4, 2, 3));
-    assert_ok(heed_permute(ctx, room, 4, (const int[]){4, 3, 2, 1}, &into));
+    /* from and into strided tensors, and in place */
+    heed_tensor *base = normal(ctx, 4, SHAPE(5, 4, 2, 3));
+    assert_ok(heed_permute(ctx, base, 4, (const int[]){4, 3, 2, 1}, &into));
     assert_ok(heed_module_forward(several, x, NULL, &into, NULL));
     assert_same(ctx, into, z);
     assert_ok(heed_copy(ctx, into, x));
@@ -184,7 +184,7 @@ static void norms_over_several_dimensions_are_those_of_one(void **state) {
     assert_ok(heed_module_forward(several, into, NULL, &into, NULL));
     assert_same(ctx, into, z);
     heed_module_release(several), heed_module_release(one);
-    heed_tensor_free(room), heed_tensor_free(into), heed_tensor_free(turned);
+    heed_tensor_free(base), heed_tensor_free(into), heed_tensor_free(turned);
     heed_tensor_free(y), heed_tensor_free(z);
     several = one = NULL;
     into = turned = y = z = NULL;
@@ -192,7 +192,7 @@ static void norms_over_several_dimensions_are_those_of_one(void **state) {
   heed_tensor_free(x), heed_tensor_free(flat), heed_tensor_free(weight), heed_tensor_free(flat_weight);
 }
 
-static void constructors_refuse(void **state) {
+static void constructors_refuse_invalid_arguments(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_module *m = NULL;
   assert_fails(ctx, heed_layer_norm_new(ctx, 0, SHAPE(1), 1e-5, true, true, &m), HEED_ARGUMENT,
@@ -210,7 +210,7 @@ static void constructors_refuse(void **state) {
   assert_null(m);
 }
 
-static void settings_that_are_none_are_not_there(void **state) {
+static void settings_without_a_value_are_not_reported(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_module *m = NULL;
   heed_scalar value;
@@ -229,7 +229,7 @@ static void settings_that_are_none_are_not_there(void **state) {
   heed_module_release(m);
 }
 
-static void numbers_read_as_pythons(void **state) {
+static void numbers_are_printed_as_in_python(void **state) {
   (void)state;
   static const struct {
     double value;
@@ -253,7 +253,7 @@ static void numbers_read_as_pythons(void **state) {
   }
 }
 
-/* ---- Without weights of their own ---- */
+/* ---- Placeholders and low precision ---- */
 
 static heed_status make_all(heed_context *ctx, heed_module *made[]) {
   heed_attention_config c;
@@ -316,7 +316,7 @@ static void skip_init_draws_nothing(void **state) {
   release_all(made);
 }
 
-static void weights_may_be_stored_small(void **state) {
+static void weights_may_have_lower_precision(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_module *m = NULL;
   heed_tensor *weight = normal(ctx, 2, SHAPE(6, 8)), *small = NULL, *bias = NULL, *whole = NULL;
@@ -330,13 +330,13 @@ static void weights_may_be_stored_small(void **state) {
   assert_fails(ctx, heed_module_set_parameter(m, "weight", whole), HEED_DTYPE,
                "Linear: weight is int64; it must be float32, bfloat16 or float16");
   assert_fails(ctx, heed_module_set_parameter(m, "weights", small), HEED_ARGUMENT,
-               "Linear: it has no parameter named 'weights'");
+               "Linear: name is 'weights'; it must be the name of a parameter of the module");
   assert_int_equal(m->slots[0].parameter->dtype, HEED_BFLOAT16);
   heed_module_release(m);
   heed_tensor_free(weight), heed_tensor_free(small), heed_tensor_free(bias), heed_tensor_free(whole);
 }
 
-/* ---- Without memory ---- */
+/* ---- Failing allocations ---- */
 
 static heed_status make_some(heed_context *ctx, bool skip) {
   unsigned char before[HEED_GENERATOR_STATE_BYTES], after[HEED_GENERATOR_STATE_BYTES];
@@ -377,7 +377,7 @@ static heed_status apply_some(heed_context *ctx) {
   return status;
 }
 
-static void all_survives_every_failing_allocation(void **state) {
+static void modules_survive_every_failing_allocation(void **state) {
   (void)state;
   survives_every_failing_allocation(make_full);
   survives_every_failing_allocation(make_empty);
@@ -386,17 +386,17 @@ static void all_survives_every_failing_allocation(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(turns_like_the_twin),
-      TEST(turns_heads_in_place),
-      TEST(reads_positions_through_strides),
-      TEST(refuses_what_rope_is_not),
-      TEST(norms_over_several_dimensions_are_those_of_one),
-      TEST(constructors_refuse),
-      TEST(settings_that_are_none_are_not_there),
-      cmocka_unit_test(numbers_read_as_pythons),
+      TEST(rope_agrees_with_the_reference),
+      TEST(rope_rotates_heads_in_place),
+      TEST(rope_reads_strided_positions),
+      TEST(rope_refuses_invalid_arguments),
+      TEST(norms_over_several_dimensions_agree_with_flattened_ones),
+      TEST(constructors_refuse_invalid_arguments),
+      TEST(settings_without_a_value_are_not_reported),
+      cmocka_unit_test(numbers_are_printed_as_in_python),
       TEST(skip_init_draws_nothing),
-      TEST(weights_may_be_stored_small),
-      cmocka_unit_test(all_survives_every_failing_allocation),
+      TEST(weights_may_have_lower_precision),
+      cmocka_unit_test(modules_survive_every_failing_allocation),
   };
   return cmocka_run_group_tests_name("layers", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Elements chosen by masks, in memory of which no byte beside may be touched, against twins that copy one
- * element after another: every bit must pass. */
+/* Operations that select elements by masks, in guarded memory, against references that copy one element after
+ * another: all bits must be equal. */
 #define _DEFAULT_SOURCE /* mmap */
 #include "guarded.h"
 
@@ -7,7 +7,7 @@ static const int64_t SIZES[] = {0, 1, 3, 7, 15, 16, 17, 31, 33, 64, 100, 333};
 #define SIZE_COUNT (sizeof SIZES / sizeof SIZES[0])
 static const heed_dtype DTYPES[] = {HEED_BOOL, HEED_INT64, HEED_FLOAT32, HEED_BFLOAT16};
 static const size_t BYTES[] = {1, 8, 4, 2};
-enum { OF_TENSORS = 3, OF_MASKED = 4 }; /* where takes no dtype that only stores */
+enum { OF_TENSORS = 3, OF_MASKED = 4 }; /* where does not take storage dtypes */
 
 static uint32_t state_of_bits = 1;
 
@@ -26,13 +26,13 @@ typedef struct row {
 } row;
 
 static row any_row(heed_context *ctx, int dtype, int64_t n, int64_t step, bool at_end) {
-  const int64_t places = step == 0 ? 1 : n, gap = step == 0 ? 1 : step;
-  const size_t bytes = BYTES[dtype], room = (size_t)(places * gap) * bytes;
-  row r = {.area = guard_bytes(room, at_end), .step = (size_t)step * bytes};
+  const int64_t elements = step == 0 ? 1 : n, gap = step == 0 ? 1 : step;
+  const size_t bytes = BYTES[dtype], bytes_in_all = (size_t)(elements * gap) * bytes;
+  row r = {.area = guard_bytes(bytes_in_all, at_end), .step = (size_t)step * bytes};
   heed_tensor *all = NULL;
-  for (size_t i = 0; i < room; i++) ((uint8_t *)r.area.data)[i] = any_byte() & (dtype == 0 ? 1 : 255);
+  for (size_t i = 0; i < bytes_in_all; i++) ((uint8_t *)r.area.data)[i] = any_byte() & (dtype == 0 ? 1 : 255);
   assert_ok(
-      heed_tensor_from_memory(ctx, DTYPES[dtype], 2, SHAPE(places, gap), r.area.data, NULL, NULL, &all));
+      heed_tensor_from_memory(ctx, DTYPES[dtype], 2, SHAPE(elements, gap), r.area.data, NULL, NULL, &all));
   assert_ok(heed_select(ctx, all, 2, at_end ? gap : 1, &r.tensor));
   heed_tensor_free(all);
   r.first = (char *)r.area.data + (at_end ? (size_t)(gap - 1) * bytes : 0);
@@ -42,8 +42,8 @@ static row any_row(heed_context *ctx, int dtype, int64_t n, int64_t step, bool a
 /* Half of it false; true is any byte but 0. */
 static row any_mask(heed_context *ctx, int64_t n, int64_t step, bool at_end) {
   const row r = any_row(ctx, 0, n, step, at_end);
-  const int64_t places = step == 0 ? 1 : n;
-  for (int64_t i = 0; i < places; i++)
+  const int64_t elements = step == 0 ? 1 : n;
+  for (int64_t i = 0; i < elements; i++)
     r.first[(size_t)i * r.step] = any_byte() & 1 ? 0 : (char)(any_byte() | 1 << i % 8);
   return r;
 }
@@ -57,19 +57,19 @@ static char *element(const row *r, int64_t i) {
   return r->first + (size_t)i * r->step;
 }
 
-static void where_passes_every_bit_and_reads_nothing_beside(void **state) {
+static void where_copies_every_bit_and_reads_only_its_inputs(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (size_t s = 0; s < SIZE_COUNT; s++) {
     for (int variant = 0; variant < OF_TENSORS * 27 * 2 * 3; variant++) {
       const int64_t n = SIZES[s];
       const int dtype = variant % OF_TENSORS, steps = variant / OF_TENSORS % 27;
       const bool at_end = variant / (OF_TENSORS * 27) % 2;
-      const int place = variant / (OF_TENSORS * 27 * 2); /* 0: a new one, 1: over a, 2: over b */
+      const int target = variant / (OF_TENSORS * 27 * 2); /* 0: a new one, 1: over a, 2: over b */
       const size_t bytes = BYTES[dtype];
       const row mask = any_mask(ctx, n, steps % 3, at_end);
       const row a = any_row(ctx, dtype, n, steps / 3 % 3, at_end);
       const row b = any_row(ctx, dtype, n, steps / 9, at_end);
-      if ((place == 1 && a.step == 0) || (place == 2 && b.step == 0) ||
+      if ((target == 1 && a.step == 0) || (target == 2 && b.step == 0) ||
           (mask.step == 0 && a.step == 0 && b.step == 0)) {
         row_free(mask), row_free(a), row_free(b);
         continue;
@@ -77,19 +77,19 @@ static void where_passes_every_bit_and_reads_nothing_beside(void **state) {
       char wanted[333 * 8];
       for (int64_t i = 0; i < n; i++)
         memcpy(wanted + (size_t)i * bytes, *element(&mask, i) ? element(&a, i) : element(&b, i), bytes);
-      heed_tensor *out = place == 1 ? a.tensor : place == 2 ? b.tensor : NULL;
+      heed_tensor *out = target == 1 ? a.tensor : target == 2 ? b.tensor : NULL;
       assert_ok(heed_where(ctx, mask.tensor, a.tensor, b.tensor, &out));
-      const char *found = place == 1 ? a.first : place == 2 ? b.first : heed_tensor_data(out);
-      const size_t step = place == 1 ? a.step : place == 2 ? b.step : bytes;
+      const char *found = target == 1 ? a.first : target == 2 ? b.first : heed_tensor_data(out);
+      const size_t step = target == 1 ? a.step : target == 2 ? b.step : bytes;
       for (int64_t i = 0; i < n; i++)
         assert_memory_equal(found + (size_t)i * step, wanted + (size_t)i * bytes, bytes);
-      if (place == 0) heed_tensor_free(out);
+      if (target == 0) heed_tensor_free(out);
       row_free(mask), row_free(a), row_free(b);
     }
   }
 }
 
-static void a_mask_selects_every_bit_and_writes_nothing_beside(void **state) {
+static void masked_select_copies_every_bit_and_writes_only_its_result(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (size_t s = 0; s < SIZE_COUNT; s++) {
     for (int variant = 0; variant < OF_MASKED * 8 * 2; variant++) {
@@ -103,15 +103,15 @@ static void a_mask_selects_every_bit_and_writes_nothing_beside(void **state) {
       const row list = any_row(ctx, dtype, count, 1 + steps / 4, at_end);
       heed_tensor *out = list.tensor;
       assert_ok(heed_masked_select(ctx, x.tensor, mask.tensor, &out));
-      int64_t place = 0;
+      int64_t next = 0;
       for (int64_t i = 0; i < n; i++)
-        if (*element(&mask, i)) assert_memory_equal(element(&list, place++), element(&x, i), BYTES[dtype]);
+        if (*element(&mask, i)) assert_memory_equal(element(&list, next++), element(&x, i), BYTES[dtype]);
       row_free(mask), row_free(x), row_free(list);
     }
   }
 }
 
-static void what_is_assigned_by_a_mask_changes_no_other_element(void **state) {
+static void masked_assign_changes_no_other_element(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (size_t s = 0; s < SIZE_COUNT; s++) {
     for (int variant = 0; variant < OF_MASKED * 12 * 2; variant++) {
@@ -121,23 +121,23 @@ static void what_is_assigned_by_a_mask_changes_no_other_element(void **state) {
       const size_t bytes = BYTES[dtype];
       const row mask = any_mask(ctx, n, 1 + steps % 2, at_end),
                 x = any_row(ctx, dtype, n, 1 + steps / 2 % 2, at_end);
-      int64_t count = 0, place = 0;
+      int64_t count = 0, next = 0;
       for (int64_t i = 0; i < n; i++) count += *element(&mask, i) != 0;
       const row list = any_row(ctx, dtype, count, steps / 4, at_end);
       char wanted[333 * 8 * 2];
-      const size_t room = (size_t)n * x.step;
-      memcpy(wanted, x.area.data, room);
+      const size_t bytes_in_all = (size_t)n * x.step;
+      memcpy(wanted, x.area.data, bytes_in_all);
       for (int64_t i = 0; i < n; i++)
         if (*element(&mask, i))
-          memcpy(wanted + (element(&x, i) - (char *)x.area.data), element(&list, place++), bytes);
+          memcpy(wanted + (element(&x, i) - (char *)x.area.data), element(&list, next++), bytes);
       assert_ok(heed_masked_assign(ctx, x.tensor, mask.tensor, list.tensor));
-      assert_memory_equal(x.area.data, wanted, room);
+      assert_memory_equal(x.area.data, wanted, bytes_in_all);
       row_free(mask), row_free(x), row_free(list);
     }
   }
 }
 
-static void an_integer_is_true_whichever_of_its_bits_is_set(void **state) {
+static void an_integer_is_true_if_any_bit_is_set(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   int64_t number[64 + 1] = {0};
   heed_tensor *x = NULL, *truth = NULL;
@@ -150,7 +150,7 @@ static void an_integer_is_true_whichever_of_its_bits_is_set(void **state) {
   heed_tensor_free(x);
 }
 
-static void signs_of_integers_are_those_of_twins_with_branches(void **state) {
+static void signs_of_integers_agree_with_a_branching_reference(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static int64_t a[] = {0, 1, -1, 7, -7, 8, -8, INT64_MAX, INT64_MIN, INT64_MIN + 1};
   static int64_t b[] = {1, -1, 2, -2, 3, -3, 7, -7, INT64_MAX, INT64_MIN};
@@ -176,11 +176,11 @@ static void signs_of_integers_are_those_of_twins_with_branches(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(where_passes_every_bit_and_reads_nothing_beside),
-      TEST(a_mask_selects_every_bit_and_writes_nothing_beside),
-      TEST(what_is_assigned_by_a_mask_changes_no_other_element),
-      TEST(an_integer_is_true_whichever_of_its_bits_is_set),
-      TEST(signs_of_integers_are_those_of_twins_with_branches),
+      TEST(where_copies_every_bit_and_reads_only_its_inputs),
+      TEST(masked_select_copies_every_bit_and_writes_only_its_result),
+      TEST(masked_assign_changes_no_other_element),
+      TEST(an_integer_is_true_if_any_bit_is_set),
+      TEST(signs_of_integers_agree_with_a_branching_reference),
   };
   return cmocka_run_group_tests_name("masks", tests, NULL, NULL);
 }

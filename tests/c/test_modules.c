@@ -1,5 +1,5 @@
-/* Modules: what they compute against compositions of operations, their entries and settings, what they
- * refuse, and that they neither leak nor draw when something fails. */
+/* Modules: their results against compositions of operations, entries and settings, refused arguments, and
+ * that a failure neither leaks memory nor draws numbers. */
 #include "support.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ static void assert_described(const heed_module *m, const char *wanted) {
 
 /* ---- Linear and Dropout ---- */
 
-static void linear_draws_its_weights_as_pytorch_does(void **state) {
+static void linear_draws_the_same_weights_as_pytorch(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   /* torch.manual_seed(123); nn.Linear(3, 2) */
   static const float weight[] = {-0.23542964458465576f, 0.019124476239085197f, -0.28674593567848206f,
@@ -99,7 +99,7 @@ static void linear_draws_its_weights_as_pytorch_does(void **state) {
   heed_module_release(m);
 }
 
-static void dropout_works_in_training_alone(void **state) {
+static void dropout_is_active_in_training_mode_only(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   static const struct {
     double p;
@@ -132,7 +132,7 @@ static void dropout_works_in_training_alone(void **state) {
 
 /* ---- Attention ---- */
 
-static void multi_head_attention_is_its_composition(void **state) {
+static void multi_head_attention_equals_its_composition_of_operations(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (int way = 0; way < 8; way++) {
     heed_attention_config c = config_of(5, 8, 4);
@@ -170,7 +170,7 @@ static void multi_head_attention_is_its_composition(void **state) {
   }
 }
 
-static void a_split_computes_the_same_on_the_same_memory(void **state) {
+static void a_split_module_gives_the_same_results_and_shares_the_weights(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config c = config_of(3, 8, 4);
   c.out_proj = false;
@@ -206,7 +206,7 @@ static constructor *const constructors[] = {heed_self_attention_new, heed_causal
                                             heed_multi_head_attention_wrapper_new,
                                             heed_multi_head_attention_new};
 
-static void asking_for_internals_changes_no_bit(void **state) {
+static void requesting_taps_changes_no_bit(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (int i = 0; i < 5; i++) {
     heed_attention_config c = config_of(3, 4, 2);
@@ -265,7 +265,7 @@ static void softmax_over_the_queries_sums_columns_to_one(void **state) {
   assert_close(ctx, y, wanted, 1e-6);
   FREE(y, sums, ones, wanted);
 
-  /* the first item's last token is seen by none and sees none, and holds nan: nothing of it shows */
+  /* the first item's last token is hidden, sees no key and is nan, which must not affect the rest */
   heed_tensor *padding = NULL, *mask = NULL, *clean = NULL, *poisoned = NULL;
   assert_ok(heed_full(ctx, HEED_BOOL, 2, SHAPE(2, 6), heed_boolean(false), &padding));
   assert_ok(heed_full(ctx, HEED_BOOL, 2, SHAPE(6, 1), heed_boolean(true), &mask));
@@ -281,7 +281,7 @@ static void softmax_over_the_queries_sums_columns_to_one(void **state) {
   heed_module_release(m);
 }
 
-static void masks_fit_every_module(void **state) {
+static void all_attention_modules_take_masks(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = normal(ctx, 3, SHAPE(2, 4, 3)), *some = NULL, *padding = NULL;
   assert_ok(heed_full(ctx, HEED_BOOL, 3, SHAPE(2, 4, 4), heed_boolean(true), &some));
@@ -339,7 +339,7 @@ static void entries_are_in_the_notebooks_order(void **state) {
   heed_module_release(wrapper);
 }
 
-static void entries_can_be_replaced_by_their_like(void **state) {
+static void entries_can_be_replaced_by_matching_ones(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const heed_attention_config c = config_of(3, 4, 2);
   heed_module *m = multi_head(ctx, &c), *other = multi_head(ctx, &c), *linear = NULL;
@@ -362,13 +362,13 @@ static void entries_can_be_replaced_by_their_like(void **state) {
                "Linear: weight is [4, 4]; it must be [4, 3]");
   assert_int_equal(heed_module_set_parameter(query, "weight", whole), HEED_DTYPE);
   assert_fails(ctx, heed_module_set_parameter(query, "bias", w), HEED_ARGUMENT,
-               "Linear: it has no parameter named 'bias'");
+               "Linear: name is 'bias'; it must be the name of a parameter of the module");
   assert_fails(ctx, heed_module_set_module(m, "W_key", linear), HEED_ARGUMENT,
                "MultiHeadAttention: W_key has in_features = 4; it must be 3");
   assert_fails(ctx, heed_module_set_module(m, "dropout", linear), HEED_ARGUMENT,
                "MultiHeadAttention: dropout is a module of class Linear; it must be a Dropout");
   assert_fails(ctx, heed_module_set_module(m, "heads", linear), HEED_ARGUMENT,
-               "MultiHeadAttention: it has no module named 'heads'");
+               "MultiHeadAttention: name is 'heads'; it must be the name of a module of the module");
 
   heed_attention_config more = c;
   more.num_heads = 3;
@@ -384,9 +384,9 @@ static void entries_can_be_replaced_by_their_like(void **state) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_module_release(all[i]);
 }
 
-/* ---- Mistakes ---- */
+/* ---- Invalid arguments ---- */
 
-static void constructors_refuse_before_they_draw(void **state) {
+static void constructors_refuse_invalid_arguments_before_drawing(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const heed_generator before = ctx->generator;
   heed_module *m = NULL;
@@ -433,7 +433,7 @@ static void constructors_refuse_before_they_draw(void **state) {
   assert_memory_equal(&ctx->generator, &before, sizeof before);
 }
 
-static void forward_refuses_what_does_not_fit(void **state) {
+static void forward_refuses_invalid_inputs(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config c = config_of(3, 4, 2);
   heed_module *causal = NULL, *linear = NULL, *m = multi_head(ctx, &c), *plain = NULL;
@@ -446,11 +446,11 @@ static void forward_refuses_what_does_not_fit(void **state) {
   c.causal = false;
   plain = multi_head(ctx, &c);
   assert_fails(ctx, heed_module_forward(causal, seven, NULL, &out, NULL), HEED_SHAPE,
-               "CausalAttention: x has 7 tokens and context_length is 6");
+               "CausalAttention: x has 7 tokens; it must have at most 6, the context_length");
   assert_fails(ctx, heed_module_forward(causal, three, NULL, &out, NULL), HEED_INDEX,
-               "CausalAttention: softmax_dim is 3 and the weights have 2 dimensions");
+               "CausalAttention: softmax_dim is 3; it must be from 1 to 2, or from -2 to -1");
   assert_fails(ctx, heed_module_forward(m, four, NULL, &out, NULL), HEED_SHAPE,
-               "MultiHeadAttention: x is [2, 4]; it must be [n, 3] or [b, n, 3], for d_in is 3");
+               "MultiHeadAttention: x is [2, 4]; it must be [n, 3] or [b, n, 3], since d_in is 3");
   assert_int_equal(heed_module_forward(m, flat, NULL, &out, NULL), HEED_SHAPE);
   assert_fails(ctx, heed_module_forward(m, NULL, NULL, &out, NULL), HEED_ARGUMENT,
                "MultiHeadAttention: x is missing (NULL)");
@@ -460,20 +460,19 @@ static void forward_refuses_what_does_not_fit(void **state) {
                "dimension 2 must "
                "be 1 or 2");
   assert_fails(ctx, heed_module_forward(linear, three, &options, &out, NULL), HEED_ARGUMENT,
-               "Linear: it takes no attn_mask, which is for attention modules");
+               "Linear: attn_mask is given; only attention modules take it");
   heed_attention_taps internals = {.size = sizeof internals};
   assert_fails(ctx, heed_module_forward(linear, three, NULL, &out, &internals), HEED_ARGUMENT,
-               "Linear: it takes no need_weights, which is for attention modules");
+               "Linear: need_weights is given; only attention modules take it");
   heed_module *split = NULL;
   heed_tensor *query = NULL, *key = NULL, *value = NULL;
   assert_fails(ctx, heed_module_split(linear, &split), HEED_ARGUMENT,
                "split: the module is a Linear; it must be a MultiHeadAttention");
   assert_fails(
       ctx, heed_module_split(plain, &split), HEED_ARGUMENT,
-      "split: the module is not causal; the heads of a MultiHeadAttentionWrapper are causal, with scale "
-      "1/√head_dim");
+      "split: the module is not causal; it must be causal, with scale 1/√head_dim and no other option");
   assert_fails(ctx, heed_module_head(m, 3, &query, &key, &value), HEED_INDEX,
-               "head: i is 3 and there are 2 heads, counted from 1");
+               "head: i is 3; it must be from 1 to 2, or from -2 to -1");
   assert_true(out == NULL && split == NULL && query == NULL);
   FREE(seven, four, flat, three);
   heed_module *const all[] = {causal, linear, m, plain};
@@ -482,7 +481,7 @@ static void forward_refuses_what_does_not_fit(void **state) {
 
 /* ---- Memory ---- */
 
-/* Builds the constructor's module and runs it with all there is; a failure leaves the generator as it was. */
+/* Makes a module and runs it with all options; a failure leaves the generator unchanged. */
 static heed_status build_and_run(heed_context *ctx, constructor *construct, int softmax_dim) {
   heed_attention_config c = config_of(3, 4, 2);
   c.qkv_bias = true;
@@ -544,17 +543,17 @@ static void nothing_leaks_when_memory_runs_out(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(linear_draws_its_weights_as_pytorch_does),
-      TEST(dropout_works_in_training_alone),
-      TEST(multi_head_attention_is_its_composition),
-      TEST(a_split_computes_the_same_on_the_same_memory),
-      TEST(asking_for_internals_changes_no_bit),
+      TEST(linear_draws_the_same_weights_as_pytorch),
+      TEST(dropout_is_active_in_training_mode_only),
+      TEST(multi_head_attention_equals_its_composition_of_operations),
+      TEST(a_split_module_gives_the_same_results_and_shares_the_weights),
+      TEST(requesting_taps_changes_no_bit),
       TEST(softmax_over_the_queries_sums_columns_to_one),
-      TEST(masks_fit_every_module),
+      TEST(all_attention_modules_take_masks),
       TEST(entries_are_in_the_notebooks_order),
-      TEST(entries_can_be_replaced_by_their_like),
-      TEST(constructors_refuse_before_they_draw),
-      TEST(forward_refuses_what_does_not_fit),
+      TEST(entries_can_be_replaced_by_matching_ones),
+      TEST(constructors_refuse_invalid_arguments_before_drawing),
+      TEST(forward_refuses_invalid_inputs),
       cmocka_unit_test(nothing_leaks_when_memory_runs_out),
   };
   return cmocka_run_group_tests_name("modules", tests, NULL, NULL);

@@ -1,11 +1,11 @@
-/* What depends on the system, in the ways that every system must have: threads, the clock, files. */
+/* Parts that depend on the system: threads, the clock, files. */
 #include "support.h"
 
 #include <stdio.h>
 
 #include "../../src/io/files.h"
 
-/* In the folder at hand, with characters beyond ASCII. */
+/* In the current folder, with characters beyond ASCII. */
 #define FILE_NAME "heed_test_\xc3\xa9\xe2\x82\xac.npy"
 
 #if defined(__wasm__) && !defined(_REENTRANT)
@@ -20,7 +20,7 @@ static heed_tensor *normal(heed_context *ctx, int64_t n) {
   return x;
 }
 
-static void gives_the_same_bits_on_threads(void **state) {
+static void results_have_the_same_bits_with_threads(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = normal(ctx, 300), *alone = NULL, *together = NULL;
   assert_ok(heed_matmul(ctx, x, x, &alone));
@@ -37,7 +37,7 @@ static void gives_the_same_bits_on_threads(void **state) {
   heed_tensor_free(together);
 }
 
-static void has_a_clock_that_does_not_go_back(void **state) {
+static void the_clock_is_monotonic(void **state) {
   (void)state;
   const double start = heed_clock();
   double last = start;
@@ -46,11 +46,11 @@ static void has_a_clock_that_does_not_go_back(void **state) {
     assert_true(now >= last);
     last = now;
   }
-  while (heed_clock() - start < 0.02) {} /* it goes on, in seconds */
+  while (heed_clock() - start < 0.02) {} /* it counts seconds */
   assert_true(heed_clock() - start < 5);
 }
 
-static void saves_over_a_file_and_loads_it(void **state) {
+static void an_existing_file_is_replaced_and_loaded(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (int64_t n = 3; n < 5; n++) {
     heed_tensor *x = normal(ctx, n), *loaded = NULL;
@@ -71,7 +71,7 @@ static int remove_file(void **state) {
   return close_context(state);
 }
 
-static void says_what_no_file_is(void **state) {
+static void missing_files_and_folders_are_refused(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = NULL;
   assert_int_equal(heed_load_npy(ctx, "no_such_folder/x.npy", &x), HEED_FILE);
@@ -82,8 +82,7 @@ static void says_what_no_file_is(void **state) {
   heed_tensor_free(x);
 }
 
-/* A mapped file's pages are this process's: what is written there does not get into the file. */
-static void keeps_what_is_written_to_a_mapped_file_to_itself(void **state) {
+static void writing_to_a_mapped_tensor_does_not_change_the_file(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed__where place;
   heed__file_map *map = NULL;
@@ -101,8 +100,8 @@ static void keeps_what_is_written_to_a_mapped_file_to_itself(void **state) {
   heed_tensor_free(x);
 }
 
-/* What the build leaves out is asked for in vain, and the message says how to have it. */
-static void says_which_library_a_file_needs(void **state) {
+/* For features that the build leaves out, the message says how to include them. */
+static void the_message_names_the_library_that_a_file_needs(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = normal(ctx, 2);
   heed_archive *archive = NULL;
@@ -132,7 +131,7 @@ static void says_which_library_a_file_needs(void **state) {
   heed_tensor_free(x);
 }
 
-/* Every character, and what only looks like one. */
+/* Every character, and invalid encodings. */
 static void knows_utf8(void **state) {
   static const char *const wrong[] = {"\x80",
                                       "\xc1\xbf",
@@ -174,12 +173,12 @@ static void knows_utf8(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(gives_the_same_bits_on_threads),
-      TEST(has_a_clock_that_does_not_go_back),
-      FILE_TEST(saves_over_a_file_and_loads_it),
-      TEST(says_what_no_file_is),
-      FILE_TEST(keeps_what_is_written_to_a_mapped_file_to_itself),
-      TEST(says_which_library_a_file_needs),
+      TEST(results_have_the_same_bits_with_threads),
+      TEST(the_clock_is_monotonic),
+      FILE_TEST(an_existing_file_is_replaced_and_loaded),
+      TEST(missing_files_and_folders_are_refused),
+      FILE_TEST(writing_to_a_mapped_tensor_does_not_change_the_file),
+      TEST(the_message_names_the_library_that_a_file_needs),
       TEST(knows_utf8),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* A forward pass in slices of time, for hosts: what may happen between two slices, and in one. */
+/* Resumable forward passes: what may happen between two slices and during one. */
 #include "support.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static void assert_same(const heed_tensor *a, const heed_tensor *b) {
   assert_memory_equal(heed_tensor_data(a), heed_tensor_data(b), (size_t)heed_tensor_numel(a) * sizeof(float));
 }
 
-static void slices_of_nothing_come_to_an_end(void **state) {
+static void slices_of_zero_seconds_make_progress(void **state) {
   test_context *t = *state;
   for (int64_t threads = 1; threads <= 3; threads++) {
     assert_ok(heed_set_num_threads(t->ctx, threads));
@@ -55,7 +55,7 @@ static void slices_of_nothing_come_to_an_end(void **state) {
     assert_ok(heed_module_forward(m, x, NULL, &whole, NULL));
     assert_ok(heed_steps_new(m, x, NULL, false, &s));
     assert_fails(t->ctx, heed_steps_result(s, &y, NULL), HEED_ARGUMENT,
-                 "steps: the forward is not done yet, and has no result");
+                 "steps: the forward pass is not done; advance it to its end first");
     const int64_t calls = t->memory.calls;
     for (; !done; slices++) {
       assert_ok(heed_steps_advance(s, 0, &done));
@@ -63,7 +63,8 @@ static void slices_of_nothing_come_to_an_end(void **state) {
       assert_true(now > last && (now == total) == done);
       last = now;
     }
-    assert_true(threads > 1 || t->memory.calls == calls); /* a slice takes no memory, but for the pool's */
+    assert_true(threads > 1 ||
+                t->memory.calls == calls); /* only the thread pool may allocate during a slice */
     assert_true(slices > 20);
     assert_ok(heed_steps_advance(s, 0, &done));
     assert_true(done);
@@ -77,7 +78,7 @@ static void slices_of_nothing_come_to_an_end(void **state) {
   }
 }
 
-static void a_cancel_stops_a_slice_and_the_next_one_goes_on(void **state) {
+static void a_cancelled_slice_can_be_continued(void **state) {
   test_context *t = *state;
   heed_module *m = module(t->ctx, 0.5);
   heed_tensor *x = tokens(t->ctx), *whole = NULL, *y = NULL;
@@ -94,7 +95,7 @@ static void a_cancel_stops_a_slice_and_the_next_one_goes_on(void **state) {
     if (i % 3 == 1) {
       heed_cancel(t->ctx);
       const heed_status status = heed_steps_advance(s, INFINITY, &done);
-      if (status == HEED_OK) break; /* it was over before it could be stopped */
+      if (status == HEED_OK) break; /* it ended before it could be stopped */
       assert_int_equal(status, HEED_CANCELLED);
       assert_false(done);
     } else {
@@ -113,7 +114,7 @@ static void a_cancel_stops_a_slice_and_the_next_one_goes_on(void **state) {
   heed_module_release(m);
 }
 
-static void a_deadline_stops_it_and_when_it_is_gone_it_goes_on(void **state) {
+static void after_a_deadline_is_removed_the_pass_continues(void **state) {
   test_context *t = *state;
   heed_module *m = module(t->ctx, 0);
   heed_tensor *x = tokens(t->ctx), *y = NULL;
@@ -132,7 +133,7 @@ static void a_deadline_stops_it_and_when_it_is_gone_it_goes_on(void **state) {
   heed_module_release(m);
 }
 
-static void mistakes_are_told(void **state) {
+static void invalid_arguments_are_refused_with_a_message(void **state) {
   test_context *t = *state;
   heed_module *m = module(t->ctx, 0), *linear = NULL;
   heed_tensor *x = tokens(t->ctx), *y = NULL;
@@ -159,7 +160,7 @@ static void mistakes_are_told(void **state) {
   assert_ok(heed_steps_advance(s, INFINITY, &done));
   assert_fails(t->ctx, heed_steps_result(s, NULL, NULL), HEED_ARGUMENT, "steps: out is missing (NULL)");
   assert_fails(t->ctx, heed_steps_result(s, &y, &taps), HEED_ARGUMENT,
-               "steps: taps are asked for, and need_weights was not");
+               "steps: taps are requested, but need_weights was false");
   assert_null(y);
   heed_steps_free(s);
   heed_tensor_free(x);
@@ -167,7 +168,7 @@ static void mistakes_are_told(void **state) {
   heed_module_release(linear);
 }
 
-static void a_plan_outlives_its_context_as_tensors_do(void **state) {
+static void a_pass_outlives_its_context_as_tensors_do(void **state) {
   (void)state;
   test_memory memory = {0};
   heed_allocator allocator = test_allocator(&memory);
@@ -191,7 +192,7 @@ static void a_plan_outlives_its_context_as_tensors_do(void **state) {
   assert_int_equal(memory.blocks, 0);
 }
 
-/* With all that a pass can have; advanced half of the way, then freed, or to the end. */
+/* With all options; advanced half of the way and freed, or to the end. */
 static heed_status use(heed_context *ctx, bool to_the_end) {
   heed_attention_config c;
   heed_module *m = NULL;
@@ -232,7 +233,7 @@ static heed_status use_all(heed_context *ctx) {
   return use(ctx, true);
 }
 
-static void plans_survive_want_of_memory(void **state) {
+static void passes_survive_failing_allocations(void **state) {
   (void)state;
   survives_every_failing_allocation(use_in_part);
   survives_every_failing_allocation(use_all);
@@ -245,7 +246,7 @@ static heed_module *part(const heed_module *m, const char *name) {
   return NULL;
 }
 
-static void a_plan_keeps_the_parts_that_it_began_with(void **state) {
+static void a_pass_keeps_the_parts_that_it_began_with(void **state) {
   static const char *const names[] = {"W_query", "W_key", "W_value", "q_norm", "k_norm", "out_proj"};
   test_context *t = *state;
   heed_module *m = normed_module(t->ctx), *other = normed_module(t->ctx);
@@ -271,13 +272,13 @@ static void a_plan_keeps_the_parts_that_it_began_with(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(slices_of_nothing_come_to_an_end),
-      TEST(a_cancel_stops_a_slice_and_the_next_one_goes_on),
-      TEST(a_deadline_stops_it_and_when_it_is_gone_it_goes_on),
-      TEST(mistakes_are_told),
-      TEST(a_plan_keeps_the_parts_that_it_began_with),
-      cmocka_unit_test(a_plan_outlives_its_context_as_tensors_do),
-      cmocka_unit_test(plans_survive_want_of_memory),
+      TEST(slices_of_zero_seconds_make_progress),
+      TEST(a_cancelled_slice_can_be_continued),
+      TEST(after_a_deadline_is_removed_the_pass_continues),
+      TEST(invalid_arguments_are_refused_with_a_message),
+      TEST(a_pass_keeps_the_parts_that_it_began_with),
+      cmocka_unit_test(a_pass_outlives_its_context_as_tensors_do),
+      cmocka_unit_test(passes_survive_failing_allocations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

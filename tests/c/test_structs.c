@@ -1,10 +1,10 @@
-/* Structs of heed.h that may grow, as a program has them that was compiled with an older or a newer header,
- * and the numbers of versions. */
+/* The extensible structs of heed.h, as used by programs compiled with an older or a newer header, and version
+ * numbers. */
 #include "support.h"
 
 #include <stdio.h>
 
-/* ---- What later and earlier versions of heed.h have ---- */
+/* ---- Structs of older and newer versions of heed.h ---- */
 
 typedef struct newer_forward_options {
   heed_forward_options known;
@@ -12,7 +12,7 @@ typedef struct newer_forward_options {
   int64_t order;
 } newer_forward_options;
 
-/* Before there was a window, and what follows it. */
+/* A version without window and the fields after it. */
 typedef struct older_attention_options {
   size_t size;
   const heed_tensor *attn_mask;
@@ -92,11 +92,11 @@ static void a_size_of_0_says_what_to_write(void **state) {
   close_fixture(&f);
 }
 
-static void what_an_older_header_lacks_is_not_set(void **state) {
+static void fields_that_an_older_header_lacks_count_as_unset(void **state) {
   fixture f = open_fixture(state);
   heed_tensor *now = NULL;
   const heed_attention_options options = {.size = sizeof options, .is_causal = true};
-  /* what lies behind it is not of the struct */
+  /* the memory after it does not belong to the struct */
   struct {
     older_attention_options old;
     char behind[sizeof(heed_attention_options)];
@@ -110,7 +110,7 @@ static void what_an_older_header_lacks_is_not_set(void **state) {
   close_fixture(&f);
 }
 
-static void an_older_config_has_the_defaults_for_the_rest(void **state) {
+static void an_older_config_gets_the_defaults_of_newer_fields(void **state) {
   fixture f = open_fixture(state);
   heed_attention_config c;
   heed_module *m = NULL;
@@ -126,7 +126,7 @@ static void an_older_config_has_the_defaults_for_the_rest(void **state) {
   close_fixture(&f);
 }
 
-static void what_a_newer_header_has_must_not_be_set(void **state) {
+static void fields_that_only_a_newer_header_has_must_be_zero(void **state) {
   fixture f = open_fixture(state);
   newer_forward_options options = {.known = {.size = sizeof options}};
   assert_ok(heed_module_forward(f.m, f.x, &options.known, &f.y, NULL));
@@ -141,7 +141,7 @@ static void what_a_newer_header_has_must_not_be_set(void **state) {
   close_fixture(&f);
 }
 
-static void a_size_that_nobody_set_is_refused_unread(void **state) {
+static void a_size_of_zero_is_refused(void **state) {
   fixture f = open_fixture(state);
   const heed_forward_options options = {.size = SIZE_MAX / 2};
   assert_int_equal(heed_module_forward(f.m, f.x, &options, &f.y, NULL), HEED_ARGUMENT);
@@ -170,7 +170,7 @@ static void init_writes_no_more_than_the_size(void **state) {
 
 /* ---- Structs that are filled ---- */
 
-static void an_older_struct_gets_what_it_has_room_for(void **state) {
+static void an_older_struct_receives_the_fields_that_it_has(void **state) {
   fixture f = open_fixture(state);
   struct {
     older_taps old;
@@ -192,7 +192,7 @@ static void an_older_struct_gets_what_it_has_room_for(void **state) {
   close_fixture(&f);
 }
 
-static void a_newer_struct_gets_nothing_where_nothing_is_known(void **state) {
+static void unknown_fields_of_a_newer_struct_are_not_written(void **state) {
   fixture f = open_fixture(state);
   newer_taps newer = {.known = {.size = sizeof newer}, .more = f.x};
   assert_ok(heed_module_forward(f.m, f.x, NULL, &f.y, &newer.known));
@@ -203,7 +203,7 @@ static void a_newer_struct_gets_nothing_where_nothing_is_known(void **state) {
   close_fixture(&f);
 }
 
-static void taps_are_handed_over_as_a_whole_and_freed_as_one(void **state) {
+static void taps_are_stored_and_freed_together(void **state) {
   fixture f = open_fixture(state);
   heed_attention_taps taps = {.size = sizeof taps};
   assert_ok(heed_scaled_dot_product_attention(f.ctx, f.x, f.x, f.x, NULL, &f.y, &taps));
@@ -221,7 +221,7 @@ static void taps_are_handed_over_as_a_whole_and_freed_as_one(void **state) {
   close_fixture(&f);
 }
 
-static void information_is_written_within_the_size(void **state) {
+static void information_is_not_written_beyond_the_size(void **state) {
   const test_context *t = *state;
   heed_information all = {.size = sizeof all}, some = {.size = offsetof(heed_information, blas), .blas = "?"};
   assert_ok(heed_info(t->ctx, &all));
@@ -233,7 +233,7 @@ static void information_is_written_within_the_size(void **state) {
 
 /* ---- Versions ---- */
 
-static void versions_go_together_within_a_minor_one_below_1_0(void **state) {
+static void below_1_0_versions_of_one_minor_version_are_compatible(void **state) {
   (void)state;
   heed_context *ctx = NULL;
   const int minor = HEED_VERSION_NUMBER / 100 * 100;
@@ -250,23 +250,23 @@ static void versions_go_together_within_a_minor_one_below_1_0(void **state) {
   assert_ok(heed_context_new_for(minor + 99, NULL, &ctx));
   heed_context_free(ctx);
   ctx = NULL;
-  assert_ok((heed_context_new)(NULL, &ctx)); /* as those call it who have no header */
+  assert_ok((heed_context_new)(NULL, &ctx)); /* as callers without a header do */
   heed_context_free(ctx);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(a_size_of_0_says_what_to_write),
-      TEST(what_an_older_header_lacks_is_not_set),
-      TEST(an_older_config_has_the_defaults_for_the_rest),
-      TEST(what_a_newer_header_has_must_not_be_set),
-      TEST(a_size_that_nobody_set_is_refused_unread),
+      TEST(fields_that_an_older_header_lacks_count_as_unset),
+      TEST(an_older_config_gets_the_defaults_of_newer_fields),
+      TEST(fields_that_only_a_newer_header_has_must_be_zero),
+      TEST(a_size_of_zero_is_refused),
       cmocka_unit_test(init_writes_no_more_than_the_size),
-      TEST(an_older_struct_gets_what_it_has_room_for),
-      TEST(a_newer_struct_gets_nothing_where_nothing_is_known),
-      TEST(taps_are_handed_over_as_a_whole_and_freed_as_one),
-      TEST(information_is_written_within_the_size),
-      cmocka_unit_test(versions_go_together_within_a_minor_one_below_1_0),
+      TEST(an_older_struct_receives_the_fields_that_it_has),
+      TEST(unknown_fields_of_a_newer_struct_are_not_written),
+      TEST(taps_are_stored_and_freed_together),
+      TEST(information_is_not_written_beyond_the_size),
+      cmocka_unit_test(below_1_0_versions_of_one_minor_version_are_compatible),
   };
   return cmocka_run_group_tests_name("structs that may grow", tests, NULL, NULL);
 }

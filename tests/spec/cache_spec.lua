@@ -261,7 +261,7 @@ describe("a cache of a module with a window", function()
     local m = module { window = { left = 3 } }
     local cache, token = m:new_cache { capacity = 150 }, heed.randn(1, 1, 6)
     for _ = 1, 150 do m(token, { cache = cache }) end
-    raises("MultiHeadAttention: the cache has 150 tokens, x has 1 more and its capacity is 150",
+    raises("MultiHeadAttention: the cache has 150 tokens and x has 1; together they must be at most 150, the capacity",
       function() m(token, { cache = cache }) end)
   end)
 
@@ -285,10 +285,10 @@ describe("a cache of a module with a window", function()
     m(heed.randn(1, 300, 6), { cache = cache })
     local ok, message = pcall(cache.truncate, cache, 10)
     assert.is_false(ok)
-    local least = tonumber(message:match "go back to (%d+) at the least")
+    local least = tonumber(message:match "it must be at least (%d+)")
     assert.is_true(least <= 300 - 64)
-    raises(("truncate: n is %d; the cache has dropped tokens that the window could see then, and can go back to %d " ..
-      "at the least, or to 0"):format(least - 1, least), function() cache:truncate(least - 1) end)
+    raises(("truncate: n is %d; it must be at least %d, or 0: the window would see tokens that the cache has " ..
+      "dropped"):format(least - 1, least), function() cache:truncate(least - 1) end)
     assert.equal(least, cache:truncate(least).length)
   end)
 
@@ -310,10 +310,10 @@ describe("a cache of a module with a window", function()
     local m, x = module { window = { left = 3 } }, heed.randn(1, 2, 6)
     local cache = m:new_cache()
     for _ = 1, 100 do m(x, { cache = cache }) end
-    raises("MultiHeadAttention: attn_mask is [2, 203] and there are 202 keys, those of the cache and of x; its last " ..
-      "size must be at most 202", function() m(x, { cache = cache, attn_mask = heed.ones(2, 203) }) end)
-    raises("MultiHeadAttention: key_padding_mask is [1, 5] and there are 202 keys, those of the cache and of x; its " ..
-      "last size must be 202",
+    raises("MultiHeadAttention: attn_mask is [2, 203]; its last size must be at most 202, the number of keys in " ..
+      "the cache and x", function() m(x, { cache = cache, attn_mask = heed.ones(2, 203) }) end)
+    raises("MultiHeadAttention: key_padding_mask is [1, 5]; its last size must be 202, the number of keys in the " ..
+      "cache and x",
       function() m(x, { cache = cache, key_padding_mask = heed.zeros(1, 5, { dtype = "bool" }) }) end)
     assert.equal(200, cache.length)
     local all = heed.zeros(2, 202)
@@ -388,12 +388,12 @@ describe("reorder", function()
     local cache = m:new_cache { batch = 2 }
     m(x, { cache = cache })
     local clone = cache:clone()
-    raises("reorder: index 2 of indices is 3 and the batch has 2 items, counted from 1",
+    raises("reorder: element 2 of indices is 3; it must be from 1 to 2, the batch size",
       function() cache:reorder { 2, 3 } end)
-    raises("reorder: index 1 of indices is 0 and the batch has 2 items, counted from 1",
+    raises("reorder: element 1 of indices is 0; it must be from 1 to 2, the batch size",
       function() cache:reorder { 0, 1 } end)
-    raises("reorder: indices is [3]; it must be [2], for that is the batch", function() cache:reorder { 1, 2, 1 } end)
-    raises("reorder: indices is [0]; it must be [2], for that is the batch", function() cache:reorder {} end)
+    raises("reorder: indices is [3]; it must be [2], one for each batch item", function() cache:reorder { 1, 2, 1 } end)
+    raises("reorder: indices is [0]; it must be [2], one for each batch item", function() cache:reorder {} end)
     raises("reorder: indices is float32; it must be int64",
       function() cache:reorder(heed.tensor { 1, 2 }) end)
     raises("reorder: an index is a string ('a'); it must be an integer", function() cache:reorder { 1, "a" } end)
@@ -424,13 +424,13 @@ describe("a full cache", function()
     local cache = m:new_cache { capacity = 8 }
     m(x, { cache = cache })
     local clone = cache:clone()
-    raises("MultiHeadAttention: the cache has 5 tokens, x has 5 more and its capacity is 8",
+    raises("MultiHeadAttention: the cache has 5 tokens and x has 5; together they must be at most 8, the capacity",
       function() m(x, { cache = cache }) end)
     assert.equal(5, cache.length)
     local last = x[{ {}, { 1, 3 } }]
     assert.equal(m(last, { cache = clone }):to_string(), m(last, { cache = cache }):to_string())
     assert.equal(8, cache.length)
-    raises("MultiHeadAttention: the cache has 8 tokens, x has 1 more and its capacity is 8",
+    raises("MultiHeadAttention: the cache has 8 tokens and x has 1; together they must be at most 8, the capacity",
       function() m(x[{ {}, { 1, 1 } }], { cache = cache }) end)
   end)
 
@@ -438,9 +438,10 @@ describe("a full cache", function()
     local m, x = module(), heed.randn(1, 7, 6)
     local cache = m:new_cache { capacity = 100 }
     m(x, { cache = cache })
-    raises("MultiHeadAttention: the cache has 7 tokens, x has 7 more and context_length is 12",
+    raises("MultiHeadAttention: the cache has 7 tokens and x has 7; together they must be at most 12, the " ..
+      "context_length",
       function() m(x, { cache = cache }) end)
-    raises("MultiHeadAttention: x has 13 tokens and context_length is 12",
+    raises("MultiHeadAttention: x has 13 tokens; it must have at most 12, the context_length",
       function() m(heed.randn(1, 13, 6), { cache = cache }) end)
     assert.equal(7, cache.length)
   end)
@@ -512,24 +513,24 @@ describe("forward with a cache refuses", function()
   after_each(function() assert.equal(3, cache.length) end)
 
   it("one for other heads, windows or batches", function()
-    raises("MultiHeadAttention: the cache has num_kv_heads 4 and head_dim 2; the module has 2 and 2",
+    raises("MultiHeadAttention: the cache has num_kv_heads 4 and head_dim 2; they must be 2 and 2",
       function() module { num_kv_heads = 2 }(x, { cache = cache }) end)
-    raises("MultiHeadAttention: the cache has num_kv_heads 4 and head_dim 2; the module has 4 and 3",
+    raises("MultiHeadAttention: the cache has num_kv_heads 4 and head_dim 2; they must be 4 and 3",
       function() module { head_dim = 3 }(x, { cache = cache }) end)
-    raises("MultiHeadAttention: the cache is for a window of -1 keys to the left and the module has one of 3 " ..
-      "(-1: none); they must be equal", function() module { window = { left = 3 } }(x, { cache = cache }) end)
-    raises("MultiHeadAttention: x has a batch of 3 and the cache one of 2",
+    raises("MultiHeadAttention: the cache is for a window with left -1; it must be that of the module, 3 " ..
+      "(-1: none)", function() module { window = { left = 3 } }(x, { cache = cache }) end)
+    raises("MultiHeadAttention: the cache has a batch of 2; it must be 3, that of x",
       function() m(heed.randn(3, 2, 6), { cache = cache }) end)
-    raises("MultiHeadAttention: x has a batch of 1 and the cache one of 2",
+    raises("MultiHeadAttention: the cache has a batch of 2; it must be 1, that of x",
       function() m(heed.randn(2, 6), { cache = cache }) end)
   end)
 
   it("key, value and kv_lengths beside it", function()
-    raises("MultiHeadAttention: key and cache are given; a cache is for the keys of x",
+    raises("MultiHeadAttention: key and cache are given; give only one of them, for a cache holds the keys of x",
       function() m(x, { cache = cache, key = x }) end)
-    raises("MultiHeadAttention: value is given without key, which it belongs to",
+    raises("MultiHeadAttention: value is given without key; give key as well",
       function() m(x, { cache = cache, value = x }) end)
-    raises("MultiHeadAttention: kv_lengths and cache are given; with a cache, key_padding_mask hides keys",
+    raises("MultiHeadAttention: kv_lengths and cache are given; with a cache, use key_padding_mask to hide keys",
       function() m(x, { cache = cache, kv_lengths = heed.tensor({ 1, 1 }, { dtype = "int64" }) }) end)
   end)
 

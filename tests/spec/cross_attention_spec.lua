@@ -139,18 +139,18 @@ describe("cross attention refuses", function()
   end)
 
   it("a missing key or value that x or key cannot stand for", function()
-    raises("MultiHeadAttention: key is missing; x cannot stand for it, for d_in is 6, kdim 5 and vdim 3",
+    raises("MultiHeadAttention: key is missing; it must be given, since d_in is 6, kdim 5 and vdim 3",
       function() small(x) end)
-    raises("MultiHeadAttention: value is missing; key cannot stand for it, for kdim is 5 and vdim 3",
+    raises("MultiHeadAttention: value is missing; it must be given, since kdim is 5 and vdim 3",
       function() small(x, { key = heed.randn(2, 4, 5) }) end)
-    raises("MultiHeadAttention: value is given without key, which it belongs to",
+    raises("MultiHeadAttention: value is given without key; give key as well",
       function() m(x, { value = x }) end)
   end)
 
   it("sizes that do not fit", function()
-    raises("MultiHeadAttention: key is [2, 4, 6]; it must be [n, 5] or [b, n, 5], for kdim is 5",
+    raises("MultiHeadAttention: key is [2, 4, 6]; it must be [n, 5] or [b, n, 5], since kdim is 5",
       function() small(x, { key = heed.randn(2, 4, 6), value = heed.randn(2, 4, 3) }) end)
-    raises("MultiHeadAttention: value is [2, 4, 6]; it must be [n, 3] or [b, n, 3], for vdim is 3",
+    raises("MultiHeadAttention: value is [2, 4, 6]; it must be [n, 3] or [b, n, 3], since vdim is 3",
       function() small(x, { key = heed.randn(2, 4, 5), value = heed.randn(2, 4, 6) }) end)
     raises("MultiHeadAttention: x is [2, 3, 6] and key is [3, 4, 6]; their sizes of the batch must be equal",
       function() m(x, { key = heed.randn(3, 4, 6) }) end)
@@ -161,9 +161,9 @@ describe("cross attention refuses", function()
   end)
 
   it("more tokens than context_length", function()
-    raises("MultiHeadAttention: key has 13 tokens and context_length is 12",
+    raises("MultiHeadAttention: key has 13 tokens; it must have at most 12, the context_length",
       function() m(x, { key = heed.randn(2, 13, 6) }) end)
-    raises("MultiHeadAttention: x has 13 tokens and context_length is 12",
+    raises("MultiHeadAttention: x has 13 tokens; it must have at most 12, the context_length",
       function() m(heed.randn(2, 13, 6), { key = x }) end)
   end)
 
@@ -174,15 +174,15 @@ describe("cross attention refuses", function()
   end)
 
   it("another module's options", function()
-    raises("CausalAttention: it takes no key, which is for MultiHeadAttention",
+    raises("CausalAttention: key is given; only MultiHeadAttention takes it",
       function() nn.CausalAttention(6, 8, 4, 0)(x, { key = x }) end)
-    raises("SelfAttention: it takes no value, which is for MultiHeadAttention",
+    raises("SelfAttention: value is given; only MultiHeadAttention takes it",
       function() nn.SelfAttention(6, 8)(x, { value = x }) end)
-    raises("MultiHeadAttentionWrapper: it takes no cache, which is for MultiHeadAttention",
+    raises("MultiHeadAttentionWrapper: cache is given; only MultiHeadAttention takes it",
       function() nn.MultiHeadAttentionWrapper(6, 8, 4, 0, 2)(x, { cache = m:new_cache() }) end)
-    raises("Linear: it takes no kv_lengths, which is for attention modules",
+    raises("Linear: kv_lengths is given; only attention modules take it",
       function() nn.Linear(6, 8)(x, { kv_lengths = heed.tensor({ 1, 1 }, { dtype = "int64" }) }) end)
-    raises("Linear: it takes no cache, which is for MultiHeadAttention",
+    raises("Linear: cache is given; only MultiHeadAttention takes it",
       function() nn.Linear(6, 8)(x, { cache = m:new_cache() }) end)
   end)
 end)

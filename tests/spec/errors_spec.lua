@@ -234,7 +234,8 @@ describe("a mistake is told with the function, the argument, what came and what 
       local sizes = { d_in = 3, d_out = 4, context_length = 2, dropout = 0 }
       if class:find "Multi" then sizes.num_heads = 2 end
       local m = nn[class](sizes)
-      raises(class .. ": x has 3 tokens and context_length is 2", function() return m(heed.rand(1, 3, 3)) end)
+      raises(class .. ": x has 3 tokens; it must have at most 2, the context_length",
+        function() return m(heed.rand(1, 3, 3)) end)
     end
   end)
 end)

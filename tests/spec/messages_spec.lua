@@ -36,14 +36,15 @@ describe("a message about one of a thing is in the singular", function()
     raises("ModuleList: index 3 is out of range; there is 1 module, counted from 1", function() return list[3] end)
     local config = { d_in = 4, d_out = 4, context_length = 4, dropout = 0, num_heads = 1 }
     local mha = nn.MultiHeadAttention(config)
-    raises("head: i is 2 and there is 1 head, counted from 1", function() mha:head(2) end)
+    raises("head: i is 2; it must be from 1 to 1, or from -1 to -1", function() mha:head(2) end)
     config.num_heads = 2
-    raises("head: i is 3 and there are 2 heads, counted from 1", function() nn.MultiHeadAttention(config):head(3) end)
+    raises("head: i is 3; it must be from 1 to 2, or from -2 to -1",
+      function() nn.MultiHeadAttention(config):head(3) end)
     local cache = mha:new_cache { batch = 1, capacity = 2 }
     mha(heed.ones(1, 1, 4), { cache = cache })
-    raises("MultiHeadAttention: the cache has 1 token, x has 2 more and its capacity is 2",
+    raises("MultiHeadAttention: the cache has 1 token and x has 2; together they must be at most 2, the capacity",
       function() mha(heed.ones(1, 2, 4), { cache = cache }) end)
-    raises("reorder: index 1 of indices is 2 and the batch has 1 item, counted from 1",
+    raises("reorder: element 1 of indices is 2; it must be from 1 to 1, the batch size",
       function() cache:reorder { 2 } end)
   end)
 
@@ -59,7 +60,7 @@ describe("a message about one of a thing is in the singular", function()
     raises("select: index 2 is out of range for dimension 1 of size 1; it must be 1 or -1",
       function() one:select(1, 2) end)
     local one_head = nn.MultiHeadAttentionWrapper(4, 4, 4, 0, 1)
-    raises("MultiHeadAttentionWrapper: attn_mask is [3, 2, 2] and there is 1 head; its third to last size must be 1",
+    raises("MultiHeadAttentionWrapper: attn_mask is [3, 2, 2]; its third to last size must be 1, the number of heads",
       function() one_head(heed.ones(1, 2, 4), { attn_mask = heed.ones(3, 2, 2) }) end)
   end)
 end)

@@ -173,7 +173,7 @@ describe("MultiHeadAttention refuses", function()
       [{ vdim = 3 }] = "makes keys or values from other tokens",
     } do
       local m = module(more)
-      raises(("split: the module %s; the heads of a MultiHeadAttentionWrapper are causal, with scale 1/√head_dim")
+      raises(("split: the module %s; it must be causal, with scale 1/√head_dim and no other option")
         :format(reason), function() m:split() end)
     end
   end)

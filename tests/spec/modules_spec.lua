@@ -227,8 +227,8 @@ describe("forward", function()
       _, split = m:split()(x, { attn_mask = heed.where(mask, 0, -math.huge), need_weights = true })
       assert.is_true(whole.weights:equal(split.weights))
     end
-    fails("MultiHeadAttentionWrapper: attn_mask is [3, 6, 6] and there are 2 heads; its third to last size must be 1 "
-      .. "or 2", m:split(), x, { attn_mask = heed.ones(3, 6, 6) })
+    fails("MultiHeadAttentionWrapper: attn_mask is [3, 6, 6]; its third to last size must be 1 or 2, the number "
+      .. "of heads", m:split(), x, { attn_mask = heed.ones(3, 6, 6) })
   end)
 
   it("names what is wrong", function()

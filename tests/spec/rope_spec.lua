@@ -89,10 +89,10 @@ describe("heed.rope", function()
     raises("rope: x is nil; it must be a tensor", function() heed.rope() end)
     raises("rope: x is int64; it must be float32: convert with x:float()",
       function() heed.rope(heed.ones(2, 4, { dtype = "int64" })) end)
-    raises("rope: a head has 3 elements; they are turned in pairs: give an even dims",
+    raises("rope: a head has 3 elements; rope rotates pairs: give an even dims",
       function() heed.rope(heed.ones(2, 3)) end)
     for _, dims in ipairs { 3, 6, -2 } do
-      raises(("rope: dims is %d and a head has 4 elements; dims must be even, from 2 to that"):format(dims),
+      raises(("rope: dims is %d; it must be even, from 2 to 4, the size of a head"):format(dims),
         function() heed.rope(x, { dims = dims }) end)
     end
     raises("rope: dims is 0; it must be even, from 2 to the size of a head", function() heed.rope(x, { dims = 0 }) end)
@@ -107,7 +107,7 @@ describe("heed.rope", function()
     raises("rope: positions is float32; it must be int64", function() heed.rope(x, heed.ones(2)) end)
     raises("rope: positions is [3] and must broadcast to [2]; its size 3 of dimension 1 must be 1 or 2",
       function() heed.rope(x, heed.ones(3, { dtype = "int64" })) end)
-    raises("rope: element 2 of positions is 0; positions count from 1",
+    raises("rope: element 2 of positions is 0; it must be at least 1",
       function() heed.rope(x, heed.tensor({ 1, 0 }, { dtype = "int64" })) end)
     raises("rope: base is a string ('1e4'); it must be a number", function() heed.rope(x, { base = "1e4" }) end)
   end)
@@ -126,20 +126,20 @@ describe("heed.rope", function()
     raises("rope: dims is 2; with ntk scaling it must be at least 4",
       function() heed.rope(x, { dims = 2, scaling = { type = "ntk", factor = 2 } }) end)
     for _, kind in ipairs { "yarn", "llama3" } do
-      raises("rope: original_context_length is 0; with this scaling it must be the length that the model was "
-        .. "trained on", function() heed.rope(x, { scaling = { type = kind, factor = 2 } }) end)
+      raises("rope: original_context_length is 0; with this scaling it must be the context length of the "
+        .. "training", function() heed.rope(x, { scaling = { type = kind, factor = 2 } }) end)
     end
     raises("rope: base is 1; with yarn scaling it must be above 1", function()
       heed.rope(x, { base = 1, scaling = { type = "yarn", factor = 2, original_context_length = 8 } })
     end)
-    raises("rope: beta_fast is 1 and beta_slow is 2; they must be positive, the first not less", function()
+    raises("rope: beta_fast is 1 and beta_slow is 2; they must be positive, and the first not smaller", function()
       local scaling = { type = "yarn", factor = 2, original_context_length = 8, beta_fast = 1, beta_slow = 2 }
       heed.rope(x, { scaling = scaling })
     end)
     raises("rope: attention_factor is -1; it must be positive and finite", function()
       heed.rope(x, { scaling = { type = "yarn", factor = 2, original_context_length = 8, attention_factor = -1 } })
     end)
-    raises("rope: low_freq_factor is 4 and high_freq_factor is 4; they must be positive, the second the larger",
+    raises("rope: low_freq_factor is 4 and high_freq_factor is 4; they must be positive, and the second larger",
       function()
         heed.rope(x, { scaling = { type = "llama3", factor = 2, original_context_length = 8, low_freq_factor = 4 } })
       end)

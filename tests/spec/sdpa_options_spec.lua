@@ -229,13 +229,13 @@ describe("attention's messages", function()
     refuses("kv_lengths is float32; it must be int64", { kv_lengths = heed.ones(2) })
     refuses("kv_lengths is [3] and must broadcast to [2]; its size 3 of dimension 1 must be 1 or 2",
       { kv_lengths = int64 { 1, 2, 3 } })
-    refuses("kv_lengths and past_key are given; lengths count the keys of k alone, so there can be only one of them",
+    refuses("kv_lengths and past_key are given; give only one of them, for lengths count the keys of k alone",
       { kv_lengths = int64 { 1, 2 }, past_key = k, past_value = k })
   end)
 
   it("are about past keys and values", function()
-    refuses("past_key is given without past_value; both or none are needed", { past_key = k })
-    refuses("past_value is given without past_key; both or none are needed", { past_value = k })
+    refuses("past_key is given without past_value; give both or none", { past_key = k })
+    refuses("past_value is given without past_key; give both or none", { past_value = k })
     refuses("past_key is [2, 4, 5, 8] and k is [2, 2, 6, 8]; all sizes but the second to last must be equal",
       { past_key = q, past_value = k })
     refuses("past_key is [2, 2, 6, 8] and past_value is [2, 2, 5, 8]; their second to last sizes must be equal",
@@ -255,7 +255,7 @@ describe("attention's messages", function()
   it("are about dtypes", function()
     assert.has_error(function() return attention(q, k:to "int8", k) end)
     assert.has_error(function() return attention(q:to "bfloat16", k, k) end)
-    refuses("attn_mask is bfloat16; it must be bool (true takes part) or float32 (added)",
+    refuses("attn_mask is bfloat16; it must be bool (true is visible) or float32 (added)",
       { attn_mask = heed.zeros(5, 6):to "bfloat16" })
   end)
 end)

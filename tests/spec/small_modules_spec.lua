@@ -104,15 +104,15 @@ describe("Embedding", function()
     raises("Embedding: padding_idx is 0; rows count from 1 (or from -1, the last)",
       function() nn.Embedding(3, 3, 0) end)
     for _, place in ipairs { 4, -4 } do
-      raises(("Embedding: padding_idx is %d and num_embeddings is 3; it must be one of these, from 1 or, negative, "
-        .. "from the last"):format(place), function() nn.Embedding(3, 3, place) end)
+      raises(("Embedding: padding_idx is %d; it must be from 1 to 3, or from -3 to -1"):format(place),
+        function() nn.Embedding(3, 3, place) end)
     end
     for _, id in ipairs { 0, -1, 4 } do
       raises(("Embedding: id %d is out of range; weight has rows 1 to 3"):format(id),
         function() nn.Embedding(3, 3)(int64 { 1, id }) end)
     end
     raises("Embedding: ids is float32; it must be int64", function() nn.Embedding(3, 3)(heed.ones(2)) end)
-    raises("Embedding: it takes no attn_mask, which is for attention modules",
+    raises("Embedding: attn_mask is given; only attention modules take it",
       function() nn.Embedding(3, 3)(int64 { 1 }, heed.ones(1)) end)
   end)
 end)

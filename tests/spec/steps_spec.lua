@@ -266,9 +266,9 @@ describe("the steps of a forward", function()
       steps()
       use(cache)
       local length = cache.length
-      raises("steps: the cache was used by another call between two slices; give each its own, or end the one "
-        .. "before the other", function() steps() end)
-      raises("steps: an earlier slice has failed for good", function() steps() end)
+      raises("steps: the cache was used by another call between two slices; give each call a cache of its "
+        .. "own, or finish one before the other", function() steps() end)
+      raises("steps: an earlier slice has failed; begin a new pass", function() steps() end)
       assert.is_nil(steps.result)
       assert.equal(length, cache.length)
     end
@@ -302,12 +302,12 @@ describe("the steps of a forward", function()
           nn.CausalAttention({ d_in = 2, d_out = 2, context_length = 4, dropout = 0, softmax_dim = 1 })
             :steps(heed.rand(2, 2))
         end },
-      { "CausalAttention: it takes no cache",
+      { "CausalAttention: cache is given; only MultiHeadAttention takes it",
         function() nn.CausalAttention(2, 2, 4, 0):steps(heed.rand(2, 2), { cache = m:new_cache() }) end },
       { "advance: ms is -1", function() m:steps(x):advance(-1) end },
       { "have no field 'nothing'", function() return m:steps(x).nothing end },
       { "no field that can be set", function() m:steps(x).result = 1 end },
-      { "need_weights was not",
+      { "need_weights was false",
         function()
           local steps = m:steps(x)
           steps:advance(math.huge)

@@ -227,7 +227,7 @@ load_state_dict: the state does not fit Linear:
     assert.are.equal("bfloat16", key.dtype)
     assert.is_true(heed.equal(key:float(), wide:to("bfloat16"):float()))
     m:to("int8")
-    raises("head: the weight of W_query is int8, of which no view can be had; m:to('float32') widens it",
+    raises("head: the weight of W_query is int8; it must be float32, bfloat16 or float16; use m:to('float32')",
       function() m:head(1) end)
     for _, dtype in ipairs(SMALL) do
       m:to(dtype)

@@ -18,9 +18,9 @@ static float decode_dot(const heed__decode_task *t, const heed__decode_row *row,
   float wide[DECODE_PIECE], sum = 0.0f;
   ptrdiff_t column = 1;
   if (t->k_dtype == HEED_FLOAT32)
-    return heed__scalar_dot(row->q, 1, (const float *)(const void *)k, 1, (size_t)t->d);
-  for (int64_t c = 0; c < t->d; c += DECODE_PIECE) {
-    const int64_t n = t->d - c < DECODE_PIECE ? t->d - c : DECODE_PIECE;
+    return heed__scalar_dot(row->q, 1, (const float *)(const void *)k, 1, (size_t)t->head_size);
+  for (int64_t c = 0; c < t->head_size; c += DECODE_PIECE) {
+    const int64_t n = t->head_size - c < DECODE_PIECE ? t->head_size - c : DECODE_PIECE;
     const float *x = heed__scalar_widen(k + c * (ptrdiff_t)bytes, t->k_dtype, scale, &column, n, wide);
     sum += heed__scalar_dot(row->q + c, 1, x, 1, (size_t)n);
   }
@@ -34,8 +34,8 @@ static void add_value(const heed__decode_task *t, const heed__decode_row *row, f
   const float scale = row->v_scale ? row->v_scale[j * t->v_scale_row] : 1.0f;
   float wide[DECODE_PIECE];
   ptrdiff_t column = 1;
-  for (int64_t c = 0; c < t->dv; c += DECODE_PIECE) {
-    const int64_t n = t->dv - c < DECODE_PIECE ? t->dv - c : DECODE_PIECE;
+  for (int64_t c = 0; c < t->value_size; c += DECODE_PIECE) {
+    const int64_t n = t->value_size - c < DECODE_PIECE ? t->value_size - c : DECODE_PIECE;
     const float *x = heed__scalar_widen(v + c * (ptrdiff_t)bytes, t->v_dtype, scale, &column, n, wide);
     for (int64_t i = 0; i < n; i++) out[c + i] += weight * x[i];
   }
@@ -45,7 +45,7 @@ static void add_value(const heed__decode_task *t, const heed__decode_row *row, f
 static void decode_keys(const heed__decode_task *t, int r, int64_t *j, int64_t last) {
   enum { STEP = 512 };
   const heed__decode_row *row = &t->row[r];
-  float *out = t->out + r * t->dv, largest = t->row_max[r], sum = t->row_sum[r];
+  float *out = t->out + r * t->value_size, largest = t->row_max[r], sum = t->row_sum[r];
   const int64_t end = last - *j < STEP ? last : *j + STEP;
   for (; *j < end; ++*j) {
     if (!decode_sees(t, row, *j)) continue;
@@ -57,7 +57,7 @@ static void decode_keys(const heed__decode_task *t, int r, int64_t *j, int64_t l
       const float smaller = heed__exp_of(largest - score);
       largest = score;
       sum *= smaller;
-      for (int64_t c = 0; c < t->dv; c++) out[c] *= smaller;
+      for (int64_t c = 0; c < t->value_size; c++) out[c] *= smaller;
     }
     const float weight = heed__exp_of(score - largest);
     sum += weight;
@@ -78,7 +78,7 @@ bool heed__scalar_decode(const heed__decode_task *t, const heed__pace *pace, int
     if (before > r * keys) {
       j = t->first + before % keys;
     } else {
-      for (int64_t c = 0; c < t->dv; c++) t->out[r * t->dv + c] = 0.0f;
+      for (int64_t c = 0; c < t->value_size; c++) t->out[r * t->value_size + c] = 0.0f;
       t->row_max[r] = -FLT_MAX;
       t->row_sum[r] = 0.0f;
     }

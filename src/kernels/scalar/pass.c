@@ -11,7 +11,8 @@ static void project(const heed__small_pass *p, int which, const float *x, int64_
 }
 
 void heed__scalar_small_pass(const heed__small_pass *p) {
-  const int64_t wide = p->heads * p->d, kv_wide = p->kv_heads * p->d, group = p->heads / p->kv_heads;
+  const int64_t wide = p->heads * p->head_size, kv_wide = p->kv_heads * p->head_size,
+                group = p->heads / p->kv_heads;
   float q[TOKENS * WIDE], k[TOKENS * WIDE], v[TOKENS * WIDE], joined[TOKENS * WIDE], scratch[TOKENS + 1];
   float *heads = p->weight[3] ? joined : p->out;
   project(p, 0, p->x, p->d_in, wide, q);
@@ -23,10 +24,10 @@ void heed__scalar_small_pass(const heed__small_pass *p) {
   task.q_column = task.k_column = task.v_column = task.out_column = 1;
   task.scratch = scratch;
   for (int64_t h = 0; h < p->heads; h++) {
-    task.q = q + h * p->d;
-    task.k = k + h / group * p->d;
-    task.v = v + h / group * p->d;
-    task.out = heads + h * p->d;
+    task.q = q + h * p->head_size;
+    task.k = k + h / group * p->head_size;
+    task.v = v + h / group * p->head_size;
+    task.out = heads + h * p->head_size;
     (void)heed__scalar_attention(&task, NULL, NULL);
   }
   if (p->weight[3]) project(p, 3, joined, wide, p->d_out, p->out);

@@ -145,11 +145,11 @@ static void score_strip(const attend_work *a, const seen *e, const attend_strip 
     const int64_t key = e->first + j;
     if (visible && key % HEED__ALIGNMENT == 0)
       fetch_rows(visible + next * t->visible_row + key, HEED_BOOL, t->visible_row,
-                 lesser(HEED__ALIGNMENT, t->s - key), 0, rows);
+                 lesser(HEED__ALIGNMENT, t->key_length - key), 0, rows);
     if (bias) fetch_rows(bias + next * t->bias_row + key, HEED_FLOAT32, t->bias_row, ATTEND_TILE, 0, rows);
-    score_tiles(a->scores, s->q, a->keys, t->d, j, j + ATTEND_TILE);
+    score_tiles(a->scores, s->q, a->keys, t->head_size, j, j + ATTEND_TILE);
   }
-  score_tiles(a->scores, s->q, a->keys, t->d, j, e->high);
+  score_tiles(a->scores, s->q, a->keys, t->head_size, j, e->high);
 }
 
 static void weigh_strip(const attend_work *a, const seen *e, float *out, const float *factor) {
@@ -319,7 +319,7 @@ static void weights_of_strip(const attend_work *a, const seen *e, const attend_s
   (t->bias || t->slope != 0.0f ? raise_clipped : raise)(scores, top, n, sums);
   for (int r = 0; r < ATTEND_STRIP; r++) sum[r] = sum[r] * factor[r] + sums[r];
   for (int r = 0; t->dropout_mask && r < ATTEND_STRIP && t->first + row + r < t->last; r++) {
-    const float *keep = t->dropout_mask + (row + r) * t->s + e->first + e->low;
+    const float *keep = t->dropout_mask + (row + r) * t->key_length + e->first + e->low;
     for (int64_t j = 0; j < n; j++) scores[r * ATTEND_STRIDE + j] *= keep[j];
   }
 }
@@ -331,18 +331,18 @@ static void write_row(const heed__attention_task *t, int64_t i, const float *x, 
   float *out = t->out + i * t->out_row;
   int64_t c = 0;
   if (sum == 0.0f) { /* no visible key: zeros, even where 0 · nan was added */
-    for (; c < t->dv; c++) out[c * t->out_column] = 0.0f;
+    for (; c < t->value_size; c++) out[c * t->out_column] = 0.0f;
     return;
   }
   if (t->out_column == 1) {
     const vfloat whole = v_set(sum), part = v_set(1.0f / sum);
-    for (; c + V_LANES <= t->dv; c += V_LANES) {
+    for (; c + V_LANES <= t->value_size; c += V_LANES) {
       const vfloat y = v_load(x + c), near = v_mul(y, part), left = v_fnma(near, whole, y);
       v_store(out + c,
               v_select(v_isnan(left), near, v_fma(left, part, near))); /* rounded as a division, but faster */
     }
   }
-  for (; c < t->dv; c++) out[c * t->out_column] = x[c] / sum;
+  for (; c < t->value_size; c++) out[c * t->out_column] = x[c] / sum;
 }
 
 /* Rows that see no key give zeros even where the sink is not finite. */
@@ -357,11 +357,12 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
 static void begin_strip(const attend_work *a, const attend_strip *s, bool sink) {
   const heed__attention_task *t = a->t;
   float *q = s->q, *out = s->out;
-  for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP; r++, i++, q += t->d, out += a->columns) {
+  for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP;
+       r++, i++, q += t->head_size, out += a->columns) {
     if (i < t->last) {
-      scale_whole_row(q, t->q + i * t->q_row, t->q_column, t->scale, t->d);
+      scale_whole_row(q, t->q + i * t->q_row, t->q_column, t->scale, t->head_size);
     } else {
-      for (int64_t c = 0; c < t->d; c++) q[c] = 0.0f;
+      for (int64_t c = 0; c < t->head_size; c++) q[c] = 0.0f;
     }
     for (int64_t c = 0; c < a->columns; c += V_LANES) v_store(out + c, v_zero());
     s->row_max[r] = sink ? t->sink : -INFINITY;

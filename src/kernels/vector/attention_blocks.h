@@ -78,28 +78,29 @@ static int64_t greater(int64_t a, int64_t b) {
 /* Sets the pointers of the scratch, which begins at `base` (NULL: only sizes); returns its length in floats.
  */
 static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base) {
-  *a = (attend_work){
-      .t = t, .rows = round_up(t->last - t->first, ATTEND_STRIP), .columns = round_up(t->dv, V_LANES)};
-  const int64_t longest = t->d > a->columns ? t->d : a->columns,
-                keys = round_up(greater(t->s, 1), ATTEND_TILE);
+  *a = (attend_work){.t = t,
+                     .rows = round_up(t->last - t->first, ATTEND_STRIP),
+                     .columns = round_up(t->value_size, V_LANES)};
+  const int64_t longest = t->head_size > a->columns ? t->head_size : a->columns,
+                keys = round_up(greater(t->key_length, 1), ATTEND_TILE);
   a->block = ATTEND_BLOCK;
   while (a->block > ATTEND_TILE && a->block / 2 * longest >= (int64_t)ATTEND_BLOCK * ATTEND_BLOCK_DIMS / 2)
     a->block /= 2;
   if (a->block > keys) a->block = keys;
-  a->held = t->s <= a->block ? ATTEND_STRIP : a->rows;
+  a->held = t->key_length <= a->block ? ATTEND_STRIP : a->rows;
   size_t floats = 0;
 #define AREA(name, size)                                                                                     \
   a->name = base ? base + floats : NULL;                                                                     \
   floats += (size_t)round_up(size, HEED__ALIGNMENT / (int64_t)sizeof(float));
-  AREA(q, a->held * t->d)
+  AREA(q, a->held * t->head_size)
   AREA(out, a->held * a->columns)
   AREA(row_max, a->held)
   AREA(row_sum, a->held)
-  AREA(keys, a->block * t->d)
+  AREA(keys, a->block * t->head_size)
   AREA(values, a->block * a->columns)
   AREA(scores, ATTEND_STRIP * ATTEND_STRIDE)
   AREA(bias, t->bias ? ATTEND_STRIP * ATTEND_STRIDE : 0)
-  AREA(wide, t->k_dtype == HEED_FLOAT32 ? 0 : V_LANES * t->d)
+  AREA(wide, t->k_dtype == HEED_FLOAT32 ? 0 : V_LANES * t->head_size)
 #undef AREA
   a->packed = base ? (int64_t *)(void *)(base + floats) : NULL;
   floats += HEED__ALIGNMENT / sizeof(float);
@@ -110,7 +111,8 @@ static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base
  * in the first-level cache. */
 static attend_strip strip_of(const attend_work *a, int64_t row, bool waits) {
   const int64_t at = waits ? row : 0;
-  return (attend_strip){row, a->q + at * a->t->d, a->out + at * a->columns, a->row_max + at, a->row_sum + at};
+  return (attend_strip){row, a->q + at * a->t->head_size, a->out + at * a->columns, a->row_max + at,
+                        a->row_sum + at};
 }
 
 /* ---- Packing ---- */
@@ -172,20 +174,20 @@ static void pack_keys(const attend_work *a, const seen *e) {
     const int64_t from = greater(e->begin - j, 0), to = lesser(e->count - j, V_LANES);
     if (t->k_column == 1) {
       const int64_t soon = j + ATTEND_KEYS_AHEAD;
-      fetch_rows(t->k, t->k_dtype, t->k_row, t->d, e->first + greater(soon, e->begin),
+      fetch_rows(t->k, t->k_dtype, t->k_row, t->head_size, e->first + greater(soon, e->begin),
                  e->first + lesser(soon + V_LANES, e->count));
     }
-    float *tile = a->keys + j / ATTEND_TILE * ATTEND_TILE * t->d + j % ATTEND_TILE;
+    float *tile = a->keys + j / ATTEND_TILE * ATTEND_TILE * t->head_size + j % ATTEND_TILE;
     for (int64_t i = from; stored && i < to; i++) {
       const int64_t key = e->first + j + i;
-      widen_row(a->wide + i * t->d, element_at(t->k, t->k_dtype, key * t->k_row), t->k_dtype, t->k_column,
-                t->k_scale ? t->k_scale[key * t->k_scale_row] : 1.0f, t->d);
+      widen_row(a->wide + i * t->head_size, element_at(t->k, t->k_dtype, key * t->k_row), t->k_dtype,
+                t->k_column, t->k_scale ? t->k_scale[key * t->k_scale_row] : 1.0f, t->head_size);
     }
     if (stored) {
-      pack_lanes(tile, a->wide, t->d, 1, from, to, t->d);
+      pack_lanes(tile, a->wide, t->head_size, 1, from, to, t->head_size);
     } else {
       const float *k = (const float *)t->k + (from < to ? (e->first + j) * t->k_row : 0);
-      pack_lanes(tile, k, t->k_row, t->k_column, from, to, t->d);
+      pack_lanes(tile, k, t->k_row, t->k_column, from, to, t->head_size);
     }
   }
 }
@@ -196,7 +198,7 @@ static const float *values_of_block(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
   const bool in_place = t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row == a->columns &&
-                        t->dv % V_LANES == 0 && e->begin % ATTEND_WORD == 0 &&
+                        t->value_size % V_LANES == 0 && e->begin % ATTEND_WORD == 0 &&
                         (uintptr_t)first % HEED__ALIGNMENT == 0;
   return in_place ? first : a->values;
 }
@@ -206,7 +208,7 @@ static const float *values_of_block(const attend_work *a, const seen *e) {
 static void pack_values(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
-  const int64_t tail = t->dv % V_LANES;
+  const int64_t tail = t->value_size % V_LANES;
   for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
     a->values[i] = 0.0f;
   for (int64_t j = e->begin; j < e->count; j++) {
@@ -214,16 +216,17 @@ static void pack_values(const attend_work *a, const seen *e) {
     int64_t c = 0;
     if (t->v_dtype != HEED_FLOAT32) {
       const float scale = t->v_scale ? t->v_scale[(e->first + j) * t->v_scale_row] : 1.0f;
-      widen_row(to, element_at(first, t->v_dtype, j * t->v_row), t->v_dtype, t->v_column, scale, t->dv);
-      for (c = t->dv; c < a->columns; c++) to[c] = 0.0f;
+      widen_row(to, element_at(first, t->v_dtype, j * t->v_row), t->v_dtype, t->v_column, scale,
+                t->value_size);
+      for (c = t->value_size; c < a->columns; c++) to[c] = 0.0f;
       continue;
     }
     const float *from = (const float *)first + j * t->v_row;
     if (t->v_column == 1) {
-      for (; c + V_LANES <= t->dv; c += V_LANES) v_store(to + c, v_load(from + c));
+      for (; c + V_LANES <= t->value_size; c += V_LANES) v_store(to + c, v_load(from + c));
       if (tail) v_store(to + c, v_load_masked(from + c, v_first((size_t)tail)));
     } else {
-      for (; c < a->columns; c++) to[c] = c < t->dv ? from[c * t->v_column] : 0.0f;
+      for (; c < a->columns; c++) to[c] = c < t->value_size ? from[c * t->v_column] : 0.0f;
     }
   }
 }

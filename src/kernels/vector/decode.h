@@ -52,7 +52,7 @@ static void bias_block(const decode_work *w, int r, float *p) {
  * output so far. */
 static void settle_block(const decode_work *w, int r) {
   const heed__decode_task *t = w->task;
-  float *p = w->p + r * w->stride, *out = t->out + r * t->dv;
+  float *p = w->p + r * w->stride, *out = t->out + r * t->value_size;
   vfloat most = v_set(t->row_max[r]);
   bias_block(w, r, p);
   fill_hidden(w, p, -INFINITY);
@@ -62,7 +62,7 @@ static void settle_block(const decode_work *w, int r) {
   if (largest > t->row_max[r]) {
     float smaller[V_LANES];
     v_store(smaller, v_exp(v_set(t->row_max[r] - largest)));
-    for (int64_t c = 0; c < t->dv; c++) out[c] *= *smaller;
+    for (int64_t c = 0; c < t->value_size; c++) out[c] *= *smaller;
     t->row_sum[r] *= *smaller;
     t->row_max[r] = largest;
   }
@@ -118,15 +118,15 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
   const heed__decode_task *t = w->task;
   const float *p = w->p + first_row * w->stride;
   const ptrdiff_t v_row = t->v_row;
-  const int64_t left = t->dv - c, stride = w->stride;
+  const int64_t left = t->value_size - c, stride = w->stride;
   const void *v = element_at(w->v, type, t->row[first_row].v + c);
-  float *out = t->out + first_row * t->dv + c;
+  float *out = t->out + first_row * t->value_size + c;
   vfloat sum[DECODE_SUMS];
   V_UNROLL
   for (int r = 0; r < rows; r++) {
     V_UNROLL
     for (int i = 0; i < width; i++) {
-      const float *from = out + r * t->dv + i * V_LANES;
+      const float *from = out + r * t->value_size + i * V_LANES;
       sum[r * width + i] = tail ? v_load_masked(from, *tail) : v_load(from);
     }
   }
@@ -162,7 +162,7 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
   for (int r = 0; r < rows; r++) {
     V_UNROLL
     for (int i = 0; i < width; i++) {
-      float *to = out + r * t->dv + i * V_LANES;
+      float *to = out + r * t->value_size + i * V_LANES;
       if (tail) {
         v_store_masked(to, sum[r * width + i], *tail);
       } else {
@@ -176,7 +176,7 @@ V_INLINE void add_values(decode_work *w, const heed_dtype type, int rows, int wi
  * would compute the weights that the caller has computed. */
 V_INLINE void add_columns(decode_work *w, const heed_dtype type, int rows, int first_row, int64_t first,
                           int64_t last) {
-  const int64_t dv = w->task->dv;
+  const int64_t dv = w->task->value_size;
   int64_t c = 0;
 #define TILES(width)                                                                                         \
   if ((width) <= DECODE_TILE - (rows == 1) && (width)*rows <= DECODE_SUMS &&                                 \
@@ -201,7 +201,7 @@ V_INLINE void add_wide(decode_work *w, const heed_dtype type, int r, int64_t fir
   const heed__decode_task *t = w->task;
   const float *p = w->p + r * w->stride;
   const ptrdiff_t v_row = t->v_row;
-  const int64_t dv = t->dv;
+  const int64_t dv = t->value_size;
   const void *v = element_at(w->v, type, t->row[r].v + first * v_row);
   float *out = t->out + r * dv;
   for (int64_t j = first; j < last;) {
@@ -229,7 +229,7 @@ V_INLINE void add_wide(decode_work *w, const heed_dtype type, int r, int64_t fir
 
 /* Adds the values of keys first…last-1 of a run to one row. */
 V_INLINE void add_alone_of(decode_work *w, const heed_dtype type, int r, int64_t first, int64_t last) {
-  const int64_t dv = w->task->dv, tile = DECODE_TILE * V_LANES, stretch = stretch_of(dv);
+  const int64_t dv = w->task->value_size, tile = DECODE_TILE * V_LANES, stretch = stretch_of(dv);
   if (dv > tile) {
     add_wide(w, type, r, first, last);
     return;
@@ -253,7 +253,7 @@ V_INLINE void add_block_of(decode_work *w, const heed_dtype type, int first_row,
   const heed__decode_task *t = w->task;
   const void *values = element_at(w->v, type, t->row[first_row].v);
   const bool shared = shares_keys(t, first_row, last_row);
-  const int64_t stretch = stretch_of(t->dv);
+  const int64_t stretch = stretch_of(t->value_size);
   if (last_row - first_row == 1) {
     for (int64_t i = 0; i < w->runs; i++) add_alone(w, first_row, w->run[i].first, w->run[i].last);
     return;
@@ -261,7 +261,7 @@ V_INLINE void add_block_of(decode_work *w, const heed_dtype type, int first_row,
   for (int64_t i = 0; i < w->runs; i++) {
     for (int64_t first = w->run[i].first, last; first < w->run[i].last; first = last) {
       last = first + stretch < w->run[i].last ? first + stretch : w->run[i].last;
-      if (shared) prefetch_ahead(values, type, t->v_row, t->dv, first, stretch, t->last - w->first);
+      if (shared) prefetch_ahead(values, type, t->v_row, t->value_size, first, stretch, t->last - w->first);
       weigh_rows(w, first_row, last_row, last);
       for (int r = first_row, rows; r < last_row; r += rows) {
         rows = at_once(w->task, type, r, last_row);
@@ -350,7 +350,7 @@ bool KERNEL(decode)(const heed__decode_task *t, const heed__pace *pace, int64_t 
     t->row_max[r] = -FLT_MAX;
     t->row_sum[r] = 0.0f;
   }
-  for (int64_t i = 0; !before && i < t->rows * t->dv; i++) t->out[i] = 0.0f;
+  for (int64_t i = 0; !before && i < t->rows * t->value_size; i++) t->out[i] = 0.0f;
   for (int64_t first = t->first + before, last; first < t->last; first = last) {
     last = t->last - first > t->block + V_LANES ? first + t->block : t->last;
     for (int r = 0, next; r < t->rows; r = next) {

@@ -184,7 +184,7 @@ V_INLINE void score_stretch(const decode_work *w, const heed_dtype type, int row
   const heed__decode_task *t = w->task;
   const int keys = V_LANES / rows;
   const bool alone = w->keys < keys;
-  const int64_t step = alone ? 1 : keys, latest = w->keys - step, d = t->d;
+  const int64_t step = alone ? 1 : keys, latest = w->keys - step, d = t->head_size;
   const ptrdiff_t k_row = t->k_row, next_key = alone ? 0 : k_row;
   const vfloat scale = v_set(t->scale);
   const void *block = element_at(w->k, type, t->row[first_row].k);
@@ -217,18 +217,18 @@ V_INLINE void score_block_of(decode_work *w, const heed_dtype type, int first_ro
   const heed__decode_task *t = w->task;
   const void *keys = element_at(w->k, type, t->row[first_row].k);
   const bool shared = shares_keys(t, first_row, last_row);
-  const int64_t registers = (stretch_of(t->d) + V_LANES - 1) / V_LANES;
+  const int64_t registers = (stretch_of(t->head_size) + V_LANES - 1) / V_LANES;
   const int64_t stretch = last_row - first_row > 1 ? registers * V_LANES : w->keys;
   for (int64_t first = 0; first < w->keys; first += stretch) {
     const int64_t last = first + stretch < w->keys ? first + stretch : w->keys;
-    if (shared) prefetch_ahead(keys, type, t->k_row, t->d, first, stretch, t->last - w->first);
+    if (shared) prefetch_ahead(keys, type, t->k_row, t->head_size, first, stretch, t->last - w->first);
     for (int r = first_row, rows; r < last_row; r += rows) {
       rows = at_once(t, type, r, last_row);
       if (rows == 4)
         score_stretch(w, type, 4, false, r, first, last);
       else if (rows == 2 && type == HEED_FLOAT32)
         score_stretch(w, type, 2, false, r, first, last);
-      else if (t->d > DECODE_TILE * V_LANES)
+      else if (t->head_size > DECODE_TILE * V_LANES)
         score_stretch(w, type, 1, true, r, first, last);
       else
         score_stretch(w, type, 1, false, r, first, last);

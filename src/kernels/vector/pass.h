@@ -35,7 +35,8 @@ void KERNEL(small_pass)(const heed__small_pass *p) {
     return;
   }
 #endif
-  const int64_t wide = p->heads * p->d, kv_wide = p->kv_heads * p->d, group = p->heads / p->kv_heads;
+  const int64_t wide = p->heads * p->head_size, kv_wide = p->kv_heads * p->head_size,
+                group = p->heads / p->kv_heads;
   const int64_t last = (p->n - 1) / V_LANES * V_LANES; /* start of the last vector */
   pass_columns x, q, k, v, heads;
   for (int64_t c = 0; c < p->d_in; c++) {
@@ -50,10 +51,10 @@ void KERNEL(small_pass)(const heed__small_pass *p) {
   task.q_row = task.k_row = task.v_row = task.out_row = 1;
   task.q_column = task.k_column = task.v_column = task.out_column = PASS_TOKENS;
   for (int64_t h = 0; h < p->heads; h++) {
-    task.q = q[h * p->d];
-    task.k = k[h / group * p->d];
-    task.v = v[h / group * p->d];
-    task.out = heads[h * p->d];
+    task.q = q[h * p->head_size];
+    task.k = k[h / group * p->head_size];
+    task.v = v[h / group * p->head_size];
+    task.out = heads[h * p->head_size];
     for (int64_t i = 0; i < p->n; i += V_LANES)
       small_rows_plain(&task, i, p->n - i < V_LANES ? p->n - i : V_LANES);
   }

@@ -85,8 +85,8 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   const float *query = t->q + i0 * t->q_row;
   int64_t at = 0;
   if (t->q_column == 1)
-    for (; at + V_LANES <= t->d; at += V_LANES) small_gather_square(q + at, query + at, t->q_row, n);
-  for (; at < t->d; at++) q[at] = small_gather(query + at * t->q_column, t->q_row, n);
+    for (; at + V_LANES <= t->head_size; at += V_LANES) small_gather_square(q + at, query + at, t->q_row, n);
+  for (; at < t->head_size; at++) q[at] = small_gather(query + at * t->q_column, t->q_row, n);
 
   for (int64_t j = 0; j < keys; j += SMALL_AT_ONCE) {
     float wide[SMALL_AT_ONCE][HEED__SMALL_HEAD];
@@ -96,10 +96,11 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
     for (int u = 0; u < SMALL_AT_ONCE; u++) {
       const int64_t key = first + (j + u < keys ? j + u : keys - 1);
       column = t->k_column;
-      k[u] = small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, key, t->d, &column, wide[u]);
+      k[u] =
+          small_row(t->k, k_dtype, t->k_row, t->k_scale, t->k_scale_row, key, t->head_size, &column, wide[u]);
       score[u] = v_zero();
     }
-    for (int64_t c = 0; c < t->d; c++) {
+    for (int64_t c = 0; c < t->head_size; c++) {
       V_UNROLL
       for (int u = 0; u < SMALL_AT_ONCE; u++) score[u] = v_fma(q[c], v_set(k[u][c * column]), score[u]);
     }
@@ -130,8 +131,8 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   for (int64_t j = 0; j < keys; j++) {
     weight[j] = v_mul(weight[j], share);
     if (!plain && t->dropout_mask)
-      weight[j] =
-          v_mul(weight[j], small_gather(t->dropout_mask + (i0 - t->first) * t->s + first + j, t->s, n));
+      weight[j] = v_mul(weight[j], small_gather(t->dropout_mask + (i0 - t->first) * t->key_length + first + j,
+                                                t->key_length, n));
   }
 
   float wide[HEED__SMALL_KEYS][HEED__SMALL_HEAD];
@@ -139,28 +140,29 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   ptrdiff_t row = t->v_row, column = t->v_column;
   for (int64_t j = 0; v_dtype != HEED_FLOAT32 && j < keys; j++) {
     column = t->v_column;
-    small_row(t->v, v_dtype, t->v_row, t->v_scale, t->v_scale_row, first + j, t->dv, &column, wide[j]);
+    small_row(t->v, v_dtype, t->v_row, t->v_scale, t->v_scale_row, first + j, t->value_size, &column,
+              wide[j]);
     value = wide[0];
     row = HEED__SMALL_HEAD;
   }
   float *to = t->out + i0 * t->out_row;
-  const int64_t whole = t->out_column == 1 ? t->dv / V_LANES * V_LANES : 0;
+  const int64_t whole = t->out_column == 1 ? t->value_size / V_LANES * V_LANES : 0;
   vfloat out[V_LANES];
-  for (int64_t c = 0; c < t->dv; c += SMALL_AT_ONCE) {
+  for (int64_t c = 0; c < t->value_size; c += SMALL_AT_ONCE) {
     vfloat x[SMALL_AT_ONCE];
     ptrdiff_t offset[SMALL_AT_ONCE];
     for (int u = 0; u < SMALL_AT_ONCE; u++) {
-      offset[u] = (c + u < t->dv ? c + u : t->dv - 1) * column;
+      offset[u] = (c + u < t->value_size ? c + u : t->value_size - 1) * column;
       x[u] = v_zero();
     }
-    for (int64_t j = 0; c + 1 < t->dv && j < keys; j++) {
+    for (int64_t j = 0; c + 1 < t->value_size && j < keys; j++) {
       V_UNROLL
       for (int u = 0; u < SMALL_AT_ONCE; u++)
         x[u] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + offset[u]]), x[u]), x[u]);
     }
-    for (int64_t j = 0; c + 1 == t->dv && j < keys; j++) /* a single last column */
+    for (int64_t j = 0; c + 1 == t->value_size && j < keys; j++) /* a single last column */
       x[0] = v_select(seen[j], v_fma(weight[j], v_set(value[j * row + offset[0]]), x[0]), x[0]);
-    for (int u = 0; u < SMALL_AT_ONCE && c + u < t->dv; u++) {
+    for (int u = 0; u < SMALL_AT_ONCE && c + u < t->value_size; u++) {
       x[u] = v_select(none, v_zero(), x[u]);
       if (c < whole)
         out[(c + u) % V_LANES] = x[u];
@@ -186,7 +188,7 @@ static void small_rows_any(const heed__attention_task *t, int64_t i0, int64_t n)
 /* The whole task, for which heed__attention_is_small holds. */
 static void attend_small(const heed__attention_task *t) {
 #if V_LANES == 16
-  if (SMALL_LEFT_TO_AVX2(t->l)) {
+  if (SMALL_LEFT_TO_AVX2(t->query_length)) {
     (void)heed__kernels_avx2.attention(t, NULL, NULL);
     return;
   }

@@ -12,10 +12,10 @@ static const heed__setting causal_settings[] = {
     {0},
 };
 
-/* ---- Softmax over another dimension than the keys', which the kernel, working row by row, cannot do ---- */
+/* ---- Softmax over a dimension other than the keys, which the row-by-row kernels cannot do ---- */
 
-/* out [..., n, d] = weights [..., n, n] · values [..., n, d], all row-major. Hidden places are left out, and
- * not multiplied by 0, which nan would survive. */
+/* out [..., n, d] = weights [..., n, n] · values [..., n, d], all row-major. Hidden positions are skipped:
+ * multiplying by 0 would let nan through. */
 static void weigh_hidden(const heed_tensor *weights, const heed_tensor *hidden, const heed_tensor *values,
                          const heed_tensor *out) {
   const int64_t n = values->shape[values->ndim - 2], d = values->shape[values->ndim - 1];
@@ -32,20 +32,20 @@ static void weigh_hidden(const heed_tensor *weights, const heed_tensor *hidden, 
   }
 }
 
-/* scores · scale + mask, -inf where hidden. A mask with fewer keys hides the rest already. */
+/* scores · scale + mask, -inf where hidden. Keys beyond a shorter mask are hidden already. */
 static heed_status scale_scores(const heed__attention_module *a, const heed_tensor *scores,
                                 const heed_tensor *mask, const heed_tensor *hidden, heed_tensor **out) {
   heed_context *ctx = a->base.context;
   heed__number scale;
   heed_status status = heed_mul(ctx, scores, heed__number_tensor(&scale, heed_number(a->scale)), out);
   if (status != HEED_OK || mask == NULL || mask->dtype != HEED_FLOAT32) return status;
-  heed_tensor part, *place = &part;
+  heed_tensor part, *into = &part; /* the columns that the mask has */
   heed__alias_on_stack(&part, *out);
   int last = part.ndim - 1, mask_last = mask->ndim - 1;
   if (mask_last >= 0 && mask->shape[mask_last] != 1 && mask->shape[mask_last] < part.shape[last]) {
     heed__narrow_on_stack(&part, last, 0, mask->shape[mask_last]);
   }
-  if ((status = heed_add(ctx, &part, mask, &place)) != HEED_OK) return status;
+  if ((status = heed_add(ctx, &part, mask, &into)) != HEED_OK) return status;
   return heed_masked_fill(ctx, *out, hidden, heed_number(-INFINITY), out);
 }
 
@@ -64,18 +64,20 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   heed__result result = {0};
   int64_t shape[3];
   heed_status status;
-  if ((status = heed__project(m, (const heed_tensor *const[]){x, x, x}, NULL, projected)) != HEED_OK)
-    goto done;
+  for (int i = 0; i < 3; i++) { /* W_query, W_key, W_value */
+    status = heed__linear_apply(m->slots[i].module, m->class->name, x, &projected[i]);
+    if (status != HEED_OK) goto done;
+  }
   const int ndim = x->ndim;
   memcpy(shape, x->shape, (size_t)ndim * sizeof *shape);
   shape[ndim - 1] = shape[ndim - 2];
-  heed_tensor **const made[] = {&scaled, &weights, &hidden}; /* here, for the name in messages */
+  heed_tensor **const made[] = {&scaled, &weights, &hidden}; /* made here, so that messages name the module */
   for (int i = 0; i < 3; i++) {
     const heed_dtype dtype = made[i] == &hidden ? HEED_BOOL : HEED_FLOAT32;
     if ((status = heed__tensor_new(ctx, m->class->name, dtype, ndim, shape, made[i])) != HEED_OK) goto done;
   }
 
-  /* All masks are applied to the scores; the output is not used. */
+  /* Computes the masked scores; its output is not used. */
   const heed__attention_operands operands = {
       .function = m->class->name,
       .q = projected[0],
@@ -131,47 +133,32 @@ static heed_status causal_forward(heed_module *m, const heed_tensor *x, const he
   heed_status status = heed__attention_check_input(m, x);
   if (status != HEED_OK) return status;
   if (wanted > x->ndim || wanted < -x->ndim) {
-    return heed__fail(m->context, HEED_INDEX, "%s: softmax_dim is %d and the weights have %d dimensions",
-                      m->class->name, (int)wanted, x->ndim);
+    return heed__fail(m->context, HEED_INDEX,
+                      "%s: softmax_dim is %d; it must be from 1 to %d, or from -%d to -1", m->class->name,
+                      (int)wanted, x->ndim, x->ndim);
   }
   const int dim = (int)(wanted < 0 ? wanted + x->ndim + 1 : wanted);
   return dim == x->ndim ? heed__attention_forward(m, x, options, out, taps)
                         : forward_along(m, dim, x, options, out, taps);
 }
 
-/* ---- Making ---- */
+/* ---- Constructor ---- */
 
-static const heed__class causal_class = {.name = "CausalAttention",
-                                         .settings = causal_settings,
-                                         .attends = true,
-                                         .staged = true,
-                                         .forward = causal_forward};
-
-heed_status heed__causal_attention_empty(heed_context *ctx, const heed_attention_config *config,
-                                         heed_module **out) {
-  heed_attention_config one = heed__one_head(config);
-  one.causal = true;
-  return heed__attention_module_new(ctx, &causal_class, true, &one, out);
+static heed_status complete_causal(heed_context *ctx, heed_attention_config *config) {
+  heed__one_head(config, true);
+  return heed__check_softmax_dim(ctx, heed__causal_class.base.name, config->softmax_dim);
 }
+
+const heed__attention_class heed__causal_class = {.base = {.name = "CausalAttention",
+                                                           .settings = causal_settings,
+                                                           .attends = true,
+                                                           .staged = true,
+                                                           .forward = causal_forward},
+                                                  .one_head = true,
+                                                  .drops = true,
+                                                  .complete = complete_causal};
 
 heed_status heed_causal_attention_new(heed_context *ctx, heed_generator *g,
                                       const heed_attention_config *config, heed_module **out) {
-  HEED__ENTER(ctx, causal_class.name, config, out);
-  HEED__MAY_ENTER(ctx, causal_class.name, g);
-  heed_module *m = NULL;
-  heed__attention_config own;
-  heed_status status = heed__attention_config_read(ctx, &causal_class, true, config, &own);
-  if (status != HEED_OK) return status;
-  config = &own.config;
-  if (config->softmax_dim == 0 || config->softmax_dim < -3 || config->softmax_dim > 3) {
-    return heed__fail(ctx, HEED_INDEX, "%s: softmax_dim is %d; it must be from 1 to 3, or from -3 to -1",
-                      causal_class.name, config->softmax_dim);
-  }
-  g = heed__generator(ctx, g);
-  const heed_generator before = *g;
-  if ((status = heed__causal_attention_empty(ctx, config, &m)) != HEED_OK) goto done;
-  if ((status = heed__add_projections(m, g, config->qkv_bias)) != HEED_OK) goto done;
-  status = heed__add_dropout(m, config->dropout);
-done:
-  return heed__module_finish(status, m, g, &before, out);
+  return heed__attention_new(ctx, g, &heed__causal_class, config, out);
 }

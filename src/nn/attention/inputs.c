@@ -12,14 +12,15 @@ static heed_status check_tokens(const heed_module *m, const char *argument, cons
   if ((x->ndim != 2 && x->ndim != 3) || x->shape[x->ndim - 1] != d) {
     char text[HEED__SHAPE_TEXT];
     return heed__fail(m->context, HEED_SHAPE,
-                      "%s: %s is %s; it must be [n, %lld] or [b, n, %lld], for %s is %lld", name, argument,
+                      "%s: %s is %s; it must be [n, %lld] or [b, n, %lld], since %s is %lld", name, argument,
                       heed__shape_text(text, x->ndim, x->shape), (long long)d, (long long)d, setting,
                       (long long)d);
   }
   const int64_t n = x->shape[x->ndim - 2];
   if (a->context_length > 0 && n > a->context_length) {
-    return heed__fail(m->context, HEED_SHAPE, "%s: %s has %lld tokens and context_length is %lld", name,
-                      argument, (long long)n, (long long)a->context_length);
+    return heed__fail(m->context, HEED_SHAPE,
+                      "%s: %s has %lld tokens; it must have at most %lld, the context_length", name, argument,
+                      (long long)n, (long long)a->context_length);
   }
   return HEED_OK;
 }
@@ -28,24 +29,15 @@ heed_status heed__attention_check_input(const heed_module *m, const heed_tensor 
   return check_tokens(m, "x", "d_in", ((const heed__attention_module *)m)->d_in, x);
 }
 
-static heed_status fail_pair(const heed_module *m, const char *a_name, const heed_tensor *a,
-                             const char *b_name, const heed_tensor *b, const char *which) {
-  char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
-  return heed__fail(m->context, HEED_SHAPE, "%s: %s is %s and %s is %s; their sizes%s must be equal",
-                    m->class->name, a_name, heed__shape_text(a_text, a->ndim, a->shape), b_name,
-                    heed__shape_text(b_text, b->ndim, b->shape), which);
-}
-
 static heed_status check_without_key(const heed__attention_stages *p) {
   const heed__attention_module *a = (const heed__attention_module *)p->m;
   const char *name = p->m->class->name;
   if (p->options.value != NULL)
-    return heed__fail(p->m->context, HEED_ARGUMENT, "%s: value is given without key, which it belongs to",
-                      name);
+    return heed__fail(p->m->context, HEED_ARGUMENT, "%s: value is given without key; give key as well", name);
   if (a->kdim == a->d_in && a->vdim == a->d_in) return HEED_OK;
   return heed__fail(p->m->context, HEED_ARGUMENT,
-                    "%s: key is missing; x cannot stand for it, for d_in is %lld, kdim %lld and vdim %lld",
-                    name, (long long)a->d_in, (long long)a->kdim, (long long)a->vdim);
+                    "%s: key is missing; it must be given, since d_in is %lld, kdim %lld and vdim %lld", name,
+                    (long long)a->d_in, (long long)a->kdim, (long long)a->vdim);
 }
 
 heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_tensor *x) {
@@ -58,21 +50,23 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
   p->from[0] = p->from[1] = p->from[2] = x;
   if (key == NULL) return check_without_key(p);
   if (p->options.cache != NULL)
-    return heed__fail(m->context, HEED_ARGUMENT, "%s: key and cache are given; a cache is for the keys of x",
+    return heed__fail(m->context, HEED_ARGUMENT,
+                      "%s: key and cache are given; give only one of them, for a cache holds the keys of x",
                       name);
   if (value == NULL && a->vdim != a->kdim) {
     return heed__fail(m->context, HEED_ARGUMENT,
-                      "%s: value is missing; key cannot stand for it, for kdim is %lld and vdim %lld", name,
+                      "%s: value is missing; it must be given, since kdim is %lld and vdim %lld", name,
                       (long long)a->kdim, (long long)a->vdim);
   }
   p->from[1] = key;
   p->from[2] = value = value != NULL ? value : key;
   if ((status = check_tokens(m, "key", "kdim", a->kdim, key)) != HEED_OK) return status;
   if (x->ndim != key->ndim || (x->ndim == 3 && x->shape[0] != key->shape[0]))
-    return fail_pair(m, "x", x, "key", key, " of the batch");
+    return heed__fail_pair(m->context, name, "x", x, "key", key, "their sizes of the batch must be equal");
   if ((status = check_tokens(m, "value", "vdim", a->vdim, value)) != HEED_OK) return status;
   if (!heed__same_shape(key->ndim - 1, key->shape, value->ndim - 1, value->shape))
-    return fail_pair(m, "key", key, "value", value, " but the last");
+    return heed__fail_pair(m->context, name, "key", key, "value", value,
+                           "their sizes but the last must be equal");
   return HEED_OK;
 }
 
@@ -82,14 +76,15 @@ heed_status heed__stages_check_cache(const heed__attention_stages *p, const heed
   if (p->options.cache == NULL) return HEED_OK;
   if (p->options.kv_lengths != NULL) {
     return heed__fail(p->m->context, HEED_ARGUMENT,
-                      "%s: kv_lengths and cache are given; with a cache, key_padding_mask hides keys",
+                      "%s: kv_lengths and cache are given; with a cache, use key_padding_mask to hide keys",
                       p->m->class->name);
   }
-  return heed__kv_cache_check(p->m, p->options.cache, x->ndim == 3 ? x->shape[0] : 1, x->shape[x->ndim - 2]);
+  return heed__module_check_cache(p->m, p->options.cache, x->ndim == 3 ? x->shape[0] : 1,
+                                  x->shape[x->ndim - 2]);
 }
 
-/* What a mask [..., keys] says of the keys from `skipped` on; `shorter`: a smaller one hides the rest. *made
- * is to be freed. A mask of 1 is for all keys. */
+/* Replaces a mask [..., keys] by its part from key `skipped` on, in *view or *made, which the caller frees.
+ * `shorter`: the mask may have fewer keys, and hides the rest. A last size of 1 applies to all keys. */
 static heed_status skip_keys(const heed_module *m, const char *argument, bool shorter, int64_t skipped,
                              int64_t keys, const heed_tensor **mask, heed_tensor *view, heed_tensor **made) {
   const heed_tensor *whole = *mask;
@@ -98,12 +93,10 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
   const int64_t size = whole->shape[last];
   if (shorter ? size > keys : size != keys) {
     char text[HEED__SHAPE_TEXT];
-    return heed__fail(
-        m->context, HEED_SHAPE,
-        "%s: %s is %s and there are %lld keys, those of the cache and of x; its last size must be "
-        "%s%lld",
-        m->class->name, argument, heed__shape_text(text, whole->ndim, whole->shape), (long long)keys,
-        shorter ? "at most " : "", (long long)keys);
+    return heed__fail(m->context, HEED_SHAPE,
+                      "%s: %s is %s; its last size must be %s%lld, the number of keys in the cache and x",
+                      m->class->name, argument, heed__shape_text(text, whole->ndim, whole->shape),
+                      shorter ? "at most " : "", (long long)keys);
   }
   heed__alias_on_stack(view, whole);
   const int64_t seen = heed__max(size - skipped, 0);
@@ -111,7 +104,7 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
   *mask = view;
   if (seen == keys - skipped) return HEED_OK;
 
-  /* With all keys, for a single column would be for all of them. */
+  /* Widened, for a mask cut to a single column would apply to all keys. */
   heed_status status = heed__widen_mask(m->context, m->class->name, view, keys - skipped, made);
   if (status == HEED_OK) *mask = *made;
   return status;

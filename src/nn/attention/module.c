@@ -1,9 +1,7 @@
-/* What the attention modules share: settings and parts. */
+/* The one constructor of the attention modules: config, settings, entries. */
 #include "../nn.h"
 
 #include <math.h>
-
-/* ---- Making ---- */
 
 void heed_attention_config_init(heed_attention_config *config, size_t size) {
   static const heed_attention_config plain = {
@@ -18,48 +16,61 @@ heed_status heed__check_positive(heed_context *ctx, const char *function, const 
                     (long long)value);
 }
 
-heed_status heed__attention_config_read(heed_context *ctx, const heed__class *class, bool bounded,
-                                        const heed_attention_config *theirs, heed__attention_config *own) {
-  heed_status status;
-  heed_attention_config *config = &own->config;
+/* ---- Configs ---- */
+
+/* The host's config in *config and *rope, with the checks that all classes share. */
+static heed_status read_attention_config(heed_context *ctx, const heed__attention_class *class,
+                                         const heed_attention_config *theirs, heed_attention_config *config,
+                                         heed_rope_config *rope) {
+  const char *name = class->base.name;
   heed_attention_config_init(config, sizeof *config);
-  status =
-      heed__struct_read(ctx, class->name, "config", "heed_attention_config", theirs, config, sizeof *config);
+  heed_status status =
+      heed__struct_read(ctx, name, "config", "heed_attention_config", theirs, config, sizeof *config);
   if (status != HEED_OK) return status;
   if (config->rope != NULL) {
-    status = heed__rope_config_read(ctx, class->name, "rope", config->rope, &own->rope);
+    status = heed__rope_config_read(ctx, name, "rope", config->rope, rope);
     if (status != HEED_OK) return status;
-    config->rope = &own->rope;
+    config->rope = rope;
   }
-  if ((status = heed__check_positive(ctx, class->name, "d_in", config->d_in)) != HEED_OK) return status;
-  if ((status = heed__check_positive(ctx, class->name, "d_out", config->d_out)) != HEED_OK) return status;
-  if (bounded || config->context_length < 0) {
-    status = heed__check_positive(ctx, class->name, "context_length", config->context_length);
+  if ((status = heed__check_positive(ctx, name, "d_in", config->d_in)) != HEED_OK) return status;
+  if ((status = heed__check_positive(ctx, name, "d_out", config->d_out)) != HEED_OK) return status;
+  if (!class->any_length || config->context_length < 0) {
+    status = heed__check_positive(ctx, name, "context_length", config->context_length);
     if (status != HEED_OK) return status;
   }
-  return heed__check_probability(ctx, class->name, "dropout", config->dropout);
+  return heed__check_probability(ctx, name, "dropout", config->dropout);
 }
 
-heed_attention_config heed__one_head(const heed_attention_config *config) {
-  heed_attention_config one = *config;
-  one.num_heads = one.num_kv_heads = 1;
-  one.head_dim = one.d_out;
-  one.scale = 1 / sqrt((double)one.d_out);
-  one.kdim = one.vdim = 0;
-  one.window = (heed_window){0};
-  one.softcap = 0;
-  one.alibi = one.sinks = one.qk_norm = false;
-  one.rope = NULL;
-  return one;
+heed_status heed__check_softmax_dim(heed_context *ctx, const char *function, int dim) {
+  if (dim != 0 && dim >= -3 && dim <= 3) return HEED_OK;
+  return heed__fail(ctx, HEED_INDEX, "%s: softmax_dim is %d; it must be from 1 to 3, or from -3 to -1",
+                    function, dim);
 }
 
-heed_status heed__attention_module_new(heed_context *ctx, const heed__class *class, bool one_head,
-                                       const heed_attention_config *config, heed_module **out) {
-  heed_module *m = NULL;
+double heed__default_scale(int64_t head_dim) {
+  return 1 / sqrt((double)head_dim);
+}
+
+void heed__one_head(heed_attention_config *config, bool causal) {
+  config->num_heads = config->num_kv_heads = 1;
+  config->head_dim = config->d_out;
+  config->scale = heed__default_scale(config->d_out);
+  config->causal = causal;
+  config->kdim = config->vdim = 0;
+  config->window = (heed_window){0};
+  config->softcap = 0;
+  config->out_proj = config->alibi = config->sinks = config->qk_norm = false;
+  config->rope = NULL;
+}
+
+/* ---- Modules ---- */
+
+static heed_status new_attention_module(heed_context *ctx, const heed__attention_class *class,
+                                        const heed_attention_config *config, heed_module **out) {
   const size_t slopes = config->alibi ? heed__array_bytes((uint64_t)config->num_heads, sizeof(float)) : 0;
-  heed_status status = heed__module_new(ctx, class, sizeof(heed__attention_module) + slopes, 0, &m);
+  heed_status status = heed__module_new(ctx, &class->base, sizeof(heed__attention_module) + slopes, 0, out);
   if (status != HEED_OK) return status;
-  heed__attention_module *a = (heed__attention_module *)m;
+  heed__attention_module *a = (heed__attention_module *)*out;
   a->d_in = config->d_in;
   a->d_out = config->d_out;
   a->context_length = config->context_length;
@@ -69,7 +80,7 @@ heed_status heed__attention_module_new(heed_context *ctx, const heed__class *cla
   a->softmax_dim = config->softmax_dim;
   a->scale = config->scale;
   a->causal = config->causal;
-  a->one_head = one_head;
+  a->one_head = class->one_head;
   a->kdim = config->kdim > 0 ? config->kdim : config->d_in;
   a->vdim = config->vdim > 0 ? config->vdim : config->d_in;
   a->window = config->window;
@@ -79,49 +90,42 @@ heed_status heed__attention_module_new(heed_context *ctx, const heed__class *cla
   a->qk_norm = config->qk_norm;
   a->rotary = config->rope != NULL;
   if (a->rotary) a->rope = *config->rope;
-  *out = m;
-  return HEED_OK;
+  if (!a->alibi || heed__alibi_slopes(&ctx->pace, a->num_heads, a->slopes)) return HEED_OK;
+  heed_module_release(*out);
+  return heed__stopped(ctx, class->base.name);
 }
 
-heed_status heed__add_linear(heed_module *m, heed_generator *g, const char *name, int64_t d_in, int64_t d_out,
-                             bool bias) {
-  heed_module *linear = NULL;
-  heed_status status = heed_linear_new(m->context, g, d_in, d_out, bias, &linear);
-  if (status == HEED_OK) heed__module_add_module(m, name, linear);
-  return status;
-}
-
-heed_status heed__add_dropout(heed_module *m, double p) {
-  heed_module *dropout = NULL;
-  heed_status status = heed_dropout_new(m->context, p, &dropout);
-  if (status == HEED_OK) heed__module_add_module(m, "dropout", dropout);
-  return status;
-}
-
-heed_status heed__add_projections(heed_module *m, heed_generator *g, bool bias) {
+heed_status heed__attention_make(heed_context *ctx, heed_generator *g, const heed__attention_class *class,
+                                 const heed_attention_config *c, heed_module **out) {
+  heed_module *m = NULL;
+  const heed_status status = new_attention_module(ctx, class, c, &m);
+  if (status != HEED_OK) return status;
+  if (class->add_entries != NULL) return class->add_entries(m, g, c, out);
   const heed__attention_module *a = (const heed__attention_module *)m;
-  int64_t q_size = a->num_heads * a->head_dim, kv_size = a->num_kv_heads * a->head_dim;
-  heed_status status = heed__add_linear(m, g, "W_query", a->d_in, q_size, bias);
-  if (status == HEED_OK) status = heed__add_linear(m, g, "W_key", a->kdim, kv_size, bias);
-  if (status == HEED_OK) status = heed__add_linear(m, g, "W_value", a->vdim, kv_size, bias);
-  return status;
+  const int64_t q_size = c->num_heads * c->head_dim, kv_size = c->num_kv_heads * c->head_dim;
+  const int64_t query[] = {q_size, a->d_in}, key[] = {kv_size, a->kdim}, value[] = {kv_size, a->vdim};
+  const int64_t out_proj[] = {c->d_out, q_size};
+  const double epsilon = c->qk_norm_eps > 0 ? c->qk_norm_eps : 1e-6;
+  const heed__new_entry entries[] = {
+      {"W_query", HEED__INIT_LINEAR, c->qkv_bias, 2, query},
+      {"W_key", HEED__INIT_LINEAR, c->qkv_bias, 2, key},
+      {"W_value", HEED__INIT_LINEAR, c->qkv_bias, 2, value},
+      {c->out_proj ? "out_proj" : NULL, HEED__INIT_LINEAR, c->out_bias, 2, out_proj},
+      {class->drops ? "dropout" : NULL, HEED__INIT_DROPOUT, c->dropout, 0, NULL},
+      {c->qk_norm ? "q_norm" : NULL, HEED__INIT_RMS_NORM, epsilon, 1, &c->head_dim},
+      {c->qk_norm ? "k_norm" : NULL, HEED__INIT_RMS_NORM, epsilon, 1, &c->head_dim},
+      {c->sinks ? "sinks" : NULL, HEED__INIT_FILLED, 0, 1, &c->num_heads},
+  };
+  return heed__module_finish(m, g, sizeof entries / sizeof *entries, entries, out);
 }
 
-/* ---- Forward ---- */
-
-heed_status heed__project(const heed_module *m, const heed_tensor *const from[3], heed__temporary place[3],
-                          heed_tensor *projected[3]) {
-  heed_status status = HEED_OK;
-  int64_t shape[3];
-  for (int i = 0; i < 3 && status == HEED_OK; i++) {
-    const heed_module *linear = m->slots[i].module;
-    const heed_tensor *x = from[i];
-    if (place != NULL) {
-      for (int d = 0; d < x->ndim - 1 && (i == 0 || x != from[i - 1]); d++) shape[d] = x->shape[d];
-      shape[x->ndim - 1] = linear->slots[0].parameter->shape[0];
-      status = heed__temporary_new(m->context, m->class->name, &place[i], x->ndim, shape, &projected[i]);
-    }
-    if (status == HEED_OK) status = heed__linear_apply(linear, m->class->name, x, &projected[i]);
-  }
-  return status;
+heed_status heed__attention_new(heed_context *ctx, heed_generator *g, const heed__attention_class *class,
+                                const heed_attention_config *config, heed_module **out) {
+  HEED__ENTER(ctx, class->base.name, config, out);
+  HEED__MAY_ENTER(ctx, class->base.name, g);
+  heed_attention_config own;
+  heed_rope_config rope;
+  heed_status status = read_attention_config(ctx, class, config, &own, &rope);
+  if (status == HEED_OK) status = class->complete(ctx, &own);
+  return status == HEED_OK ? heed__attention_make(ctx, g, class, &own, out) : status;
 }

@@ -1,16 +1,18 @@
-/* The stages that go piece by piece over tokens: norms and positions of queries and keys, in place; keys and
- * values into the span of a cache. */
+/* The stages that process tokens piece by piece: norms and rotation of queries and keys, in place; writing
+ * keys and values into the span of a cache. */
 #include "stages.h"
 
 enum {
-  PIECE = 1 << 18,    /* elements, 100 µs: as many as are divided among threads */
-  LEAST_TOKENS = 128, /* with at least these heed__rope's angles are sums, in pieces as in the whole */
+  PIECE = 1 << 18, /* elements, 100 µs: enough to be divided among threads */
+  LEAST_TOKENS =
+      128, /* from here on heed__rope adds angles, so that pieces have the same bits as the whole */
 };
 
-/* The pieces of heads [b, h, n, d] or [h, n, d]: some tokens of one item, or all tokens of some items. */
+/* The pieces of heads [b, h, n, d] or [h, n, d]: a part of the tokens of one batch item, or all tokens of
+ * several items. */
 typedef struct pieces {
   int64_t items, tokens; /* of a piece */
-  int64_t parts, count;  /* of an item's tokens; of all */
+  int64_t parts, count;  /* pieces of an item, pieces in all */
 } pieces;
 
 static pieces pieces_of(const heed_tensor *heads) {
@@ -25,20 +27,20 @@ static pieces pieces_of(const heed_tensor *heads) {
   return c;
 }
 
-static void narrow(heed_tensor *view, int dim, int64_t first, int64_t most) {
+static void narrow_view(heed_tensor *view, int dim, int64_t first, int64_t most) {
   heed__narrow_on_stack(view, dim, first, heed__min(view->shape[dim] - first, most));
 }
 
-/* Piece i of heads in *view; returns its first token, from 0. */
+/* Sets *view to piece i of heads and returns its first token, from 0. */
 static int64_t piece_of(const heed_tensor *heads, const pieces *c, int64_t i, heed_tensor *view) {
   const int64_t first = i % c->parts * c->tokens;
   heed__alias_on_stack(view, heads);
-  if (view->ndim == 4) narrow(view, 0, i / c->parts * c->items, c->items);
-  narrow(view, view->ndim - 2, first, c->tokens);
+  if (view->ndim == 4) narrow_view(view, 0, i / c->parts * c->items, c->items);
+  narrow_view(view, view->ndim - 2, first, c->tokens);
   return first;
 }
 
-/* Norms and positions of a piece of queries (0) or keys (1), in place. */
+/* Normalises and rotates a piece of queries (0) or keys (1), in place. */
 static heed_status shape_piece(heed__attention_stages *p, int which, const pieces *c, int64_t i) {
   static const heed_forward_options none = {.size = sizeof none};
   const heed__attention_module *a = (const heed__attention_module *)p->m;
@@ -48,39 +50,40 @@ static heed_status shape_piece(heed__attention_stages *p, int which, const piece
   heed_status status = HEED_OK;
   if (norm != NULL && !p->normed) status = norm->class->forward(norm, &view, &none, &target, NULL);
   if (status != HEED_OK) return status;
-  p->normed = true; /* in case there is no memory for the angles, and another try */
+  p->normed = true; /* for a retry, in case allocating the angles fails */
   if (a->rotary)
     status = heed__rope(p->m->context, p->m->class->name, &view, p->past + first, &a->rope, &target);
   if (status == HEED_OK) p->normed = false;
   return status;
 }
 
-/* A piece of keys (0) or values (1) into the span. */
+/* Writes a piece of keys (0) or values (1) into the span. */
 static heed_status cache_piece(heed__attention_stages *p, int which, const pieces *c, int64_t i) {
   heed_tensor view;
   const int64_t first = piece_of(&p->view[1 + which], c, i, &view);
-  const bool whole = heed__kv_span_write(&p->span, which, &view, i / c->parts * c->items, first);
+  const bool whole = heed__kv_span_write(&p->span, which == 0 ? HEED__KV_KEYS : HEED__KV_VALUES, &view,
+                                         i / c->parts * c->items, first);
   return whole ? HEED_OK : heed__stopped(p->m->context, p->m->class->name);
 }
 
-/* Piece after piece of two tensors in turn. A piece that was begun is done to its end. */
+/* Processes the pieces of two tensors. A piece is never stopped in the middle. */
 static heed_status run_pieces(heed__attention_stages *p, const heed_tensor views[2],
                               heed_status (*piece)(heed__attention_stages *p, int which, const pieces *c,
                                                    int64_t i),
                               bool *done) {
   heed__pace *pace = &p->m->context->pace;
   const pieces of[2] = {pieces_of(&views[0]), pieces_of(&views[1])};
-  while (p->at < of[0].count + of[1].count) {
-    const int which = p->at >= of[0].count;
+  while (p->piece < of[0].count + of[1].count) {
+    const int which = p->piece >= of[0].count;
     const bool held = pace->held;
     pace->held = true;
-    const heed_status status = piece(p, which, &of[which], which == 0 ? p->at : p->at - of[0].count);
+    const heed_status status = piece(p, which, &of[which], which == 0 ? p->piece : p->piece - of[0].count);
     pace->held = held;
     if (status != HEED_OK) return status;
-    p->at++;
+    p->piece++;
     if (heed__is_due(pace)) break;
   }
-  *done = p->at >= of[0].count + of[1].count;
+  *done = p->piece >= of[0].count + of[1].count;
   return HEED_OK;
 }
 
@@ -95,5 +98,5 @@ heed_status heed__stages_run_cache(heed__attention_stages *p, bool *done) {
 double heed__stages_pieces_progress(const heed__attention_stages *p, int stage) {
   const heed_tensor *first = &p->view[stage == HEED__STAGE_CACHE];
   const int64_t count = pieces_of(first).count + pieces_of(first + 1).count;
-  return (double)p->at / (double)heed__max(count, 1);
+  return (double)p->piece / (double)heed__max(count, 1);
 }

@@ -1,7 +1,6 @@
-/* The short way through an attention module: a few tokens, and nothing but projections and plain attention.
- * One kernel does all of it, since what the operations ask and prepare takes several times as long as their
- * arithmetic: of 2.4 µs for the notebooks' 2 × 6 × 3 there were 1.5 (Cascade Lake). The bits are those of the
- * long way. */
+/* A fast path for a few tokens through projections and plain attention. A single kernel computes all of it,
+ * since the checks and preparations of the separate operations take longer than their arithmetic: 1.5 of 2.4
+ * µs for the notebooks' 2 × 6 × 3 (Cascade Lake). The results are bit-identical to the stages' (stages.c). */
 #include "../nn.h"
 
 #include <string.h>
@@ -15,7 +14,7 @@ static bool is_plain(const heed__attention_module *a) {
          a->softcap == 0 && !a->alibi && !a->sinks && !a->qk_norm && !a->rotary;
 }
 
-/* The weight and bias of a Linear, if they lie as the kernel reads them. */
+/* The weight and bias of a Linear, if they are laid out as the kernel requires. */
 static bool take_linear(const heed_module *linear, int which, heed__small_pass *pass) {
   for (int i = 0; i < linear->count; i++) {
     const heed_tensor *x = linear->slots[i].parameter;
@@ -44,7 +43,7 @@ bool heed__small_pass_takes(const heed_module *m, const heed_tensor *x, const he
                              .d_in = a->d_in,
                              .heads = a->num_heads,
                              .kv_heads = a->num_kv_heads,
-                             .d = a->head_dim,
+                             .head_size = a->head_dim,
                              .scale = (float)a->scale,
                              .causal = a->causal};
   for (int i = 0; i < 3; i++)
@@ -60,7 +59,7 @@ heed_status heed__small_pass_run(const heed_module *m, const heed_tensor *x, hee
   heed__result result;
   const heed_tensor *inputs[9] = {x};
   int64_t shape[3];
-  if (*out) { /* which may lie on a parameter */
+  if (*out) { /* it may overlap a parameter */
     int count = 1;
     for (int i = 0; i < m->count; i++) {
       const heed_module *part = m->slots[i].kind == HEED_ENTRY_MODULE ? m->slots[i].module : NULL;

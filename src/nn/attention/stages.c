@@ -1,5 +1,5 @@
-/* The forward of the attention modules that softmax over the keys, stage by stage: projections, norms and
- * positions, a cache, attention over heads, output projection. */
+/* The forward pass of attention modules with a softmax over the keys, in stages: projections, norms and
+ * rotation, a cache, attention, output projection. */
 #include "stages.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 
 /* ---- Beginning ---- */
 
-/* Retains an input or a weight for heed_steps, whose slices read it later. */
+/* Replaces an input or a weight by an alias of it for heed_steps, whose slices read it later. */
 static heed_status retain(heed__attention_stages *p, const heed_tensor **x) {
   if (p->scratch != NULL || *x == NULL) return HEED_OK;
   assert(p->retained_count < (int)(sizeof p->retained / sizeof *p->retained));
@@ -17,7 +17,7 @@ static heed_status retain(heed__attention_stages *p, const heed_tensor **x) {
   return status;
 }
 
-/* Likewise the parts that run: the module may be given others between two slices. */
+/* Retains the parts in use, since the module's may be replaced between two slices. */
 static void retain_parts(heed__attention_stages *p) {
   heed_module_retain(p->out_proj);
   for (int i = 0; i < 2; i++) heed_module_retain(p->norm[i]);
@@ -67,7 +67,7 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->spans = p->normed = false;
   p->retained_count = 0;
   p->open = 0;
-  p->at = 0;
+  p->piece = 0;
   if (scratch != NULL) return HEED_OK;
   retain_parts(p);
   if ((status = retain_inputs(p)) != HEED_OK) heed__attention_stages_end(p, status);
@@ -76,7 +76,7 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
 
 /* ---- Projections ---- */
 
-/* A row-major tensor for one call: in *scratch (NULL: none) where it fits. */
+/* A row-major float32 tensor for one call, in *scratch if it is given and large enough. */
 static heed_status new_buffer(const heed__attention_stages *p, heed__temporary *scratch, int ndim,
                               const int64_t *shape, heed_tensor **out) {
   heed_context *ctx = p->m->context;
@@ -99,7 +99,7 @@ static heed_status begin_linear(heed__attention_stages *p, int i, const heed_mod
   return heed__linear_begin(p->m->context, &p->linear[i], p->m->class->name, x, weight, scale, bias, out);
 }
 
-/* x [..., n, h · d] as [..., h, n, d], on the same elements; unchanged in modules of one head. */
+/* A view of x [..., n, h · d] as [..., h, n, d]; for modules of one head unchanged. */
 static void view_heads(heed_tensor *view, const heed_tensor *x, const heed__attention_module *a) {
   heed__alias_on_stack(view, x);
   if (a->one_head) return;
@@ -130,7 +130,7 @@ static heed_status begin_projection(heed__attention_stages *p, int i) {
 
 /* ---- Operands and the cache ---- */
 
-/* The slopes as a tensor without a storage. */
+/* The ALiBi slopes as a tensor without storage; NULL if the module has none. */
 static const heed_tensor *slopes_of(const heed__attention_module *a, heed_tensor *header) {
   if (!a->alibi) return NULL;
   heed__header_on_stack(header, HEED_FLOAT32, a->slopes, 1, &a->num_heads);
@@ -166,7 +166,7 @@ static heed_status set_operands(heed__attention_stages *p) {
   return retain(p, &p->operands.options.sinks);
 }
 
-/* Replaces keys and values by the span: those of the cache and these. */
+/* Replaces keys and values by a span: those of the cache, followed by the new ones. */
 static heed_status begin_cache(heed__attention_stages *p) {
   heed__attention_operands *operands = &p->operands;
   const bool batched = p->view[1].ndim == 4;
@@ -175,11 +175,11 @@ static heed_status begin_cache(heed__attention_stages *p) {
       heed__kv_span_begin(p->options.cache, p->m->class->name, p->view[1].shape[p->view[1].ndim - 2], span);
   if (status != HEED_OK) return status;
   p->spans = true;
-  operands->k = heed__kv_span_view(span, 0, batched, &p->cached[0]);
-  operands->v = heed__kv_span_view(span, 1, batched, &p->cached[1]);
+  operands->k = heed__kv_span_view(span, HEED__KV_KEYS, batched, &p->cached[0]);
+  operands->v = heed__kv_span_view(span, HEED__KV_VALUES, batched, &p->cached[1]);
   if (operands->k->dtype == HEED_INT8) {
-    operands->k_scale = heed__kv_span_view(span, 2, batched, &p->cached[2]);
-    operands->v_scale = heed__kv_span_view(span, 3, batched, &p->cached[3]);
+    operands->k_scale = heed__kv_span_view(span, HEED__KV_KEY_SCALES, batched, &p->cached[2]);
+    operands->v_scale = heed__kv_span_view(span, HEED__KV_VALUE_SCALES, batched, &p->cached[3]);
   }
   operands->offset = span->past - span->skipped;
   return heed__stages_skip_keys(p);
@@ -187,7 +187,7 @@ static heed_status begin_cache(heed__attention_stages *p) {
 
 /* ---- Taps ---- */
 
-/* Queries, keys and values as attention gets them; those of a span are copied when it is complete. */
+/* The taps queries, keys and values. Those of a span are copied by read_span, once it is complete. */
 static heed_status new_taps(const heed__attention_stages *p) {
   heed_context *ctx = p->m->context;
   const char *name = p->m->class->name;
@@ -207,19 +207,19 @@ static heed_status new_taps(const heed__attention_stages *p) {
   return status;
 }
 
-/* Keys and values of the span, all at once. */
+/* Without cancellation checks, since the stage is complete. */
 static void read_span(heed__attention_stages *p) {
   heed__pace *pace = &p->m->context->pace;
   const bool held = pace->held;
   pace->held = true;
-  (void)!heed__kv_span_read(&p->span, 0, p->taps->keys);
-  (void)!heed__kv_span_read(&p->span, 1, p->taps->values);
+  (void)!heed__kv_span_read(&p->span, HEED__KV_KEYS, p->taps->keys);
+  (void)!heed__kv_span_read(&p->span, HEED__KV_VALUES, p->taps->values);
   pace->held = held;
 }
 
 /* ---- Attention ---- */
 
-/* The heads write side by side, [..., n, h · d]: into the result, or into what out_proj reads. */
+/* The heads write their columns of [..., n, h · d]: the result, or the input of out_proj. */
 static heed_status begin_attention(heed__attention_stages *p) {
   heed_context *ctx = p->m->context;
   const heed__attention_operands *operands = &p->operands;
@@ -288,7 +288,7 @@ static heed_status end_stage(heed__attention_stages *p, int stage, heed_status s
   heed_context *ctx = p->m->context;
   heed__linear_work *linear = linear_of_stage(p, stage);
   p->open &= ~(1u << stage);
-  p->at = 0;
+  p->piece = 0;
   if (linear != NULL) return heed__linear_end(ctx, linear, status);
   if (stage != HEED__STAGE_ATTENTION) return status;
   if (status == HEED_OK && p->spans && p->taps != NULL) read_span(p);
@@ -324,7 +324,7 @@ double heed__attention_stage_work(const heed__attention_stages *p, int stage) {
   case HEED__STAGE_SHAPE:
     return a->qk_norm || a->rotary ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
   case HEED__STAGE_CACHE: return p->spans ? 16 * (double)(p->view[1].numel + p->view[2].numel) : 0;
-  case HEED__STAGE_ATTENTION: /* half of it if causal, but each takes longer than one of a product */
+  case HEED__STAGE_ATTENTION: /* a causal module does half of it, but each takes longer than in a product */
     return 2 * (double)p->view[0].numel * (double)p->operands.k->shape[p->operands.k->ndim - 2];
   case HEED__STAGE_OUT:
     return p->out_proj == NULL ? 0
@@ -361,7 +361,7 @@ static heed_status run_stages(heed_module *m, const heed_tensor *x, const heed_f
     if (status == HEED_OK) status = heed__attention_stage_end(&p, stage);
   }
   if (status != HEED_OK && p.dropout > 0)
-    *p.options.generator = before; /* so that another try draws the same */
+    *p.options.generator = before; /* so that a retry draws the same numbers */
   heed__attention_stages_end(&p, status);
   return status;
 }

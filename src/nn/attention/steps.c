@@ -1,4 +1,4 @@
-/* A forward in slices of time: its stages, all of them begun before the first slice. */
+/* Resumable forward passes: all stages are begun before the first slice. */
 #include "stages.h"
 
 #include <math.h>
@@ -10,15 +10,15 @@ struct heed_steps {
   heed_context *context;
   heed_module *module;  /* a reference */
   heed_kv_cache *cache; /* a reference, or NULL */
-  heed_status failed;   /* what it came to an end with, if not OK */
-  int stage;            /* the one in work; HEED__STAGES: all is done */
-  double work, total;   /* multiply-adds of the stages that are done, and of all */
-  int64_t reported;     /* the progress that was told */
-  bool pending;         /* the stages have not ended */
+  heed_status failed;   /* why it cannot continue; OK: it can */
+  int stage;            /* the current one; HEED__STAGES: all are done */
+  double work, total;   /* multiply-adds of the completed stages, and of all */
+  int64_t reported;     /* progress reported last */
+  bool pending;         /* the stages have begun but not ended */
   heed_tensor *y;
   heed_attention_taps taps;
-  heed_generator *source;     /* receives the draws at the end; NULL: none */
-  heed_generator before, own; /* its state at the beginning, and the copy that is drawn from */
+  heed_generator *source;     /* receives the new state at the end; NULL: no dropout */
+  heed_generator before, own; /* its state at the beginning, and the copy that draws */
   heed__attention_stages stages;
 };
 
@@ -26,7 +26,7 @@ static heed_context *context_of(const heed_steps *s) {
   return s != NULL ? s->context : NULL;
 }
 
-/* ---- Making ---- */
+/* ---- Constructor ---- */
 
 static heed_status check_steps_class(const heed_module *m, const heed_tensor *x) {
   heed_scalar dim;
@@ -43,7 +43,6 @@ static heed_status check_steps_class(const heed_module *m, const heed_tensor *x)
                     m->class->name, (int)dim.as.integer, x->ndim);
 }
 
-/* Begins all stages. */
 static heed_status begin_steps(heed_steps *s, const heed_tensor *x, const heed_forward_options *options,
                                bool need_weights) {
   heed_forward_options own = *options;
@@ -89,7 +88,7 @@ heed_status heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forw
   return HEED_OK;
 }
 
-/* Gives back all but the results. */
+/* Releases everything but the results. */
 static void end_steps(heed_steps *s, heed_status status) {
   if (s->pending) heed__attention_stages_end(&s->stages, status);
   s->pending = false;
@@ -113,8 +112,8 @@ static int64_t whole_of(const heed_steps *s) {
   return s->total < 1 ? 1 : (int64_t)(s->total < most ? s->total : most);
 }
 
-/* After a slice: more than before, and all only at the end, before which there is room for small slices of
- * which it is not known how much they are. */
+/* The reported progress grows with each slice, and reaches the total only at the end. The last 1 % is kept
+ * for slices whose share is unknown. */
 static void report_steps(heed_steps *s) {
   const int64_t all = whole_of(s);
   if (s->stage == HEED__STAGES) {
@@ -128,17 +127,17 @@ static void report_steps(heed_steps *s) {
   if (s->reported >= all) s->reported = all - 1;
 }
 
-/* The cache is still as it was when the keys of the stages were put behind its own. */
-static heed_status check_kept(const heed_steps *s) {
+/* Errors: ARGUMENT, where the cache has changed since the stages began. */
+static heed_status check_unchanged(const heed_steps *s) {
   if (s->cache == NULL || s->cache->changes == s->stages.span.change) return HEED_OK;
-  return heed__fail(
-      s->context, HEED_ARGUMENT,
-      "%s: the cache was used by another call between two slices; give each its own, or end the one "
-      "before the other",
-      steps_name);
+  return heed__fail(s->context, HEED_ARGUMENT,
+                    "%s: the cache was used by another call between two slices; give each call a cache of "
+                    "its own, or finish one "
+                    "before the other",
+                    steps_name);
 }
 
-/* What a forward in one go leaves: the draws, unless somebody else has drawn meanwhile. */
+/* Stores the generator's state as a forward pass would, unless other calls have drawn from it meanwhile. */
 static void finish_steps(heed_steps *s) {
   if (s->source != NULL && memcmp(s->source, &s->before, sizeof s->before) == 0) *s->source = s->own;
   end_steps(s, HEED_OK);
@@ -168,9 +167,9 @@ heed_status heed_steps_advance(heed_steps *s, double seconds, bool *done) {
                       HEED__G(seconds));
   *done = false;
   if (s->failed != HEED_OK)
-    return heed__fail(s->context, s->failed, "%s: an earlier slice has failed for good", steps_name);
+    return heed__fail(s->context, s->failed, "%s: an earlier slice has failed; begin a new pass", steps_name);
   if (s->stage < HEED__STAGES) {
-    heed_status status = check_kept(s);
+    heed_status status = check_unchanged(s);
     if (status != HEED_OK) {
       s->failed = status;
       end_steps(s, status);
@@ -186,7 +185,7 @@ heed_status heed_steps_advance(heed_steps *s, double seconds, bool *done) {
   return HEED_OK;
 }
 
-/* ---- Asking ---- */
+/* ---- Progress and results ---- */
 
 void heed_steps_progress(const heed_steps *s, int64_t *done, int64_t *total) {
   if (done != NULL) *done = s != NULL ? s->reported : 0;
@@ -198,13 +197,14 @@ heed_status heed_steps_result(heed_steps *s, heed_tensor **out, heed_attention_t
   HEED__ENTER(ctx, steps_name, out);
   heed_status status = HEED_OK;
   if (s->stage < HEED__STAGES)
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: the forward is not done yet, and has no result", steps_name);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: the forward pass is not done; advance it to its end first",
+                      steps_name);
   heed_attention_taps found = {.size = sizeof found};
   if (taps != NULL) {
     status = heed__struct_check(ctx, steps_name, "taps", "heed_attention_taps", taps);
     if (status != HEED_OK) return status;
     if (s->taps.scores == NULL)
-      return heed__fail(ctx, HEED_ARGUMENT, "%s: taps are asked for, and need_weights was not", steps_name);
+      return heed__fail(ctx, HEED_ARGUMENT, "%s: taps are requested, but need_weights was false", steps_name);
 #define X(name)                                                                                              \
   if (status == HEED_OK && s->taps.name != NULL)                                                             \
     status = heed__tensor_from_view(ctx, steps_name, s->taps.name, &found.name);

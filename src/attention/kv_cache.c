@@ -1,50 +1,45 @@
-/* Caches: the keys and values that a MultiHeadAttention has seen, for those that come after. With a window to
- * the left only what can still be seen is kept, and the rows are moved to the front when there is no room
- * left behind them, so that keys always lie one after another. */
-#include "../nn.h"
+/* Storage of a key/value cache: the rows of keys and values of the tokens seen so far. With a window to the
+ * left only the rows that can still be seen are kept; when the free rows at the end run out, the kept rows
+ * are moved to the front, so that the keys of a head are always contiguous. */
+#include "attention.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#define FUNCTION "new_cache"
-
-enum { KEYS, VALUES, KEY_SCALES, VALUE_SCALES, PARTS };
-
 /* ---- Rows ---- */
 
-/* Keys and values of `rows` tokens for each head, and their scales. */
+/* Allocates all parts with that number of rows. */
 static heed_status new_parts(const heed_kv_cache *c, const char *function, int64_t rows,
-                             heed_tensor *part[PARTS]) {
+                             heed_tensor *part[HEED__KV_PARTS]) {
   const int64_t shape[] = {c->batch, c->num_kv_heads, rows, c->head_dim};
   heed_status status = HEED_OK;
-  for (int i = 0; i < PARTS && status == HEED_OK; i++) {
-    if (i < KEY_SCALES) {
+  for (int i = 0; i < HEED__KV_PARTS && status == HEED_OK; i++) {
+    if (i < HEED__KV_KEY_SCALES) {
       status = heed__tensor_new(c->context, function, c->dtype, 4, shape, &part[i]);
     } else if (c->dtype == HEED_INT8) {
       status = heed__tensor_new(c->context, function, HEED_FLOAT32, 3, shape, &part[i]);
     }
   }
   if (status == HEED_OK) return status;
-  for (int i = 0; i < PARTS; i++) {
+  for (int i = 0; i < HEED__KV_PARTS; i++) {
     heed_tensor_free(part[i]);
     part[i] = NULL;
   }
   return status;
 }
 
-/* Bytes of one row of a part. */
 static size_t row_bytes(const heed_tensor *part) {
   return (size_t)part->stride[2] * heed__element_bytes(part->dtype);
 }
 
 #define COPIED_ROWS ((int64_t)256) /* between cancellation checks */
 
-/* `count` rows of all heads, from `first` on, to `to_first` on. False: work is due by `pace`, which may be
- * NULL. */
-static bool copy_rows(const heed__pace *pace, heed_tensor *const to[PARTS], int64_t to_first,
-                      heed_tensor *const from[PARTS], int64_t first, int64_t count) {
-  for (int i = 0; i < PARTS && count > 0; i++) {
+/* Copies `count` rows of all heads from row `first` to row `to_first`. False if stopped at a cancellation
+ * check; pace NULL: never. */
+static bool copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS], int64_t to_first,
+                      heed_tensor *const from[HEED__KV_PARTS], int64_t first, int64_t count) {
+  for (int i = 0; i < HEED__KV_PARTS && count > 0; i++) {
     if (to[i] == NULL) continue;
     const size_t bytes = row_bytes(to[i]);
     for (int64_t head = 0; head < to[i]->shape[0] * to[i]->shape[1]; head++) {
@@ -60,20 +55,20 @@ static bool copy_rows(const heed__pace *pace, heed_tensor *const to[PARTS], int6
   return true;
 }
 
-/* `count` rows of a part, from `first` on. */
+/* A view of `count` rows of a part, from `first` on. */
 static void view_rows(heed_tensor *view, const heed_tensor *part, int64_t first, int64_t count) {
   heed__alias_on_stack(view, part);
   heed__narrow_on_stack(view, 2, first, count);
 }
 
-/* The same of `items` items, from item_first on. */
+/* The same for `items` batch items from item_first on. */
 static void view_items(heed_tensor *view, const heed_tensor *part, int64_t item_first, int64_t items,
                        int64_t first, int64_t count) {
   view_rows(view, part, first, count);
   heed__narrow_on_stack(view, 0, item_first, items);
 }
 
-/* x [h, n, d] as [1, h, n, d]; with a batch as it is. */
+/* A view of x [h, n, d] as [1, h, n, d]; with a batch unchanged. */
 static void view_batched(heed_tensor *view, const heed_tensor *x) {
   heed__alias_on_stack(view, x);
   if (x->ndim == 4) return;
@@ -86,15 +81,10 @@ static void view_batched(heed_tensor *view, const heed_tensor *x) {
 
 /* ---- Making ---- */
 
-/* Keys before its own that a query sees, if there are fewer than context_length; else -1. */
-static int64_t left_of(const heed__attention_module *a) {
-  return a->window.has_left && a->window.left < a->context_length ? a->window.left : -1;
-}
-
-/* Tokens that a ring keeps besides those that can be seen, so that a few can be taken back; as many rows are
- * free behind them. Moving the rest, twice, is then a small part of reading it each time. */
-static int64_t reserve_of(int64_t left) {
-  return left / 8 > 64 ? left / 8 : 64;
+/* With a window, tokens kept besides those that can be seen, so that truncate can take a few back, and as
+ * many free rows at the end. Moving the kept rows is then a small part of the time of reading them. */
+static int64_t reserve_of(int64_t window_left) {
+  return window_left / 8 > 64 ? window_left / 8 : 64;
 }
 
 void heed_kv_cache_config_init(heed_kv_cache_config *config, size_t size) {
@@ -109,7 +99,7 @@ static heed_status new_cache_like(const heed_kv_cache *c, const char *function, 
   made->references = 1;
   made->changes = 0;
   memset(made->part, 0, sizeof made->part);
-  heed_status status = new_parts(made, function, made->room, made->part);
+  heed_status status = new_parts(made, function, made->rows, made->part);
   if (status == HEED_OK) {
     *out = made;
   } else {
@@ -118,42 +108,23 @@ static heed_status new_cache_like(const heed_kv_cache *c, const char *function, 
   return status;
 }
 
-heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out) {
-  heed_kv_cache_config c;
-  heed_status status;
-  heed_context *ctx = heed_module_context(m);
-  HEED__ENTER(ctx, FUNCTION, out);
-  heed_kv_cache_config_init(&c, sizeof c);
-  if (config != NULL) {
-    status = heed__struct_read(ctx, FUNCTION, "config", "heed_kv_cache_config", config, &c, sizeof c);
-    if (status != HEED_OK) return status;
-  }
-  if (!m->class->takes_keys) {
-    return heed__fail(ctx, HEED_ARGUMENT, FUNCTION ": the module is a %s; it must be a MultiHeadAttention",
-                      m->class->name);
-  }
-  const heed__attention_module *a = (const heed__attention_module *)m;
-  if (c.batch == 0) c.batch = 1;
-  if ((status = heed__check_positive(ctx, FUNCTION, "batch", c.batch)) != HEED_OK) return status;
-  if (c.capacity != 0 && (status = heed__check_positive(ctx, FUNCTION, "capacity", c.capacity)) != HEED_OK)
-    return status;
-  if ((status = heed__check_stored(ctx, FUNCTION, c.dtype)) != HEED_OK) return status;
+heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const heed_kv_cache_config *config,
+                               int64_t num_kv_heads, int64_t head_dim, int64_t window_left,
+                               heed_kv_cache **out) {
   heed_kv_cache made = {.context = ctx,
-                        .batch = c.batch,
-                        .num_kv_heads = a->num_kv_heads,
-                        .head_dim = a->head_dim,
-                        .capacity = c.capacity,
-                        .left = left_of(a),
-                        .dtype = c.dtype};
-  if (made.left < 0) {
-    if (made.capacity == 0) made.capacity = a->context_length;
-    made.room = made.capacity;
-  } else {
-    const int64_t reserve = reserve_of(made.left);
-    made.room = made.left < INT64_MAX - 2 * reserve ? made.left + 2 * reserve : INT64_MAX;
-    if (made.capacity > 0 && made.capacity < made.room) made.room = made.capacity;
+                        .batch = config->batch,
+                        .num_kv_heads = num_kv_heads,
+                        .head_dim = head_dim,
+                        .capacity = config->capacity,
+                        .window_left = window_left,
+                        .rows = config->capacity,
+                        .dtype = config->dtype};
+  if (window_left >= 0) {
+    const int64_t reserve = reserve_of(window_left);
+    made.rows = window_left < INT64_MAX - 2 * reserve ? window_left + 2 * reserve : INT64_MAX;
+    if (made.capacity > 0 && made.capacity < made.rows) made.rows = made.capacity;
   }
-  return new_cache_like(&made, FUNCTION, out);
+  return new_cache_like(&made, function, out);
 }
 
 heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache) {
@@ -164,7 +135,7 @@ heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache) {
 void heed_kv_cache_free(heed_kv_cache *cache) {
   if (cache == NULL || --cache->references > 0) return;
   heed_context *ctx = cache->context;
-  for (int i = 0; i < PARTS; i++) heed_tensor_free(cache->part[i]);
+  for (int i = 0; i < HEED__KV_PARTS; i++) heed_tensor_free(cache->part[i]);
   heed__release(ctx, cache);
 }
 
@@ -183,7 +154,7 @@ heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out)
   return status;
 }
 
-/* ---- Asking ---- */
+/* ---- Properties ---- */
 
 heed_context *heed_kv_cache_context(const heed_kv_cache *cache) {
   return cache != NULL ? cache->context : NULL;
@@ -201,14 +172,14 @@ heed_dtype heed_kv_cache_dtype(const heed_kv_cache *cache) {
   return cache != NULL ? cache->dtype : HEED_BOOL;
 }
 
-int64_t heed_kv_cache_room(const heed_kv_cache *cache) {
+int64_t heed_kv_cache_headroom(const heed_kv_cache *cache) {
   if (cache == NULL) return 0;
-  const int64_t room = cache->room - (cache->length - cache->dropped);
-  const int64_t left = cache->capacity > 0 ? cache->capacity - cache->length : room;
-  return left < room ? left : room;
+  const int64_t free_rows = cache->rows - (cache->length - cache->dropped);
+  const int64_t left = cache->capacity > 0 ? cache->capacity - cache->length : free_rows;
+  return left < free_rows ? left : free_rows;
 }
 
-/* ---- Changing ---- */
+/* ---- Truncating and reordering ---- */
 
 heed_status heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n) {
   HEED__ENTER(heed_kv_cache_context(cache), "truncate", cache);
@@ -219,18 +190,18 @@ heed_status heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n) {
   }
   if (n == 0) {
     cache->dropped = 0;
-  } else if (cache->dropped > 0 && n - cache->left < cache->dropped) {
+  } else if (cache->dropped > 0 && n - cache->window_left < cache->dropped) {
     return heed__fail(cache->context, HEED_ARGUMENT,
-                      "truncate: n is %lld; the cache has dropped tokens that the window could see then, and "
-                      "can go back to %lld at the least, or to 0",
-                      (long long)n, (long long)(cache->dropped + cache->left));
+                      "truncate: n is %lld; it must be at least %lld, or 0: the window would see tokens that "
+                      "the cache has dropped",
+                      (long long)n, (long long)(cache->dropped + cache->window_left));
   }
   cache->length = n;
   cache->changes++;
   return HEED_OK;
 }
 
-/* The item, from 0, that item i is to become. */
+/* The item, from 0, that item i becomes a copy of. */
 static int64_t source_of(const heed_tensor *indices, int64_t i) {
   return ((const int64_t *)(const void *)indices->data)[i * indices->stride[0]] - 1;
 }
@@ -241,21 +212,20 @@ static heed_status check_batch_indices(const heed_kv_cache *cache, const heed_te
   if (status != HEED_OK) return status;
   if (indices->ndim != 1 || indices->shape[0] != cache->batch) {
     char text[HEED__SHAPE_TEXT];
-    return heed__fail(ctx, HEED_SHAPE, "reorder: indices is %s; it must be [%lld], for that is the batch",
+    return heed__fail(ctx, HEED_SHAPE, "reorder: indices is %s; it must be [%lld], one for each batch item",
                       heed__shape_text(text, indices->ndim, indices->shape), (long long)cache->batch);
   }
   for (int64_t i = 0; i < cache->batch; i++) {
     const int64_t source = source_of(indices, i);
     if (source >= 0 && source < cache->batch) continue;
     return heed__fail(ctx, HEED_INDEX,
-                      "reorder: index %lld of indices is %lld and the batch has %lld item%s, counted from 1",
-                      (long long)(i + 1), (long long)(source + 1), (long long)cache->batch,
-                      HEED__S(cache->batch));
+                      "reorder: element %lld of indices is %lld; it must be from 1 to %lld, the batch size",
+                      (long long)(i + 1), (long long)(source + 1), (long long)cache->batch);
   }
   return HEED_OK;
 }
 
-/* Head by head, so that what is kept meanwhile is small. */
+/* Head by head, so that the temporary copy is small. */
 heed_status heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indices) {
   HEED__ENTER(heed_kv_cache_context(cache), "reorder", indices);
   heed_status status = check_batch_indices(cache, indices);
@@ -263,92 +233,57 @@ heed_status heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indic
   const size_t rows = (size_t)(cache->length - cache->dropped);
   size_t moved = 0;
   for (int64_t i = 0; i < cache->batch; i++) moved += source_of(indices, i) != i;
-  const size_t row = row_bytes(cache->part[KEYS]); /* a scale may be larger than a short row in int8 */
+  const size_t row =
+      row_bytes(cache->part[HEED__KV_KEYS]); /* a scale may be larger than a short row in int8 */
   const size_t bytes = moved * rows * (row > sizeof(float) ? row : sizeof(float));
   if (bytes == 0) return HEED_OK;
-  char *kept = heed__allocate(cache->context, bytes);
-  if (kept == NULL) return heed__fail_memory(cache->context, "reorder", bytes);
-  for (int which = 0; which < PARTS; which++) {
+  char *copy = heed__allocate(cache->context, bytes);
+  if (copy == NULL) return heed__fail_memory(cache->context, "reorder", bytes);
+  for (int which = 0; which < HEED__KV_PARTS; which++) {
     const heed_tensor *part = cache->part[which];
     if (part == NULL) continue;
     const size_t used = rows * row_bytes(part), element = heed__element_bytes(part->dtype);
     const size_t item = (size_t)part->stride[0] * element, head = (size_t)part->stride[1] * element;
     for (int64_t h = 0; h < cache->num_kv_heads; h++) {
-      char *data = part->data + (size_t)h * head, *at = kept;
+      char *data = part->data + (size_t)h * head, *at = copy;
       for (int64_t i = 0; i < cache->batch; i++) {
         const int64_t source = source_of(indices, i);
         if (source != i) memcpy(at, data + (size_t)source * item, used), at += used;
       }
-      at = kept;
+      at = copy;
       for (int64_t i = 0; i < cache->batch; i++) {
         if (source_of(indices, i) != i) memcpy(data + (size_t)i * item, at, used), at += used;
       }
     }
   }
-  heed__release(cache->context, kept);
+  heed__release(cache->context, copy);
   cache->changes++;
   return HEED_OK;
 }
 
-/* ---- In a forward pass ---- */
-
-static heed_status fail_window(const heed_module *m, int64_t cached, int64_t left) {
-  return heed__fail(m->context, HEED_ARGUMENT,
-                    "%s: the cache is for a window of %lld key%s to the left and the module has one of %lld "
-                    "(-1: none); they must be equal",
-                    m->class->name, (long long)cached, HEED__S(cached), (long long)left);
-}
-
-heed_status heed__kv_cache_check(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
-                                 int64_t added) {
-  const heed__attention_module *a = (const heed__attention_module *)m;
-  const char *name = m->class->name;
-  const int64_t left = left_of(a);
-  if (cache->num_kv_heads != a->num_kv_heads || cache->head_dim != a->head_dim) {
-    return heed__fail(m->context, HEED_ARGUMENT,
-                      "%s: the cache has num_kv_heads %lld and head_dim %lld; the module has %lld and %lld",
-                      name, (long long)cache->num_kv_heads, (long long)cache->head_dim,
-                      (long long)a->num_kv_heads, (long long)a->head_dim);
-  }
-  if (cache->left != left) return fail_window(m, cache->left, left);
-  if (cache->batch != batch) {
-    return heed__fail(m->context, HEED_SHAPE, "%s: x has a batch of %lld and the cache one of %lld", name,
-                      (long long)batch, (long long)cache->batch);
-  }
-  if (cache->capacity > 0 && added > cache->capacity - cache->length) {
-    return heed__fail(
-        m->context, HEED_SHAPE, "%s: the cache has %lld token%s, x has %lld more and its capacity is %lld",
-        name, (long long)cache->length, HEED__S(cache->length), (long long)added, (long long)cache->capacity);
-  }
-  if (left < 0 && added > a->context_length - cache->length) {
-    return heed__fail(m->context, HEED_SHAPE,
-                      "%s: the cache has %lld token%s, x has %lld more and context_length is %lld", name,
-                      (long long)cache->length, HEED__S(cache->length), (long long)added,
-                      (long long)a->context_length);
-  }
-  return HEED_OK;
-}
+/* ---- Spans ---- */
 
 heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int64_t added,
                                 heed__kv_span *span) {
   const int64_t past = cache->length, held = past - cache->dropped;
   heed_tensor *const *part = cache->part;
-  int64_t first = cache->dropped; /* the token of row 0, from 0 */
+  int64_t first = cache->dropped; /* token of row 0, from 0 */
   span->cache = cache;
-  span->change = ++cache->changes; /* the rows behind the length are this span's, until another one comes */
+  span->change = ++cache->changes; /* invalidates any other span, which would write the same free rows */
   span->past = past;
   span->added = added;
-  span->skipped = cache->left >= 0 && past > cache->left ? past - cache->left : 0;
+  span->skipped = cache->window_left >= 0 && past > cache->window_left ? past - cache->window_left : 0;
   memset(span->made, 0, sizeof span->made);
-  if (added > heed_kv_cache_room(cache)) { /* which only a window lets happen */
-    const int64_t most = cache->left + reserve_of(cache->left), kept = held < most ? held : most;
+  if (added > heed_kv_cache_headroom(cache)) { /* only with a window: without one the call was refused */
+    const int64_t most = cache->window_left + reserve_of(cache->window_left),
+                  kept = held < most ? held : most;
     heed_status status = new_parts(cache, function, kept + added, span->made);
     if (status != HEED_OK) return status;
     copy_rows(NULL, span->made, 0, part, held - kept, kept);
     part = span->made;
     first = past - kept;
   }
-  for (int i = 0; i < PARTS; i++) {
+  for (int i = 0; i < HEED__KV_PARTS; i++) {
     if (part[i] != NULL)
       view_rows(&span->part[i], part[i], span->skipped - first, past - span->skipped + added);
   }
@@ -358,8 +293,9 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
 void heed__kv_span_commit(heed__kv_span *span) {
   heed_kv_cache *cache = span->cache;
   const int64_t length = span->past + span->added;
-  if (span->made[KEYS] != NULL) {
-    const int64_t rows = span->made[KEYS]->shape[2], most = cache->left + reserve_of(cache->left);
+  if (span->made[HEED__KV_KEYS] != NULL) {
+    const int64_t rows = span->made[HEED__KV_KEYS]->shape[2],
+                  most = cache->window_left + reserve_of(cache->window_left);
     const int64_t kept = rows < most ? rows : most;
     copy_rows(NULL, cache->part, 0, span->made, rows - kept, kept);
     cache->dropped = length - kept;
@@ -368,16 +304,16 @@ void heed__kv_span_commit(heed__kv_span *span) {
 }
 
 void heed__kv_span_end(heed__kv_span *span) {
-  for (int i = 0; i < PARTS; i++) heed_tensor_free(span->made[i]);
+  for (int i = 0; i < HEED__KV_PARTS; i++) heed_tensor_free(span->made[i]);
 }
 
-/* The element at the beginning of a row. */
+/* Offset of the first element of a row. */
 static ptrdiff_t offset_of(const heed_tensor *x, int64_t item, int64_t head, int64_t row) {
   return (ptrdiff_t)(item * x->stride[0] + head * x->stride[1] + row * x->stride[2]);
 }
 
-/* d elements, `step` apart, as int8 with a scale: the largest magnitude / 127. nan and inf make all nan. What
- * is added to 1.5 · 2^23 is rounded to an integer, held in the lowest bits. */
+/* d elements, `step` apart, as int8 with a scale: the largest magnitude / 127. A row with nan or inf becomes
+ * all nan. Adding 1.5 · 2^23 rounds a float to an integer, held in its lowest bits. */
 static inline void quantise(const float *restrict x, const ptrdiff_t step, int64_t d, int8_t *restrict to,
                             float *scale) {
   const float to_integer = 0x1.8p23f, largest = heed__float_of_bits(heed__largest_magnitude(x, step, d));
@@ -395,19 +331,20 @@ static inline void quantise(const float *restrict x, const ptrdiff_t step, int64
   }
 }
 
-enum { POLLED = 64 }; /* rows of int8, after which it is asked whether to go on */
+enum { POLLED = 64 }; /* int8 rows between cancellation checks */
 
-bool heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor *x, int64_t item_first,
-                         int64_t first) {
+bool heed__kv_span_write(const heed__kv_span *span, heed__kv_part part, const heed_tensor *x,
+                         int64_t item_first, int64_t first) {
   const heed__pace *pace = &span->cache->context->pace;
   heed_tensor from, to, scales;
   view_batched(&from, x);
   const int64_t row_first = span->past - span->skipped + first;
-  view_items(&to, &span->part[which], item_first, from.shape[0], row_first, from.shape[2]);
+  view_items(&to, &span->part[part], item_first, from.shape[0], row_first, from.shape[2]);
   if (to.dtype != HEED_INT8) {
     return heed__copy_elements(&to, &from);
   }
-  view_items(&scales, &span->part[KEY_SCALES + which], item_first, from.shape[0], row_first, from.shape[2]);
+  view_items(&scales, &span->part[HEED__KV_KEY_SCALES + part], item_first, from.shape[0], row_first,
+             from.shape[2]);
   for (int64_t item = 0; item < to.shape[0]; item++) {
     for (int64_t head = 0; head < to.shape[1]; head++) {
       for (int64_t row = 0; row < to.shape[2]; row++) {
@@ -425,9 +362,9 @@ bool heed__kv_span_write(const heed__kv_span *span, int which, const heed_tensor
   return true;
 }
 
-bool heed__kv_span_read(const heed__kv_span *span, int which, const heed_tensor *dst) {
+bool heed__kv_span_read(const heed__kv_span *span, heed__kv_part part, const heed_tensor *dst) {
   const heed__pace *pace = &span->cache->context->pace;
-  const heed_tensor *from = &span->part[which], *scales = &span->part[KEY_SCALES + which];
+  const heed_tensor *from = &span->part[part], *scales = &span->part[HEED__KV_KEY_SCALES + part];
   heed_tensor to;
   view_batched(&to, dst);
   if (from->dtype != HEED_INT8) {
@@ -447,8 +384,9 @@ bool heed__kv_span_read(const heed__kv_span *span, int which, const heed_tensor 
   return true;
 }
 
-const heed_tensor *heed__kv_span_view(const heed__kv_span *span, int which, bool batched, heed_tensor *view) {
-  heed__alias_on_stack(view, &span->part[which]);
+const heed_tensor *heed__kv_span_view(const heed__kv_span *span, heed__kv_part part, bool batched,
+                                      heed_tensor *view) {
+  heed__alias_on_stack(view, &span->part[part]);
   if (batched) return view;
   view->ndim--;
   memmove(view->shape, view->shape + 1, (size_t)view->ndim * sizeof *view->shape);

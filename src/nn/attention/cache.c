@@ -1,0 +1,75 @@
+/* A module's key/value cache: what its settings say about the storage, and whether a given cache fits it. */
+#include "../nn.h"
+
+#include <string.h>
+
+#define FUNCTION "new_cache"
+
+/* Keys before its own that a query sees; -1: all, as with a window that is as wide as the context. */
+static int64_t window_left_of(const heed__attention_module *a) {
+  return a->window.has_left && a->window.left < a->context_length ? a->window.left : -1;
+}
+
+heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out) {
+  heed_kv_cache_config c;
+  heed_status status;
+  heed_context *ctx = heed_module_context(m);
+  HEED__ENTER(ctx, FUNCTION, out);
+  heed_kv_cache_config_init(&c, sizeof c);
+  if (config != NULL) {
+    status = heed__struct_read(ctx, FUNCTION, "config", "heed_kv_cache_config", config, &c, sizeof c);
+    if (status != HEED_OK) return status;
+  }
+  if (!m->class->takes_keys) {
+    return heed__fail(ctx, HEED_ARGUMENT, FUNCTION ": the module is a %s; it must be a MultiHeadAttention",
+                      m->class->name);
+  }
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  if (c.batch == 0) c.batch = 1;
+  if ((status = heed__check_positive(ctx, FUNCTION, "batch", c.batch)) != HEED_OK) return status;
+  if (c.capacity != 0 && (status = heed__check_positive(ctx, FUNCTION, "capacity", c.capacity)) != HEED_OK)
+    return status;
+  if ((status = heed__check_stored(ctx, FUNCTION, c.dtype)) != HEED_OK) return status;
+  const int64_t window_left = window_left_of(a);
+  if (window_left < 0 && c.capacity == 0) c.capacity = a->context_length;
+  return heed__kv_cache_new(ctx, FUNCTION, &c, a->num_kv_heads, a->head_dim, window_left, out);
+}
+
+static heed_status fail_window(const heed_module *m, int64_t cached, int64_t left) {
+  return heed__fail(
+      m->context, HEED_ARGUMENT,
+      "%s: the cache is for a window with left %lld; it must be that of the module, %lld (-1: none)",
+      m->class->name, (long long)cached, (long long)left);
+}
+
+heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
+                                     int64_t added) {
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  const char *name = m->class->name;
+  const int64_t window_left = window_left_of(a);
+  if (cache->num_kv_heads != a->num_kv_heads || cache->head_dim != a->head_dim) {
+    return heed__fail(m->context, HEED_ARGUMENT,
+                      "%s: the cache has num_kv_heads %lld and head_dim %lld; they must be %lld and %lld",
+                      name, (long long)cache->num_kv_heads, (long long)cache->head_dim,
+                      (long long)a->num_kv_heads, (long long)a->head_dim);
+  }
+  if (cache->window_left != window_left) return fail_window(m, cache->window_left, window_left);
+  if (cache->batch != batch) {
+    return heed__fail(m->context, HEED_SHAPE, "%s: the cache has a batch of %lld; it must be %lld, that of x",
+                      name, (long long)cache->batch, (long long)batch);
+  }
+  if (cache->capacity > 0 && added > cache->capacity - cache->length) {
+    return heed__fail(
+        m->context, HEED_SHAPE,
+        "%s: the cache has %lld token%s and x has %lld; together they must be at most %lld, the capacity",
+        name, (long long)cache->length, HEED__S(cache->length), (long long)added, (long long)cache->capacity);
+  }
+  if (window_left < 0 && added > a->context_length - cache->length) {
+    return heed__fail(m->context, HEED_SHAPE,
+                      "%s: the cache has %lld token%s and x has %lld; together they must be at most %lld, "
+                      "the context_length",
+                      name, (long long)cache->length, HEED__S(cache->length), (long long)added,
+                      (long long)a->context_length);
+  }
+  return HEED_OK;
+}
