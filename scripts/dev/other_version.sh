@@ -8,7 +8,7 @@ folder=$(cd "$1" && pwd)
 here=$PWD
 rm -rf "$folder/src" "$folder/lua" "$folder/scripts"
 cp -Rs "$here/src" "$here/lua" "$here/scripts" "$folder"
-ln -sf "$here/Makefile" "$folder/Makefile"
+ln -sfn "$here/Makefile" "$here/make" "$folder"
 
 # change FILE SED-COMMAND: what the command makes of the file stands in the file's place
 change() {
