@@ -46,7 +46,7 @@ run-golden: $(BUILD)/golden-venv/made
 	@$(BUILD)/golden-venv/bin/python scripts/dev/check_golden.py
 $(BUILD)/golden-venv/made:
 	@python3 -m venv $(@D)
-	@$(@D)/bin/pip install --quiet --disable-pip-version-check numpy torch==2.13.0
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check numpy torch==2.13.0 safetensors transformers onnx
 	@touch $@
 
 INSTALLING += lint test-golden

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import deserialize, safe_open
 
-from make_golden_files import serialize
+from make_file_values import serialize
 
 # safetensors' names on both sides, numpy's dtype of the same size, the name after heed has loaded and saved it
 KINDS = [("float32", "F32", "<f4", "F32"), ("float16", "F16", "<f2", "F16"), ("bfloat16", "BF16", "<u2", "BF16"),

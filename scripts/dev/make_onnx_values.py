@@ -1,28 +1,29 @@
-"""Writes ONNX's own node tests of the operator Attention as tests/golden/onnx_attention.lua, for
-tests/spec/onnx_attention_spec.lua: the inputs and outputs as the package onnx (Apache-2.0) makes them.
+"""Makes onnx_attention.lua, ONNX's own node tests of the operator Attention: the inputs and outputs that the package
+onnx (Apache-2.0) makes.
 
-    pip install onnx && python scripts/dev/onnx_attention_tests.py > tests/golden/onnx_attention.lua
+    python scripts/dev/make_onnx_values.py [FOLDER]     (pip install onnx numpy)
 
-Inputs of three dimensions are split into heads here, so a test with a twin of four is left out (--all: is not).
-Keys and values of bfloat16 and float16 stay so; queries
-and float masks become float32. present_key and present_value are left out: they are past and new ones put
-together. Elements are stored little-endian in base64: bit for bit, and no larger than need be."""
+Inputs of three dimensions are split into heads here; such a test is skipped if there is the same test with four
+dimensions. Keys and values of bfloat16 and float16 keep their dtype; queries and float masks become float32.
+present_key and present_value are skipped: they are the past and the new ones, concatenated. Elements are stored
+little-endian in base64, bit for bit."""
 
 import base64
-import sys
 import warnings
 
 import numpy as np
 
-warnings.filterwarnings("ignore")  # of the reference implementation, about nan in its own tests
+warnings.filterwarnings("ignore")  # the reference implementation warns about nan in its own tests
 
 import onnx  # noqa: E402
 from onnx.backend.test.case.node import collect_testcases  # noqa: E402
 
+import golden  # noqa: E402
+
 TAPS = ["logits", "capped_logits", "biased_logits", "weights"]  # by qk_matmul_output_mode
 INPUTS = ["q", "k", "v", "attn_mask", "past_key", "past_value", "kv_lengths"]
 STORED = {"float32": "<f4", "int64": "<i8", "bool": "u1", "float16": "<u2", "bfloat16": "<u2"}
-# What arithmetic in these dtypes may be off by; ours is float32 throughout.
+# The error of arithmetic in these dtypes; heed computes in float32 throughout.
 TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}
 
 
@@ -30,8 +31,7 @@ def tensor(x):
     name = str(x.dtype)
     data = x.view(np.uint16) if name in ("float16", "bfloat16") else x
     text = base64.b64encode(np.ascontiguousarray(data).astype(STORED[name]).tobytes()).decode()
-    shape = ",".join(str(n) for n in x.shape)
-    return f'{{shape={{{shape}}},dtype="{name}",data="{text}"}}'
+    return {"shape": list(x.shape), "dtype": name, "data": text}
 
 
 def heads(x, count):
@@ -56,39 +56,31 @@ def case(test):
     if "attn_mask" in given:
         given["attn_mask"] = widened(given["attn_mask"])
 
-    options = [f"{name}={tensor(given[name])}" for name in INPUTS[3:] if name in given]
+    options = {name: tensor(given[name]) for name in INPUTS[3:] if name in given}
     if attributes.get("is_causal"):
-        options.append("is_causal=true")
-    for name in ("scale", "softcap"):
-        if name in attributes:
-            options.append(f"{name}={attributes[name]:.9g}")
-    sides = [(side, attributes.get(f"{side}_window_size", -1)) for side in ("left", "right")]
-    sides = [f"{side}={size}" for side, size in sides if size >= 0]
+        options["is_causal"] = True
+    options.update({name: attributes[name] for name in ("scale", "softcap") if name in attributes})
+    sides = {side: attributes.get(f"{side}_window_size", -1) for side in ("left", "right")}
+    sides = {side: size for side, size in sides.items() if size >= 0}
     if sides:
-        options.append(f"window={{{','.join(sides)}}}")
+        options["window"] = sides
 
-    fields = [f'name="{test.name}"', f"opset={test.model.opset_import[0].version}", f"tolerance={TOLERANCE[dtype]}"]
-    fields += [f"{name}={tensor(given[name])}" for name in INPUTS[:3]]
-    fields.append(f"options={{{','.join(options)}}}")
-    fields.append(f"expect={tensor(widened(heads(y, q_heads)))}")
+    result = {"name": test.name, "opset": test.model.opset_import[0].version,
+              "tolerance": golden.Raw(TOLERANCE[dtype]), **{name: tensor(given[name]) for name in INPUTS[:3]},
+              "options": options, "expect": tensor(widened(heads(y, q_heads)))}
     if len(node.output) > 3:
         tap = TAPS[attributes.get("qk_matmul_output_mode", 0)]
-        fields.append(f"taps={{{tap}={tensor(widened(others[-1]))}}}")
-    return "  {" + ",".join(fields) + "},"
+        result["taps"] = {tap: tensor(widened(others[-1]))}
+    return result
 
 
 def main():
-    print("-- ONNX's node tests of Attention, made by scripts/dev/onnx_attention_tests.py from onnx "
-          f"{onnx.__version__} (Apache-2.0).")
-    print("return {")
     tests = [t for t in collect_testcases("Attention") if "_expanded" not in t.name]
     names = {t.name for t in tests}
-    if "--all" not in sys.argv:
-        tests = [t for t in tests if "_3d_" not in t.name or t.name.replace("_3d_", "_4d_") not in names]
-    for test in tests:
-        print(case(test))
-    print("}")
-    print(f"{len(tests)} cases", file=sys.stderr)
+    tests = [t for t in tests if "_3d_" not in t.name or t.name.replace("_3d_", "_4d_") not in names]
+    title = f"ONNX's node tests of Attention, made by scripts/dev/make_onnx_values.py from onnx {onnx.__version__} (Apache-2.0)."
+    golden.write(golden.folder() / "onnx_attention.lua", title, map(case, tests))
 
 
-main()
+if __name__ == "__main__":
+    main()
