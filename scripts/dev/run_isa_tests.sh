@@ -1,6 +1,6 @@
 #!/bin/sh
-# The C tests and the specs that reach kernels, once for every kernel table that this processor has. Ends with
-# "N passed, N failed" and fails if anything did.
+# Runs the C tests and the specs that reach kernels with each kernel table that this processor supports. Ends with
+# "N passed, N failed"; fails if a test fails.
 #   run_isa_tests.sh BUILD
 set -u
 build=$1
@@ -14,6 +14,7 @@ is_refused() {
   echo "$message" | grep "the environment's HEED_CPU names no kernels that run on this processor"
 }
 
+# The tables for each processor, from the simplest to the best, and one that it cannot run.
 case $(uname -m) in
   x86_64) tables='scalar avx2 avx512' foreign=neon ;;
   aarch64 | arm64) tables='scalar neon' foreign=avx2 ;;
@@ -23,16 +24,16 @@ specs=''
 for name in golden notebooks ops modules mha_options cache dtypes to threads; do specs="$specs tests/spec/${name}_spec.lua"; done
 
 best=$("$build/heed" -e "$table_name")
-has_it=yes
+supported=yes
 for name in $tables; do
-  if [ $has_it = yes ]; then
-    tally "$name is what HEED_CPU=$name gives" is_used "$name"
-    # shellcheck disable=SC2086 # words on purpose
+  if [ $supported = yes ]; then
+    tally "HEED_CPU=$name selects $name" is_used "$name"
+    # shellcheck disable=SC2086 # a list of words
     tally "the tests with $name" env HEED_CPU="$name" scripts/dev/run_tests.sh "$build" $specs
   else
-    tally "$name, which this processor lacks, is refused" is_refused "$name"
+    tally "$name, which this processor does not support, is refused" is_refused "$name"
   fi
-  [ "$name" = "$best" ] && has_it=no
+  [ "$name" = "$best" ] && supported=no
 done
 for name in foo "$foreign"; do tally "$name is refused" is_refused "$name"; done
 tallied
