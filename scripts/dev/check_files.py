@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Exchanges files with safetensors and numpy: heed loads the files that they write and saves them again, and they read
-the result. If safetensors refuses a file with a few changed bytes, heed must refuse it too. Ends with "N passed, N failed".
+the result. If safetensors refuses a file with a few changed bytes, heed must refuse it too. Ends with
+"N passed, N failed".
 
     python3 scripts/dev/check_files.py build/heed [SEED [MUTATIONS]]
 """
@@ -17,8 +18,8 @@ from safetensors import deserialize, safe_open
 
 from make_file_values import serialize
 
-# The dtype's name in the serializer and in files of safetensors, numpy's dtype of the same size, the name after heed has
-# loaded and saved the tensor
+# The dtype's name in the serializer and in files of safetensors, numpy's dtype of the same size, the name after heed
+# has loaded and saved the tensor
 KINDS = [("float32", "F32", "<f4", "F32"), ("float16", "F16", "<f2", "F16"), ("bfloat16", "BF16", "<u2", "BF16"),
          ("int64", "I64", "<i8", "I64"), ("int32", "I32", "<i4", "I64"), ("int8", "I8", "|i1", "I8"),
          ("bool", "BOOL", "|b1", "BOOL")]
@@ -169,7 +170,8 @@ class Check:
             np.save(source, array)
             pairs.append((source, target))
         for answer, (_, target), array in zip(self.resave(pairs), pairs, arrays):
-            self.expect(f"npy {array.dtype} {array.shape} {answer}", answer == "ok" and self.same(np.load(target), array))
+            self.expect(f"npy {array.dtype} {array.shape} {answer}",
+                        answer == "ok" and self.same(np.load(target), array))
 
         names = [f"{i} \u6ce8/{array.dtype}" for i, array in enumerate(arrays)]
         archive = dict(zip(names, arrays))

@@ -49,8 +49,8 @@ def numbers(value):
 
 
 def difference(stored, new, where=""):
-    """The largest difference of two numbers, relative to the larger of 1 and the stored number; where other values differ,
-    a text that names one."""
+    """The largest difference of two numbers, relative to the larger of 1 and the stored number; where other values
+    differ, a text that names one."""
     stored, new = numbers(stored), numbers(new)
     if isinstance(stored, dict) and isinstance(new, dict) and stored.keys() == new.keys():
         parts = [(each, new[key], f"{where}.{key}") for key, each in stored.items()]

@@ -1,5 +1,5 @@
-"""Tests heed in Python through lupa: the output of scripts/examples/lupa_host.py, errors, bytes, memory limits. Ends with
-"N passed, N failed"; fails if a test fails.
+"""Tests heed in Python through lupa: the output of scripts/examples/lupa_host.py, errors, bytes, memory limits. Ends
+with "N passed, N failed"; fails if a test fails.
 
     check_lupa.py BUILD
 """

@@ -1,5 +1,5 @@
--- Measures how soon heed's long calls (tests/long_calls.lua) end under a time limit of 0.02 seconds, each three times; fails
--- if one takes more than 0.07. Measures wall-clock time: nothing else should run on the machine.
+-- Measures how soon heed's long calls (tests/long_calls.lua) end under a time limit of 0.02 seconds, each three
+-- times; fails if one takes more than 0.07. Measures wall-clock time: nothing else should run on the machine.
 --   build/heed scripts/dev/check_stops.lua [--whole] [PATTERN]
 -- PATTERN: only calls whose names match. --whole: also measures each call without a limit, for at most a second.
 local heed = require "heed"

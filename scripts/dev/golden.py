@@ -79,7 +79,8 @@ def write(path, title, cases, digits=9, functions=False):
 
 # ---- Reading ----
 
-TOKEN = re.compile(r'\s*(?:--[^\n]*\s*)*(?:("(?:[^"\\]|\\.)*")|([A-Za-z_]\w*)|(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(.))', re.S)
+TOKEN = re.compile(r'\s*(?:--[^\n]*\s*)*'  # blanks and comments, then one of
+                   r'(?:("(?:[^"\\]|\\.)*")|([A-Za-z_]\w*)|(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(.))', re.S)
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r"}
 
 

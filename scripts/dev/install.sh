@@ -18,8 +18,8 @@ work=$(mktemp -d) half=''
 trap 'rm -rf "$work"; rm -f "$half"' EXIT
 trap 'exit 130' INT TERM
 
-# put MODE FILE PATH: installs the file under that path, or removes it. A new file replaces an old one in one step, so that
-# processes that use the old one keep it.
+# put MODE FILE PATH: installs the file under that path, or removes it. A new file replaces an old one in one step, so
+# that processes that use the old one keep it.
 put() {
   if [ "$action" = uninstall ]; then
     rm -f "$DESTDIR$3"
@@ -69,7 +69,8 @@ put 644 "$work/heed.pc" "$LIBDIR/pkgconfig/heed.pc"
 put 644 src/heed.h "$PREFIX/include/heed.h"
 put 644 src/cli/heed.1 "$share/man/man1/heed.1"
 for file in lua/heed/meta/*.lua; do put 644 "$file" "$share/heed/meta/${file##*/}"; done
-# The examples, except the one that needs the tests' models; only files of these kinds, which running them does not create.
+# The examples, except the one that needs the tests' models; only files of these kinds, which running them does not
+# create.
 find scripts/examples -type f ! -name chat_with_tiny_llama.lua \( -name '*.lua' -o -name '*.c' -o -name '*.py' -o -name '*.sh' \
   -o -name '*.conf' -o -name '*.txt' -o -name '*.md' \) | sort >"$work/examples"
 while IFS= read -r file; do

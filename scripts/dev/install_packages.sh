@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the missing packages of some groups; quick if none is missing.
 #   install_packages.sh [--name] GROUP...     --name: only names the missing packages
-# Groups: build test luas isa lint two fuzz files valgrind bench model install hosts ci. LUA in the environment is the Lua
-# version to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all versions that Debian has.
+# Groups: build test luas isa lint two fuzz files valgrind bench model install hosts ci. LUA in the environment is the
+# Lua version to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all versions that Debian has.
 # Where apt-get and root or sudo are available, it prints what it installs; elsewhere it names the packages and fails.
 set -u
 

@@ -145,8 +145,8 @@ def main():
           "token (0 in padding), or embeddings of texts.", tiny_cases(model, folder / "tiny_bert"))
     if not MODEL.exists():
         sys.exit(f"Missing: {MODEL.relative_to(golden.TOP)} (make model), for minilm.lua and wordpiece.lua")
-    write("minilm.lua", "all-MiniLM-L6-v2: ids of the tokens (from 0), the last layer's weights of head 1 for the query "
-          "[CLS], and the mean of the hidden states, normalized.", minilm_cases())
+    write("minilm.lua", "all-MiniLM-L6-v2: ids of the tokens (from 0), the last layer's weights of head 1 for the "
+          "query [CLS], and the mean of the hidden states, normalized.", minilm_cases())
     write("wordpiece.lua", "Ids of texts with the vocabulary of all-MiniLM-L6-v2, from 0.", text_cases(MODEL))
 
 

@@ -115,8 +115,8 @@ def main():
     shutil.rmtree(folder / "decoders", ignore_errors=True)
     variants = [variant(folder / "decoders", seed, *each) for seed, each in enumerate(VARIANTS, 1)]
     made = "Made by scripts/dev/make_decoder_values.py."
-    golden.write(folder / "decoder_variants.lua", "Logits [2, 13, vocab_size] of the models in tests/golden/decoders, and "
-                 f"what they generate greedily from the first ids (from 0). {made}", variants, digits=7)
+    golden.write(folder / "decoder_variants.lua", "Logits [2, 13, vocab_size] of the models in tests/golden/decoders, "
+                 f"and what they generate greedily from the first ids (from 0). {made}", variants, digits=7)
     golden.write(folder / "decoders.lua", "Two small decoders with random weights, in the layout and with the names of "
                  f"Hugging Face: logits of the prompt's last position, and what they generate greedily. {made}",
                  [tiny(case) for case in golden.load(golden.GOLDEN / "decoders.lua")], digits=7)

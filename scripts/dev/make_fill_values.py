@@ -3,9 +3,9 @@
     python scripts/dev/make_fill_values.py [FOLDER]     (pip install torch numpy)
 
 Each case is a view of range(1, n) in a base shape, and for each kind of draw the bits of the result, in row-major order
-as hexadecimal bytes: for draws in place of the whole base, which shows changes outside the view, else of the new tensor.
-The last two numbers are a uniform and a normal one drawn afterwards from the same generator. `stride` is the layout of
-rand_like's result. Dimensions and indices count from 1.
+as hexadecimal bytes: for draws in place of the whole base, which shows changes outside the view, else of the new
+tensor. The last two numbers are a uniform and a normal one drawn afterwards from the same generator. `stride` is the
+layout of rand_like's result. Dimensions and indices count from 1.
 """
 
 import torch

@@ -78,7 +78,8 @@ def main():
     tests = [t for t in collect_testcases("Attention") if "_expanded" not in t.name]
     names = {t.name for t in tests}
     tests = [t for t in tests if "_3d_" not in t.name or t.name.replace("_3d_", "_4d_") not in names]
-    title = f"ONNX's node tests of Attention, made by scripts/dev/make_onnx_values.py from onnx {onnx.__version__} (Apache-2.0)."
+    title = ("ONNX's node tests of Attention, made by scripts/dev/make_onnx_values.py from onnx "
+             f"{onnx.__version__} (Apache-2.0).")
     golden.write(golden.folder() / "onnx_attention.lua", title, map(case, tests))
 
 

@@ -49,7 +49,8 @@ CALLS = {name: getattr(torch, name) for name in """exp tanh sigmoid relu abs neg
     maximum minimum pow eq ne lt le gt ge matmul dot flatten squeeze tril triu masked_fill where full linspace
     eye""".split()}
 CALLS.update({name: reduction(getattr(torch, name)) for name in "sum mean var std max min".split()})
-CALLS.update({name: by_dimensions(getattr(torch, name)) for name in "transpose unsqueeze cumsum softmax log_softmax cat stack".split()})
+CALLS.update({name: by_dimensions(getattr(torch, name))
+              for name in "transpose unsqueeze cumsum softmax log_softmax cat stack".split()})
 CALLS.update(
     gelu=lambda x, options=None: F.gelu(x, **(options or {})),
     silu=F.silu,

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes a source tree of another version of heed, for tests with two versions in one process: links to these sources,
-# except for another version number and another layout of contexts and tensors. Unchanged files keep their times, so that
-# make rebuilds little.
+# except for another version number and another layout of contexts and tensors. Unchanged files keep their times, so
+# that make rebuilds little.
 #   other_version.sh FOLDER
 set -eu
 mkdir -p "$1"

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Tests heed.c and heed.h (make amalgamation): runs the C tests with the object file of gcc with all libraries and Lua, of
-# clang without options, for Windows under wine, for 32-bit x86 with all libraries but BLAS, for ARM and RISC-V under qemu,
-# and for WebAssembly in node; builds a host in C++; checks the symbols of the object file.
-# Ends with "N passed, N failed"; fails if a test fails.
+# Tests heed.c and heed.h (make amalgamation): runs the C tests with the object file of gcc with all libraries and
+# Lua, of clang without options, for Windows under wine, for 32-bit x86 with all libraries but BLAS, for ARM and
+# RISC-V under qemu, and for WebAssembly in node; builds a host in C++; checks the symbols of the object file. Ends
+# with "N passed, N failed"; fails if a test fails.
 #   run_amalgamation_tests.sh BUILD
-# In the environment: SIDES, some of "gcc clang windows i386 arm64 riscv64 wasm" (all by default); TESTS, names of C tests.
-# For systems without a cmocka package, the header in tests/c/plain replaces cmocka.
+# In the environment: SIDES, some of "gcc clang windows i386 arm64 riscv64 wasm" (all by default); TESTS, names of C
+# tests. For systems without a cmocka package, the header in tests/c/plain replaces cmocka.
 set -u
 build=$1 folder=$1/amalgamation
 mkdir -p "$folder"
@@ -80,8 +80,8 @@ run() { # SIDE EMULATOR NAME...
   TESTS="$*" EMULATOR="$emulator" scripts/dev/run_tests.sh "$folder/$side"
 }
 
-# under_wine FOLDER TEST...: all tests share one wine server. Debian's server ends with each test otherwise, and a test that
-# starts at that moment loses its connection.
+# under_wine FOLDER TEST...: all tests share one wine server. Debian's server ends with each test otherwise, and a
+# test that starts at that moment loses its connection.
 under_wine() {
   WINEPREFIX=$(realpath "$1")/wine
   WINEDEBUG=-all

@@ -11,8 +11,8 @@ unset HEED_CPU
 emulator="qemu-aarch64 -L /usr/aarch64-linux-gnu"
 emulator="$emulator -E LD_LIBRARY_PATH=$root/usr/lib/aarch64-linux-gnu:$root/lib/aarch64-linux-gnu"
 
-# Without test_parallel, which forks while it has threads (qemu cannot do that), and test_host, which counts the threads and
-# files of the process, including qemu's.
+# Without test_parallel, which forks while it has threads (qemu cannot do that), and test_host, which counts the
+# threads and files of the process, including qemu's.
 c_tests=${TESTS:-$(basename -s .c tests/c/test_*.c | grep -vE '^test_(parallel|host)$')}
 
 notebook() { # NAME

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs libFuzzer's fuzzers on the files of tests/golden/files. Ends with "N passed, N failed"; fails if a fuzzer fails.
 #   run_fuzz.sh BUILD SECONDS FUZZER...     FUZZER: fuzz_files, as `make fuzz` has built it in BUILD
-# Each fuzzer keeps the inputs that it found in BUILD/corpus_… and continues from them; an input that breaks something is
-# written to BUILD/broken_….
+# Each fuzzer keeps the inputs that it found in BUILD/corpus_… and continues from them; an input that breaks something
+# is written to BUILD/broken_….
 set -u
 build=$1 seconds=$2
 shift 2

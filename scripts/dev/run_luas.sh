@@ -1,7 +1,9 @@
 #!/bin/sh
-# Runs the tests with several Lua versions, each in a build of its own. Ends with "N passed, N failed"; fails if a test fails.
+# Runs the tests with several Lua versions, each in a build of its own. Ends with "N passed, N failed"; fails if a
+# test fails.
 #   run_luas.sh BUILD LUA...
-# C tests that do not depend on Lua run only with the first version. In the environment: TESTS, the C tests for that one.
+# C tests that do not depend on Lua run only with the first version. In the environment: TESTS, the C tests for that
+# one.
 set -u
 build=$1
 shift

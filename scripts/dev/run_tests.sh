@@ -44,7 +44,8 @@ files_of() {
   done
 }
 
-# One process runs a few files: many specs run full garbage collections, which get slower with all objects of earlier files.
+# One process runs a few files: many specs run full garbage collections, which get slower with all objects of earlier
+# files.
 if [ $# -gt 0 ]; then
   specs=$(files_of "$@") at_once=8 # files
   processes=$((($(echo "$specs" | grep -c .) + at_once - 1) / at_once))

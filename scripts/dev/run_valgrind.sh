@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs most C tests, hello.lua, a notebook and random calls under valgrind; invalid accesses and leaks are failures. Ends
-# with "N passed, N failed".
+# Runs most C tests, hello.lua, a notebook and random calls under valgrind; invalid accesses and leaks are failures.
+# Ends with "N passed, N failed".
 #   run_valgrind.sh BUILD
 set -u
 build=$1

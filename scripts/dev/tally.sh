@@ -2,8 +2,8 @@
 # prints the sum the same way. Several such scripts may run in one build folder. Uses $build.
 passed=0 failed=0 tally_log=$build/tally.$$.log
 
-# tally TITLE COMMAND...: counts the command's results, or one for the command itself if it prints none; shows its output if
-# it fails
+# tally TITLE COMMAND...: counts the command's results, or one for the command itself if it prints none; shows its
+# output if it fails
 tally() {
   tally_title=$1
   shift

@@ -1,4 +1,5 @@
-# heed in Python, through lupa (pip install lupa): python scripts/examples/lupa_host.py [folder of heed.so, built for Lua 5.4]
+# heed in Python, through lupa (pip install lupa).
+#   python scripts/examples/lupa_host.py [folder of heed.so, built for Lua 5.4]
 import sys
 import lupa
 with lupa.allow_lua_module_loading():  # lets heed.so find lupa's own Lua

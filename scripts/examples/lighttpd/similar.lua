@@ -1,5 +1,5 @@
--- lighttpd's mod_magnet runs this for each request. It keeps one Lua state for this file in each process: package.loaded
--- lasts from one request to the next; globals do not.
+-- lighttpd's mod_magnet runs this for each request. It keeps one Lua state for this file in each process:
+-- package.loaded lasts from one request to the next; globals do not.
 local MOST_BYTES = 2000 -- of a text; the model reads about 250 words of it
 
 -- ---- JSON ---------------------------------------------------------------------------------------
