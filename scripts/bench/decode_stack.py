@@ -8,7 +8,6 @@ build/bench/probes.so, which `make bench` builds."""
 
 import argparse
 import ctypes
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,28 +15,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import numpy as np
 
+from lua_side import LuaSide
 from probes import Probes
 
 DTYPES = "float32", "bfloat16", "float16", "int8"
-
-
-class Heed:
-    def __init__(self, build, threads):
-        script = Path(__file__).with_name("decode_stack.lua")
-        self.process = subprocess.Popen([f"{build}/heed", str(script), str(threads)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-        if self.read() != "ready":
-            sys.exit("decode_stack.py: heed did not start")
-
-    def read(self):
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("decode_stack.py: heed ended")
-        return line.strip()
-
-    def ask(self, line):
-        print(line, file=self.process.stdin, flush=True)
-        return self.read()
 
 
 def main():
@@ -50,7 +31,7 @@ def main():
     arguments = parser.parse_args()
     ctypes.CDLL(str(Path(arguments.build, "libheed.so").resolve()))  # the probes use its symbols
     probes = Probes(str(Path(arguments.build, "bench/probes.so").resolve()), arguments.kernels)
-    heed = Heed(arguments.build, arguments.threads)
+    heed = LuaSide(arguments.build, "decode_stack.lua", arguments.threads)
     for dtype in DTYPES:
         count = int(heed.ask(dtype).split()[1])
         block = np.ones(count, np.uint8)
@@ -64,11 +45,7 @@ def main():
               f"{count / seconds / 1e9:6.1f} GB/s of "
               f"{rate / 1e9:.1f}  {100 * count / seconds / rate:5.1f} %", flush=True)
         if arguments.parts:
-            line = heed.ask("parts")
-            while line != ".":
-                took, name = line.split(None, 1)
-                print(f"    {name:22} {1e3 * float(took):8.3f} ms")
-                line = heed.read()
+            heed.print_parts()
 
 
 main()

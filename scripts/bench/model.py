@@ -16,6 +16,8 @@ from pathlib import Path
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 sys.dont_write_bytecode = True
 
+from lua_side import LuaSide
+
 SENTENCE = "Your journey starts with one step"
 WORDS = """the model reads a line of text and gives back numbers that say what it means so lines which mean
 the same lie close together even if they share no word at all""".split()
@@ -66,35 +68,18 @@ class Torch:
         return time.process_time() - start
 
 
-class Heed:
+class Heed(LuaSide):
     def __init__(self, build, folder):
-        script = Path(__file__).with_name("model.lua")
-        self.process = subprocess.Popen([f"{build}/heed", str(script), folder], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-        if not self.read().startswith("ready"):
-            sys.exit("model.py: heed did not start")
+        super().__init__(build, "model.lua", folder)
         for text in SENTENCES:
-            self.write("text " + text)
-
-    def write(self, line):
-        print(line, file=self.process.stdin, flush=True)
-
-    def read(self):
-        return self.process.stdout.readline()
+            self.send("text " + text)
 
     def embeddings(self):
-        self.write("embeddings")
+        self.send("embeddings")
         return [[float(x) for x in self.read().split()] for _ in SENTENCES]
 
     def seconds(self, command):
-        self.write(f"{command} 1")
-        return float(self.read())
-
-    def parts(self):
-        self.write("parts")
-        while (line := self.read().strip()) != ".":
-            seconds, name = line.split(None, 1)
-            print(f"  {name:20} {1e3 * float(seconds):8.3f} ms")
+        return float(self.ask(f"{command} 1"))
 
 
 def process(command):
@@ -130,8 +115,8 @@ def main():
             theirs = min(theirs, peer.seconds(texts))
         print(f"{name:24} heed {1e3 * ours:9.2f} ms   PyTorch {1e3 * theirs:9.2f} ms   {theirs / ours:6.2f} times")
     if arguments.parts:
-        heed.parts()
-    heed.process.stdin.close()
+        heed.print_parts()
+    heed.close()
 
     names = {"model": arguments.model, "text": SENTENCE}
     ours = process([f"{arguments.build}/heed", "-e", ONE_SCRIPT.format(**names)])
