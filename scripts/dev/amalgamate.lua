@@ -41,7 +41,7 @@ local preamble = [[
  *   HEED_CJSON     cJSON, to load .safetensors and config.json                  -lcjson (and where cJSON.h is: -I)
  *   HEED_ZIP       zlib, to load and save .npz                                  -lz
  *   HEED_UTF8PROC  utf8proc, for tokenizers                                     -lutf8proc
- *   HEED_LUA       the Lua interface, luaopen_heed, with its Lua files          lua.h in the include path; the host's Lua
+ *   HEED_LUA       the Lua interface, luaopen_heed, with its Lua files          lua.h in the path, and the host's Lua
  * Loading and saving .npy files and saving .safetensors files need none of them.
  *
  *   HEED_API       precedes public functions, here and in heed.h; such as __attribute__((visibility("hidden"))) in a
@@ -96,8 +96,8 @@ local preamble = [[
 #else
 #pragma GCC optimize("no-math-errno", "no-trapping-math", "fp-contract=off")
 #endif
-/* Keeps the order of functions: gcc 12 fails with internal errors if functions with and without unwind tables alternate,
- * as they do after sorting. */
+/* Keeps the order of functions: gcc 12 fails with internal errors if functions with and without unwind tables
+ * alternate, as they do after sorting. */
 #if defined(_WIN32) && !defined(__clang__)
 #pragma GCC optimize("no-toplevel-reorder")
 #endif
