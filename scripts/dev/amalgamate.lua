@@ -261,7 +261,7 @@ local function begins(path) return ("\n/* ==== %s ==== */\n\n"):format(path:gsub
 local seen, engine, binding, tables = {}, {}, {}, {}
 for i = 3, #arg do
   local path = arg[i]
-  local set = path:match("^src/kernels/isa/(%w+)%.c$")
+  local set = path:match("^src/kernels/isa/([%w_]+)%.c$")
   if set then
     tables[#tables + 1] = { path = path, set = set }
   elseif path:find("^src/binding/") then
