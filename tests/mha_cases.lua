@@ -1,5 +1,5 @@
 -- For specs: the cases of tests/golden/mha.lua as heed has them. Weights and inputs are drawn as
--- scripts/dev/make_mha_values.py says.
+-- scripts/dev/mha_reference.py says.
 local heed = require "heed"
 
 local cases = {}

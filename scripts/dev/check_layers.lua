@@ -130,7 +130,7 @@ local function check(path, text)
   local problems = {}
   local function problem(line, ...) problems[#problems + 1] = ("%s:%d: "):format(path, line) .. string.format(...) end
   local layer = path:match("^src/(%w+)/")
-  if layer and not level[layer] then problem(1, "%s is not a layer", layer) end
+  if layer and not level[layer] then problem(1, "%s is no layer of the design", layer) end
 
   local number = 0
   for raw in (text .. "\n"):gmatch("(.-)\n") do
@@ -141,12 +141,12 @@ local function check(path, text)
       if why then problem(number, "includes %s: %s", name, why) end
       for _, rule in ipairs(reserved) do
         if matches_any(name, rule.includes) and not matches_any(path, rule.files) then
-          problem(number, "includes %s: this file must not use %s", name, rule.what)
+          problem(number, "includes %s: %s is not for this file", name, rule.what)
         end
       end
     end
     if formats_a_number(raw) and not matches_any(path, number_files) then
-      problem(number, "formats a float as the locale does; use heed__write_number or HEED__G")
+      problem(number, "writes a float as the locale has it: do that with heed__write_number or HEED__G")
     end
   end
 
@@ -158,7 +158,7 @@ local function check(path, text)
       for _, rule in ipairs(is_field and {} or reserved) do
         for _, pattern in ipairs(rule.calls) do
           if call:find("^" .. pattern .. "$") and not matches_any(path, rule.files) then
-            problem(number, "calls %s: this file must not use %s", call, rule.what)
+            problem(number, "calls %s: %s is not for this file", call, rule.what)
           end
         end
       end

@@ -14,7 +14,6 @@ is_refused() {
   echo "$message" | grep "the environment's HEED_CPU names no kernels that run on this processor"
 }
 
-# The tables for each processor, from the simplest to the best, and one that it cannot run.
 case $(uname -m) in
   x86_64) tables='scalar avx2 avx512' foreign=neon ;;
   aarch64 | arm64) tables='scalar neon' foreign=avx2 ;;
@@ -24,16 +23,16 @@ specs=''
 for name in golden notebooks ops modules mha_options cache dtypes to threads; do specs="$specs tests/spec/${name}_spec.lua"; done
 
 best=$("$build/heed" -e "$table_name")
-supported=yes
+has_it=yes
 for name in $tables; do
-  if [ $supported = yes ]; then
-    tally "HEED_CPU=$name selects $name" is_used "$name"
-    # shellcheck disable=SC2086 # a list of words
+  if [ $has_it = yes ]; then
+    tally "$name is what HEED_CPU=$name gives" is_used "$name"
+    # shellcheck disable=SC2086 # words on purpose
     tally "the tests with $name" env HEED_CPU="$name" scripts/dev/run_tests.sh "$build" $specs
   else
-    tally "$name, which this processor does not support, is refused" is_refused "$name"
+    tally "$name, which this processor lacks, is refused" is_refused "$name"
   fi
-  [ "$name" = "$best" ] && supported=no
+  [ "$name" = "$best" ] && has_it=no
 done
 for name in foo "$foreign"; do tally "$name is refused" is_refused "$name"; done
 tallied

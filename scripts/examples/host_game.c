@@ -1,5 +1,5 @@
-/* A game in C with sixty frames a second that runs a forward pass of 1024 tokens × 768 in the remaining time
- * of the frames, without Lua. host_game [frames [threads]]   (300, 1) make examples builds it: cc host_game.c
+/* A game in C with sixty frames a second, and a forward pass of 1024 tokens × 768 going on in the time that
+ * its frames leave; no Lua. host_game [frames [threads]]   (300, 1) make examples builds it: cc host_game.c
  * -Isrc build/libheed.a … (README, "In a host"). */
 #include <heed.h>
 

@@ -56,10 +56,10 @@ static sandbox *sandbox_of(lua_State *L) {
 
 /* Called every thousand Lua instructions. After the time limit, each further line and call raises this error,
  * so that a script that catches it cannot continue. */
-static void check_time(lua_State *L, lua_Debug *at) {
+static void look_at_the_clock(lua_State *L, lua_Debug *at) {
   (void)at;
   if (heed_clock() > sandbox_of(L)->until) {
-    lua_sethook(L, check_time, LUA_MASKCOUNT | LUA_MASKLINE | LUA_MASKCALL, 1);
+    lua_sethook(L, look_at_the_clock, LUA_MASKCOUNT | LUA_MASKLINE | LUA_MASKCALL, 1);
     luaL_error(L, "the time was up");
   }
 }
@@ -68,7 +68,7 @@ static void check_time(lua_State *L, lua_Debug *at) {
 static int create_coroutine(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_State *new = lua_newthread(L);
-  lua_sethook(new, check_time, LUA_MASKCOUNT, 1000);
+  lua_sethook(new, look_at_the_clock, LUA_MASKCOUNT, 1000);
   lua_pushvalue(L, 1);
   lua_xmove(L, new, 1);
   return 1;
@@ -141,7 +141,7 @@ static int run_protected(lua_State *L) {
   sandbox_of(L)->until = heed_clock() + sandbox_of(L)->seconds;
   if (heed_set_deadline(ctx, sandbox_of(L)->seconds) != HEED_OK)
     return luaL_error(L, "%s", heed_message(ctx));
-  lua_sethook(L, check_time, LUA_MASKCOUNT, 1000);
+  lua_sethook(L, look_at_the_clock, LUA_MASKCOUNT, 1000);
   lua_call(L, 0, 1);
   luaL_tolstring(L, 1, NULL); /* may call the script's __tostring */
   return 1;

@@ -15,7 +15,7 @@ local function names_of(state)
   return table.concat(names, " ")
 end
 
---- The tensors that scripts/dev/make_file_values.py writes: element i is i / 2 - 3.
+--- The tensors that scripts/dev/make_golden_files.py writes: element i is i / 2 - 3.
 local function golden_tensor(dtype, ...)
   local n = 1
   for _, size in ipairs { ... } do n = n * size end

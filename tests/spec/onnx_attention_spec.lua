@@ -1,5 +1,5 @@
 -- ONNX's node tests of the operator Attention, opsets 23 to 25: one test for each case of
--- tests/golden/onnx_attention.lua, which scripts/dev/make_onnx_values.py makes.
+-- tests/golden/onnx_attention.lua, which scripts/dev/onnx_attention_tests.py makes.
 local heed = require "heed"
 
 local alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
