@@ -3,7 +3,7 @@ std = "lua54"
 max_line_length = 120
 self = false
 exclude_files = { "lua/heed/meta", "tests/golden", "tests/hostile", "build" }
-files["scripts/examples/lighttpd"] = { globals = { "lighty" } } -- mod_magnet's
-files["lua/heed"] = { std = "min" } -- what all Luas have
+files["scripts/examples/lighttpd"] = { globals = { "lighty" } } -- of mod_magnet
+files["lua/heed"] = { std = "min" } -- the functions of all Lua versions
 files["tests/spec"] = { std = "+busted" }
 files["tests/compare_output.lua"] = { max_line_length = 130 }

@@ -1,14 +1,14 @@
-"""heed beside PyTorch, ONNX Runtime and ggml: `make bench`, or `make bench QUICK=1` for less than a minute.
+"""Measures heed beside PyTorch, ONNX Runtime and ggml: `make bench`, or `make bench QUICK=1` for less than a minute.
 
-Everything runs in one process and in rounds: in each round every contender runs once (short calls several times), and
-the minimum over the rounds is kept, so that all meet the same machine in the same minute. A contender sits out when its
-share of the row's time is used up. Results are new at each call where the library's ordinary call gives a new one
-(heed, PyTorch), and bound beforehand where it does not (ONNX Runtime, ggml)."""
+Everything runs in one process, in rounds: in each round every contender runs once (short calls several times), and the
+minimum of the rounds counts, so that all contenders meet the same conditions. A contender stops when it has used its
+share of the row's time. Each call allocates its result if the library's usual call does (heed, PyTorch); other
+libraries (ONNX Runtime, ggml) write to results that were bound before."""
 
 import os
 
 os.environ.pop("OPENBLAS_CORETYPE", None)  # pins OpenBLAS to older kernels
-os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that spin spoil whoever runs beside them
+os.environ["OMP_WAIT_POLICY"] = "passive"  # spinning threads would slow down the other contenders
 
 import argparse
 import ctypes
@@ -23,7 +23,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.dont_write_bytecode = True  # nothing is left beside the sources
+sys.dont_write_bytecode = True  # leave nothing beside the sources
 
 import chart
 import report
@@ -32,8 +32,8 @@ from heed_side import Heed
 from probes import Probes
 
 PEERS = {"torch_side": "PyTorch", "ort_side": "ONNX Runtime", "ggml_side": "ggml"}
-ROUNDS = 2  # at least, however long a contender takes
-SAMPLE = 1e-3  # seconds that one contender's part of a round lasts at least
+ROUNDS = 2  # the least number of rounds
+SAMPLE = 1e-3  # seconds: the least time of a contender in a round
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
@@ -63,7 +63,7 @@ class Progress:
 
 
 class Contender:
-    """One way to do a row. Its first call, for the result, tells how many calls fill a sample."""
+    """One way to compute a row. The time of its first call determines how many calls make a sample."""
 
     def __init__(self, name, run, read, budget):
         self.name, self.run, self.budget = name, run, budget
@@ -81,11 +81,11 @@ class Contender:
         return seconds / calls
 
     def take_part(self):
-        """Whether it still had time for this round."""
+        """Runs in this round, unless its time is used up; returns whether it did."""
         if self.rounds >= ROUNDS and self.used >= self.budget:
             return False
         if self.estimate < SAMPLE:
-            self.measure(1)  # what another contender took from the caches comes back
+            self.measure(1)  # fills the caches again
         self.best = min(self.best, self.measure(max(1, min(1000, int(SAMPLE / self.estimate)))))
         self.estimate = min(self.estimate, self.best)
         self.rounds += 1
@@ -96,14 +96,14 @@ def reason(problem):
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]
 
 
-def take_in(side, row, threads, budget):
-    """The contenders of one library that do the row, and why not where there is none."""
+def contenders_of(side, row, threads, budget):
+    """The contenders of one library for a row, and if there are none, the reason."""
     found, problem = [], None
     try:
         for name, run, read in side.contenders(row, threads):
             try:
                 found.append(Contender(name, run, read, budget))
-            except Exception as refusal:  # one operator of several refuses these sizes
+            except Exception as refusal:  # one of several operators may not support these sizes
                 problem = refusal
     except Exception as refusal:
         problem = refusal
@@ -111,16 +111,16 @@ def take_in(side, row, threads, budget):
 
 
 def measure(row, sides, probes, threads, budget):
-    """A record of one row: seconds and errors by contender, and the machine's best rate."""
+    """A record of one row: the seconds and errors of each contender, and the machine's best rate."""
     contenders, missing = [], {}
     for side in sides:
-        found, why = take_in(side, row, threads, budget)
+        found, why = contenders_of(side, row, threads, budget)
         contenders += found
         if why:
             missing[side.name] = why
     errors = {c.name: row.errors(c.output) for c in contenders}
     largest, typical = ({name: error[i] for name, error in errors.items()} for i in range(2))
-    missing.update({name: "its result is wrong" for name, error in largest.items() if not error < row.tolerance})
+    missing.update({name: "wrong result" for name, error in largest.items() if not error < row.tolerance})
     contenders = [c for c in contenders if c.name not in missing]
     rate, best_rate, running = probes.rate_for(row, threads), 0.0, True
     while running:
@@ -137,8 +137,8 @@ def time_from_lua(build, turns):
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def costs_of_a_guest(build):
-    """What heed costs a host that only has it, and a call from Lua, in seconds and KiB."""
+def costs_of_loading(build):
+    """The cost of heed in a host that loads but does not use it, and of calls from Lua, in seconds and KiB."""
     command = [build / "bench" / "guest", build / "plain" / "heed.so"]
     numbers = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     without, opened, own, resident = (float(n) for n in numbers)
@@ -149,7 +149,7 @@ def costs_of_a_guest(build):
 
 
 def last_cache():
-    """Bytes of the third cache where Linux tells, else a usual size."""
+    """The size of the level 3 cache in bytes: from Linux, or a usual size."""
     try:
         return int(Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip().rstrip("K")) << 10
     except (OSError, ValueError):
@@ -157,7 +157,7 @@ def last_cache():
 
 
 def load_peers():
-    """The libraries that are installed, and why the others are not there."""
+    """The installed libraries, and the reasons why the others are missing."""
     found, missing = [], {}
     for module, name in PEERS.items():
         try:
@@ -168,13 +168,13 @@ def load_peers():
 
 
 def keep_memory():
-    """Freed memory stays in the process, so that nobody pays the system for pages at each call."""
+    """Keeps freed memory in the process, so that no contender waits for new pages in each call."""
     try:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     except (OSError, AttributeError):
-        pass  # another C library: its own rules hold
+        pass  # another C library
 
 
 def run(options):
@@ -201,7 +201,7 @@ def run(options):
             progress.step(f"{row.name}, {threads} thread{'s'[:threads > 1]}")
             records.append(measure(row, [heed, *peers], probes, threads, budget))
             if row.op == "module" and not row.flops:
-                # a call through ctypes takes longer than the work: C's own figure is the row's
+                # a call through ctypes takes longer than the work, so C measures this row
                 seconds = min(probes.forward(*heed.module_and_input, 2000) for _ in range(50))
                 records[-1]["seconds"]["heed"] = seconds
                 if threads == 1:
@@ -209,15 +209,16 @@ def run(options):
         row.forget()
         gc.collect()
     progress.end()
-    return dict(machine=machine, records=records, small=small, guest=costs_of_a_guest(options.build))
+    return dict(machine=machine, records=records, small=small, guest=costs_of_loading(options.build))
 
 
 def main():
     parser = argparse.ArgumentParser(description="heed beside PyTorch, ONNX Runtime and ggml")
-    parser.add_argument("--build", type=Path, default=Path("build"), help="where heed was built")
+    parser.add_argument("--build", type=Path, default=Path("build"), help="the output folder of the build")
     parser.add_argument("--quick", action="store_true", help="less than a minute, without the longest rows")
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose names have this text")
-    parser.add_argument("--markdown", action="store_true", help="print the last run's tables as Markdown, run nothing")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose names contain this text")
+    parser.add_argument("--markdown", action="store_true",
+                        help="print the tables of the last run as Markdown; measure nothing")
     options = parser.parse_args()
     kept = options.build / "bench.json"
     if options.markdown:

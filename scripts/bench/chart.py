@@ -1,4 +1,4 @@
-"""The run as a picture: for each row and peer a bar of its time divided by heed's, on a log scale."""
+"""The chart of a run: a bar for each row and library, the time divided by heed's, on a log scale."""
 
 import math
 from html import escape
@@ -59,7 +59,7 @@ def svg(result):
         body += bars
         y += 20
     machine = result["machine"]
-    title = escape(f"Times divided by heed's, longer is slower: {machine['processor']}, kernels {machine['kernels']}, "
+    title = escape(f"Times divided by heed's (longer is slower): {machine['processor']}, kernels {machine['kernels']}, "
                    f"{machine['date']}")
     width = LEFT + PLOT + RIGHT
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y}" viewBox="0 0 {width} {y}">\n'

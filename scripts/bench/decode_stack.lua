@@ -1,8 +1,8 @@
 -- heed's side of decode_stack.py: a stack of Llama's layers with random weights, one token at a time.
 --   heed decode_stack.lua THREADS    answers each line of standard input:
---     DTYPE        stores the weights so; "bytes B", what one token reads of them
---     N            decodes N tokens; the seconds of the fastest
---     parts        where the time of a token goes, as lines "seconds name", then "."
+--     DTYPE        converts the weights; answers "bytes B", the bytes of weights that one token reads
+--     N            decodes N tokens; answers the seconds of the fastest one
+--     parts        answers the parts of the time of a token, as lines "seconds name", then "."
 local heed = require "heed"
 local Llama = require "heed.models.llama"
 local config = { -- 8 layers of 12.5 MB in float32

@@ -1,14 +1,13 @@
-"""Decoding one token at a time through 100 MB of a Llama's layers (in float32): the share of the bandwidth with which
-memory can be read that heed's passes reach.
+"""Measures decoding, one token at a time, through 100 MB (in float32) of a Llama's layers: heed's share of the memory
+bandwidth.
 
     build/venv/bin/python scripts/bench/decode_stack.py [--build build] [--threads 2] [--parts]
 
-Each dtype takes turns with reads of as many bytes (probes.c), and the best of each counts. Needs build/bench/probes.so,
-which `make bench` builds."""
+Passes alternate with reads of the same number of bytes (probes.c), and the best of each counts. Needs
+build/bench/probes.so, which `make bench` builds."""
 
 import argparse
 import ctypes
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,41 +15,23 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import numpy as np
 
+from lua_side import LuaSide
 from probes import Probes
 
 DTYPES = "float32", "bfloat16", "float16", "int8"
-
-
-class Heed:
-    def __init__(self, build, threads):
-        script = Path(__file__).with_name("decode_stack.lua")
-        self.process = subprocess.Popen([f"{build}/heed", str(script), str(threads)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-        if self.read() != "ready":
-            sys.exit("decode_stack.py: heed did not start")
-
-    def read(self):
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("decode_stack.py: heed ended")
-        return line.strip()
-
-    def ask(self, line):
-        print(line, file=self.process.stdin, flush=True)
-        return self.read()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default="build")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--kernels", default="avx512", help="width of the reads: avx512, avx2 or scalar")
+    parser.add_argument("--kernels", default="avx512", help="vector width of the reads: avx512, avx2 or scalar")
     parser.add_argument("--seconds", type=float, default=8, help="for each dtype")
-    parser.add_argument("--parts", action="store_true", help="where the time of a token goes")
+    parser.add_argument("--parts", action="store_true", help="show the parts of the time of a token")
     arguments = parser.parse_args()
-    ctypes.CDLL(str(Path(arguments.build, "libheed.so").resolve()))  # which the probes name
+    ctypes.CDLL(str(Path(arguments.build, "libheed.so").resolve()))  # the probes use its symbols
     probes = Probes(str(Path(arguments.build, "bench/probes.so").resolve()), arguments.kernels)
-    heed = Heed(arguments.build, arguments.threads)
+    heed = LuaSide(arguments.build, "decode_stack.lua", arguments.threads)
     for dtype in DTYPES:
         count = int(heed.ask(dtype).split()[1])
         block = np.ones(count, np.uint8)
@@ -60,14 +41,11 @@ def main():
             seconds = min(seconds, float(heed.ask("3")))
             for _ in range(3):
                 rate = max(rate, probes.lib.probe_read(probes.kernels, pointers, sizes, 1, arguments.threads))
-        print(f"{dtype:9} {count / 1e6:6.1f} MB  {1e3 * seconds:7.2f} ms a token  {count / seconds / 1e9:6.1f} GB/s of "
+        print(f"{dtype:9} {count / 1e6:6.1f} MB  {1e3 * seconds:7.2f} ms per token  "
+              f"{count / seconds / 1e9:6.1f} GB/s of "
               f"{rate / 1e9:.1f}  {100 * count / seconds / rate:5.1f} %", flush=True)
         if arguments.parts:
-            line = heed.ask("parts")
-            while line != ".":
-                took, name = line.split(None, 1)
-                print(f"    {name:22} {1e3 * float(took):8.3f} ms")
-                line = heed.read()
+            heed.print_parts()
 
 
 main()

@@ -1,5 +1,5 @@
-"""ggml as a contender, through the shared library of the package libggml-python: a graph for each row, computed on a
-pool of threads that does not spin. Its sizes are named in the other order: ne[0] is the last dimension."""
+"""ggml as a contender, through the shared library of the package libggml-python: a graph for each row, computed by a
+thread pool that does not spin. ggml's sizes have the reverse order: ne[0] is the last dimension."""
 
 import ctypes
 import importlib.metadata
@@ -16,7 +16,7 @@ name = "ggml"
 F32, F16, Q8_0, BF16 = 0, 1, 8, 30
 
 
-# As in the package's ggml.h and ggml-cpu.h.
+# The structs of the package's ggml.h and ggml-cpu.h.
 class InitParams(ctypes.Structure):
     _fields_ = [("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool)]
 
@@ -74,7 +74,7 @@ def version():
 
 
 class Graph:
-    """A context with tensors and a graph; freed with the object."""
+    """A context with tensors and a graph; they are freed with the object."""
 
     def __init__(self, threads, bytes):
         self.context = base.ggml_init(InitParams(bytes + (32 << 20), None, False))
@@ -109,7 +109,7 @@ class Graph:
             graph = base.ggml_new_graph(self.context)
             base.ggml_build_forward_expand(graph, result)
             plan = cpu.ggml_graph_plan(graph, self.threads, self.pool)
-            self.work = self.work or ctypes.create_string_buffer(plan.work_size + 64)  # all need as much
+            self.work = self.work or ctypes.create_string_buffer(plan.work_size + 64)  # all graphs need the same size
             plan.work_data = ctypes.addressof(self.work)
             self.jobs.append((graph, byref(plan)))
 
@@ -127,7 +127,7 @@ class Graph:
 
 
 def stored(kind, w):
-    """The elements of a matrix as ggml keeps them; Q8_0 has a float16 scale before each 32 bytes."""
+    """The elements of a matrix in ggml's format; Q8_0 has a float16 scale before each 32 bytes."""
     if kind == BF16:
         bits = w.view(np.uint32)
         return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
@@ -182,7 +182,7 @@ def graph_of(row, threads, shape, make, **inputs):
 
 
 def matmul(row, threads, a, b):
-    # its product wants the right side transposed, as weights are
+    # ggml's product needs the right side transposed, like weights
     return graph_of(row, threads, (a.shape[0], b.shape[1]), lambda g, a, b: g.mul_mat(b, a), a=a, b=b.T)
 
 
@@ -237,5 +237,5 @@ def add_transposed(row, threads, x, other):
 
 
 def sum_rows(row, threads, x, **_):
-    # ggml adds along its rows only
+    # ggml sums along rows only
     return graph_of(row, threads, x.shape[1:], lambda g, x: g.sum_rows(g.cont(g.transpose(x))), x=x)

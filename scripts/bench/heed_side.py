@@ -1,4 +1,4 @@
-"""heed as a contender: libheed.so through ctypes, as src/heed.h has it."""
+"""heed as a contender: libheed.so through ctypes. The structs are those of src/heed.h."""
 
 import ctypes
 import itertools
@@ -47,7 +47,7 @@ class Information(Sized):
 
 
 class Heed:
-    """The library, one context, and the tensors made on it."""
+    """The library, a context, and its tensors."""
 
     name = "heed"
 
@@ -64,7 +64,7 @@ class Heed:
         lib.heed_tensor_ndim.argtypes = [c_void_p]
         self.context, self.weights = c_void_p(), []
         if lib.heed_context_new(None, byref(self.context)) != 0:
-            raise RuntimeError("heed_context_new failed; does HEED_CPU name kernels that this processor lacks?")
+            raise RuntimeError("heed_context_new failed; HEED_CPU may name kernels that this processor lacks")
 
     def check(self, status):
         if status != 0:
@@ -74,14 +74,14 @@ class Heed:
         self.check(self.lib.heed_set_num_threads(self.context, c_int64(count)))
 
     def info(self):
-        """What heed_info tells, as text."""
+        """The texts of heed_info."""
         found = Information()
         self.check(self.lib.heed_info(self.context, byref(found)))
         names = "version", "processor", "kernels", "blas", "blas_core"
         return {name: getattr(found, name).decode() for name in names}
 
     def tensor(self, array):
-        """A tensor on the array's memory, which must live as long: the row's inputs do."""
+        """A tensor on the memory of an array that lives as long, such as the row's inputs."""
         out = c_void_p()
         shape = (c_int64 * array.ndim)(*array.shape)
         dtype = BOOL if array.dtype == bool else FLOAT32
@@ -95,7 +95,7 @@ class Heed:
         return np.frombuffer(data, np.float32).reshape(shape).copy()
 
     def call(self, function, arguments):
-        """(run, read): a call with a new result each time, as a host would make it."""
+        """(run, read): a call with a new result each time, as in a host."""
         free, result = self.lib.heed_tensor_free, c_void_p()
         out = byref(result)
         next_arguments = arguments if callable(arguments) else lambda: arguments
@@ -169,7 +169,7 @@ class Heed:
         return self.of(self.lib.heed_linear, row, "x", "w", "bias")
 
     def matrix_vector(self, row):
-        for tensor in itertools.chain(*self.weights):  # those of the row before
+        for tensor in itertools.chain(*self.weights):  # of the previous row
             self.lib.heed_tensor_free(tensor)
         x, wide = self.tensor(row.inputs["x"]), self.tensor(row.inputs["w"])
         self.weights = weights = [self.stored(wide, row.dtype) for _ in range(row.sets)]
@@ -182,7 +182,7 @@ class Heed:
         return self.call(linear, lambda: (x, *weights[next(row.turn)]))
 
     def stored(self, wide, dtype):
-        """A copy of a weight in that dtype, and its scales (NULL but with int8)."""
+        """A copy of a weight in that dtype, and its scales (NULL except for int8)."""
         weight, scale = c_void_p(), c_void_p()
         if dtype == "int8":
             self.check(self.lib.heed_quantize_int8(self.context, wide, byref(weight), byref(scale)))

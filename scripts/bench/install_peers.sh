@@ -1,13 +1,13 @@
 #!/bin/sh
-# Makes a Python environment with what heed is compared with; quick where it is there already.
-#   install_peers.sh VENV     a package that cannot be had is said and left out: the bench does without
+# Makes a Python environment with the libraries that heed is compared with; quick if it exists.
+#   install_peers.sh VENV     names packages that cannot be installed; the bench runs without them
 set -u
 venv=$1
 done_mark=$venv/peers
 peers='numpy torch==2.13.0 onnx onnxruntime libggml-python'
 
 [ "$(cat "$done_mark" 2>/dev/null)" = "$peers" ] && exit 0
-python=$(command -v python3) || { echo "bench: python3 (3.10 or newer) is needed" >&2; exit 1; }
+python=$(command -v python3) || { echo "bench: python3 is not installed (3.10 or newer is needed)" >&2; exit 1; }
 if [ ! -x "$venv/bin/python" ] && ! "$python" -m venv "$venv"; then
   echo "bench: python3 cannot make a virtual environment; on Debian the package is python3-venv" >&2
   exit 1
@@ -18,4 +18,4 @@ for peer in $peers; do
   "$venv/bin/pip" install --quiet --disable-pip-version-check "$peer" >"$venv/pip.log" 2>&1 || missing="$missing $peer"
 done
 "$venv/bin/python" -c 'import numpy' || { cat "$venv/pip.log" >&2; exit 1; }
-if [ -n "$missing" ]; then echo "bench: could not be installed:$missing" >&2; else echo "$peers" >"$done_mark"; fi
+if [ -n "$missing" ]; then echo "bench: packages that could not be installed:$missing" >&2; else echo "$peers" >"$done_mark"; fi

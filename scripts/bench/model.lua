@@ -1,6 +1,6 @@
--- heed's side of model.py: answers each line of standard input with one of seconds of the processor.
---   heed model.lua MODEL      one N | many N: encode the first sentence, or all of them, N times
---                             parts: where the time of one sentence goes, as lines "seconds name", then "."
+-- heed's side of model.py: answers each line of standard input.
+--   heed model.lua MODEL      one N | many N: encodes the first sentence, or all, N times; answers the processor time
+--                             parts: answers the parts of the time of one sentence, as lines "seconds name", then "."
 local heed = require "heed"
 local model = assert(require("heed.models.bert").load(arg[1]))
 local first = model:encode { "Your journey starts with one step" }

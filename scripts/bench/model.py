@@ -1,10 +1,10 @@
-"""all-MiniLM-L6-v2 in heed and in PyTorch with transformers, one thread each, tokenising included.
+"""Measures all-MiniLM-L6-v2 in heed and in PyTorch with transformers, including the tokenizer, with one thread each.
 
     build/venv/bin/python scripts/bench/model.py [--build build] [--model build/models/all-MiniLM-L6-v2] [--parts]
 
-Both take turns for some seconds, and the minimum of the processor's time counts: with one thread it is the time that
-passes on a quiet machine. Embeddings are compared before they are timed. Start to first embedding is the time of a whole
-process that loads the model and encodes one sentence; memory (Linux only) is the most that was resident in it."""
+Both alternate for some seconds, and the minimum of the processor time counts: with one thread it is the elapsed time on
+an idle machine. The embeddings are compared first. "Start to first embedding" is the time of a process that loads the
+model and encodes one sentence; memory (Linux only) is its largest resident set."""
 
 import argparse
 import os
@@ -16,10 +16,13 @@ from pathlib import Path
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 sys.dont_write_bytecode = True
 
+from lua_side import LuaSide
+
 SENTENCE = "Your journey starts with one step"
 WORDS = """the model reads a line of text and gives back numbers that say what it means so lines which mean
 the same lie close together even if they share no word at all""".split()
-SENTENCES = [SENTENCE] + [" ".join(WORDS[(3 * i + j) % len(WORDS)] for j in range(4 + (7 * i) % 25)) for i in range(1, 32)]
+SENTENCES = [SENTENCE] + [" ".join(WORDS[(3 * i + j) % len(WORDS)] for j in range(4 + (7 * i) % 25))
+                          for i in range(1, 32)]
 ONE_PROCESS = """
 import torch
 from transformers import AutoModel, AutoTokenizer
@@ -50,7 +53,7 @@ class Torch:
         self.model = AutoModel.from_pretrained(folder).eval()
 
     def encode(self, texts):
-        """As sentence-transformers: padded, mean over the tokens, of length 1."""
+        """As in sentence-transformers: padded, the mean of the tokens, normalized."""
         torch = self.torch
         with torch.inference_mode():
             batch = self.tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
@@ -65,39 +68,22 @@ class Torch:
         return time.process_time() - start
 
 
-class Heed:
+class Heed(LuaSide):
     def __init__(self, build, folder):
-        script = Path(__file__).with_name("model.lua")
-        self.process = subprocess.Popen([f"{build}/heed", str(script), folder], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-        if not self.read().startswith("ready"):
-            sys.exit("model.py: heed did not start")
+        super().__init__(build, "model.lua", folder)
         for text in SENTENCES:
-            self.write("text " + text)
-
-    def write(self, line):
-        print(line, file=self.process.stdin, flush=True)
-
-    def read(self):
-        return self.process.stdout.readline()
+            self.send("text " + text)
 
     def embeddings(self):
-        self.write("embeddings")
+        self.send("embeddings")
         return [[float(x) for x in self.read().split()] for _ in SENTENCES]
 
     def seconds(self, command):
-        self.write(f"{command} 1")
-        return float(self.read())
-
-    def parts(self):
-        self.write("parts")
-        while (line := self.read().strip()) != ".":
-            seconds, name = line.split(None, 1)
-            print(f"  {name:20} {1e3 * float(seconds):8.3f} ms")
+        return float(self.ask(f"{command} 1"))
 
 
 def process(command):
-    """Seconds and MiB of a process, the least of three."""
+    """Seconds and MiB of a process, the minima of three runs."""
     best = (float("inf"), float("inf"))
     for _ in range(3):
         start = time.perf_counter()
@@ -112,7 +98,7 @@ def main():
     parser.add_argument("--build", default="build")
     parser.add_argument("--model", default="build/models/all-MiniLM-L6-v2")
     parser.add_argument("--seconds", type=float, default=10, help="for each row")
-    parser.add_argument("--parts", action="store_true", help="where the time of one sentence goes in heed")
+    parser.add_argument("--parts", action="store_true", help="show the parts of heed's time for one sentence")
     arguments = parser.parse_args()
     heed, peer = Heed(arguments.build, arguments.model), Torch(arguments.model)
 
@@ -120,7 +106,7 @@ def main():
     worst = (peer.torch.tensor(heed.embeddings()) - want).abs().max().item()
     print(f"embeddings differ by at most {worst:.1e}")
     if worst > 1e-5:
-        sys.exit("model.py: they should not")
+        sys.exit("model.py: the embeddings differ by more than 1e-5")
     for name, command, texts in [("one sentence, 8 tokens", "one", [SENTENCE]), ("32 sentences", "many", SENTENCES)]:
         ours = theirs = float("inf")
         end = time.monotonic() + arguments.seconds
@@ -129,8 +115,8 @@ def main():
             theirs = min(theirs, peer.seconds(texts))
         print(f"{name:24} heed {1e3 * ours:9.2f} ms   PyTorch {1e3 * theirs:9.2f} ms   {theirs / ours:6.2f} times")
     if arguments.parts:
-        heed.parts()
-    heed.process.stdin.close()
+        heed.print_parts()
+    heed.close()
 
     names = {"model": arguments.model, "text": SENTENCE}
     ours = process([f"{arguments.build}/heed", "-e", ONE_SCRIPT.format(**names)])
@@ -138,7 +124,8 @@ def main():
     print(f"{'start to first embedding':24} heed {1e3 * ours[0]:9.2f} ms   PyTorch {1e3 * theirs[0]:9.2f} ms   "
           f"{theirs[0] / ours[0]:6.2f} times")
     weights = (Path(arguments.model) / "model.safetensors").stat().st_size / 2**20
-    print(f"{'memory of that process':24} heed {ours[1]:9.1f} MiB  PyTorch {theirs[1]:9.1f} MiB  weights {weights:.1f} MiB")
+    print(f"{'memory of that process':24} heed {ours[1]:9.1f} MiB  PyTorch {theirs[1]:9.1f} MiB  "
+          f"weights {weights:.1f} MiB")
 
 
 main()

@@ -1,5 +1,5 @@
-"""ONNX Runtime as a contender, on its CPU provider: small models made in memory, inputs and outputs bound, so that a
-run copies nothing. Where several operators do the same, each one is a contender and the table shows the best."""
+"""ONNX Runtime as a contender, with its CPU provider: small models made in memory, with bound inputs and outputs, so
+that a run copies nothing. If several operators compute the same, each is a contender and the table shows the best."""
 
 import numpy as np
 import onnx
@@ -18,7 +18,7 @@ def version():
 
 
 class Model:
-    """A graph under construction: `feed` adds an input with its data, `weight` a constant, `node` an operator."""
+    """A graph under construction: feed adds an input with its data, weight a constant, node an operator."""
 
     def __init__(self):
         self.nodes, self.inputs, self.outputs, self.weights, self.values = [], [], [], [], {}
@@ -38,12 +38,12 @@ class Model:
         return outputs[0]
 
     def output(self, name, shape, value=None):
-        """`value`: a buffer that is there already, where an operator works in place."""
+        """value: an existing buffer, for operators that work in place."""
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
         self.values[name] = value or ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
 
     def contender(self, threads, variants=None, turn=None):
-        """(run, read). variants: for each turn the inputs (and outputs) that other buffers replace."""
+        """(run, read). variants: for each turn, buffers that replace inputs and outputs."""
         graph = helper.make_graph(self.nodes, "bench", self.inputs, self.outputs, self.weights)
         opsets = [helper.make_opsetid("", 24), helper.make_opsetid(MICROSOFT, 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=11)
@@ -76,14 +76,13 @@ def contenders(row, threads):
     yield from globals()[row.op](row, threads, **row.inputs)
 
 
-
 def tokens_first(x):
-    """[heads, n, d] as [1, n, heads · d], the layout that the contributed operators read."""
+    """[heads, n, d] as [1, n, heads · d], the layout of the contributed operators."""
     return np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(1, x.shape[1], -1)
 
 
 def heads_first(row, read):
-    """The way back, for the result."""
+    """The result in the layout [heads, n, d]."""
     return lambda: read().reshape(row.n, row.heads, row.d).transpose(1, 0, 2)
 
 
@@ -92,7 +91,7 @@ def value_of(x):
 
 
 def group_query(m, batch, total, past):
-    """The inputs of GroupQueryAttention that tell lengths; past: [batch, heads, past, d]."""
+    """The length inputs of GroupQueryAttention; past: [batch, heads, past, d]."""
     m.feed("past_key", past)
     m.feed("past_value", past)
     m.feed("lengths", np.full(batch, total - 1, np.int32))
@@ -100,7 +99,7 @@ def group_query(m, batch, total, past):
 
 
 def decode_contender(row, threads, q, k, v):
-    """GroupQueryAttention on a cache that it appends to in place: the last key and value are the new token's."""
+    """GroupQueryAttention with a cache that it appends to in place: the last key and value belong to the new token."""
     m, shape = Model(), k[:1].shape
     m.feed("q", tokens_first(q))
     m.feed("k", tokens_first(k[0][:, -1:]))
@@ -135,7 +134,7 @@ def attention(row, threads, q, k, v, mask=None):
         m.output("present_value", [1, row.heads, row.n, row.d])
         run, read = m.contender(threads)
         yield "ONNX Runtime, GroupQueryAttention", run, heads_first(row, read)
-    if not row.softcap:  # which this operator does not have
+    if not row.softcap:  # this operator has no soft cap
         m = Model()
         m.feed("q", tokens_first(q)), m.feed("k", tokens_first(k[0])), m.feed("v", tokens_first(v[0]))
         bias = [] if mask is None else ["", "", m.feed("bias", added(mask)[None, None])]
@@ -175,7 +174,7 @@ def module(row, threads, x, wq, wk, wv, wo, bo):
 
 
 def single(row, threads, op, shape, fed, weights=(), **attributes):
-    """A model of one operator: `fed` are its inputs, `weights` constants behind them."""
+    """A model of one operator. fed: its inputs; weights: constants after them."""
     m = Model()
     names = [m.feed(f"x{i}", x) for i, x in enumerate(fed)]
     names += [m.weight(f"w{i}", w) for i, w in enumerate(weights)]
@@ -194,7 +193,7 @@ def linear(row, threads, x, w, bias):
 
 def matrix_vector(row, threads, x, w):
     if row.dtype != "float32":
-        raise NotImplementedError(f"no product of float32 with {row.dtype} that reads the weight as it is stored")
+        raise NotImplementedError(f"no product of float32 with weights stored as {row.dtype}")
     m = Model()
     m.node("Gemm", [m.feed("x", x), m.feed("w", w)], ["y"], transB=1)
     m.output("y", [1, w.shape[0]])

@@ -1,5 +1,5 @@
-/* What the machine gives at best, measured between the contenders: multiply-adds in registers, bytes read.
- * And a loop for calls that are shorter than a call from Python. Built by `make bench` into build/bench. */
+/* The best rates of the machine, measured between the contenders: multiply-adds in registers, bytes read.
+ * Also a loop for calls that are shorter than a call from Python. `make bench` builds it in build/bench. */
 #include "../../src/heed.h"
 
 #include <pthread.h>
@@ -14,8 +14,8 @@ HEED_API double probe_forward(heed_module *m, const heed_tensor *x, int64_t turn
 
 /* ---- One thread's work, for each width of vector ---- */
 
-/* `parts` independent chains hide the latency of the multiply-add and fit into the registers, where they stay
- * only if every loop over them is unrolled. */
+/* `parts` independent chains hide the latency of the multiply-add and fit into the registers; they stay there
+ * only if each loop over them is unrolled. */
 #if defined(__clang__)
 #define UNROLLED(parts) _Pragma("clang loop unroll(full)") for (int part = 0; part < parts; part++)
 #else
@@ -62,7 +62,7 @@ typedef struct job {
   const int64_t *bytes;
   int count, index, threads;
   double work, seconds;
-  float sink; /* what was computed, so that it must be */
+  float sink; /* the result, which keeps the computation from being removed */
 } job;
 
 static void multiply_add(job *j) {
@@ -104,7 +104,7 @@ static void *run(void *argument) {
   return NULL;
 }
 
-/* The rate of all together, each over its own time, so that starting the threads does not count. */
+/* The sum of the threads' rates, each over its own time, which excludes the start of the threads. */
 static double rate(job wanted) {
   static job jobs[MAX_THREADS];
   const int threads = wanted.threads < MAX_THREADS ? wanted.threads : MAX_THREADS;
@@ -122,19 +122,19 @@ static double rate(job wanted) {
   return sum;
 }
 
-/** Floating point operations a second, two for each multiply-add. */
+/** Floating-point operations per second, two for each multiply-add. */
 double probe_multiply_add(const char *kernels, int64_t turns, int threads) {
   return rate((job){.kernels = kernels, .turns = turns, .threads = threads});
 }
 
-/** Bytes read a second, of several blocks of memory one after another. */
+/** Bytes read per second, from several blocks of memory in sequence. */
 double probe_read(const char *kernels, const void *const *blocks, const int64_t *bytes, int count,
                   int threads) {
   return rate(
       (job){.kernels = kernels, .blocks = blocks, .bytes = bytes, .count = count, .threads = threads});
 }
 
-/** Seconds for a forward pass of a module, each with a new result that is freed; below 0 after a failure. */
+/** Seconds for a forward pass of a module, with a new result each time; negative after a failure. */
 double probe_forward(heed_module *m, const heed_tensor *x, int64_t turns) {
   const double start = heed_clock();
   for (int64_t i = 0; i < turns; i++) {

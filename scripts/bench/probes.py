@@ -1,4 +1,4 @@
-"""What the machine gives at best: probes.c, as contenders in the same rounds."""
+"""The best rates of the machine: probes.c, measured in the same rounds."""
 
 import ctypes
 from ctypes import c_char_p, c_double, c_int, c_int64, c_void_p
@@ -15,7 +15,7 @@ class Probes:
         self.lib.probe_forward.argtypes = [c_void_p, c_void_p, c_int64]
 
     def rate_for(self, row, threads):
-        """A function that measures what the row's share is reckoned from, in flops or bytes a second; or None."""
+        """A function that measures the peak rate for a row, in flops or bytes per second; or None."""
         if row.flops:
             return lambda: self.lib.probe_multiply_add(self.kernels, 50_000, threads)
         if not row.bytes:
@@ -31,5 +31,5 @@ class Probes:
         return lambda: self.lib.probe_read(self.kernels, *blocks[next(row.turn)], threads)
 
     def forward(self, module, x, turns):
-        """Seconds for a forward pass, timed in C."""
+        """Seconds for a forward pass, measured in C."""
         return self.lib.probe_forward(module, x, turns)

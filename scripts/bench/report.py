@@ -6,7 +6,7 @@ COLUMNS = "PyTorch fused", "PyTorch eager", "ONNX Runtime", "ggml"
 
 
 def best_of(record, column, values="seconds"):
-    """The best contender of a library, which may have several ways to do the same; None if there is none."""
+    """The best contender of a library, which may have several; None if it has none."""
     found = [v for name, v in record[values].items() if name.split(",")[0] == column]
     return min(found) if found else None
 
@@ -20,7 +20,7 @@ def duration(seconds):
 
 
 def share(record):
-    """Of the measured peak of multiply-adds or of reading, with its rate."""
+    """heed's share of the measured peak of multiply-adds or of reading, with that rate."""
     work, unit = (record["flops"], "Gflop/s") if record["flops"] else (record["bytes"], "GB/s")
     if not work or not record["rate"]:
         return ""
@@ -43,12 +43,12 @@ def errors(record, which):
 
 
 def speedup(record, of_one):
-    """How many times one thread's speed this is, of heed."""
+    """heed's speed, divided by its speed on one thread."""
     return times(of_one[record["name"]] / record["seconds"]["heed"]) if record["name"] in of_one else ""
 
 
 def cells(record, of_one):
-    """The row's texts; the last ones are the errors, or with several threads the speedup."""
+    """The texts of a row; the last ones are the errors, or with several threads the speedup."""
     peers = []
     for column in COLUMNS:
         r = ratio(record, column)
@@ -59,17 +59,17 @@ def cells(record, of_one):
 
 
 def by_threads(result):
-    """For each number of threads its records, those that heed did."""
+    """For each number of threads the records with a result of heed."""
     counts = sorted({r["threads"] for r in result["records"]})
     return [(n, [r for r in result["records"] if r["threads"] == n and "heed" in r["seconds"]]) for n in counts]
 
 
 def tables(result):
-    """For each number of threads its records, and a table of texts whose first row is the heading."""
+    """For each number of threads the records, and a table of texts with a heading."""
     found, of_one = [], {}
     for n, records in by_threads(result):
-        head = [threads_text(n), "heed", *COLUMNS, "share of the peak"]
-        head += ["largest error: heed / PyTorch", "root mean square error"] if n == 1 else ["heed on 1 thread"]
+        head = [threads_text(n), "heed", *COLUMNS, "share of peak"]
+        head += ["largest error: heed / PyTorch", "RMS error"] if n == 1 else ["speedup over 1 thread"]
         if n == 1:
             of_one = {r["name"]: r["seconds"]["heed"] for r in records}
         found.append((records, [head, *(cells(r, of_one) for r in records)]))
@@ -77,23 +77,23 @@ def tables(result):
 
 
 def heading(machine):
-    """What was measured, where and when, in lines."""
+    """Lines that describe the machine, the libraries and the date."""
     blas = machine["blas"] + (f" ({machine['blas_core']})" if machine["blas_core"] else "")
     lines = [f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {machine['date']}",
              f"heed {machine['heed']}: kernels {machine['kernels']}, BLAS {blas}",
-             f"beside {', '.join(machine['peers'])}"]
+             f"compared with {', '.join(machine['peers'])}"]
     if machine["load"] > 0.5:
-        lines.append(f"other programs ran when it began (load {machine['load']:.1f}), so times are uncertain")
+        lines.append(f"other programs were running (load {machine['load']:.1f}): the times are uncertain")
     return lines
 
 
 def absent(result):
-    lines = [f"{name} is not here: {why}" for name, why in result["machine"]["missing"].items()]
+    lines = [f"{name} is missing: {why}" for name, why in result["machine"]["missing"].items()]
     seen = set()
     for record in result["records"]:
         for name, why in record["missing"].items():
             if (record["name"], name) not in seen:
-                lines.append(f"{name} cannot do \"{record['name']}\": {why}")
+                lines.append(f"{name} has no result for \"{record['name']}\": {why}")
             seen.add((record["name"], name))
     return lines
 
@@ -102,7 +102,7 @@ def small(result):
     if not result["small"]:
         return []
     return [f"MultiHeadAttention 2 × 6 × 3: {duration(result['small']['c'])} in C, "
-            f"{duration(result['small']['lua'])} from Lua; the others are called from Python"]
+            f"{duration(result['small']['lua'])} from Lua; the other libraries are called from Python"]
 
 
 def guest(result):
@@ -110,9 +110,10 @@ def guest(result):
     if not costs:
         return []
     calls = ", ".join(f"{name} {seconds * 1e9:.0f} ns" for name, seconds in costs["calls"].items())
-    return [f"A Lua state with its libraries: {duration(costs['without'])} to open and close, {duration(costs['opened'])} "
-            f"with heed; loaded and idle (BLAS=none) heed takes {costs['own_kib']:.0f} KiB of the process's own "
-            f"({costs['resident_kib']:.0f} KiB with pages of libraries that processes share)",
+    return [f"Opening and closing a Lua state with its libraries: {duration(costs['without'])}, with heed "
+            f"{duration(costs['opened'])}; "
+            f"heed, loaded but unused (BLAS=none), adds {costs['own_kib']:.0f} KiB of private memory "
+            f"({costs['resident_kib']:.0f} KiB with pages that processes share)",
             f"Calls from Lua into C and back: {calls}"]
 
 
@@ -131,7 +132,8 @@ def text(result):
                 group = record["group"]
                 lines.append(f"-- {group}")
             lines.append("  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))))
-    return "\n".join([*lines, "", "In parentheses: the time divided by heed's.", *small(result), *guest(result), *absent(result)])
+    return "\n".join([*lines, "", "In parentheses: the time divided by heed's.", *small(result), *guest(result),
+                      *absent(result)])
 
 
 def markdown(result):

@@ -1,23 +1,23 @@
-"""What is measured: the rows of the table with their inputs, their work, and the same in double precision."""
+"""The rows of the bench: inputs, amount of work, and the reference result in double precision."""
 
 import itertools
 
 import numpy as np
 
-LINE = 64  # bytes of a line of the cache
-CHECKED = 64  # queries (of each head) that attention is checked at: all of 8192 would take longer than the bench
+LINE = 64  # bytes of a cache line
+CHECKED = 64  # queries of each head at which attention is checked: all 8192 would take longer than the bench
 
 
 class Row:
-    """One line of the table. `op` says what is computed, `group` under which heading it stands; flops and bytes are
-    the work that the share of the machine's peak is reckoned from (whichever is not None); tolerance is the
-    difference from double precision beyond which a result is that of something else."""
+    """One line of the table. op: what is computed; group: the heading; flops or bytes: the amount of work, for the
+    share of the machine's peak (the other one is None); tolerance: the largest accepted difference from double
+    precision."""
 
     def __init__(self, group, name, op, inputs, reference, flops=None, bytes=None, sets=1, tolerance=1e-2, **sizes):
         self.group, self.name, self.op, self.tolerance = group, name, op, tolerance
         self.make_inputs, self.make_reference = inputs, reference
         self.flops, self.bytes, self.sets, self.sizes = flops, bytes, sets, sizes
-        self.turn = itertools.cycle(range(sets))  # shared by the contenders: which buffers come next
+        self.turn = itertools.cycle(range(sets))  # the next buffers to use; shared by the contenders
 
     def __getattr__(self, name):
         try:
@@ -34,8 +34,8 @@ class Row:
         self.inputs = self.reference = None
 
     def errors(self, output):
-        """The largest difference from double precision, and the root of their mean square; outputs of attention have
-        the shape [heads, n, d]."""
+        """The largest and the root mean square difference from double precision. Outputs of attention have the shape
+        [heads, n, d]."""
         if self.op == "attention":
             output = output[:, checked_queries(output.shape[1])]
         apart = np.abs(output.astype(np.float64).reshape(self.reference.shape) - self.reference)
@@ -43,11 +43,11 @@ class Row:
 
 
 def aligned(x):
-    """x where the contenders' own memory begins, at a multiple of a cache line: numpy's large arrays lie 16 bytes
-    behind one, which ONNX Runtime and ggml, who copy them, would not notice, and the others would."""
-    room = np.empty(x.nbytes + LINE, np.uint8)
-    first = -room.ctypes.data % LINE
-    y = room[first:first + x.nbytes].view(x.dtype).reshape(x.shape)
+    """A copy of x that begins at a cache line, as the libraries' own memory does. numpy's large arrays begin 16 bytes
+    after one, which would slow down heed and PyTorch but not ONNX Runtime and ggml, which copy them."""
+    block = np.empty(x.nbytes + LINE, np.uint8)
+    first = -block.ctypes.data % LINE
+    y = block[first:first + x.nbytes].view(x.dtype).reshape(x.shape)
     y[...] = x
     return y
 
@@ -73,7 +73,7 @@ def checked_queries(n):
 
 
 def added(mask):
-    """A mask as what is added to scores: boolean ones hide where they are False."""
+    """A mask as numbers to add to scores; False in a boolean mask hides a key."""
     return np.where(mask, 0, -np.inf).astype(np.float32) if mask.dtype == bool else mask
 
 
@@ -98,7 +98,7 @@ MASKS = dict(float=lambda rng, n, s: normal(rng, n, s), bool=lambda rng, n, s: r
 
 
 def attention(group, name, heads, n, d, causal, s=None, sets=1, mask=None, softcap=0.0):
-    """q [heads, n, d], k and v [sets, heads, s, d]; sets of keys beyond 1 are taken in turn. mask: "float" or "bool",
+    """q [heads, n, d], k and v [sets, heads, s, d]; the calls use the sets of keys in turn. mask: "float" or "bool",
     [n, s] for all heads; softcap: 0 for none."""
     s = s or n
 
@@ -174,8 +174,8 @@ STORED = {"float32": (4, 1e-2), "bfloat16": (2, 2e-2), "float16": (2, 1e-2), "in
 
 
 def matrix_vector(dtype, last_cache, d=4096):
-    """One token through a Linear whose weight, stored in that dtype, is not in the caches: copies of it are taken in
-    turn, of four times the last cache's bytes and of 200 MB at least."""
+    """One token through a Linear whose weight, stored in that dtype, is not in the caches: the calls use copies of it
+    in turn, together four times as large as the last cache, and at least 200 MB."""
     element, tolerance = STORED[dtype]
     weight = int(d * d * element)
     sets = max(2, -(-max(4 * last_cache, 200 << 20) // weight))
@@ -192,7 +192,7 @@ def matrix_vector(dtype, last_cache, d=4096):
 
 
 def erf(x):
-    # numpy has none: the power series where it converges quickly, 1 beyond, good to 1e-13 and better
+    # the power series for small x, an asymptotic formula for large x; accurate to 1e-13 (numpy has no erf)
     small = np.minimum(np.abs(x), 5.5)
     term, total = small.copy(), small.copy()
     for n in range(1, 160):
@@ -202,7 +202,7 @@ def erf(x):
                                  2 / np.sqrt(np.pi) * total)
 
 
-def normalised(x, epsilon=1e-5):
+def normalized(x, epsilon=1e-5):
     x = x - x.mean(-1, keepdims=True)
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon)
 
@@ -211,7 +211,7 @@ REFERENCES = {
     "softmax": softmax,
     "log_softmax": lambda x: x - x.max(-1, keepdims=True)
     - np.log(np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True)),
-    "layer_norm": normalised,
+    "layer_norm": normalized,
     "rms_norm": lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5),
     "gelu": lambda x: x * 0.5 * (1 + erf(x / np.sqrt(2))),
     "silu": lambda x: x / (1 + np.exp(-x)),
@@ -221,7 +221,7 @@ REFERENCES = {
 
 
 def of_one(op, name, moved=2, n=1024):
-    """`moved`: how often as many elements as x has are read or written."""
+    """moved: the elements that are read or written, divided by those of x."""
 
     def inputs(rng):
         return dict(x=normal(rng, n, n), weight=normal(rng, n), bias=normal(rng, n))
@@ -255,7 +255,7 @@ def add_transposed(n=1024):
 
 
 def rows(last_cache):
-    """All rows; cold keys are taken from buffers of four times the last cache's bytes."""
+    """All rows. Cold keys come from buffers that are four times as large as the last cache."""
 
     def cold(s, d=64):
         return max(2, int(4 * last_cache / (2 * 8 * s * d * 4)) + 1)

@@ -1,7 +1,7 @@
--- How much longer than its budget a slice of mha:steps takes: 1024 tokens × 768, 12 heads, causal.
+-- Measures how far slices of mha:steps exceed their time budget: 1024 tokens × 768, 12 heads, causal.
 --   heed scripts/bench/slices.lua [forwards]   (100)
--- First the longest of the pieces that a slice is made of, each at its quickest in some forwards, which other programs
--- and the hypervisor hardly change; then slices as they come, beside the gaps that this machine has by itself.
+-- First the pieces of a slice, each as the minimum of some forward passes, which other programs hardly affect; then
+-- whole slices, and for comparison the interruptions by other programs on this machine.
 local heed = require "heed"
 local forwards = tonumber(arg and arg[1] or 100)
 
@@ -11,7 +11,7 @@ local x = heed.randn(1024, 768)
 
 local function at(sorted, share) return sorted[math.max(1, math.ceil(#sorted * share))] end
 
--- Of the pieces, one a slice, the longest and the one in the middle; seconds.
+-- With one piece in each slice: the number of pieces, the longest and the median, in seconds.
 local function pieces(runs)
   local least = {}
   for _ = 1, runs do
@@ -31,7 +31,7 @@ heed.set_num_threads(1)
 local count, longest, median = pieces(10)
 print(("%d pieces: the longest %.3f ms, the median %.3f ms"):format(count, longest * 1000, median * 1000))
 
--- Between two looks at the clock, and nothing else, for some seconds.
+-- Interruptions: gaps between two readings of the clock in a loop that does nothing else.
 local gaps, start, last = {}, heed.clock(), heed.clock()
 while last < start + 10 do
   local now = heed.clock()
@@ -39,10 +39,10 @@ while last < start + 10 do
   last = now
 end
 table.sort(gaps)
-print(("the machine by itself: %d gaps of more than 0.1 ms in 10 s, the longest %.3f ms"):format(#gaps,
+print(("interruptions on this machine: %d of more than 0.1 ms in 10 s, the longest %.3f ms"):format(#gaps,
   (gaps[#gaps] or 0) * 1000))
 
-print("threads  budget  slices  beyond the budget: median  99.9 %  worst  (ms)   forward  begun in (ms)")
+print("threads  budget  slices  over the budget:   median  99.9 %    max  (ms)   forward   start  (ms)")
 for threads = 1, 2 do
   heed.set_num_threads(threads)
   local expected = mha(x):to_string()

@@ -1,4 +1,4 @@
--- The notebooks' MultiHeadAttention from Lua: the best of some rounds, in seconds for a forward pass.
+-- Measures the notebooks' MultiHeadAttention from Lua: the seconds of a forward pass, best of some rounds.
 local heed = require "heed"
 
 heed.manual_seed(123)

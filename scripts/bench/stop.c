@@ -1,7 +1,7 @@
-/* How long after heed_cancel a call returns, on one thread and on two: the worst and the 99th of 100 of many
- * cancels; and the same in the time that the calling thread itself had, which other programs do not change.
- * build/bench/stop [cancels]. Large results are given back to the system before the call returns, which takes
- * a part of that. */
+/* Measures how soon a call returns after heed_cancel, with one thread and with two: the maximum and the 99th
+ * percentile of many cancels, in elapsed time and in processor time of the calling thread, which other
+ * programs do not affect. Part of it is the time to return large results to the system.
+ *   build/bench/stop [cancels] */
 #define _POSIX_C_SOURCE 200809L
 
 #include <pthread.h>
@@ -61,9 +61,9 @@ static void need(heed_context *ctx, heed_status status) {
 
 typedef struct canceller {
   heed_context *ctx;
-  clockid_t own;     /* the clock of the calling thread's own time */
+  clockid_t own;     /* the clock of the calling thread's processor time */
   double after;      /* seconds */
-  double at, own_at; /* the cancel, on both clocks; read once the thread is joined */
+  double at, own_at; /* the time of the cancel on both clocks; read after joining the thread */
 } canceller;
 
 static double own_time(clockid_t clock) {
@@ -87,7 +87,7 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* At moments within the first 50 ms of the call, or all of it if it is shorter. */
+/* Cancels within the first 50 ms of the call, or within all of it if it is shorter. */
 static void measure(inputs *in, int row, int cancels) {
   double *late = malloc((size_t)cancels * 2 * sizeof *late), *own_late = late + cancels;
   heed_tensor *out = NULL;
@@ -119,7 +119,7 @@ static void measure(inputs *in, int row, int cancels) {
   qsort(late, (size_t)met, sizeof *late, by_size);
   qsort(own_late, (size_t)met, sizeof *late, by_size);
   if (met > 0)
-    printf("%-30s %d threads, %d cancels: 99 %% within %.3f ms, the worst %.3f; own time %.3f and %.3f\n",
+    printf("%-30s %d threads, %d cancels: 99 %% within %.3f ms, max %.3f ms; processor time %.3f and %.3f\n",
            rows[row].name, heed_num_threads(in->ctx), met, 1e3 * late[met * 99 / 100], 1e3 * late[met - 1],
            1e3 * own_late[met * 99 / 100], 1e3 * own_late[met - 1]);
   free(late);

@@ -1,4 +1,4 @@
-"""PyTorch as a contender: "fused" is its best function for the purpose, "eager" the formula written out."""
+"""PyTorch as a contender: "fused" is its best function for a row, "eager" the formula in separate operations."""
 
 import math
 
@@ -37,7 +37,7 @@ def later_keys(n):
 
 
 def attention(row, q, k, v, mask=None):
-    # without a batch dimension PyTorch's fused function takes its slow path
+    # without a batch dimension, PyTorch's fused function uses its slow implementation
     batched = q[None], k[:, None], v[:, None]
     hidden, bias = later_keys(row.n) if row.causal else None, mask
     if mask is not None and mask.dtype == torch.bool:
@@ -51,7 +51,7 @@ def attention(row, q, k, v, mask=None):
         i = next(row.turn)
         return explicit(q, k[i], v[i], hidden, bias, row.softcap)
 
-    if not row.softcap:  # which the fused function does not have
+    if not row.softcap:  # the fused function has no soft cap
         yield "PyTorch fused", fused
     yield "PyTorch eager", eager
 

@@ -1,7 +1,8 @@
--- Joins the sources into two files, for a host that adds them to its own build: DIR/heed.c and DIR/heed.h.
+-- Joins the sources into two files, DIR/heed.c and DIR/heed.h, for hosts that add them to their own build.
 --   heed scripts/dev/amalgamate.lua DIR LUA_SOURCES_H FILE...
--- FILE are all C sources of the library, by their path from the top: those of binding come under #if HEED_LUA.
--- LUA_SOURCES_H is what embed_lua.sh made, which the binding includes.
+-- FILE...: all C sources of the library, with paths relative to the top folder; those of binding are put under
+-- #if HEED_LUA.
+-- LUA_SOURCES_H: the output of embed_lua.sh, which the binding includes.
 --
 -- The sources are joined as they are. Each header comes in once; #include <…> goes to the top with the conditions that
 -- it stands under, so that no macro of ours is seen by the system's headers. No two files may define the same name.
@@ -21,7 +22,7 @@ local function write(path, text)
   assert(file:close())
 end
 
--- ---- What the file begins with ----
+-- ---- The beginning of the file ----
 
 local preamble = [[
 /* heed @VERSION@: an attention runtime, in one file. Made from its sources by `make amalgamation`; heed.h is the
@@ -30,26 +31,26 @@ local preamble = [[
  *   cc -O2 -c heed.c
  *   cc game.c heed.o -lm -pthread          (Windows: gcc, without -lm -pthread; macOS: without either)
  *
- * gcc 9 or clang 12, or newer, on Linux, Windows and (untested) macOS, for processors of 32 and 64 bits; 32-bit x86
- * needs -msse2 -mfpmath=sse, and a processor without atomics of 64 bits -latomic. WebAssembly: clang
- * --target=wasm32-wasi, and to link -lwasi-emulated-mman -Wl,-z,stack-size=1048576; without -pthread one thread does
- * all the work. All kernels are in it, those for AVX2, AVX-512 and NEON too: one is chosen when it runs, and -mavx2 or
- * -march=native are not needed. Other processors have the scalar ones. What it would use besides is left out, unless
- * one of these is defined as 1; what is missing is said where it is asked for:
+ * Needs gcc 9 or clang 12, or newer, on Linux, Windows or (untested) macOS, for 32-bit or 64-bit processors. 32-bit
+ * x86 needs -msse2 -mfpmath=sse, processors without 64-bit atomics -latomic. For WebAssembly, compile with clang
+ * --target=wasm32-wasi and link with -lwasi-emulated-mman -Wl,-z,stack-size=1048576; without -pthread, one thread does
+ * all the work. It contains all kernels, including those for AVX2, AVX-512 and NEON, and chooses at run time: -mavx2 or
+ * -march=native are not needed. Other processors use the scalar kernels. Other libraries are used only if these are
+ * defined as 1; a call that needs a missing one fails with a message:
  *   HEED_BLAS      OpenBLAS, for processors without any of these vectors        -lopenblas
  *   HEED_CJSON     cJSON, to load .safetensors and config.json                  -lcjson (and where cJSON.h is: -I)
  *   HEED_ZIP       zlib, to load and save .npz                                  -lz
  *   HEED_UTF8PROC  utf8proc, for tokenizers                                     -lutf8proc
- *   HEED_LUA       the Lua interface, luaopen_heed; its Lua files are in here   lua.h in the path; a Lua of the host's
- * .npy files are loaded and saved without any of these, and .safetensors saved.
+ *   HEED_LUA       the Lua interface, luaopen_heed, with its Lua files          lua.h in the path, and the host's Lua
+ * Loading and saving .npy files and saving .safetensors files need none of them.
  *
- *   HEED_API       what stands before public functions, as __attribute__((visibility("hidden"))) for a library of your
- *                  own that must not show them; the same for heed.h
+ *   HEED_API       precedes public functions, here and in heed.h; such as __attribute__((visibility("hidden"))) in a
+ *                  library that must not export them
  *
- * Windows: of mingw-w64's gcc the kernels for AVX2 and AVX-512 have no tables for unwinding, without which gcc aligns
- * the stack for them as they need (its bug 54412 otherwise lets programs crash). Nothing that could throw is called
- * from them, but a debugger cannot look through them. Paths are UTF-8. A file whose tensors are mapped cannot be
- * replaced before they are freed. */
+ * Windows: with mingw-w64's gcc, the kernels for AVX2 and AVX-512 have no unwind tables, because with them gcc does not
+ * align the stack as these kernels need (its bug 54412), and programs crash. The kernels call nothing that can throw,
+ * but a debugger cannot unwind through them. Paths are UTF-8. A file whose tensors are mapped cannot be replaced before
+ * they are freed. */
 
 #if !defined(__GNUC__)
 #error "heed.c needs gcc or clang (on Windows: of mingw-w64)"
@@ -71,7 +72,7 @@ local preamble = [[
 #define HEED_LUA 0
 #endif
 
-/* What POSIX has, whatever -std says; and on Windows printf as C has it. */
+/* POSIX functions, independent of -std; and on Windows the standard printf. */
 #undef _GNU_SOURCE
 #undef _DEFAULT_SOURCE
 #undef _XOPEN_SOURCE
@@ -88,20 +89,20 @@ local preamble = [[
 #define WIN32_LEAN_AND_MEAN
 #define NOMINMAX
 
-/* A product and a sum are rounded one after the other unless the source says otherwise, so that results are the same in
- * every build; and errno and traps of arithmetic are never looked at. */
+/* Products and sums are rounded separately unless the source fuses them, so that results are the same in every build.
+ * The sources use neither errno nor floating-point traps after arithmetic. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #else
 #pragma GCC optimize("no-math-errno", "no-trapping-math", "fp-contract=off")
 #endif
-/* Functions stay in this order: where those with and without tables for unwinding took turns, as they do once they are
- * sorted, gcc 12 ended with internal errors, in others with each change. */
+/* Keeps the order of functions: gcc 12 fails with internal errors if functions with and without unwind tables
+ * alternate, as they do after sorting. */
 #if defined(_WIN32) && !defined(__clang__)
 #pragma GCC optimize("no-toplevel-reorder")
 #endif
 
-/* Warnings of the host's build that these sources are not written for. */
+/* The host's build may enable these warnings, which the sources do not avoid. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -109,13 +110,13 @@ local preamble = [[
 
 ]]
 
--- Behind the system's headers.
+-- Follows the system's headers.
 local opening = [[
 
-#undef near /* words of Windows's */
+#undef near /* macros of Windows */
 #undef far
 
-/* What is not of heed.h stays in the program or library that this file becomes a part of. */
+/* Functions that are not in heed.h are not exported from the program or library that contains this file. */
 #if !defined(_WIN32)
 #pragma GCC visibility push(hidden)
 #endif
@@ -147,7 +148,8 @@ end
 
 local system = { list = {}, seen = {} } -- #include <…> with their conditions
 
--- Keeps the conditions of #if, #elif and #else that hold where a line stands: that of each, and what must not hold.
+-- Updates the list of preprocessor conditions that apply to a line: for each #if its current condition and the
+-- conditions of its earlier branches, which must be false.
 local function follow(conditions, directive, rest)
   if directive == "if" then conditions[#conditions + 1] = { now = rest, before = {} }
   elseif directive == "ifdef" then conditions[#conditions + 1] = { now = "defined(" .. rest .. ")", before = {} }
@@ -176,7 +178,7 @@ local function add_system(name, condition)
     or ("#if %s\n#include <%s>\n#endif\n"):format(condition, name)
 end
 
--- The text of a file with its headers, but for those that were `seen`.
+-- The text of a file with its headers, except those in `seen`.
 local function join(path, seen, conditions)
   local lines = {}
   for line in without_guard(read(path)):gmatch("([^\n]*)\n") do
@@ -191,7 +193,7 @@ local function join(path, seen, conditions)
         lines[#lines + 1] = header == "src/heed.h" and '#include "heed.h"' or join(header, seen, conditions)
       end
     elseif not line:find("^#define _%u+_SOURCE%f[%s]") and not line:find("^#define _FILE_OFFSET_BITS") and
-      not line:find("^#undef _GNU_SOURCE") then -- which the preamble has
+      not line:find("^#undef _GNU_SOURCE") then -- the preamble has these
       if directive then follow(conditions, directive, rest:gsub("%s*/%*.-%*/", "")) end
       lines[#lines + 1] = line
     end

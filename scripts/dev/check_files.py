@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""heed's files beside those of safetensors and numpy, both ways: what these write is loaded by heed and saved again,
-and what comes out is read by them. Files with a byte or two changed must not be taken by heed if safetensors refuses
-them. Ends with "N passed, N failed".
+"""Exchanges files with safetensors and numpy: heed loads the files that they write and saves them again, and they read
+the result. If safetensors refuses a file with a few changed bytes, heed must refuse it too. Ends with
+"N passed, N failed".
 
     python3 scripts/dev/check_files.py build/heed [SEED [MUTATIONS]]
 """
@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 from safetensors import deserialize, safe_open
 
-from make_golden_files import serialize
+from make_file_values import serialize
 
-# safetensors' names on both sides, numpy's dtype of the same size, the name after heed has loaded and saved it
+# The dtype's name in the serializer and in files of safetensors, numpy's dtype of the same size, the name after heed
+# has loaded and saved the tensor
 KINDS = [("float32", "F32", "<f4", "F32"), ("float16", "F16", "<f2", "F16"), ("bfloat16", "BF16", "<u2", "BF16"),
          ("int64", "I64", "<i8", "I64"), ("int32", "I32", "<i4", "I64"), ("int8", "I8", "|i1", "I8"),
          ("bool", "BOOL", "|b1", "BOOL")]
@@ -45,10 +46,10 @@ def widened(kind, data):
 
 
 class Stream:
-    """A file that cannot go back: sizes and check sums of a zip's entries come behind these, as descriptors."""
+    """A file without seek: zip writes the sizes and checksums of the entries after their data, as descriptors."""
 
     def __init__(self, file):
-        self.write, self.flush, self.read = file.write, file.flush, None  # numpy asks whether it has read
+        self.write, self.flush, self.read = file.write, file.flush, None  # numpy checks for the attribute read
 
 
 class Check:
@@ -64,12 +65,12 @@ class Check:
             print("failed:", what)
 
     def resave(self, pairs):
-        """heed's answer to each pair of paths, in one process."""
+        """heed's answer for each pair of paths, from one process."""
         lines = "".join(f"{source}\t{target}\n" for source, target in pairs)
         done = subprocess.run([self.runner, "scripts/dev/resave.lua"], input=lines.encode(), capture_output=True,
                               check=False)
         answers = done.stdout.decode(errors="replace").splitlines()
-        self.expect(f"heed ends well: {done.returncode} {done.stderr.decode()}",
+        self.expect(f"heed exits with 0: {done.returncode} {done.stderr.decode()}",
                     done.returncode == 0 and len(answers) == len(pairs))
         return answers
 
@@ -98,7 +99,7 @@ class Check:
                 self.expect("its metadata", file.metadata() == metadata)
 
     def mutations(self, count):
-        """What heed takes, safetensors takes, too, and they agree on it."""
+        """Changed files that heed loads, safetensors loads too, with the same tensors."""
         base = serialize({"a": ("float32", bytes(range(24)), (2, 3)), "b": ("int64", bytes(16), (2,)),
                           "c": ("bool", b"\1\0\1", (3,))}, {"k": "v"})
         header = 8 + int.from_bytes(base[:8], "little")
@@ -116,7 +117,7 @@ class Check:
                     del text[at]
                 else:
                     text.insert(at, self.rng.choice(b'0123456789{}[],:"-. eE\\u'))
-            if self.rng.random() < 0.5:  # the length as it should be, so that what is behind it is looked at
+            if self.rng.random() < 0.5:  # corrects the length, so that the rest is read
                 text[:8] = (header - 8 + len(text) - len(base)).to_bytes(8, "little")
             source, target = self.folder / f"m{i}.safetensors", self.folder / f"m{i}.out.safetensors"
             source.write_bytes(text)
@@ -129,14 +130,14 @@ class Check:
             taken += 1
             try:
                 before = {key: (e["shape"], bytes(e["data"])) for key, e in deserialize(source.read_bytes())}
-            except Exception as error:  # whatever safetensors has against it
-                self.expect(f"heed takes {source.read_bytes()[:header]}, safetensors says {error}", False)
+            except Exception as error:  # safetensors' reason
+                self.expect(f"heed loads {source.read_bytes()[:header]}; safetensors: {error}", False)
                 continue
             after = {key: (e["shape"], bytes(e["data"])) for key, e in deserialize(target.read_bytes())}
             flags = {key: (shape, bytes(min(b, 1) for b in data)) if key == "c" else (shape, data)
                      for key, (shape, data) in before.items()}
-            self.expect(f"the same is found in {source.read_bytes()[:header]}", after in (before, flags))
-        print(f"mutations: {count}, of which heed takes {taken}")
+            self.expect(f"the same tensors in {source.read_bytes()[:header]}", after in (before, flags))
+        print(f"changed files: {count}, of which heed loads {taken}")
 
     # ---- numpy ----
 
@@ -153,7 +154,7 @@ class Check:
         kind = array.dtype.kind + str(array.dtype.itemsize)
         to = {"f8": "<f4", "i4": "<i8"}.get(kind, array.dtype.newbyteorder("<"))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of numbers that float32 has not
+            warnings.simplefilter("ignore")  # about numbers that float32 cannot represent
             return array.astype(to)
 
     def same(self, found, array):
@@ -169,7 +170,8 @@ class Check:
             np.save(source, array)
             pairs.append((source, target))
         for answer, (_, target), array in zip(self.resave(pairs), pairs, arrays):
-            self.expect(f"npy {array.dtype} {array.shape} {answer}", answer == "ok" and self.same(np.load(target), array))
+            self.expect(f"npy {array.dtype} {array.shape} {answer}",
+                        answer == "ok" and self.same(np.load(target), array))
 
         names = [f"{i} \u6ce8/{array.dtype}" for i, array in enumerate(arrays)]
         archive = dict(zip(names, arrays))
@@ -188,7 +190,7 @@ class Check:
         self.expect("the same bytes", len({target.read_bytes() for _, target in pairs}) == 1)
 
     def many(self):
-        """More entries than a zip archive without zip64 has."""
+        """More entries than a zip archive can have without zip64."""
         source, target = self.folder / "many.npz", self.folder / "many.out.npz"
         names = [str(i) for i in range(66000)]
         np.savez(source, **{name: np.int8(i % 100) for i, name in enumerate(names)})

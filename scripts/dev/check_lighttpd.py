@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""heed in lighttpd: scripts/examples/lighttpd/ started with the real server, asked over the loopback. Runs with the
-tests' tiny encoder, and with all-MiniLM-L6-v2 where that was fetched. Ends with "N passed, N failed".
+"""Tests scripts/examples/lighttpd/ with lighttpd itself, over the loopback interface, with the tests' tiny encoder and,
+if it was downloaded, with all-MiniLM-L6-v2. Ends with "N passed, N failed".
 
     python3 scripts/dev/check_lighttpd.py BUILD
 """
@@ -24,7 +24,7 @@ from urllib.parse import quote
 TOP = Path(__file__).resolve().parents[2]
 EXAMPLE = TOP / "scripts/examples/lighttpd"
 TINY = TOP / "tests/golden/tiny_bert"
-SECONDS = 60  # the longest that anything may take on a machine that does other things, too
+SECONDS = 60  # time limit of each step, also on a busy machine
 
 TEXTS = ["Is there a train to the sea?", "who pays for repairs", "Caf\u00e9 \u2615 & cr\u00e8me br\u00fbl\u00e9e, s'il vous pla\u00eet",
          '"quoted" \\ back\\slash', "a\tb\r\nc\x01\x7f", "\u0000 a zero byte", "\u65e5\u672c\u8a9e", "\U0001f600", "100% of 1 + 1",
@@ -34,7 +34,7 @@ TEXTS = ["Is there a train to the sea?", "who pays for repairs", "Caf\u00e9 \u26
 class Server:
     def __init__(self, folder, model=TINY, lines=EXAMPLE / "lines.txt", workers=0, example=EXAMPLE):
         self.log = Path(folder, "log")
-        with socket.socket() as probe:  # a port that nobody has
+        with socket.socket() as probe:  # finds a free port
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("LUA_", "HEED_"))}
@@ -69,7 +69,7 @@ class Server:
         return self.ask("/similar?text=" + quote(text, safe=""))
 
     def ask_at_once(self, texts):
-        """The answers to all texts, asked at the same moment, each on a connection of its own."""
+        """The answers to all texts, requested at the same time, each on a connection of its own."""
         answers, start = [None] * len(texts), threading.Barrier(len(texts))
 
         def ask(at):
@@ -87,7 +87,7 @@ class Server:
         return answers
 
     def workers(self):
-        """The processes that answer: the children, or the server itself if it has none."""
+        """The processes that answer requests: the children, or the server itself if it has none."""
         main = self.process.pid
         return [int(pid) for pid in Path(f"/proc/{main}/task/{main}/children").read_text().split()] or [main]
 
@@ -95,7 +95,7 @@ class Server:
         return len(re.findall(r"\d+ lines of '.*' read", self.log.read_text()))
 
     def stop(self, number=signal.SIGTERM):
-        """Whether it ends by itself, and all its workers do. (lighttpd's code is 1 if a connection was open at SIGTERM.)"""
+        """Whether the server and all its workers exit. (lighttpd exits with 1 if a connection was open at SIGTERM.)"""
         workers = self.workers()
         self.process.send_signal(number)
         fine = self.process.wait(SECONDS) in (0, 1)
@@ -119,9 +119,9 @@ class Server:
 
 
 def nearest_by_command(model, lines, text):
-    """The same from semantic_search.lua in heed's own command: [(score with three digits, line), …], best first."""
+    """The result of semantic_search.lua, run by the command heed: [(score with three digits, line), …], best first."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copy(lines, folder)  # it keeps the embeddings beside the file
+        copy = shutil.copy(lines, folder)  # the script stores the embeddings beside the file
         found = subprocess.run([BUILD / "heed", TOP / "scripts/examples/semantic_search.lua", text, copy], check=True,
                                env={**os.environ, "HEED_MODEL": str(model)}, capture_output=True, text=True).stdout
     return re.findall(r"^ *(-?\d\.\d{3})  line (\d+): ", found, re.MULTILINE)
@@ -166,7 +166,7 @@ class Lighttpd(unittest.TestCase):
         with self.server(model=model) as server:
             for text in TEXTS:
                 found = self.expect_answer(server.similar(text), text, lines)
-                if "\0" not in text:  # which no argument of a command can hold
+                if "\0" not in text:  # a command's argument cannot contain it
                     wanted = nearest_by_command(model, EXAMPLE / "lines.txt", text)
                     self.assertEqual(5, len(wanted))
                     self.assertEqual(wanted, found)
@@ -192,13 +192,13 @@ class Lighttpd(unittest.TestCase):
     def test_answers_with_the_lines_that_the_command_finds(self):
         self.check_answers(TINY)
 
-    def test_200_requests_at_once_get_the_answers_that_they_get_alone(self):
+    def test_200_requests_at_once_get_the_same_answers_as_one_by_one(self):
         self.check_at_once(TINY, 0)
 
     def test_200_requests_at_once_with_two_workers(self):
         self.check_at_once(TINY, 2)
 
-    def test_says_what_is_wrong_with_a_request(self):
+    def test_reports_what_is_wrong_with_a_request(self):
         with self.server() as server:
             for target, status, words in [
                     ("/similar", 400, "text is missing"), ("/similar?", 400, "text is missing"),
@@ -208,7 +208,7 @@ class Lighttpd(unittest.TestCase):
                     ("/similar?text=%ff", 400, "text is not valid UTF-8 at byte 1"),
                     ("/similar?text=a%c3", 400, "text is not valid UTF-8 at byte 2"),
                     ("/similar?text=%ed%a0%80", 400, "text is not valid UTF-8 at byte 1"),  # half of a surrogate pair
-                    ("/similar?text=%c0%80", 400, "text is not valid UTF-8 at byte 1"),  # longer than it need be
+                    ("/similar?text=%c0%80", 400, "text is not valid UTF-8 at byte 1"),  # not the shortest encoding
                     ("/similar?text=ab%zz", 400, "byte 3 of text is no valid escape"),
                     ("/similar?text=%", 400, "byte 1 of text is no valid escape"),
                     ("/similar?text=%4", 400, "byte 1 of text is no valid escape"),
@@ -226,7 +226,7 @@ class Lighttpd(unittest.TestCase):
             self.assertEqual(200, server.ask("/similar?other=1&text=a+b&=&")[0])
             self.assertNotIn("traceback", server.log.read_text())
 
-    def test_goes_on_after_errors_of_its_own(self):
+    def test_continues_after_its_own_errors(self):
         model = Path(self.folder.name, "model")
         with self.server(model=model) as server:
             for _ in range(3):
@@ -238,7 +238,7 @@ class Lighttpd(unittest.TestCase):
             self.assertEqual(200, server.similar("a")[0])
             self.assertTrue(server.stop())
 
-    def test_leaves_out_lines_that_are_no_text(self):
+    def test_skips_lines_that_are_not_text(self):
         lines = Path(self.folder.name, "my lines.txt")
         lines.write_bytes(b'\xff\n\n  \n"a"\tb\\\x01\nlast')
         with self.server(lines=lines) as server:
@@ -257,7 +257,7 @@ class Lighttpd(unittest.TestCase):
             before = server.similar("a")[2]
             script = example / "similar.lua"
             script.write_text(script.read_text().replace('"nearest"', '"closest"'))
-            deadline = time.monotonic() + SECONDS  # lighttpd looks at files every two seconds
+            deadline = time.monotonic() + SECONDS  # lighttpd checks files every two seconds
             while server.similar("a")[2] == before and time.monotonic() < deadline:
                 time.sleep(0.1)
             self.assertEqual(before.replace(b"nearest", b"closest"), server.similar("a")[2])
@@ -287,7 +287,7 @@ class Lighttpd(unittest.TestCase):
     def test_restarts_when_asked_and_stops_when_asked(self):
         with self.server() as server:
             before = server.similar("a")[2]
-            server.process.send_signal(signal.SIGUSR1)  # a graceful restart: the Lua states are closed and made anew
+            server.process.send_signal(signal.SIGUSR1)  # a graceful restart, with new Lua states
             deadline = time.monotonic() + SECONDS
             while server.loads() < 2 and time.monotonic() < deadline:
                 try:
@@ -303,7 +303,7 @@ class Lighttpd(unittest.TestCase):
 
     def test_finds_lines_by_their_meaning(self):
         if not MINILM.exists():
-            self.skipTest("all-MiniLM-L6-v2 is not there; `make model` fetches it")
+            self.skipTest("all-MiniLM-L6-v2 is missing; `make model` downloads it")
         self.check_answers(MINILM)
         self.check_at_once(MINILM, 2)
         with self.server(model=MINILM) as server:

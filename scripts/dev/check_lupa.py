@@ -1,5 +1,6 @@
-"""heed in Python through lupa: what scripts/examples/lupa_host.py prints, errors, bytes, bounds. Ends with
-"N passed, N failed" and fails if anything did.
+"""Tests heed in Python through lupa: the output of scripts/examples/lupa_host.py, errors, bytes, memory limits. Ends
+with "N passed, N failed"; fails if a test fails.
+
     check_lupa.py BUILD
 """
 import array
@@ -53,11 +54,11 @@ print(context)
 print(info.weights)"""
 runner = subprocess.run([os.path.join(build, "heed"), "-e", code], capture_output=True, text=True)
 check("the example succeeds", example.returncode == 0 and runner.returncode == 0, example.stderr + runner.stderr)
-check("the example prints what the same script prints", example.stdout == runner.stdout != "", example.stdout)
+check("the example prints the same as the script", example.stdout == runner.stdout != "", example.stdout)
 
 lua, heed = new_runtime()
 message = error_of(heed.matmul, heed.ones(6, 3), heed.ones(2, 3))
-check("errors of heed are exceptions with its message",
+check("heed's errors become exceptions with its message",
       message.startswith("matmul: a is [6, 3] and b is [2, 3]; the last size of a (3) must equal"), message)
 message = error_of(heed.matmul, heed.ones(6, 3), object())
 check("objects of Python are refused by name",
@@ -68,12 +69,12 @@ lua, heed = new_runtime(encoding=None)
 numbers = array.array("f", [1.5, -2.0, 3.25, 0.0, 1e-30, 7.0])
 x = heed.from_string(numbers.tobytes(), b"float32", 2, 3)
 back = array.array("f", heed.to_string(heed.neg(x)))
-check("bytes go in and out", list(back) == [-v for v in numbers], back)
+check("bytes are passed in both directions", list(back) == [-v for v in numbers], back)
 
 lua, heed = new_runtime(max_memory=8 << 20)
 message = error_of(heed.zeros, 4096, 4096)
-check("a runtime's bound of memory holds for tensors", "memory" in message, message)
-check("and the next call works within it", heed.numel(heed.zeros(100, 100)) == 10000)
+check("a runtime's memory limit includes tensors", "memory" in message, message)
+check("and the next call within the limit works", heed.numel(heed.zeros(100, 100)) == 10000)
 
 work = 'local heed = require "heed"; return heed.nn.MultiHeadAttention(8, 8, 6, 0.0, 2)(heed.rand(2, 6, 8)):numel()'
 threads = None
@@ -84,8 +85,8 @@ for i in range(300):
     assert lua.execute(work) == 96
     del lua, heed
     gc.collect()
-check("runtimes come and go without a trace in memory", resident() - before < 1 << 20, resident() - before)
-check("and without one in threads", len(os.listdir("/proc/self/task")) == threads)
+check("closed runtimes leave no memory allocated", resident() - before < 1 << 20, resident() - before)
+check("and no threads", len(os.listdir("/proc/self/task")) == threads)
 
 print(f"{passed} passed, {failed} failed")
 sys.exit(failed > 0)

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Checks what the built libraries show, need and hold. Ends with "N passed, N failed" and fails if anything did.
+# Checks the symbols and sections of the built libraries. Ends with "N passed, N failed"; fails if a check fails.
 #   check_symbols.sh BUILD
-# A sanitizer brings symbols and globals of its own: with one, nothing is checked.
+# Sanitizers add symbols and globals of their own, so a build with one is not checked.
 set -u
 build=$1
 passed=0 failed=0
 
 if nm -D --undefined-only "$build/libheed.so" | grep -qE ' __(asan|ubsan|tsan)_'; then
-  echo 'this build has a sanitizer; not checked'
+  echo 'not checked: this build has a sanitizer'
   exit 0
 fi
 
-# expect_none WHAT LIST: the list should be empty
+# expect_none TITLE LIST: passes if the list is empty
 expect_none() {
   if [ -z "$2" ]; then passed=$((passed + 1)); return; fi
   failed=$((failed + 1))
@@ -20,9 +20,9 @@ expect_none() {
 
 undefined() { nm -D --undefined-only "$build/$1" | awk '{ sub(/@.*/, "", $2); print $2 }'; }
 
-# What a guest must not call, or take from the C library: the end of the process, printing and the streams, signals,
-# the locale, the floating-point environment of the host (what workers do with fesetenv is their own), what lasts
-# beyond unloading, other processes, and state that is the process's.
+# An embedded library must not use: functions that end the process, printing and standard streams, signals, the locale,
+# the host's floating-point environment (heed's own threads may call fesetenv), handlers that remain after unloading,
+# other processes, and state of the whole process.
 ends='exit|_exit|_Exit|quick_exit|abort|raise|kill|pthread_kill|pthread_exit|pthread_cancel|__assert_fail|__assert_perror_fail|longjmp|siglongjmp|__longjmp_chk|err|errx|error'
 prints='(__)?v?f?printf(_chk)?|v?dprintf|f?puts|f?putc|putchar|putw|fwrite|write|perror|psignal|stdout|stderr|stdin|__stdoutp|__stderrp|v?syslog|v?warnx?|fopen(64)?|freopen(64)?|gets|getchar|scanf'
 signals='signal|bsd_signal|sysv_signal|__sysv_signal|sigaction|sigprocmask|sigaltstack|siginterrupt|alarm|setitimer|timer_create'
@@ -33,24 +33,24 @@ processes='fork|vfork|clone|exec[vl]p?e?|posix_spawnp?|system|popen|dlmopen'
 process='setenv|putenv|unsetenv|clearenv|chdir|fchdir|umask|s?rand(om)?|s?rand48|strtok|localtime|gmtime|asctime|ctime|setrlimit|mallopt|mlockall'
 
 for library in libheed.so heed.so; do
-  expect_none "$library exports more than the functions heed_… and luaopen_heed…" \
+  expect_none "$library exports symbols other than the functions heed_… and luaopen_heed…" \
     "$(nm -D --defined-only "$build/$library" | awk '$2 != "T" || $3 !~ /^(heed_[a-z]|luaopen_heed)/ { print "  " $3 }')"
   for list in "$ends" "$prints" "$signals" "$locale" "$numbers" "$lasts" "$processes" "$process"; do
-    expect_none "$library needs what a guest must not" "$(undefined $library | grep -xE "$list")"
+    expect_none "$library uses functions that an embedded library must not use" "$(undefined $library | grep -xE "$list")"
   done
   expect_none "$library is linked with Lua" "$(readelf -d "$build/$library" | grep -E 'NEEDED.*lua')"
-  # Of these, gemm.o loads BLAS; where that is a static library it is linked.
-  [ ! -e "$build/obj/loading/gemm.o" ] || expect_none "$library is linked with what is loaded when it is needed" \
+  # gemm.o loads BLAS; a static BLAS is linked.
+  [ ! -e "$build/obj/loading/gemm.o" ] || expect_none "$library is linked with BLAS, which it should load when needed" \
     "$(readelf -d "$build/$library" | grep -E 'NEEDED.*blas')"
-  expect_none "$library has text that the loader must change, or a stack that can be run" \
+  expect_none "$library has text relocations or an executable stack" \
     "$(readelf -dlW "$build/$library" | grep -E 'TEXTREL|GNU_STACK.*RWE')"
 done
-expect_none 'libheed.so needs Lua' "$(undefined libheed.so | grep -E '^luaL?_')"
+expect_none 'libheed.so uses Lua' "$(undefined libheed.so | grep -E '^luaL?_')"
 expect_none 'libheed.a loads libraries' "$(nm --undefined-only "$build/libheed.a" 2>/dev/null | grep -E ' U dl(open|sym)$')"
-expect_none 'libheed.a has globals that can be written to' "$(size -A "$build/libheed.a" |
+expect_none 'libheed.a has writable globals' "$(size -A "$build/libheed.a" |
   awk '$2 == "(ex" { file = $1 } $1 ~ /^\.(data|bss|tdata|tbss|ldata|lbss)(\.|$)/ && $1 !~ /^\.data\.rel\.ro/ && $2 > 0 {
     print "  " file ": " $2 " bytes in " $1 }')"
-expect_none 'libheed.a has code that runs when it is loaded or unloaded' "$(size -A "$build/libheed.a" |
+expect_none 'libheed.a has constructors or destructors' "$(size -A "$build/libheed.a" |
   awk '$2 == "(ex" { file = $1 } $1 ~ /^\.(init_array|fini_array|ctors|dtors|preinit_array)/ && $2 > 0 { print "  " file ": " $1 }')"
 
 echo "$passed passed, $failed failed"

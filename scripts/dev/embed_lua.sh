@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the given Lua files (lua/heed/nn/init.lua …) as C arrays, for binding to include: no interpreter is needed.
+# Writes Lua files (lua/heed/nn/init.lua …) as C arrays, which the binding includes. Needs no interpreter.
 #   embed_lua.sh FILE... > lua_sources.h
 set -eu
 
@@ -14,7 +14,7 @@ for file in "$@"; do
   number=$((number + 1))
   printf '\n/* %s */\nstatic const unsigned char source_%d[] = {\n' "$file" "$number"
   od -An -v -tu1 "$file" | sed -e 's/  */,/g' -e 's/^,//' -e 's/$/,/'
-  echo '0};' # not counted; lets an empty file be an array
+  echo '0};' # not part of the size; an empty array would be invalid
 done
 
 printf '\nstatic const struct {\n  const char *name;\n  const unsigned char *code;\n  size_t size;\n} lheed_sources[] = {\n'

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Prints the name under which the loader finds the library that a program linked with these flags has cblas_sgemm from,
-# such as libopenblas.so.0; nothing where that is not a shared one, or where there is none.
+# Prints the file name of the shared library that provides cblas_sgemm to a program linked with these flags, such as
+# libopenblas.so.0. Prints nothing if there is no such library or it is static.
 #   CC=cc find_blas.sh FLAG...
 set -u
-case " $* " in *' -static '*) exit 0 ;; esac # there the loader has no say
+case " $* " in *' -static '*) exit 0 ;; esac # nothing is loaded at run time
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 echo 'void cblas_sgemm(void); void (*const needs)(void) = cblas_sgemm;' >"$work/needs.c"

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Prints the name that a Lua has here, and fails if it has none.
+# Prints the name of a Lua version on this system; fails if it is not installed.
 #   find_lua.sh 5.1|5.2|5.3|5.4|luajit library|interpreter
-# library: for pkg-config, under its names on Debian, Fedora and Arch, and elsewhere; the plain name only if it is that version.
+# library: its name for pkg-config, which differs between systems; interpreter: the command. A plain name such as lua is
+# accepted only if it is that version.
 set -u
 version=$1 what=$2
 if [ "$version" = luajit ]; then names=luajit

@@ -1,16 +1,16 @@
 #!/bin/sh
-# Installs what make built, or removes just that. Called by make, which says in the environment where to: DESTDIR (before
-# every path, for packagers; may be empty), PREFIX, LIBDIR, LUA_CMOD; and what heed.pc tells: VERSION, STATIC_LIBS.
+# Installs the files of a build, or removes them. make calls it with these variables in the environment: DESTDIR (the
+# prefix of every path, for packagers; may be empty), PREFIX, LIBDIR, LUA_CMOD, and VERSION and STATIC_LIBS for heed.pc.
 #   install.sh install|uninstall BUILD
 set -eu
 action=$1 build=$2
-umask 022 # new folders are everybody's to read, whatever the caller's mask
+umask 022 # everybody may read new folders, whatever the caller's mask
 
 for name in PREFIX LIBDIR LUA_CMOD; do
   eval "value=\$$name"
   case $value in
     /*) ;;
-    *) echo "make $action: $name must be an absolute path, got '$value'" >&2; exit 2 ;;
+    *) echo "make $action: $name is '$value'; it must be an absolute path" >&2; exit 2 ;;
   esac
 done
 share=$PREFIX/share docs=$PREFIX/share/doc/heed
@@ -18,9 +18,9 @@ work=$(mktemp -d) half=''
 trap 'rm -rf "$work"; rm -f "$half"' EXIT
 trap 'exit 130' INT TERM
 
-# place MODE FILE PATH: installs the file there, or removes it. The new one replaces an old one as a whole, so that who
-# uses that meanwhile keeps it.
-place() {
+# put MODE FILE PATH: installs the file under that path, or removes it. A new file replaces an old one in one step, so
+# that processes that use the old one keep it.
+put() {
   if [ "$action" = uninstall ]; then
     rm -f "$DESTDIR$3"
   else
@@ -31,12 +31,12 @@ place() {
   fi
 }
 
-# place_link NAME PATH: the same for a symbolic link to what lies beside it
-place_link() {
+# put_link NAME PATH: the same for a symbolic link to a file in the same folder
+put_link() {
   if [ "$action" = uninstall ]; then rm -f "$DESTDIR$2"; else ln -sf "$1" "$DESTDIR$2"; fi
 }
 
-# For heed.pc: with blanks escaped, and below the prefix if that is where it is.
+# Paths for heed.pc: blanks escaped, relative to the prefix where possible.
 escaped() { printf '%s\n' "$1" | sed 's/[ #"'\''\\]/\\&/g'; }
 below_prefix() {
   case $1 in
@@ -59,35 +59,36 @@ Libs.private: $STATIC_LIBS
 PC
 
 major=${VERSION%%.*} minor=${VERSION%.*}
-place 755 "$build/heed" "$PREFIX/bin/heed"
-place 755 "$build/heed.so" "$LUA_CMOD/heed.so"
-place 755 "$build/libheed.so" "$LIBDIR/libheed.so.$minor"
-place_link "libheed.so.$minor" "$LIBDIR/libheed.so.$major"
-place_link "libheed.so.$major" "$LIBDIR/libheed.so"
-place 644 "$build/libheed.a" "$LIBDIR/libheed.a"
-place 644 "$work/heed.pc" "$LIBDIR/pkgconfig/heed.pc"
-place 644 src/heed.h "$PREFIX/include/heed.h"
-place 644 src/cli/heed.1 "$share/man/man1/heed.1"
-for file in lua/heed/meta/*.lua; do place 644 "$file" "$share/heed/meta/${file##*/}"; done
-# Of the examples, those that do not need the tests' models; and nothing that running them left there.
+put 755 "$build/heed" "$PREFIX/bin/heed"
+put 755 "$build/heed.so" "$LUA_CMOD/heed.so"
+put 755 "$build/libheed.so" "$LIBDIR/libheed.so.$minor"
+put_link "libheed.so.$minor" "$LIBDIR/libheed.so.$major"
+put_link "libheed.so.$major" "$LIBDIR/libheed.so"
+put 644 "$build/libheed.a" "$LIBDIR/libheed.a"
+put 644 "$work/heed.pc" "$LIBDIR/pkgconfig/heed.pc"
+put 644 src/heed.h "$PREFIX/include/heed.h"
+put 644 src/cli/heed.1 "$share/man/man1/heed.1"
+for file in lua/heed/meta/*.lua; do put 644 "$file" "$share/heed/meta/${file##*/}"; done
+# The examples, except the one that needs the tests' models; only files of these kinds, which running them does not
+# create.
 find scripts/examples -type f ! -name chat_with_tiny_llama.lua \( -name '*.lua' -o -name '*.c' -o -name '*.py' -o -name '*.sh' \
   -o -name '*.conf' -o -name '*.txt' -o -name '*.md' \) | sort >"$work/examples"
 while IFS= read -r file; do
   mode=644
   [ ! -x "$file" ] || mode=755
-  place $mode "$file" "$docs/examples/${file#scripts/examples/}"
+  put $mode "$file" "$docs/examples/${file#scripts/examples/}"
 done <"$work/examples"
-place 644 LICENSE "$docs/LICENSE"
+put 644 LICENSE "$docs/LICENSE"
 
-# A shared library in one of the system's folders is found through the linker's index.
+# The loader finds libraries in the system's folders through an index.
 if [ -z "$DESTDIR" ] && [ "$(id -u)" = 0 ] && [ "$(uname -s)" = Linux ]; then ldconfig || true; fi
 
 if [ "$action" = install ]; then
-  echo "heed $VERSION is in $DESTDIR$PREFIX; for Lua in $DESTDIR$LUA_CMOD"
+  echo "heed $VERSION is installed in $DESTDIR$PREFIX, the Lua module in $DESTDIR$LUA_CMOD"
 else
-  # Folders of our own, unless somebody put something there; those that are shared (bin, lib, share/man/man1) stay.
+  # Removes heed's own folders if they are empty; shared ones (bin, lib, share/man/man1) stay.
   for folder in "$share/heed" "$docs"; do
     [ ! -d "$DESTDIR$folder" ] || find "$DESTDIR$folder" -depth -type d -empty -delete
   done
-  echo "heed is no longer in $DESTDIR$PREFIX"
+  echo "heed is removed from $DESTDIR$PREFIX"
 fi

@@ -1,15 +1,16 @@
 #!/bin/sh
-# Installs what a group of make targets needs and is missing; quick where nothing is.
-#   install_packages.sh [--name] GROUP...     groups: build test luas isa lint two fuzz files valgrind bench model install hosts ci; --name only says what is missing
-# LUA in the environment is the Lua to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all that Debian has.
-# With apt-get and the right to use it (root or sudo) it installs, saying so first; elsewhere it names the packages and fails.
+# Installs the missing packages of some groups; quick if none is missing.
+#   install_packages.sh [--name] GROUP...     --name: only names the missing packages
+# Groups: build test luas isa lint two fuzz files valgrind bench model install hosts ci. LUA in the environment is the
+# Lua version to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all versions that Debian has.
+# Where apt-get and root or sudo are available, it prints what it installs; elsewhere it names the packages and fails.
 set -u
 
 name_only=no
 CC=${CC:-cc}
 debian='' fedora='' arch='' homebrew=''
 
-# need CHECK DEBIAN FEDORA ARCH HOMEBREW: packages for each system if the check fails
+# need CHECK DEBIAN FEDORA ARCH HOMEBREW: if the check fails, these packages are missing
 need() {
   eval "$1" >/dev/null 2>&1 && return
   debian="$debian $2" fedora="$fedora $3" arch="$arch $4" homebrew="$homebrew $5"
@@ -17,7 +18,7 @@ need() {
 command_exists() { command -v "$1"; }
 library() { pkg-config --exists "$1"; }
 find_lua=$(dirname "$0")/find_lua.sh
-# need_lua VERSION library|interpreter: its packages, if it is missing; 5.4 is Fedora's, Arch's and Homebrew's "lua"
+# need_lua VERSION library|interpreter: needs a Lua version. Fedora, Arch and Homebrew call 5.4 "lua".
 need_lua() {
   case $1:$2 in
     5.4:library) need '"$find_lua" 5.4 library' liblua5.4-dev lua-devel lua lua@5.4 ;;
@@ -46,15 +47,15 @@ needs_of() {
       need 'command_exists busted' lua-busted 'luarocks (and: luarocks install busted)' \
         'luarocks (and: luarocks install busted)' 'luarocks (and: luarocks install busted)'
       need 'library cmocka' libcmocka-dev libcmocka-devel cmocka cmocka
-      # from which test_host makes one with a decimal comma
+      # test_host makes a locale with a decimal comma from it
       [ "$(uname -s)" != Linux ] || need 'ls /usr/share/i18n/locales/de_DE' locales glibc-locale-source glibc - ;;
     luas) for version in 5.1 5.2 5.3 5.4 luajit; do need_lua $version library; need_lua $version interpreter; done ;;
-    isa) # ARM's compiler, C library and processor; an ARM machine has them
+    isa) # a compiler and a C library for ARM, and an emulator; not needed on ARM
       [ "$(uname -m)" = aarch64 ] && return
       need 'echo "#include <stdlib.h>" | aarch64-linux-gnu-gcc -E -' 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross' \
         gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc '(on Linux only)'
       need 'command_exists qemu-aarch64' qemu-user qemu-user qemu-user '(on Linux only)' ;;
-    two) # compilers for what heed.c is built for, and what runs the programs
+    two) # compilers for the systems of heed.c, and emulators
       need 'command_exists g++' g++ gcc-c++ gcc gcc
       need 'command_exists clang' clang clang clang llvm
       need 'command_exists x86_64-w64-mingw32-gcc' gcc-mingw-w64-x86-64-win32 mingw64-gcc mingw-w64-gcc mingw-w64
@@ -77,7 +78,7 @@ needs_of() {
       need 'command_exists gcc' gcc gcc gcc gcc
       need 'command_exists clang' clang clang clang llvm
       need 'command_exists clang-format' clang-format clang-tools-extra clang clang-format ;;
-    fuzz) # clang with libFuzzer and the sanitizers, which are a package of its version
+    fuzz) # clang with the libFuzzer of the same version
       need 'command_exists clang' clang clang clang llvm
       clang_version=$(clang -dumpversion 2>/dev/null | cut -d. -f1)
       need 'ls "$(clang -print-runtime-dir)"/libclang_rt.fuzzer*' "libclang-rt-${clang_version:+$clang_version-}dev" compiler-rt \
@@ -85,10 +86,10 @@ needs_of() {
     valgrind) need 'command_exists valgrind' valgrind valgrind valgrind valgrind ;;
     ci) need 'command_exists ccache' ccache ccache ccache ccache ;;
     bench|files) need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3 ;;
-    install) # what tries an installation; rocks for two versions
+    install) # tools that use an installation; rocks are built for two versions
       for version in 5.1 5.4; do need_lua $version library; need_lua $version interpreter; done
       need 'command_exists luarocks' luarocks luarocks luarocks luarocks
-      for tool in git zip unzip; do need "command_exists $tool" $tool $tool $tool $tool; done # which LuaRocks packs with
+      for tool in git zip unzip; do need "command_exists $tool" $tool $tool $tool $tool; done # LuaRocks needs these
       need 'command_exists cmake' cmake cmake cmake cmake
       need 'command_exists mandoc' mandoc mandoc mandoc mandoc
       need 'command_exists man' man-db man-db man-db '(of the system)'
@@ -99,7 +100,7 @@ needs_of() {
       need 'ls /usr/lib*/lighttpd/mod_magnet.so' lighttpd-modules-lua lighttpd-mod_magnet \
         lighttpd '(with Lua)' ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: '$1' is no group; the groups are build, test, luas, isa, lint, two, fuzz, files, valgrind, bench, model, install, hosts and ci" >&2; exit 2 ;;
+    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two fuzz files valgrind bench model install hosts ci" >&2; exit 2 ;;
   esac
 }
 
@@ -108,7 +109,7 @@ for argument in "$@"; do
 done
 [ -n "$debian" ] || exit 0
 
-# How to become root; fails where that cannot be.
+# How to become root, or none.
 if [ "$(id -u)" = 0 ]; then as_root=''
 elif sudo -n true 2>/dev/null || { [ -t 0 ] && command_exists sudo >/dev/null; }; then as_root=sudo
 else as_root=none
@@ -116,7 +117,7 @@ fi
 
 if [ $name_only = yes ] || [ "$as_root" = none ] || ! command_exists apt-get >/dev/null; then
   cat >&2 <<END
-heed needs some packages that are not here. Please install:
+heed needs packages that are not installed. Please install:
   Debian, Ubuntu: $debian
   Fedora:         $fedora
   Arch:           $arch
@@ -129,8 +130,8 @@ echo "Installing with ${as_root:+$as_root }apt-get:$debian"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install() {
-  # shellcheck disable=SC2086 # words on purpose
+  # shellcheck disable=SC2086 # a list of words
   $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $debian >"$log" 2>&1
 }
-# The lists may be missing or old: only then are they fetched.
+# Fetches the package lists only if the first try fails: they may be missing or old.
 install || { $as_root apt-get update -qq && install; } || { cat "$log" >&2; exit 1; }

@@ -1,14 +1,15 @@
 """Makes the reference values of heed.models.bert and heed.tokenizers.wordpiece with Hugging Face's libraries.
 
-    python make_bert_values.py [MODEL]     (pip install torch transformers safetensors)
+    python scripts/dev/make_bert_values.py [FOLDER]     (pip install torch transformers safetensors)
 
-tests/golden/tiny_bert/    a BERT with random weights, as a folder of sentence-transformers
-tests/golden/bert.lua      what it gives
-tests/golden/wordpiece.lua ids of many texts with the vocabulary of MODEL (build/models/all-MiniLM-L6-v2)
-Ids in the Lua files count from 0, as there.
+tiny_bert/     a BERT with random weights, in the layout of sentence-transformers
+bert.lua       its results
+minilm.lua     results of all-MiniLM-L6-v2 (make model) for the texts stored in the set
+wordpiece.lua  ids of many texts with the vocabulary of that model
+Ids in the Lua files count from 0, as they do there.
 """
+
 import json
-import pathlib
 import random
 import sys
 
@@ -16,51 +17,31 @@ import torch
 from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, BertTokenizer
 
-TOP = pathlib.Path(__file__).resolve().parents[2]
-GOLDEN = TOP / "tests" / "golden"
-TINY = GOLDEN / "tiny_bert"
-LENGTH = 12  # of the tiny model's sentences, in tokens
+import golden
 
-
-def lua(value):
-    """A Python value as Lua source."""
-    if isinstance(value, str):
-        return '"' + "".join(c if " " <= c <= "~" and c not in '"\\' else "".join(f"\\x{b:02x}" for b in c.encode())
-                             for c in value) + '"'
-    if isinstance(value, Raw):
-        return "{" + ",".join(f"{key}={each}" for key, each in value.items()) + "}"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}={lua(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "{" + ",".join(map(lua, value)) + "}"
-    return f"{value:.7g}" if isinstance(value, float) else str(value)
-
-
-def write(name, about, cases):
-    lines = "".join(f"  {lua(case)},\n" for case in cases)
-    (GOLDEN / name).write_text(f"-- {about} Made by scripts/dev/make_bert_values.py.\nreturn {{\n{lines}}}\n")
+MODEL = golden.TOP / "build/models/all-MiniLM-L6-v2"
+LENGTH = 12  # the most tokens of a sentence of the tiny model
 
 
 # ---- The tiny model ----
 
-def make_tiny():
+def make_tiny(folder):
     words = "the a of and to in is one step with your journey starts cafe uber word token café".split()
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *letters, *("##" + c for c in letters),
               "##ing", "##s", "##er", *".,!?'-", "日", "本", "か"]
     pieces = list(dict.fromkeys(pieces))
-    for folder in (TINY, TINY / "1_Pooling"):
-        folder.mkdir(parents=True, exist_ok=True)
-    (TINY / "vocab.txt").write_text("".join(piece + "\n" for piece in pieces))
+    (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(piece + "\n" for piece in pieces))
     config = BertConfig(vocab_size=len(pieces), hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
                         intermediate_size=40, max_position_embeddings=20, hidden_act="gelu_new",
                         layer_norm_eps=1e-6, attn_implementation="eager")
     torch.manual_seed(5)
     model = BertModel(config).eval()
-    with torch.no_grad():  # the usual ones are so small that nothing would show
+    with torch.no_grad():  # the usual initial weights are too small to show differences
         for parameter in model.parameters():
             parameter.normal_(0, 0.3)
-    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, TINY / "model.safetensors")
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / "model.safetensors")
     kept = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
             "max_position_embeddings", "hidden_act", "layer_norm_eps", "type_vocab_size", "model_type")
     files = {"config.json": {name: getattr(config, name) for name in kept},
@@ -68,7 +49,7 @@ def make_tiny():
              "sentence_bert_config.json": {"max_seq_length": LENGTH},
              "1_Pooling/config.json": {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}}
     for name, value in files.items():
-        (TINY / name).write_text(json.dumps(value, indent=2) + "\n")
+        (folder / name).write_text(json.dumps(value, indent=2) + "\n")
     return model
 
 
@@ -76,9 +57,9 @@ def rows(tensor):
     return {"shape": list(tensor.shape), "data": [float(x) for x in tensor.flatten()]}
 
 
-def tiny_cases(model):
+def tiny_cases(model, folder):
     generator = torch.Generator().manual_seed(6)
-    tokenizer = BertTokenizer.from_pretrained(TINY)
+    tokenizer = BertTokenizer.from_pretrained(folder)
     with torch.no_grad():
         for note, lengths, typed in [("one text", [7], False), ("as many tokens as there may be", [20], False),
                                      ("padding at the end", [9, 4, 1], False), ("two types of token", [6, 6], True)]:
@@ -86,7 +67,7 @@ def tiny_cases(model):
             mask = (torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]).long()
             types = (torch.arange(max(lengths)) >= 3).long().expand_as(ids) if typed else torch.zeros_like(ids)
             out = model(ids, attention_mask=mask, token_type_ids=types, output_attentions=True)
-            hidden = out.last_hidden_state * mask[:, :, None]  # what stands in padding says nothing
+            hidden = out.last_hidden_state * mask[:, :, None]  # padding has no meaningful values
             weights = out.attentions[-1] * mask[:, None, :, None]
             yield {"note": note, "ids": ids.tolist(), "lengths": lengths, "types": types.tolist(),
                    "hidden": rows(hidden), "weights": rows(weights), "pooled": rows(out.pooler_output)}
@@ -126,6 +107,19 @@ def texts(vocabulary, count, seed=7):
         yield "".join(word() + draw.choice([" ", "", "\t", "\u3000", "\n"]) for _ in range(draw.randint(0, 8)))
 
 
+def minilm_cases():
+    """The embedding of each text, and the weights of the last layer's first head for the query [CLS]."""
+    tokenizer = BertTokenizer.from_pretrained(MODEL)
+    model = BertModel.from_pretrained(MODEL, attn_implementation="eager").eval()
+    for case in golden.load(golden.GOLDEN / "minilm.lua"):
+        batch = tokenizer([case["text"]], return_tensors="pt")
+        with torch.no_grad():
+            out = model(**batch, output_attentions=True)
+        embedding = torch.nn.functional.normalize(out.last_hidden_state[0].mean(0), dim=0)
+        yield {"text": case["text"], "ids": batch["input_ids"][0].tolist(),
+               "cls_weights": out.attentions[-1][0, 0, 0].tolist(), "embedding": embedding.tolist()}
+
+
 def text_cases(folder):
     vocabulary = [line for line in (folder / "vocab.txt").read_text().split("\n") if line and line[0] != "["]
     by_hand = ["", " ", "Hello, World!", "isn't it? U.S.A. 3.14%", "Ærøskøbing Ångström İstanbul ΟΔΥΣΣΕΎΣ ﬁne",
@@ -134,23 +128,27 @@ def text_cases(folder):
                "[MASK] [mask] [SEP]x", "😀 emoji 👩‍👩‍👧", "１２３ ｆｕｌｌ", "tab\tnew\nline\r\x0b\x85\u2028end"]
     for options in [{}, {"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}]:
         tokenizer = BertTokenizer.from_pretrained(folder, **options)
-        settings = {name: str(value).lower() for name, value in options.items()}
         some = by_hand + list(texts(vocabulary, 150)) if not options else by_hand
         for text in some:
             case = {"text": text, "ids": tokenizer(text)["input_ids"]}
-            yield {**case, "options": Raw(settings)} if options else case
-
-
-class Raw(dict):
-    """Written as it is: values are Lua source."""
+            yield {**case, "options": options} if options else case
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else TOP / "build/models/all-MiniLM-L6-v2"
-    model = make_tiny()
+    folder = golden.folder()
+
+    def write(name, about, cases):
+        golden.write(folder / name, f"{about} Made by scripts/dev/make_bert_values.py.", cases, digits=7)
+
+    model = make_tiny(folder / "tiny_bert")
     write("bert.lua", "What tests/golden/tiny_bert gives: hidden states and the last layer's weights where there is a "
-          "token (0 in padding), or embeddings of texts.", tiny_cases(model))
-    write("wordpiece.lua", "Ids of texts with the vocabulary of all-MiniLM-L6-v2, from 0.", text_cases(folder))
+          "token (0 in padding), or embeddings of texts.", tiny_cases(model, folder / "tiny_bert"))
+    if not MODEL.exists():
+        sys.exit(f"Missing: {MODEL.relative_to(golden.TOP)} (make model), for minilm.lua and wordpiece.lua")
+    write("minilm.lua", "all-MiniLM-L6-v2: ids of the tokens (from 0), the last layer's weights of head 1 for the "
+          "query [CLS], and the mean of the hidden states, normalized.", minilm_cases())
+    write("wordpiece.lua", "Ids of texts with the vocabulary of all-MiniLM-L6-v2, from 0.", text_cases(MODEL))
 
 
-main()
+if __name__ == "__main__":
+    main()

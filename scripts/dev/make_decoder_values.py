@@ -1,21 +1,23 @@
-"""Makes tests/golden/decoder_variants.lua and the small models with random weights that it speaks of, in
-tests/golden/decoders, with transformers: logits, and tokens generated greedily, as tests/spec/decoders_spec.lua
-compares them with heed's.
+"""Makes the reference values of heed.models.gpt2 and heed.models.llama with transformers.
 
-    python scripts/dev/make_decoder_values.py     (needs torch, transformers and safetensors)
-Ids in the Lua file count from 0, as there.
+    python scripts/dev/make_decoder_values.py [FOLDER]     (pip install torch transformers safetensors)
+
+decoders/             small models with random weights
+decoder_variants.lua  their logits, and tokens generated greedily
+decoders.lua          the same of tiny_gpt2.safetensors and tiny_llama.safetensors, for the prompts stored in the set
+Ids in the Lua files count from 0, as they do there.
 """
+
 import json
-import pathlib
 import shutil
 
 import torch
+from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-TOP = pathlib.Path(__file__).resolve().parents[2]
-GOLDEN = TOP / "tests" / "golden"
-FOLDER = GOLDEN / "decoders"
-NEW = 24  # tokens that are generated
+import golden
+
+NEW = 24  # generated tokens
 
 GPT2 = dict(vocab_size=53, n_positions=64, n_embd=24, n_layer=2, n_head=3)
 LLAMA = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
@@ -49,14 +51,6 @@ VARIANTS = [
 ]
 
 
-def numbers(tensor):
-    return "{" + ",".join(f"{x:.7g}" for x in tensor.flatten().tolist()) + "}"
-
-
-def whole(values):
-    return "{" + ",".join(map(str, values)) + "}"
-
-
 def old_style(path):
     """The config as transformers before version 5 wrote it."""
     config = json.loads(path.read_text())
@@ -67,36 +61,66 @@ def old_style(path):
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
-def case(number, name, model_class, config):
+def greedy(model, ids, count):
+    """The `count` tokens that follow ids [1, n]."""
+    text = ids
+    for _ in range(count):
+        text = torch.cat([text, model(text).logits[:, -1:].argmax(-1)], 1)
+    return text[0, ids.shape[1]:].tolist()
+
+
+def variant(folder, seed, name, model_class, config):
     config._attn_implementation = "eager"
     config.bos_token_id = config.eos_token_id = None
-    torch.manual_seed(number)
+    torch.manual_seed(seed)
     model = model_class(config).eval()
-    with torch.no_grad():  # the usual ones are so small that nothing would show
+    with torch.no_grad():  # the usual initial weights are too small to show differences
         for each, parameter in model.named_parameters():
             parameter.normal_(1.0 if "norm" in each and "weight" in each else 0.0, 0.3)
     model.tie_weights()
-    model.save_pretrained(FOLDER / name)
-    (FOLDER / name / "generation_config.json").unlink(missing_ok=True)
+    model.save_pretrained(folder / name)
+    (folder / name / "generation_config.json").unlink(missing_ok=True)
     if name in ("llama_linear", "llama3", "mistral"):
-        old_style(FOLDER / name / "config.json")
+        old_style(folder / name / "config.json")
     ids = torch.randint(0, config.vocab_size, (2, 13))
     with torch.no_grad():
-        logits = model(ids).logits
-        text = ids[:1]
-        for _ in range(NEW):
-            text = torch.cat([text, model(text).logits[:, -1:].argmax(-1)], 1)
-    return (f'  {{name="{name}",ids={{{whole(ids[0].tolist())},{whole(ids[1].tolist())}}},'
-            f"greedy={whole(text[0, 13:].tolist())},\n   logits={numbers(logits)}}},\n")
+        return {"name": name, "ids": ids.tolist(), "greedy": greedy(model, ids[:1], NEW),
+                "logits": model(ids).logits.flatten().tolist()}
+
+
+def tiny(case):
+    """The logits of the prompt's last position, and as many tokens as are stored."""
+    c = case["config"]
+    if case["name"] == "gpt2":
+        model = GPT2LMHeadModel(GPT2Config(
+            vocab_size=c["vocab_size"], n_positions=c["context_length"], n_embd=c["d_model"], n_layer=c["layers"],
+            n_head=c["heads"], layer_norm_epsilon=c["norm_eps"], attn_implementation="eager"))
+    else:
+        model = LlamaForCausalLM(LlamaConfig(
+            vocab_size=c["vocab_size"], hidden_size=c["d_model"], intermediate_size=c["d_hidden"],
+            num_hidden_layers=c["layers"], num_attention_heads=c["heads"], num_key_value_heads=c["kv_heads"],
+            max_position_embeddings=c["context_length"], rms_norm_eps=c["norm_eps"], rope_theta=c["rope_base"],
+            attn_implementation="eager"))
+    missing, unknown = model.load_state_dict(load_file(golden.GOLDEN / case["file"]), strict=False)
+    assert not unknown and set(missing) <= {"lm_head.weight"}, (missing, unknown)
+    model.tie_weights() if missing else None
+    prompt = torch.tensor([case["prompt"]])
+    with torch.no_grad():
+        return {**case, "logits": model.eval()(prompt).logits[0, -1].tolist(),
+                "greedy": greedy(model, prompt, len(case["greedy"]))}
 
 
 def main():
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    lines = "".join(case(number, *variant) for number, variant in enumerate(VARIANTS, 1))
-    about = ("Logits [2, 13, vocab_size] of the models in tests/golden/decoders, and what they generate greedily from "
-             "the first ids (from 0).")
-    (GOLDEN / "decoder_variants.lua").write_text(f"-- {about} Made by scripts/dev/make_decoder_values.py.\n"
-                                                 f"return {{\n{lines}}}\n")
+    folder = golden.folder()
+    shutil.rmtree(folder / "decoders", ignore_errors=True)
+    variants = [variant(folder / "decoders", seed, *each) for seed, each in enumerate(VARIANTS, 1)]
+    made = "Made by scripts/dev/make_decoder_values.py."
+    golden.write(folder / "decoder_variants.lua", "Logits [2, 13, vocab_size] of the models in tests/golden/decoders, "
+                 f"and what they generate greedily from the first ids (from 0). {made}", variants, digits=7)
+    golden.write(folder / "decoders.lua", "Two small decoders with random weights, in the layout and with the names of "
+                 f"Hugging Face: logits of the prompt's last position, and what they generate greedily. {made}",
+                 [tiny(case) for case in golden.load(golden.GOLDEN / "decoders.lua")], digits=7)
 
 
-main()
+if __name__ == "__main__":
+    main()

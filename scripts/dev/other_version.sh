@@ -1,6 +1,7 @@
 #!/bin/sh
-# Lays out the sources of another version of heed, for tests of two in one process: links to those of this one, but
-# for the version and the layout of contexts and tensors. What is as it was keeps its time, so that make builds little.
+# Makes a source tree of another version of heed, for tests with two versions in one process: links to these sources,
+# except for another version number and another layout of contexts and tensors. Unchanged files keep their times, so
+# that make rebuilds little.
 #   other_version.sh FOLDER
 set -eu
 mkdir -p "$1"
@@ -8,13 +9,13 @@ folder=$(cd "$1" && pwd)
 here=$PWD
 rm -rf "$folder/src" "$folder/lua" "$folder/scripts"
 cp -Rs "$here/src" "$here/lua" "$here/scripts" "$folder"
-ln -sf "$here/Makefile" "$folder/Makefile"
+ln -sfn "$here/Makefile" "$here/make" "$folder"
 
-# change FILE SED-COMMAND: what the command makes of the file stands in the file's place
+# change FILE SED-COMMAND: replaces the link to the file by an edited copy
 change() {
   kept=$folder/$(basename "$1")
   sed "$2" "$1" >"$kept.new"
-  if cmp -s "$1" "$kept.new"; then echo "other_version.sh: nothing in $1 was changed by $2" >&2; exit 1; fi
+  if cmp -s "$1" "$kept.new"; then echo "other_version.sh: '$2' changes nothing in $1" >&2; exit 1; fi
   if cmp -s "$kept.new" "$kept"; then rm "$kept.new"; else mv "$kept.new" "$kept"; fi
   ln -sf "$kept" "$folder/$1"
 }

@@ -1,25 +1,25 @@
--- Writes the calls of tests/c/test_public.c: every function that heed.h declares, called with good arguments by
--- their types, of which one may be NULL, an object of another context, or a number that is none.
+-- Writes the calls of tests/c/test_public.c: every function that heed.h declares, called with valid arguments chosen by
+-- their types, of which one is replaced by NULL, an object of another context, or an invalid number.
 --   cc -E -P src/heed.h | heed scripts/dev/public_calls.lua > build/public_calls.h
--- A new function is covered by itself. One with a type that is not known here ends the build; give the type a
--- line below, and its objects a place in the test's world. Runs on Lua 5.1 as well.
+-- New functions are covered automatically. A new type stops the build: add a line for it below, and its object to
+-- `world` in test_public.c. Runs on Lua 5.1 as well.
 
--- What may be NULL by heed.h: everywhere, and of single functions.
+-- Arguments that may be NULL: in all functions, or in the function named.
 local may_be_null = {
   g = true, options = true, taps = true, internals = true, allocator = true, release = true, user = true,
   heed_clamp = "low high", heed_linear = "bias", heed_linear_int8 = "bias", heed_layer_norm = "weight bias",
   heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
   heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
 }
--- What takes its first argument over, and what gives another reference to it.
+-- Functions that free or release their first argument.
 local function takes(name) return name:find("_free$") or name:find("_release$") end
 
--- Pointers by type: what a world has for it (W is this world or the other one); the others are places or blocks.
+-- Objects by type: the field of `world` that has one. Other pointers are results or blocks of memory.
 local objects = {
   ["heed_context *"] = "ctx", ["heed_tensor *"] = "x", ["heed_generator *"] = "g", ["heed_module *"] = "m",
   ["heed_kv_cache *"] = "cache", ["heed_archive *"] = "archive", ["heed_steps *"] = "steps",
 }
--- Tensors by the argument's name.
+-- Tensors by the name of the argument.
 local tensors = {
   mask = "mask", condition = "mask", index = "whole", indices = "whole_row", ids = "whole", positions = "whole_row",
 }
@@ -36,7 +36,7 @@ local blocks = {
   ["unsigned char *"] = "block.bytes", ["const unsigned char *"] = "block.bytes", ["char *"] = "block.text",
   ["const char *const *"] = "texts",
 }
-local numbers = { -- good values by name; 1 for the others
+local numbers = { -- valid values by name; 1 for the others
   ndim = "2", ndims = "1", step = "heed_integer(1)", first = nil, size = "sizeof block.bytes", count = "2", d = "4",
   d_in = "4", d_out = "4", p = "0.5", repeats = "2", pairs = "1", padding_index = "0", epsilon = "1e-5",
   header = "HEED_VERSION_NUMBER", seconds = "0", length = "1",
@@ -60,7 +60,7 @@ local function contains(words, word)
   return type(words) == "string" and (" " .. words .. " "):find(" " .. word .. " ", 1, true)
 end
 
--- The expression for argument i; whether it is a pointer, an object that may be of another context.
+-- The expression for argument i; whether it is a pointer; whether it is an object that may be of another context.
 local function argument(f, i, kind, name, before)
   local function pick(good, foreign) return ("PICK(%d, %s, %s)"):format(i, good, foreign or good) end
   local plain = kind:gsub("^const ", "")
@@ -116,7 +116,7 @@ local function number(f, i, kind, name)
   if kind == "heed_status" or kind:find("^heed_") then return ("NUMBER(%d, %s, 0)"):format(i, kind) end
   if kind == "_Bool" then return "true" end
   if kind == "double" then return ("DOUBLE(%d, %s)"):format(i, numbers[name] or "1.0") end
-  if f.name:find("config_init$") then return "sizeof out1" end -- another size would be a lie about the block
+  if f.name:find("config_init$") then return "sizeof out1" end -- any other size would be wrong for the block
   if f.name == "heed_kv_cache_truncate" then good = "0" end
   if name == "count" and f.list:find("tensors") or name == "pairs" then return ("COUNT(%d, %s)"):format(i, good) end
   if name == "count" and kind == "size_t" then good = "HEED_GENERATOR_STATE_BYTES" end

@@ -1,5 +1,5 @@
--- For check_files.py: loads files and saves what was in them under other names.
---   build/heed scripts/dev/resave.lua     on standard input lines IN <tab> OUT; each is answered by "ok" or the message
+-- For check_files.py: loads files and saves their contents under other names.
+--   build/heed scripts/dev/resave.lua     answers each line IN <tab> OUT of standard input with "ok" or the error
 local heed = require "heed"
 
 for line in io.lines() do

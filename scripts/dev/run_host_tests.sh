@@ -1,5 +1,5 @@
 #!/bin/sh
-# heed in real hosts, one function for each. Ends with "N passed, N failed" and fails if anything did.
+# Tests heed in real hosts, one function for each. Ends with "N passed, N failed"; fails if a test fails.
 #   run_host_tests.sh BUILD
 set -u
 build=$1
@@ -8,7 +8,7 @@ unset HEED_CPU
 
 in_lighttpd() { python3 scripts/dev/check_lighttpd.py "$build"; }
 
-# lupa has Lua 5.4 inside, so heed.so must be for that.
+# lupa contains Lua 5.4, so heed.so must be built for that version.
 in_lupa() {
   python=$build/hosts-venv/bin/python
   [ -x "$python" ] || python3 -m venv "$build/hosts-venv" || return 1

@@ -1,46 +1,46 @@
 #!/bin/bash
-# make install, make uninstall and LuaRocks, tried: built in a folder with a blank in its name, with a mask that lets
-# nobody read, installed in throw-away places, and used by a user who cannot even read the sources (if this runs as root).
-# Ends with "N passed, N failed" and fails if anything did.
+# Tests make install, make uninstall and LuaRocks: builds in a folder with a blank in its name, with a umask that denies
+# reading to others, installs in temporary folders, and uses the result as a user who cannot read the sources (if run as
+# root). Ends with "N passed, N failed"; fails if a test fails.
 #   run_install_tests.sh BUILD
 set -u
 build=$1
 . scripts/dev/tally.sh
 unset HEED_CPU LUA_PATH LUA_CPATH LUA_PATH_5_4 LUA_CPATH_5_4 LUA_INIT LUA_INIT_5_4
 unset PKG_CONFIG_PATH LD_LIBRARY_PATH CPATH
-unset MAKEFLAGS LUA BUILD PREFIX LIBDIR LUA_CMOD DESTDIR # those of the make that runs this; flags of compilers still count
+unset MAKEFLAGS LUA BUILD PREFIX LIBDIR LUA_CMOD DESTDIR # set by the make that runs this script; CFLAGS stays
 export CC=${CC:-cc}
 umask 077
 
 here=$PWD
 source="$here/$build/install/a copy"
-places=$(mktemp -d) && chmod 755 "$places" || exit 1
-trap 'rm -rf "$places" "$here/$build/install"' EXIT
+temporary=$(mktemp -d) && chmod 755 "$temporary" || exit 1
+trap 'rm -rf "$temporary" "$here/$build/install"' EXIT
 trap 'exit 130' INT TERM
-prefix=$places/usr
-home=$places/user # where the user may write
+prefix=$temporary/usr
+home=$temporary/user # a folder that the user may write to
 
 mkdir -p "$home" && rm -rf "$here/$build/install" && mkdir -p "$source" || exit 1
 if [ "$(id -u)" = 0 ]; then
   chown nobody: "$home" && chmod 755 "$home"
   as_user() { setpriv --reuid=nobody --regid="$(id -g nobody)" --clear-groups env HOME="$home" USER=nobody "$@"; }
 else
-  echo 'not as root: the user who tries what is installed is this one'
+  echo 'not run as root: the same user installs and uses'
   as_user() { "$@"; }
 fi
 in_source() { (cd "$source" && "$@"); }
 make_there() { in_source make --no-print-directory -j"$(nproc)" "$@"; }
 
-# expect WANTED COMMAND...: the command's output
+# expect WANTED COMMAND...: the command prints this
 expect() {
   local wanted=$1 got
   shift
   got=$("$@" 2>&1) || { printf 'failed: %s\n%s\n' "$*" "$got"; return 1; }
   [ "$got" = "$wanted" ] && return
-  printf '%s\nprinted: %s\n instead: %s\n' "$*" "$got" "$wanted"
+  printf '%s\nprinted:  %s\nexpected: %s\n' "$*" "$got" "$wanted"
   return 1
 }
-# nothing COMMAND...: the command prints nothing; its exit code does not matter (grep's is 1 then)
+# nothing COMMAND...: the command prints nothing; its exit code does not matter (grep's would be 1)
 nothing() {
   local got
   got=$("$@" 2>&1)
@@ -55,18 +55,18 @@ block() {
     inside { text = text $0 "\n" }' "$1"
 }
 
-# A listing of what is below a folder: kinds, modes, contents, names.
+# The kinds, modes, contents and names of the files below a folder.
 listing() { (cd "$1" && find . ! -type d -printf '%y %m %p %l ' ! -type d -exec sh -c 'md5sum <"$1"' - {} \; | sort); }
 
 version=$(sed -n 's/^#define HEED_VERSION  *"\(.*\)"/\1/p' src/heed.h)
 
-# The first thing to know where folders are closed, as a machine's / may be in a chroot.
-as_user ls / >/dev/null || { echo "the user $(as_user id -un 2>/dev/null || echo nobody) can run nothing here"; exit 1; }
+# In a chroot, the user may be unable to read /.
+as_user ls / >/dev/null || { echo "the user $(as_user id -un 2>/dev/null || echo nobody) cannot run programs here"; exit 1; }
 
 # ---- Building and installing --------------------------------------------------------------------
 
 builds() {
-  # As it comes from an archive: without what was built and without git's files.
+  # The sources as in an archive: without builds and without git's files.
   find . -mindepth 1 -maxdepth 1 ! -name .git ! -name build ! -path "./${build%%/*}" -exec cp -pR {} "$source" \; || return 1
   [ "$(id -u)" != 0 ] || ! as_user ls "$source" 2>/dev/null || { echo 'the user can read the sources'; return 1; }
   make_there all
@@ -84,14 +84,14 @@ installs() {
 again() {
   local before after
   before=$(listing "$prefix")
-  make_there install PREFIX="$prefix" >/dev/null & # two at once
+  make_there install PREFIX="$prefix" >/dev/null & # two at the same time
   make_there install PREFIX="$prefix" && wait $! || return 1
   after=$(listing "$prefix")
-  [ "$before" = "$after" ] || { printf '%s\n---- became ----\n%s\n' "$before" "$after"; return 1; }
+  [ "$before" = "$after" ] || { printf '%s\n---- changed to ----\n%s\n' "$before" "$after"; return 1; }
 }
 
 staged() {
-  local stage="$places/a stage" libdir=/usr/lib/somewhere
+  local stage="$temporary/a stage" libdir=/usr/lib/somewhere
   make_there install DESTDIR="$stage" PREFIX=/usr LIBDIR=$libdir || return 1
   [ -x "$stage/usr/bin/heed" ] && [ -f "$stage$libdir/lua/5.4/heed.so" ] && [ ! -e $libdir ] || return 1
   nothing grep -rlI "$stage" "$stage$libdir/pkgconfig" "$stage/usr/share" "$stage/usr/include" || return 1
@@ -103,10 +103,10 @@ staged() {
 refuses_relative() {
   local name got
   for name in PREFIX LIBDIR LUA_CMOD; do
-    got=$(make_there install PREFIX="$places/never" $name=here/there 2>&1) && return 1
-    case $got in *"$name must be an absolute path, got 'here/there'"*) ;; *) echo "$got"; return 1 ;; esac
+    got=$(make_there install PREFIX="$temporary/never" $name=here/there 2>&1) && return 1
+    case $got in *"$name is 'here/there'; it must be an absolute path"*) ;; *) echo "$got"; return 1 ;; esac
   done
-  [ ! -e "$places/never" ] && [ ! -e "$source/here" ]
+  [ ! -e "$temporary/never" ] && [ ! -e "$source/here" ]
 }
 
 # ---- Using it -----------------------------------------------------------------------------------
@@ -123,9 +123,9 @@ command_works() {
 manual_works() {
   local options
   expect "$prefix/share/man/man1/heed.1" at_home man -M "$prefix/share/man" -w heed &&
-    nothing sh -c "man --warnings -E UTF-8 -l -Tutf8 -Z '$prefix/share/man/man1/heed.1' >'$places/manual'" &&
+    nothing sh -c "man --warnings -E UTF-8 -l -Tutf8 -Z '$prefix/share/man/man1/heed.1' >'$temporary/manual'" &&
     nothing mandoc -Tlint -Wwarning "$prefix/share/man/man1/heed.1" || return 1
-  # It has the options that the command tells of, and no others.
+  # It describes the same options as the command's help.
   options=$(at_home "$prefix/bin/heed" -h | sed -n 's/^  \(-[-a-z]\).*/\1/p' | sort)
   expect "$options" sh -c "sed -n 's/^\.It Fl \([-a-z]\).*/-\1/p' '$prefix/share/man/man1/heed.1' | sort"
 }
@@ -165,11 +165,11 @@ cmake_works() {
   as_user mkdir "$folder" && as_user cp "$home/app.c" "$folder" || return 1
   block docs/installing.md cmake PkgConfig::heed | as_user tee "$folder/CMakeLists.txt" >/dev/null
   at_home cmake -S "$folder" -B "$folder/build" && at_home cmake --build "$folder/build" || return 1
-  expect "$app_prints" at_home "$folder/build/app" # CMake writes the library's place into what it builds
+  expect "$app_prints" at_home "$folder/build/app" # CMake stores the library's path in the program
 }
 
 blank_in_prefix_works() {
-  local other="$places/a prefix"
+  local other="$temporary/a prefix"
   make_there install PREFIX="$other" || return 1
   expect "$version" at_home "$other/bin/heed" -e 'print(require "heed".version)' &&
     expect "$version" at_home env LUA_CPATH="$other/lib/lua/5.4/?.so" lua5.4 -e 'print(require "heed".version)' || return 1
@@ -179,15 +179,15 @@ blank_in_prefix_works() {
 }
 
 uninstalls() {
-  local place others
-  for place in bin lib lib/lua/5.4 lib/pkgconfig share/man/man1 include share/doc/heed/examples share/heed/meta; do
-    echo kept >"$prefix/$place/somebody's"
+  local folder others
+  for folder in bin lib lib/lua/5.4 lib/pkgconfig share/man/man1 include share/doc/heed/examples share/heed/meta; do
+    echo kept >"$prefix/$folder/somebody's"
   done
   others=$(find "$prefix" -name "somebody's" | sort)
   make_there uninstall PREFIX="$prefix" || return 1
   expect "$others" sh -c "find '$prefix' ! -type d | sort" || return 1
   make_there install PREFIX="$prefix" && find "$prefix" -name "somebody's" -delete && make_there uninstall PREFIX="$prefix" &&
-    make_there uninstall PREFIX="$prefix" || return 1 # a second time does no harm
+    make_there uninstall PREFIX="$prefix" || return 1 # a second time has no effect
   nothing find "$prefix" ! -type d && nothing find "$prefix" -name heed
 }
 
@@ -209,22 +209,22 @@ rock_works() { # VERSION of Lua
   rocks "$source" "$1" make --tree "$tree" CC="$CC" && rock_is_used "$1"
 }
 
-# What is committed, from a folder without any of it.
-rock_works_elsewhere() ( # a shell of its own, for CFLAGS
-  local other="$places/another folder"
+# Builds the committed files from another folder.
+rock_works_elsewhere() ( # a subshell, which keeps CFLAGS to itself
+  local other="$temporary/another folder"
   mkdir -p "$other" && in_source git init -q && in_source git add -A &&
     in_source git -c user.name=heed -c user.email=heed@localhost commit -q -m 'The sources' || return 1
   export CFLAGS=-O0
   rocks "$other" 5.4 build --tree "$tree" "$source/heed-scm-1.rockspec" CC="$CC" && rock_is_used 5.4 || return 1
   rocks "$other" 5.4 pack "$source/heed-scm-1.rockspec" && [ -f "$other/heed-scm-1.src.rock" ] || return 1
-  mv "$source" "$source away" # the packed one needs it no more
+  mv "$source" "$source away" # the packed rock does not need it
   rocks "$other" 5.4 build --tree "$tree" heed-scm-1.src.rock CC="$CC"
   local code=$?
   mv "$source away" "$source"
   [ $code = 0 ] && rock_is_used 5.4
 )
 
-# What app.c computes: attention of two tokens on themselves, here written out.
+# The output of app.c, self-attention of two tokens, computed in Lua.
 app_prints=$(lua5.4 -e '
   local function number(text) return tonumber((text:gsub("f$", ""))) end
   local x = {}
@@ -238,9 +238,9 @@ app_prints=$(lua5.4 -e '
   end' <<<"$(block docs/installing.md c heed_scaled_dot_product_attention)")
 
 tally 'builds in a folder with a blank in its name' builds
-tally 'make install, for everybody to read' installs
-[ $failed = 0 ] || { tallied; exit 1; } # nothing else could work
-tally 'make install again, twice at once' again
+tally 'make install, readable for everybody' installs
+[ $failed = 0 ] || { tallied; exit 1; } # the other tests need it
+tally 'make install again, two at the same time' again
 tally 'make install with DESTDIR and LIBDIR' staged
 tally 'make install with a relative folder' refuses_relative
 tally 'the command' command_works
@@ -253,6 +253,6 @@ tally 'a C program with the CMakeLists.txt of docs/installing.md' cmake_works
 tally 'a prefix with a blank in its name' blank_in_prefix_works
 tally 'make uninstall' uninstalls
 tally 'luarocks make for Lua 5.4, without a network' rock_works 5.4
-tally 'luarocks make for Lua 5.1, which Debian has for LuaRocks' rock_works 5.1
+tally 'luarocks make for Lua 5.1' rock_works 5.1
 tally 'luarocks build and luarocks pack from another folder' rock_works_elsewhere
 tallied

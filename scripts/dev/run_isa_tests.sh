@@ -1,6 +1,6 @@
 #!/bin/sh
-# The C tests and the specs that reach kernels, once for every kernel table that this processor has. Ends with
-# "N passed, N failed" and fails if anything did.
+# Runs the C tests and the specs that reach kernels with each kernel table that this processor supports. Ends with
+# "N passed, N failed"; fails if a test fails.
 #   run_isa_tests.sh BUILD
 set -u
 build=$1

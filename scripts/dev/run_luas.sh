@@ -1,29 +1,20 @@
 #!/bin/sh
-# Runs all tests with each of the Luas, in builds of their own; ends with "N passed, N failed".
+# Runs the tests with several Lua versions, each in a build of its own. Ends with "N passed, N failed"; fails if a
+# test fails.
 #   run_luas.sh BUILD LUA...
-# The C tests that know no Lua run once, with the first. In the environment: TESTS, the C tests to run with that one.
+# C tests that do not depend on Lua run only with the first version. In the environment: TESTS, the C tests for that
+# one.
 set -u
 build=$1
 shift
-passed=0 failed=0
-tests=${TESTS:-}
 mkdir -p "$build"
-log=$build/luas.log
-folder() { # as the Makefile has it
+. scripts/dev/tally.sh
+tests=${TESTS:-}
+folder() { # the same as BUILD in the Makefile
   case $1 in 5.4) echo "$build" ;; luajit) echo "$build/luajit" ;; *) echo "$build/lua$1" ;; esac
 }
 for lua in "$@"; do
-  echo "==== Lua $lua ===="
-  ${MAKE:-make} --no-print-directory LUA="$lua" BUILD="$(folder "$lua")" run-test ${tests:+TESTS="$tests"} >"$log" 2>&1
-  code=$?
-  # shellcheck disable=SC2046 # words on purpose
-  set -- $(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$log" | tail -n 1) 0 0
-  [ $code = 0 ] || cat "$log"
-  if [ $code != 0 ] && [ "$2" = 0 ]; then set -- "$1" 1; fi
-  sed -n '/^[0-9]* success/p' "$log"
-  passed=$((passed + $1)) failed=$((failed + $2))
+  tally "Lua $lua" ${MAKE:-make} --no-print-directory LUA="$lua" BUILD="$(folder "$lua")" run-test ${tests:+TESTS="$tests"}
   tests=test_states
 done
-
-echo "$passed passed, $failed failed"
-[ $failed = 0 ] && [ $passed -gt 0 ]
+tallied

@@ -1,4 +1,4 @@
-// Runs a program for WASI (WebAssembly) in the folder at hand; ends with its exit code.
+// Runs a program for WASI (WebAssembly) in the current folder; ends with its exit code.
 //   node --no-warnings --experimental-wasi-unstable-preview1 run_wasm.mjs PROGRAM [ARGUMENT...]
 import { readFileSync } from "node:fs";
 import { WASI } from "node:wasi";

@@ -1,8 +1,9 @@
-# For scripts that run several tests; read with `.`. Sums what they print as "N passed, N failed", ends the same way.
-# Several such scripts may run in one build folder.
+# For scripts that run several tests; included with `.`. Adds up the results that they print as "N passed, N failed" and
+# prints the sum the same way. Several such scripts may run in one build folder. Uses $build.
 passed=0 failed=0 tally_log=$build/tally.$$.log
 
-# tally NAME COMMAND...: shows the command's last line, or all that it wrote if it failed. Uses $build.
+# tally TITLE COMMAND...: counts the command's results, or one for the command itself if it prints none; shows its
+# output if it fails
 tally() {
   tally_title=$1
   shift
@@ -21,7 +22,7 @@ tally() {
   echo "$tally_title: ${ok:-0} passed, ${bad:-0} failed"
 }
 
-# The end of the script.
+# tallied: the last command of the script
 tallied() {
   rm -f "$tally_log"
   echo "$passed passed, $failed failed"

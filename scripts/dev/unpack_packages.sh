@@ -1,5 +1,5 @@
 #!/bin/sh
-# Unpacks packages of Debian's, for any architecture, in DIR/root: the system stays as it is, and needs no root.
+# Unpacks Debian packages for any architecture in DIR/root. Changes nothing in the system and needs no root.
 #   unpack_packages.sh DIR ARCHITECTURE PACKAGE...
 set -eu
 mkdir -p "$1"
@@ -11,14 +11,14 @@ rm -rf "$done_before" "$dir/apt" "$dir/root"
 mkdir -p "$dir/root" "$dir/apt/lists/partial" "$dir/apt/archives/partial" "$dir/apt/packages"
 : >"$dir/apt/status"
 
-# apt-get with lists of its own, of that architecture alone, from where the system has its packages
+# apt-get with package lists of its own, for that architecture only, from the system's sources
 apt() {
   apt-get -qq -o APT::Architecture="$architecture" -o APT::Architectures="$architecture" \
     -o APT::Sandbox::User="$(id -un)" -o Dir::State="$dir/apt" -o Dir::State::status="$dir/apt/status" \
     -o Dir::Cache="$dir/apt" "$@"
 }
 echo "Unpacking for $architecture in $dir: $*"
-apt update >"$dir/apt/log" 2>&1 || true # a source that lacks the architecture does no harm
+apt update >"$dir/apt/log" 2>&1 || true # some sources may lack the architecture
 (cd "$dir/apt/packages" && apt download "$@" >>"$dir/apt/log" 2>&1) || { cat "$dir/apt/log" >&2; exit 1; }
 for package in "$dir"/apt/packages/*.deb; do dpkg -x "$package" "$dir/root"; done
 rm -rf "$dir/apt"

@@ -1,5 +1,5 @@
--- Kinds of attention on one small input: six tokens, four numbers each, two heads. What is printed for each kind is how
--- much weight a token (row) gives to each token that it may see (column), of the first head.
+-- Kinds of attention on one small input: six tokens of four numbers, two heads. Prints for each kind how much weight
+-- each token (row) gives to each token that it may see (column), in the first head.
 local heed = require "heed"
 heed.manual_seed(123)
 local n, d, heads = 6, 4, 2
@@ -15,7 +15,7 @@ local function show(name, explanation, weights)
   print()
 end
 
--- The same weights for all kinds: only the settings differ. `more` are arguments of the module, `options` of the call.
+-- All kinds have the same parameters; only the settings differ. more: arguments of the module; options: of the call.
 local function attend(name, explanation, more, options)
   local settings = { d_in = d, d_out = d, context_length = 16, dropout = 0, num_heads = heads,
     generator = heed.Generator(5) }
@@ -34,21 +34,21 @@ attend("window on both sides", "one token to the left and one to the right, for 
   { causal = false, window = { left = 1, right = 1 } })
 attend("softcap", "scores are kept within ±0.1, so that no token takes everything (Gemma 2, with 50)",
   { softcap = 0.1 })
-attend("ALiBi", "the farther a token, the less its score, in place of positions (MPT, BLOOM)", { alibi = true })
-attend("rope", "queries and keys are turned by their positions, so that scores depend on distances (Llama)",
+attend("ALiBi", "the farther a token, the lower its score; replaces positions (MPT, BLOOM)", { alibi = true })
+attend("rope", "queries and keys are rotated by their positions, so that scores depend on distances (Llama)",
   { rope = {} })
-attend("stretched rope", "the same turned four times slower, for texts four times as long",
+attend("stretched rope", "the same rotation four times slower, for texts four times as long",
   { rope = { scaling = { type = "linear", factor = 4 } } })
-attend("sinks", "a score that takes weight and gives nothing: rows add up to less than 1 (gpt-oss)", { sinks = true })
+attend("sinks", "an extra score takes weight and gives nothing: rows add up to less than 1 (gpt-oss)", { sinks = true })
 attend("grouped queries", "both heads share one key and value head, which halves the cache (Llama 2 70B)",
   { num_kv_heads = 1 })
-attend("QK norm", "queries and keys are brought to one length before they meet (Qwen 3)", { qk_norm = true })
+attend("QK norm", "queries and keys are normalized before their product (Qwen 3)", { qk_norm = true })
 attend("scale", "scores times 4 instead of 1/√head_dim: a sharper choice", { scale = 4 })
-attend("cross attention", "tokens look at another text, here of four tokens, and not at themselves",
+attend("cross attention", "tokens attend to another text, here of four tokens",
   { causal = false }, { key = heed.randn(1, 4, d) })
-attend("padding", "the last two tokens fill up a batch, and nobody sees them", { causal = false },
+attend("padding", "the last two tokens only fill up a batch and are hidden", { causal = false },
   { key_padding_mask = heed.tensor({ { 0, 0, 0, 0, 1, 1 } }):bool() })
-attend("mask", "any pattern at all: here every other token, and itself (true takes part)", { causal = false },
+attend("mask", "any pattern: here the token itself and every second one (true means visible)", { causal = false },
   { attn_mask = ((heed.range(1, n) - heed.range(1, n):unsqueeze(2)) % 2):eq(0) })
 attend("prefix", "the first three tokens see each other, and the rest is causal", { causal = false },
   { attn_mask = heed.range(1, n):le(heed.range(1, n):clamp(3):unsqueeze(2)) })

@@ -1,17 +1,17 @@
--- A Llama goes on with a text. The model is the small one of the tests, whose weights are random: what it says means
--- nothing, but all of it works as with a large one. Its 197 tokens are taken for characters, as far as they go.
+-- A Llama continues a text. The model is the small one of the tests with random weights: its text has no meaning, but
+-- everything works as with a large model. Its first 95 of 197 tokens stand for the printable ASCII characters.
 local heed = require "heed"
 
 local USAGE = [[
 usage: heed chat_with_tiny_llama.lua [OPTIONS] [TEXT | ID...]
-Goes on with a text, or with token ids (from 1 to 197), and shows the tokens as they come.
-  --tokens N         how many at most (40)
-  --temperature T    0: always the likeliest (the default); higher: more surprising; 1 with the next two
-  --top-k K          draw among the K likeliest
-  --top-p P          draw among the likeliest that have the probability P together
-  --seed N           of what is drawn (1)
-  --dtype D          of the weights: float32, bfloat16, float16 or int8
-  --help             shows this]]
+Continues a text, or token ids (from 1 to 197), and shows each token at once.
+  --tokens N         number of new tokens (40)
+  --temperature T    0: always the most likely token (the default); higher: more surprising; 1 with --top-k, --top-p
+  --top-k K          samples from the K most likely tokens
+  --top-p P          samples from the most likely tokens that together have the probability P
+  --seed N           seed for sampling (1)
+  --dtype D          dtype of the weights: float32, bfloat16, float16 or int8
+  --help             shows this text]]
 
 local function note(...) io.stderr:write("chat_with_tiny_llama: ", string.format(...), "\n") end
 
@@ -46,7 +46,7 @@ end
 
 -- ---- Characters and ids -------------------------------------------------------------------------
 
-local FIRST, LAST = 32, 126 -- of the bytes that are tokens, ids 1 to 95; the rest are shown by number
+local FIRST, LAST = 32, 126 -- the bytes of ids 1 to 95; other tokens are shown as numbers
 
 local function text_of(id) return id <= LAST - FIRST + 1 and string.char(id + FIRST - 1) or ("<%d>"):format(id) end
 
@@ -74,7 +74,7 @@ if not model then stop("%s", problem) end
 
 local draws = options["top-k"] or options["top-p"]
 local status = os.execute "test -t 2"
-local terminal = status == true or status == 0 -- Lua 5.1 gives the number
+local terminal = status == true or status == 0 -- Lua 5.1 returns a number
 local function progress(form, ...)
   if terminal then io.stderr:write("\r\27[K", string.format(form, ...)) end
 end
@@ -99,7 +99,7 @@ local fine, trouble = pcall(function()
   })
   io.write "\n"
   local seconds = heed.clock() - (first or start)
-  local rate = math.max(#tokens - 1, 0) / math.max(seconds, 1e-9) -- the first is of the reading
+  local rate = math.max(#tokens - 1, 0) / math.max(seconds, 1e-9) -- the first one is part of the reading
   note("%d tokens read, %d written, %.0f a second", #prompt, #tokens, rate)
 end)
 if not fine then

@@ -1,12 +1,12 @@
--- A game with sixty frames a second, and a forward pass of 1024 tokens × 768 going on in the time that they leave.
+-- A game with sixty frames a second that runs a forward pass of 1024 tokens × 768 in the remaining time of the frames.
 --   heed game_loop.lua [frames]   (300)
 local heed = require "heed"
 
-local FRAME, GAME, SPARE = 1 / 60, 0.006, 0.002 -- seconds: of a frame, of the game's own work in it, left free
+local FRAME, GAME, SPARE = 1 / 60, 0.006, 0.002 -- seconds: a frame, the game's own work in it, spare time
 local frames = tonumber(arg and arg[1] or 300)
 if not frames or frames < 1 or frames % 1 ~= 0 then error("game_loop: frames must be a number from 1 up", 0) end
 
--- Stands for the game's own work, and, for Lua cannot sleep, for the wait until the next frame.
+-- Represents the game's own work and the wait for the next frame (Lua cannot sleep).
 local function work_until(moment)
   while heed.clock() < moment do end
 end
@@ -25,7 +25,7 @@ for frame = 1, frames do
   if left > 0 then
     local done, total = thought:advance(left * 1000)
     slices = slices + 1
-    if done == total then -- here the game would use thought.result
+    if done == total then -- the game would use thought.result here
       thoughts, waited, began = thoughts + 1, waited + frame - began + 1, frame + 1
       thought:release()
       thought = brain:steps(view)

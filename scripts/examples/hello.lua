@@ -1,5 +1,5 @@
--- From a sentence's vectors to printed attention weights: row by row, how much a word looks at itself
--- and at each of those before it.
+-- From the vectors of a sentence to attention weights: each row shows how much a word attends to itself
+-- and to each word before it.
 local heed = require "heed"
 heed.manual_seed(123)
 local words = { "Your", "journey", "starts", "with", "one", "step" }

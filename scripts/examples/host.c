@@ -1,4 +1,4 @@
-/* heed in a program of C, without Lua: memory of its own, a limit and a log, a model from a file, attention,
+/* heed in a C program, without Lua: an allocator, a limit and a log, a model from a file, attention,
  * decoding token by token. `make examples` builds it as build/examples/host; by hand, with the libraries that
  * heed was built with: cc -Isrc scripts/examples/host.c build/libheed.a -lopenblas -lcjson -lz -lutf8proc
  * -lm -pthread */
@@ -10,7 +10,7 @@
 
 #define WEIGHTS "host_weights.safetensors"
 
-/* ---- Memory: a host may have its own, and may set a bound ---- */
+/* ---- Memory: a host may have an allocator of its own, with a limit ---- */
 
 typedef struct budget {
   size_t used, most;
@@ -18,7 +18,7 @@ typedef struct budget {
 
 static void *take(void *user, size_t bytes) {
   budget *b = user;
-  if (bytes > b->most - b->used) return NULL; /* which the call reports as HEED_MEMORY */
+  if (bytes > b->most - b->used) return NULL; /* the call returns HEED_MEMORY */
   void *block = malloc(bytes);
   if (block != NULL) b->used += bytes;
   return block;
@@ -29,38 +29,38 @@ static void give_back(void *user, void *block, size_t bytes) {
   free(block);
 }
 
-/* ---- A log: what the context tells by itself, failures and what goes another way than was asked ---- */
+/* ---- A log: receives the context's messages about failures and fallbacks ---- */
 
 static void tell(void *user, heed_log_level level, const char *message) {
   if (level != HEED_LOG_INFO) fprintf(user, "heed: %s\n", message);
 }
 
-/* ---- Errors: every call says how it went, the context says why ---- */
+/* ---- Errors: calls return a status, the context has the message ---- */
 
 #define TRY(call)                                                                                            \
   if ((status = (call)) != HEED_OK) goto done
 
-/* x @ x.T of the host's own numbers, through softmax: attention by hand. */
+/* softmax(x @ x.T) @ x of the host's own numbers: attention by hand. */
 static heed_status by_hand(heed_context *ctx, float *numbers) {
-  heed_tensor *x = NULL, *turned = NULL, *scores = NULL, *y = NULL;
-  const int64_t shape[] = {4, 2}; /* row-major; the memory stays the host's */
+  heed_tensor *x = NULL, *transposed = NULL, *scores = NULL, *y = NULL;
+  const int64_t shape[] = {4, 2}; /* row-major; the host keeps the memory */
   heed_status status;
   TRY(heed_tensor_from_memory(ctx, HEED_FLOAT32, 2, shape, numbers, NULL, NULL, &x));
-  TRY(heed_transpose(ctx, x, 1, 2, &turned)); /* dimensions count from 1 */
-  TRY(heed_matmul(ctx, x, turned, &scores));
-  TRY(heed_softmax(ctx, scores, -1, &scores)); /* a result that is there is written in place */
+  TRY(heed_transpose(ctx, x, 1, 2, &transposed)); /* dimensions count from 1 */
+  TRY(heed_matmul(ctx, x, transposed, &scores));
+  TRY(heed_softmax(ctx, scores, -1, &scores)); /* in place: the result exists already */
   TRY(heed_matmul(ctx, scores, x, &y));
   const float *first = heed_tensor_data(y);
   printf("by hand: %.4f %.4f\n", (double)first[0], (double)first[1]);
 done:
   heed_tensor_free(y);
   heed_tensor_free(scores);
-  heed_tensor_free(turned);
+  heed_tensor_free(transposed);
   heed_tensor_free(x);
   return status;
 }
 
-/* A module with the heads of a small model. */
+/* The attention of a small model. */
 static heed_status new_module(heed_context *ctx, heed_module **out) {
   heed_rope_config rope;
   heed_attention_config config;
@@ -74,7 +74,7 @@ static heed_status new_module(heed_context *ctx, heed_module **out) {
   return heed_multi_head_attention_new(ctx, NULL, &config, out);
 }
 
-/* Saves the parameters of m's parts as "W_query.weight" and so on. */
+/* Saves the parameters of m's modules as "W_query.weight" and so on. */
 static heed_status save(heed_context *ctx, const heed_module *m) {
   char names[16][64];
   const char *name[16];
@@ -91,7 +91,7 @@ static heed_status save(heed_context *ctx, const heed_module *m) {
   return heed_save_archive(ctx, WEIGHTS, count, name, tensor, 0, NULL);
 }
 
-/* Puts what the file has into the parts of that name, without copies. */
+/* Sets the parameters from the file's tensors of the same names, without copies. */
 static heed_status load(heed_context *ctx, const heed_module *m) {
   heed_archive *archive = NULL;
   heed_tensor *tensor = NULL;
@@ -113,11 +113,11 @@ static heed_status load(heed_context *ctx, const heed_module *m) {
   }
 done:
   heed_tensor_free(tensor);
-  heed_archive_free(archive); /* tensors taken from it stay valid */
+  heed_archive_free(archive); /* its tensors stay valid */
   return status;
 }
 
-/* Tokens one by one, each attending to all before it: the same numbers as all at once. */
+/* Tokens one by one, each attending to all tokens before it: the same numbers as in one call. */
 static heed_status decode(heed_context *ctx, heed_module *m) {
   heed_tensor *x = NULL, *token = NULL, *y = NULL;
   heed_kv_cache *cache = NULL;
@@ -131,7 +131,7 @@ static heed_status decode(heed_context *ctx, heed_module *m) {
   const heed_forward_options options = {.size = sizeof options, .cache = cache};
   for (int64_t i = 1; i <= shape[0]; i++) {
     TRY(heed_narrow(ctx, x, 1, i, 1, &token));              /* a view: nothing is copied */
-    TRY(heed_module_forward(m, token, &options, &y, NULL)); /* y is made once, then written in place */
+    TRY(heed_module_forward(m, token, &options, &y, NULL)); /* y is created once, then written in place */
     heed_tensor_free(token);
     token = NULL;
   }
@@ -169,7 +169,7 @@ int main(void) {
   TRY(load(ctx, copy));
   TRY(decode(ctx, copy));
 done:
-  if (status != HEED_OK) fprintf(stderr, "%s\n", heed_status_name(status)); /* the log has said why */
+  if (status != HEED_OK) fprintf(stderr, "%s\n", heed_status_name(status)); /* the log shows the reason */
   heed_module_release(copy);
   heed_module_release(m);
   heed_context_free(ctx);

@@ -8,11 +8,11 @@
 
 enum { TOKENS = 1024, WIDTH = 768, HEADS = 12 };
 
-#define FRAME (1.0 / 60) /* seconds: of a frame, */
-#define GAME  0.006      /* of the game's own work in it, */
-#define SPARE 0.002      /* and those that are left free */
+#define FRAME (1.0 / 60) /* seconds: a frame, */
+#define GAME  0.006      /* the game's own work in it, */
+#define SPARE 0.002      /* and spare time */
 
-/* Stands for the game's own work, and for the wait until the next frame, where a game would sleep. */
+/* Represents the game's own work, and the wait for the next frame, in which a game would sleep. */
 static void work_until(double moment) {
   while (heed_clock() < moment) continue;
 }
@@ -45,7 +45,7 @@ static void close_game(game *g) {
   heed_context_free(g->ctx);
 }
 
-/* Goes on with the thought for so many seconds; begins one if there is none. */
+/* Continues the forward pass for the given time; starts one if there is none. */
 static heed_status think(game *g, double seconds, bool *done) {
   heed_status status = HEED_OK;
   if (g->thought == NULL) status = heed_steps_new(g->brain, g->view, NULL, false, &g->thought);

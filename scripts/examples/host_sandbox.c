@@ -1,13 +1,13 @@
-/* A host that runs scripts of strangers: bounds of memory and time, no files, and only what cannot reach out
- * of the Lua state. It prints what each script returns, or what went wrong, and goes on in either case.
+/* A host that runs untrusted scripts with limits of memory and time, without files, and with functions only
+ * that stay within the Lua state. It prints the result or the error of each script, then runs the next one.
  *
- *   host_sandbox [-m MIB] [-s SECONDS] SCRIPT...        64 MiB and 2 seconds unless told otherwise
+ *   host_sandbox [-m MIB] [-s SECONDS] SCRIPT...        by default 64 MiB and 2 seconds
  *
- * The exit code is 0 if all scripts succeeded. What a state takes, its tensors among it, comes from one
- * allocator that counts. A hook looks at the clock while Lua code runs, and heed, which has a deadline, does
- * while it works. What is left are Lua's own functions, which a script can keep busy (a pattern with many
- * stars, table.insert where __len is enormous): each script has a process of its own, which the system ends a
- * second later. For Lua 5.4. */
+ * The exit code is 0 if all scripts succeeded. The memory of a state, including its tensors, comes from one
+ * allocator that counts. A hook checks the time while Lua code runs, and heed checks its deadline while it
+ * computes. Lua's own library functions check nothing, and a script can keep them busy (a pattern with many
+ * stars, table.insert with an enormous __len): each script therefore has a process of its own, which the
+ * system ends a second later. For Lua 5.4. */
 #define _XOPEN_SOURCE 700
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ typedef struct sandbox {
 
 static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes) {
   sandbox *s = user;
-  if (block == NULL) old_bytes = 0; /* it then tells a kind of object */
+  if (block == NULL) old_bytes = 0; /* it is the kind of the new object */
   if (bytes == 0) {
     s->used -= old_bytes;
     free(block);
@@ -54,8 +54,8 @@ static sandbox *sandbox_of(lua_State *L) {
   return user;
 }
 
-/* Called every thousand steps of Lua. Once the time is over every call ends in this error, so that a script
- * which catches it comes no further. */
+/* Called every thousand Lua instructions. After the time limit, each further line and call raises this error,
+ * so that a script that catches it cannot continue. */
 static void look_at_the_clock(lua_State *L, lua_Debug *at) {
   (void)at;
   if (heed_clock() > sandbox_of(L)->until) {
@@ -64,7 +64,7 @@ static void look_at_the_clock(lua_State *L, lua_Debug *at) {
   }
 }
 
-/* coroutine.create, whose coroutines have the hook, too. */
+/* Replaces coroutine.create: its coroutines have the hook too. */
 static int create_coroutine(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_State *new = lua_newthread(L);
@@ -74,10 +74,8 @@ static int create_coroutine(lua_State *L) {
   return 1;
 }
 
-/* ---- What scripts see ---- */
+/* ---- The functions that scripts have ---- */
 
-/* Left out: io, os, debug, package; and of the others what reads files or takes binary chunks, which can
- * crash Lua, and what makes coroutines without the hook. */
 static void set_limits(lua_State *L) {
   const sandbox *s = sandbox_of(L);
   lua_getglobal(L, "heed");
@@ -100,6 +98,8 @@ static void set_limits(lua_State *L) {
   lua_settop(L, 0);
 }
 
+/* Without io, os, debug and package; without functions that read files, load binary chunks (which can crash
+ * Lua), or create coroutines without the hook. */
 static void open_libraries(lua_State *L) {
   static const luaL_Reg libraries[] = {{"_G", luaopen_base},
                                        {LUA_TABLIBNAME, luaopen_table},
@@ -125,12 +125,12 @@ static void open_libraries(lua_State *L) {
   lua_pushcfunction(L, create_coroutine);
   lua_setfield(L, -2, "create");
   lua_pushnil(L);
-  lua_setfield(L, -2, "wrap"); /* makes its own */
+  lua_setfield(L, -2, "wrap"); /* its coroutines have no hook */
 }
 
 /* ---- Running ---- */
 
-/* All of it runs protected: a lack of memory is an error wherever it comes. */
+/* Everything runs in a protected call: Lua may run out of memory anywhere. */
 static int run_protected(lua_State *L) {
   const char *path = lua_touserdata(L, 1);
   lua_settop(L, 0);
@@ -143,7 +143,7 @@ static int run_protected(lua_State *L) {
     return luaL_error(L, "%s", heed_message(ctx));
   lua_sethook(L, look_at_the_clock, LUA_MASKCOUNT, 1000);
   lua_call(L, 0, 1);
-  luaL_tolstring(L, 1, NULL); /* which may call the script's __tostring */
+  luaL_tolstring(L, 1, NULL); /* may call the script's __tostring */
   return 1;
 }
 
@@ -151,7 +151,7 @@ static int run_script(const char *path, size_t bytes, double seconds) {
   sandbox s = {.most = bytes, .seconds = seconds};
   lua_State *L = lua_newstate(allocate, &s);
   if (L == NULL) {
-    printf("%s: the bound of memory is too small for Lua itself\n", path);
+    printf("%s: the memory limit is too small for Lua itself\n", path);
     return 1;
   }
   int status = LUA_ERRMEM;
@@ -162,12 +162,12 @@ static int run_script(const char *path, size_t bytes, double seconds) {
   }
   const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "(an error without a message)";
   printf("%s: %s%.2000s\n", path, status == LUA_OK ? "" : "failed: ", text);
-  fflush(stdout); /* before finalizers of the script run, with the hook and the bounds */
+  fflush(stdout); /* before finalizers of the script run, with the same limits */
   lua_close(L);
   return status != LUA_OK;
 }
 
-/* Whether it succeeded. */
+/* Runs the script in a process of its own; returns whether it succeeded. */
 static int run_apart(const char *path, size_t bytes, double seconds) {
   int status = 0;
   fflush(stdout);
@@ -178,7 +178,7 @@ static int run_apart(const char *path, size_t bytes, double seconds) {
     _exit(run_script(path, bytes, seconds));
   }
   if (child < 0 || waitpid(child, &status, 0) != child) {
-    printf("%s: failed: there is no process for it\n", path);
+    printf("%s: failed: no process available\n", path);
     return 0;
   }
   if (WIFSIGNALED(status)) printf("%s: ended by the system, signal %d\n", path, WTERMSIG(status));

@@ -1,7 +1,8 @@
-# heed in Python, through lupa (pip install lupa): python scripts/examples/lupa_host.py [folder of heed.so, made for Lua 5.4]
+# heed in Python, through lupa (pip install lupa).
+#   python scripts/examples/lupa_host.py [folder of heed.so, built for Lua 5.4]
 import sys
 import lupa
-with lupa.allow_lua_module_loading():  # else heed.so does not find the Lua that lupa has inside
+with lupa.allow_lua_module_loading():  # lets heed.so find lupa's own Lua
     from lupa import lua54
 lua = lua54.LuaRuntime()
 if len(sys.argv) > 1: lua.globals().package.cpath = sys.argv[1] + "/?.so"

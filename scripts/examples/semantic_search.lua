@@ -1,11 +1,11 @@
--- The lines of a text file that have most to do with a question, by what they mean and not by their words:
+-- Finds the lines of a text file that are closest to a question in meaning, even without common words:
 --   build/heed scripts/examples/semantic_search.lua 'Who pays for the repair?' contract.txt
--- Needs the model that `make model` fetches (HEED_MODEL may name its folder). The lines' embeddings are kept beside
--- the file, in contract.txt.npy, with contract.txt.npy.key telling what they were made from; when the file changes
--- they are made again.
+-- Needs the model that `make model` downloads (HEED_MODEL may name its folder). The embeddings of the lines are stored
+-- beside the file, in contract.txt.npy; contract.txt.npy.key identifies the lines and the model. They are computed
+-- again when the file changes.
 local heed = require "heed"
 
-local BEST, CHUNK = 5, 64 -- lines that are shown; lines between two signs of life
+local BEST, CHUNK = 5, 64 -- lines to show; lines for each progress report
 
 local function note(...) io.stderr:write("semantic_search: ", string.format(...), "\n") end
 
@@ -14,9 +14,9 @@ local function stop(...)
   os.exit(1)
 end
 
--- ---- What there is ------------------------------------------------------------------------------
+-- ---- Arguments, model and lines -----------------------------------------------------------------
 
--- What follows ASCII in valid UTF-8, T being any byte behind the first: the Unicode Standard, table 3-7.
+-- Valid UTF-8 sequences other than ASCII; T is any byte from 80 to BF: the Unicode Standard, table 3-7.
 local SEQUENCES = {
   "[\194-\223]T", "\224[\160-\191]T", "[\225-\236\238\239]TT", "\237[\128-\159]T", "\240[\144-\191]TT",
   "[\241-\243]TTT", "\244[\128-\143]TT",
@@ -44,7 +44,7 @@ local function load_model()
   return model, size
 end
 
--- The lines with text in them: two lists, of texts and of their numbers.
+-- The lines that contain text: two lists, of texts and of line numbers.
 local function read_lines()
   local file, problem = io.open(path, "rb")
   local text = file and file:read "*a"
@@ -68,7 +68,7 @@ end
 
 local PRIME = 17592186044399 -- 2^44 - 17, so that all products are below 2^53
 
--- A line about what embeddings were made from: the model's size, and a hash of the texts.
+-- Identifies the lines and the model that embeddings were computed from.
 local function key_of(texts, model_size)
   local hash = 0
   for _, text in ipairs(texts) do
@@ -80,7 +80,7 @@ end
 
 local function embed(model, texts)
   local parts, status, start, said = {}, os.execute "test -t 2", heed.clock(), 0
-  local terminal = status == true or status == 0 -- Lua 5.1 gives the number
+  local terminal = status == true or status == 0 -- Lua 5.1 returns a number
   for first = 1, #texts, CHUNK do
     local last = math.min(first + CHUNK - 1, #texts)
     local chunk = {}
@@ -96,7 +96,7 @@ local function embed(model, texts)
   return heed.cat(parts)
 end
 
--- The embeddings [lines, d]: those beside the file, if they are of these texts, or new ones.
+-- The embeddings [lines, d]: the stored ones, if they belong to these texts, or new ones.
 local function embeddings_of(model, texts, model_size)
   local cache, key = path .. ".npy", key_of(texts, model_size)
   local file = io.open(cache .. ".key", "rb")
@@ -114,7 +114,7 @@ local function embeddings_of(model, texts, model_size)
     note("'%s' was not made by this script and stays; the embeddings are not kept", cache)
     return made
   end
-  os.remove(cache .. ".key") -- so that it never speaks of other embeddings than those that are there
+  os.remove(cache .. ".key") -- first, so that it never describes other embeddings than the stored ones
   local saved, problem = heed.save(cache, made)
   file, problem = saved and io.open(cache .. ".key", "wb"), problem
   if not (file and file:write(key, "\n") and file:close()) then
@@ -128,8 +128,8 @@ end
 local texts, numbers = read_lines()
 local model, model_size = load_model()
 local scores = embeddings_of(model, texts, model_size):matmul(model:encode({ question })[1])
-local best, places = scores:topk(math.min(BEST, #texts))
+local best, indices = scores:topk(math.min(BEST, #texts))
 for i, score in ipairs(best:tolist()) do
-  local at = places[i]
+  local at = indices[i]
   print(("%6.3f  line %d: %s"):format(score, numbers[at], texts[at]))
 end

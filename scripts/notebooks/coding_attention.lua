@@ -1,11 +1,11 @@
 -- Attention with weights that can be trained, step by step to several heads.
 --
 -- Three matrices turn each word's vector into a query (what it looks for), a key (what it can be
--- found by) and a value (what it has to say). Where a query meets a similar key, the value
--- belonging to that key counts.
+-- found by) and a value (what it has to say). If a query is similar to a key, the value that
+-- belongs to that key counts.
 --
--- The numbers of the notebook that this follows come from an Intel machine; PyTorch draws its
--- dropout there from another stream than elsewhere. heed has both:
+-- The numbers of the original notebook come from an Intel machine, where PyTorch draws dropout
+-- from another random stream than elsewhere. heed has both:
 
 local heed = require "heed"
 local nn = heed.nn
@@ -40,7 +40,7 @@ print "\n-- cell 9"
 local query_2 = x_2:matmul(W_query)
 print(query_2)
 
--- Keys and values are needed of all words, even for one query.
+-- One query needs the keys and values of all words.
 
 print "\n-- cell 10"
 local keys = inputs:matmul(W_key)
@@ -66,8 +66,8 @@ local context_vec_2 = attn_weights_2:matmul(values)
 print(context_vec_2)
 
 -- A MODULE (cell 19) ------------------------------------------------------------------------------
--- The same as a class. nn.Linear is a matrix with better random numbers to start from. Its fields
--- are found by named_parameters(), state_dict() and print(), in the order in which they are set.
+-- The same as a class. nn.Linear is a matrix with better initial random numbers.
+-- named_parameters(), state_dict() and print() find the fields in the order in which they are set.
 
 local SelfAttention_v2 = nn.Module.class "SelfAttention_v2"
 
@@ -89,13 +89,13 @@ heed.manual_seed(789)
 local sa_v2 = SelfAttention_v2(d_in, d_out)
 print(sa_v2(inputs))
 
--- heed has this module built in, in C. From the same seed it gives the same numbers.
+-- heed has this module built in, in C. The same seed gives the same numbers.
 heed.manual_seed(789)
 assert(heed.allclose(nn.SelfAttention(d_in, d_out)(inputs), sa_v2(inputs)))
 
 -- HIDING THE FUTURE -------------------------------------------------------------------------------
--- A model that is to guess the next word must not see it. "Causal" attention lets each word see
--- itself and those before.
+-- A model that predicts the next word must not see it. "Causal" attention lets each word see
+-- itself and the words before it.
 
 print "\n-- cell 21"
 local queries = sa_v2.W_query(inputs)
@@ -116,8 +116,7 @@ local masked_simple = attn_weights * mask_simple
 local row_sums = masked_simple:sum { dim = -1, keepdim = true }
 print(masked_simple / row_sums)
 
--- The better way: set the scores to -infinity before the softmax, which makes zeros of them by
--- itself.
+-- The better way: set the scores to -infinity before the softmax, which turns them into zeros.
 
 print "\n-- cell 24"
 local mask = heed.triu(heed.ones(context_length, context_length), 1)
@@ -127,8 +126,8 @@ attn_weights = heed.softmax(masked / keys.shape[-1] ^ 0.5, -1)
 print(attn_weights)
 
 -- DROPOUT -----------------------------------------------------------------------------------------
--- In training, weights are zeroed at random, so that no word comes to depend on another one alone.
--- What is left is scaled up: here by 1 / (1 - 0.5) = 2.
+-- In training, random weights are set to zero, so that no word depends on a single other one. The
+-- remaining weights are scaled up, here by 1 / (1 - 0.5) = 2.
 
 print "\n-- cell 27"
 local dropout = nn.Dropout(0.5)
@@ -153,7 +152,7 @@ function CausalAttention:forward(x)
   local num_tokens = x.shape[2]
   local k, q, v = self.W_key(x), self.W_query(x), self.W_value(x)
   local scores = q:matmul(k:transpose(2, 3))
-  -- Fewer tokens than the mask is made for take its upper left corner.
+  -- Shorter inputs use the upper left corner of the mask.
   local hidden = self.mask:bool()[{ { 1, num_tokens }, { 1, num_tokens } }]
   scores:masked_fill_(hidden, -math.huge) -- an underscore at the end of a name: in place
   local weights = heed.softmax(scores / k.shape[-1] ^ 0.5, -1)
@@ -174,8 +173,8 @@ heed.manual_seed(123)
 assert(heed.allclose(nn.CausalAttention(d_in, d_out, context_length, 0.0)(batch), context_vecs))
 
 -- SEVERAL HEADS (cell 31) -------------------------------------------------------------------------
--- One head can look for one thing at a time. Several look for several; their answers are put side
--- by side.
+-- One head looks for one thing. Several heads look for several; their results are joined side by
+-- side.
 
 local MultiHeadAttentionWrapper = nn.Module.class "MultiHeadAttentionWrapper"
 
@@ -205,10 +204,9 @@ heed.manual_seed(123)
 assert(heed.allclose(nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, 0.0, 2)(batch), context_vecs))
 
 -- ONE MATRIX FOR ALL HEADS (cell 33) --------------------------------------------------------------
--- Instead of small matrices, one after another: large ones that hold those of all heads side by
--- side. The result of one product is then read as [b, tokens, heads, head_dim] (view), with heads
--- brought to the front (transpose), so that what follows works on all heads at once. Neither moves
--- a number in memory.
+-- Large matrices that hold the small ones of all heads side by side need one product only. Its
+-- result is then viewed as [b, tokens, heads, head_dim] and transposed, which brings the heads to
+-- the front: all later steps work on all heads at once. Neither moves a number in memory.
 
 local MultiHeadAttention = nn.Module.class "MultiHeadAttention"
 

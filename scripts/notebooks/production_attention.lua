@@ -1,8 +1,8 @@
 -- From bare parameters to a compact attention module, with everything that training needs.
 --
--- The same road as coding_attention.lua with other numbers, at a slower pace: single queries first,
--- the reason for dividing by the root of the key's size, then causal masks and dropout one at a
--- time. (These numbers come from a machine on which PyTorch draws its dropout from the "native"
+-- The same steps as in coding_attention.lua with other numbers, at a slower pace: single queries
+-- first, the reason for dividing by the root of the key's size, then causal masks and dropout one at
+-- a time. (These numbers come from a machine on which PyTorch draws dropout from the "native"
 -- stream, heed's default.)
 
 local heed = require "heed"
@@ -18,7 +18,7 @@ local inputs = heed.tensor {
   { 0.8089, 0.9435, 0.5480 }, -- step
 }
 
-local x_2 = inputs[2] -- the word that asks: "journey"
+local x_2 = inputs[2] -- the word of the query: "journey"
 local d_in = inputs.shape[2]
 local d_out = 2
 
@@ -65,7 +65,7 @@ local attn_weights_2 = heed.softmax(attn_scores_2 / d_k ^ 0.5, -1)
 print("Attention weights for the second input: " .. attn_weights_2)
 print("Embedding dimension for the keys: " .. d_k)
 
--- Why divide? Because softmax is sensitive to size: eight times the scores, and one place takes
+-- Why divide? Because softmax is sensitive to size: with eight times the scores, one element takes
 -- nearly everything.
 
 print "\n-- cell 13"
@@ -101,7 +101,7 @@ print("Context vector for the second input: " .. context_vec_2)
 
 -- A MODULE ----------------------------------------------------------------------------------------
 -- Cell 16: for all words at once, as a class. Parameters are tensors that belong to the module and
--- are to be trained.
+-- can be trained.
 
 local SelfAttention_v1 = nn.Module.class "SelfAttention_v1"
 
@@ -145,12 +145,12 @@ heed.manual_seed(100)
 local sa_v2 = SelfAttention_v2(d_in, d_out)
 print(sa_v2(inputs))
 
--- Built in, it is nn.SelfAttention.
+-- The built-in module is nn.SelfAttention.
 heed.manual_seed(100)
 assert(heed.allclose(nn.SelfAttention(d_in, d_out)(inputs), sa_v2(inputs)))
 
 -- CAUSAL MASKS ------------------------------------------------------------------------------------
--- As it is, every word sees all the others, also those that come after it.
+-- So far every word sees all other words, including later ones.
 
 print "\n-- cell 21"
 queries = sa_v2.W_query(inputs)
@@ -189,7 +189,7 @@ attn_weights = heed.softmax(attn_scores_masked / keys.shape[-1] ^ 0.5, -1)
 print(attn_weights)
 
 -- DROPOUT -----------------------------------------------------------------------------------------
--- On ones it is easiest to see: about half of them go, the others double.
+-- Ones show it best: about half of them become 0, the others 2.
 
 print "\n-- cell 28"
 local example = heed.ones(6, 6)
@@ -212,7 +212,7 @@ local batch = heed.stack { inputs, inputs }
 print(batch.shape)
 
 -- Cell 32. The document takes the softmax over dimension 2 of 3, that is over the queries: the
--- weights of a *column* sum to 1. It is a slip (the last dimension is meant), but its printed
+-- weights of a *column* sum to 1. That is a mistake (the last dimension is meant), but the printed
 -- numbers come from it, so it is kept here.
 
 local CausalAttention = nn.Module.class "CausalAttention"
@@ -244,7 +244,7 @@ print("context_vecs.shape: " .. context_vecs.shape)
 print "\n-- cell 34"
 print(context_vecs)
 
--- The built-in module takes the dimension as an option, and the last one if it is not given.
+-- The dimension is an option of the built-in module, by default the last one.
 heed.manual_seed(100)
 local built_in = nn.CausalAttention(d_in, d_out, context_length, 0.0, { softmax_dim = 2 })
 assert(heed.allclose(built_in(batch), context_vecs))
@@ -279,9 +279,9 @@ context_vecs = wrapper(batch)
 print(context_vecs)
 print("context_vecs.shape: " .. context_vecs.shape)
 
--- Cell 42: all heads in one module, by splitting large matrices. The document's class means to mask
--- the scores, but calls masked_fill where masked_fill_ is needed: the masked copy is dropped, and
--- the words see the future. It prints nothing there; here the class says which of the two it does.
+-- Cell 42: all heads in one module, by splitting large matrices. The document's class should mask
+-- the scores, but calls masked_fill instead of masked_fill_: the masked copy is dropped, and the
+-- words see the future. It prints nothing there; here an argument chooses between the two.
 
 local MultiHeadAttention = nn.Module.class "MultiHeadAttention"
 
@@ -312,7 +312,7 @@ function MultiHeadAttention:forward(x, forget_the_mask)
   return self.out_proj(context_vec)
 end
 
--- The built-in module has the mask as an option: causal = false is the document's class as it is.
+-- The mask is an option of the built-in module: causal = false behaves like the document's class.
 for _, causal in ipairs { true, false } do
   heed.manual_seed(100)
   local mine = MultiHeadAttention(d_in, 4, context_length, 0.0, 2)

@@ -1,9 +1,9 @@
 -- Attention without weights.
 --
--- A sentence of six words comes as six vectors. Attention answers, for each word: which of the
--- words matter to it, and how much? Here the answer needs no training: two words matter to each
--- other if their vectors point the same way. Everything is done twice, first by hand in loops, then
--- in one operation, as it is done in practice.
+-- A sentence of six words is given as six vectors. Attention answers, for each word: which words
+-- matter to it, and how much? Here the answer needs no training: two words matter to each other if
+-- their vectors point the same way. Everything is done twice, first by hand in loops, then in one
+-- operation, as in practice.
 --
 -- (Counting starts at 1, as everywhere in Lua: dimension 1 of a matrix is its rows, inputs[2] is
 -- the second word.)
@@ -47,8 +47,7 @@ end
 print("Dot product computed manually: " .. result)
 print("Dot product computed with heed.dot: " .. heed.dot(inputs[1], query))
 
--- Step 2: weights. The scores are to become shares, which sum to 1. Dividing by the sum would do
--- that much.
+-- Step 2: weights. Scores become shares that sum to 1. The simplest way is to divide by the sum.
 
 print "\n-- cell 6"
 local attn_weights_2_tmp = attn_scores_2 / attn_scores_2:sum()
@@ -57,7 +56,7 @@ print(attn_weights_2_tmp)
 print("Sum: " .. attn_weights_2_tmp:sum())
 
 -- In practice it is the softmax: e to the power of each score, divided by the sum of all of these.
--- It takes negative scores too, and makes the differences stand out.
+-- It works for negative scores too, and emphasizes the differences.
 
 print "\n-- cell 7"
 local function softmax_naive(x)
@@ -68,8 +67,8 @@ print "Attention weights for the 2nd input token 'journey' using naive softmax:"
 print(attn_weights_2_naive)
 print("Sum: " .. attn_weights_2_naive:sum())
 
--- The naive form overflows for scores of 100; the library's subtracts the largest score first,
--- which changes nothing else.
+-- The naive form overflows for scores of 100; the library subtracts the largest score first, which
+-- does not change the result.
 
 print "\n-- cell 8"
 local attn_weights_2 = heed.softmax(attn_scores_2, 1)

@@ -1,8 +1,8 @@
 -- Causal attention, one step at a time, then with two heads.
 --
--- The module of the first part returns not only its result but everything on the way to it, so that
--- the steps can be repeated by hand: hiding the future first in the weights, then in the scores.
--- The second part has dropout at work in two heads.
+-- The module of the first part returns its result and all intermediate values, so that the steps
+-- can be repeated by hand: the future is hidden first in the weights, then in the scores. The
+-- second part uses dropout in two heads.
 --
 -- (The document's dropout was drawn on an Intel machine, from PyTorch's "mkl" stream.)
 
@@ -40,8 +40,8 @@ heed.manual_seed(789)
 local self_att = SelfAttention(3, 3)
 local context_vectors, attn_scores, attn_wt, key = self_att(inputs)
 
--- The built-in module gives the way to its result when asked: info.scores, info.weights, info.keys
--- and more.
+-- On request, the built-in module returns its intermediate values: info.scores, info.weights,
+-- info.keys and more.
 heed.manual_seed(789)
 local y, info = nn.SelfAttention(3, 3)(inputs, { need_weights = true })
 assert(heed.allclose(y, context_vectors))
@@ -66,8 +66,8 @@ print "\n-- cell 8"
 local masked_attn_wt = attn_wt * mask_simple
 print(masked_attn_wt)
 
--- The rows do not sum to 1 any more. Dividing each by its sum mends that; keepdim leaves the sums
--- as a column, [6, 1], which stretches over the columns of the matrix.
+-- The rows no longer sum to 1. Dividing each row by its sum corrects that; keepdim leaves the sums
+-- as a column, [6, 1], which is broadcast over the columns of the matrix.
 
 print "\n-- cell 10"
 local row_sums = masked_attn_wt:sum { dim = 2, keepdim = true }
@@ -75,7 +75,7 @@ masked_attn_wt = masked_attn_wt / row_sums
 print(masked_attn_wt)
 
 -- SECOND WAY: IN THE SCORES -----------------------------------------------------------------------
--- Scores of -infinity get no weight in the softmax, and the rows sum to 1 by themselves.
+-- Scores of -infinity get the weight 0 in the softmax, and the rows sum to 1.
 
 print "\n-- cell 11"
 local mask = heed.triu(heed.ones(context_len, context_len), 1)
@@ -163,7 +163,7 @@ function MultiHeadAttention:forward(x)
   local weights = self.dropout(heed.softmax(scores, -1))
 
   local context = weights:matmul(values):transpose(2, 3)
-  return self.op_proj(context:reshape(b, num_tokens, self.d_out)) -- reshape copies where a view cannot be had
+  return self.op_proj(context:reshape(b, num_tokens, self.d_out)) -- reshape copies if no view is possible
 end
 
 print "\n-- cell 21"

@@ -1,9 +1,8 @@
 -- One weight matrix, split into heads.
 --
--- Several heads could have a matrix each, kept in a stack of order 3: [heads, d_in, head_dim]. What
--- is used in practice looks different: one matrix in which the heads' columns lie side by side,
--- whose product is split afterwards by `view` and `transpose`. This script does both, and shows
--- that they are one and the same.
+-- Several heads could have a matrix each, stored as a stack: [heads, d_in, head_dim]. In practice
+-- there is one matrix with the columns of the heads side by side, and its product is split
+-- afterwards by `view` and `transpose`. This script does both, and shows that they are the same.
 
 local heed = require "heed"
 local nn = heed.nn
@@ -28,8 +27,8 @@ local W_value = nn.Linear(d_in, d_out, false)
 local out_proj = nn.Linear(d_out, d_out)
 
 -- One product gives the keys of all heads, side by side in the last dimension. `view` splits that
--- dimension in two; `transpose` brings the heads to the front, as if there had been a matrix for
--- each head all along.
+-- dimension in two; `transpose` brings the heads to the front, as if each head had a matrix of its
+-- own.
 
 print "-- shapes"
 local function split_heads(y)
@@ -44,30 +43,30 @@ local queries, values = split_heads(W_query(batch)), split_heads(W_value(batch))
 local scores = queries:matmul(keys:transpose(3, 4)) -- each query with each key, head by head
 print("scores: " .. scores.shape)
 
--- A Linear keeps its matrix transposed, [d_out, d_in]: what are columns in the text are rows here.
--- Two rows a head.
+-- A Linear stores its matrix transposed, [d_out, d_in]: its rows are the columns of the text above,
+-- two rows for each head.
 
 print "\n-- weights side by side"
 print(W_key.weight)
 
--- The stack: rows 1 and 2 are head 1, rows 3 and 4 head 2; each part transposed. All of it is a
--- view of the same memory.
+-- The stack: rows 1 and 2 are head 1, rows 3 and 4 are head 2; each part is transposed. It is a view
+-- of the same memory.
 
 print "\n-- weights as a stack, one matrix a head"
 local stack = W_key.weight:view(num_heads, head_dim, d_in):transpose(2, 3)
 print(stack)
 print(stack.shape)
 
--- With the stack, keys come out of one product a head, in the shape that the split gave.
+-- With the stack, one product for each head gives the keys, in the same shape as the split.
 
 print "\n-- keys of head 2 from the stack, first batch item"
 local keys_of_stack = batch:unsqueeze(2):matmul(stack) -- [b, 1, tokens, d_in] by [heads, d_in, head_dim]
 print(keys_of_stack[{ 1, 2 }])
 assert(heed.allclose(keys_of_stack, keys))
 
--- The rest of attention, for all heads at once; then the way back. A transposed tensor lies in
--- memory in an order that `view` cannot read as one long dimension; `contiguous` copies it into
--- place first.
+-- The rest of attention, for all heads at once, then the way back. `view` cannot join the dimensions
+-- of a transposed tensor, whose elements have another order in memory; `contiguous` copies them into
+-- the right order first.
 
 print "\n-- context vectors"
 local future = heed.triu(heed.ones(num_tokens, num_tokens), 1):bool()
@@ -81,8 +80,8 @@ print(context[1])
 print "\n-- after the output projection"
 print(out_proj(context))
 
--- The built-in module does the same, and opens its split to view: head(i) gives the columns of one
--- head, split() a wrapper with a module a head, on the same memory.
+-- The built-in module does the same, and gives access to the split: head(i) returns the columns of
+-- one head, split() a wrapper with a module for each head, on the same memory.
 heed.manual_seed(123)
 local mha = nn.MultiHeadAttention(d_in, d_out, num_tokens, 0.0, num_heads)
 assert(heed.allclose(mha(batch), out_proj(context)))

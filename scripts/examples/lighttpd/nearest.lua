@@ -1,5 +1,5 @@
--- The model and the lines of the file: what takes time, done once for each process. Returns a function that finds the
--- lines nearest to a text.
+-- Loads the model and encodes the lines of the file, once in each process. Returns a function that finds the lines
+-- nearest to a text.
 local here = ...
 
 local started = os.time()
@@ -7,7 +7,7 @@ local folder = os.getenv "HEED_MODEL" or here .. "../../../build/models/all-Mini
 local path = os.getenv "HEED_LINES" or here .. "lines.txt"
 local MOST = 5 -- lines of an answer
 
-require "heed" -- which has the models inside
+require "heed" -- contains the models
 local model = assert(require("heed.models.bert").load(folder))
 
 local texts, numbers, number = {}, {}, 0
@@ -24,12 +24,12 @@ local embeddings = model:encode(texts) -- [lines, d], each of length 1
 
 print(("%d lines of '%s' read, with the model in '%s': %d s"):format(#texts, path, folder, os.time() - started))
 
---- A list of { line = its number, score = from -1 to 1, text = }, best first.
+--- A list of { line = number, score = from -1 to 1, text = }, best first.
 return function(text)
-  local scores, places = embeddings:matmul(model:encode({ text })[1]):topk(math.min(MOST, #texts))
+  local scores, indices = embeddings:matmul(model:encode({ text })[1]):topk(math.min(MOST, #texts))
   local found = {}
   for i, score in ipairs(scores:tolist()) do
-    local at = places[i]
+    local at = indices[i]
     found[i] = { line = numbers[at], score = score, text = texts[at] }
   end
   return found

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What lighttpd.conf takes from outside: lighttpd runs this in the folder of its configuration.
+# Prints settings for lighttpd.conf. lighttpd runs this in the folder of its configuration.
 cat <<SETTINGS
 var.here = "$(pwd)"
 var.port = ${PORT:-8080}

@@ -1,6 +1,6 @@
--- Run by lighttpd's mod_magnet for each request. It keeps one Lua state for this file in each process, so what lies in
--- package.loaded stays from one request to the next; globals do not.
-local MOST_BYTES = 2000 -- of a text; the model reads some 250 words of it
+-- lighttpd's mod_magnet runs this for each request. It keeps one Lua state for this file in each process:
+-- package.loaded lasts from one request to the next; globals do not.
+local MOST_BYTES = 2000 -- of a text; the model reads about 250 words of it
 
 -- ---- JSON ---------------------------------------------------------------------------------------
 
@@ -19,9 +19,9 @@ local function encode(text, found)
   return ('{"text": %s, "nearest": [%s]}'):format(quote(text), table.concat(parts, ", "))
 end
 
--- ---- What was asked -----------------------------------------------------------------------------
+-- ---- The request --------------------------------------------------------------------------------
 
---- The error of the caller, which becomes an answer: { status, message }.
+--- Raises an error of the client: { status, message }.
 local function refuse(status, ...) error { status, string.format(...) } end
 
 local function decode(value)
@@ -73,7 +73,7 @@ local function answer()
   return encode(text, nearest(text))
 end
 
---- For errors that are not the caller's: they go to lighttpd's log.
+--- Writes other errors to lighttpd's log.
 local function log(problem)
   if type(problem) == "table" then return problem end
   print(debug.traceback(tostring(problem), 2))

@@ -1,83 +1,28 @@
-"""Writes tests/golden/mha.lua: what MultiHeadAttention gives under its options, computed with a plain PyTorch
-implementation of its own in double precision: loops over items and heads, masks from positions, concatenated
-caches.
+"""Makes mha.lua, the results of MultiHeadAttention with its options, with a plain implementation in double precision:
+loops over batch items and heads, masks from positions, concatenated caches.
 
-    python3 scripts/dev/mha_reference.py > tests/golden/mha.lua
+    python scripts/dev/make_mha_values.py [FOLDER]     (pip install torch numpy)
 
-Needs torch. Weights and inputs are not written: both sides draw them from the same seed (torch.rand's numbers
-are heed.rand's, bit for bit), in this order: W_query, W_key, W_value, out_proj; then, in ±1, sinks, and q_norm
-and k_norm's weights; then, in ±2, x, key, value, and a float mask.
+Weights and inputs are not stored: the specs draw them from the same seed (heed.rand gives torch.rand's numbers, bit for
+bit), in this order: W_query, W_key, W_value, out_proj; then, in ±1, sinks and the weights of q_norm and k_norm; then,
+in ±2, x, key, value and a float mask.
 """
 
 import math
 
+import numpy as np
 import torch
 
-# ---- Positions ----
-
-
-def frequencies(rope, dims):
-    """Angle of one step for each pair, and the factor of cos and sin; as in Hugging Face's modeling_rope_utils."""
-    base, scaling = rope.get("base", 10000.0), rope.get("scaling")
-    at = torch.arange(0, dims, 2, dtype=torch.float64) / dims
-    if scaling is None:
-        return base**-at, 1.0
-    factor = scaling["factor"]
-    if scaling["type"] == "linear":
-        return base**-at / factor, 1.0
-    if scaling["type"] == "ntk":
-        return (base * factor ** (dims / (dims - 2))) ** -at, 1.0
-    original = scaling["original_context_length"]
-    plain = base**-at
-    if scaling["type"] == "llama3":
-        low, high = scaling.get("low_freq_factor", 1.0), scaling.get("high_freq_factor", 4.0)
-        turned = []
-        for f in plain.tolist():
-            wavelength = 2 * math.pi / f
-            if wavelength < original / high:
-                turned.append(f)
-            elif wavelength > original / low:
-                turned.append(f / factor)
-            else:
-                smooth = (original / wavelength - low) / (high - low)
-                turned.append((1 - smooth) * f / factor + smooth * f)
-        return torch.tensor(turned, dtype=torch.float64), 1.0
-    fast, slow = scaling.get("beta_fast", 32.0), scaling.get("beta_slow", 1.0)
-
-    def dimension(rotations):
-        return dims * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))
-
-    first, last = max(math.floor(dimension(fast)), 0), min(math.ceil(dimension(slow)), dims - 1)
-    ramp = ((torch.arange(dims // 2, dtype=torch.float64) - first) / max(last - first, 0.001)).clamp(0, 1)
-    factor_of_angles = scaling.get("attention_factor") or 0.1 * math.log(factor) + 1.0
-    return plain / factor * ramp + plain * (1 - ramp), factor_of_angles
-
-
-def turn(x, first, rope):
-    """x [h, n, d], the first token at position `first`, from 0."""
-    dims = rope.get("dims") or x.shape[-1]
-    step, factor = frequencies(rope, dims)
-    angle = (first + torch.arange(x.shape[1], dtype=torch.float64))[:, None] * step
-    cos, sin = angle.cos() * factor, angle.sin() * factor
-    y = x.clone()
-    if rope.get("style") == "interleaved":
-        one, two = slice(0, dims, 2), slice(1, dims, 2)
-    else:
-        one, two = slice(0, dims // 2), slice(dims // 2, dims)
-    y[..., one] = x[..., one] * cos - x[..., two] * sin
-    y[..., two] = x[..., two] * cos + x[..., one] * sin
-    return y
-
-
-def slopes(heads):
-    """arXiv:2108.12409, as its authors' code has it."""
-    power = 2 ** math.floor(math.log2(heads))
-    first = [2 ** (-8 * (i + 1) / power) for i in range(power)]
-    more = [2 ** (-4 * (i + 1) / power) for i in range(0, 2 * power, 2)]
-    return (first + more)[:heads]
-
+import golden
+from positions import alibi_slopes, rotate
 
 # ---- The module ----
+
+
+def rotated(x, first, rope):
+    """x [h, n, d], the first token at position `first`, which counts from 0."""
+    at = np.arange(first, first + x.shape[1])
+    return torch.from_numpy(rotate(x.detach().numpy(), at, **rope))
 
 
 class Attention:
@@ -109,8 +54,8 @@ class Attention:
         return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * weight.double()
 
     def item(self, x, key, value, past, offset, seen):
-        """One batch item. past: (keys, values) or None; offset: of the queries; seen(head, i, j): whether the
-        masks let query i see key j, and what they add."""
+        """One batch item. past: (keys, values) or None; offset: the position of the first query; seen(head, i, j):
+        whether the masks let query i see key j, and what they add to its score."""
         c = self.c
         q, k = self.heads(self.query, x, c["num_heads"]), self.heads(self.key, key, self.kv)
         v = self.heads(self.value, value, self.kv)
@@ -118,7 +63,7 @@ class Attention:
             q, k = self.norm(q, self.q_norm), self.norm(k, self.k_norm)
         if c.get("rope") is not None:
             first = past[0].shape[1] if past else 0
-            q, k = turn(q, first, c["rope"]), turn(k, first, c["rope"])
+            q, k = rotated(q, first, c["rope"]), rotated(k, first, c["rope"])
         if past:
             k, v = torch.cat([past[0], k], 1), torch.cat([past[1], v], 1)
         h, n, s = q.shape[0], q.shape[1], k.shape[1]
@@ -128,14 +73,14 @@ class Attention:
         for a in range(h):
             group = a * self.kv // h
             for i in range(n):
+                position = i + offset
                 logits, at = [], []
                 for j in range(s):
-                    place = i + offset
-                    if c.get("causal", True) and j > place:
+                    if c.get("causal", True) and j > position:
                         continue
-                    if "left" in window and j < place - window["left"]:
+                    if "left" in window and j < position - window["left"]:
                         continue
-                    if "right" in window and j > place + window["right"]:
+                    if "right" in window and j > position + window["right"]:
                         continue
                     visible, more = seen(a, i, j)
                     if not visible:
@@ -145,7 +90,7 @@ class Attention:
                     if cap:
                         logit = cap * math.tanh(logit / cap)
                     if c.get("alibi"):
-                        logit -= slopes(h)[a] * abs(place - j)
+                        logit -= alibi_slopes(h)[a] * abs(position - j)
                     logits.append(logit + more)
                     at.append(j)
                 if self.sinks is not None:
@@ -275,30 +220,18 @@ def cases():
     yield masked
 
 
-# ---- Lua ----
-
-
-def lua(value):
-    if isinstance(value, torch.Tensor):
-        numbers = ",".join("-1/0" if v == -math.inf else f"{v:.8g}" for v in value.flatten().tolist())
-        return "{shape={" + ",".join(map(str, value.shape)) + "},data={" + numbers + "}}"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{k}={lua(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "{" + ",".join(map(lua, value)) + "}"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
 def main():
-    print("-- MultiHeadAttention under its options: written by scripts/dev/mha_reference.py, which says how.")
-    print("return {")
-    for case in cases():
+    def plain(tensor):
+        return {"shape": list(tensor.shape), "data": tensor.flatten().tolist()}
+
+    def finished(case):
         expect, internals = run(case)
-        case["internals"] = internals
-        print("  " + lua({**case, "expect": expect}) + ",")
-    print("}")
+        internals = {name: plain(each) for name, each in internals.items()}
+        return {**case, "internals": internals, "expect": plain(expect)}
+
+    title = "MultiHeadAttention with its options, made by scripts/dev/make_mha_values.py, which describes the inputs."
+    golden.write(golden.folder() / "mha.lua", title, map(finished, cases()), digits=8)
 
 
-main()
+if __name__ == "__main__":
+    main()

