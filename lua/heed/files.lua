@@ -1,4 +1,4 @@
---- heed.load and heed.save: tensors in .safetensors, .npz and .npy files.
+--- heed.load and heed.save for .safetensors, .npz and .npy files.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -9,7 +9,7 @@ local fail = E.fail
 
 local M = {}
 
---- The tensors of a file by name, in its order, and its metadata; the tensor of an .npy; or nil, message.
+--- A state dict in the file's order, and its metadata; for .npy one tensor; nil and a message on failure.
 function M.load(path)
   local first, tensors, metadata = files.load(path)
   if first == nil then return nil, tensors end
@@ -19,19 +19,19 @@ end
 
 -- ---- Saving -------------------------------------------------------------------------------------
 
-local KNOWN = "tensors by name are saved as .safetensors or .npz, a tensor alone as .npy"
+local FORMATS = "use .safetensors or .npz for named tensors, .npy for a single tensor"
 
 local function is_tensor(value)
   local kind = primitives.kind(value)
   return kind == "tensor" or kind == "parameter"
 end
 
---- The names and tensors of a table: in its own order, if it has one, else sorted by name.
+--- The names and tensors of a state dict in its order, or of a table sorted by name.
 local function contents_of(what)
   local names, tensors = {}, {}
   for name, value in compat.pairs(what) do
-    if type(name) ~= "string" then fail("save: a name must be a string, got %s", E.what(name)) end
-    if not is_tensor(value) then fail("save: '%s' must be a tensor, got %s", name, E.what(value)) end
+    E.check_type(name, "string", "save", "a name")
+    if not is_tensor(value) then E.reject("save", ("'%s'"):format(name), value, "a tensor") end
     names[#names + 1] = name
     E.look "save"
   end
@@ -43,7 +43,7 @@ local function contents_of(what)
   return names, tensors
 end
 
---- Keys and values in turn, sorted by key.
+--- The list key, value, key, value, …, sorted by key.
 local function metadata_list(metadata)
   local keys, list = {}, {}
   if metadata == nil then return list end
@@ -51,7 +51,7 @@ local function metadata_list(metadata)
   for key, value in pairs(metadata) do
     E.look "save"
     if type(key) ~= "string" or type(value) ~= "string" then
-      fail("save: metadata must hold strings by strings, got %s for %s", E.what(value), E.what(key))
+      fail("save: metadata has %s for the key %s; keys and values must be strings", E.what(value), E.what(key))
     end
     keys[#keys + 1] = key
   end
@@ -66,25 +66,23 @@ end
 
 local OPTIONS = { "metadata" }
 
---- Saves a tensor or a table of tensors; true, or nil, message.
+--- Saves a tensor or a table of tensors. Returns true, or nil and a message.
 function M.save(path, what, ...)
   local metadata = primitives.options("save", OPTIONS, 3, path, what, ...)
   local format = files.format(path)
   if format == nil or format == "safetensors.index.json" then
-    fail("save: %s is of no kind that is written; %s", E.what(path), KNOWN)
-  end
-  if E.is_module(what) then
-    fail("save: what must be a tensor or a table of tensors, got %s; m:state_dict() gives its tensors", E.what(what))
+    E.reject("save", "path", path, "a file name with a supported ending; %s", FORMATS)
   end
   if is_tensor(what) then
-    if format ~= "npy" then fail("save: what is a tensor without a name, and path ends in .%s; %s", format, KNOWN) end
-    if metadata ~= nil then fail("save: metadata is for .safetensors; .npy has no place for it") end
+    if format ~= "npy" then fail("save: what is a tensor without a name and path ends in .%s; %s", format, FORMATS) end
+    if metadata ~= nil then fail("save: metadata is given, but .npy files cannot store it; use .safetensors") end
     return files.save_tensor(path, what)
   end
   if not state_dict.is_state(what) then
-    fail("save: what must be a tensor or a table of tensors, got %s", E.what(what))
+    local fix = E.is_module(what) and "; use m:state_dict()" or ""
+    E.reject("save", "what", what, "a tensor or a table of tensors%s", fix)
   end
-  if format == "npy" then fail("save: what is a table, and path ends in .npy; %s", KNOWN) end
+  if format == "npy" then fail("save: what is a table and path ends in .npy; %s", FORMATS) end
   local names, tensors = contents_of(what)
   return files.save(path, names, tensors, metadata_list(metadata))
 end

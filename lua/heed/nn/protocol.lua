@@ -1,4 +1,4 @@
---- The methods that all modules have, built in or written in Lua. They see a module only through its entries
+--- The methods of all modules, built in or written in Lua. They access a module only through its entries
 --- (heed.nn.entries), its own methods and `training`.
 
 local core = require "heed.core"
@@ -10,8 +10,7 @@ local entries = E.entries
 
 local P = {}
 
---- The tensors of a kind in a module, as two lists: names and tensors; one that is in several places is
---- listed once.
+--- The tensors of a kind in a module as two lists, names and tensors. A shared tensor is listed once.
 local function members(module, kind, method, prefix, recurse)
   local names, values, seen = {}, {}, {}
   local function visit(each, at)
@@ -37,7 +36,7 @@ local function members(module, kind, method, prefix, recurse)
   return names, values
 end
 
---- The direct parts of a module, as two lists, each part once.
+--- The direct parts of a module as two lists, names and modules. A shared part is listed once.
 local function parts(module)
   local names, values, seen = {}, {}, {}
   for _, entry in ipairs(E.parts(module)) do
@@ -49,9 +48,9 @@ local function parts(module)
   return names, values
 end
 
--- ---- What the methods give ----------------------------------------------------------------------
+-- ---- Iterating ----------------------------------------------------------------------------------
 
---- An iterator over pairs of both lists.
+--- An iterator over the pairs names[i], values[i].
 local function pairs_of(names, values)
   local i = 0
   return function()
@@ -60,8 +59,7 @@ local function pairs_of(names, values)
   end
 end
 
---- A list that a `for` can also call, so that both `for p in m:parameters()` and `ipairs(m:parameters())`
---- work.
+--- A list that is also an iterator, so that `for p in m:parameters()` and `ipairs(m:parameters())` both work.
 local function list_of(values)
   local at = 0
   return setmetatable(values, {
@@ -135,8 +133,8 @@ end
 
 -- ---- Modes --------------------------------------------------------------------------------------
 
---- Each module once, however often it is in there, and all of them or none: a class's own `train` has the say for its
---- modules.
+--- Sets the mode of each module once. A part whose class overrides `train` handles its own parts. The modules are
+--- collected first, so that a call that is cancelled during the walk changes none of them.
 function P:train(mode)
   E.check_self(self, "train")
   if mode == nil then mode = true end
