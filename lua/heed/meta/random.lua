@@ -38,8 +38,8 @@ function Generator:set_state(state) end
 ---@param seed integer
 function heed.manual_seed(seed) end
 
----Selects which of PyTorch's two algorithms draws dropout masks: "native" (the default), or "mkl" as in builds of
----PyTorch with MKL.
+---Selects which of PyTorch's two algorithms draws dropout masks. PyTorch chooses by the manufacturer of the processor;
+---heed's default is "native".
 ---@param stream "native"|"mkl"
 function heed.set_dropout_stream(stream) end
 

@@ -91,9 +91,9 @@ local function wrong(value, rule)
   return type(value) ~= rule.kind and ("is %s; it must be a %s"):format(E.what(value), rule.kind) or nil
 end
 
---- Reads a config by rules, a table by Hugging Face's names; a rule's `also` lists alternative names. Returns the values
---- by name, and for each name the one that the config uses. `of` is a prefix for names in messages. Returns nil and a
---- problem for loading.unsupported if values break their rules.
+--- Reads a config by rules, a table by Hugging Face's names; a rule's `also` lists alternative names. Returns the
+--- values by name, and for each name the one that the config uses. `of` is a prefix for names in messages. Returns nil
+--- and a problem for loading.unsupported if values break their rules.
 function loading.read_config(config, rules, of)
   local values, said_as, problems = {}, {}, {}
   for name, rule in pairs(rules) do
@@ -235,7 +235,7 @@ function loading.weights(class, path)
   local state, problem = heed_load(path)
   if state == nil then return nil, problem end
   if E.kind(state) then
-    return nil, ("%s.load: '%s' contains a single unnamed tensor; it must contain a model's weights"):format(class, path)
+    return nil, ("%s.load: '%s' is a tensor without a name; it must be a model's weights"):format(class, path)
   end
   return state
 end
