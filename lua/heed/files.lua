@@ -50,9 +50,8 @@ local function metadata_list(metadata)
   E.check_type(metadata, "table", "save", "metadata")
   for key, value in pairs(metadata) do
     E.look "save"
-    if type(key) ~= "string" or type(value) ~= "string" then
-      fail("save: metadata has %s for the key %s; keys and values must be strings", E.what(value), E.what(key))
-    end
+    E.check_type(key, "string", "save", "a key of metadata")
+    E.check_type(value, "string", "save", ("metadata['%s']"):format(key))
     keys[#keys + 1] = key
   end
   E.sort(keys, "save")

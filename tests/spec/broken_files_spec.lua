@@ -16,7 +16,7 @@ end
 describe("files", function()
   files.in_folders(before_each, after_each)
 
-  describe("of safetensors that are broken give nil and a message:", function()
+  describe("in the safetensors format that are broken give nil and a message:", function()
     local function entry(dtype, shape, from, to)
       return ('{"dtype":"%s","shape":[%s],"data_offsets":[%s,%s]}'):format(dtype, shape, from, to)
     end
@@ -120,7 +120,7 @@ describe("files", function()
       ", the header: not valid JSON at byte 22: the string is too long")
   end)
 
-  describe("of safetensors' indexes that are broken give nil and a message:", function()
+  describe("with a safetensors index that is broken give nil and a message:", function()
     local one = safetensors('{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}}', "x")
 
     local function broken(what, text, message)
@@ -157,7 +157,7 @@ describe("files", function()
     end)
   end)
 
-  describe("of numpy that are broken give nil and a message:", function()
+  describe("in numpy's formats that are broken give nil and a message:", function()
     local function header(descr, order, shape)
       return ("{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n"):format(descr, order, shape)
     end
@@ -211,7 +211,7 @@ describe("files", function()
     broken("numpy's bfloat16", npy(header("<V2", "False", "(1,)"), "xx"),
       "its dtype '<V2' is not read; f2, f4, f8, i1, i4, i8 and b1 are, of either byte order")
 
-    it("every npz that is cut short or changed", function()
+    it("every npz that is truncated or has a changed byte", function()
       local whole = support.read(golden .. "deflated.npz")
       for length = 0, #whole - 1 do
         local got, message = heed.load(file("x.npz", whole:sub(1, length)))
@@ -220,20 +220,20 @@ describe("files", function()
       end
     end)
 
-    it("an npz whose check sum is wrong", function()
+    it("an npz with a wrong checksum", function()
       local whole = support.read(golden .. "stored.npz")
       local at = whole:find(string.pack("<f", 8.5), 1, true)
       fails(("load: '%s', entry 'weight.npy': cannot be read: CRC error"):format(path "x.npz"),
         heed.load(file("x.npz", whole:sub(1, at - 1) .. "?" .. whole:sub(at + 1))))
     end)
 
-    it("an npz with a name twice", function()
+    it("an npz with a duplicate name", function()
       assert.are.equal(true, heed.save(path "a.npz", { one = heed.ones(2), two = heed.ones(2) }))
       fails(("load: '%s': the name 'one' is there twice"):format(path "x.npz"),
         heed.load(file("x.npz", (support.read(path "a.npz"):gsub("two", "one")))))
     end)
 
-    it("an npz with entries that are no npy", function()
+    it("an npz with entries that are not npy files", function()
       assert.are.equal(true, heed.save(path "a.npz", { x = heed.ones(2) }))
       local text = support.read(path "a.npz")
       local got, message = heed.load(file("x.npz", (text:gsub("\147NUMPY", "\147NUMPX"))))
@@ -242,10 +242,10 @@ describe("files", function()
     end)
   end)
 
-  describe("of JSON", function()
+  describe("in the JSON format", function()
     local function json(text) return core.files.json(file("config.json", text)) end
 
-    it("are tables", function()
+    it("are read as tables", function()
       assert.are.same({ a = 1, b = { 1, 2.5, "x", true, false }, c = { d = {} }, f = "é\n\"😀" }, json [[
         {"a": 1, "b": [1, 2.5, "x", true, false], "c": {"d": {}}, "e": null, "f": "\u00e9\n\"\ud83d\ude00"}]])
       support.number_is("integer", json "12")
@@ -280,7 +280,7 @@ describe("files", function()
       end)
     end
 
-    it("may be 64 deep and not above 16 MiB", function()
+    it("may be nested 64 levels deep and have at most 16 MiB", function()
       assert.is_table(json(("["):rep(64) .. ("]"):rep(64)))
       fails(("load: '%s': has 16777217 bytes; at most 16777216 are read"):format(path "config.json"),
         json((" "):rep((2 ^ 24) - 1) .. "12"))

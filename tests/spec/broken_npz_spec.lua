@@ -71,20 +71,20 @@ describe("an npz", function()
   end
 
   describe("may", function()
-    it("have a comment, which may look like an archive", function()
+    it("have a comment, even one that looks like an archive", function()
       loads(zip { entry() })
       loads(zip({ entry() }, { comment = "PK: a comment" }))
       loads(zip({ entry() }, { comment = "PK\5\6" .. ("x"):rep(40) }))
       loads(zip({ entry() }, { comment = ("x"):rep(65535) }))
     end)
 
-    it("have descriptors behind entries, whose headers then have no sizes", function()
+    it("have data descriptors after entries whose headers have no sizes", function()
       loads(zip { entry { descriptor = true, flags = 8 } })
       local other = entry { name = "y", descriptor = true, flags = 8 }
       assert.are.equal(2, #loads(zip { entry { descriptor = true, flags = 8 }, other }))
     end)
 
-    it("be deflated", function()
+    it("be compressed", function()
       local e = entry()
       local text = deflated(e.data)
       loads(zip { entry { method = 8, data = text, inside = #text } })
@@ -99,7 +99,7 @@ describe("an npz", function()
       loads(zip { entry { extra = string.pack("<I2I2I8I8I8I4", 1, 28, e.size, e.inside, 0, 0), far = ELSEWHERE } })
     end)
 
-    it("have an end record of 64 bits, with what is in both or only there", function()
+    it("have a 64-bit end record, with fields in both records or only in that one", function()
       loads(zip({ entry() }, { end64 = {} }))
       loads(zip({ entry() }, { end64 = { plain_count = 1 } }))
       loads(zip({ entry() }, { end64 = { length = 52, behind = "anything" }, comment = "a comment" }))
@@ -109,11 +109,11 @@ describe("an npz", function()
       assert.are.equal(0, #heed.load(file("x.npz", zip({}, { end64 = {} }))))
     end)
 
-    it("have something before its entries that the offsets count", function()
+    it("have data before its entries, with offsets that include it", function()
       loads(zip({ entry() }, { before = "before" }))
     end)
 
-    it("have no entries: it is the end record then", function()
+    it("have no entries, and consist of the end record only", function()
       assert.are.equal(0, #heed.load(file("x.npz", zip {})))
       assert.are.equal(0, #heed.load(file("x.npz", zip({}, { comment = "nothing is here" }))))
       assert.are.equal(true, heed.save(path "y.npz", {}))
@@ -129,7 +129,7 @@ describe("an npz", function()
       loads(zip { entry { name = ("x"):rep(65535) } }, ("x"):rep(65535))
     end)
 
-    it("list its entries in another order than they lie in", function()
+    it("list its entries in an order that differs from their order in the file", function()
       local whole = zip { entry { name = "one" }, entry { name = "two" } }
       local record, last = 46 + #"one", 22
       local names = {}
@@ -142,7 +142,7 @@ describe("an npz", function()
 
   -- `changes`: to the entry that is as it should be.
   local function broken_entry(what, message, changes)
-    it("whose entry " .. what, function()
+    it("with an entry that " .. what, function()
       local e = entry()
       for key, value in pairs(changes(e)) do e[key] = value end
       fails(("load: '%s', entry 'x.npy': %s"):format(path "x.npz", filled(message)),
@@ -209,7 +209,7 @@ describe("an npz", function()
     "cannot be read: its bytes would reach into the next entry, or the directory",
     function(e) return { data = e.data:sub(1, -2), inside = #e.data } end)
 
-  it("whose entries overlap", function()
+  it("with entries that overlap", function()
     local e, f = entry(), entry { name = "y.npy" }
     e.data = e.data .. zip({ f }):sub(1, 30 + #f.name + #f.data)
     e.inside, e.size = #e.data, #e.data

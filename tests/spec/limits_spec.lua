@@ -30,7 +30,7 @@ describe("heed.limit", function()
     heed.set_num_threads(1)
   end)
 
-  it("tells that there are none at first, and then those that were set", function()
+  it("returns no limits initially, and then those that were set", function()
     local none = { memory = math.huge, seconds = math.huge, threads = math.huge, files = true, final = false }
     assert.same(none, heed.limit())
     heed.limit { memory = 2 ^ 40, threads = 4 }
@@ -42,7 +42,7 @@ describe("heed.limit", function()
     assert.same(before, heed.limit())
   end)
 
-  it("refuses what is no limit, and changes nothing then", function()
+  it("rejects invalid limits, and then changes nothing", function()
     local before = heed.limit()
     for _, value in ipairs { 0, -1, 0.5, "100", {}, 0 / 0 } do
       begins("limit: memory must be a number of bytes above 0, or math.huge, got ", function()
@@ -67,7 +67,7 @@ describe("heed.limit", function()
     assert.same(before, heed.limit())
   end)
 
-  it("bounds the memory of tensors, and what is given back can be had again", function()
+  it("bounds the memory of tensors; freed memory can be allocated again", function()
     collectgarbage()
     collectgarbage()
     local held = heed.info().memory_in_use
@@ -79,7 +79,7 @@ describe("heed.limit", function()
     for _ = 1, 20 do assert.equal(MIB, heed.ones(MIB):sum():item()) end -- 4 MiB each: the collector gives them back
   end)
 
-  it("may be below what is in use: nothing is had until it fits", function()
+  it("may be below the memory in use: allocations then fail until they fit", function()
     local x = heed.zeros(MIB)
     for _ = 1, 2 do collectgarbage() end -- else what other tests left would be given back for the ones
     heed.limit { memory = heed.info().memory_in_use - MIB }
@@ -88,7 +88,7 @@ describe("heed.limit", function()
     assert.equal(1024, heed.ones(1024):numel())
   end)
 
-  it("bounds what set_num_threads takes, and the threads that there are", function()
+  it("bounds set_num_threads and the number of running threads", function()
     heed.set_num_threads(4)
     heed.limit { threads = 2 }
     assert.equal(2, heed.get_num_threads())
@@ -114,7 +114,7 @@ describe("heed.limit", function()
     begins("linear: the time was up", function() return heed.linear(row, row) end)
   end)
 
-  it("begins anew with each call, after one that was stopped, too", function()
+  it("starts again with each call, also after one that was cancelled", function()
     local mha, x = nn.MultiHeadAttention(8, 8, 6, 0.5, 2), heed.rand(1, 3, 8)
     local g, cache, long = heed.Generator(1), mha:new_cache(), heed.ones(1):expand(2 ^ 33)
     local state, steps = g:get_state(), mha:steps(x)
@@ -167,7 +167,7 @@ describe("heed.limit", function()
     assert.same({ 3, 6, 4 }, tokenizer:encode "a")
   end)
 
-  support.where("frames", it, pending)("stops a module of Lua as a whole, whatever it catches", function()
+  support.where("frames", it, pending)("stops a module written in Lua as a whole, even if it catches errors", function()
     local Endless, rounds = nn.Module.class "Endless", 0
     function Endless.forward(_, x)
       while pcall(x.matmul, x, x) do rounds = rounds + 1 end
@@ -181,7 +181,7 @@ describe("heed.limit", function()
     assert.equal(64, (x + 1):numel())
   end)
 
-  support.where("frames", it, pending)("binds the call in which it is set, too", function()
+  support.where("frames", it, pending)("also applies to the call in which it is set", function()
     local Strict = nn.Module.class "Strict"
     function Strict.forward(_, x)
       heed.limit { seconds = 0.02 }
@@ -192,7 +192,7 @@ describe("heed.limit", function()
     end))
   end)
 
-  it("puts a generator back where a draw was stopped", function()
+  it("restores a generator when a draw is cancelled", function()
     heed.manual_seed(7)
     local expected = heed.rand(5)
     heed.manual_seed(7)
@@ -203,7 +203,7 @@ describe("heed.limit", function()
     assert.is_true(heed.rand(5):equal(expected))
   end)
 
-  it("closes every door to files", function()
+  it("closes every access to files", function()
     local load_tokenizer = require("heed.tokenizers.wordpiece").load
     local Bert, GPT2, Llama = require "heed.models.bert", require "heed.models.gpt2", require "heed.models.llama"
     local x = heed.zeros(3)
@@ -232,7 +232,7 @@ describe("heed.limit", function()
     end)
   end)
 
-  it("can be made tighter only once it is final", function()
+  it("can only be tightened once it is final", function()
     local done = run [[
       local heed = require "heed"
       heed.limit { memory = 2 ^ 30, seconds = 5, files = false, final = true }
@@ -259,7 +259,7 @@ describe("heed.limit", function()
 end)
 
 describe("a state without io, os, debug and package", function()
-  it("can use all that needs no file", function()
+  it("can use everything that needs no file", function()
     local done = run [[
       local heed = require "heed"
       local nn, raised = heed.nn, pcall

@@ -4,7 +4,7 @@ local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
 
-describe("a message about one of a thing is in the singular", function()
+describe("a message uses the singular for the number 1", function()
   local one = heed.ones(1)
 
   it("for arguments and indices", function()
@@ -53,7 +53,7 @@ describe("a message about one of a thing is in the singular", function()
       function() generator:set_state "a" end)
   end)
 
-  it("for what alone will do", function()
+  it("for a single valid value", function()
     raises("copy_: the source is [3] and must broadcast to [1]; its size 3 of dimension 1 must be 1",
       function() one:copy_(heed.ones(3)) end)
     raises("select: index 2 is out of range for dimension 1 of size 1; it must be 1 or -1",
@@ -64,7 +64,7 @@ describe("a message about one of a thing is in the singular", function()
   end)
 end)
 
-describe("a message of a call that finds no memory begins with the function that was called", function()
+describe("a message about insufficient memory begins with the called function", function()
   after_each(function() heed.limit { memory = math.huge } end)
 
   -- Under limits that leave room for less and less of what the call takes: the messages' beginnings, by name.
@@ -126,7 +126,7 @@ describe("a message of a call that finds no memory begins with the function that
     end)
   end
 
-  it("of a forward, for its parts and internals", function()
+  it("of a forward pass, for its parts and internals", function()
     local mha = nn.MultiHeadAttention { d_in = 8, d_out = 8, context_length = 8, dropout = 0.5, num_heads = 2 }
     local causal = nn.CausalAttention { d_in = 8, d_out = 8, context_length = 8, dropout = 0.5, softmax_dim = 1 }
     local drop, batch = nn.Dropout(0.5), x:unsqueeze(1)

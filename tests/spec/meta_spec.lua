@@ -51,7 +51,7 @@ end
 describe("the annotations", function()
   it("name the functions of heed", function() compare("heed", names_of(heed)) end)
 
-  it("name what heed.nn has", function() compare("nn", names_of(nn)) end)
+  it("name the contents of heed.nn", function() compare("nn", names_of(nn)) end)
 
   it("name the fields and methods of tensors", function()
     local methods = support.tensor_methods()
@@ -76,7 +76,7 @@ describe("the annotations", function()
     compare("Module", built_in)
   end)
 
-  it("name what classes of one's own have besides", function()
+  it("name the additional methods of user-defined classes", function()
     local own = names_of(nn.Module)
     for name in pairs(documented.Module) do own[name] = nil end
     compare("Class", own)
@@ -118,7 +118,7 @@ describe("the annotations", function()
     compare("Steps", public)
   end)
 
-  it("name what tokenizers and models have", function()
+  it("name the fields and methods of tokenizers and models", function()
     compare("wordpiece", names_of((require "heed.tokenizers.wordpiece")))
     local bert = assert(require("heed.models.bert").load "tests/golden/tiny_bert")
     for owner, object in pairs { Bert = bert, WordPiece = bert.tokenizer } do
@@ -126,7 +126,7 @@ describe("the annotations", function()
     end
   end)
 
-  it("name what decoders have", function()
+  it("name the fields and methods of decoders", function()
     local gpt2 = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")
     local llama = assert(require("heed.models.llama").load "tests/golden/decoders/llama")
     for owner, object in pairs { Decoder = gpt2, GPT2 = gpt2, Llama = llama, ModelCache = llama:new_cache() } do

@@ -22,7 +22,7 @@ local function write_script(code)
 end
 
 describe("the sandbox", function()
-  it("prints what a script returns", function()
+  it("prints the results of a script", function()
     local path = write_script "return heed.nn.CausalAttention(3, 2, 6, 0.0)(heed.rand(2, 6, 3)):numel()"
     local result = run(path)
     os.remove(path)
@@ -31,7 +31,7 @@ describe("the sandbox", function()
   end)
 
   for path in io.popen("ls tests/hostile/*.lua"):lines() do
-    it("outlives " .. path, function()
+    it("survives " .. path, function()
       local good = write_script "return heed.ones(2, 3):sum():item()"
       local code = support.read(path)
       local expected = code:match "^%-%- expect: ([^\n]*)\n" or "binary chunk" -- which has no such line
@@ -47,7 +47,7 @@ describe("the sandbox", function()
     end)
   end
 
-  it("does without a script that is not there, or a bound that Lua does not fit in", function()
+  it("reports a missing script, and a memory limit too small for Lua", function()
     assert.is_truthy(run("nowhere.lua").out:find "^nowhere.lua: failed: cannot open")
     assert.are.equal(2, run("").code)
     assert.are.equal(2, run("-m 0 x.lua").code)

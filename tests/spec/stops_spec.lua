@@ -29,7 +29,7 @@ describe("a limit of seconds stops #plain", function()
   end
 end)
 
-describe("a call that took the square of its input", function()
+describe("linear time, not quadratic, is taken by", function()
   -- How many times as long f takes for `count` as for an eighth of that: 8, or 64 if it still does. The best of three,
   -- in this process's time.
   local function ratio(f, count)
@@ -48,7 +48,7 @@ describe("a call that took the square of its input", function()
     return time(count) / short
   end
 
-  it("takes modules out of a list at its front", function()
+  it("removing modules from the front of a list", function()
     local count = 4000
     local list = {}
     for i = 1, count do list[i] = nn.ReLU() end
@@ -58,7 +58,7 @@ describe("a call that took the square of its input", function()
     assert.is_true(os.clock() - start < 5) -- 0.4 s here, and 11 where each step asks for all modules anew
   end)
 
-  it("appends to a list", function()
+  it("appending to a list", function()
     local relu = nn.ReLU()
     local function append(n)
       local list = nn.ModuleList()
@@ -67,7 +67,7 @@ describe("a call that took the square of its input", function()
     assert.is_true(ratio(append, 16000) < 24)
   end)
 
-  it("wraps modules in modules", function()
+  it("nesting modules in modules", function()
     local function wrap(n)
       return function()
         local module = nn.ReLU()
@@ -78,7 +78,7 @@ describe("a call that took the square of its input", function()
     assert.is_true(ratio(wrap, 8000) < 24)
   end)
 
-  it("looks for the longest piece that a word begins with", function()
+  it("finding the longest piece at the beginning of a word", function()
     local pieces = require("heed.core").text.vocabulary("a\n" .. ("b"):rep(512) .. "\n")
     local function find(n)
       local word = ("a"):rep(n)
@@ -87,7 +87,7 @@ describe("a call that took the square of its input", function()
     assert.is_true(ratio(find, 512) < 24)
   end)
 
-  it("meets a long name in a state", function()
+  it("loading a state dict with a long name", function()
     local module = nn.Linear(1, 1)
     local start = os.clock()
     local result = module:load_state_dict({ [("a"):rep(100000) .. ".b"] = heed.zeros(1) }, { strict = false })
@@ -96,10 +96,10 @@ describe("a call that took the square of its input", function()
   end)
 end)
 
-describe("what a stopped call leaves", function()
+describe("a cancelled call", function()
   after_each(function() heed.limit { seconds = math.huge } end)
 
-  it("is a module as it was: no mode of it is set", function()
+  it("leaves a module unchanged: no mode of it is set", function()
     local list = {}
     for i = 1, 200000 do list[i] = nn.ReLU() end
     local module = nn.ModuleList(list)
@@ -111,7 +111,7 @@ describe("what a stopped call leaves", function()
     assert.is_true(list[1].training and list[#list].training)
   end)
 
-  it("is a file as it was", function()
+  it("leaves a file unchanged", function()
     support.with_file(function(path)
       local file = path .. ".safetensors"
       assert(heed.save(file, { x = heed.ones(1) }))

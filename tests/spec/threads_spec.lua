@@ -7,9 +7,9 @@ local raises = require "tests.raises"
 describe("heed.set_num_threads", function()
   after_each(function() heed.set_num_threads(1) end)
 
-  it("is 1 at first", function() assert.equal(1, heed.get_num_threads()) end)
+  it("is initially 1", function() assert.equal(1, heed.get_num_threads()) end)
 
-  it("sets what get_num_threads gives", function()
+  it("sets the result of get_num_threads", function()
     for _, n in ipairs { 2, 8, 1, 3.0, 1024 } do
       heed.set_num_threads(n)
       assert.equal(n, heed.get_num_threads())
@@ -18,7 +18,7 @@ describe("heed.set_num_threads", function()
     end
   end)
 
-  it("refuses other numbers, and keeps the last one", function()
+  it("rejects other numbers, and keeps the last one", function()
     heed.set_num_threads(3)
     for _, n in ipairs { 0, -1, 1025, 1000000000, math.mininteger, math.maxinteger } do
       raises(("set_num_threads: n is %d; it must be from 1 to 1024"):format(n), function() heed.set_num_threads(n) end)
@@ -63,7 +63,7 @@ describe("results", function()
     same_bits(function() return attention(q, k, v, { dropout_p = 0.3 }) end)
   end)
 
-  it("of few queries on many keys do not, either", function()
+  it("of attention with few queries and many keys do not depend on it", function()
     local keys, values = heed.randn(2, 5000, 32), heed.randn(2, 5000, 32)
     for _, queries in ipairs { 1, 3 } do
       local few = heed.randn(4, queries, 32)
@@ -71,7 +71,7 @@ describe("results", function()
     end
   end)
 
-  it("of products do not, either", function()
+  it("of products do not depend on it", function()
     for _, sizes in ipairs { { 300, 200, 250 }, { 1, 700, 900 }, { 900, 700, 1 }, { 5, 1100, 40 }, { 1500, 30, 7 } } do
       local m, n, inner = table.unpack(sizes)
       local a, b, bias = heed.randn(m, inner), heed.randn(inner, n), heed.randn(n)
@@ -81,7 +81,7 @@ describe("results", function()
     same_bits(function() return a:matmul(b) end)
   end)
 
-  it("of rows do not, either", function()
+  it("of functions along rows do not depend on it", function()
     local weight, bias = heed.randn(607), heed.randn(607)
     same_bits(function()
       return large:softmax(-1), large:softmax(1), large:log_softmax(-1), large:layer_norm(weight, bias),
@@ -90,7 +90,7 @@ describe("results", function()
     same_bits(function() return cube:softmax(2), large:t():softmax(-1), large:cumsum(1), large:cumsum(2) end)
   end)
 
-  it("of elementwise functions do not, either", function()
+  it("of elementwise functions do not depend on it", function()
     local row, column = heed.randn(607), heed.randn(701, 1)
     same_bits(function()
       return large:exp(), large:gelu(), large:silu(), large:tanh(), large:t():sigmoid(), large:lt(0), large * 2, -large
@@ -100,7 +100,7 @@ describe("results", function()
     same_bits(function() return large:clone():mul_(3), large:masked_fill(large:gt(0), 1) end)
   end)
 
-  it("of reductions do not, either", function()
+  it("of reductions do not depend on it", function()
     same_bits(function() return large:sum(), large:sum(1), large:sum(2), large:mean(1), large:var(2), large:std(1) end)
     same_bits(function() return cube:sum { dim = { 1, 3 } }, cube:sum(2), cube:mean { dim = { 2, 3 } } end)
     same_bits(function()
@@ -109,7 +109,7 @@ describe("results", function()
     end)
   end)
 
-  it("of modules do not, either", function()
+  it("of modules do not depend on it", function()
     heed.manual_seed(2)
     local m = nn.MultiHeadAttention(64, 96, 150, 0.25, 4)
     local x = heed.randn(3, 150, 64)
@@ -123,7 +123,7 @@ describe("results", function()
 end)
 
 describe("heed.clock", function()
-  it("counts seconds and never goes back", function()
+  it("is monotonic and counts seconds", function()
     local before = heed.clock()
     for _ = 1, 1000 do
       local now = heed.clock()
@@ -138,7 +138,7 @@ describe("heed.clock", function()
 end)
 
 describe("heed.info", function()
-  it("says what there is", function()
+  it("describes the build and the resources in use", function()
     local info = heed.info()
     assert.equal(heed.version, info.version)
     assert.truthy(info.processor:find "%S")
@@ -160,7 +160,7 @@ describe("heed.info", function()
     assert.is_true(heed.info().memory_peak >= info.memory_peak)
   end)
 
-  it("is a list when printed", function()
+  it("prints as a list", function()
     local info = heed.info()
     info.memory_in_use, info.memory_peak, info.processor = 0, 5 * 2 ^ 19, nil
     local names = {}
@@ -178,7 +178,7 @@ describe("heed.info", function()
     }, names)
   end)
 
-  it("takes no arguments", function()
+  it("accepts no arguments", function()
     raises("info: 1 argument was given and it takes at most 0", function() heed.info(1) end)
   end)
 end)

@@ -27,17 +27,19 @@ end
 
 local FIELDS = { capacity = true, batch = true, dtype = true }
 
+local function quoted(name) return type(name) == "string" and ("'%s'"):format(name) or E.what(name) end
+
 function Cache.__index(self, name)
   if methods[name] then return methods[name] end
   local layers = check_self(self, Cache.__name)
   if name == "length" then return self[LENGTH] end
   if FIELDS[name] then return layers[1][name] end
-  fail("heed.ModelCache: there is no field %s; use length, capacity, batch, dtype, truncate, reorder, clone or release",
-    E.what(name))
+  fail("a heed.ModelCache has no field %s; it has length, capacity, batch, dtype, truncate, reorder, clone and release",
+    quoted(name))
 end
 
 function Cache.__newindex(_, name)
-  fail("heed.ModelCache: the field %s cannot be set; all fields are read-only", E.what(name))
+  fail("the field %s of a heed.ModelCache cannot be set; all of its fields are read-only", quoted(name))
 end
 
 function Cache.__tostring(self)

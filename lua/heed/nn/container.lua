@@ -29,7 +29,7 @@ function Container:init(...)
   for key in pairs(list) do
     E.look(E.class_name(self))
     if not compat.is_integer(key) or key < 1 or key > count then
-      fail("%s: the table has the key %s; it must be a list of modules", E.class_name(self), E.what(key))
+      E.reject(E.class_name(self), "a key of the list", key, "an index from 1 to the length, %d", count)
     end
   end
   for i = 1, count do
