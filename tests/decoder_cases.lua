@@ -21,14 +21,6 @@ function M.from_one(list)
   return ids
 end
 
-function M.int64(list) return heed.tensor(list, { dtype = "int64" }) end
-
-function M.close(want, got, bound)
-  assert.are.same(want.shape, got.shape)
-  local off = (want - got):abs():max():item()
-  assert.is_true(off <= bound, "off by " .. off)
-end
-
 --- Logits [n, v] of ids (a list), in pieces of these sizes, then one by one.
 function M.in_pieces(m, ids, sizes, cache)
   local parts, first, i = {}, 1, 1

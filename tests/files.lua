@@ -1,6 +1,6 @@
 -- What the specs of files share: a folder for each test, and what is written there.
 local assert = require "luassert"
-local support = dofile "tests/support.lua"
+local support = require "tests.support"
 
 local files = {}
 
@@ -8,8 +8,8 @@ local folder -- of the test
 
 --- Between `describe` and the tests: makes the folder, and takes it away.
 function files.in_folders(before_each, after_each)
-  before_each(function() folder = support.run("mktemp -d").out:gsub("\n", "") end)
-  after_each(function() support.run("rm -rf " .. support.quote(folder)) end)
+  before_each(function() folder = support.new_folder() end)
+  after_each(function() support.remove_folder(folder) end)
 end
 
 function files.folder() return folder end

@@ -32,11 +32,6 @@ function cases.build(case)
   return m, x, options
 end
 
--- The numbers of a case's result as a tensor.
-function cases.tensor(expected)
-  return heed.tensor(expected.data, { dtype = "float32" }):view(expected.shape)
-end
-
 -- The rows of x after one another through a cache, and the lengths that it had.
 function cases.through(m, x, cache, chunks, options)
   local rows, at, lengths = {}, 0, {}

@@ -139,13 +139,23 @@ function support.with_file(f)
   return support.unpack(results, 2, results.n)
 end
 
+-- Calls f with the path of a script that contains this code; the script is removed afterwards.
+function support.with_script(code, f)
+  return support.with_file(function(path)
+    support.write(path, code)
+    return f(path)
+  end)
+end
+
 function support.remove_folder(path) assert(os.execute("rm -rf " .. support.quote(path))) end
 
--- A new folder, which is the caller's to remove, with what is in `from`.
+-- A new empty folder, which the caller must remove.
+function support.new_folder() return (support.run("mktemp -d").out:gsub("\n", "")) end
+
+-- A copy of a folder, which the caller must remove.
 function support.copy_folder(from)
-  local path = os.tmpname()
-  os.remove(path)
-  assert(os.execute(("cp -r %s %s"):format(support.quote(from), support.quote(path))))
+  local path = support.new_folder()
+  assert(os.execute(("cp -r %s/. %s"):format(support.quote(from), support.quote(path))))
   return path
 end
 

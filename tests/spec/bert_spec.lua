@@ -3,6 +3,7 @@ local core = require "heed.core"
 local heed = require "heed"
 local raises = require "tests.raises"
 local support = require "tests.support"
+local tensors = require "tests.tensors"
 local Bert = require "heed.models.bert"
 
 local FOLDER = "tests/golden/tiny_bert"
@@ -13,13 +14,7 @@ local function model() return assert(Bert.load(FOLDER)) end
 --- Ids of a case (lists of lists, from 0) as a tensor, from 1.
 local function ids_of(lists) return heed.tensor(lists, { dtype = "int64" }) + 1 end
 
-local function tensor(case) return heed.tensor(case.data):view(case.shape) end
-
-local function close(want, got, bound)
-  want = tensor(want)
-  assert.are.same(want.shape, got.shape)
-  assert.is_true((want - got):abs():max():item() <= bound, "off by " .. (want - got):abs():max():item())
-end
+local function close(wanted, got, bound) tensors.close(tensors.golden(wanted), got, bound) end
 
 --- 1 where there is a token: [b, n].
 local function mask_of(case)

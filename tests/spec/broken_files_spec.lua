@@ -1,7 +1,7 @@
 -- Files that are broken: each gives nil and a message that says what is wrong, and where.
 local heed = require "heed"
 local core = require "heed.core"
-local support = dofile "tests/support.lua"
+local support = require "tests.support"
 local files = dofile "tests/files.lua"
 local path, file, fails, safetensors = files.path, files.file, files.fails, files.safetensors
 

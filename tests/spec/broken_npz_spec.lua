@@ -1,6 +1,6 @@
 -- Zip archives that numpy would not write: what may be read is, and of what is broken the message says what is wrong.
 local heed = require "heed"
-local support = dofile "tests/support.lua"
+local support = require "tests.support"
 local files = dofile "tests/files.lua"
 local path, file, fails = files.path, files.file, files.fails
 

@@ -5,25 +5,13 @@ local support = require "tests.support"
 local nn = heed.nn
 local raises = require "tests.raises"
 local cases = require "tests.mha_cases"
+local tensors = require "tests.tensors"
+local module, close = tensors.small_mha, tensors.close
 
 local DTYPES = { "float32", "bfloat16", "float16", "int8" }
 -- Of the results, which are about 1: rounding of what is stored, half a place of 8 or 11 bits, or 1 / 254.
 local BOUNDS = { float32 = 1e-6, bfloat16 = 0.02, float16 = 0.002, int8 = 0.03 }
 
-local function module(more)
-  local c = { d_in = 6, d_out = 8, context_length = 12, dropout = 0, num_heads = 4 }
-  for name, value in pairs(more or {}) do c[name] = value end
-  return nn.MultiHeadAttention(c)
-end
-
-local function distance(a, b)
-  assert.equal(tostring(a.shape), tostring(b.shape))
-  return (a - b):abs():max():item()
-end
-local function close(a, b, bound)
-  local off = distance(a, b)
-  assert.is_true(off <= (bound or 1e-6), "off by " .. off)
-end
 
 before_each(function() heed.manual_seed(123) end)
 

@@ -1,17 +1,9 @@
 -- The command `heed`: options, scripts, exit codes.
 local support = require "tests.support"
-local heed, run = support.heed, support.run
+local heed, run, with_script = support.heed, support.run, support.with_script
 
 -- Runs the command with options that are words for the shell.
 local function command(options, input) return run(heed .. " " .. options, input) end
-
--- A script with this text, as a word for the shell, while f runs.
-local function with_script(text, f)
-  support.with_file(function(path)
-    support.write(path, text)
-    f(path)
-  end)
-end
 
 local function prints(expected, result)
   assert.are.equal("", result.err)

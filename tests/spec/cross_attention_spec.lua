@@ -2,17 +2,8 @@
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
-
-local function module(more)
-  local c = { d_in = 6, d_out = 8, context_length = 12, dropout = 0, num_heads = 4 }
-  for name, value in pairs(more or {}) do c[name] = value end
-  return nn.MultiHeadAttention(c)
-end
-
-local function close(a, b)
-  assert.equal(tostring(a.shape), tostring(b.shape))
-  assert.is_true((a - b):abs():max():item() <= 1e-6)
-end
+local tensors = require "tests.tensors"
+local module, close = tensors.small_mha, tensors.close
 
 before_each(function() heed.manual_seed(123) end)
 

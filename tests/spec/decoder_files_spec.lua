@@ -5,7 +5,7 @@ local cases = require "tests.decoder_cases"
 local raises = require "tests.raises"
 local support = require "tests.support"
 
-local CLASSES, TOP, class_of, close = cases.classes, cases.top, cases.class_of, cases.close
+local CLASSES, TOP, class_of, close = cases.classes, cases.top, cases.class_of, require("tests.tensors").close
 
 describe("loading a decoder", function()
   local folder
@@ -152,9 +152,9 @@ describe("loading a decoder", function()
     assert.are.equal("GPT2.load: no such file or folder: 'tests/nowhere'", message)
     from "gpt2"
     os.remove(folder .. "/config.json")
-    assert.is_truthy(select(2, CLASSES.gpt2.load(folder)):find "config.json', and no config was given")
+    assert.is_truthy(select(2, CLASSES.gpt2.load(folder)):find "config.json'; add it or pass a config")
     support.write(folder .. "/config.json", "{")
     assert.is_nil((CLASSES.gpt2.load(folder)))
-    raises("GPT2.load: path must be a string, got nil", function() CLASSES.gpt2.load() end)
+    raises("GPT2.load: path is nil; it must be a string", function() CLASSES.gpt2.load() end)
   end)
 end)

@@ -1,10 +1,11 @@
 -- heed.models.gpt2 and llama: against transformers on small models with random weights, with and without a cache.
 local heed = require "heed"
+local tensors = require "tests.tensors"
 local cases = require "tests.decoder_cases"
 local raises = require "tests.raises"
 
 local CLASSES, TOP, golden, class_of, load_golden = cases.classes, cases.top, cases.golden, cases.class_of, cases.load
-local from_one, int64, close, in_pieces = cases.from_one, cases.int64, cases.close, cases.in_pieces
+local from_one, in_pieces, int64, close = cases.from_one, cases.in_pieces, tensors.int64, tensors.close
 
 for name, case in pairs(golden) do
   describe("the golden " .. name, function()

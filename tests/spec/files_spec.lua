@@ -3,17 +3,14 @@
 local heed = require "heed"
 local core = require "heed.core"
 local raises = dofile "tests/raises.lua"
-local support = dofile "tests/support.lua"
+local support = require "tests.support"
 local files = dofile "tests/files.lua"
+local tensors = require "tests.tensors"
 local path, file, fails, safetensors = files.path, files.file, files.fails, files.safetensors
 local nn = heed.nn
 
 local golden = "tests/golden/files/"
-local function names_of(state)
-  local names = {}
-  for name in heed.pairs(state) do names[#names + 1] = name end
-  return table.concat(names, " ")
-end
+local function names_of(state) return tensors.names_of(heed.pairs(state)) end
 
 --- The tensors that scripts/dev/make_golden_files.py writes: element i is i / 2 - 3.
 local function golden_tensor(dtype, ...)

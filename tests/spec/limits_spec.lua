@@ -18,8 +18,7 @@ local function begins(start, f) assert.equal(start, failure(f):sub(1, #start)) e
 
 -- What a script prints in a state of its own.
 local function run(script)
-  return support.with_file(function(path)
-    support.write(path, script)
+  return support.with_script(script, function(path)
     return support.run(support.heed .. " " .. support.quote(path))
   end)
 end

@@ -4,22 +4,15 @@ local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
 local cases = require "tests.mha_cases"
+local tensors = require "tests.tensors"
 
-local function same(want, got, tolerance)
-  assert.equal(tostring(want.shape), tostring(got.shape))
-  local off = 0
-  local a, b = want:flatten():tolist(), got:flatten():tolist()
-  for i = 1, #a do
-    if a[i] ~= b[i] then off = math.max(off, math.abs(a[i] - b[i]) / (1 + math.abs(a[i]))) end
-    assert.is_true(off <= tolerance, ("element %d is %s, not %s"):format(i, b[i], a[i]))
-  end
-end
+local function same(wanted, got, tolerance) tensors.close(wanted, got, tolerance, tolerance) end
 
 describe("MultiHeadAttention gives the same as a plain implementation:", function()
   for _, case in ipairs(dofile "tests/golden/mha.lua") do
     it(case.name, function()
       local m, x, options = cases.build(case)
-      local expected = cases.tensor(case.expect)
+      local expected = tensors.golden(case.expect)
       if case.chunks then
         for _, dtype in ipairs { "float32", "bfloat16", "float16", "int8" } do
           local y = cases.through(m, x, m:new_cache { batch = case.b, dtype = dtype }, case.chunks, options)
@@ -32,18 +25,14 @@ describe("MultiHeadAttention gives the same as a plain implementation:", functio
       options.need_weights = true
       local again, info = m(x, options)
       assert.equal(y:to_string(), again:to_string())
-      for name, values in pairs(case.internals) do same(cases.tensor(values), info[name], 3e-6) end
+      for name, values in pairs(case.internals) do same(tensors.golden(values), info[name], 3e-6) end
     end)
   end
 end)
 
-local function config(more)
-  local c = { d_in = 6, d_out = 8, context_length = 12, dropout = 0, num_heads = 4 }
-  for name, value in pairs(more or {}) do c[name] = value end
-  return c
-end
+local function config(more) return tensors.merged(tensors.SMALL, more) end
 
-local function module(more) return nn.MultiHeadAttention(config(more)) end
+local module = tensors.small_mha
 
 describe("the settings of a MultiHeadAttention", function()
   it("can be read", function()

@@ -1,19 +1,12 @@
 -- The built-in modules from Lua: constructors, fields, calls, and the methods that all modules share.
 local heed = require "heed"
 local fails = require "tests.fails"
+local tensors = require "tests.tensors"
+local names_of = tensors.names_of
 local nn = heed.nn
 
-local function names_of(iterator)
-  local names = {}
-  for name in iterator do names[#names + 1] = name end
-  return table.concat(names, " ")
-end
-
-local function multi_head(options)
-  local all = { d_in = 3, d_out = 4, context_length = 6, dropout = 0, num_heads = 2 }
-  for name, value in pairs(options or {}) do all[name] = value end
-  return nn.MultiHeadAttention(all)
-end
+local SMALL = { d_in = 3, d_out = 4, context_length = 6, dropout = 0, num_heads = 2 }
+local function multi_head(options) return nn.MultiHeadAttention(tensors.merged(SMALL, options)) end
 
 describe("a constructor", function()
   it("accepts its arguments by position, by name, and mixed", function()

@@ -1,6 +1,7 @@
 -- ONNX's node tests of the operator Attention, opsets 23 to 25: one test for each case of
 -- tests/golden/onnx_attention.lua, which scripts/dev/onnx_attention_tests.py makes.
 local heed = require "heed"
+local tensors = require "tests.tensors"
 
 local alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 local value_of = {}
@@ -16,22 +17,10 @@ local function decode(text)
   return bytes
 end
 
-local function build(x)
-  return heed.from_string(decode(x.data), x.dtype, x.shape)
-end
+local function build(x) return heed.from_string(decode(x.data), x.dtype, x.shape) end
 
--- The largest difference; numbers must be nan or inf where the other's are.
-local function assert_close(got, wanted, tolerance)
-  assert.are.equal(tostring(wanted.shape), tostring(got.shape))
-  local a, b = got:flatten():tolist(), wanted:flatten():tolist()
-  for i = 1, #b do
-    local same = a[i] == b[i] or a[i] ~= a[i] and b[i] ~= b[i]
-    local off = math.abs(a[i] - b[i])
-    if not same and (off ~= off or off > tolerance * math.max(1, math.abs(b[i]))) then
-      error(("element %d is %.9g, not %.9g"):format(i, a[i], b[i]), 2)
-    end
-  end
-end
+--- Equal within the relative tolerance of a case; small numbers within it absolutely.
+local function close(got, wanted, tolerance) tensors.close(wanted, got, tolerance / 2, tolerance / 2) end
 
 describe("ONNX's Attention", function()
   for _, case in ipairs(dofile(os.getenv "HEED_ONNX_CASES" or "tests/golden/onnx_attention.lua")) do
@@ -43,9 +32,9 @@ describe("ONNX's Attention", function()
       local y = heed.scaled_dot_product_attention(q, k, v, options)
       options.need_weights = true
       local again, taps = heed.scaled_dot_product_attention(q, k, v, options)
-      assert_close(y, build(case.expect), case.tolerance)
+      close(y, build(case.expect), case.tolerance)
       assert.are.equal(y:to_string(), again:to_string())
-      for name, wanted in pairs(case.taps or {}) do assert_close(taps[name], build(wanted), case.tolerance) end
+      for name, wanted in pairs(case.taps or {}) do close(taps[name], build(wanted), case.tolerance) end
       local past = options.past_key
       assert.are.equal((past and heed.cat({ past, k }, -2) or k):to_string(), taps.present_key:to_string())
     end)

@@ -1,6 +1,7 @@
 -- Operations from Lua: how arguments are read, what comes back, what is said about mistakes. That the numbers are
 -- PyTorch's is the subject of golden_spec.lua.
 local heed = require "heed"
+local fails = require "tests.fails"
 local support = require "tests.support"
 
 local inf, nan = math.huge, 0 / 0
@@ -17,14 +18,6 @@ local function show(x)
 end
 
 local function shows(expected, x) assert.equal(expected, show(x)) end
-
--- The message of an error without its place.
-local function fails(expected, f, ...)
-  local arguments = table.pack(...)
-  local ok, message = pcall(function() return f(table.unpack(arguments, 1, arguments.n)) end)
-  assert.is_false(ok, "no error was raised")
-  assert.equal(expected, (tostring(message):gsub("^[^:]+:%d+: ", "")))
-end
 
 describe("arithmetic", function()
   local a, b = tensor { 1, 2, 3 }, tensor { 4, 5, 6 }

@@ -1,13 +1,8 @@
 -- Modules written in Lua: classes, fields, containers, and how they nest with the built-in ones.
 local heed = require "heed"
 local fails = require "tests.fails"
+local names_of = require("tests.tensors").names_of
 local nn = heed.nn
-
-local function names_of(iterator)
-  local names = {}
-  for name in iterator do names[#names + 1] = name end
-  return table.concat(names, " ")
-end
 
 local Mine = nn.Module.class "Mine"
 function Mine:init(d)
@@ -74,7 +69,7 @@ describe("a class", function()
 
   it("points at the line of the mistake", function()
     local _, err = pcall(function() Mine(3).w = 5 end)
-    assert.matches("own_modules_spec.lua:%d+: Mine: w is a parameter", err)
+    assert.matches("own_modules_spec.lua:%d+: Mine: w is the number 5", err)
   end)
 end)
 

@@ -64,11 +64,7 @@ describe("the prompt on a terminal", function()
   local has_terminal = run("script -qec true /dev/null").code == 0
   local home
 
-  before_each(function()
-    home = os.tmpname()
-    os.remove(home)
-    assert(os.execute("mkdir " .. home))
-  end)
+  before_each(function() home = support.new_folder() end)
   after_each(function() support.remove_folder(home) end)
 
   -- What the screen shows after these keys, so many seconds between them.

@@ -1,20 +1,15 @@
 -- heed.rope and heed.alibi_slopes, against reference values in double precision (scripts/dev/make_layer_values.py).
 local heed = require "heed"
 local raises = require "tests.raises"
-
-local function build(v) return heed.tensor(v.data, { dtype = v.dtype }):view(v.shape) end
-
-local function close(got, want, tolerance)
-  assert.are.same({ table.unpack(want.shape) }, { table.unpack(got.shape) })
-  assert.is_true(got:allclose(want, { rtol = tolerance, atol = tolerance }))
-end
+local tensors = require "tests.tensors"
+local golden, close = tensors.golden, tensors.close
 
 describe("heed.rope", function()
   for i, case in ipairs(dofile "tests/golden/rope.lua") do
     if case.x then
       it(("gives the reference values, case %d"):format(i), function()
-        local positions = case.positions and build(case.positions)
-        close(heed.rope(build(case.x), positions, case.options), build(case.y), 1e-6)
+        local positions = case.positions and golden(case.positions)
+        close(heed.rope(golden(case.x), positions, case.options), golden(case.y), 1e-6)
       end)
     end
   end
@@ -153,7 +148,7 @@ describe("heed.alibi_slopes", function()
   for _, case in ipairs(dofile "tests/golden/rope.lua") do
     if case.slopes then
       it(("equal those of the paper for %d heads"):format(#case.slopes.data), function()
-        close(heed.alibi_slopes(#case.slopes.data), build(case.slopes), 1e-7)
+        close(heed.alibi_slopes(#case.slopes.data), golden(case.slopes), 1e-7)
       end)
     end
   end

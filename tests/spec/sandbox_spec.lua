@@ -13,37 +13,31 @@ local function run(arguments, seconds)
   return support.run(("%s -s %s %s"):format(sandbox, seconds or long, arguments))
 end
 
-local function write_script(code)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(code)
-  file:close()
-  return path
-end
+local with_script = support.with_script
 
 describe("the sandbox", function()
   it("prints the results of a script", function()
-    local path = write_script "return heed.nn.CausalAttention(3, 2, 6, 0.0)(heed.rand(2, 6, 3)):numel()"
-    local result = run(path)
-    os.remove(path)
-    assert.are.equal(path .. ": 24\n", result.out)
-    assert.are.equal(0, result.code)
+    with_script("return heed.nn.CausalAttention(3, 2, 6, 0.0)(heed.rand(2, 6, 3)):numel()", function(path)
+      local result = run(path)
+      assert.are.equal(path .. ": 24\n", result.out)
+      assert.are.equal(0, result.code)
+    end)
   end)
 
   for path in io.popen("ls tests/hostile/*.lua"):lines() do
     it("survives " .. path, function()
-      local good = write_script "return heed.ones(2, 3):sum():item()"
       local code = support.read(path)
-      local expected = code:match "^%-%- expect: ([^\n]*)\n" or "binary chunk" -- which has no such line
-      local result = run(path .. " " .. good, code:find "\n%-%- only time ends it\n" and short)
-      os.remove(good)
-      local lines = {}
-      for line in result.out:gmatch "[^\n]+" do lines[#lines + 1] = line end
-      assert.are.equal(path .. ":", lines[1]:sub(1, #path + 1))
-      assert.is_truthy(lines[1]:find(expected), result.out)
-      assert.are.equal(good .. ": 6.0", lines[#lines])
-      assert.are.equal(1, result.code)
-      assert.are.equal("", result.err)
+      local expected = code:match "^%-%- expect: ([^\n]*)\n" or "binary chunk" -- a binary chunk has no such line
+      with_script("return heed.ones(2, 3):sum():item()", function(good)
+        local result = run(path .. " " .. good, code:find "\n%-%- only time ends it\n" and short)
+        local lines = {}
+        for line in result.out:gmatch "[^\n]+" do lines[#lines + 1] = line end
+        assert.are.equal(path .. ":", lines[1]:sub(1, #path + 1))
+        assert.is_truthy(lines[1]:find(expected), result.out)
+        assert.are.equal(good .. ": 6.0", lines[#lines])
+        assert.are.equal(1, result.code)
+        assert.are.equal("", result.err)
+      end)
     end)
   end
 

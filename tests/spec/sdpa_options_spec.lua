@@ -2,21 +2,12 @@
 -- (Numbers at all sizes: tests/c/test_attention_options.c. ONNX's own tests: onnx_attention_spec.lua.)
 local heed = require "heed"
 local raises = require "tests.raises"
+local tensors = require "tests.tensors"
 
 local attention = heed.scaled_dot_product_attention
-local huge = math.huge
+local huge, int64 = math.huge, tensors.int64
 
-local function int64(list) return heed.tensor(list, { dtype = "int64" }) end
-
-local function assert_close(wanted, got, tolerance)
-  assert.are.equal(tostring(wanted.shape), tostring(got.shape))
-  local a, b = wanted:flatten():tolist(), got:flatten():tolist()
-  for i = 1, #a do
-    if not (a[i] == b[i] or math.abs(a[i] - b[i]) <= (tolerance or 3e-6)) then
-      error(("element %d is %.9g, not %.9g"):format(i, b[i], a[i]), 2)
-    end
-  end
-end
+local function assert_close(wanted, got, tolerance) tensors.close(wanted, got, tolerance or 3e-6) end
 
 -- The same, number by number: out, logits, capped, biased, weights as nested tables [b][h][i][j].
 local function twin(q, k, v, o)

@@ -2,14 +2,9 @@
 local heed = require "heed"
 local fails = require "tests.fails"
 local raises = require "tests.raises"
+local copy_of = require("tests.tensors").copy_of
 local nn = heed.nn
 local skip_init = nn.utils.skip_init
-
-local function copy_of(state)
-  local copy = {}
-  for name, tensor in heed.pairs(state) do copy[name] = tensor:clone() end
-  return copy
-end
 
 -- Whether both are the same elements: what is written to one is read from the other.
 local function share(a, b)

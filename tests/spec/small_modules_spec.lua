@@ -3,14 +3,8 @@ local heed = require "heed"
 local raises = require "tests.raises"
 local nn = heed.nn
 
-local function build(v) return heed.tensor(v.data, { dtype = v.dtype }):view(v.shape) end
-
-local function close(got, want, tolerance)
-  assert.are.same({ table.unpack(want.shape) }, { table.unpack(got.shape) })
-  assert.is_true(got:allclose(want, { rtol = tolerance, atol = tolerance }))
-end
-
-local function int64(list) return heed.tensor(list, { dtype = "int64" }) end
+local tensors = require "tests.tensors"
+local golden, close, int64 = tensors.golden, tensors.close, tensors.int64
 
 describe("a module of PyTorch", function()
   for i, case in ipairs(dofile "tests/golden/layers.lua") do
@@ -26,22 +20,22 @@ describe("a module of PyTorch", function()
         assert.are.equal(#case.drawn, #names)
         for at, pair in ipairs(case.drawn) do
           assert.are.equal(pair[1], names[at])
-          close(m[pair[1]], build(pair[2]), 1e-7)
+          close(m[pair[1]], golden(pair[2]), 1e-7)
         end
       end)
 
       it("gives the same numbers", function()
         local state = {}
-        for _, pair in ipairs(case.state or {}) do state[pair[1]] = build(pair[2]) end
+        for _, pair in ipairs(case.state or {}) do state[pair[1]] = golden(pair[2]) end
         if case.state then m:load_state_dict(state) end
-        local x = build(case.x)
-        close(m(x), build(case.y), 1e-6)
+        local x = golden(case.x)
+        close(m(x), golden(case.y), 1e-6)
         if x.dtype == "float32" then -- the same through strides with gaps
           local wide = heed.zeros(x:numel(), 2)
           local gaps = wide[{ {}, 2 }]:view(x.shape)
           gaps:copy_(x)
-          close(m(gaps), build(case.y), 1e-6)
-          close(m(x:transpose(1, -1):contiguous():transpose(1, -1)), build(case.y), 1e-6)
+          close(m(gaps), golden(case.y), 1e-6)
+          close(m(x:transpose(1, -1):contiguous():transpose(1, -1)), golden(case.y), 1e-6)
         end
       end)
     end)

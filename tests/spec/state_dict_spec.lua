@@ -1,19 +1,11 @@
 -- State dicts in memory: taking them, and loading them whole or not at all.
 local heed = require "heed"
 local fails = require "tests.fails"
+local tensors = require "tests.tensors"
+local copy_of = tensors.copy_of
 local nn = heed.nn
 
-local function names_of(state)
-  local names = {}
-  for name in heed.pairs(state) do names[#names + 1] = name end
-  return table.concat(names, " ")
-end
-
-local function copy_of(state)
-  local copy = {}
-  for name, tensor in heed.pairs(state) do copy[name] = tensor:clone() end
-  return copy
-end
+local function names_of(state) return tensors.names_of(heed.pairs(state)) end
 
 describe("a state dict", function()
   it("contains the parameters by name, in order", function()

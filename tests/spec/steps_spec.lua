@@ -2,11 +2,11 @@
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
+local tensors = require "tests.tensors"
 
 -- The whole, and the same in slices; both have the same draws ahead of them.
 local function compare(m, x, options, ms)
-  local all = { ms = ms or 0 }
-  for name, value in pairs(options or {}) do all[name] = value end
+  local all = tensors.merged({ ms = ms or 0 }, options)
   heed.manual_seed(7)
   local y, info = m(x, options)
   local next_whole = heed.rand(1):item()
@@ -26,11 +26,8 @@ local function compare(m, x, options, ms)
   return count, steps
 end
 
-local function mha(more)
-  local c = { d_in = 48, d_out = 64, context_length = 512, dropout = 0, num_heads = 4 }
-  for name, value in pairs(more or {}) do c[name] = value end
-  return nn.MultiHeadAttention(c)
-end
+local BASE = { d_in = 48, d_out = 64, context_length = 512, dropout = 0, num_heads = 4 }
+local function mha(more) return nn.MultiHeadAttention(tensors.merged(BASE, more)) end
 
 describe("a forward pass in time slices is bit-identical to a single call", function()
   before_each(function() heed.manual_seed(1) end)
