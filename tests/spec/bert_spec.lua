@@ -1,4 +1,4 @@
--- heed.models.bert on a small model with random weights: against PyTorch, and with files that are wrong.
+-- heed.models.bert with a small model of random weights: compared with PyTorch, and loaded from broken files.
 local core = require "heed.core"
 local heed = require "heed"
 local raises = require "tests.raises"
@@ -11,12 +11,12 @@ local cases = dofile "tests/golden/bert.lua"
 
 local function model() return assert(Bert.load(FOLDER)) end
 
---- Ids of a case (lists of lists, from 0) as a tensor, from 1.
+--- The ids of a case, nested lists counted from 0, as a tensor counted from 1.
 local function ids_of(lists) return heed.tensor(lists, { dtype = "int64" }) + 1 end
 
 local function close(wanted, got, bound) tensors.close(tensors.golden(wanted), got, bound) end
 
---- 1 where there is a token: [b, n].
+--- A bool mask [b, n], true for tokens and false for padding.
 local function mask_of(case)
   local lengths = heed.tensor(case.lengths, { dtype = "int64" })
   return heed.range(1, #case.ids[1]):le(lengths:unsqueeze(2))
@@ -122,7 +122,7 @@ describe("loading a BERT", function()
   before_each(function() folder = support.copy_folder(FOLDER) end)
   after_each(function() support.remove_folder(folder) end)
 
-  --- The problem that Bert.load has with the folder, in which FOLDER stands for its name.
+  --- The message of Bert.load for the folder, with the folder's name replaced by FOLDER.
   local function problem(path, config)
     local m, message = Bert.load(path or folder, config)
     assert.is_nil(m)
@@ -132,7 +132,7 @@ describe("loading a BERT", function()
   local function weights() return assert(heed.load(folder .. "/model.safetensors")) end
   local function save(state) assert(heed.save(folder .. "/model.safetensors", state)) end
 
-  --- The config with some of its values changed.
+  --- The config with some values changed.
   local function config_with(changes)
     local config = core.files.json(folder .. "/config.json")
     for name, value in pairs(changes) do config[name] = value end

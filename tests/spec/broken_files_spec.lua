@@ -1,4 +1,4 @@
--- Files that are broken: each gives nil and a message that says what is wrong, and where.
+-- Broken files: each gives nil and a message that names the problem and its position.
 local heed = require "heed"
 local core = require "heed.core"
 local support = require "tests.support"

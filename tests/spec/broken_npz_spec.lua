@@ -1,4 +1,4 @@
--- Zip archives that numpy would not write: what may be read is, and of what is broken the message says what is wrong.
+-- Zip archives that numpy does not write: valid ones are read, and for broken ones the message names the problem.
 local heed = require "heed"
 local support = require "tests.support"
 local files = dofile "tests/files.lua"
@@ -6,8 +6,8 @@ local path, file, fails = files.path, files.file, files.fails
 
 local ELSEWHERE, UTF8 = 0xffffffff, 0x800
 
--- A zip archive, of entries {name =, data =, crc =, size =}; what else an entry or `all` has stands in the place of
--- what is right.
+-- A zip archive of entries {name =, data =, crc =, size =}; further fields of an entry or of `all` replace the correct
+-- values.
 local function zip(entries, all)
   all = all or {}
   local text, directory = all.before or "", ""
@@ -37,13 +37,13 @@ local function zip(entries, all)
     #comment) .. comment .. (all.behind or "")
 end
 
--- Deflated without being made smaller: one block, stored.
+-- The deflate format without compression: a single stored block.
 local function deflated(text) return string.pack("<BI2I2", 1, #text, 0xffff - #text) .. text end
 
 describe("an npz", function()
   files.in_folders(before_each, after_each)
 
-  -- The .npy of a tensor and its check sum, as heed saves them in an archive.
+  -- The .npy file of a tensor and its checksum, as saved by heed in an archive.
   local function entry(changes)
     assert.are.equal(true, heed.save(path "a.npz", { x = heed.tensor { 1, 2.5, 3 } }))
     local text = support.read(path "a.npz")
@@ -54,8 +54,8 @@ describe("an npz", function()
     return e
   end
 
-  -- A message with what entry() makes of an archive: $size, of the entry; $at and $end, of the directory, and $cut,
-  -- its end in an archive without the first ten bytes.
+  -- A message with numbers from the archive that entry() makes: $size of the entry, $at and $end of the directory, and
+  -- $cut, the directory's end in an archive without the first ten bytes.
   local function filled(message)
     local e = entry()
     local at = 30 + #e.name + e.size
@@ -94,7 +94,7 @@ describe("an npz", function()
     it("have sizes and offsets of 64 bits, between other extra fields", function()
       local e = entry()
       local sizes = string.pack("<I2I2I8I8", 1, 16, e.size, e.inside)
-      loads(zip { entry { extra = sizes, own_extra = sizes, own_size = ELSEWHERE } }) -- as numpy has its headers
+      loads(zip { entry { extra = sizes, own_extra = sizes, own_size = ELSEWHERE } }) -- numpy's headers look like this
       loads(zip { entry { extra = string.pack("<I2s2", 0x5455, "time") .. sizes .. string.pack("<I2s2", 7, "") } })
       loads(zip { entry { extra = string.pack("<I2I2I8I8I8I4", 1, 28, e.size, e.inside, 0, 0), far = ELSEWHERE } })
     end)
@@ -140,7 +140,7 @@ describe("an npz", function()
     end)
   end)
 
-  -- `changes`: to the entry that is as it should be.
+  -- `changes` are applied to a correct entry.
   local function broken_entry(what, message, changes)
     it("with an entry that " .. what, function()
       local e = entry()
@@ -256,7 +256,7 @@ describe("an npz", function()
     function() return zip({ entry() }, { count = 2 }) end)
   unreadable("that has more entries than it says", "its directory has 1 entry, and 51 bytes behind them",
     function() return zip({ entry(), entry { name = "y.npy" } }, { count = 1 }) end)
-  unreadable("that says it has more entries than there is room for",
+  unreadable("that has fewer entries than it says",
     "it says that it has 60000 entries, in a directory of 51 bytes",
     function() return zip({ entry() }, { count = 60000 }) end)
   unreadable("that says it has 2^60 entries",

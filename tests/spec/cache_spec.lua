@@ -1,5 +1,5 @@
--- heed.Cache: tokens one at a time, in chunks and at once; truncate, reorder, clone; windows; what is refused,
--- and that nothing has changed then.
+-- heed.Cache: single tokens, chunks and all tokens at once; truncate, reorder, clone; windows; rejected arguments,
+-- which leave the cache unchanged.
 local heed = require "heed"
 local support = require "tests.support"
 local nn = heed.nn
@@ -9,7 +9,7 @@ local tensors = require "tests.tensors"
 local module, close = tensors.small_mha, tensors.close
 
 local DTYPES = { "float32", "bfloat16", "float16", "int8" }
--- Of the results, which are about 1: rounding of what is stored, half a place of 8 or 11 bits, or 1 / 254.
+-- Error bounds of results of about 1, due to rounding of the stored values: half a unit of 8 or 11 bits, or 1 / 254.
 local BOUNDS = { float32 = 1e-6, bfloat16 = 0.02, float16 = 0.002, int8 = 0.03 }
 
 
@@ -82,7 +82,7 @@ describe("a cache", function()
         for i = 321, 330 do rows[#rows + 1] = m(x[{ {}, { i, i } }], { cache = cache }) end
         local y = heed.cat(rows, 2)
         close(whole[{ {}, { 321, 330 } }], y, BOUNDS[dtype])
-        close(y, m(x[{ {}, { 321, 330 } }], { cache = clone }), BOUNDS[dtype]) -- a rounding may fall otherwise
+        close(y, m(x[{ {}, { 321, 330 } }], { cache = clone }), BOUNDS[dtype]) -- values may be rounded differently
       end
     end
   end)
@@ -166,7 +166,7 @@ describe("a cache", function()
       assert.is_true(info.scores[{ {}, {}, 1, 7 }]:eq(-math.huge):all():item())
       local seen = info.scores[{ {}, {}, 2 }]
       close(whole.scores[{ {}, {}, 7 }], seen, 4 * BOUNDS[dtype])
-      m(x[{ {}, { 1, 2 } }], { cache = cache:truncate(3) }) -- writes over what the internals were read from
+      m(x[{ {}, { 1, 2 } }], { cache = cache:truncate(3) }) -- overwrites the memory that the internals were read from
       close(whole.keys, info.keys, BOUNDS[dtype])
     end
   end)
@@ -206,7 +206,7 @@ describe("a cache", function()
 end)
 
 describe("a cache with a sliding window", function()
-  -- The same weights without a bound that matters.
+  -- The same weights with a context_length that is never reached.
   local function pair(more)
     local m = module(more)
     more.context_length = 5000
@@ -305,11 +305,11 @@ describe("a cache with a sliding window", function()
       function() m(x, { cache = cache, key_padding_mask = heed.zeros(1, 5, { dtype = "bool" }) }) end)
     assert.equal(200, cache.length)
     local all = heed.zeros(2, 202)
-    all[{ {}, { 1, 198 } }] = -math.huge -- what the window hides anyway, but for the third key of the first token
+    all[{ {}, { 1, 198 } }] = -math.huge -- hidden by the window anyway, except the third key of the first token
     local _, info = m(x, { cache = cache:clone(), attn_mask = all, need_weights = true })
     assert.equal("heed.Size([1, 4, 2, 5])", tostring(info.weights.shape))
     assert.equal(0, info.weights[{ 1, 1, 1, 1 }])
-    local one = heed.ones(2, 199, { dtype = "bool" }) -- hides all but one of the keys that can be seen
+    local one = heed.ones(2, 199, { dtype = "bool" }) -- hides all visible keys but one
     _, info = m(x, { cache = cache:clone(), attn_mask = one, need_weights = true })
     assert.are.same({ { 0.5, 0.5, 0, 0, 0 }, { 0, 1, 0, 0, 0 } }, info.weights[{ 1, 1 }]:gt(0):float():mul(
       heed.tensor { { 0.5, 0.5, 9, 9, 9 }, { 9, 1, 9, 9, 9 } }):tolist())

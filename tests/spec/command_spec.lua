@@ -2,7 +2,7 @@
 local support = require "tests.support"
 local heed, run, with_script = support.heed, support.run, support.with_script
 
--- Runs the command with options that are words for the shell.
+-- Runs the command; options are quoted for the shell.
 local function command(options, input) return run(heed .. " " .. options, input) end
 
 local function prints(expected, result)
@@ -116,7 +116,7 @@ describe("heed", function()
   end)
 
   it("lets a script see that the command it writes to has exited", function()
-    prints("false\n", command [[-e 'if jit then jit.off() end -- its compiled writes lose errors
+    prints("false\n", command [[-e 'if jit then jit.off() end -- compiled code loses errors of writes
       local p = io.popen("true", "w")
       local ok = true
       for i = 1, 1e4 do ok = ok and p:write(("x"):rep(100)) and true or false end
@@ -151,7 +151,7 @@ describe("the built-in library", function()
   end)
 end)
 
--- Not under sanitizers, whose libraries a plain interpreter does not have.
+-- Not with sanitizers, whose libraries a plain interpreter does not load.
 describe("the loadable module heed.so #plain", function()
   local lua = support.plain_lua()
   local paths = {

@@ -1,4 +1,4 @@
--- MultiHeadAttention over other tokens than x: key, value and kv_lengths.
+-- Cross attention in MultiHeadAttention: key, value and kv_lengths.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
@@ -109,7 +109,8 @@ describe("kv_lengths", function()
       local _, info = each(x, { kv_lengths = lengths, need_weights = true })
       local rows = info.scores:view(2, -1, 4, 4)[2][1]
       for i = 1, 4 do
-        for j = 1, 4 do assert.equal(j > i - 2, rows[{ i, j }] == -math.huge) end -- the length 2 less 4 queries
+        -- The offset is -2: length 2 minus 4 queries.
+        for j = 1, 4 do assert.equal(j > i - 2, rows[{ i, j }] == -math.huge) end
       end
     end
   end)

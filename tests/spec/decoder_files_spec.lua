@@ -1,4 +1,4 @@
--- Loading decoders: files and configs of all kinds, and what is wrong with them.
+-- Loading decoders: supported files and configs, and problems with them.
 local heed = require "heed"
 local core = require "heed.core"
 local cases = require "tests.decoder_cases"
@@ -20,7 +20,7 @@ describe("loading a decoder", function()
     return folder
   end
 
-  --- What Class.load says of a copy of a model whose state and config have been changed.
+  --- The message of Class.load for a copy of a model with changes to its state and config.
   local function problem(name, change, config_change)
     from(name)
     local file = folder .. "/model.safetensors"

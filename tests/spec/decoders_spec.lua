@@ -1,4 +1,4 @@
--- heed.models.gpt2 and llama: against transformers on small models with random weights, with and without a cache.
+-- heed.models.gpt2 and llama: small models with random weights, compared with Hugging Face's transformers.
 local heed = require "heed"
 local tensors = require "tests.tensors"
 local cases = require "tests.decoder_cases"

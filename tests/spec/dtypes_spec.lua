@@ -1,4 +1,4 @@
--- The dtypes that only store: what converts, moves and shows numbers works, everything else refuses.
+-- The storage dtypes: converting, moving and printing values works, all other functions reject them.
 local heed = require "heed"
 local support = require "tests.support"
 local raises = dofile "tests/raises.lua"
@@ -7,7 +7,7 @@ local STORED = { "bfloat16", "float16", "int8" }
 
 -- ---- Twins in double precision ----
 
---- The number of a pattern of bits with so many bits of exponent and fraction, by the definition of IEEE 754.
+--- The value of a bit pattern with these numbers of exponent and fraction bits, by the definition of IEEE 754.
 local function decode(bits, exponent_bits, fraction_bits)
   local sign = bits >= 2 ^ (exponent_bits + fraction_bits) and -1.0 or 1.0
   local exponent = math.floor(bits / 2 ^ fraction_bits) % 2 ^ exponent_bits
@@ -26,24 +26,24 @@ end
 
 local function same_number(a, b) return a == b and 1 / a == 1 / b or a ~= a and b ~= b end
 
---- All patterns of a dtype as a tensor.
+--- All bit patterns of a dtype as a tensor.
 local function all_of(dtype)
   local list, count = {}, dtype == "int8" and 256 or 65536
   for bits = 0, count - 1 do list[bits + 1] = string.pack(dtype == "int8" and "B" or "<I2", bits) end
   return heed.from_string(table.concat(list), dtype, count), count
 end
 
---- The pattern of the number of that format which is nearest to x, ties to the even pattern; x not nan.
+--- The bit pattern of the value nearest to x in a format, ties to even; x must not be nan.
 local function nearest(dtype, x)
   local e, f = table.unpack(FORMATS[dtype])
-  local low, high = 0, math.floor((2 ^ e - 1) * 2 ^ f) -- patterns of positive numbers rise with them, up to inf
+  local low, high = 0, math.floor((2 ^ e - 1) * 2 ^ f) -- the order of patterns is that of the numbers
   local magnitude, sign = math.abs(x), (x < 0 or 1 / x < 0) and math.floor(2 ^ (e + f)) or 0
   while high - low > 1 do
     local middle = math.floor((low + high) / 2)
     if decode(middle, e, f) <= magnitude then low = middle else high = middle end
   end
   local below, above = decode(low, e, f), decode(high, e, f)
-  if above == math.huge then above = 2 ^ 2 ^ (e - 1) end -- what would come next
+  if above == math.huge then above = 2 ^ 2 ^ (e - 1) end -- the next value, if the exponent had no limit
   local down, up = magnitude - below, above - magnitude
   local pattern = (magnitude == math.huge or up < down or (up == down and high % 2 == 0)) and high or low
   return sign + pattern
@@ -205,7 +205,7 @@ describe("tensors of storage dtypes", function()
       function() heed.from_string("abc", "float16", 2) end)
   end)
 
-  -- What PyTorch prints, but for "heed." in the place of "torch.".
+  -- PyTorch's output, with "heed." instead of "torch.".
   it("print as in PyTorch, with their dtype", function()
     local function of(dtype, data) return tostring(heed.tensor(data, { dtype = dtype })) end
     assert.are.equal("tensor([ 1.0000, -2.5000,  0.1001], dtype=heed.bfloat16)", of("bfloat16", { 1, -2.5, 0.1 }))
@@ -226,8 +226,8 @@ end)
 
 local long = { dtype = "int64" }
 
---- Functions of tensors that work with a stored x, in some test of this file or to_spec.lua, or on a line of
---- theirs; and methods that want no elements.
+--- Functions that support x of a storage dtype, tested in this file or in to_spec.lua, or in a test of their own;
+--- and methods that do not access elements.
 local WORK = {}
 for name in ([[bool cat chunk clone concat contiguous copy_ dequantize_int8 dim embedding empty_like expand fill_
   flatten float full_like gather index_select is_contiguous is_released item iter linear long masked_select narrow numel
@@ -236,7 +236,7 @@ for name in ([[bool cat chunk clone concat contiguous copy_ dequantize_int8 dim 
   WORK[name] = true
 end
 
---- The other arguments of functions that want some; a tensor in them is not a stored one.
+--- Further arguments of functions that need some; tensors in them are float32.
 local ARGUMENTS = {
   allclose = { heed.ones(2, 2) }, bernoulli = {}, clamp = { 0, 1 }, clamp_ = { 0, 1 }, cumsum = { 1 },
   dot = { heed.ones(2) }, equal = { heed.ones(2, 2) }, layer_norm = {}, log_softmax = { 1 },
@@ -250,7 +250,7 @@ for name in ([[add bmm div eq ge gt le logical_and logical_or logical_xor lt mat
   ARGUMENTS[name], ARGUMENTS[name .. "_"] = { heed.ones(2, 2) }, { heed.ones(2, 2) }
 end
 
---- Those that say in words of their own what they want.
+--- Functions with a message of their own; false: without this error.
 local OTHERWISE = {
   normal_ = "the result is float32 and is to be written into a tensor of %s, which cannot hold it",
   uniform_ = "the result is float32 and is to be written into a tensor of %s, which cannot hold it",
@@ -314,7 +314,7 @@ end)
 describe("products with low-precision weights", function()
   before_each(function() heed.manual_seed(5) end)
 
-  --- The weight stored, its scale, and what it then holds, as float32.
+  --- The converted weight, its scale, and its values as float32.
   local function stored(weight, dtype)
     if dtype ~= "int8" then
       local small = weight:to(dtype)

@@ -1,4 +1,4 @@
--- One test for each class of mistake: the whole message, at the caller's line, and everything works afterwards.
+-- One test for each class of errors: the complete message, at the caller's line, and everything works afterwards.
 local heed = require "heed"
 local support = require "tests.support"
 local raises = require "tests.raises"
@@ -259,8 +259,8 @@ describe("an error points at the line of the script", function()
   it("in a user-defined module", function()
     local ok, text = pcall(function() return nn.Sequential(Own())(heed.rand(2, 3)) end)
     assert.is_false(ok)
-    local place = debug.getinfo(Own.forward, "S")
-    assert.equal(("%s:%d: %s"):format(place.short_src, place.linedefined + 1, message), text)
+    local info = debug.getinfo(Own.forward, "S")
+    assert.equal(("%s:%d: %s"):format(info.short_src, info.linedefined + 1, message), text)
   end)
 
   it("through the methods of modules", function()

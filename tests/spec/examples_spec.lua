@@ -1,4 +1,4 @@
--- The scripts in scripts/examples that need no model but those of the tests.
+-- The scripts in scripts/examples that need no models other than those of the tests.
 local support = require "tests.support"
 
 local function chat(arguments)
@@ -101,7 +101,7 @@ describe("host.c", function()
   end)
 end)
 
--- How long frames take is the machine's; that all were counted is not.
+-- The duration of frames depends on the machine, their number does not.
 local function check_game(result)
   assert.are.equal("", result.err)
   assert.are.equal(0, result.code)

@@ -1,4 +1,4 @@
--- Files of tensors: what numpy and safetensors wrote (tests/golden/files), round trips, saving whole or not at all.
+-- Files of tensors: those written by numpy and safetensors (tests/golden/files), round trips, atomic saving.
 -- Broken files are in broken_files_spec.lua.
 local heed = require "heed"
 local core = require "heed.core"
@@ -12,7 +12,7 @@ local nn = heed.nn
 local golden = "tests/golden/files/"
 local function names_of(state) return tensors.names_of(heed.pairs(state)) end
 
---- The tensors that scripts/dev/make_golden_files.py writes: element i is i / 2 - 3.
+--- The tensors written by scripts/dev/make_golden_files.py: element i is i / 2 - 3.
 local function golden_tensor(dtype, ...)
   local n = 1
   for _, size in ipairs { ... } do n = n * size end
@@ -271,7 +271,7 @@ describe("files", function()
     end)
 
     it("may have metadata of 16 MiB", function()
-      local text = ("x"):rep(2 ^ 24 - 2) -- and the quotes
+      local text = ("x"):rep(2 ^ 24 - 2) -- 2 bytes are left for the quotes
       assert(heed.save(path "x.safetensors", { x = heed.ones(1) }, { metadata = { a = text } }))
       local _, metadata = assert(heed.load(path "x.safetensors"))
       assert.is_true(metadata.a == text)
@@ -339,7 +339,7 @@ describe("files", function()
       assert.are.equal(3, files.count())
     end)
 
-    -- A limit on the size of files stands for a full disk: the write fails in the middle.
+    -- A limit on file sizes simulates a full disk: writing fails halfway.
     for _, ending in ipairs { "safetensors", "npz", "npy" } do
       it("because the disk is full leave the old file and no other, as " .. ending, function()
         local at = path("x." .. ending)

@@ -1,5 +1,5 @@
--- Random fills of views: PyTorch fills a tensor in the order in which its elements lie in memory. Expected bits are
--- PyTorch's, from tests/golden/fills.lua.
+-- Random fills of views: PyTorch fills a tensor in the order of its elements in memory. The expected bits in
+-- tests/golden/fills.lua are PyTorch's.
 local heed = require "heed"
 
 local function apply(x, operation)
@@ -13,7 +13,7 @@ local function apply(x, operation)
   return x[kind](x, table.unpack(operation, 2))
 end
 
--- range(1, n) in the shape, and the view of it.
+-- range(1, n) in the given shape, and the view of it.
 local function base_and_view(shape, operations)
   local count = 1
   for _, size in ipairs(shape) do count = count * size end
@@ -89,7 +89,7 @@ describe("a large view", function()
     heed.set_dropout_stream "native"
   end)
 
-  -- f(x) with so many threads, from the same seed
+  -- f(x) with this number of threads, from the same seed
   local function drawn(count, f, x)
     heed.set_num_threads(count)
     heed.manual_seed(7)

@@ -1,11 +1,11 @@
--- Finalizers run in any allocation by Lua. What they change in the middle of a call must not harm it.
+-- Finalizers can run in any allocation by Lua. Changes that they make in the middle of a call must not harm it.
 local heed = require "heed"
 local core = require "heed.core"
 local nn = heed.nn
 local support = require "tests.support"
 
--- Has change(object) come in the first allocation of f(object), in the second and so on, with objects that prepare()
--- makes anew; check gets what pcall(f, object) gives. f has `least` allocations at least.
+-- Runs f(object) repeatedly, with change(object) called in its first allocation, its second, and so on. prepare() makes
+-- each object, check receives the results of pcall(f, object). f must make at least `least` allocations.
 local function at_each_allocation(least, prepare, change, f, check)
   local number = 0
   local function one(object)
@@ -73,7 +73,7 @@ describe("the entries of a module", function()
       local function plant()
         support.finalized(function()
           n = n + 1
-          m:to(n % 7 % 2 == 1 and "float32" or "int8") -- also twice in a row
+          m:to(n % 7 % 2 == 1 and "float32" or "int8") -- sometimes the same dtype twice
           plant()
         end)
       end
@@ -138,8 +138,8 @@ describe("limits", function()
 end)
 
 describe("a list that is referenced by the call only", function()
-  -- Calls f while the collector is at its finalizers, which empty the lists, and there is no memory: the call then has
-  -- the garbage collected, and tries again.
+  -- Calls f without memory while finalizers, which empty the lists, are pending: the call then collects garbage and
+  -- tries again.
   local function without_memory(f, ...)
     local lists, ran, emptied = { ... }, 0, false
     local function empty()
@@ -147,9 +147,9 @@ describe("a list that is referenced by the call only", function()
       if not lists.given or emptied then return end
       emptied = true
       for _, list in ipairs(lists) do list[1], list[2] = nil, nil end
-      collectgarbage() -- Luas before 5.4 allow it here
+      collectgarbage() -- Luas before 5.4 allow this in a finalizer
     end
-    collectgarbage() -- of what could be freed instead
+    collectgarbage() -- frees everything that could be freed instead
     collectgarbage()
     for _ = 1, 2000 do support.finalized(empty) end
     repeat collectgarbage "step" until ran > 0
@@ -160,7 +160,7 @@ describe("a list that is referenced by the call only", function()
     heed.limit { memory = math.huge }
     assert.is_true(emptied)
     assert.is_false(fine)
-    -- Before 5.4 a finalizer may also run before the list is copied; then it is refused as the list that it is.
+    -- Before 5.4 a finalizer may also run before the list is copied; the emptied list is then rejected.
     message = tostring(message)
     assert.is_truthy(message:find("memory", 1, true) or message:find("must be", 1, true), message)
   end

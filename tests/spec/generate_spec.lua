@@ -1,4 +1,4 @@
--- generate of decoders: greedy, drawn, stopped; and what it refuses.
+-- generate of decoders: greedy decoding, sampling, stopping, and rejected arguments.
 local heed = require "heed"
 local support = require "tests.support"
 local cases = require "tests.decoder_cases"
@@ -75,7 +75,7 @@ describe("generate", function()
     local logits = m(ids)[-1]:tolist()
     for _, case in ipairs { { temperature = 0.7 }, { temperature = 1.3, top_k = 6 }, { temperature = 1, top_p = 0.6 },
       { temperature = 2, top_k = 20, top_p = 0.5 } } do
-      -- the same in plain Lua
+      -- the probabilities, computed in plain Lua
       local order, p, sum = {}, {}, 0
       for i = 1, #logits do order[i] = i end
       table.sort(order, function(a, b) return logits[a] > logits[b] end)
@@ -87,15 +87,15 @@ describe("generate", function()
       for i = 1, #p do
         if before / sum >= (case.top_p or 2) then p[i] = nil else kept, before = i, before + p[i] end
       end
-      local counts, place = {}, {}
-      for i = 1, kept do place[order[i]], counts[i] = i, 0 end
+      local counts, rank = {}, {}
+      for i = 1, kept do rank[order[i]], counts[i] = i, 0 end
       for _ = 1, draws do
         local id = m:generate(ids, { max_new_tokens = 1, generator = generator, temperature = case.temperature,
           top_k = case.top_k, top_p = case.top_p })[1]
-        assert.is_truthy(place[id], "a token that was cut off")
-        counts[place[id]] = counts[place[id]] + 1
+        assert.is_truthy(rank[id], "a token that was cut off")
+        counts[rank[id]] = counts[rank[id]] + 1
       end
-      for i = 1, kept do -- five standard deviations
+      for i = 1, kept do -- within five standard deviations
         local want = p[i] / before
         assert.is_true(math.abs(counts[i] / draws - want) <= 5 * math.sqrt(want / draws) + 1e-3)
       end

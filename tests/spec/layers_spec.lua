@@ -1,4 +1,4 @@
--- The layer check finds what it should, and nothing else.
+-- scripts/dev/check_layers.lua finds violations, and nothing else.
 local check = dofile "scripts/dev/check_layers.lua"
 
 local function problem(path, text)

@@ -1,4 +1,4 @@
--- heed.limit: what a state may take, and that an error of an exceeded limit leaves everything usable.
+-- heed.limit: the limits of a state; exceeding one leaves everything usable.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
@@ -6,17 +6,17 @@ local support = require "tests.support"
 
 local MIB = 1048576
 
--- The message of the error that f raises, without its place.
+-- The message of the error raised by f, without file and line.
 local function failure(f)
   local ok, message = pcall(f)
   assert.is_false(ok)
   return (message:gsub("^.-:%d+: ", ""))
 end
 
--- f raises a message that begins so.
+-- f must raise a message that begins with `message`.
 local function begins(start, f) assert.equal(start, failure(f):sub(1, #start)) end
 
--- What a script prints in a state of its own.
+-- Runs a script in a new process.
 local function run(script)
   return support.with_script(script, function(path)
     return support.run(support.heed .. " " .. support.quote(path))
@@ -75,12 +75,12 @@ describe("heed.limit", function()
     assert.matches("^zeros: 16%.0 MiB more would pass the limit of [%d.]+ MiB of memory %([%d.]+ %a+ in use%)$",
       message)
     assert.is_true(heed.info().memory_in_use < held + 8 * MIB)
-    for _ = 1, 20 do assert.equal(MIB, heed.ones(MIB):sum():item()) end -- 4 MiB each: the collector gives them back
+    for _ = 1, 20 do assert.equal(MIB, heed.ones(MIB):sum():item()) end -- 4 MiB each, freed by the garbage collector
   end)
 
   it("may be below the memory in use: allocations then fail until they fit", function()
     local x = heed.zeros(MIB)
-    for _ = 1, 2 do collectgarbage() end -- else what other tests left would be given back for the ones
+    for _ = 1, 2 do collectgarbage() end -- otherwise garbage of other tests could be freed to make memory available
     heed.limit { memory = heed.info().memory_in_use - MIB }
     assert.matches("^ones: 4%.0 KiB more would pass", failure(function() return heed.ones(1024) end))
     x:release()

@@ -1,8 +1,8 @@
--- Memory: the collector is told of tensors, what is released goes at once, and mistakes leave nothing behind.
--- Each script runs in a process of its own, whose largest size the system has counted.
+-- Memory: the garbage collector accounts for tensors, release frees immediately, and errors leak nothing.
+-- Each script runs in a new process, whose peak size the operating system reports.
 local support = require "tests.support"
 
--- Runs a script, and gives by how many MiB it grew after `warm` up to its largest size.
+-- Runs a script and returns by how many MiB its peak size exceeds the size after `warm`.
 local function growth(script, warm)
   local code = ([[
 local heed = require "heed"
@@ -25,7 +25,7 @@ print(most() - before)
   return tonumber(result.out)
 end
 
-describe("memory #plain", function() -- the sanitizers keep what was freed
+describe("memory #plain", function() -- sanitizers delay the freeing of memory
   it("of 20,000 dropped tensors of 1 MiB stays under 64 MiB", function()
     assert.is_true(growth "for _ = 1, 20000 do local x = heed.empty(512, 512) end" < 64)
   end)

@@ -1,5 +1,5 @@
--- What all messages have in common: singular and plural agree, and they begin with the name of the function that was
--- called, whatever it calls itself.
+-- Properties of all messages: singular and plural agree, and they begin with the name of the called function, even if
+-- an inner function fails.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
@@ -67,13 +67,13 @@ end)
 describe("a message about insufficient memory begins with the called function", function()
   after_each(function() heed.limit { memory = math.huge } end)
 
-  -- Under limits that leave room for less and less of what the call takes: the messages' beginnings, by name.
+  -- The function names in the messages of a call under ever tighter memory limits, as a set.
   local function names_of(call)
     local names = {}
-    for _, room in ipairs { 4000, 2000, 1000, 600, 450, 300, 0 } do
-      collectgarbage() -- else what a failing call collects makes room for it
+    for _, headroom in ipairs { 4000, 2000, 1000, 600, 450, 300, 0 } do
+      collectgarbage() -- otherwise a failing call collects garbage and then succeeds
       collectgarbage()
-      heed.limit { memory = heed.info().memory_in_use + room }
+      heed.limit { memory = heed.info().memory_in_use + headroom }
       local fine, message = pcall(call)
       heed.limit { memory = math.huge }
       if not fine then names[message:match "([^: ]+): [^:]* of memory"] = true end
@@ -85,7 +85,7 @@ describe("a message about insufficient memory begins with the called function", 
   local turned, other, mask, row = x.T, x + 1, x:gt(9), heed.ones(8)
   local linear = nn.Linear(3, 3)
   local key = heed.tensor({ 1, 2 }, { dtype = "int64" })
-  local places = mask:long() + 1
+  local indices = mask:long() + 1
   local calls = {
     T = function() return x.T end, t = function() return x:t() end, transpose = function() return x:transpose(1, 2) end,
     permute = function() return x:permute(2, 1) end, view = function() return x:view(4, 16) end,
@@ -113,7 +113,7 @@ describe("a message about insufficient memory begins with the called function", 
     repeat_interleave = function() return turned:repeat_interleave(2) end,
     where = function() return heed.where(mask, x, 0) end,
     layer_norm = function() return heed.layer_norm(turned) end, cumsum = function() return x:cumsum(1) end,
-    index_select = function() return x:index_select(1, key) end, gather = function() return x:gather(1, places) end,
+    index_select = function() return x:index_select(1, key) end, gather = function() return x:gather(1, indices) end,
     masked_fill = function() return x:masked_fill(mask, 0) end, tril = function() return x:tril() end,
     quantize_int8 = function() return heed.quantize_int8(x) end,
     embedding = function() return heed.embedding(key, x) end,

@@ -1,9 +1,9 @@
--- The annotations in lua/heed/meta name everything public, and nothing else.
+-- The annotations in lua/heed/meta declare everything public, and nothing else.
 local heed = require "heed"
 local support = require "tests.support"
 local nn = heed.nn
 
---- What the annotations declare: documented["Tensor"]["exp"] = true.
+--- The declared names: documented["Tensor"]["exp"] = true.
 local documented = {}
 local function document(owner, name)
   documented[owner] = documented[owner] or {}
@@ -24,7 +24,7 @@ for _, name in ipairs(FILES) do
   end
 end
 
---- Both sets of names, as sorted text, for messages that say which name is in one alone.
+--- Compares the sets of declared and of public names; a failure shows the names in only one of them.
 local function compare(owner, public)
   local undocumented, unknown = {}, {}
   for name in pairs(public) do
@@ -58,7 +58,7 @@ describe("the annotations", function()
     local fields = { shape = true, dtype = true, ndim = true, T = true, is_parameter = true }
     for name in pairs(fields) do assert.is_not_nil(heed.ones(1)[name]) end
     local public = names_of(methods, fields)
-    for _, name in ipairs { "cat", "concat", "stack" } do public[name] = nil end -- of a table of tensors
+    for _, name in ipairs { "cat", "concat", "stack" } do public[name] = nil end -- they take a table
     compare("Tensor", public)
   end)
 
@@ -68,7 +68,7 @@ describe("the annotations", function()
 
   it("name the methods of modules", function()
     local built_in = names_of((require "heed.nn.protocol"))
-    built_in.forward = true -- of C, as what the modules have of their own
+    built_in.forward = true -- implemented in C, like the modules' own methods
     for name in pairs(documented.MultiHeadAttention) do
       if built_in[name] then documented.Module[name] = true end
     end

@@ -1,5 +1,5 @@
--- MultiHeadAttention under its options, without a cache: values from a plain implementation, settings, and what
--- contradicts itself.
+-- The options of MultiHeadAttention, without a cache: values from a plain implementation, settings, and options that
+-- contradict each other.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"

@@ -1,4 +1,4 @@
--- all-MiniLM-L6-v2 against reference values: token ids, embeddings, weights of the last layer.
+-- all-MiniLM-L6-v2 compared with reference values: token ids, embeddings, attention weights of the last layer.
 local support = require "tests.support"
 local Bert = require "heed.models.bert"
 

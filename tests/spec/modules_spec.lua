@@ -352,7 +352,7 @@ MultiHeadAttentionWrapper(
       end
     end
     local m = nn.Linear(2, 2)
-    meta.__gc(m) -- frees nothing: a finalizer could call it in the middle of a forward
+    meta.__gc(m) -- frees nothing, since a finalizer could call it in the middle of a forward pass
     assert.are.equal("Linear(in_features=2, out_features=2, bias=True)", tostring(m))
   end)
 end)

@@ -1,4 +1,4 @@
--- The notebooks' scripts print what the notebooks printed.
+-- The scripts of the notebooks print the notebooks' output.
 local support = require "tests.support"
 
 local notebooks = {

@@ -1,5 +1,5 @@
--- Operations from Lua: how arguments are read, what comes back, what is said about mistakes. That the numbers are
--- PyTorch's is the subject of golden_spec.lua.
+-- Operations from Lua: arguments, results and messages. That the numbers are PyTorch's is checked by
+-- golden_spec.lua.
 local heed = require "heed"
 local fails = require "tests.fails"
 local support = require "tests.support"
@@ -51,8 +51,8 @@ describe("arithmetic", function()
       { { 2, 3, 4, 5 }, { 2, 1, 4, 1 }, { 3, 1, 5 } },
       { { 2, 3, 4, 5 }, { 1, 3, 1, 5 }, { 2, 3, 4, 1 } },
       { { 4, 1, 3, 1, 7 }, { 1, 5, 1, 2, 1 }, { 1 } },
-      { { 8, 40000 }, { 8, 1 }, { 40000 } }, -- large enough to be divided: into rows
-      { { 3, 100000 }, { 3, 1 }, { 1, 1 } }, -- and into parts of rows
+      { { 8, 40000 }, { 8, 1 }, { 40000 } }, -- large enough to be divided among threads: by rows
+      { { 3, 100000 }, { 3, 1 }, { 1, 1 } }, -- and by parts of rows
       { { 2, 3, 700, 1, 70 }, { 3, 1, 1, 70 }, { 2, 1, 700, 2, 1 } },
     }
     for _, case in ipairs(shapes) do
@@ -74,7 +74,7 @@ describe("arithmetic", function()
       { shape = { 5, 6, 19, 33 }, dims = { 4, 3, 2, 1 } },
       { shape = { 5, 6, 19, 33 }, dims = { 3, 4, 1, 2 } },
       { shape = { 5, 6, 19, 33 }, dims = { 1, 4, 2, 3 } },
-      { shape = { 600, 500 }, dims = { 2, 1 } }, -- these are large enough to be divided
+      { shape = { 600, 500 }, dims = { 2, 1 } }, -- these are large enough to be divided among threads
       { shape = { 9, 30000 }, dims = { 2, 1 } },
       { shape = { 30000, 9 }, dims = { 2, 1 } },
       { shape = { 4, 300, 2, 170 }, dims = { 4, 2, 1, 3 } },
@@ -108,12 +108,12 @@ describe("arithmetic", function()
 
   it("finds the first largest and smallest element in rows of any length, and nan before all others", function()
     local function expected(row, better)
-      local place = 1
+      local at = 1
       for i = 2, #row do
-        if row[place] ~= row[place] then break end
-        if row[i] ~= row[i] or better(row[i], row[place]) then place = i end
+        if row[at] ~= row[at] then break end
+        if row[i] ~= row[i] or better(row[i], row[at]) then at = i end
       end
-      return place
+      return at
     end
     local larger, smaller = function(x, best) return x > best end, function(x, best) return x < best end
     for _, n in ipairs { 1, 2, 3, 7, 16, 17, 64, 255, 256, 257, 600, 1025 } do
@@ -267,7 +267,7 @@ describe("an elementwise function", function()
     shows("float32[3] 0 0 4", x:clamp { min = 0 })
     shows("float32[3] -1 0 2", x:clamp(nil, 2))
     shows("float32[3] -1 0 3", x:clamp { max = tensor { 1, 2, 3 } })
-    shows("float32[3] 0 0 0", x:clamp(1, 0)) -- max has the last word, as in PyTorch
+    shows("float32[3] 0 0 0", x:clamp(1, 0)) -- max takes precedence, as in PyTorch
     shows("int64[3] 2 5 7", tensor({ 1, 5, 9 }, "int64"):clamp(2, 7))
     shows("float32[3] 1.5 5 7", tensor({ 1, 5, 9 }, "int64"):clamp(1.5, 7))
     shows("float32[3] nan 0 1", tensor({ 0 / 0, -1 / 0, 1 / 0 }):clamp(0, 1))
@@ -429,7 +429,7 @@ describe("a function along a dimension", function()
     shows("float32[2] -0.999995 0.999995", heed.layer_norm(tensor { 1, 3 }))
     shows("float32[2] 1.00001 2.99999", heed.layer_norm(tensor { 1, 3 }, heed.ones(2), tensor { 2, 2 }))
     shows("float32[2] 0.632456 1.26491", heed.rms_norm(tensor { 1, 2 }, { eps = 0 }))
-    shows("float32[2] 0.607072 0.809429", heed.rms_norm(tensor { 3e-4, 4e-4 })) -- PyTorch's, with its default eps
+    shows("float32[2] 0.607072 0.809429", heed.rms_norm(tensor { 3e-4, 4e-4 })) -- PyTorch's, with the default eps
   end)
 end)
 
@@ -619,13 +619,13 @@ describe("selecting", function()
 
   it("index_select selects slices along any dimension, of any dtype, from views", function()
     local whole = heed.randint(-99, 99, { 5, 4, 3, 6 })
-    local places = tensor({ 3, 0, -1, 0, 1, 0, 3, 0, 2, 0 }, "int64"):view(5, 2):select(2, 1) -- every second element
+    local indices = tensor({ 3, 0, -1, 0, 1, 0, 3, 0, 2, 0 }, "int64"):view(5, 2):select(2, 1) -- every second element
     for _, dtype in ipairs { "float32", "int64", "bool", "bfloat16", "float16" } do
       for _, view in ipairs { whole:to(dtype), whole:to(dtype):permute(4, 2, 1, 3) } do
         for dim = 1, 4 do
-          local found = view:index_select(dim, places)
-          for i = 1, #places do
-            assert.are.same(view:select(dim, places[i]):tolist(), found:select(dim, i):tolist())
+          local found = view:index_select(dim, indices)
+          for i = 1, #indices do
+            assert.are.same(view:select(dim, indices[i]):tolist(), found:select(dim, i):tolist())
           end
         end
       end

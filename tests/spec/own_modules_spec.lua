@@ -1,4 +1,4 @@
--- Modules written in Lua: classes, fields, containers, and how they nest with the built-in ones.
+-- Modules written in Lua: classes, fields, containers, and nesting with built-in modules.
 local heed = require "heed"
 local fails = require "tests.fails"
 local names_of = require("tests.tensors").names_of

@@ -1,5 +1,5 @@
--- Text of tensors: what PyTorch prints, with heed. for torch. The many cases are tests/golden/printing.lua; here is one
--- for each rule, so that a failure names the rule.
+-- Printed tensors look as in PyTorch, with "heed." for "torch.". Most cases are in tests/golden/printing.lua; here is
+-- one for each rule, so that a failure names the rule.
 local heed = require "heed"
 local support = require "tests.support"
 

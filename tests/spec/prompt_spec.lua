@@ -1,4 +1,4 @@
--- The prompt, `heed -i`: through a pipe, and on a pseudo-terminal.
+-- The prompt `heed -i`, through a pipe and on a pseudo-terminal.
 local support = require "tests.support"
 local heed, run = support.heed, support.run
 
@@ -37,8 +37,8 @@ describe("the prompt", function()
       "'still here'" }
     assert.are.equal('"still here"\n', result.out)
     assert.are.equal(0, result.code)
-    local place = rawget(_G, "jit") and "" or "stdin:1: " -- LuaJIT: that of a last call is lost
-    assert.truthy(result.err:find("heed: " .. place .. "one\nstack traceback:\n", 1, true))
+    local location = rawget(_G, "jit") and "" or "stdin:1: " -- LuaJIT loses the location of tail calls
+    assert.truthy(result.err:find("heed: " .. location .. "one\nstack traceback:\n", 1, true))
     assert.truthy(result.err:find("heed: stdin:1: [^\n]*near 'x'\n"))
     assert.truthy(result.err:find("attempt to perform arithmetic on a nil value", 1, true))
   end)
@@ -67,7 +67,7 @@ describe("the prompt on a terminal", function()
   before_each(function() home = support.new_folder() end)
   after_each(function() support.remove_folder(home) end)
 
-  -- What the screen shows after these keys, so many seconds between them.
+  -- The contents of the screen after typing these keys at intervals of `seconds`.
   local function type_keys(keys, seconds)
     local typing = {}
     for _, key in ipairs(keys) do typing[#typing + 1] = ("sleep %s; printf '%s'"):format(seconds, key) end
@@ -75,7 +75,7 @@ describe("the prompt on a terminal", function()
       table.concat(typing, "; "), home, support.quote(heed))).out:gsub("\r", "")
   end
 
-  -- Types the keys, slower again if the texts do not appear: the machine may be busy.
+  -- Types the keys; more slowly again if the texts do not appear, since the machine may be busy.
   local function on_screen(keys, ...)
     local screen
     for _, seconds in ipairs { 0.1, 0.5, 2 } do

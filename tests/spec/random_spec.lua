@@ -1,5 +1,5 @@
--- Seeds, generators and draws. The many numbers are tests/golden/random.lua and dropout.lua; here is what the
--- functions take and refuse. Expected numbers are PyTorch 2.13's.
+-- Seeds, generators and draws: arguments and messages. Most numbers are in tests/golden/random.lua and dropout.lua.
+-- The expected numbers are those of PyTorch 2.13.
 local heed = require "heed"
 local raises = require "tests.raises"
 
@@ -22,7 +22,7 @@ describe("the default generator", function()
     local first = heed.rand(5):tolist()
     heed.manual_seed(42)
     assert.same(first, heed.rand(5):tolist())
-    heed.manual_seed(42 + (2 ^ 32)) -- the low 32 bits count
+    heed.manual_seed(42 + (2 ^ 32)) -- only the low 32 bits matter
     assert.same(first, heed.rand(5):tolist())
     heed.manual_seed(42.0)
     assert.same(first, heed.rand(5):tolist())
@@ -70,7 +70,7 @@ describe("a generator", function()
 
   it("can be restored to a state", function()
     local g = heed.Generator(5)
-    heed.randn(3, { generator = g }) -- leaves a spare number
+    heed.randn(3, { generator = g }) -- an odd number of draws leaves a spare value in the generator
     local state = g:get_state()
     local first = heed.randn(3, { generator = g }):tolist()
     assert.equal("string", type(state))

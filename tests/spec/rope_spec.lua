@@ -1,4 +1,4 @@
--- heed.rope and heed.alibi_slopes, against reference values in double precision (scripts/dev/make_layer_values.py).
+-- heed.rope and heed.alibi_slopes, compared with reference values in double precision (make_layer_values.py).
 local heed = require "heed"
 local raises = require "tests.raises"
 local tensors = require "tests.tensors"

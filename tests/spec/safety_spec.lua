@@ -1,10 +1,10 @@
--- What a script must not be able to do, whatever it takes to be: bring the process down, or read what is not its own.
+-- A script, however hostile, must not be able to crash the process or to read memory that is not its own.
 local heed = require "heed"
 local raises = require "tests.raises"
 local support = require "tests.support"
 local nn = heed.nn
 
--- Values that are no tensor, module or generator.
+-- Values that are not tensors, modules or generators.
 local function foreign()
   local released = heed.ones(2)
   released:release()
@@ -19,7 +19,7 @@ local function objects()
   return { x, nn.Linear(2, 2), nn.MultiHeadAttention(3, 4, 6, 0.5, 2), heed.Generator(1), x.shape }
 end
 
--- Calls f in all ways; it may raise errors, and nothing else.
+-- Calls f with all kinds of arguments; it may raise errors, but must not crash.
 local function try(f, ...)
   pcall(f)
   for _, value in ipairs { nil, 1, "shape", ... } do
@@ -165,7 +165,7 @@ describe("a finalizer", function()
     local result = support.run(support.heed .. " -", script)
     assert.equal("", result.err)
     assert.equal(0, result.code)
-    assert.equal("heed.Size([2, 3])\nfalse\tfalse\n", result.out) -- the library is gone when the first one runs
+    assert.equal("heed.Size([2, 3])\nfalse\tfalse\n", result.out) -- the library is closed before finalizers run
   end)
 
   it("of a userdata cannot be obtained", function()
@@ -200,7 +200,7 @@ end)
 describe("any function with any arguments", function()
   it("survives random calls, with proper messages", function()
     local limit = "ulimit -v 6000000 2>/dev/null; "
-    if support.build:find "asan" then limit = "" end -- it takes the addresses for itself
+    if support.build:find "asan" then limit = "" end -- it reserves the address space itself
     local script = support.quote(support.top .. "/tests/fuzz/api_fuzz.lua")
     for seed = 1, 3 do
       local result = support.run(("%s%s %s %d 5000"):format(limit, support.heed, script, seed))

@@ -1,13 +1,14 @@
--- scripts/examples/host_sandbox.c survives the scripts of tests/hostile, and says what became of each.
+-- scripts/examples/host_sandbox.c survives the scripts of tests/hostile and reports how each ended.
 local support = require "tests.support"
 
--- Written for Lua 5.4, and not built for others.
+-- The example is written and built for Lua 5.4 only.
 local it = support.lua == "5.4" and it or pending
 
 local sandbox = (os.getenv "HEED_BUILD" or "build") .. "/examples/host_sandbox"
 
--- What a script that only time ends is given, and what the others are, which a busy machine must not cut short.
-local short, long = os.getenv "SANDBOX_SECONDS" or 1, 60 -- slow builds, as sanitized ones, want more
+-- Limits in seconds: for scripts that only a time limit ends, and for the others, which must not reach it even on a
+-- busy machine. Slow builds, such as those with sanitizers, set a longer one.
+local short, long = os.getenv "SANDBOX_SECONDS" or 1, 60
 
 local function run(arguments, seconds)
   return support.run(("%s -s %s %s"):format(sandbox, seconds or long, arguments))

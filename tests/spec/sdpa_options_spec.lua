@@ -1,5 +1,5 @@
--- The options of scaled_dot_product_attention: how they compose, what they give on the way, and what they refuse.
--- (Numbers at all sizes: tests/c/test_attention_options.c. ONNX's own tests: onnx_attention_spec.lua.)
+-- The options of scaled_dot_product_attention: combinations, intermediate results, and rejected arguments.
+-- (All sizes: tests/c/test_attention_options.c. ONNX's tests: onnx_attention_spec.lua.)
 local heed = require "heed"
 local raises = require "tests.raises"
 local tensors = require "tests.tensors"
@@ -9,7 +9,7 @@ local huge, int64 = math.huge, tensors.int64
 
 local function assert_close(wanted, got, tolerance) tensors.close(wanted, got, tolerance or 3e-6) end
 
--- The same, number by number: out, logits, capped, biased, weights as nested tables [b][h][i][j].
+-- A naive reference in plain Lua: out, logits, capped, biased, weights as nested tables [b][h][i][j].
 local function twin(q, k, v, o)
   local b, hq, l, d = table.unpack(q.shape, 1, 4)
   local hkv, s, dv = k.shape[2], k.shape[3], v.shape[4]
@@ -37,15 +37,15 @@ local function twin(q, k, v, o)
             x = o.softcap * (e - 1) / (e + 1)
           end
           capped[j] = x
-          local place = i + offset
+          local position = i + offset
           local window = o.window or {}
-          local seen = j <= length and not (o.is_causal and j > place) and
-            j >= place - (window.left or huge) and j <= place + (window.right or huge)
+          local seen = j <= length and not (o.is_causal and j > position) and
+            j >= position - (window.left or huge) and j <= position + (window.right or huge)
           if mask then
             local m = mask[item][h][i][j]
             if m == nil or m == false then seen = false elseif m ~= true then x = x + m end
           end
-          if o.alibi_slopes then x = x - o.alibi_slopes[h] * math.abs(place - j) end
+          if o.alibi_slopes then x = x - o.alibi_slopes[h] * math.abs(position - j) end
           if not seen then x = -huge end
           biased[j] = x
           any = any or x > -huge
@@ -73,7 +73,7 @@ end
 describe("attention with options", function()
   local choices = {
     attn_mask = function(b, hq, l, s)
-      local fewer = s == 1 and 1 or heed.randint(2, s, { 1 })[1] -- a size of 1 would stand for all keys
+      local fewer = s == 1 and 1 or heed.randint(2, s, { 1 })[1] -- a size of 1 would broadcast to all keys
       if heed.rand(1)[1] < 0.5 then return heed.rand(b, 1, l, fewer):gt(0.3) end
       return heed.randn(hq, l, fewer)
     end,

@@ -1,4 +1,4 @@
--- scripts/examples/semantic_search.lua: what it prints, and the embeddings that it keeps.
+-- scripts/examples/semantic_search.lua: its output, and the embeddings that it stores.
 local heed = require "heed"
 local support = require "tests.support"
 
@@ -50,7 +50,7 @@ describe("semantic_search.lua", function()
   end
   model = "HEED_MODEL=" .. support.quote(model)
 
-  --- The first line that is found; nothing but notes on standard error.
+  --- The best matching line; standard error may have notes only.
   local function best_of(result)
     assert.equal(0, result.code, result.err)
     return result.out:match "^ *%-?[%d.]+  ([^\n]*)\n"
@@ -68,7 +68,7 @@ describe("semantic_search.lua", function()
     local kept = assert(heed.load(path .. ".npy"))
     assert.are.same({ 3, 384 }, { kept.shape[1], kept.shape[2] })
     assert(heed.save(path .. ".npy", heed.cat { kept[{ { 3, 3 } }], kept[{ { 2, 2 } }], kept[{ { 1, 1 } }] }))
-    assert.equal("line 4: A recipe for apple pie.", best_of(search("a pet", model))) -- what stands there counts
+    assert.equal("line 4: A recipe for apple pie.", best_of(search("a pet", model))) -- the stored embeddings are used
   end)
 
   it("recomputes them when the text has changed", function()

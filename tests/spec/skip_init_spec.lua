@@ -1,4 +1,4 @@
--- Modules without weights of their own, and tensors that modules take over: how weights come from files.
+-- Loading weights: nn.utils.skip_init, and load_state_dict with assign.
 local heed = require "heed"
 local fails = require "tests.fails"
 local raises = require "tests.raises"
@@ -6,17 +6,17 @@ local copy_of = require("tests.tensors").copy_of
 local nn = heed.nn
 local skip_init = nn.utils.skip_init
 
--- Whether both are the same elements: what is written to one is read from the other.
+-- Whether two tensors share memory: a value written to one is read from the other.
 local function share(a, b)
-  local place = a:view(-1)[{ { 1, 1 } }]
-  local before = place[1]
-  place:fill_(12345)
+  local element = a:view(-1)[{ { 1, 1 } }]
+  local before = element[1]
+  element:fill_(12345)
   local shared = b:flatten()[1] == 12345
-  place:fill_(before)
+  element:fill_(before)
   return shared
 end
 
--- Draws nothing: the stream stands where it stood.
+-- f must draw no random numbers.
 local function draws(f)
   heed.manual_seed(11)
   f()
@@ -103,7 +103,7 @@ describe("nn.utils.skip_init", function()
     assert.is_false(ok)
     assert.are.same({ "of its own" }, err)
     assert.is_true(drawn())
-    skip_init(function() -- one in another
+    skip_init(function() -- nested calls
       pcall(skip_init, Broken)
       assert.is_false(drawn())
     end)

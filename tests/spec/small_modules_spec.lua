@@ -1,4 +1,4 @@
--- Embedding, LayerNorm, RMSNorm, GELU, SiLU and ReLU, against PyTorch's (scripts/dev/make_layer_values.py).
+-- Embedding, LayerNorm, RMSNorm, GELU, SiLU and ReLU, compared with PyTorch (scripts/dev/make_layer_values.py).
 local heed = require "heed"
 local raises = require "tests.raises"
 local nn = heed.nn
@@ -30,7 +30,7 @@ describe("a module of PyTorch", function()
         if case.state then m:load_state_dict(state) end
         local x = golden(case.x)
         close(m(x), golden(case.y), 1e-6)
-        if x.dtype == "float32" then -- the same through strides with gaps
+        if x.dtype == "float32" then -- the same input with gaps between its elements
           local wide = heed.zeros(x:numel(), 2)
           local gaps = wide[{ {}, 2 }]:view(x.shape)
           gaps:copy_(x)
@@ -97,9 +97,9 @@ describe("Embedding", function()
     raises("Embedding: embedding_dim is -1; it must be at least 1", function() nn.Embedding(3, -1) end)
     raises("Embedding: padding_idx is 0 and rows count from 1 (or from -1, the last)",
       function() nn.Embedding(3, 3, 0) end)
-    for _, place in ipairs { 4, -4 } do
+    for _, index in ipairs { 4, -4 } do
       raises(("Embedding: padding_idx is %d and num_embeddings is 3; it must be one of these, from 1 or, negative, "
-        .. "from the last"):format(place), function() nn.Embedding(3, 3, place) end)
+        .. "from the last"):format(index), function() nn.Embedding(3, 3, index) end)
     end
     for _, id in ipairs { 0, -1, 4 } do
       raises(("Embedding: id %d is out of range; weight has rows 1 to 3"):format(id),

@@ -1,4 +1,4 @@
--- State dicts in memory: taking them, and loading them whole or not at all.
+-- State dicts in memory: creating them, and loading them completely or not at all.
 local heed = require "heed"
 local fails = require "tests.fails"
 local tensors = require "tests.tensors"

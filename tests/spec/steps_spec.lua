@@ -1,10 +1,10 @@
--- A forward pass in slices of time: the bits of the whole, whatever the slices are.
+-- A resumable forward pass in time slices is bit-identical to a single call, whatever the slices are.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
 local tensors = require "tests.tensors"
 
--- The whole, and the same in slices; both have the same draws ahead of them.
+-- Compares a single call with time slices, both with the same random numbers.
 local function compare(m, x, options, ms)
   local all = tensors.merged({ ms = ms or 0 }, options)
   heed.manual_seed(7)
@@ -233,7 +233,7 @@ describe("the steps of a forward pass", function()
       normed[name] = other[name]
     end
     collectgarbage()
-    local fresh = {} -- in the memory of what was given back
+    local fresh = {} -- new tensors that reuse the freed memory
     for i = 1, 20 do fresh[i] = nn.Dropout(0.5) end
     for _ in steps do collectgarbage "step" end
     assert.equal(20, #fresh)

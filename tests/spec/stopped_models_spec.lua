@@ -1,5 +1,5 @@
--- What a forward or generate of a model leaves that is stopped: by a limit, or by an error in a layer or in on_token.
--- Whatever goes on from there must give the numbers of a run that nothing has disturbed, to the bit.
+-- The state after forward or generate of a model was cancelled by a limit, or failed in a layer or in on_token.
+-- Continuing from there must give bit-identical results to an undisturbed run.
 local heed = require "heed"
 local GPT2, Llama = require "heed.models.gpt2", require "heed.models.llama"
 
@@ -26,8 +26,8 @@ local MAKERS = {
 
 local function unlimited() heed.limit { memory = math.huge, seconds = math.huge } end
 
--- Ways to call a function that takes as long as f so that it is stopped, most of them: `stop(g)` gives what pcall(g)
--- gives. Time and memory end it somewhere, errors before and after its n-th call of a layer.
+-- Ways to cancel a function that takes as long as f; most of them succeed. stop(g) returns the results of pcall(g).
+-- Limits of time and memory cancel it anywhere, errors before and after its n-th call of a layer.
 local function stops_of(m, f)
   local list = {}
   local start = heed.clock()
@@ -72,7 +72,7 @@ local function stops_of(m, f)
   return list
 end
 
--- Every third of them, beginning elsewhere each time: the models together meet them all, at each place.
+-- Every third of them, with another start each time: all models together cover them all.
 local turn = 0
 local function some_stops_of(m, f)
   turn = turn + 1
@@ -83,7 +83,7 @@ local function some_stops_of(m, f)
   return some
 end
 
--- Lengths that a cache can be truncated to, as text.
+-- The lengths that a cache can be truncated to, as text.
 local function lengths_back(cache)
   local can = {}
   for n = 0, cache.length do
@@ -98,7 +98,7 @@ local function same(a, b) return a:eq(b):all():item() end
 
 for name, make in pairs(MAKERS) do
   describe("a cancelled " .. name, function()
-    setup(function() turn = turn + 1 end) -- of 18 turns that a model has: the next one's begin elsewhere
+    setup(function() turn = turn + 1 end) -- a model takes 18 turns, so the next one starts elsewhere
     local m, ids
     before_each(function()
       heed.manual_seed(1)
@@ -160,7 +160,7 @@ for name, make in pairs(MAKERS) do
       ["drawn by the default generator"] = { temperature = 1 },
     }
     for how, chosen in pairs(sampling) do
-      -- A cache of 100 tokens, a generator, and what generate does with them: `told` gets what on_token is told.
+      -- A cache of 100 tokens, a generator, and a call of generate with them; `told` receives on_token's arguments.
       local function set(told, on_token)
         local g = chosen.own and heed.Generator(5) or nil
         heed.manual_seed(7)

@@ -1,11 +1,11 @@
--- A limit of seconds stops every long call: those of tests/long_calls.lua. How soon depends on what else runs on the
--- machine and is measured by scripts/dev/check_stops.lua; here only the time that this process had counts.
+-- A limit of seconds cancels every call of tests/long_calls.lua. The delay depends on the load of the machine and is
+-- measured by scripts/dev/check_stops.lua; here only this process's CPU time counts.
 local heed = require "heed"
 local nn = heed.nn
 local calls = require "tests.long_calls"
 local support = require "tests.support"
 
--- Seconds of the processor. The slowest takes 0.04 on a busy machine, and with the sanitizers ten times that.
+-- Seconds of CPU time. The slowest takes 0.04 on a busy machine, and ten times that with sanitizers.
 local BOUND = os.getenv "ASAN_OPTIONS" and 5 or 0.15
 
 describe("a limit of seconds stops #plain", function()
@@ -30,8 +30,8 @@ describe("a limit of seconds stops #plain", function()
 end)
 
 describe("linear time, not quadratic, is taken by", function()
-  -- How many times as long f takes for `count` as for an eighth of that: 8, or 64 if it still does. The best of three,
-  -- in this process's time.
+  -- The ratio of the times of f for `count` and for an eighth of it: 8 if f is linear, 64 if quadratic. The minimum of
+  -- three runs, in CPU time.
   local function ratio(f, count)
     local function time(n)
       local best = math.huge
@@ -55,7 +55,7 @@ describe("linear time, not quadratic, is taken by", function()
     local modules, start = nn.ModuleList(list), os.clock()
     for i = 1, count do assert.equal(list[i], modules:pop(1)) end
     assert.equal(0, #modules)
-    assert.is_true(os.clock() - start < 5) -- 0.4 s here, and 11 where each step asks for all modules anew
+    assert.is_true(os.clock() - start < 5) -- 0.4 s, compared with 11 s if each step lists all modules again
   end)
 
   it("appending to a list", function()
@@ -92,7 +92,7 @@ describe("linear time, not quadratic, is taken by", function()
     local start = os.clock()
     local result = module:load_state_dict({ [("a"):rep(100000) .. ".b"] = heed.zeros(1) }, { strict = false })
     assert.equal(1, #result.unexpected_keys)
-    assert.is_true(os.clock() - start < 1) -- a minute, where a pattern goes back from each byte to the end
+    assert.is_true(os.clock() - start < 1) -- a minute if a pattern backtracks from each byte to the end
   end)
 end)
 

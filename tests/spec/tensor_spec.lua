@@ -1,4 +1,4 @@
--- Making tensors, asking about them, converting, copying, freeing.
+-- Making tensors, reading their properties, converting, copying, releasing.
 local heed = require "heed"
 local support = require "tests.support"
 local raises = require "tests.raises"
@@ -461,7 +461,7 @@ end)
 
 describe("the collector", function()
   it("accounts for tensor memory #plain", function()
-    -- 2000 tensors of 1 MiB go by; the process would not have them all. One of its own: others took more at some time.
+    -- 2000 tensors of 1 MiB, too many to keep. In a new process, since the peak size of this one is larger already.
     local result = support.run(support.heed .. " -", [[
       local heed = require "heed"
       for _ = 1, 2000 do heed.zeros(2 ^ 18) end

@@ -1,4 +1,4 @@
--- Threads: how many are asked for, and that nobody can see from a result how many there were.
+-- Threads: setting their number, and that results do not depend on it.
 local heed = require "heed"
 local support = require "tests.support"
 local nn = heed.nn
@@ -34,7 +34,7 @@ end)
 describe("results", function()
   after_each(function() heed.set_num_threads(1) end)
 
-  -- Calls f, which gives one or more tensors, with several numbers of threads: the same bytes each time.
+  -- Calls f, which returns one or more tensors, with several numbers of threads: the results must be bit-identical.
   local function same_bits(f)
     local wanted
     for _, n in ipairs { 1, 2, 3, 8 } do
@@ -51,7 +51,8 @@ describe("results", function()
   heed.manual_seed(1)
   local attention = heed.scaled_dot_product_attention
   local q, k, v = heed.randn(2, 4, 200, 32), heed.randn(2, 2, 210, 32), heed.randn(2, 2, 210, 24)
-  local large = heed.randn(701, 607) -- beyond what one thread does by itself, and no multiple of anything
+  -- Large enough for several threads, and with sizes that are not multiples of any block size.
+  local large = heed.randn(701, 607)
   local cube = heed.randn(37, 129, 91)
 
   it("of attention do not depend on the number of threads", function()
@@ -104,8 +105,8 @@ describe("results", function()
     same_bits(function() return large:sum(), large:sum(1), large:sum(2), large:mean(1), large:var(2), large:std(1) end)
     same_bits(function() return cube:sum { dim = { 1, 3 } }, cube:sum(2), cube:mean { dim = { 2, 3 } } end)
     same_bits(function()
-      local most, places = large:max(1)
-      return most, places, large:argmin(2), large:max(), cube:any(2), cube:all(3)
+      local most, indices = large:max(1)
+      return most, indices, large:argmin(2), large:max(), cube:any(2), cube:all(3)
     end)
   end)
 
@@ -131,7 +132,7 @@ describe("heed.clock", function()
       before = now
     end
     local cpu, start = os.clock(), heed.clock()
-    while os.clock() - cpu < 0.02 do end -- of all threads, BLAS's too
+    while os.clock() - cpu < 0.02 do end -- CPU time of all threads, including BLAS's
     local passed = heed.clock() - start
     assert.is_true(passed > 1e-4 and passed < 10, passed .. " s")
   end)
@@ -150,7 +151,7 @@ describe("heed.info", function()
   end)
 
   it("counts the memory of tensors", function()
-    collectgarbage() -- what other specs dropped must not go while this one counts
+    collectgarbage() -- garbage of other specs must not be freed while this one measures
     local before = heed.info().memory_in_use
     local x = heed.zeros(2 ^ 20)
     local info = heed.info()

@@ -1,4 +1,4 @@
--- m:to(dtype): weights stored small, in modules of all kinds.
+-- m:to(dtype): low-precision weights in modules of all kinds.
 local heed = require "heed"
 local nn = heed.nn
 local raises = dofile "tests/raises.lua"

@@ -1,4 +1,4 @@
--- heed.tokenizers.wordpiece: against Hugging Face's ids where the real vocabulary is there, and on small ones.
+-- heed.tokenizers.wordpiece: Hugging Face's ids if the real vocabulary is present, and tests with small ones.
 local core = require "heed.core"
 local heed = require "heed"
 local raises = require "tests.raises"
@@ -11,7 +11,7 @@ local PIECES = {
 }
 local UNK, CLS, SEP = 2, 3, 4
 
--- What load gives for a vocabulary of that text.
+-- The results of load for a vocabulary with that text.
 local function load_text(text, options)
   return support.with_file(function(path)
     support.write(path, text)
@@ -24,7 +24,7 @@ local function small(options) return assert(load_text(table.concat(PIECES, "\n")
 
 local function pieces(text, options) return table.concat(small(options):tokenize(text), " ") end
 
--- A text with characters by their codes: u "e{301}".
+-- Replaces code points in braces by characters: u "e{301}".
 local function u(text) return (text:gsub("{(%x+)}", function(code) return utf8.char(tonumber(code, 16)) end)) end
 
 describe("a WordPiece tokenizer", function()
@@ -131,7 +131,7 @@ describe("a tokenizer's arguments", function()
     raises("encode: text is not valid UTF-8 at byte 3", function() tokenizer:encode "a \255" end)
     raises("encode: text is not valid UTF-8 at byte 1", function() tokenizer:encode "\192\128" end) -- overlong
     raises("encode: text is not valid UTF-8 at byte 2", function() tokenizer:encode "a\237\160\128" end) -- a surrogate
-    raises("tokenize: text is not valid UTF-8 at byte 2", function() tokenizer:tokenize "a\230\151" end) -- cut short
+    raises("tokenize: text is not valid UTF-8 at byte 2", function() tokenizer:tokenize "a\230\151" end) -- truncated
     raises("tokenize: text is not valid UTF-8 at byte 1", function() tokenizer:tokenize "\244\144\128\128" end)
   end)
 
@@ -219,7 +219,7 @@ describe("core.text", function()
   it("rejects invalid UTF-8", function()
     assert.equal(2, text.invalid "a\128")
     assert.is_nil(text.invalid "aé日😀")
-    -- around the end of a step of 2^16 bytes, at the same byte as at the beginning of a text
+    -- around the border of two steps of 2^16 bytes, and at the beginning of a text
     for _, wrong in ipairs { "\240\144\128\128\128\128b", "😀\128", "é\255", "\128\128\128\128\128b", "日\230\151" } do
       for before = 2 ^ 16 - 9, 2 ^ 16 + 1 do
         assert.equal(before + text.invalid(wrong), text.invalid(("a"):rep(before) .. wrong))
@@ -231,8 +231,8 @@ describe("core.text", function()
   end)
 end)
 
--- Lines that a hash without a key, FNV-1a, would put into one slot of `slots` (a power of two, at most 2^17): its
--- lowest bits depend on those of the bytes before alone, so that it can be run backwards from the slot.
+-- Lines that FNV-1a, a hash without a key, maps to the same slot of `slots` (a power of two, at most 2^17): its lowest
+-- bits depend only on the lowest bits of the bytes before, so that it can be inverted from the slot.
 local PRIME = 16777619
 
 local function xor(a, b)
@@ -257,7 +257,7 @@ local function crafted_lines(count, slots)
   end
   repeat inverse = inverse * inverse % slots * PRIME % slots until inverse * PRIME % slots == 1
 
-  -- Endings by the hash before them, from which they lead to slot 0.
+  -- Suffixes by the hash before them that lead to slot 0.
   local endings, letters = {}, "abcdefghijklmnopqrstuvwxyz0123456789"
   local function backwards(hash, ending, left)
     endings[hash] = ending
@@ -281,7 +281,7 @@ local function crafted_lines(count, slots)
   return lines
 end
 
--- How many slots of its table are read while a vocabulary of these lines is made.
+-- The number of slots read while a vocabulary is made from these lines.
 local function probes(lines)
   return core.text.vocabulary(table.concat(lines, "\n") .. "\n"):probes()
 end
@@ -291,7 +291,7 @@ describe("the hash table of a vocabulary", function()
     local count, ordinary = 5000, {}
     for i = 1, count do ordinary[i] = "line" .. i end
     local crafted = crafted_lines(count, 16384)
-    -- With 5000 of 16384 slots in use at the end a line needs 1.2 on the average; one slot for all would take 2500.
+    -- With 5000 of 16384 slots in use, a line reads 1.2 slots on average; if all lines collided, it would read 2500.
     assert.is_true(probes(ordinary) < 2 * count)
     assert.is_true(probes(crafted) < 2 * count)
   end)
