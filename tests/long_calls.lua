@@ -1,7 +1,7 @@
--- Calls that take long unless they are cancelled, most of them at least 0.2 s, some forever; a limit of seconds
--- must cancel them. Each is a row {name =, make =}: make() makes the inputs, without a limit, and returns the call. `seconds`
--- is a limit below 0.02 for calls that would end before that. `frames` marks calls of user code that may yield; where
--- that is impossible (5.1, LuaJIT), the time limit does not apply to such a call as a whole.
+-- Calls that take long unless they are cancelled, most of them at least 0.2 s, some forever; a limit of seconds must
+-- cancel them. Each is a row {name =, make =}: make() makes the inputs, without a limit, and returns the call.
+-- `seconds` is a limit below 0.02 for calls that would end before that. `frames` marks calls of user code that may
+-- yield; where that is impossible (5.1, LuaJIT), the time limit does not apply to such a call as a whole.
 -- tests/spec/stops_spec.lua checks that each raises the limit's error; scripts/dev/check_stops.lua measures the delay.
 local support = require "tests.support"
 local heed = require "heed"

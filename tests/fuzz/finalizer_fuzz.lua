@@ -1,8 +1,8 @@
 -- Calls many functions of heed while a finalizer modifies the objects in use in the middle of the call:
 --   build/heed tests/fuzz/finalizer_fuzz.lua [seed [count]]
 -- The modification happens in a random one of the call's allocations by Lua. Errors are fine; the process must not
--- crash, and the modules must stay valid. The same seed gives the same calls. With HEED_FUZZ_TRACE, each call is named on
--- standard error before it is made. Most bugs are only detected by `make sanitize`.
+-- crash, and the modules must stay valid. The same seed gives the same calls. With HEED_FUZZ_TRACE, each call is named
+-- on standard error before it is made. Most bugs are only detected by `make sanitize`.
 local support = require "tests.support"
 local heed = require "heed"
 local core = require "heed.core"

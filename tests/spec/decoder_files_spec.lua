@@ -146,6 +146,26 @@ describe("loading a decoder", function()
     assert.are.same({ "ntk", 7 }, { m.config.rope.scaling.type, m.config.rope.scaling.factor })
   end)
 
+  it("splits a fused projection that is interleaved by heads", function()
+    local loading = require "heed.models.loading"
+    local m = heed.nn.MultiHeadAttention(8, 8, 4, 0, 2, { qkv_bias = true, out_proj = false })
+    local parts = { W_query = 1, W_key = 2, W_value = 3 }
+    local function name_in_file(name)
+      local part, kind = name:match "^(.-)%.(.*)$"
+      return "qkv." .. kind, { part = parts[part], parts = 3, groups = 2 }
+    end
+    local weight, bias = heed.randn(24, 8), heed.randn(24)
+    local state = { ["qkv.weight"] = weight, ["qkv.bias"] = bias }
+    assert(loading.fill("Test", m, state, {}, name_in_file, function() end))
+    for part, i in pairs(parts) do
+      for head = 1, 2 do -- the rows of the file: head 1's query, key and value, then head 2's
+        local first, rows = (head - 1) * 12 + (i - 1) * 4 + 1, (head - 1) * 4 + 1
+        assert.is_true(weight:narrow(1, first, 4):equal(m[part].weight:narrow(1, rows, 4)))
+        assert.is_true(bias:narrow(1, first, 4):equal(m[part].bias:narrow(1, rows, 4)))
+      end
+    end
+  end)
+
   it("reports problems with the files", function()
     local model, message = CLASSES.gpt2.load "tests/nowhere"
     assert.is_nil(model)

@@ -121,10 +121,6 @@ local RENAMES = {
   { "(%.%d+)%.norm", "%1.output.LayerNorm" },
 }
 
-local function name_in_file(name)
-  for _, rename in ipairs(RENAMES) do name = name:gsub(rename[1], rename[2]) end
-  return name
-end
 
 --- Older files store the positions as a buffer.
 local function is_ignored(name) return name == "embeddings.position_ids" end
@@ -184,28 +180,22 @@ end
 function Bert.load(path, config)
   local folder, file = loading.find("Bert", path)
   if not folder then return nil, file end
-  local state, c, fine, problem
+  local c, said, state, model, fine, problem
   c, problem = loading.config("Bert", folder, config)
   if not c then return nil, problem end
-  c, problem = loading.read_config(c, CONFIG)
-  if not c then return loading.unsupported("Bert", problem) end
-  if c.hidden_size % c.num_attention_heads ~= 0 then
-    local form = "num_attention_heads is %d; it must divide hidden_size (%d)"
-    return loading.unsupported("Bert", form:format(c.num_attention_heads, c.hidden_size))
-  end
+  c, said = loading.read_config(c, CONFIG)
+  if not c then return loading.unsupported("Bert", said) end
+  problem = loading.indivisible(c, said, "num_attention_heads", "hidden_size")
+  if problem then return loading.unsupported("Bert", problem) end
   state, problem = loading.weights("Bert", file)
   if not state then return nil, problem end
   state = bare_names(state)
   c.add_pooling_layer = state["pooler.dense.weight"] ~= nil
 
-  local model
-  local layers, note = loading.count_layers(state, "^encoder%.layer%.(%d+)%."), nil
-  if layers ~= c.num_hidden_layers then
-    note = ("num_hidden_layers is %d; the file has %s"):format(c.num_hidden_layers, E.count(layers, "layer"))
-  end
+  local note = loading.layer_note(c, said, state, "^encoder%.layer%.(%d+)%.")
   model, problem = loading.new_model("Bert", Bert, c, state, note)
   if not model then return nil, problem end
-  fine, problem = loading.fill("Bert", model, state, c, name_in_file, is_ignored, note)
+  fine, problem = loading.fill("Bert", model, state, c, loading.renamer(RENAMES), is_ignored, note)
   if fine then fine, problem = add_encoder(model, folder) end
   if not fine then return nil, problem end
   return model:eval()

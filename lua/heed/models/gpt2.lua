@@ -77,10 +77,8 @@ local CONFIG = {
 }
 
 local function complete(c, said)
-  if c.hidden_size % c.num_attention_heads ~= 0 then
-    local form = "%s is %d; it must divide %s (%d)"
-    return form:format(said.num_attention_heads, c.num_attention_heads, said.hidden_size, c.hidden_size)
-  end
+  local problem = loading.indivisible(c, said, "num_attention_heads", "hidden_size")
+  if problem then return problem end
   c.intermediate_size = c.intermediate_size or 4 * c.hidden_size
   return nil, {}
 end
@@ -98,12 +96,13 @@ local RENAMES = {
   { "(%.%d+)%.up", "%1.mlp.c_fc" },
   { "(%.%d+)%.down", "%1.mlp.c_proj" },
 }
+local renamed = loading.renamer(RENAMES)
 local PARTS = { W_query = 1, W_key = 2, W_value = 3 }
 
 local function name_in_file(name)
   local part = PARTS[name:match "%.attention%.(W_%l+)%."]
   if part then name = name:gsub("attention%.W_%l+", "attn.c_attn") end
-  for _, rename in ipairs(RENAMES) do name = name:gsub(rename[1], rename[2]) end
+  name = renamed(name)
   return name, { transposed = name:find "%.c_%l+%.weight$" ~= nil, part = part, parts = part and 3 }
 end
 

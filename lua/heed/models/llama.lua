@@ -144,13 +144,9 @@ local CONFIG = {
 
 local function complete(c, said)
   c.num_key_value_heads = c.num_key_value_heads or c.num_attention_heads
-  local form = "%s is %d; it must divide %s (%d)"
-  if not c.head_dim and c.hidden_size % c.num_attention_heads ~= 0 then
-    return form:format(said.num_attention_heads, c.num_attention_heads, said.hidden_size, c.hidden_size)
-  end
-  if c.num_attention_heads % c.num_key_value_heads ~= 0 then
-    return form:format(said.num_key_value_heads, c.num_key_value_heads, said.num_attention_heads, c.num_attention_heads)
-  end
+  local problem = not c.head_dim and loading.indivisible(c, said, "num_attention_heads", "hidden_size")
+    or loading.indivisible(c, said, "num_key_value_heads", "num_attention_heads")
+  if problem then return problem end
   c.head_dim = c.head_dim or compat.divide(c.hidden_size, c.num_attention_heads)
   return add_rope(c, said), {
     [said.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
@@ -170,17 +166,12 @@ local RENAMES = {
   { "(%.%d+)%.(%l+)%.(%l+)$", "%1.mlp.%2_proj.%3" }, -- gate, up, down
 }
 
-local function name_in_file(name)
-  for _, rename in ipairs(RENAMES) do name = name:gsub(rename[1], rename[2]) end
-  return name
-end
-
 --- Older files store the rotary frequencies as buffers.
 local function is_ignored(name) return name:find "%.rotary_emb%.inv_freq$" ~= nil end
 
 Llama.load = loading.decoder("Llama", Llama, {
   config = CONFIG, complete = complete, prefix = "model.", embedding = "embed_tokens.weight",
-  layers = "layers%.(%d+)%.", names = name_in_file, ignored = is_ignored,
+  layers = "layers%.(%d+)%.", names = loading.renamer(RENAMES), ignored = is_ignored,
 })
 
 return E.with_frames(Llama, "embed")

@@ -111,6 +111,12 @@ function loading.read_config(config, rules, of)
   return nil, table.concat(problems, "; ")
 end
 
+--- The problem if c[divisor] does not divide c[number], else nil. said[name] is the name in the config.
+function loading.indivisible(c, said, divisor, number)
+  if c[number] % c[divisor] == 0 then return nil end
+  return ("%s is %d; it must divide %s (%d)"):format(said[divisor], c[divisor], said[number], c[number])
+end
+
 --- nil and the message for a problem with the config.
 function loading.unsupported(class, problem)
   return nil, ("%s.load: unsupported configuration: %s"):format(class, problem)
@@ -176,35 +182,48 @@ end
 local function formed(value, form)
   if form.transposed then value = value.T end
   if form.parts then
-    local rows = compat.divide(value.shape[1], form.parts)
-    value = value:narrow(1, (form.part - 1) * rows + 1, rows)
+    local groups = form.groups or 1
+    local sizes = { groups, form.parts, compat.divide(value.shape[1], groups * form.parts) }
+    for i = 2, value.ndim do sizes[i + 2] = value.shape[i] end
+    value = value:reshape(sizes):select(2, form.part):flatten(1, 2)
   end
   return form.transposed and value:contiguous() or value
 end
 
---- The number of layers in a state. The pattern captures the layer's number, from 0, in a name.
-function loading.count_layers(state, pattern)
+--- A note if c.num_hidden_layers differs from the number of layers in a state, else nil. The pattern captures a
+--- layer's number, from 0, in a name; said.num_hidden_layers is the setting's name in the config.
+function loading.layer_note(c, said, state, pattern)
   local count = 0
   for name in compat.pairs(state) do
     E.look "load"
     local number = tonumber(name:match(pattern))
     if compat.is_integer(number) then count = math.max(count, number + 1) end
   end
-  return count
+  if count == c.num_hidden_layers then return nil end
+  return ("%s is %d; the file has %s"):format(said.num_hidden_layers, c.num_hidden_layers, E.count(count, "layer"))
+end
+
+--- A function name_in_file(name) that applies a list of {pattern, replacement} in turn.
+function loading.renamer(renames)
+  return function(name)
+    for _, rename in ipairs(renames) do name = name:gsub(rename[1], rename[2]) end
+    return name
+  end
 end
 
 local UNCHANGED = {}
 
 --- Assigns the tensors of `state`, named as in the file, to the model, without copying where possible.
---- name_in_file(name) returns the name of a parameter in the file and its layout there, nil or {transposed =, part =,
---- parts =}: part number `part` of `parts` that are stacked along the first dimension. Names with ignored(name) are
---- skipped. `config` holds settings by name, for messages. Returns true, or nil and a message that lists everything
+--- name_in_file(name, config) returns the name of a parameter in the file and its layout there, nil or {transposed =,
+--- part =, parts =, groups =}: part number `part` of `parts` that are stacked along the first dimension, within each of
+--- `groups` groups (1 by default; as many as heads if the file interleaves them). Names with ignored(name) are skipped.
+--- `config` holds settings by name, also for messages. Returns true, or nil and a message that lists everything
 --- missing, unexpected or of a wrong shape, after `note` (a string or nil).
 function loading.fill(class, model, state, config, name_in_file, ignored, note)
   local forms, used, problems = {}, {}, {}
   for name, target in compat.pairs(model:state_dict()) do
     E.look "load"
-    local file_name, form = name_in_file(name)
+    local file_name, form = name_in_file(name, config)
     local value = state[file_name]
     local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, config, form or UNCHANGED)
     if problem and not used[file_name] then problems[#problems + 1] = ("%s %s"):format(file_name, problem) end
@@ -282,8 +301,9 @@ end
 ---               Returns a problem, or nil and further sizes by name, for messages
 ---   prefix      an optional prefix of the names in the file
 ---   embedding   the name of the token embeddings' weight in the file
+---   lm_head     the name of lm_head's weight in the file, without the prefix; "lm_head.weight" by default
 ---   layers      a pattern for names in the file that captures the layer's number, from 0
----   names       names(name): as name_in_file in loading.fill
+---   names       names(name, c): as name_in_file in loading.fill
 ---   ignored     as in loading.fill
 function loading.decoder(class, Class, about)
   return function(path, config)
@@ -302,22 +322,19 @@ function loading.decoder(class, Class, about)
     if not state then return nil, problem end
 
     local prefix = state[about.prefix .. about.embedding] and about.prefix or ""
-    if c.tie_word_embeddings == nil then c.tie_word_embeddings = state["lm_head.weight"] == nil end
+    local head = about.lm_head or "lm_head.weight"
+    if c.tie_word_embeddings == nil then c.tie_word_embeddings = state[head] == nil end
     local function name_in_file(name)
       if name ~= "lm_head.weight" then
-        local file_name, form = about.names(name)
+        local file_name, form = about.names(name, c)
         return prefix .. file_name, form
       end
-      return c.tie_word_embeddings and prefix .. about.embedding or name
+      return c.tie_word_embeddings and prefix .. about.embedding or head
     end
     local function ignored(name)
-      return name == "lm_head.weight" or about.ignored(name) -- a tied lm_head.weight in the file is not used
+      return name == head or about.ignored(name) -- a tied lm_head in the file is not used
     end
-    local count, note = loading.count_layers(state, "^" .. prefix:gsub("%.", "%%.") .. about.layers), nil
-    if count ~= c.num_hidden_layers then
-      local form = "%s is %d; the file has %s"
-      note = form:format(said.num_hidden_layers, c.num_hidden_layers, E.count(count, "layer"))
-    end
+    local note = loading.layer_note(c, said, state, "^" .. prefix:gsub("%.", "%%.") .. about.layers)
     model, problem = loading.new_model(class, Class, c, state, note)
     if not model then return nil, problem end
     for name, value in pairs(c) do settings[said[name] or name] = value end

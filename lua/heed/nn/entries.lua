@@ -39,6 +39,13 @@ function E.check_type(value, wanted, method, argument)
   if type(value) ~= wanted then E.reject(method, argument, value, "a " .. wanted) end
 end
 
+--- The value of a boolean option, or `default` if it is nil. Raises for values of other types.
+function E.boolean(value, default, method, argument)
+  if value == nil then return default end
+  E.check_type(value, "boolean", method, argument)
+  return value
+end
+
 --- Raises unless the value is a module.
 function E.check_module(value, method, argument)
   if not E.is_module(value) then E.reject(method, argument, value, "a module") end

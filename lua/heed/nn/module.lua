@@ -175,9 +175,8 @@ function Module:register_buffer(name, tensor, ...)
     E.reject("register_buffer", "self", self, "a module written in Lua")
   end
   local persistent = primitives.options("register_buffer", BUFFER_OPTIONS, 4, self, name, tensor, ...)
-  if persistent == nil then persistent = true end
   E.check_type(name, "string", "register_buffer", "name")
-  E.check_type(persistent, "boolean", "register_buffer", "persistent")
+  persistent = E.boolean(persistent, true, "register_buffer", "persistent")
   local kind, entry = E.kind(tensor), own.named[name]
   if kind ~= "tensor" and kind ~= "parameter" then
     E.reject("register_buffer", "tensor", tensor, "a tensor")

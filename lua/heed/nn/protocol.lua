@@ -78,9 +78,8 @@ local function named_members(kind, method)
     E.check_self(self, method)
     local prefix, recurse = primitives.options(method, MEMBER_OPTIONS, 2, self, ...)
     if prefix == nil then prefix = "" end
-    if recurse == nil then recurse = true end
     E.check_type(prefix, "string", method, "prefix")
-    E.check_type(recurse, "boolean", method, "recurse")
+    recurse = E.boolean(recurse, true, method, "recurse")
     return pairs_of(members(self, kind, method, prefix, recurse))
   end
 end
@@ -88,9 +87,7 @@ end
 local function listed_members(kind, method)
   return function(self, ...)
     E.check_self(self, method)
-    local recurse = primitives.options(method, RECURSE_OPTION, 2, self, ...)
-    if recurse == nil then recurse = true end
-    E.check_type(recurse, "boolean", method, "recurse")
+    local recurse = E.boolean(primitives.options(method, RECURSE_OPTION, 2, self, ...), true, method, "recurse")
     local _, values = members(self, kind, method, "", recurse)
     return list_of(values)
   end
@@ -137,8 +134,7 @@ end
 --- collected first, so that a call that is cancelled during the walk changes none of them.
 function P:train(mode)
   E.check_self(self, "train")
-  if mode == nil then mode = true end
-  E.check_type(mode, "boolean", "train", "mode")
+  mode = E.boolean(mode, true, "train", "mode")
   local list = {}
   E.walk(self, "", "train", {}, function(module)
     list[#list + 1] = module
@@ -212,10 +208,8 @@ end
 function P:load_state_dict(state, ...)
   E.check_self(self, "load_state_dict")
   local strict, assign = primitives.options("load_state_dict", LOAD_OPTIONS, 3, self, state, ...)
-  if strict == nil then strict = true end
-  if assign == nil then assign = false end
-  E.check_type(strict, "boolean", "load_state_dict", "strict")
-  E.check_type(assign, "boolean", "load_state_dict", "assign")
+  strict = E.boolean(strict, true, "load_state_dict", "strict")
+  assign = E.boolean(assign, false, "load_state_dict", "assign")
   return state_dict.load(self, state, strict, assign)
 end
 

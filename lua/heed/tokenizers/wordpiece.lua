@@ -67,11 +67,12 @@ local LOAD_OPTIONS = { "do_lower_case", "strip_accents", "tokenize_chinese_chars
 function M.load(path, ...)
   local lower, strip, chinese = options_of("load", LOAD_OPTIONS, 2, path, ...)
   E.check_type(path, "string", "load", "path")
-  if lower == nil then lower = true end
-  if strip == nil then strip = lower end
-  if chinese == nil then chinese = true end
-  local self = { do_lower_case = lower, strip_accents = strip, tokenize_chinese_chars = chinese }
-  for _, name in ipairs(LOAD_OPTIONS) do E.check_type(self[name], "boolean", "load", name) end
+  lower = E.boolean(lower, true, "load", "do_lower_case")
+  local self = {
+    do_lower_case = lower,
+    strip_accents = E.boolean(strip, lower, "load", "strip_accents"),
+    tokenize_chinese_chars = E.boolean(chinese, true, "load", "tokenize_chinese_chars"),
+  }
   local kind = core.files.kind(path)
   if not kind then return nil, ("load: no such file: '%s'"):format(path) end
   if kind ~= "file" then return nil, ("load: '%s' is a %s; it must be a vocabulary file"):format(path, KINDS[kind]) end
@@ -270,9 +271,8 @@ local DECODE_OPTIONS = { "skip_special_tokens", "clean_up_tokenization_spaces" }
 function Tokenizer:decode(ids, ...)
   check(self, "decode", "")
   local skip, clean = options_of("decode", DECODE_OPTIONS, 3, self, ids, ...)
-  for i, value in ipairs { skip or false, clean or false } do
-    E.check_type(value, "boolean", "decode", DECODE_OPTIONS[i])
-  end
+  skip = E.boolean(skip, false, "decode", "skip_special_tokens")
+  clean = E.boolean(clean, false, "decode", "clean_up_tokenization_spaces")
   if E.kind(ids) == "tensor" and ids.ndim == 1 then ids = ids:tolist() end
   if type(ids) ~= "table" then E.reject("decode", "ids", ids, "a list of ids") end
   local parts = {}
