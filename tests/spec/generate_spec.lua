@@ -102,7 +102,7 @@ describe("generate", function()
     end
   end)
 
-  it("says what is wrong with its arguments", function()
+  it("names wrong arguments", function()
     local function refuses(message, options, prompt)
       raises("generate: " .. message, function() m:generate(prompt or ids, options) end)
     end

@@ -22,7 +22,7 @@ describe("semantic_search.lua", function()
     for _, ending in ipairs { "", ".npy", ".npy.key" } do os.remove(path .. ending) end
   end)
 
-  it("says how it is called", function()
+  it("prints its usage", function()
     local result = support.run(("%s %s one"):format(support.heed, SCRIPT))
     assert.equal(1, result.code)
     assert.equal("semantic_search: usage: semantic_search.lua QUESTION FILE\n", result.err)
@@ -34,7 +34,7 @@ describe("semantic_search.lua", function()
     assert.equal("semantic_search: there is no model in '/nowhere'; `make model` fetches it\n", result.err)
   end)
 
-  it("says what is wrong with its arguments", function()
+  it("reports problems with its arguments", function()
     support.write(path, "\n \n")
     assert.equal(("semantic_search: '%s' has no lines with text\n"):format(path), search("a").err)
     os.remove(path)

@@ -153,7 +153,7 @@ load_state_dict: the state does not fit MultiHeadAttention:
       m.load_state_dict, m, { weight = w })
   end)
 
-  it("says what it takes", function()
+  it("names wrong arguments of load_state_dict", function()
     local m = nn.Linear(1, 1)
     fails("load_state_dict: state is nil; it must be a state dict or a table of tensors by name", m.load_state_dict, m)
     fails("load_state_dict: state is a module (Linear); it must be a state dict or a table of tensors by name",

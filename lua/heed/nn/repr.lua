@@ -5,8 +5,8 @@ local E = require "heed.nn.entries"
 
 local repr = {}
 
---- Framed methods by their unframed functions. A frame takes a level of the C stack and starts a time limit of its own,
---- so nested parts are printed through the unframed function.
+--- The unframed function of each framed method. A frame takes a level of the C stack and starts a time limit of its
+--- own, so parts are printed through the unframed function.
 local bare = {}
 
 local function extra_of(self) return E.record(self) and "" or core.modules.describe(self) end
