@@ -33,11 +33,11 @@ local function contents_of(what)
     E.check_type(name, "string", "save", "a name")
     if not is_tensor(value) then E.reject("save", ("'%s'"):format(name), value, "a tensor") end
     names[#names + 1] = name
-    E.look "save"
+    E.check_cancel "save"
   end
   if not state_dict.is_state_dict(what) then E.sort(names, "save") end
   for i, name in ipairs(names) do
-    E.look "save"
+    E.check_cancel "save"
     tensors[i] = what[name]
   end
   return names, tensors
@@ -49,14 +49,14 @@ local function metadata_list(metadata)
   if metadata == nil then return list end
   E.check_type(metadata, "table", "save", "metadata")
   for key, value in pairs(metadata) do
-    E.look "save"
+    E.check_cancel "save"
     E.check_type(key, "string", "save", "a key of metadata")
     E.check_type(value, "string", "save", ("metadata['%s']"):format(key))
     keys[#keys + 1] = key
   end
   E.sort(keys, "save")
   for _, key in ipairs(keys) do
-    E.look "save"
+    E.check_cancel "save"
     list[#list + 1] = key
     list[#list + 1] = metadata[key]
   end

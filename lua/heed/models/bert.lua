@@ -131,7 +131,7 @@ local function bare_names(state)
   local prefix = state["bert.embeddings.word_embeddings.weight"] and "bert." or ""
   local bare = {}
   for name, tensor in compat.pairs(state) do
-    E.look "load"
+    E.check_cancel "load"
     if name:sub(1, #prefix) == prefix then
       local bare_name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
       bare[bare_name:gsub("LayerNorm%.beta$", "LayerNorm.bias")] = tensor
@@ -180,19 +180,19 @@ end
 function Bert.load(path, config)
   local folder, file = loading.find("Bert", path)
   if not folder then return nil, file end
-  local c, said, state, model, fine, problem
+  local c, aliases, state, model, fine, problem
   c, problem = loading.config("Bert", folder, config)
   if not c then return nil, problem end
-  c, said = loading.read_config(c, CONFIG)
-  if not c then return loading.unsupported("Bert", said) end
-  problem = loading.indivisible(c, said, "num_attention_heads", "hidden_size")
+  c, aliases = loading.read_config(c, CONFIG)
+  if not c then return loading.unsupported("Bert", aliases) end
+  problem = loading.indivisible(c, aliases, "num_attention_heads", "hidden_size")
   if problem then return loading.unsupported("Bert", problem) end
   state, problem = loading.weights("Bert", file)
   if not state then return nil, problem end
   state = bare_names(state)
   c.add_pooling_layer = state["pooler.dense.weight"] ~= nil
 
-  local note = loading.layer_note(c, said, state, "^encoder%.layer%.(%d+)%.")
+  local note = loading.layer_note(c, aliases, state, "^encoder%.layer%.(%d+)%.")
   model, problem = loading.new_model("Bert", Bert, c, state, note)
   if not model then return nil, problem end
   fine, problem = loading.fill("Bert", model, state, c, loading.renamer(RENAMES), is_ignored, note)
@@ -257,7 +257,7 @@ function Bert:encode(texts, ...)
   if type(texts) ~= "table" then E.reject("encode", "texts", texts, "a list of strings") end
   local lists, results = {}, {}
   for i, text in ipairs(texts) do
-    E.look "encode"
+    E.check_cancel "encode"
     E.check_type(text, "string", "encode", ("text %d"):format(i))
     local wrong = core.text.invalid(text)
     if wrong then fail("encode: text %d is not valid UTF-8 at byte %d", i, wrong) end

@@ -66,7 +66,7 @@ end
 local function cloned(layers, change)
   local made = {}
   for i, layer in ipairs(layers) do
-    E.look "clone"
+    E.check_cancel "clone"
     made[i] = layer:clone()
     if change then change(made[i]) end
   end

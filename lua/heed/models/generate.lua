@@ -68,7 +68,7 @@ local function stops_of(model, stop)
   local stops = {}
   if stop == nil then stop = model.config.stop_tokens or {} end
   for _, id in ipairs(type(stop) == "table" and stop or { stop }) do
-    E.look "generate"
+    E.check_cancel "generate"
     check_integer(id, "stop", 1, model.config.vocab_size)
     stops[id] = true
   end

@@ -76,8 +76,8 @@ local CONFIG = {
   eos_token_id = { optional = true },
 }
 
-local function complete(c, said)
-  local problem = loading.indivisible(c, said, "num_attention_heads", "hidden_size")
+local function complete(c, aliases)
+  local problem = loading.indivisible(c, aliases, "num_attention_heads", "hidden_size")
   if problem then return problem end
   c.intermediate_size = c.intermediate_size or 4 * c.hidden_size
   return nil, {}

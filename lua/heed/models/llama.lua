@@ -89,8 +89,8 @@ local function dynamic_factor(r, c)
 end
 
 --- Sets c.rope. Returns nil, or the problem.
-local function add_rope(c, said)
-  local part = c.rope_parameters and said.rope_parameters or said.rope_scaling
+local function add_rope(c, aliases)
+  local part = c.rope_parameters and aliases.rope_parameters or aliases.rope_scaling
   local r, problem = loading.read_config(c.rope_parameters or c.rope_scaling or {}, ROPE, part .. ".")
   if not r then return problem end
   for _, name in ipairs(NEEDED[r.rope_type] or {}) do
@@ -142,15 +142,15 @@ local CONFIG = {
   eos_token_id = { optional = true },
 }
 
-local function complete(c, said)
+local function complete(c, aliases)
   c.num_key_value_heads = c.num_key_value_heads or c.num_attention_heads
-  local problem = not c.head_dim and loading.indivisible(c, said, "num_attention_heads", "hidden_size")
-    or loading.indivisible(c, said, "num_key_value_heads", "num_attention_heads")
+  local problem = not c.head_dim and loading.indivisible(c, aliases, "num_attention_heads", "hidden_size")
+    or loading.indivisible(c, aliases, "num_key_value_heads", "num_attention_heads")
   if problem then return problem end
   c.head_dim = c.head_dim or compat.divide(c.hidden_size, c.num_attention_heads)
-  return add_rope(c, said), {
-    [said.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
-    [said.num_key_value_heads .. " · head_dim"] = c.num_key_value_heads * c.head_dim,
+  return add_rope(c, aliases), {
+    [aliases.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
+    [aliases.num_key_value_heads .. " · head_dim"] = c.num_key_value_heads * c.head_dim,
   }
 end
 

@@ -95,26 +95,26 @@ end
 --- values by name, and for each name the one that the config uses. `of` is a prefix for names in messages. Returns nil
 --- and a problem for loading.unsupported if values break their rules.
 function loading.read_config(config, rules, of)
-  local values, said_as, problems = {}, {}, {}
+  local values, aliases, problems = {}, {}, {}
   for name, rule in pairs(rules) do
-    local said, value = name, config[name]
+    local alias, value = name, config[name]
     for _, other in ipairs(rule.also or {}) do
-      if value == nil and config[other] ~= nil then said, value = other, config[other] end
+      if value == nil and config[other] ~= nil then alias, value = other, config[other] end
     end
     local problem = wrong(value, rule)
-    if problem then problems[#problems + 1] = ("%s%s %s"):format(of or "", said, problem) end
+    if problem then problems[#problems + 1] = ("%s%s %s"):format(of or "", alias, problem) end
     if value == nil then value = rule.default end
-    values[name], said_as[name] = value, said
+    values[name], aliases[name] = value, alias
   end
-  if #problems == 0 then return values, said_as end
+  if #problems == 0 then return values, aliases end
   table.sort(problems)
   return nil, table.concat(problems, "; ")
 end
 
---- The problem if c[divisor] does not divide c[number], else nil. said[name] is the name in the config.
-function loading.indivisible(c, said, divisor, number)
+--- The problem if c[divisor] does not divide c[number], else nil. aliases[name] is the name in the config.
+function loading.indivisible(c, aliases, divisor, number)
   if c[number] % c[divisor] == 0 then return nil end
-  return ("%s is %d; it must divide %s (%d)"):format(said[divisor], c[divisor], said[number], c[number])
+  return ("%s is %d; it must divide %s (%d)"):format(aliases[divisor], c[divisor], aliases[number], c[number])
 end
 
 --- nil and the message for a problem with the config.
@@ -129,7 +129,7 @@ local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
   for _ in compat.pairs(state) do
-    E.look "load"
+    E.check_cancel "load"
     tensors = tensors + 1
   end
   if config.num_hidden_layers > tensors then
@@ -191,16 +191,16 @@ local function formed(value, form)
 end
 
 --- A note if c.num_hidden_layers differs from the number of layers in a state, else nil. The pattern captures a
---- layer's number, from 0, in a name; said.num_hidden_layers is the setting's name in the config.
-function loading.layer_note(c, said, state, pattern)
+--- layer's number, from 0, in a name; aliases.num_hidden_layers is the setting's name in the config.
+function loading.layer_note(c, aliases, state, pattern)
   local count = 0
   for name in compat.pairs(state) do
-    E.look "load"
+    E.check_cancel "load"
     local number = tonumber(name:match(pattern))
     if compat.is_integer(number) then count = math.max(count, number + 1) end
   end
   if count == c.num_hidden_layers then return nil end
-  return ("%s is %d; the file has %s"):format(said.num_hidden_layers, c.num_hidden_layers, E.count(count, "layer"))
+  return ("%s is %d; the file has %s"):format(aliases.num_hidden_layers, c.num_hidden_layers, E.count(count, "layer"))
 end
 
 --- A function name_in_file(name) that applies a list of {pattern, replacement} in turn.
@@ -222,7 +222,7 @@ local UNCHANGED = {}
 function loading.fill(class, model, state, config, name_in_file, ignored, note)
   local forms, used, problems = {}, {}, {}
   for name, target in compat.pairs(model:state_dict()) do
-    E.look "load"
+    E.check_cancel "load"
     local file_name, form = name_in_file(name, config)
     local value = state[file_name]
     local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, config, form or UNCHANGED)
@@ -230,7 +230,7 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note)
     forms[name], used[file_name] = { file_name, form or UNCHANGED }, true
   end
   for name in compat.pairs(state) do
-    E.look "load"
+    E.check_cancel "load"
     if not used[name] and not ignored(name) then
       problems[#problems + 1] = ("%s is not part of the model"):format(name)
     end
@@ -242,7 +242,7 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note)
   end
   local taken = {}
   for name, of in pairs(forms) do
-    E.look "load"
+    E.check_cancel "load"
     taken[name] = formed(state[of[1]], of[2])
   end
   model:load_state_dict(taken, { assign = true })
@@ -297,7 +297,7 @@ end
 
 --- Makes the function load(path, config) of the decoder class `Class`, named `class`. `about` describes the model:
 ---   config      the rules for the settings
----   complete    complete(c, said) checks and completes the settings; said[name] is the name that the config uses.
+---   complete    complete(c, aliases) checks and completes the settings; aliases[name] is the name used in the config.
 ---               Returns a problem, or nil and further sizes by name, for messages
 ---   prefix      an optional prefix of the names in the file
 ---   embedding   the name of the token embeddings' weight in the file
@@ -309,12 +309,12 @@ function loading.decoder(class, Class, about)
   return function(path, config)
     local folder, file = loading.find(class, path)
     if not folder then return nil, file end
-    local given, c, said, settings, state, model, fine, problem
+    local given, c, aliases, settings, state, model, fine, problem
     given, problem = loading.config(class, folder, config)
     if not given then return nil, problem end
-    c, said = loading.read_config(given, about.config)
-    if not c then return loading.unsupported(class, said) end
-    problem, settings = about.complete(c, said)
+    c, aliases = loading.read_config(given, about.config)
+    if not c then return loading.unsupported(class, aliases) end
+    problem, settings = about.complete(c, aliases)
     if problem then return loading.unsupported(class, problem) end
     c.stop_tokens, problem = stop_tokens(class, not config and folder, c)
     if not c.stop_tokens then return nil, problem end
@@ -334,10 +334,10 @@ function loading.decoder(class, Class, about)
     local function ignored(name)
       return name == head or about.ignored(name) -- a tied lm_head in the file is not used
     end
-    local note = loading.layer_note(c, said, state, "^" .. prefix:gsub("%.", "%%.") .. about.layers)
+    local note = loading.layer_note(c, aliases, state, "^" .. prefix:gsub("%.", "%%.") .. about.layers)
     model, problem = loading.new_model(class, Class, c, state, note)
     if not model then return nil, problem end
-    for name, value in pairs(c) do settings[said[name] or name] = value end
+    for name, value in pairs(c) do settings[aliases[name] or name] = value end
     fine, problem = loading.fill(class, model, state, settings, name_in_file, ignored, note)
     if not fine then return nil, problem end
     return model:eval()

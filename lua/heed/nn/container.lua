@@ -27,13 +27,13 @@ function Container:init(...)
   local first, list, count = (...), { ... }, select("#", ...)
   if count == 1 and type(first) == "table" and not E.is_module(first) then list, count = first, #first end
   for key in pairs(list) do
-    E.look(E.class_name(self))
+    E.check_cancel(E.class_name(self))
     if not compat.is_integer(key) or key < 1 or key > count then
       E.reject(E.class_name(self), "a key of the list", key, "an index from 1 to the length, %d", count)
     end
   end
   for i = 1, count do
-    E.look(E.class_name(self))
+    E.check_cancel(E.class_name(self))
     Container.append(self, list[i])
   end
 end
@@ -67,7 +67,7 @@ function Container:extend(list)
     E.reject("extend", "list", list, "a list of modules")
   end
   for i = 1, #list do
-    E.look "extend"
+    E.check_cancel "extend"
     self:append(list[i])
   end
   return self

@@ -16,9 +16,9 @@ local primitives = core.modules
 
 local RECORD = {}
 
---- E.look(method) is a cancellation check: it raises if a limit is exceeded or the host cancelled the call. Loops
---- whose length depends on the script call it.
-local E = { RECORD = RECORD, look = core.look }
+--- E.check_cancel(method) raises if a limit is exceeded or the host has cancelled the call. Loops whose length depends
+--- on the script must call it.
+local E = { RECORD = RECORD, check_cancel = core.look }
 
 -- ---- Errors -------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ end
 function E.walk(module, prefix, method, seen, visit)
   local lists, paths, at, depth = {}, {}, {}, 0 -- by depth: parts, path, and the number of parts visited
   while true do
-    E.look(method)
+    E.check_cancel(method)
     if not (seen and seen[module]) then
       if seen then seen[module] = true end
       local leave_out, entries = visit(module, prefix)
@@ -125,7 +125,7 @@ function E.sort(list, method, less)
   local compared = 0
   table.sort(list, function(a, b)
     compared = compared + 1
-    if compared % 4096 == 0 then E.look(method) end
+    if compared % 4096 == 0 then E.check_cancel(method) end
     if less then return less(a, b) end
     return a < b
   end)

@@ -16,7 +16,7 @@ local function members(module, kind, method, prefix, recurse)
   local function visit(each, at)
     local list = entries(each)
     for i, entry in ipairs(list) do
-      if i % 1024 == 0 then E.look(method) end
+      if i % 1024 == 0 then E.check_cancel(method) end
       if entry.kind == kind then
         local _, identity = primitives.identity(entry.value)
         if not seen[identity] then
@@ -159,7 +159,7 @@ function P:eval()
 end
 
 local function apply(module, f)
-  E.look "apply"
+  E.check_cancel "apply"
   for _, child in ipairs(select(2, parts(module))) do
     if child.apply == P.apply then apply(child, f) else child:apply(f) end
   end

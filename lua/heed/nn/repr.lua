@@ -61,7 +61,7 @@ local function list_lines(module, margin)
 end
 
 local function module_text(module, is_list, margin)
-  E.look "tostring"
+  E.check_cancel "tostring"
   local inside = margin .. "  "
   local extra = module.extra_repr
   extra = (bare[extra] or extra)(module)

@@ -45,7 +45,7 @@ end
 StateDict.__tostring = core.frame(function(state)
   local lines = {}
   for name, value in pairs(state) do
-    E.look "tostring"
+    E.check_cancel "tostring"
     lines[#lines + 1] = ("\n  %s: %s"):format(name, E.what(value))
   end
   return ("StateDict(%s%s)"):format(table.concat(lines), #lines > 0 and "\n" or "")
@@ -68,7 +68,7 @@ local function walk(module, method, visit)
     local list = entries(each)
     for _, kind in ipairs { "parameter", "buffer" } do
       for i, entry in ipairs(list) do
-        if i % 1024 == 0 then E.look(method) end
+        if i % 1024 == 0 then E.check_cancel(method) end
         if entry.kind == kind and entry.persistent ~= false then
           visit(prefix .. entry.name, entry.value, each, entry)
         end
@@ -132,7 +132,7 @@ local function compare(module, state, assign)
     end
   end)
   for name in pairs(state) do
-    E.look "load_state_dict"
+    E.check_cancel "load_state_dict"
     if type(name) ~= "string" then
       misfits[#misfits + 1] = { tostring(name), "is not a name; names must be strings" }
     elseif not known[name] and not is_mask_buffer(module, name) then
@@ -168,7 +168,7 @@ local function like(entry, tensor) return (entry.kind == "parameter" and Paramet
 --- For assign = true: the `fresh` tensor of each load is its value, converted if the module does not support the dtype.
 local function take(loads)
   for _, load in ipairs(loads) do
-    E.look "load_state_dict"
+    E.check_cancel "load_state_dict"
     local target, value, owner, entry = load.target, load.value, load.owner, load.entry
     local own = E.record(owner)
     local fits = own and value.dtype == target.dtype or not own and primitives.takes(owner, entry.name, value)
@@ -182,11 +182,11 @@ end
 local function copy(loads)
   local written, fresh = {}, {}
   for _, load in ipairs(loads) do
-    E.look "load_state_dict"
+    E.check_cancel "load_state_dict"
     written[primitives.identity(load.target)] = true
   end
   for _, load in ipairs(loads) do
-    E.look "load_state_dict"
+    E.check_cancel "load_state_dict"
     if written[primitives.identity(load.value)] then load.value = load.value:clone() end
     if primitives.placeholder(load.target) then
       local _, identity = primitives.identity(load.target)

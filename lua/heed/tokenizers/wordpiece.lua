@@ -24,7 +24,7 @@ local function line_of(text, position)
   local line, at = 1, text:find("\n", 1, true)
   while at and at < position do
     line, at = line + 1, text:find("\n", at + 1, true)
-    if line % 4096 == 0 then E.look "load" end
+    if line % 4096 == 0 then E.check_cancel "load" end
   end
   return line
 end
@@ -108,7 +108,7 @@ local function steps_of(text)
   local from = 1
   return function()
     if from > #text then return end
-    E.look "encode"
+    E.check_cancel "encode"
     local first, last = from, from + STEP - 1
     while text:find("^[\128-\191]", last + 1) do last = last - 1 end
     from = last + 1
@@ -196,7 +196,7 @@ local function find_special(self, text, from)
     local name = first and text:match("^%[[A-Z][A-Z][A-Z][A-Z]?%]", first) -- the longest is [MASK]
     if name and self.special[name] then return first, name, first + #name end
     brackets = brackets + 1
-    if brackets % 4096 == 0 then E.look "encode" end
+    if brackets % 4096 == 0 then E.check_cancel "encode" end
     from = first and first + 1
   until not from
 end
@@ -205,7 +205,7 @@ end
 local function add_text(self, text, ids, most)
   local from, first, name, next_byte = 1, find_special(self, text, 1)
   while first do
-    E.look "encode"
+    E.check_cancel "encode"
     add_words(self, text:sub(from, first - 1), ids, most)
     ids[#ids + 1] = self.special[name]
     from = next_byte
@@ -259,7 +259,7 @@ local SEAMS = {
 
 local function mend(text)
   for _, seam in ipairs(SEAMS) do
-    if #text > STEP then E.look "decode" end
+    if #text > STEP then E.check_cancel "decode" end
     text = text:gsub(seam[1]:gsub("%p", "%%%0"), seam[2])
   end
   return text
