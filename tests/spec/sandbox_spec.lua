@@ -30,7 +30,7 @@ describe("the sandbox", function()
       local code = support.read(path)
       local expected = code:match "^%-%- expect: ([^\n]*)\n" or "binary chunk" -- a binary chunk has no such line
       with_script("return heed.ones(2, 3):sum():item()", function(good)
-        local result = run(path .. " " .. good, code:find "\n%-%- only time ends it\n" and short)
+        local result = run(path .. " " .. good, code:find "\n%-%- ends only at the time limit\n" and short)
         local lines = {}
         for line in result.out:gmatch "[^\n]+" do lines[#lines + 1] = line end
         assert.are.equal(path .. ":", lines[1]:sub(1, #path + 1))
