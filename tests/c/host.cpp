@@ -1,4 +1,4 @@
-// A host in C++17, to check that heed.h compiles: draws, multiplies, runs a module, and reads an error message.
+// A host in C++17, to check that heed.h compiles there: draws, multiplies, runs a module, reads an error message.
 #include "heed.h"
 
 #include <cmath>
