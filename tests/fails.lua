@@ -1,4 +1,4 @@
--- For specs: f(...) must raise exactly `message`, wherever the error points.
+-- For specs: f(...) must raise exactly `message`, at any location.
 local assert = require "luassert"
 
 return function(message, f, ...)

@@ -1,22 +1,22 @@
--- What the specs of files share: a folder for each test, and what is written there.
+-- Shared by the specs of files: a temporary folder for each test, and writing files there.
 local assert = require "luassert"
-local support = dofile "tests/support.lua"
+local support = require "tests.support"
 
 local files = {}
 
-local folder -- of the test
+local folder -- of the current test
 
---- Between `describe` and the tests: makes the folder, and takes it away.
+--- To be called in a `describe`: creates a folder before each test and removes it afterwards.
 function files.in_folders(before_each, after_each)
-  before_each(function() folder = support.run("mktemp -d").out:gsub("\n", "") end)
-  after_each(function() support.run("rm -rf " .. support.quote(folder)) end)
+  before_each(function() folder = support.new_folder() end)
+  after_each(function() support.remove_folder(folder) end)
 end
 
 function files.folder() return folder end
 
 function files.path(name) return folder .. "/" .. name end
 
---- Writes a file and gives its path.
+--- Writes a file and returns its path.
 function files.file(name, text)
   support.write(files.path(name), text)
   return files.path(name)
@@ -24,13 +24,13 @@ end
 
 function files.count() return tonumber(support.run("ls -A " .. support.quote(folder) .. " | wc -l").out) end
 
---- What a call gave must be nil and that message.
+--- The results of a call must be nil and `message`.
 function files.fails(message, got, text)
   assert.is_nil(got)
   assert.are.equal(message, text)
 end
 
---- The header and the data as a .safetensors file.
+--- The contents of a .safetensors file with this header and data.
 function files.safetensors(header, data) return string.pack("<s8", header) .. (data or "") end
 
 return files

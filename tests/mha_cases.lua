@@ -1,12 +1,12 @@
--- For specs: the cases of tests/golden/mha.lua as heed has them. Weights and inputs are drawn as
--- scripts/dev/mha_reference.py says.
+-- For specs: modules and inputs for the cases of tests/golden/mha.lua. Weights and inputs are drawn in the same order
+-- as in scripts/dev/make_mha_values.py.
 local heed = require "heed"
 
 local cases = {}
 
 local function draw(bound, ...) return heed.rand(...) * (2 * bound) - bound end
 
--- The module, its input and the options of the forward pass.
+-- The module, its input and the options of its forward pass.
 function cases.build(case)
   local c = case.config
   heed.manual_seed(case.seed)
@@ -32,12 +32,7 @@ function cases.build(case)
   return m, x, options
 end
 
--- The numbers of a case's result as a tensor.
-function cases.tensor(expected)
-  return heed.tensor(expected.data, { dtype = "float32" }):view(expected.shape)
-end
-
--- The rows of x after one another through a cache, and the lengths that it had.
+-- The outputs for x, passed through a cache in chunks of these sizes, and the length of the cache after each chunk.
 function cases.through(m, x, cache, chunks, options)
   local rows, at, lengths = {}, 0, {}
   for i, size in ipairs(chunks) do

@@ -1,6 +1,6 @@
--- What specs take from the library of Lua 5.4, for older ones. Only in the process that runs specs: heed itself does
--- without (luacheck sees to it, and so do the specs that start plain interpreters). Not there is math.type, by which
--- heed would take this for a 5.3.
+-- Functions of Lua 5.4's standard library that specs use, for older Luas. They exist only in the process that runs
+-- the specs: heed itself does not use them, as luacheck and the specs with plain interpreters verify. math.type is not
+-- added, since heed would then treat this Lua as 5.3.
 -- luacheck: globals table math load utf8 string, ignore 113 143
 
 table.pack = table.pack or function(...) return { n = select("#", ...), ... } end
@@ -10,7 +10,7 @@ table.move = table.move or function(from, first, last, at, to)
   return to
 end
 
--- The largest double that is an int64, and the smallest.
+-- The largest and the smallest int64 that are doubles.
 math.maxinteger = math.maxinteger or 2 ^ 63 - 1024
 math.mininteger = math.mininteger or -2 ^ 63
 
@@ -34,7 +34,7 @@ if string.pack then return end
 
 -- ---- string.pack and string.unpack, little-endian -----------------------------------------------
 
--- The bytes of a whole number, of -2^63 to 2^64.
+-- The bytes of an integer from -2^63 to 2^64.
 local function bytes_of(number, count)
   local bytes = {}
   for i = 1, count do
@@ -54,15 +54,15 @@ local function number_of(text, at, count, signed)
   return number
 end
 
--- A normal float32 or 0; what the specs pack.
+-- The bytes of a float32 that is normal or 0, which is all that the specs need.
 local function float_bytes(x)
   if x == 0 then return bytes_of(0, 4) end
   local fraction, exponent = math.frexp(math.abs(x))
   return bytes_of((x < 0 and 2 ^ 31 or 0) + (exponent + 126) * 2 ^ 23 + (fraction * 2 - 1) * 2 ^ 23, 4)
 end
 
--- Calls item(kind, size) for each item of a format: "<" and numbers (i, I, B), floats (f), strings with a length (s)
--- and of a fixed one (c).
+-- Calls item(kind, size) for each item of a format: integers (i, I, B), floats (f), strings with a length prefix (s)
+-- and of a fixed length (c).
 local function each_item(format, item)
   for kind, size in format:gmatch "([iIBfsc])(%d*)" do item(kind, kind == "B" and 1 or tonumber(size) or 4) end
 end
@@ -88,7 +88,7 @@ function string.unpack(format, text, at)
   at = at or 1
   local values = {}
   each_item(format, function(kind, size)
-    assert(kind:find "[iIB]", "not needed so far")
+    assert(kind:find "[iIB]", "not implemented")
     values[#values + 1] = number_of(text, at, size, kind == "i")
     at = at + size
   end)

@@ -1,4 +1,4 @@
--- For specs: f must raise exactly `message`, at a line of its own.
+-- For specs: f must raise exactly `message`, located at one of f's own lines.
 local assert = require "luassert"
 local support = require "tests.support"
 
@@ -7,9 +7,9 @@ return function(message, f)
   assert.is_false(ok, "no error was raised; expected: " .. message)
   local file, line, text = tostring(got):match "^(.-):(%d+): (.*)$"
   assert.equal(message, text or got)
-  if not file and not support.has.places then return end -- f's last call may have taken its place
-  local place = debug.getinfo(f, "S")
-  assert.equal(place.short_src, file)
+  if not file and not support.has.locations then return end -- lost if f makes a tail call
+  local info = debug.getinfo(f, "S")
+  assert.equal(info.short_src, file)
   line = tonumber(line)
-  assert.is_true(line >= place.linedefined and line <= place.lastlinedefined, "the error points at line " .. line)
+  assert.is_true(line >= info.linedefined and line <= info.lastlinedefined, "the error points at line " .. line)
 end

@@ -1,3 +1,3 @@
--- Runs busted inside of the interpreter that runs this file: build/heed tests/run_specs.lua [options] FILES
+-- Runs busted in the interpreter that runs this file: build/heed tests/run_specs.lua [options] FILES
 require "tests.older_lua"
 require "busted.runner" { standalone = false }

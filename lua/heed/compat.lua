@@ -1,4 +1,4 @@
---- What differs between the Luas that heed runs on, 5.1 and LuaJIT to 5.4; no other file of heed asks which it is.
+--- The differences between the supported Luas (5.1 to 5.5 and LuaJIT). No other Lua file tests the version.
 
 local core = require "heed.core"
 
@@ -10,24 +10,24 @@ compat.unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
 local math_type = math.type -- luacheck: ignore 143
 
---- Whether a value is an integer: before 5.3, a number that has the value of one.
+--- Whether a value is an integer. Before 5.3 this is a float with an integral value of at most 2^53 in magnitude.
 function compat.is_integer(value)
   if math_type then return math_type(value) == "integer" end
   return type(value) == "number" and value % 1 == 0 and value >= -2 ^ 53 and value <= 2 ^ 53
 end
 
---- The quotient of two integers, rounded down, as an integer.
+--- a / b rounded down, as an integer.
 function compat.divide(a, b) return math.floor(a / b) end
 
 -- ---- Objects ------------------------------------------------------------------------------------
 
--- Where tables have neither __len nor __pairs (5.1, LuaJIT) objects that need them are userdata that hold the table.
+-- 5.1 and LuaJIT ignore __len and __pairs of tables. There, objects that need them are userdata that hold a table.
 local tables_do = #setmetatable({}, { __len = function() return 1 end }) == 1
 
---- The table that an object holds, where objects are no tables; else nil.
+--- held(object): the table inside a userdata object; nil on Luas where objects are tables.
 compat.held = not tables_do and core.held or nil
 
---- An object with these raw fields and that metatable.
+--- object(fields, metatable): a new object with these raw fields.
 compat.object = tables_do and setmetatable or core.object
 
 --- A raw field of a table or an object; nil for anything else.
@@ -36,23 +36,23 @@ function compat.raw(value, key)
   return value and rawget(value, key)
 end
 
---- pairs that heeds __pairs, and ipairs that heeds __index.
+--- pairs that honours __pairs, and ipairs that honours __index, on every Lua.
 compat.pairs, compat.ipairs = core.pairs, core.ipairs
 
 -- ---- Text ---------------------------------------------------------------------------------------
 
---- The character with a code, in UTF-8.
+--- The UTF-8 encoding of a code point.
 function compat.character(code)
   if code < 0x80 then return string.char(code) end
-  local tail, most = "", 0x40 -- `most`: what the first byte has room for
-  while code >= most do
+  local tail, limit = "", 0x40 -- the first byte holds values below `limit`
+  while code >= limit do
     tail = string.char(0x80 + code % 0x40) .. tail
-    code, most = math.floor(code / 0x40), most == 0x40 and 0x20 or most / 2
+    code, limit = math.floor(code / 0x40), limit == 0x40 and 0x20 or limit / 2
   end
-  return string.char(0x100 - 2 * most + code) .. tail
+  return string.char(0x100 - 2 * limit + code) .. tail
 end
 
---- The code of a character in valid UTF-8.
+--- The code point of a character given in valid UTF-8.
 function compat.code(character)
   local first = character:byte()
   if first < 0x80 then return first end

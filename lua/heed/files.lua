@@ -1,4 +1,4 @@
---- heed.load and heed.save: tensors in .safetensors, .npz and .npy files.
+--- heed.load and heed.save for .safetensors, .npz and .npy files.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -9,7 +9,7 @@ local fail = E.fail
 
 local M = {}
 
---- The tensors of a file by name, in its order, and its metadata; the tensor of an .npy; or nil, message.
+--- A state dict in the file's order, and its metadata; for .npy one tensor; nil and a message on failure.
 function M.load(path)
   local first, tensors, metadata = files.load(path)
   if first == nil then return nil, tensors end
@@ -24,38 +24,37 @@ local function is_tensor(value)
   return kind == "tensor" or kind == "parameter"
 end
 
---- The names and tensors of a table: in its own order, if it has one, else sorted by name.
+--- The names and tensors of a state dict in its order, or of a table sorted by name.
 local function contents_of(what)
   local names, tensors = {}, {}
   for name, value in compat.pairs(what) do
-    if type(name) ~= "string" then fail("save: a name must be a string, got %s", E.what(name)) end
-    if not is_tensor(value) then fail("save: '%s' must be a tensor, got %s", name, E.what(value)) end
+    E.check_type(name, "string", "save", "a name")
+    if not is_tensor(value) then E.reject("save", ("'%s'"):format(name), value, "a tensor") end
     names[#names + 1] = name
-    E.look "save"
+    E.check_cancel "save"
   end
   if not state_dict.is_state_dict(what) then E.sort(names, "save") end
   for i, name in ipairs(names) do
-    E.look "save"
+    E.check_cancel "save"
     tensors[i] = what[name]
   end
   return names, tensors
 end
 
---- Keys and values in turn, sorted by key.
+--- The list key, value, key, value, …, sorted by key.
 local function metadata_list(metadata)
   local keys, list = {}, {}
   if metadata == nil then return list end
   E.check_type(metadata, "table", "save", "metadata")
   for key, value in pairs(metadata) do
-    E.look "save"
-    if type(key) ~= "string" or type(value) ~= "string" then
-      fail("save: metadata must hold strings by strings, got %s for %s", E.what(value), E.what(key))
-    end
+    E.check_cancel "save"
+    E.check_type(key, "string", "save", "a key of metadata")
+    E.check_type(value, "string", "save", ("metadata['%s']"):format(key))
     keys[#keys + 1] = key
   end
   E.sort(keys, "save")
   for _, key in ipairs(keys) do
-    E.look "save"
+    E.check_cancel "save"
     list[#list + 1] = key
     list[#list + 1] = metadata[key]
   end
@@ -64,7 +63,7 @@ end
 
 local OPTIONS = { "metadata" }
 
---- Saves a tensor or a table of tensors; true, or nil, message.
+--- Saves a tensor or a table of tensors. Returns true, or nil and a message.
 function M.save(path, what, ...)
   local metadata = primitives.options("save", OPTIONS, 3, path, what, ...)
   if is_tensor(what) then
@@ -72,10 +71,11 @@ function M.save(path, what, ...)
     return files.save_tensor(path, what)
   end
   if E.is_module(what) then
-    fail("save: what must be a tensor or a table of tensors, got %s; m:state_dict() gives its tensors", E.what(what))
+    E.reject("save", "what", what, "a tensor or a table of tensors; use m:state_dict()")
   end
   if not state_dict.is_state(what) then
-    fail("save: what must be a tensor or a table of tensors, got %s", E.what(what))
+    local fix = E.is_module(what) and "; use m:state_dict()" or ""
+    E.reject("save", "what", what, "a tensor or a table of tensors%s", fix)
   end
   local names, tensors = contents_of(what)
   return files.save(path, names, tensors, metadata_list(metadata))

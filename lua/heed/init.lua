@@ -1,6 +1,6 @@
---- heed: an attention runtime. `require "heed"` gives one table; no global is set.
+--- heed: an attention runtime. `require "heed"` returns one table and sets no global.
 --
--- The tensors, random numbers and built-in modules are in C ("heed.core"); containers and modules of one's
--- own, and what all modules have in common, are in Lua ("heed.nn").
+-- Tensors, random numbers and built-in modules are written in C ("heed.core"); containers, user-defined modules and
+-- the methods that all modules share are written in Lua ("heed.nn").
 
 return require("heed.core").open(require)

@@ -1,5 +1,5 @@
-/* Memory between pages that may not be touched, so that a read or write beside it ends the test; WebAssembly
- * has no such pages. */
+/* Memory between inaccessible pages, so that accesses out of bounds crash the test. WebAssembly lacks page
+ * protection. */
 #ifndef HEED_TEST_GUARDED_H
 #define HEED_TEST_GUARDED_H
 
@@ -9,7 +9,7 @@
 #define WIN32_LEAN_AND_MEAN
 #define NOMINMAX
 #include <windows.h>
-#undef IN /* words that tests use */
+#undef IN /* macros that clash with names in tests */
 #undef OUT
 #undef near
 #undef far
@@ -24,7 +24,7 @@ typedef struct guarded {
   void *data;
 } guarded;
 
-/* ---- The system's pages ---- */
+/* ---- Pages of the operating system ---- */
 
 static inline size_t page_bytes(void) {
 #if defined(_WIN32)
@@ -38,7 +38,7 @@ static inline size_t page_bytes(void) {
 #endif
 }
 
-/** `bytes` bytes of pages that may be touched but for the first and the last. */
+/** `bytes` bytes of pages, of which the first and the last are inaccessible. */
 static inline char *guarded_pages(size_t bytes) {
   const size_t page = page_bytes();
 #if defined(_WIN32)
@@ -59,7 +59,7 @@ static inline char *guarded_pages(size_t bytes) {
   return map;
 }
 
-static inline void give_back_pages(char *map, size_t bytes) {
+static inline void free_pages(char *map, size_t bytes) {
 #if defined(_WIN32)
   (void)bytes;
   VirtualFree(map, 0, MEM_RELEASE);
@@ -73,18 +73,17 @@ static inline void give_back_pages(char *map, size_t bytes) {
 
 /* ---- Guarded memory ---- */
 
-/** `bytes` bytes that end where the next page may not be touched, or else begin where the page before may
- * not. */
+/** `bytes` bytes that end at an inaccessible page (at_end), or begin after one. */
 static inline guarded guard_bytes(size_t bytes, bool at_end) {
-  const size_t page = page_bytes(), room = (bytes + page - 1) / page * page;
-  guarded g = {.bytes = room + 2 * page};
+  const size_t page = page_bytes(), whole = (bytes + page - 1) / page * page;
+  guarded g = {.bytes = whole + 2 * page};
   g.map = guarded_pages(g.bytes);
-  g.data = g.map + page + (at_end ? room - bytes : 0);
+  g.data = g.map + page + (at_end ? whole - bytes : 0);
   return g;
 }
 
 static inline void unguard(guarded g) {
-  give_back_pages(g.map, g.bytes);
+  free_pages(g.map, g.bytes);
 }
 
 #endif

@@ -1,4 +1,4 @@
-// A host in C++17, which heed.h must please: draws, multiplies, asks a module, and reads what a failure says.
+// A host in C++17, to check that heed.h compiles there: draws, multiplies, runs a module, reads an error message.
 #include "heed.h"
 
 #include <cmath>

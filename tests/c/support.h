@@ -1,5 +1,5 @@
-/* What the C tests share: cmocka in the order that it wants, an allocator that counts and can fail, and the
- * loop that lets every allocation of a scenario fail in turn. */
+/* Shared by the C tests: cmocka with the headers it requires, an allocator that counts and can fail, and the
+ * loop that makes every allocation of a scenario fail in turn. */
 #ifndef HEED_TESTS_SUPPORT_H
 #define HEED_TESTS_SUPPORT_H
 
@@ -22,7 +22,7 @@
 
 #define assert_ok(call) assert_int_equal((call), HEED_OK)
 
-/** The call fails on ctx with that status, and its message is exactly `text`. */
+/** The call must fail on ctx with status `wanted`, and the message must be exactly `text`. */
 #define assert_fails(ctx, call, wanted, text)                                                                \
   do {                                                                                                       \
     assert_int_equal((call), (wanted));                                                                      \
@@ -31,7 +31,7 @@
 
 /* ---- Numbers ---- */
 
-/* The next of a stream that is the same everywhere; the upper bits are the better ones. */
+/* A portable random number generator; the upper bits are the most random. */
 static inline uint32_t next_random(uint32_t *state) {
   return *state = *state * 1664525u + 1013904223u;
 }
@@ -42,7 +42,7 @@ typedef struct test_memory {
   int64_t blocks; /* in use */
   size_t bytes;   /* in use */
   int64_t calls;
-  int64_t fail_at; /* the call that gets nothing, from 1; 0: none */
+  int64_t fail_at; /* the call that fails, counted from 1; 0: none */
 } test_memory;
 
 static inline void *test_allocate(void *user, size_t bytes) {
@@ -50,7 +50,7 @@ static inline void *test_allocate(void *user, size_t bytes) {
   if (++memory->calls == memory->fail_at) return NULL;
   char *block = malloc(bytes);
   if (block == NULL) return NULL;
-  memset(block, 0xa5, bytes); /* so that nothing relies on zeros */
+  memset(block, 0xa5, bytes); /* detects code that relies on zeros */
   memory->blocks++;
   memory->bytes += bytes;
   return block;
@@ -70,7 +70,7 @@ static inline heed_allocator test_allocator(test_memory *memory) {
 
 /* ---- Aligned memory ---- */
 
-/** `bytes` bytes at a multiple of HEED__ALIGNMENT; Windows has no aligned_alloc. */
+/** `bytes` bytes aligned to HEED__ALIGNMENT; Windows lacks aligned_alloc. */
 static inline void *aligned_new(size_t bytes) {
   char *start = malloc(bytes + 2 * HEED__ALIGNMENT);
   assert_non_null(start);
@@ -92,7 +92,7 @@ typedef struct test_context {
   heed_context *ctx;
 } test_context;
 
-/** setup and teardown: *state is a test_context; the teardown finds leaks. */
+/** Setup and teardown: *state is a test_context; the teardown detects leaks. */
 static inline int open_context(void **state) {
   test_context *t = calloc(1, sizeof(*t));
   assert_non_null(t);
@@ -117,11 +117,11 @@ static inline int close_context(void **state) {
 
 /* ---- Failing in turn ---- */
 
-/** Does something on ctx and gives back all that it took, whether it succeeds or fails. */
+/** Uses ctx and frees everything, whether it succeeds or fails. */
 typedef heed_status test_scenario(heed_context *ctx);
 
-/** Runs the scenario on fresh contexts whose n-th allocation fails, for n = 1, 2, … until none is left to
- * fail. Each time it must succeed or fail with MEMORY and a message, and nothing may stay behind. */
+/** Runs the scenario on new contexts whose n-th allocation fails, for n = 1, 2, …, until no allocation fails.
+ * Each time it must succeed, or fail with MEMORY and a message, and must not leak. */
 static inline void survives_every_failing_allocation(test_scenario *scenario) {
   test_memory memory = {0};
   do {

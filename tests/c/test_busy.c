@@ -1,5 +1,5 @@
-/* Two threads in one context, which debug builds (DEBUG=1) refuse: with BUSY for the second one, while the
- * first goes on. Other builds do not look, and leave these tests out. */
+/* Two threads in one context: debug builds (DEBUG=1) return BUSY to the second one, and the first continues.
+ * Other builds do not check this, and skip these tests. */
 #include "support.h"
 
 #if defined(HEED_DEBUG)
@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* ---- A call that waits in the middle, for its memory ---- */
+/* ---- A call that blocks in an allocation ---- */
 
 typedef struct gate {
   test_memory memory;
@@ -40,7 +40,7 @@ static void *multiply(void *argument) {
   return NULL;
 }
 
-static void a_second_thread_is_refused_while_the_first_goes_on(void **state) {
+static void a_second_thread_is_rejected_while_the_first_continues(void **state) {
   (void)state;
   gate g = {.memory = {0}};
   const heed_allocator allocator = {allocate_at_gate, release_at_gate, &g};
@@ -59,7 +59,7 @@ static void a_second_thread_is_refused_while_the_first_goes_on(void **state) {
   atomic_store(&g.closed, false);
   assert_int_equal(pthread_join(thread, NULL), 0);
   assert_ok(first.status);
-  assert_ok(heed_add(ctx, x, x, &y)); /* it is free again */
+  assert_ok(heed_add(ctx, x, x, &y)); /* the context is free again */
   assert_string_equal(heed_message(ctx), "");
   heed_tensor_free(first.y);
   heed_tensor_free(y);
@@ -68,11 +68,11 @@ static void a_second_thread_is_refused_while_the_first_goes_on(void **state) {
   assert_int_equal(g.memory.blocks, 0);
 }
 
-static void threads_may_take_turns_and_a_failure_leaves_the_context_free(void **state) {
+static void threads_may_alternate_and_a_failure_leaves_the_context_free(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *x = NULL;
   pthread_t thread;
-  assert_ok(heed_eye(ctx, HEED_FLOAT32, 3, 2, &x)); /* which cannot be multiplied by itself */
+  assert_ok(heed_eye(ctx, HEED_FLOAT32, 3, 2, &x)); /* cannot be multiplied by itself */
   job j = {.ctx = ctx, .x = x};
   multiply(&j);
   assert_int_equal(j.status, HEED_SHAPE);
@@ -84,7 +84,7 @@ static void threads_may_take_turns_and_a_failure_leaves_the_context_free(void **
   heed_tensor_free(x);
 }
 
-static void calls_within_calls_and_the_pool_are_of_the_same_thread(void **state) {
+static void nested_calls_and_the_thread_pool_are_not_rejected(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_attention_config config;
   heed_module *m = NULL;
@@ -104,22 +104,22 @@ static void calls_within_calls_and_the_pool_are_of_the_same_thread(void **state)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_second_thread_is_refused_while_the_first_goes_on),
-      TEST(threads_may_take_turns_and_a_failure_leaves_the_context_free),
-      TEST(calls_within_calls_and_the_pool_are_of_the_same_thread),
+      cmocka_unit_test(a_second_thread_is_rejected_while_the_first_continues),
+      TEST(threads_may_alternate_and_a_failure_leaves_the_context_free),
+      TEST(nested_calls_and_the_thread_pool_are_not_rejected),
   };
   return cmocka_run_group_tests_name("two threads in one context", tests, NULL, NULL);
 }
 
 #else
 
-static void nothing_is_looked_at(void **state) {
+static void release_builds_do_not_check(void **state) {
   (void)state;
   skip();
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_is_looked_at)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(release_builds_do_not_check)};
   return cmocka_run_group_tests_name("two threads in one context (DEBUG=1)", tests, NULL, NULL);
 }
 

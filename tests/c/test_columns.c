@@ -1,4 +1,4 @@
-/* What goes across rows: sums of many rows at once, and softmax along columns. */
+/* Operations across rows: sums of many rows at once, and softmax along columns. */
 #define _DEFAULT_SOURCE /* mmap */
 
 #include "guarded.h"
@@ -17,7 +17,7 @@ static float number(void) {
 
 /* ---- The kernel ---- */
 
-/* Rows and their sums end (at_end), or begin, at a page that must not be touched. */
+/* Rows and their sums end (at_end), or begin, at an inaccessible page. */
 static void check_columns(const heed__kernels *k, size_t rows, size_t groups, size_t n, size_t gap,
                           bool at_end) {
   const size_t all = rows * groups * n > 0 ? (rows * groups - 1) * (n + gap) + n : 0;
@@ -33,7 +33,7 @@ static void check_columns(const heed__kernels *k, size_t rows, size_t groups, si
   unguard(to);
 }
 
-static void sums_across_rows_have_the_bits_of_the_scalar_ones(void **state) {
+static void sums_across_rows_are_bit_identical_to_scalar_ones(void **state) {
   static const size_t widths[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 31, 33, 48, 63, 64, 65, 113, 300};
   static const size_t sizes[][2] = {{1, 0}, {0, 2}, {1, 1}, {1, 7}, {3, 2}, {16, 1}, {16, 5}};
   const heed__kernels *k;
@@ -52,7 +52,7 @@ static void a_group_of_rows_is_added_up_before_it_is_added(void **state) {
   for (int table = 0; (k = table_at(table)); table++) {
     float one_group = 1.0f, groups_of_one = 1.0f;
     k->sum_across(&one_group, x, 1, 6, 1, 1);
-    assert_true(one_group == 4.0f); /* what met 1e8 is lost */
+    assert_true(one_group == 4.0f); /* numbers added to 1e8 are lost */
     k->sum_across(&groups_of_one, x, 1, 1, 6, 1);
     assert_true(groups_of_one == 3.0f);
   }
@@ -60,7 +60,8 @@ static void a_group_of_rows_is_added_up_before_it_is_added(void **state) {
 
 /* ---- Sums ---- */
 
-/* Of count elements that lie `step` apart, as heed.h promises them: PyTorch's cascade of four levels. */
+/* The sum of `count` elements with the stride `step`, as specified in heed.h: PyTorch's cascade of four
+ * levels. */
 static float cascade(const float *x, int64_t step, int64_t count) {
   enum { LEVELS = 4 };
   float level[LEVELS] = {0}, sum = 0;
@@ -100,8 +101,8 @@ static void sums_across_rows_are_a_cascade_of_each_column(heed_context *ctx) {
   }
 }
 
-/* The rows come by sevens, so that blocks of 16 begin anywhere among them. */
-static void rows_in_pieces_give_the_sums_of_rows_in_one(heed_context *ctx) {
+/* Seven rows at a time, so that blocks of 16 begin at every offset. */
+static void rows_added_in_pieces_give_the_same_sums(heed_context *ctx) {
   heed_tensor *x = random_tensor(ctx, 3, SHAPE(700, 9, 6)), *pieces = NULL, *whole = NULL, *sum = NULL,
               *wanted = NULL;
   assert_ok(heed_slice(ctx, x, 2, 2, 8, 1, &pieces));
@@ -126,7 +127,7 @@ static void nan_stays_in_its_column(heed_context *ctx) {
   heed_tensor_free(sum);
 }
 
-static void no_rows_sum_to_zeros(heed_context *ctx) {
+static void the_sum_of_no_rows_is_zero(heed_context *ctx) {
   heed_tensor *x = NULL, *sum = NULL;
   assert_ok(heed_full(ctx, HEED_FLOAT32, 2, SHAPE(0, 5), heed_number(0), &x));
   assert_ok(heed_sum(ctx, x, 1, (const int[]){1}, false, &sum));
@@ -137,8 +138,8 @@ static void no_rows_sum_to_zeros(heed_context *ctx) {
 
 /* ---- Softmax ---- */
 
-/* Long columns are taken together by lines of the cache, or by fewer, for each thread to have some. */
-static void softmax_along_columns_is_that_of_rows_on_any_number_of_threads(heed_context *ctx) {
+/* Long columns are grouped by cache lines, or into smaller groups so that every thread gets some. */
+static void softmax_along_columns_equals_that_of_rows_with_any_number_of_threads(heed_context *ctx) {
   static const int64_t columns[] = {1, 3, 16, 17, 40};
   for (size_t c = 0; c < COUNT(columns); c++) {
     heed_tensor *x = random_tensor(ctx, 2, SHAPE(20011, columns[c])), *turned = NULL, *rows = NULL;
@@ -166,7 +167,7 @@ static void softmax_along_columns_is_that_of_rows_on_any_number_of_threads(heed_
   }
 }
 
-static void columns_leave_off_at_a_deadline(heed_context *ctx) {
+static void columns_stop_at_a_deadline(heed_context *ctx) {
   heed_tensor *x = random_tensor(ctx, 2, SHAPE(200000, 4)), *out = NULL;
   for (int64_t threads = 1; threads <= 2; threads++) {
     assert_ok(heed_set_num_threads(ctx, threads));
@@ -182,15 +183,15 @@ static void columns_leave_off_at_a_deadline(heed_context *ctx) {
   heed_tensor_free(x);
 }
 
-/* ---- All of them, with every table ---- */
+/* ---- With every kernel table ---- */
 
 #define CONTEXT_TESTS(X)                                                                                     \
   X(sums_across_rows_are_a_cascade_of_each_column)                                                           \
-  X(rows_in_pieces_give_the_sums_of_rows_in_one)                                                             \
+  X(rows_added_in_pieces_give_the_same_sums)                                                                 \
   X(nan_stays_in_its_column)                                                                                 \
-  X(no_rows_sum_to_zeros)                                                                                    \
-  X(softmax_along_columns_is_that_of_rows_on_any_number_of_threads)                                          \
-  X(columns_leave_off_at_a_deadline)
+  X(the_sum_of_no_rows_is_zero)                                                                              \
+  X(softmax_along_columns_equals_that_of_rows_with_any_number_of_threads)                                    \
+  X(columns_stop_at_a_deadline)
 
 #define X(test)                                                                                              \
   static void test##_in_all_tables(void **state) {                                                           \
@@ -201,7 +202,7 @@ CONTEXT_TESTS(X)
 #undef X
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sums_across_rows_have_the_bits_of_the_scalar_ones),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sums_across_rows_are_bit_identical_to_scalar_ones),
                                      cmocka_unit_test(a_group_of_rows_is_added_up_before_it_is_added),
 #define X(test) {#test, test##_in_all_tables, NULL, NULL, NULL},
                                      CONTEXT_TESTS(X)

@@ -1,5 +1,5 @@
-/* Draws into tensors that the caller gives, of other layouts than row-major: their order is that of memory.
- * The numbers themselves are tested in test_random.c and, against PyTorch's, in tests/spec/fills_spec.lua. */
+/* Draws into given tensors that are not row-major are made in the order of the elements in memory. The
+ * numbers themselves are tested in test_random.c and, compared with PyTorch, in tests/spec/fills_spec.lua. */
 #include "support.h"
 
 enum { ROWS = 3, COLUMNS = 4, COUNT = ROWS * COLUMNS };
@@ -35,7 +35,7 @@ static const struct {
   heed_dtype dtype;
 } draws[] = {{uniform_numbers, HEED_FLOAT32}, {normal_numbers, HEED_FLOAT32}, {integers, HEED_INT64}};
 
-static void a_transposed_tensor_is_filled_as_it_lies_in_memory(void **state) {
+static void a_transposed_tensor_is_filled_in_the_order_of_its_memory(void **state) {
   test_context *t = *state;
   for (size_t i = 0; i < sizeof draws / sizeof draws[0]; i++) {
     heed_tensor *base = NULL, *view = NULL, *wanted = NULL;
@@ -51,7 +51,7 @@ static void a_transposed_tensor_is_filled_as_it_lies_in_memory(void **state) {
   }
 }
 
-static void a_wrong_shape_is_refused_as_it_was_given(void **state) {
+static void a_wrong_shape_is_reported_as_given(void **state) {
   test_context *t = *state;
   heed_tensor *base = NULL, *view = NULL;
   transposed(t->ctx, HEED_FLOAT32, &base, &view);
@@ -80,7 +80,7 @@ static void bernoulli_draws_in_the_order_of_its_result(void **state) {
   heed_tensor_free(base);
 }
 
-/* Of the native stream; mkl's is row-major. */
+/* This holds for the native stream; the mkl stream is row-major. */
 static void dropout_draws_in_the_order_of_its_input(void **state) {
   test_context *t = *state;
   heed_tensor *x = NULL, *view = NULL, *dropped = NULL, *wanted = NULL, *row_major = NULL, *back = NULL;
@@ -120,7 +120,7 @@ static void dropout_draws_in_the_order_of_its_input(void **state) {
   heed_tensor_free(x);
 }
 
-/* Leaves the elements and the generator as they were where it fails. */
+/* A failure must leave the elements and the generator unchanged. */
 static heed_status draws_into_views(heed_context *ctx) {
   unsigned char before[HEED_GENERATOR_STATE_BYTES], after[HEED_GENERATOR_STATE_BYTES];
   heed_tensor *base = NULL, *rows = NULL, *view = NULL, *dropped = NULL, *tossed = NULL;
@@ -158,8 +158,8 @@ static void every_allocation_of_a_draw_may_fail(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(a_transposed_tensor_is_filled_as_it_lies_in_memory),
-      TEST(a_wrong_shape_is_refused_as_it_was_given),
+      TEST(a_transposed_tensor_is_filled_in_the_order_of_its_memory),
+      TEST(a_wrong_shape_is_reported_as_given),
       TEST(bernoulli_draws_in_the_order_of_its_result),
       TEST(dropout_draws_in_the_order_of_its_input),
       cmocka_unit_test(every_allocation_of_a_draw_may_fail),

@@ -1,5 +1,5 @@
-/* The whole C interface in one go, as a host uses it, with its 1st, 2nd, … allocation failing until it
- * passes: nothing crashes, leaks, or is half changed. Single functions are in test_ops_failing and their own
+/* Typical uses of the C interface by a host, with the 1st, 2nd, … allocation failing until they succeed:
+ * nothing crashes, leaks, or is changed partially. Single functions are in test_ops_failing and in their own
  * tests. */
 #define _DEFAULT_SOURCE /* mkdtemp */
 
@@ -14,10 +14,10 @@
 static const char *const names[] = {"x", "y"};
 static char folder[] = "/tmp/heed_failing_XXXXXX", path[64];
 
-/* Tensors over the host's memory, draws, operations. */
+/* Tensors in host memory, random draws, operations. */
 static heed_status with_tensors(heed_context *ctx) {
   float numbers[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-  heed_tensor *x = NULL, *drawn = NULL, *y = NULL, *sorted = NULL, *places = NULL;
+  heed_tensor *x = NULL, *drawn = NULL, *y = NULL, *sorted = NULL, *indices = NULL;
   heed_generator *g = NULL;
   heed_status status;
   TRY(heed_tensor_from_memory(ctx, HEED_FLOAT32, 2, SHAPE(3, 4), numbers, NULL, NULL, &x));
@@ -25,10 +25,10 @@ static heed_status with_tensors(heed_context *ctx) {
   TRY(heed_normal(ctx, g, 0, 1, 2, SHAPE(4, 3), &drawn));
   TRY(heed_matmul(ctx, x, drawn, &y));
   TRY(heed_softmax(ctx, y, -1, &y));
-  TRY(heed_sort(ctx, y, 1, true, &sorted, &places));
+  TRY(heed_sort(ctx, y, 1, true, &sorted, &indices));
 done:
   assert_true(numbers[0] == 1 && numbers[11] == 12);
-  heed_tensor_free(places);
+  heed_tensor_free(indices);
   heed_tensor_free(sorted);
   heed_tensor_free(y);
   heed_tensor_free(drawn);
@@ -37,7 +37,7 @@ done:
   return status;
 }
 
-/* A module with everything, weights through a file, forward with all that it gives, decoding. */
+/* A module with all options, saving and loading weights, forward with all taps, decoding with a cache. */
 static heed_status with_modules(heed_context *ctx) {
   heed_rope_config rope;
   heed_attention_config config;
@@ -108,7 +108,7 @@ static void modules_files_and_caches_survive_every_failing_allocation(void **sta
   snprintf(path, sizeof path, "%s/two.safetensors", folder);
   survives_every_failing_allocation(with_modules);
   assert_int_equal(remove(path), 0);
-  assert_int_equal(rmdir(folder), 0); /* no half written file is left */
+  assert_int_equal(rmdir(folder), 0); /* no partial file is left */
 }
 
 int main(void) {

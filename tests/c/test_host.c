@@ -1,6 +1,7 @@
-/* A host that loads the built libraries while it runs, as their guests must leave it: its output, signals,
- * locale, floating-point state, threads and memory, and two versions of heed beside each other.
- * In the environment: HEED_BUILD, where plain/ (without OpenBLAS) and other/ (another version) lie. */
+/* Embedding guarantees, tested by a host that loads the built libraries at run time: its output, signals,
+ * locale, floating-point settings, threads and memory are left alone, and two versions of heed can coexist.
+ * The environment variable HEED_BUILD names the folder with plain/ (without OpenBLAS) and other/ (another
+ * version). */
 #define _GNU_SOURCE /* usleep, NSIG */
 
 #include "support.h"
@@ -20,7 +21,7 @@
 #include <lua.h>
 #include <lualib.h>
 
-/* Whose shadow memory and quarantine grow, and which keeps what was unloaded. */
+/* The sanitizers' shadow memory and quarantine grow, and unloaded libraries are kept. */
 #if defined(__SANITIZE_ADDRESS__)
 #define UNDER_SANITIZER 1
 #elif defined(__has_feature)
@@ -57,7 +58,7 @@ static void *symbol(void *library, const char *name) {
 /* A function of the library, by the prototype in heed.h. */
 #define FUNCTION(library, name) ((__typeof__(&name))symbol(library, #name))
 
-/* A Lua state with its libraries, and heed as the global `name`. */
+/* Opens Lua's libraries, and heed as the global `name`. */
 static void open_heed(lua_State *L, void *library, const char *name) {
   lua_pushcfunction(L, (lua_CFunction)symbol(library, "luaopen_heed"));
   if (lua_pcall(L, 0, 1, 0) != 0) fail_msg("%s", lua_tostring(L, -1));
@@ -72,7 +73,7 @@ static lua_State *new_state(void *library) {
   return L;
 }
 
-/* What the code returns, as text, to be freed. */
+/* Runs the code and returns its result as text, which the caller frees. */
 static char *run(lua_State *L, const char *code) {
   if (luaL_loadstring(L, code) != 0 || lua_pcall(L, 0, 1, 0) != 0) fail_msg("%s", lua_tostring(L, -1));
   const char *text = lua_tostring(L, -1);
@@ -90,7 +91,7 @@ static void expect(lua_State *L, const char *code, const char *wanted) {
 
 /* ---- Work ---- */
 
-/* Calls that succeed and calls that fail, in all parts of the library; what they gave and said, as text. */
+/* Successful and failing calls in all parts of the library; returns their results and messages as text. */
 static const char battery[] =
     "local said = {}\n"
     "local function note(value) said[#said + 1] = tostring(value) end\n"
@@ -124,7 +125,7 @@ static char *run_battery(lua_State *L, int threads) {
   return run(L, battery);
 }
 
-/* The same in C: some work, and calls that fail. */
+/* The same in C: some operations, and failing calls. */
 static void work_in_c(void *library, int threads) {
   heed_context *ctx = NULL;
   heed_tensor *x = NULL, *y = NULL, *none = NULL;
@@ -163,7 +164,7 @@ static int count_entries(const char *folder) {
   return count;
 }
 
-/* A thread that was joined may be seen for a moment. */
+/* A thread that was joined may remain visible for a moment. */
 static int count_threads(int wanted) {
   int count = count_entries("/proc/self/task");
   for (int i = 0; i < 200 && count != wanted; i++) {
@@ -192,16 +193,16 @@ static bool is_mapped(const char *name) {
   return found;
 }
 
-/* ---- What a guest leaves as it is ---- */
+/* ---- The host's settings ---- */
 
-static void all_of_it_works(void **state) {
+static void everything_works(void **state) {
   (void)state;
   do_everything(1);
 }
 
 static void nothing_is_printed(void **state) {
   (void)state;
-  if (UNDER_SANITIZER) skip(); /* sanitizers print when memory cannot be had */
+  if (UNDER_SANITIZER) skip(); /* sanitizers print when memory is insufficient */
   int kept[2], pipes[2][2];
   char text[256];
   fflush(NULL);
@@ -223,7 +224,7 @@ static void nothing_is_printed(void **state) {
   }
 }
 
-/* Rounding, flushing, masks: all but the flags, which tell what arithmetic came across. */
+/* Rounding mode, flush-to-zero, masks: everything except the exception flags. */
 static uint64_t floating_point_settings(void) {
 #if defined(__x86_64__)
   uint16_t x87;
@@ -238,7 +239,7 @@ static uint64_t floating_point_settings(void) {
 #endif
 }
 
-static void floating_point_settings_stay(void **state) {
+static void floating_point_settings_are_unchanged(void **state) {
   (void)state;
   const int roundings[] = {FE_TONEAREST, FE_UPWARD};
   for (int flush = 0; flush < 2; flush++) {
@@ -262,11 +263,11 @@ static void on_signal(int number) {
   signals_seen++;
 }
 
-static void signals_stay_the_hosts(void **state) {
+static void signal_handlers_are_unchanged(void **state) {
   (void)state;
   struct sigaction before[NSIG], own = {.sa_handler = on_signal}, now;
   sigset_t mask, kept;
-  for (int i = 1; i < NSIG; i++) { /* some cannot be set, or are the C library's */
+  for (int i = 1; i < NSIG; i++) { /* some cannot be set, or are used by the C library */
     if (sigaction(i, NULL, &before[i]) == 0) sigaction(i, &own, NULL);
   }
   sigemptyset(&mask);
@@ -287,7 +288,7 @@ static void signals_stay_the_hosts(void **state) {
   assert_int_equal(signals_seen, 0);
 }
 
-static void the_process_stays_as_it_is(void **state) {
+static void the_process_is_unchanged(void **state) {
   (void)state;
   char folder[2][4096];
   int drawn[2];
@@ -318,7 +319,7 @@ static bool set_locale(const char *name) {
 
 static void text_is_the_same_in_every_locale(void **state) {
   (void)state;
-  if (!set_locale("de_DE.UTF-8")) skip(); /* the system's package of locales is not here */
+  if (!set_locale("de_DE.UTF-8")) skip(); /* the locale is not installed */
   char number[8];
   snprintf(number, sizeof(number), "%.1f", 0.5);
   assert_string_equal(number, "0,5");
@@ -327,7 +328,7 @@ static void text_is_the_same_in_every_locale(void **state) {
   for (int i = 0; i < 2; i++) {
     char before[512];
     assert_true(set_locale(names[i]));
-    setlocale(LC_MESSAGES, "C"); /* what the system says of files is in the host's language */
+    setlocale(LC_MESSAGES, "C"); /* the operating system's messages about files depend on the locale */
     snprintf(before, sizeof(before), "%s", setlocale(LC_ALL, NULL));
     void *library = load("plain/heed.so", RTLD_LOCAL);
     lua_State *L = new_state(library);
@@ -342,8 +343,8 @@ static void text_is_the_same_in_every_locale(void **state) {
   free(said[1]);
 }
 
-/* Pashto's separator is two bytes long, which Lua's own reader of numbers does not cope with. */
-static void messages_have_a_point_in_every_locale(void **state) {
+/* Pashto's decimal separator has two bytes, which Lua's own number parser does not support. */
+static void messages_have_a_decimal_point_in_every_locale(void **state) {
   (void)state;
   if (!set_locale("ps_AF.UTF-8")) skip();
   void *library = load("plain/libheed.so", RTLD_LOCAL);
@@ -368,7 +369,7 @@ static void messages_have_a_point_in_every_locale(void **state) {
 
 /* ---- Threads ---- */
 
-static void threads_start_when_they_are_asked_for(void **state) {
+static void threads_start_on_request(void **state) {
   (void)state;
   const int before = count_entries("/proc/self/task");
   void *library = load("plain/heed.so", RTLD_LOCAL);
@@ -384,8 +385,8 @@ static void threads_start_when_they_are_asked_for(void **state) {
   unload(library);
 }
 
-/* The other threads of this test are OpenBLAS's, which starts them when a product needs it. */
-static void without_a_need_for_openblas_no_thread_is_started(void **state) {
+/* The only other threads in this test are OpenBLAS's, started when a product needs it. */
+static void no_thread_is_started_unless_openblas_is_needed(void **state) {
   (void)state;
   const int before = count_entries("/proc/self/task");
   void *library = load("heed.so", RTLD_LOCAL);
@@ -409,7 +410,7 @@ static void without_a_need_for_openblas_no_thread_is_started(void **state) {
 
 #define SIDE 100
 
-/* A product that the scalar kernels leave to BLAS, in a context of the thread's own. */
+/* A product that the scalar kernels delegate to BLAS, in a context of this thread. */
 static void *multiply_on_a_thread(void *library) {
   heed_context *ctx = NULL;
   heed_tensor *x = NULL, *y = NULL, *product = NULL;
@@ -450,15 +451,15 @@ static void threads_may_load_openblas_at_the_same_time(void **state) {
   free(before);
 }
 
-/* ---- What it costs to have it ---- */
+/* ---- Costs ---- */
 
-static void an_idle_library_takes_little_of_the_states_memory(void **state) {
+static void an_idle_library_uses_little_of_the_states_memory(void **state) {
   (void)state;
   void *library = load("plain/heed.so", RTLD_LOCAL);
   lua_State *L = luaL_newstate();
   luaL_openlibs(L);
   lua_gc(L, LUA_GCCOLLECT, 0);
-  const int before = lua_gc(L, LUA_GCCOUNT, 0); /* KiB, the context among it */
+  const int before = lua_gc(L, LUA_GCCOUNT, 0); /* in KiB, including the context */
   open_heed(L, library, "heed");
   lua_gc(L, LUA_GCCOLLECT, 0);
   const int taken = lua_gc(L, LUA_GCCOUNT, 0) - before;
@@ -467,12 +468,12 @@ static void an_idle_library_takes_little_of_the_states_memory(void **state) {
   unload(library);
 }
 
-/* ---- Coming and going ---- */
+/* ---- Loading and unloading ---- */
 
 #define ROUNDS (UNDER_SANITIZER ? 50 : 1000)
 
-/* Loads and unloads the library with work in between; what stays after the first tenth must not grow. */
-static void come_and_go(const char *name, long allowed_kib) {
+/* Loads, uses and unloads the library repeatedly; resident memory must not grow after the first tenth. */
+static void load_repeatedly(const char *name, long allowed_kib) {
   const int threads = count_entries("/proc/self/task"), files = count_entries("/proc/self/fd");
   long before = 0;
   for (int i = 0; i < ROUNDS; i++) {
@@ -491,17 +492,17 @@ static void come_and_go(const char *name, long allowed_kib) {
   assert_int_equal(count_entries("/proc/self/fd"), files);
 }
 
-static void a_thousand_comings_and_goings_leave_nothing(void **state) {
+static void loading_a_thousand_times_leaks_nothing(void **state) {
   (void)state;
-  come_and_go("plain/heed.so", 256);
+  load_repeatedly("plain/heed.so", 256);
   if (!UNDER_SANITIZER) assert_false(is_mapped(path_of("plain/heed.so")));
 }
 
-/* OpenBLAS stays: loading and unloading that a thousand times is its own matter. */
-static void a_thousand_times_beside_openblas_leave_nothing(void **state) {
+/* OpenBLAS stays loaded, since repeated loading of it is beyond heed's control. */
+static void loading_a_thousand_times_with_openblas_leaks_nothing(void **state) {
   (void)state;
   void *openblas = dlopen("libopenblas.so.0", RTLD_NOW);
-  come_and_go("heed.so", 256);
+  load_repeatedly("heed.so", 256);
   if (openblas) dlclose(openblas);
 }
 
@@ -531,7 +532,7 @@ static const char refusals[] =
     "end\n"
     "return one.version .. ' ' .. two.version .. ' ' .. #said";
 
-static void two_versions_in_one_state_refuse_each_others_objects(void **state) {
+static void two_versions_in_one_state_reject_each_others_objects(void **state) {
   (void)state;
   const char *const names[] = {"plain/heed.so", "other/build/heed.so"};
   for (int first = 0; first < 2; first++) {
@@ -547,7 +548,7 @@ static void two_versions_in_one_state_refuse_each_others_objects(void **state) {
   }
 }
 
-static void two_versions_in_one_program_do_not_meet(void **state) {
+static void two_versions_in_one_program_are_independent(void **state) {
   (void)state;
   const char *const names[] = {"plain/libheed.so", "other/build/libheed.so"};
   for (int first = 0; first < 2; first++) {
@@ -568,21 +569,22 @@ static void two_versions_in_one_program_do_not_meet(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_of_it_works), /* what fails in there is not seen in the next one */
+      cmocka_unit_test(
+          everything_works), /* runs with output, so that failures are visible; the next test hides it */
       cmocka_unit_test(nothing_is_printed),
-      cmocka_unit_test(floating_point_settings_stay),
-      cmocka_unit_test(signals_stay_the_hosts),
-      cmocka_unit_test(the_process_stays_as_it_is),
+      cmocka_unit_test(floating_point_settings_are_unchanged),
+      cmocka_unit_test(signal_handlers_are_unchanged),
+      cmocka_unit_test(the_process_is_unchanged),
       cmocka_unit_test(text_is_the_same_in_every_locale),
-      cmocka_unit_test(messages_have_a_point_in_every_locale),
-      cmocka_unit_test(threads_start_when_they_are_asked_for),
-      cmocka_unit_test(without_a_need_for_openblas_no_thread_is_started),
+      cmocka_unit_test(messages_have_a_decimal_point_in_every_locale),
+      cmocka_unit_test(threads_start_on_request),
+      cmocka_unit_test(no_thread_is_started_unless_openblas_is_needed),
       cmocka_unit_test(threads_may_load_openblas_at_the_same_time),
-      cmocka_unit_test(an_idle_library_takes_little_of_the_states_memory),
-      cmocka_unit_test(a_thousand_comings_and_goings_leave_nothing),
-      cmocka_unit_test(a_thousand_times_beside_openblas_leave_nothing),
-      cmocka_unit_test(two_versions_in_one_state_refuse_each_others_objects),
-      cmocka_unit_test(two_versions_in_one_program_do_not_meet),
+      cmocka_unit_test(an_idle_library_uses_little_of_the_states_memory),
+      cmocka_unit_test(loading_a_thousand_times_leaks_nothing),
+      cmocka_unit_test(loading_a_thousand_times_with_openblas_leaks_nothing),
+      cmocka_unit_test(two_versions_in_one_state_reject_each_others_objects),
+      cmocka_unit_test(two_versions_in_one_program_are_independent),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

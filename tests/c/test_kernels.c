@@ -32,7 +32,7 @@ static fence fence_new(size_t bytes) {
 
 static void fence_free(fence f) {
   const size_t page = page_bytes();
-  give_back_pages(f.start - page, f.bytes + 2 * page);
+  free_pages(f.start - page, f.bytes + 2 * page);
 }
 
 enum { FENCES = 4, SIDES = 2 };

@@ -1,6 +1,6 @@
-/* Elementwise operations, reductions, rows, sorting, picking and joining, against naive references in double
- * precision, at sizes below, at and above the widths of vectors and buffers, on tensors with gaps, in place,
- * and without memory. */
+/* Elementwise operations, reductions, operations along rows, sorting, selecting and joining, compared with
+ * naive references in double precision at sizes below, at and above the widths of vectors and buffers; on
+ * tensors with gaps, in place, and with failing allocations. */
 #include "support.h"
 #include "unary_references.h"
 
@@ -9,7 +9,7 @@
 static const int64_t SIZES[] = {0, 1, 7, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1000};
 #define SIZE_COUNT (sizeof SIZES / sizeof SIZES[0])
 
-/* Numbers between low and high, in row-major order; every second element of twice as many if `gaps`. */
+/* n numbers from low to high, in row-major order; with `gaps`, every second element of a larger tensor. */
 static heed_tensor *numbers(heed_context *ctx, int64_t n, bool gaps, double low, double high) {
   heed_tensor *x = NULL, *view = NULL;
   assert_ok(heed_uniform(ctx, NULL, low, high, 2, SHAPE(n, gaps ? 2 : 1), &x));
@@ -132,7 +132,7 @@ static void integers_wrap_and_never_trap(void **state) {
   assert_null(y);
 }
 
-static void a_result_over_its_own_input_is_as_if_that_had_been_copied(void **state) {
+static void a_result_that_overlaps_its_input_is_computed_as_from_a_copy(void **state) {
   test_context *t = *state;
   heed_tensor *x = NULL, *front = NULL, *back = NULL;
   assert_ok(heed_range(t->ctx, HEED_INT64, heed_integer(1), heed_integer(600), heed_integer(1), &x));
@@ -147,20 +147,20 @@ static void a_result_over_its_own_input_is_as_if_that_had_been_copied(void **sta
   heed_tensor_free(back);
 }
 
-static void clamp_agrees_with_its_reference_wherever_its_result_goes(void **state) {
+static void clamp_agrees_with_its_reference_for_every_result_tensor(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   for (size_t s = 0; s < SIZE_COUNT; s++) {
-    for (int place = 0; place < 8; place++) { /* a new tensor, or x, low or high; with gaps or without */
+    for (int target = 0; target < 8; target++) { /* a new tensor, or x, low or high; with gaps or without */
       heed_tensor *part[3], *kept[3] = {NULL}, *out = NULL;
       for (int i = 0; i < 3; i++) {
-        part[i] = numbers(ctx, SIZES[s], place >= 4, -2, 2);
+        part[i] = numbers(ctx, SIZES[s], target >= 4, -2, 2);
         assert_ok(heed_clone(ctx, part[i], &kept[i]));
       }
-      if (place % 4 > 0) out = part[place % 4 - 1];
+      if (target % 4 > 0) out = part[target % 4 - 1];
       assert_ok(heed_clamp(ctx, part[0], part[1], part[2], &out));
       for (int64_t i = 0; i < SIZES[s]; i++)
         assert_near(at(out, i), fmin(fmax(at(kept[0], i), at(kept[1], i)), at(kept[2], i)), 0);
-      if (place % 4 == 0) heed_tensor_free(out);
+      if (target % 4 == 0) heed_tensor_free(out);
       for (int i = 0; i < 3; i++) {
         heed_tensor_free(part[i]);
         heed_tensor_free(kept[i]);
@@ -169,7 +169,7 @@ static void clamp_agrees_with_its_reference_wherever_its_result_goes(void **stat
   }
 }
 
-static void the_input_that_does_not_broadcast_is_named(void **state) {
+static void the_operand_that_does_not_broadcast_is_named(void **state) {
   test_context *t = *state;
   heed_tensor *a = NULL, *b = NULL, *y = NULL;
   assert_ok(heed_full(t->ctx, HEED_FLOAT32, 2, SHAPE(2, 3), heed_number(1), &a));
@@ -183,12 +183,12 @@ static void the_input_that_does_not_broadcast_is_named(void **state) {
 /* ---- Reductions and rows ---- */
 
 static void check_sums(heed_context *ctx, const heed_tensor *x, int dim) {
-  heed_tensor *sum = NULL, *var = NULL, *max = NULL, *place = NULL;
+  heed_tensor *sum = NULL, *var = NULL, *max = NULL, *target = NULL;
   const int d = dim - 1, other = 1 - d;
   const int64_t n = x->shape[d];
   assert_ok(heed_sum(ctx, x, 1, &dim, false, &sum));
   assert_ok(heed_var(ctx, x, 1, &dim, 1, false, &var));
-  if (n > 0) assert_ok(heed_max(ctx, x, dim, false, &max, &place));
+  if (n > 0) assert_ok(heed_max(ctx, x, dim, false, &max, &target));
   for (int64_t r = 0; r < x->shape[other]; r++) {
     const float *lane = (const float *)x->data + r * x->stride[other];
     double total = 0, squares = 0;
@@ -200,12 +200,12 @@ static void check_sums(heed_context *ctx, const heed_tensor *x, int dim) {
     for (int64_t i = 0; i < n; i++) squares += pow((double)lane[i * x->stride[d]] - total / (double)n, 2);
     assert_near(at(sum, r), total, 1e-6);
     assert_near(at(var, r), n > 1 ? squares / (double)(n - 1) : NAN, 1e-6);
-    if (n > 0) assert_int_equal(((const int64_t *)place->data)[r], largest + 1);
+    if (n > 0) assert_int_equal(((const int64_t *)target->data)[r], largest + 1);
   }
   heed_tensor_free(sum);
   heed_tensor_free(var);
   heed_tensor_free(max);
-  heed_tensor_free(place);
+  heed_tensor_free(target);
 }
 
 static void check_softmax(heed_context *ctx, const heed_tensor *x, int dim) {
@@ -268,24 +268,24 @@ static void sorting_is_stable_and_topk_is_its_beginning(void **state) {
   for (size_t s = 0; s < 2 * SIZE_COUNT; s++) {
     const int64_t n = SIZES[s / 2], k = n / 3;
     const bool descending = s % 2 != 0;
-    heed_tensor *x = NULL, *values = NULL, *places = NULL, *best = NULL, *best_places = NULL;
+    heed_tensor *x = NULL, *values = NULL, *indices = NULL, *best = NULL, *best_indices = NULL;
     assert_ok(heed_randint(t->ctx, NULL, 1, 9, 1, SHAPE(n), &x));
-    assert_ok(heed_sort(t->ctx, x, 1, descending, &values, &places));
-    assert_ok(heed_topk(t->ctx, x, k, 1, descending, &best, &best_places));
+    assert_ok(heed_sort(t->ctx, x, 1, descending, &values, &indices));
+    assert_ok(heed_topk(t->ctx, x, k, 1, descending, &best, &best_indices));
     const int64_t *from = heed_tensor_data(x), *value = heed_tensor_data(values),
-                  *place = heed_tensor_data(places);
+                  *target = heed_tensor_data(indices);
     for (int64_t i = 0; i < n; i++) {
-      assert_int_equal(value[i], from[place[i] - 1]);
+      assert_int_equal(value[i], from[target[i] - 1]);
       if (i == 0) continue;
-      assert_true(value[i] == value[i - 1] ? place[i] > place[i - 1]
+      assert_true(value[i] == value[i - 1] ? target[i] > target[i - 1]
                                            : (value[i] < value[i - 1]) == descending);
     }
-    if (k > 0) assert_memory_equal(heed_tensor_data(best_places), place, (size_t)k * sizeof *place);
+    if (k > 0) assert_memory_equal(heed_tensor_data(best_indices), target, (size_t)k * sizeof *target);
     heed_tensor_free(x);
     heed_tensor_free(values);
-    heed_tensor_free(places);
+    heed_tensor_free(indices);
     heed_tensor_free(best);
-    heed_tensor_free(best_places);
+    heed_tensor_free(best_indices);
   }
 }
 
@@ -295,19 +295,19 @@ static void topk_of_floats_is_the_beginning_of_sort_with_nan_inf_and_ties(void *
   const int64_t lanes[] = {1, 2, 100, 4096, 4200, 9000};
   for (int turn = 0; turn < 24; turn++) {
     const int64_t n = lanes[turn / 4], k = n < 7 ? n : 7;
-    const bool descending = turn % 2 != 0, common = turn % 4 < 2; /* nan is rare where numbers are common */
-    heed_tensor *x = NULL, *whole = NULL, *best = NULL, *all = NULL, *places = NULL, *part = NULL;
+    const bool descending = turn % 2 != 0, common = turn % 4 < 2; /* nan is rare if most numbers are equal */
+    heed_tensor *x = NULL, *whole = NULL, *best = NULL, *all = NULL, *indices = NULL, *part = NULL;
     assert_ok(heed_uniform(t->ctx, NULL, -2, 2, 2, SHAPE(n, 3), &x));
     float *data = heed_tensor_data(x);
     for (int64_t i = 0; i < 3 * n; i++)
       if (!common || i % 97 == 0) data[i] = values[(uint64_t)i * 2654435761u % 1009 % 10];
     assert_ok(heed_sort(t->ctx, x, 1, descending, &whole, &all));
-    assert_ok(heed_topk(t->ctx, x, k, 1, descending, &best, &places));
+    assert_ok(heed_topk(t->ctx, x, k, 1, descending, &best, &indices));
     assert_ok(heed_narrow(t->ctx, all, 1, 1, k, &part));
     bool same = false;
-    assert_ok(heed_equal(t->ctx, part, places, &same));
+    assert_ok(heed_equal(t->ctx, part, indices, &same));
     assert_true(same);
-    heed_tensor *const made[] = {x, whole, best, all, places, part};
+    heed_tensor *const made[] = {x, whole, best, all, indices, part};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) heed_tensor_free(made[i]);
   }
 }
@@ -315,7 +315,7 @@ static void topk_of_floats_is_the_beginning_of_sort_with_nan_inf_and_ties(void *
 /* ---- Without memory ---- */
 
 static heed_status everything_at_once(heed_context *ctx) {
-  heed_tensor *x = NULL, *turned = NULL, *mask = NULL, *index = NULL, *result = NULL, *places = NULL;
+  heed_tensor *x = NULL, *turned = NULL, *mask = NULL, *index = NULL, *result = NULL, *indices = NULL;
   heed__number zero;
   const heed_tensor *pair[2];
   heed_status status = heed_uniform(ctx, NULL, -1, 1, 2, SHAPE(3, 1100), &x);
@@ -330,17 +330,17 @@ static heed_status everything_at_once(heed_context *ctx) {
 #define STEP(call)                                                                                           \
   status = (call);                                                                                           \
   heed_tensor_free(result);                                                                                  \
-  heed_tensor_free(places);                                                                                  \
-  result = places = NULL;                                                                                    \
+  heed_tensor_free(indices);                                                                                 \
+  result = indices = NULL;                                                                                   \
   if (status != HEED_OK) goto done
   STEP(heed_exp(ctx, turned, &result));
   STEP(heed_clamp(ctx, x, x, x, &result));
   STEP(heed_masked_fill(ctx, x, mask, heed_number(1), &result));
   STEP(heed_sum(ctx, x, 0, NULL, true, &result));
-  STEP(heed_max(ctx, x, 1, false, &result, &places));
+  STEP(heed_max(ctx, x, 1, false, &result, &indices));
   STEP(heed_min(ctx, x, 1, false, &result, NULL));
   STEP(heed_softmax(ctx, turned, 1, &result));
-  STEP(heed_sort(ctx, x, 2, true, &result, &places));
+  STEP(heed_sort(ctx, x, 2, true, &result, &indices));
   STEP(heed_topk(ctx, x, 100, 2, true, &result, NULL));
   STEP(heed_index_select(ctx, x, 1, index, &result));
   STEP(heed_masked_select(ctx, x, mask, &result));
@@ -382,9 +382,9 @@ int main(void) {
       TEST(functions_of_one_tensor_agree_with_their_references),
       TEST(functions_of_two_tensors_agree_with_their_references),
       TEST(integers_wrap_and_never_trap),
-      TEST(a_result_over_its_own_input_is_as_if_that_had_been_copied),
-      TEST(clamp_agrees_with_its_reference_wherever_its_result_goes),
-      TEST(the_input_that_does_not_broadcast_is_named),
+      TEST(a_result_that_overlaps_its_input_is_computed_as_from_a_copy),
+      TEST(clamp_agrees_with_its_reference_for_every_result_tensor),
+      TEST(the_operand_that_does_not_broadcast_is_named),
       TEST(sums_extremes_and_softmax_agree_with_their_references_in_both_directions),
       TEST(reductions_of_nothing_are_neutral),
       TEST(sorting_is_stable_and_topk_is_its_beginning),

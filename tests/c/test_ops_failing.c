@@ -1,12 +1,12 @@
-/* Every public call that takes memory, with its 1st, 2nd, … allocation failing until it succeeds: nothing
- * leaks, and inputs, results and the random stream are what they were. Each is run for a new result, into one
- * that is there (of other strides), and over its own input. */
+/* Every public function that allocates, with its 1st, 2nd, … allocation failing until it succeeds: nothing
+ * leaks, and inputs, results and the random stream are unchanged. Each is called for a new result, into an
+ * existing one with other strides, and into its own input. */
 #include "support.h"
 
-/* ---- What the calls are made on ---- */
+/* ---- Arguments of the calls ---- */
 
 #define SIDE 8
-#define LONG 1100 /* more elements than rows that the stack has room for */
+#define LONG 1100 /* more rows than fit into buffers on the stack */
 
 typedef struct fixture {
   test_memory memory;
@@ -14,10 +14,10 @@ typedef struct fixture {
   heed_generator *generator;
   heed_tensor *square, *flipped; /* [8, 8] and its transpose on the same elements */
   heed_tensor *whole, *mask;     /* int64 with values 1…8, bool; [8, 8] */
-  heed_tensor *row, *places;     /* [8] float32, int64 */
+  heed_tensor *row, *indices;    /* [8] float32, int64 */
   heed_tensor *tall, *batch;     /* [1100, 2], [2, 8, 8] */
   heed_tensor *thin, *bools;     /* [8, 1] expanded to [8, 8]; bool [2500] */
-  heed_tensor *queries;          /* [1, 2500, 1]: longer rows than attention has on the stack */
+  heed_tensor *queries;          /* [1, 2500, 1]: longer rows than attention's buffers on the stack */
   heed_module *linear, *dropout, *self, *causal, *columns, *wrapper, *multi;
   unsigned char state[HEED_GENERATOR_STATE_BYTES];
 } fixture;
@@ -25,7 +25,7 @@ typedef struct fixture {
 #define TENSORS 10
 #define MODULES 7
 static heed_tensor **tensors_of(fixture *f, int i) {
-  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask,  &f->row,  &f->places,
+  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask,  &f->row,  &f->indices,
                                       &f->tall,   &f->batch, &f->bools, &f->thin, &f->queries};
   return all[i];
 }
@@ -43,7 +43,7 @@ static void open_fixture(fixture *f) {
   assert_ok(heed_randint(ctx, NULL, 1, SIDE, 2, SHAPE(SIDE, SIDE), &f->whole));
   assert_ok(heed_gt(ctx, f->square, f->flipped, &f->mask));
   assert_ok(heed_uniform(ctx, NULL, 0.1, 0.9, 1, SHAPE(SIDE), &f->row));
-  assert_ok(heed_randperm(ctx, NULL, SIDE, &f->places));
+  assert_ok(heed_randperm(ctx, NULL, SIDE, &f->indices));
   assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(LONG, 2), &f->tall));
   assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, SIDE, SIDE), &f->batch));
   assert_ok(heed_full(ctx, HEED_BOOL, 1, SHAPE(2500), heed_boolean(true), &f->bools));
@@ -83,13 +83,13 @@ static void close_fixture(fixture *f) {
 
 /* ---- The calls ---- */
 
-/* A call puts its results into out[0], out[1]…; NULL where there are none. */
+/* A call stores its results in out[0], out[1]…; the others stay NULL. */
 #define RESULTS 12
 #define F       f->ctx
 #define OUT     &out[0]
 #define STACK   ((const heed_tensor *const[]){f->square, f->flipped})
 
-/* These take *out as heed.h has it. */
+/* These accept an existing tensor in *out. */
 #define BINARY(X) HEED_BINARY_LIST(X) HEED_COMPARE_LIST(X) HEED_LOGICAL_LIST(X)
 #define CALLS(X)                                                                                             \
   X(full, heed_full(F, HEED_FLOAT32, 2, SHAPE(SIDE, SIDE), heed_number(2), OUT))                             \
@@ -135,7 +135,7 @@ static void close_fixture(fixture *f) {
   X(sort_of_long_rows, heed_sort(F, f->tall, 1, false, OUT, &out[1]))                                        \
   X(sort_alone, heed_sort(F, f->flipped, 1, false, OUT, NULL))                                               \
   X(topk, heed_topk(F, f->flipped, 3, 1, true, OUT, &out[1]))                                                \
-  X(index_select, heed_index_select(F, f->flipped, 1, f->places, OUT))                                       \
+  X(index_select, heed_index_select(F, f->flipped, 1, f->indices, OUT))                                      \
   X(gather, heed_gather(F, f->flipped, 1, f->whole, OUT))                                                    \
   X(masked_select, heed_masked_select(F, f->flipped, f->mask, OUT))                                          \
   X(repeat_interleave, heed_repeat_interleave(F, f->flipped, 2, 0, OUT))                                     \
@@ -169,7 +169,7 @@ static void close_fixture(fixture *f) {
   X(wrapper_taps, forward(f->wrapper, f->batch, out))                                                        \
   X(multi_taps, forward(f->multi, f->flipped, out))
 
-/* These want *out to be NULL. */
+/* These require *out to be NULL. */
 #define VIEWS(X)                                                                                             \
   X(tensor_new, heed_tensor_new(F, HEED_BOOL, 2, SHAPE(3, 4), OUT))                                          \
   X(from_memory, heed_tensor_from_memory(F, HEED_FLOAT32, 1, SHAPE(2), host_memory, NULL, NULL, OUT))        \
@@ -189,7 +189,7 @@ static void close_fixture(fixture *f) {
 
 static float host_memory[2];
 
-/* A forward pass with all taps behind its result. */
+/* A forward pass; the results after the first are its taps. */
 static heed_status forward(heed_module *m, const heed_tensor *x, heed_tensor **out) {
   heed_attention_taps found = {.size = sizeof found};
   heed_status status = heed_module_forward(m, x, NULL, out, &found);
@@ -238,7 +238,7 @@ static heed_status call_masked_assign(fixture *f, heed_tensor **out) {
 }
 static heed_status call_index_assign(fixture *f, heed_tensor **out) {
   (void)out;
-  return heed_index_assign(F, f->square, f->places, f->flipped);
+  return heed_index_assign(F, f->square, f->indices, f->flipped);
 }
 static heed_status call_set_parameter(fixture *f, heed_tensor **out) {
   (void)out;
@@ -257,7 +257,7 @@ static const scenario others[] = {VIEWS(X) X(copy) X(fill) X(masked_assign) X(in
 #define CALLS_COUNT  (sizeof calls / sizeof *calls)
 #define OTHERS_COUNT (sizeof others / sizeof *others)
 
-/* ---- What must not change ---- */
+/* ---- Snapshots ---- */
 
 typedef struct snapshot {
   char *data[TENSORS];
@@ -293,8 +293,8 @@ static void drop(snapshot *s) {
 
 /* ---- Failing in turn ---- */
 
-/* Runs the call with ever later failures until it succeeds. `given` (or NULL) is what the first result is to
- * be written into. The results of the success are in out. */
+/* Runs the call with later and later failures until it succeeds. `given`, or NULL, is an existing tensor for
+ * the first result. `out` receives the results. */
 static void run_failing(const scenario *s, fixture *f, const snapshot *before, heed_tensor *given,
                         heed_tensor **out) {
   const test_memory start = f->memory;
@@ -345,17 +345,16 @@ static heed_tensor *reversed_like(fixture *f, const heed_tensor *x) {
 static void assert_equal(fixture *f, const scenario *s, const heed_tensor *a, const heed_tensor *b) {
   bool same = false;
   assert_ok(heed_equal(f->ctx, a, b, &same));
-  if (!same) fail_msg("%s: another result in another place", s->name);
+  if (!same) fail_msg("%s: the result differs in an existing tensor", s->name);
 }
 
-/* Draws fill a tensor in the order of its memory, so that their numbers lie elsewhere in one of another
- * layout. */
+/* Random draws fill a tensor in the order of its memory, so their positions depend on its layout. */
 static bool depends_on_layout(const scenario *s) {
   return strcmp(s->name, "uniform") == 0 || strcmp(s->name, "normal") == 0 ||
          strcmp(s->name, "bernoulli") == 0;
 }
 
-/* What the call gives in a tensor of fresh's shape laid out as reversed_like makes it, to be freed. */
+/* The expected result of the call in a tensor with the layout of reversed_like; the caller frees it. */
 static heed_tensor *wanted_reversed(fixture *f, const scenario *s, const heed_tensor *fresh,
                                     const snapshot *before) {
   heed_tensor *out[RESULTS] = {reversed_like(f, fresh)};
@@ -413,7 +412,7 @@ static void views_and_writes_survive_every_failing_allocation(void **state) {
     run_failing(&others[i], &f, &before, NULL, out);
     free_results(out, NULL);
     restore(&before, &f);
-    /* a parameter that was set stays, on the elements of another tensor */
+    /* a parameter that was set keeps the elements of another tensor */
     if (strcmp(others[i].name, "set_parameter") == 0) continue;
     if (f.memory.blocks != start.blocks) fail_msg("%s leaks", others[i].name);
   }
@@ -456,7 +455,7 @@ static void constructors_survive_every_failing_allocation(void **state) {
   c.d_in = 3;
   c.d_out = 36;
   c.context_length = 5;
-  c.num_heads = 12; /* more than a list has room for in itself */
+  c.num_heads = 12; /* more than the list's inline capacity */
   c.qkv_bias = true;
   for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
     const test_memory start = f.memory;
@@ -471,7 +470,7 @@ static void constructors_survive_every_failing_allocation(void **state) {
       assert_int_equal(status, HEED_MEMORY);
       assert_null(m);
       assert_int_equal(f.memory.blocks, start.blocks);
-      assert_same(&before, &f); /* above all, the stream has not moved on */
+      assert_same(&before, &f); /* in particular, the random stream is unchanged */
     }
     heed_module_release(m);
     restore(&before, &f);
@@ -481,9 +480,9 @@ static void constructors_survive_every_failing_allocation(void **state) {
   close_fixture(&f);
 }
 
-/* Of 32 bits the scratch buffers, of 4 GiB and a little, would have the little alone. Their inputs take no
- * memory, being one element expanded, and more threads than start are asked for. */
-static void scratch_buffers_whose_bytes_do_not_fit_a_size_are_refused(void **state) {
+/* With a 32-bit size_t, the sizes of scratch buffers slightly above 4 GiB would wrap to small ones. The
+ * inputs are single elements expanded, which need no memory, and more threads are requested than start. */
+static void scratch_buffers_whose_bytes_exceed_size_t_are_rejected(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   const heed_limits limits = {.size = sizeof limits, .memory = (size_t)64 << 20};
   heed_tensor *one = NULL, *x = NULL, *out = NULL;
@@ -509,7 +508,7 @@ int main(void) {
       cmocka_unit_test(calls_survive_every_failing_allocation),
       cmocka_unit_test(views_and_writes_survive_every_failing_allocation),
       cmocka_unit_test(constructors_survive_every_failing_allocation),
-      TEST(scratch_buffers_whose_bytes_do_not_fit_a_size_are_refused),
+      TEST(scratch_buffers_whose_bytes_exceed_size_t_are_rejected),
   };
   return cmocka_run_group_tests_name("ops without memory", tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
-/* Matrix products through the kernel and through BLAS: strides of all kinds, sizes on both sides of the
- * boundary, and what the result held before. */
+/* Matrix products by heed's kernel and by BLAS: all kinds of strides, sizes below and above the threshold,
+ * and results with previous contents. */
 #include "support.h"
 
 #include <math.h>
 
 #include "../../src/ops/ops.h"
 
-/* Small whole numbers, so that sums are exact in any order. */
+/* Small integers, so that sums are exact in any order. */
 static void fill(float *x, int64_t n, uint32_t seed) {
   for (int64_t i = 0; i < n; i++) {
     next_random(&seed);
@@ -14,8 +14,8 @@ static void fill(float *x, int64_t n, uint32_t seed) {
   }
 }
 
-/* Strides for a matrix [rows, columns]: row-major, transposed, with gaps, with gaps in both directions, one
- * row for all. */
+/* Strides for a matrix [rows, columns]: row-major, transposed, with gaps, with gaps in both dimensions, one
+ * row expanded. */
 enum { ROWS, COLUMNS, GAPS, SPARSE, REPEATED, LAYOUTS };
 
 static void lay_out(int layout, int64_t rows, int64_t columns, ptrdiff_t *row, ptrdiff_t *column) {
@@ -64,9 +64,9 @@ static heed_tensor *whole(heed_context *ctx, heed_dtype dtype, int ndim, const i
   return y;
 }
 
-/* The same product of float32 and of int64, which is worked out by other means, for views that are expanded,
- * permuted and sliced. */
-static void views_multiply_as_their_copies_do(void **state) {
+/* Compares the product in float32 with that in int64, which is computed by different code, for views that are
+ * expanded, permuted and sliced. */
+static void views_multiply_like_their_copies(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *out[2] = {NULL}, *copied[2] = {NULL};
   for (int i = 0; i < 2; i++) {
@@ -103,18 +103,18 @@ static void views_multiply_as_their_copies_do(void **state) {
 
 static void a_result_may_be_one_of_the_factors(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
-  heed_tensor *a = whole(ctx, HEED_FLOAT32, 2, SHAPE(20, 20)), *b = NULL, *wanted = NULL, *place = a;
+  heed_tensor *a = whole(ctx, HEED_FLOAT32, 2, SHAPE(20, 20)), *b = NULL, *wanted = NULL, *product = a;
   assert_ok(heed_transpose(ctx, a, 1, 2, &b));
   assert_ok(heed_matmul(ctx, a, b, &wanted));
-  assert_ok(heed_matmul(ctx, a, b, &place));
-  assert_ptr_equal(place, a);
+  assert_ok(heed_matmul(ctx, a, b, &product));
+  assert_ptr_equal(product, a);
   assert_memory_equal(a->data, wanted->data, 400 * sizeof(float));
   heed_tensor_free(a);
   heed_tensor_free(b);
   heed_tensor_free(wanted);
 }
 
-static void mistakes_are_told(void **state) {
+static void mistakes_are_reported(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_tensor *a = whole(ctx, HEED_FLOAT32, 2, SHAPE(6, 3)), *b = whole(ctx, HEED_FLOAT32, 2, SHAPE(2, 3));
   heed_tensor *many = whole(ctx, HEED_FLOAT32, 3, SHAPE(2, 4, 3)),
@@ -169,9 +169,9 @@ static void nothing_leaks_when_memory_runs_out(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(products_are_exact_for_all_strides),
-      TEST(views_multiply_as_their_copies_do),
+      TEST(views_multiply_like_their_copies),
       TEST(a_result_may_be_one_of_the_factors),
-      TEST(mistakes_are_told),
+      TEST(mistakes_are_reported),
       cmocka_unit_test(nothing_leaks_when_memory_runs_out),
   };
   return cmocka_run_group_tests_name("products", tests, NULL, NULL);

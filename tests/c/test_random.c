@@ -1,4 +1,4 @@
-/* Random streams against numbers of PyTorch 2.13, the state as bytes, and dropout. */
+/* Random streams compared with PyTorch 2.13, the state as bytes, and dropout. */
 #include "tables.h"
 
 #include <math.h>
@@ -20,14 +20,14 @@ static bool draw_normal(heed_generator *g, float *out, int64_t n) {
   return heed__draw_normal(g, heed__kernels_for(g->context->cpu)->normal, 0, 1, out, n);
 }
 
-/* ---- The words and what is made from them ---- */
+/* ---- Random words and uniform numbers ---- */
 
 static void the_words_are_those_of_mt19937(void **state) {
   heed_generator *g = seeded(state, 5489);
   assert_int_equal(heed__draw32(g), 3499211612u);
   uint32_t word = 0;
   for (int i = 2; i <= 10000; i++) word = heed__draw32(g);
-  assert_int_equal(word, 4123659995u); /* as the C++ standard requires of std::mt19937 */
+  assert_int_equal(word, 4123659995u); /* as the C++ standard specifies for std::mt19937 */
 }
 
 static void a_new_context_has_the_default_seed(void **state) {
@@ -43,12 +43,12 @@ static void floats_are_pytorchs(void **state) {
   for (size_t i = 0; i < 6; i++) assert_true(heed__draw_float(g) == want[i]);
 }
 
-static void the_high_half_of_a_seed_does_not_count(void **state) {
+static void the_high_half_of_a_seed_is_ignored(void **state) {
   heed_generator *g = seeded(state, ((uint64_t)1 << 40) + 123);
   assert_true(heed__draw_float(g) == 0.296111941f);
 }
 
-static void many_floats_are_those_drawn_one_by_one(void **state) {
+static void many_floats_equal_floats_drawn_one_by_one(void **state) {
   static const float last[] = {0.493044853f, 0.974385142f};
   float many[2000];
   heed_generator *g = seeded(state, 123);
@@ -69,7 +69,7 @@ static void wide_draws_are_pytorchs(void **state) {
 
 /* ---- Normal values ---- */
 
-static void fewer_than_16_normal_values_come_in_pairs_that_are_kept(void **state) {
+static void fewer_than_16_normal_values_are_drawn_in_pairs(void **state) {
   static const float five[] = {-0.111467116f, 0.120362945f, -0.369634509f, -0.240417972f, -1.19692433f},
                      two[] = {0.20926936f, -0.972355008f};
   heed_generator *g = seeded(state, 123);
@@ -120,18 +120,18 @@ static void the_last_16_of_an_uneven_number_are_drawn_anew(void **state) {
   with_every_table(an_uneven_number);
 }
 
-/* Every pair of some uniform numbers: around the ends, the eighths of the circle, where logarithms change
- * their formula, and at random. */
+/* All pairs of some uniform numbers: near 0 and 1, near the eighths of the circle, where the logarithm
+ * switches formulas, and random ones. */
 enum { SOME = 96, PAIRS = SOME * SOME };
 static void every_pair(float *x) {
   static float some[SOME];
-  static const int places[] = {0,        0x1000000, 0x800000, 0x400000, 0xc00000,
-                               0x200000, 0x600000,  0xa00000, 0xe00000, 0x4afb0d};
+  static const int words[] = {0,        0x1000000, 0x800000, 0x400000, 0xc00000,
+                              0x200000, 0x600000,  0xa00000, 0xe00000, 0x4afb0d};
   uint32_t seed = 1;
   for (int i = 0; i < SOME; i++) {
     seed = seed * 1664525 + 1013904223;
     int word = (int)(seed >> 8);
-    if (i < 70) word = places[i / 7] + i % 7 - 3;
+    if (i < 70) word = words[i / 7] + i % 7 - 3;
     word = word < 0 ? -word : word > 0xffffff ? 0xffffff - word % 7 : word;
     some[i] = (float)word * 0x1p-24f;
   }
@@ -142,7 +142,7 @@ static void every_pair(float *x) {
   }
 }
 
-static void normal_values_have_the_same_bits_in_every_table(void **state) {
+static void normal_values_are_bit_identical_with_every_table(void **state) {
   static const float std_mean[][2] = {{1, 0},        {0.7f, 0.3f},   {123.456f, -1e-3f},
                                       {0, 5},        {1e-38f, 0},    {3e38f, -3e38f},
                                       {INFINITY, 0}, {0, -INFINITY}, {1, INFINITY}};
@@ -172,15 +172,15 @@ static void normal_values_are_box_and_mullers(void **state) {
     const int at = i / 8 * HEED__NORMAL_BLOCK + i % 8, other = at + HEED__NORMAL_BLOCK / 2;
     const double radius = sqrt(-2 * log(1 - (double)uniform[at]));
     const double angle = (double)(6.28318530717958647692f * uniform[other]);
-    const double room = 5e-7 * radius + 1e-30;
-    assert_true(fabs((double)got[at] - radius * cos(angle)) <= room);
-    assert_true(fabs((double)got[other] - radius * sin(angle)) <= room);
+    const double tolerance = 5e-7 * radius + 1e-30;
+    assert_true(fabs((double)got[at] - radius * cos(angle)) <= tolerance);
+    assert_true(fabs((double)got[other] - radius * sin(angle)) <= tolerance);
   }
 }
 
 /* ---- Generators and their state ---- */
 
-static void generators_do_not_disturb_each_other(void **state) {
+static void generators_are_independent(void **state) {
   test_context *t = *state;
   heed_generator *a = NULL, *b = NULL;
   assert_ok(heed_generator_new(t->ctx, 123, &a));
@@ -190,15 +190,15 @@ static void generators_do_not_disturb_each_other(void **state) {
   assert_true(heed__draw_float(b) == 0.296111941f);
   heed_generator_free(a);
   heed_generator_free(b);
-  heed_generator_free(heed_default_generator(t->ctx)); /* the context's own stays */
+  heed_generator_free(heed_default_generator(t->ctx)); /* freeing the context's own has no effect */
   heed_generator_free(NULL);
 }
 
-static void a_state_goes_on_where_it_was_taken(void **state) {
+static void a_restored_state_continues_the_stream(void **state) {
   heed_generator *g = seeded(state, 9);
   unsigned char bytes[HEED_GENERATOR_STATE_BYTES], again[HEED_GENERATOR_STATE_BYTES];
   float first[40], second[40];
-  assert_true(draw_normal(g, first, 3)); /* leaves a spare */
+  assert_true(draw_normal(g, first, 3)); /* leaves a spare value */
   heed_generator_get_state(g, bytes);
   assert_true(draw_normal(g, first, 4));
   assert_true(draw_normal(g, first + 4, 36));
@@ -211,7 +211,7 @@ static void a_state_goes_on_where_it_was_taken(void **state) {
   assert_same(second, first, 40);
 }
 
-static void a_state_is_laid_out_low_byte_first(void **state) {
+static void a_state_is_little_endian(void **state) {
   heed_generator *g = seeded(state, 0x04030201);
   unsigned char bytes[HEED_GENERATOR_STATE_BYTES];
   heed_generator_get_state(g, bytes);
@@ -219,7 +219,7 @@ static void a_state_is_laid_out_low_byte_first(void **state) {
                       36);
 }
 
-static void bytes_that_are_no_state_change_nothing(void **state) {
+static void an_invalid_state_changes_nothing(void **state) {
   test_context *t = *state;
   heed_generator *g = seeded(state, 9);
   unsigned char good[HEED_GENERATOR_STATE_BYTES], bad[HEED_GENERATOR_STATE_BYTES],
@@ -237,7 +237,7 @@ static void bytes_that_are_no_state_change_nothing(void **state) {
   }
   memcpy(bad, good, sizeof(bad));
   bad[12] = 1;
-  memset(bad + 16, 0xff, 8); /* a spare that is nan */
+  memset(bad + 16, 0xff, 8); /* a spare value that is nan */
   assert_int_equal(heed_generator_set_state(g, bad, sizeof(bad)), HEED_ARGUMENT);
   assert_fails(t->ctx, heed_generator_set_state(g, good, 5), HEED_ARGUMENT,
                "set_state: the state has 5 bytes; it must have 2528, like those of get_state");
@@ -247,7 +247,7 @@ static void bytes_that_are_no_state_change_nothing(void **state) {
   assert_memory_equal(good, after, sizeof(good));
 }
 
-static heed_status a_generator_comes_and_goes(heed_context *ctx) {
+static heed_status with_a_generator(heed_context *ctx) {
   heed_generator *g = NULL;
   heed_status status = heed_generator_new(ctx, 1, &g);
   heed_generator_free(g);
@@ -256,12 +256,13 @@ static heed_status a_generator_comes_and_goes(heed_context *ctx) {
 
 static void every_allocation_may_fail(void **state) {
   (void)state;
-  survives_every_failing_allocation(a_generator_comes_and_goes);
+  survives_every_failing_allocation(with_a_generator);
 }
 
 /* ---- Dropout ---- */
 
-/* Drops from ones, in pieces of `piece`, and compares with "x" for kept, "." for dropped. */
+/* Applies dropout to ones, `piece` elements at a time, and compares the result with "x" (kept) or "."
+ * (dropped). */
 static void assert_drops(heed_context *ctx, uint64_t seed, double p, const char *kept, int64_t piece) {
   const int64_t n = (int64_t)strlen(kept);
   float x[64];
@@ -292,7 +293,7 @@ static void mkl_dropout_is_pytorchs_on_intel(void **state) {
   assert_drops(t->ctx, 1660250124, 0.1, "..xxxxxx.xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 44);
 }
 
-static void the_mkl_stream_takes_one_word_a_tensor(void **state) {
+static void the_mkl_stream_consumes_one_word_per_tensor(void **state) {
   test_context *t = *state;
   heed_set_dropout_stream(t->ctx, HEED_DROPOUT_MKL);
   assert_drops(t->ctx, 1474644684, 0.5, "xx...xxxx......x", 16);
@@ -302,7 +303,7 @@ static void the_mkl_stream_takes_one_word_a_tensor(void **state) {
   assert_int_equal(second, heed__draw32(g));
 }
 
-/* The next uniform number of a stream; mkl: the state of that one. */
+/* The next uniform number of a stream; `mkl` is the state of the mkl stream. */
 static double uniform(heed_context *ctx, heed_dropout_stream stream, uint64_t *mkl) {
   if (stream == HEED_DROPOUT_NATIVE) return heed__draw_double(heed_default_generator(ctx));
   const double u = (double)*mkl / 2147483647;
@@ -310,7 +311,7 @@ static double uniform(heed_context *ctx, heed_dropout_stream stream, uint64_t *m
   return u;
 }
 
-/* A number of the stream below 1 - p keeps an element; of some p, one number is just there. */
+/* An element is kept if its random number is below 1 - p; for some p, a number equals 1 - p. */
 static void dropout_keeps_what_is_below_1_minus_p(void **state) {
   enum { N = 1500 };
   test_context *t = *state;
@@ -353,7 +354,7 @@ static void what_is_dropped_is_multiplied_by_0(void **state) {
     assert_true(isnan(out[1]));
   }
   heed_generator_get_state(heed_default_generator(t->ctx), after);
-  assert_memory_equal(before, after, sizeof(before)); /* p = 1 draws nothing, as in PyTorch */
+  assert_memory_equal(before, after, sizeof(before)); /* p = 1 draws no random numbers, as in PyTorch */
 }
 
 int main(void) {
@@ -361,23 +362,23 @@ int main(void) {
       TEST(the_words_are_those_of_mt19937),
       TEST(a_new_context_has_the_default_seed),
       TEST(floats_are_pytorchs),
-      TEST(the_high_half_of_a_seed_does_not_count),
-      TEST(many_floats_are_those_drawn_one_by_one),
+      TEST(the_high_half_of_a_seed_is_ignored),
+      TEST(many_floats_equal_floats_drawn_one_by_one),
       TEST(wide_draws_are_pytorchs),
-      TEST(fewer_than_16_normal_values_come_in_pairs_that_are_kept),
+      TEST(fewer_than_16_normal_values_are_drawn_in_pairs),
       TEST(sixteen_normal_values_are_one_block),
       TEST(the_last_16_of_an_uneven_number_are_drawn_anew),
-      TEST(normal_values_have_the_same_bits_in_every_table),
+      TEST(normal_values_are_bit_identical_with_every_table),
       TEST(normal_values_are_box_and_mullers),
-      TEST(generators_do_not_disturb_each_other),
-      TEST(a_state_goes_on_where_it_was_taken),
-      TEST(a_state_is_laid_out_low_byte_first),
-      TEST(bytes_that_are_no_state_change_nothing),
+      TEST(generators_are_independent),
+      TEST(a_restored_state_continues_the_stream),
+      TEST(a_state_is_little_endian),
+      TEST(an_invalid_state_changes_nothing),
       cmocka_unit_test(every_allocation_may_fail),
       TEST(native_dropout_is_pytorchs),
       TEST(mkl_dropout_is_pytorchs_on_intel),
       TEST(dropout_keeps_what_is_below_1_minus_p),
-      TEST(the_mkl_stream_takes_one_word_a_tensor),
+      TEST(the_mkl_stream_consumes_one_word_per_tensor),
       TEST(what_is_dropped_is_multiplied_by_0),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,10 @@
-/* Shapes: their text and size, row-major strides, views without a copy, broadcasting. */
+/* Shapes: text, number of elements, row-major strides, views, broadcasting. */
 #include "support.h"
 
 #define COUNT(...) ((int)(sizeof(SHAPE(__VA_ARGS__)) / sizeof(int64_t)))
 #define SIZES(...) COUNT(__VA_ARGS__), SHAPE(__VA_ARGS__)
 
-static void shapes_are_written_as_lists(void **state) {
+static void shapes_are_formatted_as_lists(void **state) {
   (void)state;
   char text[HEED__SHAPE_TEXT];
   assert_string_equal(heed__shape_text(text, 0, NULL), "[]");
@@ -12,7 +12,7 @@ static void shapes_are_written_as_lists(void **state) {
   assert_string_equal(heed__shape_text(text, SIZES(2, 6, 3)), "[2, 6, 3]");
 }
 
-static void the_longest_shape_has_room_and_more_is_hinted_at(void **state) {
+static void the_longest_shape_fits_and_longer_ones_are_shortened(void **state) {
   (void)state;
   char text[HEED__SHAPE_TEXT];
   int64_t shape[HEED_MAX_DIMS + 1];
@@ -30,15 +30,15 @@ static void elements_are_counted(void **state) {
   assert_int_equal(heed__numel(SIZES(2, 0, 4), 4), 0);
 }
 
-static void a_product_that_overflows_is_told_also_beside_a_size_of_0(void **state) {
+static void an_overflowing_product_is_reported_even_with_a_size_of_0(void **state) {
   (void)state;
   assert_int_equal(heed__numel(SIZES(INT64_MAX, 2), 1), -1);
   assert_int_equal(heed__numel(SIZES((int64_t)1 << 32, (int64_t)1 << 32), 1), -1);
   assert_int_equal(heed__numel(SIZES((int64_t)1 << 32, 0, (int64_t)1 << 32), 1), -1);
 }
 
-/* More than that are refused, and so are as many that their bytes do not fit a size_t. */
-static void as_many_elements_fit_as_there_are_bytes_to_address(void **state) {
+/* Larger numbers are rejected, and so are those whose bytes do not fit a size_t. */
+static void tensors_are_limited_by_the_address_space(void **state) {
   (void)state;
   for (int64_t bytes = 1; bytes <= 8; bytes *= 2) {
     const int64_t most = PTRDIFF_MAX / bytes, half = most / 2;
@@ -50,7 +50,7 @@ static void as_many_elements_fit_as_there_are_bytes_to_address(void **state) {
   }
 }
 
-static void shapes_that_no_tensor_can_have_are_refused(void **state) {
+static void invalid_shapes_are_rejected(void **state) {
   test_context *t = *state;
   heed_context *ctx = t->ctx;
   int64_t ones[HEED_MAX_DIMS + 1];
@@ -80,7 +80,7 @@ static void row_major_strides_count_from_the_last_dimension(void **state) {
   assert_memory_equal(stride, SHAPE(3, 3, 3, 1), 32);
 }
 
-/* A header over nothing with that shape and those strides. */
+/* A header without elements, with this shape and these strides. */
 static heed_tensor header(int ndim, const int64_t *shape, const int64_t *stride) {
   heed_tensor x = {.ndim = ndim, .numel = heed__numel(ndim, shape, 1), .dtype = HEED_FLOAT32};
   for (int i = 0; i < ndim; i++) {
@@ -90,7 +90,7 @@ static heed_tensor header(int ndim, const int64_t *shape, const int64_t *stride)
   return x;
 }
 
-static void a_view_splits_and_joins_what_lies_evenly(void **state) {
+static void a_view_splits_and_joins_evenly_spaced_dimensions(void **state) {
   (void)state;
   int64_t stride[4];
   heed_tensor x = header(SIZES(4, 6), SHAPE(6, 1));
@@ -130,7 +130,7 @@ static void an_expanded_tensor_can_be_split_without_a_copy(void **state) {
   assert_false(heed__view_strides(&x, SIZES(12), stride));
 }
 
-static void tensors_of_one_or_no_element_can_always_be_viewed(void **state) {
+static void tensors_with_at_most_one_element_can_always_be_viewed(void **state) {
   (void)state;
   int64_t stride[4];
   heed_tensor number = header(0, NULL, NULL), none = header(SIZES(3, 0), SHAPE(1, 7));
@@ -156,7 +156,7 @@ static void shapes_broadcast_from_the_last_dimension(void **state) {
   assert_memory_equal(shape, SHAPE(2, 3, 4), 24);
 }
 
-static void a_size_of_0_broadcasts_with_1_alone(void **state) {
+static void a_size_of_0_broadcasts_only_with_1(void **state) {
   (void)state;
   int64_t shape[HEED_MAX_DIMS];
   int ndim = 0;
@@ -166,7 +166,7 @@ static void a_size_of_0_broadcasts_with_1_alone(void **state) {
   assert_int_equal(shape[0], 0);
 }
 
-static void what_does_not_broadcast_changes_nothing(void **state) {
+static void a_failed_broadcast_changes_nothing(void **state) {
   (void)state;
   int64_t shape[HEED_MAX_DIMS];
   int ndim = 0;
@@ -178,21 +178,21 @@ static void what_does_not_broadcast_changes_nothing(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(shapes_are_written_as_lists),
-      cmocka_unit_test(the_longest_shape_has_room_and_more_is_hinted_at),
+      cmocka_unit_test(shapes_are_formatted_as_lists),
+      cmocka_unit_test(the_longest_shape_fits_and_longer_ones_are_shortened),
       cmocka_unit_test(elements_are_counted),
-      cmocka_unit_test(a_product_that_overflows_is_told_also_beside_a_size_of_0),
-      cmocka_unit_test(as_many_elements_fit_as_there_are_bytes_to_address),
-      TEST(shapes_that_no_tensor_can_have_are_refused),
+      cmocka_unit_test(an_overflowing_product_is_reported_even_with_a_size_of_0),
+      cmocka_unit_test(tensors_are_limited_by_the_address_space),
+      TEST(invalid_shapes_are_rejected),
       cmocka_unit_test(row_major_strides_count_from_the_last_dimension),
-      cmocka_unit_test(a_view_splits_and_joins_what_lies_evenly),
+      cmocka_unit_test(a_view_splits_and_joins_evenly_spaced_dimensions),
       cmocka_unit_test(a_view_of_a_transposed_tensor_may_split_but_not_join),
       cmocka_unit_test(a_view_of_every_second_row_keeps_the_rows_apart),
       cmocka_unit_test(an_expanded_tensor_can_be_split_without_a_copy),
-      cmocka_unit_test(tensors_of_one_or_no_element_can_always_be_viewed),
+      cmocka_unit_test(tensors_with_at_most_one_element_can_always_be_viewed),
       cmocka_unit_test(shapes_broadcast_from_the_last_dimension),
-      cmocka_unit_test(a_size_of_0_broadcasts_with_1_alone),
-      cmocka_unit_test(what_does_not_broadcast_changes_nothing),
+      cmocka_unit_test(a_size_of_0_broadcasts_only_with_1),
+      cmocka_unit_test(a_failed_broadcast_changes_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

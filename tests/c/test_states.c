@@ -1,4 +1,4 @@
-/* Lua states in a host: several in one process, on several threads, with allocators that fail. */
+/* Lua states in a host: several in one process, on several threads, and with failing allocators. */
 #include "support.h"
 
 #include <pthread.h>
@@ -11,12 +11,12 @@
 typedef struct lua_memory {
   int64_t blocks, bytes;
   int64_t calls;
-  int64_t fail_from, fail_to; /* the calls that get nothing, from 1; 0: none */
+  int64_t fail_from, fail_to; /* the calls that fail, counted from 1; 0: none */
 } lua_memory;
 
 static void *count_and_allocate(void *user, void *block, size_t old_bytes, size_t bytes) {
   lua_memory *memory = user;
-  if (block == NULL) old_bytes = 0; /* Lua then says what kind of object it is for */
+  if (block == NULL) old_bytes = 0; /* Lua then passes the kind of object instead */
   if (bytes == 0) {
     memory->blocks -= block != NULL;
     memory->bytes -= (int64_t)old_bytes;
@@ -56,11 +56,11 @@ static lua_State *open_state(lua_memory *memory) {
 static void close_state(lua_State *L, const lua_memory *memory) {
   lua_close(L);
   assert_int_equal(memory->blocks, 0);
-  /* LuaJIT's sizes of its own blocks drift apart when it lacks memory */
+  /* LuaJIT reports wrong sizes of its blocks after a lack of memory */
   if (!LHEED_JIT) assert_int_equal(memory->bytes, 0);
 }
 
-/* Runs the code, and gives what it returns as text, to be freed. */
+/* Runs the code and returns its result as text, which the caller frees. */
 static char *run(lua_State *L, const char *code) {
   if (luaL_dostring(L, code) != LUA_OK) fail_msg("%s", lua_tostring(L, -1));
   size_t length;
@@ -99,7 +99,7 @@ static void opening_twice_gives_the_same_library(void **state) {
   close_state(L, &memory);
 }
 
-/* Whether garbage goes by itself; 5.1 can only be asked so. */
+/* Whether the garbage collector runs; in 5.1 there is no other way to find out. */
 static bool collector_runs(lua_State *L) {
   char *text = run(L, "local kept, most = {}, 0\n"
                       "for i = 1, 100000 do\n"
@@ -114,7 +114,7 @@ static bool collector_runs(lua_State *L) {
   return runs;
 }
 
-static void opening_leaves_the_collector_as_it_was(void **state) {
+static void opening_does_not_change_the_garbage_collector(void **state) {
   (void)state;
   for (int stopped = 0; stopped <= 1; stopped++) {
     lua_memory memory = {.blocks = 0};
@@ -128,7 +128,7 @@ static void opening_leaves_the_collector_as_it_was(void **state) {
   }
 }
 
-static void closing_frees_what_lives(void **state) {
+static void closing_frees_live_objects(void **state) {
   (void)state;
   lua_memory memory;
   lua_State *L = open_state(&memory);
@@ -137,7 +137,7 @@ static void closing_frees_what_lives(void **state) {
            "y, info = m(heed.rand(2, 6, 3), {need_weights = true})\n"
            "views = x:split(1)\n"
            "seq = heed.nn.Sequential(heed.nn.Linear(3, 3), heed.nn.Dropout(0.5))\n"
-           /* finalizers that use the library, before it closes and after */
+           /* finalizers that use the library, before and after it is closed */
            "for i = 1, 10 do\n"
            "  setmetatable({}, {__gc = function()\n"
            "    kept = heed.ones(10) + 1\n"
@@ -189,13 +189,13 @@ static void a_host_reaches_the_context_of_a_state(void **state) {
   close_state(L, &memory);
 }
 
-static void two_states_never_meet(void **state) {
+static void two_states_are_independent(void **state) {
   (void)state;
   lua_memory memory[2];
   lua_State *a = open_state(&memory[0]), *b = open_state(&memory[1]);
   expect(a, "heed.manual_seed(7) return tostring(heed.rand(2))", "tensor([0.5349, 0.1988])");
   expect(b, "heed.manual_seed(7) return tostring(heed.rand(2))", "tensor([0.5349, 0.1988])");
-  /* drawing, seeds and streams in one leave the other where it is */
+  /* draws, seeds and streams are separate */
   free(run(a, "heed.manual_seed(1)"));
   free(run(b, "heed.manual_seed(1)"));
   free(run(b, "heed.set_dropout_stream 'mkl' heed.rand(1000) heed.manual_seed(99) heed.randn(3)"));
@@ -205,11 +205,11 @@ static void two_states_never_meet(void **state) {
   assert_string_equal(here, there);
   free(here);
   free(there);
-  /* nor do errors */
+  /* errors are separate */
   expect(a, "return select(2, pcall(heed.zeros, -1))",
          "zeros: the shape is [-1]; its sizes must not be negative");
   expect(b, "return select(2, pcall(heed.eye, 'x'))", "eye: n is a string ('x'); it must be an integer");
-  /* and one may close while the other goes on */
+  /* one may be closed while the other continues */
   free(run(a, "x = heed.ones(3, 3)"));
   close_state(b, &memory[1]);
   expect(a, "return ('%.1f'):format(x:matmul(x):sum():item())", "27.0");
@@ -237,7 +237,7 @@ static const char lesson[] =
 
 #define THREADS 4
 
-/* Opens a state of its own, runs the lesson in it, closes it; gives the text. */
+/* Opens a new state, runs the lesson in it and closes it. Returns the text. */
 static void *learn(void *unused) {
   (void)unused;
   lua_State *L = luaL_newstate();
@@ -254,7 +254,7 @@ static void *learn(void *unused) {
   return text;
 }
 
-static void threads_get_the_numbers_that_each_gets_alone(void **state) {
+static void threads_compute_what_each_computes_alone(void **state) {
   (void)state;
   pthread_t thread[THREADS];
   char *alone = learn(NULL);
@@ -279,7 +279,7 @@ static const char script[] =
     "local first = y[1][2] + y[{2, 1}] + #y + y.shape[1]\n"
     "y[{ {1, 2}, {} }] = 0\n"
     "local parts, joined = y:split(2), heed.cat({y, y}, 2)\n"
-    "local best, places = joined:topk(2)\n"
+    "local best, indices = joined:topk(2)\n"
     "local list, text, bytes = best:tolist(), tostring(joined), joined:to_string()\n"
     "assert(heed.from_string(bytes, 'float32', joined.shape):equal(joined))\n"
     "local mha = nn.MultiHeadAttention(3, 4, 6, 0.5, 2)\n"
@@ -306,10 +306,9 @@ static int run_script(lua_State *L) {
   return 1;
 }
 
-/* Runs f with the allocations from the n-th on (a single one, or all) failing; whether it went well all the
- * same. */
+/* Runs f while the n-th allocation (`single`), or all from the n-th on, fail. Returns whether f succeeded. */
 static bool survives(lua_State *L, lua_memory *memory, lua_CFunction f, int64_t n, bool single) {
-  lua_pushcfunction(L, f); /* which takes memory in 5.1 */
+  lua_pushcfunction(L, f); /* allocates memory in 5.1 */
   memory->calls = 0;
   memory->fail_from = n;
   memory->fail_to = single ? n : INT64_MAX;
@@ -321,7 +320,7 @@ static bool survives(lua_State *L, lua_memory *memory, lua_CFunction f, int64_t 
   return status == LUA_OK;
 }
 
-/* Every allocation alone, which Lua and heed try once more after a collection; then all from there on. */
+/* First single allocations fail, which Lua and heed retry after a collection; then all from the n-th on. */
 static void scripts_survive_every_failing_allocation(void **state) {
   (void)state;
   for (int single = 0; single <= 1; single++) {
@@ -331,14 +330,14 @@ static void scripts_survive_every_failing_allocation(void **state) {
     do {
       failed += !survives(L, &memory, run_script, ++n, single == 1);
     } while (memory.calls >= n);
-    assert_true(n > 400); /* LuaJIT takes the least: 411 */
+    assert_true(n > 400); /* LuaJIT makes the fewest allocations: 411 */
     assert_true(single == 1 || failed > 400);
     expect(L, "collectgarbage() return ('%.1f'):format(heed.ones(2):sum():item())", "2.0");
     close_state(L, &memory);
   }
 }
 
-/* All names in heed and heed.nn, and classes that are made late. */
+/* All names in heed and heed.nn, including classes that are loaded on demand. */
 static const char *const all_names =
     "local names = {}\n"
     "for _, of in heed.pairs {heed, heed.nn} do for name in heed.pairs(of) do names[#names + 1] = name end "
@@ -358,7 +357,7 @@ static void opening_survives_failing_allocations(void **state) {
     lua_State *L = lua_newstate(count_and_allocate, &memory);
     assert_non_null(L);
     opened = survives(L, &memory, open_libraries, n, false);
-    if (!opened) { /* another try finds nothing half done */
+    if (!opened) { /* a second attempt must succeed */
       lua_pushcfunction(L, open_libraries);
       if (lua_pcall(L, 0, 0, 0) != LUA_OK) fail_msg("%s", lua_tostring(L, -1));
     }
@@ -372,12 +371,12 @@ static void opening_survives_failing_allocations(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(opening_twice_gives_the_same_library),
-      cmocka_unit_test(opening_leaves_the_collector_as_it_was),
-      cmocka_unit_test(closing_frees_what_lives),
+      cmocka_unit_test(opening_does_not_change_the_garbage_collector),
+      cmocka_unit_test(closing_frees_live_objects),
       cmocka_unit_test(tensors_come_from_the_allocator_of_the_state),
       cmocka_unit_test(a_host_reaches_the_context_of_a_state),
-      cmocka_unit_test(two_states_never_meet),
-      cmocka_unit_test(threads_get_the_numbers_that_each_gets_alone),
+      cmocka_unit_test(two_states_are_independent),
+      cmocka_unit_test(threads_compute_what_each_computes_alone),
       cmocka_unit_test(scripts_survive_every_failing_allocation),
       cmocka_unit_test(opening_survives_failing_allocations),
   };

@@ -3,13 +3,13 @@
 
 #include <math.h>
 
-/* ---- Life ---- */
+/* ---- Lifetime ---- */
 
 static void a_tensor_is_one_block_with_row_major_elements(void **state) {
   test_context *t = *state;
   heed_tensor *x = NULL;
   assert_ok(heed_tensor_new(t->ctx, HEED_FLOAT32, 3, SHAPE(2, 6, 3), &x));
-  assert_int_equal(t->memory.blocks, 2); /* with the context */
+  assert_int_equal(t->memory.blocks, 2); /* including the context */
   assert_ptr_equal(heed_tensor_context(x), t->ctx);
   assert_int_equal(heed_tensor_dtype(x), HEED_FLOAT32);
   assert_int_equal(heed_tensor_ndim(x), 3);
@@ -23,7 +23,7 @@ static void a_tensor_is_one_block_with_row_major_elements(void **state) {
   heed_tensor_free(x);
 }
 
-static void tensors_of_no_dimension_and_of_no_element_can_be_had(void **state) {
+static void tensors_may_have_no_dimension_or_no_element(void **state) {
   test_context *t = *state;
   heed_tensor *number = NULL, *none = NULL;
   assert_ok(heed_tensor_new(t->ctx, HEED_INT64, 0, NULL, &number));
@@ -75,7 +75,7 @@ static void a_tensor_outlives_its_context(void **state) {
   assert_int_equal(memory.blocks, 0);
 }
 
-static void bad_arguments_are_refused_and_leave_out_alone(void **state) {
+static void invalid_arguments_are_rejected_and_out_is_unchanged(void **state) {
   test_context *t = *state;
   heed_context *ctx = t->ctx;
   heed_tensor *x = NULL;
@@ -94,7 +94,7 @@ static void bad_arguments_are_refused_and_leave_out_alone(void **state) {
   heed_tensor_free(x);
 }
 
-static void memory_that_cannot_be_had_is_told(void **state) {
+static void insufficient_memory_is_reported(void **state) {
   test_context *t = *state;
   heed_tensor *x = NULL;
   assert_int_equal(heed_tensor_new(t->ctx, HEED_BOOL, 1, SHAPE(PTRDIFF_MAX), &x), HEED_MEMORY);
@@ -104,8 +104,8 @@ static void memory_that_cannot_be_had_is_told(void **state) {
   assert_null(x);
 }
 
-/* Of 32 bits: 2^30 + 16 floats, which would have 64 bytes. */
-static void a_tensor_whose_bytes_do_not_fit_a_size_is_refused(void **state) {
+/* With a 32-bit size_t: 2^30 + 16 floats, whose size would wrap to 64 bytes. */
+static void a_tensor_whose_bytes_exceed_size_t_is_rejected(void **state) {
   test_context *t = *state;
   const int64_t wrapped = (int64_t)(SIZE_MAX / sizeof(float)) + 17;
   heed_tensor *x = NULL;
@@ -122,7 +122,7 @@ static void count_release(void *user, void *data) {
   *(float *)data = -1;
 }
 
-static void memory_of_the_host_is_given_back_with_the_last_tensor(void **state) {
+static void host_memory_is_released_with_the_last_tensor(void **state) {
   test_context *t = *state;
   float data[6] = {1, 2, 3, 4, 5, 6};
   int released = 0;
@@ -138,7 +138,7 @@ static void memory_of_the_host_is_given_back_with_the_last_tensor(void **state) 
   assert_true(data[0] == -1);
 }
 
-static void memory_of_the_host_must_be_there_and_aligned(void **state) {
+static void host_memory_must_be_given_and_aligned(void **state) {
   test_context *t = *state;
   int64_t data[2] = {0};
   int released = 0;
@@ -179,9 +179,9 @@ static void every_allocation_may_fail(void **state) {
   survives_every_failing_allocation(tensors_come_and_go);
 }
 
-/* ---- Where tensors lie ---- */
+/* ---- Layout and overlap ---- */
 
-/* A header at `data` that owns nothing. */
+/* A header for `data`, without ownership. */
 static heed_tensor header(void *data, int ndim, const int64_t *shape, const int64_t *stride) {
   heed_tensor x = {.data = data, .dtype = HEED_BOOL, .ndim = ndim, .numel = heed__numel(ndim, shape, 1)};
   for (int i = 0; i < ndim; i++) {
@@ -205,8 +205,8 @@ static void contiguous_is_row_major_without_gaps(void **state) {
   assert_true(heed_tensor_is_contiguous(&none));
 }
 
-/* Whether two elements of the small tensor x do lie in one place, by trying. */
-static bool shares_a_place(const heed_tensor *x) {
+/* Whether two elements of the small tensor x have the same address, by comparing all pairs. */
+static bool shares_memory(const heed_tensor *x) {
   bool taken[256] = {false};
   for (int64_t n = 0; n < x->numel; n++) {
     int64_t rest = n, at = 0;
@@ -220,7 +220,7 @@ static bool shares_a_place(const heed_tensor *x) {
   return false;
 }
 
-static void overlap_with_itself_is_never_missed(void **state) {
+static void overlap_with_itself_is_always_detected(void **state) {
   (void)state;
   char data[1];
   for (int64_t n = 0; n < 4 * 4 * 4 * 9 * 9 * 9; n++) {
@@ -231,7 +231,7 @@ static void overlap_with_itself_is_never_missed(void **state) {
       rest /= 36;
     }
     heed_tensor x = header(data, 3, shape, stride);
-    if (shares_a_place(&x)) assert_true(heed__overlaps_itself(&x));
+    if (shares_memory(&x)) assert_true(heed__overlaps_itself(&x));
   }
 }
 
@@ -248,7 +248,7 @@ static void permuted_and_sliced_tensors_do_not_overlap_themselves(void **state) 
   assert_true(heed__overlaps_itself(&expanded));
 }
 
-static void tensors_may_overlap_where_their_bytes_do(void **state) {
+static void tensors_may_overlap_if_their_bytes_do(void **state) {
   (void)state;
   char data[100];
   heed_tensor x = header(data, 2, SHAPE(2, 3), SHAPE(10, 1)); /* bytes 0 to 12 */
@@ -287,7 +287,7 @@ static void dtypes_have_names_and_sizes(void **state) {
   assert_int_equal(heed__element_bytes(HEED_FLOAT32), 4);
 }
 
-static void every_number_has_an_int64(void **state) {
+static void every_number_converts_to_int64(void **state) {
   (void)state;
   assert_int_equal(heed__to_int64(2.9), 2);
   assert_int_equal(heed__to_int64(-2.9), -2);
@@ -312,7 +312,7 @@ static void elements_are_converted_when_stored(void **state) {
   assert_int_equal(b, 0);
   heed__store(HEED_INT64, &i, heed_number(-7.9));
   assert_int_equal(i, -7);
-  heed__store(HEED_INT64, &i, heed_integer(INT64_MAX)); /* not through a double */
+  heed__store(HEED_INT64, &i, heed_integer(INT64_MAX)); /* not converted through a double */
   assert_int_equal(i, INT64_MAX);
   heed__store(HEED_FLOAT32, &f, heed_integer(3));
   assert_true(f == 3);
@@ -324,7 +324,7 @@ static void elements_are_converted_when_stored(void **state) {
 
 static void elements_are_loaded_with_their_dtype(void **state) {
   (void)state;
-  const uint8_t odd = 2; /* a host's memory may hold such a bool */
+  const uint8_t odd = 2; /* host memory may contain such a bool */
   const int64_t i = INT64_MIN;
   const float f = 0.1f;
   heed_scalar value = heed__load(HEED_BOOL, &odd);
@@ -349,22 +349,22 @@ static void a_number_is_a_tensor_of_no_dimension(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(a_tensor_is_one_block_with_row_major_elements),
-      TEST(tensors_of_no_dimension_and_of_no_element_can_be_had),
+      TEST(tensors_may_have_no_dimension_or_no_element),
       TEST(elements_live_as_long_as_the_last_tensor_on_them),
       cmocka_unit_test(a_tensor_outlives_its_context),
-      TEST(bad_arguments_are_refused_and_leave_out_alone),
-      TEST(memory_that_cannot_be_had_is_told),
-      TEST(a_tensor_whose_bytes_do_not_fit_a_size_is_refused),
-      TEST(memory_of_the_host_is_given_back_with_the_last_tensor),
-      TEST(memory_of_the_host_must_be_there_and_aligned),
+      TEST(invalid_arguments_are_rejected_and_out_is_unchanged),
+      TEST(insufficient_memory_is_reported),
+      TEST(a_tensor_whose_bytes_exceed_size_t_is_rejected),
+      TEST(host_memory_is_released_with_the_last_tensor),
+      TEST(host_memory_must_be_given_and_aligned),
       cmocka_unit_test(every_allocation_may_fail),
       cmocka_unit_test(contiguous_is_row_major_without_gaps),
-      cmocka_unit_test(overlap_with_itself_is_never_missed),
+      cmocka_unit_test(overlap_with_itself_is_always_detected),
       cmocka_unit_test(permuted_and_sliced_tensors_do_not_overlap_themselves),
-      cmocka_unit_test(tensors_may_overlap_where_their_bytes_do),
+      cmocka_unit_test(tensors_may_overlap_if_their_bytes_do),
       cmocka_unit_test(the_same_view_is_the_same_elements_in_the_same_order),
       cmocka_unit_test(dtypes_have_names_and_sizes),
-      cmocka_unit_test(every_number_has_an_int64),
+      cmocka_unit_test(every_number_converts_to_int64),
       cmocka_unit_test(elements_are_converted_when_stored),
       cmocka_unit_test(elements_are_loaded_with_their_dtype),
       cmocka_unit_test(a_number_is_a_tensor_of_no_dimension),

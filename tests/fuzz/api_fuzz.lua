@@ -1,8 +1,8 @@
--- Calls everything that heed gives a script, with values of all kinds in random order:
+-- Calls every function of heed with values of all kinds in random order:
 --   build/heed tests/fuzz/api_fuzz.lua [seed [count]]
--- Whatever comes, the process must live, and an error must be a message that begins with the function's name and
--- points at the caller's line. Prints the messages that are not such, and fails if there are any. The same seed
--- gives the same calls. HEED_FUZZ_TRACE names each call on standard error before it is made.
+-- The process must not crash, and every error must be a message that begins with the function's name and is located
+-- at the caller's line. Prints other messages, and fails if there are any. The same seed
+-- gives the same calls. With HEED_FUZZ_TRACE, each call is named on standard error before it is made.
 require "tests.older_lua"
 local finalized = require("tests.support").finalized
 local heed = require "heed"
@@ -16,9 +16,9 @@ local random = math.random
 
 local function one_of(list) return list[random(#list)] end
 
--- ---- What is called -----------------------------------------------------------------------------
+-- ---- Functions ----------------------------------------------------------------------------------
 
-local targets = {} -- {name, function}, in an order that does not depend on the addresses of functions
+local targets = {} -- {name, function}, in an order independent of addresses
 
 local function add(name, value)
   if type(value) ~= "function" then return end
@@ -36,7 +36,7 @@ local function add_all(prefix, functions)
   end
 end
 
--- A number of operations that a script can do without naming a function.
+-- Operations that a script can perform without calling a function of heed by name.
 local function index(a, b) local value = a[b] return value end
 local function assign(a, b, c) a[b] = c end
 local function call(f, ...) local a, b = f(...) return a, b end
@@ -56,7 +56,7 @@ local function iterate(a)
     if row == nil then break end
   end
 end
--- What older Luas cannot read; for them nothing.
+-- Compiles syntax that older Luas cannot read; on them, a function that does nothing.
 local load_text = loadstring or load -- luacheck: ignore 113
 local function compile(code) return load_text(code, "@" .. arg[0]) or function() end end
 local close = compile "local a = ... local x <close> = a return x"
@@ -110,9 +110,9 @@ for _, name in ipairs(method_names) do
   add("method " .. name, function(a, ...) local x, y = method(a, name, ...) return x, y end)
 end
 
--- ---- What it is called with ---------------------------------------------------------------------
+-- ---- Arguments ----------------------------------------------------------------------------------
 
--- Sizes in between could be had, and would take their time.
+-- No medium sizes: they would be allocated, and take a long time.
 local extremes = { 0x10000000000, -0x10000000000, 0x20000000000000, 0x4000000000000000, 2 ^ 53, 2 ^ 63,
   math.maxinteger, math.mininteger,
   -2 ^ 63, 1e308, math.huge, -math.huge, 0 / 0, 0.5, -1.5, 1e-30 }
@@ -127,7 +127,7 @@ local option_names = { "dim", "keepdim", "dtype", "generator", "min", "max", "at
   "normalized_shape", "padding_idx", "approximate", "base", "style", "dims", "scaling", "type", "factor" }
 local dtypes, stored = { "float32", "int64", "bool", "bfloat16", "float16", "int8" }, { "float32", "bfloat16", "int8" }
 
-local pool = {} -- results, which become arguments
+local pool = {} -- results of calls, reused as arguments
 local keep = 60
 
 local function hostile_metatable()
@@ -239,7 +239,7 @@ function make()
   return one_of(kinds)()
 end
 
--- Large results would make every later call slow.
+-- Large results are not kept, since they would slow down all later calls.
 local function remember(value)
   if value == nil then return end
   if heed.is_tensor(value) and not value:is_released() and value:numel() > 4096 then return end
@@ -255,14 +255,14 @@ end
 local script = debug.getinfo(1, "S").short_src
 local wrong = {}
 
--- What Lua itself says of a value that is no tensor, and where heed has no part in it.
+-- Patterns of Lua's own messages, for operations on values that do not involve heed.
 local of_lua = { "^attempt to ", "^bad argument #%d+ to 'for ", "^variable 'x' got a non%-closable value",
   "^table index is ", "has no integer representation$" }
 
 local function check_message(name, arguments, message)
-  if type(message) ~= "string" then return end -- an error object of ours that came through
-  if message:find "^attempt to index a " then return end -- ipairs, of what is no table
-  if message:find "^attempt to perform 'n%%+0'$" then return end -- 5 % "0", of Lua's strings
+  if type(message) ~= "string" then return end -- an error object raised by a hostile metamethod
+  if message:find "^attempt to index a " then return end -- Lua's ipairs
+  if message:find "^attempt to perform 'n%%+0'$" then return end -- 5 % "0", Lua's arithmetic on strings
   local where, what = message:match "^(.-:%d+: )(.*)$"
   for _, pattern in ipairs(of_lua) do
     if what and what:find(pattern) and where:find(script, 1, true) == 1 then return end
@@ -272,7 +272,7 @@ local function check_message(name, arguments, message)
   if not good then wrong[#wrong + 1] = ("%s(%d arguments): %s"):format(name, arguments.n, message) end
 end
 
--- heed's own files call them, and see to good messages.
+-- Internal functions, whose callers are responsible for the messages.
 local never = {
   ["core.open"] = true, ["core.raise"] = true, ["core.frame"] = true, ["modules.install"] = true,
 }
@@ -282,18 +282,18 @@ local function step()
   if never[target[1]] then return end
   local arguments = { n = random(0, 5) }
   for i = 1, arguments.n do arguments[i] = make() end
-  -- More often than not a method is called on what it is meant for.
+  -- Most methods are called with a suitable object.
   if arguments.n > 0 and random(3) > 1 then
     arguments[1] = target[1]:find "^Module" and new_module()
       or target[1]:find "^Generator" and heed.Generator(1)
       or new_tensor()
   end
-  -- To Lua's C functions a number is a string, too: here it would be a file's name.
+  -- Lua's C functions accept numbers as strings; here one would become the name of a file.
   if target[1]:find "^files%." and type(arguments[1]) == "number" then arguments[1] = "/dev/null/number" end
   if trace then io.stderr:write(target[1], " ", arguments.n, "\n") end
   local f = target[2]
   local limits = target[1]:find "limit$"
-  if limits then arguments.n = math.min(arguments.n, 4) end -- the fifth would make them final
+  if limits then arguments.n = math.min(arguments.n, 4) end -- a fifth argument would make them final
   local results = table.pack(pcall(function()
     local a, b = f(table.unpack(arguments, 1, arguments.n))
     return a, b
@@ -307,7 +307,7 @@ local function step()
   end
 end
 
--- Finalizers that do as they please in the middle of other calls.
+-- Creates garbage whose finalizer makes random calls in the middle of other calls.
 local function plant()
   finalized(function()
     local victim = #pool > 0 and one_of(pool)

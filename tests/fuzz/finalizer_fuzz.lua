@@ -1,8 +1,8 @@
--- Calls much of what heed gives a script, while a finalizer changes the objects in use in the middle of the call:
+-- Calls many functions of heed while a finalizer modifies the objects in use in the middle of the call:
 --   build/heed tests/fuzz/finalizer_fuzz.lua [seed [count]]
--- The change comes in one of the call's allocations by Lua, at random. Errors are fine; the process must live and
--- the changed module must still be a module. The same seed gives the same calls. HEED_FUZZ_TRACE names each call on
--- standard error before it is made. Most mistakes show only with `make sanitize`.
+-- The modification happens in a random one of the call's allocations by Lua. Errors are fine; the process must not
+-- crash, and the modules must stay valid. The same seed gives the same calls. With HEED_FUZZ_TRACE, each call is named
+-- on standard error before it is made. Most bugs are only detected by `make sanitize`.
 local support = require "tests.support"
 local heed = require "heed"
 local core = require "heed.core"
@@ -14,7 +14,7 @@ local trace = os.getenv "HEED_FUZZ_TRACE"
 math.randomseed(seed)
 local random = math.random
 
--- ---- What is used -------------------------------------------------------------------------------
+-- ---- Objects ------------------------------------------------------------------------------------
 
 local Own = nn.Module.class "Own"
 function Own:init()
@@ -28,7 +28,7 @@ end
 
 local function attention() return nn.MultiHeadAttention(4, 4, 8, 0.1, 2, { qk_norm = true, sinks = true }) end
 
--- New objects for a call: the changes know them by these names.
+-- New objects for a call; the changes refer to them by these names.
 local function new_world()
   local w = {
     x = heed.rand(3, 4), y = heed.rand(3, 4), whole = heed.tensor { 1, 2, 3 }:long(), flags = heed.rand(3, 4):gt(0.5),
@@ -45,7 +45,7 @@ local function new_world()
   return w
 end
 
--- ---- What a finalizer does ----------------------------------------------------------------------
+-- ---- Changes made by the finalizer --------------------------------------------------------------
 
 local dtypes = { "float32", "int8", "bfloat16", "float16" }
 
@@ -101,10 +101,10 @@ local changes = {
     heed.limit { threads = 1 }
     heed.set_num_threads(1)
   end,
-  garbage = function() collectgarbage() end, -- older Luas allow it in finalizers
+  garbage = function() collectgarbage() end, -- older Luas allow this in finalizers
 }
 
--- ---- What is called -----------------------------------------------------------------------------
+-- ---- Calls --------------------------------------------------------------------------------------
 
 local function drain(iterator, ...)
   for _ in iterator, ... do end -- luacheck: ignore 542
@@ -138,7 +138,7 @@ local calls = {
     return w.steps.result, w.steps.info, tostring(w.steps)
   end,
   new_steps = function(w) drain(w.mha:steps(w.x, { ms = 0, cache = w.cache, generator = w.generator })) end,
-  text = function(w) return tostring(w.long), tostring(w.flags) end, -- no __concat, where Lua 5.4.4 itself crashes
+  text = function(w) return tostring(w.long), tostring(w.flags) end, -- without .., in which Lua 5.4.4 crashes
   text_of_shape = function(w) return tostring(w.x.shape), w.x:size(), w.x:stride() end,
   tolist = function(w) return w.x:tolist(), w.flags:tolist() end,
   tensor = function(w) return heed.tensor(w.numbers), heed.tensor { w.x, w.y }, heed.tensor(w.pair) end,
@@ -191,7 +191,7 @@ local calls = {
   end,
 }
 
--- ---- One after the other ------------------------------------------------------------------------
+-- ---- The loop -----------------------------------------------------------------------------------
 
 local function sorted(of)
   local names = {}
@@ -205,7 +205,7 @@ local changed, problem = 0, nil
 
 for i = 1, count do
   local call, change = call_names[(i - 1) % #call_names + 1], change_names[random(#change_names)]
-  local number = random(random(50)) -- the first more often than the last
+  local number = random(random(50)) -- early allocations are more likely
   if trace then io.stderr:write(("%s, %s in allocation %d\n"):format(call, change, number)) end
   local world = new_world()
   if support.at_allocation(number, function()

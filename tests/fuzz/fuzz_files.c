@@ -1,6 +1,6 @@
-/* What libFuzzer calls with texts of files: each is loaded, and what could be loaded is saved, loaded again
- * and compared. FUZZ_FOLDER in the environment names the folder to work in, with the files that an index may
- * mean; one in memory is the quickest. `make fuzz` builds and runs it. */
+/* The target of libFuzzer: loads the contents of a file; if that succeeds, saves the tensors, loads them
+ * again and compares. The environment variable FUZZ_FOLDER names the folder to work in, which contains the
+ * files that an index may refer to; a folder in memory is fastest. Built and run by `make fuzz`. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdio.h>
@@ -25,13 +25,13 @@ static void need(bool good, const char *what) {
 
 static void write_text(const char *name, const uint8_t *text, size_t size) {
   FILE *file = fopen(path_of(name), "wb");
-  need(file != NULL && fwrite(text, 1, size, file) == size && fclose(file) == 0, "no place for files");
+  need(file != NULL && fwrite(text, 1, size, file) == size && fclose(file) == 0, "cannot write files");
 }
 
-/* Reads every element. */
+/* Compares all elements. */
 static bool same_elements(heed_context *ctx, const heed_tensor *a, const heed_tensor *b) {
   heed_tensor *x = NULL, *y = NULL;
-  need(heed_clone(ctx, a, &x) == HEED_OK && heed_clone(ctx, b, &y) == HEED_OK, "no copy");
+  need(heed_clone(ctx, a, &x) == HEED_OK && heed_clone(ctx, b, &y) == HEED_OK, "cannot copy");
   const size_t bytes = (size_t)heed_tensor_numel(x) * heed__element_bytes(heed_tensor_dtype(x));
   const bool same = heed_tensor_dtype(x) == heed_tensor_dtype(y) &&
                     heed__same_shape(x->ndim, x->shape, y->ndim, y->shape) &&
@@ -41,7 +41,7 @@ static bool same_elements(heed_context *ctx, const heed_tensor *a, const heed_te
   return same;
 }
 
-#define MOST 64 /* tensors that are compared */
+#define MOST 64 /* archives with more tensors are not compared */
 
 static void save_again(heed_context *ctx, const heed_archive *archive, const char *name) {
   const int64_t count = heed_archive_count(archive);
@@ -51,20 +51,20 @@ static void save_again(heed_context *ctx, const heed_archive *archive, const cha
   if (count > MOST) return;
   for (int64_t i = 0; i < count; i++) {
     names[i] = heed_archive_name(archive, i + 1);
-    need(heed_archive_tensor(archive, i + 1, &tensors[i]) == HEED_OK, "no tensor");
+    need(heed_archive_tensor(archive, i + 1, &tensors[i]) == HEED_OK, "a tensor cannot be loaded");
   }
   const heed_status status =
       heed_save_archive(ctx, path_of(name), count, names, (const heed_tensor *const *)tensors, 0, NULL);
   need(status == HEED_OK || status == HEED_ARGUMENT || status == HEED_DTYPE,
-       heed_message(ctx)); /* names, bfloat16 */
+       heed_message(ctx)); /* unsupported names, or bfloat16 */
   if (status == HEED_OK) {
     need(heed_load_archive(ctx, path_of(name), &again) == HEED_OK, heed_message(ctx));
-    need(heed_archive_count(again) == count, "other tensors than before");
+    need(heed_archive_count(again) == count, "the number of tensors changed");
     for (int64_t i = 0; i < count; i++) {
       heed_tensor *x = NULL;
-      need(strcmp(heed_archive_name(again, i + 1), names[i]) == 0, "other names than before");
-      need(heed_archive_tensor(again, i + 1, &x) == HEED_OK, "no tensor");
-      need(same_elements(ctx, x, tensors[i]), "other elements than before");
+      need(strcmp(heed_archive_name(again, i + 1), names[i]) == 0, "the names changed");
+      need(heed_archive_tensor(again, i + 1, &x) == HEED_OK, "a tensor cannot be loaded");
+      need(same_elements(ctx, x, tensors[i]), "the elements changed");
       heed_tensor_free(x);
     }
   }
@@ -75,7 +75,7 @@ static void save_again(heed_context *ctx, const heed_archive *archive, const cha
 static void read_archive(heed_context *ctx, const char *name) {
   heed_archive *archive = NULL;
   if (heed_load_archive(ctx, path_of(name), &archive) != HEED_OK) {
-    need(strncmp(heed_message(ctx), "load: ", 6) == 0, "no message");
+    need(strncmp(heed_message(ctx), "load: ", 6) == 0, "the message lacks its prefix");
     return;
   }
   save_again(ctx, archive, "again.safetensors");
@@ -88,7 +88,7 @@ static void read_npy(heed_context *ctx) {
   if (heed_load_npy(ctx, path_of("x.npy"), &x) != HEED_OK) return;
   need(heed_save_npy(ctx, path_of("again.npy"), x) == HEED_OK, heed_message(ctx));
   need(heed_load_npy(ctx, path_of("again.npy"), &again) == HEED_OK, heed_message(ctx));
-  need(same_elements(ctx, x, again), "other elements than before");
+  need(same_elements(ctx, x, again), "the elements changed");
   heed_tensor_free(x);
   heed_tensor_free(again);
 }
@@ -110,12 +110,13 @@ static void read_json(heed_context *ctx, const char *name) {
   if (heed__json_load(ctx, path_of(name), &tree) == HEED_OK) {
     need(count_values(heed__json_root(tree)) > 0, "no values");
   } else {
-    need(strstr(heed_message(ctx), "memory") == NULL, heed_message(ctx)); /* cJSON refused what was checked */
+    need(strstr(heed_message(ctx), "memory") == NULL,
+         heed_message(ctx)); /* cJSON rejected a file that passed the checks */
   }
   heed__json_free(tree);
 }
 
-/* By the first bytes, so that each seed is mutated as what it is. */
+/* Chooses the format by the first bytes, so that each seed is mutated within its format. */
 static void read_text(heed_context *ctx, const uint8_t *text, size_t size) {
   if (size >= 2 && memcmp(text, "\x93N", 2) == 0) {
     write_text("x.npy", text, size);
@@ -138,7 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *text, size_t size) {
   heed_context *ctx = NULL;
   need(heed_context_new(NULL, &ctx) == HEED_OK, "no context");
   read_text(ctx, text, size);
-  need(heed_memory_in_use(ctx) == 0 && ctx->externals == NULL, "something stayed behind");
+  need(heed_memory_in_use(ctx) == 0 && ctx->externals == NULL, "memory leaked");
   heed_context_free(ctx);
   return 0;
 }

@@ -1,5 +1,5 @@
 -- expect: .
--- only time ends it
+-- ends only at the time limit
 local m = heed.nn.Linear(2, 2)
 for _ = 1, 100000 do m = heed.nn.Sequential(m) end
 return tostring(m)

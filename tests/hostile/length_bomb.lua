@@ -1,3 +1,3 @@
 -- expect: ended by the system
--- only time ends it
+-- ends only at the time limit
 table.insert(setmetatable({}, { __len = function() return 1 << 53 end }), 1, 0)

@@ -1,3 +1,3 @@
 -- expect: ended by the system
--- only time ends it
+-- ends only at the time limit
 return (("a"):rep(100000):find(("a*"):rep(40) .. "b"))

@@ -26,7 +26,7 @@ return function(inputs)
       end)
     end
   end
-  call("encode of pieces that no word has", function()
+  call("encode of words without long pieces", function()
     local t = tokenizer(("a"):rep(400) .. "\n" .. "a\n##a\n")
     local text = (("a"):rep(99) .. " "):rep(50000)
     return function() return t:encode(text) end
@@ -40,7 +40,7 @@ return function(inputs)
     return function() return t:decode(ids, { clean_up_tokenization_spaces = true }) end
   end)
 
-  -- What a script has of `require "heed.core"`: no call of heed's own Lua files is under these.
+  -- Functions of heed.core called directly, without heed's Lua code in between.
   local unicode = require("heed.core").text
   for name, arguments in pairs {
     invalid = {}, lower = {}, nfd = {}, replace = { { Lu = "" } }, vocabulary = {},
@@ -88,7 +88,7 @@ return function(inputs)
     return function() return heed.load(path), keep end
   end)
 
-  -- Headers that are long in one way each.
+  -- Headers, each long in a different way.
   for name, header in pairs {
     ["one string"] = function() return ('{"__metadata__":{"a":"%s"}}'):format(("x"):rep(90 * MIB)) end,
     spaces = function() return "{" .. (" "):rep(90 * MIB) .. "}" end,

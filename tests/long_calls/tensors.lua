@@ -6,7 +6,7 @@ local heed = require "heed"
 return function(inputs)
   local call, same, ones = inputs.call, inputs.same, inputs.ones
   local MANY, VERY_MANY = inputs.MANY, inputs.VERY_MANY
-  local THERE = 10 ^ 8 -- elements of a tensor that is changed in place
+  local IN_MEMORY = 10 ^ 8 -- number of elements of a tensor that is modified in place
 
   -- ---- Elements ---------------------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ return function(inputs)
 
   for _, name in ipairs { "exp_", "sin_", "add_", "fill_", "normal_", "uniform_" } do
     call(name, function()
-      local x, other = heed.zeros(THERE), (name == "add_" or name == "fill_") and { 1 } or {}
+      local x, other = heed.zeros(IN_MEMORY), (name == "add_" or name == "fill_") and { 1 } or {}
       return function() return x[name](x, support.unpack(other)) end
     end).seconds = 0.005
   end
@@ -53,8 +53,8 @@ return function(inputs)
     return function() return x:masked_fill(mask, 1) end
   end)
   call("copy_", function()
-    local x = heed.zeros(THERE)
-    return function() return x:copy_(same(1, THERE)) end
+    local x = heed.zeros(IN_MEMORY)
+    return function() return x:copy_(same(1, IN_MEMORY)) end
   end).seconds = 0.005
   call("to", function()
     local x = same(0.5, MANY)
@@ -101,7 +101,7 @@ return function(inputs)
     return function() return x:dot(x) end
   end)
 
-  -- ---- Making, joining, picking -----------------------------------------------------------------
+  -- ---- Making, joining, selecting ---------------------------------------------------------------
 
   for name, arguments in pairs {
     zeros = { MANY }, ones = { MANY }, full = { { MANY }, 7 }, rand = { MANY }, randn = { MANY },
@@ -179,12 +179,12 @@ return function(inputs)
     return function() return x:masked_select(mask) end
   end)
   call("x[mask] = 1", function()
-    local x, mask = heed.zeros(THERE), same(true, THERE)
+    local x, mask = heed.zeros(IN_MEMORY), same(true, IN_MEMORY)
     return function() x[mask] = 1 end
   end).seconds = 0.005
   call("x[slice] = y", function()
-    local x = heed.zeros(THERE)
-    return function() x[{ { 1, THERE, 2 } }] = same(1, THERE / 2) end
+    local x = heed.zeros(IN_MEMORY)
+    return function() x[{ { 1, IN_MEMORY, 2 } }] = same(1, IN_MEMORY / 2) end
   end).seconds = 0.005
   call("reshape", function()
     local x = heed.zeros(10000, 10000)

@@ -1,8 +1,9 @@
--- heed.models.bert on a small model with random weights: against PyTorch, and with files that are wrong.
+-- heed.models.bert with a small model of random weights: compared with PyTorch, and loaded from broken files.
 local core = require "heed.core"
 local heed = require "heed"
 local raises = require "tests.raises"
 local support = require "tests.support"
+local tensors = require "tests.tensors"
 local Bert = require "heed.models.bert"
 
 local FOLDER = "tests/golden/tiny_bert"
@@ -10,18 +11,12 @@ local cases = dofile "tests/golden/bert.lua"
 
 local function model() return assert(Bert.load(FOLDER)) end
 
---- Ids of a case (lists of lists, from 0) as a tensor, from 1.
+--- The ids of a case, nested lists counted from 0, as a tensor counted from 1.
 local function ids_of(lists) return heed.tensor(lists, { dtype = "int64" }) + 1 end
 
-local function tensor(case) return heed.tensor(case.data):view(case.shape) end
+local function close(wanted, got, bound) tensors.close(tensors.golden(wanted), got, bound) end
 
-local function close(want, got, bound)
-  want = tensor(want)
-  assert.are.same(want.shape, got.shape)
-  assert.is_true((want - got):abs():max():item() <= bound, "off by " .. (want - got):abs():max():item())
-end
-
---- 1 where there is a token: [b, n].
+--- A bool mask [b, n], true for tokens and false for padding.
 local function mask_of(case)
   local lengths = heed.tensor(case.lengths, { dtype = "int64" })
   return heed.range(1, #case.ids[1]):le(lengths:unsqueeze(2))
@@ -47,7 +42,7 @@ describe("a BERT", function()
         end
       end)
     else
-      it("gives the embedding of: " .. case.note, function()
+      it("gives the sentence embedding of: " .. case.note, function()
         local m = model()
         local ids = m.tokenizer:encode(case.text, { max_length = m.max_seq_length })
         for i, id in ipairs(ids) do ids[i] = id - 1 end
@@ -57,7 +52,7 @@ describe("a BERT", function()
     end
   end
 
-  it("takes ids as lists, with and without a batch", function()
+  it("accepts lists of ids, with and without a batch", function()
     local m = model()
     local one, same = m { 2, 5, 9 }, m { { 2, 5, 9 } }
     assert.equal("heed.Size([3, 24])", tostring(one.shape))
@@ -65,7 +60,7 @@ describe("a BERT", function()
     assert.is_true(heed.equal(one, m(heed.tensor({ 2, 5, 9 }, { dtype = "int64" }))))
   end)
 
-  it("gives each text the same whatever else is in the list", function()
+  it("encodes a text independently of the other texts in the list", function()
     local m, texts = model(), {}
     for i = 1, 40 do texts[i] = ("a step "):rep(i % 5) .. ("x"):rep(i % 7) end
     local all = m:encode(texts)
@@ -74,14 +69,14 @@ describe("a BERT", function()
     end
   end)
 
-  it("gives vectors of length 1, none for no texts", function()
+  it("gives vectors of length 1, and none for an empty list", function()
     local m = model()
     local y = m:encode { "a", "", "one step" }
     assert.is_true(((y * y):sum(-1) - 1):abs():max():item() < 1e-6)
     assert.are.equal(0, #m:encode {})
   end)
 
-  it("is in evaluation mode, and in training mode drops", function()
+  it("is loaded in evaluation mode, and applies dropout in training mode", function()
     local m = model()
     assert.is_false(m.training)
     assert.is_true(heed.equal(m { 2, 5 }, m { 2, 5 }))
@@ -89,7 +84,7 @@ describe("a BERT", function()
     assert.is_false(heed.equal(m { 2, 5, 7, 8 }, m { 2, 5, 7, 8 }))
   end)
 
-  it("can be stored in bfloat16", function()
+  it("supports weights in bfloat16", function()
     local m = model()
     local before = m:encode { "one step" }
     m:to "bfloat16"
@@ -97,25 +92,26 @@ describe("a BERT", function()
   end)
 end)
 
-describe("what a BERT is given", function()
-  it("must be ids in the vocabulary, and not too many", function()
+describe("the arguments of a BERT", function()
+  it("must be ids in the vocabulary, and not more than the context length", function()
     local m, many = model(), {}
     for i = 1, 21 do many[i] = 2 end
-    raises("Bert: there are 21 tokens, and max_position_embeddings is 20", function() m(many) end)
-    raises("Bert: ids must be a tensor or a list of token ids, got nil", function() m() end)
-    raises("Bert: ids must be int64 of shape [n] or [b, n], at least one, got a tensor of shape [2] and dtype float32",
+    raises("Bert: ids have 21 tokens; max_position_embeddings is 20", function() m(many) end)
+    raises("Bert: ids is nil; it must be a tensor or a list of token ids", function() m() end)
+    raises("Bert: ids is a tensor of shape [2] and dtype float32; it must be an int64 tensor [n] or [b, n] with at " ..
+      "least one element",
       function() m(heed.ones(2)) end)
     assert.has_error(function() m { 2, 106 } end)
     assert.has_error(function() m { 0 } end)
   end)
 
-  it("must be texts", function()
+  it("must be valid texts for encode", function()
     local m = model()
-    raises("encode: texts must be a list of strings, got a string ('a')", function() m:encode "a" end)
-    raises("encode: text 2 must be a string, got the number 7", function() m:encode { "a", 7 } end)
+    raises("encode: texts is a string ('a'); it must be a list of strings", function() m:encode "a" end)
+    raises("encode: text 2 is the number 7; it must be a string", function() m:encode { "a", 7 } end)
     raises("encode: text 2 is not valid UTF-8 at byte 2", function() m:encode { "a", "a\255" } end)
-    raises("pooled: hidden must be a tensor [n, d] or [b, n, d], got the number 3", function() m:pooled(3) end)
-    raises("Bert: attention_mask must be a tensor, 0 or false for padding, got a table",
+    raises("pooled: hidden is the number 3; it must be a tensor [n, d] or [b, n, d]", function() m:pooled(3) end)
+    raises("Bert: attention_mask is a table; it must be a tensor that is 0 or false for padding",
       function() m({ 1, 2 }, { attention_mask = { 1, 1 } }) end)
   end)
 end)
@@ -126,7 +122,7 @@ describe("loading a BERT", function()
   before_each(function() folder = support.copy_folder(FOLDER) end)
   after_each(function() support.remove_folder(folder) end)
 
-  --- The problem that Bert.load has with the folder, in which FOLDER stands for its name.
+  --- The message of Bert.load for the folder, with the folder's name replaced by FOLDER.
   local function problem(path, config)
     local m, message = Bert.load(path or folder, config)
     assert.is_nil(m)
@@ -136,14 +132,14 @@ describe("loading a BERT", function()
   local function weights() return assert(heed.load(folder .. "/model.safetensors")) end
   local function save(state) assert(heed.save(folder .. "/model.safetensors", state)) end
 
-  --- The config with some of its values changed.
+  --- The config with some values changed.
   local function config_with(changes)
     local config = core.files.json(folder .. "/config.json")
     for name, value in pairs(changes) do config[name] = value end
     return config
   end
 
-  it("takes the folder, its weights file, or a config of one's own", function()
+  it("accepts the folder, its weights file, or a config table", function()
     local want = model():encode { "one step" }
     for _, path in ipairs { folder, folder .. "/", folder .. "/model.safetensors" } do
       assert.is_true(heed.equal(want, assert(Bert.load(path)):encode { "one step" }))
@@ -151,17 +147,17 @@ describe("loading a BERT", function()
     local config = config_with {}
     os.remove(folder .. "/config.json")
     assert.is_true(heed.equal(want, assert(Bert.load(folder, config)):encode { "one step" }))
-    assert.equal("Bert.load: there is no 'FOLDER/config.json', and no config was given", problem())
+    assert.equal("Bert.load: no such file: 'FOLDER/config.json'; add it or pass a config", problem())
   end)
 
-  it("says which files are missing", function()
-    assert.equal("Bert.load: there is no file or folder 'FOLDER/other'", problem(folder .. "/other"))
+  it("names the missing files", function()
+    assert.equal("Bert.load: no such file or folder: 'FOLDER/other'", problem(folder .. "/other"))
     os.remove(folder .. "/model.safetensors")
     assert.equal("Bert.load: the folder 'FOLDER' has neither model.safetensors nor model.safetensors.index.json",
       problem())
   end)
 
-  it("lists all missing and surplus names at once", function()
+  it("lists all missing and unexpected names in one message", function()
     local state = weights()
     state["encoder.layer.0.attention.self.query.bias"] = nil
     state["embeddings.LayerNorm.weight"] = nil
@@ -173,21 +169,21 @@ describe("loading a BERT", function()
       "  encoder.layer.1.extra is not part of the model", problem())
   end)
 
-  it("names what contradicts: config and weights", function()
+  it("names the settings and the weights that contradict each other", function()
     local message = problem(nil, config_with { hidden_size = 48, num_attention_heads = 6 })
-    assert.is_truthy(message:find("embeddings.word_embeddings.weight is [105, 24], " ..
-      "but the config makes it [105, 48] (hidden_size = 48)", 1, true))
+    assert.is_truthy(message:find("embeddings.word_embeddings.weight has the shape [105, 24]; it " ..
+      "must be [105, 48] (hidden_size = 48)", 1, true))
     message = problem(nil, config_with { vocab_size = 100 })
     assert.equal("Bert.load: the weights do not fit the config:\n" ..
-      "  embeddings.word_embeddings.weight is [105, 24], but the config makes it [100, 24] (vocab_size = 100)", message)
+      "  embeddings.word_embeddings.weight has the shape [105, 24]; it must be [100, 24] (vocab_size = 100)", message)
     message = problem(nil, config_with { num_hidden_layers = 1 })
-    assert.is_truthy(message:find("\n  num_hidden_layers is 1, and the file has 2 layers\n", 1, true))
+    assert.is_truthy(message:find("\n  num_hidden_layers is 1; the file has 2 layers\n", 1, true))
     assert.is_truthy(message:find("encoder.layer.1.output.dense.bias is not part of the model", 1, true))
-    assert.equal("Bert.load: num_attention_heads is 5, which does not divide hidden_size (24)",
+    assert.equal("Bert.load: unsupported configuration: num_attention_heads is 5; it must divide hidden_size (24)",
       problem(nil, config_with { num_attention_heads = 5 }))
   end)
 
-  it("refuses other models, though their weights have the same names", function()
+  it("rejects other models even if their weights have the same names", function()
     for _, other in ipairs { "roberta", "xlm-roberta", "camembert", "electra" } do
       local form = "Bert.load: unsupported configuration: model_type is a string ('%s'); it must be bert"
       assert.equal(form:format(other), problem(nil, config_with { model_type = other }))
@@ -195,10 +191,10 @@ describe("loading a BERT", function()
     assert.is_truthy(Bert.load(folder, config_with { model_type = "bert" }))
   end)
 
-  it("says what a config lacks", function()
+  it("names settings that are missing or wrong", function()
     local known = table.concat(require("heed.models.loading").activation_names, ", ")
     assert.equal("Bert.load: unsupported configuration: hidden_act is a string ('swish2'); it must be one of " ..
-      known .. "; hidden_size is the number 2.5; it must be an integer from 1 up; position_embedding_type is a " ..
+      known .. "; hidden_size is the number 2.5; it must be an integer of at least 1; position_embedding_type is a " ..
       "string ('relative_key'); it must be absolute",
       problem(nil, config_with { hidden_size = 2.5, hidden_act = "swish2", position_embedding_type = "relative_key" }))
     assert.equal("Bert.load: unsupported configuration: hidden_size is missing; intermediate_size is missing; " ..
@@ -206,44 +202,44 @@ describe("loading a BERT", function()
     support.write(folder .. "/config.json", "[1, 2")
     assert.is_truthy(problem():find("config.json", 1, true))
     support.write(folder .. "/config.json", "null")
-    assert.equal("load: 'FOLDER/config.json' must have an object, has null", problem())
+    assert.equal("load: 'FOLDER/config.json' contains null; it must contain a JSON object", problem())
   end)
 
-  it("says what is wrong with the other files", function()
+  it("reports problems with the other files", function()
     local message = problem(nil, config_with { hidden_dropout_prob = 7 })
     assert.is_truthy(message:find("Bert.load: unsupported configuration: ", 1, true))
     support.write(folder .. "/sentence_bert_config.json", '{"max_seq_length": "long"}')
     assert.equal("Bert.load: unsupported configuration: sentence_bert_config.json: max_seq_length is a string " ..
-      "('long'); it must be an integer from 1 up", problem())
+      "('long'); it must be an integer of at least 1", problem())
     support.write(folder .. "/sentence_bert_config.json", "{}")
     support.write(folder .. "/tokenizer_config.json", '{"do_lower_case": 1}')
     assert.equal("Bert.load: unsupported configuration: tokenizer_config.json: do_lower_case is the number 1; " ..
       "it must be a boolean", problem())
   end)
 
-  it("refuses weights that are no numbers", function()
+  it("rejects weights that are not floating-point tensors", function()
     local state = weights()
     state["pooler.dense.bias"] = heed.ones(24, { dtype = "int64" })
     save(state)
-    assert.equal("Bert.load: the weights do not fit the config:\n  pooler.dense.bias is int64, not of floating point",
-      problem())
+    assert.equal("Bert.load: the weights do not fit the config:\n  pooler.dense.bias is int64; it must be a " ..
+      "floating-point tensor", problem())
   end)
 
-  it("says what is wrong with the vocabulary", function()
+  it("reports problems with the vocabulary", function()
     support.write(folder .. "/vocab.txt", "[UNK]\n[CLS]\n")
-    assert.equal("load: 'FOLDER/vocab.txt' is no vocabulary: [SEP] is missing", problem())
+    assert.equal("load: 'FOLDER/vocab.txt' is not a vocabulary: [SEP] is missing", problem())
     support.write(folder .. "/vocab.txt", support.read(FOLDER .. "/vocab.txt") .. "more\n")
-    assert.equal("Bert.load: 'FOLDER/vocab.txt' has 106 pieces, and vocab_size is 105", problem())
+    assert.equal("Bert.load: 'FOLDER/vocab.txt' has 106 pieces; vocab_size is 105", problem())
   end)
 
-  it("can do without vocabulary, but then not encode", function()
+  it("loads without a vocabulary, but cannot encode then", function()
     os.remove(folder .. "/vocab.txt")
     local m = assert(Bert.load(folder))
     assert.are.equal(3, m({ 2, 5, 9 }).shape[1])
     raises("encode: the model was loaded without a vocab.txt", function() m:encode { "a" } end)
   end)
 
-  it("takes files of models with a head, old names, and weights in bfloat16", function()
+  it("accepts files of models with a head, old weight names, and weights in bfloat16", function()
     local want, state = model():encode { "one step" }, {}
     for name, value in heed.pairs(weights()) do
       local old = name:gsub("LayerNorm%.weight$", "LayerNorm.gamma"):gsub("LayerNorm%.bias$", "LayerNorm.beta")
@@ -260,7 +256,7 @@ describe("loading a BERT", function()
     assert.is_true((want * assert(Bert.load(folder)):encode { "one step" }):sum():item() > 0.999)
   end)
 
-  it("knows the pooling of the first token", function()
+  it("supports pooling by the first token", function()
     support.write(folder .. "/1_Pooling/config.json",
       '{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}')
     local m = assert(Bert.load(folder))
@@ -269,6 +265,7 @@ describe("loading a BERT", function()
     assert.is_true(heed.allclose(m:encode({ "one step" })[1], want, 1e-5, 1e-6))
     support.write(folder .. "/1_Pooling/config.json", '{"pooling_mode_mean_tokens": false}')
     m = assert(Bert.load(folder))
-    raises("encode: 1_Pooling/config.json asks for another pooling than mean or cls", function() m:encode { "a" } end)
+    raises("encode: 1_Pooling/config.json has an unsupported pooling; it must be mean or cls",
+      function() m:encode { "a" } end)
   end)
 end)

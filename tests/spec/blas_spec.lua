@@ -1,8 +1,8 @@
--- OpenBLAS, which the runner loads when a product first needs it: on processors that heed has no vector kernels for.
+-- OpenBLAS, which heed loads when a product first needs it: only on processors without vector kernels.
 local support = require "tests.support"
 
--- Functions for the scripts below: what the system says of the process, and products of whole numbers, which are exact
--- in any order, compared with those of int64.
+-- Functions for the scripts below: process information from the operating system, and products of integers, which are
+-- exact in any order of summation, compared with those of int64.
 local prelude = [[
   local heed = require "heed"
   local function of_process(file, pattern)
@@ -20,7 +20,7 @@ local prelude = [[
   end
 ]]
 
--- What the code prints in a process of its own with these settings of the environment.
+-- The output of the code, run in a new process with these environment variables.
 local function prints(environment, code)
   local result = support.run(("env %s %s -e %s"):format(environment, support.heed, support.quote(prelude .. code)))
   assert.equal("", result.err)
@@ -40,7 +40,7 @@ describe("BLAS", function()
     local kernels, works, blas, count = prints("-u HEED_CPU -u OPENBLAS_NUM_THREADS", [[
       local works = multiplies(300, 300) and multiplies(9, 40, 40)
       print(heed.info().kernels, works, state(), threads())]]):match "^(%S+)\t(%S+)\t([^\t]+)\t(%d+)$"
-    if kernels == "scalar" then return end -- heed has none for this processor
+    if kernels == "scalar" then return end -- there are no vector kernels for this processor
     assert.same({ "true", "none, none", "1" }, { works, blas, count })
   end)
 
@@ -49,7 +49,7 @@ describe("BLAS", function()
     assert.equal("true\tnot loaded, none\t1", prints(SCALAR, "print(multiplies(20, 20), state(), threads())"))
     local works, name = prints(SCALAR, "print(multiplies(40, 40), state())"):match "^(%S+)\t(%S+), openblas$"
     assert.equal("true", works)
-    assert.truthy(name == "OpenBLAS" or name == "none") -- none: a flavour that heed cannot use
+    assert.truthy(name == "OpenBLAS" or name == "none") -- none: a build of OpenBLAS that heed cannot use
   end)
 
   it_if_built("is loaded before threads share the products of a batch", function()

@@ -1,7 +1,7 @@
--- Files that are broken: each gives nil and a message that says what is wrong, and where.
+-- Broken files: each gives nil and a message that names the problem and its position.
 local heed = require "heed"
 local core = require "heed.core"
-local support = dofile "tests/support.lua"
+local support = require "tests.support"
 local files = dofile "tests/files.lua"
 local path, file, fails, safetensors = files.path, files.file, files.fails, files.safetensors
 
@@ -16,7 +16,7 @@ end
 describe("files", function()
   files.in_folders(before_each, after_each)
 
-  describe("of safetensors that are broken give nil and a message:", function()
+  describe("in the safetensors format that are broken give nil and a message:", function()
     local function entry(dtype, shape, from, to)
       return ('{"dtype":"%s","shape":[%s],"data_offsets":[%s,%s]}'):format(dtype, shape, from, to)
     end
@@ -34,14 +34,14 @@ describe("files", function()
     broken("an absurd length", string.pack("<i8", -1) .. "{}",
       ": the header has 18446744073709551615 bytes, by the first 8 of the file; it must have at most 100000000")
     broken("no header", string.pack("<i8", 0) .. "{}", ": the header does not begin with {")
-    broken("a header that is no object", safetensors "[]", ": the header does not begin with {")
-    broken("a header that is cut short", safetensors '{"a":',
+    broken("a header that is not an object", safetensors "[]", ": the header does not begin with {")
+    broken("a truncated header", safetensors '{"a":',
       ", the header: not valid JSON at byte 6: the text ends where a value is expected")
-    broken("text behind the header", safetensors "{}}",
+    broken("text after the header", safetensors "{}}",
       ", the header: not valid JSON at byte 3: unexpected text after the value")
     broken("deep nesting", safetensors('{"a":' .. ("["):rep(100000) .. ("]"):rep(100000) .. "}"),
       ", the header: not valid JSON at byte 13: lists and objects are nested too deeply")
-    broken("bytes that are no UTF-8", safetensors '{"\195\040":1}',
+    broken("bytes that are not UTF-8", safetensors '{"\195\040":1}',
       ", the header: not valid JSON at byte 3: not UTF-8")
     broken("a character 0 in a name", safetensors '{"a\\u0000":1}',
       ", the header: not valid JSON at byte 5: a string contains the character 0")
@@ -50,10 +50,10 @@ describe("files", function()
     broken("a duplicate name",
       safetensors(('{"a":%s,"b":%s,"a":%s}'):format(entry("I8", 1, 0, 1), entry("I8", 1, 1, 2),
       entry("I8", 1, 2, 3)), "xyz"), ": duplicate name 'a'")
-    broken("a name that is duplicate only when unescaped",
+    broken("a name that is a duplicate after unescaping",
       safetensors(('{"a":%s,"\\u0061":%s}'):format(entry("I8", 1, 0, 1), entry("I8", 1, 1, 2)), "xy"),
       ": duplicate name 'a'")
-    broken("an entry that is no object", safetensors '{"a":3}',
+    broken("an entry that is not an object", safetensors '{"a":3}',
       ", tensor 'a': must be an object with dtype, shape and data_offsets")
     broken("a missing dtype", safetensors '{"a":{"shape":[],"data_offsets":[0,0]}}',
       ", tensor 'a': dtype is missing")
@@ -65,17 +65,17 @@ describe("files", function()
       ", tensor 'a': duplicate shape")
     broken("an unknown dtype", safetensors(('{"a":%s}'):format(entry("Q7\\n", 1, 0, 1)), "x"),
       ", tensor 'a': dtype is 'Q7\\x0a'; it must be F32, F16, BF16, I64, I32, BOOL or I8")
-    broken("a dtype that is no string", safetensors '{"a":{"dtype":1,"shape":[0],"data_offsets":[0,0]}}',
+    broken("a dtype that is not a string", safetensors '{"a":{"dtype":1,"shape":[0],"data_offsets":[0,0]}}',
       ", tensor 'a': dtype must be a string")
-    broken("a shape that is no list", safetensors '{"a":{"dtype":"I8","shape":1,"data_offsets":[0,1]}}',
+    broken("a shape that is not a list", safetensors '{"a":{"dtype":"I8","shape":1,"data_offsets":[0,1]}}',
       ", tensor 'a': shape must be a list")
     broken("a negative size", safetensors(('{"a":%s}'):format(entry("I8", "2,-1", 0, 1)), "x"),
       ", tensor 'a': shape: size 2 is -1; it must be an integer from 0 to 2^53")
-    broken("a size that is no number", safetensors(('{"a":%s}'):format(entry("I8", '"1"', 0, 1)), "x"),
+    broken("a size that is not a number", safetensors(('{"a":%s}'):format(entry("I8", '"1"', 0, 1)), "x"),
       ", tensor 'a': shape: size 1 is not a number; it must be an integer from 0 to 2^53")
     broken("a size with a fraction", safetensors(('{"a":%s}'):format(entry("I8", "1.0", 0, 1)), "x"),
       ", the header: not valid JSON at byte 29: the number must be an integer, in digits alone")
-    broken("a size that no double holds",
+    broken("a size that no double can represent",
       safetensors(('{"a":%s}'):format(entry("I8", "9007199254740993", 0, 1)), "x"),
       ", tensor 'a': shape: size 1 is 9007199254740992; it must be an integer from 0 to 2^53")
     broken("a number of a thousand digits",
@@ -97,7 +97,7 @@ describe("files", function()
     broken("a shape that does not fit its bytes",
       safetensors(('{"a":%s}'):format(entry("F32", "2,3", 0, 20)), ("x"):rep(20)),
       ", tensor 'a': data_offsets are [0, 20]; [2, 3] of F32 takes 24 bytes")
-    broken("data that is cut short", safetensors(('{"a":%s}'):format(entry("F32", "2,3", 0, 24)), ("x"):rep(20)),
+    broken("truncated data", safetensors(('{"a":%s}'):format(entry("F32", "2,3", 0, 24)), ("x"):rep(20)),
       ", tensor 'a': ends at byte 24 of the data, and there are only 20: the file is cut short")
     broken("tensors that overlap",
       safetensors(('{"a":%s,"b":%s}'):format(entry("I8", 4, 0, 4), entry("I8", 4, 3, 7)), "0123456"),
@@ -105,14 +105,14 @@ describe("files", function()
     broken("a hole",
       safetensors(('{"a":%s,"b":%s}'):format(entry("I8", 4, 5, 9), entry("I8", 4, 0, 4)), "012345678"),
       ", tensor 'a': begins at byte 5 of the data; bytes 4 and on belong to no tensor")
-    broken("bytes behind the last tensor", safetensors(('{"a":%s}'):format(entry("I8", 4, 0, 4)), "01234"),
+    broken("bytes after the last tensor", safetensors(('{"a":%s}'):format(entry("I8", 4, 0, 4)), "01234"),
       ": the last 1 byte belongs to no tensor")
-    broken("metadata that is no object", safetensors '{"__metadata__":[]}', ": __metadata__ must be an object")
-    broken("metadata that is no text", safetensors '{"__metadata__":{"a":1}}',
+    broken("metadata that is not an object", safetensors '{"__metadata__":[]}', ": __metadata__ must be an object")
+    broken("metadata that is not text", safetensors '{"__metadata__":{"a":1}}',
       ": __metadata__: 'a' must be a string")
-    broken("metadata that is there twice", safetensors '{"__metadata__":{},"__metadata__":{}}',
+    broken("duplicate metadata", safetensors '{"__metadata__":{},"__metadata__":{}}',
       ": duplicate __metadata__")
-    broken("a metadata key that is there twice", safetensors '{"__metadata__":{"a":"1","a":"2"}}',
+    broken("a duplicate metadata key", safetensors '{"__metadata__":{"a":"1","a":"2"}}',
       ": __metadata__: duplicate key 'a'")
     broken("too many values", safetensors('{"a":[' .. ("0,"):rep(2 ^ 21) .. "0]}"),
       ", the header: not valid JSON at byte 4194307: too many values")
@@ -120,7 +120,7 @@ describe("files", function()
       ", the header: not valid JSON at byte 22: the string is too long")
   end)
 
-  describe("of safetensors' indexes that are broken give nil and a message:", function()
+  describe("with a safetensors index that is broken give nil and a message:", function()
     local one = safetensors('{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}}', "x")
 
     local function broken(what, text, message)
@@ -131,11 +131,11 @@ describe("files", function()
       end)
     end
 
-    broken("no object", "[]", ": must be an object with weight_map")
+    broken("a file that is not an object", "[]", ": must be an object with weight_map")
     broken("no weight_map", "{}", ": weight_map is missing")
-    broken("a weight_map that is no object", '{"weight_map":1}', ": weight_map must be an object")
+    broken("a weight_map that is not an object", '{"weight_map":1}', ": weight_map must be an object")
     broken("two weight_maps", '{"weight_map":{},"weight_map":{}}', ": duplicate weight_map")
-    broken("a file that is no string", '{"weight_map":{"a":1}}', ": weight_map: the file of 'a' must be a string")
+    broken("a name that is not a string", '{"weight_map":{"a":1}}', ": weight_map: the file of 'a' must be a string")
     for _, name in ipairs { "", ".", "..", "../one.safetensors", "/tmp/one.safetensors", "a/one.safetensors" } do
       broken("a file elsewhere: " .. name, ('{"weight_map":{"a":"%s"}}'):format(name),
         (": weight_map: the file is '%s'; it must be a name in the folder of the index"):format(name))
@@ -157,7 +157,7 @@ describe("files", function()
     end)
   end)
 
-  describe("of numpy that are broken give nil and a message:", function()
+  describe("in numpy's formats that are broken give nil and a message:", function()
     local function header(descr, order, shape)
       return ("{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n"):format(descr, order, shape)
     end
@@ -172,24 +172,24 @@ describe("files", function()
     local good = header("<f4", "False", "(2, 3)")
     broken("other bytes at the start", "\147NUMPX\1\0" .. ("x"):rep(100),
       "is not an .npy file: it does not begin with \\x93NUMPY")
-    broken("a version to come", npy(good, ("x"):rep(24), 4), "its version is 4.0; it must be 1.0, 2.0 or 3.0")
+    broken("a future version", npy(good, ("x"):rep(24), 4), "its version is 4.0; it must be 1.0, 2.0 or 3.0")
     broken("no length", "\147NUMPY\1\0\1", "the header is cut short")
     broken("a header longer than the file", "\147NUMPY\1\0\000\002" .. good, "the header is cut short")
     broken("an absurd header", "\147NUMPY\2\0\255\255\255\255" .. good,
       "its header has 4294967295 bytes; it must have at most 65536")
-    broken("no dict", npy "[]", "the header is not valid at byte 1: { is expected")
+    broken("a header without a dict", npy "[]", "the header is not valid at byte 1: { is expected")
     broken("a dict that does not end", npy "{'descr': '<f4'",
       "the header is not valid at byte 16: a comma or } is expected")
     broken("a missing key", npy "{'descr': '<f4', 'shape': ()}", "the header lacks fortran_order")
-    broken("a key twice", npy "{'descr': '<f4', 'descr': '<f4'}",
+    broken("a duplicate key", npy "{'descr': '<f4', 'descr': '<f4'}",
       "the header is not valid at byte 25: duplicate key")
     broken("an unknown key", npy "{'x': '<f4'}",
       "the header is not valid at byte 5: the key must be descr, fortran_order or shape")
-    broken("something behind the dict", npy(good .. "x", ("x"):rep(24)),
+    broken("data after the dict", npy(good .. "x", ("x"):rep(24)),
       "the header is not valid at byte 61: unexpected text after }")
-    broken("an order that is no bool", npy(header("<f4", "0", "(2, 3)")),
+    broken("an order that is not a bool", npy(header("<f4", "0", "(2, 3)")),
       "the header is not valid at byte 35: True or False is expected")
-    broken("a shape that is no tuple", npy(header("<f4", "False", "6")),
+    broken("a shape that is not a tuple", npy(header("<f4", "False", "6")),
       "the header is not valid at byte 51: the shape must be a tuple")
     broken("a number in parentheses", npy(header("<f4", "False", "(6)")),
       "the header is not valid at byte 54: the shape must be a tuple, (3,)")
@@ -206,12 +206,12 @@ describe("files", function()
     broken("too many elements", npy(good, ("x"):rep(25)), "has 25 bytes after the header; [2, 3] of <f4 takes 24")
     broken("a size far beyond the file", npy(header("<f8", "False", "(1000000000000,)"), "x"),
       "has 1 byte after the header; [1000000000000] of <f8 takes 8000000000000: it is cut short")
-    broken("an order of bytes that says nothing", npy(header("|f4", "False", "(1,)"), "xxxx"),
+    broken("an ambiguous byte order", npy(header("|f4", "False", "(1,)"), "xxxx"),
       "its dtype is '|f4'; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order")
     broken("numpy's bfloat16", npy(header("<V2", "False", "(1,)"), "xx"),
       "its dtype is '<V2'; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order")
 
-    it("every npz that is cut short or changed", function()
+    it("every npz that is truncated or has a changed byte", function()
       local whole = support.read(golden .. "deflated.npz")
       for length = 0, #whole - 1 do
         local got, message = heed.load(file("x.npz", whole:sub(1, length)))
@@ -220,20 +220,20 @@ describe("files", function()
       end
     end)
 
-    it("an npz whose check sum is wrong", function()
+    it("an npz with a wrong checksum", function()
       local whole = support.read(golden .. "stored.npz")
       local at = whole:find(string.pack("<f", 8.5), 1, true)
       fails(("load: '%s', entry 'weight.npy': cannot be read: CRC error"):format(path "x.npz"),
         heed.load(file("x.npz", whole:sub(1, at - 1) .. "?" .. whole:sub(at + 1))))
     end)
 
-    it("an npz with a name twice", function()
+    it("an npz with a duplicate name", function()
       assert.are.equal(true, heed.save(path "a.npz", { one = heed.ones(2), two = heed.ones(2) }))
       fails(("load: '%s': duplicate name 'one'"):format(path "x.npz"),
         heed.load(file("x.npz", (support.read(path "a.npz"):gsub("two", "one")))))
     end)
 
-    it("an npz with entries that are no npy", function()
+    it("an npz with entries that are not npy files", function()
       assert.are.equal(true, heed.save(path "a.npz", { x = heed.ones(2) }))
       local text = support.read(path "a.npz")
       local got, message = heed.load(file("x.npz", (text:gsub("\147NUMPY", "\147NUMPX"))))
@@ -242,10 +242,10 @@ describe("files", function()
     end)
   end)
 
-  describe("of JSON", function()
+  describe("in the JSON format", function()
     local function json(text) return core.files.json(file("config.json", text)) end
 
-    it("are tables", function()
+    it("are read as tables", function()
       assert.are.same({ a = 1, b = { 1, 2.5, "x", true, false }, c = { d = {} }, f = "é\n\"😀" }, json [[
         {"a": 1, "b": [1, 2.5, "x", true, false], "c": {"d": {}}, "e": null, "f": "\u00e9\n\"\ud83d\ude00"}]])
       support.number_is("integer", json "12")
@@ -280,7 +280,7 @@ describe("files", function()
       end)
     end
 
-    it("may be 64 deep and not above 16 MiB", function()
+    it("may be nested 64 levels deep and have at most 16 MiB", function()
       assert.is_table(json(("["):rep(64) .. ("]"):rep(64)))
       fails(("load: '%s': has 16777217 bytes; it must have at most 16777216"):format(path "config.json"),
         json((" "):rep((2 ^ 24) - 1) .. "12"))

@@ -1,13 +1,13 @@
--- Zip archives that numpy would not write: what may be read is, and of what is broken the message says what is wrong.
+-- Zip archives that numpy does not write: valid ones are read, and for broken ones the message names the problem.
 local heed = require "heed"
-local support = dofile "tests/support.lua"
+local support = require "tests.support"
 local files = dofile "tests/files.lua"
 local path, file, fails = files.path, files.file, files.fails
 
 local ELSEWHERE, UTF8 = 0xffffffff, 0x800
 
--- A zip archive, of entries {name =, data =, crc =, size =}; what else an entry or `all` has stands in the place of
--- what is right.
+-- A zip archive of entries {name =, data =, crc =, size =}; further fields of an entry or of `all` replace the correct
+-- values.
 local function zip(entries, all)
   all = all or {}
   local text, directory = all.before or "", ""
@@ -37,13 +37,13 @@ local function zip(entries, all)
     #comment) .. comment .. (all.behind or "")
 end
 
--- Deflated without being made smaller: one block, stored.
+-- The deflate format without compression: a single stored block.
 local function deflated(text) return string.pack("<BI2I2", 1, #text, 0xffff - #text) .. text end
 
 describe("an npz", function()
   files.in_folders(before_each, after_each)
 
-  -- The .npy of a tensor and its check sum, as heed saves them in an archive.
+  -- The .npy file of a tensor and its checksum, as saved by heed in an archive.
   local function entry(changes)
     assert.are.equal(true, heed.save(path "a.npz", { x = heed.tensor { 1, 2.5, 3 } }))
     local text = support.read(path "a.npz")
@@ -54,8 +54,8 @@ describe("an npz", function()
     return e
   end
 
-  -- A message with what entry() makes of an archive: $size, of the entry; $at and $end, of the directory, and $cut,
-  -- its end in an archive without the first ten bytes.
+  -- A message with numbers from the archive that entry() makes: $size of the entry, $at and $end of the directory, and
+  -- $cut, the directory's end in an archive without the first ten bytes.
   local function filled(message)
     local e = entry()
     local at = 30 + #e.name + e.size
@@ -71,20 +71,20 @@ describe("an npz", function()
   end
 
   describe("may", function()
-    it("have a comment, which may look like an archive", function()
+    it("have a comment, even one that looks like an archive", function()
       loads(zip { entry() })
       loads(zip({ entry() }, { comment = "PK: a comment" }))
       loads(zip({ entry() }, { comment = "PK\5\6" .. ("x"):rep(40) }))
       loads(zip({ entry() }, { comment = ("x"):rep(65535) }))
     end)
 
-    it("have descriptors behind entries, whose headers then have no sizes", function()
+    it("have data descriptors after entries whose headers have no sizes", function()
       loads(zip { entry { descriptor = true, flags = 8 } })
       local other = entry { name = "y", descriptor = true, flags = 8 }
       assert.are.equal(2, #loads(zip { entry { descriptor = true, flags = 8 }, other }))
     end)
 
-    it("be deflated", function()
+    it("be compressed", function()
       local e = entry()
       local text = deflated(e.data)
       loads(zip { entry { method = 8, data = text, inside = #text } })
@@ -94,12 +94,12 @@ describe("an npz", function()
     it("have sizes and offsets of 64 bits, between other extra fields", function()
       local e = entry()
       local sizes = string.pack("<I2I2I8I8", 1, 16, e.size, e.inside)
-      loads(zip { entry { extra = sizes, own_extra = sizes, own_size = ELSEWHERE } }) -- as numpy has its headers
+      loads(zip { entry { extra = sizes, own_extra = sizes, own_size = ELSEWHERE } }) -- numpy's headers look like this
       loads(zip { entry { extra = string.pack("<I2s2", 0x5455, "time") .. sizes .. string.pack("<I2s2", 7, "") } })
       loads(zip { entry { extra = string.pack("<I2I2I8I8I8I4", 1, 28, e.size, e.inside, 0, 0), far = ELSEWHERE } })
     end)
 
-    it("have an end record of 64 bits, with what is in both or only there", function()
+    it("have a 64-bit end record, with fields in both records or only in that one", function()
       loads(zip({ entry() }, { end64 = {} }))
       loads(zip({ entry() }, { end64 = { plain_count = 1 } }))
       loads(zip({ entry() }, { end64 = { length = 52, behind = "anything" }, comment = "a comment" }))
@@ -109,11 +109,11 @@ describe("an npz", function()
       assert.are.equal(0, #heed.load(file("x.npz", zip({}, { end64 = {} }))))
     end)
 
-    it("have something before its entries that the offsets count", function()
+    it("have data before its entries, with offsets that include it", function()
       loads(zip({ entry() }, { before = "before" }))
     end)
 
-    it("have no entries: it is the end record then", function()
+    it("have no entries, and consist of the end record only", function()
       assert.are.equal(0, #heed.load(file("x.npz", zip {})))
       assert.are.equal(0, #heed.load(file("x.npz", zip({}, { comment = "nothing is here" }))))
       assert.are.equal(true, heed.save(path "y.npz", {}))
@@ -129,7 +129,7 @@ describe("an npz", function()
       loads(zip { entry { name = ("x"):rep(65535) } }, ("x"):rep(65535))
     end)
 
-    it("list its entries in another order than they lie in", function()
+    it("list its entries in an order that differs from their order in the file", function()
       local whole = zip { entry { name = "one" }, entry { name = "two" } }
       local record, last = 46 + #"one", 22
       local names = {}
@@ -140,9 +140,9 @@ describe("an npz", function()
     end)
   end)
 
-  -- `changes`: to the entry that is as it should be.
+  -- `changes` are applied to a correct entry.
   local function broken_entry(what, message, changes)
-    it("whose entry " .. what, function()
+    it("with an entry that " .. what, function()
       local e = entry()
       for key, value in pairs(changes(e)) do e[key] = value end
       fails(("load: '%s', entry 'x.npy': %s"):format(path "x.npz", filled(message)),
@@ -158,40 +158,40 @@ describe("an npz", function()
     function() return { method = 14 } end)
   broken_entry("is larger than the archive", "would have 4000000 bytes in the archive, more than there are",
     function() return { inside = 4000000, size = 4000000 } end)
-  broken_entry("would go on behind the directory's beginning",
+  broken_entry("would extend beyond the beginning of the directory",
     "would have $size bytes from byte 1000 of the archive on, and there are only $at",
     function() return { at = 1000 } end)
   broken_entry("begins beyond 2^63",
     "would have $size bytes from byte 18446744073709551615 of the archive on, and there are only $at", function(e)
       return { far = ELSEWHERE, extra = string.pack("<I2I2I8I8i8", 1, 24, e.size, e.inside, -1) }
     end)
-  broken_entry("is stored in fewer bytes than it has",
+  broken_entry("is stored in fewer bytes than its size",
     "would make 99999 bytes of $size in the archive, which is impossible",
     function() return { size = 99999 } end)
-  broken_entry("would be inflated to more than that can be",
+  broken_entry("would decompress to an impossible size",
     "would make 999999 bytes of $size in the archive, which is impossible",
     function() return { size = 999999, method = 8 } end)
-  broken_entry("has a size of 64 bits that cannot be",
+  broken_entry("has an impossible 64-bit size",
     "would make 18446744073709551615 bytes of $size in the archive, which is impossible",
     function(e) return { extra = string.pack("<I2I2i8I8", 1, 16, -1, e.inside) } end)
-  broken_entry("has a wrong check sum", "cannot be read: CRC error",
+  broken_entry("has a wrong checksum", "cannot be read: CRC error",
     function(e) return { crc = (e.crc + 1) % 2 ^ 32 } end)
-  broken_entry("has a wrong check sum, deflated", "cannot be read: CRC error", function(e)
+  broken_entry("has a wrong checksum and is compressed", "cannot be read: CRC error", function(e)
     local changes = as_deflated(deflated(e.data), #e.data)
     changes.crc = (e.crc + 1) % 2 ^ 32
     return changes
   end)
-  broken_entry("is deflated and cut short", "cannot be read: it is cut short",
+  broken_entry("is compressed and truncated", "cannot be read: it is cut short",
     function(e) return as_deflated(deflated(e.data):sub(1, -5), #e.data) end)
-  broken_entry("is deflated and shorter than said", "cannot be read: it is cut short",
+  broken_entry("is compressed and shorter than its size", "cannot be read: it is cut short",
     function(e) return as_deflated(deflated(e.data:sub(1, -5)), #e.data) end)
-  broken_entry("is deflated and longer than said", "cannot be read: it is longer than the archive says",
+  broken_entry("is compressed and longer than its size", "cannot be read: it is longer than the archive says",
     function(e) return as_deflated(deflated(e.data .. "more"), #e.data) end)
-  broken_entry("is deflated with something behind it", "cannot be read: it is longer than the archive says",
+  broken_entry("is compressed and followed by more data", "cannot be read: it is longer than the archive says",
     function(e) return as_deflated(deflated(e.data) .. "more", #e.data) end)
-  broken_entry("is no deflated text", "cannot be read: its deflated data are invalid",
+  broken_entry("is not compressed data", "cannot be read: its deflated data are invalid",
     function(e) return as_deflated("\7" .. e.data, #e.data) end)
-  broken_entry("is of no bytes, deflated", "is not an .npy file: it has only 0 bytes",
+  broken_entry("is compressed and empty", "is not an .npy file: it has only 0 bytes",
     function() return as_deflated("", 0) end)
   broken_entry("has no header", "cannot be read: it does not begin with a header",
     function() return { signature = "PK\3\5" } end)
@@ -210,7 +210,7 @@ describe("an npz", function()
     "cannot be read: its bytes would reach into the next entry, or the directory",
     function(e) return { data = e.data:sub(1, -2), inside = #e.data } end)
 
-  it("whose entries overlap", function()
+  it("with entries that overlap", function()
     local e, f = entry(), entry { name = "y.npy" }
     e.data = e.data .. zip({ f }):sub(1, 30 + #f.name + #f.data)
     e.inside, e.size = #e.data, #e.data
@@ -238,9 +238,9 @@ describe("an npz", function()
   end
   broken_archive("whose entries have the same name", "duplicate name 'x'",
     function() return zip { entry(), entry { name = "x" } } end)
-  unreadable("of no bytes that are known", "it has no end record, or bytes after it",
+  unreadable("with unknown contents", "it has no end record, or bytes after it",
     function() return ("x"):rep(100000) end)
-  unreadable("with bytes behind it", "it has no end record, or bytes after it",
+  unreadable("with bytes after it", "it has no end record, or bytes after it",
     function() return zip({ entry() }, { behind = "x" }) end)
   unreadable("with bytes before it",
     "its directory ends 6 bytes too early: there are other bytes before the archive or inside it",
@@ -248,7 +248,7 @@ describe("an npz", function()
   unreadable("without entries and with bytes before it",
     "its directory ends 6 bytes too early: there are other bytes before the archive or inside it",
     function() return "before" .. zip {} end)
-  unreadable("that is cut at its beginning",
+  unreadable("that lacks its beginning",
     "its directory would have 51 bytes from byte $at on, and there are only $cut: it is cut short",
     function() return zip { entry() }:sub(11) end)
   unreadable("of several files", "it is part of an archive of several files",
@@ -257,20 +257,20 @@ describe("an npz", function()
     function() return zip({ entry() }, { count = 2 }) end)
   unreadable("that has more entries than it says", "its directory has 1 entry, and 51 more bytes",
     function() return zip({ entry(), entry { name = "y.npy" } }, { count = 1 }) end)
-  unreadable("that says it has more entries than there is room for",
+  unreadable("that has fewer entries than it says",
     "it says that it has 60000 entries, in a directory of 51 bytes",
     function() return zip({ entry() }, { count = 60000 }) end)
   unreadable("that says it has 2^60 entries",
     "it says that it has 1152921504606846976 entries, in a directory of 51 bytes",
     function() return zip({ entry() }, { end64 = { count = 2 ^ 60 } }) end)
-  unreadable("that says it has less entries than its directory must have",
+  unreadable("that has more entries in its directory than it says",
     "it says that it has 1 entry, in a directory of 400051 bytes",
     function() return zip({ entry() }, { behind_directory = ("x"):rep(400000) }) end)
   unreadable("with something in its directory", "entry 2 of its directory is broken or cut short",
     function() return zip({ entry() }, { count = 2, behind_directory = ("x"):rep(46) }) end)
-  unreadable("whose entry has numbers of 64 bits that are cut short", "entry 1 of its directory is broken or cut short",
+  unreadable("whose entry has truncated 64-bit numbers", "entry 1 of its directory is broken or cut short",
     function() return zip { entry { extra = string.pack("<I2I2I8", 1, 8, 1) } } end)
-  unreadable("whose entry has an extra field that goes on behind it", "entry 1 of its directory is broken or cut short",
+  unreadable("whose entry has an extra field that exceeds it", "entry 1 of its directory is broken or cut short",
     function() return zip { entry { extra = string.pack("<I2I2", 1, 16) } } end)
   unreadable("with a directory beyond 2^63",
     "its directory would have 51 bytes from byte 18446744073709551615 on, and there are only $end: it is cut short",
@@ -278,7 +278,7 @@ describe("an npz", function()
   unreadable("with a directory of 2^64 - 1 bytes",
     "its directory would have 18446744073709551615 bytes from byte $at on, and there are only $end: it is cut short",
     function() return zip({ entry() }, { end64 = { bytes = -1 } }) end)
-  unreadable("whose locator points behind itself", "its locator points to byte 9999, where no end record can be",
+  unreadable("whose locator points beyond itself", "its locator points to byte 9999, where no end record can be",
     function() return zip({ entry() }, { end64 = { here = 9999 } }) end)
   unreadable("whose locator points to something else", "its locator points to byte 9, where no end record of zip64 is",
     function() return zip({ entry() }, { end64 = { here = 9 } }) end)

@@ -1,34 +1,22 @@
--- heed.Cache: tokens one at a time, in chunks and at once; truncate, reorder, clone; windows; what is refused,
--- and that nothing has changed then.
+-- heed.Cache: single tokens, chunks and all tokens at once; truncate, reorder, clone; windows; rejected arguments,
+-- which leave the cache unchanged.
 local heed = require "heed"
 local support = require "tests.support"
 local nn = heed.nn
 local raises = require "tests.raises"
 local cases = require "tests.mha_cases"
+local tensors = require "tests.tensors"
+local module, close = tensors.small_mha, tensors.close
 
 local DTYPES = { "float32", "bfloat16", "float16", "int8" }
--- Of the results, which are about 1: rounding of what is stored, half a place of 8 or 11 bits, or 1 / 254.
+-- Error bounds of results of about 1, due to rounding of the stored values: half a unit of 8 or 11 bits, or 1 / 254.
 local BOUNDS = { float32 = 1e-6, bfloat16 = 0.02, float16 = 0.002, int8 = 0.03 }
 
-local function module(more)
-  local c = { d_in = 6, d_out = 8, context_length = 12, dropout = 0, num_heads = 4 }
-  for name, value in pairs(more or {}) do c[name] = value end
-  return nn.MultiHeadAttention(c)
-end
-
-local function distance(a, b)
-  assert.equal(tostring(a.shape), tostring(b.shape))
-  return (a - b):abs():max():item()
-end
-local function close(a, b, bound)
-  local off = distance(a, b)
-  assert.is_true(off <= (bound or 1e-6), "off by " .. off)
-end
 
 before_each(function() heed.manual_seed(123) end)
 
 describe("a cache", function()
-  it("says what it is", function()
+  it("has fields and a text that describe it", function()
     local m = module()
     local cache = m:new_cache { batch = 2, capacity = 10, dtype = "int8" }
     assert.equal(0, cache.length)
@@ -48,7 +36,7 @@ describe("a cache", function()
     raises("a heed.Cache has no field that can be set, such as 'length'", function() cache.length = 3 end)
   end)
 
-  it("gives the same for tokens one at a time, in chunks and at once, under every option", function()
+  it("gives the same result for single tokens, chunks and all tokens at once, with every option", function()
     local function one_of(...) return (select(math.random(select("#", ...)), ...)) end
     math.randomseed(7)
     for _ = 1, 150 do
@@ -77,7 +65,7 @@ describe("a cache", function()
     end
   end)
 
-  it("gives the same where there are few queries on many keys", function()
+  it("gives the same result for few queries and many keys", function()
     local sizes = { d_in = 64, d_out = 64, context_length = 340, num_heads = 4, dropout = 0, head_dim = 32 }
     for _, more in ipairs {
       {}, { num_kv_heads = 2, rope = {} }, { num_kv_heads = 1, window = { left = 100 }, softcap = 3 },
@@ -94,12 +82,12 @@ describe("a cache", function()
         for i = 321, 330 do rows[#rows + 1] = m(x[{ {}, { i, i } }], { cache = cache }) end
         local y = heed.cat(rows, 2)
         close(whole[{ {}, { 321, 330 } }], y, BOUNDS[dtype])
-        close(y, m(x[{ {}, { 321, 330 } }], { cache = clone }), BOUNDS[dtype]) -- a rounding may fall otherwise
+        close(y, m(x[{ {}, { 321, 330 } }], { cache = clone }), BOUNDS[dtype]) -- values may be rounded differently
       end
     end
   end)
 
-  it("gives the same bits with several threads", function()
+  it("gives bit-identical results with several threads", function()
     local c = { d_in = 64, d_out = 64, context_length = 700, num_heads = 4, dropout = 0, rope = {} }
     local m = nn.MultiHeadAttention(c)
     local x = heed.randn(1, 650, 64)
@@ -115,7 +103,7 @@ describe("a cache", function()
     end
   end)
 
-  it("takes x without a batch if it has one item", function()
+  it("accepts x without a batch if its batch size is 1", function()
     local m, x = module { rope = {}, window = { left = 3 } }, heed.randn(8, 6)
     for _, dtype in ipairs(DTYPES) do
       local cache = m:new_cache { dtype = dtype }
@@ -124,7 +112,7 @@ describe("a cache", function()
     end
   end)
 
-  it("stands no tokens at all", function()
+  it("accepts an input without tokens", function()
     local m = module()
     local cache = m:new_cache()
     assert.equal("heed.Size([1, 0, 8])", tostring(m(heed.zeros(1, 0, 6), { cache = cache }).shape))
@@ -133,7 +121,7 @@ describe("a cache", function()
     close(m(heed.ones(1, 2, 6)), y)
   end)
 
-  it("takes masks over all keys, those in it and those of x", function()
+  it("accepts masks over all keys, both cached ones and those of x", function()
     for _, window in ipairs { { right = 0 }, { left = 3 }, { left = 1 } } do
       local m, x = module { alibi = true, window = window, context_length = 300 }, heed.randn(2, 10, 6)
       local bool, float = heed.rand(2, 4, 10, 10):ge(0.3), heed.randn(4, 10, 10)
@@ -162,7 +150,7 @@ describe("a cache", function()
     end
   end)
 
-  it("gives all keys and values with need_weights, and what attention made of them", function()
+  it("returns all keys and values, and the internals of attention, with need_weights", function()
     local m, x = module { num_kv_heads = 2, rope = {} }, heed.randn(2, 7, 6)
     local _, whole = m(x, { need_weights = true })
     for _, dtype in ipairs(DTYPES) do
@@ -178,12 +166,12 @@ describe("a cache", function()
       assert.is_true(info.scores[{ {}, {}, 1, 7 }]:eq(-math.huge):all():item())
       local seen = info.scores[{ {}, {}, 2 }]
       close(whole.scores[{ {}, {}, 7 }], seen, 4 * BOUNDS[dtype])
-      m(x[{ {}, { 1, 2 } }], { cache = cache:truncate(3) }) -- writes over what the internals were read from
+      m(x[{ {}, { 1, 2 } }], { cache = cache:truncate(3) }) -- overwrites the memory that the internals were read from
       close(whole.keys, info.keys, BOUNDS[dtype])
     end
   end)
 
-  it("gives the keys that the window can see, with need_weights", function()
+  it("returns the keys within the window, with need_weights", function()
     local m, x = module { window = { left = 3 } }, heed.randn(1, 9, 6)
     local _, whole = m(x, { need_weights = true })
     local cache = m:new_cache()
@@ -193,7 +181,7 @@ describe("a cache", function()
     close(whole.weights[{ {}, {}, { 8, 9 }, { 5, 9 } }], info.weights)
   end)
 
-  it("works with dropout, of which a failing pass draws nothing", function()
+  it("works with dropout; a pass that fails draws no random numbers", function()
     local m, x = module { context_length = 6 }, heed.randn(1, 4, 6)
     local g = heed.Generator(4)
     local dropping = nn.MultiHeadAttention { d_in = 6, d_out = 8, context_length = 6, dropout = 0.5, num_heads = 4 }
@@ -207,7 +195,7 @@ describe("a cache", function()
     assert.equal(0, m:new_cache().length)
   end)
 
-  it("lets nan in, and out again to those who see it", function()
+  it("stores nan, which affects only the queries that see it", function()
     local m, x = module { window = { left = 2 } }, heed.randn(1, 9, 6)
     x[{ 1, 3 }] = 0 / 0
     for _, dtype in ipairs(DTYPES) do
@@ -217,8 +205,8 @@ describe("a cache", function()
   end)
 end)
 
-describe("a cache of a module with a window", function()
-  -- The same weights without a bound that matters.
+describe("a cache with a sliding window", function()
+  -- The same weights with a context_length that is never reached.
   local function pair(more)
     local m = module(more)
     more.context_length = 5000
@@ -227,7 +215,7 @@ describe("a cache of a module with a window", function()
     return m, long
   end
 
-  it("goes on beyond context_length, in memory that does not grow", function()
+  it("continues beyond context_length in constant memory", function()
     for _, dtype in ipairs(DTYPES) do
       local m, long = pair { window = { left = 3 }, rope = {}, alibi = true, num_kv_heads = 2, head_dim = 4 }
       local x, cache = heed.randn(2, 700, 6), m:new_cache { batch = 2, dtype = dtype }
@@ -248,7 +236,7 @@ describe("a cache of a module with a window", function()
     assert.equal(before, heed.info().memory_in_use)
   end)
 
-  it("takes chunks that are larger than its memory", function()
+  it("accepts chunks that are larger than the window", function()
     local _, long = pair { window = { left = 3 }, rope = { style = "interleaved" } }
     local x = heed.randn(1, 1500, 6)
     for _, dtype in ipairs(DTYPES) do
@@ -257,7 +245,7 @@ describe("a cache of a module with a window", function()
     end
   end)
 
-  it("can be bounded", function()
+  it("can have a capacity", function()
     local m = module { window = { left = 3 } }
     local cache, token = m:new_cache { capacity = 150 }, heed.randn(1, 1, 6)
     for _ = 1, 150 do m(token, { cache = cache }) end
@@ -265,7 +253,7 @@ describe("a cache of a module with a window", function()
       function() m(token, { cache = cache }) end)
   end)
 
-  it("can go back a little, and to nothing", function()
+  it("can be truncated by a few tokens, and to 0", function()
     local m, long = pair { window = { left = 3 }, rope = {} }
     local x, cache = heed.randn(1, 600, 6), m:new_cache()
     for i = 1, 590, 10 do m(x[{ {}, { i, i + 9 } }], { cache = cache }) end
@@ -279,7 +267,7 @@ describe("a cache of a module with a window", function()
     close(long(x)[{ {}, { 1, 5 } }], y)
   end)
 
-  it("refuses to go back to where keys are missing, and says how far it can", function()
+  it("refuses to truncate to a length whose keys were dropped, and names the smallest possible length", function()
     local m = module { window = { left = 3 }, context_length = 1000 }
     local cache = m:new_cache()
     m(heed.randn(1, 300, 6), { cache = cache })
@@ -292,7 +280,7 @@ describe("a cache of a module with a window", function()
     assert.equal(least, cache:truncate(least).length)
   end)
 
-  it("keeps what a failing pass would have dropped", function()
+  it("keeps the tokens that a failed pass would have dropped", function()
     local m, long = pair { window = { left = 3 } }
     local x, cache = heed.randn(1, 140, 6), m:new_cache()
     for i = 1, 131 do m(x[{ {}, { i, i } }], { cache = cache }) end
@@ -306,7 +294,7 @@ describe("a cache of a module with a window", function()
     close(long(x)[{ {}, { 6, 7 } }], m(x[{ {}, { 6, 7 } }], { cache = cache:truncate(5) }))
   end)
 
-  it("wants masks for all keys, also for those that are no longer there", function()
+  it("expects masks for all keys, including those it has dropped", function()
     local m, x = module { window = { left = 3 } }, heed.randn(1, 2, 6)
     local cache = m:new_cache()
     for _ = 1, 100 do m(x, { cache = cache }) end
@@ -317,11 +305,11 @@ describe("a cache of a module with a window", function()
       function() m(x, { cache = cache, key_padding_mask = heed.zeros(1, 5, { dtype = "bool" }) }) end)
     assert.equal(200, cache.length)
     local all = heed.zeros(2, 202)
-    all[{ {}, { 1, 198 } }] = -math.huge -- what the window hides anyway, but for the third key of the first token
+    all[{ {}, { 1, 198 } }] = -math.huge -- hidden by the window anyway, except the third key of the first token
     local _, info = m(x, { cache = cache:clone(), attn_mask = all, need_weights = true })
     assert.equal("heed.Size([1, 4, 2, 5])", tostring(info.weights.shape))
     assert.equal(0, info.weights[{ 1, 1, 1, 1 }])
-    local one = heed.ones(2, 199, { dtype = "bool" }) -- hides all but one of the keys that can be seen
+    local one = heed.ones(2, 199, { dtype = "bool" }) -- hides all visible keys but one
     _, info = m(x, { cache = cache:clone(), attn_mask = one, need_weights = true })
     assert.are.same({ { 0.5, 0.5, 0, 0, 0 }, { 0, 1, 0, 0, 0 } }, info.weights[{ 1, 1 }]:gt(0):float():mul(
       heed.tensor { { 0.5, 0.5, 9, 9, 9 }, { 9, 1, 9, 9, 9 } }):tolist())
@@ -329,7 +317,7 @@ describe("a cache of a module with a window", function()
 end)
 
 describe("truncate", function()
-  it("forgets the tokens behind the first n", function()
+  it("keeps the first n tokens", function()
     local m, x = module { rope = {} }, heed.randn(2, 9, 6)
     for _, dtype in ipairs(DTYPES) do
       local cache = m:new_cache { batch = 2, dtype = dtype }
@@ -342,7 +330,7 @@ describe("truncate", function()
     end
   end)
 
-  it("refuses what is no length", function()
+  it("rejects invalid lengths", function()
     local m = module()
     local cache = m:new_cache()
     m(heed.randn(1, 3, 6), { cache = cache })
@@ -358,7 +346,7 @@ describe("truncate", function()
 end)
 
 describe("reorder", function()
-  it("makes each item what another was", function()
+  it("replaces each item by a copy of another", function()
     local m, x = module { rope = {}, num_kv_heads = 2 }, heed.randn(3, 8, 6)
     for _, dtype in ipairs(DTYPES) do
       for _, order in ipairs { { 1, 2, 3 }, { 2, 3, 1 }, { 3, 3, 1 }, { 2, 2, 2 }, { 2, 1, 3 } } do
@@ -374,7 +362,7 @@ describe("reorder", function()
     end
   end)
 
-  it("reads indices that lie apart", function()
+  it("reads indices from a tensor that is not contiguous", function()
     local m, x = module(), heed.randn(2, 4, 6)
     local cache = m:new_cache { batch = 2 }
     m(x, { cache = cache })
@@ -383,7 +371,7 @@ describe("reorder", function()
     assert.equal(m(x, { cache = twins }):to_string(), m(x, { cache = cache }):to_string())
   end)
 
-  it("refuses what is no order, and changes nothing", function()
+  it("rejects invalid indices, and changes nothing", function()
     local m, x = module(), heed.randn(2, 4, 6)
     local cache = m:new_cache { batch = 2 }
     m(x, { cache = cache })
@@ -403,7 +391,7 @@ describe("reorder", function()
 end)
 
 describe("clone", function()
-  it("is a cache of its own", function()
+  it("gives an independent cache", function()
     local m, x = module { window = { left = 4 } }, heed.randn(2, 6, 6)
     for _, dtype in ipairs(DTYPES) do
       local cache = m:new_cache { batch = 2, dtype = dtype, capacity = 200 }
@@ -419,7 +407,7 @@ describe("clone", function()
 end)
 
 describe("a full cache", function()
-  it("refuses more tokens, and is what it was", function()
+  it("rejects more tokens, and stays unchanged", function()
     local m, x = module(), heed.randn(1, 5, 6)
     local cache = m:new_cache { capacity = 8 }
     m(x, { cache = cache })
@@ -434,7 +422,7 @@ describe("a full cache", function()
       function() m(x[{ {}, { 1, 1 } }], { cache = cache }) end)
   end)
 
-  it("may have more room than the module lets it use", function()
+  it("may have a larger capacity than the module's context_length", function()
     local m, x = module(), heed.randn(1, 7, 6)
     local cache = m:new_cache { capacity = 100 }
     m(x, { cache = cache })
@@ -448,7 +436,7 @@ describe("a full cache", function()
 end)
 
 describe("new_cache", function()
-  it("refuses what makes no cache", function()
+  it("rejects invalid options", function()
     local m = module()
     raises("new_cache: batch is 0; it must be at least 1", function() m:new_cache { batch = 0 } end)
     raises("new_cache: capacity is -1; it must be at least 1", function() m:new_cache { capacity = -1 } end)
@@ -464,7 +452,7 @@ describe("new_cache", function()
     assert.has_error(function() m:new_cache { dtype = "float64" } end)
   end)
 
-  it("takes the memory at once, and gives it back", function()
+  it("allocates its memory immediately, and frees it on release", function()
     local m = module { context_length = 1000 }
     for dtype, bytes in pairs { float32 = 4, bfloat16 = 2, float16 = 2, int8 = 1 + 4 / 2 } do
       collectgarbage()
@@ -479,7 +467,7 @@ describe("new_cache", function()
     end
   end)
 
-  support.where("close", it, pending)("goes with <close>", function()
+  support.where("close", it, pending)("is released by <close>", function()
     local m = module { context_length = 1000 }
     local before, while_open = heed.info().memory_in_use, nil
     support.compile [[
@@ -493,7 +481,7 @@ describe("new_cache", function()
     assert.equal(before, heed.info().memory_in_use)
   end)
 
-  it("tells the collector of it", function()
+  it("reports its memory to the garbage collector", function()
     local m = module { context_length = 1000 }
     collectgarbage()
     local before = heed.info().memory_in_use
@@ -502,7 +490,7 @@ describe("new_cache", function()
   end)
 end)
 
-describe("forward with a cache refuses", function()
+describe("forward with a cache rejects", function()
   local m, x, cache
 
   before_each(function()
@@ -512,7 +500,7 @@ describe("forward with a cache refuses", function()
   end)
   after_each(function() assert.equal(3, cache.length) end)
 
-  it("one for other heads, windows or batches", function()
+  it("a cache for other heads, windows or batch sizes", function()
     raises("MultiHeadAttention: the cache has num_kv_heads 4 and head_dim 2; they must be 2 and 2",
       function() module { num_kv_heads = 2 }(x, { cache = cache }) end)
     raises("MultiHeadAttention: the cache has num_kv_heads 4 and head_dim 2; they must be 4 and 3",
@@ -525,7 +513,7 @@ describe("forward with a cache refuses", function()
       function() m(heed.randn(2, 6), { cache = cache }) end)
   end)
 
-  it("key, value and kv_lengths beside it", function()
+  it("key, value and kv_lengths together with it", function()
     raises("MultiHeadAttention: key and cache are given; give only one of them, for a cache holds the keys of x",
       function() m(x, { cache = cache, key = x }) end)
     raises("MultiHeadAttention: value is given without key; give key as well",
@@ -534,14 +522,14 @@ describe("forward with a cache refuses", function()
       function() m(x, { cache = cache, kv_lengths = heed.tensor({ 1, 1 }, { dtype = "int64" }) }) end)
   end)
 
-  it("masks and inputs that do not fit", function()
+  it("masks and inputs of wrong shapes", function()
     assert.has_error(function() m(x, { cache = cache, attn_mask = heed.ones(3, 7) }) end)
     assert.has_error(function() m(x, { cache = cache, key_padding_mask = heed.zeros(2, 3, { dtype = "bool" }) }) end)
     assert.has_error(function() m(heed.randn(2, 3, 5), { cache = cache }) end)
     assert.has_error(function() m(heed.ones(2, 3, 6, { dtype = "int64" }), { cache = cache }) end)
   end)
 
-  it("what is no cache, or was released", function()
+  it("other values, and released caches", function()
     raises("MultiHeadAttention: cache is a table; it must be a heed.Cache", function() m(x, { cache = { 1 } }) end)
     raises("MultiHeadAttention: cache is a module (Linear); it must be a heed.Cache",
       function() m(x, { cache = m.W_query }) end)
@@ -556,7 +544,7 @@ describe("forward with a cache refuses", function()
   end)
 end)
 
-it("caches outlive their module, and serve another of its shape", function()
+it("caches outlive their module, and work with another one of the same shape", function()
   local x = heed.randn(1, 3, 6)
   local m = module()
   local cache, twin = m:new_cache(), module()

@@ -1,17 +1,9 @@
 -- The command `heed`: options, scripts, exit codes.
 local support = require "tests.support"
-local heed, run = support.heed, support.run
+local heed, run, with_script = support.heed, support.run, support.with_script
 
--- Runs the command with options that are words for the shell.
+-- Runs the command; options are quoted for the shell.
 local function command(options, input) return run(heed .. " " .. options, input) end
-
--- A script with this text, as a word for the shell, while f runs.
-local function with_script(text, f)
-  support.with_file(function(path)
-    support.write(path, text)
-    f(path)
-  end)
-end
 
 local function prints(expected, result)
   assert.are.equal("", result.err)
@@ -20,27 +12,27 @@ local function prints(expected, result)
 end
 
 describe("heed SCRIPT", function()
-  it("runs it with its arguments in ... and arg", function()
+  it("runs the script with its arguments in ... and arg", function()
     with_script("print(#arg, arg[0], arg[-1], arg[-2], ...)", function(path)
       prints(("2\t%s\t%s\tnil\ta\tb c\n"):format(path, support.runner), command(path .. " a 'b c'"))
     end)
   end)
 
-  it("passes over a first line that starts with #", function()
+  it("skips a first line that starts with #", function()
     with_script("#!/usr/bin/env heed\nprint 'here'", function(path) prints("here\n", command(path)) end)
   end)
 
-  it("takes what follows -- as the script", function()
+  it("takes the argument after -- as the script", function()
     with_script("print(arg[-1])", function(path) prints("--\n", command("-- " .. path)) end)
   end)
 
-  it("says which file it cannot open", function()
+  it("names the file that it cannot open", function()
     local result = command "no/such/file.lua"
     assert.are.equal(1, result.code)
     assert.truthy(result.err:find("^heed: cannot open no/such/file.lua"))
   end)
 
-  it("leaves the globals as lua has them", function()
+  it("has the same globals as lua", function()
     with_script("require 'heed'; print(rawget(_G, 'heed'), rawget(_G, 'nn'))", function(path)
       prints("nil\tnil\n", command(path))
     end)
@@ -49,12 +41,12 @@ end)
 
 describe("heed -e CODE", function()
   it("runs the code", function() prints("3\n", command "-e 'print(1 + 2)'") end)
-  it("takes it without a space too", function() prints("3\n", command "'-eprint(1 + 2)'") end)
-  it("may be repeated", function() prints("7\n", command "-e 'x = 7' -e 'print(x)'") end)
-  it("goes before the script", function()
+  it("accepts the code without a space, too", function() prints("3\n", command "'-eprint(1 + 2)'") end)
+  it("may be given several times", function() prints("7\n", command "-e 'x = 7' -e 'print(x)'") end)
+  it("runs before the script", function()
     with_script("print(x, ...)", function(path) prints("5\ta\n", command("-e 'x = 5' " .. path .. " a")) end)
   end)
-  it("needs code", function()
+  it("reports missing code", function()
     local result = command "-e"
     assert.are.equal(1, result.code)
     assert.truthy(result.err:find("^heed: '%-e' needs code\nusage: "))
@@ -65,7 +57,7 @@ describe("heed -e CODE", function()
     assert.are.equal("", result.out)
     assert.truthy(result.err:find("^heed: %(command line%):1: bad luck\nstack traceback:\n"))
   end)
-  it("does not go on after an error", function()
+  it("stops after an error", function()
     local result = command [[-e 'error "first"' -e 'print "second"']]
     assert.are.equal("", result.out)
     assert.are.equal(1, result.code)
@@ -73,9 +65,9 @@ describe("heed -e CODE", function()
 end)
 
 describe("standard input", function()
-  it("is run for -", function() prints("-\ta\n", command("- a", "print(arg[0], ...)")) end)
-  it("is run without arguments where there is no terminal", function() prints("6\n", command("", "print(2 * 3)")) end)
-  it("is left alone by -e", function() prints("print 1\n", command("-e 'print(io.read())'", "print 1\n")) end)
+  it("is run if the script is -", function() prints("-\ta\n", command("- a", "print(arg[0], ...)")) end)
+  it("is run without arguments if it is not a terminal", function() prints("6\n", command("", "print(2 * 3)")) end)
+  it("is not read with -e", function() prints("print 1\n", command("-e 'print(io.read())'", "print 1\n")) end)
 end)
 
 describe("heed", function()
@@ -92,7 +84,7 @@ describe("heed", function()
   end)
 
   for _, option in ipairs { "-x", "--unknown", "-vi" } do
-    it("refuses " .. option, function()
+    it("rejects " .. option, function()
       local result = command(option)
       assert.are.equal(1, result.code)
       assert.are.equal("", result.out)
@@ -100,46 +92,46 @@ describe("heed", function()
     end)
   end
 
-  it("uses the text of error objects", function()
+  it("prints error objects with tostring", function()
     local result = command [[-e 'error(setmetatable({}, {__tostring = function() return "an object" end}))']]
     assert.are.equal("heed: an object\n", result.err)
     assert.are.equal(1, result.code)
     assert.truthy(command("-e 'error({})'").err:find("^heed: %(error object is a table value%)\n"))
   end)
 
-  it("exits as os.exit says", function()
+  it("exits with the code given to os.exit", function()
     assert.are.equal(3, command("-e 'os.exit(3)'").code)
     assert.are.equal(0, command("-e 'os.exit(0)'").code)
   end)
 
-  support.where("os_exit", it, pending)("exits as os.exit says with booleans", function()
+  support.where("os_exit", it, pending)("exits with the code given to os.exit as a boolean", function()
     assert.are.equal(0, command("-e 'os.exit(true, true)'").code)
     assert.are.equal(1, command("-e 'os.exit(false)'").code)
   end)
 
-  it("takes a reader that goes away for no error", function()
+  it("does not report an error if the reader of its output exits", function()
     local result = run("{ " .. heed .. " -e 'for i = 1, 1e6 do print(i) end'; echo code $? >&2; } | head -n 1")
     assert.are.equal("1\n", result.out)
     assert.are.equal("code 0\n", result.err)
   end)
 
-  it("lets a script see that a command it writes to has gone", function()
-    prints("false\n", command [[-e 'if jit then jit.off() end -- its compiled writes lose errors
+  it("lets a script see that the command it writes to has exited", function()
+    prints("false\n", command [[-e 'if jit then jit.off() end -- compiled code loses errors of writes
       local p = io.popen("true", "w")
       local ok = true
       for i = 1, 1e4 do ok = ok and p:write(("x"):rep(100)) and true or false end
       print(ok)']])
   end)
 
-  support.where("hooks", it, pending)("stops at an interrupt", function()
+  support.where("hooks", it, pending)("stops on an interrupt", function()
     local result = command [[-e 'os.execute("(sleep 0.1; kill -INT $PPID) &") while true do end']]
     assert.are.equal(1, result.code)
     assert.truthy(result.err:find("^heed: interrupted!\nstack traceback:"))
   end)
 end)
 
-describe("the library inside", function()
-  it("is found by every name, in any order, as one", function()
+describe("the built-in library", function()
+  it("is found by all its module names, in any order, as one library", function()
     prints("true\ttrue\n", command [[-e 'local nn, heed, core = require "heed.nn", require "heed", require "heed.core"
       print(heed.nn == nn, type(core) == "table")']])
   end)
@@ -152,22 +144,22 @@ describe("the library inside", function()
     end)
   end)
 
-  it("leaves other modules to the searchers of Lua", function()
+  it("leaves other modules to Lua's searchers", function()
     local result = command "-e 'require \"heed.no_such_part\"'"
     assert.are.equal(1, result.code)
     assert.truthy(result.err:find("module 'heed.no_such_part' not found", 1, true))
   end)
 end)
 
--- Not under sanitizers, whose libraries a plain interpreter does not have.
-describe("the loadable module #plain", function()
+-- Not with sanitizers, whose libraries a plain interpreter does not load.
+describe("the loadable module heed.so #plain", function()
   local lua = support.plain_lua()
   local paths = {
     ["with the files of lua/"] = "LUA_PATH='lua/?.lua;lua/?/init.lua'",
     ["alone"] = "LUA_PATH='none'",
   }
   for name, path in pairs(paths) do
-    it("gives a plain interpreter the library, " .. name, function()
+    it("makes the library available to a plain interpreter, " .. name, function()
       if not lua then return pending "there is no plain interpreter" end
       prints("tensor([2., 4.])\ttrue\tnil\n", run(("%s LUA_CPATH=%s %s -e '%s'"):format(path,
         support.quote(support.build .. "/?.so"), lua,

@@ -1,23 +1,14 @@
--- MultiHeadAttention over other tokens than x: key, value and kv_lengths.
+-- Cross attention in MultiHeadAttention: key, value and kv_lengths.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
-
-local function module(more)
-  local c = { d_in = 6, d_out = 8, context_length = 12, dropout = 0, num_heads = 4 }
-  for name, value in pairs(more or {}) do c[name] = value end
-  return nn.MultiHeadAttention(c)
-end
-
-local function close(a, b)
-  assert.equal(tostring(a.shape), tostring(b.shape))
-  assert.is_true((a - b):abs():max():item() <= 1e-6)
-end
+local tensors = require "tests.tensors"
+local module, close = tensors.small_mha, tensors.close
 
 before_each(function() heed.manual_seed(123) end)
 
 describe("cross attention", function()
-  it("makes keys and values from key, and queries from x", function()
+  it("computes keys and values from key, and queries from x", function()
     local m = module { causal = false }
     local x, key = heed.randn(2, 3, 6), heed.randn(2, 5, 6)
     local y, info = m(x, { key = key, need_weights = true })
@@ -33,13 +24,13 @@ describe("cross attention", function()
     close(m.out_proj(heads:transpose(2, 3):reshape(2, 3, 8)), y)
   end)
 
-  it("is self-attention if key is x", function()
+  it("equals self-attention if key is x", function()
     local m, x = module(), heed.randn(2, 5, 6)
     assert.equal(m(x):to_string(), m(x, { key = x }):to_string())
     assert.equal(m(x):to_string(), m(x, { key = x, value = x }):to_string())
   end)
 
-  it("takes tokens of other sizes", function()
+  it("accepts keys and values of other sizes", function()
     local m = module { kdim = 5, vdim = 3, causal = false, num_kv_heads = 2 }
     assert.equal("heed.Size([4, 5])", tostring(m.W_key.weight.shape))
     assert.equal("heed.Size([4, 3])", tostring(m.W_value.weight.shape))
@@ -56,7 +47,7 @@ describe("cross attention", function()
     close(m(x:unsqueeze(1), { key = key:unsqueeze(1) })[1], y)
   end)
 
-  it("compares positions that count from 1 in both, if causal", function()
+  it("compares positions, both counted from 1, if causal", function()
     local _, info = module()(heed.randn(4, 6), { key = heed.randn(3, 6), need_weights = true })
     for i = 1, 4 do
       for j = 1, 3 do
@@ -66,13 +57,13 @@ describe("cross attention", function()
     end
   end)
 
-  it("takes no tokens at all as a key, and gives what zeros give", function()
+  it("accepts a key without tokens, as if the attention output were zero", function()
     local m, x = module { causal = false }, heed.randn(2, 3, 6)
     close(m.out_proj(heed.zeros(2, 3, 8)), m(x, { key = heed.zeros(2, 0, 6) }))
     assert.equal("heed.Size([2, 0, 8])", tostring(m(heed.zeros(2, 0, 6), { key = x }).shape))
   end)
 
-  it("takes masks and lengths of the keys", function()
+  it("accepts masks and lengths of the keys", function()
     local m, x, key = module { causal = false }, heed.randn(2, 3, 6), heed.randn(2, 5, 6)
     local padding = heed.tensor { { false, false, false, true, true }, { false, false, false, false, true } }
     local lengths = heed.tensor({ 3, 4 }, { dtype = "int64" })
@@ -85,7 +76,7 @@ describe("cross attention", function()
     assert.equal(y:to_string(), m(x, { key = spoilt, key_padding_mask = padding }):to_string())
   end)
 
-  it("draws the dropout of its weights", function()
+  it("applies dropout to its weights", function()
     local m = nn.MultiHeadAttention { d_in = 6, d_out = 8, context_length = 12, dropout = 0.5, num_heads = 4 }
     local x, key = heed.randn(2, 3, 6), heed.randn(2, 5, 6)
     local _, info = m(x, { key = key, need_weights = true, generator = heed.Generator(3) })
@@ -96,7 +87,7 @@ describe("cross attention", function()
 end)
 
 describe("kv_lengths", function()
-  it("lets the last query of a causal module stand at the last key", function()
+  it("aligns the last query of a causal module with the last key", function()
     local m, x, key = module(), heed.randn(2, 2, 6), heed.randn(2, 6, 6)
     local _, info = m(x, { key = key, kv_lengths = heed.tensor({ 4, 6 }, { dtype = "int64" }), need_weights = true })
     for b, length in ipairs { 4, 6 } do
@@ -106,7 +97,7 @@ describe("kv_lengths", function()
     end
   end)
 
-  it("are taken by all attention modules", function()
+  it("are accepted by all attention modules", function()
     local lengths, x = heed.tensor({ 4, 2 }, { dtype = "int64" }), heed.randn(2, 4, 6)
     local padding = heed.tensor { { false, false, false, false }, { false, false, true, true } }
     local m = nn.SelfAttention(6, 8)
@@ -118,12 +109,13 @@ describe("kv_lengths", function()
       local _, info = each(x, { kv_lengths = lengths, need_weights = true })
       local rows = info.scores:view(2, -1, 4, 4)[2][1]
       for i = 1, 4 do
-        for j = 1, 4 do assert.equal(j > i - 2, rows[{ i, j }] == -math.huge) end -- the length 2 less 4 queries
+        -- The offset is -2: length 2 minus 4 queries.
+        for j = 1, 4 do assert.equal(j > i - 2, rows[{ i, j }] == -math.huge) end
       end
     end
   end)
 
-  it("must be lengths", function()
+  it("must be valid lengths", function()
     local m, x = module(), heed.randn(2, 4, 6)
     assert.has_error(function() m(x, { kv_lengths = heed.tensor({ 5, 1 }, { dtype = "int64" }) }) end)
     assert.has_error(function() m(x, { kv_lengths = heed.tensor { 1, 1 } }) end)
@@ -131,14 +123,14 @@ describe("kv_lengths", function()
   end)
 end)
 
-describe("cross attention refuses", function()
+describe("cross attention rejects", function()
   local m, small, x
 
   before_each(function()
     m, small, x = module(), module { kdim = 5, vdim = 3 }, heed.randn(2, 3, 6)
   end)
 
-  it("a missing key or value that x or key cannot stand for", function()
+  it("a missing key or value that x or key cannot replace because of its size", function()
     raises("MultiHeadAttention: key is missing; it must be given, since d_in is 6, kdim 5 and vdim 3",
       function() small(x) end)
     raises("MultiHeadAttention: value is missing; it must be given, since kdim is 5 and vdim 3",
@@ -147,7 +139,7 @@ describe("cross attention refuses", function()
       function() m(x, { value = x }) end)
   end)
 
-  it("sizes that do not fit", function()
+  it("mismatched sizes", function()
     raises("MultiHeadAttention: key is [2, 4, 6]; it must be [n, 5] or [b, n, 5], since kdim is 5",
       function() small(x, { key = heed.randn(2, 4, 6), value = heed.randn(2, 4, 3) }) end)
     raises("MultiHeadAttention: value is [2, 4, 6]; it must be [n, 3] or [b, n, 3], since vdim is 3",
@@ -167,13 +159,13 @@ describe("cross attention refuses", function()
       function() m(heed.randn(2, 13, 6), { key = x }) end)
   end)
 
-  it("other things than tensors of float32", function()
+  it("anything but float32 tensors", function()
     raises("MultiHeadAttention: key is the number 3; it must be a tensor", function() m(x, { key = 3 }) end)
     raises("MultiHeadAttention: key is int64; it must be float32: convert with key:float()",
       function() m(x, { key = heed.ones(2, 3, 6, { dtype = "int64" }) }) end)
   end)
 
-  it("another module's options", function()
+  it("options of other modules", function()
     raises("CausalAttention: key is given; only MultiHeadAttention takes it",
       function() nn.CausalAttention(6, 8, 4, 0)(x, { key = x }) end)
     raises("SelfAttention: value is given; only MultiHeadAttention takes it",

@@ -1,16 +1,17 @@
--- heed.models.gpt2 and llama: against transformers on small models with random weights, with and without a cache.
+-- heed.models.gpt2 and llama: small models with random weights, compared with Hugging Face's transformers.
 local heed = require "heed"
+local tensors = require "tests.tensors"
 local cases = require "tests.decoder_cases"
 local raises = require "tests.raises"
 
 local CLASSES, TOP, golden, class_of, load_golden = cases.classes, cases.top, cases.golden, cases.class_of, cases.load
-local from_one, int64, close, in_pieces = cases.from_one, cases.int64, cases.close, cases.in_pieces
+local from_one, in_pieces, int64, close = cases.from_one, cases.in_pieces, tensors.int64, tensors.close
 
 for name, case in pairs(golden) do
   describe("the golden " .. name, function()
     local prompt, greedy = from_one(case.prompt), from_one(case.greedy)
 
-    it("gives the logits", function()
+    it("gives the reference logits", function()
       local m = load_golden(name)
       close(heed.tensor(case.logits), m(prompt)[-1], 3e-5)
       close(m(prompt)[-1], m(int64(prompt))[-1], 0)
@@ -18,14 +19,14 @@ for name, case in pairs(golden) do
       close(m(prompt)[{ { 10, 11 }, {} }], m(prompt, { logits_to_keep = 2 }), 1e-5)
     end)
 
-    it("generates its tokens with a cache", function()
+    it("generates the reference tokens with a cache", function()
       local m = load_golden(name)
       local ids, cache = m:generate(prompt, { max_new_tokens = #greedy })
       assert.are.same(greedy, ids)
       assert.are.equal(#prompt + #greedy - 1, cache.length)
     end)
 
-    it("generates its tokens without a cache", function()
+    it("generates the reference tokens without a cache", function()
       local m, ids = load_golden(name), table.move(prompt, 1, #prompt, 1, {})
       for _, id in ipairs(greedy) do
         assert.are.equal(id, m(ids)[-1]:argmax():item())
@@ -33,7 +34,7 @@ for name, case in pairs(golden) do
       end
     end)
 
-    it("gives the same in chunks, token by token and at once", function()
+    it("gives the same logits in chunks, token by token and at once", function()
       local m, ids = load_golden(name), {}
       for _, list in ipairs { prompt, greedy } do table.move(list, 1, #list, #ids + 1, ids) end
       local whole = m(ids)
@@ -49,7 +50,7 @@ for name, case in pairs(golden) do
         assert.is_true(off > 0 and off <= bound, "off by " .. off .. " in the mean")
       end
 
-      it("keeps to its logits with a cache in " .. dtype, function()
+      it("gives close logits with a cache in " .. dtype, function()
         local m = load_golden(name)
         local cache = m:new_cache { dtype = dtype, capacity = 20 }
         assert.are.equal(dtype, cache.dtype)
@@ -57,7 +58,7 @@ for name, case in pairs(golden) do
         assert.are.equal(dtype, select(2, m:generate(prompt, { dtype = dtype })).dtype)
       end)
 
-      it("keeps to its logits with weights in " .. dtype, function()
+      it("gives close logits with weights in " .. dtype, function()
         local m = load_golden(name)
         local before = m(prompt)
         near(before, m:to(dtype)(prompt))
@@ -67,7 +68,7 @@ for name, case in pairs(golden) do
   end)
 end
 
-describe("a decoder gives transformers' logits and tokens:", function()
+describe("a decoder gives the logits and tokens of Hugging Face's transformers:", function()
   for _, case in ipairs(cases.variants) do
     it(case.name, function()
       local m = assert(class_of(case.name).load(TOP .. "decoders/" .. case.name))
@@ -88,28 +89,28 @@ describe("a decoder", function()
     ids = from_one(golden.llama.prompt)
   end)
 
-  it("says what the attention of its layers found", function()
+  it("returns the attention internals of its layers with need_weights", function()
     local logits, info = m(ids, { need_weights = true })
     close(m(ids), logits, 0)
     assert.are.equal(3, #info.layers)
     assert.are.equal("heed.Size([8, 11, 11])", tostring(info.layers[3].weights.shape))
   end)
 
-  it("gives a text the same logits whatever stands behind its length", function()
+  it("ignores the ids beyond kv_lengths", function()
     local short = { ids[1], ids[2], ids[3], 5, 6 }
     local logits = m({ short, table.move(ids, 1, 5, 1, {}) }, { kv_lengths = { 3, 5 } })
     close(m({ ids[1], ids[2], ids[3] }), logits[1][{ { 1, 3 }, {} }], 1e-5)
     close(m(table.move(ids, 1, 5, 1, {})), logits[2], 1e-5)
   end)
 
-  it("ties lm_head to the embeddings, and keeps it tied", function()
+  it("ties lm_head to the embeddings, and keeps them tied", function()
     m = load_golden "gpt2"
     assert.is_true(m.lm_head.weight == m.token_embeddings.weight)
     m:to "bfloat16"
     assert.is_true(m.lm_head.weight == m.token_embeddings.weight)
   end)
 
-  it("takes configs by other names", function()
+  it("accepts alternative names of settings", function()
     local c = golden.llama.config
     local same = assert(CLASSES.llama.load(TOP .. golden.llama.file, {
       vocab_size = c.vocab_size, hidden_size = c.d_model, num_hidden_layers = c.layers, num_attention_heads = c.heads,
@@ -118,17 +119,18 @@ describe("a decoder", function()
     close(m(ids), same(ids), 0)
   end)
 
-  it("refuses what it cannot work with", function()
+  it("rejects invalid arguments", function()
     local long = {}
     for i = 1, 129 do long[i] = 1 end
-    raises("Llama: there are 129 tokens, and max_position_embeddings is 128", function() m(long) end)
-    raises("Llama: ids must be int64 of shape [n] or [b, n], at least one, got a tensor of shape [2] and dtype float32",
+    raises("Llama: ids have 129 tokens; max_position_embeddings is 128", function() m(long) end)
+    raises("Llama: ids is a tensor of shape [2] and dtype float32; it must be an int64 tensor [n] or [b, n] with at " ..
+      "least one element",
       function() m(heed.ones(2)) end)
-    raises("Llama: logits_to_keep must be an integer from 1 to 11, the tokens; got the number 12",
+    raises("Llama: logits_to_keep is the number 12; it must be an integer from 1 to the number of tokens, 11",
       function() m(ids, { logits_to_keep = 12 }) end)
-    raises("Llama: cache must be what the model's new_cache gives, got the number 3",
+    raises("Llama: cache is the number 3; it must be a cache made by the model's new_cache",
       function() m(ids, { cache = 3 }) end)
-    raises("Llama: kv_lengths is given and so is cache; with a cache, key_padding_mask hides keys",
+    raises("Llama: kv_lengths and cache are both given; use key_padding_mask to hide keys in a cache",
       function() m({ ids }, { cache = m:new_cache(), kv_lengths = { 3 } }) end)
     assert.has_error(function() m({ ids }, { kv_lengths = { 3, 4 } }) end)
     assert.has_error(function() m { 1, 198 } end)
@@ -143,9 +145,9 @@ describe("the cache of a model", function()
     ids = from_one(golden.gpt2.prompt)
   end)
 
-  it("needs layers", function()
+  it("needs at least one layer", function()
     while #m.layers > 0 do m.layers:pop() end
-    raises("new_cache: the model has no layers; a cache needs at least one", function() m:new_cache() end)
+    raises("new_cache: the model has no layers; it must have at least one", function() m:new_cache() end)
   end)
 
   it("can be truncated, cloned, reordered and released", function()
@@ -162,18 +164,19 @@ describe("the cache of a model", function()
     cache:release()
     cache:release()
     assert.are.equal("heed.ModelCache(released)", tostring(cache))
-    raises("GPT2: the cache was released", function() m({ { 1 }, { 1 } }, { cache = cache }) end)
-    raises("heed.ModelCache: the cache was released", function() return cache.length end)
+    raises("GPT2: the cache has been released", function() m({ { 1 }, { 1 } }, { cache = cache }) end)
+    raises("heed.ModelCache: the cache has been released", function() return cache.length end)
   end)
 
-  it("says what does not fit, and stays as it is", function()
+  it("reports what does not fit, and stays unchanged", function()
     local cache = m:new_cache { capacity = 12 }
     m(ids, { cache = cache })
-    raises("GPT2: the cache has 11 tokens, ids have 2 more and its capacity is 12",
+    raises("GPT2: cache has 11 tokens and ids have 2 more; the capacity is 12",
       function() m({ 1, 2 }, { cache = cache }) end)
-    raises("GPT2: ids have a batch of 2 and the cache one of 1", function() m({ { 1 }, { 2 } }, { cache = cache }) end)
-    raises("truncate: n is 12; it must be from 0 to 11, the length", function() cache:truncate(12) end)
-    raises("a heed.ModelCache has no field that can be set, such as a string ('length')",
+    raises("GPT2: cache has a batch of 1; it must be that of ids, 2",
+      function() m({ { 1 }, { 2 } }, { cache = cache }) end)
+    raises("truncate: n is 12; it must be from 0 to the length, 11", function() cache:truncate(12) end)
+    raises("the field 'length' of a heed.ModelCache cannot be set; all of its fields are read-only",
       function() cache.length = 3 end)
     assert.has_error(function() return cache.size end)
     assert.has_error(function() cache:reorder { 2 } end)
@@ -182,19 +185,19 @@ describe("the cache of a model", function()
     assert.are.equal(11, cache.length)
     assert.are.equal(12, m:new_cache({ capacity = 12 }).capacity)
     assert.are.equal(96, m:new_cache().capacity)
-    raises("GPT2: there are 95 tokens in the cache and 2 tokens, and max_position_embeddings is 96", function()
+    raises("GPT2: cache has 95 tokens and ids have 2 tokens; max_position_embeddings is 96", function()
       cache = m:new_cache { capacity = 200 }
       local long = {}
       for i = 1, 95 do long[i] = i end
       m(long, { cache = cache })
       m({ 1, 2 }, { cache = cache })
     end)
-    raises("Llama: the cache is for 3 layers and the model has 2", function()
+    raises("Llama: cache has 3 layers; it must have as many as the model, 2", function()
       assert(CLASSES.llama.load(TOP .. "decoders/llama"))(ids, { cache = m:new_cache() })
     end)
   end)
 
-  it("takes back what some layers have seen when a pass fails in the middle", function()
+  it("is restored when a pass fails after some of the layers", function()
     local cache = m:new_cache()
     m(ids, { cache = cache })
     local want = m({ 5 }, { cache = cache:clone() })
@@ -212,7 +215,7 @@ describe("the cache of a model", function()
     close(want, m({ 5 }, { cache = cache }), 0)
   end)
 
-  it("keeps of a window what can be seen", function()
+  it("stores only the tokens that a sliding window can see", function()
     m = assert(CLASSES.llama.load(TOP .. "decoders/mistral"))
     assert.are.equal(math.huge, m:new_cache().capacity)
     assert.are.same({ 4, true }, { m.layers[1].attention.window.left, m.layers[1].attention.causal })

@@ -1,4 +1,4 @@
--- The dtypes that only store: what converts, moves and shows numbers works, everything else refuses.
+-- The storage dtypes: converting, moving and printing values works, all other functions reject them.
 local heed = require "heed"
 local support = require "tests.support"
 local raises = dofile "tests/raises.lua"
@@ -7,7 +7,7 @@ local STORED = { "bfloat16", "float16", "int8" }
 
 -- ---- Twins in double precision ----
 
---- The number of a pattern of bits with so many bits of exponent and fraction, by the definition of IEEE 754.
+--- The value of a bit pattern with these numbers of exponent and fraction bits, by the definition of IEEE 754.
 local function decode(bits, exponent_bits, fraction_bits)
   local sign = bits >= 2 ^ (exponent_bits + fraction_bits) and -1.0 or 1.0
   local exponent = math.floor(bits / 2 ^ fraction_bits) % 2 ^ exponent_bits
@@ -26,31 +26,31 @@ end
 
 local function same_number(a, b) return a == b and 1 / a == 1 / b or a ~= a and b ~= b end
 
---- All patterns of a dtype as a tensor.
+--- All bit patterns of a dtype as a tensor.
 local function all_of(dtype)
   local list, count = {}, dtype == "int8" and 256 or 65536
   for bits = 0, count - 1 do list[bits + 1] = string.pack(dtype == "int8" and "B" or "<I2", bits) end
   return heed.from_string(table.concat(list), dtype, count), count
 end
 
---- The pattern of the number of that format which is nearest to x, ties to the even pattern; x not nan.
+--- The bit pattern of the value nearest to x in a format, ties to even; x must not be nan.
 local function nearest(dtype, x)
   local e, f = table.unpack(FORMATS[dtype])
-  local low, high = 0, math.floor((2 ^ e - 1) * 2 ^ f) -- patterns of positive numbers rise with them, up to inf
+  local low, high = 0, math.floor((2 ^ e - 1) * 2 ^ f) -- the order of patterns is that of the numbers
   local magnitude, sign = math.abs(x), (x < 0 or 1 / x < 0) and math.floor(2 ^ (e + f)) or 0
   while high - low > 1 do
     local middle = math.floor((low + high) / 2)
     if decode(middle, e, f) <= magnitude then low = middle else high = middle end
   end
   local below, above = decode(low, e, f), decode(high, e, f)
-  if above == math.huge then above = 2 ^ 2 ^ (e - 1) end -- what would come next
+  if above == math.huge then above = 2 ^ 2 ^ (e - 1) end -- the next value, if the exponent had no limit
   local down, up = magnitude - below, above - magnitude
   local pattern = (magnitude == math.huge or up < down or (up == down and high % 2 == 0)) and high or low
   return sign + pattern
 end
 
-describe("tensors that only store", function()
-  it("read every pattern as the number that it stands for", function()
+describe("tensors of storage dtypes", function()
+  it("read every bit pattern as the number that it represents", function()
     for _, dtype in ipairs(STORED) do
       local x, count = all_of(dtype)
       local wide, list = x:float(), x:tolist()
@@ -63,13 +63,13 @@ describe("tensors that only store", function()
     end
   end)
 
-  it("give int8 as integers and the others as floats", function()
+  it("give Lua integers for int8 and floats for the others", function()
     support.number_is("integer", heed.zeros(1, { dtype = "int8" }):item())
     support.number_is("float", heed.zeros(1, { dtype = "bfloat16" })[1])
     support.number_is("float", heed.zeros(1, { dtype = "float16" }):item())
   end)
 
-  it("keep every pattern that is copied, made float32 and made small again", function()
+  it("keep every bit pattern when copied, or converted to float32 and back", function()
     for _, dtype in ipairs(STORED) do
       local x = all_of(dtype)
       assert.are.equal(x:to_string(), x:clone():to_string())
@@ -87,7 +87,7 @@ describe("tensors that only store", function()
     end
   end)
 
-  it("round to the nearest number, ties to even", function()
+  it("round to nearest, ties to even", function()
     heed.manual_seed(3)
     local list = { 0.0, -0.0, 65504, 65519.996, 65520, -65520, 1e30, 3.4e38, 2 ^ -24, 2 ^ -25, 2 ^ -25 * 1.0001,
       2 ^ -126, 2 ^ -149, math.huge, -math.huge, 1 + 2 ^ -8, 1 + 3 * 2 ^ -8, 1 + 2 ^ -11, 1 + 3 * 2 ^ -11 }
@@ -102,7 +102,7 @@ describe("tensors that only store", function()
     end
   end)
 
-  it("drop fractions, bound what is beyond and make 0 of nan in int8", function()
+  it("truncate fractions, clamp to the range and turn nan into 0 for int8", function()
     local x = heed.tensor { 1.9, -1.9, 127.9, 128, 300, -128.9, -129, 1 / 0, -1 / 0, 0 / 0 }
     assert.are.same({ 1, -1, 127, 127, 127, -128, -128, 127, -128, 0 }, x:to("int8"):tolist())
     local whole = heed.tensor({ 127, 128, -129, math.maxinteger, math.mininteger }, { dtype = "int64" })
@@ -110,7 +110,7 @@ describe("tensors that only store", function()
     assert.are.same({ 1, 0 }, heed.tensor { true, false }:to("int8"):tolist())
   end)
 
-  it("convert between each other by way of the number", function()
+  it("convert between each other by value", function()
     local x = heed.tensor({ 1.5, -300, 70000, 0 / 0 }, { dtype = "bfloat16" })
     assert.are.same({ 1.5, -300, 1 / 0 }, x:to("float16")[{ { 1, 3 } }]:tolist())
     assert.are.same({ 1, -128, 127, 0 }, x:to("int8"):tolist())
@@ -119,7 +119,7 @@ describe("tensors that only store", function()
     assert.are.same({ -3.0, 0.0 }, heed.tensor({ -3, 0 }, { dtype = "int8" }):to("bfloat16"):tolist())
   end)
 
-  it("are made like others", function()
+  it("are created like other tensors", function()
     for _, dtype in ipairs(STORED) do
       local options = { dtype = dtype }
       for _, x in ipairs {
@@ -138,7 +138,7 @@ describe("tensors that only store", function()
     assert.are.same({ 0.10009765625 }, heed.tensor({ 0.1 }, { dtype = "bfloat16" }):tolist())
   end)
 
-  it("are viewed, indexed and written to", function()
+  it("can be viewed, indexed and assigned to", function()
     for _, dtype in ipairs(STORED) do
       local x = heed.range(1, 24, { dtype = dtype }):view(2, 3, 4)
       local wide = heed.range(1, 24):view(2, 3, 4)
@@ -159,7 +159,7 @@ describe("tensors that only store", function()
     end
   end)
 
-  it("are picked from and joined", function()
+  it("can be selected from and joined", function()
     for _, dtype in ipairs(STORED) do
       local x = heed.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, { dtype = dtype })
       local index = heed.tensor({ 2, 1, 2 }, { dtype = "int64" })
@@ -179,7 +179,7 @@ describe("tensors that only store", function()
     end
   end)
 
-  it("take the dtype that holds both when they are joined with others", function()
+  it("are promoted to a common dtype when joined with others", function()
     local one = {}
     for _, dtype in ipairs { "bool", "int64", "float32", "bfloat16", "float16", "int8" } do
       one[dtype] = heed.ones(1, { dtype = dtype })
@@ -195,7 +195,7 @@ describe("tensors that only store", function()
     end
   end)
 
-  it("go to strings and back", function()
+  it("convert to strings of bytes and back", function()
     local x = heed.tensor({ 1, -2.5 }, { dtype = "bfloat16" })
     assert.are.equal("\128\063\032\192", x:to_string())
     assert.are.equal("\000\060\000\193", x:to("float16"):to_string())
@@ -205,8 +205,8 @@ describe("tensors that only store", function()
       function() heed.from_string("abc", "float16", 2) end)
   end)
 
-  -- What PyTorch prints, but for "heed." in the place of "torch.".
-  it("print as PyTorch prints them, with their dtype", function()
+  -- PyTorch's output, with "heed." instead of "torch.".
+  it("print as in PyTorch, with their dtype", function()
     local function of(dtype, data) return tostring(heed.tensor(data, { dtype = dtype })) end
     assert.are.equal("tensor([ 1.0000, -2.5000,  0.1001], dtype=heed.bfloat16)", of("bfloat16", { 1, -2.5, 0.1 }))
     assert.are.equal("tensor([ 1.0000, -2.5000,  0.1000], dtype=heed.float16)", of("float16", { 1, -2.5, 0.1 }))
@@ -226,8 +226,8 @@ end)
 
 local long = { dtype = "int64" }
 
---- Functions of tensors that work with a stored x, in some test of this file or to_spec.lua, or on a line of
---- theirs; and methods that want no elements.
+--- Functions that support x of a storage dtype, tested in this file or in to_spec.lua, or in a test of their own;
+--- and methods that do not access elements.
 local WORK = {}
 for name in ([[bool cat chunk clone concat contiguous copy_ dequantize_int8 dim embedding empty_like expand fill_
   flatten float full_like gather index_select is_contiguous is_released item iter linear long masked_select narrow numel
@@ -236,7 +236,7 @@ for name in ([[bool cat chunk clone concat contiguous copy_ dequantize_int8 dim 
   WORK[name] = true
 end
 
---- The other arguments of functions that want some; a tensor in them is not a stored one.
+--- Further arguments of functions that need some; tensors in them are float32.
 local ARGUMENTS = {
   allclose = { heed.ones(2, 2) }, bernoulli = {}, clamp = { 0, 1 }, clamp_ = { 0, 1 }, cumsum = { 1 },
   dot = { heed.ones(2) }, equal = { heed.ones(2, 2) }, layer_norm = {}, log_softmax = { 1 },
@@ -250,7 +250,7 @@ for name in ([[add bmm div eq ge gt le logical_and logical_or logical_xor lt mat
   ARGUMENTS[name], ARGUMENTS[name .. "_"] = { heed.ones(2, 2) }, { heed.ones(2, 2) }
 end
 
---- Those that say in words of their own what they want.
+--- Functions with a message of their own; false: without this error.
 local OTHERWISE = {
   normal_ = "the result is float32 and the tensor that is written is %s, which cannot hold it",
   uniform_ = "the result is float32 and the tensor that is written is %s, which cannot hold it",
@@ -260,10 +260,10 @@ local OTHERWISE = {
   randint_like = false, -- draws integers of any dtype
 }
 
-describe("everything else", function()
+describe("functions without support for storage dtypes", function()
   local methods = support.tensor_methods()
 
-  it("refuses what only stores", function()
+  it("reject them", function()
     for name in pairs(methods) do
       if not WORK[name] and OTHERWISE[name] ~= false then
         for _, dtype in ipairs(STORED) do
@@ -281,7 +281,7 @@ describe("everything else", function()
     end
   end)
 
-  it("refuses them as second operands, too", function()
+  it("reject them as second operands", function()
     local x, half = heed.ones(2, 2), heed.ones(2, 2, { dtype = "float16" })
     for _, name in ipairs { "add", "div", "eq", "logical_and", "maximum", "pow", "matmul", "allclose", "equal" } do
       raises(name .. ": b is float16; it must be float32, int64 or bool: convert with b:float()",
@@ -301,7 +301,7 @@ describe("everything else", function()
     raises("index: index is int8; it must be int64", function() return x[heed.ones(1, { dtype = "int8" })] end)
   end)
 
-  it("says how to go on", function()
+  it("say how to convert them", function()
     raises("exp: x is bfloat16; it must be float32, int64 or bool: convert with x:float()",
       function() heed.exp(heed.ones(2, { dtype = "bfloat16" })) end)
     raises("Parameter: data is int8; it must be float32",
@@ -311,10 +311,10 @@ end)
 
 -- ---- Products ----
 
-describe("products with stored weights", function()
+describe("products with low-precision weights", function()
   before_each(function() heed.manual_seed(5) end)
 
-  --- The weight stored, its scale, and what it then holds, as float32.
+  --- The converted weight, its scale, and its values as float32.
   local function stored(weight, dtype)
     if dtype ~= "int8" then
       local small = weight:to(dtype)
@@ -324,7 +324,7 @@ describe("products with stored weights", function()
     return small, scale, heed.dequantize_int8(small, scale)
   end
 
-  it("are those with the same numbers in float32", function()
+  it("equal those with the same weights in float32", function()
     for _, dtype in ipairs(STORED) do
       for _, sizes in ipairs { { 1, 1, 1 }, { 1, 64, 64 }, { 3, 65, 5 }, { 20, 130, 67 }, { 60, 200, 131 } } do
         local m, d_in, d_out = table.unpack(sizes)
@@ -338,7 +338,7 @@ describe("products with stored weights", function()
     end
   end)
 
-  it("err by what heed.h says", function()
+  it("stay within the error bound in heed.h", function()
     local bounds = { bfloat16 = 0.0025, float16 = 0.0003, int8 = 0.009 }
     local x, weight = heed.randn(16, 1024), heed.randn(512, 1024)
     local y = heed.linear(x, weight)
@@ -351,7 +351,7 @@ describe("products with stored weights", function()
     end
   end)
 
-  it("take empty inputs", function()
+  it("accept empty inputs", function()
     for _, dtype in ipairs(STORED) do
       local small, scale = stored(heed.randn(3, 4), dtype)
       local y
@@ -365,7 +365,7 @@ describe("products with stored weights", function()
     assert.are.same({ { 0, 0, 0 } }, heed.linear_int8(heed.ones(1, 0), weight, scale):tolist())
   end)
 
-  it("pick rows of an embedding, widened", function()
+  it("select rows of an embedding as float32", function()
     local ids = heed.tensor({ { 3, 1 }, { 2, 3 } }, long)
     local weight = heed.randn(3, 70)
     for _, dtype in ipairs { "float32", "bfloat16", "float16" } do

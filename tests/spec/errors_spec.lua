@@ -1,4 +1,4 @@
--- One test for each class of mistake: the whole message, at the caller's line, and everything works afterwards.
+-- One test for each class of errors: the complete message, at the caller's line, and everything works afterwards.
 local heed = require "heed"
 local support = require "tests.support"
 local raises = require "tests.raises"
@@ -6,7 +6,7 @@ local nn = heed.nn
 
 local LARGEST = support.digits(math.maxinteger)
 
-describe("a mistake is told with the function, the argument, what came and what was needed:", function()
+describe("an error message names the function, the argument, its value and what it must be:", function()
   local x = heed.range(1, 6):view(2, 3)
 
   after_each(function()
@@ -14,7 +14,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     assert.equal(21, x:sum():item())
   end)
 
-  it("shapes that do not fit", function()
+  it("mismatched shapes", function()
     raises(
       "matmul: a is [2, 3] and b is [2, 3]; the last size of a (3) must equal the first size of b (2)",
       function() return x:matmul(x) end
@@ -38,7 +38,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     )
   end)
 
-  it("ranks", function()
+  it("wrong numbers of dimensions", function()
     raises("matmul: b has no dimensions; it must have at least 1", function() return x:matmul(heed.tensor(1)) end)
     raises("dot: a is [2, 3] and b is [2, 3]; both must have 1 dimension", function() return x:dot(x) end)
     raises("length: x has no dimensions; it must have at least 1", function() return #heed.tensor(1) end)
@@ -48,7 +48,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     end)
   end)
 
-  it("dtypes", function()
+  it("wrong dtypes", function()
     raises(
       "softmax: x is int64; it must be float32: convert with x:float()",
       function() return x:long():softmax(1) end
@@ -65,7 +65,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     )
   end)
 
-  it("dimensions", function()
+  it("wrong dimensions", function()
     raises(
       "sum: dim is 3 and the tensor has 2 dimensions; it must be from 1 to 2, or from -1 to -2",
       function() return x:sum(3) end
@@ -79,7 +79,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     )
   end)
 
-  it("indices", function()
+  it("wrong indices", function()
     local two = "it must be from 1 to 2, or from -1 to -2"
     raises("index: index 0 is out of range for dimension 1 of size 2; " .. two, function() return x[0] end)
     raises("index: index 9 is out of range for dimension 1 of size 2; " .. two, function() return x[9] end)
@@ -126,7 +126,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     end)
   end)
 
-  it("options that there are not", function()
+  it("unknown options", function()
     raises(
       "sum: there is no option 'dims'; the options are dim, keepdim",
       function() return x:sum { dims = 1 } end
@@ -172,7 +172,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     end)
   end)
 
-  it("memory that cannot be had #plain", function()
+  it("insufficient memory #plain", function()
     local wide = heed.ones(1):expand(2 ^ 45)
     raises("zeros: out of memory (128.0 TiB requested)", function() return heed.zeros(2 ^ 45) end)
     raises("rand: out of memory (128.0 TiB requested)", function() return heed.rand(2 ^ 45) end)
@@ -184,7 +184,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     raises("Linear: out of memory (128.0 TiB requested)", function() return nn.Linear(2 ^ 45, 1) end)
   end)
 
-  it("tensors that were released", function()
+  it("released tensors", function()
     local gone = heed.ones(2)
     gone:release()
     raises("add: a is a released tensor; it must be a tensor or a number", function() return gone + 1 end)
@@ -195,7 +195,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     assert.equal("tensor(released)", tostring(gone))
   end)
 
-  it("values of other kinds", function()
+  it("values of wrong types", function()
     raises("add: b is a userdata; it must be a tensor or a number", function() return x + io.stdout end)
     raises("sub: a is a string ('5'); it must be a tensor or a number", function() return "5" - x end)
     raises("exp: x is nil; it must be a tensor", function() return heed.exp() end)
@@ -210,7 +210,7 @@ describe("a mistake is told with the function, the argument, what came and what 
     end)
   end)
 
-  it("heads that do not divide", function()
+  it("numbers of heads that do not divide each other", function()
     raises(
       "MultiHeadAttention: d_out is 4 and num_heads is 3; num_heads must divide d_out",
       function() return nn.MultiHeadAttention(3, 4, 6, 0, 3) end
@@ -250,18 +250,18 @@ describe("an error points at the line of the script", function()
   local message = "Linear: x is [2, 3] and weight is [5, 5]; "
     .. "the last size of x (3) must equal the last size of weight (5)"
 
-  it("through Sequential, also where the call is the last one", function()
+  it("through Sequential, also for a tail call", function()
     local model = nn.Sequential(nn.Linear(5, 5))
     raises(message, function() return model(heed.rand(2, 3)) end)
     raises(message, function() return model:forward(heed.rand(2, 3)) end)
     raises(message, function() model(heed.rand(2, 3)) end)
   end)
 
-  it("in a module of one's own", function()
+  it("in a user-defined module", function()
     local ok, text = pcall(function() return nn.Sequential(Own())(heed.rand(2, 3)) end)
     assert.is_false(ok)
-    local place = debug.getinfo(Own.forward, "S")
-    assert.equal(("%s:%d: %s"):format(place.short_src, place.linedefined + 1, message), text)
+    local info = debug.getinfo(Own.forward, "S")
+    assert.equal(("%s:%d: %s"):format(info.short_src, info.linedefined + 1, message), text)
   end)
 
   it("through the methods of modules", function()
@@ -270,15 +270,16 @@ describe("an error points at the line of the script", function()
       "load_state_dict: the state does not fit Linear:\n  bias is missing\n  weight is [2]; it must be [4, 3]",
       function() return m:load_state_dict { weight = heed.ones(2) } end
     )
-    raises("train: mode must be a boolean, got the number 1", function() return m:train(1) end)
-    raises("Sequential: what is appended must be a module, got the number 5", function() return nn.Sequential(5) end)
-    raises("append: self must be a module, got nil (methods are called with a colon)", function()
+    raises("train: mode is the number 1; it must be a boolean", function() return m:train(1) end)
+    raises("Sequential: the appended value is the number 5; it must be a module",
+      function() return nn.Sequential(5) end)
+    raises("append: self is nil; it must be a module; call the method with a colon", function()
       return nn.Sequential.append()
     end)
-    raises("class: name must be a string, got nil", function() return nn.Module.class() end)
+    raises("class: name is nil; it must be a string", function() return nn.Module.class() end)
   end)
 
-  it("through a loop over what cannot be looped over", function()
+  it("in a loop over a value that cannot be iterated", function()
     for _, each in ipairs { heed.ipairs, support.has.loops and ipairs or nil } do
       raises("index: x has no dimensions; x:item() reads its element", function()
         for _, row in each(heed.tensor(5)) do print(row) end
@@ -286,7 +287,7 @@ describe("an error points at the line of the script", function()
     end
   end)
 
-  it("and in coroutines", function()
+  it("in coroutines", function()
     raises("zeros: a size is nil; it must be an integer", function()
       local ok, text = coroutine.resume(coroutine.create(function() heed.zeros(nil, 1) end))
       assert(not ok)

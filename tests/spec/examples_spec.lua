@@ -1,4 +1,4 @@
--- The scripts in scripts/examples that need no model but those of the tests.
+-- The scripts in scripts/examples that need no models other than those of the tests.
 local support = require "tests.support"
 
 local function chat(arguments)
@@ -6,7 +6,7 @@ local function chat(arguments)
 end
 
 describe("chat_with_tiny_llama.lua", function()
-  it("goes on with a text, and says how fast", function()
+  it("continues a text, and reports the speed", function()
     local result = chat "'Hello there'"
     assert.are.equal(0, result.code, result.err)
     assert.is_truthy(result.out:find "^Hello there[^\n]+\n$")
@@ -14,7 +14,7 @@ describe("chat_with_tiny_llama.lua", function()
     assert.are.equal(result.out, chat("Hello there").out)
   end)
 
-  it("goes on with ids, greedily as the reference model", function()
+  it("continues ids greedily, like the reference model", function()
     local case = dofile("tests/golden/decoders.lua")[2]
     local ids, want = {}, {}
     for i, id in ipairs(case.prompt) do ids[i] = id + 1 end
@@ -27,17 +27,17 @@ describe("chat_with_tiny_llama.lua", function()
     assert.are.equal(text .. table.concat(want) .. "\n", result.out)
   end)
 
-  it("draws the same with the same seed", function()
+  it("samples the same tokens with the same seed", function()
     local function draw(seed) return chat("--temperature 1.5 --top-k 50 --top-p 0.9 --seed " .. seed .. " abc").out end
     assert.are.equal(draw(3), draw(3))
     assert.are_not.equal(draw(3), draw(4))
   end)
 
-  it("works with weights that are stored small", function()
+  it("works with low-precision weights", function()
     assert.are.equal(0, chat("--dtype int8 --tokens 3 abc").code)
   end)
 
-  it("says how it is called", function()
+  it("prints its usage", function()
     local result = chat "--help"
     assert.are.equal(0, result.code)
     assert.is_truthy(result.out:find "^usage: ")
@@ -46,13 +46,14 @@ describe("chat_with_tiny_llama.lua", function()
     end
   end)
 
-  it("says what is wrong with its arguments", function()
+  it("reports problems with its arguments", function()
     for arguments, message in pairs {
       ["--sead 3"] = "--sead is not known; --help shows what is",
       ["--seed"] = "--seed needs a value; --help shows which",
       ["--tokens many"] = "--tokens needs a value; --help shows which",
-      ["--tokens 200 abc"] = "generate: 3 ids and 200 new tokens are 203, and max_position_embeddings is 128",
-      ["--temperature -1 abc"] = "generate: temperature must be a number from 0 (greedy) up, got the number -1",
+      ["--tokens 200 abc"] = "generate: 3 ids and 200 new tokens make 203; max_position_embeddings is 128",
+      ["--temperature -1 abc"] = "generate: temperature is the number -1; it must be a finite number of " ..
+        "at least 0 (greedy)",
       ["'\195\164'"] = "the text must be of printable ASCII characters, has the byte 195",
     } do
       local result = chat(arguments)
@@ -63,7 +64,7 @@ describe("chat_with_tiny_llama.lua", function()
 end)
 
 describe("attention_zoo.lua", function()
-  it("shows weights that a token gives to those it sees", function()
+  it("shows the weights of the tokens that a token sees", function()
     local result = support.run(support.heed .. " scripts/examples/attention_zoo.lua")
     assert.are.equal(0, result.code, result.err)
     assert.are.equal("", result.err)
@@ -88,7 +89,7 @@ describe("attention_zoo.lua", function()
 end)
 
 describe("host.c", function()
-  it("does in C what a host does, and leaves nothing behind", function()
+  it("runs as a host written in C, and frees all memory", function()
     local program = support.build .. "/examples/host"
     local file = io.open(program)
     if not file then return pending "make examples builds it" end
@@ -100,7 +101,7 @@ describe("host.c", function()
   end)
 end)
 
--- How long frames take is the machine's; that all were counted is not.
+-- The duration of frames depends on the machine, their number does not.
 local function check_game(result)
   assert.are.equal("", result.err)
   assert.are.equal(0, result.code)
@@ -110,11 +111,11 @@ local function check_game(result)
 end
 
 describe("game_loop.lua", function()
-  it("goes on with a forward beside its frames", function()
+  it("runs a forward pass between its frames", function()
     check_game(support.run(support.heed .. " scripts/examples/game_loop.lua 6"))
   end)
 
-  it("wants a number of frames", function()
+  it("expects a number of frames", function()
     local result = support.run(support.heed .. " scripts/examples/game_loop.lua none")
     assert.are.equal(1, result.code)
     assert.truthy(result.err:find("game_loop: frames must be a number from 1 up", 1, true))

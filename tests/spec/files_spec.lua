@@ -1,21 +1,18 @@
--- Files of tensors: what numpy and safetensors wrote (tests/golden/files), round trips, saving whole or not at all.
+-- Files of tensors: those written by numpy and safetensors (tests/golden/files), round trips, atomic saving.
 -- Broken files are in broken_files_spec.lua.
 local heed = require "heed"
 local core = require "heed.core"
 local raises = dofile "tests/raises.lua"
-local support = dofile "tests/support.lua"
+local support = require "tests.support"
 local files = dofile "tests/files.lua"
+local tensors = require "tests.tensors"
 local path, file, fails, safetensors = files.path, files.file, files.fails, files.safetensors
 local nn = heed.nn
 
 local golden = "tests/golden/files/"
-local function names_of(state)
-  local names = {}
-  for name in heed.pairs(state) do names[#names + 1] = name end
-  return table.concat(names, " ")
-end
+local function names_of(state) return tensors.names_of(heed.pairs(state)) end
 
---- The tensors that scripts/dev/make_golden_files.py writes: element i is i / 2 - 3.
+--- The tensors written by scripts/dev/make_file_values.py: element i is i / 2 - 3.
 local function golden_tensor(dtype, ...)
   local n = 1
   for _, size in ipairs { ... } do n = n * size end
@@ -40,21 +37,21 @@ describe("files", function()
       big_f4 = "float32", big_f8 = "float32", big_f2 = "float16", big_i4 = "int64", big_i8 = "int64",
       fortran = "float32", version_2 = "float32", version_3 = "float32",
     } do
-      it("has the elements of " .. name .. ".npy", function()
+      it("gives the elements of " .. name .. ".npy", function()
         local x = heed.load(golden .. name .. ".npy")
         same(golden_tensor(dtype, 2, 3, 4), x)
         assert.is_true(x:is_contiguous())
       end)
     end
 
-    it("has tensors of no, one and empty dimensions", function()
+    it("gives tensors with zero or one dimensions, and with sizes of 0", function()
       same(heed.tensor(2.5), heed.load(golden .. "scalar.npy"))
       same(golden_tensor("int64", 5), heed.load(golden .. "one_dimension.npy"))
       same(heed.zeros(2, 0), heed.load(golden .. "empty.npy"))
     end)
 
     for _, name in ipairs { "stored", "deflated", "without_endings" } do
-      it("has the arrays of " .. name .. ".npz by name, in order", function()
+      it("gives the arrays of " .. name .. ".npz by name, in order", function()
         local state, metadata = heed.load(golden .. name .. ".npz")
         assert.are.equal("weight ids mask scale", names_of(state))
         same(golden_tensor("float32", 2, 3, 4), state.weight)
@@ -65,7 +62,7 @@ describe("files", function()
       end)
     end
 
-    it("is refused with its dtype where heed has none like it", function()
+    it("rejects unsupported dtypes, and names them", function()
       local function refused(name, what)
         fails(("load: '%s%s': its dtype is '%s'; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order")
           :format(golden, name, what), heed.load(golden .. name))
@@ -79,7 +76,7 @@ describe("files", function()
   end)
 
   describe("from safetensors", function()
-    it("have their tensors by name, in order, and the metadata", function()
+    it("give their tensors by name, in order, and the metadata", function()
       local state, metadata = heed.load(golden .. "everything.safetensors")
       assert.are.equal('int64 a "quoted"\n注意 empty float32 scalar int32 bfloat16 float16 int8 bool',
         names_of(state))
@@ -94,14 +91,14 @@ describe("files", function()
       same(heed.zeros(2, 0), state.empty)
     end)
 
-    it("are put together where an index says which file has which tensor", function()
+    it("are combined if an index lists which file has which tensor", function()
       local state, metadata = heed.load(golden .. "sharded.safetensors.index.json")
       assert.are.equal("float32 int64 bfloat16 bool", names_of(state))
       assert.are.same({ format = "pt" }, metadata)
       for name, x in heed.pairs(state) do same(golden_tensor(name, 2, 3, 4), x) end
     end)
 
-    it("are refused with the dtype where heed has none like it", function()
+    it("are rejected if heed lacks the dtype, which is named", function()
       for name, dtype in pairs { float64 = "F64", uint8 = "U8" } do
         local from = golden .. "refused_" .. name .. ".safetensors"
         fails(("load: '%s', tensor 'x': dtype is '%s'; it must be F32, F16, BF16, I64, I32, BOOL or I8")
@@ -109,7 +106,7 @@ describe("files", function()
       end
     end)
 
-    it("stay as they are when a loaded tensor is written to", function()
+    it("stay unchanged when a loaded tensor is written to", function()
       local before = support.read(golden .. "everything.safetensors")
       local from = file("x.safetensors", before)
       local state = heed.load(from)
@@ -119,7 +116,7 @@ describe("files", function()
       same(golden_tensor("float32", 2, 3, 4), heed.load(from).float32)
     end)
 
-    it("stay in memory after the table, and after the file's name, are gone", function()
+    it("stay mapped after the table is collected and the file is removed", function()
       local from = file("x.safetensors", support.read(golden .. "everything.safetensors"))
       local x, y = heed.load(from).float32, heed.load(from).bfloat16
       os.remove(from)
@@ -129,7 +126,7 @@ describe("files", function()
       same(golden_tensor("bfloat16", 2, 3, 4), y)
     end)
 
-    it("are copied where they lie at odd places, and bools are made 0 and 1", function()
+    it("are copied if unaligned, and bools are normalized to 0 and 1", function()
       local header = '{"flag":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},' ..
         '"x":{"dtype":"F32","shape":[2],"data_offsets":[3,11]}}'
       local state = heed.load(file("x.safetensors", safetensors(header, "\0\2\255" .. string.pack("<ff", 1.5, -2))))
@@ -138,7 +135,7 @@ describe("files", function()
       assert.are.equal("\0\1\1", state.flag:to_string())
     end)
 
-    it("may be empty, and may have spaces behind the header", function()
+    it("may be empty, and may have spaces after the header", function()
       local state, metadata = heed.load(file("x.safetensors", safetensors "{}  \n "))
       assert.are.equal(0, #state)
       assert.are.same({}, metadata)
@@ -182,7 +179,7 @@ describe("files", function()
         heed.load(file("x.safetensors.index.json", "")))
     end)
 
-    it("with long and strange paths cut and made plain", function()
+    it("where long paths are shortened and control characters replaced", function()
       local message = select(2, heed.load("\27[31m" .. ("é"):rep(300) .. ".npy"))
       assert.is_truthy(message:find("^load: '%.%.%.ééé.*ééé%.npy': cannot be opened: "))
       assert.is_not_nil(utf8.len(message))
@@ -205,7 +202,7 @@ describe("files", function()
     end
 
     for _, ending in ipairs { "safetensors", "npz" } do
-      it("are what they were, as " .. ending, function()
+      it("are read back unchanged, as " .. ending, function()
         local state = everything()
         if ending == "safetensors" then state.bfloat16 = golden_tensor("bfloat16", 2, 3, 4).T end
         local at = path("x." .. ending)
@@ -215,7 +212,7 @@ describe("files", function()
         assert.are.equal(1, files.count())
       end)
 
-      it("have sorted names, or those of a state dict in its order, as " .. ending, function()
+      it("have sorted names, or the order of a state dict, as " .. ending, function()
         local at = path("x." .. ending)
         heed.save(at, { c = heed.ones(1), a = heed.ones(2), b = heed.ones(3) })
         assert.are.equal("a b c", names_of(heed.load(at)))
@@ -235,12 +232,12 @@ describe("files", function()
         assert.are.equal(support.read(path("a." .. ending)), support.read(path("b." .. ending)))
       end)
 
-      it("may be none, as " .. ending, function()
+      it("may be an empty table, as " .. ending, function()
         assert.are.equal(true, heed.save(path("x." .. ending), {}))
         assert.are.equal(0, #heed.load(path("x." .. ending)))
       end)
 
-      it("may replace what they are mapped from, as " .. ending, function()
+      it("may replace the file they are mapped from, as " .. ending, function()
         local at = path("x." .. ending)
         heed.save(at, { a = golden_tensor("float32", 100, 100) })
         local state = heed.load(at)
@@ -252,7 +249,7 @@ describe("files", function()
     end
 
     for _, dtype in ipairs { "float32", "float16", "int64", "int8", "bool" } do
-      it("are what they were, as npy of " .. dtype, function()
+      it("are read back unchanged, as npy of " .. dtype, function()
         for name, x in pairs(everything()) do
           if name:find("^" .. dtype) then
             assert.are.equal(true, heed.save(path "x.npy", x))
@@ -263,7 +260,7 @@ describe("files", function()
       end)
     end
 
-    it("are large tensors, too", function()
+    it("may be large tensors", function()
       local x = heed.rand(700, 1000)
       for _, at in ipairs { path "x.safetensors", path "x.npz" } do
         heed.save(at, { x = x, turned = x.T })
@@ -274,14 +271,14 @@ describe("files", function()
       assert.is_true(heed.load(path "x.npy"):equal(x.T))
     end)
 
-    it("have strings of 16 MiB", function()
-      local text = ("x"):rep(2 ^ 24 - 2) -- and the quotes
+    it("may have metadata of 16 MiB", function()
+      local text = ("x"):rep(2 ^ 24 - 2) -- 2 bytes are left for the quotes
       assert(heed.save(path "x.safetensors", { x = heed.ones(1) }, { metadata = { a = text } }))
       local _, metadata = assert(heed.load(path "x.safetensors"))
       assert.is_true(metadata.a == text)
     end)
 
-    it("have metadata and strange names", function()
+    it("may have metadata and unusual names", function()
       local names = { "", '"\\/\b\f\n\r\t\1\127', "é注意😀", "a.b.c", ("x"):rep(5000) }
       local state, metadata = {}, {}
       for i, name in ipairs(names) do state[name], metadata[name] = heed.full(2, i), name end
@@ -298,7 +295,7 @@ describe("files", function()
       for name, x in heed.pairs(state) do assert.is_true(loaded[name]:equal(x)) end
     end)
 
-    it("begin at multiples of 64 bytes, the widest first", function()
+    it("begin at multiples of 64 bytes, the widest dtype first", function()
       heed.save(path "x.safetensors",
         { a = heed.ones(3, { dtype = "bool" }), b = heed.ones(3), c = heed.zeros(1, { dtype = "int64" }) })
       local text = support.read(path "x.safetensors")
@@ -310,7 +307,7 @@ describe("files", function()
       assert.are.equal(23, #text - 8 - length)
     end)
 
-    it("keep the mode of the file that they replace, and follow links", function()
+    it("keep the mode of the file that they replace, and follow symbolic links", function()
       heed.save(path "x.npy", heed.ones(1))
       support.run(("chmod 640 %s; ln -s x.npy %s"):format(support.quote(path "x.npy"),
         support.quote(path "link.npy")))
@@ -320,7 +317,7 @@ describe("files", function()
       same(heed.ones(2), heed.load(path "x.npy"))
     end)
 
-    it("have the rights that the user gives new files", function()
+    it("have the permissions that the umask gives new files", function()
       local script = ("umask 027; exec %s -e %s"):format(support.heed,
         support.quote(("local heed = require 'heed' assert(heed.save('%s', heed.ones(1)))"):format(path "x.npy")))
       assert.are.equal(0, support.run(script).code)
@@ -329,7 +326,7 @@ describe("files", function()
   end)
 
   describe("that cannot be saved", function()
-    it("give nil and a message, and leave what was there", function()
+    it("give nil and a message, and leave the old file unchanged", function()
       local at = path "folder.npy"
       support.run("mkdir " .. support.quote(at))
       fails(("save: '%s': is a folder; it must be a file"):format(at), heed.save(at, heed.ones(1)))
@@ -343,9 +340,9 @@ describe("files", function()
       assert.are.equal(3, files.count())
     end)
 
-    -- A limit on the size of files stands for a full disk: the write fails in the middle.
+    -- A limit on file sizes simulates a full disk: writing fails halfway.
     for _, ending in ipairs { "safetensors", "npz", "npy" } do
-      it("for want of room leave the old file and no other, as " .. ending, function()
+      it("because the disk is full leave the old file and no other, as " .. ending, function()
         local at = path("x." .. ending)
         local x = heed.rand(10)
         assert.are.equal(true, heed.save(at, ending == "npy" and x or { x = x }))
@@ -366,7 +363,7 @@ describe("files", function()
       end)
     end
 
-    it("are misuse where what or path is wrong", function()
+    it("raise an error for a wrong path or value", function()
       local x = heed.ones(1)
       raises("save: path must be a string, got nil", function() heed.save(nil, x) end)
       raises("save: path must be a string, got the number 1", function() heed.save(1, x) end)
@@ -385,8 +382,8 @@ describe("files", function()
         function() heed.save("x.npy", { x = x }) end)
       raises("save: path is 'x.npz'; it must end in .npy to hold one tensor without a name",
         function() heed.save("x.npz", x) end)
-      raises("save: a name must be a string, got the number 1", function() heed.save("x.npz", { x }) end)
-      raises("save: 'a' must be a tensor, got a string ('b')", function() heed.save("x.npz", { a = "b" }) end)
+      raises("save: a name is the number 1; it must be a string", function() heed.save("x.npz", { x }) end)
+      raises("save: 'a' is a string ('b'); it must be a tensor", function() heed.save("x.npz", { a = "b" }) end)
       raises("save: the name 'a\\xff' is not UTF-8", function() heed.save("x.npz", { ["a\255"] = x }) end)
       raises("save: a name or a text of the metadata takes 16777217 bytes; it must take at most 16777216",
         function() heed.save(path "x.safetensors", { x = x }, { metadata = { a = ("x"):rep(2 ^ 24 - 1) } }) end)
@@ -397,9 +394,9 @@ describe("files", function()
         function() heed.save("x.npz", { ["a\0"] = x }) end)
       raises("save: a name is __metadata__, which .safetensors reserves for metadata",
         function() heed.save("x.safetensors", { __metadata__ = x }) end)
-      raises("save: metadata must be a table, got a string ('a')",
+      raises("save: metadata is a string ('a'); it must be a table",
         function() heed.save("x.safetensors", { x = x }, { metadata = "a" }) end)
-      raises("save: metadata must hold strings by strings, got the number 1 for a string ('a')",
+      raises("save: metadata['a'] is the number 1; it must be a string",
         function() heed.save("x.safetensors", { x = x }, { metadata = { a = 1 } }) end)
       raises("save: path is 'x.npz'; it must end in .safetensors to hold metadata",
         function() heed.save("x.npz", { x = x }, { metadata = { a = "b" } }) end)
@@ -409,7 +406,7 @@ describe("files", function()
         function() heed.save("x.npz", { x = x }, { meta = {} }) end)
       local released = heed.ones(1)
       released:release()
-      raises("save: 'a' must be a tensor, got a released tensor",
+      raises("save: 'a' is a released tensor; it must be a tensor",
         function() heed.save("x.npz", { a = released }) end)
       local message =
         "save: the dtype is bfloat16, which numpy lacks; convert the tensor to float32, or save it as .safetensors"
@@ -418,21 +415,21 @@ describe("files", function()
       assert.is_nil(io.open "x.npz")
     end)
 
-    it("are misuse for load, too", function()
+    it("raise an error for a wrong argument of load", function()
       raises("load: path is nil; it must be a string", function() heed.load() end)
       raises("load: path is a table; it must be a string", function() heed.load {} end)
       raises("load: path has a zero byte; it must have none", function() heed.load "a\0.npy" end)
     end)
   end)
 
-  it("say what a path is", function()
+  it("have a kind: file, directory or other", function()
     assert.are.equal("directory", core.files.kind(files.folder()))
     assert.are.equal("file", core.files.kind(file("x", "")))
     assert.are.equal("other", core.files.kind "/dev/null")
     assert.is_nil(core.files.kind(path "none"))
   end)
 
-  it("take their memory from the file, not from the allocator", function()
+  it("are mapped, without memory from the allocator", function()
     local x = heed.zeros(1000, 1000)
     heed.save(path "x.safetensors", { x = x })
     collectgarbage()
@@ -442,7 +439,7 @@ describe("files", function()
     assert.is_true(state.x:equal(x))
   end)
 
-  it("may be loaded by a finalizer that runs as the state closes", function()
+  it("may be loaded by a finalizer that runs while the state closes", function()
     local code = ([[
       local heed = require "heed"
       keep = setmetatable({}, { __gc = function() kept = heed.load "%s" end })
@@ -450,7 +447,7 @@ describe("files", function()
     assert.are.equal(0, support.run(("%s -e %s"):format(support.heed, support.quote(code))).code)
   end)
 
-  it("says at once that a tensor is larger than the disk", function()
+  it("reports immediately that a tensor is larger than the disk", function()
     local saved, problem = heed.save(path "x.npy", heed.ones(1):expand(2 ^ 50))
     assert.is_nil(saved)
     assert.matches("cannot be written: No space left on device", problem, 1, true)

@@ -1,5 +1,5 @@
--- Random fills of views: PyTorch fills a tensor in the order in which its elements lie in memory. Expected bits are
--- PyTorch's, from tests/golden/fills.lua.
+-- Random fills of views: PyTorch fills a tensor in the order of its elements in memory. The expected bits in
+-- tests/golden/fills.lua are PyTorch's.
 local heed = require "heed"
 
 local function apply(x, operation)
@@ -13,7 +13,7 @@ local function apply(x, operation)
   return x[kind](x, table.unpack(operation, 2))
 end
 
--- range(1, n) in the shape, and the view of it.
+-- range(1, n) in the given shape, and the view of it.
 local function base_and_view(shape, operations)
   local count = 1
   for _, size in ipairs(shape) do count = count * size end
@@ -51,7 +51,7 @@ local function described(case)
   return #parts > 0 and ("%s of %s"):format(table.concat(parts, ", "), of) or of
 end
 
-describe("a random draw has PyTorch's bits", function()
+describe("a random draw is bit-identical to PyTorch's", function()
   for _, case in ipairs(dofile "tests/golden/fills.lua") do
     for _, draw in ipairs(case.draws) do
       local name, seed, expected = draw[1], draw[2], draw[3]
@@ -69,7 +69,7 @@ describe("a random draw has PyTorch's bits", function()
       end)
     end
 
-    it(("in a result that is laid out like %s"):format(described(case)), function()
+    it(("in a result with the memory layout of %s"):format(described(case)), function()
       local _, x = base_and_view(case.shape, case.operations)
       for name in pairs { rand_like = 1, randint_like = 1, zeros_like = 1, dropout = 1 } do
         local made = name == "randint_like" and x:randint_like(5) or x[name](x)
@@ -89,14 +89,14 @@ describe("a large view", function()
     heed.set_dropout_stream "native"
   end)
 
-  -- f(x) with so many threads, from the same seed
+  -- f(x) with this number of threads, from the same seed
   local function drawn(count, f, x)
     heed.set_num_threads(count)
     heed.manual_seed(7)
     return bits(f(x))
   end
 
-  it("is filled like its memory, for any number of threads", function()
+  it("is filled in the order of its memory, with any number of threads", function()
     for _, count in ipairs { 1, 3 } do
       local tall, wide = heed.zeros(300, 200), heed.zeros(300, 200)
       drawn(count, in_place.uniform, tall.T)
@@ -107,7 +107,7 @@ describe("a large view", function()
     assert.equal(drawn(1, in_place.normal, gaps), drawn(3, in_place.normal, gaps))
   end)
 
-  it("is dropped from in row-major order by the mkl stream", function()
+  it("gets its dropout in row-major order with the mkl stream", function()
     heed.set_dropout_stream "mkl"
     local x = heed.range(1, 6000):view(60, 100).T
     for _, count in ipairs { 1, 3 } do

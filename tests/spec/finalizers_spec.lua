@@ -1,11 +1,11 @@
--- Finalizers run in any allocation by Lua. What they change in the middle of a call must not harm it.
+-- Finalizers can run in any allocation by Lua. Changes that they make in the middle of a call must not harm it.
 local heed = require "heed"
 local core = require "heed.core"
 local nn = heed.nn
 local support = require "tests.support"
 
--- Has change(object) come in the first allocation of f(object), in the second and so on, with objects that prepare()
--- makes anew; check gets what pcall(f, object) gives. f has `least` allocations at least.
+-- Runs f(object) repeatedly, with change(object) called in its first allocation, its second, and so on. prepare() makes
+-- each object, check receives the results of pcall(f, object). f must make at least `least` allocations.
 local function at_each_allocation(least, prepare, change, f, check)
   local number = 0
   local function one(object)
@@ -19,11 +19,11 @@ local function at_each_allocation(least, prepare, change, f, check)
   assert.is_true(number > (support.has.every_allocation and least or 1), "no change came")
 end
 
-describe("entries of a module", function()
+describe("the entries of a module", function()
   local order = { weight = 1, weight_scale = 2, bias = 3 }
 
   for _, dtype in ipairs { "int8", "float32" } do
-    it("are those that there are, while a finalizer changes the dtype from " .. dtype, function()
+    it("are consistent while a finalizer changes the dtype from " .. dtype, function()
       at_each_allocation(4, function() return nn.Linear(2, 3):to(dtype) end,
         function(m) m:to(dtype == "int8" and "float32" or "int8") end,
         core.modules.entries,
@@ -40,7 +40,7 @@ describe("entries of a module", function()
     end)
   end
 
-  it("that are asked for are no other ones, while a finalizer changes the dtype", function()
+  it("are not mixed up while a finalizer changes the dtype", function()
     at_each_allocation(2, function() return nn.Linear(2, 3):to "int8" end,
       function(m) m:to "float32" end,
       function(m) return m.bias, m.weight_scale end,
@@ -51,7 +51,7 @@ describe("entries of a module", function()
       end)
   end)
 
-  it("that are modules have one box, whoever asks first", function()
+  it("that are modules have a single userdata, however they are accessed first", function()
     local part
     at_each_allocation(1,
       function()
@@ -66,14 +66,14 @@ describe("entries of a module", function()
       end)
   end)
 
-  it("live through the lines of issue 21", function()
+  it("survive the script of issue 21", function()
     local script = [[
       local support, heed = require "tests.support", require "heed"
       local m, n = heed.nn.Linear(2, 2):to "int8", 0
       local function plant()
         support.finalized(function()
           n = n + 1
-          m:to(n % 7 % 2 == 1 and "float32" or "int8") -- also twice in a row
+          m:to(n % 7 % 2 == 1 and "float32" or "int8") -- sometimes the same dtype twice
           plant()
         end)
       end
@@ -91,7 +91,7 @@ describe("entries of a module", function()
 end)
 
 describe("a part of a module", function()
-  it("that is dropped while a message about it is made does no harm", function()
+  it("may be collected while a message about it is composed", function()
     at_each_allocation(2, function() return nn.SelfAttention(2, 2) end,
       function(m)
         m.W_query = nn.Linear(2, 2, { bias = false })
@@ -107,7 +107,7 @@ describe("a part of a module", function()
 end)
 
 describe("a message", function()
-  it("is that of the call, though finalizers fail in the meantime", function()
+  it("is that of the call, even if finalizers fail in the meantime", function()
     local x = heed.ones(2, 3)
     at_each_allocation(2, function() end,
       function() pcall(heed.zeros, -1) end,
@@ -123,7 +123,7 @@ end)
 describe("limits", function()
   after_each(function() heed.limit { threads = math.huge, seconds = math.huge } end)
 
-  it("that a finalizer sets stay, though others are being set", function()
+  it("set by a finalizer are kept while others are being set", function()
     local options = { seconds = 1000 }
     at_each_allocation(1, function() heed.limit { threads = math.huge, seconds = math.huge } end,
       function() heed.limit { threads = 3 } end,
@@ -137,9 +137,9 @@ describe("limits", function()
   end)
 end)
 
-describe("a list that only the call holds", function()
-  -- Calls f while the collector is at its finalizers, which empty the lists, and there is no memory: the call then has
-  -- the garbage collected, and tries again.
+describe("a list that is referenced by the call only", function()
+  -- Calls f without memory while finalizers, which empty the lists, are pending: the call then collects garbage and
+  -- tries again.
   local function without_memory(f, ...)
     local lists, ran, emptied = { ... }, 0, false
     local function empty()
@@ -147,9 +147,9 @@ describe("a list that only the call holds", function()
       if not lists.given or emptied then return end
       emptied = true
       for _, list in ipairs(lists) do list[1], list[2] = nil, nil end
-      collectgarbage() -- Luas before 5.4 allow it here
+      collectgarbage() -- Luas before 5.4 allow this in a finalizer
     end
-    collectgarbage() -- of what could be freed instead
+    collectgarbage() -- frees everything that could be freed instead
     collectgarbage()
     for _ = 1, 2000 do support.finalized(empty) end
     repeat collectgarbage "step" until ran > 0
@@ -160,21 +160,21 @@ describe("a list that only the call holds", function()
     heed.limit { memory = math.huge }
     assert.is_true(emptied)
     assert.is_false(fine)
-    -- Before 5.4 a finalizer may also run before the list is copied; then it is refused as the list that it is.
+    -- Before 5.4 a finalizer may also run before the list is copied; the emptied list is then rejected.
     message = tostring(message)
     assert.is_truthy(message:find("memory", 1, true) or message:find("must be", 1, true), message)
   end
 
-  it("of modules is kept as it was", function()
+  it("of modules is not collected", function()
     without_memory(function(modules) core.modules.store(modules, "bfloat16") end,
       { nn.Linear(500, 500), nn.Linear(500, 500) })
   end)
 
-  it("of tensors is kept as it was", function()
+  it("of tensors is not collected", function()
     without_memory(heed.cat, { heed.ones(100000), heed.ones(100000) })
   end)
 
-  it("of names and tensors to be saved is kept as it was", function()
+  it("of names and tensors being saved is not collected", function()
     support.with_file(function(path)
       without_memory(function(names, tensors, metadata)
         local saved, message = core.files.save(path .. ".safetensors", names, tensors, metadata)
@@ -185,8 +185,8 @@ describe("a list that only the call holds", function()
   end)
 end)
 
-describe("calls at random, with finalizers that change what is in use", function()
-  it("are survived", function()
+describe("random calls with finalizers that change objects in use", function()
+  it("do not crash", function()
     local script = support.quote(support.top .. "/tests/fuzz/finalizer_fuzz.lua")
     for seed = 1, 2 do
       local result = support.run(("%s %s %d 1000"):format(support.heed, script, seed))

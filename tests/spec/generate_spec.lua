@@ -1,4 +1,4 @@
--- generate of decoders: greedy, drawn, stopped; and what it refuses.
+-- generate of decoders: greedy decoding, sampling, stopping, and rejected arguments.
 local heed = require "heed"
 local support = require "tests.support"
 local cases = require "tests.decoder_cases"
@@ -15,7 +15,7 @@ describe("generate", function()
   end)
   local greedy = from_one(golden.llama.greedy)
 
-  it("calls on_token with each token and its position, and stops when that says so", function()
+  it("calls on_token with each token and its position, and stops when it returns false", function()
     local seen = {}
     local tokens = m:generate(ids, {
       on_token = function(id, position)
@@ -28,7 +28,7 @@ describe("generate", function()
     assert.are.equal(20, #m:generate(ids, { on_token = function() end }))
   end)
 
-  it("stops at a stop token, which is the last", function()
+  it("stops after a stop token", function()
     assert.are.same({ greedy[1], greedy[2] }, (m:generate(ids, { stop = greedy[2] })))
     assert.are.same({ greedy[1] }, (m:generate(ids, { stop = { greedy[3], greedy[1] } })))
     local config = { eos_token_id = greedy[4] - 1 }
@@ -41,7 +41,7 @@ describe("generate", function()
     assert.are.equal(2, #m:generate(ids))
   end)
 
-  it("goes on with a cache", function()
+  it("continues with a cache", function()
     local first, cache = m:generate(ids, { max_new_tokens = 7, capacity = 60 })
     local second, same = m:generate({ first[7] }, { max_new_tokens = 8, cache = cache })
     assert.are.same(table.move(greedy, 8, 15, 1, {}), second)
@@ -69,13 +69,13 @@ describe("generate", function()
     assert.are.same(first, (m:generate(ids, { temperature = 2 })))
   end)
 
-  it("draws as often as the probabilities say", function()
+  it("samples with the frequencies that the probabilities predict", function()
     local generator, draws = heed.Generator(1), 1000
     ids = { ids[1], ids[2] }
     local logits = m(ids)[-1]:tolist()
     for _, case in ipairs { { temperature = 0.7 }, { temperature = 1.3, top_k = 6 }, { temperature = 1, top_p = 0.6 },
       { temperature = 2, top_k = 20, top_p = 0.5 } } do
-      -- the same in plain Lua
+      -- the probabilities, computed in plain Lua
       local order, p, sum = {}, {}, 0
       for i = 1, #logits do order[i] = i end
       table.sort(order, function(a, b) return logits[a] > logits[b] end)
@@ -87,56 +87,59 @@ describe("generate", function()
       for i = 1, #p do
         if before / sum >= (case.top_p or 2) then p[i] = nil else kept, before = i, before + p[i] end
       end
-      local counts, place = {}, {}
-      for i = 1, kept do place[order[i]], counts[i] = i, 0 end
+      local counts, rank = {}, {}
+      for i = 1, kept do rank[order[i]], counts[i] = i, 0 end
       for _ = 1, draws do
         local id = m:generate(ids, { max_new_tokens = 1, generator = generator, temperature = case.temperature,
           top_k = case.top_k, top_p = case.top_p })[1]
-        assert.is_truthy(place[id], "a token that was cut off")
-        counts[place[id]] = counts[place[id]] + 1
+        assert.is_truthy(rank[id], "a token that was cut off")
+        counts[rank[id]] = counts[rank[id]] + 1
       end
-      for i = 1, kept do -- five standard deviations
+      for i = 1, kept do -- within five standard deviations
         local want = p[i] / before
         assert.is_true(math.abs(counts[i] / draws - want) <= 5 * math.sqrt(want / draws) + 1e-3)
       end
     end
   end)
 
-  it("says what is wrong with its arguments", function()
+  it("names wrong arguments", function()
     local function refuses(message, options, prompt)
       raises("generate: " .. message, function() m:generate(prompt or ids, options) end)
     end
-    refuses("temperature must be a number from 0 (greedy) up, got the number -0.5", { temperature = -0.5 })
-    refuses("temperature must be a number from 0 (greedy) up, got the number inf", { temperature = math.huge })
-    refuses("top_p must be a number above 0, at most 1, got the number 0", { top_p = 0 })
-    refuses("top_p must be a number above 0, at most 1, got the number 1.5", { top_p = 1.5 })
-    refuses("top_k must be an integer from 1 up, got the number 0", { top_k = 0 })
-    refuses("max_new_tokens must be an integer from 0 up, got the number -1", { max_new_tokens = -1 })
-    refuses("stop must be an integer from 1 to 197, got the number 198", { stop = 198 })
-    refuses("ids are empty; one is needed at least", nil, {})
-    refuses("ids have a batch of 2; one text at a time is generated", nil, { { 1 }, { 2 } })
-    refuses("11 ids and 118 new tokens are 129, and max_position_embeddings is 128", { max_new_tokens = 118 })
-    refuses("max_new_tokens must be an integer from 0 up, got the number " .. support.digits(math.maxinteger),
+    refuses("temperature is the number -0.5; it must be a finite number of at least 0 (greedy)", { temperature = -0.5 })
+    refuses("temperature is the number inf; it must be a finite number of at least 0 (greedy)",
+      { temperature = math.huge })
+    refuses("top_p is the number 0; it must be a number above 0 and at most 1", { top_p = 0 })
+    refuses("top_p is the number 1.5; it must be a number above 0 and at most 1", { top_p = 1.5 })
+    refuses("top_k is the number 0; it must be an integer of at least 1", { top_k = 0 })
+    refuses("max_new_tokens is the number -1; it must be an integer of at least 0", { max_new_tokens = -1 })
+    refuses("stop is the number 198; it must be an integer from 1 to 197", { stop = 198 })
+    refuses("ids are empty; there must be at least one", nil, {})
+    refuses("ids have a batch of 2; it must be 1", nil, { { 1 }, { 2 } })
+    refuses("11 ids and 118 new tokens make 129; max_position_embeddings is 128", { max_new_tokens = 118 })
+    refuses("max_new_tokens is the number " .. support.digits(math.maxinteger) ..
+      "; it must be an integer of at least 0",
       { max_new_tokens = math.maxinteger })
-    refuses("capacity must be an integer from 1 up, got a string ('x')", { capacity = "x" })
-    refuses("cache must be what the model's new_cache gives, got the number 3", { cache = 3 })
+    refuses("capacity is a string ('x'); it must be an integer of at least 1", { capacity = "x" })
+    refuses("cache is the number 3; it must be a cache made by the model's new_cache", { cache = 3 })
     local released = m:new_cache()
     released:release()
-    refuses("the cache was released", { cache = released })
-    refuses("cache is given and so is capacity, which is for a new one", { cache = m:new_cache(), capacity = 40 })
-    refuses("11 ids and 5 new tokens are 16, and capacity is 15", { max_new_tokens = 5, capacity = 15 })
-    refuses("11 ids and 5 new tokens are 16, and the cache's capacity is 15",
+    refuses("the cache has been released", { cache = released })
+    refuses("cache and capacity are both given; use capacity for a new cache only",
+      { cache = m:new_cache(), capacity = 40 })
+    refuses("11 ids and 5 new tokens make 16; capacity is 15", { max_new_tokens = 5, capacity = 15 })
+    refuses("11 ids and 5 new tokens make 16; the cache's capacity is 15",
       { max_new_tokens = 5, cache = m:new_cache { capacity = 15 } })
-    refuses("on_token must be a function, got the number 3", { on_token = 3 })
+    refuses("on_token is the number 3; it must be a function", { on_token = 3 })
     assert.has_error(function() m:generate(ids, { top = 3 }) end)
     assert.has_error(function() m:generate(ids, { temperature = 1, generator = 5 }) end)
     assert.are.equal(117, #m:generate(ids, { max_new_tokens = 117 }))
   end)
 
-  it("says so when the logits are nan", function()
+  it("reports logits that are nan", function()
     m.norm.weight[1] = 0 / 0
-    raises("generate: the model's logits are nan", function() m:generate(ids) end)
-    raises("generate: the model's logits have no softmax, for there is nan or inf in them",
+    raises("generate: the model's logits contain nan", function() m:generate(ids) end)
+    raises("generate: the model's logits contain nan or inf; they have no softmax",
       function() m:generate(ids, { temperature = 1 }) end)
   end)
 end)

@@ -3,7 +3,7 @@ local support = require "tests.support"
 
 local folder = "tests/golden"
 
--- The problems that check.lua prints for a set, by number of the case.
+-- The problems that check.lua prints for a set, by the number of the case.
 local function problems_of(set)
   local problems = {}
   local environment = setmetatable({
@@ -18,7 +18,7 @@ local function problems_of(set)
   return problems
 end
 
--- Lua 5.1 reads 0.0 behind -0.0 as the same constant: it cannot be given the numbers of such a case.
+-- Lua 5.1 merges the constants 0.0 and -0.0, so that it cannot read the numbers of such cases.
 local function has_both_zeros(case)
   local text = case.expect or ""
   return type(text) == "string" and text:find "%-0%." and text:find "[%[ ]0%."

@@ -7,7 +7,7 @@ local function matrix() return heed.tensor { { 1, 2, 3 }, { 4, 5, 6 } } end
 local function range(last) return heed.range(1, last) end
 
 describe("reading x[i]", function()
-  it("gives a number of a tensor with one dimension", function()
+  it("gives a number for a tensor with one dimension", function()
     local x = heed.tensor { 1.5, 2, 3 }
     assert.equal(1.5, x[1])
     assert.equal(3, x[-1])
@@ -16,7 +16,7 @@ describe("reading x[i]", function()
     support.number_is("integer", heed.tensor({ 7 }, { dtype = "int64" })[1])
   end)
 
-  it("gives a view of a tensor with more", function()
+  it("gives a view for a tensor with more dimensions", function()
     local x = matrix()
     local row = x[2]
     row[1] = 40
@@ -25,7 +25,7 @@ describe("reading x[i]", function()
     assert.equal(6, x[2][3])
   end)
 
-  it("gives nil behind the last, so that ipairs ends", function()
+  it("gives nil after the last element, so that ipairs ends", function()
     local x, seen = matrix(), {}
     assert.is_nil(x[3])
     assert.is_nil(heed.zeros(0)[1])
@@ -33,7 +33,7 @@ describe("reading x[i]", function()
     assert.same({ { 1, 2, 3 }, { 4, 5, 6 } }, seen)
   end)
 
-  it("refuses what is out of range", function()
+  it("rejects indices out of range", function()
     local x = range(6)
     assert.error_matches(function() return x[0] end, "index 0 is out of range for dimension 1 of size 6")
     assert.error_matches(function() return x[8] end, "index 8 is out of range for dimension 1 of size 6")
@@ -42,7 +42,7 @@ describe("reading x[i]", function()
     assert.error_matches(function() return heed.zeros(0)[-1] end, "out of range")
   end)
 
-  it("refuses what is no index", function()
+  it("rejects other values", function()
     local x = matrix()
     raises("index: an index is the number 1.5; it must be an integer", function() return x[1.5] end)
     assert.error_matches(function() return x[0 / 0] end, "index: an index is the number .*; it must be an integer")
@@ -59,7 +59,7 @@ describe("reading x[i]", function()
 end)
 
 describe("reading x[{…}]", function()
-  it("gives a number where every dimension has an index", function()
+  it("gives a number if every dimension has an index", function()
     local x = matrix()
     assert.equal(6, x[{ 2, 3 }])
     assert.equal(4, x[{ -1, 1 }])
@@ -68,7 +68,7 @@ describe("reading x[{…}]", function()
     assert.equal(7, heed.tensor(7)[{}])
   end)
 
-  it("gives a view where some have none", function()
+  it("gives a view if some dimensions have none", function()
     local x = range(24):view(2, 3, 4)
     assert.same({ 21, 22, 23, 24 }, x[{ 2, 3 }]:tolist())
     assert.same({ 4, 8, 12 }, x[{ 1, {}, 4 }]:tolist())
@@ -77,7 +77,7 @@ describe("reading x[{…}]", function()
     assert.equal(100, x[{ 1, 1, 1 }])
   end)
 
-  it("slices, both ends included", function()
+  it("slices with both ends included", function()
     local x = range(6)
     assert.same({ 2, 3, 4 }, x[{ { 2, 4 } }]:tolist())
     assert.same({ 1, 3, 5 }, x[{ { 1, 6, 2 } }]:tolist())
@@ -90,14 +90,14 @@ describe("reading x[{…}]", function()
     assert.same({ { 1, 4 }, { 3, 6 } }, matrix().T[{ { 1, 3, 2 } }]:tolist())
   end)
 
-  it("takes int64 tensors of no dimensions for integers", function()
+  it("accepts int64 tensors without dimensions as integers", function()
     local two = heed.tensor(2, { dtype = "int64" })
     assert.equal(5, matrix()[{ two, two }])
     assert.same({ 4, 5, 6 }, matrix()[two]:tolist())
     assert.equal(2, range(6)[two])
   end)
 
-  it("refuses too many indices, and bad ones", function()
+  it("rejects too many indices, and invalid ones", function()
     local x = matrix()
     raises("index: 3 indices are given; x has 2 dimensions", function() return x[{ 1, 2, 3 }] end)
     raises("index: 2 indices are given; x has 1 dimension", function() return range(3)[{ 1, 2 }] end)
@@ -114,7 +114,7 @@ describe("reading x[{…}]", function()
     end)
   end)
 
-  it("refuses bad slices", function()
+  it("rejects invalid slices", function()
     local x = matrix()
     raises("index: the slice of dimension 2 must be {first, last}, {first, last, step} or {} for all", function()
       return x[{ 1, { 2 } }]
@@ -134,7 +134,7 @@ describe("reading x[{…}]", function()
 end)
 
 describe("reading by a tensor", function()
-  it("keeps what a mask shows", function()
+  it("selects the elements where a mask is true", function()
     local x = matrix()
     assert.same({ 4, 5, 6 }, x[x:gt(3)]:tolist())
     assert.same({ { 4, 5, 6 } }, x[heed.tensor { false, true }]:tolist())
@@ -142,7 +142,7 @@ describe("reading by a tensor", function()
     assert.error_matches(function() return x[heed.tensor { true, false, true }] end, "mask")
   end)
 
-  it("picks along the first dimension", function()
+  it("selects rows by an int64 tensor", function()
     local x = matrix()
     local i = heed.tensor({ 2, 1, -1 }, { dtype = "int64" })
     assert.same({ { 4, 5, 6 }, { 1, 2, 3 }, { 4, 5, 6 } }, x[i]:tolist())
@@ -153,13 +153,13 @@ describe("reading by a tensor", function()
     assert.equal("heed.Size([0, 3])", tostring(x[heed.zeros(0, { dtype = "int64" })].shape))
   end)
 
-  it("copies", function()
+  it("gives a copy", function()
     local x = range(3)
     x[heed.tensor({ 1 }, { dtype = "int64" })][1] = 9
     assert.same({ 1, 2, 3 }, x:tolist())
   end)
 
-  it("refuses other dtypes and places out of range", function()
+  it("rejects other dtypes and indices out of range", function()
     local x = matrix()
     raises("index: the index has dtype float32; it must be int64 (indices) or bool (a mask)", function()
       return x[heed.tensor { 1, 2 }]
@@ -190,7 +190,7 @@ describe("writing", function()
     assert.equal(5, scalar:item())
   end)
 
-  it("sets slices, broadcasting", function()
+  it("sets slices, with broadcasting", function()
     local x = heed.zeros(3, 4)
     x[{ {}, { 2, 3 } }] = heed.tensor { 1, 2 }
     x[{ { 1, 3, 2 }, 4 }] = 9
@@ -200,7 +200,7 @@ describe("writing", function()
     assert.equal(0, x[{ 1, 1 }])
   end)
 
-  it("reads overlapping values as if they had been copied first", function()
+  it("handles overlapping values as if they had been copied first", function()
     local x = range(5)
     x[{ { 2, 5 } }] = x[{ { 1, 4 } }]
     assert.same({ 1, 1, 2, 3, 4 }, x:tolist())
@@ -212,7 +212,7 @@ describe("writing", function()
     assert.same({ { 1, 3 }, { 2, 4 } }, m:tolist())
   end)
 
-  it("converts to the dtype of what it writes into", function()
+  it("converts to the dtype of the tensor written to", function()
     local i = heed.zeros(4, { dtype = "int64" })
     i[1] = 1.9
     i[2] = -1.9
@@ -229,7 +229,7 @@ describe("writing", function()
     assert.same({ 1, 0 }, f:tolist())
   end)
 
-  it("sets what a mask shows", function()
+  it("sets the elements where a mask is true", function()
     local x = matrix()
     x[x:gt(4)] = 0
     assert.same({ { 1, 2, 3 }, { 4, 0, 0 } }, x:tolist())
@@ -239,7 +239,7 @@ describe("writing", function()
     assert.same({ 4, 10, 20 }, x[2]:tolist())
   end)
 
-  it("sets picked places, one after another", function()
+  it("sets the rows that an int64 tensor names, one after another", function()
     local x = matrix()
     x[heed.tensor({ 2, 1 }, { dtype = "int64" })] = heed.tensor { { 1, 1, 1 }, { 2, 2, 2 } }
     assert.same({ { 2, 2, 2 }, { 1, 1, 1 } }, x:tolist())
@@ -252,14 +252,14 @@ describe("writing", function()
     assert.same({ 3, 2, 9 }, y:tolist())
   end)
 
-  it("changes nothing when a picked place is out of range", function()
+  it("changes nothing if an index is out of range", function()
     local x = range(3)
     assert.error_matches(function() x[heed.tensor({ 1, 4 }, { dtype = "int64" })] = 9 end,
       "4 is out of range")
     assert.same({ 1, 2, 3 }, x:tolist())
   end)
 
-  it("refuses values that do not fit", function()
+  it("rejects values that do not fit", function()
     local x = matrix()
     assert.error_matches(function() x[1] = heed.ones(2) end, "index: the value is %[2%].*%[3%]")
     assert.error_matches(function() x[{ 1, 1 }] = heed.ones(3) end, "index: the value is %[3%]")
@@ -268,7 +268,7 @@ describe("writing", function()
     raises("index: the value is a table; it must be a tensor or a number", function() x[1] = { 1, 2, 3 } end)
   end)
 
-  it("refuses places that do not exist", function()
+  it("rejects indices that do not exist", function()
     local x = matrix()
     assert.error_matches(function() x[3] = 1 end, "index 3 is out of range for dimension 1 of size 2")
     assert.error_matches(function() x[0] = 1 end, "index 0 is out of range")
@@ -279,7 +279,7 @@ describe("writing", function()
     end)
   end)
 
-  it("refuses an expanded tensor", function()
+  it("rejects an expanded tensor", function()
     local x = heed.zeros(3, 1):expand(3, 4)
     raises("index: the tensor that is written has elements that share memory; clone it first",
       function() x[1] = 1 end)
@@ -297,7 +297,7 @@ describe("x:iter", function()
     assert.same({ 6, 15 }, seen)
   end)
 
-  it("gives numbers of a tensor with one dimension", function()
+  it("gives numbers for a tensor with one dimension", function()
     local sum = 0
     for i, v in range(4):iter() do sum = sum + i * v end
     assert.equal(30, sum)
@@ -322,7 +322,7 @@ describe("names", function()
     assert.equal(5, heed.tensor(5).T:item())
   end)
 
-  it("that are unknown are errors, with the nearest known one", function()
+  it("that are unknown raise an error that suggests the nearest known name", function()
     raises("Tensor has no field or method 'shpae'; did you mean 'shape'?", function() return x.shpae end)
     raises("Tensor has no field or method 'tolst'; did you mean 'tolist'?", function() return x:tolst() end)
     raises("Tensor has no field or method 'nothing_like_it'", function() return x.nothing_like_it end)

@@ -1,4 +1,4 @@
--- The layer check finds what it should, and nothing else.
+-- scripts/dev/check_layers.lua finds violations, and nothing else.
 local check = dofile "scripts/dev/check_layers.lua"
 
 local function problem(path, text)
@@ -8,18 +8,18 @@ local function problem(path, text)
 end
 
 describe("the layer check", function()
-  it("lets a layer enter those below it by their doors", function()
+  it("lets a layer include the headers of those below it", function()
     assert.are.same({}, check("src/ops/rows.c", '#include "ops.h"\n#include "../core/core.h"\n#include "../heed.h"\n'))
     assert.are.same({}, check("src/nn/nn.h", '#include "../ops/ops.h"\n'))
     assert.are.same({}, check("src/binding/lops.c", '#include "lheed.h"\n#include "../nn/nn.h"\n#include <lua.h>\n'))
   end)
 
-  it("refuses a layer above", function()
+  it("rejects a layer above", function()
     assert.are.equal("src/core/tensor.c:2: includes ../ops/ops.h: ops is not below core",
       problem("src/core/tensor.c", '#include "core.h"\n#include "../ops/ops.h"\n'))
   end)
 
-  it("refuses a way around the door", function()
+  it("rejects the private headers of other layers", function()
     assert.are.equal("src/ops/rows.c:1: includes ../kernels/scalar/scalar.h: kernels is entered by its door, kernels.h",
       problem("src/ops/rows.c", '#include "../kernels/scalar/scalar.h"\n'))
   end)
@@ -36,7 +36,7 @@ describe("the layer check", function()
       problem("src/core/types.h", '#include "core.h"\n'))
   end)
 
-  it("refuses folders that the design does not have", function()
+  it("rejects folders that are not in the design", function()
     assert.are.equal("src/utils/x.c:1: utils is no layer of the design", problem("src/utils/x.c", "int x;\n"))
   end)
 
@@ -45,7 +45,7 @@ describe("the layer check", function()
     assert.truthy(problem("src/nn/linear.c", "lua_pop(L, 1);\n"):find("calls lua_pop", 1, true))
   end)
 
-  it("keeps BLAS, intrinsics and threads in one place each", function()
+  it("keeps BLAS, intrinsics and threads each in their own files", function()
     assert.are.same({}, check("src/ops/gemm.c", "#include <cblas.h>\nvoid f(void) { cblas_sgemm(); }\n"))
     assert.truthy(problem("src/ops/matmul.c", "#include <cblas.h>\n"):find("BLAS is not for this file", 1, true))
     assert.truthy(problem("src/io/json.c", "p = dlopen(name, 1);\n"):find("calls dlopen", 1, true))
@@ -64,13 +64,13 @@ describe("the layer check", function()
     assert.truthy(problem("src/ops/rows.c", "#include <time.h>\n"):find("the operating system", 1, true))
   end)
 
-  it("refuses calls that a library must not make", function()
+  it("rejects calls that a library must not make", function()
     assert.truthy(problem("src/core/tensor.c", "void f(void) {\n  exit(1);\n}\n"):find(":2: calls exit", 1, true))
     assert.truthy(problem("src/ops/rows.c", "printf(\"%d\", 1);\n"):find("calls printf", 1, true))
     assert.truthy(problem("src/ops/rows.c", "p = malloc(8);\n"):find("calls malloc", 1, true))
   end)
 
-  it("keeps numbers from being written as the host's locale has them", function()
+  it("rejects formatting of numbers that depends on the locale", function()
     assert.truthy(problem("src/ops/rows.c", 'fail("%s: p is %.3g", f, p);\n'):find("locale", 1, true))
     assert.are.same({}, check("src/core/number_text.c", 'snprintf(text, size, "%.*e", precision, value);\n'))
     assert.are.same({}, check("src/ops/rows.c", 'fail("%s: 100 %% given of %d", f, n);\n'))

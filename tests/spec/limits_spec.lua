@@ -1,4 +1,4 @@
--- heed.limit: what a state may take, and that an error of an exceeded limit leaves everything usable.
+-- heed.limit: the limits of a state; exceeding one leaves everything usable.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
@@ -6,7 +6,7 @@ local support = require "tests.support"
 
 local MIB = 1048576
 
--- The message of the error that f raises, without its place.
+-- The message of the error raised by f, without file and line.
 local function failure(f)
   local ok, message = pcall(f)
   assert.is_false(ok)
@@ -20,10 +20,9 @@ local function begins(start, f, finish)
   if finish then assert.equal(finish, message:sub(-#finish)) end
 end
 
--- What a script prints in a state of its own.
+-- Runs a script in a new process.
 local function run(script)
-  return support.with_file(function(path)
-    support.write(path, script)
+  return support.with_script(script, function(path)
     return support.run(support.heed .. " " .. support.quote(path))
   end)
 end
@@ -34,7 +33,7 @@ describe("heed.limit", function()
     heed.set_num_threads(1)
   end)
 
-  it("tells that there are none at first, and then those that were set", function()
+  it("returns no limits initially, and then those that were set", function()
     local none = { memory = math.huge, seconds = math.huge, threads = math.huge, files = true, final = false }
     assert.same(none, heed.limit())
     heed.limit { memory = 2 ^ 40, threads = 4 }
@@ -46,7 +45,7 @@ describe("heed.limit", function()
     assert.same(before, heed.limit())
   end)
 
-  it("refuses what is no limit, and changes nothing then", function()
+  it("rejects invalid limits, and then changes nothing", function()
     local before = heed.limit()
     for _, value in ipairs { 0, -1, 0.5, "100", {}, 0 / 0 } do
       begins("limit: memory is ", function()
@@ -71,7 +70,7 @@ describe("heed.limit", function()
     assert.same(before, heed.limit())
   end)
 
-  it("bounds the memory of tensors, and what is given back can be had again", function()
+  it("bounds the memory of tensors; freed memory can be allocated again", function()
     collectgarbage()
     collectgarbage()
     local held = heed.info().memory_in_use
@@ -80,19 +79,19 @@ describe("heed.limit", function()
     assert.matches("^zeros: memory limit exceeded: 16%.0 MiB requested, the limit is [%d.]+ MiB, [%d.]+ %a+ in use$",
       message)
     assert.is_true(heed.info().memory_in_use < held + 8 * MIB)
-    for _ = 1, 20 do assert.equal(MIB, heed.ones(MIB):sum():item()) end -- 4 MiB each: the collector gives them back
+    for _ = 1, 20 do assert.equal(MIB, heed.ones(MIB):sum():item()) end -- 4 MiB each, freed by the garbage collector
   end)
 
-  it("may be below what is in use: nothing is had until it fits", function()
+  it("may be below the memory in use: allocations then fail until they fit", function()
     local x = heed.zeros(MIB)
-    for _ = 1, 2 do collectgarbage() end -- else what other tests left would be given back for the ones
+    for _ = 1, 2 do collectgarbage() end -- otherwise garbage of other tests could be freed to make memory available
     heed.limit { memory = heed.info().memory_in_use - MIB }
     assert.matches("^ones: memory limit exceeded: 4%.0 KiB requested", failure(function() return heed.ones(1024) end))
     x:release()
     assert.equal(1024, heed.ones(1024):numel())
   end)
 
-  it("bounds what set_num_threads takes, and the threads that there are", function()
+  it("bounds set_num_threads and the number of running threads", function()
     heed.set_num_threads(4)
     heed.limit { threads = 2 }
     assert.equal(2, heed.get_num_threads())
@@ -118,7 +117,7 @@ describe("heed.limit", function()
     begins("linear: time limit exceeded", function() return heed.linear(row, row) end)
   end)
 
-  it("begins anew with each call, after one that was stopped, too", function()
+  it("starts again with each call, also after one that was cancelled", function()
     local mha, x = nn.MultiHeadAttention(8, 8, 6, 0.5, 2), heed.rand(1, 3, 8)
     local g, cache, long = heed.Generator(1), mha:new_cache(), heed.ones(1):expand(2 ^ 33)
     local state, steps = g:get_state(), mha:steps(x)
@@ -171,7 +170,7 @@ describe("heed.limit", function()
     assert.same({ 3, 6, 4 }, tokenizer:encode "a")
   end)
 
-  support.where("frames", it, pending)("stops a module of Lua as a whole, whatever it catches", function()
+  support.where("frames", it, pending)("stops a module written in Lua as a whole, even if it catches errors", function()
     local Endless, rounds = nn.Module.class "Endless", 0
     function Endless.forward(_, x)
       while pcall(x.matmul, x, x) do rounds = rounds + 1 end
@@ -185,7 +184,7 @@ describe("heed.limit", function()
     assert.equal(64, (x + 1):numel())
   end)
 
-  support.where("frames", it, pending)("binds the call in which it is set, too", function()
+  support.where("frames", it, pending)("also applies to the call in which it is set", function()
     local Strict = nn.Module.class "Strict"
     function Strict.forward(_, x)
       heed.limit { seconds = 0.02 }
@@ -196,7 +195,7 @@ describe("heed.limit", function()
     end))
   end)
 
-  it("puts a generator back where a draw was stopped", function()
+  it("restores a generator when a draw is cancelled", function()
     heed.manual_seed(7)
     local expected = heed.rand(5)
     heed.manual_seed(7)
@@ -207,7 +206,7 @@ describe("heed.limit", function()
     assert.is_true(heed.rand(5):equal(expected))
   end)
 
-  it("closes every door to files", function()
+  it("closes every access to files", function()
     local load_tokenizer = require("heed.tokenizers.wordpiece").load
     local Bert, GPT2, Llama = require "heed.models.bert", require "heed.models.gpt2", require "heed.models.llama"
     local x = heed.zeros(3)
@@ -236,7 +235,7 @@ describe("heed.limit", function()
     end)
   end)
 
-  it("can be made tighter only once it is final", function()
+  it("can only be tightened once it is final", function()
     local done = run [[
       local heed = require "heed"
       heed.limit { memory = 2 ^ 30, seconds = 5, files = false, final = true }
@@ -263,7 +262,7 @@ describe("heed.limit", function()
 end)
 
 describe("a state without io, os, debug and package", function()
-  it("can use all that needs no file", function()
+  it("can use everything that needs no file", function()
     local done = run [[
       local heed = require "heed"
       local nn, raised = heed.nn, pcall

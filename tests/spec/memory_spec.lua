@@ -1,8 +1,8 @@
--- Memory: the collector is told of tensors, what is released goes at once, and mistakes leave nothing behind.
--- Each script runs in a process of its own, whose largest size the system has counted.
+-- Memory: the garbage collector accounts for tensors, release frees immediately, and errors leak nothing.
+-- Each script runs in a new process, whose peak size the operating system reports.
 local support = require "tests.support"
 
--- Runs a script, and gives by how many MiB it grew after `warm` up to its largest size.
+-- Runs a script and returns by how many MiB its peak size exceeds the size after `warm`.
 local function growth(script, warm)
   local code = ([[
 local heed = require "heed"
@@ -25,12 +25,12 @@ print(most() - before)
   return tonumber(result.out)
 end
 
-describe("memory #plain", function() -- the sanitizers keep what was freed
+describe("memory #plain", function() -- sanitizers delay the freeing of memory
   it("of 20,000 dropped tensors of 1 MiB stays under 64 MiB", function()
     assert.is_true(growth "for _ = 1, 20000 do local x = heed.empty(512, 512) end" < 64)
   end)
 
-  it("of results that are dropped stays small, in methods and operators alike", function()
+  it("of dropped results stays small, for methods and operators alike", function()
     local script = [[
       local x = heed.rand(512, 512)
       for _ = 1, 100 do
@@ -41,11 +41,11 @@ describe("memory #plain", function() -- the sanitizers keep what was freed
     assert.is_true(growth(script) < 64)
   end)
 
-  it("of dropped modules is found again", function()
+  it("of dropped modules is freed", function()
     assert.is_true(growth "for _ = 1, 500 do local m = nn.Linear(512, 512) end" < 64)
   end)
 
-  it("goes at once with release, also where the collector stands still", function()
+  it("is freed immediately by release, even if the collector is stopped", function()
     local script = [[
       collectgarbage "stop"
       for _ = 1, 200 do
@@ -55,7 +55,7 @@ describe("memory #plain", function() -- the sanitizers keep what was freed
     assert.is_true(growth(script) < 32)
   end)
 
-  support.where("close", it, pending)("goes at once with <close>, also where the collector stands still", function()
+  support.where("close", it, pending)("is freed immediately by <close>, even if the collector is stopped", function()
     local script = [[
       collectgarbage "stop"
       for _ = 1, 200 do
@@ -64,7 +64,7 @@ describe("memory #plain", function() -- the sanitizers keep what was freed
     assert.is_true(growth(script) < 32)
   end)
 
-  it("stays with the last view", function()
+  it("is kept until the last view is gone", function()
     local script = [[
       local views = {}
       for i = 1, 10 do
@@ -81,7 +81,7 @@ describe("memory #plain", function() -- the sanitizers keep what was freed
     assert.is_true(growth(script) < 64)
   end)
 
-  it("is what it was after mistakes of every kind", function()
+  it("is unchanged after errors of every kind", function()
     local script = [[
       local x, ids = heed.rand(512, 512), heed.randint(1, 9, { 512, 512 })
       local m = nn.MultiHeadAttention(512, 512, 8, 0.5, 8)
@@ -106,7 +106,7 @@ describe("memory #plain", function() -- the sanitizers keep what was freed
     assert.is_true(growth(script, "nn.Linear(512, 512)(heed.rand(512, 512))") < 64)
   end)
 
-  it("is given back where a finalizer needs it", function()
+  it("is freed when a finalizer needs it", function()
     local script = support.finalized_code .. [[
       for _ = 1, 300 do
         local x = heed.zeros(512, 512)

@@ -1,10 +1,10 @@
--- What all messages have in common: singular and plural agree, and they begin with the name of the function that was
--- called, whatever it calls itself.
+-- Properties of all messages: singular and plural agree, and they begin with the name of the called function, even if
+-- an inner function fails.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
 
-describe("a message about one of a thing is in the singular", function()
+describe("a message uses the singular for the number 1", function()
   local one = heed.ones(1)
 
   it("for arguments and indices", function()
@@ -54,7 +54,7 @@ describe("a message about one of a thing is in the singular", function()
       function() generator:set_state "a" end)
   end)
 
-  it("for what alone will do", function()
+  it("for a single valid value", function()
     raises("copy_: the source is [3] and must broadcast to [1]; its size 3 of dimension 1 must be 1",
       function() one:copy_(heed.ones(3)) end)
     raises("select: index 2 is out of range for dimension 1 of size 1; it must be 1 or -1",
@@ -65,7 +65,7 @@ describe("a message about one of a thing is in the singular", function()
   end)
 end)
 
-describe("a message of a call that finds no memory begins with the function that was called", function()
+describe("a message about insufficient memory begins with the called function", function()
   after_each(function() heed.limit { memory = math.huge } end)
 
   -- The functions that messages begin with, under limits that leave less and less of the memory that the call needs.
@@ -86,7 +86,7 @@ describe("a message of a call that finds no memory begins with the function that
   local turned, other, mask, row = x.T, x + 1, x:gt(9), heed.ones(8)
   local linear = nn.Linear(3, 3)
   local key = heed.tensor({ 1, 2 }, { dtype = "int64" })
-  local places = mask:long() + 1
+  local indices = mask:long() + 1
   local calls = {
     T = function() return x.T end, t = function() return x:t() end, transpose = function() return x:transpose(1, 2) end,
     permute = function() return x:permute(2, 1) end, view = function() return x:view(4, 16) end,
@@ -114,7 +114,7 @@ describe("a message of a call that finds no memory begins with the function that
     repeat_interleave = function() return turned:repeat_interleave(2) end,
     where = function() return heed.where(mask, x, 0) end,
     layer_norm = function() return heed.layer_norm(turned) end, cumsum = function() return x:cumsum(1) end,
-    index_select = function() return x:index_select(1, key) end, gather = function() return x:gather(1, places) end,
+    index_select = function() return x:index_select(1, key) end, gather = function() return x:gather(1, indices) end,
     masked_fill = function() return x:masked_fill(mask, 0) end, tril = function() return x:tril() end,
     quantize_int8 = function() return heed.quantize_int8(x) end,
     embedding = function() return heed.embedding(key, x) end,
@@ -127,7 +127,7 @@ describe("a message of a call that finds no memory begins with the function that
     end)
   end
 
-  it("of a forward, for its parts and internals", function()
+  it("of a forward pass, for its parts and internals", function()
     local mha = nn.MultiHeadAttention { d_in = 8, d_out = 8, context_length = 8, dropout = 0.5, num_heads = 2 }
     local causal = nn.CausalAttention { d_in = 8, d_out = 8, context_length = 8, dropout = 0.5, softmax_dim = 1 }
     local drop, batch = nn.Dropout(0.5), x:unsqueeze(1)

@@ -1,9 +1,9 @@
--- The annotations in lua/heed/meta name everything public, and nothing else.
+-- The annotations in lua/heed/meta declare everything public, and nothing else.
 local heed = require "heed"
 local support = require "tests.support"
 local nn = heed.nn
 
---- What the annotations declare: documented["Tensor"]["exp"] = true.
+--- The declared names: documented["Tensor"]["exp"] = true.
 local documented = {}
 local function document(owner, name)
   documented[owner] = documented[owner] or {}
@@ -25,7 +25,7 @@ for _, name in ipairs(FILES) do
   end
 end
 
---- Both sets of names, as sorted text, for messages that say which name is in one alone.
+--- Compares the sets of declared and of public names; a failure shows the names in only one of them.
 local function compare(owner, public)
   local undocumented, unknown = {}, {}
   for name in pairs(public) do
@@ -58,14 +58,14 @@ describe("the annotations", function()
 
   it("name the functions of heed", function() compare("heed", names_of(heed)) end)
 
-  it("name what heed.nn has", function() compare("nn", names_of(nn)) end)
+  it("name the contents of heed.nn", function() compare("nn", names_of(nn)) end)
 
   it("name the fields and methods of tensors", function()
     local methods = support.tensor_methods()
     local fields = { shape = true, dtype = true, ndim = true, T = true, is_parameter = true }
     for name in pairs(fields) do assert.is_not_nil(heed.ones(1)[name]) end
     local public = names_of(methods, fields)
-    for _, name in ipairs { "cat", "concat", "stack" } do public[name] = nil end -- of a table of tensors
+    for _, name in ipairs { "cat", "concat", "stack" } do public[name] = nil end -- they take a table
     compare("Tensor", public)
   end)
 
@@ -75,7 +75,7 @@ describe("the annotations", function()
 
   it("name the methods of modules", function()
     local built_in = names_of((require "heed.nn.protocol"))
-    built_in.forward = true -- of C, as what the modules have of their own
+    built_in.forward = true -- implemented in C, like the modules' own methods
     for name in pairs(documented.MultiHeadAttention) do
       if built_in[name] then documented.Module[name] = true end
     end
@@ -83,7 +83,7 @@ describe("the annotations", function()
     compare("Module", built_in)
   end)
 
-  it("name what classes of one's own have besides", function()
+  it("name the additional methods of user-defined classes", function()
     local own = names_of(nn.Module)
     for name in pairs(documented.Module) do own[name] = nil end
     compare("Class", own)
@@ -125,7 +125,7 @@ describe("the annotations", function()
     compare("Steps", public)
   end)
 
-  it("name what tokenizers and models have", function()
+  it("name the fields and methods of tokenizers and models", function()
     compare("wordpiece", names_of((require "heed.tokenizers.wordpiece")))
     local bert = assert(require("heed.models.bert").load "tests/golden/tiny_bert")
     for owner, object in pairs { Bert = bert, WordPiece = bert.tokenizer } do
@@ -133,7 +133,7 @@ describe("the annotations", function()
     end
   end)
 
-  it("name what decoders have", function()
+  it("name the fields and methods of decoders", function()
     local gpt2 = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")
     local llama = assert(require("heed.models.llama").load "tests/golden/decoders/llama")
     for owner, object in pairs { Decoder = gpt2, GPT2 = gpt2, Llama = llama, ModelCache = llama:new_cache() } do

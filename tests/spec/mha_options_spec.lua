@@ -1,25 +1,18 @@
--- MultiHeadAttention under its options, without a cache: values from a plain implementation, settings, and what
--- contradicts itself.
+-- The options of MultiHeadAttention, without a cache: values from a plain implementation, settings, and options that
+-- contradict each other.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
 local cases = require "tests.mha_cases"
+local tensors = require "tests.tensors"
 
-local function same(want, got, tolerance)
-  assert.equal(tostring(want.shape), tostring(got.shape))
-  local off = 0
-  local a, b = want:flatten():tolist(), got:flatten():tolist()
-  for i = 1, #a do
-    if a[i] ~= b[i] then off = math.max(off, math.abs(a[i] - b[i]) / (1 + math.abs(a[i]))) end
-    assert.is_true(off <= tolerance, ("element %d is %s, not %s"):format(i, b[i], a[i]))
-  end
-end
+local function same(wanted, got, tolerance) tensors.close(wanted, got, tolerance, tolerance) end
 
-describe("MultiHeadAttention gives what a plain implementation gives:", function()
+describe("MultiHeadAttention gives the same as a plain implementation:", function()
   for _, case in ipairs(dofile "tests/golden/mha.lua") do
     it(case.name, function()
       local m, x, options = cases.build(case)
-      local expected = cases.tensor(case.expect)
+      local expected = tensors.golden(case.expect)
       if case.chunks then
         for _, dtype in ipairs { "float32", "bfloat16", "float16", "int8" } do
           local y = cases.through(m, x, m:new_cache { batch = case.b, dtype = dtype }, case.chunks, options)
@@ -32,18 +25,14 @@ describe("MultiHeadAttention gives what a plain implementation gives:", function
       options.need_weights = true
       local again, info = m(x, options)
       assert.equal(y:to_string(), again:to_string())
-      for name, values in pairs(case.internals) do same(cases.tensor(values), info[name], 3e-6) end
+      for name, values in pairs(case.internals) do same(tensors.golden(values), info[name], 3e-6) end
     end)
   end
 end)
 
-local function config(more)
-  local c = { d_in = 6, d_out = 8, context_length = 12, dropout = 0, num_heads = 4 }
-  for name, value in pairs(more or {}) do c[name] = value end
-  return c
-end
+local function config(more) return tensors.merged(tensors.SMALL, more) end
 
-local function module(more) return nn.MultiHeadAttention(config(more)) end
+local module = tensors.small_mha
 
 describe("the settings of a MultiHeadAttention", function()
   it("can be read", function()
@@ -69,7 +58,7 @@ describe("the settings of a MultiHeadAttention", function()
     assert.are.same(m.rope, twin.rope)
   end)
 
-  it("are nil, or PyTorch's, where nothing was said", function()
+  it("have defaults: nil, or PyTorch's", function()
     local m = module()
     for _, name in ipairs { "window", "softcap", "rope", "sinks", "q_norm", "k_norm" } do assert.is_nil(m[name]) end
     assert.equal(6, m.kdim)
@@ -81,13 +70,13 @@ describe("the settings of a MultiHeadAttention", function()
     assert.is_nil(module { softcap = 0 }.softcap)
   end)
 
-  it("do not change by a change of the table that was read", function()
+  it("do not change when a table that was read from them is changed", function()
     local m = module { window = { left = 3, right = 1 } }
     m.window.left = 7
     assert.are.same({ left = 3, right = 1 }, m.window)
   end)
 
-  it("make no draw of their own", function()
+  it("draw no additional random numbers", function()
     heed.manual_seed(5)
     local plain = module()
     heed.manual_seed(5)
@@ -97,14 +86,14 @@ describe("the settings of a MultiHeadAttention", function()
     end
   end)
 
-  it("put sinks first into the state, and the norms last, as PyTorch does", function()
+  it("put sinks first into the state dict, and the norms last, as PyTorch does", function()
     local names = {}
     for name in heed.pairs(module { sinks = true, qk_norm = true }:state_dict()) do names[#names + 1] = name end
     assert.equal("sinks W_query.weight W_key.weight W_value.weight out_proj.weight out_proj.bias " ..
       "q_norm.weight k_norm.weight", table.concat(names, " "))
   end)
 
-  it("show as parts in the text", function()
+  it("appear as parts in the text", function()
     assert.equal([[
 MultiHeadAttention(
   (W_query): Linear(in_features=6, out_features=8, bias=False)
@@ -117,7 +106,7 @@ MultiHeadAttention(
 )]], (tostring(module { kdim = 5, vdim = 3, num_kv_heads = 2, qk_norm = { eps = 0.5 } }):gsub("p=0.0", "p=0")))
   end)
 
-  it("are told apart from what there is not", function()
+  it("must have known names", function()
     raises("MultiHeadAttention: there is no option 'windw'; the options are d_in, d_out, context_length, dropout, " ..
       "num_heads, qkv_bias, causal, num_kv_heads, head_dim, out_proj, out_bias, scale, generator, kdim, vdim, " ..
       "window, softcap, rope, alibi, sinks, qk_norm", function() nn.MultiHeadAttention { windw = 3 } end)
@@ -129,7 +118,7 @@ MultiHeadAttention(
   end)
 end)
 
-describe("MultiHeadAttention refuses", function()
+describe("MultiHeadAttention rejects", function()
   local function refused(message, more)
     local c = config(more)
     raises(message, function() nn.MultiHeadAttention(c) end)
@@ -140,7 +129,7 @@ describe("MultiHeadAttention refuses", function()
     refused("MultiHeadAttention: vdim is -3; it must be at least 1", { vdim = -3 })
   end)
 
-  it("windows that are none", function()
+  it("invalid windows", function()
     refused("MultiHeadAttention: the window's left is -1; it must be at least 0", { window = { left = -1 } })
     refused("MultiHeadAttention: the window's right is -2; it must be at least 0", { window = { right = -2 } })
     refused("MultiHeadAttention: window has the key 'lft'; its keys must be left and right", { window = { lft = 1 } })
@@ -149,20 +138,20 @@ describe("MultiHeadAttention refuses", function()
     refused("MultiHeadAttention: window is the number 3; it must be a table {left =, right =}", { window = 3 })
   end)
 
-  it("softcaps below 0 and beyond all numbers", function()
+  it("negative, infinite and nan softcaps", function()
     refused("MultiHeadAttention: softcap is -1; it must be above 0, or 0 for none", { softcap = -1 })
     refused("MultiHeadAttention: softcap is inf; it must be above 0, or 0 for none", { softcap = math.huge })
     refused("MultiHeadAttention: softcap is nan; it must be above 0, or 0 for none", { softcap = math.abs(0 / 0) })
   end)
 
-  it("norms that are none", function()
+  it("invalid qk_norm options", function()
     refused("MultiHeadAttention: qk_norm is the number 1; it must be a boolean or {eps =}", { qk_norm = 1 })
     refused("MultiHeadAttention: there is no option 'epsilon'; the options are eps", { qk_norm = { epsilon = 1 } })
     refused("MultiHeadAttention: qk_norm's eps is -1; it must be at least 0, and finite", { qk_norm = { eps = -1 } })
     refused("MultiHeadAttention: qk_norm is a list; it must be a boolean or {eps =}", { qk_norm = { 1 } })
   end)
 
-  it("a split into heads that could not do the same", function()
+  it("a split into heads that cannot compute the same", function()
     for more, reason in pairs {
       [{ window = { left = 3 } }] = "has a window",
       [{ softcap = 3 }] = "has a softcap",
@@ -180,7 +169,7 @@ describe("MultiHeadAttention refuses", function()
 end)
 
 describe("rope in a module", function()
-  it("is refused where it does not fit", function()
+  it("rejects settings that do not fit", function()
     local c = config { rope = { bse = 1 } }
     raises("MultiHeadAttention: there is no option 'bse'; the options are base, style, dims, scaling",
       function() nn.MultiHeadAttention(c) end)
@@ -191,7 +180,7 @@ describe("rope in a module", function()
     assert.has_error(function() module { rope = "half" } end)
   end)
 
-  it("turns as heed.rope does", function()
+  it("rotates like heed.rope", function()
     local m = module { rope = { base = 50 }, causal = false }
     local x = heed.randn(2, 5, 6)
     local _, info = m(x, { need_weights = true })

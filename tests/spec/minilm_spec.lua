@@ -1,4 +1,4 @@
--- all-MiniLM-L6-v2 against reference values: token ids, embeddings, weights of the last layer.
+-- all-MiniLM-L6-v2 compared with reference values: token ids, embeddings, attention weights of the last layer.
 local support = require "tests.support"
 local Bert = require "heed.models.bert"
 
@@ -28,14 +28,14 @@ describe("all-MiniLM-L6-v2", function()
     end)
   end
 
-  it("cuts text off at 256 tokens, as its configuration says", function()
+  it("truncates text to 256 tokens, as configured", function()
     local long = ("word "):rep(2000)
     assert.equal(256, model.max_seq_length)
     assert.equal(256, #model.tokenizer:encode(long, { max_length = model.max_seq_length }))
     assert.is_true(distance(model:encode({ ("word "):rep(254) })[1], model:encode({ long })[1]) <= 1e-6)
   end)
 
-  it("gives a text the same alone and among others", function()
+  it("encodes a text alone as it does among others", function()
     local texts = { "", "one", ("two words "):rep(40), "three short words", "日本語", ("and so on "):rep(100) }
     local all = model:encode(texts)
     for i, text in ipairs(texts) do
@@ -43,7 +43,7 @@ describe("all-MiniLM-L6-v2", function()
     end
   end)
 
-  it("finds what is meant", function()
+  it("finds a text by its meaning", function()
     local lines = { "The cat sits on the mat.", "Interest rates were raised again.", "A recipe for apple pie." }
     local scores = model:encode(lines):matmul(model:encode({ "What did the central bank do?" })[1])
     assert.equal(2, scores:argmax():item())

@@ -1,22 +1,15 @@
 -- The built-in modules from Lua: constructors, fields, calls, and the methods that all modules share.
 local heed = require "heed"
 local fails = require "tests.fails"
+local tensors = require "tests.tensors"
+local names_of = tensors.names_of
 local nn = heed.nn
 
-local function names_of(iterator)
-  local names = {}
-  for name in iterator do names[#names + 1] = name end
-  return table.concat(names, " ")
-end
-
-local function multi_head(options)
-  local all = { d_in = 3, d_out = 4, context_length = 6, dropout = 0, num_heads = 2 }
-  for name, value in pairs(options or {}) do all[name] = value end
-  return nn.MultiHeadAttention(all)
-end
+local SMALL = { d_in = 3, d_out = 4, context_length = 6, dropout = 0, num_heads = 2 }
+local function multi_head(options) return nn.MultiHeadAttention(tensors.merged(SMALL, options)) end
 
 describe("a constructor", function()
-  it("takes its arguments by position, by name, and in both ways", function()
+  it("accepts its arguments by position, by name, and mixed", function()
     for _, m in ipairs {
       nn.CausalAttention(3, 2, 6, 0.5, true),
       nn.CausalAttention { d_in = 3, d_out = 2, context_length = 6, dropout = 0.5, qkv_bias = true },
@@ -30,14 +23,14 @@ describe("a constructor", function()
     end
   end)
 
-  it("knows PyTorch's names for the sizes of a Linear", function()
+  it("accepts PyTorch's names for the sizes of a Linear", function()
     local m = nn.Linear { in_features = 3, out_features = 2, bias = false }
     assert.are.equal("Linear(in_features=3, out_features=2, bias=False)", tostring(m))
     fails("Linear: in_features and d_in are the same argument; give one of them", nn.Linear,
       { in_features = 3, d_in = 3, d_out = 2 })
   end)
 
-  it("draws from the generator that it is given", function()
+  it("draws from the given generator", function()
     local a = nn.Linear(3, 2, { generator = heed.Generator(5) })
     heed.manual_seed(5)
     local b = nn.Linear(3, 2)
@@ -45,7 +38,7 @@ describe("a constructor", function()
     assert.is_true(a.bias:equal(b.bias))
   end)
 
-  it("says what is missing, wrong or unknown", function()
+  it("names missing, wrong and unknown arguments", function()
     fails("Linear: d_in is nil; it must be an integer", nn.Linear)
     fails("CausalAttention: dropout is a string ('0'); it must be a number", nn.CausalAttention, 3, 2, 6, "0")
     fails("Linear: bias is the number 1; it must be a boolean", nn.Linear, 3, 2, 1)
@@ -59,7 +52,7 @@ describe("a constructor", function()
     assert.has_error(function() nn.Dropout(2) end)
   end)
 
-  it("draws nothing when it fails", function()
+  it("draws no random numbers when it fails", function()
     heed.manual_seed(1)
     pcall(multi_head, { num_heads = 3 })
     local after = heed.rand(1):item()
@@ -80,7 +73,7 @@ describe("the fields of a built-in module", function()
     assert.are.equal(0.25, nn.Dropout(0.25).p)
   end)
 
-  it("have an identity", function()
+  it("are the same object each time", function()
     local m = multi_head()
     local part = m.W_query
     assert.is_true(rawequal(part, m.W_query))
@@ -88,7 +81,7 @@ describe("the fields of a built-in module", function()
     assert.is_false(rawequal(m.W_query, m.W_key))
   end)
 
-  it("are nil where the module was made without that part", function()
+  it("are nil for parts that the module lacks", function()
     assert.is_nil(nn.Linear(3, 2, false).bias)
     assert.is_nil(multi_head({ out_proj = false }).out_proj)
   end)
@@ -106,7 +99,7 @@ describe("the fields of a built-in module", function()
     assert.are.equal("Parameter containing:\ntensor([[1., 1.]])", tostring(m.weight))
   end)
 
-  it("are listed where the name is unknown", function()
+  it("are listed when the name is unknown", function()
     local m = nn.Linear(3, 2)
     fails("Linear has no field 'wieght'; it has weight, bias, in_features, out_features, training",
       function() return m.wieght end)
@@ -115,7 +108,7 @@ describe("the fields of a built-in module", function()
     fails("Linear has no length", function() return #m end)
   end)
 
-  it("can be set where they are parameters, parts or training", function()
+  it("can be set if they are parameters, parts or training", function()
     local m = nn.Linear(2, 1)
     local w = heed.ones(1, 2)
     m.weight = w
@@ -132,7 +125,7 @@ describe("the fields of a built-in module", function()
     assert.is_false(a.dropout.training)
   end)
 
-  it("say what can be set", function()
+  it("name the fields that can be set, if another one is", function()
     local m = nn.Linear(3, 2)
     fails("Linear: 'in_features' cannot be set; the fields that can be set are weight, bias, training",
       function() m.in_features = 3 end)
@@ -151,7 +144,7 @@ end)
 describe("a list of heads", function()
   local m = nn.MultiHeadAttentionWrapper(3, 2, 6, 0, 3)
 
-  it("is counted from 1, or from -1, and ends with nil", function()
+  it("is indexed from 1, or from -1, and ends with nil", function()
     assert.are.equal(3, #m.heads)
     assert.is_true(rawequal(m.heads[3], m.heads[-1]))
     assert.is_nil(m.heads[4])
@@ -163,7 +156,7 @@ describe("a list of heads", function()
     assert.are.equal(3, count)
   end)
 
-  it("refuses places that it has not", function()
+  it("rejects indices out of range", function()
     for _, i in ipairs { 0, 5, -4 } do
       fails(("ModuleList: index %d is out of range; there are 3 modules, counted from 1"):format(i),
         function() return m.heads[i] end)
@@ -171,7 +164,7 @@ describe("a list of heads", function()
     assert.has_error(function() return m.heads[1.5] end)
   end)
 
-  it("takes another head of the same sizes", function()
+  it("accepts another head of the same sizes", function()
     local head = nn.CausalAttention(3, 2, 6, 0)
     m.heads[2] = head
     assert.is_true(rawequal(head, m.heads[2]))
@@ -180,13 +173,13 @@ describe("a list of heads", function()
 end)
 
 describe("forward", function()
-  it("is what a call does", function()
+  it("is the same as a call", function()
     local m, x = multi_head(), heed.rand(2, 6, 3)
     assert.is_true(m(x):equal(m:forward(x)))
     assert.are.equal("heed.Size([2, 6, 4])", tostring(m(x).shape))
   end)
 
-  it("gives the internals on demand, without changing the result", function()
+  it("returns the internals on request, without changing the result", function()
     local m, x = multi_head(), heed.rand(2, 6, 3)
     local y, info = m(x, { need_weights = true })
     assert.is_true(y:equal(m(x)))
@@ -197,7 +190,7 @@ describe("forward", function()
     assert.are.equal(1, select("#", m(x, { need_weights = false })))
   end)
 
-  it("gives the weights after dropout in training", function()
+  it("returns the weights after dropout in training mode", function()
     local m = multi_head { dropout = 0.5 }
     local _, info = m(heed.rand(2, 6, 3), { need_weights = true })
     assert.are.equal("heed.Size([2, 2, 6, 6])", tostring(info.dropped_weights.shape))
@@ -205,7 +198,7 @@ describe("forward", function()
     assert.is_nil(info.dropped_weights)
   end)
 
-  it("takes masks and a generator", function()
+  it("accepts masks and a generator", function()
     local m, x = multi_head { dropout = 0.5 }, heed.rand(2, 6, 3)
     local padding = heed.zeros(2, 6, { dtype = "bool" })
     padding[{ {}, 1 }] = true
@@ -217,7 +210,7 @@ describe("forward", function()
     assert.are.equal(0, masked.weights[{ {}, {}, 1 }]:sum():item())
   end)
 
-  it("takes the same masks by head when split", function()
+  it("accepts the same masks for each head when split", function()
     local m, x = multi_head(), heed.rand(2, 6, 3)
     for _, sizes in ipairs { { 6, 6 }, { 2, 6, 6 }, { 2, 1, 6, 6 }, { 2, 2, 1, 6 } } do
       local mask = heed.rand(sizes):gt(0.3)
@@ -231,7 +224,7 @@ describe("forward", function()
       .. "of heads", m:split(), x, { attn_mask = heed.ones(3, 6, 6) })
   end)
 
-  it("names what is wrong", function()
+  it("names the wrong argument", function()
     local m = multi_head()
     fails("MultiHeadAttention: x is nil; it must be a tensor", m)
     fails("MultiHeadAttention: there is no option 'mask'; the options are attn_mask, key_padding_mask, need_weights, "
@@ -249,7 +242,7 @@ describe("forward", function()
     local _, err = pcall(function() multi_head()(heed.rand(7, 3)) end)
     assert.matches("modules_spec.lua:%d+: MultiHeadAttention: ", err)
     _, err = pcall(function() multi_head():apply(3) end)
-    assert.matches("modules_spec.lua:%d+: apply: f must be a function", err)
+    assert.matches("modules_spec.lua:%d+: apply: f is the number 3; it must be a function", err)
   end)
 end)
 
@@ -267,7 +260,7 @@ describe("the heads of a MultiHeadAttention", function()
     assert.has_error(function() nn.Linear(2, 2):head(1) end)
   end)
 
-  it("can be split into modules on the same memory", function()
+  it("can be split into modules that share the memory", function()
     local wrapper, x = m:split(), heed.rand(2, 5, 3)
     assert.are.equal("MultiHeadAttentionWrapper", wrapper:class_name())
     assert.are.equal(3, #wrapper.heads)
@@ -277,8 +270,8 @@ describe("the heads of a MultiHeadAttention", function()
   end)
 end)
 
-describe("what all modules share", function()
-  it("lists parameters in PyTorch's order", function()
+describe("the methods of all modules", function()
+  it("list parameters in PyTorch's order", function()
     assert.are.equal("weight bias", names_of(nn.Linear(2, 2):named_parameters()))
     assert.are.equal("W_query.weight W_key.weight W_value.weight out_proj.weight out_proj.bias",
       names_of(multi_head():named_parameters()))
@@ -289,7 +282,7 @@ describe("what all modules share", function()
     assert.are.equal("net.weight net.bias", names_of(nn.Linear(2, 2):named_parameters "net"))
   end)
 
-  it("gives lists that a for loop can call", function()
+  it("give lists that a for loop can call", function()
     local m, called, total = multi_head(), 0, 0
     local list = m:parameters()
     for p in list do called = called + p:numel() end
@@ -299,7 +292,7 @@ describe("what all modules share", function()
     assert.are.equal(5, #list)
   end)
 
-  it("lists parts", function()
+  it("list parts", function()
     local m = nn.MultiHeadAttentionWrapper(3, 2, 6, 0, 2)
     assert.are.equal("heads", names_of(m:named_children()))
     assert.are.equal("W_query W_key W_value dropout", names_of(m.heads[1]:named_children()))
@@ -311,23 +304,23 @@ describe("what all modules share", function()
     assert.are.equal("", names_of(m:named_buffers()))
   end)
 
-  it("turns training on and off", function()
+  it("turn training mode on and off", function()
     local m = multi_head()
     assert.is_true(rawequal(m, m:eval()))
     assert.is_false(m.training or m.dropout.training or m.W_query.training)
     m:train()
     assert.is_true(m.training and m.dropout.training and m.W_query.training)
-    fails("train: mode must be a boolean, got the number 1", m.train, m, 1)
+    fails("train: mode is the number 1; it must be a boolean", m.train, m, 1)
   end)
 
-  it("applies a function to the parts first", function()
+  it("apply a function to the parts first", function()
     local m, names = multi_head(), {}
     local result = m:apply(function(each) names[#names + 1] = each:class_name() end)
     assert.are.same({ "Linear", "Linear", "Linear", "Linear", "Dropout", "MultiHeadAttention" }, names)
     assert.is_true(rawequal(m, result))
   end)
 
-  it("prints as PyTorch's repr", function()
+  it("print modules as PyTorch's repr does", function()
     assert.are.equal("Dropout(p=0.1, inplace=False)", tostring(nn.Dropout(0.1)))
     assert.are.equal([[
 MultiHeadAttentionWrapper(
@@ -342,16 +335,16 @@ MultiHeadAttentionWrapper(
 )]], tostring(nn.MultiHeadAttentionWrapper(3, 2, 6, 0.5, 2)))
   end)
 
-  it("refuses what is no module", function()
+  it("reject values that are not modules", function()
     local m = nn.Linear(2, 2)
-    fails("named_parameters: self must be a module, got nil (methods are called with a colon)", m.named_parameters)
-    fails("eval: self must be a module, got a table (methods are called with a colon)", m.eval, {})
+    fails("named_parameters: self is nil; it must be a module; call the method with a colon", m.named_parameters)
+    fails("eval: self is a table; it must be a module; call the method with a colon", m.eval, {})
     fails("named_parameters: there is no option 'recurs'; the options are prefix, recurse", m.named_parameters, m,
       { recurs = true })
-    fails("named_parameters: prefix must be a string, got the number 1", m.named_parameters, m, 1)
+    fails("named_parameters: prefix is the number 1; it must be a string", m.named_parameters, m, 1)
   end)
 
-  it("survives metamethods in the wrong hands", function()
+  it("survive metamethods called with other values", function()
     local meta = debug.getmetatable(nn.Linear(2, 2))
     for _, name in ipairs { "__index", "__newindex", "__len", "__call", "__tostring", "__gc" } do
       for _, value in ipairs { 1, {}, heed.ones(1), heed.Generator(1), io.stdout } do
@@ -359,7 +352,7 @@ MultiHeadAttentionWrapper(
       end
     end
     local m = nn.Linear(2, 2)
-    meta.__gc(m) -- frees nothing: a finalizer could call it in the middle of a forward
+    meta.__gc(m) -- frees nothing, since a finalizer could call it in the middle of a forward pass
     assert.are.equal("Linear(in_features=2, out_features=2, bias=True)", tostring(m))
   end)
 end)
@@ -375,7 +368,7 @@ describe("nn.Parameter", function()
     assert.are.equal("Parameter containing:\ntensor([4., 0.])", tostring(p))
   end)
 
-  it("takes float32 tensors only", function()
+  it("accepts float32 tensors only", function()
     fails("Parameter: data is a table; it must be a tensor", nn.Parameter, {})
     fails("Parameter: data is int64; it must be float32", nn.Parameter, heed.zeros(2, { dtype = "int64" }))
   end)

@@ -1,4 +1,4 @@
--- The notebooks' scripts print what the notebooks printed.
+-- The scripts of the notebooks print the notebooks' output.
 local support = require "tests.support"
 
 local notebooks = {
@@ -7,7 +7,7 @@ local notebooks = {
 
 describe("the notebook", function()
   for _, name in ipairs(notebooks) do
-    it(name .. " prints the same text", function()
+    it(name .. " prints the expected text", function()
       local script = support.run(support.heed .. " scripts/notebooks/" .. name .. ".lua")
       assert.are.equal("", script.err)
       assert.are.equal(0, script.code)

@@ -1,6 +1,7 @@
--- Operations from Lua: how arguments are read, what comes back, what is said about mistakes. That the numbers are
--- PyTorch's is the subject of golden_spec.lua.
+-- Operations from Lua: arguments, results and messages. That the numbers are PyTorch's is checked by
+-- golden_spec.lua.
 local heed = require "heed"
+local fails = require "tests.fails"
 local support = require "tests.support"
 
 local inf, nan = math.huge, 0 / 0
@@ -18,18 +19,10 @@ end
 
 local function shows(expected, x) assert.equal(expected, show(x)) end
 
--- The message of an error without its place.
-local function fails(expected, f, ...)
-  local arguments = table.pack(...)
-  local ok, message = pcall(function() return f(table.unpack(arguments, 1, arguments.n)) end)
-  assert.is_false(ok, "no error was raised")
-  assert.equal(expected, (tostring(message):gsub("^[^:]+:%d+: ", "")))
-end
-
 describe("arithmetic", function()
   local a, b = tensor { 1, 2, 3 }, tensor { 4, 5, 6 }
 
-  it("takes tensors on both sides", function()
+  it("accepts tensors on both sides", function()
     shows("float32[3] 5 7 9", a + b)
     shows("float32[3] -3 -3 -3", a - b)
     shows("float32[3] 4 10 18", a * b)
@@ -39,7 +32,7 @@ describe("arithmetic", function()
     shows("float32[3] -1 -2 -3", -a)
   end)
 
-  it("takes a number on either side", function()
+  it("accepts a number on either side", function()
     shows("float32[3] 2 3 4", a + 1)
     shows("float32[3] 2 3 4", 1 + a)
     shows("float32[3] 9 8 7", 10 - a)
@@ -53,13 +46,13 @@ describe("arithmetic", function()
     shows("float32[0, 3] ", heed.zeros(0, 3) + a)
   end)
 
-  it("broadcasts as if each operand had been repeated, whatever its dimensions and strides", function()
+  it("broadcasts as if each operand were repeated, whatever its dimensions and strides", function()
     local shapes = {
       { { 2, 3, 4, 5 }, { 2, 1, 4, 1 }, { 3, 1, 5 } },
       { { 2, 3, 4, 5 }, { 1, 3, 1, 5 }, { 2, 3, 4, 1 } },
       { { 4, 1, 3, 1, 7 }, { 1, 5, 1, 2, 1 }, { 1 } },
-      { { 8, 40000 }, { 8, 1 }, { 40000 } }, -- large enough to be divided: into rows
-      { { 3, 100000 }, { 3, 1 }, { 1, 1 } }, -- and into parts of rows
+      { { 8, 40000 }, { 8, 1 }, { 40000 } }, -- large enough to be divided among threads: by rows
+      { { 3, 100000 }, { 3, 1 }, { 1, 1 } }, -- and by parts of rows
       { { 2, 3, 700, 1, 70 }, { 3, 1, 1, 70 }, { 2, 1, 700, 2, 1 } },
     }
     for _, case in ipairs(shapes) do
@@ -72,7 +65,7 @@ describe("arithmetic", function()
     end
   end)
 
-  describe("reads and writes views in any order of their dimensions as if they were copies:", function()
+  describe("handles views with permuted dimensions like copies:", function()
     local orders = {
       { shape = { 37, 53 }, dims = { 2, 1 } },
       { shape = { 2, 40 }, dims = { 2, 1 } },
@@ -81,7 +74,7 @@ describe("arithmetic", function()
       { shape = { 5, 6, 19, 33 }, dims = { 4, 3, 2, 1 } },
       { shape = { 5, 6, 19, 33 }, dims = { 3, 4, 1, 2 } },
       { shape = { 5, 6, 19, 33 }, dims = { 1, 4, 2, 3 } },
-      { shape = { 600, 500 }, dims = { 2, 1 } }, -- these are large enough to be divided
+      { shape = { 600, 500 }, dims = { 2, 1 } }, -- these are large enough to be divided among threads among threads
       { shape = { 9, 30000 }, dims = { 2, 1 } },
       { shape = { 30000, 9 }, dims = { 2, 1 } },
       { shape = { 4, 300, 2, 170 }, dims = { 4, 2, 1, 3 } },
@@ -113,14 +106,14 @@ describe("arithmetic", function()
     end
   end)
 
-  it("finds the first of the largest and of the smallest in rows of any length, and nan before all", function()
+  it("finds the first largest and smallest element in rows of any length, and nan before all others", function()
     local function expected(row, better)
-      local place = 1
+      local at = 1
       for i = 2, #row do
-        if row[place] ~= row[place] then break end
-        if row[i] ~= row[i] or better(row[i], row[place]) then place = i end
+        if row[at] ~= row[at] then break end
+        if row[i] ~= row[i] or better(row[i], row[at]) then at = i end
       end
-      return place
+      return at
     end
     local larger, smaller = function(x, best) return x > best end, function(x, best) return x < best end
     for _, n in ipairs { 1, 2, 3, 7, 16, 17, 64, 255, 256, 257, 600, 1025 } do
@@ -145,7 +138,7 @@ describe("arithmetic", function()
     end
   end)
 
-  it("is there as functions and as methods", function()
+  it("is available as functions and as methods", function()
     shows("float32[3] 5 7 9", heed.add(a, b))
     shows("float32[3] 5 7 9", a:add(b))
     shows("float32[3] 9 8 7", heed.sub(10, a))
@@ -154,7 +147,7 @@ describe("arithmetic", function()
     shows("float32[3] 2 2 3", heed.maximum(2, a))
   end)
 
-  it("works in the widest dtype", function()
+  it("computes in the wider dtype", function()
     local i, t = tensor({ 7, -7 }, "int64"), tensor { true, false }
     shows("int64[2] 8 -6", i + 1)
     shows("float32[2] 7.5 -6.5", i + 0.5)
@@ -166,12 +159,12 @@ describe("arithmetic", function()
     shows("int64[2] 3 0", t * 3)
   end)
 
-  support.where("integers", it, pending)("wraps int64 around", function()
+  support.where("integers", it, pending)("wraps around for int64", function()
     local x = tensor({ math.maxinteger }, "int64") + 1
     assert.equal(math.mininteger, x[1])
   end)
 
-  it("names the operand that is no tensor and no number", function()
+  it("names an operand that is not a tensor or a number", function()
     fails("add: b is a string ('2'); it must be a tensor or a number", function() return a + "2" end)
     fails("mul: a is a string ('2'); it must be a tensor or a number", function() return "2" * a end)
     fails("sub: b is nil; it must be a tensor or a number", heed.sub, a)
@@ -180,7 +173,7 @@ describe("arithmetic", function()
     fails("add: 3 arguments were given; it takes at most 2", heed.add, a, b, b)
   end)
 
-  it("says which shapes do not fit", function()
+  it("names the shapes that do not fit", function()
     local ok, message = pcall(heed.add, heed.ones(2, 3), heed.ones(2))
     assert.is_false(ok)
     assert.matches("^add: ", message)
@@ -209,12 +202,12 @@ describe("comparison and logic", function()
     shows("bool[3] true true false", heed.ge(2, a))
   end)
 
-  it("is logical by name for any dtype", function()
+  it("has logical functions for any dtype", function()
     shows("bool[3] true false true", tensor { 1, 0, 2 }:logical_and(a))
     shows("bool[3] false true false", heed.logical_not(tensor { 1, 0, 2 }))
   end)
 
-  support.where("bit_operators", it, pending)("is logical by operator for bool", function()
+  support.where("bit_operators", it, pending)("has logical operators for bool", function()
     local apart = support.compile "local a, b = ... local x = a & b return x"
     local either = support.compile "local a, b = ... local x = a | b return x"
     local differs = support.compile "local a, b = ... local x = a ~ b return x"
@@ -261,7 +254,7 @@ describe("an elementwise function", function()
     shows("float32[2] 1 2", tensor({ 1, 4 }, "int64"):sqrt())
   end)
 
-  it("gelu has two forms", function()
+  it("has two forms of gelu", function()
     local exact, approximate = heed.gelu(x), x:gelu { approximate = "tanh" }
     assert.is_false(exact:equal(approximate))
     assert.is_true(exact:allclose(approximate, { atol = 1e-3 }))
@@ -274,7 +267,7 @@ describe("an elementwise function", function()
     shows("float32[3] 0 0 4", x:clamp { min = 0 })
     shows("float32[3] -1 0 2", x:clamp(nil, 2))
     shows("float32[3] -1 0 3", x:clamp { max = tensor { 1, 2, 3 } })
-    shows("float32[3] 0 0 0", x:clamp(1, 0)) -- max has the last word, as in PyTorch
+    shows("float32[3] 0 0 0", x:clamp(1, 0)) -- max takes precedence, as in PyTorch
     shows("int64[3] 2 5 7", tensor({ 1, 5, 9 }, "int64"):clamp(2, 7))
     shows("float32[3] 1.5 5 7", tensor({ 1, 5, 9 }, "int64"):clamp(1.5, 7))
     shows("float32[3] nan 0 1", tensor({ 0 / 0, -1 / 0, 1 / 0 }):clamp(0, 1))
@@ -284,7 +277,7 @@ describe("an elementwise function", function()
       heed.clamp, x, 0, heed.ones(2))
   end)
 
-  it("chooses by a mask", function()
+  it("selects by a mask", function()
     local mask = tensor { true, false, true }
     shows("float32[3] -1 9 4", heed.where(mask, x, 9))
     shows("float32[3] -1 -inf 4", mask:where(x, -inf))
@@ -296,7 +289,7 @@ describe("an elementwise function", function()
     fails("masked_fill: mask is nil; it must be a tensor", heed.masked_fill, x)
   end)
 
-  it("keeps triangles", function()
+  it("keeps the lower or upper triangle", function()
     local m = heed.ones(3, 3)
     shows("float32[3, 3] 1 0 0 1 1 0 1 1 1", m:tril())
     shows("float32[3, 3] 0 1 1 0 0 1 0 0 0", heed.triu(m, 1))
@@ -304,14 +297,14 @@ describe("an elementwise function", function()
     fails("tril: diagonal is the number 0.5; it must be an integer", m.tril, m, 0.5)
   end)
 
-  it("says what came instead of a tensor", function()
+  it("names a value that is not a tensor", function()
     fails("exp: x is the number 1; it must be a tensor", heed.exp, 1)
     fails("exp: x is nil; it must be a tensor", heed.exp)
     fails("tanh: 2 arguments were given; it takes at most 1", heed.tanh, x, 1)
   end)
 end)
 
-describe("in place", function()
+describe("an in-place function", function()
   it("changes the tensor and returns it", function()
     local x = tensor { 1, 4, 9 }
     assert.equal(x, x:sqrt_())
@@ -323,7 +316,7 @@ describe("in place", function()
     shows("float32[2, 2] 1 0 1 1", heed.ones(2, 2):tril_())
   end)
 
-  it("writes through views, as if the inputs had been copied first", function()
+  it("writes through views as if the inputs had been copied first", function()
     local x = tensor { 1, 2, 3, 4 }
     x:narrow(1, 2, 3):add_(x:narrow(1, 1, 3))
     shows("float32[4] 1 3 5 7", x)
@@ -334,7 +327,7 @@ describe("in place", function()
     shows("float32[2, 2] 10 -1 11 0", m)
   end)
 
-  it("keeps shape and dtype, or fails and leaves the tensor alone", function()
+  it("keeps shape and dtype, or fails and leaves the tensor unchanged", function()
     local i = tensor({ 1, 2 }, "int64")
     shows("int64[2] 3 6", i:mul_(3))
     assert.is_false(pcall(i.add_, i, 0.5))
@@ -344,13 +337,13 @@ describe("in place", function()
     shows("float32[2] 1 0", tensor { 1, 5 }:eq_(1))
   end)
 
-  it("refuses a tensor whose elements share places", function()
+  it("rejects a tensor whose elements overlap in memory", function()
     local x = heed.ones(1):expand(3)
     assert.is_false(pcall(x.add_, x, 1))
     shows("float32[3] 1 1 1", x)
   end)
 
-  it("wants a tensor to change", function()
+  it("needs a tensor to change", function()
     fails("add: a is the number 1; it must be a tensor", heed.add_, 1, heed.ones(2))
     fails("exp: x is nil; it must be a tensor", heed.exp_)
   end)
@@ -359,7 +352,7 @@ end)
 describe("a reduction", function()
   local x = tensor { { 1, 2, 3 }, { 4, 5, 9 } }
 
-  it("takes a dimension, several, or none", function()
+  it("accepts one dimension, several, or none", function()
     shows("float32[] 24", x:sum())
     shows("float32[3] 5 7 12", x:sum(1))
     shows("float32[2] 6 18", heed.sum(x, -1))
@@ -372,7 +365,7 @@ describe("a reduction", function()
     shows("bool[] false", tensor { 1, 0 }:all())
   end)
 
-  it("var and std divide by n - 1 unless told otherwise", function()
+  it("divides by n - 1 in var and std by default", function()
     shows("float32[2] 1 7", x:var(2))
     shows("float32[2, 1] 1 2.64575", x:std(2, true))
     shows("float32[] 1.25", tensor { 1, 2, 3, 4 }:var { unbiased = false })
@@ -381,7 +374,7 @@ describe("a reduction", function()
       { correction = 1, unbiased = true })
   end)
 
-  it("max and min give values and places, the whole maximum, or the larger of two", function()
+  it("gives values and indices, the total maximum, or the larger of two in max and min", function()
     local values, indices = x:max(1)
     shows("float32[3] 4 5 9", values)
     shows("int64[3] 2 2 2", indices)
@@ -395,7 +388,7 @@ describe("a reduction", function()
     shows("int64[1, 3] 1 1 1", x:argmin(1, true))
   end)
 
-  it("says which dimension there is not", function()
+  it("names a dimension that does not exist", function()
     local ok, message = pcall(x.sum, x, 3)
     assert.is_false(ok)
     assert.matches("^sum: ", message)
@@ -408,10 +401,10 @@ describe("a reduction", function()
   end)
 end)
 
-describe("along a dimension", function()
+describe("a function along a dimension", function()
   local x = tensor { { 3, 1, 2 }, { 4, 6, 5 } }
 
-  it("softmax and cumsum want the dimension", function()
+  it("needs the dimension in softmax and cumsum", function()
     shows("float32[2] 0.5 0.5", heed.softmax(heed.zeros(2), 1))
     shows("float32[2] nan nan", tensor { -inf, -inf }:softmax(-1))
     shows("float32[2, 3] 3 4 6 4 10 15", x:cumsum(2))
@@ -419,7 +412,7 @@ describe("along a dimension", function()
     fails("softmax: dim is nil; it must be an integer", x.softmax, x)
   end)
 
-  it("sorts, with the places", function()
+  it("sorts, and gives the indices", function()
     local values, indices = x:sort()
     shows("float32[2, 3] 1 2 3 4 5 6", values)
     shows("int64[2, 3] 2 3 1 1 3 2", indices)
@@ -432,11 +425,11 @@ describe("along a dimension", function()
     fails("topk: k is nil; it must be an integer", x.topk, x)
   end)
 
-  it("normalises", function()
+  it("normalizes", function()
     shows("float32[2] -0.999995 0.999995", heed.layer_norm(tensor { 1, 3 }))
     shows("float32[2] 1.00001 2.99999", heed.layer_norm(tensor { 1, 3 }, heed.ones(2), tensor { 2, 2 }))
     shows("float32[2] 0.632456 1.26491", heed.rms_norm(tensor { 1, 2 }, { eps = 0 }))
-    shows("float32[2] 0.607072 0.809429", heed.rms_norm(tensor { 3e-4, 4e-4 })) -- PyTorch's, with its default eps
+    shows("float32[2] 0.607072 0.809429", heed.rms_norm(tensor { 3e-4, 4e-4 })) -- PyTorch's, with the default eps
   end)
 end)
 
@@ -451,7 +444,7 @@ describe("a product", function()
     shows("float32[3, 1] 4 8 12", heed.linear(a, heed.ones(1, 2), heed.ones(1)))
   end)
 
-  it("says which sizes do not fit", function()
+  it("names the sizes that do not fit", function()
     fails("matmul: a is [6, 3] and b is [2, 3]; the last size of a (3) must equal the first size of b (2)",
       heed.matmul, heed.ones(6, 3), heed.ones(2, 3))
     fails("matmul: b is the number 2; it must be a tensor", heed.matmul, a, 2)
@@ -462,7 +455,7 @@ describe("scaled_dot_product_attention", function()
   local q, k = heed.ones(4, 2, 3), heed.ones(2, 2, 3)
   local v = tensor { { { 1 }, { 2 } }, { { 3 }, { 4 } } }
 
-  it("reads options by name or by position", function()
+  it("accepts options by name or by position", function()
     local mask = tensor { { true, false }, { true, true } }
     shows("float32[4, 2, 1] 1 1.5 1 1.5 3 3.5 3 3.5", heed.scaled_dot_product_attention(q, k, v, { attn_mask = mask }))
     shows("float32[4, 2, 1] 1 1.5 1 1.5 3 3.5 3 3.5", heed.scaled_dot_product_attention(q, k, v, mask))
@@ -470,12 +463,12 @@ describe("scaled_dot_product_attention", function()
     shows("float32[4, 2, 1] 1.5 1.5 1.5 1.5 3.5 3.5 3.5 3.5", q:scaled_dot_product_attention(k, v))
   end)
 
-  it("takes a scale of 0 as it stands", function()
+  it("accepts a scale of 0", function()
     local x = tensor { { 1, 0 }, { 0, 100 } }
     shows("float32[2, 1] 1.5 1.5", heed.scaled_dot_product_attention(x, x, tensor { { 1 }, { 2 } }, { scale = 0 }))
   end)
 
-  it("refuses groups of heads when told to", function()
+  it("rejects groups of heads if enable_gqa is false", function()
     fails("scaled_dot_product_attention: q has 4 heads, k has 2 and v has 2; with enable_gqa = false these " ..
       "numbers must be equal", heed.scaled_dot_product_attention, q, k, v, { enable_gqa = false })
   end)
@@ -490,7 +483,7 @@ end)
 describe("a view", function()
   local x = heed.range(1, 6):view(2, 3)
 
-  it("takes sizes as numbers or as one table", function()
+  it("accepts sizes as numbers or as one table", function()
     shows("float32[3, 2] 1 2 3 4 5 6", x:view(3, 2))
     shows("float32[3, 2] 1 2 3 4 5 6", x:reshape { 3, -1 })
     shows("float32[3, 2] 1 2 3 4 5 6", x:reshape(x.T.shape))
@@ -499,7 +492,7 @@ describe("a view", function()
     shows("float32[3, 2] 1 4 2 5 3 6", heed.permute(x, { 2, 1 }))
   end)
 
-  it("turns, cuts and adds dimensions", function()
+  it("reorders, slices and adds dimensions", function()
     shows("float32[3, 2] 1 4 2 5 3 6", x:transpose(1, -1))
     shows("float32[3, 2] 1 4 2 5 3 6", x:t())
     shows("float32[2, 2] 2 3 5 6", x:narrow(2, 2, 2))
@@ -520,7 +513,7 @@ describe("a view", function()
     shows("float32[2, 3] 5 1 0 0 1 0", base)
   end)
 
-  it("says what is wrong with its arguments", function()
+  it("names wrong arguments", function()
     fails("t: x is [1, 2, 3]; it must have at most 2 dimensions (transpose takes more)", heed.t, heed.ones(1, 2, 3))
     fails("narrow: length is nil; it must be an integer", heed.narrow, x, 1, 1)
     fails("squeeze: dim is 0; dimensions count from 1 (or from -1, the last)", heed.squeeze, x, 0)
@@ -542,7 +535,7 @@ describe("a view", function()
   end)
 end)
 
-describe("joining and cutting", function()
+describe("joining and splitting", function()
   local x = heed.range(1, 6):view(2, 3)
 
   it("joins along a dimension", function()
@@ -552,7 +545,7 @@ describe("joining and cutting", function()
     shows("float32[3, 2] 1 1 2 2 3 3", heed.stack({ x[1], x[1] }, { dim = -1 }))
   end)
 
-  it("joins more tensors than are copied at once", function()
+  it("joins any number of tensors", function()
     local count = 2 ^ 17 + 3
     local whole, list = heed.range(1, count, 1, { dtype = "int64" }), {}
     for i, part in ipairs(whole:split(1)) do list[i] = part end
@@ -561,7 +554,7 @@ describe("joining and cutting", function()
     fails("cat: tensors[65537] is a string ('a'); it must be a tensor", heed.cat, list)
   end)
 
-  it("says what is no tensor", function()
+  it("names an element that is not a tensor", function()
     fails("cat: tensors is a tensor of shape [2, 3] and dtype float32; it must be a table of tensors", heed.cat, x, x)
     fails("stack: tensors[2] is the number 3; it must be a tensor", heed.stack, { x, 3 })
     local released = heed.ones(1)
@@ -571,7 +564,7 @@ describe("joining and cutting", function()
     assert.is_false(pcall(heed.cat, { x, heed.ones(3, 2) }))
   end)
 
-  it("cuts in views of one size or of several", function()
+  it("splits into views of one size or of several", function()
     local parts = heed.range(1, 5):split(2)
     assert.equal(3, #parts)
     shows("float32[2] 1 2", parts[1])
@@ -589,7 +582,7 @@ describe("joining and cutting", function()
     shows("float32[4] 0 0 1 1", y)
   end)
 
-  it("says which sizes do not add up", function()
+  it("names sizes that do not add up", function()
     fails("split: size is 0; it must be at least 1", x.split, x, 0)
     fails("split: size[2] is 3; it must be from 0 to 2, the rest of dimension 2", x.split, x, { 1, 3 }, 2)
     fails("split: the sizes add up to 2; dimension 2 has 3 elements", x.split, x, { 1, 1 }, 2)
@@ -605,10 +598,10 @@ describe("joining and cutting", function()
   end)
 end)
 
-describe("picking", function()
+describe("selecting", function()
   local x = heed.range(1, 6):view(2, 3)
 
-  it("counts from 1, and from -1 backwards", function()
+  it("counts from 1, and backwards from -1", function()
     shows("float32[2, 2] 3 1 6 4", x:index_select(2, tensor({ 3, 1 }, "int64")))
     shows("float32[1, 3] 4 5 6", x:index_select(1, tensor({ -1 }, "int64")))
     shows("float32[2, 1] 2 6", x:gather(2, tensor({ { 2 }, { 3 } }, "int64")))
@@ -617,7 +610,7 @@ describe("picking", function()
     shows("float32[2, 2] 1 1 2 2", tensor { { 1 }, { 2 } }:repeat_interleave(2, 2))
   end)
 
-  it("refuses places that are not there", function()
+  it("rejects indices out of range", function()
     for _, i in ipairs { 0, 4, -4 } do
       assert.is_false(pcall(x.index_select, x, 2, tensor({ i }, "int64")))
       assert.is_false(pcall(x.gather, x, 2, tensor({ { i } }, "int64")))
@@ -626,22 +619,22 @@ describe("picking", function()
     assert.is_false(pcall(x.repeat_interleave, x, -1))
   end)
 
-  it("index_select takes slices along any dimension, of any dtype, from views", function()
+  it("index_select selects slices along any dimension, of any dtype, from views", function()
     local whole = heed.randint(-99, 99, { 5, 4, 3, 6 })
-    local places = tensor({ 3, 0, -1, 0, 1, 0, 3, 0, 2, 0 }, "int64"):view(5, 2):select(2, 1) -- every second element
+    local indices = tensor({ 3, 0, -1, 0, 1, 0, 3, 0, 2, 0 }, "int64"):view(5, 2):select(2, 1) -- every second element
     for _, dtype in ipairs { "float32", "int64", "bool", "bfloat16", "float16" } do
       for _, view in ipairs { whole:to(dtype), whole:to(dtype):permute(4, 2, 1, 3) } do
         for dim = 1, 4 do
-          local found = view:index_select(dim, places)
-          for i = 1, #places do
-            assert.are.same(view:select(dim, places[i]):tolist(), found:select(dim, i):tolist())
+          local found = view:index_select(dim, indices)
+          for i = 1, #indices do
+            assert.are.same(view:select(dim, indices[i]):tolist(), found:select(dim, i):tolist())
           end
         end
       end
     end
   end)
 
-  it("gather takes elements along any dimension, with an index smaller than the tensor", function()
+  it("gather selects elements along any dimension, with an index smaller than the tensor", function()
     local whole = heed.randn(5, 4, 6)
     for _, view in ipairs { whole, whole:permute(3, 1, 2) } do
       for dim = 1, 3 do
@@ -666,7 +659,7 @@ describe("picking", function()
 end)
 
 describe("a stolen metamethod", function()
-  it("does not take another value for a tensor", function()
+  it("does not accept another value as a tensor", function()
     local metatable = debug.getmetatable(heed.ones(1))
     for _, name in ipairs { "__add", "__unm", "__band", "__bnot", "__tostring" } do
       for _, value in ipairs { io.stdout, {}, "x", 1, heed.Generator(1) } do

@@ -1,13 +1,8 @@
--- Modules written in Lua: classes, fields, containers, and how they nest with the built-in ones.
+-- Modules written in Lua: classes, fields, containers, and nesting with built-in modules.
 local heed = require "heed"
 local fails = require "tests.fails"
+local names_of = require("tests.tensors").names_of
 local nn = heed.nn
-
-local function names_of(iterator)
-  local names = {}
-  for name in iterator do names[#names + 1] = name end
-  return table.concat(names, " ")
-end
 
 local Mine = nn.Module.class "Mine"
 function Mine:init(d)
@@ -49,14 +44,14 @@ describe("a class", function()
     assert.are.equal("Child", m:class_name())
   end)
 
-  it("says what it lacks", function()
+  it("names a missing method", function()
     local Empty = nn.Module.class "Empty"
     fails("Empty has no forward; define `function Empty:forward(x) ... end`", Empty(), 1)
-    fails("Empty takes no arguments; to give it some define `function Empty:init(...) ... end`", Empty, 1)
+    fails("Empty takes no arguments; define `function Empty:init(...) ... end` to accept some", Empty, 1)
     fails("Empty has no length", function() return #Empty() end)
   end)
 
-  it("does not need its parent's init to be harmless", function()
+  it("may omit its parent's init", function()
     local Careless = nn.Module.class("Careless", Mine)
     function Careless:init() end
     local m = Careless()
@@ -65,21 +60,21 @@ describe("a class", function()
     assert.has_error(function() m(heed.rand(2, 2)) end)
   end)
 
-  it("has a name and a parent that make sense", function()
-    fails("class: name must be a string, got nil", nn.Module.class)
-    fails("class: name must be a string, got the class Module", nn.Module.class, nn.Module, "Mine")
-    fails("class: parent must be a class made by nn.Module.class, got a function", nn.Module.class, "A", nn.Linear)
-    fails("class: parent must be a class made by nn.Module.class, got a module (Mine)", nn.Module.class, "A", Mine(2))
+  it("needs a valid name and parent", function()
+    fails("class: name is nil; it must be a string", nn.Module.class)
+    fails("class: name is the class Module; it must be a string", nn.Module.class, nn.Module, "Mine")
+    fails("class: parent is a function; it must be a class made by nn.Module.class", nn.Module.class, "A", nn.Linear)
+    fails("class: parent is a module (Mine); it must be a class made by nn.Module.class", nn.Module.class, "A", Mine(2))
   end)
 
   it("points at the line of the mistake", function()
     local _, err = pcall(function() Mine(3).w = 5 end)
-    assert.matches("own_modules_spec.lua:%d+: Mine: w is a parameter", err)
+    assert.matches("own_modules_spec.lua:%d+: Mine: w is the number 5", err)
   end)
 end)
 
-describe("the fields of one's own module", function()
-  it("are found by what they are, in the order of first assignment", function()
+describe("the fields of a user-defined module", function()
+  it("are registered by kind, in the order of first assignment", function()
     local m = Mine(2)
     assert.are.equal("w net.weight net.bias", names_of(m:named_parameters()))
     assert.are.equal("mask", names_of(m:named_buffers()))
@@ -94,7 +89,7 @@ describe("the fields of one's own module", function()
     assert.are.equal("first second net", names_of(m:named_children()))
   end)
 
-  it("are plain values otherwise", function()
+  it("may be plain values", function()
     local m = Mine(2)
     assert.are.equal(2, m.size)
     assert.is_nil(m.nothing)
@@ -123,31 +118,32 @@ describe("the fields of one's own module", function()
     assert.are.equal("net w", names_of(m:named_children()))
     m.net = nn.Parameter(heed.ones(1))
     assert.are.equal("net w.weight w.bias", names_of(m:named_parameters()))
-    fails("Mine: net is a parameter; it can be set to another one or to nil, not to the number 5",
+    fails("Mine: net is the number 5; it must be a parameter, which it was before, or nil",
       function() m.net = 5 end)
-    fails("Mine: w is a module; it can be set to another one or to nil, not to a tensor of shape [1] and dtype float32",
+    fails("Mine: w is a tensor of shape [1] and dtype float32; it must be a module, which it was before, or nil",
       function() m.w = heed.ones(1) end)
     m.size = nn.Parameter(heed.ones(1))
     assert.are.equal("net size w.weight w.bias", names_of(m:named_parameters()))
   end)
 
-  it("have names without a dot", function()
+  it("must have names without a dot", function()
     local m = Mine(2)
-    fails("Mine: the name of a parameter must have a letter and no dot, is 'a.b'",
+    fails("Mine: the name of a parameter is 'a.b'; it must not be empty or contain a dot",
       function() m["a.b"] = nn.Parameter(heed.ones(1)) end)
-    fails("Mine: the name of a module must have a letter and no dot, is ''", function() m[""] = nn.Dropout() end)
-    fails("Mine: nil cannot be the name of a field", function() m[nil] = 1 end)
+    fails("Mine: the name of a module is ''; it must not be empty or contain a dot",
+      function() m[""] = nn.Dropout() end)
+    fails("Mine: a field's name is nil; it must not be nil or nan", function() m[nil] = 1 end)
     assert.has_error(function() m[0 / 0] = 1 end)
   end)
 
   it("cannot make a module contain itself", function()
     local a, b = Mine(2), nn.Sequential()
     b:append(a)
-    fails("Mine: net cannot be set to a module that contains this one", function() a.net = b end)
-    fails("Mine: me cannot be set to a module that contains this one", function() a.me = a end)
+    fails("Mine: net is a module that contains this one; it must be a module that does not", function() a.net = b end)
+    fails("Mine: me is a module that contains this one; it must be a module that does not", function() a.me = a end)
   end)
 
-  it("are listed once where they are shared", function()
+  it("are listed once if they are shared", function()
     local m, layer = Mine(2), nn.Linear(2, 2)
     m.net, m.again, m.tied = layer, layer, layer.weight
     assert.are.equal("w tied net.bias", names_of(m:named_parameters()))
@@ -157,7 +153,7 @@ describe("the fields of one's own module", function()
 end)
 
 describe("register_buffer", function()
-  it("keeps a buffer out of the state if it is not persistent", function()
+  it("keeps a buffer out of the state dict if it is not persistent", function()
     local m = Mine(2)
     m:register_buffer("cache", heed.zeros(1), { persistent = false })
     m:register_buffer("steps", heed.zeros(1, { dtype = "int64" }), true)
@@ -166,12 +162,13 @@ describe("register_buffer", function()
     assert.are.equal("w mask steps net.weight net.bias", names_of(heed.pairs(m:state_dict())))
   end)
 
-  it("refuses names that are taken, and what is no tensor", function()
+  it("rejects names in use, and values that are not tensors", function()
     local m = Mine(2)
-    fails("register_buffer: Mine already has a field 'net'", m.register_buffer, m, "net", heed.zeros(1))
-    fails("register_buffer: tensor must be a tensor, got nil", m.register_buffer, m, "x")
-    fails("register_buffer: name must be a string, got the number 1", m.register_buffer, m, 1, heed.zeros(1))
-    fails("register_buffer: self must be a module written in Lua, got a module (Linear)", m.register_buffer,
+    fails("register_buffer: Mine already has a field 'net'; use another name",
+      m.register_buffer, m, "net", heed.zeros(1))
+    fails("register_buffer: tensor is nil; it must be a tensor", m.register_buffer, m, "x")
+    fails("register_buffer: name is the number 1; it must be a string", m.register_buffer, m, 1, heed.zeros(1))
+    fails("register_buffer: self is a module (Linear); it must be a module written in Lua", m.register_buffer,
       nn.Linear(1, 1), "x", heed.zeros(1))
     fails("register_buffer: there is no option 'persist'; the options are persistent", m.register_buffer, m, "x",
       heed.zeros(1), { persist = true })
@@ -181,17 +178,17 @@ describe("register_buffer", function()
 end)
 
 describe("modes", function()
-  it("reach built-in parts in own ones", function()
+  it("reach built-in modules inside user-defined ones", function()
     local m = nn.Sequential(Mine(2), nn.ModuleList { nn.Dropout() })
     m:eval()
     assert.is_false(m.training or m[1].training or m[1].net.training or m[2][1].training)
     m[1].training = true
     assert.is_true(m[1].net.training)
     assert.is_false(m.training)
-    fails("Mine: training must be a boolean, got the number 1", function() m[1].training = 1 end)
+    fails("Mine: training is the number 1; it must be a boolean", function() m[1].training = 1 end)
   end)
 
-  it("go through a class's own train", function()
+  it("respect a class that overrides train", function()
     local Frozen = nn.Module.class "Frozen"
     function Frozen:init() self.drop = nn.Dropout() end
     function Frozen:train(mode)
@@ -204,7 +201,7 @@ describe("modes", function()
     assert.is_false(m[1].drop.training)
   end)
 
-  it("apply goes through all parts, the deepest first", function()
+  it("let apply visit all parts, the deepest first", function()
     local names = {}
     nn.Sequential(Mine(2), nn.Dropout()):apply(function(each) names[#names + 1] = each:class_name() end)
     assert.are.equal("Linear Mine Dropout Sequential", table.concat(names, " "))
@@ -212,7 +209,7 @@ describe("modes", function()
 end)
 
 describe("the text of a module", function()
-  it("is PyTorch's repr", function()
+  it("matches PyTorch's repr", function()
     local Named = nn.Module.class("Named", Mine)
     function Named:extra_repr() return "d=" .. self.size end
     assert.are.equal("Mine(\n  (net): Linear(in_features=2, out_features=2, bias=True)\n)", tostring(Mine(2)))
@@ -224,10 +221,10 @@ describe("the text of a module", function()
     function Leaf:extra_repr() return "a=1, b=2" end
     assert.are.equal("Leaf(a=1, b=2)", tostring(Leaf()))
     function Leaf:extra_repr() return 1 end
-    fails("extra_repr: the result must be a string, got the number 1", tostring, Leaf())
+    fails("extra_repr: the result is the number 1; it must be a string", tostring, Leaf())
   end)
 
-  it("joins equal neighbours in a list, not in a Sequential", function()
+  it("joins equal neighbours in a ModuleList, but not in a Sequential", function()
     local d = nn.Dropout
     assert.are.equal([[
 ModuleList(
@@ -241,7 +238,7 @@ ModuleList(
     assert.are.equal("Sequential()", tostring(nn.Sequential()))
   end)
 
-  it("may be one's own", function()
+  it("may be overridden", function()
     local Loud = nn.Module.class "Loud"
     function Loud:__tostring() return "LOUD" end
     assert.are.equal("LOUD", tostring(Loud()))
@@ -258,12 +255,12 @@ describe("Sequential", function()
     assert.are.equal("0.weight 0.bias 1.w 1.net.weight 1.net.bias", names_of(m:named_parameters()))
   end)
 
-  it("takes one input", function()
+  it("accepts exactly one input", function()
     fails("Sequential takes one input, got 2 arguments", nn.Sequential(), 1, 2)
     fails("Sequential takes one input, got 0 arguments", nn.Sequential())
   end)
 
-  it("can be derived from", function()
+  it("can be a parent class", function()
     local Block = nn.Module.class("Block", nn.Sequential)
     function Block:init(d) nn.Sequential.init(self, nn.Linear(d, d), nn.Dropout(0)) end
     assert.are.equal(2, #Block(3))
@@ -272,7 +269,7 @@ describe("Sequential", function()
 end)
 
 describe("a container", function()
-  it("is read as a list", function()
+  it("is indexed like a list", function()
     local a, b = nn.Dropout(0.1), nn.Dropout(0.2)
     for _, m in ipairs { nn.Sequential(a, b), nn.Sequential { a, b }, nn.ModuleList { a, b } } do
       assert.are.equal(2, #m)
@@ -286,11 +283,11 @@ describe("a container", function()
       assert.are.equal(2, count)
       fails(m:class_name() .. ": index 0 is out of range; there are 2 modules, counted from 1",
         function() return m[0] end)
-      fails(m:class_name() .. ": an index must be an integer, got the number 1.5", function() return m[1.5] end)
+      fails(m:class_name() .. ": an index is the number 1.5; it must be an integer", function() return m[1.5] end)
     end
   end)
 
-  it("can be changed", function()
+  it("can be modified", function()
     local d = nn.Dropout
     local m = nn.ModuleList { d(0.1) }
     local function text()
@@ -315,17 +312,18 @@ describe("a container", function()
     assert.are.equal(0.9, m["4"].p)
   end)
 
-  it("holds modules only", function()
-    fails("Sequential: what is appended must be a module, got a function", nn.Sequential, nn.Linear)
-    fails("ModuleList: the modules must be a list, got one at a string ('a')", nn.ModuleList, { a = nn.Dropout() })
+  it("accepts modules only", function()
+    fails("Sequential: the appended value is a function; it must be a module", nn.Sequential, nn.Linear)
+    fails("ModuleList: a key of the list is a string ('a'); it must be an index from 1 to the length, 0",
+      nn.ModuleList, { a = nn.Dropout() })
     local m = nn.ModuleList()
-    fails("ModuleList: what is appended must be a module, got nil", m.append, m)
-    fails("ModuleList: element 1 must be a module, got nil", function() m[1] = nil end)
-    fails("ModuleList: extend needs a list of modules, got nil", m.extend, m)
-    fails("ModuleList: what is inserted must be a module, got nil", m.insert, m, 1)
-    fails("ModuleList: there is no module at index 1 to take out", m.pop, m, 1)
+    fails("ModuleList: the appended value is nil; it must be a module", m.append, m)
+    fails("ModuleList: element 1 is nil; it must be a module", function() m[1] = nil end)
+    fails("extend: list is nil; it must be a list of modules", m.extend, m)
+    fails("ModuleList: the inserted value is nil; it must be a module", m.insert, m, 1)
+    fails("ModuleList: there is no module at index 1 to remove", m.pop, m, 1)
     fails("ModuleList: index 2 is out of range; there are 0 modules, counted from 1",
       function() m[2] = nn.Dropout() end)
-    fails("ModuleList has no forward; its modules are called one by one", m, 1)
+    fails("ModuleList has no forward; call its modules one by one", m, 1)
   end)
 end)

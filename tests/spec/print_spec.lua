@@ -1,5 +1,5 @@
--- Text of tensors: what PyTorch prints, with heed. for torch. The many cases are tests/golden/printing.lua; here is one
--- for each rule, so that a failure names the rule.
+-- Printed tensors look as in PyTorch, with "heed." for "torch.". Most cases are in tests/golden/printing.lua; here is
+-- one for each rule, so that a failure names the rule.
 local heed = require "heed"
 local support = require "tests.support"
 
@@ -9,16 +9,16 @@ local function text(data, dtype) return tostring(heed.tensor(data, { dtype = dty
 
 describe("a printed tensor", function()
   describe("of float32", function()
-    it("prints whole numbers with a bare point", function()
+    it("prints integral values with a trailing point", function()
       assert.equal("tensor([1., 2., 3.])", text { 1, 2, 3 })
       assert.equal("tensor([-0., 0.])", text { -1 / math.huge, 0 })
     end)
 
-    it("prints others with four digits, aligned", function()
+    it("prints other values with four digits, aligned", function()
       assert.equal("tensor([ 1.5000, -2.2500,  3.0000])", text { 1.5, -2.25, 3 })
     end)
 
-    it("turns to scientific form at a ratio above 1000, above 1e8 and below 1e-4", function()
+    it("uses scientific notation at a ratio above 1000, above 1e8 and below 1e-4", function()
       assert.equal("tensor([9.9900e-01, 1.0000e+03])", text { 0.999, 1000 })
       assert.equal("tensor([   1.5000, 1000.0000])", text { 1.5, 1000 })
       assert.equal("tensor([   1., 1000.])", text { 1, 1000 })
@@ -28,7 +28,7 @@ describe("a printed tensor", function()
       assert.equal("tensor([9.9000e-05])", text { 0.000099 })
     end)
 
-    it("keeps nan and inf out of the choice of the form, and aligns them", function()
+    it("ignores nan and inf when it chooses the notation, and aligns them", function()
       assert.equal("tensor([   nan,    inf,   -inf, 1.5000])", text { nan, inf, -inf, 1.5 })
       assert.equal("tensor([nan, 1.])", text { nan, 1 })
       assert.equal("tensor([nan, inf, -inf])", text { nan, inf, -inf })
@@ -37,31 +37,31 @@ describe("a printed tensor", function()
     end)
   end)
 
-  it("prints int64 to the ends of its range", function()
+  it("prints the whole range of int64", function()
     assert.equal("tensor([  1, -20, 300])", text({ 1, -20, 300 }, "int64"))
     assert.equal("tensor([-9223372036854775808,  " .. support.digits(math.maxinteger) .. "])",
       text({ math.mininteger, math.maxinteger }, "int64"))
   end)
 
-  it("prints bool as Python does", function()
+  it("prints bool like Python", function()
     assert.equal("tensor([ True, False])", text { true, false })
     assert.equal("tensor([True])", text { true })
   end)
 
-  it("prints one value without brackets", function()
+  it("prints a value without dimensions without brackets", function()
     assert.equal("tensor(3.5000)", text(3.5))
     assert.equal("tensor(7)", text(7, "int64"))
     assert.equal("tensor(True)", text(true))
   end)
 
-  it("prints sizes and dtype where there are no elements to show them", function()
+  it("prints shape and dtype if there are no elements", function()
     assert.equal("tensor([])", tostring(heed.zeros(0)))
     assert.equal("tensor([], size=(2, 0))", tostring(heed.zeros(2, 0)))
     assert.equal("tensor([], dtype=heed.int64)", tostring(heed.zeros(0, { dtype = "int64" })))
     assert.equal("tensor([], size=(0, 3), dtype=heed.bool)", tostring(heed.zeros(0, 3, { dtype = "bool" })))
   end)
 
-  it("puts a note on a line of its own where it would pass column 80", function()
+  it("puts the dtype on a new line if it would pass column 80", function()
     local sizes = { 0, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10 }
     assert.equal("tensor([],\n" ..
       "       size=(0, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10),\n" ..
@@ -94,7 +94,7 @@ tensor([[0.5000, 0.5000, 0.5000, 0.5000, 0.5000, 0.5000, 0.5000, 0.5000, 0.5000,
          0.5000]])]=], tostring(heed.full({ 1, 10 }, 0.5)))
   end)
 
-  it("is a summary beyond 1000 elements", function()
+  it("is summarized beyond 1000 elements", function()
     assert.equal("tensor([   1,    2,    3,  ..., 1199, 1200, 1201])",
       tostring(heed.range(1, 1201, 1, { dtype = "int64" })))
     assert.equal([=[
@@ -107,19 +107,19 @@ tensor([[0.5000, 0.5000, 0.5000,  ..., 0.5000, 0.5000, 0.5000],
         [0.5000, 0.5000, 0.5000,  ..., 0.5000, 0.5000, 0.5000]])]=], tostring(heed.full({ 40, 40 }, 0.5)))
   end)
 
-  it("chooses the form of a summary by what it shows", function()
+  it("chooses the notation of a summary by the elements shown", function()
     local x = heed.ones(1001)
     x[500] = 1e-20
     assert.equal("tensor([1., 1., 1.,  ..., 1., 1., 1.])", tostring(x))
   end)
 
-  it("is of the view, not of the memory below", function()
+  it("shows a view, not the underlying memory", function()
     local x = heed.tensor { { 1, 2, 3 }, { 4, 5, 6 } }
     assert.equal("tensor([[1., 4.],\n        [2., 5.],\n        [3., 6.]])", tostring(x:t()))
     assert.equal("tensor([[7., 7., 7.],\n        [7., 7., 7.]])", tostring(heed.tensor(7):expand(2, 3)))
   end)
 
-  it("says so when it was released", function()
+  it("says that it was released", function()
     local x = heed.ones(2)
     x:release()
     assert.equal("tensor(released)", tostring(x))
@@ -137,7 +137,7 @@ tensor([[0.5000, 0.5000, 0.5000,  ..., 0.5000, 0.5000, 0.5000],
 end)
 
 describe("the text of a tensor", function()
-  it("joins with strings, numbers and tensors by ..", function()
+  it("concatenates with strings, numbers and tensors by ..", function()
     local x = heed.tensor { 1, 2 }
     assert.equal("scores: tensor([1., 2.])", "scores: " .. x)
     assert.equal("tensor([1., 2.]) are scores", x .. " are scores")
@@ -146,7 +146,7 @@ describe("the text of a tensor", function()
     assert.equal("tensor([1., 2.])heed.Size([2])", x .. x.shape)
   end)
 
-  it("does not join with what has no text", function()
+  it("does not concatenate with other values", function()
     assert.error_matches(function() return heed.ones(1) .. {} end,
       "concat: a tensor cannot be joined with a table; it must be a string, a number or a value with __tostring")
     assert.error_matches(function() return nil .. heed.ones(1) end, "cannot be joined with nil")

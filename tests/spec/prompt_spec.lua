@@ -1,4 +1,4 @@
--- The prompt, `heed -i`: through a pipe, and on a pseudo-terminal.
+-- The prompt `heed -i`, through a pipe and on a pseudo-terminal.
 local support = require "tests.support"
 local heed, run = support.heed, support.run
 
@@ -17,11 +17,11 @@ describe("the prompt", function()
   it("shows the value of an expression", function() shows("3\n", "1 + 2") end)
   it("shows each of several values", function() shows("1\nnil\ntrue\n", "1, nil, true") end)
   it("shows strings in quotes", function() shows('"a \\"b\\"\\n\\\\ é\\000"\n', [['a "b"\n\\ é\0']]) end)
-  it("shows no lone nil", function() shows("", "nil", "print == nil and 1 or nil") end)
+  it("does not show a single nil", function() shows("", "nil", "print == nil and 1 or nil") end)
   it("shows nothing for a statement", function() shows("", "x = 1", "local y = 2", "-- a comment", "") end)
-  it("understands = expression", function() shows("4\n", "= 2 + 2") end)
+  it("accepts = expression", function() shows("4\n", "= 2 + 2") end)
   it("keeps globals from chunk to chunk", function() shows("7\n", "x = 7", "x") end)
-  it("has heed and nn at hand", function()
+  it("has heed and nn as globals", function()
     shows("tensor([2., 4.])\ntrue\n", "heed.tensor {1, 2} * 2", "nn == heed.nn")
   end)
 
@@ -32,24 +32,24 @@ describe("the prompt", function()
     shows('"a\\nb"\n', "[[a", "b]]")
   end)
 
-  it("goes on after errors", function()
+  it("continues after errors", function()
     local result = session { "error 'one'", "x x", "nil + 1", "setmetatable({}, {__tostring = error})",
       "'still here'" }
     assert.are.equal('"still here"\n', result.out)
     assert.are.equal(0, result.code)
-    local place = rawget(_G, "jit") and "" or "stdin:1: " -- LuaJIT: that of a last call is lost
-    assert.truthy(result.err:find("heed: " .. place .. "one\nstack traceback:\n", 1, true))
+    local location = rawget(_G, "jit") and "" or "stdin:1: " -- LuaJIT loses the location of tail calls
+    assert.truthy(result.err:find("heed: " .. location .. "one\nstack traceback:\n", 1, true))
     assert.truthy(result.err:find("heed: stdin:1: [^\n]*near 'x'\n"))
     assert.truthy(result.err:find("attempt to perform arithmetic on a nil value", 1, true))
   end)
 
-  it("says what an unfinished chunk lacks when the input ends", function()
+  it("reports an incomplete chunk when the input ends", function()
     local result = session { "for i = 1, 2 do" }
     assert.truthy(result.err:find "'end' expected near '?<eof>")
     assert.are.equal(0, result.code)
   end)
 
-  it("comes after a script or -e, which it sees", function()
+  it("starts after a script or -e, and sees its globals", function()
     assert.are.equal("5\n", session({ "x" }, "-e 'x = 5' -i").out)
     support.with_file(function(path)
       support.write(path, "y = ...")
@@ -57,21 +57,17 @@ describe("the prompt", function()
     end)
   end)
 
-  it("exits as os.exit says", function() assert.are.equal(4, session({ "os.exit(4)" }).code) end)
+  it("exits with the code given to os.exit", function() assert.are.equal(4, session({ "os.exit(4)" }).code) end)
 end)
 
 describe("the prompt on a terminal", function()
   local has_terminal = run("script -qec true /dev/null").code == 0
   local home
 
-  before_each(function()
-    home = os.tmpname()
-    os.remove(home)
-    assert(os.execute("mkdir " .. home))
-  end)
+  before_each(function() home = support.new_folder() end)
   after_each(function() support.remove_folder(home) end)
 
-  -- What the screen shows after these keys, so many seconds between them.
+  -- The contents of the screen after typing these keys at intervals of `seconds`.
   local function type_keys(keys, seconds)
     local typing = {}
     for _, key in ipairs(keys) do typing[#typing + 1] = ("sleep %s; printf '%s'"):format(seconds, key) end
@@ -79,7 +75,7 @@ describe("the prompt on a terminal", function()
       table.concat(typing, "; "), home, support.quote(heed))).out:gsub("\r", "")
   end
 
-  -- Types the keys, slower again if the texts do not appear: the machine may be busy.
+  -- Types the keys; more slowly again if the texts do not appear, since the machine may be busy.
   local function on_screen(keys, ...)
     local screen
     for _, seconds in ipairs { 0.1, 0.5, 2 } do
@@ -92,7 +88,7 @@ describe("the prompt on a terminal", function()
   end
 
   local function it_on_terminal(name, test)
-    it(name, has_terminal and test or function() pending "no pseudo-terminal can be had" end)
+    it(name, has_terminal and test or function() pending "pseudo-terminals are not available" end)
   end
 
   it_on_terminal("greets, shows values and ends with Ctrl-D", function()
@@ -109,7 +105,7 @@ describe("the prompt on a terminal", function()
     on_screen({ "for i = 1, 2 do\\n", "\\003", "4 + 5\\n", "\\004" }, "> 4 + 5\n9\n")
   end)
 
-  support.where("hooks", it_on_terminal, pending)("stops the running chunk with Ctrl-C", function()
+  support.where("hooks", it_on_terminal, pending)("stops the running chunk on Ctrl-C", function()
     on_screen({ "while true do end\\n", "\\003", "4 + 5\\n", "\\004" }, "heed: interrupted!", "> 4 + 5\n9\n")
   end)
 end)

@@ -1,5 +1,5 @@
--- Seeds, generators and draws. The many numbers are tests/golden/random.lua and dropout.lua; here is what the
--- functions take and refuse. Expected numbers are PyTorch 2.13's.
+-- Seeds, generators and draws: arguments and messages. Most numbers are in tests/golden/random.lua and dropout.lua.
+-- The expected numbers are those of PyTorch 2.13.
 local heed = require "heed"
 local raises = require "tests.raises"
 
@@ -18,24 +18,24 @@ describe("the default generator", function()
     near({ 0.234462366, 0.23033303, -1.12285638 }, heed.randn(3):tolist())
   end)
 
-  it("starts anew at manual_seed", function()
+  it("restarts at manual_seed", function()
     local first = heed.rand(5):tolist()
     heed.manual_seed(42)
     assert.same(first, heed.rand(5):tolist())
-    heed.manual_seed(42 + (2 ^ 32)) -- the low 32 bits count
+    heed.manual_seed(42 + (2 ^ 32)) -- only the low 32 bits matter
     assert.same(first, heed.rand(5):tolist())
     heed.manual_seed(42.0)
     assert.same(first, heed.rand(5):tolist())
   end)
 
-  it("takes negative seeds", function()
+  it("accepts negative seeds", function()
     heed.manual_seed(-1)
     local first = heed.rand(2):tolist()
     heed.manual_seed(0xffffffff)
     assert.same(first, heed.rand(2):tolist())
   end)
 
-  it("refuses what is no seed", function()
+  it("rejects invalid seeds", function()
     raises("manual_seed: seed is the number 1.5; it must be an integer", function() heed.manual_seed(1.5) end)
     raises("manual_seed: seed is nil; it must be an integer", function() heed.manual_seed() end)
     raises("manual_seed: seed is a string ('1'); it must be an integer", function() heed.manual_seed "1" end)
@@ -43,7 +43,7 @@ describe("the default generator", function()
 end)
 
 describe("a generator", function()
-  it("draws on its own", function()
+  it("is independent of others", function()
     local g, h = heed.Generator(7), heed.Generator(7)
     heed.manual_seed(1)
     local before = heed.rand(3):tolist()
@@ -57,7 +57,7 @@ describe("a generator", function()
     assert.same(from_g:tolist(), from_h:tolist())
   end)
 
-  it("is seeded by PyTorch's default where no seed is given", function()
+  it("has PyTorch's default seed if none is given", function()
     near({ 0.267295241, 0.872528315 }, heed.rand(2, { generator = heed.Generator() }):tolist())
   end)
 
@@ -68,9 +68,9 @@ describe("a generator", function()
     assert.same(heed.rand(2, { generator = heed.Generator(1) }):tolist(), heed.rand(2, { generator = g }):tolist())
   end)
 
-  it("can be put back to a state", function()
+  it("can be restored to a state", function()
     local g = heed.Generator(5)
-    heed.randn(3, { generator = g }) -- leaves a spare number
+    heed.randn(3, { generator = g }) -- an odd number of draws leaves a spare value in the generator
     local state = g:get_state()
     local first = heed.randn(3, { generator = g }):tolist()
     assert.equal("string", type(state))
@@ -81,7 +81,7 @@ describe("a generator", function()
     assert.same(first, heed.randn(3, { generator = h }):tolist())
   end)
 
-  it("refuses what is no state", function()
+  it("rejects invalid states", function()
     local g = heed.Generator(5)
     assert.error_matches(function() g:set_state "abc" end, "set_state: ")
     assert.error_matches(function() g:set_state(("\0"):rep(#g:get_state())) end, "set_state: ")
@@ -92,7 +92,7 @@ describe("a generator", function()
     assert.equal("heed.Generator", tostring(heed.Generator(1)))
   end)
 
-  it("must be one", function()
+  it("must be a generator", function()
     raises("rand: generator is the number 1; it must be a heed.Generator", function()
       heed.rand(2, { generator = 1 })
     end)
@@ -110,14 +110,14 @@ end)
 describe("draws", function()
   before_each(function() heed.manual_seed(123) end)
 
-  it("have the shape that is asked for", function()
+  it("have the given shape", function()
     assert.equal("heed.Size([2, 3])", tostring(heed.rand(2, 3).shape))
     assert.equal("heed.Size([2, 3])", tostring(heed.randn({ 2, 3 }).shape))
     assert.equal("heed.Size([])", tostring(heed.rand({}).shape))
     assert.equal("heed.Size([0])", tostring(heed.randn(0).shape))
   end)
 
-  it("refuse other dtypes than float32", function()
+  it("reject dtypes other than float32", function()
     assert.equal("float32", heed.rand(2, { dtype = "float32" }).dtype)
     raises("rand: dtype is 'int64'; it must be 'float32'", function() heed.rand(2, { dtype = "int64" }) end)
     raises("randn_like: dtype is 'bool'; it must be 'float32'", function()
@@ -144,7 +144,7 @@ describe("draws", function()
     near({ 1, 1 }, heed.randint(1, { 2 }):tolist())
   end)
 
-  it("refuse a randint without a shape or with ends the wrong way round", function()
+  it("reject a randint without a shape or with low above high", function()
     raises("randint: the shape is missing; it must be the last argument, as a table if low is left out", function()
       heed.randint(1, 6)
     end)
@@ -153,7 +153,7 @@ describe("draws", function()
     raises("randint: high is a table; it must be an integer", function() heed.randint({ 2 }) end)
   end)
 
-  it("look like another tensor", function()
+  it("copy the shape of another tensor", function()
     local x = heed.zeros(2, 3)
     assert.equal("heed.Size([2, 3])", tostring(heed.rand_like(x).shape))
     assert.equal("heed.Size([2, 3])", tostring(x:randn_like().shape))
@@ -189,7 +189,7 @@ describe("draws", function()
     assert.same({ 2, 2 }, heed.zeros(2):uniform_(2, 2):tolist())
   end)
 
-  it("toss coins", function()
+  it("include Bernoulli draws", function()
     assert.same({ 0, 1, 0, 1 }, heed.bernoulli(heed.tensor { 0, 1, 0, 1 }):tolist())
     assert.same({ 1 }, heed.ones(1):bernoulli { generator = heed.Generator(1) }:tolist())
     assert.error_matches(function() heed.bernoulli(heed.tensor { 0.5, 2 }) end, "bernoulli: ")
@@ -209,7 +209,7 @@ describe("dropout", function()
     assert.same({ 0, 0 }, heed.dropout(heed.ones(2), 1):tolist())
   end)
 
-  it("draws nothing in evaluation and at p = 0", function()
+  it("draws nothing in evaluation mode and at p = 0", function()
     heed.manual_seed(1)
     local first = heed.rand(1)[1]
     heed.manual_seed(1)
@@ -218,7 +218,7 @@ describe("dropout", function()
     assert.equal(first, heed.rand(1)[1])
   end)
 
-  it("has two streams", function()
+  it("has two random streams", function()
     heed.manual_seed(123)
     local native = heed.dropout(heed.ones(6, 6), 0.5):tolist()
     heed.set_dropout_stream "mkl"
@@ -230,7 +230,7 @@ describe("dropout", function()
     assert.is_false(pcall(assert.same, native, mkl))
   end)
 
-  it("refuses what is no stream and no probability", function()
+  it("rejects invalid streams and probabilities", function()
     raises("set_dropout_stream: stream is a string ('intel'); it must be 'native' or 'mkl'", function()
       heed.set_dropout_stream "intel"
     end)

@@ -1,25 +1,20 @@
--- heed.rope and heed.alibi_slopes, against reference values in double precision (scripts/dev/make_layer_values.py).
+-- heed.rope and heed.alibi_slopes, compared with reference values in double precision (make_layer_values.py).
 local heed = require "heed"
 local raises = require "tests.raises"
-
-local function build(v) return heed.tensor(v.data, { dtype = v.dtype }):view(v.shape) end
-
-local function close(got, want, tolerance)
-  assert.are.same({ table.unpack(want.shape) }, { table.unpack(got.shape) })
-  assert.is_true(got:allclose(want, { rtol = tolerance, atol = tolerance }))
-end
+local tensors = require "tests.tensors"
+local golden, close = tensors.golden, tensors.close
 
 describe("heed.rope", function()
   for i, case in ipairs(dofile "tests/golden/rope.lua") do
     if case.x then
-      it(("gives the reference's numbers, case %d"):format(i), function()
-        local positions = case.positions and build(case.positions)
-        close(heed.rope(build(case.x), positions, case.options), build(case.y), 1e-6)
+      it(("gives the reference values, case %d"):format(i), function()
+        local positions = case.positions and golden(case.positions)
+        close(heed.rope(golden(case.x), positions, case.options), golden(case.y), 1e-6)
       end)
     end
   end
 
-  it("reads and writes through any strides", function()
+  it("supports any strides", function()
     local wide = heed.randn(5, 2, 16)
     for _, style in ipairs { "half", "interleaved" } do
       local options = { style = style, dims = 6 }
@@ -30,7 +25,7 @@ describe("heed.rope", function()
     end
   end)
 
-  it("leaves its input and what is behind dims", function()
+  it("leaves its input, and the elements beyond dims, unchanged", function()
     local x = heed.randn(3, 8)
     local before = x:clone()
     local y = x:rope { dims = 4 }
@@ -39,7 +34,7 @@ describe("heed.rope", function()
     assert.is_true(y[1]:equal(x[1]))
   end)
 
-  it("makes products of queries and keys depend on their distance alone", function()
+  it("makes the product of a query and a key depend on their distance only", function()
     local q, k = heed.randn(64), heed.randn(64)
     local function score(at, from, options)
       local function turned(x, p)
@@ -54,7 +49,7 @@ describe("heed.rope", function()
     end
   end)
 
-  it("gives each position what it gives it alone", function()
+  it("rotates each position independently of the others", function()
     local x, options = heed.randn(300, 10), { base = 300 }
     local all = heed.rope(x, options)
     for _, i in ipairs { 1, 2, 63, 64, 65, 128, 129, 300 } do
@@ -71,19 +66,19 @@ describe("heed.rope", function()
     assert.is_true(one:equal(four))
   end)
 
-  it("takes what has no elements", function()
+  it("accepts tensors without elements", function()
     assert.are.same({ 0, 4 }, { table.unpack(heed.rope(heed.zeros(0, 4)).shape) })
     assert.are.same({ 0, 3, 4 },
       { table.unpack(heed.rope(heed.zeros(0, 3, 4), heed.ones(3, { dtype = "int64" })).shape) })
   end)
 
-  it("takes its options by position, too", function()
+  it("accepts its options by position, too", function()
     local x = heed.randn(3, 8)
     assert.is_true(heed.rope(x, nil, 100, "interleaved", 4):equal(
       heed.rope(x, { base = 100, style = "interleaved", dims = 4 })))
   end)
 
-  it("says what it takes", function()
+  it("names wrong arguments", function()
     local x = heed.ones(2, 4)
     raises("rope: x is [4]; it must be [..., n, d]", function() heed.rope(heed.ones(4)) end)
     raises("rope: x is nil; it must be a tensor", function() heed.rope() end)
@@ -112,7 +107,7 @@ describe("heed.rope", function()
     raises("rope: base is a string ('1e4'); it must be a number", function() heed.rope(x, { base = "1e4" }) end)
   end)
 
-  it("says what a scaling needs", function()
+  it("names what a scaling needs", function()
     local x = heed.ones(2, 4)
     raises("rope: scaling is the number 3; it must be a table", function() heed.rope(x, { scaling = 3 }) end)
     raises("rope: type of scaling is nil; it must be 'linear', 'ntk', 'yarn' or 'llama3'",
@@ -152,13 +147,13 @@ end)
 describe("heed.alibi_slopes", function()
   for _, case in ipairs(dofile "tests/golden/rope.lua") do
     if case.slopes then
-      it(("are the paper's for %d heads"):format(#case.slopes.data), function()
-        close(heed.alibi_slopes(#case.slopes.data), build(case.slopes), 1e-7)
+      it(("equal those of the paper for %d heads"):format(#case.slopes.data), function()
+        close(heed.alibi_slopes(#case.slopes.data), golden(case.slopes), 1e-7)
       end)
     end
   end
 
-  it("are of at least one head", function()
+  it("need at least one head", function()
     raises("alibi_slopes: num_heads is 0; it must be at least 1", function() heed.alibi_slopes(0) end)
     raises("alibi_slopes: num_heads is a string ('8'); it must be an integer", function() heed.alibi_slopes "8" end)
   end)

@@ -1,10 +1,10 @@
--- What a script must not be able to do, whatever it takes to be: bring the process down, or read what is not its own.
+-- A script, however hostile, must not be able to crash the process or to read memory that is not its own.
 local heed = require "heed"
 local raises = require "tests.raises"
 local support = require "tests.support"
 local nn = heed.nn
 
--- Values that are no tensor, module or generator.
+-- Values that are not tensors, modules or generators.
 local function foreign()
   local released = heed.ones(2)
   released:release()
@@ -19,7 +19,7 @@ local function objects()
   return { x, nn.Linear(2, 2), nn.MultiHeadAttention(3, 4, 6, 0.5, 2), heed.Generator(1), x.shape }
 end
 
--- Calls f in all ways; it may raise errors, and nothing else.
+-- Calls f with all kinds of arguments; it may raise errors, but must not crash.
 local function try(f, ...)
   pcall(f)
   for _, value in ipairs { nil, 1, "shape", ... } do
@@ -33,7 +33,7 @@ local function try(f, ...)
 end
 
 describe("a metamethod", function()
-  it("that was taken refuses what is not its own", function()
+  it("taken from a value rejects other values", function()
     for _, object in ipairs(objects()) do
       for _, meta in ipairs { getmetatable(object), debug.getmetatable(object) } do
         for name, f in pairs(meta) do
@@ -54,7 +54,7 @@ describe("a metamethod", function()
     assert.equal("file", io.type(io.stdout))
   end)
 
-  it("cannot be changed for others", function()
+  it("cannot be changed for other values", function()
     for _, object in ipairs(objects()) do
       local meta = getmetatable(object)
       if type(object) == "userdata" then
@@ -69,7 +69,7 @@ describe("a metamethod", function()
     end
   end)
 
-  it("of heed on another's value does no harm", function()
+  it("of heed called on a foreign value does no harm", function()
     local meta = debug.getmetatable(heed.ones(1))
     local file = io.tmpfile()
     local own = debug.getmetatable(file)
@@ -83,7 +83,7 @@ describe("a metamethod", function()
     file:close()
   end)
 
-  it("of a module on a tensor, and the other way round, does no harm", function()
+  it("of a module called on a tensor, or the other way round, does no harm", function()
     local x, m = heed.ones(2), nn.Linear(2, 2)
     local of_x, of_m = debug.getmetatable(x), debug.getmetatable(m)
     debug.setmetatable(x, of_m)
@@ -100,7 +100,7 @@ describe("a metamethod", function()
 end)
 
 describe("an upvalue", function()
-  it("that was changed does no harm", function()
+  it("changed with the debug library does no harm", function()
     for _, f in ipairs { heed.zeros, heed.add_, nn.Linear, heed.Size, debug.getmetatable(heed.ones(1)).__index,
       debug.getmetatable(heed.ones(1).shape).__index, heed.Generator, debug.getmetatable(nn.Linear(1, 1)).__call } do
       for i = 1, 3 do
@@ -135,7 +135,7 @@ describe("a finalizer", function()
     collectgarbage()
   end)
 
-  it("cannot take the arguments from an operation that lacks memory", function()
+  it("cannot release the arguments of an operation that runs out of memory", function()
     for i = 1, 30 do
       local x = heed.rand(10)
       local list = { x, heed.ones(1):expand(2 ^ 45) }
@@ -149,7 +149,7 @@ describe("a finalizer", function()
     end
   end)
 
-  it("may do what it wants while the state closes", function()
+  it("may call anything while the state closes", function()
     local script = support.finalized_code .. [[
       first = finalized(function()
         print((pcall(function() return kept.shape end)), (pcall(heed.ones, 2)))
@@ -165,10 +165,10 @@ describe("a finalizer", function()
     local result = support.run(support.heed .. " -", script)
     assert.equal("", result.err)
     assert.equal(0, result.code)
-    assert.equal("heed.Size([2, 3])\nfalse\tfalse\n", result.out) -- the library is gone when the first one runs
+    assert.equal("heed.Size([2, 3])\nfalse\tfalse\n", result.out) -- the library is closed before finalizers run
   end)
 
-  it("of a box is not to be had by force", function()
+  it("of a userdata cannot be obtained", function()
     local m = nn.Linear(2, 2)
     debug.getmetatable(m).__gc(m)
     assert.equal("[2, 2]", tostring(m.weight.shape):match "%[.*%]")
@@ -176,7 +176,7 @@ describe("a finalizer", function()
 end)
 
 describe("the iterator of heed.ipairs", function()
-  it("counts on from any integer", function()
+  it("continues from any integer", function()
     local next_element = heed.ipairs { 1, 2 }
     assert.is_nil(next_element({ 1, 2 }, math.maxinteger))
     assert.is_nil(next_element({ 1, 2 }, math.mininteger))
@@ -184,7 +184,7 @@ describe("the iterator of heed.ipairs", function()
 end)
 
 describe("a hook", function()
-  it("in the middle of everything keeps no tensor alive", function()
+  it("called in the middle of operations keeps no tensor alive", function()
     local watched = setmetatable({}, { __mode = "k" })
     debug.sethook(function() watched[{}] = true end, "crl", 1)
     for _ = 1, 200 do
@@ -197,10 +197,10 @@ describe("a hook", function()
   end)
 end)
 
-describe("anything, with anything", function()
-  it("lives through calls at random, with good messages", function()
+describe("any function with any arguments", function()
+  it("survives random calls, with proper messages", function()
     local limit = "ulimit -v 6000000 2>/dev/null; "
-    if support.build:find "asan" then limit = "" end -- it takes the addresses for itself
+    if support.build:find "asan" then limit = "" end -- it reserves the address space itself
     local script = support.quote(support.top .. "/tests/fuzz/api_fuzz.lua")
     for seed = 1, 3 do
       local result = support.run(("%s%s %s %d 5000"):format(limit, support.heed, script, seed))

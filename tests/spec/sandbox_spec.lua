@@ -1,53 +1,48 @@
--- scripts/examples/host_sandbox.c survives the scripts of tests/hostile, and says what became of each.
+-- scripts/examples/host_sandbox.c survives the scripts of tests/hostile and reports how each ended.
 local support = require "tests.support"
 
--- Written for Lua 5.4, and not built for others.
+-- The example is written and built for Lua 5.4 only.
 local it = support.lua == "5.4" and it or pending
 
 local sandbox = (os.getenv "HEED_BUILD" or "build") .. "/examples/host_sandbox"
 
--- What a script that only time ends is given, and what the others are, which a busy machine must not cut short.
-local short, long = os.getenv "SANDBOX_SECONDS" or 1, 60 -- slow builds, as sanitized ones, want more
+-- Limits in seconds: for scripts that only a time limit ends, and for the others, which must not reach it even on a
+-- busy machine. Slow builds, such as those with sanitizers, set a longer one.
+local short, long = os.getenv "SANDBOX_SECONDS" or 1, 60
 
 local function run(arguments, seconds)
   return support.run(("%s -s %s %s"):format(sandbox, seconds or long, arguments))
 end
 
-local function write_script(code)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(code)
-  file:close()
-  return path
-end
+local with_script = support.with_script
 
 describe("the sandbox", function()
-  it("prints what a script returns", function()
-    local path = write_script "return heed.nn.CausalAttention(3, 2, 6, 0.0)(heed.rand(2, 6, 3)):numel()"
-    local result = run(path)
-    os.remove(path)
-    assert.are.equal(path .. ": 24\n", result.out)
-    assert.are.equal(0, result.code)
+  it("prints the results of a script", function()
+    with_script("return heed.nn.CausalAttention(3, 2, 6, 0.0)(heed.rand(2, 6, 3)):numel()", function(path)
+      local result = run(path)
+      assert.are.equal(path .. ": 24\n", result.out)
+      assert.are.equal(0, result.code)
+    end)
   end)
 
   for path in io.popen("ls tests/hostile/*.lua"):lines() do
-    it("outlives " .. path, function()
-      local good = write_script "return heed.ones(2, 3):sum():item()"
+    it("survives " .. path, function()
       local code = support.read(path)
-      local expected = code:match "^%-%- expect: ([^\n]*)\n" or "binary chunk" -- which has no such line
-      local result = run(path .. " " .. good, code:find "\n%-%- only time ends it\n" and short)
-      os.remove(good)
-      local lines = {}
-      for line in result.out:gmatch "[^\n]+" do lines[#lines + 1] = line end
-      assert.are.equal(path .. ":", lines[1]:sub(1, #path + 1))
-      assert.is_truthy(lines[1]:find(expected), result.out)
-      assert.are.equal(good .. ": 6.0", lines[#lines])
-      assert.are.equal(1, result.code)
-      assert.are.equal("", result.err)
+      local expected = code:match "^%-%- expect: ([^\n]*)\n" or "binary chunk" -- a binary chunk has no such line
+      with_script("return heed.ones(2, 3):sum():item()", function(good)
+        local result = run(path .. " " .. good, code:find "\n%-%- ends only at the time limit\n" and short)
+        local lines = {}
+        for line in result.out:gmatch "[^\n]+" do lines[#lines + 1] = line end
+        assert.are.equal(path .. ":", lines[1]:sub(1, #path + 1))
+        assert.is_truthy(lines[1]:find(expected), result.out)
+        assert.are.equal(good .. ": 6.0", lines[#lines])
+        assert.are.equal(1, result.code)
+        assert.are.equal("", result.err)
+      end)
     end)
   end
 
-  it("does without a script that is not there, or a bound that Lua does not fit in", function()
+  it("reports a missing script, and a memory limit too small for Lua", function()
     assert.is_truthy(run("nowhere.lua").out:find "^nowhere.lua: failed: cannot open")
     assert.are.equal(2, run("").code)
     assert.are.equal(2, run("-m 0 x.lua").code)

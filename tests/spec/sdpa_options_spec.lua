@@ -1,24 +1,15 @@
--- The options of scaled_dot_product_attention: how they compose, what they give on the way, and what they refuse.
--- (Numbers at all sizes: tests/c/test_attention_options.c. ONNX's own tests: onnx_attention_spec.lua.)
+-- The options of scaled_dot_product_attention: combinations, intermediate results, and rejected arguments.
+-- (All sizes: tests/c/test_attention_options.c. ONNX's tests: onnx_attention_spec.lua.)
 local heed = require "heed"
 local raises = require "tests.raises"
+local tensors = require "tests.tensors"
 
 local attention = heed.scaled_dot_product_attention
-local huge = math.huge
+local huge, int64 = math.huge, tensors.int64
 
-local function int64(list) return heed.tensor(list, { dtype = "int64" }) end
+local function assert_close(wanted, got, tolerance) tensors.close(wanted, got, tolerance or 3e-6) end
 
-local function assert_close(wanted, got, tolerance)
-  assert.are.equal(tostring(wanted.shape), tostring(got.shape))
-  local a, b = wanted:flatten():tolist(), got:flatten():tolist()
-  for i = 1, #a do
-    if not (a[i] == b[i] or math.abs(a[i] - b[i]) <= (tolerance or 3e-6)) then
-      error(("element %d is %.9g, not %.9g"):format(i, b[i], a[i]), 2)
-    end
-  end
-end
-
--- The same, number by number: out, logits, capped, biased, weights as nested tables [b][h][i][j].
+-- A naive reference in plain Lua: out, logits, capped, biased, weights as nested tables [b][h][i][j].
 local function twin(q, k, v, o)
   local b, hq, l, d = table.unpack(q.shape, 1, 4)
   local hkv, s, dv = k.shape[2], k.shape[3], v.shape[4]
@@ -46,15 +37,15 @@ local function twin(q, k, v, o)
             x = o.softcap * (e - 1) / (e + 1)
           end
           capped[j] = x
-          local place = i + offset
+          local position = i + offset
           local window = o.window or {}
-          local seen = j <= length and not (o.is_causal and j > place) and
-            j >= place - (window.left or huge) and j <= place + (window.right or huge)
+          local seen = j <= length and not (o.is_causal and j > position) and
+            j >= position - (window.left or huge) and j <= position + (window.right or huge)
           if mask then
             local m = mask[item][h][i][j]
             if m == nil or m == false then seen = false elseif m ~= true then x = x + m end
           end
-          if o.alibi_slopes then x = x - o.alibi_slopes[h] * math.abs(place - j) end
+          if o.alibi_slopes then x = x - o.alibi_slopes[h] * math.abs(position - j) end
           if not seen then x = -huge end
           biased[j] = x
           any = any or x > -huge
@@ -82,7 +73,7 @@ end
 describe("attention with options", function()
   local choices = {
     attn_mask = function(b, hq, l, s)
-      local fewer = s == 1 and 1 or heed.randint(2, s, { 1 })[1] -- a size of 1 would stand for all keys
+      local fewer = s == 1 and 1 or heed.randint(2, s, { 1 })[1] -- a size of 1 would broadcast to all keys
       if heed.rand(1)[1] < 0.5 then return heed.rand(b, 1, l, fewer):gt(0.3) end
       return heed.randn(hq, l, fewer)
     end,
@@ -101,7 +92,7 @@ describe("attention with options", function()
   for name in pairs(choices) do names[#names + 1] = name end
   table.sort(names)
 
-  it("composes them freely, with every tap", function()
+  it("supports every combination, with all taps", function()
     heed.manual_seed(3)
     for turn = 1, 150 do
       local b, hkv, group = heed.randint(1, 2, { 1 })[1], heed.randint(1, 2, { 1 })[1], heed.randint(1, 3, { 1 })[1]
@@ -125,7 +116,7 @@ describe("attention with options", function()
     end
   end)
 
-  it("puts past keys and values before the new ones", function()
+  it("concatenates past keys and values before the new ones", function()
     heed.manual_seed(4)
     for _, past in ipairs { 0, 1, 7 } do
       local q, k, v = heed.randn(2, 4, 3, 5), heed.randn(2, 2, 3 + past, 5), heed.randn(2, 2, 3 + past, 6)
@@ -138,7 +129,7 @@ describe("attention with options", function()
     end
   end)
 
-  it("gives present keys and values that are not the caller's", function()
+  it("returns present keys and values that are copies", function()
     local k = heed.zeros(2, 3)
     local _, taps = attention(k, k, k, { need_weights = true })
     taps.present_key:fill_(1)
@@ -146,7 +137,7 @@ describe("attention with options", function()
     assert.are.equal("heed.Size([2, 2])", tostring(taps.weights.shape))
   end)
 
-  it("is zeros where nothing is seen, with a sink too", function()
+  it("gives zeros for a query that sees no key, with a sink too", function()
     local q, k = heed.randn(1, 2, 3, 4), heed.randn(1, 2, 5, 4)
     for _, sinks in ipairs { heed.tensor { 0, 5 }, heed.tensor { huge, 0 / 0 } } do
       local y, taps = attention(q, k, k, { sinks = sinks, kv_lengths = int64 { 0 }, need_weights = true })
@@ -156,7 +147,7 @@ describe("attention with options", function()
     end
   end)
 
-  it("hides what keys and values hold beyond lengths and windows", function()
+  it("ignores the contents of keys and values beyond lengths and windows", function()
     heed.manual_seed(5)
     local q, k, v = heed.randn(2, 2, 4, 8), heed.randn(2, 2, 50, 8), heed.randn(2, 2, 50, 8)
     local options = { kv_lengths = int64 { 40, 10 }, window = { left = 6 } }
@@ -170,7 +161,7 @@ describe("attention with options", function()
     assert.are.equal(clean:to_string(), attention(q, k, v, options):to_string())
   end)
 
-  it("takes any size of a window", function()
+  it("accepts windows of any size", function()
     local q = heed.randn(3, 4)
     local plain = attention(q, q, q):to_string()
     for _, size in ipairs { 3, 2 ^ 40, math.maxinteger } do
@@ -179,13 +170,13 @@ describe("attention with options", function()
     assert_close(q, attention(q, q, q, { window = { left = 0, right = 0 } }))
   end)
 
-  it("caps scores with any number above 0", function()
+  it("accepts any softcap above 0", function()
     local q = heed.randn(3, 4)
     assert_close(attention(q, q, q), attention(q, q, q, { softcap = 1e300 }))
     assert_close(attention(q, q, q, { scale = 0 }), attention(q, q, q, { softcap = 1e-300 }))
   end)
 
-  it("reads keys and values of bfloat16 and float16 as what they stand for", function()
+  it("gives the same for keys and values in bfloat16 and float16 as for their float32 values", function()
     heed.manual_seed(6)
     for _, size in ipairs { { 2, 5 }, { 1, 300 }, { 40, 90 } } do
       local q, k = heed.randn(2, 4, size[1], 20), heed.randn(2, 2, size[2], 20)
@@ -196,7 +187,7 @@ describe("attention with options", function()
     end
   end)
 
-  it("draws dropout as ever", function()
+  it("draws the same dropout mask as without options", function()
     local q = heed.randn(2, 6, 4)
     heed.manual_seed(7)
     local _, taps = attention(q, q, q, { softcap = 2, need_weights = true })
@@ -206,14 +197,14 @@ describe("attention with options", function()
   end)
 end)
 
-describe("attention's messages", function()
+describe("messages about attention", function()
   local q, k = heed.zeros(2, 4, 5, 8), heed.zeros(2, 2, 6, 8)
 
   local function refuses(message, options)
     raises("scaled_dot_product_attention: " .. message, function() return attention(q, k, k, options) end)
   end
 
-  it("are about windows", function()
+  it("report wrong windows", function()
     refuses("the window's left is -1; it must be at least 0", { window = { left = -1 } })
     refuses("the window's right is -3; it must be at least 0", { window = { left = 2, right = -3 } })
     refuses("window has the key 'lft'; its keys must be left and right", { window = { lft = 1 } })
@@ -221,7 +212,7 @@ describe("attention's messages", function()
     refuses("window is the number 3; it must be a table {left =, right =}", { window = 3 })
   end)
 
-  it("are about lengths", function()
+  it("report wrong lengths", function()
     refuses("kv_lengths of batch item 2 is 7; it must be from 0 to 6, the number of keys",
       { kv_lengths = int64 { 6, 7 } })
     refuses("kv_lengths of batch item 1 is -1; it must be from 0 to 6, the number of keys",
@@ -233,7 +224,7 @@ describe("attention's messages", function()
       { kv_lengths = int64 { 1, 2 }, past_key = k, past_value = k })
   end)
 
-  it("are about past keys and values", function()
+  it("report wrong past keys and values", function()
     refuses("past_key is given without past_value; give both or none", { past_key = k })
     refuses("past_value is given without past_key; give both or none", { past_value = k })
     refuses("past_key is [2, 4, 5, 8] and k is [2, 2, 6, 8]; all sizes but the second to last must be equal",
@@ -244,7 +235,7 @@ describe("attention's messages", function()
       { past_key = k:to "float16", past_value = k })
   end)
 
-  it("are about numbers for heads, and caps", function()
+  it("report wrong slopes, sinks and softcaps", function()
     refuses("alibi_slopes is [2]; it must be [4], a number for each head of q", { alibi_slopes = heed.ones(2) })
     refuses("sinks is [4, 1]; it must be [4], a number for each head of q", { sinks = heed.ones(4, 1) })
     refuses("sinks is bfloat16; it must be float32: convert with sinks:float()", { sinks = heed.ones(4):to "bfloat16" })
@@ -252,7 +243,7 @@ describe("attention's messages", function()
     refuses("softcap is inf; it must be above 0, or 0 for none", { softcap = huge })
   end)
 
-  it("are about dtypes", function()
+  it("report wrong dtypes", function()
     assert.has_error(function() return attention(q, k:to "int8", k) end)
     assert.has_error(function() return attention(q:to "bfloat16", k, k) end)
     refuses("attn_mask is bfloat16; it must be bool (true is visible) or float32 (added)",

@@ -1,4 +1,4 @@
--- scripts/examples/semantic_search.lua: what it prints, and the embeddings that it keeps.
+-- scripts/examples/semantic_search.lua: its output, and the embeddings that it stores.
 local heed = require "heed"
 local support = require "tests.support"
 
@@ -22,19 +22,19 @@ describe("semantic_search.lua", function()
     for _, ending in ipairs { "", ".npy", ".npy.key" } do os.remove(path .. ending) end
   end)
 
-  it("says how it is called", function()
+  it("prints its usage", function()
     local result = support.run(("%s %s one"):format(support.heed, SCRIPT))
     assert.equal(1, result.code)
     assert.equal("semantic_search: usage: semantic_search.lua QUESTION FILE\n", result.err)
   end)
 
-  it("says where the model comes from", function()
+  it("says how to fetch the model", function()
     local result = search("a", "HEED_MODEL=/nowhere")
     assert.equal(1, result.code)
     assert.equal("semantic_search: there is no model in '/nowhere'; `make model` fetches it\n", result.err)
   end)
 
-  it("says what is wrong with its arguments", function()
+  it("reports problems with its arguments", function()
     support.write(path, "\n \n")
     assert.equal(("semantic_search: '%s' has no lines with text\n"):format(path), search("a").err)
     os.remove(path)
@@ -50,28 +50,28 @@ describe("semantic_search.lua", function()
   end
   model = "HEED_MODEL=" .. support.quote(model)
 
-  --- The first line that is found; nothing but notes on standard error.
+  --- The best matching line; standard error may have notes only.
   local function best_of(result)
     assert.equal(0, result.code, result.err)
     return result.out:match "^ *%-?[%d.]+  ([^\n]*)\n"
   end
 
-  it("finds the line that a question is about", function()
+  it("finds the line that answers a question", function()
     local result = search("What did the central bank do?", model)
     assert.equal("line 3: Interest rates were raised again.", best_of(result))
     assert.equal("", result.err)
     assert.equal(3, select(2, result.out:gsub("\n", "")))
   end)
 
-  it("keeps the embeddings beside the file and uses them", function()
+  it("stores the embeddings beside the file and reuses them", function()
     search("a pet", model)
     local kept = assert(heed.load(path .. ".npy"))
     assert.are.same({ 3, 384 }, { kept.shape[1], kept.shape[2] })
     assert(heed.save(path .. ".npy", heed.cat { kept[{ { 3, 3 } }], kept[{ { 2, 2 } }], kept[{ { 1, 1 } }] }))
-    assert.equal("line 4: A recipe for apple pie.", best_of(search("a pet", model))) -- what stands there counts
+    assert.equal("line 4: A recipe for apple pie.", best_of(search("a pet", model))) -- the stored embeddings are used
   end)
 
-  it("makes them again when the text has changed", function()
+  it("recomputes them when the text has changed", function()
     search("a pet", model)
     support.write(path, TEXT .. "Dogs and rabbits make good companions.\n")
     assert.equal("line 5: Dogs and rabbits make good companions.", best_of(search("a pet", model)))
@@ -80,7 +80,7 @@ describe("semantic_search.lua", function()
     assert.equal("line 1: The bat sits on the mat.", best_of(search("a flying mammal", model)))
   end)
 
-  it("makes broken ones again and says so", function()
+  it("recomputes broken ones and reports it", function()
     search("a pet", model)
     for _, broken in ipairs { "", "no numbers", support.read(path .. ".npy"):sub(1, 2000) } do
       support.write(path .. ".npy", broken)
@@ -93,7 +93,7 @@ describe("semantic_search.lua", function()
     assert.equal("", search("a pet", model).err)
   end)
 
-  it("leaves out lines that are not UTF-8 and says so", function()
+  it("skips lines that are not UTF-8 and reports it", function()
     support.write(path, TEXT .. "caf\233\n")
     local result = search("a pet", model)
     assert.equal("line 1: The cat sits on the mat.", best_of(result))

@@ -1,27 +1,22 @@
--- Modules without weights of their own, and tensors that modules take over: how weights come from files.
+-- Loading weights: nn.utils.skip_init, and load_state_dict with assign.
 local heed = require "heed"
 local fails = require "tests.fails"
 local raises = require "tests.raises"
+local copy_of = require("tests.tensors").copy_of
 local nn = heed.nn
 local skip_init = nn.utils.skip_init
 
-local function copy_of(state)
-  local copy = {}
-  for name, tensor in heed.pairs(state) do copy[name] = tensor:clone() end
-  return copy
-end
-
--- Whether both are the same elements: what is written to one is read from the other.
+-- Whether two tensors share memory: a value written to one is read from the other.
 local function share(a, b)
-  local place = a:view(-1)[{ { 1, 1 } }]
-  local before = place[1]
-  place:fill_(12345)
+  local element = a:view(-1)[{ { 1, 1 } }]
+  local before = element[1]
+  element:fill_(12345)
   local shared = b:flatten()[1] == 12345
-  place:fill_(before)
+  element:fill_(before)
   return shared
 end
 
--- Draws nothing: the stream stands where it stood.
+-- f must draw no random numbers.
 local function draws(f)
   heed.manual_seed(11)
   f()
@@ -38,7 +33,7 @@ local makers = {
 
 describe("nn.utils.skip_init", function()
   for _, maker in ipairs(makers) do
-    it(("makes a %s that draws nothing"):format(maker[1]), function()
+    it(("makes a %s without drawing random numbers"):format(maker[1]), function()
       local m
       assert.is_false(draws(function() m = skip_init(nn[maker[1]], table.unpack(maker, 2)) end))
       local full = nn[maker[1]](table.unpack(maker, 2))
@@ -58,7 +53,7 @@ describe("nn.utils.skip_init", function()
     end)
   end
 
-  it("takes no memory for the weights", function()
+  it("allocates no memory for the weights", function()
     collectgarbage()
     local before = heed.info().memory_in_use
     local m = nn.Sequential(skip_init(nn.Linear, 4096, 4096), skip_init(nn.Embedding, 1000000, 4096))
@@ -66,7 +61,7 @@ describe("nn.utils.skip_init", function()
     assert.are.equal(1000000 * 4096, m[2].weight:numel())
   end)
 
-  it("reaches modules of one's own, all that they make, and no tensors", function()
+  it("applies to all modules that a user-defined module makes, but not to tensors", function()
     local Inner = nn.Module.class "Inner"
     function Inner:init(d)
       self.linear = nn.Linear(d, d)
@@ -89,14 +84,14 @@ describe("nn.utils.skip_init", function()
     assert.are_not.equal(0, m.list[1].linear.weight:abs():sum():item())
   end)
 
-  it("takes any function, and gives all of its results", function()
+  it("accepts any function, and returns all of its results", function()
     local m, n, text = skip_init(function(...) return nn.Linear(2, 2), select("#", ...), "x" end, nil, nil)
     assert.are.equal(0, m.weight:abs():sum():item())
     assert.are.equal(2, n)
     assert.are.equal("x", text)
   end)
 
-  it("is over when it returns, or raises", function()
+  it("ends when the function returns or raises", function()
     local function drawn() return nn.Linear(2, 2).weight:abs():sum():item() ~= 0 end
     skip_init(nn.Linear, 2, 2)
     assert.is_true(drawn())
@@ -108,14 +103,14 @@ describe("nn.utils.skip_init", function()
     assert.is_false(ok)
     assert.are.same({ "of its own" }, err)
     assert.is_true(drawn())
-    skip_init(function() -- one in another
+    skip_init(function() -- nested calls
       pcall(skip_init, Broken)
       assert.is_false(drawn())
     end)
     assert.is_true(drawn())
   end)
 
-  it("cannot be left by a yield", function()
+  it("does not allow a yield", function()
     local co = coroutine.create(function() return skip_init(function() coroutine.yield() end) end)
     local ok, err = coroutine.resume(co)
     assert.is_false(ok)
@@ -125,8 +120,8 @@ describe("nn.utils.skip_init", function()
 
   it("points at the line of the mistake", function()
     raises("Linear: d_in is 0; it must be at least 1", function() local _ = skip_init(nn.Linear, 0, 2) end)
-    raises("skip_init: class must be a class of modules or a constructor, got nil", function() skip_init() end)
-    raises("skip_init: class must be a class of modules or a constructor, got a module (Linear)",
+    raises("skip_init: class is nil; it must be a class of modules or a constructor", function() skip_init() end)
+    raises("skip_init: class is a module (Linear); it must be a class of modules or a constructor",
       function() skip_init(nn.Linear(1, 1)) end)
   end)
 
@@ -141,7 +136,7 @@ describe("nn.utils.skip_init", function()
     assert.are.equal(2, m.weight[2][3])
   end)
 
-  it("keeps what is shared shared", function()
+  it("keeps shared parameters shared", function()
     local Tied = nn.Module.class "Tied"
     function Tied:init()
       self.embed = nn.Embedding(5, 3)
@@ -154,7 +149,7 @@ describe("nn.utils.skip_init", function()
     assert.is_true(share(m.embed.weight, m.head.weight))
   end)
 
-  it("loads nothing of a state that does not fit", function()
+  it("does not load a state that does not fit", function()
     local m = skip_init(nn.Linear, 3, 2)
     fails("load_state_dict: the state does not fit Linear:\n  bias is [3]; it must be [2]", m.load_state_dict, m,
       { weight = heed.ones(2, 3), bias = heed.ones(3) })
@@ -166,7 +161,7 @@ describe("nn.utils.skip_init", function()
 end)
 
 describe("load_state_dict with assign", function()
-  it("takes the tensors themselves, as parameters", function()
+  it("uses the tensors themselves, as parameters", function()
     for _, maker in ipairs(makers) do
       local m, state = skip_init(nn[maker[1]], table.unpack(maker, 2)), {}
       for name, p in nn[maker[1]](table.unpack(maker, 2)):named_parameters() do state[name] = p:clone() end
@@ -180,7 +175,7 @@ describe("load_state_dict with assign", function()
     end
   end)
 
-  it("takes what shares memory, views, and the module's own", function()
+  it("accepts tensors that share memory, views, and the module's own", function()
     local m = nn.Sequential(nn.Linear(2, 2, false), nn.Linear(2, 2, false))
     local w, first, second = heed.randn(2, 2), m[1].weight, m[2].weight
     m:load_state_dict({ ["0.weight"] = second, ["1.weight"] = first.T }, { assign = true })
@@ -192,7 +187,7 @@ describe("load_state_dict with assign", function()
     assert.is_true(m[1](heed.ones(1, 2)):equal(heed.full({ 1, 2 }, 2)))
   end)
 
-  it("reaches modules of one's own and their buffers", function()
+  it("applies to user-defined modules and their buffers", function()
     local Mine = nn.Module.class "Mine"
     function Mine:init()
       self.scale = nn.Parameter(heed.ones(2))
@@ -213,7 +208,7 @@ describe("load_state_dict with assign", function()
       state, { assign = true })
   end)
 
-  it("takes bfloat16 and float16 where the module works with them, and widens them elsewhere", function()
+  it("keeps bfloat16 and float16 where the module supports them, and converts them to float32 elsewhere", function()
     for _, dtype in ipairs { "bfloat16", "float16" } do
       local m = skip_init(nn.Sequential, nn.Linear(3, 2), nn.LayerNorm(2))
       local state = {}
@@ -230,7 +225,7 @@ describe("load_state_dict with assign", function()
     end
   end)
 
-  it("takes all or nothing", function()
+  it("loads everything or nothing", function()
     local m = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     local before, state = copy_of(m:state_dict()), copy_of(m:state_dict())
     for _, t in heed.pairs(state) do t:fill_(7) end
@@ -244,15 +239,15 @@ describe("load_state_dict with assign", function()
     assert.is_true(m[2].bias:equal(before["1.bias"]))
   end)
 
-  it("is what it says", function()
+  it("must be a boolean", function()
     local m = nn.Linear(1, 1)
-    fails("load_state_dict: assign must be a boolean, got a string ('yes')", m.load_state_dict, m, m:state_dict(),
+    fails("load_state_dict: assign is a string ('yes'); it must be a boolean", m.load_state_dict, m, m:state_dict(),
       { assign = "yes" })
   end)
 end)
 
 describe("load_state_dict without assign", function()
-  it("converts between float32 and the dtypes that store it", function()
+  it("converts between float32 and the low-precision dtypes", function()
     local m = nn.Linear(3, 2)
     m.weight = m.weight:to "bfloat16"
     local state = { weight = heed.randn(2, 3), bias = heed.randn(2):to "float16" }

@@ -1,24 +1,18 @@
--- Embedding, LayerNorm, RMSNorm, GELU, SiLU and ReLU, against PyTorch's (scripts/dev/make_layer_values.py).
+-- Embedding, LayerNorm, RMSNorm, GELU, SiLU and ReLU, compared with PyTorch (scripts/dev/make_layer_values.py).
 local heed = require "heed"
 local raises = require "tests.raises"
 local nn = heed.nn
 
-local function build(v) return heed.tensor(v.data, { dtype = v.dtype }):view(v.shape) end
+local tensors = require "tests.tensors"
+local golden, close, int64 = tensors.golden, tensors.close, tensors.int64
 
-local function close(got, want, tolerance)
-  assert.are.same({ table.unpack(want.shape) }, { table.unpack(got.shape) })
-  assert.is_true(got:allclose(want, { rtol = tolerance, atol = tolerance }))
-end
-
-local function int64(list) return heed.tensor(list, { dtype = "int64" }) end
-
-describe("a module of PyTorch's", function()
+describe("a module of PyTorch", function()
   for i, case in ipairs(dofile "tests/golden/layers.lua") do
     describe(("%s, case %d,"):format(case.class, i), function()
       heed.manual_seed(case.seed)
       local m = nn[case.class](case.arguments)
 
-      it("prints the same", function() assert.are.equal(case.text, tostring(m)) end)
+      it("prints the same text", function() assert.are.equal(case.text, tostring(m)) end)
 
       it("starts with the same parameters", function()
         local names = {}
@@ -26,22 +20,22 @@ describe("a module of PyTorch's", function()
         assert.are.equal(#case.drawn, #names)
         for at, pair in ipairs(case.drawn) do
           assert.are.equal(pair[1], names[at])
-          close(m[pair[1]], build(pair[2]), 1e-7)
+          close(m[pair[1]], golden(pair[2]), 1e-7)
         end
       end)
 
       it("gives the same numbers", function()
         local state = {}
-        for _, pair in ipairs(case.state or {}) do state[pair[1]] = build(pair[2]) end
+        for _, pair in ipairs(case.state or {}) do state[pair[1]] = golden(pair[2]) end
         if case.state then m:load_state_dict(state) end
-        local x = build(case.x)
-        close(m(x), build(case.y), 1e-6)
-        if x.dtype == "float32" then -- the same through strides with gaps
+        local x = golden(case.x)
+        close(m(x), golden(case.y), 1e-6)
+        if x.dtype == "float32" then -- the same input with gaps between its elements
           local wide = heed.zeros(x:numel(), 2)
           local gaps = wide[{ {}, 2 }]:view(x.shape)
           gaps:copy_(x)
-          close(m(gaps), build(case.y), 1e-6)
-          close(m(x:transpose(1, -1):contiguous():transpose(1, -1)), build(case.y), 1e-6)
+          close(m(gaps), golden(case.y), 1e-6)
+          close(m(x:transpose(1, -1):contiguous():transpose(1, -1)), golden(case.y), 1e-6)
         end
       end)
     end)
@@ -49,7 +43,7 @@ describe("a module of PyTorch's", function()
 end)
 
 describe("Embedding", function()
-  it("takes its arguments by position and by name", function()
+  it("accepts its arguments by position and by name", function()
     for _, m in ipairs { nn.Embedding(5, 3, 2), nn.Embedding(5, 3, { padding_idx = 2 }),
       nn.Embedding { num_embeddings = 5, embedding_dim = 3, padding_idx = 2 }, nn.Embedding(5, 3, -4) } do
       assert.are.equal(5, m.num_embeddings)
@@ -76,7 +70,7 @@ describe("Embedding", function()
     assert.is_true(drawn:equal(heed.rand(3)))
   end)
 
-  it("takes ids of any shape", function()
+  it("accepts ids of any shape", function()
     local m = nn.Embedding(4, 3)
     assert.is_true(m(int64 { 2, 4 })[2]:equal(m.weight[4]))
     assert.are.same({ 2, 1, 2, 3 }, { table.unpack(m(int64 { { { 1, 2 } }, { { 3, 4 } } }).shape) })
@@ -84,7 +78,7 @@ describe("Embedding", function()
     assert.are.same({ 0, 3 }, { table.unpack(m(heed.zeros(0, { dtype = "int64" })).shape) })
   end)
 
-  it("has its weight in a storage dtype", function()
+  it("supports a weight in a low-precision dtype", function()
     local m = nn.Embedding(4, 3)
     local ids, exact = int64 { 2, 4 }, m.weight:clone()
     for _, dtype in ipairs { "bfloat16", "float16" } do
@@ -117,7 +111,7 @@ describe("Embedding", function()
   end)
 end)
 
-describe("a norm", function()
+describe("a normalization layer", function()
   it("has PyTorch's fields", function()
     local m = nn.LayerNorm({ 2, 3 }, 0.5)
     assert.are.equal("heed.Size([2, 3])", tostring(m.normalized_shape))
@@ -137,7 +131,7 @@ describe("a norm", function()
       function() return nn.RMSNorm(3).bias end)
   end)
 
-  it("keeps float32 parameters of its shape", function()
+  it("accepts only float32 parameters of its shape", function()
     local m = nn.LayerNorm { normalized_shape = { 2, 3 } }
     m.weight = heed.ones(2, 3) * 2
     assert.are.equal(2, m.weight[1][1])
@@ -147,7 +141,7 @@ describe("a norm", function()
     assert.are.equal(2, m.weight[1][1])
   end)
 
-  it("refuses other sizes and dtypes", function()
+  it("rejects inputs of other sizes and dtypes", function()
     raises("LayerNorm: x is [2, 3]; its last sizes must be [4], the normalized_shape",
       function() nn.LayerNorm(4)(heed.ones(2, 3)) end)
     raises("RMSNorm: x is [4]; its last sizes must be [3, 4], the normalized_shape",
@@ -156,12 +150,12 @@ describe("a norm", function()
       function() nn.RMSNorm(4)(heed.ones(4, { dtype = "int64" })) end)
   end)
 
-  it("takes what has no elements", function()
+  it("accepts tensors without elements", function()
     assert.are.same({ 0, 3, 4 }, { table.unpack(nn.LayerNorm { 3, 4 }(heed.zeros(0, 3, 4)).shape) })
     assert.are.same({ 0, 4 }, { table.unpack(nn.RMSNorm(4)(heed.zeros(0, 4)).shape) })
   end)
 
-  it("says how it is made", function()
+  it("names wrong arguments of its constructor", function()
     raises("LayerNorm: normalized_shape is nil; it must be an integer or a table of sizes",
       function() nn.LayerNorm() end)
     raises("RMSNorm: normalized_shape is a string ('3'); it must be an integer or a table of sizes",
@@ -186,7 +180,7 @@ describe("an activation", function()
     assert.are.equal(0, #nn.GELU():state_dict())
   end)
 
-  it("keeps nan", function()
+  it("gives nan for nan", function()
     local x = heed.tensor { 0 / 0, 1 }
     for _, m in ipairs { nn.GELU(), nn.GELU "tanh", nn.SiLU(), nn.ReLU() } do
       assert.is_true(m(x):isnan()[1])
@@ -194,8 +188,8 @@ describe("an activation", function()
   end)
 end)
 
-describe("small modules in large ones", function()
-  it("are found, trained, saved and printed", function()
+describe("small modules in larger ones", function()
+  it("are listed, trained, saved and printed", function()
     local Block = nn.Module.class "Block"
     function Block:init(d)
       self.embed = nn.Embedding(9, d, 1)
@@ -235,21 +229,21 @@ Block(
 end)
 
 describe("Residual", function()
-  it("adds its input to what its module gives", function()
+  it("adds its input to the output of its module", function()
     local linear, x = nn.Linear(3, 3), heed.randn(2, 3)
     assert.is_true(nn.Residual(linear)(x):equal(x + linear(x)))
   end)
 
-  it("passes options and further results on", function()
+  it("passes on options and further results", function()
     local m, x = nn.SelfAttention(3, 3), heed.randn(4, 3)
     local y, info = nn.Residual(m)(x, { need_weights = true })
     assert.is_true(y:equal(x + m(x)))
     assert.are.same({ 4, 4 }, { table.unpack(info.weights.shape) })
   end)
 
-  it("wraps a module", function()
-    raises("Residual: module must be a module, got nil", function() nn.Residual() end)
-    raises("Residual: module must be a module, got a tensor of shape [1] and dtype float32",
+  it("accepts modules only", function()
+    raises("Residual: module is nil; it must be a module", function() nn.Residual() end)
+    raises("Residual: module is a tensor of shape [1] and dtype float32; it must be a module",
       function() nn.Residual(heed.ones(1)) end)
   end)
 end)

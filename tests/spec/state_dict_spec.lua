@@ -1,22 +1,14 @@
--- State dicts in memory: taking them, and loading them whole or not at all.
+-- State dicts in memory: creating them, and loading them completely or not at all.
 local heed = require "heed"
 local fails = require "tests.fails"
+local tensors = require "tests.tensors"
+local copy_of = tensors.copy_of
 local nn = heed.nn
 
-local function names_of(state)
-  local names = {}
-  for name in heed.pairs(state) do names[#names + 1] = name end
-  return table.concat(names, " ")
-end
-
-local function copy_of(state)
-  local copy = {}
-  for name, tensor in heed.pairs(state) do copy[name] = tensor:clone() end
-  return copy
-end
+local function names_of(state) return tensors.names_of(heed.pairs(state)) end
 
 describe("a state dict", function()
-  it("has the parameters by name, in order", function()
+  it("contains the parameters by name, in order", function()
     local m = nn.CausalAttention(3, 2, 6, 0, true)
     local state = m:state_dict()
     assert.are.equal("W_query.weight W_query.bias W_key.weight W_key.bias W_value.weight W_value.bias", names_of(state))
@@ -33,23 +25,23 @@ describe("a state dict", function()
     assert.are.equal("Parameter containing:\ntensor([[2., 2.]])", tostring(m.weight))
   end)
 
-  it("can be changed by name", function()
+  it("can be modified by name", function()
     local state = nn.Linear(2, 1):state_dict()
     state.more, state.weight = heed.zeros(1), heed.ones(1)
     assert.are.equal("weight bias more", names_of(state))
     state.bias, state.nothing = nil, nil
     assert.are.equal("weight more", names_of(state))
     assert.are.equal(2, #state)
-    fails("state_dict: a name must be a string, got the number 1", function() state[1] = heed.zeros(1) end)
+    fails("state_dict: a name is the number 1; it must be a string", function() state[1] = heed.zeros(1) end)
   end)
 
-  it("prints what it holds", function()
+  it("prints its contents", function()
     assert.are.equal("StateDict(\n  weight: a tensor of shape [1, 2] and dtype float32\n)",
       tostring(nn.Linear(2, 1, false):state_dict()))
     assert.are.equal("StateDict()", tostring(nn.Dropout():state_dict()))
   end)
 
-  it("needs no arguments", function()
+  it("accepts no arguments", function()
     local m = nn.Linear(1, 1)
     assert.has_error(function() m:state_dict("x") end)
   end)
@@ -67,13 +59,13 @@ describe("load_state_dict", function()
     assert.is_false(a(x):equal(b(x)))
   end)
 
-  it("takes a plain table, and views", function()
+  it("accepts a plain table, and views", function()
     local m, w = nn.Linear(2, 3, false), heed.rand(2, 3)
     m:load_state_dict { weight = w.T }
     assert.is_true(m.weight:equal(w.T))
   end)
 
-  it("reaches one's own modules and their buffers", function()
+  it("loads user-defined modules and their buffers", function()
     local Mine = nn.Module.class "Mine"
     function Mine:init(value)
       self:register_buffer("steps", heed.full({ 1 }, value, { dtype = "int64" }))
@@ -89,7 +81,7 @@ describe("load_state_dict", function()
     assert.is_true(a.layers[2][1].weight:equal(b.layers[2][1].weight))
   end)
 
-  it("names all problems in one message, sorted, and changes nothing", function()
+  it("lists all problems in one message, sorted, and changes nothing", function()
     local m = nn.MultiHeadAttention(3, 4, 6, 0, 2)
     local state = copy_of(m:state_dict())
     state["W_key.weight"] = heed.zeros(4, 4)
@@ -102,7 +94,7 @@ describe("load_state_dict", function()
     local before = copy_of(m:state_dict())
     fails([[
 load_state_dict: the state does not fit MultiHeadAttention:
-  1 is no name: names are strings
+  1 is not a name; names must be strings
   W_key.weight is [4, 4]; it must be [4, 3]
   W_value.weight is int64; it must be float32
   out_proj.bias is missing
@@ -111,7 +103,7 @@ load_state_dict: the state does not fit MultiHeadAttention:
     for name, tensor in heed.pairs(m:state_dict()) do assert.is_true(tensor:equal(before[name])) end
   end)
 
-  it("overlooks missing and unexpected names where strict is false", function()
+  it("ignores missing and unexpected names if strict is false", function()
     local m = nn.Linear(2, 1)
     local state = { weight = heed.ones(1, 2), b = heed.ones(1), a = heed.ones(1) }
     local result = m:load_state_dict(state, { strict = false })
@@ -122,7 +114,7 @@ load_state_dict: the state does not fit MultiHeadAttention:
       m.load_state_dict, m, { weight = heed.ones(2, 2) }, { strict = false })
   end)
 
-  it("ignores a notebook's mask buffers, for built-in modules", function()
+  it("ignores buffers with causal masks, for built-in modules", function()
     local m = nn.MultiHeadAttentionWrapper(3, 2, 6, 0, 2)
     local state = copy_of(m:state_dict())
     state["heads.0.mask"], state["heads.1.mask"], state.causal_mask = heed.ones(6, 6), heed.ones(6, 6), heed.ones(6, 6)
@@ -144,7 +136,7 @@ load_state_dict: the state does not fit MultiHeadAttention:
     assert.is_true(m[2].weight:equal(first.T))
   end)
 
-  it("refuses an expanded parameter before it writes anything", function()
+  it("rejects an expanded parameter before it writes anything", function()
     local m = nn.Linear(2, 2)
     m.weight = heed.zeros(1, 2):expand(2, 2)
     m.bias:fill_(3)
@@ -161,15 +153,15 @@ load_state_dict: the state does not fit MultiHeadAttention:
       m.load_state_dict, m, { weight = w })
   end)
 
-  it("says what it takes", function()
+  it("names wrong arguments of load_state_dict", function()
     local m = nn.Linear(1, 1)
-    fails("load_state_dict: state must be a state dict or a table of tensors by name, got nil", m.load_state_dict, m)
-    fails("load_state_dict: state must be a state dict or a table of tensors by name, got a module (Linear)",
+    fails("load_state_dict: state is nil; it must be a state dict or a table of tensors by name", m.load_state_dict, m)
+    fails("load_state_dict: state is a module (Linear); it must be a state dict or a table of tensors by name",
       m.load_state_dict, m, m)
-    fails("load_state_dict: state must be a state dict or a table of tensors by name, got a module (Sequential)",
+    fails("load_state_dict: state is a module (Sequential); it must be a state dict or a table of tensors by name",
       m.load_state_dict, m, nn.Sequential())
     fails("load_state_dict: there is no option 'strickt'; the options are strict, assign", m.load_state_dict, m, {},
       { strickt = true })
-    fails("load_state_dict: strict must be a boolean, got the number 1", m.load_state_dict, m, {}, 1)
+    fails("load_state_dict: strict is the number 1; it must be a boolean", m.load_state_dict, m, {}, 1)
   end)
 end)

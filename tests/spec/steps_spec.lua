@@ -1,12 +1,12 @@
--- A forward pass in slices of time: the bits of the whole, whatever the slices are.
+-- A resumable forward pass in time slices is bit-identical to a single call, whatever the slices are.
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
+local tensors = require "tests.tensors"
 
--- The whole, and the same in slices; both have the same draws ahead of them.
+-- Compares a single call with time slices, both with the same random numbers.
 local function compare(m, x, options, ms)
-  local all = { ms = ms or 0 }
-  for name, value in pairs(options or {}) do all[name] = value end
+  local all = tensors.merged({ ms = ms or 0 }, options)
   heed.manual_seed(7)
   local y, info = m(x, options)
   local next_whole = heed.rand(1):item()
@@ -26,21 +26,18 @@ local function compare(m, x, options, ms)
   return count, steps
 end
 
-local function mha(more)
-  local c = { d_in = 48, d_out = 64, context_length = 512, dropout = 0, num_heads = 4 }
-  for name, value in pairs(more or {}) do c[name] = value end
-  return nn.MultiHeadAttention(c)
-end
+local BASE = { d_in = 48, d_out = 64, context_length = 512, dropout = 0, num_heads = 4 }
+local function mha(more) return nn.MultiHeadAttention(tensors.merged(BASE, more)) end
 
-describe("a forward in slices has the bits of the whole", function()
+describe("a forward pass in time slices is bit-identical to a single call", function()
   before_each(function() heed.manual_seed(1) end)
   after_each(function() heed.set_num_threads(1) end)
 
   for _, shape in ipairs { { 1, 48 }, { 5, 48 }, { 100, 48 }, { 2, 6, 48 }, { 3, 300, 48 }, { 0, 48 }, { 0, 4, 48 } } do
-    it("for x of [" .. table.concat(shape, ", ") .. "]", function() compare(mha(), heed.rand(shape)) end)
+    it("for x with shape [" .. table.concat(shape, ", ") .. "]", function() compare(mha(), heed.rand(shape)) end)
   end
 
-  it("where products go in blocks", function()
+  it("for products computed in blocks", function()
     local m = mha { d_in = 768, d_out = 768, num_heads = 12 }
     assert.is_true(compare(m, heed.rand(400, 768)) > 50)
     for _, ms in ipairs { 0.05, 1, 1000, math.huge } do compare(m, heed.rand(400, 768), nil, ms) end
@@ -54,7 +51,7 @@ describe("a forward in slices has the bits of the whole", function()
     end
   end)
 
-  it("where the number of threads changes on the way", function()
+  it("if the number of threads changes in between", function()
     local m, x = mha { d_in = 256, d_out = 256 }, heed.rand(2, 300, 256)
     local y, steps, threads = m(x), m:steps(x, { ms = 0 }), 0
     for _ in steps do
@@ -64,7 +61,7 @@ describe("a forward in slices has the bits of the whole", function()
     assert.equal(y:to_string(), steps.result:to_string())
   end)
 
-  it("with weights that are stored small", function()
+  it("with low-precision weights", function()
     for _, dtype in ipairs { "bfloat16", "float16", "int8" } do
       for _, n in ipairs { 3, 40, 200 } do compare(mha():to(dtype), heed.rand(n, 48)) end
     end
@@ -91,14 +88,14 @@ describe("a forward in slices has the bits of the whole", function()
     compare(m, x, { kv_lengths = heed.tensor({ 50, 120 }, { dtype = "int64" }) })
   end)
 
-  it("with keys and values of other tokens", function()
+  it("with cross attention", function()
     local m = mha { kdim = 20, vdim = 24, causal = false }
     compare(m, heed.rand(2, 30, 48), { key = heed.rand(2, 50, 20), value = heed.rand(2, 50, 24) })
     m = mha { causal = false, rope = {} }
     compare(m, heed.rand(30, 48), { key = heed.rand(500, 48) })
   end)
 
-  it("with dropout, whose draws are those of the whole", function()
+  it("with dropout, which draws the same mask", function()
     for _, stream in ipairs { "native", "mkl" } do
       heed.set_dropout_stream(stream)
       compare(mha { dropout = 0.5 }, heed.rand(2, 100, 48))
@@ -115,7 +112,7 @@ describe("a forward in slices has the bits of the whole", function()
     heed.set_dropout_stream "native"
   end)
 
-  it("for modules of one head", function()
+  it("for modules with one head", function()
     for _, n in ipairs { 6, 200 } do
       compare(nn.SelfAttention(48, 32), heed.rand(2, n, 48), { need_weights = true })
       compare(nn.CausalAttention(48, 32, 512, 0.2), heed.rand(2, n, 48))
@@ -142,14 +139,14 @@ describe("a forward in slices has the bits of the whole", function()
   end)
 end)
 
-describe("the steps of a forward", function()
+describe("the steps of a forward pass", function()
   local m, x
   before_each(function()
     heed.manual_seed(1)
     m, x = mha { d_in = 256, d_out = 256 }, heed.rand(2, 300, 256)
   end)
 
-  it("yield in coroutines", function()
+  it("may yield in coroutines", function()
     local y, turns = m(x), 0
     local run = coroutine.wrap(function()
       local steps = m:steps(x, { ms = 0 })
@@ -162,7 +159,7 @@ describe("the steps of a forward", function()
     assert.equal(y:to_string(), got:to_string())
   end)
 
-  it("go on beside those of another forward of the same module", function()
+  it("can alternate with those of another forward pass of the same module", function()
     local z = heed.rand(250, 256)
     local one, other = m:steps(x, { ms = 0 }), m:steps(z, { ms = 0 })
     local first, second = true, true
@@ -171,7 +168,7 @@ describe("the steps of a forward", function()
     assert.equal(m(z):to_string(), other.result:to_string())
   end)
 
-  it("have a result at the end only, and end for good", function()
+  it("have a result only at the end, and stay finished", function()
     local steps = m:steps(x)
     assert.is_nil(steps.result)
     assert.equal(0, steps.done)
@@ -184,7 +181,7 @@ describe("the steps of a forward", function()
     assert.equal(("heed.Steps(done=%d, total=%d)"):format(total, total), tostring(steps))
   end)
 
-  it("are given back when nobody holds them", function()
+  it("are freed when they are no longer referenced", function()
     local function use()
       for _ = 1, 20 do
         local steps = m:steps(x, { ms = 0, need_weights = true })
@@ -201,7 +198,7 @@ describe("the steps of a forward", function()
     assert.equal(before, heed.info().memory_in_use)
   end)
 
-  it("can be released, and then are of no use", function()
+  it("can be released, and raise an error afterwards", function()
     local steps = m:steps(x)
     steps()
     local held = heed.info().memory_in_use
@@ -213,7 +210,7 @@ describe("the steps of a forward", function()
     raises("result: self is a released heed.Steps; it must be a heed.Steps", function() return steps.result end)
   end)
 
-  it("keep the weights and the input that they began with", function()
+  it("keep the weights and the input of the beginning", function()
     local y = m(x)
     local steps = m:steps(x, { ms = 0 })
     for _ = 1, 3 do steps() end
@@ -225,7 +222,7 @@ describe("the steps of a forward", function()
     assert.equal(y:to_string(), steps.result:to_string())
   end)
 
-  it("keep the parts that they began with", function()
+  it("keep the parts of the beginning", function()
     local normed = mha { d_in = 256, d_out = 256, qk_norm = true }
     local y = normed(x)
     local steps = normed:steps(x, { ms = 0 })
@@ -236,7 +233,7 @@ describe("the steps of a forward", function()
       normed[name] = other[name]
     end
     collectgarbage()
-    local fresh = {} -- in the memory of what was given back
+    local fresh = {} -- new tensors that reuse the freed memory
     for i = 1, 20 do fresh[i] = nn.Dropout(0.5) end
     for _ in steps do collectgarbage "step" end
     assert.equal(20, #fresh)
@@ -254,7 +251,7 @@ describe("the steps of a forward", function()
     assert.equal(y:to_string(), steps.result:to_string())
   end)
 
-  it("fail for good where something else uses their cache", function()
+  it("fail permanently if something else uses their cache", function()
     for _, use in ipairs {
       function(c) m(x, { cache = c }) end, function(c) c:truncate(c.length) end,
       function(c) c:reorder { 2, 1 } end, function(c) m:steps(x, { cache = c }) end,
@@ -274,7 +271,7 @@ describe("the steps of a forward", function()
     end
   end)
 
-  it("that end early leave cache and generator as they were", function()
+  it("that end early leave cache and generator unchanged", function()
     m = mha { d_in = 256, d_out = 256, dropout = 0.5 }
     local cache, g = m:new_cache { batch = 2 }, heed.Generator(5)
     do
@@ -287,7 +284,7 @@ describe("the steps of a forward", function()
     assert.equal(heed.rand(3, { generator = as_new }):to_string(), heed.rand(3, { generator = g }):to_string())
   end)
 
-  it("tell what is wrong, at the line of the caller", function()
+  it("report errors at the line of the caller", function()
     raises("steps: ms is -1; it must be 0 or more", function() m:steps(x, { ms = -1 }) end)
     raises("steps: ms is a string ('2'); it must be a number", function() m:steps(x, { ms = "2" }) end)
     assert.is_false(pcall(m.steps, m, x, { ms = 0 / 0 }))

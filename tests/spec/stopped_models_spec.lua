@@ -1,5 +1,5 @@
--- What a forward or generate of a model leaves that is stopped: by a limit, or by an error in a layer or in on_token.
--- Whatever goes on from there must give the numbers of a run that nothing has disturbed, to the bit.
+-- The state after forward or generate of a model was cancelled by a limit, or failed in a layer or in on_token.
+-- Continuing from there must give bit-identical results to an undisturbed run.
 local heed = require "heed"
 local GPT2, Llama = require "heed.models.gpt2", require "heed.models.llama"
 
@@ -26,8 +26,8 @@ local MAKERS = {
 
 local function unlimited() heed.limit { memory = math.huge, seconds = math.huge } end
 
--- Ways to call a function that takes as long as f so that it is stopped, most of them: `stop(g)` gives what pcall(g)
--- gives. Time and memory end it somewhere, errors before and after its n-th call of a layer.
+-- Ways to cancel a function that takes as long as f; most of them succeed. stop(g) returns the results of pcall(g).
+-- Limits of time and memory cancel it anywhere, errors before and after its n-th call of a layer.
 local function stops_of(m, f)
   local list = {}
   local start = heed.clock()
@@ -72,7 +72,7 @@ local function stops_of(m, f)
   return list
 end
 
--- Every third of them, beginning elsewhere each time: the models together meet them all, at each place.
+-- Every third of them, with another start each time: all models together cover them all.
 local turn = 0
 local function some_stops_of(m, f)
   turn = turn + 1
@@ -83,7 +83,7 @@ local function some_stops_of(m, f)
   return some
 end
 
--- Lengths that a cache can be truncated to, as text.
+-- The lengths that a cache can be truncated to, as text.
 local function lengths_back(cache)
   local can = {}
   for n = 0, cache.length do
@@ -97,8 +97,8 @@ end
 local function same(a, b) return a:eq(b):all():item() end
 
 for name, make in pairs(MAKERS) do
-  describe("a stopped " .. name, function()
-    setup(function() turn = turn + 1 end) -- of 18 turns that a model has: the next one's begin elsewhere
+  describe("a cancelled " .. name, function()
+    setup(function() turn = turn + 1 end) -- a model takes 18 turns, so the next one starts elsewhere
     local m, ids
     before_each(function()
       heed.manual_seed(1)
@@ -109,7 +109,7 @@ for name, make in pairs(MAKERS) do
 
     local function piece(first, last) return ids[{ { first, last } }] end
 
-    it("forward leaves the cache what it was", function()
+    it("forward leaves the cache unchanged", function()
       for _, sizes in ipairs { { 100, 200 }, { 0, 300 }, { 30, 10 }, { 143, 1 }, { 144, 2 }, { 428, 1 } } do
         local past, n = sizes[1], sizes[2]
         local before, stopped = m:new_cache(), 0
@@ -137,7 +137,7 @@ for name, make in pairs(MAKERS) do
       end
     end)
 
-    it("forward takes no more memory in the end than one that was not", function()
+    it("forward leaves no more memory in use than one that completes", function()
       local function memory_after(stop)
         local cache = m:new_cache()
         m(piece(1, 100), { cache = cache })
@@ -160,7 +160,7 @@ for name, make in pairs(MAKERS) do
       ["drawn by the default generator"] = { temperature = 1 },
     }
     for how, chosen in pairs(sampling) do
-      -- A cache of 100 tokens, a generator, and what generate does with them: `told` gets what on_token is told.
+      -- A cache of 100 tokens, a generator, and a call of generate with them; `told` receives on_token's arguments.
       local function set(told, on_token)
         local g = chosen.own and heed.Generator(5) or nil
         heed.manual_seed(7)
@@ -184,7 +184,7 @@ for name, make in pairs(MAKERS) do
       end
       local function next_draws(g) return heed.rand(3, { generator = g }):to_string() end
 
-      it("generate, " .. how .. ", stands at the last token that on_token was told", function()
+      it("generate, " .. how .. ", keeps the state of the last token that on_token received", function()
         for _, n in ipairs { 40, 180 } do
           local prompt = piece(101, 100 + n)
           local _, options, g = set {}
@@ -220,7 +220,7 @@ for name, make in pairs(MAKERS) do
         end
       end)
 
-      it("generate, " .. how .. ", has changed nothing if nobody was told", function()
+      it("generate, " .. how .. ", changes nothing if on_token received no token", function()
         for _, n in ipairs { 40, 180 } do
           local prompt = piece(101, 100 + n)
           local _, options, g = set()
@@ -246,7 +246,7 @@ for name, make in pairs(MAKERS) do
 end
 
 describe("generate", function()
-  it("draws for itself as for the dropout from one generator while the model is in training", function()
+  it("draws for sampling and for dropout from one generator while the model is in training mode", function()
     heed.manual_seed(2)
     local m = MAKERS["GPT-2"]():eval()
     m.layers[2]:train()
@@ -258,7 +258,7 @@ describe("generate", function()
     assert.same(first, told)
   end)
 
-  it("refuses what is no generator before it does anything", function()
+  it("rejects an invalid generator before it does anything", function()
     local m = llama():eval()
     local cache = m:new_cache()
     local fine, message = pcall(m.generate, m, { 1, 2 }, { temperature = 1, generator = 5, cache = cache })
@@ -267,11 +267,11 @@ describe("generate", function()
     assert.equal(0, cache.length)
   end)
 
-  it("says so if on_token releases the cache", function()
+  it("reports that on_token released the cache", function()
     local m = llama():eval()
     local cache = m:new_cache()
     local fine, message = pcall(m.generate, m, { 1, 2 }, { cache = cache, on_token = function() cache:release() end })
     assert.is_false(fine)
-    assert.truthy(message:find("generate: the cache was released", 1, true))
+    assert.truthy(message:find("generate: the cache has been released", 1, true))
   end)
 end)

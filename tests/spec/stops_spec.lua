@@ -1,11 +1,11 @@
--- A limit of seconds stops every long call: those of tests/long_calls.lua. How soon depends on what else runs on the
--- machine and is measured by scripts/dev/check_stops.lua; here only the time that this process had counts.
+-- A limit of seconds cancels every call of tests/long_calls.lua. The delay depends on the load of the machine and is
+-- measured by scripts/dev/check_stops.lua; here only this process's CPU time counts.
 local heed = require "heed"
 local nn = heed.nn
 local calls = require "tests.long_calls"
 local support = require "tests.support"
 
--- Seconds of the processor. The slowest takes 0.04 on a busy machine, and with the sanitizers ten times that.
+-- Seconds of CPU time. The slowest takes 0.04 on a busy machine, and ten times that with sanitizers.
 local BOUND = os.getenv "ASAN_OPTIONS" and 5 or 0.15
 
 describe("a limit of seconds stops #plain", function()
@@ -29,9 +29,9 @@ describe("a limit of seconds stops #plain", function()
   end
 end)
 
-describe("a call that took the square of its input", function()
-  -- How many times as long f takes for `count` as for an eighth of that: 8, or 64 if it still does. The best of three,
-  -- in this process's time.
+describe("linear time, not quadratic, is taken by", function()
+  -- The ratio of the times of f for `count` and for an eighth of it: 8 if f is linear, 64 if quadratic. The minimum of
+  -- three runs, in CPU time.
   local function ratio(f, count)
     local function time(n)
       local best = math.huge
@@ -48,17 +48,17 @@ describe("a call that took the square of its input", function()
     return time(count) / short
   end
 
-  it("takes modules out of a list at its front", function()
+  it("removing modules from the front of a list", function()
     local count = 4000
     local list = {}
     for i = 1, count do list[i] = nn.ReLU() end
     local modules, start = nn.ModuleList(list), os.clock()
     for i = 1, count do assert.equal(list[i], modules:pop(1)) end
     assert.equal(0, #modules)
-    assert.is_true(os.clock() - start < 5) -- 0.4 s here, and 11 where each step asks for all modules anew
+    assert.is_true(os.clock() - start < 5) -- 0.4 s, compared with 11 s if each step lists all modules again
   end)
 
-  it("appends to a list", function()
+  it("appending to a list", function()
     local relu = nn.ReLU()
     local function append(n)
       local list = nn.ModuleList()
@@ -67,7 +67,7 @@ describe("a call that took the square of its input", function()
     assert.is_true(ratio(append, 16000) < 24)
   end)
 
-  it("wraps modules in modules", function()
+  it("nesting modules in modules", function()
     local function wrap(n)
       return function()
         local module = nn.ReLU()
@@ -78,7 +78,7 @@ describe("a call that took the square of its input", function()
     assert.is_true(ratio(wrap, 8000) < 24)
   end)
 
-  it("looks for the longest piece that a word begins with", function()
+  it("finding the longest piece at the beginning of a word", function()
     local pieces = require("heed.core").text.vocabulary("a\n" .. ("b"):rep(512) .. "\n")
     local function find(n)
       local word = ("a"):rep(n)
@@ -87,19 +87,19 @@ describe("a call that took the square of its input", function()
     assert.is_true(ratio(find, 512) < 24)
   end)
 
-  it("meets a long name in a state", function()
+  it("loading a state dict with a long name", function()
     local module = nn.Linear(1, 1)
     local start = os.clock()
     local result = module:load_state_dict({ [("a"):rep(100000) .. ".b"] = heed.zeros(1) }, { strict = false })
     assert.equal(1, #result.unexpected_keys)
-    assert.is_true(os.clock() - start < 1) -- a minute, where a pattern goes back from each byte to the end
+    assert.is_true(os.clock() - start < 1) -- a minute if a pattern backtracks from each byte to the end
   end)
 end)
 
-describe("what a stopped call leaves", function()
+describe("a cancelled call", function()
   after_each(function() heed.limit { seconds = math.huge } end)
 
-  it("is a module as it was: no mode of it is set", function()
+  it("leaves a module unchanged: no mode of it is set", function()
     local list = {}
     for i = 1, 200000 do list[i] = nn.ReLU() end
     local module = nn.ModuleList(list)
@@ -111,7 +111,7 @@ describe("what a stopped call leaves", function()
     assert.is_true(list[1].training and list[#list].training)
   end)
 
-  it("is a file as it was", function()
+  it("leaves a file unchanged", function()
     support.with_file(function(path)
       local file = path .. ".safetensors"
       assert(heed.save(file, { x = heed.ones(1) }))

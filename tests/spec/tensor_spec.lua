@@ -1,4 +1,4 @@
--- Making tensors, asking about them, converting, copying, freeing.
+-- Making tensors, reading their properties, converting, copying, releasing.
 local heed = require "heed"
 local support = require "tests.support"
 local raises = require "tests.raises"
@@ -18,7 +18,7 @@ describe("heed.tensor", function()
     assert.equal("[1, 1, 1]", shape_of(heed.tensor { { { 1 } } }))
   end)
 
-  it("gives bool for booleans alone, and float32 for a mixture", function()
+  it("gives bool for booleans only, and float32 for a mixture", function()
     assert.equal("bool", heed.tensor(true).dtype)
     assert.equal("bool", heed.tensor({ { true }, { false } }).dtype)
     local mixed = heed.tensor { true, 2, false }
@@ -26,7 +26,7 @@ describe("heed.tensor", function()
     assert.same({ 1, 2, 0 }, mixed:tolist())
   end)
 
-  it("takes the dtype as an option, by name or by position", function()
+  it("accepts the dtype as an option, by name or by position", function()
     assert.same({ 1, -1, 0 }, heed.tensor({ 1.9, -1.9, 0 }, { dtype = "int64" }):tolist())
     assert.same({ true, false, true }, heed.tensor({ 2, 0, nan }, "bool"):tolist())
     assert.same({ 1, 0 }, heed.tensor({ true, false }, { dtype = "float32" }):tolist())
@@ -37,7 +37,7 @@ describe("heed.tensor", function()
     assert.same(list, heed.tensor(list, { dtype = "int64" }):tolist())
   end)
 
-  it("defines what becomes of numbers beyond int64", function()
+  it("clamps numbers beyond the range of int64", function()
     local x = heed.tensor({ huge, -huge, nan }, { dtype = "int64" })
     assert.same({ support.has.integers and math.maxinteger or 2 ^ 63, math.mininteger, 0 }, x:tolist())
     assert.equal("tensor([ 9223372036854775807, -9223372036854775808,                    0])", tostring(x))
@@ -49,7 +49,7 @@ describe("heed.tensor", function()
     assert.same({ {}, {} }, heed.tensor({ {}, {} }):tolist())
   end)
 
-  it("takes tensors as elements", function()
+  it("accepts tensors as elements", function()
     local a, b = heed.tensor { 1, 2 }, heed.tensor { 3, 4 }
     assert.same({ { 1, 2 }, { 3, 4 } }, heed.tensor({ a, b }):tolist())
     assert.same({ 3, 7 }, heed.tensor({ a:sum(), 7 }):tolist())
@@ -96,7 +96,7 @@ describe("heed.tensor", function()
     end)
   end)
 
-  it("names the place where the kinds differ", function()
+  it("names the position where the types differ", function()
     raises("tensor: data[2] is the number 3; it must be a table of 2 elements, like the others", function()
       heed.tensor { { 1, 2 }, 3 }
     end)
@@ -109,7 +109,7 @@ describe("heed.tensor", function()
       function() heed.tensor { heed.ones(2), 1 } end)
   end)
 
-  it("names the place of a hole", function()
+  it("names the position of a hole", function()
     raises("tensor: data[2] is missing; a table must have no holes", function() heed.tensor { 1, nil, 3 } end)
     raises("tensor: data[1][1] is missing; a table must have no holes", function()
       heed.tensor { { nil, 2 } }
@@ -120,7 +120,7 @@ describe("heed.tensor", function()
     raises("tensor: data[1] is missing; a table must have no holes", function() heed.tensor { [2] = 1 } end)
   end)
 
-  it("names the place of what is no number", function()
+  it("names the position of a value that is not a number", function()
     raises("tensor: data[2][1] is a string ('7'); it must be a number, a boolean or a tensor", function()
       heed.tensor { { 1 }, { "7" } }
     end)
@@ -135,14 +135,14 @@ describe("heed.tensor", function()
     end)
   end)
 
-  it("refuses keys that are no places", function()
+  it("rejects keys that are not positive integers", function()
     assert.error_matches(function() heed.tensor { 1, 2, dtype = "int64" } end,
       "tensor: data has the key 'dtype'; options must be in a table of their own")
     raises("tensor: data[1] has the key the number 1.5; options must be in a table of their own",
       function() heed.tensor { { 1, [1.5] = 3 } } end)
   end)
 
-  it("refuses tables that contain themselves", function()
+  it("rejects tables that contain themselves", function()
     local t = {}
     t[1] = t
     raises("tensor: data has more than 16 levels of tables, or contains itself; it must have at most 16", function()
@@ -154,14 +154,14 @@ describe("heed.tensor", function()
       "data%[2%] is a table; it must be a number, like the others")
   end)
 
-  it("refuses more than 16 dimensions", function()
+  it("rejects more than 16 dimensions", function()
     local x = heed.zeros { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 }
     raises("tensor: data has 17 dimensions with those of its tensors; it must have at most 16", function()
       heed.tensor { x }
     end)
   end)
 
-  it("lists the options when it meets an unknown one", function()
+  it("lists the options when one is unknown", function()
     raises("tensor: there is no option 'dype'; the options are dtype", function()
       heed.tensor({ 1 }, { dype = "bool" })
     end)
@@ -171,7 +171,7 @@ describe("heed.tensor", function()
     end)
   end)
 
-  it("is quick with large tables", function()
+  it("is fast with large tables", function()
     local t = {}
     for i = 1, 1000000 do t[i] = i end
     local start = os.clock()
@@ -182,8 +182,8 @@ describe("heed.tensor", function()
   end)
 end)
 
-describe("makers", function()
-  it("take the shape as numbers or as a table", function()
+describe("constructors", function()
+  it("accept the shape as numbers or as a table", function()
     assert.equal("[2, 3]", shape_of(heed.zeros(2, 3)))
     assert.equal("[2, 3]", shape_of(heed.zeros { 2, 3 }))
     assert.equal("[2, 3]", shape_of(heed.ones(heed.zeros(2, 3).shape)))
@@ -191,7 +191,7 @@ describe("makers", function()
     assert.equal("[2, 0]", shape_of(heed.empty(2, 0)))
   end)
 
-  it("fill", function()
+  it("fill with a value", function()
     assert.same({ { 0, 0 }, { 0, 0 } }, heed.zeros(2, 2):tolist())
     assert.same({ 1, 1 }, heed.ones(2):tolist())
     assert.same({ 2.5, 2.5 }, heed.full(2, 2.5):tolist())
@@ -199,7 +199,7 @@ describe("makers", function()
     assert.equal("[3]", shape_of(heed.empty(3)))
   end)
 
-  it("take a dtype", function()
+  it("accept a dtype", function()
     assert.same({ 1, 1 }, heed.ones(2, { dtype = "int64" }):tolist())
     assert.same({ true }, heed.ones({ 1 }, { dtype = "bool" }):tolist())
     assert.equal("float32", heed.full(2, 7).dtype)
@@ -213,7 +213,7 @@ describe("makers", function()
     assert.same({ { true, false } }, heed.eye(1, 2, { dtype = "bool" }):tolist())
   end)
 
-  it("count as a Lua for does", function()
+  it("count like a Lua for", function()
     assert.same({ 1, 2, 3, 4 }, heed.range(1, 4):tolist())
     assert.same({ 5, 3, 1 }, heed.range(5, 0.5, -2):tolist())
     assert.same({}, heed.range(2, 1):tolist())
@@ -223,7 +223,7 @@ describe("makers", function()
     assert.error_matches(function() heed.range(1, 4, 0) end, "range: step")
   end)
 
-  it("divide a line", function()
+  it("give equally spaced values", function()
     assert.same({ 0, 0.25, 0.5, 0.75, 1 }, heed.linspace(0, 1, 5):tolist())
     assert.same({ 3 }, heed.linspace(3, 9, 1):tolist())
     assert.same({}, heed.linspace(3, 9, 0):tolist())
@@ -238,7 +238,7 @@ describe("makers", function()
     assert.equal("float32", heed.zeros_like(x, { dtype = "float32" }).dtype)
   end)
 
-  it("refuse sizes that cannot be", function()
+  it("reject invalid sizes", function()
     raises("zeros: the shape is [2, -1]; its sizes must not be negative", function() heed.zeros(2, -1) end)
     raises("zeros: a size is the number 1.5; it must be an integer", function() heed.zeros(1.5) end)
     raises("ones: a size is a string ('2'); it must be an integer", function() heed.ones("2") end)
@@ -255,13 +255,13 @@ describe("makers", function()
     end)
   end)
 
-  it("say so when there is no memory #plain", function()
+  it("report insufficient memory #plain", function()
     raises("zeros: out of memory (128.0 TiB requested)", function() heed.zeros(2 ^ 45) end)
     assert.equal(0, heed.zeros(1):item())
   end)
 end)
 
-describe("a tensor tells", function()
+describe("a tensor gives", function()
   local x = heed.zeros(2, 6, 3)
 
   it("its shape", function()
@@ -291,7 +291,7 @@ describe("a tensor tells", function()
     assert.is_false(x.T:is_contiguous())
   end)
 
-  it("its element, if it has one", function()
+  it("its element, if it has exactly one", function()
     assert.equal(2.5, heed.tensor({ { 2.5 } }):item())
     assert.equal(true, heed.tensor(true):item())
     support.number_is("integer", heed.tensor(3, { dtype = "int64" }):item())
@@ -303,14 +303,14 @@ describe("a tensor tells", function()
     assert.same({ { 1, 3 }, { 2, 4 } }, heed.tensor({ { 1, 2 }, { 3, 4 } }).T:tolist())
   end)
 
-  it("whether a value is one", function()
+  it("whether a value is a tensor", function()
     assert.is_true(heed.is_tensor(x))
     assert.is_false(heed.is_tensor {})
     assert.is_false(heed.is_tensor(io.stdout))
     assert.is_false(heed.is_tensor())
   end)
 
-  it("what is wrong with a dimension", function()
+  it("an error for a wrong dimension", function()
     assert.error_matches(function() x:size(4) end, "size: dim is 4 and the tensor has 3 dimensions")
     assert.error_matches(function() x:size(0) end, "size: dim is 0 and the tensor has 3 dimensions")
     raises("size: dim is the number 1.5; it must be an integer", function() x:size(1.5) end)
@@ -328,7 +328,7 @@ describe("functions and methods", function()
     assert.equal(2, heed.size(x, 1))
   end)
 
-  it("check that they are given a tensor", function()
+  it("check that the first argument is a tensor", function()
     raises("numel: x is nil; it must be a tensor", function() heed.numel() end)
     raises("item: x is the number 3; it must be a tensor", function() heed.item(3) end)
     raises("clone: x is a userdata; it must be a tensor", function() heed.clone(io.stdout) end)
@@ -336,7 +336,7 @@ describe("functions and methods", function()
 end)
 
 describe("copies and conversions", function()
-  it("convert", function()
+  it("convert dtypes", function()
     local x = heed.tensor { 1.7, -1.7, 0 }
     assert.same({ 1, -1, 0 }, x:long():tolist())
     assert.same({ true, true, false }, x:bool():tolist())
@@ -347,7 +347,7 @@ describe("copies and conversions", function()
       function() x:to() end)
   end)
 
-  it("share the memory where nothing changes", function()
+  it("share the memory if nothing changes", function()
     local x = heed.tensor { 1, 2 }
     x:float()[1] = 5
     x:contiguous()[2] = 6
@@ -367,7 +367,7 @@ describe("copies and conversions", function()
     assert.same({ { 1, 3 }, { 2, 4 } }, t:contiguous():tolist())
   end)
 
-  it("write in place and give the tensor back", function()
+  it("write in place and return the tensor", function()
     local x = heed.zeros(2, 2)
     assert.is_true(rawequal(x, x:copy_(heed.tensor { 1, 2 })))
     assert.same({ { 1, 2 }, { 1, 2 } }, x:tolist())
@@ -404,7 +404,7 @@ describe("bytes", function()
     assert.equal("", heed.zeros(0):to_string())
   end)
 
-  it("come back", function()
+  it("convert back", function()
     local bytes = string.pack("<ffffff", 1, 2, 3, 4, 5, 6.5)
     assert.same({ { 1, 2, 3 }, { 4, 5, 6.5 } }, heed.from_string(bytes, "float32", { 2, 3 }):tolist())
     assert.same({ { 1, 2, 3 }, { 4, 5, 6.5 } }, heed.from_string(bytes, "float32", 2, 3):tolist())
@@ -412,7 +412,7 @@ describe("bytes", function()
     assert.equal("\1\1\0", heed.from_string("\1\255\0", "bool", 3):to_string())
   end)
 
-  it("must be as many as the shape needs", function()
+  it("must match the shape in number", function()
     raises("from_string: bytes has 3 bytes; it must have 8 for shape [2] of float32", function()
       heed.from_string("abc", "float32", 2)
     end)
@@ -428,7 +428,7 @@ describe("bytes", function()
 end)
 
 describe("a released tensor", function()
-  it("cannot be used, and says so", function()
+  it("cannot be used, and raises an error", function()
     local x = heed.ones(2)
     assert.is_false(x:is_released())
     x:release()
@@ -443,14 +443,14 @@ describe("a released tensor", function()
     assert.error_matches(function() heed.tensor { x } end, "a released tensor")
   end)
 
-  it("leaves views of its memory alone", function()
+  it("leaves views of its memory valid", function()
     local x = heed.tensor { { 1, 2 }, { 3, 4 } }
     local row = x[2]
     x:release()
     assert.same({ 3, 4 }, row:tolist())
   end)
 
-  support.where("close", it, pending)("is what <close> leaves", function()
+  support.where("close", it, pending)("is the result of <close>", function()
     local kept, count = support.compile [[
       local x <close> = require("heed").ones(3)
       return x, x:numel()]]()
@@ -460,8 +460,8 @@ describe("a released tensor", function()
 end)
 
 describe("the collector", function()
-  it("is told of the memory #plain", function()
-    -- 2000 tensors of 1 MiB go by; the process would not have them all. One of its own: others took more at some time.
+  it("accounts for tensor memory #plain", function()
+    -- 2000 tensors of 1 MiB, too many to keep. In a new process, since the peak size of this one is larger already.
     local result = support.run(support.heed .. " -", [[
       local heed = require "heed"
       for _ = 1, 2000 do heed.zeros(2 ^ 18) end
@@ -472,7 +472,7 @@ describe("the collector", function()
     assert.is_true(peak < 1000 * 1024, ("the peak was %d MiB"):format(math.floor(peak / 1024)))
   end)
 
-  it("may run finalizers that release what is in use", function()
+  it("may run finalizers that release tensors in use", function()
     local x = heed.range(1, 1000):view(10, 100)
     for _ = 1, 200 do
       support.finalized(function() x:release() end)
@@ -482,7 +482,7 @@ describe("the collector", function()
     collectgarbage()
   end)
 
-  it("does not take other values for tensors, even through stolen metamethods", function()
+  it("does not accept other values as tensors, even through stolen metamethods", function()
     local meta = debug.getmetatable(heed.ones(1))
     assert.is_nil(meta.__gc(io.stdout))
     assert.is_nil(meta.__gc {})

@@ -1,4 +1,4 @@
--- Threads: how many are asked for, and that nobody can see from a result how many there were.
+-- Threads: setting their number, and that results do not depend on it.
 local heed = require "heed"
 local support = require "tests.support"
 local nn = heed.nn
@@ -7,9 +7,9 @@ local raises = require "tests.raises"
 describe("heed.set_num_threads", function()
   after_each(function() heed.set_num_threads(1) end)
 
-  it("is 1 at first", function() assert.equal(1, heed.get_num_threads()) end)
+  it("is initially 1", function() assert.equal(1, heed.get_num_threads()) end)
 
-  it("sets what get_num_threads gives", function()
+  it("sets the result of get_num_threads", function()
     for _, n in ipairs { 2, 8, 1, 3.0, 1024 } do
       heed.set_num_threads(n)
       assert.equal(n, heed.get_num_threads())
@@ -18,7 +18,7 @@ describe("heed.set_num_threads", function()
     end
   end)
 
-  it("refuses other numbers, and keeps the last one", function()
+  it("rejects other numbers, and keeps the last one", function()
     heed.set_num_threads(3)
     for _, n in ipairs { 0, -1, 1025, 1000000000, math.mininteger, math.maxinteger } do
       raises(("set_num_threads: n is %d; it must be from 1 to 1024"):format(n), function() heed.set_num_threads(n) end)
@@ -34,7 +34,7 @@ end)
 describe("results", function()
   after_each(function() heed.set_num_threads(1) end)
 
-  -- Calls f, which gives one or more tensors, with several numbers of threads: the same bytes each time.
+  -- Calls f, which returns one or more tensors, with several numbers of threads: the results must be bit-identical.
   local function same_bits(f)
     local wanted
     for _, n in ipairs { 1, 2, 3, 8 } do
@@ -51,7 +51,8 @@ describe("results", function()
   heed.manual_seed(1)
   local attention = heed.scaled_dot_product_attention
   local q, k, v = heed.randn(2, 4, 200, 32), heed.randn(2, 2, 210, 32), heed.randn(2, 2, 210, 24)
-  local large = heed.randn(701, 607) -- beyond what one thread does by itself, and no multiple of anything
+  -- Large enough for several threads, and with sizes that are not multiples of any block size.
+  local large = heed.randn(701, 607)
   local cube = heed.randn(37, 129, 91)
 
   it("of attention do not depend on the number of threads", function()
@@ -63,7 +64,7 @@ describe("results", function()
     same_bits(function() return attention(q, k, v, { dropout_p = 0.3 }) end)
   end)
 
-  it("of few queries on many keys do not, either", function()
+  it("of attention with few queries and many keys do not depend on it", function()
     local keys, values = heed.randn(2, 5000, 32), heed.randn(2, 5000, 32)
     for _, queries in ipairs { 1, 3 } do
       local few = heed.randn(4, queries, 32)
@@ -71,7 +72,7 @@ describe("results", function()
     end
   end)
 
-  it("of products do not, either", function()
+  it("of products do not depend on it", function()
     for _, sizes in ipairs { { 300, 200, 250 }, { 1, 700, 900 }, { 900, 700, 1 }, { 5, 1100, 40 }, { 1500, 30, 7 } } do
       local m, n, inner = table.unpack(sizes)
       local a, b, bias = heed.randn(m, inner), heed.randn(inner, n), heed.randn(n)
@@ -81,7 +82,7 @@ describe("results", function()
     same_bits(function() return a:matmul(b) end)
   end)
 
-  it("of rows do not, either", function()
+  it("of functions along rows do not depend on it", function()
     local weight, bias = heed.randn(607), heed.randn(607)
     same_bits(function()
       return large:softmax(-1), large:softmax(1), large:log_softmax(-1), large:layer_norm(weight, bias),
@@ -90,7 +91,7 @@ describe("results", function()
     same_bits(function() return cube:softmax(2), large:t():softmax(-1), large:cumsum(1), large:cumsum(2) end)
   end)
 
-  it("of elementwise functions do not, either", function()
+  it("of elementwise functions do not depend on it", function()
     local row, column = heed.randn(607), heed.randn(701, 1)
     same_bits(function()
       return large:exp(), large:gelu(), large:silu(), large:tanh(), large:t():sigmoid(), large:lt(0), large * 2, -large
@@ -100,16 +101,16 @@ describe("results", function()
     same_bits(function() return large:clone():mul_(3), large:masked_fill(large:gt(0), 1) end)
   end)
 
-  it("of reductions do not, either", function()
+  it("of reductions do not depend on it", function()
     same_bits(function() return large:sum(), large:sum(1), large:sum(2), large:mean(1), large:var(2), large:std(1) end)
     same_bits(function() return cube:sum { dim = { 1, 3 } }, cube:sum(2), cube:mean { dim = { 2, 3 } } end)
     same_bits(function()
-      local most, places = large:max(1)
-      return most, places, large:argmin(2), large:max(), cube:any(2), cube:all(3)
+      local most, indices = large:max(1)
+      return most, indices, large:argmin(2), large:max(), cube:any(2), cube:all(3)
     end)
   end)
 
-  it("of modules do not, either", function()
+  it("of modules do not depend on it", function()
     heed.manual_seed(2)
     local m = nn.MultiHeadAttention(64, 96, 150, 0.25, 4)
     local x = heed.randn(3, 150, 64)
@@ -123,7 +124,7 @@ describe("results", function()
 end)
 
 describe("heed.clock", function()
-  it("counts seconds and never goes back", function()
+  it("is monotonic and counts seconds", function()
     local before = heed.clock()
     for _ = 1, 1000 do
       local now = heed.clock()
@@ -131,14 +132,14 @@ describe("heed.clock", function()
       before = now
     end
     local cpu, start = os.clock(), heed.clock()
-    while os.clock() - cpu < 0.02 do end -- of all threads, BLAS's too
+    while os.clock() - cpu < 0.02 do end -- CPU time of all threads, including BLAS's
     local passed = heed.clock() - start
     assert.is_true(passed > 1e-4 and passed < 10, passed .. " s")
   end)
 end)
 
 describe("heed.info", function()
-  it("says what there is", function()
+  it("describes the build and the resources in use", function()
     local info = heed.info()
     assert.equal(heed.version, info.version)
     assert.truthy(info.processor:find "%S")
@@ -150,7 +151,7 @@ describe("heed.info", function()
   end)
 
   it("counts the memory of tensors", function()
-    collectgarbage() -- what other specs dropped must not go while this one counts
+    collectgarbage() -- garbage of other specs must not be freed while this one measures
     local before = heed.info().memory_in_use
     local x = heed.zeros(2 ^ 20)
     local info = heed.info()
@@ -160,7 +161,7 @@ describe("heed.info", function()
     assert.is_true(heed.info().memory_peak >= info.memory_peak)
   end)
 
-  it("is a list when printed", function()
+  it("prints as a list", function()
     local info = heed.info()
     info.memory_in_use, info.memory_peak, info.processor = 0, 5 * 2 ^ 19, nil
     local names = {}
@@ -178,7 +179,7 @@ describe("heed.info", function()
     }, names)
   end)
 
-  it("takes no arguments", function()
+  it("accepts no arguments", function()
     raises("info: 1 argument was given; it takes at most 0", function() heed.info(1) end)
   end)
 end)

@@ -1,4 +1,4 @@
--- m:to(dtype): weights stored small, in modules of all kinds.
+-- m:to(dtype): low-precision weights in modules of all kinds.
 local heed = require "heed"
 local nn = heed.nn
 local raises = dofile "tests/raises.lua"
@@ -36,7 +36,7 @@ end
 describe("to", function()
   before_each(function() heed.manual_seed(11) end)
 
-  it("stores the weight of a Linear small, and computes with what it then holds", function()
+  it("converts the weight of a Linear, which then computes with the converted values", function()
     local x = heed.randn(3, 100)
     for _, dtype in ipairs(SMALL) do
       local m = nn.Linear(100, 7)
@@ -56,7 +56,7 @@ describe("to", function()
     end
   end)
 
-  it("lists weight_scale behind the weight, with int8 alone", function()
+  it("lists weight_scale after the weight, with int8 only", function()
     local m = nn.Linear(65, 2)
     assert.is_nil(m.weight_scale)
     m:to("int8")
@@ -66,7 +66,7 @@ describe("to", function()
     assert.are.equal("weight int8, weight_scale float32", dtypes(nn.Linear(3, 2, { bias = false }):to("int8")))
   end)
 
-  it("changes nothing that has the dtype already", function()
+  it("changes nothing if the weights have the dtype already", function()
     for _, dtype in ipairs { "float32", "bfloat16", "int8" } do
       local m = nn.Linear(8, 8):to(dtype)
       local weight = m.weight
@@ -75,7 +75,7 @@ describe("to", function()
     end
   end)
 
-  it("goes through all parts of a module, built in or not", function()
+  it("converts all parts of a module, built in or user-defined", function()
     local m = Own()
     local ids = heed.tensor({ 1, 5, 10 }, { dtype = "int64" })
     local y = m(ids)
@@ -95,13 +95,13 @@ describe("to", function()
     assert.is_nil(dtypes(m):find("int8", 1, true))
   end)
 
-  it("leaves embeddings as they are with int8", function()
+  it("does not convert embeddings to int8", function()
     local m = nn.Embedding(4, 8)
     assert.are.equal("float32", m:to("int8").weight.dtype)
     assert.are.equal("float16", m:to("float16"):to("int8").weight.dtype)
   end)
 
-  it("works on every attention module", function()
+  it("supports every attention module", function()
     local x = heed.randn(2, 6, 32)
     for _, m in ipairs {
       nn.SelfAttention(32, 16), nn.CausalAttention(32, 16, 6, 0.0), nn.MultiHeadAttentionWrapper(32, 16, 6, 0.0, 2),
@@ -129,7 +129,7 @@ describe("to", function()
     end
   end)
 
-  it("changes all weights or none", function()
+  it("converts all weights or none", function()
     local m = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     m[2].weight[{ 3, 2 }] = 0 / 0
     local before = bytes(m)
@@ -138,21 +138,21 @@ describe("to", function()
     assert.are.equal("bfloat16", m:to("bfloat16")[2].weight.dtype)
   end)
 
-  it("says which dtypes there are", function()
+  it("names the supported dtypes", function()
     local m = nn.Linear(2, 2)
     raises("to: dtype is int64; it must be float32, bfloat16, float16 or int8", function() m:to("int64") end)
     raises("to: dtype is nil; it must be 'float32', 'bfloat16', 'float16' or 'int8'", function() m:to() end)
     raises("to: dtype is a string ('half'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
       function() m:to("half") end)
     raises("to: there is no option 'device'; the options are dtype", function() m:to { device = "cpu" } end)
-    raises("to: self must be a module, got a string ('int8') (methods are called with a colon)",
+    raises("to: self is a string ('int8'); it must be a module; call the method with a colon",
       function() m.to("int8") end)
     assert.are.equal("float32", m.weight.dtype)
     assert.are.equal("float32", Own():to("float32").head.weight.dtype)
     assert.are.equal(0, #nn.Sequential():to("int8"):state_dict())
   end)
 
-  it("frees what was there before", function()
+  it("frees the previous weights", function()
     local m = nn.Linear(512, 512)
     local function size()
       collectgarbage()
@@ -167,10 +167,10 @@ describe("to", function()
   end)
 end)
 
-describe("modules with small weights", function()
+describe("modules with low-precision weights", function()
   before_each(function() heed.manual_seed(12) end)
 
-  it("take weights of other dtypes by assignment", function()
+  it("accept weights of other dtypes by assignment", function()
     local m = nn.Linear(3, 2)
     for _, dtype in ipairs { "bfloat16", "float16", "float32" } do
       m.weight = heed.ones(2, 3, { dtype = dtype })
@@ -189,7 +189,7 @@ describe("modules with small weights", function()
     assert.are.same({ { 3, 3 } }, m(heed.ones(1, 3)):tolist())
   end)
 
-  it("load states of other dtypes as copy_ converts them", function()
+  it("convert states of other dtypes like copy_", function()
     local from = nn.Linear(4, 3)
     for _, dtype in ipairs { "bfloat16", "float16" } do
       local m = nn.Linear(4, 3):to(dtype)
@@ -203,7 +203,7 @@ describe("modules with small weights", function()
     end
   end)
 
-  it("load int8 states as they are, into int8 modules alone", function()
+  it("load int8 states into int8 modules only", function()
     local from, m = nn.Linear(70, 3):to("int8"), nn.Linear(70, 3)
     raises([[
 load_state_dict: the state does not fit Linear:
@@ -218,7 +218,7 @@ load_state_dict: the state does not fit Linear:
   weight_scale is missing]], function() m:load_state_dict(nn.Linear(70, 3):state_dict()) end)
   end)
 
-  it("give views of heads, but of int8", function()
+  it("give views of heads, except with int8", function()
     local m = nn.MultiHeadAttention(16, 16, 4, 0.0, 2)
     local x = heed.randn(4, 16)
     local wide = m:head(2).W_key:clone()
@@ -240,8 +240,8 @@ load_state_dict: the state does not fit Linear:
   end)
 end)
 
-describe("modules whose weights are yet to come", function()
-  it("change their dtype without memory, and take weights as they come", function()
+describe("modules without weights", function()
+  it("change their dtype without using memory, and accept weights later", function()
     local m = nn.utils.skip_init(nn.Linear, 2048, 2048, { bias = false })
     local before = heed.info().memory_in_use
     for _, dtype in ipairs { "bfloat16", "int8", "float16" } do

@@ -1,4 +1,4 @@
--- heed.tokenizers.wordpiece: against Hugging Face's ids where the real vocabulary is there, and on small ones.
+-- heed.tokenizers.wordpiece: Hugging Face's ids if the real vocabulary is present, and tests with small ones.
 local core = require "heed.core"
 local heed = require "heed"
 local raises = require "tests.raises"
@@ -11,7 +11,7 @@ local PIECES = {
 }
 local UNK, CLS, SEP = 2, 3, 4
 
--- What load gives for a vocabulary of that text.
+-- The results of load for a vocabulary with that text.
 local function load_text(text, options)
   return support.with_file(function(path)
     support.write(path, text)
@@ -24,7 +24,7 @@ local function small(options) return assert(load_text(table.concat(PIECES, "\n")
 
 local function pieces(text, options) return table.concat(small(options):tokenize(text), " ") end
 
--- A text with characters by their codes: u "e{301}".
+-- Replaces code points in braces by characters: u "e{301}".
 local function u(text) return (text:gsub("{(%x+)}", function(code) return utf8.char(tonumber(code, 16)) end)) end
 
 describe("a WordPiece tokenizer", function()
@@ -33,7 +33,7 @@ describe("a WordPiece tokenizer", function()
     assert.are.same({ CLS, 6, 7, 8, SEP }, small():encode "unaffable")
   end)
 
-  it("gives [UNK] for a word that cannot be cut into pieces", function()
+  it("gives [UNK] for a word that cannot be split into pieces", function()
     assert.equal("[UNK] a", pieces "unaffableness a")
   end)
 
@@ -44,32 +44,32 @@ describe("a WordPiece tokenizer", function()
     assert.equal("[UNK]", pieces(("á"):rep(101)))
   end)
 
-  it("puts text into lower case and drops its accents", function()
+  it("converts text to lower case and removes accents", function()
     assert.equal("cafe cafe", pieces (u "CAFÉ Cafe{301}"))
     assert.equal("café cafe", pieces("CAFÉ cafe", { strip_accents = false }))
   end)
 
-  it("keeps case and accents if it is told so", function()
+  it("keeps case and accents if the options say so", function()
     assert.equal("Café [UNK] cafe", pieces("Café CAFÉ cafe", { do_lower_case = false }))
     assert.equal("[UNK] cafe", pieces("CAFÉ café", { do_lower_case = false, strip_accents = true }))
   end)
 
-  it("makes words of punctuation and of Chinese characters", function()
+  it("treats punctuation marks and Chinese characters as words", function()
     assert.equal("isn ' t it . . , a", pieces "isn't it..,a")
     assert.equal("a 日 本 a", pieces "a日本a")
     assert.equal("日 ##本", pieces("日本", { tokenize_chinese_chars = false }))
   end)
 
-  it("drops control characters and takes every kind of space for one", function()
+  it("removes control characters and treats every kind of space alike", function()
     assert.equal("cafe a a a", pieces (u "ca\0f{200B}e{FFFD}\ta{3000}a{2028}a\r\n"))
   end)
 
-  it("keeps special tokens that stand in the text", function()
+  it("recognizes special tokens in the text", function()
     assert.equal("a [MASK] a [SEP] [CLS] [PAD] [UNK]", pieces "a[MASK]a [SEP][CLS] [PAD] [UNK]")
     assert.equal("[ [MASK] ] [ [UNK] ]", pieces "[[MASK]] [mask]")
   end)
 
-  it("cuts off behind max_length ids, the last being [SEP]", function()
+  it("truncates to max_length ids, the last of which is [SEP]", function()
     local tokenizer = small()
     assert.are.same({ CLS, 6, 7, SEP }, tokenizer:encode("unaffable a", { max_length = 4 }))
     assert.are.same({ CLS, SEP }, tokenizer:encode("unaffable a", { max_length = 2 }))
@@ -82,7 +82,7 @@ describe("a WordPiece tokenizer", function()
     assert.are.same({}, small():tokenize " \n")
   end)
 
-  it("knows its special tokens and says what it is", function()
+  it("has fields for its special tokens, and a text", function()
     local tokenizer = small()
     assert.equal(#PIECES, tokenizer.vocab_size)
     assert.equal(UNK, tokenizer.unk_token_id)
@@ -90,7 +90,7 @@ describe("a WordPiece tokenizer", function()
     assert.equal("WordPiece(vocab_size=24, do_lower_case=true)", tostring(tokenizer))
   end)
 
-  it("takes no time that grows with the square of the text", function()
+  it("takes linear time", function()
     local tokenizer, start = small(), os.clock()
     tokenizer:encode(((u "{301}{323}")):rep(50000))
     tokenizer:encode(("unaffable,"):rep(10000))
@@ -104,52 +104,52 @@ describe("decode", function()
     assert.equal("[CLS] unaffable isn ' t it. [SEP]", tokenizer:decode(tokenizer:encode "unaffable isn't it."))
   end)
 
-  it("leaves out special tokens and mends contractions if it is told so", function()
+  it("omits special tokens and joins contractions if the options say so", function()
     local tokenizer = small()
     local ids = tokenizer:encode "isn't it, a."
     local options = { skip_special_tokens = true, clean_up_tokenization_spaces = true }
     assert.equal("isn't it, a.", tokenizer:decode(ids, options))
   end)
 
-  it("takes an int64 tensor", function()
+  it("accepts an int64 tensor", function()
     assert.equal("un a", small():decode(heed.tensor({ 6, 10 }, { dtype = "int64" })))
   end)
 
-  it("refuses what is no id", function()
+  it("rejects invalid ids", function()
     local tokenizer = small()
-    local range = "; the ids are integers from 1 to 24"
-    raises("decode: element 2 is the number 25" .. range, function() tokenizer:decode { 1, 25 } end)
-    raises("decode: element 1 is the number 0" .. range, function() tokenizer:decode { 0 } end)
-    raises("decode: element 1 is a string ('a')" .. range, function() tokenizer:decode { "a" } end)
-    raises("decode: ids must be a list of ids, got nil", function() tokenizer:decode() end)
+    local range = "; it must be an integer from 1 to 24"
+    raises("decode: element 2 of ids is the number 25" .. range, function() tokenizer:decode { 1, 25 } end)
+    raises("decode: element 1 of ids is the number 0" .. range, function() tokenizer:decode { 0 } end)
+    raises("decode: element 1 of ids is a string ('a')" .. range, function() tokenizer:decode { "a" } end)
+    raises("decode: ids is nil; it must be a list of ids", function() tokenizer:decode() end)
   end)
 end)
 
 describe("a tokenizer's arguments", function()
-  it("must be valid UTF-8, and the message says where they are not", function()
+  it("must be valid UTF-8; otherwise the message names the byte", function()
     local tokenizer = small()
     raises("encode: text is not valid UTF-8 at byte 3", function() tokenizer:encode "a \255" end)
     raises("encode: text is not valid UTF-8 at byte 1", function() tokenizer:encode "\192\128" end) -- overlong
     raises("encode: text is not valid UTF-8 at byte 2", function() tokenizer:encode "a\237\160\128" end) -- a surrogate
-    raises("tokenize: text is not valid UTF-8 at byte 2", function() tokenizer:tokenize "a\230\151" end) -- cut short
+    raises("tokenize: text is not valid UTF-8 at byte 2", function() tokenizer:tokenize "a\230\151" end) -- truncated
     raises("tokenize: text is not valid UTF-8 at byte 1", function() tokenizer:tokenize "\244\144\128\128" end)
   end)
 
-  it("must be strings and lengths", function()
+  it("must be strings and valid lengths", function()
     local tokenizer = small()
-    raises("encode: text must be a string, got the number 1", function() tokenizer:encode(1) end)
-    raises("encode: text must be a string, got nil", function() tokenizer:encode() end)
-    raises("encode: max_length must be an integer of at least 2, for [CLS] and [SEP], got the number 1",
+    raises("encode: text is the number 1; it must be a string", function() tokenizer:encode(1) end)
+    raises("encode: text is nil; it must be a string", function() tokenizer:encode() end)
+    raises("encode: max_length is the number 1; it must be an integer of at least 2, for [CLS] and [SEP]",
       function() tokenizer:encode("a", { max_length = 1 }) end)
     raises("encode: there is no option 'length'; the options are max_length",
       function() tokenizer:encode("a", { length = 4 }) end)
-    raises("encode: self must be a tokenizer, got a string ('a') (methods are called with a colon)",
+    raises("encode: self is a string ('a'); it must be a tokenizer; call the method with a colon",
       function() tokenizer.encode "a" end)
   end)
 end)
 
 describe("loading a vocabulary", function()
-  it("says what is wrong with it", function()
+  it("reports problems with it", function()
     local good = "[UNK]\n[CLS]\n[SEP]\n"
     local cases = {
       { "", "it is empty" },
@@ -160,32 +160,32 @@ describe("loading a vocabulary", function()
       { good .. "a\nb\na\n", "lines 4 and 6 are the same" },
       { good .. "##a\n##a\n", "lines 4 and 5 are the same" },
       { good .. "\na\n", "line 4 is empty; a vocabulary has a piece on each line" },
-      { "[UNK]\r\n[CLS]\r\n", "line 1 has a carriage return; lines must end with a line feed alone" },
+      { "[UNK]\r\n[CLS]\r\n", "line 1 has a carriage return; lines must end with a line feed only" },
       { good .. "a\255\n", "line 4 is not valid UTF-8" },
     }
     for _, case in ipairs(cases) do
       local tokenizer, problem = load_text(case[1])
       assert.is_nil(tokenizer)
-      assert.equal("load: 'FILE' is no vocabulary: " .. case[2], problem)
+      assert.equal("load: 'FILE' is not a vocabulary: " .. case[2], problem)
     end
   end)
 
-  it("takes a file whose last line has no line feed", function()
+  it("accepts a file whose last line has no line feed", function()
     assert.equal(3, load_text("[UNK]\n[CLS]\n[SEP]").vocab_size)
   end)
 
-  it("says that a file is not there, or none", function()
+  it("reports that a file is missing, or not a regular file", function()
     local tokenizer, problem = wordpiece.load "/nowhere/vocab.txt"
     assert.is_nil(tokenizer)
-    assert.equal("load: there is no file '/nowhere/vocab.txt'", problem)
+    assert.equal("load: no such file: '/nowhere/vocab.txt'", problem)
     tokenizer, problem = wordpiece.load "/"
     assert.is_nil(tokenizer)
-    assert.equal("load: '/' is a directory, not a vocabulary", problem)
+    assert.equal("load: '/' is a directory; it must be a vocabulary file", problem)
   end)
 
-  it("raises for arguments of another kind", function()
-    raises("load: path must be a string, got nil", function() wordpiece.load() end)
-    raises("load: do_lower_case must be a boolean, got a string ('yes')",
+  it("raises an error for wrong arguments", function()
+    raises("load: path is nil; it must be a string", function() wordpiece.load() end)
+    raises("load: do_lower_case is a string ('yes'); it must be a boolean",
       function() wordpiece.load("vocab.txt", { do_lower_case = "yes" }) end)
   end)
 end)
@@ -193,7 +193,7 @@ end)
 describe("core.text", function()
   local text = core.text
 
-  it("decomposes as Unicode says, marks in order", function()
+  it("decomposes characters as in Unicode's NFD, with marks in order", function()
     assert.equal((u "a{323}{301}b"), text.nfd (u "a{301}{323}b"))
     assert.equal((u "{1112}{1161}{11AB}"), text.nfd "한")
     assert.equal((u "{3B9}{308}{301}"), text.nfd (u "{390}"))
@@ -207,7 +207,7 @@ describe("core.text", function()
       == text.nfd("a" .. (u "{301}{323}"):rep(count) .. "b"))
   end)
 
-  it("puts characters into lower case, each for itself", function()
+  it("converts characters to lower case, independently of their neighbours", function()
     assert.equal((u "àσi{307}z{2C65}k"), text.lower (u "ÀΣİZ{23A}{212A}"))
   end)
 
@@ -216,10 +216,10 @@ describe("core.text", function()
     assert.equal("ab", text.replace("ab", {}))
   end)
 
-  it("refuses what is not UTF-8", function()
+  it("rejects invalid UTF-8", function()
     assert.equal(2, text.invalid "a\128")
     assert.is_nil(text.invalid "aé日😀")
-    -- around the end of a step of 2^16 bytes, at the same byte as at the beginning of a text
+    -- around the border of two steps of 2^16 bytes, and at the beginning of a text
     for _, wrong in ipairs { "\240\144\128\128\128\128b", "😀\128", "é\255", "\128\128\128\128\128b", "日\230\151" } do
       for before = 2 ^ 16 - 9, 2 ^ 16 + 1 do
         assert.equal(before + text.invalid(wrong), text.invalid(("a"):rep(before) .. wrong))
@@ -231,8 +231,8 @@ describe("core.text", function()
   end)
 end)
 
--- Lines that a hash without a key, FNV-1a, would put into one slot of `slots` (a power of two, at most 2^17): its
--- lowest bits depend on those of the bytes before alone, so that it can be run backwards from the slot.
+-- Lines that FNV-1a, a hash without a key, maps to the same slot of `slots` (a power of two, at most 2^17): its lowest
+-- bits depend only on the lowest bits of the bytes before, so that it can be inverted from the slot.
 local PRIME = 16777619
 
 local function xor(a, b)
@@ -257,7 +257,7 @@ local function crafted_lines(count, slots)
   end
   repeat inverse = inverse * inverse % slots * PRIME % slots until inverse * PRIME % slots == 1
 
-  -- Endings by the hash before them, from which they lead to slot 0.
+  -- Suffixes by the hash before them that lead to slot 0.
   local endings, letters = {}, "abcdefghijklmnopqrstuvwxyz0123456789"
   local function backwards(hash, ending, left)
     endings[hash] = ending
@@ -281,22 +281,22 @@ local function crafted_lines(count, slots)
   return lines
 end
 
--- How many slots of its table are read while a vocabulary of these lines is made.
+-- The number of slots read while a vocabulary is made from these lines.
 local function probes(lines)
   return core.text.vocabulary(table.concat(lines, "\n") .. "\n"):probes()
 end
 
-describe("the table of a vocabulary", function()
-  it("takes lines that were made to collide like any others", function()
+describe("the hash table of a vocabulary", function()
+  it("handles lines that were made to collide like any others", function()
     local count, ordinary = 5000, {}
     for i = 1, count do ordinary[i] = "line" .. i end
     local crafted = crafted_lines(count, 16384)
-    -- With 5000 of 16384 slots in use at the end a line needs 1.2 on the average; one slot for all would take 2500.
+    -- With 5000 of 16384 slots in use, a line reads 1.2 slots on average; if all lines collided, it would read 2500.
     assert.is_true(probes(ordinary) < 2 * count)
     assert.is_true(probes(crafted) < 2 * count)
   end)
 
-  it("is another one in each Lua state", function()
+  it("has a different seed in each Lua state", function()
     local script = [[
       local lines = {}
       for i = 1, 1000 do lines[i] = "line" .. i end
@@ -327,7 +327,7 @@ describe("the vocabulary of all-MiniLM-L6-v2", function()
     return tokenizers[key]
   end
 
-  it("gives the ids that Hugging Face's tokenizer gives", function()
+  it("gives the ids of Hugging Face's tokenizer", function()
     for _, case in ipairs(dofile "tests/golden/wordpiece.lua") do
       local ids = tokenizer_of(case.options):encode(case.text)
       for i, id in ipairs(ids) do ids[i] = id - 1 end
@@ -335,7 +335,7 @@ describe("the vocabulary of all-MiniLM-L6-v2", function()
     end
   end)
 
-  it("is quick with ten thousand characters", function()
+  it("is fast with ten thousand characters", function()
     local tokenizer, text, start = tokenizer_of(), ("Zwölf Boxkämpfer jagen 东京, "):rep(400), os.clock()
     assert.equal(256, #tokenizer:encode(text, { max_length = 256 }))
     assert.is_true(os.clock() - start < 0.5)

@@ -1,6 +1,10 @@
 ---@meta _
--- Tensors: elementwise arithmetic. Shapes broadcast; dtypes widen from bool to int64 to float32. A name
--- with a trailing underscore writes the result into x and returns x.
+-- Tensors: elementwise operations on x, the tensor before the colon. An operand is a tensor, a number or a boolean;
+-- shapes broadcast, and the result has the wider dtype, in the order bool, int64, float32. "float32" after a formula
+-- means that the result is float32 whatever the dtype of x. The low-precision dtypes (bfloat16, float16, int8) raise an
+-- error: convert them with x:float() first. So do shapes that do not broadcast. A method whose name ends in an
+-- underscore works in place: it writes the result into x, which must have its shape and a dtype that can hold it, and
+-- returns x.
 
 ---What tensors have as methods and heed has as functions: heed.exp(x) is x:exp().
 ---@class heed.Elementwise
@@ -8,83 +12,84 @@ local Tensor = {}
 
 -- ---- Elementwise ----
 
----e^x, float32.
+---e^x; float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:exp() end
 
----Natural logarithm, float32.
+---The natural logarithm of x; float32. Negative x gives nan, 0 gives -inf.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:log() end
 
----Square root, float32.
+---√x; float32. Negative x gives nan.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:sqrt() end
 
----1 / sqrt(x), float32.
+---1 / √x; float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:rsqrt() end
 
----Without the sign.
+---The absolute value |x|, in the dtype of x: float32 or int64.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:abs() end
 
-----x.
+---The negative -x, in the dtype of x: float32 or int64.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:neg() end
 
----Sine, float32.
+---The sine of x in radians; float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:sin() end
 
----Cosine, float32.
+---The cosine of x in radians; float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:cos() end
 
----Hyperbolic tangent, float32.
+---The hyperbolic tangent of x; float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:tanh() end
 
----1 / (1 + e^-x), float32.
+---The logistic sigmoid 1 / (1 + e^-x); float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:sigmoid() end
 
----x where it is positive, else 0.
+---max(x, 0), in the dtype of x: float32 or int64.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:relu() end
 
----x / (1 + e^-x), float32.
+---x · sigmoid(x) (SiLU, also called swish); float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:silu() end
 
----true where x is 0.
+---Whether x is 0, elementwise; bool.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_not() end
 
----x Φ(x), or its approximation by tanh; float32.
+---The Gaussian error linear unit x · Φ(x), where Φ is the normal distribution function; "tanh" selects the usual
+---approximation. float32.
 ---@param approximate? "none"|"tanh"|{ approximate: "none"|"tanh" }
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:gelu(approximate) end
 
----true where x is not a number.
+---Whether x is nan, elementwise; bool.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:isnan() end
 
----true where x is infinite.
+---Whether x is inf or -inf, elementwise; bool.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:isinf() end
@@ -107,135 +112,137 @@ function Tensor:sub(other) end
 ---@nodiscard
 function Tensor:mul(other) end
 
----x / other, float32.
+---x / other; float32. Division by 0 gives inf, -inf or nan.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:div(other) end
 
----x % other, with the sign of the divisor, as in Lua.
+---x % other; the result has the sign of the divisor, as in Lua.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:remainder(other) end
 
----x to the power of other.
+---x raised to the power of other.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:pow(other) end
 
----The larger of both; nan stays.
+---The larger of x and other, elementwise; nan if either is nan.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:maximum(other) end
 
----The smaller of both; nan stays.
+---The smaller of x and other, elementwise; nan if either is nan.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:minimum(other) end
 
----x == other, bool.
+---x == other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:eq(other) end
 
----x ~= other, bool.
+---x ~= other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:ne(other) end
 
----x < other, bool.
+---x < other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:lt(other) end
 
----x <= other, bool.
+---x <= other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:le(other) end
 
----x > other, bool.
+---x > other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:gt(other) end
 
----x >= other, bool.
+---x >= other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:ge(other) end
 
----Both are not 0, bool; `&` for bool tensors.
+---Whether x and other are both nonzero, elementwise; bool. The operator `&` does the same for bool tensors.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_and(other) end
 
----One is not 0, bool; `|` for bool tensors.
+---Whether x, other or both are nonzero, elementwise; bool. The operator `|` does the same for bool tensors.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_or(other) end
 
----Just one is not 0, bool; `~` for bool tensors.
+---Whether exactly one of x and other is nonzero, elementwise; bool. The operator `~` does the same for bool tensors.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_xor(other) end
 
----x limited to [min, max]; either may be left out. nan stays.
+---x limited to [min, max]; either bound may be omitted. nan stays nan.
 ---@param min? heed.Operand|{ min: heed.Operand?, max: heed.Operand? }
 ---@param max? heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:clamp(min, max) end
 
----x, with `value` where mask is true.
----@param mask heed.Tensor bool, broadcasts to x
----@param value number|boolean|heed.Tensor a number, or a tensor of no dimensions
+---A copy of x with `value` where mask is true.
+---@param mask heed.Tensor bool, broadcast to the shape of x
+---@param value number|boolean|heed.Tensor a number, or a tensor without dimensions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:masked_fill(mask, value) end
 
----`a` where x (bool) is true, else `b`: heed.where(condition, a, b).
+---`a` where x is true, else `b`; also heed.where(condition, a, b). x must be bool; shapes broadcast.
 ---@param a heed.Operand
 ---@param b heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:where(a, b) end
 
----The lower triangle of the last two dimensions, from `diagonal` (0 the main one) down; the rest is 0.
+---The lower triangle of x, a matrix or a batch of matrices: elements above diagonal number `diagonal` become 0.
+---Diagonal 0 is the main one, positive numbers lie above it.
 ---@param diagonal? integer|{ diagonal: integer }
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:tril(diagonal) end
 
----The upper triangle of the last two dimensions, from `diagonal` (0 the main one) up; the rest is 0.
+---The upper triangle of x, a matrix or a batch of matrices: elements below diagonal number `diagonal` become 0.
+---Diagonal 0 is the main one, positive numbers lie above it.
 ---@param diagonal? integer|{ diagonal: integer }
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:triu(diagonal) end
 
----Whether both have the same shape and the same elements.
+---Whether x and other have the same shape and equal elements. nan equals nothing.
 ---@param other heed.Tensor
 ---@return boolean
 ---@nodiscard
 function Tensor:equal(other) end
 
 ---@class heed.CloseOptions
----@field rtol? number 1e-5
----@field atol? number 1e-8
----@field equal_nan? boolean whether nan is close to nan; false
+---@field rtol? number relative tolerance; 1e-5 by default
+---@field atol? number absolute tolerance; 1e-8 by default
+---@field equal_nan? boolean whether nan counts as close to nan; false by default
 
----Whether |x - other| <= atol + rtol · |other| everywhere.
+---Whether |x - other| <= atol + rtol · |other| for all elements. Shapes broadcast.
 ---@param other heed.Tensor
 ---@param rtol? number|heed.CloseOptions
 ---@param atol? number
@@ -244,7 +251,7 @@ function Tensor:equal(other) end
 ---@nodiscard
 function Tensor:allclose(other, rtol, atol, equal_nan) end
 
--- ---- Elementwise, in place ----
+-- ---- In place ----
 
 Tensor.exp_ = Tensor.exp
 Tensor.log_ = Tensor.log

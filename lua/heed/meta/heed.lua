@@ -1,6 +1,7 @@
 ---@meta _
--- heed: the table that `require "heed"` gives. Every method of a tensor is also a function here: heed.f(x,
--- …) is x:f(…).
+-- heed: the table that `require "heed"` returns. Every method of a tensor is also a function here: heed.f(x, …) is
+-- x:f(…). Functions that make tensors take sizes as separate integers or as one table, and a dtype that defaults to
+-- float32. An invalid size or dtype, or a tensor that exceeds the memory limit, raises an error.
 
 ---@class heed: heed.Elementwise
 ---@field nn heed.nn
@@ -13,46 +14,50 @@ local Tensor = {}
 ---@class heed.DTypeOption
 ---@field dtype? heed.DType
 
--- ---- Making tensors: sizes are numbers or one table; the dtype is float32 unless it is said otherwise ----
+-- ---- Iterating on every Lua ----
 
----What ipairs gives, on every Lua: in 5.1 and LuaJIT the own ipairs takes tables alone, and no tensor or ModuleList.
+---Lua's ipairs, extended to tensors and ModuleLists on every Lua; in 5.1 and LuaJIT the built-in ipairs accepts tables
+---only.
 ---@param t table|heed.Tensor|heed.nn.Module
 ---@return function next, any state, integer first
 function heed.ipairs(t) end
 
----What pairs gives, on every Lua: in 5.1 and LuaJIT the own pairs takes tables alone, and neither a state dict nor a
----module written in Lua.
+---Lua's pairs, extended to state dicts and to modules written in Lua on every Lua; in 5.1 and LuaJIT the built-in pairs
+---accepts tables only.
 ---@param t table
 ---@return function next, any state, any first
 function heed.pairs(t) end
 
----A tensor of the numbers in nested tables (which may hold tensors), or of one number. Booleans alone give
----bool.
+-- ---- Making tensors ----
+
+---A tensor of the values in nested tables, which may also contain tensors; a single number gives a tensor without
+---dimensions. Booleans give bool, everything else float32 unless a dtype is given. Tables at the same depth must have
+---equal lengths.
 ---@param data heed.Nested
 ---@param options? heed.DType|heed.DTypeOption
 ---@return heed.Tensor
 ---@nodiscard
 function heed.tensor(data, options) end
 
----All 0: heed.zeros(2, 3), heed.zeros{2, 3}, heed.zeros(2, 3, {dtype = "int64"}).
+---A tensor filled with 0: heed.zeros(2, 3), heed.zeros{2, 3}, heed.zeros(2, 3, {dtype = "int64"}).
 ---@param ... integer|integer[]|heed.DTypeOption
 ---@return heed.Tensor
 ---@nodiscard
 function heed.zeros(...) end
 
----All 1.
+---A tensor filled with 1.
 ---@param ... integer|integer[]|heed.DTypeOption
 ---@return heed.Tensor
 ---@nodiscard
 function heed.ones(...) end
 
----Of unspecified content.
+---A tensor with unspecified contents, which the script should overwrite.
 ---@param ... integer|integer[]|heed.DTypeOption
 ---@return heed.Tensor
 ---@nodiscard
 function heed.empty(...) end
 
----All `value`; a boolean gives bool.
+---A tensor filled with `value`. A boolean gives bool, unless a dtype is given.
 ---@param shape integer|integer[]
 ---@param value number|boolean
 ---@param options? heed.DType|heed.DTypeOption
@@ -60,7 +65,7 @@ function heed.empty(...) end
 ---@nodiscard
 function heed.full(shape, value, options) end
 
----Ones on the diagonal: [n, m], m being n by default.
+---A matrix [n, m] with ones on the main diagonal and zeros elsewhere; m defaults to n.
 ---@param n integer
 ---@param m? integer|{ m: integer?, dtype: heed.DType? }
 ---@param options? heed.DTypeOption
@@ -68,22 +73,23 @@ function heed.full(shape, value, options) end
 ---@nodiscard
 function heed.eye(n, m, options) end
 
----The slopes of linear biases for that many heads (ALiBi): 2^(-8 i / h) where h, their number, is a power of two.
+---The ALiBi slopes (attention with linear biases) of num_heads heads: 2^(-8 i / h) for head i of h, if h is a power of
+---two; otherwise interpolated as in the ALiBi paper.
 ---@param num_heads integer
 ---@return heed.Tensor slopes float32 [num_heads]
 ---@nodiscard
 function heed.alibi_slopes(num_heads) end
 
----first, first + step, … up to and including last, as a Lua `for` counts.
+---The values first, first + step, …, up to and including last, as in a Lua `for`. Shape [count].
 ---@param first number
 ---@param last number
----@param step? number|{ step: number?, dtype: heed.DType? } 1
+---@param step? number|{ step: number?, dtype: heed.DType? } 1 by default
 ---@param options? heed.DTypeOption
 ---@return heed.Tensor
 ---@nodiscard
 function heed.range(first, last, step, options) end
 
----`count` values from first to last, both included.
+---`count` equally spaced values from first to last, both included. Shape [count].
 ---@param first number
 ---@param last number
 ---@param count integer
@@ -92,14 +98,15 @@ function heed.range(first, last, step, options) end
 ---@nodiscard
 function heed.linspace(first, last, count, options) end
 
----A tensor of the bytes that Tensor:to_string gave (little-endian, row-major).
----@param bytes string
+---A tensor made from the bytes that Tensor:to_string returns (little-endian, row-major).
+---@param bytes string its length must be the number of elements times the size of one
 ---@param dtype heed.DType
 ---@param ... integer|integer[] the shape
 ---@return heed.Tensor
 ---@nodiscard
 function heed.from_string(bytes, dtype, ...) end
 
+---Whether a value is a tensor; parameters are tensors.
 ---@param value any
 ---@return boolean
 ---@nodiscard
@@ -111,40 +118,40 @@ function heed.is_tensor(value) end
 ---@nodiscard
 function heed.Size(...) end
 
----The tensors one after another along `dim` (1); all other sizes are equal.
----@param tensors heed.Tensor[]
----@param dim? integer|{ dim: integer }
+---Concatenates tensors along dimension `dim`. All other sizes must be equal.
+---@param tensors heed.Tensor[] at least one
+---@param dim? integer|{ dim: integer } 1 by default
 ---@return heed.Tensor
 ---@nodiscard
 function heed.cat(tensors, dim) end
 heed.concat = heed.cat
 
----Tensors of one shape along a new dimension `dim` (1).
----@param tensors heed.Tensor[]
----@param dim? integer|{ dim: integer }
+---Stacks tensors of equal shape along a new dimension at `dim`.
+---@param tensors heed.Tensor[] at least one
+---@param dim? integer|{ dim: integer } 1 by default
 ---@return heed.Tensor
 ---@nodiscard
 function heed.stack(tensors, dim) end
 
 -- ---- Files ----
 
----A `.safetensors` file (mapped, not read, until its tensors are used; writing to one changes memory, never the file), a
----sharded one by its `.safetensors.index.json`, or an `.npz`: its tensors by name, in the file's order, as
----`m:load_state_dict` takes them, and what the file says of itself (safetensors' metadata). An `.npy`: its tensor. A file
----with another name is known by its first bytes. int32 becomes int64; in `.npz` and `.npy` float64 becomes float32; other
----dtypes than heed's are refused. A mapped file must not be cut short, or written to in place, while its tensors are in
----use: the system ends a process that reads what is gone. heed.save makes a new file, also of that name; so it is safe.
----A file that is missing or broken: nil and a message.
+---Loads a file of tensors. `.safetensors`, a sharded model's `.safetensors.index.json` and `.npz` give the tensors by
+---name, in the order of the file, in a form that `m:load_state_dict` accepts; `.npy` gives one tensor. Other names are
+---recognized by the file's first bytes. `.safetensors` files are memory-mapped: data is read when a tensor is used, and
+---writing to such a tensor never changes the file. int32 becomes int64, and in `.npz` and `.npy` float64 becomes float32;
+---dtypes that heed does not have are an error. A mapped file must not be truncated or overwritten in place while its
+---tensors are in use, since the operating system ends a process that reads missing pages. heed.save to the same path is
+---safe: it creates a new file. Returns nil and a message if the file is missing or broken.
 ---@param path string
----@return heed.StateDict|heed.Tensor|nil
----@return table<string, string>|string|nil metadata or message
+---@return heed.StateDict|heed.Tensor|nil tensors
+---@return table<string, string>|string|nil metadata of the file (safetensors), or the message
 ---@nodiscard
 function heed.load(path) end
 
----Saves a table of tensors by name (a state dict in its order, others sorted) as `.safetensors` or `.npz`, or one tensor
----as `.npy`: the end of path says which. The file is written whole or not at all: on failure nil and a message, and what
----was there stays. A killed process leaves a temporary file beside path, which the next save of that path removes. numpy
----has no bfloat16, which is for `.safetensors` only, as is metadata.
+---Saves tensors by name as `.safetensors` or `.npz`, or one tensor as `.npy`, depending on the ending of path. State
+---dicts keep their order; other tables are sorted by name. bfloat16 and metadata require `.safetensors`. The save is
+---atomic: on failure it returns nil and a message, and an existing file stays as it was. A process that is killed while
+---saving leaves a temporary file beside path, which the next save to that path removes.
 ---@param path string
 ---@param what heed.Tensor|heed.StateDict|table<string, heed.Tensor>
 ---@param options? { metadata: table<string, string>? } such as {metadata = {format = "pt"}}
@@ -152,50 +159,51 @@ function heed.load(path) end
 ---@return string? message
 function heed.save(path, what, options) end
 
--- ---- Threads, time, what is underneath ----
+-- ---- Threads, limits, information ----
 
----Large operations may use n threads, 1 to 1024, this one included; 1 at first. The others start when there is work
----for them and sleep without. Results do not depend on n. After a fork the child has one thread until it asks for more.
----@param n integer
+---Sets the number of threads that large operations may use, including the calling one; initially 1. Threads start when
+---there is work for them and sleep otherwise. Results do not depend on n. After a fork the child process has one thread
+---until it sets more.
+---@param n integer from 1 to 1024, and at most limits.threads
 function heed.set_num_threads(n) end
 
----The n that was asked for; less once the system has refused to start some, until n is set anew, and 1 where it has no
----threads.
+---The number of threads set; fewer if the system failed to start some, and 1 on systems without threads.
 ---@return integer
 ---@nodiscard
 function heed.get_num_threads() end
 
----What this Lua state may take. A limit that is exceeded raises an error, which pcall catches; all that there was
----stays usable, and the next call works.
+---Limits of this Lua state. Exceeding one raises an error, which pcall catches; existing tensors stay valid, and later
+---calls work as usual.
 ---@class heed.Limits
----@field memory? number bytes of this state's tensors, as heed.info counts them; math.huge: no limit
----@field seconds? number that one call of the script's may take, a whole forward of a module for example, and all that it
----calls; math.huge: no limit
----@field threads? number the most that set_num_threads takes; math.huge: no limit
----@field files? boolean false: nothing is loaded or saved
----@field final? boolean true: from now on limits can be made tighter only
+---@field memory? number bytes of this state's tensors, as counted by heed.info; math.huge: no limit
+---@field seconds? number duration of a single call from the script, such as a module's forward, including all calls
+---inside it; math.huge: no limit
+---@field threads? number the largest number that set_num_threads accepts; math.huge: no limit
+---@field files? boolean false: loading and saving raise an error
+---@field final? boolean true: from now on limits can only be tightened
 
----Sets the limits that are named; without arguments gives them all.
+---Sets the limits that are given. Without arguments, returns all of them.
 ---@param limits heed.Limits
 ---@overload fun(): heed.Limits
 function heed.limit(limits) end
 
----Seconds on a clock that never goes back: for measuring.
+---A monotonic clock, in seconds, for measuring durations.
 ---@return number
 ---@nodiscard
 function heed.clock() end
 
----What heed.info() gives; tostring makes a list of it.
+---The result of heed.info(); tostring formats it as a list.
 ---@class heed.Info
 ---@field version string
 ---@field processor string
----@field kernels "scalar"|"avx2"|"avx512"|"neon" the instruction set in use
----@field blas string the library of scalar kernels' matrix products: "OpenBLAS", "not loaded" (not needed yet), "none"
----@field blas_core string the processor that its kernels were written for; "" if not known
----@field threads integer
+---@field kernels "scalar"|"avx2"|"avx512"|"neon" the kernel table in use
+---@field blas string the library that computes matrix products for the scalar kernels: "OpenBLAS", "not loaded" (not needed yet) or "none"
+---@field blas_core string the processor that the library's kernels were written for; "" if unknown
+---@field threads integer as heed.get_num_threads()
 ---@field memory_in_use integer bytes of this Lua state's tensors
----@field memory_peak integer the most there have been
+---@field memory_peak integer the maximum of memory_in_use so far
 
+---The version of heed, the processor, and the resources in use.
 ---@return heed.Info
 ---@nodiscard
 function heed.info() end

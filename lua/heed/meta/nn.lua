@@ -1,102 +1,105 @@
 ---@meta _
--- heed.nn: modules. Shape legend: b batch, h heads, n tokens.
+-- heed.nn: modules. Shape legend: b batch, h heads, n tokens, s keys, d size of a head. Inputs of a wrong shape or dtype,
+-- and options that contradict each other, raise an error.
 
 ---@class heed.nn
----@field Module heed.ModuleClass the root of one's own modules
+---@field Module heed.ModuleClass the base class of user-defined modules
 ---@field Sequential fun(...: heed.Module|heed.Module[]): heed.Sequential
 ---@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList
 ---@field Residual fun(m: heed.Module): heed.Residual
 ---@field utils heed.nn.utils
 local nn = {}
 
----A tensor on the same elements that a module lists among its parameters, and that prints as one.
+---A parameter that shares the elements of `data`. Assigned to a field of a module, it becomes one of its parameters.
 ---@param data heed.Tensor float32
 ---@return heed.Tensor
 ---@nodiscard
 function nn.Parameter(data) end
 
----Whether a value is a module, built in or one's own.
+---Whether a value is a module, built in or user-defined.
 ---@param value any
 ---@return boolean
 ---@nodiscard
 function nn.is_module(value) end
 
--- ---- What all modules have ----
+-- ---- Methods of all modules ----
 
----Of attention modules; key, value and cache of MultiHeadAttention. s counts the keys: x's tokens, or those of
----key, or those of the cache and x's after them.
+---Options of attention modules; key, value and cache are for MultiHeadAttention only. s is the number of keys: the tokens
+---of x or of key, or those in the cache followed by those of x.
 ---@class heed.ForwardOptions
----@field attn_mask? heed.Tensor bool, true takes part; or float32, added; broadcasts to [b, h, n, s]; with fewer keys it hides the rest
----@field key_padding_mask? heed.Tensor bool [b, s], true is padding
----@field need_weights? boolean give the internals as second result; the first never changes
----@field generator? heed.Generator of the dropout
----@field kv_lengths? heed.Tensor int64 [b]: keys beyond are padding, and with causality the last query stands at the last key; not with a cache
----@field key? heed.Tensor cross attention: x attends to it in the place of itself [b, s, kdim]
----@field value? heed.Tensor what is taken from these tokens; key [b, s, vdim]
----@field cache? heed.Cache x's tokens are put behind those in it, and attend to all of them
+---@field attn_mask? heed.Tensor bool, true where the key is visible; or float32, added to the scores; broadcast to [b, h, n, s]. A mask with fewer keys hides the remaining ones
+---@field key_padding_mask? heed.Tensor bool [b, s], true for padding
+---@field need_weights? boolean return the internals as a second result; this never changes the first
+---@field generator? heed.Generator draws the dropout mask
+---@field kv_lengths? heed.Tensor int64 [b]: keys beyond these lengths are padding; with causality, the last query is aligned with the last key; not together with a cache
+---@field key? heed.Tensor cross attention: x attends to these tokens instead of itself [b, s, kdim]
+---@field value? heed.Tensor the tokens that values are computed from; by default key [b, s, vdim]
+---@field cache? heed.Cache x's tokens are appended to it and attend to all tokens in it
 
----What an attention module found on the way. Modules of one head leave h out; without a batch b is left out. With a
----window and a cache s counts the last left + n keys at the most.
+---The internals of attention. Modules with one head omit h; inputs without a batch omit b. With a window and a cache, s
+---counts at most the last left + n keys.
 ---@class heed.Internals
----@field scores heed.Tensor q·k before scaling, hidden places -inf [b, h, n, s]
+---@field scores heed.Tensor q·k before scaling, -inf for hidden keys [b, h, n, s]
 ---@field weights heed.Tensor after softmax [b, h, n, s]
----@field dropped_weights? heed.Tensor after dropout, in training [b, h, n, s]
----@field queries heed.Tensor as attention gets them, after norm and rotation [b, h, n, d]
----@field keys heed.Tensor likewise [b, num_kv_heads, s, d]
+---@field dropped_weights? heed.Tensor after dropout, in training mode [b, h, n, s]
+---@field queries heed.Tensor after normalization and rotation [b, h, n, d]
+---@field keys heed.Tensor after normalization and rotation [b, num_kv_heads, s, d]
 ---@field values heed.Tensor [b, num_kv_heads, s, d]
 
----A list that a `for` can also call: `for p in m:parameters() do` and `ipairs(m:parameters())`.
+---A list that is also an iterator: `for p in m:parameters() do` and `ipairs(m:parameters())`.
 ---@class heed.TensorList
 ---@field [integer] heed.Tensor
 ---@overload fun(): heed.Tensor
 ---@operator len: integer
 
+---A list of modules that is also an iterator.
 ---@class heed.ModuleItems
 ---@field [integer] heed.Module
 ---@overload fun(): heed.Module
 ---@operator len: integer
 
 ---@class heed.MemberOptions
----@field prefix? string put before all names, with a dot
----@field recurse? boolean false: without those of the parts
+---@field prefix? string prepended to all names, followed by a dot
+---@field recurse? boolean whether to include the parts; true by default
 
 ---@class heed.RecurseOption
----@field recurse? boolean false: without those of the parts
+---@field recurse? boolean whether to include the parts; true by default
 
----A module: parameters, parts and a forward. `m(x, options)` is `m:forward(x, options)`. Names count lists
----from 0 ("heads.0.W_query.weight"), because state files do; indices (`m.heads[1]`) count from 1.
+---A module: parameters, buffers, parts (submodules) and a forward pass. `m(x, options)` is `m:forward(x, options)`. Names
+---count lists from 0, as in state files ("heads.0.W_query.weight"); indices count from 1 (`m.heads[1]`).
 ---@class heed.Module
----@field training boolean true at first; setting it is m:train(value)
+---@field training boolean initially true; assigning it calls m:train(value)
 ---@field [any] any parts and parameters by name
 ---@overload fun(...: any): any, any
 local Module = {}
 
----The module applied to x.
+---The forward pass: applies the module to x.
 ---@param x heed.Tensor
 ---@param options? heed.ForwardOptions
 ---@return heed.Tensor y
 ---@return heed.Internals? info with need_weights
 function Module:forward(x, options) end
 
----`for name, p in m:named_parameters() do`, in PyTorch's order: a module's own, then those of its parts. A
----parameter in several places is listed once.
+---`for name, p in m:named_parameters() do`: the parameters in PyTorch's order, a module's own before those of its parts.
+---A shared parameter is listed once.
 ---@param prefix? string|heed.MemberOptions
 ---@param recurse? boolean|heed.MemberOptions
 ---@return fun(): string, heed.Tensor
 function Module:named_parameters(prefix, recurse) end
 
----The parameters in the same order.
+---The parameters, in the same order as named_parameters.
 ---@param recurse? boolean|heed.RecurseOption
 ---@return heed.TensorList
 ---@nodiscard
 function Module:parameters(recurse) end
 
----`for name, t in m:named_buffers() do`
+---`for name, t in m:named_buffers() do`: the buffers, which are tensors that belong to the state but are not parameters.
 ---@param prefix? string|heed.MemberOptions
 ---@param recurse? boolean|heed.MemberOptions
 ---@return fun(): string, heed.Tensor
 function Module:named_buffers(prefix, recurse) end
 
+---The buffers, in the same order as named_buffers.
 ---@param recurse? boolean|heed.RecurseOption
 ---@return heed.TensorList
 ---@nodiscard
@@ -111,97 +114,99 @@ function Module:named_children() end
 ---@nodiscard
 function Module:children() end
 
----`for name, part in m:named_modules() do`: m itself, under the name "", and everything in it, each once.
+---`for name, part in m:named_modules() do`: m itself, under the name "", and all modules in it. A shared module is
+---listed once.
 ---@return fun(): string, heed.Module
 function Module:named_modules() end
 
----m itself and everything in it, each once.
+---m itself and all modules in it. A shared module is listed once.
 ---@return heed.ModuleItems
 ---@nodiscard
 function Module:modules() end
 
----Parameters and buffers by dotted name, in order; `sd[name]`, `pairs(sd)`, `#sd`. The tensors share the
----module's memory.
+---Parameters and buffers by dotted name, in order: `sd[name]`, `pairs(sd)`, `#sd`. Tensors can be replaced, added and
+---removed (by assigning nil).
 ---@class heed.StateDict
 ---@field [string] heed.Tensor
 ---@operator len: integer
 
+---The module's state. The tensors share the module's memory.
 ---@return heed.StateDict
 ---@nodiscard
 function Module:state_dict() end
 
 ---@class heed.LoadOptions
----@field strict? boolean false: missing and unexpected names are no errors; true
----@field assign? boolean the module takes the tensors themselves instead of copying them; false
+---@field strict? boolean whether missing and unexpected names are errors; true by default
+---@field assign? boolean use the tensors themselves instead of copying them; false by default
 
 ---@class heed.LoadResult
 ---@field missing_keys string[]
 ---@field unexpected_keys string[]
 
----Copies the tensors of a state dict, or of a table by name, into the module, between float32, bfloat16 and
----float16 converted: all of them, or none and one error that names every problem. A notebook's `mask` buffers are
----ignored. With assign the module takes the tensors themselves, bfloat16 and float16 only for the weights of Linear
----and Embedding: elsewhere such tensors are widened to float32.
+---Copies the tensors of a state dict, or of a table by name, into the module, converting between float32, bfloat16 and
+---float16. Either all tensors are loaded, or none and one error lists every problem. Buffers called `mask` or
+---`causal_mask`, as PyTorch code often has them, are ignored. With assign, the module uses the tensors themselves;
+---bfloat16 and float16 are then kept for the weights of Linear and Embedding, and converted to float32 elsewhere.
 ---@param state heed.StateDict|table<string, heed.Tensor>
 ---@param strict? boolean|heed.LoadOptions
 ---@param assign? boolean|heed.LoadOptions
 ---@return heed.LoadResult
 function Module:load_state_dict(state, strict, assign) end
 
----Stores the weights of all Linear and Embedding modules in it in another dtype, all of them or none;
----arithmetic, and all other parameters, stay float32. With int8 a Linear has a parameter weight_scale behind its
----weight (see quantize_int8), and embeddings stay as they are. Weights that were one tensor stay one.
+---Converts the weights of all Linear and Embedding modules in it to another dtype; if that fails, none is changed. Other
+---parameters, and arithmetic, stay float32. With int8, each Linear gets a parameter weight_scale (see quantize_int8), and
+---embeddings are not converted. Shared weights stay shared.
 ---@param dtype "float32"|"bfloat16"|"float16"|"int8"|{ dtype: string }
 ---@return heed.Module self
 function Module:to(dtype) end
 
----Training mode on (or off) for the module and its parts. Dropout works in training mode only.
----@param mode? boolean true
+---Turns training mode on or off for the module and all modules in it. Dropout is active in training mode only.
+---@param mode? boolean true by default
 ---@return heed.Module self
 function Module:train(mode) end
 
----Training mode off.
+---Turns training mode off, like m:train(false).
 ---@return heed.Module self
 function Module:eval() end
 
----Calls f with every part, depth first, and at last with the module itself.
+---Calls f with every module in it, depth first, and finally with the module itself.
 ---@param f fun(m: heed.Module)
 ---@return heed.Module self
 function Module:apply(f) end
 
----"Linear", or the name of one's own class.
+---The name of the module's class, such as "Linear".
 ---@return string
 ---@nodiscard
 function Module:class_name() end
 
----What the text of the module shows between the parentheses; to be redefined in one's own classes.
+---The text between the parentheses when the module is printed. User-defined classes may override it.
 ---@return string
 ---@nodiscard
 function Module:extra_repr() end
 
--- ---- One's own modules ----
+-- ---- User-defined modules ----
 
----A class of modules; `Mine(…)` makes an object and calls its init.
+---A class of modules; `Mine(…)` creates an object and calls its init.
 ---@class heed.ModuleClass: heed.Module
 ---@overload fun(...: any): heed.Module
 local Class = {}
 
----A new class: `local Mine = nn.Module.class "Mine"`, with `function Mine:init(…)` and `function
----Mine:forward(x)`. Fields that are parameters, modules or buffers are found in the order in which they
----were first set; nil takes them out. A class derived from another calls `Parent.init(self, …)`.
+---Makes a class: `local Mine = nn.Module.class "Mine"`, with `function Mine:init(…)` and `function Mine:forward(x)`.
+---Fields that are assigned parameters or modules are registered, in the order of first assignment; assigning nil removes
+---them. The init of a derived class calls `Parent.init(self, …)`.
 ---@param name string
----@param parent? heed.ModuleClass
+---@param parent? heed.ModuleClass nn.Module by default
 ---@return heed.ModuleClass
 function Class.class(name, parent) end
 
----Called with the arguments of `Mine(…)`.
+---Initializes a new object; called with the arguments of `Mine(…)`.
 ---@param ... any
 function Class:init(...) end
 
 ---@class heed.BufferOptions
----@field persistent? boolean false: not part of the state dict; true
+---@field persistent? boolean whether it is part of the state dict; true by default
 
----Makes a tensor the module's `self.name`, part of its state without being a parameter.
+---Registers a tensor as the buffer `self[name]`: part of the module's state without being a parameter.
 ---@param name string
 ---@param tensor heed.Tensor
 ---@param persistent? boolean|heed.BufferOptions
@@ -209,37 +214,37 @@ function Class:register_buffer(name, tensor, persistent) end
 
 -- ---- Containers ----
 
----Modules by number: `m[1]`, `m[-1]`, `#m`, `ipairs(m)`, `m[2] = part`.
+---A list of modules: `m[1]`, `m[-1]`, `#m`, `ipairs(m)`, `m[2] = part`. An index out of range raises an error.
 ---@class heed.ModuleList: heed.Module
 ---@field [integer] heed.Module
 ---@operator len: integer
 local ModuleList = {}
 
----Puts a module at the end.
+---Appends a module.
 ---@param m heed.Module
 ---@return heed.ModuleList self
 function ModuleList:append(m) end
 
----Puts the modules of a table or of another container at the end.
+---Appends the modules of a table or of another container.
 ---@param list heed.Module[]|heed.ModuleList
 ---@return heed.ModuleList self
 function ModuleList:extend(list) end
 
----Puts a module before the one at index i.
+---Inserts a module before the one at index i.
 ---@param i integer
 ---@param m heed.Module
 ---@return heed.ModuleList self
 function ModuleList:insert(i, m) end
 
----Takes the module at index i out.
----@param i? integer -1
+---Removes the module at index i and returns it.
+---@param i? integer -1 by default, the last
 ---@return heed.Module
 function ModuleList:pop(i) end
 
----Modules applied one after another, each to the first result of the one before.
+---Applies its modules one after another, each to the first result of the previous one.
 ---@class heed.Sequential: heed.ModuleList
 
----x + m(x), with m's options and further results.
+---A residual connection, x + m(x). Options are passed to m, and its further results are returned.
 ---@class heed.Residual: heed.Module
 ---@field module heed.Module m
 
@@ -248,20 +253,21 @@ function ModuleList:pop(i) end
 ---@class heed.nn.utils
 local utils = {}
 
----Class(…), for weights that come from a file: built-in modules in it draw nothing, and their parameters are zeros
----without memory, not to be written to, until load_state_dict or an assignment puts others in their place.
+---Class(…) without initializing weights, for models whose weights are loaded from a file: the built-in modules in it draw
+---no random numbers, and their parameters are zeros without memory, which cannot be written to, until load_state_dict
+---or an assignment replaces them.
 ---@param class heed.ModuleClass|fun(...: any): any a class, a constructor, or a function that makes modules
----@param ... any
+---@param ... any its arguments
 ---@return any
 function utils.skip_init(class, ...) end
 
 -- ---- Built-in modules ----
 
 ---@class heed.LinearOptions
----@field d_in integer also in_features
----@field d_out integer also out_features
----@field bias? boolean true
----@field generator? heed.Generator of the weights
+---@field d_in integer or in_features
+---@field d_out integer or out_features
+---@field bias? boolean true by default
+---@field generator? heed.Generator draws the weights
 
 ---@class heed.Linear: heed.Module
 ---@field weight heed.Tensor [d_out, d_in]
@@ -269,8 +275,8 @@ function utils.skip_init(class, ...) end
 ---@field in_features integer
 ---@field out_features integer
 
----y = x weightᵀ + bias, x [..., d_in] to [..., d_out]; the weights are uniform in ±1/√d_in, drawn as
----PyTorch draws them.
+---A linear layer, y = x · weightᵀ + bias: x [..., d_in] gives y [..., d_out]. Weight and bias are initialized uniformly
+---in ±1/√d_in, with the same random numbers as PyTorch.
 ---@overload fun(options: heed.LinearOptions): heed.Linear
 ---@param d_in integer
 ---@param d_out integer
@@ -282,8 +288,9 @@ function nn.Linear(d_in, d_out, bias) end
 ---@class heed.Dropout: heed.Module
 ---@field p number
 
----In training mode x with each element 0 with probability p, the rest times 1 / (1 - p); else x.
----@param p? number|{ p: number } 0.5
+---Dropout: in training mode, sets each element to 0 with probability p and multiplies the others by 1 / (1 - p);
+---otherwise returns x.
+---@param p? number|{ p: number } from 0 to 1; 0.5 by default
 ---@return heed.Dropout
 ---@nodiscard
 function nn.Dropout(p) end
@@ -291,17 +298,18 @@ function nn.Dropout(p) end
 ---@class heed.EmbeddingOptions
 ---@field num_embeddings integer
 ---@field embedding_dim integer
----@field padding_idx? integer
----@field generator? heed.Generator of the weight
+---@field padding_idx? integer counted from 1
+---@field generator? heed.Generator draws the weight
 
 ---@class heed.Embedding: heed.Module
 ---@field weight heed.Tensor [num_embeddings, embedding_dim]
 ---@field num_embeddings integer
 ---@field embedding_dim integer
----@field padding_idx? integer from 1
+---@field padding_idx? integer counted from 1
 
----A row of the weight for each id: ids int64 of any shape, from 1, to [..., embedding_dim]. The weight is normal
----(0, 1), drawn as PyTorch draws it; row padding_idx starts as zeros.
+---An embedding table: ids, int64 of any shape [...] and counted from 1, give the rows [..., embedding_dim] of the weight.
+---The weight is initialized from the standard normal distribution, with the same random numbers as PyTorch; row
+---padding_idx is initialized to 0. An id out of range raises an error.
 ---@overload fun(options: heed.EmbeddingOptions): heed.Embedding
 ---@param num_embeddings integer
 ---@param embedding_dim integer
@@ -311,12 +319,12 @@ function nn.Dropout(p) end
 function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
 
 ---@class heed.RMSNormOptions
----@field normalized_shape integer|integer[]
+---@field normalized_shape integer|integer[] the sizes of the last dimensions, over which to normalize
 ---@field eps? number
----@field elementwise_affine? boolean with a weight; true
+---@field elementwise_affine? boolean whether there is a weight; true by default
 
 ---@class heed.LayerNormOptions: heed.RMSNormOptions
----@field bias? boolean and a bias; true
+---@field bias? boolean whether there is a bias, in addition to the weight; true by default
 
 ---@class heed.LayerNorm: heed.Module
 ---@field weight? heed.Tensor of normalized_shape
@@ -325,11 +333,11 @@ function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
 ---@field eps number
 ---@field elementwise_affine boolean
 
----(x - mean) / √(var + eps) · weight + bias over the last dimensions of x, which normalized_shape gives the sizes
----of; the weight starts as ones, the bias as zeros.
+---Layer normalization, (x - mean) / √(var + eps) · weight + bias, over the last dimensions of x, whose sizes are
+---normalized_shape. The weight is initialized to 1, the bias to 0.
 ---@overload fun(options: heed.LayerNormOptions): heed.LayerNorm
 ---@param normalized_shape integer|integer[]
----@param eps? number|{ eps: number?, elementwise_affine: boolean?, bias: boolean? } 1e-5
+---@param eps? number|{ eps: number?, elementwise_affine: boolean?, bias: boolean? } 1e-5 by default
 ---@param elementwise_affine? boolean|{ elementwise_affine: boolean?, bias: boolean? }
 ---@param bias? boolean|{ bias: boolean? }
 ---@return heed.LayerNorm
@@ -342,10 +350,11 @@ function nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias) end
 ---@field eps? number
 ---@field elementwise_affine boolean
 
----x / √(mean(x²) + eps) · weight over the last dimensions of x; the weight starts as ones.
+---Root mean square normalization, x / √(mean(x²) + eps) · weight, over the last dimensions of x. The weight is
+---initialized to 1.
 ---@overload fun(options: heed.RMSNormOptions): heed.RMSNorm
 ---@param normalized_shape integer|integer[]
----@param eps? number|{ eps: number?, elementwise_affine: boolean? } nil: 2^-23, as in PyTorch
+---@param eps? number|{ eps: number?, elementwise_affine: boolean? } 2^-23 by default, as in PyTorch
 ---@param elementwise_affine? boolean|{ elementwise_affine: boolean? }
 ---@return heed.RMSNorm
 ---@nodiscard
@@ -353,7 +362,7 @@ function nn.RMSNorm(normalized_shape, eps, elementwise_affine) end
 
 ---@class heed.GELU: heed.Module
 
----x Φ(x), or its approximation by tanh.
+---The Gaussian error linear unit x · Φ(x), where Φ is the normal distribution function, or its approximation with tanh.
 ---@param approximate? "none"|"tanh"|{ approximate: "none"|"tanh" }
 ---@return heed.GELU
 ---@nodiscard
@@ -361,14 +370,14 @@ function nn.GELU(approximate) end
 
 ---@class heed.SiLU: heed.Module
 
----x / (1 + e^-x).
+---The activation x · sigmoid(x), also called swish.
 ---@return heed.SiLU
 ---@nodiscard
 function nn.SiLU() end
 
 ---@class heed.ReLU: heed.Module
 
----x where it is positive, else 0.
+---The activation max(x, 0).
 ---@return heed.ReLU
 ---@nodiscard
 function nn.ReLU() end
@@ -376,8 +385,8 @@ function nn.ReLU() end
 ---@class heed.SelfAttentionOptions
 ---@field d_in integer
 ---@field d_out integer
----@field qkv_bias? boolean whether the projections have a bias; false
----@field generator? heed.Generator of the weights
+---@field qkv_bias? boolean whether the projections have a bias; false by default
+---@field generator? heed.Generator draws the weights
 
 ---@class heed.SelfAttention: heed.Module
 ---@field W_query heed.Linear
@@ -386,7 +395,7 @@ function nn.ReLU() end
 ---@field d_in integer
 ---@field d_out integer
 
----Every token sees every token. x [n, d_in] or [b, n, d_in] to […, n, d_out].
+---Self-attention with one head, in which every token sees all tokens. x [n, d_in] or [b, n, d_in] gives […, n, d_out].
 ---@overload fun(options: heed.SelfAttentionOptions): heed.SelfAttention
 ---@param d_in integer
 ---@param d_out integer
@@ -396,16 +405,16 @@ function nn.ReLU() end
 function nn.SelfAttention(d_in, d_out, qkv_bias) end
 
 ---@class heed.CausalAttentionOptions: heed.SelfAttentionOptions
----@field context_length integer the most tokens
----@field dropout number of the weights
----@field softmax_dim? integer the dimension of the weights that adds up to 1; -1
+---@field context_length integer the largest number of tokens
+---@field dropout number dropout probability of the attention weights
+---@field softmax_dim? integer the dimension of the attention weights that adds up to 1; -1 by default
 
 ---@class heed.CausalAttention: heed.SelfAttention
 ---@field dropout heed.Dropout
 ---@field context_length integer
 
----A token sees itself and those before. x [n, d_in] or [b, n, d_in] to […, n, d_out]; n is at most
----context_length.
+---Causal self-attention with one head: a token sees itself and the tokens before it. x [n, d_in] or [b, n, d_in] gives
+---[…, n, d_out]; more than context_length tokens raise an error.
 ---@overload fun(options: heed.CausalAttentionOptions): heed.CausalAttention
 ---@param d_in integer
 ---@param d_out integer
@@ -425,7 +434,8 @@ function nn.CausalAttention(d_in, d_out, context_length, dropout, qkv_bias) end
 ---@field heads heed.CausalAttention[]
 ---@field num_heads integer
 
----num_heads CausalAttention heads, in `m.heads`, their outputs side by side: […, n, d_out · num_heads].
+---num_heads separate CausalAttention modules, in `m.heads`, with concatenated outputs: x [n, d_in] or [b, n, d_in] gives
+---[…, n, d_out · num_heads].
 ---@overload fun(options: heed.WrapperOptions): heed.MultiHeadAttentionWrapper
 ---@param d_in integer
 ---@param d_out integer
@@ -438,20 +448,20 @@ function nn.CausalAttention(d_in, d_out, context_length, dropout, qkv_bias) end
 function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_heads, qkv_bias) end
 
 ---@class heed.MultiHeadAttentionOptions: heed.WrapperOptions
----@field causal? boolean a token sees itself and those before; true
----@field num_kv_heads? integer heads of keys and values; num_heads
----@field head_dim? integer d_out / num_heads
----@field out_proj? boolean with an output projection; true
----@field out_bias? boolean and a bias on it; true
----@field scale? number of the scores; 1 / √head_dim
----@field kdim? integer size of the tokens that keys are made from; d_in
----@field vdim? integer and values; d_in
----@field window? heed.Window which keys around its own place a token sees; a missing side is unbounded
----@field softcap? number c: scores become c · tanh(score / c); none
----@field rope? heed.RopeOptions turn queries and keys by their positions; {} has the defaults
----@field alibi? boolean subtract slopes · distance from the scores; false
----@field sinks? boolean with a parameter `sinks`, a logit of each head that takes weight and gives no value; false
----@field qk_norm? boolean|{ eps: number? } RMSNorm of each head's queries and keys, before rope; eps is 1e-6; false
+---@field causal? boolean a token sees itself and the tokens before it; true by default
+---@field num_kv_heads? integer the number of key and value heads, a divisor of num_heads; num_heads by default
+---@field head_dim? integer the size of a head; d_out / num_heads by default
+---@field out_proj? boolean whether there is an output projection; true by default
+---@field out_bias? boolean whether the output projection has a bias; true by default
+---@field scale? number a factor of the scores; 1 / √head_dim by default
+---@field kdim? integer the size of the tokens that keys are computed from; d_in by default
+---@field vdim? integer the size of the tokens that values are computed from; d_in by default
+---@field window? heed.Window sliding-window attention: the keys that a token sees; a missing side is unbounded
+---@field softcap? number c: scores become c · tanh(score / c); off by default
+---@field rope? heed.RopeOptions rotary position embeddings; {} selects the defaults; off by default
+---@field alibi? boolean attention with linear biases: subtracts slope · distance from the scores; false by default
+---@field sinks? boolean attention sinks: a parameter `sinks`, an additional logit of each head without a value; false by default
+---@field qk_norm? boolean|{ eps: number? } RMSNorm of each head's queries and keys, before rope; eps is 1e-6 by default; off by default
 
 ---@class heed.MultiHeadAttention: heed.CausalAttention
 ---@field out_proj? heed.Linear
@@ -472,8 +482,8 @@ function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_
 ---@field k_norm? heed.RMSNorm
 local MultiHeadAttention = {}
 
----One projection each for queries, keys and values, split into heads; then an output projection: […, n,
----d_out].
+---Multi-head attention: one projection each for queries, keys and values, split into heads, followed by an output
+---projection. x [n, d_in] or [b, n, d_in] gives […, n, d_out].
 ---@overload fun(options: heed.MultiHeadAttentionOptions): heed.MultiHeadAttention
 ---@param d_in integer
 ---@param d_out integer
@@ -485,20 +495,21 @@ local MultiHeadAttention = {}
 ---@nodiscard
 function nn.MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, qkv_bias) end
 
----Views of head i's columns of the weights, [d_in, head_dim] each: the head's queries are x · W_query.
+---The weights of head i as views [d_in, head_dim]: the head's queries are x · W_query. For keys and values, those of the
+---key head that head i uses.
 ---@param i integer
 ---@return { W_query: heed.Tensor, W_key: heed.Tensor, W_value: heed.Tensor }
 ---@nodiscard
 function MultiHeadAttention:head(i) end
 
----The same heads as modules of their own, on the same memory, without the output projection. Only of a module
----that is causal and has nothing else (no window, no rope, …).
+---The heads as separate modules that share this module's memory, without the output projection. Raises an error unless
+---the module is causal and has no further options (window, rope, …).
 ---@return heed.MultiHeadAttentionWrapper
 ---@nodiscard
 function MultiHeadAttention:split() end
 
----The forward in slices of time: `for done, total in m:steps(x, {ms = 2}) do … end`, then its `result`. SelfAttention
----and CausalAttention (with its softmax over the keys) have it, too.
+---A resumable forward pass in time slices: after `for done, total in steps do … end`, where `steps = m:steps(x, {ms = 2})`,
+---steps.result is the output. SelfAttention and CausalAttention (with softmax over the keys) have this method, too.
 ---@param x heed.Tensor
 ---@param options? heed.StepsOptions
 ---@return heed.Steps
@@ -506,40 +517,40 @@ function MultiHeadAttention:split() end
 function MultiHeadAttention:steps(x, options) end
 
 ---@class heed.CacheOptions
----@field batch? integer items; 1
----@field capacity? integer the most tokens; context_length, or no bound with a window to the left that is smaller
----@field dtype? "float32"|"bfloat16"|"float16"|"int8" how keys and values are stored; "float32"
+---@field batch? integer the batch size; 1 by default
+---@field capacity? integer the largest number of tokens; by default context_length, or unbounded if the module has a smaller left window
+---@field dtype? "float32"|"bfloat16"|"float16"|"int8" how keys and values are stored; "float32" by default
 
----An empty cache for m(x, {cache = cache}). All of its memory is taken at once. A module with a window to the left
----keeps in it what can still be seen, and a few tokens more.
+---An empty key-value cache for m(x, {cache = cache}). All memory is allocated immediately. With a left window, only the
+---tokens that can still be seen are kept, and a few more.
 ---@param options? heed.CacheOptions
 ---@return heed.Cache
 ---@nodiscard
 function MultiHeadAttention:new_cache(options) end
 
----The keys and values that a MultiHeadAttention has seen. int8 has a scale for each token and head, the largest
----magnitude / 127. A pass that fails leaves it as it was.
+---The key-value cache of a MultiHeadAttention. int8 stores one scale for each token and head: its largest magnitude /
+---127. A forward pass that fails leaves the cache unchanged.
 ---@class heed.Cache
----@field length integer tokens seen
----@field capacity number the most tokens; math.huge without a bound
----@field batch integer
+---@field length integer the number of tokens seen
+---@field capacity number the largest number of tokens; math.huge if unbounded
+---@field batch integer the batch size
 ---@field dtype string
 local Cache = {}
 
----Forgets all tokens but the first n.
----@param n integer
+---Keeps the first n tokens only. With a left window, tokens that were dropped cannot be restored: this is an error.
+---@param n integer from 0 to length
 ---@return heed.Cache self
 function Cache:truncate(n) end
 
----Item i becomes what item indices[i] was; for beam search.
----@param indices heed.Tensor|integer[] from 1; one may come several times
+---Batch item i becomes a copy of item indices[i], as needed for beam search.
+---@param indices heed.Tensor|integer[] int64 [b], counted from 1; an index may occur several times
 ---@return heed.Cache self
 function Cache:reorder(indices) end
 
----A cache of its own with the same tokens.
+---An independent copy of the cache.
 ---@return heed.Cache
 ---@nodiscard
 function Cache:clone() end
 
----Gives the memory back at once; also `local cache <close> = m:new_cache()`.
+---Frees the memory immediately; also `local cache <close> = m:new_cache()`.
 function Cache:release() end

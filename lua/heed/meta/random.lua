@@ -1,6 +1,7 @@
 ---@meta _
--- Random numbers: PyTorch's, for the same seed. A Lua state has one default generator. Fills of views, and the
--- functions …_like of them, draw in PyTorch's order: that of the elements in memory.
+-- Random numbers. The same seed gives the same numbers as PyTorch on a CPU. Each Lua state has one default generator;
+-- the option `generator` selects another. As in PyTorch, filling a view, and the functions …_like of one, draw in the
+-- order of the elements in memory.
 
 ---@class heed
 local heed = {}
@@ -8,35 +9,37 @@ local heed = {}
 ---@class heed.Tensor
 local Tensor = {}
 
----A stream of random numbers (MT19937).
+---A random number generator (MT19937, the Mersenne Twister).
 ---@class heed.Generator
 local Generator = {}
 
----A generator of one's own, for the `generator` option of what draws.
----@param seed? integer PyTorch's default seed, if none is given
+---Makes a generator, for the option `generator` of functions that draw random numbers.
+---@param seed? integer by default PyTorch's default seed
 ---@return heed.Generator
 ---@nodiscard
 function heed.Generator(seed) end
 
+---Restarts the generator with a seed.
 ---@param seed integer
 ---@return heed.Generator self
 function Generator:manual_seed(seed) end
 
----The whole state as a string.
+---The complete state of the generator, as a string of bytes.
 ---@return string
 ---@nodiscard
 function Generator:get_state() end
 
----Goes on from a state that get_state gave.
+---Restores a state returned by get_state. Raises an error for any other string.
 ---@param state string
 ---@return heed.Generator self
 function Generator:set_state(state) end
 
----Seeds the default generator.
+---Restarts the default generator with a seed.
 ---@param seed integer
 function heed.manual_seed(seed) end
 
----Which of PyTorch's two streams dropout is drawn from; "native" is the default.
+---Selects which of PyTorch's two algorithms draws dropout masks. PyTorch chooses by the manufacturer of the processor;
+---heed's default is "native".
 ---@param stream "native"|"mkl"
 function heed.set_dropout_stream(stream) end
 
@@ -46,19 +49,21 @@ function heed.set_dropout_stream(stream) end
 ---@class heed.DrawOptions: heed.GeneratorOption
 ---@field dtype? heed.DType
 
----Uniform in [0, 1), float32: heed.rand(2, 3), heed.rand({2, 3}, {generator = g}).
+---Uniform random numbers in [0, 1); float32. heed.rand(2, 3), heed.rand({2, 3}, {generator = g}).
 ---@param ... integer|integer[]|heed.DrawOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.rand(...) end
 
----Normal, of mean 0 and standard deviation 1, float32; of 16 elements and more the bits of PyTorch on x86.
+---Normal random numbers with mean 0 and standard deviation 1; float32. With 16 or more elements they are bit-identical
+---to PyTorch on x86.
 ---@param ... integer|integer[]|heed.DrawOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.randn(...) end
 
----Whole numbers from low to high, both included, int64 (as math.random draws): heed.randint(1, 6, {2, 3}).
+---Random integers from low to high, both included as in math.random; int64. heed.randint(1, 6, {2, 3}). low defaults
+---to 1.
 ---@overload fun(high: integer, shape: integer[], options?: heed.DrawOptions): heed.Tensor
 ---@param low integer
 ---@param high integer
@@ -67,26 +72,26 @@ function heed.randn(...) end
 ---@nodiscard
 function heed.randint(low, high, ...) end
 
----1…n in random order, int64 [n].
+---The integers 1 to n in random order, int64 [n].
 ---@param n integer
 ---@param options? heed.GeneratorOption
 ---@return heed.Tensor
 ---@nodiscard
 function heed.randperm(n, options) end
 
----rand of x's shape.
+---Like heed.rand, with x's shape.
 ---@param options? heed.DrawOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:rand_like(options) end
 
----randn of x's shape.
+---Like heed.randn, with x's shape.
 ---@param options? heed.DrawOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:randn_like(options) end
 
----randint of x's shape.
+---Like heed.randint, with x's shape.
 ---@overload fun(self: heed.Tensor, high: integer, options?: heed.DrawOptions): heed.Tensor
 ---@param low integer
 ---@param high integer
@@ -95,17 +100,17 @@ function Tensor:randn_like(options) end
 ---@nodiscard
 function Tensor:randint_like(low, high, options) end
 
----1 with the probability that x says, else 0.
+---Draws 1 with probability x, otherwise 0, elementwise. x must be float32 with values from 0 to 1.
 ---@param options? heed.GeneratorOption
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:bernoulli(options) end
 
 ---@class heed.UniformOptions: heed.GeneratorOption
----@field from? number 0
----@field to? number 1
+---@field from? number 0 by default
+---@field to? number 1 by default
 
----Fills x with uniform numbers in [from, to).
+---Fills x with uniform random numbers in [from, to).
 ---@param from? number|heed.UniformOptions
 ---@param to? number|heed.UniformOptions
 ---@param options? heed.GeneratorOption
@@ -113,10 +118,10 @@ function Tensor:bernoulli(options) end
 function Tensor:uniform_(from, to, options) end
 
 ---@class heed.NormalOptions: heed.GeneratorOption
----@field mean? number 0
----@field std? number 1
+---@field mean? number 0 by default
+---@field std? number standard deviation, at least 0; 1 by default
 
----Fills x with normal numbers.
+---Fills x with normal random numbers.
 ---@param mean? number|heed.NormalOptions
 ---@param std? number|heed.NormalOptions
 ---@param options? heed.GeneratorOption
@@ -124,10 +129,11 @@ function Tensor:uniform_(from, to, options) end
 function Tensor:normal_(mean, std, options) end
 
 ---@class heed.DropoutOptions: heed.GeneratorOption
----@field p? number 0.5
----@field training? boolean true
+---@field p? number from 0 to 1; 0.5 by default
+---@field training? boolean true by default
 
----x with each element 0 with probability p, the rest times 1 / (1 - p); x itself if not training.
+---Dropout: sets each element to 0 with probability p and multiplies the others by 1 / (1 - p). Returns x itself if
+---training is false.
 ---@param p? number|heed.DropoutOptions
 ---@param training? boolean
 ---@param options? heed.GeneratorOption

@@ -1,28 +1,28 @@
 ---@meta
--- A forward pass in slices of time: what mha:steps gives.
+-- A resumable forward pass, run in time slices: the result of mha:steps.
 
----Options of a forward in slices: those of a forward, and the budget.
+---The options of a forward pass, and the length of a slice.
 ---@class heed.StepsOptions: heed.ForwardOptions
----@field ms? number milliseconds of a slice; 2. 0: the smallest piece of work; math.huge: all of it
+---@field ms? number milliseconds per slice; 2 by default. 0: the smallest unit of work; math.huge: everything
 
----A forward in slices of time, to the bits of the whole. It keeps the input, the options' tensors and the weights of
----the projections that it began with; what is written into them in place meanwhile reaches some of the result. A cache
----gets its tokens with the last slice, and must not be used by anything else until then. Dropout draws from a copy
----of the generator as it was at the beginning; the generator itself goes on with the last slice, unless something
----else has drawn from it meanwhile.
+---A forward pass that runs in time slices; the result is bit-identical to that of a single call. It holds the input, the
+---tensors in the options and the weights of the projections from the beginning; in-place changes to them in between
+---affect part of the result. A cache receives its tokens with the last slice, and must not be used otherwise until then.
+---Dropout draws from a copy of the generator, made at the beginning; the last slice advances the generator itself,
+---unless other draws have changed it in between. Calling it runs one slice, as in `for done, total in steps do`.
 ---@class heed.Steps
----@field result? heed.Tensor what the forward gives; nil until all is done
----@field info? heed.Internals with need_weights; nil until all is done
----@field done integer how far it is, in multiply-adds, about; grows with each slice
----@field total integer what done is at the end
+---@field result? heed.Tensor the output of the forward pass; nil until the last slice
+---@field info? heed.Internals with need_weights; nil until the last slice
+---@field done integer the progress, roughly in multiply-adds; grows with each slice
+---@field total integer the value of done at the end
 ---@overload fun(): integer?, integer?
 local Steps = {}
 
----Goes on for so many milliseconds, or those of the options.
----@param ms? number
+---Continues for a time slice.
+---@param ms? number milliseconds; by default those of the options
 ---@return integer done
 ---@return integer total
 function Steps:advance(ms) end
 
----Gives the memory back at once; also `local steps <close> = m:steps(x)`.
+---Frees the memory immediately; also `local steps <close> = m:steps(x)`.
 function Steps:release() end

@@ -1,18 +1,18 @@
 ---@meta _
--- Tensors: what they are, asking, reading, writing, converting, life. Dimensions and elements count from 1;
--- a negative one counts from the last. What gives a view shares its elements with the tensor that it comes
--- from.
+-- Tensors: shape and dtype, reading, writing, converting, releasing. Dimensions and elements are counted from 1;
+-- negative numbers count from the end. A view shares the elements of the tensor it was made from. Wrong arguments
+-- raise an error that names the function, the argument, its value and what it must be.
 
----float32, int64 and bool are for arithmetic. The others store weights, caches and files: tensors of them are
----converted, copied, viewed, indexed, joined, printed and saved, and read by linear, embedding and attention,
----which widen them to float32; every other function refuses them.
+---float32, int64 and bool support arithmetic. bfloat16, float16 and int8 are storage formats for weights, caches and
+---files: such tensors can be converted, copied, viewed, indexed, joined, printed and saved; linear, embedding and
+---attention read them and compute in float32. Every other function raises an error.
 ---@alias heed.DType "float32"|"int64"|"bool"|"bfloat16"|"float16"|"int8"
 ---@alias heed.Operand heed.Tensor|number|boolean
 ---@alias heed.Nested number|boolean|heed.Tensor|heed.Nested[]
 ---@alias heed.Index integer|integer[]|heed.Tensor an index, a table of indices and slices, or a tensor
 
----A shape. Reads like an array, prints as `heed.Size([2, 6, 3])`, compares by its sizes; `shape[-1]` is the
----last.
+---A shape: a read-only array of sizes. `shape[-1]` is the last size; `==` compares all sizes; it prints as
+---`heed.Size([2, 6, 3])`.
 ---@class heed.Size
 ---@field [integer] integer
 ---@operator concat(any): string
@@ -23,18 +23,22 @@ local Size = {}
 ---@nodiscard
 function Size:numel() end
 
----An array of numbers with a shape. `x[i]` is row i as a view, or a number where x has one dimension;
----`x[{i, j}]` one index each for the first dimensions; `x[{ {2, 4}, {} }]` slices {first, last, step}, both
----ends included, {} being all; `x[mask]` the elements where a bool tensor is true; `x[index]` the rows that
----an int64 tensor names. The same forms can be assigned to, with a number or a tensor that broadcasts.
----`x[#x + 1]` is nil, so that `ipairs(x)` ends. `==` asks whether two are the same elements of the same
----memory; values are compared by `eq` and `equal`.
+---An array of numbers with a shape. Indexing:
+---
+---* `x[i]`: row i as a view, or a number if x has one dimension; `x[#x + 1]` is nil, so that `ipairs(x)` ends
+---* `x[{i, j}]`: one index for each of the first dimensions
+---* `x[{ {2, 4}, {} }]`: slices {first, last, step} with both ends included; {} selects everything
+---* `x[mask]`: the elements where a bool tensor is true, as a copy
+---* `x[index]`: the rows whose numbers are in an int64 tensor, as a copy
+---
+---The same forms can be assigned a number or a tensor that broadcasts. `==` tests whether two tensors are the same
+---elements in memory; `eq` and `equal` compare values.
 ---@class heed.Tensor: heed.Elementwise
 ---@field shape heed.Size
 ---@field dtype heed.DType
----@field ndim integer number of dimensions
----@field T heed.Tensor a view with all dimensions in reverse
----@field is_parameter boolean whether it was made by nn.Parameter or belongs to a module
+---@field ndim integer the number of dimensions
+---@field T heed.Tensor a view with the dimensions in reverse order
+---@field is_parameter boolean whether it was made by nn.Parameter or is a module's parameter
 ---@field [heed.Index] any
 ---@operator add(heed.Operand): heed.Tensor
 ---@operator sub(heed.Operand): heed.Tensor
@@ -58,7 +62,7 @@ local Tensor = {}
 ---@nodiscard
 function Tensor:size(dim) end
 
----The distance in elements between neighbours in each dimension, or in one.
+---The stride of each dimension, or of one: the distance between neighbouring elements, counted in elements.
 ---@overload fun(self: heed.Tensor): integer[]
 ---@param dim integer
 ---@return integer
@@ -70,110 +74,111 @@ function Tensor:stride(dim) end
 ---@nodiscard
 function Tensor:numel() end
 
----The number of dimensions, as `x.ndim`.
+---The number of dimensions, like `x.ndim`.
 ---@return integer
 ---@nodiscard
 function Tensor:dim() end
 
----The one element of a tensor that has just one.
+---The value of a tensor with exactly one element; an error for any other number of elements.
 ---@return number|boolean
 ---@nodiscard
 function Tensor:item() end
 
----The elements as nested tables; a number for a tensor of no dimensions.
+---The elements as nested tables; a number or boolean if x has no dimensions.
 ---@return any
 ---@nodiscard
 function Tensor:tolist() end
 
----Whether the elements lie in row-major order without gaps.
+---Whether the elements are stored in row-major order without gaps.
 ---@return boolean
 ---@nodiscard
 function Tensor:is_contiguous() end
 
----`for i, row in x:iter() do`: each row as a view, or each number of a tensor of one dimension.
+---`for i, row in x:iter() do`: iterates over the rows as views, or over the numbers if x has one dimension.
 ---@return fun(): integer, any
 function Tensor:iter() end
 
----In another dtype; shares the elements if x has it already. To int64 and int8 the fraction is dropped, nan
----gives 0 and what is beyond the range its nearest end; to bool all but 0 is true; to bfloat16 and float16
----numbers are rounded to the nearest, ties to even.
+---Converts to another dtype. If x has that dtype already, the result shares its elements. Conversion to int64 and int8
+---truncates towards 0, clamps to the range and turns nan into 0; to bool, everything but 0 is true; to bfloat16 and
+---float16, values are rounded to nearest, ties to even.
 ---@param dtype heed.DType|{ dtype: heed.DType }
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:to(dtype) end
 
----As float32.
+---Converts to float32, like x:to "float32".
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:float() end
 
----As int64.
+---Converts to int64, like x:to "int64".
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:long() end
 
----As bool.
+---Converts to bool, like x:to "bool".
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:bool() end
 
----A row-major copy.
+---A copy in row-major order.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:clone() end
 
----x itself if it is row-major, else a copy.
+---x itself if it is in row-major order without gaps, otherwise such a copy.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:contiguous() end
 
----Writes `src`, broadcast and converted, into x.
+---Writes `src` into x, broadcast to its shape and converted to its dtype.
 ---@param src heed.Operand
 ---@return heed.Tensor self
 function Tensor:copy_(src) end
 
----Writes one value everywhere.
+---Sets all elements to `value`.
 ---@param value number|boolean
 ---@return heed.Tensor self
 function Tensor:fill_(value) end
 
----Writes 0 everywhere.
+---Sets all elements to 0.
 ---@return heed.Tensor self
 function Tensor:zero_() end
 
----The elements as bytes, little-endian and row-major; heed.from_string reads them.
+---The elements as a string of bytes, little-endian and row-major. heed.from_string is the inverse.
 ---@return string
 ---@nodiscard
 function Tensor:to_string() end
 
----Gives the memory back at once (as `local x <close> = …` does at the end of its block); views of x keep it.
----Using a released tensor is an error.
+---Releases the tensor without waiting for the garbage collector, as `local x <close> = …` does at the end of its block.
+---The memory is freed unless views still use it. Any other use of a released tensor raises an error.
 function Tensor:release() end
 
+---Whether release was called.
 ---@return boolean
 ---@nodiscard
 function Tensor:is_released() end
 
----A tensor of x's shape (and dtype, unless given), all 0. As in PyTorch, its dimensions lie in memory in the order of
----those of x; so in all functions …_like.
+---A tensor filled with 0, of x's shape, and of its dtype unless one is given. As with all functions …_like, and as in
+---PyTorch, the dimensions have the same order in memory as those of x.
 ---@param options? heed.DTypeOption
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:zeros_like(options) end
 
----All 1.
+---A tensor filled with 1, of x's shape.
 ---@param options? heed.DTypeOption
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:ones_like(options) end
 
----Of unspecified content.
+---A tensor with unspecified contents, of x's shape.
 ---@param options? heed.DTypeOption
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:empty_like(options) end
 
----All `value`.
+---A tensor filled with `value`, of x's shape.
 ---@param value number|boolean
 ---@param options? heed.DTypeOption
 ---@return heed.Tensor

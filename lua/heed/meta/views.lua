@@ -1,52 +1,55 @@
 ---@meta _
--- Tensors: shapes, joining, cutting, picking. Sizes and dimensions are given as numbers or as one table.
+-- Tensors: changing the shape, splitting, selecting elements. Lists of sizes and dimensions are given as separate
+-- integers or as one table. A dimension or an index out of range raises an error.
 
 ---@class heed.Tensor
 local Tensor = {}
 
 -- ---- Views: no elements are copied ----
 
----The same elements in another shape; one size may be -1. An error where that needs a copy: then use reshape.
+---The same elements in another shape, as a view. One size may be -1: it is inferred from the number of elements. Raises
+---an error if the strides of x do not allow a view; use reshape then.
 ---@overload fun(self: heed.Tensor, shape: integer[]|heed.Size): heed.Tensor
 ---@param ... integer
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:view(...) end
 
----view, or a copy where a view cannot be had.
+---Like view, but copies the elements if a view is impossible.
 ---@overload fun(self: heed.Tensor, shape: integer[]|heed.Size): heed.Tensor
 ---@param ... integer
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:reshape(...) end
 
----Sizes of 1 stretched, without copying; there may be more dimensions in front; -1 keeps a size.
+---Repeats dimensions of size 1 up to the given sizes, without copying. Further dimensions may be added in front; -1
+---keeps a size.
 ---@overload fun(self: heed.Tensor, shape: integer[]|heed.Size): heed.Tensor
 ---@param ... integer
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:expand(...) end
 
----The dimensions in the order given: x:permute(3, 1, 2).
+---Reorders the dimensions: x:permute(3, 1, 2) of x [a, b, c] gives [c, a, b].
 ---@overload fun(self: heed.Tensor, dims: integer[]): heed.Tensor
 ---@param ... integer
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:permute(...) end
 
----Two dimensions exchanged.
+---Exchanges two dimensions.
 ---@param dim1 integer
 ---@param dim2 integer
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:transpose(dim1, dim2) end
 
----A matrix transposed; fewer dimensions stay as they are.
+---The transpose of a matrix. A tensor with fewer than two dimensions is returned as a view; more are an error.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:t() end
 
----`length` elements of a dimension, from `start` on.
+---The `length` elements of dimension `dim` that begin at `start`.
 ---@param dim integer
 ---@param start integer
 ---@param length integer
@@ -54,73 +57,75 @@ function Tensor:t() end
 ---@nodiscard
 function Tensor:narrow(dim, start, length) end
 
----Element `index` of a dimension, which goes; always a tensor, if need be of no dimensions.
+---Element `index` of dimension `dim`, which is removed from the shape. Always returns a tensor, possibly one without
+---dimensions.
 ---@param dim integer
 ---@param index integer
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:select(dim, index) end
 
----A new dimension of size 1 at `dim`.
+---Inserts a dimension of size 1 at `dim`.
 ---@param dim integer
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:unsqueeze(dim) end
 
----Without the dimensions of size 1, or without `dim` if its size is 1.
+---Removes all dimensions of size 1, or only `dim` if its size is 1.
 ---@param dim? integer|{ dim: integer }
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:squeeze(dim) end
 
 ---@class heed.FlattenOptions
----@field start_dim? integer 1
----@field end_dim? integer -1
+---@field start_dim? integer 1 by default
+---@field end_dim? integer -1 by default
 
----Dimensions start_dim to end_dim made one; a copy where a view cannot be had.
+---Merges the dimensions start_dim to end_dim into one. Copies the elements if a view is impossible.
 ---@param start_dim? integer|heed.FlattenOptions
 ---@param end_dim? integer
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:flatten(start_dim, end_dim) end
 
----Pieces of `size` elements (the last may be shorter), or of the sizes in a table, as views.
+---Splits a dimension into views of `size` elements each, the last possibly shorter, or of the sizes in a table, which
+---must add up to the size of the dimension.
 ---@param size integer|integer[]
----@param dim? integer|{ dim: integer } 1
+---@param dim? integer|{ dim: integer } 1 by default
 ---@return heed.Tensor[]
 ---@nodiscard
 function Tensor:split(size, dim) end
 
----About `chunks` equal pieces, as views.
+---Splits a dimension into views of equal size, the last possibly shorter; at most `chunks` of them, as in PyTorch.
 ---@param chunks integer
----@param dim? integer|{ dim: integer } 1
+---@param dim? integer|{ dim: integer } 1 by default
 ---@return heed.Tensor[]
 ---@nodiscard
 function Tensor:chunk(chunks, dim) end
 
--- ---- Picking ----
+-- ---- Selecting elements: the results are copies ----
 
----Slices of a dimension, in the order of `index`.
+---The slices of dimension `dim` whose numbers are in `index`, in that order.
 ---@param dim integer
----@param index heed.Tensor int64 [k], from 1
+---@param index heed.Tensor int64 [k], counted from 1
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:index_select(dim, index) end
 
----out[…, i, …] = x[…, index[…, i, …], …], with i in dimension `dim`.
+---out[…, i, …] = x[…, index[…, i, …], …], where i is the index into dimension `dim`.
 ---@param dim integer
----@param index heed.Tensor int64, with as many dimensions as x, from 1
+---@param index heed.Tensor int64, counted from 1, with as many dimensions as x and no larger in any other dimension
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:gather(dim, index) end
 
----The elements where mask is true, as `x[mask]`.
----@param mask heed.Tensor bool, of x's leading sizes
----@return heed.Tensor out [count, the rest of x's sizes]
+---The elements or slices of x where mask is true, like `x[mask]`.
+---@param mask heed.Tensor bool, with the shape of x's first dimensions
+---@return heed.Tensor out [count, remaining sizes of x…]
 ---@nodiscard
 function Tensor:masked_select(mask) end
 
----Every slice of dim `repeats` times; without dim every element of x flattened.
+---Repeats each slice of dimension `dim` `repeats` times; without dim, each element of x flattened.
 ---@param repeats integer
 ---@param dim? integer|{ dim: integer }
 ---@return heed.Tensor

@@ -49,16 +49,16 @@ end
 
 local FORWARD_OPTIONS = { "attention_mask", "token_type_ids", "kv_lengths", "need_weights" }
 
---- Hidden states [b, n, d] of ids [b, n] (or [n, d] of [n]). attention_mask [b, n] is 0 (or false) for padding;
---- kv_lengths [b] says the same for padding at the end. token_type_ids count from 1; 1. With need_weights a
---- second result: info.layers[i], what layer i's attention found.
+--- Hidden states [b, n, d] of ids [b, n], or [n, d] of ids [n]. attention_mask [b, n] is 0 or false for padding;
+--- kv_lengths [b] are the lengths without padding at the end. token_type_ids count from 1 and default to 1.
+--- need_weights adds a second result, where info.layers[i] holds the attention internals of layer i.
 function Bert:forward(ids, ...)
   local mask, types, lengths, wanted = options_of("Bert", FORWARD_OPTIONS, 3, self, ids, ...)
   ids = loading.ids("Bert", ids)
   local n, most = ids.shape[ids.ndim], self.config.max_position_embeddings
-  if n > most then fail("Bert: there are %d tokens, and max_position_embeddings is %d", n, most) end
+  if n > most then fail("Bert: ids have %s; max_position_embeddings is %d", E.count(n, "token"), most) end
   if mask ~= nil and E.kind(mask) ~= "tensor" then
-    fail("Bert: attention_mask must be a tensor, 0 or false for padding, got %s", E.what(mask))
+    E.reject("Bert", "attention_mask", mask, "a tensor that is 0 or false for padding")
   end
   types = types and loading.ids("Bert", types) or core.ones(n, { dtype = "int64" })
 
@@ -74,20 +74,20 @@ function Bert:forward(ids, ...)
   return x
 end
 
---- What BERT was trained to sum a text up with: tanh of the pooler on the first token, [b, d].
+--- BERT's pooled output: tanh of the pooler on the first token. hidden [b, n, d] gives [b, d], [n, d] gives [d].
 function Bert:pooled(hidden)
   E.check_self(self, "pooled")
   if not self.pooler then fail "pooled: the model has no pooler" end
   if E.kind(hidden) ~= "tensor" or hidden.ndim < 2 then
-    fail("pooled: hidden must be a tensor [n, d] or [b, n, d], got %s", E.what(hidden))
+    E.reject("pooled", "hidden", hidden, "a tensor [n, d] or [b, n, d]")
   end
   return self.pooler(hidden:select(-2, 1)):tanh()
 end
 
 -- ---- Loading ------------------------------------------------------------------------------------
 
--- Of config.json; Hugging Face's names and defaults. RoBERTa's and XLM-R's files have the same names for weights but
--- other positions, so the type decides.
+-- The settings in config.json, with Hugging Face's names and defaults. model_type is checked because RoBERTa and XLM-R
+-- use the same weight names but different positions.
 local CONFIG = {
   model_type = { kind = { "bert" }, default = "bert" },
   vocab_size = { kind = "size" },
@@ -105,7 +105,7 @@ local CONFIG = {
   is_decoder = { kind = { false }, default = false },
 }
 
--- Our names, and those of the file.
+-- heed's names, and those in the file.
 local RENAMES = {
   { "^word_embeddings", "embeddings.word_embeddings" },
   { "^position_embeddings", "embeddings.position_embeddings" },
@@ -121,21 +121,17 @@ local RENAMES = {
   { "(%.%d+)%.norm", "%1.output.LayerNorm" },
 }
 
-local function name_in_file(name)
-  for _, rename in ipairs(RENAMES) do name = name:gsub(rename[1], rename[2]) end
-  return name
-end
 
---- Older files have a buffer of the positions.
+--- Older files store the positions as a buffer.
 local function is_ignored(name) return name == "embeddings.position_ids" end
 
---- The state by the names of a BERT alone: files of BERTs with a head for some task say "bert." in front of them,
---- and the head is left out. The oldest call LayerNorm's weight and bias gamma and beta.
+--- The state without the prefix "bert." that files with a task head use, and without the head. The oldest files call
+--- LayerNorm's weight and bias gamma and beta.
 local function bare_names(state)
   local prefix = state["bert.embeddings.word_embeddings.weight"] and "bert." or ""
   local bare = {}
   for name, tensor in compat.pairs(state) do
-    E.look "load"
+    E.check_cancel "load"
     if name:sub(1, #prefix) == prefix then
       local bare_name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
       bare[bare_name:gsub("LayerNorm%.beta$", "LayerNorm.bias")] = tensor
@@ -144,21 +140,21 @@ local function bare_names(state)
   return bare
 end
 
--- Of the files of sentence-transformers beside it, all of which may be absent.
+-- Further files of sentence-transformers models, all optional.
 local FLAG, SIZE = { kind = "boolean", optional = true }, { kind = "size", optional = true }
-local BESIDE = {
+local ENCODER_FILES = {
   { "tokenizer_config.json", { do_lower_case = FLAG, strip_accents = FLAG, tokenize_chinese_chars = FLAG } },
   { "sentence_bert_config.json", { max_seq_length = SIZE } },
   { "1_Pooling/config.json", { pooling_mode_cls_token = FLAG, pooling_mode_mean_tokens = FLAG } },
 }
 
---- The tokenizer and pooling that lie beside the weights, given to the model; true, or nil and a message.
+--- Adds the tokenizer and the pooling found in the folder to the model. Returns true, or nil and a message.
 local function add_encoder(model, folder)
   local files = {}
-  for i, beside in ipairs(BESIDE) do
-    local value, problem = loading.json(folder, beside[1])
+  for i, file in ipairs(ENCODER_FILES) do
+    local value, problem = loading.json(folder, file[1])
     if not value then return nil, problem end
-    files[i], problem = loading.read_config(value, beside[2], beside[1] .. ": ")
+    files[i], problem = loading.read_config(value, file[2], file[1] .. ": ")
     if not files[i] then return loading.unsupported("Bert", problem) end
   end
   local tokens, sentence, pooling = compat.unpack(files)
@@ -172,40 +168,34 @@ local function add_encoder(model, folder)
   local tokenizer, problem = wordpiece.load(folder .. "vocab.txt", tokens)
   if not tokenizer then return nil, problem end
   if tokenizer.vocab_size > model.config.vocab_size then
-    local form = "Bert.load: '%svocab.txt' has %d pieces, and vocab_size is %d"
-    return nil, form:format(folder, tokenizer.vocab_size, model.config.vocab_size)
+    local form = "Bert.load: '%svocab.txt' has %s; vocab_size is %d"
+    return nil, form:format(folder, E.count(tokenizer.vocab_size, "piece"), model.config.vocab_size)
   end
   model.tokenizer = tokenizer
   return true
 end
 
---- The model of a folder (config.json, model.safetensors or its index, vocab.txt) or of a weights file in it, in
---- evaluation mode; nil and a message if files are missing, broken or contradict each other.
+--- Loads a model from a folder (config.json, model.safetensors or its index, vocab.txt) or from a weights file in one.
+--- Returns it in evaluation mode, or nil and a message if files are missing, broken or contradict each other.
 function Bert.load(path, config)
   local folder, file = loading.find("Bert", path)
   if not folder then return nil, file end
-  local state, c, fine, problem
+  local c, aliases, state, model, fine, problem
   c, problem = loading.config("Bert", folder, config)
   if not c then return nil, problem end
-  c, problem = loading.read_config(c, CONFIG)
-  if not c then return loading.unsupported("Bert", problem) end
-  if c.hidden_size % c.num_attention_heads ~= 0 then
-    local form = "Bert.load: num_attention_heads is %d, which does not divide hidden_size (%d)"
-    return nil, form:format(c.num_attention_heads, c.hidden_size)
-  end
+  c, aliases = loading.read_config(c, CONFIG)
+  if not c then return loading.unsupported("Bert", aliases) end
+  problem = loading.indivisible(c, aliases, "num_attention_heads", "hidden_size")
+  if problem then return loading.unsupported("Bert", problem) end
   state, problem = loading.weights("Bert", file)
   if not state then return nil, problem end
   state = bare_names(state)
   c.add_pooling_layer = state["pooler.dense.weight"] ~= nil
 
-  local model
-  local layers, note = loading.count_layers(state, "^encoder%.layer%.(%d+)%."), nil
-  if layers ~= c.num_hidden_layers then
-    note = ("num_hidden_layers is %d, and the file has %s"):format(c.num_hidden_layers, E.count(layers, "layer"))
-  end
+  local note = loading.layer_note(c, aliases, state, "^encoder%.layer%.(%d+)%.")
   model, problem = loading.new_model("Bert", Bert, c, state, note)
   if not model then return nil, problem end
-  fine, problem = loading.fill("Bert", model, state, c, name_in_file, is_ignored, note)
+  fine, problem = loading.fill("Bert", model, state, c, loading.renamer(RENAMES), is_ignored, note)
   if fine then fine, problem = add_encoder(model, folder) end
   if not fine then return nil, problem end
   return model:eval()
@@ -213,9 +203,10 @@ end
 
 -- ---- Sentences ----------------------------------------------------------------------------------
 
-local BATCH_TOKENS = 256 -- of one pass: enough for the products, few enough to stay in the caches
+local BATCH_TOKENS = 256 -- tokens of a forward pass: large enough for fast products, small enough for the CPU caches
 
---- Lists of ids, put into batches of about the same length: lists of their numbers, shortest first.
+--- Groups lists of ids into batches of similar length, shortest first. Returns the batches, each a list of indices into
+--- `lists`, and all indices in that order.
 local function batches_of(lists)
   local order, batches = {}, {}
   for i = 1, #lists do order[i] = i end
@@ -234,7 +225,7 @@ local function batches_of(lists)
   return batches, order
 end
 
---- The vectors [b, d] of a batch.
+--- The sentence vectors [b, d] of a batch. Pads its lists.
 local function encode_batch(self, lists, batch)
   local rows, lengths, most = {}, {}, 0
   for _, i in ipairs(batch) do most = math.max(most, #lists[i]) end
@@ -244,30 +235,30 @@ local function encode_batch(self, lists, batch)
   end
   local padded = lengths[1] < most -- the shortest is first
   lengths = core.tensor(lengths, { dtype = "int64" })
-  local there = padded and core.range(1, most):le(lengths:unsqueeze(2)) -- [b, n]
-  local hidden = self(core.tensor(rows, { dtype = "int64" }), { attention_mask = there or nil })
+  local mask = padded and core.range(1, most):le(lengths:unsqueeze(2)) -- [b, n]
+  local hidden = self(core.tensor(rows, { dtype = "int64" }), { attention_mask = mask or nil })
   local y
   if self.pooling == "cls" then
     y = hidden:select(2, 1)
   elseif padded then
-    y = (there / lengths:unsqueeze(2)):unsqueeze(2):matmul(hidden):squeeze(2)
+    y = (mask / lengths:unsqueeze(2)):unsqueeze(2):matmul(hidden):squeeze(2)
   else
     y = hidden:mean(2)
   end
   return y / (y * y):sum(-1, true):sqrt():clamp(1e-12)
 end
 
---- Vectors of length 1, one for each text, [n, d]: what a text means, so that the dot product of two says how
---- much they have in common. Text beyond max_seq_length tokens is left out.
+--- Sentence embeddings [n, d] of a list of n texts, normalized to length 1: the dot product of two is their cosine
+--- similarity. Texts are truncated to max_seq_length tokens.
 function Bert:encode(texts, ...)
   options_of("encode", {}, 3, self, texts, ...)
   if not self.tokenizer then fail "encode: the model was loaded without a vocab.txt" end
-  if not self.pooling then fail "encode: 1_Pooling/config.json asks for another pooling than mean or cls" end
-  if type(texts) ~= "table" then fail("encode: texts must be a list of strings, got %s", E.what(texts)) end
+  if not self.pooling then fail "encode: 1_Pooling/config.json has an unsupported pooling; it must be mean or cls" end
+  if type(texts) ~= "table" then E.reject("encode", "texts", texts, "a list of strings") end
   local lists, results = {}, {}
   for i, text in ipairs(texts) do
-    E.look "encode"
-    if type(text) ~= "string" then fail("encode: text %d must be a string, got %s", i, E.what(text)) end
+    E.check_cancel "encode"
+    E.check_type(text, "string", "encode", ("text %d"):format(i))
     local wrong = core.text.invalid(text)
     if wrong then fail("encode: text %d is not valid UTF-8 at byte %d", i, wrong) end
     lists[i] = self.tokenizer:encode(text, { max_length = self.max_seq_length })
@@ -275,9 +266,9 @@ function Bert:encode(texts, ...)
   if #lists == 0 then return core.zeros(0, self.config.hidden_size) end
   local batches, order = batches_of(lists)
   for i, batch in ipairs(batches) do results[i] = encode_batch(self, lists, batch) end
-  local place = {}
-  for at, i in ipairs(order) do place[i] = at end
-  return core.cat(results, 1):index_select(1, core.tensor(place, { dtype = "int64" }))
+  local row = {} -- of each text, in the concatenated batches
+  for at, i in ipairs(order) do row[i] = at end
+  return core.cat(results, 1):index_select(1, core.tensor(row, { dtype = "int64" }))
 end
 
 return E.with_frames(Bert, "forward", "pooled", "encode")

@@ -47,7 +47,7 @@ function GPT2:init(c)
   if c.tie_word_embeddings then self.lm_head.weight = self.token_embeddings.weight end
 end
 
---- What the first layer gets [b, n, d] of ids [b, n], the first of which is token past + 1.
+--- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache.
 function GPT2:embed(ids, past)
   local positions = core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
   return self.dropout(self.token_embeddings(ids) + self.position_embeddings(positions))
@@ -55,7 +55,7 @@ end
 
 -- ---- Loading ------------------------------------------------------------------------------------
 
--- Of config.json: Hugging Face's names, newer and older, and plain ones.
+-- The settings in config.json: Hugging Face's names, new and old, and heed's alternatives.
 local CONFIG = {
   model_type = { kind = { "gpt2" }, default = "gpt2" },
   vocab_size = { kind = "size" },
@@ -76,16 +76,15 @@ local CONFIG = {
   eos_token_id = { optional = true },
 }
 
-local function complete(c, said)
-  if c.hidden_size % c.num_attention_heads ~= 0 then
-    local form = "%s is %d, which does not divide %s (%d)"
-    return form:format(said.num_attention_heads, c.num_attention_heads, said.hidden_size, c.hidden_size)
-  end
+local function complete(c, aliases)
+  local problem = loading.indivisible(c, aliases, "num_attention_heads", "hidden_size")
+  if problem then return problem end
   c.intermediate_size = c.intermediate_size or 4 * c.hidden_size
   return nil, {}
 end
 
--- Our names, and those of the file. Its products are x · weight, those of ours x · weightᵀ.
+-- heed's names, and those in the file. Matrices in the file are transposed: GPT-2 computes x · weight, heed
+-- x · weightᵀ.
 local RENAMES = {
   { "^token_embeddings", "wte" },
   { "^position_embeddings", "wpe" },
@@ -97,16 +96,17 @@ local RENAMES = {
   { "(%.%d+)%.up", "%1.mlp.c_fc" },
   { "(%.%d+)%.down", "%1.mlp.c_proj" },
 }
+local renamed = loading.renamer(RENAMES)
 local PARTS = { W_query = 1, W_key = 2, W_value = 3 }
 
 local function name_in_file(name)
   local part = PARTS[name:match "%.attention%.(W_%l+)%."]
   if part then name = name:gsub("attention%.W_%l+", "attn.c_attn") end
-  for _, rename in ipairs(RENAMES) do name = name:gsub(rename[1], rename[2]) end
+  name = renamed(name)
   return name, { transposed = name:find "%.c_%l+%.weight$" ~= nil, part = part, parts = part and 3 }
 end
 
---- Older files have the causal mask as buffers.
+--- Older files store the causal mask as buffers.
 local function is_ignored(name) return name:find "%.attn%.bias$" ~= nil or name:find "%.attn%.masked_bias$" ~= nil end
 
 GPT2.load = loading.decoder("GPT2", GPT2, {

@@ -1,4 +1,4 @@
---- Llama, and Mistral: `require "heed.models.llama".load "TinyLlama"`. Sources: arXiv:2302.13971, arXiv:2310.06825.
+--- Llama and Mistral: `require "heed.models.llama".load "TinyLlama"`. Sources: arXiv:2302.13971, arXiv:2310.06825.
 --- Shape legend: b batch, n tokens, d hidden_size.
 
 local compat = require "heed.compat"
@@ -46,12 +46,12 @@ function Llama:init(c)
   if c.tie_word_embeddings then self.lm_head.weight = self.token_embeddings.weight end
 end
 
---- What the first layer gets [b, n, d] of ids [b, n]; attention knows of positions by itself.
+--- The input [b, n, d] of the first layer for ids [b, n]. Positions are added by the rotary embedding in attention.
 function Llama:embed(ids) return self.token_embeddings(ids) end
 
 -- ---- Positions ----------------------------------------------------------------------------------
 
--- Of rope_scaling, or of rope_parameters, which newer files have and which has rope_theta as well.
+-- The settings in rope_scaling, or in rope_parameters of newer files, which also contains rope_theta.
 local ROPE = {
   rope_type = { kind = { "default", "linear", "dynamic", "yarn", "llama3" }, also = { "type" }, default = "default" },
   rope_theta = { kind = "positive", optional = true },
@@ -72,7 +72,7 @@ local NEEDED = {
   llama3 = { "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings" },
 }
 
---- YaRN's, arXiv:2309.00071; DeepSeek's files have the two scales.
+--- YaRN's attention factor, arXiv:2309.00071; DeepSeek's files give it as two scales.
 local function attention_factor(r)
   if r.attention_factor or not (r.mscale and r.mscale_all_dim) or r.mscale == 0 or r.mscale_all_dim == 0 then
     return r.attention_factor
@@ -81,20 +81,20 @@ local function attention_factor(r)
   return magnitude(r.mscale) / magnitude(r.mscale_all_dim)
 end
 
---- The factor that "dynamic" has for a text as long as the model may take, which stands for all lengths: with the
---- original length unknown it is 1, as it is in Hugging Face for texts within max_position_embeddings.
+--- The factor of "dynamic" scaling for a text of max_position_embeddings tokens, used for all lengths. If the original
+--- length is unknown it is 1, as in Hugging Face for texts within max_position_embeddings.
 local function dynamic_factor(r, c)
   local original = r.original_max_position_embeddings or c.max_position_embeddings
   return math.max(r.factor * c.max_position_embeddings / original - (r.factor - 1), 1)
 end
 
---- Gives c its `rope`; nil, or what is wrong with it.
-local function add_rope(c, said)
-  local part = c.rope_parameters and said.rope_parameters or said.rope_scaling
+--- Sets c.rope. Returns nil, or the problem.
+local function add_rope(c, aliases)
+  local part = c.rope_parameters and aliases.rope_parameters or aliases.rope_scaling
   local r, problem = loading.read_config(c.rope_parameters or c.rope_scaling or {}, ROPE, part .. ".")
   if not r then return problem end
   for _, name in ipairs(NEEDED[r.rope_type] or {}) do
-    if not r[name] then return ("%s.%s is missing, which %s needs"):format(part, name, r.rope_type) end
+    if not r[name] then return ("%s.%s is missing; rope_type %s needs it"):format(part, name, r.rope_type) end
   end
   c.rope = { base = r.rope_theta or c.rope_theta }
   if r.rope_type == "linear" then
@@ -117,7 +117,7 @@ end
 
 -- ---- Loading ------------------------------------------------------------------------------------
 
--- Of config.json: Hugging Face's names, and plain ones.
+-- The settings in config.json: Hugging Face's names, and heed's alternatives.
 local CONFIG = {
   model_type = { kind = { "llama", "mistral" }, default = "llama" },
   vocab_size = { kind = "size" },
@@ -133,7 +133,7 @@ local CONFIG = {
   attention_bias = { kind = "boolean", default = false },
   mlp_bias = { kind = "boolean", default = false },
   attention_dropout = { kind = "number", default = 0 },
-  tie_word_embeddings = { kind = "boolean", optional = true }, -- as the file has it
+  tie_word_embeddings = { kind = "boolean", optional = true }, -- by default true if the file has no lm_head.weight
   sliding_window = { kind = "size", optional = true },
   rope_theta = { kind = "positive", also = { "rope_base" }, default = 10000 },
   partial_rotary_factor = { kind = { 1 }, default = 1 },
@@ -142,23 +142,19 @@ local CONFIG = {
   eos_token_id = { optional = true },
 }
 
-local function complete(c, said)
+local function complete(c, aliases)
   c.num_key_value_heads = c.num_key_value_heads or c.num_attention_heads
-  local form = "%s is %d, which does not divide %s (%d)"
-  if not c.head_dim and c.hidden_size % c.num_attention_heads ~= 0 then
-    return form:format(said.num_attention_heads, c.num_attention_heads, said.hidden_size, c.hidden_size)
-  end
-  if c.num_attention_heads % c.num_key_value_heads ~= 0 then
-    return form:format(said.num_key_value_heads, c.num_key_value_heads, said.num_attention_heads, c.num_attention_heads)
-  end
+  local problem = not c.head_dim and loading.indivisible(c, aliases, "num_attention_heads", "hidden_size")
+    or loading.indivisible(c, aliases, "num_key_value_heads", "num_attention_heads")
+  if problem then return problem end
   c.head_dim = c.head_dim or compat.divide(c.hidden_size, c.num_attention_heads)
-  return add_rope(c, said), {
-    [said.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
-    [said.num_key_value_heads .. " · head_dim"] = c.num_key_value_heads * c.head_dim,
+  return add_rope(c, aliases), {
+    [aliases.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
+    [aliases.num_key_value_heads .. " · head_dim"] = c.num_key_value_heads * c.head_dim,
   }
 end
 
--- Our names, and those of the file.
+-- heed's names, and those in the file.
 local RENAMES = {
   { "^token_embeddings", "embed_tokens" },
   { "attention%.W_query", "self_attn.q_proj" },
@@ -170,17 +166,12 @@ local RENAMES = {
   { "(%.%d+)%.(%l+)%.(%l+)$", "%1.mlp.%2_proj.%3" }, -- gate, up, down
 }
 
-local function name_in_file(name)
-  for _, rename in ipairs(RENAMES) do name = name:gsub(rename[1], rename[2]) end
-  return name
-end
-
---- Older files have the frequencies of the positions as buffers.
+--- Older files store the rotary frequencies as buffers.
 local function is_ignored(name) return name:find "%.rotary_emb%.inv_freq$" ~= nil end
 
 Llama.load = loading.decoder("Llama", Llama, {
   config = CONFIG, complete = complete, prefix = "model.", embedding = "embed_tokens.weight",
-  layers = "layers%.(%d+)%.", names = name_in_file, ignored = is_ignored,
+  layers = "layers%.(%d+)%.", names = loading.renamer(RENAMES), ignored = is_ignored,
 })
 
 return E.with_frames(Llama, "embed")

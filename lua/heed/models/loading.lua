@@ -1,12 +1,12 @@
---- What the models of heed.models share: finding the files of a model, reading its config, and taking over its
---- weights, all of them or none. What is wrong with a file is returned as nil and a message.
+--- Helpers for loading models: finding the files, reading the config, and taking over the weights, either all of them
+--- or none. A problem with a file is returned as nil and a message.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
 local heed_load = require("heed.files").load
 local E = require "heed.nn.entries"
 local nn = require "heed.nn"
-local files, fail = core.files, E.fail
+local files = core.files
 
 local loading = {}
 
@@ -14,13 +14,12 @@ local WEIGHTS = { "model.safetensors", "model.safetensors.index.json" }
 
 -- ---- Files --------------------------------------------------------------------------------------
 
---- The files of a model: its folder (with a slash at the end, or ""), and the path of its weights, from a path
---- to either.
+--- The folder of a model (with a trailing slash, or ""), and the path of its weights file. `path` names either of them.
 function loading.find(class, path)
   E.check_type(path, "string", class .. ".load", "path")
   local kind = files.kind(path)
   if kind == "file" then return path:match "^.*/" or "", path end
-  if kind ~= "directory" then return nil, ("%s.load: there is no file or folder '%s'"):format(class, path) end
+  if kind ~= "directory" then return nil, ("%s.load: no such file or folder: '%s'"):format(class, path) end
   local folder = path:sub(-1) == "/" and path or path .. "/"
   for _, name in ipairs(WEIGHTS) do
     if files.kind(folder .. name) == "file" then return folder, folder .. name end
@@ -28,32 +27,32 @@ function loading.find(class, path)
   return nil, ("%s.load: the folder '%s' has neither %s"):format(class, path, table.concat(WEIGHTS, " nor "))
 end
 
---- A JSON file of the folder as a table; an empty one if it is not there.
+--- The contents of a JSON file in the folder as a table; an empty table if the file does not exist.
 function loading.json(folder, name)
   if not files.kind(folder .. name) then return {} end
   local value, problem = files.json(folder .. name)
   if type(value) ~= "table" and not problem then
     local what = value == nil and "null" or E.what(value)
-    return nil, ("load: '%s%s' must have an object, has %s"):format(folder, name, what)
+    return nil, ("load: '%s%s' contains %s; it must contain a JSON object"):format(folder, name, what)
   end
   return value, problem
 end
 
---- The config of a model: `given`, or what config.json in the folder says.
+--- The config of a model: `given`, or the contents of config.json in the folder.
 function loading.config(class, folder, given)
   if given ~= nil then
     E.check_type(given, "table", class .. ".load", "config")
     return given
   end
   if not files.kind(folder .. "config.json") then
-    return nil, ("%s.load: there is no '%sconfig.json', and no config was given"):format(class, folder)
+    return nil, ("%s.load: no such file: '%sconfig.json'; add it or pass a config"):format(class, folder)
   end
   return loading.json(folder, "config.json")
 end
 
 -- ---- Activations --------------------------------------------------------------------------------
 
---- Those of a feed-forward part, by Hugging Face's names.
+--- The activations of feed-forward layers, by Hugging Face's names.
 loading.activations = {
   gelu = function() return nn.GELU() end,
   gelu_new = function() return nn.GELU("tanh") end,
@@ -67,9 +66,9 @@ table.sort(loading.activation_names)
 
 -- ---- Configs ------------------------------------------------------------------------------------
 
---- What is wrong with a value of a config, nil if nothing is. A rule has `kind`: "size" (an integer from 1 up),
---- "positive", "number", "boolean", "table", or a list of what it may be, or nil, anything; and `default`, without
---- which it must be there, unless it is `optional`.
+--- The problem with a value of a config, or nil. A rule has `kind`: "size" (an integer of at least 1), "positive",
+--- "number", "boolean", "table", a list of the allowed values, or nil for anything; and `default`. A value without a
+--- default is required unless the rule is `optional`.
 local function wrong(value, rule)
   if value == nil then return rule.default == nil and not rule.optional and "is missing" or nil end
   if rule.kind == nil then return nil end
@@ -83,7 +82,7 @@ local function wrong(value, rule)
   end
   if rule.kind == "size" then
     local fine = compat.is_integer(value) and value >= 1
-    return not fine and ("is %s; it must be an integer from 1 up"):format(E.what(value)) or nil
+    return not fine and ("is %s; it must be an integer of at least 1"):format(E.what(value)) or nil
   end
   if rule.kind == "positive" then
     local fine = type(value) == "number" and value > 0 and value < math.huge
@@ -92,43 +91,49 @@ local function wrong(value, rule)
   return type(value) ~= rule.kind and ("is %s; it must be a %s"):format(E.what(value), rule.kind) or nil
 end
 
---- The values that a model is made from, by the rules (a table by name), from a config in Hugging Face's names; a
---- rule's `also` lists other names. Second, by name, the names that the config has for them. `of` is the part of the
---- config that it is, with a dot. nil and what is wrong, for loading.unsupported, if a value does not fit its rule.
+--- Reads a config by rules, a table by Hugging Face's names; a rule's `also` lists alternative names. Returns the
+--- values by name, and for each name the one that the config uses. `of` is a prefix for names in messages. Returns nil
+--- and a problem for loading.unsupported if values break their rules.
 function loading.read_config(config, rules, of)
-  local values, said_as, problems = {}, {}, {}
+  local values, aliases, problems = {}, {}, {}
   for name, rule in pairs(rules) do
-    local said, value = name, config[name]
+    local alias, value = name, config[name]
     for _, other in ipairs(rule.also or {}) do
-      if value == nil and config[other] ~= nil then said, value = other, config[other] end
+      if value == nil and config[other] ~= nil then alias, value = other, config[other] end
     end
     local problem = wrong(value, rule)
-    if problem then problems[#problems + 1] = ("%s%s %s"):format(of or "", said, problem) end
+    if problem then problems[#problems + 1] = ("%s%s %s"):format(of or "", alias, problem) end
     if value == nil then value = rule.default end
-    values[name], said_as[name] = value, said
+    values[name], aliases[name] = value, alias
   end
-  if #problems == 0 then return values, said_as end
+  if #problems == 0 then return values, aliases end
   table.sort(problems)
   return nil, table.concat(problems, "; ")
 end
 
---- nil and the message of a load whose config has a problem.
+--- The problem if c[divisor] does not divide c[number], else nil. aliases[name] is the name in the config.
+function loading.indivisible(c, aliases, divisor, number)
+  if c[number] % c[divisor] == 0 then return nil end
+  return ("%s is %d; it must divide %s (%d)"):format(aliases[divisor], c[divisor], aliases[number], c[number])
+end
+
+--- nil and the message for a problem with the config.
 function loading.unsupported(class, problem)
   return nil, ("%s.load: unsupported configuration: %s"):format(class, problem)
 end
 
 local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 
---- A model of the class whose weights are still to come; nil and a message if its parts cannot be made so, or if it
---- has more layers than `state` has tensors, for which `note` stands then: no time goes into making all of them.
+--- A model of the class without weights. Returns nil and a message if the config is invalid, or has more layers than
+--- `state` has tensors; the latter check avoids spending time on building them. `note` then replaces the message.
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
   for _ in compat.pairs(state) do
-    E.look "load"
+    E.check_cancel "load"
     tensors = tensors + 1
   end
   if config.num_hidden_layers > tensors then
-    local form = "num_hidden_layers is %d, and the file has %s"
+    local form = "num_hidden_layers is %d; the file has %s"
     note = note or form:format(config.num_hidden_layers, E.count(tensors, "tensor"))
     return nil, MISFIT:format(class, note)
   end
@@ -141,8 +146,8 @@ end
 
 local function shape_text(shape) return "[" .. table.concat(shape, ", ") .. "]" end
 
---- "hidden_size = 384": the settings that make the sizes in which `need` differs from `have`.
-local function blame(config, need, have)
+--- " (hidden_size = 384)": the settings that equal the sizes in which `need` differs from `have`.
+local function settings_for(config, need, have)
   local names = {}
   for name, value in pairs(config) do
     for i, size in ipairs(need) do
@@ -158,7 +163,7 @@ end
 
 local FLOATING = { float32 = true, bfloat16 = true, float16 = true }
 
---- What is wrong with a tensor for the place of another, nil if nothing is. `form` is how the file has it.
+--- Why a tensor of the file cannot be loaded into `target`, or nil. `form` describes its layout in the file.
 local function misfit(value, target, config, form)
   local need, have = {}, {}
   for i, size in ipairs(target.shape) do need[i] = size end
@@ -166,52 +171,66 @@ local function misfit(value, target, config, form)
   need[1] = need[1] * (form.parts or 1)
   if form.transposed then need[1], need[2] = need[2], need[1] end
   if shape_text(need) ~= shape_text(have) then
-    return ("is %s, but the config makes it %s%s"):format(shape_text(have), shape_text(need), blame(config, need, have))
+    local why = settings_for(config, need, have)
+    return ("has the shape %s; it must be %s%s"):format(shape_text(have), shape_text(need), why)
   end
-  if not FLOATING[value.dtype] then return ("is %s, not of floating point"):format(value.dtype) end
+  if not FLOATING[value.dtype] then return ("is %s; it must be a floating-point tensor"):format(value.dtype) end
 end
 
---- The tensor of a parameter from what the file has. A transposed matrix is copied: rows side by side make faster
---- products.
+--- The parameter made from a tensor of the file. Transposed matrices are copied, since products with row-major weights
+--- are faster.
 local function formed(value, form)
   if form.transposed then value = value.T end
   if form.parts then
-    local rows = compat.divide(value.shape[1], form.parts)
-    value = value:narrow(1, (form.part - 1) * rows + 1, rows)
+    local groups = form.groups or 1
+    local sizes = { groups, form.parts, compat.divide(value.shape[1], groups * form.parts) }
+    for i = 2, value.ndim do sizes[i + 2] = value.shape[i] end
+    value = value:reshape(sizes):select(2, form.part):flatten(1, 2)
   end
   return form.transposed and value:contiguous() or value
 end
 
---- How many layers the names of a state speak of; the pattern takes a layer's number, from 0, out of a name.
-function loading.count_layers(state, pattern)
+--- A note if c.num_hidden_layers differs from the number of layers in a state, else nil. The pattern captures a
+--- layer's number, from 0, in a name; aliases.num_hidden_layers is the setting's name in the config.
+function loading.layer_note(c, aliases, state, pattern)
   local count = 0
   for name in compat.pairs(state) do
-    E.look "load"
+    E.check_cancel "load"
     local number = tonumber(name:match(pattern))
     if compat.is_integer(number) then count = math.max(count, number + 1) end
   end
-  return count
+  if count == c.num_hidden_layers then return nil end
+  return ("%s is %d; the file has %s"):format(aliases.num_hidden_layers, c.num_hidden_layers, E.count(count, "layer"))
 end
 
-local AS_IT_IS = {}
+--- A function name_in_file(name) that applies a list of {pattern, replacement} in turn.
+function loading.renamer(renames)
+  return function(name)
+    for _, rename in ipairs(renames) do name = name:gsub(rename[1], rename[2]) end
+    return name
+  end
+end
 
---- Gives the model the tensors of `state` (by their names in the file), without copying where that can be:
---- name_in_file(name) says what a parameter is called there, and in which form it is (or nil): {transposed =,
---- part =, parts =}, part i of so many on top of each other. Names of the file that `ignored(name)` are left out.
---- `config` has the settings for messages by name. true, or nil and a message with everything that is missing, too
---- much or of another size, after `note` (a string or nil).
+local UNCHANGED = {}
+
+--- Assigns the tensors of `state`, named as in the file, to the model, without copying where possible.
+--- name_in_file(name, config) returns the name of a parameter in the file and its layout there, nil or {transposed =,
+--- part =, parts =, groups =}: part number `part` of `parts` that are stacked along the first dimension, within each of
+--- `groups` groups (1 by default; as many as heads if the file interleaves them). Names with ignored(name) are skipped.
+--- `config` holds settings by name, also for messages. Returns true, or nil and a message that lists everything
+--- missing, unexpected or of a wrong shape, after `note` (a string or nil).
 function loading.fill(class, model, state, config, name_in_file, ignored, note)
   local forms, used, problems = {}, {}, {}
   for name, target in compat.pairs(model:state_dict()) do
-    E.look "load"
-    local there, form = name_in_file(name)
-    local value = state[there]
-    local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, config, form or AS_IT_IS)
-    if problem and not used[there] then problems[#problems + 1] = ("%s %s"):format(there, problem) end
-    forms[name], used[there] = { there, form or AS_IT_IS }, true
+    E.check_cancel "load"
+    local file_name, form = name_in_file(name, config)
+    local value = state[file_name]
+    local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, config, form or UNCHANGED)
+    if problem and not used[file_name] then problems[#problems + 1] = ("%s %s"):format(file_name, problem) end
+    forms[name], used[file_name] = { file_name, form or UNCHANGED }, true
   end
   for name in compat.pairs(state) do
-    E.look "load"
+    E.check_cancel "load"
     if not used[name] and not ignored(name) then
       problems[#problems + 1] = ("%s is not part of the model"):format(name)
     end
@@ -223,7 +242,7 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note)
   end
   local taken = {}
   for name, of in pairs(forms) do
-    E.look "load"
+    E.check_cancel "load"
     taken[name] = formed(state[of[1]], of[2])
   end
   model:load_state_dict(taken, { assign = true })
@@ -235,36 +254,37 @@ function loading.weights(class, path)
   local state, problem = heed_load(path)
   if state == nil then return nil, problem end
   if E.kind(state) then
-    return nil, ("%s.load: '%s' has one tensor without a name, not the weights of a model"):format(class, path)
+    return nil, ("%s.load: '%s' is a tensor without a name; it must be a model's weights"):format(class, path)
   end
   return state
 end
 
 -- ---- Ids ----------------------------------------------------------------------------------------
 
---- Ids as an int64 tensor [n] or [b, n], from such a tensor, a list, or a list of lists of one length.
+--- Ids as an int64 tensor [n] or [b, n], from such a tensor, a list, or a list of lists of equal length.
 function loading.ids(class, ids)
   if E.kind(ids) ~= "tensor" then
     if type(ids) ~= "table" then
-      fail("%s: ids must be a tensor or a list of token ids, got %s", class, E.what(ids))
+      E.reject(class, "ids", ids, "a tensor or a list of token ids")
     end
     ids = core.tensor(ids, { dtype = "int64" })
   end
   if ids.dtype ~= "int64" or ids.ndim < 1 or ids.ndim > 2 or ids:numel() == 0 then
-    fail("%s: ids must be int64 of shape [n] or [b, n], at least one, got %s", class, E.what(ids))
+    E.reject(class, "ids", ids, "an int64 tensor [n] or [b, n] with at least one element")
   end
   return ids
 end
 
 -- ---- Decoders ------------------------------------------------------------------------------------
 
---- Ids that end a text, from 1: those of generation_config.json in the folder (nil: nowhere), else of the config;
---- both count from 0. One that is not in the vocabulary, as small models have it from a large one, never comes.
+--- The ids that end a text, counted from 1: eos_token_id of generation_config.json in the folder (nil: none), else of
+--- the config, where ids count from 0. Ids beyond the vocabulary, which some small models inherit from larger ones, are
+--- skipped.
 local function stop_tokens(class, folder, c)
-  local beside, problem = {}, nil
-  if folder then beside, problem = loading.json(folder, "generation_config.json") end
-  if not beside then return nil, problem end
-  local ids, list = beside.eos_token_id, {}
+  local generation, problem = {}, nil
+  if folder then generation, problem = loading.json(folder, "generation_config.json") end
+  if not generation then return nil, problem end
+  local ids, list = generation.eos_token_id, {}
   if ids == nil then ids = c.eos_token_id end
   for i, id in ipairs(type(ids) == "table" and ids or { ids }) do
     if not compat.is_integer(id) then
@@ -275,25 +295,26 @@ local function stop_tokens(class, folder, c)
   return list
 end
 
---- load(path, config) of the decoder Class with that name. `about` has what differs:
----   config      the rules of the config's settings
----   complete    complete(c, said) checks and completes the settings, which the config calls as `said` has it; what is
----               wrong, or nil and more sizes by name, for messages
----   prefix      what names in the file may begin with, all of them or none
----   embedding   the name there of the token embeddings' weight
----   layers      a pattern of names there that takes out a layer's number, from 0
----   names       names(name) as name_in_file of loading.fill
----   ignored     as there
+--- Makes the function load(path, config) of the decoder class `Class`, named `class`. `about` describes the model:
+---   config      the rules for the settings
+---   complete    complete(c, aliases) checks and completes the settings; aliases[name] is the name used in the config.
+---               Returns a problem, or nil and further sizes by name, for messages
+---   prefix      an optional prefix of the names in the file
+---   embedding   the name of the token embeddings' weight in the file
+---   lm_head     the name of lm_head's weight in the file, without the prefix; "lm_head.weight" by default
+---   layers      a pattern for names in the file that captures the layer's number, from 0
+---   names       names(name, c): as name_in_file in loading.fill
+---   ignored     as in loading.fill
 function loading.decoder(class, Class, about)
   return function(path, config)
     local folder, file = loading.find(class, path)
     if not folder then return nil, file end
-    local given, c, said, settings, state, model, fine, problem
+    local given, c, aliases, settings, state, model, fine, problem
     given, problem = loading.config(class, folder, config)
     if not given then return nil, problem end
-    c, said = loading.read_config(given, about.config)
-    if not c then return loading.unsupported(class, said) end
-    problem, settings = about.complete(c, said)
+    c, aliases = loading.read_config(given, about.config)
+    if not c then return loading.unsupported(class, aliases) end
+    problem, settings = about.complete(c, aliases)
     if problem then return loading.unsupported(class, problem) end
     c.stop_tokens, problem = stop_tokens(class, not config and folder, c)
     if not c.stop_tokens then return nil, problem end
@@ -301,25 +322,22 @@ function loading.decoder(class, Class, about)
     if not state then return nil, problem end
 
     local prefix = state[about.prefix .. about.embedding] and about.prefix or ""
-    if c.tie_word_embeddings == nil then c.tie_word_embeddings = state["lm_head.weight"] == nil end
+    local head = about.lm_head or "lm_head.weight"
+    if c.tie_word_embeddings == nil then c.tie_word_embeddings = state[head] == nil end
     local function name_in_file(name)
       if name ~= "lm_head.weight" then
-        local there, form = about.names(name)
-        return prefix .. there, form
+        local file_name, form = about.names(name, c)
+        return prefix .. file_name, form
       end
-      return c.tie_word_embeddings and prefix .. about.embedding or name
+      return c.tie_word_embeddings and prefix .. about.embedding or head
     end
     local function ignored(name)
-      return name == "lm_head.weight" or about.ignored(name) -- with it in the file, and not in use, it is tied
+      return name == head or about.ignored(name) -- a tied lm_head in the file is not used
     end
-    local count, note = loading.count_layers(state, "^" .. prefix:gsub("%.", "%%.") .. about.layers), nil
-    if count ~= c.num_hidden_layers then
-      local form = "%s is %d, and the file has %s"
-      note = form:format(said.num_hidden_layers, c.num_hidden_layers, E.count(count, "layer"))
-    end
+    local note = loading.layer_note(c, aliases, state, "^" .. prefix:gsub("%.", "%%.") .. about.layers)
     model, problem = loading.new_model(class, Class, c, state, note)
     if not model then return nil, problem end
-    for name, value in pairs(c) do settings[said[name] or name] = value end
+    for name, value in pairs(c) do settings[aliases[name] or name] = value end
     fine, problem = loading.fill(class, model, state, settings, name_in_file, ignored, note)
     if not fine then return nil, problem end
     return model:eval()

@@ -1,15 +1,14 @@
---- What a module consists of, whether it is built in or written in Lua: the ground that everything else
---- stands on.
+--- The entries of a module (parameters, buffers, submodules), for built-in modules and those written in Lua alike;
+--- error messages; and helpers that the other files of lua/heed share.
 --
--- An entry is {name =, kind =, value =}; kind is "parameter", "buffer" (which may have persistent = false)
--- or "module". A module written in Lua is an object with one raw field, its record, under a key that only
--- heed knows:
+-- An entry is {name =, kind =, value =}; kind is "parameter", "buffer" (which may have persistent = false) or
+-- "module". A module written in Lua is an object with one raw field, its record, under a private key:
 --   class   its class
 --   fields  all of its fields by name
 --   list    its entries, in the order in which they were first set
 --   named   its entries by name
---   parts   those of its entries that are modules, once E.parts was called
---   inside  whether it was ever set into another module
+--   parts   its entries of kind "module"; nil until E.parts computes them
+--   inside  true once it was assigned to another module
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -17,22 +16,56 @@ local primitives = core.modules
 
 local RECORD = {}
 
---- E.look(method) raises if the call is to stop: for loops over what a script may make large.
-local E = { RECORD = RECORD, look = core.look }
+--- E.check_cancel(method) raises if a limit is exceeded or the host has cancelled the call. Loops whose length depends
+--- on the script must call it.
+local E = { RECORD = RECORD, check_cancel = core.look }
 
---- Raises an error that points at the user's line. The message is formatted when there are more arguments.
+-- ---- Errors -------------------------------------------------------------------------------------
+
+--- Raises an error located at the line of the user's call. Further arguments are formatted into the message.
 function E.fail(message, ...)
   core.raise(select("#", ...) == 0 and message or message:format(...))
+end
+
+--- Raises "method: argument is <description of value>; it must be <needed>". A fix may end `needed`, after "; ".
+--- Further arguments are formatted into `needed`.
+function E.reject(method, argument, value, needed, ...)
+  if select("#", ...) > 0 then needed = needed:format(...) end
+  E.fail("%s: %s is %s; it must be %s", method, argument, E.what(value), needed)
+end
+
+--- Raises unless the value has that type ("boolean", "string", "function", "table").
+function E.check_type(value, wanted, method, argument)
+  if type(value) ~= wanted then E.reject(method, argument, value, "a " .. wanted) end
+end
+
+--- The value of a boolean option, or `default` if it is nil. Raises for values of other types.
+function E.boolean(value, default, method, argument)
+  if value == nil then return default end
+  E.check_type(value, "boolean", method, argument)
+  return value
+end
+
+--- Raises unless the value is a module.
+function E.check_module(value, method, argument)
+  if not E.is_module(value) then E.reject(method, argument, value, "a module") end
+end
+
+--- Raises unless `self` is a module. A method called with a dot instead of a colon receives something else.
+function E.check_self(self, method)
+  if not E.is_module(self) then E.reject(method, "self", self, "a module; call the method with a colon") end
 end
 
 --- "1 token", "2 tokens".
 function E.count(n, noun) return ("%d %s%s"):format(n, noun, n == 1 and "" or "s") end
 
---- The record of a module written in Lua, else nil. A class has one too: {name =, metatable =}.
+-- ---- Entries ------------------------------------------------------------------------------------
+
+--- The record of a module written in Lua, else nil. Classes have records too: {name =, metatable =}.
 local function record(value) return compat.raw(value, RECORD) end
 E.record = record
 
---- "parameter", "tensor" or "module"; nil for everything else, classes too.
+--- "parameter", "tensor" or "module"; nil for everything else, including classes.
 function E.kind(value)
   local own = record(value)
   if own then return own.fields and "module" end
@@ -41,13 +74,14 @@ end
 
 function E.is_module(value) return E.kind(value) == "module" end
 
---- The module's entries, in order. Not to be changed.
+--- The module's entries, in order. The caller must not change the list.
 function E.entries(module)
   local own = record(module)
   return own and own.list or primitives.entries(module)
 end
 
---- Those of the module's entries (which a caller may have at hand) that are modules, in order. Not to be changed.
+--- The module's entries of kind "module", in order. `entries`, if the caller has them already, saves computing them.
+--- The caller must not change the list.
 function E.parts(module, entries)
   local own = record(module)
   if own and own.parts then return own.parts end
@@ -59,15 +93,14 @@ function E.parts(module, entries)
   return parts
 end
 
---- Calls visit(module, prefix) for `module` and all modules in it, depth first; `prefix` is the path, "" or with a dot
---- at its end. With `seen`, a table, a module that is in several places is visited once; without it is visited there
---- each time, which can be 2^n times in n levels: the call may be stopped. Where visit returns true, what is in the
---- module is left out; otherwise a second result may be the module's entries, if visit has made them. Without
---- recursion, so that no depth is too deep.
+--- Calls visit(module, prefix) for `module` and all modules in it, depth first. `prefix` is the path: "", or names that
+--- each end in a dot. `seen`, a table, makes it visit a module that is shared several times only once; without it, n
+--- levels of sharing can mean 2^n visits. If visit returns true, the module's parts are skipped; its second result may
+--- be the module's entries, which saves computing them again. Iterative, so that depth is unbounded.
 function E.walk(module, prefix, method, seen, visit)
-  local lists, paths, at, depth = {}, {}, {}, 0 -- the parts of those that the walk is in, and how many were seen
+  local lists, paths, at, depth = {}, {}, {}, 0 -- by depth: parts, path, and the number of parts visited
   while true do
-    E.look(method)
+    E.check_cancel(method)
     if not (seen and seen[module]) then
       if seen then seen[module] = true end
       local leave_out, entries = visit(module, prefix)
@@ -76,7 +109,7 @@ function E.walk(module, prefix, method, seen, visit)
         lists[depth], paths[depth], at[depth] = E.parts(module, entries), prefix, 0
       end
     end
-    while depth > 0 and at[depth] >= #lists[depth] do -- more, if a finalizer took some out
+    while depth > 0 and at[depth] >= #lists[depth] do -- greater, if a finalizer removed some parts
       lists[depth], paths[depth], at[depth] = nil, nil, nil
       depth = depth - 1
     end
@@ -87,47 +120,33 @@ function E.walk(module, prefix, method, seen, visit)
   end
 end
 
---- Sorts a list of strings, or by less(a, b).
+--- table.sort(list, less) with cancellation checks.
 function E.sort(list, method, less)
   local compared = 0
   table.sort(list, function(a, b)
     compared = compared + 1
-    if compared % 4096 == 0 then E.look(method) end
+    if compared % 4096 == 0 then E.check_cancel(method) end
     if less then return less(a, b) end
     return a < b
   end)
 end
 
---- "Linear", "Mine".
+--- The name of the module's class, such as "Linear".
 function E.class_name(module)
   local own = record(module)
   return own and own.class[RECORD].name or primitives.class_name(module)
 end
 
---- What a value is, for messages: "a string ('abc')", "a module (Mine)".
+--- A description of a value for messages: "a string ('abc')", "a module (Mine)".
 function E.what(value)
   local own = record(value)
   if not own then return primitives.what(value) end
   return own.fields and ("a module (%s)"):format(E.class_name(value)) or ("the class %s"):format(own.name)
 end
 
---- Raises unless `self` is a module: a method that was called with a dot gets something else.
-function E.check_self(self, method)
-  if not E.is_module(self) then
-    E.fail("%s: self must be a module, got %s (methods are called with a colon)", method, E.what(self))
-  end
-end
-
---- Raises unless the value has that type ("boolean", "string", "function").
-function E.check_type(value, wanted, method, argument)
-  if type(value) ~= wanted then
-    E.fail("%s: %s must be a %s, got %s", method, argument, wanted, E.what(value))
-  end
-end
-
---- The table with its functions, but for metamethods, made such that errors in them point at a caller whose last call
---- they are, and a limit of seconds is for all that they do. The names are those of functions that call code of a
---- script's, which may yield.
+--- Wraps the functions of a table, except metamethods, in frames: errors are then located correctly even if the caller
+--- made a tail call, and limits.seconds applies to the whole call. Further arguments name the functions that call user
+--- code, which may yield. Returns the table.
 function E.with_frames(methods, ...)
   local yields = {}
   for _, name in ipairs { ... } do yields[name] = true end

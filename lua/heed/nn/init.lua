@@ -1,4 +1,3 @@
---- heed.nn: the modules. The built-in ones are in C (src/binding/lconstruct.c); the rest is made here, on the same
---- methods.
+--- heed.nn: the built-in modules, written in C (src/binding/lconstruct.c), and those of this folder.
 
 return require("heed").nn

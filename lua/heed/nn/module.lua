@@ -1,9 +1,8 @@
---- Modules of one's own: `local Mine = nn.Module.class "Mine"`, `function Mine:init(…)`, `function
---- Mine:forward(x)`.
+--- User-defined modules: `local Mine = nn.Module.class "Mine"`, `function Mine:init(…)`, `function Mine:forward(x)`.
 ---
---- A class is a table of methods that falls back on its parent's, at last on Module's. An object is a table
---- whose fields all lie in its record (heed.nn.entries), so that every assignment is seen: what is a
---- parameter, a module or a buffer becomes an entry, in the order of first assignment.
+--- A class is a table of methods that inherits from its parent class and finally from Module. All fields of an object
+--- are stored in its record (heed.nn.entries), so that every assignment goes through __newindex: parameters, modules
+--- and buffers become entries, in the order of first assignment.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -16,8 +15,8 @@ local RECORD, fail, held = E.RECORD, E.fail, compat.held
 
 local ENTRY_KINDS = { parameter = true, buffer = true, module = true }
 
---- Whether `part`, written in Lua, is the module or in it. What was never set into a module is in none, which spares
---- the walk where models are made from the inside out.
+--- Whether `part`, a module written in Lua, is `module` or inside of it. The flag `inside` saves the walk for modules
+--- that were never assigned to another one, as when a model is built from the inside out.
 local contains = core.frame(function(module, part)
   if module == part then return true end
   local found = false
@@ -33,12 +32,12 @@ local function remove_entry(own, entry)
   local parts = own.parts
   own.named[entry.name] = nil
   if parts and parts[#parts] == entry then parts[#parts] = nil else own.parts = nil end
-  for i = #own.list, 1, -1 do -- it is mostly the last
+  for i = #own.list, 1, -1 do -- usually it is the last
     if own.list[i] == entry then return table.remove(own.list, i) end
   end
 end
 
---- Stores value under a name as an entry of that kind, in the place of an older one of the same kind.
+--- Stores value under a name as an entry of that kind. An existing entry of the same kind keeps its position.
 local function put_entry(own, name, kind, value)
   local entry = own.named[name]
   if entry and entry.kind ~= kind then
@@ -47,7 +46,7 @@ local function put_entry(own, name, kind, value)
   end
   if not entry then
     if name == "" or name:find(".", 1, true) then
-      fail("%s: the name of a %s must have a letter and no dot, is '%s'", own.class[RECORD].name, kind, name)
+      fail("%s: the name of a %s is '%s'; it must not be empty or contain a dot", own.class[RECORD].name, kind, name)
     end
     entry = { name = name, kind = kind }
     own.list[#own.list + 1], own.named[name] = entry, entry
@@ -57,7 +56,7 @@ local function put_entry(own, name, kind, value)
   return entry
 end
 
---- m.name = value
+--- The assignment m.name = value.
 local function set_field(self, name, value)
   local own = E.record(self)
   local class_name = own.class[RECORD].name
@@ -67,24 +66,22 @@ local function set_field(self, name, value)
     if kind == "parameter" then value = Parameter(value) end
   end
   if kind == "module" and contains(value, self) then
-    fail("%s: %s cannot be set to a module that contains this one", class_name, name)
+    fail("%s: %s is a module that contains this one; it must be a module that does not", class_name, name)
   end
   if ENTRY_KINDS[kind] then
     local part = kind == "module" and E.record(value)
     if part then part.inside = true end
     put_entry(own, name, kind, value)
   elseif entry and value ~= nil then
-    local form = "%s: %s is a %s; it can be set to another one or to nil, not to %s"
-    fail(form, class_name, name, entry.kind, E.what(value))
+    E.reject(class_name, name, value, "a %s, which it was before, or nil", entry.kind)
   else
     if entry then remove_entry(own, entry) end
     own.fields[name] = value
   end
 end
 
---- The metatable of a class's objects. Names are fields; a class that wants to be indexed or set by other
---- keys, or to have a length, defines __index(self, key), __newindex(self, key, value) or __len(self), as
---- for any Lua table.
+--- The metatable of a class's objects. String keys are fields. A class may define __index(self, key) and
+--- __newindex(self, key, value) for other keys, and __len(self).
 local function object_metatable(class)
   return {
     __name = class[RECORD].name,
@@ -106,7 +103,7 @@ local function object_metatable(class)
       elseif class.__newindex then
         class.__newindex(self, key, value)
       elseif key == nil or key ~= key then
-        fail("%s: %s cannot be the name of a field", class[RECORD].name, tostring(key))
+        fail("%s: a field's name is %s; it must not be nil or nan", class[RECORD].name, tostring(key))
       else
         E.record(self).fields[key] = value
       end
@@ -145,12 +142,12 @@ end
 
 local Module = new_class "Module"
 
---- A new class of modules.
+--- A new class of modules, derived from `parent` (by default Module).
 function Module.class(name, parent)
   E.check_type(name, "string", "class", "name")
   local record = E.record(parent)
   if parent ~= nil and not (record and record.metatable) then
-    fail("class: parent must be a class made by nn.Module.class, got %s", E.what(parent))
+    E.reject("class", "parent", parent, "a class made by nn.Module.class")
   end
   return new_class(name, parent or Module)
 end
@@ -159,7 +156,7 @@ function Module:init(...)
   E.check_self(self, "init")
   if select("#", ...) > 0 then
     local name = E.class_name(self)
-    fail("%s takes no arguments; to give it some define `function %s:init(...) ... end`", name, name)
+    fail("%s takes no arguments; define `function %s:init(...) ... end` to accept some", name, name)
   end
 end
 
@@ -171,28 +168,27 @@ end
 
 local BUFFER_OPTIONS = { "persistent" }
 
---- A tensor that belongs to the state of the module without being a parameter.
+--- Registers a tensor that belongs to the module's state without being a parameter.
 function Module:register_buffer(name, tensor, ...)
   local own = E.record(self)
   if not (own and own.fields) then
-    fail("register_buffer: self must be a module written in Lua, got %s", E.what(self))
+    E.reject("register_buffer", "self", self, "a module written in Lua")
   end
   local persistent = primitives.options("register_buffer", BUFFER_OPTIONS, 4, self, name, tensor, ...)
-  if persistent == nil then persistent = true end
   E.check_type(name, "string", "register_buffer", "name")
-  E.check_type(persistent, "boolean", "register_buffer", "persistent")
+  persistent = E.boolean(persistent, true, "register_buffer", "persistent")
   local kind, entry = E.kind(tensor), own.named[name]
   if kind ~= "tensor" and kind ~= "parameter" then
-    fail("register_buffer: tensor must be a tensor, got %s", E.what(tensor))
+    E.reject("register_buffer", "tensor", tensor, "a tensor")
   end
   if own.fields[name] ~= nil and not (entry and entry.kind == "buffer") then
-    fail("register_buffer: %s already has a field '%s'", E.class_name(self), name)
+    fail("register_buffer: %s already has a field '%s'; use another name", E.class_name(self), name)
   end
   put_entry(own, name, "buffer", tensor).persistent = persistent
 end
 
 E.with_frames(Module)
-for name, method in pairs(protocol) do Module[name] = method end -- with frames already
+for name, method in pairs(protocol) do Module[name] = method end -- these have frames already
 primitives.install(protocol)
 
 return Module

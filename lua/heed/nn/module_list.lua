@@ -1,4 +1,4 @@
---- nn.ModuleList{a, b, …}: modules in a list, whose parameters are found; it has no forward of its own.
+--- nn.ModuleList{a, b, …}: a list of modules whose parameters are registered. It has no forward.
 
 local E = require "heed.nn.entries"
 local Module = require "heed.nn.module"
@@ -6,7 +6,7 @@ local repr = require "heed.nn.repr"
 
 local ModuleList = Module.class("ModuleList", require "heed.nn.container")
 
-function ModuleList:forward() E.fail("%s has no forward; its modules are called one by one", E.class_name(self)) end
+function ModuleList:forward() E.fail("%s has no forward; call its modules one by one", E.class_name(self)) end
 
 ModuleList.__tostring = repr.method(function() return true end)
 

@@ -1,4 +1,4 @@
---- The methods that all modules have, built in or written in Lua. They see a module only through its entries
+--- The methods of all modules, built in or written in Lua. They access a module only through its entries
 --- (heed.nn.entries), its own methods and `training`.
 
 local core = require "heed.core"
@@ -10,14 +10,13 @@ local entries = E.entries
 
 local P = {}
 
---- The tensors of a kind in a module, as two lists: names and tensors; one that is in several places is
---- listed once.
+--- The tensors of a kind in a module as two lists, names and tensors. A shared tensor is listed once.
 local function members(module, kind, method, prefix, recurse)
   local names, values, seen = {}, {}, {}
   local function visit(each, at)
     local list = entries(each)
     for i, entry in ipairs(list) do
-      if i % 1024 == 0 then E.look(method) end
+      if i % 1024 == 0 then E.check_cancel(method) end
       if entry.kind == kind then
         local _, identity = primitives.identity(entry.value)
         if not seen[identity] then
@@ -37,7 +36,7 @@ local function members(module, kind, method, prefix, recurse)
   return names, values
 end
 
---- The direct parts of a module, as two lists, each part once.
+--- The direct parts of a module as two lists, names and modules. A shared part is listed once.
 local function parts(module)
   local names, values, seen = {}, {}, {}
   for _, entry in ipairs(E.parts(module)) do
@@ -49,9 +48,9 @@ local function parts(module)
   return names, values
 end
 
--- ---- What the methods give ----------------------------------------------------------------------
+-- ---- Iterating ----------------------------------------------------------------------------------
 
---- An iterator over pairs of both lists.
+--- An iterator over the pairs names[i], values[i].
 local function pairs_of(names, values)
   local i = 0
   return function()
@@ -60,8 +59,7 @@ local function pairs_of(names, values)
   end
 end
 
---- A list that a `for` can also call, so that both `for p in m:parameters()` and `ipairs(m:parameters())`
---- work.
+--- A list that is also an iterator, so that `for p in m:parameters()` and `ipairs(m:parameters())` both work.
 local function list_of(values)
   local at = 0
   return setmetatable(values, {
@@ -80,9 +78,8 @@ local function named_members(kind, method)
     E.check_self(self, method)
     local prefix, recurse = primitives.options(method, MEMBER_OPTIONS, 2, self, ...)
     if prefix == nil then prefix = "" end
-    if recurse == nil then recurse = true end
     E.check_type(prefix, "string", method, "prefix")
-    E.check_type(recurse, "boolean", method, "recurse")
+    recurse = E.boolean(recurse, true, method, "recurse")
     return pairs_of(members(self, kind, method, prefix, recurse))
   end
 end
@@ -90,9 +87,7 @@ end
 local function listed_members(kind, method)
   return function(self, ...)
     E.check_self(self, method)
-    local recurse = primitives.options(method, RECURSE_OPTION, 2, self, ...)
-    if recurse == nil then recurse = true end
-    E.check_type(recurse, "boolean", method, "recurse")
+    local recurse = E.boolean(primitives.options(method, RECURSE_OPTION, 2, self, ...), true, method, "recurse")
     local _, values = members(self, kind, method, "", recurse)
     return list_of(values)
   end
@@ -135,12 +130,11 @@ end
 
 -- ---- Modes --------------------------------------------------------------------------------------
 
---- Each module once, however often it is in there, and all of them or none: a class's own `train` has the say for its
---- modules.
+--- Sets the mode of each module once. A part whose class overrides `train` handles its own parts. The modules are
+--- collected first, so that a call that is cancelled during the walk changes none of them.
 function P:train(mode)
   E.check_self(self, "train")
-  if mode == nil then mode = true end
-  E.check_type(mode, "boolean", "train", "mode")
+  mode = E.boolean(mode, true, "train", "mode")
   local list = {}
   E.walk(self, "", "train", {}, function(module)
     list[#list + 1] = module
@@ -165,7 +159,7 @@ function P:eval()
 end
 
 local function apply(module, f)
-  E.look "apply"
+  E.check_cancel "apply"
   for _, child in ipairs(select(2, parts(module))) do
     if child.apply == P.apply then apply(child, f) else child:apply(f) end
   end
@@ -214,10 +208,8 @@ end
 function P:load_state_dict(state, ...)
   E.check_self(self, "load_state_dict")
   local strict, assign = primitives.options("load_state_dict", LOAD_OPTIONS, 3, self, state, ...)
-  if strict == nil then strict = true end
-  if assign == nil then assign = false end
-  E.check_type(strict, "boolean", "load_state_dict", "strict")
-  E.check_type(assign, "boolean", "load_state_dict", "assign")
+  strict = E.boolean(strict, true, "load_state_dict", "strict")
+  assign = E.boolean(assign, false, "load_state_dict", "assign")
   return state_dict.load(self, state, strict, assign)
 end
 

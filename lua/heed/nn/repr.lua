@@ -1,12 +1,12 @@
---- A module as text: PyTorch's repr.
+--- The text of a module, in the format of PyTorch's repr.
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 
 local repr = {}
 
---- By method: what it does without its frame, which takes a level of C's stack, and has a time of its own where calls
---- are deep. Texts of parts are made without.
+--- The unframed function of each framed method. A frame takes a level of the C stack and starts a time limit of its
+--- own, so parts are printed through the unframed function.
 local bare = {}
 
 local function extra_of(self) return E.record(self) and "" or core.modules.describe(self) end
@@ -19,12 +19,12 @@ bare[repr.extra] = extra_of
 
 -- ---- Text ---------------------------------------------------------------------------------------
 
--- `margin` is a new line with the spaces before what is in the outermost bracket: texts are made where they stand, for
--- to move them further in at each level would take longer than to make them.
+-- `margin` is a newline and the current indentation. Texts are built with their final indentation, since indenting the
+-- text of the parts again at each level would take time quadratic in the depth.
 
 local function at_margin(text, margin) return margin == "\n" and text or (text:gsub("\n", margin)) end
 
---- The text of a part, which a class may make otherwise.
+--- The text of a part; its class may override __tostring.
 local function text_of(module, margin)
   local method = module.__tostring
   if bare[method] then return bare[method](module, margin) end
@@ -40,7 +40,7 @@ local function part_lines(module, margin)
   return lines
 end
 
---- The same for a list, where neighbours with the same text are one line: "(0-2): 3 x Linear(...)".
+--- The same for a ModuleList, with equal neighbours joined into one line: "(0-2): 3 x Linear(...)".
 local function list_lines(module, margin)
   local groups = {}
   for i, part in ipairs(E.parts(module)) do
@@ -61,7 +61,7 @@ local function list_lines(module, margin)
 end
 
 local function module_text(module, is_list, margin)
-  E.look "tostring"
+  E.check_cancel "tostring"
   local inside = margin .. "  "
   local extra = module.extra_repr
   extra = (bare[extra] or extra)(module)
@@ -73,7 +73,7 @@ local function module_text(module, is_list, margin)
   return name .. "(" .. inside .. table.concat(lines, inside) .. margin .. ")"
 end
 
---- A method __tostring: PyTorch's repr of a module, or of a list of modules, if is_list(module).
+--- A __tostring method. Modules for which is_list(module) is true are printed as lists.
 function repr.method(is_list)
   local function text(self, margin) return module_text(self, is_list(self), margin) end
   local method = core.frame(function(self)

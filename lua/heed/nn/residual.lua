@@ -7,15 +7,13 @@ local Residual = Module.class "Residual"
 
 function Residual:init(module)
   E.check_self(self, "init")
-  if not E.is_module(module) then
-    E.fail("%s: module must be a module, got %s", E.class_name(self), E.what(module))
-  end
+  E.check_module(module, E.class_name(self), "module")
   self.module = module
 end
 
 local function add(x, y, ...) return x + y, ... end
 
---- The module's further arguments and results pass through.
+--- Further arguments are passed on to the module, and its further results are returned.
 function Residual:forward(x, ...)
   E.check_self(self, "forward")
   return add(x, self.module(x, ...))

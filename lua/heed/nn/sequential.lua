@@ -12,7 +12,7 @@ function Sequential:forward(...)
   end
   local x = ...
   for _, entry in ipairs(E.parts(self)) do
-    E.look "Sequential"
+    E.check_cancel "Sequential"
     x = entry.value(x)
   end
   return x

@@ -1,4 +1,4 @@
---- State dicts: the parameters and buffers of a module by dotted name, in order, and back.
+--- State dicts: a module's parameters and buffers by dotted name, in order; and loading them into a module.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -15,10 +15,10 @@ local StateDict = { __name = "heed.StateDict" }
 
 function StateDict.__index(state, name) return raw(state, VALUES)[name] end
 
---- A new name goes to the end; nil takes a name out.
+--- Assigning to a new name appends it; assigning nil removes the name.
 function StateDict.__newindex(state, name, value)
   local names, values = raw(state, NAMES), raw(state, VALUES)
-  if type(name) ~= "string" then fail("state_dict: a name must be a string, got %s", E.what(name)) end
+  E.check_type(name, "string", "state_dict", "a name")
   if value == nil and values[name] ~= nil then
     for i, each in ipairs(names) do
       if each == name then
@@ -45,30 +45,30 @@ end
 StateDict.__tostring = core.frame(function(state)
   local lines = {}
   for name, value in pairs(state) do
-    E.look "tostring"
+    E.check_cancel "tostring"
     lines[#lines + 1] = ("\n  %s: %s"):format(name, E.what(value))
   end
   return ("StateDict(%s%s)"):format(table.concat(lines), #lines > 0 and "\n" or "")
 end)
 
---- A state dict of these names in order, and the tensors by name; it keeps both tables.
+--- A state dict with these names, a list, and values, a table by name. It takes ownership of both tables.
 function M.from(names, values) return compat.object({ [NAMES] = names, [VALUES] = values }, StateDict) end
 
 function M.is_state_dict(value) return raw(value, NAMES) ~= nil end
 
---- Whether a value is one or a plain table, which may be tensors by name.
+--- Whether a value is a state dict or a plain table.
 function M.is_state(value) return M.is_state_dict(value) or type(value) == "table" and not E.record(value) end
 
 -- ---- Taking and loading -------------------------------------------------------------------------
 
---- Calls visit(name, tensor, owner, entry) for what a state dict holds of a module: its own parameters, then
---- its buffers, then its parts; one that is in several places is there several times.
+--- Calls visit(name, tensor, owner, entry) for everything that belongs into a module's state dict, in order: its own
+--- parameters, its persistent buffers, then its parts. A shared tensor is visited under each of its names.
 local function walk(module, method, visit)
   E.walk(module, "", method, nil, function(each, prefix)
     local list = entries(each)
     for _, kind in ipairs { "parameter", "buffer" } do
       for i, entry in ipairs(list) do
-        if i % 1024 == 0 then E.look(method) end
+        if i % 1024 == 0 then E.check_cancel(method) end
         if entry.kind == kind and entry.persistent ~= false then
           visit(prefix .. entry.name, entry.value, each, entry)
         end
@@ -88,7 +88,7 @@ function M.of(module)
   return M.from(names, values)
 end
 
---- The module at a dotted path, nil if there is none.
+--- The module at a dotted path, or nil.
 local function at_path(module, path)
   for name in path:gmatch("[^.]+") do
     local found
@@ -103,18 +103,18 @@ end
 
 local MASKS = { mask = true, causal_mask = true }
 
---- Whether a name is that of a mask which the notebooks keep as a buffer, and which our built-in modules do
---- not need.
+--- Whether a name is that of a causal mask stored as a buffer, which PyTorch code commonly does and which heed's
+--- built-in modules do not need.
 local function is_mask_buffer(module, name)
-  local dot = name:reverse():find(".", 1, true) -- from the end: a pattern would take the square of the length
+  local dot = name:reverse():find(".", 1, true) -- from the end; a pattern would take quadratic time
   local last = dot and name:sub(#name - dot + 2) or name
   if not MASKS[last] then return false end
   local owner = at_path(module, dot and name:sub(1, #name - dot) or "")
   return owner ~= nil and E.record(owner) == nil
 end
 
---- Compares a state with a module: a list of {target =, value =, owner =, entry =} to load, the missing and the
---- unexpected names, and what does not fit as a list of {name, problem}.
+--- Compares a state with a module. Returns a list of {target =, value =, owner =, entry =} to load, the missing names,
+--- the unexpected names, and a list of {name, problem}.
 local function compare(module, state, assign)
   local loads, missing, unexpected, misfits, known = {}, {}, {}, {}, {}
   walk(module, "load_state_dict", function(name, target, owner, entry)
@@ -132,9 +132,9 @@ local function compare(module, state, assign)
     end
   end)
   for name in pairs(state) do
-    E.look "load_state_dict"
+    E.check_cancel "load_state_dict"
     if type(name) ~= "string" then
-      misfits[#misfits + 1] = { tostring(name), "is no name: names are strings" }
+      misfits[#misfits + 1] = { tostring(name), "is not a name; names must be strings" }
     elseif not known[name] and not is_mask_buffer(module, name) then
       unexpected[#unexpected + 1] = name
     end
@@ -143,15 +143,14 @@ local function compare(module, state, assign)
   return loads, missing, unexpected, misfits
 end
 
---- One message for everything that keeps a state from being loaded, sorted by name.
+--- Raises one error that lists all problems, sorted by name.
 local function refuse(module, problems)
   E.sort(problems, "load_state_dict", function(a, b) return a[1] < b[1] end)
   for i, problem in ipairs(problems) do problems[i] = ("\n  %s %s"):format(problem[1], problem[2]) end
   fail("load_state_dict: the state does not fit %s:%s", E.class_name(module), table.concat(problems))
 end
 
---- Puts tensors into the places of parameters and buffers: each load's `fresh`, if it has one. What can fail
---- has been done before.
+--- Replaces parameters and buffers by the `fresh` tensor of each load that has one. Nothing here can fail.
 local function put(loads)
   for _, load in ipairs(loads) do
     local own, entry, fresh = E.record(load.owner), load.entry, load.fresh
@@ -163,14 +162,13 @@ local function put(loads)
   end
 end
 
---- A tensor on the same elements, of the kind that the entry is.
+--- The tensor as a parameter or a plain tensor, like the entry's; it shares its elements.
 local function like(entry, tensor) return (entry.kind == "parameter" and Parameter or primitives.plain)(tensor) end
 
---- Gives every load the value itself to be put in place, or, where that has a dtype which the module does not
---- work with there, the value converted.
+--- For assign = true: the `fresh` tensor of each load is its value, converted if the module does not support the dtype.
 local function take(loads)
   for _, load in ipairs(loads) do
-    E.look "load_state_dict"
+    E.check_cancel "load_state_dict"
     local target, value, owner, entry = load.target, load.value, load.owner, load.entry
     local own = E.record(owner)
     local fits = own and value.dtype == target.dtype or not own and primitives.takes(owner, entry.name, value)
@@ -179,16 +177,16 @@ local function take(loads)
   end
 end
 
---- Copies the values into the module. Those that share memory with it are copied before anything is written;
---- for parameters without memory (nn.utils.skip_init) there are new tensors, one for those that are shared.
+--- Copies the values into the module. Values that share memory with the module are cloned before anything is written.
+--- Parameters without memory (nn.utils.skip_init) get new tensors; shared parameters stay shared.
 local function copy(loads)
   local written, fresh = {}, {}
   for _, load in ipairs(loads) do
-    E.look "load_state_dict"
+    E.check_cancel "load_state_dict"
     written[primitives.identity(load.target)] = true
   end
   for _, load in ipairs(loads) do
-    E.look "load_state_dict"
+    E.check_cancel "load_state_dict"
     if written[primitives.identity(load.value)] then load.value = load.value:clone() end
     if primitives.placeholder(load.target) then
       local _, identity = primitives.identity(load.target)
@@ -203,11 +201,11 @@ local function copy(loads)
   put(loads)
 end
 
---- Loads a state (a state dict, or a plain table of tensors by name) into a module; all of it or nothing. With
---- `assign` the module takes the tensors instead of copying them.
+--- Loads a state dict, or a plain table of tensors by name, into a module: completely, or not at all. With `assign` the
+--- module takes the tensors themselves instead of copies.
 function M.load(module, state, strict, assign)
   if not M.is_state(state) then
-    fail("load_state_dict: state must be a state dict or a table of tensors by name, got %s", E.what(state))
+    E.reject("load_state_dict", "state", state, "a state dict or a table of tensors by name")
   end
   local loads, missing, unexpected, problems = compare(module, state, assign)
   if strict then

@@ -1,4 +1,4 @@
---- nn.utils: what does not belong to a module of its own.
+--- nn.utils: helpers for making modules.
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
@@ -6,12 +6,12 @@ local primitives = core.modules
 
 local utils = {}
 
---- Class(...), whose built-in parts draw no weights and have none: zeros without memory stand for their
---- parameters until a state is loaded.
+--- Class(...) without initial weights: the built-in modules in it draw no random numbers, and their parameters are
+--- zeros without memory until a state is loaded.
 function utils.skip_init(class, ...)
   local record = E.record(class)
   if type(class) ~= "function" and not (record and record.metatable) then
-    E.fail("skip_init: class must be a class of modules or a constructor, got %s", E.what(class))
+    E.reject("skip_init", "class", class, "a class of modules or a constructor")
   end
   return primitives.skip_init(class, ...)
 end

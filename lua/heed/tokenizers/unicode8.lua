@@ -1,13 +1,13 @@
---- What Hugging Face's tokenizers take differently from Unicode as it is today. Their tables end with Unicode 8
---- (2015): what came later is for them an unknown letter, even if it is a mark or punctuation; a few characters
---- have changed since. None of them is in a vocabulary, so a stand-in that is in none either does for all.
---- Found by trying every character of Unicode 15 with tokenizers 0.23.
+--- Characters that Hugging Face's tokenizers treat differently from current Unicode. Their tables are those of
+--- Unicode 8 (2015): they treat later characters, including marks and punctuation, as unknown letters, and a few
+--- characters have changed category since. No vocabulary contains these characters, so a single stand-in replaces all.
+--- Found by testing every character of Unicode 15 with tokenizers 0.23.
 
 local character = require("heed.compat").character
 
-local STAND_IN = character(0x10FFFF) -- never a character
+local STAND_IN = character(0x10FFFF) -- a noncharacter, which no vocabulary contains
 
--- First and last, in hexadecimal, of the marks, punctuation and controls that are letters there.
+-- Hexadecimal ranges of the marks, punctuation and control characters that are letters there.
 local LETTERS = [[
   61D 7FD 890-891 898-89F 8CA-8E2 9FD-9FE A76 AFA-AFF B55 C04 C3C C77 C84 D00 D3B-D3C D81 EBA ECE 180F 1885-1886
   1ABF-1ACE 1B7D-1B7E 1DF6-1DFB 2E43-2E4F 2E52-2E5D A82C A8C5 A8FF A9BD 10D24-10D27 10EAB-10EAD 10EFD-10EFF
@@ -21,8 +21,8 @@ local LETTERS = [[
   1E01B-1E021 1E023-1E024 1E026-1E02A 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF 1E944-1E94A 1E95E-1E95F]]
 
 local stand_ins = {
-  [character(0x1734)] = "", -- a mark then
-  [character(0x166D)] = " " .. STAND_IN .. " ", -- punctuation then
+  [character(0x1734)] = "", -- a mark in Unicode 8
+  [character(0x166D)] = " " .. STAND_IN .. " ", -- punctuation in Unicode 8
   [character(0x111C9)] = " " .. STAND_IN .. " ",
 }
 for first, last in LETTERS:gmatch "(%x+)%-?(%x*)" do
@@ -31,5 +31,5 @@ for first, last in LETTERS:gmatch "(%x+)%-?(%x*)" do
   end
 end
 
---- By character: what stands for it.
+--- Replacements by character.
 return stand_ins

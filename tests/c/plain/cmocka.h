@@ -1,5 +1,5 @@
-/* What the tests use of cmocka, which Debian has not for Windows, RISC-V and WebAssembly: checks that end a
- * test by longjmp, and the loop over the tests, which prints as cmocka does. */
+/* The subset of cmocka that the tests use, for Windows, RISC-V and WebAssembly, for which Debian has no
+ * cmocka: assertions that end a test by longjmp, and the loop over the tests, with cmocka's output. */
 #ifndef HEED_TEST_CMOCKA_H
 #define HEED_TEST_CMOCKA_H
 
@@ -22,17 +22,16 @@ typedef struct CMUnitTest {
 #define cmocka_unit_test_setup_teardown(function, setup, teardown)                                           \
   { #function, function, setup, teardown }
 
-static bool shim_skipped; /* the test that runs */
+static bool shim_skipped; /* whether the running test was skipped */
 
-#if defined(__wasm__) /* cannot leave a function but by its end: the first check that fails ends the program \
-                       */
+#if defined(__wasm__) /* has no longjmp: the first failing assertion ends the program */
 #define SHIM_BEGIN() true
 #define SHIM_LEAVE() (printf("[  FAILED  ] 1 test(s)\n"), exit(1))
 #else
-/* For __builtin_longjmp, which needs no tables for unwinding. */
-static void *shim_place[5];
-#define SHIM_BEGIN() (__builtin_setjmp(shim_place) == 0)
-#define SHIM_LEAVE() __builtin_longjmp(shim_place, 1)
+/* __builtin_longjmp needs no unwind tables. */
+static void *shim_target[5];
+#define SHIM_BEGIN() (__builtin_setjmp(shim_target) == 0)
+#define SHIM_LEAVE() __builtin_longjmp(shim_target, 1)
 #endif
 
 static inline void shim_check(bool holds, const char *what, const char *file, int line) {
@@ -57,7 +56,7 @@ static inline void shim_check(bool holds, const char *what, const char *file, in
 #define assert_in_range(x, low, high)                                                                        \
   SHIM_CHECK((uint64_t)(x) >= (uint64_t)(low) && (uint64_t)(x) <= (uint64_t)(high), #x " is in range")
 #define fail_msg(...) (printf(__VA_ARGS__), SHIM_CHECK(false, ""))
-/* In the test itself. */
+/* Runs in the test's own function. */
 #define skip()                                                                                               \
   do {                                                                                                       \
     shim_skipped = true;                                                                                     \

@@ -1,1 +1,1 @@
-/* Of the headers that cmocka wants before it; WebAssembly has none, and cmocka.h here needs none. */
+/* Required by cmocka; WebAssembly has no setjmp.h, and this cmocka.h does not need it. */
