@@ -35,6 +35,7 @@
 
 #undef MAP_NORESERVE /* its mmap rejects flags that it does not need */
 #define MAP_NORESERVE 0
+#undef MADV_HUGEPAGE /* declared, but there is no madvise */
 
 long heed__system_process(void) {
   return 1;
