@@ -70,9 +70,6 @@ function M.save(path, what, ...)
     if metadata ~= nil then fail "save: metadata is given; it must be nil for a tensor without a name" end
     return files.save_tensor(path, what)
   end
-  if E.is_module(what) then
-    E.reject("save", "what", what, "a tensor or a table of tensors; use m:state_dict()")
-  end
   if not state_dict.is_state(what) then
     local fix = E.is_module(what) and "; use m:state_dict()" or ""
     E.reject("save", "what", what, "a tensor or a table of tensors%s", fix)

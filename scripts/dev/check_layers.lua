@@ -142,7 +142,9 @@ local function wrong_include(path, layer, name)
   if other == layer then return nil end
   if not level[other] then return "there is no such layer" end
   if level[other] >= level[layer] then return other .. " is not below " .. layer end
-  if header ~= door[other] and not header:find("%.def$") then return ("%s is entered by its door, %s"):format(other, tostring(door[other])) end
+  if header ~= door[other] and not header:find("%.def$") then
+    return ("%s is entered by its door, %s"):format(other, tostring(door[other]))
+  end
 end
 
 local function check(path, text)

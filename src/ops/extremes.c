@@ -172,8 +172,7 @@ static heed_status check_elements(heed_context *ctx, const char *function, const
 static heed_status choose(heed_context *ctx, const char *function, const heed__reduction *table,
                           const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                           heed_tensor **indices) {
-  heed__result value = {0}, index = {0};
-  heed_tensor *unwanted = NULL;
+  heed__indexed_result result;
   uint32_t reduced;
   int64_t shape[HEED_MAX_DIMS];
   extreme state;
@@ -183,21 +182,15 @@ static heed_status choose(heed_context *ctx, const char *function, const heed__r
   status = check_elements(ctx, function, x, reduced);
   if (status != HEED_OK) return status;
   const int ndim = heed__reduced_shape(x, reduced, keepdim, shape);
-  status = heed__result_begin(ctx, function, &value, values, x->dtype, ndim, shape, false, 1, &x);
-  if (status != HEED_OK) goto done;
-  status = heed__result_begin(ctx, function, &index, indices != NULL ? indices : &unwanted, HEED_INT64, ndim,
-                              shape, false, 1, &x);
+  status = heed__indexed_result_begin(ctx, function, &result, values, indices, ndim, shape, x);
   if (status != HEED_OK) goto done;
   state.kernels = heed__kernels_of(ctx);
   state.dtype = x->dtype;
-  const heed_tensor *results[] = {value.tensor, index.tensor};
+  const heed_tensor *results[] = {result.values.tensor, result.indices.tensor};
   if (!heed__reduce(ctx, &table[x->dtype], &state, x, reduced, keepdim, 2, results))
     status = heed__stopped(ctx, function);
 done:
-  status = heed__result_end(ctx, &index, status);
-  status = heed__result_end(ctx, &value, status);
-  heed_tensor_free(unwanted);
-  return status;
+  return heed__indexed_result_end(ctx, &result, status);
 }
 
 heed_status heed_max(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,

@@ -222,8 +222,7 @@ heed_status heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tens
 heed_status heed__linear_int8(heed_context *ctx, const char *function, const heed_tensor *x,
                               const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
                               heed_tensor **out) {
-  if (scale == NULL)
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is NULL; it must be a tensor", function);
+  if (scale == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is missing (NULL)", function);
   return apply_linear(ctx, function, x, weight, scale, bias, out);
 }
 

@@ -83,6 +83,19 @@ heed_status heed__result_begin_row_major(heed_context *ctx, const char *function
  * it. */
 HEED_MUST_USE
 heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_status status);
+/* The two results of max, min, sort and topk, values and indices. */
+typedef struct heed__indexed_result {
+  heed__result values, indices;
+  heed_tensor *unwanted; /* the indices, if the caller passed NULL for them */
+} heed__indexed_result;
+/** heed__result_begin for both, of the same shape: values with the dtype of x, indices (may be NULL) int64.
+ * heed__indexed_result_end must follow, also after an error. */
+HEED_MUST_USE
+heed_status heed__indexed_result_begin(heed_context *ctx, const char *function, heed__indexed_result *result,
+                                       heed_tensor **values, heed_tensor **indices, int ndim,
+                                       const int64_t *shape, const heed_tensor *x);
+HEED_MUST_USE
+heed_status heed__indexed_result_end(heed_context *ctx, heed__indexed_result *result, heed_status status);
 /** A new tensor with the shape of x and the strides of heed__strides_like; its elements are not set. */
 HEED_MUST_USE
 heed_status heed__new_like(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,

@@ -76,6 +76,24 @@ heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_statu
   return status;
 }
 
+heed_status heed__indexed_result_begin(heed_context *ctx, const char *function, heed__indexed_result *result,
+                                       heed_tensor **values, heed_tensor **indices, int ndim,
+                                       const int64_t *shape, const heed_tensor *x) {
+  *result = (heed__indexed_result){.unwanted = NULL};
+  const heed_status status =
+      heed__result_begin(ctx, function, &result->values, values, x->dtype, ndim, shape, false, 1, &x);
+  if (status) return status;
+  if (indices == NULL) indices = &result->unwanted;
+  return heed__result_begin(ctx, function, &result->indices, indices, HEED_INT64, ndim, shape, false, 1, &x);
+}
+
+heed_status heed__indexed_result_end(heed_context *ctx, heed__indexed_result *result, heed_status status) {
+  status = heed__result_end(ctx, &result->indices, status);
+  status = heed__result_end(ctx, &result->values, status);
+  heed_tensor_free(result->unwanted);
+  return status;
+}
+
 heed_status heed__new_like(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                            heed_tensor **out) {
   heed_tensor *made = NULL;

@@ -182,8 +182,7 @@ static bool sort_lanes(const heed_tensor *x, int dim, int64_t n, int64_t k, bool
 /* The first k along dim (from 0) in ascending or descending order. */
 static heed_status sorted(heed_context *ctx, const char *function, const heed_tensor *x, int dim, int64_t k,
                           bool descending, heed_tensor **values, heed_tensor **indices) {
-  heed__result value = {0}, index = {0};
-  heed_tensor *unwanted = NULL;
+  heed__indexed_result result;
   void *block = NULL;
   item on_stack[ITEMS_ON_STACK], *items = on_stack;
   int64_t shape[HEED_MAX_DIMS];
@@ -191,10 +190,7 @@ static heed_status sorted(heed_context *ctx, const char *function, const heed_te
   if (status != HEED_OK) return status;
   const int64_t n = x->ndim > 0 ? x->shape[dim] : 1;
   for (int i = 0; i < x->ndim; i++) shape[i] = i == dim ? k : x->shape[i];
-  status = heed__result_begin(ctx, function, &value, values, x->dtype, x->ndim, shape, false, 1, &x);
-  if (status != HEED_OK) goto done;
-  status = heed__result_begin(ctx, function, &index, indices != NULL ? indices : &unwanted, HEED_INT64,
-                              x->ndim, shape, false, 1, &x);
+  status = heed__indexed_result_begin(ctx, function, &result, values, indices, x->ndim, shape, x);
   if (status != HEED_OK || k == 0) goto done;
   if (k > ITEMS_ON_STACK / 2) {
     const size_t bytes = heed__array_bytes((uint64_t)k, 2 * sizeof(item));
@@ -205,14 +201,11 @@ static heed_status sorted(heed_context *ctx, const char *function, const heed_te
     }
     items = block;
   }
-  if (!sort_lanes(x, dim, n, k, descending, items, value.tensor, index.tensor, &ctx->pace))
+  if (!sort_lanes(x, dim, n, k, descending, items, result.values.tensor, result.indices.tensor, &ctx->pace))
     status = heed__stopped(ctx, function);
 done:
   heed__release(ctx, block);
-  status = heed__result_end(ctx, &index, status);
-  status = heed__result_end(ctx, &value, status);
-  heed_tensor_free(unwanted);
-  return status;
+  return heed__indexed_result_end(ctx, &result, status);
 }
 
 heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool descending, heed_tensor **values,

@@ -56,8 +56,8 @@ static void a_wrong_shape_is_reported_as_given(void **state) {
   heed_tensor *base = NULL, *view = NULL;
   transposed(t->ctx, HEED_FLOAT32, &base, &view);
   assert_int_equal(heed_uniform(t->ctx, NULL, 0, 1, 2, SHAPE(ROWS, COLUMNS), &view), HEED_SHAPE);
-  assert_non_null(strstr(heed_message(t->ctx), "the result is [3, 4]"));
-  assert_non_null(strstr(heed_message(t->ctx), "into [4, 3]"));
+  assert_non_null(
+      strstr(heed_message(t->ctx), "the result is [3, 4] and the tensor that is written is [4, 3]"));
   heed_tensor_free(view);
   heed_tensor_free(base);
 }

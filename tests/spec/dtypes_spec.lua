@@ -297,7 +297,8 @@ describe("functions without support for storage dtypes", function()
       function() heed.layer_norm(x, half[1]) end)
     raises("linear: bias is float16; it must be float32: convert with bias:float()",
       function() heed.linear(x, x, half[1]) end)
-    raises("add: b is float16; it must be float32, int64 or bool: convert with b:float()", function() return x + half end)
+    raises("add: b is float16; it must be float32, int64 or bool: convert with b:float()",
+      function() return x + half end)
     raises("index: index is int8; it must be int64", function() return x[heed.ones(1, { dtype = "int8" })] end)
   end)
 

@@ -365,18 +365,17 @@ describe("files", function()
 
     it("raise an error for a wrong path or value", function()
       local x = heed.ones(1)
-      raises("save: path must be a string, got nil", function() heed.save(nil, x) end)
-      raises("save: path must be a string, got the number 1", function() heed.save(1, x) end)
-      raises("save: path holds a character 0", function() heed.save("a\0.npy", x) end)
+      raises("save: path is nil; it must be a string", function() heed.save(nil, x) end)
+      raises("save: path is the number 1; it must be a string", function() heed.save(1, x) end)
+      raises("save: path has a zero byte; it must have none", function() heed.save("a\0.npy", x) end)
       raises("save: path is 'x.txt'; it must end in .npy to hold one tensor without a name",
         function() heed.save("x.txt", x) end)
       raises("save: path is '.npy'; it must end in .npy to hold one tensor without a name",
         function() heed.save(".npy", x) end)
       raises("save: path is 'x.safetensors.index.json'; it must end in .safetensors or .npz to hold tensors by name",
         function() heed.save("x.safetensors.index.json", { x = x }) end)
-      raises("save: what must be a tensor or a table of tensors, got nil", function() heed.save "x.npy" end)
-      raises("save: what must be a tensor or a table of tensors, got a module (Linear); m:state_dict() gives its " ..
-        "tensors",
+      raises("save: what is nil; it must be a tensor or a table of tensors", function() heed.save "x.npy" end)
+      raises("save: what is a module (Linear); it must be a tensor or a table of tensors; use m:state_dict()",
         function() heed.save("x.safetensors", nn.Linear(1, 1)) end)
       raises("save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name",
         function() heed.save("x.npy", { x = x }) end)
