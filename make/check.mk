@@ -1,4 +1,4 @@
-# What make lint checks. Each check is a target of its own.
+# The checks of make lint. Each check is a target of its own.
 
 ## runs luacheck, gcc and clang with warnings as errors, clang-format, and the checks of layers, symbols and heed.h
 lint: needs = build test lint

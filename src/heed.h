@@ -135,11 +135,11 @@ typedef struct heed_allocator {
 #define HEED_DEFAULT_SEED 67280421310721
 
 /** A new context that uses `allocator` (copied; NULL: malloc and free). Its default generator has the seed
- * HEED_DEFAULT_SEED. The environment variable HEED_CPU (scalar, avx2, avx512, neon) selects the kernels of an
- * instruction set, for tests. Errors, described by heed_status_text: MEMORY; ARGUMENT (NULL, or HEED_CPU is
- * invalid or not supported by the processor); MISMATCH (see heed_check_version). In C and C++
- * heed_context_new is a macro that passes the version of the header; the function of that name checks no
- * version, for callers without a header (ctypes, LuaJIT's FFI). */
+ * HEED_DEFAULT_SEED. The environment variable HEED_CPU selects the kernels of an instruction set
+ * (heed_information.kernels names it), for tests. Errors, described by heed_status_text: MEMORY; ARGUMENT
+ * (NULL, or HEED_CPU is invalid or not supported by the processor); MISMATCH (see heed_check_version). In C
+ * and C++ heed_context_new is a macro that passes the version of the header; the function of that name checks
+ * no version, for callers without a header (ctypes, LuaJIT's FFI). */
 HEED_CALL heed_context_new_for(int header, const heed_allocator *allocator, heed_context **out);
 HEED_CALL heed_context_new(const heed_allocator *allocator, heed_context **out);
 #define heed_context_new(...) heed_context_new_for(HEED_VERSION_NUMBER, __VA_ARGS__)
@@ -201,7 +201,7 @@ typedef struct heed_information {
   size_t size; /* sizeof(heed_information) */
   const char *version;
   char processor[64];  /* its name: "AMD EPYC 9R14"; if unknown, the architecture */
-  const char *kernels; /* the kernels in use: "scalar", "avx2", "avx512", "neon" */
+  const char *kernels; /* the kernels in use, by instruction set: "scalar", "avx2" … */
   /* The library for matrix products: "OpenBLAS"; "not loaded" before the first product that needs it; "none"
    * if heed's own kernels compute all products. */
   const char *blas;
@@ -641,23 +641,25 @@ typedef struct heed_attention_options {
                                       arXiv:2309.17453 */
 } heed_attention_options;
 
-/* Intermediate results of attention, on request. Requesting them does not change a bit of the result. Those
- * that a call does not compute stay NULL. scores           q·k, -inf where hidden (modules) weights after
- * softmax, without the sink's part dropped_weights  after dropout (modules, in training with p > 0) logits
- * scale · q·k, also at hidden positions (heed_scaled_dot_product_attention) capped_logits    after softcap
- * (heed_scaled_dot_product_attention) biased_logits    after masks, biases and windows, -inf where hidden
- * (heed_scaled_dot_product_attention) queries, keys, values        the inputs of attention, after norms and
- * rotation (modules): [b, h, n, d], [b, hkv, s, d] twice present_key, present_value   past and new ones
- * joined (heed_scaled_dot_product_attention):
- *                                [..., hkv, p + s, d]
- * The first six are maps [..., hq, l, p + s]. In a module with a cache, s counts the tokens of the cache and
- * of x; with a window to the left, at most the last left + n of them. Modules of one head have no dimension
- * h; without a batch there is no b. */
+/* Intermediate results of attention, on request; this changes no bit of the result. Results that a call does
+ * not compute stay NULL. `sdpa` stands for heed_scaled_dot_product_attention. The first six are maps
+ * [..., hq, l, p + s]; the inputs are [b, h, n, d] and, twice, [b, hkv, s, d]. In a module with a cache, s
+ * counts the tokens of the cache and of x; with a window to the left, at most the last left + n of them.
+ * Modules of one head have no dimension h; without a batch there is no b. */
+/* clang-format off */
 #define HEED_ATTENTION_TAPS_LIST(X)                                                                          \
-  X(scores)                                                                                                  \
-  X(weights)                                                                                                 \
-  X(dropped_weights)                                                                                         \
-  X(logits) X(capped_logits) X(biased_logits) X(queries) X(keys) X(values) X(present_key) X(present_value)
+  X(scores)          /* q·k, -inf where hidden (modules) */                                                  \
+  X(weights)         /* after softmax, without the sink's part */                                            \
+  X(dropped_weights) /* after dropout (modules, in training with p > 0) */                                   \
+  X(logits)          /* scale · q·k, also at hidden positions (sdpa) */                                      \
+  X(capped_logits)   /* after softcap (sdpa) */                                                              \
+  X(biased_logits)   /* after masks, biases and windows, -inf where hidden (sdpa) */                         \
+  X(queries)         /* the inputs of attention, after norms and rotation (modules) */                       \
+  X(keys)                                                                                                    \
+  X(values)                                                                                                  \
+  X(present_key)     /* the past and the new ones joined, [..., hkv, p + s, d] (sdpa) */                     \
+  X(present_value)
+/* clang-format on */
 typedef struct heed_attention_taps {
   size_t size; /* sizeof(heed_attention_taps) */
 #define X(name) heed_tensor *name;

@@ -209,10 +209,10 @@ class Lighttpd(unittest.TestCase):
                     ("/similar?text=a%c3", 400, "text is not valid UTF-8 at byte 2"),
                     ("/similar?text=%ed%a0%80", 400, "text is not valid UTF-8 at byte 1"),  # half of a surrogate pair
                     ("/similar?text=%c0%80", 400, "text is not valid UTF-8 at byte 1"),  # not the shortest encoding
-                    ("/similar?text=ab%zz", 400, "byte 3 of text is no valid escape"),
-                    ("/similar?text=%", 400, "byte 1 of text is no valid escape"),
-                    ("/similar?text=%4", 400, "byte 1 of text is no valid escape"),
-                    ("/similar?text=%25%2", 400, "byte 4 of text is no valid escape"),
+                    ("/similar?text=ab%zz", 400, "byte 3 of text is not a valid escape"),
+                    ("/similar?text=%", 400, "byte 1 of text is not a valid escape"),
+                    ("/similar?text=%4", 400, "byte 1 of text is not a valid escape"),
+                    ("/similar?text=%25%2", 400, "byte 4 of text is not a valid escape"),
                     ("/similar?text=a&text=b", 400, "text is given twice"),
                     ("/", 404, "there is only /similar here"), ("/similar.lua", 404, "there is only /similar here"),
                     ("/similar/?text=a", 404, "there is only /similar here")]:

@@ -6,7 +6,7 @@
 
 -- Arguments that may be NULL: in all functions, or in the function named.
 local may_be_null = {
-  g = true, options = true, taps = true, internals = true, allocator = true, release = true, user = true,
+  g = true, options = true, taps = true, allocator = true, release = true, user = true,
   heed_clamp = "low high", heed_linear = "bias", heed_linear_int8 = "bias", heed_layer_norm = "weight bias",
   heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
   heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
@@ -24,8 +24,8 @@ local tensors = {
   mask = "mask", condition = "mask", index = "whole", indices = "whole_row", ids = "whole", positions = "whole_row",
 }
 local by_function = {
-  heed_linear_int8 = { weight = "narrow", scale = "scale" },
-  heed_dequantize_int8 = { weight = "narrow", scale = "scale" },
+  heed_linear_int8 = { weight = "int8_weight", scale = "scale" },
+  heed_dequantize_int8 = { weight = "int8_weight", scale = "scale" },
   heed_layer_norm = { weight = "row", bias = "row" }, heed_rms_norm = { weight = "row" },
   heed_linear = { bias = "row" }, heed_dot = { a = "row", b = "row" }, heed_bernoulli = { p = "row" },
   heed_module_set_parameter = { m = "linear", value = "weight" }, heed_module_set_module = { value = "dropout" },
@@ -102,7 +102,7 @@ local function argument(f, i, kind, name, before)
     return pick("&out" .. i), true
   elseif struct then -- one that begins with its size
     before[#before + 1] = ("%s out%d = {.size = sizeof out%d};"):format(struct, i, i)
-    local owns = struct == "heed_attention_taps" or struct == "heed_attention_internals"
+    local owns = struct == "heed_attention_taps"
     local free = owns and ("%s_free(&out%d);"):format(struct, i)
     return pick("&out" .. i), true, false, nil, free
   end

@@ -5,13 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t min_of(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-static int64_t max_of(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
-
 /* ---- Strides ---- */
 
 /* Stride of dimension i; 0 if it is broadcast. */
@@ -59,10 +52,10 @@ static void set_window(heed__attention_task *t, const heed__attention_plan *p, i
   t->offset = offset;
   t->window_begin = p->window_left >= offset + p->query_length
                         ? -p->query_length
-                        : min_of(offset - p->window_left, p->key_length);
+                        : heed__min(offset - p->window_left, p->key_length);
   t->window_end = p->window_right >= p->key_length - offset
                       ? p->key_length
-                      : max_of(offset + p->window_right + 1, -p->query_length);
+                      : heed__max(offset + p->window_right + 1, -p->query_length);
 }
 
 /* Keys from the first one that the first row sees to the last one that the last row sees; with lengths, an
@@ -71,10 +64,11 @@ static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
   if (p->query_length == 0) return 0;
   if (!p->lengths)
-    return max_of(min_of(p->key_length, p->query_length - 1 + t->window_end) - max_of(t->window_begin, 0), 0);
+    return heed__max(
+        heed__min(p->key_length, p->query_length - 1 + t->window_end) - heed__max(t->window_begin, 0), 0);
   if (p->window_left >= p->key_length || p->window_right >= p->key_length) return p->key_length;
-  return min_of(p->key_length,
-                min_of(p->window_left + 1 + p->window_right, p->key_length) + p->query_length - 1);
+  return heed__min(p->key_length,
+                   heed__min(p->window_left + 1 + p->window_right, p->key_length) + p->query_length - 1);
 }
 
 /* ---- The task ---- */
@@ -190,7 +184,7 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
   if (p->sinks) t->sink = p->sinks[head_of_item * p->sink_stride];
   if (p->lengths) {
     /* Clamped again, in case the host has changed the lengths since the check. */
-    const int64_t keys = max_of(min_of(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->key_length), 0);
+    const int64_t keys = heed__max(heed__min(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->key_length), 0);
     set_window(t, p, keys, p->offset + keys - p->query_length);
   }
 }

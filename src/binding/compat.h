@@ -50,7 +50,7 @@
 #define LUAI_UACNUMBER double
 #endif
 
-/** The integer that a number at idx equals; *exact is false if it is none, or the value is no number. */
+/** The integer that a number at idx equals; *exact is false if it is not integral, or not a number. */
 static inline int64_t compat_tointegerx(lua_State *L, int idx, int *exact) {
   const double number = lua_type(L, idx) == LUA_TNUMBER ? lua_tonumber(L, idx) : NAN;
   const bool whole = number >= -0x1p63 && number < 0x1p63 && floor(number) == number;
@@ -281,7 +281,7 @@ static inline void compat_traceback(lua_State *L, lua_State *of, const char *mes
 
 /* ---- What the manual of 5.4 has no name for ---- */
 
-/** Pushes package.preload, or a value that is no table if there is none; returns its type. */
+/** Pushes package.preload, or a value that is not a table if there is none; returns its type. */
 static inline int lheed_push_preload(lua_State *L) {
 #if LUA_VERSION_NUM < 502
   lua_pushnil(L);

@@ -147,7 +147,7 @@ lua_Unsigned lheed_own_list(lua_State *L, int idx, const char *function) {
       lua_rawseti(L, -2, (lua_Integer)i);
     }
     lua_rawseti(L, -2, (lua_Integer)(first / OWN_PIECE) + 1);
-    lheed_stop(L, ctx, function);
+    lheed_check_cancel_of(L, ctx, function);
   }
   lua_replace(L, idx);
   return count;
@@ -236,7 +236,7 @@ int lheed_dim(lua_State *L, int idx, const char *function, const char *name) {
 int lheed_opt_dim(lua_State *L, int idx, const char *function) {
   if (lua_isnoneornil(L, idx)) return 0;
   int dim = lheed_dim(L, idx, function, "dim");
-  if (dim == 0) lheed_error(L, "%s: dim is 0; dimensions count from 1 (or from -1, the last)", function);
+  if (dim == 0) lheed_error(L, "%s: dim is 0; it must be at least 1, or at most -1 (the last)", function);
   return dim;
 }
 

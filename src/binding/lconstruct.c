@@ -181,7 +181,8 @@ static double read_scale(lua_State *L, int idx, const char *function, const cons
 /* In C, 0 means no row. */
 static int64_t read_row_index(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
   int64_t value = lheed_integer(L, idx, function, p->name);
-  if (value == 0) lheed_error(L, "%s: %s is 0; rows count from 1 (or from -1, the last)", function, p->name);
+  if (value == 0)
+    lheed_error(L, "%s: %s is 0; it must be at least 1, or at most -1 (the last)", function, p->name);
   return value;
 }
 

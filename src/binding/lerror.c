@@ -145,26 +145,27 @@ int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *
 
 /* ---- Cancellation checks ---- */
 
-void lheed_stop(lua_State *L, heed_context *ctx, const char *function) {
+void lheed_check_cancel_of(lua_State *L, heed_context *ctx, const char *function) {
   if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
 }
 
-void lheed_look(lua_State *L, const char *function) {
+void lheed_check_cancel(lua_State *L, const char *function) {
   const lheed_state *S = lheed_find(L);
   if (!S) luaL_error(L, "this Lua state has closed heed");
   heed_context *ctx = S->context;
   if (!heed__is_due(&ctx->pace)) return;
   if (ctx->call_end > 0 && !lheed_is_in_call(L)) heed__start_call(ctx);
-  lheed_stop(L, ctx, function);
+  lheed_check_cancel_of(L, ctx, function);
 }
 
-/* core.look(function): raises if the call is to stop; for loops in heed's own Lua files. */
-static int look(lua_State *L) {
+/* core.check_cancel(function): raises if the call was cancelled or is out of time; for loops in heed's own
+ * Lua files. */
+static int check_cancel(lua_State *L) {
   if (lua_type(L, 1) != LUA_TSTRING) {
     lua_settop(L, 1);
-    return lheed_bad_argument(L, 1, "look", "function", "a string");
+    return lheed_bad_argument(L, 1, "check_cancel", "function", "a string");
   }
-  lheed_look(L, lua_tostring(L, 1));
+  lheed_check_cancel(L, lua_tostring(L, 1));
   return 0;
 }
 
@@ -176,7 +177,8 @@ static int what_of(lua_State *L) {
 }
 
 void lheed_open_errors(lua_State *L) {
-  static const luaL_Reg functions[] = {{"raise", raise_message}, {"look", look}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"raise", raise_message}, {"check_cancel", check_cancel}, {NULL, NULL}};
   static const luaL_Reg primitives[] = {{"what", what_of}, {NULL, NULL}};
   lheed_add(L, NULL, functions);
   lheed_add(L, "modules", primitives);

@@ -4,6 +4,7 @@
 #include "lheed.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../io/io.h"
@@ -104,9 +105,11 @@ void lheed_new_state(lua_State *L) {
   const heed_allocator of_lua = {allocate_by_lua, release_by_lua, S};
   heed_status status = heed_context_new(lheed_allocates_by_lua(L) ? &of_lua : NULL, &S->context);
   if (status == HEED_ARGUMENT)
-    luaL_error(
-        L, "heed: the environment's HEED_CPU names no kernels that run on this processor; known are scalar, "
-           "avx2, avx512 and neon");
+#define X(name) " " #name
+    luaL_error(L,
+               "heed: HEED_CPU is '%s'; it must be kernels that run on this processor, of:" HEED__CPU_LIST(X),
+               getenv("HEED_CPU"));
+#undef X
   if (status) luaL_error(L, "heed: out of memory for a context");
   heed_set_huge_pages(S->context, true);
   find_own_files(L, S);

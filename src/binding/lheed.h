@@ -183,10 +183,10 @@ const char *lheed_push_float(lua_State *L, double value);
 
 /** A cancellation check: raises if the call was cancelled or exceeded its time. In every loop over something
  * that a script can make large. */
-void lheed_stop(lua_State *L, heed_context *ctx, const char *function);
+void lheed_check_cancel_of(lua_State *L, heed_context *ctx, const char *function);
 /** The same for short functions that heed's own Lua files call repeatedly, which do not begin with lheed_get:
  * where no call of these files is on the stack, the time limit starts again. */
-void lheed_look(lua_State *L, const char *function);
+void lheed_check_cancel(lua_State *L, const char *function);
 
 /* ---- Arguments (largs.c) ---- */
 /* `function` and `name` are for messages. idx is always positive. */
@@ -316,7 +316,7 @@ void lheed_open_late(lua_State *L);
 #define LHEED_PARTS(X)                                                                                       \
   X(boxes)        /* lbox.c: userdata around C objects; the type of tensors */                               \
   X(frames)       /* lheed.c: core.frame */                                                                  \
-  X(errors)       /* lerror.c: core.raise, core.look */                                                      \
+  X(errors)       /* lerror.c: core.raise, core.check_cancel */                                              \
   X(object)       /* lobject.c: objects written in Lua, heed.pairs, heed.ipairs */                           \
   X(size)         /* lsize.c: heed.Size */                                                                   \
   X(tensor)       /* ltensor.c: creating tensors, their properties, conversion, bytes */                     \

@@ -53,7 +53,7 @@ static void push_contents(lua_State *L, heed_context *ctx, const heed_archive *a
   lua_createtable(L, (int)count, 0);
   lua_createtable(L, 0, (int)count);
   for (int64_t i = 1; i <= count; i++) {
-    if ((i & 0x3ff) == 0) lheed_stop(L, ctx, "load");
+    if ((i & 0x3ff) == 0) lheed_check_cancel_of(L, ctx, "load");
     lua_pushstring(L, heed_archive_name(archive, i));
     lua_pushvalue(L, -1);
     lua_rawseti(L, -4, i);
@@ -63,7 +63,7 @@ static void push_contents(lua_State *L, heed_context *ctx, const heed_archive *a
   }
   lua_createtable(L, 0, 4);
   for (int64_t i = 1; heed_archive_metadata(archive, i, &key, &value); i++) {
-    lheed_stop(L, ctx, "load"); /* a value may have megabytes */
+    lheed_check_cancel_of(L, ctx, "load"); /* a value may have megabytes */
     lua_pushstring(L, value);
     lua_setfield(L, -2, key);
   }
@@ -102,7 +102,7 @@ static int save_tensor(lua_State *L) {
 static void read_strings(lua_State *L, heed_context *ctx, int list, lua_Unsigned count, const char **out) {
   for (lua_Unsigned i = 0; i < count; i++) {
     size_t length;
-    if ((i & 0xfff) == 0xfff) lheed_stop(L, ctx, "save");
+    if ((i & 0xfff) == 0xfff) lheed_check_cancel_of(L, ctx, "save");
     if (lheed_own_element(L, list, i) != LUA_TSTRING)
       lheed_error(L, "save: names and metadata must be strings");
     out[i] = lua_tolstring(L, -1, &length);
@@ -153,7 +153,7 @@ static int save(lua_State *L) {
  * an object lacks the key. */
 static void push_json(lua_State *L, heed_context *ctx, const heed__json *value, unsigned *pushed) {
   int64_t integer;
-  if ((++*pushed & 0xfff) == 0) lheed_stop(L, ctx, "load");
+  if ((++*pushed & 0xfff) == 0) lheed_check_cancel_of(L, ctx, "load");
   switch (heed__json_kind_of(value)) {
   case HEED__JSON_NULL: lua_pushnil(L); return;
   case HEED__JSON_BOOLEAN: lua_pushboolean(L, heed__json_boolean(value)); return;

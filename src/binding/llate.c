@@ -63,9 +63,8 @@ static int late_index(lua_State *L) {
   lua_settop(L, 2);
   lua_pushvalue(L, 2);
   if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return 0;
-  lheed_require(
-      L, lua_tostring(
-             L, 3)); /* this and the next may fail: the name is removed last, so that it can be read again */
+  /* This call and the next may raise; the name is removed last, so that it can be read again. */
+  lheed_require(L, lua_tostring(L, 3));
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 4);
   lua_rawset(L, 1);
@@ -164,7 +163,8 @@ static int open_late(lua_State *L) {
 
 /* heed.core, which heed's own files use: functions that the library does not show, and copies of some that it
  * does, so that a script that replaces these in the library does not affect heed's own files. */
-static const char *const own[] = {"files", "frame", "held", "look", "modules", "object", "raise", "text"};
+static const char *const own[] = {"check_cancel", "files",  "frame", "held",
+                                  "modules",      "object", "raise", "text"};
 static const char *const used[] = {"Generator", "cat",  "empty", "ipairs", "ones",
                                    "pairs",     "rand", "range", "tensor", "zeros"};
 

@@ -185,7 +185,7 @@ static int entries(lua_State *L) {
   lua_createtable(L, heed_module_entry_count(m), 0);
   for (int i = 1; lheed_read_entry_name(m, i, name); i = next_entry(m, name, i)) {
     const bool is_part = heed__module_part(m, name) != NULL;
-    if ((i & 0x3ff) == 0) lheed_look(L, heed_module_class(m));
+    if ((i & 0x3ff) == 0) lheed_check_cancel(L, heed_module_class(m));
     lua_createtable(L, 0, 3);
     if (!lheed_push_entry(L, m, name)) {
       lua_pop(L, 1);

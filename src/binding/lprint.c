@@ -77,7 +77,7 @@ typedef void visitor(printer *p, const char *at);
 
 /* For each element: even a summary may have 6^64. */
 static void count_element(printer *p) {
-  if ((++p->seen & 0x3ff) == 0) lheed_stop(p->L, p->ctx, "tostring");
+  if ((++p->seen & 0x3ff) == 0) lheed_check_cancel_of(p->L, p->ctx, "tostring");
 }
 
 /* At most HEED_MAX_DIMS deep. */

@@ -296,7 +296,7 @@ static int to_string(lua_State *L) {
   }
   size_t width = heed__element_bytes((*row_major)->dtype);
   if (!is_little_endian()) reverse_each((*row_major)->data, (*row_major)->numel, width);
-  lheed_stop(L, ctx, "to_string");
+  lheed_check_cancel_of(L, ctx, "to_string");
   lua_pushlstring(L, (*row_major)->data, (size_t)(*row_major)->numel * width);
   return 1;
 }
@@ -322,7 +322,7 @@ static int from_string(lua_State *L) {
   LHEED_TRY(L, heed__tensor_new(ctx, "from_string", dtype, ndim, shape, out));
   for (size_t i = 0; i < bytes; i += READ_AT_ONCE) {
     memcpy((*out)->data + i, data + i, bytes - i < READ_AT_ONCE ? bytes - i : READ_AT_ONCE);
-    lheed_stop(L, ctx, "from_string");
+    lheed_check_cancel_of(L, ctx, "from_string");
   }
   if (!is_little_endian()) reverse_each((*out)->data, count, heed__element_bytes(dtype));
   if (dtype == HEED_BOOL) {

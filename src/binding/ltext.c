@@ -46,7 +46,7 @@ static int lower(lua_State *L) {
   for (size_t at = 0, step; at < size; at += step) {
     step = heed__text_step(text + at, size - at);
     used += heed__text_lower(text + at, step, out + used);
-    lheed_stop(L, ctx, text_function);
+    lheed_check_cancel_of(L, ctx, text_function);
   }
   luaL_pushresultsize(&b, used);
   return 1;
@@ -111,7 +111,7 @@ static int replace(lua_State *L) {
     heed__category category;
     length = heed__text_category(text + at, size - at, &category);
     const rule *r = &rules[category];
-    if ((++seen & 0xfff) == 0) lheed_stop(L, ctx, text_function);
+    if ((++seen & 0xfff) == 0) lheed_check_cancel_of(L, ctx, text_function);
     if (r->kept && r->before_size + r->after_size == 0) continue;
     luaL_addlstring(&b, text + copied, at - copied);
     luaL_addlstring(&b, r->before, r->before_size);

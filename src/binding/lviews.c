@@ -151,7 +151,7 @@ static int call_join(lua_State *L, const char *function,
     }
     tensors[i] = box->object;
     lua_pop(L, 1);
-    if ((i & 0xfff) == 0xfff) lheed_stop(L, ctx, function);
+    if ((i & 0xfff) == 0xfff) lheed_check_cancel_of(L, ctx, function);
   }
   LHEED_TRY(L, call(ctx, (int)count, tensors, dim, out));
   lua_pop(L, 1);
@@ -179,7 +179,7 @@ static int64_t read_axis(lua_State *L, heed_context *ctx, const char *function, 
  */
 static void add_piece(lua_State *L, heed_context *ctx, const char *function, int axis, int64_t start,
                       int64_t length, lua_Integer index) {
-  if ((index & 0x3ff) == 0) lheed_stop(L, ctx, function);
+  if ((index & 0x3ff) == 0) lheed_check_cancel_of(L, ctx, function);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x"); /* read again: a finalizer may have released it */
   LHEED_TRY(L, heed__narrow(ctx, function, x, axis + 1, start + 1, length, out));

@@ -60,7 +60,7 @@ static uint32_t hash_piece(lua_State *L, heed_context *ctx, const char *function
                            const char *text, size_t size) {
   heed__hasher h = heed__hash_begin(v->key);
   for (size_t i = 0; i < size; i += LINES_AT_ONCE) {
-    if (i > 0) lheed_stop(L, ctx, function);
+    if (i > 0) lheed_check_cancel_of(L, ctx, function);
     heed__hash_feed(&h, text + i, size - i < LINES_AT_ONCE ? size - i : LINES_AT_ONCE);
   }
   return (uint32_t)heed__hash_value(&h);
@@ -72,7 +72,7 @@ static uint32_t hash_piece(lua_State *L, heed_context *ctx, const char *function
 static uint32_t count_lines(lua_State *L, heed_context *ctx, const char *text, size_t size, uint32_t *empty) {
   uint32_t count = 0;
   for (size_t i = 0; i < size; i++) {
-    if ((i & 0xffff) == 0xffff) lheed_stop(L, ctx, "load");
+    if ((i & 0xffff) == 0xffff) lheed_check_cancel_of(L, ctx, "load");
     if (text[i] != '\n') continue;
     count++;
     if (*empty == 0 && (i == 0 || text[i - 1] == '\n')) *empty = count;
@@ -87,11 +87,11 @@ static void lay_out_lines(lua_State *L, heed_context *ctx, vocabulary *v, const 
   const size_t bytes = v->slots * sizeof(uint32_t);
   for (size_t i = 0; i < bytes; i += LINES_AT_ONCE) {
     memset(slots + i, 0, bytes - i < LINES_AT_ONCE ? bytes - i : LINES_AT_ONCE);
-    lheed_stop(L, ctx, "load");
+    lheed_check_cancel_of(L, ctx, "load");
   }
   offset[0] = 0;
   for (size_t i = 0; i < size; i++) {
-    if ((i & 0xffff) == 0xffff) lheed_stop(L, ctx, "load");
+    if ((i & 0xffff) == 0xffff) lheed_check_cancel_of(L, ctx, "load");
     copy[i] = text[i];
     if (text[i] == '\n') offset[++line] = (uint32_t)i + 1;
   }
@@ -127,7 +127,7 @@ static int new_vocabulary(lua_State *L) {
     const char *piece = line_of(v, i, &size);
     uint32_t *slot = find_word(v, hash_piece(L, ctx, "load", v, piece, size), piece, size, "", 0, &probes);
     v->probes += probes;
-    if ((i & 0xfff) == 0xfff) lheed_stop(L, ctx, "load");
+    if ((i & 0xfff) == 0xfff) lheed_check_cancel_of(L, ctx, "load");
     if (*slot) {
       lua_pushnil(L);
       lua_pushinteger(L, *slot);
@@ -169,7 +169,7 @@ static int id(lua_State *L) {
 static int piece(lua_State *L) {
   size_t size;
   int exact;
-  lheed_look(L, "decode");
+  lheed_check_cancel(L, "decode");
   const vocabulary *v = check_vocabulary(L);
   const lua_Integer i = lua_tointegerx(L, 2, &exact);
   if (!exact || i < 1 || i > v->count) return 0;
@@ -184,7 +184,7 @@ static int longest(lua_State *L) {
   size_t size, prefix_size;
   uint64_t probes;
   uint32_t hash[LONGEST_MATCH + 1]; /* by the number of bytes of word in the piece */
-  lheed_look(L, "encode");
+  lheed_check_cancel(L, "encode");
   const vocabulary *v = check_vocabulary(L);
   const char *word = luaL_checklstring(L, 2, &size), *prefix = luaL_checklstring(L, 4, &prefix_size);
   const lua_Integer from = luaL_checkinteger(L, 3);

@@ -40,8 +40,8 @@ static void on_interrupt(int number) {
   lua_sethook(interrupted, raise_interrupted, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
-/* If the reader of the output has closed it, as in `heed … | head -1`, that is no error. A write to another
- * pipe, such as one of io.popen, fails. */
+/* If the reader of the output has closed it, as in `heed … | head -1`, that is not an error. A write to
+ * another pipe, such as one of io.popen, fails. */
 static void on_broken_pipe(int number) {
   (void)number;
   struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};

@@ -369,7 +369,6 @@ double heed__draw_double(heed_generator *g);
 #define HEED__DRAWN_WHOLE 2048
 HEED_MUST_USE
 bool heed__draw_floats(heed_generator *g, float *out, int64_t n);
-double heed__draw_double(heed_generator *g);
 /** Draws n normal values: by the kernel `transform`, as PyTorch's randn for n elements; if it is NULL or n is
  * less than a block, one by one in double, as PyTorch fills tensors that are not contiguous. */
 HEED_MUST_USE

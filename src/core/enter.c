@@ -61,9 +61,9 @@ static _Thread_local const heed_context *thread_refused;
 static _Thread_local char thread_message[128];
 
 bool heed__try_enter(heed_context *ctx, const char *function, heed_context **entered) {
-  uintptr_t nobody = 0;
+  uintptr_t no_owner = 0;
   if (atomic_load(&ctx->inside) != (uintptr_t)&thread_mark &&
-      !atomic_compare_exchange_strong(&ctx->inside, &nobody, (uintptr_t)&thread_mark)) {
+      !atomic_compare_exchange_strong(&ctx->inside, &no_owner, (uintptr_t)&thread_mark)) {
     snprintf(thread_message, sizeof thread_message, "%s: the context is in use by another thread", function);
     thread_refused = ctx;
     return false;

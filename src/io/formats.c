@@ -159,7 +159,8 @@ static heed_status check_utf8(heed_context *ctx, const char *what, const char *t
   size_t invalid = 0;
   const heed_status status = heed__text_check_in_steps(ctx, "save", text, strlen(text), &invalid);
   if (status != HEED_OK || invalid == 0) return status;
-  return heed__fail(ctx, HEED_ARGUMENT, "save: %s %s is not UTF-8", what, heed__quoted(quoted, text, false));
+  return heed__fail(ctx, HEED_ARGUMENT, "save: %s %s is not UTF-8; it must be", what,
+                    heed__quoted(quoted, text, false));
 }
 
 static heed_status check_contents(heed_context *ctx, const heed__contents *c) {

@@ -29,8 +29,8 @@ heed_status heed__check_dim(heed_context *ctx, const char *function, int ndim, i
 
 heed_status heed__check_new_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out) {
   if (ndim >= HEED_MAX_DIMS)
-    return heed__fail(ctx, HEED_SHAPE, "%s: the tensor already has %d dimensions; there can be no more",
-                      function, ndim);
+    return heed__fail(ctx, HEED_SHAPE, "%s: the tensor has %d dimensions; it must have at most %d", function,
+                      ndim, HEED_MAX_DIMS - 1);
   return check_dim(ctx, function, ndim, ndim + 1, dim, out);
 }
 
@@ -85,7 +85,7 @@ heed_status heed__check_expands(heed_context *ctx, const char *function, const c
                                 const heed_tensor *x, int ndim, const int64_t *shape) {
   char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
   if (x->ndim > ndim)
-    return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and must broadcast to %s, which has fewer dimensions",
+    return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must broadcast to %s, which has fewer dimensions",
                       function, argument, heed__shape_text(have, x->ndim, x->shape),
                       heed__shape_text(want, ndim, shape));
   for (int i = 1; i <= x->ndim; i++) {

@@ -1,7 +1,7 @@
 /* Resumable work: large products and attention, which stop at a cancellation check (heed__pace) and can
  * continue later. A work is begun (checks, memory), run until it is done, and ended. An operation runs it in
- * one call; a plan (nn/attention/steps.c) runs it in slices, and the results are bit-identical. Included by
- * ops.h. */
+ * one call; heed_steps (nn/attention/steps.c) runs it in slices, and the results are bit-identical. Included
+ * by ops.h. */
 #ifndef HEED_OPS_WORKS_H
 #define HEED_OPS_WORKS_H
 

@@ -300,19 +300,19 @@ static void constructors_survive_failing_allocations(void **state) {
 /* Lets every allocation of one pass or one reordering fail in turn. */
 typedef struct trial {
   heed_dtype dtype;
-  bool internals, masked, dropout, reorder;
+  bool taps, masked, dropout, reorder;
   int64_t context_length, past, added; /* past tokens are added one at a time */
 } trial;
 
 static heed_status attempt(const trial *t, heed_module *m, const heed_tensor *x, const heed_tensor *mask,
                            const heed_tensor *padding, const heed_tensor *order, heed_kv_cache *cache,
                            heed_tensor **y) {
-  heed_attention_taps internals = {.size = sizeof internals};
+  heed_attention_taps taps = {.size = sizeof taps};
   if (t->reorder) return heed_kv_cache_reorder(cache, order);
   const heed_forward_options options = {
       .size = sizeof options, .attn_mask = mask, .key_padding_mask = padding, .cache = cache};
-  heed_status status = heed_module_forward(m, x, &options, y, t->internals ? &internals : NULL);
-  heed_attention_taps_free(&internals);
+  heed_status status = heed_module_forward(m, x, &options, y, t->taps ? &taps : NULL);
+  heed_attention_taps_free(&taps);
   return status;
 }
 

@@ -461,8 +461,8 @@ static void forward_refuses_invalid_inputs(void **state) {
                "be 1 or 2");
   assert_fails(ctx, heed_module_forward(linear, three, &options, &out, NULL), HEED_ARGUMENT,
                "Linear: attn_mask is given; only attention modules take it");
-  heed_attention_taps internals = {.size = sizeof internals};
-  assert_fails(ctx, heed_module_forward(linear, three, NULL, &out, &internals), HEED_ARGUMENT,
+  heed_attention_taps taps = {.size = sizeof taps};
+  assert_fails(ctx, heed_module_forward(linear, three, NULL, &out, &taps), HEED_ARGUMENT,
                "Linear: need_weights is given; only attention modules take it");
   heed_module *split = NULL;
   heed_tensor *query = NULL, *key = NULL, *value = NULL;

@@ -16,7 +16,7 @@
 typedef struct world {
   test_memory memory;
   heed_context *ctx;
-  heed_tensor *x, *mask, *whole, *whole_row, *whole_one, *row, *narrow, *scale, *weight;
+  heed_tensor *x, *mask, *whole, *whole_row, *whole_one, *row, *int8_weight, *scale, *weight;
   const heed_tensor *list[2];
   heed_generator *g;
   heed_module *m, *dropout, *linear;
@@ -49,7 +49,7 @@ static void open_world(world *w, const char *file) {
   assert_ok(heed_full(ctx, HEED_INT64, 1, SHAPE(1), heed_integer(1), &w->whole_one));
   assert_ok(heed_uniform(ctx, NULL, 0, 1, 1, sizes, &w->row));
   assert_ok(heed_uniform(ctx, NULL, 0, 1, 2, sizes, &w->weight));
-  assert_ok(heed_quantize_int8(ctx, w->x, &w->narrow, &w->scale));
+  assert_ok(heed_quantize_int8(ctx, w->x, &w->int8_weight, &w->scale));
   w->list[0] = w->list[1] = w->x;
   assert_ok(heed_generator_new(ctx, 1, &w->g));
   heed_attention_config_init(&w->config, sizeof w->config);
@@ -67,8 +67,8 @@ static void open_world(world *w, const char *file) {
 }
 
 static void close_world(world *w) {
-  heed_tensor *const all[] = {w->x,   w->mask,   w->whole, w->whole_row, w->whole_one,
-                              w->row, w->narrow, w->scale, w->weight};
+  heed_tensor *const all[] = {w->x,   w->mask,        w->whole, w->whole_row, w->whole_one,
+                              w->row, w->int8_weight, w->scale, w->weight};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
   heed_generator_free(w->g);
   heed_module_release(w->m);

@@ -1,4 +1,4 @@
-/* The fast path through small attention modules against the general one, which calls that ask for internals
+/* The fast path through small attention modules against the general one, which calls that ask for taps
  * use: the same bits with every kernel table, with input, weights and result between guard pages. */
 #define _DEFAULT_SOURCE /* mmap */
 
@@ -104,9 +104,9 @@ static void compare_paths(heed_context *ctx) {
     const heed_forward_options none = {.size = sizeof none};
     heed__small_pass pass;
     taken += heed__small_pass_takes(m, at, &none, &pass);
-    heed_attention_taps internals = {.size = sizeof internals};
-    assert_ok(heed_module_forward(m, at, NULL, &wanted, &internals));
-    heed_attention_taps_free(&internals);
+    heed_attention_taps taps = {.size = sizeof taps};
+    assert_ok(heed_module_forward(m, at, NULL, &wanted, &taps));
+    heed_attention_taps_free(&taps);
     into = guarded_copy(ctx, wanted, i % 2, &area[1]);
     assert_ok(heed_fill(ctx, into, heed_number(-7)));
     assert_ok(heed_module_forward(m, at, NULL, &into, NULL));

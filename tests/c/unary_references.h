@@ -2,8 +2,9 @@
  *
  *   X(name, value for double x, ulp, relative, at inf, at -inf)
  *     ulp       how far a kernel may be off, in units of the last place
- *     relative  and besides, for each unit of x: where a 1 takes the digits of what is added to it, or e^-x
- * is infinite at inf …  what kernels give exactly */
+ *     relative  further error for each unit of |x|: adding 1 loses digits, or e^-x is infinite
+ *
+ * The last two are the exact results of the kernels. */
 #ifndef UNARY_REFERENCES_H
 #define UNARY_REFERENCES_H
 

@@ -96,7 +96,7 @@ describe("the arguments of a BERT", function()
   it("must be ids in the vocabulary, and not more than the context length", function()
     local m, many = model(), {}
     for i = 1, 21 do many[i] = 2 end
-    raises("Bert: ids have 21 tokens; max_position_embeddings is 20", function() m(many) end)
+    raises("Bert: ids have 21 tokens; they must have at most 20, max_position_embeddings", function() m(many) end)
     raises("Bert: ids is nil; it must be a tensor or a list of token ids", function() m() end)
     raises("Bert: ids is a tensor of shape [2] and dtype float32; it must be an int64 tensor [n] or [b, n] with at " ..
       "least one element",

@@ -150,7 +150,7 @@ describe("a cache", function()
     end
   end)
 
-  it("returns all keys and values, and the internals of attention, with need_weights", function()
+  it("returns all keys and values, and the intermediate results, with need_weights", function()
     local m, x = module { num_kv_heads = 2, rope = {} }, heed.randn(2, 7, 6)
     local _, whole = m(x, { need_weights = true })
     for _, dtype in ipairs(DTYPES) do
@@ -166,7 +166,7 @@ describe("a cache", function()
       assert.is_true(info.scores[{ {}, {}, 1, 7 }]:eq(-math.huge):all():item())
       local seen = info.scores[{ {}, {}, 2 }]
       close(whole.scores[{ {}, {}, 7 }], seen, 4 * BOUNDS[dtype])
-      m(x[{ {}, { 1, 2 } }], { cache = cache:truncate(3) }) -- overwrites the memory that the internals were read from
+      m(x[{ {}, { 1, 2 } }], { cache = cache:truncate(3) }) -- overwrites the memory that the results were read from
       close(whole.keys, info.keys, BOUNDS[dtype])
     end
   end)

@@ -89,7 +89,7 @@ describe("a decoder", function()
     ids = from_one(golden.llama.prompt)
   end)
 
-  it("returns the attention internals of its layers with need_weights", function()
+  it("returns the intermediate results of its layers with need_weights", function()
     local logits, info = m(ids, { need_weights = true })
     close(m(ids), logits, 0)
     assert.are.equal(3, #info.layers)
@@ -122,7 +122,8 @@ describe("a decoder", function()
   it("rejects invalid arguments", function()
     local long = {}
     for i = 1, 129 do long[i] = 1 end
-    raises("Llama: ids have 129 tokens; max_position_embeddings is 128", function() m(long) end)
+    raises("Llama: ids have 129 tokens; together they must be at most 128, max_position_embeddings",
+      function() m(long) end)
     raises("Llama: ids is a tensor of shape [2] and dtype float32; it must be an int64 tensor [n] or [b, n] with at " ..
       "least one element",
       function() m(heed.ones(2)) end)
@@ -171,7 +172,7 @@ describe("the cache of a model", function()
   it("reports what does not fit, and stays unchanged", function()
     local cache = m:new_cache { capacity = 12 }
     m(ids, { cache = cache })
-    raises("GPT2: cache has 11 tokens and ids have 2 more; the capacity is 12",
+    raises("GPT2: cache has 11 tokens and ids have 2 more; together they must be at most 12, the capacity",
       function() m({ 1, 2 }, { cache = cache }) end)
     raises("GPT2: cache has a batch of 1; it must be that of ids, 2",
       function() m({ { 1 }, { 2 } }, { cache = cache }) end)
@@ -185,7 +186,8 @@ describe("the cache of a model", function()
     assert.are.equal(11, cache.length)
     assert.are.equal(12, m:new_cache({ capacity = 12 }).capacity)
     assert.are.equal(96, m:new_cache().capacity)
-    raises("GPT2: cache has 95 tokens and ids have 2 tokens; max_position_embeddings is 96", function()
+    raises("GPT2: cache has 95 tokens and ids have 2 tokens; together they must be at most 96, " ..
+      "max_position_embeddings", function()
       cache = m:new_cache { capacity = 200 }
       local long = {}
       for i = 1, 95 do long[i] = i end

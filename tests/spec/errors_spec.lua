@@ -70,7 +70,7 @@ describe("an error message names the function, the argument, its value and what 
       "sum: dim is 3 and the tensor has 2 dimensions; it must be from 1 to 2, or from -1 to -2",
       function() return x:sum(3) end
     )
-    raises("sum: dim is 0; dimensions count from 1 (or from -1, the last)", function() return x:sum(0) end)
+    raises("sum: dim is 0; it must be at least 1, or at most -1 (the last)", function() return x:sum(0) end)
     raises("softmax: dim is nil; it must be an integer", function() return x:softmax() end)
     raises("permute: dimension 1 is named twice; each must be named once", function() return x:permute(1, 1) end)
     raises(

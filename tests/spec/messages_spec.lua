@@ -127,7 +127,7 @@ describe("a message about insufficient memory begins with the called function", 
     end)
   end
 
-  it("of a forward pass, for its parts and internals", function()
+  it("of a forward pass, for its parts and intermediate results", function()
     local mha = nn.MultiHeadAttention { d_in = 8, d_out = 8, context_length = 8, dropout = 0.5, num_heads = 2 }
     local causal = nn.CausalAttention { d_in = 8, d_out = 8, context_length = 8, dropout = 0.5, softmax_dim = 1 }
     local drop, batch = nn.Dropout(0.5), x:unsqueeze(1)

@@ -179,7 +179,7 @@ describe("forward", function()
     assert.are.equal("heed.Size([2, 6, 4])", tostring(m(x).shape))
   end)
 
-  it("returns the internals on request, without changing the result", function()
+  it("returns intermediate results on request, without changing the result", function()
     local m, x = multi_head(), heed.rand(2, 6, 3)
     local y, info = m(x, { need_weights = true })
     assert.is_true(y:equal(m(x)))

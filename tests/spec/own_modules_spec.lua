@@ -256,8 +256,8 @@ describe("Sequential", function()
   end)
 
   it("accepts exactly one input", function()
-    fails("Sequential takes one input, got 2 arguments", nn.Sequential(), 1, 2)
-    fails("Sequential takes one input, got 0 arguments", nn.Sequential())
+    fails("Sequential: 2 arguments are given; it takes one input", nn.Sequential(), 1, 2)
+    fails("Sequential: 0 arguments are given; it takes one input", nn.Sequential())
   end)
 
   it("can be a parent class", function()

@@ -73,13 +73,14 @@ local function check_c(block)
   end)
 end
 
--- A target with a slash is a file, which a pattern may make.
+-- A target with a slash is a file, which a pattern may make. The make that runs the tests may have other settings.
+local MAKE = "env -u BUILD -u MAKEFLAGS make "
 local targets -- of the Makefile, a set
 local function is_target(name)
-  if name:find "/" then return support.run("MAKEFLAGS= make -n " .. name).code == 0 end
+  if name:find "/" then return support.run(MAKE .. "-n " .. name).code == 0 end
   if not targets then
     targets = {}
-    local database = support.run "MAKEFLAGS= make -pq header 2>/dev/null || true" -- header has nothing to build
+    local database = support.run(MAKE .. "-pq header 2>/dev/null || true") -- header has nothing to build
     for target in ("\n" .. database.out):gmatch "\n([%w_/-]+):[^=]" do targets[target] = true end
   end
   return targets[name] ~= nil

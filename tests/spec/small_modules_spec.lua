@@ -95,7 +95,7 @@ describe("Embedding", function()
     raises("Embedding: num_embeddings is nil; it must be an integer", function() nn.Embedding() end)
     raises("Embedding: num_embeddings is 0; it must be at least 1", function() nn.Embedding(0, 3) end)
     raises("Embedding: embedding_dim is -1; it must be at least 1", function() nn.Embedding(3, -1) end)
-    raises("Embedding: padding_idx is 0; rows count from 1 (or from -1, the last)",
+    raises("Embedding: padding_idx is 0; it must be at least 1, or at most -1 (the last)",
       function() nn.Embedding(3, 3, 0) end)
     for _, place in ipairs { 4, -4 } do
       raises(("Embedding: padding_idx is %d; it must be from 1 to 3, or from -3 to -1"):format(place),

@@ -41,7 +41,7 @@
 ---@field attn_mask? heed.Tensor as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
 ---@field kv_lengths? heed.Tensor|integer[] int64 [b]: ids beyond these lengths are padding; not together with a cache
----@field need_weights? boolean return attention internals; false by default
+---@field need_weights? boolean return the intermediate results of attention; false by default
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
 ---The base class of GPT2 and Llama.
@@ -50,11 +50,11 @@
 ---@field lm_head heed.Linear
 local Decoder = {}
 
----The logits of the tokens. With need_weights, info.layers[i] holds the attention internals of layer i.
+---The logits of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
 ---@param ids heed.Tensor|integer[]|integer[][] int64 [n] or [b, n]
 ---@param options? heed.DecoderOptions
 ---@return heed.Tensor logits [n, v] or [b, n, v]
----@return { layers: heed.Internals[] }? info
+---@return { layers: heed.Taps[] }? info
 function Decoder:forward(ids, options) end
 
 ---An empty cache for all layers. Raises an error if memory is insufficient.

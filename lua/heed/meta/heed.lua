@@ -196,7 +196,7 @@ function heed.clock() end
 ---@class heed.Info
 ---@field version string
 ---@field processor string
----@field kernels "scalar"|"avx2"|"avx512"|"neon" the kernel table in use
+---@field kernels string the kernel table in use, named by its instruction set: "scalar", "avx2", …
 ---@field blas string the library that computes matrix products for the scalar kernels: "OpenBLAS", "not loaded" (not needed yet) or "none"
 ---@field blas_core string the processor that the library's kernels were written for; "" if unknown
 ---@field threads integer as heed.get_num_threads()

@@ -94,13 +94,13 @@ function Bert.load(path, config) end
 ---@field attention_mask? heed.Tensor [b, n], 0 or false for padding
 ---@field kv_lengths? heed.Tensor int64 [b]: tokens beyond these lengths are padding
 ---@field token_type_ids? heed.Tensor|integer[] int64 [b, n] or [n], counted from 1; 1 by default
----@field need_weights? boolean return attention internals; false by default
+---@field need_weights? boolean return the intermediate results of attention; false by default
 
----The hidden states of the tokens. With need_weights, info.layers[i] holds the attention internals of layer i.
+---The hidden states of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
 ---@param ids heed.Tensor|integer[]|integer[][] int64 [n] or [b, n]
 ---@param options? heed.BertOptions
 ---@return heed.Tensor hidden [n, d] or [b, n, d]
----@return { layers: heed.Internals[] }? info
+---@return { layers: heed.Taps[] }? info
 function Bert:forward(ids, options) end
 
 ---BERT's pooled output: tanh of the pooler on the first token. Raises an error if the model has no pooler.

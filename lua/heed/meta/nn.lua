@@ -29,16 +29,16 @@ function nn.is_module(value) end
 ---@class heed.ForwardOptions
 ---@field attn_mask? heed.Tensor bool, true where the key is visible; or float32, added to the scores; broadcast to [b, h, n, s]. A mask with fewer keys hides the remaining ones
 ---@field key_padding_mask? heed.Tensor bool [b, s], true for padding
----@field need_weights? boolean return the internals as a second result; this never changes the first
+---@field need_weights? boolean return the intermediate results as a second result; this never changes the first
 ---@field generator? heed.Generator draws the dropout mask
 ---@field kv_lengths? heed.Tensor int64 [b]: keys beyond these lengths are padding; with causality, the last query is aligned with the last key; not together with a cache
 ---@field key? heed.Tensor cross attention: x attends to these tokens instead of itself [b, s, kdim]
 ---@field value? heed.Tensor the tokens that values are computed from; by default key [b, s, vdim]
 ---@field cache? heed.Cache x's tokens are appended to it and attend to all tokens in it
 
----The internals of attention. Modules with one head omit h; inputs without a batch omit b. With a window and a cache, s
+---The intermediate results of attention. Modules with one head omit h; inputs without a batch omit b. With a window and a cache, s
 ---counts at most the last left + n keys.
----@class heed.Internals
+---@class heed.Taps
 ---@field scores heed.Tensor q·k before scaling, -inf for hidden keys [b, h, n, s]
 ---@field weights heed.Tensor after softmax [b, h, n, s]
 ---@field dropped_weights? heed.Tensor after dropout, in training mode [b, h, n, s]
@@ -77,7 +77,7 @@ local Module = {}
 ---@param x heed.Tensor
 ---@param options? heed.ForwardOptions
 ---@return heed.Tensor y
----@return heed.Internals? info with need_weights
+---@return heed.Taps? info with need_weights
 function Module:forward(x, options) end
 
 ---`for name, p in m:named_parameters() do`: the parameters in PyTorch's order, a module's own before those of its parts.

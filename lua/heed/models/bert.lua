@@ -51,12 +51,14 @@ local FORWARD_OPTIONS = { "attention_mask", "token_type_ids", "kv_lengths", "nee
 
 --- Hidden states [b, n, d] of ids [b, n], or [n, d] of ids [n]. attention_mask [b, n] is 0 or false for padding;
 --- kv_lengths [b] are the lengths without padding at the end. token_type_ids count from 1 and default to 1.
---- need_weights adds a second result, where info.layers[i] holds the attention internals of layer i.
+--- need_weights adds a second result, where info.layers[i] holds the intermediate results of attention in layer i.
 function Bert:forward(ids, ...)
   local mask, types, lengths, wanted = options_of("Bert", FORWARD_OPTIONS, 3, self, ids, ...)
   ids = loading.ids("Bert", ids)
   local n, most = ids.shape[ids.ndim], self.config.max_position_embeddings
-  if n > most then fail("Bert: ids have %s; max_position_embeddings is %d", E.count(n, "token"), most) end
+  if n > most then
+    fail("Bert: ids have %s; they must have at most %d, max_position_embeddings", E.count(n, "token"), most)
+  end
   if mask ~= nil and E.kind(mask) ~= "tensor" then
     E.reject("Bert", "attention_mask", mask, "a tensor that is 0 or false for padding")
   end

@@ -150,8 +150,8 @@ function M.begin(class, cache, layer_count, batch, n)
     fail("%s: cache has a batch of %d; it must be that of ids, %d", class, cache.batch, batch)
   end
   if length + n > cache.capacity then
-    fail("%s: cache has %s and ids have %d more; the capacity is %d", class, E.count(length, "token"), n,
-      cache.capacity)
+    fail("%s: cache has %s and ids have %d more; together they must be at most %d, the capacity", class,
+      E.count(length, "token"), n, cache.capacity)
   end
   local work = cache[DRAFT] and cache or M.draft(class, cache, n)
   return work, work[LAYERS], length

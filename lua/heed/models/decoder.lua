@@ -26,7 +26,7 @@ local function padding_of(name, lengths, ids)
 end
 
 --- Logits [b, n, v] of ids [b, n], or [n, v] of ids [n]; only those of the last logits_to_keep tokens if that is given.
---- need_weights adds a second result, where info.layers[i] holds the attention internals of layer i.
+--- need_weights adds a second result, where info.layers[i] holds the intermediate results of attention in layer i.
 function Decoder:forward(ids, ...)
   local name, config = E.class_name(self), self.config
   local cache, mask, padding, lengths, wanted, kept = options_of(name, OPTIONS, 3, self, ids, ...)
@@ -46,8 +46,8 @@ function Decoder:forward(ids, ...)
   if cache ~= nil then work, inner, past = caches.begin(name, cache, #layers, batch, n) end
   if past + n > config.max_position_embeddings then
     local before = past > 0 and ("cache has %s and "):format(E.count(past, "token")) or ""
-    fail("%s: %sids have %s; max_position_embeddings is %d", name, before, E.count(n, "token"),
-      config.max_position_embeddings)
+    fail("%s: %sids have %s; together they must be at most %d, max_position_embeddings", name, before,
+      E.count(n, "token"), config.max_position_embeddings)
   end
 
   local x, found = self:embed(ids, past), {}

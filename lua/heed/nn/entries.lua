@@ -18,7 +18,7 @@ local RECORD = {}
 
 --- E.check_cancel(method) raises if a limit is exceeded or the host has cancelled the call. Loops whose length depends
 --- on the script must call it.
-local E = { RECORD = RECORD, check_cancel = core.look }
+local E = { RECORD = RECORD, check_cancel = core.check_cancel }
 
 -- ---- Errors -------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ local Sequential = Module.class("Sequential", require "heed.nn.container")
 function Sequential:forward(...)
   E.check_self(self, "forward")
   if select("#", ...) ~= 1 then
-    E.fail("%s takes one input, got %d arguments", E.class_name(self), select("#", ...))
+    E.fail("%s: %d arguments are given; it takes one input", E.class_name(self), select("#", ...))
   end
   local x = ...
   for _, entry in ipairs(E.parts(self)) do

@@ -28,7 +28,7 @@ local function decode(value)
   value = value:gsub("+", " ")
   for at, escape in value:gmatch "()(%%%w?%w?)" do
     if not escape:find "^%%%x%x$" then
-      refuse(400, "byte %d of text is no valid escape; %%25 is a per cent sign", at)
+      refuse(400, "byte %d of text is not a valid escape; %%25 is a per cent sign", at)
     end
   end
   return (value:gsub("%%(%x%x)", function(digits) return string.char(tonumber(digits, 16)) end))

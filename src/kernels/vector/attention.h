@@ -137,7 +137,7 @@ NOT_INLINE void value_tile(float *out, const float *factor, const float *weights
  * each tile. */
 static void score_strip(const attend_work *a, const seen *e, const attend_strip *s) {
   const heed__attention_task *t = a->t;
-  const int64_t next = t->first + s->row + ATTEND_STRIP, rows = lesser(ATTEND_STRIP, t->last - next);
+  const int64_t next = t->first + s->row + ATTEND_STRIP, rows = heed__min(ATTEND_STRIP, t->last - next);
   const uint8_t *visible = t->visible_row != 0 && t->visible_column == 1 ? t->visible : NULL;
   const float *bias = t->bias_row != 0 && t->bias_column == 1 ? t->bias : NULL;
   int64_t j = round_down(e->low, ATTEND_TILE);
@@ -145,7 +145,7 @@ static void score_strip(const attend_work *a, const seen *e, const attend_strip 
     const int64_t key = e->first + j;
     if (visible && key % HEED__ALIGNMENT == 0)
       fetch_rows(visible + next * t->visible_row + key, HEED_BOOL, t->visible_row,
-                 lesser(HEED__ALIGNMENT, t->key_length - key), 0, rows);
+                 heed__min(HEED__ALIGNMENT, t->key_length - key), 0, rows);
     if (bias) fetch_rows(bias + next * t->bias_row + key, HEED_FLOAT32, t->bias_row, ATTEND_TILE, 0, rows);
     score_tiles(a->scores, s->q, a->keys, t->head_size, j, j + ATTEND_TILE);
   }
@@ -404,13 +404,13 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
   heed__attention_window(t, t->first, &begin, &unused);
   heed__attention_window(t, t->last - 1, &unused, &end);
   const int64_t start = begin < end ? round_down(begin, a.block) : end;
-  const int64_t blocks = greater((end - start + a.block - 1) / a.block, 1), strips = a.rows / ATTEND_STRIP;
+  const int64_t blocks = heed__max((end - start + a.block - 1) / a.block, 1), strips = a.rows / ATTEND_STRIP;
   const int64_t before = position ? *position : 0;
   if (before == 0) *a.packed = -1;
   int64_t at = before % strips;
   for (int64_t block = before / strips; block < blocks; block++, at = 0) {
     const int64_t first = start + block * a.block;
-    seen e = {.first = first, .begin = greater(begin - first, 0), .count = lesser(end - first, a.block)};
+    seen e = {.first = first, .begin = heed__max(begin - first, 0), .count = heed__min(end - first, a.block)};
     int finite = -1;
     for (; at < strips; at++) {
       const attend_strip s = strip_of(&a, at * ATTEND_STRIP, blocks > 1);

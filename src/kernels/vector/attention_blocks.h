@@ -66,13 +66,6 @@ static int64_t round_up(int64_t n, int64_t to) {
 static int64_t round_down(int64_t n, int64_t to) {
   return n / to * to;
 }
-static int64_t lesser(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-static int64_t greater(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
-
 /* ---- Scratch ---- */
 
 /* Sets the pointers of the scratch, which begins at `base` (NULL: only sizes); returns its length in floats.
@@ -82,7 +75,7 @@ static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base
                      .rows = round_up(t->last - t->first, ATTEND_STRIP),
                      .columns = round_up(t->value_size, V_LANES)};
   const int64_t longest = t->head_size > a->columns ? t->head_size : a->columns,
-                keys = round_up(greater(t->key_length, 1), ATTEND_TILE);
+                keys = round_up(heed__max(t->key_length, 1), ATTEND_TILE);
   a->block = ATTEND_BLOCK;
   while (a->block > ATTEND_TILE && a->block / 2 * longest >= (int64_t)ATTEND_BLOCK * ATTEND_BLOCK_DIMS / 2)
     a->block /= 2;
@@ -151,7 +144,7 @@ static void pack_lanes(float *tile, const float *k, ptrdiff_t row, ptrdiff_t col
       for (; c + V_LANES <= d; c += V_LANES)
         pack_square(tile + c * ATTEND_TILE, k + c, row, 0, V_LANES, V_LANES);
     for (; c < d; c += V_LANES)
-      pack_square(tile + c * ATTEND_TILE, k + c, row, from, to, lesser(d - c, V_LANES));
+      pack_square(tile + c * ATTEND_TILE, k + c, row, from, to, heed__min(d - c, V_LANES));
   }
   for (; c < d; c++)
     for (int64_t i = 0; i < V_LANES; i++)
@@ -171,11 +164,11 @@ static void pack_keys(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const bool stored = t->k_dtype != HEED_FLOAT32;
   for (int64_t j = round_down(e->begin, ATTEND_TILE); j < round_up(e->count, ATTEND_TILE); j += V_LANES) {
-    const int64_t from = greater(e->begin - j, 0), to = lesser(e->count - j, V_LANES);
+    const int64_t from = heed__max(e->begin - j, 0), to = heed__min(e->count - j, V_LANES);
     if (t->k_column == 1) {
       const int64_t soon = j + ATTEND_KEYS_AHEAD;
-      fetch_rows(t->k, t->k_dtype, t->k_row, t->head_size, e->first + greater(soon, e->begin),
-                 e->first + lesser(soon + V_LANES, e->count));
+      fetch_rows(t->k, t->k_dtype, t->k_row, t->head_size, e->first + heed__max(soon, e->begin),
+                 e->first + heed__min(soon + V_LANES, e->count));
     }
     float *tile = a->keys + j / ATTEND_TILE * ATTEND_TILE * t->head_size + j % ATTEND_TILE;
     for (int64_t i = from; stored && i < to; i++) {
@@ -253,7 +246,8 @@ static bool are_finite(const float *x, int64_t n) {
 /* ---- Masks ---- */
 
 static unsigned first_bits(int64_t n) {
-  return (1u << lesser(greater(n, 0), ATTEND_WORD)) - 1u; /* branch-free, as a branch would be mispredicted */
+  return (1u << heed__min(heed__max(n, 0), ATTEND_WORD)) -
+         1u; /* branch-free, as a branch would be mispredicted */
 }
 
 /* One bit for each of the first n bytes, at most ATTEND_WORD, set where the byte is not 0. */
@@ -317,7 +311,7 @@ static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t fro
   int64_t start, end;
   heed__attention_window(t, i, &start, &end);
   start -= first;
-  end = lesser(end, e->first + e->count) - first;
+  end = heed__min(end, e->first + e->count) - first;
   for (int64_t w = 0; w < n; w++) {
     words[w] = (uint16_t)bits_between(start - w * ATTEND_WORD, end - w * ATTEND_WORD);
   }
@@ -349,7 +343,7 @@ static void trim(seen *e) {
   }
   e->low = e->sure_first = low * ATTEND_WORD;
   e->sure_last = sure * ATTEND_WORD;
-  e->high = lesser(e->high, high * ATTEND_WORD);
+  e->high = heed__min(e->high, high * ATTEND_WORD);
 }
 
 /* Rows that pad the last strip see the keys that the last row sees. */
@@ -360,16 +354,16 @@ static int64_t row_of(const heed__attention_task *t, int64_t i) {
 /* Sets the keys of block e that the strip from row i0 on (of l) sees; none if high <= low. */
 static void see(const attend_work *a, seen *e, int64_t i0) {
   const heed__attention_task *t = a->t;
-  const int64_t last = lesser(i0 + ATTEND_STRIP, t->last) - 1;
+  const int64_t last = heed__min(i0 + ATTEND_STRIP, t->last) - 1;
   bool masked = t->visible || t->padding;
   int64_t from, sure_to, sure_from, to;
   heed__attention_window(t, i0, &from, &sure_to); /* the first row's window begins and ends first */
   heed__attention_window(t, last, &sure_from, &to);
-  e->low = round_down(greater(from - e->first, e->begin), ATTEND_WORD);
-  e->high = lesser(to - e->first, e->count);
+  e->low = round_down(heed__max(from - e->first, e->begin), ATTEND_WORD);
+  e->high = heed__min(to - e->first, e->count);
   if (e->high <= e->low) return;
-  e->sure_first = round_up(greater(sure_from - e->first, e->begin), ATTEND_WORD);
-  e->sure_last = round_down(lesser(sure_to - e->first, e->count), ATTEND_WORD);
+  e->sure_first = round_up(heed__max(sure_from - e->first, e->begin), ATTEND_WORD);
+  e->sure_last = round_down(heed__min(sure_to - e->first, e->count), ATTEND_WORD);
   for (int r = 0; t->bias && r < ATTEND_STRIP; r++)
     masked |= copy_bias(a->bias + r * ATTEND_STRIDE,
                         t->bias + row_of(t, i0 + r) * t->bias_row + e->first * t->bias_column, t->bias_column,
