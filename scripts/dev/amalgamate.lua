@@ -77,6 +77,7 @@ local preamble = [[
 #undef _DEFAULT_SOURCE
 #undef _XOPEN_SOURCE
 #undef _FILE_OFFSET_BITS
+#define HEED__ONE_FILE    1
 #define _DEFAULT_SOURCE   1
 #define _XOPEN_SOURCE     700
 #define _DARWIN_C_SOURCE  1

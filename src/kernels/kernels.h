@@ -289,8 +289,15 @@ const heed__kernels *heed__kernels_for(heed__cpu cpu);
   HEED__BINARY_KERNELS(HEED__TABLE_FIELD)                                                                    \
   HEED__COMPARE_KERNELS(HEED__TABLE_FIELD) HEED__OTHER_KERNELS(HEED__TABLE_OTHER)
 
-/* A table that inherits the kernels of the base table, which KERNEL names, and overrides some:
- *   HEED__INHERITING_TABLE(heed__kernels_avx512_bf16, "avx512_bf16", .lowp = lowp_bf16) */
+/* A table that inherits the kernels of a base table, which KERNEL names, and overrides some. For example,
+ * with a function lowp_bf16: HEED__DECLARE_BASE HEED__INHERITING_TABLE(heed__kernels_avx512_bf16,
+ * "avx512_bf16", .lowp = lowp_bf16) In heed.c the base's kernels stand above, and gcc refuses to declare them
+ * again for other instructions. */
+#if defined(HEED__ONE_FILE)
+#define HEED__DECLARE_BASE
+#else
+#define HEED__DECLARE_BASE HEED__DECLARE_KERNELS
+#endif
 #define HEED__INHERITING_TABLE(table, text, ...)                                                             \
   _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")                       \
       const heed__kernels table = {.name = (text), HEED__TABLE_KERNELS __VA_ARGS__};                         \

@@ -16,66 +16,79 @@ local Tensor = {}
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:exp() end
+Tensor.exp_ = Tensor.exp
 
 ---The natural logarithm of x; float32. Negative x gives nan, 0 gives -inf.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:log() end
+Tensor.log_ = Tensor.log
 
 ---√x; float32. Negative x gives nan.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:sqrt() end
+Tensor.sqrt_ = Tensor.sqrt
 
 ---1 / √x; float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:rsqrt() end
+Tensor.rsqrt_ = Tensor.rsqrt
 
 ---The absolute value |x|, in the dtype of x: float32 or int64.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:abs() end
+Tensor.abs_ = Tensor.abs
 
 ---The negative -x, in the dtype of x: float32 or int64.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:neg() end
+Tensor.neg_ = Tensor.neg
 
 ---The sine of x in radians; float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:sin() end
+Tensor.sin_ = Tensor.sin
 
 ---The cosine of x in radians; float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:cos() end
+Tensor.cos_ = Tensor.cos
 
 ---The hyperbolic tangent of x; float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:tanh() end
+Tensor.tanh_ = Tensor.tanh
 
 ---The logistic sigmoid 1 / (1 + e^-x); float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:sigmoid() end
+Tensor.sigmoid_ = Tensor.sigmoid
 
 ---max(x, 0), in the dtype of x: float32 or int64.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:relu() end
+Tensor.relu_ = Tensor.relu
 
 ---x · sigmoid(x) (SiLU, also called swish); float32.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:silu() end
+Tensor.silu_ = Tensor.silu
 
 ---Whether x is 0, elementwise; bool.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_not() end
+Tensor.logical_not_ = Tensor.logical_not
 
 ---The Gaussian error linear unit x · Φ(x), where Φ is the normal distribution function; "tanh" selects the usual
 ---approximation. float32.
@@ -83,6 +96,7 @@ function Tensor:logical_not() end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:gelu(approximate) end
+Tensor.gelu_ = Tensor.gelu
 
 ---Whether x is nan, elementwise; bool.
 ---@return heed.Tensor
@@ -99,102 +113,119 @@ function Tensor:isinf() end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:add(other) end
+Tensor.add_ = Tensor.add
 
 ---x - other.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:sub(other) end
+Tensor.sub_ = Tensor.sub
 
 ---x · other.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:mul(other) end
+Tensor.mul_ = Tensor.mul
 
 ---x / other; float32. Division by 0 gives inf, -inf or nan.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:div(other) end
+Tensor.div_ = Tensor.div
 
 ---x % other; the result has the sign of the divisor, as in Lua.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:remainder(other) end
+Tensor.remainder_ = Tensor.remainder
 
 ---x raised to the power of other.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:pow(other) end
+Tensor.pow_ = Tensor.pow
 
 ---The larger of x and other, elementwise; nan if either is nan.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:maximum(other) end
+Tensor.maximum_ = Tensor.maximum
 
 ---The smaller of x and other, elementwise; nan if either is nan.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:minimum(other) end
+Tensor.minimum_ = Tensor.minimum
 
 ---x == other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:eq(other) end
+Tensor.eq_ = Tensor.eq
 
 ---x ~= other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:ne(other) end
+Tensor.ne_ = Tensor.ne
 
 ---x < other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:lt(other) end
+Tensor.lt_ = Tensor.lt
 
 ---x <= other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:le(other) end
+Tensor.le_ = Tensor.le
 
 ---x > other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:gt(other) end
+Tensor.gt_ = Tensor.gt
 
 ---x >= other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:ge(other) end
+Tensor.ge_ = Tensor.ge
 
 ---Whether x and other are both nonzero, elementwise; bool. The operator `&` does the same for bool tensors.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_and(other) end
+Tensor.logical_and_ = Tensor.logical_and
 
 ---Whether x, other or both are nonzero, elementwise; bool. The operator `|` does the same for bool tensors.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_or(other) end
+Tensor.logical_or_ = Tensor.logical_or
 
 ---Whether exactly one of x and other is nonzero, elementwise; bool. The operator `~` does the same for bool tensors.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_xor(other) end
+Tensor.logical_xor_ = Tensor.logical_xor
 
 ---x limited to [min, max]; either bound may be omitted. nan stays nan.
 ---@param min? heed.Operand|{ min: heed.Operand?, max: heed.Operand? }
@@ -202,6 +233,7 @@ function Tensor:logical_xor(other) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:clamp(min, max) end
+Tensor.clamp_ = Tensor.clamp
 
 ---A copy of x with `value` where mask is true.
 ---@param mask heed.Tensor bool, broadcast to the shape of x
@@ -209,6 +241,7 @@ function Tensor:clamp(min, max) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:masked_fill(mask, value) end
+Tensor.masked_fill_ = Tensor.masked_fill
 
 ---`a` where x is true, else `b`; also heed.where(condition, a, b). x must be bool; shapes broadcast.
 ---@param a heed.Operand
@@ -223,6 +256,7 @@ function Tensor:where(a, b) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:tril(diagonal) end
+Tensor.tril_ = Tensor.tril
 
 ---The upper triangle of x, a matrix or a batch of matrices: elements below diagonal number `diagonal` become 0.
 ---Diagonal 0 is the main one, positive numbers lie above it.
@@ -230,6 +264,7 @@ function Tensor:tril(diagonal) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:triu(diagonal) end
+Tensor.triu_ = Tensor.triu
 
 ---Whether x and other have the same shape and equal elements. nan equals nothing.
 ---@param other heed.Tensor
@@ -250,41 +285,3 @@ function Tensor:equal(other) end
 ---@return boolean
 ---@nodiscard
 function Tensor:allclose(other, rtol, atol, equal_nan) end
-
--- ---- In place ----
-
-Tensor.exp_ = Tensor.exp
-Tensor.log_ = Tensor.log
-Tensor.sqrt_ = Tensor.sqrt
-Tensor.rsqrt_ = Tensor.rsqrt
-Tensor.abs_ = Tensor.abs
-Tensor.neg_ = Tensor.neg
-Tensor.sin_ = Tensor.sin
-Tensor.cos_ = Tensor.cos
-Tensor.tanh_ = Tensor.tanh
-Tensor.sigmoid_ = Tensor.sigmoid
-Tensor.relu_ = Tensor.relu
-Tensor.silu_ = Tensor.silu
-Tensor.logical_not_ = Tensor.logical_not
-Tensor.gelu_ = Tensor.gelu
-Tensor.add_ = Tensor.add
-Tensor.sub_ = Tensor.sub
-Tensor.mul_ = Tensor.mul
-Tensor.div_ = Tensor.div
-Tensor.remainder_ = Tensor.remainder
-Tensor.pow_ = Tensor.pow
-Tensor.maximum_ = Tensor.maximum
-Tensor.minimum_ = Tensor.minimum
-Tensor.eq_ = Tensor.eq
-Tensor.ne_ = Tensor.ne
-Tensor.lt_ = Tensor.lt
-Tensor.le_ = Tensor.le
-Tensor.gt_ = Tensor.gt
-Tensor.ge_ = Tensor.ge
-Tensor.logical_and_ = Tensor.logical_and
-Tensor.logical_or_ = Tensor.logical_or
-Tensor.logical_xor_ = Tensor.logical_xor
-Tensor.clamp_ = Tensor.clamp
-Tensor.masked_fill_ = Tensor.masked_fill
-Tensor.tril_ = Tensor.tril
-Tensor.triu_ = Tensor.triu
