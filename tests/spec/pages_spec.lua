@@ -74,7 +74,7 @@ local function check_c(block)
 end
 
 -- A target with a slash is a file, which a pattern may make. The make that runs the tests may have other settings.
-local MAKE = "env -u BUILD -u MAKEFLAGS make "
+local MAKE = "env -u BUILD -u LUA -u MAKEFLAGS make "
 local targets -- of the Makefile, a set
 local function is_target(name)
   if name:find "/" then return support.run(MAKE .. "-n " .. name).code == 0 end
