@@ -62,7 +62,7 @@ check("heed's errors become exceptions with its message",
       message.startswith("matmul: a is [6, 3] and b is [2, 3]; the last size of a (3) must equal"), message)
 message = error_of(heed.matmul, heed.ones(6, 3), object())
 check("objects of Python are refused by name",
-      message.startswith("matmul: b is ") and message.endswith("; it must be a tensor"), message)
+      message.startswith("matmul: b is ") and "; it must be a tensor" in message, message)
 check("and the next call works", heed.ones(2, 2).sum(heed.ones(2, 2)).item(heed.ones(1)) == 1)
 
 lua, heed = new_runtime(encoding=None)
