@@ -45,10 +45,7 @@ check-amalgamation: $(BUILD)/heed.c
 test-golden: needs = build bench
 run-golden: $(BUILD)/golden-venv/made
 	@$(BUILD)/golden-venv/bin/python scripts/dev/check_golden.py
-$(BUILD)/golden-venv/made:
-	@python3 -m venv $(@D)
-	@$(@D)/bin/pip install --quiet --disable-pip-version-check numpy torch==2.13.0 safetensors transformers onnx
-	@touch $@
+$(BUILD)/golden-venv/made: wheels = numpy torch==2.13.0 safetensors transformers onnx
 
 INSTALLING += lint test-golden
 .PHONY: run-lint luacheck syntax layers warnings format header symbols check-amalgamation run-golden

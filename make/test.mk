@@ -100,9 +100,10 @@ run-blas: tests
 test-files: needs = build files
 run-files: $(BUILD)/heed $(BUILD)/files-venv/made
 	@$(BUILD)/files-venv/bin/python scripts/dev/check_files.py $(BUILD)/heed
-$(BUILD)/files-venv/made:
+$(BUILD)/files-venv/made: wheels = numpy safetensors
+$(BUILD)/%-venv/made:
 	@python3 -m venv $(@D)
-	@$(@D)/bin/pip install --quiet --disable-pip-version-check numpy safetensors
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check $(wheels)
 	@touch $@
 
 ## tests heed in lighttpd (Debian, Ubuntu), and in Python through lupa

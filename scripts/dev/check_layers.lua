@@ -151,7 +151,7 @@ local function check(path, text)
   local problems = {}
   local function problem(line, ...) problems[#problems + 1] = ("%s:%d: "):format(path, line) .. string.format(...) end
   local layer = path:match("^src/(%w+)/")
-  if layer and not level[layer] then problem(1, "%s is no layer of the design", layer) end
+  if layer and not level[layer] then problem(1, "%s is not a layer of the design", layer) end
 
   local number = 0
   for raw in (text .. "\n"):gmatch("(.-)\n") do

@@ -157,9 +157,12 @@ HEED_MUST_USE
 heed_status heed__widen_mask(heed_context *ctx, const char *function, const heed_tensor *mask, int64_t s,
                              heed_tensor **out);
 
-/** Fails with SHAPE: "<function>: <a_name> is [2, 3] and <b_name> is [4]; <needed>". (check.c) */
-heed_status heed__fail_pair(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
-                            const char *b_name, const heed_tensor *b, const char *needed);
+/** Errors: ARGUMENT, for a negative bound. (check.c) */
+HEED_MUST_USE
+heed_status heed__check_window(heed_context *ctx, const char *function, const heed_window *w);
+/** Errors: ARGUMENT, unless softcap is finite and at least 0. (check.c) */
+HEED_MUST_USE
+heed_status heed__check_softcap(heed_context *ctx, const char *function, double softcap);
 
 /* ---- Rotary positions (rope.c), linear biases (alibi.c) ---- */
 

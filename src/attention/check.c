@@ -45,14 +45,6 @@ static heed_status check_stored(heed_context *ctx, const char *function, const c
   return heed__check_dtype(ctx, function, argument, x, HEED_FLOAT32);
 }
 
-heed_status heed__fail_pair(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
-                            const char *b_name, const heed_tensor *b, const char *needed) {
-  char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
-  return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and %s is %s; %s", function, a_name,
-                    heed__shape_text(a_text, a->ndim, a->shape), b_name,
-                    heed__shape_text(b_text, b->ndim, b->shape), needed);
-}
-
 static heed_status check_shapes(heed__attention_plan *p) {
   heed_context *ctx = p->context;
   const heed__attention_operands *operands = p->operands;
@@ -148,10 +140,10 @@ static heed_status add_past(heed__attention_plan *p) {
                       past_key ? "past_key" : "past_value", past_key ? "past_value" : "past_key");
   }
   if (operands->options.kv_lengths) {
-    return heed__fail(
-        ctx, HEED_ARGUMENT,
-        "%s: kv_lengths and past_key are given; give only one of them, for lengths count the keys of k alone",
-        function);
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: kv_lengths and past_key are given; give only one of them, because lengths count "
+                      "the keys of k alone",
+                      function);
   }
   if ((status = check_past(ctx, function, "past_key", past_key, "k", operands->k))) return status;
   if ((status = check_past(ctx, function, "past_value", past_value, "v", operands->v))) return status;
@@ -184,8 +176,7 @@ static heed_status check_heads(heed_context *ctx, const char *function, const he
                     name, heed__shape_text(text, x->ndim, x->shape), (long long)p->query_heads);
 }
 
-static heed_status check_window(heed_context *ctx, const char *function, const heed_window *w,
-                                heed__attention_plan *p, bool causal) {
+heed_status heed__check_window(heed_context *ctx, const char *function, const heed_window *w) {
   if (w->has_left && w->left < 0) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's left is %lld; it must be at least 0", function,
                       (long long)w->left);
@@ -194,9 +185,13 @@ static heed_status check_window(heed_context *ctx, const char *function, const h
     return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's right is %lld; it must be at least 0", function,
                       (long long)w->right);
   }
-  p->window_left = w->has_left ? w->left : INT64_MAX;
-  p->window_right = causal ? 0 : w->has_right ? w->right : INT64_MAX;
   return HEED_OK;
+}
+
+heed_status heed__check_softcap(heed_context *ctx, const char *function, double softcap) {
+  if (softcap >= 0 && isfinite(softcap)) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %s; it must be above 0, or 0 for none", function,
+                    HEED__G(softcap));
 }
 
 static heed_status check_options(heed__attention_plan *p) {
@@ -207,11 +202,10 @@ static heed_status check_options(heed__attention_plan *p) {
   if (!isfinite(o->scale)) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", function, HEED__G(o->scale));
   }
-  if (!(o->softcap >= 0 && isfinite(o->softcap))) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %s; it must be above 0, or 0 for none", function,
-                      HEED__G(o->softcap));
-  }
-  if ((status = check_window(ctx, function, &o->window, p, o->is_causal))) return status;
+  if ((status = heed__check_softcap(ctx, function, o->softcap))) return status;
+  if ((status = heed__check_window(ctx, function, &o->window))) return status;
+  p->window_left = o->window.has_left ? o->window.left : INT64_MAX;
+  p->window_right = o->is_causal ? 0 : o->window.has_right ? o->window.right : INT64_MAX;
   if ((status = check_heads(ctx, function, p, "alibi_slopes", o->alibi_slopes))) return status;
   if ((status = check_heads(ctx, function, p, "sinks", o->sinks))) return status;
   return heed__check_probability(ctx, function, "dropout_p", o->dropout_p);

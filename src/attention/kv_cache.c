@@ -350,12 +350,12 @@ bool heed__kv_span_write(const heed__kv_span *span, heed__kv_part part, const he
       for (int64_t row = 0; row < to.shape[2]; row++) {
         if (row % POLLED == 0 && heed__is_due(pace)) return false;
         const float *wide = (const float *)(const void *)from.data + offset_of(&from, item, head, row);
-        int8_t *narrow = (int8_t *)(void *)to.data + offset_of(&to, item, head, row);
+        int8_t *stored = (int8_t *)(void *)to.data + offset_of(&to, item, head, row);
         float *scale = (float *)(void *)scales.data + offset_of(&scales, item, head, row);
         if (from.stride[3] == 1)
-          quantise(wide, 1, from.shape[3], narrow, scale);
+          quantise(wide, 1, from.shape[3], stored, scale);
         else
-          quantise(wide, (ptrdiff_t)from.stride[3], from.shape[3], narrow, scale);
+          quantise(wide, (ptrdiff_t)from.stride[3], from.shape[3], stored, scale);
       }
     }
   }
@@ -374,10 +374,10 @@ bool heed__kv_span_read(const heed__kv_span *span, heed__kv_part part, const hee
     for (int64_t head = 0; head < to.shape[1]; head++) {
       for (int64_t row = 0; row < to.shape[2]; row++) {
         if (row % POLLED == 0 && heed__is_due(pace)) return false;
-        const int8_t *narrow = (const int8_t *)(const void *)from->data + offset_of(from, item, head, row);
+        const int8_t *stored = (const int8_t *)(const void *)from->data + offset_of(from, item, head, row);
         const float scale = *((const float *)(const void *)scales->data + offset_of(scales, item, head, row));
         float *wide = (float *)(void *)to.data + offset_of(&to, item, head, row);
-        for (int64_t i = 0; i < to.shape[3]; i++) wide[i * to.stride[3]] = scale * (float)narrow[i];
+        for (int64_t i = 0; i < to.shape[3]; i++) wide[i * to.stride[3]] = scale * (float)stored[i];
       }
     }
   }

@@ -188,6 +188,13 @@ heed_scalar lheed_scalar(lua_State *L, int idx, const char *function, const char
   return lua_isinteger(L, idx) ? heed_integer(lua_tointeger(L, idx)) : heed_number(lua_tonumber(L, idx));
 }
 
+bool lheed_approximate(lua_State *L, int idx, const char *function, const char *name) {
+  const char *form = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
+  const bool tanh_form = strcmp(form, "tanh") == 0;
+  if (!tanh_form && strcmp(form, "none") != 0) lheed_bad_argument(L, idx, function, name, "'none' or 'tanh'");
+  return tanh_form;
+}
+
 int64_t lheed_integer(lua_State *L, int idx, const char *function, const char *name) {
   int exact = 0;
   lua_Integer value = lua_type(L, idx) == LUA_TNUMBER ? lua_tointegerx(L, idx, &exact) : 0;

@@ -206,14 +206,6 @@ static sizes read_sizes(lua_State *L, int idx, const char *function, const const
   return all;
 }
 
-static bool read_approximate(lua_State *L, int idx, const char *function, const constructor_parameter *p) {
-  const char *form = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
-  bool tanh_form = strcmp(form, "tanh") == 0;
-  if (!tanh_form && strcmp(form, "none") != 0)
-    lheed_bad_argument(L, idx, function, p->name, "'none' or 'tanh'");
-  return tanh_form;
-}
-
 static void read_rope(lua_State *L, int idx, const char *function, arguments *a) {
   lheed_rope_config(L, idx, function, "rope", &a->rope);
   a->config.rope = &a->rope;
@@ -234,7 +226,7 @@ static void read_parameter(lua_State *L, int idx, const char *function, const co
   case INDEX: *(int64_t *)field = read_row_index(L, idx, function, p); break;
   case EPSILON: *(double *)field = read_epsilon(L, idx, function, p); break;
   case SIZES: *(sizes *)field = read_sizes(L, idx, function, p); break;
-  case APPROXIMATE: *(bool *)field = read_approximate(L, idx, function, p); break;
+  case APPROXIMATE: *(bool *)field = lheed_approximate(L, idx, function, p->name); break;
   case WINDOW: *(heed_window *)field = lheed_opt_window(L, idx, function); break;
   case ROPE: read_rope(L, idx, function, a); break;
   case QK_NORM: lheed_read_qk_norm(L, idx, function, &a->config); break;

@@ -13,7 +13,7 @@ static bool is_implicit(const lua_Debug *ar) {
          (ar->name && strcmp(ar->name, "(for generator)") == 0); /* in 5.1 */
 }
 
-/* Pushes "file:line: " of the function that called heed; "" if that is no Lua function. */
+/* Pushes "file:line: " of the function that called heed; "" if that is not a Lua function. */
 static void push_position(lua_State *L) {
   lua_Debug ar;
   bool through_c = false;

@@ -1,4 +1,4 @@
-/* What `require "heed"` does: the library is opened part by part, then heed's own Lua files are made
+/* Implements `require "heed"`: the library is opened part by part, then heed's own Lua files are made
  * available. Above all other files of the binding: nothing here is called from below. */
 #include <string.h>
 

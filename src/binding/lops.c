@@ -44,10 +44,7 @@ static int op_gelu(lua_State *L) {
   static const char *const names[] = {"approximate", NULL};
   lheed_options(L, "gelu", 2, names);
   heed_tensor **out = push_result(L, "gelu", "x");
-  const char *form = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : lua_isnil(L, 2) ? "none" : "";
-  bool tanh_form = strcmp(form, "tanh") == 0;
-  if (!tanh_form && strcmp(form, "none") != 0)
-    lheed_bad_argument(L, 2, "gelu", "approximate", "'none' or 'tanh'");
+  const bool tanh_form = !lua_isnil(L, 2) && lheed_approximate(L, 2, "gelu", "approximate");
   const heed_tensor *x = lheed_tensor(L, 1, "gelu", "x");
   LHEED_TRY(L, (tanh_form ? heed_gelu_tanh : heed_gelu)(lheed_get(L)->context, x, out));
   return lheed_return(L, 1);

@@ -20,7 +20,7 @@
 
 /* ---- Lines ---- */
 
-/* The source of lines: the editor, or standard input if that is no terminal (editor is NULL). */
+/* The source of lines: the editor, or standard input if that is not a terminal (editor is NULL). */
 typedef struct reader {
   EditLine *editor;
   History *history;

@@ -9,13 +9,6 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline int64_t heed__min(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-static inline int64_t heed__max(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
-
 static inline uint32_t heed__bits_of_float(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);

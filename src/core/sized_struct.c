@@ -13,10 +13,6 @@ static size_t struct_size(const void *theirs) {
   return size;
 }
 
-static size_t smaller_size(size_t a, size_t b) {
-  return a < b ? a : b;
-}
-
 heed_status heed__struct_check(heed_context *ctx, const char *function, const char *argument,
                                const char *type, const void *theirs) {
   const size_t size = struct_size(theirs);
@@ -38,7 +34,7 @@ heed_status heed__struct_read(heed_context *ctx, const char *function, const cha
         "they must be 0",
         function, argument, size, known, type, HEED_VERSION);
   }
-  memcpy(ours, theirs, smaller_size(size, known));
+  memcpy(ours, theirs, heed__min_size(size, known));
   memcpy(ours, &known, sizeof known);
   return HEED_OK;
 }
@@ -50,13 +46,13 @@ void heed__struct_init(void *theirs, size_t size, const void *ours, size_t known
 }
 
 void heed__struct_fill(void *theirs, const void *ours, size_t known) {
-  const size_t size = struct_size(theirs), both = smaller_size(size, known), first = sizeof size;
+  const size_t size = struct_size(theirs), both = heed__min_size(size, known), first = sizeof size;
   if (both > first) memcpy((char *)theirs + first, (const char *)ours + first, both - first);
   if (size > both) memset((char *)theirs + both, 0, size - both);
 }
 
 void heed__struct_move(void *theirs, void *ours, size_t known) {
-  const size_t both = smaller_size(struct_size(theirs), known), first = sizeof both;
+  const size_t both = heed__min_size(struct_size(theirs), known), first = sizeof both;
   heed__struct_fill(theirs, ours, known);
   if (both > first) memset((char *)ours + first, 0, both - first);
 }

@@ -23,6 +23,16 @@
 
 #define HEED__ALIGNMENT 64 /* of the elements of a new tensor: a cache line, an AVX-512 register */
 
+static inline int64_t heed__min(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+static inline int64_t heed__max(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+static inline size_t heed__min_size(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
 /* ---- Dtypes ---- */
 
 /* name, text, C type of an element (heed.h) */
@@ -56,7 +66,7 @@ static inline size_t heed__element_bytes(heed_dtype dtype) {
 
 /* ---- Cancellation checks ---- */
 
-/* What long work checks to learn whether it must stop; one in each context. The pool's threads read it too,
+/* The state that cancellation checks read; one in each context. The pool's threads read it too,
  * so everything but `cancelled` changes only while no work runs. Work that has become due stays due until the
  * call ends. */
 typedef struct heed__pace {

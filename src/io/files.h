@@ -6,7 +6,7 @@
 
 /* ---- Error contexts (file.c) ---- */
 
-/* What a message begins with: a function and a file, or a part of one: "load: 'models/a.npz', entry
+/* The beginning of a message: a function and a file, or a part of one: "load: 'models/a.npz', entry
  * 'weight'".
  */
 #define HEED__WHERE 320
@@ -194,7 +194,7 @@ heed_status heed__sort_records(heed_context *ctx, const char *function, void *re
 
 /* ---- Formats (formats.c) ---- */
 
-/* What is saved: tensors by name, or one tensor alone, whose format does not read the names. */
+/* The contents to save: tensors by name, or one tensor alone, whose format does not read the names. */
 typedef struct heed__contents {
   int64_t count;
   const char *const *names;
@@ -203,7 +203,7 @@ typedef struct heed__contents {
   const char *const *metadata; /* keys and values in turn */
 } heed__contents;
 
-/* What is loaded: one of both. */
+/* The loaded contents: one of both. */
 typedef struct heed__loaded {
   heed_archive *archive;
   heed_tensor *tensor;

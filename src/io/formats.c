@@ -1,20 +1,19 @@
 /* The table of file formats, and what is the same for all: finding the format of a path, loading, saving.
  *
- * A new format is a file here that describes it in a heed__format at its end, and a line in this table. */
+ * A new format is a file here that describes it in a heed__format at its end, and its name in this list. */
 #include "files.h"
 
 #include <stdio.h>
 #include <string.h>
 
-extern const heed__format heed__format_safetensors, heed__format_safetensors_index, heed__format_npz,
-    heed__format_npy;
+#define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy)
 
-static const heed__format *const formats[] = {
-    &heed__format_safetensors,
-    &heed__format_safetensors_index,
-    &heed__format_npz,
-    &heed__format_npy,
-};
+#define X(name) extern const heed__format heed__format_##name;
+FORMAT_LIST(X)
+#undef X
+#define X(name) &heed__format_##name,
+static const heed__format *const formats[] = {FORMAT_LIST(X)};
+#undef X
 #define FORMATS ((int)(sizeof formats / sizeof *formats))
 
 /* ---- Endings in messages ---- */

@@ -112,3 +112,11 @@ heed_status heed__check_probability(heed_context *ctx, const char *function, con
   return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %s; it must be from 0 to 1", function, argument,
                     HEED__G(p));
 }
+
+heed_status heed__fail_pair(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
+                            const char *b_name, const heed_tensor *b, const char *needed) {
+  char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
+  return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and %s is %s; %s", function, a_name,
+                    heed__shape_text(a_text, a->ndim, a->shape), b_name,
+                    heed__shape_text(b_text, b->ndim, b->shape), needed);
+}

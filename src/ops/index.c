@@ -164,9 +164,8 @@ static heed_status check_gather(heed_context *ctx, const heed_tensor *x, int dim
   heed_status status = heed__check_dtype(ctx, "gather", "index", index, HEED_INT64);
   if (status != HEED_OK) return status;
   if ((index->ndim > 0 ? index->ndim : 1) != (x->ndim > 0 ? x->ndim : 1))
-    return heed__fail(
-        ctx, HEED_SHAPE, "gather: index is %s and x is %s; they must have the same number of dimensions",
-        heed__shape_text(text, index->ndim, index->shape), heed__shape_text(x_text, x->ndim, x->shape));
+    return heed__fail_pair(ctx, "gather", "index", index, "x", x,
+                           "they must have the same number of dimensions");
   for (int i = 0; i < index->ndim && x->ndim > 0; i++) {
     if (i != dim && index->shape[i] > x->shape[i])
       return heed__fail(

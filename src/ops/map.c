@@ -42,12 +42,9 @@ static heed_status fail_shape(heed_context *ctx, const heed__map *map, int bad) 
   const heed_tensor *b = map->input[bad].tensor;
   int first = 0;
   while (first < bad - 1 && fit_each_other(map->input[first].tensor, b)) first++;
-  const heed_tensor *a = map->input[first].tensor;
-  char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
-  return heed__fail(ctx, HEED_SHAPE,
-                    "%s: %s is %s and %s is %s; to broadcast, sizes counted from the last must be equal or 1",
-                    map->function, map->input[first].name, heed__shape_text(a_text, a->ndim, a->shape),
-                    map->input[bad].name, heed__shape_text(b_text, b->ndim, b->shape));
+  return heed__fail_pair(ctx, map->function, map->input[first].name, map->input[first].tensor,
+                         map->input[bad].name, b,
+                         "to broadcast, sizes counted from the last must be equal or 1");
 }
 
 static heed_status map_shape(heed_context *ctx, const heed__map *map, int *ndim, int64_t *shape) {

@@ -9,10 +9,8 @@ static heed_status check_mask(heed_context *ctx, const char *function, const hee
   const heed_status status = heed__check_dtype(ctx, function, "mask", mask, HEED_BOOL);
   if (status != HEED_OK) return status;
   if (mask->ndim > x->ndim || !heed__same_shape(mask->ndim, mask->shape, mask->ndim, x->shape))
-    return heed__fail(ctx, HEED_SHAPE,
-                      "%s: mask is %s and x is %s; mask must have the first sizes of x, or all of them",
-                      function, heed__shape_text(text, mask->ndim, mask->shape),
-                      heed__shape_text(x_text, x->ndim, x->shape));
+    return heed__fail_pair(ctx, function, "mask", mask, "x", x,
+                           "mask must have the first sizes of x, or all of them");
   return HEED_OK;
 }
 

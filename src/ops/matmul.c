@@ -138,13 +138,10 @@ static heed_status fail_inner(heed_context *ctx, const char *function, const hee
                               const heed_tensor *b) {
   char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
   int inner = b->ndim > 2 ? b->ndim - 2 : 0;
+  if (a->shape[a->ndim - 1] == b->shape[inner])
+    return heed__fail_pair(ctx, function, "a", a, "b", b, "the sizes before the last two must broadcast");
   heed__shape_text(a_text, a->ndim, a->shape);
   heed__shape_text(b_text, b->ndim, b->shape);
-  if (a->shape[a->ndim - 1] == b->shape[inner]) {
-    return heed__fail(ctx, HEED_SHAPE,
-                      "%s: a is %s and b is %s; the sizes before the last two must broadcast", function,
-                      a_text, b_text);
-  }
   return heed__fail(ctx, HEED_SHAPE,
                     "%s: a is %s and b is %s; the last size of a (%lld) must equal the %s size of b (%lld)",
                     function, a_text, b_text, (long long)a->shape[a->ndim - 1],
@@ -216,10 +213,7 @@ heed_status heed_matmul(heed_context *ctx, const heed_tensor *a, const heed_tens
 heed_status heed_dot(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
   HEED__ENTER(ctx, "dot", a, b, out);
   if (a->ndim != 1 || b->ndim != 1) {
-    char a_text[HEED__SHAPE_TEXT], b_text[HEED__SHAPE_TEXT];
-    return heed__fail(ctx, HEED_SHAPE, "dot: a is %s and b is %s; both must have 1 dimension",
-                      heed__shape_text(a_text, a->ndim, a->shape),
-                      heed__shape_text(b_text, b->ndim, b->shape));
+    return heed__fail_pair(ctx, "dot", "a", a, "b", b, "both must have 1 dimension");
   }
   return matmul(ctx, "dot", a, b, out);
 }

@@ -56,6 +56,9 @@ heed_status heed__check_writable(heed_context *ctx, const char *function, const 
 HEED_MUST_USE
 heed_status heed__check_probability(heed_context *ctx, const char *function, const char *argument, double p);
 /* heed__check_shape and heed__fail_memory are in core.h. */
+/** Fails with SHAPE: "<function>: <a_name> is [2, 3] and <b_name> is [4]; <needed>". */
+heed_status heed__fail_pair(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
+                            const char *b_name, const heed_tensor *b, const char *needed);
 
 /* ---- Results, as heed.h says of *out (result.c) ---- */
 

@@ -437,13 +437,13 @@ static void int8_is_off_by_half_a_scale(void **state) {
   for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
     heed_tensor *x = normal(ctx, 3, SHAPE(1, 30, 6));
     for (int64_t i = 0; i < x->numel; i++) ((float *)(void *)x->data)[i] *= factors[f];
-    heed_kv_cache *narrow = new_cache(m, HEED_INT8, 1), *wide = new_cache(m, HEED_FLOAT32, 1);
+    heed_kv_cache *in_int8 = new_cache(m, HEED_INT8, 1), *in_float32 = new_cache(m, HEED_FLOAT32, 1);
     heed_attention_taps a = {.size = sizeof a}, b = {.size = sizeof b};
     heed_tensor *y = NULL, *z = NULL;
     assert_ok(heed_module_forward(
-        m, x, &(heed_forward_options){.size = sizeof(heed_forward_options), .cache = narrow}, &y, &a));
+        m, x, &(heed_forward_options){.size = sizeof(heed_forward_options), .cache = in_int8}, &y, &a));
     assert_ok(heed_module_forward(
-        m, x, &(heed_forward_options){.size = sizeof(heed_forward_options), .cache = wide}, &z, &b));
+        m, x, &(heed_forward_options){.size = sizeof(heed_forward_options), .cache = in_float32}, &z, &b));
     for (int part = 0; part < 2; part++) {
       const heed_tensor *got = part == 0 ? a.keys : a.values, *wanted = part == 0 ? b.keys : b.values;
       const float *p = (const float *)(const void *)got->data, *q = (const float *)(const void *)wanted->data;
@@ -458,8 +458,8 @@ static void int8_is_off_by_half_a_scale(void **state) {
     heed_tensor_free(x);
     heed_tensor_free(y);
     heed_tensor_free(z);
-    heed_kv_cache_free(narrow);
-    heed_kv_cache_free(wide);
+    heed_kv_cache_free(in_int8);
+    heed_kv_cache_free(in_float32);
   }
   heed_module_release(m);
 }

@@ -18,15 +18,16 @@ typedef struct fixture {
   heed_tensor *tall, *batch;     /* [1100, 2], [2, 8, 8] */
   heed_tensor *thin, *bools;     /* [8, 1] expanded to [8, 8]; bool [2500] */
   heed_tensor *queries;          /* [1, 2500, 1]: longer rows than attention's buffers on the stack */
+  heed_tensor *weight, *scale;   /* square in int8 */
   heed_module *linear, *dropout, *self, *causal, *columns, *wrapper, *multi;
   unsigned char state[HEED_GENERATOR_STATE_BYTES];
 } fixture;
 
-#define TENSORS 10
+#define TENSORS 12
 #define MODULES 7
 static heed_tensor **tensors_of(fixture *f, int i) {
-  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask,  &f->row,  &f->indices,
-                                      &f->tall,   &f->batch, &f->bools, &f->thin, &f->queries};
+  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask, &f->row,     &f->indices, &f->tall,
+                                      &f->batch,  &f->bools, &f->thin, &f->queries, &f->weight,  &f->scale};
   return all[i];
 }
 
@@ -51,6 +52,7 @@ static void open_fixture(fixture *f) {
   assert_ok(heed_expand(ctx, column, 2, SHAPE(SIDE, SIDE), &f->thin));
   heed_tensor_free(column);
   assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(1, 2500, 1), &f->queries));
+  assert_ok(heed_quantize_int8(ctx, f->square, &f->weight, &f->scale));
   heed_attention_config c;
   heed_attention_config_init(&c, sizeof c);
   c.d_in = c.d_out = SIDE;
@@ -104,7 +106,7 @@ static void close_fixture(fixture *f) {
   X(dropout, heed_dropout(F, NULL, 0.5, f->flipped, OUT))                                                    \
   X(clone, heed_clone(F, f->flipped, OUT))                                                                   \
   X(contiguous, heed_contiguous(F, f->flipped, OUT))                                                         \
-  X(to_float32, heed_to(F, f->whole, HEED_FLOAT32, OUT))                                                     \
+  X(to, heed_to(F, f->whole, HEED_FLOAT32, OUT))                                                             \
   X(to_bool, heed_to(F, f->flipped, HEED_BOOL, OUT))                                                         \
   X(gelu, heed_gelu(F, f->flipped, OUT))                                                                     \
   X(gelu_tanh, heed_gelu_tanh(F, f->flipped, OUT))                                                           \
@@ -145,12 +147,18 @@ static void close_fixture(fixture *f) {
   X(matmul_mixed, heed_matmul(F, f->whole, f->thin, OUT))                                                    \
   X(matmul_of_batches, heed_matmul(F, f->batch, f->flipped, OUT))                                            \
   X(dot, heed_dot(F, f->row, f->row, OUT))                                                                   \
+  X(linear_int8, heed_linear_int8(F, f->flipped, f->weight, f->scale, f->row, OUT))                          \
+  X(dequantize_int8, heed_dequantize_int8(F, f->weight, f->scale, OUT))                                      \
+  X(embedding, heed_embedding(F, f->indices, f->flipped, OUT))                                               \
+  X(rope, heed_rope(F, f->flipped, NULL, NULL, OUT))                                                         \
+  X(alibi_slopes, heed_alibi_slopes(F, 6, OUT))                                                              \
   X(linear, heed_linear(F, f->thin, f->flipped, f->row, OUT))                                                \
-  X(attention, heed_scaled_dot_product_attention(                                                            \
-                   F, f->flipped, f->square, f->square,                                                      \
-                   &(const heed_attention_options){                                                          \
-                       .size = sizeof(heed_attention_options), .attn_mask = f->mask, .dropout_p = 0.5},      \
-                   OUT, NULL))                                                                               \
+  X(scaled_dot_product_attention,                                                                            \
+    heed_scaled_dot_product_attention(                                                                       \
+        F, f->flipped, f->square, f->square,                                                                 \
+        &(const heed_attention_options){                                                                     \
+            .size = sizeof(heed_attention_options), .attn_mask = f->mask, .dropout_p = 0.5},                 \
+        OUT, NULL))                                                                                          \
   X(attention_of_many_keys,                                                                                  \
     heed_scaled_dot_product_attention(                                                                       \
         F, f->queries, f->queries, f->queries,                                                               \
@@ -172,6 +180,7 @@ static void close_fixture(fixture *f) {
 /* These require *out to be NULL. */
 #define VIEWS(X)                                                                                             \
   X(tensor_new, heed_tensor_new(F, HEED_BOOL, 2, SHAPE(3, 4), OUT))                                          \
+  X(quantize_int8, heed_quantize_int8(F, f->square, OUT, &out[1]))                                           \
   X(from_memory, heed_tensor_from_memory(F, HEED_FLOAT32, 1, SHAPE(2), host_memory, NULL, NULL, OUT))        \
   X(alias, heed_tensor_alias(F, f->square, OUT))                                                             \
   X(view, heed_view(F, f->square, 1, SHAPE(-1), OUT))                                                        \
@@ -231,6 +240,16 @@ static heed_status call_fill(fixture *f, heed_tensor **out) {
   (void)out;
   return heed_fill(F, f->square, heed_number(1));
 }
+static heed_status call_equal(fixture *f, heed_tensor **out) {
+  bool same;
+  (void)out;
+  return heed_equal(F, f->square, f->whole, &same);
+}
+static heed_status call_allclose(fixture *f, heed_tensor **out) {
+  bool close;
+  (void)out;
+  return heed_allclose(F, f->square, f->thin, 1e-5, 1e-8, false, &close);
+}
 static heed_status call_masked_assign(fixture *f, heed_tensor **out) {
   heed__number no;
   (void)out;
@@ -252,10 +271,32 @@ typedef struct scenario {
 
 #define X(name, ...) {#name, call_##name},
 static const scenario calls[] = {CALLS(X) HEED_UNARY_LIST(X) HEED_TEST_LIST(X) BINARY(X)};
-static const scenario others[] = {VIEWS(X) X(copy) X(fill) X(masked_assign) X(index_assign) X(set_parameter)};
+static const scenario others[] = {VIEWS(X) X(copy) X(fill) X(equal) X(allclose) X(masked_assign)
+                                      X(index_assign) X(set_parameter)};
 #undef X
 #define CALLS_COUNT  (sizeof calls / sizeof *calls)
 #define OTHERS_COUNT (sizeof others / sizeof *others)
+
+/* An operation of ops.def without a call_<name> does not compile. */
+static const scenario operations[] = {
+#define OP(name, inputs, lua) {#name, call_##name},
+#include "../../src/ops/ops.def"
+};
+
+static bool is_in(const scenario *list, size_t count, call *run) {
+  for (size_t i = 0; i < count; i++)
+    if (list[i].run == run) return true;
+  return false;
+}
+
+static void every_operation_is_tested(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+    call *const run = operations[i].run;
+    if (!is_in(calls, CALLS_COUNT, run) && !is_in(others, OTHERS_COUNT, run))
+      fail_msg("%s is in neither list of calls", operations[i].name);
+  }
+}
 
 /* ---- Snapshots ---- */
 
@@ -505,6 +546,7 @@ static void scratch_buffers_whose_bytes_exceed_size_t_are_rejected(void **state)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_operation_is_tested),
       cmocka_unit_test(calls_survive_every_failing_allocation),
       cmocka_unit_test(views_and_writes_survive_every_failing_allocation),
       cmocka_unit_test(constructors_survive_every_failing_allocation),

@@ -514,7 +514,7 @@ describe("forward with a cache rejects", function()
   end)
 
   it("key, value and kv_lengths together with it", function()
-    raises("MultiHeadAttention: key and cache are given; give only one of them, for a cache holds the keys of x",
+    raises("MultiHeadAttention: key and cache are given; give only one of them, because a cache holds the keys of x",
       function() m(x, { cache = cache, key = x }) end)
     raises("MultiHeadAttention: value is given without key; give key as well",
       function() m(x, { cache = cache, value = x }) end)

@@ -37,7 +37,7 @@ describe("the layer check", function()
   end)
 
   it("rejects folders that are not in the design", function()
-    assert.are.equal("src/utils/x.c:1: utils is no layer of the design", problem("src/utils/x.c", "int x;\n"))
+    assert.are.equal("src/utils/x.c:1: utils is not a layer of the design", problem("src/utils/x.c", "int x;\n"))
   end)
 
   it("keeps Lua in the binding and the command", function()

@@ -220,7 +220,7 @@ describe("messages about attention", function()
     refuses("kv_lengths is float32; it must be int64", { kv_lengths = heed.ones(2) })
     refuses("kv_lengths is [3] and must broadcast to [2]; its size 3 of dimension 1 must be 1 or 2",
       { kv_lengths = int64 { 1, 2, 3 } })
-    refuses("kv_lengths and past_key are given; give only one of them, for lengths count the keys of k alone",
+    refuses("kv_lengths and past_key are given; give only one of them, because lengths count the keys of k alone",
       { kv_lengths = int64 { 1, 2 }, past_key = k, past_value = k })
   end)
 

@@ -47,7 +47,7 @@ function WordPiece:encode(text, options) end
 function WordPiece:tokenize(text) end
 
 ---@class heed.DecodeOptions
----@field skip_special_tokens? boolean omit [CLS], [SEP] and the like; false by default
+---@field skip_special_tokens? boolean omit [CLS], [SEP] and the other special tokens; false by default
 ---@field clean_up_tokenization_spaces? boolean "isn't" instead of "isn ' t"; false by default
 
 ---The text of a list of ids or of an int64 tensor [n]. An id outside the vocabulary raises an error.

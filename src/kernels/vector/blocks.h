@@ -29,9 +29,6 @@ enum {
   BLOCK_AHEAD = 16 * BLOCK_COLUMNS,        /* prefetch distance in a panel, in floats */
 };
 
-static inline size_t gemm_least(size_t a, size_t b) {
-  return a < b ? a : b;
-}
 /* The size of a part when `whole` is divided into as few, as equal parts of at most `most` as possible. */
 static inline size_t gemm_part(size_t whole, size_t most) {
   const size_t parts = (whole + most - 1) / most;
@@ -56,7 +53,8 @@ V_INLINE void gemm_pack_panel(float *out, const size_t stride, size_t k, size_t 
     for (size_t j = 0; j < columns; j += V_LANES, out += V_LANES) {
       const float *from[V_LANES];
       float *to = out;
-      for (size_t i = 0; i < V_LANES; i++) from[i] = b + (ptrdiff_t)gemm_least(j + i, columns - 1) * b_column;
+      for (size_t i = 0; i < V_LANES; i++)
+        from[i] = b + (ptrdiff_t)heed__min_size(j + i, columns - 1) * b_column;
       size_t p = 0;
       for (; p + V_LANES <= k; p += V_LANES) {
         vfloat r[V_LANES];
@@ -103,8 +101,8 @@ static void block_pack(float *out, size_t k, size_t columns, const float *b, ptr
       for (int v = 0; v < BLOCK_VECTORS; v++) v_store(to + v * V_LANES, v_load(from + v * V_LANES));
     }
   }
-  for (size_t j = begin; j < gemm_least(end, columns); j += BLOCK_COLUMNS)
-    gemm_pack_panel(out + j * k, BLOCK_COLUMNS, k, gemm_least(columns - j, BLOCK_COLUMNS),
+  for (size_t j = begin; j < heed__min_size(end, columns); j += BLOCK_COLUMNS)
+    gemm_pack_panel(out + j * k, BLOCK_COLUMNS, k, heed__min_size(columns - j, BLOCK_COLUMNS),
                     b + (ptrdiff_t)j * b_column, b_row, b_column);
 }
 
@@ -187,14 +185,14 @@ static size_t block_whole_panels(size_t columns) {
 /* The product of strip i of a with the packed block. */
 static void block_multiply(size_t m, size_t n, size_t i, const block_step *s, const float *a, ptrdiff_t a_row,
                            ptrdiff_t a_column, float *strip, const float *block, float *c, const float *add) {
-  const size_t rows = gemm_least(m - i * BLOCK_ROWS, BLOCK_ROWS);
+  const size_t rows = heed__min_size(m - i * BLOCK_ROWS, BLOCK_ROWS);
   const ptrdiff_t first = (ptrdiff_t)(i * BLOCK_ROWS);
   c += first * s->c_row;
   if (add) add += first * s->add_row;
   block_pack_strip(strip, s->depth, rows, a + first * a_row, a_row, a_column);
   for (size_t j = 0; j < n; j += BLOCK_COLUMNS)
     block_tile(rows, s, strip, block + j * s->depth, c + j, add ? add + j : NULL,
-               gemm_least(n - j, BLOCK_COLUMNS));
+               heed__min_size(n - j, BLOCK_COLUMNS));
 }
 
 /* The scratch holds a strip and a block of b, which must survive while the product is interrupted. The first
@@ -206,11 +204,11 @@ static bool gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff
                depths = (k + BLOCK_DEPTH - 1) / BLOCK_DEPTH;
   const size_t steps = BLOCK_PACKS + (m + BLOCK_ROWS - 1) / BLOCK_ROWS,
                end = (n + most - 1) / most * depths * steps;
-  float *strip = scratch, *block = scratch + BLOCK_STRIP * gemm_least(k, BLOCK_DEPTH);
+  float *strip = scratch, *block = scratch + BLOCK_STRIP * heed__min_size(k, BLOCK_DEPTH);
   for (size_t at = position ? (size_t)*position : 0; at < end;) {
     const size_t step = at % steps, j = at / steps / depths * most, p = at / steps % depths * BLOCK_DEPTH;
-    const size_t columns = gemm_least(n - j, most);
-    const block_step s = {gemm_least(k - p, BLOCK_DEPTH), c_row, p ? c_row : 0};
+    const size_t columns = heed__min_size(n - j, most);
+    const block_step s = {heed__min_size(k - p, BLOCK_DEPTH), c_row, p ? c_row : 0};
     if (step < BLOCK_PACKS)
       block_pack(block, s.depth, columns, b + (ptrdiff_t)p * b_row + (ptrdiff_t)j * b_column, b_row, b_column,
                  step);
@@ -232,8 +230,8 @@ static bool gemm_in_blocks(size_t m, size_t n, size_t k, const float *a, ptrdiff
  * part of the columns too, whose blocks may be wider than those of all columns. */
 size_t KERNEL(gemm_scratch)(size_t m, size_t n, size_t k) {
   const double work = (double)m * (double)n * (double)k;
-  if (gemm_least(m, n) < BLOCK_FROM_SIDE || k <= GEMM_SHALLOW || work < BLOCK_FROM_WORK) return 0;
-  return gemm_least(k, BLOCK_DEPTH) * (BLOCK_STRIP + gemm_least(block_whole_panels(n), BLOCK_WIDE));
+  if (heed__min_size(m, n) < BLOCK_FROM_SIDE || k <= GEMM_SHALLOW || work < BLOCK_FROM_WORK) return 0;
+  return heed__min_size(k, BLOCK_DEPTH) * (BLOCK_STRIP + heed__min_size(block_whole_panels(n), BLOCK_WIDE));
 }
 
 #endif

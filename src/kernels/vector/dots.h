@@ -112,7 +112,7 @@ static gemm_dot_tile *const gemm_dot_singles[] = {GEMM_DOT_SINGLES(GEMM_DOT_TILE
  * 2: 2.9 ms; into 4 and 4: 4.1); with 16 registers equal parts, as a short last strip would have tiles with
  * more rows of b. */
 static size_t gemm_dot_strip(size_t few) {
-  return GEMM_DOT_GROUP(GEMM_DOT_FEW) == GEMM_DOT_MOST ? gemm_least(few, GEMM_DOT_FEW)
+  return GEMM_DOT_GROUP(GEMM_DOT_FEW) == GEMM_DOT_MOST ? heed__min_size(few, GEMM_DOT_FEW)
                                                        : gemm_part(few, GEMM_DOT_FEW);
 }
 
@@ -126,9 +126,9 @@ static bool gemm_dots_of(size_t few, size_t many, const gemm_dot_step *s, const 
   size_t work = 0;
   for (size_t j = position ? (size_t)*position : 0; j < many; j += group) {
     for (size_t i = 0; i < few; i += strip) {
-      const size_t rows = gemm_least(few - i, strip);
+      const size_t rows = heed__min_size(few - i, strip);
       const ptrdiff_t row = (ptrdiff_t)i,
-                      column = (ptrdiff_t)(alone ? j : gemm_least(j, many - GEMM_DOT_GROUP(rows)));
+                      column = (ptrdiff_t)(alone ? j : heed__min_size(j, many - GEMM_DOT_GROUP(rows)));
       gemm_dot_tile *const tile = alone ? gemm_dot_singles[rows - 1] : gemm_dot_tiles[rows - 1];
       tile(s, a + row * s->a_row, b + column * s->b_row, c + row * s->c_row + column * s->c_column,
            add ? add + row * s->add_row + column * s->add_column : NULL);

@@ -136,20 +136,22 @@ static __attribute__((noinline)) bool gemm_panels(size_t m, size_t n, size_t k, 
       .a_row = a_row, .a_column = a_column, .b_row = packed ? GEMM_COLUMNS : b_row, .c_row = c_row};
   size_t p = from_step ? from_step / groups * depth : 0, j0 = from_step ? from_step % groups * GEMM_GROUP : 0;
   do {
-    s.depth = gemm_least(k - p, depth);
+    s.depth = heed__min_size(k - p, depth);
     s.add_row = p ? c_row : 0;
     for (; j0 < n; j0 += GEMM_GROUP) {
-      const size_t j1 = gemm_least(n, j0 + GEMM_GROUP);
+      const size_t j1 = heed__min_size(n, j0 + GEMM_GROUP);
       const float *from = b + (ptrdiff_t)p * b_row;
       for (size_t j = j0; packed && j < j1; j += GEMM_COLUMNS)
-        gemm_pack_panel(packed + (j - j0) * s.depth, GEMM_COLUMNS, s.depth, gemm_least(j1 - j, GEMM_COLUMNS),
-                        from + (ptrdiff_t)j * b_column, b_row, b_column);
+        gemm_pack_panel(packed + (j - j0) * s.depth, GEMM_COLUMNS, s.depth,
+                        heed__min_size(j1 - j, GEMM_COLUMNS), from + (ptrdiff_t)j * b_column, b_row,
+                        b_column);
       for (size_t i = 0; i < m; i += strip) {
-        const size_t rows = gemm_least(m - i, strip);
+        const size_t rows = heed__min_size(m - i, strip);
         const float *x = a + (ptrdiff_t)i * a_row + (ptrdiff_t)p * a_column;
         float *to = c + (ptrdiff_t)i * c_row;
         for (size_t j = j0; j < j1; j += GEMM_COLUMNS) {
-          const size_t columns = gemm_least(j1 - j, GEMM_COLUMNS), used = (columns + V_LANES - 1) / V_LANES;
+          const size_t columns = heed__min_size(j1 - j, GEMM_COLUMNS),
+                       used = (columns + V_LANES - 1) / V_LANES;
           const bool whole = columns == GEMM_COLUMNS;
           gemm_tiles[rows - 1][whole ? GEMM_VECTORS : used - 1](
               &s, x, packed ? packed + (j - j0) * s.depth : from + j, to + j,
@@ -208,13 +210,13 @@ static void gemm_rounded_twice(size_t m, size_t n, size_t k, const float *a, ptr
   const gemm_step s = {
       .depth = k, .a_row = a_row, .a_column = a_column, .b_row = in_place ? b_row : V_LANES, .c_row = c_row};
   for (size_t j = 0; j < n; j += V_LANES) {
-    const size_t columns = gemm_least(n - j, V_LANES);
+    const size_t columns = heed__min_size(n - j, V_LANES);
     const float *from = b + (ptrdiff_t)j * b_column;
     for (size_t p = 0; !in_place && p < k; p++)
       for (size_t r = 0; r < columns; r++)
         packed[p * V_LANES + r] = from[(ptrdiff_t)p * b_row + (ptrdiff_t)r * b_column];
     for (size_t i = 0; i < m; i += GEMM_ROWS)
-      gemm_tiny_tiles[gemm_least(m - i, GEMM_ROWS) - 1](
+      gemm_tiny_tiles[heed__min_size(m - i, GEMM_ROWS) - 1](
           &s, a + (ptrdiff_t)i * a_row, in_place ? from : packed, c + (ptrdiff_t)i * c_row + j,
           bias ? bias + j : NULL, v_first(columns));
   }
@@ -249,7 +251,7 @@ static __attribute__((noinline)) bool gemm_stream(size_t n, size_t k, const floa
   const size_t steps = k / CHECK + 1, from = position ? (size_t)*position : 0;
   size_t p = from % steps * CHECK;
   for (size_t j0 = from / steps * CHUNK; j0 < n; j0 += CHUNK, p = 0) {
-    const size_t columns = gemm_least(n - j0, CHUNK), whole = columns / V_LANES * V_LANES;
+    const size_t columns = heed__min_size(n - j0, CHUNK), whole = columns / V_LANES * V_LANES;
     const vmask edge = v_first(columns - whole);
     const float *y = b + j0 + (ptrdiff_t)p * b_row;
     if (p == 0) {
@@ -363,14 +365,15 @@ static __attribute__((noinline)) bool gemm_streams(size_t m, size_t n, size_t k,
   const size_t steps = (k + BLOCK_DEPTH - 1) / BLOCK_DEPTH, from = position ? (size_t)*position : 0;
   size_t p = from % steps * BLOCK_DEPTH;
   for (size_t j0 = from / steps * chunk; j0 < n; j0 += chunk, p = 0) {
-    const size_t columns = gemm_least(n - j0, chunk);
+    const size_t columns = heed__min_size(n - j0, chunk);
     for (size_t at_once; p < k; p += at_once) {
       at_once = k - p < GEMM_STREAM_AT_ONCE ? 1 : GEMM_STREAM_AT_ONCE;
       for (size_t i = 0; i < m * chunk && p % BLOCK_DEPTH == 0; i += V_LANES) v_store(sum + i, v_zero());
       for (size_t i = 0; i < m; i += strip)
-        gemm_streams_of[gemm_least(m - i, strip) - 1](at_once, i == 0, sum + i * chunk, chunk, columns,
-                                                      x + (ptrdiff_t)i * x_row + (ptrdiff_t)p * x_step, x_row,
-                                                      x_step, b + (ptrdiff_t)p * b_row + j0, b_row);
+        gemm_streams_of[heed__min_size(m - i, strip) - 1](at_once, i == 0, sum + i * chunk, chunk, columns,
+                                                          x + (ptrdiff_t)i * x_row + (ptrdiff_t)p * x_step,
+                                                          x_row, x_step, b + (ptrdiff_t)p * b_row + j0,
+                                                          b_row);
       if ((p + at_once) % BLOCK_DEPTH != 0 && p + at_once < k) continue;
       const bool first = p < BLOCK_DEPTH;
       for (size_t i = 0; i < m; i++) {
@@ -414,7 +417,7 @@ static __attribute__((noinline)) bool gemm_gathered_dots(size_t m, size_t n, siz
 bool KERNEL(gemm)(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a_row, ptrdiff_t a_column,
                   const float *b, ptrdiff_t b_row, ptrdiff_t b_column, const float *bias, float *c,
                   ptrdiff_t c_row, float *scratch, const heed__pace *pace, int64_t *position) {
-  const size_t few = gemm_least(m, n);
+  const size_t few = heed__min_size(m, n);
   if (scratch)
     return gemm_in_blocks(m, n, k, a, a_row, a_column, b, b_row, b_column, bias, c, c_row, scratch, pace,
                           position);

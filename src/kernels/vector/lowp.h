@@ -91,7 +91,7 @@ V_INLINE void lowp_add_block(const heed_dtype dtype, const int rows, const int c
 
 /* Stores up to LOWP_COLUMNS sums in row i of c, from column j on. */
 V_INLINE void lowp_store(const heed__lowp_task *t, size_t i, size_t j, const vfloat *sum) {
-  const size_t columns = gemm_least(t->n - j, LOWP_COLUMNS);
+  const size_t columns = heed__min_size(t->n - j, LOWP_COLUMNS);
   float total[LOWP_COLUMNS], *to = t->c + (ptrdiff_t)i * t->c_row + j;
   v_sum_four(total, sum);
   for (size_t c = 0; c < columns; c++) to[c] = t->bias ? total[c] + t->bias[j + c] : total[c];
@@ -107,9 +107,9 @@ V_INLINE void lowp_tile_of(const heed_dtype dtype, const int rows, const heed__l
   vfloat sum[LOWP_ROWS][LOWP_COLUMNS];
   V_UNROLL
   for (int c = 0; c < LOWP_COLUMNS; c++) {
-    const size_t row = gemm_least(j + (size_t)c, t->n - 1);
+    const size_t row = heed__min_size(j + (size_t)c, t->n - 1);
     w[c] = lowp_row(dtype, t, row);
-    next[c] = lowp_row(dtype, t, gemm_least(row + LOWP_COLUMNS, t->n - 1));
+    next[c] = lowp_row(dtype, t, heed__min_size(row + LOWP_COLUMNS, t->n - 1));
     if (dtype == HEED_INT8) scale[c] = t->scale + (ptrdiff_t)row * t->scale_row;
     V_UNROLL
     for (int r = 0; r < rows; r++) sum[r][c] = v_zero();
@@ -155,7 +155,7 @@ V_INLINE void lowp_rows_of(const heed_dtype dtype, const heed__lowp_task *t, siz
       const char *const w = lowp_row(dtype, t, j);
       vfloat sum[LOWP_ROWS][LOWP_COLUMNS];
       sum[0][0] = v_zero();
-      __builtin_prefetch(lowp_row(dtype, t, gemm_least(j + ahead, t->n - 1)), 0, 2);
+      __builtin_prefetch(lowp_row(dtype, t, heed__min_size(j + ahead, t->n - 1)), 0, 2);
       size_t p = 0;
       for (; p + LOWP_BLOCK <= k; p += LOWP_BLOCK)
         lowp_add_block(dtype, 1, 1, sum, t->x, 0, &w, NULL, p, true, 0);
@@ -192,11 +192,11 @@ static bool lowp_dots(const heed__lowp_task *t, const heed__pace *pace, int64_t 
   size_t work = 0;
   for (size_t j = position ? (size_t)*position : 0; j < t->n; j += group) {
     if (!by_rows)
-      for (size_t i = 0; i < t->m; i += strip) tiles[gemm_least(t->m - i, strip) - 1](t, i, j);
+      for (size_t i = 0; i < t->m; i += strip) tiles[heed__min_size(t->m - i, strip) - 1](t, i, j);
     else if (t->dtype == HEED_BFLOAT16)
-      lowp_rows_bfloat16(t, j, gemm_least(t->n, j + group));
+      lowp_rows_bfloat16(t, j, heed__min_size(t->n, j + group));
     else
-      lowp_rows_float16(t, j, gemm_least(t->n, j + group));
+      lowp_rows_float16(t, j, heed__min_size(t->n, j + group));
     work += (t->m + GEMM_WAIT) * group * t->k;
     if (work < GEMM_CHECK || j + group >= t->n) continue;
     if (heed__should_yield(pace)) {
@@ -223,9 +223,9 @@ V_INLINE vfloat lowp_vector(const heed_dtype dtype, const heed__lowp_task *t, si
 V_INLINE void lowp_pack(const heed_dtype dtype, const heed__lowp_task *t, float *out, size_t depth,
                         size_t columns, size_t j, size_t p) {
   for (size_t c = 0; c < columns; c += V_LANES) {
-    const size_t width = gemm_least(columns - c, V_LANES);
+    const size_t width = heed__min_size(columns - c, V_LANES);
     for (size_t q = 0; q < depth; q += V_LANES) {
-      const size_t height = gemm_least(depth - q, V_LANES);
+      const size_t height = heed__min_size(depth - q, V_LANES);
       vfloat r[V_LANES];
       for (size_t i = 0; i < V_LANES; i++)
         r[i] = i < width ? lowp_vector(dtype, t, j + c + i, p + q, height) : v_zero();
@@ -244,18 +244,19 @@ V_INLINE bool lowp_panels_of(const heed_dtype dtype, const heed__lowp_task *t, c
   gemm_step s = {.a_row = t->x_row, .a_column = 1, .b_row = GEMM_COLUMNS, .c_row = t->c_row};
   size_t p = from / groups * GEMM_DEPTH, j0 = from % groups * GEMM_GROUP;
   do {
-    s.depth = gemm_least(t->k - p, GEMM_DEPTH);
+    s.depth = heed__min_size(t->k - p, GEMM_DEPTH);
     s.add_row = p ? t->c_row : 0;
     for (; j0 < t->n; j0 += GEMM_GROUP) {
-      const size_t j1 = gemm_least(t->n, j0 + GEMM_GROUP);
+      const size_t j1 = heed__min_size(t->n, j0 + GEMM_GROUP);
       for (size_t j = j0; j < j1; j += GEMM_COLUMNS)
-        lowp_pack(dtype, t, packed + (j - j0) * s.depth, s.depth, gemm_least(j1 - j, GEMM_COLUMNS), j, p);
+        lowp_pack(dtype, t, packed + (j - j0) * s.depth, s.depth, heed__min_size(j1 - j, GEMM_COLUMNS), j, p);
       for (size_t i = 0; i < t->m; i += strip) {
-        const size_t rows = gemm_least(t->m - i, strip);
+        const size_t rows = heed__min_size(t->m - i, strip);
         const float *x = t->x + (ptrdiff_t)i * t->x_row + p;
         float *c = t->c + (ptrdiff_t)i * t->c_row;
         for (size_t j = j0; j < j1; j += GEMM_COLUMNS) {
-          const size_t columns = gemm_least(j1 - j, GEMM_COLUMNS), used = (columns + V_LANES - 1) / V_LANES;
+          const size_t columns = heed__min_size(j1 - j, GEMM_COLUMNS),
+                       used = (columns + V_LANES - 1) / V_LANES;
           gemm_tiles[rows - 1][columns == GEMM_COLUMNS ? GEMM_VECTORS : used - 1](
               &s, x, packed + (j - j0) * s.depth, c + j,
               p         ? c + j

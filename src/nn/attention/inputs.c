@@ -50,9 +50,9 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
   p->from[0] = p->from[1] = p->from[2] = x;
   if (key == NULL) return check_without_key(p);
   if (p->options.cache != NULL)
-    return heed__fail(m->context, HEED_ARGUMENT,
-                      "%s: key and cache are given; give only one of them, for a cache holds the keys of x",
-                      name);
+    return heed__fail(
+        m->context, HEED_ARGUMENT,
+        "%s: key and cache are given; give only one of them, because a cache holds the keys of x", name);
   if (value == NULL && a->vdim != a->kdim) {
     return heed__fail(m->context, HEED_ARGUMENT,
                       "%s: value is missing; it must be given, since kdim is %lld and vdim %lld", name,
@@ -104,7 +104,7 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
   *mask = view;
   if (seen == keys - skipped) return HEED_OK;
 
-  /* Widened, for a mask cut to a single column would apply to all keys. */
+  /* Widened, because a mask cut to a single column would apply to all keys. */
   heed_status status = heed__widen_mask(m->context, m->class->name, view, keys - skipped, made);
   if (status == HEED_OK) *mask = *made;
   return status;

@@ -32,16 +32,8 @@ static heed_status check_variant(heed_context *ctx, heed_attention_config *c) {
   if (c->vdim == 0) c->vdim = c->d_in;
   if ((status = heed__check_positive(ctx, heads_name, "kdim", c->kdim)) != HEED_OK) return status;
   if ((status = heed__check_positive(ctx, heads_name, "vdim", c->vdim)) != HEED_OK) return status;
-  const heed_window *w = &c->window;
-  if ((w->has_left && w->left < 0) || (w->has_right && w->right < 0)) {
-    const bool left = w->has_left && w->left < 0;
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: the window's %s is %lld; it must be at least 0", heads_name,
-                      left ? "left" : "right", (long long)(left ? w->left : w->right));
-  }
-  if (!(c->softcap >= 0) || !isfinite(c->softcap)) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: softcap is %s; it must be above 0, or 0 for none", heads_name,
-                      HEED__G(c->softcap));
-  }
+  if ((status = heed__check_window(ctx, heads_name, &c->window)) != HEED_OK) return status;
+  if ((status = heed__check_softcap(ctx, heads_name, c->softcap)) != HEED_OK) return status;
   if (c->qk_norm && (!(c->qk_norm_eps >= 0) || !isfinite(c->qk_norm_eps))) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: qk_norm's eps is %s; it must be at least 0, and finite",
                       heads_name, HEED__G(c->qk_norm_eps));

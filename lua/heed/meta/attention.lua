@@ -1,0 +1,178 @@
+---@meta _
+-- heed.nn: the attention modules and their key-value caches. Shape legend: b batch, h heads, n tokens, d size of a head.
+
+---@class heed.nn
+local nn = {}
+
+---@class heed.SelfAttentionOptions
+---@field d_in integer
+---@field d_out integer
+---@field qkv_bias? boolean whether the projections have a bias; false by default
+---@field generator? heed.Generator draws the weights
+
+---@class heed.SelfAttention: heed.Module
+---@field W_query heed.Linear
+---@field W_key heed.Linear
+---@field W_value heed.Linear
+---@field d_in integer
+---@field d_out integer
+
+---Self-attention with one head, in which every token sees all tokens. x [n, d_in] or [b, n, d_in] gives […, n, d_out].
+---@overload fun(options: heed.SelfAttentionOptions): heed.SelfAttention
+---@param d_in integer
+---@param d_out integer
+---@param qkv_bias? boolean|{ qkv_bias: boolean?, generator: heed.Generator? }
+---@return heed.SelfAttention
+---@nodiscard
+function nn.SelfAttention(d_in, d_out, qkv_bias) end
+
+---@class heed.CausalAttentionOptions: heed.SelfAttentionOptions
+---@field context_length integer the largest number of tokens
+---@field dropout number dropout probability of the attention weights
+---@field softmax_dim? integer the dimension of the attention weights that adds up to 1; -1 by default
+
+---@class heed.CausalAttention: heed.SelfAttention
+---@field dropout heed.Dropout
+---@field context_length integer
+
+---Causal self-attention with one head: a token sees itself and the tokens before it. x [n, d_in] or [b, n, d_in] gives
+---[…, n, d_out]; more than context_length tokens raise an error.
+---@overload fun(options: heed.CausalAttentionOptions): heed.CausalAttention
+---@param d_in integer
+---@param d_out integer
+---@param context_length integer
+---@param dropout number
+---@param qkv_bias? boolean|{ qkv_bias: boolean?, softmax_dim: integer?, generator: heed.Generator? }
+---@return heed.CausalAttention
+---@nodiscard
+function nn.CausalAttention(d_in, d_out, context_length, dropout, qkv_bias) end
+
+---@class heed.WrapperOptions: heed.SelfAttentionOptions
+---@field context_length integer
+---@field dropout number
+---@field num_heads integer
+
+---@class heed.MultiHeadAttentionWrapper: heed.Module
+---@field heads heed.CausalAttention[]
+---@field num_heads integer
+
+---num_heads separate CausalAttention modules, in `m.heads`, with concatenated outputs: x [n, d_in] or [b, n, d_in] gives
+---[…, n, d_out · num_heads].
+---@overload fun(options: heed.WrapperOptions): heed.MultiHeadAttentionWrapper
+---@param d_in integer
+---@param d_out integer
+---@param context_length integer
+---@param dropout number
+---@param num_heads integer
+---@param qkv_bias? boolean|{ qkv_bias: boolean?, generator: heed.Generator? }
+---@return heed.MultiHeadAttentionWrapper
+---@nodiscard
+function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_heads, qkv_bias) end
+
+---@class heed.MultiHeadAttentionOptions: heed.WrapperOptions
+---@field causal? boolean a token sees itself and the tokens before it; true by default
+---@field num_kv_heads? integer the number of key and value heads, a divisor of num_heads; num_heads by default
+---@field head_dim? integer the size of a head; d_out / num_heads by default
+---@field out_proj? boolean whether there is an output projection; true by default
+---@field out_bias? boolean whether the output projection has a bias; true by default
+---@field scale? number a factor of the scores; 1 / √head_dim by default
+---@field kdim? integer the size of the tokens that keys are computed from; d_in by default
+---@field vdim? integer the size of the tokens that values are computed from; d_in by default
+---@field window? heed.Window sliding-window attention: the keys that a token sees; a missing side is unbounded
+---@field softcap? number c: scores become c · tanh(score / c); off by default
+---@field rope? heed.RopeOptions rotary position embeddings; {} selects the defaults; off by default
+---@field alibi? boolean attention with linear biases: subtracts slope · distance from the scores; false by default
+---@field sinks? boolean attention sinks: a parameter `sinks`, an additional logit of each head without a value; false by default
+---@field qk_norm? boolean|{ eps: number? } RMSNorm of each head's queries and keys, before rope; eps is 1e-6 by default; off by default
+
+---@class heed.MultiHeadAttention: heed.CausalAttention
+---@field out_proj? heed.Linear
+---@field num_heads integer
+---@field num_kv_heads integer
+---@field head_dim integer
+---@field causal boolean
+---@field scale number
+---@field kdim integer
+---@field vdim integer
+---@field window? heed.Window
+---@field softcap? number
+---@field rope? heed.RopeOptions
+---@field alibi boolean
+---@field qk_norm boolean
+---@field sinks? heed.Tensor [num_heads]
+---@field q_norm? heed.RMSNorm
+---@field k_norm? heed.RMSNorm
+local MultiHeadAttention = {}
+
+---Multi-head attention: one projection each for queries, keys and values, split into heads, followed by an output
+---projection. x [n, d_in] or [b, n, d_in] gives […, n, d_out].
+---@overload fun(options: heed.MultiHeadAttentionOptions): heed.MultiHeadAttention
+---@param d_in integer
+---@param d_out integer
+---@param context_length integer
+---@param dropout number
+---@param num_heads integer
+---@param qkv_bias? boolean|heed.MultiHeadAttentionOptions
+---@return heed.MultiHeadAttention
+---@nodiscard
+function nn.MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, qkv_bias) end
+
+---The weights of head i as views [d_in, head_dim]: the head's queries are x · W_query. For keys and values, those of the
+---key head that head i uses.
+---@param i integer
+---@return { W_query: heed.Tensor, W_key: heed.Tensor, W_value: heed.Tensor }
+---@nodiscard
+function MultiHeadAttention:head(i) end
+
+---The heads as separate modules that share this module's memory, without the output projection. Raises an error unless
+---the module is causal and has no further options (window, rope, …).
+---@return heed.MultiHeadAttentionWrapper
+---@nodiscard
+function MultiHeadAttention:split() end
+
+---A resumable forward pass in time slices: after `for done, total in steps do … end`, where `steps = m:steps(x, {ms = 2})`,
+---steps.result is the output. SelfAttention and CausalAttention (with softmax over the keys) have this method, too.
+---@param x heed.Tensor
+---@param options? heed.StepsOptions
+---@return heed.Steps
+---@nodiscard
+function MultiHeadAttention:steps(x, options) end
+
+---@class heed.CacheOptions
+---@field batch? integer the batch size; 1 by default
+---@field capacity? integer the largest number of tokens; by default context_length, or unbounded if the module has a smaller left window
+---@field dtype? "float32"|"bfloat16"|"float16"|"int8" how keys and values are stored; "float32" by default
+
+---An empty key-value cache for m(x, {cache = cache}). All memory is allocated immediately. With a left window, only the
+---tokens that can still be seen are kept, and a few more.
+---@param options? heed.CacheOptions
+---@return heed.Cache
+---@nodiscard
+function MultiHeadAttention:new_cache(options) end
+
+---The key-value cache of a MultiHeadAttention. int8 stores one scale for each token and head: its largest magnitude /
+---127. A forward pass that fails leaves the cache unchanged.
+---@class heed.Cache
+---@field length integer the number of tokens seen
+---@field capacity number the largest number of tokens; math.huge if unbounded
+---@field batch integer the batch size
+---@field dtype string
+local Cache = {}
+
+---Keeps the first n tokens only. With a left window, tokens that were dropped cannot be restored: this is an error.
+---@param n integer from 0 to length
+---@return heed.Cache self
+function Cache:truncate(n) end
+
+---Batch item i becomes a copy of item indices[i], as needed for beam search.
+---@param indices heed.Tensor|integer[] int64 [b], counted from 1; an index may occur several times
+---@return heed.Cache self
+function Cache:reorder(indices) end
+
+---An independent copy of the cache.
+---@return heed.Cache
+---@nodiscard
+function Cache:clone() end
+
+---Frees the memory immediately; also `local cache <close> = m:new_cache()`.
+function Cache:release() end
