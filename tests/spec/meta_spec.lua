@@ -10,7 +10,9 @@ local function document(owner, name)
   documented[owner][name] = true
 end
 
-local FILES = { "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders" }
+local FILES = {
+  "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
+}
 for _, name in ipairs(FILES) do
   local class
   local path = "lua/heed/meta/" .. name .. ".lua"

@@ -227,7 +227,8 @@ describe("the pages", function()
 
   it("name every option of attention", function()
     local page = support.read "docs/attention.md"
-    for class, file in pairs { AttentionOptions = "ops", MultiHeadAttentionOptions = "nn", ForwardOptions = "nn" } do
+    local files = { AttentionOptions = "ops", MultiHeadAttentionOptions = "attention", ForwardOptions = "nn" }
+    for class, file in pairs(files) do
       local annotations = support.read("lua/heed/meta/" .. file .. ".lua")
       local fields = annotations:match("%-%-%-@class heed%." .. class .. "[^\n]*\n(.-)\n\n")
       for name in fields:gmatch "%-%-%-@field ([%w_]+)" do
