@@ -5,7 +5,6 @@
 
 static heed_status check_mask(heed_context *ctx, const char *function, const heed_tensor *x,
                               const heed_tensor *mask) {
-  char x_text[HEED__SHAPE_TEXT], text[HEED__SHAPE_TEXT];
   const heed_status status = heed__check_dtype(ctx, function, "mask", mask, HEED_BOOL);
   if (status != HEED_OK) return status;
   if (mask->ndim > x->ndim || !heed__same_shape(mask->ndim, mask->shape, mask->ndim, x->shape))
