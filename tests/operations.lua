@@ -16,7 +16,8 @@ local function lists_of(header)
   return lists
 end
 
---- The rows of ops.def, in order: { name, kind (nil for an operation of its own signature), inputs, lua }.
+--- The rows of ops.def, in order: { name, kind (nil for an operation of its own signature), inputs, lua }. Operations
+--- that are written in Lua have the kind LUA and no inputs.
 function operations.listed(definition, header)
   definition = plain(definition or support.read "src/ops/ops.def")
   local lists, inputs_of, rows = lists_of(plain(header or support.read "src/heed.h")), {}, {}
@@ -29,9 +30,12 @@ function operations.listed(definition, header)
   for line in definition:gmatch("[^\n]+") do
     local name, inputs, lua = line:match("^OP%((%w[%w_]*), (%w+), ([%w_]+)%)$")
     local kind, one = line:match("^(OP_%u+)%((%w[%w_]*)%)$")
+    local composed = line:match("^OP_LUA%((%w[%w_]*), %w+%)$")
     local list, each = line:match("^(HEED_%u+_LIST)%((OP_%u+)%)$")
     if name then
       rows[#rows + 1] = { name = name, inputs = inputs, lua = lua }
+    elseif composed then
+      rows[#rows + 1] = { name = composed, kind = "LUA", lua = composed }
     elseif kind then
       add(one, kind)
     elseif list then

@@ -326,6 +326,7 @@ void lheed_open_late(lua_State *L);
   X(ops)          /* lops.c: arithmetic, comparison, reduction, products */                                  \
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
+  X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
   X(print)        /* lprint.c: tostring, concatenation */                                                    \
   X(random)       /* lrandom.c: seeds, Generator, random tensors */                                          \

@@ -24,13 +24,33 @@ static int late_call(lua_State *L) {
   return lheed_call_all(L);
 }
 
-/* Adds such a function to the table on top of the stack. */
-static void add_function(lua_State *L, const char *file, const char *name) {
+static void push_function(lua_State *L, const char *file, const char *name) {
   lheed_push_state(L);
   lua_pushstring(L, file);
   lua_pushstring(L, name);
   lua_pushcclosure(L, late_call, 3);
+}
+
+/* Adds such a function to the table on top of the stack. */
+static void add_function(lua_State *L, const char *file, const char *name) {
+  push_function(L, file, name);
   lua_setfield(L, -2, name);
+}
+
+/* Adds the operations that are written in Lua to the library and as methods of tensors. */
+void lheed_open_composed(lua_State *L) {
+  static const struct {
+    const char *name, *file;
+  } composed[] = {
+#define OP_LUA(name, file) {#name, "heed.ops." #file},
+#include "../ops/ops.def"
+  };
+  for (size_t i = 0; i < sizeof composed / sizeof *composed; i++) {
+    push_function(L, composed[i].file, composed[i].name);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, composed[i].name);
+    lua_setfield(L, -3, composed[i].name);
+  }
 }
 
 /* ---- Classes: fields of heed.nn ---- */

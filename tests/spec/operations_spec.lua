@@ -15,7 +15,9 @@ local function differences(definition, header)
     local inputs = declared[row.name]
     if listed[row.name] then wrong(row.name, "listed twice in ops.def") end
     listed[row.name] = true
-    if not inputs then
+    if row.kind == "LUA" then
+      if inputs then wrong(row.name, "written in Lua by ops.def, but in heed.h") end
+    elseif not inputs then
       wrong(row.name, "in ops.def, but not in heed.h")
     elseif inputs ~= true and inputs ~= row.inputs then
       wrong(row.name, "reads %s tensors in heed.h and %s in ops.def", inputs, row.inputs)

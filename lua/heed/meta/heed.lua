@@ -262,6 +262,7 @@ heed.rms_norm = Tensor.rms_norm
 heed.rope = Tensor.rope
 heed.matmul = Tensor.matmul
 heed.dot = Tensor.dot
+heed.outer = Tensor.outer
 heed.linear = Tensor.linear
 heed.linear_int8 = Tensor.linear_int8
 heed.quantize_int8 = Tensor.quantize_int8

@@ -220,6 +220,12 @@ Tensor.bmm = Tensor.matmul
 ---@nodiscard
 function Tensor:dot(other) end
 
+---The products of all pairs of x [n] and other [m]: [n, m].
+---@param other heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:outer(other) end
+
 ---The linear map x · weightᵀ + bias of x [..., d_in].
 ---@param weight heed.Tensor [d_out, d_in]; float32, bfloat16 or float16
 ---@param bias? heed.Tensor|{ bias: heed.Tensor } [d_out]

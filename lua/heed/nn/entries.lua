@@ -46,6 +46,27 @@ function E.boolean(value, default, method, argument)
   return value
 end
 
+--- Raises unless the value is a tensor, with so many dimensions if `ndim` is given.
+function E.check_tensor(value, method, argument, ndim)
+  local kind = primitives.kind(value)
+  if kind ~= "tensor" and kind ~= "parameter" then E.reject(method, argument, value, "a tensor") end
+  if ndim and value.ndim ~= ndim then
+    E.reject(method, argument, value, "a tensor of %s", E.count(ndim, "dimension"))
+  end
+end
+
+local COMPUTED = { float32 = true, int64 = true, bool = true }
+
+--- The same for tensors that are computed with: dtypes for storage alone are rejected, too.
+function E.check_operand(value, method, argument, ndim)
+  E.check_tensor(value, method, argument)
+  if not COMPUTED[value.dtype] then
+    E.fail("%s: %s is %s; it must be float32, int64 or bool: convert with %s:float()", method, argument, value.dtype,
+      argument)
+  end
+  E.check_tensor(value, method, argument, ndim)
+end
+
 --- Raises unless the value is a module.
 function E.check_module(value, method, argument)
   if not E.is_module(value) then E.reject(method, argument, value, "a module") end
