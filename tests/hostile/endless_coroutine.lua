@@ -1,4 +1,4 @@
 -- expect: time limit exceeded
--- only time ends it
+-- ends only at the time limit
 local co = coroutine.create(function() while true do end end)
 while true do coroutine.resume(co) end

@@ -1,3 +1,3 @@
 -- expect: time limit exceeded
--- only time ends it
+-- ends only at the time limit
 while true do pcall(function() while true do end end) end

@@ -1,4 +1,4 @@
 -- expect: time limit exceeded
--- only time ends it
+-- ends only at the time limit
 local x = heed.rand(500, 500)
 while true do x = heed.matmul(x, x):softmax(-1) end
