@@ -92,8 +92,8 @@ static int eye(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-static heed_scalar range_end(lua_State *L, int idx, const char *name) {
-  double number = lheed_number(L, idx, "range", name);
+static heed_scalar range_end(lua_State *L, int idx, const char *function, const char *name) {
+  double number = lheed_number(L, idx, function, name);
   return lua_isinteger(L, idx) ? heed_integer(lua_tointeger(L, idx)) : heed_number(number);
 }
 
@@ -101,11 +101,35 @@ static int range(lua_State *L) {
   static const char *const names[] = {"step", "dtype", NULL};
   heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "range", 3, names);
-  heed_scalar first = range_end(L, 1, "first"), last = range_end(L, 2, "last");
-  heed_scalar step = lua_isnil(L, 3) ? heed_integer(1) : range_end(L, 3, "step");
+  heed_scalar first = range_end(L, 1, "range", "first"), last = range_end(L, 2, "range", "last");
+  heed_scalar step = lua_isnil(L, 3) ? heed_integer(1) : range_end(L, 3, "range", "step");
   heed_dtype dtype = lheed_opt_dtype(L, 4, "range", HEED_FLOAT32);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_range(ctx, dtype, first, last, step, out));
+  return lheed_return(L, 1);
+}
+
+/* arange(last), arange(start, last, step = 1): int64 if all of them are integers */
+static int arange(lua_State *L) {
+  static const char *const names[] = {"start", "end", "step", "dtype", NULL};
+  heed_context *ctx = lheed_get(L)->context;
+  const int count = lheed_trailing_options(L, "arange", 1, names);
+  const int option = lua_gettop(L) - 3; /* the slots of the values by name begin here */
+  if (count > 3) return lheed_too_many(L, "arange", count, 3);
+  for (int i = 0; i < count; i++) {
+    const int to = option + (count == 1 ? 1 : i);
+    if (!lua_isnil(L, to))
+      return lheed_error(L, "arange: %s is given twice, by position and by name", names[to - option]);
+    lua_pushvalue(L, i + 1);
+    lua_replace(L, to);
+  }
+  const heed_scalar end = range_end(L, option + 1, "arange", "end");
+  const heed_scalar start = count < 2 && lua_isnil(L, option) ? heed_integer(0) : range_end(L, option, "arange", "start");
+  const heed_scalar step = lua_isnil(L, option + 2) ? heed_integer(1) : range_end(L, option + 2, "arange", "step");
+  const bool whole = start.dtype == HEED_INT64 && end.dtype == HEED_INT64 && step.dtype == HEED_INT64;
+  const heed_dtype dtype = lheed_opt_dtype(L, option + 3, "arange", whole ? HEED_INT64 : HEED_FLOAT32);
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_arange(ctx, dtype, start, end, step, out));
   return lheed_return(L, 1);
 }
 
@@ -361,6 +385,7 @@ static const luaL_Reg functions[] = {
     {"full", full},
     {"eye", eye},
     {"range", range},
+    {"arange", arange},
     {"linspace", linspace},
     {"from_string", from_string},
     {"is_tensor", is_tensor},

@@ -24,18 +24,40 @@ static int sized(lua_State *L, const char *function,
   }
 #include "../ops/ops.def"
 
-/* permute(x, dims…) or permute(x, {dims…}) */
-static int op_permute(lua_State *L) {
-  int dims[HEED_MAX_DIMS], ndim;
-  if (lua_type(L, 2) == LUA_TTABLE) {
-    lheed_arguments(L, "permute", 2);
-    ndim = lheed_opt_dims(L, 2, "permute", dims);
-  } else {
-    if (lua_gettop(L) == 0) lua_settop(L, 1);
-    ndim = lua_gettop(L) - 1;
-    if (ndim > HEED_MAX_DIMS) lheed_error(L, "permute: a tensor has at most %d dimensions", HEED_MAX_DIMS);
-    for (int i = 0; i < ndim; i++) dims[i] = lheed_dim(L, i + 2, "permute", "dim");
+/* The dimensions in the arguments (x, dims…), (x, {dims…}) or (x, {dims = {…}}). */
+static int read_dims(lua_State *L, const char *function, int dims[HEED_MAX_DIMS]) {
+  static const char *const names[] = {"dims", NULL};
+  if (lua_gettop(L) == 0) lua_settop(L, 1);
+  const int last = lheed_trailing_options(L, function, 2, names), named = lua_gettop(L);
+  if (!lua_isnil(L, named)) {
+    if (last > 1) lheed_error(L, "%s: dims is given twice, by position and by name", function);
+    return lheed_opt_dims(L, named, function, dims);
   }
+  if (last > 1 && lua_type(L, 2) == LUA_TTABLE) {
+    if (last > 2) lheed_too_many(L, function, last, 2);
+    return lheed_opt_dims(L, 2, function, dims);
+  }
+  if (last - 1 > HEED_MAX_DIMS) lheed_error(L, "%s: a tensor has at most %d dimensions", function, HEED_MAX_DIMS);
+  for (int i = 2; i <= last; i++) dims[i - 2] = lheed_dim(L, i, function, "dim");
+  return last > 1 ? last - 1 : 0;
+}
+
+/* flip(x, dims…) */
+static int op_flip(lua_State *L) {
+  int dims[HEED_MAX_DIMS];
+  const bool given = lua_gettop(L) > 1;
+  const int ndims = read_dims(L, "flip", dims);
+  if (!given) lheed_error(L, "flip: dims is missing; it must be the dimensions to reverse");
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "flip", "x");
+  LHEED_TRY(L, heed_flip(lheed_get(L)->context, x, ndims, dims, out));
+  return lheed_return(L, 1);
+}
+
+/* permute(x, dims…) */
+static int op_permute(lua_State *L) {
+  int dims[HEED_MAX_DIMS];
+  const int ndim = read_dims(L, "permute", dims);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "permute", "x");
   LHEED_TRY(L, heed_permute(lheed_get(L)->context, x, ndim, dims, out));
@@ -99,14 +121,39 @@ static int op_unsqueeze(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* squeeze(x, dim); without dim it removes all dimensions of size 1 */
+/* squeeze(x, dim): a dimension or a table of them; without dim it removes all dimensions of size 1 */
 static int op_squeeze(lua_State *L) {
   static const char *const names[] = {"dim", NULL};
   lheed_options(L, "squeeze", 2, names);
   heed_tensor **out = lheed_push_tensor(L);
-  int dim = lheed_opt_dim(L, 2, "squeeze");
+  int dims[HEED_MAX_DIMS];
+  const int ndims = lheed_opt_dims(L, 2, "squeeze", dims);
   const heed_tensor *x = lheed_tensor(L, 1, "squeeze", "x");
-  LHEED_TRY(L, heed_squeeze(lheed_get(L)->context, x, dim, out));
+  LHEED_TRY(L, heed_squeeze(lheed_get(L)->context, x, ndims, dims, out));
+  return lheed_return(L, 1);
+}
+
+/* diagonal(x, offset = 0, dim1 = 1, dim2 = 2) */
+static int op_diagonal(lua_State *L) {
+  static const char *const names[] = {"offset", "dim1", "dim2", NULL};
+  lheed_options(L, "diagonal", 2, names);
+  heed_tensor **out = lheed_push_tensor(L);
+  const int64_t offset = lheed_opt_integer(L, 2, "diagonal", "offset", 0);
+  const int dim1 = lua_isnil(L, 3) ? 1 : lheed_dim(L, 3, "diagonal", "dim1");
+  const int dim2 = lua_isnil(L, 4) ? 2 : lheed_dim(L, 4, "diagonal", "dim2");
+  const heed_tensor *x = lheed_tensor(L, 1, "diagonal", "x");
+  LHEED_TRY(L, heed_diagonal(lheed_get(L)->context, x, offset, dim1, dim2, out));
+  return lheed_return(L, 1);
+}
+
+/* unfold(x, dim, size, step) */
+static int op_unfold(lua_State *L) {
+  lheed_arguments(L, "unfold", 4);
+  heed_tensor **out = lheed_push_tensor(L);
+  const int dim = lheed_dim(L, 2, "unfold", "dim");
+  const int64_t size = lheed_integer(L, 3, "unfold", "size"), step = lheed_integer(L, 4, "unfold", "step");
+  const heed_tensor *x = lheed_tensor(L, 1, "unfold", "x");
+  LHEED_TRY(L, heed_unfold(lheed_get(L)->context, x, dim, size, step, out));
   return lheed_return(L, 1);
 }
 
@@ -301,6 +348,7 @@ void lheed_open_views(lua_State *L) {
   static const luaL_Reg functions[] = {
 #define OP_SIZED(name) {#name, op_##name},
 #include "../ops/ops.def"
+      {"flip", op_flip},
       {"permute", op_permute},
       {"transpose", op_transpose},
       {"t", op_t},
@@ -308,6 +356,8 @@ void lheed_open_views(lua_State *L) {
       {"select", op_select},
       {"unsqueeze", op_unsqueeze},
       {"squeeze", op_squeeze},
+      {"diagonal", op_diagonal},
+      {"unfold", op_unfold},
       {"flatten", op_flatten},
       {"cat", op_cat},
       {"concat", op_cat},
