@@ -9,27 +9,38 @@
 
 static const char *const dtype_option[] = {"dtype", NULL};
 
-/* f(2, 3, {dtype = …}) or f({2, 3}, …): a tensor of that shape, all of one value. */
-static int filled(lua_State *L, const char *function, int64_t value) {
+/* f(2, 3, {dtype = …}) or f({2, 3}, …): a tensor of that shape, all of one value. f(x, 2, 3, …), where first is
+ * 2: by default with the dtype of x. */
+static int filled(lua_State *L, const char *function, int first, int64_t value) {
   heed_context *ctx = lheed_get(L)->context;
   int64_t shape[HEED_MAX_DIMS];
-  int last = lheed_trailing_options(L, function, 1, dtype_option);
-  heed_dtype dtype = lheed_opt_dtype(L, lua_gettop(L), function, HEED_FLOAT32);
-  int ndim = lheed_shape(L, 1, last, function, shape);
+  int last = lheed_trailing_options(L, function, first, dtype_option);
+  heed_dtype usual = first == 1 ? HEED_FLOAT32 : lheed_tensor(L, 1, function, "x")->dtype;
+  heed_dtype dtype = lheed_opt_dtype(L, lua_gettop(L), function, usual);
+  int ndim = lheed_shape(L, first, last, function, shape);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed__full(ctx, function, dtype, ndim, shape, heed_integer(value), out));
   return lheed_return(L, 1);
 }
 
 static int zeros(lua_State *L) {
-  return filled(L, "zeros", 0);
+  return filled(L, "zeros", 1, 0);
+}
+static int new_zeros(lua_State *L) {
+  return filled(L, "new_zeros", 2, 0);
 }
 static int ones(lua_State *L) {
-  return filled(L, "ones", 1);
+  return filled(L, "ones", 1, 1);
+}
+static int new_ones(lua_State *L) {
+  return filled(L, "new_ones", 2, 1);
 }
 /* The elements of an empty tensor are unspecified; zeros show nothing of what was in the memory before. */
 static int empty(lua_State *L) {
-  return filled(L, "empty", 0);
+  return filled(L, "empty", 1, 0);
+}
+static int new_empty(lua_State *L) {
+  return filled(L, "new_empty", 2, 0);
 }
 
 static heed_dtype dtype_of_value(heed_scalar value) {
@@ -46,6 +57,20 @@ static int full(lua_State *L) {
   heed_dtype dtype = lheed_opt_dtype(L, 3, "full", dtype_of_value(value));
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_full(ctx, dtype, ndim, shape, value, out));
+  return lheed_return(L, 1);
+}
+
+/* new_full(x, size, fill_value, {dtype = …}) */
+static int new_full(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  int64_t shape[HEED_MAX_DIMS];
+  lheed_options(L, "new_full", 4, dtype_option);
+  heed_dtype dtype = lheed_opt_dtype(L, 4, "new_full", lheed_tensor(L, 1, "new_full", "x")->dtype);
+  if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "new_full", "size", "a number or a table of numbers");
+  int ndim = lheed_shape(L, 2, 2, "new_full", shape);
+  heed_scalar value = lheed_scalar(L, 3, "new_full", "fill_value");
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed__full(ctx, "new_full", dtype, ndim, shape, value, out));
   return lheed_return(L, 1);
 }
 
@@ -393,6 +418,10 @@ static const luaL_Reg functions[] = {
 };
 
 static const luaL_Reg tensor_methods[] = {
+    {"new_zeros", new_zeros},
+    {"new_ones", new_ones},
+    {"new_empty", new_empty},
+    {"new_full", new_full},
     {"zeros_like", zeros_like},
     {"ones_like", ones_like},
     {"empty_like", empty_like},
