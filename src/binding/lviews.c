@@ -1,4 +1,6 @@
 /* Operations on the shape of tensors: views, joining, splitting, selection by indices. */
+#include <string.h>
+
 #include "../ops/ops.h"
 #include "lheed.h"
 
@@ -176,17 +178,55 @@ static int opt_first_dim(lua_State *L, int idx, const char *function) {
   return dim ? dim : 1;
 }
 
+/* The list of tensors at 1 must have no other keys (but for the n of table.pack) and no holes. */
+static void check_tensor_keys(lua_State *L, heed_context *ctx, const char *function) {
+  const lua_Unsigned count = lua_rawlen(L, 1);
+  int64_t seen = 0;
+  lua_pushnil(L);
+  while (lua_next(L, 1)) {
+    if ((++seen & 0xfff) == 0) lheed_check_cancel_of(L, ctx, function);
+    const bool is_index = lua_isinteger(L, -2) && lua_tointeger(L, -2) > 0;
+    const bool is_n = lua_type(L, -2) == LUA_TSTRING && strcmp(lua_tostring(L, -2), "n") == 0 &&
+                      lua_isinteger(L, -1) && lua_tointeger(L, -1) >= 0;
+    const lua_Integer reach = is_index ? lua_tointeger(L, -2) : is_n ? lua_tointeger(L, -1) : -1;
+    lua_pop(L, 1);
+    if (reach >= 0 && (lua_Unsigned)reach <= count) continue;
+    if (reach >= 0)
+      lheed_error(L, "%s: tensors[%I] is nil; it must be a tensor: a list must have no holes", function,
+                  (LUAI_UACINT)count + 1);
+    lheed_error(L, "%s: the table of tensors has the key %s; options must be in a table of their own", function,
+                lheed_push_key(L, lua_gettop(L)));
+  }
+}
+
+/* The list {x:max(1)} has the values and their indices, which is hardly ever meant. */
+static void check_last_pair(lua_State *L, const char *function, lua_Unsigned count) {
+  if (count < 2) return;
+  lheed_own_element(L, 1, count - 2);
+  lheed_own_element(L, 1, count - 1);
+  if (lheed_are_pair(L))
+    lheed_error(L,
+                "%s: tensors[%I] is the second result of the call that gave tensors[%I], the indices of these "
+                "values; for the values alone, put the call in parentheses: {(x:max(1))}",
+                function, (LUAI_UACINT)count, (LUAI_UACINT)count - 1);
+  lua_pop(L, 2);
+}
+
 /* cat({tensors…}, dim = 1) */
 static int call_join(lua_State *L, const char *function,
                      heed_status (*call)(heed_context *, int, const heed_tensor *const *, int,
                                          heed_tensor **)) {
   static const char *const names[] = {"dim", NULL};
   heed_context *ctx = lheed_get(L)->context;
+  if (lua_type(L, 1) != LUA_TTABLE)
+    lheed_bad_argument(L, 1, function, "tensors",
+                       "a table of tensors, as in {a, b}");
   lheed_options(L, function, 2, names);
-  if (lua_type(L, 1) != LUA_TTABLE) lheed_bad_argument(L, 1, function, "tensors", "a table of tensors");
   int dim = opt_first_dim(L, 2, function);
+  check_tensor_keys(L, ctx, function);
   const lua_Unsigned count = lheed_own_list(L, 1, function);
   if (count > INT32_MAX) lheed_error(L, "%s: there are too many tensors", function);
+  check_last_pair(L, function, count);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors), 0);
   for (lua_Unsigned i = 0; i < count; i++) {

@@ -26,6 +26,16 @@ function arguments.dim(value, ndim, method, name)
   return dim < 0 and dim + count + 1 or dim
 end
 
+--- Whether a key is the index of an element of a list, of `count` elements if that is given.
+local function is_index(key, count)
+  return type(key) == "number" and key % 1 == 0 and key >= 1 and (not count or key <= count)
+end
+
+local function fail_key(method, name, key)
+  E.fail("%s: the table of %s has the key %s; options must be in a table of their own", method, name,
+    type(key) == "string" and ("'%s'"):format(key) or tostring(key))
+end
+
 --- A list of integers, given as numbers or as one table. Returns a copy.
 function arguments.integers(method, name, ...)
   local given, count = { ... }, select("#", ...)
@@ -35,11 +45,8 @@ function arguments.integers(method, name, ...)
     given, count = {}, #source
     if count > MAX_DIMS then E.fail("%s: %s has %d values; it must have at most %d", method, name, count, MAX_DIMS) end
     for i = 1, count do given[i] = rawget(source, i) end
-    for key in pairs(source) do
-      if type(key) ~= "number" or key % 1 ~= 0 or key < 1 or key > count then
-        E.fail("%s: the table of %s has the key %s; options must be in a table of their own", method, name,
-          type(key) == "string" and ("'%s'"):format(key) or tostring(key))
-      end
+    for key in next, source do
+      if not is_index(key, count) then fail_key(method, name, key) end
     end
   elseif count > MAX_DIMS then
     E.fail("%s: a tensor has at most %d dimensions", method, MAX_DIMS)
@@ -59,11 +66,18 @@ function arguments.tensors(given, method, name)
   name = name or "tensors"
   local list, count = given, given.n
   if count == 1 and type(given[1]) == "table" then
-    local source = given[1]
+    local source, seen = given[1], 0
     list, count = {}, #source
-    for i = 1, count do
-      if i % 1024 == 0 then E.check_cancel(method) end
-      list[i] = rawget(source, i)
+    for key, value in next, source do
+      seen = seen + 1
+      if seen % 1024 == 0 then E.check_cancel(method) end
+      if is_index(key, count) then
+        list[key] = value
+      elseif is_index(key) or key == "n" and is_index(value) and value > count then
+        E.fail("%s: %s[%d] is nil; it must be a tensor: a list must have no holes", method, name, count + 1)
+      elseif key ~= "n" then
+        fail_key(method, name, key)
+      end
     end
   end
   if count == 0 then E.fail("%s: %s is empty; it must have at least 1 tensor", method, name) end
