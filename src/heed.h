@@ -346,8 +346,8 @@ HEED_CALL heed_eye(heed_context *ctx, heed_dtype dtype, int64_t rows, int64_t co
  */
 HEED_CALL heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, heed_scalar last,
                      heed_scalar step, heed_tensor **out);
-/** start, start + step, … up to but excluding end. Errors: ARGUMENT (step 0, end on the wrong side of start, not
- * finite). */
+/** start, start + step, … up to but excluding end. Errors: ARGUMENT (step 0, end on the wrong side of start,
+ * not finite). */
 HEED_CALL heed_arange(heed_context *ctx, heed_dtype dtype, heed_scalar start, heed_scalar end,
                       heed_scalar step, heed_tensor **out);
 /** `count` evenly spaced values from first to last, both included. */
@@ -426,12 +426,12 @@ HEED_CALL heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t 
 /** Elements first, first + step, … up to and including last of dimension `dim`; none if last = first - 1. */
 HEED_CALL heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t first, int64_t last,
                      int64_t step, heed_tensor **out);
-/** The elements x[…, i, …, i + offset, …] of dimensions dim1 and dim2, which are removed; a dimension for i is
- * appended. offset > 0: above the main diagonal, < 0: below it. Errors: ARGUMENT (dim1 and dim2 equal). */
+/** The elements x[…, i, …, i + offset, …] of dimensions dim1 and dim2, which are removed; a dimension for i
+ * is appended. offset > 0: above the main diagonal, < 0: below it. Errors: ARGUMENT (dim1 and dim2 equal). */
 HEED_CALL heed_diagonal(heed_context *ctx, const heed_tensor *x, int64_t offset, int dim1, int dim2,
                         heed_tensor **out);
-/** All windows of `size` elements of dimension `dim` that begin `step` apart: [..., windows, ..., size]. Errors:
- * ARGUMENT (size not from 0 to the size of the dimension, step below 1), SHAPE. */
+/** All windows of `size` elements of dimension `dim` that begin `step` apart: [..., windows, ..., size].
+ * Errors: ARGUMENT (size not from 0 to the size of the dimension, step below 1), SHAPE. */
 HEED_CALL heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_t size, int64_t step,
                       heed_tensor **out);
 
@@ -441,7 +441,8 @@ HEED_CALL heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_t 
 HEED_CALL heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 /** An alias of x if it is row-major, else a row-major copy. */
 HEED_CALL heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
-/** A copy with the order of the elements reversed along each of dims. Errors: ARGUMENT (a dimension twice). */
+/** A copy with the order of the elements reversed along each of dims. Errors: ARGUMENT (a dimension twice).
+ */
 HEED_CALL heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, heed_tensor **out);
 /** x in another dtype: an alias if x has that dtype, else a copy. To int64 and int8, the fraction is dropped,
  * numbers out of range become the nearest end of it, and nan becomes 0; to bool, everything but 0 is true; to

@@ -29,7 +29,7 @@ typedef struct lheed_state {
   void *allocate_user;
   size_t stepped_at;    /* bytes in use when the collector last made a step for tensors */
   uint64_t hash_key[2]; /* of this state's tables of foreign strings */
-  uint64_t pairs; /* see lheed_box */
+  uint64_t pairs;       /* see lheed_box */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[8]; /* see lheed_add_transparent */
@@ -135,8 +135,8 @@ void lheed_publish_metatables(lua_State *L);
 void **lheed_push_box(lua_State *L, const lheed_type *type);
 heed_tensor **lheed_push_tensor(lua_State *L);
 heed_module **lheed_push_module(lua_State *L); /* lmodule.c */
-/** Ends a function whose two results, on top of the stack, are values and their indices: marks them as a pair, so
- * that a list which takes both by mistake, {x:max(1)}, can be refused. */
+/** Ends a function whose two results, on top of the stack, are values and their indices: marks them as a
+ * pair, so that a list which takes both by mistake, {x:max(1)}, can be refused. */
 int lheed_return_pair(lua_State *L);
 /** Whether the two values on top of the stack are one. */
 bool lheed_are_pair(lua_State *L);

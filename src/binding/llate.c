@@ -37,8 +37,8 @@ static void add_function(lua_State *L, const char *file, const char *name) {
   lua_setfield(L, -2, name);
 }
 
-/* Adds the operations that are written in Lua to the library and, unless they are free functions, as methods of
- * tensors. */
+/* Adds the operations that are written in Lua to the library and, unless they are free functions, as methods
+ * of tensors. */
 void lheed_open_composed(lua_State *L) {
   static const struct {
     const char *name, *file;

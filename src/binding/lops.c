@@ -391,8 +391,7 @@ void lheed_open_ops(lua_State *L) {
       {"where", op_where},   {"equal", op_equal}, {"allclose", op_allclose}, {"var", op_var},
       {"std", op_std},       {"max", op_max},     {"min", op_min},           {"argmax", op_argmax},
       {"argmin", op_argmin}, {"topk", op_topk},   {"sort", op_sort},         {"argsort", op_argsort},
-      {"matmul", op_matmul}, {"mm", op_matmul},   {"dot", op_dot},
-      {NULL, NULL},
+      {"matmul", op_matmul}, {"mm", op_matmul},   {"dot", op_dot},           {NULL, NULL},
   };
   static const luaL_Reg operators[] = {
       {"__add", op_add},       {"__sub", op_sub},        {"__mul", op_mul},        {"__div", op_div},

@@ -9,8 +9,8 @@
 
 static const char *const dtype_option[] = {"dtype", NULL};
 
-/* f(2, 3, {dtype = …}) or f({2, 3}, …): a tensor of that shape, all of one value. f(x, 2, 3, …), where first is
- * 2: by default with the dtype of x. */
+/* f(2, 3, {dtype = …}) or f({2, 3}, …): a tensor of that shape, all of one value. f(x, 2, 3, …), where first
+ * is 2: by default with the dtype of x. */
 static int filled(lua_State *L, const char *function, int first, int64_t value) {
   heed_context *ctx = lheed_get(L)->context;
   int64_t shape[HEED_MAX_DIMS];
@@ -149,8 +149,10 @@ static int arange(lua_State *L) {
     lua_replace(L, to);
   }
   const heed_scalar end = range_end(L, option + 1, "arange", "end");
-  const heed_scalar start = count < 2 && lua_isnil(L, option) ? heed_integer(0) : range_end(L, option, "arange", "start");
-  const heed_scalar step = lua_isnil(L, option + 2) ? heed_integer(1) : range_end(L, option + 2, "arange", "step");
+  const heed_scalar start =
+      count < 2 && lua_isnil(L, option) ? heed_integer(0) : range_end(L, option, "arange", "start");
+  const heed_scalar step =
+      lua_isnil(L, option + 2) ? heed_integer(1) : range_end(L, option + 2, "arange", "step");
   const bool whole = start.dtype == HEED_INT64 && end.dtype == HEED_INT64 && step.dtype == HEED_INT64;
   const heed_dtype dtype = lheed_opt_dtype(L, option + 3, "arange", whole ? HEED_INT64 : HEED_FLOAT32);
   heed_tensor **out = lheed_push_tensor(L);
@@ -404,17 +406,10 @@ static int is_released(lua_State *L) {
 /* ---- Opening ---- */
 
 static const luaL_Reg functions[] = {
-    {"zeros", zeros},
-    {"ones", ones},
-    {"empty", empty},
-    {"full", full},
-    {"eye", eye},
-    {"range", range},
-    {"arange", arange},
-    {"linspace", linspace},
-    {"from_string", from_string},
-    {"is_tensor", is_tensor},
-    {NULL, NULL},
+    {"zeros", zeros},         {"ones", ones},         {"empty", empty},
+    {"full", full},           {"eye", eye},           {"range", range},
+    {"arange", arange},       {"linspace", linspace}, {"from_string", from_string},
+    {"is_tensor", is_tensor}, {NULL, NULL},
 };
 
 static const luaL_Reg tensor_methods[] = {

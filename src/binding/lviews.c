@@ -39,7 +39,8 @@ static int read_dims(lua_State *L, const char *function, int dims[HEED_MAX_DIMS]
     if (last > 2) lheed_too_many(L, function, last, 2);
     return lheed_opt_dims(L, 2, function, dims);
   }
-  if (last - 1 > HEED_MAX_DIMS) lheed_error(L, "%s: a tensor has at most %d dimensions", function, HEED_MAX_DIMS);
+  if (last - 1 > HEED_MAX_DIMS)
+    lheed_error(L, "%s: a tensor has at most %d dimensions", function, HEED_MAX_DIMS);
   for (int i = 2; i <= last; i++) dims[i - 2] = lheed_dim(L, i, function, "dim");
   return last > 1 ? last - 1 : 0;
 }
@@ -194,8 +195,8 @@ static void check_tensor_keys(lua_State *L, heed_context *ctx, const char *funct
     if (reach >= 0)
       lheed_error(L, "%s: tensors[%I] is nil; it must be a tensor: a list must have no holes", function,
                   (LUAI_UACINT)count + 1);
-    lheed_error(L, "%s: the table of tensors has the key %s; options must be in a table of their own", function,
-                lheed_push_key(L, lua_gettop(L)));
+    lheed_error(L, "%s: the table of tensors has the key %s; options must be in a table of their own",
+                function, lheed_push_key(L, lua_gettop(L)));
   }
 }
 
@@ -205,10 +206,11 @@ static void check_last_pair(lua_State *L, const char *function, lua_Unsigned cou
   lheed_own_element(L, 1, count - 2);
   lheed_own_element(L, 1, count - 1);
   if (lheed_are_pair(L))
-    lheed_error(L,
-                "%s: tensors[%I] is the second result of the call that gave tensors[%I], the indices of these "
-                "values; for the values alone, put the call in parentheses: {(x:max(1))}",
-                function, (LUAI_UACINT)count, (LUAI_UACINT)count - 1);
+    lheed_error(
+        L,
+        "%s: tensors[%I] is the second result of the call that gave tensors[%I], the indices of these "
+        "values; for the values alone, put the call in parentheses: {(x:max(1))}",
+        function, (LUAI_UACINT)count, (LUAI_UACINT)count - 1);
   lua_pop(L, 2);
 }
 
@@ -219,8 +221,7 @@ static int call_join(lua_State *L, const char *function,
   static const char *const names[] = {"dim", NULL};
   heed_context *ctx = lheed_get(L)->context;
   if (lua_type(L, 1) != LUA_TTABLE)
-    lheed_bad_argument(L, 1, function, "tensors",
-                       "a table of tensors, as in {a, b}");
+    lheed_bad_argument(L, 1, function, "tensors", "a table of tensors, as in {a, b}");
   lheed_options(L, function, 2, names);
   int dim = opt_first_dim(L, 2, function);
   check_tensor_keys(L, ctx, function);

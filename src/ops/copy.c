@@ -67,7 +67,8 @@ heed_status heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor
   return copy_as(ctx, "contiguous", x, x->dtype, out);
 }
 
-heed_status heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, heed_tensor **out) {
+heed_status heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims,
+                      heed_tensor **out) {
   HEED__ENTER(ctx, "flip", x, out);
   heed__result result;
   heed_tensor back; /* x read backwards: with negative strides, which only a walk can handle */

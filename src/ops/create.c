@@ -128,18 +128,18 @@ heed_status heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, h
 
 /* end lies before start, in the direction of step. */
 static heed_status fail_direction(heed_context *ctx, double start, double end, double step) {
-  return heed__fail(ctx, HEED_ARGUMENT,
-                    "arange: start is %s, end %s and step %s; end must not be %s than start, or step must be %s",
-                    HEED__G(start), HEED__G(end), HEED__G(step), step > 0 ? "less" : "greater",
-                    step > 0 ? "negative" : "positive");
+  return heed__fail(
+      ctx, HEED_ARGUMENT,
+      "arange: start is %s, end %s and step %s; end must not be %s than start, or step must be %s",
+      HEED__G(start), HEED__G(end), HEED__G(step), step > 0 ? "less" : "greater",
+      step > 0 ? "negative" : "positive");
 }
 
 heed_status heed_arange(heed_context *ctx, heed_dtype dtype, heed_scalar start, heed_scalar end,
                         heed_scalar step, heed_tensor **out) {
   HEED__ENTER(ctx, "arange", dtype, start, end, step, out);
   const doubles r = {as_double(start), as_double(step)};
-  const heed_status status =
-      check_ends(ctx, "arange", "start", r.first, "end", as_double(end), r.step);
+  const heed_status status = check_ends(ctx, "arange", "start", r.first, "end", as_double(end), r.step);
   if (status) return status;
   if (are_integers(start, end, step)) {
     const integers whole = {start.as.integer, step.as.integer};

@@ -362,7 +362,8 @@ heed_status heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_
   if (status) return status;
   if (size < 0 || size > x->shape[d])
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "unfold: size is %" PRId64 "; it must be from 0 to %" PRId64 ", the size of dimension %d",
+                      "unfold: size is %" PRId64 "; it must be from 0 to %" PRId64
+                      ", the size of dimension %d",
                       size, x->shape[d], d + 1);
   if (step < 1)
     return heed__fail(ctx, HEED_ARGUMENT, "unfold: step is %" PRId64 "; it must be at least 1", step);

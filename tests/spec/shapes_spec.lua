@@ -33,7 +33,7 @@ local function text_of(case)
   local parts = {}
   for i, value in ipairs(case.given) do
     parts[i] = type(value) == "table" and value.of and ("%s of [%s]"):format(value.dtype, table.concat(value.of, ", "))
-      or type(value) == "table" and (pcall(table.concat, value, ", ") and "{" .. table.concat(value, ", ") .. "}" or "{…}")
+      or type(value) == "table" and "{" .. (select(2, pcall(table.concat, value, ", "))) .. "}"
       or tostring(value)
   end
   return ("%s(%s)"):format(case.name, table.concat(parts, ", "))
@@ -143,7 +143,8 @@ describe("views", function()
     raises("flip: dim names dimension 2 twice; it must name it once", function() x:flip(2, -2) end)
     raises("flip: dims is missing; it must be the dimensions to reverse", function() x:flip() end)
     raises("squeeze: dim names dimension 1 twice; it must name it once", function() x:squeeze { 1, 1 } end)
-    raises("movedim: source names dimension 1 twice; it must name it once", function() x:movedim({ 1, 1 }, { 1, 2 }) end)
+    raises("movedim: source names dimension 1 twice; it must name it once",
+      function() x:movedim({ 1, 1 }, { 1, 2 }) end)
     raises("moveaxis: destination names dimension 2 twice; it must name it once",
       function() x:moveaxis({ 1, 2 }, { 2, -2 }) end)
     raises("movedim: source has 2 dimensions and destination 1 dimension; there must be as many",
@@ -277,7 +278,8 @@ describe("joining", function()
     local grid = heed.meshgrid({ heed.arange(2), heed.arange(3) }, { indexing = "xy" })
     assert.are.same({ { 0, 1 }, { 0, 1 }, { 0, 1 } }, grid[1]:tolist())
     assert.are.same({ { 0, 0 }, { 1, 1 }, { 2, 2 } }, grid[2]:tolist())
-    raises("meshgrid: tensors[2] is a tensor of shape [2, 3] and dtype float32; it must be a tensor of at most 1 dimension",
+    raises("meshgrid: tensors[2] is a tensor of shape [2, 3] and dtype float32; it must be a tensor of at most "
+      .. "1 dimension",
       function() heed.meshgrid(x[1], x) end)
     raises("meshgrid: tensors[2] is int64 and the first is float32; the dtypes must be equal",
       function() heed.meshgrid(x[1], heed.arange(3)) end)
@@ -347,7 +349,8 @@ describe("products", function()
       function() heed.ones(1):addmm(b, a) end)
     raises("addmm: x is [3, 4] and the product is [2, 4]; x must broadcast to the product",
       function() b:addmm(a, b) end)
-    raises("addmm: alpha is a string ('2'); it must be a number", function() heed.ones(4):addmm(a, b, { alpha = "2" }) end)
+    raises("addmm: alpha is a string ('2'); it must be a number",
+      function() heed.ones(4):addmm(a, b, { alpha = "2" }) end)
     raises("addmm: there is no option 'gamma'; the options are beta, alpha",
       function() heed.ones(4):addmm(a, b, { gamma = 1 }) end)
     raises("inner: x is [2, 3] and other is [3, 4]; the last sizes must be equal (3 and 4)", function() a:inner(b) end)
@@ -396,7 +399,8 @@ describe("einsum", function()
       function() heed.einsum("...ijk", a) end)
     raises("einsum: letter 'i' is 2 and 3 in operand 1; the sizes of a repeated letter must be equal",
       function() heed.einsum("ii", a) end)
-    raises("einsum: a dimension of '...' is 2 in operand 1 and 3 in operand 2; the sizes must be equal, or one of them 1",
+    raises("einsum: a dimension of '...' is 2 in operand 1 and 3 in operand 2; the sizes must be equal, or one of "
+      .. "them 1",
       function() heed.einsum("...,...", a, b) end)
   end)
 

@@ -51,7 +51,9 @@ function arguments.integers(method, name, ...)
   elseif count > MAX_DIMS then
     E.fail("%s: a tensor has at most %d dimensions", method, MAX_DIMS)
   end
-  for i = 1, count do given[i] = arguments.integer(given[i], method, count == 1 and name or ("%s[%d]"):format(name, i)) end
+  for i = 1, count do
+    given[i] = arguments.integer(given[i], method, count == 1 and name or ("%s[%d]"):format(name, i))
+  end
   return given
 end
 

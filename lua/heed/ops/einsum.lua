@@ -232,12 +232,14 @@ function einsum.einsum(equation, ...)
 
   local labels, counts, sizes, found_in, last, most = {}, {}, {}, {}, {}, 0
   for i, list in ipairs(operands) do
-    local x, covered = tensors[i], nil
+    local x = tensors[i]
+    local covered
     for _, s in ipairs(list) do
       if s ~= "..." then counts[s] = (counts[s] or 0) + 1 end
     end
     labels[i], covered = labels_of(list, x.ndim, i, x)
-    tensors[i], most = diagonals(x, labels[i], i), math.max(most, covered)
+    most = math.max(most, covered)
+    tensors[i] = diagonals(x, labels[i], i)
     local shape = tensors[i].shape
     for d, label in ipairs(labels[i]) do
       local size = shape[d]
@@ -254,7 +256,8 @@ function einsum.einsum(equation, ...)
   local in_output = set_of(wanted)
   local result, own = tensors[1], labels[1]
   for i = 2, count do
-    result, own = pair(result, own, tensors[i], labels[i], function(label) return in_output[label] or last[label] > i end)
+    local function is_needed(label) return in_output[label] or last[label] > i end
+    result, own = pair(result, own, tensors[i], labels[i], is_needed)
   end
   result, own = without(result, own, "sum", function(label) return not in_output[label] end)
   return aligned(result, own, wanted)

@@ -17,11 +17,11 @@ end
 
 -- pairs_of[d] = {before, after}
 local function constant(x, sizes, pairs_of, value)
-  local shape, inside, source = {}, nil, x
+  local shape, source = {}, x
   for d = 1, #sizes do shape[d] = sizes[d] + pairs_of[d][1] + pairs_of[d][2] end
   local result = core.empty(shape, { dtype = x.dtype })
   if value ~= nil and value ~= 0 then result:fill_(value) end
-  inside = result
+  local inside = result
   for d = 1, #sizes do
     local before, after = pairs_of[d][1], pairs_of[d][2]
     source = cropped(source, d, sizes[d], before, after)
@@ -82,7 +82,9 @@ function pads.pad(x, ...)
     E.reject("pad", "value", value, "a number")
   end
   local sizes, ndim = A.sizes(x)
-  if #counts % 2 == 1 then E.fail("pad: pad has %s; it must have two for each dimension", E.count(#counts, "number")) end
+  if #counts % 2 == 1 then
+    E.fail("pad: pad has %s; it must have two for each dimension", E.count(#counts, "number"))
+  end
   if #counts > 2 * ndim then
     E.fail("pad: pad has %s and x has %s; it must have at most two for each dimension",
       E.count(#counts, "number"), E.count(ndim, "dimension"))
