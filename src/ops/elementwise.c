@@ -66,6 +66,10 @@ static inline int64_t whole_power(int64_t base, int64_t power) {
 UNARY_ROW(int64_abs, int64_t, whole_abs(x))
 UNARY_ROW(int64_neg, int64_t, wrap_sub(0, x))
 UNARY_ROW(int64_relu, int64_t, (uint64_t)x & ~sign_of(x))
+UNARY_ROW(int64_same, int64_t, x)
+UNARY_ROW(int64_sign, int64_t, (x > 0) - (x < 0))
+UNARY_ROW(int64_square, int64_t, wrap_mul(x, x))
+UNARY_ROW(bool_sign, uint8_t, x != 0)
 
 BINARY_ROW(int64_add, int64_t, wrap_add(a, b))
 BINARY_ROW(int64_sub, int64_t, wrap_sub(a, b))
@@ -93,11 +97,11 @@ typedef enum unary_op {
 HEED__UNARY_KERNELS(X)
 #undef X
 
-/* Operations that keep int64 and refuse bool; all others return float32. */
+/* Operations that keep int64 and refuse bool, except for sign and square; all others return float32. */
 static heed__row *const int64_unary[UNARY_COUNT] = {
-    [UNARY_abs] = int64_abs,
-    [UNARY_neg] = int64_neg,
-    [UNARY_relu] = int64_relu,
+    [UNARY_abs] = int64_abs,    [UNARY_neg] = int64_neg,       [UNARY_relu] = int64_relu,
+    [UNARY_floor] = int64_same, [UNARY_ceil] = int64_same,     [UNARY_round] = int64_same,
+    [UNARY_trunc] = int64_same, [UNARY_square] = int64_square, [UNARY_sign] = int64_sign,
 };
 
 static void float_unary(const void *user, void *out, const heed__span *in, size_t n) {
@@ -108,14 +112,16 @@ static void float_unary(const void *user, void *out, const heed__span *in, size_
 static heed_status unary(heed_context *ctx, const char *function, unary_op op,
                          heed__unary_kernel *const *kernel, const heed_tensor *x, heed_tensor **out) {
   const bool whole = int64_unary[op] != NULL && x->dtype != HEED_FLOAT32;
-  if (whole && x->dtype == HEED_BOOL)
+  const bool takes_bool = op == UNARY_sign || op == UNARY_square;
+  if (whole && x->dtype == HEED_BOOL && !takes_bool)
     return heed__fail(ctx, HEED_DTYPE, "%s: x is bool; it must be int64 or float32%s", function,
                       op == UNARY_neg ? " (logical_not inverts a mask)" : "");
-  const heed_dtype dtype = whole ? HEED_INT64 : HEED_FLOAT32;
+  const bool keeps_bool = op == UNARY_sign && x->dtype == HEED_BOOL;
+  const heed_dtype dtype = keeps_bool ? HEED_BOOL : whole ? HEED_INT64 : HEED_FLOAT32;
   const heed__map map = {
       .function = function,
       .result = dtype,
-      .row = whole ? int64_unary[op] : float_unary,
+      .row = keeps_bool ? bool_sign : whole ? int64_unary[op] : float_unary,
       .user = kernel,
       .packed = !whole,
       .count = 1,
