@@ -58,7 +58,8 @@ static inline bool heed__should_yield(const heed__pace *pace) {
 
 /* out[i] = f(a[i · sa], b[i · sb]), out contiguous; sa and sb are 0 (one value for the whole row), 1 or any
  * other stride */
-#define HEED__BINARY_KERNELS(X)  X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum)
+#define HEED__BINARY_KERNELS(X)                                                                              \
+  X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum) X(floor_divide) X(fmod)
 #define HEED__COMPARE_KERNELS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
 
 typedef void heed__unary_kernel(float *out, const float *x, size_t n);

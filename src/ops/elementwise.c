@@ -30,6 +30,14 @@ static inline int64_t floored_remainder(int64_t a, int64_t b) {
   return r + (int64_t)((uint64_t)b & sign_of(r ^ b) & (0 - (uint64_t)(r != 0)));
 }
 
+/* Dividing the smallest integer by -1 would trap; these wrap. b is not 0. */
+static inline int64_t whole_quotient(int64_t a, int64_t b) {
+  return b == -1 ? wrap_sub(0, a) : a / b;
+}
+static inline int64_t floored_quotient(int64_t a, int64_t b) {
+  return b == -1 ? wrap_sub(0, a) : a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
 static inline int64_t whole_power(int64_t base, int64_t power) {
   uint64_t result = 1, square = (uint64_t)base;
   for (uint64_t left = (uint64_t)power; left != 0; left >>= 1) {
@@ -78,6 +86,9 @@ BINARY_ROW(int64_remainder, int64_t, floored_remainder(a, b))
 BINARY_ROW(int64_pow, int64_t, whole_power(a, b))
 BINARY_ROW(int64_maximum, int64_t, heed__max(a, b))
 BINARY_ROW(int64_minimum, int64_t, heed__min(a, b))
+BINARY_ROW(int64_floor_divide, int64_t, floored_quotient(a, b))
+BINARY_ROW(int64_trunc_divide, int64_t, whole_quotient(a, b))
+BINARY_ROW(int64_fmod, int64_t, b == -1 ? 0 : a % b)
 BINARY_ROW(bool_or, uint8_t, (a | b) != 0)
 BINARY_ROW(bool_and, uint8_t, a != 0 && b != 0)
 
@@ -151,7 +162,8 @@ static heed__row *const int64_binary[BINARY_COUNT] = {
     [BINARY_add] = int64_add,         [BINARY_sub] = int64_sub,
     [BINARY_mul] = int64_mul,         [BINARY_remainder] = int64_remainder,
     [BINARY_pow] = int64_pow,         [BINARY_maximum] = int64_maximum,
-    [BINARY_minimum] = int64_minimum,
+    [BINARY_minimum] = int64_minimum, [BINARY_floor_divide] = int64_floor_divide,
+    [BINARY_fmod] = int64_fmod,
 };
 
 static heed__row *const bool_binary[BINARY_COUNT] = {
@@ -197,7 +209,8 @@ static bool has_element(const heed_tensor *x, bool (*is)(int64_t), const heed__p
 /* Divisors and exponents that int64 cannot have; checked before anything is written. */
 static heed_status check_integers(heed_context *ctx, const char *function, binary_op op,
                                   const heed_tensor *b) {
-  if (op == BINARY_remainder && has_element(b, is_zero, &ctx->pace))
+  const bool divides = op == BINARY_remainder || op == BINARY_floor_divide || op == BINARY_fmod;
+  if (divides && has_element(b, is_zero, &ctx->pace))
     return heed__fail(ctx, HEED_ARGUMENT, "%s: b contains 0; a divisor of int64 numbers must not be 0",
                       function);
   if (op == BINARY_pow && has_element(b, is_negative, &ctx->pace))
@@ -206,6 +219,12 @@ static heed_status check_integers(heed_context *ctx, const char *function, binar
                       "(use x:float())",
                       function);
   return HEED_OK;
+}
+
+static heed_status fail_of_bools(heed_context *ctx, const char *function, const char *a_name,
+                                 const char *b_name) {
+  return heed__fail(ctx, HEED_DTYPE, "%s: %s and %s are bool; one must be int64 or float32", function, a_name,
+                    b_name);
 }
 
 /* a_name and b_name are for messages; kernel belongs to op. */
@@ -222,9 +241,7 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
         ctx, HEED_DTYPE,
         "%s: %s is bool; it must be int64 or float32 (for masks, use logical_xor or logical_not)", function,
         a->dtype == HEED_BOOL ? a_name : b_name);
-  if (row == NULL)
-    return heed__fail(ctx, HEED_DTYPE, "%s: %s and %s are bool; one must be int64 or float32", function,
-                      a_name, b_name);
+  if (row == NULL) return fail_of_bools(ctx, function, a_name, b_name);
   if (dtype == HEED_INT64 && a->numel > 0) {
     status = check_integers(ctx, function, op, b);
     if (status != HEED_OK) return status;
@@ -248,6 +265,37 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
   }
 HEED_BINARY_LIST(X)
 #undef X
+
+/* ---- trunc_divide ---- */
+
+static void float_trunc_divide(const void *user, void *out, const heed__span *in, size_t n) {
+  const heed__kernels *kernels = user;
+  kernels->div(out, in[0].data, in[0].stride, in[1].data, in[1].stride, n);
+  kernels->trunc(out, out, n);
+}
+
+heed_status heed_trunc_divide(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
+                              heed_tensor **out) {
+  HEED__ENTER(ctx, "trunc_divide", a, b, out);
+  heed_status status = heed__check_arithmetic(ctx, "trunc_divide", "a", a);
+  if (status == HEED_OK) status = heed__check_arithmetic(ctx, "trunc_divide", "b", b);
+  if (status != HEED_OK) return status;
+  const heed_dtype dtype = heed__wider(a->dtype, b->dtype);
+  if (dtype == HEED_BOOL) return fail_of_bools(ctx, "trunc_divide", "a", "b");
+  if (dtype == HEED_INT64 && a->numel > 0) {
+    status = check_integers(ctx, "trunc_divide", BINARY_floor_divide, b);
+    if (status != HEED_OK) return status;
+  }
+  const heed__map map = {
+      .function = "trunc_divide",
+      .result = dtype,
+      .row = dtype == HEED_INT64 ? int64_trunc_divide : float_trunc_divide,
+      .user = heed__kernels_of(ctx),
+      .count = 2,
+      .input = {{"a", a, dtype}, {"b", b, dtype}},
+  };
+  return heed__map_run(ctx, &map, out);
+}
 
 /* ---- clamp ---- */
 

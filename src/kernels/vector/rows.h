@@ -190,10 +190,15 @@ void KERNEL(remainder)(float *out, const float *a, ptrdiff_t sa, const float *b,
       })
 }
 
-/* No vector code: the scalar kernel calls libm. */
-void KERNEL(pow)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
-  heed__scalar_pow(out, a, sa, b, sb, n);
-}
+/* No vector code: the scalar kernels call libm. */
+#define BINARY_BY_SCALAR(name)                                                                               \
+  void KERNEL(name)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {      \
+    heed__scalar_##name(out, a, sa, b, sb, n);                                                               \
+  }
+
+BINARY_BY_SCALAR(pow)
+BINARY_BY_SCALAR(floor_divide)
+BINARY_BY_SCALAR(fmod)
 
 static inline void store_some_bytes(uint8_t *p, vmask m, size_t n) {
   const unsigned bits = v_mask_bits(m);
