@@ -75,8 +75,8 @@ void lheed_setfuncs(lua_State *L, const luaL_Reg *functions);
 
 /** Adds functions to a table of the library, which is created if necessary; NULL: to the library itself. */
 void lheed_add(lua_State *L, const char *table, const luaL_Reg *functions);
-/** Adds functions to the library and as methods of tensors. in_place: under names that end in _, with true as
- * upvalue 2. */
+/** Adds functions to the library and as methods of tensors. in_place: under names that end in _. Upvalue 2 of
+ * each is in_place, upvalue 3 the name, with which its error messages begin. */
 void lheed_add_methods(lua_State *L, const luaL_Reg *functions, bool in_place);
 
 /* Set a field of the table on top of the stack. */
@@ -160,7 +160,8 @@ void lheed_collect(lua_State *L);
 
 /* ---- Errors (lerror.c) ---- */
 
-/** Raises "file:line: message", with the position of the caller outside of heed's own Lua files. */
+/** Raises "file:line: message", with the position of the caller outside of heed's own Lua files. "add: …" in
+ * the message becomes "add_: …" if that is how the running function was called, as it does in lheed_raise. */
 int lheed_error(lua_State *L, const char *format, ...);
 /** Pushes the context's message for a status other than OK; raises it. */
 void lheed_push_message(lua_State *L, heed_status status);
@@ -254,6 +255,16 @@ int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t
 /** Pushes a scalar as a Lua number or boolean. */
 void lheed_push_scalar(lua_State *L, heed_scalar value);
 
+/* ---- Elementwise operations (lops.c) ---- */
+
+/** Pushes the result of an elementwise operation: a new tensor or, in the form with a trailing underscore,
+ * argument 1 again, which messages call `name`. */
+heed_tensor **lheed_push_result(lua_State *L, const char *function, const char *name);
+/** Calls an operation on two arguments, tensors or numbers, with its result as above. */
+typedef heed_status lheed_binary(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
+                                 heed_tensor **out);
+int lheed_call_binary(lua_State *L, const char *function, lheed_binary *call);
+
 /* ---- Values with a file of their own ---- */
 
 /** Pushes a shape as a heed.Size: a table with a metatable that prints and compares. (lsize.c) */
@@ -331,6 +342,7 @@ void lheed_open_late(lua_State *L);
   X(tensor)       /* ltensor.c: creating tensors, their properties, conversion, bytes */                     \
   X(nested)       /* lnested.c: nested tables to tensors and back */                                         \
   X(ops)          /* lops.c: arithmetic, comparison, reduction, products */                                  \
+  X(arithmetic)   /* larithmetic.c: those with further options */                                            \
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
