@@ -934,6 +934,16 @@ HEED_CALL heed_module_to(heed_module *m, heed_dtype dtype);
 /** A setting by name ("in_features", "p", "num_heads"…); false if the module has none of that name. */
 HEED_API bool heed_module_setting(const heed_module *m, const char *name, heed_scalar *out);
 
+/** Changes a setting that the constructor also takes, with its checks: p of Dropout; eps of LayerNorm and
+ * RMSNorm; scale (0: 1 / √head_dim) of attention modules of one head and of MultiHeadAttention; softmax_dim
+ * of CausalAttention; context_length of both; causal and softcap (0: none) of MultiHeadAttention. Passes of
+ * heed_steps that have begun keep their settings. Errors: ARGUMENT, INDEX; then nothing has changed. */
+HEED_CALL heed_module_set_setting(heed_module *m, const char *name, heed_scalar value);
+/** The same for the window of a MultiHeadAttention (NULL: none) and its rotary positions (NULL: off). Caches
+ * that were made for another window are refused, and keys in a cache keep the rotation that they have. */
+HEED_CALL heed_module_set_window(heed_module *m, const heed_window *window);
+HEED_CALL heed_module_set_rope(heed_module *m, const heed_rope_config *rope);
+
 /** The text that PyTorch's repr prints between the parentheses: "in_features=3, out_features=2, bias=False".
  * Writes at most size bytes, including the terminating zero. */
 HEED_API void heed_module_describe(const heed_module *m, char *text, size_t size);

@@ -20,11 +20,12 @@ static const char *push_fields(lua_State *L, const heed_module *m, bool all) {
     luaL_addstring(&b, entry.name);
     luaL_addstring(&b, ", ");
   }
-  for (const heed__setting *s = m->class->settings; all && s && s->name; s++) {
+  for (const heed__setting *s = m->class->settings; s && s->name; s++) {
+    if (!all && !s->check) continue;
     luaL_addstring(&b, s->name);
     luaL_addstring(&b, ", ");
   }
-  if (all && m->class->takes_keys) luaL_addstring(&b, LHEED_TABLE_SETTINGS ", ");
+  if (m->class->takes_keys) luaL_addstring(&b, LHEED_TABLE_SETTINGS ", ");
   luaL_addstring(&b, "training");
   luaL_pushresult(&b);
   return lua_tostring(L, -1);
@@ -122,6 +123,7 @@ static int module_newindex(lua_State *L) {
     LHEED_TRY(L, heed_module_set_module(m, name, value));
     return 0;
   }
+  if (lua_type(L, 2) == LUA_TSTRING && lheed_set_setting(L, m, lua_tostring(L, 2), 3)) return 0;
   if (lua_type(L, 2) == LUA_TSTRING && strcmp(lua_tostring(L, 2), "training") == 0) {
     if (!lua_isboolean(L, 3))
       return lheed_error(L, "%s: training is %s; it must be a boolean", class, lheed_push_what(L, 3));

@@ -271,6 +271,9 @@ void lheed_read_qk_norm(lua_State *L, int idx, const char *function, heed_attent
  * name. (lattention.c) */
 bool lheed_push_table_setting(lua_State *L, const heed_module *m, const char *name);
 #define LHEED_TABLE_SETTINGS "window, rope"
+/** m.name = the value at idx, for settings that can be changed; nil selects the default. False if m has none
+ * of that name. Raises, with nothing changed, for values that the constructor would refuse. (lattention.c) */
+bool lheed_set_setting(lua_State *L, heed_module *m, const char *name, int idx);
 
 /* The taps of an attention: what it computed on the way. (ltaps.c) */
 #define X(name) +1

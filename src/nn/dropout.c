@@ -9,7 +9,12 @@ typedef struct dropout {
   double p;
 } dropout;
 
-static const heed__setting dropout_settings[] = {{"p", HEED__SETTING_NUMBER, offsetof(dropout, p)}, {0}};
+static heed_status check_p(const heed_module *m, const char *name, heed_scalar value) {
+  return heed__check_probability(m->context, m->class->name, name, value.as.number);
+}
+
+static const heed__setting dropout_settings[] = {{"p", HEED__SETTING_NUMBER, offsetof(dropout, p), check_p},
+                                                 {0}};
 
 double heed__dropout_active(const heed_module *m) {
   return m->training ? ((const dropout *)m)->p : 0;

@@ -10,8 +10,8 @@ typedef struct linear {
 } linear;
 
 static const heed__setting linear_settings[] = {
-    {"in_features", HEED__SETTING_INTEGER, offsetof(linear, in_features)},
-    {"out_features", HEED__SETTING_INTEGER, offsetof(linear, out_features)},
+    {"in_features", HEED__SETTING_INTEGER, offsetof(linear, in_features), NULL},
+    {"out_features", HEED__SETTING_INTEGER, offsetof(linear, out_features), NULL},
     {0},
 };
 

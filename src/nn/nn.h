@@ -17,12 +17,15 @@ typedef struct heed__setting {
   enum {
     HEED__SETTING_INTEGER,  /* int64_t; a size, which must be equal for one module to replace another */
     HEED__SETTING_NUMBER,   /* double */
+    HEED__SETTING_SCALE,    /* double, of attention modules; setting 0 selects the default */
     HEED__SETTING_BOOLEAN,  /* bool */
     HEED__SETTING_INDEX,    /* int64_t, from 1; 0: none */
     HEED__SETTING_POSITIVE, /* double; below 0: none */
     HEED__SETTING_SIZES     /* heed__sizes; equal, too */
   } kind;
   size_t offset;
+  /* Checks a new value, of the right kind; NULL: the setting cannot be changed. */
+  heed_status (*check)(const heed_module *m, const char *name, heed_scalar value);
 } heed__setting;
 
 typedef struct heed__class {
@@ -71,8 +74,13 @@ static inline int64_t heed__setting_integer(const heed_module *m, const heed__se
 static inline const heed__sizes *heed__setting_sizes(const heed_module *m, const heed__setting *setting) {
   return (const heed__sizes *)(const void *)((const char *)m + setting->offset);
 }
-/** A setting of kind SIZES by name; NULL if there is none. */
+/** A setting of kind SIZES by name; NULL if there is none. (settings.c) */
 const heed__sizes *heed__module_sizes(const heed_module *m, const char *name);
+/** Checks for settings: any value; a number that is 0 or more and finite. (settings.c) */
+HEED_MUST_USE
+heed_status heed__setting_any(const heed_module *m, const char *name, heed_scalar value);
+HEED_MUST_USE
+heed_status heed__setting_not_negative(const heed_module *m, const char *name, heed_scalar value);
 
 /** Completes and checks the options of a forward pass: *options, NULL or of another version's size, is
  * replaced by *own or a constant where needed. Errors: ARGUMENT (an option that m does not take). */
@@ -216,6 +224,14 @@ HEED_MUST_USE
 heed_status heed__check_softmax_dim(heed_context *ctx, const char *function, int dim);
 /** 1 / √head_dim. */
 double heed__default_scale(int64_t head_dim);
+/** Errors: ARGUMENT, unless scale is finite. */
+HEED_MUST_USE
+heed_status heed__check_finite_scale(heed_context *ctx, const char *function, double scale);
+/** Checks of settings: scale, and context_length. */
+HEED_MUST_USE
+heed_status heed__check_scale(const heed_module *m, const char *name, heed_scalar value);
+HEED_MUST_USE
+heed_status heed__check_context_length(const heed_module *m, const char *name, heed_scalar value);
 
 /** Errors: DTYPE, SHAPE, where x is not float32 [n, d_in] or [b, n, d_in] with at most context_length tokens.
  * (attention/inputs.c) */

@@ -286,7 +286,7 @@ function utils.skip_init(class, ...) end
 function nn.Linear(d_in, d_out, bias) end
 
 ---@class heed.Dropout: heed.Module
----@field p number
+---@field p number can be set
 
 ---Dropout: in training mode, sets each element to 0 with probability p and multiplies the others by 1 / (1 - p);
 ---otherwise returns x.
@@ -330,7 +330,7 @@ function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
 ---@field weight? heed.Tensor of normalized_shape
 ---@field bias? heed.Tensor of normalized_shape
 ---@field normalized_shape heed.Size
----@field eps number
+---@field eps number can be set
 ---@field elementwise_affine boolean
 
 ---Layer normalization, (x - mean) / √(var + eps) · weight + bias, over the last dimensions of x, whose sizes are
@@ -347,7 +347,7 @@ function nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias) end
 ---@class heed.RMSNorm: heed.Module
 ---@field weight? heed.Tensor of normalized_shape
 ---@field normalized_shape heed.Size
----@field eps? number
+---@field eps? number can be set
 ---@field elementwise_affine boolean
 
 ---Root mean square normalization, x / √(mean(x²) + eps) · weight, over the last dimensions of x. The weight is

@@ -1,14 +1,23 @@
 /* CausalAttention: one head, each token sees itself and those before, dropout on the weights. */
 #include "../nn.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
+static heed_status check_dim(const heed_module *m, const char *name, heed_scalar value) {
+  (void)name;
+  const int64_t dim = heed__max(heed__min(value.as.integer, INT_MAX), -INT_MAX);
+  return heed__check_softmax_dim(m->context, m->class->name, (int)dim);
+}
+
 static const heed__setting causal_settings[] = {
-    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
-    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
-    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length)},
-    {"softmax_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, softmax_dim)},
+    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in), NULL},
+    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out), NULL},
+    {"scale", HEED__SETTING_SCALE, offsetof(heed__attention_module, scale), heed__check_scale},
+    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length),
+     heed__check_context_length},
+    {"softmax_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, softmax_dim), check_dim},
     {0},
 };
 

@@ -51,6 +51,20 @@ double heed__default_scale(int64_t head_dim) {
   return 1 / sqrt((double)head_dim);
 }
 
+heed_status heed__check_finite_scale(heed_context *ctx, const char *function, double scale) {
+  if (isfinite(scale)) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", function, HEED__G(scale));
+}
+
+heed_status heed__check_scale(const heed_module *m, const char *name, heed_scalar value) {
+  (void)name;
+  return heed__check_finite_scale(m->context, m->class->name, value.as.number);
+}
+
+heed_status heed__check_context_length(const heed_module *m, const char *name, heed_scalar value) {
+  return heed__check_positive(m->context, m->class->name, name, value.as.integer);
+}
+
 void heed__one_head(heed_attention_config *config, bool causal) {
   config->num_heads = config->num_kv_heads = 1;
   config->head_dim = config->d_out;

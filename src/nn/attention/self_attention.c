@@ -2,8 +2,9 @@
 #include "../nn.h"
 
 static const heed__setting self_settings[] = {
-    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
-    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
+    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in), NULL},
+    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out), NULL},
+    {"scale", HEED__SETTING_SCALE, offsetof(heed__attention_module, scale), heed__check_scale},
     {0},
 };
 

@@ -56,6 +56,8 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->out = out;
   p->taps = taps;
   p->scratch = scratch;
+  p->rotary = ((const heed__attention_module *)m)->rotary;
+  if (p->rotary) p->rope = ((const heed__attention_module *)m)->rope;
   p->dropout = dropout != NULL ? heed__dropout_active(dropout) : 0;
   p->past = options->cache != NULL ? heed_kv_cache_length(options->cache) : 0;
   for (int i = 0; i < 3; i++) p->projected[i] = NULL;
@@ -270,14 +272,13 @@ static heed__linear_work *linear_of_stage(heed__attention_stages *p, int stage) 
 }
 
 heed_status heed__attention_stage_run(heed__attention_stages *p, int stage, bool *done) {
-  const heed__attention_module *a = (const heed__attention_module *)p->m;
   heed__linear_work *linear = linear_of_stage(p, stage);
   *done = true;
   if (linear != NULL)
     *done = heed__linear_run(p->m->context, linear);
   else if (stage == HEED__STAGE_ATTENTION)
     *done = heed__attention_plan_run(&p->plan);
-  else if (stage == HEED__STAGE_SHAPE && (a->qk_norm || a->rotary))
+  else if (stage == HEED__STAGE_SHAPE && (p->norm[0] != NULL || p->rotary))
     return heed__stages_run_shape(p, done);
   else if (stage == HEED__STAGE_CACHE && p->spans)
     return heed__stages_run_cache(p, done);
@@ -319,10 +320,9 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
 /* ---- Progress ---- */
 
 double heed__attention_stage_work(const heed__attention_stages *p, int stage) {
-  const heed__attention_module *a = (const heed__attention_module *)p->m;
   switch (stage) {
   case HEED__STAGE_SHAPE:
-    return a->qk_norm || a->rotary ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
+    return p->norm[0] != NULL || p->rotary ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
   case HEED__STAGE_CACHE: return p->spans ? 16 * (double)(p->view[1].numel + p->view[2].numel) : 0;
   case HEED__STAGE_ATTENTION: /* a causal module does half of it, but each takes longer than in a product */
     return 2 * (double)p->view[0].numel * (double)p->operands.k->shape[p->operands.k->ndim - 2];

@@ -31,6 +31,8 @@ typedef struct heed__attention_stages {
   heed_attention_taps *taps;       /* NULL: not requested */
   heed__stages_scratch *scratch;   /* NULL: all memory is allocated, and inputs and weights are retained */
   double dropout;
+  bool rotary; /* the module's rotation, which may change between slices */
+  heed_rope_config rope;
   int64_t past;                          /* tokens in the cache */
   const heed_tensor *from[3];            /* the tokens that are projected to queries, keys and values */
   heed_tensor *projected[3], *heads;     /* [..., n, h · d]; heads: the input of out_proj */
