@@ -920,9 +920,28 @@ HEED_API bool heed_module_entry(const heed_module *m, int i,
 
 /** Replaces an entry: a parameter by a tensor of the same shape, float32 (weights of Linear and Embedding
  * also bfloat16 or float16), whose elements are shared; a part by a module of the same class and sizes, which
- * is retained. Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
+ * is retained. W_query, W_key, W_value, out_proj and dropout of SelfAttention, CausalAttention and
+ * MultiHeadAttention may also be modules of other classes, which the forward pass calls: projections with the
+ * tokens [..., n, d], out_proj with the heads' outputs [..., n, num_heads · head_dim], dropout with the
+ * weights [..., h, n, s]. The result must have the shape that the original's would have. heed_steps,
+ * heed_module_head, heed_module_split and another softmax_dim refuse modules with such parts. Errors:
+ * ARGUMENT (no such entry), SHAPE, DTYPE. */
 HEED_CALL heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value);
 HEED_CALL heed_module_set_module(heed_module *m, const char *name, heed_module *value);
+
+/* A module that the host implements, for such a part. */
+typedef struct heed_own_config {
+  size_t size;      /* sizeof(heed_own_config) */
+  const char *name; /* of the class, for messages; copied */
+  void *user;       /* for the functions below */
+  /* The forward pass: stores a new tensor, which heed takes over, in *out. It may call functions of heed,
+   * also with the module that it is a part of. After an error everything is as before the attention's forward
+   * pass, except that dropout may have drawn. heed_module_training(m) is the mode. */
+  heed_status (*forward)(void *user, heed_module *m, const heed_tensor *x, heed_tensor **out);
+  void (*release)(void *user); /* called when the module is freed; NULL: nothing to release */
+} heed_own_config;
+/** Errors: ARGUMENT (no name, no forward), MEMORY. */
+HEED_CALL heed_own_module_new(heed_context *ctx, const heed_own_config *config, heed_module **out);
 
 /** Converts the weights of all Linear and Embedding modules in m and its parts to FLOAT32, BFLOAT16, FLOAT16
  * or INT8. INT8 converts Linear weights as heed_quantize_int8 does, adds a parameter weight_scale after each,

@@ -15,8 +15,12 @@ heed_forward_options lheed_forward_options(lua_State *L, int first, const char *
   };
 }
 
-/* m(x, options) and m:forward(x, options) → y, or y and a table of taps. */
-static int forward(lua_State *L) {
+/* Whether the forward of m calls modules of other classes, perhaps in Lua. */
+static bool calls_own(const heed_module *m) {
+  return m->class->attends && heed__holds_own(m);
+}
+
+static int forward_in_c(lua_State *L) {
   enum { SELF = 1, INPUT, OPTIONS, OUTPUT = OPTIONS + LHEED_FORWARD_OPTIONS };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
@@ -36,16 +40,29 @@ static int forward(lua_State *L) {
   heed_forward_options options = {.size = sizeof options};
   if (!plain) options = lheed_forward_options(L, OPTIONS, class);
   heed_attention_taps taps = {.size = sizeof taps};
-  LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &taps : NULL));
+  lheed_call_forward(L, m, x, &options, out, wanted ? &taps : NULL);
   if (!wanted) return lheed_return(L, 1);
   lua_pushvalue(L, OUTPUT);
   lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
 }
 
+/* m(x, options) and m:forward(x, options) → y, or y and a table of taps. */
+static int forward(lua_State *L) {
+  lheed_begin(L);
+  if (!calls_own(lheed_self(L, "forward"))) return forward_in_c(L);
+  lheed_require(L, "heed.nn.own");
+  lua_getfield(L, -1, "forward");
+  lua_remove(L, -2);
+  lua_insert(L, 1);
+  return lheed_call_all(L);
+}
+
 void lheed_open_forward(lua_State *L) {
+  static const luaL_Reg primitives[] = {{"forward", forward_in_c}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"forward", forward}, {NULL, NULL}};
   static const luaL_Reg metamethods[] = {{"__call", forward}, {NULL, NULL}};
   lheed_add_module_methods(L, methods);
   lheed_add_metamethods(L, &lheed_module_type, metamethods);
+  lheed_add(L, "modules", primitives);
 }

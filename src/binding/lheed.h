@@ -29,6 +29,8 @@ typedef struct lheed_state {
   void *allocate_user;
   size_t stepped_at;    /* bytes in use when the collector last made a step for tensors */
   uint64_t hash_key[2]; /* of this state's tables of foreign strings */
+  lua_State *running;   /* calls heed_module_forward; NULL: none does (lown.c) */
+  bool raised;          /* a module in Lua raised an error there, which is on top of the stack */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[8]; /* see lheed_add_transparent */
@@ -341,6 +343,7 @@ void lheed_open_late(lua_State *L);
   X(modules)      /* lmodule.c: boxes of built-in modules, and what heed.nn builds on */                     \
   X(constructors) /* lconstruct.c: nn.Linear and the other classes */                                        \
   X(fields)       /* lfields.c: fields of modules */                                                         \
+  X(own)          /* lown.c: modules in Lua as parts of those in C */                                        \
   X(forward)      /* lforward.c: calling modules */                                                          \
   X(cache)        /* lcache.c: heed.Cache */                                                                 \
   X(steps)        /* lsteps.c: heed.Steps */                                                                 \

@@ -80,12 +80,38 @@ static bool push_parameter(lua_State *L, const heed_module *m, const char *name)
   return false;
 }
 
+/* Pushes the box of m, or the module in Lua that it stands for; allocates nothing. */
+static bool push_known(lua_State *L, const heed_module *m) {
+  return lheed_is_own(L, m) ? lheed_push_own(L, m) : push_known_box(L, m);
+}
+
+/* Keeps the box on top of the stack, of a part that may hold modules in Lua, alive with that of m. */
+static void anchor_part(lua_State *L, const heed_module *m, const char *name) {
+  const heed_module *part = lheed_test_module(L, lua_gettop(L));
+  const int value = lua_gettop(L);
+  if (!part || !part->class->attends || !push_known_box(L, m)) return;
+  lheed_anchor(L, value + 1, name, value);
+  lua_settop(L, value);
+}
+
 /* There always is a module: heed_module_set_module replaces, and nothing removes. */
 static void push_part(lua_State *L, const heed_module *m, const char *name) {
-  if (push_known_box(L, heed__module_part(m, name))) return;
+  if (push_known(L, heed__module_part(m, name))) return;
   heed_module **box = lheed_push_module(L);
   heed_module *part = heed__module_part(m, name);
-  if (push_known_box(L, part)) { /* a finalizer pushed it, or replaced the module */
+  if (push_known(L, part)) { /* a finalizer pushed it, or replaced the module */
+    lua_remove(L, -2);
+    return;
+  }
+  *box = heed_module_retain(part);
+  lheed_remember_module(L);
+  anchor_part(L, m, name);
+}
+
+void lheed_push_part(lua_State *L, heed_module *part) {
+  if (push_known(L, part)) return;
+  heed_module **box = lheed_push_module(L);
+  if (push_known(L, part)) {
     lua_remove(L, -2);
     return;
   }

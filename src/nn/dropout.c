@@ -39,6 +39,10 @@ static const heed__class dropout_class = {.name = "Dropout",
                                           .forward = dropout_forward,
                                           .describe = describe_dropout};
 
+bool heed__is_dropout(const heed_module *m) {
+  return m->class == &dropout_class;
+}
+
 heed_status heed_dropout_new(heed_context *ctx, double p, heed_module **out) {
   HEED__ENTER(ctx, "Dropout", out);
   heed_module *m = NULL;

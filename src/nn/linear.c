@@ -43,6 +43,10 @@ static const heed__class linear_class = {.name = "Linear",
                                          .forward = linear_forward,
                                          .describe = describe_linear};
 
+bool heed__is_linear(const heed_module *m) {
+  return m->class == &linear_class;
+}
+
 static heed_status new_linear(heed_context *ctx, int64_t d_in, int64_t d_out, heed_module **out) {
   const heed_status status = heed__module_new(ctx, &linear_class, sizeof(linear), 0, out);
   if (status != HEED_OK) return status;

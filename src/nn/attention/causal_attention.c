@@ -146,6 +146,8 @@ static heed_status causal_forward(heed_module *m, const heed_tensor *x, const he
                       "%s: softmax_dim is %d; it must be from 1 to %d, or from -%d to -1", m->class->name,
                       (int)wanted, x->ndim, x->ndim);
   }
+  if (wanted != -1 && wanted != x->ndim && (status = heed__refuse_own(m, "softmax_dim")) != HEED_OK)
+    return status;
   const int dim = (int)(wanted < 0 ? wanted + x->ndim + 1 : wanted);
   return dim == x->ndim ? heed__attention_forward(m, x, options, out, taps)
                         : forward_along(m, dim, x, options, out, taps);

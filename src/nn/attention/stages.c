@@ -19,11 +19,13 @@ static heed_status retain(heed__attention_stages *p, const heed_tensor **x) {
 
 /* Retains the parts in use, since the module's may be replaced between two slices. */
 static void retain_parts(heed__attention_stages *p) {
+  for (int i = 0; i < 3; i++) heed_module_retain(p->part[i]);
   heed_module_retain(p->out_proj);
   for (int i = 0; i < 2; i++) heed_module_retain(p->norm[i]);
 }
 
 static void release_parts(heed__attention_stages *p) {
+  for (int i = 0; i < 3; i++) heed_module_release(p->part[i]);
   heed_module_release(p->out_proj);
   for (int i = 0; i < 2; i++) heed_module_release(p->norm[i]);
 }
@@ -58,9 +60,12 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->scratch = scratch;
   p->rotary = ((const heed__attention_module *)m)->rotary;
   if (p->rotary) p->rope = ((const heed__attention_module *)m)->rope;
-  p->dropout = dropout != NULL ? heed__dropout_active(dropout) : 0;
+  p->dropout = dropout != NULL && !heed__is_own(dropout, true) ? heed__dropout_active(dropout) : 0;
   p->past = options->cache != NULL ? heed_kv_cache_length(options->cache) : 0;
-  for (int i = 0; i < 3; i++) p->projected[i] = NULL;
+  for (int i = 0; i < 3; i++) {
+    p->part[i] = m->slots[i].module;
+    p->projected[i] = NULL;
+  }
   p->norm[0] = heed__module_part(m, "q_norm");
   p->norm[1] = heed__module_part(m, "k_norm");
   p->made[0] = p->made[1] = p->heads = NULL;
@@ -101,8 +106,7 @@ static heed_status begin_linear(heed__attention_stages *p, int i, const heed_mod
   return heed__linear_begin(p->m->context, &p->linear[i], p->m->class->name, x, weight, scale, bias, out);
 }
 
-/* A view of x [..., n, h · d] as [..., h, n, d]; for modules of one head unchanged. */
-static void view_heads(heed_tensor *view, const heed_tensor *x, const heed__attention_module *a) {
+void heed__stages_view_heads(heed_tensor *view, const heed_tensor *x, const heed__attention_module *a) {
   heed__alias_on_stack(view, x);
   if (a->one_head) return;
   int last = view->ndim++;
@@ -116,7 +120,7 @@ static void view_heads(heed_tensor *view, const heed_tensor *x, const heed__atte
 }
 
 static heed_status begin_projection(heed__attention_stages *p, int i) {
-  const heed_module *linear = p->m->slots[i].module;
+  const heed_module *linear = p->part[i];
   const heed_tensor *x = p->from[i];
   const bool on_stack = p->scratch != NULL && p->taps == NULL; /* taps outlive the call */
   int64_t shape[3];
@@ -126,8 +130,27 @@ static heed_status begin_projection(heed__attention_stages *p, int i) {
       new_buffer(p, on_stack ? &p->scratch->projected[i] : NULL, x->ndim, shape, &p->projected[i]);
   if (status == HEED_OK) status = begin_linear(p, i, linear, x, &p->projected[i]);
   if (status != HEED_OK) return status;
-  view_heads(&p->view[i], p->projected[i], (const heed__attention_module *)p->m);
+  heed__stages_view_heads(&p->view[i], p->projected[i], (const heed__attention_module *)p->m);
   return HEED_OK;
+}
+
+heed_status heed__stages_copy(const heed__attention_stages *p, const heed_tensor *x, heed_tensor **out) {
+  heed_tensor *copy = NULL;
+  heed_status status = new_buffer(p, NULL, x->ndim, x->shape, &copy);
+  if (status == HEED_OK) status = heed__copy(p->m->context, p->m->class->name, copy, x);
+  if (status == HEED_OK)
+    *out = copy;
+  else
+    heed_tensor_free(copy);
+  return status;
+}
+
+heed_status heed__stages_put(heed__attention_stages *p, int stage, const heed_tensor *y) {
+  if (stage == HEED__STAGE_OUT) return heed__stages_copy(p, y, p->out);
+  const heed_status status = heed__stages_copy(p, y, &p->projected[stage]);
+  if (status == HEED_OK)
+    heed__stages_view_heads(&p->view[stage], p->projected[stage], (const heed__attention_module *)p->m);
+  return status;
 }
 
 /* ---- Operands and the cache ---- */
@@ -238,8 +261,8 @@ static heed_status begin_attention(heed__attention_stages *p) {
                                 like->shape, false, 4, inputs);
   }
   if (status != HEED_OK) return status;
-  view_heads(&p->into, p->out_proj != NULL ? p->heads : p->result.tensor,
-             (const heed__attention_module *)p->m);
+  heed__stages_view_heads(&p->into, p->out_proj != NULL ? p->heads : p->result.tensor,
+                          (const heed__attention_module *)p->m);
   return heed__attention_plan_begin(ctx, &p->plan, operands,
                                     p->scratch != NULL ? &p->scratch->attention : NULL, &p->into_view);
 }
@@ -369,6 +392,8 @@ static heed_status run_stages(heed_module *m, const heed_tensor *x, const heed_f
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                     heed_tensor **out, heed_attention_taps *taps) {
   heed__small_pass pass;
+  if (((const heed__attention_module *)m)->own_parts > 0)
+    return heed__own_pass_forward(m, x, options, out, taps);
   if (taps == NULL && heed__small_pass_takes(m, x, options, &pass))
     return heed__small_pass_run(m, x, &pass, out);
   return run_stages(m, x, options, out, taps);
