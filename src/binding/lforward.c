@@ -65,4 +65,5 @@ void lheed_open_forward(lua_State *L) {
   lheed_add_module_methods(L, methods);
   lheed_add_metamethods(L, &lheed_module_type, metamethods);
   lheed_add(L, "modules", primitives);
+  lheed_add_transparent(L, forward);
 }

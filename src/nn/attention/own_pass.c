@@ -36,6 +36,9 @@ heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_
                                bool wants_taps, heed__own_pass **out) {
   heed_context *ctx = m->context;
   heed_module *dropout = heed__module_part(m, "dropout");
+  heed_scalar dim;
+  if (heed_module_setting(m, "softmax_dim", &dim) && dim.as.integer != -1 && dim.as.integer != x->ndim)
+    return heed__refuse_own(m, "softmax_dim");
   heed__own_pass *pass = heed__allocate(ctx, sizeof *pass);
   if (pass == NULL) return heed__fail_memory(ctx, m->class->name, sizeof *pass);
   memset(pass, 0, sizeof *pass);
@@ -81,7 +84,9 @@ static bool is_own_stage(const heed__own_pass *pass, int stage) {
 }
 
 static heed_status check_cache_unchanged(const heed__own_pass *pass) {
-  if (pass->cache == NULL || pass->cache->changes == pass->change) return HEED_OK;
+  const heed__attention_stages *p = &pass->stages;
+  if (pass->cache == NULL || pass->cache->changes == (p->spans ? p->span.change : pass->change))
+    return HEED_OK;
   return heed__fail(
       pass->context, HEED_ARGUMENT,
       "%s: the cache was used by another call during the forward pass; give each call a cache of its own",

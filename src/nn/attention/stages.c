@@ -44,6 +44,42 @@ static heed_status retain_inputs(heed__attention_stages *p) {
   return status;
 }
 
+/* The ALiBi slopes as a tensor without storage; NULL if the module has none. */
+static const heed_tensor *slopes_of(const heed__attention_module *a, heed_tensor *header) {
+  if (!a->alibi) return NULL;
+  heed__header_on_stack(header, HEED_FLOAT32, a->slopes, 1, &a->num_heads);
+  return header;
+}
+
+/* The settings are those of the beginning: they may change between slices, and while parts of one's own run.
+ */
+static void set_operands(heed__attention_stages *p) {
+  const heed__attention_module *a = (const heed__attention_module *)p->m;
+  p->operands = (heed__attention_operands){
+      .function = p->m->class->name,
+      .q = &p->view[0],
+      .k = &p->view[1],
+      .v = &p->view[2],
+      .options = {.size = sizeof p->operands.options,
+                  .attn_mask = p->options.attn_mask,
+                  .is_causal = a->causal,
+                  .window = a->window,
+                  .scale = a->scale,
+                  .softcap = a->softcap,
+                  .dropout_p = p->dropout,
+                  .generator = p->options.generator,
+                  .kv_lengths = p->options.kv_lengths,
+                  .alibi_slopes = slopes_of(a, &p->slopes)},
+      .no_heads = a->one_head,
+      .key_padding_mask = p->options.key_padding_mask,
+      .found = p->taps,
+  };
+  if (p->taps != NULL)
+    p->operands.taps = 1u << HEED__TAP_scores | 1u << HEED__TAP_weights |
+                       (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0);
+  if (a->sinks) p->operands.options.sinks = heed__module_slot(p->m, "sinks")->parameter;
+}
+
 heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module *m, const heed_tensor *x,
                                          const heed_forward_options *options, heed__stages_scratch *scratch,
                                          heed_tensor **out, heed_attention_taps *taps) {
@@ -75,9 +111,16 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->retained_count = 0;
   p->open = 0;
   p->piece = 0;
-  if (scratch != NULL) return HEED_OK;
+  if (scratch != NULL) {
+    set_operands(p);
+    return HEED_OK;
+  }
   retain_parts(p);
-  if ((status = retain_inputs(p)) != HEED_OK) heed__attention_stages_end(p, status);
+  if ((status = retain_inputs(p)) == HEED_OK) {
+    set_operands(p);
+    status = retain(p, &p->operands.options.sinks);
+  }
+  if (status != HEED_OK) heed__attention_stages_end(p, status);
   return status;
 }
 
@@ -153,43 +196,7 @@ heed_status heed__stages_put(heed__attention_stages *p, int stage, const heed_te
   return status;
 }
 
-/* ---- Operands and the cache ---- */
-
-/* The ALiBi slopes as a tensor without storage; NULL if the module has none. */
-static const heed_tensor *slopes_of(const heed__attention_module *a, heed_tensor *header) {
-  if (!a->alibi) return NULL;
-  heed__header_on_stack(header, HEED_FLOAT32, a->slopes, 1, &a->num_heads);
-  return header;
-}
-
-static heed_status set_operands(heed__attention_stages *p) {
-  const heed__attention_module *a = (const heed__attention_module *)p->m;
-  p->operands = (heed__attention_operands){
-      .function = p->m->class->name,
-      .q = &p->view[0],
-      .k = &p->view[1],
-      .v = &p->view[2],
-      .options = {.size = sizeof p->operands.options,
-                  .attn_mask = p->options.attn_mask,
-                  .is_causal = a->causal,
-                  .window = a->window,
-                  .scale = a->scale,
-                  .softcap = a->softcap,
-                  .dropout_p = p->dropout,
-                  .generator = p->options.generator,
-                  .kv_lengths = p->options.kv_lengths,
-                  .alibi_slopes = slopes_of(a, &p->slopes)},
-      .no_heads = a->one_head,
-      .key_padding_mask = p->options.key_padding_mask,
-      .found = p->taps,
-  };
-  if (p->taps != NULL)
-    p->operands.taps = 1u << HEED__TAP_scores | 1u << HEED__TAP_weights |
-                       (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0);
-  if (!a->sinks) return HEED_OK;
-  p->operands.options.sinks = heed__module_slot(p->m, "sinks")->parameter;
-  return retain(p, &p->operands.options.sinks);
-}
+/* ---- The cache ---- */
 
 /* Replaces keys and values by a span: those of the cache, followed by the new ones. */
 static heed_status begin_cache(heed__attention_stages *p) {
@@ -276,8 +283,7 @@ heed_status heed__attention_stage_begin(heed__attention_stages *p, int stage) {
   case HEED__STAGE_KEYS:
   case HEED__STAGE_VALUES: status = begin_projection(p, stage); break;
   case HEED__STAGE_CACHE:
-    status = set_operands(p);
-    if (status == HEED_OK && p->options.cache != NULL) status = begin_cache(p);
+    if (p->options.cache != NULL) status = begin_cache(p);
     break;
   case HEED__STAGE_ATTENTION: status = begin_attention(p); break;
   case HEED__STAGE_OUT:
