@@ -854,8 +854,10 @@ typedef struct heed_forward_options {
   const heed_tensor *attn_mask;        /* as in heed_attention_options, [b, h, n, s] */
   const heed_tensor *key_padding_mask; /* bool [b, s] or [s]; true is padding, which no query sees */
   heed_generator *generator;           /* for dropout; NULL: the default */
-  const heed_tensor *kv_lengths;  /* int64 [b], as in heed_attention_options: with causality the last query
-                                     is at the position of the last key; not together with a cache */
+  const heed_tensor *kv_lengths;  /* int64 [b]: keys beyond are padding. Without key, token i of x sees the
+                                     tokens up to i, as if the padding were hidden by key_padding_mask; with
+                                     key and causality the last query is at the position of the last key, as
+                                     in heed_attention_options. Not together with a cache */
   const heed_tensor *key, *value; /* cross attention: [b, s, kdim] and [b, s, vdim], without b if x has
                                      none; value NULL: key */
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */

@@ -195,6 +195,9 @@ void lheed_check_cancel(lua_State *L, const char *function);
 
 /** Raises that `given` arguments are more than the `most` that a function takes. */
 int lheed_too_many(lua_State *L, const char *function, int given, int most);
+/** Raises if idx holds the table that a forward with need_weights returns second: in f(m(x, {need_weights =
+ * true})) f receives both results. */
+void lheed_refuse_second_result(lua_State *L, const char *function, int idx);
 /** For functions without optional arguments: raises for more than `count`; missing ones become nil. */
 void lheed_arguments(lua_State *L, const char *function, int count);
 /** Moves optional arguments, which come by position or by name in one table at the end, to the stack slots
@@ -299,6 +302,11 @@ int lheed_ipairs(lua_State *L);
 #define LHEED_FORWARD_NAMES                                                                                  \
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache"
 enum { LHEED_NEED_WEIGHTS = 2, LHEED_FORWARD_OPTIONS = 8 };
+/** Replaces a list of integers at idx, or a float32 tensor of whole numbers, by an int64 tensor. (lforward.c)
+ */
+void lheed_read_lengths(lua_State *L, int idx, const char *function);
+/** lheed_options for them. Raises for a second tensor by position. */
+void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
 

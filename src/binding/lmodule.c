@@ -241,6 +241,14 @@ static int kind_of(lua_State *L) {
   return 1;
 }
 
+/* refuse_second_result(function, v): raises if v is the table that a forward with need_weights returns second
+ */
+static int refuse_second_result(lua_State *L) {
+  lua_settop(L, 2);
+  lheed_refuse_second_result(L, luaL_checkstring(L, 1), 2);
+  return 0;
+}
+
 /* train(m, mode) */
 static int train(lua_State *L) {
   heed_module_train(lheed_self(L, "train"), lua_toboolean(L, 2));
@@ -263,9 +271,14 @@ void lheed_add_module_methods(lua_State *L, const luaL_Reg *methods) {
 void lheed_open_modules(lua_State *L) {
   static const luaL_Reg metamethods[] = {{"__ipairs", lheed_ipairs}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"head", head}, {"split", split}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {
-      {"class_name", class_name}, {"describe", describe},        {"entries", entries}, {"kind", kind_of},
-      {"train", train},           {"options", lheed_options_of}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"class_name", class_name},
+                                        {"describe", describe},
+                                        {"entries", entries},
+                                        {"kind", kind_of},
+                                        {"train", train},
+                                        {"options", lheed_options_of},
+                                        {"refuse_second_result", refuse_second_result},
+                                        {NULL, NULL}};
   static const luaL_Reg functions[] = {{"Parameter", new_parameter}, {NULL, NULL}};
   lheed_new_type(L, &lheed_module_type, metamethods);
   lheed_new_weak(L, "v");

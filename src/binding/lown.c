@@ -115,7 +115,7 @@ static int new_pass(lua_State *L) {
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
   const char *class = heed_module_class(lheed_self(L, "forward"));
-  lheed_options(L, class, OPTIONS, names);
+  lheed_forward_arguments(L, OPTIONS, class, names);
   const bool wanted = lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
   void **box = lheed_push_box(L, &pass_type);
   lheed_anchor(L, lua_gettop(L), "generator", GENERATOR_SLOT);

@@ -227,6 +227,10 @@ void heed__one_head(heed_attention_config *config, bool causal);
 /** Errors: INDEX, where dim is not one of the two or three dimensions of the weights. */
 HEED_MUST_USE
 heed_status heed__check_softmax_dim(heed_context *ctx, const char *function, int dim);
+/** Texts of modules, as heed_module_describe: of MultiHeadAttention; of modules with one head.
+ * (attention/text.c) */
+void heed__describe_heads(const heed_module *m, char *text, size_t size);
+void heed__describe_one_head(const heed_module *m, char *text, size_t size);
 /** 1 / √head_dim. */
 double heed__default_scale(int64_t head_dim);
 /** Errors: ARGUMENT, unless scale is finite. */

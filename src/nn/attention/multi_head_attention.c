@@ -79,7 +79,8 @@ const heed__attention_class heed__heads_class = {.base = {.name = heads_name,
                                                           .attends = true,
                                                           .takes_keys = true,
                                                           .staged = true,
-                                                          .forward = heed__attention_forward},
+                                                          .forward = heed__attention_forward,
+                                                          .describe = heed__describe_heads},
                                                  .drops = true,
                                                  .complete = complete_heads};
 

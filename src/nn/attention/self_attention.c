@@ -18,7 +18,8 @@ static const heed__attention_class self_class = {.base = {.name = "SelfAttention
                                                           .settings = self_settings,
                                                           .attends = true,
                                                           .staged = true,
-                                                          .forward = heed__attention_forward},
+                                                          .forward = heed__attention_forward,
+                                                          .describe = heed__describe_one_head},
                                                  .one_head = true,
                                                  .any_length = true,
                                                  .complete = complete_self};

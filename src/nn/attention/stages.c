@@ -71,6 +71,7 @@ static void set_operands(heed__attention_stages *p) {
                   .kv_lengths = p->options.kv_lengths,
                   .alibi_slopes = slopes_of(a, &p->slopes)},
       .no_heads = a->one_head,
+      .same_tokens = p->options.key == NULL,
       .key_padding_mask = p->options.key_padding_mask,
       .found = p->taps,
   };
