@@ -913,8 +913,10 @@ typedef struct heed_forward_options {
   const heed_tensor *attn_mask;        /* as in heed_attention_options, [b, h, n, s] */
   const heed_tensor *key_padding_mask; /* bool [b, s] or [s]; true is padding, which no query sees */
   heed_generator *generator;           /* for dropout; NULL: the default */
-  const heed_tensor *kv_lengths;  /* int64 [b], as in heed_attention_options: with causality the last query
-                                     is at the position of the last key; not together with a cache */
+  const heed_tensor *kv_lengths;  /* int64 [b]: keys beyond are padding. Without key, token i of x sees the
+                                     tokens up to i, as if the padding were hidden by key_padding_mask; with
+                                     key and causality the last query is at the position of the last key, as
+                                     in heed_attention_options. Not together with a cache */
   const heed_tensor *key, *value; /* cross attention: [b, s, kdim] and [b, s, vdim], without b if x has
                                      none; value NULL: key */
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
@@ -979,9 +981,28 @@ HEED_API bool heed_module_entry(const heed_module *m, int i,
 
 /** Replaces an entry: a parameter by a tensor of the same shape, float32 (weights of Linear and Embedding
  * also bfloat16 or float16), whose elements are shared; a part by a module of the same class and sizes, which
- * is retained. Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
+ * is retained. W_query, W_key, W_value, out_proj and dropout of SelfAttention, CausalAttention and
+ * MultiHeadAttention may also be modules of other classes, which the forward pass calls: projections with the
+ * tokens [..., n, d], out_proj with the heads' outputs [..., n, num_heads · head_dim], dropout with the
+ * weights [..., h, n, s]. The result must have the shape that the original's would have. heed_steps,
+ * heed_module_head, heed_module_split and another softmax_dim refuse modules with such parts. Errors:
+ * ARGUMENT (no such entry), SHAPE, DTYPE. */
 HEED_CALL heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value);
 HEED_CALL heed_module_set_module(heed_module *m, const char *name, heed_module *value);
+
+/* A module that the host implements, for such a part. */
+typedef struct heed_own_config {
+  size_t size;      /* sizeof(heed_own_config) */
+  const char *name; /* of the class, for messages; copied */
+  void *user;       /* for the functions below */
+  /* The forward pass: stores a new tensor, which heed takes over, in *out. It may call functions of heed,
+   * also with the module that it is a part of. After an error everything is as before the attention's forward
+   * pass, except that dropout may have drawn. heed_module_training(m) is the mode. */
+  heed_status (*forward)(void *user, heed_module *m, const heed_tensor *x, heed_tensor **out);
+  void (*release)(void *user); /* called when the module is freed; NULL: nothing to release */
+} heed_own_config;
+/** Errors: ARGUMENT (no name, no forward), MEMORY. */
+HEED_CALL heed_own_module_new(heed_context *ctx, const heed_own_config *config, heed_module **out);
 
 /** Converts the weights of all Linear and Embedding modules in m and its parts to FLOAT32, BFLOAT16, FLOAT16
  * or INT8. INT8 converts Linear weights as heed_quantize_int8 does, adds a parameter weight_scale after each,
@@ -992,6 +1013,16 @@ HEED_CALL heed_module_to(heed_module *m, heed_dtype dtype);
 
 /** A setting by name ("in_features", "p", "num_heads"…); false if the module has none of that name. */
 HEED_API bool heed_module_setting(const heed_module *m, const char *name, heed_scalar *out);
+
+/** Changes a setting that the constructor also takes, with its checks: p of Dropout; eps of LayerNorm and
+ * RMSNorm; scale (0: 1 / √head_dim) of attention modules of one head and of MultiHeadAttention; softmax_dim
+ * of CausalAttention; context_length of both; causal and softcap (0: none) of MultiHeadAttention. Passes of
+ * heed_steps that have begun keep their settings. Errors: ARGUMENT, INDEX; then nothing has changed. */
+HEED_CALL heed_module_set_setting(heed_module *m, const char *name, heed_scalar value);
+/** The same for the window of a MultiHeadAttention (NULL: none) and its rotary positions (NULL: off). Caches
+ * that were made for another window are refused, and keys in a cache keep the rotation that they have. */
+HEED_CALL heed_module_set_window(heed_module *m, const heed_window *window);
+HEED_CALL heed_module_set_rope(heed_module *m, const heed_rope_config *rope);
 
 /** The text that PyTorch's repr prints between the parentheses: "in_features=3, out_features=2, bias=False".
  * Writes at most size bytes, including the terminating zero. */

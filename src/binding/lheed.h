@@ -30,6 +30,8 @@ typedef struct lheed_state {
   size_t stepped_at;    /* bytes in use when the collector last made a step for tensors */
   uint64_t hash_key[2]; /* of this state's tables of foreign strings */
   uint64_t pairs;       /* see lheed_box */
+  lua_State *running;   /* calls heed_module_forward; NULL: none does (lown.c) */
+  bool raised;          /* a module in Lua raised an error there, which is on top of the stack */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[8]; /* see lheed_add_transparent */
@@ -201,6 +203,9 @@ void lheed_check_cancel(lua_State *L, const char *function);
 
 /** Raises that `given` arguments are more than the `most` that a function takes. */
 int lheed_too_many(lua_State *L, const char *function, int given, int most);
+/** Raises if idx holds the table that a forward with need_weights returns second: in f(m(x, {need_weights =
+ * true})) f receives both results. */
+void lheed_refuse_second_result(lua_State *L, const char *function, int idx);
 /** For functions without optional arguments: raises for more than `count`; missing ones become nil. */
 void lheed_arguments(lua_State *L, const char *function, int count);
 /** Moves optional arguments, which come by position or by name in one table at the end, to the stack slots
@@ -289,6 +294,9 @@ void lheed_read_qk_norm(lua_State *L, int idx, const char *function, heed_attent
  * name. (lattention.c) */
 bool lheed_push_table_setting(lua_State *L, const heed_module *m, const char *name);
 #define LHEED_TABLE_SETTINGS "window, rope"
+/** m.name = the value at idx, for settings that can be changed; nil selects the default. False if m has none
+ * of that name. Raises, with nothing changed, for values that the constructor would refuse. (lattention.c) */
+bool lheed_set_setting(lua_State *L, heed_module *m, const char *name, int idx);
 
 /* The taps of an attention: what it computed on the way. (ltaps.c) */
 #define X(name) +1
@@ -312,6 +320,11 @@ int lheed_ipairs(lua_State *L);
 #define LHEED_FORWARD_NAMES                                                                                  \
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache"
 enum { LHEED_NEED_WEIGHTS = 2, LHEED_FORWARD_OPTIONS = 8 };
+/** Replaces a list of integers at idx, or a float32 tensor of whole numbers, by an int64 tensor. (lforward.c)
+ */
+void lheed_read_lengths(lua_State *L, int idx, const char *function);
+/** lheed_options for them. Raises for a second tensor by position. */
+void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
 
@@ -357,6 +370,7 @@ void lheed_open_late(lua_State *L);
   X(modules)      /* lmodule.c: boxes of built-in modules, and what heed.nn builds on */                     \
   X(constructors) /* lconstruct.c: nn.Linear and the other classes */                                        \
   X(fields)       /* lfields.c: fields of modules */                                                         \
+  X(own)          /* lown.c: modules in Lua as parts of those in C */                                        \
   X(forward)      /* lforward.c: calling modules */                                                          \
   X(cache)        /* lcache.c: heed.Cache */                                                                 \
   X(steps)        /* lsteps.c: heed.Steps */                                                                 \

@@ -92,7 +92,7 @@ function Bert.load(path, config) end
 
 ---@class heed.BertOptions
 ---@field attention_mask? heed.Tensor [b, n], 0 or false for padding
----@field kv_lengths? heed.Tensor int64 [b]: tokens beyond these lengths are padding
+---@field kv_lengths? heed.Tensor|integer[] int64 [b]: tokens beyond these lengths are padding
 ---@field token_type_ids? heed.Tensor|integer[] int64 [b, n] or [n], counted from 1; 1 by default
 ---@field need_weights? boolean return the intermediate results of attention; false by default
 

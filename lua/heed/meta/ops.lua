@@ -345,7 +345,7 @@ function Tensor:embedding(weight) end
 ---@field generator? heed.Generator draws the dropout mask
 ---@field window? heed.Window
 ---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
----@field kv_lengths? heed.Tensor int64 [b], each from 0 to S: keys beyond are padding; not together with past keys
+---@field kv_lengths? heed.Tensor|integer[] int64 [b], each from 0 to S: keys beyond are padding; not together with past keys
 ---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k
 ---@field past_value? heed.Tensor [..., hkv, P, dv], concatenated before v
 ---@field alibi_slopes? heed.Tensor [hq]: slope · |i + offset - j| is subtracted from the scores (ALiBi)
