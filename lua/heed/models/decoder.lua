@@ -44,8 +44,8 @@ function Decoder:forward(ids, ...)
   if cache ~= nil then work, inner, past = caches.begin(name, cache, #layers, batch, n) end
   if past + n > config.max_position_embeddings then
     local before = past > 0 and ("cache has %s and "):format(E.count(past, "token")) or ""
-    fail("%s: %sids have %s; together they must be at most %d, max_position_embeddings", name, before,
-      E.count(n, "token"), config.max_position_embeddings)
+    fail("%s: %sids have %s; together they must be at most %d, %s", name, before, E.count(n, "token"),
+      config.max_position_embeddings, config.names.max_position_embeddings)
   end
 
   local x, found = self:embed(ids, past), {}
