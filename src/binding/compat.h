@@ -315,6 +315,9 @@ static inline void lheed_set_environment(lua_State *L) {
 /* Whether a coroutine can yield through a C function. */
 #define LHEED_YIELDS_THROUGH_C (LUA_VERSION_NUM >= 502)
 
+/* Whether a hook applies to all coroutines, instead of one. */
+#define LHEED_HOOKS_ARE_GLOBAL LHEED_JIT
+
 #if LUA_VERSION_NUM >= 503
 static inline int compat_return_all(lua_State *L, int status, lua_KContext context) {
   (void)status, (void)context;

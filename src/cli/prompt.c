@@ -18,6 +18,8 @@
 
 #define HISTORY_LINES 1000
 
+bool cli_at_prompt;
+
 /* ---- Lines ---- */
 
 /* The source of lines: the editor, or standard input if that is not a terminal (editor is NULL). */
@@ -210,7 +212,7 @@ static int print_values(lua_State *L) {
 
 static void run_chunk(lua_State *L) {
   int base = lua_gettop(L);
-  if (!cli_call(L, 0, LUA_MULTRET)) return;
+  if (cli_call(L, 0, LUA_MULTRET) != CLI_DONE) return;
   int count = lua_gettop(L) - base + 1;
   if (count > 0 && lua_checkstack(L, 3)) {
     lua_pushcfunction(L, print_values);
@@ -220,11 +222,7 @@ static void run_chunk(lua_State *L) {
 }
 
 void cli_prompt(lua_State *L) {
-  static const char globals[] = "heed = heed or require 'heed'; nn = nn or heed.nn";
-  if (luaL_loadbuffer(L, globals, sizeof globals - 1, "=prompt") == LUA_OK)
-    cli_call(L, 0, 0);
-  else
-    cli_report(L);
+  cli_at_prompt = true;
   reader r = {0};
   open_reader(&r);
   if (r.editor) puts("heed and nn are here as globals; Ctrl-C cancels, Ctrl-D ends.");

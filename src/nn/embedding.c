@@ -11,9 +11,9 @@ typedef struct embedding {
 } embedding;
 
 static const heed__setting embedding_settings[] = {
-    {"num_embeddings", HEED__SETTING_INTEGER, offsetof(embedding, num_embeddings)},
-    {"embedding_dim", HEED__SETTING_INTEGER, offsetof(embedding, embedding_dim)},
-    {"padding_idx", HEED__SETTING_INDEX, offsetof(embedding, padding_idx)},
+    {"num_embeddings", HEED__SETTING_INTEGER, offsetof(embedding, num_embeddings), NULL},
+    {"embedding_dim", HEED__SETTING_INTEGER, offsetof(embedding, embedding_dim), NULL},
+    {"padding_idx", HEED__SETTING_INDEX, offsetof(embedding, padding_idx), NULL},
     {0},
 };
 

@@ -174,6 +174,8 @@ static heed_status check_like(const char *function, const char *name, const heed
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %s = %lld; it must be %lld", function, name, s->name,
                       (long long)heed__setting_integer(m, s), (long long)heed__setting_integer(old, s));
   }
+  if (m->class->staged)
+    return HEED_OK; /* its settings determine the sizes of its parts, which may be of any class */
   const int parts = count_parts(m), wanted = count_parts(old);
   if (parts != wanted) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %d %s; it must have %d", function, name, parts,
@@ -186,14 +188,29 @@ static heed_status check_like(const char *function, const char *name, const heed
   return HEED_OK;
 }
 
+static bool contains_module(const heed_module *m, const heed_module *part) {
+  bool found = m == part;
+  for (int i = 0; i < m->count && !found; i++)
+    found = m->slots[i].module != NULL && contains_module(m->slots[i].module, part);
+  return found;
+}
+
 heed_status heed_module_set_module(heed_module *m, const char *name, heed_module *value) {
   HEED__ENTER(heed_module_context(m), m->class->name, name, value);
   heed__slot *slot = NULL;
   heed_status status = find_slot(m, name, HEED_ENTRY_MODULE, value, &slot);
   if (status != HEED_OK) return status;
-  if ((status = check_like(m->class->name, name, value, slot->module)) != HEED_OK) return status;
+  const bool any = heed__takes_own(m, name);
+  status = any ? heed__attention_check_part(m, name, value)
+               : check_like(m->class->name, name, value, slot->module);
+  if (status == HEED_OK && any && contains_module(value, m))
+    status = heed__fail(m->context, HEED_ARGUMENT,
+                        "%s: %s is a module that contains this one; it must be a module that does not",
+                        m->class->name, name);
+  if (status != HEED_OK) return status;
   heed_module *old = slot->module;
   slot->module = heed_module_retain(value);
+  if (any) heed__count_own(m);
   heed_module_release(old);
   return HEED_OK;
 }

@@ -10,8 +10,8 @@ typedef struct linear {
 } linear;
 
 static const heed__setting linear_settings[] = {
-    {"in_features", HEED__SETTING_INTEGER, offsetof(linear, in_features)},
-    {"out_features", HEED__SETTING_INTEGER, offsetof(linear, out_features)},
+    {"in_features", HEED__SETTING_INTEGER, offsetof(linear, in_features), NULL},
+    {"out_features", HEED__SETTING_INTEGER, offsetof(linear, out_features), NULL},
     {0},
 };
 
@@ -42,6 +42,10 @@ static const heed__class linear_class = {.name = "Linear",
                                          .quantizes = true,
                                          .forward = linear_forward,
                                          .describe = describe_linear};
+
+bool heed__is_linear(const heed_module *m) {
+  return m->class == &linear_class;
+}
 
 static heed_status new_linear(heed_context *ctx, int64_t d_in, int64_t d_out, heed_module **out) {
   const heed_status status = heed__module_new(ctx, &linear_class, sizeof(linear), 0, out);

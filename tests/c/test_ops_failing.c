@@ -97,6 +97,7 @@ static void close_fixture(fixture *f) {
   X(full, heed_full(F, HEED_FLOAT32, 2, SHAPE(SIDE, SIDE), heed_number(2), OUT))                             \
   X(eye, heed_eye(F, HEED_FLOAT32, SIDE, SIDE, OUT))                                                         \
   X(range, heed_range(F, HEED_INT64, heed_integer(1), heed_integer(9), heed_integer(2), OUT))                \
+  X(arange, heed_arange(F, HEED_INT64, heed_integer(1), heed_integer(9), heed_integer(2), OUT))              \
   X(linspace, heed_linspace(F, HEED_FLOAT32, 0, 1, 9, OUT))                                                  \
   X(uniform, heed_uniform(F, NULL, -1, 2, 2, SHAPE(SIDE, SIDE), OUT))                                        \
   X(normal, heed_normal(F, NULL, 1, 2, 2, SHAPE(SIDE, SIDE), OUT))                                           \
@@ -106,6 +107,7 @@ static void close_fixture(fixture *f) {
   X(dropout, heed_dropout(F, NULL, 0.5, f->flipped, OUT))                                                    \
   X(clone, heed_clone(F, f->flipped, OUT))                                                                   \
   X(contiguous, heed_contiguous(F, f->flipped, OUT))                                                         \
+  X(flip, heed_flip(F, f->flipped, 1, (const int[]){2}, OUT))                                                \
   X(to, heed_to(F, f->whole, HEED_FLOAT32, OUT))                                                             \
   X(to_bool, heed_to(F, f->flipped, HEED_BOOL, OUT))                                                         \
   X(gelu, heed_gelu(F, f->flipped, OUT))                                                                     \
@@ -189,11 +191,13 @@ static void close_fixture(fixture *f) {
   X(transpose, heed_transpose(F, f->square, 1, 2, OUT))                                                      \
   X(permute, heed_permute(F, f->batch, 3, (const int[]){3, 1, 2}, OUT))                                      \
   X(unsqueeze, heed_unsqueeze(F, f->square, 1, OUT))                                                         \
-  X(squeeze, heed_squeeze(F, f->queries, 0, OUT))                                                            \
+  X(squeeze, heed_squeeze(F, f->queries, 0, NULL, OUT))                                                      \
   X(expand, heed_expand(F, f->row, 2, SHAPE(3, SIDE), OUT))                                                  \
   X(select, heed_select(F, f->square, 1, 2, OUT))                                                            \
   X(narrow, heed_narrow(F, f->square, 1, 2, 3, OUT))                                                         \
   X(slice, heed_slice(F, f->square, 1, 2, 6, 2, OUT))                                                        \
+  X(diagonal, heed_diagonal(F, f->square, 1, 1, 2, OUT))                                                     \
+  X(unfold, heed_unfold(F, f->square, 1, 3, 2, OUT))                                                         \
   X(head, heed_module_head(f->multi, 2, OUT, &out[1], &out[2]))
 
 static float host_memory[2];

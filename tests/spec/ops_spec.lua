@@ -555,7 +555,8 @@ describe("joining and splitting", function()
   end)
 
   it("names an element that is not a tensor", function()
-    fails("cat: tensors is a tensor of shape [2, 3] and dtype float32; it must be a table of tensors", heed.cat, x, x)
+    fails("cat: tensors is a tensor of shape [2, 3] and dtype float32; it must be a table of tensors, as in {a, b}",
+      heed.cat, x, x)
     fails("stack: tensors[2] is the number 3; it must be a tensor", heed.stack, { x, 3 })
     local released = heed.ones(1)
     released:release()

@@ -16,6 +16,7 @@ local nn = {}
 ---@field W_value heed.Linear
 ---@field d_in integer
 ---@field d_out integer
+---@field scale number a factor of the scores, 1 / √d_out at first; can be set
 
 ---Self-attention with one head, in which every token sees all tokens. x [n, d_in] or [b, n, d_in] gives […, n, d_out].
 ---@overload fun(options: heed.SelfAttentionOptions): heed.SelfAttention
@@ -33,7 +34,8 @@ function nn.SelfAttention(d_in, d_out, qkv_bias) end
 
 ---@class heed.CausalAttention: heed.SelfAttention
 ---@field dropout heed.Dropout
----@field context_length integer
+---@field context_length integer can be set
+---@field softmax_dim integer can be set (not in MultiHeadAttention)
 
 ---Causal self-attention with one head: a token sees itself and the tokens before it. x [n, d_in] or [b, n, d_in] gives
 ---[…, n, d_out]; more than context_length tokens raise an error.
@@ -85,18 +87,20 @@ function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_
 ---@field sinks? boolean attention sinks: a parameter `sinks`, an additional logit of each head without a value; false by default
 ---@field qk_norm? boolean|{ eps: number? } RMSNorm of each head's queries and keys, before rope; eps is 1e-6 by default; off by default
 
+---Settings that can be set are checked as in the constructor; nil selects the default. A forward in slices that has begun
+---keeps those it began with.
 ---@class heed.MultiHeadAttention: heed.CausalAttention
 ---@field out_proj? heed.Linear
 ---@field num_heads integer
 ---@field num_kv_heads integer
 ---@field head_dim integer
----@field causal boolean
----@field scale number
+---@field causal boolean can be set
+---@field scale number can be set
 ---@field kdim integer
 ---@field vdim integer
----@field window? heed.Window
----@field softcap? number
----@field rope? heed.RopeOptions
+---@field window? heed.Window can be set (as a whole: the table is a copy)
+---@field softcap? number can be set
+---@field rope? heed.RopeOptions can be set (as a whole: the table is a copy)
 ---@field alibi boolean
 ---@field qk_norm boolean
 ---@field sinks? heed.Tensor [num_heads]

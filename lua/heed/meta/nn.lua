@@ -31,7 +31,7 @@ function nn.is_module(value) end
 ---@field key_padding_mask? heed.Tensor bool [b, s], true for padding
 ---@field need_weights? boolean return the intermediate results as a second result; this never changes the first
 ---@field generator? heed.Generator draws the dropout mask
----@field kv_lengths? heed.Tensor int64 [b]: keys beyond these lengths are padding; with causality, the last query is aligned with the last key; not together with a cache
+---@field kv_lengths? heed.Tensor|integer[] int64 [b]: keys beyond these lengths are padding, as with key_padding_mask. With key and causality, the last query is aligned with the last key. Not together with a cache
 ---@field key? heed.Tensor cross attention: x attends to these tokens instead of itself [b, s, kdim]
 ---@field value? heed.Tensor the tokens that values are computed from; by default key [b, s, vdim]
 ---@field cache? heed.Cache x's tokens are appended to it and attend to all tokens in it
@@ -286,7 +286,7 @@ function utils.skip_init(class, ...) end
 function nn.Linear(d_in, d_out, bias) end
 
 ---@class heed.Dropout: heed.Module
----@field p number
+---@field p number can be set
 
 ---Dropout: in training mode, sets each element to 0 with probability p and multiplies the others by 1 / (1 - p);
 ---otherwise returns x.
@@ -330,7 +330,7 @@ function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
 ---@field weight? heed.Tensor of normalized_shape
 ---@field bias? heed.Tensor of normalized_shape
 ---@field normalized_shape heed.Size
----@field eps number
+---@field eps number can be set
 ---@field elementwise_affine boolean
 
 ---Layer normalization, (x - mean) / √(var + eps) · weight + bias, over the last dimensions of x, whose sizes are
@@ -347,7 +347,7 @@ function nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias) end
 ---@class heed.RMSNorm: heed.Module
 ---@field weight? heed.Tensor of normalized_shape
 ---@field normalized_shape heed.Size
----@field eps? number
+---@field eps? number can be set
 ---@field elementwise_affine boolean
 
 ---Root mean square normalization, x / √(mean(x²) + eps) · weight, over the last dimensions of x. The weight is

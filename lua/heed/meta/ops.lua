@@ -212,7 +212,72 @@ function Tensor:rope(positions, base, style, dims) end
 ---@nodiscard
 function Tensor:matmul(other) end
 Tensor.mm = Tensor.matmul
-Tensor.bmm = Tensor.matmul
+
+---The products of the matrices in x [b, n, m] and mat2 [b, m, p]: [b, n, p]. matmul also broadcasts.
+---@param mat2 heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:bmm(mat2) end
+
+---The product of a matrix x [n, m] and vec [m]: [n].
+---@param vec heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:mv(vec) end
+
+---@class heed.AddProductOptions
+---@field beta? number a factor of x; 1 by default. If it is 0, the elements of x do not matter, even if they are nan
+---@field alpha? number a factor of the product; 1 by default
+
+---beta · x + alpha · (mat1 · mat2), where x broadcasts to the product.
+---@param mat1 heed.Tensor [n, m]
+---@param mat2 heed.Tensor [m, p]
+---@param options? heed.AddProductOptions
+---@return heed.Tensor y [n, p]
+---@nodiscard
+function Tensor:addmm(mat1, mat2, options) end
+
+---beta · x + alpha · (mat · vec), where x broadcasts to the product.
+---@param mat heed.Tensor [n, m]
+---@param vec heed.Tensor [m]
+---@param options? heed.AddProductOptions
+---@return heed.Tensor y [n]
+---@nodiscard
+function Tensor:addmv(mat, vec, options) end
+
+---beta · x + alpha · (batch1 · batch2), where x broadcasts to the products.
+---@param batch1 heed.Tensor [b, n, m]
+---@param batch2 heed.Tensor [b, m, p]
+---@param options? heed.AddProductOptions
+---@return heed.Tensor y [b, n, p]
+---@nodiscard
+function Tensor:baddbmm(batch1, batch2, options) end
+
+---The sum of products over the last dimensions, which have equal sizes: [a, n] and [b, n] give [a, b].
+---@param other heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:inner(other) end
+
+---The sum of products over several dimensions: the last `dims` of x and the first of other, or {dimensions of x,
+---dimensions of other}. The result has the other dimensions of x, then those of other.
+---@param other heed.Tensor
+---@param dims? integer|integer[][]|{ dims: integer|integer[][] } 2 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:tensordot(other, dims) end
+
+---The vector product along a dimension of size 3; other sizes broadcast.
+---@param other heed.Tensor
+---@param dim? integer|{ dim: integer } the first dimension of size 3 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:cross(other, dim) end
+
+---The sum of the main diagonal of a matrix; int64 for bool and int64, otherwise float32.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:trace() end
 
 ---The dot product Σ x · other of two tensors [n].
 ---@param other heed.Tensor
@@ -280,7 +345,7 @@ function Tensor:embedding(weight) end
 ---@field generator? heed.Generator draws the dropout mask
 ---@field window? heed.Window
 ---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
----@field kv_lengths? heed.Tensor int64 [b], each from 0 to S: keys beyond are padding; not together with past keys
+---@field kv_lengths? heed.Tensor|integer[] int64 [b], each from 0 to S: keys beyond are padding; not together with past keys
 ---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k
 ---@field past_value? heed.Tensor [..., hkv, P, dv], concatenated before v
 ---@field alibi_slopes? heed.Tensor [hq]: slope · |i + offset - j| is subtracted from the scores (ALiBi)

@@ -184,3 +184,36 @@ function Tensor:empty_like(options) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:full_like(value, options) end
+
+---A tensor filled with 0, of another shape, and of x's dtype unless one is given: x:new_zeros(2, 3).
+---@param ... integer|integer[]|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_zeros(...) end
+
+---A tensor filled with 1, of another shape.
+---@param ... integer|integer[]|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_ones(...) end
+
+---A tensor with unspecified contents, of another shape.
+---@param ... integer|integer[]|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_empty(...) end
+
+---A tensor filled with `fill_value`, of another shape.
+---@param size integer|integer[]
+---@param fill_value number|boolean
+---@param options? heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_full(size, fill_value, options) end
+
+---Like heed.tensor, with x's dtype unless one is given.
+---@param data heed.Nested
+---@param options? heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_tensor(data, options) end

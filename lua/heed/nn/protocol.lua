@@ -138,7 +138,8 @@ function P:train(mode)
   local list = {}
   E.walk(self, "", "train", {}, function(module)
     list[#list + 1] = module
-    return not E.record(module) or module ~= self and module.train ~= P.train
+    if not E.record(module) then return not primitives.holds_own(module) end
+    return module ~= self and module.train ~= P.train
   end)
   for _, module in ipairs(list) do
     local own = E.record(module)
@@ -175,13 +176,13 @@ end
 
 -- ---- Dtypes -------------------------------------------------------------------------------------
 
---- The outermost built-in modules in a module.
+--- The outermost built-in modules in a module, and those in modules written in Lua that these hold.
 local function built_in(module)
   local list = {}
   E.walk(module, "", "to", {}, function(each)
     if E.record(each) then return false end
     list[#list + 1] = each
-    return true
+    return not primitives.holds_own(each)
   end)
   return list
 end
