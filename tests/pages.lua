@@ -6,7 +6,7 @@
 -- A page with the line <!-- runs with a model --> is run if the build folder has the model of `make model`.
 --
 -- The rows of a table below <!-- rows run after: CODE --> are run one by one, each after CODE in a new script: the code in
--- the column `heed`. If there is a column `gives`, it is what the row prints, with one space for lines and indentation. A
+-- the column `heed`. A filled cell in the column `gives` is what the row prints, with one space for lines and indentation. A
 -- bar in code is written as \|.
 local support = require "tests.support"
 
@@ -58,7 +58,7 @@ local function add_row(rows, cells, line)
     assert(rows.columns.heed, ("line %d: a table that is run needs a column heed"):format(line))
   elseif not cells[1]:find "^:?%-+:?$" then
     local gives = rows.columns.gives and unquoted(cells[rows.columns.gives])
-    rows[#rows + 1] = { line = line, code = unquoted(cells[rows.columns.heed]), gives = gives }
+    rows[#rows + 1] = { line = line, code = unquoted(cells[rows.columns.heed]), gives = gives ~= "" and gives or nil }
   end
 end
 
@@ -131,7 +131,7 @@ function pages.row_script(rows)
   for _, row in ipairs(rows) do
     local is_expression = (loadstring or load)("return " .. row.code)
     local code = is_expression and "return " .. row.code or row.code
-    lines[#lines + 1] = ("do %s; print((function() %s end)()) io.write '\\1' end"):format(rows.setup, code)
+    lines[#lines + 1] = ("do %s; print((function() %s\n end)()) io.write '\\1' end"):format(rows.setup, code)
   end
   return table.concat(lines, "\n") .. "\n"
 end
