@@ -2,7 +2,8 @@
 -- Tensors: changing the shape, splitting, selecting elements. Lists of sizes and dimensions are given as separate
 -- integers or as one table. A dimension or an index out of range raises an error.
 
----@class heed.Tensor
+---Tensors have these as methods and heed as functions.
+---@class heed.Views
 local Tensor = {}
 
 -- ---- Views: no elements are copied ----
