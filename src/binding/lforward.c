@@ -1,5 +1,11 @@
 /* Calling built-in modules: m(x, options). */
+#include <string.h>
+
 #include "lmodule.h"
+
+void lheed_prepare_forward_options(lua_State *L, int first, const char *function) {
+  lheed_opt_indices(L, first + LHEED_KV_LENGTHS, function, "kv_lengths");
+}
 
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
   enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, GENERATOR_SLOT, KV_LENGTHS, KEY, VALUE, CACHE };
@@ -27,6 +33,8 @@ static int forward(lua_State *L) {
   else
     lheed_options(L, class, OPTIONS, names);
   bool wanted = !plain && lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
+  if (!plain) lheed_prepare_forward_options(L, OPTIONS, class);
+  if (strcmp(class, "Embedding") == 0) lheed_indices(L, INPUT, class, "ids", false);
 
   heed_tensor **out = lheed_push_tensor(L);
   lheed_tap_boxes boxes;

@@ -51,6 +51,7 @@ static int new_steps(lua_State *L) {
   const double seconds = seconds_at(L, MS, steps_function, 2);
   const bool wanted =
       lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, steps_function, "need_weights", false);
+  lheed_prepare_forward_options(L, OPTIONS, steps_function);
   void **out = lheed_push_box(L, &lheed_steps_type);
   keep_with(L, seconds * 1000, GENERATOR_SLOT);
   heed_module *self = lheed_test_module(L, SELF);

@@ -6,6 +6,7 @@
 ---@class heed: heed.Elementwise
 ---@field nn heed.nn
 ---@field version string
+---@field newaxis "newaxis" in x[{…}]: a new dimension of size 1
 local heed = {}
 
 ---@class heed.Tensor

@@ -16,10 +16,9 @@ local OPTIONS = { "cache", "attn_mask", "key_padding_mask", "kv_lengths", "need_
 
 --- bool [b, n], true for the padding after each item's length.
 local function padding_of(name, lengths, ids)
-  if type(lengths) == "table" then lengths = core.tensor(lengths, { dtype = "int64" }) end
-  if E.kind(lengths) ~= "tensor" or lengths.dtype ~= "int64" or lengths.ndim ~= 1 or ids.ndim ~= 2
-    or lengths.shape[1] ~= ids.shape[1] then
-    E.reject(name, "kv_lengths", lengths, "an int64 tensor [b] for ids [b, n]; ids have the shape [%s]",
+  lengths = core.modules.indices(lengths, name, "kv_lengths")
+  if lengths.ndim ~= 1 or ids.ndim ~= 2 or lengths.shape[1] ~= ids.shape[1] then
+    E.reject(name, "kv_lengths", lengths, "a tensor [b] of lengths for ids [b, n]; ids have the shape [%s]",
       table.concat(ids.shape, ", "))
   end
   return core.range(1, ids.shape[2]):gt(lengths:unsqueeze(2))
