@@ -387,6 +387,11 @@ HEED_CALL heed_randint(heed_context *ctx, heed_generator *g, int64_t low, int64_
 HEED_CALL heed_randperm(heed_context *ctx, heed_generator *g, int64_t n, heed_tensor **out);
 /** 1 with probability p (float32, elementwise), otherwise 0; float32. Errors: ARGUMENT (p outside [0, 1]). */
 HEED_CALL heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tensor *p, heed_tensor **out);
+/** Indices, from 1, drawn with probabilities in proportion to weights (float32 [n] or [rows, n]): int64
+ * [num_samples] or [rows, num_samples]. Without replacement a row's samples differ. Errors: ARGUMENT
+ * (negative or infinite weights; too few positive ones), SHAPE, DTYPE. (ops/sample.c) */
+HEED_CALL heed_multinomial(heed_context *ctx, heed_generator *g, const heed_tensor *weights,
+                           int64_t num_samples, bool replacement, heed_tensor **out);
 
 /** PyTorch draws dropout from one of two streams, depending on the processor's vendor. The default is NATIVE.
  */
@@ -619,11 +624,45 @@ HEED_CALL heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed
 /** Writes value, broadcast to the shape of masked_select's result, to x where mask is true. */
 HEED_CALL heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,
                              const heed_tensor *value);
-/** Writes value, broadcast to the shape of index followed by that of x without its first size, to
- * x[index[…]], in order. index: int64 of any shape; indices of dimension 1, from 1 (negative from the last).
+/** x at several indices, as x[i, j] in PyTorch. indices: for each of the first `count` dimensions of x an
+ * int64 tensor (from 1; negative from the last), a mask (bool, for as many dimensions as it has), or NULL for
+ * all of the dimension. They broadcast together; their dimensions replace those that they select from if
+ * these are adjacent, and otherwise come first. Errors: INDEX, SHAPE, DTYPE. (ops/indices.c) */
+HEED_CALL heed_index(heed_context *ctx, const heed_tensor *x, int count, const heed_tensor *const *indices,
+                     heed_tensor **out);
+/** Writes value, broadcast to the shape of heed_index's result, to x at these indices, one element after
+ * another in row-major order; accumulate adds it instead. value must have x's dtype or one that promotes to
+ * it. Errors: as heed_index; ARGUMENT (elements of x share memory). */
+HEED_CALL heed_index_put(heed_context *ctx, heed_tensor *x, int count, const heed_tensor *const *indices,
+                         const heed_tensor *value, bool accumulate);
+/** The indices, from 1, of the elements that are not 0, in row-major order: int64 [count, dimensions of x].
  */
-HEED_CALL heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *index,
-                            const heed_tensor *value);
+HEED_CALL heed_nonzero(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+
+/* The following write to x (ops/scatter.c), element after element in row-major order. The tensors that are
+ * written must have x's dtype or one that promotes to it. Errors: INDEX, SHAPE, DTYPE, ARGUMENT (elements of
+ * x share memory); nothing is then written. */
+
+/** What happens to an element that is written. */
+typedef enum heed_scatter_reduce {
+  HEED_SCATTER_REPLACE,
+  HEED_SCATTER_ADD,
+  HEED_SCATTER_MULTIPLY,
+} heed_scatter_reduce;
+
+/** x[…, index[…, i, …], …] = src[…, i, …] with i in dimension dim. index: int64 with as many dimensions as x,
+ * and except for dim no larger than it. src: of no dimensions, or at least as large as index. */
+HEED_CALL heed_scatter(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                       const heed_tensor *src, heed_scatter_reduce reduce);
+/** Adds the slices of source, times alpha, to those of x that index (int64 [k]) selects in dimension dim.
+ * source: the shape of x, with size k in dim. */
+HEED_CALL heed_index_add(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                         const heed_tensor *source, heed_scalar alpha);
+/** Replaces them by the slices of source; fills them with a value. */
+HEED_CALL heed_index_copy(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                          const heed_tensor *source);
+HEED_CALL heed_index_fill(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                          heed_scalar value);
 /** Repeats every slice of dim `repeats` times, one after the other; dim 0: every element of x flattened. */
 HEED_CALL heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
                                  heed_tensor **out);

@@ -89,6 +89,8 @@ static void close_fixture(fixture *f) {
 #define RESULTS 12
 #define F       f->ctx
 #define OUT     &out[0]
+#define PAIR    ((const heed_tensor *const[]){f->indices, f->indices})
+#define MASK    ((const heed_tensor *const[]){f->mask})
 #define STACK   ((const heed_tensor *const[]){f->square, f->flipped})
 
 /* These accept an existing tensor in *out. */
@@ -142,6 +144,11 @@ static void close_fixture(fixture *f) {
   X(index_select, heed_index_select(F, f->flipped, 1, f->indices, OUT))                                      \
   X(gather, heed_gather(F, f->flipped, 1, f->whole, OUT))                                                    \
   X(masked_select, heed_masked_select(F, f->flipped, f->mask, OUT))                                          \
+  X(nonzero, heed_nonzero(F, f->flipped, OUT))                                                               \
+  X(index, heed_index(F, f->flipped, 2, PAIR, OUT))                                                          \
+  X(index_by_mask, heed_index(F, f->flipped, 1, MASK, OUT))                                                  \
+  X(multinomial, heed_multinomial(F, NULL, f->scale, 1, false, OUT))                                         \
+  X(multinomial_repeated, heed_multinomial(F, NULL, f->scale, 3, true, OUT))                                 \
   X(repeat_interleave, heed_repeat_interleave(F, f->flipped, 2, 0, OUT))                                     \
   X(cat, heed_cat(F, 2, STACK, 1, OUT))                                                                      \
   X(stack, heed_stack(F, 2, STACK, 2, OUT))                                                                  \
@@ -259,9 +266,25 @@ static heed_status call_masked_assign(fixture *f, heed_tensor **out) {
   (void)out;
   return heed_masked_assign(F, f->mask, f->mask, heed__number_tensor(&no, heed_boolean(false)));
 }
-static heed_status call_index_assign(fixture *f, heed_tensor **out) {
+static heed_status call_index_put(fixture *f, heed_tensor **out) {
   (void)out;
-  return heed_index_assign(F, f->square, f->indices, f->flipped);
+  return heed_index_put(F, f->square, 2, PAIR, f->row, true);
+}
+static heed_status call_scatter(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_scatter(F, f->square, 1, f->whole, f->flipped, HEED_SCATTER_ADD);
+}
+static heed_status call_index_add(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_index_add(F, f->square, 1, f->indices, f->flipped, heed_number(2));
+}
+static heed_status call_index_copy(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_index_copy(F, f->square, 1, f->indices, f->square);
+}
+static heed_status call_index_fill(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_index_fill(F, f->square, 1, f->indices, heed_number(2));
 }
 static heed_status call_set_parameter(fixture *f, heed_tensor **out) {
   (void)out;
@@ -275,8 +298,8 @@ typedef struct scenario {
 
 #define X(name, ...) {#name, call_##name},
 static const scenario calls[] = {CALLS(X) HEED_UNARY_LIST(X) HEED_TEST_LIST(X) BINARY(X)};
-static const scenario others[] = {VIEWS(X) X(copy) X(fill) X(equal) X(allclose) X(masked_assign)
-                                      X(index_assign) X(set_parameter)};
+static const scenario others[] = {VIEWS(X) X(copy) X(fill) X(equal) X(allclose) X(masked_assign) X(index_put)
+                                      X(scatter) X(index_add) X(index_copy) X(index_fill) X(set_parameter)};
 #undef X
 #define CALLS_COUNT  (sizeof calls / sizeof *calls)
 #define OTHERS_COUNT (sizeof others / sizeof *others)

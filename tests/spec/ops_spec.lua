@@ -616,7 +616,7 @@ describe("selecting", function()
       assert.is_false(pcall(x.index_select, x, 2, tensor({ i }, "int64")))
       assert.is_false(pcall(x.gather, x, 2, tensor({ { i } }, "int64")))
     end
-    fails("gather: index is a table; it must be a tensor", x.gather, x, 2, { 1 })
+    fails("gather: index is a boolean (true); it must be a tensor or a table of integers", x.gather, x, 2, true)
     assert.is_false(pcall(x.repeat_interleave, x, -1))
   end)
 

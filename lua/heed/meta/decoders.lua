@@ -49,7 +49,7 @@
 ---@field cache? heed.ModelCache the ids follow the tokens in it, and are appended to it
 ---@field attn_mask? heed.Tensor as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
----@field kv_lengths? heed.Tensor|integer[] int64 [b]: ids beyond these lengths are padding; not together with a cache
+---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding; not together with a cache
 ---@field need_weights? boolean return the intermediate results of attention; false by default
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
@@ -60,7 +60,7 @@
 local Decoder = {}
 
 ---The logits of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
----@param ids heed.Tensor|integer[]|integer[][] int64 [n] or [b, n]
+---@param ids heed.Indices [n] or [b, n]
 ---@param options? heed.DecoderOptions
 ---@return heed.Tensor logits [n, v] or [b, n, v]
 ---@return { layers: heed.Taps[] }? info
@@ -89,7 +89,7 @@ function Decoder:new_cache(options) end
 ---limit, the host or an error in on_token) leaves the cache and the generator as if on_token had stopped it at the last
 ---token it received, so it can be continued in the same way. Without on_token, or if it received no token, both stay as
 ---before the call.
----@param ids heed.Tensor|integer[] int64 [n] or [1, n]
+---@param ids heed.Indices [n] or [1, n]
 ---@param options? heed.GenerateOptions
 ---@return integer[] tokens
 ---@return heed.ModelCache cache

@@ -7,6 +7,7 @@
 ---@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
 ---@field nn heed.nn
 ---@field version string
+---@field newaxis "newaxis" in x[{…}]: a new dimension of size 1
 local heed = {}
 
 ---@class heed.DTypeOption

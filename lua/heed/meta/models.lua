@@ -78,12 +78,12 @@ local Bert = {}
 
 ---@class heed.BertOptions
 ---@field attention_mask? heed.Tensor [b, n], 0 or false for padding
----@field kv_lengths? heed.Tensor|integer[] int64 [b]: tokens beyond these lengths are padding
----@field token_type_ids? heed.Tensor|integer[] int64 [b, n] or [n], counted from 1; 1 by default
+---@field kv_lengths? heed.Indices [b]: tokens beyond these lengths are padding
+---@field token_type_ids? heed.Indices [b, n] or [n]; 1 by default
 ---@field need_weights? boolean return the intermediate results of attention; false by default
 
 ---The hidden states of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
----@param ids heed.Tensor|integer[]|integer[][] int64 [n] or [b, n]
+---@param ids heed.Indices [n] or [b, n]
 ---@param options? heed.BertOptions
 ---@return heed.Tensor hidden [n, d] or [b, n, d]
 ---@return { layers: heed.Taps[] }? info

@@ -196,7 +196,7 @@ function Tensor:rms_norm(weight, eps) end
 ---@field scaling? heed.RopeScaling
 
 ---Rotary position embedding (RoPE): rotates pair i of x [..., n, d] by the angle (position - 1) · base^(-2 (i - 1) / d).
----@param positions? heed.Tensor|heed.RopeOptions int64, counted from 1, broadcast to [..., n]; 1 to n by default
+---@param positions? heed.Indices|heed.RopeOptions counted from 1, broadcast to [..., n]; 1 to n by default
 ---@param base? number|heed.RopeOptions
 ---@param style? "half"|"interleaved"|heed.RopeOptions
 ---@param dims? integer|heed.RopeOptions
@@ -321,7 +321,7 @@ function Tensor:dequantize_int8(scale) end
 ---@nodiscard
 function Tensor:linear_int8(weight, scale, bias) end
 
----Embedding lookup: the rows of weight whose numbers are in x, int64 of any shape, counted from 1.
+---Embedding lookup: the rows of weight whose numbers are in x, integers of any shape, counted from 1.
 ---@param weight heed.Tensor [size, d]; float32, bfloat16 or float16
 ---@return heed.Tensor y float32 [sizes of x..., d]
 ---@nodiscard
@@ -346,7 +346,7 @@ function Tensor:embedding(weight) end
 ---@field generator? heed.Generator draws the dropout mask
 ---@field window? heed.Window
 ---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
----@field kv_lengths? heed.Tensor|integer[] int64 [b], each from 0 to S: keys beyond are padding; not together with past keys
+---@field kv_lengths? heed.Indices [b], each from 0 to S: keys beyond are padding; not together with past keys
 ---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k
 ---@field past_value? heed.Tensor [..., hkv, P, dv], concatenated before v
 ---@field alibi_slopes? heed.Tensor [hq]: slope · |i + offset - j| is subtracted from the scores (ALiBi)

@@ -9,7 +9,9 @@
 ---@alias heed.DType "float32"|"int64"|"bool"|"bfloat16"|"float16"|"int8"
 ---@alias heed.Operand heed.Tensor|number|boolean
 ---@alias heed.Nested number|boolean|heed.Tensor|heed.Nested[]
----@alias heed.Index integer|integer[]|heed.Tensor an index, a table of indices and slices, or a tensor
+---@alias heed.Index integer|table|heed.Tensor an index, a table of indices and slices, or a tensor
+---Indices or token ids, counted from 1: int64, float32 with whole values, or (nested) tables of integers.
+---@alias heed.Indices heed.Tensor|integer[]|heed.Nested[]
 
 ---A shape: a read-only array of sizes. `shape[-1]` is the last size; `==` compares all sizes; it prints as
 ---`heed.Size([2, 6, 3])`.
@@ -29,7 +31,9 @@ function Size:numel() end
 ---* `x[{i, j}]`: one index for each of the first dimensions
 ---* `x[{ {2, 4}, {} }]`: slices {first, last, step} with both ends included; {} selects everything
 ---* `x[mask]`: the elements where a bool tensor is true, as a copy
----* `x[index]`: the rows whose numbers are in an int64 tensor, as a copy
+---* `x[index]`: the rows whose numbers are in a tensor of integers, as a copy
+---* `x[{i, j}]` with such tensors, masks, or tables of indices in a table, `{{1, 3}}`: they broadcast, as a copy
+---* `x[{"...", 1}]`, `x[{heed.newaxis, {}}]`: "..." stands for all dimensions that are not mentioned
 ---
 ---The same forms can be assigned a number or a tensor that broadcasts. `==` tests whether two tensors are the same
 ---elements in memory; `eq` and `equal` compare values.
