@@ -4,6 +4,7 @@ local E = require "heed.nn.entries"
 local core = require "heed.core"
 
 local MAX_DIMS = 16
+local MOST = 2 ^ 20 -- growing a larger table takes longer than a call may take to stop
 
 local arguments = { options = core.modules.options, MAX_DIMS = MAX_DIMS }
 
@@ -70,6 +71,9 @@ function arguments.tensors(given, method, name)
   if count == 1 and type(given[1]) == "table" then
     local source, seen = given[1], 0
     list, count = {}, #source
+    if count > MOST then
+      E.fail("%s: %s has %d tensors; it must have at most %d (cat and stack take more)", method, name, count, MOST)
+    end
     for key, value in next, source do
       seen = seen + 1
       if seen % 1024 == 0 then E.check_cancel(method) end
