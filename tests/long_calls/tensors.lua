@@ -105,8 +105,9 @@ return function(inputs)
 
   for name, arguments in pairs {
     zeros = { MANY }, ones = { MANY }, full = { { MANY }, 7 }, rand = { MANY }, randn = { MANY },
-    randint = { 1, 10, { MANY / 2 } }, randperm = { MANY / 2 }, range = { 1, MANY / 2 }, arange = { MANY / 2 }, linspace = { 0, 1, MANY },
-    eye = { 25000 }, tril_indices = { 40000, 40000 }, triu_indices = { 40000, 40000 }, alibi_slopes = { MANY },
+    randint = { 1, 10, { MANY / 2 } }, randperm = { MANY / 2 }, range = { 1, MANY / 2 }, linspace = { 0, 1, MANY },
+    arange = { MANY / 2 }, eye = { 25000 }, tril_indices = { 40000, 40000 }, triu_indices = { 40000, 40000 },
+    alibi_slopes = { MANY },
   } do
     call(name, function()
       return function() return heed[name](support.unpack(arguments)) end
