@@ -1,5 +1,5 @@
 ---@meta _
--- heed.models.gpt2 and heed.models.llama. Token ids count from 1: they are those of Hugging Face plus 1. Shape legend:
+-- The objects that heed.models.gpt2 and heed.models.llama make. Token ids count from 1: they are those of Hugging Face plus 1. Shape legend:
 -- b batch, n tokens, v vocab_size.
 
 ---The settings in config.json, with Hugging Face's names; alternative names are listed as "or".
@@ -115,24 +115,6 @@ function ModelCache:release() end
 
 ---@class heed.GPT2: heed.Decoder
 ---@field config heed.GPT2Config
-local GPT2 = {}
-
----Loads a GPT-2 from a folder (config.json, model.safetensors or its index) or from a weights file in one. Matrices are
----copied, since the file stores them transposed; other weights are memory-mapped. Returns the model in evaluation mode,
----or nil and a message if files are missing, broken or contradict each other.
----@param path string
----@param config? heed.GPT2Config replaces config.json
----@return heed.GPT2?
----@return string? problem
-function GPT2.load(path, config) end
 
 ---@class heed.Llama: heed.Decoder
 ---@field config heed.LlamaConfig
-local Llama = {}
-
----Loads a Llama or Mistral from a folder or a weights file, like GPT2.load. All weights are memory-mapped.
----@param path string
----@param config? heed.LlamaConfig replaces config.json
----@return heed.Llama?
----@return string? problem
-function Llama.load(path, config) end

@@ -1,4 +1,4 @@
----@meta _
+---@meta heed.nn
 -- heed.nn: modules. Shape legend: b batch, h heads, n tokens, s keys, d size of a head. Inputs of a wrong shape or dtype,
 -- and options that contradict each other, raise an error.
 
@@ -381,3 +381,5 @@ function nn.SiLU() end
 ---@return heed.ReLU
 ---@nodiscard
 function nn.ReLU() end
+
+return nn

@@ -2,7 +2,8 @@
 -- Tensors: reductions, operations along a dimension, matrix products, attention. x is the tensor before the colon.
 -- Shapes that do not fit and dtypes that are not supported raise an error.
 
----@class heed.Tensor
+---Tensors have these as methods and heed as functions.
+---@class heed.Operations
 local Tensor = {}
 
 -- ---- Reductions ----

@@ -33,7 +33,7 @@ function Size:numel() end
 ---
 ---The same forms can be assigned a number or a tensor that broadcasts. `==` tests whether two tensors are the same
 ---elements in memory; `eq` and `equal` compare values.
----@class heed.Tensor: heed.Elementwise
+---@class heed.Tensor: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
 ---@field shape heed.Size
 ---@field dtype heed.DType
 ---@field ndim integer the number of dimensions
@@ -53,6 +53,9 @@ function Size:numel() end
 ---@operator bnot: heed.Tensor
 ---@operator len: integer
 ---@operator concat(any): string
+
+---Tensors have these as methods and heed as functions: heed.size(x) is x:size().
+---@class heed.Contents
 local Tensor = {}
 
 ---The shape, or the size of one dimension.

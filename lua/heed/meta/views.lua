@@ -2,7 +2,8 @@
 -- Tensors: changing the shape, splitting, selecting elements. Lists of sizes and dimensions are given as separate
 -- integers or as one table. A dimension or an index out of range raises an error.
 
----@class heed.Tensor
+---Tensors have these as methods and heed as functions.
+---@class heed.Views
 ---@field repeat fun(self: heed.Tensor, ...: integer|integer[]): heed.Tensor like tile, with at least as many counts as dimensions; written x["repeat"](x, 2, 3) or heed["repeat"](x, 2, 3), since repeat is a word of Lua
 local Tensor = {}
 
