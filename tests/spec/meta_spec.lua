@@ -25,6 +25,7 @@ for _, name in ipairs(FILES) do
     class = line:match("^%-%-%-@class heed%.?([%w]*)") or (line:match("^%-%-%-") and class)
     local field = class and line:match("^%-%-%-@field ([%w_]+)")
     if field then document(class == "" and "heed" or class, field) end
+    if class == "Views" and field then document("Tensor", field) document("heed", field) end -- a word of Lua
   end
 end
 

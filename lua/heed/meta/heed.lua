@@ -90,7 +90,7 @@ function heed.range(first, last, step, options) end
 
 ---@class heed.ArangeOptions
 ---@field start? number
----@field end? number written ["end"], since end is a word of Lua
+---@field ["end"]? number
 ---@field step? number
 ---@field dtype? heed.DType
 
