@@ -22,6 +22,17 @@
 
 /* ---- The state: one for each Lua state, in its registry (lheed.c) ---- */
 
+enum { LHEED_CONVERTERS = 3 };
+
+/* How tensors are printed (heed.set_printoptions, lprint.c). */
+typedef struct lheed_print_options {
+  int precision;     /* digits behind the point */
+  int64_t threshold; /* of more elements only the edges are shown */
+  int64_t edgeitems; /* elements shown at each end of a dimension */
+  int linewidth;
+  int sci_mode; /* 1: scientific notation, 0: not, -1: depending on the elements */
+} lheed_print_options;
+
 typedef struct lheed_state {
   const void *mark;
   heed_context *context; /* NULL: the Lua state is closing */
@@ -35,6 +46,9 @@ typedef struct lheed_state {
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[8]; /* see lheed_add_transparent */
+  lheed_print_options print;
+  lua_CFunction converters[LHEED_CONVERTERS]; /* heed.float, heed.long, heed.bool, … */
+  heed_dtype converter_dtype[LHEED_CONVERTERS];
   char own_files[256]; /* the directory of heed's own Lua files in chunk names; "" if they are embedded */
 } lheed_state;
 
@@ -246,6 +260,7 @@ int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const cha
 double lheed_number(lua_State *L, int idx, const char *function, const char *name);
 double lheed_opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise);
 bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *name, bool otherwise);
+/** A dtype: its name, or a function that converts to it (heed.float, heed.long, heed.bool). */
 #define LHEED_DTYPES "'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'"
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise);
 /** A dimension (int range), 0 for nil. */
@@ -386,6 +401,7 @@ void lheed_open_late(lua_State *L);
   X(nested)       /* lnested.c: nested tables to tensors and back */                                         \
   X(ops)          /* lops.c: arithmetic, comparison, reduction, products */                                  \
   X(arithmetic)   /* larithmetic.c: those with further options */                                            \
+  X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                               \
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(indices)      /* lindices.c: operations that take indices */                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
