@@ -41,6 +41,9 @@ typedef struct heed__class {
                          heed_tensor **out, heed_attention_taps *taps);
   /* As heed_module_describe; NULL: nothing to print. */
   void (*describe)(const heed_module *m, char *text, size_t size);
+  /* Adapts the module's sizes to a weight [rows, columns] of another shape; NULL: it must keep its shape.
+   * Errors: SHAPE; then nothing has changed. */
+  heed_status (*resize)(heed_module *m, const heed_tensor *weight);
   /* Called before the module is freed; NULL: nothing to release. */
   void (*release)(heed_module *m);
 } heed__class;
@@ -59,6 +62,7 @@ struct heed_module {
   const heed__class *class;
   int64_t references;
   bool training;
+  bool is_part;        /* of a module in C, which relies on its sizes */
   int count, capacity; /* of slots */
   heed__slot *slots;   /* `inside`, or allocated for a ModuleList of more than HEED__MAX_ENTRIES */
   heed__slot inside[HEED__MAX_ENTRIES];

@@ -124,6 +124,10 @@ function Module:named_modules() end
 ---@nodiscard
 function Module:modules() end
 
+---`for i, part in m:iter() do`: the modules of a ModuleList, a Sequential or the `heads` of a MultiHeadAttentionWrapper.
+---@return fun(): integer, heed.Module
+function Module:iter() end
+
 ---Parameters and buffers by dotted name, in order: `sd[name]`, `pairs(sd)`, `#sd`. Tensors can be replaced, added and
 ---removed (by assigning nil).
 ---@class heed.StateDict
@@ -270,7 +274,7 @@ function utils.skip_init(class, ...) end
 ---@field generator? heed.Generator draws the weights
 
 ---@class heed.Linear: heed.Module
----@field weight heed.Tensor [d_out, d_in]
+---@field weight heed.Tensor [d_out, d_in]; a weight of another shape changes in_features and out_features, unless there is a bias of another size
 ---@field bias? heed.Tensor [d_out]
 ---@field in_features integer
 ---@field out_features integer
@@ -302,7 +306,7 @@ function nn.Dropout(p) end
 ---@field generator? heed.Generator draws the weight
 
 ---@class heed.Embedding: heed.Module
----@field weight heed.Tensor [num_embeddings, embedding_dim]
+---@field weight heed.Tensor [num_embeddings, embedding_dim], which follow if a weight of another shape is assigned
 ---@field num_embeddings integer
 ---@field embedding_dim integer
 ---@field padding_idx? integer counted from 1

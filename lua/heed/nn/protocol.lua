@@ -109,6 +109,21 @@ function P:children()
   return list_of(values)
 end
 
+--- `for i, part in m:iter() do`, for lists of modules, built in or written in Lua.
+function P:iter()
+  E.check_self(self, "iter")
+  local own = E.record(self)
+  if not (own and own.class.__len or not own and E.class_name(self) == "ModuleList") then
+    E.reject("iter", "self", self, "a list of modules")
+  end
+  local i = 0
+  return function()
+    i = i + 1
+    local part = self[i]
+    if part ~= nil then return i, part end
+  end
+end
+
 local function all_modules(module, method)
   local names, values = {}, {}
   E.walk(module, "", method, {}, function(each, prefix)
