@@ -1086,7 +1086,8 @@ heed_archive_free(heed_archive *archive); /* NULL is allowed; tensors taken from
 HEED_API int64_t heed_archive_count(const heed_archive *archive);
 HEED_API const char *heed_archive_name(const heed_archive *archive,
                                        int64_t i); /* from 1; NULL: no such entry */
-/** A new tensor on the elements of entry i, which the caller frees. Errors: INDEX, ARGUMENT, MEMORY. */
+/** A new tensor on the elements of entry i, which the caller frees. Errors: INDEX, ARGUMENT, MEMORY; DTYPE
+ * (heed has no dtype for it), FILE (a number of it is larger than INT64_MAX). */
 HEED_CALL heed_archive_tensor(const heed_archive *archive, int64_t i, heed_tensor **out);
 /** Texts that the file contains (safetensors' __metadata__): pair i from 1; false: no such pair. */
 HEED_API bool heed_archive_metadata(const heed_archive *archive, int64_t i, const char **key,
@@ -1094,9 +1095,10 @@ HEED_API bool heed_archive_metadata(const heed_archive *archive, int64_t i, cons
 
 /** Loads a .safetensors file (mapped: read on first use, copied on write), a sharded one by its
  * .safetensors.index.json, or an .npz file; files with other names are identified by their first bytes.
- * float32, float16, bfloat16, int64, int8 and bool keep their dtype; int32 becomes int64, float64 (npz)
- * float32; other dtypes are errors. The bytes of a mapped file do not count as the context's memory, and the
- * file must not be truncated while its tensors are in use; its bool, int32 and misaligned tensors are copied.
+ * float32, float16, bfloat16, int64, int8 and bool keep their dtype; float64 becomes float32, all other
+ * integers int64; tensors of other dtypes are errors when they are taken. The bytes of a mapped file do not
+ * count as the context's memory, and the file must not be truncated while its tensors are in use; its bool,
+ * converted and misaligned tensors are copied when they are taken.
  * Errors: FILE (missing, or damaged: the message says what and where), ARGUMENT, MEMORY. */
 HEED_CALL heed_load_archive(heed_context *ctx, const char *path, heed_archive **out);
 /** Loads a .npy file as a row-major tensor. Errors: FILE, ARGUMENT, MEMORY. */
