@@ -438,17 +438,21 @@ HEED_CALL heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src)
 /** Sets all elements of dst to a value. */
 HEED_CALL heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value);
 
-/* ---- Elementwise (ops/elementwise.c, ops/compare.c, ops/where.c) ---- */
+/* ---- Elementwise (ops/elementwise.c, ops/combine.c, ops/compare.c, ops/where.c) ---- */
 
-/* One tensor to float32. neg, abs and relu also take int64, keep it, and refuse bool; all others read bool
- * and int64 as float32. silu: x / (1 + e^-x). */
+/* One tensor to float32. neg, abs, relu, floor, ceil, round, trunc, sign and square also take int64 and keep
+ * it; of these, only sign (bool) and square (int64) take bool. All others read bool and int64 as float32.
+ * silu: x / (1 + e^-x). round: to the nearest integer, ties to even. sign: -1, 0 or 1; 0 for nan. */
 #define HEED_UNARY_LIST(X)                                                                                   \
-  X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu)
+  X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu) X(floor)     \
+  X(ceil) X(round) X(trunc) X(sign) X(square) X(reciprocal) X(exp2) X(expm1) X(log2) X(log10) X(log1p)       \
+  X(erf)
 
-/* Two tensors that broadcast. div is true division (float32); remainder has the sign of the divisor, like
- * Lua's %. maximum and minimum propagate nan. Errors: SHAPE, ARGUMENT (int64: remainder by 0, a negative
- * power). */
-#define HEED_BINARY_LIST(X) X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum)
+/* Two tensors that broadcast. div is true division (float32); floor_divide rounds down; remainder has the
+ * sign of the divisor, like Lua's %, and fmod that of a. maximum and minimum propagate nan. Errors: SHAPE,
+ * ARGUMENT (int64: floor_divide, remainder and fmod by 0, a negative power). */
+#define HEED_BINARY_LIST(X)                                                                                  \
+  X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum) X(floor_divide) X(fmod)
 
 /* Two tensors that broadcast, to bool. */
 #define HEED_COMPARE_LIST(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
@@ -476,6 +480,26 @@ HEED_CALL heed_gelu(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 HEED_CALL heed_gelu_tanh(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 /** true where x is 0. */
 HEED_CALL heed_logical_not(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+/** a / b rounded towards 0, in the wider dtype of a and b; broadcast. Errors: SHAPE, DTYPE (both bool),
+ * ARGUMENT (int64: b contains 0). */
+HEED_CALL heed_trunc_divide(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out);
+/** a + alpha · b, broadcast; the product and the sum of float32 are rounded once. The dtype is the wider one
+ * of a and b; alpha must be an integer unless that is float32. Errors: SHAPE, DTYPE. */
+HEED_CALL heed_add_scaled(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_scalar alpha,
+                          heed_tensor **out);
+/** x + value · a · b, broadcast, where the last product and the sum of float32 are rounded once. The dtype is
+ * the widest one; value must be an integer unless that is float32. Errors: SHAPE, DTYPE (all three bool). */
+HEED_CALL heed_addcmul(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
+                       heed_scalar value, heed_tensor **out);
+/** x + value · a / b as float32, broadcast. Errors: SHAPE. */
+HEED_CALL heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
+                       double value, heed_tensor **out);
+/** a + weight · (b - a), broadcast; a and b float32. Errors: SHAPE, DTYPE. */
+HEED_CALL heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, const heed_tensor *weight,
+                    heed_tensor **out);
+/** x with nan, inf and -inf replaced by these numbers; in the dtype of x. */
+HEED_CALL heed_nan_to_num(heed_context *ctx, const heed_tensor *x, double nan, double posinf, double neginf,
+                          heed_tensor **out);
 /** x limited to [low, high], of which one may be NULL; all three broadcast. nan stays nan. */
 HEED_CALL heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low, const heed_tensor *high,
                      heed_tensor **out);
@@ -492,11 +516,15 @@ HEED_CALL heed_tril(heed_context *ctx, const heed_tensor *x, int64_t diagonal, h
 HEED_CALL heed_triu(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out);
 /** Whether both have the same shape and the same elements. */
 HEED_CALL heed_equal(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, bool *out);
-/** Whether |a - b| <= absolute + relative · |b| everywhere, broadcast. */
+/** Whether |a - b| <= absolute + relative · |b|, elementwise and broadcast, to bool; equal elements are close,
+ * and nan only with equal_nan. Errors: SHAPE, ARGUMENT (a tolerance is negative or nan). */
+HEED_CALL heed_isclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
+                       double absolute, bool equal_nan, heed_tensor **out);
+/** Whether heed_isclose is true everywhere. */
 HEED_CALL heed_allclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
                         double absolute, bool equal_nan, bool *out);
 
-/* ---- Reductions (ops/sums.c, ops/extremes.c) ---- */
+/* ---- Reductions (ops/sums.c, ops/norms.c, ops/extremes.c) ---- */
 
 /* dims: the ndims dimensions to reduce (ndims 0: all); keepdim keeps them with size 1. sum of bool and int64
  * is int64; mean, var and std require float32. */
@@ -509,6 +537,19 @@ HEED_CALL heed_var(heed_context *ctx, const heed_tensor *x, int ndims, const int
                    bool keepdim, heed_tensor **out);
 HEED_CALL heed_std(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
                    bool keepdim, heed_tensor **out);
+/** The product; of bool and int64 as int64, which wraps, of float32 computed in double. */
+HEED_CALL heed_prod(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                    heed_tensor **out);
+/** The norm (Σ |x|^p)^(1/p) of float32, computed in double; p INFINITY: the largest |x|, -INFINITY: the
+ * smallest, 0: the number of elements that are not 0. nan gives nan. Errors: DTYPE, ARGUMENT (p is nan), SHAPE
+ * (no elements, for p INFINITY or below 0). */
+HEED_CALL heed_norm(heed_context *ctx, const heed_tensor *x, double p, int ndims, const int *dims,
+                    bool keepdim, heed_tensor **out);
+/** The largest (smallest) element; nan if one is nan. Errors: SHAPE (no elements). */
+HEED_CALL heed_amax(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                    heed_tensor **out);
+HEED_CALL heed_amin(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                    heed_tensor **out);
 /** Whether any (all) elements are not 0, as bool. */
 HEED_CALL heed_any(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                    heed_tensor **out);
@@ -527,7 +568,9 @@ HEED_CALL heed_min(heed_context *ctx, const heed_tensor *x, int dim, bool keepdi
 /** e^x / Σ e^x along dim, float32; a row of only -inf gives nan. */
 HEED_CALL heed_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
 HEED_CALL heed_log_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
+/** The sums (products) of the elements up to each; of bool and int64 as int64, which wraps. */
 HEED_CALL heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
+HEED_CALL heed_cumprod(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
 /** Over the last dimension: (x - mean) / √(var + epsilon) · weight + bias; weight and bias [d] may be NULL.
  *  Source: arXiv:1607.06450. */
 HEED_CALL heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,

@@ -22,6 +22,17 @@
 
 /* ---- The state: one for each Lua state, in its registry (lheed.c) ---- */
 
+enum { LHEED_CONVERTERS = 3 };
+
+/* How tensors are printed (heed.set_printoptions, lprint.c). */
+typedef struct lheed_print_options {
+  int precision;     /* digits behind the point */
+  int64_t threshold; /* of more elements only the edges are shown */
+  int64_t edgeitems; /* elements shown at each end of a dimension */
+  int linewidth;
+  int sci_mode; /* 1: scientific notation, 0: not, -1: depending on the elements */
+} lheed_print_options;
+
 typedef struct lheed_state {
   const void *mark;
   heed_context *context; /* NULL: the Lua state is closing */
@@ -32,6 +43,9 @@ typedef struct lheed_state {
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[8]; /* see lheed_add_transparent */
+  lheed_print_options print;
+  lua_CFunction converters[LHEED_CONVERTERS]; /* heed.float, heed.long, heed.bool, … */
+  heed_dtype converter_dtype[LHEED_CONVERTERS];
   char own_files[256]; /* the directory of heed's own Lua files in chunk names; "" if they are embedded */
 } lheed_state;
 
@@ -74,8 +88,8 @@ void lheed_setfuncs(lua_State *L, const luaL_Reg *functions);
 
 /** Adds functions to a table of the library, which is created if necessary; NULL: to the library itself. */
 void lheed_add(lua_State *L, const char *table, const luaL_Reg *functions);
-/** Adds functions to the library and as methods of tensors. in_place: under names that end in _, with true as
- * upvalue 2. */
+/** Adds functions to the library and as methods of tensors. in_place: under names that end in _. Upvalue 2 of
+ * each is in_place, upvalue 3 the name, with which its error messages begin. */
 void lheed_add_methods(lua_State *L, const luaL_Reg *functions, bool in_place);
 
 /* Set a field of the table on top of the stack. */
@@ -153,7 +167,8 @@ void lheed_collect(lua_State *L);
 
 /* ---- Errors (lerror.c) ---- */
 
-/** Raises "file:line: message", with the position of the caller outside of heed's own Lua files. */
+/** Raises "file:line: message", with the position of the caller outside of heed's own Lua files. "add: …" in
+ * the message becomes "add_: …" if that is how the running function was called, as it does in lheed_raise. */
 int lheed_error(lua_State *L, const char *format, ...);
 /** Pushes the context's message for a status other than OK; raises it. */
 void lheed_push_message(lua_State *L, heed_status status);
@@ -233,6 +248,7 @@ int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const cha
 double lheed_number(lua_State *L, int idx, const char *function, const char *name);
 double lheed_opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise);
 bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *name, bool otherwise);
+/** A dtype: its name, or a function that converts to it (heed.float, heed.long, heed.bool). */
 #define LHEED_DTYPES "'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'"
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise);
 /** A dimension (int range), 0 for nil. */
@@ -246,6 +262,16 @@ int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t
 
 /** Pushes a scalar as a Lua number or boolean. */
 void lheed_push_scalar(lua_State *L, heed_scalar value);
+
+/* ---- Elementwise operations (lops.c) ---- */
+
+/** Pushes the result of an elementwise operation: a new tensor or, in the form with a trailing underscore,
+ * argument 1 again, which messages call `name`. */
+heed_tensor **lheed_push_result(lua_State *L, const char *function, const char *name);
+/** Calls an operation on two arguments, tensors or numbers, with its result as above. */
+typedef heed_status lheed_binary(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
+                                 heed_tensor **out);
+int lheed_call_binary(lua_State *L, const char *function, lheed_binary *call);
 
 /* ---- Values with a file of their own ---- */
 
@@ -324,6 +350,8 @@ void lheed_open_late(lua_State *L);
   X(tensor)       /* ltensor.c: creating tensors, their properties, conversion, bytes */                     \
   X(nested)       /* lnested.c: nested tables to tensors and back */                                         \
   X(ops)          /* lops.c: arithmetic, comparison, reduction, products */                                  \
+  X(arithmetic)   /* larithmetic.c: those with further options */                                            \
+  X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                               \
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
