@@ -387,6 +387,11 @@ HEED_CALL heed_randint(heed_context *ctx, heed_generator *g, int64_t low, int64_
 HEED_CALL heed_randperm(heed_context *ctx, heed_generator *g, int64_t n, heed_tensor **out);
 /** 1 with probability p (float32, elementwise), otherwise 0; float32. Errors: ARGUMENT (p outside [0, 1]). */
 HEED_CALL heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tensor *p, heed_tensor **out);
+/** Indices, from 1, drawn with probabilities in proportion to weights (float32 [n] or [rows, n]): int64
+ * [num_samples] or [rows, num_samples]. Without replacement a row's samples differ. Errors: ARGUMENT
+ * (negative or infinite weights; too few positive ones), SHAPE, DTYPE. (ops/sample.c) */
+HEED_CALL heed_multinomial(heed_context *ctx, heed_generator *g, const heed_tensor *weights,
+                           int64_t num_samples, bool replacement, heed_tensor **out);
 
 /** PyTorch draws dropout from one of two streams, depending on the processor's vendor. The default is NATIVE.
  */
@@ -619,11 +624,45 @@ HEED_CALL heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed
 /** Writes value, broadcast to the shape of masked_select's result, to x where mask is true. */
 HEED_CALL heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,
                              const heed_tensor *value);
-/** Writes value, broadcast to the shape of index followed by that of x without its first size, to
- * x[index[…]], in order. index: int64 of any shape; indices of dimension 1, from 1 (negative from the last).
+/** x at several indices, as x[i, j] in PyTorch. indices: for each of the first `count` dimensions of x an
+ * int64 tensor (from 1; negative from the last), a mask (bool, for as many dimensions as it has), or NULL for
+ * all of the dimension. They broadcast together; their dimensions replace those that they select from if
+ * these are adjacent, and otherwise come first. Errors: INDEX, SHAPE, DTYPE. (ops/indices.c) */
+HEED_CALL heed_index(heed_context *ctx, const heed_tensor *x, int count, const heed_tensor *const *indices,
+                     heed_tensor **out);
+/** Writes value, broadcast to the shape of heed_index's result, to x at these indices, one element after
+ * another in row-major order; accumulate adds it instead. value must have x's dtype or one that promotes to
+ * it. Errors: as heed_index; ARGUMENT (elements of x share memory). */
+HEED_CALL heed_index_put(heed_context *ctx, heed_tensor *x, int count, const heed_tensor *const *indices,
+                         const heed_tensor *value, bool accumulate);
+/** The indices, from 1, of the elements that are not 0, in row-major order: int64 [count, dimensions of x].
  */
-HEED_CALL heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *index,
-                            const heed_tensor *value);
+HEED_CALL heed_nonzero(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+
+/* The following write to x (ops/scatter.c), element after element in row-major order. The tensors that are
+ * written must have x's dtype or one that promotes to it. Errors: INDEX, SHAPE, DTYPE, ARGUMENT (elements of
+ * x share memory); nothing is then written. */
+
+/** What happens to an element that is written. */
+typedef enum heed_scatter_reduce {
+  HEED_SCATTER_REPLACE,
+  HEED_SCATTER_ADD,
+  HEED_SCATTER_MULTIPLY,
+} heed_scatter_reduce;
+
+/** x[…, index[…, i, …], …] = src[…, i, …] with i in dimension dim. index: int64 with as many dimensions as x,
+ * and except for dim no larger than it. src: of no dimensions, or at least as large as index. */
+HEED_CALL heed_scatter(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                       const heed_tensor *src, heed_scatter_reduce reduce);
+/** Adds the slices of source, times alpha, to those of x that index (int64 [k]) selects in dimension dim.
+ * source: the shape of x, with size k in dim. */
+HEED_CALL heed_index_add(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                         const heed_tensor *source, heed_scalar alpha);
+/** Replaces them by the slices of source; fills them with a value. */
+HEED_CALL heed_index_copy(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                          const heed_tensor *source);
+HEED_CALL heed_index_fill(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                          heed_scalar value);
 /** Repeats every slice of dim `repeats` times, one after the other; dim 0: every element of x flattened. */
 HEED_CALL heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
                                  heed_tensor **out);
@@ -980,13 +1019,14 @@ HEED_API bool heed_module_entry(const heed_module *m, int i,
                                 heed_entry *out); /* i from 1; false: no such entry */
 
 /** Replaces an entry: a parameter by a tensor of the same shape, float32 (weights of Linear and Embedding
- * also bfloat16 or float16), whose elements are shared; a part by a module of the same class and sizes, which
- * is retained. W_query, W_key, W_value, out_proj and dropout of SelfAttention, CausalAttention and
- * MultiHeadAttention may also be modules of other classes, which the forward pass calls: projections with the
- * tokens [..., n, d], out_proj with the heads' outputs [..., n, num_heads · head_dim], dropout with the
- * weights [..., h, n, s]. The result must have the shape that the original's would have. heed_steps,
- * heed_module_head, heed_module_split and another softmax_dim refuse modules with such parts. Errors:
- * ARGUMENT (no such entry), SHAPE, DTYPE. */
+ * also bfloat16 or float16, and of another shape, from which the module takes its sizes, unless it has a bias
+ * of another size or is a part of a module in C), whose elements are shared; a part by a module of the same
+ * class and sizes, which is retained. W_query, W_key, W_value, out_proj and dropout of SelfAttention,
+ * CausalAttention and MultiHeadAttention may also be modules of other classes, which the forward pass calls:
+ * projections with the tokens [..., n, d], out_proj with the heads' outputs [..., n, num_heads · head_dim],
+ * dropout with the weights [..., h, n, s]. The result must have the shape that the original's would have.
+ * heed_steps, heed_module_head, heed_module_split and another softmax_dim refuse modules with such parts.
+ * Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
 HEED_CALL heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value);
 HEED_CALL heed_module_set_module(heed_module *m, const char *name, heed_module *value);
 
@@ -1046,7 +1086,8 @@ heed_archive_free(heed_archive *archive); /* NULL is allowed; tensors taken from
 HEED_API int64_t heed_archive_count(const heed_archive *archive);
 HEED_API const char *heed_archive_name(const heed_archive *archive,
                                        int64_t i); /* from 1; NULL: no such entry */
-/** A new tensor on the elements of entry i, which the caller frees. Errors: INDEX, ARGUMENT, MEMORY. */
+/** A new tensor on the elements of entry i, which the caller frees. Errors: INDEX, ARGUMENT, MEMORY; DTYPE
+ * (heed has no dtype for it), FILE (a number of it is larger than INT64_MAX). */
 HEED_CALL heed_archive_tensor(const heed_archive *archive, int64_t i, heed_tensor **out);
 /** Texts that the file contains (safetensors' __metadata__): pair i from 1; false: no such pair. */
 HEED_API bool heed_archive_metadata(const heed_archive *archive, int64_t i, const char **key,
@@ -1054,9 +1095,10 @@ HEED_API bool heed_archive_metadata(const heed_archive *archive, int64_t i, cons
 
 /** Loads a .safetensors file (mapped: read on first use, copied on write), a sharded one by its
  * .safetensors.index.json, or an .npz file; files with other names are identified by their first bytes.
- * float32, float16, bfloat16, int64, int8 and bool keep their dtype; int32 becomes int64, float64 (npz)
- * float32; other dtypes are errors. The bytes of a mapped file do not count as the context's memory, and the
- * file must not be truncated while its tensors are in use; its bool, int32 and misaligned tensors are copied.
+ * float32, float16, bfloat16, int64, int8 and bool keep their dtype; float64 becomes float32, all other
+ * integers int64; tensors of other dtypes are errors when they are taken. The bytes of a mapped file do not
+ * count as the context's memory, and the file must not be truncated while its tensors are in use; its bool,
+ * converted and misaligned tensors are copied when they are taken.
  * Errors: FILE (missing, or damaged: the message says what and where), ARGUMENT, MEMORY. */
 HEED_CALL heed_load_archive(heed_context *ctx, const char *path, heed_archive **out);
 /** Loads a .npy file as a row-major tensor. Errors: FILE, ARGUMENT, MEMORY. */

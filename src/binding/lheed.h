@@ -22,6 +22,17 @@
 
 /* ---- The state: one for each Lua state, in its registry (lheed.c) ---- */
 
+enum { LHEED_CONVERTERS = 3 };
+
+/* How tensors are printed (heed.set_printoptions, lprint.c). */
+typedef struct lheed_print_options {
+  int precision;     /* digits behind the point */
+  int64_t threshold; /* of more elements only the edges are shown */
+  int64_t edgeitems; /* elements shown at each end of a dimension */
+  int linewidth;
+  int sci_mode; /* 1: scientific notation, 0: not, -1: depending on the elements */
+} lheed_print_options;
+
 typedef struct lheed_state {
   const void *mark;
   heed_context *context; /* NULL: the Lua state is closing */
@@ -35,6 +46,9 @@ typedef struct lheed_state {
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[8]; /* see lheed_add_transparent */
+  lheed_print_options print;
+  lua_CFunction converters[LHEED_CONVERTERS]; /* heed.float, heed.long, heed.bool, … */
+  heed_dtype converter_dtype[LHEED_CONVERTERS];
   char own_files[256]; /* the directory of heed's own Lua files in chunk names; "" if they are embedded */
 } lheed_state;
 
@@ -246,6 +260,7 @@ int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const cha
 double lheed_number(lua_State *L, int idx, const char *function, const char *name);
 double lheed_opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise);
 bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *name, bool otherwise);
+/** A dtype: its name, or a function that converts to it (heed.float, heed.long, heed.bool). */
 #define LHEED_DTYPES "'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'"
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise);
 /** A dimension (int range), 0 for nil. */
@@ -256,6 +271,15 @@ int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MA
 /** The number of sizes, which are the numbers first…last of the stack or one table (or heed.Size) at first.
  */
 int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t shape[HEED_MAX_DIMS]);
+
+/** Replaces the indices at idx, a tensor of int64 or of float32 with whole values, or (nested) tables of
+ * integers, by an int64 tensor. masks: bool is left as it is, and tables of booleans become bool tensors.
+ * Raises for anything else. Allocates. (lindices.c) */
+void lheed_indices(lua_State *L, int idx, const char *function, const char *name, bool masks);
+/** The same, but nil is left. */
+void lheed_opt_indices(lua_State *L, int idx, const char *function, const char *name);
+/** Pushes the tensor of such tables at idx; its dtype, int64 or bool. (lnested.c) */
+heed_dtype lheed_nested_indices(lua_State *L, int idx, const char *function, const char *name, bool masks);
 
 /** Pushes a scalar as a Lua number or boolean. */
 void lheed_push_scalar(lua_State *L, heed_scalar value);
@@ -314,16 +338,37 @@ void lheed_push_taps(lua_State *L, const lheed_tap_boxes *taps, const heed_atten
 /** heed.ipairs; also the metamethod __ipairs, which 5.2 alone needs for userdata. (lobject.c) */
 int lheed_ipairs(lua_State *L);
 
+/* ---- x[{…}] with more than integers and slices (llist.c) ---- */
+
+/** Whether the value at idx is an index: an integer, or a 0-dimensional int64 tensor. Raises for other
+ * numbers. */
+bool lheed_is_index(lua_State *L, int idx, int64_t *i);
+/** Reads the slice in the table on top of the stack to part (first, last, step) and returns the number of its
+ * elements: 0, 2 or 3. Messages call it "the slice of <noun> <number>". */
+int lheed_read_slice(lua_State *L, const char *noun, int number, int64_t part[3]);
+
+/* The elements of a list that stand for a new dimension, and for all dimensions that it does not mention. */
+#define LHEED_NEWAXIS  "newaxis"
+#define LHEED_ELLIPSIS "..."
+
+/* What the list selects: a view of x, and tensors of indices for some of its dimensions. */
+typedef struct lheed_list {
+  struct heed_tensor *view;
+  int count;
+  int slot[HEED_MAX_DIMS];                     /* the stack slots of the tensors; 0: all of the dimension */
+  int item[HEED_MAX_DIMS], dim[HEED_MAX_DIMS]; /* as in heed__index_names */
+} lheed_list;
+/** Reads the list at stack slot 2 for the tensor at slot 1, of which it makes *view, on the caller's stack.
+ * Pushes the elements of the list, and allocates. */
+void lheed_read_list(lua_State *L, lheed_list *list, struct heed_tensor *view);
+
 /* ---- Modules ---- */
 
 /* The options of a forward, by name; need_weights is left to the caller. (lforward.c) */
 #define LHEED_FORWARD_NAMES                                                                                  \
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache"
 enum { LHEED_NEED_WEIGHTS = 2, LHEED_FORWARD_OPTIONS = 8 };
-/** Replaces a list of integers at idx, or a float32 tensor of whole numbers, by an int64 tensor. (lforward.c)
- */
-void lheed_read_lengths(lua_State *L, int idx, const char *function);
-/** lheed_options for them. Raises for a second tensor by position. */
+/** lheed_options for them; kv_lengths become a tensor. Raises for a second tensor by position. Allocates. */
 void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
@@ -356,7 +401,9 @@ void lheed_open_late(lua_State *L);
   X(nested)       /* lnested.c: nested tables to tensors and back */                                         \
   X(ops)          /* lops.c: arithmetic, comparison, reduction, products */                                  \
   X(arithmetic)   /* larithmetic.c: those with further options */                                            \
+  X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                               \
   X(views)        /* lviews.c: operations on shapes */                                                       \
+  X(indices)      /* lindices.c: operations that take indices */                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \

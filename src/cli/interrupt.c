@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../core/core.h"
 #include "cli.h"
@@ -214,7 +215,7 @@ void cli_report(lua_State *L) {
 static void report_interrupt(void) {
   fflush(stdout);
   if (cli_at_prompt)
-    fputs("interrupted\n", stderr);
+    fputs(isatty(STDERR_FILENO) ? "\ninterrupted\n" : "interrupted\n", stderr); /* below the terminal's ^C */
   else
     fprintf(stderr, "heed: %sinterrupted\n", position);
   fflush(stderr);

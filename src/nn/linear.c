@@ -36,11 +36,26 @@ static void describe_linear(const heed_module *m, char *text, size_t size) {
            (long long)l->out_features, heed__module_slot(m, "bias") != NULL ? "True" : "False");
 }
 
+static heed_status resize_linear(heed_module *m, const heed_tensor *weight) {
+  linear *l = (linear *)m;
+  const long long rows = weight->shape[0], columns = weight->shape[1];
+  if (weight->shape[0] != l->out_features && heed__module_slot(m, "bias") != NULL) {
+    return heed__fail(m->context, HEED_SHAPE,
+                      "Linear: weight is [%lld, %lld]; its first size must be %lld, that of bias; make a new "
+                      "Linear(%lld, %lld)",
+                      rows, columns, (long long)l->out_features, columns, rows);
+  }
+  l->in_features = weight->shape[1];
+  l->out_features = weight->shape[0];
+  return HEED_OK;
+}
+
 static const heed__class linear_class = {.name = "Linear",
                                          .settings = linear_settings,
                                          .storable = HEED__WEIGHT,
                                          .quantizes = true,
                                          .forward = linear_forward,
+                                         .resize = resize_linear,
                                          .describe = describe_linear};
 
 bool heed__is_linear(const heed_module *m) {

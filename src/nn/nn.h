@@ -41,6 +41,9 @@ typedef struct heed__class {
                          heed_tensor **out, heed_attention_taps *taps);
   /* As heed_module_describe; NULL: nothing to print. */
   void (*describe)(const heed_module *m, char *text, size_t size);
+  /* Adapts the module's sizes to a weight [rows, columns] of another shape; NULL: it must keep its shape.
+   * Errors: SHAPE; then nothing has changed. */
+  heed_status (*resize)(heed_module *m, const heed_tensor *weight);
   /* Called before the module is freed; NULL: nothing to release. */
   void (*release)(heed_module *m);
 } heed__class;
@@ -56,9 +59,11 @@ typedef struct heed__slot {
 
 struct heed_module {
   heed_context *context;
+  size_t bytes; /* of the class's struct */
   const heed__class *class;
   int64_t references;
   bool training;
+  bool is_part;        /* of a module in C, which relies on its sizes */
   int count, capacity; /* of slots */
   heed__slot *slots;   /* `inside`, or allocated for a ModuleList of more than HEED__MAX_ENTRIES */
   heed__slot inside[HEED__MAX_ENTRIES];
@@ -69,6 +74,11 @@ struct heed_module {
 HEED_MUST_USE
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out);
+
+/** A module of the same class and settings, whose entries are those of m: the same parts, and tensors that share
+ * the elements of its parameters. Errors: MEMORY; CANCELLED and LIMIT for a large struct. (clone.c) */
+HEED_MUST_USE
+heed_status heed__module_shallow_copy(const heed_module *m, const char *function, heed_module **out);
 
 static inline int64_t heed__setting_integer(const heed_module *m, const heed__setting *setting) {
   return *(const int64_t *)(const void *)((const char *)m + setting->offset);

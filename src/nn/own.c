@@ -54,7 +54,7 @@ heed_status heed_own_module_new(heed_context *ctx, const heed_own_config *config
   if (read.forward == NULL) return heed__refuse_pointer(ctx, function, "config->forward", NULL);
   if (read.name == NULL) return heed__refuse_pointer(ctx, function, "config->name", NULL);
   const size_t length = strlen(read.name);
-  static const heed__class unnamed = {.name = "own module"};
+  static const heed__class unnamed = {.name = "own_module"};
   if ((status = heed__module_new(ctx, &unnamed, sizeof(own_module) + length + 1, 0, &m)) != HEED_OK)
     return status;
   own_module *own = (own_module *)m;

@@ -122,7 +122,7 @@ describe("kv_lengths", function()
     end
   end)
 
-  it("mean in modules and models what scaled_dot_product_attention means, where queries are the keys' tokens", function()
+  it("mean in modules what they mean in scaled_dot_product_attention of the tokens without padding", function()
     local m = module()
     local lengths = heed.tensor({ 4, 2 }, { dtype = "int64" })
     local _, info = m(heed.randn(2, 4, 6), { kv_lengths = lengths, need_weights = true })

@@ -116,7 +116,8 @@ MultiHeadAttention(
     assert.equal("num_heads=4, num_kv_heads=1, head_dim=6, context_length=12, causal=False",
       line { num_kv_heads = 1, head_dim = 6, causal = false })
     assert.equal("num_heads=4, context_length=12, scale=0.25, window=(left=2, right=0), softcap=30.0, alibi=True, "
-      .. "sinks=True", line { scale = 0.25, window = { left = 2, right = 0 }, softcap = 30, alibi = true, sinks = true })
+      .. "sinks=True",
+      line { scale = 0.25, window = { left = 2, right = 0 }, softcap = 30, alibi = true, sinks = true })
     assert.equal("num_heads=4, context_length=12, scale=0.0, window=(left=2), rope=(base=10000.0)",
       line { scale = 0, window = { left = 2 }, rope = {} })
     assert.equal("num_heads=4, context_length=12, window=(right=3), rope=(base=500.0, style=interleaved, dims=2, "

@@ -245,15 +245,14 @@ MultiHeadAttention(
   (out_proj): Linear(in_features=8, out_features=8, bias=True)
   (dropout): Mask()
 )]], (tostring(m):gsub("\n  [%a_]+=[^\n]*", "")))
-    assert.are.equal("W_query.A W_query.B W_query.base.weight W_key.weight W_value.weight out_proj.weight out_proj.bias",
-      tensors.names_of(m:named_parameters()))
-    assert.are.equal("W_query.A W_query.B W_query.base.weight W_key.weight W_value.weight out_proj.weight out_proj.bias "
-      .. "dropout.mask", tensors.names_of(heed.pairs(m:state_dict())))
+    local names = "W_query.A W_query.B W_query.base.weight W_key.weight W_value.weight out_proj.weight out_proj.bias"
+    assert.are.equal(names, tensors.names_of(m:named_parameters()))
+    assert.are.equal(names .. " dropout.mask", tensors.names_of(heed.pairs(m:state_dict())))
     assert.are.equal("dropout.mask", tensors.names_of(m:named_buffers()))
     assert.are.equal(" W_query W_query.base W_key W_value out_proj dropout", tensors.names_of(m:named_modules()))
-    local names = {}
-    m:apply(function(each) names[#names + 1] = each:class_name() end)
-    assert.are.equal("Linear Lora Linear Linear Linear Mask MultiHeadAttention", table.concat(names, " "))
+    local classes = {}
+    m:apply(function(each) classes[#classes + 1] = each:class_name() end)
+    assert.are.equal("Linear Lora Linear Linear Linear Mask MultiHeadAttention", table.concat(classes, " "))
   end)
 
   it("follows train and eval", function()

@@ -424,3 +424,51 @@ describe("einsum", function()
       function() heed.einsum(("i"):rep(5000), a) end)
   end)
 end)
+
+-- ---- Limits and finalizers ----
+
+describe("composed operations", function()
+  local calls = {
+    roll = function(x) return x:roll({ 1, 2 }, { 1, 2 }) end,
+    tile = function(x) return x:tile(2, 3) end,
+    pad = function(x) return x:pad { 1, 1, 1, 1 } end,
+    ["pad, reflect"] = function(x) return x:pad({ 1, 1, 1, 1 }, "reflect") end,
+    diag_embed = function(x) return x:diag_embed() end,
+    einsum = function(x) return heed.einsum("ij,kj->ik", x, x) end,
+    tensordot = function(x) return x:tensordot(x, { 2, 2 }) end,
+    cross = function(x) return x[{ {}, { 1, 3 } }]:cross(x[{ {}, { 1, 3 } }], 2) end,
+    addmm = function(x) return x:addmm(x, x) end,
+    vstack = function(x) return heed.vstack { x, x } end,
+    meshgrid = function(x) return heed.meshgrid { x[1], x[2] }[1] end,
+  }
+
+  it("count in the memory limit, and work as before after it was exceeded", function()
+    local x = heed.ones(300, 300)
+    local wanted = {}
+    for name, f in pairs(calls) do wanted[name] = f(x):sum():item() end
+    for name, f in pairs(calls) do
+      if name ~= "meshgrid" and name ~= "cross" then -- whose results are small
+        for _ = 1, 2 do collectgarbage() end
+        heed.limit { memory = heed.info().memory_in_use + 100 * 1000 }
+        local ok, message = pcall(f, x)
+        heed.limit { memory = math.huge }
+        assert.is_false(ok, name)
+        assert.truthy(message:find("memory limit exceeded", 1, true), message)
+      end
+      assert.are.equal(wanted[name], f(x):sum():item())
+    end
+  end)
+
+  support.where("every_allocation", it, pending)("survive finalizers that release what they use", function()
+    for name, f in pairs(calls) do
+      local number, reached = 0, true
+      while reached and number < 30 do
+        number = number + 1
+        local x = heed.ones(4, 4)
+        local ok, message
+        reached, ok, message = support.at_allocation(number, function() x:release() end, f, x)
+        if not ok then assert.truthy(tostring(message):find("released", 1, true), name .. ": " .. tostring(message)) end
+      end
+    end
+  end)
+end)

@@ -10,10 +10,15 @@ local nn = {}
 ---@field qkv_bias? boolean whether the projections have a bias; false by default
 ---@field generator? heed.Generator draws the weights
 
+---The parts W_query, W_key, W_value, out_proj and dropout may be replaced by modules of one's own, `m.W_query =
+---Lora(m.W_query)`, or other built-in ones. Their forward(x) receives the tokens, the outputs of the heads [..., n, h · d]
+---(out_proj) or the attention weights (dropout), and must return what the original part would: the shape is checked.
+---Errors in it leave a cache as it was. It may yield (not in 5.1 and LuaJIT, and not in the heads of a wrapper). With
+---such parts, steps, head, split and another softmax_dim raise an error.
 ---@class heed.SelfAttention: heed.Module
----@field W_query heed.Linear
----@field W_key heed.Linear
----@field W_value heed.Linear
+---@field W_query heed.Linear|heed.Module
+---@field W_key heed.Linear|heed.Module
+---@field W_value heed.Linear|heed.Module
 ---@field d_in integer
 ---@field d_out integer
 ---@field scale number a factor of the scores, 1 / √d_out at first; can be set
@@ -33,7 +38,7 @@ function nn.SelfAttention(d_in, d_out, qkv_bias) end
 ---@field softmax_dim? integer the dimension of the attention weights that adds up to 1; -1 by default
 
 ---@class heed.CausalAttention: heed.SelfAttention
----@field dropout heed.Dropout
+---@field dropout heed.Dropout|heed.Module
 ---@field context_length integer can be set
 ---@field softmax_dim integer can be set (not in MultiHeadAttention)
 
@@ -55,7 +60,7 @@ function nn.CausalAttention(d_in, d_out, context_length, dropout, qkv_bias) end
 ---@field num_heads integer
 
 ---@class heed.MultiHeadAttentionWrapper: heed.Module
----@field heads heed.CausalAttention[]
+---@field heads heed.CausalAttention[]|heed.Module `#m.heads`, `m.heads[1]`, `m.heads:iter()`, ipairs (from 5.2 on)
 ---@field num_heads integer
 
 ---num_heads separate CausalAttention modules, in `m.heads`, with concatenated outputs: x [n, d_in] or [b, n, d_in] gives
@@ -90,7 +95,7 @@ function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_
 ---Settings that can be set are checked as in the constructor; nil selects the default. A forward in slices that has begun
 ---keeps those it began with.
 ---@class heed.MultiHeadAttention: heed.CausalAttention
----@field out_proj? heed.Linear
+---@field out_proj? heed.Linear|heed.Module
 ---@field num_heads integer
 ---@field num_kv_heads integer
 ---@field head_dim integer
@@ -169,7 +174,7 @@ local Cache = {}
 function Cache:truncate(n) end
 
 ---Batch item i becomes a copy of item indices[i], as needed for beam search.
----@param indices heed.Tensor|integer[] int64 [b], counted from 1; an index may occur several times
+---@param indices heed.Indices [b]; an index may occur several times
 ---@return heed.Cache self
 function Cache:reorder(indices) end
 

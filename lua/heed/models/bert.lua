@@ -7,6 +7,7 @@ local nn = require "heed.nn"
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
+local state_dict = require "heed.nn.state_dict"
 local wordpiece = require "heed.tokenizers.wordpiece"
 local options_of, fail = core.modules.options, E.fail
 
@@ -154,17 +155,18 @@ local function is_ignored(name) return name == "embeddings.position_ids" end
 --- The state without the prefix "bert." that files with a task head use, and without the head. The oldest files call
 --- LayerNorm's weight and bias gamma and beta. Returns nil and a problem for the weights of a RoBERTa.
 local function bare_names(state)
-  local prefix = state["bert.embeddings.word_embeddings.weight"] and "bert." or ""
-  local bare = {}
-  for name, tensor in compat.pairs(state) do
-    E.check_cancel "load"
-    if name:find "^roberta%." then return nil, ROBERTA:format(("the weights are named %s"):format(name)) end
-    if name:sub(1, #prefix) == prefix then
-      local bare_name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
-      bare[bare_name:gsub("LayerNorm%.beta$", "LayerNorm.bias")] = tensor
-    end
+  local first = "bert.embeddings.word_embeddings.weight"
+  local prefix, problem = "", nil
+  for name in state_dict.names(state) do
+    if name == first then prefix = "bert." end
+    if name:find "^roberta%." then problem = ROBERTA:format(("the weights are named %s"):format(name)) end
   end
-  return bare
+  if problem then return nil, problem end
+  return state_dict.renamed(state, function(name)
+    if name:sub(1, #prefix) ~= prefix then return nil end
+    name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
+    return (name:gsub("LayerNorm%.beta$", "LayerNorm.bias"))
+  end, "load")
 end
 
 -- Further files of sentence-transformers models, all optional.
@@ -216,7 +218,7 @@ function Bert.load(path, config)
   if not state then return nil, problem end
   state, problem = bare_names(state)
   if not state then return loading.unsupported("Bert", problem) end
-  further.add_pooling_layer = state["pooler.dense.weight"] ~= nil
+  further.add_pooling_layer = state_dict.has(state, "pooler.dense.weight")
 
   local note = loading.layer_note(c, aliases, state, "^encoder%.layer%.(%d+)%.")
   model, problem = loading.new_model("Bert", Bert, c, state, note)

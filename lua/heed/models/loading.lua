@@ -7,6 +7,7 @@ local heed_load = require("heed.files").load
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
 local nn = require "heed.nn"
+local state_dict = require "heed.nn.state_dict"
 local files = core.files
 
 local loading = {}
@@ -64,7 +65,7 @@ local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 --- `state` has tensors; the latter check avoids spending time on building them. `note` then replaces the message.
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
-  for _ in compat.pairs(state) do
+  for _ in state_dict.names(state) do
     E.check_cancel "load"
     tensors = tensors + 1
   end
@@ -131,7 +132,7 @@ end
 --- layer's number, from 0, in a name; aliases.num_hidden_layers is the setting's name in the config.
 function loading.layer_note(c, aliases, state, pattern)
   local count = 0
-  for name in compat.pairs(state) do
+  for name in state_dict.names(state) do
     E.check_cancel "load"
     local number = tonumber(name:match(pattern))
     if compat.is_integer(number) then count = math.max(count, number + 1) end
@@ -166,7 +167,7 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note)
     if problem and not used[file_name] then problems[#problems + 1] = ("%s %s"):format(file_name, problem) end
     forms[name], used[file_name] = { file_name, form or UNCHANGED }, true
   end
-  for name in compat.pairs(state) do
+  for name in state_dict.names(state) do
     E.check_cancel "load"
     if not used[name] and not ignored(name) then
       problems[#problems + 1] = ("%s is not part of the model"):format(name)
@@ -198,18 +199,14 @@ end
 
 -- ---- Ids ----------------------------------------------------------------------------------------
 
---- Ids as an int64 tensor [n] or [b, n], from such a tensor, a list, or a list of lists of equal length.
+--- Ids as an int64 tensor [n] or [b, n], from such a tensor, float32 with whole values, a list, or a list of lists of
+--- equal length.
 function loading.ids(class, ids)
-  if E.kind(ids) ~= "tensor" then
-    if type(ids) ~= "table" then
-      E.reject(class, "ids", ids, "a tensor or a list of token ids")
-    end
-    ids = core.tensor(ids, { dtype = "int64" })
+  local found = core.modules.indices(ids, class, "ids")
+  if found.ndim < 1 or found.ndim > 2 or found:numel() == 0 then
+    E.reject(class, "ids", ids, "a tensor [n] or [b, n] of ids, or a list, with at least one element")
   end
-  if ids.dtype ~= "int64" or ids.ndim < 1 or ids.ndim > 2 or ids:numel() == 0 then
-    E.reject(class, "ids", ids, "an int64 tensor [n] or [b, n] with at least one element")
-  end
-  return ids
+  return found
 end
 
 -- ---- Decoders ------------------------------------------------------------------------------------
@@ -249,9 +246,9 @@ function loading.decoder(class, Class, about)
     state, problem = loading.weights(class, file)
     if not state then return nil, problem end
 
-    local prefix = state[about.prefix .. about.embedding] and about.prefix or ""
+    local prefix = state_dict.has(state, about.prefix .. about.embedding) and about.prefix or ""
     local head = about.lm_head or "lm_head.weight"
-    if c.tie_word_embeddings == nil then c.tie_word_embeddings = state[head] == nil end
+    if c.tie_word_embeddings == nil then c.tie_word_embeddings = not state_dict.has(state, head) end
     local function name_in_file(name)
       if name ~= "lm_head.weight" then
         local file_name, form = about.names(name, c)

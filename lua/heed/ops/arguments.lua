@@ -4,6 +4,7 @@ local E = require "heed.nn.entries"
 local core = require "heed.core"
 
 local MAX_DIMS = 16
+local MOST = 2 ^ 20 -- growing a larger table takes longer than a call may take to stop
 
 local arguments = { options = core.modules.options, MAX_DIMS = MAX_DIMS }
 
@@ -36,21 +37,38 @@ local function fail_key(method, name, key)
     type(key) == "string" and ("'%s'"):format(key) or tostring(key))
 end
 
+--- The number of elements of a list, without metamethods; at most one more than `most`.
+local function length(list, most, method)
+  local count = 0
+  while count <= most and rawget(list, count + 1) ~= nil do
+    count = count + 1
+    if count % 4096 == 0 then E.check_cancel(method) end
+  end
+  return count
+end
+
+--- A copy of a table of at most `most` integers.
+function arguments.integers_of(list, most, method, name)
+  local copy, count = {}, length(list, most, method)
+  if count > most then
+    E.fail("%s: %s has more than %d values; it must have at most %d", method, name, most, most)
+  end
+  for key in next, list do
+    if is_index(key) and key > count then E.reject(method, ("%s[%d]"):format(name, count + 1), nil, "an integer") end
+    if not is_index(key) then fail_key(method, name, key) end
+  end
+  for i = 1, count do copy[i] = arguments.integer(rawget(list, i), method, ("%s[%d]"):format(name, i)) end
+  return copy
+end
+
 --- A list of integers, given as numbers or as one table. Returns a copy.
 function arguments.integers(method, name, ...)
   local given, count = { ... }, select("#", ...)
   if type(given[1]) == "table" then
     if count > 1 then E.reject(method, name, given[2], "in the same table as the others") end
-    local source = given[1]
-    given, count = {}, #source
-    if count > MAX_DIMS then E.fail("%s: %s has %d values; it must have at most %d", method, name, count, MAX_DIMS) end
-    for i = 1, count do given[i] = rawget(source, i) end
-    for key in next, source do
-      if not is_index(key, count) then fail_key(method, name, key) end
-    end
-  elseif count > MAX_DIMS then
-    E.fail("%s: a tensor has at most %d dimensions", method, MAX_DIMS)
+    return arguments.integers_of(given[1], MAX_DIMS, method, name)
   end
+  if count > MAX_DIMS then E.fail("%s: a tensor has at most %d dimensions", method, MAX_DIMS) end
   for i = 1, count do
     given[i] = arguments.integer(given[i], method, count == 1 and name or ("%s[%d]"):format(name, i))
   end
@@ -69,7 +87,11 @@ function arguments.tensors(given, method, name)
   local list, count = given, given.n
   if count == 1 and type(given[1]) == "table" then
     local source, seen = given[1], 0
-    list, count = {}, #source
+    list, count = {}, length(source, MOST, method)
+    if count > MOST then
+      E.fail("%s: %s has more than %d tensors; it must have at most %d (cat and stack take more)", method, name, MOST,
+        MOST)
+    end
     for key, value in next, source do
       seen = seen + 1
       if seen % 1024 == 0 then E.check_cancel(method) end
@@ -83,7 +105,11 @@ function arguments.tensors(given, method, name)
     end
   end
   if count == 0 then E.fail("%s: %s is empty; it must have at least 1 tensor", method, name) end
-  for i = 1, count do E.check_tensor(list[i], method, ("%s[%d]"):format(name, i)) end
+  for i = 1, count do
+    local kind = E.kind(list[i])
+    if kind ~= "tensor" and kind ~= "parameter" then E.check_tensor(list[i], method, ("%s[%d]"):format(name, i)) end
+    if i % 4096 == 0 then E.check_cancel(method) end
+  end
   return list, count
 end
 

@@ -56,7 +56,7 @@ local function repeating(x, sizes, pairs_of, mode)
         E.fail("pad: dimension %d is padded by %d and has size %d; mode '%s' takes %s the size", d,
           math.max(before, after), n, mode, RULE[mode])
       end
-      local at = core.arange(-before, n + after)
+      local at = core.arange(0 - before, n + after) -- not -before: -0 is no integer before Lua 5.3
       result = result:index_select(d, POSITIONS[mode](at, n) + 1)
     end
   end
@@ -69,10 +69,7 @@ function pads.pad(x, ...)
   E.check_tensor(x, "pad", "x")
   local pad, mode, value = A.options("pad", OPTIONS, 2, x, ...)
   if type(pad) ~= "table" then E.reject("pad", "pad", pad, "a table {before, after, …}, from the last dimension on") end
-  local given = #pad
-  if given > 2 * A.MAX_DIMS then given = 2 * A.MAX_DIMS + 2 end
-  local counts = {}
-  for i = 1, given do counts[i] = A.integer(rawget(pad, i), "pad", ("pad[%d]"):format(i)) end
+  local counts = A.integers_of(pad, 2 * A.MAX_DIMS, "pad", "pad")
   if mode == nil then mode = "constant" end
   if mode ~= "constant" and not POSITIONS[mode] then
     E.reject("pad", "mode", mode, "'constant', 'reflect', 'replicate' or 'circular'")

@@ -143,6 +143,11 @@ heed_status heed__attention_check_part(const heed_module *m, const char *name, c
     const char *setting;
     int64_t size;
   } needed[] = {{"in_features", in}, {"out_features", is_out ? a->d_out : is_query ? q_size : kv_size}};
+  const bool drops = strcmp(name, "dropout") == 0;
+  if (drops ? heed__is_linear(value) : heed__is_dropout(value)) { /* most likely a mistake */
+    return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is a module of class %s; it must be a %s",
+                      m->class->name, name, value->class->name, drops ? "Dropout" : "Linear");
+  }
   if (!heed__is_linear(value)) return HEED_OK;
   for (int i = 0; i < 2; i++) {
     heed_scalar is;
