@@ -132,15 +132,15 @@ heed_status heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, h
   return list(ctx, "range", dtype, count > 0 ? (int64_t)count : 0, double_at, &r, out);
 }
 
-typedef struct blocks {
+typedef struct arange_blocks {
   double start, step;
   int64_t end; /* of the blocks; the elements behind them are computed one by one */
-} blocks;
+} arange_blocks;
 
 /* Like PyTorch's loop for 256-bit vectors: the first of 8 elements is rounded to float32, and the others are
  * computed from it. */
-static heed_scalar block_at(const void *user, int64_t i) {
-  const blocks *b = user;
+static heed_scalar arange_at(const void *user, int64_t i) {
+  const arange_blocks *b = user;
   const int64_t first = i < b->end ? i - i % 8 : i;
   const double value = b->start + b->step * (double)first;
   return heed_number(i < b->end ? rounded(value) + b->step * (double)(i - first) : value);
@@ -174,8 +174,8 @@ heed_status heed_arange(heed_context *ctx, heed_dtype dtype, heed_scalar start, 
   const double count = ceil((as_double(end) - r.first) / r.step);
   if (count < 0) return fail_direction(ctx, r.first, as_double(end), r.step);
   if (!(count < 0x1p62)) return fail_long(ctx, "arange", "start to end");
-  const blocks b = {r.first, r.step, (int64_t)count - (int64_t)count % 16};
-  return list(ctx, "arange", dtype, (int64_t)count, dtype == HEED_FLOAT32 ? block_at : double_at,
+  const arange_blocks b = {r.first, r.step, (int64_t)count - (int64_t)count % 16};
+  return list(ctx, "arange", dtype, (int64_t)count, dtype == HEED_FLOAT32 ? arange_at : double_at,
               dtype == HEED_FLOAT32 ? (const void *)&b : &r, out);
 }
 
