@@ -10,6 +10,7 @@ local may_be_null = {
   heed_clamp = "low high", heed_linear = "bias", heed_linear_int8 = "bias", heed_layer_norm = "weight bias",
   heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
   heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
+  heed_module_set_window = "window", heed_module_set_rope = "rope",
 }
 -- Functions that free or release their first argument.
 local function takes(name) return name:find("_free$") or name:find("_release$") end
@@ -44,6 +45,7 @@ local numbers = { -- valid values by name; 1 for the others
 }
 local name_of = {
   heed_module_set_parameter = '"weight"', heed_module_set_module = '"dropout"', heed_module_setting = '"p"',
+  heed_module_set_setting = '"scale"',
 }
 
 local text = io.read("*a"):gsub("__attribute__%s*%b()", ""):gsub("%s+", " ")
@@ -95,10 +97,11 @@ local function argument(f, i, kind, name, before)
   if blocks[kind] then return pick(blocks[kind]), true end
   if kind == "const heed_attention_config *" then return pick("&mine->config"), true end
   if kind == "const heed_rope_config *" then return pick("&mine->rope"), true end
+  if kind == "const heed_own_config *" then return pick("&mine->own"), true end
   local struct = plain:match("^(heed_[%w_]+) %*$")
   if struct and kind:find("_function %*$") then return "NULL", false end
   if struct == "heed_allocator" then return "NULL", false end
-  if struct == "heed_scalar" or struct == "heed_entry" then
+  if struct == "heed_scalar" or struct == "heed_entry" or struct == "heed_window" then
     before[#before + 1] = ("%s out%d; memset(&out%d, 0, sizeof out%d);"):format(struct, i, i, i)
     return pick("&out" .. i), true
   elseif struct then -- one that begins with its size

@@ -216,6 +216,11 @@ static int numel(lua_State *L) {
   return 1;
 }
 
+static int element_size(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)heed__element_bytes(lheed_tensor(L, 1, "element_size", "x")->dtype));
+  return 1;
+}
+
 static int dim(lua_State *L) {
   lua_pushinteger(L, lheed_tensor(L, 1, "dim", "x")->ndim);
   return 1;
@@ -260,8 +265,10 @@ static int to_dtype(lua_State *L, const char *function, heed_dtype dtype) {
   return lheed_return(L, 1);
 }
 
+/* to(x, dtype), or to(x, other): the dtype of another tensor. */
 static int to(lua_State *L) {
   lheed_options(L, "to", 2, dtype_option);
+  if (lheed_test(L, 2, &lheed_tensor_type)) return to_dtype(L, "to", lheed_tensor(L, 2, "to", "other")->dtype);
   if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", LHEED_DTYPES);
   return to_dtype(L, "to", lheed_opt_dtype(L, 2, "to", HEED_FLOAT32));
 }
@@ -274,6 +281,11 @@ static int to_long(lua_State *L) {
 }
 static int to_bool(lua_State *L) {
   return to_dtype(L, "bool", HEED_BOOL);
+}
+
+static int type_as(lua_State *L) {
+  lheed_arguments(L, "type_as", 2);
+  return to_dtype(L, "type_as", lheed_tensor(L, 2, "type_as", "other")->dtype);
 }
 
 static int clone_tensor(lua_State *L) {
@@ -424,10 +436,13 @@ static const luaL_Reg tensor_methods[] = {
     {"size", size},
     {"stride", stride},
     {"numel", numel},
+    {"nelement", numel},
+    {"element_size", element_size},
     {"dim", dim},
     {"item", tensor_item},
     {"is_contiguous", is_contiguous},
     {"to", to},
+    {"type_as", type_as},
     {"float", to_float},
     {"long", to_long},
     {"bool", to_bool},
@@ -445,7 +460,20 @@ static const luaL_Reg tensor_methods[] = {
 static const luaL_Reg metamethods[] = {
     {"__ipairs", lheed_ipairs}, {"__len", length}, {"__eq", same}, {"__close", tensor_release}, {NULL, NULL}};
 
+/* What may be given instead of the name of a dtype. */
+static void set_converters(lheed_state *S) {
+  static const struct {
+    lua_CFunction function;
+    heed_dtype dtype;
+  } converters[LHEED_CONVERTERS] = {{to_float, HEED_FLOAT32}, {to_long, HEED_INT64}, {to_bool, HEED_BOOL}};
+  for (int i = 0; i < LHEED_CONVERTERS; i++) {
+    S->converters[i] = converters[i].function;
+    S->converter_dtype[i] = converters[i].dtype;
+  }
+}
+
 void lheed_open_tensor(lua_State *L) {
+  set_converters(lheed_find(L));
   lheed_add_methods(L, tensor_methods, false);
   lheed_add(L, NULL, functions);
   lheed_add_metamethods(L, &lheed_tensor_type, metamethods);

@@ -1,4 +1,4 @@
-/* Operations on the shape of tensors: views, joining, splitting, selection by indices. */
+/* Operations on the shape of tensors: views, joining, splitting. (Those that take indices: lindices.c.) */
 #include <string.h>
 
 #include "../ops/ops.h"
@@ -341,27 +341,7 @@ static int op_chunk(lua_State *L) {
   return cut_evenly(L, ctx, "chunk", axis, size, length, size == 0 ? chunks : divide_up(size, length));
 }
 
-/* ---- Selection by indices ---- */
-
-/* gather(x, dim, index) */
-static int pick(lua_State *L, const char *function,
-                heed_status (*call)(heed_context *, const heed_tensor *, int, const heed_tensor *,
-                                    heed_tensor **)) {
-  lheed_arguments(L, function, 3);
-  heed_tensor **out = lheed_push_tensor(L);
-  int dim = lheed_dim(L, 2, function, "dim");
-  const heed_tensor *x = lheed_tensor(L, 1, function, "x");
-  const heed_tensor *index = lheed_tensor(L, 3, function, "index");
-  LHEED_TRY(L, call(lheed_get(L)->context, x, dim, index, out));
-  return lheed_return(L, 1);
-}
-
-static int op_gather(lua_State *L) {
-  return pick(L, "gather", heed_gather);
-}
-static int op_index_select(lua_State *L) {
-  return pick(L, "index_select", heed_index_select);
-}
+/* ---- Selection ---- */
 
 /* masked_select(x, mask) */
 static int op_masked_select(lua_State *L) {
@@ -409,8 +389,6 @@ void lheed_open_views(lua_State *L) {
       {"stack", op_stack},
       {"split", op_split},
       {"chunk", op_chunk},
-      {"gather", op_gather},
-      {"index_select", op_index_select},
       {"masked_select", op_masked_select},
       {"repeat_interleave", op_repeat_interleave},
       {NULL, NULL},

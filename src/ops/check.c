@@ -137,3 +137,12 @@ heed_status heed__fail_pair(heed_context *ctx, const char *function, const char 
                     heed__shape_text(a_text, a->ndim, a->shape), b_name,
                     heed__shape_text(b_text, b->ndim, b->shape), needed);
 }
+
+const char *heed__element_text(char text[HEED__SHAPE_TEXT], const heed_tensor *x, int64_t number) {
+  int64_t at[HEED_MAX_DIMS];
+  for (int d = x->ndim - 1; d >= 0; d--) {
+    at[d] = number % x->shape[d] + 1;
+    number /= x->shape[d];
+  }
+  return heed__shape_text(text, x->ndim, at);
+}

@@ -24,6 +24,17 @@ heed_status heed__reduced_dims(heed_context *ctx, const char *function, const he
   return status;
 }
 
+heed_status heed__check_reduced(heed_context *ctx, const char *function, const heed_tensor *x,
+                                uint32_t reduced) {
+  char text[HEED__SHAPE_TEXT];
+  for (int i = 0; i < x->ndim; i++) {
+    if ((reduced >> i & 1) && x->shape[i] == 0)
+      return heed__fail(ctx, HEED_SHAPE, "%s: x is %s; dimension %d must have at least 1 element", function,
+                        heed__shape_text(text, x->ndim, x->shape), i + 1);
+  }
+  return HEED_OK;
+}
+
 int heed__reduced_shape(const heed_tensor *x, uint32_t reduced, bool keepdim, int64_t *shape) {
   int ndim = 0;
   for (int i = 0; i < x->ndim; i++) {
@@ -222,4 +233,20 @@ bool heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, cons
   }
   heed__release(ctx, job.more_states);
   return done;
+}
+
+heed_status heed__reduce_dims(heed_context *ctx, const char *function, const heed__reduction *r, void *state,
+                              const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                              heed_dtype dtype, heed_tensor **out) {
+  heed__result result = {0};
+  uint32_t reduced;
+  int64_t shape[HEED_MAX_DIMS];
+  heed_status status = heed__reduced_dims(ctx, function, x, ndims, dims, &reduced);
+  if (status != HEED_OK) return status;
+  const int ndim = heed__reduced_shape(x, reduced, keepdim, shape);
+  status = heed__result_begin(ctx, function, &result, out, dtype, ndim, shape, false, 1, &x);
+  if (status != HEED_OK) return status;
+  const heed_tensor *results[] = {result.tensor};
+  if (!heed__reduce(ctx, r, state, x, reduced, keepdim, 1, results)) status = heed__stopped(ctx, function);
+  return heed__result_end(ctx, &result, status);
 }

@@ -214,6 +214,62 @@ return function(inputs)
     local x = heed.zeros(10000, 10000)
     return function() return x.T:reshape(10000 ^ 2) end
   end)
+  call("x[{i, j}]", function()
+    local x, index = same(1, 100, 100), ones(MANY)
+    return function() return x[{ index, index }] end
+  end)
+  call("x[{i, j}] = 1", function()
+    local x, index = heed.zeros(100, 100), ones(MANY)
+    return function() x[{ index, index }] = 1 end
+  end)
+  call("x[float32]", function()
+    local x, index = same(1, 100), same(1, MANY)
+    return function() return x[index] end
+  end)
+  call("x[{}] of a long table", function()
+    local x, index = same(1, 100), inputs.copies(1, 8000000)
+    return function() return x[{ { index } }] end
+  end)
+  call("scatter_", function()
+    local x, index = heed.zeros(10), ones(MANY)
+    return function() return x:scatter_(1, index, 1) end
+  end)
+  call("scatter_add_", function()
+    local x, index, src = heed.zeros(10), ones(MANY), same(1, MANY)
+    return function() return x:scatter_add_(1, index, src) end
+  end)
+  call("index_add_", function()
+    local x, index, source = heed.zeros(10), ones(MANY), same(1, MANY)
+    return function() return x:index_add_(1, index, source, 2) end
+  end)
+  call("index_fill_ of wide slices", function()
+    local x, index = heed.zeros(2, 1000), ones(MANY / 128)
+    return function() return x:index_fill_(1, index, 2) end
+  end)
+  call("nonzero", function()
+    local x = same(1, MANY / 4, 2)
+    return function() return x:nonzero() end
+  end)
+  call("unique", function()
+    local x = same(1, MANY / 16)
+    return function() return x:unique { return_inverse = true } end
+  end)
+  call("bincount", function()
+    local ids = ones(MANY)
+    return function() return heed.bincount(ids) end
+  end)
+  call("one_hot", function()
+    local ids = ones(MANY / 32)
+    return function() return heed.one_hot(ids, 8) end
+  end)
+  call("multinomial", function()
+    local weights = same(1, MANY / 16)
+    return function() return weights:multinomial(2) end
+  end)
+  call("multinomial with replacement", function()
+    local weights = same(1, 1000)
+    return function() return weights:multinomial(MANY / 4, true) end
+  end)
   call("bernoulli", function()
     local p = same(0.5, MANY)
     return function() return heed.bernoulli(p) end

@@ -7,10 +7,41 @@
 ---@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
 ---@field nn heed.nn
 ---@field version string
+---@field inf number
+---@field nan number
+---@field pi number
+---@field e number
+---@field float32 "float32"
+---@field int64 "int64"
+---@field bfloat16 "bfloat16"
+---@field float16 "float16"
+---@field half "float16"
+---@field int8 "int8"
+---@field newaxis "newaxis" in x[{…}]: a new dimension of size 1
 local heed = {}
 
 ---@class heed.DTypeOption
 ---@field dtype? heed.DType
+
+-- ---- Printing ----
+
+---@class heed.PrintOptions
+---@field precision? integer digits behind the point, at most 50; 4 by default
+---@field threshold? number of more elements only the edges are printed; 1000 by default, heed.inf: all are
+---@field edgeitems? integer elements printed at each end of a dimension, at least 1; 3 by default
+---@field linewidth? integer characters of a line; 80 by default
+---@field profile? "default"|"short"|"full" sets all of these
+---@field sci_mode? boolean scientific notation, always or never; by default it depends on the elements
+
+---Sets how tensors are printed in this Lua state. Options that are not given stay as they are, except sci_mode, which
+---becomes the default, as in PyTorch.
+---@param precision? integer|heed.PrintOptions
+---@param threshold? number
+---@param edgeitems? integer
+---@param linewidth? integer
+---@param profile? "default"|"short"|"full"
+---@param sci_mode? boolean
+function heed.set_printoptions(precision, threshold, edgeitems, linewidth, profile, sci_mode) end
 
 -- ---- Iterating on every Lua ----
 

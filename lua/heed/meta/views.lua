@@ -183,14 +183,14 @@ function Tensor:chunk(chunks, dim) end
 
 ---The slices of dimension `dim` whose numbers are in `index`, in that order.
 ---@param dim integer
----@param index heed.Tensor int64 [k], counted from 1
+---@param index heed.Indices [k]
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:index_select(dim, index) end
 
 ---out[…, i, …] = x[…, index[…, i, …], …], where i is the index into dimension `dim`.
 ---@param dim integer
----@param index heed.Tensor int64, counted from 1, with as many dimensions as x and no larger in any other dimension
+---@param index heed.Indices with as many dimensions as x and no larger in any other dimension
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:gather(dim, index) end
@@ -271,3 +271,119 @@ function Tensor:diag_embed(offset, dim1, dim2) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:diagflat(offset) end
+---@class heed.TakeOptions
+---@field indices? heed.Indices
+---@field dim? integer
+
+---Like gather, but x and the indices broadcast in all other dimensions; without dim, elements of x flattened.
+---@param indices heed.Indices|heed.TakeOptions
+---@param dim? integer|heed.TakeOptions
+---@return heed.Tensor
+---@nodiscard
+function Tensor:take_along_dim(indices, dim) end
+
+-- ---- Finding and counting ----
+
+---The indices of the elements that are not 0, in order: int64 [count, dimensions]. as_tuple gives a table with the
+---indices of each dimension, [count], which selects these elements: `x[x:nonzero(true)]`.
+---@param as_tuple? boolean|{ as_tuple: boolean } false by default
+---@return heed.Tensor|heed.Tensor[]
+---@nodiscard
+function Tensor:nonzero(as_tuple) end
+
+---The indices of the elements that are not 0: int64 [count, dimensions].
+---@return heed.Tensor
+---@nodiscard
+function Tensor:argwhere() end
+
+---@class heed.UniqueOptions
+---@field sorted? boolean the result is sorted in any case
+---@field return_inverse? boolean false by default
+---@field return_counts? boolean false by default
+
+---The different elements of x, in ascending order. The further results are only those that are wanted.
+---@param sorted? boolean|heed.UniqueOptions
+---@param return_inverse? boolean|heed.UniqueOptions
+---@param return_counts? boolean|heed.UniqueOptions
+---@return heed.Tensor values [k]
+---@return heed.Tensor inverse int64, with the shape of x: the index in `values` of each element
+---@return heed.Tensor counts int64 [k]: how often each value occurs
+---@nodiscard
+function Tensor:unique(sorted, return_inverse, return_counts) end
+
+---@class heed.BincountOptions
+---@field weights? heed.Tensor
+---@field minlength? integer
+
+---Counts the values of x [n], integers from 1 on: element i of the result is how often i occurs, or, with weights, the
+---sum of the weights there, as float32. Its size is the largest value, or minlength if that is larger.
+---@param weights? heed.Tensor|heed.BincountOptions [n]
+---@param minlength? integer|heed.BincountOptions 0 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:bincount(weights, minlength) end
+
+---1 at the index that each element of x names, 0 elsewhere: int64 [sizes of x…, num_classes]. x has integers from 1 on.
+---@param num_classes? integer|{ num_classes: integer } the largest element of x by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:one_hot(num_classes) end
+
+-- ---- Writing to elements: in place with a trailing underscore, otherwise to a copy of x ----
+-- Elements are written one after another, in order: of several for the same element the last one stays. What is
+-- written is converted to x's dtype, which must be able to hold it. Nothing is written if an index is out of range.
+
+---@class heed.ScatterOptions
+---@field src? heed.Tensor|number
+---@field value? number the same as src
+---@field reduce? "add"|"multiply"
+
+---out[…, index[…, i, …], …] = src[…, i, …], where i is the index into dimension `dim`; or + or · the element there.
+---@param dim integer
+---@param index heed.Indices with as many dimensions as x and no larger in any other dimension
+---@param src heed.Tensor|number|heed.ScatterOptions at least as large as index
+---@param reduce? "add"|"multiply"|heed.ScatterOptions
+---@return heed.Tensor
+function Tensor:scatter(dim, index, src, reduce) end
+Tensor.scatter_ = Tensor.scatter
+
+---Adds src to the elements that index names, like scatter with "add".
+---@param dim integer
+---@param index heed.Indices
+---@param src heed.Tensor
+---@return heed.Tensor
+function Tensor:scatter_add(dim, index, src) end
+Tensor.scatter_add_ = Tensor.scatter_add
+
+---Adds the slices of source, times alpha, to the slices of dimension `dim` whose numbers are in `index`.
+---@param dim integer
+---@param index heed.Indices [k]
+---@param source heed.Tensor the shape of x, with size k in dimension `dim`
+---@param alpha? number|{ alpha: number } 1 by default
+---@return heed.Tensor
+function Tensor:index_add(dim, index, source, alpha) end
+Tensor.index_add_ = Tensor.index_add
+
+---Replaces the slices of dimension `dim` whose numbers are in `index` by those of source.
+---@param dim integer
+---@param index heed.Indices [k]
+---@param source heed.Tensor the shape of x, with size k in dimension `dim`
+---@return heed.Tensor
+function Tensor:index_copy(dim, index, source) end
+Tensor.index_copy_ = Tensor.index_copy
+
+---Fills the slices of dimension `dim` whose numbers are in `index`.
+---@param dim integer
+---@param index heed.Indices [k]
+---@param value heed.Operand a number, or a tensor of no dimensions
+---@return heed.Tensor
+function Tensor:index_fill(dim, index, value) end
+Tensor.index_fill_ = Tensor.index_fill
+
+---Like `x[{i, j, …}] = values` with indices or masks for the first dimensions; accumulate adds the values.
+---@param indices heed.Indices[]
+---@param values heed.Operand broadcast to what the indices select
+---@param accumulate? boolean|{ accumulate: boolean } false by default
+---@return heed.Tensor
+function Tensor:index_put(indices, values, accumulate) end
+Tensor.index_put_ = Tensor.index_put
