@@ -256,7 +256,7 @@ local OTHERWISE = {
   uniform_ = "the result is float32 and the tensor that is written is %s, which cannot hold it",
   rand_like = "dtype is '%s'; it must be 'float32'",
   randn_like = "dtype is '%s'; it must be 'float32'",
-  where = "condition is %s; it must be bool",
+  where = "condition is %s; it must be bool: convert with condition:bool(), or compare, as x:gt(0) does",
   randint_like = false, -- draws integers of any dtype
 }
 
