@@ -229,10 +229,10 @@ local long = { dtype = "int64" }
 --- Functions that support x of a storage dtype, tested in this file or in to_spec.lua, or in a test of their own;
 --- and methods that do not access elements.
 local WORK = {}
-for name in ([[bool cat chunk clone concat contiguous copy_ dequantize_int8 dim embedding empty_like expand fill_
-  flatten float full_like gather index_select is_contiguous is_released item iter linear long masked_select narrow numel
+for name in ([[bool cat chunk clone concat contiguous copy_ dequantize_int8 dim element_size embedding empty_like expand fill_
+  flatten float full_like gather index_select is_contiguous is_released item iter linear long masked_select narrow nelement numel
   ones_like permute release repeat_interleave reshape select size split squeeze stack stride t to to_string tolist
-  transpose unsqueeze view zero_ zeros_like]]):gmatch "%S+" do
+  transpose type_as unsqueeze view zero_ zeros_like]]):gmatch "%S+" do
   WORK[name] = true
 end
 
@@ -243,9 +243,12 @@ local ARGUMENTS = {
   masked_fill = { heed.ones(2, 2, { dtype = "bool" }), 0 },
   masked_fill_ = { heed.ones(2, 2, { dtype = "bool" }), 0 }, rope = {},
   scaled_dot_product_attention = { heed.ones(2, 2), heed.ones(2, 2) }, softmax = { 1 }, topk = { 1 },
+  clip = { 0, 1 }, clip_ = { 0, 1 }, cumprod = { 1 }, isclose = { heed.ones(2, 2) }, logsumexp = { 1 },
+  quantile = { 0.5 }, addcmul = { 1, 1 }, addcmul_ = { 1, 1 }, addcdiv = { 1, 1 }, addcdiv_ = { 1, 1 },
+  lerp = { heed.ones(2, 2), 1 }, lerp_ = { heed.ones(2, 2), 1 },
   linear_int8 = { heed.ones(2, 2, { dtype = "int8" }), heed.ones(2, 1) },
 }
-for name in ([[add bmm div eq ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul ne pow
+for name in ([[add bmm div eq floor_divide fmod ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul ne pow
   remainder sub]]):gmatch "%S+" do
   ARGUMENTS[name], ARGUMENTS[name .. "_"] = { heed.ones(2, 2) }, { heed.ones(2, 2) }
 end
