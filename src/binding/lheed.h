@@ -408,7 +408,7 @@ void lheed_open_late(lua_State *L);
   X(nested)       /* lnested.c: nested tables to tensors and back */                                         \
   X(ops)          /* lops.c: arithmetic, comparison, reduction, products */                                  \
   X(arithmetic)   /* larithmetic.c: those with further options */                                            \
-  X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                               \
+  X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                             \
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(indices)      /* lindices.c: operations that take indices */                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
