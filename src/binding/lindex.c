@@ -226,6 +226,15 @@ static void push_reversed(lua_State *L) {
   LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "T", &view, out));
 }
 
+/* x.mT: the last two dimensions exchanged */
+static void push_matrix_transposed(lua_State *L) {
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "mT", "x");
+  if (x->ndim < 2)
+    lheed_error(L, "mT: x has %d dimension%s; it must have at least 2", x->ndim, HEED__S(x->ndim));
+  LHEED_TRY(L, heed__transpose(x->storage->context, "mT", x, -2, -1, out));
+}
+
 static const struct {
   const char *name;
   void (*push)(lua_State *L);
@@ -234,6 +243,7 @@ static const struct {
     {"dtype", push_dtype},
     {"ndim", push_ndim},
     {"T", push_reversed},
+    {"mT", push_matrix_transposed},
     {"is_parameter", push_is_parameter},
 };
 #define FIELDS (sizeof fields / sizeof *fields)

@@ -90,6 +90,22 @@ static void fail_key(nested_reader *r, int idx) {
               push_position_in(r, r->depth), what);
 }
 
+/* The table at idx, of leaves, is {x:max(1)}: see lheed_return_pair. */
+static void check_pair(nested_reader *r, int idx, int64_t count) {
+  if (count < 2) return;
+  lua_rawgeti(r->L, idx, (lua_Integer)count - 1);
+  lua_rawgeti(r->L, idx, (lua_Integer)count);
+  if (lheed_are_pair(r->L)) {
+    r->at[r->depth] = count;
+    lheed_error(
+        r->L,
+        "tensor: %s is the second result of the call that gave the tensor before it, the indices of these "
+        "values; for the values alone, put the call in parentheses: {(x:max(1))}",
+        push_position_in(r, r->depth + 1));
+  }
+  lua_pop(r->L, 2);
+}
+
 /* Whether the value at idx is a leaf; its dtype, and its tensor if it is one. */
 static bool is_leaf(lua_State *L, int idx, heed_dtype *dtype, const heed_tensor **tensor) {
   *tensor = NULL;
@@ -204,6 +220,7 @@ static void read_nested(nested_reader *r, int idx, int64_t offset) {
   int d = r->depth;
   int64_t count = (int64_t)lua_rawlen(L, idx), seen = 0;
   if (count != r->shape[d]) fail_length(r, count);
+  if (d + 1 == r->tables) check_pair(r, idx, count);
   lua_pushnil(L);
   int key = lua_gettop(L);
   while (lua_next(L, idx)) {

@@ -18,6 +18,11 @@ static inline const heed__kernels *heed__kernels_of(const heed_context *ctx) {
  * dimensions has dimension 1. Errors: INDEX. */
 HEED_MUST_USE
 heed_status heed__check_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out);
+/** Converts a list of dimensions to bits. Errors: INDEX, ARGUMENT (one is named twice), as heed__check_list.
+ */
+HEED_MUST_USE
+heed_status heed__check_dims(heed_context *ctx, const char *function, int ndim, int ndims, const int *dims,
+                             uint32_t *bits);
 /** Converts the position of a new dimension, 1…ndim + 1 (or -1 behind the last), to one from 0. Errors:
  * INDEX, SHAPE (too many dimensions). */
 HEED_MUST_USE

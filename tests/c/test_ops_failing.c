@@ -99,6 +99,7 @@ static void close_fixture(fixture *f) {
   X(full, heed_full(F, HEED_FLOAT32, 2, SHAPE(SIDE, SIDE), heed_number(2), OUT))                             \
   X(eye, heed_eye(F, HEED_FLOAT32, SIDE, SIDE, OUT))                                                         \
   X(range, heed_range(F, HEED_INT64, heed_integer(1), heed_integer(9), heed_integer(2), OUT))                \
+  X(arange, heed_arange(F, HEED_INT64, heed_integer(1), heed_integer(9), heed_integer(2), OUT))              \
   X(linspace, heed_linspace(F, HEED_FLOAT32, 0, 1, 9, OUT))                                                  \
   X(uniform, heed_uniform(F, NULL, -1, 2, 2, SHAPE(SIDE, SIDE), OUT))                                        \
   X(normal, heed_normal(F, NULL, 1, 2, 2, SHAPE(SIDE, SIDE), OUT))                                           \
@@ -108,6 +109,7 @@ static void close_fixture(fixture *f) {
   X(dropout, heed_dropout(F, NULL, 0.5, f->flipped, OUT))                                                    \
   X(clone, heed_clone(F, f->flipped, OUT))                                                                   \
   X(contiguous, heed_contiguous(F, f->flipped, OUT))                                                         \
+  X(flip, heed_flip(F, f->flipped, 1, (const int[]){2}, OUT))                                                \
   X(to, heed_to(F, f->whole, HEED_FLOAT32, OUT))                                                             \
   X(to_bool, heed_to(F, f->flipped, HEED_BOOL, OUT))                                                         \
   X(gelu, heed_gelu(F, f->flipped, OUT))                                                                     \
@@ -115,6 +117,14 @@ static void close_fixture(fixture *f) {
   X(logical_not, heed_logical_not(F, f->flipped, OUT))                                                       \
   X(exp_of_whole, heed_exp(F, f->whole, OUT))                                                                \
   X(add_mixed, heed_add(F, f->whole, f->flipped, OUT))                                                       \
+  X(trunc_divide, heed_trunc_divide(F, f->flipped, f->thin, OUT))                                            \
+  X(trunc_divide_whole, heed_trunc_divide(F, f->whole, f->flipped, OUT))                                     \
+  X(add_scaled, heed_add_scaled(F, f->flipped, f->thin, heed_number(2), OUT))                                \
+  X(addcmul, heed_addcmul(F, f->flipped, f->thin, f->row, heed_number(2), OUT))                              \
+  X(addcdiv, heed_addcdiv(F, f->flipped, f->thin, f->row, 2, OUT))                                           \
+  X(lerp, heed_lerp(F, f->flipped, f->thin, f->row, OUT))                                                    \
+  X(nan_to_num, heed_nan_to_num(F, f->flipped, 0, 1, -1, OUT))                                               \
+  X(isclose, heed_isclose(F, f->flipped, f->thin, 1e-5, 1e-8, false, OUT))                                   \
   X(clamp, heed_clamp(F, f->flipped, f->row, f->row, OUT))                                                   \
   X(where, heed_where(F, f->mask, f->flipped, f->whole, OUT))                                                \
   X(masked_fill, heed_masked_fill(F, f->flipped, f->mask, heed_number(2), OUT))                              \
@@ -126,12 +136,18 @@ static void close_fixture(fixture *f) {
   X(std, heed_std(F, f->flipped, 1, (const int[]){2}, 1, false, OUT))                                        \
   X(any, heed_any(F, f->mask, 1, (const int[]){2}, false, OUT))                                              \
   X(all, heed_all(F, f->whole, 1, (const int[]){2}, false, OUT))                                             \
+  X(prod, heed_prod(F, f->flipped, 1, (const int[]){1}, true, OUT))                                          \
+  X(prod_whole, heed_prod(F, f->whole, 0, NULL, false, OUT))                                                 \
+  X(norm, heed_norm(F, f->flipped, 3, 1, (const int[]){2}, false, OUT))                                      \
+  X(amax, heed_amax(F, f->flipped, 1, (const int[]){2}, false, OUT))                                         \
+  X(amin, heed_amin(F, f->flipped, 0, NULL, false, OUT))                                                     \
   X(max, heed_max(F, f->flipped, 1, false, OUT, &out[1]))                                                    \
   X(max_alone, heed_max(F, f->flipped, 1, false, OUT, NULL))                                                 \
   X(min, heed_min(F, f->flipped, 0, false, OUT, &out[1]))                                                    \
   X(softmax, heed_softmax(F, f->flipped, 1, OUT))                                                            \
   X(softmax_of_long_rows, heed_softmax(F, f->tall, 1, OUT))                                                  \
   X(log_softmax, heed_log_softmax(F, f->flipped, -1, OUT))                                                   \
+  X(cumprod, heed_cumprod(F, f->flipped, 1, OUT))                                                            \
   X(cumsum, heed_cumsum(F, f->flipped, 1, OUT))                                                              \
   X(layer_norm, heed_layer_norm(F, f->flipped, f->row, f->row, 1e-5, OUT))                                   \
   X(rms_norm, heed_rms_norm(F, f->flipped, f->row, 1e-5, OUT))                                               \
@@ -196,11 +212,13 @@ static void close_fixture(fixture *f) {
   X(transpose, heed_transpose(F, f->square, 1, 2, OUT))                                                      \
   X(permute, heed_permute(F, f->batch, 3, (const int[]){3, 1, 2}, OUT))                                      \
   X(unsqueeze, heed_unsqueeze(F, f->square, 1, OUT))                                                         \
-  X(squeeze, heed_squeeze(F, f->queries, 0, OUT))                                                            \
+  X(squeeze, heed_squeeze(F, f->queries, 0, NULL, OUT))                                                      \
   X(expand, heed_expand(F, f->row, 2, SHAPE(3, SIDE), OUT))                                                  \
   X(select, heed_select(F, f->square, 1, 2, OUT))                                                            \
   X(narrow, heed_narrow(F, f->square, 1, 2, 3, OUT))                                                         \
   X(slice, heed_slice(F, f->square, 1, 2, 6, 2, OUT))                                                        \
+  X(diagonal, heed_diagonal(F, f->square, 1, 1, 2, OUT))                                                     \
+  X(unfold, heed_unfold(F, f->square, 1, 3, 2, OUT))                                                         \
   X(head, heed_module_head(f->multi, 2, OUT, &out[1], &out[2]))
 
 static float host_memory[2];

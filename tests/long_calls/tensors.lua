@@ -106,7 +106,8 @@ return function(inputs)
   for name, arguments in pairs {
     zeros = { MANY }, ones = { MANY }, full = { { MANY }, 7 }, rand = { MANY }, randn = { MANY },
     randint = { 1, 10, { MANY / 2 } }, randperm = { MANY / 2 }, range = { 1, MANY / 2 }, linspace = { 0, 1, MANY },
-    eye = { 25000 }, alibi_slopes = { MANY },
+    arange = { MANY / 2 }, eye = { 25000 }, tril_indices = { 40000, 40000 }, triu_indices = { 40000, 40000 },
+    alibi_slopes = { MANY },
   } do
     call(name, function()
       return function() return heed[name](support.unpack(arguments)) end
@@ -165,6 +166,29 @@ return function(inputs)
   call("repeat_interleave", function()
     local x = same(1, MANY / 16)
     return function() return x:repeat_interleave(16) end
+  end)
+  for name, arguments in pairs {
+    flip = { 1 }, roll = { 7, 1 }, tile = { 2 }, ["repeat"] = { 2 }, pad = { { 1, 1 } }, diag_embed = {},
+    new_zeros = { MANY },
+  } do
+    call(name, function()
+      local x = same(1, name == "diag_embed" and 25000 or MANY / 2)
+      return function() return x[name](x, support.unpack(arguments)) end
+    end)
+  end
+  for _, mode in ipairs { "reflect", "replicate", "circular" } do
+    call("pad, " .. mode, function()
+      local x = same(1, 1024, MANY / 2048)
+      return function() return x:pad({ 2, 2 }, mode) end
+    end)
+  end
+  call("unbind", function()
+    local x = same(1, 2 ^ 20)
+    return function() return x:unbind() end
+  end)
+  call("hstack of many", function()
+    local list = inputs.copies(same(1, 1000), 2 ^ 20)
+    return function() return heed.hstack(list) end
   end)
   call("gather", function()
     local x, index = same(1, MANY), ones(MANY)
@@ -268,6 +292,14 @@ return function(inputs)
   call("bmm", function()
     local x = heed.rand(64, 1024, 1024)
     return function() return x:bmm(x) end
+  end)
+  call("einsum", function()
+    local x = heed.rand(64, 1024, 1024)
+    return function() return heed.einsum("bij,bkj->ikb", x, x) end
+  end)
+  call("addmm", function()
+    local x = heed.rand(4096, 4096)
+    return function() return x:addmm(x, x) end
   end)
   call("linear", function()
     local x = heed.rand(4096, 4096)

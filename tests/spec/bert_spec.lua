@@ -191,8 +191,17 @@ describe("loading a BERT", function()
     assert.is_truthy(Bert.load(folder, config_with { model_type = "bert" }))
   end)
 
+  it("rejects the weights of a RoBERTa", function()
+    local state = {}
+    for name, value in heed.pairs(weights()) do state["roberta." .. name] = value end
+    save(state)
+    local message = problem()
+    assert.is_truthy(message:find("^Bert.load: unsupported configuration: the weights are named roberta%.[%w.]+: the "
+      .. "model is a RoBERTa, which counts positions in another way than BERT; it must be a BERT$"), message)
+  end)
+
   it("names settings that are missing or wrong", function()
-    local known = table.concat(require("heed.models.loading").activation_names, ", ")
+    local known = table.concat(require("heed.models.config").activation_names, ", ")
     assert.equal("Bert.load: unsupported configuration: hidden_act is a string ('swish2'); it must be one of " ..
       known .. "; hidden_size is the number 2.5; it must be an integer of at least 1; position_embedding_type is a " ..
       "string ('relative_key'); it must be absolute",

@@ -110,15 +110,6 @@ describe("a decoder", function()
     assert.is_true(m.lm_head.weight == m.token_embeddings.weight)
   end)
 
-  it("accepts alternative names of settings", function()
-    local c = golden.llama.config
-    local same = assert(CLASSES.llama.load(TOP .. golden.llama.file, {
-      vocab_size = c.vocab_size, hidden_size = c.d_model, num_hidden_layers = c.layers, num_attention_heads = c.heads,
-      num_key_value_heads = c.kv_heads, max_position_embeddings = c.context_length, intermediate_size = c.d_hidden,
-    }))
-    close(m(ids), same(ids), 0)
-  end)
-
   it("rejects invalid arguments", function()
     local long = {}
     for i = 1, 129 do long[i] = 1 end
@@ -189,7 +180,7 @@ describe("the cache of a model", function()
     assert.are.equal(12, m:new_cache({ capacity = 12 }).capacity)
     assert.are.equal(96, m:new_cache().capacity)
     raises("GPT2: cache has 95 tokens and ids have 2 tokens; together they must be at most 96, " ..
-      "max_position_embeddings", function()
+      "n_positions", function()
       cache = m:new_cache { capacity = 200 }
       local long = {}
       for i = 1, 95 do long[i] = i end

@@ -179,6 +179,27 @@ describe("tensors of storage dtypes", function()
     end
   end)
 
+  it("can be rearranged and repeated, with the dtype that they have", function()
+    local calls = {
+      flip = { 1 }, roll = { 1, 1 }, tile = { 2 }, ["repeat"] = { 1, 2 }, unbind = {}, movedim = { 1, 2 },
+      moveaxis = { 1, 2 }, swapaxes = { 1, 2 }, swapdims = { 1, 2 }, broadcast_to = { 2, 2, 2 },
+      expand_as = { heed.ones(2, 2) }, view_as = { heed.ones(4) }, reshape_as = { heed.ones(1, 4) },
+      unflatten = { 1, { 1, 2 } }, pad = { { 1, 1 } }, diagonal = {}, diag = {}, diag_embed = {}, diagflat = {},
+      unfold = { 1, 1, 1 }, new_zeros = { 2 }, new_ones = { 2 }, new_empty = { 2 }, new_full = { 2, 3 },
+      new_tensor = { { 1, 2 } },
+    }
+    for _, dtype in ipairs(STORED) do
+      local wide = heed.tensor { { 1, 2 }, { 3, 4 } }
+      local x = wide:to(dtype)
+      for name, arguments in pairs(calls) do
+        local got, wanted = x[name](x, table.unpack(arguments)), wide[name](wide, table.unpack(arguments))
+        if name == "unbind" then got, wanted = got[2], wanted[2] end
+        assert.are.equal(dtype, got.dtype, name)
+        assert.are.same(wanted:tolist(), got:tolist(), name)
+      end
+    end
+  end)
+
   it("are promoted to a common dtype when joined with others", function()
     local one = {}
     for _, dtype in ipairs { "bool", "int64", "float32", "bfloat16", "float16", "int8" } do
@@ -229,18 +250,25 @@ local long = { dtype = "int64" }
 --- Functions that support x of a storage dtype, tested in this file or in to_spec.lua, or in a test of their own;
 --- and methods that do not access elements.
 local WORK = {}
-for name in ([[argwhere bool cat chunk clone concat contiguous copy_ dequantize_int8 dim embedding empty_like
-  expand fill_ flatten float full_like gather index_copy index_copy_ index_fill index_fill_ index_put
-  index_put_ index_select is_contiguous is_released item iter linear long masked_select narrow nonzero numel
-  ones_like permute release repeat_interleave reshape select size split scatter scatter_ squeeze stack stride
-  t take_along_dim to to_string tolist transpose unsqueeze view zero_ zeros_like]]):gmatch "%S+" do
+for name in ([[argwhere bool broadcast_to cat chunk clone concat concatenate contiguous copy_ dequantize_int8 diag
+  diag_embed diagflat diagonal dim embedding empty_like expand expand_as fill_ flatten flip float
+  full_like gather index_copy index_copy_ index_fill index_fill_ index_put index_put_ index_select
+  is_contiguous is_released item iter linear long masked_select moveaxis movedim narrow new_empty
+  new_full new_ones new_tensor new_zeros nonzero numel ones_like pad permute release repeat
+  repeat_interleave reshape reshape_as roll scatter scatter_ select size split squeeze stack stride
+  swapaxes swapdims t take_along_dim tile to to_string tolist transpose unbind unflatten unfold
+  unsqueeze view view_as zero_ zeros_like]]):gmatch "%S+" do
   WORK[name] = true
 end
 
 --- Further arguments of functions that need some; tensors in them are float32.
 local ARGUMENTS = {
   allclose = { heed.ones(2, 2) }, bernoulli = {}, clamp = { 0, 1 }, clamp_ = { 0, 1 }, cumsum = { 1 },
-  dot = { heed.ones(2) }, outer = { heed.ones(2) }, equal = { heed.ones(2, 2) }, layer_norm = {}, log_softmax = { 1 },
+  dot = { heed.ones(2) }, outer = { heed.ones(2) }, mv = { heed.ones(2) }, bmm = { heed.ones(1, 2, 2) },
+  inner = { heed.ones(2, 2) }, tensordot = { heed.ones(2, 2) }, cross = { heed.ones(2, 2) },
+  addmm = { heed.ones(2, 2), heed.ones(2, 2) }, addmv = { heed.ones(2, 2), heed.ones(2) },
+  baddbmm = { heed.ones(1, 2, 2), heed.ones(1, 2, 2) }, equal = { heed.ones(2, 2) }, layer_norm = {},
+  log_softmax = { 1 },
   masked_fill = { heed.ones(2, 2, { dtype = "bool" }), 0 },
   masked_fill_ = { heed.ones(2, 2, { dtype = "bool" }), 0 }, rope = {},
   scaled_dot_product_attention = { heed.ones(2, 2), heed.ones(2, 2) }, softmax = { 1 }, topk = { 1 },
@@ -249,7 +277,7 @@ local ARGUMENTS = {
   index_add = { 1, { 1 }, heed.ones(1, 2) }, index_add_ = { 1, { 1 }, heed.ones(1, 2) },
   linear_int8 = { heed.ones(2, 2, { dtype = "int8" }), heed.ones(2, 1) },
 }
-for name in ([[add bmm div eq ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul ne pow
+for name in ([[add div eq ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul ne pow
   remainder sub]]):gmatch "%S+" do
   ARGUMENTS[name], ARGUMENTS[name .. "_"] = { heed.ones(2, 2) }, { heed.ones(2, 2) }
 end

@@ -6,7 +6,8 @@
 ---@class heed
 local heed = {}
 
----@class heed.Tensor
+---Tensors have these as methods and heed as functions.
+---@class heed.Draws
 local Tensor = {}
 
 ---A random number generator (MT19937, the Mersenne Twister).

@@ -2,7 +2,9 @@
 -- Tensors: changing the shape, splitting, selecting elements. Lists of sizes and dimensions are given as separate
 -- integers or as one table. A dimension or an index out of range raises an error.
 
----@class heed.Tensor
+---Tensors have these as methods and heed as functions.
+---@class heed.Views
+---@field repeat fun(self: heed.Tensor, ...: integer|integer[]): heed.Tensor like tile, with at least as many counts as dimensions; written x["repeat"](x, 2, 3) or heed["repeat"](x, 2, 3), since repeat is a word of Lua
 local Tensor = {}
 
 -- ---- Views: no elements are copied ----
@@ -29,6 +31,25 @@ function Tensor:reshape(...) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:expand(...) end
+Tensor.broadcast_to = Tensor.expand
+
+---Like expand, to the shape of another tensor.
+---@param other heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:expand_as(other) end
+
+---Like view, in the shape of another tensor.
+---@param other heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:view_as(other) end
+
+---Like reshape, in the shape of another tensor.
+---@param other heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:reshape_as(other) end
 
 ---Reorders the dimensions: x:permute(3, 1, 2) of x [a, b, c] gives [c, a, b].
 ---@overload fun(self: heed.Tensor, dims: integer[]): heed.Tensor
@@ -43,6 +64,20 @@ function Tensor:permute(...) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:transpose(dim1, dim2) end
+Tensor.swapaxes = Tensor.transpose
+Tensor.swapdims = Tensor.transpose
+
+---@class heed.MovedimOptions
+---@field source? integer|integer[]
+---@field destination? integer|integer[]
+
+---Moves dimensions to other positions; the others keep their order. x:movedim(1, -1) of x [a, b, c] gives [b, c, a].
+---@param source integer|integer[]|heed.MovedimOptions
+---@param destination? integer|integer[] as many as source
+---@return heed.Tensor
+---@nodiscard
+function Tensor:movedim(source, destination) end
+Tensor.moveaxis = Tensor.movedim
 
 ---The transpose of a matrix. A tensor with fewer than two dimensions is returned as a view; more are an error.
 ---@return heed.Tensor
@@ -71,8 +106,8 @@ function Tensor:select(dim, index) end
 ---@nodiscard
 function Tensor:unsqueeze(dim) end
 
----Removes all dimensions of size 1, or only `dim` if its size is 1.
----@param dim? integer|{ dim: integer }
+---Removes all dimensions of size 1, or only those in `dim` whose size is 1.
+---@param dim? integer|integer[]|{ dim: integer|integer[] }
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:squeeze(dim) end
@@ -87,6 +122,47 @@ function Tensor:squeeze(dim) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:flatten(start_dim, end_dim) end
+
+---@class heed.UnflattenOptions
+---@field dim? integer
+---@field sizes? integer[]
+
+---Divides a dimension into several, as a view: x:unflatten(2, {2, -1}) of x [a, 6] gives [a, 2, 3]. The product of the
+---sizes, one of which may be -1, must be the size of the dimension.
+---@param dim integer|heed.UnflattenOptions
+---@param sizes? integer[]|heed.Size
+---@return heed.Tensor
+---@nodiscard
+function Tensor:unflatten(dim, sizes) end
+
+---@class heed.DiagonalOptions
+---@field offset? integer 0, the main diagonal, by default; above it if positive, below it if negative
+---@field dim1? integer 1 by default; in diag_embed -2
+---@field dim2? integer 2 by default; in diag_embed -1
+
+---The diagonal of dimensions dim1 and dim2 as a view, whose last dimension it is: x [a, b, b] with dimensions 2 and 3
+---gives [a, b].
+---@param offset? integer|heed.DiagonalOptions
+---@param dim1? integer
+---@param dim2? integer
+---@return heed.Tensor
+---@nodiscard
+function Tensor:diagonal(offset, dim1, dim2) end
+
+---All windows of `size` elements of dimension `dim` that begin `step` apart, as a view: x [a, n] with dim 2 gives
+---[a, windows, size]. Windows may overlap; such a view cannot be written to.
+---@param dim integer
+---@param size integer
+---@param step integer
+---@return heed.Tensor
+---@nodiscard
+function Tensor:unfold(dim, size, step) end
+
+---The views without dimension `dim`, one for each of its elements.
+---@param dim? integer|{ dim: integer } 1 by default
+---@return heed.Tensor[]
+---@nodiscard
+function Tensor:unbind(dim) end
 
 ---Splits a dimension into views of `size` elements each, the last possibly shorter, or of the sizes in a table, which
 ---must add up to the size of the dimension.
@@ -132,6 +208,69 @@ function Tensor:masked_select(mask) end
 ---@nodiscard
 function Tensor:repeat_interleave(repeats, dim) end
 
+-- ---- Other arrangements: the results are copies ----
+
+---The elements in reverse order along these dimensions.
+---@overload fun(self: heed.Tensor, dims: integer[]|{ dims: integer[] }): heed.Tensor
+---@param ... integer
+---@return heed.Tensor
+---@nodiscard
+function Tensor:flip(...) end
+
+---@class heed.RollOptions
+---@field shifts? integer|integer[]
+---@field dims? integer|integer[]
+
+---Moves element i of the dimensions `dims` to i + shift; what leaves the end comes back at the beginning. Without dims, x
+---is rolled as if it were flattened.
+---@param shifts integer|integer[]|heed.RollOptions
+---@param dims? integer|integer[]|heed.RollOptions as many as shifts
+---@return heed.Tensor
+---@nodiscard
+function Tensor:roll(shifts, dims) end
+
+---Repeats x as a whole along each dimension: x:tile(2, 3) of x [a, b] gives [2 a, 3 b]. Ones are added in front of too
+---few counts; more counts than dimensions add dimensions in front. (PyTorch's repeat; repeat_interleave repeats elements.)
+---@overload fun(self: heed.Tensor, repeats: integer[]): heed.Tensor
+---@param ... integer
+---@return heed.Tensor
+---@nodiscard
+function Tensor:tile(...) end
+
+---@class heed.PadOptions
+---@field pad? integer[]
+---@field mode? "constant"|"reflect"|"replicate"|"circular" "constant" by default
+---@field value? number|boolean what "constant" adds; 0 by default
+
+---Adds elements at both ends of dimensions: `pad` is {before, after} of the last dimension, then of the one before it,
+---and so on, as in PyTorch. Negative numbers remove elements. "reflect" mirrors without the element at the end,
+---"replicate" repeats that, "circular" goes on at the other end.
+---@param pad integer[]|heed.PadOptions
+---@param mode? "constant"|"reflect"|"replicate"|"circular"|heed.PadOptions
+---@param value? number|boolean
+---@return heed.Tensor
+---@nodiscard
+function Tensor:pad(pad, mode, value) end
+
+---x [n] on a diagonal of a matrix that is 0 elsewhere; or that diagonal of a matrix x, as a copy.
+---@param diagonal? integer|{ diagonal: integer } 0 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:diag(diagonal) end
+
+---Matrices in dimensions dim1 and dim2 that are 0 but for a diagonal, the last dimension of x: [a, n] gives [a, n, n].
+---@param offset? integer|heed.DiagonalOptions
+---@param dim1? integer
+---@param dim2? integer
+---@return heed.Tensor
+---@nodiscard
+function Tensor:diag_embed(offset, dim1, dim2) end
+
+---The matrix with the elements of x, flattened, on a diagonal.
+---@param offset? integer|{ offset: integer } 0 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:diagflat(offset) end
 ---@class heed.TakeOptions
 ---@field indices? heed.Indices
 ---@field dim? integer
