@@ -19,11 +19,9 @@ for _, name in ipairs {
   end
 end
 
---- A table of integers, nested if need be, as int64.
+--- Ids, or one of them, as int64.
 local function ids(x, method)
-  if type(x) == "table" or type(x) == "number" then return core.tensor(x, { dtype = "int64" }) end
-  E.check_tensor(x, method, "input")
-  return x
+  return core.modules.indices(type(x) == "number" and core.tensor(x) or x, method, "input")
 end
 
 function F.one_hot(x, ...) return ids(x, "one_hot"):one_hot(...) end
