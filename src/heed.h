@@ -666,6 +666,10 @@ HEED_CALL heed_index_fill(heed_context *ctx, heed_tensor *x, int dim, const heed
 /** Repeats every slice of dim `repeats` times, one after the other; dim 0: every element of x flattened. */
 HEED_CALL heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
                                  heed_tensor **out);
+/** The same with a number of repeats for each slice, or one for all: repeats is int64 [n] or has no
+ * dimensions. */
+HEED_CALL heed_repeat_interleave_each(heed_context *ctx, const heed_tensor *x, const heed_tensor *repeats,
+                                      int dim, heed_tensor **out);
 /** Joins tensors along dim (all other sizes must be equal); stack: along a new dimension dim (all sizes
  * equal). The dtype of the result is the first, as in PyTorch, that can hold all others: bool, int8, int64,
  * bfloat16 or float16 (both: float32), float32. */
