@@ -40,6 +40,9 @@ typedef struct lheed_state {
   void *allocate_user;
   size_t stepped_at;    /* bytes in use when the collector last made a step for tensors */
   uint64_t hash_key[2]; /* of this state's tables of foreign strings */
+  uint64_t pairs;       /* see lheed_box */
+  lua_State *running;   /* calls heed_module_forward; NULL: none does (lown.c) */
+  bool raised;          /* a module in Lua raised an error there, which is on top of the stack */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[8]; /* see lheed_add_transparent */
@@ -125,6 +128,7 @@ typedef struct lheed_box {
   const lheed_type *type;
   void *object;             /* NULL: not yet set, or released */
   const lheed_state *state; /* when it closes, it frees the object */
+  uint64_t pair;            /* of values and their indices: the same number in both; else 0 */
 } lheed_box;
 
 extern const lheed_type lheed_tensor_type;    /* lbox.c */
@@ -147,6 +151,11 @@ void lheed_publish_metatables(lua_State *L);
 void **lheed_push_box(lua_State *L, const lheed_type *type);
 heed_tensor **lheed_push_tensor(lua_State *L);
 heed_module **lheed_push_module(lua_State *L); /* lmodule.c */
+/** Ends a function whose two results, on top of the stack, are values and their indices: marks them as a
+ * pair, so that a list which takes both by mistake, {x:max(1)}, can be refused. */
+int lheed_return_pair(lua_State *L);
+/** Whether the two values on top of the stack are one. */
+bool lheed_are_pair(lua_State *L);
 /** The box at idx; NULL for anything else. The object may be NULL (released). Never raises. */
 lheed_box *lheed_box_at(lua_State *L, int idx);
 /** The same for boxes of one type. */
@@ -208,6 +217,9 @@ void lheed_check_cancel(lua_State *L, const char *function);
 
 /** Raises that `given` arguments are more than the `most` that a function takes. */
 int lheed_too_many(lua_State *L, const char *function, int given, int most);
+/** Raises if idx holds the table that a forward with need_weights returns second: in f(m(x, {need_weights =
+ * true})) f receives both results. */
+void lheed_refuse_second_result(lua_State *L, const char *function, int idx);
 /** For functions without optional arguments: raises for more than `count`; missing ones become nil. */
 void lheed_arguments(lua_State *L, const char *function, int count);
 /** Moves optional arguments, which come by position or by name in one table at the end, to the stack slots
@@ -260,6 +272,15 @@ int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MA
  */
 int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t shape[HEED_MAX_DIMS]);
 
+/** Replaces the indices at idx, a tensor of int64 or of float32 with whole values, or (nested) tables of
+ * integers, by an int64 tensor. masks: bool is left as it is, and tables of booleans become bool tensors.
+ * Raises for anything else. Allocates. (lindices.c) */
+void lheed_indices(lua_State *L, int idx, const char *function, const char *name, bool masks);
+/** The same, but nil is left. */
+void lheed_opt_indices(lua_State *L, int idx, const char *function, const char *name);
+/** Pushes the tensor of such tables at idx; its dtype, int64 or bool. (lnested.c) */
+heed_dtype lheed_nested_indices(lua_State *L, int idx, const char *function, const char *name, bool masks);
+
 /** Pushes a scalar as a Lua number or boolean. */
 void lheed_push_scalar(lua_State *L, heed_scalar value);
 
@@ -297,6 +318,9 @@ void lheed_read_qk_norm(lua_State *L, int idx, const char *function, heed_attent
  * name. (lattention.c) */
 bool lheed_push_table_setting(lua_State *L, const heed_module *m, const char *name);
 #define LHEED_TABLE_SETTINGS "window, rope"
+/** m.name = the value at idx, for settings that can be changed; nil selects the default. False if m has none
+ * of that name. Raises, with nothing changed, for values that the constructor would refuse. (lattention.c) */
+bool lheed_set_setting(lua_State *L, heed_module *m, const char *name, int idx);
 
 /* The taps of an attention: what it computed on the way. (ltaps.c) */
 #define X(name) +1
@@ -314,12 +338,38 @@ void lheed_push_taps(lua_State *L, const lheed_tap_boxes *taps, const heed_atten
 /** heed.ipairs; also the metamethod __ipairs, which 5.2 alone needs for userdata. (lobject.c) */
 int lheed_ipairs(lua_State *L);
 
+/* ---- x[{…}] with more than integers and slices (llist.c) ---- */
+
+/** Whether the value at idx is an index: an integer, or a 0-dimensional int64 tensor. Raises for other
+ * numbers. */
+bool lheed_is_index(lua_State *L, int idx, int64_t *i);
+/** Reads the slice in the table on top of the stack to part (first, last, step) and returns the number of its
+ * elements: 0, 2 or 3. Messages call it "the slice of <noun> <number>". */
+int lheed_read_slice(lua_State *L, const char *noun, int number, int64_t part[3]);
+
+/* The elements of a list that stand for a new dimension, and for all dimensions that it does not mention. */
+#define LHEED_NEWAXIS  "newaxis"
+#define LHEED_ELLIPSIS "..."
+
+/* What the list selects: a view of x, and tensors of indices for some of its dimensions. */
+typedef struct lheed_list {
+  struct heed_tensor *view;
+  int count;
+  int slot[HEED_MAX_DIMS];                     /* the stack slots of the tensors; 0: all of the dimension */
+  int item[HEED_MAX_DIMS], dim[HEED_MAX_DIMS]; /* as in heed__index_names */
+} lheed_list;
+/** Reads the list at stack slot 2 for the tensor at slot 1, of which it makes *view, on the caller's stack.
+ * Pushes the elements of the list, and allocates. */
+void lheed_read_list(lua_State *L, lheed_list *list, struct heed_tensor *view);
+
 /* ---- Modules ---- */
 
 /* The options of a forward, by name; need_weights is left to the caller. (lforward.c) */
 #define LHEED_FORWARD_NAMES                                                                                  \
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache"
 enum { LHEED_NEED_WEIGHTS = 2, LHEED_FORWARD_OPTIONS = 8 };
+/** lheed_options for them; kv_lengths become a tensor. Raises for a second tensor by position. Allocates. */
+void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
 
@@ -353,6 +403,7 @@ void lheed_open_late(lua_State *L);
   X(arithmetic)   /* larithmetic.c: those with further options */                                            \
   X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                               \
   X(views)        /* lviews.c: operations on shapes */                                                       \
+  X(indices)      /* lindices.c: operations that take indices */                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
@@ -366,6 +417,7 @@ void lheed_open_late(lua_State *L);
   X(modules)      /* lmodule.c: boxes of built-in modules, and what heed.nn builds on */                     \
   X(constructors) /* lconstruct.c: nn.Linear and the other classes */                                        \
   X(fields)       /* lfields.c: fields of modules */                                                         \
+  X(own)          /* lown.c: modules in Lua as parts of those in C */                                        \
   X(forward)      /* lforward.c: calling modules */                                                          \
   X(cache)        /* lcache.c: heed.Cache */                                                                 \
   X(steps)        /* lsteps.c: heed.Steps */                                                                 \

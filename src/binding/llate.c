@@ -37,19 +37,25 @@ static void add_function(lua_State *L, const char *file, const char *name) {
   lua_setfield(L, -2, name);
 }
 
-/* Adds the operations that are written in Lua to the library and as methods of tensors. */
+/* Adds the operations that are written in Lua to the library and, unless they are free functions, as methods
+ * of tensors. */
 void lheed_open_composed(lua_State *L) {
   static const struct {
     const char *name, *file;
+    bool is_method;
   } composed[] = {
-#define OP_LUA(name, file) {#name, "heed.ops." #file},
+#define OP_LUA(name, file)      {#name, "heed.ops." #file, true},
+#define OP_LUA_FREE(name, file) {#name, "heed.ops." #file, false},
 #include "../ops/ops.def"
   };
   for (size_t i = 0; i < sizeof composed / sizeof *composed; i++) {
     push_function(L, composed[i].file, composed[i].name);
     lua_pushvalue(L, -1);
-    lua_setfield(L, -3, composed[i].name);
-    lua_setfield(L, -3, composed[i].name);
+    lua_setfield(L, -4, composed[i].name);
+    if (composed[i].is_method)
+      lua_setfield(L, -2, composed[i].name);
+    else
+      lua_pop(L, 1);
   }
 }
 
@@ -227,8 +233,8 @@ static int open_late(lua_State *L) {
  * does, so that a script that replaces these in the library does not affect heed's own files. */
 static const char *const own[] = {"check_cancel", "files",  "frame", "held",
                                   "modules",      "object", "raise", "text"};
-static const char *const used[] = {"Generator", "cat",   "empty", "eye",   "full",   "ipairs",
-                                   "ones",      "pairs", "rand",  "range", "tensor", "zeros"};
+static const char *const used[] = {"Generator", "arange", "cat",  "empty", "eye",   "full",   "ipairs",
+                                   "ones",      "pairs",  "rand", "range", "stack", "tensor", "zeros"};
 static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */
 
 void lheed_open_late(lua_State *L) {

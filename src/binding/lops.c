@@ -222,7 +222,7 @@ static int extremes(lua_State *L, const char *function, extremes_call *call, lua
   bool keepdim = lheed_opt_boolean(L, 3, function, "keepdim", false);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   LHEED_TRY(L, call(lheed_get(L)->context, x, dim, keepdim, values, indices));
-  return lheed_return(L, indices ? 2 : 1);
+  return indices ? lheed_return_pair(L) : lheed_return(L, 1);
 }
 
 static int op_max(lua_State *L) {
@@ -287,7 +287,7 @@ static int op_topk(lua_State *L) {
   lheed_opt_boolean(L, 5, "topk", "sorted", true);
   const heed_tensor *x = lheed_tensor(L, 1, "topk", "x");
   LHEED_TRY(L, heed_topk(lheed_get(L)->context, x, k, dim, largest, values, indices));
-  return lheed_return(L, 2);
+  return lheed_return_pair(L);
 }
 
 /* sort(x, dim = -1, descending = false, stable = true) leaves values and indices on the stack; stable in any
@@ -305,7 +305,7 @@ static void sort(lua_State *L, const char *function) {
 
 static int op_sort(lua_State *L) {
   sort(L, "sort");
-  return lheed_return(L, 2);
+  return lheed_return_pair(L);
 }
 static int op_argsort(lua_State *L) {
   sort(L, "argsort");
@@ -387,8 +387,7 @@ void lheed_open_ops(lua_State *L) {
       {"where", op_where},   {"equal", op_equal}, {"allclose", op_allclose}, {"var", op_var},
       {"std", op_std},       {"max", op_max},     {"min", op_min},           {"argmax", op_argmax},
       {"argmin", op_argmin}, {"topk", op_topk},   {"sort", op_sort},         {"argsort", op_argsort},
-      {"matmul", op_matmul}, {"mm", op_matmul},   {"bmm", op_matmul},        {"dot", op_dot},
-      {NULL, NULL},
+      {"matmul", op_matmul}, {"mm", op_matmul},   {"dot", op_dot},           {NULL, NULL},
   };
   static const luaL_Reg operators[] = {
       {"__add", op_add},       {"__sub", op_sub},        {"__mul", op_mul},        {"__div", op_div},

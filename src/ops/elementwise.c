@@ -266,6 +266,11 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
 HEED_BINARY_LIST(X)
 #undef X
 
+heed_status heed__mul(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
+                      const char *b_name, const heed_tensor *b, heed_tensor **out) {
+  return binary(ctx, function, BINARY_mul, &heed__kernels_of(ctx)->mul, a_name, a, b_name, b, out);
+}
+
 /* ---- trunc_divide ---- */
 
 static void float_trunc_divide(const void *user, void *out, const heed__span *in, size_t n) {

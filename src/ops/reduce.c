@@ -17,21 +17,11 @@ _Static_assert(HEED__REDUCE_WIDTH >= HEED__CHUNK, "a row of results is converted
 
 heed_status heed__reduced_dims(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                                const int *dims, uint32_t *reduced) {
-  uint32_t bits = ndims == 0 ? UINT32_MAX : 0;
+  uint32_t bits;
   heed_status status = heed__check_arithmetic(ctx, function, "x", x);
-  if (status == HEED_OK) status = heed__check_list(ctx, function, "dims", ndims, dims);
-  if (status != HEED_OK) return status;
-  for (int i = 0; i < ndims; i++) {
-    int dim;
-    status = heed__check_dim(ctx, function, x->ndim, dims[i], &dim);
-    if (status != HEED_OK) return status;
-    if (bits >> dim & 1)
-      return heed__fail(ctx, HEED_ARGUMENT, "%s: dim names dimension %d twice; it must name it once",
-                        function, dim + 1);
-    bits |= (uint32_t)1 << dim;
-  }
-  *reduced = bits;
-  return HEED_OK;
+  if (status == HEED_OK) status = heed__check_dims(ctx, function, x->ndim, ndims, dims, &bits);
+  if (status == HEED_OK) *reduced = ndims == 0 ? UINT32_MAX : bits;
+  return status;
 }
 
 heed_status heed__check_reduced(heed_context *ctx, const char *function, const heed_tensor *x,

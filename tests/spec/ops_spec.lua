@@ -556,7 +556,8 @@ describe("joining and splitting", function()
   end)
 
   it("names an element that is not a tensor", function()
-    fails("cat: tensors is a tensor of shape [2, 3] and dtype float32; it must be a table of tensors", heed.cat, x, x)
+    fails("cat: tensors is a tensor of shape [2, 3] and dtype float32; it must be a table of tensors, as in {a, b}",
+      heed.cat, x, x)
     fails("stack: tensors[2] is the number 3; it must be a tensor", heed.stack, { x, 3 })
     local released = heed.ones(1)
     released:release()
@@ -616,7 +617,7 @@ describe("selecting", function()
       assert.is_false(pcall(x.index_select, x, 2, tensor({ i }, "int64")))
       assert.is_false(pcall(x.gather, x, 2, tensor({ { i } }, "int64")))
     end
-    fails("gather: index is a table; it must be a tensor", x.gather, x, 2, { 1 })
+    fails("gather: index is a boolean (true); it must be a tensor or a table of integers", x.gather, x, 2, true)
     assert.is_false(pcall(x.repeat_interleave, x, -1))
   end)
 

@@ -6,7 +6,7 @@
 -- underscore works in place: it writes the result into x, which must have its shape and a dtype that can hold it, and
 -- returns x.
 
----What tensors have as methods and heed has as functions: heed.exp(x) is x:exp().
+---Tensors have these as methods and heed as functions: heed.exp(x) is x:exp().
 ---@class heed.Elementwise
 local Tensor = {}
 

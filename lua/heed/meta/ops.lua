@@ -2,7 +2,8 @@
 -- Tensors: reductions, operations along a dimension, matrix products, attention. x is the tensor before the colon.
 -- Shapes that do not fit and dtypes that are not supported raise an error.
 
----@class heed.Tensor
+---Tensors have these as methods and heed as functions.
+---@class heed.Operations
 local Tensor = {}
 
 -- ---- Reductions ----
@@ -282,7 +283,7 @@ function Tensor:rms_norm(weight, eps) end
 ---@field scaling? heed.RopeScaling
 
 ---Rotary position embedding (RoPE): rotates pair i of x [..., n, d] by the angle (position - 1) · base^(-2 (i - 1) / d).
----@param positions? heed.Tensor|heed.RopeOptions int64, counted from 1, broadcast to [..., n]; 1 to n by default
+---@param positions? heed.Indices|heed.RopeOptions counted from 1, broadcast to [..., n]; 1 to n by default
 ---@param base? number|heed.RopeOptions
 ---@param style? "half"|"interleaved"|heed.RopeOptions
 ---@param dims? integer|heed.RopeOptions
@@ -299,7 +300,72 @@ function Tensor:rope(positions, base, style, dims) end
 ---@nodiscard
 function Tensor:matmul(other) end
 Tensor.mm = Tensor.matmul
-Tensor.bmm = Tensor.matmul
+
+---The products of the matrices in x [b, n, m] and mat2 [b, m, p]: [b, n, p]. matmul also broadcasts.
+---@param mat2 heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:bmm(mat2) end
+
+---The product of a matrix x [n, m] and vec [m]: [n].
+---@param vec heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:mv(vec) end
+
+---@class heed.AddProductOptions
+---@field beta? number a factor of x; 1 by default. If it is 0, the elements of x do not matter, even if they are nan
+---@field alpha? number a factor of the product; 1 by default
+
+---beta · x + alpha · (mat1 · mat2), where x broadcasts to the product.
+---@param mat1 heed.Tensor [n, m]
+---@param mat2 heed.Tensor [m, p]
+---@param options? heed.AddProductOptions
+---@return heed.Tensor y [n, p]
+---@nodiscard
+function Tensor:addmm(mat1, mat2, options) end
+
+---beta · x + alpha · (mat · vec), where x broadcasts to the product.
+---@param mat heed.Tensor [n, m]
+---@param vec heed.Tensor [m]
+---@param options? heed.AddProductOptions
+---@return heed.Tensor y [n]
+---@nodiscard
+function Tensor:addmv(mat, vec, options) end
+
+---beta · x + alpha · (batch1 · batch2), where x broadcasts to the products.
+---@param batch1 heed.Tensor [b, n, m]
+---@param batch2 heed.Tensor [b, m, p]
+---@param options? heed.AddProductOptions
+---@return heed.Tensor y [b, n, p]
+---@nodiscard
+function Tensor:baddbmm(batch1, batch2, options) end
+
+---The sum of products over the last dimensions, which have equal sizes: [a, n] and [b, n] give [a, b].
+---@param other heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:inner(other) end
+
+---The sum of products over several dimensions: the last `dims` of x and the first of other, or {dimensions of x,
+---dimensions of other}. The result has the other dimensions of x, then those of other.
+---@param other heed.Tensor
+---@param dims? integer|integer[][]|{ dims: integer|integer[][] } 2 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:tensordot(other, dims) end
+
+---The vector product along a dimension of size 3; other sizes broadcast.
+---@param other heed.Tensor
+---@param dim? integer|{ dim: integer } the first dimension of size 3 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:cross(other, dim) end
+
+---The sum of the main diagonal of a matrix; int64 for bool and int64, otherwise float32.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:trace() end
 
 ---The dot product Σ x · other of two tensors [n].
 ---@param other heed.Tensor
@@ -342,7 +408,7 @@ function Tensor:dequantize_int8(scale) end
 ---@nodiscard
 function Tensor:linear_int8(weight, scale, bias) end
 
----Embedding lookup: the rows of weight whose numbers are in x, int64 of any shape, counted from 1.
+---Embedding lookup: the rows of weight whose numbers are in x, integers of any shape, counted from 1.
 ---@param weight heed.Tensor [size, d]; float32, bfloat16 or float16
 ---@return heed.Tensor y float32 [sizes of x..., d]
 ---@nodiscard
@@ -367,7 +433,7 @@ function Tensor:embedding(weight) end
 ---@field generator? heed.Generator draws the dropout mask
 ---@field window? heed.Window
 ---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
----@field kv_lengths? heed.Tensor int64 [b], each from 0 to S: keys beyond are padding; not together with past keys
+---@field kv_lengths? heed.Indices [b], each from 0 to S: keys beyond are padding; not together with past keys
 ---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k
 ---@field past_value? heed.Tensor [..., hkv, P, dv], concatenated before v
 ---@field alibi_slopes? heed.Tensor [hq]: slope · |i + offset - j| is subtracted from the scores (ALiBi)

@@ -23,7 +23,7 @@ local contains = core.frame(function(module, part)
   if not E.record(part).inside then return found end
   E.walk(module, "", E.class_name(part), {}, function(each)
     found = found or each == part
-    return found or not E.record(each) -- built-in modules hold built-in ones only
+    return found or not E.record(each) and not primitives.holds_own(each)
   end)
   return found
 end)

@@ -110,6 +110,21 @@ function P:children()
   return list_of(values)
 end
 
+--- `for i, part in m:iter() do`, for lists of modules, built in or written in Lua.
+function P:iter()
+  E.check_self(self, "iter")
+  local own = E.record(self)
+  if not (own and own.class.__len or not own and E.class_name(self) == "ModuleList") then
+    E.reject("iter", "self", self, "a list of modules")
+  end
+  local i = 0
+  return function()
+    i = i + 1
+    local part = self[i]
+    if part ~= nil then return i, part end
+  end
+end
+
 local function all_modules(module, method)
   local names, values = {}, {}
   E.walk(module, "", method, {}, function(each, prefix)
@@ -175,7 +190,8 @@ function P:train(mode)
   local list = {}
   E.walk(self, "", "train", {}, function(module)
     list[#list + 1] = module
-    return not E.record(module) or module ~= self and module.train ~= P.train
+    if not E.record(module) then return not primitives.holds_own(module) end
+    return module ~= self and module.train ~= P.train
   end)
   for _, module in ipairs(list) do
     local own = E.record(module)
@@ -212,13 +228,13 @@ end
 
 -- ---- Dtypes -------------------------------------------------------------------------------------
 
---- The outermost built-in modules in a module.
+--- The outermost built-in modules in a module, and those in modules written in Lua that these hold.
 local function built_in(module)
   local list = {}
   E.walk(module, "", "to", {}, function(each)
     if E.record(each) then return false end
     list[#list + 1] = each
-    return true
+    return not primitives.holds_own(each)
   end)
   return list
 end
