@@ -134,6 +134,26 @@ describe("m:clone()", function()
     assert.are.equal("mask scratch", tensors.names_of(copy:named_buffers()))
   end)
 
+  it("copies modules of one's own in built-in attention", function()
+    local Scaled = nn.Module.class "Scaled"
+    function Scaled:init(base) self.base, self.factor = base, nn.Parameter(heed.ones(4)) end
+    function Scaled:forward(x) return self.base(x) * self.factor end
+    local m = nn.MultiHeadAttention(4, 4, 5, 0, 2)
+    m.W_query = Scaled(m.W_query)
+    m.W_key = nn.Sequential(m.W_key)
+    m.causal = false
+    local copy, x = m:clone(), heed.randn(2, 5, 4)
+    assert.are.equal(tostring(m), tostring(copy))
+    assert.is_false(copy.causal)
+    assert.is_true(m(x):equal(copy(x)))
+    same_state(m, copy)
+    local before = m(x)
+    copy.W_query.factor:fill_(0)
+    copy.W_key[1].weight:fill_(0)
+    assert.is_true(before:equal(m(x)))
+    assert.is_false(before:equal(copy(x)))
+  end)
+
   it("copies a deep module without recursion", function()
     local m = nn.ReLU()
     for _ = 1, 5000 do m = nn.Sequential(m) end
