@@ -101,7 +101,7 @@ static int module_index(lua_State *L) {
 
 /* m.name = the value at 3, a part; W_query and others may be modules in Lua. Those are left to
  * lua/heed/nn/own.lua, which also checks that they do not contain m. */
-static void set_part(lua_State *L, heed_module *m, const char *name, const char *needed) {
+static void assign_part(lua_State *L, heed_module *m, const char *name, const char *needed) {
   heed_module *value = lheed_test_module(L, 3);
   const bool any = heed__takes_own(m, name);
   if ((!value && any) || (value && heed__holds_own(value))) {
@@ -116,9 +116,8 @@ static void set_part(lua_State *L, heed_module *m, const char *name, const char 
   if (!value)
     lheed_error(L, "%s: %s is %s; it must be a built-in module (%s)", heed_module_class(m), name,
                 lheed_push_what(L, 3), needed);
-  LHEED_TRY(L, heed_module_set_module(m, name, value));
-  if (!value->class->attends) lua_pushnil(L);
-  lheed_anchor(L, 1, name, lua_gettop(L));
+  lua_settop(L, 4);
+  lheed_set_part(L, 1, name, value, value->class->attends ? 3 : 4);
 }
 
 static int module_newindex(lua_State *L) {
@@ -136,7 +135,7 @@ static int module_newindex(lua_State *L) {
       LHEED_TRY(L, heed_module_set_parameter(m, name, lheed_tensor(L, 3, class, name)));
       return 0;
     }
-    set_part(L, m, name, heed_module_class(part));
+    assign_part(L, m, name, heed_module_class(part));
     return 0;
   }
   if (lua_type(L, 2) == LUA_TSTRING && lheed_set_setting(L, m, lua_tostring(L, 2), 3)) return 0;
