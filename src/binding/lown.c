@@ -192,7 +192,7 @@ static int pass_result(lua_State *L) {
 
 /* ---- Assigning ---- */
 
-static const char *check_string(lua_State *L, int idx, const char *function, const char *name) {
+static const char *check_own_string(lua_State *L, int idx, const char *function, const char *name) {
   if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, name, "a string");
   return lua_tostring(L, idx);
 }
@@ -206,10 +206,10 @@ static int set_own(lua_State *L) {
   lheed_self(L, "set_own");
   heed_module **box = lheed_push_module(L); /* frees the new module if something below raises */
   const heed_own_config config = {.size = sizeof config,
-                                  .name = check_string(L, 4, "set_own", "class"),
+                                  .name = check_own_string(L, 4, "set_own", "class"),
                                   .user = S,
                                   .forward = forward_in_lua};
-  const char *name = check_string(L, 2, "set_own", "name");
+  const char *name = check_own_string(L, 2, "set_own", "name");
   LHEED_TRY(L, heed_own_module_new(S->context, &config, box));
   lua_rawgetp(L, LUA_REGISTRYINDEX, &values_key);
   lua_pushvalue(L, 3);
@@ -223,7 +223,7 @@ static int set_holder(lua_State *L) {
   lheed_begin(L);
   lua_settop(L, 3);
   lheed_self(L, "set_part");
-  lheed_set_part(L, 1, check_string(L, 2, "set_part", "name"), lheed_check_module(L, 3, "set_part"), 3);
+  lheed_set_part(L, 1, check_own_string(L, 2, "set_part", "name"), lheed_check_module(L, 3, "set_part"), 3);
   return 0;
 }
 
