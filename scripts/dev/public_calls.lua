@@ -41,6 +41,7 @@ local numbers = { -- valid values by name; 1 for the others
   ndim = "2", ndims = "1", step = "heed_integer(1)", first = nil, size = "sizeof block.bytes", count = "2", d = "4",
   d_in = "4", d_out = "4", p = "0.5", repeats = "2", pairs = "1", padding_index = "0", epsilon = "1e-5",
   header = "HEED_VERSION_NUMBER", seconds = "0", length = "1",
+  dim2 = "2",
 }
 local name_of = {
   heed_module_set_parameter = '"weight"', heed_module_set_module = '"dropout"', heed_module_setting = '"p"',
@@ -121,6 +122,7 @@ local function number(f, i, kind, name)
   if kind == "double" then return ("DOUBLE(%d, %s)"):format(i, numbers[name] or "1.0") end
   if f.name:find("config_init$") then return "sizeof out1" end -- any other size would be wrong for the block
   if f.name == "heed_kv_cache_truncate" then good = "0" end
+  if f.name == "heed_unfold" and name == "size" then good = "2" end
   if name == "count" and f.list:find("tensors") or name == "pairs" then return ("COUNT(%d, %s)"):format(i, good) end
   if name == "count" and kind == "size_t" then good = "HEED_GENERATOR_STATE_BYTES" end
   if good:find("heed_") then good = "1" end

@@ -262,6 +262,9 @@ bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *
 
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise) {
   if (lua_isnoneornil(L, idx)) return otherwise;
+  const lheed_state *S = lheed_find(L);
+  for (int i = 0; S && lua_iscfunction(L, idx) && i < LHEED_CONVERTERS; i++)
+    if (lua_tocfunction(L, idx) == S->converters[i]) return S->converter_dtype[i];
   const char *text = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
 #define X(name, dtype_text, type)                                                                            \
   if (strcmp(text, dtype_text) == 0) return HEED_##name;

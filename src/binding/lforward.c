@@ -17,46 +17,6 @@ heed_forward_options lheed_forward_options(lua_State *L, int first, const char *
   };
 }
 
-/* The list at idx as an int64 tensor, which replaces it. */
-static void read_list(lua_State *L, int idx, const char *function) {
-  const lua_Unsigned count = lheed_own_list(L, idx, function);
-  heed_tensor **box = lheed_push_tensor(L);
-  const int64_t shape[] = {(int64_t)count};
-  LHEED_TRY(L, heed__tensor_new(lheed_get(L)->context, function, HEED_INT64, 1, shape, box));
-  int64_t *to = (int64_t *)(void *)(*box)->data;
-  for (lua_Unsigned i = 0; i < count; i++) {
-    lheed_own_element(L, idx, i);
-    to[i] = lheed_integer(L, lua_gettop(L), function, "a number of kv_lengths");
-    lua_pop(L, 1);
-  }
-  lua_replace(L, idx);
-}
-
-/* The same for a float32 tensor of whole numbers. */
-static void read_floats(lua_State *L, int idx, const char *function) {
-  heed_context *ctx = lheed_get(L)->context;
-  heed_tensor **whole = lheed_push_tensor(L), **back = lheed_push_tensor(L);
-  const heed_tensor *x = lheed_tensor(L, idx, function, "kv_lengths");
-  LHEED_TRY(L, heed__to(ctx, function, x, HEED_INT64, whole));
-  LHEED_TRY(L, heed__to(ctx, function, *whole, HEED_FLOAT32, back));
-  bool equal = false;
-  LHEED_TRY(L, heed_equal(ctx, x, *back, &equal));
-  if (!equal)
-    lheed_error(L, "%s: kv_lengths has fractions; it must have whole numbers: convert with kv_lengths:long()",
-                function);
-  lua_pop(L, 1);
-  lua_replace(L, idx);
-}
-
-void lheed_read_lengths(lua_State *L, int idx, const char *function) {
-  luaL_checkstack(L, 8, function);
-  const lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);
-  if (lua_type(L, idx) == LUA_TTABLE)
-    read_list(L, idx, function);
-  else if (box && box->object && heed_tensor_dtype(box->object) == HEED_FLOAT32)
-    read_floats(L, idx, function);
-}
-
 void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names) {
   const heed_module *m = lheed_test_module(L, 1);
   const lheed_box *second = lua_gettop(L) < first ? NULL : lheed_test(L, first, &lheed_tensor_type);
@@ -77,7 +37,7 @@ void lheed_forward_arguments(lua_State *L, int first, const char *function, cons
   lheed_options(L, function, first, names);
   int at = first;
   while (strcmp(names[at - first], "kv_lengths") != 0) at++;
-  lheed_read_lengths(L, at, function);
+  lheed_opt_indices(L, at, function, "kv_lengths");
 }
 
 /* Whether the forward of m calls modules of other classes, perhaps in Lua. */
@@ -96,6 +56,7 @@ static int forward_in_c(lua_State *L) {
   else
     lheed_forward_arguments(L, OPTIONS, class, names);
   bool wanted = !plain && lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
+  if (strcmp(class, "Embedding") == 0) lheed_indices(L, INPUT, class, "ids", false);
 
   heed_tensor **out = lheed_push_tensor(L);
   lheed_tap_boxes boxes;

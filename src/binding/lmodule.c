@@ -257,6 +257,22 @@ static int train(lua_State *L) {
   return 0;
 }
 
+/* shallow_copy(m): a module of the same class and settings that shares the entries of m */
+static int shallow_copy(lua_State *L) {
+  lua_settop(L, 1);
+  heed_module **box = lheed_push_module(L);
+  LHEED_TRY(L, heed__module_shallow_copy(lheed_self(L, "clone"), "clone", box));
+  lheed_remember_module(L);
+  return lheed_return(L, 1);
+}
+
+/* python_number(x): its text in Python, "1e-05" or "10.0" */
+static int python_number(lua_State *L) {
+  char text[HEED__NUMBER_TEXT];
+  lua_pushstring(L, heed__python_number(text, luaL_checknumber(L, 1)));
+  return 1;
+}
+
 /* ---- Opening ---- */
 
 void lheed_push_module_methods(lua_State *L) {
@@ -280,6 +296,8 @@ void lheed_open_modules(lua_State *L) {
                                         {"train", train},
                                         {"options", lheed_options_of},
                                         {"refuse_second_result", refuse_second_result},
+                                        {"shallow_copy", shallow_copy},
+                                        {"python_number", python_number},
                                         {NULL, NULL}};
   static const luaL_Reg functions[] = {{"Parameter", new_parameter}, {NULL, NULL}};
   lheed_new_type(L, &lheed_module_type, metamethods);

@@ -24,6 +24,7 @@ heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t
     }
   }
   m->context = ctx;
+  m->bytes = bytes;
   m->class = class;
   m->references = 1;
   m->training = true;

@@ -59,6 +59,7 @@ typedef struct heed__slot {
 
 struct heed_module {
   heed_context *context;
+  size_t bytes; /* of the class's struct */
   const heed__class *class;
   int64_t references;
   bool training;
@@ -73,6 +74,11 @@ struct heed_module {
 HEED_MUST_USE
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out);
+
+/** A module of the same class and settings, whose entries are those of m: the same parts, and tensors that share
+ * the elements of its parameters. Errors: MEMORY; CANCELLED and LIMIT for a large struct. (clone.c) */
+HEED_MUST_USE
+heed_status heed__module_shallow_copy(const heed_module *m, const char *function, heed_module **out);
 
 static inline int64_t heed__setting_integer(const heed_module *m, const heed__setting *setting) {
   return *(const int64_t *)(const void *)((const char *)m + setting->offset);

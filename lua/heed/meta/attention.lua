@@ -174,7 +174,7 @@ local Cache = {}
 function Cache:truncate(n) end
 
 ---Batch item i becomes a copy of item indices[i], as needed for beam search.
----@param indices heed.Tensor|integer[] int64 [b], counted from 1; an index may occur several times
+---@param indices heed.Indices [b]; an index may occur several times
 ---@return heed.Cache self
 function Cache:reorder(indices) end
 

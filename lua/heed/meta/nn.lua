@@ -1,4 +1,4 @@
----@meta _
+---@meta heed.nn
 -- heed.nn: modules. Shape legend: b batch, h heads, n tokens, s keys, d size of a head. Inputs of a wrong shape or dtype,
 -- and options that contradict each other, raise an error.
 
@@ -31,7 +31,7 @@ function nn.is_module(value) end
 ---@field key_padding_mask? heed.Tensor bool [b, s], true for padding
 ---@field need_weights? boolean return the intermediate results as a second result; this never changes the first
 ---@field generator? heed.Generator draws the dropout mask
----@field kv_lengths? heed.Tensor|integer[] int64 [b]: keys beyond these lengths are padding, as with key_padding_mask. With key and causality, the last query is aligned with the last key. Not together with a cache
+---@field kv_lengths? heed.Indices [b]: keys beyond these lengths are padding, as with key_padding_mask. With key and causality, the last query is aligned with the last key. Not together with a cache
 ---@field key? heed.Tensor cross attention: x attends to these tokens instead of itself [b, s, kdim]
 ---@field value? heed.Tensor the tokens that values are computed from; by default key [b, s, vdim]
 ---@field cache? heed.Cache x's tokens are appended to it and attend to all tokens in it
@@ -311,7 +311,7 @@ function nn.Dropout(p) end
 ---@field embedding_dim integer
 ---@field padding_idx? integer counted from 1
 
----An embedding table: ids, int64 of any shape [...] and counted from 1, give the rows [..., embedding_dim] of the weight.
+---An embedding table: ids (heed.Indices) of any shape [...], counted from 1, give the rows [..., embedding_dim] of the weight.
 ---The weight is initialized from the standard normal distribution, with the same random numbers as PyTorch; row
 ---padding_idx is initialized to 0. An id out of range raises an error.
 ---@overload fun(options: heed.EmbeddingOptions): heed.Embedding
@@ -385,3 +385,5 @@ function nn.SiLU() end
 ---@return heed.ReLU
 ---@nodiscard
 function nn.ReLU() end
+
+return nn

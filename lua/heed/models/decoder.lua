@@ -14,13 +14,14 @@ local Decoder = nn.Module.class "Decoder"
 
 local OPTIONS = { "cache", "attn_mask", "key_padding_mask", "kv_lengths", "need_weights", "logits_to_keep" }
 
---- Checks kv_lengths, a list or a tensor [b], for ids [b, n].
-local function check_lengths(name, lengths, ids)
-  local count = type(lengths) == "table" and #lengths or E.kind(lengths) == "tensor" and lengths:numel()
-  if ids.ndim ~= 2 or count ~= ids.shape[1] then
-    E.reject(name, "kv_lengths", lengths, "a list or an int64 tensor [b] for ids [b, n]; ids have the shape [%s]",
+--- kv_lengths as an int64 tensor [b], checked for ids [b, n].
+local function lengths_of(name, lengths, ids)
+  lengths = core.modules.indices(lengths, name, "kv_lengths")
+  if lengths.ndim ~= 1 or ids.ndim ~= 2 or lengths.shape[1] ~= ids.shape[1] then
+    E.reject(name, "kv_lengths", lengths, "a list or a tensor [b] of lengths for ids [b, n]; ids have the shape [%s]",
       table.concat(ids.shape, ", "))
   end
+  return lengths
 end
 
 --- Logits [b, n, v] of ids [b, n], or [n, v] of ids [n]; only those of the last logits_to_keep tokens if that is given.
@@ -38,14 +39,14 @@ function Decoder:forward(ids, ...)
       fail("%s: kv_lengths and %s are both given; use key_padding_mask to hide keys in a cache", name,
         cache and "cache" or "key_padding_mask")
     end
-    check_lengths(name, lengths, ids)
+    lengths = lengths_of(name, lengths, ids)
   end
   local work, inner, past = nil, nil, 0
   if cache ~= nil then work, inner, past = caches.begin(name, cache, #layers, batch, n) end
   if past + n > config.max_position_embeddings then
     local before = past > 0 and ("cache has %s and "):format(E.count(past, "token")) or ""
-    fail("%s: %sids have %s; together they must be at most %d, max_position_embeddings", name, before,
-      E.count(n, "token"), config.max_position_embeddings)
+    fail("%s: %sids have %s; together they must be at most %d, %s", name, before, E.count(n, "token"),
+      config.max_position_embeddings, config.names.max_position_embeddings)
   end
 
   local x, found = self:embed(ids, past), {}
