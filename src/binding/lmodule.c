@@ -245,7 +245,9 @@ static int kind_of(lua_State *L) {
  */
 static int refuse_second_result(lua_State *L) {
   lua_settop(L, 2);
-  lheed_refuse_second_result(L, luaL_checkstring(L, 1), 2);
+  if (lua_type(L, 1) != LUA_TSTRING)
+    return lheed_bad_argument(L, 1, "refuse_second_result", "function", "a string");
+  lheed_refuse_second_result(L, lua_tostring(L, 1), 2);
   return 0;
 }
 
