@@ -15,6 +15,42 @@ static bool is_options(lua_State *L, int idx) {
   return false;
 }
 
+/* Whether the field `name` of the table at idx is a tensor. */
+static bool has_tensor(lua_State *L, int idx, const char *name) {
+  lua_pushstring(L, name);
+  lua_rawget(L, idx);
+  const bool found = lheed_test(L, lua_gettop(L), &lheed_tensor_type) != NULL;
+  lua_pop(L, 1);
+  return found;
+}
+
+/* Whether idx holds the second result of a forward with need_weights, of an attention module or of a model.
+ */
+static bool is_second_result(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TTABLE) return false;
+  if (has_tensor(L, idx, "weights")) return has_tensor(L, idx, "scores") || has_tensor(L, idx, "logits");
+  const int top = lua_gettop(L);
+  lua_pushliteral(L, "layers");
+  lua_rawget(L, idx);
+  bool found = lua_istable(L, -1);
+  if (found) {
+    lua_rawgeti(L, -1, 1);
+    found = lua_istable(L, -1) && has_tensor(L, lua_gettop(L), "weights");
+  }
+  lua_settop(L, top);
+  return found;
+}
+
+void lheed_refuse_second_result(lua_State *L, const char *function, int idx) {
+  luaL_checkstack(L, 4, function);
+  if (is_second_result(L, idx))
+    lheed_error(
+        L,
+        "%s: the last argument is the second result of a call with need_weights; put parentheses around that "
+        "call, which then has one result: (m(x, {need_weights = true}))",
+        function);
+}
+
 static int unknown_option(lua_State *L, const char *function, const char *const *names) {
   const int key = lua_gettop(L);
   const char *what = lheed_push_key(L, key);
@@ -42,11 +78,14 @@ static void check_names(lua_State *L, int idx, const char *function, const char 
       const char *key = lua_tostring(L, -1);
       for (int i = 0; names[i] && !known; i++) known = strcmp(key, names[i]) == 0;
     }
-    if (!known) unknown_option(L, function, names);
+    if (known) continue;
+    lheed_refuse_second_result(L, function, idx);
+    unknown_option(L, function, names);
   }
 }
 
 int lheed_too_many(lua_State *L, const char *function, int given, int most) {
+  lheed_refuse_second_result(L, function, lua_gettop(L));
   return lheed_error(L, "%s: %d argument%s given; it takes at most %d", function, given,
                      given == 1 ? " was" : "s were", most);
 }
@@ -227,6 +266,9 @@ bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *
 
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise) {
   if (lua_isnoneornil(L, idx)) return otherwise;
+  const lheed_state *S = lheed_find(L);
+  for (int i = 0; S && lua_iscfunction(L, idx) && i < LHEED_CONVERTERS; i++)
+    if (lua_tocfunction(L, idx) == S->converters[i]) return S->converter_dtype[i];
   const char *text = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
 #define X(name, dtype_text, type)                                                                            \
   if (strcmp(text, dtype_text) == 0) return HEED_##name;

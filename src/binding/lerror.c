@@ -75,11 +75,26 @@ static int raise_top(lua_State *L) {
   return lua_error(L);
 }
 
+/* Replaces the function's name at the start of the message on top of the stack by the name of the running
+ * function (see lheed_add_methods): in-place forms and aliases share their code with others. */
+static void use_called_name(lua_State *L) {
+  const int called = lua_upvalueindex(3);
+  if (lua_type(L, lua_upvalueindex(2)) != LUA_TBOOLEAN || lua_type(L, called) != LUA_TSTRING) return;
+  const char *message = lua_tostring(L, -1);
+  const size_t length = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");
+  if (length == 0 || strncmp(message + length, ": ", 2) != 0) return;
+  lua_pushvalue(L, called);
+  lua_pushstring(L, message + length);
+  lua_concat(L, 2);
+  lua_replace(L, -2);
+}
+
 int lheed_error(lua_State *L, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   lua_pushvfstring(L, format, arguments);
   va_end(arguments);
+  use_called_name(L);
   return raise_top(L);
 }
 
@@ -93,6 +108,7 @@ void lheed_push_message(lua_State *L, heed_status status) {
 
 void lheed_raise(lua_State *L, heed_status status) {
   lheed_push_message(L, status);
+  use_called_name(L);
   raise_top(L);
 }
 

@@ -166,7 +166,8 @@ void lheed_add_methods(lua_State *L, const luaL_Reg *functions, bool in_place) {
     lua_pushlstring(L, name, length + in_place); /* lua_pushfstring took a quarter of the time of opening */
     lua_pushvalue(L, -2);
     lua_pushboolean(L, in_place);
-    lua_pushcclosure(L, functions->func, 2);
+    lua_pushvalue(L, -3);
+    lua_pushcclosure(L, functions->func, 3);
     for (int table = -5; table <= -4; table++) { /* the library, the methods */
       lua_pushvalue(L, -2);
       lua_pushvalue(L, -2);

@@ -25,6 +25,7 @@ for _, name in ipairs(FILES) do
     class = line:match("^%-%-%-@class heed%.?([%w]*)") or (line:match("^%-%-%-") and class)
     local field = class and line:match("^%-%-%-@field ([%w_]+)")
     if field then document(class == "" and "heed" or class, field) end
+    if class == "Views" and field then document("Tensor", field) document("heed", field) end -- a word of Lua
   end
 end
 
@@ -62,7 +63,7 @@ describe("the annotations", function()
     local fields = { shape = true, dtype = true, ndim = true, T = true, is_parameter = true }
     for name in pairs(fields) do assert.is_not_nil(heed.ones(1)[name]) end
     local public = names_of(methods, fields)
-    for _, name in ipairs { "cat", "concat", "stack" } do public[name] = nil end -- they take a table
+    for _, name in ipairs { "cat", "concat", "concatenate", "stack" } do public[name] = nil end -- they take a table
     compare("Tensor", public)
   end)
 

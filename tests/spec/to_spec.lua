@@ -179,7 +179,7 @@ describe("modules with low-precision weights", function()
     end
     raises("Linear: weight is int8; it must be float32, bfloat16 or float16",
       function() m.weight = heed.ones(2, 3, { dtype = "int8" }) end)
-    raises("Linear: weight is [3, 2]; it must be [2, 3]",
+    raises("Linear: weight is [3, 2]; its first size must be 2, that of bias; make a new Linear(2, 3)",
       function() m.weight = heed.ones(3, 2, { dtype = "float16" }) end)
     raises("Linear: bias is float16; it must be float32: convert with bias:float()",
       function() m.bias = heed.ones(2, { dtype = "float16" }) end)

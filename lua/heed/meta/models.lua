@@ -49,7 +49,8 @@ function WordPiece:decode(ids, options) end
 
 -- ---- BERT ----
 
----The settings in config.json, with Hugging Face's names.
+---The fields of a config.json, with Hugging Face's names and defaults. Keys that change no result are ignored; other
+---unknown keys are an error.
 ---@class heed.BertConfig
 ---@field model_type? "bert" other types are an error
 ---@field vocab_size integer
@@ -60,12 +61,16 @@ function WordPiece:decode(ids, options) end
 ---@field max_position_embeddings? integer the largest number of tokens; 512 by default
 ---@field type_vocab_size? integer 2 by default
 ---@field layer_norm_eps? number 1e-12 by default
----@field hidden_act? "gelu"|"gelu_new"|"relu"|"silu" "gelu" by default
+---@field hidden_act? "gelu"|"gelu_fast"|"gelu_new"|"gelu_pytorch_tanh"|"relu"|"silu"|"swish" "gelu" by default
+---@field initializer_range? number the standard deviation of fresh weights; 0.02 by default
 ---@field hidden_dropout_prob? number 0.1 by default
 ---@field attention_probs_dropout_prob? number 0.1 by default
 
+---A BERT with fresh weights, in training mode and with a pooler; biases are 0, matrices drawn from a normal distribution
+---with the standard deviation initializer_range.
 ---@class heed.Bert: heed.Module
 ---@field config heed.BertConfig
+---@overload fun(config: heed.BertConfig): heed.Bert
 ---@field tokenizer? heed.WordPiece made from the vocab.txt beside the weights
 ---@field max_seq_length integer the number of tokens to which `encode` truncates a text
 ---@field pooling? "mean"|"cls" how `encode` combines the hidden states into one vector
@@ -73,12 +78,12 @@ local Bert = {}
 
 ---@class heed.BertOptions
 ---@field attention_mask? heed.Tensor [b, n], 0 or false for padding
----@field kv_lengths? heed.Tensor int64 [b]: tokens beyond these lengths are padding
----@field token_type_ids? heed.Tensor|integer[] int64 [b, n] or [n], counted from 1; 1 by default
+---@field kv_lengths? heed.Indices [b]: tokens beyond these lengths are padding
+---@field token_type_ids? heed.Indices [b, n] or [n]; 1 by default
 ---@field need_weights? boolean return the intermediate results of attention; false by default
 
 ---The hidden states of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
----@param ids heed.Tensor|integer[]|integer[][] int64 [n] or [b, n]
+---@param ids heed.Indices [n] or [b, n]
 ---@param options? heed.BertOptions
 ---@return heed.Tensor hidden [n, d] or [b, n, d]
 ---@return { layers: heed.Taps[] }? info
