@@ -82,7 +82,6 @@ add("heed", "Generator_ generator", "write heed.Generator(seed)")
 add("heed", "len", "write #x")
 add("heed", "print", "write print(x)")
 add("heed", "Module", "write heed.nn.Module")
-add("heed", "concatenate", "write heed.cat{x, y}")
 add("heed", "version_", "write heed.version")
 
 -- ---- Modules ----
