@@ -48,6 +48,7 @@ add("Tensor", "int", "write x:long()")
 add("Tensor", "type astype", 'x.dtype is the dtype, and x:to "int64" converts')
 add("Tensor", "len", "write #x, or x:size(1)")
 add("Tensor", "copy", "write x:clone()")
+add("Tensor", "...", 'write x[{"...", i}]')
 add("Tensor", "append extend insert", "a tensor has a fixed shape: write heed.cat{x, y}")
 add("Tensor", "resize resize_ unsqueeze_ squeeze_ t_ transpose_ view_",
   "shapes do not change in place: write x = x:reshape(...), x:unsqueeze(dim) and so on")
