@@ -211,6 +211,11 @@ const char *lheed_push_key(lua_State *L, int idx);
  * selects the advice of heed.suggest; the known names are the keys of the tables, or the words of the texts,
  * at the stack indices `names` and `more` (0: nothing). Allocates. */
 const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names, int more);
+/** Makes reading an unknown name of the table on top of the stack, which messages call `owner`, an error.
+ * Other keys, and names with a leading underscore, which libraries look for in any table, stay nil. */
+void lheed_guard(lua_State *L, const char *owner);
+/** Raises for the name at index 2, or returns nil (0 results) for such keys; the table is at index 1. */
+int lheed_unknown_name(lua_State *L, const char *owner);
 /** Pushes a float as Lua writes it, but with a point in every locale. */
 const char *lheed_push_float(lua_State *L, double value);
 

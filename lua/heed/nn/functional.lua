@@ -205,4 +205,4 @@ end
 E.with_frames(F)
 for name, loss in pairs(require "heed.nn.loss_functions") do F[name] = loss end -- these have frames already
 
-return F
+return core.modules.guard(F, "heed.nn.functional")
