@@ -71,7 +71,7 @@ local function members(of, colon, partial)
     end)
   end
   if heed.nn.is_module(value) then pcall(add_parts, value, add) end
-  if type(value) == "string" then value = { __index = host.globals.string } end
+  if type(value) == "string" then value = host.globals.string end
   local meta = getmetatable(value)
   if type(value) == "table" then
     add_keys(value, add)

@@ -187,7 +187,7 @@ local function named(path)
   end
   local close = similar(name)
   local answer = "help: nothing is called '" .. path .. "'"
-  if #close > 0 then answer = answer .. "; there are: " .. concat(close, ", ") end
+  if #close > 0 then answer = answer .. "; similar: " .. concat(close, ", ") end
   return answer
 end
 
@@ -214,7 +214,7 @@ function help.text(...)
   if type(value) == "function" then
     local record = names.of_function(value)
     if record then return function_text(record) end
-    return "a function without annotations; those of Lua itself are in its manual, https://www.lua.org/manual"
+    return "a function without annotations; the manual of Lua explains Lua's own: https://www.lua.org/manual"
   end
   return type(value) == "table" and show.value(value) or tostring(value) .. " is a " .. type(value)
 end
