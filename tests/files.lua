@@ -1,5 +1,6 @@
 -- Shared by the specs of files: a temporary folder for each test, and writing files there.
 local assert = require "luassert"
+local heed = require "heed"
 local support = require "tests.support"
 
 local files = {}
@@ -28,6 +29,26 @@ function files.count() return tonumber(support.run("ls -A " .. support.quote(fol
 function files.fails(message, got, text)
   assert.is_nil(got)
   assert.are.equal(message, text)
+end
+
+local UNSIGNED = { uint8 = 2 ^ 7, uint16 = 2 ^ 15, uint32 = 2 ^ 31, uint64 = 2 ^ 62 } -- their first elements
+
+--- The tensors written by scripts/dev/make_file_values.py, of a dtype of files, as they are loaded.
+function files.golden(dtype, ...)
+  local n = 1
+  for _, size in ipairs { ... } do n = n * size end
+  local i = heed.range(0, n - 1, 1, { dtype = "int64" }):view(...)
+  if dtype == "bool" then return (i % 3):eq(0) end
+  if UNSIGNED[dtype] then return i + heed.tensor(UNSIGNED[dtype], { dtype = "int64" }) end
+  if dtype:find "int" then return (i - 3):to(dtype == "int8" and "int8" or "int64") end
+  return (i / 2 - 3):to(dtype == "float64" and "float32" or dtype)
+end
+
+--- x must have the dtype, the shape and the elements that are expected.
+function files.same(expected, x)
+  assert.are.equal(expected.dtype, x.dtype)
+  assert.are.equal(tostring(expected.shape), tostring(x.shape))
+  assert.are.same(expected:tolist(), x:tolist())
 end
 
 --- The contents of a .safetensors file with this header and data.

@@ -11,10 +11,10 @@ local M = {}
 
 --- A state dict in the file's order, and its metadata; for .npy one tensor; nil and a message on failure.
 function M.load(path)
-  local first, tensors, metadata = files.load(path)
+  local first, tensors, metadata, numbers, archive = files.load(path)
   if first == nil then return nil, tensors end
   if not metadata then return first end
-  return state_dict.from(first, tensors), metadata
+  return state_dict.from(first, tensors, numbers, archive), metadata
 end
 
 -- ---- Saving -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ local Llama = require "heed.models.llama"
 local config = { -- 8 layers of 12.5 MB in float32
   vocab_size = 64, hidden_size = 512, intermediate_size = 1376, num_hidden_layers = 8, num_attention_heads = 8,
   num_key_value_heads = 8, head_dim = 64, max_position_embeddings = 256, rms_norm_eps = 1e-6, hidden_act = "silu",
-  attention_bias = false, mlp_bias = false, attention_dropout = 0, tie_word_embeddings = false, rope = { base = 10000 },
+  attention_bias = false, mlp_bias = false, attention_dropout = 0, tie_word_embeddings = false,
 }
 local BYTES = { float32 = 4, bfloat16 = 2, float16 = 2, int8 = 1 }
 

@@ -21,8 +21,12 @@ from make_file_values import serialize
 # The dtype's name in the serializer and in files of safetensors, numpy's dtype of the same size, the name after heed
 # has loaded and saved the tensor
 KINDS = [("float32", "F32", "<f4", "F32"), ("float16", "F16", "<f2", "F16"), ("bfloat16", "BF16", "<u2", "BF16"),
-         ("int64", "I64", "<i8", "I64"), ("int32", "I32", "<i4", "I64"), ("int8", "I8", "|i1", "I8"),
-         ("bool", "BOOL", "|b1", "BOOL")]
+         ("int64", "I64", "<i8", "I64"), ("int8", "I8", "|i1", "I8"), ("bool", "BOOL", "|b1", "BOOL"),
+         ("float64", "F64", "<f8", "F32"), ("int32", "I32", "<i4", "I64"), ("int16", "I16", "<i2", "I64"),
+         ("uint8", "U8", "|u1", "I64"), ("uint16", "U16", "<u2", "I64"), ("uint32", "U32", "<u4", "I64"),
+         ("uint64", "U64", "<u8", "I64")]
+AFTER = {"F64": ("<f8", "<f4"), "I32": ("<i4", "<i8"), "I16": ("<i2", "<i8"), "U8": ("|u1", "<i8"),
+         "U16": ("<u2", "<i8"), "U32": ("<u4", "<i8"), "U64": ("<u8", "<i8")}
 LETTERS = ["a", "Z", ".", "_", "0", " ", '"', "\\", "/", "\n", "\x01", "\x7f", "\u00e9", "\u6ce8", "\U0001f600"]
 
 
@@ -38,11 +42,20 @@ def some_bytes(rng, dtype, shape):
     count = int(np.prod(shape, dtype=np.int64))
     if dtype == "|b1":
         return bytes(rng.choices([0, 1], k=count))
+    if dtype in ("<f8", ">f8"):  # no nan, whose bits change
+        return np.array([rng.gauss(0, 1) * 10.0 ** rng.randrange(-45, 40) for _ in range(count)], dtype).tobytes()
+    if dtype in ("<u8", ">u8"):  # what int64 can represent
+        return np.array([rng.randrange(2 ** 63) for _ in range(count)], dtype).tobytes()
     return rng.randbytes(count * np.dtype(dtype).itemsize)
 
 
-def widened(kind, data):
-    return np.frombuffer(data, "<i4").astype("<i8").tobytes() if kind == "I32" else data
+def converted(kind, data):
+    """The bytes after heed has loaded and saved them."""
+    if kind not in AFTER:
+        return data
+    before, after = AFTER[kind]
+    with np.errstate(all="ignore"):  # numbers that float32 cannot represent
+        return np.frombuffer(data, before).astype(after).tobytes()
 
 
 class Stream:
@@ -85,7 +98,7 @@ class Check:
                 key, shape = some_name(self.rng), some_shape(self.rng)
                 data = some_bytes(self.rng, numpy_dtype, shape)
                 entries[key] = (dtype, data, shape)
-                expected[key] = (after, widened(name, data), list(shape))
+                expected[key] = (after, converted(name, data), list(shape))
             metadata = {some_name(self.rng): some_name(self.rng) for _ in range(self.rng.randrange(0, 3))} or None
             source, target = self.folder / f"{i}.safetensors", self.folder / f"{i}.out.safetensors"
             source.write_bytes(serialize(entries, metadata))
@@ -129,7 +142,8 @@ class Check:
                 continue
             taken += 1
             try:
-                before = {key: (e["shape"], bytes(e["data"])) for key, e in deserialize(source.read_bytes())}
+                before = {key: (e["shape"], converted(e["dtype"], bytes(e["data"])))
+                          for key, e in deserialize(source.read_bytes())}
             except Exception as error:  # safetensors' reason
                 self.expect(f"heed loads {source.read_bytes()[:header]}; safetensors: {error}", False)
                 continue
@@ -142,7 +156,8 @@ class Check:
     # ---- numpy ----
 
     def arrays(self):
-        for dtype in ["<f4", "<f8", "<f2", "<i8", "<i4", "|i1", "|b1", ">f4", ">f8", ">f2", ">i8", ">i4"]:
+        for dtype in ["<f4", "<f8", "<f2", "<i8", "<i4", "<i2", "|i1", "|u1", "<u2", "<u4", "<u8", "|b1",
+                      ">f4", ">f8", ">f2", ">i8", ">i4", ">i2", ">u2", ">u4", ">u8"]:
             for shape in [(), (0,), (3,), (2, 3), (4, 1, 5), (2, 0, 3), (2, 3, 4, 5), (70, 33)]:
                 array = np.frombuffer(some_bytes(self.rng, dtype, shape), dtype).reshape(shape)
                 yield array
@@ -152,7 +167,8 @@ class Check:
     @staticmethod
     def as_loaded(array):
         kind = array.dtype.kind + str(array.dtype.itemsize)
-        to = {"f8": "<f4", "i4": "<i8"}.get(kind, array.dtype.newbyteorder("<"))
+        integer = kind in ("i4", "i2", "u1", "u2", "u4", "u8")
+        to = "<f4" if kind == "f8" else "<i8" if integer else array.dtype.newbyteorder("<")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about numbers that float32 cannot represent
             return array.astype(to)

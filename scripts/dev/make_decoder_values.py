@@ -92,15 +92,9 @@ def tiny(case):
     """The logits of the prompt's last position, and as many tokens as are stored."""
     c = case["config"]
     if case["name"] == "gpt2":
-        model = GPT2LMHeadModel(GPT2Config(
-            vocab_size=c["vocab_size"], n_positions=c["context_length"], n_embd=c["d_model"], n_layer=c["layers"],
-            n_head=c["heads"], layer_norm_epsilon=c["norm_eps"], attn_implementation="eager"))
+        model = GPT2LMHeadModel(GPT2Config(**c, attn_implementation="eager"))
     else:
-        model = LlamaForCausalLM(LlamaConfig(
-            vocab_size=c["vocab_size"], hidden_size=c["d_model"], intermediate_size=c["d_hidden"],
-            num_hidden_layers=c["layers"], num_attention_heads=c["heads"], num_key_value_heads=c["kv_heads"],
-            max_position_embeddings=c["context_length"], rms_norm_eps=c["norm_eps"], rope_theta=c["rope_base"],
-            attn_implementation="eager"))
+        model = LlamaForCausalLM(LlamaConfig(**c, attn_implementation="eager"))
     missing, unknown = model.load_state_dict(load_file(golden.GOLDEN / case["file"]), strict=False)
     assert not unknown and set(missing) <= {"lm_head.weight"}, (missing, unknown)
     model.tie_weights() if missing else None

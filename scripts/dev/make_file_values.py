@@ -3,8 +3,8 @@
 
     python scripts/dev/make_file_values.py [FOLDER]     (pip install numpy safetensors)
 
-Element i (from 0, row-major) of every tensor is i / 2 - 3, of integers i - 3, of bools i % 3 == 0. These numbers are
-exact in all dtypes. Each run writes the same bytes.
+Element i (from 0, row-major) of every tensor is i / 2 - 3, of integers i - 3, of unsigned ones 2^(bits - 1) + i or, of
+64 bits, 2^62 + i, of bools i % 3 == 0. These numbers are exact in all dtypes. Each run writes the same bytes.
 """
 import io
 import json
@@ -16,13 +16,16 @@ import safetensors
 import golden
 
 SHAPE = (2, 3, 4)
-NUMPY = ["<f4", "<f8", "<f2", "<i4", "<i8", "|i1", "|b1", ">f4", ">f8", ">f2", ">i4", ">i8"]
+NUMPY = ["<f4", "<f8", "<f2", "<i2", "<i4", "<i8", "|i1", "|u1", "<u2", "<u4", "<u8", "|b1", ">f4", ">f8", ">f2",
+         ">i2", ">i4", ">i8", ">u2", ">u4", ">u8"]
 
 
 def array(dtype, shape=SHAPE):
     i = np.arange(int(np.prod(shape)))
     kind = np.dtype(dtype).kind
-    values = i % 3 == 0 if kind == "b" else i - 3 if kind in "iu" else i / 2 - 3
+    if kind == "u":
+        return (2 ** min(8 * np.dtype(dtype).itemsize - 1, 62) + i).astype(dtype).reshape(shape)
+    values = i % 3 == 0 if kind == "b" else i - 3 if kind == "i" else i / 2 - 3
     return values.astype(dtype).reshape(shape)
 
 
@@ -59,13 +62,14 @@ def main():
     for version in (2, 3):
         with open(path(f"version_{version}.npy"), "wb") as file:
             np.lib.format.write_array(file, array("<f4"), version=(version, 0))
-    np.save(path("refused_u1.npy"), np.arange(3, dtype="u1"))
     np.save(path("refused_c8.npy"), np.arange(3, dtype="c8"))
     np.save(path("refused_records.npy"), np.zeros(2, dtype=[("a", "<f4")]))
 
     tensors = {"weight": array("<f4"), "ids": array("<i4", (5,)), "mask": array("|b1", (3, 3)), "scale": np.array(2.5)}
     np.savez(path("stored.npz"), **tensors)
     np.savez_compressed(path("deflated.npz"), **tensors)
+    np.savez(path("partly.npz"), weight=array("<f4"), wave=np.arange(3, dtype="c8"), scale=np.array(2.5),
+             records=np.zeros(2, dtype=[("a", "<f4")]), text=np.array(["ab"]), count=array("|u1", (3,)))
     with zipfile.ZipFile(path("without_endings.npz"), "w") as file:
         for name, value in tensors.items():
             text = io.BytesIO()
@@ -87,9 +91,15 @@ def main():
     metadata = {"format": "pt", "note": "\u00e9\n"}
     with open(path("everything.safetensors"), "wb") as file:
         file.write(serialize(everything, metadata))
-    for name, dtype in (("float64", "<f8"), ("uint8", "|u1")):
-        with open(path(f"refused_{name}.safetensors"), "wb") as file:
-            file.write(serialize({"x": (name, array(dtype, (3,)).tobytes(), (3,))}))
+    converted = {name: (name, array(dtype).tobytes(), SHAPE) for name, dtype in [
+        ("float64", "<f8"), ("int16", "<i2"), ("int32", "<i4"), ("uint8", "|u1"), ("uint16", "<u2"), ("uint32", "<u4"),
+        ("uint64", "<u8")]}
+    with open(path("converted.safetensors"), "wb") as file:
+        file.write(serialize(converted))
+    with open(path("partly.safetensors"), "wb") as file:
+        file.write(serialize({"weight": everything["float32"], "low": ("float8_e4m3fn", bytes(6), (2, 3)),
+                              "large": ("uint64", (2 ** 63).to_bytes(8, "little") * 2, (2,)),
+                              "wave": ("complex64", bytes(16), (2,)), "count": converted["uint8"]}))
 
     shards = {"sharded-1-of-2.safetensors": ["float32", "int64"], "sharded-2-of-2.safetensors": ["bfloat16", "bool"]}
     weight_map = {}

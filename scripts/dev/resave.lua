@@ -8,7 +8,8 @@ for line in io.lines() do
   local done, message = what ~= nil, metadata
   if done then
     local with = to:find "%.safetensors$" and next(metadata) and { metadata = metadata } or {}
-    done, message = heed.save(to, what, with)
+    local fine, result, problem = pcall(heed.save, to, what, with) -- an error: a tensor that heed cannot use
+    done, message = fine and result, fine and problem or tostring(result):gsub("^.-:%d+: ", "", 1)
   end
   print(done and "ok" or message)
 end

@@ -46,30 +46,42 @@ static int failed(lua_State *L, heed_status status) {
 
 /* ---- Loading ---- */
 
-/* Pushes the names in order, the tensors by name, and the metadata. */
-static void push_contents(lua_State *L, heed_context *ctx, const heed_archive *archive) {
+/* Pushes the names in order, the tensors by name, the metadata, and by name the numbers of the entries that
+ * `open` makes a tensor of when they are used. Returns the number of these. */
+static int64_t push_contents(lua_State *L, heed_context *ctx, const heed_archive *archive) {
   const int64_t count = heed_archive_count(archive);
   const char *key, *value;
+  int64_t later = 0;
+  const int names = lua_gettop(L) + 1, tensors = names + 1, numbers = names + 3;
   lua_createtable(L, (int)count, 0);
   lua_createtable(L, 0, (int)count);
+  lua_createtable(L, 0, 4);
+  lua_newtable(L);
   for (int64_t i = 1; i <= count; i++) {
     if ((i & 0x3ff) == 0) lheed_check_cancel_of(L, ctx, "load");
     lua_pushstring(L, heed_archive_name(archive, i));
     lua_pushvalue(L, -1);
-    lua_rawseti(L, -4, i);
-    heed_tensor **out = lheed_push_tensor(L);
-    LHEED_TRY(L, heed_archive_tensor(archive, i, out));
-    lua_rawset(L, -3);
+    lua_rawseti(L, names, i);
+    if (heed__archive_is_ready(archive, i)) {
+      heed_tensor **out = lheed_push_tensor(L);
+      LHEED_TRY(L, heed_archive_tensor(archive, i, out));
+      lua_rawset(L, tensors);
+    } else {
+      lua_pushinteger(L, (lua_Integer)i);
+      lua_rawset(L, numbers);
+      later++;
+    }
   }
-  lua_createtable(L, 0, 4);
   for (int64_t i = 1; heed_archive_metadata(archive, i, &key, &value); i++) {
     lheed_check_cancel_of(L, ctx, "load"); /* a value may have megabytes */
     lua_pushstring(L, value);
-    lua_setfield(L, -2, key);
+    lua_setfield(L, tensors + 1, key);
   }
+  return later;
 }
 
-/* load(path): a tensor; or names, tensors by name, metadata; or nil, message */
+/* load(path): a tensor; or names, tensors by name, metadata, and, if some entries are left for later, their
+ * numbers by name and the archive; or nil, message */
 static int load(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
@@ -80,8 +92,46 @@ static int load(lua_State *L) {
   TRY_FILE(L, &status, heed__load_file(ctx, path, archive, tensor));
   if (status != HEED_OK) return failed(L, status);
   if (*tensor != NULL) return lheed_return(L, 1);
-  push_contents(L, ctx, *archive);
+  const bool later = push_contents(L, ctx, *archive) > 0;
+  if (later) {
+    lua_pushvalue(L, 2);
+    return lheed_return(L, 5);
+  }
+  heed_archive_free(*archive);
+  *archive = NULL;
+  lua_pop(L, 1);
   return lheed_return(L, 3);
+}
+
+/* The archive at 1, where the number at 2 is that of an entry. */
+static heed_archive *archive_argument(lua_State *L, int64_t *i) {
+  lheed_arguments(L, "load", 2);
+  const lheed_box *box = lheed_test(L, 1, &archive_type);
+  *i = lheed_integer(L, 2, "load", "number");
+  if (!box || !box->object || *i < 1 || *i > heed_archive_count(box->object))
+    lheed_bad_argument(L, 1, "load", "archive", "an archive with that entry");
+  return box->object;
+}
+
+/* open(archive, i): the tensor of entry i */
+static int open_entry(lua_State *L) {
+  int64_t i;
+  lheed_begin(L);
+  const heed_archive *archive = archive_argument(L, &i);
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_archive_tensor(archive, i, out));
+  return lheed_return(L, 1);
+}
+
+/* describe(archive, i): what entry i is, for messages */
+static int describe_entry(lua_State *L) {
+  int64_t i;
+  char text[HEED__ENTRY_TEXT];
+  lheed_begin(L);
+  const heed_archive *archive = archive_argument(L, &i);
+  heed__archive_describe(archive, i, text);
+  lua_pushstring(L, text);
+  return 1;
 }
 
 /* ---- Saving ---- */
@@ -224,9 +274,10 @@ static int kind(lua_State *L) {
 
 /* Adds `files`, the functions, to the library table. */
 void lheed_open_io(lua_State *L) {
-  static const luaL_Reg functions[] = {{"load", load}, {"save_tensor", save_tensor},
-                                       {"save", save}, {"json", json},
-                                       {"kind", kind}, {"text", text},
+  static const luaL_Reg functions[] = {{"load", load},       {"save_tensor", save_tensor},
+                                       {"save", save},       {"json", json},
+                                       {"kind", kind},       {"text", text},
+                                       {"open", open_entry}, {"describe", describe_entry},
                                        {NULL, NULL}};
   lheed_new_type(L, &archive_type, NULL);
   lheed_new_type(L, &json_type, NULL);

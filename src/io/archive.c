@@ -22,12 +22,14 @@ heed_status heed__sort_names(heed_context *ctx, const char *function, heed__name
 
 /* ---- Construction ---- */
 
-heed_status heed__archive_new(heed_context *ctx, int64_t count, int64_t pairs, size_t text,
+heed_status heed__archive_new(const heed__where *where, int64_t count, int64_t pairs, size_t text,
                               heed_archive **out) {
+  heed_context *ctx = where->ctx;
   heed_archive *a = heed__allocate(ctx, sizeof(*a));
   if (a == NULL) return heed__fail_memory(ctx, "load", sizeof(*a));
   const size_t n = (size_t)count;
   *a = (heed_archive){.ctx = ctx, .pairs = pairs};
+  memcpy(a->where, where->text, sizeof(a->where));
   a->entries = heed__allocate(ctx, n * sizeof(*a->entries));
   a->sorted = heed__allocate(ctx, n * sizeof(*a->sorted));
   a->metadata = heed__allocate(ctx, 2 * (size_t)pairs * sizeof(*a->metadata));
@@ -78,12 +80,14 @@ void heed_archive_free(heed_archive *archive) {
   heed_context *ctx = archive->ctx;
   for (int64_t i = 0; i < archive->count; i++) {
     heed_tensor_free(archive->entries[i].tensor);
+    heed__release(ctx, archive->entries[i].refusal);
     heed__file_map_release(archive->entries[i].map);
   }
   heed__release(ctx, archive->entries);
   heed__release(ctx, archive->sorted);
   heed__release(ctx, archive->metadata);
   heed__release(ctx, archive->text);
+  heed__release(ctx, archive->strides);
   heed__release(ctx, archive);
 }
 
@@ -106,9 +110,16 @@ heed_status heed_archive_tensor(const heed_archive *archive, int64_t i, heed_ten
                       (long long)i, (long long)archive->count);
   if (*out != NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "archive_tensor: *out is already a tensor; it must be NULL");
+  return heed__entry_open(archive, &archive->entries[i - 1], out);
+}
+
+bool heed__archive_is_ready(const heed_archive *archive, int64_t i) {
   const heed__entry *entry = &archive->entries[i - 1];
-  if (entry->tensor != NULL) return heed__tensor_from_view(ctx, "load", entry->tensor, out);
-  return entry->open(ctx, entry, out);
+  return entry->tensor != NULL || heed__entry_is_mapped(entry);
+}
+
+void heed__archive_describe(const heed_archive *archive, int64_t i, char out[HEED__ENTRY_TEXT]) {
+  heed__entry_text(&archive->entries[i - 1], out, HEED__ENTRY_TEXT);
 }
 
 bool heed_archive_metadata(const heed_archive *archive, int64_t i, const char **key, const char **value) {

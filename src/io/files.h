@@ -138,20 +138,58 @@ HEED_MUST_USE
 heed_status heed__json_parse(const heed__where *where, const char *text, size_t length,
                              const heed__json_limits *limits, heed__json_tree **out);
 
+/* ---- Dtypes of files (convert.c) ---- */
+
+typedef enum heed__conversion {
+  HEED__AS_IS,
+  HEED__FROM_FLAG, /* a bool: any byte but 0 is true */
+  HEED__FROM_DOUBLE,
+  HEED__FROM_SIGNED,
+  HEED__FROM_UNSIGNED,
+  HEED__REFUSED
+} heed__conversion;
+
+/* The names of dtypes differ between formats. */
+typedef enum heed__naming {
+  HEED__IN_SAFETENSORS,
+  HEED__IN_NPY,     /* without the byte order */
+  HEED__IN_TORCH,   /* float32 */
+  HEED__IN_STORAGE, /* the class of a storage: FloatStorage */
+  HEED__NAMINGS
+} heed__naming;
+
+typedef struct heed__stored {
+  const char *names[HEED__NAMINGS]; /* NULL: the format lacks it */
+  int bits;                         /* of an element in the file */
+  heed_dtype dtype;                 /* that it is loaded as */
+  heed__conversion conversion;
+} heed__stored;
+
+/** NULL: there is none of that name. */
+const heed__stored *heed__stored_named(heed__naming naming, const char *name);
+/** The name of a dtype of heed; NULL: the format lacks it. */
+const char *heed__stored_name(heed__naming naming, heed_dtype dtype);
+/** Converts n elements that lie `step` bytes apart, aligned or not. Returns false if a number does not fit.
+ */
+bool heed__stored_convert(const heed__stored *f, bool reversed, const char *p, int64_t step, int64_t n,
+                          void *out);
+
 /* ---- Archives (archive.c) ---- */
 
-/* A loaded tensor, or elements in a mapped file, which `open` makes a tensor of. */
-typedef struct heed__entry heed__entry;
-struct heed__entry {
+/* A loaded tensor, elements in a mapped file, of which heed__entry_open makes a tensor, or a reason why there
+ * is none. */
+typedef struct heed__entry {
   const char *name;
   heed_tensor *tensor; /* owned; NULL: the fields below */
-  heed_status (*open)(heed_context *ctx, const heed__entry *entry, heed_tensor **out);
-  int stored_dtype; /* an index of the format's own table */
+  char *refusal;       /* owned: the message for whoever uses the entry; NULL: the fields below */
+  const heed__stored *stored;
+  bool reversed; /* the other byte order */
   int ndim;
   int64_t shape[HEED_MAX_DIMS];
-  heed__file_map *map; /* one reference */
+  const int64_t *stride; /* in elements; NULL: contiguous */
+  heed__file_map *map;   /* one reference */
   char *data;
-};
+} heed__entry;
 
 typedef struct heed__name {
   const char *name;
@@ -160,18 +198,20 @@ typedef struct heed__name {
 
 struct heed_archive {
   heed_context *ctx;
+  char where[HEED__WHERE]; /* for messages about entries */
   int64_t count, pairs;
   heed__entry *entries;
   heed__name *sorted;    /* the entries by name */
   const char **metadata; /* keys and values in turn */
   char *text;            /* holds all names and metadata */
   size_t text_used;
+  int64_t *strides; /* of the entries that have some; NULL: none */
 };
 
 /** An archive of `count` empty entries, with a capacity of `pairs` pairs of metadata and `text` bytes for all
  * texts with their closing zeros. Errors: MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
-heed_status heed__archive_new(heed_context *ctx, int64_t count, int64_t pairs, size_t text,
+heed_status heed__archive_new(const heed__where *where, int64_t count, int64_t pairs, size_t text,
                               heed_archive **out);
 /** Copies a text into the archive. */
 const char *heed__archive_text(heed_archive *archive, const char *text);
@@ -181,6 +221,15 @@ HEED_MUST_USE
 heed_status heed__archive_sort(heed_archive *archive, const heed__where *where);
 /** The entry of that name, or NULL. */
 const heed__entry *heed__archive_find(const heed_archive *archive, const char *name);
+
+/** Whether an entry is used where it lies in the mapped file, without a copy. (convert.c) */
+bool heed__entry_is_mapped(const heed__entry *entry);
+/** A new tensor of an entry. Errors: DTYPE (heed lacks the entry's), FILE (a number does not fit), MEMORY,
+ * LIMIT, CANCELLED. (convert.c) */
+HEED_MUST_USE
+heed_status heed__entry_open(const heed_archive *archive, const heed__entry *entry, heed_tensor **out);
+/** "a tensor of shape [2] and dtype float64 in the file". (convert.c) */
+void heed__entry_text(const heed__entry *entry, char *out, size_t capacity);
 
 /** Sorts `count` names; *duplicate is one that occurs twice, or NULL. Errors: MEMORY, LIMIT, CANCELLED. */
 HEED_MUST_USE
@@ -233,6 +282,7 @@ heed_status heed__safetensors_load(const heed__where *where, const char *path, h
 typedef struct heed__npy_source {
   const heed__where *where;
   int64_t left; /* bytes not yet read */
+  bool refused; /* heed__npy_read failed, because heed lacks the dtype */
   heed_status (*fill)(struct heed__npy_source *source, void *out, size_t bytes);
 } heed__npy_source;
 

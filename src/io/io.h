@@ -12,6 +12,14 @@ HEED_MUST_USE
 heed_status heed__load_file(heed_context *ctx, const char *path, heed_archive **archive,
                             heed_tensor **tensor);
 
+/* Of an archive's entry i, from 1: (archive.c) */
+
+/** Whether heed_archive_tensor neither converts nor copies it, and does not refuse it. */
+bool heed__archive_is_ready(const heed_archive *archive, int64_t i);
+#define HEED__ENTRY_TEXT 512
+/** "a tensor of shape [2] and dtype float64 in the file", for messages. */
+void heed__archive_describe(const heed_archive *archive, int64_t i, char out[HEED__ENTRY_TEXT]);
+
 /** Saves one tensor without a name in the format of the path's ending. Errors: as heed_save_npy. */
 HEED_MUST_USE
 heed_status heed__save_tensor(heed_context *ctx, const char *path, const heed_tensor *x);

@@ -21,6 +21,7 @@ typedef struct header {
 typedef struct reader {
   const heed__where *where;
   const char *start, *p, *end;
+  bool records; /* descr is a list */
 } reader;
 
 static heed_status invalid_npy(const reader *r, const char *what) {
@@ -96,7 +97,8 @@ static heed_status read_npy_shape(reader *r, header *h) {
 static heed_status read_value(reader *r, int key, header *h) {
   skip_npy_spaces(r);
   if (key == 0) {
-    if (r->p < r->end && *r->p == '[')
+    r->records = r->p < r->end && *r->p == '[';
+    if (r->records)
       return heed__fail_file(r->where, "its elements are records (descr is a list); they must be numbers");
     return read_string(r, h->descr, sizeof(h->descr));
   }
@@ -169,72 +171,49 @@ static heed_status read_header(heed_context *ctx, heed__npy_source *source, head
   status = fill_from_source(source, text, length);
   reader r = {.where = where, .start = text, .p = text, .end = text + length};
   if (status == HEED_OK) status = read_dict(&r, h);
+  source->refused = r.records;
   heed__release(ctx, text);
   return status;
 }
 
 /* ---- The elements ---- */
 
-/* The dtypes of files, and those that they are loaded as. */
-typedef struct npy_dtype {
-  const char *name; /* descr without the byte order */
-  size_t bytes;
-  heed_dtype dtype;
-} npy_dtype;
-
-static const npy_dtype npy_dtypes[] = {
-    {"f4", 4, HEED_FLOAT32}, {"f8", 8, HEED_FLOAT32}, {"f2", 2, HEED_FLOAT16}, {"i8", 8, HEED_INT64},
-    {"i4", 4, HEED_INT64},   {"i1", 1, HEED_INT8},    {"b1", 1, HEED_BOOL}};
-
-static heed_status find_npy_dtype(const heed__where *where, const char *descr, const npy_dtype **out,
+static heed_status find_npy_dtype(heed__npy_source *source, const char *descr, const heed__stored **out,
                                   bool *reversed) {
   char quoted[HEED__QUOTED];
   const char order = descr[0];
-  for (size_t i = 0; i < sizeof(npy_dtypes) / sizeof(npy_dtypes[0]); i++) {
-    const npy_dtype *f = &npy_dtypes[i];
-    if (order == '\0' || strchr("<>=|", order) == NULL || strcmp(descr + 1, f->name) != 0) continue;
-    if (order == '|' && f->bytes > 1) continue;
-    *out = f;
-    *reversed = f->bytes > 1 && order != '=' && (order == '<') != heed__is_little_endian();
-    return HEED_OK;
-  }
-  return heed__fail_file(where,
-                         "its dtype is %s; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order",
-                         heed__quoted(quoted, descr, false));
-}
-
-/* Converts n elements of 8 or 4 bytes, already in this machine's byte order, to float32 or int64. */
-static void convert_elements(const npy_dtype *f, const char *bytes, int64_t n, char *out) {
-  for (int64_t i = 0; i < n; i++) {
-    if (f->bytes == 8) {
-      double number;
-      memcpy(&number, bytes + 8 * i, 8);
-      ((float *)(void *)out)[i] = (float)number;
-    } else {
-      int32_t number;
-      memcpy(&number, bytes + 4 * i, 4);
-      ((int64_t *)(void *)out)[i] = number;
+  if (order != '\0' && strchr("<>=|", order) != NULL) {
+    const heed__stored *f = heed__stored_named(HEED__IN_NPY, descr + 1);
+    if (f != NULL && f->conversion != HEED__REFUSED && (order != '|' || f->bits == 8)) {
+      *out = f;
+      *reversed = f->bits > 8 && order != '=' && (order == '<') != heed__is_little_endian();
+      return HEED_OK;
     }
   }
+  source->refused = true;
+  return heed__fail_file(
+      source->where,
+      "its dtype is %s; it must be f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8 or b1, of either "
+      "byte order",
+      heed__quoted(quoted, descr, false));
 }
 
-static heed_status read_elements(heed__npy_source *source, const npy_dtype *f, bool reversed,
+static heed_status read_elements(heed__npy_source *source, const heed__stored *f, bool reversed,
                                  heed_tensor *x) {
-  const size_t width = heed__element_bytes(x->dtype);
+  const size_t width = heed__element_bytes(x->dtype), bytes = (size_t)f->bits / 8;
   heed_status status = HEED_OK;
-  const bool same = f->bytes == width;
+  const bool same = f->conversion == HEED__AS_IS && !reversed;
   const heed__pace *pace = &source->where->ctx->pace;
   char chunk[8192];
-  const int64_t most = (int64_t)((same ? HEED__IO_CHUNK / 4 : sizeof(chunk)) / f->bytes);
+  const int64_t most = (int64_t)((same ? HEED__IO_CHUNK / 4 : sizeof(chunk)) / bytes);
   for (int64_t done = 0; done < x->numel && status == HEED_OK; done += most) {
     const int64_t n = x->numel - done < most ? x->numel - done : most;
     char *to = x->data + (size_t)done * width, *from = same ? to : chunk;
     status = heed__is_due(pace) ? heed__stopped(source->where->ctx, "load") : HEED_OK;
-    if (status == HEED_OK) status = fill_from_source(source, from, (size_t)n * f->bytes);
-    if (status != HEED_OK) break;
-    if (reversed) heed__reverse_bytes(from, n, f->bytes);
-    if (!same) convert_elements(f, chunk, n, to);
-    for (int64_t i = 0; x->dtype == HEED_BOOL && i < n; i++) to[i] = to[i] != 0;
+    if (status == HEED_OK) status = fill_from_source(source, from, (size_t)n * bytes);
+    if (status == HEED_OK && !same && !heed__stored_convert(f, reversed, chunk, (int64_t)bytes, n, to))
+      status = heed__fail_file(source->where,
+                               "has a number above 2^63 - 1 (uint64); heed's largest dtype is int64");
   }
   return status;
 }
@@ -252,18 +231,19 @@ static heed_status copy_reversed(heed_context *ctx, const heed_tensor *x, heed_t
 
 heed_status heed__npy_read(heed_context *ctx, heed__npy_source *source, heed_tensor **out) {
   header h;
-  const npy_dtype *f = NULL;
+  const heed__stored *f = NULL;
   bool reversed = false;
   char text[HEED__SHAPE_TEXT];
   heed_tensor *x = NULL;
   heed_status status = read_header(ctx, source, &h);
-  if (status == HEED_OK) status = find_npy_dtype(source->where, h.descr, &f, &reversed);
+  if (status == HEED_OK) status = find_npy_dtype(source, h.descr, &f, &reversed);
   if (status != HEED_OK) return status;
-  const size_t width = heed__element_bytes(f->dtype) > f->bytes ? heed__element_bytes(f->dtype) : f->bytes;
+  const size_t stored = (size_t)f->bits / 8, loaded = heed__element_bytes(f->dtype);
+  const size_t width = loaded > stored ? loaded : stored;
   const int64_t numel = heed__numel(h.ndim, h.shape, width);
   heed__shape_text(text, h.ndim, h.shape);
   if (numel < 0) return heed__fail_file(source->where, "its shape is %s, more than the address space", text);
-  const int64_t bytes = numel * (int64_t)f->bytes;
+  const int64_t bytes = numel * (int64_t)stored;
   if (source->left != bytes)
     return heed__fail_file(source->where, "has %lld byte%s after the header; %s of %s takes %lld%s",
                            (long long)source->left, HEED__S(source->left), text, h.descr, (long long)bytes,

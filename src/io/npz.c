@@ -41,6 +41,16 @@ static void remove_ending(char *name) {
   if (length >= ending && strcmp(name + length - ending, NPZ_ENDING) == 0) name[length - ending] = '\0';
 }
 
+/* The other entries can be used: the message is for those who use this one. */
+static heed_status keep_refusal(heed_context *ctx, heed__entry *out) {
+  const char *message = heed_message(ctx);
+  const size_t size = strlen(message) + 1;
+  out->refusal = heed__allocate(ctx, size);
+  if (out->refusal == NULL) return heed__fail_memory(ctx, "load", size);
+  memcpy(out->refusal, message, size);
+  return HEED_OK;
+}
+
 static heed_status load_entry(const heed__zip *zip, const heed__zip_entry *e, heed_archive *archive,
                               heed__entry *out) {
   heed__where where;
@@ -51,9 +61,10 @@ static heed_status load_entry(const heed__zip *zip, const heed__zip_entry *e, he
   heed__where_inside(&where, zip->where, "entry", name);
   status = heed__zip_begin(&entry.stream, zip, e, &where);
   if (status != HEED_OK) return status;
-  entry.source = (heed__npy_source){&where, (int64_t)e->size, fill_from_entry};
+  entry.source = (heed__npy_source){.where = &where, .left = (int64_t)e->size, .fill = fill_from_entry};
   status = heed__npy_read(where.ctx, &entry.source, &out->tensor);
   status = heed__zip_end(&entry.stream, status);
+  if (status == HEED_FILE && entry.source.refused) status = keep_refusal(where.ctx, out);
   remove_ending(name);
   out->name = name;
   return status;
@@ -66,7 +77,7 @@ static heed_status load_npz(const heed__where *where, const char *path, heed__lo
   heed_status status = heed__zip_open(where, path, &zip);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < zip.count; i++) text += zip.entries[i].name_length + 1;
-  status = heed__archive_new(where->ctx, zip.count, 0, text, &archive);
+  status = heed__archive_new(where, zip.count, 0, text, &archive);
   for (int64_t i = 0; i < zip.count && status == HEED_OK; i++)
     status = load_entry(&zip, &zip.entries[i], archive, &archive->entries[i]);
   if (status == HEED_OK) status = heed__archive_sort(archive, where);

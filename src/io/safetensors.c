@@ -12,16 +12,6 @@
 
 static const char metadata_name[] = "__metadata__";
 
-/* The dtypes of files, and those that they are loaded as. */
-static const struct stored_dtype {
-  const char *name;
-  size_t bytes; /* of an element in the file */
-  heed_dtype dtype;
-} stored_dtypes[] = {{"F32", 4, HEED_FLOAT32}, {"F16", 2, HEED_FLOAT16}, {"BF16", 2, HEED_BFLOAT16},
-                     {"I64", 8, HEED_INT64},   {"I32", 4, HEED_INT64},   {"BOOL", 1, HEED_BOOL},
-                     {"I8", 1, HEED_INT8}};
-#define STORED_DTYPES ((int)(sizeof(stored_dtypes) / sizeof(stored_dtypes[0])))
-
 /* ---- The header's entries ---- */
 
 /* The elements of a tensor, in bytes from the start of the data. */
@@ -40,13 +30,13 @@ static const char *number_text(char text[32], const heed__json *value) {
 static heed_status read_stored_dtype(const heed__where *where, const heed__json *value, heed__entry *entry) {
   char quoted[HEED__QUOTED];
   if (heed__json_kind_of(value) != HEED__JSON_STRING) return heed__fail_file(where, "dtype must be a string");
-  for (int i = 0; i < STORED_DTYPES; i++) {
-    if (strcmp(heed__json_text(value), stored_dtypes[i].name) != 0) continue;
-    entry->stored_dtype = i;
-    return HEED_OK;
-  }
-  return heed__fail_file(where, "dtype is %s; it must be F32, F16, BF16, I64, I32, BOOL or I8",
-                         heed__quoted(quoted, heed__json_text(value), false));
+  entry->stored = heed__stored_named(HEED__IN_SAFETENSORS, heed__json_text(value));
+  if (entry->stored != NULL) return HEED_OK;
+  return heed__fail_file(
+      where,
+      "dtype is %s; it must be F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8 or "
+      "BOOL",
+      heed__quoted(quoted, heed__json_text(value), false));
 }
 
 static heed_status read_shape(const heed__where *where, const heed__json *value, heed__entry *entry) {
@@ -85,15 +75,18 @@ static heed_status read_offsets(const heed__where *where, const heed__json *valu
 static heed_status check_extent(const heed__where *where, const heed__entry *entry, const extent *x,
                                 size_t bytes) {
   char text[HEED__SHAPE_TEXT];
-  const struct stored_dtype *f = &stored_dtypes[entry->stored_dtype];
-  const int64_t numel = heed__numel(entry->ndim, entry->shape, f->bytes);
+  const char *name = entry->stored->names[HEED__IN_SAFETENSORS];
+  const int64_t bits = entry->stored->bits;
+  const int64_t numel = heed__numel(entry->ndim, entry->shape, bits < 8 ? 1 : (size_t)bits / 8);
   heed__shape_text(text, entry->ndim, entry->shape);
-  if (numel < 0)
-    return heed__fail_file(where, "%s elements of %s are more than a file can hold", text, f->name);
-  if (x->begin > x->end || x->end - x->begin != numel * (int64_t)f->bytes)
+  if (numel < 0) return heed__fail_file(where, "%s elements of %s are more than a file can hold", text, name);
+  if (bits < 8 && numel % 8 * bits % 8 != 0)
+    return heed__fail_file(where, "%s of %s does not end with a byte", text, name);
+  const int64_t taken = bits < 8 ? numel / 8 * bits + numel % 8 * bits / 8 : numel * (bits / 8);
+  if (x->begin > x->end || x->end - x->begin != taken)
     return heed__fail_file(where, "data_offsets are [%lld, %lld]; %s of %s takes %lld byte%s",
-                           (long long)x->begin, (long long)x->end, text, f->name,
-                           (long long)numel * (long long)f->bytes, HEED__S(numel * (int64_t)f->bytes));
+                           (long long)x->begin, (long long)x->end, text, name, (long long)taken,
+                           HEED__S(taken));
   if ((uint64_t)x->end > bytes)
     return heed__fail_file(where,
                            "ends at byte %lld of the data, and there are only %zu: the file is cut short",
@@ -218,8 +211,6 @@ static heed_status fill_metadata(const heed__where *where, const heed__json *obj
   return status;
 }
 
-static heed_status open_entry(heed_context *ctx, const heed__entry *entry, heed_tensor **out);
-
 /* `first`: the offset of the data in the file. */
 static heed_status fill_archive(const heed__where *where, const heed__json *root, heed__file_map *map,
                                 size_t first, heed_archive *archive) {
@@ -240,8 +231,8 @@ static heed_status fill_archive(const heed__where *where, const heed__json *root
     status = read_entry(where, v, bytes, entry, &extents[i]);
     if (status == HEED_OK && heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "load");
     if (status != HEED_OK) break;
-    entry->open = open_entry;
     entry->data = map->data + first + extents[i].begin;
+    entry->reversed = !heed__is_little_endian();
     entry->map = map;
     map->references++;
     i++;
@@ -288,7 +279,7 @@ heed_status heed__safetensors_load(const heed__where *where, const char *path, h
   if (status != HEED_OK) goto done;
   const heed__json *root = heed__json_root(tree);
   status = measure(where, root, &count, &pairs, &text);
-  if (status == HEED_OK) status = heed__archive_new(where->ctx, count, pairs, text, &archive);
+  if (status == HEED_OK) status = heed__archive_new(where, count, pairs, text, &archive);
   if (status == HEED_OK) status = fill_archive(where, root, map, 8 + length, archive);
   if (status != HEED_OK) goto done;
   *out = archive;
@@ -298,67 +289,6 @@ done:
   heed__json_free(tree);
   heed__file_map_release(map);
   return status;
-}
-
-/* ---- Tensors in a mapped file ---- */
-
-static void release_map(void *user, void *data) {
-  (void)data;
-  heed__file_map_release(user);
-}
-
-#define COPIED_CHUNK ((int64_t)1 << 17) /* elements between two cancellation checks */
-
-/* Copies n elements that cannot be used as mapped: int32, other byte order, misaligned, or bools (any byte).
- */
-static void copy_some(const char *p, const struct stored_dtype *f, int64_t n, heed_dtype dtype, char *to) {
-  if (f->bytes == heed__element_bytes(dtype)) {
-    memcpy(to, p, (size_t)n * f->bytes);
-    if (!heed__is_little_endian()) heed__reverse_bytes(to, n, f->bytes);
-  } else {
-    int64_t *out = (int64_t *)(void *)to;
-    for (int64_t i = 0; i < n; i++, p += 4) {
-      int32_t value;
-      memcpy(&value, p, 4);
-      if (!heed__is_little_endian()) heed__reverse_bytes(&value, 1, 4);
-      out[i] = value;
-    }
-  }
-  for (int64_t i = 0; dtype == HEED_BOOL && i < n; i++) to[i] = to[i] != 0;
-}
-
-static heed_status copy_entry(heed_context *ctx, const heed__entry *entry, const struct stored_dtype *f,
-                              const heed_tensor *x) {
-  heed_status status = HEED_OK;
-  for (int64_t i = 0; i < x->numel && status == HEED_OK; i += COPIED_CHUNK) {
-    const int64_t n = x->numel - i < COPIED_CHUNK ? x->numel - i : COPIED_CHUNK;
-    copy_some(entry->data + (size_t)i * f->bytes, f, n, x->dtype,
-              x->data + (size_t)i * heed__element_bytes(x->dtype));
-    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "load");
-  }
-  return status;
-}
-
-static heed_status open_entry(heed_context *ctx, const heed__entry *entry, heed_tensor **out) {
-  const struct stored_dtype *f = &stored_dtypes[entry->stored_dtype];
-  const size_t width = heed__element_bytes(f->dtype);
-  const int64_t numel = heed__numel(entry->ndim, entry->shape, width);
-  heed_status status;
-  if (numel > 0 && f->dtype != HEED_BOOL && f->bytes == width && (uintptr_t)entry->data % width == 0 &&
-      heed__is_little_endian()) {
-    entry->map->references++;
-    status = heed_tensor_from_memory(ctx, f->dtype, entry->ndim, entry->shape, entry->data, release_map,
-                                     entry->map, out);
-    if (status != HEED_OK) entry->map->references--;
-  } else {
-    status = heed__tensor_new(ctx, "load", f->dtype, entry->ndim, entry->shape, out);
-    if (status == HEED_OK) status = copy_entry(ctx, entry, f, *out);
-    if (status != HEED_OK) {
-      heed_tensor_free(*out);
-      *out = NULL;
-    }
-  }
-  return status == HEED_MEMORY ? heed__fail_memory(ctx, "load", (size_t)numel * width) : status;
 }
 
 /* ---- Writing ---- */
@@ -411,12 +341,6 @@ static void emit_string(emitter *e, const char *text) {
                            e->length - start, HEED__LONGEST_STRING);
 }
 
-static const char *stored_name(heed_dtype dtype) {
-  int i = 0;
-  while (stored_dtypes[i].dtype != dtype || stored_dtypes[i].bytes != heed__element_bytes(dtype)) i++;
-  return stored_dtypes[i].name;
-}
-
 static void emit_header(emitter *e, const heed__contents *c, const int64_t *begin) {
   emit_text(e, "{");
   if (c->pairs > 0) {
@@ -436,7 +360,7 @@ static void emit_header(emitter *e, const heed__contents *c, const int64_t *begi
     if (i > 0) emit_text(e, ",");
     emit_string(e, c->names[i]);
     emit_text(e, ":{\"dtype\":\"");
-    emit_text(e, stored_name(x->dtype));
+    emit_text(e, heed__stored_name(HEED__IN_SAFETENSORS, x->dtype));
     emit_text(e, "\",\"shape\":[");
     for (int d = 0; d < x->ndim; d++) {
       if (d > 0) emit_text(e, ",");

@@ -125,7 +125,7 @@ static heed_status load_sharded(const heed__where *where, const char *path, heed
   const heed_archive *first = shards != NULL ? shards->archive : NULL;
   pairs = first != NULL ? first->pairs : 0;
   for (int64_t i = 0; i < 2 * pairs; i++) text += strlen(first->metadata[i]) + 1;
-  status = heed__archive_new(ctx, count, pairs, text, &archive);
+  status = heed__archive_new(where, count, pairs, text, &archive);
   if (status != HEED_OK) goto done;
   for (int64_t i = 0; i < 2 * pairs; i++)
     archive->metadata[i] = heed__archive_text(archive, first->metadata[i]);

@@ -97,10 +97,10 @@ describe("the arguments of a BERT", function()
     local m, many = model(), {}
     for i = 1, 21 do many[i] = 2 end
     raises("Bert: ids have 21 tokens; they must have at most 20, max_position_embeddings", function() m(many) end)
-    raises("Bert: ids is nil; it must be a tensor or a list of token ids", function() m() end)
-    raises("Bert: ids is a tensor of shape [2] and dtype float32; it must be an int64 tensor [n] or [b, n] with at " ..
-      "least one element",
-      function() m(heed.ones(2)) end)
+    raises("Bert: ids is nil; it must be a tensor or a table of integers", function() m() end)
+    raises("Bert: ids is a tensor of shape [0] and dtype float32; it must be a tensor [n] or [b, n] of ids, or a " ..
+      "list, with at least one element",
+      function() m(heed.ones(0)) end)
     assert.has_error(function() m { 2, 106 } end)
     assert.has_error(function() m { 0 } end)
   end)
@@ -191,8 +191,17 @@ describe("loading a BERT", function()
     assert.is_truthy(Bert.load(folder, config_with { model_type = "bert" }))
   end)
 
+  it("rejects the weights of a RoBERTa", function()
+    local state = {}
+    for name, value in heed.pairs(weights()) do state["roberta." .. name] = value end
+    save(state)
+    local message = problem()
+    assert.is_truthy(message:find("^Bert.load: unsupported configuration: the weights are named roberta%.[%w.]+: the "
+      .. "model is a RoBERTa, which counts positions in another way than BERT; it must be a BERT$"), message)
+  end)
+
   it("names settings that are missing or wrong", function()
-    local known = table.concat(require("heed.models.loading").activation_names, ", ")
+    local known = table.concat(require("heed.models.config").activation_names, ", ")
     assert.equal("Bert.load: unsupported configuration: hidden_act is a string ('swish2'); it must be one of " ..
       known .. "; hidden_size is the number 2.5; it must be an integer of at least 1; position_embedding_type is a " ..
       "string ('relative_key'); it must be absolute",

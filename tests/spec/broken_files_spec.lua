@@ -64,7 +64,8 @@ describe("files", function()
     broken("a duplicate shape", safetensors '{"a":{"dtype":"I8","shape":[0],"shape":[0],"data_offsets":[0,0]}}',
       ", tensor 'a': duplicate shape")
     broken("an unknown dtype", safetensors(('{"a":%s}'):format(entry("Q7\\n", 1, 0, 1)), "x"),
-      ", tensor 'a': dtype is 'Q7\\x0a'; it must be F32, F16, BF16, I64, I32, BOOL or I8")
+      ", tensor 'a': dtype is 'Q7\\x0a'; it must be F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, " ..
+      "U8 or BOOL")
     broken("a dtype that is not a string", safetensors '{"a":{"dtype":1,"shape":[0],"data_offsets":[0,0]}}',
       ", tensor 'a': dtype must be a string")
     broken("a shape that is not a list", safetensors '{"a":{"dtype":"I8","shape":1,"data_offsets":[0,1]}}',
@@ -207,9 +208,11 @@ describe("files", function()
     broken("a size far beyond the file", npy(header("<f8", "False", "(1000000000000,)"), "x"),
       "has 1 byte after the header; [1000000000000] of <f8 takes 8000000000000: it is cut short")
     broken("an ambiguous byte order", npy(header("|f4", "False", "(1,)"), "xxxx"),
-      "its dtype is '|f4'; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order")
+      "its dtype is '|f4'; it must be f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8 or b1, of either " ..
+      "byte order")
     broken("numpy's bfloat16", npy(header("<V2", "False", "(1,)"), "xx"),
-      "its dtype is '<V2'; it must be f2, f4, f8, i1, i4, i8 or b1, of either byte order")
+      "its dtype is '<V2'; it must be f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8 or b1, of either " ..
+      "byte order")
 
     it("every npz that is truncated or has a changed byte", function()
       local whole = support.read(golden .. "deflated.npz")

@@ -87,7 +87,7 @@ describe("loading a decoder", function()
       { rope_scaling = { type = "linear" } })
     refuses("llama", "rope_parameters.factor is the number -1; it must be a positive number",
       { rope_parameters = { rope_type = "linear", factor = -1 } })
-    assert.are.equal("Llama.load: eos_token_id 2 is a string ('a'); it must be an integer",
+    assert.are.equal("Llama.load: unsupported configuration: eos_token_id 2 is a string ('a'); it must be an integer",
       problem("llama", nil, { eos_token_id = { 3, "a" } }))
     assert.is_truthy(problem("llama", nil, { head_dim = 7 }):find("^Llama.load: unsupported configuration: .*dims"))
   end)

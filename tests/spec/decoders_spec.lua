@@ -110,23 +110,16 @@ describe("a decoder", function()
     assert.is_true(m.lm_head.weight == m.token_embeddings.weight)
   end)
 
-  it("accepts alternative names of settings", function()
-    local c = golden.llama.config
-    local same = assert(CLASSES.llama.load(TOP .. golden.llama.file, {
-      vocab_size = c.vocab_size, hidden_size = c.d_model, num_hidden_layers = c.layers, num_attention_heads = c.heads,
-      num_key_value_heads = c.kv_heads, max_position_embeddings = c.context_length, intermediate_size = c.d_hidden,
-    }))
-    close(m(ids), same(ids), 0)
-  end)
-
   it("rejects invalid arguments", function()
     local long = {}
     for i = 1, 129 do long[i] = 1 end
     raises("Llama: ids have 129 tokens; together they must be at most 128, max_position_embeddings",
       function() m(long) end)
-    raises("Llama: ids is a tensor of shape [2] and dtype float32; it must be an int64 tensor [n] or [b, n] with at " ..
-      "least one element",
-      function() m(heed.ones(2)) end)
+    raises("Llama: ids is a tensor of shape [0] and dtype float32; it must be a tensor [n] or [b, n] of ids, or a " ..
+      "list, with at least one element",
+      function() m(heed.ones(0)) end)
+    raises("Llama: ids contains 0.5; it must have whole numbers: convert with x:long(), which drops fractions " ..
+      "(element [1] of ids)", function() m(heed.ones(2) / 2) end)
     raises("Llama: logits_to_keep is the number 12; it must be an integer from 1 to the number of tokens, 11",
       function() m(ids, { logits_to_keep = 12 }) end)
     raises("Llama: cache is the number 3; it must be a cache made by the model's new_cache",
@@ -187,7 +180,7 @@ describe("the cache of a model", function()
     assert.are.equal(12, m:new_cache({ capacity = 12 }).capacity)
     assert.are.equal(96, m:new_cache().capacity)
     raises("GPT2: cache has 95 tokens and ids have 2 tokens; together they must be at most 96, " ..
-      "max_position_embeddings", function()
+      "n_positions", function()
       cache = m:new_cache { capacity = 200 }
       local long = {}
       for i = 1, 95 do long[i] = i end

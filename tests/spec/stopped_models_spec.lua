@@ -8,8 +8,7 @@ local LAYERS, VOCABULARY = 4, 61
 local function llama(window)
   return Llama { vocab_size = VOCABULARY, hidden_size = 32, intermediate_size = 48, num_hidden_layers = LAYERS,
     num_attention_heads = 4, num_key_value_heads = 2, head_dim = 8, max_position_embeddings = 600, rms_norm_eps = 1e-6,
-    hidden_act = "silu", attention_bias = false, mlp_bias = false, attention_dropout = 0, sliding_window = window,
-    rope = { base = 10000 } }
+    hidden_act = "silu", attention_dropout = 0, sliding_window = window, model_type = window and "mistral" }
 end
 
 local MAKERS = {

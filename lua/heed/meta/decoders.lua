@@ -1,22 +1,27 @@
 ---@meta _
--- heed.models.gpt2 and heed.models.llama. Token ids count from 1: they are those of Hugging Face plus 1. Shape legend:
+-- The objects that heed.models.gpt2 and heed.models.llama make. Token ids count from 1: they are those of Hugging Face plus 1. Shape legend:
 -- b batch, n tokens, v vocab_size.
 
----The settings in config.json, with Hugging Face's names; alternative names are listed as "or".
+---The fields of a config.json, with Hugging Face's names and defaults. Keys that change no result are ignored; other
+---unknown keys are an error.
 ---@class heed.DecoderConfig
 ---@field model_type? string "gpt2" for GPT-2, "llama" or "mistral" for Llama; other types are an error
 ---@field vocab_size integer
----@field hidden_size integer or d_model, n_embd (GPT-2)
----@field num_hidden_layers integer or layers, n_layer (GPT-2)
----@field num_attention_heads integer or heads, n_head (GPT-2)
----@field max_position_embeddings integer the largest number of tokens; or context_length, n_positions (GPT-2)
----@field hidden_act? "gelu"|"gelu_new"|"relu"|"silu" by default "gelu_new" for GPT-2, "silu" for Llama
----@field tie_word_embeddings? boolean lm_head shares the embeddings' weight; by default true for GPT-2; for Llama, if the file has no lm_head
+---@field hidden_act? "gelu"|"gelu_fast"|"gelu_new"|"gelu_pytorch_tanh"|"relu"|"silu"|"swish" by default "gelu_new" for GPT-2, "silu" for Llama
+---@field tie_word_embeddings? boolean lm_head shares the embeddings' weight; by default true for GPT-2, false for Llama; Llama.load: true if the file has no lm_head
+---@field initializer_range? number the standard deviation of fresh weights; 0.02 by default
 ---@field eos_token_id? integer|integer[] the ids that end a text, counted from 0 as in config.json
 
+---Hugging Face's names for the settings of all models are taken, too: hidden_size, num_hidden_layers,
+---num_attention_heads, max_position_embeddings, intermediate_size, hidden_act.
 ---@class heed.GPT2Config: heed.DecoderConfig
----@field intermediate_size? integer or d_hidden, n_inner; 4 · hidden_size by default
----@field layer_norm_epsilon? number or norm_eps; 1e-5 by default
+---@field n_embd integer
+---@field n_layer integer
+---@field n_head integer
+---@field n_positions? integer the largest number of tokens; 1024 by default; n_ctx in old files
+---@field n_inner? integer 4 · n_embd by default
+---@field activation_function? string as hidden_act
+---@field layer_norm_epsilon? number 1e-5 by default
 ---@field scale_attn_weights? boolean true by default
 ---@field scale_attn_by_inverse_layer_idx? boolean false by default
 ---@field resid_pdrop? number dropout of the residual branches; 0.1 by default
@@ -24,23 +29,27 @@
 ---@field attn_pdrop? number dropout of the attention weights; 0.1 by default
 
 ---@class heed.LlamaConfig: heed.DecoderConfig
----@field intermediate_size integer or d_hidden
----@field num_key_value_heads? integer or kv_heads; num_attention_heads by default
+---@field hidden_size integer
+---@field intermediate_size integer
+---@field num_hidden_layers integer
+---@field num_attention_heads integer
+---@field num_key_value_heads? integer num_attention_heads by default
 ---@field head_dim? integer hidden_size / num_attention_heads by default
----@field rms_norm_eps? number or norm_eps; 1e-6 by default
----@field rope_theta? number or rope_base; 10000 by default
+---@field max_position_embeddings? integer the largest number of tokens; by default 2048 for Llama, 131072 for Mistral
+---@field rms_norm_eps? number 1e-6 by default
+---@field rope_theta? number 10000 by default
 ---@field rope_scaling? table { type (or rope_type) = "linear"|"dynamic"|"yarn"|"llama3", factor = … }
 ---@field rope_parameters? table rope_scaling and rope_theta in one table, as in newer files
----@field sliding_window? integer the number of tokens that a token sees, including itself; unbounded by default
----@field attention_bias? boolean false by default
----@field mlp_bias? boolean false by default
+---@field sliding_window? integer Mistral: the number of tokens that a token sees, including itself; unbounded by default
+---@field attention_bias? boolean Llama; false by default
+---@field mlp_bias? boolean Llama; false by default
 ---@field attention_dropout? number 0 by default
 
 ---@class heed.DecoderOptions
 ---@field cache? heed.ModelCache the ids follow the tokens in it, and are appended to it
 ---@field attn_mask? heed.Tensor as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
----@field kv_lengths? heed.Tensor|integer[] int64 [b]: ids beyond these lengths are padding; not together with a cache
+---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding; not together with a cache
 ---@field need_weights? boolean return the intermediate results of attention; false by default
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
@@ -51,7 +60,7 @@
 local Decoder = {}
 
 ---The logits of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
----@param ids heed.Tensor|integer[]|integer[][] int64 [n] or [b, n]
+---@param ids heed.Indices [n] or [b, n]
 ---@param options? heed.DecoderOptions
 ---@return heed.Tensor logits [n, v] or [b, n, v]
 ---@return { layers: heed.Taps[] }? info
@@ -80,7 +89,7 @@ function Decoder:new_cache(options) end
 ---limit, the host or an error in on_token) leaves the cache and the generator as if on_token had stopped it at the last
 ---token it received, so it can be continued in the same way. Without on_token, or if it received no token, both stay as
 ---before the call.
----@param ids heed.Tensor|integer[] int64 [n] or [1, n]
+---@param ids heed.Indices [n] or [1, n]
 ---@param options? heed.GenerateOptions
 ---@return integer[] tokens
 ---@return heed.ModelCache cache
@@ -113,26 +122,12 @@ function ModelCache:clone() end
 ---Frees the memory immediately. Any other use of a released cache raises an error.
 function ModelCache:release() end
 
+---A GPT-2 with fresh weights, in training mode: GPT2 { vocab_size = 50257, n_embd = 768, n_layer = 12, n_head = 12 }.
+---Matrices are drawn from a normal distribution with the standard deviation initializer_range, at the end of residual
+---branches divided by √(2 · n_layer); biases are 0.
 ---@class heed.GPT2: heed.Decoder
 ---@field config heed.GPT2Config
-local GPT2 = {}
 
----Loads a GPT-2 from a folder (config.json, model.safetensors or its index) or from a weights file in one. Matrices are
----copied, since the file stores them transposed; other weights are memory-mapped. Returns the model in evaluation mode,
----or nil and a message if files are missing, broken or contradict each other.
----@param path string
----@param config? heed.GPT2Config replaces config.json
----@return heed.GPT2?
----@return string? problem
-function GPT2.load(path, config) end
-
+---A Llama or Mistral with fresh weights, in training mode, drawn as those of a GPT2 but for the division.
 ---@class heed.Llama: heed.Decoder
 ---@field config heed.LlamaConfig
-local Llama = {}
-
----Loads a Llama or Mistral from a folder or a weights file, like GPT2.load. All weights are memory-mapped.
----@param path string
----@param config? heed.LlamaConfig replaces config.json
----@return heed.Llama?
----@return string? problem
-function Llama.load(path, config) end

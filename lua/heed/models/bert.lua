@@ -5,7 +5,9 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local nn = require "heed.nn"
 local E = require "heed.nn.entries"
+local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
+local state_dict = require "heed.nn.state_dict"
 local wordpiece = require "heed.tokenizers.wordpiece"
 local options_of, fail = core.modules.options, E.fail
 
@@ -20,7 +22,7 @@ function Layer:init(c)
   }
   self.attention_norm = nn.LayerNorm(c.hidden_size, c.layer_norm_eps)
   self.up = nn.Linear(c.hidden_size, c.intermediate_size)
-  self.activation = loading.activations[c.hidden_act]()
+  self.activation = configs.activations[c.hidden_act]()
   self.down = nn.Linear(c.intermediate_size, c.hidden_size)
   self.norm = nn.LayerNorm(c.hidden_size, c.layer_norm_eps)
   self.dropout = nn.Dropout(c.hidden_dropout_prob)
@@ -33,9 +35,50 @@ function Layer:forward(x, options)
   return self.norm(x + self.dropout(expanded)), info
 end
 
+-- ---- Settings -----------------------------------------------------------------------------------
+
+-- The settings in config.json, with Hugging Face's names and defaults. model_type is checked because RoBERTa and XLM-R
+-- use the same weight names but different positions.
+local CONFIG = {
+  model_type = { kind = { "bert" }, default = "bert" },
+  vocab_size = { kind = "size" },
+  hidden_size = { kind = "size" },
+  num_hidden_layers = { kind = "size" },
+  num_attention_heads = { kind = "size" },
+  intermediate_size = { kind = "size" },
+  max_position_embeddings = { kind = "size", default = 512 },
+  type_vocab_size = { kind = "size", default = 2 },
+  layer_norm_eps = { kind = "number", default = 1e-12 },
+  hidden_act = { kind = configs.activation_names, default = "gelu" },
+  hidden_dropout_prob = { kind = "number", default = 0.1 },
+  attention_probs_dropout_prob = { kind = "number", default = 0.1 },
+  position_embedding_type = { kind = { "absolute" }, default = "absolute" },
+  is_decoder = { kind = { false }, default = false },
+  pad_token_id = { optional = true },
+}
+
+local ROBERTA = "%s: the model is a RoBERTa, which counts positions in another way than BERT; it must be a BERT"
+
+--- `kind` is the model type, if the config has one. RoBERTa's positions begin after that of the padding, 1: they are
+--- two more than a power of two, as in no BERT.
+local function complete(c, aliases, further, kind)
+  further.add_pooling_layer = true
+  if not kind and c.pad_token_id == 1 and c.max_position_embeddings % 64 == 2 then
+    return ROBERTA:format(("model_type is missing, pad_token_id is 1 and max_position_embeddings is %d")
+      :format(c.max_position_embeddings))
+  end
+  return configs.indivisible(c, aliases, "num_attention_heads", "hidden_size"), {}
+end
+
+local ABOUT = { rules = CONFIG, types = { "bert" }, architectures = { { "Bert", "bert" } }, complete = complete }
+
+-- ---- The model ----------------------------------------------------------------------------------
+
 local Bert = nn.Module.class "Bert"
 
-function Bert:init(c)
+--- A model with fresh weights. `config` has the fields of config.json.
+function Bert:init(config)
+  local c = configs.for_model("Bert", ABOUT, config)
   self.config = c
   self.word_embeddings = nn.Embedding(c.vocab_size, c.hidden_size)
   self.position_embeddings = nn.Embedding(c.max_position_embeddings, c.hidden_size)
@@ -45,6 +88,7 @@ function Bert:init(c)
   self.layers = nn.ModuleList()
   for _ = 1, c.num_hidden_layers do self.layers:append(Layer(c)) end
   if c.add_pooling_layer then self.pooler = nn.Linear(c.hidden_size, c.hidden_size) end
+  configs.draw(self, c)
 end
 
 local FORWARD_OPTIONS = { "attention_mask", "token_type_ids", "kv_lengths", "need_weights" }
@@ -88,25 +132,6 @@ end
 
 -- ---- Loading ------------------------------------------------------------------------------------
 
--- The settings in config.json, with Hugging Face's names and defaults. model_type is checked because RoBERTa and XLM-R
--- use the same weight names but different positions.
-local CONFIG = {
-  model_type = { kind = { "bert" }, default = "bert" },
-  vocab_size = { kind = "size" },
-  hidden_size = { kind = "size" },
-  num_hidden_layers = { kind = "size" },
-  num_attention_heads = { kind = "size" },
-  intermediate_size = { kind = "size" },
-  max_position_embeddings = { kind = "size", default = 512 },
-  type_vocab_size = { kind = "size", default = 2 },
-  layer_norm_eps = { kind = "number", default = 1e-12 },
-  hidden_act = { kind = loading.activation_names, default = "gelu" },
-  hidden_dropout_prob = { kind = "number", default = 0.1 },
-  attention_probs_dropout_prob = { kind = "number", default = 0.1 },
-  position_embedding_type = { kind = { "absolute" }, default = "absolute" },
-  is_decoder = { kind = { false }, default = false },
-}
-
 -- heed's names, and those in the file.
 local RENAMES = {
   { "^word_embeddings", "embeddings.word_embeddings" },
@@ -128,18 +153,20 @@ local RENAMES = {
 local function is_ignored(name) return name == "embeddings.position_ids" end
 
 --- The state without the prefix "bert." that files with a task head use, and without the head. The oldest files call
---- LayerNorm's weight and bias gamma and beta.
+--- LayerNorm's weight and bias gamma and beta. Returns nil and a problem for the weights of a RoBERTa.
 local function bare_names(state)
-  local prefix = state["bert.embeddings.word_embeddings.weight"] and "bert." or ""
-  local bare = {}
-  for name, tensor in compat.pairs(state) do
-    E.check_cancel "load"
-    if name:sub(1, #prefix) == prefix then
-      local bare_name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
-      bare[bare_name:gsub("LayerNorm%.beta$", "LayerNorm.bias")] = tensor
-    end
+  local first = "bert.embeddings.word_embeddings.weight"
+  local prefix, problem = "", nil
+  for name in state_dict.names(state) do
+    if name == first then prefix = "bert." end
+    if name:find "^roberta%." then problem = ROBERTA:format(("the weights are named %s"):format(name)) end
   end
-  return bare
+  if problem then return nil, problem end
+  return state_dict.renamed(state, function(name)
+    if name:sub(1, #prefix) ~= prefix then return nil end
+    name = name:sub(#prefix + 1):gsub("LayerNorm%.gamma$", "LayerNorm.weight")
+    return (name:gsub("LayerNorm%.beta$", "LayerNorm.bias"))
+  end, "load")
 end
 
 -- Further files of sentence-transformers models, all optional.
@@ -156,7 +183,7 @@ local function add_encoder(model, folder)
   for i, file in ipairs(ENCODER_FILES) do
     local value, problem = loading.json(folder, file[1])
     if not value then return nil, problem end
-    files[i], problem = loading.read_config(value, file[2], file[1] .. ": ")
+    files[i], problem = configs.read(value, file[2], file[1] .. ": ")
     if not files[i] then return loading.unsupported("Bert", problem) end
   end
   local tokens, sentence, pooling = compat.unpack(files)
@@ -182,17 +209,16 @@ end
 function Bert.load(path, config)
   local folder, file = loading.find("Bert", path)
   if not folder then return nil, file end
-  local c, aliases, state, model, fine, problem
+  local c, aliases, further, _, state, model, fine, problem
   c, problem = loading.config("Bert", folder, config)
   if not c then return nil, problem end
-  c, aliases = loading.read_config(c, CONFIG)
+  c, aliases, _, further = configs.settings(ABOUT, c)
   if not c then return loading.unsupported("Bert", aliases) end
-  problem = loading.indivisible(c, aliases, "num_attention_heads", "hidden_size")
-  if problem then return loading.unsupported("Bert", problem) end
   state, problem = loading.weights("Bert", file)
   if not state then return nil, problem end
-  state = bare_names(state)
-  c.add_pooling_layer = state["pooler.dense.weight"] ~= nil
+  state, problem = bare_names(state)
+  if not state then return loading.unsupported("Bert", problem) end
+  further.add_pooling_layer = state_dict.has(state, "pooler.dense.weight")
 
   local note = loading.layer_note(c, aliases, state, "^encoder%.layer%.(%d+)%.")
   model, problem = loading.new_model("Bert", Bert, c, state, note)

@@ -92,7 +92,7 @@ end
 --- Raises if `wanted` tokens, or one if it is nil, do not fit.
 local function count_of(model, wanted, past, n, cache)
   local context = model.config.max_position_embeddings
-  local limit, bound = context, "max_position_embeddings"
+  local limit, bound = context, model.config.names.max_position_embeddings
   if cache and cache.capacity < context then limit, bound = cache.capacity, "the cache's capacity" end
   if wanted == nil and past + n < limit then return math.min(20, limit - past - n) end
   if past + n + (wanted or 1) > limit then

@@ -5,6 +5,7 @@ local core = require "heed.core"
 local nn = require "heed.nn"
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
+local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
 
 -- ---- The architecture ---------------------------------------------------------------------------
@@ -22,7 +23,7 @@ function Layer:init(c, number)
   }
   self.norm = nn.LayerNorm(d, c.layer_norm_epsilon)
   self.up = nn.Linear(d, c.intermediate_size)
-  self.activation = loading.activations[c.hidden_act]()
+  self.activation = configs.activations[c.hidden_act]()
   self.down = nn.Linear(c.intermediate_size, d)
   self.dropout = nn.Dropout(c.resid_pdrop)
 end
@@ -33,9 +34,52 @@ function Layer:forward(x, options)
   return x + self.dropout(self.down(self.activation(self.up(self.norm(x))))), info
 end
 
+-- ---- Settings -----------------------------------------------------------------------------------
+
+-- The settings in config.json: GPT-2's names for them, and Hugging Face's for those of all models; its defaults.
+local CONFIG = {
+  model_type = { kind = { "gpt2" }, default = "gpt2" },
+  vocab_size = { kind = "size" },
+  hidden_size = { kind = "size", also = { "n_embd" } },
+  num_hidden_layers = { kind = "size", also = { "n_layer" } },
+  num_attention_heads = { kind = "size", also = { "n_head" } },
+  max_position_embeddings = { kind = "size", also = { "n_positions", "n_ctx" }, old = "n_ctx", default = 1024 },
+  intermediate_size = { kind = "size", also = { "n_inner" }, optional = true },
+  layer_norm_epsilon = { kind = "positive", default = 1e-5 },
+  hidden_act = { kind = configs.activation_names, also = { "activation_function" }, default = "gelu_new" },
+  scale_attn_weights = { kind = "boolean", default = true },
+  scale_attn_by_inverse_layer_idx = { kind = "boolean", default = false },
+  tie_word_embeddings = { kind = "boolean", default = true },
+  resid_pdrop = { kind = "number", default = 0.1 },
+  embd_pdrop = { kind = "number", default = 0.1 },
+  attn_pdrop = { kind = "number", default = 0.1 },
+  eos_token_id = { optional = true },
+}
+
+local function complete(c, aliases)
+  local problem = configs.indivisible(c, aliases, "num_attention_heads", "hidden_size")
+  if problem then return problem end
+  c.intermediate_size = c.intermediate_size or 4 * c.hidden_size
+  return nil, {}
+end
+
+local ABOUT = { rules = CONFIG, types = { "gpt2" }, architectures = { { "GPT2", "gpt2" } }, complete = complete }
+
+-- ---- The model ----------------------------------------------------------------------------------
+
 local GPT2 = nn.Module.class("GPT2", Decoder)
 
-function GPT2:init(c)
+--- Hugging Face's factor for the weights at the end of residual branches.
+local function residual_scale(layers)
+  return function(name)
+    local is_last = name:find "%.out_proj%.weight$" or name:find "%.down%.weight$"
+    return is_last and (2 * layers) ^ -0.5 or 1
+  end
+end
+
+--- A model with fresh weights. `config` has the fields of config.json.
+function GPT2:init(config)
+  local c = configs.for_model("GPT2", ABOUT, config)
   self.config = c
   self.token_embeddings = nn.Embedding(c.vocab_size, c.hidden_size)
   self.position_embeddings = nn.Embedding(c.max_position_embeddings, c.hidden_size)
@@ -45,6 +89,7 @@ function GPT2:init(c)
   self.norm = nn.LayerNorm(c.hidden_size, c.layer_norm_epsilon)
   self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, false)
   if c.tie_word_embeddings then self.lm_head.weight = self.token_embeddings.weight end
+  configs.draw(self, c, residual_scale(c.num_hidden_layers))
 end
 
 --- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache.
@@ -54,34 +99,6 @@ function GPT2:embed(ids, past)
 end
 
 -- ---- Loading ------------------------------------------------------------------------------------
-
--- The settings in config.json: Hugging Face's names, new and old, and heed's alternatives.
-local CONFIG = {
-  model_type = { kind = { "gpt2" }, default = "gpt2" },
-  vocab_size = { kind = "size" },
-  hidden_size = { kind = "size", also = { "n_embd", "d_model" } },
-  num_hidden_layers = { kind = "size", also = { "n_layer", "layers" } },
-  num_attention_heads = { kind = "size", also = { "n_head", "heads" } },
-  max_position_embeddings = { kind = "size", also = { "n_positions", "n_ctx", "context_length" } },
-  intermediate_size = { kind = "size", also = { "n_inner", "d_hidden" }, optional = true },
-  layer_norm_epsilon = { kind = "positive", also = { "norm_eps" }, default = 1e-5 },
-  hidden_act = { kind = loading.activation_names, also = { "activation_function" }, default = "gelu_new" },
-  scale_attn_weights = { kind = "boolean", default = true },
-  scale_attn_by_inverse_layer_idx = { kind = "boolean", default = false },
-  add_cross_attention = { kind = { false }, default = false },
-  tie_word_embeddings = { kind = "boolean", default = true },
-  resid_pdrop = { kind = "number", default = 0.1 },
-  embd_pdrop = { kind = "number", default = 0.1 },
-  attn_pdrop = { kind = "number", default = 0.1 },
-  eos_token_id = { optional = true },
-}
-
-local function complete(c, aliases)
-  local problem = loading.indivisible(c, aliases, "num_attention_heads", "hidden_size")
-  if problem then return problem end
-  c.intermediate_size = c.intermediate_size or 4 * c.hidden_size
-  return nil, {}
-end
 
 -- heed's names, and those in the file. Matrices in the file are transposed: GPT-2 computes x · weight, heed
 -- x · weightᵀ.
@@ -109,9 +126,8 @@ end
 --- Older files store the causal mask as buffers.
 local function is_ignored(name) return name:find "%.attn%.bias$" ~= nil or name:find "%.attn%.masked_bias$" ~= nil end
 
-GPT2.load = loading.decoder("GPT2", GPT2, {
-  config = CONFIG, complete = complete, prefix = "transformer.", embedding = "wte.weight", layers = "h%.(%d+)%.",
-  names = name_in_file, ignored = is_ignored,
-})
+ABOUT.prefix, ABOUT.embedding, ABOUT.layers = "transformer.", "wte.weight", "h%.(%d+)%."
+ABOUT.names, ABOUT.ignored = name_in_file, is_ignored
+GPT2.load = loading.decoder("GPT2", GPT2, ABOUT)
 
 return E.with_frames(GPT2, "embed")

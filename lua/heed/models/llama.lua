@@ -5,6 +5,7 @@ local compat = require "heed.compat"
 local nn = require "heed.nn"
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
+local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
 
 -- ---- The architecture ---------------------------------------------------------------------------
@@ -23,7 +24,7 @@ function Layer:init(c)
   self.norm = nn.RMSNorm(d, c.rms_norm_eps)
   self.gate = nn.Linear(d, hidden, c.mlp_bias)
   self.up = nn.Linear(d, hidden, c.mlp_bias)
-  self.activation = loading.activations[c.hidden_act]()
+  self.activation = configs.activations[c.hidden_act]()
   self.down = nn.Linear(hidden, d, c.mlp_bias)
 end
 
@@ -34,20 +35,7 @@ function Layer:forward(x, options)
   return x + self.down(self.activation(self.gate(h)) * self.up(h)), info
 end
 
-local Llama = nn.Module.class("Llama", Decoder)
-
-function Llama:init(c)
-  self.config = c
-  self.token_embeddings = nn.Embedding(c.vocab_size, c.hidden_size)
-  self.layers = nn.ModuleList()
-  for _ = 1, c.num_hidden_layers do self.layers:append(Layer(c)) end
-  self.norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
-  self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, false)
-  if c.tie_word_embeddings then self.lm_head.weight = self.token_embeddings.weight end
-end
-
---- The input [b, n, d] of the first layer for ids [b, n]. Positions are added by the rotary embedding in attention.
-function Llama:embed(ids) return self.token_embeddings(ids) end
+local TYPES = { "llama", "mistral" }
 
 -- ---- Positions ----------------------------------------------------------------------------------
 
@@ -88,71 +76,109 @@ local function dynamic_factor(r, c)
   return math.max(r.factor * c.max_position_embeddings / original - (r.factor - 1), 1)
 end
 
---- Sets c.rope. Returns nil, or the problem.
-local function add_rope(c, aliases)
+--- Sets further.rope. Returns nil, or the problem.
+local function add_rope(c, aliases, further)
   local part = c.rope_parameters and aliases.rope_parameters or aliases.rope_scaling
-  local r, problem = loading.read_config(c.rope_parameters or c.rope_scaling or {}, ROPE, part .. ".")
+  local r, problem = configs.read_all(c.rope_parameters or c.rope_scaling or {}, ROPE, part .. ".")
   if not r then return problem end
   for _, name in ipairs(NEEDED[r.rope_type] or {}) do
     if not r[name] then return ("%s.%s is missing; rope_type %s needs it"):format(part, name, r.rope_type) end
   end
-  c.rope = { base = r.rope_theta or c.rope_theta }
+  local rope = { base = r.rope_theta or c.rope_theta }
+  further.rope = rope
   if r.rope_type == "linear" then
-    c.rope.scaling = { type = "linear", factor = r.factor }
+    rope.scaling = { type = "linear", factor = r.factor }
   elseif r.rope_type == "dynamic" then
-    c.rope.scaling = { type = "ntk", factor = dynamic_factor(r, c) }
+    rope.scaling = { type = "ntk", factor = dynamic_factor(r, c) }
   elseif r.rope_type == "yarn" then
-    c.rope.scaling = {
+    rope.scaling = {
       type = "yarn", factor = r.factor, beta_fast = r.beta_fast, beta_slow = r.beta_slow,
       original_context_length = r.original_max_position_embeddings or c.max_position_embeddings,
       attention_factor = attention_factor(r),
     }
   elseif r.rope_type == "llama3" then
-    c.rope.scaling = {
+    rope.scaling = {
       type = "llama3", factor = r.factor, original_context_length = r.original_max_position_embeddings,
       low_freq_factor = r.low_freq_factor, high_freq_factor = r.high_freq_factor,
     }
   end
 end
 
--- ---- Loading ------------------------------------------------------------------------------------
+-- ---- Settings -----------------------------------------------------------------------------------
 
--- The settings in config.json: Hugging Face's names, and heed's alternatives.
+-- The settings in config.json, with Hugging Face's names and defaults.
 local CONFIG = {
-  model_type = { kind = { "llama", "mistral" }, default = "llama" },
+  model_type = { kind = TYPES, default = "llama" },
   vocab_size = { kind = "size" },
-  hidden_size = { kind = "size", also = { "d_model" } },
-  intermediate_size = { kind = "size", also = { "d_hidden" } },
-  num_hidden_layers = { kind = "size", also = { "layers" } },
-  num_attention_heads = { kind = "size", also = { "heads" } },
-  num_key_value_heads = { kind = "size", also = { "kv_heads" }, optional = true },
+  hidden_size = { kind = "size" },
+  intermediate_size = { kind = "size" },
+  num_hidden_layers = { kind = "size" },
+  num_attention_heads = { kind = "size" },
+  num_key_value_heads = { kind = "size", optional = true }, -- by default num_attention_heads
   head_dim = { kind = "size", optional = true },
-  max_position_embeddings = { kind = "size", also = { "context_length" }, default = 2048 },
-  rms_norm_eps = { kind = "positive", also = { "norm_eps" }, default = 1e-6 },
-  hidden_act = { kind = loading.activation_names, default = "silu" },
+  max_position_embeddings = { kind = "size", optional = true },
+  rms_norm_eps = { kind = "positive", default = 1e-6 },
+  hidden_act = { kind = configs.activation_names, default = "silu" },
   attention_bias = { kind = "boolean", default = false },
   mlp_bias = { kind = "boolean", default = false },
   attention_dropout = { kind = "number", default = 0 },
-  tie_word_embeddings = { kind = "boolean", optional = true }, -- by default true if the file has no lm_head.weight
-  sliding_window = { kind = "size", optional = true },
-  rope_theta = { kind = "positive", also = { "rope_base" }, default = 10000 },
+  tie_word_embeddings = { kind = "boolean", optional = true }, -- load: by default true if the file has no lm_head
+  sliding_window = { kind = "size", optional = true }, -- none by default
+  rope_theta = { kind = "positive", default = 10000 },
   partial_rotary_factor = { kind = { 1 }, default = 1 },
   rope_scaling = { kind = "table", optional = true },
   rope_parameters = { kind = "table", optional = true },
   eos_token_id = { optional = true },
 }
 
-local function complete(c, aliases)
+-- Settings that one of the model types has and the other has not.
+local OF_TYPE = { sliding_window = "mistral", attention_bias = "llama", mlp_bias = "llama" }
+
+local function complete(c, aliases, further)
+  for name, of in pairs(OF_TYPE) do
+    if c[name] and c.model_type ~= of then
+      return ("%s is %s and model_type is '%s'; with this setting it must be '%s'"):format(name, tostring(c[name]),
+        c.model_type, of)
+    end
+  end
   c.num_key_value_heads = c.num_key_value_heads or c.num_attention_heads
-  local problem = not c.head_dim and loading.indivisible(c, aliases, "num_attention_heads", "hidden_size")
-    or loading.indivisible(c, aliases, "num_key_value_heads", "num_attention_heads")
+  c.max_position_embeddings = c.max_position_embeddings or c.model_type == "mistral" and 131072 or 2048
+  local problem = not c.head_dim and configs.indivisible(c, aliases, "num_attention_heads", "hidden_size")
+    or configs.indivisible(c, aliases, "num_key_value_heads", "num_attention_heads")
   if problem then return problem end
   c.head_dim = c.head_dim or compat.divide(c.hidden_size, c.num_attention_heads)
-  return add_rope(c, aliases), {
+  return add_rope(c, aliases, further), {
     [aliases.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
     [aliases.num_key_value_heads .. " · head_dim"] = c.num_key_value_heads * c.head_dim,
   }
 end
+
+local ABOUT = {
+  rules = CONFIG, types = TYPES, complete = complete,
+  architectures = { { "Llama", "llama" }, { "LLaMA", "llama" }, { "Mistral", "mistral" } },
+}
+
+-- ---- The model ----------------------------------------------------------------------------------
+
+local Llama = nn.Module.class("Llama", Decoder)
+
+--- A model with fresh weights. `config` has the fields of config.json.
+function Llama:init(config)
+  local c = configs.for_model("Llama", ABOUT, config)
+  self.config = c
+  self.token_embeddings = nn.Embedding(c.vocab_size, c.hidden_size)
+  self.layers = nn.ModuleList()
+  for _ = 1, c.num_hidden_layers do self.layers:append(Layer(c)) end
+  self.norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
+  self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, false)
+  if c.tie_word_embeddings then self.lm_head.weight = self.token_embeddings.weight end
+  configs.draw(self, c)
+end
+
+--- The input [b, n, d] of the first layer for ids [b, n]. Positions are added by the rotary embedding in attention.
+function Llama:embed(ids) return self.token_embeddings(ids) end
+
+-- ---- Loading ------------------------------------------------------------------------------------
 
 -- heed's names, and those in the file.
 local RENAMES = {
@@ -169,9 +195,8 @@ local RENAMES = {
 --- Older files store the rotary frequencies as buffers.
 local function is_ignored(name) return name:find "%.rotary_emb%.inv_freq$" ~= nil end
 
-Llama.load = loading.decoder("Llama", Llama, {
-  config = CONFIG, complete = complete, prefix = "model.", embedding = "embed_tokens.weight",
-  layers = "layers%.(%d+)%.", names = loading.renamer(RENAMES), ignored = is_ignored,
-})
+ABOUT.prefix, ABOUT.embedding, ABOUT.layers = "model.", "embed_tokens.weight", "layers%.(%d+)%."
+ABOUT.names, ABOUT.ignored = loading.renamer(RENAMES), is_ignored
+Llama.load = loading.decoder("Llama", Llama, ABOUT)
 
 return E.with_frames(Llama, "embed")

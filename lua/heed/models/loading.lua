@@ -1,11 +1,13 @@
---- Helpers for loading models: finding the files, reading the config, and taking over the weights, either all of them
---- or none. A problem with a file is returned as nil and a message.
+--- Helpers for loading models: finding the files, and taking over the weights, either all of them or none. A problem
+--- with a file is returned as nil and a message. Configs are read by heed.models.config.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
 local heed_load = require("heed.files").load
 local E = require "heed.nn.entries"
+local configs = require "heed.models.config"
 local nn = require "heed.nn"
+local state_dict = require "heed.nn.state_dict"
 local files = core.files
 
 local loading = {}
@@ -50,72 +52,7 @@ function loading.config(class, folder, given)
   return loading.json(folder, "config.json")
 end
 
--- ---- Activations --------------------------------------------------------------------------------
-
---- The activations of feed-forward layers, by Hugging Face's names.
-loading.activations = {
-  gelu = function() return nn.GELU() end,
-  gelu_new = function() return nn.GELU("tanh") end,
-  relu = nn.ReLU,
-  silu = nn.SiLU,
-}
-
-loading.activation_names = {}
-for name in pairs(loading.activations) do table.insert(loading.activation_names, name) end
-table.sort(loading.activation_names)
-
 -- ---- Configs ------------------------------------------------------------------------------------
-
---- The problem with a value of a config, or nil. A rule has `kind`: "size" (an integer of at least 1), "positive",
---- "number", "boolean", "table", a list of the allowed values, or nil for anything; and `default`. A value without a
---- default is required unless the rule is `optional`.
-local function wrong(value, rule)
-  if value == nil then return rule.default == nil and not rule.optional and "is missing" or nil end
-  if rule.kind == nil then return nil end
-  if type(rule.kind) == "table" then
-    local known = {}
-    for i, each in ipairs(rule.kind) do
-      if each == value then return nil end
-      known[i] = tostring(each)
-    end
-    return ("is %s; it must be %s%s"):format(E.what(value), known[2] and "one of " or "", table.concat(known, ", "))
-  end
-  if rule.kind == "size" then
-    local fine = compat.is_integer(value) and value >= 1
-    return not fine and ("is %s; it must be an integer of at least 1"):format(E.what(value)) or nil
-  end
-  if rule.kind == "positive" then
-    local fine = type(value) == "number" and value > 0 and value < math.huge
-    return not fine and ("is %s; it must be a positive number"):format(E.what(value)) or nil
-  end
-  return type(value) ~= rule.kind and ("is %s; it must be a %s"):format(E.what(value), rule.kind) or nil
-end
-
---- Reads a config by rules, a table by Hugging Face's names; a rule's `also` lists alternative names. Returns the
---- values by name, and for each name the one that the config uses. `of` is a prefix for names in messages. Returns nil
---- and a problem for loading.unsupported if values break their rules.
-function loading.read_config(config, rules, of)
-  local values, aliases, problems = {}, {}, {}
-  for name, rule in pairs(rules) do
-    local alias, value = name, config[name]
-    for _, other in ipairs(rule.also or {}) do
-      if value == nil and config[other] ~= nil then alias, value = other, config[other] end
-    end
-    local problem = wrong(value, rule)
-    if problem then problems[#problems + 1] = ("%s%s %s"):format(of or "", alias, problem) end
-    if value == nil then value = rule.default end
-    values[name], aliases[name] = value, alias
-  end
-  if #problems == 0 then return values, aliases end
-  table.sort(problems)
-  return nil, table.concat(problems, "; ")
-end
-
---- The problem if c[divisor] does not divide c[number], else nil. aliases[name] is the name in the config.
-function loading.indivisible(c, aliases, divisor, number)
-  if c[number] % c[divisor] == 0 then return nil end
-  return ("%s is %d; it must divide %s (%d)"):format(aliases[divisor], c[divisor], aliases[number], c[number])
-end
 
 --- nil and the message for a problem with the config.
 function loading.unsupported(class, problem)
@@ -128,7 +65,7 @@ local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 --- `state` has tensors; the latter check avoids spending time on building them. `note` then replaces the message.
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
-  for _ in compat.pairs(state) do
+  for _ in state_dict.names(state) do
     E.check_cancel "load"
     tensors = tensors + 1
   end
@@ -137,6 +74,7 @@ function loading.new_model(class, constructor, config, state, note)
     note = note or form:format(config.num_hidden_layers, E.count(tensors, "tensor"))
     return nil, MISFIT:format(class, note)
   end
+  configs.mark_ready(config)
   local fine, model = pcall(nn.utils.skip_init, constructor, config)
   if fine then return model end
   return loading.unsupported(class, (tostring(model):gsub("^.-:%d+: ", "", 1)))
@@ -194,7 +132,7 @@ end
 --- layer's number, from 0, in a name; aliases.num_hidden_layers is the setting's name in the config.
 function loading.layer_note(c, aliases, state, pattern)
   local count = 0
-  for name in compat.pairs(state) do
+  for name in state_dict.names(state) do
     E.check_cancel "load"
     local number = tonumber(name:match(pattern))
     if compat.is_integer(number) then count = math.max(count, number + 1) end
@@ -229,7 +167,7 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note)
     if problem and not used[file_name] then problems[#problems + 1] = ("%s %s"):format(file_name, problem) end
     forms[name], used[file_name] = { file_name, form or UNCHANGED }, true
   end
-  for name in compat.pairs(state) do
+  for name in state_dict.names(state) do
     E.check_cancel "load"
     if not used[name] and not ignored(name) then
       problems[#problems + 1] = ("%s is not part of the model"):format(name)
@@ -261,44 +199,30 @@ end
 
 -- ---- Ids ----------------------------------------------------------------------------------------
 
---- Ids as an int64 tensor [n] or [b, n], from such a tensor, a list, or a list of lists of equal length.
+--- Ids as an int64 tensor [n] or [b, n], from such a tensor, float32 with whole values, a list, or a list of lists of
+--- equal length.
 function loading.ids(class, ids)
-  if E.kind(ids) ~= "tensor" then
-    if type(ids) ~= "table" then
-      E.reject(class, "ids", ids, "a tensor or a list of token ids")
-    end
-    ids = core.tensor(ids, { dtype = "int64" })
+  local found = core.modules.indices(ids, class, "ids")
+  if found.ndim < 1 or found.ndim > 2 or found:numel() == 0 then
+    E.reject(class, "ids", ids, "a tensor [n] or [b, n] of ids, or a list, with at least one element")
   end
-  if ids.dtype ~= "int64" or ids.ndim < 1 or ids.ndim > 2 or ids:numel() == 0 then
-    E.reject(class, "ids", ids, "an int64 tensor [n] or [b, n] with at least one element")
-  end
-  return ids
+  return found
 end
 
 -- ---- Decoders ------------------------------------------------------------------------------------
 
---- The ids that end a text, counted from 1: eos_token_id of generation_config.json in the folder (nil: none), else of
---- the config, where ids count from 0. Ids beyond the vocabulary, which some small models inherit from larger ones, are
---- skipped.
+--- The stop tokens in generation_config.json of the folder; nil if it has none; false and a message if it is invalid.
 local function stop_tokens(class, folder, c)
-  local generation, problem = {}, nil
-  if folder then generation, problem = loading.json(folder, "generation_config.json") end
-  if not generation then return nil, problem end
-  local ids, list = generation.eos_token_id, {}
-  if ids == nil then ids = c.eos_token_id end
-  for i, id in ipairs(type(ids) == "table" and ids or { ids }) do
-    if not compat.is_integer(id) then
-      return nil, ("%s.load: eos_token_id %d is %s; it must be an integer"):format(class, i, E.what(id))
-    end
-    if id >= 0 and id < c.vocab_size then list[#list + 1] = id + 1 end
-  end
-  return list
+  local generation, problem = loading.json(folder, "generation_config.json")
+  if not generation then return false, problem end
+  if generation.eos_token_id == nil then return nil end
+  local list
+  list, problem = configs.stop_tokens(generation.eos_token_id, c.vocab_size)
+  return list or false, problem and ("%s.load: generation_config.json: %s"):format(class, problem)
 end
 
---- Makes the function load(path, config) of the decoder class `Class`, named `class`. `about` describes the model:
----   config      the rules for the settings
----   complete    complete(c, aliases) checks and completes the settings; aliases[name] is the name used in the config.
----               Returns a problem, or nil and further sizes by name, for messages
+--- Makes the function load(path, config) of the decoder class `Class`, named `class`. `about` describes the model: the
+--- fields of configs.settings, and
 ---   prefix      an optional prefix of the names in the file
 ---   embedding   the name of the token embeddings' weight in the file
 ---   lm_head     the name of lm_head's weight in the file, without the prefix; "lm_head.weight" by default
@@ -309,21 +233,22 @@ function loading.decoder(class, Class, about)
   return function(path, config)
     local folder, file = loading.find(class, path)
     if not folder then return nil, file end
-    local given, c, aliases, settings, state, model, fine, problem
+    local given, c, aliases, settings, further, stops, state, model, fine, problem
     given, problem = loading.config(class, folder, config)
     if not given then return nil, problem end
-    c, aliases = loading.read_config(given, about.config)
+    c, aliases, settings, further = configs.settings(about, given)
     if not c then return loading.unsupported(class, aliases) end
-    problem, settings = about.complete(c, aliases)
-    if problem then return loading.unsupported(class, problem) end
-    c.stop_tokens, problem = stop_tokens(class, not config and folder, c)
-    if not c.stop_tokens then return nil, problem end
+    if not config then
+      stops, problem = stop_tokens(class, folder, c)
+      if stops == false then return nil, problem end
+      further.stop_tokens = stops or further.stop_tokens
+    end
     state, problem = loading.weights(class, file)
     if not state then return nil, problem end
 
-    local prefix = state[about.prefix .. about.embedding] and about.prefix or ""
+    local prefix = state_dict.has(state, about.prefix .. about.embedding) and about.prefix or ""
     local head = about.lm_head or "lm_head.weight"
-    if c.tie_word_embeddings == nil then c.tie_word_embeddings = state[head] == nil end
+    if c.tie_word_embeddings == nil then c.tie_word_embeddings = not state_dict.has(state, head) end
     local function name_in_file(name)
       if name ~= "lm_head.weight" then
         local file_name, form = about.names(name, c)

@@ -3,61 +3,119 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local primitives, Parameter, empty = core.modules, core.nn.Parameter, core.empty
+local primitives, Parameter, empty, files = core.modules, core.nn.Parameter, core.empty, core.files
 local entries, fail, raw, pairs = E.entries, E.fail, compat.raw, compat.pairs
 
 local M = {}
 
 -- ---- The object ---------------------------------------------------------------------------------
 
-local NAMES, VALUES = {}, {} -- keys of a state dict's two raw fields: a list, and a table by name
+-- Keys of a state dict's raw fields: a list of the names, the values by name, and of a loaded file the entries that are
+-- opened when they are used: {archive =, numbers = by name}, or nil.
+local NAMES, VALUES, LATER = {}, {}, {}
 local StateDict = { __name = "heed.StateDict" }
 
-function StateDict.__index(state, name) return raw(state, VALUES)[name] end
+--- The value of a name; opens an entry of a file.
+local function value_of(state, name)
+  local values, later = raw(state, VALUES), raw(state, LATER)
+  local value = values[name]
+  if value ~= nil or not later or not later.numbers[name] then return value end
+  value = files.open(later.archive, later.numbers[name])
+  values[name], later.numbers[name] = value, nil
+  return value
+end
+
+StateDict.__index = value_of
 
 --- Assigning to a new name appends it; assigning nil removes the name.
 function StateDict.__newindex(state, name, value)
-  local names, values = raw(state, NAMES), raw(state, VALUES)
+  local names, values, later = raw(state, NAMES), raw(state, VALUES), raw(state, LATER)
   E.check_type(name, "string", "state_dict", "a name")
-  if value == nil and values[name] ~= nil then
+  local known = values[name] ~= nil or later and later.numbers[name] ~= nil
+  if value == nil and known then
     for i, each in ipairs(names) do
       if each == name then
         table.remove(names, i)
         break
       end
     end
-  elseif value ~= nil and values[name] == nil then
+  elseif value ~= nil and not known then
     names[#names + 1] = name
   end
   values[name] = value
+  if later then later.numbers[name] = nil end
 end
 
 function StateDict.__len(state) return #raw(state, NAMES) end
 
 function StateDict.__pairs(state)
-  local names, values, i = raw(state, NAMES), raw(state, VALUES), 0
+  local names, i = raw(state, NAMES), 0
   return function()
     i = i + 1
-    return names[i], values[names[i]]
+    if names[i] ~= nil then return names[i], value_of(state, names[i]) end
   end
 end
 
 StateDict.__tostring = core.frame(function(state)
-  local lines = {}
-  for name, value in pairs(state) do
+  local lines, values, later = {}, raw(state, VALUES), raw(state, LATER)
+  for _, name in ipairs(raw(state, NAMES)) do
     E.check_cancel "tostring"
-    lines[#lines + 1] = ("\n  %s: %s"):format(name, E.what(value))
+    local number = later and later.numbers[name]
+    local what = number and files.describe(later.archive, number) or E.what(values[name])
+    lines[#lines + 1] = ("\n  %s: %s"):format(name, what)
   end
   return ("StateDict(%s%s)"):format(table.concat(lines), #lines > 0 and "\n" or "")
 end)
 
---- A state dict with these names, a list, and values, a table by name. It takes ownership of both tables.
-function M.from(names, values) return compat.object({ [NAMES] = names, [VALUES] = values }, StateDict) end
+--- A state dict with these names, a list, and values, a table by name. It takes ownership of the tables. `numbers` and
+--- `archive`, or nil, are of the entries of a file that are opened when they are used.
+function M.from(names, values, numbers, archive)
+  local later = archive and { numbers = numbers, archive = archive }
+  return compat.object({ [NAMES] = names, [VALUES] = values, [LATER] = later }, StateDict)
+end
 
 function M.is_state_dict(value) return raw(value, NAMES) ~= nil end
 
 --- Whether a value is a state dict or a plain table.
 function M.is_state(value) return M.is_state_dict(value) or type(value) == "table" and not E.record(value) end
+
+--- Whether a state dict has a value of that name.
+function M.has(state, name)
+  local later = raw(state, LATER)
+  return raw(state, VALUES)[name] ~= nil or later ~= nil and later.numbers[name] ~= nil
+end
+
+--- Iterates over the names of a state dict, in order, or of a table, without opening entries of a file.
+function M.names(state)
+  local names, i = raw(state, NAMES), 0
+  if not names then
+    local following, subject, name = pairs(state)
+    return function()
+      name = following(subject, name)
+      return name
+    end
+  end
+  return function()
+    i = i + 1
+    return names[i]
+  end
+end
+
+--- A state dict of the same values under the names rename(name); nil leaves a value out. Of values with
+--- one new name the last remains. Entries of a file stay unopened; `method` is for cancellation checks.
+function M.renamed(state, rename, method)
+  local names, values, numbers, later = {}, {}, {}, raw(state, LATER)
+  for name in M.names(state) do
+    E.check_cancel(method)
+    local to = rename(name)
+    if to ~= nil then
+      local number = later and later.numbers[name]
+      if values[to] == nil and not numbers[to] then names[#names + 1] = to end
+      values[to], numbers[to] = not number and state[name] or nil, number
+    end
+  end
+  return M.from(names, values, numbers, later and later.archive)
+end
 
 -- ---- Taking and loading -------------------------------------------------------------------------
 
@@ -89,7 +147,7 @@ function M.of(module)
 end
 
 --- The module at a dotted path, or nil.
-local function at_path(module, path)
+function M.at_path(module, path)
   for name in path:gmatch("[^.]+") do
     local found
     for _, entry in ipairs(E.parts(module)) do
@@ -109,7 +167,7 @@ local function is_mask_buffer(module, name)
   local dot = name:reverse():find(".", 1, true) -- from the end; a pattern would take quadratic time
   local last = dot and name:sub(#name - dot + 2) or name
   if not MASKS[last] then return false end
-  local owner = at_path(module, dot and name:sub(1, #name - dot) or "")
+  local owner = M.at_path(module, dot and name:sub(1, #name - dot) or "")
   return owner ~= nil and E.record(owner) == nil
 end
 
@@ -131,7 +189,7 @@ local function compare(module, state, assign)
       loads[#loads + 1] = { target = target, value = value, owner = owner, entry = entry }
     end
   end)
-  for name in pairs(state) do
+  for name in M.names(state) do
     E.check_cancel "load_state_dict"
     if type(name) ~= "string" then
       misfits[#misfits + 1] = { tostring(name), "is not a name; names must be strings" }
