@@ -111,7 +111,8 @@ end
 -- The annotation of the function that is called with the bracket at list[i], or nil.
 local function called(list, i)
   local before = list[i - 1]
-  if not before or before.kind == "keyword" or (before.kind == "symbol" and not CLOSING[before.text]) then return nil end
+  if not before or before.kind == "keyword" then return nil end
+  if before.kind == "symbol" and not CLOSING[before.text] then return nil end
   local of = names.at(list, i - 1)
   return of and names.callee(of)
 end
