@@ -12,7 +12,7 @@ local support = require "tests.support"
 
 local pages = {}
 
-pages.LANGUAGES = { lua = true, c = true, sh = true, text = true, cmake = true, python = true }
+pages.LANGUAGES = { lua = true, prompt = true, c = true, sh = true, text = true, cmake = true, python = true }
 
 pages.REASONS = {
   ["needs a model"] = true,
@@ -134,6 +134,16 @@ function pages.row_script(rows)
     lines[#lines + 1] = ("do %s; print((function() %s\n end)()) io.write '\\1' end"):format(rows.setup, code)
   end
   return table.concat(lines, "\n") .. "\n"
+end
+
+--- The lines that a block of the prompt types, after "> " or ">> ", and what it shows.
+function pages.session(code)
+  local lines, output = {}, {}
+  for line in code:gmatch "([^\n]*)\n" do
+    local input = line:match "^>>? (.*)$"
+    table.insert(input and lines or output, (input or line) .. "\n")
+  end
+  return table.concat(lines), table.concat(output)
 end
 
 --- The commands of a shell block, with lines that end in "\" joined; without comments, `sudo` and variables before the
