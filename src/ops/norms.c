@@ -136,10 +136,24 @@ static void norm_across(void *state, const void *x, ptrdiff_t step, size_t rows,
   }
 }
 
+static double sum_of_magnitudes(const float *x, size_t n) {
+  enum { SUMS = 8 };
+  double lane[SUMS] = {0}, sum = 0;
+  size_t i = 0;
+  for (; i + SUMS <= n; i += SUMS) {
+    for (size_t l = 0; l < SUMS; l++) lane[l] += fabs((double)x[i + l]);
+  }
+  for (; i < n; i++) sum += fabs((double)x[i]);
+  for (size_t l = 0; l < SUMS; l++) sum += lane[l];
+  return sum;
+}
+
 static void norm_along(void *state, const void *x, size_t n) {
   norm_state *s = state;
   if (s->p == 2)
     s->value[0] += s->kernels->sum_of_squares(x, 0, n);
+  else if (s->p == 1)
+    s->value[0] += sum_of_magnitudes(x, n);
   else
     norm_across(state, x, 1, n, 1);
 }
