@@ -168,7 +168,7 @@ local mistakes = {
     { "F.cross_entropy(x, heed.tensor{1, 9})",
       "cross_entropy: target has the class 9; classes must be from 1 to 3, the size of input's class "
         .. "dimension" },
-    { "F.cross_entropy(x)", "cross_entropy: target is nil; it must be a tensor" },
+    { "F.cross_entropy(x)", "cross_entropy: target is nil; it must be a tensor or a table of integers" },
     { "F.mse_loss(x, heed.ones(5))",
       "sub: a is [2, 3] and b is [5]; to broadcast, sizes counted from the last must be equal or 1" },
     { "F.relu(1)", "relu: input is the number 1; it must be a tensor" },
@@ -321,7 +321,10 @@ local mistakes = {
     { "x[0]", "index: index 0 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
     { "x[{0}]",
       "index: index 0 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
-    { "x[{1,2,3}]", "index: 3 indices are given; x has 2 dimensions" },
+    { "x[{1,2,3}]", "index: 3 indices are given; x has 2 dimensions; a list of indices for one is written "
+      .. "x[{ {{1, 2, …}} }]" },
+    { "x['1:3']", "Tensor has no field or method '1:3'; slices are tables that include both ends: "
+      .. "x[{ {first, last}, {} }]" },
     { "x[5]", "index: index 5 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
     { "x[3] = heed.ones(9)",
       "index: index 3 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
@@ -340,7 +343,7 @@ local mistakes = {
     { "x[heed.tensor{true, false, true}]",
       "index: mask is [3] and x is [2, 3]; mask must have the first sizes of x, or all of them" },
     { "x[heed.tensor{0.5}]",
-      "index: the index contains 0.5; indices must be whole numbers: convert with x:long(), which "
+      "index: the index contains 0.5; it must have whole numbers: convert with x:long(), which "
         .. "drops fractions (element [1] of the index)" },
     { "x[-3]",
       "index: index -3 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 "
