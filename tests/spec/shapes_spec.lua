@@ -88,6 +88,8 @@ describe("arange", function()
   it("gives ids: rows of an embedding", function()
     local weight = heed.range(1, 6):view(3, 2)
     assert.are.same({ { 1, 2 }, { 3, 4 }, { 5, 6 } }, heed.embedding(heed.arange(1, 4), weight):tolist())
+    raises("embedding: id 0 is out of range; weight has rows 1 to 3 (element [1] of ids); ids count from 1, as "
+      .. "arange(1, n + 1) does", function() heed.embedding(heed.arange(3), weight) end)
   end)
 
   it("rejects ends and steps that make no sense", function()
