@@ -1026,11 +1026,11 @@ HEED_API bool heed_module_entry(const heed_module *m, int i,
  * also bfloat16 or float16, and of another shape, from which the module takes its sizes, unless it has a bias
  * of another size or is a part of a module in C), whose elements are shared; a part by a module of the same
  * class and sizes, which is retained. W_query, W_key, W_value, out_proj and dropout of SelfAttention,
- * CausalAttention and MultiHeadAttention may also be modules of other classes, which the forward pass calls:
- * projections with the tokens [..., n, d], out_proj with the heads' outputs [..., n, num_heads · head_dim],
- * dropout with the weights [..., h, n, s]. The result must have the shape that the original's would have.
- * heed_steps, heed_module_head, heed_module_split and another softmax_dim refuse modules with such parts.
- * Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
+ * CausalAttention and MultiHeadAttention may also be modules of other classes without parts, which the
+ * forward pass calls: projections with the tokens [..., n, d], out_proj with the heads' outputs [..., n,
+ * num_heads · head_dim], dropout with the weights [..., h, n, s]. The result must have the shape that the
+ * original's would have. heed_steps, heed_module_head, heed_module_split and another softmax_dim refuse
+ * modules with such parts. Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
 HEED_CALL heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value);
 HEED_CALL heed_module_set_module(heed_module *m, const char *name, heed_module *value);
 
