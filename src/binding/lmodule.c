@@ -255,8 +255,8 @@ static int train(lua_State *L) {
   return 0;
 }
 
-/* shallow_copy(m): a module of the same class and settings that shares the entries of m; m itself, if the host
- * implements it */
+/* shallow_copy(m): a module of the same class and settings that shares the entries of m; m itself, if the
+ * host implements it */
 static int shallow_copy(lua_State *L) {
   lua_settop(L, 1);
   if (lheed_self(L, "clone")->class->release) return 1;

@@ -55,7 +55,8 @@ describe("ModuleDict", function()
       { keys = nn.ReLU() })
     fails("ModuleDict: a name is 'a.b'; it must not be empty or contain a dot", nn.ModuleDict, { ["a.b"] = nn.ReLU() })
     fails("ModuleDict: item 1 is a module (ReLU); it must be {name, module}", nn.ModuleDict, { nn.ReLU() })
-    fails("ModuleDict: items is the number 3; it must be a table by name, or a list of {name, module}, which keeps its " ..
+    fails("ModuleDict: items is the number 3; it must be a table by name, or a list of {name, module}, which " ..
+      "keeps its " ..
       "order", nn.ModuleDict, 3)
     assert.are.equal(0, #d)
     fails("ModuleDict has no forward; call its modules by name", d, heed.ones(2))
@@ -83,7 +84,8 @@ describe("ParameterList", function()
 
   it("prints as PyTorch prints it", function()
     assert.are.equal("ParameterList(  (0): Parameter containing: [torch.float32 of size 2x3]\n" ..
-      "  (1): Parameter containing: [torch.float32 of size 4])", tostring(nn.ParameterList(heed.ones(2, 3), heed.ones(4))))
+      "  (1): Parameter containing: [torch.float32 of size 4])", tostring(nn.ParameterList(heed.ones(2, 3),
+        heed.ones(4))))
     assert.are.equal("ParameterList()", tostring(nn.ParameterList()))
     assert.are.equal("ParameterDict(  (a): Parameter containing: [torch.FloatTensor of size 2])",
       tostring(nn.ParameterDict { a = heed.ones(2) }))
@@ -169,7 +171,8 @@ describe("a module's parts and parameters", function()
     assert.is_true((vector * 2):equal(nn.utils.parameters_to_vector { linear.weight, linear.bias }))
     fails("vector_to_parameters: vector is a tensor of shape [3] and dtype float32; it must be [9], the number of " ..
       "elements of the parameters", nn.utils.vector_to_parameters, heed.ones(3), linear:parameters())
-    fails("parameters_to_vector: parameter 1 is the number 3; it must be a tensor", nn.utils.parameters_to_vector, { 3 })
+    fails("parameters_to_vector: parameter 1 is the number 3; it must be a tensor", nn.utils.parameters_to_vector,
+      { 3 })
   end)
 
   it("are stored as other dtypes by half, bfloat16 and float", function()

@@ -1,4 +1,5 @@
--- Bad arguments of the modules that are written in Lua, of nn.functional and of nn.init; and what a golden set cannot say.
+-- Bad arguments of the modules that are written in Lua, of nn.functional and of nn.init; and what a golden set cannot
+-- say.
 local heed = require "heed"
 local nn, F, init = heed.nn, heed.nn.functional, heed.nn.init
 
@@ -34,7 +35,8 @@ describe("a module of PyTorch", function()
     fails("Unflatten: dim is 4 and x has 2 dimensions", nn.Unflatten(4, { 1, 2 }), heed.ones(2, 2))
     fails("SwiGLU: hidden_features is nil; it must be an integer, at least 1", nn.SwiGLU, 4)
     fails("BatchNorm1d: num_features is the number 0; it must be an integer, at least 1", nn.BatchNorm1d, 0)
-    fails("BatchNorm1d: x is a tensor of shape [2, 3] and dtype float32; it must be [n, 4] or [n, 4, length]", nn.BatchNorm1d(4), heed.ones(2, 3))
+    fails("BatchNorm1d: x is a tensor of shape [2, 3] and dtype float32; it must be [n, 4] or [n, 4, length]",
+      nn.BatchNorm1d(4), heed.ones(2, 3))
     fails("glu: input has 3 elements along dim -1; it must be an even number", nn.GLU(), heed.ones(2, 3))
     fails("KLDivLoss: reduction is a string ('avg'); it must be 'none', 'batchmean', 'sum' or 'mean'", nn.KLDivLoss,
       "avg")
@@ -84,7 +86,8 @@ describe("MultiheadAttention", function()
   it("checks sizes, shapes and masks", function()
     fails("MultiheadAttention: embed_dim is 5 and num_heads is 2; embed_dim must be a multiple of num_heads",
       nn.MultiheadAttention, 5, 2)
-    fails("MultiheadAttention: dropout is the number 2; it must be a number from 0 to 1", nn.MultiheadAttention, 4, 2, 2)
+    fails("MultiheadAttention: dropout is the number 2; it must be a number from 0 to 1", nn.MultiheadAttention, 4,
+      2, 2)
     fails("MultiheadAttention: query is a tensor of shape [3] and dtype float32; it must be [b, l, 4] or [l, " ..
       "4]", m, heed.ones(3), x, x)
     fails("MultiheadAttention: value is a tensor of shape [2, 3, 5] and dtype float32; it must be of last size " ..
@@ -274,7 +277,8 @@ describe("nn.functional", function()
   it("says what is wrong", function()
     fails("layer_norm: normalized_shape is 3 and input is [2, 4]; it must be the last sizes of input", F.layer_norm,
       heed.ones(2, 4), 3)
-    fails("batch_norm: running_mean is nil; it must be a tensor, unless training is true", F.batch_norm, heed.ones(2, 4))
+    fails("batch_norm: running_mean is nil; it must be a tensor, unless training is true", F.batch_norm, heed.ones(2,
+      4))
     fails("batch_norm: weight is a tensor of shape [3] and dtype float32; it must be [4], the channels of " ..
       "input", F.batch_norm, heed.ones(2, 4),
       heed.ones(4), heed.ones(4), heed.ones(3))
