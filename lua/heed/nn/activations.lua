@@ -54,7 +54,7 @@ local function dimension(value, default, method, argument)
   if value == nil and default == nil then
     E.reject(method, argument, value, "an integer: the dimension along which to normalize, such as -1")
   end
-  return E.number(value, default, method, argument, compat.is_integer, "an integer")
+  return E.integer(value, default, method, argument)
 end
 
 local function integer_text(value) return ("%d"):format(value) end

@@ -50,14 +50,23 @@ end
 --- `fits`, if given, refuses; `needed` then describes what it accepts.
 function E.number(value, default, method, argument, fits, needed)
   if value == nil and default ~= nil then return default end
-  if type(value) ~= "number" or fits and not fits(value) then E.reject(method, argument, value, needed or "a number") end
+  if type(value) ~= "number" or fits and not fits(value) then
+    E.reject(method, argument, value, needed or "a number")
+  end
   return value
 end
 
---- The value of an integer option that is at least 1, or `default` if it is nil.
-function E.size(value, default, method, argument)
+--- The value of an integer option, or `default` if it is nil. Whole floats, such as 12 / 2, are integers.
+function E.integer(value, default, method, argument, needed)
   if value == nil and default ~= nil then return default end
-  if not compat.is_integer(value) or value < 1 then E.reject(method, argument, value, "an integer, at least 1") end
+  if type(value) ~= "number" or value % 1 ~= 0 then E.reject(method, argument, value, needed or "an integer") end
+  return math.floor(value)
+end
+
+--- The same for an integer that is at least 1.
+function E.size(value, default, method, argument)
+  value = E.integer(value, default, method, argument, "an integer, at least 1")
+  if value < 1 then E.reject(method, argument, value, "an integer, at least 1") end
   return value
 end
 

@@ -19,23 +19,14 @@ for _, name in ipairs {
   end
 end
 
---- A table of integers, nested if need be, as int64.
-local function ids(x, method)
-  if type(x) == "table" or type(x) == "number" then return core.tensor(x, { dtype = "int64" }) end
-  E.check_tensor(x, method, "input")
-  return x
-end
-
-function F.one_hot(x, ...) return ids(x, "one_hot"):one_hot(...) end
+function F.one_hot(x, ...) return core.modules.indices(x, "one_hot", "input"):one_hot(...) end
 
 --- Row padding_idx is an ordinary row: it matters for gradients alone.
 function F.embedding(x, weight, ...)
   local padding = options("embedding", { "padding_idx" }, 3, x, weight, ...)
   E.check_tensor(weight, "embedding", "weight", 2)
-  if padding ~= nil and not compat.is_integer(padding) then
-    E.reject("embedding", "padding_idx", padding, "an integer")
-  end
-  return ids(x, "embedding"):embedding(weight)
+  if padding ~= nil then E.integer(padding, nil, "embedding", "padding_idx") end
+  return core.modules.indices(x, "embedding", "input"):embedding(weight)
 end
 
 -- ---- Activations --------------------------------------------------------------------------------
@@ -87,7 +78,7 @@ end
 function F.glu(x, ...)
   E.check_operand(x, "glu", "input")
   local dim = options("glu", { "dim" }, 2, x, ...)
-  dim = E.number(dim, -1, "glu", "dim", compat.is_integer, "an integer")
+  dim = E.integer(dim, -1, "glu", "dim")
   local size = x:size(dim)
   if size % 2 ~= 0 then E.fail("glu: input has %d elements along dim %d; it must be an even number", size, dim) end
   local half = compat.divide(size, 2)
@@ -190,7 +181,7 @@ function F.normalize(x, ...)
   E.check_operand(x, "normalize", "input")
   local p, dim, eps = options("normalize", { "p", "dim", "eps" }, 2, x, ...)
   p, eps = E.number(p, 2, "normalize", "p"), E.number(eps, 1e-12, "normalize", "eps")
-  dim = E.number(dim, 2, "normalize", "dim", compat.is_integer, "an integer")
+  dim = E.integer(dim, 2, "normalize", "dim")
   return x / x:norm(p, dim, true):clamp(eps)
 end
 
@@ -198,7 +189,7 @@ function F.cosine_similarity(x1, x2, ...)
   E.check_operand(x1, "cosine_similarity", "x1")
   E.check_operand(x2, "cosine_similarity", "x2")
   local dim, eps = options("cosine_similarity", { "dim", "eps" }, 3, x1, x2, ...)
-  dim = E.number(dim, 2, "cosine_similarity", "dim", compat.is_integer, "an integer")
+  dim = E.integer(dim, 2, "cosine_similarity", "dim")
   eps = E.number(eps, 1e-8, "cosine_similarity", "eps")
   local function unit(x) return x / x:norm(2, dim, true):clamp(eps) end
   return (unit(x1) * unit(x2)):sum(dim)

@@ -26,21 +26,15 @@ local function shape_text(x) return tostring(x.shape):match "%[.*%]" end
 --- Class numbers as int64: integers in a table, int64, or float32 with whole values. Each must be from 1 to `classes`,
 --- or ignore_index.
 local function class_indices(target, classes, ignore_index, method)
-  if type(target) == "table" or type(target) == "number" then target = core.tensor(target, { dtype = "int64" }) end
-  E.check_operand(target, method, "target")
-  local given = target.dtype
-  if given == "bool" then E.reject(method, "target", target, "classes, counted from 1; use target:long() + 1") end
-  local whole = given == "int64" and target or target:long()
-  if given == "float32" and not whole:float():equal(target) then
-    E.reject(method, "target", target, "classes, which are whole numbers; use target:long()")
-  end
-  local wrong = (whole:lt(1):logical_or(whole:gt(classes))):logical_and(whole:ne(ignore_index))
+  if type(target) == "number" then target = core.tensor(target) end
+  target = core.modules.indices(target, method, "target")
+  local wrong = target:lt(1):logical_or(target:gt(classes)):logical_and(target:ne(ignore_index))
   if wrong:any():item() then
-    local class = whole:masked_select(wrong):select(1, 1):item()
+    local class = target:masked_select(wrong):select(1, 1):item()
     E.fail("%s: target has the class %d; classes must be from 1 to %d, the size of input's class dimension%s", method,
       class, classes, class == 0 and "; for classes that count from 0, use target + 1" or "")
   end
-  return whole
+  return target
 end
 
 --- The dimension of the classes in input: [c], [n, c] or [n, c, …].

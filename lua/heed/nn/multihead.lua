@@ -34,7 +34,7 @@ function MultiheadAttention:init(...)
   batch_first = E.boolean(batch_first, false, class, "batch_first")
 
   self.embed_dim, self.kdim, self.vdim = e, kdim, vdim
-  self.num_heads, self.head_dim, self.dropout = heads, e / heads, dropout
+  self.num_heads, self.head_dim, self.dropout = heads, math.floor(e / heads), dropout
   self.batch_first, self.add_zero_attn = batch_first, zero_attn
   if kdim == e and vdim == e then
     self.in_proj_weight = parameter(3 * e, e)
