@@ -61,8 +61,8 @@ describe("the annotations", function()
 
   it("name the fields and methods of tensors", function()
     local methods = support.tensor_methods()
-    local fields = { shape = true, dtype = true, ndim = true, T = true, is_parameter = true }
-    for name in pairs(fields) do assert.is_not_nil(heed.ones(1)[name]) end
+    local fields = { shape = true, dtype = true, ndim = true, T = true, mT = true, is_parameter = true }
+    for name in pairs(fields) do assert.is_not_nil(heed.ones(1, 1)[name]) end
     local public = names_of(methods, fields)
     for _, name in ipairs { "cat", "concat", "concatenate", "stack" } do public[name] = nil end -- they take a table
     compare("Tensor", public)

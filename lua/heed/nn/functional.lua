@@ -19,14 +19,19 @@ for _, name in ipairs {
   end
 end
 
-function F.one_hot(x, ...) return core.modules.indices(x, "one_hot", "input"):one_hot(...) end
+--- Ids, or one of them, as int64.
+local function ids(x, method)
+  return core.modules.indices(type(x) == "number" and core.tensor(x) or x, method, "input")
+end
+
+function F.one_hot(x, ...) return ids(x, "one_hot"):one_hot(...) end
 
 --- Row padding_idx is an ordinary row: it matters for gradients alone.
 function F.embedding(x, weight, ...)
   local padding = options("embedding", { "padding_idx" }, 3, x, weight, ...)
   E.check_tensor(weight, "embedding", "weight", 2)
   if padding ~= nil then E.integer(padding, nil, "embedding", "padding_idx") end
-  return core.modules.indices(x, "embedding", "input"):embedding(weight)
+  return ids(x, "embedding"):embedding(weight)
 end
 
 -- ---- Activations --------------------------------------------------------------------------------
@@ -198,4 +203,4 @@ end
 E.with_frames(F)
 for name, loss in pairs(require "heed.nn.loss_functions") do F[name] = loss end -- these have frames already
 
-return F
+return core.modules.guard(F, "heed.nn.functional")

@@ -27,14 +27,17 @@ local function shape_text(x) return tostring(x.shape):match "%[.*%]" end
 --- or ignore_index.
 local function class_indices(target, classes, ignore_index, method)
   if type(target) == "number" then target = core.tensor(target) end
-  target = core.modules.indices(target, method, "target")
-  local wrong = target:lt(1):logical_or(target:gt(classes)):logical_and(target:ne(ignore_index))
+  if E.kind(target) == "tensor" and target.dtype == "bool" then
+    E.reject(method, "target", target, "classes, counted from 1; use target:long() + 1")
+  end
+  local whole = core.modules.indices(target, method, "target")
+  local wrong = (whole:lt(1):logical_or(whole:gt(classes))):logical_and(whole:ne(ignore_index))
   if wrong:any():item() then
-    local class = target:masked_select(wrong):select(1, 1):item()
+    local class = whole:masked_select(wrong):select(1, 1):item()
     E.fail("%s: target has the class %d; classes must be from 1 to %d, the size of input's class dimension%s", method,
       class, classes, class == 0 and "; for classes that count from 0, use target + 1" or "")
   end
-  return target
+  return whole
 end
 
 --- The dimension of the classes in input: [c], [n, c] or [n, c, …].
