@@ -131,6 +131,21 @@ describe("MultiheadAttention", function()
     tensors.close(m.out_proj.bias:expand(2, 3, 4), y)
   end)
 
+  it("never lets a hidden key reach the result, not even nan", function()
+    local holes = x:clone()
+    holes[{ {}, 3 }] = 0 / 0
+    local padding = heed.tensor { { false, false, true }, { false, false, true } }
+    for _, dtype in ipairs { "bool", "float32" } do
+      local mask = dtype == "bool" and padding or heed.zeros(2, 3):masked_fill(padding, -math.huge)
+      local y, weights = m(x, x, x, { key_padding_mask = mask })
+      assert.are.equal(0, weights[{ {}, {}, 3 }]:abs():max():item())
+      assert.is_false(y:isnan():any():item())
+    end
+    local y, weights = m(x, holes, holes, { key_padding_mask = padding })
+    tensors.close((m(x, x, x, { key_padding_mask = padding })), y)
+    assert.is_false(weights:isnan():any():item())
+  end)
+
   it("returns the weights after dropout, with which it computes", function()
     local dropped = nn.MultiheadAttention(4, 1, 0.5)
     local values, state = heed.eye(4):unsqueeze(2), dropped:state_dict()
@@ -145,7 +160,7 @@ describe("MultiheadAttention", function()
     tensors.close(y, (dropped(values, values, values, { need_weights = false })))
   end)
 
-  it("works in no memory twice", function()
+  it("stores the weight of its out_proj in other dtypes", function()
     for _, name in ipairs { "to", "half", "bfloat16" } do
       local copy = m:clone()
       if name == "to" then copy:to "bfloat16" else copy[name](copy) end
@@ -223,7 +238,7 @@ describe("a loss of classes", function()
     fails("cross_entropy: target has the class 0; " .. range .. "; for classes that count from 0, use target + 1",
       F.cross_entropy, x, { 1, 0, 2 })
     fails("nll_loss: target has the class -7; " .. range, F.nll_loss, x, { 1, -7, 2 })
-    fails("cross_entropy: target contains 1.5; indices must be whole numbers: convert with x:long(), which drops " ..
+    fails("cross_entropy: target contains 1.5; it must have whole numbers: convert with x:long(), which drops " ..
       "fractions (element [2] of target)", F.cross_entropy, x, heed.tensor { 1, 1.5, 2 })
     fails("cross_entropy: input is [3, 4] and target is [2]; target must have the shape of input without " ..
       "dimension 2, " ..

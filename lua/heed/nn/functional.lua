@@ -52,7 +52,8 @@ end
 
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
-  return x:clamp { max = 0 } - (-x:abs()):exp():log1p()
+  x = x:float()
+  return x:clamp({ max = 0 }):sub_(x:abs():neg_():exp_():log1p_())
 end
 
 --- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
@@ -61,8 +62,10 @@ function F.softplus(x, ...)
   local beta, threshold = options("softplus", { "beta", "threshold" }, 2, x, ...)
   beta = E.number(beta, 1, "softplus", "beta", function(value) return value ~= 0 end, "a number other than 0")
   threshold = E.number(threshold, 20, "softplus", "threshold")
-  local scaled = x * beta
-  return scaled:gt(threshold):where(x, scaled:exp():log1p() / beta)
+  x = x:float()
+  local y = x * beta
+  local linear = y:gt(threshold)
+  return linear:where(x, y:exp_():log1p_():div_(beta))
 end
 
 function F.leaky_relu(x, ...)

@@ -169,12 +169,14 @@ local function project(self, q, k, v)
   return part(1, q, self.q_proj_weight), part(2, k, self.k_proj_weight), part(3, v, self.v_proj_weight)
 end
 
---- Attention composed of its steps, for weights after dropout; PyTorch returns these.
-local function attend_in_steps(q, k, v, bias, p)
+--- The weights [b, h, l, s], for a mask as of `joined` or nil. A query that sees no key has zeros. (The fused attention
+--- would give them, too, together with the scores of each step, which takes much longer.)
+local function weigh(q, k, hidden)
   local scores = (q * math.sqrt(1 / q.shape[4])):matmul(k:transpose(3, 4))
-  if bias then scores = scores + bias end
-  local weights = scores:softmax(-1):dropout(p)
-  return weights:matmul(v), weights
+  if not hidden then return scores:softmax(-1) end
+  scores = hidden.dtype == "bool" and scores:masked_fill(hidden, -math.huge) or scores + hidden
+  local unseen = (scores:max(-1, true)):eq(-math.huge)
+  return scores:softmax(-1):masked_fill(unseen, 0)
 end
 
 local FORWARD = { "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal" }
@@ -210,20 +212,20 @@ function MultiheadAttention:forward(query, key, value, ...)
   q, k, v = heads(q), heads(k), heads(v)
 
   local p = self.training and self.dropout or 0
-  if is_causal and (padding or added > 0 or p > 0 and need_weights) then
+  if is_causal and (padding or added > 0 or need_weights) then
     attn_mask, is_causal = core.ones({ l, s }, { dtype = "bool" }):triu(1), false
   end
   local hidden = widened(joined(attn_mask, padding), added)
-  local y, weights
-  if p > 0 and need_weights then
-    y, weights = attend_in_steps(q, k, v, hidden and as_bias(hidden), p)
+  local weights = need_weights and weigh(q, k, hidden) or nil
+  local y
+  if weights and p > 0 then
+    weights = weights:dropout(p)
+    y = weights:matmul(v)
   else
-    local info
-    y, info = q:scaled_dot_product_attention(k, v, {
+    y = q:scaled_dot_product_attention(k, v, {
       attn_mask = hidden and (hidden.dtype == "bool" and hidden:logical_not() or hidden), dropout_p = p,
-      is_causal = is_causal, need_weights = need_weights,
+      is_causal = is_causal,
     })
-    weights = need_weights and info.weights or nil
   end
 
   y = (self.out_proj(y:transpose(2, 3):reshape(b, l, e)))
