@@ -25,7 +25,9 @@ describe("a module of PyTorch", function()
       nn.Tanh()()
       return
     end)
-    fails("LeakyReLU: 2 arguments are given; it takes one input", nn.LeakyReLU(), heed.ones(2), heed.ones(2))
+    fails("LeakyReLU: the second argument is a tensor of shape [2] and dtype float32; there must be only one tensor, " ..
+      "the input x", nn.LeakyReLU(), heed.ones(2), heed.ones(2))
+    fails("Tanh: there is no option 'dim'; it has none", nn.Tanh(), heed.ones(2), { dim = 1 })
     fails("Flatten: x is the number 3; it must be a tensor", nn.Flatten(), 3)
     fails("MSELoss: 3 arguments are given; it takes input and target", nn.MSELoss(), heed.ones(2), heed.ones(2), 1)
   end)
@@ -170,6 +172,13 @@ describe("MultiheadAttention", function()
   end)
 end)
 
+describe("Sequential", function()
+  it("says how to make a module of a class", function()
+    fails("Sequential: the appended value is the class Tanh; it must be a module; Tanh(…) makes one", nn.Sequential,
+      nn.ReLU(), nn.Tanh)
+  end)
+end)
+
 describe("a transformer", function()
   it("applies modules and functions as activation", function()
     heed.manual_seed(1)
@@ -275,6 +284,8 @@ describe("a loss of probabilities", function()
       heed.ones(2), heed.ones(3))
     fails("smooth_l1_loss: beta is the number -1; it must be a number, 0 or more", F.smooth_l1_loss, heed.ones(2),
       heed.ones(2), { beta = -1 })
+    fails("l1_loss: input is [2, 3] and target is [4, 3]; the shapes must be equal, or broadcast", F.l1_loss,
+      heed.ones(2, 3), heed.ones(4, 3))
     fails("mse_loss: target is nil; it must be a tensor", F.mse_loss, heed.ones(2))
   end)
 end)

@@ -161,6 +161,7 @@ function F.batch_norm(x, running_mean, running_var, ...)
   end
 
   local mean, variance = running_mean, running_var
+  local targets, updates = {}, {}
   if training then
     local dims, count = { 1 }, x:numel() / channels
     for i = 3, x.ndim do dims[#dims + 1] = i end
@@ -168,10 +169,12 @@ function F.batch_norm(x, running_mean, running_var, ...)
       E.reject(method, "input", x, "a tensor of several values for each channel in training; use m:eval() for one")
     end
     mean, variance = x:mean(dims), x:var(dims, { correction = 0 })
-    if running_mean then running_mean:copy_(running_mean * (1 - momentum) + mean * momentum) end
-    if running_var then
-      running_var:copy_(running_var * (1 - momentum) + variance * (count / (count - 1) * momentum))
+    local function update(running, new, share)
+      if not running then return end
+      targets[#targets + 1], updates[#updates + 1] = running, running * (1 - momentum) + new * share
     end
+    update(running_mean, mean, momentum)
+    update(running_var, variance, count / (count - 1) * momentum)
   end
   local scale = (variance + eps):rsqrt()
   if weight then scale = scale * weight end
@@ -179,7 +182,9 @@ function F.batch_norm(x, running_mean, running_var, ...)
   if bias then shift = bias + shift end
   local sizes = { 1, channels }
   for i = 3, x.ndim do sizes[i] = 1 end
-  return x * scale:view(sizes) + shift:view(sizes)
+  local y = x * scale:view(sizes) + shift:view(sizes)
+  core.modules.copy_all(targets, updates)
+  return y
 end
 
 -- ---- Distances ----------------------------------------------------------------------------------

@@ -140,13 +140,13 @@ local function check_inputs(self, query, key, value)
     fail_shape("query", query, self.batch_first and "[b, l, %d] or [l, %d]" or "[l, b, %d] or [l, %d]", self.embed_dim,
       self.embed_dim)
   end
-  local sizes = { query = self.embed_dim, key = self.kdim, value = self.vdim }
-  for name, tensor in pairs { query = query, key = key, value = value } do
+  local function check_size(name, tensor, size)
     E.check_operand(tensor, class, name, query.ndim)
-    if tensor.shape[tensor.ndim] ~= sizes[name] then
-      fail_shape(name, tensor, "of last size %d", sizes[name])
-    end
+    if tensor.shape[tensor.ndim] ~= size then fail_shape(name, tensor, "a tensor whose last size is %d", size) end
   end
+  check_size("query", query, self.embed_dim)
+  check_size("key", key, self.kdim)
+  check_size("value", value, self.vdim)
   local function batch_first(x)
     if not batched then return x:unsqueeze(1) end
     return self.batch_first and x or x:transpose(1, 2)
