@@ -25,8 +25,8 @@ describe("a module of PyTorch", function()
       nn.Tanh()()
       return
     end)
-    fails("LeakyReLU: the second argument is a tensor of shape [2] and dtype float32; there must be only one tensor, " ..
-      "the input x", nn.LeakyReLU(), heed.ones(2), heed.ones(2))
+    fails("LeakyReLU: the second argument is a tensor of shape [2] and dtype float32; there must be only one " ..
+      "tensor, the input x", nn.LeakyReLU(), heed.ones(2), heed.ones(2))
     fails("Tanh: there is no option 'dim'; it has none", nn.Tanh(), heed.ones(2), { dim = 1 })
     fails("Flatten: x is the number 3; it must be a tensor", nn.Flatten(), 3)
     fails("MSELoss: 3 arguments are given; it takes input and target", nn.MSELoss(), heed.ones(2), heed.ones(2), 1)
@@ -94,8 +94,8 @@ describe("MultiheadAttention", function()
       2, 2)
     fails("MultiheadAttention: query is a tensor of shape [3] and dtype float32; it must be [b, l, 4] or [l, " ..
       "4]", m, heed.ones(3), x, x)
-    fails("MultiheadAttention: value is a tensor of shape [2, 3, 5] and dtype float32; it must be of last size " ..
-      "4", m, x, x, heed.ones(2, 3, 5))
+    fails("MultiheadAttention: value is a tensor of shape [2, 3, 5] and dtype float32; it must be a " ..
+      "tensor whose last size is 4", m, x, x, heed.ones(2, 3, 5))
     fails("MultiheadAttention: key is a tensor of shape [1, 3, 4] and dtype float32; it must be of the batch of " ..
       "query, 2", m, x, heed.ones(1, 3, 4),
       x)
