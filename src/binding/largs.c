@@ -52,7 +52,8 @@ void lheed_refuse_second_result(lua_State *L, const char *function, int idx) {
 }
 
 static int unknown_option(lua_State *L, const char *function, const char *const *names) {
-  const char *what = lheed_push_key(L, lua_gettop(L));
+  const int key = lua_gettop(L);
+  const char *what = lheed_push_key(L, key);
   if (!names[0]) return lheed_error(L, "%s: there is no option %s; it has none", function, what);
   luaL_Buffer known;
   luaL_buffinit(L, &known);
@@ -61,7 +62,10 @@ static int unknown_option(lua_State *L, const char *function, const char *const 
     luaL_addstring(&known, names[i]);
   }
   luaL_pushresult(&known);
-  return lheed_error(L, "%s: there is no option %s; the options are %s", function, what, lua_tostring(L, -1));
+  const int list = lua_gettop(L);
+  const char *hint = lheed_push_hint(L, "option", key, list, 0);
+  return lheed_error(L, "%s: there is no option %s; the options are %s%s", function, what,
+                     lua_tostring(L, list), hint);
 }
 
 /* Every key of the table at idx must be one of the names. */
@@ -270,7 +274,8 @@ heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dty
   if (strcmp(text, dtype_text) == 0) return HEED_##name;
   HEED_DTYPE_LIST(X)
 #undef X
-  lheed_bad_argument(L, idx, function, "dtype", LHEED_DTYPES);
+  const char *what = lheed_push_what(L, idx), *hint = lheed_push_hint(L, "dtype", idx, 0, 0);
+  lheed_error(L, "%s: dtype is %s; it must be " LHEED_DTYPES "%s", function, what, hint);
   return otherwise;
 }
 

@@ -36,8 +36,39 @@ static void push_position(lua_State *L) {
   lua_pushliteral(L, "");
 }
 
+/* The name of the library's table at idx in a script, "heed" or "nn"; NULL for any other value. */
+static const char *library_name(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TTABLE) return NULL;
+  const int top = lua_gettop(L);
+  const char *name = NULL;
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_library_key) == LUA_TTABLE) {
+    if (lua_rawequal(L, idx, -1)) name = "heed";
+    lua_pushliteral(L, "nn");
+    lua_rawget(L, -2);
+    if (lua_rawequal(L, idx, -1)) name = "nn";
+  }
+  lua_settop(L, top);
+  return name;
+}
+
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"
+
+/* Replaces the message on top of the stack, "zeros: ...", if it is due to a call heed:zeros(2, 3). */
+static void explain_colon(lua_State *L) {
+  const char *library = lua_gettop(L) > 1 ? library_name(L, 1) : NULL, *text = lua_tostring(L, -1);
+  const char *end = library && text ? text + strspn(text, LETTERS) : NULL;
+  if (!end || *end != ':') return;
+  lua_pushlstring(L, text, (size_t)(end - text));
+  const char *function = lua_tostring(L, -1);
+  lua_pushfstring(L, "%s: argument 1 is the table %s; write %s.%s(...), with a dot instead of a colon",
+                  function, library, library, function);
+  lua_replace(L, -3);
+  lua_pop(L, 1);
+}
+
 /* Raises the string on top of the stack, after the position. */
 static int raise_top(lua_State *L) {
+  explain_colon(L);
   push_position(L);
   lua_insert(L, -2);
   lua_concat(L, 2);
@@ -103,6 +134,7 @@ static const char *push_quoted(lua_State *L, int idx, const char *before, const 
 
 const char *lheed_push_float(lua_State *L, double value) {
   char text[HEED__NUMBER_TEXT];
+  if (value != value) return lua_pushliteral(L, "nan"); /* without the sign that some systems print */
   heed__write_number(text, sizeof text, 'g', 14, value);
   return lua_pushfstring(L, strspn(text, "-0123456789") == strlen(text) ? "%s.0" : "%s", text);
 }
@@ -147,6 +179,7 @@ const char *lheed_push_what(lua_State *L, int idx) {
   const lheed_box *box = lheed_box_at(L, idx);
   if (box) return push_box_text(L, box);
   if ((text = push_foreign(L, idx))) return text;
+  if ((text = library_name(L, idx))) return lua_pushfstring(L, "the table %s", text);
   return lua_pushfstring(L, "a %s", lheed_is_object(L, idx) ? "table" : luaL_typename(L, idx));
 }
 
@@ -154,9 +187,56 @@ const char *lheed_push_key(lua_State *L, int idx) {
   return lua_type(L, idx) == LUA_TSTRING ? push_quoted(L, idx, "", "") : lheed_push_what(L, idx);
 }
 
+const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names, int more) {
+  const bool open = lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_library_key) != LUA_TNIL;
+  lua_pop(L, 1);
+  if (!open || lua_type(L, key) != LUA_TSTRING) return lua_pushliteral(L, "");
+  lheed_require(L, "heed.suggest");
+  lua_getfield(L, -1, "hint");
+  lua_remove(L, -2);
+  lua_pushstring(L, owner);
+  lua_pushvalue(L, key);
+  if (names) lua_pushvalue(L, names);
+  if (more) lua_pushvalue(L, more);
+  lua_call(L, 2 + (names != 0) + (more != 0), 1);
+  if (lua_type(L, -1) == LUA_TSTRING) return lua_tostring(L, -1);
+  lua_pop(L, 1);
+  return lua_pushliteral(L, "");
+}
+
+/* Whether tensors have the method `name`. */
+static bool is_method(lua_State *L, const char *name) {
+  const int top = lua_gettop(L);
+  lheed_push_metatable(L, &lheed_tensor_type);
+  bool found = false;
+  if (lua_istable(L, -1)) {
+    lua_pushliteral(L, "__index");
+    if (lua_rawget(L, -2) == LUA_TFUNCTION && lua_getupvalue(L, -1, 2) && lua_istable(L, -1)) {
+      lua_pushstring(L, name);
+      found = lua_rawget(L, -2) != LUA_TNIL;
+    }
+  }
+  lua_settop(L, top);
+  return found;
+}
+
+/* Whether a script wrote x.sum(1) instead of x:sum(1): then argument 1 is no tensor, but that of a method. */
+static bool lacks_colon(lua_State *L, const char *function) {
+  const int type = lua_type(L, 1);
+  lua_Debug ar;
+  if (type == LUA_TUSERDATA || !lua_getstack(L, 0, &ar)) return false;
+  lua_getinfo(L, "n", &ar);
+  return ar.name && strcmp(ar.name, function) == 0 && strcmp(ar.namewhat, "metamethod") != 0 &&
+         is_method(L, function);
+}
+
 int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed) {
   const char *what = lheed_push_what(L, idx);
-  return lheed_error(L, "%s: %s is %s; it must be %s", function, name, what, needed);
+  if (!lacks_colon(L, function))
+    return lheed_error(L, "%s: %s is %s; it must be %s", function, name, what, needed);
+  return lheed_error(L,
+                     "%s: %s is %s; it must be %s; call it as x:%s(...), with a colon, or as heed.%s(x, ...)",
+                     function, name, what, needed, function, function);
 }
 
 /* ---- Cancellation checks ---- */

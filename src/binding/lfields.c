@@ -95,8 +95,11 @@ static int module_index(lua_State *L) {
     lheed_entry_name name;
     return lheed_read_entry_name(m, list_index(L, 2, m), name) && lheed_push_entry(L, m, name);
   }
-  const char *key = lheed_push_key(L, 2), *fields = push_fields(L, m, true);
-  return lheed_error(L, "%s has no field %s; it has %s", heed_module_class(m), key, fields);
+  const char *fields = push_fields(L, m, true), *class = heed_module_class(m);
+  const int list = lua_gettop(L);
+  lheed_push_module_methods(L);
+  const char *hint = lheed_push_hint(L, "module", 2, list, list + 1), *key = lheed_push_key(L, 2);
+  return lheed_error(L, "%s has no field %s; it has %s%s", class, key, fields, hint);
 }
 
 /* m.name = the value at 3, a part; W_query and others may be modules in Lua. Those are left to
@@ -153,8 +156,11 @@ static int module_newindex(lua_State *L) {
     }
     return 0;
   }
-  const char *key = lheed_push_key(L, 2), *fields = push_fields(L, m, false);
-  return lheed_error(L, "%s: %s cannot be set; the fields that can be set are %s", class, key, fields);
+  const char *fields = push_fields(L, m, false);
+  const int list = lua_gettop(L);
+  const char *hint = lheed_push_hint(L, "module", 2, list, 0), *key = lheed_push_key(L, 2);
+  return lheed_error(L, "%s: %s cannot be set; the fields that can be set are %s%s", class, key, fields,
+                     hint);
 }
 
 static int module_len(lua_State *L) {

@@ -4,14 +4,8 @@
 
 #include "lheed.h"
 
-/* Registry keys: the `require` that finds heed's own files; whether core.open has added everything. */
-static const char require_key = 'r', opened_key = 'o';
-
-void lheed_require(lua_State *L, const char *name) {
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &require_key);
-  lua_pushstring(L, name);
-  lua_call(L, 1, 1);
-}
+/* Registry key: whether core.open has added everything. */
+static const char opened_key = 'o';
 
 /* ---- Functions ---- */
 
@@ -118,12 +112,34 @@ static int take_file(lua_State *L, int idx) {
   return type;
 }
 
+/* Raises for a name that the table at index 1, which messages call `owner`, does not have. Other keys, and
+ * names with a leading underscore, which libraries look for in any table, stay nil. */
+static int unknown_name(lua_State *L, const char *owner) {
+  lua_settop(L, 2);
+  if (lua_type(L, 2) != LUA_TSTRING || lua_tostring(L, 2)[0] == '_') return 0;
+  const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, owner, 2, 1, 0);
+  return lheed_error(L, "%s has no function or field %s%s", owner, key, hint);
+}
+
+static int library_index(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  return unknown_name(L, "heed");
+}
+
+/* Makes reading an unknown name of the library, on top of the stack, an error. */
+static void guard_library(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__index", library_index}, {NULL, NULL}};
+  lua_createtable(L, 0, 1);
+  lheed_setfuncs(L, meta);
+  lua_setmetatable(L, -2);
+}
+
 /* nn.Module, read for the first time. */
 static int late_index(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 2);
   lua_pushvalue(L, 2);
-  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return 0;
+  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return unknown_name(L, "heed.nn");
   /* This call and the next may raise; the name is removed last, so that it can be read again. */
   lheed_require(L, lua_tostring(L, 3));
   if (lua_type(L, 4) == LUA_TTABLE) { /* of several? */
@@ -210,8 +226,10 @@ static int open_late(lua_State *L) {
     return 1;
   }
   lua_pushvalue(L, 1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &require_key);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &lheed_require_key);
   lua_pushvalue(L, lua_upvalueindex(2));
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &lheed_library_key);
   add_function(L, "heed.files", "load");
   add_function(L, "heed.files", "save");
   lua_getfield(L, -1, "nn");
@@ -224,6 +242,7 @@ static int open_late(lua_State *L) {
   add_classes(L);
   if (!LHEED_HAS_PAIRS) make_classes(L); /* for pairs(nn) */
   lua_pop(L, 1);
+  guard_library(L);
   lua_pushboolean(L, true);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &opened_key);
   return 1;
