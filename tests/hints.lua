@@ -4,6 +4,8 @@ local HINTS = {
   "^; did you mean '.-'%?$",
   "^; call it as x:[%w_]+%(%.%.%.%), with a colon, or as heed%.[%w_]+%(x, %.%.%.%)$",
   '^; write "[%w]+"$',
+  "^; heed.tensor makes one from a table$",
+  "^; it must be an integer; name the dtype: .*$",
 }
 
 return function(got, expected)

@@ -28,7 +28,8 @@ local function synonym(name, ...) advice.synonyms[name] = { ... } end
 -- ---- Everywhere ----
 
 everywhere("cuda cpu mps xpu device is_cuda get_device pin_memory backends non_blocking share_memory_", CPU)
-everywhere("requires_grad requires_grad_ detach detach_ no_grad enable_grad inference_mode set_grad_enabled", NO_GRADIENTS)
+everywhere("requires_grad requires_grad_ detach detach_ no_grad enable_grad inference_mode set_grad_enabled",
+  NO_GRADIENTS)
 everywhere("backward grad grad_fn is_leaf retain_grad zero_grad autograd optim optimizer lr_scheduler", TRAINING)
 everywhere("linalg inverse inv det logdet svd eig eigh qr cholesky pinverse matrix_rank solve lstsq", NO_ALGEBRA)
 everywhere("fft complex complex64 complex128 real imag conj angle view_as_real view_as_complex polar", NO_COMPLEX)
@@ -47,6 +48,7 @@ add("Tensor", "int", "write x:long()")
 add("Tensor", "type astype", 'x.dtype is the dtype, and x:to "int64" converts')
 add("Tensor", "len", "write #x, or x:size(1)")
 add("Tensor", "copy", "write x:clone()")
+add("Tensor", "...", 'write x[{"...", i}]')
 add("Tensor", "append extend insert", "a tensor has a fixed shape: write heed.cat{x, y}")
 add("Tensor", "resize resize_ unsqueeze_ squeeze_ t_ transpose_ view_",
   "shapes do not change in place: write x = x:reshape(...), x:unsqueeze(dim) and so on")
@@ -69,8 +71,8 @@ add("heed", "from_numpy", 'write heed.tensor(nested table), or heed.load "x.npy"
 add("heed", "as_tensor asarray array", "write heed.tensor(nested table)")
 add("heed", "seed set_seed random_seed", "write heed.manual_seed(n)")
 add("heed", "random", "write heed.rand(2, 3), or heed.randint(low, high, shape)")
-add("heed", "get_rng_state set_rng_state", "write heed.Generator(seed), with get_state and set_state, and {generator = g}")
-add("heed", "set_default_dtype get_default_dtype", "the dtype is float32, unless a call names another: {dtype = \"int64\"}")
+add("heed", "get_rng_state set_rng_state", "write heed.Generator(seed), which has get_state and set_state")
+add("heed", "set_default_dtype get_default_dtype", "it is float32, unless a call names another: {dtype = \"int64\"}")
 add("heed", "set_default_device", CPU)
 add("heed", "use_deterministic_algorithms", "heed is deterministic: leave it out")
 add("heed", "autocast amp", 'heed computes in float32; m:to "bfloat16" stores weights so')
@@ -81,7 +83,6 @@ add("heed", "Generator_ generator", "write heed.Generator(seed)")
 add("heed", "len", "write #x")
 add("heed", "print", "write print(x)")
 add("heed", "Module", "write heed.nn.Module")
-add("heed", "concatenate", "write heed.cat{x, y}")
 add("heed", "version_", "write heed.version")
 
 -- ---- Modules ----
@@ -89,7 +90,7 @@ add("heed", "version_", "write heed.version")
 add("heed.nn", "Conv1d Conv2d Conv3d ConvTranspose2d MaxPool1d MaxPool2d AvgPool2d AdaptiveAvgPool2d BatchNorm2d "
   .. "InstanceNorm2d GroupNorm Upsample Dropout2d PixelShuffle", NO_IMAGES)
 add("heed.nn", "RNN LSTM GRU LSTMCell GRUCell", NO_RECURRENCE)
-add("heed.nn", "DataParallel parallel DistributedDataParallel", "heed runs on one machine, with heed.set_num_threads(n)")
+add("heed.nn", "DataParallel parallel DistributedDataParallel", "heed runs on one machine: leave it out")
 add("heed.nn", "Buffer", "write self:register_buffer(name, tensor) in a module's init")
 add("heed.nn", "parameter parameters", "write nn.Parameter(tensor)")
 add("heed.nn", "LazyLinear Bilinear", "write nn.Linear(d_in, d_out)")

@@ -35,6 +35,12 @@ end
 
 local function plain(name) return (name:lower():gsub("_", "")) end
 
+-- Whether one name is the other with something before or behind it: interleave, batch_size.
+local function is_part(wanted, known)
+  local at = known:find(wanted, 1, true)
+  return at and (#wanted >= 5 or at == 1 and #wanted >= 3) or #known >= 5 and wanted:sub(1, #known) == known
+end
+
 -- Adds the names to the set: the strings among the keys of a table, or the words of a text.
 local function collect(set, names)
   if type(names) == "string" then
@@ -69,7 +75,7 @@ function suggest.nearest(name, ...)
         if distance ~= best then found, best = {}, distance end
         found[#found + 1] = known
       end
-      if #wanted >= 5 and plain(known):find(wanted, 1, true) then containing[#containing + 1] = known end
+      if is_part(wanted, plain(known)) then containing[#containing + 1] = known end
     end
   end
   if not best and #containing <= 3 then found = containing end
@@ -91,7 +97,7 @@ local function did_you_mean(names) return #names > 0 and "; did you mean " .. qu
 local function elsewhere(owner, name)
   local heed = require "heed"
   local nn = rawget(heed, "nn")
-  local functional = type(nn) == "table" and rawget(nn, "functional")
+  local functional = require "heed.nn.functional"
   local places = { { "heed.nn", nn }, { "heed", heed }, { "heed.nn.functional", functional } }
   for _, place in ipairs(places) do
     if place[1] ~= owner and type(place[2]) == "table" then
@@ -131,12 +137,6 @@ function suggest.message(owner, name, ...)
 end
 
 --- Makes reading an unknown name of a table an error. Names that begin with "_", which libraries look for, stay nil.
-function suggest.guard(names, owner)
-  return setmetatable(names, {
-    __index = function(_, name)
-      if type(name) == "string" and name:sub(1, 1) ~= "_" then core.raise(suggest.message(owner, name, names)) end
-    end,
-  })
-end
+suggest.guard = core.modules.guard
 
 return suggest

@@ -12,7 +12,8 @@
 /* A fraction stays as it is if the operands are integers: it is refused then. */
 static heed_scalar negated(heed_scalar x, bool is_real) {
   if (x.dtype == HEED_FLOAT32 && !is_real && x.as.number != floor(x.as.number)) return x;
-  return x.dtype == HEED_FLOAT32 ? heed_number(-x.as.number) : heed_integer((int64_t)(0 - (uint64_t)x.as.integer));
+  return x.dtype == HEED_FLOAT32 ? heed_number(-x.as.number)
+                                 : heed_integer((int64_t)(0 - (uint64_t)x.as.integer));
 }
 
 /* add(a, b, alpha = 1): a + alpha · b. */
@@ -177,8 +178,8 @@ static int op_norm(lua_State *L) {
 void lheed_open_arithmetic(lua_State *L) {
   /* Each also in place, with a trailing underscore. */
   static const luaL_Reg elementwise[] = {
-      {"add", add_scaled},     {"sub", sub_scaled},     {"div", div_rounded},
-      {"addcmul", op_addcmul}, {"addcdiv", op_addcdiv}, {"lerp", op_lerp},
+      {"add", add_scaled},       {"sub", sub_scaled},           {"div", div_rounded},
+      {"addcmul", op_addcmul},   {"addcdiv", op_addcdiv},       {"lerp", op_lerp},
       {"round", round_decimals}, {"nan_to_num", op_nan_to_num}, {NULL, NULL},
   };
   static const luaL_Reg others[] = {{"isclose", op_isclose}, {"norm", op_norm}, {NULL, NULL}};

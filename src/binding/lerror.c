@@ -204,6 +204,37 @@ const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names,
   return lua_pushliteral(L, "");
 }
 
+int lheed_unknown_name(lua_State *L, const char *owner) {
+  lua_settop(L, 2);
+  if (lua_type(L, 2) != LUA_TSTRING || lua_tostring(L, 2)[0] == '_') return 0;
+  const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, owner, 2, 1, 0);
+  return lheed_error(L, "%s has no function or field %s%s", owner, key, hint);
+}
+
+/* __index of a guarded table; upvalue 2: its name */
+static int guarded_index(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  return lheed_unknown_name(L, luaL_checkstring(L, lua_upvalueindex(2)));
+}
+
+void lheed_guard(lua_State *L, const char *owner) {
+  lua_createtable(L, 0, 1);
+  lheed_push_state(L);
+  lua_pushstring(L, owner);
+  lua_pushcclosure(L, guarded_index, 2);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, -2);
+}
+
+/* guard(names, owner): lheed_guard, for heed's own Lua files; returns the table */
+static int guard_table(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  const char *owner = luaL_checkstring(L, 2);
+  lua_pushvalue(L, 1);
+  lheed_guard(L, owner);
+  return 1;
+}
+
 /* Whether tensors have the method `name`. */
 static bool is_method(lua_State *L, const char *name) {
   const int top = lua_gettop(L);
@@ -224,19 +255,27 @@ static bool is_method(lua_State *L, const char *name) {
 static bool lacks_colon(lua_State *L, const char *function) {
   const int type = lua_type(L, 1);
   lua_Debug ar;
-  if (type == LUA_TUSERDATA || !lua_getstack(L, 0, &ar)) return false;
+  if (type == LUA_TUSERDATA || (type == LUA_TTABLE && lua_rawlen(L, 1) > 0) || !lua_getstack(L, 0, &ar))
+    return false;
   lua_getinfo(L, "n", &ar);
   return ar.name && strcmp(ar.name, function) == 0 && strcmp(ar.namewhat, "metamethod") != 0 &&
          is_method(L, function);
 }
 
+/* Pushes what to write instead, where that is known, else "". */
+static const char *push_fix(lua_State *L, int idx, const char *function, const char *needed) {
+  if (strncmp(needed, "a tensor", 8) != 0) return "";
+  if (lacks_colon(L, function))
+    return lua_pushfstring(L, "; call it as x:%s(...), with a colon, or as heed.%s(x, ...)", function,
+                           function);
+  if (lua_type(L, idx) == LUA_TTABLE && lua_rawlen(L, idx) > 0)
+    return lua_pushliteral(L, "; heed.tensor makes one from a table");
+  return "";
+}
+
 int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed) {
-  const char *what = lheed_push_what(L, idx);
-  if (!lacks_colon(L, function))
-    return lheed_error(L, "%s: %s is %s; it must be %s", function, name, what, needed);
-  return lheed_error(L,
-                     "%s: %s is %s; it must be %s; call it as x:%s(...), with a colon, or as heed.%s(x, ...)",
-                     function, name, what, needed, function, function);
+  const char *what = lheed_push_what(L, idx), *fix = push_fix(L, idx, function, needed);
+  return lheed_error(L, "%s: %s is %s; it must be %s%s", function, name, what, needed, fix);
 }
 
 /* ---- Cancellation checks ---- */
@@ -275,7 +314,7 @@ static int what_of(lua_State *L) {
 void lheed_open_errors(lua_State *L) {
   static const luaL_Reg functions[] = {
       {"raise", raise_message}, {"check_cancel", check_cancel}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"what", what_of}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"what", what_of}, {"guard", guard_table}, {NULL, NULL}};
   lheed_add(L, NULL, functions);
   lheed_add(L, "modules", primitives);
 }

@@ -211,6 +211,11 @@ const char *lheed_push_key(lua_State *L, int idx);
  * selects the advice of heed.suggest; the known names are the keys of the tables, or the words of the texts,
  * at the stack indices `names` and `more` (0: nothing). Allocates. */
 const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names, int more);
+/** Makes reading an unknown name of the table on top of the stack, which messages call `owner`, an error.
+ * Other keys, and names with a leading underscore, which libraries look for in any table, stay nil. */
+void lheed_guard(lua_State *L, const char *owner);
+/** Raises for the name at index 2, or returns nil (0 results) for such keys; the table is at index 1. */
+int lheed_unknown_name(lua_State *L, const char *owner);
 /** Pushes a float as Lua writes it, but with a point in every locale. */
 const char *lheed_push_float(lua_State *L, double value);
 
@@ -263,6 +268,7 @@ const heed_tensor *lheed_operand(lua_State *L, int idx, const char *function, co
 heed_scalar lheed_scalar(lua_State *L, int idx, const char *function, const char *name);
 /** Whether gelu's form "tanh" is given, not "none". */
 bool lheed_approximate(lua_State *L, int idx, const char *function, const char *name);
+const char *lheed_string(lua_State *L, int idx, const char *function, const char *name);
 /** An integer, or a float with an integral value. */
 int64_t lheed_integer(lua_State *L, int idx, const char *function, const char *name);
 int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const char *name, int64_t otherwise);
@@ -408,7 +414,7 @@ void lheed_open_late(lua_State *L);
   X(nested)       /* lnested.c: nested tables to tensors and back */                                         \
   X(ops)          /* lops.c: arithmetic, comparison, reduction, products */                                  \
   X(arithmetic)   /* larithmetic.c: those with further options */                                            \
-  X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                               \
+  X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                             \
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(indices)      /* lindices.c: operations that take indices */                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \

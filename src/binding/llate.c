@@ -112,34 +112,12 @@ static int take_file(lua_State *L, int idx) {
   return type;
 }
 
-/* Raises for a name that the table at index 1, which messages call `owner`, does not have. Other keys, and
- * names with a leading underscore, which libraries look for in any table, stay nil. */
-static int unknown_name(lua_State *L, const char *owner) {
-  lua_settop(L, 2);
-  if (lua_type(L, 2) != LUA_TSTRING || lua_tostring(L, 2)[0] == '_') return 0;
-  const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, owner, 2, 1, 0);
-  return lheed_error(L, "%s has no function or field %s%s", owner, key, hint);
-}
-
-static int library_index(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
-  return unknown_name(L, "heed");
-}
-
-/* Makes reading an unknown name of the library, on top of the stack, an error. */
-static void guard_library(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__index", library_index}, {NULL, NULL}};
-  lua_createtable(L, 0, 1);
-  lheed_setfuncs(L, meta);
-  lua_setmetatable(L, -2);
-}
-
 /* nn.Module, read for the first time. */
 static int late_index(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 2);
   lua_pushvalue(L, 2);
-  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return unknown_name(L, "heed.nn");
+  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return lheed_unknown_name(L, "heed.nn");
   /* This call and the next may raise; the name is removed last, so that it can be read again. */
   lheed_require(L, lua_tostring(L, 3));
   if (lua_type(L, 4) == LUA_TTABLE) { /* of several? */
@@ -242,7 +220,7 @@ static int open_late(lua_State *L) {
   add_classes(L);
   if (!LHEED_HAS_PAIRS) make_classes(L); /* for pairs(nn) */
   lua_pop(L, 1);
-  guard_library(L);
+  lheed_guard(L, "heed");
   lua_pushboolean(L, true);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &opened_key);
   return 1;
@@ -250,8 +228,8 @@ static int open_late(lua_State *L) {
 
 /* heed.core, which heed's own files use: functions that the library does not show, and copies of some that it
  * does, so that a script that replaces these in the library does not affect heed's own files. */
-static const char *const own[] = {"check_cancel", "files",  "frame", "held",
-                                  "modules",      "object", "raise", "text"};
+static const char *const own[] = {"check_cancel", "files", "frame", "held", "modules",
+                                  "object",       "pair",  "raise", "text"};
 static const char *const used[] = {"Generator", "arange", "cat",  "empty", "eye",   "full",   "ipairs",
                                    "ones",      "pairs",  "rand", "range", "stack", "tensor", "zeros"};
 static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */

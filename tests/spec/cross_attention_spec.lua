@@ -137,7 +137,7 @@ describe("kv_lengths", function()
   it("must be valid lengths", function()
     local m, x = module(), heed.randn(2, 4, 6)
     assert.has_error(function() m(x, { kv_lengths = heed.tensor({ 5, 1 }, { dtype = "int64" }) }) end)
-    raises("MultiHeadAttention: kv_lengths contains 1.5; indices must be whole numbers: convert with x:long(), which "
+    raises("MultiHeadAttention: kv_lengths contains 1.5; it must have whole numbers: convert with x:long(), which "
       .. "drops fractions (element [2] of kv_lengths)", function() m(x, { kv_lengths = heed.tensor { 1, 1.5 } }) end)
     raises("MultiHeadAttention: kv_lengths[2] is the number 1.5; it must be an integer",
       function() m(x, { kv_lengths = { 1, 1.5 } }) end)

@@ -367,7 +367,8 @@ Tensor.logical_xor_ = Tensor.logical_xor
 ---@nodiscard
 function Tensor:clamp(min, max) end
 Tensor.clamp_ = Tensor.clamp
-Tensor.clip, Tensor.clip_ = Tensor.clamp, Tensor.clamp
+Tensor.clip = Tensor.clamp
+Tensor.clip_ = Tensor.clamp
 
 ---A copy of x with `value` where mask is true.
 ---@param mask heed.Tensor bool, broadcast to the shape of x

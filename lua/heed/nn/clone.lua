@@ -46,7 +46,7 @@ local function clone(module)
         local fresh = { name = entry.name, kind = entry.kind, persistent = entry.persistent, value = value }
         new.list[i], new.named[entry.name], new.fields[entry.name] = fresh, fresh, value
       end
-      new.parts = nil -- computed while it was empty, if it was assigned to a built-in module
+      new.parts = nil -- which another module may have computed before
       for name, value in pairs(own.fields) do
         if not new.named[name] then new.fields[name] = copy(value) end
       end
