@@ -28,7 +28,7 @@ local function define(class_name, name, settings)
   end
 
   function Class:forward(x, ...)
-    E.check_input(self, x, select("#", ...))
+    E.check_input(self, x, ...)
     local values = {}
     for i, setting in ipairs(settings) do values[i] = self[setting.name] end
     return F[name](x, compat.unpack(values, 1, #settings))

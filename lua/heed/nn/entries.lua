@@ -75,13 +75,19 @@ function E.check_choice(value, choices, method, argument)
   E.reject(method, argument, value, "'%s' or '%s'", others, last)
 end
 
---- Raises unless a module was called with one tensor, x; `others` is the number of further arguments.
-function E.check_input(self, x, others)
+--- Raises if a module that takes one input was called with further arguments.
+function E.check_single(self, ...)
+  local others = select("#", ...)
+  if others == 0 then return end
+  primitives.refuse_second_result(E.class_name(self), (select(others, ...)))
+  E.fail("%s: %d arguments are given; it takes one input", E.class_name(self), others + 1)
+end
+
+--- Raises unless a module was called with one tensor, x, and no further arguments.
+function E.check_input(self, x, ...)
   E.check_self(self, "forward")
   E.check_tensor(x, E.class_name(self), "x")
-  if others > 0 then
-    E.fail("%s: %d arguments are given; it takes one input", E.class_name(self), others + 1)
-  end
+  E.check_single(self, ...)
 end
 
 --- Raises unless the value is a tensor, with so many dimensions if `ndim` is given.

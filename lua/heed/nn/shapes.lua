@@ -34,7 +34,7 @@ function Flatten:init(...)
 end
 
 function Flatten:forward(x, ...)
-  E.check_input(self, x, select("#", ...))
+  E.check_input(self, x, ...)
   return x:flatten(self.start_dim, self.end_dim)
 end
 
@@ -60,7 +60,7 @@ function Unflatten:init(...)
 end
 
 function Unflatten:forward(x, ...)
-  E.check_input(self, x, select("#", ...))
+  E.check_input(self, x, ...)
   local ndim, dim = x.ndim, self.dim
   if dim < 0 then dim = ndim + 1 + dim end
   if dim < 1 or dim > ndim then
