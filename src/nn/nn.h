@@ -76,7 +76,8 @@ heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t
                              heed_module **out);
 
 /** A module of the same class and settings, whose entries are those of m: the same parts, and tensors that
- * share the elements of its parameters. Errors: MEMORY; CANCELLED and LIMIT for a large struct. (clone.c) */
+ * share the elements of its parameters. Errors: ARGUMENT (the host's); MEMORY; CANCELLED and LIMIT for a
+ * large struct. (clone.c) */
 HEED_MUST_USE
 heed_status heed__module_shallow_copy(const heed_module *m, const char *function, heed_module **out);
 

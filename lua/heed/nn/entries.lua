@@ -86,17 +86,25 @@ end
 
 local NO_OPTIONS = {}
 
---- Raises unless a module was called with one tensor, x; further arguments may be an empty table of options.
-function E.check_input(self, x, ...)
-  E.check_self(self, "forward")
-  local class = E.class_name(self)
-  E.check_tensor(x, class, "x")
-  if select("#", ...) == 0 then return end
+--- Raises if a module that takes one input was called with more than that and an empty table of options.
+function E.check_single(self, ...)
+  local others, class = select("#", ...), E.class_name(self)
+  if others == 0 then return end
+  primitives.refuse_second_result(class, (select(others, ...)))
   local kind = primitives.kind((...))
   if kind == "tensor" or kind == "parameter" then
     E.fail("%s: the second argument is %s; there must be only one tensor, the input x", class, E.what((...)))
+  elseif others > 1 or kind ~= "table" then
+    E.fail("%s: %d arguments are given; it takes one input", class, others + 1)
   end
-  primitives.options(class, NO_OPTIONS, 3, self, x, ...)
+  primitives.options(class, NO_OPTIONS, 2, self, ...)
+end
+
+--- Raises unless a module was called with one tensor, x; further arguments may be an empty table of options.
+function E.check_input(self, x, ...)
+  E.check_self(self, "forward")
+  E.check_tensor(x, E.class_name(self), "x")
+  E.check_single(self, ...)
 end
 
 --- Raises unless the value is a tensor, with so many dimensions if `ndim` is given.
