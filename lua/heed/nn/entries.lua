@@ -94,7 +94,7 @@ function E.check_single(self, ...)
   local kind = primitives.kind((...))
   if kind == "tensor" or kind == "parameter" then
     E.fail("%s: the second argument is %s; there must be only one tensor, the input x", class, E.what((...)))
-  elseif others > 1 or kind ~= "table" then
+  elseif others > 1 or type((...)) ~= "table" then
     E.fail("%s: %d arguments are given; it takes one input", class, others + 1)
   end
   primitives.options(class, NO_OPTIONS, 2, self, ...)
