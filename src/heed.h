@@ -465,9 +465,9 @@ HEED_CALL heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value);
  * it; of these, only sign (bool) and square (int64) take bool. All others read bool and int64 as float32.
  * silu: x / (1 + e^-x). round: to the nearest integer, ties to even. sign: -1, 0 or 1; 0 for nan. */
 #define HEED_UNARY_LIST(X)                                                                                   \
-  X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu) X(floor)     \
-  X(ceil) X(round) X(trunc) X(sign) X(square) X(reciprocal) X(exp2) X(expm1) X(log2) X(log10) X(log1p)       \
-  X(erf)
+  X(exp)                                                                                                     \
+  X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu) X(floor) X(ceil)    \
+      X(round) X(trunc) X(sign) X(square) X(reciprocal) X(exp2) X(expm1) X(log2) X(log10) X(log1p) X(erf)
 
 /* Two tensors that broadcast. div is true division (float32); floor_divide rounds down; remainder has the
  * sign of the divisor, like Lua's %, and fmod that of a. maximum and minimum propagate nan. Errors: SHAPE,
@@ -537,8 +537,8 @@ HEED_CALL heed_tril(heed_context *ctx, const heed_tensor *x, int64_t diagonal, h
 HEED_CALL heed_triu(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out);
 /** Whether both have the same shape and the same elements. */
 HEED_CALL heed_equal(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, bool *out);
-/** Whether |a - b| <= absolute + relative · |b|, elementwise and broadcast, to bool; equal elements are close,
- * and nan only with equal_nan. Errors: SHAPE, ARGUMENT (a tolerance is negative or nan). */
+/** Whether |a - b| <= absolute + relative · |b|, elementwise and broadcast, to bool; equal elements are
+ * close, and nan only with equal_nan. Errors: SHAPE, ARGUMENT (a tolerance is negative or nan). */
 HEED_CALL heed_isclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
                        double absolute, bool equal_nan, heed_tensor **out);
 /** Whether heed_isclose is true everywhere. */
@@ -562,8 +562,8 @@ HEED_CALL heed_std(heed_context *ctx, const heed_tensor *x, int ndims, const int
 HEED_CALL heed_prod(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                     heed_tensor **out);
 /** The norm (Σ |x|^p)^(1/p) of float32, computed in double; p INFINITY: the largest |x|, -INFINITY: the
- * smallest, 0: the number of elements that are not 0. nan gives nan. Errors: DTYPE, ARGUMENT (p is nan), SHAPE
- * (no elements, for p INFINITY or below 0). */
+ * smallest, 0: the number of elements that are not 0. nan gives nan. Errors: DTYPE, ARGUMENT (p is nan),
+ * SHAPE (no elements, for p INFINITY or below 0). */
 HEED_CALL heed_norm(heed_context *ctx, const heed_tensor *x, double p, int ndims, const int *dims,
                     bool keepdim, heed_tensor **out);
 /** The largest (smallest) element; nan if one is nan. Errors: SHAPE (no elements). */
@@ -666,6 +666,10 @@ HEED_CALL heed_index_fill(heed_context *ctx, heed_tensor *x, int dim, const heed
 /** Repeats every slice of dim `repeats` times, one after the other; dim 0: every element of x flattened. */
 HEED_CALL heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
                                  heed_tensor **out);
+/** The same with a number of repeats for each slice, or one for all: repeats is int64 [n] or has no
+ * dimensions. */
+HEED_CALL heed_repeat_interleave_each(heed_context *ctx, const heed_tensor *x, const heed_tensor *repeats,
+                                      int dim, heed_tensor **out);
 /** Joins tensors along dim (all other sizes must be equal); stack: along a new dimension dim (all sizes
  * equal). The dtype of the result is the first, as in PyTorch, that can hold all others: bool, int8, int64,
  * bfloat16 or float16 (both: float32), float32. */
@@ -1022,11 +1026,11 @@ HEED_API bool heed_module_entry(const heed_module *m, int i,
  * also bfloat16 or float16, and of another shape, from which the module takes its sizes, unless it has a bias
  * of another size or is a part of a module in C), whose elements are shared; a part by a module of the same
  * class and sizes, which is retained. W_query, W_key, W_value, out_proj and dropout of SelfAttention,
- * CausalAttention and MultiHeadAttention may also be modules of other classes, which the forward pass calls:
- * projections with the tokens [..., n, d], out_proj with the heads' outputs [..., n, num_heads · head_dim],
- * dropout with the weights [..., h, n, s]. The result must have the shape that the original's would have.
- * heed_steps, heed_module_head, heed_module_split and another softmax_dim refuse modules with such parts.
- * Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
+ * CausalAttention and MultiHeadAttention may also be modules of other classes without parts, which the
+ * forward pass calls: projections with the tokens [..., n, d], out_proj with the heads' outputs [..., n,
+ * num_heads · head_dim], dropout with the weights [..., h, n, s]. The result must have the shape that the
+ * original's would have. heed_steps, heed_module_head, heed_module_split and another softmax_dim refuse
+ * modules with such parts. Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
 HEED_CALL heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value);
 HEED_CALL heed_module_set_module(heed_module *m, const char *name, heed_module *value);
 

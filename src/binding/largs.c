@@ -139,7 +139,7 @@ int lheed_trailing_options(lua_State *L, const char *function, int first, const 
 }
 
 #define MAX_OPTIONS    12
-#define LONGEST_OPTION 32
+#define LONGEST_OPTION 48
 
 /* Copies the string at idx to `text`, which is valid when the stack changes. */
 static const char *copy_option(lua_State *L, int idx, char text[LONGEST_OPTION]) {

@@ -9,8 +9,11 @@
 
 /* ---- Sums with a factor, rounded quotients ---- */
 
-static heed_scalar negated(heed_scalar x) {
-  return x.dtype == HEED_FLOAT32 ? heed_number(-x.as.number) : heed_integer((int64_t)(0 - (uint64_t)x.as.integer));
+/* A fraction stays as it is if the operands are integers: it is refused then. */
+static heed_scalar negated(heed_scalar x, bool is_real) {
+  if (x.dtype == HEED_FLOAT32 && !is_real && x.as.number != floor(x.as.number)) return x;
+  return x.dtype == HEED_FLOAT32 ? heed_number(-x.as.number)
+                                 : heed_integer((int64_t)(0 - (uint64_t)x.as.integer));
 }
 
 /* add(a, b, alpha = 1): a + alpha · b. */
@@ -28,7 +31,8 @@ static int call_scaled(lua_State *L, const char *function, lheed_binary *plain, 
   const heed_tensor *b = lheed_operand(L, 2, function, "b", &number_b);
   heed_context *ctx = lheed_get(L)->context;
   if (subtract && (a->dtype == HEED_BOOL || b->dtype == HEED_BOOL)) LHEED_TRY(L, plain(ctx, a, b, out));
-  LHEED_TRY(L, heed_add_scaled(ctx, a, b, subtract ? negated(alpha) : alpha, out));
+  const bool is_real = a->dtype == HEED_FLOAT32 || b->dtype == HEED_FLOAT32;
+  LHEED_TRY(L, heed_add_scaled(ctx, a, b, subtract ? negated(alpha, is_real) : alpha, out));
   return lheed_return(L, 1);
 }
 
@@ -174,8 +178,8 @@ static int op_norm(lua_State *L) {
 void lheed_open_arithmetic(lua_State *L) {
   /* Each also in place, with a trailing underscore. */
   static const luaL_Reg elementwise[] = {
-      {"add", add_scaled},     {"sub", sub_scaled},     {"div", div_rounded},
-      {"addcmul", op_addcmul}, {"addcdiv", op_addcdiv}, {"lerp", op_lerp},
+      {"add", add_scaled},       {"sub", sub_scaled},           {"div", div_rounded},
+      {"addcmul", op_addcmul},   {"addcdiv", op_addcdiv},       {"lerp", op_lerp},
       {"round", round_decimals}, {"nan_to_num", op_nan_to_num}, {NULL, NULL},
   };
   static const luaL_Reg others[] = {{"isclose", op_isclose}, {"norm", op_norm}, {NULL, NULL}};

@@ -1,6 +1,6 @@
-/* Numbers and dtypes as fields of the library: heed.inf, heed.float32. The dtypes are strings, so that they can
- * be given wherever a dtype is. heed.float, heed.long and heed.bool are functions, which lheed_opt_dtype accepts
- * as well. */
+/* Numbers and dtypes as fields of the library: heed.inf, heed.float32. The dtypes are strings, so that they
+ * can be given wherever a dtype is. heed.float, heed.long and heed.bool are functions, which lheed_opt_dtype
+ * accepts as well. */
 #include <math.h>
 
 #include "lheed.h"

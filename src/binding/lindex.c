@@ -239,12 +239,8 @@ static const struct {
   const char *name;
   void (*push)(lua_State *L);
 } fields[] = {
-    {"shape", push_shape},
-    {"dtype", push_dtype},
-    {"ndim", push_ndim},
-    {"T", push_reversed},
-    {"mT", push_matrix_transposed},
-    {"is_parameter", push_is_parameter},
+    {"shape", push_shape}, {"dtype", push_dtype},          {"ndim", push_ndim},
+    {"T", push_reversed},  {"mT", push_matrix_transposed}, {"is_parameter", push_is_parameter},
 };
 #define FIELDS (sizeof fields / sizeof *fields)
 

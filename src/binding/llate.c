@@ -228,8 +228,8 @@ static int open_late(lua_State *L) {
 
 /* heed.core, which heed's own files use: functions that the library does not show, and copies of some that it
  * does, so that a script that replaces these in the library does not affect heed's own files. */
-static const char *const own[] = {"check_cancel", "files",  "frame", "held",
-                                  "modules",      "object", "raise", "text"};
+static const char *const own[] = {"check_cancel", "files", "frame", "held", "modules",
+                                  "object",       "pair",  "raise", "text"};
 static const char *const used[] = {"Generator", "arange", "cat",  "empty", "eye",   "full",   "ipairs",
                                    "ones",      "pairs",  "rand", "range", "stack", "tensor", "zeros"};
 static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */

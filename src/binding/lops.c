@@ -64,7 +64,7 @@ int lheed_call_binary(lua_State *L, const char *function, lheed_binary *call) {
 
 #define OP_BINARY(name)                                                                                      \
   static int op_##name(lua_State *L) {                                                                       \
-    return lheed_call_binary(L, #name, heed_##name);                                                               \
+    return lheed_call_binary(L, #name, heed_##name);                                                         \
   }
 #include "../ops/ops.def"
 
@@ -365,6 +365,12 @@ static int operator_not(lua_State *L) {
   return bool_operator(L, "~", 1, op_logical_not);
 }
 
+/* core.pair(values, indices): both, marked as the results of one call. */
+static int core_pair(lua_State *L) {
+  lua_settop(L, 2);
+  return lheed_return_pair(L);
+}
+
 /* ---- The lists ---- */
 
 void lheed_open_ops(lua_State *L) {
@@ -376,8 +382,7 @@ void lheed_open_ops(lua_State *L) {
       {"gelu", op_gelu},   {"logical_not", op_logical_not},
       {"clamp", op_clamp}, {"masked_fill", op_masked_fill},
       {"clip", op_clamp},  {"tril", op_tril},
-      {"triu", op_triu},
-      {NULL, NULL},
+      {"triu", op_triu},   {NULL, NULL},
   };
   static const luaL_Reg others[] = {
 #define OP_TEST(name)      {#name, op_##name},
@@ -389,12 +394,23 @@ void lheed_open_ops(lua_State *L) {
       {"argmin", op_argmin}, {"topk", op_topk},   {"sort", op_sort},         {"argsort", op_argsort},
       {"matmul", op_matmul}, {"mm", op_matmul},   {"dot", op_dot},           {NULL, NULL},
   };
-  static const luaL_Reg operators[] = {
-      {"__add", op_add},       {"__sub", op_sub},        {"__mul", op_mul},        {"__div", op_div},
-      {"__mod", op_remainder}, {"__pow", op_pow},        {"__unm", operator_neg},  {"__band", operator_and},
-      {"__bor", operator_or},  {"__bxor", operator_xor}, {"__bnot", operator_not}, {"__idiv", op_floor_divide}, {NULL, NULL}};
+  static const luaL_Reg operators[] = {{"__add", op_add},
+                                       {"__sub", op_sub},
+                                       {"__mul", op_mul},
+                                       {"__div", op_div},
+                                       {"__mod", op_remainder},
+                                       {"__pow", op_pow},
+                                       {"__unm", operator_neg},
+                                       {"__band", operator_and},
+                                       {"__bor", operator_or},
+                                       {"__bxor", operator_xor},
+                                       {"__bnot", operator_not},
+                                       {"__idiv", op_floor_divide},
+                                       {NULL, NULL}};
   lheed_add_methods(L, elementwise, false);
   lheed_add_methods(L, elementwise, true);
   lheed_add_methods(L, others, false);
+  static const luaL_Reg for_own_files[] = {{"pair", core_pair}, {NULL, NULL}};
+  lheed_add(L, NULL, for_own_files);
   lheed_add_metamethods(L, &lheed_tensor_type, operators);
 }

@@ -1,8 +1,8 @@
 /* Tensors as text, character for character what PyTorch prints, and the operator `..`.
  *
- * One notation and one width for all elements, chosen from those that are shown; rows wrapped at 80 columns; of
- * more than 1000 elements only the first and last three along each dimension. heed.set_printoptions changes
- * this. */
+ * One notation and one width for all elements, chosen from those that are shown; rows wrapped at 80 columns;
+ * of more than 1000 elements only the first and last three along each dimension. heed.set_printoptions
+ * changes this. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -306,8 +306,8 @@ static bool apply_profile(lheed_print_options *o, const char *profile) {
 /* set_printoptions(precision, threshold, edgeitems, linewidth, profile, sci_mode): those that are nil stay as
  * they are, but sci_mode becomes automatic, as in PyTorch. */
 static int set_printoptions(lua_State *L) {
-  static const char *const names[] = {"precision", "threshold", "edgeitems",
-                                      "linewidth", "profile",   "sci_mode",  NULL};
+  static const char *const names[] = {"precision", "threshold", "edgeitems", "linewidth",
+                                      "profile",   "sci_mode",  NULL};
   enum { PRECISION = 1, THRESHOLD, EDGEITEMS, LINEWIDTH, PROFILE, SCI_MODE };
   lheed_options(L, "set_printoptions", 1, names);
   lheed_state *S = lheed_get(L);
@@ -325,7 +325,8 @@ static int set_printoptions(lua_State *L) {
     o.threshold = option_of(L, THRESHOLD, "threshold", 0, INT64_MAX, o.threshold);
   o.edgeitems = option_of(L, EDGEITEMS, "edgeitems", 1, INT32_MAX, o.edgeitems);
   o.linewidth = (int)option_of(L, LINEWIDTH, "linewidth", 1, INT32_MAX, o.linewidth);
-  o.sci_mode = lua_isnil(L, SCI_MODE) ? -1 : lheed_opt_boolean(L, SCI_MODE, "set_printoptions", "sci_mode", false);
+  o.sci_mode =
+      lua_isnil(L, SCI_MODE) ? -1 : lheed_opt_boolean(L, SCI_MODE, "set_printoptions", "sci_mode", false);
   S->print = o;
   return 0;
 }

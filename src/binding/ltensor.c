@@ -268,7 +268,8 @@ static int to_dtype(lua_State *L, const char *function, heed_dtype dtype) {
 /* to(x, dtype), or to(x, other): the dtype of another tensor. */
 static int to(lua_State *L) {
   lheed_options(L, "to", 2, dtype_option);
-  if (lheed_test(L, 2, &lheed_tensor_type)) return to_dtype(L, "to", lheed_tensor(L, 2, "to", "other")->dtype);
+  if (lheed_test(L, 2, &lheed_tensor_type))
+    return to_dtype(L, "to", lheed_tensor(L, 2, "to", "other")->dtype);
   if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", LHEED_DTYPES);
   return to_dtype(L, "to", lheed_opt_dtype(L, 2, "to", HEED_FLOAT32));
 }

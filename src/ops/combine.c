@@ -120,8 +120,8 @@ heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_ten
   return heed__map_run(ctx, &map, out);
 }
 
-heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, const heed_tensor *weight,
-                      heed_tensor **out) {
+heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
+                      const heed_tensor *weight, heed_tensor **out) {
   HEED__ENTER(ctx, "lerp", a, b, weight, out);
   heed_status status = heed__check_dtype(ctx, "lerp", "a", a, HEED_FLOAT32);
   if (status == HEED_OK) status = heed__check_dtype(ctx, "lerp", "b", b, HEED_FLOAT32);

@@ -132,7 +132,9 @@ static heed_status unary(heed_context *ctx, const char *function, unary_op op,
   const heed__map map = {
       .function = function,
       .result = dtype,
-      .row = keeps_bool ? bool_sign : whole ? int64_unary[op] : float_unary,
+      .row = keeps_bool ? bool_sign
+             : whole    ? int64_unary[op]
+                        : float_unary,
       .user = kernel,
       .packed = !whole,
       .count = 1,

@@ -78,9 +78,14 @@ static void whole_product_finish(void *state, size_t width, void *const *out, co
   for (size_t i = 0; i < width; i++) to[(ptrdiff_t)i * stride[0]] = (int64_t)s->value[i];
 }
 
-static const heed__reduction int64_product = {
-    HEED_INT64,          1,   whole_product_along, whole_product_across, whole_product_begin,
-    whole_product_finish, sizeof(whole_product), NULL};
+static const heed__reduction int64_product = {HEED_INT64,
+                                              1,
+                                              whole_product_along,
+                                              whole_product_across,
+                                              whole_product_begin,
+                                              whole_product_finish,
+                                              sizeof(whole_product),
+                                              NULL};
 
 heed_status heed_prod(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                       heed_tensor **out) {
@@ -145,13 +150,12 @@ static void norm_finish(void *state, size_t width, void *const *out, const ptrdi
   for (size_t i = 0; i < width; i++) {
     const double value = s->value[i];
     const bool is_root = s->p != 0 && s->p != 1 && !isinf(s->p);
-    to[(ptrdiff_t)i * stride[0]] =
-        (float)(s->p == 2 ? sqrt(value) : is_root ? pow(value, 1 / s->p) : value);
+    to[(ptrdiff_t)i * stride[0]] = (float)(s->p == 2 ? sqrt(value) : is_root ? pow(value, 1 / s->p) : value);
   }
 }
 
-static const heed__reduction norm_reduction = {
-    HEED_FLOAT32, 1, norm_along, norm_across, norm_begin, norm_finish, sizeof(norm_state), NULL};
+static const heed__reduction norm_reduction = {HEED_FLOAT32, 1,           norm_along,         norm_across,
+                                               norm_begin,   norm_finish, sizeof(norm_state), NULL};
 
 heed_status heed_norm(heed_context *ctx, const heed_tensor *x, double p, int ndims, const int *dims,
                       bool keepdim, heed_tensor **out) {

@@ -268,14 +268,14 @@ heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_te
 /* ---- Cumulative sums and products ---- */
 
 /* These stop early at a cancellation check. float32 is computed in double, like PyTorch does. */
-#define CUMULATIVE(name, out_type, in_type, sum_type, start, operator, read)                                  \
+#define CUMULATIVE(name, out_type, in_type, sum_type, start, operator, read)                                 \
   static void name(const heed__walk *w, const heed__pace *pace) {                                            \
     out_type *out = (out_type *)(void *)w->data[0];                                                          \
     const in_type *row = (const in_type *)(const void *)w->data[1];                                          \
     sum_type result = (start);                                                                               \
     for (int64_t i = 0; i < w->count && !heed__is_due_at(pace, i); i++) {                                    \
       const in_type x = row[i * w->stride[1]];                                                               \
-      result operator (read);                                                                                \
+      result operator(read);                                                                                 \
       out[i * w->stride[0]] = (out_type)result;                                                              \
     }                                                                                                        \
   }

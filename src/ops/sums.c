@@ -278,7 +278,8 @@ heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const i
   HEED__ENTER(ctx, "sum", x, out);
   if (x->dtype == HEED_FLOAT32) return sum_of_floats(ctx, "sum", false, x, ndims, dims, keepdim, out);
   int64_sum state;
-  return heed__reduce_dims(ctx, "sum", &int64_sum_reduction, &state, x, ndims, dims, keepdim, HEED_INT64, out);
+  return heed__reduce_dims(ctx, "sum", &int64_sum_reduction, &state, x, ndims, dims, keepdim, HEED_INT64,
+                           out);
 }
 
 heed_status heed_mean(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
@@ -296,7 +297,8 @@ static heed_status spread_of(heed_context *ctx, const char *function, bool root,
   state.root = root;
   const heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
   if (status != HEED_OK) return status;
-  return heed__reduce_dims(ctx, function, &spread_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+  return heed__reduce_dims(ctx, function, &spread_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32,
+                           out);
 }
 
 heed_status heed_var(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,

@@ -8,6 +8,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define MOST         20000 /* elements of a row */

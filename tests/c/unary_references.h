@@ -33,9 +33,9 @@
   X(sign, (x > 0) - (x < 0), 0, 0, 1.0f, -1.0f)                                                              \
   X(square, x *x, 0.5, 0, INFINITY, INFINITY)                                                                \
   X(reciprocal, 1 / x, 0.5, 0, 0.0f, -0.0f)                                                                  \
-  X(exp2, exp2(x), 1, 0, INFINITY, 0.0f)                                                                   \
+  X(exp2, exp2(x), 1, 0, INFINITY, 0.0f)                                                                     \
   X(expm1, expm1(x), 1.6, 0, INFINITY, -1.0f)                                                                \
-  X(log2, log2(x), 1.1, 0, INFINITY, NAN)                                                                      \
+  X(log2, log2(x), 1.1, 0, INFINITY, NAN)                                                                    \
   X(log10, log10(x), 2, 0, INFINITY, NAN)                                                                    \
   X(log1p, log1p(x), 1.5, 0, INFINITY, NAN)                                                                  \
   X(erf, erf(x), 1.6, 0, 1.0f, -1.0f)

@@ -251,13 +251,13 @@ local long = { dtype = "int64" }
 --- and methods that do not access elements.
 local WORK = {}
 for name in ([[argwhere bool broadcast_to cat chunk clone concat concatenate contiguous copy_ dequantize_int8 diag
-  diag_embed diagflat diagonal dim embedding empty_like expand expand_as fill_ flatten flip float
+  diag_embed diagflat diagonal dim element_size embedding empty_like expand expand_as fill_ flatten flip float
   full_like gather index_copy index_copy_ index_fill index_fill_ index_put index_put_ index_select
-  is_contiguous is_released item iter linear long masked_select moveaxis movedim narrow new_empty
+  is_contiguous is_released item iter linear long masked_select moveaxis movedim narrow nelement new_empty
   new_full new_ones new_tensor new_zeros nonzero numel ones_like pad permute release repeat
   repeat_interleave reshape reshape_as roll scatter scatter_ select size split squeeze stack stride
-  swapaxes swapdims t take_along_dim tile to to_string tolist transpose unbind unflatten unfold
-  unsqueeze view view_as zero_ zeros_like]]):gmatch "%S+" do
+  swapaxes swapdims t take_along_dim tile to to_string tolist transpose type_as unbind unflatten
+  unfold unsqueeze view view_as zero_ zeros_like]]):gmatch "%S+" do
   WORK[name] = true
 end
 
@@ -272,13 +272,16 @@ local ARGUMENTS = {
   masked_fill = { heed.ones(2, 2, { dtype = "bool" }), 0 },
   masked_fill_ = { heed.ones(2, 2, { dtype = "bool" }), 0 }, rope = {},
   scaled_dot_product_attention = { heed.ones(2, 2), heed.ones(2, 2) }, softmax = { 1 }, topk = { 1 },
+  clip = { 0, 1 }, clip_ = { 0, 1 }, cumprod = { 1 }, isclose = { heed.ones(2, 2) }, logsumexp = { 1 },
+  quantile = { 0.5 }, addcmul = { 1, 1 }, addcmul_ = { 1, 1 }, addcdiv = { 1, 1 }, addcdiv_ = { 1, 1 },
+  lerp = { heed.ones(2, 2), 1 }, lerp_ = { heed.ones(2, 2), 1 },
   multinomial = { 1 }, scatter_add = { 1, { { 1, 1 } }, heed.ones(1, 2) },
   scatter_add_ = { 1, { { 1, 1 } }, heed.ones(1, 2) },
   index_add = { 1, { 1 }, heed.ones(1, 2) }, index_add_ = { 1, { 1 }, heed.ones(1, 2) },
   linear_int8 = { heed.ones(2, 2, { dtype = "int8" }), heed.ones(2, 1) },
 }
-for name in ([[add div eq ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul ne pow
-  remainder sub]]):gmatch "%S+" do
+for name in ([[add div eq floor_divide fmod ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul
+  ne pow remainder sub]]):gmatch "%S+" do
   ARGUMENTS[name], ARGUMENTS[name .. "_"] = { heed.ones(2, 2) }, { heed.ones(2, 2) }
 end
 

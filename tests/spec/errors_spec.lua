@@ -62,7 +62,7 @@ describe("an error message names the function, the argument, its value and what 
       function() return heed.zeros(2, { dtype = "int32" }) end
     )
     raises(
-      "add: the result is float32 and the tensor that is written is int64, which cannot hold it",
+      "add_: the result is float32 and the tensor that is written is int64, which cannot hold it",
       function() return x:long():add_(0.5) end
     )
   end)

@@ -8,7 +8,8 @@ local function is_tensor(value) return type(value) == "table" and value.shape an
 local function build(value)
   if not is_tensor(value) then return value end
   local options = { dtype = value.dtype }
-  return #value.shape == 0 and heed.tensor(value.data[1], options) or heed.tensor(value.data, options):reshape(value.shape)
+  if #value.shape == 0 then return heed.tensor(value.data[1], options) end
+  return heed.tensor(value.data, options):reshape(value.shape)
 end
 
 -- The distance between float32 numbers at x; twice that next to a power of 2.

@@ -18,6 +18,9 @@ local function dimension(x, dim, method)
   return dim < 0 and dim + most + 1 or dim
 end
 
+--- "[2, 3]"
+local function sizes_text(x) return (tostring(x.shape):gsub("^.*%(", ""):gsub("%)$", "")) end
+
 --- logsumexp(x, dim, keepdim = false): ln Σ e^x, without overflow.
 function statistics.logsumexp(x, ...)
   local dim, keepdim = options_of("logsumexp", DIM_KEEPDIM, 2, x, ...)
@@ -52,10 +55,11 @@ function statistics.median(x, ...)
   local n = lanes.shape[along]
   if n == 0 then
     if all and x.dtype == "float32" then return core.tensor(0 / 0) end
-    E.fail("median: x is %s; dimension %d must have at least 1 element", tostring(x.shape):match "%[.*%]", along)
+    E.fail("median: x is %s; dimension %d must have at least 1 element", sizes_text(x), along)
   end
   local values, indices = lanes:sort(along)
-  local value, index = values:narrow(along, math.floor((n + 1) / 2), 1), indices:narrow(along, math.floor((n + 1) / 2), 1)
+  local middle = math.floor((n + 1) / 2)
+  local value, index = values:narrow(along, middle, 1), indices:narrow(along, middle, 1)
   if x.dtype == "float32" then
     local last = values:narrow(along, n, 1) -- nan comes last
     local has_nan = last:isnan()
@@ -65,7 +69,7 @@ function statistics.median(x, ...)
   local shape = keepdim and x.ndim > 0 and value.shape or value:squeeze(along).shape
   value, index = value:reshape(shape), index:reshape(shape)
   if all then return value end
-  return value, index
+  return core.pair(value, index)
 end
 
 -- ---- Quantiles ----------------------------------------------------------------------------------
@@ -136,7 +140,7 @@ function statistics.quantile(x, ...)
   local along = dim == nil and 1 or dimension(x, dim, "quantile")
   local lanes = (dim == nil and x:flatten() or x.ndim == 0 and x:unsqueeze(1) or x):sort(along)
   local n = lanes.shape[along]
-  if x:numel() == 0 then E.fail("quantile: x is %s; it must have at least 1 element", tostring(x.shape):match "%[.*%]") end
+  if x:numel() == 0 then E.fail("quantile: x is %s; it must have at least 1 element", sizes_text(x)) end
   local below, above, weight = {}, {}, {}
   for i, rank in ipairs(ranks_of(q, n)) do
     local low, high, share = parts(rank)
