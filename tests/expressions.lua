@@ -1,5 +1,5 @@
--- What four well-known sources about GPTs use, as expressions: the chapters 2 to 5 on coding an LLM from scratch ("book"),
--- nanoGPT's model ("nano"), the lecture on building GPT ("lecture") and the annotated transformer ("annotated").
+-- What four well-known sources about GPTs use, as expressions: the chapters 2 to 5 on coding an LLM from scratch
+-- ("book"), nanoGPT's model ("nano"), the lecture on building GPT ("lecture") and the annotated transformer ("annotated").
 -- Each is {name, Lua, Python}; tests/spec/expressions_spec.lua runs the Lua side and compares it with the values of the
 -- Python side in tests/golden/expressions.lua, which scripts/dev/make_expression_values.py computes with PyTorch. That
 -- script reads this file line by line: an expression is one line. Both sides begin with the prelude and seed 123. An

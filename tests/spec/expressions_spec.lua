@@ -20,7 +20,8 @@ local function difference_of_numbers(got, wanted)
   if not is_near(got, wanted) then return ("%s instead of %s"):format(tostring(got), tostring(wanted)) end
 end
 
---- What is different, or nil. An element of a tensor is a number in heed. Values are tensors, lists of values, numbers, booleans and strings.
+--- What is different, or nil. An element of a tensor is a number in heed. Values are tensors, lists of values, numbers,
+--- booleans and strings.
 local function difference(got, wanted)
   if type(wanted) == "table" and wanted.shape then
     if type(got) == "number" and #wanted.shape == 0 then return difference_of_numbers(got, wanted.data[1]) end
@@ -73,7 +74,8 @@ describe("what the sources use and heed does not have", function()
     it("is refused with advice: " .. case[1], function()
       local ok, message = pcall(run, case[2])
       assert.is_false(ok)
-      assert.is_truthy(message:find "; heed " or message:find "leave it out" or message:find "; a tensor of heed", message)
+      local advice = message:find "; heed " or message:find "leave it out" or message:find "; a tensor of heed"
+      assert.is_truthy(advice, message)
     end)
   end
 end)

@@ -168,7 +168,7 @@ local mistakes = {
     { "F.cross_entropy(x, heed.tensor{1, 9})",
       "cross_entropy: target has the class 9; classes must be from 1 to 3, the size of input's class "
         .. "dimension" },
-    { "F.cross_entropy(x)", "cross_entropy: target is nil; it must be a tensor" },
+    { "F.cross_entropy(x)", "cross_entropy: target is nil; it must be a tensor*" },
     { "F.mse_loss(x, heed.ones(5))",
       "sub: a is [2, 3] and b is [5]; to broadcast, sizes counted from the last must be equal or 1" },
     { "F.relu(1)", "relu: input is the number 1; it must be a tensor" },
@@ -340,7 +340,7 @@ local mistakes = {
     { "x[heed.tensor{true, false, true}]",
       "index: mask is [3] and x is [2, 3]; mask must have the first sizes of x, or all of them" },
     { "x[heed.tensor{0.5}]",
-      "index: the index contains 0.5; indices must be whole numbers: convert with x:long(), which "
+      "index: the index contains 0.5; * whole numbers: convert with x:long(), which "
         .. "drops fractions (element [1] of the index)" },
     { "x[-3]",
       "index: index -3 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 "
