@@ -199,6 +199,9 @@ static int add_traceback(lua_State *L) {
   if (!message) {
     if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
     message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
+  } else if (lua_type(L, 1) == LUA_TSTRING) {
+    lheed_explain(L, 1);
+    message = lua_tostring(L, -1);
   }
   luaL_traceback(L, L, message, 1);
   return 1;
