@@ -135,6 +135,28 @@ add("method", "keys values", "write for name, value in pairs(t) do ... end")
 add("method", "split strip startswith endswith join",
   "Lua's strings have find, match, gsub, gmatch, sub; lists table.concat")
 
+--- Python in Lua: {pattern of Lua's message, advice}, the first that fits.
+advice.syntax = {
+  { "near '@'", "write a:matmul(b)" },
+  { "near '!'", "Lua writes ~= for !=" },
+  { "syntax error near '[-+*/]'", "write x = x + 1" },
+  { "'=' expected near '[-+*/]'", "write x = x + 1" },
+  { "unexpected symbol near '%*'", "Lua writes ^ for powers" },
+  { "unexpected symbol near '#'", "comments begin with --" },
+  { "unexpected symbol near '%['", "lists are written {1, 2}" },
+  { "unexpected symbol near ':'", "slices are tables: x[{ {}, 1 }] or x[{ {2, 4} }]" },
+  { "'%]' expected near ':'", "slices are tables: x[{ {2, 4} }] or x[{ {}, 1 }]" },
+  { "'}' expected near ':'", "fields are written {name = value}" },
+  { "near 'torch'", 'write local heed = require "heed"' },
+  { "'then' expected near 'is'", "write x == nil" },
+  { "'then' expected", "write if condition then ... end" },
+  { "'do' expected", "write for i = 1, n do ... end" },
+  { "attempt to compare .*userdata", "for tensors, write x:gt(0), x:lt(0), x:ge(0) or x:le(0)" },
+  { "attempt to call a %a+ value %(%a+ 'shape'%)", "shape is a field: write it without ()" },
+  { "attempt to call a %a+ value %(%a+ 'ndim'%)", "ndim is a field: write it without ()" },
+  { "attempt to call a %a+ value %(%a+ 'dtype'%)", "dtype is a field: write it without ()" },
+}
+
 -- ---- Dtypes ----
 
 add("dtype", "cuda cpu mps cuda:0", CPU)

@@ -144,8 +144,11 @@ end
 
 local GLOBALS = "print require tostring tonumber pairs ipairs type pcall error assert select setmetatable"
 
---- What to add to Lua's own message "attempt to call a nil value (method 'foward')", or "".
+--- What to add to a message of Lua itself, such as "attempt to call a nil value (method 'foward')", or "".
 function suggest.after(message)
+  for _, case in ipairs(advice.syntax) do
+    if message:find(case[1]) then return "; " .. case[2] end
+  end
   local kind, name = named(message)
   local owner = kind == "global" and "global" or "method"
   if not name or kind ~= "global" and message:find("attempt to index", 1, true) then return "" end

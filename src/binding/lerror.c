@@ -208,7 +208,8 @@ void lheed_explain(lua_State *L, int idx) {
   lua_pushvalue(L, idx);
   const bool open = lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_library_key) != LUA_TNIL;
   lua_pop(L, 1);
-  if (!open || !strstr(lua_tostring(L, idx), "attempt to ")) return;
+  const char *message = lua_tostring(L, idx);
+  if (!open || (!strstr(message, "attempt to ") && !strstr(message, " near "))) return;
   lheed_require(L, "heed.suggest");
   lua_getfield(L, -1, "after");
   lua_remove(L, -2);

@@ -215,6 +215,17 @@ void cli_report(lua_State *L) {
   lua_pop(L, 1);
 }
 
+void cli_report_invalid(lua_State *L) {
+  const int message = lua_gettop(L);
+  if (lua_type(L, message) == LUA_TSTRING) {
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "heed");
+    if (lua_pcall(L, 1, 1, 0) == LUA_OK) lheed_explain(L, message);
+  }
+  cli_report(L);
+  lua_settop(L, message - 1);
+}
+
 static void report_interrupt(void) {
   fflush(stdout);
   if (cli_at_prompt)

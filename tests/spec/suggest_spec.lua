@@ -158,4 +158,18 @@ describe("a message of Lua itself, in a script", function()
   says(own .. "print(len(o))", "len", "; write #x")
   says(own .. "local t = {}\nt:append(1)", "append",
     "; write list[#list + 1] = value, or container:append(m) for nn.ModuleList")
+
+  it("says how Lua writes what is Python", function()
+    for code, hint in pairs {
+      ["x = a @ b"] = "; write a:matmul(b)", ["if a != b then end"] = "; Lua writes ~= for !=",
+      ["x = 1; x += 1"] = "; write x = x + 1", ["y = x[:, 0]"] = "; slices are tables: x[{ {}, 1 }] or x[{ {2, 4} }]",
+      ["x = 2 ** 3"] = "; Lua writes ^ for powers", ["x = [1, 2]"] = "; lists are written {1, 2}",
+      ["import torch"] = '; write local heed = require "heed"', ["x = 3 # three"] = "; comments begin with --",
+      ["x = {'a': 1}"] = "; fields are written {name = value}",
+    } do
+      local result = support.run(support.heed .. " -e " .. support.quote(code) .. " 2>&1")
+      assert.are.equal(1, result.code)
+      assert.are.equal(hint, result.out:match("^[^\n]*"):sub(-#hint))
+    end
+  end)
 end)
