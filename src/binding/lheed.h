@@ -211,6 +211,8 @@ const char *lheed_push_key(lua_State *L, int idx);
  * selects the advice of heed.suggest; the known names are the keys of the tables, or the words of the texts,
  * at the stack indices `names` and `more` (0: nothing). Allocates. */
 const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names, int more);
+/** Pushes the string at idx, a message of Lua itself, with what to write instead where that is known. */
+void lheed_explain(lua_State *L, int idx);
 /** Makes reading an unknown name of the table on top of the stack, which messages call `owner`, an error.
  * Other keys, and names with a leading underscore, which libraries look for in any table, stay nil. */
 void lheed_guard(lua_State *L, const char *owner);

@@ -10,7 +10,7 @@ local NAMES = "local heed, nn, F, x, q, m, a = ... "
 local x, q = heed.ones(2, 3), heed.ones(2, 3, 4)
 
 local function message_of(code)
-  local compiled, run = pcall(support.compile, NAMES .. "return " .. code)
+  local compiled, run = pcall(support.compile, NAMES .. "local result = " .. code .. "\nreturn result") -- no tail call
   if not compiled then run = support.compile(NAMES .. code) end
   local ok, message = pcall(run, heed, nn, nn.functional, x:clone(), q, nn.Linear(3, 4),
     nn.MultiHeadAttention(4, 4, 8, 0, 2))

@@ -171,32 +171,17 @@ local function meant(key, rules)
   for name, others in pairs(FOREIGN) do
     if rules[name] and set_of(others)[key] then return file_name(name, rules[name]) end
   end
+  if #key > 64 then return nil end
+  local distance_of = require("heed.suggest").distance
   local best, least = nil, math.max(1, math.floor(#key / 4))
   for name, rule in pairs(rules) do
     local known = { name, compat.unpack(rule.also or {}) }
     for _, each in ipairs(known) do
-      local distance = configs.distance(key, each)
+      local distance = distance_of(key, each)
       if distance < least or distance == least and (not best or each < best) then best, least = each, distance end
     end
   end
   return best
-end
-
---- The number of characters to insert, remove or replace in `a` to get `b`.
-function configs.distance(a, b)
-  local row = {}
-  if #a > 64 or math.abs(#a - #b) > 8 then return math.huge end
-  for j = 0, #b do row[j] = j end
-  for i = 1, #a do
-    local diagonal = row[0]
-    row[0] = i
-    for j = 1, #b do
-      local above = row[j]
-      local replaced = diagonal + (a:byte(i) == b:byte(j) and 0 or 1)
-      row[j], diagonal = math.min(above + 1, row[j - 1] + 1, replaced), above
-    end
-  end
-  return row[#b]
 end
 
 --- The problem with the keys of a config that no rule knows, or nil. `of` is a prefix for names in messages.
