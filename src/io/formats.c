@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy)
+#define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy) X(torch)
 
 #define X(name) extern const heed__format heed__format_##name;
 FORMAT_LIST(X)
@@ -122,6 +122,9 @@ heed_status heed_load_archive(heed_context *ctx, const char *path, heed_archive 
                              "tensors by name",
                              format->ending);
   if (status == HEED_OK) status = format->load(&where, path, &loaded);
+  if (status == HEED_OK && loaded.archive == NULL)
+    status = heed__fail_file(&where, "it holds one tensor without a name; it must hold tensors by name");
+  heed_tensor_free(loaded.tensor);
   if (status == HEED_OK) *out = loaded.archive;
   return status;
 }
