@@ -2,7 +2,7 @@
 """Makes the .pt files of tests/golden/files, which the specs load, with PyTorch. Element i of every tensor is i / 2 - 3, of
 integers i - 3, of bools i % 3 == 0.
 
-    python scripts/dev/make_torch_files.py [FOLDER]     (pip install torch numpy)
+    python scripts/dev/make_torch_values.py [FOLDER]     (pip install torch numpy)
 """
 import collections
 import io
@@ -46,16 +46,22 @@ def checkpoint():
             "dtype": torch.float32, "size": torch.Size([2, 3]), "device": torch.device("cpu"), "bytes": b"ab"}
 
 
-def legacy(value):
-    """The contents of a file as PyTorch wrote it before 1.6. The keys of its storages, which are addresses, are numbered."""
-    file, keys = io.BytesIO(), {}
-    torch.save(value, file, _use_new_zipfile_serialization=False)
+def legacy(make):
+    """The contents of a file of make() as PyTorch wrote it before 1.6. The keys of storages are addresses, in whose order
+    the storages follow: they are numbered, once their order is that of the tensors."""
+    kept = []
+    while True:
+        file, keys = io.BytesIO(), {}
+        kept.append(make())  # new addresses
+        torch.save(kept[-1], file, _use_new_zipfile_serialization=False)
 
-    def numbered(match):
-        key = b"%d" % keys.setdefault(match[1], len(keys))
-        return b"X" + len(key).to_bytes(4, "little") + key
+        def numbered(match):
+            key = b"%d" % keys.setdefault(match[1], len(keys))
+            return b"X" + len(key).to_bytes(4, "little") + key
 
-    return re.sub(rb"X[\x0a-\x14]\0\0\0(\d{10,20})(?=q)", numbered, file.getvalue())
+        contents = re.sub(rb"X[\x0a-\x14]\0\0\0(\d{10,20})(?=q)", numbered, file.getvalue())
+        if list(keys) == sorted(keys):
+            return contents
 
 
 class Thing:
@@ -74,8 +80,8 @@ def main():
                         ("alone", tensor("float32", (2, 3))), ("list", [torch.ones(2), (torch.zeros(1), torch.ones(1))]),
                         ("object", {"x": torch.ones(1), "thing": Thing()})]:
         torch.save(value, folder / f"{name}.pt")
-    (folder / "legacy.pt").write_bytes(legacy(state))
-    (folder / "legacy_views.pt").write_bytes(legacy(views()))
+    (folder / "legacy.pt").write_bytes(legacy(lambda: {name: tensor(name) for name in DTYPES[:3]}))
+    (folder / "legacy_views.pt").write_bytes(legacy(views))
 
 
 if __name__ == "__main__":
