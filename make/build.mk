@@ -13,7 +13,9 @@ C_EXAMPLES := $(if $(filter 5.4,$(LUA)),$(wildcard scripts/examples/*.c))
 C_FILES    := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) $(FUZZERS) $(BENCH) $(C_EXAMPLES)
 HEADERS    := $(wildcard src/*.h src/*/*.h src/*/*/*.h tests/c/*.h)
 LISTS      := $(wildcard src/*/*.def src/*/*/*.def)
-LUA_FILES  := $(sort $(filter-out lua/heed/meta/%,$(wildcard lua/heed/*.lua lua/heed/*/*.lua lua/heed/*/*/*.lua)))
+LUA_FILES  := $(sort $(filter-out lua/heed/meta/% lua/heed/prompt/%,$(wildcard lua/heed/*.lua lua/heed/*/*.lua \
+  lua/heed/*/*/*.lua)))
+PROMPT_LUA := $(sort $(wildcard lua/heed/prompt/*.lua lua/heed/meta/*.lua)) # compiled into the runner alone
 objects     = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(C_TESTS:tests/c/%.c=$(BUILD)/test/%)
 
@@ -31,7 +33,7 @@ examples: $(C_EXAMPLES:scripts/%.c=$(BUILD)/%)
 
 $(BUILD)/flags: STAMP = $(CC) $(HEED_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LUA_CFLAGS) $(BLAS_CFLAGS) \
   $(IO_CFLAGS) $(FUZZ_CFLAGS) $(EDIT_CFLAGS) $(TEST_CFLAGS) $(BLAS_LIBRARY)
-$(BUILD)/files: STAMP = $(ENGINE) $(BINDING) $(CLI) $(LUA_FILES)
+$(BUILD)/files: STAMP = $(ENGINE) $(BINDING) $(CLI) $(LUA_FILES) $(PROMPT_LUA)
 $(BUILD)/flags $(BUILD)/files: FORCE
 	@$(if $(LUA_PC),,scripts/dev/install_packages.sh --name build; exit 1)
 	@mkdir -p $(@D)
@@ -39,7 +41,7 @@ $(BUILD)/flags $(BUILD)/files: FORCE
 
 # ---- Objects ----
 
-$(OBJ)/%.o: %.c $(BUILD)/flags | $(BUILD)/lua_sources.h
+$(OBJ)/%.o: %.c $(BUILD)/flags | $(BUILD)/lua_sources.h $(BUILD)/prompt_sources.h
 	@mkdir -p $(@D)
 	$(call say,CC,$(CC) $(HEED_CFLAGS) $(PART_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@)
 
@@ -47,7 +49,7 @@ $(OBJ)/src/core/%.o: PART_CFLAGS = $(FUZZ_CFLAGS)
 $(OBJ)/src/ops/%.o: PART_CFLAGS = $(BLAS_CFLAGS)
 $(OBJ)/src/io/%.o: PART_CFLAGS = $(IO_CFLAGS) $(FUZZ_CFLAGS)
 $(OBJ)/src/binding/%.o: PART_CFLAGS = $(LUA_CFLAGS) -I$(BUILD)
-$(OBJ)/src/cli/%.o: PART_CFLAGS = $(LUA_CFLAGS) $(EDIT_CFLAGS)
+$(OBJ)/src/cli/%.o: PART_CFLAGS = $(LUA_CFLAGS) $(EDIT_CFLAGS) -I$(BUILD)
 $(OBJ)/tests/c/%.o: PART_CFLAGS = $(TEST_CFLAGS) $(LUA_CFLAGS) -I$(BUILD)
 $(OBJ)/tests/fuzz/%.o: PART_CFLAGS = $(FUZZ_CFLAGS)
 $(OBJ)/scripts/bench/%.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)
@@ -55,7 +57,9 @@ $(OBJ)/scripts/bench/probes.o: PART_CFLAGS = -ffp-contract=fast # measures multi
 $(OBJ)/scripts/examples/%.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)
 
 $(BUILD)/lua_sources.h: $(LUA_FILES) $(BUILD)/files scripts/dev/embed_lua.sh
-	$(call say,EMBED,scripts/dev/embed_lua.sh $(LUA_FILES) > $@)
+	$(call say,EMBED,scripts/dev/embed_lua.sh lheed_sources $(LUA_FILES) > $@)
+$(BUILD)/prompt_sources.h: $(PROMPT_LUA) $(BUILD)/files scripts/dev/embed_lua.sh
+	$(call say,EMBED,scripts/dev/embed_lua.sh prompt_sources $(PROMPT_LUA) > $@)
 
 # The calls of tests/c/test_public.c. GENERATOR is a heed that runs on this machine, for builds that do not.
 GENERATOR ?= $(BUILD)/heed

@@ -346,6 +346,10 @@ HEED_CALL heed_eye(heed_context *ctx, heed_dtype dtype, int64_t rows, int64_t co
  */
 HEED_CALL heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, heed_scalar last,
                      heed_scalar step, heed_tensor **out);
+/** start, start + step, … up to but excluding end. Errors: ARGUMENT (step 0, end on the wrong side of start,
+ * not finite). */
+HEED_CALL heed_arange(heed_context *ctx, heed_dtype dtype, heed_scalar start, heed_scalar end,
+                      heed_scalar step, heed_tensor **out);
 /** `count` evenly spaced values from first to last, both included. */
 HEED_CALL heed_linspace(heed_context *ctx, heed_dtype dtype, double first, double last, int64_t count,
                         heed_tensor **out);
@@ -383,6 +387,11 @@ HEED_CALL heed_randint(heed_context *ctx, heed_generator *g, int64_t low, int64_
 HEED_CALL heed_randperm(heed_context *ctx, heed_generator *g, int64_t n, heed_tensor **out);
 /** 1 with probability p (float32, elementwise), otherwise 0; float32. Errors: ARGUMENT (p outside [0, 1]). */
 HEED_CALL heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tensor *p, heed_tensor **out);
+/** Indices, from 1, drawn with probabilities in proportion to weights (float32 [n] or [rows, n]): int64
+ * [num_samples] or [rows, num_samples]. Without replacement a row's samples differ. Errors: ARGUMENT
+ * (negative or infinite weights; too few positive ones), SHAPE, DTYPE. (ops/sample.c) */
+HEED_CALL heed_multinomial(heed_context *ctx, heed_generator *g, const heed_tensor *weights,
+                           int64_t num_samples, bool replacement, heed_tensor **out);
 
 /** PyTorch draws dropout from one of two streams, depending on the processor's vendor. The default is NATIVE.
  */
@@ -408,8 +417,9 @@ HEED_CALL heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int l
 HEED_CALL heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out);
 HEED_CALL heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims, heed_tensor **out);
 HEED_CALL heed_unsqueeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
-/** Removes dimensions of size 1: only `dim` (which stays if it is larger), or all of them if dim is 0. */
-HEED_CALL heed_squeeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
+/** Removes dimensions of size 1: only those in dims (larger ones stay), or all of them if ndims is 0. */
+HEED_CALL heed_squeeze(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims,
+                       heed_tensor **out);
 /** Repeats sizes of 1 to `shape`, which may have more dimensions in front; -1 keeps a size. */
 HEED_CALL heed_expand(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
                       heed_tensor **out);
@@ -421,6 +431,14 @@ HEED_CALL heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t 
 /** Elements first, first + step, … up to and including last of dimension `dim`; none if last = first - 1. */
 HEED_CALL heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t first, int64_t last,
                      int64_t step, heed_tensor **out);
+/** The elements x[…, i, …, i + offset, …] of dimensions dim1 and dim2, which are removed; a dimension for i
+ * is appended. offset > 0: above the main diagonal, < 0: below it. Errors: ARGUMENT (dim1 and dim2 equal). */
+HEED_CALL heed_diagonal(heed_context *ctx, const heed_tensor *x, int64_t offset, int dim1, int dim2,
+                        heed_tensor **out);
+/** All windows of `size` elements of dimension `dim` that begin `step` apart: [..., windows, ..., size].
+ * Errors: ARGUMENT (size not from 0 to the size of the dimension, step below 1), SHAPE. */
+HEED_CALL heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_t size, int64_t step,
+                      heed_tensor **out);
 
 /* ---- Copies (ops/copy.c) ---- */
 
@@ -428,6 +446,9 @@ HEED_CALL heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t f
 HEED_CALL heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 /** An alias of x if it is row-major, else a row-major copy. */
 HEED_CALL heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+/** A copy with the order of the elements reversed along each of dims. Errors: ARGUMENT (a dimension twice).
+ */
+HEED_CALL heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, heed_tensor **out);
 /** x in another dtype: an alias if x has that dtype, else a copy. To int64 and int8, the fraction is dropped,
  * numbers out of range become the nearest end of it, and nan becomes 0; to bool, everything but 0 is true; to
  * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. */
@@ -438,17 +459,21 @@ HEED_CALL heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src)
 /** Sets all elements of dst to a value. */
 HEED_CALL heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value);
 
-/* ---- Elementwise (ops/elementwise.c, ops/compare.c, ops/where.c) ---- */
+/* ---- Elementwise (ops/elementwise.c, ops/combine.c, ops/compare.c, ops/where.c) ---- */
 
-/* One tensor to float32. neg, abs and relu also take int64, keep it, and refuse bool; all others read bool
- * and int64 as float32. silu: x / (1 + e^-x). */
+/* One tensor to float32. neg, abs, relu, floor, ceil, round, trunc, sign and square also take int64 and keep
+ * it; of these, only sign (bool) and square (int64) take bool. All others read bool and int64 as float32.
+ * silu: x / (1 + e^-x). round: to the nearest integer, ties to even. sign: -1, 0 or 1; 0 for nan. */
 #define HEED_UNARY_LIST(X)                                                                                   \
-  X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu)
+  X(exp)                                                                                                     \
+  X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu) X(floor) X(ceil)    \
+      X(round) X(trunc) X(sign) X(square) X(reciprocal) X(exp2) X(expm1) X(log2) X(log10) X(log1p) X(erf)
 
-/* Two tensors that broadcast. div is true division (float32); remainder has the sign of the divisor, like
- * Lua's %. maximum and minimum propagate nan. Errors: SHAPE, ARGUMENT (int64: remainder by 0, a negative
- * power). */
-#define HEED_BINARY_LIST(X) X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum)
+/* Two tensors that broadcast. div is true division (float32); floor_divide rounds down; remainder has the
+ * sign of the divisor, like Lua's %, and fmod that of a. maximum and minimum propagate nan. Errors: SHAPE,
+ * ARGUMENT (int64: floor_divide, remainder and fmod by 0, a negative power). */
+#define HEED_BINARY_LIST(X)                                                                                  \
+  X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum) X(floor_divide) X(fmod)
 
 /* Two tensors that broadcast, to bool. */
 #define HEED_COMPARE_LIST(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
@@ -476,6 +501,26 @@ HEED_CALL heed_gelu(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 HEED_CALL heed_gelu_tanh(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 /** true where x is 0. */
 HEED_CALL heed_logical_not(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+/** a / b rounded towards 0, in the wider dtype of a and b; broadcast. Errors: SHAPE, DTYPE (both bool),
+ * ARGUMENT (int64: b contains 0). */
+HEED_CALL heed_trunc_divide(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out);
+/** a + alpha · b, broadcast; the product and the sum of float32 are rounded once. The dtype is the wider one
+ * of a and b; alpha must be an integer unless that is float32. Errors: SHAPE, DTYPE. */
+HEED_CALL heed_add_scaled(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_scalar alpha,
+                          heed_tensor **out);
+/** x + value · a · b, broadcast, where the last product and the sum of float32 are rounded once. The dtype is
+ * the widest one; value must be an integer unless that is float32. Errors: SHAPE, DTYPE (all three bool). */
+HEED_CALL heed_addcmul(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
+                       heed_scalar value, heed_tensor **out);
+/** x + value · a / b as float32, broadcast. Errors: SHAPE. */
+HEED_CALL heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
+                       double value, heed_tensor **out);
+/** a + weight · (b - a), broadcast; a and b float32. Errors: SHAPE, DTYPE. */
+HEED_CALL heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, const heed_tensor *weight,
+                    heed_tensor **out);
+/** x with nan, inf and -inf replaced by these numbers; in the dtype of x. */
+HEED_CALL heed_nan_to_num(heed_context *ctx, const heed_tensor *x, double nan, double posinf, double neginf,
+                          heed_tensor **out);
 /** x limited to [low, high], of which one may be NULL; all three broadcast. nan stays nan. */
 HEED_CALL heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low, const heed_tensor *high,
                      heed_tensor **out);
@@ -492,11 +537,15 @@ HEED_CALL heed_tril(heed_context *ctx, const heed_tensor *x, int64_t diagonal, h
 HEED_CALL heed_triu(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out);
 /** Whether both have the same shape and the same elements. */
 HEED_CALL heed_equal(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, bool *out);
-/** Whether |a - b| <= absolute + relative · |b| everywhere, broadcast. */
+/** Whether |a - b| <= absolute + relative · |b|, elementwise and broadcast, to bool; equal elements are
+ * close, and nan only with equal_nan. Errors: SHAPE, ARGUMENT (a tolerance is negative or nan). */
+HEED_CALL heed_isclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
+                       double absolute, bool equal_nan, heed_tensor **out);
+/** Whether heed_isclose is true everywhere. */
 HEED_CALL heed_allclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
                         double absolute, bool equal_nan, bool *out);
 
-/* ---- Reductions (ops/sums.c, ops/extremes.c) ---- */
+/* ---- Reductions (ops/sums.c, ops/norms.c, ops/extremes.c) ---- */
 
 /* dims: the ndims dimensions to reduce (ndims 0: all); keepdim keeps them with size 1. sum of bool and int64
  * is int64; mean, var and std require float32. */
@@ -509,6 +558,19 @@ HEED_CALL heed_var(heed_context *ctx, const heed_tensor *x, int ndims, const int
                    bool keepdim, heed_tensor **out);
 HEED_CALL heed_std(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
                    bool keepdim, heed_tensor **out);
+/** The product; of bool and int64 as int64, which wraps, of float32 computed in double. */
+HEED_CALL heed_prod(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                    heed_tensor **out);
+/** The norm (Σ |x|^p)^(1/p) of float32, computed in double; p INFINITY: the largest |x|, -INFINITY: the
+ * smallest, 0: the number of elements that are not 0. nan gives nan. Errors: DTYPE, ARGUMENT (p is nan),
+ * SHAPE (no elements, for p INFINITY or below 0). */
+HEED_CALL heed_norm(heed_context *ctx, const heed_tensor *x, double p, int ndims, const int *dims,
+                    bool keepdim, heed_tensor **out);
+/** The largest (smallest) element; nan if one is nan. Errors: SHAPE (no elements). */
+HEED_CALL heed_amax(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                    heed_tensor **out);
+HEED_CALL heed_amin(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                    heed_tensor **out);
 /** Whether any (all) elements are not 0, as bool. */
 HEED_CALL heed_any(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                    heed_tensor **out);
@@ -527,7 +589,9 @@ HEED_CALL heed_min(heed_context *ctx, const heed_tensor *x, int dim, bool keepdi
 /** e^x / Σ e^x along dim, float32; a row of only -inf gives nan. */
 HEED_CALL heed_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
 HEED_CALL heed_log_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
+/** The sums (products) of the elements up to each; of bool and int64 as int64, which wraps. */
 HEED_CALL heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
+HEED_CALL heed_cumprod(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out);
 /** Over the last dimension: (x - mean) / √(var + epsilon) · weight + bias; weight and bias [d] may be NULL.
  *  Source: arXiv:1607.06450. */
 HEED_CALL heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
@@ -560,14 +624,52 @@ HEED_CALL heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed
 /** Writes value, broadcast to the shape of masked_select's result, to x where mask is true. */
 HEED_CALL heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,
                              const heed_tensor *value);
-/** Writes value, broadcast to the shape of index followed by that of x without its first size, to
- * x[index[…]], in order. index: int64 of any shape; indices of dimension 1, from 1 (negative from the last).
+/** x at several indices, as x[i, j] in PyTorch. indices: for each of the first `count` dimensions of x an
+ * int64 tensor (from 1; negative from the last), a mask (bool, for as many dimensions as it has), or NULL for
+ * all of the dimension. They broadcast together; their dimensions replace those that they select from if
+ * these are adjacent, and otherwise come first. Errors: INDEX, SHAPE, DTYPE. (ops/indices.c) */
+HEED_CALL heed_index(heed_context *ctx, const heed_tensor *x, int count, const heed_tensor *const *indices,
+                     heed_tensor **out);
+/** Writes value, broadcast to the shape of heed_index's result, to x at these indices, one element after
+ * another in row-major order; accumulate adds it instead. value must have x's dtype or one that promotes to
+ * it. Errors: as heed_index; ARGUMENT (elements of x share memory). */
+HEED_CALL heed_index_put(heed_context *ctx, heed_tensor *x, int count, const heed_tensor *const *indices,
+                         const heed_tensor *value, bool accumulate);
+/** The indices, from 1, of the elements that are not 0, in row-major order: int64 [count, dimensions of x].
  */
-HEED_CALL heed_index_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *index,
-                            const heed_tensor *value);
+HEED_CALL heed_nonzero(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+
+/* The following write to x (ops/scatter.c), element after element in row-major order. The tensors that are
+ * written must have x's dtype or one that promotes to it. Errors: INDEX, SHAPE, DTYPE, ARGUMENT (elements of
+ * x share memory); nothing is then written. */
+
+/** What happens to an element that is written. */
+typedef enum heed_scatter_reduce {
+  HEED_SCATTER_REPLACE,
+  HEED_SCATTER_ADD,
+  HEED_SCATTER_MULTIPLY,
+} heed_scatter_reduce;
+
+/** x[…, index[…, i, …], …] = src[…, i, …] with i in dimension dim. index: int64 with as many dimensions as x,
+ * and except for dim no larger than it. src: of no dimensions, or at least as large as index. */
+HEED_CALL heed_scatter(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                       const heed_tensor *src, heed_scatter_reduce reduce);
+/** Adds the slices of source, times alpha, to those of x that index (int64 [k]) selects in dimension dim.
+ * source: the shape of x, with size k in dim. */
+HEED_CALL heed_index_add(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                         const heed_tensor *source, heed_scalar alpha);
+/** Replaces them by the slices of source; fills them with a value. */
+HEED_CALL heed_index_copy(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                          const heed_tensor *source);
+HEED_CALL heed_index_fill(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
+                          heed_scalar value);
 /** Repeats every slice of dim `repeats` times, one after the other; dim 0: every element of x flattened. */
 HEED_CALL heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
                                  heed_tensor **out);
+/** The same with a number of repeats for each slice, or one for all: repeats is int64 [n] or has no
+ * dimensions. */
+HEED_CALL heed_repeat_interleave_each(heed_context *ctx, const heed_tensor *x, const heed_tensor *repeats,
+                                      int dim, heed_tensor **out);
 /** Joins tensors along dim (all other sizes must be equal); stack: along a new dimension dim (all sizes
  * equal). The dtype of the result is the first, as in PyTorch, that can hold all others: bool, int8, int64,
  * bfloat16 or float16 (both: float32), float32. */
@@ -854,8 +956,10 @@ typedef struct heed_forward_options {
   const heed_tensor *attn_mask;        /* as in heed_attention_options, [b, h, n, s] */
   const heed_tensor *key_padding_mask; /* bool [b, s] or [s]; true is padding, which no query sees */
   heed_generator *generator;           /* for dropout; NULL: the default */
-  const heed_tensor *kv_lengths;  /* int64 [b], as in heed_attention_options: with causality the last query
-                                     is at the position of the last key; not together with a cache */
+  const heed_tensor *kv_lengths;  /* int64 [b]: keys beyond are padding. Without key, token i of x sees the
+                                     tokens up to i, as if the padding were hidden by key_padding_mask; with
+                                     key and causality the last query is at the position of the last key, as
+                                     in heed_attention_options. Not together with a cache */
   const heed_tensor *key, *value; /* cross attention: [b, s, kdim] and [b, s, vdim], without b if x has
                                      none; value NULL: key */
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
@@ -919,10 +1023,30 @@ HEED_API bool heed_module_entry(const heed_module *m, int i,
                                 heed_entry *out); /* i from 1; false: no such entry */
 
 /** Replaces an entry: a parameter by a tensor of the same shape, float32 (weights of Linear and Embedding
- * also bfloat16 or float16), whose elements are shared; a part by a module of the same class and sizes, which
- * is retained. Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
+ * also bfloat16 or float16, and of another shape, from which the module takes its sizes, unless it has a bias
+ * of another size or is a part of a module in C), whose elements are shared; a part by a module of the same
+ * class and sizes, which is retained. W_query, W_key, W_value, out_proj and dropout of SelfAttention,
+ * CausalAttention and MultiHeadAttention may also be modules of other classes without parts, which the
+ * forward pass calls: projections with the tokens [..., n, d], out_proj with the heads' outputs [..., n,
+ * num_heads · head_dim], dropout with the weights [..., h, n, s]. The result must have the shape that the
+ * original's would have. heed_steps, heed_module_head, heed_module_split and another softmax_dim refuse
+ * modules with such parts. Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
 HEED_CALL heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value);
 HEED_CALL heed_module_set_module(heed_module *m, const char *name, heed_module *value);
+
+/* A module that the host implements, for such a part. */
+typedef struct heed_own_config {
+  size_t size;      /* sizeof(heed_own_config) */
+  const char *name; /* of the class, for messages; copied */
+  void *user;       /* for the functions below */
+  /* The forward pass: stores a new tensor, which heed takes over, in *out. It may call functions of heed,
+   * also with the module that it is a part of. After an error everything is as before the attention's forward
+   * pass, except that dropout may have drawn. heed_module_training(m) is the mode. */
+  heed_status (*forward)(void *user, heed_module *m, const heed_tensor *x, heed_tensor **out);
+  void (*release)(void *user); /* called when the module is freed; NULL: nothing to release */
+} heed_own_config;
+/** Errors: ARGUMENT (no name, no forward), MEMORY. */
+HEED_CALL heed_own_module_new(heed_context *ctx, const heed_own_config *config, heed_module **out);
 
 /** Converts the weights of all Linear and Embedding modules in m and its parts to FLOAT32, BFLOAT16, FLOAT16
  * or INT8. INT8 converts Linear weights as heed_quantize_int8 does, adds a parameter weight_scale after each,
@@ -933,6 +1057,16 @@ HEED_CALL heed_module_to(heed_module *m, heed_dtype dtype);
 
 /** A setting by name ("in_features", "p", "num_heads"…); false if the module has none of that name. */
 HEED_API bool heed_module_setting(const heed_module *m, const char *name, heed_scalar *out);
+
+/** Changes a setting that the constructor also takes, with its checks: p of Dropout; eps of LayerNorm and
+ * RMSNorm; scale (0: 1 / √head_dim) of attention modules of one head and of MultiHeadAttention; softmax_dim
+ * of CausalAttention; context_length of both; causal and softcap (0: none) of MultiHeadAttention. Passes of
+ * heed_steps that have begun keep their settings. Errors: ARGUMENT, INDEX; then nothing has changed. */
+HEED_CALL heed_module_set_setting(heed_module *m, const char *name, heed_scalar value);
+/** The same for the window of a MultiHeadAttention (NULL: none) and its rotary positions (NULL: off). Caches
+ * that were made for another window are refused, and keys in a cache keep the rotation that they have. */
+HEED_CALL heed_module_set_window(heed_module *m, const heed_window *window);
+HEED_CALL heed_module_set_rope(heed_module *m, const heed_rope_config *rope);
 
 /** The text that PyTorch's repr prints between the parentheses: "in_features=3, out_features=2, bias=False".
  * Writes at most size bytes, including the terminating zero. */

@@ -30,7 +30,7 @@ function operations.listed(definition, header)
   for line in definition:gmatch("[^\n]+") do
     local name, inputs, lua = line:match("^OP%((%w[%w_]*), (%w+), ([%w_]+)%)$")
     local kind, one = line:match("^(OP_%u+)%((%w[%w_]*)%)$")
-    local composed = line:match("^OP_LUA%((%w[%w_]*), %w+%)$")
+    local composed = line:match("^OP_LUA%((%w[%w_]*), %w+%)$") or line:match("^OP_LUA_FREE%((%w[%w_]*), %w+%)$")
     local list, each = line:match("^(HEED_%u+_LIST)%((OP_%u+)%)$")
     if name then
       rows[#rows + 1] = { name = name, inputs = inputs, lua = lua }

@@ -27,7 +27,7 @@ local reserved = {
     includes = { "intrin%.h$", "arm_neon%.h$", "arm_sve%.h$" }, calls = { "_mm%d*_[%w_]+" },
   },
   {
-    what = "threads", files = { "^src/core/parallel%.c$" },
+    what = "threads", files = { "^src/core/parallel%.c$", "^src/cli/interrupt%.c$" },
     includes = { "pthread%.h$", "^threads%.h$" }, calls = { "pthread_%w+", "thrd_%w+", "CreateThread" },
   },
   {

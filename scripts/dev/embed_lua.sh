@@ -1,7 +1,9 @@
 #!/bin/sh
-# Writes Lua files (lua/heed/nn/init.lua …) as C arrays, which the binding includes. Needs no interpreter.
-#   embed_lua.sh FILE... > lua_sources.h
+# Writes Lua files (lua/heed/nn/init.lua …) as C arrays, which the binding and the command include. Needs no interpreter.
+#   embed_lua.sh ARRAY FILE... > lua_sources.h
 set -eu
+array=$1
+shift
 
 module_name() { # lua/heed/nn/init.lua -> heed.nn
   echo "$1" | sed -e 's,^lua/,,' -e 's,\.lua$,,' -e 's,/init$,,' -e 's,/,.,g'
@@ -17,7 +19,7 @@ for file in "$@"; do
   echo '0};' # not part of the size; an empty array would be invalid
 done
 
-printf '\nstatic const struct {\n  const char *name;\n  const unsigned char *code;\n  size_t size;\n} lheed_sources[] = {\n'
+printf '\nstatic const struct {\n  const char *name;\n  const unsigned char *code;\n  size_t size;\n} %s[] = {\n' "$array"
 number=0
 for file in "$@"; do
   number=$((number + 1))

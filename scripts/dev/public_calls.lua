@@ -10,6 +10,7 @@ local may_be_null = {
   heed_clamp = "low high", heed_linear = "bias", heed_linear_int8 = "bias", heed_layer_norm = "weight bias",
   heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
   heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
+  heed_module_set_window = "window", heed_module_set_rope = "rope",
 }
 -- Functions that free or release their first argument.
 local function takes(name) return name:find("_free$") or name:find("_release$") end
@@ -40,9 +41,11 @@ local numbers = { -- valid values by name; 1 for the others
   ndim = "2", ndims = "1", step = "heed_integer(1)", first = nil, size = "sizeof block.bytes", count = "2", d = "4",
   d_in = "4", d_out = "4", p = "0.5", repeats = "2", pairs = "1", padding_index = "0", epsilon = "1e-5",
   header = "HEED_VERSION_NUMBER", seconds = "0", length = "1",
+  dim2 = "2",
 }
 local name_of = {
   heed_module_set_parameter = '"weight"', heed_module_set_module = '"dropout"', heed_module_setting = '"p"',
+  heed_module_set_setting = '"scale"',
 }
 
 local text = io.read("*a"):gsub("__attribute__%s*%b()", ""):gsub("%s+", " ")
@@ -94,10 +97,11 @@ local function argument(f, i, kind, name, before)
   if blocks[kind] then return pick(blocks[kind]), true end
   if kind == "const heed_attention_config *" then return pick("&mine->config"), true end
   if kind == "const heed_rope_config *" then return pick("&mine->rope"), true end
+  if kind == "const heed_own_config *" then return pick("&mine->own"), true end
   local struct = plain:match("^(heed_[%w_]+) %*$")
   if struct and kind:find("_function %*$") then return "NULL", false end
   if struct == "heed_allocator" then return "NULL", false end
-  if struct == "heed_scalar" or struct == "heed_entry" then
+  if struct == "heed_scalar" or struct == "heed_entry" or struct == "heed_window" then
     before[#before + 1] = ("%s out%d; memset(&out%d, 0, sizeof out%d);"):format(struct, i, i, i)
     return pick("&out" .. i), true
   elseif struct then -- one that begins with its size
@@ -118,6 +122,7 @@ local function number(f, i, kind, name)
   if kind == "double" then return ("DOUBLE(%d, %s)"):format(i, numbers[name] or "1.0") end
   if f.name:find("config_init$") then return "sizeof out1" end -- any other size would be wrong for the block
   if f.name == "heed_kv_cache_truncate" then good = "0" end
+  if f.name == "heed_unfold" and name == "size" then good = "2" end
   if name == "count" and f.list:find("tensors") or name == "pairs" then return ("COUNT(%d, %s)"):format(i, good) end
   if name == "count" and kind == "size_t" then good = "HEED_GENERATOR_STATE_BYTES" end
   if good:find("heed_") then good = "1" end

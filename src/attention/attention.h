@@ -28,8 +28,10 @@ typedef struct heed__attention_operands {
   const heed_tensor *q, *k, *v; /* k and v may also be bfloat16, float16, or int8 with k_scale and v_scale */
   heed_attention_options options;
   bool no_heads; /* the leading dimensions are all batch: q, k, v [..., n, d], masks and taps alike */
-  const heed_tensor *key_padding_mask;  /* bool, broadcasts to [batch..., s]; or NULL */
-  int64_t offset;                       /* of query positions, added to that of past keys or lengths */
+  const heed_tensor *key_padding_mask; /* bool, broadcasts to [batch..., s]; or NULL */
+  int64_t offset;                      /* of query positions, added to that of past keys or lengths */
+  bool
+      same_tokens; /* queries and keys are of the same tokens, so that lengths do not shift query positions */
   const heed_tensor *k_scale, *v_scale; /* float32 [..., hkv, s]: the scale of each int8 row */
   unsigned taps;                        /* bits of the taps to compute: maps, present_key, present_value */
   heed_attention_taps *found;           /* receives these on success; its other fields do not change */

@@ -185,7 +185,7 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
   if (p->lengths) {
     /* Clamped again, in case the host has changed the lengths since the check. */
     const int64_t keys = heed__max(heed__min(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->key_length), 0);
-    set_window(t, p, keys, p->offset + keys - p->query_length);
+    set_window(t, p, keys, p->offset + (p->operands->same_tokens ? 0 : keys - p->query_length));
   }
 }
 

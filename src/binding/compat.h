@@ -315,6 +315,18 @@ static inline void lheed_set_environment(lua_State *L) {
 /* Whether a coroutine can yield through a C function. */
 #define LHEED_YIELDS_THROUGH_C (LUA_VERSION_NUM >= 502)
 
+/* Whether a hook applies to all coroutines, instead of one. */
+#define LHEED_HOOKS_ARE_GLOBAL LHEED_JIT
+
+/** Switches LuaJIT's compiler off: compiled loops ignore hooks. */
+static inline void lheed_interpret_only(lua_State *L) {
+#if LHEED_JIT
+  luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_OFF);
+#else
+  (void)L;
+#endif
+}
+
 #if LUA_VERSION_NUM >= 503
 static inline int compat_return_all(lua_State *L, int status, lua_KContext context) {
   (void)status, (void)context;

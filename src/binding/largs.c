@@ -15,8 +15,45 @@ static bool is_options(lua_State *L, int idx) {
   return false;
 }
 
+/* Whether the field `name` of the table at idx is a tensor. */
+static bool has_tensor(lua_State *L, int idx, const char *name) {
+  lua_pushstring(L, name);
+  lua_rawget(L, idx);
+  const bool found = lheed_test(L, lua_gettop(L), &lheed_tensor_type) != NULL;
+  lua_pop(L, 1);
+  return found;
+}
+
+/* Whether idx holds the second result of a forward with need_weights, of an attention module or of a model.
+ */
+static bool is_second_result(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TTABLE) return false;
+  if (has_tensor(L, idx, "weights")) return has_tensor(L, idx, "scores") || has_tensor(L, idx, "logits");
+  const int top = lua_gettop(L);
+  lua_pushliteral(L, "layers");
+  lua_rawget(L, idx);
+  bool found = lua_istable(L, -1);
+  if (found) {
+    lua_rawgeti(L, -1, 1);
+    found = lua_istable(L, -1) && has_tensor(L, lua_gettop(L), "weights");
+  }
+  lua_settop(L, top);
+  return found;
+}
+
+void lheed_refuse_second_result(lua_State *L, const char *function, int idx) {
+  luaL_checkstack(L, 4, function);
+  if (is_second_result(L, idx))
+    lheed_error(
+        L,
+        "%s: the last argument is the second result of a call with need_weights; put parentheses around that "
+        "call, which then has one result: (m(x, {need_weights = true}))",
+        function);
+}
+
 static int unknown_option(lua_State *L, const char *function, const char *const *names) {
-  const char *what = lheed_push_key(L, lua_gettop(L));
+  const int key = lua_gettop(L);
+  const char *what = lheed_push_key(L, key);
   if (!names[0]) return lheed_error(L, "%s: there is no option %s; it has none", function, what);
   luaL_Buffer known;
   luaL_buffinit(L, &known);
@@ -25,7 +62,10 @@ static int unknown_option(lua_State *L, const char *function, const char *const 
     luaL_addstring(&known, names[i]);
   }
   luaL_pushresult(&known);
-  return lheed_error(L, "%s: there is no option %s; the options are %s", function, what, lua_tostring(L, -1));
+  const int list = lua_gettop(L);
+  const char *hint = lheed_push_hint(L, "option", key, list, 0);
+  return lheed_error(L, "%s: there is no option %s; the options are %s%s", function, what,
+                     lua_tostring(L, list), hint);
 }
 
 /* Every key of the table at idx must be one of the names. */
@@ -38,11 +78,14 @@ static void check_names(lua_State *L, int idx, const char *function, const char 
       const char *key = lua_tostring(L, -1);
       for (int i = 0; names[i] && !known; i++) known = strcmp(key, names[i]) == 0;
     }
-    if (!known) unknown_option(L, function, names);
+    if (known) continue;
+    lheed_refuse_second_result(L, function, idx);
+    unknown_option(L, function, names);
   }
 }
 
 int lheed_too_many(lua_State *L, const char *function, int given, int most) {
+  lheed_refuse_second_result(L, function, lua_gettop(L));
   return lheed_error(L, "%s: %d argument%s given; it takes at most %d", function, given,
                      given == 1 ? " was" : "s were", most);
 }
@@ -96,7 +139,7 @@ int lheed_trailing_options(lua_State *L, const char *function, int first, const 
 }
 
 #define MAX_OPTIONS    12
-#define LONGEST_OPTION 32
+#define LONGEST_OPTION 48
 
 /* Copies the string at idx to `text`, which is valid when the stack changes. */
 static const char *copy_option(lua_State *L, int idx, char text[LONGEST_OPTION]) {
@@ -223,12 +266,16 @@ bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *
 
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise) {
   if (lua_isnoneornil(L, idx)) return otherwise;
+  const lheed_state *S = lheed_find(L);
+  for (int i = 0; S && lua_iscfunction(L, idx) && i < LHEED_CONVERTERS; i++)
+    if (lua_tocfunction(L, idx) == S->converters[i]) return S->converter_dtype[i];
   const char *text = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
 #define X(name, dtype_text, type)                                                                            \
   if (strcmp(text, dtype_text) == 0) return HEED_##name;
   HEED_DTYPE_LIST(X)
 #undef X
-  lheed_bad_argument(L, idx, function, "dtype", LHEED_DTYPES);
+  const char *what = lheed_push_what(L, idx), *hint = lheed_push_hint(L, "dtype", idx, 0, 0);
+  lheed_error(L, "%s: dtype is %s; it must be " LHEED_DTYPES "%s", function, what, hint);
   return otherwise;
 }
 
@@ -283,7 +330,25 @@ static int too_many_sizes(lua_State *L, const char *function) {
   return lheed_error(L, "%s: a tensor has at most %d dimensions", function, HEED_MAX_DIMS);
 }
 
+/* Raises what to write instead of zeros(x), zeros(2, "int64") and zeros(2, heed.int64); else returns. */
+static void explain_size(lua_State *L, int idx, const char *function) {
+  if (lheed_test(L, idx, &lheed_tensor_type)) {
+    const char *what = lheed_push_what(L, idx);
+    lheed_error(L, "%s: a size is %s; it must be an integer; x.shape is the shape of a tensor", function,
+                what);
+  }
+  if (lua_type(L, idx) != LUA_TSTRING) return;
+  const char *text = lua_tostring(L, idx);
+#define X(name, dtype_text, type)                                                                            \
+  if (strcmp(text, dtype_text) == 0)                                                                         \
+    lheed_error(L, "%s: a size is a string ('%s'); it must be an integer; name the dtype: {dtype = '%s'}",   \
+                function, text, text);
+  HEED_DTYPE_LIST(X)
+#undef X
+}
+
 int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t shape[HEED_MAX_DIMS]) {
+  if (last >= first) explain_size(L, last, function);
   if (last < first || lua_type(L, first) != LUA_TTABLE) {
     int count = last < first ? 0 : last - first + 1;
     if (count > HEED_MAX_DIMS) too_many_sizes(L, function);

@@ -1,4 +1,5 @@
-/* Settings of a MultiHeadAttention that are tables, or may be nil, in Lua: reading and pushing them. */
+/* Settings of modules in Lua: those of a MultiHeadAttention that are tables, or may be nil, and changing
+ * settings. */
 #include <float.h>
 #include <string.h>
 
@@ -47,5 +48,44 @@ bool lheed_push_table_setting(lua_State *L, const heed_module *m, const char *na
   } else {
     return false;
   }
+  return true;
+}
+
+/* ---- Changing ---- */
+
+static void set_table_setting(lua_State *L, heed_module *m, const char *name, int idx) {
+  const char *class = heed_module_class(m);
+  if (strcmp(name, "window") == 0) {
+    const heed_window window = lheed_opt_window(L, idx, class);
+    LHEED_TRY(L, heed_module_set_window(m, &window));
+    return;
+  }
+  heed_rope_config rope;
+  const bool rotary = !lua_isnil(L, idx);
+  if (rotary) lheed_rope_config(L, idx, class, name, &rope);
+  LHEED_TRY(L, heed_module_set_rope(m, rotary ? &rope : NULL));
+}
+
+bool lheed_set_setting(lua_State *L, heed_module *m, const char *name, int idx) {
+  if (m->class->takes_keys && (strcmp(name, "window") == 0 || strcmp(name, "rope") == 0)) {
+    set_table_setting(L, m, name, idx);
+    return true;
+  }
+  const heed__setting *s = m->class->settings;
+  while (s && s->name && strcmp(s->name, name) != 0) s++;
+  if (!s || !s->name || !s->check) return false;
+  const char *class = heed_module_class(m);
+  const bool is_scale = s->kind == HEED__SETTING_SCALE, is_cap = strcmp(s->name, "softcap") == 0;
+  heed_scalar value = heed_number(0);
+  if (s->kind == HEED__SETTING_BOOLEAN) {
+    if (!lua_isboolean(L, idx)) lheed_bad_argument(L, idx, class, name, "a boolean");
+    value = heed_boolean(lua_toboolean(L, idx));
+  } else if (s->kind == HEED__SETTING_INTEGER) {
+    value = heed_integer(lheed_integer(L, idx, class, name));
+  } else if (!lua_isnil(L, idx) || !(is_scale || is_cap)) {
+    value = heed_number(lheed_number(L, idx, class, name));
+    if (is_scale && value.as.number == 0) value = heed_number(DBL_MIN); /* in C, 0 is the default */
+  }
+  LHEED_TRY(L, heed_module_set_setting(m, s->name, value));
   return true;
 }

@@ -25,6 +25,7 @@ void **lheed_push_box(lua_State *L, const lheed_type *type) {
   box->type = type;
   box->object = NULL;
   box->state = S ? S : lheed_find(L);
+  box->pair = 0;
   lheed_push_metatable(L, type);
   lua_setmetatable(L, -2);
   if (!LHEED_NAMES_FINALIZERS) list_as_alive(L, box);
@@ -91,6 +92,21 @@ const lheed_type lheed_tensor_type = {"Tensor", "tensor", release_tensor, descri
 
 heed_tensor **lheed_push_tensor(lua_State *L) {
   return (heed_tensor **)lheed_push_box(L, &lheed_tensor_type);
+}
+
+/* ---- Pairs ---- */
+
+int lheed_return_pair(lua_State *L) {
+  lheed_box *values = lheed_test(L, lua_gettop(L) - 1, &lheed_tensor_type);
+  lheed_box *indices = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
+  if (values && indices) values->pair = indices->pair = ++lheed_get(L)->pairs;
+  return lheed_return(L, 2);
+}
+
+bool lheed_are_pair(lua_State *L) {
+  const lheed_box *values = lheed_test(L, lua_gettop(L) - 1, &lheed_tensor_type);
+  const lheed_box *indices = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
+  return values && indices && values != indices && values->pair != 0 && values->pair == indices->pair;
 }
 
 /* ---- Finalizers ---- */

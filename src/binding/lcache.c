@@ -63,26 +63,11 @@ static int truncate_to(lua_State *L) {
   return 1;
 }
 
-/* Replaces the list of integers at idx by a tensor of them. */
-static void list_to_tensor(lua_State *L, int idx) {
-  const lua_Unsigned count = lua_rawlen(L, idx);
-  heed_tensor **box = lheed_push_tensor(L);
-  LHEED_TRY(
-      L, heed__tensor_new(lheed_get(L)->context, "reorder", HEED_INT64, 1, &(int64_t){(int64_t)count}, box));
-  int64_t *to = heed_tensor_data(*box);
-  for (lua_Unsigned i = 0; i < count; i++) {
-    lua_rawgeti(L, idx, (lua_Integer)i + 1);
-    to[i] = lheed_integer(L, lua_gettop(L), "reorder", "an index");
-    lua_pop(L, 1);
-  }
-  lua_replace(L, idx);
-}
-
-/* cache:reorder(indices) → cache; indices is an int64 tensor or a list */
+/* cache:reorder(indices) → cache; indices as in lheed_indices */
 static int reorder(lua_State *L) {
   lheed_begin(L);
   lheed_arguments(L, "reorder", 2);
-  if (lua_type(L, 2) == LUA_TTABLE) list_to_tensor(L, 2);
+  lheed_indices(L, 2, "reorder", "indices", false);
   heed_kv_cache *cache = cache_argument(L, "reorder");
   LHEED_TRY(L, heed_kv_cache_reorder(cache, lheed_tensor(L, 2, "reorder", "indices")));
   lua_settop(L, 1);

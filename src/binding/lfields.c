@@ -20,11 +20,12 @@ static const char *push_fields(lua_State *L, const heed_module *m, bool all) {
     luaL_addstring(&b, entry.name);
     luaL_addstring(&b, ", ");
   }
-  for (const heed__setting *s = m->class->settings; all && s && s->name; s++) {
+  for (const heed__setting *s = m->class->settings; s && s->name; s++) {
+    if (!all && !s->check) continue;
     luaL_addstring(&b, s->name);
     luaL_addstring(&b, ", ");
   }
-  if (all && m->class->takes_keys) luaL_addstring(&b, LHEED_TABLE_SETTINGS ", ");
+  if (m->class->takes_keys) luaL_addstring(&b, LHEED_TABLE_SETTINGS ", ");
   luaL_addstring(&b, "training");
   luaL_pushresult(&b);
   return lua_tostring(L, -1);
@@ -94,8 +95,32 @@ static int module_index(lua_State *L) {
     lheed_entry_name name;
     return lheed_read_entry_name(m, list_index(L, 2, m), name) && lheed_push_entry(L, m, name);
   }
-  const char *key = lheed_push_key(L, 2), *fields = push_fields(L, m, true);
-  return lheed_error(L, "%s has no field %s; it has %s", heed_module_class(m), key, fields);
+  const char *fields = push_fields(L, m, true), *class = heed_module_class(m);
+  const int list = lua_gettop(L);
+  lheed_push_module_methods(L);
+  const char *hint = lheed_push_hint(L, "module", 2, list, list + 1), *key = lheed_push_key(L, 2);
+  return lheed_error(L, "%s has no field %s; it has %s%s", class, key, fields, hint);
+}
+
+/* m.name = the value at 3, a part; W_query and others may be modules in Lua. Those are left to
+ * lua/heed/nn/own.lua, which also checks that they do not contain m. */
+static void assign_part(lua_State *L, heed_module *m, const char *name, const char *needed) {
+  heed_module *value = lheed_test_module(L, 3);
+  const bool any = heed__takes_own(m, name);
+  if ((!value && any) || (value && heed__holds_own(value))) {
+    lheed_require(L, "heed.nn.own");
+    lua_getfield(L, -1, "set");
+    lua_pushvalue(L, 1);
+    lua_pushstring(L, name);
+    lua_pushvalue(L, 3);
+    lua_call(L, 3, 0);
+    return;
+  }
+  if (!value)
+    lheed_error(L, "%s: %s is %s; it must be a built-in module (%s)", heed_module_class(m), name,
+                lheed_push_what(L, 3), needed);
+  lua_settop(L, 4);
+  lheed_set_part(L, 1, name, value, value->class->attends ? 3 : 4);
 }
 
 static int module_newindex(lua_State *L) {
@@ -113,23 +138,29 @@ static int module_newindex(lua_State *L) {
       LHEED_TRY(L, heed_module_set_parameter(m, name, lheed_tensor(L, 3, class, name)));
       return 0;
     }
-    const char *needed =
-        heed_module_class(part); /* before a string is made: a finalizer may remove the part */
-    heed_module *value = lheed_test_module(L, 3);
-    if (!value)
-      return lheed_error(L, "%s: %s is %s; it must be a built-in module (%s)", class, name,
-                         lheed_push_what(L, 3), needed);
-    LHEED_TRY(L, heed_module_set_module(m, name, value));
+    assign_part(L, m, name, heed_module_class(part));
     return 0;
   }
+  if (lua_type(L, 2) == LUA_TSTRING && lheed_set_setting(L, m, lua_tostring(L, 2), 3)) return 0;
   if (lua_type(L, 2) == LUA_TSTRING && strcmp(lua_tostring(L, 2), "training") == 0) {
     if (!lua_isboolean(L, 3))
       return lheed_error(L, "%s: training is %s; it must be a boolean", class, lheed_push_what(L, 3));
-    heed_module_train(m, lua_toboolean(L, 3));
+    if (heed__holds_own(m)) { /* modules in Lua have a mode of their own */
+      lheed_require(L, "heed.nn.own");
+      lua_getfield(L, -1, "train");
+      lua_pushvalue(L, 1);
+      lua_pushvalue(L, 3);
+      lua_call(L, 2, 0);
+    } else {
+      heed_module_train(m, lua_toboolean(L, 3));
+    }
     return 0;
   }
-  const char *key = lheed_push_key(L, 2), *fields = push_fields(L, m, false);
-  return lheed_error(L, "%s: %s cannot be set; the fields that can be set are %s", class, key, fields);
+  const char *fields = push_fields(L, m, false);
+  const int list = lua_gettop(L);
+  const char *hint = lheed_push_hint(L, "module", 2, list, 0), *key = lheed_push_key(L, 2);
+  return lheed_error(L, "%s: %s cannot be set; the fields that can be set are %s%s", class, key, fields,
+                     hint);
 }
 
 static int module_len(lua_State *L) {
@@ -164,4 +195,5 @@ void lheed_open_fields(lua_State *L) {
   static const luaL_Reg primitives[] = {{"install", install}, {NULL, NULL}};
   lheed_add_metamethods(L, &lheed_module_type, metamethods);
   lheed_add(L, "modules", primitives);
+  lheed_add_transparent(L, module_newindex); /* errors of lua/heed/nn/own.lua have the line of the assignment */
 }

@@ -1,4 +1,6 @@
 /* Calling built-in modules: m(x, options). */
+#include <string.h>
+
 #include "lmodule.h"
 
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
@@ -15,8 +17,35 @@ heed_forward_options lheed_forward_options(lua_State *L, int first, const char *
   };
 }
 
-/* m(x, options) and m:forward(x, options) → y, or y and a table of taps. */
-static int forward(lua_State *L) {
+void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names) {
+  const heed_module *m = lheed_test_module(L, 1);
+  const lheed_box *second = lua_gettop(L) < first ? NULL : lheed_test(L, first, &lheed_tensor_type);
+  if (m && second) {
+    const char *what = lheed_push_what(L, first);
+    if (m->class->takes_keys)
+      lheed_error(L,
+                  "%s: the second argument is %s; it must be a table of options: {key = y} to attend to "
+                  "other tokens, "
+                  "{attn_mask = y} for a mask",
+                  function, what);
+    if (m->class->attends)
+      lheed_error(L, "%s: the second argument is %s; it must be a table of options, such as {attn_mask = y}",
+                  function, what);
+    lheed_error(L, "%s: the second argument is %s; there must be only one tensor, the input x", function,
+                what);
+  }
+  lheed_options(L, function, first, names);
+  int at = first;
+  while (strcmp(names[at - first], "kv_lengths") != 0) at++;
+  lheed_opt_indices(L, at, function, "kv_lengths");
+}
+
+/* Whether the forward of m calls modules of other classes, perhaps in Lua. */
+static bool calls_own(const heed_module *m) {
+  return m->class->attends && heed__holds_own(m);
+}
+
+static int forward_in_c(lua_State *L) {
   enum { SELF = 1, INPUT, OPTIONS, OUTPUT = OPTIONS + LHEED_FORWARD_OPTIONS };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
@@ -25,8 +54,9 @@ static int forward(lua_State *L) {
   if (plain)
     lua_settop(L, INPUT);
   else
-    lheed_options(L, class, OPTIONS, names);
+    lheed_forward_arguments(L, OPTIONS, class, names);
   bool wanted = !plain && lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
+  if (strcmp(class, "Embedding") == 0) lheed_indices(L, INPUT, class, "ids", false);
 
   heed_tensor **out = lheed_push_tensor(L);
   lheed_tap_boxes boxes;
@@ -36,16 +66,30 @@ static int forward(lua_State *L) {
   heed_forward_options options = {.size = sizeof options};
   if (!plain) options = lheed_forward_options(L, OPTIONS, class);
   heed_attention_taps taps = {.size = sizeof taps};
-  LHEED_TRY(L, heed_module_forward(m, x, &options, out, wanted ? &taps : NULL));
+  lheed_call_forward(L, m, x, &options, out, wanted ? &taps : NULL);
   if (!wanted) return lheed_return(L, 1);
   lua_pushvalue(L, OUTPUT);
   lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
 }
 
+/* m(x, options) and m:forward(x, options) → y, or y and a table of taps. */
+static int forward(lua_State *L) {
+  lheed_begin(L);
+  if (!calls_own(lheed_self(L, "forward"))) return forward_in_c(L);
+  lheed_require(L, "heed.nn.own");
+  lua_getfield(L, -1, "forward");
+  lua_remove(L, -2);
+  lua_insert(L, 1);
+  return lheed_call_all(L);
+}
+
 void lheed_open_forward(lua_State *L) {
+  static const luaL_Reg primitives[] = {{"forward", forward_in_c}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"forward", forward}, {NULL, NULL}};
   static const luaL_Reg metamethods[] = {{"__call", forward}, {NULL, NULL}};
   lheed_add_module_methods(L, methods);
   lheed_add_metamethods(L, &lheed_module_type, metamethods);
+  lheed_add(L, "modules", primitives);
+  lheed_add_transparent(L, forward);
 }

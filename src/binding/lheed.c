@@ -12,7 +12,13 @@
 /* ---- The state ---- */
 
 /* Registry keys are addresses in this copy of the library, so that two copies in one Lua state never meet. */
-const char lheed_state_key = 0;
+const char lheed_state_key = 0, lheed_require_key = 'r', lheed_library_key = 'l';
+
+void lheed_require(lua_State *L, const char *name) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_require_key);
+  lua_pushstring(L, name);
+  lua_call(L, 1, 1);
+}
 
 lheed_state *lheed_get(lua_State *L) {
   lheed_state *S = lheed_running(L);
@@ -160,7 +166,8 @@ void lheed_add_methods(lua_State *L, const luaL_Reg *functions, bool in_place) {
     lua_pushlstring(L, name, length + in_place); /* lua_pushfstring took a quarter of the time of opening */
     lua_pushvalue(L, -2);
     lua_pushboolean(L, in_place);
-    lua_pushcclosure(L, functions->func, 2);
+    lua_pushvalue(L, -3);
+    lua_pushcclosure(L, functions->func, 3);
     for (int table = -5; table <= -4; table++) { /* the library, the methods */
       lua_pushvalue(L, -2);
       lua_pushvalue(L, -2);

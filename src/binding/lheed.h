@@ -22,6 +22,17 @@
 
 /* ---- The state: one for each Lua state, in its registry (lheed.c) ---- */
 
+enum { LHEED_CONVERTERS = 3 };
+
+/* How tensors are printed (heed.set_printoptions, lprint.c). */
+typedef struct lheed_print_options {
+  int precision;     /* digits behind the point */
+  int64_t threshold; /* of more elements only the edges are shown */
+  int64_t edgeitems; /* elements shown at each end of a dimension */
+  int linewidth;
+  int sci_mode; /* 1: scientific notation, 0: not, -1: depending on the elements */
+} lheed_print_options;
+
 typedef struct lheed_state {
   const void *mark;
   heed_context *context; /* NULL: the Lua state is closing */
@@ -29,9 +40,15 @@ typedef struct lheed_state {
   void *allocate_user;
   size_t stepped_at;    /* bytes in use when the collector last made a step for tensors */
   uint64_t hash_key[2]; /* of this state's tables of foreign strings */
+  uint64_t pairs;       /* see lheed_box */
+  lua_State *running;   /* calls heed_module_forward; NULL: none does (lown.c) */
+  bool raised;          /* a module in Lua raised an error there, which is on top of the stack */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[8]; /* see lheed_add_transparent */
+  lheed_print_options print;
+  lua_CFunction converters[LHEED_CONVERTERS]; /* heed.float, heed.long, heed.bool, … */
+  heed_dtype converter_dtype[LHEED_CONVERTERS];
   char own_files[256]; /* the directory of heed's own Lua files in chunk names; "" if they are embedded */
 } lheed_state;
 
@@ -61,6 +78,11 @@ lheed_state *lheed_find(lua_State *L);
 /** Pushes the state, for upvalue 1 of a closure. */
 void lheed_push_state(lua_State *L);
 
+/** Pushes what the file of that name, "heed.nn.module", returns. May raise, and allocates. */
+void lheed_require(lua_State *L, const char *name);
+extern const char lheed_require_key; /* registry key of the `require` that finds heed's own files */
+extern const char lheed_library_key; /* registry key of the library's table; nil until it is open */
+
 /** Pushes an empty table with weak keys ("k") or values ("v"). */
 void lheed_new_weak(lua_State *L, const char *mode);
 
@@ -74,8 +96,8 @@ void lheed_setfuncs(lua_State *L, const luaL_Reg *functions);
 
 /** Adds functions to a table of the library, which is created if necessary; NULL: to the library itself. */
 void lheed_add(lua_State *L, const char *table, const luaL_Reg *functions);
-/** Adds functions to the library and as methods of tensors. in_place: under names that end in _, with true as
- * upvalue 2. */
+/** Adds functions to the library and as methods of tensors. in_place: under names that end in _. Upvalue 2 of
+ * each is in_place, upvalue 3 the name, with which its error messages begin. */
 void lheed_add_methods(lua_State *L, const luaL_Reg *functions, bool in_place);
 
 /* Set a field of the table on top of the stack. */
@@ -111,6 +133,7 @@ typedef struct lheed_box {
   const lheed_type *type;
   void *object;             /* NULL: not yet set, or released */
   const lheed_state *state; /* when it closes, it frees the object */
+  uint64_t pair;            /* of values and their indices: the same number in both; else 0 */
 } lheed_box;
 
 extern const lheed_type lheed_tensor_type;    /* lbox.c */
@@ -133,6 +156,11 @@ void lheed_publish_metatables(lua_State *L);
 void **lheed_push_box(lua_State *L, const lheed_type *type);
 heed_tensor **lheed_push_tensor(lua_State *L);
 heed_module **lheed_push_module(lua_State *L); /* lmodule.c */
+/** Ends a function whose two results, on top of the stack, are values and their indices: marks them as a
+ * pair, so that a list which takes both by mistake, {x:max(1)}, can be refused. */
+int lheed_return_pair(lua_State *L);
+/** Whether the two values on top of the stack are one. */
+bool lheed_are_pair(lua_State *L);
 /** The box at idx; NULL for anything else. The object may be NULL (released). Never raises. */
 lheed_box *lheed_box_at(lua_State *L, int idx);
 /** The same for boxes of one type. */
@@ -153,7 +181,8 @@ void lheed_collect(lua_State *L);
 
 /* ---- Errors (lerror.c) ---- */
 
-/** Raises "file:line: message", with the position of the caller outside of heed's own Lua files. */
+/** Raises "file:line: message", with the position of the caller outside of heed's own Lua files. "add: …" in
+ * the message becomes "add_: …" if that is how the running function was called, as it does in lheed_raise. */
 int lheed_error(lua_State *L, const char *format, ...);
 /** Pushes the context's message for a status other than OK; raises it. */
 void lheed_push_message(lua_State *L, heed_status status);
@@ -178,6 +207,15 @@ int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *
 const char *lheed_push_what(lua_State *L, int idx);
 /** The same for the key of a table: "'name'", "the number 1.5". */
 const char *lheed_push_key(lua_State *L, int idx);
+/** Pushes what a message says after an unknown name, the value at `key`: "" or "; did you mean 'dim'?". owner
+ * selects the advice of heed.suggest; the known names are the keys of the tables, or the words of the texts,
+ * at the stack indices `names` and `more` (0: nothing). Allocates. */
+const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names, int more);
+/** Makes reading an unknown name of the table on top of the stack, which messages call `owner`, an error.
+ * Other keys, and names with a leading underscore, which libraries look for in any table, stay nil. */
+void lheed_guard(lua_State *L, const char *owner);
+/** Raises for the name at index 2, or returns nil (0 results) for such keys; the table is at index 1. */
+int lheed_unknown_name(lua_State *L, const char *owner);
 /** Pushes a float as Lua writes it, but with a point in every locale. */
 const char *lheed_push_float(lua_State *L, double value);
 
@@ -193,6 +231,9 @@ void lheed_check_cancel(lua_State *L, const char *function);
 
 /** Raises that `given` arguments are more than the `most` that a function takes. */
 int lheed_too_many(lua_State *L, const char *function, int given, int most);
+/** Raises if idx holds the table that a forward with need_weights returns second: in f(m(x, {need_weights =
+ * true})) f receives both results. */
+void lheed_refuse_second_result(lua_State *L, const char *function, int idx);
 /** For functions without optional arguments: raises for more than `count`; missing ones become nil. */
 void lheed_arguments(lua_State *L, const char *function, int count);
 /** Moves optional arguments, which come by position or by name in one table at the end, to the stack slots
@@ -227,12 +268,14 @@ const heed_tensor *lheed_operand(lua_State *L, int idx, const char *function, co
 heed_scalar lheed_scalar(lua_State *L, int idx, const char *function, const char *name);
 /** Whether gelu's form "tanh" is given, not "none". */
 bool lheed_approximate(lua_State *L, int idx, const char *function, const char *name);
+const char *lheed_string(lua_State *L, int idx, const char *function, const char *name);
 /** An integer, or a float with an integral value. */
 int64_t lheed_integer(lua_State *L, int idx, const char *function, const char *name);
 int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const char *name, int64_t otherwise);
 double lheed_number(lua_State *L, int idx, const char *function, const char *name);
 double lheed_opt_number(lua_State *L, int idx, const char *function, const char *name, double otherwise);
 bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *name, bool otherwise);
+/** A dtype: its name, or a function that converts to it (heed.float, heed.long, heed.bool). */
 #define LHEED_DTYPES "'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'"
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise);
 /** A dimension (int range), 0 for nil. */
@@ -244,8 +287,27 @@ int lheed_opt_dims(lua_State *L, int idx, const char *function, int dims[HEED_MA
  */
 int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t shape[HEED_MAX_DIMS]);
 
+/** Replaces the indices at idx, a tensor of int64 or of float32 with whole values, or (nested) tables of
+ * integers, by an int64 tensor. masks: bool is left as it is, and tables of booleans become bool tensors.
+ * Raises for anything else. Allocates. (lindices.c) */
+void lheed_indices(lua_State *L, int idx, const char *function, const char *name, bool masks);
+/** The same, but nil is left. */
+void lheed_opt_indices(lua_State *L, int idx, const char *function, const char *name);
+/** Pushes the tensor of such tables at idx; its dtype, int64 or bool. (lnested.c) */
+heed_dtype lheed_nested_indices(lua_State *L, int idx, const char *function, const char *name, bool masks);
+
 /** Pushes a scalar as a Lua number or boolean. */
 void lheed_push_scalar(lua_State *L, heed_scalar value);
+
+/* ---- Elementwise operations (lops.c) ---- */
+
+/** Pushes the result of an elementwise operation: a new tensor or, in the form with a trailing underscore,
+ * argument 1 again, which messages call `name`. */
+heed_tensor **lheed_push_result(lua_State *L, const char *function, const char *name);
+/** Calls an operation on two arguments, tensors or numbers, with its result as above. */
+typedef heed_status lheed_binary(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
+                                 heed_tensor **out);
+int lheed_call_binary(lua_State *L, const char *function, lheed_binary *call);
 
 /* ---- Values with a file of their own ---- */
 
@@ -271,6 +333,9 @@ void lheed_read_qk_norm(lua_State *L, int idx, const char *function, heed_attent
  * name. (lattention.c) */
 bool lheed_push_table_setting(lua_State *L, const heed_module *m, const char *name);
 #define LHEED_TABLE_SETTINGS "window, rope"
+/** m.name = the value at idx, for settings that can be changed; nil selects the default. False if m has none
+ * of that name. Raises, with nothing changed, for values that the constructor would refuse. (lattention.c) */
+bool lheed_set_setting(lua_State *L, heed_module *m, const char *name, int idx);
 
 /* The taps of an attention: what it computed on the way. (ltaps.c) */
 #define X(name) +1
@@ -288,12 +353,38 @@ void lheed_push_taps(lua_State *L, const lheed_tap_boxes *taps, const heed_atten
 /** heed.ipairs; also the metamethod __ipairs, which 5.2 alone needs for userdata. (lobject.c) */
 int lheed_ipairs(lua_State *L);
 
+/* ---- x[{…}] with more than integers and slices (llist.c) ---- */
+
+/** Whether the value at idx is an index: an integer, or a 0-dimensional int64 tensor. Raises for other
+ * numbers. */
+bool lheed_is_index(lua_State *L, int idx, int64_t *i);
+/** Reads the slice in the table on top of the stack to part (first, last, step) and returns the number of its
+ * elements: 0, 2 or 3. Messages call it "the slice of <noun> <number>". */
+int lheed_read_slice(lua_State *L, const char *noun, int number, int64_t part[3]);
+
+/* The elements of a list that stand for a new dimension, and for all dimensions that it does not mention. */
+#define LHEED_NEWAXIS  "newaxis"
+#define LHEED_ELLIPSIS "..."
+
+/* What the list selects: a view of x, and tensors of indices for some of its dimensions. */
+typedef struct lheed_list {
+  struct heed_tensor *view;
+  int count;
+  int slot[HEED_MAX_DIMS];                     /* the stack slots of the tensors; 0: all of the dimension */
+  int item[HEED_MAX_DIMS], dim[HEED_MAX_DIMS]; /* as in heed__index_names */
+} lheed_list;
+/** Reads the list at stack slot 2 for the tensor at slot 1, of which it makes *view, on the caller's stack.
+ * Pushes the elements of the list, and allocates. */
+void lheed_read_list(lua_State *L, lheed_list *list, struct heed_tensor *view);
+
 /* ---- Modules ---- */
 
 /* The options of a forward, by name; need_weights is left to the caller. (lforward.c) */
 #define LHEED_FORWARD_NAMES                                                                                  \
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache"
 enum { LHEED_NEED_WEIGHTS = 2, LHEED_FORWARD_OPTIONS = 8 };
+/** lheed_options for them; kv_lengths become a tensor. Raises for a second tensor by position. Allocates. */
+void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
 
@@ -306,8 +397,6 @@ bool lheed_is_optional_entry(const char *class, const char *name);
 
 /* ---- What is written in Lua (llate.c) ---- */
 
-/** Pushes what the file of that name, "heed.nn.module", returns. May raise, and allocates. */
-void lheed_require(lua_State *L, const char *name);
 /** Replaces the library, on top of the stack, by what heed's own files see as heed.core. */
 void lheed_open_late(lua_State *L);
 
@@ -324,7 +413,10 @@ void lheed_open_late(lua_State *L);
   X(tensor)       /* ltensor.c: creating tensors, their properties, conversion, bytes */                     \
   X(nested)       /* lnested.c: nested tables to tensors and back */                                         \
   X(ops)          /* lops.c: arithmetic, comparison, reduction, products */                                  \
+  X(arithmetic)   /* larithmetic.c: those with further options */                                            \
+  X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                             \
   X(views)        /* lviews.c: operations on shapes */                                                       \
+  X(indices)      /* lindices.c: operations that take indices */                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
@@ -338,6 +430,7 @@ void lheed_open_late(lua_State *L);
   X(modules)      /* lmodule.c: boxes of built-in modules, and what heed.nn builds on */                     \
   X(constructors) /* lconstruct.c: nn.Linear and the other classes */                                        \
   X(fields)       /* lfields.c: fields of modules */                                                         \
+  X(own)          /* lown.c: modules in Lua as parts of those in C */                                        \
   X(forward)      /* lforward.c: calling modules */                                                          \
   X(cache)        /* lcache.c: heed.Cache */                                                                 \
   X(steps)        /* lsteps.c: heed.Steps */                                                                 \

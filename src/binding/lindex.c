@@ -7,53 +7,13 @@
 
 /* ---- From keys to views ---- */
 
-/* Whether the value at idx is an index: an integer, or a 0-dimensional int64 tensor. */
-static bool is_integer(lua_State *L, int idx, int64_t *i) {
-  if (lua_type(L, idx) == LUA_TNUMBER) {
-    int exact;
-    *i = lua_tointegerx(L, idx, &exact);
-    if (!exact) lheed_bad_argument(L, idx, "index", "an index", "an integer");
-    return true;
-  }
-  const lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);
-  const heed_tensor *x = box ? box->object : NULL;
-  if (!x || x->ndim != 0 || x->dtype != HEED_INT64) return false;
-  *i = heed__load(x->dtype, x->data).as.integer;
-  return true;
-}
-
-/* Reads the slice in the table on top of the stack, for dimension d (from 0) of `size` elements. */
-static void read_slice(lua_State *L, heed_context *ctx, int d, int64_t size, int64_t *start, int64_t *count,
-                       int64_t *step) {
-  int table = lua_gettop(L);
-  int64_t part[3] = {1, size, 1};
-  lua_Unsigned n = lua_rawlen(L, table);
-  lua_pushnil(L);
-  if (n == 1 || n > 3 || (n == 0 && lua_next(L, table)))
-    lheed_error(L,
-                "index: the slice of dimension %d must be {first, last}, {first, last, step} or {} for all",
-                d + 1);
-  for (lua_Unsigned i = 0; i < n; i++) {
-    lua_rawgeti(L, table, (lua_Integer)i + 1);
-    if (!is_integer(L, lua_gettop(L), &part[i]))
-      lheed_error(L, "index: the slice of dimension %d has %s; it must have integers", d + 1,
-                  lheed_push_what(L, lua_gettop(L)));
-  }
-  lua_settop(L, table);
-  *step = part[2];
-  *start = 0;
-  *count = size;
-  if (n > 0) LHEED_TRY(L, heed__check_slice(ctx, "index", part[0], part[1], *step, d, size, start, count));
-}
-
-/* x[{…}] for the table at stack slot 2: stores the view in *view, without allocating. */
-static void view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
+/* x[{…}] for a list of integers and slices at stack slot 2: stores the view in *view, without allocating.
+ * False if something else is in it: see lheed_read_list. */
+static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
   heed_context *ctx = x->storage->context;
   ptrdiff_t width = (ptrdiff_t)heed__element_bytes(x->dtype);
   lua_Unsigned given = lua_rawlen(L, 2);
-  if (given > (lua_Unsigned)x->ndim)
-    lheed_error(L, "index: %I %s given; x has %d dimension%s", (LUAI_UACINT)given,
-                given == 1 ? "index is" : "indices are", x->ndim, HEED__S(x->ndim));
+  if (given > (lua_Unsigned)x->ndim) return false;
   if (given == 0) {
     lua_pushnil(L);
     if (lua_next(L, 2))
@@ -68,14 +28,20 @@ static void view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
     if ((lua_Unsigned)d < given) {
       lua_rawgeti(L, 2, d + 1);
       int top = lua_gettop(L);
-      bool dropped = is_integer(L, top, &i);
-      if (dropped)
+      bool dropped = lheed_is_index(L, top, &i);
+      if (dropped) {
         LHEED_TRY(L, heed__check_index(ctx, "index", i, d, x->shape[d], &start));
-      else if (lua_type(L, top) == LUA_TTABLE)
-        read_slice(L, ctx, d, x->shape[d], &start, &count, &step);
-      else
-        lheed_error(L, "index: the index of dimension %d is %s; it must be an integer or a slice", d + 1,
-                    lheed_push_what(L, top));
+      } else {
+        if (lua_type(L, top) != LUA_TTABLE) return false;
+        if (lua_rawgeti(L, top, 1) == LUA_TTABLE) return false;
+        lua_pop(L, 1);
+        int64_t part[3];
+        if (lheed_read_slice(L, "dimension", d + 1, part) > 0) {
+          step = part[2];
+          LHEED_TRY(L,
+                    heed__check_slice(ctx, "index", part[0], part[1], step, d, x->shape[d], &start, &count));
+        }
+      }
       lua_pop(L, 1);
       if (count > 0)
         view->data += start * x->stride[d] * width; /* of an empty view there is no element to point at */
@@ -86,6 +52,7 @@ static void view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
         count > 1 ? x->stride[d] * step : x->stride[d]; /* the step of one element may overflow */
     view->numel *= count;
   }
+  return true;
 }
 
 /* The element of x at the indices in the table at stack slot 2; NULL unless it has one valid index for each
@@ -127,13 +94,18 @@ static int64_t check_row(lua_State *L, const heed_tensor *x, int64_t i) {
   return at;
 }
 
-/* The tensor at slot 2, a mask (bool) or indices (int64, not 0-dimensional). */
-static heed_tensor *check_picks(lua_State *L) {
-  heed_tensor *key = lheed_tensor(L, 2, "index", "the index");
-  if (key->dtype == HEED_FLOAT32)
-    lheed_error(L, "index: the index has dtype float32; it must be int64 (indices) or bool (a mask)");
-  return key;
+/* The tensors and names of a list. */
+static void get_indices(lua_State *L, const lheed_list *list, const heed_tensor **indices,
+                        heed__index_names *names) {
+  for (int i = 0; i < list->count; i++) {
+    indices[i] = list->slot[i] ? lheed_tensor(L, list->slot[i], "index", "the index") : NULL;
+    names->item[i] = list->item[i];
+  }
+  memcpy(names->dim, list->dim, sizeof names->dim);
 }
+
+/* Of x[t]: the tensor is no item of a list. */
+static const heed__index_names whole_index = {{0}, {0}};
 
 static int bad_key(lua_State *L) {
   return lheed_bad_argument(L, 2, "index", "the index", "an integer, a table or a tensor");
@@ -163,8 +135,29 @@ static int read_row(lua_State *L) {
   int64_t i;
   const heed_tensor *x = lheed_tensor(L, 1, "index", "x");
   check_has_rows(L, x);
-  if (is_integer(L, 2, &i) && i > 0 && i - 1 == x->shape[0]) return 0;
+  if (lheed_is_index(L, 2, &i) && i > 0 && i - 1 == x->shape[0]) return 0;
   return push_row(L, i);
+}
+
+/* x[{…}] for lists that view_table leaves; *out is the box at slot 3. */
+static int read_list(lua_State *L, heed_tensor **out) {
+  heed_tensor view;
+  const heed_tensor *indices[HEED_MAX_DIMS];
+  heed__index_names names;
+  lheed_list list;
+  lheed_read_list(L, &list, &view);
+  heed_context *ctx = view.storage->context;
+  if (list.count > 0) {
+    get_indices(L, &list, indices, &names);
+    LHEED_TRY(L, heed__index(ctx, "index", &view, list.count, indices, &names, out));
+  } else if (view.ndim == 0) {
+    lheed_push_scalar(L, heed__load(view.dtype, view.data));
+    return 1;
+  } else {
+    LHEED_TRY(L, heed__tensor_from_view(ctx, "index", &view, out));
+  }
+  lua_settop(L, 3);
+  return lheed_return(L, 1);
 }
 
 static int read_table(lua_State *L) {
@@ -176,7 +169,10 @@ static int read_table(lua_State *L) {
   }
   heed_tensor view, **out = lheed_push_tensor(L);
   x = lheed_tensor(L, 1, "index", "x"); /* read again: pushing the box may have run finalizers */
-  view_table(L, x, &view);
+  if (!view_table(L, x, &view)) {
+    lua_settop(L, 3);
+    return read_list(L, out);
+  }
   if (view.ndim == 0) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
     return 1;
@@ -185,23 +181,18 @@ static int read_table(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* x[t] for a tensor of indices, or a mask */
 static int read_picks(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  heed_tensor **out = lheed_push_tensor(L), **flat = lheed_push_tensor(L), **picked = lheed_push_tensor(L);
-  const heed_tensor *x = lheed_tensor(L, 1, "index", "x"), *key = check_picks(L);
+  lheed_indices(L, 2, "index", "the index", true);
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "index", "x"), *key = lheed_tensor(L, 2, "index", "the index");
   if (key->dtype == HEED_BOOL) {
     LHEED_TRY(L, heed__masked_select(ctx, "index", x, key, out));
   } else {
     check_has_rows(L, x);
-    int64_t shape[2 * HEED_MAX_DIMS];
-    int ndim = key->ndim;
-    LHEED_TRY(L, heed__reshape(ctx, "index", key, 1, &key->numel, flat));
-    LHEED_TRY(L, heed__index_select(ctx, "index", x, 1, *flat, picked));
-    memcpy(shape, key->shape, (size_t)ndim * sizeof *shape);
-    for (int d = 1; d < x->ndim; d++) shape[ndim++] = x->shape[d];
-    LHEED_TRY(L, heed__reshape(ctx, "index", *picked, ndim, shape, out));
+    LHEED_TRY(L, heed__index(ctx, "index", x, 1, &key, &whole_index, out));
   }
-  lua_settop(L, 3); /* without the intermediate boxes */
   return lheed_return(L, 1);
 }
 
@@ -235,56 +226,36 @@ static void push_reversed(lua_State *L) {
   LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "T", &view, out));
 }
 
+/* x.mT: the last two dimensions exchanged */
+static void push_matrix_transposed(lua_State *L) {
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "mT", "x");
+  if (x->ndim < 2)
+    lheed_error(L, "mT: x has %d dimension%s; it must have at least 2", x->ndim, HEED__S(x->ndim));
+  LHEED_TRY(L, heed__transpose(x->storage->context, "mT", x, -2, -1, out));
+}
+
 static const struct {
   const char *name;
   void (*push)(lua_State *L);
 } fields[] = {
-    {"shape", push_shape},
-    {"dtype", push_dtype},
-    {"ndim", push_ndim},
-    {"T", push_reversed},
-    {"is_parameter", push_is_parameter},
+    {"shape", push_shape}, {"dtype", push_dtype},          {"ndim", push_ndim},
+    {"T", push_reversed},  {"mT", push_matrix_transposed}, {"is_parameter", push_is_parameter},
 };
 #define FIELDS (sizeof fields / sizeof *fields)
 
-/* The number of letters to insert, remove or change between a and b; LONGEST for longer names. */
-#define LONGEST 31
-static size_t edit_distance(const char *a, const char *b) {
-  size_t la = strlen(a), lb = strlen(b), row[LONGEST + 1];
-  if (la > LONGEST || lb > LONGEST) return LONGEST;
-  for (size_t j = 0; j <= lb; j++) row[j] = j;
-  for (size_t i = 1; i <= la; i++) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= lb; j++) {
-      size_t change = diagonal + (a[i - 1] != b[j - 1]),
-             other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-      diagonal = row[j];
-      row[j] = change < other ? change : other;
-    }
+static int unknown_field(lua_State *L) {
+  luaL_Buffer names;
+  luaL_buffinit(L, &names);
+  for (size_t i = 0; i < FIELDS; i++) {
+    luaL_addstring(&names, fields[i].name);
+    luaL_addchar(&names, ' ');
   }
-  return row[lb];
-}
-
-static void consider(const char *wanted, const char *name, const char **best, size_t *distance) {
-  size_t d = edit_distance(wanted, name);
-  if (d > *distance || (d == *distance && *best && strcmp(name, *best) > 0)) return;
-  *best = name;
-  *distance = d;
-}
-
-static int unknown_field(lua_State *L, const char *name) {
-  const char *best = NULL;
-  size_t length = strlen(name), distance = length > 3 ? 2 : length > 1 ? 1 : 0;
-  for (size_t i = 0; i < FIELDS; i++) consider(name, fields[i].name, &best, &distance);
-  lua_pushnil(L);
-  while (lua_next(L, lua_upvalueindex(2))) {
-    lua_pop(L, 1);
-    if (lua_type(L, -1) == LUA_TSTRING) consider(name, lua_tostring(L, -1), &best, &distance);
-  }
-  const char *key = lheed_push_key(L, 2);
-  if (!best) return lheed_error(L, "Tensor has no field or method %s", key);
-  return lheed_error(L, "Tensor has no field or method %s; did you mean '%s'?", key, best);
+  luaL_pushresult(&names);
+  const int own = lua_gettop(L);
+  lua_pushvalue(L, lua_upvalueindex(2));
+  const char *hint = lheed_push_hint(L, "Tensor", 2, own, own + 1), *key = lheed_push_key(L, 2);
+  return lheed_error(L, "Tensor has no field or method %s%s", key, hint);
 }
 
 static int read_field(lua_State *L) {
@@ -299,7 +270,7 @@ static int read_field(lua_State *L) {
       return 1;
     }
   }
-  return unknown_field(L, name);
+  return unknown_field(L);
 }
 
 /* __index; upvalue 2: the methods */
@@ -313,7 +284,7 @@ static int read_index(lua_State *L) {
   case LUA_TUSERDATA:
     if (!lheed_test(L, 2, &lheed_tensor_type)) break;
     lua_settop(L, 2);
-    return is_integer(L, 2, &i) ? push_row(L, i) : read_picks(L);
+    return lheed_is_index(L, 2, &i) ? push_row(L, i) : read_picks(L);
   default: break;
   }
   return bad_key(L);
@@ -337,14 +308,46 @@ static void assign(lua_State *L, heed_tensor *view) {
   LHEED_TRY(L, heed__copy(ctx, "index", view, &value));
 }
 
-static void assign_picks(lua_State *L, heed_tensor *x) {
+/* The value at slot 3, without leading sizes of 1, which do not matter where it broadcasts. */
+static void read_written(lua_State *L, heed__number *number, heed_tensor *value) {
+  heed__alias_on_stack(value, lheed_operand(L, 3, "index", "the value", number));
+  while (value->ndim > 0 && value->shape[0] == 1) select_row(value, 0);
+}
+
+static void assign_picks(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed__number number;
-  const heed_tensor *key = check_picks(L), *value = lheed_operand(L, 3, "index", "the value", &number);
-  if (key->dtype == HEED_BOOL)
-    LHEED_TRY(L, heed__masked_assign(ctx, "index", x, key, value));
-  else
-    LHEED_TRY(L, heed__index_assign(ctx, "index", x, key, value));
+  heed_tensor value;
+  lheed_indices(L, 2, "index", "the index", true);
+  heed_tensor *x = lheed_tensor(L, 1, "index", "x");
+  const heed_tensor *key = lheed_tensor(L, 2, "index", "the index");
+  if (key->dtype == HEED_BOOL) {
+    LHEED_TRY(L,
+              heed__masked_assign(ctx, "index", x, key, lheed_operand(L, 3, "index", "the value", &number)));
+    return;
+  }
+  check_has_rows(L, x);
+  read_written(L, &number, &value);
+  LHEED_TRY(L, heed__index_put(ctx, "index", x, 1, &key, &whole_index, &value, false, true));
+}
+
+/* x[{…}] = v for lists that view_table leaves */
+static void assign_list(lua_State *L) {
+  heed_tensor view, value;
+  const heed_tensor *indices[HEED_MAX_DIMS];
+  heed__index_names names;
+  heed__number number;
+  lheed_list list;
+  lheed_read_list(L, &list, &view);
+  heed_context *ctx = view.storage->context;
+  LHEED_TRY(L, heed__check_writable(ctx, "index", &view));
+  if (list.count == 0) {
+    assign(L, &view);
+    return;
+  }
+  get_indices(L, &list, indices, &names);
+  read_written(L, &number, &value);
+  LHEED_TRY(L, heed__index_put(ctx, "index", &view, list.count, indices, &names, &value, false, true));
 }
 
 /* __newindex */
@@ -353,28 +356,65 @@ static int write_index(lua_State *L) {
   int64_t i;
   heed_tensor view, *x = lheed_tensor(L, 1, "index", "x");
   int type = lua_type(L, 2);
-  if (type == LUA_TSTRING)
-    return lheed_error(L, "index: fields of a tensor cannot be set (%s)", lheed_push_key(L, 2));
+  if (type == LUA_TSTRING) {
+    const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, "Tensor", 2, 0, 0);
+    return lheed_error(L, "index: fields of a tensor cannot be set (%s)%s", key, hint);
+  }
   LHEED_TRY(L, heed__check_writable(x->storage->context, "index", x));
   if (type == LUA_TTABLE) {
     char *element = lua_type(L, 3) == LUA_TNUMBER ? find_element(L, x) : NULL;
     if (element) {
       heed__store(x->dtype, element, lheed_scalar(L, 3, "index", "the value"));
     } else {
-      view_table(L, x, &view);
-      assign(L, &view);
+      if (view_table(L, x, &view)) {
+        assign(L, &view);
+      } else {
+        lua_settop(L, 3);
+        assign_list(L);
+      }
     }
-  } else if ((type == LUA_TNUMBER || type == LUA_TUSERDATA) && is_integer(L, 2, &i)) {
+  } else if ((type == LUA_TNUMBER || type == LUA_TUSERDATA) && lheed_is_index(L, 2, &i)) {
     int64_t at = check_row(L, x, i);
     heed__alias_on_stack(&view, x);
     select_row(&view, at);
     assign(L, &view);
   } else if (lheed_test(L, 2, &lheed_tensor_type)) {
-    assign_picks(L, x);
+    assign_picks(L);
   } else {
     return bad_key(L);
   }
   return 0;
+}
+
+/* ---- What tensors cannot do ---- */
+
+/* x(1) */
+static int call_tensor(lua_State *L) {
+  return lheed_error(
+      L, "Tensor: %s is called; write x[i] for an element or row, and fields (x.T, x.shape) without ()",
+      lheed_push_what(L, 1));
+}
+
+/* Lua turns the results of < and <= into one boolean, and calls a > b as b < a. */
+static int refuse_order(lua_State *L, const char *operators, const char *less, const char *greater) {
+  lua_settop(L, 2);
+  const bool turned = !lheed_test(L, 1, &lheed_tensor_type);
+  const int other = turned ? 1 : 2;
+  const char *value = "y";
+  if (lua_type(L, other) == LUA_TNUMBER)
+    value = lua_isinteger(L, other) ? lua_pushfstring(L, "%I", (LUAI_UACINT)lua_tointeger(L, other))
+                                    : lheed_push_float(L, lua_tonumber(L, other));
+  const char *what = lheed_push_what(L, turned ? 2 : 1);
+  return lheed_error(
+      L, "compare: x is %s; %s give one boolean in Lua, so write x:%s(%s) for a tensor of booleans", what,
+      operators, turned ? greater : less, value);
+}
+
+static int refuse_less(lua_State *L) {
+  return refuse_order(L, "< and >", "lt", "gt");
+}
+static int refuse_less_equal(lua_State *L) {
+  return refuse_order(L, "<= and >=", "le", "ge");
 }
 
 /* ---- for i, row in x:iter() ---- */
@@ -403,8 +443,14 @@ static int iter(lua_State *L) {
 
 void lheed_open_index(lua_State *L) {
   static const luaL_Reg methods[] = {{"iter", iter}, {NULL, NULL}};
-  static const luaL_Reg metamethods[] = {{"__newindex", write_index}, {NULL, NULL}};
+  static const luaL_Reg metamethods[] = {{"__newindex", write_index},
+                                         {"__call", call_tensor},
+                                         {"__lt", refuse_less},
+                                         {"__le", refuse_less_equal},
+                                         {NULL, NULL}};
   lheed_add_methods(L, methods, false);
+  lua_pushliteral(L, LHEED_NEWAXIS);
+  lua_setfield(L, -3, "newaxis");
   lheed_push_metatable(L, &lheed_tensor_type);
   lheed_setfuncs(L, metamethods);
   lheed_push_state(L);

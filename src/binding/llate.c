@@ -4,14 +4,8 @@
 
 #include "lheed.h"
 
-/* Registry keys: the `require` that finds heed's own files; whether core.open has added everything. */
-static const char require_key = 'r', opened_key = 'o';
-
-void lheed_require(lua_State *L, const char *name) {
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &require_key);
-  lua_pushstring(L, name);
-  lua_call(L, 1, 1);
-}
+/* Registry key: whether core.open has added everything. */
+static const char opened_key = 'o';
 
 /* ---- Functions ---- */
 
@@ -37,30 +31,71 @@ static void add_function(lua_State *L, const char *file, const char *name) {
   lua_setfield(L, -2, name);
 }
 
-/* Adds the operations that are written in Lua to the library and as methods of tensors. */
+/* Adds the operations that are written in Lua to the library and, unless they are free functions, as methods
+ * of tensors. */
 void lheed_open_composed(lua_State *L) {
   static const struct {
     const char *name, *file;
+    bool is_method;
   } composed[] = {
-#define OP_LUA(name, file) {#name, "heed.ops." #file},
+#define OP_LUA(name, file)      {#name, "heed.ops." #file, true},
+#define OP_LUA_FREE(name, file) {#name, "heed.ops." #file, false},
 #include "../ops/ops.def"
   };
   for (size_t i = 0; i < sizeof composed / sizeof *composed; i++) {
     push_function(L, composed[i].file, composed[i].name);
     lua_pushvalue(L, -1);
-    lua_setfield(L, -3, composed[i].name);
-    lua_setfield(L, -3, composed[i].name);
+    lua_setfield(L, -4, composed[i].name);
+    if (composed[i].is_method)
+      lua_setfield(L, -2, composed[i].name);
+    else
+      lua_pop(L, 1);
   }
 }
 
 /* ---- Classes: fields of heed.nn ---- */
 
+/* A file returns the value itself, or a table of several by name. */
 static const struct {
   const char *name, *file;
 } classes[] = {{"Module", "heed.nn.module"},
                {"Sequential", "heed.nn.sequential"},
                {"ModuleList", "heed.nn.module_list"},
-               {"Residual", "heed.nn.residual"}};
+               {"ModuleDict", "heed.nn.module_dict"},
+               {"ParameterList", "heed.nn.parameters"},
+               {"ParameterDict", "heed.nn.parameters"},
+               {"Residual", "heed.nn.residual"},
+               {"Identity", "heed.nn.shapes"},
+               {"Flatten", "heed.nn.shapes"},
+               {"Unflatten", "heed.nn.shapes"},
+               {"Tanh", "heed.nn.activations"},
+               {"Sigmoid", "heed.nn.activations"},
+               {"LogSigmoid", "heed.nn.activations"},
+               {"Softmax", "heed.nn.activations"},
+               {"LogSoftmax", "heed.nn.activations"},
+               {"Softplus", "heed.nn.activations"},
+               {"LeakyReLU", "heed.nn.activations"},
+               {"ELU", "heed.nn.activations"},
+               {"GLU", "heed.nn.activations"},
+               {"SwiGLU", "heed.nn.swiglu"},
+               {"BatchNorm1d", "heed.nn.batch_norm"},
+               {"MultiheadAttention", "heed.nn.multihead"},
+               {"Transformer", "heed.nn.transformer"},
+               {"TransformerEncoder", "heed.nn.encoder"},
+               {"TransformerEncoderLayer", "heed.nn.encoder"},
+               {"TransformerDecoder", "heed.nn.decoder"},
+               {"TransformerDecoderLayer", "heed.nn.decoder"},
+               {"CrossEntropyLoss", "heed.nn.losses"},
+               {"NLLLoss", "heed.nn.losses"},
+               {"MSELoss", "heed.nn.losses"},
+               {"L1Loss", "heed.nn.losses"},
+               {"SmoothL1Loss", "heed.nn.losses"},
+               {"HuberLoss", "heed.nn.losses"},
+               {"BCELoss", "heed.nn.losses"},
+               {"BCEWithLogitsLoss", "heed.nn.losses"},
+               {"KLDivLoss", "heed.nn.losses"},
+               {"functional", "heed.nn.functional"},
+               {"init", "heed.nn.initializers"}};
 #define CLASSES (sizeof classes / sizeof *classes)
 
 /* Upvalue 2 of the metamethods: the names of classes that were neither read nor set yet → their files. */
@@ -82,9 +117,14 @@ static int late_index(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 2);
   lua_pushvalue(L, 2);
-  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return 0;
+  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return lheed_unknown_name(L, "heed.nn");
   /* This call and the next may raise; the name is removed last, so that it can be read again. */
   lheed_require(L, lua_tostring(L, 3));
+  if (lua_type(L, 4) == LUA_TTABLE) { /* of several? */
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, 4) != LUA_TNIL) lua_replace(L, 4);
+    lua_settop(L, 4);
+  }
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 4);
   lua_rawset(L, 1);
@@ -164,18 +204,23 @@ static int open_late(lua_State *L) {
     return 1;
   }
   lua_pushvalue(L, 1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &require_key);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &lheed_require_key);
   lua_pushvalue(L, lua_upvalueindex(2));
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &lheed_library_key);
   add_function(L, "heed.files", "load");
   add_function(L, "heed.files", "save");
   lua_getfield(L, -1, "nn");
   add_function(L, "heed.nn.entries", "is_module");
-  lua_createtable(L, 0, 1);
+  lua_createtable(L, 0, 3);
   add_function(L, "heed.nn.utils", "skip_init");
+  add_function(L, "heed.nn.utils", "parameters_to_vector");
+  add_function(L, "heed.nn.utils", "vector_to_parameters");
   lua_setfield(L, -2, "utils");
   add_classes(L);
   if (!LHEED_HAS_PAIRS) make_classes(L); /* for pairs(nn) */
   lua_pop(L, 1);
+  lheed_guard(L, "heed");
   lua_pushboolean(L, true);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &opened_key);
   return 1;
@@ -183,10 +228,11 @@ static int open_late(lua_State *L) {
 
 /* heed.core, which heed's own files use: functions that the library does not show, and copies of some that it
  * does, so that a script that replaces these in the library does not affect heed's own files. */
-static const char *const own[] = {"check_cancel", "files",  "frame", "held",
-                                  "modules",      "object", "raise", "text"};
-static const char *const used[] = {"Generator", "cat",  "empty", "ipairs", "ones",
-                                   "pairs",     "rand", "range", "tensor", "zeros"};
+static const char *const own[] = {"check_cancel", "files", "frame", "held", "modules",
+                                  "object",       "pair",  "raise", "text"};
+static const char *const used[] = {"Generator", "arange", "cat",  "empty", "eye",   "full",   "ipairs",
+                                   "ones",      "pairs",  "rand", "range", "stack", "tensor", "zeros"};
+static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */
 
 void lheed_open_late(lua_State *L) {
   lheed_add_transparent(L, late_call);
@@ -201,10 +247,12 @@ void lheed_open_late(lua_State *L) {
     lua_getfield(L, -2, used[i]);
     lua_setfield(L, -2, used[i]);
   }
-  lua_createtable(L, 0, 1); /* core.nn */
+  lua_createtable(L, 0, 4); /* core.nn */
   lua_getfield(L, -3, "nn");
-  lua_getfield(L, -1, "Parameter");
-  lua_setfield(L, -3, "Parameter");
+  for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++) {
+    lua_getfield(L, -1, built_in[i]);
+    lua_setfield(L, -3, built_in[i]);
+  }
   lua_pop(L, 1);
   lua_setfield(L, -2, "nn");
   lheed_push_state(L);

@@ -57,6 +57,8 @@ static int op_dequantize_int8(lua_State *L) {
 
 /* embedding(ids, weight) */
 static int op_embedding(lua_State *L) {
+  lheed_arguments(L, "embedding", 2);
+  lheed_indices(L, 1, "embedding", "ids", false);
   return of_two(L, "embedding", "ids", "weight", heed_embedding);
 }
 
@@ -121,6 +123,7 @@ static int op_attention(lua_State *L) {
   lheed_options(L, function, 4, names);
   luaL_checkstack(L, 16, function);
   const heed_window window = lheed_opt_window(L, 10, function);
+  lheed_opt_indices(L, 12, function, "kv_lengths");
   const bool tapped = lheed_opt_boolean(L, 17, function, "need_weights", false);
   heed_tensor **out = lheed_push_tensor(L);
   const int output = lua_gettop(L);

@@ -80,12 +80,38 @@ static bool push_parameter(lua_State *L, const heed_module *m, const char *name)
   return false;
 }
 
+/* Pushes the box of m, or the module in Lua that it stands for; allocates nothing. */
+static bool push_known(lua_State *L, const heed_module *m) {
+  return lheed_is_own(L, m) ? lheed_push_own(L, m) : push_known_box(L, m);
+}
+
+/* Keeps the box on top of the stack, of a part that may hold modules in Lua, alive with that of m. */
+static void anchor_part(lua_State *L, const heed_module *m, const char *name) {
+  const heed_module *part = lheed_test_module(L, lua_gettop(L));
+  const int value = lua_gettop(L);
+  if (!part || !part->class->attends || !push_known_box(L, m)) return;
+  lheed_anchor(L, value + 1, name, value);
+  lua_settop(L, value);
+}
+
 /* There always is a module: heed_module_set_module replaces, and nothing removes. */
 static void push_part(lua_State *L, const heed_module *m, const char *name) {
-  if (push_known_box(L, heed__module_part(m, name))) return;
+  if (push_known(L, heed__module_part(m, name))) return;
   heed_module **box = lheed_push_module(L);
   heed_module *part = heed__module_part(m, name);
-  if (push_known_box(L, part)) { /* a finalizer pushed it, or replaced the module */
+  if (push_known(L, part)) { /* a finalizer pushed it, or replaced the module */
+    lua_remove(L, -2);
+    return;
+  }
+  *box = heed_module_retain(part);
+  lheed_remember_module(L);
+  anchor_part(L, m, name);
+}
+
+void lheed_push_part(lua_State *L, heed_module *part) {
+  if (push_known(L, part)) return;
+  heed_module **box = lheed_push_module(L);
+  if (push_known(L, part)) {
     lua_remove(L, -2);
     return;
   }
@@ -215,10 +241,38 @@ static int kind_of(lua_State *L) {
   return 1;
 }
 
+/* refuse_second_result(function, v): raises if v is the table that a forward with need_weights returns second
+ */
+static int refuse_second_result(lua_State *L) {
+  lua_settop(L, 2);
+  if (lua_type(L, 1) != LUA_TSTRING)
+    return lheed_bad_argument(L, 1, "refuse_second_result", "function", "a string");
+  lheed_refuse_second_result(L, lua_tostring(L, 1), 2);
+  return 0;
+}
+
 /* train(m, mode) */
 static int train(lua_State *L) {
   heed_module_train(lheed_self(L, "train"), lua_toboolean(L, 2));
   return 0;
+}
+
+/* shallow_copy(m): a module of the same class and settings that shares the entries of m; m itself, if the
+ * host implements it */
+static int shallow_copy(lua_State *L) {
+  lua_settop(L, 1);
+  if (lheed_self(L, "clone")->class->release) return 1;
+  heed_module **box = lheed_push_module(L);
+  LHEED_TRY(L, heed__module_shallow_copy(lheed_self(L, "clone"), "clone", box));
+  lheed_remember_module(L);
+  return lheed_return(L, 1);
+}
+
+/* python_number(x): its text in Python, "1e-05" or "10.0" */
+static int python_number(lua_State *L) {
+  char text[HEED__NUMBER_TEXT];
+  lua_pushstring(L, heed__python_number(text, lheed_number(L, 1, "python_number", "x")));
+  return 1;
 }
 
 /* ---- Opening ---- */
@@ -237,9 +291,16 @@ void lheed_add_module_methods(lua_State *L, const luaL_Reg *methods) {
 void lheed_open_modules(lua_State *L) {
   static const luaL_Reg metamethods[] = {{"__ipairs", lheed_ipairs}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"head", head}, {"split", split}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {
-      {"class_name", class_name}, {"describe", describe},        {"entries", entries}, {"kind", kind_of},
-      {"train", train},           {"options", lheed_options_of}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"class_name", class_name},
+                                        {"describe", describe},
+                                        {"entries", entries},
+                                        {"kind", kind_of},
+                                        {"train", train},
+                                        {"options", lheed_options_of},
+                                        {"refuse_second_result", refuse_second_result},
+                                        {"shallow_copy", shallow_copy},
+                                        {"python_number", python_number},
+                                        {NULL, NULL}};
   static const luaL_Reg functions[] = {{"Parameter", new_parameter}, {NULL, NULL}};
   lheed_new_type(L, &lheed_module_type, metamethods);
   lheed_new_weak(L, "v");

@@ -28,5 +28,23 @@ int lheed_entry_index(const heed_module *m, const char *name);
  * point into it, and is looked up again afterwards. If there is no such entry, or no longer, it pushes
  * nothing and returns false. */
 bool lheed_push_entry(lua_State *L, const heed_module *m, const char *name);
+/** Pushes a part that the caller keeps alive: its box, or the module in Lua that it stands for. */
+void lheed_push_part(lua_State *L, heed_module *part);
+
+/* Modules written in Lua as parts of modules in C (lown.c) */
+
+/** Whether a part stands for a module in Lua. */
+bool lheed_is_own(lua_State *L, const heed_module *part);
+/** Pushes the module in Lua that such a part stands for; false, and nothing, if it no longer exists. */
+bool lheed_push_own(lua_State *L, const heed_module *part);
+/** Keeps the value at an index alive as long as the box at another, in place of what had that name; nil:
+ * nothing. */
+void lheed_anchor(lua_State *L, int box, const char *name, int value);
+/** m[name] = part, for the module m in the box at an index, which then keeps the value at another index
+ * alive. Raises, with nothing changed. */
+void lheed_set_part(lua_State *L, int box, const char *name, heed_module *part, int value);
+/** heed_module_forward, where parts may be modules in Lua. Raises their errors, and its own. */
+void lheed_call_forward(lua_State *L, heed_module *m, const heed_tensor *x,
+                        const heed_forward_options *options, heed_tensor **out, heed_attention_taps *taps);
 
 #endif

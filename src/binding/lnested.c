@@ -1,4 +1,4 @@
-/* Nested tables to tensors (heed.tensor) and back (x:tolist). */
+/* Nested tables to tensors (heed.tensor, indices) and back (x:tolist). */
 #include "../ops/ops.h"
 #include "lheed.h"
 
@@ -10,8 +10,11 @@
 typedef struct nested_reader {
   lua_State *L;
   heed_context *ctx;
-  int64_t read; /* leaves and tables so far */
-  int tables;   /* dimensions that are tables; the others are those of the leaves */
+  const char *function, *argument; /* for messages */
+  int value;                       /* the stack slot of the tables */
+  bool whole;                      /* leaves must be integers */
+  int64_t read;                    /* leaves and tables so far */
+  int tables;                      /* dimensions that are tables; the others are those of the leaves */
   int ndim;
   int64_t shape[HEED_MAX_DIMS];
   heed_tensor *out;          /* row-major */
@@ -24,7 +27,7 @@ typedef struct nested_reader {
 static const char *push_position_in(nested_reader *r, int depth) {
   luaL_Buffer b;
   luaL_buffinit(r->L, &b);
-  luaL_addstring(&b, "data");
+  luaL_addstring(&b, r->argument);
   for (int i = 0; i < depth; i++) {
     lua_pushfstring(r->L, "[%I]", (LUAI_UACINT)r->at[i]);
     luaL_addvalue(&b);
@@ -40,7 +43,7 @@ static const char *push_elements(lua_State *L, int64_t count) {
 
 static void fail_length(nested_reader *r, int64_t count) {
   const char *where = push_position_in(r, r->depth), *has = push_elements(r->L, count);
-  lheed_error(r->L, "tensor: %s has %s; it must have %I, like the others", where, has,
+  lheed_error(r->L, "%s: %s has %s; it must have %I, like the others", r->function, where, has,
               (LUAI_UACINT)r->shape[r->depth]);
 }
 
@@ -49,20 +52,22 @@ static void fail_kind(nested_reader *r, int idx) {
   const char *what = lheed_push_what(r->L, idx), *where = push_position_in(r, r->depth);
   if (r->depth < r->tables) {
     const char *needed = push_elements(r->L, r->shape[r->depth]);
-    lheed_error(r->L, "tensor: %s is %s; it must be a table of %s, like the others", where, what, needed);
+    lheed_error(r->L, "%s: %s is %s; it must be a table of %s, like the others", r->function, where, what,
+                needed);
   } else if (r->ndim > r->tables) {
     char text[HEED__SHAPE_TEXT];
     heed__shape_text(text, r->ndim - r->tables, r->shape + r->tables);
-    lheed_error(r->L, "tensor: %s is %s; it must be a tensor of shape %s, like the others", where, what,
-                text);
+    lheed_error(r->L, "%s: %s is %s; it must be a tensor of shape %s, like the others", r->function, where,
+                what, text);
   } else {
-    lheed_error(r->L, "tensor: %s is %s; it must be a number, like the others", where, what);
+    lheed_error(r->L, "%s: %s is %s; it must be a number, like the others", r->function, where, what);
   }
 }
 
 static void fail_leaf(nested_reader *r, int idx) {
   const char *what = lheed_push_what(r->L, idx), *where = push_position_in(r, r->depth);
-  lheed_error(r->L, "tensor: %s is %s; it must be a number, a boolean or a tensor", where, what);
+  lheed_error(r->L, "%s: %s is %s; it must be %s", r->function, where, what,
+              r->whole ? "an integer" : "a number, a boolean or a tensor");
 }
 
 /* The table at idx lacks an element before its largest key. */
@@ -72,7 +77,8 @@ static void fail_hole(nested_reader *r, int idx) {
     lua_pop(r->L, 1);
     r->at[r->depth]++;
   }
-  lheed_error(r->L, "tensor: %s is missing; a table must have no holes", push_position_in(r, r->depth + 1));
+  lheed_error(r->L, "%s: %s is missing; a table must have no holes", r->function,
+              push_position_in(r, r->depth + 1));
 }
 
 /* The table at idx has the key on top of the stack, which is not the index of an element. */
@@ -80,8 +86,24 @@ static void fail_key(nested_reader *r, int idx) {
   lua_State *L = r->L;
   if (lua_isinteger(L, -1) && lua_tointeger(L, -1) > 0) fail_hole(r, idx);
   const char *what = lheed_push_key(L, lua_gettop(L));
-  lheed_error(L, "tensor: %s has the key %s; options must be in a table of their own",
+  lheed_error(L, "%s: %s has the key %s; options must be in a table of their own", r->function,
               push_position_in(r, r->depth), what);
+}
+
+/* The table at idx, of leaves, is {x:max(1)}: see lheed_return_pair. */
+static void check_pair(nested_reader *r, int idx, int64_t count) {
+  if (count < 2) return;
+  lua_rawgeti(r->L, idx, (lua_Integer)count - 1);
+  lua_rawgeti(r->L, idx, (lua_Integer)count);
+  if (lheed_are_pair(r->L)) {
+    r->at[r->depth] = count;
+    lheed_error(
+        r->L,
+        "tensor: %s is the second result of the call that gave the tensor before it, the indices of these "
+        "values; for the values alone, put the call in parentheses: {(x:max(1))}",
+        push_position_in(r, r->depth + 1));
+  }
+  lua_pop(r->L, 2);
 }
 
 /* Whether the value at idx is a leaf; its dtype, and its tensor if it is one. */
@@ -96,16 +118,15 @@ static bool is_leaf(lua_State *L, int idx, heed_dtype *dtype, const heed_tensor 
   return true;
 }
 
-/* Finds the shape from the first elements of the value at stack slot 1. */
+/* Finds the shape from the first elements of the value. */
 static void find_shape(nested_reader *r) {
   lua_State *L = r->L;
   const heed_tensor *tensor = NULL;
-  lua_pushvalue(L, 1);
+  lua_pushvalue(L, r->value);
   while (lua_type(L, -1) == LUA_TTABLE) {
     if (r->ndim == HEED_MAX_DIMS)
-      lheed_error(
-          L, "tensor: data has more than %d levels of tables, or contains itself; it must have at most %d",
-          HEED_MAX_DIMS, HEED_MAX_DIMS);
+      lheed_error(L, "%s: %s has more than %d levels of tables, or contains itself; it must have at most %d",
+                  r->function, r->argument, HEED_MAX_DIMS, HEED_MAX_DIMS);
     int64_t count = (int64_t)lua_rawlen(L, -1);
     r->at[r->ndim] = 1;
     r->shape[r->ndim++] = count;
@@ -126,8 +147,8 @@ static void find_shape(nested_reader *r) {
     fail_leaf(r, lua_gettop(L));
   }
   if (tensor && r->ndim + tensor->ndim > HEED_MAX_DIMS)
-    lheed_error(L, "tensor: data has %d dimensions with those of its tensors; it must have at most %d",
-                r->ndim + tensor->ndim, HEED_MAX_DIMS);
+    lheed_error(L, "%s: %s has %d dimensions with those of its tensors; it must have at most %d", r->function,
+                r->argument, r->ndim + tensor->ndim, HEED_MAX_DIMS);
   for (int i = 0; tensor && i < tensor->ndim; i++) r->shape[r->ndim++] = tensor->shape[i];
   lua_pop(L, 1);
 }
@@ -135,6 +156,19 @@ static void find_shape(nested_reader *r) {
 /* A cancellation check that is due. */
 static void stop_nested(lua_State *L, heed_context *ctx, const char *function) {
   LHEED_TRY(L, heed__stopped(ctx, function));
+}
+
+/* Raises unless a leaf of indices is an integer, an int64 tensor, or, in a mask, true, false or a bool
+ * tensor.
+ */
+static void check_whole(nested_reader *r, int idx, heed_dtype dtype, const heed_tensor *tensor) {
+  int exact = 0;
+  if (r->out->dtype == HEED_BOOL ? dtype == HEED_BOOL : tensor && dtype == HEED_INT64) return;
+  if (r->out->dtype == HEED_INT64 && lua_type(r->L, idx) == LUA_TNUMBER) lua_tointegerx(r->L, idx, &exact);
+  if (exact) return;
+  const char *what = lheed_push_what(r->L, idx), *where = push_position_in(r, r->depth);
+  lheed_error(r->L, "%s: %s is %s; it must be %s", r->function, where, what,
+              r->out->dtype == HEED_BOOL ? "a boolean, like the others" : "an integer");
 }
 
 /* Writes the leaf at idx to the elements from `offset` on. */
@@ -145,12 +179,13 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
     if (lua_type(r->L, idx) == LUA_TTABLE) fail_kind(r, idx);
     fail_leaf(r, idx);
   }
+  if (r->whole) check_whole(r, idx, dtype, tensor);
   r->common = heed__common_dtype(r->common, dtype);
   char *element = r->out->data + (size_t)offset * heed__element_bytes(r->out->dtype);
   int ndim = r->ndim - r->tables;
   if (!tensor) {
     if (ndim != 0) fail_kind(r, idx);
-    heed__store(r->out->dtype, element, lheed_scalar(r->L, idx, "tensor", "an element"));
+    heed__store(r->out->dtype, element, lheed_scalar(r->L, idx, r->function, "an element"));
     return;
   }
   bool same = tensor->ndim == ndim;
@@ -165,13 +200,13 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
     view.shape[i] = r->shape[r->tables + i];
     view.stride[i] = r->out->stride[r->tables + i];
   }
-  if (!heed__copy_elements(&view, tensor)) stop_nested(r->L, r->ctx, "tensor");
+  if (!heed__copy_elements(&view, tensor)) stop_nested(r->L, r->ctx, r->function);
 }
 
 /* Reads the value at idx into the elements from `offset` on. At most HEED_MAX_DIMS deep. */
 static void read_nested(nested_reader *r, int idx, int64_t offset) {
   lua_State *L = r->L;
-  if (heed__is_due_at(&r->ctx->pace, r->read++)) stop_nested(L, r->ctx, "tensor");
+  if (heed__is_due_at(&r->ctx->pace, r->read++)) stop_nested(L, r->ctx, r->function);
   if (r->depth == r->tables) {
     read_leaf(r, idx, offset);
     return;
@@ -185,6 +220,7 @@ static void read_nested(nested_reader *r, int idx, int64_t offset) {
   int d = r->depth;
   int64_t count = (int64_t)lua_rawlen(L, idx), seen = 0;
   if (count != r->shape[d]) fail_length(r, count);
+  if (d + 1 == r->tables) check_pair(r, idx, count);
   lua_pushnil(L);
   int key = lua_gettop(L);
   while (lua_next(L, idx)) {
@@ -215,7 +251,7 @@ static int tensor(lua_State *L) {
   heed_dtype dtype = lheed_opt_dtype(L, 2, "tensor", HEED_FLOAT32);
   if (lua_isnil(L, 1))
     return lheed_bad_argument(L, 1, "tensor", "data", "a table, a number, a boolean or a tensor");
-  nested_reader r = {.L = L, .ctx = ctx};
+  nested_reader r = {.L = L, .ctx = ctx, .function = "tensor", .argument = "data", .value = 1};
   find_shape(&r);
   for (;;) { /* again if a leaf has a wider dtype than those before: at most five times */
     if (!chosen) dtype = r.common;
@@ -227,6 +263,20 @@ static int tensor(lua_State *L) {
     if (chosen || r.common == dtype) return lheed_return(L, 1);
     lua_pop(L, 1);
   }
+}
+
+heed_dtype lheed_nested_indices(lua_State *L, int idx, const char *function, const char *name, bool masks) {
+  heed_context *ctx = lheed_find(L)->context;
+  luaL_checkstack(L, 2 * HEED_MAX_DIMS + 16, function);
+  nested_reader r = {.L = L, .ctx = ctx, .function = function, .argument = name, .value = idx, .whole = true};
+  find_shape(&r);
+  const heed_dtype dtype = masks && r.common == HEED_BOOL ? HEED_BOOL : HEED_INT64;
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed__tensor_new(ctx, function, dtype, r.ndim, r.shape, out));
+  r.out = *out;
+  r.depth = 0;
+  read_nested(&r, idx, 0);
+  return dtype;
 }
 
 /* ---- To tables ---- */

@@ -7,9 +7,7 @@
 #include "../ops/ops.h"
 #include "lheed.h"
 
-/* Pushes the result of an elementwise operation: a new tensor or, in the form with a trailing underscore
- * (upvalue 2 is true), argument 1 again. */
-static heed_tensor **push_result(lua_State *L, const char *function, const char *name) {
+heed_tensor **lheed_push_result(lua_State *L, const char *function, const char *name) {
   if (!lua_toboolean(L, lua_upvalueindex(2))) return lheed_push_tensor(L);
   lheed_tensor(L, 1, function, name);
   lua_pushvalue(L, 1);
@@ -22,7 +20,7 @@ typedef heed_status unary_call(heed_context *ctx, const heed_tensor *x, heed_ten
 
 static int call_unary(lua_State *L, const char *function, unary_call *call) {
   lheed_arguments(L, function, 1);
-  heed_tensor **out = push_result(L, function, "x");
+  heed_tensor **out = lheed_push_result(L, function, "x");
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   LHEED_TRY(L, call(lheed_get(L)->context, x, out));
   return lheed_return(L, 1);
@@ -43,7 +41,7 @@ static int op_logical_not(lua_State *L) {
 static int op_gelu(lua_State *L) {
   static const char *const names[] = {"approximate", NULL};
   lheed_options(L, "gelu", 2, names);
-  heed_tensor **out = push_result(L, "gelu", "x");
+  heed_tensor **out = lheed_push_result(L, "gelu", "x");
   const bool tanh_form = !lua_isnil(L, 2) && lheed_approximate(L, 2, "gelu", "approximate");
   const heed_tensor *x = lheed_tensor(L, 1, "gelu", "x");
   LHEED_TRY(L, (tanh_form ? heed_gelu_tanh : heed_gelu)(lheed_get(L)->context, x, out));
@@ -52,12 +50,9 @@ static int op_gelu(lua_State *L) {
 
 /* ---- Elementwise: two tensors, or a tensor and a number ---- */
 
-typedef heed_status binary_call(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
-                                heed_tensor **out);
-
-static int call_binary(lua_State *L, const char *function, binary_call *call) {
+int lheed_call_binary(lua_State *L, const char *function, lheed_binary *call) {
   lheed_arguments(L, function, 2);
-  heed_tensor **out = push_result(L, function, "a");
+  heed_tensor **out = lheed_push_result(L, function, "a");
   heed__number number_a, number_b;
   const heed_tensor *a = lheed_operand(L, 1, function, "a", &number_a);
   const heed_tensor *b = lheed_operand(L, 2, function, "b", &number_b);
@@ -69,7 +64,7 @@ static int call_binary(lua_State *L, const char *function, binary_call *call) {
 
 #define OP_BINARY(name)                                                                                      \
   static int op_##name(lua_State *L) {                                                                       \
-    return call_binary(L, #name, heed_##name);                                                               \
+    return lheed_call_binary(L, #name, heed_##name);                                                         \
   }
 #include "../ops/ops.def"
 
@@ -79,7 +74,7 @@ static int call_binary(lua_State *L, const char *function, binary_call *call) {
 static int op_clamp(lua_State *L) {
   static const char *const names[] = {"min", "max", NULL};
   lheed_options(L, "clamp", 2, names);
-  heed_tensor **out = push_result(L, "clamp", "x");
+  heed_tensor **out = lheed_push_result(L, "clamp", "x");
   heed__number number_low, number_high;
   const heed_tensor *low = lua_isnil(L, 2) ? NULL : lheed_operand(L, 2, "clamp", "min", &number_low);
   const heed_tensor *high = lua_isnil(L, 3) ? NULL : lheed_operand(L, 3, "clamp", "max", &number_high);
@@ -104,7 +99,7 @@ static int op_where(lua_State *L) {
 /* masked_fill(x, mask, value): value a number, or a tensor of no dimensions. */
 static int op_masked_fill(lua_State *L) {
   lheed_arguments(L, "masked_fill", 3);
-  heed_tensor **out = push_result(L, "masked_fill", "x");
+  heed_tensor **out = lheed_push_result(L, "masked_fill", "x");
   const heed_tensor *x = lheed_tensor(L, 1, "masked_fill", "x");
   const heed_tensor *mask = lheed_tensor(L, 2, "masked_fill", "mask");
   heed__number number;
@@ -123,7 +118,7 @@ static int call_triangle(lua_State *L, const char *function,
                          heed_status (*call)(heed_context *, const heed_tensor *, int64_t, heed_tensor **)) {
   static const char *const names[] = {"diagonal", NULL};
   lheed_options(L, function, 2, names);
-  heed_tensor **out = push_result(L, function, "x");
+  heed_tensor **out = lheed_push_result(L, function, "x");
   int64_t diagonal = lheed_opt_integer(L, 2, function, "diagonal", 0);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   LHEED_TRY(L, call(lheed_get(L)->context, x, diagonal, out));
@@ -227,7 +222,7 @@ static int extremes(lua_State *L, const char *function, extremes_call *call, lua
   bool keepdim = lheed_opt_boolean(L, 3, function, "keepdim", false);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   LHEED_TRY(L, call(lheed_get(L)->context, x, dim, keepdim, values, indices));
-  return lheed_return(L, indices ? 2 : 1);
+  return indices ? lheed_return_pair(L) : lheed_return(L, 1);
 }
 
 static int op_max(lua_State *L) {
@@ -292,7 +287,7 @@ static int op_topk(lua_State *L) {
   lheed_opt_boolean(L, 5, "topk", "sorted", true);
   const heed_tensor *x = lheed_tensor(L, 1, "topk", "x");
   LHEED_TRY(L, heed_topk(lheed_get(L)->context, x, k, dim, largest, values, indices));
-  return lheed_return(L, 2);
+  return lheed_return_pair(L);
 }
 
 /* sort(x, dim = -1, descending = false, stable = true) leaves values and indices on the stack; stable in any
@@ -310,7 +305,7 @@ static void sort(lua_State *L, const char *function) {
 
 static int op_sort(lua_State *L) {
   sort(L, "sort");
-  return lheed_return(L, 2);
+  return lheed_return_pair(L);
 }
 static int op_argsort(lua_State *L) {
   sort(L, "argsort");
@@ -319,7 +314,7 @@ static int op_argsort(lua_State *L) {
 
 /* ---- Products ---- */
 
-static int call_product(lua_State *L, const char *function, binary_call *call) {
+static int call_product(lua_State *L, const char *function, lheed_binary *call) {
   lheed_arguments(L, function, 2);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *a = lheed_tensor(L, 1, function, "a");
@@ -370,6 +365,12 @@ static int operator_not(lua_State *L) {
   return bool_operator(L, "~", 1, op_logical_not);
 }
 
+/* core.pair(values, indices): both, marked as the results of one call. */
+static int core_pair(lua_State *L) {
+  lua_settop(L, 2);
+  return lheed_return_pair(L);
+}
+
 /* ---- The lists ---- */
 
 void lheed_open_ops(lua_State *L) {
@@ -380,8 +381,8 @@ void lheed_open_ops(lua_State *L) {
 #include "../ops/ops.def"
       {"gelu", op_gelu},   {"logical_not", op_logical_not},
       {"clamp", op_clamp}, {"masked_fill", op_masked_fill},
-      {"tril", op_tril},   {"triu", op_triu},
-      {NULL, NULL},
+      {"clip", op_clamp},  {"tril", op_tril},
+      {"triu", op_triu},   {NULL, NULL},
   };
   static const luaL_Reg others[] = {
 #define OP_TEST(name)      {#name, op_##name},
@@ -391,15 +392,25 @@ void lheed_open_ops(lua_State *L) {
       {"where", op_where},   {"equal", op_equal}, {"allclose", op_allclose}, {"var", op_var},
       {"std", op_std},       {"max", op_max},     {"min", op_min},           {"argmax", op_argmax},
       {"argmin", op_argmin}, {"topk", op_topk},   {"sort", op_sort},         {"argsort", op_argsort},
-      {"matmul", op_matmul}, {"mm", op_matmul},   {"bmm", op_matmul},        {"dot", op_dot},
-      {NULL, NULL},
+      {"matmul", op_matmul}, {"mm", op_matmul},   {"dot", op_dot},           {NULL, NULL},
   };
-  static const luaL_Reg operators[] = {
-      {"__add", op_add},       {"__sub", op_sub},        {"__mul", op_mul},        {"__div", op_div},
-      {"__mod", op_remainder}, {"__pow", op_pow},        {"__unm", operator_neg},  {"__band", operator_and},
-      {"__bor", operator_or},  {"__bxor", operator_xor}, {"__bnot", operator_not}, {NULL, NULL}};
+  static const luaL_Reg operators[] = {{"__add", op_add},
+                                       {"__sub", op_sub},
+                                       {"__mul", op_mul},
+                                       {"__div", op_div},
+                                       {"__mod", op_remainder},
+                                       {"__pow", op_pow},
+                                       {"__unm", operator_neg},
+                                       {"__band", operator_and},
+                                       {"__bor", operator_or},
+                                       {"__bxor", operator_xor},
+                                       {"__bnot", operator_not},
+                                       {"__idiv", op_floor_divide},
+                                       {NULL, NULL}};
   lheed_add_methods(L, elementwise, false);
   lheed_add_methods(L, elementwise, true);
   lheed_add_methods(L, others, false);
+  static const luaL_Reg for_own_files[] = {{"pair", core_pair}, {NULL, NULL}};
+  lheed_add(L, NULL, for_own_files);
   lheed_add_metamethods(L, &lheed_tensor_type, operators);
 }

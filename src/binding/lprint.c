@@ -1,8 +1,8 @@
 /* Tensors as text, character for character what PyTorch prints, and the operator `..`.
  *
- * With PyTorch's default options: one notation and one width for all elements, chosen from those that are
- * shown; rows wrapped at 80 columns; of more than 1000 elements only the first and last three along each
- * dimension. */
+ * One notation and one width for all elements, chosen from those that are shown; rows wrapped at 80 columns;
+ * of more than 1000 elements only the first and last three along each dimension. heed.set_printoptions
+ * changes this. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,8 @@
 #include "../core/core.h"
 #include "lheed.h"
 
-enum { EDGE = 3, LINE = 80, SUMMARY_ABOVE = 1000 };
+static const lheed_print_options default_options = {
+    .precision = 4, .threshold = 1000, .edgeitems = 3, .linewidth = 80, .sci_mode = -1};
 
 static const char heading[] = "tensor(";
 #define HEADING ((int)sizeof heading - 1)
@@ -19,9 +20,10 @@ static const char heading[] = "tensor(";
 typedef struct printer {
   lua_State *L;
   heed_context *ctx;
+  lheed_print_options options; /* a copy: finalizers may change them */
   const heed_tensor *x;
   int64_t seen; /* elements visited, in all passes */
-  bool summary; /* dimensions of more than 2 · EDGE elements are shortened */
+  bool summary; /* dimensions of more than 2 · edgeitems elements are shortened */
   double smallest,
       largest;     /* magnitudes of the finite elements other than 0; smallest is inf if there are none */
   bool real;       /* float32, bfloat16 or float16 */
@@ -33,14 +35,15 @@ typedef struct printer {
 
 /* ---- One element ---- */
 
-/* The longest text of an element: scientific notation begins at 1e8. */
-#define ELEMENT 32
+/* The longest text of an element: 39 digits before the point, where scientific notation is switched off. */
+#define MOST_DIGITS 50
+#define ELEMENT     (MOST_DIGITS + 46)
 
 static int float_text(const printer *p, double value, char text[ELEMENT]) {
   if (isnan(value)) return snprintf(text, ELEMENT, "nan");
   if (isinf(value)) return snprintf(text, ELEMENT, value < 0 ? "-inf" : "inf");
   if (!p->whole || p->scientific)
-    return heed__write_number(text, ELEMENT, p->scientific ? 'e' : 'f', 4, value);
+    return heed__write_number(text, ELEMENT, p->scientific ? 'e' : 'f', p->options.precision, value);
   int length = heed__write_number(text, ELEMENT - 1, 'f', 0, value);
   memcpy(text + length, ".", 2);
   return length + 1;
@@ -60,16 +63,17 @@ static int element_text(const printer *p, const char *at, char text[ELEMENT]) {
 
 /* Whether dimension d (from 0) is shown without its middle. */
 static bool is_cut(const printer *p, int d) {
-  return p->summary && p->x->shape[d] > 2 * EDGE;
+  return p->summary && p->x->shape[d] > 2 * p->options.edgeitems;
 }
 
 static int64_t shown(const printer *p, int d) {
-  return is_cut(p, d) ? 2 * EDGE : p->x->shape[d];
+  return is_cut(p, d) ? 2 * p->options.edgeitems : p->x->shape[d];
 }
 
 /* The i-th slice that is shown of dimension d, in the slice at `at`. */
 static const char *slice(const printer *p, int d, const char *at, int64_t i) {
-  int64_t index = is_cut(p, d) && i >= EDGE ? p->x->shape[d] - 2 * EDGE + i : i;
+  const int64_t edge = p->options.edgeitems;
+  const int64_t index = is_cut(p, d) && i >= edge ? p->x->shape[d] - 2 * edge + i : i;
   return at + index * p->x->stride[d] * (int64_t)heed__element_bytes(p->x->dtype);
 }
 
@@ -117,7 +121,9 @@ static void choose_format(printer *p) {
   if (p->real) {
     visit(p, 0, p->x->data, measure_magnitude);
     if (isfinite(p->smallest))
-      p->scientific = p->largest / p->smallest > 1000.0 || p->largest > 1e8 || p->smallest < 1e-4;
+      p->scientific = p->options.sci_mode >= 0
+                          ? p->options.sci_mode == 1
+                          : p->largest / p->smallest > 1000.0 || p->largest > 1e8 || p->smallest < 1e-4;
   }
   visit(p, 0, p->x->data, measure_width);
 }
@@ -145,12 +151,12 @@ static void break_line(printer *p, int d, int lines) {
 
 /* The last dimension: elements side by side, wrapped. The ellipsis counts as an element. */
 static void add_row(printer *p, const char *at) {
-  int d = p->x->ndim - 1, per_line = (LINE - HEADING - d) / (p->width + 2);
+  int d = p->x->ndim - 1, per_line = (p->options.linewidth - HEADING - d) / (p->width + 2);
   if (per_line < 1) per_line = 1;
   luaL_addchar(&p->text, '[');
   int column = 0;
   for (int64_t i = 0; i < shown(p, d); i++) {
-    for (int gap = is_cut(p, d) && i == EDGE; gap >= 0; gap--) {
+    for (int gap = is_cut(p, d) && i == p->options.edgeitems; gap >= 0; gap--) {
       if (column == per_line) {
         break_line(p, d, 1);
         column = 0;
@@ -179,7 +185,7 @@ static void add_block(printer *p, int d, const char *at) {
     luaL_addchar(&p->text, '[');
     for (int64_t i = 0; i < shown(p, d); i++) {
       if (i > 0) break_line(p, d, below);
-      if (i == EDGE && is_cut(p, d)) {
+      if (i == p->options.edgeitems && is_cut(p, d)) {
         luaL_addstring(&p->text, "...");
         break_line(p, d, below);
       }
@@ -192,7 +198,7 @@ static void add_block(printer *p, int d, const char *at) {
 /* A note after the elements, on a new line if the line would become too long; `length` is what PyTorch counts
  * for it, `line` what it counts for the line so far. */
 static void add_note(printer *p, const char *note, int length, int *line) {
-  if (*line + length + 2 > LINE) {
+  if (*line + length + 2 > p->options.linewidth) {
     luaL_addstring(&p->text, ",\n");
     add_spaces(p, HEADING);
     *line = HEADING + length;
@@ -250,7 +256,8 @@ static int tensor_tostring(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   const heed_tensor *x = lheed_tensor(L, 1, "tostring", "x");
   LHEED_TRY(L, heed__tensor_from_view(ctx, "tostring", x, alias));
-  printer p = {.L = L, .ctx = ctx, .x = *alias, .summary = (*alias)->numel > SUMMARY_ABOVE};
+  printer p = {.L = L, .ctx = ctx, .x = *alias, .options = lheed_get(L)->print};
+  p.summary = (*alias)->numel > p.options.threshold;
   p.real =
       (*alias)->dtype == HEED_FLOAT32 || (*alias)->dtype == HEED_BFLOAT16 || (*alias)->dtype == HEED_FLOAT16;
   bool parameter = heed_tensor_is_parameter(x);
@@ -270,6 +277,58 @@ static int tensor_tostring(lua_State *L) {
   luaL_addchar(&p.text, ')');
   luaL_pushresult(&p.text);
   return 1;
+}
+
+/* ---- Options ---- */
+
+/* The integer at idx, from `least` on, or what is there now if it is nil. */
+static int64_t option_of(lua_State *L, int idx, const char *name, int64_t least, int64_t most, int64_t now) {
+  if (lua_isnil(L, idx)) return now;
+  const int64_t value = lheed_integer(L, idx, "set_printoptions", name);
+  if (value < least || value > most)
+    lheed_error(L, "set_printoptions: %s is %I; it must be from %I to %I", name, (LUAI_UACINT)value,
+                (LUAI_UACINT)least, (LUAI_UACINT)most);
+  return value;
+}
+
+/* Returns false for an unknown profile. */
+static bool apply_profile(lheed_print_options *o, const char *profile) {
+  const lheed_print_options d = default_options;
+  const bool is_short = strcmp(profile, "short") == 0, is_full = strcmp(profile, "full") == 0;
+  if (!is_short && !is_full && strcmp(profile, "default") != 0) return false;
+  *o = (lheed_print_options){.precision = is_short ? 2 : d.precision,
+                             .threshold = is_full ? INT64_MAX : d.threshold,
+                             .edgeitems = is_short ? 2 : d.edgeitems,
+                             .linewidth = d.linewidth};
+  return true;
+}
+
+/* set_printoptions(precision, threshold, edgeitems, linewidth, profile, sci_mode): those that are nil stay as
+ * they are, but sci_mode becomes automatic, as in PyTorch. */
+static int set_printoptions(lua_State *L) {
+  static const char *const names[] = {"precision", "threshold", "edgeitems", "linewidth",
+                                      "profile",   "sci_mode",  NULL};
+  enum { PRECISION = 1, THRESHOLD, EDGEITEMS, LINEWIDTH, PROFILE, SCI_MODE };
+  lheed_options(L, "set_printoptions", 1, names);
+  lheed_state *S = lheed_get(L);
+  lheed_print_options o = S->print;
+  if (!lua_isnil(L, PROFILE)) {
+    const char *profile = lua_type(L, PROFILE) == LUA_TSTRING ? lua_tostring(L, PROFILE) : "";
+    if (!apply_profile(&o, profile))
+      return lheed_bad_argument(L, PROFILE, "set_printoptions", "profile", "'default', 'short' or 'full'");
+  }
+  o.precision = (int)option_of(L, PRECISION, "precision", 0, MOST_DIGITS, o.precision);
+  if (lua_type(L, THRESHOLD) == LUA_TNUMBER && isinf(lua_tonumber(L, THRESHOLD)) &&
+      lua_tonumber(L, THRESHOLD) > 0)
+    o.threshold = INT64_MAX;
+  else
+    o.threshold = option_of(L, THRESHOLD, "threshold", 0, INT64_MAX, o.threshold);
+  o.edgeitems = option_of(L, EDGEITEMS, "edgeitems", 1, INT32_MAX, o.edgeitems);
+  o.linewidth = (int)option_of(L, LINEWIDTH, "linewidth", 1, INT32_MAX, o.linewidth);
+  o.sci_mode =
+      lua_isnil(L, SCI_MODE) ? -1 : lheed_opt_boolean(L, SCI_MODE, "set_printoptions", "sci_mode", false);
+  S->print = o;
+  return 0;
 }
 
 /* ---- Joining texts ---- */
@@ -298,5 +357,8 @@ static int tensor_concat(lua_State *L) {
 void lheed_open_print(lua_State *L) {
   static const luaL_Reg metamethods[] = {
       {"__tostring", tensor_tostring}, {"__concat", tensor_concat}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"set_printoptions", set_printoptions}, {NULL, NULL}};
   lheed_add_metamethods(L, &lheed_tensor_type, metamethods);
+  lheed_add(L, NULL, functions);
+  lheed_find(L)->print = default_options;
 }

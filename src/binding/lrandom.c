@@ -220,6 +220,20 @@ static int bernoulli(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* multinomial(weights, num_samples, replacement = false, {generator}) */
+static int multinomial(lua_State *L) {
+  static const char *const names[] = {"num_samples", "replacement", "generator", NULL};
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_options(L, "multinomial", 2, names);
+  int64_t samples = lheed_integer(L, 2, "multinomial", "num_samples");
+  bool replacement = lheed_opt_boolean(L, 3, "multinomial", "replacement", false);
+  heed_generator *g = lheed_opt_generator(L, 4, "multinomial");
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *weights = lheed_tensor(L, 1, "multinomial", "weights");
+  LHEED_TRY(L, heed_multinomial(ctx, g, weights, samples, replacement, out));
+  return lheed_return(L, 1);
+}
+
 /* ---- In place ---- */
 
 static int uniform_(lua_State *L) {
@@ -279,10 +293,9 @@ void lheed_open_random(lua_State *L) {
       {NULL, NULL},
   };
   static const luaL_Reg methods[] = {
-      {"rand_like", rand_like},       {"randn_like", randn_like},
-      {"randint_like", randint_like}, {"bernoulli", bernoulli},
-      {"uniform_", uniform_},         {"normal_", normal_},
-      {"dropout", call_dropout},      {NULL, NULL},
+      {"rand_like", rand_like}, {"randn_like", randn_like},   {"randint_like", randint_like},
+      {"bernoulli", bernoulli}, {"multinomial", multinomial}, {"uniform_", uniform_},
+      {"normal_", normal_},     {"dropout", call_dropout},    {NULL, NULL},
   };
   static const luaL_Reg generator_methods[] = {
       {"manual_seed", generator_seed},
@@ -299,6 +312,7 @@ void lheed_open_random(lua_State *L) {
   lheed_push_metatable(L, &lheed_generator_type);
   lua_createtable(L, 0, 4);
   lheed_setfuncs(L, generator_methods);
+  lheed_guard(L, "heed.Generator");
   lua_setfield(L, -2, "__index");
   lua_pop(L, 1);
 }

@@ -116,6 +116,7 @@ static int op_rope(lua_State *L) {
   heed_rope_config config;
   lheed_options(L, "rope", 2, names);
   read_options(L, 3, "rope", &config);
+  lheed_opt_indices(L, 2, "rope", "positions");
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "rope", "x");
   const heed_tensor *positions = lheed_opt_tensor(L, 2, "rope", "positions");

@@ -47,7 +47,7 @@ static int new_steps(lua_State *L) {
   enum { SELF = 1, INPUT, MS, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
   static const char *const names[] = {"ms", LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
-  lheed_options(L, steps_function, MS, names);
+  lheed_forward_arguments(L, MS, steps_function, names);
   const double seconds = seconds_at(L, MS, steps_function, 2);
   const bool wanted =
       lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, steps_function, "need_weights", false);

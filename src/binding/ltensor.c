@@ -9,27 +9,38 @@
 
 static const char *const dtype_option[] = {"dtype", NULL};
 
-/* f(2, 3, {dtype = …}) or f({2, 3}, …): a tensor of that shape, all of one value. */
-static int filled(lua_State *L, const char *function, int64_t value) {
+/* f(2, 3, {dtype = …}) or f({2, 3}, …): a tensor of that shape, all of one value. f(x, 2, 3, …), where first
+ * is 2: by default with the dtype of x. */
+static int filled(lua_State *L, const char *function, int first, int64_t value) {
   heed_context *ctx = lheed_get(L)->context;
   int64_t shape[HEED_MAX_DIMS];
-  int last = lheed_trailing_options(L, function, 1, dtype_option);
-  heed_dtype dtype = lheed_opt_dtype(L, lua_gettop(L), function, HEED_FLOAT32);
-  int ndim = lheed_shape(L, 1, last, function, shape);
+  int last = lheed_trailing_options(L, function, first, dtype_option);
+  heed_dtype usual = first == 1 ? HEED_FLOAT32 : lheed_tensor(L, 1, function, "x")->dtype;
+  heed_dtype dtype = lheed_opt_dtype(L, lua_gettop(L), function, usual);
+  int ndim = lheed_shape(L, first, last, function, shape);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed__full(ctx, function, dtype, ndim, shape, heed_integer(value), out));
   return lheed_return(L, 1);
 }
 
 static int zeros(lua_State *L) {
-  return filled(L, "zeros", 0);
+  return filled(L, "zeros", 1, 0);
+}
+static int new_zeros(lua_State *L) {
+  return filled(L, "new_zeros", 2, 0);
 }
 static int ones(lua_State *L) {
-  return filled(L, "ones", 1);
+  return filled(L, "ones", 1, 1);
+}
+static int new_ones(lua_State *L) {
+  return filled(L, "new_ones", 2, 1);
 }
 /* The elements of an empty tensor are unspecified; zeros show nothing of what was in the memory before. */
 static int empty(lua_State *L) {
-  return filled(L, "empty", 0);
+  return filled(L, "empty", 1, 0);
+}
+static int new_empty(lua_State *L) {
+  return filled(L, "new_empty", 2, 0);
 }
 
 static heed_dtype dtype_of_value(heed_scalar value) {
@@ -46,6 +57,20 @@ static int full(lua_State *L) {
   heed_dtype dtype = lheed_opt_dtype(L, 3, "full", dtype_of_value(value));
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_full(ctx, dtype, ndim, shape, value, out));
+  return lheed_return(L, 1);
+}
+
+/* new_full(x, size, fill_value, {dtype = …}) */
+static int new_full(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  int64_t shape[HEED_MAX_DIMS];
+  lheed_options(L, "new_full", 4, dtype_option);
+  heed_dtype dtype = lheed_opt_dtype(L, 4, "new_full", lheed_tensor(L, 1, "new_full", "x")->dtype);
+  if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "new_full", "size", "a number or a table of numbers");
+  int ndim = lheed_shape(L, 2, 2, "new_full", shape);
+  heed_scalar value = lheed_scalar(L, 3, "new_full", "fill_value");
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed__full(ctx, "new_full", dtype, ndim, shape, value, out));
   return lheed_return(L, 1);
 }
 
@@ -92,8 +117,8 @@ static int eye(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-static heed_scalar range_end(lua_State *L, int idx, const char *name) {
-  double number = lheed_number(L, idx, "range", name);
+static heed_scalar range_end(lua_State *L, int idx, const char *function, const char *name) {
+  double number = lheed_number(L, idx, function, name);
   return lua_isinteger(L, idx) ? heed_integer(lua_tointeger(L, idx)) : heed_number(number);
 }
 
@@ -101,11 +126,37 @@ static int range(lua_State *L) {
   static const char *const names[] = {"step", "dtype", NULL};
   heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "range", 3, names);
-  heed_scalar first = range_end(L, 1, "first"), last = range_end(L, 2, "last");
-  heed_scalar step = lua_isnil(L, 3) ? heed_integer(1) : range_end(L, 3, "step");
+  heed_scalar first = range_end(L, 1, "range", "first"), last = range_end(L, 2, "range", "last");
+  heed_scalar step = lua_isnil(L, 3) ? heed_integer(1) : range_end(L, 3, "range", "step");
   heed_dtype dtype = lheed_opt_dtype(L, 4, "range", HEED_FLOAT32);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_range(ctx, dtype, first, last, step, out));
+  return lheed_return(L, 1);
+}
+
+/* arange(last), arange(start, last, step = 1): int64 if all of them are integers */
+static int arange(lua_State *L) {
+  static const char *const names[] = {"start", "end", "step", "dtype", NULL};
+  heed_context *ctx = lheed_get(L)->context;
+  const int count = lheed_trailing_options(L, "arange", 1, names);
+  const int option = lua_gettop(L) - 3; /* the slots of the values by name begin here */
+  if (count > 3) return lheed_too_many(L, "arange", count, 3);
+  for (int i = 0; i < count; i++) {
+    const int to = option + (count == 1 ? 1 : i);
+    if (!lua_isnil(L, to))
+      return lheed_error(L, "arange: %s is given twice, by position and by name", names[to - option]);
+    lua_pushvalue(L, i + 1);
+    lua_replace(L, to);
+  }
+  const heed_scalar end = range_end(L, option + 1, "arange", "end");
+  const heed_scalar start =
+      count < 2 && lua_isnil(L, option) ? heed_integer(0) : range_end(L, option, "arange", "start");
+  const heed_scalar step =
+      lua_isnil(L, option + 2) ? heed_integer(1) : range_end(L, option + 2, "arange", "step");
+  const bool whole = start.dtype == HEED_INT64 && end.dtype == HEED_INT64 && step.dtype == HEED_INT64;
+  const heed_dtype dtype = lheed_opt_dtype(L, option + 3, "arange", whole ? HEED_INT64 : HEED_FLOAT32);
+  heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed_arange(ctx, dtype, start, end, step, out));
   return lheed_return(L, 1);
 }
 
@@ -165,6 +216,11 @@ static int numel(lua_State *L) {
   return 1;
 }
 
+static int element_size(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)heed__element_bytes(lheed_tensor(L, 1, "element_size", "x")->dtype));
+  return 1;
+}
+
 static int dim(lua_State *L) {
   lua_pushinteger(L, lheed_tensor(L, 1, "dim", "x")->ndim);
   return 1;
@@ -209,8 +265,11 @@ static int to_dtype(lua_State *L, const char *function, heed_dtype dtype) {
   return lheed_return(L, 1);
 }
 
+/* to(x, dtype), or to(x, other): the dtype of another tensor. */
 static int to(lua_State *L) {
   lheed_options(L, "to", 2, dtype_option);
+  if (lheed_test(L, 2, &lheed_tensor_type))
+    return to_dtype(L, "to", lheed_tensor(L, 2, "to", "other")->dtype);
   if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", LHEED_DTYPES);
   return to_dtype(L, "to", lheed_opt_dtype(L, 2, "to", HEED_FLOAT32));
 }
@@ -223,6 +282,11 @@ static int to_long(lua_State *L) {
 }
 static int to_bool(lua_State *L) {
   return to_dtype(L, "bool", HEED_BOOL);
+}
+
+static int type_as(lua_State *L) {
+  lheed_arguments(L, "type_as", 2);
+  return to_dtype(L, "type_as", lheed_tensor(L, 2, "type_as", "other")->dtype);
 }
 
 static int clone_tensor(lua_State *L) {
@@ -355,19 +419,17 @@ static int is_released(lua_State *L) {
 /* ---- Opening ---- */
 
 static const luaL_Reg functions[] = {
-    {"zeros", zeros},
-    {"ones", ones},
-    {"empty", empty},
-    {"full", full},
-    {"eye", eye},
-    {"range", range},
-    {"linspace", linspace},
-    {"from_string", from_string},
-    {"is_tensor", is_tensor},
-    {NULL, NULL},
+    {"zeros", zeros},         {"ones", ones},         {"empty", empty},
+    {"full", full},           {"eye", eye},           {"range", range},
+    {"arange", arange},       {"linspace", linspace}, {"from_string", from_string},
+    {"is_tensor", is_tensor}, {NULL, NULL},
 };
 
 static const luaL_Reg tensor_methods[] = {
+    {"new_zeros", new_zeros},
+    {"new_ones", new_ones},
+    {"new_empty", new_empty},
+    {"new_full", new_full},
     {"zeros_like", zeros_like},
     {"ones_like", ones_like},
     {"empty_like", empty_like},
@@ -375,10 +437,13 @@ static const luaL_Reg tensor_methods[] = {
     {"size", size},
     {"stride", stride},
     {"numel", numel},
+    {"nelement", numel},
+    {"element_size", element_size},
     {"dim", dim},
     {"item", tensor_item},
     {"is_contiguous", is_contiguous},
     {"to", to},
+    {"type_as", type_as},
     {"float", to_float},
     {"long", to_long},
     {"bool", to_bool},
@@ -396,7 +461,20 @@ static const luaL_Reg tensor_methods[] = {
 static const luaL_Reg metamethods[] = {
     {"__ipairs", lheed_ipairs}, {"__len", length}, {"__eq", same}, {"__close", tensor_release}, {NULL, NULL}};
 
+/* What may be given instead of the name of a dtype. */
+static void set_converters(lheed_state *S) {
+  static const struct {
+    lua_CFunction function;
+    heed_dtype dtype;
+  } converters[LHEED_CONVERTERS] = {{to_float, HEED_FLOAT32}, {to_long, HEED_INT64}, {to_bool, HEED_BOOL}};
+  for (int i = 0; i < LHEED_CONVERTERS; i++) {
+    S->converters[i] = converters[i].function;
+    S->converter_dtype[i] = converters[i].dtype;
+  }
+}
+
 void lheed_open_tensor(lua_State *L) {
+  set_converters(lheed_find(L));
   lheed_add_methods(L, tensor_methods, false);
   lheed_add(L, NULL, functions);
   lheed_add_metamethods(L, &lheed_tensor_type, metamethods);

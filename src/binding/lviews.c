@@ -1,4 +1,6 @@
-/* Operations on the shape of tensors: views, joining, splitting, selection by indices. */
+/* Operations on the shape of tensors: views, joining, splitting. (Those that take indices: lindices.c.) */
+#include <string.h>
+
 #include "../ops/ops.h"
 #include "lheed.h"
 
@@ -24,18 +26,41 @@ static int sized(lua_State *L, const char *function,
   }
 #include "../ops/ops.def"
 
-/* permute(x, dims…) or permute(x, {dims…}) */
-static int op_permute(lua_State *L) {
-  int dims[HEED_MAX_DIMS], ndim;
-  if (lua_type(L, 2) == LUA_TTABLE) {
-    lheed_arguments(L, "permute", 2);
-    ndim = lheed_opt_dims(L, 2, "permute", dims);
-  } else {
-    if (lua_gettop(L) == 0) lua_settop(L, 1);
-    ndim = lua_gettop(L) - 1;
-    if (ndim > HEED_MAX_DIMS) lheed_error(L, "permute: a tensor has at most %d dimensions", HEED_MAX_DIMS);
-    for (int i = 0; i < ndim; i++) dims[i] = lheed_dim(L, i + 2, "permute", "dim");
+/* The dimensions in the arguments (x, dims…), (x, {dims…}) or (x, {dims = {…}}). */
+static int read_dims(lua_State *L, const char *function, int dims[HEED_MAX_DIMS]) {
+  static const char *const names[] = {"dims", NULL};
+  if (lua_gettop(L) == 0) lua_settop(L, 1);
+  const int last = lheed_trailing_options(L, function, 2, names), named = lua_gettop(L);
+  if (!lua_isnil(L, named)) {
+    if (last > 1) lheed_error(L, "%s: dims is given twice, by position and by name", function);
+    return lheed_opt_dims(L, named, function, dims);
   }
+  if (last > 1 && lua_type(L, 2) == LUA_TTABLE) {
+    if (last > 2) lheed_too_many(L, function, last, 2);
+    return lheed_opt_dims(L, 2, function, dims);
+  }
+  if (last - 1 > HEED_MAX_DIMS)
+    lheed_error(L, "%s: a tensor has at most %d dimensions", function, HEED_MAX_DIMS);
+  for (int i = 2; i <= last; i++) dims[i - 2] = lheed_dim(L, i, function, "dim");
+  return last > 1 ? last - 1 : 0;
+}
+
+/* flip(x, dims…) */
+static int op_flip(lua_State *L) {
+  int dims[HEED_MAX_DIMS];
+  const bool given = lua_gettop(L) > 1;
+  const int ndims = read_dims(L, "flip", dims);
+  if (!given) lheed_error(L, "flip: dims is missing; it must be the dimensions to reverse");
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "flip", "x");
+  LHEED_TRY(L, heed_flip(lheed_get(L)->context, x, ndims, dims, out));
+  return lheed_return(L, 1);
+}
+
+/* permute(x, dims…) */
+static int op_permute(lua_State *L) {
+  int dims[HEED_MAX_DIMS];
+  const int ndim = read_dims(L, "permute", dims);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "permute", "x");
   LHEED_TRY(L, heed_permute(lheed_get(L)->context, x, ndim, dims, out));
@@ -99,14 +124,39 @@ static int op_unsqueeze(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* squeeze(x, dim); without dim it removes all dimensions of size 1 */
+/* squeeze(x, dim): a dimension or a table of them; without dim it removes all dimensions of size 1 */
 static int op_squeeze(lua_State *L) {
   static const char *const names[] = {"dim", NULL};
   lheed_options(L, "squeeze", 2, names);
   heed_tensor **out = lheed_push_tensor(L);
-  int dim = lheed_opt_dim(L, 2, "squeeze");
+  int dims[HEED_MAX_DIMS];
+  const int ndims = lheed_opt_dims(L, 2, "squeeze", dims);
   const heed_tensor *x = lheed_tensor(L, 1, "squeeze", "x");
-  LHEED_TRY(L, heed_squeeze(lheed_get(L)->context, x, dim, out));
+  LHEED_TRY(L, heed_squeeze(lheed_get(L)->context, x, ndims, dims, out));
+  return lheed_return(L, 1);
+}
+
+/* diagonal(x, offset = 0, dim1 = 1, dim2 = 2) */
+static int op_diagonal(lua_State *L) {
+  static const char *const names[] = {"offset", "dim1", "dim2", NULL};
+  lheed_options(L, "diagonal", 2, names);
+  heed_tensor **out = lheed_push_tensor(L);
+  const int64_t offset = lheed_opt_integer(L, 2, "diagonal", "offset", 0);
+  const int dim1 = lua_isnil(L, 3) ? 1 : lheed_dim(L, 3, "diagonal", "dim1");
+  const int dim2 = lua_isnil(L, 4) ? 2 : lheed_dim(L, 4, "diagonal", "dim2");
+  const heed_tensor *x = lheed_tensor(L, 1, "diagonal", "x");
+  LHEED_TRY(L, heed_diagonal(lheed_get(L)->context, x, offset, dim1, dim2, out));
+  return lheed_return(L, 1);
+}
+
+/* unfold(x, dim, size, step) */
+static int op_unfold(lua_State *L) {
+  lheed_arguments(L, "unfold", 4);
+  heed_tensor **out = lheed_push_tensor(L);
+  const int dim = lheed_dim(L, 2, "unfold", "dim");
+  const int64_t size = lheed_integer(L, 3, "unfold", "size"), step = lheed_integer(L, 4, "unfold", "step");
+  const heed_tensor *x = lheed_tensor(L, 1, "unfold", "x");
+  LHEED_TRY(L, heed_unfold(lheed_get(L)->context, x, dim, size, step, out));
   return lheed_return(L, 1);
 }
 
@@ -129,17 +179,55 @@ static int opt_first_dim(lua_State *L, int idx, const char *function) {
   return dim ? dim : 1;
 }
 
+/* The list of tensors at 1 must have no other keys (but for the n of table.pack) and no holes. */
+static void check_tensor_keys(lua_State *L, heed_context *ctx, const char *function) {
+  const lua_Unsigned count = lua_rawlen(L, 1);
+  int64_t seen = 0;
+  lua_pushnil(L);
+  while (lua_next(L, 1)) {
+    if ((++seen & 0xfff) == 0) lheed_check_cancel_of(L, ctx, function);
+    const bool is_index = lua_isinteger(L, -2) && lua_tointeger(L, -2) > 0;
+    const bool is_n = lua_type(L, -2) == LUA_TSTRING && strcmp(lua_tostring(L, -2), "n") == 0 &&
+                      lua_isinteger(L, -1) && lua_tointeger(L, -1) >= 0;
+    const lua_Integer reach = is_index ? lua_tointeger(L, -2) : is_n ? lua_tointeger(L, -1) : -1;
+    lua_pop(L, 1);
+    if (reach >= 0 && (lua_Unsigned)reach <= count) continue;
+    if (reach >= 0)
+      lheed_error(L, "%s: tensors[%I] is nil; it must be a tensor: a list must have no holes", function,
+                  (LUAI_UACINT)count + 1);
+    lheed_error(L, "%s: the table of tensors has the key %s; options must be in a table of their own",
+                function, lheed_push_key(L, lua_gettop(L)));
+  }
+}
+
+/* The list {x:max(1)} has the values and their indices, which is hardly ever meant. */
+static void check_last_pair(lua_State *L, const char *function, lua_Unsigned count) {
+  if (count < 2) return;
+  lheed_own_element(L, 1, count - 2);
+  lheed_own_element(L, 1, count - 1);
+  if (lheed_are_pair(L))
+    lheed_error(
+        L,
+        "%s: tensors[%I] is the second result of the call that gave tensors[%I], the indices of these "
+        "values; for the values alone, put the call in parentheses: {(x:max(1))}",
+        function, (LUAI_UACINT)count, (LUAI_UACINT)count - 1);
+  lua_pop(L, 2);
+}
+
 /* cat({tensors…}, dim = 1) */
 static int call_join(lua_State *L, const char *function,
                      heed_status (*call)(heed_context *, int, const heed_tensor *const *, int,
                                          heed_tensor **)) {
   static const char *const names[] = {"dim", NULL};
   heed_context *ctx = lheed_get(L)->context;
+  if (lua_type(L, 1) != LUA_TTABLE)
+    lheed_bad_argument(L, 1, function, "tensors", "a table of tensors, as in {a, b}");
   lheed_options(L, function, 2, names);
-  if (lua_type(L, 1) != LUA_TTABLE) lheed_bad_argument(L, 1, function, "tensors", "a table of tensors");
   int dim = opt_first_dim(L, 2, function);
+  check_tensor_keys(L, ctx, function);
   const lua_Unsigned count = lheed_own_list(L, 1, function);
   if (count > INT32_MAX) lheed_error(L, "%s: there are too many tensors", function);
+  check_last_pair(L, function, count);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors), 0);
   for (lua_Unsigned i = 0; i < count; i++) {
@@ -253,27 +341,7 @@ static int op_chunk(lua_State *L) {
   return cut_evenly(L, ctx, "chunk", axis, size, length, size == 0 ? chunks : divide_up(size, length));
 }
 
-/* ---- Selection by indices ---- */
-
-/* gather(x, dim, index) */
-static int pick(lua_State *L, const char *function,
-                heed_status (*call)(heed_context *, const heed_tensor *, int, const heed_tensor *,
-                                    heed_tensor **)) {
-  lheed_arguments(L, function, 3);
-  heed_tensor **out = lheed_push_tensor(L);
-  int dim = lheed_dim(L, 2, function, "dim");
-  const heed_tensor *x = lheed_tensor(L, 1, function, "x");
-  const heed_tensor *index = lheed_tensor(L, 3, function, "index");
-  LHEED_TRY(L, call(lheed_get(L)->context, x, dim, index, out));
-  return lheed_return(L, 1);
-}
-
-static int op_gather(lua_State *L) {
-  return pick(L, "gather", heed_gather);
-}
-static int op_index_select(lua_State *L) {
-  return pick(L, "index_select", heed_index_select);
-}
+/* ---- Selection ---- */
 
 /* masked_select(x, mask) */
 static int op_masked_select(lua_State *L) {
@@ -285,13 +353,21 @@ static int op_masked_select(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* repeat_interleave(x, repeats, dim): without dim x is flattened first. */
+/* repeat_interleave(x, repeats, dim): without dim x is flattened first. repeats: a number, or one for each
+ * slice in a table or a tensor. */
 static int op_repeat_interleave(lua_State *L) {
   static const char *const names[] = {"repeats", "dim", NULL};
   lheed_options(L, "repeat_interleave", 2, names);
   heed_tensor **out = lheed_push_tensor(L);
-  int64_t repeats = lheed_integer(L, 2, "repeat_interleave", "repeats");
   int dim = lheed_opt_dim(L, 3, "repeat_interleave");
+  if (lua_type(L, 2) == LUA_TTABLE || lheed_test(L, 2, &lheed_tensor_type)) {
+    lheed_indices(L, 2, "repeat_interleave", "repeats", false);
+    const heed_tensor *each = lheed_tensor(L, 2, "repeat_interleave", "repeats");
+    const heed_tensor *x = lheed_tensor(L, 1, "repeat_interleave", "x");
+    LHEED_TRY(L, heed_repeat_interleave_each(lheed_get(L)->context, x, each, dim, out));
+    return lheed_return(L, 1);
+  }
+  int64_t repeats = lheed_integer(L, 2, "repeat_interleave", "repeats");
   const heed_tensor *x = lheed_tensor(L, 1, "repeat_interleave", "x");
   LHEED_TRY(L, heed_repeat_interleave(lheed_get(L)->context, x, repeats, dim, out));
   return lheed_return(L, 1);
@@ -301,21 +377,26 @@ void lheed_open_views(lua_State *L) {
   static const luaL_Reg functions[] = {
 #define OP_SIZED(name) {#name, op_##name},
 #include "../ops/ops.def"
+      {"flip", op_flip},
       {"permute", op_permute},
       {"transpose", op_transpose},
+      {"swapaxes", op_transpose},
+      {"swapdims", op_transpose},
+      {"broadcast_to", op_expand},
       {"t", op_t},
       {"narrow", op_narrow},
       {"select", op_select},
       {"unsqueeze", op_unsqueeze},
       {"squeeze", op_squeeze},
+      {"diagonal", op_diagonal},
+      {"unfold", op_unfold},
       {"flatten", op_flatten},
       {"cat", op_cat},
       {"concat", op_cat},
+      {"concatenate", op_cat},
       {"stack", op_stack},
       {"split", op_split},
       {"chunk", op_chunk},
-      {"gather", op_gather},
-      {"index_select", op_index_select},
       {"masked_select", op_masked_select},
       {"repeat_interleave", op_repeat_interleave},
       {NULL, NULL},

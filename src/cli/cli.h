@@ -7,15 +7,28 @@
 
 #include "../binding/lheed.h"
 
-/** Calls the function below `arguments` values on the stack. Ctrl-C raises "interrupted!". Leaves the results
- * and returns true, or prints the error with a traceback on stderr and returns false. */
-bool cli_call(lua_State *L, int arguments, int results);
+/* ---- interrupt.c ---- */
+
+/** Prepares a new state for Ctrl-C. */
+void cli_open_interrupts(lua_State *L);
+/** To be called when heed was opened in the state: Ctrl-C cancels its calls. */
+void cli_heed_opened(lua_State *L);
+
+typedef enum cli_result { CLI_DONE, CLI_FAILED, CLI_INTERRUPTED } cli_result;
+
+/** Calls the function below `arguments` values on the stack. Leaves the results; or prints the error with a
+ * traceback, or that Ctrl-C interrupted it, on stderr. */
+cli_result cli_call(lua_State *L, int arguments, int results);
 /** Pops the error on top of the stack and prints it on stderr. */
 void cli_report(lua_State *L);
 
 /** Installs a signal handler; stores the previous one in *before, if given. */
 void cli_handle(int number, void (*handler)(int), int flags, struct sigaction *before);
 
+/* ---- prompt.c ---- */
+
+/** Whether the prompt runs. */
+extern bool cli_at_prompt;
 /** Reads and runs chunks until the input ends. */
 void cli_prompt(lua_State *L);
 

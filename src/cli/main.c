@@ -24,22 +24,6 @@ static const char usage[] =
 
 /* ---- Signals ---- */
 
-static lua_State
-    *volatile interrupted; /* the state that Ctrl-C stops; signal handlers receive no argument for it */
-
-static void raise_interrupted(lua_State *L, lua_Debug *ar) {
-  (void)ar;
-  lua_sethook(L, NULL, 0, 0);
-  luaL_error(L, "interrupted!");
-}
-
-/* Only sets a hook, the one function of Lua that may be called here. A second Ctrl-C before Lua code runs
- * ends the process. */
-static void on_interrupt(int number) {
-  (void)number;
-  lua_sethook(interrupted, raise_interrupted, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
-}
-
 /* If the reader of the output has closed it, as in `heed … | head -1`, that is not an error. A write to
  * another pipe, such as one of io.popen, fails. */
 static void on_broken_pipe(int number) {
@@ -48,54 +32,9 @@ static void on_broken_pipe(int number) {
   if (poll(&output, 1, 0) == 1 && (output.revents & POLLERR)) _exit(EXIT_SUCCESS);
 }
 
-void cli_handle(int number, void (*handler)(int), int flags, struct sigaction *before) {
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = handler;
-  action.sa_flags = flags;
-  sigemptyset(&action.sa_mask);
-  sigaction(number, &action, before);
-}
-
 /* At exit: a broken pipe must not change the exit code any more. */
 static void ignore_broken_pipe(void) {
   cli_handle(SIGPIPE, SIG_IGN, 0, NULL);
-}
-
-/* ---- Calls and errors ---- */
-
-/* Converts an error to text, with a traceback unless it is an object with __tostring. */
-static int add_traceback(lua_State *L) {
-  const char *message = lua_tostring(L, 1);
-  if (!message) {
-    if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
-    message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
-  }
-  luaL_traceback(L, L, message, 1);
-  return 1;
-}
-
-void cli_report(lua_State *L) {
-  const char *message = lua_tostring(L, -1);
-  fflush(stdout); /* so that output from before the error appears before it */
-  fprintf(stderr, "heed: %s\n", message ? message : "(error without a message)");
-  fflush(stderr);
-  lua_pop(L, 1);
-}
-
-bool cli_call(lua_State *L, int arguments, int results) {
-  int base = lua_gettop(L) - arguments;
-  lua_pushcfunction(L, add_traceback);
-  lua_insert(L, base);
-  struct sigaction before;
-  interrupted = L;
-  cli_handle(SIGINT, on_interrupt, (int)SA_RESETHAND, &before);
-  int status = lua_pcall(L, arguments, results, base);
-  sigaction(SIGINT, &before, NULL);
-  lua_sethook(L, NULL, 0, 0); /* set by a Ctrl-C that came after the call */
-  lua_remove(L, base);
-  if (status != LUA_OK) cli_report(L);
-  return status == LUA_OK;
 }
 
 /* ---- The library ---- */
@@ -108,9 +47,16 @@ static int search_heed(lua_State *L) {
   if (lheed_push_preload(L) != LUA_TTABLE) return 0;
   lua_pushcfunction(L, luaopen_heed); /* adds its modules to package.preload */
   lua_call(L, 0, 0);
+  cli_heed_opened(L);
   if (lua_getfield(L, -1, name) != LUA_TFUNCTION) return 0;
   lua_pushliteral(L, ":heed:");
   return 2;
+}
+
+static int open_core(lua_State *L) {
+  const int results = luaopen_heed_core(L);
+  cli_heed_opened(L);
+  return results;
 }
 
 /* The path of the running program, with symbolic links resolved, to be freed; NULL if it is not found. */
@@ -150,8 +96,9 @@ static void add_own_folder(lua_State *L, const char *name) {
 
 static void open_libraries(lua_State *L, const char *name) {
   luaL_openlibs(L);
+  cli_open_interrupts(L);
   lheed_push_preload(L);
-  lua_pushcfunction(L, luaopen_heed_core);
+  lua_pushcfunction(L, open_core);
   lua_setfield(L, -2, "heed.core");
   lua_getglobal(L, "package");
   lua_getfield(L, -1, LHEED_SEARCHERS);
@@ -216,28 +163,38 @@ static void set_arg(lua_State *L, int argc, char **argv, int script) {
 }
 
 /* Runs the chunk that was loaded, or reports the error of loading it. */
-static bool run_loaded(lua_State *L, int status, int arguments) {
+static cli_result run_loaded(lua_State *L, int status, int arguments) {
   if (status != LUA_OK) {
     cli_report(L);
-    return false;
+    return CLI_FAILED;
   }
   lua_insert(L, -1 - arguments);
   return cli_call(L, arguments, 0);
 }
 
+/* The code of -e has heed and nn as globals, and the prompt; a script does not. */
+static const char add_globals[] = "heed = heed or require 'heed'; nn = nn or heed.nn";
+static const char remove_globals[] =
+    "local h = require 'heed'; if heed == h then heed = nil end; if nn == h.nn then nn = nil end";
+
+static cli_result run_text(lua_State *L, const char *code, const char *name) {
+  return run_loaded(L, luaL_loadbuffer(L, code, strlen(code), name), 0);
+}
+
 /* Runs the code of each -e, in order. */
-static bool run_codes(lua_State *L, char **argv, int end) {
-  for (int i = 1; i < end && strcmp(argv[i], "--") != 0; i++) {
+static cli_result run_codes(lua_State *L, char **argv, int end) {
+  cli_result result = CLI_DONE;
+  for (int i = 1; i < end && strcmp(argv[i], "--") != 0 && result == CLI_DONE; i++) {
     if (argv[i][1] != 'e') continue;
     const char *code = argv[i][2] ? argv[i] + 2 : argv[++i];
-    if (!run_loaded(L, luaL_loadbuffer(L, code, strlen(code), "=(command line)"), 0)) return false;
+    result = run_text(L, code, "=(command line)");
   }
-  return true;
+  return result;
 }
 
 /* Runs the script with the arguments in `arg`, which code of -e may have changed; "-" or NULL: standard
  * input. */
-static bool run_script(lua_State *L, const char *name) {
+static cli_result run_script(lua_State *L, const char *name) {
   int count = 0;
   if (lua_getglobal(L, "arg") == LUA_TTABLE) {
     count = (int)lua_rawlen(L, -1);
@@ -253,35 +210,52 @@ static void print_version(void) {
   puts("heed " HEED_VERSION "  " LHEED_LUA_NAME);
 }
 
-/* All of main that may raise: argc and argv are on the stack, whether it succeeded is the result. */
-static int run(lua_State *L) {
-  int argc = (int)lua_tointeger(L, 1);
-  char **argv = lua_touserdata(L, 2);
+/* The exit code after Ctrl-C, as in shells: 128 + SIGINT. */
+#define EXIT_INTERRUPTED 130
+
+static int exit_code_of(cli_result result) {
+  switch (result) {
+  case CLI_DONE: return EXIT_SUCCESS;
+  case CLI_INTERRUPTED: return EXIT_INTERRUPTED;
+  default: return EXIT_FAILURE;
+  }
+}
+
+/* Runs what the options say; returns the exit code. */
+static int run_command(lua_State *L, int argc, char **argv) {
   command c;
   const char *wrong = read_options(argc, argv, &c);
   if (wrong) {
     bool known = strcmp(wrong, "-e") == 0;
     fprintf(stderr, known ? "heed: '%s' needs code\n%s" : "heed: unrecognized option '%s'\n%s", wrong, usage);
-    return 0;
+    return EXIT_FAILURE;
   }
   if (c.help) {
     fputs(usage, stdout);
-    lua_pushboolean(L, true);
-    return 1;
+    return EXIT_SUCCESS;
   }
   bool script = c.script < argc, terminal = isatty(STDIN_FILENO) != 0;
   bool only_version = c.version && !script && !c.code && !c.prompt;
   bool prompt = c.prompt || (!script && !c.code && !c.version && terminal);
   if (c.version || (prompt && terminal)) print_version();
-  if (!only_version) {
-    open_libraries(L, argv[0]);
-    set_arg(L, argc, argv, c.script);
-    bool ok = run_codes(L, argv, c.script);
-    if (ok && (script || (!c.code && !prompt))) ok = run_script(L, script ? argv[c.script] : NULL);
-    if (!ok && !prompt) return 0;
-    if (prompt) cli_prompt(L); /* after an error, too, to inspect the state */
+  if (only_version) return EXIT_SUCCESS;
+  open_libraries(L, argv[0]);
+  set_arg(L, argc, argv, c.script);
+  if (c.code) run_text(L, add_globals, "=heed");
+  cli_result result = run_codes(L, argv, c.script);
+  if (result == CLI_DONE && (script || (!c.code && !prompt))) {
+    if (c.code) run_text(L, remove_globals, "=heed");
+    result = run_script(L, script ? argv[c.script] : NULL);
   }
-  lua_pushboolean(L, true);
+  if (!prompt) return exit_code_of(result);
+  run_text(L, add_globals, "=heed");
+  cli_prompt(L); /* after an error, too, to inspect the state */
+  return EXIT_SUCCESS;
+}
+
+/* All of main that may raise: argc and argv are on the stack, the exit code is the result. */
+static int run(lua_State *L) {
+  lua_pushinteger(L, run_command(L, (int)lua_tointeger(L, 1), lua_touserdata(L, 2)));
   return 1;
 }
 
@@ -297,8 +271,8 @@ int main(int argc, char **argv) {
   lua_pushinteger(L, argc);
   lua_pushlightuserdata(L, argv);
   int status = lua_pcall(L, 2, 1, 0);
-  bool ok = status == LUA_OK && lua_toboolean(L, -1);
+  int code = status == LUA_OK ? (int)lua_tointeger(L, -1) : EXIT_FAILURE;
   if (status != LUA_OK) cli_report(L);
   lua_close(L);
-  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+  return code;
 }

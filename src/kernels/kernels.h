@@ -41,11 +41,25 @@ static inline bool heed__should_yield(const heed__pace *pace) {
   X(relu, x < 0.0f ? 0.0f : x)                                                                               \
   X(gelu, gelu_of(x))                                                                                        \
   X(gelu_tanh, gelu_tanh_of(x))                                                                              \
-  X(silu, x / (1.0f + heed__exp_of(-x)))
+  X(silu, x / (1.0f + heed__exp_of(-x)))                                                                     \
+  X(floor, floorf(x))                                                                                        \
+  X(ceil, ceilf(x))                                                                                          \
+  X(round, rintf(x))                                                                                         \
+  X(trunc, truncf(x))                                                                                        \
+  X(sign, (float)((x > 0.0f) - (x < 0.0f)))                                                                  \
+  X(square, x *x)                                                                                            \
+  X(reciprocal, 1.0f / x)                                                                                    \
+  X(exp2, exp2f(x))                                                                                          \
+  X(expm1, expm1f(x))                                                                                        \
+  X(log2, log2f(x))                                                                                          \
+  X(log10, log10f(x))                                                                                        \
+  X(log1p, log1pf(x))                                                                                        \
+  X(erf, erff(x))
 
 /* out[i] = f(a[i · sa], b[i · sb]), out contiguous; sa and sb are 0 (one value for the whole row), 1 or any
  * other stride */
-#define HEED__BINARY_KERNELS(X)  X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum)
+#define HEED__BINARY_KERNELS(X)                                                                              \
+  X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum) X(floor_divide) X(fmod)
 #define HEED__COMPARE_KERNELS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
 
 typedef void heed__unary_kernel(float *out, const float *x, size_t n);

@@ -9,7 +9,12 @@ typedef struct dropout {
   double p;
 } dropout;
 
-static const heed__setting dropout_settings[] = {{"p", HEED__SETTING_NUMBER, offsetof(dropout, p)}, {0}};
+static heed_status check_p(const heed_module *m, const char *name, heed_scalar value) {
+  return heed__check_probability(m->context, m->class->name, name, value.as.number);
+}
+
+static const heed__setting dropout_settings[] = {{"p", HEED__SETTING_NUMBER, offsetof(dropout, p), check_p},
+                                                 {0}};
 
 double heed__dropout_active(const heed_module *m) {
   return m->training ? ((const dropout *)m)->p : 0;
@@ -33,6 +38,10 @@ static const heed__class dropout_class = {.name = "Dropout",
                                           .settings = dropout_settings,
                                           .forward = dropout_forward,
                                           .describe = describe_dropout};
+
+bool heed__is_dropout(const heed_module *m) {
+  return m->class == &dropout_class;
+}
 
 heed_status heed_dropout_new(heed_context *ctx, double p, heed_module **out) {
   HEED__ENTER(ctx, "Dropout", out);

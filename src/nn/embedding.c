@@ -11,9 +11,9 @@ typedef struct embedding {
 } embedding;
 
 static const heed__setting embedding_settings[] = {
-    {"num_embeddings", HEED__SETTING_INTEGER, offsetof(embedding, num_embeddings)},
-    {"embedding_dim", HEED__SETTING_INTEGER, offsetof(embedding, embedding_dim)},
-    {"padding_idx", HEED__SETTING_INDEX, offsetof(embedding, padding_idx)},
+    {"num_embeddings", HEED__SETTING_INTEGER, offsetof(embedding, num_embeddings), NULL},
+    {"embedding_dim", HEED__SETTING_INTEGER, offsetof(embedding, embedding_dim), NULL},
+    {"padding_idx", HEED__SETTING_INDEX, offsetof(embedding, padding_idx), NULL},
     {0},
 };
 
@@ -34,10 +34,24 @@ static void describe_embedding(const heed_module *m, char *text, size_t size) {
   }
 }
 
+static heed_status resize_embedding(heed_module *m, const heed_tensor *weight) {
+  embedding *e = (embedding *)m;
+  if (weight->shape[0] < e->padding_idx) {
+    return heed__fail(
+        m->context, HEED_SHAPE,
+        "Embedding: weight is [%lld, %lld]; its first size must be at least %lld, the padding_idx",
+        (long long)weight->shape[0], (long long)weight->shape[1], (long long)e->padding_idx);
+  }
+  e->num_embeddings = weight->shape[0];
+  e->embedding_dim = weight->shape[1];
+  return HEED_OK;
+}
+
 static const heed__class embedding_class = {.name = "Embedding",
                                             .settings = embedding_settings,
                                             .storable = "weight",
                                             .forward = embedding_forward,
+                                            .resize = resize_embedding,
                                             .describe = describe_embedding};
 
 heed_status heed_embedding_new(heed_context *ctx, heed_generator *g, int64_t size, int64_t d,

@@ -35,6 +35,7 @@ void heed__module_take_parameter(heed_module *m, const char *name, heed_tensor *
 
 void heed__module_add_module(heed_module *m, const char *name, heed_module *module) {
   add_slot(m, name, HEED_ENTRY_MODULE)->module = module;
+  module->is_part = true;
 }
 
 /* The entry of a list by its number; NULL if there is none. Lists may be long, so this avoids a search. */
@@ -97,28 +98,40 @@ static bool takes_dtype(const heed_module *m, const char *name, heed_dtype dtype
   return m->class->storable != NULL && strcmp(m->class->storable, name) == 0;
 }
 
-heed_status heed__module_check_parameter(const heed_module *m, const char *name, const heed_tensor *value) {
+static heed_status check_parameter_dtype(const heed_module *m, const char *name, const heed_tensor *value) {
   heed__slot *slot = NULL;
   heed_status status = find_slot(m, name, HEED_ENTRY_PARAMETER, value, &slot);
-  if (status != HEED_OK) return status;
-  if (!takes_dtype(m, name, value->dtype)) {
-    if (slot->parameter->dtype == HEED_INT8)
-      return heed__fail(m->context, HEED_DTYPE, "%s: %s is %s; it must be int8, as it has scales",
-                        m->class->name, name, heed_dtype_name(value->dtype));
-    if (!takes_dtype(m, name, HEED_BFLOAT16))
-      return heed__check_dtype(m->context, m->class->name, name, value, HEED_FLOAT32);
-    return heed__fail(m->context, HEED_DTYPE, "%s: %s is %s; it must be float32, bfloat16 or float16",
+  if (status != HEED_OK || takes_dtype(m, name, value->dtype)) return status;
+  if (slot->parameter->dtype == HEED_INT8)
+    return heed__fail(m->context, HEED_DTYPE, "%s: %s is %s; it must be int8, as it has scales",
                       m->class->name, name, heed_dtype_name(value->dtype));
-  }
-  const heed_tensor *old = slot->parameter;
-  if (value->ndim != old->ndim ||
-      memcmp(value->shape, old->shape, (size_t)old->ndim * sizeof *old->shape) != 0) {
-    char is[HEED__SHAPE_TEXT], must[HEED__SHAPE_TEXT];
-    return heed__fail(m->context, HEED_SHAPE, "%s: %s is %s; it must be %s", m->class->name, name,
-                      heed__shape_text(is, value->ndim, value->shape),
-                      heed__shape_text(must, old->ndim, old->shape));
-  }
-  return HEED_OK;
+  if (!takes_dtype(m, name, HEED_BFLOAT16))
+    return heed__check_dtype(m->context, m->class->name, name, value, HEED_FLOAT32);
+  return heed__fail(m->context, HEED_DTYPE, "%s: %s is %s; it must be float32, bfloat16 or float16",
+                    m->class->name, name, heed_dtype_name(value->dtype));
+}
+
+static heed_status check_parameter_shape(const heed_module *m, const char *name, const heed_tensor *value) {
+  const heed_tensor *old = heed__module_slot(m, name)->parameter;
+  char is[HEED__SHAPE_TEXT], must[HEED__SHAPE_TEXT];
+  if (heed__same_shape(value->ndim, value->shape, old->ndim, old->shape)) return HEED_OK;
+  return heed__fail(
+      m->context, HEED_SHAPE, "%s: %s is %s; it must be %s%s", m->class->name, name,
+      heed__shape_text(is, value->ndim, value->shape), heed__shape_text(must, old->ndim, old->shape),
+      m->class->resize != NULL && m->is_part ? ", since the module is a part of a built-in one" : "");
+}
+
+heed_status heed__module_check_parameter(const heed_module *m, const char *name, const heed_tensor *value) {
+  const heed_status status = check_parameter_dtype(m, name, value);
+  return status == HEED_OK ? check_parameter_shape(m, name, value) : status;
+}
+
+/* Whether the module may take that value's sizes. */
+static bool is_resized(const heed_module *m, const char *name, const heed_tensor *value) {
+  const heed_tensor *old = heed__module_slot(m, name)->parameter;
+  return m->class->resize != NULL && !m->is_part && strcmp(name, HEED__WEIGHT) == 0 &&
+         value->dtype != HEED_INT8 && value->ndim == 2 && value->shape[0] > 0 && value->shape[1] > 0 &&
+         !heed__same_shape(value->ndim, value->shape, old->ndim, old->shape);
 }
 
 void heed__module_swap_parameter(heed_module *m, const char *name, heed_tensor **value) {
@@ -132,9 +145,14 @@ void heed__module_swap_parameter(heed_module *m, const char *name, heed_tensor *
 heed_status heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value) {
   HEED__ENTER(heed_module_context(m), m->class->name, name, value);
   heed_tensor *shared = NULL;
-  heed_status status = heed__module_check_parameter(m, name, value);
+  heed_status status = check_parameter_dtype(m, name, value);
   if (status == HEED_OK) status = heed__tensor_from_view(m->context, m->class->name, value, &shared);
   if (status != HEED_OK) return status;
+  status = is_resized(m, name, value) ? m->class->resize(m, value) : check_parameter_shape(m, name, value);
+  if (status != HEED_OK) {
+    heed_tensor_free(shared);
+    return status;
+  }
   heed__module_swap_parameter(m, name, &shared);
   heed_tensor_free(shared);
   return HEED_OK;
@@ -174,6 +192,8 @@ static heed_status check_like(const char *function, const char *name, const heed
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %s = %lld; it must be %lld", function, name, s->name,
                       (long long)heed__setting_integer(m, s), (long long)heed__setting_integer(old, s));
   }
+  if (m->class->staged)
+    return HEED_OK; /* its settings determine the sizes of its parts, which may be of any class */
   const int parts = count_parts(m), wanted = count_parts(old);
   if (parts != wanted) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %s has %d %s; it must have %d", function, name, parts,
@@ -186,14 +206,28 @@ static heed_status check_like(const char *function, const char *name, const heed
   return HEED_OK;
 }
 
+/* Own parts have no parts in C, so that the depth of nesting stays fixed. */
+static heed_status check_own(const heed_module *m, const char *name, const heed_module *value) {
+  if (count_parts(value) == 0) return heed__attention_check_part(m, name, value);
+  return heed__fail(
+      m->context, HEED_ARGUMENT,
+      "%s: %s is a module of class %s, which has parts; it must be a module without: wrap it in a "
+      "module of your own, such as nn.Sequential",
+      m->class->name, name, value->class->name);
+}
+
 heed_status heed_module_set_module(heed_module *m, const char *name, heed_module *value) {
   HEED__ENTER(heed_module_context(m), m->class->name, name, value);
   heed__slot *slot = NULL;
   heed_status status = find_slot(m, name, HEED_ENTRY_MODULE, value, &slot);
   if (status != HEED_OK) return status;
-  if ((status = check_like(m->class->name, name, value, slot->module)) != HEED_OK) return status;
+  const bool any = heed__takes_own(m, name);
+  status = any ? check_own(m, name, value) : check_like(m->class->name, name, value, slot->module);
+  if (status != HEED_OK) return status;
   heed_module *old = slot->module;
   slot->module = heed_module_retain(value);
+  value->is_part = true;
+  if (any) heed__count_own(m);
   heed_module_release(old);
   return HEED_OK;
 }

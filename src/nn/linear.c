@@ -10,8 +10,8 @@ typedef struct linear {
 } linear;
 
 static const heed__setting linear_settings[] = {
-    {"in_features", HEED__SETTING_INTEGER, offsetof(linear, in_features)},
-    {"out_features", HEED__SETTING_INTEGER, offsetof(linear, out_features)},
+    {"in_features", HEED__SETTING_INTEGER, offsetof(linear, in_features), NULL},
+    {"out_features", HEED__SETTING_INTEGER, offsetof(linear, out_features), NULL},
     {0},
 };
 
@@ -36,12 +36,31 @@ static void describe_linear(const heed_module *m, char *text, size_t size) {
            (long long)l->out_features, heed__module_slot(m, "bias") != NULL ? "True" : "False");
 }
 
+static heed_status resize_linear(heed_module *m, const heed_tensor *weight) {
+  linear *l = (linear *)m;
+  const long long rows = weight->shape[0], columns = weight->shape[1];
+  if (weight->shape[0] != l->out_features && heed__module_slot(m, "bias") != NULL) {
+    return heed__fail(m->context, HEED_SHAPE,
+                      "Linear: weight is [%lld, %lld]; its first size must be %lld, that of bias; make a new "
+                      "Linear(%lld, %lld)",
+                      rows, columns, (long long)l->out_features, columns, rows);
+  }
+  l->in_features = weight->shape[1];
+  l->out_features = weight->shape[0];
+  return HEED_OK;
+}
+
 static const heed__class linear_class = {.name = "Linear",
                                          .settings = linear_settings,
                                          .storable = HEED__WEIGHT,
                                          .quantizes = true,
                                          .forward = linear_forward,
+                                         .resize = resize_linear,
                                          .describe = describe_linear};
+
+bool heed__is_linear(const heed_module *m) {
+  return m->class == &linear_class;
+}
 
 static heed_status new_linear(heed_context *ctx, int64_t d_in, int64_t d_out, heed_module **out) {
   const heed_status status = heed__module_new(ctx, &linear_class, sizeof(linear), 0, out);

@@ -1,4 +1,4 @@
-/* What all modules share: reference counts, training mode, settings, and the checks before a forward pass. */
+/* What all modules share: reference counts, training mode, and the checks before a forward pass. */
 #include "nn.h"
 
 #include <limits.h>
@@ -24,6 +24,7 @@ heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t
     }
   }
   m->context = ctx;
+  m->bytes = bytes;
   m->class = class;
   m->references = 1;
   m->training = true;
@@ -45,6 +46,7 @@ heed_module *heed_module_retain(heed_module *m) {
 /* The depth of nesting is fixed by the classes, so the recursion here and below is bounded. */
 void heed_module_release(heed_module *m) {
   if (m == NULL || --m->references > 0) return;
+  if (m->class->release != NULL) m->class->release(m);
   for (int i = 0; i < m->count; i++) {
     heed_tensor_free(m->slots[i].parameter);
     heed_module_release(m->slots[i].module);
@@ -72,38 +74,7 @@ void heed_module_train(heed_module *m, bool training) {
   }
 }
 
-/* ---- Settings ---- */
-
-static bool read_setting(const heed_module *m, const heed__setting *s, heed_scalar *out) {
-  const char *field = (const char *)m + s->offset;
-  double number = 0;
-  bool boolean = false;
-  switch (s->kind) {
-  case HEED__SETTING_INTEGER:
-  case HEED__SETTING_INDEX: *out = heed_integer(heed__setting_integer(m, s)); break;
-  case HEED__SETTING_NUMBER:
-  case HEED__SETTING_POSITIVE: memcpy(&number, field, sizeof number), *out = heed_number(number); break;
-  case HEED__SETTING_BOOLEAN: memcpy(&boolean, field, sizeof boolean), *out = heed_boolean(boolean); break;
-  case HEED__SETTING_SIZES: return false; /* heed__module_sizes */
-  }
-  return (s->kind != HEED__SETTING_INDEX || out->as.integer > 0) &&
-         (s->kind != HEED__SETTING_POSITIVE || number >= 0);
-}
-
-bool heed_module_setting(const heed_module *m, const char *name, heed_scalar *out) {
-  if (m == NULL || name == NULL || out == NULL) return false;
-  for (const heed__setting *s = m->class->settings; s != NULL && s->name != NULL; s++) {
-    if (strcmp(s->name, name) == 0) return read_setting(m, s, out);
-  }
-  return false;
-}
-
-const heed__sizes *heed__module_sizes(const heed_module *m, const char *name) {
-  for (const heed__setting *s = m->class->settings; s != NULL && s->name != NULL; s++) {
-    if (s->kind == HEED__SETTING_SIZES && strcmp(s->name, name) == 0) return heed__setting_sizes(m, s);
-  }
-  return NULL;
-}
+/* ---- Text ---- */
 
 void heed_module_describe(const heed_module *m, char *text, size_t size) {
   if (text == NULL || size == 0) return;

@@ -17,12 +17,15 @@ typedef struct heed__setting {
   enum {
     HEED__SETTING_INTEGER,  /* int64_t; a size, which must be equal for one module to replace another */
     HEED__SETTING_NUMBER,   /* double */
+    HEED__SETTING_SCALE,    /* double, of attention modules; setting 0 selects the default */
     HEED__SETTING_BOOLEAN,  /* bool */
     HEED__SETTING_INDEX,    /* int64_t, from 1; 0: none */
     HEED__SETTING_POSITIVE, /* double; below 0: none */
     HEED__SETTING_SIZES     /* heed__sizes; equal, too */
   } kind;
   size_t offset;
+  /* Checks a new value, of the right kind; NULL: the setting cannot be changed. */
+  heed_status (*check)(const heed_module *m, const char *name, heed_scalar value);
 } heed__setting;
 
 typedef struct heed__class {
@@ -38,6 +41,11 @@ typedef struct heed__class {
                          heed_tensor **out, heed_attention_taps *taps);
   /* As heed_module_describe; NULL: nothing to print. */
   void (*describe)(const heed_module *m, char *text, size_t size);
+  /* Adapts the module's sizes to a weight [rows, columns] of another shape; NULL: it must keep its shape.
+   * Errors: SHAPE; then nothing has changed. */
+  heed_status (*resize)(heed_module *m, const heed_tensor *weight);
+  /* Called before the module is freed; NULL: nothing to release. */
+  void (*release)(heed_module *m);
 } heed__class;
 
 typedef struct heed__slot {
@@ -51,9 +59,11 @@ typedef struct heed__slot {
 
 struct heed_module {
   heed_context *context;
+  size_t bytes; /* of the class's struct */
   const heed__class *class;
   int64_t references;
   bool training;
+  bool is_part;        /* of a module in C, which relies on its sizes */
   int count, capacity; /* of slots */
   heed__slot *slots;   /* `inside`, or allocated for a ModuleList of more than HEED__MAX_ENTRIES */
   heed__slot inside[HEED__MAX_ENTRIES];
@@ -65,14 +75,24 @@ HEED_MUST_USE
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out);
 
+/** A module of the same class and settings, whose entries are those of m: the same parts, and tensors that share
+ * the elements of its parameters. Errors: MEMORY; CANCELLED and LIMIT for a large struct. (clone.c) */
+HEED_MUST_USE
+heed_status heed__module_shallow_copy(const heed_module *m, const char *function, heed_module **out);
+
 static inline int64_t heed__setting_integer(const heed_module *m, const heed__setting *setting) {
   return *(const int64_t *)(const void *)((const char *)m + setting->offset);
 }
 static inline const heed__sizes *heed__setting_sizes(const heed_module *m, const heed__setting *setting) {
   return (const heed__sizes *)(const void *)((const char *)m + setting->offset);
 }
-/** A setting of kind SIZES by name; NULL if there is none. */
+/** A setting of kind SIZES by name; NULL if there is none. (settings.c) */
 const heed__sizes *heed__module_sizes(const heed_module *m, const char *name);
+/** Checks for settings: any value; a number that is 0 or more and finite. (settings.c) */
+HEED_MUST_USE
+heed_status heed__setting_any(const heed_module *m, const char *name, heed_scalar value);
+HEED_MUST_USE
+heed_status heed__setting_not_negative(const heed_module *m, const char *name, heed_scalar value);
 
 /** Completes and checks the options of a forward pass: *options, NULL or of another version's size, is
  * replaced by *own or a constant where needed. Errors: ARGUMENT (an option that m does not take). */
@@ -156,6 +176,8 @@ heed_status heed__linear_from(heed_context *ctx, heed_tensor *weight, heed_tenso
 HEED_MUST_USE
 heed_status heed__linear_apply(const heed_module *linear, const char *function, const heed_tensor *x,
                                heed_tensor **out);
+bool heed__is_linear(const heed_module *m);
+bool heed__is_dropout(const heed_module *m);
 /** p of a Dropout module in training mode, else 0. */
 double heed__dropout_active(const heed_module *dropout);
 
@@ -179,6 +201,7 @@ typedef struct heed__attention_module {
   double scale;
   bool causal;
   bool one_head; /* masks and taps have no head dimension */
+  int own_parts; /* parts that heed__is_own */
   int64_t kdim, vdim;
   heed_window window;
   double softcap;
@@ -214,8 +237,20 @@ void heed__one_head(heed_attention_config *config, bool causal);
 /** Errors: INDEX, where dim is not one of the two or three dimensions of the weights. */
 HEED_MUST_USE
 heed_status heed__check_softmax_dim(heed_context *ctx, const char *function, int dim);
+/** Texts of modules, as heed_module_describe: of MultiHeadAttention; of modules with one head.
+ * (attention/text.c) */
+void heed__describe_heads(const heed_module *m, char *text, size_t size);
+void heed__describe_one_head(const heed_module *m, char *text, size_t size);
 /** 1 / √head_dim. */
 double heed__default_scale(int64_t head_dim);
+/** Errors: ARGUMENT, unless scale is finite. */
+HEED_MUST_USE
+heed_status heed__check_finite_scale(heed_context *ctx, const char *function, double scale);
+/** Checks of settings: scale, and context_length. */
+HEED_MUST_USE
+heed_status heed__check_scale(const heed_module *m, const char *name, heed_scalar value);
+HEED_MUST_USE
+heed_status heed__check_context_length(const heed_module *m, const char *name, heed_scalar value);
 
 /** Errors: DTYPE, SHAPE, where x is not float32 [n, d_in] or [b, n, d_in] with at most context_length tokens.
  * (attention/inputs.c) */
@@ -229,6 +264,55 @@ heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *
 /** The forward pass of modules with a softmax over the keys. (attention/stages.c) */
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                     heed_tensor **out, heed_attention_taps *taps);
+
+/* ---- Parts of one's own: neither the Linear nor the Dropout of the constructor (own.c) ---- */
+
+/** Whether the part `name` of m may be any module. */
+bool heed__takes_own(const heed_module *m, const char *name);
+/** Whether a part is one's own: of another class than Dropout, or Linear. */
+bool heed__is_own(const heed_module *part, bool dropout);
+/** Updates own_parts of an attention module that heed__takes_own. */
+void heed__count_own(heed_module *m);
+/** The first part of m that is one's own; NULL: none. */
+const heed__slot *heed__own_slot(const heed_module *m);
+/** Whether m or a part of it has such parts. */
+bool heed__holds_own(const heed_module *m);
+/** Errors: ARGUMENT, if m has such a part, for functions that cannot call it. */
+HEED_MUST_USE
+heed_status heed__refuse_own(const heed_module *m, const char *function);
+/** `user` of a module made by heed_own_module_new, else NULL. */
+void *heed__own_user(const heed_module *m);
+/** Whether a Linear has the sizes that the part `name` of m needs; any module of another class does. Errors:
+ * ARGUMENT. (attention/module.c) */
+HEED_MUST_USE
+heed_status heed__attention_check_part(const heed_module *m, const char *name, const heed_module *value);
+
+/* A forward pass that stops where such a part has to be applied. (attention/own_pass.c) */
+typedef struct heed__own_pass heed__own_pass;
+
+/** Checks the call of an attention module with own_parts. x and the tensors in options are held. Errors:
+ * those of heed_module_forward. */
+HEED_MUST_USE
+heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                               bool wants_taps, heed__own_pass **out);
+/** Continues until *part has to be applied to *x, both borrowed, or until all is done: *part is NULL. After a
+ * failure the pass cannot continue. Errors: ARGUMENT (the cache was used meanwhile), CANCELLED, LIMIT,
+ * MEMORY. */
+HEED_MUST_USE
+heed_status heed__own_pass_run(heed__own_pass *pass, heed_module **part, const heed_tensor **x);
+/** Writes "the result of W_query (Lora)" for messages; returns the class of the attention module. */
+const char *heed__own_pass_names(const heed__own_pass *pass, char *result, size_t size);
+/** Gives it the result of that part, which is copied. Errors: SHAPE, DTYPE, MEMORY, CANCELLED, LIMIT. */
+HEED_MUST_USE
+heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y);
+/** Moves the results of a pass that is done; taps NULL: not requested. Errors: those of storing in *out. */
+HEED_MUST_USE
+heed_status heed__own_pass_result(heed__own_pass *pass, heed_tensor **out, heed_attention_taps *taps);
+void heed__own_pass_free(heed__own_pass *pass); /* NULL is allowed */
+/** All of it, with the forward of each part. */
+HEED_MUST_USE
+heed_status heed__own_pass_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                   heed_tensor **out, heed_attention_taps *taps);
 
 /** Whether one kernel can do the whole pass, as for a few tokens without options; fills *pass but for x and
  * out. (attention/small.c) */

@@ -13,9 +13,9 @@ typedef struct norm_module {
 } norm_module;
 
 static const heed__setting norm_settings[] = {
-    {"normalized_shape", HEED__SETTING_SIZES, offsetof(norm_module, normalized_shape)},
-    {"eps", HEED__SETTING_POSITIVE, offsetof(norm_module, eps)},
-    {"elementwise_affine", HEED__SETTING_BOOLEAN, offsetof(norm_module, affine)},
+    {"normalized_shape", HEED__SETTING_SIZES, offsetof(norm_module, normalized_shape), NULL},
+    {"eps", HEED__SETTING_POSITIVE, offsetof(norm_module, eps), heed__setting_not_negative},
+    {"elementwise_affine", HEED__SETTING_BOOLEAN, offsetof(norm_module, affine), NULL},
     {0},
 };
 

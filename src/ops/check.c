@@ -27,6 +27,23 @@ heed_status heed__check_dim(heed_context *ctx, const char *function, int ndim, i
   return check_dim(ctx, function, ndim, ndim > 0 ? ndim : 1, dim, out);
 }
 
+heed_status heed__check_dims(heed_context *ctx, const char *function, int ndim, int ndims, const int *dims,
+                             uint32_t *bits) {
+  uint32_t found = 0;
+  heed_status status = heed__check_list(ctx, function, "dims", ndims, dims);
+  for (int i = 0; i < ndims && status == HEED_OK; i++) {
+    int dim;
+    status = heed__check_dim(ctx, function, ndim, dims[i], &dim);
+    if (status != HEED_OK) break;
+    if (found >> dim & 1)
+      return heed__fail(ctx, HEED_ARGUMENT, "%s: dim names dimension %d twice; it must name it once",
+                        function, dim + 1);
+    found |= (uint32_t)1 << dim;
+  }
+  *bits = found;
+  return status;
+}
+
 heed_status heed__check_new_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out) {
   if (ndim >= HEED_MAX_DIMS)
     return heed__fail(ctx, HEED_SHAPE, "%s: the tensor has %d dimensions; it must have at most %d", function,
@@ -71,6 +88,10 @@ heed_status heed__check_dtype(heed_context *ctx, const char *function, const cha
   if (wanted == HEED_FLOAT32)
     return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be float32: convert with %s:float()", function,
                       argument, heed_dtype_name(x->dtype), argument);
+  if (wanted == HEED_BOOL)
+    return heed__fail(ctx, HEED_DTYPE,
+                      "%s: %s is %s; it must be bool: convert with %s:bool(), or compare, as x:gt(0) does",
+                      function, argument, heed_dtype_name(x->dtype), argument);
   return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be %s", function, argument,
                     heed_dtype_name(x->dtype), heed_dtype_name(wanted));
 }
@@ -119,4 +140,13 @@ heed_status heed__fail_pair(heed_context *ctx, const char *function, const char 
   return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s and %s is %s; %s", function, a_name,
                     heed__shape_text(a_text, a->ndim, a->shape), b_name,
                     heed__shape_text(b_text, b->ndim, b->shape), needed);
+}
+
+const char *heed__element_text(char text[HEED__SHAPE_TEXT], const heed_tensor *x, int64_t number) {
+  int64_t at[HEED_MAX_DIMS];
+  for (int d = x->ndim - 1; d >= 0; d--) {
+    at[d] = number % x->shape[d] + 1;
+    number /= x->shape[d];
+  }
+  return heed__shape_text(text, x->ndim, at);
 }

@@ -158,17 +158,33 @@ static void int64_close(const void *user, void *out, const heed__span *in, size_
   }
 }
 
-heed_status heed_allclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
-                          double absolute, bool equal_nan, bool *out) {
-  HEED__ENTER(ctx, "allclose", a, b, out);
+static heed_status close_map(heed_context *ctx, const char *function, const heed_tensor *a,
+                             const heed_tensor *b, double relative, double absolute, const tolerance *t,
+                             heed__map *map) {
   if (!(relative >= 0) || !(absolute >= 0))
     return heed__fail(
         ctx, HEED_ARGUMENT,
-        "allclose: the relative tolerance is %s and the absolute one %s; neither may be negative or nan",
+        "%s: the relative tolerance is %s and the absolute one %s; neither may be negative or nan", function,
         HEED__G(relative), HEED__G(absolute));
-  const tolerance t = {(float)relative, (float)absolute, equal_nan};
   const bool real = heed__wider(a->dtype, b->dtype) == HEED_FLOAT32;
-  const heed__map map =
-      map_of_two("allclose", real ? float_close : int64_close, &t, real ? HEED_FLOAT32 : HEED_INT64, a, b);
-  return heed__map_all(ctx, &map, out);
+  *map = map_of_two(function, real ? float_close : int64_close, t, real ? HEED_FLOAT32 : HEED_INT64, a, b);
+  return HEED_OK;
+}
+
+heed_status heed_isclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
+                         double absolute, bool equal_nan, heed_tensor **out) {
+  HEED__ENTER(ctx, "isclose", a, b, out);
+  const tolerance t = {(float)relative, (float)absolute, equal_nan};
+  heed__map map;
+  const heed_status status = close_map(ctx, "isclose", a, b, relative, absolute, &t, &map);
+  return status == HEED_OK ? heed__map_run(ctx, &map, out) : status;
+}
+
+heed_status heed_allclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,
+                          double absolute, bool equal_nan, bool *out) {
+  HEED__ENTER(ctx, "allclose", a, b, out);
+  const tolerance t = {(float)relative, (float)absolute, equal_nan};
+  heed__map map;
+  const heed_status status = close_map(ctx, "allclose", a, b, relative, absolute, &t, &map);
+  return status == HEED_OK ? heed__map_all(ctx, &map, out) : status;
 }

@@ -67,6 +67,27 @@ heed_status heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor
   return copy_as(ctx, "contiguous", x, x->dtype, out);
 }
 
+heed_status heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims,
+                      heed_tensor **out) {
+  HEED__ENTER(ctx, "flip", x, out);
+  heed__result result;
+  heed_tensor back; /* x read backwards: with negative strides, which only a walk can handle */
+  uint32_t named;
+  heed_status status = heed__check_dims(ctx, "flip", x->ndim, ndims, dims, &named);
+  if (status) return status;
+  status = heed__result_begin(ctx, "flip", &result, out, x->dtype, x->ndim, x->shape, false, 1, &x);
+  if (status == HEED_OK && x->numel > 0) {
+    heed__alias_on_stack(&back, x);
+    for (int d = 0; d < x->ndim; d++) {
+      if (!(named >> d & 1)) continue;
+      back.data += (x->shape[d] - 1) * x->stride[d] * (ptrdiff_t)heed__element_bytes(x->dtype);
+      back.stride[d] = -x->stride[d];
+    }
+    if (!heed__copy_elements(result.tensor, &back)) status = heed__stopped(ctx, "flip");
+  }
+  return heed__result_end(ctx, &result, status);
+}
+
 heed_status heed__to(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                      heed_tensor **out) {
   if (!*out && x->dtype == dtype) return heed__tensor_from_view(ctx, function, x, out);

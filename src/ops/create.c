@@ -86,33 +86,97 @@ static heed_scalar double_at(const void *user, int64_t i) {
   return heed_number(r->first + r->step * (double)i);
 }
 
-static heed_status fail_long(heed_context *ctx) {
-  return heed__fail(
-      ctx, HEED_SHAPE,
-      "range: first to last by step is more elements than memory can address; step must be larger");
+/* Through a volatile, since gcc 12 leaves the rounding out where it makes one vector of two of these. */
+static double rounded(double x) {
+  const volatile float y = (float)x;
+  return (double)y;
+}
+
+static heed_status fail_long(heed_context *ctx, const char *function, const char *ends) {
+  return heed__fail(ctx, HEED_SHAPE,
+                    "%s: %s by step is more elements than memory can address; step must be larger", function,
+                    ends);
+}
+
+static heed_status check_ends(heed_context *ctx, const char *function, const char *first_name, double first,
+                              const char *last_name, double last, double step) {
+  if (step == 0) return heed__fail(ctx, HEED_ARGUMENT, "%s: step is 0; it must not be 0", function);
+  if (isfinite(first) && isfinite(last) && isfinite(step)) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %s, %s %s and step %s; they must be finite", function,
+                    first_name, HEED__G(first), last_name, HEED__G(last), HEED__G(step));
+}
+
+static bool are_integers(heed_scalar a, heed_scalar b, heed_scalar c) {
+  return a.dtype != HEED_FLOAT32 && b.dtype != HEED_FLOAT32 && c.dtype != HEED_FLOAT32;
 }
 
 heed_status heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, heed_scalar last,
                        heed_scalar step, heed_tensor **out) {
   HEED__ENTER(ctx, "range", dtype, first, last, step, out);
-  if (as_double(step) == 0) return heed__fail(ctx, HEED_ARGUMENT, "range: step is 0; it must not be 0");
-  if (first.dtype != HEED_FLOAT32 && last.dtype != HEED_FLOAT32 && step.dtype != HEED_FLOAT32) {
+  const heed_status status =
+      check_ends(ctx, "range", "first", as_double(first), "last", as_double(last), as_double(step));
+  if (status) return status;
+  if (are_integers(first, last, step)) {
     const integers r = {first.as.integer, step.as.integer};
     const uint64_t from = (uint64_t)r.first, to = (uint64_t)last.as.integer, by = (uint64_t)r.step;
     const bool empty = r.step > 0 ? last.as.integer < r.first : last.as.integer > r.first;
     const uint64_t steps = r.step > 0 ? (to - from) / by : (from - to) / (0 - by);
-    if (!empty && steps >= INT64_MAX) return fail_long(ctx);
+    if (!empty && steps >= INT64_MAX) return fail_long(ctx, "range", "first to last");
     return list(ctx, "range", dtype, empty ? 0 : (int64_t)steps + 1, integer_at, &r, out);
   }
   const doubles r = {as_double(first), as_double(step)};
   const double steps = (as_double(last) - r.first) / r.step;
-  if (!isfinite(r.first) || !isfinite(r.step) || !isfinite(as_double(last)))
-    return heed__fail(ctx, HEED_ARGUMENT, "range: first is %s, last %s and step %s; they must be finite",
-                      HEED__G(r.first), HEED__G(as_double(last)), HEED__G(r.step));
-  if (!(steps < 0x1p62)) return fail_long(ctx);
+  if (!(steps < 0x1p62)) return fail_long(ctx, "range", "first to last");
   /* some units in the last place more, so that rounding does not lose the last value (0 to 0.3 by 0.1) */
   const double count = floor(steps + fabs(steps) * 0x1p-50) + 1;
   return list(ctx, "range", dtype, count > 0 ? (int64_t)count : 0, double_at, &r, out);
+}
+
+typedef struct arange_blocks {
+  double start, step;
+  int64_t end; /* of the blocks; the elements behind them are computed one by one */
+} arange_blocks;
+
+/* Like PyTorch's loop for 256-bit vectors: the first of 8 elements is rounded to float32, and the others are
+ * computed from it. */
+static heed_scalar arange_at(const void *user, int64_t i) {
+  const arange_blocks *b = user;
+  const int64_t first = i < b->end ? i - i % 8 : i;
+  const double value = b->start + b->step * (double)first;
+  return heed_number(i < b->end ? rounded(value) + b->step * (double)(i - first) : value);
+}
+
+/* end lies before start, in the direction of step. */
+static heed_status fail_direction(heed_context *ctx, double start, double end, double step) {
+  return heed__fail(
+      ctx, HEED_ARGUMENT,
+      "arange: start is %s, end %s and step %s; end must not be %s than start, or step must be %s",
+      HEED__G(start), HEED__G(end), HEED__G(step), step > 0 ? "less" : "greater",
+      step > 0 ? "negative" : "positive");
+}
+
+heed_status heed_arange(heed_context *ctx, heed_dtype dtype, heed_scalar start, heed_scalar end,
+                        heed_scalar step, heed_tensor **out) {
+  HEED__ENTER(ctx, "arange", dtype, start, end, step, out);
+  const doubles r = {as_double(start), as_double(step)};
+  const heed_status status = check_ends(ctx, "arange", "start", r.first, "end", as_double(end), r.step);
+  if (status) return status;
+  if (are_integers(start, end, step)) {
+    const integers whole = {start.as.integer, step.as.integer};
+    const uint64_t from = (uint64_t)whole.first, to = (uint64_t)end.as.integer, by = (uint64_t)whole.step;
+    if (whole.step > 0 ? end.as.integer < whole.first : end.as.integer > whole.first)
+      return fail_direction(ctx, r.first, as_double(end), r.step);
+    const uint64_t distance = whole.step > 0 ? to - from : from - to, size = whole.step > 0 ? by : 0 - by;
+    const uint64_t count = distance / size + (distance % size != 0);
+    if (count > INT64_MAX) return fail_long(ctx, "arange", "start to end");
+    return list(ctx, "arange", dtype, (int64_t)count, integer_at, &whole, out);
+  }
+  const double count = ceil((as_double(end) - r.first) / r.step);
+  if (count < 0) return fail_direction(ctx, r.first, as_double(end), r.step);
+  if (!(count < 0x1p62)) return fail_long(ctx, "arange", "start to end");
+  const arange_blocks b = {r.first, r.step, (int64_t)count - (int64_t)count % 16};
+  return list(ctx, "arange", dtype, (int64_t)count, dtype == HEED_FLOAT32 ? arange_at : double_at,
+              dtype == HEED_FLOAT32 ? (const void *)&b : &r, out);
 }
 
 typedef struct line {
@@ -125,12 +189,6 @@ static heed_scalar line_at(const void *user, int64_t i) {
   const line *l = user;
   if (i < l->count / 2 || l->count == 1) return heed_number(l->first + l->step * (double)i);
   return heed_number(l->last - l->step * (double)(l->count - 1 - i));
-}
-
-/* Through a volatile, since gcc 12 leaves the rounding out where it makes one vector of two of these. */
-static double rounded(double x) {
-  const volatile float y = (float)x;
-  return (double)y;
 }
 
 heed_status heed_linspace(heed_context *ctx, heed_dtype dtype, double first, double last, int64_t count,

@@ -30,6 +30,14 @@ static inline int64_t floored_remainder(int64_t a, int64_t b) {
   return r + (int64_t)((uint64_t)b & sign_of(r ^ b) & (0 - (uint64_t)(r != 0)));
 }
 
+/* Dividing the smallest integer by -1 would trap; these wrap. b is not 0. */
+static inline int64_t whole_quotient(int64_t a, int64_t b) {
+  return b == -1 ? wrap_sub(0, a) : a / b;
+}
+static inline int64_t floored_quotient(int64_t a, int64_t b) {
+  return b == -1 ? wrap_sub(0, a) : a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
 static inline int64_t whole_power(int64_t base, int64_t power) {
   uint64_t result = 1, square = (uint64_t)base;
   for (uint64_t left = (uint64_t)power; left != 0; left >>= 1) {
@@ -66,6 +74,10 @@ static inline int64_t whole_power(int64_t base, int64_t power) {
 UNARY_ROW(int64_abs, int64_t, whole_abs(x))
 UNARY_ROW(int64_neg, int64_t, wrap_sub(0, x))
 UNARY_ROW(int64_relu, int64_t, (uint64_t)x & ~sign_of(x))
+UNARY_ROW(int64_same, int64_t, x)
+UNARY_ROW(int64_sign, int64_t, (x > 0) - (x < 0))
+UNARY_ROW(int64_square, int64_t, wrap_mul(x, x))
+UNARY_ROW(bool_sign, uint8_t, x != 0)
 
 BINARY_ROW(int64_add, int64_t, wrap_add(a, b))
 BINARY_ROW(int64_sub, int64_t, wrap_sub(a, b))
@@ -74,6 +86,9 @@ BINARY_ROW(int64_remainder, int64_t, floored_remainder(a, b))
 BINARY_ROW(int64_pow, int64_t, whole_power(a, b))
 BINARY_ROW(int64_maximum, int64_t, heed__max(a, b))
 BINARY_ROW(int64_minimum, int64_t, heed__min(a, b))
+BINARY_ROW(int64_floor_divide, int64_t, floored_quotient(a, b))
+BINARY_ROW(int64_trunc_divide, int64_t, whole_quotient(a, b))
+BINARY_ROW(int64_fmod, int64_t, b == -1 ? 0 : a % b)
 BINARY_ROW(bool_or, uint8_t, (a | b) != 0)
 BINARY_ROW(bool_and, uint8_t, a != 0 && b != 0)
 
@@ -93,11 +108,11 @@ typedef enum unary_op {
 HEED__UNARY_KERNELS(X)
 #undef X
 
-/* Operations that keep int64 and refuse bool; all others return float32. */
+/* Operations that keep int64 and refuse bool, except for sign and square; all others return float32. */
 static heed__row *const int64_unary[UNARY_COUNT] = {
-    [UNARY_abs] = int64_abs,
-    [UNARY_neg] = int64_neg,
-    [UNARY_relu] = int64_relu,
+    [UNARY_abs] = int64_abs,    [UNARY_neg] = int64_neg,       [UNARY_relu] = int64_relu,
+    [UNARY_floor] = int64_same, [UNARY_ceil] = int64_same,     [UNARY_round] = int64_same,
+    [UNARY_trunc] = int64_same, [UNARY_square] = int64_square, [UNARY_sign] = int64_sign,
 };
 
 static void float_unary(const void *user, void *out, const heed__span *in, size_t n) {
@@ -108,14 +123,18 @@ static void float_unary(const void *user, void *out, const heed__span *in, size_
 static heed_status unary(heed_context *ctx, const char *function, unary_op op,
                          heed__unary_kernel *const *kernel, const heed_tensor *x, heed_tensor **out) {
   const bool whole = int64_unary[op] != NULL && x->dtype != HEED_FLOAT32;
-  if (whole && x->dtype == HEED_BOOL)
+  const bool takes_bool = op == UNARY_sign || op == UNARY_square;
+  if (whole && x->dtype == HEED_BOOL && !takes_bool)
     return heed__fail(ctx, HEED_DTYPE, "%s: x is bool; it must be int64 or float32%s", function,
                       op == UNARY_neg ? " (logical_not inverts a mask)" : "");
-  const heed_dtype dtype = whole ? HEED_INT64 : HEED_FLOAT32;
+  const bool keeps_bool = op == UNARY_sign && x->dtype == HEED_BOOL;
+  const heed_dtype dtype = keeps_bool ? HEED_BOOL : whole ? HEED_INT64 : HEED_FLOAT32;
   const heed__map map = {
       .function = function,
       .result = dtype,
-      .row = whole ? int64_unary[op] : float_unary,
+      .row = keeps_bool ? bool_sign
+             : whole    ? int64_unary[op]
+                        : float_unary,
       .user = kernel,
       .packed = !whole,
       .count = 1,
@@ -145,7 +164,8 @@ static heed__row *const int64_binary[BINARY_COUNT] = {
     [BINARY_add] = int64_add,         [BINARY_sub] = int64_sub,
     [BINARY_mul] = int64_mul,         [BINARY_remainder] = int64_remainder,
     [BINARY_pow] = int64_pow,         [BINARY_maximum] = int64_maximum,
-    [BINARY_minimum] = int64_minimum,
+    [BINARY_minimum] = int64_minimum, [BINARY_floor_divide] = int64_floor_divide,
+    [BINARY_fmod] = int64_fmod,
 };
 
 static heed__row *const bool_binary[BINARY_COUNT] = {
@@ -191,7 +211,8 @@ static bool has_element(const heed_tensor *x, bool (*is)(int64_t), const heed__p
 /* Divisors and exponents that int64 cannot have; checked before anything is written. */
 static heed_status check_integers(heed_context *ctx, const char *function, binary_op op,
                                   const heed_tensor *b) {
-  if (op == BINARY_remainder && has_element(b, is_zero, &ctx->pace))
+  const bool divides = op == BINARY_remainder || op == BINARY_floor_divide || op == BINARY_fmod;
+  if (divides && has_element(b, is_zero, &ctx->pace))
     return heed__fail(ctx, HEED_ARGUMENT, "%s: b contains 0; a divisor of int64 numbers must not be 0",
                       function);
   if (op == BINARY_pow && has_element(b, is_negative, &ctx->pace))
@@ -200,6 +221,12 @@ static heed_status check_integers(heed_context *ctx, const char *function, binar
                       "(use x:float())",
                       function);
   return HEED_OK;
+}
+
+static heed_status fail_of_bools(heed_context *ctx, const char *function, const char *a_name,
+                                 const char *b_name) {
+  return heed__fail(ctx, HEED_DTYPE, "%s: %s and %s are bool; one must be int64 or float32", function, a_name,
+                    b_name);
 }
 
 /* a_name and b_name are for messages; kernel belongs to op. */
@@ -216,9 +243,7 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
         ctx, HEED_DTYPE,
         "%s: %s is bool; it must be int64 or float32 (for masks, use logical_xor or logical_not)", function,
         a->dtype == HEED_BOOL ? a_name : b_name);
-  if (row == NULL)
-    return heed__fail(ctx, HEED_DTYPE, "%s: %s and %s are bool; one must be int64 or float32", function,
-                      a_name, b_name);
+  if (row == NULL) return fail_of_bools(ctx, function, a_name, b_name);
   if (dtype == HEED_INT64 && a->numel > 0) {
     status = check_integers(ctx, function, op, b);
     if (status != HEED_OK) return status;
@@ -242,6 +267,42 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
   }
 HEED_BINARY_LIST(X)
 #undef X
+
+heed_status heed__mul(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
+                      const char *b_name, const heed_tensor *b, heed_tensor **out) {
+  return binary(ctx, function, BINARY_mul, &heed__kernels_of(ctx)->mul, a_name, a, b_name, b, out);
+}
+
+/* ---- trunc_divide ---- */
+
+static void float_trunc_divide(const void *user, void *out, const heed__span *in, size_t n) {
+  const heed__kernels *kernels = user;
+  kernels->div(out, in[0].data, in[0].stride, in[1].data, in[1].stride, n);
+  kernels->trunc(out, out, n);
+}
+
+heed_status heed_trunc_divide(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
+                              heed_tensor **out) {
+  HEED__ENTER(ctx, "trunc_divide", a, b, out);
+  heed_status status = heed__check_arithmetic(ctx, "trunc_divide", "a", a);
+  if (status == HEED_OK) status = heed__check_arithmetic(ctx, "trunc_divide", "b", b);
+  if (status != HEED_OK) return status;
+  const heed_dtype dtype = heed__wider(a->dtype, b->dtype);
+  if (dtype == HEED_BOOL) return fail_of_bools(ctx, "trunc_divide", "a", "b");
+  if (dtype == HEED_INT64 && a->numel > 0) {
+    status = check_integers(ctx, "trunc_divide", BINARY_floor_divide, b);
+    if (status != HEED_OK) return status;
+  }
+  const heed__map map = {
+      .function = "trunc_divide",
+      .result = dtype,
+      .row = dtype == HEED_INT64 ? int64_trunc_divide : float_trunc_divide,
+      .user = heed__kernels_of(ctx),
+      .count = 2,
+      .input = {{"a", a, dtype}, {"b", b, dtype}},
+  };
+  return heed__map_run(ctx, &map, out);
+}
 
 /* ---- clamp ---- */
 

@@ -31,10 +31,13 @@ static heed_status check_ids(heed_context *ctx, const char *function, const heed
         if (status != HEED_OK) return status;
       }
       const int64_t id = row[i * w.stride[0]];
-      if (id < 1 || id > size)
-        return heed__fail(ctx, HEED_INDEX,
-                          "%s: id %" PRId64 " is out of range; weight has rows 1 to %" PRId64, function, id,
-                          size);
+      if (id < 1 || id > size) {
+        char element[HEED__SHAPE_TEXT];
+        return heed__fail(
+            ctx, HEED_INDEX, "%s: id %" PRId64 " is out of range; weight has rows 1 to %" PRId64 "%s%s%s",
+            function, id, size, ids->ndim > 0 ? " (element " : "",
+            ids->ndim > 0 ? heed__element_text(element, ids, done) : "", ids->ndim > 0 ? " of ids)" : "");
+      }
     }
   }
   return HEED_OK;

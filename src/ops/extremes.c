@@ -157,29 +157,17 @@ static const heed__reduction minimum[] = {
     [HEED_FLOAT32] = ROW(HEED_FLOAT32, least_along, least_across),
 };
 
-/* Like PyTorch, also if the result has no elements. */
-static heed_status check_elements(heed_context *ctx, const char *function, const heed_tensor *x,
-                                  uint32_t reduced) {
-  char text[HEED__SHAPE_TEXT];
-  for (int i = 0; i < x->ndim; i++) {
-    if ((reduced >> i & 1) && x->shape[i] == 0)
-      return heed__fail(ctx, HEED_SHAPE, "%s: x is %s; dimension %d must have at least 1 element", function,
-                        heed__shape_text(text, x->ndim, x->shape), i + 1);
-  }
-  return HEED_OK;
-}
-
 static heed_status choose(heed_context *ctx, const char *function, const heed__reduction *table,
-                          const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
-                          heed_tensor **indices) {
+                          const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                          heed_tensor **values, heed_tensor **indices) {
   heed__indexed_result result;
   uint32_t reduced;
   int64_t shape[HEED_MAX_DIMS];
   extreme state;
   heed_status status = heed__check_apart(ctx, function, values, indices);
-  if (status == HEED_OK) status = heed__reduced_dims(ctx, function, x, dim == 0 ? 0 : 1, &dim, &reduced);
+  if (status == HEED_OK) status = heed__reduced_dims(ctx, function, x, ndims, dims, &reduced);
   if (status != HEED_OK) return status;
-  status = check_elements(ctx, function, x, reduced);
+  status = heed__check_reduced(ctx, function, x, reduced);
   if (status != HEED_OK) return status;
   const int ndim = heed__reduced_shape(x, reduced, keepdim, shape);
   status = heed__indexed_result_begin(ctx, function, &result, values, indices, ndim, shape, x);
@@ -197,12 +185,24 @@ heed_status heed_max(heed_context *ctx, const heed_tensor *x, int dim, bool keep
                      heed_tensor **indices) {
   HEED__ENTER(ctx, "max", x, values);
   HEED__MAY_ENTER(ctx, "max", indices);
-  return choose(ctx, "max", maximum, x, dim, keepdim, values, indices);
+  return choose(ctx, "max", maximum, x, dim == 0 ? 0 : 1, &dim, keepdim, values, indices);
 }
 
 heed_status heed_min(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                      heed_tensor **indices) {
   HEED__ENTER(ctx, "min", x, values);
   HEED__MAY_ENTER(ctx, "min", indices);
-  return choose(ctx, "min", minimum, x, dim, keepdim, values, indices);
+  return choose(ctx, "min", minimum, x, dim == 0 ? 0 : 1, &dim, keepdim, values, indices);
+}
+
+heed_status heed_amax(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                      heed_tensor **out) {
+  HEED__ENTER(ctx, "amax", x, out);
+  return choose(ctx, "amax", maximum, x, ndims, dims, keepdim, out, NULL);
+}
+
+heed_status heed_amin(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                      heed_tensor **out) {
+  HEED__ENTER(ctx, "amin", x, out);
+  return choose(ctx, "amin", minimum, x, ndims, dims, keepdim, out, NULL);
 }

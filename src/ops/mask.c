@@ -254,3 +254,47 @@ heed_status heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_ten
   HEED__ENTER(ctx, "masked_assign", x, mask, value);
   return heed__masked_assign(ctx, "masked_assign", x, mask, value);
 }
+
+/* ---- Indices ---- */
+
+/* Writes the indices, from 1, of the elements where mask is true, [count, dimensions]. False if a
+ * cancellation check stops it. */
+static bool list_true(const heed_tensor *mask, const heed_tensor *out) {
+  const heed__pace *pace = &out->storage->context->pace;
+  const ptrdiff_t width = (ptrdiff_t)heed__element_bytes(mask->dtype);
+  int64_t *to = (int64_t *)(void *)out->data, done = 0, at[HEED_MAX_DIMS] = {0};
+  const int last = mask->ndim - 1;
+  if (mask->numel == 0 || out->numel == 0) return true;
+  for (;;) {
+    const char *row = mask->data;
+    for (int d = 0; d < last; d++) row += at[d] * mask->stride[d] * width;
+    for (int64_t i = 0; i < mask->shape[last]; i++) {
+      if (heed__is_due_at(pace, done++)) return false;
+      if (row[i * mask->stride[last]] == 0) continue;
+      for (int d = 0; d < last; d++) *to++ = at[d] + 1;
+      *to++ = i + 1;
+    }
+    int d = last - 1;
+    while (d >= 0 && ++at[d] == mask->shape[d]) at[d--] = 0;
+    if (d < 0) return true;
+  }
+}
+
+heed_status heed__nonzero(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out) {
+  heed__result result = {0};
+  heed_tensor *truth = NULL;
+  heed_status status = heed__to(ctx, function, x, HEED_BOOL, &truth);
+  if (status != HEED_OK) return status;
+  const int64_t shape[] = {count_true(truth, &ctx->pace), x->ndim};
+  if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
+  if (status == HEED_OK)
+    status = heed__result_begin_row_major(ctx, function, &result, out, HEED_INT64, 2, shape, 1, &x);
+  if (status == HEED_OK && !list_true(truth, result.tensor)) status = heed__stopped(ctx, function);
+  heed_tensor_free(truth);
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_nonzero(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+  HEED__ENTER(ctx, "nonzero", x, out);
+  return heed__nonzero(ctx, "nonzero", x, out);
+}

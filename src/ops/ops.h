@@ -18,6 +18,11 @@ static inline const heed__kernels *heed__kernels_of(const heed_context *ctx) {
  * dimensions has dimension 1. Errors: INDEX. */
 HEED_MUST_USE
 heed_status heed__check_dim(heed_context *ctx, const char *function, int ndim, int dim, int *out);
+/** Converts a list of dimensions to bits. Errors: INDEX, ARGUMENT (one is named twice), as heed__check_list.
+ */
+HEED_MUST_USE
+heed_status heed__check_dims(heed_context *ctx, const char *function, int ndim, int ndims, const int *dims,
+                             uint32_t *bits);
 /** Converts the position of a new dimension, 1…ndim + 1 (or -1 behind the last), to one from 0. Errors:
  * INDEX, SHAPE (too many dimensions). */
 HEED_MUST_USE
@@ -27,6 +32,17 @@ heed_status heed__check_new_dim(heed_context *ctx, const char *function, int ndi
 HEED_MUST_USE
 heed_status heed__check_index(heed_context *ctx, const char *function, int64_t index, int dim, int64_t size,
                               int64_t *out);
+/** All elements of index (int64), the argument of that name, must be such indices. Errors: INDEX. (index.c)
+ */
+HEED_MUST_USE
+heed_status heed__check_indices(heed_context *ctx, const char *function, const char *argument,
+                                const heed_tensor *index, int dim, int64_t size);
+/** Indices as int64: x itself, or float32 with whole values. Errors: DTYPE. (index.c) */
+HEED_MUST_USE
+heed_status heed__as_indices(heed_context *ctx, const char *function, const char *argument,
+                             const heed_tensor *x, heed_tensor **out);
+/** Writes the position of element `number` (from 0, in row-major order) of x, from 1: "[2, 3]". */
+const char *heed__element_text(char text[HEED__SHAPE_TEXT], const heed_tensor *x, int64_t number);
 /** Converts a slice as in heed_slice (first and last from 1, or -1 from the last) of dimension `dim` (from
  * 0), which has `size` elements, to a start from 0 and a count. Errors: INDEX, ARGUMENT (step below 1).
  * (view.c) */
@@ -217,15 +233,75 @@ bool heed__gemm(heed_context *ctx, int64_t m, int64_t n, int64_t k, const float 
 const char *heed__blas_name(heed_context *ctx);
 const char *heed__blas_core(heed_context *ctx);
 
+/* ---- Elements at indices (index.c, scatter.c) ---- */
+
+/** A checked index as one from 0. */
+static inline int64_t heed__from_zero(int64_t index, int64_t size) {
+  return index > 0 ? index - 1 : index + size;
+}
+
+/* The dimension that indices select from. */
+typedef struct heed__lane {
+  int64_t size;
+  ptrdiff_t step; /* bytes between its elements */
+} heed__lane;
+
+/** Headers, on the stack, for the following functions: heads are the elements of x at index 0 of dimension
+ * dim. index has the shape (ndim, shape), or at most one dimension and is then the same for all others. */
+void heed__lane_heads(const heed_tensor *x, int dim, int ndim, const int64_t *shape, const heed_tensor *index,
+                      heed_tensor *heads, heed_tensor *indices, heed__lane *lane);
+/** out = the elements at the indices (checked) from heads on; both broadcast to out, which has the dtype of
+ * heads. False if a cancellation check stops it. (index.c) */
+HEED_MUST_USE
+bool heed__pick(const heed_tensor *out, const heed_tensor *indices, const heed_tensor *heads,
+                heed__lane lane);
+/** The reverse, in row-major order: writes `from`, of the same dtype, to these elements, adds it to them, or
+ * multiplies them by it. All broadcast to (ndim, shape). (scatter.c) */
+HEED_MUST_USE
+bool heed__place(int ndim, const int64_t *shape, const heed_tensor *indices, const heed_tensor *heads,
+                 heed__lane lane, const heed_tensor *from, heed_scatter_reduce reduce);
+/** *value: `value` in a form that can be written to x with `reduce`: of x's dtype, and not overlapping it.
+ * The caller frees *made, if that was necessary. any: the dtype is converted as by heed_copy; otherwise x
+ * must be able to hold it. Errors: DTYPE. (scatter.c) */
+HEED_MUST_USE
+heed_status heed__prepare_placing(heed_context *ctx, const char *function, const char *argument,
+                                  const heed_tensor *x, heed_scatter_reduce reduce, bool any,
+                                  const heed_tensor **value, heed_tensor **made);
+
 /* The following are functions of heed.h under another name in messages: `function`. */
 
 /* index.c, mask.c */
 HEED_MUST_USE
 heed_status heed__index_select(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
                                const heed_tensor *index, heed_tensor **out);
+/* What messages call the indices: element item[i] of the list that a script gave, and dimension dim[i] (from
+ * 0) of the tensor that it indexes. */
+typedef struct heed__index_names {
+  int item[HEED_MAX_DIMS], dim[HEED_MAX_DIMS];
+} heed__index_names;
+/** names: NULL for those of x and of the list itself. (indices.c) */
 HEED_MUST_USE
-heed_status heed__index_assign(heed_context *ctx, const char *function, heed_tensor *x,
-                               const heed_tensor *index, const heed_tensor *value);
+heed_status heed__index(heed_context *ctx, const char *function, const heed_tensor *x, int count,
+                        const heed_tensor *const *indices, const heed__index_names *names, heed_tensor **out);
+/** any: value may have any dtype, and is converted as by heed_copy. (indices.c) */
+HEED_MUST_USE
+heed_status heed__index_put(heed_context *ctx, const char *function, heed_tensor *x, int count,
+                            const heed_tensor *const *indices, const heed__index_names *names,
+                            const heed_tensor *value, bool accumulate, bool any);
+HEED_MUST_USE
+heed_status heed__scatter(heed_context *ctx, const char *function, heed_tensor *x, int dim,
+                          const heed_tensor *index, const heed_tensor *src, heed_scatter_reduce reduce);
+HEED_MUST_USE
+heed_status heed__index_add(heed_context *ctx, const char *function, heed_tensor *x, int dim,
+                            const heed_tensor *index, const heed_tensor *source, heed_scalar alpha);
+HEED_MUST_USE
+heed_status heed__index_copy(heed_context *ctx, const char *function, heed_tensor *x, int dim,
+                             const heed_tensor *index, const heed_tensor *source);
+HEED_MUST_USE
+heed_status heed__index_fill(heed_context *ctx, const char *function, heed_tensor *x, int dim,
+                             const heed_tensor *index, heed_scalar value);
+HEED_MUST_USE
+heed_status heed__nonzero(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__masked_select(heed_context *ctx, const char *function, const heed_tensor *x,
                                 const heed_tensor *mask, heed_tensor **out);
@@ -260,6 +336,13 @@ heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const
 HEED_MUST_USE
 heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
                        const heed_tensor *x, heed_tensor **out);
+/** elementwise.c, sort.c */
+HEED_MUST_USE
+heed_status heed__mul(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
+                      const char *b_name, const heed_tensor *b, heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__topk(heed_context *ctx, const char *function, const heed_tensor *x, int64_t k, int dim,
+                       bool largest, heed_tensor **values, heed_tensor **indices);
 /* create.c, copy.c, draw.c, linear.c, embedding.c */
 HEED_MUST_USE
 heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst, heed_scalar value);

@@ -17,20 +17,21 @@ _Static_assert(HEED__REDUCE_WIDTH >= HEED__CHUNK, "a row of results is converted
 
 heed_status heed__reduced_dims(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                                const int *dims, uint32_t *reduced) {
-  uint32_t bits = ndims == 0 ? UINT32_MAX : 0;
+  uint32_t bits;
   heed_status status = heed__check_arithmetic(ctx, function, "x", x);
-  if (status == HEED_OK) status = heed__check_list(ctx, function, "dims", ndims, dims);
-  if (status != HEED_OK) return status;
-  for (int i = 0; i < ndims; i++) {
-    int dim;
-    status = heed__check_dim(ctx, function, x->ndim, dims[i], &dim);
-    if (status != HEED_OK) return status;
-    if (bits >> dim & 1)
-      return heed__fail(ctx, HEED_ARGUMENT, "%s: dim names dimension %d twice; it must name it once",
-                        function, dim + 1);
-    bits |= (uint32_t)1 << dim;
+  if (status == HEED_OK) status = heed__check_dims(ctx, function, x->ndim, ndims, dims, &bits);
+  if (status == HEED_OK) *reduced = ndims == 0 ? UINT32_MAX : bits;
+  return status;
+}
+
+heed_status heed__check_reduced(heed_context *ctx, const char *function, const heed_tensor *x,
+                                uint32_t reduced) {
+  char text[HEED__SHAPE_TEXT];
+  for (int i = 0; i < x->ndim; i++) {
+    if ((reduced >> i & 1) && x->shape[i] == 0)
+      return heed__fail(ctx, HEED_SHAPE, "%s: x is %s; dimension %d must have at least 1 element", function,
+                        heed__shape_text(text, x->ndim, x->shape), i + 1);
   }
-  *reduced = bits;
   return HEED_OK;
 }
 
@@ -232,4 +233,20 @@ bool heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, cons
   }
   heed__release(ctx, job.more_states);
   return done;
+}
+
+heed_status heed__reduce_dims(heed_context *ctx, const char *function, const heed__reduction *r, void *state,
+                              const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                              heed_dtype dtype, heed_tensor **out) {
+  heed__result result = {0};
+  uint32_t reduced;
+  int64_t shape[HEED_MAX_DIMS];
+  heed_status status = heed__reduced_dims(ctx, function, x, ndims, dims, &reduced);
+  if (status != HEED_OK) return status;
+  const int ndim = heed__reduced_shape(x, reduced, keepdim, shape);
+  status = heed__result_begin(ctx, function, &result, out, dtype, ndim, shape, false, 1, &x);
+  if (status != HEED_OK) return status;
+  const heed_tensor *results[] = {result.tensor};
+  if (!heed__reduce(ctx, r, state, x, reduced, keepdim, 1, results)) status = heed__stopped(ctx, function);
+  return heed__result_end(ctx, &result, status);
 }

@@ -30,6 +30,11 @@ typedef struct heed__reduction {
 HEED_MUST_USE
 heed_status heed__reduced_dims(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                                const int *dims, uint32_t *reduced);
+/** Each of these dimensions must have an element, like in PyTorch also if the result has none. Errors: SHAPE.
+ */
+HEED_MUST_USE
+heed_status heed__check_reduced(heed_context *ctx, const char *function, const heed_tensor *x,
+                                uint32_t reduced);
 /** The shape of the result; returns the number of its dimensions. */
 int heed__reduced_shape(const heed_tensor *x, uint32_t reduced, bool keepdim, int64_t *shape);
 /** Folds x into the outputs, which have that shape and do not overlap x or each other. state: holds the
@@ -38,5 +43,11 @@ int heed__reduced_shape(const heed_tensor *x, uint32_t reduced, bool keepdim, in
 HEED_MUST_USE
 bool heed__reduce(heed_context *ctx, const heed__reduction *r, void *state, const heed_tensor *x,
                   uint32_t reduced, bool keepdim, int outputs, const heed_tensor *const *out);
+
+/** A whole operation: x, folded along these dimensions, to *out with that dtype. */
+HEED_MUST_USE
+heed_status heed__reduce_dims(heed_context *ctx, const char *function, const heed__reduction *r, void *state,
+                              const heed_tensor *x, int ndims, const int *dims, bool keepdim,
+                              heed_dtype dtype, heed_tensor **out);
 
 #endif

@@ -265,46 +265,67 @@ heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_te
   return heed__rms_norm(ctx, "rms_norm", x, 1, weight, epsilon, out);
 }
 
-/* ---- Cumulative sums ---- */
+/* ---- Cumulative sums and products ---- */
 
-/* These stop early at a cancellation check. float32 is added in double, like PyTorch does. */
-#define CUMSUM(name, out_type, in_type, sum_type, read)                                                      \
+/* These stop early at a cancellation check. float32 is computed in double, like PyTorch does. */
+#define CUMULATIVE(name, out_type, in_type, sum_type, start, operator, read)                                 \
   static void name(const heed__walk *w, const heed__pace *pace) {                                            \
     out_type *out = (out_type *)(void *)w->data[0];                                                          \
     const in_type *row = (const in_type *)(const void *)w->data[1];                                          \
-    sum_type sum = 0;                                                                                        \
+    sum_type result = (start);                                                                               \
     for (int64_t i = 0; i < w->count && !heed__is_due_at(pace, i); i++) {                                    \
       const in_type x = row[i * w->stride[1]];                                                               \
-      sum += (read);                                                                                         \
-      out[i * w->stride[0]] = (out_type)sum;                                                                 \
+      result operator(read);                                                                                 \
+      out[i * w->stride[0]] = (out_type)result;                                                              \
     }                                                                                                        \
   }
-CUMSUM(float_cumsum, float, float, double, (double)x)
-CUMSUM(int64_cumsum, int64_t, int64_t, uint64_t, (uint64_t)x)
-CUMSUM(bool_cumsum, int64_t, uint8_t, int64_t, x != 0)
+CUMULATIVE(float_cumsum, float, float, double, 0, +=, (double)x)
+CUMULATIVE(int64_cumsum, int64_t, int64_t, uint64_t, 0, +=, (uint64_t)x)
+CUMULATIVE(bool_cumsum, int64_t, uint8_t, int64_t, 0, +=, x != 0)
+CUMULATIVE(float_cumprod, float, float, double, 1, *=, (double)x)
+CUMULATIVE(int64_cumprod, int64_t, int64_t, uint64_t, 1, *=, (uint64_t)x)
+CUMULATIVE(bool_cumprod, int64_t, uint8_t, int64_t, 1, *=, x != 0)
 
-heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
-  HEED__ENTER(ctx, "cumsum", x, out);
-  static void (*const cumsum[])(const heed__walk *, const heed__pace *) = {
-      [HEED_BOOL] = bool_cumsum,
-      [HEED_INT64] = int64_cumsum,
-      [HEED_FLOAT32] = float_cumsum,
-  };
+typedef void cumulative_lane(const heed__walk *w, const heed__pace *pace);
+
+/* of_dtype: for each dtype */
+static heed_status cumulative(heed_context *ctx, const char *function, cumulative_lane *const *of_dtype,
+                              const heed_tensor *x, int dim, heed_tensor **out) {
   heed__result result = {0};
   const heed_dtype dtype = x->dtype == HEED_FLOAT32 ? HEED_FLOAT32 : HEED_INT64;
   int d;
-  heed_status status = heed__check_arithmetic(ctx, "cumsum", "x", x);
+  heed_status status = heed__check_arithmetic(ctx, function, "x", x);
   if (status != HEED_OK) return status;
-  status = heed__check_dim(ctx, "cumsum", x->ndim, dim, &d);
+  status = heed__check_dim(ctx, function, x->ndim, dim, &d);
   if (status != HEED_OK) return status;
-  status = heed__result_begin(ctx, "cumsum", &result, out, dtype, x->ndim, x->shape, true, 1, &x);
+  status = heed__result_begin(ctx, function, &result, out, dtype, x->ndim, x->shape, true, 1, &x);
   if (status != HEED_OK) return status;
   heed__walk w;
   const heed_tensor *operands[] = {result.tensor, x};
   for (bool more = heed__walk_lanes_begin(&w, x->ndim, x->shape, d, 2, operands); more && status == HEED_OK;
        more = heed__walk_next(&w)) {
-    cumsum[x->dtype](&w, &ctx->pace);
-    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, "cumsum");
+    of_dtype[x->dtype](&w, &ctx->pace);
+    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
   }
   return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  HEED__ENTER(ctx, "cumsum", x, out);
+  static cumulative_lane *const of_dtype[] = {
+      [HEED_BOOL] = bool_cumsum,
+      [HEED_INT64] = int64_cumsum,
+      [HEED_FLOAT32] = float_cumsum,
+  };
+  return cumulative(ctx, "cumsum", of_dtype, x, dim, out);
+}
+
+heed_status heed_cumprod(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+  HEED__ENTER(ctx, "cumprod", x, out);
+  static cumulative_lane *const of_dtype[] = {
+      [HEED_BOOL] = bool_cumprod,
+      [HEED_INT64] = int64_cumprod,
+      [HEED_FLOAT32] = float_cumprod,
+  };
+  return cumulative(ctx, "cumprod", of_dtype, x, dim, out);
 }

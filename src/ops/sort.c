@@ -220,20 +220,26 @@ heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool des
   return sorted(ctx, "sort", x, d, x->ndim > 0 ? x->shape[d] : 1, descending, values, indices);
 }
 
+heed_status heed__topk(heed_context *ctx, const char *function, const heed_tensor *x, int64_t k, int dim,
+                       bool largest, heed_tensor **values, heed_tensor **indices) {
+  int d;
+  heed_status status = heed__check_arithmetic(ctx, function, "x", x);
+  if (status != HEED_OK) return status;
+  status = heed__check_dim(ctx, function, x->ndim, dim, &d);
+  if (status != HEED_OK) return status;
+  if (x->ndim == 0 && k != 1)
+    return heed__fail(ctx, HEED_INDEX, "%s: k is %lld and x has no dimensions; k must be 1", function,
+                      (long long)k);
+  if (x->ndim > 0 && (k < 0 || k > x->shape[d]))
+    return heed__fail(ctx, HEED_INDEX,
+                      "%s: k is %lld; dimension %d has size %lld, so it must be from 0 to %lld", function,
+                      (long long)k, d + 1, (long long)x->shape[d], (long long)x->shape[d]);
+  return sorted(ctx, function, x, d, k, largest, values, indices);
+}
+
 heed_status heed_topk(heed_context *ctx, const heed_tensor *x, int64_t k, int dim, bool largest,
                       heed_tensor **values, heed_tensor **indices) {
   HEED__ENTER(ctx, "topk", x, values);
   HEED__MAY_ENTER(ctx, "topk", indices);
-  int d;
-  heed_status status = heed__check_arithmetic(ctx, "topk", "x", x);
-  if (status != HEED_OK) return status;
-  status = heed__check_dim(ctx, "topk", x->ndim, dim, &d);
-  if (status != HEED_OK) return status;
-  if (x->ndim == 0 && k != 1)
-    return heed__fail(ctx, HEED_INDEX, "topk: k is %lld and x has no dimensions; k must be 1", (long long)k);
-  if (x->ndim > 0 && (k < 0 || k > x->shape[d]))
-    return heed__fail(ctx, HEED_INDEX,
-                      "topk: k is %lld; dimension %d has size %lld, so it must be from 0 to %lld",
-                      (long long)k, d + 1, (long long)x->shape[d], (long long)x->shape[d]);
-  return sorted(ctx, "topk", x, d, k, largest, values, indices);
+  return heed__topk(ctx, "topk", x, k, dim, largest, values, indices);
 }

@@ -264,28 +264,13 @@ static const heed__reduction spread_reduction = {
 
 /* ---- The functions ---- */
 
-static heed_status reduce(heed_context *ctx, const char *function, const heed__reduction *r, void *state,
-                          const heed_tensor *x, int ndims, const int *dims, bool keepdim, heed_dtype dtype,
-                          heed_tensor **out) {
-  heed__result result = {0};
-  uint32_t reduced;
-  int64_t shape[HEED_MAX_DIMS];
-  heed_status status = heed__reduced_dims(ctx, function, x, ndims, dims, &reduced);
-  if (status != HEED_OK) return status;
-  const int ndim = heed__reduced_shape(x, reduced, keepdim, shape);
-  status = heed__result_begin(ctx, function, &result, out, dtype, ndim, shape, false, 1, &x);
-  if (status != HEED_OK) return status;
-  const heed_tensor *results[] = {result.tensor};
-  if (!heed__reduce(ctx, r, state, x, reduced, keepdim, 1, results)) status = heed__stopped(ctx, function);
-  return heed__result_end(ctx, &result, status);
-}
-
 static heed_status sum_of_floats(heed_context *ctx, const char *function, bool mean, const heed_tensor *x,
                                  int ndims, const int *dims, bool keepdim, heed_tensor **out) {
   float_sum state;
   state.kernels = heed__kernels_of(ctx);
   state.mean = mean;
-  return reduce(ctx, function, &float_sum_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+  return heed__reduce_dims(ctx, function, &float_sum_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32,
+                           out);
 }
 
 heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
@@ -293,7 +278,8 @@ heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const i
   HEED__ENTER(ctx, "sum", x, out);
   if (x->dtype == HEED_FLOAT32) return sum_of_floats(ctx, "sum", false, x, ndims, dims, keepdim, out);
   int64_sum state;
-  return reduce(ctx, "sum", &int64_sum_reduction, &state, x, ndims, dims, keepdim, HEED_INT64, out);
+  return heed__reduce_dims(ctx, "sum", &int64_sum_reduction, &state, x, ndims, dims, keepdim, HEED_INT64,
+                           out);
 }
 
 heed_status heed_mean(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
@@ -311,7 +297,8 @@ static heed_status spread_of(heed_context *ctx, const char *function, bool root,
   state.root = root;
   const heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
   if (status != HEED_OK) return status;
-  return reduce(ctx, function, &spread_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+  return heed__reduce_dims(ctx, function, &spread_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32,
+                           out);
 }
 
 heed_status heed_var(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
@@ -330,7 +317,7 @@ static heed_status truth_of(heed_context *ctx, const char *function, bool all, c
                             int ndims, const int *dims, bool keepdim, heed_tensor **out) {
   truth state;
   state.all = all;
-  return reduce(ctx, function, &truth_reduction, &state, x, ndims, dims, keepdim, HEED_BOOL, out);
+  return heed__reduce_dims(ctx, function, &truth_reduction, &state, x, ndims, dims, keepdim, HEED_BOOL, out);
 }
 
 heed_status heed_any(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,

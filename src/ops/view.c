@@ -155,15 +155,16 @@ heed_status heed_unsqueeze(heed_context *ctx, const heed_tensor *x, int dim, hee
   return give(ctx, "unsqueeze", &view, out);
 }
 
-heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
+heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims,
+                         heed_tensor **out) {
   HEED__ENTER(ctx, "squeeze", x, out);
   heed_tensor view;
-  int only = -1;
-  const heed_status status = dim == 0 ? HEED_OK : heed__check_dim(ctx, "squeeze", x->ndim, dim, &only);
+  uint32_t named;
+  const heed_status status = heed__check_dims(ctx, "squeeze", x->ndim, ndims, dims, &named);
   if (status) return status;
   heed__alias_on_stack(&view, x);
   for (int d = view.ndim - 1; d >= 0; d--) {
-    if (view.shape[d] == 1 && (only < 0 || d == only)) remove_dim(&view, d);
+    if (view.shape[d] == 1 && (ndims == 0 || named >> d & 1)) remove_dim(&view, d);
   }
   return give(ctx, "squeeze", &view, out);
 }
@@ -320,4 +321,61 @@ heed_status heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t
   heed__alias_on_stack(&view, x);
   restrict_to(&view, d, start, count, step);
   return give(ctx, "slice", &view, out);
+}
+
+heed_status heed_diagonal(heed_context *ctx, const heed_tensor *x, int64_t offset, int dim1, int dim2,
+                          heed_tensor **out) {
+  HEED__ENTER(ctx, "diagonal", x, out);
+  heed_tensor view;
+  int a, b;
+  if (x->ndim < 2) {
+    char have[HEED__SHAPE_TEXT];
+    return heed__fail(ctx, HEED_SHAPE, "diagonal: x is %s; it must have at least 2 dimensions",
+                      heed__shape_text(have, x->ndim, x->shape));
+  }
+  heed_status status = heed__check_dim(ctx, "diagonal", x->ndim, dim1, &a);
+  if (status == HEED_OK) status = heed__check_dim(ctx, "diagonal", x->ndim, dim2, &b);
+  if (status) return status;
+  if (a == b)
+    return heed__fail(ctx, HEED_ARGUMENT, "diagonal: dim1 and dim2 are both %d; they must differ", a + 1);
+  const int64_t rows = x->shape[a], columns = x->shape[b], stride = x->stride[a] + x->stride[b];
+  const int64_t right = offset > 0 ? heed__min(offset, columns) : 0; /* where the diagonal begins */
+  const int64_t down = offset < 0 ? (offset > -rows ? -offset : rows) : 0;
+  const int64_t count = heed__min(rows - down, columns - right);
+  heed__alias_on_stack(&view, x);
+  heed__narrow_on_stack(&view, a, down, count);
+  heed__narrow_on_stack(&view, b, right, count);
+  remove_dim(&view, a > b ? a : b);
+  remove_dim(&view, a > b ? b : a);
+  view.shape[view.ndim] = count;
+  view.stride[view.ndim++] = stride;
+  view.numel = heed__numel(view.ndim, view.shape, 1);
+  return give(ctx, "diagonal", &view, out);
+}
+
+heed_status heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_t size, int64_t step,
+                        heed_tensor **out) {
+  HEED__ENTER(ctx, "unfold", x, out);
+  heed_tensor view;
+  int d;
+  heed_status status = check_own_dim(ctx, "unfold", x, dim, &d);
+  if (status) return status;
+  if (size < 0 || size > x->shape[d])
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "unfold: size is %" PRId64 "; it must be from 0 to %" PRId64
+                      ", the size of dimension %d",
+                      size, x->shape[d], d + 1);
+  if (step < 1)
+    return heed__fail(ctx, HEED_ARGUMENT, "unfold: step is %" PRId64 "; it must be at least 1", step);
+  if (x->ndim == HEED_MAX_DIMS)
+    return heed__fail(ctx, HEED_SHAPE, "unfold: x has %d dimensions; it must have at most %d", x->ndim,
+                      HEED_MAX_DIMS - 1);
+  heed__alias_on_stack(&view, x);
+  view.shape[view.ndim] = size;
+  view.stride[view.ndim++] = x->stride[d];
+  view.shape[d] = (x->shape[d] - size) / step + 1;
+  if (view.shape[d] > 1) view.stride[d] *= step;
+  status = heed__check_shape(ctx, "unfold", view.ndim, view.shape, x->dtype, &view.numel);
+  if (status) return status;
+  return give(ctx, "unfold", &view, out);
 }

@@ -1,4 +1,4 @@
-/* where, masked_fill, tril and triu. */
+/* where, masked_fill, nan_to_num, tril and triu. */
 #include <math.h>
 #include <string.h>
 
@@ -91,6 +91,46 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
     number.tensor.dtype = HEED_INT64; /* float32 would round it */
     heed__store(HEED_INT64, number.tensor.data, value);
   }
+  return heed__map_run(ctx, &map, out);
+}
+
+/* ---- nan_to_num ---- */
+
+typedef struct replacements {
+  size_t bytes; /* of an element */
+  float nan, high, low;
+} replacements;
+
+static void float_replace(const void *user, void *out, const heed__span *in, size_t n) {
+  const replacements r = *(const replacements *)user;
+  float *to = out;
+  const float *from = in[0].data;
+  for (size_t i = 0; i < n; i++) {
+    const float x = from[i], number = x != x ? r.nan : x;
+    to[i] = x == INFINITY ? r.high : x == -INFINITY ? r.low : number;
+  }
+}
+
+static void keep_row(const void *user, void *out, const heed__span *in, size_t n) {
+  const replacements *r = user;
+  if (out != in[0].data) memcpy(out, in[0].data, n * r->bytes);
+}
+
+heed_status heed_nan_to_num(heed_context *ctx, const heed_tensor *x, double nan, double posinf, double neginf,
+                            heed_tensor **out) {
+  HEED__ENTER(ctx, "nan_to_num", x, out);
+  const heed_status status = heed__check_arithmetic(ctx, "nan_to_num", "x", x);
+  if (status != HEED_OK) return status;
+  const replacements r = {heed__element_bytes(x->dtype), (float)nan, (float)posinf, (float)neginf};
+  const heed__map map = {
+      .function = "nan_to_num",
+      .result = x->dtype,
+      .row = x->dtype == HEED_FLOAT32 ? float_replace : keep_row,
+      .user = &r,
+      .packed = true,
+      .count = 1,
+      .input = {{"x", x, x->dtype}},
+  };
   return heed__map_run(ctx, &map, out);
 }
 

@@ -363,10 +363,10 @@ static void wrong_arguments_are_reported(void **state) {
                "embedding: ids is float32; it must be int64");
   ((int64_t *)ids->data)[2] = 4;
   assert_fails(ctx, heed_embedding(ctx, ids, half, &out), HEED_INDEX,
-               "embedding: id 4 is out of range; weight has rows 1 to 3");
+               "embedding: id 4 is out of range; weight has rows 1 to 3 (element [3] of ids)");
   ((int64_t *)ids->data)[1] = 0;
   assert_fails(ctx, heed_embedding(ctx, ids, half, &out), HEED_INDEX,
-               "embedding: id 0 is out of range; weight has rows 1 to 3");
+               "embedding: id 0 is out of range; weight has rows 1 to 3 (element [2] of ids)");
   ((float *)wide->data)[75] = -INFINITY;
   assert_fails(ctx, heed_quantize_int8(ctx, wide, &out, &made), HEED_ARGUMENT,
                "quantize_int8: x[{2, 6}] is -inf; all elements must be finite");

@@ -71,6 +71,10 @@ static double reference_div(double a, double b) {
 static double reference_remainder(double a, double b) {
   return a - b * floor(a / b);
 }
+static double reference_floor_divide(double a, double b) {
+  return floor(a / b);
+}
+#define reference_fmod    fmod
 #define reference_pow     pow
 #define reference_maximum fmax
 #define reference_minimum fmin
@@ -122,6 +126,10 @@ static void integers_wrap_and_never_trap(void **state) {
   GIVES(heed_add(t->ctx, x, m, &y), INT64_MAX);
   GIVES(heed_mul(t->ctx, x, m, &y), INT64_MIN);
   GIVES(heed_remainder(t->ctx, x, m, &y), 0);
+  GIVES(heed_floor_divide(t->ctx, x, m, &y), INT64_MIN);
+  GIVES(heed_trunc_divide(t->ctx, x, m, &y), INT64_MIN);
+  GIVES(heed_fmod(t->ctx, x, m, &y), 0);
+  GIVES(heed_square(t->ctx, x, &y), 0);
   GIVES(heed_neg(t->ctx, x, &y), INT64_MIN);
   GIVES(heed_abs(t->ctx, x, &y), INT64_MIN);
   GIVES(heed_pow(t->ctx, x, heed__number_tensor(&two, heed_integer(2)), &y), 0);

@@ -89,6 +89,8 @@ static void close_fixture(fixture *f) {
 #define RESULTS 12
 #define F       f->ctx
 #define OUT     &out[0]
+#define PAIR    ((const heed_tensor *const[]){f->indices, f->indices})
+#define MASK    ((const heed_tensor *const[]){f->mask})
 #define STACK   ((const heed_tensor *const[]){f->square, f->flipped})
 
 /* These accept an existing tensor in *out. */
@@ -97,6 +99,7 @@ static void close_fixture(fixture *f) {
   X(full, heed_full(F, HEED_FLOAT32, 2, SHAPE(SIDE, SIDE), heed_number(2), OUT))                             \
   X(eye, heed_eye(F, HEED_FLOAT32, SIDE, SIDE, OUT))                                                         \
   X(range, heed_range(F, HEED_INT64, heed_integer(1), heed_integer(9), heed_integer(2), OUT))                \
+  X(arange, heed_arange(F, HEED_INT64, heed_integer(1), heed_integer(9), heed_integer(2), OUT))              \
   X(linspace, heed_linspace(F, HEED_FLOAT32, 0, 1, 9, OUT))                                                  \
   X(uniform, heed_uniform(F, NULL, -1, 2, 2, SHAPE(SIDE, SIDE), OUT))                                        \
   X(normal, heed_normal(F, NULL, 1, 2, 2, SHAPE(SIDE, SIDE), OUT))                                           \
@@ -106,6 +109,7 @@ static void close_fixture(fixture *f) {
   X(dropout, heed_dropout(F, NULL, 0.5, f->flipped, OUT))                                                    \
   X(clone, heed_clone(F, f->flipped, OUT))                                                                   \
   X(contiguous, heed_contiguous(F, f->flipped, OUT))                                                         \
+  X(flip, heed_flip(F, f->flipped, 1, (const int[]){2}, OUT))                                                \
   X(to, heed_to(F, f->whole, HEED_FLOAT32, OUT))                                                             \
   X(to_bool, heed_to(F, f->flipped, HEED_BOOL, OUT))                                                         \
   X(gelu, heed_gelu(F, f->flipped, OUT))                                                                     \
@@ -113,6 +117,14 @@ static void close_fixture(fixture *f) {
   X(logical_not, heed_logical_not(F, f->flipped, OUT))                                                       \
   X(exp_of_whole, heed_exp(F, f->whole, OUT))                                                                \
   X(add_mixed, heed_add(F, f->whole, f->flipped, OUT))                                                       \
+  X(trunc_divide, heed_trunc_divide(F, f->flipped, f->thin, OUT))                                            \
+  X(trunc_divide_whole, heed_trunc_divide(F, f->whole, f->flipped, OUT))                                     \
+  X(add_scaled, heed_add_scaled(F, f->flipped, f->thin, heed_number(2), OUT))                                \
+  X(addcmul, heed_addcmul(F, f->flipped, f->thin, f->row, heed_number(2), OUT))                              \
+  X(addcdiv, heed_addcdiv(F, f->flipped, f->thin, f->row, 2, OUT))                                           \
+  X(lerp, heed_lerp(F, f->flipped, f->thin, f->row, OUT))                                                    \
+  X(nan_to_num, heed_nan_to_num(F, f->flipped, 0, 1, -1, OUT))                                               \
+  X(isclose, heed_isclose(F, f->flipped, f->thin, 1e-5, 1e-8, false, OUT))                                   \
   X(clamp, heed_clamp(F, f->flipped, f->row, f->row, OUT))                                                   \
   X(where, heed_where(F, f->mask, f->flipped, f->whole, OUT))                                                \
   X(masked_fill, heed_masked_fill(F, f->flipped, f->mask, heed_number(2), OUT))                              \
@@ -124,12 +136,18 @@ static void close_fixture(fixture *f) {
   X(std, heed_std(F, f->flipped, 1, (const int[]){2}, 1, false, OUT))                                        \
   X(any, heed_any(F, f->mask, 1, (const int[]){2}, false, OUT))                                              \
   X(all, heed_all(F, f->whole, 1, (const int[]){2}, false, OUT))                                             \
+  X(prod, heed_prod(F, f->flipped, 1, (const int[]){1}, true, OUT))                                          \
+  X(prod_whole, heed_prod(F, f->whole, 0, NULL, false, OUT))                                                 \
+  X(norm, heed_norm(F, f->flipped, 3, 1, (const int[]){2}, false, OUT))                                      \
+  X(amax, heed_amax(F, f->flipped, 1, (const int[]){2}, false, OUT))                                         \
+  X(amin, heed_amin(F, f->flipped, 0, NULL, false, OUT))                                                     \
   X(max, heed_max(F, f->flipped, 1, false, OUT, &out[1]))                                                    \
   X(max_alone, heed_max(F, f->flipped, 1, false, OUT, NULL))                                                 \
   X(min, heed_min(F, f->flipped, 0, false, OUT, &out[1]))                                                    \
   X(softmax, heed_softmax(F, f->flipped, 1, OUT))                                                            \
   X(softmax_of_long_rows, heed_softmax(F, f->tall, 1, OUT))                                                  \
   X(log_softmax, heed_log_softmax(F, f->flipped, -1, OUT))                                                   \
+  X(cumprod, heed_cumprod(F, f->flipped, 1, OUT))                                                            \
   X(cumsum, heed_cumsum(F, f->flipped, 1, OUT))                                                              \
   X(layer_norm, heed_layer_norm(F, f->flipped, f->row, f->row, 1e-5, OUT))                                   \
   X(rms_norm, heed_rms_norm(F, f->flipped, f->row, 1e-5, OUT))                                               \
@@ -140,7 +158,13 @@ static void close_fixture(fixture *f) {
   X(index_select, heed_index_select(F, f->flipped, 1, f->indices, OUT))                                      \
   X(gather, heed_gather(F, f->flipped, 1, f->whole, OUT))                                                    \
   X(masked_select, heed_masked_select(F, f->flipped, f->mask, OUT))                                          \
+  X(nonzero, heed_nonzero(F, f->flipped, OUT))                                                               \
+  X(index, heed_index(F, f->flipped, 2, PAIR, OUT))                                                          \
+  X(index_by_mask, heed_index(F, f->flipped, 1, MASK, OUT))                                                  \
+  X(multinomial, heed_multinomial(F, NULL, f->scale, 1, false, OUT))                                         \
+  X(multinomial_repeated, heed_multinomial(F, NULL, f->scale, 3, true, OUT))                                 \
   X(repeat_interleave, heed_repeat_interleave(F, f->flipped, 2, 0, OUT))                                     \
+  X(repeat_interleave_each, heed_repeat_interleave_each(F, f->flipped, f->indices, 1, OUT))                  \
   X(cat, heed_cat(F, 2, STACK, 1, OUT))                                                                      \
   X(stack, heed_stack(F, 2, STACK, 2, OUT))                                                                  \
   X(matmul, heed_matmul(F, f->flipped, f->square, OUT))                                                      \
@@ -189,11 +213,13 @@ static void close_fixture(fixture *f) {
   X(transpose, heed_transpose(F, f->square, 1, 2, OUT))                                                      \
   X(permute, heed_permute(F, f->batch, 3, (const int[]){3, 1, 2}, OUT))                                      \
   X(unsqueeze, heed_unsqueeze(F, f->square, 1, OUT))                                                         \
-  X(squeeze, heed_squeeze(F, f->queries, 0, OUT))                                                            \
+  X(squeeze, heed_squeeze(F, f->queries, 0, NULL, OUT))                                                      \
   X(expand, heed_expand(F, f->row, 2, SHAPE(3, SIDE), OUT))                                                  \
   X(select, heed_select(F, f->square, 1, 2, OUT))                                                            \
   X(narrow, heed_narrow(F, f->square, 1, 2, 3, OUT))                                                         \
   X(slice, heed_slice(F, f->square, 1, 2, 6, 2, OUT))                                                        \
+  X(diagonal, heed_diagonal(F, f->square, 1, 1, 2, OUT))                                                     \
+  X(unfold, heed_unfold(F, f->square, 1, 3, 2, OUT))                                                         \
   X(head, heed_module_head(f->multi, 2, OUT, &out[1], &out[2]))
 
 static float host_memory[2];
@@ -255,9 +281,25 @@ static heed_status call_masked_assign(fixture *f, heed_tensor **out) {
   (void)out;
   return heed_masked_assign(F, f->mask, f->mask, heed__number_tensor(&no, heed_boolean(false)));
 }
-static heed_status call_index_assign(fixture *f, heed_tensor **out) {
+static heed_status call_index_put(fixture *f, heed_tensor **out) {
   (void)out;
-  return heed_index_assign(F, f->square, f->indices, f->flipped);
+  return heed_index_put(F, f->square, 2, PAIR, f->row, true);
+}
+static heed_status call_scatter(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_scatter(F, f->square, 1, f->whole, f->flipped, HEED_SCATTER_ADD);
+}
+static heed_status call_index_add(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_index_add(F, f->square, 1, f->indices, f->flipped, heed_number(2));
+}
+static heed_status call_index_copy(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_index_copy(F, f->square, 1, f->indices, f->square);
+}
+static heed_status call_index_fill(fixture *f, heed_tensor **out) {
+  (void)out;
+  return heed_index_fill(F, f->square, 1, f->indices, heed_number(2));
 }
 static heed_status call_set_parameter(fixture *f, heed_tensor **out) {
   (void)out;
@@ -271,8 +313,8 @@ typedef struct scenario {
 
 #define X(name, ...) {#name, call_##name},
 static const scenario calls[] = {CALLS(X) HEED_UNARY_LIST(X) HEED_TEST_LIST(X) BINARY(X)};
-static const scenario others[] = {VIEWS(X) X(copy) X(fill) X(equal) X(allclose) X(masked_assign)
-                                      X(index_assign) X(set_parameter)};
+static const scenario others[] = {VIEWS(X) X(copy) X(fill) X(equal) X(allclose) X(masked_assign) X(index_put)
+                                      X(scatter) X(index_add) X(index_copy) X(index_fill) X(set_parameter)};
 #undef X
 #define CALLS_COUNT  (sizeof calls / sizeof *calls)
 #define OTHERS_COUNT (sizeof others / sizeof *others)

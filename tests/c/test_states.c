@@ -206,6 +206,10 @@ static void two_states_are_independent(void **state) {
   free(here);
   free(there);
   /* errors are separate */
+  expect(a, "heed.set_printoptions{precision = 1} return tostring(heed.ones(1) / 2)", "tensor([0.5])");
+  expect(b, "return tostring(heed.ones(1) / 2)", "tensor([0.5000])");
+  expect(a, "heed.set_printoptions{profile = 'default'} return tostring(heed.ones(1) / 2)",
+         "tensor([0.5000])");
   expect(a, "return select(2, pcall(heed.zeros, -1))",
          "zeros: the shape is [-1]; its sizes must not be negative");
   expect(b, "return select(2, pcall(heed.eye, 'x'))", "eye: n is a string ('x'); it must be an integer");

@@ -106,7 +106,8 @@ return function(inputs)
   for name, arguments in pairs {
     zeros = { MANY }, ones = { MANY }, full = { { MANY }, 7 }, rand = { MANY }, randn = { MANY },
     randint = { 1, 10, { MANY / 2 } }, randperm = { MANY / 2 }, range = { 1, MANY / 2 }, linspace = { 0, 1, MANY },
-    eye = { 25000 }, alibi_slopes = { MANY },
+    arange = { MANY / 2 }, eye = { 25000 }, tril_indices = { 40000, 40000 }, triu_indices = { 40000, 40000 },
+    alibi_slopes = { MANY },
   } do
     call(name, function()
       return function() return heed[name](support.unpack(arguments)) end
@@ -166,6 +167,29 @@ return function(inputs)
     local x = same(1, MANY / 16)
     return function() return x:repeat_interleave(16) end
   end)
+  for name, arguments in pairs {
+    flip = { 1 }, roll = { 7, 1 }, tile = { 2 }, ["repeat"] = { 2 }, pad = { { 1, 1 } }, diag_embed = {},
+    new_zeros = { MANY },
+  } do
+    call(name, function()
+      local x = same(1, name == "diag_embed" and 25000 or MANY / 2)
+      return function() return x[name](x, support.unpack(arguments)) end
+    end)
+  end
+  for _, mode in ipairs { "reflect", "replicate", "circular" } do
+    call("pad, " .. mode, function()
+      local x = same(1, 1024, MANY / 2048)
+      return function() return x:pad({ 2, 2 }, mode) end
+    end)
+  end
+  call("unbind", function()
+    local x = same(1, 2 ^ 20)
+    return function() return x:unbind() end
+  end)
+  call("hstack of many", function()
+    local list = inputs.copies(same(1, 1000), 2 ^ 20)
+    return function() return heed.hstack(list) end
+  end)
   call("gather", function()
     local x, index = same(1, MANY), ones(MANY)
     return function() return x:gather(1, index) end
@@ -190,6 +214,62 @@ return function(inputs)
     local x = heed.zeros(10000, 10000)
     return function() return x.T:reshape(10000 ^ 2) end
   end)
+  call("x[{i, j}]", function()
+    local x, index = same(1, 100, 100), ones(MANY)
+    return function() return x[{ index, index }] end
+  end)
+  call("x[{i, j}] = 1", function()
+    local x, index = heed.zeros(100, 100), ones(MANY)
+    return function() x[{ index, index }] = 1 end
+  end)
+  call("x[float32]", function()
+    local x, index = same(1, 100), same(1, MANY)
+    return function() return x[index] end
+  end)
+  call("x[{}] of a long table", function()
+    local x, index = same(1, 100), inputs.copies(1, 8000000)
+    return function() return x[{ { index } }] end
+  end)
+  call("scatter_", function()
+    local x, index = heed.zeros(10), ones(MANY)
+    return function() return x:scatter_(1, index, 1) end
+  end)
+  call("scatter_add_", function()
+    local x, index, src = heed.zeros(10), ones(MANY), same(1, MANY)
+    return function() return x:scatter_add_(1, index, src) end
+  end)
+  call("index_add_", function()
+    local x, index, source = heed.zeros(10), ones(MANY), same(1, MANY)
+    return function() return x:index_add_(1, index, source, 2) end
+  end)
+  call("index_fill_ of wide slices", function()
+    local x, index = heed.zeros(2, 1000), ones(MANY / 128)
+    return function() return x:index_fill_(1, index, 2) end
+  end)
+  call("nonzero", function()
+    local x = same(1, MANY / 4, 2)
+    return function() return x:nonzero() end
+  end)
+  call("unique", function()
+    local x = same(1, MANY / 16)
+    return function() return x:unique { return_inverse = true } end
+  end)
+  call("bincount", function()
+    local ids = ones(MANY)
+    return function() return heed.bincount(ids) end
+  end)
+  call("one_hot", function()
+    local ids = ones(MANY / 32)
+    return function() return heed.one_hot(ids, 8) end
+  end)
+  call("multinomial", function()
+    local weights = same(1, MANY / 16)
+    return function() return weights:multinomial(2) end
+  end)
+  call("multinomial with replacement", function()
+    local weights = same(1, 1000)
+    return function() return weights:multinomial(MANY / 4, true) end
+  end)
   call("bernoulli", function()
     local p = same(0.5, MANY)
     return function() return heed.bernoulli(p) end
@@ -212,6 +292,14 @@ return function(inputs)
   call("bmm", function()
     local x = heed.rand(64, 1024, 1024)
     return function() return x:bmm(x) end
+  end)
+  call("einsum", function()
+    local x = heed.rand(64, 1024, 1024)
+    return function() return heed.einsum("bij,bkj->ikb", x, x) end
+  end)
+  call("addmm", function()
+    local x = heed.rand(4096, 4096)
+    return function() return x:addmm(x, x) end
   end)
   call("linear", function()
     local x = heed.rand(4096, 4096)

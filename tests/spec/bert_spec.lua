@@ -97,10 +97,10 @@ describe("the arguments of a BERT", function()
     local m, many = model(), {}
     for i = 1, 21 do many[i] = 2 end
     raises("Bert: ids have 21 tokens; they must have at most 20, max_position_embeddings", function() m(many) end)
-    raises("Bert: ids is nil; it must be a tensor or a list of token ids", function() m() end)
-    raises("Bert: ids is a tensor of shape [2] and dtype float32; it must be an int64 tensor [n] or [b, n] with at " ..
-      "least one element",
-      function() m(heed.ones(2)) end)
+    raises("Bert: ids is nil; it must be a tensor or a table of integers", function() m() end)
+    raises("Bert: ids is a tensor of shape [0] and dtype float32; it must be a tensor [n] or [b, n] of ids, or a " ..
+      "list, with at least one element",
+      function() m(heed.ones(0)) end)
     assert.has_error(function() m { 2, 106 } end)
     assert.has_error(function() m { 0 } end)
   end)

@@ -102,23 +102,47 @@ describe("kv_lengths", function()
     local padding = heed.tensor { { false, false, false, false }, { false, false, true, true } }
     local m = nn.SelfAttention(6, 8)
     close(m(x, { key_padding_mask = padding }), m(x, { kv_lengths = lengths }))
+    close(m(x, { key_padding_mask = padding }), m(x, { kv_lengths = { 4, 2 } }))
+    close(m(x, { key_padding_mask = padding }), m(x, { kv_lengths = lengths:float() }))
     for _, each in ipairs {
-      nn.CausalAttention(6, 8, 4, 0), nn.MultiHeadAttentionWrapper(6, 4, 4, 0, 2),
+      nn.CausalAttention(6, 8, 4, 0), nn.MultiHeadAttentionWrapper(6, 4, 4, 0, 2), module(),
+      module { window = { left = 1 }, alibi = true, rope = {} },
       nn.CausalAttention { d_in = 6, d_out = 8, context_length = 4, dropout = 0, softmax_dim = 1 },
     } do
-      local _, info = each(x, { kv_lengths = lengths, need_weights = true })
+      local y, info = each(x, { kv_lengths = lengths, need_weights = true })
       local rows = info.scores:view(2, -1, 4, 4)[2][1]
       for i = 1, 4 do
-        -- The offset is -2: length 2 minus 4 queries.
-        for j = 1, 4 do assert.equal(j > i - 2, rows[{ i, j }] == -math.huge) end
+        for j = 3, 4 do assert.equal(-math.huge, rows[{ i, j }]) end
       end
+      close(each(x, { key_padding_mask = padding }), y)
+      close(each(x, { kv_lengths = lengths }), y)
+      if each:class_name() ~= "CausalAttention" or each.softmax_dim == -1 then
+        close(each(x[2][{ { 1, 2 } }]), y[2][{ { 1, 2 } }]) -- as without the padding
+      end
+    end
+  end)
+
+  it("mean in modules what they mean in scaled_dot_product_attention of the tokens without padding", function()
+    local m = module()
+    local lengths = heed.tensor({ 4, 2 }, { dtype = "int64" })
+    local _, info = m(heed.randn(2, 4, 6), { kv_lengths = lengths, need_weights = true })
+    for b, length in ipairs { 4, 2 } do -- the real tokens alone: as many queries as keys, so that the offset is 0
+      local function real(t) return t[b][{ {}, { 1, length } }] end
+      local _, alone = heed.scaled_dot_product_attention(real(info.queries), real(info.keys), real(info.values),
+        { is_causal = true, kv_lengths = { length }, need_weights = true })
+      close(alone.weights, info.weights[b][{ {}, { 1, length }, { 1, length } }])
     end
   end)
 
   it("must be valid lengths", function()
     local m, x = module(), heed.randn(2, 4, 6)
     assert.has_error(function() m(x, { kv_lengths = heed.tensor({ 5, 1 }, { dtype = "int64" }) }) end)
-    assert.has_error(function() m(x, { kv_lengths = heed.tensor { 1, 1 } }) end)
+    raises("MultiHeadAttention: kv_lengths contains 1.5; it must have whole numbers: convert with x:long(), which "
+      .. "drops fractions (element [2] of kv_lengths)", function() m(x, { kv_lengths = heed.tensor { 1, 1.5 } }) end)
+    raises("MultiHeadAttention: kv_lengths[2] is the number 1.5; it must be an integer",
+      function() m(x, { kv_lengths = { 1, 1.5 } }) end)
+    raises("MultiHeadAttention: kv_lengths of batch item 2 is 5; it must be from 0 to 4, the number of keys",
+      function() m(x, { kv_lengths = { 1, 5 } }) end)
     assert.has_error(function() m(x, { kv_lengths = heed.tensor({ 1, 1, 1 }, { dtype = "int64" }) }) end)
   end)
 end)

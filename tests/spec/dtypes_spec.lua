@@ -179,6 +179,27 @@ describe("tensors of storage dtypes", function()
     end
   end)
 
+  it("can be rearranged and repeated, with the dtype that they have", function()
+    local calls = {
+      flip = { 1 }, roll = { 1, 1 }, tile = { 2 }, ["repeat"] = { 1, 2 }, unbind = {}, movedim = { 1, 2 },
+      moveaxis = { 1, 2 }, swapaxes = { 1, 2 }, swapdims = { 1, 2 }, broadcast_to = { 2, 2, 2 },
+      expand_as = { heed.ones(2, 2) }, view_as = { heed.ones(4) }, reshape_as = { heed.ones(1, 4) },
+      unflatten = { 1, { 1, 2 } }, pad = { { 1, 1 } }, diagonal = {}, diag = {}, diag_embed = {}, diagflat = {},
+      unfold = { 1, 1, 1 }, new_zeros = { 2 }, new_ones = { 2 }, new_empty = { 2 }, new_full = { 2, 3 },
+      new_tensor = { { 1, 2 } },
+    }
+    for _, dtype in ipairs(STORED) do
+      local wide = heed.tensor { { 1, 2 }, { 3, 4 } }
+      local x = wide:to(dtype)
+      for name, arguments in pairs(calls) do
+        local got, wanted = x[name](x, table.unpack(arguments)), wide[name](wide, table.unpack(arguments))
+        if name == "unbind" then got, wanted = got[2], wanted[2] end
+        assert.are.equal(dtype, got.dtype, name)
+        assert.are.same(wanted:tolist(), got:tolist(), name)
+      end
+    end
+  end)
+
   it("are promoted to a common dtype when joined with others", function()
     local one = {}
     for _, dtype in ipairs { "bool", "int64", "float32", "bfloat16", "float16", "int8" } do
@@ -229,24 +250,38 @@ local long = { dtype = "int64" }
 --- Functions that support x of a storage dtype, tested in this file or in to_spec.lua, or in a test of their own;
 --- and methods that do not access elements.
 local WORK = {}
-for name in ([[bool cat chunk clone concat contiguous copy_ dequantize_int8 dim embedding empty_like expand fill_
-  flatten float full_like gather index_select is_contiguous is_released item iter linear long masked_select narrow numel
-  ones_like permute release repeat_interleave reshape select size split squeeze stack stride t to to_string tolist
-  transpose unsqueeze view zero_ zeros_like]]):gmatch "%S+" do
+for name in ([[argwhere bool broadcast_to cat chunk clone concat concatenate contiguous copy_ dequantize_int8 diag
+  diag_embed diagflat diagonal dim element_size embedding empty_like expand expand_as fill_ flatten flip float
+  full_like gather index_copy index_copy_ index_fill index_fill_ index_put index_put_ index_select
+  is_contiguous is_released item iter linear long masked_select moveaxis movedim narrow nelement new_empty
+  new_full new_ones new_tensor new_zeros nonzero numel ones_like pad permute release repeat
+  repeat_interleave reshape reshape_as roll scatter scatter_ select size split squeeze stack stride
+  swapaxes swapdims t take_along_dim tile to to_string tolist transpose type_as unbind unflatten
+  unfold unsqueeze view view_as zero_ zeros_like]]):gmatch "%S+" do
   WORK[name] = true
 end
 
 --- Further arguments of functions that need some; tensors in them are float32.
 local ARGUMENTS = {
   allclose = { heed.ones(2, 2) }, bernoulli = {}, clamp = { 0, 1 }, clamp_ = { 0, 1 }, cumsum = { 1 },
-  dot = { heed.ones(2) }, outer = { heed.ones(2) }, equal = { heed.ones(2, 2) }, layer_norm = {}, log_softmax = { 1 },
+  dot = { heed.ones(2) }, outer = { heed.ones(2) }, mv = { heed.ones(2) }, bmm = { heed.ones(1, 2, 2) },
+  inner = { heed.ones(2, 2) }, tensordot = { heed.ones(2, 2) }, cross = { heed.ones(2, 2) },
+  addmm = { heed.ones(2, 2), heed.ones(2, 2) }, addmv = { heed.ones(2, 2), heed.ones(2) },
+  baddbmm = { heed.ones(1, 2, 2), heed.ones(1, 2, 2) }, equal = { heed.ones(2, 2) }, layer_norm = {},
+  log_softmax = { 1 },
   masked_fill = { heed.ones(2, 2, { dtype = "bool" }), 0 },
   masked_fill_ = { heed.ones(2, 2, { dtype = "bool" }), 0 }, rope = {},
   scaled_dot_product_attention = { heed.ones(2, 2), heed.ones(2, 2) }, softmax = { 1 }, topk = { 1 },
+  clip = { 0, 1 }, clip_ = { 0, 1 }, cumprod = { 1 }, isclose = { heed.ones(2, 2) }, logsumexp = { 1 },
+  quantile = { 0.5 }, addcmul = { 1, 1 }, addcmul_ = { 1, 1 }, addcdiv = { 1, 1 }, addcdiv_ = { 1, 1 },
+  lerp = { heed.ones(2, 2), 1 }, lerp_ = { heed.ones(2, 2), 1 },
+  multinomial = { 1 }, scatter_add = { 1, { { 1, 1 } }, heed.ones(1, 2) },
+  scatter_add_ = { 1, { { 1, 1 } }, heed.ones(1, 2) },
+  index_add = { 1, { 1 }, heed.ones(1, 2) }, index_add_ = { 1, { 1 }, heed.ones(1, 2) },
   linear_int8 = { heed.ones(2, 2, { dtype = "int8" }), heed.ones(2, 1) },
 }
-for name in ([[add bmm div eq ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul ne pow
-  remainder sub]]):gmatch "%S+" do
+for name in ([[add div eq floor_divide fmod ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul
+  ne pow remainder sub]]):gmatch "%S+" do
   ARGUMENTS[name], ARGUMENTS[name .. "_"] = { heed.ones(2, 2) }, { heed.ones(2, 2) }
 end
 
@@ -256,7 +291,9 @@ local OTHERWISE = {
   uniform_ = "the result is float32 and the tensor that is written is %s, which cannot hold it",
   rand_like = "dtype is '%s'; it must be 'float32'",
   randn_like = "dtype is '%s'; it must be 'float32'",
-  where = "condition is %s; it must be bool",
+  where = "condition is %s; it must be bool: convert with condition:bool(), or compare, as x:gt(0) does",
+  bincount = "ids is %s; it must be int64, or float32 with whole values",
+  one_hot = "ids is %s; it must be int64, or float32 with whole values",
   randint_like = false, -- draws integers of any dtype
 }
 
@@ -300,7 +337,8 @@ describe("functions without support for storage dtypes", function()
       function() heed.linear(x, x, half[1]) end)
     raises("add: b is float16; it must be float32, int64 or bool: convert with b:float()",
       function() return x + half end)
-    raises("index: index is int8; it must be int64", function() return x[heed.ones(1, { dtype = "int8" })] end)
+    raises("index: the index is int8; it must be int64, or float32 with whole values",
+      function() return x[heed.ones(1, { dtype = "int8" })] end)
   end)
 
   it("say how to convert them", function()
@@ -383,9 +421,10 @@ describe("products with low-precision weights", function()
       assert.is_true(heed.equal(heed.embedding(ids, small[{ {}, { 1, 70, 3 } }]), y[{ {}, {}, { 1, 70, 3 } }]))
     end
     assert.are.same({ 0, 70 }, { heed.embedding(heed.zeros(0, long), weight):size(1), 70 })
-    raises("embedding: id 4 is out of range; weight has rows 1 to 3",
+    raises("embedding: id 4 is out of range; weight has rows 1 to 3 (element [2] of ids)",
       function() heed.embedding(heed.tensor({ 1, 4, 5 }, long), weight) end)
-    raises("embedding: ids is float32; it must be int64", function() heed.embedding(heed.ones(1), weight) end)
+    raises("embedding: ids is bool; it must be int64, or float32 with whole values",
+      function() heed.embedding(heed.ones(1):bool(), weight) end)
     raises("embedding: weight is int8; it must be float32, bfloat16 or float16",
       function() heed.embedding(ids, weight:to "int8") end)
   end)

@@ -53,14 +53,16 @@ describe("an error message names the function, the argument, its value and what 
       "softmax: x is int64; it must be float32: convert with x:float()",
       function() return x:long():softmax(1) end
     )
-    raises("masked_fill: mask is float32; it must be bool", function() return x:masked_fill(x, 0) end)
-    raises("gather: index is float32; it must be int64", function() return x:gather(1, x) end)
+    raises("masked_fill: mask is float32; it must be bool: convert with mask:bool(), or compare, as x:gt(0) does",
+      function() return x:masked_fill(x, 0) end)
+    raises("gather: index is bool; it must be int64, or float32 with whole values",
+      function() return x:gather(1, x:bool()) end)
     raises(
       "zeros: dtype is a string ('int32'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
       function() return heed.zeros(2, { dtype = "int32" }) end
     )
     raises(
-      "add: the result is float32 and the tensor that is written is int64, which cannot hold it",
+      "add_: the result is float32 and the tensor that is written is int64, which cannot hold it",
       function() return x:long():add_(0.5) end
     )
   end)
@@ -97,7 +99,7 @@ describe("an error message names the function, the argument, its value and what 
       function() x[heed.tensor { true, false, true }] = 1 end
     )
     raises(
-      "index: index 7 is out of range for dimension 1 of size 2; " .. two,
+      "index: index 7 is out of range for dimension 1 of size 2; " .. two .. " (element [1] of the index)",
       function() return x[heed.tensor({ 7 }, { dtype = "int64" })] end
     )
     raises(

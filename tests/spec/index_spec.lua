@@ -105,10 +105,12 @@ describe("reading x[{…}]", function()
       "index 4 is out of range for dimension 2 of size 3")
     assert.error_matches(function() return x[{ 0 }] end, "index 0 is out of range for dimension 1 of size 2")
     raises("index: an index is the number 1.5; it must be an integer", function() return x[{ 1, 1.5 }] end)
-    raises("index: the index of dimension 2 is a string ('1'); it must be an integer or a slice", function()
+    raises("index: item 2 of the list is a string ('1'); it must be an integer, a slice {first, last}, indices, "
+      .. "a mask, \"...\" or heed.newaxis", function()
       return x[{ 1, "1" }]
     end)
-    assert.error_matches(function() return x[{ 1, heed.ones(2) }] end, "is a tensor of shape %[2%] .*; it must be")
+    raises("index: item 2 of the list is a boolean (true); it must be an integer, a slice {first, last}, indices, "
+      .. "a mask, \"...\" or heed.newaxis", function() return x[{ 1, true }] end)
     raises("index: the table has keys; it must be a list of integers and slices, one for each dimension", function()
       return x[{ dim = 1 }]
     end)
@@ -116,12 +118,10 @@ describe("reading x[{…}]", function()
 
   it("rejects invalid slices", function()
     local x = matrix()
-    raises("index: the slice of dimension 2 must be {first, last}, {first, last, step} or {} for all", function()
-      return x[{ 1, { 2 } }]
-    end)
-    raises("index: the slice of dimension 1 must be {first, last}, {first, last, step} or {} for all", function()
-      return x[{ { first = 1 } }]
-    end)
+    local slice = "index: the slice of dimension %d must be {first, last}, {first, last, step} or {} for all; "
+      .. "a list of indices is written {{1, 2, …}}"
+    raises(slice:format(2), function() return x[{ 1, { 2 } }] end)
+    raises(slice:format(1), function() return x[{ { first = 1 } }] end)
     raises("index: the slice of dimension 1 has a boolean (true); it must have integers", function()
       return x[{ { 1, true } }]
     end)
@@ -161,8 +161,10 @@ describe("reading by a tensor", function()
 
   it("rejects other dtypes and indices out of range", function()
     local x = matrix()
-    raises("index: the index has dtype float32; it must be int64 (indices) or bool (a mask)", function()
-      return x[heed.tensor { 1, 2 }]
+    raises("index: the index contains 1.5; it must have whole numbers: convert with x:long(), which drops "
+      .. "fractions (element [2] of the index)", function() return x[heed.tensor { 1, 1.5 }] end)
+    raises("index: the index is float16; it must be int64, or float32 with whole values", function()
+      return x[heed.ones(2):to "float16"]
     end)
     assert.error_matches(function() return x[heed.tensor({ 1, 3 }, { dtype = "int64" })] end,
       "3 is out of range")

@@ -96,6 +96,7 @@ describe("the settings of a MultiHeadAttention", function()
   it("appear as parts in the text", function()
     assert.equal([[
 MultiHeadAttention(
+  num_heads=4, num_kv_heads=2, context_length=12
   (W_query): Linear(in_features=6, out_features=8, bias=False)
   (W_key): Linear(in_features=5, out_features=4, bias=False)
   (W_value): Linear(in_features=3, out_features=4, bias=False)
@@ -104,6 +105,28 @@ MultiHeadAttention(
   (q_norm): RMSNorm((2,), eps=0.5, elementwise_affine=True)
   (k_norm): RMSNorm((2,), eps=0.5, elementwise_affine=True)
 )]], (tostring(module { kdim = 5, vdim = 3, num_kv_heads = 2, qk_norm = { eps = 0.5 } }):gsub("p=0.0", "p=0")))
+  end)
+
+  it("appear in the text where they differ from the defaults, after the heads and the context", function()
+    local function line(more)
+      more = more or {}
+      return tostring(module(more)):match "^MultiHeadAttention%(\n  ([^\n]*)\n  %(W_query"
+    end
+    assert.equal("num_heads=4, context_length=12", line())
+    assert.equal("num_heads=4, num_kv_heads=1, head_dim=6, context_length=12, causal=False",
+      line { num_kv_heads = 1, head_dim = 6, causal = false })
+    assert.equal("num_heads=4, context_length=12, scale=0.25, window=(left=2, right=0), softcap=30.0, alibi=True, "
+      .. "sinks=True",
+      line { scale = 0.25, window = { left = 2, right = 0 }, softcap = 30, alibi = true, sinks = true })
+    assert.equal("num_heads=4, context_length=12, scale=0.0, window=(left=2), rope=(base=10000.0)",
+      line { scale = 0, window = { left = 2 }, rope = {} })
+    assert.equal("num_heads=4, context_length=12, window=(right=3), rope=(base=500.0, style=interleaved, dims=2, "
+      .. "scaling=linear)", line { window = { right = 3 }, rope = {
+        base = 500, style = "interleaved", dims = 2, scaling = { type = "linear", factor = 2 } } })
+    local m = nn.CausalAttention(6, 4, 5, 0)
+    assert.equal("CausalAttention(\n  (W_query)", tostring(m):sub(1, 28))
+    m.scale, m.softmax_dim = 1, 2
+    assert.equal("CausalAttention(\n  scale=1.0, softmax_dim=2\n  (W_query)", tostring(m):sub(1, 55))
   end)
 
   it("must have known names", function()

@@ -34,7 +34,7 @@ end
 local function is_reachable(lua)
   if lua == "C_ONLY" then return true end
   if lua:find("^__") then return debug.getmetatable(heed.ones(1))[lua] ~= nil end
-  return type(heed[lua]) == "function" or pcall(function() return assert(heed.ones(1)[lua]) end)
+  return type(rawget(heed, lua)) == "function" or pcall(function() return assert(heed.ones(1)[lua]) end)
 end
 
 local function unreachable(rows)
@@ -54,6 +54,7 @@ local function annotated()
   for _, file in ipairs { "heed", "tensor", "elementwise", "ops", "views", "random" } do
     for line in io.lines("lua/heed/meta/" .. file .. ".lua") do
       local name = line:match("^function %w+[.:]([%w_]+)%(") or line:match("^%w+%.([%w_]+) = ")
+        or line:match("^%-%-%-@field ([%w_]+) fun%(") -- a name that is a word of Lua
       if name then names[name] = true end
     end
   end
@@ -85,15 +86,15 @@ describe("the list of operations", function()
   end)
 
   it("is found incomplete if an operation is declared in heed.h alone", function()
-    local declaration = "\nHEED_CALL heed_roll(heed_context *ctx, const heed_tensor *x, heed_tensor **out);\n"
-    assert.are.same({ "roll: in heed.h, but not in ops.def" }, differences(nil, support.read(HEADER) .. declaration))
+    local declaration = "\nHEED_CALL heed_rev(heed_context *ctx, const heed_tensor *x, heed_tensor **out);\n"
+    assert.are.same({ "rev: in heed.h, but not in ops.def" }, differences(nil, support.read(HEADER) .. declaration))
   end)
 
   it("is found wrong if heed.h lacks one of its operations, or takes other tensors", function()
-    local more = "\nOP(roll, 1, roll)\nOP(copy, 2, copy_)\n"
+    local more = "\nOP(rev, 1, rev)\nOP(copy, 2, copy_)\n"
     assert.are.same({
       "copy: listed twice in ops.def", "copy: reads 1 tensors in heed.h and 2 in ops.def",
-      "roll: in ops.def, but not in heed.h",
+      "rev: in ops.def, but not in heed.h",
     }, differences(support.read "src/ops/ops.def" .. more))
   end)
 
@@ -102,6 +103,6 @@ describe("the list of operations", function()
     local rows = operations.listed(nil, header)
     assert.are.same({ "expm2: no expm2 in Lua", "expm2: no expm2_ in Lua" }, unreachable(rows))
     assert.are.same({ "expm2: no annotation of expm2 in lua/heed/meta" }, undescribed(rows, annotated()))
-    assert.are.same({}, unreachable { { name = "roll", lua = "C_ONLY" } })
+    assert.are.same({}, unreachable { { name = "rev", lua = "C_ONLY" } })
   end)
 end)

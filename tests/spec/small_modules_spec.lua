@@ -88,7 +88,7 @@ describe("Embedding", function()
     end
     raises("Embedding: weight is int64; it must be float32, bfloat16 or float16",
       function() m.weight = heed.ones(4, 3, { dtype = "int64" }) end)
-    raises("Embedding: weight is [3, 4]; it must be [4, 3]", function() m.weight = heed.ones(3, 4) end)
+    raises("Embedding: weight is [3]; it must be [4, 3]", function() m.weight = heed.ones(3) end)
   end)
 
   it("says what it takes", function()
@@ -102,12 +102,13 @@ describe("Embedding", function()
         function() nn.Embedding(3, 3, place) end)
     end
     for _, id in ipairs { 0, -1, 4 } do
-      raises(("Embedding: id %d is out of range; weight has rows 1 to 3"):format(id),
+      raises(("Embedding: id %d is out of range; weight has rows 1 to 3 (element [2] of ids)"):format(id),
         function() nn.Embedding(3, 3)(int64 { 1, id }) end)
     end
-    raises("Embedding: ids is float32; it must be int64", function() nn.Embedding(3, 3)(heed.ones(2)) end)
+    raises("Embedding: ids is bool; it must be int64, or float32 with whole values",
+      function() nn.Embedding(3, 3)(heed.ones(2):bool()) end)
     raises("Embedding: attn_mask is given; only attention modules take it",
-      function() nn.Embedding(3, 3)(int64 { 1 }, heed.ones(1)) end)
+      function() nn.Embedding(3, 3)(int64 { 1 }, { attn_mask = heed.ones(1) }) end)
   end)
 end)
 

@@ -144,7 +144,8 @@ describe("to", function()
     raises("to: dtype is nil; it must be 'float32', 'bfloat16', 'float16' or 'int8'", function() m:to() end)
     raises("to: dtype is a string ('half'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
       function() m:to("half") end)
-    raises("to: there is no option 'device'; the options are dtype", function() m:to { device = "cpu" } end)
+    raises("to: there is no option 'device'; the options are dtype; heed computes on the processor: leave it out",
+      function() m:to { device = "cpu" } end)
     raises("to: self is a string ('int8'); it must be a module; call the method with a colon",
       function() m.to("int8") end)
     assert.are.equal("float32", m.weight.dtype)
@@ -178,7 +179,7 @@ describe("modules with low-precision weights", function()
     end
     raises("Linear: weight is int8; it must be float32, bfloat16 or float16",
       function() m.weight = heed.ones(2, 3, { dtype = "int8" }) end)
-    raises("Linear: weight is [3, 2]; it must be [2, 3]",
+    raises("Linear: weight is [3, 2]; its first size must be 2, that of bias; make a new Linear(2, 3)",
       function() m.weight = heed.ones(3, 2, { dtype = "float16" }) end)
     raises("Linear: bias is float16; it must be float32: convert with bias:float()",
       function() m.bias = heed.ones(2, { dtype = "float16" }) end)

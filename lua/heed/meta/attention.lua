@@ -10,12 +10,18 @@ local nn = {}
 ---@field qkv_bias? boolean whether the projections have a bias; false by default
 ---@field generator? heed.Generator draws the weights
 
+---The parts W_query, W_key, W_value, out_proj and dropout may be replaced by modules of one's own, `m.W_query =
+---Lora(m.W_query)`, or other built-in ones. Their forward(x) receives the tokens, the outputs of the heads [..., n, h · d]
+---(out_proj) or the attention weights (dropout), and must return what the original part would: the shape is checked.
+---Errors in it leave a cache as it was. It may yield (not in 5.1 and LuaJIT, and not in the heads of a wrapper). With
+---such parts, steps, head, split and another softmax_dim raise an error.
 ---@class heed.SelfAttention: heed.Module
----@field W_query heed.Linear
----@field W_key heed.Linear
----@field W_value heed.Linear
+---@field W_query heed.Linear|heed.Module
+---@field W_key heed.Linear|heed.Module
+---@field W_value heed.Linear|heed.Module
 ---@field d_in integer
 ---@field d_out integer
+---@field scale number a factor of the scores, 1 / √d_out at first; can be set
 
 ---Self-attention with one head, in which every token sees all tokens. x [n, d_in] or [b, n, d_in] gives […, n, d_out].
 ---@overload fun(options: heed.SelfAttentionOptions): heed.SelfAttention
@@ -32,8 +38,9 @@ function nn.SelfAttention(d_in, d_out, qkv_bias) end
 ---@field softmax_dim? integer the dimension of the attention weights that adds up to 1; -1 by default
 
 ---@class heed.CausalAttention: heed.SelfAttention
----@field dropout heed.Dropout
----@field context_length integer
+---@field dropout heed.Dropout|heed.Module
+---@field context_length integer can be set
+---@field softmax_dim integer can be set (not in MultiHeadAttention)
 
 ---Causal self-attention with one head: a token sees itself and the tokens before it. x [n, d_in] or [b, n, d_in] gives
 ---[…, n, d_out]; more than context_length tokens raise an error.
@@ -53,7 +60,7 @@ function nn.CausalAttention(d_in, d_out, context_length, dropout, qkv_bias) end
 ---@field num_heads integer
 
 ---@class heed.MultiHeadAttentionWrapper: heed.Module
----@field heads heed.CausalAttention[]
+---@field heads heed.CausalAttention[]|heed.Module `#m.heads`, `m.heads[1]`, `m.heads:iter()`, ipairs (from 5.2 on)
 ---@field num_heads integer
 
 ---num_heads separate CausalAttention modules, in `m.heads`, with concatenated outputs: x [n, d_in] or [b, n, d_in] gives
@@ -85,18 +92,20 @@ function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_
 ---@field sinks? boolean attention sinks: a parameter `sinks`, an additional logit of each head without a value; false by default
 ---@field qk_norm? boolean|{ eps: number? } RMSNorm of each head's queries and keys, before rope; eps is 1e-6 by default; off by default
 
+---Settings that can be set are checked as in the constructor; nil selects the default. A forward in slices that has begun
+---keeps those it began with.
 ---@class heed.MultiHeadAttention: heed.CausalAttention
----@field out_proj? heed.Linear
+---@field out_proj? heed.Linear|heed.Module
 ---@field num_heads integer
 ---@field num_kv_heads integer
 ---@field head_dim integer
----@field causal boolean
----@field scale number
+---@field causal boolean can be set
+---@field scale number can be set
 ---@field kdim integer
 ---@field vdim integer
----@field window? heed.Window
----@field softcap? number
----@field rope? heed.RopeOptions
+---@field window? heed.Window can be set (as a whole: the table is a copy)
+---@field softcap? number can be set
+---@field rope? heed.RopeOptions can be set (as a whole: the table is a copy)
 ---@field alibi boolean
 ---@field qk_norm boolean
 ---@field sinks? heed.Tensor [num_heads]
@@ -165,7 +174,7 @@ local Cache = {}
 function Cache:truncate(n) end
 
 ---Batch item i becomes a copy of item indices[i], as needed for beam search.
----@param indices heed.Tensor|integer[] int64 [b], counted from 1; an index may occur several times
+---@param indices heed.Indices [b]; an index may occur several times
 ---@return heed.Cache self
 function Cache:reorder(indices) end
 

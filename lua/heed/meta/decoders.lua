@@ -1,5 +1,5 @@
 ---@meta _
--- heed.models.gpt2 and heed.models.llama. Token ids count from 1: they are those of Hugging Face plus 1. Shape legend:
+-- The objects that heed.models.gpt2 and heed.models.llama make. Token ids count from 1: they are those of Hugging Face plus 1. Shape legend:
 -- b batch, n tokens, v vocab_size.
 
 ---The fields of a config.json, with Hugging Face's names and defaults. Keys that change no result are ignored; other
@@ -49,7 +49,7 @@
 ---@field cache? heed.ModelCache the ids follow the tokens in it, and are appended to it
 ---@field attn_mask? heed.Tensor as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
----@field kv_lengths? heed.Tensor|integer[] int64 [b]: ids beyond these lengths are padding; not together with a cache
+---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding; not together with a cache
 ---@field need_weights? boolean return the intermediate results of attention; false by default
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
@@ -60,7 +60,7 @@
 local Decoder = {}
 
 ---The logits of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
----@param ids heed.Tensor|integer[]|integer[][] int64 [n] or [b, n]
+---@param ids heed.Indices [n] or [b, n]
 ---@param options? heed.DecoderOptions
 ---@return heed.Tensor logits [n, v] or [b, n, v]
 ---@return { layers: heed.Taps[] }? info
@@ -89,7 +89,7 @@ function Decoder:new_cache(options) end
 ---limit, the host or an error in on_token) leaves the cache and the generator as if on_token had stopped it at the last
 ---token it received, so it can be continued in the same way. Without on_token, or if it received no token, both stay as
 ---before the call.
----@param ids heed.Tensor|integer[] int64 [n] or [1, n]
+---@param ids heed.Indices [n] or [1, n]
 ---@param options? heed.GenerateOptions
 ---@return integer[] tokens
 ---@return heed.ModelCache cache
@@ -127,27 +127,7 @@ function ModelCache:release() end
 ---branches divided by √(2 · n_layer); biases are 0.
 ---@class heed.GPT2: heed.Decoder
 ---@field config heed.GPT2Config
----@overload fun(config: heed.GPT2Config): heed.GPT2
-local GPT2 = {}
-
----Loads a GPT-2 from a folder (config.json, model.safetensors or its index) or from a weights file in one. Matrices are
----copied, since the file stores them transposed; other weights are memory-mapped. Returns the model in evaluation mode,
----or nil and a message if files are missing, broken or contradict each other.
----@param path string
----@param config? heed.GPT2Config replaces config.json
----@return heed.GPT2?
----@return string? problem
-function GPT2.load(path, config) end
 
 ---A Llama or Mistral with fresh weights, in training mode, drawn as those of a GPT2 but for the division.
 ---@class heed.Llama: heed.Decoder
 ---@field config heed.LlamaConfig
----@overload fun(config: heed.LlamaConfig): heed.Llama
-local Llama = {}
-
----Loads a Llama or Mistral from a folder or a weights file, like GPT2.load. All weights are memory-mapped.
----@param path string
----@param config? heed.LlamaConfig replaces config.json
----@return heed.Llama?
----@return string? problem
-function Llama.load(path, config) end

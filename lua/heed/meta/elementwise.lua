@@ -6,7 +6,7 @@
 -- underscore works in place: it writes the result into x, which must have its shape and a dtype that can hold it, and
 -- returns x.
 
----What tensors have as methods and heed has as functions: heed.exp(x) is x:exp().
+---Tensors have these as methods and heed as functions: heed.exp(x) is x:exp().
 ---@class heed.Elementwise
 local Tensor = {}
 
@@ -84,6 +84,95 @@ Tensor.relu_ = Tensor.relu
 function Tensor:silu() end
 Tensor.silu_ = Tensor.silu
 
+---The largest integer that is at most x, in the dtype of x: float32 or int64.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:floor() end
+Tensor.floor_ = Tensor.floor
+
+---The smallest integer that is at least x, in the dtype of x: float32 or int64.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:ceil() end
+Tensor.ceil_ = Tensor.ceil
+
+---x without its fraction, rounded towards 0, in the dtype of x: float32 or int64.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:trunc() end
+Tensor.trunc_ = Tensor.trunc
+
+----1, 0 or 1, as x is negative, 0 or positive, in the dtype of x; 0 for nan.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:sign() end
+Tensor.sign_ = Tensor.sign
+
+---x · x; int64 for int64 and bool.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:square() end
+Tensor.square_ = Tensor.square
+
+---1 / x; float32. 0 gives inf.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:reciprocal() end
+Tensor.reciprocal_ = Tensor.reciprocal
+
+---2^x; float32.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:exp2() end
+Tensor.exp2_ = Tensor.exp2
+
+---e^x - 1, accurate near 0; float32.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:expm1() end
+Tensor.expm1_ = Tensor.expm1
+
+---The logarithm of x to base 2; float32. Negative x gives nan, 0 gives -inf.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:log2() end
+Tensor.log2_ = Tensor.log2
+
+---The logarithm of x to base 10; float32.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:log10() end
+Tensor.log10_ = Tensor.log10
+
+---ln (1 + x), accurate near 0; float32.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:log1p() end
+Tensor.log1p_ = Tensor.log1p
+
+---The error function, 2 / √π times the integral of e^(-t²) from 0 to x; float32.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:erf() end
+Tensor.erf_ = Tensor.erf
+
+---x rounded to the nearest integer, or to so many decimals (negative: to tens, hundreds…), ties to even; float32, and
+---int64 as it is.
+---@param decimals? integer|{ decimals: integer } 0 by default; others for float32 only
+---@return heed.Tensor
+---@nodiscard
+function Tensor:round(decimals) end
+Tensor.round_ = Tensor.round
+
+---x with replacements for nan (0 by default), inf and -inf (the largest and the smallest float32), in the dtype of x.
+---@param nan? number|{ nan: number?, posinf: number?, neginf: number? }
+---@param posinf? number
+---@param neginf? number
+---@return heed.Tensor
+---@nodiscard
+function Tensor:nan_to_num(nan, posinf, neginf) end
+Tensor.nan_to_num_ = Tensor.nan_to_num
+
 ---Whether x is 0, elementwise; bool.
 ---@return heed.Tensor
 ---@nodiscard
@@ -108,18 +197,20 @@ function Tensor:isnan() end
 ---@nodiscard
 function Tensor:isinf() end
 
----x + other.
+---x + alpha · other.
 ---@param other heed.Operand
+---@param alpha? number|{ alpha: number } 1 by default; an integer unless the result is float32
 ---@return heed.Tensor
 ---@nodiscard
-function Tensor:add(other) end
+function Tensor:add(other, alpha) end
 Tensor.add_ = Tensor.add
 
----x - other.
+---x - alpha · other.
 ---@param other heed.Operand
+---@param alpha? number|{ alpha: number } 1 by default; an integer unless the result is float32
 ---@return heed.Tensor
 ---@nodiscard
-function Tensor:sub(other) end
+function Tensor:sub(other, alpha) end
 Tensor.sub_ = Tensor.sub
 
 ---x · other.
@@ -129,12 +220,54 @@ Tensor.sub_ = Tensor.sub
 function Tensor:mul(other) end
 Tensor.mul_ = Tensor.mul
 
----x / other; float32. Division by 0 gives inf, -inf or nan.
+---x / other; float32. Division by 0 gives inf, -inf or nan. With a rounding mode, the quotient rounded down ("floor") or
+---towards 0 ("trunc"), in the wider dtype.
+---@param other heed.Operand
+---@param rounding_mode? "floor"|"trunc"|{ rounding_mode: "floor"|"trunc"|nil }
+---@return heed.Tensor
+---@nodiscard
+function Tensor:div(other, rounding_mode) end
+Tensor.div_ = Tensor.div
+
+---x / other rounded down; the operator `//` (Lua 5.3 and later) does the same. int64 must not be divided by 0.
 ---@param other heed.Operand
 ---@return heed.Tensor
 ---@nodiscard
-function Tensor:div(other) end
-Tensor.div_ = Tensor.div
+function Tensor:floor_divide(other) end
+Tensor.floor_divide_ = Tensor.floor_divide
+
+---What division leaves, with the sign of x, as in C; `%` and `remainder` have the sign of the divisor.
+---@param other heed.Operand
+---@return heed.Tensor
+---@nodiscard
+function Tensor:fmod(other) end
+Tensor.fmod_ = Tensor.fmod
+
+---x + value · a · b; shapes broadcast.
+---@param a heed.Operand
+---@param b heed.Operand
+---@param value? number|{ value: number } 1 by default; an integer unless the result is float32
+---@return heed.Tensor
+---@nodiscard
+function Tensor:addcmul(a, b, value) end
+Tensor.addcmul_ = Tensor.addcmul
+
+---x + value · a / b; float32. Shapes broadcast.
+---@param a heed.Operand
+---@param b heed.Operand
+---@param value? number|{ value: number } 1 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:addcdiv(a, b, value) end
+Tensor.addcdiv_ = Tensor.addcdiv
+
+---Linear interpolation: x + weight · (other - x); x and other float32. Shapes broadcast.
+---@param other heed.Tensor
+---@param weight heed.Operand
+---@return heed.Tensor
+---@nodiscard
+function Tensor:lerp(other, weight) end
+Tensor.lerp_ = Tensor.lerp
 
 ---x % other; the result has the sign of the divisor, as in Lua.
 ---@param other heed.Operand
@@ -234,6 +367,8 @@ Tensor.logical_xor_ = Tensor.logical_xor
 ---@nodiscard
 function Tensor:clamp(min, max) end
 Tensor.clamp_ = Tensor.clamp
+Tensor.clip = Tensor.clamp
+Tensor.clip_ = Tensor.clamp
 
 ---A copy of x with `value` where mask is true.
 ---@param mask heed.Tensor bool, broadcast to the shape of x

@@ -1,18 +1,47 @@
----@meta _
--- heed: the table that `require "heed"` returns. Every method of a tensor is also a function here: heed.f(x, …) is
--- x:f(…). Functions that make tensors take sizes as separate integers or as one table, and a dtype that defaults to
--- float32. An invalid size or dtype, or a tensor that exceeds the memory limit, raises an error.
+---@meta heed
+-- The table that `require "heed"` returns. Every method of a tensor is also a function here, heed.f(x, …) is x:f(…):
+-- heed and heed.Tensor inherit the classes that declare them. Functions that make tensors take sizes as separate
+-- integers or as one table, and a dtype that defaults to float32. An invalid size or dtype, or a tensor that exceeds
+-- the memory limit, raises an error.
 
----@class heed: heed.Elementwise
+---@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
 ---@field nn heed.nn
 ---@field version string
+---@field inf number
+---@field nan number
+---@field pi number
+---@field e number
+---@field float32 "float32"
+---@field int64 "int64"
+---@field bfloat16 "bfloat16"
+---@field float16 "float16"
+---@field half "float16"
+---@field int8 "int8"
+---@field newaxis "newaxis" in x[{…}]: a new dimension of size 1
 local heed = {}
-
----@class heed.Tensor
-local Tensor = {}
 
 ---@class heed.DTypeOption
 ---@field dtype? heed.DType
+
+-- ---- Printing ----
+
+---@class heed.PrintOptions
+---@field precision? integer digits behind the point, at most 50; 4 by default
+---@field threshold? number of more elements only the edges are printed; 1000 by default, heed.inf: all are
+---@field edgeitems? integer elements printed at each end of a dimension, at least 1; 3 by default
+---@field linewidth? integer characters of a line; 80 by default
+---@field profile? "default"|"short"|"full" sets all of these
+---@field sci_mode? boolean scientific notation, always or never; by default it depends on the elements
+
+---Sets how tensors are printed in this Lua state. Options that are not given stay as they are, except sci_mode, which
+---becomes the default, as in PyTorch.
+---@param precision? integer|heed.PrintOptions
+---@param threshold? number
+---@param edgeitems? integer
+---@param linewidth? integer
+---@param profile? "default"|"short"|"full"
+---@param sci_mode? boolean
+function heed.set_printoptions(precision, threshold, edgeitems, linewidth, profile, sci_mode) end
 
 -- ---- Iterating on every Lua ----
 
@@ -89,6 +118,24 @@ function heed.alibi_slopes(num_heads) end
 ---@nodiscard
 function heed.range(first, last, step, options) end
 
+---@class heed.ArangeOptions
+---@field start? number
+---@field ["end"]? number
+---@field step? number
+---@field dtype? heed.DType
+
+---heed.arange(stop), heed.arange(start, stop), heed.arange(start, stop, step): the values start, start + step, … up to but
+---excluding stop, as in PyTorch; start is 0 by default. Shape [count]. int64 if all numbers are integers (before Lua 5.3,
+---where there is one type of numbers: whole), else float32, unless a dtype is given. Raises an error if stop is before
+---start. For token ids and indices, which count from 1, use arange(1, n + 1) or `heed.range(1, n)`.
+---@param start_or_stop number|heed.ArangeOptions
+---@param stop? number|heed.ArangeOptions
+---@param step? number|heed.ArangeOptions
+---@param options? heed.ArangeOptions
+---@return heed.Tensor
+---@nodiscard
+function heed.arange(start_or_stop, stop, step, options) end
+
 ---`count` equally spaced values from first to last, both included. Shape [count].
 ---@param first number
 ---@param last number
@@ -125,6 +172,7 @@ function heed.Size(...) end
 ---@nodiscard
 function heed.cat(tensors, dim) end
 heed.concat = heed.cat
+heed.concatenate = heed.cat
 
 ---Stacks tensors of equal shape along a new dimension at `dim`.
 ---@param tensors heed.Tensor[] at least one
@@ -132,6 +180,64 @@ heed.concat = heed.cat
 ---@return heed.Tensor
 ---@nodiscard
 function heed.stack(tensors, dim) end
+
+---Concatenates along dimension 2, and tensors of one dimension along that. The tensors are separate arguments or one table,
+---as in vstack, dstack and column_stack.
+---@param ... heed.Tensor|heed.Tensor[]
+---@return heed.Tensor
+---@nodiscard
+function heed.hstack(...) end
+
+---Concatenates along dimension 1, after tensors of one dimension became rows [1, n].
+---@param ... heed.Tensor|heed.Tensor[]
+---@return heed.Tensor
+---@nodiscard
+function heed.vstack(...) end
+
+---Concatenates along dimension 3, after [n] became [1, n, 1] and [n, m] became [n, m, 1].
+---@param ... heed.Tensor|heed.Tensor[]
+---@return heed.Tensor
+---@nodiscard
+function heed.dstack(...) end
+
+---Concatenates along dimension 2, after tensors of one dimension became columns [n, 1].
+---@param ... heed.Tensor|heed.Tensor[]
+---@return heed.Tensor
+---@nodiscard
+function heed.column_stack(...) end
+
+---Expands tensors [n], [m], … to views [n, m, …], in which tensor i varies along dimension i. indexing = "xy" exchanges
+---the first two dimensions. The result is a list: `local grid = heed.meshgrid(x, y); local xs, ys = grid[1], grid[2]`.
+---@param ... heed.Tensor|heed.Tensor[]|{ indexing: "ij"|"xy" }
+---@return heed.Tensor[]
+---@nodiscard
+function heed.meshgrid(...) end
+
+---The indices of the lower triangle of a matrix: its rows and columns, counted from 1, row by row.
+---@param row integer
+---@param col integer
+---@param offset? integer|{ offset: integer } the diagonal up to which elements belong to it; 0 by default
+---@return heed.Tensor indices int64 [2, count]
+---@nodiscard
+function heed.tril_indices(row, col, offset) end
+
+---The indices of the upper triangle of a matrix: its rows and columns, counted from 1, row by row.
+---@param row integer
+---@param col integer
+---@param offset? integer|{ offset: integer } the diagonal from which elements belong to it; 0 by default
+---@return heed.Tensor indices int64 [2, count]
+---@nodiscard
+function heed.triu_indices(row, col, offset) end
+
+---Sums of products by Einstein's convention: heed.einsum("bhid,bhjd->bhij", q, k). Each letter is a dimension, "..." any
+---number of them that broadcast; what the output lacks is summed over, and a letter twice in one operand means its
+---diagonal. Without "->", the output has the letters that occur once, sorted, after "...". Computed from left to right, with
+---matmul where something is summed.
+---@param equation string
+---@param ... heed.Tensor|heed.Tensor[]
+---@return heed.Tensor
+---@nodiscard
+function heed.einsum(equation, ...) end
 
 -- ---- Files ----
 
@@ -218,83 +324,4 @@ function heed.clock() end
 ---@nodiscard
 function heed.info() end
 
--- ---- Methods as functions ----
-
-heed.size = Tensor.size
-heed.stride = Tensor.stride
-heed.numel = Tensor.numel
-heed.dim = Tensor.dim
-heed.item = Tensor.item
-heed.tolist = Tensor.tolist
-heed.is_contiguous = Tensor.is_contiguous
-heed.iter = Tensor.iter
-heed.to = Tensor.to
-heed.float = Tensor.float
-heed.long = Tensor.long
-heed.bool = Tensor.bool
-heed.clone = Tensor.clone
-heed.contiguous = Tensor.contiguous
-heed.copy_ = Tensor.copy_
-heed.fill_ = Tensor.fill_
-heed.zero_ = Tensor.zero_
-heed.to_string = Tensor.to_string
-heed.release = Tensor.release
-heed.is_released = Tensor.is_released
-heed.zeros_like = Tensor.zeros_like
-heed.ones_like = Tensor.ones_like
-heed.empty_like = Tensor.empty_like
-heed.full_like = Tensor.full_like
-heed.rand_like = Tensor.rand_like
-heed.randn_like = Tensor.randn_like
-heed.randint_like = Tensor.randint_like
-heed.bernoulli = Tensor.bernoulli
-heed.uniform_ = Tensor.uniform_
-heed.normal_ = Tensor.normal_
-heed.dropout = Tensor.dropout
-heed.sum = Tensor.sum
-heed.mean = Tensor.mean
-heed.any = Tensor.any
-heed.all = Tensor.all
-heed.var = Tensor.var
-heed.std = Tensor.std
-heed.max = Tensor.max
-heed.min = Tensor.min
-heed.argmax = Tensor.argmax
-heed.argmin = Tensor.argmin
-heed.softmax = Tensor.softmax
-heed.log_softmax = Tensor.log_softmax
-heed.cumsum = Tensor.cumsum
-heed.topk = Tensor.topk
-heed.sort = Tensor.sort
-heed.argsort = Tensor.argsort
-heed.layer_norm = Tensor.layer_norm
-heed.rms_norm = Tensor.rms_norm
-heed.rope = Tensor.rope
-heed.matmul = Tensor.matmul
-heed.dot = Tensor.dot
-heed.outer = Tensor.outer
-heed.linear = Tensor.linear
-heed.linear_int8 = Tensor.linear_int8
-heed.quantize_int8 = Tensor.quantize_int8
-heed.dequantize_int8 = Tensor.dequantize_int8
-heed.embedding = Tensor.embedding
-heed.scaled_dot_product_attention = Tensor.scaled_dot_product_attention
-heed.mm = Tensor.mm
-heed.bmm = Tensor.bmm
-heed.view = Tensor.view
-heed.reshape = Tensor.reshape
-heed.expand = Tensor.expand
-heed.permute = Tensor.permute
-heed.transpose = Tensor.transpose
-heed.t = Tensor.t
-heed.narrow = Tensor.narrow
-heed.select = Tensor.select
-heed.unsqueeze = Tensor.unsqueeze
-heed.squeeze = Tensor.squeeze
-heed.flatten = Tensor.flatten
-heed.split = Tensor.split
-heed.chunk = Tensor.chunk
-heed.index_select = Tensor.index_select
-heed.gather = Tensor.gather
-heed.masked_select = Tensor.masked_select
-heed.repeat_interleave = Tensor.repeat_interleave
+return heed

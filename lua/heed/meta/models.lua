@@ -1,24 +1,14 @@
 ---@meta _
--- heed.tokenizers and heed.models. Token ids count from 1: they are those of Hugging Face plus 1. Shape legend: b batch,
+-- The objects that heed.tokenizers.wordpiece and heed.models.bert make. Token ids count from 1: they are those of Hugging Face plus 1. Shape legend: b batch,
 -- n tokens, d hidden_size.
 
--- ---- require "heed.tokenizers.wordpiece" ----
-
----@class heed.wordpiece
-local wordpiece = {}
+-- ---- Tokenizers ----
 
 ---The options in tokenizer_config.json.
 ---@class heed.WordPieceOptions
 ---@field do_lower_case? boolean true by default
 ---@field strip_accents? boolean as do_lower_case by default
 ---@field tokenize_chinese_chars? boolean Chinese characters are words of their own; true by default
-
----Makes a tokenizer from a vocabulary: a text file with one piece on each line.
----@param path string
----@param options? heed.WordPieceOptions
----@return heed.WordPiece? tokenizer nil if the file is missing or not a vocabulary
----@return string? problem
-function wordpiece.load(path, options) end
 
 ---BERT's tokenizer, with the ids of Hugging Face's BertTokenizer plus 1.
 ---@class heed.WordPiece
@@ -57,7 +47,7 @@ function WordPiece:tokenize(text) end
 ---@nodiscard
 function WordPiece:decode(ids, options) end
 
--- ---- require "heed.models.bert" ----
+-- ---- BERT ----
 
 ---The fields of a config.json, with Hugging Face's names and defaults. Keys that change no result are ignored; other
 ---unknown keys are an error.
@@ -86,23 +76,14 @@ function WordPiece:decode(ids, options) end
 ---@field pooling? "mean"|"cls" how `encode` combines the hidden states into one vector
 local Bert = {}
 
----Loads a model from a folder (config.json, model.safetensors or its index, vocab.txt) or from a weights file in one.
----The weights are memory-mapped. Returns the model in evaluation mode, or nil and a message if files are missing, broken
----or contradict each other.
----@param path string
----@param config? heed.BertConfig replaces config.json
----@return heed.Bert?
----@return string? problem
-function Bert.load(path, config) end
-
 ---@class heed.BertOptions
 ---@field attention_mask? heed.Tensor [b, n], 0 or false for padding
----@field kv_lengths? heed.Tensor int64 [b]: tokens beyond these lengths are padding
----@field token_type_ids? heed.Tensor|integer[] int64 [b, n] or [n], counted from 1; 1 by default
+---@field kv_lengths? heed.Indices [b]: tokens beyond these lengths are padding
+---@field token_type_ids? heed.Indices [b, n] or [n]; 1 by default
 ---@field need_weights? boolean return the intermediate results of attention; false by default
 
 ---The hidden states of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
----@param ids heed.Tensor|integer[]|integer[][] int64 [n] or [b, n]
+---@param ids heed.Indices [n] or [b, n]
 ---@param options? heed.BertOptions
 ---@return heed.Tensor hidden [n, d] or [b, n, d]
 ---@return { layers: heed.Taps[] }? info

@@ -1,10 +1,10 @@
----@meta _
+---@meta heed.nn
 -- heed.nn: modules. Shape legend: b batch, h heads, n tokens, s keys, d size of a head. Inputs of a wrong shape or dtype,
 -- and options that contradict each other, raise an error.
 
 ---@class heed.nn
 ---@field Module heed.ModuleClass the base class of user-defined modules
----@field Sequential fun(...: heed.Module|heed.Module[]): heed.Sequential
+---@field Sequential fun(...: heed.Module|any[]): heed.Sequential modules, or pairs {name, module}
 ---@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList
 ---@field Residual fun(m: heed.Module): heed.Residual
 ---@field utils heed.nn.utils
@@ -31,7 +31,7 @@ function nn.is_module(value) end
 ---@field key_padding_mask? heed.Tensor bool [b, s], true for padding
 ---@field need_weights? boolean return the intermediate results as a second result; this never changes the first
 ---@field generator? heed.Generator draws the dropout mask
----@field kv_lengths? heed.Tensor int64 [b]: keys beyond these lengths are padding; with causality, the last query is aligned with the last key; not together with a cache
+---@field kv_lengths? heed.Indices [b]: keys beyond these lengths are padding, as with key_padding_mask. With key and causality, the last query is aligned with the last key. Not together with a cache
 ---@field key? heed.Tensor cross attention: x attends to these tokens instead of itself [b, s, kdim]
 ---@field value? heed.Tensor the tokens that values are computed from; by default key [b, s, vdim]
 ---@field cache? heed.Cache x's tokens are appended to it and attend to all tokens in it
@@ -124,6 +124,10 @@ function Module:named_modules() end
 ---@nodiscard
 function Module:modules() end
 
+---`for i, part in m:iter() do`: the modules of a ModuleList, a Sequential or the `heads` of a MultiHeadAttentionWrapper.
+---@return fun(): integer, heed.Module
+function Module:iter() end
+
 ---Parameters and buffers by dotted name, in order: `sd[name]`, `pairs(sd)`, `#sd`. Tensors can be replaced, added and
 ---removed (by assigning nil).
 ---@class heed.StateDict
@@ -159,6 +163,43 @@ function Module:load_state_dict(state, strict, assign) end
 ---@param dtype "float32"|"bfloat16"|"float16"|"int8"|{ dtype: string }
 ---@return heed.Module self
 function Module:to(dtype) end
+
+---The same as m:to "float32".
+---@return heed.Module self
+function Module:float() end
+
+---The same as m:to "float16".
+---@return heed.Module self
+function Module:half() end
+
+---The same as m:to "bfloat16".
+---@return heed.Module self
+function Module:bfloat16() end
+
+---A deep copy, as Python's copy.deepcopy makes it. Tensors, parts and tables that occur several times in the module are
+---shared inside the copy, too. Other values in the fields of user-defined modules, such as functions, generators and
+---caches, are shared with the original.
+---@return heed.Module
+---@nodiscard
+function Module:clone() end
+
+---The part at a dotted path, such as "layers.0.self_attn"; "" is the module itself.
+---@param target string
+---@return heed.Module
+---@nodiscard
+function Module:get_submodule(target) end
+
+---The parameter at a dotted path, such as "layers.0.weight".
+---@param target string
+---@return heed.Tensor
+---@nodiscard
+function Module:get_parameter(target) end
+
+---The buffer at a dotted path.
+---@param target string
+---@return heed.Tensor
+---@nodiscard
+function Module:get_buffer(target) end
 
 ---Turns training mode on or off for the module and all modules in it. Dropout is active in training mode only.
 ---@param mode? boolean true by default
@@ -211,6 +252,17 @@ function Class:init(...) end
 ---@param tensor heed.Tensor
 ---@param persistent? boolean|heed.BufferOptions
 function Class:register_buffer(name, tensor, persistent) end
+
+---Registers a module as the part `self[name]`, as an assignment does; nil removes it.
+---@param name string
+---@param module heed.Module?
+function Class:add_module(name, module) end
+Class.register_module = Class.add_module
+
+---Registers a tensor as the parameter `self[name]`, as an assignment of nn.Parameter(tensor) does; nil removes it.
+---@param name string
+---@param tensor heed.Tensor?
+function Class:register_parameter(name, tensor) end
 
 -- ---- Containers ----
 
@@ -270,7 +322,7 @@ function utils.skip_init(class, ...) end
 ---@field generator? heed.Generator draws the weights
 
 ---@class heed.Linear: heed.Module
----@field weight heed.Tensor [d_out, d_in]
+---@field weight heed.Tensor [d_out, d_in]; a weight of another shape changes in_features and out_features, unless there is a bias of another size
 ---@field bias? heed.Tensor [d_out]
 ---@field in_features integer
 ---@field out_features integer
@@ -286,7 +338,7 @@ function utils.skip_init(class, ...) end
 function nn.Linear(d_in, d_out, bias) end
 
 ---@class heed.Dropout: heed.Module
----@field p number
+---@field p number can be set
 
 ---Dropout: in training mode, sets each element to 0 with probability p and multiplies the others by 1 / (1 - p);
 ---otherwise returns x.
@@ -302,12 +354,12 @@ function nn.Dropout(p) end
 ---@field generator? heed.Generator draws the weight
 
 ---@class heed.Embedding: heed.Module
----@field weight heed.Tensor [num_embeddings, embedding_dim]
+---@field weight heed.Tensor [num_embeddings, embedding_dim], which follow if a weight of another shape is assigned
 ---@field num_embeddings integer
 ---@field embedding_dim integer
 ---@field padding_idx? integer counted from 1
 
----An embedding table: ids, int64 of any shape [...] and counted from 1, give the rows [..., embedding_dim] of the weight.
+---An embedding table: ids (heed.Indices) of any shape [...], counted from 1, give the rows [..., embedding_dim] of the weight.
 ---The weight is initialized from the standard normal distribution, with the same random numbers as PyTorch; row
 ---padding_idx is initialized to 0. An id out of range raises an error.
 ---@overload fun(options: heed.EmbeddingOptions): heed.Embedding
@@ -330,7 +382,7 @@ function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
 ---@field weight? heed.Tensor of normalized_shape
 ---@field bias? heed.Tensor of normalized_shape
 ---@field normalized_shape heed.Size
----@field eps number
+---@field eps number can be set
 ---@field elementwise_affine boolean
 
 ---Layer normalization, (x - mean) / √(var + eps) · weight + bias, over the last dimensions of x, whose sizes are
@@ -347,7 +399,7 @@ function nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias) end
 ---@class heed.RMSNorm: heed.Module
 ---@field weight? heed.Tensor of normalized_shape
 ---@field normalized_shape heed.Size
----@field eps? number
+---@field eps? number can be set
 ---@field elementwise_affine boolean
 
 ---Root mean square normalization, x / √(mean(x²) + eps) · weight, over the last dimensions of x. The weight is
@@ -381,3 +433,5 @@ function nn.SiLU() end
 ---@return heed.ReLU
 ---@nodiscard
 function nn.ReLU() end
+
+return nn

@@ -2,7 +2,8 @@
 -- Tensors: reductions, operations along a dimension, matrix products, attention. x is the tensor before the colon.
 -- Shapes that do not fit and dtypes that are not supported raise an error.
 
----@class heed.Tensor
+---Tensors have these as methods and heed as functions.
+---@class heed.Operations
 local Tensor = {}
 
 -- ---- Reductions ----
@@ -99,6 +100,87 @@ function Tensor:argmax(dim, keepdim) end
 ---@nodiscard
 function Tensor:argmin(dim, keepdim) end
 
+---The largest element over the given dimensions; nan if one is nan.
+---@param dim? integer|integer[]|heed.ReduceOptions
+---@param keepdim? boolean
+---@return heed.Tensor
+---@nodiscard
+function Tensor:amax(dim, keepdim) end
+
+---The smallest element over the given dimensions; nan if one is nan.
+---@param dim? integer|integer[]|heed.ReduceOptions
+---@param keepdim? boolean
+---@return heed.Tensor
+---@nodiscard
+function Tensor:amin(dim, keepdim) end
+
+---The product over the given dimensions; int64 for bool and int64, otherwise float32.
+---@param dim? integer|integer[]|heed.ReduceOptions
+---@param keepdim? boolean
+---@return heed.Tensor
+---@nodiscard
+function Tensor:prod(dim, keepdim) end
+
+---@class heed.NormOptions: heed.ReduceOptions
+---@field p? number|"fro" 2 by default
+
+---The norm (Σ |x|^p)^(1/p) over the given dimensions. p = 2 ("fro") by default; heed.inf gives the largest |x|, -heed.inf
+---the smallest, 0 the number of elements other than 0. x must be float32.
+---@param p? number|"fro"|heed.NormOptions
+---@param dim? integer|integer[]|heed.NormOptions
+---@param keepdim? boolean
+---@return heed.Tensor
+---@nodiscard
+function Tensor:norm(p, dim, keepdim) end
+
+---ln Σ e^x over the given dimensions, without overflow; float32.
+---@param dim integer|integer[]|heed.ReduceOptions
+---@param keepdim? boolean
+---@return heed.Tensor
+---@nodiscard
+function Tensor:logsumexp(dim, keepdim) end
+
+---The number of elements other than 0 over the given dimensions; nan counts. int64.
+---@param dim? integer|integer[]|{ dim: integer|integer[] }
+---@return heed.Tensor
+---@nodiscard
+function Tensor:count_nonzero(dim) end
+
+---Without arguments, the median of all elements; with dim, the medians along that dimension and their indices. Of an
+---even number of elements it is the lower one of the two in the middle; nan if one is nan.
+---@overload fun(self: heed.Tensor): heed.Tensor
+---@param dim integer|heed.DimOptions
+---@param keepdim? boolean
+---@return heed.Tensor values
+---@return heed.Tensor indices int64, counted from 1
+---@nodiscard
+function Tensor:median(dim, keepdim) end
+
+---@class heed.QuantileOptions
+---@field q? number|number[]|heed.Tensor
+---@field dim? integer all elements by default
+---@field keepdim? boolean keep the dimension with size 1; false by default
+---@field interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest" between two elements; "linear" by default
+
+---The quantiles of all elements, or along dim; nan if one is nan. q is a number from 0 to 1, or several, which become
+---the first dimension of the result. x must be float32.
+---@param q number|number[]|heed.Tensor|heed.QuantileOptions
+---@param dim? integer|heed.QuantileOptions
+---@param keepdim? boolean
+---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest"
+---@return heed.Tensor
+---@nodiscard
+function Tensor:quantile(q, dim, keepdim, interpolation) end
+
+---Whether |x - other| <= atol + rtol · |other|, elementwise; bool. Equal elements are close, nan only with equal_nan.
+---@param other heed.Operand
+---@param rtol? number|{ rtol: number?, atol: number?, equal_nan: boolean? } 1e-5 by default
+---@param atol? number 1e-8 by default
+---@param equal_nan? boolean
+---@return heed.Tensor
+---@nodiscard
+function Tensor:isclose(other, rtol, atol, equal_nan) end
+
 -- ---- Along a dimension ----
 
 ---Softmax, e^x / Σ e^x along dim; float32. A slice that is -inf everywhere gives nan.
@@ -118,6 +200,12 @@ function Tensor:log_softmax(dim) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:cumsum(dim) end
+
+---The cumulative product along dim: element i is the product of elements 1 to i.
+---@param dim integer|{ dim: integer }
+---@return heed.Tensor
+---@nodiscard
+function Tensor:cumprod(dim) end
 
 ---@class heed.TopkOptions
 ---@field k? integer
@@ -195,7 +283,7 @@ function Tensor:rms_norm(weight, eps) end
 ---@field scaling? heed.RopeScaling
 
 ---Rotary position embedding (RoPE): rotates pair i of x [..., n, d] by the angle (position - 1) · base^(-2 (i - 1) / d).
----@param positions? heed.Tensor|heed.RopeOptions int64, counted from 1, broadcast to [..., n]; 1 to n by default
+---@param positions? heed.Indices|heed.RopeOptions counted from 1, broadcast to [..., n]; 1 to n by default
 ---@param base? number|heed.RopeOptions
 ---@param style? "half"|"interleaved"|heed.RopeOptions
 ---@param dims? integer|heed.RopeOptions
@@ -212,7 +300,72 @@ function Tensor:rope(positions, base, style, dims) end
 ---@nodiscard
 function Tensor:matmul(other) end
 Tensor.mm = Tensor.matmul
-Tensor.bmm = Tensor.matmul
+
+---The products of the matrices in x [b, n, m] and mat2 [b, m, p]: [b, n, p]. matmul also broadcasts.
+---@param mat2 heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:bmm(mat2) end
+
+---The product of a matrix x [n, m] and vec [m]: [n].
+---@param vec heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:mv(vec) end
+
+---@class heed.AddProductOptions
+---@field beta? number a factor of x; 1 by default. If it is 0, the elements of x do not matter, even if they are nan
+---@field alpha? number a factor of the product; 1 by default
+
+---beta · x + alpha · (mat1 · mat2), where x broadcasts to the product.
+---@param mat1 heed.Tensor [n, m]
+---@param mat2 heed.Tensor [m, p]
+---@param options? heed.AddProductOptions
+---@return heed.Tensor y [n, p]
+---@nodiscard
+function Tensor:addmm(mat1, mat2, options) end
+
+---beta · x + alpha · (mat · vec), where x broadcasts to the product.
+---@param mat heed.Tensor [n, m]
+---@param vec heed.Tensor [m]
+---@param options? heed.AddProductOptions
+---@return heed.Tensor y [n]
+---@nodiscard
+function Tensor:addmv(mat, vec, options) end
+
+---beta · x + alpha · (batch1 · batch2), where x broadcasts to the products.
+---@param batch1 heed.Tensor [b, n, m]
+---@param batch2 heed.Tensor [b, m, p]
+---@param options? heed.AddProductOptions
+---@return heed.Tensor y [b, n, p]
+---@nodiscard
+function Tensor:baddbmm(batch1, batch2, options) end
+
+---The sum of products over the last dimensions, which have equal sizes: [a, n] and [b, n] give [a, b].
+---@param other heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:inner(other) end
+
+---The sum of products over several dimensions: the last `dims` of x and the first of other, or {dimensions of x,
+---dimensions of other}. The result has the other dimensions of x, then those of other.
+---@param other heed.Tensor
+---@param dims? integer|integer[][]|{ dims: integer|integer[][] } 2 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:tensordot(other, dims) end
+
+---The vector product along a dimension of size 3; other sizes broadcast.
+---@param other heed.Tensor
+---@param dim? integer|{ dim: integer } the first dimension of size 3 by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:cross(other, dim) end
+
+---The sum of the main diagonal of a matrix; int64 for bool and int64, otherwise float32.
+---@return heed.Tensor
+---@nodiscard
+function Tensor:trace() end
 
 ---The dot product Σ x · other of two tensors [n].
 ---@param other heed.Tensor
@@ -255,7 +408,7 @@ function Tensor:dequantize_int8(scale) end
 ---@nodiscard
 function Tensor:linear_int8(weight, scale, bias) end
 
----Embedding lookup: the rows of weight whose numbers are in x, int64 of any shape, counted from 1.
+---Embedding lookup: the rows of weight whose numbers are in x, integers of any shape, counted from 1.
 ---@param weight heed.Tensor [size, d]; float32, bfloat16 or float16
 ---@return heed.Tensor y float32 [sizes of x..., d]
 ---@nodiscard
@@ -280,7 +433,7 @@ function Tensor:embedding(weight) end
 ---@field generator? heed.Generator draws the dropout mask
 ---@field window? heed.Window
 ---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
----@field kv_lengths? heed.Tensor int64 [b], each from 0 to S: keys beyond are padding; not together with past keys
+---@field kv_lengths? heed.Indices [b], each from 0 to S: keys beyond are padding; not together with past keys
 ---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k
 ---@field past_value? heed.Tensor [..., hkv, P, dv], concatenated before v
 ---@field alibi_slopes? heed.Tensor [hq]: slope · |i + offset - j| is subtracted from the scores (ALiBi)

@@ -6,7 +6,8 @@
 ---@class heed
 local heed = {}
 
----@class heed.Tensor
+---Tensors have these as methods and heed as functions.
+---@class heed.Draws
 local Tensor = {}
 
 ---A random number generator (MT19937, the Mersenne Twister).
@@ -105,6 +106,18 @@ function Tensor:randint_like(low, high, options) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:bernoulli(options) end
+
+---@class heed.MultinomialOptions: heed.GeneratorOption
+---@field num_samples? integer
+---@field replacement? boolean
+
+---Draws indices with probabilities in proportion to the weights x, float32 [n] or [rows, n]: int64 [num_samples] or
+---[rows, num_samples]. Without replacement the samples of a row differ.
+---@param num_samples integer|heed.MultinomialOptions
+---@param replacement? boolean|heed.MultinomialOptions false by default
+---@return heed.Tensor
+---@nodiscard
+function Tensor:multinomial(num_samples, replacement) end
 
 ---@class heed.UniformOptions: heed.GeneratorOption
 ---@field from? number 0 by default

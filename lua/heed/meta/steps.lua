@@ -1,4 +1,4 @@
----@meta
+---@meta _
 -- A resumable forward pass, run in time slices: the result of mha:steps.
 
 ---The options of a forward pass, and the length of a slice.

@@ -6,10 +6,13 @@
 ---float32, int64 and bool support arithmetic. bfloat16, float16 and int8 are storage formats for weights, caches and
 ---files: such tensors can be converted, copied, viewed, indexed, joined, printed and saved; linear, embedding and
 ---attention read them and compute in float32. Every other function raises an error.
----@alias heed.DType "float32"|"int64"|"bool"|"bfloat16"|"float16"|"int8"
+---heed.float32, heed.int64, … are these names; heed.float, heed.long and heed.bool, which are functions, will do as well.
+---@alias heed.DType "float32"|"int64"|"bool"|"bfloat16"|"float16"|"int8"|function
 ---@alias heed.Operand heed.Tensor|number|boolean
 ---@alias heed.Nested number|boolean|heed.Tensor|heed.Nested[]
----@alias heed.Index integer|integer[]|heed.Tensor an index, a table of indices and slices, or a tensor
+---@alias heed.Index integer|table|heed.Tensor an index, a table of indices and slices, or a tensor
+---Indices or token ids, counted from 1: int64, float32 with whole values, or (nested) tables of integers.
+---@alias heed.Indices heed.Tensor|integer[]|heed.Nested[]
 
 ---A shape: a read-only array of sizes. `shape[-1]` is the last size; `==` compares all sizes; it prints as
 ---`heed.Size([2, 6, 3])`.
@@ -29,15 +32,18 @@ function Size:numel() end
 ---* `x[{i, j}]`: one index for each of the first dimensions
 ---* `x[{ {2, 4}, {} }]`: slices {first, last, step} with both ends included; {} selects everything
 ---* `x[mask]`: the elements where a bool tensor is true, as a copy
----* `x[index]`: the rows whose numbers are in an int64 tensor, as a copy
+---* `x[index]`: the rows whose numbers are in a tensor of integers, as a copy
+---* `x[{i, j}]` with such tensors, masks, or tables of indices in a table, `{{1, 3}}`: they broadcast, as a copy
+---* `x[{"...", 1}]`, `x[{heed.newaxis, {}}]`: "..." stands for all dimensions that are not mentioned
 ---
 ---The same forms can be assigned a number or a tensor that broadcasts. `==` tests whether two tensors are the same
 ---elements in memory; `eq` and `equal` compare values.
----@class heed.Tensor: heed.Elementwise
+---@class heed.Tensor: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
 ---@field shape heed.Size
 ---@field dtype heed.DType
 ---@field ndim integer the number of dimensions
 ---@field T heed.Tensor a view with the dimensions in reverse order
+---@field mT heed.Tensor a view with the last two dimensions exchanged
 ---@field is_parameter boolean whether it was made by nn.Parameter or is a module's parameter
 ---@field [heed.Index] any
 ---@operator add(heed.Operand): heed.Tensor
@@ -53,6 +59,9 @@ function Size:numel() end
 ---@operator bnot: heed.Tensor
 ---@operator len: integer
 ---@operator concat(any): string
+
+---Tensors have these as methods and heed as functions: heed.size(x) is x:size().
+---@class heed.Contents
 local Tensor = {}
 
 ---The shape, or the size of one dimension.
@@ -73,6 +82,16 @@ function Tensor:stride(dim) end
 ---@return integer
 ---@nodiscard
 function Tensor:numel() end
+
+---The number of elements, like x:numel().
+---@return integer
+---@nodiscard
+function Tensor:nelement() end
+
+---The size of an element in bytes.
+---@return integer
+---@nodiscard
+function Tensor:element_size() end
 
 ---The number of dimensions, like `x.ndim`.
 ---@return integer
@@ -98,10 +117,16 @@ function Tensor:is_contiguous() end
 ---@return fun(): integer, any
 function Tensor:iter() end
 
----Converts to another dtype. If x has that dtype already, the result shares its elements. Conversion to int64 and int8
+---Converts to the dtype of another tensor.
+---@param other heed.Tensor
+---@return heed.Tensor
+---@nodiscard
+function Tensor:type_as(other) end
+
+---Converts to another dtype, or to that of another tensor. If x has that dtype already, the result shares its elements. Conversion to int64 and int8
 ---truncates towards 0, clamps to the range and turns nan into 0; to bool, everything but 0 is true; to bfloat16 and
 ---float16, values are rounded to nearest, ties to even.
----@param dtype heed.DType|{ dtype: heed.DType }
+---@param dtype heed.DType|heed.Tensor|{ dtype: heed.DType }
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:to(dtype) end
@@ -184,3 +209,36 @@ function Tensor:empty_like(options) end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:full_like(value, options) end
+
+---A tensor filled with 0, of another shape, and of x's dtype unless one is given: x:new_zeros(2, 3).
+---@param ... integer|integer[]|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_zeros(...) end
+
+---A tensor filled with 1, of another shape.
+---@param ... integer|integer[]|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_ones(...) end
+
+---A tensor with unspecified contents, of another shape.
+---@param ... integer|integer[]|heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_empty(...) end
+
+---A tensor filled with `fill_value`, of another shape.
+---@param size integer|integer[]
+---@param fill_value number|boolean
+---@param options? heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_full(size, fill_value, options) end
+
+---Like heed.tensor, with x's dtype unless one is given.
+---@param data heed.Nested
+---@param options? heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function Tensor:new_tensor(data, options) end

@@ -14,15 +14,14 @@ local Decoder = nn.Module.class "Decoder"
 
 local OPTIONS = { "cache", "attn_mask", "key_padding_mask", "kv_lengths", "need_weights", "logits_to_keep" }
 
---- bool [b, n], true for the padding after each item's length.
-local function padding_of(name, lengths, ids)
-  if type(lengths) == "table" then lengths = core.tensor(lengths, { dtype = "int64" }) end
-  if E.kind(lengths) ~= "tensor" or lengths.dtype ~= "int64" or lengths.ndim ~= 1 or ids.ndim ~= 2
-    or lengths.shape[1] ~= ids.shape[1] then
-    E.reject(name, "kv_lengths", lengths, "an int64 tensor [b] for ids [b, n]; ids have the shape [%s]",
+--- kv_lengths as an int64 tensor [b], checked for ids [b, n].
+local function lengths_of(name, lengths, ids)
+  lengths = core.modules.indices(lengths, name, "kv_lengths")
+  if lengths.ndim ~= 1 or ids.ndim ~= 2 or lengths.shape[1] ~= ids.shape[1] then
+    E.reject(name, "kv_lengths", lengths, "a list or a tensor [b] of lengths for ids [b, n]; ids have the shape [%s]",
       table.concat(ids.shape, ", "))
   end
-  return core.range(1, ids.shape[2]):gt(lengths:unsqueeze(2))
+  return lengths
 end
 
 --- Logits [b, n, v] of ids [b, n], or [n, v] of ids [n]; only those of the last logits_to_keep tokens if that is given.
@@ -40,7 +39,7 @@ function Decoder:forward(ids, ...)
       fail("%s: kv_lengths and %s are both given; use key_padding_mask to hide keys in a cache", name,
         cache and "cache" or "key_padding_mask")
     end
-    padding = padding_of(name, lengths, ids)
+    lengths = lengths_of(name, lengths, ids)
   end
   local work, inner, past = nil, nil, 0
   if cache ~= nil then work, inner, past = caches.begin(name, cache, #layers, batch, n) end
@@ -51,7 +50,7 @@ function Decoder:forward(ids, ...)
   end
 
   local x, found = self:embed(ids, past), {}
-  local options = { attn_mask = mask, key_padding_mask = padding, need_weights = wanted }
+  local options = { attn_mask = mask, key_padding_mask = padding, kv_lengths = lengths, need_weights = wanted }
   for i, layer in ipairs(layers) do
     options.cache = inner and inner[i]
     x, found[i] = layer.value(x, options)

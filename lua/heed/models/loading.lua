@@ -199,18 +199,14 @@ end
 
 -- ---- Ids ----------------------------------------------------------------------------------------
 
---- Ids as an int64 tensor [n] or [b, n], from such a tensor, a list, or a list of lists of equal length.
+--- Ids as an int64 tensor [n] or [b, n], from such a tensor, float32 with whole values, a list, or a list of lists of
+--- equal length.
 function loading.ids(class, ids)
-  if E.kind(ids) ~= "tensor" then
-    if type(ids) ~= "table" then
-      E.reject(class, "ids", ids, "a tensor or a list of token ids")
-    end
-    ids = core.tensor(ids, { dtype = "int64" })
+  local found = core.modules.indices(ids, class, "ids")
+  if found.ndim < 1 or found.ndim > 2 or found:numel() == 0 then
+    E.reject(class, "ids", ids, "a tensor [n] or [b, n] of ids, or a list, with at least one element")
   end
-  if ids.dtype ~= "int64" or ids.ndim < 1 or ids.ndim > 2 or ids:numel() == 0 then
-    E.reject(class, "ids", ids, "an int64 tensor [n] or [b, n] with at least one element")
-  end
-  return ids
+  return found
 end
 
 -- ---- Decoders ------------------------------------------------------------------------------------

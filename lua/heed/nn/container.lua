@@ -21,7 +21,18 @@ local function position(self, key, count)
 end
 
 
---- Container(a, b, …) or Container{a, b, …}.
+--- Appends an element of the constructor's list: a module, or {name, module}, which PyTorch has in an OrderedDict.
+local function add(self, value, i)
+  local pair = type(value) == "table" and not E.is_module(value) and #value == 2 and type(value[1]) == "string"
+  if not pair then return Container.append(self, value) end
+  E.check_module(value[2], E.class_name(self), ("element %d, '%s',"):format(i, value[1]))
+  if self[value[1]] ~= nil then
+    fail("%s: the name '%s' is taken, by another element or a method; use another name", E.class_name(self), value[1])
+  end
+  self[value[1]] = value[2]
+end
+
+--- Container(a, b, …), Container{a, b, …}, or with names Container{{"a", a}, {"b", b}, …}.
 function Container:init(...)
   E.check_self(self, "init")
   local first, list, count = (...), { ... }, select("#", ...)
@@ -34,7 +45,7 @@ function Container:init(...)
   end
   for i = 1, count do
     E.check_cancel(E.class_name(self))
-    Container.append(self, list[i])
+    add(self, list[i], i)
   end
 end
 

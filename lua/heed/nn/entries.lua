@@ -46,6 +46,44 @@ function E.boolean(value, default, method, argument)
   return value
 end
 
+--- The value of a numeric option, or `default` if it is nil. Raises for values of other types, and for those that
+--- `fits`, if given, refuses; `needed` then describes what it accepts.
+function E.number(value, default, method, argument, fits, needed)
+  if value == nil and default ~= nil then return default end
+  if type(value) ~= "number" or fits and not fits(value) then E.reject(method, argument, value, needed or "a number") end
+  return value
+end
+
+--- The value of an integer option that is at least 1, or `default` if it is nil.
+function E.size(value, default, method, argument)
+  if value == nil and default ~= nil then return default end
+  if not compat.is_integer(value) or value < 1 then E.reject(method, argument, value, "an integer, at least 1") end
+  return value
+end
+
+--- Whether a value is a probability, and what E.number says of others.
+function E.is_probability(value) return value >= 0 and value <= 1 end
+E.PROBABILITY = "a number from 0 to 1"
+
+--- Raises unless the value is one of a list of strings.
+function E.check_choice(value, choices, method, argument)
+  for _, choice in ipairs(choices) do
+    if value == choice then return end
+  end
+  local last = choices[#choices]
+  local others = table.concat(choices, "', '", 1, #choices - 1)
+  E.reject(method, argument, value, "'%s' or '%s'", others, last)
+end
+
+--- Raises unless a module was called with one tensor, x; `others` is the number of further arguments.
+function E.check_input(self, x, others)
+  E.check_self(self, "forward")
+  E.check_tensor(x, E.class_name(self), "x")
+  if others > 0 then
+    E.fail("%s: %d arguments are given; it takes one input", E.class_name(self), others + 1)
+  end
+end
+
 --- Raises unless the value is a tensor, with so many dimensions if `ndim` is given.
 function E.check_tensor(value, method, argument, ndim)
   local kind = primitives.kind(value)

@@ -23,7 +23,7 @@ local contains = core.frame(function(module, part)
   if not E.record(part).inside then return found end
   E.walk(module, "", E.class_name(part), {}, function(each)
     found = found or each == part
-    return found or not E.record(each) -- built-in modules hold built-in ones only
+    return found or not E.record(each) and not primitives.holds_own(each)
   end)
   return found
 end)
@@ -81,7 +81,7 @@ local function set_field(self, name, value)
 end
 
 --- The metatable of a class's objects. String keys are fields. A class may define __index(self, key) and
---- __newindex(self, key, value) for other keys, and __len(self).
+--- __newindex(self, key, value) for other keys, __len(self) and __pairs(self).
 local function object_metatable(class)
   return {
     __name = class[RECORD].name,
@@ -111,7 +111,10 @@ local function object_metatable(class)
 
     __call = core.frame(function(self, ...) return self:forward(...) end, true),
     __tostring = function(self) return self:__tostring() end,
-    __pairs = function(self) return next, E.record(self).fields, nil end,
+    __pairs = function(self)
+      if class.__pairs then return class.__pairs(self) end
+      return next, E.record(self).fields, nil
+    end,
 
     __len = function(self)
       if not class.__len then fail("%s has no length", class[RECORD].name) end
@@ -185,6 +188,32 @@ function Module:register_buffer(name, tensor, ...)
     fail("register_buffer: %s already has a field '%s'; use another name", E.class_name(self), name)
   end
   put_entry(own, name, "buffer", tensor).persistent = persistent
+end
+
+--- The name and own record for a method that registers something on a module written in Lua.
+local function check_register(self, name, method)
+  local own = E.record(self)
+  if not (own and own.fields) then E.reject(method, "self", self, "a module written in Lua") end
+  E.check_type(name, "string", method, "name")
+  return own
+end
+
+--- Registers a module as the part self[name], as an assignment does.
+function Module:add_module(name, module)
+  check_register(self, name, "add_module")
+  if module ~= nil then E.check_module(module, "add_module", "module") end
+  set_field(self, name, module)
+end
+Module.register_module = Module.add_module
+
+--- Registers a tensor as the parameter self[name], as an assignment of nn.Parameter(tensor) does.
+function Module:register_parameter(name, tensor)
+  check_register(self, name, "register_parameter")
+  if tensor ~= nil then
+    E.check_tensor(tensor, "register_parameter", "tensor")
+    tensor = Parameter(tensor)
+  end
+  set_field(self, name, tensor)
 end
 
 E.with_frames(Module)

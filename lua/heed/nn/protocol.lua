@@ -2,6 +2,7 @@
 --- (heed.nn.entries), its own methods and `training`.
 
 local core = require "heed.core"
+local clone = require "heed.nn.clone"
 local E = require "heed.nn.entries"
 local repr = require "heed.nn.repr"
 local state_dict = require "heed.nn.state_dict"
@@ -109,6 +110,21 @@ function P:children()
   return list_of(values)
 end
 
+--- `for i, part in m:iter() do`, for lists of modules, built in or written in Lua.
+function P:iter()
+  E.check_self(self, "iter")
+  local own = E.record(self)
+  if not (own and own.class.__len or not own and E.class_name(self) == "ModuleList") then
+    E.reject("iter", "self", self, "a list of modules")
+  end
+  local i = 0
+  return function()
+    i = i + 1
+    local part = self[i]
+    if part ~= nil then return i, part end
+  end
+end
+
 local function all_modules(module, method)
   local names, values = {}, {}
   E.walk(module, "", method, {}, function(each, prefix)
@@ -128,6 +144,42 @@ function P:modules()
   return list_of(values)
 end
 
+--- The module at a dotted path; an error, if there is none.
+local function module_at(self, path, method)
+  E.check_self(self, method)
+  E.check_type(path, "string", method, "target")
+  local found = state_dict.at_path(self, path)
+  if not found then E.fail("%s: %s has no module '%s'", method, E.class_name(self), path) end
+  return found
+end
+
+function P:get_submodule(target) return module_at(self, target, "get_submodule") end
+
+--- The tensor of a kind at a dotted path.
+local function tensor_at(kind, method)
+  return function(self, target)
+    E.check_self(self, method)
+    E.check_type(target, "string", method, "target")
+    local path, name = target:match "^(.*)%.([^.]*)$"
+    local owner = module_at(self, path or "", method)
+    for _, entry in ipairs(entries(owner)) do
+      if entry.kind == kind and entry.name == (name or target) then return entry.value end
+    end
+    E.fail("%s: %s has no %s '%s'", method, E.class_name(self), kind, target)
+  end
+end
+
+P.get_parameter = tensor_at("parameter", "get_parameter")
+P.get_buffer = tensor_at("buffer", "get_buffer")
+
+-- ---- Copies -------------------------------------------------------------------------------------
+
+--- A deep copy; what is shared inside the module is shared inside the copy.
+function P:clone()
+  E.check_self(self, "clone")
+  return clone(self)
+end
+
 -- ---- Modes --------------------------------------------------------------------------------------
 
 --- Sets the mode of each module once. A part whose class overrides `train` handles its own parts. The modules are
@@ -138,7 +190,8 @@ function P:train(mode)
   local list = {}
   E.walk(self, "", "train", {}, function(module)
     list[#list + 1] = module
-    return not E.record(module) or module ~= self and module.train ~= P.train
+    if not E.record(module) then return not primitives.holds_own(module) end
+    return module ~= self and module.train ~= P.train
   end)
   for _, module in ipairs(list) do
     local own = E.record(module)
@@ -175,13 +228,13 @@ end
 
 -- ---- Dtypes -------------------------------------------------------------------------------------
 
---- The outermost built-in modules in a module.
+--- The outermost built-in modules in a module, and those in modules written in Lua that these hold.
 local function built_in(module)
   local list = {}
   E.walk(module, "", "to", {}, function(each)
     if E.record(each) then return false end
     list[#list + 1] = each
-    return true
+    return not primitives.holds_own(each)
   end)
   return list
 end
@@ -193,6 +246,21 @@ function P:to(...)
   local dtype = primitives.options("to", TO_OPTIONS, 2, self, ...)
   primitives.store(built_in(self), dtype)
   return self
+end
+
+function P:float()
+  E.check_self(self, "float")
+  return self:to "float32"
+end
+
+function P:half()
+  E.check_self(self, "half")
+  return self:to "float16"
+end
+
+function P:bfloat16()
+  E.check_self(self, "bfloat16")
+  return self:to "bfloat16"
 end
 
 -- ---- State --------------------------------------------------------------------------------------

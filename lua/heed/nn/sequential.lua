@@ -1,5 +1,6 @@
 --- nn.Sequential(a, b, …): modules applied one after another.
 
+local primitives = require("heed.core").modules
 local E = require "heed.nn.entries"
 local Module = require "heed.nn.module"
 
@@ -7,8 +8,10 @@ local Sequential = Module.class("Sequential", require "heed.nn.container")
 
 function Sequential:forward(...)
   E.check_self(self, "forward")
-  if select("#", ...) ~= 1 then
-    E.fail("%s: %d arguments are given; it takes one input", E.class_name(self), select("#", ...))
+  local given = select("#", ...)
+  if given ~= 1 then
+    if given > 1 then primitives.refuse_second_result(E.class_name(self), (select(given, ...))) end
+    E.fail("%s: %d arguments are given; it takes one input", E.class_name(self), given)
   end
   local x = ...
   for _, entry in ipairs(E.parts(self)) do

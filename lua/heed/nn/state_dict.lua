@@ -147,7 +147,7 @@ function M.of(module)
 end
 
 --- The module at a dotted path, or nil.
-local function at_path(module, path)
+function M.at_path(module, path)
   for name in path:gmatch("[^.]+") do
     local found
     for _, entry in ipairs(E.parts(module)) do
@@ -167,7 +167,7 @@ local function is_mask_buffer(module, name)
   local dot = name:reverse():find(".", 1, true) -- from the end; a pattern would take quadratic time
   local last = dot and name:sub(#name - dot + 2) or name
   if not MASKS[last] then return false end
-  local owner = at_path(module, dot and name:sub(1, #name - dot) or "")
+  local owner = M.at_path(module, dot and name:sub(1, #name - dot) or "")
   return owner ~= nil and E.record(owner) == nil
 end
 

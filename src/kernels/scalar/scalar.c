@@ -32,6 +32,13 @@ static inline float remainder_of(float a, float b) {
   return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
 }
 
+/* The quotient rounded down, exactly: a minus its remainder is a multiple of b. */
+static inline float floor_divide_of(float a, float b) {
+  const float r = fmodf(a, b), quotient = (a - r) / b - (r != 0.0f && (r < 0.0f) != (b < 0.0f) ? 1.0f : 0.0f);
+  if (b == 0.0f) return a / b;
+  return quotient == 0.0f ? copysignf(0.0f, a / b) : rintf(quotient);
+}
+
 /* nan if either is nan */
 static inline float maximum_of(float a, float b) {
   return ((a > b) | (a != a)) ? a : b;
@@ -83,6 +90,8 @@ SCALAR_BINARY(remainder, remainder_of(x, y))
 SCALAR_BINARY(pow_any, powf(x, y))
 SCALAR_BINARY(maximum, maximum_of(x, y))
 SCALAR_BINARY(minimum, minimum_of(x, y))
+SCALAR_BINARY(floor_divide, floor_divide_of(x, y))
+SCALAR_BINARY(fmod, fmodf(x, y))
 
 /* PyTorch treats these exponents specially where the exponent is a single number, which is visible at
  * -inf ^ 0.5 and in the last bits. */

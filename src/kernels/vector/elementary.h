@@ -157,31 +157,95 @@ static inline vfloat v_half_exp2_flushed(vfloat x) {
   return v_mul(exp2_fraction(r), v_from_bits(v_shift_left(v_bits(sum), 23)));
 }
 
-/* ---- Logarithm ---- */
+/* 2^x, 1 ulp; exact for integers. */
+static inline vfloat v_exp2(vfloat x) {
+  x = v_max(v_set(-151.0f), v_min(v_set(128.0f), x)); /* beyond, results are 0 and inf; nan passes */
+  const vfloat k = v_round(x);
+  return v_ldexp(exp2_fraction(v_sub(x, k)), k);
+}
 
-/* ln x, 0.8 ulp: x = m 2^k with m in [√½, √2), and ln m = f - f²/2 + f³ P(f) for f = m - 1. */
-static inline vfloat v_log(vfloat x) {
+/* e^x - 1, 1.5 ulp: 2^k (e^r - 1) + (2^k - 1) unless k is so large that 1 is below an ulp. */
+static inline vfloat v_expm1(vfloat x) {
+  const vfloat one = v_set(1.0f);
+  vfloat rest, k;
+  const vfloat sum = exp_parts(x, &rest, &k), near_k = v_max(v_set(-30.0f), v_min(v_set(26.0f), k));
+  const vfloat less = v_add(v_sub(sum, one), rest); /* e^r - 1 */
+  const vfloat near = v_add(v_ldexp(less, near_k), v_sub(v_ldexp(one, near_k), one));
+  const vfloat y = v_select(v_lt(k, v_set(26.0f)), near, v_ldexp(v_add(sum, rest), k));
+  return v_select(v_eq(x, v_zero()), x, v_select(v_isnan(x), x, y));
+}
+
+/* ---- Rounding ---- */
+
+/* The largest integer <= x; keeps -0. */
+static inline vfloat v_floor(vfloat x) {
+  const vfloat nearest = v_round(x);
+  return v_copysign(v_select(v_lt(x, nearest), v_sub(nearest, v_set(1.0f)), nearest), x);
+}
+
+/* ---- Logarithms ---- */
+
+/* x = m 2^k with m in [√½, √2), and ln m = f - f²/2 + f³ P(f) for f = m - 1. Returns f³ P(f). */
+static inline vfloat log_cube(vfloat x, vfloat *k, vfloat *f) {
   const vmask tiny = v_lt(x, v_set(0x1p-126f)); /* subnormal */
   const vfloat normal = v_select(tiny, v_mul(x, v_set(0x1p23f)), x);
   const vint root = v_set_int(0x3f3504f3); /* the bits of √½ */
   const vint above = v_sub_int(v_bits(normal), root);
   const vfloat m = v_from_bits(v_add_int(v_and_int(above, v_set_int(0x7fffff)), root));
-  const vfloat k = v_add(v_to_float(v_shift_right(above, 23)), v_select(tiny, v_set(-23.0f), v_zero()));
-  const vfloat f = v_sub(m, v_set(1.0f)), f2 = v_mul(f, f);
-  vfloat p = v_fma(v_set(-0x1.38c19cp-4f), f, v_set(0x1.056496p-3f));
-  p = v_fma(p, f, v_set(-0x1.0d875cp-3f));
-  p = v_fma(p, f, v_set(0x1.22d90ap-3f));
-  p = v_fma(p, f, v_set(-0x1.5471f6p-3f));
-  p = v_fma(p, f, v_set(0x1.99a012p-3f));
-  p = v_fma(p, f, v_set(-0x1.000228p-2f));
-  p = v_fma(p, f, v_set(0x1.555554p-2f));
-  const vfloat small = v_fma(k, v_set(0x1.7f7d1cp-20f), v_mul(v_mul(f2, f), p));
-  const vfloat tail = v_fnma(v_set(0.5f), f2, small);
-  vfloat y = v_fma(k, v_set(0x1.62e4p-1f), v_add(f, tail));
+  *k = v_add(v_to_float(v_shift_right(above, 23)), v_select(tiny, v_set(-23.0f), v_zero()));
+  *f = v_sub(m, v_set(1.0f));
+  vfloat p = v_fma(v_set(-0x1.38c19cp-4f), *f, v_set(0x1.056496p-3f));
+  p = v_fma(p, *f, v_set(-0x1.0d875cp-3f));
+  p = v_fma(p, *f, v_set(0x1.22d90ap-3f));
+  p = v_fma(p, *f, v_set(-0x1.5471f6p-3f));
+  p = v_fma(p, *f, v_set(0x1.99a012p-3f));
+  p = v_fma(p, *f, v_set(-0x1.000228p-2f));
+  p = v_fma(p, *f, v_set(0x1.555554p-2f));
+  return v_mul(v_mul(v_mul(*f, *f), *f), p);
+}
+
+/* The logarithm y of x, with its values for 0, negative numbers, inf and nan. */
+static inline vfloat log_or_limit(vfloat x, vfloat y) {
   y = v_select(v_eq(x, v_zero()), v_set(-INFINITY), y);
   y = v_select(v_lt(x, v_zero()), v_set(NAN), y);
   return v_select(v_lt(x, v_set(INFINITY)), y,
                   v_add(x, v_set(INFINITY))); /* inf and nan; -inf is nan already */
+}
+
+/* ln x, 0.8 ulp. */
+static inline vfloat v_log(vfloat x) {
+  vfloat k, f;
+  const vfloat cube = log_cube(x, &k, &f), small = v_fma(k, v_set(0x1.7f7d1cp-20f), cube);
+  const vfloat tail = v_fnma(v_set(0.5f), v_mul(f, f), small);
+  return log_or_limit(x, v_fma(k, v_set(0x1.62e4p-1f), v_add(f, tail)));
+}
+
+/* k · (high + low) + scale · ln m, keeping rounding errors; k · high is exact. scale_low: what scale lacks.
+ */
+static inline vfloat scaled_log(vfloat x, float high, float low, float scale, float scale_low) {
+  const vfloat factor = v_set(scale);
+  vfloat k, f;
+  const vfloat cube = log_cube(x, &k, &f), tail = v_fnma(v_set(0.5f), v_mul(f, f), cube);
+  const vfloat whole = v_mul(k, v_set(high)), part = v_mul(f, factor), sum = v_add(whole, part);
+  const vfloat lost = v_add(v_sub(whole, sum), part);
+  const vfloat rest = v_fma(f, v_set(scale_low), v_fma(f, factor, v_neg(part)));
+  return log_or_limit(x, v_add(sum, v_add(lost, v_fma(tail, factor, v_fma(k, v_set(low), rest)))));
+}
+
+/* 1 ulp; exact for powers of 2, or 10. */
+static inline vfloat v_log2(vfloat x) {
+  return scaled_log(x, 1.0f, 0.0f, 0x1.715476p0f, 0x1.4ae0cp-26f);
+}
+static inline vfloat v_log10(vfloat x) {
+  return scaled_log(x, 0x1.344p-2f, 0x1.3509f8p-18f, 0x1.bcb7b2p-2f, -0x1.5b235ep-27f);
+}
+
+/* ln (1 + x): what rounding 1 + x loses is added, divided by it. */
+static inline vfloat v_log1p(vfloat x) {
+  const vfloat one = v_set(1.0f), sum = v_add(one, x);
+  const vfloat lost = v_div(v_sub(x, v_sub(sum, one)), sum), y = v_log(sum);
+  const vmask inside = v_and_mask(v_lt(v_set(-1.0f), x), v_lt(x, v_set(INFINITY)));
+  return v_select(v_eq(x, v_zero()), x, v_select(inside, v_add(y, lost), y));
 }
 
 /* ---- Curves from -1 to 1 ---- */
@@ -221,6 +285,21 @@ static inline vfloat log2_outside(vfloat x) {
   const vfloat p6 = v_fma(v_set(0x1.43bd52p-15f), x, v_set(-0x1.7e9868p-13f));
   const vfloat high = v_fma(v_fma(v_set(-0x1.73b06ap-19f), x2, p6), x2, p4);
   return v_fma(high, x4, v_fma(p2, x2, p0));
+}
+
+/* erf x, 1.5 ulp: x + x P(x²) near 0, elsewhere 1 - 2 Φ(-√2 |x|). */
+static inline vfloat v_erf(vfloat x) {
+  const vfloat a = v_min(v_set(12.0f), v_abs(x)), z = v_mul(a, a); /* nan passes */
+  const vfloat outside = v_half_exp2_flushed(log2_outside(v_mul(v_set(0x1.6a09e6p0f), a)));
+  vfloat p = v_fma(v_set(-0x1.449784p-17f), z, v_set(0x1.d89ff4p-14f));
+  p = v_fma(p, z, v_set(-0x1.bcd3a4p-11f));
+  p = v_fma(p, z, v_set(0x1.562abep-8f));
+  p = v_fma(p, z, v_set(-0x1.b829dp-6f));
+  p = v_fma(p, z, v_set(0x1.ce2f0ap-4f));
+  p = v_fma(p, z, v_set(-0x1.812746p-2f));
+  p = v_fma(p, z, v_set(0x1.06eba8p-3f));
+  const vfloat far = v_fnma(v_set(2.0f), outside, v_set(1.0f));
+  return v_copysign(v_select(v_lt(a, v_set(1.0f)), v_fma(a, p, a), far), x);
 }
 
 /* ---- Sine and cosine ---- */

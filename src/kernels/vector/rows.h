@@ -66,6 +66,12 @@ static inline vfloat gelu_tanh_of(vfloat x) {
   return v_mul(v_mul(v_set(0.5f), x), v_add(v_set(1.0f), v_tanh(inner)));
 }
 
+/* 0 for nan */
+static inline vfloat sign_of(vfloat x) {
+  const vfloat above = v_select(v_lt(v_zero(), x), v_set(1.0f), v_zero());
+  return v_select(v_lt(x, v_zero()), v_set(-1.0f), above);
+}
+
 #define UNARY(name, each, value)                                                                             \
   void KERNEL(name)(float *out, const float *row, size_t n) {                                                \
     each(n, const vfloat x = LOAD(row); STORE(out, value););                                                 \
@@ -83,6 +89,19 @@ UNARY(relu, EACH_UNROLLED, v_max(v_zero(), x)) /* keeps nan and -0 */
 UNARY(gelu, EACH_UNROLLED, gelu_of(x))
 UNARY(gelu_tanh, EACH, gelu_tanh_of(x))
 UNARY(silu, EACH_UNROLLED, v_div(x, logistic_divisor(x)))
+UNARY(floor, EACH_UNROLLED, v_floor(x))
+UNARY(ceil, EACH_UNROLLED, v_neg(v_floor(v_neg(x))))
+UNARY(round, EACH_UNROLLED, v_round(x))
+UNARY(trunc, EACH_UNROLLED, v_copysign(v_floor(v_abs(x)), x))
+UNARY(sign, EACH_UNROLLED, sign_of(x))
+UNARY(square, EACH_UNROLLED, v_mul(x, x))
+UNARY(reciprocal, EACH_UNROLLED, reciprocal(x))
+UNARY(exp2, EACH_UNROLLED, v_exp2(x))
+UNARY(expm1, EACH, v_expm1(x))
+UNARY(log2, EACH, v_log2(x))
+UNARY(log10, EACH, v_log10(x))
+UNARY(log1p, EACH, v_log1p(x))
+UNARY(erf, EACH, v_erf(x))
 
 /* Lanes with large angles use the scalar kernel. */
 #define CIRCULAR(name)                                                                                       \
@@ -171,10 +190,15 @@ void KERNEL(remainder)(float *out, const float *a, ptrdiff_t sa, const float *b,
       })
 }
 
-/* No vector code: the scalar kernel calls libm. */
-void KERNEL(pow)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
-  heed__scalar_pow(out, a, sa, b, sb, n);
-}
+/* No vector code: the scalar kernels call libm. */
+#define BINARY_BY_SCALAR(name)                                                                               \
+  void KERNEL(name)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {      \
+    heed__scalar_##name(out, a, sa, b, sb, n);                                                               \
+  }
+
+BINARY_BY_SCALAR(pow)
+BINARY_BY_SCALAR(floor_divide)
+BINARY_BY_SCALAR(fmod)
 
 static inline void store_some_bytes(uint8_t *p, vmask m, size_t n) {
   const unsigned bits = v_mask_bits(m);

@@ -1,14 +1,24 @@
 /* CausalAttention: one head, each token sees itself and those before, dropout on the weights. */
 #include "../nn.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
+static heed_status check_softmax_setting(const heed_module *m, const char *name, heed_scalar value) {
+  (void)name;
+  const int64_t dim = heed__max(heed__min(value.as.integer, INT_MAX), -INT_MAX);
+  return heed__check_softmax_dim(m->context, m->class->name, (int)dim);
+}
+
 static const heed__setting causal_settings[] = {
-    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
-    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
-    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length)},
-    {"softmax_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, softmax_dim)},
+    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in), NULL},
+    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out), NULL},
+    {"scale", HEED__SETTING_SCALE, offsetof(heed__attention_module, scale), heed__check_scale},
+    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length),
+     heed__check_context_length},
+    {"softmax_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, softmax_dim),
+     check_softmax_setting},
     {0},
 };
 
@@ -88,6 +98,7 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
                   .scale = a->scale,
                   .kv_lengths = options->kv_lengths},
       .no_heads = true,
+      .same_tokens = true,
       .key_padding_mask = options->key_padding_mask,
       .taps = 1u << HEED__TAP_scores,
       .found = &found,
@@ -137,6 +148,8 @@ static heed_status causal_forward(heed_module *m, const heed_tensor *x, const he
                       "%s: softmax_dim is %d; it must be from 1 to %d, or from -%d to -1", m->class->name,
                       (int)wanted, x->ndim, x->ndim);
   }
+  if (wanted != -1 && wanted != x->ndim && (status = heed__refuse_own(m, "softmax_dim")) != HEED_OK)
+    return status;
   const int dim = (int)(wanted < 0 ? wanted + x->ndim + 1 : wanted);
   return dim == x->ndim ? heed__attention_forward(m, x, options, out, taps)
                         : forward_along(m, dim, x, options, out, taps);
@@ -153,7 +166,8 @@ const heed__attention_class heed__causal_class = {.base = {.name = "CausalAttent
                                                            .settings = causal_settings,
                                                            .attends = true,
                                                            .staged = true,
-                                                           .forward = causal_forward},
+                                                           .forward = causal_forward,
+                                                           .describe = heed__describe_one_head},
                                                   .one_head = true,
                                                   .drops = true,
                                                   .complete = complete_causal};

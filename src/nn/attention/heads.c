@@ -3,7 +3,7 @@
 #include "../nn.h"
 
 static heed_status check_class(const heed_module *m, const char *function) {
-  if (m->class == &heed__heads_class.base) return HEED_OK;
+  if (m->class == &heed__heads_class.base) return heed__refuse_own(m, function);
   return heed__fail(m->context, HEED_ARGUMENT, "%s: the module is a %s; it must be a %s", function,
                     m->class->name, heed__heads_class.base.name);
 }

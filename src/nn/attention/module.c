@@ -2,6 +2,7 @@
 #include "../nn.h"
 
 #include <math.h>
+#include <string.h>
 
 void heed_attention_config_init(heed_attention_config *config, size_t size) {
   static const heed_attention_config plain = {
@@ -49,6 +50,20 @@ heed_status heed__check_softmax_dim(heed_context *ctx, const char *function, int
 
 double heed__default_scale(int64_t head_dim) {
   return 1 / sqrt((double)head_dim);
+}
+
+heed_status heed__check_finite_scale(heed_context *ctx, const char *function, double scale) {
+  if (isfinite(scale)) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", function, HEED__G(scale));
+}
+
+heed_status heed__check_scale(const heed_module *m, const char *name, heed_scalar value) {
+  (void)name;
+  return heed__check_finite_scale(m->context, m->class->name, value.as.number);
+}
+
+heed_status heed__check_context_length(const heed_module *m, const char *name, heed_scalar value) {
+  return heed__check_positive(m->context, m->class->name, name, value.as.integer);
 }
 
 void heed__one_head(heed_attention_config *config, bool causal) {
@@ -117,6 +132,31 @@ heed_status heed__attention_make(heed_context *ctx, heed_generator *g, const hee
       {c->sinks ? "sinks" : NULL, HEED__INIT_FILLED, 0, 1, &c->num_heads},
   };
   return heed__module_finish(m, g, sizeof entries / sizeof *entries, entries, out);
+}
+
+heed_status heed__attention_check_part(const heed_module *m, const char *name, const heed_module *value) {
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  const int64_t q_size = a->num_heads * a->head_dim, kv_size = a->num_kv_heads * a->head_dim;
+  const bool is_out = strcmp(name, "out_proj") == 0, is_query = strcmp(name, "W_query") == 0;
+  const int64_t in = is_out ? q_size : is_query ? a->d_in : strcmp(name, "W_key") == 0 ? a->kdim : a->vdim;
+  const struct {
+    const char *setting;
+    int64_t size;
+  } needed[] = {{"in_features", in}, {"out_features", is_out ? a->d_out : is_query ? q_size : kv_size}};
+  const bool drops = strcmp(name, "dropout") == 0;
+  if (drops ? heed__is_linear(value) : heed__is_dropout(value)) { /* most likely a mistake */
+    return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is a module of class %s; it must be a %s",
+                      m->class->name, name, value->class->name, drops ? "Dropout" : "Linear");
+  }
+  if (!heed__is_linear(value)) return HEED_OK;
+  for (int i = 0; i < 2; i++) {
+    heed_scalar is;
+    heed_module_setting(value, needed[i].setting, &is);
+    if (is.as.integer == needed[i].size) continue;
+    return heed__fail(m->context, HEED_ARGUMENT, "%s: %s has %s = %lld; it must be %lld", m->class->name,
+                      name, needed[i].setting, (long long)is.as.integer, (long long)needed[i].size);
+  }
+  return HEED_OK;
 }
 
 heed_status heed__attention_new(heed_context *ctx, heed_generator *g, const heed__attention_class *class,

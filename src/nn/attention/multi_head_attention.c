@@ -4,20 +4,26 @@
 
 #include <math.h>
 
+static heed_status check_cap(const heed_module *m, const char *name, heed_scalar value) {
+  (void)name;
+  return heed__check_softcap(m->context, m->class->name, value.as.number);
+}
+
 static const heed__setting heads_settings[] = {
-    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
-    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
-    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length)},
-    {"num_heads", HEED__SETTING_INTEGER, offsetof(heed__attention_module, num_heads)},
-    {"num_kv_heads", HEED__SETTING_INTEGER, offsetof(heed__attention_module, num_kv_heads)},
-    {"head_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, head_dim)},
-    {"scale", HEED__SETTING_NUMBER, offsetof(heed__attention_module, scale)},
-    {"causal", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, causal)},
-    {"kdim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, kdim)},
-    {"vdim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, vdim)},
-    {"softcap", HEED__SETTING_NUMBER, offsetof(heed__attention_module, softcap)},
-    {"alibi", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, alibi)},
-    {"qk_norm", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, qk_norm)},
+    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in), NULL},
+    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out), NULL},
+    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length),
+     heed__check_context_length},
+    {"num_heads", HEED__SETTING_INTEGER, offsetof(heed__attention_module, num_heads), NULL},
+    {"num_kv_heads", HEED__SETTING_INTEGER, offsetof(heed__attention_module, num_kv_heads), NULL},
+    {"head_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, head_dim), NULL},
+    {"scale", HEED__SETTING_SCALE, offsetof(heed__attention_module, scale), heed__check_scale},
+    {"causal", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, causal), heed__setting_any},
+    {"kdim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, kdim), NULL},
+    {"vdim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, vdim), NULL},
+    {"softcap", HEED__SETTING_NUMBER, offsetof(heed__attention_module, softcap), check_cap},
+    {"alibi", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, alibi), NULL},
+    {"qk_norm", HEED__SETTING_BOOLEAN, offsetof(heed__attention_module, qk_norm), NULL},
     {0},
 };
 
@@ -61,10 +67,7 @@ static heed_status complete_heads(heed_context *ctx, heed_attention_config *c) {
     c->head_dim = c->d_out / c->num_heads;
   }
   if ((status = heed__check_positive(ctx, heads_name, "head_dim", c->head_dim)) != HEED_OK) return status;
-  if (!isfinite(c->scale)) {
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", heads_name,
-                      HEED__G(c->scale));
-  }
+  if ((status = heed__check_finite_scale(ctx, heads_name, c->scale)) != HEED_OK) return status;
   if (c->scale == 0) c->scale = heed__default_scale(c->head_dim);
   const int64_t inner[] = {c->num_heads, c->head_dim};
   if ((status = heed__check_shape(ctx, heads_name, 2, inner, HEED_FLOAT32, NULL)) != HEED_OK) return status;
@@ -76,7 +79,8 @@ const heed__attention_class heed__heads_class = {.base = {.name = heads_name,
                                                           .attends = true,
                                                           .takes_keys = true,
                                                           .staged = true,
-                                                          .forward = heed__attention_forward},
+                                                          .forward = heed__attention_forward,
+                                                          .describe = heed__describe_heads},
                                                  .drops = true,
                                                  .complete = complete_heads};
 

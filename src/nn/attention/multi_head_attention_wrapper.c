@@ -4,10 +4,10 @@
 #include <string.h>
 
 static const heed__setting wrapper_settings[] = {
-    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
-    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
-    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length)},
-    {"num_heads", HEED__SETTING_INTEGER, offsetof(heed__attention_module, num_heads)},
+    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in), NULL},
+    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out), NULL},
+    {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length), NULL},
+    {"num_heads", HEED__SETTING_INTEGER, offsetof(heed__attention_module, num_heads), NULL},
     {0},
 };
 

@@ -43,7 +43,6 @@ static int64_t piece_of(const heed_tensor *heads, const pieces *c, int64_t i, he
 /* Normalises and rotates a piece of queries (0) or keys (1), in place. */
 static heed_status shape_piece(heed__attention_stages *p, int which, const pieces *c, int64_t i) {
   static const heed_forward_options none = {.size = sizeof none};
-  const heed__attention_module *a = (const heed__attention_module *)p->m;
   heed_tensor view, *target = &view;
   const int64_t first = piece_of(&p->view[which], c, i, &view);
   heed_module *norm = p->norm[which];
@@ -51,8 +50,8 @@ static heed_status shape_piece(heed__attention_stages *p, int which, const piece
   if (norm != NULL && !p->normed) status = norm->class->forward(norm, &view, &none, &target, NULL);
   if (status != HEED_OK) return status;
   p->normed = true; /* for a retry, in case allocating the angles fails */
-  if (a->rotary)
-    status = heed__rope(p->m->context, p->m->class->name, &view, p->past + first, &a->rope, &target);
+  if (p->rotary)
+    status = heed__rope(p->m->context, p->m->class->name, &view, p->past + first, &p->rope, &target);
   if (status == HEED_OK) p->normed = false;
   return status;
 }

@@ -2,8 +2,9 @@
 #include "../nn.h"
 
 static const heed__setting self_settings[] = {
-    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in)},
-    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out)},
+    {"d_in", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_in), NULL},
+    {"d_out", HEED__SETTING_INTEGER, offsetof(heed__attention_module, d_out), NULL},
+    {"scale", HEED__SETTING_SCALE, offsetof(heed__attention_module, scale), heed__check_scale},
     {0},
 };
 
@@ -17,7 +18,8 @@ static const heed__attention_class self_class = {.base = {.name = "SelfAttention
                                                           .settings = self_settings,
                                                           .attends = true,
                                                           .staged = true,
-                                                          .forward = heed__attention_forward},
+                                                          .forward = heed__attention_forward,
+                                                          .describe = heed__describe_one_head},
                                                  .one_head = true,
                                                  .any_length = true,
                                                  .complete = complete_self};

@@ -19,11 +19,13 @@ static heed_status retain(heed__attention_stages *p, const heed_tensor **x) {
 
 /* Retains the parts in use, since the module's may be replaced between two slices. */
 static void retain_parts(heed__attention_stages *p) {
+  for (int i = 0; i < 3; i++) heed_module_retain(p->part[i]);
   heed_module_retain(p->out_proj);
   for (int i = 0; i < 2; i++) heed_module_retain(p->norm[i]);
 }
 
 static void release_parts(heed__attention_stages *p) {
+  for (int i = 0; i < 3; i++) heed_module_release(p->part[i]);
   heed_module_release(p->out_proj);
   for (int i = 0; i < 2; i++) heed_module_release(p->norm[i]);
 }
@@ -42,6 +44,43 @@ static heed_status retain_inputs(heed__attention_stages *p) {
   return status;
 }
 
+/* The ALiBi slopes as a tensor without storage; NULL if the module has none. */
+static const heed_tensor *slopes_of(const heed__attention_module *a, heed_tensor *header) {
+  if (!a->alibi) return NULL;
+  heed__header_on_stack(header, HEED_FLOAT32, a->slopes, 1, &a->num_heads);
+  return header;
+}
+
+/* The settings are those of the beginning: they may change between slices, and while parts of one's own run.
+ */
+static void set_operands(heed__attention_stages *p) {
+  const heed__attention_module *a = (const heed__attention_module *)p->m;
+  p->operands = (heed__attention_operands){
+      .function = p->m->class->name,
+      .q = &p->view[0],
+      .k = &p->view[1],
+      .v = &p->view[2],
+      .options = {.size = sizeof p->operands.options,
+                  .attn_mask = p->options.attn_mask,
+                  .is_causal = a->causal,
+                  .window = a->window,
+                  .scale = a->scale,
+                  .softcap = a->softcap,
+                  .dropout_p = p->dropout,
+                  .generator = p->options.generator,
+                  .kv_lengths = p->options.kv_lengths,
+                  .alibi_slopes = slopes_of(a, &p->slopes)},
+      .no_heads = a->one_head,
+      .same_tokens = p->options.key == NULL,
+      .key_padding_mask = p->options.key_padding_mask,
+      .found = p->taps,
+  };
+  if (p->taps != NULL)
+    p->operands.taps = 1u << HEED__TAP_scores | 1u << HEED__TAP_weights |
+                       (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0);
+  if (a->sinks) p->operands.options.sinks = heed__module_slot(p->m, "sinks")->parameter;
+}
+
 heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module *m, const heed_tensor *x,
                                          const heed_forward_options *options, heed__stages_scratch *scratch,
                                          heed_tensor **out, heed_attention_taps *taps) {
@@ -56,9 +95,14 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->out = out;
   p->taps = taps;
   p->scratch = scratch;
-  p->dropout = dropout != NULL ? heed__dropout_active(dropout) : 0;
+  p->rotary = ((const heed__attention_module *)m)->rotary;
+  if (p->rotary) p->rope = ((const heed__attention_module *)m)->rope;
+  p->dropout = dropout != NULL && !heed__is_own(dropout, true) ? heed__dropout_active(dropout) : 0;
   p->past = options->cache != NULL ? heed_kv_cache_length(options->cache) : 0;
-  for (int i = 0; i < 3; i++) p->projected[i] = NULL;
+  for (int i = 0; i < 3; i++) {
+    p->part[i] = m->slots[i].module;
+    p->projected[i] = NULL;
+  }
   p->norm[0] = heed__module_part(m, "q_norm");
   p->norm[1] = heed__module_part(m, "k_norm");
   p->made[0] = p->made[1] = p->heads = NULL;
@@ -68,9 +112,16 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->retained_count = 0;
   p->open = 0;
   p->piece = 0;
-  if (scratch != NULL) return HEED_OK;
+  if (scratch != NULL) {
+    set_operands(p);
+    return HEED_OK;
+  }
   retain_parts(p);
-  if ((status = retain_inputs(p)) != HEED_OK) heed__attention_stages_end(p, status);
+  if ((status = retain_inputs(p)) == HEED_OK) {
+    set_operands(p);
+    status = retain(p, &p->operands.options.sinks);
+  }
+  if (status != HEED_OK) heed__attention_stages_end(p, status);
   return status;
 }
 
@@ -99,8 +150,7 @@ static heed_status begin_linear(heed__attention_stages *p, int i, const heed_mod
   return heed__linear_begin(p->m->context, &p->linear[i], p->m->class->name, x, weight, scale, bias, out);
 }
 
-/* A view of x [..., n, h · d] as [..., h, n, d]; for modules of one head unchanged. */
-static void view_heads(heed_tensor *view, const heed_tensor *x, const heed__attention_module *a) {
+void heed__stages_view_heads(heed_tensor *view, const heed_tensor *x, const heed__attention_module *a) {
   heed__alias_on_stack(view, x);
   if (a->one_head) return;
   int last = view->ndim++;
@@ -114,7 +164,7 @@ static void view_heads(heed_tensor *view, const heed_tensor *x, const heed__atte
 }
 
 static heed_status begin_projection(heed__attention_stages *p, int i) {
-  const heed_module *linear = p->m->slots[i].module;
+  const heed_module *linear = p->part[i];
   const heed_tensor *x = p->from[i];
   const bool on_stack = p->scratch != NULL && p->taps == NULL; /* taps outlive the call */
   int64_t shape[3];
@@ -124,47 +174,30 @@ static heed_status begin_projection(heed__attention_stages *p, int i) {
       new_buffer(p, on_stack ? &p->scratch->projected[i] : NULL, x->ndim, shape, &p->projected[i]);
   if (status == HEED_OK) status = begin_linear(p, i, linear, x, &p->projected[i]);
   if (status != HEED_OK) return status;
-  view_heads(&p->view[i], p->projected[i], (const heed__attention_module *)p->m);
+  heed__stages_view_heads(&p->view[i], p->projected[i], (const heed__attention_module *)p->m);
   return HEED_OK;
 }
 
-/* ---- Operands and the cache ---- */
-
-/* The ALiBi slopes as a tensor without storage; NULL if the module has none. */
-static const heed_tensor *slopes_of(const heed__attention_module *a, heed_tensor *header) {
-  if (!a->alibi) return NULL;
-  heed__header_on_stack(header, HEED_FLOAT32, a->slopes, 1, &a->num_heads);
-  return header;
+heed_status heed__stages_copy(const heed__attention_stages *p, const heed_tensor *x, heed_tensor **out) {
+  heed_tensor *copy = NULL;
+  heed_status status = new_buffer(p, NULL, x->ndim, x->shape, &copy);
+  if (status == HEED_OK) status = heed__copy(p->m->context, p->m->class->name, copy, x);
+  if (status == HEED_OK)
+    *out = copy;
+  else
+    heed_tensor_free(copy);
+  return status;
 }
 
-static heed_status set_operands(heed__attention_stages *p) {
-  const heed__attention_module *a = (const heed__attention_module *)p->m;
-  p->operands = (heed__attention_operands){
-      .function = p->m->class->name,
-      .q = &p->view[0],
-      .k = &p->view[1],
-      .v = &p->view[2],
-      .options = {.size = sizeof p->operands.options,
-                  .attn_mask = p->options.attn_mask,
-                  .is_causal = a->causal,
-                  .window = a->window,
-                  .scale = a->scale,
-                  .softcap = a->softcap,
-                  .dropout_p = p->dropout,
-                  .generator = p->options.generator,
-                  .kv_lengths = p->options.kv_lengths,
-                  .alibi_slopes = slopes_of(a, &p->slopes)},
-      .no_heads = a->one_head,
-      .key_padding_mask = p->options.key_padding_mask,
-      .found = p->taps,
-  };
-  if (p->taps != NULL)
-    p->operands.taps = 1u << HEED__TAP_scores | 1u << HEED__TAP_weights |
-                       (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0);
-  if (!a->sinks) return HEED_OK;
-  p->operands.options.sinks = heed__module_slot(p->m, "sinks")->parameter;
-  return retain(p, &p->operands.options.sinks);
+heed_status heed__stages_put(heed__attention_stages *p, int stage, const heed_tensor *y) {
+  if (stage == HEED__STAGE_OUT) return heed__stages_copy(p, y, p->out);
+  const heed_status status = heed__stages_copy(p, y, &p->projected[stage]);
+  if (status == HEED_OK)
+    heed__stages_view_heads(&p->view[stage], p->projected[stage], (const heed__attention_module *)p->m);
+  return status;
 }
+
+/* ---- The cache ---- */
 
 /* Replaces keys and values by a span: those of the cache, followed by the new ones. */
 static heed_status begin_cache(heed__attention_stages *p) {
@@ -236,8 +269,8 @@ static heed_status begin_attention(heed__attention_stages *p) {
                                 like->shape, false, 4, inputs);
   }
   if (status != HEED_OK) return status;
-  view_heads(&p->into, p->out_proj != NULL ? p->heads : p->result.tensor,
-             (const heed__attention_module *)p->m);
+  heed__stages_view_heads(&p->into, p->out_proj != NULL ? p->heads : p->result.tensor,
+                          (const heed__attention_module *)p->m);
   return heed__attention_plan_begin(ctx, &p->plan, operands,
                                     p->scratch != NULL ? &p->scratch->attention : NULL, &p->into_view);
 }
@@ -251,8 +284,7 @@ heed_status heed__attention_stage_begin(heed__attention_stages *p, int stage) {
   case HEED__STAGE_KEYS:
   case HEED__STAGE_VALUES: status = begin_projection(p, stage); break;
   case HEED__STAGE_CACHE:
-    status = set_operands(p);
-    if (status == HEED_OK && p->options.cache != NULL) status = begin_cache(p);
+    if (p->options.cache != NULL) status = begin_cache(p);
     break;
   case HEED__STAGE_ATTENTION: status = begin_attention(p); break;
   case HEED__STAGE_OUT:
@@ -270,14 +302,13 @@ static heed__linear_work *linear_of_stage(heed__attention_stages *p, int stage) 
 }
 
 heed_status heed__attention_stage_run(heed__attention_stages *p, int stage, bool *done) {
-  const heed__attention_module *a = (const heed__attention_module *)p->m;
   heed__linear_work *linear = linear_of_stage(p, stage);
   *done = true;
   if (linear != NULL)
     *done = heed__linear_run(p->m->context, linear);
   else if (stage == HEED__STAGE_ATTENTION)
     *done = heed__attention_plan_run(&p->plan);
-  else if (stage == HEED__STAGE_SHAPE && (a->qk_norm || a->rotary))
+  else if (stage == HEED__STAGE_SHAPE && (p->norm[0] != NULL || p->rotary))
     return heed__stages_run_shape(p, done);
   else if (stage == HEED__STAGE_CACHE && p->spans)
     return heed__stages_run_cache(p, done);
@@ -319,10 +350,9 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
 /* ---- Progress ---- */
 
 double heed__attention_stage_work(const heed__attention_stages *p, int stage) {
-  const heed__attention_module *a = (const heed__attention_module *)p->m;
   switch (stage) {
   case HEED__STAGE_SHAPE:
-    return a->qk_norm || a->rotary ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
+    return p->norm[0] != NULL || p->rotary ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
   case HEED__STAGE_CACHE: return p->spans ? 16 * (double)(p->view[1].numel + p->view[2].numel) : 0;
   case HEED__STAGE_ATTENTION: /* a causal module does half of it, but each takes longer than in a product */
     return 2 * (double)p->view[0].numel * (double)p->operands.k->shape[p->operands.k->ndim - 2];
@@ -369,6 +399,8 @@ static heed_status run_stages(heed_module *m, const heed_tensor *x, const heed_f
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                     heed_tensor **out, heed_attention_taps *taps) {
   heed__small_pass pass;
+  if (((const heed__attention_module *)m)->own_parts > 0)
+    return heed__own_pass_forward(m, x, options, out, taps);
   if (taps == NULL && heed__small_pass_takes(m, x, options, &pass))
     return heed__small_pass_run(m, x, &pass, out);
   return run_stages(m, x, options, out, taps);

@@ -25,12 +25,15 @@ typedef struct heed__stages_scratch {
 
 typedef struct heed__attention_stages {
   heed_module *m;
+  heed_module *part[3];            /* W_query, W_key, W_value */
   heed_module *out_proj, *norm[2]; /* or NULL */
   heed_forward_options options;    /* with a generator, not NULL */
   heed_tensor **out;               /* written by the last stage */
   heed_attention_taps *taps;       /* NULL: not requested */
   heed__stages_scratch *scratch;   /* NULL: all memory is allocated, and inputs and weights are retained */
   double dropout;
+  bool rotary; /* the module's rotation, which may change between slices */
+  heed_rope_config rope;
   int64_t past;                          /* tokens in the cache */
   const heed_tensor *from[3];            /* the tokens that are projected to queries, keys and values */
   heed_tensor *projected[3], *heads;     /* [..., n, h · d]; heads: the input of out_proj */
@@ -68,6 +71,16 @@ HEED_MUST_USE
 heed_status heed__attention_stage_end(heed__attention_stages *p, int stage);
 /** Adds the new tokens to the cache if status is OK, and releases what the stages hold. */
 void heed__attention_stages_end(heed__attention_stages *p, heed_status status);
+
+/** Takes the place of a stage of a projection, from QUERIES to VALUES, or of OUT: its result is a copy of y,
+ * whose shape was checked. Only without scratch. Errors: MEMORY, CANCELLED, LIMIT. */
+HEED_MUST_USE
+heed_status heed__stages_put(heed__attention_stages *p, int stage, const heed_tensor *y);
+/** A row-major float32 copy. Errors: as above. */
+HEED_MUST_USE
+heed_status heed__stages_copy(const heed__attention_stages *p, const heed_tensor *x, heed_tensor **out);
+/** A view of x [..., n, h · d] as [..., h, n, d]; for modules of one head unchanged. */
+void heed__stages_view_heads(heed_tensor *view, const heed_tensor *x, const heed__attention_module *a);
 
 /** The multiply-adds of a stage, and its progress from 0 to 1. */
 double heed__attention_stage_work(const heed__attention_stages *p, int stage);

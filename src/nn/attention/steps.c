@@ -36,6 +36,8 @@ static heed_status check_steps_class(const heed_module *m, const heed_tensor *x)
                       "CausalAttention",
                       steps_name, m->class->name);
   }
+  const heed_status status = heed__refuse_own(m, steps_name);
+  if (status != HEED_OK) return status;
   if (!heed_module_setting(m, "softmax_dim", &dim) || dim.as.integer == -1 || dim.as.integer == x->ndim)
     return HEED_OK;
   return heed__fail(m->context, HEED_ARGUMENT,

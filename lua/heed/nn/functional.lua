@@ -1,0 +1,208 @@
+--- nn.functional: the functional forms of the modules. Those that are operations of tensors are these operations.
+
+local compat = require "heed.compat"
+local core = require "heed.core"
+local E = require "heed.nn.entries"
+local options = core.modules.options
+
+local F = {}
+
+-- ---- Operations of tensors ----------------------------------------------------------------------
+
+--- Functions that are the method of the same name of their first argument.
+for _, name in ipairs {
+  "dropout", "gelu", "linear", "log_softmax", "pad", "scaled_dot_product_attention", "sigmoid", "softmax", "tanh",
+} do
+  F[name] = function(x, ...)
+    E.check_tensor(x, name, "input")
+    return x[name](x, ...)
+  end
+end
+
+--- Ids, or one of them, as int64.
+local function ids(x, method)
+  return core.modules.indices(type(x) == "number" and core.tensor(x) or x, method, "input")
+end
+
+function F.one_hot(x, ...) return ids(x, "one_hot"):one_hot(...) end
+
+--- Row padding_idx is an ordinary row: it matters for gradients alone.
+function F.embedding(x, weight, ...)
+  local padding = options("embedding", { "padding_idx" }, 3, x, weight, ...)
+  E.check_tensor(weight, "embedding", "weight", 2)
+  if padding ~= nil and not compat.is_integer(padding) then
+    E.reject("embedding", "padding_idx", padding, "an integer")
+  end
+  return ids(x, "embedding"):embedding(weight)
+end
+
+-- ---- Activations --------------------------------------------------------------------------------
+
+--- The result, or with `inplace` x, into which it is copied.
+local function placed(x, result, inplace, method)
+  if E.boolean(inplace, false, method, "inplace") then return x:copy_(result) end
+  return result
+end
+
+for _, name in ipairs { "relu", "silu" } do
+  F[name] = function(x, ...)
+    E.check_tensor(x, name, "input")
+    local inplace = E.boolean(options(name, { "inplace" }, 2, x, ...), false, name, "inplace")
+    return x[inplace and name .. "_" or name](x)
+  end
+end
+
+function F.logsigmoid(x)
+  E.check_operand(x, "logsigmoid", "input")
+  return x:clamp { max = 0 } - (-x:abs()):exp():log1p()
+end
+
+--- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
+function F.softplus(x, ...)
+  E.check_operand(x, "softplus", "input")
+  local beta, threshold = options("softplus", { "beta", "threshold" }, 2, x, ...)
+  beta = E.number(beta, 1, "softplus", "beta", function(value) return value ~= 0 end, "a number other than 0")
+  threshold = E.number(threshold, 20, "softplus", "threshold")
+  local scaled = x * beta
+  return scaled:gt(threshold):where(x, scaled:exp():log1p() / beta)
+end
+
+function F.leaky_relu(x, ...)
+  E.check_operand(x, "leaky_relu", "input")
+  local slope, inplace = options("leaky_relu", { "negative_slope", "inplace" }, 2, x, ...)
+  slope = E.number(slope, 0.01, "leaky_relu", "negative_slope")
+  return placed(x, x:gt(0):where(x, x * slope), inplace, "leaky_relu")
+end
+
+function F.elu(x, ...)
+  E.check_operand(x, "elu", "input")
+  local alpha, inplace = options("elu", { "alpha", "inplace" }, 2, x, ...)
+  alpha = E.number(alpha, 1, "elu", "alpha")
+  return placed(x, x:gt(0):where(x, x:expm1() * alpha), inplace, "elu")
+end
+
+--- The first half of x along dim, times the sigmoid of the second.
+function F.glu(x, ...)
+  E.check_operand(x, "glu", "input")
+  local dim = options("glu", { "dim" }, 2, x, ...)
+  dim = E.number(dim, -1, "glu", "dim", compat.is_integer, "an integer")
+  local size = x:size(dim)
+  if size % 2 ~= 0 then E.fail("glu: input has %d elements along dim %d; it must be an even number", size, dim) end
+  local half = compat.divide(size, 2)
+  return x:narrow(dim, 1, half) * x:narrow(dim, half + 1, half):sigmoid()
+end
+
+-- ---- Norms --------------------------------------------------------------------------------------
+
+--- The number of sizes in a normalized_shape, which must be the last sizes of x.
+local function count_normalized(x, shape, method)
+  local count = type(shape) == "number" and 1 or type(shape) ~= "nil" and #shape or 0
+  local fits = count >= 1 and count <= x.ndim
+  for i = 1, fits and count or 0 do
+    E.check_cancel(method)
+    local size = type(shape) == "number" and shape or shape[i]
+    fits = fits and size == x.shape[x.ndim - count + i]
+  end
+  if not fits then
+    E.fail("%s: normalized_shape is %s and input is %s; it must be the last sizes of input", method,
+      type(shape) == "number" and tostring(shape) or E.what(shape), tostring(x.shape):match "%[.*%]")
+  end
+  return count
+end
+
+--- x, weight and bias with the normalized dimensions joined into one.
+local function joined(x, shape, weight, bias, method)
+  local count = count_normalized(x, shape, method)
+  for name, tensor in pairs { weight = weight, bias = bias } do E.check_tensor(tensor, method, name, count) end
+  if count == 1 then return x, weight, bias end
+  return x:flatten(x.ndim - count + 1), weight and weight:flatten(), bias and bias:flatten()
+end
+
+function F.layer_norm(x, shape, ...)
+  E.check_operand(x, "layer_norm", "input")
+  local weight, bias, eps = options("layer_norm", { "weight", "bias", "eps" }, 3, x, shape, ...)
+  local flat
+  flat, weight, bias = joined(x, shape, weight, bias, "layer_norm")
+  local result = flat:layer_norm { weight = weight, bias = bias, eps = E.number(eps, 1e-5, "layer_norm", "eps") }
+  return result:view(x.shape)
+end
+
+function F.rms_norm(x, shape, ...)
+  E.check_operand(x, "rms_norm", "input")
+  local weight, eps = options("rms_norm", { "weight", "eps" }, 3, x, shape, ...)
+  local flat
+  flat, weight = joined(x, shape, weight, nil, "rms_norm")
+  return flat:rms_norm({ weight = weight, eps = E.number(eps, 2 ^ -23, "rms_norm", "eps") }):view(x.shape)
+end
+
+local BATCH_NORM = { "weight", "bias", "training", "momentum", "eps" }
+
+--- Statistics of the batch in training, which also update the running ones; else the running ones.
+function F.batch_norm(x, running_mean, running_var, ...)
+  local method = "batch_norm"
+  E.check_operand(x, method, "input")
+  local weight, bias, training, momentum, eps =
+    options(method, BATCH_NORM, 4, x, running_mean, running_var, ...)
+  training = E.boolean(training, false, method, "training")
+  momentum = E.number(momentum, 0.1, method, "momentum")
+  eps = E.number(eps, 1e-5, method, "eps")
+  if x.ndim < 2 then E.reject(method, "input", x, "a tensor [n, c] or [n, c, …]") end
+  local channels = x.shape[2]
+  for _, each in ipairs { { "running_mean", running_mean }, { "running_var", running_var }, { "weight", weight },
+    { "bias", bias } } do
+    local name, tensor = each[1], each[2]
+    if tensor ~= nil then
+      E.check_tensor(tensor, method, name, 1)
+      if tensor.shape[1] ~= channels then E.reject(method, name, tensor, "[%d], the channels of input", channels) end
+    elseif not training and each[1]:find "^running" then
+      E.reject(method, name, nil, "a tensor, unless training is true")
+    end
+  end
+
+  local mean, variance = running_mean, running_var
+  if training then
+    local dims, count = { 1 }, x:numel() / channels
+    for i = 3, x.ndim do dims[#dims + 1] = i end
+    if count <= 1 then
+      E.reject(method, "input", x, "a tensor of several values for each channel in training; use m:eval() for one")
+    end
+    mean, variance = x:mean(dims), x:var(dims, { correction = 0 })
+    if running_mean then running_mean:copy_(running_mean * (1 - momentum) + mean * momentum) end
+    if running_var then
+      running_var:copy_(running_var * (1 - momentum) + variance * (count / (count - 1) * momentum))
+    end
+  end
+  local scale = (variance + eps):rsqrt()
+  if weight then scale = scale * weight end
+  local shift = -mean * scale
+  if bias then shift = bias + shift end
+  local sizes = { 1, channels }
+  for i = 3, x.ndim do sizes[i] = 1 end
+  return x * scale:view(sizes) + shift:view(sizes)
+end
+
+-- ---- Distances ----------------------------------------------------------------------------------
+
+--- x divided by its p-norm along dim, or by eps if that is larger.
+function F.normalize(x, ...)
+  E.check_operand(x, "normalize", "input")
+  local p, dim, eps = options("normalize", { "p", "dim", "eps" }, 2, x, ...)
+  p, eps = E.number(p, 2, "normalize", "p"), E.number(eps, 1e-12, "normalize", "eps")
+  dim = E.number(dim, 2, "normalize", "dim", compat.is_integer, "an integer")
+  return x / x:norm(p, dim, true):clamp(eps)
+end
+
+function F.cosine_similarity(x1, x2, ...)
+  E.check_operand(x1, "cosine_similarity", "x1")
+  E.check_operand(x2, "cosine_similarity", "x2")
+  local dim, eps = options("cosine_similarity", { "dim", "eps" }, 3, x1, x2, ...)
+  dim = E.number(dim, 2, "cosine_similarity", "dim", compat.is_integer, "an integer")
+  eps = E.number(eps, 1e-8, "cosine_similarity", "eps")
+  local function unit(x) return x / x:norm(2, dim, true):clamp(eps) end
+  return (unit(x1) * unit(x2)):sum(dim)
+end
+
+E.with_frames(F)
+for name, loss in pairs(require "heed.nn.loss_functions") do F[name] = loss end -- these have frames already
+
+return core.modules.guard(F, "heed.nn.functional")

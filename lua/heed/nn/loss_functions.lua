@@ -1,0 +1,244 @@
+--- The losses of nn.functional. Classes count from 1.
+
+local core = require "heed.core"
+local E = require "heed.nn.entries"
+local options = core.modules.options
+
+local losses = {}
+
+-- ---- Reading arguments --------------------------------------------------------------------------
+
+local REDUCTIONS, KL_REDUCTIONS = { "none", "mean", "sum" }, { "none", "batchmean", "sum", "mean" }
+
+local function check_reduction(reduction, method, choices)
+  if reduction == nil then return "mean" end
+  E.check_choice(reduction, choices or REDUCTIONS, method, "reduction")
+  return reduction
+end
+
+local function reduced(loss, reduction)
+  if reduction == "none" then return loss end
+  return reduction == "sum" and loss:sum() or loss:mean()
+end
+
+local function shape_text(x) return tostring(x.shape):match "%[.*%]" end
+
+--- Class numbers as int64: integers in a table, int64, or float32 with whole values. Each must be from 1 to `classes`,
+--- or ignore_index.
+local function class_indices(target, classes, ignore_index, method)
+  if type(target) == "number" then target = core.tensor(target) end
+  if E.kind(target) == "tensor" and target.dtype == "bool" then
+    E.reject(method, "target", target, "classes, counted from 1; use target:long() + 1")
+  end
+  local whole = core.modules.indices(target, method, "target")
+  local wrong = (whole:lt(1):logical_or(whole:gt(classes))):logical_and(whole:ne(ignore_index))
+  if wrong:any():item() then
+    local class = whole:masked_select(wrong):select(1, 1):item()
+    E.fail("%s: target has the class %d; classes must be from 1 to %d, the size of input's class dimension%s", method,
+      class, classes, class == 0 and "; for classes that count from 0, use target + 1" or "")
+  end
+  return whole
+end
+
+--- The dimension of the classes in input: [c], [n, c] or [n, c, …].
+local function class_dim(input, method)
+  E.check_operand(input, method, "input")
+  if input.ndim == 0 then E.reject(method, "input", input, "[c], [n, c] or [n, c, …], with c classes") end
+  return input.ndim == 1 and 1 or 2
+end
+
+local function check_weight(weight, classes, method)
+  if weight == nil then return end
+  E.check_operand(weight, method, "weight", 1)
+  if weight.shape[1] ~= classes then
+    E.reject(method, "weight", weight, "[%d], one for each class", classes)
+  end
+end
+
+--- Raises unless target has the shape of input without the classes.
+local function check_target(input, target, dim, method)
+  local fits = target.ndim == input.ndim - 1
+  for i = 1, fits and target.ndim or 0 do
+    fits = fits and target.shape[i] == input.shape[i < dim and i or i + 1]
+  end
+  if not fits then
+    E.fail("%s: input is %s and target is %s; target must have the shape of input without dimension %d, the classes",
+      method, shape_text(input), shape_text(target), dim)
+  end
+end
+
+-- ---- Classes ------------------------------------------------------------------------------------
+
+--- The negative log likelihood of each target, its weight, and the targets that are not ignored.
+local function class_losses(logs, target, dim, weight, ignore_index)
+  local keep = target:ne(ignore_index)
+  local ignored = keep:logical_not()
+  local known = target:masked_fill(ignored, 1)
+  local weights = keep:float()
+  if weight then weights = weight:float():index_select(1, known:flatten()):view(target.shape) * weights end
+  local picked = logs:gather(dim, known:unsqueeze(dim)):squeeze(dim)
+  return -(picked:masked_fill(ignored, 0) * weights), weights, ignored
+end
+
+--- "mean" divides by the sum of the weights.
+local function reduced_by_weight(loss, weights, reduction)
+  if reduction == "mean" then return loss:sum() / weights:sum() end
+  return reduced(loss, reduction)
+end
+
+local NLL_OPTIONS = { "weight", "ignore_index", "reduction" }
+
+function losses.nll_loss(input, target, ...)
+  local method = "nll_loss"
+  local weight, ignore_index, reduction = options(method, NLL_OPTIONS, 3, input, target, ...)
+  local dim = class_dim(input, method)
+  ignore_index = E.number(ignore_index, -100, method, "ignore_index")
+  reduction = check_reduction(reduction, method)
+  check_weight(weight, input.shape[dim], method)
+  target = class_indices(target, input.shape[dim], ignore_index, method)
+  check_target(input, target, dim, method)
+  local loss, weights = class_losses(input:float(), target, dim, weight, ignore_index)
+  return reduced_by_weight(loss, weights, reduction)
+end
+
+--- weight [c] for broadcasting along dimension dim.
+local function along(weight, dim, ndim)
+  local sizes = {}
+  for i = 1, ndim do sizes[i] = i == dim and -1 or 1 end
+  return weight:view(sizes)
+end
+
+--- The loss of probabilities of the classes.
+local function probability_loss(logs, target, dim, weight, smoothing, reduction)
+  local classes = logs.shape[dim]
+  if smoothing > 0 then target = target * (1 - smoothing) + smoothing / classes end
+  local loss = -(logs * target)
+  if weight then loss = loss * along(weight, dim, logs.ndim) end
+  loss = loss:sum(dim)
+  if reduction == "mean" then return loss:sum() / (logs:numel() / classes) end
+  return reduced(loss, reduction)
+end
+
+local CROSS_ENTROPY_OPTIONS = { "weight", "ignore_index", "reduction", "label_smoothing" }
+
+--- target: classes, or probabilities in the shape of input.
+function losses.cross_entropy(input, target, ...)
+  local method = "cross_entropy"
+  local weight, ignore_index, reduction, smoothing = options(method, CROSS_ENTROPY_OPTIONS, 3, input, target, ...)
+  local dim = class_dim(input, method)
+  ignore_index = E.number(ignore_index, -100, method, "ignore_index")
+  reduction = check_reduction(reduction, method)
+  smoothing = E.number(smoothing, 0, method, "label_smoothing", E.is_probability, E.PROBABILITY)
+  local classes = input.shape[dim]
+  check_weight(weight, classes, method)
+  local logs = input:log_softmax(dim)
+  local kind = E.kind(target)
+  if (kind == "tensor" or kind == "parameter") and tostring(target.shape) == tostring(input.shape) then
+    if target.dtype ~= "float32" then
+      E.reject(method, "target", target, "float32, as it has the shape of input: probabilities of the classes")
+    end
+    return probability_loss(logs, target, dim, weight, smoothing, reduction)
+  end
+  target = class_indices(target, classes, ignore_index, method)
+  check_target(input, target, dim, method)
+  local loss, weights, ignored = class_losses(logs, target, dim, weight, ignore_index)
+  if smoothing > 0 then
+    local spread = weight and logs * along(weight, dim, logs.ndim) or logs
+    spread = -spread:sum(dim):masked_fill(ignored, 0)
+    loss = loss * (1 - smoothing) + spread * (smoothing / classes)
+  end
+  return reduced_by_weight(loss, weights, reduction)
+end
+
+-- ---- Differences --------------------------------------------------------------------------------
+
+local function check_pair(input, target, method)
+  E.check_operand(input, method, "input")
+  E.check_operand(target, method, "target")
+end
+
+--- Defines a loss of the difference input - target. `option` is {name, default}, if it has one: a number, 0 or more.
+local function difference(method, option, formula)
+  local names = { "reduction", option and option[1] }
+  losses[method] = function(input, target, ...)
+    check_pair(input, target, method)
+    local reduction, value = options(method, names, 3, input, target, ...)
+    reduction = check_reduction(reduction, method)
+    if option then
+      value = E.number(value, option[2], method, option[1], function(v) return v >= 0 end, "a number, 0 or more")
+    end
+    return reduced(formula((input - target):float(), value), reduction)
+  end
+end
+
+difference("mse_loss", nil, function(d) return d * d end)
+difference("l1_loss", nil, function(d) return d:abs() end)
+difference("smooth_l1_loss", { "beta", 1 }, function(d, beta)
+  local size = d:abs()
+  if beta == 0 then return size end
+  return size:lt(beta):where(size * size * 0.5 / beta, size - 0.5 * beta)
+end)
+difference("huber_loss", { "delta", 1 }, function(d, delta)
+  local size = d:abs()
+  return size:lt(delta):where(size * size * 0.5, (size - 0.5 * delta) * delta)
+end)
+
+-- ---- Probabilities ------------------------------------------------------------------------------
+
+local function check_same_shape(input, target, method)
+  check_pair(input, target, method)
+  if tostring(target.shape) ~= tostring(input.shape) then
+    E.reject(method, "target", target, "%s, the shape of input", shape_text(input))
+  end
+end
+
+function losses.binary_cross_entropy(input, target, ...)
+  local method = "binary_cross_entropy"
+  check_same_shape(input, target, method)
+  local weight, reduction = options(method, { "weight", "reduction" }, 3, input, target, ...)
+  if weight ~= nil then E.check_operand(weight, method, "weight") end
+  reduction = check_reduction(reduction, method)
+  if not input:ge(0):logical_and(input:le(1)):all():item() then
+    E.reject(method, "input", input, "probabilities from 0 to 1; for scores, use binary_cross_entropy_with_logits")
+  end
+  input = input:float()
+  local loss = (target - 1) * (-input):log1p():clamp(-100) - target * input:log():clamp(-100)
+  if weight then loss = loss * weight end
+  return reduced(loss, reduction)
+end
+
+function losses.binary_cross_entropy_with_logits(input, target, ...)
+  local method = "binary_cross_entropy_with_logits"
+  check_same_shape(input, target, method)
+  local weight, reduction, positive = options(method, { "weight", "reduction", "pos_weight" }, 3, input, target, ...)
+  if weight ~= nil then E.check_operand(weight, method, "weight") end
+  if positive ~= nil then E.check_operand(positive, method, "pos_weight") end
+  reduction = check_reduction(reduction, method)
+  local log_sigmoid = input:clamp { max = 0 } - (-input:abs()):exp():log1p()
+  local loss = (1 - target) * input
+  if positive then
+    loss = loss - ((positive - 1) * target + 1) * log_sigmoid
+  else
+    loss = loss - log_sigmoid
+  end
+  if weight then loss = loss * weight end
+  return reduced(loss, reduction)
+end
+
+--- input: logarithms of probabilities; target: probabilities, or with log_target their logarithms.
+function losses.kl_div(input, target, ...)
+  local method = "kl_div"
+  check_pair(input, target, method)
+  local reduction, log_target = options(method, { "reduction", "log_target" }, 3, input, target, ...)
+  reduction = check_reduction(reduction, method, KL_REDUCTIONS)
+  local loss
+  if E.boolean(log_target, false, method, "log_target") then
+    loss = target:exp() * (target - input)
+  else
+    loss = target:eq(0):where(0, target * target:log()) - target * input
+  end
+  if reduction == "batchmean" then return loss:sum() / math.max(input.ndim > 0 and input.shape[1] or 1, 1) end
+  return reduced(loss, reduction)
+end
+
+return E.with_frames(losses)

@@ -1,0 +1,235 @@
+--- nn.MultiheadAttention: PyTorch's module, with its parameters and its masks, in which true hides a key. (heed's own
+--- nn.MultiHeadAttention is written in C.) Shapes: b batch, l queries, s keys, e embed_dim, h heads, d = e / h.
+
+local core = require "heed.core"
+local E = require "heed.nn.entries"
+local init = require "heed.nn.initializers"
+local Module = require "heed.nn.module"
+local repr = require "heed.nn.repr"
+local options, Parameter = core.modules.options, core.nn.Parameter
+
+local MultiheadAttention = Module.class "MultiheadAttention"
+
+-- ---- Making one ---------------------------------------------------------------------------------
+
+local NAMES = {
+  "embed_dim", "num_heads", "dropout", "bias", "add_bias_kv", "add_zero_attn", "kdim", "vdim", "batch_first",
+}
+
+local function parameter(...) return Parameter(core.empty(...)) end
+
+function MultiheadAttention:init(...)
+  E.check_self(self, "init")
+  local class = "MultiheadAttention"
+  local e, heads, dropout, bias, bias_kv, zero_attn, kdim, vdim, batch_first = options(class, NAMES, 1, ...)
+  e, heads = E.size(e, nil, class, "embed_dim"), E.size(heads, nil, class, "num_heads")
+  if e % heads ~= 0 then
+    E.fail("%s: embed_dim is %d and num_heads is %d; embed_dim must be a multiple of num_heads", class, e, heads)
+  end
+  dropout = E.number(dropout, 0, class, "dropout", E.is_probability, E.PROBABILITY)
+  bias = E.boolean(bias, true, class, "bias")
+  bias_kv = E.boolean(bias_kv, false, class, "add_bias_kv")
+  zero_attn = E.boolean(zero_attn, false, class, "add_zero_attn")
+  kdim, vdim = E.size(kdim, e, class, "kdim"), E.size(vdim, e, class, "vdim")
+  batch_first = E.boolean(batch_first, false, class, "batch_first")
+
+  self.embed_dim, self.kdim, self.vdim = e, kdim, vdim
+  self.num_heads, self.head_dim, self.dropout = heads, e / heads, dropout
+  self.batch_first, self.add_zero_attn = batch_first, zero_attn
+  if kdim == e and vdim == e then
+    self.in_proj_weight = parameter(3 * e, e)
+  else
+    self.q_proj_weight = parameter(e, e)
+    self.k_proj_weight = parameter(e, kdim)
+    self.v_proj_weight = parameter(e, vdim)
+  end
+  if bias then self.in_proj_bias = Parameter(core.zeros(3 * e)) end
+  self.out_proj = core.nn.Linear(e, e, bias)
+  if bias_kv then
+    self.bias_k = parameter(1, 1, e)
+    self.bias_v = parameter(1, 1, e)
+  end
+
+  for _, name in ipairs { "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight" } do
+    if self[name] then init.xavier_uniform_(self[name]) end
+  end
+  if bias and not core.modules.placeholder(self.out_proj.bias) then init.zeros_(self.out_proj.bias) end
+  if bias_kv then
+    init.xavier_normal_(self.bias_k)
+    init.xavier_normal_(self.bias_v)
+  end
+end
+
+-- ---- Text ---------------------------------------------------------------------------------------
+
+local plain_text = repr.method(function() return false end)
+
+--- As PyTorch prints it, where the class of out_proj has another name.
+function MultiheadAttention:__tostring()
+  return (plain_text(self):gsub("%(out_proj%): Linear%(", "(out_proj): NonDynamicallyQuantizableLinear("))
+end
+
+-- ---- Masks --------------------------------------------------------------------------------------
+
+local function fail_shape(name, tensor, needed, ...)
+  E.reject("MultiheadAttention", name, tensor, needed, ...)
+end
+
+local function check_mask(mask, name)
+  E.check_tensor(mask, "MultiheadAttention", name)
+  if mask.dtype ~= "bool" and mask.dtype ~= "float32" then
+    E.reject("MultiheadAttention", name, mask, "bool, true where a key is hidden, or float32, added to the scores")
+  end
+end
+
+--- attn_mask, [l, s] or [b · h, l, s], so that it broadcasts to [b, h, l, s].
+local function read_attn_mask(mask, b, h, l, s)
+  check_mask(mask, "attn_mask")
+  local shape = mask.shape
+  if mask.ndim == 2 and shape[1] == l and shape[2] == s then return mask end
+  if mask.ndim == 3 and shape[1] == b * h and shape[2] == l and shape[3] == s then
+    return mask:reshape(b, h, l, s)
+  end
+  fail_shape("attn_mask", mask, "[%d, %d] (queries, keys) or [%d, %d, %d] (batch · heads, queries, keys)", l, s, b * h,
+    l, s)
+end
+
+--- key_padding_mask, [b, s], or [s] without a batch, as [b, 1, 1, s].
+local function read_padding(mask, batched, b, s)
+  check_mask(mask, "key_padding_mask")
+  local shape = mask.shape
+  if batched and mask.ndim == 2 and shape[1] == b and shape[2] == s or not batched and mask.ndim == 1 and
+    shape[1] == s then
+    return mask:reshape(b, 1, 1, s)
+  end
+  if batched then fail_shape("key_padding_mask", mask, "[%d, %d] (batch, keys)", b, s) end
+  fail_shape("key_padding_mask", mask, "[%d] (keys)", s)
+end
+
+local function as_bias(mask)
+  if mask.dtype ~= "bool" then return mask end
+  return core.zeros(mask.shape):masked_fill(mask, -math.huge)
+end
+
+--- One mask of both, either of which may be nil: bool if both are.
+local function joined(a, b)
+  if not (a and b) then return a or b end
+  if a.dtype == "bool" and b.dtype == "bool" then return a:logical_or(b) end
+  return as_bias(a) + as_bias(b)
+end
+
+--- The mask with `count` more keys, which all queries see.
+local function widened(mask, count)
+  if not mask or count == 0 then return mask end
+  local shape = {}
+  for i = 1, mask.ndim do shape[i] = mask.shape[i] end
+  shape[mask.ndim] = count
+  return core.cat({ mask, core.zeros(shape, { dtype = mask.dtype }) }, -1)
+end
+
+-- ---- Forward ------------------------------------------------------------------------------------
+
+--- query, key and value as [b, n, …].
+local function check_inputs(self, query, key, value)
+  local class = "MultiheadAttention"
+  E.check_tensor(query, class, "query")
+  if key == nil then E.reject(class, "key", key, "a tensor; for self-attention, write m(x, x, x)") end
+  if value == nil then E.reject(class, "value", value, "a tensor; for self-attention, write m(x, x, x)") end
+  local batched = query.ndim == 3
+  if not batched and query.ndim ~= 2 then
+    fail_shape("query", query, self.batch_first and "[b, l, %d] or [l, %d]" or "[l, b, %d] or [l, %d]", self.embed_dim,
+      self.embed_dim)
+  end
+  local sizes = { query = self.embed_dim, key = self.kdim, value = self.vdim }
+  for name, tensor in pairs { query = query, key = key, value = value } do
+    E.check_operand(tensor, class, name, query.ndim)
+    if tensor.shape[tensor.ndim] ~= sizes[name] then
+      fail_shape(name, tensor, "of last size %d", sizes[name])
+    end
+  end
+  local function batch_first(x)
+    if not batched then return x:unsqueeze(1) end
+    return self.batch_first and x or x:transpose(1, 2)
+  end
+  local q, k, v = batch_first(query), batch_first(key), batch_first(value)
+  if k.shape[1] ~= q.shape[1] then fail_shape("key", key, "of the batch of query, %d", q.shape[1]) end
+  if v.shape[1] ~= k.shape[1] or v.shape[2] ~= k.shape[2] then
+    fail_shape("value", value, "of as many items and tokens as key, %d and %d", k.shape[1], k.shape[2])
+  end
+  return batched, q, k, v
+end
+
+--- The projections of query, key and value.
+local function project(self, q, k, v)
+  local e, bias, packed = self.embed_dim, self.in_proj_bias, self.in_proj_weight
+  local function part(i, x, weight)
+    weight = weight or packed:narrow(1, (i - 1) * e + 1, e)
+    return x:linear(weight, bias and bias:narrow(1, (i - 1) * e + 1, e))
+  end
+  return part(1, q, self.q_proj_weight), part(2, k, self.k_proj_weight), part(3, v, self.v_proj_weight)
+end
+
+--- Attention composed of its steps, for weights after dropout; PyTorch returns these.
+local function attend_in_steps(q, k, v, bias, p)
+  local scores = (q * math.sqrt(1 / q.shape[4])):matmul(k:transpose(3, 4))
+  if bias then scores = scores + bias end
+  local weights = scores:softmax(-1):dropout(p)
+  return weights:matmul(v), weights
+end
+
+local FORWARD = { "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal" }
+
+--- Returns y, and the weights unless need_weights is false.
+function MultiheadAttention:forward(query, key, value, ...)
+  E.check_self(self, "forward")
+  local class = "MultiheadAttention"
+  local padding, need_weights, attn_mask, average, is_causal = options(class, FORWARD, 5, self, query, key, value, ...)
+  need_weights = E.boolean(need_weights, true, class, "need_weights")
+  average = E.boolean(average, true, class, "average_attn_weights")
+  is_causal = E.boolean(is_causal, false, class, "is_causal")
+  local batched, q, k, v = check_inputs(self, query, key, value)
+  local b, l, s, h, e = q.shape[1], q.shape[2], k.shape[2], self.num_heads, self.embed_dim
+  if padding ~= nil then padding = read_padding(padding, batched, b, s) end
+  if attn_mask ~= nil then
+    attn_mask = read_attn_mask(attn_mask, b, h, l, s) -- is_causal then is only a hint
+    is_causal = false
+  end
+
+  q, k, v = project(self, q, k, v)
+  local added = 0 -- keys that are not tokens
+  if self.bias_k then
+    k, v = core.cat({ k, self.bias_k:expand(b, 1, e) }, 2), core.cat({ v, self.bias_v:expand(b, 1, e) }, 2)
+    added = added + 1
+  end
+  if self.add_zero_attn then
+    local zero = core.zeros(b, 1, e)
+    k, v = core.cat({ k, zero }, 2), core.cat({ v, zero }, 2)
+    added = added + 1
+  end
+  local function heads(x) return x:view(b, x.shape[2], h, self.head_dim):transpose(2, 3) end
+  q, k, v = heads(q), heads(k), heads(v)
+
+  local p = self.training and self.dropout or 0
+  if is_causal and (padding or added > 0 or p > 0 and need_weights) then
+    attn_mask, is_causal = core.ones({ l, s }, { dtype = "bool" }):triu(1), false
+  end
+  local hidden = widened(joined(attn_mask, padding), added)
+  local y, weights
+  if p > 0 and need_weights then
+    y, weights = attend_in_steps(q, k, v, hidden and as_bias(hidden), p)
+  else
+    local info
+    y, info = q:scaled_dot_product_attention(k, v, {
+      attn_mask = hidden and (hidden.dtype == "bool" and hidden:logical_not() or hidden), dropout_p = p,
+      is_causal = is_causal, need_weights = need_weights,
+    })
+    weights = need_weights and info.weights or nil
+  end
+
+  y = (self.out_proj(y:transpose(2, 3):reshape(b, l, e)))
+  if weights and average then weights = weights:mean(2) end
+  if not batched then return y:squeeze(1), weights and weights:squeeze(1) end
+  return self.batch_first and y or y:transpose(1, 2), weights
+end
+
+return E.with_frames(MultiheadAttention, "forward")
