@@ -10,22 +10,8 @@ local fails, same, file, path = files.fails, files.same, files.file, files.path
 local golden = "tests/golden/files/"
 local function names_of(state) return tensors.names_of(heed.pairs(state)) end
 
---- The contents of an old file: the number, the version and the sizes of C's types, the pickle of the value, the list
---- of the keys of its storages, the storages.
-local function legacy(value, keys, storages)
-  return "\128\2\138\nl\252\156F\249 j\168P\25." .. "\128\2M\233\3." .. "\128\2}." .. "\128\2" .. value .. "."
-    .. "\128\2" .. (keys or "]") .. "." .. (storages or "")
-end
-
-local function text(s) return "X" .. string.pack("<s4", s) end
-local function global(module, name) return "c" .. module .. "\n" .. name .. "\n" end
-
---- The pickle of a tensor on storage "0", which has `count` elements.
-local function tensor(count, offset, shape, stride)
-  return global("torch._utils", "_rebuild_tensor_v2") .. "((" .. text "storage" .. global("torch", "FloatStorage")
-    .. text "0" .. text "cpu" .. "K" .. string.char(count) .. "tQK" .. string.char(offset) .. "(" .. shape .. "t("
-    .. stride .. "t\137}tR"
-end
+local legacy, tensor = files.torch, files.torch_tensor
+local text, global = files.pickled_text, files.pickled_global
 local KEYS, STORAGE = "](" .. text "0" .. "e", string.pack("<i8ffff", 4, 1, 2, 3, 4)
 
 describe("files of torch.save", function()
