@@ -195,7 +195,7 @@ local function unknown_keys(config, rules, of)
     elseif not known[key] and not IGNORED[key] then
       local guess = meant(key, rules)
       unknown[#unknown + 1] = ("there is no setting '%s%s'%s"):format(of or "", key,
-        guess and (" (did you mean '%s'?)"):format(guess) or "")
+        guess and (", did you mean '%s'?"):format(guess) or "")
     end
   end
   if #unknown == 0 then return nil end
