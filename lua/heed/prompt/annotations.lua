@@ -5,7 +5,8 @@ local ipairs, pairs = ipairs, pairs
 
 local annotations = {}
 
--- A class: {name, doc = lines, parents = names, fields = by name, order = names}. A field: {name, type, optional, doc},
+-- A class: {name, doc = lines, parents = names, fields = by name, order = names, overloads = types of calls of its
+-- values}. A field: {name, type, optional, doc},
 -- or a function: {name, method = with a colon, params, returns, doc, overloads = types}. A parameter is like a field.
 local classes = {}
 local aliases = {} -- name → type
@@ -45,7 +46,7 @@ end
 local function class_named(name)
   local class = classes[name]
   if not class then
-    class = { name = name, doc = {}, parents = {}, fields = {}, order = {} }
+    class = { name = name, doc = {}, parents = {}, fields = {}, order = {}, overloads = {} }
     classes[name] = class
   end
   return class
@@ -63,16 +64,13 @@ local function read(text)
   local function fresh() block = { doc = {}, params = {}, returns = {}, overloads = {} } end
 
   local tags = {}
+  function tags.meta(rest) module = match(rest, "^heed[%w_.]*") end
   function tags.class(rest)
     local name, parents = match(rest, "^([%w_.]+):?%s*(.*)$")
     class = class_named(name)
     for parent in gmatch(parents, "[%w_.]+") do class.parents[#class.parents + 1] = parent end
     if #block.doc > 0 then class.doc = block.doc end
     block.doc, block.class = {}, class
-    if module then
-      modules[module] = name
-      module = nil
-    end
   end
   function tags.field(rest)
     local name, mark, described = match(rest, "^([%w_]+)(%??)%s+(.*)$")
@@ -90,7 +88,10 @@ local function read(text)
     local kind, doc = split_type(rest)
     block.returns[#block.returns + 1] = { type = kind, doc = doc }
   end
-  function tags.overload(rest) block.overloads[#block.overloads + 1] = rest end
+  function tags.overload(rest)
+    local overloads = block.class and block.class.overloads or block.overloads
+    overloads[#overloads + 1] = rest
+  end
   function tags.alias(rest)
     local name, kind = match(rest, "^([%w_.]+)%s+(.*)$")
     if name then aliases[name] = split_type(kind) end
@@ -126,11 +127,11 @@ local function read(text)
       block.doc[#block.doc + 1] = gsub(sub(line, 4), "^ ", "")
     else
       local start = sub(line, 1, 1)
-      if start == "-" then
-        module = match(line, '^%- .*require "([%w_.]+)"') or module
-      elseif start ~= "" then
+      if start ~= "" and start ~= "-" then
         local variable = start == "l" and match(line, "^local ([%w_]+) = ")
         local owner, separator, name, arguments = match(line, "^function ([%w_]+)([.:])([%w_]+)%((.-)%)")
+        local result = module and match(line, "^return ([%w_]+)$")
+        if result and variables[result] then modules[module] = variables[result].name end
         if variable and block.class then
           variables[variable] = block.class
         elseif owner and variables[owner] then
@@ -234,12 +235,20 @@ function annotations.add_options(kind, list)
         list[#list + 1] = { name = name, type = sub(after, 1, last), optional = mark == "?", doc = {} }
         rest = sub(after, last + 1)
       end
-    elseif annotations.class(gsub(part, "%?$", "")) then
+    else
+      local fields, is_object = {}, false
       annotations.each(gsub(part, "%?$", ""), function(field)
-        if not field.is_function then list[#list + 1] = field end
+        fields[#fields + 1] = field
+        is_object = is_object or field.is_function
       end)
+      for i = 1, is_object and 0 or #fields do list[#list + 1] = fields[i] end
     end
   end
+end
+
+--- The table of options of an overload "fun(options: heed.LinearOptions): heed.Linear", or nil; its result.
+function annotations.options_and_result(overload)
+  return match(overload, "^fun%([%w_]+%??: ([^,)]+)%): ?(.*)$")
 end
 
 --- "softmax(dim?)"
