@@ -1,7 +1,7 @@
 -- The annotations of lua/heed/meta: classes with their fields and functions. Read when they are first used.
 local host = require "heed.prompt.host"
 local find, gmatch, gsub, match, sub = string.find, string.gmatch, string.gsub, string.match, string.sub
-local ipairs, pairs = ipairs, pairs
+local ipairs, setmetatable = ipairs, setmetatable
 
 local annotations = {}
 
@@ -57,11 +57,63 @@ local function add_field(class, field)
   class.fields[field.name] = field
 end
 
--- Reads one file. `block` has the annotations above the next line of code.
-local function read(text)
-  local variables, block, class, module = {}, nil, nil, nil
+-- ---- Reading: only names at first; what belongs to one is read when it is used ----
 
-  local function fresh() block = { doc = {}, params = {}, returns = {}, overloads = {} } end
+local FIELD = {
+  __index = function(field, key)
+    if key ~= "type" and key ~= "doc" then return nil end
+    local kind, doc = split_type(field.described)
+    field.type, field.doc = kind, { doc }
+    return field[key]
+  end,
+}
+
+local function new_field(name, mark, described)
+  return setmetatable({ name = name, optional = mark == "?", described = described }, FIELD)
+end
+
+-- Reads the lines above a function.
+local function describe(record)
+  local params = {}
+  record.doc, record.params, record.returns, record.overloads = {}, {}, {}, {}
+  for _, line in ipairs(record.lines) do
+    local tag, rest = match(line, "^%-%-%-@(%l+)%s*(.*)$")
+    if not tag then
+      record.doc[#record.doc + 1] = gsub(sub(line, 4), "^ ", "")
+    elseif tag == "param" then
+      local name, mark, described = match(rest, "^([%w_.]+)(%??)%s+(.*)$")
+      if name then params[name] = new_field(name, mark, described) end
+    elseif tag == "return" then
+      local kind, doc = split_type(rest)
+      record.returns[#record.returns + 1] = { type = kind, doc = doc }
+    elseif tag == "overload" then
+      record.overloads[#record.overloads + 1] = rest
+    end
+  end
+  for name in gmatch(record.arguments, "[%w_.]+") do
+    record.params[#record.params + 1] = params[name] or new_field(name, "", "any")
+  end
+end
+
+local DESCRIBED = { doc = true, params = true, returns = true, overloads = true }
+local FUNCTION = {
+  __index = function(record, key)
+    if not DESCRIBED[key] then return nil end
+    describe(record)
+    return record[key]
+  end,
+}
+
+local function new_function(owner, name, method, lines, arguments)
+  local record = { name = name, owner = owner.name, method = method, lines = lines, arguments = arguments }
+  record.is_function = true
+  add_field(owner, setmetatable(record, FUNCTION))
+end
+
+-- Reads one file.
+local function read(text)
+  local variables, module = {}, nil -- the classes of local variables; what `require` takes
+  local lines, class = {}, nil -- the comment above the next line of code, and its class
 
   local tags = {}
   function tags.meta(rest) module = match(rest, "^heed[%w_.]*") end
@@ -69,79 +121,55 @@ local function read(text)
     local name, parents = match(rest, "^([%w_.]+):?%s*(.*)$")
     class = class_named(name)
     for parent in gmatch(parents, "[%w_.]+") do class.parents[#class.parents + 1] = parent end
-    if #block.doc > 0 then class.doc = block.doc end
-    block.doc, block.class = {}, class
+    for _, line in ipairs(lines) do class.doc[#class.doc + 1] = gsub(sub(line, 4), "^ ", "") end
+    lines = {}
   end
   function tags.field(rest)
     local name, mark, described = match(rest, "^([%w_]+)(%??)%s+(.*)$")
-    if not name or not class then return end
-    local kind, doc = split_type(described)
-    add_field(class, { name = name, type = kind, optional = mark == "?", doc = { doc } })
+    if name and class then add_field(class, new_field(name, mark, described)) end
   end
-  function tags.param(rest)
-    local name, mark, described = match(rest, "^([%w_.]+)(%??)%s+(.*)$")
-    if not name then return end
-    local kind, doc = split_type(described)
-    block.params[name] = { name = name, type = kind, optional = mark == "?", doc = { doc } }
-  end
-  tags["return"] = function(rest)
-    local kind, doc = split_type(rest)
-    block.returns[#block.returns + 1] = { type = kind, doc = doc }
-  end
-  function tags.overload(rest)
-    local overloads = block.class and block.class.overloads or block.overloads
-    overloads[#overloads + 1] = rest
+  function tags.overload(rest, line)
+    local list = class and class.overloads or lines
+    list[#list + 1] = class and rest or line
   end
   function tags.alias(rest)
     local name, kind = match(rest, "^([%w_.]+)%s+(.*)$")
     if name then aliases[name] = split_type(kind) end
   end
 
-  local function add_function(owner, separator, name, arguments)
-    local record = {
-      name = name, owner = owner.name, method = separator == ":", params = {}, doc = block.doc, returns = block.returns,
-      overloads = block.overloads, is_function = true,
-    }
-    for argument in gmatch(arguments, "[%w_.]+") do
-      record.params[#record.params + 1] = block.params[argument] or { name = argument, type = "any", doc = {} }
+  local function code(line)
+    local variable = match(line, "^local ([%w_]+) = ")
+    if variable then
+      variables[variable] = class
+      return
     end
-    add_field(owner, record)
+    local owner, separator, name, arguments = match(line, "^function ([%w_]+)([.:])([%w_]+)%((.-)%)")
+    if owner then
+      if variables[owner] then new_function(variables[owner], name, separator == ":", lines, arguments) end
+      return
+    end
+    local result = match(line, "^return ([%w_]+)$")
+    if result then
+      if module and variables[result] then modules[module] = variables[result].name end
+      return
+    end
+    -- Tensor.exp_ = Tensor.exp
+    local alias, target
+    owner, alias, name, target = match(line, "^([%w_]+)%.([%w_]+) = ([%w_]+)%.([%w_]+)")
+    local original = variables[name] and variables[name].fields[target]
+    if variables[owner] and original and original.is_function then
+      new_function(variables[owner], alias, original.method, original.lines, original.arguments)
+    end
   end
 
-  -- `Tensor.exp_ = Tensor.exp`
-  local function add_alias(owner, name, target_owner, target)
-    owner, target_owner = variables[owner], variables[target_owner]
-    local original = owner and target_owner and target_owner.fields[target]
-    if not original or not original.is_function then return end
-    local copy = { name = name, owner = owner.name }
-    for key, value in pairs(original) do copy[key] = copy[key] or value end
-    add_field(owner, copy)
-  end
-
-  fresh()
   for line in gmatch(text, "([^\n]*)\n?") do
-    local tag, rest = match(line, "^%-%-%-@(%w+)%s*(.*)$")
-    if tag then
-      if tags[tag] then tags[tag](rest) end
-    elseif find(line, "^%-%-%-") then
-      block.doc[#block.doc + 1] = gsub(sub(line, 4), "^ ", "")
+    if sub(line, 1, 3) == "---" then
+      local tag, rest = match(line, "^%-%-%-@(%l+)%s*(.*)$")
+      if tag and tags[tag] then tags[tag](rest, line) else lines[#lines + 1] = line end
     else
       local start = sub(line, 1, 1)
-      if start ~= "" and start ~= "-" then
-        local variable = start == "l" and match(line, "^local ([%w_]+) = ")
-        local owner, separator, name, arguments = match(line, "^function ([%w_]+)([.:])([%w_]+)%((.-)%)")
-        local result = module and match(line, "^return ([%w_]+)$")
-        if result and variables[result] then modules[module] = variables[result].name end
-        if variable and block.class then
-          variables[variable] = block.class
-        elseif owner and variables[owner] then
-          add_function(variables[owner], separator, name, arguments)
-        else
-          add_alias(match(line, "^([%w_]+)%.([%w_]+) = ([%w_]+)%.([%w_]+)"))
-        end
-      end
-      fresh()
-      class = nil
+      if start ~= "" and start ~= "-" then code(line) end
+      lines, class = {}, nil
     end
   end
 end
