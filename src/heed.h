@@ -668,6 +668,10 @@ HEED_CALL heed_index_fill(heed_context *ctx, heed_tensor *x, int dim, const heed
 /** Repeats every slice of dim `repeats` times, one after the other; dim 0: every element of x flattened. */
 HEED_CALL heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int64_t repeats, int dim,
                                  heed_tensor **out);
+/** The same with a number of repeats for each slice, or one for all: repeats is int64 [n] or has no
+ * dimensions. */
+HEED_CALL heed_repeat_interleave_each(heed_context *ctx, const heed_tensor *x, const heed_tensor *repeats,
+                                      int dim, heed_tensor **out);
 /** Joins tensors along dim (all other sizes must be equal); stack: along a new dimension dim (all sizes
  * equal). The dtype of the result is the first, as in PyTorch, that can hold all others: bool, int8, int64,
  * bfloat16 or float16 (both: float32), float32. */
@@ -1024,11 +1028,11 @@ HEED_API bool heed_module_entry(const heed_module *m, int i,
  * also bfloat16 or float16, and of another shape, from which the module takes its sizes, unless it has a bias
  * of another size or is a part of a module in C), whose elements are shared; a part by a module of the same
  * class and sizes, which is retained. W_query, W_key, W_value, out_proj and dropout of SelfAttention,
- * CausalAttention and MultiHeadAttention may also be modules of other classes, which the forward pass calls:
- * projections with the tokens [..., n, d], out_proj with the heads' outputs [..., n, num_heads · head_dim],
- * dropout with the weights [..., h, n, s]. The result must have the shape that the original's would have.
- * heed_steps, heed_module_head, heed_module_split and another softmax_dim refuse modules with such parts.
- * Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
+ * CausalAttention and MultiHeadAttention may also be modules of other classes without parts, which the
+ * forward pass calls: projections with the tokens [..., n, d], out_proj with the heads' outputs [..., n,
+ * num_heads · head_dim], dropout with the weights [..., h, n, s]. The result must have the shape that the
+ * original's would have. heed_steps, heed_module_head, heed_module_split and another softmax_dim refuse
+ * modules with such parts. Errors: ARGUMENT (no such entry), SHAPE, DTYPE. */
 HEED_CALL heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value);
 HEED_CALL heed_module_set_module(heed_module *m, const char *name, heed_module *value);
 

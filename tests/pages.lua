@@ -2,11 +2,17 @@
 --
 -- A block is a fence with a language. `text` is the output of the block above it. A block that the tests cannot run
 -- stands below a comment with one of the reasons in pages.REASONS: <!-- not run: needs a model -->
+--
+-- A page with the line <!-- runs with a model --> is run if the build folder has the model of `make model`.
+--
+-- The rows of a table below <!-- rows run after: CODE --> are run one by one, each after CODE in a new script: the code in
+-- the column `heed`. A filled cell in the column `gives` is what the row prints, with one space for lines and indentation. A
+-- bar in code is written as \|.
 local support = require "tests.support"
 
 local pages = {}
 
-pages.LANGUAGES = { lua = true, c = true, sh = true, text = true, cmake = true }
+pages.LANGUAGES = { lua = true, c = true, sh = true, text = true, cmake = true, python = true }
 
 pages.REASONS = {
   ["needs a model"] = true,
@@ -32,11 +38,36 @@ local function anchor(heading)
   return (heading:gsub("`", ""):lower():gsub("[^%w%-_ \128-\255]", ""):gsub(" ", "-"))
 end
 
+-- The cells of a line of a table, without spaces around them; nil for other lines.
+local function cells_of(line)
+  if not line:find "^|" then return nil end
+  local cells = {}
+  for cell in line:gsub("\\|", "\1"):gsub("^|", ""):gmatch "%s*(.-)%s*|" do
+    cells[#cells + 1] = (cell:gsub("\1", "|"))
+  end
+  return cells
+end
+
+local function unquoted(cell) return cell and (cell:match "^`` ?(.-) ?``$" or cell:match "^`([^`]*)`$" or cell) end
+
+-- Adds a line to a table that is run: first come the names of the columns, then a rule, then the rows.
+local function add_row(rows, cells, line)
+  if not rows.columns then
+    rows.columns = {}
+    for i, name in ipairs(cells) do rows.columns[name] = i end
+    assert(rows.columns.heed, ("line %d: a table that is run needs a column heed"):format(line))
+  elseif not cells[1]:find "^:?%-+:?$" then
+    local gives = rows.columns.gives and unquoted(cells[rows.columns.gives])
+    rows[#rows + 1] = { line = line, code = unquoted(cells[rows.columns.heed]), gives = gives ~= "" and gives or nil }
+  end
+end
+
 --- {path, lines = their number, blocks = {language, code, line, reason, output}, anchors = a set, links and spans =
---- {text, line}}. `output` is the text below a block, nil if there is none.
+--- {text, line}, tables}. `output` is the text below a block, nil if there is none. A table is what is run before each
+--- of its rows, {setup = code, {line, code, gives}…}; `gives` is nil without that column.
 function pages.read(path)
-  local page = { path = path, lines = 0, blocks = {}, anchors = {}, links = {}, spans = {} }
-  local block, previous
+  local page = { path = path, lines = 0, blocks = {}, anchors = {}, links = {}, spans = {}, tables = {} }
+  local block, previous, rows
   for line in (support.read(path)):gmatch "([^\n]*)\n" do
     page.lines = page.lines + 1
     local fence = line:match "^%s*```(.*)$"
@@ -53,6 +84,15 @@ function pages.read(path)
       table.insert(page.blocks, block)
     else
       if line:find "^#+ " then page.anchors[anchor(line:match "^#+ (.*)$")] = true end
+      local setup, cells = line:match "^<!%-%- rows run after: (.-) %-%->$", cells_of(line)
+      if setup then
+        rows = { setup = setup }
+        table.insert(page.tables, rows)
+      elseif not cells then
+        rows = line == "" and rows and not rows.columns and rows or nil
+      elseif rows then
+        add_row(rows, cells, page.lines)
+      end
       for span in line:gmatch "`([^`]+)`" do table.insert(page.spans, { text = span, line = page.lines }) end
       for target in line:gsub("`[^`]+`", ""):gmatch "%]%(([^)]+)%)" do
         table.insert(page.links, { text = target, line = page.lines })
@@ -82,6 +122,18 @@ function pages.scripts(page)
     end
   end
   return scripts
+end
+
+--- A table's rows as one script, which prints for each row what the row gives and then "\1". The code of a row is an
+--- expression, whose values are printed, or statements, which may end with `return` and such values.
+function pages.row_script(rows)
+  local lines = { 'local heed = require "heed"', "local nn = heed.nn" }
+  for _, row in ipairs(rows) do
+    local is_expression = (loadstring or load)("return " .. row.code)
+    local code = is_expression and "return " .. row.code or row.code
+    lines[#lines + 1] = ("do %s; print((function() %s\n end)()) io.write '\\1' end"):format(rows.setup, code)
+  end
+  return table.concat(lines, "\n") .. "\n"
 end
 
 --- The commands of a shell block, with lines that end in "\" joined; without comments, `sudo` and variables before the

@@ -91,6 +91,16 @@ def tile():
     return x.tensor.tile(counts), "tile", [x, counts]
 
 
+def repeat_interleave():
+    x = tensor(0, 4)
+    d, lua = one_of(x.ndim) if x.ndim and R.random() < 0.8 else (None, None)
+    size = x.tensor.shape[d] if d is not None else x.tensor.numel()
+    counts = R.randint(0, 3) if R.random() < 0.3 else [R.randint(0, 3) for _ in range(size)] or 2
+    repeats = counts if isinstance(counts, int) else torch.tensor(counts)
+    given = [x, counts] if d is None else [x, counts, lua]
+    return x.tensor.repeat_interleave(repeats, dim=d), "repeat_interleave", given
+
+
 def unbind():
     x = tensor()
     ours, lua = one_of(x.ndim)
@@ -327,7 +337,7 @@ def einsum():
 
 CASES = [flip, roll, repeat, tile, unbind, movedim, swapdims, broadcast_to, squeeze, unflatten, stacks, meshgrid, pad,
          pad_by_mode, diagonal, diag, diag_embed, diagflat, trace, triangles, unfold, arange, products, inner, added,
-         tensordot, cross, einsum, einsum, einsum]
+         tensordot, cross, einsum, einsum, einsum, repeat_interleave]
 
 
 def lua_argument(value):

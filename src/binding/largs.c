@@ -52,7 +52,8 @@ void lheed_refuse_second_result(lua_State *L, const char *function, int idx) {
 }
 
 static int unknown_option(lua_State *L, const char *function, const char *const *names) {
-  const char *what = lheed_push_key(L, lua_gettop(L));
+  const int key = lua_gettop(L);
+  const char *what = lheed_push_key(L, key);
   if (!names[0]) return lheed_error(L, "%s: there is no option %s; it has none", function, what);
   luaL_Buffer known;
   luaL_buffinit(L, &known);
@@ -61,7 +62,10 @@ static int unknown_option(lua_State *L, const char *function, const char *const 
     luaL_addstring(&known, names[i]);
   }
   luaL_pushresult(&known);
-  return lheed_error(L, "%s: there is no option %s; the options are %s", function, what, lua_tostring(L, -1));
+  const int list = lua_gettop(L);
+  const char *hint = lheed_push_hint(L, "option", key, list, 0);
+  return lheed_error(L, "%s: there is no option %s; the options are %s%s", function, what,
+                     lua_tostring(L, list), hint);
 }
 
 /* Every key of the table at idx must be one of the names. */
@@ -135,7 +139,7 @@ int lheed_trailing_options(lua_State *L, const char *function, int first, const 
 }
 
 #define MAX_OPTIONS    12
-#define LONGEST_OPTION 32
+#define LONGEST_OPTION 48
 
 /* Copies the string at idx to `text`, which is valid when the stack changes. */
 static const char *copy_option(lua_State *L, int idx, char text[LONGEST_OPTION]) {
@@ -270,7 +274,8 @@ heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dty
   if (strcmp(text, dtype_text) == 0) return HEED_##name;
   HEED_DTYPE_LIST(X)
 #undef X
-  lheed_bad_argument(L, idx, function, "dtype", LHEED_DTYPES);
+  const char *what = lheed_push_what(L, idx), *hint = lheed_push_hint(L, "dtype", idx, 0, 0);
+  lheed_error(L, "%s: dtype is %s; it must be " LHEED_DTYPES "%s", function, what, hint);
   return otherwise;
 }
 
@@ -325,7 +330,25 @@ static int too_many_sizes(lua_State *L, const char *function) {
   return lheed_error(L, "%s: a tensor has at most %d dimensions", function, HEED_MAX_DIMS);
 }
 
+/* Raises what to write instead of zeros(x), zeros(2, "int64") and zeros(2, heed.int64); else returns. */
+static void explain_size(lua_State *L, int idx, const char *function) {
+  if (lheed_test(L, idx, &lheed_tensor_type)) {
+    const char *what = lheed_push_what(L, idx);
+    lheed_error(L, "%s: a size is %s; it must be an integer; x.shape is the shape of a tensor", function,
+                what);
+  }
+  if (lua_type(L, idx) != LUA_TSTRING) return;
+  const char *text = lua_tostring(L, idx);
+#define X(name, dtype_text, type)                                                                            \
+  if (strcmp(text, dtype_text) == 0)                                                                         \
+    lheed_error(L, "%s: a size is a string ('%s'); it must be an integer; name the dtype: {dtype = '%s'}",   \
+                function, text, text);
+  HEED_DTYPE_LIST(X)
+#undef X
+}
+
 int lheed_shape(lua_State *L, int first, int last, const char *function, int64_t shape[HEED_MAX_DIMS]) {
+  if (last >= first) explain_size(L, last, function);
   if (last < first || lua_type(L, first) != LUA_TTABLE) {
     int count = last < first ? 0 : last - first + 1;
     if (count > HEED_MAX_DIMS) too_many_sizes(L, function);

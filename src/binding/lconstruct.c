@@ -241,6 +241,12 @@ static int construct(lua_State *L) {
   const constructor *c = &constructors[row];
   const char *names[MAX_PARAMETERS + 1] = {NULL};
   for (int i = 0; c->parameters[i].name; i++) names[i] = c->parameters[i].name;
+  if (c->parameters[0].kind == INTEGER && lua_type(L, 1) == LUA_TTABLE && lua_rawlen(L, 1) > 0)
+    return lheed_error(
+        L,
+        "%s: %s is a table; it must be an integer; write nn.%s(...) with round brackets, or names in "
+        "the table: nn.%s{%s = ...}",
+        c->name, names[0], c->name, c->name, names[0]);
   lheed_options(L, c->name, 1, names);
   resolve_synonyms(L, c);
 

@@ -36,8 +36,39 @@ static void push_position(lua_State *L) {
   lua_pushliteral(L, "");
 }
 
+/* The name of the library's table at idx in a script, "heed" or "nn"; NULL for any other value. */
+static const char *library_name(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TTABLE) return NULL;
+  const int top = lua_gettop(L);
+  const char *name = NULL;
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_library_key) == LUA_TTABLE) {
+    if (lua_rawequal(L, idx, -1)) name = "heed";
+    lua_pushliteral(L, "nn");
+    lua_rawget(L, -2);
+    if (lua_rawequal(L, idx, -1)) name = "nn";
+  }
+  lua_settop(L, top);
+  return name;
+}
+
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"
+
+/* Replaces the message on top of the stack, "zeros: ...", if it is due to a call heed:zeros(2, 3). */
+static void explain_colon(lua_State *L) {
+  const char *library = lua_gettop(L) > 1 ? library_name(L, 1) : NULL, *text = lua_tostring(L, -1);
+  const char *end = library && text ? text + strspn(text, LETTERS) : NULL;
+  if (!end || *end != ':') return;
+  lua_pushlstring(L, text, (size_t)(end - text));
+  const char *function = lua_tostring(L, -1);
+  lua_pushfstring(L, "%s: argument 1 is the table %s; write %s.%s(...), with a dot instead of a colon",
+                  function, library, library, function);
+  lua_replace(L, -3);
+  lua_pop(L, 1);
+}
+
 /* Raises the string on top of the stack, after the position. */
 static int raise_top(lua_State *L) {
+  explain_colon(L);
   push_position(L);
   lua_insert(L, -2);
   lua_concat(L, 2);
@@ -148,6 +179,7 @@ const char *lheed_push_what(lua_State *L, int idx) {
   const lheed_box *box = lheed_box_at(L, idx);
   if (box) return push_box_text(L, box);
   if ((text = push_foreign(L, idx))) return text;
+  if ((text = library_name(L, idx))) return lua_pushfstring(L, "the table %s", text);
   return lua_pushfstring(L, "a %s", lheed_is_object(L, idx) ? "table" : luaL_typename(L, idx));
 }
 
@@ -155,9 +187,95 @@ const char *lheed_push_key(lua_State *L, int idx) {
   return lua_type(L, idx) == LUA_TSTRING ? push_quoted(L, idx, "", "") : lheed_push_what(L, idx);
 }
 
+const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names, int more) {
+  const bool open = lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_library_key) != LUA_TNIL;
+  lua_pop(L, 1);
+  if (!open || lua_type(L, key) != LUA_TSTRING) return lua_pushliteral(L, "");
+  lheed_require(L, "heed.suggest");
+  lua_getfield(L, -1, "hint");
+  lua_remove(L, -2);
+  lua_pushstring(L, owner);
+  lua_pushvalue(L, key);
+  if (names) lua_pushvalue(L, names);
+  if (more) lua_pushvalue(L, more);
+  lua_call(L, 2 + (names != 0) + (more != 0), 1);
+  if (lua_type(L, -1) == LUA_TSTRING) return lua_tostring(L, -1);
+  lua_pop(L, 1);
+  return lua_pushliteral(L, "");
+}
+
+int lheed_unknown_name(lua_State *L, const char *owner) {
+  lua_settop(L, 2);
+  if (lua_type(L, 2) != LUA_TSTRING || lua_tostring(L, 2)[0] == '_') return 0;
+  const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, owner, 2, 1, 0);
+  return lheed_error(L, "%s has no function or field %s%s", owner, key, hint);
+}
+
+/* __index of a guarded table; upvalue 2: its name */
+static int guarded_index(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  return lheed_unknown_name(L, luaL_checkstring(L, lua_upvalueindex(2)));
+}
+
+void lheed_guard(lua_State *L, const char *owner) {
+  lua_createtable(L, 0, 1);
+  lheed_push_state(L);
+  lua_pushstring(L, owner);
+  lua_pushcclosure(L, guarded_index, 2);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, -2);
+}
+
+/* guard(names, owner): lheed_guard, for heed's own Lua files; returns the table */
+static int guard_table(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  const char *owner = luaL_checkstring(L, 2);
+  lua_pushvalue(L, 1);
+  lheed_guard(L, owner);
+  return 1;
+}
+
+/* Whether tensors have the method `name`. */
+static bool is_method(lua_State *L, const char *name) {
+  const int top = lua_gettop(L);
+  lheed_push_metatable(L, &lheed_tensor_type);
+  bool found = false;
+  if (lua_istable(L, -1)) {
+    lua_pushliteral(L, "__index");
+    if (lua_rawget(L, -2) == LUA_TFUNCTION && lua_getupvalue(L, -1, 2) && lua_istable(L, -1)) {
+      lua_pushstring(L, name);
+      found = lua_rawget(L, -2) != LUA_TNIL;
+    }
+  }
+  lua_settop(L, top);
+  return found;
+}
+
+/* Whether a script wrote x.sum(1) instead of x:sum(1): then argument 1 is no tensor, but that of a method. */
+static bool lacks_colon(lua_State *L, const char *function) {
+  const int type = lua_type(L, 1);
+  lua_Debug ar;
+  if (type == LUA_TUSERDATA || (type == LUA_TTABLE && lua_rawlen(L, 1) > 0) || !lua_getstack(L, 0, &ar))
+    return false;
+  lua_getinfo(L, "n", &ar);
+  return ar.name && strcmp(ar.name, function) == 0 && strcmp(ar.namewhat, "metamethod") != 0 &&
+         is_method(L, function);
+}
+
+/* Pushes what to write instead, where that is known, else "". */
+static const char *push_fix(lua_State *L, int idx, const char *function, const char *needed) {
+  if (strncmp(needed, "a tensor", 8) != 0) return "";
+  if (lacks_colon(L, function))
+    return lua_pushfstring(L, "; call it as x:%s(...), with a colon, or as heed.%s(x, ...)", function,
+                           function);
+  if (lua_type(L, idx) == LUA_TTABLE && lua_rawlen(L, idx) > 0)
+    return lua_pushliteral(L, "; heed.tensor makes one from a table");
+  return "";
+}
+
 int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *name, const char *needed) {
-  const char *what = lheed_push_what(L, idx);
-  return lheed_error(L, "%s: %s is %s; it must be %s", function, name, what, needed);
+  const char *what = lheed_push_what(L, idx), *fix = push_fix(L, idx, function, needed);
+  return lheed_error(L, "%s: %s is %s; it must be %s%s", function, name, what, needed, fix);
 }
 
 /* ---- Cancellation checks ---- */
@@ -196,7 +314,7 @@ static int what_of(lua_State *L) {
 void lheed_open_errors(lua_State *L) {
   static const luaL_Reg functions[] = {
       {"raise", raise_message}, {"check_cancel", check_cancel}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"what", what_of}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"what", what_of}, {"guard", guard_table}, {NULL, NULL}};
   lheed_add(L, NULL, functions);
   lheed_add(L, "modules", primitives);
 }

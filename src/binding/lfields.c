@@ -95,13 +95,16 @@ static int module_index(lua_State *L) {
     lheed_entry_name name;
     return lheed_read_entry_name(m, list_index(L, 2, m), name) && lheed_push_entry(L, m, name);
   }
-  const char *key = lheed_push_key(L, 2), *fields = push_fields(L, m, true);
-  return lheed_error(L, "%s has no field %s; it has %s", heed_module_class(m), key, fields);
+  const char *fields = push_fields(L, m, true), *class = heed_module_class(m);
+  const int list = lua_gettop(L);
+  lheed_push_module_methods(L);
+  const char *hint = lheed_push_hint(L, "module", 2, list, list + 1), *key = lheed_push_key(L, 2);
+  return lheed_error(L, "%s has no field %s; it has %s%s", class, key, fields, hint);
 }
 
 /* m.name = the value at 3, a part; W_query and others may be modules in Lua. Those are left to
  * lua/heed/nn/own.lua, which also checks that they do not contain m. */
-static void set_part(lua_State *L, heed_module *m, const char *name, const char *needed) {
+static void assign_part(lua_State *L, heed_module *m, const char *name, const char *needed) {
   heed_module *value = lheed_test_module(L, 3);
   const bool any = heed__takes_own(m, name);
   if ((!value && any) || (value && heed__holds_own(value))) {
@@ -116,9 +119,8 @@ static void set_part(lua_State *L, heed_module *m, const char *name, const char 
   if (!value)
     lheed_error(L, "%s: %s is %s; it must be a built-in module (%s)", heed_module_class(m), name,
                 lheed_push_what(L, 3), needed);
-  LHEED_TRY(L, heed_module_set_module(m, name, value));
-  if (!value->class->attends) lua_pushnil(L);
-  lheed_anchor(L, 1, name, lua_gettop(L));
+  lua_settop(L, 4);
+  lheed_set_part(L, 1, name, value, value->class->attends ? 3 : 4);
 }
 
 static int module_newindex(lua_State *L) {
@@ -136,7 +138,7 @@ static int module_newindex(lua_State *L) {
       LHEED_TRY(L, heed_module_set_parameter(m, name, lheed_tensor(L, 3, class, name)));
       return 0;
     }
-    set_part(L, m, name, heed_module_class(part));
+    assign_part(L, m, name, heed_module_class(part));
     return 0;
   }
   if (lua_type(L, 2) == LUA_TSTRING && lheed_set_setting(L, m, lua_tostring(L, 2), 3)) return 0;
@@ -154,8 +156,11 @@ static int module_newindex(lua_State *L) {
     }
     return 0;
   }
-  const char *key = lheed_push_key(L, 2), *fields = push_fields(L, m, false);
-  return lheed_error(L, "%s: %s cannot be set; the fields that can be set are %s", class, key, fields);
+  const char *fields = push_fields(L, m, false);
+  const int list = lua_gettop(L);
+  const char *hint = lheed_push_hint(L, "module", 2, list, 0), *key = lheed_push_key(L, 2);
+  return lheed_error(L, "%s: %s cannot be set; the fields that can be set are %s%s", class, key, fields,
+                     hint);
 }
 
 static int module_len(lua_State *L) {
@@ -190,4 +195,5 @@ void lheed_open_fields(lua_State *L) {
   static const luaL_Reg primitives[] = {{"install", install}, {NULL, NULL}};
   lheed_add_metamethods(L, &lheed_module_type, metamethods);
   lheed_add(L, "modules", primitives);
+  lheed_add_transparent(L, module_newindex); /* errors of lua/heed/nn/own.lua have the line of the assignment */
 }

@@ -12,7 +12,13 @@
 /* ---- The state ---- */
 
 /* Registry keys are addresses in this copy of the library, so that two copies in one Lua state never meet. */
-const char lheed_state_key = 0;
+const char lheed_state_key = 0, lheed_require_key = 'r', lheed_library_key = 'l';
+
+void lheed_require(lua_State *L, const char *name) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_require_key);
+  lua_pushstring(L, name);
+  lua_call(L, 1, 1);
+}
 
 lheed_state *lheed_get(lua_State *L) {
   lheed_state *S = lheed_running(L);

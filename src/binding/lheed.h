@@ -78,6 +78,11 @@ lheed_state *lheed_find(lua_State *L);
 /** Pushes the state, for upvalue 1 of a closure. */
 void lheed_push_state(lua_State *L);
 
+/** Pushes what the file of that name, "heed.nn.module", returns. May raise, and allocates. */
+void lheed_require(lua_State *L, const char *name);
+extern const char lheed_require_key; /* registry key of the `require` that finds heed's own files */
+extern const char lheed_library_key; /* registry key of the library's table; nil until it is open */
+
 /** Pushes an empty table with weak keys ("k") or values ("v"). */
 void lheed_new_weak(lua_State *L, const char *mode);
 
@@ -202,6 +207,15 @@ int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *
 const char *lheed_push_what(lua_State *L, int idx);
 /** The same for the key of a table: "'name'", "the number 1.5". */
 const char *lheed_push_key(lua_State *L, int idx);
+/** Pushes what a message says after an unknown name, the value at `key`: "" or "; did you mean 'dim'?". owner
+ * selects the advice of heed.suggest; the known names are the keys of the tables, or the words of the texts,
+ * at the stack indices `names` and `more` (0: nothing). Allocates. */
+const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names, int more);
+/** Makes reading an unknown name of the table on top of the stack, which messages call `owner`, an error.
+ * Other keys, and names with a leading underscore, which libraries look for in any table, stay nil. */
+void lheed_guard(lua_State *L, const char *owner);
+/** Raises for the name at index 2, or returns nil (0 results) for such keys; the table is at index 1. */
+int lheed_unknown_name(lua_State *L, const char *owner);
 /** Pushes a float as Lua writes it, but with a point in every locale. */
 const char *lheed_push_float(lua_State *L, double value);
 
@@ -254,6 +268,7 @@ const heed_tensor *lheed_operand(lua_State *L, int idx, const char *function, co
 heed_scalar lheed_scalar(lua_State *L, int idx, const char *function, const char *name);
 /** Whether gelu's form "tanh" is given, not "none". */
 bool lheed_approximate(lua_State *L, int idx, const char *function, const char *name);
+const char *lheed_string(lua_State *L, int idx, const char *function, const char *name);
 /** An integer, or a float with an integral value. */
 int64_t lheed_integer(lua_State *L, int idx, const char *function, const char *name);
 int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const char *name, int64_t otherwise);
@@ -382,8 +397,6 @@ bool lheed_is_optional_entry(const char *class, const char *name);
 
 /* ---- What is written in Lua (llate.c) ---- */
 
-/** Pushes what the file of that name, "heed.nn.module", returns. May raise, and allocates. */
-void lheed_require(lua_State *L, const char *name);
 /** Replaces the library, on top of the stack, by what heed's own files see as heed.core. */
 void lheed_open_late(lua_State *L);
 

@@ -244,44 +244,18 @@ static const struct {
 };
 #define FIELDS (sizeof fields / sizeof *fields)
 
-/* The number of letters to insert, remove or change between a and b; LONGEST for longer names. */
-#define LONGEST 31
-static size_t edit_distance(const char *a, const char *b) {
-  size_t la = strlen(a), lb = strlen(b), row[LONGEST + 1];
-  if (la > LONGEST || lb > LONGEST) return LONGEST;
-  for (size_t j = 0; j <= lb; j++) row[j] = j;
-  for (size_t i = 1; i <= la; i++) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= lb; j++) {
-      size_t change = diagonal + (a[i - 1] != b[j - 1]),
-             other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-      diagonal = row[j];
-      row[j] = change < other ? change : other;
-    }
+static int unknown_field(lua_State *L) {
+  luaL_Buffer names;
+  luaL_buffinit(L, &names);
+  for (size_t i = 0; i < FIELDS; i++) {
+    luaL_addstring(&names, fields[i].name);
+    luaL_addchar(&names, ' ');
   }
-  return row[lb];
-}
-
-static void consider(const char *wanted, const char *name, const char **best, size_t *distance) {
-  size_t d = edit_distance(wanted, name);
-  if (d > *distance || (d == *distance && *best && strcmp(name, *best) > 0)) return;
-  *best = name;
-  *distance = d;
-}
-
-static int unknown_field(lua_State *L, const char *name) {
-  const char *best = NULL;
-  size_t length = strlen(name), distance = length > 3 ? 2 : length > 1 ? 1 : 0;
-  for (size_t i = 0; i < FIELDS; i++) consider(name, fields[i].name, &best, &distance);
-  lua_pushnil(L);
-  while (lua_next(L, lua_upvalueindex(2))) {
-    lua_pop(L, 1);
-    if (lua_type(L, -1) == LUA_TSTRING) consider(name, lua_tostring(L, -1), &best, &distance);
-  }
-  const char *key = lheed_push_key(L, 2);
-  if (!best) return lheed_error(L, "Tensor has no field or method %s", key);
-  return lheed_error(L, "Tensor has no field or method %s; did you mean '%s'?", key, best);
+  luaL_pushresult(&names);
+  const int own = lua_gettop(L);
+  lua_pushvalue(L, lua_upvalueindex(2));
+  const char *hint = lheed_push_hint(L, "Tensor", 2, own, own + 1), *key = lheed_push_key(L, 2);
+  return lheed_error(L, "Tensor has no field or method %s%s", key, hint);
 }
 
 static int read_field(lua_State *L) {
@@ -296,7 +270,7 @@ static int read_field(lua_State *L) {
       return 1;
     }
   }
-  return unknown_field(L, name);
+  return unknown_field(L);
 }
 
 /* __index; upvalue 2: the methods */
@@ -382,8 +356,10 @@ static int write_index(lua_State *L) {
   int64_t i;
   heed_tensor view, *x = lheed_tensor(L, 1, "index", "x");
   int type = lua_type(L, 2);
-  if (type == LUA_TSTRING)
-    return lheed_error(L, "index: fields of a tensor cannot be set (%s)", lheed_push_key(L, 2));
+  if (type == LUA_TSTRING) {
+    const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, "Tensor", 2, 0, 0);
+    return lheed_error(L, "index: fields of a tensor cannot be set (%s)%s", key, hint);
+  }
   LHEED_TRY(L, heed__check_writable(x->storage->context, "index", x));
   if (type == LUA_TTABLE) {
     char *element = lua_type(L, 3) == LUA_TNUMBER ? find_element(L, x) : NULL;
@@ -408,6 +384,37 @@ static int write_index(lua_State *L) {
     return bad_key(L);
   }
   return 0;
+}
+
+/* ---- What tensors cannot do ---- */
+
+/* x(1) */
+static int call_tensor(lua_State *L) {
+  return lheed_error(
+      L, "Tensor: %s is called; write x[i] for an element or row, and fields (x.T, x.shape) without ()",
+      lheed_push_what(L, 1));
+}
+
+/* Lua turns the results of < and <= into one boolean, and calls a > b as b < a. */
+static int refuse_order(lua_State *L, const char *operators, const char *less, const char *greater) {
+  lua_settop(L, 2);
+  const bool turned = !lheed_test(L, 1, &lheed_tensor_type);
+  const int other = turned ? 1 : 2;
+  const char *value = "y";
+  if (lua_type(L, other) == LUA_TNUMBER)
+    value = lua_isinteger(L, other) ? lua_pushfstring(L, "%I", (LUAI_UACINT)lua_tointeger(L, other))
+                                    : lheed_push_float(L, lua_tonumber(L, other));
+  const char *what = lheed_push_what(L, turned ? 2 : 1);
+  return lheed_error(
+      L, "compare: x is %s; %s give one boolean in Lua, so write x:%s(%s) for a tensor of booleans", what,
+      operators, turned ? greater : less, value);
+}
+
+static int refuse_less(lua_State *L) {
+  return refuse_order(L, "< and >", "lt", "gt");
+}
+static int refuse_less_equal(lua_State *L) {
+  return refuse_order(L, "<= and >=", "le", "ge");
 }
 
 /* ---- for i, row in x:iter() ---- */
@@ -436,7 +443,11 @@ static int iter(lua_State *L) {
 
 void lheed_open_index(lua_State *L) {
   static const luaL_Reg methods[] = {{"iter", iter}, {NULL, NULL}};
-  static const luaL_Reg metamethods[] = {{"__newindex", write_index}, {NULL, NULL}};
+  static const luaL_Reg metamethods[] = {{"__newindex", write_index},
+                                         {"__call", call_tensor},
+                                         {"__lt", refuse_less},
+                                         {"__le", refuse_less_equal},
+                                         {NULL, NULL}};
   lheed_add_methods(L, methods, false);
   lua_pushliteral(L, LHEED_NEWAXIS);
   lua_setfield(L, -3, "newaxis");

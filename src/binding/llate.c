@@ -4,14 +4,8 @@
 
 #include "lheed.h"
 
-/* Registry keys: the `require` that finds heed's own files; whether core.open has added everything. */
-static const char require_key = 'r', opened_key = 'o';
-
-void lheed_require(lua_State *L, const char *name) {
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &require_key);
-  lua_pushstring(L, name);
-  lua_call(L, 1, 1);
-}
+/* Registry key: whether core.open has added everything. */
+static const char opened_key = 'o';
 
 /* ---- Functions ---- */
 
@@ -123,7 +117,7 @@ static int late_index(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 2);
   lua_pushvalue(L, 2);
-  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return 0;
+  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return lheed_unknown_name(L, "heed.nn");
   /* This call and the next may raise; the name is removed last, so that it can be read again. */
   lheed_require(L, lua_tostring(L, 3));
   if (lua_type(L, 4) == LUA_TTABLE) { /* of several? */
@@ -210,8 +204,10 @@ static int open_late(lua_State *L) {
     return 1;
   }
   lua_pushvalue(L, 1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &require_key);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &lheed_require_key);
   lua_pushvalue(L, lua_upvalueindex(2));
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &lheed_library_key);
   add_function(L, "heed.files", "load");
   add_function(L, "heed.files", "save");
   lua_getfield(L, -1, "nn");
@@ -224,6 +220,7 @@ static int open_late(lua_State *L) {
   add_classes(L);
   if (!LHEED_HAS_PAIRS) make_classes(L); /* for pairs(nn) */
   lua_pop(L, 1);
+  lheed_guard(L, "heed");
   lua_pushboolean(L, true);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &opened_key);
   return 1;
@@ -231,8 +228,8 @@ static int open_late(lua_State *L) {
 
 /* heed.core, which heed's own files use: functions that the library does not show, and copies of some that it
  * does, so that a script that replaces these in the library does not affect heed's own files. */
-static const char *const own[] = {"check_cancel", "files",  "frame", "held",
-                                  "modules",      "object", "raise", "text"};
+static const char *const own[] = {"check_cancel", "files", "frame", "held", "modules",
+                                  "object",       "pair",  "raise", "text"};
 static const char *const used[] = {"Generator", "arange", "cat",  "empty", "eye",   "full",   "ipairs",
                                    "ones",      "pairs",  "rand", "range", "stack", "tensor", "zeros"};
 static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */

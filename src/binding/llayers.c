@@ -122,7 +122,6 @@ static int op_attention(lua_State *L) {
                                       "past_value", "alibi_slopes", "sinks",     "need_weights", NULL};
   lheed_options(L, function, 4, names);
   luaL_checkstack(L, 16, function);
-  lheed_opt_indices(L, 12, function, "kv_lengths");
   const heed_window window = lheed_opt_window(L, 10, function);
   lheed_opt_indices(L, 12, function, "kv_lengths");
   const bool tapped = lheed_opt_boolean(L, 17, function, "need_weights", false);

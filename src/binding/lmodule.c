@@ -245,7 +245,9 @@ static int kind_of(lua_State *L) {
  */
 static int refuse_second_result(lua_State *L) {
   lua_settop(L, 2);
-  lheed_refuse_second_result(L, luaL_checkstring(L, 1), 2);
+  if (lua_type(L, 1) != LUA_TSTRING)
+    return lheed_bad_argument(L, 1, "refuse_second_result", "function", "a string");
+  lheed_refuse_second_result(L, lua_tostring(L, 1), 2);
   return 0;
 }
 
@@ -255,9 +257,11 @@ static int train(lua_State *L) {
   return 0;
 }
 
-/* shallow_copy(m): a module of the same class and settings that shares the entries of m */
+/* shallow_copy(m): a module of the same class and settings that shares the entries of m; m itself, if the
+ * host implements it */
 static int shallow_copy(lua_State *L) {
   lua_settop(L, 1);
+  if (lheed_self(L, "clone")->class->release) return 1;
   heed_module **box = lheed_push_module(L);
   LHEED_TRY(L, heed__module_shallow_copy(lheed_self(L, "clone"), "clone", box));
   lheed_remember_module(L);
@@ -267,7 +271,7 @@ static int shallow_copy(lua_State *L) {
 /* python_number(x): its text in Python, "1e-05" or "10.0" */
 static int python_number(lua_State *L) {
   char text[HEED__NUMBER_TEXT];
-  lua_pushstring(L, heed__python_number(text, luaL_checknumber(L, 1)));
+  lua_pushstring(L, heed__python_number(text, lheed_number(L, 1, "python_number", "x")));
   return 1;
 }
 

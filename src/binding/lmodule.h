@@ -40,6 +40,9 @@ bool lheed_push_own(lua_State *L, const heed_module *part);
 /** Keeps the value at an index alive as long as the box at another, in place of what had that name; nil:
  * nothing. */
 void lheed_anchor(lua_State *L, int box, const char *name, int value);
+/** m[name] = part, for the module m in the box at an index, which then keeps the value at another index
+ * alive. Raises, with nothing changed. */
+void lheed_set_part(lua_State *L, int box, const char *name, heed_module *part, int value);
 /** heed_module_forward, where parts may be modules in Lua. Raises their errors, and its own. */
 void lheed_call_forward(lua_State *L, heed_module *m, const heed_tensor *x,
                         const heed_forward_options *options, heed_tensor **out, heed_attention_taps *taps);

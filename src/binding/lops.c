@@ -365,6 +365,12 @@ static int operator_not(lua_State *L) {
   return bool_operator(L, "~", 1, op_logical_not);
 }
 
+/* core.pair(values, indices): both, marked as the results of one call. */
+static int core_pair(lua_State *L) {
+  lua_settop(L, 2);
+  return lheed_return_pair(L);
+}
+
 /* ---- The lists ---- */
 
 void lheed_open_ops(lua_State *L) {
@@ -404,5 +410,7 @@ void lheed_open_ops(lua_State *L) {
   lheed_add_methods(L, elementwise, false);
   lheed_add_methods(L, elementwise, true);
   lheed_add_methods(L, others, false);
+  static const luaL_Reg for_own_files[] = {{"pair", core_pair}, {NULL, NULL}};
+  lheed_add(L, NULL, for_own_files);
   lheed_add_metamethods(L, &lheed_tensor_type, operators);
 }

@@ -22,25 +22,43 @@ bool lheed_is_own(lua_State *L, const heed_module *part) {
   return user && user == lheed_find(L);
 }
 
-void lheed_anchor(lua_State *L, int box, const char *name, int value) {
-  luaL_checkstack(L, 6, "modules");
+/* Pushes what the box at an index keeps alive, and the name, which has a value there: setting another one
+ * allocates nothing. */
+static void push_anchors(lua_State *L, int box, const char *name) {
+  luaL_checkstack(L, 8, "modules");
   lua_rawgetp(L, LUA_REGISTRYINDEX, &anchors_key);
   lua_pushvalue(L, box);
   if (lua_rawget(L, -2) != LUA_TTABLE) {
     lua_pop(L, 1);
-    if (lua_isnil(L, value)) {
-      lua_pop(L, 1);
-      return;
-    }
     lua_newtable(L);
     lua_pushvalue(L, box);
     lua_pushvalue(L, -2);
     lua_rawset(L, -4);
   }
+  lua_remove(L, -2);
   lua_pushstring(L, name);
+  lua_pushvalue(L, -1);
+  if (lua_rawget(L, -3) == LUA_TNIL) {
+    lua_pushvalue(L, -2);
+    lua_pushboolean(L, false);
+    lua_rawset(L, -5);
+  }
+  lua_pop(L, 1);
+}
+
+void lheed_anchor(lua_State *L, int box, const char *name, int value) {
+  push_anchors(L, box, name);
   lua_pushvalue(L, value);
   lua_rawset(L, -3);
-  lua_pop(L, 2);
+  lua_pop(L, 1);
+}
+
+void lheed_set_part(lua_State *L, int box, const char *name, heed_module *part, int value) {
+  push_anchors(L, box, name);
+  LHEED_TRY(L, heed_module_set_module(lheed_test_module(L, box), name, part));
+  lua_pushvalue(L, value);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
 }
 
 /* ---- Called from C: a head of a wrapper ---- */
@@ -174,33 +192,38 @@ static int pass_result(lua_State *L) {
 
 /* ---- Assigning ---- */
 
+static const char *check_own_string(lua_State *L, int idx, const char *function, const char *name) {
+  if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, name, "a string");
+  return lua_tostring(L, idx);
+}
+
 /* set_own(m, name, value, class name of the value): the module `value`, written in Lua, becomes a part of m
  */
 static int set_own(lua_State *L) {
   lheed_begin(L);
   lua_settop(L, 4);
   lheed_state *S = lheed_get(L);
+  lheed_self(L, "set_own");
   heed_module **box = lheed_push_module(L); /* frees the new module if something below raises */
-  const heed_own_config config = {
-      .size = sizeof config, .name = luaL_checkstring(L, 4), .user = S, .forward = forward_in_lua};
-  const char *name = luaL_checkstring(L, 2);
+  const heed_own_config config = {.size = sizeof config,
+                                  .name = check_own_string(L, 4, "set_own", "class"),
+                                  .user = S,
+                                  .forward = forward_in_lua};
+  const char *name = check_own_string(L, 2, "set_own", "name");
   LHEED_TRY(L, heed_own_module_new(S->context, &config, box));
   lua_rawgetp(L, LUA_REGISTRYINDEX, &values_key);
   lua_pushvalue(L, 3);
   lua_rawsetp(L, -2, *box);
-  lheed_anchor(L, 1, name, 3);
-  LHEED_TRY(L, heed_module_set_module(lheed_self(L, "set_own"), name, *box));
+  lheed_set_part(L, 1, name, *box, 3);
   return 0;
 }
 
 /* set_part(m, name, part): the same for a built-in module that may hold modules in Lua */
-static int set_part(lua_State *L) {
+static int set_holder(lua_State *L) {
   lheed_begin(L);
   lua_settop(L, 3);
-  const char *name = luaL_checkstring(L, 2);
-  lheed_check_module(L, 3, "set_part");
-  lheed_anchor(L, 1, name, 3);
-  LHEED_TRY(L, heed_module_set_module(lheed_self(L, "set_part"), name, lheed_check_module(L, 3, "set_part")));
+  lheed_self(L, "set_part");
+  lheed_set_part(L, 1, check_own_string(L, 2, "set_part", "name"), lheed_check_module(L, 3, "set_part"), 3);
   return 0;
 }
 
@@ -215,7 +238,7 @@ void lheed_open_own(lua_State *L) {
                                         {"own_next", next_part},
                                         {"own_result", pass_result},
                                         {"set_own", set_own},
-                                        {"set_part", set_part},
+                                        {"set_part", set_holder},
                                         {"holds_own", holds_own},
                                         {NULL, NULL}};
   lheed_new_type(L, &pass_type, NULL);

@@ -312,6 +312,7 @@ void lheed_open_random(lua_State *L) {
   lheed_push_metatable(L, &lheed_generator_type);
   lua_createtable(L, 0, 4);
   lheed_setfuncs(L, generator_methods);
+  lheed_guard(L, "heed.Generator");
   lua_setfield(L, -2, "__index");
   lua_pop(L, 1);
 }

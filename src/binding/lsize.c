@@ -84,15 +84,18 @@ static int size_eq(lua_State *L) {
   return 1;
 }
 
-/* shape[-1] is the last size; shape:numel() the product. Other keys are nil, so that ipairs ends. */
+/* shape[-1] is the last size; shape:numel() the product. Sizes that a shape does not have are nil, so that
+ * ipairs ends, but shape[0] is a mistake. */
 static int size_index(lua_State *L) {
   check_size(L, 1);
-  if (lua_isinteger(L, 2) && lua_tointeger(L, 2) < 0) {
+  if (lua_isinteger(L, 2) && lua_tointeger(L, 2) <= 0) {
     lua_Integer n = (lua_Integer)lua_rawlen(L, 1), i = lua_tointeger(L, 2);
-    if (i >= -n) {
-      lua_rawgeti(L, 1, n + 1 + i);
-      return 1;
-    }
+    if (i < -n || i == 0)
+      return lheed_error(
+          L, "shape: index %I is out of range for %I size%s; they count from 1, or from -1 for the last",
+          (LUAI_UACINT)i, (LUAI_UACINT)n, HEED__S(n));
+    lua_rawgeti(L, 1, n + 1 + i);
+    return 1;
   }
   lua_settop(L, 2);
   luaL_checktype(L, lua_upvalueindex(2), LUA_TTABLE); /* the debug library can change an upvalue */
@@ -109,9 +112,17 @@ static int size_numel(lua_State *L) {
   return 1;
 }
 
+/* x.shape() */
+static int size_call(lua_State *L) {
+  return lheed_error(L, "shape: a heed.Size is called; shape is a field: write x.shape, or x:size(dim)");
+}
+
 void lheed_open_size(lua_State *L) {
-  static const luaL_Reg meta[] = {
-      {"__tostring", size_tostring}, {"__concat", size_concat}, {"__eq", size_eq}, {NULL, NULL}};
+  static const luaL_Reg meta[] = {{"__tostring", size_tostring},
+                                  {"__concat", size_concat},
+                                  {"__eq", size_eq},
+                                  {"__call", size_call},
+                                  {NULL, NULL}};
   static const luaL_Reg methods[] = {{"numel", size_numel}, {NULL, NULL}};
   lua_createtable(L, 0, 4);
   lheed_setfuncs(L, meta);

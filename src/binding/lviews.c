@@ -353,13 +353,21 @@ static int op_masked_select(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* repeat_interleave(x, repeats, dim): without dim x is flattened first. */
+/* repeat_interleave(x, repeats, dim): without dim x is flattened first. repeats: a number, or one for each
+ * slice in a table or a tensor. */
 static int op_repeat_interleave(lua_State *L) {
   static const char *const names[] = {"repeats", "dim", NULL};
   lheed_options(L, "repeat_interleave", 2, names);
   heed_tensor **out = lheed_push_tensor(L);
-  int64_t repeats = lheed_integer(L, 2, "repeat_interleave", "repeats");
   int dim = lheed_opt_dim(L, 3, "repeat_interleave");
+  if (lua_type(L, 2) == LUA_TTABLE || lheed_test(L, 2, &lheed_tensor_type)) {
+    lheed_indices(L, 2, "repeat_interleave", "repeats", false);
+    const heed_tensor *each = lheed_tensor(L, 2, "repeat_interleave", "repeats");
+    const heed_tensor *x = lheed_tensor(L, 1, "repeat_interleave", "x");
+    LHEED_TRY(L, heed_repeat_interleave_each(lheed_get(L)->context, x, each, dim, out));
+    return lheed_return(L, 1);
+  }
+  int64_t repeats = lheed_integer(L, 2, "repeat_interleave", "repeats");
   const heed_tensor *x = lheed_tensor(L, 1, "repeat_interleave", "x");
   LHEED_TRY(L, heed_repeat_interleave(lheed_get(L)->context, x, repeats, dim, out));
   return lheed_return(L, 1);

@@ -116,7 +116,7 @@ static void release_map(void *user, void *data) {
 
 #define COPIED_CHUNK ((int64_t)1 << 17) /* elements between two cancellation checks */
 
-static bool is_contiguous(const heed__entry *entry) {
+static bool lies_contiguous(const heed__entry *entry) {
   int64_t expected = 1;
   for (int d = entry->ndim - 1; entry->stride != NULL && d >= 0; d--) {
     if (entry->shape[d] != 1 && entry->stride[d] != expected) return false;
@@ -127,7 +127,7 @@ static bool is_contiguous(const heed__entry *entry) {
 
 bool heed__entry_is_mapped(const heed__entry *entry) {
   const heed__stored *f = entry->stored;
-  if (f == NULL || f->conversion != HEED__AS_IS || entry->reversed || !is_contiguous(entry)) return false;
+  if (f == NULL || f->conversion != HEED__AS_IS || entry->reversed || !lies_contiguous(entry)) return false;
   return (uintptr_t)entry->data % heed__element_bytes(f->dtype) == 0;
 }
 
@@ -139,10 +139,11 @@ static heed_status fail_entry(const heed_archive *archive, const heed__entry *en
 }
 
 /* Copies all elements, row by row, into x. */
-static heed_status copy_entry(const heed_archive *archive, const heed__entry *entry, heed_tensor *x) {
+static heed_status copy_entry_elements(const heed_archive *archive, const heed__entry *entry,
+                                       heed_tensor *x) {
   heed_context *ctx = archive->ctx;
   const int64_t width = entry->stored->bits / 8;
-  const bool whole = is_contiguous(entry);
+  const bool whole = lies_contiguous(entry);
   const int last = entry->ndim - 1;
   const int64_t row = whole ? x->numel : entry->shape[last],
                 step = whole ? width : entry->stride[last] * width;
@@ -202,7 +203,7 @@ heed_status heed__entry_open(const heed_archive *archive, const heed__entry *ent
     if (status != HEED_OK) entry->map->references--;
   } else {
     status = heed__tensor_new(ctx, "load", f->dtype, entry->ndim, entry->shape, out);
-    if (status == HEED_OK && numel > 0) status = copy_entry(archive, entry, *out);
+    if (status == HEED_OK && numel > 0) status = copy_entry_elements(archive, entry, *out);
     if (status != HEED_OK) {
       heed_tensor_free(*out);
       *out = NULL;

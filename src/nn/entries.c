@@ -206,11 +206,14 @@ static heed_status check_like(const char *function, const char *name, const heed
   return HEED_OK;
 }
 
-static bool contains_module(const heed_module *m, const heed_module *part) {
-  bool found = m == part;
-  for (int i = 0; i < m->count && !found; i++)
-    found = m->slots[i].module != NULL && contains_module(m->slots[i].module, part);
-  return found;
+/* Own parts have no parts in C, so that the depth of nesting stays fixed. */
+static heed_status check_own(const heed_module *m, const char *name, const heed_module *value) {
+  if (count_parts(value) == 0) return heed__attention_check_part(m, name, value);
+  return heed__fail(
+      m->context, HEED_ARGUMENT,
+      "%s: %s is a module of class %s, which has parts; it must be a module without: wrap it in a "
+      "module of your own, such as nn.Sequential",
+      m->class->name, name, value->class->name);
 }
 
 heed_status heed_module_set_module(heed_module *m, const char *name, heed_module *value) {
@@ -219,12 +222,7 @@ heed_status heed_module_set_module(heed_module *m, const char *name, heed_module
   heed_status status = find_slot(m, name, HEED_ENTRY_MODULE, value, &slot);
   if (status != HEED_OK) return status;
   const bool any = heed__takes_own(m, name);
-  status = any ? heed__attention_check_part(m, name, value)
-               : check_like(m->class->name, name, value, slot->module);
-  if (status == HEED_OK && any && contains_module(value, m))
-    status = heed__fail(m->context, HEED_ARGUMENT,
-                        "%s: %s is a module that contains this one; it must be a module that does not",
-                        m->class->name, name);
+  status = any ? check_own(m, name, value) : check_like(m->class->name, name, value, slot->module);
   if (status != HEED_OK) return status;
   heed_module *old = slot->module;
   slot->module = heed_module_retain(value);

@@ -56,7 +56,8 @@ heed_status heed__setting_not_negative(const heed_module *m, const char *name, h
                     m->class->name, name, HEED__G(number));
 }
 
-static heed_status fail_kind(const heed_module *m, const char *name, heed_scalar value, const char *needed) {
+static heed_status fail_setting_kind(const heed_module *m, const char *name, heed_scalar value,
+                                     const char *needed) {
   static const char *const kinds[] = {"a number", "an integer", "a boolean"};
   const int kind = value.dtype == HEED_BOOL ? 2 : value.dtype == HEED_INT64 ? 1 : 0;
   return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is %s; it must be %s", m->class->name, name,
@@ -87,8 +88,8 @@ heed_status heed_module_set_setting(heed_module *m, const char *name, heed_scala
                       m->class->name, name);
   const bool boolean = s->kind == HEED__SETTING_BOOLEAN, integer = s->kind == HEED__SETTING_INTEGER;
   if (boolean != (value.dtype == HEED_BOOL))
-    return fail_kind(m, name, value, boolean ? "a boolean" : integer ? "an integer" : "a number");
-  if (integer && value.dtype != HEED_INT64) return fail_kind(m, name, value, "an integer");
+    return fail_setting_kind(m, name, value, boolean ? "a boolean" : integer ? "an integer" : "a number");
+  if (integer && value.dtype != HEED_INT64) return fail_setting_kind(m, name, value, "an integer");
   if (!integer && value.dtype == HEED_INT64) value = heed_number((double)value.as.integer);
   const heed_status status = s->check(m, name, value);
   if (status == HEED_OK) write_setting(m, s, value);

@@ -88,6 +88,10 @@ heed_status heed__check_dtype(heed_context *ctx, const char *function, const cha
   if (wanted == HEED_FLOAT32)
     return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be float32: convert with %s:float()", function,
                       argument, heed_dtype_name(x->dtype), argument);
+  if (wanted == HEED_BOOL)
+    return heed__fail(ctx, HEED_DTYPE,
+                      "%s: %s is %s; it must be bool: convert with %s:bool(), or compare, as x:gt(0) does",
+                      function, argument, heed_dtype_name(x->dtype), argument);
   return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be %s", function, argument,
                     heed_dtype_name(x->dtype), heed_dtype_name(wanted));
 }

@@ -86,6 +86,12 @@ static heed_scalar double_at(const void *user, int64_t i) {
   return heed_number(r->first + r->step * (double)i);
 }
 
+/* Through a volatile, since gcc 12 leaves the rounding out where it makes one vector of two of these. */
+static double rounded(double x) {
+  const volatile float y = (float)x;
+  return (double)y;
+}
+
 static heed_status fail_long(heed_context *ctx, const char *function, const char *ends) {
   return heed__fail(ctx, HEED_SHAPE,
                     "%s: %s by step is more elements than memory can address; step must be larger", function,
@@ -126,6 +132,20 @@ heed_status heed_range(heed_context *ctx, heed_dtype dtype, heed_scalar first, h
   return list(ctx, "range", dtype, count > 0 ? (int64_t)count : 0, double_at, &r, out);
 }
 
+typedef struct arange_blocks {
+  double start, step;
+  int64_t end; /* of the blocks; the elements behind them are computed one by one */
+} arange_blocks;
+
+/* Like PyTorch's loop for 256-bit vectors: the first of 8 elements is rounded to float32, and the others are
+ * computed from it. */
+static heed_scalar arange_at(const void *user, int64_t i) {
+  const arange_blocks *b = user;
+  const int64_t first = i < b->end ? i - i % 8 : i;
+  const double value = b->start + b->step * (double)first;
+  return heed_number(i < b->end ? rounded(value) + b->step * (double)(i - first) : value);
+}
+
 /* end lies before start, in the direction of step. */
 static heed_status fail_direction(heed_context *ctx, double start, double end, double step) {
   return heed__fail(
@@ -154,7 +174,9 @@ heed_status heed_arange(heed_context *ctx, heed_dtype dtype, heed_scalar start, 
   const double count = ceil((as_double(end) - r.first) / r.step);
   if (count < 0) return fail_direction(ctx, r.first, as_double(end), r.step);
   if (!(count < 0x1p62)) return fail_long(ctx, "arange", "start to end");
-  return list(ctx, "arange", dtype, (int64_t)count, double_at, &r, out);
+  const arange_blocks b = {r.first, r.step, (int64_t)count - (int64_t)count % 16};
+  return list(ctx, "arange", dtype, (int64_t)count, dtype == HEED_FLOAT32 ? arange_at : double_at,
+              dtype == HEED_FLOAT32 ? (const void *)&b : &r, out);
 }
 
 typedef struct line {
@@ -167,12 +189,6 @@ static heed_scalar line_at(const void *user, int64_t i) {
   const line *l = user;
   if (i < l->count / 2 || l->count == 1) return heed_number(l->first + l->step * (double)i);
   return heed_number(l->last - l->step * (double)(l->count - 1 - i));
-}
-
-/* Through a volatile, since gcc 12 leaves the rounding out where it makes one vector of two of these. */
-static double rounded(double x) {
-  const volatile float y = (float)x;
-  return (double)y;
 }
 
 heed_status heed_linspace(heed_context *ctx, heed_dtype dtype, double first, double last, int64_t count,

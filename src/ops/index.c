@@ -55,7 +55,7 @@ heed_status heed__as_indices(heed_context *ctx, const char *function, const char
       if (!(fabsf(number) < 0x1p62f && truncf(number) == number)) {
         const heed_status status =
             heed__fail(ctx, HEED_DTYPE,
-                       "%s: %s contains %s; indices must be whole numbers: convert with x:long(), which "
+                       "%s: %s contains %s; it must have whole numbers: convert with x:long(), which "
                        "drops fractions",
                        function, argument, HEED__G((double)number));
         return fail_element(ctx, status, argument, x, done);

@@ -155,3 +155,76 @@ heed_status heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int6
   heed_tensor_free(flat);
   return status;
 }
+
+/* ---- A number of repeats for each slice ---- */
+
+static heed_status fail_repeats(heed_context *ctx, int64_t i, int64_t repeats, const char *needed) {
+  return heed__fail(ctx, HEED_ARGUMENT, "repeat_interleave: repeats[%lld] is %lld; %s", (long long)i + 1,
+                    (long long)repeats, needed);
+}
+
+/* counts, one for each slice of a dimension of that size; *total: their sum. */
+static heed_status sum_repeats(heed_context *ctx, const heed_tensor *counts, int64_t size, int64_t *total) {
+  *total = 0;
+  for (int64_t i = 0; i < size; i++) {
+    const int64_t count = ((const int64_t *)(const void *)counts->data)[i * counts->stride[0]];
+    if (count < 0) return fail_repeats(ctx, i, count, "it must be 0 or more");
+    if (*total > INT64_MAX - count) return fail_repeats(ctx, i, count, "the sum must be less than 2^63");
+    *total += count;
+    if (heed__is_due_at(&ctx->pace, i)) {
+      const heed_status status = heed__stopped(ctx, "repeat_interleave");
+      if (status != HEED_OK) return status;
+    }
+  }
+  return HEED_OK;
+}
+
+/* Along dim (from 0) of a tensor that has dimensions. */
+static heed_status repeat_each(heed_context *ctx, const heed_tensor *x, const heed_tensor *repeats, int dim,
+                               heed_tensor **out) {
+  heed__result result = {0};
+  heed_tensor counts, part, slice;
+  int64_t shape[HEED_MAX_DIMS];
+  const int64_t size = x->shape[dim];
+  if (repeats->ndim > 1 || (repeats->numel != 1 && repeats->numel != size)) {
+    char text[HEED__SHAPE_TEXT];
+    return heed__fail(
+        ctx, HEED_SHAPE,
+        "repeat_interleave: repeats is %s; it must have one number for each of the %lld elements of "
+        "dimension %d, or one for all",
+        heed__shape_text(text, repeats->ndim, repeats->shape), (long long)size, dim + 1);
+  }
+  heed__expand_on_stack(&counts, repeats, 1, &size);
+  for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
+  heed_status status = sum_repeats(ctx, &counts, size, &shape[dim]);
+  if (status != HEED_OK) return status;
+  status = heed__result_begin(ctx, "repeat_interleave", &result, out, x->dtype, x->ndim, shape, false, 2,
+                              (const heed_tensor *const[]){x, repeats});
+  if (status != HEED_OK) return status;
+  heed__alias_on_stack(&part, result.tensor);
+  heed__alias_on_stack(&slice, x);
+  slice.shape[dim] = 1;
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(x->dtype);
+  for (int64_t i = 0; i < size && result.tensor->numel > 0 && status == HEED_OK; i++) {
+    part.shape[dim] = ((const int64_t *)(const void *)counts.data)[i * counts.stride[0]];
+    if (heed__is_due_at(&ctx->pace, i) || !heed__copy_elements(&part, &slice))
+      status = heed__stopped(ctx, "repeat_interleave");
+    part.data += part.shape[dim] * part.stride[dim] * (ptrdiff_t)heed__element_bytes(part.dtype);
+    slice.data += slice.stride[dim] * bytes;
+  }
+  return heed__result_end(ctx, &result, status);
+}
+
+heed_status heed_repeat_interleave_each(heed_context *ctx, const heed_tensor *x, const heed_tensor *repeats,
+                                        int dim, heed_tensor **out) {
+  HEED__ENTER(ctx, "repeat_interleave", x, repeats, out);
+  heed_tensor *flat = NULL;
+  int d = 0;
+  heed_status status = heed__check_dtype(ctx, "repeat_interleave", "repeats", repeats, HEED_INT64);
+  if (status == HEED_OK && dim != 0) status = heed__check_dim(ctx, "repeat_interleave", x->ndim, dim, &d);
+  if (status == HEED_OK && (dim == 0 || x->ndim == 0))
+    status = heed__reshape(ctx, "repeat_interleave", x, 1, (const int64_t[]){x->numel}, &flat);
+  if (status == HEED_OK) status = repeat_each(ctx, flat != NULL ? flat : x, repeats, d, out);
+  heed_tensor_free(flat);
+  return status;
+}

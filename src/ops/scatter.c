@@ -5,10 +5,19 @@
 
 /* ---- Rows ---- */
 
+/* The first loop is the second for a whole row at one index, which the compiler vectorises. */
 #define PLACE_ROW(name, type, combined)                                                                      \
   static void place_##name(const heed__walk *w, heed__lane lane, int64_t first, int64_t last) {              \
     const int64_t *index = (const int64_t *)w->data[1];                                                      \
     const type *from = (const type *)(const void *)w->data[2];                                               \
+    if (w->stride[0] == 1 && w->stride[1] == 0 && w->stride[2] == 1) {                                       \
+      type *to = (type *)(void *)(w->data[0] + heed__from_zero(*index, lane.size) * lane.step);              \
+      for (int64_t i = first; i < last; i++) {                                                               \
+        const type old = to[i], new = from[i];                                                               \
+        to[i] = (type)(combined);                                                                            \
+      }                                                                                                      \
+      return;                                                                                                \
+    }                                                                                                        \
     for (int64_t i = first; i < last; i++) {                                                                 \
       type *to = (type *)(void *)(w->data[0] + i * w->stride[0] * (ptrdiff_t)sizeof(type) +                  \
                                   heed__from_zero(index[i * w->stride[1]], lane.size) * lane.step);          \
@@ -54,6 +63,13 @@ static place_some *placing_of(heed_dtype dtype, heed_scatter_reduce reduce) {
   }
 }
 
+static void replace_row(const heed__walk *w, heed__lane lane, heed_dtype dtype, int64_t first, int64_t last) {
+  const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(dtype);
+  char *to = w->data[0] + heed__from_zero(*(const int64_t *)w->data[1], lane.size) * lane.step;
+  heed__copy_row(dtype, to + first * w->stride[0] * bytes, w->stride[0], dtype,
+                 w->data[2] + first * w->stride[2] * bytes, w->stride[2], last - first);
+}
+
 bool heed__place(int ndim, const int64_t *shape, const heed_tensor *indices, const heed_tensor *heads,
                  heed__lane lane, const heed_tensor *from, heed_scatter_reduce reduce) {
   enum { PLACE_PIECE = 1 << 14 }; /* elements between cancellation checks */
@@ -64,7 +80,10 @@ bool heed__place(int ndim, const int64_t *shape, const heed_tensor *indices, con
   for (bool more = heed__walk_begin(&w, ndim, shape, 3, operands); more; more = heed__walk_next(&w)) {
     for (int64_t first = 0; first < w.count; first += PLACE_PIECE) {
       const int64_t last = heed__min(w.count, first + PLACE_PIECE);
-      place(&w, lane, first, last);
+      if (reduce == HEED_SCATTER_REPLACE && w.stride[1] == 0) /* one index for the whole row */
+        replace_row(&w, lane, heads->dtype, first, last);
+      else
+        place(&w, lane, first, last);
       if ((done += last - first) < PLACE_PIECE) continue;
       if (heed__is_due(&heads->storage->context->pace)) return false;
       done = 0;

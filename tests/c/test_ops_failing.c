@@ -164,6 +164,7 @@ static void close_fixture(fixture *f) {
   X(multinomial, heed_multinomial(F, NULL, f->scale, 1, false, OUT))                                         \
   X(multinomial_repeated, heed_multinomial(F, NULL, f->scale, 3, true, OUT))                                 \
   X(repeat_interleave, heed_repeat_interleave(F, f->flipped, 2, 0, OUT))                                     \
+  X(repeat_interleave_each, heed_repeat_interleave_each(F, f->flipped, f->indices, 1, OUT))                  \
   X(cat, heed_cat(F, 2, STACK, 1, OUT))                                                                      \
   X(stack, heed_stack(F, 2, STACK, 2, OUT))                                                                  \
   X(matmul, heed_matmul(F, f->flipped, f->square, OUT))                                                      \

@@ -113,17 +113,19 @@ static void failures_leave_everything_as_it_was(void **state) {
   assert_ok(heed_module_forward(m, x, &options, &y, NULL));
   assert_int_equal(heed_kv_cache_length(cache), 3);
 
-  heed_module *linear = NULL, *heads = NULL;
+  heed_module *linear = NULL, *heads = NULL, *gelu = NULL;
   assert_ok(heed_linear_new(ctx, NULL, 7, 8, true, &linear));
   assert_int_equal(heed_module_set_module(m, "W_key", linear), HEED_ARGUMENT);
   assert_string_equal(heed_message(ctx), "MultiHeadAttention: W_key has in_features = 7; it must be 8");
   assert_int_equal(heed_module_set_module(m, "W_key", m), HEED_ARGUMENT);
-  assert_ok(new_heads(ctx, &heads)); /* its result is [3, 8], and not [3, 4] */
-  assert_ok(heed_module_set_module(m, "W_key", heads));
+  assert_ok(new_heads(ctx, &heads));
+  assert_int_equal(heed_module_set_module(m, "W_key", heads), HEED_ARGUMENT);
+  assert_ok(heed_gelu_new(ctx, false, &gelu)); /* its result is [3, 8], and not [3, 4] */
+  assert_ok(heed_module_set_module(m, "W_key", gelu));
   assert_int_equal(heed_module_forward(m, x, NULL, &wrong, NULL), HEED_SHAPE);
-  assert_string_equal(
-      heed_message(ctx),
-      "MultiHeadAttention: the result of W_key (MultiHeadAttention) is [3, 8]; it must be [3, 4]");
+  assert_string_equal(heed_message(ctx),
+                      "MultiHeadAttention: the result of W_key (GELU) is [3, 8]; it must be [3, 4]");
+  heed_module_release(gelu);
   heed_module_release(heads);
   heed_module_release(linear);
   heed_module_release(m);

@@ -180,4 +180,10 @@ return {
   {name="einsum",given={"jjji..., bj...aZ",{of={3,3,3,2,1},order={1,3,2,5,4},dtype="float32",wide={3,3,3,1,2}},{of={2,3,1,2,3},order={3,5,4,1,2},dtype="float32",wide={1,3,2,2,3}}},want={{shape={2,3,2,1,1},dtype="float32",data={5,1,-15,2,0,3,5,-1,3,-17,1,2}}}},
   {name="einsum",given={"aia..., ...i",{of={1,1,1},order={3,1,2},dtype="int64"},{of={1,1},order={2,1},dtype="int64",wide={1,1}}},want={{shape={1},dtype="int64",data={9}}}},
   {name="einsum",given={"...i, i -> i",{of={1},order={1},dtype="int64"},{of={1},order={1},dtype="int64",wide={1}}},want={{shape={1},dtype="int64",data={9}}}},
+  {name="repeat_interleave",given={{of={},order={},dtype="int64"},{0}},want={{shape={0},dtype="int64",data={}}}},
+  {name="repeat_interleave",given={{of={},order={},dtype="float32"},2},want={{shape={2},dtype="float32",data={-3,-3}}}},
+  {name="repeat_interleave",given={{of={},order={},dtype="int64"},{0}},want={{shape={0},dtype="int64",data={}}}},
+  {name="repeat_interleave",given={{of={},order={},dtype="int64"},{2}},want={{shape={2},dtype="int64",data={-3,-3}}}},
+  {name="repeat_interleave",given={{of={},order={},dtype="bool"},{3}},want={{shape={3},dtype="bool",data={true,true,true}}}},
+  {name="repeat_interleave",given={{of={2},order={1},dtype="bool"},{3,1},1},want={{shape={4},dtype="bool",data={true,true,true,true}}}},
 }

@@ -79,6 +79,13 @@ return function(inputs)
     local m, x = nn.MultiHeadAttention(64, 64, 8192, 0, 4), heed.rand(1, 8192, 64)
     return function() return m(x, { need_weights = true }) end
   end)
+  call("forward with a dropout of one's own", function()
+    local Keep = nn.Module.class "Keep"
+    function Keep:forward(weights) return weights end -- luacheck: ignore 212
+    local m, x = nn.MultiHeadAttention(64, 64, 8192, 0, 4), heed.rand(1, 8192, 64)
+    m.dropout = Keep()
+    return function() return m(x) end
+  end)
   call("cache:clone", function()
     local m = nn.MultiHeadAttention(64, 64, 64, 0, 1):eval()
     local cache = m:new_cache { batch = 12800 }

@@ -137,9 +137,9 @@ describe("kv_lengths", function()
   it("must be valid lengths", function()
     local m, x = module(), heed.randn(2, 4, 6)
     assert.has_error(function() m(x, { kv_lengths = heed.tensor({ 5, 1 }, { dtype = "int64" }) }) end)
-    raises("MultiHeadAttention: kv_lengths has fractions; it must have whole numbers: convert with kv_lengths:long()",
-      function() m(x, { kv_lengths = heed.tensor { 1, 1.5 } }) end)
-    raises("MultiHeadAttention: a number of kv_lengths is the number 1.5; it must be an integer",
+    raises("MultiHeadAttention: kv_lengths contains 1.5; it must have whole numbers: convert with x:long(), which "
+      .. "drops fractions (element [2] of kv_lengths)", function() m(x, { kv_lengths = heed.tensor { 1, 1.5 } }) end)
+    raises("MultiHeadAttention: kv_lengths[2] is the number 1.5; it must be an integer",
       function() m(x, { kv_lengths = { 1, 1.5 } }) end)
     raises("MultiHeadAttention: kv_lengths of batch item 2 is 5; it must be from 0 to 4, the number of keys",
       function() m(x, { kv_lengths = { 1, 5 } }) end)

@@ -118,7 +118,7 @@ describe("a decoder", function()
     raises("Llama: ids is a tensor of shape [0] and dtype float32; it must be a tensor [n] or [b, n] of ids, or a " ..
       "list, with at least one element",
       function() m(heed.ones(0)) end)
-    raises("Llama: ids contains 0.5; indices must be whole numbers: convert with x:long(), which drops fractions " ..
+    raises("Llama: ids contains 0.5; it must have whole numbers: convert with x:long(), which drops fractions " ..
       "(element [1] of ids)", function() m(heed.ones(2) / 2) end)
     raises("Llama: logits_to_keep is the number 12; it must be an integer from 1 to the number of tokens, 11",
       function() m(ids, { logits_to_keep = 12 }) end)

@@ -53,7 +53,8 @@ describe("an error message names the function, the argument, its value and what 
       "softmax: x is int64; it must be float32: convert with x:float()",
       function() return x:long():softmax(1) end
     )
-    raises("masked_fill: mask is float32; it must be bool", function() return x:masked_fill(x, 0) end)
+    raises("masked_fill: mask is float32; it must be bool: convert with mask:bool(), or compare, as x:gt(0) does",
+      function() return x:masked_fill(x, 0) end)
     raises("gather: index is bool; it must be int64, or float32 with whole values",
       function() return x:gather(1, x:bool()) end)
     raises(

@@ -100,7 +100,7 @@ describe("a part of a module", function()
       function(m) m.W_query = "x" end,
       function(fine, message)
         assert.is_false(fine)
-        assert.equal("SelfAttention: W_query is a string ('x'); it must be a built-in module (Linear)",
+        assert.equal("SelfAttention: W_query is a string ('x'); it must be a module: nn.Linear or one of your own",
           message:match "^.-:%d+: (.*)$")
       end)
   end)

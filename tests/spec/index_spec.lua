@@ -161,7 +161,7 @@ describe("reading by a tensor", function()
 
   it("rejects other dtypes and indices out of range", function()
     local x = matrix()
-    raises("index: the index contains 1.5; indices must be whole numbers: convert with x:long(), which drops "
+    raises("index: the index contains 1.5; it must have whole numbers: convert with x:long(), which drops "
       .. "fractions (element [2] of the index)", function() return x[heed.tensor { 1, 1.5 }] end)
     raises("index: the index is float16; it must be int64, or float32 with whole values", function()
       return x[heed.ones(2):to "float16"]

@@ -164,14 +164,14 @@ describe("indices", function()
       same(wanted, take { heed.tensor(4, { dtype = "int64" }), 1.0, 4 })
       local ok, message = pcall(take, heed.tensor { 4, 1.5, 4 })
       assert.is_false(ok)
-      assert.truthy(message:find("contains 1.5; indices must be whole numbers: convert with x:long(), which drops "
+      assert.truthy(message:find("contains 1.5; it must have whole numbers: convert with x:long(), which drops "
         .. "fractions (element [2] of", 1, true), message)
       ok, message = pcall(take, { 4, 1.5, 4 })
       assert.is_false(ok)
       assert.truthy(message:find("[2] is the number 1.5; it must be an integer", 1, true), message)
       ok, message = pcall(take, heed.tensor { 4, 0 / 0, 4 })
       assert.is_false(ok)
-      assert.truthy(message:find("must be whole numbers", 1, true), message)
+      assert.truthy(message:find("must have whole numbers", 1, true), message)
       ok, message = pcall(take, heed.ones(3):to "float16")
       assert.is_false(ok)
       assert.truthy(message:find("is float16; it must be int64, or float32 with whole values", 1, true), message)
@@ -268,7 +268,7 @@ describe("a list of indices", function()
     both("index: indices[1] is a mask of shape [3]; its dimension 1 must have size 2, like dimension 1 of x",
       { heed.tensor { true, false, true }, 1 })
     both("index: indices[2][1] is the number 1.5; it must be an integer", { 1, { { 1.5 } } })
-    both("index: indices[1] contains 0.5; indices must be whole numbers: convert with x:long(), which drops fractions "
+    both("index: indices[1] contains 0.5; it must have whole numbers: convert with x:long(), which drops fractions "
       .. "(element [2] of indices[1])", { heed.tensor { 1, 0.5 } })
     raises("index: value is [3] and must broadcast to [2]; its size 3 of dimension 1 must be 1 or 2",
       function() x[{ { { 1, 2 } }, { { 1, 2 } } }] = heed.ones(3) end)

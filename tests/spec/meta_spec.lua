@@ -12,6 +12,7 @@ end
 
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
+  "layers", "transformers", "functional", "losses",
   "wordpiece", "bert", "gpt2", "llama",
 }
 for _, name in ipairs(FILES) do
@@ -88,6 +89,19 @@ describe("the annotations", function()
     local container = names_of(getmetatable(nn.ModuleList).__index)
     container.init = nil
     compare("ModuleList", container)
+    local function own_of(class)
+      local methods = names_of(getmetatable(class).__index == nn.Module and class)
+      for _, name in ipairs { "init", "forward" } do methods[name] = nil end
+      return methods
+    end
+    compare("ModuleDict", own_of(nn.ModuleDict))
+    compare("ParameterList", own_of(nn.ParameterList))
+  end)
+
+  it("name the contents of nn.functional, nn.init and nn.utils", function()
+    compare("F", names_of(nn.functional))
+    compare("init", names_of(nn.init))
+    compare("utils", names_of(nn.utils))
   end)
 
   it("name the fields of built-in modules", function()
@@ -98,7 +112,9 @@ describe("the annotations", function()
         rope = {}, sinks = true, qk_norm = true,
       },
       nn.Embedding(2, 2, 1), nn.LayerNorm(2), nn.RMSNorm(2, 1e-6), nn.GELU(), nn.SiLU(), nn.ReLU(),
-      nn.Residual(nn.ReLU()),
+      nn.Residual(nn.ReLU()), nn.Flatten(), nn.Unflatten(2, { 2, 2 }), nn.Softmax(1), nn.LogSoftmax(1),
+      nn.Softplus(), nn.LeakyReLU(), nn.ELU(), nn.GLU(), nn.SwiGLU(2, 2), nn.BatchNorm1d(2),
+      nn.TransformerEncoderLayer(2, 1), nn.TransformerDecoderLayer(2, 1), nn.Transformer(2, 1, 1, 1, 2),
     }
     for _, m in ipairs(modules) do
       for name in pairs(documented[m:class_name()] or {}) do assert.is_not_nil(m[name]) end

@@ -34,7 +34,7 @@ end
 local function is_reachable(lua)
   if lua == "C_ONLY" then return true end
   if lua:find("^__") then return debug.getmetatable(heed.ones(1))[lua] ~= nil end
-  return type(heed[lua]) == "function" or pcall(function() return assert(heed.ones(1)[lua]) end)
+  return type(rawget(heed, lua)) == "function" or pcall(function() return assert(heed.ones(1)[lua]) end)
 end
 
 local function unreachable(rows)

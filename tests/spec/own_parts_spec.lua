@@ -334,6 +334,28 @@ MultiHeadAttention(
   end)
 end)
 
+describe("finalizers", function()
+  it("in any allocation of an assignment and of a forward harm nothing", function()
+    local number, changed = 0, true
+    local function change(m) return function() m.W_query, m.W_key = Same(nn.Linear(6, 8)), nn.Linear(6, 8) end end
+    while changed do
+      number = number + 3 -- a collection takes long
+      local m = mha()
+      local first = Same(m.W_query)
+      changed = support.at_allocation(number, change(m), function()
+        m.W_query = first
+        m.W_key = nn.Linear(6, 8)
+        m.W_key = Same(m.W_key)
+        return m(x)
+      end)
+      collectgarbage()
+      collectgarbage()
+      assert.are.equal("heed.Size([2, 5, 8])", tostring(m(x).shape))
+      assert.is_truthy(m.W_query.base or m.W_query.weight)
+    end
+  end)
+end)
+
 describe("a part that fails", function()
   local function failing(m, part, f) m[part] = wrapper(f)(m[part]) end
 
@@ -409,8 +431,10 @@ end)
 describe("an assignment to a part is refused", function()
   it("for what is not a module, has other sizes, or contains the module", function()
     local m = mha()
-    raises("MultiHeadAttention: W_query is a table; it must be a module", function() m.W_query = {} end)
-    raises("MultiHeadAttention: W_query is nil; it must be a module", function() m.W_query = nil end)
+    raises("MultiHeadAttention: W_query is a table; it must be a module: nn.Linear or one of your own",
+      function() m.W_query = {} end)
+    raises("MultiHeadAttention: dropout is nil; it must be a module: nn.Dropout or one of your own",
+      function() m.dropout = nil end)
     raises("MultiHeadAttention: W_query has in_features = 5; it must be 6", function() m.W_query = nn.Linear(5, 8) end)
     raises("MultiHeadAttention: out_proj has out_features = 4; it must be 8",
       function() m.out_proj = nn.Linear(8, 4) end)
@@ -421,6 +445,10 @@ describe("an assignment to a part is refused", function()
       function() m.W_key = part end)
     raises("MultiHeadAttention: W_key is a module that contains this one; it must be a module that does not",
       function() m.W_key = m end)
+    raises("MultiHeadAttention: W_key is a module of class MultiHeadAttention, which has parts; it must be a module "
+      .. "without: wrap it in a module of your own, such as nn.Sequential", function() m.W_key = mha() end)
+    m.W_key = nn.Sequential(nn.MultiHeadAttention(6, 8, 12, 0, 2))
+    assert.are.equal("heed.Size([2, 5, 8])", tostring(m(x).shape))
     raises("Wrapped: base is a module that contains this one; it must be a module that does not", function()
       m.W_query = Same(nn.Linear(6, 8))
       m.W_query.base = m

@@ -56,6 +56,32 @@ local function check_lua(page, script)
   end)
 end
 
+-- Text on one line. Numbers are printed as 6.0 by Lua 5.3 and later, as 6 by others.
+local function flat(text)
+  text = text:gsub("%s+", " "):gsub(" ?$", " ")
+  if not math.type then text = text:gsub("(%d)%.0 ", "%1 ") end
+  return (text:gsub(" $", ""))
+end
+
+-- Every row must run; all rows whose text differs are shown at once.
+local function check_rows(page, rows)
+  in_folder(function(folder)
+    local name = page.path:gsub("/", "_") .. ".lua"
+    support.write(folder .. "/" .. name, pages.row_script(rows))
+    local out, i, want, got = check(folder, support.heed .. " " .. name, nil, true), 0, {}, {}
+    for text in out:gmatch "([^\1]*)\1" do
+      i = i + 1
+      local row = rows[i]
+      if row.gives then
+        want[i] = ("line %d: %s"):format(row.line, flat(row.gives))
+        got[i] = ("line %d: %s"):format(row.line, flat(text))
+      end
+    end
+    assert.are.equal(#rows, i)
+    assert.are.same(want, got)
+  end)
+end
+
 local BUILD_C = [[
   lua=$(%s/scripts/dev/find_lua.sh %s library) || exit
   cc -std=c11 -Wall -Wextra -Werror page.c -Isrc $(pkg-config --cflags $lua) build/libheed.a -o page \
@@ -109,11 +135,21 @@ local function check_shell(block)
   if runs then in_folder(function(folder) check(folder, block.code, block.output) end) end
 end
 
+local is_model_built = exists(support.build .. "/models/all-MiniLM-L6-v2/model.safetensors") -- by `make model`
+
 describe("the code blocks of", function()
   for _, page in ipairs(all) do
+    local with_model = support.read(page.path):find("\n<!-- runs with a model -->\n", 1, true)
+    local test_script = with_model and not is_model_built and pending or it
     for _, script in ipairs(pages.scripts(page)) do
-      it(("%s, line %d: the Lua code prints what the page shows"):format(page.path, script.line), function()
+      test_script(("%s, line %d: the Lua code prints what the page shows"):format(page.path, script.line), function()
         check_lua(page, script)
+      end)
+    end
+    for _, rows in ipairs(page.tables) do
+      local line = assert(rows[1], page.path .. ": a comment 'rows run after' without a table").line
+      it(("%s, line %d: the rows give what the table says"):format(page.path, line), function()
+        check_rows(page, rows)
       end)
     end
     for i, block in ipairs(page.blocks) do

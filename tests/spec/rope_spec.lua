@@ -99,7 +99,7 @@ describe("heed.rope", function()
       function() heed.rope(x, { style = "whole" }) end)
     raises("rope: there is no option 'basis'; the options are positions, base, style, dims, scaling",
       function() heed.rope(x, { basis = 1 }) end)
-    raises("rope: positions contains 0.5; indices must be whole numbers: convert with x:long(), which drops fractions "
+    raises("rope: positions contains 0.5; it must have whole numbers: convert with x:long(), which drops fractions "
       .. "(element [1] of positions)", function() heed.rope(x, heed.ones(2) / 2) end)
     raises("rope: positions is [3] and must broadcast to [2]; its size 3 of dimension 1 must be 1 or 2",
       function() heed.rope(x, heed.ones(3, { dtype = "int64" })) end)

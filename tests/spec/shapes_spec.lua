@@ -187,6 +187,18 @@ describe("roll, tile, repeat and pad", function()
     assert.are.same({ { 3, 1, 2, 3, 1 }, { 6, 4, 5, 6, 4 } }, x:pad { pad = { 1, 1 }, mode = "circular" }:tolist())
   end)
 
+  it("have relatives: repeat_interleave, also with a number for each slice", function()
+    assert.are.same({ 1, 1, 2, 2, 2 }, heed.arange(1, 3):repeat_interleave({ 2, 3 }):tolist())
+    assert.are.same({ { 1, 1, 3 }, { 4, 4, 6 } }, x:repeat_interleave(int64 { 2, 0, 1 }, 2):tolist())
+    assert.are.same({ { 4, 5, 6 } }, x:repeat_interleave({ 0, 1 }, { dim = 1 }):tolist())
+    assert.are.same({ 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6 }, x:repeat_interleave(int64 { 2 }):tolist())
+    assert.are.equal("heed.Size([0, 3])", tostring(x:repeat_interleave({ 0, 0 }, 1).shape))
+    raises("repeat_interleave: repeats is [2]; it must have one number for each of the 3 elements of dimension 2, or "
+      .. "one for all", function() x:repeat_interleave({ 1, 2 }, 2) end)
+    raises("repeat_interleave: repeats[2] is -1; it must be 0 or more",
+      function() x:repeat_interleave({ 1, -1 }, 1) end)
+  end)
+
   it("never return the tensor itself", function()
     for _, y in ipairs { x:roll(0, 1), x:roll(3, 2), x:tile(1), x:tile(1, 1, 1), x:pad { 0, 0 }, x:flip {},
       x:pad({ 0, 0 }, "reflect") } do
@@ -249,6 +261,8 @@ describe("joining", function()
       function() heed.cat { x, x:sort(-1) } end)
     raises("tensor: data[2] is the second result of the call that gave the tensor before it, " .. rest,
       function() heed.tensor { x:topk(1) } end)
+    raises("stack: tensors[2] is the second result of the call that gave tensors[1], " .. rest,
+      function() heed.stack { x:median(1) } end)
     assert.are.equal("heed.Size([1, 2])", tostring(heed.stack { (x:max(-1)) }.shape))
   end)
 

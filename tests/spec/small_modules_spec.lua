@@ -88,7 +88,7 @@ describe("Embedding", function()
     end
     raises("Embedding: weight is int64; it must be float32, bfloat16 or float16",
       function() m.weight = heed.ones(4, 3, { dtype = "int64" }) end)
-    raises("Embedding: weight is [3, 4]; it must be [4, 3]", function() m.weight = heed.ones(3, 4) end)
+    raises("Embedding: weight is [3]; it must be [4, 3]", function() m.weight = heed.ones(3) end)
   end)
 
   it("says what it takes", function()
@@ -108,7 +108,7 @@ describe("Embedding", function()
     raises("Embedding: ids is bool; it must be int64, or float32 with whole values",
       function() nn.Embedding(3, 3)(heed.ones(2):bool()) end)
     raises("Embedding: attn_mask is given; only attention modules take it",
-      function() nn.Embedding(3, 3)(int64 { 1 }, heed.ones(1)) end)
+      function() nn.Embedding(3, 3)(int64 { 1 }, { attn_mask = heed.ones(1) }) end)
   end)
 end)
 

@@ -144,7 +144,8 @@ describe("to", function()
     raises("to: dtype is nil; it must be 'float32', 'bfloat16', 'float16' or 'int8'", function() m:to() end)
     raises("to: dtype is a string ('half'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
       function() m:to("half") end)
-    raises("to: there is no option 'device'; the options are dtype", function() m:to { device = "cpu" } end)
+    raises("to: there is no option 'device'; the options are dtype; heed computes on the processor: leave it out",
+      function() m:to { device = "cpu" } end)
     raises("to: self is a string ('int8'); it must be a module; call the method with a colon",
       function() m.to("int8") end)
     assert.are.equal("float32", m.weight.dtype)

@@ -15,7 +15,8 @@ describe("a weight of another shape", function()
     assert.are.equal("Embedding(6, 4)", tostring(wpe))
     assert.are.equal(6, wpe.num_embeddings)
     close(before[{ { 5, 6 } }], wpe(int64 { 5, 6 }))
-    raises("Embedding: id 7 is out of range; weight has rows 1 to 6", function() wpe(int64 { 7 }) end)
+    raises("Embedding: id 7 is out of range; weight has rows 1 to 6 (element [1] of ids)",
+      function() wpe(int64 { 7 }) end)
     assert.are.same({ 6, 4 }, { wpe:state_dict().weight.shape[1], wpe:state_dict().weight.shape[2] })
   end)
 

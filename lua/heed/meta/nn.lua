@@ -4,7 +4,7 @@
 
 ---@class heed.nn
 ---@field Module heed.ModuleClass the base class of user-defined modules
----@field Sequential fun(...: heed.Module|heed.Module[]): heed.Sequential
+---@field Sequential fun(...: heed.Module|any[]): heed.Sequential modules, or pairs {name, module}
 ---@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList
 ---@field Residual fun(m: heed.Module): heed.Residual
 ---@field utils heed.nn.utils
@@ -164,6 +164,43 @@ function Module:load_state_dict(state, strict, assign) end
 ---@return heed.Module self
 function Module:to(dtype) end
 
+---The same as m:to "float32".
+---@return heed.Module self
+function Module:float() end
+
+---The same as m:to "float16".
+---@return heed.Module self
+function Module:half() end
+
+---The same as m:to "bfloat16".
+---@return heed.Module self
+function Module:bfloat16() end
+
+---A deep copy, as Python's copy.deepcopy makes it. Tensors, parts and tables that occur several times in the module are
+---shared inside the copy, too. Other values in the fields of user-defined modules, such as functions, generators and
+---caches, are shared with the original.
+---@return heed.Module
+---@nodiscard
+function Module:clone() end
+
+---The part at a dotted path, such as "layers.0.self_attn"; "" is the module itself.
+---@param target string
+---@return heed.Module
+---@nodiscard
+function Module:get_submodule(target) end
+
+---The parameter at a dotted path, such as "layers.0.weight".
+---@param target string
+---@return heed.Tensor
+---@nodiscard
+function Module:get_parameter(target) end
+
+---The buffer at a dotted path.
+---@param target string
+---@return heed.Tensor
+---@nodiscard
+function Module:get_buffer(target) end
+
 ---Turns training mode on or off for the module and all modules in it. Dropout is active in training mode only.
 ---@param mode? boolean true by default
 ---@return heed.Module self
@@ -215,6 +252,17 @@ function Class:init(...) end
 ---@param tensor heed.Tensor
 ---@param persistent? boolean|heed.BufferOptions
 function Class:register_buffer(name, tensor, persistent) end
+
+---Registers a module as the part `self[name]`, as an assignment does; nil removes it.
+---@param name string
+---@param module heed.Module?
+function Class:add_module(name, module) end
+Class.register_module = Class.add_module
+
+---Registers a tensor as the parameter `self[name]`, as an assignment of nn.Parameter(tensor) does; nil removes it.
+---@param name string
+---@param tensor heed.Tensor?
+function Class:register_parameter(name, tensor) end
 
 -- ---- Containers ----
 

@@ -201,8 +201,9 @@ function Tensor:gather(dim, index) end
 ---@nodiscard
 function Tensor:masked_select(mask) end
 
----Repeats each slice of dimension `dim` `repeats` times; without dim, each element of x flattened.
----@param repeats integer
+---Repeats each slice of dimension `dim` `repeats` times; without dim, each element of x flattened. A table or an int64
+---tensor has a number for each slice: heed.arange(1, 3):repeat_interleave{2, 3} gives 1, 1, 2, 2, 2.
+---@param repeats integer|integer[]|heed.Tensor
 ---@param dim? integer|{ dim: integer }
 ---@return heed.Tensor
 ---@nodiscard

@@ -46,6 +46,7 @@ local function clone(module)
         local fresh = { name = entry.name, kind = entry.kind, persistent = entry.persistent, value = value }
         new.list[i], new.named[entry.name], new.fields[entry.name] = fresh, fresh, value
       end
+      new.parts = nil -- which another module may have computed before
       for name, value in pairs(own.fields) do
         if not new.named[name] then new.fields[name] = copy(value) end
       end

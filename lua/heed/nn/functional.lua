@@ -19,11 +19,9 @@ for _, name in ipairs {
   end
 end
 
---- A table of integers, nested if need be, as int64.
+--- Ids, or one of them, as int64.
 local function ids(x, method)
-  if type(x) == "table" or type(x) == "number" then return core.tensor(x, { dtype = "int64" }) end
-  E.check_tensor(x, method, "input")
-  return x
+  return core.modules.indices(type(x) == "number" and core.tensor(x) or x, method, "input")
 end
 
 function F.one_hot(x, ...) return ids(x, "one_hot"):one_hot(...) end
@@ -166,7 +164,7 @@ function F.batch_norm(x, running_mean, running_var, ...)
     local dims, count = { 1 }, x:numel() / channels
     for i = 3, x.ndim do dims[#dims + 1] = i end
     if count <= 1 then
-      E.reject(method, "input", x, "more than one value for each channel in training; use m:eval()")
+      E.reject(method, "input", x, "a tensor of several values for each channel in training; use m:eval() for one")
     end
     mean, variance = x:mean(dims), x:var(dims, { correction = 0 })
     if running_mean then running_mean:copy_(running_mean * (1 - momentum) + mean * momentum) end
@@ -207,4 +205,4 @@ end
 E.with_frames(F)
 for name, loss in pairs(require "heed.nn.loss_functions") do F[name] = loss end -- these have frames already
 
-return F
+return core.modules.guard(F, "heed.nn.functional")

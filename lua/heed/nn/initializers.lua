@@ -139,4 +139,4 @@ function init.eye_(x)
   return x:copy_(core.eye(x.shape[1], x.shape[2]))
 end
 
-return E.with_frames(init)
+return core.modules.guard(E.with_frames(init), "heed.nn.init")

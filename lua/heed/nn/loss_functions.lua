@@ -26,14 +26,11 @@ local function shape_text(x) return tostring(x.shape):match "%[.*%]" end
 --- Class numbers as int64: integers in a table, int64, or float32 with whole values. Each must be from 1 to `classes`,
 --- or ignore_index.
 local function class_indices(target, classes, ignore_index, method)
-  if type(target) == "table" or type(target) == "number" then target = core.tensor(target, { dtype = "int64" }) end
-  E.check_operand(target, method, "target")
-  local given = target.dtype
-  if given == "bool" then E.reject(method, "target", target, "classes, counted from 1; use target:long() + 1") end
-  local whole = given == "int64" and target or target:long()
-  if given == "float32" and not whole:float():equal(target) then
-    E.reject(method, "target", target, "classes, which are whole numbers; use target:long()")
+  if type(target) == "number" then target = core.tensor(target) end
+  if E.kind(target) == "tensor" and target.dtype == "bool" then
+    E.reject(method, "target", target, "classes, counted from 1; use target:long() + 1")
   end
+  local whole = core.modules.indices(target, method, "target")
   local wrong = (whole:lt(1):logical_or(whole:gt(classes))):logical_and(whole:ne(ignore_index))
   if wrong:any():item() then
     local class = whole:masked_select(wrong):select(1, 1):item()

@@ -10,7 +10,9 @@ local own = {}
 --- m[name] = value, for a module written in Lua or one that holds such modules.
 function own.set(m, name, value)
   local class_name, written = E.class_name(m), E.record(value)
-  E.check_module(value, class_name, name)
+  if not E.is_module(value) then
+    E.reject(class_name, name, value, "a module: nn.%s or one of your own", name == "dropout" and "Dropout" or "Linear")
+  end
   E.walk(value, "", class_name, {}, function(each)
     if each == m then
       E.fail("%s: %s is a module that contains this one; it must be a module that does not", class_name, name)

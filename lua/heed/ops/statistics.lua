@@ -69,7 +69,7 @@ function statistics.median(x, ...)
   local shape = keepdim and x.ndim > 0 and value.shape or value:squeeze(along).shape
   value, index = value:reshape(shape), index:reshape(shape)
   if all then return value end
-  return value, index
+  return core.pair(value, index)
 end
 
 -- ---- Quantiles ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static heed_status check_dim(const heed_module *m, const char *name, heed_scalar value) {
+static heed_status check_softmax_setting(const heed_module *m, const char *name, heed_scalar value) {
   (void)name;
   const int64_t dim = heed__max(heed__min(value.as.integer, INT_MAX), -INT_MAX);
   return heed__check_softmax_dim(m->context, m->class->name, (int)dim);
@@ -17,7 +17,8 @@ static const heed__setting causal_settings[] = {
     {"scale", HEED__SETTING_SCALE, offsetof(heed__attention_module, scale), heed__check_scale},
     {"context_length", HEED__SETTING_INTEGER, offsetof(heed__attention_module, context_length),
      heed__check_context_length},
-    {"softmax_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, softmax_dim), check_dim},
+    {"softmax_dim", HEED__SETTING_INTEGER, offsetof(heed__attention_module, softmax_dim),
+     check_softmax_setting},
     {0},
 };
 

@@ -154,7 +154,7 @@ const char *heed__own_pass_names(const heed__own_pass *pass, char *result, size_
   return pass->module->class->name;
 }
 
-static heed_status check_result(const heed__own_pass *pass, const heed_tensor *x, const heed_tensor *y) {
+static heed_status check_part_result(const heed__own_pass *pass, const heed_tensor *x, const heed_tensor *y) {
   char result[128], have[HEED__SHAPE_TEXT], need[HEED__SHAPE_TEXT];
   int64_t shape[HEED_MAX_DIMS];
   const char *module = heed__own_pass_names(pass, result, sizeof result);
@@ -170,7 +170,7 @@ static heed_status check_result(const heed__own_pass *pass, const heed_tensor *x
 
 /* Replaces the output of the heads by weights · values; hidden keys are skipped, so that nan in them goes
  * nowhere. */
-static heed_status weigh_values(heed__own_pass *pass, const heed_tensor *weights) {
+static heed_status weigh_own(heed__own_pass *pass, const heed_tensor *weights) {
   heed__attention_stages *p = &pass->stages;
   const heed__attention_module *a = (const heed__attention_module *)pass->module;
   const heed_tensor *scores = pass->taps.scores, *values = pass->taps.values;
@@ -205,7 +205,7 @@ static heed_status weigh_values(heed__own_pass *pass, const heed_tensor *weights
 static heed_status put_dropped(heed__own_pass *pass, const heed_tensor *y) {
   heed_tensor *dropped = NULL;
   heed_status status = heed__stages_copy(&pass->stages, y, &dropped);
-  if (status == HEED_OK) status = weigh_values(pass, dropped);
+  if (status == HEED_OK) status = weigh_own(pass, dropped);
   if (status == HEED_OK) {
     pass->taps.dropped_weights = dropped;
     dropped = NULL;
@@ -218,7 +218,7 @@ heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y) {
   const char *name = NULL;
   const heed_tensor *x = NULL;
   if (waiting_part(pass, &name, &x) == NULL) return HEED_OK;
-  heed_status status = check_result(pass, x, y);
+  heed_status status = check_part_result(pass, x, y);
   if (status == HEED_OK)
     status = pass->waiting == DROPOUT_PART ? put_dropped(pass, y)
                                            : heed__stages_put(&pass->stages, pass->waiting, y);

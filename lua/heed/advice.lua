@@ -1,0 +1,188 @@
+--- Names that PyTorch or Python have and heed does not, and what to write instead.
+
+local advice = { names = {}, synonyms = {}, everywhere = {} }
+
+local CPU = "heed computes on the processor: leave it out"
+local NO_GRADIENTS = "heed has no gradients yet, and records nothing: leave it out"
+local TRAINING = "heed has no gradients and optimizers yet"
+local NO_ALGEBRA = "heed has matrix products and no other linear algebra"
+local NO_IMAGES = "heed has no convolutions, pooling or images"
+local NO_RECURRENCE = "heed has no recurrent networks"
+local NO_COMPLEX = "heed has no complex numbers"
+local FLOAT64 = "heed has no float64; float32 is the dtype of all arithmetic"
+local INTEGERS = 'int64 is heed\'s only integer dtype for arithmetic: "int64", or x:long()'
+
+--- names[owner][name]: the advice of these owners goes before everything else.
+local function add(owner, names, text)
+  advice.names[owner] = advice.names[owner] or {}
+  for name in names:gmatch "%S+" do advice.names[owner][name] = text end
+end
+
+local function everywhere(names, text)
+  for name in names:gmatch "%S+" do advice.everywhere[name] = text end
+end
+
+--- Another name for the same thing: used where one of these is known.
+local function synonym(name, ...) advice.synonyms[name] = { ... } end
+
+-- ---- Everywhere ----
+
+everywhere("cuda cpu mps xpu device is_cuda get_device pin_memory backends non_blocking share_memory_", CPU)
+everywhere("requires_grad requires_grad_ detach detach_ no_grad enable_grad inference_mode set_grad_enabled",
+  NO_GRADIENTS)
+everywhere("backward grad grad_fn is_leaf retain_grad zero_grad autograd optim optimizer lr_scheduler", TRAINING)
+everywhere("linalg inverse inv det logdet svd eig eigh qr cholesky pinverse matrix_rank solve lstsq", NO_ALGEBRA)
+everywhere("fft complex complex64 complex128 real imag conj angle view_as_real view_as_complex polar", NO_COMPLEX)
+everywhere("float64 double", FLOAT64)
+everywhere("int32 int16 uint8 int short byte char", INTEGERS)
+everywhere("compile jit fx vmap func export onnx", "heed runs what the script calls: leave it out")
+everywhere("sparse to_sparse to_dense is_sparse", "heed has no sparse tensors")
+
+-- ---- Tensors ----
+
+add("Tensor", "numpy", 'x:tolist() gives nested tables, and heed.save("x.npy", x) a file for NumPy')
+add("Tensor", "data", "a tensor of heed has no gradients to go round: use x itself, or x:copy_(value) to overwrite it")
+add("Tensor", "half", 'write x:to "float16", a dtype for storage')
+add("Tensor", "bfloat16", 'write x:to "bfloat16", a dtype for storage')
+add("Tensor", "int", "write x:long()")
+add("Tensor", "type astype", 'x.dtype is the dtype, and x:to "int64" converts')
+add("Tensor", "len", "write #x, or x:size(1)")
+add("Tensor", "copy", "write x:clone()")
+add("Tensor", "...", 'write x[{"...", i}]')
+add("Tensor", "append extend insert", "a tensor has a fixed shape: write heed.cat{x, y}")
+add("Tensor", "resize resize_ unsqueeze_ squeeze_ t_ transpose_ view_",
+  "shapes do not change in place: write x = x:reshape(...), x:unsqueeze(dim) and so on")
+add("Tensor", "apply_ map_ apply", "write a loop over x:tolist(), or use the operations on whole tensors")
+add("Tensor", "is_floating_point", 'write x.dtype == "float32"')
+add("Tensor", "storage untyped_storage data_ptr", "write x:to_string() for the bytes")
+add("Tensor", "rows cols columns width height", "write x:size(dim), or x.shape[i]")
+add("Tensor", "to_list list", "write x:tolist()")
+add("Tensor", "tostring print", "write tostring(x) or print(x)")
+add("Tensor", "length", "write #x for the size of dimension 1, x:numel() for the number of elements")
+
+-- ---- The library ----
+
+add("heed", "models", 'the models are modules of their own: require "heed.models.gpt2", .llama or .bert')
+add("heed", "tokenizers", 'the tokenizers are modules of their own: require "heed.tokenizers.wordpiece"')
+add("heed", "Tensor FloatTensor", "heed.tensor{1, 2} makes a tensor, and heed.is_tensor(x) tests for one")
+add("heed", "LongTensor IntTensor", 'write heed.tensor({1, 2}, "int64")')
+add("heed", "BoolTensor", "write heed.tensor{true, false}")
+add("heed", "from_numpy", 'write heed.tensor(nested table), or heed.load "x.npy"')
+add("heed", "as_tensor asarray array", "write heed.tensor(nested table)")
+add("heed", "seed set_seed random_seed", "write heed.manual_seed(n)")
+add("heed", "random", "write heed.rand(2, 3), or heed.randint(low, high, shape)")
+add("heed", "get_rng_state set_rng_state", "write heed.Generator(seed), which has get_state and set_state")
+add("heed", "set_default_dtype get_default_dtype", "it is float32, unless a call names another: {dtype = \"int64\"}")
+add("heed", "set_default_device", CPU)
+add("heed", "use_deterministic_algorithms", "heed is deterministic: leave it out")
+add("heed", "autocast amp", 'heed computes in float32; m:to "bfloat16" stores weights so')
+add("heed", "distributed", "heed runs on one machine")
+add("heed", "utils", TRAINING .. "; heed.nn.utils has skip_init")
+add("heed", "functional F", "write heed.nn.functional, or the functions of heed: heed.softmax(x, -1)")
+add("heed", "Generator_ generator", "write heed.Generator(seed)")
+add("heed", "len", "write #x")
+add("heed", "print", "write print(x)")
+add("heed", "Module", "write heed.nn.Module")
+add("heed", "version_", "write heed.version")
+
+-- ---- Modules ----
+
+add("heed.nn", "Conv1d Conv2d Conv3d ConvTranspose2d MaxPool1d MaxPool2d AvgPool2d AdaptiveAvgPool2d BatchNorm2d "
+  .. "InstanceNorm2d GroupNorm Upsample Dropout2d PixelShuffle", NO_IMAGES)
+add("heed.nn", "RNN LSTM GRU LSTMCell GRUCell", NO_RECURRENCE)
+add("heed.nn", "DataParallel parallel DistributedDataParallel", "heed runs on one machine: leave it out")
+add("heed.nn", "Buffer", "write self:register_buffer(name, tensor) in a module's init")
+add("heed.nn", "parameter parameters", "write nn.Parameter(tensor)")
+add("heed.nn", "LazyLinear Bilinear", "write nn.Linear(d_in, d_out)")
+add("heed.nn", "Attention", "nn.MultiHeadAttention, nn.CausalAttention and nn.SelfAttention are heed's")
+
+add("module", "half", 'write m:to "float16"')
+add("module", "bfloat16", 'write m:to "bfloat16"')
+add("module", "float", 'write m:to "float32"')
+add("module", "save", 'write heed.save("m.safetensors", m:state_dict())')
+add("module", "load", 'write m:load_state_dict(heed.load "m.safetensors")')
+add("module", "summary print", "write print(m)")
+add("module", "fit step", TRAINING)
+add("module", "params get_parameters", "write m:parameters(), or m:named_parameters()")
+add("module", "call __call__ predict", "write m(x)")
+add("module", "num_parameters count_parameters", "add up p:numel() over m:parameters()")
+
+-- ---- Dtypes ----
+
+add("dtype", "cuda cpu mps cuda:0", CPU)
+add("dtype", "float64 double float fp32 torch.float32 float_", 'write "float32"')
+add("dtype", "half fp16", 'write "float16"')
+add("dtype", "bf16", 'write "bfloat16"')
+add("dtype", "int long int32 int16 uint8 integer torch.int64 torch.long", 'write "int64"')
+add("dtype", "boolean", 'write "bool"')
+
+-- ---- Options ----
+
+add("option", "out", "assign the result: y = ...")
+add("option", "inplace", "leave it out; functions whose name ends in _ work in place")
+add("option", "layout memory_format", "leave it out")
+add("option", "map_location weights_only", "leave it out: files are mapped into memory and run nothing")
+add("option", "batch_first", "leave it out: x is [b, n, d]")
+
+synonym("axis", "dim")
+synonym("axes", "dim")
+synonym("dims", "dim")
+synonym("keepdims", "keepdim")
+synonym("seed", "generator")
+synonym("type", "dtype")
+synonym("n_heads", "num_heads")
+synonym("nheads", "num_heads")
+synonym("heads", "num_heads")
+synonym("nhead", "num_heads")
+synonym("n_head", "num_heads")
+synonym("kv_heads", "num_kv_heads")
+synonym("n_kv_heads", "num_kv_heads")
+synonym("embed_dim", "d_in", "embedding_dim")
+synonym("d_model", "d_in")
+synonym("dropout_p", "dropout", "p")
+synonym("dropout", "dropout_p", "p")
+synonym("prob", "p")
+synonym("is_causal", "causal")
+synonym("causal", "is_causal")
+synonym("mask", "attn_mask")
+synonym("attention_mask", "attn_mask")
+synonym("padding_mask", "key_padding_mask")
+synonym("return_weights", "need_weights")
+synonym("output_attentions", "need_weights")
+synonym("return_attention", "need_weights")
+synonym("max_length", "max_new_tokens", "context_length")
+synonym("block_size", "context_length")
+synonym("max_seq_len", "context_length")
+synonym("vocab_size", "num_embeddings")
+synonym("affine", "elementwise_affine")
+synonym("decimals", "precision")
+
+-- ---- Other names of operations ----
+
+synonym("concatenate", "cat")
+synonym("multiply", "mul")
+synonym("subtract", "sub")
+synonym("divide", "div")
+synonym("true_divide", "div")
+synonym("power", "pow")
+synonym("absolute", "abs")
+synonym("negative", "neg")
+synonym("greater", "gt")
+synonym("greater_equal", "ge")
+synonym("less", "lt")
+synonym("less_equal", "le")
+synonym("not_equal", "ne")
+synonym("clip", "clamp")
+synonym("swish", "silu")
+synonym("ndimension", "dim")
+synonym("nelement", "numel")
+synonym("dimensions", "ndim")
+synonym("rank", "ndim")
+synonym("average", "mean")
+synonym("variance", "var")
+synonym("stddev", "std")
+synonym("linear_space", "linspace")
+synonym("MultiheadAttention", "MultiHeadAttention")
+synonym("Swish", "SiLU")
+
+return advice

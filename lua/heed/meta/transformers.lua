@@ -1,0 +1,216 @@
+---@meta _
+-- heed.nn: PyTorch's attention and transformers, written in Lua. Options go by position, in this order, or by name in one
+-- table. Shape legend: b batch, n tokens, l queries, s keys, e embed_dim, h heads.
+
+---@class heed.nn
+---@field Transformer heed.TransformerClass
+local nn = {}
+
+-- ---- PyTorch's attention ----
+
+---@class heed.TorchAttentionOptions
+---@field embed_dim? integer
+---@field num_heads? integer
+---@field dropout? number 0 by default
+---@field bias? boolean true by default
+---@field add_bias_kv? boolean adds a learned key and value, bias_k and bias_v; false by default
+---@field add_zero_attn? boolean adds a key and value of zeros; false by default
+---@field kdim? integer the last size of key; embed_dim by default
+---@field vdim? integer the last size of value; embed_dim by default
+---@field batch_first? boolean whether tensors are [b, n, e] instead of [n, b, e]; false by default
+
+---The masks are PyTorch's: true HIDES a key, the opposite of heed's other masks.
+---@class heed.TorchAttentionForward
+---@field key_padding_mask? heed.Tensor [b, s], bool, true where a key is hidden, or float32, added to the scores
+---@field need_weights? boolean return the weights, too; true by default. false is faster
+---@field attn_mask? heed.Tensor [l, s] or [b · h, l, s], bool, true where a key is hidden, or float32, added to the scores
+---@field average_attn_weights? boolean the weights are the average of the heads; true by default
+---@field is_causal? boolean query i sees keys 1 to i; without effect if there is an attn_mask, which should say the same
+
+---`y, weights = m(query, key, value, options)`: weights [b, l, s], or [b, h, l, s] without averaging, after dropout. A query
+---that sees no key gives zeros; PyTorch's gives nan.
+---@class heed.MultiheadAttention: heed.Module
+---@field embed_dim integer
+---@field num_heads integer
+---@field head_dim integer
+---@field kdim integer
+---@field vdim integer
+---@field dropout number
+---@field batch_first boolean
+---@field add_zero_attn boolean
+---@field in_proj_weight? heed.Tensor [3 e, e], if kdim and vdim are embed_dim
+---@field q_proj_weight? heed.Tensor [e, e], otherwise, with the next two
+---@field k_proj_weight? heed.Tensor [e, kdim]
+---@field v_proj_weight? heed.Tensor [e, vdim]
+---@field in_proj_bias? heed.Tensor [3 e]
+---@field bias_k? heed.Tensor [1, 1, e]
+---@field bias_v? heed.Tensor [1, 1, e]
+---@field out_proj heed.Linear
+---@overload fun(query: heed.Tensor, key: heed.Tensor, value: heed.Tensor, options?: heed.TorchAttentionForward): heed.Tensor, heed.Tensor?
+
+---PyTorch's attention module, with its parameters and state dict; it computes with heed's fused attention. (For the
+---module of the notebooks, and for caches, windows or grouped queries, see MultiHeadAttention, with a capital H.)
+---@param embed_dim integer|heed.TorchAttentionOptions
+---@param num_heads? integer|heed.TorchAttentionOptions
+---@param dropout? number|heed.TorchAttentionOptions
+---@param bias? boolean
+---@param add_bias_kv? boolean
+---@param add_zero_attn? boolean
+---@param kdim? integer
+---@param vdim? integer
+---@param batch_first? boolean
+---@return heed.MultiheadAttention
+---@nodiscard
+function nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first) end
+
+-- ---- Transformers ----
+
+---@class heed.TransformerLayerOptions
+---@field d_model? integer
+---@field nhead? integer
+---@field dim_feedforward? integer 2048 by default
+---@field dropout? number 0.1 by default
+---@field activation? "relu"|"gelu"|heed.Module|fun(x: heed.Tensor): heed.Tensor "relu" by default
+---@field layer_norm_eps? number 1e-5 by default
+---@field batch_first? boolean whether tensors are [b, n, d_model] instead of [n, b, d_model]; false by default
+---@field norm_first? boolean whether each part normalizes its input instead of the sum after it; false by default
+---@field bias? boolean true by default
+
+---Masks as of MultiheadAttention: true hides a key.
+---@class heed.EncoderLayerForward
+---@field src_mask? heed.Tensor
+---@field src_key_padding_mask? heed.Tensor
+---@field is_causal? boolean
+
+---@class heed.TransformerEncoderLayer: heed.Module
+---@field self_attn heed.MultiheadAttention
+---@field linear1 heed.Linear
+---@field dropout heed.Dropout
+---@field linear2 heed.Linear
+---@field norm1 heed.LayerNorm
+---@field norm2 heed.LayerNorm
+---@field dropout1 heed.Dropout
+---@field dropout2 heed.Dropout
+---@field norm_first boolean
+---@field activation heed.Module|fun(x: heed.Tensor): heed.Tensor
+---@overload fun(src: heed.Tensor, options?: heed.EncoderLayerForward): heed.Tensor
+
+---A layer of an encoder: self-attention and a feed-forward part, each with a residual connection and a norm.
+---@param d_model integer|heed.TransformerLayerOptions
+---@param nhead? integer
+---@param dim_feedforward? integer|heed.TransformerLayerOptions
+---@param dropout? number|heed.TransformerLayerOptions
+---@param activation? string|function|heed.Module
+---@param layer_norm_eps? number
+---@param batch_first? boolean
+---@param norm_first? boolean
+---@param bias? boolean
+---@return heed.TransformerEncoderLayer
+---@nodiscard
+function nn.TransformerEncoderLayer(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
+                                    norm_first, bias) end
+
+---@class heed.EncoderForward
+---@field mask? heed.Tensor
+---@field src_key_padding_mask? heed.Tensor
+---@field is_causal? boolean
+
+---@class heed.TransformerEncoder: heed.Module
+---@field layers heed.ModuleList
+---@field num_layers integer
+---@field norm? heed.Module
+---@overload fun(src: heed.Tensor, options?: heed.EncoderForward): heed.Tensor
+
+---num_layers copies of a layer, one after another. The result at padding is unspecified.
+---@param encoder_layer heed.Module
+---@param num_layers integer
+---@param norm? heed.Module|{ norm: heed.Module } applied to the result
+---@param enable_nested_tensor? boolean ignored
+---@param mask_check? boolean ignored
+---@return heed.TransformerEncoder
+---@nodiscard
+function nn.TransformerEncoder(encoder_layer, num_layers, norm, enable_nested_tensor, mask_check) end
+
+---Masks as of MultiheadAttention: true hides a key.
+---@class heed.DecoderForward
+---@field tgt_mask? heed.Tensor
+---@field memory_mask? heed.Tensor
+---@field tgt_key_padding_mask? heed.Tensor
+---@field memory_key_padding_mask? heed.Tensor
+---@field tgt_is_causal? boolean
+---@field memory_is_causal? boolean
+
+---@class heed.TransformerDecoderLayer: heed.Module
+---@field self_attn heed.MultiheadAttention
+---@field multihead_attn heed.MultiheadAttention
+---@field linear1 heed.Linear
+---@field dropout heed.Dropout
+---@field linear2 heed.Linear
+---@field norm1 heed.LayerNorm
+---@field norm2 heed.LayerNorm
+---@field norm3 heed.LayerNorm
+---@field dropout1 heed.Dropout
+---@field dropout2 heed.Dropout
+---@field dropout3 heed.Dropout
+---@field norm_first boolean
+---@field activation heed.Module|fun(x: heed.Tensor): heed.Tensor
+---@overload fun(tgt: heed.Tensor, memory: heed.Tensor, options?: heed.DecoderForward): heed.Tensor
+
+---A layer of a decoder: self-attention, attention to the encoder's result, and a feed-forward part. Pass tgt_mask or
+---tgt_is_causal for causal attention, which is not the default.
+---@param d_model integer|heed.TransformerLayerOptions
+---@param nhead? integer
+---@param dim_feedforward? integer|heed.TransformerLayerOptions
+---@param dropout? number|heed.TransformerLayerOptions
+---@param activation? string|function|heed.Module
+---@param layer_norm_eps? number
+---@param batch_first? boolean
+---@param norm_first? boolean
+---@param bias? boolean
+---@return heed.TransformerDecoderLayer
+---@nodiscard
+function nn.TransformerDecoderLayer(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
+                                    norm_first, bias) end
+
+---@class heed.TransformerDecoder: heed.Module
+---@field layers heed.ModuleList
+---@field num_layers integer
+---@field norm? heed.Module
+---@overload fun(tgt: heed.Tensor, memory: heed.Tensor, options?: heed.DecoderForward): heed.Tensor
+
+---num_layers copies of a layer, one after another.
+---@param decoder_layer heed.Module
+---@param num_layers integer
+---@param norm? heed.Module|{ norm: heed.Module } applied to the result
+---@return heed.TransformerDecoder
+---@nodiscard
+function nn.TransformerDecoder(decoder_layer, num_layers, norm) end
+
+---@class heed.TransformerOptions: heed.TransformerLayerOptions
+---@field num_encoder_layers? integer 6 by default
+---@field num_decoder_layers? integer 6 by default
+
+---@class heed.TransformerForward: heed.DecoderForward
+---@field src_mask? heed.Tensor
+---@field src_key_padding_mask? heed.Tensor
+---@field src_is_causal? boolean
+
+---An encoder and a decoder. d_model is 512 and nhead 8 by default.
+---@class heed.Transformer: heed.Module
+---@field encoder heed.TransformerEncoder
+---@field decoder heed.TransformerDecoder
+---@field d_model integer
+---@field nhead integer
+---@field batch_first boolean
+---@overload fun(src: heed.Tensor, tgt: heed.Tensor, options?: heed.TransformerForward): heed.Tensor
+
+---@class heed.TransformerClass: heed.ModuleClass
+---@overload fun(options?: heed.TransformerOptions): heed.Transformer
+---@overload fun(d_model: integer, nhead: integer, num_encoder_layers?: integer, num_decoder_layers?: integer, dim_feedforward?: integer, dropout?: number, activation?: string|function|heed.Module, layer_norm_eps?: number, batch_first?: boolean, norm_first?: boolean, bias?: boolean): heed.Transformer
+local Transformer = {}
+
+---A causal mask to add to the scores [sz, sz]: 0, and -inf above the diagonal.
+---@param sz integer
+---@return heed.Tensor
+---@nodiscard
+function Transformer.generate_square_subsequent_mask(sz) end

@@ -1,0 +1,142 @@
+--- What to say about an unknown name: the nearest real ones, or what to write instead of a name that heed does not
+--- have. Loaded when the first unknown name is read.
+
+local core = require "heed.core"
+local advice = require "heed.advice"
+
+local suggest = {}
+
+local LONGEST = 40 -- longer names have no near ones
+
+--- The number of letters to insert, remove, change or exchange with their neighbour between a and b.
+function suggest.distance(a, b)
+  local before, row = {}, {}
+  for j = 0, #b do row[j] = j end
+  for i = 1, #a do
+    local last = row
+    row = { [0] = i }
+    for j = 1, #b do
+      local same = a:byte(i) == b:byte(j)
+      row[j] = math.min(last[j - 1] + (same and 0 or 1), last[j] + 1, row[j - 1] + 1)
+      if i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+        row[j] = math.min(row[j], before[j - 2] + 1)
+      end
+    end
+    before = last
+  end
+  return row[#b]
+end
+
+-- How far a near name may be: short names are near to too much.
+local function limit(length)
+  if length < 3 then return 0 end
+  return length < 6 and 1 or length < 10 and 2 or 3
+end
+
+local function plain(name) return (name:lower():gsub("_", "")) end
+
+-- Whether one name is the other with something before or behind it: interleave, batch_size.
+local function is_part(wanted, known)
+  local at = known:find(wanted, 1, true)
+  return at and (#wanted >= 5 or at == 1 and #wanted >= 3) or #known >= 5 and wanted:sub(1, #known) == known
+end
+
+-- Adds the names to the set: the strings among the keys of a table, or the words of a text.
+local function collect(set, names)
+  if type(names) == "string" then
+    for name in names:gmatch "[%w_]+" do set[name] = true end
+  elseif type(names) == "table" then
+    local name = next(names)
+    while name ~= nil do
+      if type(name) == "string" and name:sub(1, 1) ~= "_" then set[name] = true end
+      name = next(names, name)
+    end
+  end
+end
+
+local function set_of(...)
+  local set = {}
+  for i = 1, select("#", ...) do collect(set, (select(i, ...))) end
+  return set
+end
+
+--- The names that `name` may be a misspelling of, at most 3, in alphabetical order. Further arguments: the known names
+--- as words of a text, or as keys of a table.
+function suggest.nearest(name, ...)
+  local found, best = {}, nil
+  if #name > LONGEST then return found end
+  local wanted, most = plain(name), limit(#name)
+  local containing = {}
+  for known in next, set_of(...) do
+    core.check_cancel "suggest"
+    if #known <= LONGEST then
+      local distance = plain(known) == wanted and 0 or suggest.distance(name, known)
+      if distance <= most and (not best or distance <= best) then
+        if distance ~= best then found, best = {}, distance end
+        found[#found + 1] = known
+      end
+      if is_part(wanted, plain(known)) then containing[#containing + 1] = known end
+    end
+  end
+  if not best and #containing <= 3 then found = containing end
+  table.sort(found)
+  for i = #found, 4, -1 do found[i] = nil end
+  return found
+end
+
+local function quoted(names, prefix, suffix)
+  local parts = {}
+  for i, name in ipairs(names) do parts[i] = "'" .. prefix .. name .. suffix .. "'" end
+  if #parts < 2 then return parts[1] end
+  return table.concat(parts, ", ", 1, #parts - 1) .. " or " .. parts[#parts]
+end
+
+local function did_you_mean(names) return #names > 0 and "; did you mean " .. quoted(names, "", "") .. "?" or "" end
+
+-- Where else a name exists: heed.Linear is heed.nn.Linear.
+local function elsewhere(owner, name)
+  local heed = require "heed"
+  local nn = rawget(heed, "nn")
+  local functional = require "heed.nn.functional"
+  local places = { { "heed.nn", nn }, { "heed", heed }, { "heed.nn.functional", functional } }
+  for _, place in ipairs(places) do
+    if place[1] ~= owner and type(place[2]) == "table" then
+      local names = {}
+      for known in core.pairs(place[2]) do names[known] = true end
+      if names[name] then return ("; it is %s.%s"):format(place[1], name) end
+    end
+  end
+end
+
+--- What a message says after "<owner> has no <name>": "" or a sentence that begins with "; ". owner: "heed", "heed.nn",
+--- "heed.nn.functional", "Tensor", "module" or "option". Further arguments: the known names, as for nearest.
+function suggest.hint(owner, name, ...)
+  if type(name) ~= "string" then return "" end
+  local known = set_of(...)
+  local given = advice.names[owner] and advice.names[owner][name]
+  if given then return "; " .. given end
+  for _, other in ipairs(advice.synonyms[name] or {}) do
+    if known[other] then return did_you_mean { other } end
+  end
+  given = advice.everywhere[name]
+  if given then return "; " .. given end
+  local place = (owner == "heed" or owner == "heed.nn" or owner == "heed.nn.functional" or owner == "Tensor")
+    and elsewhere(owner, name)
+  return place or did_you_mean(suggest.nearest(name, known))
+end
+
+--- "there is no option 'dims'; the options are dim, keepdim; did you mean 'dim'?"
+function suggest.option(name, names)
+  return ("there is no option '%s'; the options are %s%s"):format(name, table.concat(names, ", "),
+    suggest.hint("option", name, table.concat(names, " ")))
+end
+
+--- "heed.nn has no function or field 'Linaer'; did you mean 'Linear'?"
+function suggest.message(owner, name, ...)
+  return ("%s has no function or field '%s'%s"):format(owner, name, suggest.hint(owner, name, ...))
+end
+
+--- Makes reading an unknown name of a table an error. Names that begin with "_", which libraries look for, stay nil.
+suggest.guard = core.modules.guard
+
+return suggest

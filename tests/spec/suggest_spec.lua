@@ -1,0 +1,134 @@
+-- Names that heed does not have: what the error says.
+local heed = require "heed"
+local suggest = require "heed.suggest"
+local raises = require "tests.raises"
+local nn = heed.nn
+
+describe("the distance of two names", function()
+  it("counts letters that are inserted, removed, changed or exchanged", function()
+    for _, case in ipairs {
+      { "", "", 0 }, { "a", "", 1 }, { "", "abc", 3 }, { "softmax", "softmax", 0 }, { "softmx", "softmax", 1 },
+      { "sofmtax", "softmax", 1 }, { "shpae", "shape", 1 }, { "zeros", "ones", 4 }, { "abc", "xyz", 3 },
+    } do
+      assert.are.equal(case[3], suggest.distance(case[1], case[2]))
+      assert.are.equal(case[3], suggest.distance(case[2], case[1]))
+    end
+  end)
+end)
+
+describe("the nearest names", function()
+  local KNOWN = "zeros ones softmax log_softmax arange range cat cos dim Linear LayerNorm repeat_interleave sum std"
+
+  local function nearest(name) return table.concat(suggest.nearest(name, KNOWN), " ") end
+
+  it("are those with the fewest changes", function()
+    assert.are.equal("softmax", nearest "sofmax")
+    assert.are.equal("arange", nearest "arrange")
+    assert.are.equal("Linear", nearest "Linaer")
+  end)
+
+  it("ignore capitals and underscores", function()
+    assert.are.equal("LayerNorm", nearest "layer_norm")
+    assert.are.equal("zeros", nearest "Zeros")
+  end)
+
+  it("contain a longer part of a name", function()
+    assert.are.equal("repeat_interleave", nearest "interleave")
+  end)
+
+  it("are never silly", function()
+    for _, name in ipairs { "x", "to", "cuda", "cpu", "numpy", "data", "device", "backward", "conv2d", "relu" } do
+      assert.are.equal("", nearest(name))
+    end
+    assert.are.equal("", nearest(("softmax"):rep(100)))
+  end)
+end)
+
+describe("an unknown name", function()
+  local x, m = heed.ones(2, 3), nn.Linear(2, 2)
+
+  it("of heed or heed.nn is an error with the nearest names", function()
+    raises("heed has no function or field 'softmx'; did you mean 'softmax'?", function() return heed.softmx end)
+    raises("heed.nn has no function or field 'Linaer'; did you mean 'Linear'?", function() return nn.Linaer end)
+    raises("heed has no function or field 'nothing_like_it'", function() return heed.nothing_like_it end)
+    raises("heed has no function or field ''", function() return heed[""] end)
+  end)
+
+  it("is nil for rawget, and where libraries look for names that begin with _", function()
+    assert.is_nil(rawget(heed, "softmx"))
+    assert.is_nil(heed._VERSION)
+    assert.is_nil(heed.__index)
+    assert.is_nil(heed[1])
+    assert.is_nil(nn._anything)
+  end)
+
+  it("can be set, and is then known", function()
+    assert.is_false(pcall(function() return heed.mine end))
+    heed.mine = 1
+    assert.are.equal(1, heed.mine)
+    heed.mine = nil
+    assert.is_false(pcall(function() return heed.mine end))
+  end)
+
+  it("does not become an option that is nil", function()
+    assert.is_false(pcall(function() return heed.zeros(2, { dtype = heed.flaot32 }) end))
+  end)
+
+  it("says where a name is that another table has", function()
+    raises("heed has no function or field 'Linear'; it is heed.nn.Linear", function() return heed.Linear end)
+    raises("heed has no function or field 'Sequential'; it is heed.nn.Sequential",
+      function() return heed.Sequential end)
+    raises("heed.nn has no function or field 'zeros'; it is heed.zeros", function() return nn.zeros end)
+    raises("Tensor has no field or method 'manual_seed'; it is heed.manual_seed",
+      function() return x:manual_seed(1) end)
+  end)
+
+  it("of PyTorch says what to write", function()
+    local leave = "; heed computes on the processor: leave it out"
+    raises("Tensor has no field or method 'cuda'" .. leave, function() return x:cuda() end)
+    raises("heed has no function or field 'device'" .. leave, function() return heed.device end)
+    raises("Linear has no field 'cuda'; it has weight, bias, in_features, out_features, training" .. leave,
+      function() return m:cuda() end)
+    raises("sum: there is no option 'device'; the options are dim, keepdim" .. leave,
+      function() return x:sum { device = "cuda" } end)
+    raises("sum: there is no option 'axis'; the options are dim, keepdim; did you mean 'dim'?",
+      function() return x:sum { axis = 1 } end)
+    raises("Tensor has no field or method 'int'; write x:long()", function() return x:int() end)
+  end)
+
+  it("of a module names its fields and methods", function()
+    local has = "; it has weight, bias, in_features, out_features, training"
+    raises("Linear has no field 'parmeters'" .. has .. "; did you mean 'parameters'?",
+      function() return m:parmeters() end)
+    raises("Linear has no field 'wieght'" .. has .. "; did you mean 'weight'?", function() return m.wieght end)
+  end)
+
+  it("among dtypes says which one to take", function()
+    raises("to: dtype is a string ('float64'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or "
+      .. "'int8'; write \"float32\"", function() return x:to "float64" end)
+  end)
+
+  it("in a table with a guard is an error, too", function()
+    local t = suggest.guard({ known = 1 }, "mine")
+    assert.are.equal(1, t.known)
+    raises("mine has no function or field 'knwon'; did you mean 'known'?", function() return t.knwon end)
+    assert.is_nil(t._name)
+    assert.is_nil(t[1])
+  end)
+end)
+
+describe("the advice", function()
+  it("is for names that heed does not have", function()
+    local advice = require "heed.advice"
+    local x = heed.ones(1)
+    for name in pairs(advice.names.Tensor) do
+      assert.is_false(pcall(function() return x[name] end), "Tensor." .. name)
+    end
+    for name in pairs(advice.names.heed) do assert.is_nil(rawget(heed, name), "heed." .. name) end
+    for name in pairs(advice.names["heed.nn"]) do assert.is_nil(rawget(nn, name), "heed.nn." .. name) end
+    for name in pairs(advice.everywhere) do
+      assert.is_nil(rawget(heed, name), "heed." .. name)
+      assert.is_false(pcall(function() return x[name] end), "Tensor." .. name)
+    end
+  end)
+end)
