@@ -81,7 +81,9 @@ return function(inputs)
 
   -- ---- Sums and rows ----------------------------------------------------------------------------
 
-  for _, name in ipairs { "sum", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "prod", "amax", "amin" } do
+  for _, name in ipairs {
+    "sum", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "prod", "amax", "amin",
+  } do
     call(name, function()
       local x = same(name == "any" and 0 or 1, VERY_MANY)
       return function() return x[name](x) end
