@@ -107,6 +107,56 @@ add("module", "params get_parameters", "write m:parameters(), or m:named_paramet
 add("module", "call __call__ predict", "write m(x)")
 add("module", "num_parameters count_parameters", "add up p:numel() over m:parameters()")
 
+-- ---- Names of Python, in Lua's own messages ----
+
+add("global", "torch", 'write local heed = require "heed", and heed instead of torch')
+add("global", "heed", 'write local heed = require "heed"')
+add("global", "nn", 'write local nn = require("heed").nn')
+add("global", "F", 'write local F = require("heed").nn.functional')
+add("global", "np numpy", "heed is not NumPy: tensors have most of its functions")
+add("global", "len", "write #x")
+add("global", "range", "write for i = 1, n do ... end")
+add("global", "enumerate", "write for i, value in ipairs(list) do ... end")
+add("global", "zip", "write for i = 1, #a do ... a[i], b[i] ... end")
+add("global", "str", "write tostring(x)")
+add("global", "int", "write math.floor(x), or x:long() for a tensor")
+add("global", "float", "write tonumber(x), or x:float() for a tensor")
+add("global", "list tuple dict set", "write a table: {1, 2} or {name = value}")
+add("global", "isinstance", "write type(x), heed.is_tensor(x), or m:class_name()")
+add("global", "super", "write Parent.init(self, ...)")
+add("global", "sum abs min max round", "write x:sum() and so on for tensors, math.abs, math.min, math.max for numbers")
+add("global", "sorted", "write table.sort(list)")
+add("global", "open", "write io.open(path)")
+add("global", "exit quit", "write os.exit()")
+add("global", "hasattr getattr", "write x.name ~= nil, x[name]")
+add("method", "append extend", "write list[#list + 1] = value, or container:append(m) for nn.ModuleList")
+add("method", "items", "write for name, value in pairs(t) do ... end")
+add("method", "keys values", "write for name, value in pairs(t) do ... end")
+add("method", "split strip startswith endswith join",
+  "Lua's strings have find, match, gsub, gmatch, sub; lists table.concat")
+
+--- Python in Lua: {pattern of Lua's message, advice}, the first that fits.
+advice.syntax = {
+  { "near '@'", "write a:matmul(b)" },
+  { "near '!'", "Lua writes ~= for !=" },
+  { "syntax error near '[-+*/]'", "write x = x + 1" },
+  { "'=' expected near '[-+*/]'", "write x = x + 1" },
+  { "unexpected symbol near '%*'", "Lua writes ^ for powers" },
+  { "unexpected symbol near '#'", "comments begin with --" },
+  { "unexpected symbol near '%['", "lists are written {1, 2}" },
+  { "unexpected symbol near ':'", "slices are tables: x[{ {}, 1 }] or x[{ {2, 4} }]" },
+  { "'%]' expected near ':'", "slices are tables: x[{ {2, 4} }] or x[{ {}, 1 }]" },
+  { "'}' expected near ':'", "fields are written {name = value}" },
+  { "near 'torch'", 'write local heed = require "heed"' },
+  { "'then' expected near 'is'", "write x == nil" },
+  { "'then' expected", "write if condition then ... end" },
+  { "'do' expected", "write for i = 1, n do ... end" },
+  { "attempt to compare .*userdata", "for tensors, write x:gt(0), x:lt(0), x:ge(0) or x:le(0)" },
+  { "attempt to call a %a+ value %(%a+ 'shape'%)", "shape is a field: write it without ()" },
+  { "attempt to call a %a+ value %(%a+ 'ndim'%)", "ndim is a field: write it without ()" },
+  { "attempt to call a %a+ value %(%a+ 'dtype'%)", "dtype is a field: write it without ()" },
+}
+
 -- ---- Dtypes ----
 
 add("dtype", "cuda cpu mps cuda:0", CPU)

@@ -136,6 +136,28 @@ function suggest.message(owner, name, ...)
   return ("%s has no function or field '%s'%s"):format(owner, name, suggest.hint(owner, name, ...))
 end
 
+-- The name in Lua's message about a call or index of nil, and what it is: "method", "field", "global".
+local function named(message)
+  local kind, name = message:match "attempt to [ci][an][ld][le]x?.-(%a+) '([%w_]+)'"
+  if message:find("nil value", 1, true) then return kind, name end
+end
+
+local GLOBALS = "print require tostring tonumber pairs ipairs type pcall error assert select setmetatable"
+
+--- What to add to a message of Lua itself, such as "attempt to call a nil value (method 'foward')", or "".
+function suggest.after(message)
+  for _, case in ipairs(advice.syntax) do
+    if message:find(case[1]) then return "; " .. case[2] end
+  end
+  local kind, name = named(message)
+  local owner = kind == "global" and "global" or "method"
+  if not name or kind ~= "global" and message:find("attempt to index", 1, true) then return "" end
+  local given = advice.names[owner][name]
+  if given then return "; " .. given end
+  if owner == "global" then return elsewhere(owner, name) or did_you_mean(suggest.nearest(name, GLOBALS)) end
+  return suggest.hint("module", name, require "heed.nn.protocol", require "heed.nn.module", "forward init training")
+end
+
 --- Makes reading an unknown name of a table an error. Names that begin with "_", which libraries look for, stay nil.
 suggest.guard = core.modules.guard
 
