@@ -170,7 +170,7 @@ local mistakes = {
         .. "dimension" },
     { "F.cross_entropy(x)", "cross_entropy: target is nil; it must be a tensor*" },
     { "F.mse_loss(x, heed.ones(5))",
-      "sub: a is [2, 3] and b is [5]; to broadcast, sizes counted from the last must be equal or 1" },
+      "mse_loss: input is [2, 3] and target is [5]; their shapes must be equal, or broadcast" },
     { "F.relu(1)", "relu: input is the number 1; it must be a tensor" },
     { "F.matmul(x, x)", "heed.nn.functional has no function or field 'matmul'; it is heed.matmul" },
     { "nn.init.xavier_unifrom_(x)",
@@ -267,7 +267,7 @@ local mistakes = {
     { "nn.Sequential(nn.Linear(3, 4), \"relu\")",
       "Sequential: the appended value is a string ('relu'); it must be a module" },
     { "nn.Sequential(nn.Linear(3, 4), heed.relu)",
-      "Sequential: the appended value is a function; it must be a module" },
+      "Sequential: the appended value is a function; it must be a module; a constructor is called: nn.ReLU()" },
     { "nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 2))(x)",
       "Linear: x is [2, 4] and weight is [2, 5]; the last size of x (4) must equal the last size of "
         .. "weight (5)" },

@@ -155,6 +155,13 @@ end
 local function check_pair(input, target, method)
   E.check_operand(input, method, "input")
   E.check_operand(target, method, "target")
+  for i = 1, math.min(input.ndim, target.ndim) do
+    local a, b = input.shape[-i], target.shape[-i]
+    if a ~= b and a ~= 1 and b ~= 1 then
+      E.fail("%s: input is %s and target is %s; their shapes must be equal, or broadcast", method,
+        tostring(input.shape):match "%[.*%]", tostring(target.shape):match "%[.*%]")
+    end
+  end
 end
 
 --- Defines a loss of the difference input - target. `option` is {name, default}, if it has one: a number, 0 or more.
