@@ -155,6 +155,9 @@ end
 local function check_pair(input, target, method)
   E.check_operand(input, method, "input")
   E.check_operand(target, method, "target")
+end
+
+local function check_broadcast(input, target, method)
   for i = 1, math.min(input.ndim, target.ndim) do
     local a, b = input.shape[-i], target.shape[-i]
     if a ~= b and a ~= 1 and b ~= 1 then
@@ -169,6 +172,7 @@ local function difference(method, option, formula)
   local names = { "reduction", option and option[1] }
   losses[method] = function(input, target, ...)
     check_pair(input, target, method)
+    check_broadcast(input, target, method)
     local reduction, value = options(method, names, 3, input, target, ...)
     reduction = check_reduction(reduction, method)
     if option then
