@@ -270,7 +270,6 @@ const heed_tensor *lheed_operand(lua_State *L, int idx, const char *function, co
 heed_scalar lheed_scalar(lua_State *L, int idx, const char *function, const char *name);
 /** Whether gelu's form "tanh" is given, not "none". */
 bool lheed_approximate(lua_State *L, int idx, const char *function, const char *name);
-const char *lheed_string(lua_State *L, int idx, const char *function, const char *name);
 /** An integer, or a float with an integral value. */
 int64_t lheed_integer(lua_State *L, int idx, const char *function, const char *name);
 int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const char *name, int64_t otherwise);

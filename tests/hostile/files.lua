@@ -1,2 +1,2 @@
--- expect: heed has no function or field 'load'
+-- expect: heed has no function or field .load.
 return heed.load "/etc/passwd"

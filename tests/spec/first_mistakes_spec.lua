@@ -168,9 +168,9 @@ local mistakes = {
     { "F.cross_entropy(x, heed.tensor{1, 9})",
       "cross_entropy: target has the class 9; classes must be from 1 to 3, the size of input's class "
         .. "dimension" },
-    { "F.cross_entropy(x)", "cross_entropy: target is nil; it must be a tensor*" },
+    { "F.cross_entropy(x)", "cross_entropy: target is nil; it must be a tensor or a table of integers" },
     { "F.mse_loss(x, heed.ones(5))",
-      "mse_loss: input is [2, 3] and target is [5]; their shapes must be equal, or broadcast" },
+      "mse_loss: input is [2, 3] and target is [5]; the shapes must be equal, or broadcast" },
     { "F.relu(1)", "relu: input is the number 1; it must be a tensor" },
     { "F.matmul(x, x)", "heed.nn.functional has no function or field 'matmul'; it is heed.matmul" },
     { "nn.init.xavier_unifrom_(x)",
@@ -225,9 +225,9 @@ local mistakes = {
     { "nn.Linaer(3,4)", "heed.nn has no function or field 'Linaer'; did you mean 'Linear'?" },
     { "nn.Dropout(2)", "Dropout: p is 2; it must be from 0 to 1" },
     { "nn.Embedding(3, 2)(heed.tensor{0})",
-      "Embedding: id 0 is out of range; weight has rows 1 to 3 (element [1] of ids)" },
+      "Embedding: id 0 is out of range; weight has rows 1 to 3 (element [1] of ids); ids count from 1*" },
     { "nn.Embedding(3, 2)(heed.tensor{0}:long())",
-      "Embedding: id 0 is out of range; weight has rows 1 to 3 (element [1] of ids)" },
+      "Embedding: id 0 is out of range; weight has rows 1 to 3 (element [1] of ids); ids count from 1*" },
     { "nn.LayerNorm(5)(x)", "LayerNorm: x is [2, 3]; its last sizes must be [5], the normalized_shape" },
     { "nn.Sequential(1)", "Sequential: the appended value is the number 1; it must be a module" },
     { "nn.ModuleList{1}", "ModuleList: the appended value is the number 1; it must be a module" },
@@ -321,7 +321,10 @@ local mistakes = {
     { "x[0]", "index: index 0 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
     { "x[{0}]",
       "index: index 0 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
-    { "x[{1,2,3}]", "index: 3 indices are given; x has 2 dimensions" },
+    { "x[{1,2,3}]", "index: 3 indices are given; x has 2 dimensions; a list of indices for one is written "
+      .. "x[{ {{1, 2, …}} }]" },
+    { "x['1:3']", "Tensor has no field or method '1:3'; slices are tables that include both ends: "
+      .. "x[{ {first, last}, {} }]" },
     { "x[5]", "index: index 5 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
     { "x[3] = heed.ones(9)",
       "index: index 3 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
@@ -340,7 +343,7 @@ local mistakes = {
     { "x[heed.tensor{true, false, true}]",
       "index: mask is [3] and x is [2, 3]; mask must have the first sizes of x, or all of them" },
     { "x[heed.tensor{0.5}]",
-      "index: the index contains 0.5; * whole numbers: convert with x:long(), which "
+      "index: the index contains 0.5; it must have whole numbers: convert with x:long(), which "
         .. "drops fractions (element [1] of the index)" },
     { "x[-3]",
       "index: index -3 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 "

@@ -5,6 +5,7 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local nn = require "heed.nn"
 local E = require "heed.nn.entries"
+local suggest = require "heed.suggest"
 local primitives = core.modules
 
 local configs = {}
@@ -171,17 +172,11 @@ local function meant(key, rules)
   for name, others in pairs(FOREIGN) do
     if rules[name] and set_of(others)[key] then return file_name(name, rules[name]) end
   end
-  if #key > 64 then return nil end
-  local distance_of = require("heed.suggest").distance
-  local best, least = nil, math.max(1, math.floor(#key / 4))
+  local names = {}
   for name, rule in pairs(rules) do
-    local known = { name, compat.unpack(rule.also or {}) }
-    for _, each in ipairs(known) do
-      local distance = distance_of(key, each)
-      if distance < least or distance == least and (not best or each < best) then best, least = each, distance end
-    end
+    for _, each in ipairs { name, compat.unpack(rule.also or {}) } do names[each] = true end
   end
-  return best
+  return suggest.nearest(key, names)[1]
 end
 
 --- The problem with the keys of a config that no rule knows, or nil. `of` is a prefix for names in messages.
@@ -199,8 +194,8 @@ local function unknown_keys(config, rules, of)
       unknown[#unknown + 1] = ("there is %s"):format(E.what(key))
     elseif not known[key] and not IGNORED[key] then
       local guess = meant(key, rules)
-      unknown[#unknown + 1] = ("there is no setting %s%s%s"):format(of or "", key,
-        guess and (", did you mean %s?"):format(guess) or "")
+      unknown[#unknown + 1] = ("there is no setting '%s%s'%s"):format(of or "", key,
+        guess and (", did you mean '%s'?"):format(guess) or "")
     end
   end
   if #unknown == 0 then return nil end

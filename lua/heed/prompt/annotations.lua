@@ -15,6 +15,8 @@ local BRACKETS = { ["("] = 1, ["{"] = 1, ["["] = 1, ["<"] = 1, [")"] = -1, ["}"]
 
 -- Splits "integer|{ dim: integer } 1 by default" into the type and the rest.
 local function split_type(text)
+  local word, more = match(text, "^([^%s({[<,:|]+) ?(.*)$")
+  if word and (more == "" or not find(text, "^[({[<,:|]", #word + 1)) then return word, more end
   local depth, last = 0, ""
   for i = 1, #text do
     local c = sub(text, i, i)
@@ -105,6 +107,16 @@ local function read(text)
     add_field(owner, record)
   end
 
+  -- `Tensor.exp_ = Tensor.exp`
+  local function add_alias(owner, name, target_owner, target)
+    owner, target_owner = variables[owner], variables[target_owner]
+    local original = owner and target_owner and target_owner.fields[target]
+    if not original or not original.is_function then return end
+    local copy = { name = name, owner = owner.name }
+    for key, value in pairs(original) do copy[key] = copy[key] or value end
+    add_field(owner, copy)
+  end
+
   fresh()
   for line in gmatch(text, "([^\n]*)\n?") do
     local tag, rest = match(line, "^%-%-%-@(%w+)%s*(.*)$")
@@ -113,20 +125,18 @@ local function read(text)
     elseif find(line, "^%-%-%-") then
       block.doc[#block.doc + 1] = gsub(sub(line, 4), "^ ", "")
     else
-      module = match(line, '^%-%- .*require "([%w_.]+)"') or module
-      local variable = match(line, "^local ([%w_]+) = ")
-      local owner, separator, name, arguments = match(line, "^function ([%w_]+)([.:])([%w_]+)%((.-)%)")
-      local alias_owner, alias, target_owner, target = match(line, "^([%w_]+)%.([%w_]+) = ([%w_]+)%.([%w_]+)")
-      if variable and block.class then
-        variables[variable] = block.class
-      elseif owner and variables[owner] then
-        add_function(variables[owner], separator, name, arguments)
-      elseif alias and variables[alias_owner] and variables[target_owner] then
-        local original = variables[target_owner].fields[target]
-        if original and original.is_function then
-          local copy = { name = alias, owner = variables[alias_owner].name }
-          for key, value in pairs(original) do copy[key] = copy[key] or value end
-          add_field(variables[alias_owner], copy)
+      local start = sub(line, 1, 1)
+      if start == "-" then
+        module = match(line, '^%- .*require "([%w_.]+)"') or module
+      elseif start ~= "" then
+        local variable = start == "l" and match(line, "^local ([%w_]+) = ")
+        local owner, separator, name, arguments = match(line, "^function ([%w_]+)([.:])([%w_]+)%((.-)%)")
+        if variable and block.class then
+          variables[variable] = block.class
+        elseif owner and variables[owner] then
+          add_function(variables[owner], separator, name, arguments)
+        else
+          add_alias(match(line, "^([%w_]+)%.([%w_]+) = ([%w_]+)%.([%w_]+)"))
         end
       end
       fresh()

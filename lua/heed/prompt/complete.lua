@@ -71,7 +71,7 @@ local function members(of, colon, partial)
     end)
   end
   if heed.nn.is_module(value) then pcall(add_parts, value, add) end
-  if type(value) == "string" then value = { __index = host.globals.string } end
+  if type(value) == "string" then value = host.globals.string end
   local meta = getmetatable(value)
   if type(value) == "table" then
     add_keys(value, add)
@@ -111,7 +111,8 @@ end
 -- The annotation of the function that is called with the bracket at list[i], or nil.
 local function called(list, i)
   local before = list[i - 1]
-  if not before or before.kind == "keyword" or (before.kind == "symbol" and not CLOSING[before.text]) then return nil end
+  if not before or before.kind == "keyword" then return nil end
+  if before.kind == "symbol" and not CLOSING[before.text] then return nil end
   local of = names.at(list, i - 1)
   return of and names.callee(of)
 end

@@ -58,18 +58,18 @@ end
 --- The annotation of a function by its value, or nil.
 function names.of_function(value)
   local found
-  local function look(owner, name, container)
-    annotations.each(name, function(field)
+  local function look(class, container)
+    annotations.each(class, function(field)
       if not found and field.is_function and names.index(container, field.name) == value then found = field end
     end)
   end
-  look(heed, "heed", heed)
-  look(heed.nn, "heed.nn", heed.nn)
+  look("heed", heed)
+  look("heed.nn", heed.nn)
   for name, loaded in pairs(host.globals.package and host.globals.package.loaded or {}) do
     local class = type(name) == "string" and type(loaded) == "table" and annotations.module(name)
-    if class and not found then look(loaded, class, loaded) end
+    if class and not found then look(class, loaded) end
   end
-  if not found then look(nil, "heed.Tensor", heed.zeros(1)) end
+  if not found then look("heed.Tensor", heed.zeros(1)) end
   return found
 end
 
