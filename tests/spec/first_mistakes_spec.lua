@@ -118,7 +118,7 @@ local mistakes = {
     { "require(\"heed.models.gpt2\"){n_layer = 2, n_head = 3, n_embd = 8, vocab_size = 10, n_positions = 8}",
       "GPT2: unsupported configuration: n_head is 3; it must divide n_embd (8)" },
     { "require(\"heed.models.llama\"){hidden = 2}",
-      "Llama: unsupported configuration: there is no setting 'hidden', did you mean 'hidden_act' or 'hidden_size'?; "
+      "Llama: unsupported configuration: there is no setting 'hidden', did you mean 'hidden_act', *?; "
         .. "the settings are *" },
   },
   ["files"] = {

@@ -194,7 +194,8 @@ local function unknown_keys(config, rules, of)
       unknown[#unknown + 1] = ("there is %s"):format(E.what(key))
     elseif not known[key] and not IGNORED[key] then
       local question = suggest.question(meant(key, rules))
-      unknown[#unknown + 1] = ("there is no setting '%s%s'%s"):format(of or "", key, question and ", " .. question or "")
+      question = question and ", " .. question or ""
+      unknown[#unknown + 1] = ("there is no setting '%s%s'%s"):format(of or "", key, question)
     end
   end
   if #unknown == 0 then return nil end
