@@ -84,14 +84,16 @@ function suggest.nearest(name, ...)
   return found
 end
 
-local function quoted(names, prefix, suffix)
+--- "did you mean 'a', 'b' or 'c'?"; nil without names.
+function suggest.question(names)
   local parts = {}
-  for i, name in ipairs(names) do parts[i] = "'" .. prefix .. name .. suffix .. "'" end
-  if #parts < 2 then return parts[1] end
-  return table.concat(parts, ", ", 1, #parts - 1) .. " or " .. parts[#parts]
+  for i, name in ipairs(names) do parts[i] = "'" .. name .. "'" end
+  if #parts == 0 then return nil end
+  local last = table.remove(parts)
+  return "did you mean " .. (#parts > 0 and table.concat(parts, ", ") .. " or " or "") .. last .. "?"
 end
 
-local function did_you_mean(names) return #names > 0 and "; did you mean " .. quoted(names, "", "") .. "?" or "" end
+local function did_you_mean(names) return #names > 0 and "; " .. suggest.question(names) or "" end
 
 -- Where else a name exists: heed.Linear is heed.nn.Linear.
 local function elsewhere(owner, name)

@@ -118,14 +118,16 @@ local mistakes = {
     { "require(\"heed.models.gpt2\"){n_layer = 2, n_head = 3, n_embd = 8, vocab_size = 10, n_positions = 8}",
       "GPT2: unsupported configuration: n_head is 3; it must divide n_embd (8)" },
     { "require(\"heed.models.llama\"){hidden = 2}",
-      "Llama: unsupported configuration: there is no setting hidden; the settings are *" },
+      "Llama: unsupported configuration: there is no setting 'hidden', did you mean 'hidden_act', *?; "
+        .. "the settings are *" },
   },
   ["files"] = {
     { "heed.load()", "load: path is nil; it must be a string" },
     { "heed.save(\"x.foo\", x)", "save: path is 'x.foo'; it must end in .npy to hold one tensor without a name" },
-    { "heed.save(x, \"x.npy\")", "save: what is a string ('x.npy'); it must be a tensor or a table of tensors" },
+    { "heed.save(x, \"x.npy\")",
+      "save: path is a tensor of shape [2, 3] and dtype float32; it must be a string; the path comes first" },
     { "heed.load(3)", "load: path is the number 3; it must be a string" },
-    { "heed.save(x)", "save: what is nil; it must be a tensor or a table of tensors" },
+    { "heed.save(x)", "save: path is a tensor of shape [2, 3] and dtype float32; it must be a string" },
     { "heed.save(\"x.npy\")", "save: what is nil; it must be a tensor or a table of tensors" },
     { "heed.save(\"x.npy\", {a = x})",
       "save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name" },
@@ -267,7 +269,7 @@ local mistakes = {
     { "nn.Sequential(nn.Linear(3, 4), \"relu\")",
       "Sequential: the appended value is a string ('relu'); it must be a module" },
     { "nn.Sequential(nn.Linear(3, 4), heed.relu)",
-      "Sequential: the appended value is a function; it must be a module" },
+      "Sequential: the appended value is a function; it must be a module; a constructor is called: nn.ReLU()" },
     { "nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 2))(x)",
       "Linear: x is [2, 4] and weight is [2, 5]; the last size of x (4) must equal the last size of "
         .. "weight (5)" },
