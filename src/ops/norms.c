@@ -106,6 +106,8 @@ typedef struct norm_state {
   const heed__pace *pace;
   const heed__kernels *kernels;
   double p, start;
+  size_t since; /* elements since the last cancellation check */
+  bool stopped; /* by one, which heed__reduce reports */
   double value[HEED__REDUCE_WIDTH];
 } norm_state;
 
@@ -126,20 +128,33 @@ static void norm_across(void *state, const void *x, ptrdiff_t step, size_t rows,
   norm_state *s = state;
   const float *row = x;
   const double p = s->p;
-  size_t since = 0;
-  for (; rows > 0; rows--, row += step) {
+  for (; rows > 0 && !s->stopped; rows--, row += step) {
     for (size_t i = 0; i < n; i++) s->value[i] = norm_step(p, s->value[i], fabs((double)row[i]));
-    since += n;
-    if (since < POWERS_AT_ONCE) continue;
-    since = 0;
-    if (heed__is_due(s->pace)) return; /* which heed__reduce reports */
+    s->since += n;
+    if (s->since < POWERS_AT_ONCE) continue;
+    s->since = 0;
+    s->stopped = heed__is_due(s->pace);
   }
+}
+
+static double sum_of_magnitudes(const float *x, size_t n) {
+  enum { SUMS = 8 };
+  double lane[SUMS] = {0}, sum = 0;
+  size_t i = 0;
+  for (; i + SUMS <= n; i += SUMS) {
+    for (size_t l = 0; l < SUMS; l++) lane[l] += fabs((double)x[i + l]);
+  }
+  for (; i < n; i++) sum += fabs((double)x[i]);
+  for (size_t l = 0; l < SUMS; l++) sum += lane[l];
+  return sum;
 }
 
 static void norm_along(void *state, const void *x, size_t n) {
   norm_state *s = state;
   if (s->p == 2)
     s->value[0] += s->kernels->sum_of_squares(x, 0, n);
+  else if (s->p == 1)
+    s->value[0] += sum_of_magnitudes(x, n);
   else
     norm_across(state, x, 1, n, 1);
 }
@@ -173,6 +188,8 @@ heed_status heed_norm(heed_context *ctx, const heed_tensor *x, double p, int ndi
   state.pace = &ctx->pace;
   state.kernels = heed__kernels_of(ctx);
   state.p = p;
+  state.since = 0;
+  state.stopped = false;
   state.start = p == -INFINITY ? INFINITY : 0;
   return heed__reduce_dims(ctx, "norm", &norm_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
 }

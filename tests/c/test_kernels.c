@@ -254,7 +254,8 @@ static void maximum_and_minimum_give_nan_if_either_is_nan(const heed__kernels *k
   for (size_t i = 0; i < N; i++) assert_true(same(out[i], i % 3 == 2 ? 1.0f : NAN));
 }
 
-/* Remainders are exact. Numbers of all magnitudes, many of which divide evenly. */
+/* Remainders are exact, and whole quotients follow from them. Numbers of all magnitudes, many of which divide
+ * evenly. */
 static void remainders_have_the_bits_of_the_scalar_ones(const heed__kernels *k) {
   enum { N = 1000 };
   float a[N], b[N], out[N], wanted[N];
@@ -268,11 +269,13 @@ static void remainders_have_the_bits_of_the_scalar_ones(const heed__kernels *k) 
     }
     heed__kernels_scalar.remainder(wanted, a, 1, b, 1, N);
     k->remainder(out, a, 1, b, 1, N);
-    for (size_t i = 0; i < N; i++) {
-      if (isnan(wanted[i]) ? isnan(out[i]) : memcmp(&out[i], &wanted[i], sizeof *out) == 0) continue;
-      fail_msg("%a %% %a is %a; it should be %a", (double)a[i], (double)b[i], (double)out[i],
-               (double)wanted[i]);
-    }
+    assert_same("remainder", out, wanted, N);
+    heed__kernels_scalar.fmod(wanted, a, 1, b, 1, N);
+    k->fmod(out, a, 1, b, 1, N);
+    assert_same("fmod", out, wanted, N);
+    heed__kernels_scalar.floor_divide(wanted, a, 1, b, 1, N);
+    k->floor_divide(out, a, 1, b, 1, N);
+    assert_same("floor_divide", out, wanted, N);
   }
 }
 

@@ -21,7 +21,9 @@ return function(inputs)
     end)
   end
 
-  for _, name in ipairs { "add", "sub", "mul", "div", "pow", "remainder", "maximum", "minimum", "eq", "lt" } do
+  for _, name in ipairs {
+    "add", "sub", "mul", "div", "pow", "remainder", "maximum", "minimum", "floor_divide", "fmod", "isclose", "eq", "lt",
+  } do
     call(name, function()
       local x = same(0.5, MANY)
       return function() return heed[name](x, x) end
@@ -44,6 +46,18 @@ return function(inputs)
     local x = same(0.5, MANY)
     return function() return x:clamp(0, 1) end
   end)
+  for _, name in ipairs { "addcmul", "addcdiv", "lerp" } do
+    call(name, function()
+      local x = same(0.5, MANY)
+      return function() return x[name](x, x, x) end
+    end)
+  end
+  for _, name in ipairs { "nan_to_num", "round" } do
+    call(name .. " with options", function()
+      local x, options = same(0.5, MANY), name == "round" and { decimals = 2 } or { nan = 1 }
+      return function() return x[name](x, options) end
+    end)
+  end
   call("where", function()
     local x, condition = same(0.5, MANY), same(true, MANY)
     return function() return heed.where(condition, x, x) end
@@ -67,14 +81,41 @@ return function(inputs)
 
   -- ---- Sums and rows ----------------------------------------------------------------------------
 
-  for _, name in ipairs { "sum", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all" } do
+  for _, name in ipairs {
+    "sum", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "prod", "amax", "amin",
+  } do
     call(name, function()
       local x = same(name == "any" and 0 or 1, VERY_MANY)
       return function() return x[name](x) end
     end)
   end
 
-  for _, name in ipairs { "softmax", "log_softmax", "cumsum", "layer_norm", "rms_norm" } do
+  for _, p in ipairs { 1, 2, 3, math.huge } do
+    call("norm " .. p, function()
+      local x, transposed = same(0.5, VERY_MANY), same(0.5, 100000, 100000):t()
+      return function() return p == 1 and transposed:norm(p, 1) or x:norm(p) end
+    end)
+  end
+  call("logsumexp", function()
+    local x = same(0.5, 500000, 1000)
+    return function() return x:logsumexp(2) end
+  end)
+  call("count_nonzero", function()
+    local x = same(0.5, MANY)
+    return function() return x:count_nonzero() end
+  end)
+  for _, name in ipairs { "median", "quantile" } do
+    call(name, function()
+      local x = heed.rand(20000000)
+      return function() return x[name](x, name == "quantile" and 0.5 or nil) end
+    end)
+  end
+  call("quantile of many fractions", function()
+    local x, q = heed.rand(10), heed.rand(3000000)
+    return function() return x:quantile(q) end
+  end)
+
+  for _, name in ipairs { "softmax", "log_softmax", "cumsum", "cumprod", "layer_norm", "rms_norm" } do
     call(name, function()
       local x, dim = same(0.5, 500000, 1000), not name:find "norm" and -1 or nil
       return function() return x[name](x, dim) end
@@ -249,6 +290,10 @@ return function(inputs)
   call("nonzero", function()
     local x = same(1, MANY / 4, 2)
     return function() return x:nonzero() end
+  end)
+  call("searchsorted", function()
+    local x, values = same(1, 1000), same(1, MANY / 4)
+    return function() return x:searchsorted(values) end
   end)
   call("unique", function()
     local x = same(1, MANY / 16)

@@ -35,6 +35,18 @@ local function difference(got, wanted, case)
   end
 end
 
+-- The numbers of the cases with -0: Lua 5.1 merges the constants 0 and -0.0, so that it cannot read them.
+local function unreadable()
+  local found, number = {}, 0
+  for line in io.lines "tests/golden/operations.lua" do
+    if line:find "^  %(function" then
+      number = number + 1
+      found[number] = support.lua == "5.1" and line:find("-0.0", 1, true) ~= nil
+    end
+  end
+  return found
+end
+
 local function check(case)
   local args = {}
   for i = 1, #case.args do args[i] = build(case.args[i]) end
@@ -47,13 +59,13 @@ local function check(case)
 end
 
 describe("values of operations", function()
-  local by_name, names = {}, {}
+  local by_name, names, is_unreadable = {}, {}, unreadable()
   for number, case in ipairs(dofile "tests/golden/operations.lua") do
     if not by_name[case.name] then
       by_name[case.name] = {}
       names[#names + 1] = case.name
     end
-    table.insert(by_name[case.name], { number = number, case = case })
+    if not is_unreadable[number] then table.insert(by_name[case.name], { number = number, case = case }) end
   end
   for _, name in ipairs(names) do
     it(("are PyTorch's: %s"):format(name), function()

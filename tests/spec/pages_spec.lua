@@ -58,7 +58,7 @@ end
 
 -- Text on one line. Numbers are printed as 6.0 by Lua 5.3 and later, as 6 by others.
 local function flat(text)
-  text = text:gsub("%s+", " "):gsub(" ?$", " ")
+  text = (text .. " "):gsub("%s+", " ")
   if not math.type then text = text:gsub("(%d)%.0 ", "%1 ") end
   return (text:gsub(" $", ""))
 end
@@ -80,6 +80,12 @@ local function check_rows(page, rows)
     assert.are.equal(#rows, i)
     assert.are.same(want, got)
   end)
+end
+
+local function check_prompt(block)
+  local lines, output = pages.session(block.code)
+  local result = support.run(support.heed .. " -i", lines)
+  assert.are.same({ code = 0, out = output, err = "" }, result)
 end
 
 local BUILD_C = [[
@@ -164,6 +170,8 @@ describe("the code blocks of", function()
       if block.language == "c" then -- a library with sanitizers needs more flags to link than the pages show
         local test = (block.reason or support.build:find "asan") and pending or it
         test(where .. "the C program compiles and runs", function() check_c(block) end)
+      elseif block.language == "prompt" then
+        it(where .. "the prompt shows what the page shows", function() check_prompt(block) end)
       elseif block.language == "sh" then
         it(where .. "the commands exist", function() check_shell(block) end)
       end

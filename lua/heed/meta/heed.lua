@@ -145,6 +145,16 @@ function heed.arange(start_or_stop, stop, step, options) end
 ---@nodiscard
 function heed.linspace(first, last, count, options) end
 
+---`base` to the powers of linspace(start, stop, steps). Shape [steps].
+---@param start number
+---@param stop number
+---@param steps integer
+---@param base? number|{ base: number?, dtype: heed.DType? } 10 by default
+---@param options? heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.logspace(start, stop, steps, base, options) end
+
 ---A tensor made from the bytes that Tensor:to_string returns (little-endian, row-major).
 ---@param bytes string its length must be the number of elements times the size of one
 ---@param dtype heed.DType
@@ -212,6 +222,12 @@ function heed.column_stack(...) end
 ---@return heed.Tensor[]
 ---@nodiscard
 function heed.meshgrid(...) end
+
+---The matrix with the given matrices along its diagonal and 0 elsewhere; numbers and rows [n] count as matrices of one row.
+---@param ... heed.Tensor|heed.Tensor[]
+---@return heed.Tensor
+---@nodiscard
+function heed.block_diag(...) end
 
 ---The indices of the lower triangle of a matrix: its rows and columns, counted from 1, row by row.
 ---@param row integer

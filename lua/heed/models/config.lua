@@ -167,16 +167,16 @@ local FOREIGN = {
 --- The name that a file of the model uses for a rule.
 local function file_name(name, rule) return rule.also and rule.also[1] or name end
 
---- The name that a key probably means, or nil.
+--- The names that a key may mean.
 local function meant(key, rules)
   for name, others in pairs(FOREIGN) do
-    if rules[name] and set_of(others)[key] then return file_name(name, rules[name]) end
+    if rules[name] and set_of(others)[key] then return { file_name(name, rules[name]) } end
   end
   local names = {}
   for name, rule in pairs(rules) do
     for _, each in ipairs { name, compat.unpack(rule.also or {}) } do names[each] = true end
   end
-  return suggest.nearest(key, names)[1]
+  return suggest.nearest(key, names)
 end
 
 --- The problem with the keys of a config that no rule knows, or nil. `of` is a prefix for names in messages.
@@ -193,9 +193,9 @@ local function unknown_keys(config, rules, of)
     if type(key) ~= "string" then
       unknown[#unknown + 1] = ("there is %s"):format(E.what(key))
     elseif not known[key] and not IGNORED[key] then
-      local guess = meant(key, rules)
-      unknown[#unknown + 1] = ("there is no setting '%s%s'%s"):format(of or "", key,
-        guess and (", did you mean '%s'?"):format(guess) or "")
+      local question = suggest.question(meant(key, rules))
+      question = question and ", " .. question or ""
+      unknown[#unknown + 1] = ("there is no setting '%s%s'%s"):format(of or "", key, question)
     end
   end
   if #unknown == 0 then return nil end

@@ -43,7 +43,7 @@
 
 /* ---- Unary ---- */
 
-static inline vfloat reciprocal(vfloat x) {
+static inline vfloat one_over(vfloat x) {
   return v_div(v_set(1.0f), x);
 }
 
@@ -80,11 +80,11 @@ static inline vfloat sign_of(vfloat x) {
 UNARY(exp, EACH_UNROLLED, v_exp(x))
 UNARY(log, EACH, v_log(x))
 UNARY(sqrt, EACH_UNROLLED, v_sqrt(x))
-UNARY(rsqrt, EACH_UNROLLED, reciprocal(v_sqrt(x)))
+UNARY(rsqrt, EACH_UNROLLED, one_over(v_sqrt(x)))
 UNARY(abs, EACH_UNROLLED, v_abs(x))
 UNARY(neg, EACH_UNROLLED, v_neg(x))
 UNARY(tanh, EACH, v_tanh(x))
-UNARY(sigmoid, EACH_UNROLLED, reciprocal(logistic_divisor(x)))
+UNARY(sigmoid, EACH_UNROLLED, one_over(logistic_divisor(x)))
 UNARY(relu, EACH_UNROLLED, v_max(v_zero(), x)) /* keeps nan and -0 */
 UNARY(gelu, EACH_UNROLLED, gelu_of(x))
 UNARY(gelu_tanh, EACH, gelu_tanh_of(x))
@@ -95,7 +95,7 @@ UNARY(round, EACH_UNROLLED, v_round(x))
 UNARY(trunc, EACH_UNROLLED, v_copysign(v_floor(v_abs(x)), x))
 UNARY(sign, EACH_UNROLLED, sign_of(x))
 UNARY(square, EACH_UNROLLED, v_mul(x, x))
-UNARY(reciprocal, EACH_UNROLLED, reciprocal(x))
+UNARY(reciprocal, EACH_UNROLLED, one_over(x))
 UNARY(exp2, EACH_UNROLLED, v_exp2(x))
 UNARY(expm1, EACH, v_expm1(x))
 UNARY(log2, EACH, v_log2(x))
@@ -174,31 +174,46 @@ static inline vfloat remainder_of(vfloat x, vfloat y, vfloat quotient) {
   return v_select(v_eq(rest, v_zero()), v_copysign(rest, x), moved);
 }
 
-/* Lanes with large quotients, nan or inf, which are rare, use the scalar kernel. */
-void KERNEL(remainder)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
-  const vfloat limit = v_set(0x1p22f), largest = v_set(FLT_MAX);
-  float over[V_LANES], under[V_LANES];
-  BINARY_LOOPS(
-      remainder, EACH, const vfloat quotient = v_div(x, y);
-      const vmask easy = v_and_mask(v_lt(v_abs(quotient), limit), v_le(v_abs(y), largest));
-      unsigned hard = v_mask_bits(v_and_mask(some, v_not_mask(easy))); if (hard != 0) {
-        v_store(over, x);
-        v_store(under, y);
-      } STORE(out, remainder_of(x, y, quotient));
-      for (size_t l = 0; hard != 0; l++, hard >>= 1) {
-        if (hard & 1) heed__scalar_remainder(out + i + l, over + l, 1, under + l, 1, 1);
-      })
+/* The same, moved to the sign of x, which is exact. */
+static inline vfloat fmod_of(vfloat x, vfloat y, vfloat quotient) {
+  const vfloat rest = v_fnma(v_round(quotient), y, x), moved = v_add(rest, v_copysign(y, x));
+  return v_copysign(v_select(v_eq(rest, v_copysign(rest, x)), rest, moved), x);
 }
 
-/* No vector code: the scalar kernels call libm. */
-#define BINARY_BY_SCALAR(name)                                                                               \
+/* As in the scalar kernel, with the same remainder. */
+static inline vfloat floor_divide_of(vfloat x, vfloat y, vfloat quotient) {
+  const vfloat r = fmod_of(x, y, quotient), one = v_set(1.0f);
+  const vmask whole = v_eq(r, v_zero()), same_sign = v_eq(v_copysign(one, r), v_copysign(one, y));
+  const vfloat exact = v_div(v_sub(x, r), y);
+  const vfloat down = v_select(whole, exact, v_select(same_sign, exact, v_sub(exact, one)));
+  return v_select(v_eq(down, v_zero()), v_copysign(v_zero(), quotient), v_round(down));
+}
+
+/* Lanes with large quotients, nan or inf, which are rare, use the scalar kernel. */
+#define DIVIDING(name)                                                                                       \
   void KERNEL(name)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {      \
-    heed__scalar_##name(out, a, sa, b, sb, n);                                                               \
+    const vfloat limit = v_set(0x1p22f), largest = v_set(FLT_MAX);                                           \
+    float over[V_LANES], under[V_LANES];                                                                     \
+    BINARY_LOOPS(                                                                                            \
+        name, EACH, const vfloat quotient = v_div(x, y);                                                     \
+        const vmask easy = v_and_mask(v_lt(v_abs(quotient), limit), v_le(v_abs(y), largest));                \
+        unsigned hard = v_mask_bits(v_and_mask(some, v_not_mask(easy))); if (hard != 0) {                    \
+          v_store(over, x);                                                                                  \
+          v_store(under, y);                                                                                 \
+        } STORE(out, name##_of(x, y, quotient));                                                             \
+        for (size_t l = 0; hard != 0; l++, hard >>= 1) {                                                     \
+          if (hard & 1) heed__scalar_##name(out + i + l, over + l, 1, under + l, 1, 1);                      \
+        })                                                                                                   \
   }
 
-BINARY_BY_SCALAR(pow)
-BINARY_BY_SCALAR(floor_divide)
-BINARY_BY_SCALAR(fmod)
+DIVIDING(remainder)
+DIVIDING(fmod)
+DIVIDING(floor_divide)
+
+/* No vector code: the scalar kernel calls libm. */
+void KERNEL(pow)(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t n) {
+  heed__scalar_pow(out, a, sa, b, sb, n);
+}
 
 static inline void store_some_bytes(uint8_t *p, vmask m, size_t n) {
   const unsigned bits = v_mask_bits(m);
