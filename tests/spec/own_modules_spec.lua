@@ -313,7 +313,8 @@ describe("a container", function()
   end)
 
   it("accepts modules only", function()
-    fails("Sequential: the appended value is a function; it must be a module", nn.Sequential, nn.Linear)
+    fails("Sequential: the appended value is a function; it must be a module; a constructor is called: nn.ReLU()",
+      nn.Sequential, nn.Linear)
     fails("ModuleList: a key of the list is a string ('a'); it must be an index from 1 to the length, 0",
       nn.ModuleList, { a = nn.Dropout() })
     local m = nn.ModuleList()
