@@ -464,10 +464,12 @@ HEED_CALL heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value);
 /* One tensor to float32. neg, abs, relu, floor, ceil, round, trunc, sign and square also take int64 and keep
  * it; of these, only sign (bool) and square (int64) take bool. All others read bool and int64 as float32.
  * silu: x / (1 + e^-x). round: to the nearest integer, ties to even. sign: -1, 0 or 1; 0 for nan. */
+/* clang-format off */
 #define HEED_UNARY_LIST(X)                                                                                   \
-  X(exp)                                                                                                     \
-  X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu) X(floor) X(ceil)    \
-      X(round) X(trunc) X(sign) X(square) X(reciprocal) X(exp2) X(expm1) X(log2) X(log10) X(log1p) X(erf)
+  X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(neg) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu)              \
+  X(floor) X(ceil) X(round) X(trunc) X(sign) X(square) X(reciprocal)                                         \
+  X(exp2) X(expm1) X(log2) X(log10) X(log1p) X(erf)
+/* clang-format on */
 
 /* Two tensors that broadcast. div is true division (float32); floor_divide rounds down; remainder has the
  * sign of the divisor, like Lua's %, and fmod that of a. maximum and minimum propagate nan. Errors: SHAPE,
@@ -635,6 +637,11 @@ HEED_CALL heed_index(heed_context *ctx, const heed_tensor *x, int count, const h
  * it. Errors: as heed_index; ARGUMENT (elements of x share memory). */
 HEED_CALL heed_index_put(heed_context *ctx, heed_tensor *x, int count, const heed_tensor *const *indices,
                          const heed_tensor *value, bool accumulate);
+/** For each value the index, from 1 to n + 1, at which it would be inserted in sorted [n] (or [..., n], with
+ * values [..., m]): before equal elements; right: behind them. int64, in the shape of values. nan is the
+ * largest. Errors: SHAPE, DTYPE. (ops/search.c) */
+HEED_CALL heed_searchsorted(heed_context *ctx, const heed_tensor *sorted, const heed_tensor *values,
+                            bool right, heed_tensor **out);
 /** The indices, from 1, of the elements that are not 0, in row-major order: int64 [count, dimensions of x].
  */
 HEED_CALL heed_nonzero(heed_context *ctx, const heed_tensor *x, heed_tensor **out);

@@ -5,7 +5,7 @@
 
 /* a · b + c rounded once, up to rounding twice in rare ties: the product is exact in double. PyTorch uses the
  * processor's fused multiply-add, which portable code would emulate slowly. */
-static inline float fused(float a, float b, float c) {
+static inline float product_and_sum(float a, float b, float c) {
   return (float)((double)a * (double)b + (double)c);
 }
 
@@ -36,12 +36,13 @@ typedef struct factor {
     }                                                                                                        \
   }
 
-COMBINE_ROW(float_addcmul, float, fused(f.number *a, b, x))
+COMBINE_ROW(float_addcmul, float, product_and_sum(f.number *a, b, x))
 COMBINE_ROW(int64_addcmul, int64_t, (int64_t)((uint64_t)x + f.whole * (uint64_t)a * (uint64_t)b))
 COMBINE_ROW(bool_addcmul, uint8_t, (x | (f.whole & a & b)) != 0)
 COMBINE_ROW(float_addcdiv, float, x + f.number * a / b)
 /* From the nearer end, like PyTorch; a: the other end, b: the weight. */
-COMBINE_ROW(float_lerp, float, fabsf(b) < 0.5f ? fused(b, a - x, x) : fused(b - 1.0f, a - x, a))
+COMBINE_ROW(float_lerp, float,
+            fabsf(b) < 0.5f ? product_and_sum(b, a - x, x) : product_and_sum(b - 1.0f, a - x, a))
 
 /* Converts a factor for that dtype. Errors: DTYPE. */
 static heed_status read_factor(heed_context *ctx, const char *function, const char *name, heed_scalar value,

@@ -81,7 +81,9 @@ return function(inputs)
 
   -- ---- Sums and rows ----------------------------------------------------------------------------
 
-  for _, name in ipairs { "sum", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "prod", "amax", "amin" } do
+  for _, name in ipairs {
+    "sum", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "prod", "amax", "amin",
+  } do
     call(name, function()
       local x = same(name == "any" and 0 or 1, VERY_MANY)
       return function() return x[name](x) end
@@ -288,6 +290,10 @@ return function(inputs)
   call("nonzero", function()
     local x = same(1, MANY / 4, 2)
     return function() return x:nonzero() end
+  end)
+  call("searchsorted", function()
+    local x, values = same(1, 1000), same(1, MANY / 4)
+    return function() return x:searchsorted(values) end
   end)
   call("unique", function()
     local x = same(1, MANY / 16)

@@ -8,7 +8,7 @@ local prompt = require "heed.prompt"
 local show = require "heed.prompt.show"
 local tokens = require "heed.prompt.tokens"
 local concat, sort = table.concat, table.sort
-local find, match, sub = string.find, string.match, string.sub
+local find, sub = string.find, string.sub
 local getmetatable, ipairs, pairs, pcall, rawget, type = getmetatable, ipairs, pairs, pcall, rawget, type
 
 local complete = {}
@@ -137,7 +137,7 @@ local function options_of(list, brace, depth)
   if not record then return found end
   for _, param in ipairs(record.params) do annotations.add_options(param.type, found) end
   for _, overload in ipairs(record.overloads) do
-    local kind = match(overload, "^fun%(options%??: ([^,)]+)%)")
+    local kind = annotations.options_and_result(overload)
     if kind then annotations.add_options(kind, found) end
   end
   return found

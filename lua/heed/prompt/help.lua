@@ -72,7 +72,7 @@ local function function_text(record)
   end
   table_of(lines, params)
   for _, overload in ipairs(record.overloads) do
-    local class = match(overload, "^fun%(options%??: ([%w_.]+)%)")
+    local class = annotations.options_and_result(overload)
     if class and annotations.class(class) then
       lines[#lines + 1] = "By name, in a table:"
       local options = {}
@@ -161,6 +161,7 @@ local function named(path)
   for word in gmatch(path, "[%w_]+") do words[#words + 1] = word end
   local name = words[#words]
   if not name then return USAGE end
+  if annotations.module(path) then return class_text(annotations.module(path), path) end
   words[#words] = nil
   if #words > 0 then
     local class = class_of_path(words)

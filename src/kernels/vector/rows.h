@@ -43,7 +43,7 @@
 
 /* ---- Unary ---- */
 
-static inline vfloat reciprocal(vfloat x) {
+static inline vfloat one_over(vfloat x) {
   return v_div(v_set(1.0f), x);
 }
 
@@ -80,11 +80,11 @@ static inline vfloat sign_of(vfloat x) {
 UNARY(exp, EACH_UNROLLED, v_exp(x))
 UNARY(log, EACH, v_log(x))
 UNARY(sqrt, EACH_UNROLLED, v_sqrt(x))
-UNARY(rsqrt, EACH_UNROLLED, reciprocal(v_sqrt(x)))
+UNARY(rsqrt, EACH_UNROLLED, one_over(v_sqrt(x)))
 UNARY(abs, EACH_UNROLLED, v_abs(x))
 UNARY(neg, EACH_UNROLLED, v_neg(x))
 UNARY(tanh, EACH, v_tanh(x))
-UNARY(sigmoid, EACH_UNROLLED, reciprocal(logistic_divisor(x)))
+UNARY(sigmoid, EACH_UNROLLED, one_over(logistic_divisor(x)))
 UNARY(relu, EACH_UNROLLED, v_max(v_zero(), x)) /* keeps nan and -0 */
 UNARY(gelu, EACH_UNROLLED, gelu_of(x))
 UNARY(gelu_tanh, EACH, gelu_tanh_of(x))
@@ -95,7 +95,7 @@ UNARY(round, EACH_UNROLLED, v_round(x))
 UNARY(trunc, EACH_UNROLLED, v_copysign(v_floor(v_abs(x)), x))
 UNARY(sign, EACH_UNROLLED, sign_of(x))
 UNARY(square, EACH_UNROLLED, v_mul(x, x))
-UNARY(reciprocal, EACH_UNROLLED, reciprocal(x))
+UNARY(reciprocal, EACH_UNROLLED, one_over(x))
 UNARY(exp2, EACH_UNROLLED, v_exp2(x))
 UNARY(expm1, EACH, v_expm1(x))
 UNARY(log2, EACH, v_log2(x))
