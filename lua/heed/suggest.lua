@@ -48,6 +48,7 @@ local function collect(set, names)
   elseif type(names) == "table" then
     local name = next(names)
     while name ~= nil do
+      core.check_cancel "suggest"
       if type(name) == "string" and name:sub(1, 1) ~= "_" then set[name] = true end
       name = next(names, name)
     end

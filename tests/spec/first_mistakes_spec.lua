@@ -576,6 +576,25 @@ local mistakes = {
     { "x:expand(2)", "expand: x is [2, 3]; it must broadcast to [2], which has fewer dimensions" },
     { "x:pad({1})", "pad: pad has 1 number; it must have two for each dimension" },
   },
+  ["a dot instead of a colon, or the other way round"] = {
+    { "x.tolist()", "tolist: x is nil; it must be a tensor; call it as x:tolist(...), with a colon, or as "
+      .. "heed.tolist(x, ...)" },
+    { "x.softmax(-1)", "softmax: dim is nil; it must be an integer; call it as x:softmax(...), with a colon, or as "
+      .. "heed.softmax(x, ...)" },
+    { "x.view(3, 2)", "view: x is the number 3; it must be a tensor; call it as x:view(...), with a colon, or as "
+      .. "heed.view(x, ...)" },
+    { "x.unbind()", "unbind: x is nil; it must be a tensor; call it as x:unbind(...), with a colon, or as "
+      .. "heed.unbind(x, ...)" },
+    { "x.add(1)", "add: b is nil; it must be a tensor or a number; call it as x:add(...), with a colon, or as "
+      .. "heed.add(x, ...)" },
+    { "heed:outer(x, x)", "outer: argument 1 is the table heed; write heed.outer(...), with a dot instead of a colon" },
+    { "heed:einsum('ij->ji', x)",
+      "einsum: argument 1 is the table heed; write heed.einsum(...), with a dot instead of a colon" },
+    { "nn:Sequential(m)",
+      "Sequential: argument 1 is the table nn; write nn.Sequential(...), with a dot instead of a colon" },
+    { "F:softmax(x)", "softmax: argument 1 is the table nn.functional; write nn.functional.softmax(...), with a dot "
+      .. "instead of a colon" },
+  },
   ["reductions"] = {
     { "x.sum(1)",
       "sum: x is the number 1; it must be a tensor; call it as x:sum(...), with a colon, or as "
