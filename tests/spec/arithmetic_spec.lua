@@ -180,7 +180,8 @@ describe("messages", function()
       heed.ones(5))
     fails("mul_: b is nil; it must be a tensor or a number", heed.mul_, x)
     fails("nelement: x is the number 1; it must be a tensor", heed.nelement, 1)
-    fails("masked_fill_: mask is float32; it must be bool", heed.masked_fill_, x, x, 0)
+    fails("masked_fill_: mask is float32; it must be bool: convert with mask:bool(), or compare, as x:gt(0) does",
+      heed.masked_fill_, x, x, 0)
   end)
 end)
 
@@ -334,8 +335,8 @@ describe("a tensor", function()
     shows("int64[2] 1 1", x:to(i))
     shows("float32[2] 1 2", i:type_as(x))
     fails("type_as: other is a string ('int64'); it must be a tensor", heed.type_as, x, "int64")
-    fails("to: dtype is a string ('cuda'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
-      heed.to, x, "cuda")
+    fails("to: dtype is a string ('float8'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
+      heed.to, x, "float8")
   end)
 
   it("tells how many elements it has, and their size", function()
