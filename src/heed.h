@@ -637,6 +637,11 @@ HEED_CALL heed_index(heed_context *ctx, const heed_tensor *x, int count, const h
  * it. Errors: as heed_index; ARGUMENT (elements of x share memory). */
 HEED_CALL heed_index_put(heed_context *ctx, heed_tensor *x, int count, const heed_tensor *const *indices,
                          const heed_tensor *value, bool accumulate);
+/** For each value the index, from 1 to n + 1, at which it would be inserted in sorted [n] (or [..., n], with
+ * values [..., m]): before equal elements; right: behind them. int64, in the shape of values. nan is the
+ * largest. Errors: SHAPE, DTYPE. (ops/search.c) */
+HEED_CALL heed_searchsorted(heed_context *ctx, const heed_tensor *sorted, const heed_tensor *values,
+                            bool right, heed_tensor **out);
 /** The indices, from 1, of the elements that are not 0, in row-major order: int64 [count, dimensions of x].
  */
 HEED_CALL heed_nonzero(heed_context *ctx, const heed_tensor *x, heed_tensor **out);

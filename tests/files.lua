@@ -54,4 +54,24 @@ end
 --- The contents of a .safetensors file with this header and data.
 function files.safetensors(header, data) return string.pack("<s8", header) .. (data or "") end
 
+-- ---- Files of torch.save ------------------------------------------------------------------------
+
+--- The contents of a file from before PyTorch 1.6: the number, the version and the sizes of C's types, the pickle of the
+--- value, the list of the keys of its storages, the storages.
+function files.torch(value, keys, storages)
+  return "\128\2\138\nl\252\156F\249 j\168P\25." .. "\128\2M\233\3." .. "\128\2}." .. "\128\2" .. value .. "."
+    .. "\128\2" .. (keys or "]") .. "." .. (storages or "")
+end
+
+function files.pickled_text(text) return "X" .. string.pack("<s4", text) end
+function files.pickled_global(module, name) return "c" .. module .. "\n" .. name .. "\n" end
+
+--- The pickle of a tensor on storage "0", which has `count` elements; `shape` and `stride` are pickled numbers.
+function files.torch_tensor(count, offset, shape, stride)
+  local text, global = files.pickled_text, files.pickled_global
+  return global("torch._utils", "_rebuild_tensor_v2") .. "((" .. text "storage" .. global("torch", "FloatStorage")
+    .. text "0" .. text "cpu" .. "K" .. string.char(count) .. "tQK" .. string.char(offset) .. "(" .. shape .. "t("
+    .. stride .. "t\137}tR"
+end
+
 return files

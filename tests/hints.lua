@@ -5,6 +5,8 @@ local HINTS = {
   "^; call it as x:[%w_]+%(%.%.%.%), with a colon, or as heed%.[%w_]+%(x, %.%.%.%)$",
   '^; write "[%w]+"$',
   "^; heed.tensor makes one from a table$",
+  "^; heed computes on the processor: leave it out$",
+  "^: convert with [%w_]+:bool%(%), or compare, as x:gt%(0%) does$",
   "^; it must be an integer; name the dtype: .*$",
 }
 

@@ -5,14 +5,14 @@
 --
 -- A page with the line <!-- runs with a model --> is run if the build folder has the model of `make model`.
 --
--- The rows of a table below <!-- rows run after: CODE --> are run one by one, each after CODE in a new script: the code in
--- the column `heed`. A filled cell in the column `gives` is what the row prints, with one space for lines and indentation. A
--- bar in code is written as \|.
+-- The rows of a table below <!-- rows run after: CODE --> are run one by one, each after CODE in a new script: the code
+-- in the column `heed`. A filled cell in the column `gives` is what the row prints, with one space for lines and
+-- indentation. A bar in code is written as \|.
 local support = require "tests.support"
 
 local pages = {}
 
-pages.LANGUAGES = { lua = true, c = true, sh = true, text = true, cmake = true, python = true }
+pages.LANGUAGES = { lua = true, prompt = true, c = true, sh = true, text = true, cmake = true, python = true }
 
 pages.REASONS = {
   ["needs a model"] = true,
@@ -129,11 +129,21 @@ end
 function pages.row_script(rows)
   local lines = { 'local heed = require "heed"', "local nn = heed.nn" }
   for _, row in ipairs(rows) do
-    local is_expression = (loadstring or load)("return " .. row.code)
+    local is_expression = (loadstring or load)("return " .. row.code) -- luacheck: ignore 113
     local code = is_expression and "return " .. row.code or row.code
     lines[#lines + 1] = ("do %s; print((function() %s\n end)()) io.write '\\1' end"):format(rows.setup, code)
   end
   return table.concat(lines, "\n") .. "\n"
+end
+
+--- The lines that a block of the prompt types, after "> " or ">> ", and what it shows.
+function pages.session(code)
+  local lines, output = {}, {}
+  for line in code:gmatch "([^\n]*)\n" do
+    local input = line:match "^>>? (.*)$"
+    table.insert(input and lines or output, (input or line) .. "\n")
+  end
+  return table.concat(lines), table.concat(output)
 end
 
 --- The commands of a shell block, with lines that end in "\" joined; without comments, `sudo` and variables before the

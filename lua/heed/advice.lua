@@ -48,6 +48,7 @@ add("Tensor", "int", "write x:long()")
 add("Tensor", "type astype", 'x.dtype is the dtype, and x:to "int64" converts')
 add("Tensor", "len", "write #x, or x:size(1)")
 add("Tensor", "copy", "write x:clone()")
+add("Tensor", "forward parameters state_dict eval train", "that is a module's: x is a tensor")
 add("Tensor", "...", 'write x[{"...", i}]')
 add("Tensor", "append extend insert", "a tensor has a fixed shape: write heed.cat{x, y}")
 add("Tensor", "resize resize_ unsqueeze_ squeeze_ t_ transpose_ view_",
@@ -101,11 +102,62 @@ add("module", "bfloat16", 'write m:to "bfloat16"')
 add("module", "float", 'write m:to "float32"')
 add("module", "save", 'write heed.save("m.safetensors", m:state_dict())')
 add("module", "load", 'write m:load_state_dict(heed.load "m.safetensors")')
+add("module", "shape size dim ndim dtype numel", "that is a tensor's: a module's tensors are m.weight and so on")
 add("module", "summary print", "write print(m)")
 add("module", "fit step", TRAINING)
 add("module", "params get_parameters", "write m:parameters(), or m:named_parameters()")
 add("module", "call __call__ predict", "write m(x)")
 add("module", "num_parameters count_parameters", "add up p:numel() over m:parameters()")
+
+-- ---- Names of Python, in Lua's own messages ----
+
+add("global", "torch", 'write local heed = require "heed", and heed instead of torch')
+add("global", "heed", 'write local heed = require "heed"')
+add("global", "nn", 'write local nn = require("heed").nn')
+add("global", "F", 'write local F = require("heed").nn.functional')
+add("global", "np numpy", "heed is not NumPy: tensors have most of its functions")
+add("global", "len", "write #x")
+add("global", "range", "write for i = 1, n do ... end")
+add("global", "enumerate", "write for i, value in ipairs(list) do ... end")
+add("global", "zip", "write for i = 1, #a do ... a[i], b[i] ... end")
+add("global", "str", "write tostring(x)")
+add("global", "int", "write math.floor(x), or x:long() for a tensor")
+add("global", "float", "write tonumber(x), or x:float() for a tensor")
+add("global", "list tuple dict set", "write a table: {1, 2} or {name = value}")
+add("global", "isinstance", "write type(x), heed.is_tensor(x), or m:class_name()")
+add("global", "super", "write Parent.init(self, ...)")
+add("global", "sum abs min max round", "write x:sum() and so on for tensors, math.abs, math.min, math.max for numbers")
+add("global", "sorted", "write table.sort(list)")
+add("global", "open", "write io.open(path)")
+add("global", "exit quit", "write os.exit()")
+add("global", "hasattr getattr", "write x.name ~= nil, x[name]")
+add("method", "append extend", "write list[#list + 1] = value, or container:append(m) for nn.ModuleList")
+add("method", "items", "write for name, value in pairs(t) do ... end")
+add("method", "keys values", "write for name, value in pairs(t) do ... end")
+add("method", "split strip startswith endswith join",
+  "Lua's strings have find, match, gsub, gmatch, sub; lists table.concat")
+
+--- Python in Lua: {pattern of Lua's message, advice}, the first that fits.
+advice.syntax = {
+  { "near '@'", "write a:matmul(b)" },
+  { "near '!'", "Lua writes ~= for !=" },
+  { "syntax error near '[-+*/]'", "write x = x + 1" },
+  { "'=' expected near '[-+*/]'", "write x = x + 1" },
+  { "unexpected symbol near '%*'", "Lua writes ^ for powers" },
+  { "unexpected symbol near '#'", "comments begin with --" },
+  { "unexpected symbol near '%['", "lists are written {1, 2}" },
+  { "unexpected symbol near ':'", "slices are tables: x[{ {}, 1 }] or x[{ {2, 4} }]" },
+  { "'%]' expected near ':'", "slices are tables: x[{ {2, 4} }] or x[{ {}, 1 }]" },
+  { "'}' expected near ':'", "fields are written {name = value}" },
+  { "near 'torch'", 'write local heed = require "heed"' },
+  { "'then' expected near 'is'", "write x == nil" },
+  { "'then' expected", "write if condition then ... end" },
+  { "'do' expected", "write for i = 1, n do ... end" },
+  { "attempt to compare .*userdata", "for tensors, write x:gt(0), x:lt(0), x:ge(0) or x:le(0)" },
+  { "attempt to call a %a+ value %(%a+ 'shape'%)", "shape is a field: write it without ()" },
+  { "attempt to call a %a+ value %(%a+ 'ndim'%)", "ndim is a field: write it without ()" },
+  { "attempt to call a %a+ value %(%a+ 'dtype'%)", "dtype is a field: write it without ()" },
+}
 
 -- ---- Dtypes ----
 

@@ -1,4 +1,4 @@
---- heed.load and heed.save for .safetensors, .npz and .npy files.
+--- heed.load for .safetensors, .npz, .npy and .pt files, and heed.save for all of these but .pt.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -9,8 +9,17 @@ local fail = E.fail
 
 local M = {}
 
---- A state dict in the file's order, and its metadata; for .npy one tensor; nil and a message on failure.
-function M.load(path)
+local LOAD_OPTIONS = { "map_location", "weights_only", "mmap" } -- torch.load's
+
+--- A state dict in the file's order, and its metadata; for .npy one tensor; nil and a message on failure. The options
+--- are accepted, since heed always does what they ask for.
+function M.load(path, ...)
+  local location, weights_only, mmap = primitives.options("load", LOAD_OPTIONS, 2, path, ...)
+  if location ~= nil and location ~= "cpu" then
+    E.reject("load", "map_location", location, "'cpu', where heed computes, or nil")
+  end
+  E.boolean(weights_only, nil, "load", "weights_only")
+  E.boolean(mmap, nil, "load", "mmap")
   local first, tensors, metadata, numbers, archive = files.load(path)
   if first == nil then return nil, tensors end
   if not metadata then return first end
@@ -28,7 +37,10 @@ end
 local function contents_of(what)
   local names, tensors = {}, {}
   for name, value in compat.pairs(what) do
-    E.check_type(name, "string", "save", "a name")
+    if type(name) ~= "string" then
+      local list = compat.is_integer(name) and is_tensor(value)
+      E.reject("save", "a name", name, "a string%s", list and ", as in {x = x, y = y}" or "")
+    end
     if not is_tensor(value) then E.reject("save", ("'%s'"):format(name), value, "a tensor") end
     names[#names + 1] = name
     E.check_cancel "save"
@@ -66,6 +78,9 @@ local OPTIONS = { "metadata" }
 --- Saves a tensor or a table of tensors. Returns true, or nil and a message.
 function M.save(path, what, ...)
   local metadata = primitives.options("save", OPTIONS, 3, path, what, ...)
+  if type(path) ~= "string" then
+    E.reject("save", "path", path, "a string%s", type(what) == "string" and "; the path comes first" or "")
+  end
   if is_tensor(what) then
     if metadata ~= nil then fail "save: metadata is given; it must be nil for a tensor without a name" end
     return files.save_tensor(path, what)

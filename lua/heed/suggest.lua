@@ -84,14 +84,16 @@ function suggest.nearest(name, ...)
   return found
 end
 
-local function quoted(names, prefix, suffix)
+--- "did you mean 'a', 'b' or 'c'?"; nil without names.
+function suggest.question(names)
   local parts = {}
-  for i, name in ipairs(names) do parts[i] = "'" .. prefix .. name .. suffix .. "'" end
-  if #parts < 2 then return parts[1] end
-  return table.concat(parts, ", ", 1, #parts - 1) .. " or " .. parts[#parts]
+  for i, name in ipairs(names) do parts[i] = "'" .. name .. "'" end
+  if #parts == 0 then return nil end
+  local last = table.remove(parts)
+  return "did you mean " .. (#parts > 0 and table.concat(parts, ", ") .. " or " or "") .. last .. "?"
 end
 
-local function did_you_mean(names) return #names > 0 and "; did you mean " .. quoted(names, "", "") .. "?" or "" end
+local function did_you_mean(names) return #names > 0 and "; " .. suggest.question(names) or "" end
 
 -- Where else a name exists: heed.Linear is heed.nn.Linear.
 local function elsewhere(owner, name)
@@ -134,6 +136,28 @@ end
 --- "heed.nn has no function or field 'Linaer'; did you mean 'Linear'?"
 function suggest.message(owner, name, ...)
   return ("%s has no function or field '%s'%s"):format(owner, name, suggest.hint(owner, name, ...))
+end
+
+-- The name in Lua's message about a call or index of nil, and what it is: "method", "field", "global".
+local function named(message)
+  local kind, name = message:match "attempt to [ci][an][ld][le]x?.-(%a+) '([%w_]+)'"
+  if message:find("nil value", 1, true) then return kind, name end
+end
+
+local GLOBALS = "print require tostring tonumber pairs ipairs type pcall error assert select setmetatable"
+
+--- What to add to a message of Lua itself, such as "attempt to call a nil value (method 'foward')", or "".
+function suggest.after(message)
+  for _, case in ipairs(advice.syntax) do
+    if message:find(case[1]) then return "; " .. case[2] end
+  end
+  local kind, name = named(message)
+  local owner = kind == "global" and "global" or "method"
+  if not name or kind ~= "global" and message:find("attempt to index", 1, true) then return "" end
+  local given = advice.names[owner][name]
+  if given then return "; " .. given end
+  if owner == "global" then return elsewhere(owner, name) or did_you_mean(suggest.nearest(name, GLOBALS)) end
+  return suggest.hint("module", name, require "heed.nn.protocol", require "heed.nn.module", "forward init training")
 end
 
 --- Makes reading an unknown name of a table an error. Names that begin with "_", which libraries look for, stay nil.

@@ -126,6 +126,20 @@ def operation_cases(count):
         yield operation("bincount", values, values.bincount(weights)[1:], weights)
 
 
+def search_cases(count):
+    for _ in range(count):
+        rows, n, m = random.randint(1, 3), random.randint(0, 6), random.randint(0, 4)
+        dtype = random.choice([torch.float32, torch.int64])
+        boundaries, values = integers(-4, 5, [rows, n], dtype).sort(-1)[0], integers(-5, 6, [rows, m], dtype)
+        if dtype == torch.float32 and m > 1:
+            values[0, 0] = torch.inf
+        for right in False, True:
+            found = torch.searchsorted(boundaries, values, right=right) + 1
+            yield operation("searchsorted", boundaries, found, values, right)
+            yield operation("bucketize", values, torch.bucketize(values, boundaries[0], right=right) + 1,
+                            boundaries[0], right)
+
+
 def unique_cases(count):
     for _ in range(count):
         x = integers(-3, 4, [random.randint(0, 4), 3], random.choice([torch.float32, torch.int64, torch.bool]))
@@ -151,7 +165,7 @@ def multinomial_cases(count):
 def main():
     random.seed(23)
     torch.manual_seed(23)
-    cases = [*index_cases(250), *operation_cases(25), *unique_cases(15), *multinomial_cases(60)]
+    cases = [*index_cases(250), *operation_cases(25), *search_cases(8), *unique_cases(15), *multinomial_cases(60)]
     golden.write(golden.folder() / "indices.lua", "indices: reference values made by scripts/dev/make_index_values.py "
                  f"with PyTorch {torch.__version__}", cases, functions=True)
 

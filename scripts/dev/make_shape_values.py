@@ -91,6 +91,11 @@ def tile():
     return x.tensor.tile(counts), "tile", [x, counts]
 
 
+def block_diag():
+    views = [View(sizes(R.randint(0, 2))) for _ in range(R.randint(1, 4))]
+    return torch.block_diag(*[x.tensor for x in views]), "block_diag", views
+
+
 def repeat_interleave():
     x = tensor(0, 4)
     d, lua = one_of(x.ndim) if x.ndim and R.random() < 0.8 else (None, None)
@@ -337,7 +342,7 @@ def einsum():
 
 CASES = [flip, roll, repeat, tile, unbind, movedim, swapdims, broadcast_to, squeeze, unflatten, stacks, meshgrid, pad,
          pad_by_mode, diagonal, diag, diag_embed, diagflat, trace, triangles, unfold, arange, products, inner, added,
-         tensordot, cross, einsum, einsum, einsum, repeat_interleave]
+         tensordot, cross, einsum, einsum, einsum, repeat_interleave, block_diag]
 
 
 def lua_argument(value):

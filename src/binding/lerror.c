@@ -204,6 +204,22 @@ const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names,
   return lua_pushliteral(L, "");
 }
 
+void lheed_explain(lua_State *L, int idx) {
+  lua_pushvalue(L, idx);
+  const bool open = lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_library_key) != LUA_TNIL;
+  lua_pop(L, 1);
+  const char *message = lua_tostring(L, idx);
+  if (!open || (!strstr(message, "attempt to ") && !strstr(message, " near "))) return;
+  lheed_require(L, "heed.suggest");
+  lua_getfield(L, -1, "after");
+  lua_remove(L, -2);
+  lua_pushvalue(L, idx);
+  if (lua_pcall(L, 1, 1, 0) == LUA_OK && lua_type(L, -1) == LUA_TSTRING)
+    lua_concat(L, 2);
+  else
+    lua_pop(L, 1);
+}
+
 int lheed_unknown_name(lua_State *L, const char *owner) {
   lua_settop(L, 2);
   if (lua_type(L, 2) != LUA_TSTRING || lua_tostring(L, 2)[0] == '_') return 0;

@@ -195,5 +195,6 @@ void lheed_open_fields(lua_State *L) {
   static const luaL_Reg primitives[] = {{"install", install}, {NULL, NULL}};
   lheed_add_metamethods(L, &lheed_module_type, metamethods);
   lheed_add(L, "modules", primitives);
-  lheed_add_transparent(L, module_newindex); /* errors of lua/heed/nn/own.lua have the line of the assignment */
+  lheed_add_transparent(L,
+                        module_newindex); /* errors of lua/heed/nn/own.lua have the line of the assignment */
 }

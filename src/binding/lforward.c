@@ -75,8 +75,8 @@ static int forward_in_c(lua_State *L) {
 
 /* m(x, options) and m:forward(x, options) → y, or y and a table of taps. */
 static int forward(lua_State *L) {
-  lheed_begin(L);
-  if (!calls_own(lheed_self(L, "forward"))) return forward_in_c(L);
+  const heed_module *m = lheed_test_module(L, 1);
+  if (!m || !calls_own(m)) return forward_in_c(L);
   lheed_require(L, "heed.nn.own");
   lua_getfield(L, -1, "forward");
   lua_remove(L, -2);

@@ -211,6 +211,8 @@ const char *lheed_push_key(lua_State *L, int idx);
  * selects the advice of heed.suggest; the known names are the keys of the tables, or the words of the texts,
  * at the stack indices `names` and `more` (0: nothing). Allocates. */
 const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names, int more);
+/** Pushes the string at idx, a message of Lua itself, with what to write instead where that is known. */
+void lheed_explain(lua_State *L, int idx);
 /** Makes reading an unknown name of the table on top of the stack, which messages call `owner`, an error.
  * Other keys, and names with a leading underscore, which libraries look for in any table, stay nil. */
 void lheed_guard(lua_State *L, const char *owner);
@@ -268,7 +270,6 @@ const heed_tensor *lheed_operand(lua_State *L, int idx, const char *function, co
 heed_scalar lheed_scalar(lua_State *L, int idx, const char *function, const char *name);
 /** Whether gelu's form "tanh" is given, not "none". */
 bool lheed_approximate(lua_State *L, int idx, const char *function, const char *name);
-const char *lheed_string(lua_State *L, int idx, const char *function, const char *name);
 /** An integer, or a float with an integral value. */
 int64_t lheed_integer(lua_State *L, int idx, const char *function, const char *name);
 int64_t lheed_opt_integer(lua_State *L, int idx, const char *function, const char *name, int64_t otherwise);

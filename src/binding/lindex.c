@@ -246,6 +246,11 @@ static const struct {
 
 static int unknown_field(lua_State *L) {
   luaL_Buffer names;
+  if (strpbrk(lua_tostring(L, 2), ":,"))
+    return lheed_error(L,
+                       "Tensor has no field or method %s; slices are tables that include both ends: x[{ "
+                       "{first, last}, {} }]",
+                       lheed_push_key(L, 2));
   luaL_buffinit(L, &names);
   for (size_t i = 0; i < FIELDS; i++) {
     luaL_addstring(&names, fields[i].name);

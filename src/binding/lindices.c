@@ -66,6 +66,42 @@ static int op_nonzero(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* searchsorted(sorted, values, right = false, side): side "left" or "right" */
+static int op_searchsorted(lua_State *L) {
+  static const char *const names[] = {"right", "side", NULL};
+  lheed_options(L, "searchsorted", 3, names);
+  bool right = lheed_opt_boolean(L, 3, "searchsorted", "right", false);
+  if (!lua_isnil(L, 4)) {
+    const char *side = lua_type(L, 4) == LUA_TSTRING ? lua_tostring(L, 4) : "";
+    const bool to_right = strcmp(side, "right") == 0;
+    if (!to_right && strcmp(side, "left") != 0)
+      lheed_bad_argument(L, 4, "searchsorted", "side", "'left' or 'right'");
+    if (right && !to_right)
+      lheed_error(L, "searchsorted: right is true and side is 'left'; give one of them");
+    right = to_right;
+  }
+  heed_tensor **out = lheed_push_tensor(L);
+  heed__number number;
+  const heed_tensor *sorted = lheed_tensor(L, 1, "searchsorted", "sorted");
+  const heed_tensor *values = lheed_operand(L, 2, "searchsorted", "values", &number);
+  LHEED_TRY(L, heed_searchsorted(lheed_get(L)->context, sorted, values, right, out));
+  return lheed_return(L, 1);
+}
+
+/* bucketize(values, boundaries, right = false) */
+static int op_bucketize(lua_State *L) {
+  static const char *const names[] = {"right", NULL};
+  lheed_options(L, "bucketize", 3, names);
+  const bool right = lheed_opt_boolean(L, 3, "bucketize", "right", false);
+  heed_tensor **out = lheed_push_tensor(L);
+  heed__number number;
+  const heed_tensor *values = lheed_operand(L, 1, "bucketize", "values", &number);
+  const heed_tensor *boundaries = lheed_tensor(L, 2, "bucketize", "boundaries");
+  if (boundaries->ndim != 1) lheed_bad_argument(L, 2, "bucketize", "boundaries", "a tensor of 1 dimension");
+  LHEED_TRY(L, heed__searchsorted(lheed_get(L)->context, "bucketize", boundaries, values, right, out));
+  return lheed_return(L, 1);
+}
+
 /* ---- Writing: each of these in place, with a trailing underscore (upvalue 2 is true), or to a copy of x
  * ---- */
 
@@ -117,18 +153,33 @@ static int op_scatter(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* scatter_add(x, dim, index, src) */
-static int op_scatter_add(lua_State *L) {
-  static const char *const names[] = {"dim", "index", "src", NULL};
-  const char *function = NAMED("scatter_add");
+/* scatter_add(x, dim, index, src): what is written must be a tensor */
+static int write_tensor(lua_State *L, const char *function, const char *source,
+                        heed_status (*call)(heed_context *, const char *, heed_tensor *, int,
+                                            const heed_tensor *, const heed_tensor *)) {
+  const char *const names[] = {"dim", "index", source, NULL};
   lheed_options(L, function, 2, names);
   int dim = lheed_dim(L, 2, function, "dim");
   lheed_indices(L, 3, function, "index", false);
   heed_tensor *x = push_target(L, function);
   const heed_tensor *index = lheed_tensor(L, 3, function, "index");
-  const heed_tensor *src = lheed_tensor(L, 4, function, "src");
-  LHEED_TRY(L, heed__scatter(lheed_get(L)->context, function, x, dim, index, src, HEED_SCATTER_ADD));
+  const heed_tensor *from = lheed_tensor(L, 4, function, source);
+  LHEED_TRY(L, call(lheed_get(L)->context, function, x, dim, index, from));
   return lheed_return(L, 1);
+}
+
+static heed_status add_elements(heed_context *ctx, const char *function, heed_tensor *x, int dim,
+                                const heed_tensor *index, const heed_tensor *src) {
+  return heed__scatter(ctx, function, x, dim, index, src, HEED_SCATTER_ADD);
+}
+
+static int op_scatter_add(lua_State *L) {
+  return write_tensor(L, NAMED("scatter_add"), "src", add_elements);
+}
+
+/* index_copy(x, dim, index, source) */
+static int op_index_copy(lua_State *L) {
+  return write_tensor(L, NAMED("index_copy"), "source", heed__index_copy);
 }
 
 /* index_add(x, dim, index, source, alpha = 1) */
@@ -143,20 +194,6 @@ static int op_index_add(lua_State *L) {
   const heed_tensor *index = lheed_tensor(L, 3, function, "index");
   const heed_tensor *source = lheed_tensor(L, 4, function, "source");
   LHEED_TRY(L, heed__index_add(lheed_get(L)->context, function, x, dim, index, source, alpha));
-  return lheed_return(L, 1);
-}
-
-/* index_copy(x, dim, index, source) */
-static int op_index_copy(lua_State *L) {
-  static const char *const names[] = {"dim", "index", "source", NULL};
-  const char *function = NAMED("index_copy");
-  lheed_options(L, function, 2, names);
-  int dim = lheed_dim(L, 2, function, "dim");
-  lheed_indices(L, 3, function, "index", false);
-  heed_tensor *x = push_target(L, function);
-  const heed_tensor *index = lheed_tensor(L, 3, function, "index");
-  const heed_tensor *source = lheed_tensor(L, 4, function, "source");
-  LHEED_TRY(L, heed__index_copy(lheed_get(L)->context, function, x, dim, index, source));
   return lheed_return(L, 1);
 }
 
@@ -221,8 +258,9 @@ static int indices_of(lua_State *L) {
 }
 
 void lheed_open_indices(lua_State *L) {
-  static const luaL_Reg reading[] = {
-      {"gather", op_gather}, {"index_select", op_index_select}, {"nonzero", op_nonzero}, {NULL, NULL}};
+  static const luaL_Reg reading[] = {{"gather", op_gather},       {"index_select", op_index_select},
+                                     {"nonzero", op_nonzero},     {"searchsorted", op_searchsorted},
+                                     {"bucketize", op_bucketize}, {NULL, NULL}};
   static const luaL_Reg writing[] = {{"scatter", op_scatter},
                                      {"scatter_add", op_scatter_add},
                                      {"index_add", op_index_add},

@@ -170,7 +170,7 @@ static void add_item(lua_State *L, lheed_list *list, const heed_tensor *x, const
 
 void lheed_read_list(lua_State *L, lheed_list *list, heed_tensor *view) {
   list_item items[LIST_ITEMS];
-  int dims = 0, ellipsis = 0, d = 0;
+  int dims = 0, integers = 0, ellipsis = 0, d = 0;
   bool any = false;
   const lua_Unsigned given = lua_rawlen(L, 2);
   const int top = lua_gettop(L);
@@ -185,13 +185,17 @@ void lheed_read_list(lua_State *L, lheed_list *list, heed_tensor *view) {
         lheed_error(L, "index: items %d and %d are both \"...\"; there can be only one", ellipsis, i + 1);
       ellipsis = i + 1;
     }
+    integers += items[i].kind == ITEM_INTEGER;
     any = any || items[i].kind == ITEM_INDICES;
     dims += items[i].dims;
   }
   const heed_tensor *x = lheed_tensor(L, 1, "index", "x");
   if (dims > x->ndim)
-    lheed_error(L, "index: %d %s given; x has %d dimension%s", dims, dims == 1 ? "index is" : "indices are",
-                x->ndim, HEED__S(x->ndim));
+    lheed_error(L, "index: %d %s given; x has %d dimension%s%s", dims, dims == 1 ? "index is" : "indices are",
+                x->ndim, HEED__S(x->ndim),
+                x->ndim > 0 && integers == (int)given
+                    ? "; a list of indices for one is written x[{ {{1, 2, …}} }]"
+                    : "");
   heed__alias_on_stack(view, x);
   view->ndim = list->count = 0;
   view->numel = 1;

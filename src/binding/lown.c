@@ -101,12 +101,12 @@ static heed_status forward_in_lua(void *user, heed_module *m, const heed_tensor 
 
 void lheed_call_forward(lua_State *L, heed_module *m, const heed_tensor *x,
                         const heed_forward_options *options, heed_tensor **out, heed_attention_taps *taps) {
-  lheed_state *S = lheed_get(L);
-  lua_State *before = S->running;
-  S->running = L;
+  lheed_state *S = lheed_running(L);
+  lua_State *before = S ? S->running : NULL;
+  if (S) S->running = L;
   const heed_status status = heed_module_forward(m, x, options, out, taps);
-  S->running = before;
-  if (status != HEED_OK && S->raised) {
+  if (S) S->running = before;
+  if (status != HEED_OK && S && S->raised) {
     S->raised = false;
     lua_error(L);
   }

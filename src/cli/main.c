@@ -165,7 +165,7 @@ static void set_arg(lua_State *L, int argc, char **argv, int script) {
 /* Runs the chunk that was loaded, or reports the error of loading it. */
 static cli_result run_loaded(lua_State *L, int status, int arguments) {
   if (status != LUA_OK) {
-    cli_report(L);
+    cli_report_invalid(L);
     return CLI_FAILED;
   }
   lua_insert(L, -1 - arguments);

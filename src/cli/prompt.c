@@ -256,7 +256,7 @@ void cli_prompt(lua_State *L) {
     if (result == COMPILED)
       more = run_chunk(L, library);
     else
-      cli_report(L);
+      cli_report_invalid(L);
     fflush(stdout);
   }
   lua_settop(L, library - 1);

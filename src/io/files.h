@@ -278,6 +278,10 @@ typedef struct heed__format {
 HEED_MUST_USE
 heed_status heed__safetensors_load(const heed__where *where, const char *path, heed_archive **out);
 
+/** Loads what torch.save wrote. (torch.c) */
+HEED_MUST_USE
+heed_status heed__torch_load(const heed__where *where, const char *path, heed__loaded *out);
+
 /* A source of .npy text: a file, or an entry of a zip archive. fill reads exactly `bytes` bytes. */
 typedef struct heed__npy_source {
   const heed__where *where;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy)
+#define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy) X(torch)
 
 #define X(name) extern const heed__format heed__format_##name;
 FORMAT_LIST(X)
@@ -73,6 +73,17 @@ static const heed__format *format_of_bytes(const char start[HEED__MAGIC]) {
   return NULL;
 }
 
+/* Files that users have, in formats that heed does not read; NULL: none of these. */
+static const char *foreign_format(const char start[HEED__MAGIC]) {
+  static const struct {
+    const char *bytes, *format;
+  } foreign[] = {{"GGUF", "GGUF"}, {"\x89HDF", "HDF5"}, {"\x80", "a pickle of Python"}};
+  for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
+    if (memcmp(start, foreign[i].bytes, strlen(foreign[i].bytes)) == 0) return foreign[i].format;
+  }
+  return NULL;
+}
+
 /* By the ending, or, if that is unknown, by the first bytes. */
 static heed_status find_format(const heed__where *where, const char *path, const heed__format **out) {
   heed__file file;
@@ -87,6 +98,11 @@ static heed_status find_format(const heed__where *where, const char *path, const
   if (status != HEED_OK) return status;
   *out = format_of_bytes(start);
   if (*out != NULL) return HEED_OK;
+  const char *foreign = foreign_format(start);
+  if (foreign != NULL)
+    return heed__fail_file(where,
+                           "its format is %s; it must be %s: save the tensors with safetensors in Python",
+                           foreign, endings(known, is_any));
   return heed__fail_file(where, "its format is unknown; it must be %s, by the ending or the first bytes",
                          endings(known, is_any));
 }
@@ -122,6 +138,9 @@ heed_status heed_load_archive(heed_context *ctx, const char *path, heed_archive 
                              "tensors by name",
                              format->ending);
   if (status == HEED_OK) status = format->load(&where, path, &loaded);
+  if (status == HEED_OK && loaded.archive == NULL)
+    status = heed__fail_file(&where, "it holds one tensor without a name; it must hold tensors by name");
+  heed_tensor_free(loaded.tensor);
   if (status == HEED_OK) *out = loaded.archive;
   return status;
 }

@@ -89,6 +89,9 @@ heed_status heed__zip_read(heed__zip_stream *s, void *out, size_t bytes);
 HEED_MUST_USE
 heed_status heed__zip_end(heed__zip_stream *s, heed_status status);
 
+/** Whether the archive is one of torch.save. (torch.c) */
+bool heed__torch_is_in(const heed__zip *zip);
+
 /* ---- Writing (zip_write.c) ---- */
 
 typedef struct heed__zip_written {

@@ -5,9 +5,15 @@
 
 heed_status heed__module_shallow_copy(const heed_module *m, const char *function, heed_module **out) {
   heed_module *copy = NULL;
+  if (m->class->release != NULL) {
+    return heed__fail(m->context, HEED_ARGUMENT,
+                      "%s: the module is a %s; it must not be one that the host implements", function,
+                      m->class->name);
+  }
   heed_status status = heed__module_new(m->context, m->class, m->bytes, m->count, &copy);
   if (status != HEED_OK) return status;
-  memcpy((char *)copy + sizeof *m, (const char *)m + sizeof *m, m->bytes - sizeof *m); /* the class's fields */
+  memcpy((char *)copy + sizeof *m, (const char *)m + sizeof *m,
+         m->bytes - sizeof *m); /* the class's fields */
   copy->training = m->training;
   for (int i = 0; i < m->count && status == HEED_OK; i++) {
     const heed__slot *slot = &m->slots[i];

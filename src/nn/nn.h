@@ -75,8 +75,9 @@ HEED_MUST_USE
 heed_status heed__module_new(heed_context *ctx, const heed__class *class, size_t bytes, int64_t capacity,
                              heed_module **out);
 
-/** A module of the same class and settings, whose entries are those of m: the same parts, and tensors that share
- * the elements of its parameters. Errors: MEMORY; CANCELLED and LIMIT for a large struct. (clone.c) */
+/** A module of the same class and settings, whose entries are those of m: the same parts, and tensors that
+ * share the elements of its parameters. Errors: ARGUMENT (the host's); MEMORY; CANCELLED and LIMIT for a
+ * large struct. (clone.c) */
 HEED_MUST_USE
 heed_status heed__module_shallow_copy(const heed_module *m, const char *function, heed_module **out);
 

@@ -104,7 +104,7 @@ const heed__slot *heed__own_slot(const heed_module *m) {
 
 /* The depth of nesting is that of heed_module_release. */
 bool heed__holds_own(const heed_module *m) {
-  if (heed__own_slot(m) != NULL) return true;
+  if (m->class->staged) return ((const heed__attention_module *)m)->own_parts > 0; /* other parts have none */
   for (int i = 0; i < m->count; i++) {
     if (m->slots[i].module != NULL && heed__holds_own(m->slots[i].module)) return true;
   }

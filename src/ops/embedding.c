@@ -34,9 +34,10 @@ static heed_status check_ids(heed_context *ctx, const char *function, const heed
       if (id < 1 || id > size) {
         char element[HEED__SHAPE_TEXT];
         return heed__fail(
-            ctx, HEED_INDEX, "%s: id %" PRId64 " is out of range; weight has rows 1 to %" PRId64 "%s%s%s",
+            ctx, HEED_INDEX, "%s: id %" PRId64 " is out of range; weight has rows 1 to %" PRId64 "%s%s%s%s",
             function, id, size, ids->ndim > 0 ? " (element " : "",
-            ids->ndim > 0 ? heed__element_text(element, ids, done) : "", ids->ndim > 0 ? " of ids)" : "");
+            ids->ndim > 0 ? heed__element_text(element, ids, done) : "", ids->ndim > 0 ? " of ids)" : "",
+            id == 0 ? "; ids count from 1, as arange(1, n + 1) does" : "");
       }
     }
   }

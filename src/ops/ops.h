@@ -301,6 +301,9 @@ HEED_MUST_USE
 heed_status heed__index_fill(heed_context *ctx, const char *function, heed_tensor *x, int dim,
                              const heed_tensor *index, heed_scalar value);
 HEED_MUST_USE
+heed_status heed__searchsorted(heed_context *ctx, const char *function, const heed_tensor *sorted,
+                               const heed_tensor *values, bool right, heed_tensor **out);
+HEED_MUST_USE
 heed_status heed__nonzero(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__masked_select(heed_context *ctx, const char *function, const heed_tensor *x,

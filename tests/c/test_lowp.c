@@ -366,7 +366,8 @@ static void wrong_arguments_are_reported(void **state) {
                "embedding: id 4 is out of range; weight has rows 1 to 3 (element [3] of ids)");
   ((int64_t *)ids->data)[1] = 0;
   assert_fails(ctx, heed_embedding(ctx, ids, half, &out), HEED_INDEX,
-               "embedding: id 0 is out of range; weight has rows 1 to 3 (element [2] of ids)");
+               "embedding: id 0 is out of range; weight has rows 1 to 3 (element [2] of ids); "
+               "ids count from 1, as arange(1, n + 1) does");
   ((float *)wide->data)[75] = -INFINITY;
   assert_fails(ctx, heed_quantize_int8(ctx, wide, &out, &made), HEED_ARGUMENT,
                "quantize_int8: x[{2, 6}] is -inf; all elements must be finite");

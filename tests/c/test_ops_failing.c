@@ -160,6 +160,7 @@ static void close_fixture(fixture *f) {
   X(masked_select, heed_masked_select(F, f->flipped, f->mask, OUT))                                          \
   X(nonzero, heed_nonzero(F, f->flipped, OUT))                                                               \
   X(index, heed_index(F, f->flipped, 2, PAIR, OUT))                                                          \
+  X(searchsorted, heed_searchsorted(F, f->row, f->flipped, true, OUT))                                       \
   X(index_by_mask, heed_index(F, f->flipped, 1, MASK, OUT))                                                  \
   X(multinomial, heed_multinomial(F, NULL, f->scale, 1, false, OUT))                                         \
   X(multinomial_repeated, heed_multinomial(F, NULL, f->scale, 3, true, OUT))                                 \

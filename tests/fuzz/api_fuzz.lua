@@ -267,8 +267,9 @@ local function check_message(name, arguments, message)
   for _, pattern in ipairs(of_lua) do
     if what and what:find(pattern) and where:find(script, 1, true) == 1 then return end
   end
-  local good = where and where:find(script, 1, true) == 1 and what:find "^[%w_&|~ .]+: ." and not what:find "[%.\n]$"
-  good = good or (where and where:find(script, 1, true) == 1 and (what:find "^%u%w* .*[^.]$" or what:find "^heed%.%a+ has no .*[^.]$"))
+  local good = where and where:find(script, 1, true) == 1
+    and (what:find "^[%w_&|~ .]+: ." and not what:find "[%.\n]$" or what:find "^%u%w* .*[^.]$"
+      or what:find "^heed%.%a+ has no .*[^.]$")
   if not good then wrong[#wrong + 1] = ("%s(%d arguments): %s"):format(name, arguments.n, message) end
 end
 

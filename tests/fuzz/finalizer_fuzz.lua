@@ -26,6 +26,11 @@ function Own:forward(x)
   return y
 end
 
+--- A part of attention modules that is written in Lua.
+local Around = nn.Module.class "Around"
+function Around:init(part) self.part = part end
+function Around:forward(x) return self.part(x) end
+
 local function attention() return nn.MultiHeadAttention(4, 4, 8, 0.1, 2, { qk_norm = true, sinks = true }) end
 
 -- New objects for a call; the changes refer to them by these names.
@@ -42,6 +47,9 @@ local function new_world()
   w.steps = w.mha:steps(heed.rand(2, 6, 4), { ms = 0, generator = w.generator, need_weights = true })
   w.steps()
   w.named = { x = w.x, y = w.y }
+  w.around = attention()
+  for _, name in ipairs { "W_query", "W_value", "out_proj", "dropout" } do w.around[name] = Around(w.around[name]) end
+  w.wrapper.heads[2].W_key = Around(w.wrapper.heads[2].W_key)
   return w
 end
 
@@ -78,6 +86,22 @@ local changes = {
     w.wrapper.heads[1] = nn.CausalAttention(4, 2, 8, 0.1)
     w.own.part, w.own.weight, w.model[1] = nn.Linear(3, 3), nil, nn.Linear(4, 4)
     w.model:append(nn.ReLU())
+  end,
+  own_parts = function(w)
+    local other = attention()
+    for _, name in ipairs { "W_query", "W_value", "out_proj", "dropout" } do
+      w.around[name] = random(2) == 1 and other[name] or Around(other[name])
+    end
+    pcall(function() w.mha.W_key = Around(w.mha.W_key) end)
+    w.wrapper.heads[random(2)].W_key = Around(nn.Linear(4, 2))
+    if random(2) == 1 then pcall(w.around, heed.rand(2, 4), { cache = w.cache }) end
+  end,
+  settings = function(w)
+    for _, m in ipairs { w.mha, w.around } do
+      m.causal, m.scale, m.softcap, m.context_length = random(2) == 1, random(), random(), 8 + random(3)
+      m.window, m.rope = random(2) == 1 and { left = 1 } or nil, random(2) == 1 and { base = 9 } or nil
+      pcall(function() m.dropout.p = random() end)
+    end
   end,
   parameters = function(w)
     w.mha.out_proj.weight = heed.rand(4, 4)
@@ -129,6 +153,20 @@ local calls = {
   to = function(w) w.mha:to "bfloat16" end,
   split = function(w) return w.mha:split().heads[2].W_key.weight end,
   forward = function(w) return w.mha(w.x, { need_weights = true, generator = w.generator }) end,
+  forward_of_own_parts = function(w) return w.around(w.x, { need_weights = random(2) == 1, generator = w.generator }) end,
+  forward_of_own_heads = function(w) return w.wrapper(w.x), w.wrapper:clone() end,
+  forward_of_own_cache = function(w) return w.around(heed.rand(2, 4), { cache = w.cache, kv_lengths = nil }) end,
+  set_own_part = function(w)
+    w.around.W_key = Around(w.around.W_key)
+    w.around.W_query = nn.Linear(4, 4)
+    w.wrapper.heads[1].dropout = Around(nn.Dropout(0.5))
+    w.around:train(random(2) == 1)
+    return w.around:state_dict(), tostring(w.around)
+  end,
+  set_settings = function(w)
+    w.mha.scale, w.mha.window, w.mha.rope = 2, { left = 3 }, { base = 7 }
+    w.mha.dropout.p = 0.5
+  end,
   forward_of_model = function(w) return w.model(w.x) end,
   forward_with_cache = function(w) return w.mha(heed.rand(2, 4), { cache = w.cache, attn_mask = heed.ones(2, 5) }) end,
   cache = function(w) return tostring(w.cache), w.cache:clone(), w.cache:reorder { 1 } end,
@@ -214,7 +252,7 @@ for i = 1, count do
   end, calls[call], world) then changed = changed + 1 end
   heed.limit { memory = math.huge }
   assert(not problem or problem:find "memory", problem)
-  for _, name in ipairs { "linear", "mha", "wrapper", "model" } do
+  for _, name in ipairs { "linear", "mha", "wrapper", "model", "around" } do
     local names = {}
     for each, parameter in world[name]:named_parameters() do
       assert(not names[each] and parameter.ndim > 0, each)

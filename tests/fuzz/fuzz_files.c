@@ -129,6 +129,9 @@ static void read_text(heed_context *ctx, const uint8_t *text, size_t size) {
   } else if (size >= 2 && memcmp(text, "PK", 2) == 0) {
     write_text("x.npz", text, size);
     read_archive(ctx, "x.npz");
+  } else if (size >= 1 && text[0] == 0x80) {
+    write_text("x.pt", text, size);
+    read_archive(ctx, "x.pt");
   } else if (size >= 1 && (text[0] == '{' || text[0] == '[' || text[0] == ' ' || text[0] == '"')) {
     write_text("x.safetensors.index.json", text, size);
     read_json(ctx, "x.safetensors.index.json");

@@ -186,4 +186,10 @@ return {
   {name="repeat_interleave",given={{of={},order={},dtype="int64"},{2}},want={{shape={2},dtype="int64",data={-3,-3}}}},
   {name="repeat_interleave",given={{of={},order={},dtype="bool"},{3}},want={{shape={3},dtype="bool",data={true,true,true}}}},
   {name="repeat_interleave",given={{of={2},order={1},dtype="bool"},{3,1},1},want={{shape={4},dtype="bool",data={true,true,true,true}}}},
+  {name="block_diag",given={{of={2,4},order={2,1},dtype="float32"},{of={1,4},order={2,1},dtype="int64",wide={4,1}},{of={1},order={1},dtype="bool"},{of={3},order={1},dtype="bool"}},want={{shape={10,7},dtype="float32",data={-3,1,0,0,0,0,0,-2,2,0,0,0,0,0,-1,3,0,0,0,0,0,0,-3,0,0,0,0,0,0,0,-3,0,0,0,0,0,0,-2,0,0,0,0,0,0,-1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1,1,1}}}},
+  {name="block_diag",given={{of={},order={},dtype="float32"}},want={{shape={1,1},dtype="float32",data={-3}}}},
+  {name="block_diag",given={{of={},order={},dtype="float32"}},want={{shape={1,1},dtype="float32",data={-3}}}},
+  {name="block_diag",given={{of={0,2},order={2,1},dtype="int64"},{of={0,3},order={2,1},dtype="bool"}},want={{shape={5,0},dtype="int64",data={}}}},
+  {name="block_diag",given={{of={2},order={1},dtype="float32"}},want={{shape={1,2},dtype="float32",data={-3,-2}}}},
+  {name="block_diag",given={{of={},order={},dtype="bool"},{of={0},order={1},dtype="float32",wide={0}},{of={2},order={1},dtype="float32"},{of={3,2},order={1,2},dtype="int64"}},want={{shape={6,5},dtype="float32",data={1,0,0,0,0,0,0,0,0,0,0,-3,-2,0,0,0,0,0,-3,-2,0,0,0,-1,0,0,0,0,1,2}}}},
 }

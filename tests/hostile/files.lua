@@ -1,2 +1,2 @@
--- expect: attempt to call a nil value
+-- expect: heed has no function or field .load.
 return heed.load "/etc/passwd"

@@ -2,7 +2,8 @@
 local heed = require "heed"
 local nn = heed.nn
 local support = require "tests.support"
-local safetensors = require("tests.files").safetensors
+local files = require "tests.files"
+local safetensors = files.safetensors
 
 return function(inputs)
   local call, same, copies, state_of = inputs.call, inputs.same, inputs.copies, inputs.state_of
@@ -87,6 +88,19 @@ return function(inputs)
     local path, keep = new_file(".npz", function(path) assert(heed.save(path, { x = same(1, IN_FILE) })) end)
     return function() return heed.load(path), keep end
   end)
+
+  call("opening an expanded tensor of a .pt file", function()
+    local tensor = files.torch_tensor(1, 0, "J" .. string.pack("<i4", inputs.MANY), "K\0")
+    local text = files.torch("](" .. tensor .. tensor .. "e", "](" .. files.pickled_text "0" .. "e",
+      string.pack("<i8f", 1, 1))
+    local path, keep = new_file(".pt", function(path) support.write(path, text) end)
+    local state = assert(heed.load(path))
+    return function() return state["0"], keep end
+  end)
+  call("load of a long .pt file", function()
+    local state = files.torch("](" .. files.pickled_text "a" .. "eq\0" .. ("h\0"):rep(30 * MIB) .. "K\1")
+    return with_text(".pt", state, heed.load)
+  end).seconds = 0.01
 
   -- Headers, each long in a different way.
   for name, header in pairs {

@@ -93,6 +93,65 @@ return function(inputs)
     return function() return cache:clone() end
   end).seconds = 0.005
 
+  -- ---- Modules of PyTorch ------------------------------------------------------------------------
+
+  call("clone of a long list", function()
+    local list = long_list()
+    return function() return list:clone() end
+  end)
+  call("clone of a deep module", function()
+    local module = chain(50000)
+    return function() return module:clone() end
+  end)
+  call("clone of large parameters", function()
+    local module = nn.Sequential(nn.Linear(10000, 10000), nn.Linear(10000, 10000))
+    return function() return module:clone() end
+  end)
+  call("clone of a large table", function()
+    local Own = nn.Module.class "Own"
+    local module = Own()
+    module.list = copies(0, 2000000)
+    return function() return module:clone() end
+  end)
+  call("ModuleDict", function()
+    local items, relu = {}, nn.ReLU()
+    for i = 1, 300000 do items["m" .. i] = relu end
+    return function() return nn.ModuleDict(items) end
+  end).frames = true
+  call("ParameterList", function()
+    local list = copies(heed.zeros(1), 500000)
+    return function() return nn.ParameterList(list) end
+  end).frames = true
+  call("TransformerEncoder of many layers", function()
+    local layer = nn.TransformerEncoderLayer(2, 1, 2)
+    return function() return nn.TransformerEncoder(layer, 2 ^ 40) end
+  end).frames = true
+  call("TransformerEncoder", function()
+    local layer, x = nn.TransformerEncoderLayer(512, 8, 2048), heed.rand(2048, 1, 512)
+    local module = nn.TransformerEncoder(layer, 4):eval()
+    return function() return module(x) end
+  end).frames = true
+  call("forward of a MultiheadAttention with weights", function()
+    local m, x = nn.MultiheadAttention(64, 4), heed.rand(4096, 1, 64)
+    return function() return m(x, x, x) end
+  end).frames = true
+  call("generate_square_subsequent_mask", function()
+    return function() return nn.Transformer.generate_square_subsequent_mask(20000) end
+  end)
+  call("cross_entropy", function()
+    local x = heed.rand(4000, 20000)
+    local targets = heed.ones(4000, { dtype = "int64" })
+    return function() return nn.functional.cross_entropy(x, targets, { label_smoothing = 0.1 }) end
+  end)
+  call("trunc_normal_", function()
+    local x = heed.empty(10000, 3000)
+    return function() return nn.init.trunc_normal_(x) end
+  end)
+  call("parameters_to_vector", function()
+    local list = copies(heed.zeros(1), 1000000)
+    return function() return nn.utils.parameters_to_vector(list) end
+  end)
+
   -- ---- Models -----------------------------------------------------------------------------------
 
   local function tiny(class, settings)

@@ -291,6 +291,10 @@ return function(inputs)
     local x = same(1, MANY / 4, 2)
     return function() return x:nonzero() end
   end)
+  call("searchsorted", function()
+    local x, values = same(1, 1000), same(1, MANY / 4)
+    return function() return x:searchsorted(values) end
+  end)
   call("unique", function()
     local x = same(1, MANY / 16)
     return function() return x:unique { return_inverse = true } end

@@ -147,15 +147,15 @@ describe("a config", function()
     .. "rope_theta, sliding_window, tie_word_embeddings, vocab_size"
 
   it("with an unknown key is refused, with the key that was meant", function()
-    refuses(Llama, "there is no setting rope_teta, did you mean rope_theta?; " .. LLAMA, "llama",
+    refuses(Llama, "there is no setting 'rope_teta', did you mean 'rope_theta'?; " .. LLAMA, "llama",
       { rope_teta = 3 })
-    refuses(Llama, "there is no setting alpha; there is no setting rope, did you mean rope_theta?; " .. LLAMA, "llama",
+    refuses(Llama, "there is no setting 'alpha'; there is no setting 'rope', did you mean 'rope_theta'?; " .. LLAMA, "llama",
       { rope = { base = 100 }, alpha = 1 })
     for key, meant in pairs { block_size = "n_positions", emb_dim = "n_embd", n_heads = "n_head", n_layers = "n_layer",
       context_length = "n_positions", drop_rate = "resid_pdrop", n_imner = "n_inner", hidden_sise = "hidden_size" } do
       local fine, message = pcall(GPT2, config_of("gpt2", { [key] = 1 }))
       assert.is_false(fine)
-      local said = ("there is no setting %s, did you mean %s?; "):format(key, meant)
+      local said = ("there is no setting '%s', did you mean '%s'?; "):format(key, meant)
       assert.is_truthy(message:find(said, 1, true), message)
     end
     local _, message = pcall(GPT2, { 53, 24 })
@@ -164,7 +164,7 @@ describe("a config", function()
 
   it("with an unknown key of rope_scaling is refused", function()
     local _, message = pcall(Llama, config_of("llama", { rope_scaling = { rope_type = "linear", facto = 2 } }))
-    assert.is_truthy(message:find("there is no setting rope_scaling.facto, did you mean factor?; the settings are "
+    assert.is_truthy(message:find("there is no setting 'rope_scaling.facto', did you mean 'factor'?; the settings are "
       .. "attention_factor, ", 1, true), message)
   end)
 

@@ -275,6 +275,7 @@ local ARGUMENTS = {
   clip = { 0, 1 }, clip_ = { 0, 1 }, cumprod = { 1 }, isclose = { heed.ones(2, 2) }, logsumexp = { 1 },
   quantile = { 0.5 }, addcmul = { 1, 1 }, addcmul_ = { 1, 1 }, addcdiv = { 1, 1 }, addcdiv_ = { 1, 1 },
   lerp = { heed.ones(2, 2), 1 }, lerp_ = { heed.ones(2, 2), 1 },
+  searchsorted = { heed.ones(2, 2) }, bucketize = { heed.ones(2) },
   multinomial = { 1 }, scatter_add = { 1, { { 1, 1 } }, heed.ones(1, 2) },
   scatter_add_ = { 1, { { 1, 1 } }, heed.ones(1, 2) },
   index_add = { 1, { 1 }, heed.ones(1, 2) }, index_add_ = { 1, { 1 }, heed.ones(1, 2) },

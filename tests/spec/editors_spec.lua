@@ -114,4 +114,26 @@ describe("the annotation files", function()
     end
     assert.are.same({}, wrong)
   end)
+
+  it("say what calling each module gives, which servers do not inherit", function()
+    local parents, callable = {}, { ["heed.Module"] = true }
+    local containers = { ["heed.ModuleList"] = true, ["heed.ModuleDict"] = true, ["heed.ParameterList"] = true,
+      ["heed.ParameterDict"] = true }
+    for _, file in ipairs(files) do
+      local class
+      for _, line in ipairs(file.lines) do
+        local name, parent = line:match "^%-%-%-@class ([%w_.]+): ([%w_.]+)"
+        if name then parents[name] = parent end
+        class = name or line:find "^%-%-%-" and class
+        if class and line:find "^%-%-%-@overload" then callable[class] = true end
+      end
+    end
+    local missing = {}
+    for class, parent in pairs(parents) do
+      local ancestor = parent
+      while ancestor and ancestor ~= "heed.Module" do ancestor = parents[ancestor] end
+      if ancestor and not callable[class] and not containers[class] then missing[#missing + 1] = class end
+    end
+    assert.are.same({}, missing)
+  end)
 end)

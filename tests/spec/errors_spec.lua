@@ -88,7 +88,8 @@ describe("an error message names the function, the argument, its value and what 
     raises("index: index -3 is out of range for dimension 1 of size 2; " .. two, function() return x[{ -3, 1 }] end)
     raises("index: index 3 is out of range for dimension 1 of size 2; " .. two, function() x[3] = 1 end)
     raises("index: an index is the number 1.5; it must be an integer", function() return x[1.5] end)
-    raises("index: 3 indices are given; x has 2 dimensions", function() return x[{ 1, 2, 3 }] end)
+    raises("index: 3 indices are given; x has 2 dimensions; a list of indices for one is written x[{ {{1, 2, …}} }]",
+      function() return x[{ 1, 2, 3 }] end)
     raises(
       "index: the slice {1, 5} does not fit dimension 1 of size 2; "
         .. "it must be within the dimension (both ends are included; {i, i - 1} is empty)",

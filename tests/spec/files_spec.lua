@@ -127,8 +127,8 @@ describe("files", function()
       assert.is_not_nil(state)
       assert.are.equal(tostring(heed.load(golden .. name)), tostring(state))
     end
-    fails(("load: '%s': its format is unknown; it must be .safetensors, .safetensors.index.json, .npz or .npy, by " ..
-      "the ending or the first bytes"):format(path "model.bin"), heed.load(file("model.bin", "something else")))
+    fails(("load: '%s': its format is unknown; it must be .safetensors, .safetensors.index.json, .npz, .npy or .pt, " ..
+      "by the ending or the first bytes"):format(path "model.bin"), heed.load(file("model.bin", "something else")))
     assert.is_nil(heed.load(file("model.bin", "")))
   end)
 
@@ -360,7 +360,8 @@ describe("files", function()
         function() heed.save("x.npy", { x = x }) end)
       raises("save: path is 'x.npz'; it must end in .npy to hold one tensor without a name",
         function() heed.save("x.npz", x) end)
-      raises("save: a name is the number 1; it must be a string", function() heed.save("x.npz", { x }) end)
+      raises("save: a name is the number 1; it must be a string, as in {x = x, y = y}",
+        function() heed.save("x.npz", { x }) end)
       raises("save: 'a' is a string ('b'); it must be a tensor", function() heed.save("x.npz", { a = "b" }) end)
       raises("save: the name 'a\\xff' is not UTF-8; it must be", function() heed.save("x.npz", { ["a\255"] = x }) end)
       raises("save: a name or a text of the metadata takes 16777217 bytes; it must take at most 16777216",

@@ -10,7 +10,7 @@ local NAMES = "local heed, nn, F, x, q, m, a = ... "
 local x, q = heed.ones(2, 3), heed.ones(2, 3, 4)
 
 local function message_of(code)
-  local compiled, run = pcall(support.compile, NAMES .. "return " .. code)
+  local compiled, run = pcall(support.compile, NAMES .. "local result = " .. code .. "\nreturn result") -- no tail call
   if not compiled then run = support.compile(NAMES .. code) end
   local ok, message = pcall(run, heed, nn, nn.functional, x:clone(), q, nn.Linear(3, 4),
     nn.MultiHeadAttention(4, 4, 8, 0, 2))
@@ -118,14 +118,16 @@ local mistakes = {
     { "require(\"heed.models.gpt2\"){n_layer = 2, n_head = 3, n_embd = 8, vocab_size = 10, n_positions = 8}",
       "GPT2: unsupported configuration: n_head is 3; it must divide n_embd (8)" },
     { "require(\"heed.models.llama\"){hidden = 2}",
-      "Llama: unsupported configuration: there is no setting hidden; the settings are *" },
+      "Llama: unsupported configuration: there is no setting 'hidden', did you mean 'hidden_act', *?; "
+        .. "the settings are *" },
   },
   ["files"] = {
     { "heed.load()", "load: path is nil; it must be a string" },
     { "heed.save(\"x.foo\", x)", "save: path is 'x.foo'; it must end in .npy to hold one tensor without a name" },
-    { "heed.save(x, \"x.npy\")", "save: what is a string ('x.npy'); it must be a tensor or a table of tensors" },
+    { "heed.save(x, \"x.npy\")",
+      "save: path is a tensor of shape [2, 3] and dtype float32; it must be a string; the path comes first" },
     { "heed.load(3)", "load: path is the number 3; it must be a string" },
-    { "heed.save(x)", "save: what is nil; it must be a tensor or a table of tensors" },
+    { "heed.save(x)", "save: path is a tensor of shape [2, 3] and dtype float32; it must be a string" },
     { "heed.save(\"x.npy\")", "save: what is nil; it must be a tensor or a table of tensors" },
     { "heed.save(\"x.npy\", {a = x})",
       "save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name" },
@@ -168,9 +170,9 @@ local mistakes = {
     { "F.cross_entropy(x, heed.tensor{1, 9})",
       "cross_entropy: target has the class 9; classes must be from 1 to 3, the size of input's class "
         .. "dimension" },
-    { "F.cross_entropy(x)", "cross_entropy: target is nil; it must be a tensor" },
+    { "F.cross_entropy(x)", "cross_entropy: target is nil; it must be a tensor or a table of integers" },
     { "F.mse_loss(x, heed.ones(5))",
-      "sub: a is [2, 3] and b is [5]; to broadcast, sizes counted from the last must be equal or 1" },
+      "mse_loss: input is [2, 3] and target is [5]; the shapes must be equal, or broadcast" },
     { "F.relu(1)", "relu: input is the number 1; it must be a tensor" },
     { "F.matmul(x, x)", "heed.nn.functional has no function or field 'matmul'; it is heed.matmul" },
     { "nn.init.xavier_unifrom_(x)",
@@ -225,9 +227,9 @@ local mistakes = {
     { "nn.Linaer(3,4)", "heed.nn has no function or field 'Linaer'; did you mean 'Linear'?" },
     { "nn.Dropout(2)", "Dropout: p is 2; it must be from 0 to 1" },
     { "nn.Embedding(3, 2)(heed.tensor{0})",
-      "Embedding: id 0 is out of range; weight has rows 1 to 3 (element [1] of ids)" },
+      "Embedding: id 0 is out of range; weight has rows 1 to 3 (element [1] of ids); ids count from 1*" },
     { "nn.Embedding(3, 2)(heed.tensor{0}:long())",
-      "Embedding: id 0 is out of range; weight has rows 1 to 3 (element [1] of ids)" },
+      "Embedding: id 0 is out of range; weight has rows 1 to 3 (element [1] of ids); ids count from 1*" },
     { "nn.LayerNorm(5)(x)", "LayerNorm: x is [2, 3]; its last sizes must be [5], the normalized_shape" },
     { "nn.Sequential(1)", "Sequential: the appended value is the number 1; it must be a module" },
     { "nn.ModuleList{1}", "ModuleList: the appended value is the number 1; it must be a module" },
@@ -267,7 +269,7 @@ local mistakes = {
     { "nn.Sequential(nn.Linear(3, 4), \"relu\")",
       "Sequential: the appended value is a string ('relu'); it must be a module" },
     { "nn.Sequential(nn.Linear(3, 4), heed.relu)",
-      "Sequential: the appended value is a function; it must be a module" },
+      "Sequential: the appended value is a function; it must be a module; a constructor is called: nn.ReLU()" },
     { "nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 2))(x)",
       "Linear: x is [2, 4] and weight is [2, 5]; the last size of x (4) must equal the last size of "
         .. "weight (5)" },
@@ -321,7 +323,10 @@ local mistakes = {
     { "x[0]", "index: index 0 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
     { "x[{0}]",
       "index: index 0 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
-    { "x[{1,2,3}]", "index: 3 indices are given; x has 2 dimensions" },
+    { "x[{1,2,3}]", "index: 3 indices are given; x has 2 dimensions; a list of indices for one is written "
+      .. "x[{ {{1, 2, …}} }]" },
+    { "x['1:3']", "Tensor has no field or method '1:3'; slices are tables that include both ends: "
+      .. "x[{ {first, last}, {} }]" },
     { "x[5]", "index: index 5 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
     { "x[3] = heed.ones(9)",
       "index: index 3 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 to -2" },
@@ -340,7 +345,7 @@ local mistakes = {
     { "x[heed.tensor{true, false, true}]",
       "index: mask is [3] and x is [2, 3]; mask must have the first sizes of x, or all of them" },
     { "x[heed.tensor{0.5}]",
-      "index: the index contains 0.5; indices must be whole numbers: convert with x:long(), which "
+      "index: the index contains 0.5; it must have whole numbers: convert with x:long(), which "
         .. "drops fractions (element [1] of the index)" },
     { "x[-3]",
       "index: index -3 is out of range for dimension 1 of size 2; it must be from 1 to 2, or from -1 "

@@ -99,8 +99,10 @@ describe("reading x[{…}]", function()
 
   it("rejects too many indices, and invalid ones", function()
     local x = matrix()
-    raises("index: 3 indices are given; x has 2 dimensions", function() return x[{ 1, 2, 3 }] end)
-    raises("index: 2 indices are given; x has 1 dimension", function() return range(3)[{ 1, 2 }] end)
+    local fix = "; a list of indices for one is written x[{ {{1, 2, …}} }]"
+    raises("index: 3 indices are given; x has 2 dimensions" .. fix, function() return x[{ 1, 2, 3 }] end)
+    raises("index: 2 indices are given; x has 1 dimension" .. fix, function() return range(3)[{ 1, 2 }] end)
+    raises("index: 3 indices are given; x has 2 dimensions", function() return x[{ {}, 2, 3 }] end)
     assert.error_matches(function() return x[{ 1, 4 }] end,
       "index 4 is out of range for dimension 2 of size 3")
     assert.error_matches(function() return x[{ 0 }] end, "index 0 is out of range for dimension 1 of size 2")
@@ -274,7 +276,8 @@ describe("writing", function()
     local x = matrix()
     assert.error_matches(function() x[3] = 1 end, "index 3 is out of range for dimension 1 of size 2")
     assert.error_matches(function() x[0] = 1 end, "index 0 is out of range")
-    raises("index: 3 indices are given; x has 2 dimensions", function() x[{ 1, 1, 1 }] = 1 end)
+    raises("index: 3 indices are given; x has 2 dimensions; a list of indices for one is written x[{ {{1, 2, …}} }]",
+      function() x[{ 1, 1, 1 }] = 1 end)
     raises("index: x has no dimensions; x:item() reads its element", function() heed.tensor(1)[1] = 1 end)
     raises("index: the index is a boolean (true); it must be an integer, a table or a tensor", function()
       x[true] = 1

@@ -85,7 +85,7 @@ describe("x[{…}] is PyTorch's", function()
 end)
 
 describe("an operation with indices gives PyTorch's numbers:", function()
-  local names = {}
+  local names, methods = {}, support.tensor_methods()
   for name, list in pairs(cases) do
     if list[1].arguments then names[#names + 1] = name end
   end
@@ -100,7 +100,7 @@ describe("an operation with indices gives PyTorch's numbers:", function()
         local x, y = tensors.golden(case.x), tensors.golden(case.y)
         same(y, x[name](x, support.unpack(arguments)))
         same(tensors.golden(case.x), x)
-        local in_place = pcall(function() return x[name .. "_"] end) and x[name .. "_"]
+        local in_place = methods[name .. "_"]
         if in_place then
           assert.is_true(in_place(x, support.unpack(arguments)) == x)
           same(y, x)
@@ -393,6 +393,26 @@ describe("counting and sampling", function()
     raises("take_along_dim: dim is the number 3; it must be from 1 to 2, or from -1 to -2",
       function() return matrix():take_along_dim({ { 1 } }, 3) end)
     assert.same({ 2, 6 }, matrix():take_along_dim({ 2, 6 }):tolist())
+  end)
+
+  it("searchsorted and bucketize take numbers, other dtypes and views, and put nan last", function()
+    local sorted = heed.tensor { 1, 3, 3, 5 }
+    assert.equal(2, sorted:searchsorted(3):item())
+    assert.equal(4, sorted:searchsorted(3, { side = "right" }):item())
+    assert.equal(5, sorted:searchsorted(0 / 0):item())
+    assert.same({ 2, 5 }, heed.tensor({ { 3, 9 }, { 8, 8 } }, { dtype = "int64" })[1]:bucketize(sorted):tolist())
+    local columns = heed.tensor { { 1, 2 }, { 9, 8 } } -- sorted from top to bottom
+    assert.same({ { 1, 2 }, { 3, 3 } }, columns.T:searchsorted(heed.tensor { { 1, 2 }, { 9, 9 } }):tolist())
+    raises("searchsorted: sorted is [2, 2] and values is [3]; sorted must have 1 dimension, or the sizes of values "
+      .. "except for the last one", function() return heed.ones(2, 2):searchsorted(heed.ones(3)) end)
+    raises("searchsorted: side is a string ('up'); it must be 'left' or 'right'",
+      function() return sorted:searchsorted(1, { side = "up" }) end)
+    raises("searchsorted: right is true and side is 'left'; give one of them",
+      function() return sorted:searchsorted(1, { right = true, side = "left" }) end)
+    raises("bucketize: boundaries is a tensor of shape [1, 1] and dtype float32; it must be a tensor of 1 dimension",
+      function() return sorted:bucketize(heed.ones(1, 1)) end)
+    raises("bucketize: values is float16; it must be float32, int64 or bool: convert with values:float()",
+      function() return sorted:to("float16"):bucketize(sorted) end)
   end)
 
   it("multinomial refuses weights that it cannot sample, and then draws nothing", function()

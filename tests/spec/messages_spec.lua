@@ -14,7 +14,8 @@ describe("a message uses the singular for the number 1", function()
     raises("randint_like: 4 arguments were given; it takes at most 3",
       function() heed.randint_like(one, 1, 2, 3) end)
     raises("index: 1 index is given; x has 0 dimensions", function() return heed.tensor(1)[{ 1 }] end)
-    raises("index: 2 indices are given; x has 1 dimension", function() return one[{ 1, 1 }] end)
+    raises("index: 2 indices are given; x has 1 dimension; a list of indices for one is written x[{ {{1, 2, …}} }]",
+      function() return one[{ 1, 1 }] end)
   end)
 
   it("for elements and dimensions", function()

@@ -281,6 +281,27 @@ MultiHeadAttention(
     close(other(x), m(x), 0.05)
   end)
 
+  it("is cloned with its module", function()
+    local m = mha()
+    m.W_query, m.scale = Lora(m.W_query, 2), 0.5
+    local copy = m:clone()
+    assert.are.equal(m(x):to_string(), copy(x):to_string())
+    assert.are.equal(tostring(m), tostring(copy))
+    assert.is_false(rawequal(m.W_query, copy.W_query))
+    m.W_query.B[1], m.scale = 1, 2
+    assert.are.equal(0, copy.W_query.B[1][1])
+    copy.W_query.B[1], copy.scale = 1, 2
+    assert.are.equal(m(x):to_string(), copy(x):to_string())
+    local wrapped = nn.Sequential(nn.MultiHeadAttentionWrapper(6, 4, 5, 0, 2))
+    wrapped[1].heads[2].dropout = Mask(heed.ones(1))
+    copy = wrapped:clone()
+    wrapped[1].heads[2].dropout.mask:zero_()
+    collectgarbage()
+    collectgarbage()
+    assert.is_false(copy(x):allclose(wrapped(x)))
+    assert.are.equal(1, copy[1].heads[2].dropout.mask[1])
+  end)
+
   it("is the same object as long as the module exists", function()
     local m = mha()
     do

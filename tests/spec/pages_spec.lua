@@ -82,6 +82,12 @@ local function check_rows(page, rows)
   end)
 end
 
+local function check_prompt(block)
+  local lines, output = pages.session(block.code)
+  local result = support.run(support.heed .. " -i", lines)
+  assert.are.same({ code = 0, out = output, err = "" }, result)
+end
+
 local BUILD_C = [[
   lua=$(%s/scripts/dev/find_lua.sh %s library) || exit
   cc -std=c11 -Wall -Wextra -Werror page.c -Isrc $(pkg-config --cflags $lua) build/libheed.a -o page \
@@ -164,6 +170,8 @@ describe("the code blocks of", function()
       if block.language == "c" then -- a library with sanitizers needs more flags to link than the pages show
         local test = (block.reason or support.build:find "asan") and pending or it
         test(where .. "the C program compiles and runs", function() check_c(block) end)
+      elseif block.language == "prompt" then
+        it(where .. "the prompt shows what the page shows", function() check_prompt(block) end)
       elseif block.language == "sh" then
         it(where .. "the commands exist", function() check_shell(block) end)
       end

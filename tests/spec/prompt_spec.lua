@@ -74,7 +74,9 @@ describe("the prompt", function()
       assert.are.equal("nil\n", session({ "local x = 1 error 'no' x = 2", "x" }).out)
     end)
     it("shadow a global while they are nil", function() shows("nil\n5\n", "x = 5 local x", "x", "_G.x") end)
-    it("are not seen by code of load", function() shows("nil\n", "local x = 1", "(loadstring or load)('return x')()") end)
+    it("are not seen by code of load", function()
+      shows("nil\n", "local x = 1", "(loadstring or load)('return x')()")
+    end)
     it("may be many", function()
       local lines = {}
       for i = 1, 300 do lines[i] = ("local v%d = %d"):format(i, i) end
@@ -85,7 +87,8 @@ describe("the prompt", function()
   end)
 
   support.where("close", it, pending)("keeps locals with attributes, which cannot be assigned", function()
-    local result = session { "local x <const>, y = 1, 2", "y = 3", "x + y", "x = 2", "local t <close> = heed.ones(1)", "t" }
+    local result = session { "local x <const>, y = 1, 2", "y = 3", "x + y", "x = 2",
+      "local t <close> = heed.ones(1)", "t" }
     assert.are.equal("4\ntensor(released)\n", result.out)
     assert.truthy(result.err:find("attempt to assign to const variable 'x'", 1, true))
   end)
@@ -149,8 +152,8 @@ describe("the prompt on a terminal", function()
   -- The contents of the screen after typing these keys at intervals of `seconds`.
   local function type_keys(keys, seconds)
     local typing = {}
-    for _, key in ipairs(keys) do typing[#typing + 1] = ("sleep %s; printf '%s'"):format(seconds, key) end
-    return run(("{ sleep 0.3; %s; } | HOME=%s XDG_STATE_HOME= TERM=xterm script -qec %s /dev/null"):format(
+    for _, key in ipairs(keys) do typing[#typing + 1] = ("sleep %s; printf -- '%s'"):format(seconds, key) end
+    return run(("{ sleep 0.3; %s; } | HOME=%s XDG_STATE_HOME= TERM=xterm timeout 60 script -qec %s /dev/null"):format(
       table.concat(typing, "; "), home, support.quote(heed))).out:gsub("\r", "")
   end
 
@@ -178,6 +181,42 @@ describe("the prompt on a terminal", function()
     on_screen({ "x = 123\\n", "os.exit()\\n" }, "> os.exit()")
     assert.truthy(support.read(home .. "/.local/state/heed/history"):find("123", 1, true))
     on_screen({ "\\033[A\\033[A\\n", "x * 2\\n", "\\004" }, "246")
+  end)
+
+  it_on_terminal("recalls a chunk of several lines as one entry", function()
+    on_screen({ "for i = 1, 2 do\\n", "print(i + 10)\\n", "end\\n", "x = 1\\n", "\\033[A\\033[A\\n", "\\004" },
+      "11\n12\n> x = 1\n", "for i = 1, 2 do\nprint(i + 10)\nend\n11\n12\n> ")
+  end)
+
+  it_on_terminal("takes over the history of earlier versions", function()
+    support.write(home .. "/.heed_history", "_HiStOrY_V2_\nfrom\\040before\\040=\\0405\n")
+    on_screen({ "from_now = 6\\n", "\\004" }, "> from_now = 6")
+    local history = support.read(home .. "/.local/state/heed/history")
+    assert.truthy(history:find("before", 1, true))
+    assert.truthy(history:find("from_now", 1, true))
+    assert.is_nil(io.open(home .. "/.heed_history"))
+  end)
+
+  it_on_terminal("works without a folder for its history", function()
+    local folder = home
+    home = "/proc/nowhere"
+    on_screen({ "1 + 2\\n", "\\004" }, "> 1 + 2\n3\n> ")
+    home = folder
+  end)
+
+  it_on_terminal("completes with Tab", function()
+    on_screen({ "x = heed.ones(2, 3)\\n", "x:softm", "\\t", "-1)\\n", "\\004" }, "softmax(dim)", "x:softmax(-1)\n",
+      "0.3333")
+    on_screen({ "heed.ones_", "\\t", "{1}):sum(", "\\t", ")\\n", "\\004" }, "ones_like(", "sum(dim?, keepdim?)")
+    on_screen({ "x = {alpha = 1, alpine = 2}\\n", "x.al", "\\t", "ine\\n", "\\004" }, "alpha\nalpine",
+      "> x.alpine\n2\n")
+  end)
+
+  it_on_terminal("keeps its values after Ctrl-C", function()
+    on_screen({ "x = heed.ones(2)\\n", "half typed", "\\003", "\\003", "x\\n", "\\004" },
+      "> x\ntensor([1., 1.])\n")
+    on_screen({ "x = heed.ones(3000, 3000)\\n", "while true do x:matmul(x) end\\n", "\\003", "\\003", "x.shape\\n",
+      "\\004" }, "\ninterrupted\n", "heed.Size([3000, 3000])\n")
   end)
 
   it_on_terminal("cancels the line with Ctrl-C", function()

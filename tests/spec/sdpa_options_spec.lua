@@ -217,7 +217,8 @@ describe("messages about attention", function()
       { kv_lengths = int64 { 6, 7 } })
     refuses("kv_lengths of batch item 1 is -1; it must be from 0 to 6, the number of keys",
       { kv_lengths = int64 { -1, 7 } })
-    refuses("kv_lengths is bool; it must be int64, or float32 with whole values", { kv_lengths = heed.ones(2, { dtype = "bool" }) })
+    refuses("kv_lengths is bool; it must be int64, or float32 with whole values",
+      { kv_lengths = heed.ones(2, { dtype = "bool" }) })
     refuses("kv_lengths is [3] and must broadcast to [2]; its size 3 of dimension 1 must be 1 or 2",
       { kv_lengths = int64 { 1, 2, 3 } })
     refuses("kv_lengths and past_key are given; give only one of them, because lengths count the keys of k alone",

@@ -102,7 +102,8 @@ describe("Embedding", function()
         function() nn.Embedding(3, 3, place) end)
     end
     for _, id in ipairs { 0, -1, 4 } do
-      raises(("Embedding: id %d is out of range; weight has rows 1 to 3 (element [2] of ids)"):format(id),
+      local advice = id == 0 and "; ids count from 1, as arange(1, n + 1) does" or ""
+      raises(("Embedding: id %d is out of range; weight has rows 1 to 3 (element [2] of ids)%s"):format(id, advice),
         function() nn.Embedding(3, 3)(int64 { 1, id }) end)
     end
     raises("Embedding: ids is bool; it must be int64, or float32 with whole values",

@@ -2,6 +2,7 @@
 local heed = require "heed"
 local suggest = require "heed.suggest"
 local raises = require "tests.raises"
+local support = require "tests.support"
 local nn = heed.nn
 
 describe("the distance of two names", function()
@@ -129,6 +130,46 @@ describe("the advice", function()
     for name in pairs(advice.everywhere) do
       assert.is_nil(rawget(heed, name), "heed." .. name)
       assert.is_false(pcall(function() return x[name] end), "Tensor." .. name)
+    end
+  end)
+end)
+
+describe("a message of Lua itself, in a script", function()
+  -- Older Luas word it differently.
+  local function says(code, name, hint)
+    it(("says what to write instead of %s"):format(name), function()
+      support.with_script(code, function(path)
+        local result = support.run(support.heed .. " " .. support.quote(path) .. " 2>&1")
+        assert.are.equal(1, result.code)
+        local line = result.out:match "^[^\n]*"
+        assert.is_truthy(line:find("nil value", 1, true), line)
+        assert.is_truthy(line:find("'" .. name .. "'", 1, true), line)
+        assert.are.equal(hint, line:sub(-#hint))
+      end)
+    end)
+  end
+
+  local own = "local o = require('heed').nn.Module.class 'Mine'()\n"
+  says(own .. "o:foward(1)", "foward", "; did you mean 'forward'?")
+  says(own .. "o:cuda()", "cuda", "; heed computes on the processor: leave it out")
+  says(own .. "softmax(o)", "softmax", "; it is heed.softmax")
+  says(own .. "Linear(2, 3)", "Linear", "; it is heed.nn.Linear")
+  says(own .. "print(torch.zeros(2))", "torch", '; write local heed = require "heed", and heed instead of torch')
+  says(own .. "print(len(o))", "len", "; write #x")
+  says(own .. "local t = {}\nt:append(1)", "append",
+    "; write list[#list + 1] = value, or container:append(m) for nn.ModuleList")
+
+  it("says how Lua writes what is Python", function()
+    for code, hint in pairs {
+      ["x = a @ b"] = "; write a:matmul(b)", ["if a != b then end"] = "; Lua writes ~= for !=",
+      ["x = 1; x += 1"] = "; write x = x + 1", ["y = x[:, 0]"] = "; slices are tables: x[{ {}, 1 }] or x[{ {2, 4} }]",
+      ["x = 2 ** 3"] = "; Lua writes ^ for powers", ["x = [1, 2]"] = "; lists are written {1, 2}",
+      ["import torch"] = '; write local heed = require "heed"', ["x = 3 # three"] = "; comments begin with --",
+      ["x = {'a': 1}"] = "; fields are written {name = value}",
+    } do
+      local result = support.run(support.heed .. " -e " .. support.quote(code) .. " 2>&1")
+      assert.are.equal(1, result.code)
+      assert.are.equal(hint, result.out:match("^[^\n]*"):sub(-#hint))
     end
   end)
 end)

@@ -1,4 +1,5 @@
--- Bad arguments of the modules that are written in Lua, of nn.functional and of nn.init; and what a golden set cannot say.
+-- Bad arguments of the modules that are written in Lua, of nn.functional and of nn.init; and what a golden set cannot
+-- say.
 local heed = require "heed"
 local nn, F, init = heed.nn, heed.nn.functional, heed.nn.init
 
@@ -15,6 +16,8 @@ describe("a module of PyTorch", function()
     assert.are.equal(6, nn.MultiheadAttention { embed_dim = 6, num_heads = 2, vdim = 5 }.embed_dim)
     assert.is_true(nn.TransformerEncoderLayer(4, 2, { norm_first = true }).norm_first)
     assert.are.equal("sum", nn.MSELoss("sum").reduction)
+    assert.are.equal("BatchNorm1d(6, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)",
+      tostring(nn.BatchNorm1d(12 / 2))) -- a float since Lua 5.3
   end)
 
   it("is applied to one tensor", function()
@@ -22,7 +25,9 @@ describe("a module of PyTorch", function()
       nn.Tanh()()
       return
     end)
-    fails("LeakyReLU: 2 arguments are given; it takes one input", nn.LeakyReLU(), heed.ones(2), heed.ones(2))
+    fails("LeakyReLU: the second argument is a tensor of shape [2] and dtype float32; there must be only one " ..
+      "tensor, the input x", nn.LeakyReLU(), heed.ones(2), heed.ones(2))
+    fails("Tanh: there is no option 'dim'; it has none", nn.Tanh(), heed.ones(2), { dim = 1 })
     fails("Flatten: x is the number 3; it must be a tensor", nn.Flatten(), 3)
     fails("MSELoss: 3 arguments are given; it takes input and target", nn.MSELoss(), heed.ones(2), heed.ones(2), 1)
   end)
@@ -34,7 +39,8 @@ describe("a module of PyTorch", function()
     fails("Unflatten: dim is 4 and x has 2 dimensions", nn.Unflatten(4, { 1, 2 }), heed.ones(2, 2))
     fails("SwiGLU: hidden_features is nil; it must be an integer, at least 1", nn.SwiGLU, 4)
     fails("BatchNorm1d: num_features is the number 0; it must be an integer, at least 1", nn.BatchNorm1d, 0)
-    fails("BatchNorm1d: x is a tensor of shape [2, 3] and dtype float32; it must be [n, 4] or [n, 4, length]", nn.BatchNorm1d(4), heed.ones(2, 3))
+    fails("BatchNorm1d: x is a tensor of shape [2, 3] and dtype float32; it must be [n, 4] or [n, 4, length]",
+      nn.BatchNorm1d(4), heed.ones(2, 3))
     fails("glu: input has 3 elements along dim -1; it must be an even number", nn.GLU(), heed.ones(2, 3))
     fails("KLDivLoss: reduction is a string ('avg'); it must be 'none', 'batchmean', 'sum' or 'mean'", nn.KLDivLoss,
       "avg")
@@ -84,11 +90,12 @@ describe("MultiheadAttention", function()
   it("checks sizes, shapes and masks", function()
     fails("MultiheadAttention: embed_dim is 5 and num_heads is 2; embed_dim must be a multiple of num_heads",
       nn.MultiheadAttention, 5, 2)
-    fails("MultiheadAttention: dropout is the number 2; it must be a number from 0 to 1", nn.MultiheadAttention, 4, 2, 2)
+    fails("MultiheadAttention: dropout is the number 2; it must be a number from 0 to 1", nn.MultiheadAttention, 4,
+      2, 2)
     fails("MultiheadAttention: query is a tensor of shape [3] and dtype float32; it must be [b, l, 4] or [l, " ..
       "4]", m, heed.ones(3), x, x)
-    fails("MultiheadAttention: value is a tensor of shape [2, 3, 5] and dtype float32; it must be of last size " ..
-      "4", m, x, x, heed.ones(2, 3, 5))
+    fails("MultiheadAttention: value is a tensor of shape [2, 3, 5] and dtype float32; it must be a " ..
+      "tensor whose last size is 4", m, x, x, heed.ones(2, 3, 5))
     fails("MultiheadAttention: key is a tensor of shape [1, 3, 4] and dtype float32; it must be of the batch of " ..
       "query, 2", m, x, heed.ones(1, 3, 4),
       x)
@@ -126,6 +133,21 @@ describe("MultiheadAttention", function()
     tensors.close(m.out_proj.bias:expand(2, 3, 4), y)
   end)
 
+  it("never lets a hidden key reach the result, not even nan", function()
+    local holes = x:clone()
+    holes[{ {}, 3 }] = 0 / 0
+    local padding = heed.tensor { { false, false, true }, { false, false, true } }
+    for _, dtype in ipairs { "bool", "float32" } do
+      local mask = dtype == "bool" and padding or heed.zeros(2, 3):masked_fill(padding, -math.huge)
+      local y, weights = m(x, x, x, { key_padding_mask = mask })
+      assert.are.equal(0, weights[{ {}, {}, 3 }]:abs():max():item())
+      assert.is_false(y:isnan():any():item())
+    end
+    local y, weights = m(x, holes, holes, { key_padding_mask = padding })
+    tensors.close((m(x, x, x, { key_padding_mask = padding })), y)
+    assert.is_false(weights:isnan():any():item())
+  end)
+
   it("returns the weights after dropout, with which it computes", function()
     local dropped = nn.MultiheadAttention(4, 1, 0.5)
     local values, state = heed.eye(4):unsqueeze(2), dropped:state_dict()
@@ -140,13 +162,20 @@ describe("MultiheadAttention", function()
     tensors.close(y, (dropped(values, values, values, { need_weights = false })))
   end)
 
-  it("works in no memory twice", function()
+  it("stores the weight of its out_proj in other dtypes", function()
     for _, name in ipairs { "to", "half", "bfloat16" } do
       local copy = m:clone()
       if name == "to" then copy:to "bfloat16" else copy[name](copy) end
       assert.are_not.equal("float32", copy.out_proj.weight.dtype)
       tensors.close((m(x, x, x)), (copy(x, x, x)), 0.05)
     end
+  end)
+end)
+
+describe("Sequential", function()
+  it("says how to make a module of a class", function()
+    fails("Sequential: the appended value is the class Tanh; it must be a module; Tanh(…) makes one", nn.Sequential,
+      nn.ReLU(), nn.Tanh)
   end)
 end)
 
@@ -218,9 +247,8 @@ describe("a loss of classes", function()
     fails("cross_entropy: target has the class 0; " .. range .. "; for classes that count from 0, use target + 1",
       F.cross_entropy, x, { 1, 0, 2 })
     fails("nll_loss: target has the class -7; " .. range, F.nll_loss, x, { 1, -7, 2 })
-    fails("cross_entropy: target is a tensor of shape [3] and dtype float32; it must be classes, which are " ..
-      "whole numbers; use target:long()",
-      F.cross_entropy, x, heed.tensor { 1, 1.5, 2 })
+    fails("cross_entropy: target contains 1.5; it must have whole numbers: convert with x:long(), which drops " ..
+      "fractions (element [2] of target)", F.cross_entropy, x, heed.tensor { 1, 1.5, 2 })
     fails("cross_entropy: input is [3, 4] and target is [2]; target must have the shape of input without " ..
       "dimension 2, " ..
       "the classes", F.cross_entropy, x, { 1, 2 })
@@ -256,6 +284,8 @@ describe("a loss of probabilities", function()
       heed.ones(2), heed.ones(3))
     fails("smooth_l1_loss: beta is the number -1; it must be a number, 0 or more", F.smooth_l1_loss, heed.ones(2),
       heed.ones(2), { beta = -1 })
+    fails("l1_loss: input is [2, 3] and target is [4, 3]; the shapes must be equal, or broadcast", F.l1_loss,
+      heed.ones(2, 3), heed.ones(4, 3))
     fails("mse_loss: target is nil; it must be a tensor", F.mse_loss, heed.ones(2))
   end)
 end)
@@ -274,7 +304,8 @@ describe("nn.functional", function()
   it("says what is wrong", function()
     fails("layer_norm: normalized_shape is 3 and input is [2, 4]; it must be the last sizes of input", F.layer_norm,
       heed.ones(2, 4), 3)
-    fails("batch_norm: running_mean is nil; it must be a tensor, unless training is true", F.batch_norm, heed.ones(2, 4))
+    fails("batch_norm: running_mean is nil; it must be a tensor, unless training is true", F.batch_norm, heed.ones(2,
+      4))
     fails("batch_norm: weight is a tensor of shape [3] and dtype float32; it must be [4], the channels of " ..
       "input", F.batch_norm, heed.ones(2, 4),
       heed.ones(4), heed.ones(4), heed.ones(3))

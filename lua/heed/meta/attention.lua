@@ -16,6 +16,7 @@ local nn = {}
 ---Errors in it leave a cache as it was. It may yield (not in 5.1 and LuaJIT, and not in the heads of a wrapper). With
 ---such parts, steps, head, split and another softmax_dim raise an error.
 ---@class heed.SelfAttention: heed.Module
+---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
 ---@field W_query heed.Linear|heed.Module
 ---@field W_key heed.Linear|heed.Module
 ---@field W_value heed.Linear|heed.Module
@@ -38,6 +39,7 @@ function nn.SelfAttention(d_in, d_out, qkv_bias) end
 ---@field softmax_dim? integer the dimension of the attention weights that adds up to 1; -1 by default
 
 ---@class heed.CausalAttention: heed.SelfAttention
+---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
 ---@field dropout heed.Dropout|heed.Module
 ---@field context_length integer can be set
 ---@field softmax_dim integer can be set (not in MultiHeadAttention)
@@ -60,6 +62,7 @@ function nn.CausalAttention(d_in, d_out, context_length, dropout, qkv_bias) end
 ---@field num_heads integer
 
 ---@class heed.MultiHeadAttentionWrapper: heed.Module
+---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
 ---@field heads heed.CausalAttention[]|heed.Module `#m.heads`, `m.heads[1]`, `m.heads:iter()`, ipairs (from 5.2 on)
 ---@field num_heads integer
 
@@ -95,6 +98,7 @@ function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_
 ---Settings that can be set are checked as in the constructor; nil selects the default. A forward in slices that has begun
 ---keeps those it began with.
 ---@class heed.MultiHeadAttention: heed.CausalAttention
+---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
 ---@field out_proj? heed.Linear|heed.Module
 ---@field num_heads integer
 ---@field num_kv_heads integer

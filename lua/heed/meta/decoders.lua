@@ -55,6 +55,7 @@
 
 ---The base class of GPT2 and Llama.
 ---@class heed.Decoder: heed.Module
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 ---@field layers heed.ModuleList
 ---@field lm_head heed.Linear
 local Decoder = {}
@@ -126,8 +127,10 @@ function ModelCache:release() end
 ---Matrices are drawn from a normal distribution with the standard deviation initializer_range, at the end of residual
 ---branches divided by √(2 · n_layer); biases are 0.
 ---@class heed.GPT2: heed.Decoder
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 ---@field config heed.GPT2Config
 
 ---A Llama or Mistral with fresh weights, in training mode, drawn as those of a GPT2 but for the division.
 ---@class heed.Llama: heed.Decoder
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 ---@field config heed.LlamaConfig

@@ -145,6 +145,16 @@ function heed.arange(start_or_stop, stop, step, options) end
 ---@nodiscard
 function heed.linspace(first, last, count, options) end
 
+---`base` to the powers of linspace(start, stop, steps). Shape [steps].
+---@param start number
+---@param stop number
+---@param steps integer
+---@param base? number|{ base: number?, dtype: heed.DType? } 10 by default
+---@param options? heed.DTypeOption
+---@return heed.Tensor
+---@nodiscard
+function heed.logspace(start, stop, steps, base, options) end
+
 ---A tensor made from the bytes that Tensor:to_string returns (little-endian, row-major).
 ---@param bytes string its length must be the number of elements times the size of one
 ---@param dtype heed.DType
@@ -213,6 +223,12 @@ function heed.column_stack(...) end
 ---@nodiscard
 function heed.meshgrid(...) end
 
+---The matrix with the given matrices along its diagonal and 0 elsewhere; numbers and rows [n] count as matrices of one row.
+---@param ... heed.Tensor|heed.Tensor[]
+---@return heed.Tensor
+---@nodiscard
+function heed.block_diag(...) end
+
 ---The indices of the lower triangle of a matrix: its rows and columns, counted from 1, row by row.
 ---@param row integer
 ---@param col integer
@@ -241,18 +257,28 @@ function heed.einsum(equation, ...) end
 
 -- ---- Files ----
 
----Loads a file of tensors. `.safetensors`, a sharded model's `.safetensors.index.json` and `.npz` give the tensors by
----name, in the order of the file, in a form that `m:load_state_dict` accepts; `.npy` gives one tensor. Other names are
----recognized by the file's first bytes. `.safetensors` files are memory-mapped: data is read when a tensor is used, and
----writing to such a tensor never changes the file. int32 becomes int64, and in `.npz` and `.npy` float64 becomes float32;
----dtypes that heed does not have are an error. A mapped file must not be truncated or overwritten in place while its
----tensors are in use, since the operating system ends a process that reads missing pages. heed.save to the same path is
----safe: it creates a new file. Returns nil and a message if the file is missing or broken.
+---The options of torch.load, which heed accepts because it does so anyway: it computes on the CPU, reads tensors alone
+---and maps files.
+---@class heed.LoadOptions
+---@field map_location? "cpu"
+---@field weights_only? boolean
+---@field mmap? boolean
+
+---Loads a file: a state dict in the file's order and its metadata; for `.npy`, and a `.pt` file of one tensor, that tensor.
+---Formats: `.safetensors`, `.safetensors.index.json` (a model in several files), `.npz`, `.npy`, and `.pt`, `.pth` or `.bin`
+---as torch.save writes them; nothing in these is run, nested dicts give names such as "model.weight", and numbers and
+---texts are metadata. Files with other names are recognized by their first bytes. `.safetensors` and `.pt` are mapped:
+---data is read when a tensor is used, and writing to such a tensor never changes the file. float64 becomes float32, and
+---all integers except int8 become int64, when a tensor is used; a tensor of a dtype that heed lacks, such as float8, raises
+---an error then. A mapped file must not be truncated or overwritten in place while its tensors are in use, since the
+---operating system ends a process that reads missing pages. heed.save to the same path is safe: it creates a new file.
+---Returns nil and a message if the file is missing or broken.
 ---@param path string
+---@param options? heed.LoadOptions
 ---@return heed.StateDict|heed.Tensor|nil tensors
----@return table<string, string>|string|nil metadata of the file (safetensors), or the message
+---@return table<string, string>|string|nil metadata of the file, or the message
 ---@nodiscard
-function heed.load(path) end
+function heed.load(path, options) end
 
 ---Saves tensors by name as `.safetensors` or `.npz`, or one tensor as `.npy`, depending on the ending of path. State
 ---dicts keep their order; other tables are sorted by name. bfloat16 and metadata require `.safetensors`. The save is

@@ -22,6 +22,7 @@ function utils.vector_to_parameters(vector, parameters) end
 -- ---- Shapes ----
 
 ---@class heed.Identity: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 
 ---Returns its arguments. Arguments of the constructor are ignored.
 ---@param ... any
@@ -30,6 +31,7 @@ function utils.vector_to_parameters(vector, parameters) end
 function nn.Identity(...) end
 
 ---@class heed.Flatten: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field start_dim integer
 ---@field end_dim integer
 
@@ -41,6 +43,7 @@ function nn.Identity(...) end
 function nn.Flatten(start_dim, end_dim) end
 
 ---@class heed.Unflatten: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field dim integer
 ---@field unflattened_size integer[]
 
@@ -54,6 +57,7 @@ function nn.Unflatten(dim, unflattened_size) end
 -- ---- Activations ----
 
 ---@class heed.Tanh: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 
 ---The hyperbolic tangent.
 ---@return heed.Tanh
@@ -61,6 +65,7 @@ function nn.Unflatten(dim, unflattened_size) end
 function nn.Tanh() end
 
 ---@class heed.Sigmoid: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 
 ---The logistic sigmoid 1 / (1 + e^-x).
 ---@return heed.Sigmoid
@@ -68,6 +73,7 @@ function nn.Tanh() end
 function nn.Sigmoid() end
 
 ---@class heed.LogSigmoid: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 
 ---The logarithm of the sigmoid.
 ---@return heed.LogSigmoid
@@ -75,6 +81,7 @@ function nn.Sigmoid() end
 function nn.LogSigmoid() end
 
 ---@class heed.Softmax: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field dim integer
 
 ---Softmax along dim, counted from 1. There is no default.
@@ -84,6 +91,7 @@ function nn.LogSigmoid() end
 function nn.Softmax(dim) end
 
 ---@class heed.LogSoftmax: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field dim integer
 
 ---The logarithm of softmax along dim, counted from 1. There is no default.
@@ -93,6 +101,7 @@ function nn.Softmax(dim) end
 function nn.LogSoftmax(dim) end
 
 ---@class heed.Softplus: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field beta number
 ---@field threshold number
 
@@ -104,6 +113,7 @@ function nn.LogSoftmax(dim) end
 function nn.Softplus(beta, threshold) end
 
 ---@class heed.LeakyReLU: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field negative_slope number
 ---@field inplace boolean
 
@@ -115,6 +125,7 @@ function nn.Softplus(beta, threshold) end
 function nn.LeakyReLU(negative_slope, inplace) end
 
 ---@class heed.ELU: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field alpha number
 ---@field inplace boolean
 
@@ -126,6 +137,7 @@ function nn.LeakyReLU(negative_slope, inplace) end
 function nn.ELU(alpha, inplace) end
 
 ---@class heed.GLU: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field dim integer
 
 ---Gated linear unit: the first half of x along dim, times the sigmoid of the second half.
@@ -142,6 +154,7 @@ function nn.GLU(dim) end
 ---@field generator? heed.Generator draws the weights
 
 ---@class heed.SwiGLU: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field w1 heed.Linear the gate
 ---@field w2 heed.Linear from the hidden features to the result
 ---@field w3 heed.Linear what is gated
@@ -167,6 +180,7 @@ function nn.SwiGLU(in_features, hidden_features, out_features, bias) end
 ---@field bias? boolean whether there is a bias, in addition to the weight; true by default
 
 ---@class heed.BatchNorm1d: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field num_features integer
 ---@field eps number
 ---@field momentum number|false

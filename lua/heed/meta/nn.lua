@@ -295,9 +295,11 @@ function ModuleList:pop(i) end
 
 ---Applies its modules one after another, each to the first result of the previous one.
 ---@class heed.Sequential: heed.ModuleList
+---@overload fun(x: any, options?: heed.ForwardOptions): any, any
 
 ---A residual connection, x + m(x). Options are passed to m, and its further results are returned.
 ---@class heed.Residual: heed.Module
+---@overload fun(x: any, options?: heed.ForwardOptions): any, any
 ---@field module heed.Module m
 
 -- ---- Utilities ----
@@ -322,6 +324,7 @@ function utils.skip_init(class, ...) end
 ---@field generator? heed.Generator draws the weights
 
 ---@class heed.Linear: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field weight heed.Tensor [d_out, d_in]; a weight of another shape changes in_features and out_features, unless there is a bias of another size
 ---@field bias? heed.Tensor [d_out]
 ---@field in_features integer
@@ -338,6 +341,7 @@ function utils.skip_init(class, ...) end
 function nn.Linear(d_in, d_out, bias) end
 
 ---@class heed.Dropout: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field p number can be set
 
 ---Dropout: in training mode, sets each element to 0 with probability p and multiplies the others by 1 / (1 - p);
@@ -354,6 +358,7 @@ function nn.Dropout(p) end
 ---@field generator? heed.Generator draws the weight
 
 ---@class heed.Embedding: heed.Module
+---@overload fun(ids: heed.Indices): heed.Tensor
 ---@field weight heed.Tensor [num_embeddings, embedding_dim], which follow if a weight of another shape is assigned
 ---@field num_embeddings integer
 ---@field embedding_dim integer
@@ -379,6 +384,7 @@ function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
 ---@field bias? boolean whether there is a bias, in addition to the weight; true by default
 
 ---@class heed.LayerNorm: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field weight? heed.Tensor of normalized_shape
 ---@field bias? heed.Tensor of normalized_shape
 ---@field normalized_shape heed.Size
@@ -397,6 +403,7 @@ function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
 function nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias) end
 
 ---@class heed.RMSNorm: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field weight? heed.Tensor of normalized_shape
 ---@field normalized_shape heed.Size
 ---@field eps? number can be set
@@ -413,6 +420,7 @@ function nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias) end
 function nn.RMSNorm(normalized_shape, eps, elementwise_affine) end
 
 ---@class heed.GELU: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 
 ---The Gaussian error linear unit x · Φ(x), where Φ is the normal distribution function, or its approximation with tanh.
 ---@param approximate? "none"|"tanh"|{ approximate: "none"|"tanh" }
@@ -421,6 +429,7 @@ function nn.RMSNorm(normalized_shape, eps, elementwise_affine) end
 function nn.GELU(approximate) end
 
 ---@class heed.SiLU: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 
 ---The activation x · sigmoid(x), also called swish.
 ---@return heed.SiLU
@@ -428,6 +437,7 @@ function nn.GELU(approximate) end
 function nn.SiLU() end
 
 ---@class heed.ReLU: heed.Module
+---@overload fun(x: heed.Tensor): heed.Tensor
 
 ---The activation max(x, 0).
 ---@return heed.ReLU

@@ -297,6 +297,26 @@ function Tensor:nonzero(as_tuple) end
 ---@nodiscard
 function Tensor:argwhere() end
 
+---@class heed.SearchOptions
+---@field right? boolean
+---@field side? "left"|"right"
+
+---For each value the index, from 1 to n + 1, at which it would be inserted in x, whose rows [..., n] are sorted: before
+---equal elements, or behind them with right = true or side = "right". x has 1 dimension or the leading sizes of values.
+---@param values heed.Operand
+---@param right? boolean|heed.SearchOptions false by default
+---@return heed.Tensor indices int64, in the shape of values
+---@nodiscard
+function Tensor:searchsorted(values, right) end
+
+---The number, counted from 1, of the bucket between boundaries [k], in ascending order, in which each element of x lies.
+---Bucket i ends with boundaries[i], which belongs to it; with right = true, to the next one.
+---@param boundaries heed.Tensor [k]
+---@param right? boolean|{ right: boolean } false by default
+---@return heed.Tensor buckets int64, from 1 to k + 1
+---@nodiscard
+function Tensor:bucketize(boundaries, right) end
+
 ---@class heed.UniqueOptions
 ---@field sorted? boolean the result is sorted in any case
 ---@field return_inverse? boolean false by default

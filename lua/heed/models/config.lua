@@ -5,6 +5,7 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local nn = require "heed.nn"
 local E = require "heed.nn.entries"
+local suggest = require "heed.suggest"
 local primitives = core.modules
 
 local configs = {}
@@ -166,37 +167,16 @@ local FOREIGN = {
 --- The name that a file of the model uses for a rule.
 local function file_name(name, rule) return rule.also and rule.also[1] or name end
 
---- The name that a key probably means, or nil.
+--- The names that a key may mean.
 local function meant(key, rules)
   for name, others in pairs(FOREIGN) do
-    if rules[name] and set_of(others)[key] then return file_name(name, rules[name]) end
+    if rules[name] and set_of(others)[key] then return { file_name(name, rules[name]) } end
   end
-  local best, least = nil, math.max(1, math.floor(#key / 4))
+  local names = {}
   for name, rule in pairs(rules) do
-    local known = { name, compat.unpack(rule.also or {}) }
-    for _, each in ipairs(known) do
-      local distance = configs.distance(key, each)
-      if distance < least or distance == least and (not best or each < best) then best, least = each, distance end
-    end
+    for _, each in ipairs { name, compat.unpack(rule.also or {}) } do names[each] = true end
   end
-  return best
-end
-
---- The number of characters to insert, remove or replace in `a` to get `b`.
-function configs.distance(a, b)
-  local row = {}
-  if #a > 64 or math.abs(#a - #b) > 8 then return math.huge end
-  for j = 0, #b do row[j] = j end
-  for i = 1, #a do
-    local diagonal = row[0]
-    row[0] = i
-    for j = 1, #b do
-      local above = row[j]
-      local replaced = diagonal + (a:byte(i) == b:byte(j) and 0 or 1)
-      row[j], diagonal = math.min(above + 1, row[j - 1] + 1, replaced), above
-    end
-  end
-  return row[#b]
+  return suggest.nearest(key, names)
 end
 
 --- The problem with the keys of a config that no rule knows, or nil. `of` is a prefix for names in messages.
@@ -213,9 +193,9 @@ local function unknown_keys(config, rules, of)
     if type(key) ~= "string" then
       unknown[#unknown + 1] = ("there is %s"):format(E.what(key))
     elseif not known[key] and not IGNORED[key] then
-      local guess = meant(key, rules)
-      unknown[#unknown + 1] = ("there is no setting %s%s%s"):format(of or "", key,
-        guess and (", did you mean %s?"):format(guess) or "")
+      local question = suggest.question(meant(key, rules))
+      question = question and ", " .. question or ""
+      unknown[#unknown + 1] = ("there is no setting '%s%s'%s"):format(of or "", key, question)
     end
   end
   if #unknown == 0 then return nil end

@@ -28,7 +28,7 @@ local function define(class_name, name, settings)
   end
 
   function Class:forward(x, ...)
-    E.check_input(self, x, select("#", ...))
+    E.check_input(self, x, ...)
     local values = {}
     for i, setting in ipairs(settings) do values[i] = self[setting.name] end
     return F[name](x, compat.unpack(values, 1, #settings))
@@ -54,7 +54,7 @@ local function dimension(value, default, method, argument)
   if value == nil and default == nil then
     E.reject(method, argument, value, "an integer: the dimension along which to normalize, such as -1")
   end
-  return E.number(value, default, method, argument, compat.is_integer, "an integer")
+  return E.integer(value, default, method, argument)
 end
 
 local function integer_text(value) return ("%d"):format(value) end

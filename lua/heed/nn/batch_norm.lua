@@ -36,7 +36,7 @@ function BatchNorm1d:init(...)
 end
 
 function BatchNorm1d:forward(x, ...)
-  E.check_input(self, x, select("#", ...))
+  E.check_input(self, x, ...)
   if x.ndim ~= 2 and x.ndim ~= 3 or x.shape[2] ~= self.num_features then
     E.reject("BatchNorm1d", "x", x, "[n, %d] or [n, %d, length]", self.num_features, self.num_features)
   end

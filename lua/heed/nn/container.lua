@@ -66,6 +66,9 @@ end
 
 function Container:append(value)
   E.check_self(self, "append")
+  if type(value) == "function" then
+    E.reject(E.class_name(self), "the appended value", value, "a module; a constructor is called: nn.ReLU()")
+  end
   E.check_module(value, E.class_name(self), "the appended value")
   self[tostring(#self)] = value
   return self

@@ -50,14 +50,23 @@ end
 --- `fits`, if given, refuses; `needed` then describes what it accepts.
 function E.number(value, default, method, argument, fits, needed)
   if value == nil and default ~= nil then return default end
-  if type(value) ~= "number" or fits and not fits(value) then E.reject(method, argument, value, needed or "a number") end
+  if type(value) ~= "number" or fits and not fits(value) then
+    E.reject(method, argument, value, needed or "a number")
+  end
   return value
 end
 
---- The value of an integer option that is at least 1, or `default` if it is nil.
-function E.size(value, default, method, argument)
+--- The value of an integer option, or `default` if it is nil. Whole floats, such as 12 / 2, are integers.
+function E.integer(value, default, method, argument, needed)
   if value == nil and default ~= nil then return default end
-  if not compat.is_integer(value) or value < 1 then E.reject(method, argument, value, "an integer, at least 1") end
+  if type(value) ~= "number" or value % 1 ~= 0 then E.reject(method, argument, value, needed or "an integer") end
+  return math.floor(value)
+end
+
+--- The same for an integer that is at least 1.
+function E.size(value, default, method, argument)
+  value = E.integer(value, default, method, argument, "an integer, at least 1")
+  if value < 1 then E.reject(method, argument, value, "an integer, at least 1") end
   return value
 end
 
@@ -75,13 +84,27 @@ function E.check_choice(value, choices, method, argument)
   E.reject(method, argument, value, "'%s' or '%s'", others, last)
 end
 
---- Raises unless a module was called with one tensor, x; `others` is the number of further arguments.
-function E.check_input(self, x, others)
+local NO_OPTIONS = {}
+
+--- Raises if a module that takes one input was called with more than that and an empty table of options.
+function E.check_single(self, ...)
+  local others, class = select("#", ...), E.class_name(self)
+  if others == 0 then return end
+  primitives.refuse_second_result(class, (select(others, ...)))
+  local kind = primitives.kind((...))
+  if kind == "tensor" or kind == "parameter" then
+    E.fail("%s: the second argument is %s; there must be only one tensor, the input x", class, E.what((...)))
+  elseif others > 1 or type((...)) ~= "table" then
+    E.fail("%s: %d arguments are given; it takes one input", class, others + 1)
+  end
+  primitives.options(class, NO_OPTIONS, 2, self, ...)
+end
+
+--- Raises unless a module was called with one tensor, x; further arguments may be an empty table of options.
+function E.check_input(self, x, ...)
   E.check_self(self, "forward")
   E.check_tensor(x, E.class_name(self), "x")
-  if others > 0 then
-    E.fail("%s: %d arguments are given; it takes one input", E.class_name(self), others + 1)
-  end
+  E.check_single(self, ...)
 end
 
 --- Raises unless the value is a tensor, with so many dimensions if `ndim` is given.
@@ -107,7 +130,9 @@ end
 
 --- Raises unless the value is a module.
 function E.check_module(value, method, argument)
-  if not E.is_module(value) then E.reject(method, argument, value, "a module") end
+  if E.is_module(value) then return end
+  local own = E.record(value)
+  E.reject(method, argument, value, own and "a module; %s(…) makes one" or "a module", own and own.name)
 end
 
 --- Raises unless `self` is a module. A method called with a dot instead of a colon receives something else.

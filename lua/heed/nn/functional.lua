@@ -30,9 +30,7 @@ function F.one_hot(x, ...) return ids(x, "one_hot"):one_hot(...) end
 function F.embedding(x, weight, ...)
   local padding = options("embedding", { "padding_idx" }, 3, x, weight, ...)
   E.check_tensor(weight, "embedding", "weight", 2)
-  if padding ~= nil and not compat.is_integer(padding) then
-    E.reject("embedding", "padding_idx", padding, "an integer")
-  end
+  if padding ~= nil then E.integer(padding, nil, "embedding", "padding_idx") end
   return ids(x, "embedding"):embedding(weight)
 end
 
@@ -54,7 +52,8 @@ end
 
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
-  return x:clamp { max = 0 } - (-x:abs()):exp():log1p()
+  x = x:float()
+  return x:clamp({ max = 0 }):sub_(x:abs():neg_():exp_():log1p_())
 end
 
 --- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
@@ -63,8 +62,10 @@ function F.softplus(x, ...)
   local beta, threshold = options("softplus", { "beta", "threshold" }, 2, x, ...)
   beta = E.number(beta, 1, "softplus", "beta", function(value) return value ~= 0 end, "a number other than 0")
   threshold = E.number(threshold, 20, "softplus", "threshold")
-  local scaled = x * beta
-  return scaled:gt(threshold):where(x, scaled:exp():log1p() / beta)
+  x = x:float()
+  local y = x * beta
+  local linear = y:gt(threshold)
+  return linear:where(x, y:exp_():log1p_():div_(beta))
 end
 
 function F.leaky_relu(x, ...)
@@ -85,7 +86,7 @@ end
 function F.glu(x, ...)
   E.check_operand(x, "glu", "input")
   local dim = options("glu", { "dim" }, 2, x, ...)
-  dim = E.number(dim, -1, "glu", "dim", compat.is_integer, "an integer")
+  dim = E.integer(dim, -1, "glu", "dim")
   local size = x:size(dim)
   if size % 2 ~= 0 then E.fail("glu: input has %d elements along dim %d; it must be an even number", size, dim) end
   local half = compat.divide(size, 2)
@@ -160,6 +161,7 @@ function F.batch_norm(x, running_mean, running_var, ...)
   end
 
   local mean, variance = running_mean, running_var
+  local targets, updates = {}, {}
   if training then
     local dims, count = { 1 }, x:numel() / channels
     for i = 3, x.ndim do dims[#dims + 1] = i end
@@ -167,10 +169,12 @@ function F.batch_norm(x, running_mean, running_var, ...)
       E.reject(method, "input", x, "a tensor of several values for each channel in training; use m:eval() for one")
     end
     mean, variance = x:mean(dims), x:var(dims, { correction = 0 })
-    if running_mean then running_mean:copy_(running_mean * (1 - momentum) + mean * momentum) end
-    if running_var then
-      running_var:copy_(running_var * (1 - momentum) + variance * (count / (count - 1) * momentum))
+    local function update(running, new, share)
+      if not running then return end
+      targets[#targets + 1], updates[#updates + 1] = running, running * (1 - momentum) + new * share
     end
+    update(running_mean, mean, momentum)
+    update(running_var, variance, count / (count - 1) * momentum)
   end
   local scale = (variance + eps):rsqrt()
   if weight then scale = scale * weight end
@@ -178,7 +182,9 @@ function F.batch_norm(x, running_mean, running_var, ...)
   if bias then shift = bias + shift end
   local sizes = { 1, channels }
   for i = 3, x.ndim do sizes[i] = 1 end
-  return x * scale:view(sizes) + shift:view(sizes)
+  local y = x * scale:view(sizes) + shift:view(sizes)
+  core.modules.copy_all(targets, updates)
+  return y
 end
 
 -- ---- Distances ----------------------------------------------------------------------------------
@@ -188,7 +194,7 @@ function F.normalize(x, ...)
   E.check_operand(x, "normalize", "input")
   local p, dim, eps = options("normalize", { "p", "dim", "eps" }, 2, x, ...)
   p, eps = E.number(p, 2, "normalize", "p"), E.number(eps, 1e-12, "normalize", "eps")
-  dim = E.number(dim, 2, "normalize", "dim", compat.is_integer, "an integer")
+  dim = E.integer(dim, 2, "normalize", "dim")
   return x / x:norm(p, dim, true):clamp(eps)
 end
 
@@ -196,7 +202,7 @@ function F.cosine_similarity(x1, x2, ...)
   E.check_operand(x1, "cosine_similarity", "x1")
   E.check_operand(x2, "cosine_similarity", "x2")
   local dim, eps = options("cosine_similarity", { "dim", "eps" }, 3, x1, x2, ...)
-  dim = E.number(dim, 2, "cosine_similarity", "dim", compat.is_integer, "an integer")
+  dim = E.integer(dim, 2, "cosine_similarity", "dim")
   eps = E.number(eps, 1e-8, "cosine_similarity", "eps")
   local function unit(x) return x / x:norm(2, dim, true):clamp(eps) end
   return (unit(x1) * unit(x2)):sum(dim)

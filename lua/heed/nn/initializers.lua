@@ -101,7 +101,7 @@ function init.trunc_normal_(x, ...)
   mean, std = E.number(mean, 0, method, "mean"), E.number(std, 1, method, "std")
   a, b = E.number(a, -2, method, "a"), E.number(b, 2, method, "b")
   local width = (math.min(b, mean + 2 * std) - math.max(a, mean - 2 * std)) / std
-  if not (width >= 1) then
+  if width < 1 or width ~= width then
     E.fail("%s: [a, b] is [%s, %s]; it must contain at least one standard deviation (%s) within two of the mean (%s)",
       method, a, b, std, mean)
   end

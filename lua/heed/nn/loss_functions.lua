@@ -157,11 +157,23 @@ local function check_pair(input, target, method)
   E.check_operand(target, method, "target")
 end
 
+--- Raises unless the shapes are equal or broadcast.
+local function check_broadcast(input, target, method)
+  for i = 1, math.min(input.ndim, target.ndim) do
+    local a, b = input.shape[input.ndim + 1 - i], target.shape[target.ndim + 1 - i]
+    if a ~= b and a ~= 1 and b ~= 1 then
+      E.fail("%s: input is %s and target is %s; the shapes must be equal, or broadcast", method, shape_text(input),
+        shape_text(target))
+    end
+  end
+end
+
 --- Defines a loss of the difference input - target. `option` is {name, default}, if it has one: a number, 0 or more.
 local function difference(method, option, formula)
   local names = { "reduction", option and option[1] }
   losses[method] = function(input, target, ...)
     check_pair(input, target, method)
+    check_broadcast(input, target, method)
     local reduction, value = options(method, names, 3, input, target, ...)
     reduction = check_reduction(reduction, method)
     if option then
@@ -229,6 +241,7 @@ end
 function losses.kl_div(input, target, ...)
   local method = "kl_div"
   check_pair(input, target, method)
+  check_broadcast(input, target, method)
   local reduction, log_target = options(method, { "reduction", "log_target" }, 3, input, target, ...)
   reduction = check_reduction(reduction, method, KL_REDUCTIONS)
   local loss

@@ -34,7 +34,7 @@ function MultiheadAttention:init(...)
   batch_first = E.boolean(batch_first, false, class, "batch_first")
 
   self.embed_dim, self.kdim, self.vdim = e, kdim, vdim
-  self.num_heads, self.head_dim, self.dropout = heads, e / heads, dropout
+  self.num_heads, self.head_dim, self.dropout = heads, math.floor(e / heads), dropout
   self.batch_first, self.add_zero_attn = batch_first, zero_attn
   if kdim == e and vdim == e then
     self.in_proj_weight = parameter(3 * e, e)
@@ -140,13 +140,13 @@ local function check_inputs(self, query, key, value)
     fail_shape("query", query, self.batch_first and "[b, l, %d] or [l, %d]" or "[l, b, %d] or [l, %d]", self.embed_dim,
       self.embed_dim)
   end
-  local sizes = { query = self.embed_dim, key = self.kdim, value = self.vdim }
-  for name, tensor in pairs { query = query, key = key, value = value } do
+  local function check_size(name, tensor, size)
     E.check_operand(tensor, class, name, query.ndim)
-    if tensor.shape[tensor.ndim] ~= sizes[name] then
-      fail_shape(name, tensor, "of last size %d", sizes[name])
-    end
+    if tensor.shape[tensor.ndim] ~= size then fail_shape(name, tensor, "a tensor whose last size is %d", size) end
   end
+  check_size("query", query, self.embed_dim)
+  check_size("key", key, self.kdim)
+  check_size("value", value, self.vdim)
   local function batch_first(x)
     if not batched then return x:unsqueeze(1) end
     return self.batch_first and x or x:transpose(1, 2)
@@ -169,12 +169,14 @@ local function project(self, q, k, v)
   return part(1, q, self.q_proj_weight), part(2, k, self.k_proj_weight), part(3, v, self.v_proj_weight)
 end
 
---- Attention composed of its steps, for weights after dropout; PyTorch returns these.
-local function attend_in_steps(q, k, v, bias, p)
+--- The weights [b, h, l, s], for a mask as of `joined` or nil. A query that sees no key has zeros. (The fused attention
+--- would give them, too, together with the scores of each step, which takes much longer.)
+local function weigh(q, k, hidden)
   local scores = (q * math.sqrt(1 / q.shape[4])):matmul(k:transpose(3, 4))
-  if bias then scores = scores + bias end
-  local weights = scores:softmax(-1):dropout(p)
-  return weights:matmul(v), weights
+  if not hidden then return scores:softmax(-1) end
+  scores = hidden.dtype == "bool" and scores:masked_fill(hidden, -math.huge) or scores + hidden
+  local unseen = (scores:max(-1, true)):eq(-math.huge)
+  return scores:softmax(-1):masked_fill(unseen, 0)
 end
 
 local FORWARD = { "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal" }
@@ -210,20 +212,20 @@ function MultiheadAttention:forward(query, key, value, ...)
   q, k, v = heads(q), heads(k), heads(v)
 
   local p = self.training and self.dropout or 0
-  if is_causal and (padding or added > 0 or p > 0 and need_weights) then
+  if is_causal and (padding or added > 0 or need_weights) then
     attn_mask, is_causal = core.ones({ l, s }, { dtype = "bool" }):triu(1), false
   end
   local hidden = widened(joined(attn_mask, padding), added)
-  local y, weights
-  if p > 0 and need_weights then
-    y, weights = attend_in_steps(q, k, v, hidden and as_bias(hidden), p)
+  local weights = need_weights and weigh(q, k, hidden) or nil
+  local y
+  if weights and p > 0 then
+    weights = weights:dropout(p)
+    y = weights:matmul(v)
   else
-    local info
-    y, info = q:scaled_dot_product_attention(k, v, {
+    y = q:scaled_dot_product_attention(k, v, {
       attn_mask = hidden and (hidden.dtype == "bool" and hidden:logical_not() or hidden), dropout_p = p,
-      is_causal = is_causal, need_weights = need_weights,
+      is_causal = is_causal,
     })
-    weights = need_weights and info.weights or nil
   end
 
   y = (self.out_proj(y:transpose(2, 3):reshape(b, l, e)))

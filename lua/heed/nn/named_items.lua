@@ -13,18 +13,18 @@ local function items(self, kind)
   return list
 end
 
---- A table by name, or a list of {name, value}, as a list of pairs; a table is sorted by name.
-local function pairs_of(given, method)
+--- A table by name, or a list of {name, item}, as a list of pairs; a table is sorted by name.
+local function pairs_of(given, kind, method)
   local list = {}
   if type(given) ~= "table" then
-    E.reject(method, "items", given, "a table by name, or a list of {name, value}, which keeps its order")
+    E.reject(method, "items", given, "a table by name, or a list of {name, %s}, which keeps its order", kind)
   end
   for key, value in pairs(given) do
     E.check_cancel(method)
     local pair = { key, value }
     if type(key) == "number" then
       if type(value) ~= "table" or E.is_module(value) or type(value[1]) ~= "string" or value[2] == nil then
-        E.reject(method, ("item %d"):format(key), value, "{name, value}")
+        E.reject(method, ("item %d"):format(key), value, "{name, %s}", kind)
       end
       pair = { value[1], value[2], key }
     elseif type(key) ~= "string" then
@@ -53,7 +53,7 @@ function M.add_methods(Class, kind, check)
   --- Adds or replaces items; if one is refused, none is added.
   function Class:update(given)
     E.check_self(self, "update")
-    local list = pairs_of(given, name_of())
+    local list = pairs_of(given, kind, name_of())
     for _, pair in ipairs(list) do
       local name = pair[1]
       if name == "training" or Class[name] ~= nil then

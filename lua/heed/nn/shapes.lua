@@ -1,6 +1,5 @@
 --- nn.Identity, nn.Flatten and nn.Unflatten.
 
-local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local Module = require "heed.nn.module"
@@ -22,19 +21,15 @@ end
 
 local Flatten = Module.class "Flatten"
 
-local function dimension(value, default, method, argument)
-  return E.number(value, default, method, argument, compat.is_integer, "an integer")
-end
-
 function Flatten:init(...)
   E.check_self(self, "init")
   local first, last = options("Flatten", { "start_dim", "end_dim" }, 1, ...)
-  self.start_dim = dimension(first, 2, "Flatten", "start_dim")
-  self.end_dim = dimension(last, -1, "Flatten", "end_dim")
+  self.start_dim = E.integer(first, 2, "Flatten", "start_dim")
+  self.end_dim = E.integer(last, -1, "Flatten", "end_dim")
 end
 
 function Flatten:forward(x, ...)
-  E.check_input(self, x, select("#", ...))
+  E.check_input(self, x, ...)
   return x:flatten(self.start_dim, self.end_dim)
 end
 
@@ -47,20 +42,19 @@ local Unflatten = Module.class "Unflatten"
 function Unflatten:init(...)
   E.check_self(self, "init")
   local dim, sizes = options("Unflatten", { "dim", "unflattened_size" }, 1, ...)
-  if not compat.is_integer(dim) then E.reject("Unflatten", "dim", dim, "an integer") end
+  dim = E.integer(dim, nil, "Unflatten", "dim")
   local kept = {}
   local listed = type(sizes) == "table" or core.modules.is_size and core.modules.is_size(sizes)
   if not listed or #sizes == 0 then E.reject("Unflatten", "unflattened_size", sizes, "a list of sizes") end
   for i = 1, #sizes do
     E.check_cancel "Unflatten"
-    if not compat.is_integer(sizes[i]) then E.reject("Unflatten", "a size", sizes[i], "an integer") end
-    kept[i] = sizes[i]
+    kept[i] = E.integer(sizes[i], nil, "Unflatten", "a size")
   end
   self.dim, self.unflattened_size = dim, kept
 end
 
 function Unflatten:forward(x, ...)
-  E.check_input(self, x, select("#", ...))
+  E.check_input(self, x, ...)
   local ndim, dim = x.ndim, self.dim
   if dim < 0 then dim = ndim + 1 + dim end
   if dim < 1 or dim > ndim then

@@ -21,7 +21,7 @@ function SwiGLU:init(...)
 end
 
 function SwiGLU:forward(x, ...)
-  E.check_input(self, x, select("#", ...))
+  E.check_input(self, x, ...)
   return (self.w2((self.w1(x)):silu() * (self.w3(x))))
 end
 

@@ -50,12 +50,14 @@ function utils.vector_to_parameters(vector, parameters)
   if vector.shape[1] ~= count then
     E.reject("vector_to_parameters", "vector", vector, "[%d], the number of elements of the parameters", count)
   end
-  local first = 1
-  for _, parameter in ipairs(list) do
+  local first, values = 1, {}
+  for i, parameter in ipairs(list) do
+    E.check_cancel "vector_to_parameters"
     local size = parameter:numel()
-    parameter:copy_(vector:narrow(1, first, size):view(parameter.shape))
+    values[i] = vector:narrow(1, first, size):reshape(parameter.shape)
     first = first + size
   end
+  primitives.copy_all(list, values)
 end
 
 return E.with_frames(utils)

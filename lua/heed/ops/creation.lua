@@ -16,4 +16,19 @@ function creation.new_tensor(x, data, ...)
   return core.tensor(data, { dtype = dtype })
 end
 
+local LOGSPACE = { "base", "dtype" }
+
+--- logspace(start, end, steps, base = 10): base to the powers of linspace(start, end, steps).
+function creation.logspace(first, last, steps, ...)
+  local base, dtype = A.options("logspace", LOGSPACE, 4, first, last, steps, ...)
+  if base == nil then base = 10 end
+  if type(first) ~= "number" then E.reject("logspace", "start", first, "a number") end
+  if type(last) ~= "number" then E.reject("logspace", "end", last, "a number") end
+  if type(base) ~= "number" then E.reject("logspace", "base", base, "a number") end
+  steps = A.integer(steps, "logspace", "steps")
+  if steps < 0 then E.reject("logspace", "steps", steps, "0 or more") end
+  local result = base ^ core.linspace(first, last, steps)
+  return dtype == nil and result or result:to(dtype)
+end
+
 return E.with_frames(creation)

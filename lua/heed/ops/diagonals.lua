@@ -58,6 +58,30 @@ function diagonals.trace(x)
   return x:diagonal():sum()
 end
 
+--- block_diag(tensors…): the matrix with these matrices (numbers and rows, too) along its diagonal.
+function diagonals.block_diag(...)
+  local list, count = A.tensors({ n = select("#", ...), ... }, "block_diag")
+  local blocks, parts, rows, columns = {}, {}, 0, 0
+  for i = 1, count do
+    if list[i].ndim > 2 then
+      E.reject("block_diag", ("tensors[%d]"):format(i), list[i], "a tensor of at most 2 dimensions")
+    end
+    if i % 1024 == 0 then E.check_cancel "block_diag" end
+    blocks[i] = list[i].ndim < 2 and list[i]:view(1, -1) or list[i]
+    parts[i] = blocks[i]:narrow(1, 1, 0):flatten() -- no elements: for their common dtype
+    rows, columns = rows + blocks[i].shape[1], columns + blocks[i].shape[2]
+  end
+  local result = core.zeros(rows, columns, { dtype = core.cat(parts).dtype })
+  local row, column = 1, 1
+  for i = 1, count do
+    if i % 1024 == 0 then E.check_cancel "block_diag" end
+    local height, width = blocks[i].shape[1], blocks[i].shape[2]
+    result:narrow(1, row, height):narrow(2, column, width):copy_(blocks[i])
+    row, column = row + height, column + width
+  end
+  return result
+end
+
 -- ---- Indices of triangles ----
 
 local function triangle(method, keep, row, col, ...)

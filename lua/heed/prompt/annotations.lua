@@ -1,11 +1,12 @@
 -- The annotations of lua/heed/meta: classes with their fields and functions. Read when they are first used.
 local host = require "heed.prompt.host"
 local find, gmatch, gsub, match, sub = string.find, string.gmatch, string.gsub, string.match, string.sub
-local ipairs, pairs = ipairs, pairs
+local ipairs, setmetatable = ipairs, setmetatable
 
 local annotations = {}
 
--- A class: {name, doc = lines, parents = names, fields = by name, order = names}. A field: {name, type, optional, doc},
+-- A class: {name, doc = lines, parents = names, fields = by name, order = names, overloads = types of calls of its
+-- values}. A field: {name, type, optional, doc},
 -- or a function: {name, method = with a colon, params, returns, doc, overloads = types}. A parameter is like a field.
 local classes = {}
 local aliases = {} -- name → type
@@ -15,6 +16,8 @@ local BRACKETS = { ["("] = 1, ["{"] = 1, ["["] = 1, ["<"] = 1, [")"] = -1, ["}"]
 
 -- Splits "integer|{ dim: integer } 1 by default" into the type and the rest.
 local function split_type(text)
+  local word, more = match(text, "^([^%s({[<,:|]+) ?(.*)$")
+  if word and (more == "" or not find(text, "^[({[<,:|]", #word + 1)) then return word, more end
   local depth, last = 0, ""
   for i = 1, #text do
     local c = sub(text, i, i)
@@ -43,7 +46,7 @@ end
 local function class_named(name)
   local class = classes[name]
   if not class then
-    class = { name = name, doc = {}, parents = {}, fields = {}, order = {} }
+    class = { name = name, doc = {}, parents = {}, fields = {}, order = {}, overloads = {} }
     classes[name] = class
   end
   return class
@@ -54,83 +57,119 @@ local function add_field(class, field)
   class.fields[field.name] = field
 end
 
--- Reads one file. `block` has the annotations above the next line of code.
-local function read(text)
-  local variables, block, class, module = {}, nil, nil, nil
+-- ---- Reading: only names at first; what belongs to one is read when it is used ----
 
-  local function fresh() block = { doc = {}, params = {}, returns = {}, overloads = {} } end
+local FIELD = {
+  __index = function(field, key)
+    if key ~= "type" and key ~= "doc" then return nil end
+    local kind, doc = split_type(field.described)
+    field.type, field.doc = kind, { doc }
+    return field[key]
+  end,
+}
+
+local function new_field(name, mark, described)
+  return setmetatable({ name = name, optional = mark == "?", described = described }, FIELD)
+end
+
+-- Reads the lines above a function.
+local function describe(record)
+  local params = {}
+  record.doc, record.params, record.returns, record.overloads = {}, {}, {}, {}
+  for _, line in ipairs(record.lines) do
+    local tag, rest = match(line, "^%-%-%-@(%l+)%s*(.*)$")
+    if not tag then
+      record.doc[#record.doc + 1] = gsub(sub(line, 4), "^ ", "")
+    elseif tag == "param" then
+      local name, mark, described = match(rest, "^([%w_.]+)(%??)%s+(.*)$")
+      if name then params[name] = new_field(name, mark, described) end
+    elseif tag == "return" then
+      local kind, doc = split_type(rest)
+      record.returns[#record.returns + 1] = { type = kind, doc = doc }
+    elseif tag == "overload" then
+      record.overloads[#record.overloads + 1] = rest
+    end
+  end
+  for name in gmatch(record.arguments, "[%w_.]+") do
+    record.params[#record.params + 1] = params[name] or new_field(name, "", "any")
+  end
+end
+
+local DESCRIBED = { doc = true, params = true, returns = true, overloads = true }
+local FUNCTION = {
+  __index = function(record, key)
+    if not DESCRIBED[key] then return nil end
+    describe(record)
+    return record[key]
+  end,
+}
+
+local function new_function(owner, name, method, lines, arguments)
+  local record = { name = name, owner = owner.name, method = method, lines = lines, arguments = arguments }
+  record.is_function = true
+  add_field(owner, setmetatable(record, FUNCTION))
+end
+
+-- Reads one file.
+local function read(text)
+  local variables, module = {}, nil -- the classes of local variables; what `require` takes
+  local lines, class = {}, nil -- the comment above the next line of code, and its class
 
   local tags = {}
+  function tags.meta(rest) module = match(rest, "^heed[%w_.]*") end
   function tags.class(rest)
     local name, parents = match(rest, "^([%w_.]+):?%s*(.*)$")
     class = class_named(name)
     for parent in gmatch(parents, "[%w_.]+") do class.parents[#class.parents + 1] = parent end
-    if #block.doc > 0 then class.doc = block.doc end
-    block.doc, block.class = {}, class
-    if module then
-      modules[module] = name
-      module = nil
-    end
+    for _, line in ipairs(lines) do class.doc[#class.doc + 1] = gsub(sub(line, 4), "^ ", "") end
+    lines = {}
   end
   function tags.field(rest)
     local name, mark, described = match(rest, "^([%w_]+)(%??)%s+(.*)$")
-    if not name or not class then return end
-    local kind, doc = split_type(described)
-    add_field(class, { name = name, type = kind, optional = mark == "?", doc = { doc } })
+    if name and class then add_field(class, new_field(name, mark, described)) end
   end
-  function tags.param(rest)
-    local name, mark, described = match(rest, "^([%w_.]+)(%??)%s+(.*)$")
-    if not name then return end
-    local kind, doc = split_type(described)
-    block.params[name] = { name = name, type = kind, optional = mark == "?", doc = { doc } }
+  function tags.overload(rest, line)
+    local list = class and class.overloads or lines
+    list[#list + 1] = class and rest or line
   end
-  tags["return"] = function(rest)
-    local kind, doc = split_type(rest)
-    block.returns[#block.returns + 1] = { type = kind, doc = doc }
-  end
-  function tags.overload(rest) block.overloads[#block.overloads + 1] = rest end
   function tags.alias(rest)
     local name, kind = match(rest, "^([%w_.]+)%s+(.*)$")
     if name then aliases[name] = split_type(kind) end
   end
 
-  local function add_function(owner, separator, name, arguments)
-    local record = {
-      name = name, owner = owner.name, method = separator == ":", params = {}, doc = block.doc, returns = block.returns,
-      overloads = block.overloads, is_function = true,
-    }
-    for argument in gmatch(arguments, "[%w_.]+") do
-      record.params[#record.params + 1] = block.params[argument] or { name = argument, type = "any", doc = {} }
+  local function code(line)
+    local variable = match(line, "^local ([%w_]+) = ")
+    if variable then
+      variables[variable] = class
+      return
     end
-    add_field(owner, record)
+    local owner, separator, name, arguments = match(line, "^function ([%w_]+)([.:])([%w_]+)%((.-)%)")
+    if owner then
+      if variables[owner] then new_function(variables[owner], name, separator == ":", lines, arguments) end
+      return
+    end
+    local result = match(line, "^return ([%w_]+)$")
+    if result then
+      if module and variables[result] then modules[module] = variables[result].name end
+      return
+    end
+    -- Tensor.exp_ = Tensor.exp
+    local alias, target
+    owner, alias, name, target = match(line, "^([%w_]+)%.([%w_]+) = ([%w_]+)%.([%w_]+)")
+    local original = variables[name] and variables[name].fields[target]
+    if variables[owner] and original and original.is_function then
+      new_function(variables[owner], alias, original.method, original.lines, original.arguments)
+    end
   end
 
-  fresh()
   for line in gmatch(text, "([^\n]*)\n?") do
-    local tag, rest = match(line, "^%-%-%-@(%w+)%s*(.*)$")
-    if tag then
-      if tags[tag] then tags[tag](rest) end
-    elseif find(line, "^%-%-%-") then
-      block.doc[#block.doc + 1] = gsub(sub(line, 4), "^ ", "")
+    if sub(line, 1, 3) == "---" then
+      local tag, rest = match(line, "^%-%-%-@(%l+)%s*(.*)$")
+      if tag and tags[tag] then tags[tag](rest, line) else lines[#lines + 1] = line end
     else
-      module = match(line, '^%-%- .*require "([%w_.]+)"') or module
-      local variable = match(line, "^local ([%w_]+) = ")
-      local owner, separator, name, arguments = match(line, "^function ([%w_]+)([.:])([%w_]+)%((.-)%)")
-      local alias_owner, alias, target_owner, target = match(line, "^([%w_]+)%.([%w_]+) = ([%w_]+)%.([%w_]+)")
-      if variable and block.class then
-        variables[variable] = block.class
-      elseif owner and variables[owner] then
-        add_function(variables[owner], separator, name, arguments)
-      elseif alias and variables[alias_owner] and variables[target_owner] then
-        local original = variables[target_owner].fields[target]
-        if original and original.is_function then
-          local copy = { name = alias, owner = variables[alias_owner].name }
-          for key, value in pairs(original) do copy[key] = copy[key] or value end
-          add_field(variables[alias_owner], copy)
-        end
-      end
-      fresh()
-      class = nil
+      local start = sub(line, 1, 1)
+      if start ~= "" and start ~= "-" then code(line) end
+      lines, class = {}, nil
     end
   end
 end
@@ -224,12 +263,20 @@ function annotations.add_options(kind, list)
         list[#list + 1] = { name = name, type = sub(after, 1, last), optional = mark == "?", doc = {} }
         rest = sub(after, last + 1)
       end
-    elseif annotations.class(gsub(part, "%?$", "")) then
+    else
+      local fields, is_object = {}, false
       annotations.each(gsub(part, "%?$", ""), function(field)
-        if not field.is_function then list[#list + 1] = field end
+        fields[#fields + 1] = field
+        is_object = is_object or field.is_function
       end)
+      for i = 1, is_object and 0 or #fields do list[#list + 1] = fields[i] end
     end
   end
+end
+
+--- The table of options of an overload "fun(options: heed.LinearOptions): heed.Linear", or nil; its result.
+function annotations.options_and_result(overload)
+  return match(overload, "^fun%([%w_]+%??: ([^,)]+)%): ?(.*)$")
 end
 
 --- "softmax(dim?)"

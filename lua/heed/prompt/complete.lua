@@ -8,7 +8,7 @@ local prompt = require "heed.prompt"
 local show = require "heed.prompt.show"
 local tokens = require "heed.prompt.tokens"
 local concat, sort = table.concat, table.sort
-local find, match, sub = string.find, string.match, string.sub
+local find, sub = string.find, string.sub
 local getmetatable, ipairs, pairs, pcall, rawget, type = getmetatable, ipairs, pairs, pcall, rawget, type
 
 local complete = {}
@@ -71,7 +71,7 @@ local function members(of, colon, partial)
     end)
   end
   if heed.nn.is_module(value) then pcall(add_parts, value, add) end
-  if type(value) == "string" then value = { __index = host.globals.string } end
+  if type(value) == "string" then value = host.globals.string end
   local meta = getmetatable(value)
   if type(value) == "table" then
     add_keys(value, add)
@@ -111,7 +111,8 @@ end
 -- The annotation of the function that is called with the bracket at list[i], or nil.
 local function called(list, i)
   local before = list[i - 1]
-  if not before or before.kind == "keyword" or (before.kind == "symbol" and not CLOSING[before.text]) then return nil end
+  if not before or before.kind == "keyword" then return nil end
+  if before.kind == "symbol" and not CLOSING[before.text] then return nil end
   local of = names.at(list, i - 1)
   return of and names.callee(of)
 end
@@ -136,7 +137,7 @@ local function options_of(list, brace, depth)
   if not record then return found end
   for _, param in ipairs(record.params) do annotations.add_options(param.type, found) end
   for _, overload in ipairs(record.overloads) do
-    local kind = match(overload, "^fun%(options%??: ([^,)]+)%)")
+    local kind = annotations.options_and_result(overload)
     if kind then annotations.add_options(kind, found) end
   end
   return found

@@ -3,9 +3,9 @@ local annotations = require "heed.prompt.annotations"
 local heed = require "heed"
 local names = require "heed.prompt.names"
 local show = require "heed.prompt.show"
+local suggest = require "heed.suggest"
 local concat, sort = table.concat, table.sort
-local find, gmatch, gsub, lower, match, rep, sub = string.find, string.gmatch, string.gsub, string.lower, string.match,
-  string.rep, string.sub
+local gmatch, gsub, match, rep, sub = string.gmatch, string.gsub, string.match, string.rep, string.sub
 local ipairs, pairs, select, tostring, type = ipairs, pairs, select, tostring, type
 
 local help = {}
@@ -35,11 +35,19 @@ local function table_of(lines, fields)
   end
 end
 
-local PREFIXES = { ["heed"] = "heed.", ["heed.nn"] = "nn.", ["heed.Tensor"] = "x:", ["heed.Elementwise"] = "x:" }
+-- Whether tensors have what the class declares.
+local function is_of_tensors(name)
+  if name == "heed.Tensor" then return true end
+  for _, parent in ipairs(annotations.class("heed.Tensor").parents) do
+    if parent == name then return true end
+  end
+end
 
 local function heading(record)
-  local prefix = PREFIXES[record.owner] or gsub(record.owner, "^heed%.", "") .. (record.method and ":" or ".")
-  return prefix .. annotations.signature(record)
+  local separator = record.method and ":" or "."
+  local owner = gsub(record.owner, "^heed%.", "")
+  if record.method and is_of_tensors(record.owner) then owner = "x" end
+  return owner .. separator .. annotations.signature(record)
 end
 
 local function fields_and_methods(name)
@@ -64,7 +72,7 @@ local function function_text(record)
   end
   table_of(lines, params)
   for _, overload in ipairs(record.overloads) do
-    local class = match(overload, "^fun%(options%??: ([%w_.]+)%)")
+    local class = annotations.options_and_result(overload)
     if class and annotations.class(class) then
       lines[#lines + 1] = "By name, in a table:"
       local options = {}
@@ -137,26 +145,15 @@ local function every_owner(name)
   return owners
 end
 
-local function similar(word)
-  local found, seen = {}, {}
-  word = lower(word)
-  local function consider(name)
-    local text = lower(name)
-    local close = find(text, word, 1, true) or (#text > 2 and find(word, text, 1, true)) or
-      (#word > 3 and sub(text, 1, 4) == sub(word, 1, 4))
-    if close and not seen[name] and sub(name, -1) ~= "_" then
-      seen[name] = true
-      found[#found + 1] = name
-    end
-  end
+-- What to say about a name that nothing has: similar ones, or what to write instead.
+local function hint(word)
+  local known = {}
   for _, class in pairs(annotations.classes()) do
     for _, name in ipairs(class.order) do
-      if class.fields[name].is_function then consider(name) end
+      if class.fields[name].is_function and sub(name, -1) ~= "_" then known[name] = true end
     end
   end
-  sort(found)
-  while #found > 12 do found[#found] = nil end
-  return found
+  return suggest.hint("heed", word, known)
 end
 
 local function named(path)
@@ -164,6 +161,7 @@ local function named(path)
   for word in gmatch(path, "[%w_]+") do words[#words + 1] = word end
   local name = words[#words]
   if not name then return USAGE end
+  if annotations.module(path) then return class_text(annotations.module(path), path) end
   words[#words] = nil
   if #words > 0 then
     local class = class_of_path(words)
@@ -185,10 +183,7 @@ local function named(path)
     local of = names.by_path(name)
     if of and of.value ~= nil then return help.text(of.value) end
   end
-  local close = similar(name)
-  local answer = "help: nothing is called '" .. path .. "'"
-  if #close > 0 then answer = answer .. "; there are: " .. concat(close, ", ") end
-  return answer
+  return "help: nothing is called '" .. path .. "'" .. hint(name)
 end
 
 -- ---- By value ----
@@ -214,7 +209,7 @@ function help.text(...)
   if type(value) == "function" then
     local record = names.of_function(value)
     if record then return function_text(record) end
-    return "a function without annotations; those of Lua itself are in its manual, https://www.lua.org/manual"
+    return "a function without annotations; the manual of Lua explains Lua's own: https://www.lua.org/manual"
   end
   return type(value) == "table" and show.value(value) or tostring(value) .. " is a " .. type(value)
 end

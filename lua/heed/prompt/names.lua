@@ -58,18 +58,18 @@ end
 --- The annotation of a function by its value, or nil.
 function names.of_function(value)
   local found
-  local function look(owner, name, container)
-    annotations.each(name, function(field)
+  local function look(class, container)
+    annotations.each(class, function(field)
       if not found and field.is_function and names.index(container, field.name) == value then found = field end
     end)
   end
-  look(heed, "heed", heed)
-  look(heed.nn, "heed.nn", heed.nn)
+  look("heed", heed)
+  look("heed.nn", heed.nn)
   for name, loaded in pairs(host.globals.package and host.globals.package.loaded or {}) do
     local class = type(name) == "string" and type(loaded) == "table" and annotations.module(name)
-    if class and not found then look(loaded, class, loaded) end
+    if class and not found then look(class, loaded) end
   end
-  if not found then look(nil, "heed.Tensor", heed.zeros(1)) end
+  if not found then look("heed.Tensor", heed.zeros(1)) end
   return found
 end
 
@@ -98,6 +98,15 @@ end
 --- The annotation of what a call of the referent runs, or nil.
 function names.callee(of)
   if of.record then return of.record end
+  local class = of.class and annotations.class(of.class)
+  for i = 1, class and #class.overloads or 0 do
+    local _, result = annotations.options_and_result(class.overloads[i])
+    if result then
+      local record = { name = of.class, params = {}, doc = class.doc, overloads = class.overloads }
+      record.returns = { { type = result } }
+      return record
+    end
+  end
   if of.class and annotations.find(of.class, "forward") then return annotations.find(of.class, "forward") end
   if type(of.value) == "function" then return names.of_function(of.value) end
 end
@@ -154,10 +163,8 @@ local function steps_to(list, i)
       end
       if token.text == "]" then
         local negative = list[open + 1].text == "-"
-        local literal = list[open + (negative and 2 or 1)]
-        if i ~= open + (negative and 3 or 2) then return nil end
-        local key = literal.kind == "number" and tonumber(literal.text) or match(literal.text, "^[\"'](.*)[\"']$")
-        if key == nil then return nil end
+        local literal = i == open + (negative and 3 or 2) and list[i - 1] -- other indices are not evaluated
+        local key = literal and (tonumber(literal.text) or match(literal.text, "^[\"'](.*)[\"']$"))
         table.insert(steps, 1, { kind = "index", key = negative and type(key) == "number" and -key or key })
       else
         local argument = open == i - 2 and list[open + 1].kind == "string" and list[open + 1].text or nil
@@ -181,7 +188,7 @@ function names.at(list, i)
       receiver, of = of, names.member(of, step.name)
     elseif step.kind == "index" then
       local value
-      if of.value ~= nil then value = names.index(of.value, step.key) end
+      if of.value ~= nil and step.key ~= nil then value = names.index(of.value, step.key) end
       of = value ~= nil and of_value(value) or { class = of.class == "heed.Tensor" and of.class or nil }
     else
       of = result_of(of, step.argument, receiver)

@@ -96,19 +96,28 @@ function show.value(value)
   return entries(value, "", 1, {})
 end
 
+local LONG = 22 -- longer texts come after the columns
+
 --- Texts in columns, as wide as the terminal.
 function show.columns(names, width)
-  local longest = 0
-  for i = 1, #names do longest = #names[i] > longest and #names[i] or longest end
+  local longest, short, long = 0, {}, {}
+  for i = 1, #names do
+    if #names[i] > LONG then
+      long[#long + 1] = names[i]
+    else
+      short[#short + 1] = names[i]
+      longest = #names[i] > longest and #names[i] or longest
+    end
+  end
   local per_line = floor((width or WIDTH) / (longest + 2))
-  if per_line < 1 then per_line = 1 end
-  local rows = ceil(#names / per_line)
+  local rows = ceil(#short / (per_line < 1 and 1 or per_line))
   local lines = {}
   for row = 1, rows do
     local cells = {}
-    for i = row, #names, rows do cells[#cells + 1] = names[i] .. rep(" ", longest + 2 - #names[i]) end
+    for i = row, #short, rows do cells[#cells + 1] = short[i] .. rep(" ", longest + 2 - #short[i]) end
     lines[row] = gsub(concat(cells), "%s+$", "")
   end
+  for i = 1, #long do lines[#lines + 1] = long[i] end
   return concat(lines, "\n")
 end
 

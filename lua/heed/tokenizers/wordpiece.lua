@@ -267,13 +267,13 @@ end
 
 local DECODE_OPTIONS = { "skip_special_tokens", "clean_up_tokenization_spaces" }
 
---- The text of a list of ids, or of an int64 tensor [n], with spaces between the words.
+--- The text of a list of ids, or of a tensor [n] of them, with spaces between the words.
 function Tokenizer:decode(ids, ...)
   check(self, "decode", "")
   local skip, clean = options_of("decode", DECODE_OPTIONS, 3, self, ids, ...)
   skip = E.boolean(skip, false, "decode", "skip_special_tokens")
   clean = E.boolean(clean, false, "decode", "clean_up_tokenization_spaces")
-  if E.kind(ids) == "tensor" and ids.ndim == 1 then ids = ids:tolist() end
+  if E.kind(ids) == "tensor" and ids.ndim == 1 then ids = core.modules.indices(ids, "decode", "ids"):tolist() end
   if type(ids) ~= "table" then E.reject("decode", "ids", ids, "a list of ids") end
   local parts = {}
   for i = 1, #ids do
