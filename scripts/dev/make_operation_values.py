@@ -153,7 +153,7 @@ def over_dims(name, f, x, ulp, slack=0.0, lists=True, first=()):
         case(name, [x, *first, lua(dims)], f(x, dim=dims), ulp, slack)
 
 
-EITHER_ZERO = 0.25  # ulp, less than between any two: 0 and -0 are equal, and which of them comes first depends on the processor
+EITHER_ZERO = 0.25  # ulp, less than between two numbers: the order of 0 and -0 depends on the processor
 
 
 def reductions():
