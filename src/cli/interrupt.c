@@ -124,13 +124,13 @@ static int call_in(lua_State *L, lua_State *co, bool add_position) {
   return lua_error(L);
 }
 
-/* coroutine.resume and coroutine.close. Upvalue 1: the original. */
+/* coroutine.resume and coroutine.close. Upvalue 1: the original; 2: whether it needs an argument. */
 static int resume(lua_State *L) {
   lua_State *co = lua_tothread(L, 1);
-  if (!co) return luaL_argerror(L, 1, "coroutine expected");
+  if (!co && lua_toboolean(L, lua_upvalueindex(2))) return luaL_argerror(L, 1, "coroutine expected");
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
-  return call_in(L, co, false);
+  return call_in(L, co ? co : L, false);
 }
 
 /* A function that coroutine.wrap returned. Upvalues 1 and 2: the original, its coroutine. */
@@ -163,7 +163,8 @@ static void track_coroutines(lua_State *L) {
       lua_pop(L, 1);
       continue;
     }
-    lua_pushcclosure(L, functions[i].func, 1);
+    lua_pushboolean(L, functions[i].func == resume && strcmp(functions[i].name, "close") != 0);
+    lua_pushcclosure(L, functions[i].func, 2);
     lua_setfield(L, -2, functions[i].name);
   }
   lua_pop(L, 1);

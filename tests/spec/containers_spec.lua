@@ -94,6 +94,9 @@ describe("ParameterList", function()
   it("refuses what does not fit, and then adds nothing", function()
     local p = nn.ParameterList { heed.ones(1) }
     fails("ParameterList: element 2 is the number 3; it must be a tensor", p.extend, p, { heed.ones(1), 3 })
+    fails("ParameterList: element 1 is a module (ReLU); it must be a tensor", nn.ParameterList, nn.ReLU())
+    fails("extend: list is a module (ReLU); it must be a list of tensors", p.extend, p, nn.ReLU())
+    assert.are.equal(2, #nn.ParameterList(p):extend(p))
     fails("ParameterList: index 5 is out of range; there is 1 parameter, counted from 1", function() return p[5] end)
     fails("ParameterList: the appended value is a string ('x'); it must be a tensor", p.append, p, "x")
     assert.are.equal(1, #p)
@@ -171,6 +174,8 @@ describe("a module's parts and parameters", function()
     assert.is_true((vector * 2):equal(nn.utils.parameters_to_vector { linear.weight, linear.bias }))
     fails("vector_to_parameters: vector is a tensor of shape [3] and dtype float32; it must be [9], the number of " ..
       "elements of the parameters", nn.utils.vector_to_parameters, heed.ones(3), linear:parameters())
+    fails("parameters_to_vector: parameters is a module (Linear); it must be a list of tensors, such as m:parameters()",
+      nn.utils.parameters_to_vector, linear)
     fails("parameters_to_vector: parameter 1 is the number 3; it must be a tensor", nn.utils.parameters_to_vector,
       { 3 })
   end)

@@ -58,7 +58,7 @@ end
 
 -- Text on one line. Numbers are printed as 6.0 by Lua 5.3 and later, as 6 by others.
 local function flat(text)
-  text = text:gsub("%s+", " "):gsub(" ?$", " ")
+  text = (text .. " "):gsub("%s+", " ")
   if not math.type then text = text:gsub("(%d)%.0 ", "%1 ") end
   return (text:gsub(" $", ""))
 end

@@ -291,6 +291,11 @@ describe("a loss of probabilities", function()
 end)
 
 describe("nn.functional", function()
+  it("takes a tensor's shape, as models in PyTorch pass it", function()
+    local x, weight = heed.randn(2, 4), heed.randn(4)
+    assert.is_true(F.layer_norm(x, weight.shape, weight, nil, 1e-5):equal(x:layer_norm(weight)))
+  end)
+
   it("has the operations of tensors", function()
     local x = heed.randn(2, 4)
     assert.is_true(x:softmax(-1):equal(F.softmax(x, { dim = -1 })))
@@ -304,6 +309,10 @@ describe("nn.functional", function()
   it("says what is wrong", function()
     fails("layer_norm: normalized_shape is 3 and input is [2, 4]; it must be the last sizes of input", F.layer_norm,
       heed.ones(2, 4), 3)
+    fails("layer_norm: normalized_shape is [4, 2] and input is [2, 4]; it must be the last sizes of input",
+      F.layer_norm, heed.ones(2, 4), { 4, 2 })
+    fails("rms_norm: normalized_shape is a boolean (true); it must be an integer or a list of sizes", F.rms_norm,
+      heed.ones(2, 4), true)
     fails("batch_norm: running_mean is nil; it must be a tensor, unless training is true", F.batch_norm, heed.ones(2,
       4))
     fails("batch_norm: weight is a tensor of shape [3] and dtype float32; it must be [4], the channels of " ..

@@ -138,6 +138,9 @@ function E.check_operand(value, method, argument, ndim)
   E.check_tensor(value, method, argument, ndim)
 end
 
+--- Whether a value is a table that is neither a module nor a class.
+function E.is_list(value) return type(value) == "table" and not E.record(value) end
+
 --- Raises unless the value is a module.
 function E.check_module(value, method, argument)
   if E.is_module(value) then return end

@@ -97,16 +97,22 @@ end
 
 --- The number of sizes in a normalized_shape, which must be the last sizes of x.
 local function count_normalized(x, shape, method)
-  local count = type(shape) == "number" and 1 or type(shape) ~= "nil" and #shape or 0
+  if type(shape) ~= "number" and not E.is_list(shape) then
+    E.reject(method, "normalized_shape", shape, "an integer or a list of sizes")
+  end
+  local count = type(shape) == "number" and 1 or #shape
   local fits = count >= 1 and count <= x.ndim
-  for i = 1, fits and count or 0 do
+  local sizes = {}
+  for i = 1, count do
     E.check_cancel(method)
     local size = type(shape) == "number" and shape or shape[i]
+    sizes[i] = tostring(size)
     fits = fits and size == x.shape[x.ndim - count + i]
   end
   if not fits then
     E.fail("%s: normalized_shape is %s and input is %s; it must be the last sizes of input", method,
-      type(shape) == "number" and tostring(shape) or E.what(shape), tostring(x.shape):match "%[.*%]")
+      type(shape) == "number" and tostring(shape) or ("[%s]"):format(table.concat(sizes, ", ")),
+      tostring(x.shape):match "%[.*%]")
   end
   return count
 end

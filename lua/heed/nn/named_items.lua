@@ -16,14 +16,14 @@ end
 --- A table by name, or a list of {name, item}, as a list of pairs; a table is sorted by name.
 local function pairs_of(given, kind, method)
   local list = {}
-  if type(given) ~= "table" then
+  if not E.is_list(given) then
     E.reject(method, "items", given, "a table by name, or a list of {name, %s}, which keeps its order", kind)
   end
   for key, value in pairs(given) do
     E.check_cancel(method)
     local pair = { key, value }
     if type(key) == "number" then
-      if type(value) ~= "table" or E.is_module(value) or type(value[1]) ~= "string" or value[2] == nil then
+      if not E.is_list(value) or type(value[1]) ~= "string" or value[2] == nil then
         E.reject(method, ("item %d"):format(key), value, "{name, %s}", kind)
       end
       pair = { value[1], value[2], key }

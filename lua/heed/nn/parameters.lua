@@ -27,10 +27,15 @@ end
 
 local ParameterList = Module.class "ParameterList"
 
+--- Whether a value is a table of elements or another ParameterList.
+local function is_source(value)
+  return E.is_list(value) or E.is_module(value) and E.class_name(value) == "ParameterList"
+end
+
 function ParameterList:init(...)
   E.check_self(self, "init")
   local first, list = (...), { ... }
-  if select("#", ...) == 1 and type(first) == "table" then list = first end
+  if select("#", ...) == 1 and is_source(first) then list = first end
   ParameterList.extend(self, list)
 end
 
@@ -71,7 +76,7 @@ end
 --- Appends all tensors of a list; if one is refused, none is appended.
 function ParameterList:extend(list)
   E.check_self(self, "extend")
-  if type(list) ~= "table" and not E.is_module(list) then E.reject("extend", "list", list, "a list of tensors") end
+  if not is_source(list) then E.reject("extend", "list", list, "a list of tensors") end
   local added = {}
   for i = 1, #list do
     E.check_cancel "extend"

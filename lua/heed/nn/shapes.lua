@@ -44,8 +44,9 @@ function Unflatten:init(...)
   local dim, sizes = options("Unflatten", { "dim", "unflattened_size" }, 1, ...)
   dim = E.integer(dim, nil, "Unflatten", "dim")
   local kept = {}
-  local listed = type(sizes) == "table" or core.modules.is_size and core.modules.is_size(sizes)
-  if not listed or #sizes == 0 then E.reject("Unflatten", "unflattened_size", sizes, "a list of sizes") end
+  if not E.is_list(sizes) or #sizes == 0 then
+    E.reject("Unflatten", "unflattened_size", sizes, "a list of sizes")
+  end
   for i = 1, #sizes do
     E.check_cancel "Unflatten"
     kept[i] = E.integer(sizes[i], nil, "Unflatten", "a size")

@@ -18,7 +18,7 @@ end
 
 --- The tensors of a list or iterator, such as m:parameters().
 local function list_of(parameters, method)
-  if type(parameters) ~= "table" and type(parameters) ~= "function" then
+  if not E.is_list(parameters) and type(parameters) ~= "function" then
     E.reject(method, "parameters", parameters, "a list of tensors, such as m:parameters()")
   end
   local list = {}
