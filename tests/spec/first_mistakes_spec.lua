@@ -250,7 +250,7 @@ local mistakes = {
     { "nn.Linear(3, 4, {bais = false})",
       "Linear: there is no option 'bais'; the options are *; did you mean 'bias'?" },
     { "nn.Linear(-3, 4)", "Linear: d_in is -3; it must be at least 1" },
-    { "nn.linear(3, 4)", "heed.nn has no function or field 'linear'; it is heed.linear" },
+    { "nn.linear(3, 4)", "heed.nn has no function or field 'linear'; did you mean 'Linear' or heed.linear?" },
     { "nn.Dropout(\"0.5\")", "Dropout: p is a string ('0.5'); it must be a number" },
     { "nn.Embedding(10)", "Embedding: embedding_dim is nil; it must be an integer" },
     { "nn.Embedding(10, 4)(\"a\")", "Embedding: ids is a string ('a'); it must be a tensor or a table of integers" },
