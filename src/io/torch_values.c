@@ -55,7 +55,8 @@ heed_status heed__torch_read_storage(const heed__torch_file *f, const heed__pick
   const heed__pickle_value *view =
       heed__pickle_item_at(&f->pickle, heed__pickle_at(&f->pickle, value->first), 5);
   if (view != NULL && view->kind != HEED__PICKLE_NONE)
-    return heed__fail_torch(f, "a tensor has a storage that is a part of another one, which heed cannot read");
+    return heed__fail_torch(f,
+                            "a tensor has a storage that is a part of another one, which heed cannot read");
   *stored = heed__stored_named(HEED__IN_STORAGE, name);
   *key = part[2];
   *count = part[4]->integer;
