@@ -56,11 +56,11 @@ function files.safetensors(header, data) return string.pack("<s8", header) .. (d
 
 -- ---- Files of torch.save ------------------------------------------------------------------------
 
---- The contents of a file from before PyTorch 1.6: the number, the version and the sizes of C's types, the pickle of the
+--- The contents of a file from before PyTorch 1.6: the number, the version and sizes of C's types, the pickle of the
 --- value, the list of the keys of its storages, the storages.
 function files.torch(value, keys, storages)
-  return "\128\2\138\nl\252\156F\249 j\168P\25." .. "\128\2M\233\3." .. "\128\2}." .. "\128\2" .. value .. "."
-    .. "\128\2" .. (keys or "]") .. "." .. (storages or "")
+  return "\128\2\138\nl\252\156F\249 j\168P\25." .. "\128\2M\233\3." .. "\128\2}."
+    .. "\128\2" .. value .. "." .. "\128\2" .. (keys or "]") .. "." .. (storages or "")
 end
 
 function files.pickled_text(text) return "X" .. string.pack("<s4", text) end

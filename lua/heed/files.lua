@@ -20,10 +20,10 @@ function M.load(path, ...)
   end
   E.boolean(weights_only, nil, "load", "weights_only")
   E.boolean(mmap, nil, "load", "mmap")
-  local first, tensors, metadata, numbers, archive = files.load(path)
+  local first, tensors, metadata, nested, numbers, archive = files.load(path)
   if first == nil then return nil, tensors end
   if not metadata then return first end
-  return state_dict.from(first, tensors, numbers, archive), metadata
+  return state_dict.from(first, tensors, nested, numbers, archive), metadata
 end
 
 -- ---- Saving -------------------------------------------------------------------------------------

@@ -46,6 +46,11 @@ static const char *library_name(lua_State *L, int idx) {
     lua_pushliteral(L, "nn");
     lua_rawget(L, -2);
     if (lua_rawequal(L, idx, -1)) name = "nn";
+    if (!name && lua_istable(L, -1)) {
+      lua_pushliteral(L, "functional");
+      lua_rawget(L, -2);
+      if (lua_rawequal(L, idx, -1)) name = "nn.functional";
+    }
   }
   lua_settop(L, top);
   return name;
@@ -280,11 +285,10 @@ static bool lacks_colon(lua_State *L, const char *function) {
 
 /* Pushes what to write instead, where that is known, else "". */
 static const char *push_fix(lua_State *L, int idx, const char *function, const char *needed) {
-  if (strncmp(needed, "a tensor", 8) != 0) return "";
-  if (lacks_colon(L, function))
+  if (strncmp(needed, "a table", 7) != 0 && lacks_colon(L, function))
     return lua_pushfstring(L, "; call it as x:%s(...), with a colon, or as heed.%s(x, ...)", function,
                            function);
-  if (lua_type(L, idx) == LUA_TTABLE && lua_rawlen(L, idx) > 0)
+  if (strncmp(needed, "a tensor", 8) == 0 && lua_type(L, idx) == LUA_TTABLE && lua_rawlen(L, idx) > 0)
     return lua_pushliteral(L, "; heed.tensor makes one from a table");
   return "";
 }

@@ -80,8 +80,8 @@ static int64_t push_contents(lua_State *L, heed_context *ctx, const heed_archive
   return later;
 }
 
-/* load(path): a tensor; or names, tensors by name, metadata, and, if some entries are left for later, their
- * numbers by name and the archive; or nil, message */
+/* load(path): a tensor; or names, tensors by name, metadata, whether the names are nested, and, if some
+ * entries are left for later, their numbers by name and the archive; or nil, message */
 static int load(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
@@ -93,14 +93,16 @@ static int load(lua_State *L) {
   if (status != HEED_OK) return failed(L, status);
   if (*tensor != NULL) return lheed_return(L, 1);
   const bool later = push_contents(L, ctx, *archive) > 0;
+  lua_pushboolean(L, heed__archive_is_nested(*archive));
+  lua_insert(L, -2);
   if (later) {
     lua_pushvalue(L, 2);
-    return lheed_return(L, 5);
+    return lheed_return(L, 6);
   }
   heed_archive_free(*archive);
   *archive = NULL;
   lua_pop(L, 1);
-  return lheed_return(L, 3);
+  return lheed_return(L, 4);
 }
 
 /* The archive at 1, where the number at 2 is that of an entry. */

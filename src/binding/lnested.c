@@ -304,6 +304,7 @@ static void push_list(lua_State *L, const heed_tensor *x, int d, const char *dat
 
 static int tolist(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
+  lheed_arguments(L, "tolist", 1);
   luaL_checkstack(L, HEED_MAX_DIMS + 8, "tolist");
   heed_tensor **held = lheed_push_tensor(L); /* creating tables may run finalizers, which may release x */
   LHEED_TRY(L, heed__tensor_from_view(ctx, "tolist", lheed_tensor(L, 1, "tolist", "x"), held));

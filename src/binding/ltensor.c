@@ -275,12 +275,15 @@ static int to(lua_State *L) {
 }
 
 static int to_float(lua_State *L) {
+  lheed_arguments(L, "float", 1);
   return to_dtype(L, "float", HEED_FLOAT32);
 }
 static int to_long(lua_State *L) {
+  lheed_arguments(L, "long", 1);
   return to_dtype(L, "long", HEED_INT64);
 }
 static int to_bool(lua_State *L) {
+  lheed_arguments(L, "bool", 1);
   return to_dtype(L, "bool", HEED_BOOL);
 }
 
@@ -290,6 +293,7 @@ static int type_as(lua_State *L) {
 }
 
 static int clone_tensor(lua_State *L) {
+  lheed_arguments(L, "clone", 1);
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_clone(ctx, lheed_tensor(L, 1, "clone", "x"), out));
@@ -297,6 +301,7 @@ static int clone_tensor(lua_State *L) {
 }
 
 static int contiguous(lua_State *L) {
+  lheed_arguments(L, "contiguous", 1);
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_contiguous(ctx, lheed_tensor(L, 1, "contiguous", "x"), out));
@@ -350,6 +355,7 @@ static void reverse_each(char *data, int64_t count, size_t width) {
 #define READ_AT_ONCE ((size_t)1 << 20) /* bytes */
 
 static int to_string(lua_State *L) {
+  lheed_arguments(L, "to_string", 1);
   heed_context *ctx = lheed_get(L)->context;
   heed_tensor **row_major = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "to_string", "x");

@@ -118,6 +118,10 @@ bool heed__archive_is_ready(const heed_archive *archive, int64_t i) {
   return entry->tensor != NULL || heed__entry_is_mapped(entry);
 }
 
+bool heed__archive_is_nested(const heed_archive *archive) {
+  return archive->nested;
+}
+
 void heed__archive_describe(const heed_archive *archive, int64_t i, char out[HEED__ENTRY_TEXT]) {
   heed__entry_text(&archive->entries[i - 1], out, HEED__ENTRY_TEXT);
 }

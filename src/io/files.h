@@ -206,6 +206,7 @@ struct heed_archive {
   char *text;            /* holds all names and metadata */
   size_t text_used;
   int64_t *strides; /* of the entries that have some; NULL: none */
+  bool nested;      /* dots in names separate the keys of nested dicts */
 };
 
 /** An archive of `count` empty entries, with a capacity of `pairs` pairs of metadata and `text` bytes for all

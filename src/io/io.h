@@ -16,6 +16,8 @@ heed_status heed__load_file(heed_context *ctx, const char *path, heed_archive **
 
 /** Whether heed_archive_tensor neither converts nor copies it, and does not refuse it. */
 bool heed__archive_is_ready(const heed_archive *archive, int64_t i);
+/** Whether the dots in its names separate the keys of nested dicts, as in files of torch.save. */
+bool heed__archive_is_nested(const heed_archive *archive);
 #define HEED__ENTRY_TEXT 512
 /** "a tensor of shape [2] and dtype float64 in the file", for messages. */
 void heed__archive_describe(const heed_archive *archive, int64_t i, char out[HEED__ENTRY_TEXT]);

@@ -315,6 +315,7 @@ heed_status heed__torch_load_values(const heed__torch_file *f, heed__loaded *out
   if (status == HEED_OK) status = heed__archive_new(f->where, w.count, w.pairs, w.text, &archive);
   if (status != HEED_OK) return status;
   const size_t bytes = heed__array_bytes((uint64_t)w.count, HEED_MAX_DIMS * sizeof(int64_t));
+  archive->nested = true;
   archive->strides = heed__allocate(f->where->ctx, bytes);
   status = archive->strides != NULL ? walk_values(f, &w, archive)
                                     : heed__fail_memory(f->where->ctx, "load", bytes);

@@ -153,7 +153,9 @@ local calls = {
   to = function(w) w.mha:to "bfloat16" end,
   split = function(w) return w.mha:split().heads[2].W_key.weight end,
   forward = function(w) return w.mha(w.x, { need_weights = true, generator = w.generator }) end,
-  forward_of_own_parts = function(w) return w.around(w.x, { need_weights = random(2) == 1, generator = w.generator }) end,
+  forward_of_own_parts = function(w)
+    return w.around(w.x, { need_weights = random(2) == 1, generator = w.generator })
+  end,
   forward_of_own_heads = function(w) return w.wrapper(w.x), w.wrapper:clone() end,
   forward_of_own_cache = function(w) return w.around(heed.rand(2, 4), { cache = w.cache, kv_lengths = nil }) end,
   set_own_part = function(w)

@@ -153,7 +153,8 @@ describe("loading a BERT", function()
   it("names the missing files", function()
     assert.equal("Bert.load: no such file or folder: 'FOLDER/other'", problem(folder .. "/other"))
     os.remove(folder .. "/model.safetensors")
-    assert.equal("Bert.load: the folder 'FOLDER' has neither model.safetensors nor model.safetensors.index.json",
+    assert.equal("Bert.load: the folder 'FOLDER' has none of model.safetensors, " ..
+      "model.safetensors.index.json, pytorch_model.bin",
       problem())
   end)
 

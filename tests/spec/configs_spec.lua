@@ -149,8 +149,8 @@ describe("a config", function()
   it("with an unknown key is refused, with the key that was meant", function()
     refuses(Llama, "there is no setting 'rope_teta', did you mean 'rope_theta'?; " .. LLAMA, "llama",
       { rope_teta = 3 })
-    refuses(Llama, "there is no setting 'alpha'; there is no setting 'rope', did you mean 'rope_theta'?; " .. LLAMA, "llama",
-      { rope = { base = 100 }, alpha = 1 })
+    refuses(Llama, "there is no setting 'alpha'; there is no setting 'rope', did you mean 'rope_theta'?; " .. LLAMA,
+      "llama", { rope = { base = 100 }, alpha = 1 })
     for key, meant in pairs { block_size = "n_positions", emb_dim = "n_embd", n_heads = "n_head", n_layers = "n_layer",
       context_length = "n_positions", drop_rate = "resid_pdrop", n_imner = "n_inner", hidden_sise = "hidden_size" } do
       local fine, message = pcall(GPT2, config_of("gpt2", { [key] = 1 }))

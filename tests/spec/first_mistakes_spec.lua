@@ -250,7 +250,7 @@ local mistakes = {
     { "nn.Linear(3, 4, {bais = false})",
       "Linear: there is no option 'bais'; the options are *; did you mean 'bias'?" },
     { "nn.Linear(-3, 4)", "Linear: d_in is -3; it must be at least 1" },
-    { "nn.linear(3, 4)", "heed.nn has no function or field 'linear'; it is heed.linear" },
+    { "nn.linear(3, 4)", "heed.nn has no function or field 'linear'; did you mean 'Linear' or heed.linear?" },
     { "nn.Dropout(\"0.5\")", "Dropout: p is a string ('0.5'); it must be a number" },
     { "nn.Embedding(10)", "Embedding: embedding_dim is nil; it must be an integer" },
     { "nn.Embedding(10, 4)(\"a\")", "Embedding: ids is a string ('a'); it must be a tensor or a table of integers" },
@@ -575,6 +575,25 @@ local mistakes = {
       "transpose: dim is 3 and the tensor has 2 dimensions; it must be from 1 to 2, or from -1 to -2" },
     { "x:expand(2)", "expand: x is [2, 3]; it must broadcast to [2], which has fewer dimensions" },
     { "x:pad({1})", "pad: pad has 1 number; it must have two for each dimension" },
+  },
+  ["a dot instead of a colon, or the other way round"] = {
+    { "x.tolist()", "tolist: x is nil; it must be a tensor; call it as x:tolist(...), with a colon, or as "
+      .. "heed.tolist(x, ...)" },
+    { "x.softmax(-1)", "softmax: dim is nil; it must be an integer; call it as x:softmax(...), with a colon, or as "
+      .. "heed.softmax(x, ...)" },
+    { "x.view(3, 2)", "view: x is the number 3; it must be a tensor; call it as x:view(...), with a colon, or as "
+      .. "heed.view(x, ...)" },
+    { "x.unbind()", "unbind: x is nil; it must be a tensor; call it as x:unbind(...), with a colon, or as "
+      .. "heed.unbind(x, ...)" },
+    { "x.add(1)", "add: b is nil; it must be a tensor or a number; call it as x:add(...), with a colon, or as "
+      .. "heed.add(x, ...)" },
+    { "heed:outer(x, x)", "outer: argument 1 is the table heed; write heed.outer(...), with a dot instead of a colon" },
+    { "heed:einsum('ij->ji', x)",
+      "einsum: argument 1 is the table heed; write heed.einsum(...), with a dot instead of a colon" },
+    { "nn:Sequential(m)",
+      "Sequential: argument 1 is the table nn; write nn.Sequential(...), with a dot instead of a colon" },
+    { "F:softmax(x)", "softmax: argument 1 is the table nn.functional; write nn.functional.softmax(...), with a dot "
+      .. "instead of a colon" },
   },
   ["reductions"] = {
     { "x.sum(1)",

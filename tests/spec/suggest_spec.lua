@@ -76,7 +76,10 @@ describe("an unknown name", function()
   end)
 
   it("says where a name is that another table has", function()
-    raises("heed has no function or field 'Linear'; it is heed.nn.Linear", function() return heed.Linear end)
+    raises("heed has no function or field 'Linear'; did you mean 'linear' or heed.nn.Linear?",
+      function() return heed.Linear end)
+    raises("heed.nn has no function or field 'linear'; did you mean 'Linear' or heed.linear?",
+      function() return nn.linear end)
     raises("heed has no function or field 'Sequential'; it is heed.nn.Sequential",
       function() return heed.Sequential end)
     raises("heed.nn has no function or field 'zeros'; it is heed.zeros", function() return nn.zeros end)

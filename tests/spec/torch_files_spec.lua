@@ -65,9 +65,21 @@ describe("files of torch.save", function()
 
   it("can be loaded into a module", function()
     local layer = heed.nn.Linear(3, 2)
+    layer:load_state_dict(heed.load(golden .. "checkpoint.pt").model)
+    same(files.golden("float32", 2, 3), heed.tensor(layer.weight:tolist()))
     local state = heed.load(golden .. "checkpoint.pt")
     layer:load_state_dict { weight = state["model.weight"], bias = state["model.bias"] }
-    same(files.golden("float32", 2, 3), heed.tensor(layer.weight:tolist()))
+  end)
+
+  it("give the part below a key as a state dict", function()
+    local state = heed.load(golden .. "checkpoint.pt")
+    assert.are.equal("weight bias", names_of(state.model))
+    same(heed.tensor(3), state.optimizer.state["0"].step)
+    assert.is_nil(state.mode)
+    assert.is_nil(state.model.other)
+    local outer = heed.nn.Module.class "Outer"()
+    outer.model = heed.nn.Parameter(heed.zeros(2, 3))
+    assert.are.same({ "model" }, outer:load_state_dict(state, { strict = false }).missing_keys)
   end)
 
   it("are recognised by their first bytes", function()

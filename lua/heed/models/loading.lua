@@ -12,7 +12,7 @@ local files = core.files
 
 local loading = {}
 
-local WEIGHTS = { "model.safetensors", "model.safetensors.index.json" }
+local WEIGHTS = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin" }
 
 -- ---- Files --------------------------------------------------------------------------------------
 
@@ -26,7 +26,7 @@ function loading.find(class, path)
   for _, name in ipairs(WEIGHTS) do
     if files.kind(folder .. name) == "file" then return folder, folder .. name end
   end
-  return nil, ("%s.load: the folder '%s' has neither %s"):format(class, path, table.concat(WEIGHTS, " nor "))
+  return nil, ("%s.load: the folder '%s' has none of %s"):format(class, path, table.concat(WEIGHTS, ", "))
 end
 
 --- The contents of a JSON file in the folder as a table; an empty table if the file does not exist.
@@ -162,7 +162,7 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note)
   for name, target in compat.pairs(model:state_dict()) do
     E.check_cancel "load"
     local file_name, form = name_in_file(name, config)
-    local value = state[file_name]
+    local value = state_dict.get(state, file_name)
     local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, config, form or UNCHANGED)
     if problem and not used[file_name] then problems[#problems + 1] = ("%s %s"):format(file_name, problem) end
     forms[name], used[file_name] = { file_name, form or UNCHANGED }, true

@@ -31,7 +31,12 @@ end
 --- Further arguments are formatted into `needed`.
 function E.reject(method, argument, value, needed, ...)
   if select("#", ...) > 0 then needed = needed:format(...) end
-  E.fail("%s: %s is %s; it must be %s", method, argument, E.what(value), needed)
+  local what = E.what(value)
+  local library = what:match "^the table ([%w.]+)$"
+  if library then -- heed:f(x) passes heed itself
+    E.fail("%s: argument 1 is %s; write %s.%s(...), with a dot instead of a colon", method, what, library, method)
+  end
+  E.fail("%s: %s is %s; it must be %s", method, argument, what, needed)
 end
 
 --- Raises unless the value has that type ("boolean", "string", "function", "table").
@@ -107,10 +112,15 @@ function E.check_input(self, x, ...)
   E.check_single(self, ...)
 end
 
+local colon = "a tensor; call it as x:NAME(...), with a colon, or as heed.NAME(x, ...)"
+
 --- Raises unless the value is a tensor, with so many dimensions if `ndim` is given.
 function E.check_tensor(value, method, argument, ndim)
   local kind = primitives.kind(value)
-  if kind ~= "tensor" and kind ~= "parameter" then E.reject(method, argument, value, "a tensor") end
+  if kind ~= "tensor" and kind ~= "parameter" then
+    local dot = argument == "x" and type(value) ~= "userdata" and type(value) ~= "table"
+    E.reject(method, argument, value, dot and (colon:gsub("NAME", method)) or "a tensor")
+  end
   if ndim and value.ndim ~= ndim then
     E.reject(method, argument, value, "a tensor of %s", E.count(ndim, "dimension"))
   end

@@ -11,8 +11,8 @@ local M = {}
 -- ---- The object ---------------------------------------------------------------------------------
 
 -- Keys of a state dict's raw fields: a list of the names, the values by name, and of a loaded file the entries that are
--- opened when they are used: {archive =, numbers = by name}, or nil.
-local NAMES, VALUES, LATER = {}, {}, {}
+-- opened when they are used: {archive =, numbers = by name}, or nil; whether dots separate nested keys.
+local NAMES, VALUES, LATER, NESTED = {}, {}, {}, {}
 local StateDict = { __name = "heed.StateDict" }
 
 --- The value of a name; opens an entry of a file.
@@ -25,7 +25,16 @@ local function value_of(state, name)
   return value
 end
 
-StateDict.__index = value_of
+--- The value of a name; of a nested state dict also the part below a key: state.model for "model.weight" and others.
+function StateDict.__index(state, name)
+  local value = value_of(state, name)
+  if value ~= nil or not raw(state, NESTED) or type(name) ~= "string" then return value end
+  local prefix = name .. "."
+  local part = M.renamed(state, function(each)
+    return each:sub(1, #prefix) == prefix and each:sub(#prefix + 1) or nil
+  end, "state_dict")
+  return #part > 0 and part or nil
+end
 
 --- Assigning to a new name appends it; assigning nil removes the name.
 function StateDict.__newindex(state, name, value)
@@ -67,11 +76,12 @@ StateDict.__tostring = core.frame(function(state)
   return ("StateDict(%s%s)"):format(table.concat(lines), #lines > 0 and "\n" or "")
 end)
 
---- A state dict with these names, a list, and values, a table by name. It takes ownership of the tables. `numbers` and
---- `archive`, or nil, are of the entries of a file that are opened when they are used.
-function M.from(names, values, numbers, archive)
+--- A state dict with these names, a list, and values, a table by name. It takes ownership of the tables. nested: dots
+--- separate the keys of nested dicts. `numbers` and `archive`, or nil, are of the entries of a file that are opened
+--- when they are used.
+function M.from(names, values, nested, numbers, archive)
   local later = archive and { numbers = numbers, archive = archive }
-  return compat.object({ [NAMES] = names, [VALUES] = values, [LATER] = later }, StateDict)
+  return compat.object({ [NAMES] = names, [VALUES] = values, [LATER] = later, [NESTED] = nested or nil }, StateDict)
 end
 
 function M.is_state_dict(value) return raw(value, NAMES) ~= nil end
@@ -83,6 +93,12 @@ function M.is_state(value) return M.is_state_dict(value) or type(value) == "tabl
 function M.has(state, name)
   local later = raw(state, LATER)
   return raw(state, VALUES)[name] ~= nil or later ~= nil and later.numbers[name] ~= nil
+end
+
+--- The value of a name in a state dict or a table: a tensor, never a part of a nested state dict.
+function M.get(state, name)
+  if M.is_state_dict(state) then return value_of(state, name) end
+  return state[name]
 end
 
 --- Iterates over the names of a state dict, in order, or of a table, without opening entries of a file.
@@ -111,10 +127,10 @@ function M.renamed(state, rename, method)
     if to ~= nil then
       local number = later and later.numbers[name]
       if values[to] == nil and not numbers[to] then names[#names + 1] = to end
-      values[to], numbers[to] = not number and state[name] or nil, number
+      values[to], numbers[to] = not number and M.get(state, name) or nil, number
     end
   end
-  return M.from(names, values, numbers, later and later.archive)
+  return M.from(names, values, raw(state, NESTED), numbers, later and later.archive)
 end
 
 -- ---- Taking and loading -------------------------------------------------------------------------
@@ -176,7 +192,7 @@ end
 local function compare(module, state, assign)
   local loads, missing, unexpected, misfits, known = {}, {}, {}, {}, {}
   walk(module, "load_state_dict", function(name, target, owner, entry)
-    local value = state[name]
+    local value = M.get(state, name)
     known[name] = true
     if value == nil then
       missing[#missing + 1] = name
