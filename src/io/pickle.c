@@ -216,7 +216,8 @@ static heed_status push_pickled_global(unpickler *u) {
 
 static heed_status put_in_memo(const unpickler *u, uint64_t index) {
   if (u->p->stack.count == 0) return invalid_pickle(u, "the stack has too few values");
-  if (index > (uint64_t)(u->end - u->start)) return invalid_pickle(u, "the number of the memo is too large");
+  /* numbers are consecutive, and each takes bytes: so the memo stays smaller than what was read */
+  if (index > (uint64_t)(u->at - u->start)) return invalid_pickle(u, "the number of the memo is too large");
   while (u->p->memo.count <= index) {
     heed__pickle_id *slot = grow_pickle_array(u->p->ctx, &u->p->memo, sizeof(*slot));
     if (slot == NULL) return out_of_memory(u);

@@ -155,6 +155,8 @@ describe("files of torch.save", function()
   broken("a missing mark", legacy "t", "the pickle is not valid at byte 3: there is no mark")
   broken("an unknown number of the memo", legacy "h\7",
     "the pickle is not valid at byte 4: the memo has no value of that number")
+  broken("a number of the memo far beyond the last one", legacy("K\1r\0\0\1\0" .. ("0"):rep(70000)),
+    "the pickle is not valid at byte 9: the number of the memo is too large")
   broken("items of a number", legacy "K\1K\2K\3s", "the pickle is not valid at byte 9: a dict is expected")
   broken("a text beyond the end", legacy("X\255\255\255\127"), "the pickle is not valid at byte 7: it is cut short")
   broken("no tensors", legacy "K\1", "it holds no tensors")
