@@ -111,6 +111,7 @@ add("module", "num_parameters count_parameters", "add up p:numel() over m:parame
 
 -- ---- Names of Python, in Lua's own messages ----
 
+add("global", "f", 'for formatted text, write ("%.2f"):format(number), or "text " .. x')
 add("global", "torch", 'write local heed = require "heed", and heed instead of torch')
 add("global", "heed", 'write local heed = require "heed"')
 add("global", "nn", 'write local nn = require("heed").nn')
