@@ -96,8 +96,8 @@ end
 
 local function did_you_mean(names) return #names > 0 and "; " .. suggest.question(names) or "" end
 
--- Where else a name exists: heed.Linear is heed.nn.Linear.
-local function elsewhere(owner, name)
+-- Where else a name exists: Linear of heed is heed.nn.Linear. `known` are the names that the owner has.
+local function elsewhere(owner, name, known)
   local heed = require "heed"
   local nn = rawget(heed, "nn")
   local functional = require "heed.nn.functional"
@@ -105,8 +105,13 @@ local function elsewhere(owner, name)
   for _, place in ipairs(places) do
     if place[1] ~= owner and type(place[2]) == "table" then
       local names = {}
-      for known in core.pairs(place[2]) do names[known] = true end
-      if names[name] then return ("; it is %s.%s"):format(place[1], name) end
+      for each in core.pairs(place[2]) do names[each] = true end
+      if names[name] then
+        for each in next, known do
+          if plain(each) == plain(name) then return ("; did you mean '%s' or %s.%s?"):format(each, place[1], name) end
+        end
+        return ("; it is %s.%s"):format(place[1], name)
+      end
     end
   end
 end
@@ -124,7 +129,7 @@ function suggest.hint(owner, name, ...)
   given = advice.everywhere[name]
   if given then return "; " .. given end
   local place = (owner == "heed" or owner == "heed.nn" or owner == "heed.nn.functional" or owner == "Tensor")
-    and elsewhere(owner, name)
+    and elsewhere(owner, name, known)
   return place or did_you_mean(suggest.nearest(name, known))
 end
 
@@ -157,7 +162,7 @@ function suggest.after(message)
   if not name or kind ~= "global" and message:find("attempt to index", 1, true) then return "" end
   local given = advice.names[owner][name]
   if given then return "; " .. given end
-  if owner == "global" then return elsewhere(owner, name) or did_you_mean(suggest.nearest(name, GLOBALS)) end
+  if owner == "global" then return elsewhere(owner, name, {}) or did_you_mean(suggest.nearest(name, GLOBALS)) end
   return suggest.hint("module", name, require "heed.nn.protocol", require "heed.nn.module", "forward init training")
 end
 

@@ -183,7 +183,7 @@ static heed_status push_pickled_long(unpickler *u) {
   const char *text;
   if (!take_pickled_number(u, 1, &length) || !take_pickled_text(u, length, &text)) return pickle_cut_short(u);
   if (length > 8) return push_pickle_kind(u, HEED__PICKLE_OTHER, 0);
-  if (length > 0 && text[length - 1] < 0) value = UINT64_MAX;
+  if (length > 0 && (unsigned char)text[length - 1] >= 0x80) value = UINT64_MAX;
   for (int i = (int)length - 1; i >= 0; i--) value = value << 8 | (unsigned char)text[i];
   int64_t integer;
   memcpy(&integer, &value, sizeof(integer));

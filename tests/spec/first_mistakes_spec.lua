@@ -25,6 +25,9 @@ end
 
 local mistakes = {
   ["attention and caches"] = {
+    { "(function() for i, row in x do end end)()",
+      "Tensor: a tensor of shape [2, 3] and dtype float32 is no iterator; write for i, row in x:iter() do, or "
+        .. "ipairs(x)" },
     { "nn.MultiHeadAttention(4, 5, 10, 0, 2)",
       "MultiHeadAttention: d_out is 5 and num_heads is 2; num_heads must divide d_out" },
     { "nn.MultiHeadAttention(4, 4, 10, 0, 2)(heed.ones(1, 11, 4))",
@@ -250,7 +253,7 @@ local mistakes = {
     { "nn.Linear(3, 4, {bais = false})",
       "Linear: there is no option 'bais'; the options are *; did you mean 'bias'?" },
     { "nn.Linear(-3, 4)", "Linear: d_in is -3; it must be at least 1" },
-    { "nn.linear(3, 4)", "heed.nn has no function or field 'linear'; it is heed.linear" },
+    { "nn.linear(3, 4)", "heed.nn has no function or field 'linear'; did you mean 'Linear' or heed.linear?" },
     { "nn.Dropout(\"0.5\")", "Dropout: p is a string ('0.5'); it must be a number" },
     { "nn.Embedding(10)", "Embedding: embedding_dim is nil; it must be an integer" },
     { "nn.Embedding(10, 4)(\"a\")", "Embedding: ids is a string ('a'); it must be a tensor or a table of integers" },
@@ -300,6 +303,9 @@ local mistakes = {
       "to: dtype is a string ('cuda'); it must be *; heed computes on the processor: leave it out" },
     { "m:train(\"yes\")", "train: mode is a string ('yes'); it must be a boolean" },
     { "m:load_state_dict()", "load_state_dict: state is nil; it must be a state dict or a table of tensors by name" },
+    { "m:load_state_dict(heed.load 'none.safetensors')",
+      "load_state_dict: state is nil; it must be a state dict or a table of tensors by name; load: "
+        .. "'none.safetensors': *" },
     { "m:load_state_dict{}",
       "load_state_dict: the state does not fit Linear:\n  bias is missing\n  weight is missing" },
     { "m:load_state_dict({weight = m.weight}, {strct = false})",

@@ -11,7 +11,7 @@ local M = {}
 -- ---- The object ---------------------------------------------------------------------------------
 
 -- Keys of a state dict's raw fields: a list of the names, the values by name, and of a loaded file the entries that are
--- opened when they are used: {archive =, numbers = by name}, or nil; and whether dots separate the keys of nested dicts.
+-- opened when they are used: {archive =, numbers = by name}, or nil; whether dots separate nested keys.
 local NAMES, VALUES, LATER, NESTED = {}, {}, {}, {}
 local StateDict = { __name = "heed.StateDict" }
 
@@ -77,8 +77,8 @@ StateDict.__tostring = core.frame(function(state)
 end)
 
 --- A state dict with these names, a list, and values, a table by name. It takes ownership of the tables. nested: dots
---- separate the keys of nested dicts. `numbers` and `archive`, or nil, are of the entries of a file that are opened when
---- they are used.
+--- separate the keys of nested dicts. `numbers` and `archive`, or nil, are of the entries of a file that are opened
+--- when they are used.
 function M.from(names, values, nested, numbers, archive)
   local later = archive and { numbers = numbers, archive = archive }
   return compat.object({ [NAMES] = names, [VALUES] = values, [LATER] = later, [NESTED] = nested or nil }, StateDict)
