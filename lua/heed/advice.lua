@@ -111,6 +111,7 @@ add("module", "num_parameters count_parameters", "add up p:numel() over m:parame
 
 -- ---- Names of Python, in Lua's own messages ----
 
+add("global", "f", 'for formatted text, write ("%.2f"):format(number), or "text " .. x')
 add("global", "torch", 'write local heed = require "heed", and heed instead of torch')
 add("global", "heed", 'write local heed = require "heed"')
 add("global", "nn", 'write local nn = require("heed").nn')
@@ -137,18 +138,26 @@ add("method", "keys values", "write for name, value in pairs(t) do ... end")
 add("method", "split strip startswith endswith join",
   "Lua's strings have find, match, gsub, gmatch, sub; lists table.concat")
 
+local TENSOR_AS_NUMBER = "for a tensor, write x:item() for its number, and x:exp(), x:max() and so on for math's "
+  .. "functions"
+
 --- Python in Lua: {pattern of Lua's message, advice}, the first that fits.
 advice.syntax = {
   { "near '@'", "write a:matmul(b)" },
   { "near '!'", "Lua writes ~= for !=" },
-  { "syntax error near '[-+*/]'", "write x = x + 1" },
+  { "near '%*'", "Lua writes x = x * 2 for x *= 2, and ^ for powers" },
+  { "syntax error near '[-+/]'", "write x = x + 1" },
   { "'=' expected near '[-+*/]'", "write x = x + 1" },
-  { "unexpected symbol near '%*'", "Lua writes ^ for powers" },
   { "unexpected symbol near '#'", "comments begin with --" },
   { "unexpected symbol near '%['", "lists are written {1, 2}" },
   { "unexpected symbol near ':'", "slices are tables: x[{ {}, 1 }] or x[{ {2, 4} }]" },
+  { "'%]' expected near ','", "several indices are a table: x[{ 1, 2 }] or x[{ \"...\", 1 }]" },
+  { "'%)' expected near '='", "options by name are a table: f(x, {dim = -1}), or f{p = 0.5}" },
   { "'%]' expected near ':'", "slices are tables: x[{ {2, 4} }] or x[{ {}, 1 }]" },
   { "'}' expected near ':'", "fields are written {name = value}" },
+  { "get length of a nil value %(global", "comments begin with --, and #x is the length of x" },
+  { "number expected, got heed%.Tensor", TENSOR_AS_NUMBER },
+  { "number expected, got userdata", TENSOR_AS_NUMBER }, -- Lua 5.1
   { "near 'torch'", 'write local heed = require "heed"' },
   { "'then' expected near 'is'", "write x == nil" },
   { "'then' expected", "write if condition then ... end" },

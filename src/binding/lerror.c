@@ -213,7 +213,9 @@ void lheed_explain(lua_State *L, int idx) {
   const bool open = lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_library_key) != LUA_TNIL;
   lua_pop(L, 1);
   const char *message = lua_tostring(L, idx);
-  if (!open || (!strstr(message, "attempt to ") && !strstr(message, " near "))) return;
+  if (!open || (!strstr(message, "attempt to ") && !strstr(message, " near ") &&
+                !strstr(message, "number expected, got ")))
+    return;
   lheed_require(L, "heed.suggest");
   lua_getfield(L, -1, "after");
   lua_remove(L, -2);

@@ -166,8 +166,14 @@ describe("a message of Lua itself, in a script", function()
     for code, hint in pairs {
       ["x = a @ b"] = "; write a:matmul(b)", ["if a != b then end"] = "; Lua writes ~= for !=",
       ["x = 1; x += 1"] = "; write x = x + 1", ["y = x[:, 0]"] = "; slices are tables: x[{ {}, 1 }] or x[{ {2, 4} }]",
-      ["x = 2 ** 3"] = "; Lua writes ^ for powers", ["x = [1, 2]"] = "; lists are written {1, 2}",
+      ["x = 2 ** 3"] = ", and ^ for powers", ["x = [1, 2]"] = "; lists are written {1, 2}",
       ["import torch"] = '; write local heed = require "heed"', ["x = 3 # three"] = "; comments begin with --",
+      ["y = nn.Dropout(p=0.5)"] = "; options by name are a table: f(x, {dim = -1}), or f{p = 0.5}",
+      ["y = x[..., 1]"] = '; several indices are a table: x[{ 1, 2 }] or x[{ "...", 1 }]',
+      ["x = 2; x *= 2"] = "; Lua writes x = x * 2 for x *= 2, and ^ for powers",
+      ["print(f'{x}')"] = '; for formatted text, write ("%.2f"):format(number), or "text " .. x',
+      ["y = math.exp(heed.rand(1))"] = "; for a tensor, write x:item() for its number, and x:exp(), x:max() and so on "
+        .. "for math's functions",
       ["x = {'a': 1}"] = "; fields are written {name = value}",
     } do
       local result = support.run(support.heed .. " -e " .. support.quote(code) .. " 2>&1")
