@@ -110,6 +110,17 @@ describe("files of torch.save", function()
       heed.load(file("x.pt", legacy("}" .. text "x" .. global("os", "system") .. text "ls" .. "\133Rs"))))
   end)
 
+  it("may hold a tensor of a dtype that heed lacks, which is refused when it is used", function()
+    for dtype, count in pairs { complex32 = 1, float4_e2m1fn_x2 = 4 } do
+      local odd = tensor(16, 0, "K" .. string.char(count), "K\1"):gsub("_rebuild_tensor_v2", "_rebuild_tensor_v3")
+        :gsub("FloatStorage", "UntypedStorage"):gsub("}tR$", "}" .. global("torch", dtype) .. "tR")
+      local state = heed.load(file("x.pt", legacy("}(" .. text "odd" .. odd .. "u", KEYS, string.pack("<i8", 16)
+        .. ("0"):rep(16))))
+      raises(("load: '%s', tensor 'odd': its dtype is %s, which heed lacks; convert it to float32 in Python")
+        :format(path "x.pt", dtype), function() print(state.odd) end)
+    end
+  end)
+
   it("may hold an OrderedDict of Python 2, which gets a list of its pairs", function()
     local pairs_list = "](](" .. text "b" .. tensor(4, 0, "K\4", "K\1") .. "e](" .. text "a"
       .. tensor(4, 1, "K\2", "K\2") .. "ee"
