@@ -390,7 +390,7 @@ describe("counting and sampling", function()
       function() return heed.unique(matrix(), { return_counts = 1 }) end)
     raises("take_along_dim: indices has size 3 and x has size 2 in dimension 1; they must be equal, or 1",
       function() return matrix():take_along_dim({ { 1 }, { 1 }, { 1 } }, 2) end)
-    raises("take_along_dim: dim is the number 3; it must be from 1 to 2, or from -1 to -2",
+    raises("take_along_dim: dim is 3 and the tensor has 2 dimensions; it must be from 1 to 2, or from -1 to -2",
       function() return matrix():take_along_dim({ { 1 } }, 3) end)
     assert.same({ 2, 6 }, matrix():take_along_dim({ 2, 6 }):tolist())
   end)
