@@ -156,6 +156,7 @@ advice.syntax = {
   { "'%]' expected near ':'", "slices are tables: x[{ {2, 4} }] or x[{ {}, 1 }]" },
   { "'}' expected near ':'", "fields are written {name = value}" },
   { "get length of a nil value %(global", "comments begin with --, and #x is the length of x" },
+  { "attempt to index.*number value", "an element of a tensor is a number already: write x[1], without :item()" },
   { "number expected, got heed%.Tensor", TENSOR_AS_NUMBER },
   { "number expected, got userdata", TENSOR_AS_NUMBER }, -- Lua 5.1
   { "near 'torch'", 'write local heed = require "heed"' },

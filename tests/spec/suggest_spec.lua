@@ -171,6 +171,8 @@ describe("a message of Lua itself, in a script", function()
       ["y = nn.Dropout(p=0.5)"] = "; options by name are a table: f(x, {dim = -1}), or f{p = 0.5}",
       ["y = x[..., 1]"] = '; several indices are a table: x[{ 1, 2 }] or x[{ "...", 1 }]',
       ["x = 2; x *= 2"] = "; Lua writes x = x * 2 for x *= 2, and ^ for powers",
+      ["local x = heed.rand(3); print(x[1]:item())"] = "; an element of a tensor is a number already: write x[1], "
+        .. "without :item()",
       ["print(f'{x}')"] = '; for formatted text, write ("%.2f"):format(number), or "text " .. x',
       ["y = math.exp(heed.rand(1))"] = "; for a tensor, write x:item() for its number, and x:exp(), x:max() and so on "
         .. "for math's functions",
