@@ -52,6 +52,10 @@ describe("an unknown name", function()
     raises("heed has no function or field 'softmx'; did you mean 'softmax'?", function() return heed.softmx end)
     raises("heed.nn has no function or field 'Linaer'; did you mean 'Linear'?", function() return nn.Linaer end)
     raises("heed has no function or field 'nothing_like_it'", function() return heed.nothing_like_it end)
+    raises("heed has no function or field 'tan'; heed has sin, cos and tanh; for single numbers, Lua's math has the "
+      .. "others", function() return heed.tan end)
+    raises("Tensor has no field or method 'fill_diagonal_'; write x:diagonal():fill_(value): the diagonal is a view",
+      function() return x.fill_diagonal_ end)
     raises("heed has no function or field ''", function() return heed[""] end)
   end)
 
@@ -158,6 +162,7 @@ describe("a message of Lua itself, in a script", function()
   says(own .. "softmax(o)", "softmax", "; it is heed.softmax")
   says(own .. "Linear(2, 3)", "Linear", "; it is heed.nn.Linear")
   says(own .. "print(torch.zeros(2))", "torch", '; write local heed = require "heed", and heed instead of torch')
+  says("local x = heed.rand(2)", "heed", '; write local heed = require "heed"')
   says(own .. "print(len(o))", "len", "; write #x")
   says(own .. "local t = {}\nt:append(1)", "append",
     "; write list[#list + 1] = value, or container:append(m) for nn.ModuleList")
