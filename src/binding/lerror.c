@@ -139,7 +139,6 @@ static const char *push_quoted(lua_State *L, int idx, const char *before, const 
 
 const char *lheed_push_float(lua_State *L, double value) {
   char text[HEED__NUMBER_TEXT];
-  if (value != value) return lua_pushliteral(L, "nan"); /* without the sign that some systems print */
   heed__write_number(text, sizeof text, 'g', 14, value);
   return lua_pushfstring(L, strspn(text, "-0123456789") == strlen(text) ? "%s.0" : "%s", text);
 }

@@ -415,6 +415,16 @@ describe("counting and sampling", function()
       function() return sorted:to("float16"):bucketize(sorted) end)
   end)
 
+  it("masks of no dimensions are refused, however many there are", function()
+    local x, mask = heed.ones(2), heed.tensor(true)
+    for _, count in ipairs { 1, 17, 33 } do
+      local list = {}
+      for i = 1, count do list[i] = mask end
+      raises("index: indices[1] is a mask of no dimensions; it must have at least 1", function() return x[list] end)
+      raises("index: indices[1] is a mask of no dimensions; it must have at least 1", function() x[list] = 1 end)
+    end
+  end)
+
   it("multinomial refuses weights that it cannot sample, and then draws nothing", function()
     local w = heed.tensor { 1, 2, 0 }
     local g = heed.Generator(1)
