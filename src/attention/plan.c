@@ -20,7 +20,7 @@ enum {
 /* ---- Running ---- */
 
 /* Computes rows of a head in *task, a copy of the plan's; false if it stopped at a yield point. A separate
- * pass of the scalar kernel writes taps, so that they do not change the bits of the output. */
+ * pass writes the maps, so that they do not change the bits of the output. */
 static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, int64_t head, int64_t first,
                      int64_t last, const float *dropout_mask, float *scratch, const heed__pace *pace,
                      int64_t *position) {
@@ -38,7 +38,9 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   tapped.out = NULL;
   heed__attention_tap(&tapped, p, head);
   int64_t at = *position - TAPPED;
-  const bool done = heed__kernels_scalar.attention(&tapped, pace, &at);
+  const bool done = p->kernels == &heed__kernels_scalar
+                        ? heed__kernels_scalar.attention(&tapped, pace, &at)
+                        : heed__attention_maps(p->kernels, &tapped, pace, &at);
   *position = TAPPED + at;
   return done;
 }
@@ -156,8 +158,8 @@ static heed_status new_scratch(heed__attention_plan *p, int slots, heed__attenti
                                   most / MOST_ROWS; /* expanded tensors may be that wide */
   if (fits) {
     p->area = scratch_of(p->kernels, &task);
-    if (p->tapped && p->area < scratch_of(&heed__kernels_scalar, &task))
-      p->area = scratch_of(&heed__kernels_scalar, &task);
+    const size_t maps = p->tapped ? aligned(heed__attention_maps_scratch(&task)) : 0;
+    if (p->area < maps) p->area = maps;
     fits = p->area <= (slots > 1 ? (most - drawn) / (size_t)slots : most - drawn);
   }
   const size_t floats = fits ? (size_t)slots * p->area + drawn : most;

@@ -27,6 +27,14 @@ void heed__attention_end_taps(heed__attention_plan *p, heed_status status);
 /** Sets the maps of a head in its task. (taps.c) */
 void heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p, int64_t head);
 
+/** Writes the maps of rows first…last-1 that the task names, as the scalar attention kernel does; its out is
+ * not used. False if it stopped at a yield point. (maps.c) */
+HEED_MUST_USE
+bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_task *t,
+                          const heed__pace *pace, int64_t *position);
+/** The floats of its scratch. */
+size_t heed__attention_maps_scratch(const heed__attention_task *t);
+
 /** Whether heed__decode_divide suits the call: few queries on several keys, all with contiguous columns. It
  * must have no dropout. (decode.c) */
 bool heed__attention_is_decode(const heed__attention_plan *p);
