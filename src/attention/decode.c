@@ -95,7 +95,7 @@ static void part_of(const heed__attention_plan *p, int64_t area, float **out, fl
 /* Merges the partial results of query i of a head, each weighted by e^(its row_max - the largest row_max).
  * They are row r of `ranges` areas from first_area on. */
 static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t r,
-                     const heed__attention_task *head, int64_t i) {
+                     const heed__attention_task *head, int64_t i, float *lse) {
   const int64_t dv = head->value_size, ranges = p->decode.ranges;
   const ptrdiff_t column = head->out_column;
   float *out = head->out + i * head->out_row;
@@ -116,6 +116,7 @@ static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t 
   }
   if (head->has_sink) total += expf(head->sink - most);
   for (int64_t c = 0; c < dv; c++) out[c * column] = sees ? out[c * column] / total : 0.0f;
+  if (lse) *lse = sees ? most + logf(total) : -INFINITY;
 }
 
 /* The outputs of the unit that begins with first_row of a bundle; its areas begin with `area`. */
@@ -125,7 +126,8 @@ static void join_rows(const heed__attention_plan *p, int64_t bundle, int64_t fir
   for (int64_t r = 0; r < rows; r++) {
     const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
-    join_row(p, area, r, &head, query);
+    join_row(p, area, r, &head, query,
+             p->lse ? p->lse + bundle * p->decode.heads * p->group * p->query_length + first_row + r : NULL);
   }
 }
 

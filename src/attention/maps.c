@@ -169,10 +169,18 @@ static int products_of(float *const map[HEED__TAP_MAPS]) {
   return HEED__TAP_capped_logits;
 }
 
+/* The number of rows of the maps from r on that are one block: of consecutive queries of the task. */
+static int64_t block_rows(const map_task *t, const int64_t *queries, int64_t count, int64_t r) {
+  const int64_t first = queries ? queries[r] : r, most = heed__min(map_rows_of(t), t->last - first);
+  int64_t rows = 1;
+  while (rows < most && r + rows < count && (!queries || queries[r + rows] == first + rows)) rows++;
+  return rows;
+}
+
 /* A step is a product, or the rows of a block after its last product. The products of a block are kept in one
- * of the maps between its steps. */
-bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_task *t,
-                          const heed__pace *pace, int64_t *position) {
+ * of the maps between its steps. The position counts the steps that all rows before would have. */
+bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_task *t, const int64_t *queries,
+                          int64_t count, const heed__pace *pace, int64_t *position) {
   float *const map[HEED__TAP_MAPS] = {
       [HEED__TAP_scores] = t->scores,
       [HEED__TAP_weights] = t->weights,
@@ -183,34 +191,41 @@ bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_ta
   };
   const int products = products_of(map);
   const bool all = t->logits || t->capped_logits;
-  const int64_t s = t->key_length, most = map_rows_of(t), keys = map_keys_of(t);
-  const int64_t steps = (s + keys - 1) / keys + 1;
+  const int64_t s = t->key_length, keys = map_keys_of(t), steps = (s + keys - 1) / keys + 1;
   float *x = t->scratch, *widened = x + map_row_floats(t);
-  for (int64_t at = *position;; at++) {
-    const int64_t query = t->first + at / steps * most, first_key = at % steps * keys;
-    if (query >= t->last) return true;
-    const int64_t rows = heed__min(most, t->last - query);
+  int64_t r = *position / steps, step = *position % steps;
+  if (!queries && r < t->first) r = t->first;
+  while (r < count && (queries || r < t->last)) {
+    const int64_t query = queries ? queries[r] : r;
+    if (query < t->first || query >= t->last) {
+      r++;
+      continue;
+    }
+    const int64_t rows = block_rows(t, queries, count, r);
     int64_t first = 0, last = s, unused;
     if (!all) {
       heed__attention_window(t, query, &first, &unused);
       heed__attention_window(t, query + rows - 1, &unused, &last);
     }
-    if (at % steps < steps - 1) {
-      first = heed__max(first, first_key);
-      last = heed__min(last, first_key + keys);
+    if (step < steps - 1) {
+      first = heed__max(first, step * keys);
+      last = heed__min(last, ++step * keys);
       if (first >= last) continue;
-      multiply(kernels, t, query, rows, first, last, widened, map[products] + query * s);
+      multiply(kernels, t, query, rows, first, last, widened, map[products] + r * s);
     } else {
-      for (int64_t i = query; i < query + rows; i++) {
+      for (int64_t i = 0; i < rows; i++) {
         float *row[HEED__TAP_MAPS];
-        for (int m = 0; m < HEED__TAP_MAPS; m++) row[m] = map[m] ? map[m] + i * s : NULL;
-        map_row(kernels, t, i, row[products], x, row,
-                t->dropout_mask ? t->dropout_mask + (i - t->first) * s : NULL);
+        for (int m = 0; m < HEED__TAP_MAPS; m++) row[m] = map[m] ? map[m] + (r + i) * s : NULL;
+        map_row(kernels, t, query + i, row[products], x, row,
+                t->dropout_mask ? t->dropout_mask + (query + i - t->first) * s : NULL);
       }
+      r += rows;
+      step = 0;
     }
     if (heed__should_yield(pace)) {
-      *position = at + 1;
+      *position = r * steps + step;
       return false;
     }
   }
+  return true;
 }

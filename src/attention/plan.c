@@ -29,18 +29,20 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   task->last = last;
   task->dropout_mask = dropout_mask;
   task->scratch = scratch;
+  if (p->lse) task->lse = p->lse + head * p->query_length;
   if (*position < TAPPED) {
     if (!p->decoded && !p->kernels->attention(task, pace, position)) return false;
     if (!p->tapped) return true;
     *position = TAPPED;
   }
   heed__attention_task tapped = *task;
-  tapped.out = NULL;
-  heed__attention_tap(&tapped, p, head);
+  tapped.out = tapped.lse = NULL;
+  if (!heed__attention_tap(&tapped, p, head)) return true;
   int64_t at = *position - TAPPED;
-  const bool done = p->kernels == &heed__kernels_scalar
-                        ? heed__kernels_scalar.attention(&tapped, pace, &at)
-                        : heed__attention_maps(p->kernels, &tapped, pace, &at);
+  const bool done =
+      p->kernels == &heed__kernels_scalar && !p->map_queries
+          ? heed__kernels_scalar.attention(&tapped, pace, &at)
+          : heed__attention_maps(p->kernels, &tapped, p->map_queries, p->map_query_count, pace, &at);
   *position = TAPPED + at;
   return done;
 }

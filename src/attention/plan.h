@@ -24,14 +24,15 @@ HEED_MUST_USE
 heed_status heed__attention_new_taps(heed__attention_plan *p);
 /** Moves the taps to operands->found if status is OK, otherwise frees them. (taps.c) */
 void heed__attention_end_taps(heed__attention_plan *p, heed_status status);
-/** Sets the maps of a head in its task. (taps.c) */
-void heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p, int64_t head);
+/** Sets the maps of a head in its task; false if they have no rows of it. (taps.c) */
+bool heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p, int64_t head);
 
-/** Writes the maps of rows first…last-1 that the task names, as the scalar attention kernel does; its out is
- * not used. False if it stopped at a yield point. (maps.c) */
+/** Writes the maps that the task names, as the scalar attention kernel does, for its rows first…last-1. Row r
+ * of the maps is that of query queries[r], from 0, for `count` of them, or of query r if queries is NULL.
+ * False if it stopped at a yield point. (maps.c) */
 HEED_MUST_USE
-bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_task *t,
-                          const heed__pace *pace, int64_t *position);
+bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_task *t, const int64_t *queries,
+                          int64_t count, const heed__pace *pace, int64_t *position);
 /** The floats of its scratch. */
 size_t heed__attention_maps_scratch(const heed__attention_task *t);
 

@@ -46,7 +46,7 @@ static bool calls_own(const heed_module *m) {
 }
 
 static int forward_in_c(lua_State *L) {
-  enum { SELF = 1, INPUT, OPTIONS, OUTPUT = OPTIONS + LHEED_FORWARD_OPTIONS };
+  enum { SELF = 1, INPUT, OPTIONS };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
   lheed_begin(L);
   const char *class = heed_module_class(lheed_self(L, "forward"));
@@ -55,20 +55,25 @@ static int forward_in_c(lua_State *L) {
     lua_settop(L, INPUT);
   else
     lheed_forward_arguments(L, OPTIONS, class, names);
-  bool wanted = !plain && lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
+  heed_taps_wanted choice;
+  const heed_taps_wanted *chosen = NULL;
+  const bool wanted = !plain && lheed_read_wanted(L, OPTIONS + LHEED_NEED_WEIGHTS, OPTIONS + LHEED_NEED_LSE,
+                                                  class, lheed_module_taps, &choice, &chosen);
   if (strcmp(class, "Embedding") == 0) lheed_indices(L, INPUT, class, "ids", false);
 
   heed_tensor **out = lheed_push_tensor(L);
+  const int output = lua_gettop(L);
   lheed_tap_boxes boxes;
   if (wanted) lheed_push_tap_boxes(L, &boxes);
   heed_module *m = lheed_self(L, "forward");
   const heed_tensor *x = lheed_tensor(L, INPUT, class, "x");
   heed_forward_options options = {.size = sizeof options};
   if (!plain) options = lheed_forward_options(L, OPTIONS, class);
+  options.wanted = chosen;
   heed_attention_taps taps = {.size = sizeof taps};
   lheed_call_forward(L, m, x, &options, out, wanted ? &taps : NULL);
   if (!wanted) return lheed_return(L, 1);
-  lua_pushvalue(L, OUTPUT);
+  lua_pushvalue(L, output);
   lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
 }

@@ -105,6 +105,7 @@ typedef struct heed__attention_task {
   /* Row-major [l, s], written where not NULL: q·k with hidden keys -inf, the weights after softmax, and after
    * dropout; the scores of all keys scaled, then capped, then biased with hidden keys -inf */
   float *scores, *weights, *dropped_weights, *logits, *capped_logits, *biased_logits;
+  float *lse; /* log Σ e^score of each row, with the sink; -inf for rows without visible keys; [l]; or NULL */
 } heed__attention_task;
 
 /** The keys *first … *last - 1 that row i sees by position; *first is at most *last. */

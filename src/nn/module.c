@@ -136,7 +136,10 @@ heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed
   status = heed__struct_check(ctx, m->class->name, "taps", "heed_attention_taps", taps);
   if (status != HEED_OK) return status;
   heed_attention_taps found = {.size = sizeof found};
-  status = m->class->forward(m, x, options, out, &found);
+  heed_taps_wanted wanted;
+  heed_forward_options read = *options;
+  status = heed__wanted_read(ctx, m->class->name, &read.wanted, &wanted);
+  if (status == HEED_OK) status = m->class->forward(m, x, &read, out, &found);
   if (status == HEED_OK) heed__struct_move(taps, &found, sizeof found);
   heed_attention_taps_free(&found);
   return status;

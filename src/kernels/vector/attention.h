@@ -376,6 +376,11 @@ static void write_strip(const attend_work *a, const attend_strip *s, bool sink) 
   for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP && i < t->last; r++, i++) {
     const bool nothing = sink && !isfinite(t->sink) && !sees_any(t, i);
     write_row(t, i, s->out + r * a->columns, nothing ? 0.0f : s->row_sum[r]);
+    if (t->lse) {
+      /* The sink alone is no key. */
+      const bool unseen = nothing || s->row_sum[r] == 0.0f || (sink && !sees_any(t, i));
+      t->lse[i] = unseen ? -INFINITY : s->row_max[r] + logf(s->row_sum[r]);
+    }
   }
 }
 

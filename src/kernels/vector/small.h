@@ -69,6 +69,20 @@ V_INLINE const float *small_row(const void *x, heed_dtype dtype, ptrdiff_t row, 
                             n, wide);
 }
 
+/* Not inline: few calls want it. */
+static __attribute__((noinline)) void small_write_lse(const heed__attention_task *t, int64_t i0, int64_t n,
+                                                      vfloat most, vfloat sum) {
+  float top[V_LANES], total[V_LANES];
+  v_store(top, most);
+  v_store(total, sum);
+  for (int64_t r = 0; r < n; r++) {
+    int64_t first, last;
+    heed__attention_window(t, i0 + r, &first, &last);
+    while (first < last && heed__attention_hides(t, i0 + r, first)) first++;
+    t->lse[i0 + r] = first < last && total[r] != 0.0f ? top[r] + logf(total[r]) : -INFINITY;
+  }
+}
+
 /* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there is no mask, cap, slope,
  * sink or dropout. */
 V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
@@ -127,6 +141,7 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   }
   if (!plain && t->has_sink) sum = v_add(sum, v_exp(v_sub(v_set(t->sink), most)));
   const vmask none = v_eq(sum, v_zero()); /* no visible key, or only scores of -inf: zeros */
+  if (t->lse) small_write_lse(t, i0, n, most, sum);
   const vfloat share = v_div(v_set(1.0f), sum);
   for (int64_t j = 0; j < keys; j++) {
     weight[j] = v_mul(weight[j], share);
