@@ -206,6 +206,10 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
   if (!p->drops && heed__attention_is_decode(p)) {
+    if (heed__decode_maps(p)) {
+      p->decodes_weights = true;
+      p->tapped = false;
+    }
     const heed_status status = begin_decode(p, scratch);
     if (status || !p->tapped) return status;
   }
