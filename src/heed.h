@@ -767,7 +767,8 @@ typedef struct heed_attention_options {
   X(queries)         /* the inputs of attention, after norms and rotation (modules) */                       \
   X(keys)                                                                                                    \
   X(values)                                                                                                  \
-  X(present_key)     /* the past and the new ones joined, [..., hkv, p + s, d] (sdpa) */                     \
+  X(present_key)     /* the past and the new ones joined, [..., hkv, p + s, d]; without past keys a view of  \
+                        k (sdpa) */                                                                          \
   X(present_value)                                                                                           \
   X(lse)             /* log Σ e^score, with the sink, [..., hq, l]; -inf where no key is visible */
 /* clang-format on */

@@ -230,6 +230,7 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   const heed_attention_options *o = &operands->options;
   memset(p, 0, offsetof(heed__attention_plan, dropout));
   p->context = ctx;
+  const bool shares = *out == NULL;
   p->operands = operands;
   p->empty = true;
   heed_status status = heed__attention_check(p);
@@ -240,7 +241,7 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
                              operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask, o->kv_lengths,
                              o->alibi_slopes, o->sinks, operands->k_scale, operands->v_scale});
   if (status) goto failed;
-  if (operands->taps && (status = heed__attention_new_taps(p))) goto failed;
+  if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
   heed__attention_set_out(p, p->result.tensor);
   p->empty =
       p->heads == 0 || p->query_length == 0 || (p->value_size == 0 && !operands->taps && o->dropout_p <= 0);

@@ -19,9 +19,10 @@ void heed__attention_set_out(heed__attention_plan *p, const heed_tensor *out);
 /** Turns a copy of p->task into the task of that head. (strides.c) */
 void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p, int64_t head);
 
-/** Allocates the requested taps, except those in `joined`, and sets p->map. Errors: MEMORY. (taps.c) */
+/** Makes the requested taps, except those in `joined`, and sets p->map and p->lse. `shares`: the inputs
+ * themselves may be taps. Errors: INDEX, ARGUMENT, MEMORY. (taps.c) */
 HEED_MUST_USE
-heed_status heed__attention_new_taps(heed__attention_plan *p);
+heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares);
 /** Moves the taps to operands->found if status is OK, otherwise frees them. (taps.c) */
 void heed__attention_end_taps(heed__attention_plan *p, heed_status status);
 /** Sets the maps of a head in its task; false if they have no rows of it. (taps.c) */

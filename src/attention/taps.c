@@ -16,14 +16,20 @@ static bool is_wanted(const heed__attention_plan *p, heed__tap tap) {
   return p->operands->taps >> tap & 1;
 }
 
-/* A new tensor with the dtype and sizes of x, and its elements if `filled`. */
-static heed_status new_tap(const heed__attention_plan *p, const heed_tensor *x, bool filled,
-                           heed_tensor **out) {
+/* A new tensor with the dtype and sizes of x. */
+static heed_status new_tap(const heed__attention_plan *p, const heed_tensor *x, heed_tensor **out) {
+  return heed__tensor_new(p->context, p->operands->function, x->dtype, x->ndim, x->shape, out);
+}
+
+/* The tap of an input: a view, or a copy if the output may be written to the input. */
+static heed_status new_present(const heed__attention_plan *p, const heed_tensor *x, bool shares,
+                               heed_tensor **out) {
   heed_context *ctx = p->context;
   const char *function = p->operands->function;
-  const heed_status status = heed__tensor_new(ctx, function, x->dtype, x->ndim, x->shape, out);
+  if (shares) return heed__tensor_from_view(ctx, function, x, out);
+  const heed_status status = new_tap(p, x, out);
   if (status) return status;
-  return !filled || heed__copy_elements(*out, x) ? HEED_OK : heed__stopped(ctx, function);
+  return heed__copy_elements(*out, x) ? HEED_OK : heed__stopped(ctx, function);
 }
 
 static heed_tensor **tensor_of(heed_attention_taps *taps, heed__tap tap) {
@@ -47,7 +53,7 @@ static heed_status choose_rows(heed__attention_plan *p) {
                               &p->map_query_count);
 }
 
-heed_status heed__attention_new_taps(heed__attention_plan *p) {
+heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares) {
   heed_attention_taps *taps = &p->taps;
   heed_tensor like = {.dtype = HEED_FLOAT32, .ndim = p->ndim}; /* [..., hq, l, s] */
   heed_status status = HEED_OK;
@@ -55,7 +61,7 @@ heed_status heed__attention_new_taps(heed__attention_plan *p) {
   for (int i = 0; i < p->ndim; i++) like.shape[i] = p->shape[i];
   if (is_wanted(p, HEED__TAP_lse)) {
     like.ndim--;
-    if ((status = new_tap(p, &like, false, &taps->lse))) return status;
+    if ((status = new_tap(p, &like, &taps->lse))) return status;
     p->lse = (float *)(void *)taps->lse->data;
     like.ndim++;
     for (int64_t i = 0; i < taps->lse->numel; i++) p->lse[i] = -INFINITY; /* without keys nothing else does */
@@ -67,13 +73,13 @@ heed_status heed__attention_new_taps(heed__attention_plan *p) {
   for (int i = 0; i < HEED__TAP_MAPS; i++) {
     if (!is_wanted(p, (heed__tap)i)) continue;
     heed_tensor **map = tensor_of(taps, (heed__tap)i);
-    if ((status = new_tap(p, &like, false, map))) return status;
+    if ((status = new_tap(p, &like, map))) return status;
     p->map[i] = (float *)(void *)(*map)->data;
   }
   if (is_wanted(p, HEED__TAP_present_key) && !p->joined[0])
-    status = new_tap(p, p->k, true, &taps->present_key);
+    status = new_present(p, p->k, shares, &taps->present_key);
   if (!status && is_wanted(p, HEED__TAP_present_value) && !p->joined[1])
-    status = new_tap(p, p->v, true, &taps->present_value);
+    status = new_present(p, p->v, shares, &taps->present_value);
   return status;
 }
 
