@@ -438,10 +438,12 @@ function Tensor:embedding(weight) end
 ---@field past_value? heed.Tensor [..., hkv, P, dv], concatenated before v
 ---@field alibi_slopes? heed.Tensor [hq]: slope · |i + offset - j| is subtracted from the scores (ALiBi)
 ---@field sinks? heed.Tensor [hq]: attention sinks, an additional logit of each head that has no value
----@field need_weights? boolean return intermediate results; false by default
+---@field need_weights? boolean|heed.WantedTaps return intermediate results; false by default
+---@field need_lse? boolean return the log-sum-exp as taps.lse; false by default
 
 ---Intermediate results of attention. Requesting them never changes the output.
 ---@class heed.AttentionTaps
+---@field lse? heed.Tensor with need_lse: log Σ e^score, with the sink; -inf if no key is visible [..., hq, L]
 ---@field logits heed.Tensor [..., hq, L, P + S]: scale · q kᵀ, including hidden keys
 ---@field capped_logits heed.Tensor after softcap
 ---@field biased_logits heed.Tensor after masks, biases and windows; -inf for hidden keys
