@@ -102,8 +102,8 @@ typedef struct heed__attention_plan {
 
   /* Results and tasks (plan.c, taps.c) */
   heed__result result;
-  heed_attention_taps taps;   /* moved to operands->found at the end */
-  float *map[HEED__TAP_MAPS]; /* elements of the requested maps, else NULL */
+  heed_attention_taps taps;         /* moved to operands->found at the end */
+  float *map[HEED__TAP_MAPS];       /* elements of the requested maps, else NULL */
   int64_t *map_heads, *map_queries; /* those of the maps, from 0; NULL: all */
   int64_t map_head_count, map_query_count;
   float *lse; /* elements of the tap [heads, l], else NULL */

@@ -21,8 +21,7 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
                               1u << HEED__TAP_lse;
   heed_attention_taps found = {.size = sizeof found};
   heed_taps_wanted own;
-  heed__attention_operands operands = {
-      .function = function, .q = q, .k = k, .v = v, .found = &found};
+  heed__attention_operands operands = {.function = function, .q = q, .k = k, .v = v, .found = &found};
   heed_status status = HEED_OK;
   if (options) {
     status = heed__struct_read(ctx, function, "options", "heed_attention_options", options, &operands.options,

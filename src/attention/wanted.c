@@ -144,8 +144,8 @@ heed_status heed__wanted_select(heed_context *ctx, const char *function, const h
     int64_t *heads = NULL, *queries = NULL, head_count = 1, query_count = 0;
     if (!*x) continue;
     const int last = (*x)->ndim;
-    status = heed__wanted_heads(ctx, function, wanted, one_head ? 1 : (*x)->shape[last - 3], &heads,
-                                &head_count);
+    status =
+        heed__wanted_heads(ctx, function, wanted, one_head ? 1 : (*x)->shape[last - 3], &heads, &head_count);
     if (!status)
       status = heed__wanted_queries(ctx, function, wanted, (*x)->shape[last - 2], &queries, &query_count);
     if (!status && heads && !one_head) status = select_slices(ctx, function, x, last - 2, heads, head_count);
@@ -170,7 +170,8 @@ heed_status heed__wanted_copy(heed_context *ctx, const char *function, const hee
   *copy = *wanted;
   if (wanted->head_list) copy->head_list = memcpy(next, wanted->head_list, (size_t)lists[0] * sizeof *next);
   next += lists[0];
-  if (wanted->query_list) copy->query_list = memcpy(next, wanted->query_list, (size_t)lists[1] * sizeof *next);
+  if (wanted->query_list)
+    copy->query_list = memcpy(next, wanted->query_list, (size_t)lists[1] * sizeof *next);
   *out = copy;
   return HEED_OK;
 }

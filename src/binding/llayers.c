@@ -117,12 +117,12 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
  * enable_gqa = false forbids them. */
 static int op_attention(lua_State *L) {
   static const char function[] = "scaled_dot_product_attention";
-  static const char *const names[] = {"attn_mask",  "dropout_p",    "is_causal", "scale",        "enable_gqa",
-                                      "generator",  "window",       "softcap",   "kv_lengths",   "past_key",
-                                      "past_value", "alibi_slopes", "sinks",     "need_weights", "need_lse",
-                                      NULL};
-  static const char *const tap_names[] = {"logits",      "capped_logits", "biased_logits", "weights",
-                                          "present_key", "present_value", NULL};
+  static const char *const names[] = {"attn_mask",  "dropout_p",    "is_causal",  "scale",
+                                      "enable_gqa", "generator",    "window",     "softcap",
+                                      "kv_lengths", "past_key",     "past_value", "alibi_slopes",
+                                      "sinks",      "need_weights", "need_lse",   NULL};
+  static const char *const tap_names[] = {
+      "logits", "capped_logits", "biased_logits", "weights", "present_key", "present_value", NULL};
   lheed_options(L, function, 4, names);
   luaL_checkstack(L, 16, function);
   const heed_window window = lheed_opt_window(L, 10, function);

@@ -3,8 +3,8 @@
 
 #include "lheed.h"
 
-const char *const lheed_module_taps[] = {"scores", "weights", "dropped_weights", "queries",
-                                         "keys",   "values",  NULL};
+const char *const lheed_module_taps[] = {"scores", "weights", "dropped_weights", "queries", "keys",
+                                         "values", NULL};
 
 /* The field of that name. */
 static bool *wanted_field(heed_taps_wanted *wanted, const char *name) {

@@ -139,8 +139,8 @@ typedef struct heed__decode_row {
   const float *bias;              /* [s]; NULL: none */
   float slope;                    /* slope · |position - j| is subtracted from the scores; 0: none */
   int64_t position;
-  float *map; /* receives the scores of the keys that it sees, and perhaps -inf for some that it does not; [s];
-                 NULL: not wanted */
+  float *map; /* receives the scores of the keys that it sees, and perhaps -inf for some that it does not;
+                 [s]; NULL: not wanted */
 } heed__decode_row;
 typedef struct heed__decode_task {
   const void *k, *v; /* key 0 */

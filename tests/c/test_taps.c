@@ -205,7 +205,8 @@ static void maps_agree_with_the_scalar_kernel(void **state) {
     heed_tensor *vector = run_call(ctx, &c, ctx->cpu, all | 1u << HEED__TAP_lse, NULL, &found);
     assert_same_bits(plain, vector);
 #define X(name)                                                                                              \
-  if ((int)HEED__TAP_##name < (int)HEED__TAP_MAPS && wanted.name) assert_close(found.name, wanted.name, 3e-5f);
+  if ((int)HEED__TAP_##name < (int)HEED__TAP_MAPS && wanted.name)                                            \
+    assert_close(found.name, wanted.name, 3e-5f);
     HEED_ATTENTION_TAPS_LIST(X)
 #undef X
     /* Each alone, as other maps share its computation. */
@@ -288,7 +289,8 @@ static void choices_are_parts_of_the_complete_maps(void **state) {
 #undef X
     assert_ok(heed__wanted_select(ctx, "taps", &choice, false, &all));
 #define X(name)                                                                                              \
-  if (all.name) assert_true(heed__same_shape(few.name->ndim, few.name->shape, all.name->ndim, all.name->shape)); \
+  if (all.name)                                                                                              \
+    assert_true(heed__same_shape(few.name->ndim, few.name->shape, all.name->ndim, all.name->shape));         \
   if (all.name) assert_close(few.name, all.name, 3e-5f);
     HEED_ATTENTION_TAPS_LIST(X)
 #undef X
@@ -326,8 +328,7 @@ static void impossible_choices_are_refused(void **state) {
   REFUSES(HEED_INDEX, "need_weights asks for one of the queries, 0; it must be from 1 to 5, or from -5 to -1")
   wanted.query_list = SHAPE(4, 2);
   wanted.query_range = true;
-  REFUSES(HEED_ARGUMENT,
-          "need_weights asks for queries from 4 to 2; the first must not be after the last")
+  REFUSES(HEED_ARGUMENT, "need_weights asks for queries from 4 to 2; the first must not be after the last")
   wanted.query_list = NULL;
   wanted.size = 0;
   REFUSES(HEED_ARGUMENT, "wanted.size is 0; it must be sizeof(heed_taps_wanted)")

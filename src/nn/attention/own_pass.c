@@ -56,7 +56,8 @@ heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_
   if (dropout != NULL && heed__is_own(dropout, true)) pass->dropout = heed_module_retain(dropout);
   heed_forward_options own = *options; /* all taps: weigh_own reads some; the choice is made at the end */
   own.wanted = options->wanted != NULL ? &every : NULL;
-  heed_status status = heed__wanted_copy(ctx, m->class->name, wants_taps ? options->wanted : NULL, &pass->wanted);
+  heed_status status =
+      heed__wanted_copy(ctx, m->class->name, wants_taps ? options->wanted : NULL, &pass->wanted);
   if (status == HEED_OK)
     status = heed__attention_stages_begin(&pass->stages, m, x, &own, NULL, &pass->y,
                                           wants_taps || pass->dropout != NULL ? &pass->taps : NULL);

@@ -61,7 +61,7 @@ static heed_status begin_steps(heed_steps *s, const heed_tensor *x, const heed_f
     own.generator = &s->own;
   }
   status = heed__attention_stages_begin(&s->stages, s->module, x, &own, NULL, &s->y,
-                                                    need_weights ? &s->taps : NULL);
+                                        need_weights ? &s->taps : NULL);
   if (status != HEED_OK) return status;
   s->pending = true;
   for (int stage = 0; stage < HEED__STAGES && status == HEED_OK; stage++) {
