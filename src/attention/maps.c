@@ -59,8 +59,8 @@ static void widen_keys(const heed__kernels *kernels, const map_task *t, int64_t 
 }
 
 /* out [rows, s] = q kᵀ for `rows` queries from `query` on and keys first…last-1. */
-static void multiply(const heed__kernels *kernels, const map_task *t, int64_t query, int64_t rows,
-                     int64_t first, int64_t last, float *widened, float *out) {
+static void multiply_keys(const heed__kernels *kernels, const map_task *t, int64_t query, int64_t rows,
+                          int64_t first, int64_t last, float *widened, float *out) {
   const float *k = (const float *)t->k + (t->k_dtype == HEED_FLOAT32 ? first * t->k_row : 0);
   ptrdiff_t row = t->k_row, column = t->k_column;
   if (t->k_dtype != HEED_FLOAT32) {
@@ -79,11 +79,11 @@ static void multiply(const heed__kernels *kernels, const map_task *t, int64_t qu
 
 /* ---- Rows ---- */
 
-static void fill(float *x, float value, int64_t first, int64_t last) {
+static void fill_keys(float *x, float value, int64_t first, int64_t last) {
   for (int64_t j = first; j < last; j++) x[j] = value;
 }
 
-static bool hides(const map_task *t, int64_t i, int64_t j) {
+static bool map_hides(const map_task *t, int64_t i, int64_t j) {
   return (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
          (t->padding && t->padding[j * t->padding_stride]) ||
          (t->bias && t->bias[i * t->bias_row + j * t->bias_column] == -INFINITY);
@@ -95,7 +95,7 @@ static bool hide_masked(const map_task *t, int64_t i, int64_t first, int64_t las
   bool any = false;
   if (!t->visible && !t->padding && !t->bias) return last > first;
   for (int64_t j = first; j < last; j++) {
-    if (hides(t, i, j))
+    if (map_hides(t, i, j))
       x[j] = -INFINITY;
     else
       any = true;
@@ -103,7 +103,7 @@ static bool hide_masked(const map_task *t, int64_t i, int64_t first, int64_t las
   return any;
 }
 
-static void cap(const heed__kernels *kernels, float c, float *x, int64_t n) {
+static void cap_keys(const heed__kernels *kernels, float c, float *x, int64_t n) {
   kernels->div(x, x, 1, &c, 0, (size_t)n);
   kernels->tanh(x, x, (size_t)n);
   kernels->mul(x, x, 1, &c, 0, (size_t)n);
@@ -120,7 +120,7 @@ static void map_row(const heed__kernels *kernels, const map_task *t, int64_t i, 
   float *scores = map[HEED__TAP_scores], *logits = map[HEED__TAP_logits];
   float *capped = map[HEED__TAP_capped_logits], *biased = map[HEED__TAP_biased_logits];
   kernels->mul(x + first, from + first, 1, &t->scale, 0, (size_t)n);
-  if (t->softcap > 0.0f) cap(kernels, t->softcap, x + first, n);
+  if (t->softcap > 0.0f) cap_keys(kernels, t->softcap, x + first, n);
   if (t->bias)
     kernels->add(x + first, x + first, 1, t->bias + i * t->bias_row + first * t->bias_column, t->bias_column,
                  (size_t)n);
@@ -129,28 +129,28 @@ static void map_row(const heed__kernels *kernels, const map_task *t, int64_t i, 
   const bool seen = hide_masked(t, i, first, last, x);
   if (capped) {
     kernels->mul(capped, from, 1, &t->scale, 0, (size_t)s);
-    if (t->softcap > 0.0f) cap(kernels, t->softcap, capped, s);
+    if (t->softcap > 0.0f) cap_keys(kernels, t->softcap, capped, s);
   }
   if (logits) kernels->mul(logits, from, 1, &t->scale, 0, (size_t)s);
   if (scores) {
     if (scores != from) memcpy(scores + first, from + first, (size_t)n * sizeof *x);
     (void)hide_masked(t, i, first, last, scores);
-    fill(scores, -INFINITY, 0, first);
-    fill(scores, -INFINITY, last, s);
+    fill_keys(scores, -INFINITY, 0, first);
+    fill_keys(scores, -INFINITY, last, s);
   }
   if (biased) {
     memcpy(biased + first, x + first, (size_t)n * sizeof *x);
-    fill(biased, -INFINITY, 0, first);
-    fill(biased, -INFINITY, last, s);
+    fill_keys(biased, -INFINITY, 0, first);
+    fill_keys(biased, -INFINITY, last, s);
   }
   float *weights = map[HEED__TAP_weights], *dropped = map[HEED__TAP_dropped_weights];
   if (!weights && !dropped) return;
   const bool any = seen && (t->has_sink || kernels->max(x + first, (size_t)n) != -INFINITY);
-  if (!any) fill(x, 0.0f, first, last);
+  if (!any) fill_keys(x, 0.0f, first, last);
   if (t->has_sink) x[last] = t->sink;
   if (any) kernels->softmax(x + first, x + first, (size_t)(n + t->has_sink));
-  fill(x, 0.0f, 0, first);
-  fill(x, 0.0f, last, s);
+  fill_keys(x, 0.0f, 0, first);
+  fill_keys(x, 0.0f, last, s);
   if (weights) memcpy(weights, x, (size_t)s * sizeof *x);
   if (dropped && keep)
     kernels->mul(dropped, x, 1, keep, 1, (size_t)s);
@@ -211,7 +211,7 @@ bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_ta
       first = heed__max(first, step * keys);
       last = heed__min(last, ++step * keys);
       if (first >= last) continue;
-      multiply(kernels, t, query, rows, first, last, widened, map[products] + r * s);
+      multiply_keys(kernels, t, query, rows, first, last, widened, map[products] + r * s);
     } else {
       for (int64_t i = 0; i < rows; i++) {
         float *row[HEED__TAP_MAPS];

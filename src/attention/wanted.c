@@ -40,15 +40,15 @@ static heed_status refuse_wanted(heed_context *ctx, const char *function, const 
 }
 
 /* Allocates n indices. */
-static heed_status new_indices(heed_context *ctx, const char *function, int64_t n, int64_t **out) {
+static heed_status new_wanted(heed_context *ctx, const char *function, int64_t n, int64_t **out) {
   const size_t bytes = heed__array_bytes((uint64_t)heed__max(n, 1), sizeof **out);
   *out = heed__allocate(ctx, bytes);
   return *out ? HEED_OK : heed__fail_memory(ctx, function, bytes);
 }
 
-static heed_status read_indices(heed_context *ctx, const char *function, const char *what,
-                                const int64_t *list, int64_t n, int64_t size, int64_t **out) {
-  const heed_status status = new_indices(ctx, function, n, out);
+static heed_status wanted_indices(heed_context *ctx, const char *function, const char *what,
+                                  const int64_t *list, int64_t n, int64_t size, int64_t **out) {
+  const heed_status status = new_wanted(ctx, function, n, out);
   if (status) return status;
   for (int64_t i = 0; i < n; i++) {
     (*out)[i] = wanted_index(list[i], size);
@@ -57,7 +57,7 @@ static heed_status read_indices(heed_context *ctx, const char *function, const c
   return HEED_OK;
 }
 
-static heed_status free_failed(heed_context *ctx, int64_t **out, heed_status status) {
+static heed_status free_wanted(heed_context *ctx, int64_t **out, heed_status status) {
   if (status == HEED_OK) return HEED_OK;
   heed__release(ctx, *out);
   *out = NULL;
@@ -74,13 +74,13 @@ heed_status heed__wanted_heads(heed_context *ctx, const char *function, const he
   if (*count > heads)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: need_weights asks for %lld heads; there %s %lld", function,
                       (long long)*count, heads == 1 ? "is" : "are", (long long)heads);
-  status = read_indices(ctx, function, "heads", wanted->head_list, *count, heads, out);
+  status = wanted_indices(ctx, function, "heads", wanted->head_list, *count, heads, out);
   for (int64_t i = 0; status == HEED_OK && i < *count; i++)
     for (int64_t j = 0; status == HEED_OK && j < i; j++)
       if ((*out)[i] == (*out)[j])
         status = heed__fail(ctx, HEED_ARGUMENT, "%s: need_weights asks for head %lld twice", function,
                             (long long)(*out)[i] + 1);
-  return free_failed(ctx, out, status);
+  return free_wanted(ctx, out, status);
 }
 
 heed_status heed__wanted_queries(heed_context *ctx, const char *function, const heed_taps_wanted *wanted,
@@ -91,7 +91,7 @@ heed_status heed__wanted_queries(heed_context *ctx, const char *function, const 
   if (!wanted || !wanted->query_list) return HEED_OK;
   if (!wanted->query_range) {
     *count = wanted->query_count;
-    return free_failed(ctx, out, read_indices(ctx, function, what, wanted->query_list, *count, l, out));
+    return free_wanted(ctx, out, wanted_indices(ctx, function, what, wanted->query_list, *count, l, out));
   }
   int64_t bound[2];
   for (int i = 0; i < 2; i++) {
@@ -104,7 +104,7 @@ heed_status heed__wanted_queries(heed_context *ctx, const char *function, const 
                       "last",
                       function, (long long)bound[0] + 1, (long long)bound[1] + 1);
   *count = bound[1] - bound[0] + 1;
-  const heed_status status = new_indices(ctx, function, *count, out);
+  const heed_status status = new_wanted(ctx, function, *count, out);
   for (int64_t i = 0; status == HEED_OK && i < *count; i++) (*out)[i] = bound[0] + i;
   return status;
 }

@@ -35,7 +35,7 @@ void heed__own_pass_free(heed__own_pass *pass) {
 }
 
 #define X(name) .name = true,
-static const heed_taps_wanted every = {.size = sizeof every, HEED_ATTENTION_TAPS_LIST(X)};
+static const heed_taps_wanted every_tap = {.size = sizeof every_tap, HEED_ATTENTION_TAPS_LIST(X)};
 #undef X
 
 heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
@@ -55,7 +55,7 @@ heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_
   pass->taps.size = sizeof pass->taps;
   if (dropout != NULL && heed__is_own(dropout, true)) pass->dropout = heed_module_retain(dropout);
   heed_forward_options own = *options; /* all taps: weigh_own reads some; the choice is made at the end */
-  own.wanted = options->wanted != NULL ? &every : NULL;
+  own.wanted = options->wanted != NULL ? &every_tap : NULL;
   heed_status status =
       heed__wanted_copy(ctx, m->class->name, wants_taps ? options->wanted : NULL, &pass->wanted);
   if (status == HEED_OK)
