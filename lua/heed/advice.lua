@@ -61,6 +61,44 @@ add("Tensor", "to_list list", "write x:tolist()")
 add("Tensor", "tostring print", "write tostring(x) or print(x)")
 add("Tensor", "length", "write #x for the size of dimension 1, x:numel() for the number of elements")
 
+-- ---- Operations that others express ----
+
+local function operation(names, text)
+  add("Tensor", names, text)
+  add("heed", names, text)
+end
+
+operation("tan asin acos atan atan2 asinh acosh atanh sinh cosh sinc arcsin arccos arctan",
+  "heed has sin, cos and tanh; for single numbers, Lua's math has the others")
+operation("fmax fmin", "write maximum or minimum, which keep nan")
+operation("nansum nanmean nanmedian", "write x[x:isnan():logical_not()], which drops nan, and then sum, mean or median")
+operation("clamp_min clamp_max clamp_min_ clamp_max_", "write x:clamp{min = 0} or x:clamp{max = 1}, or clamp_")
+operation("fill_diagonal_", "write x:diagonal():fill_(value): the diagonal is a view")
+operation("masked_scatter masked_scatter_", "write x[mask] = values")
+operation("scatter_reduce scatter_reduce_",
+  'write x:scatter_add(dim, index, src), or x:scatter(dim, index, src, "multiply")')
+operation("isin", "write x:unsqueeze(-1):eq(values):any(-1)")
+operation("cdist", "write (a:unsqueeze(-2) - b):norm(2, -1)")
+operation("std_mean var_mean", "write x:std(dim) or x:var(dim), and x:mean(dim)")
+operation("aminmax", "write x:amin(dim), x:amax(dim)")
+operation("logaddexp", "write heed.stack{a, b}:logsumexp(1)")
+operation("bitwise_and bitwise_or bitwise_not bitwise_xor", "for masks, write logical_and, logical_or, logical_not or "
+  .. "logical_xor")
+operation("normal", "write heed.empty(shape):normal_(mean, std)")
+operation("exponential_", "write -(1 - heed.rand(shape)):log()")
+operation("bernoulli_", "write heed.full(shape, p):bernoulli()")
+operation("random_", "write heed.randint(low, high, shape)")
+operation("broadcast_tensors", "write x:broadcast_to(shape)")
+operation("finfo iinfo", "for masks, write -heed.inf; float32 goes to 3.4028234663852886e+38, int64 to 2^63 - 1")
+operation("cov corrcoef kron matrix_power", NO_ALGEBRA)
+operation("nbytes", "write x:numel() * x:element_size()")
+operation("tensor_split hsplit vsplit dsplit split_with_sizes", "write x:split(sizes, dim) or x:chunk(n, dim)")
+operation("unique_consecutive", "write x:unique(), which sorts")
+add("module", "register_forward_hook register_forward_pre_hook", "heed has no hooks yet; need_weights shows what is "
+  .. "inside of attention, and its parts can be modules of your own")
+add("module", "add_module register_parameter register_module register_buffer", "a built-in module has a fixed set of "
+  .. "fields: put it into a module of your own, made by nn.Module.class")
+
 -- ---- The library ----
 
 add("heed", "models", 'the models are modules of their own: require "heed.models.gpt2", .llama or .bert')
@@ -111,6 +149,7 @@ add("module", "num_parameters count_parameters", "add up p:numel() over m:parame
 
 -- ---- Names of Python, in Lua's own messages ----
 
+add("global", "f", 'for formatted text, write ("%.2f"):format(number), or "text " .. x')
 add("global", "torch", 'write local heed = require "heed", and heed instead of torch')
 add("global", "heed", 'write local heed = require "heed"')
 add("global", "nn", 'write local nn = require("heed").nn')
@@ -137,18 +176,27 @@ add("method", "keys values", "write for name, value in pairs(t) do ... end")
 add("method", "split strip startswith endswith join",
   "Lua's strings have find, match, gsub, gmatch, sub; lists table.concat")
 
+local TENSOR_AS_NUMBER = "for a tensor, write x:item() for its number, and x:exp(), x:max() and so on for math's "
+  .. "functions"
+
 --- Python in Lua: {pattern of Lua's message, advice}, the first that fits.
 advice.syntax = {
   { "near '@'", "write a:matmul(b)" },
   { "near '!'", "Lua writes ~= for !=" },
-  { "syntax error near '[-+*/]'", "write x = x + 1" },
+  { "near '%*'", "Lua writes x = x * 2 for x *= 2, and ^ for powers" },
+  { "syntax error near '[-+/]'", "write x = x + 1" },
   { "'=' expected near '[-+*/]'", "write x = x + 1" },
-  { "unexpected symbol near '%*'", "Lua writes ^ for powers" },
   { "unexpected symbol near '#'", "comments begin with --" },
   { "unexpected symbol near '%['", "lists are written {1, 2}" },
   { "unexpected symbol near ':'", "slices are tables: x[{ {}, 1 }] or x[{ {2, 4} }]" },
+  { "'%]' expected near ','", "several indices are a table: x[{ 1, 2 }] or x[{ \"...\", 1 }]" },
+  { "'%)' expected near '='", "options by name are a table: f(x, {dim = -1}), or f{p = 0.5}" },
   { "'%]' expected near ':'", "slices are tables: x[{ {2, 4} }] or x[{ {}, 1 }]" },
   { "'}' expected near ':'", "fields are written {name = value}" },
+  { "get length of a nil value %(global", "comments begin with --, and #x is the length of x" },
+  { "attempt to index.*number value", "an element of a tensor is a number already: write x[1], without :item()" },
+  { "number expected, got heed%.Tensor", TENSOR_AS_NUMBER },
+  { "number expected, got userdata", TENSOR_AS_NUMBER }, -- Lua 5.1
   { "near 'torch'", 'write local heed = require "heed"' },
   { "'then' expected near 'is'", "write x == nil" },
   { "'then' expected", "write if condition then ... end" },
@@ -230,6 +278,12 @@ synonym("ndimension", "dim")
 synonym("nelement", "numel")
 synonym("dimensions", "ndim")
 synonym("rank", "ndim")
+synonym("ravel", "flatten")
+synonym("msort", "sort")
+synonym("ger", "outer")
+synonym("vdot", "dot")
+synonym("row_stack", "vstack")
+synonym("sgn", "sign")
 synonym("average", "mean")
 synonym("variance", "var")
 synonym("stddev", "std")

@@ -139,7 +139,6 @@ static const char *push_quoted(lua_State *L, int idx, const char *before, const 
 
 const char *lheed_push_float(lua_State *L, double value) {
   char text[HEED__NUMBER_TEXT];
-  if (value != value) return lua_pushliteral(L, "nan"); /* without the sign that some systems print */
   heed__write_number(text, sizeof text, 'g', 14, value);
   return lua_pushfstring(L, strspn(text, "-0123456789") == strlen(text) ? "%s.0" : "%s", text);
 }
@@ -211,10 +210,19 @@ const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names,
 
 void lheed_explain(lua_State *L, int idx) {
   lua_pushvalue(L, idx);
+  const char *message = lua_tostring(L, idx);
+  if (!strstr(message, "attempt to ") && !strstr(message, " near ") &&
+      !strstr(message, "number expected, got "))
+    return;
   const bool open = lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_library_key) != LUA_TNIL;
   lua_pop(L, 1);
-  const char *message = lua_tostring(L, idx);
-  if (!open || (!strstr(message, "attempt to ") && !strstr(message, " near "))) return;
+  if (!open) { /* a script that forgot to require heed */
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "heed");
+    const int status = lua_pcall(L, 1, 1, 0);
+    lua_pop(L, 1);
+    if (status != LUA_OK) return;
+  }
   lheed_require(L, "heed.suggest");
   lua_getfield(L, -1, "after");
   lua_remove(L, -2);

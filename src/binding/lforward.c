@@ -45,6 +45,17 @@ static bool calls_own(const heed_module *m) {
   return m->class->attends && heed__holds_own(m);
 }
 
+/* Replaces the tensors in the slots from first to last by others on the same elements: modules in Lua may
+ * release those that the script has. */
+static void keep_tensors(lua_State *L, int first, int last, const char *class) {
+  for (int i = first; i <= last; i++) {
+    if (!lheed_test(L, i, &lheed_tensor_type)) continue;
+    heed_tensor **box = lheed_push_tensor(L);
+    LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, class, lheed_tensor(L, i, class, "x"), box));
+    lua_replace(L, i);
+  }
+}
+
 static int forward_in_c(lua_State *L) {
   enum { SELF = 1, INPUT, OPTIONS };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
@@ -61,6 +72,7 @@ static int forward_in_c(lua_State *L) {
                                                   class, lheed_module_taps, &choice, &chosen);
   if (strcmp(class, "Embedding") == 0) lheed_indices(L, INPUT, class, "ids", false);
 
+  if (calls_own(lheed_self(L, "forward"))) keep_tensors(L, INPUT, lua_gettop(L), class);
   heed_tensor **out = lheed_push_tensor(L);
   const int output = lua_gettop(L);
   lheed_tap_boxes boxes;

@@ -393,8 +393,11 @@ static int write_index(lua_State *L) {
 
 /* ---- What tensors cannot do ---- */
 
-/* x(1) */
+/* x(1), and `for i, row in x do`, which calls x(nil, nil) */
 static int call_tensor(lua_State *L) {
+  if (lua_gettop(L) == 3 && lua_isnil(L, 2) && lua_isnil(L, 3))
+    return lheed_error(L, "Tensor: %s is no iterator; write for i, row in x:iter() do, or ipairs(x)",
+                       lheed_push_what(L, 1));
   return lheed_error(
       L, "Tensor: %s is called; write x[i] for an element or row, and fields (x.T, x.shape) without ()",
       lheed_push_what(L, 1));

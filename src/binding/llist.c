@@ -110,7 +110,9 @@ static void read_list_item(lua_State *L, int idx, int number, list_item *item) {
     return;
   }
   const heed_tensor *x = lheed_tensor(L, idx, "index", name);
-  if (x->dtype == HEED_BOOL) item->dims = x->ndim;
+  if (x->dtype != HEED_BOOL) return;
+  if (x->ndim == 0) lheed_error(L, "index: %s is a mask of no dimensions; it must have at least 1", name);
+  item->dims = x->ndim;
 }
 
 /* Appends a dimension, which is dimension d of x, to the view. */
@@ -124,7 +126,7 @@ static void add_list_dim(lua_State *L, lheed_list *list, int d, int64_t size, in
   view->numel *= size;
 }
 
-/* Appends an entry for such dimensions; slot 0: all of one. */
+/* Appends an entry for such dimensions, of which there is at least one; slot 0: all of one. */
 static void add_list_entry(lheed_list *list, int slot, int number) {
   list->slot[list->count] = slot;
   list->item[list->count++] = number;
@@ -160,7 +162,6 @@ static void add_item(lua_State *L, lheed_list *list, const heed_tensor *x, const
   case ITEM_ALL: add_list_dims(L, list, x, d); break;
   case ITEM_INDICES:
     for (int i = 0; i < item->dims; i++) add_list_dim(L, list, d + i, x->shape[d + i], x->stride[d + i]);
-    if (list->count == HEED_MAX_DIMS) lheed_error(L, "index: there are too many indices");
     add_list_entry(list, item->slot, number);
     break;
   default:

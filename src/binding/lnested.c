@@ -99,9 +99,9 @@ static void check_pair(nested_reader *r, int idx, int64_t count) {
     r->at[r->depth] = count;
     lheed_error(
         r->L,
-        "tensor: %s is the second result of the call that gave the tensor before it, the indices of these "
+        "%s: %s is the second result of the call that gave the tensor before it, the indices of these "
         "values; for the values alone, put the call in parentheses: {(x:max(1))}",
-        push_position_in(r, r->depth + 1));
+        r->function, push_position_in(r, r->depth + 1));
   }
   lua_pop(r->L, 2);
 }

@@ -21,7 +21,10 @@ static int set_point(char *text) {
 
 int heed__write_number(char *text, size_t size, char form, int precision, double value) {
   const char *const format = form == 'e' ? "%.*e" : form == 'f' ? "%.*f" : "%.*g";
-  snprintf(text, size, format, precision, value);
+  if (value != value)
+    snprintf(text, size, "nan"); /* without the sign that some systems print */
+  else
+    snprintf(text, size, format, precision, value);
   return set_point(text);
 }
 

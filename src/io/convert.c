@@ -38,6 +38,8 @@ static const heed__stored stored_table[] = {
     {{"F6_E2M3", NULL, NULL, NULL}, REFUSED(6)},
     {{"F6_E3M2", NULL, NULL, NULL}, REFUSED(6)},
     {{"F4", NULL, NULL, NULL}, REFUSED(4)},
+    {{NULL, NULL, "float4_e2m1fn_x2", NULL}, REFUSED(8)}, /* two in a byte */
+    {{NULL, NULL, "complex32", NULL}, REFUSED(32)},
 };
 #define STORED_DTYPES ((int)(sizeof(stored_table) / sizeof(stored_table[0])))
 

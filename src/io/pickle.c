@@ -183,7 +183,7 @@ static heed_status push_pickled_long(unpickler *u) {
   const char *text;
   if (!take_pickled_number(u, 1, &length) || !take_pickled_text(u, length, &text)) return pickle_cut_short(u);
   if (length > 8) return push_pickle_kind(u, HEED__PICKLE_OTHER, 0);
-  if (length > 0 && text[length - 1] < 0) value = UINT64_MAX;
+  if (length > 0 && (unsigned char)text[length - 1] >= 0x80) value = UINT64_MAX;
   for (int i = (int)length - 1; i >= 0; i--) value = value << 8 | (unsigned char)text[i];
   int64_t integer;
   memcpy(&integer, &value, sizeof(integer));
@@ -216,7 +216,8 @@ static heed_status push_pickled_global(unpickler *u) {
 
 static heed_status put_in_memo(const unpickler *u, uint64_t index) {
   if (u->p->stack.count == 0) return invalid_pickle(u, "the stack has too few values");
-  if (index > (uint64_t)(u->end - u->start)) return invalid_pickle(u, "the number of the memo is too large");
+  /* numbers are consecutive, and each takes bytes: so the memo stays smaller than what was read */
+  if (index > (uint64_t)(u->at - u->start)) return invalid_pickle(u, "the number of the memo is too large");
   while (u->p->memo.count <= index) {
     heed__pickle_id *slot = grow_pickle_array(u->p->ctx, &u->p->memo, sizeof(*slot));
     if (slot == NULL) return out_of_memory(u);
@@ -237,17 +238,44 @@ static heed_status use_memo(unpickler *u, int bytes, bool put) {
   return put ? put_in_memo(u, index) : get_from_memo(u, index);
 }
 
-/* REDUCE and NEWOBJ: a call; a new dict if its class is one. */
+/* Adds the pairs of a list to a dict. In total, no more items are copied than the pickle has bytes: its lists
+ * can be named many times. */
+static heed_status add_pickled_pairs(const unpickler *u, heed__pickle_id list, heed__pickle_id dict) {
+  const heed__pickle *p = u->p;
+  heed_status status = HEED_OK;
+  if (heed__pickle_at(p, list)->kind != HEED__PICKLE_LIST) return invalid_pickle(u, "a list is expected");
+  for (heed__pickle_id item = heed__pickle_at(p, list)->first; item != 0 && status == HEED_OK;) {
+    const heed__pickle_value *pair = heed__pickle_at(p, heed__pickle_next(p, &item));
+    if (pair->kind != HEED__PICKLE_LIST || pair->integer != 2) return invalid_pickle(u, "a pair is expected");
+    if (p->items.count > 2 * (size_t)(u->end - u->start)) return invalid_pickle(u, "a list occurs too often");
+    heed__pickle_id each = pair->first;
+    status = append_pickle_item(u, dict, heed__pickle_next(p, &each));
+    if (status == HEED_OK) status = append_pickle_item(u, dict, heed__pickle_next(p, &each));
+  }
+  return status;
+}
+
+/* An OrderedDict: Python 2 gives it a list of its pairs, Python 3 adds them later. */
+static heed_status push_ordered_dict(const unpickler *u, heed__pickle_id arguments) {
+  heed__pickle_id item = heed__pickle_at(u->p, arguments)->first;
+  const heed_status status = push_pickle_kind(u, HEED__PICKLE_DICT, 0);
+  if (status != HEED_OK || item == 0) return status;
+  return add_pickled_pairs(u, heed__pickle_next(u->p, &item), *pickle_stack_at(u, 1));
+}
+
+/* REDUCE and NEWOBJ: a call; a new dict if its class is one. Classes of modules can be described outside. */
 static heed_status push_pickled_call(const unpickler *u) {
   heed__pickle_id arguments = 0, called = 0;
   heed_status status = pop_value(u, &arguments);
   if (status == HEED_OK) status = pop_value(u, &called);
   if (status != HEED_OK) return status;
   const heed__pickle_value *class = pickle_value_at(u, called);
-  if (class->kind != HEED__PICKLE_GLOBAL || pickle_value_at(u, arguments)->kind != HEED__PICKLE_LIST)
+  if ((class->kind != HEED__PICKLE_GLOBAL && class->kind != HEED__PICKLE_OUTSIDE) ||
+      pickle_value_at(u, arguments)->kind != HEED__PICKLE_LIST)
     return invalid_pickle(u, "a call of something that is not a name");
-  if (heed__pickle_is(class, HEED__PICKLE_GLOBAL, "collections\nOrderedDict") ||
-      heed__pickle_is(class, HEED__PICKLE_GLOBAL, "collections\ndefaultdict"))
+  if (heed__pickle_is(class, HEED__PICKLE_GLOBAL, "collections\nOrderedDict"))
+    return push_ordered_dict(u, arguments);
+  if (heed__pickle_is(class, HEED__PICKLE_GLOBAL, "collections\ndefaultdict"))
     return push_pickle_kind(u, HEED__PICKLE_DICT, 0);
   return push_pickle_value(
       u, (heed__pickle_value){.kind = HEED__PICKLE_CALL, .first = called, .last = arguments});
@@ -260,7 +288,7 @@ static heed_status push_outside(const unpickler *u) {
   return push_pickle_value(u, (heed__pickle_value){.kind = HEED__PICKLE_OUTSIDE, .first = description});
 }
 
-/* BUILD gives an object its attributes, which are none of its tensors. */
+/* BUILD sets the attributes of an object, such as a dict's _metadata; no tensor that is read has any. */
 static heed_status drop_state(const unpickler *u) {
   heed__pickle_id state;
   return pop_value(u, &state);

@@ -64,6 +64,9 @@ static heed_status note_widths(const heed__torch_file *f) {
     const heed__stored *stored = NULL;
     int64_t count;
     if (value->kind != HEED__PICKLE_OUTSIDE) continue;
+    const heed__pickle_value *kind =
+        heed__pickle_item_at(&f->pickle, heed__pickle_at(&f->pickle, value->first), 0);
+    if (kind != NULL && heed__pickle_is(kind, HEED__PICKLE_TEXT, "module")) continue;
     const heed_status status = heed__torch_read_storage(f, value, &stored, &key, &count);
     if (status != HEED_OK) return status;
     heed__torch_storage *storage = heed__torch_find_storage(f, key);
@@ -73,7 +76,8 @@ static heed_status note_widths(const heed__torch_file *f) {
   return HEED_OK;
 }
 
-/* The storages follow in the order of a list of their keys: for each the number of elements and these. */
+/* The storages follow in the order of a list of their keys: for each the number of elements and these,
+ * little-endian on every machine. */
 static heed_status read_legacy_storages(heed__torch_file *f, const heed__pickle *keys, size_t at) {
   const heed__pickle_value *list = heed__pickle_at(keys, keys->root);
   size_t text = 0;
@@ -98,7 +102,7 @@ static heed_status read_legacy_storages(heed__torch_file *f, const heed__pickle 
     const unsigned char *p = (const unsigned char *)f->map->data + at;
     uint64_t count = 0;
     if (f->map->size - at < 8) return heed__fail_torch(f, "it is cut short: a storage is missing");
-    for (int b = 0; b < 8; b++) count = count << 8 | p[f->big_endian ? b : 7 - b];
+    for (int b = 0; b < 8; b++) count = count << 8 | p[7 - b];
     at += 8;
     if (count > (f->map->size - at) / storage->bytes)
       return heed__fail_torch(f, "it is cut short: a storage is incomplete");
@@ -113,17 +117,9 @@ static heed_status read_legacy_storages(heed__torch_file *f, const heed__pickle 
 static heed_status load_legacy(heed__torch_file *f, heed__loaded *out) {
   size_t at = sizeof(LEGACY_MAGIC) - 1;
   heed__pickle other = {0};
-  heed_status status = next_pickle(f, &at, &other);
-  heed__pickle_free(&other);
-  if (status == HEED_OK) {
+  heed_status status = HEED_OK;
+  for (int i = 0; i < 2 && status == HEED_OK; i++) { /* torch.load ignores these, too */
     status = next_pickle(f, &at, &other);
-    const heed__pickle_value *about = status == HEED_OK ? heed__pickle_at(&other, other.root) : NULL;
-    heed__pickle_id item = about != NULL && about->kind == HEED__PICKLE_DICT ? about->first : 0;
-    while (item != 0) {
-      const heed__pickle_value *key = heed__pickle_at(&other, heed__pickle_next(&other, &item));
-      const heed__pickle_value *value = heed__pickle_at(&other, heed__pickle_next(&other, &item));
-      if (heed__pickle_is(key, HEED__PICKLE_TEXT, "little_endian")) f->big_endian = value->integer == 0;
-    }
     heed__pickle_free(&other);
   }
   if (status == HEED_OK) status = next_pickle(f, &at, &f->pickle);

@@ -52,6 +52,11 @@ heed_status heed__torch_read_storage(const heed__torch_file *f, const heed__pick
       part[2]->kind != HEED__PICKLE_TEXT || part[4]->kind != HEED__PICKLE_INTEGER || part[4]->integer < 0 ||
       torch_name(part[1], name) == NULL)
     return heed__fail_torch(f, "a tensor has no storage that heed can read");
+  const heed__pickle_value *view =
+      heed__pickle_item_at(&f->pickle, heed__pickle_at(&f->pickle, value->first), 5);
+  if (view != NULL && view->kind != HEED__PICKLE_NONE)
+    return heed__fail_torch(f,
+                            "a tensor has a storage that is a part of another one, which heed cannot read");
   *stored = heed__stored_named(HEED__IN_STORAGE, name);
   *key = part[2];
   *count = part[4]->integer;
@@ -157,9 +162,15 @@ static heed_status fail_torch_value(const torch_walk *w, const char *problem) {
   return heed__fail_file(w->file->where, "the value %s %s", heed__quoted(quoted, w->name, false), problem);
 }
 
-/* An object of a class: its name is "module\nname". */
+/* An object of a class, whose name is "module\nname". Before PyTorch 1.6 classes of modules are described as
+ * ('module', class, …). */
 static heed_status fail_class(const torch_walk *w, const heed__pickle_value *global) {
+  static const heed__pickle_value unknown = {.kind = HEED__PICKLE_GLOBAL, .text = "unknown", .length = 7};
+  const heed__pickle *pickle = &w->file->pickle;
   char name[128], quoted[HEED__QUOTED];
+  if (global->kind == HEED__PICKLE_OUTSIDE)
+    global = heed__pickle_item_at(pickle, heed__pickle_at(pickle, global->first), 1);
+  if (global == NULL || global->kind != HEED__PICKLE_GLOBAL) global = &unknown;
   const size_t length = global->length < sizeof(name) - 1 ? global->length : sizeof(name) - 1;
   memcpy(name, global->text, length);
   name[length] = '\0';
@@ -203,9 +214,8 @@ static heed_status add_torch_text(torch_walk *w, const heed__pickle_value *value
   length = value->kind == HEED__PICKLE_TEXT ? value->length : strlen(text);
   w->text += strlen(w->name) + length + 2;
   if (w->archive != NULL) {
-    char *copy = w->archive->text + w->archive->text_used;
     w->archive->metadata[2 * w->pairs] = heed__archive_text(w->archive, w->name);
-    copy = w->archive->text + w->archive->text_used;
+    char *copy = w->archive->text + w->archive->text_used;
     memcpy(copy, text, length);
     copy[length] = '\0';
     w->archive->metadata[2 * w->pairs + 1] = copy;

@@ -32,7 +32,7 @@ heed_status heed__check_dims(heed_context *ctx, const char *function, int ndim, 
   uint32_t found = 0;
   heed_status status = heed__check_list(ctx, function, "dims", ndims, dims);
   for (int i = 0; i < ndims && status == HEED_OK; i++) {
-    int dim;
+    int dim = 0;
     status = heed__check_dim(ctx, function, ndim, dims[i], &dim);
     if (status != HEED_OK) break;
     if (found >> dim & 1)

@@ -287,7 +287,8 @@ describe("median and quantile", function()
 
   it("refuse what has none", function()
     fails("median: x is bool; it must be float32 or int64", heed.median, tensor { true })
-    fails("median: dim is the number 3; it must be an integer from 1 to 2, or from -2 to -1", heed.median, x, 3)
+    fails("median: dim is 3 and the tensor has 2 dimensions; it must be from 1 to 2, or from -1 to -2",
+      heed.median, x, 3)
     fails("median: keepdim is given without dim; give both or none", heed.median, x, { keepdim = true })
     fails("median: x is [0, 2]; dimension 1 must have at least 1 element", heed.median, heed.zeros(0, 2), 1)
     fails("quantile: x is int64; it must be float32: convert with x:float()", heed.quantile, x:long(), 0.5)

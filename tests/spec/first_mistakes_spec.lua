@@ -25,6 +25,9 @@ end
 
 local mistakes = {
   ["attention and caches"] = {
+    { "(function() for i, row in x do end end)()",
+      "Tensor: a tensor of shape [2, 3] and dtype float32 is no iterator; write for i, row in x:iter() do, or "
+        .. "ipairs(x)" },
     { "nn.MultiHeadAttention(4, 5, 10, 0, 2)",
       "MultiHeadAttention: d_out is 5 and num_heads is 2; num_heads must divide d_out" },
     { "nn.MultiHeadAttention(4, 4, 10, 0, 2)(heed.ones(1, 11, 4))",
@@ -300,6 +303,9 @@ local mistakes = {
       "to: dtype is a string ('cuda'); it must be *; heed computes on the processor: leave it out" },
     { "m:train(\"yes\")", "train: mode is a string ('yes'); it must be a boolean" },
     { "m:load_state_dict()", "load_state_dict: state is nil; it must be a state dict or a table of tensors by name" },
+    { "m:load_state_dict(heed.load 'none.safetensors')",
+      "load_state_dict: state is nil; it must be a state dict or a table of tensors by name; load: "
+        .. "'none.safetensors': *" },
     { "m:load_state_dict{}",
       "load_state_dict: the state does not fit Linear:\n  bias is missing\n  weight is missing" },
     { "m:load_state_dict({weight = m.weight}, {strct = false})",

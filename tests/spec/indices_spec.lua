@@ -390,7 +390,7 @@ describe("counting and sampling", function()
       function() return heed.unique(matrix(), { return_counts = 1 }) end)
     raises("take_along_dim: indices has size 3 and x has size 2 in dimension 1; they must be equal, or 1",
       function() return matrix():take_along_dim({ { 1 }, { 1 }, { 1 } }, 2) end)
-    raises("take_along_dim: dim is the number 3; it must be from 1 to 2, or from -1 to -2",
+    raises("take_along_dim: dim is 3 and the tensor has 2 dimensions; it must be from 1 to 2, or from -1 to -2",
       function() return matrix():take_along_dim({ { 1 } }, 3) end)
     assert.same({ 2, 6 }, matrix():take_along_dim({ 2, 6 }):tolist())
   end)
@@ -413,6 +413,16 @@ describe("counting and sampling", function()
       function() return sorted:bucketize(heed.ones(1, 1)) end)
     raises("bucketize: values is float16; it must be float32, int64 or bool: convert with values:float()",
       function() return sorted:to("float16"):bucketize(sorted) end)
+  end)
+
+  it("masks of no dimensions are refused, however many there are", function()
+    local x, mask = heed.ones(2), heed.tensor(true)
+    for _, count in ipairs { 1, 17, 33 } do
+      local list = {}
+      for i = 1, count do list[i] = mask end
+      raises("index: indices[1] is a mask of no dimensions; it must have at least 1", function() return x[list] end)
+      raises("index: indices[1] is a mask of no dimensions; it must have at least 1", function() x[list] = 1 end)
+    end
   end)
 
   it("multinomial refuses weights that it cannot sample, and then draws nothing", function()

@@ -119,7 +119,7 @@ describe("the prompt", function()
       "'still here'" }
     assert.are.equal('"still here"\n', result.out)
     assert.are.equal(0, result.code)
-    local location = rawget(_G, "jit") and "" or "stdin:1: " -- LuaJIT loses the location of tail calls
+    local location = support.lua == "luajit" and "" or "stdin:1: " -- LuaJIT loses the location of tail calls
     assert.truthy(result.err:find("heed: " .. location .. "one\nstack traceback:\n", 1, true))
     assert.truthy(result.err:find("heed: stdin:1: [^\n]*near 'x'\n"))
     assert.truthy(result.err:find("attempt to perform arithmetic on a nil value", 1, true))

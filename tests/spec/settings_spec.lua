@@ -124,6 +124,7 @@ describe("a refused value", function()
 
   it("changes nothing, and the message names the module and the setting", function()
     refused("Dropout: p is 2; it must be from 0 to 1", function(m) m.dropout.p = 2 end)
+    refused("Dropout: p is nan; it must be from 0 to 1", function(m) m.dropout.p = 0 / 0 end)
     refused("Dropout: p is nil; it must be a number", function(m) m.dropout.p = nil end)
     refused("MultiHeadAttention: scale is inf; it must be finite", function(m) m.scale = math.huge end)
     refused("MultiHeadAttention: scale is a string ('x'); it must be a number", function(m) m.scale = "x" end)

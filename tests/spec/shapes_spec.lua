@@ -244,6 +244,8 @@ describe("roll, tile, repeat and pad", function()
       function() x:pad({ 1, 1 }, "mirror") end)
     raises("pad: dimension 2 is padded by 3 and has size 3; mode 'reflect' takes less than the size",
       function() x:pad({ 3, 0 }, "reflect") end)
+    raises("pad: dimension 2 has size 3 and pads of 4611686018427387904 and 4611686018427387904; the result would be "
+      .. "too large", function() heed.ones(2, 3):pad { 2 ^ 62, 2 ^ 62 } end)
     raises("pad: dimension 2 has size 3 and pads of -2 and -2; elements to remove must exist",
       function() x:pad { -2, -2 } end)
     raises("pad: value is given; mode 'reflect' takes none", function() x:pad({ 1, 1 }, "reflect", 0) end)

@@ -52,6 +52,10 @@ describe("an unknown name", function()
     raises("heed has no function or field 'softmx'; did you mean 'softmax'?", function() return heed.softmx end)
     raises("heed.nn has no function or field 'Linaer'; did you mean 'Linear'?", function() return nn.Linaer end)
     raises("heed has no function or field 'nothing_like_it'", function() return heed.nothing_like_it end)
+    raises("heed has no function or field 'tan'; heed has sin, cos and tanh; for single numbers, Lua's math has the "
+      .. "others", function() return heed.tan end)
+    raises("Tensor has no field or method 'fill_diagonal_'; write x:diagonal():fill_(value): the diagonal is a view",
+      function() return x.fill_diagonal_ end)
     raises("heed has no function or field ''", function() return heed[""] end)
   end)
 
@@ -158,6 +162,7 @@ describe("a message of Lua itself, in a script", function()
   says(own .. "softmax(o)", "softmax", "; it is heed.softmax")
   says(own .. "Linear(2, 3)", "Linear", "; it is heed.nn.Linear")
   says(own .. "print(torch.zeros(2))", "torch", '; write local heed = require "heed", and heed instead of torch')
+  says("local x = heed.rand(2)", "heed", '; write local heed = require "heed"')
   says(own .. "print(len(o))", "len", "; write #x")
   says(own .. "local t = {}\nt:append(1)", "append",
     "; write list[#list + 1] = value, or container:append(m) for nn.ModuleList")
@@ -166,8 +171,16 @@ describe("a message of Lua itself, in a script", function()
     for code, hint in pairs {
       ["x = a @ b"] = "; write a:matmul(b)", ["if a != b then end"] = "; Lua writes ~= for !=",
       ["x = 1; x += 1"] = "; write x = x + 1", ["y = x[:, 0]"] = "; slices are tables: x[{ {}, 1 }] or x[{ {2, 4} }]",
-      ["x = 2 ** 3"] = "; Lua writes ^ for powers", ["x = [1, 2]"] = "; lists are written {1, 2}",
+      ["x = 2 ** 3"] = ", and ^ for powers", ["x = [1, 2]"] = "; lists are written {1, 2}",
       ["import torch"] = '; write local heed = require "heed"', ["x = 3 # three"] = "; comments begin with --",
+      ["y = nn.Dropout(p=0.5)"] = "; options by name are a table: f(x, {dim = -1}), or f{p = 0.5}",
+      ["y = x[..., 1]"] = '; several indices are a table: x[{ 1, 2 }] or x[{ "...", 1 }]',
+      ["x = 2; x *= 2"] = "; Lua writes x = x * 2 for x *= 2, and ^ for powers",
+      ["local x = heed.rand(3); print(x[1]:item())"] = "; an element of a tensor is a number already: write x[1], "
+        .. "without :item()",
+      ["print(f'{x}')"] = '; for formatted text, write ("%.2f"):format(number), or "text " .. x',
+      ["y = math.exp(heed.rand(1))"] = "; for a tensor, write x:item() for its number, and x:exp(), x:max() and so on "
+        .. "for math's functions",
       ["x = {'a': 1}"] = "; fields are written {name = value}",
     } do
       local result = support.run(support.heed .. " -e " .. support.quote(code) .. " 2>&1")

@@ -110,6 +110,42 @@ describe("files of torch.save", function()
       heed.load(file("x.pt", legacy("}" .. text "x" .. global("os", "system") .. text "ls" .. "\133Rs"))))
   end)
 
+  it("may hold a tensor of a dtype that heed lacks, which is refused when it is used", function()
+    for dtype, count in pairs { complex32 = 1, float4_e2m1fn_x2 = 4 } do
+      local odd = tensor(16, 0, "K" .. string.char(count), "K\1"):gsub("_rebuild_tensor_v2", "_rebuild_tensor_v3")
+        :gsub("FloatStorage", "UntypedStorage"):gsub("}tR$", "}" .. global("torch", dtype) .. "tR")
+      local state = heed.load(file("x.pt", legacy("}(" .. text "odd" .. odd .. "u", KEYS, string.pack("<i8", 16)
+        .. ("0"):rep(16))))
+      raises(("load: '%s', tensor 'odd': its dtype is %s, which heed lacks; convert it to float32 in Python")
+        :format(path "x.pt", dtype), function() print(state.odd) end)
+    end
+  end)
+
+  it("may hold an OrderedDict of Python 2, which gets a list of its pairs", function()
+    local pairs_list = "](](" .. text "b" .. tensor(4, 0, "K\4", "K\1") .. "e](" .. text "a"
+      .. tensor(4, 1, "K\2", "K\2") .. "ee"
+    local dict = global("collections", "OrderedDict") .. pairs_list .. "\133R"
+    local state = heed.load(file("x.pt", legacy(dict, KEYS, STORAGE)))
+    assert.are.equal("b a", names_of(state))
+    same(heed.tensor { 1, 2, 3, 4 }, state.b)
+    same(heed.tensor { 2, 4 }, state.a)
+  end)
+
+  it("name the class of a module that was saved whole, before PyTorch 1.6, too", function()
+    local class = "(" .. text "module" .. global("__main__", "GPT") .. "NNtQ"
+    fails(("load: '%s': it holds an object of Python, '__main__.GPT', and heed runs no code of files; in Python, save "
+      .. "its tensors alone: torch.save(model.state_dict(), path)"):format(path "x.pt"),
+      heed.load(file("x.pt", legacy(class .. ")\129}" .. text "w" .. tensor(4, 0, "K\4", "K\1") .. "sb",
+        KEYS, STORAGE))))
+  end)
+
+  it("are little-endian before PyTorch 1.6, wherever they were written", function()
+    local contents = legacy(tensor(4, 0, "K\4", "K\1"), KEYS, STORAGE)
+    local big = contents:gsub("}%.", "}" .. text "little_endian" .. "\137s.", 1)
+    assert.are_not.equal(contents, big)
+    same(heed.tensor { 1, 2, 3, 4 }, heed.load(file("x.pt", big)))
+  end)
+
   it("may have tensors on a part of their storage", function()
     local x = heed.load(file("x.pt", legacy(tensor(4, 1, "K\2", "K\2"), KEYS, STORAGE)))
     same(heed.tensor { 2, 4 }, x)
@@ -130,6 +166,8 @@ describe("files of torch.save", function()
   broken("a missing mark", legacy "t", "the pickle is not valid at byte 3: there is no mark")
   broken("an unknown number of the memo", legacy "h\7",
     "the pickle is not valid at byte 4: the memo has no value of that number")
+  broken("a number of the memo far beyond the last one", legacy("K\1r\0\0\1\0" .. ("0"):rep(70000)),
+    "the pickle is not valid at byte 9: the number of the memo is too large")
   broken("items of a number", legacy "K\1K\2K\3s", "the pickle is not valid at byte 9: a dict is expected")
   broken("a text beyond the end", legacy("X\255\255\255\127"), "the pickle is not valid at byte 7: it is cut short")
   broken("no tensors", legacy "K\1", "it holds no tensors")
@@ -146,6 +184,14 @@ describe("files of torch.save", function()
     "it is cut short: a storage is missing")
   broken("a storage that is cut short", legacy(tensor(4, 0, "K\4", "K\1"), KEYS, STORAGE:sub(1, -2)),
     "it is cut short: a storage is incomplete")
+  broken("a storage that is a part of another one", legacy((tensor(4, 0, "K\2", "K\1"):gsub("K\4tQ",
+    "K\4(" .. text "0" .. "K\1K\2ttQ")), KEYS, STORAGE),
+    "a tensor has a storage that is a part of another one, which heed cannot read")
+  broken("an OrderedDict of numbers", legacy(global("collections", "OrderedDict") .. "](K\1K\2e\133R"),
+    "the pickle is not valid at byte 36: a pair is expected")
+  broken("lists of pairs that occur often", legacy("](" .. ("](K\1K\2e"):rep(100) .. "eq\0("
+    .. (global("collections", "OrderedDict") .. "h\0\133R"):rep(40) .. "t"),
+    "the pickle is not valid at byte 1230: a list occurs too often")
   broken("an unlisted storage", legacy(tensor(4, 0, "K\4", "K\1")), "a storage is missing: the file is cut short")
 
   it("that are cut short anywhere give nil and a message", function()

@@ -86,3 +86,27 @@ describe("an initializer of PyTorch", function()
     end
   end
 end)
+
+-- Dropout draws in the order of memory, so the layout of an attention's result matters: [l, b, e] in PyTorch. Values of
+-- nn.TransformerEncoderLayer(4, 2, 4, 0.5, batch_first = false and true)(x) in PyTorch 2.13 ("native" dropout).
+describe("nn.TransformerEncoderLayer in training mode", function()
+  local expected = {
+    [false] = {
+      { -1.544, 1.0099, -0.2092, 0.7433 }, { 0.1571, -1.5067, 1.3051, 0.0445 }, { -0.442, -0.8862, 1.6978, -0.3696 },
+      { -1.1823, -0.7883, 1.1255, 0.8451 }, { 1.1848, -0.7809, 0.774, -1.1779 }, { -1.4284, 1.3978, -0.036, 0.0666 },
+    },
+    [true] = {
+      { -0.3064, -1.474, 0.6175, 1.1628 }, { 0.3875, -1.6725, 0.9793, 0.3057 }, { 0.2388, -1.367, 1.412, -0.2838 },
+      { 0.1945, -1.6208, 1.1119, 0.3143 }, { 0.8562, -0.8465, 1.1243, -1.1341 }, { -1.5494, 1.1408, 0.5317, -0.1231 },
+    },
+  }
+  for batch_first, rows in pairs(expected) do
+    it("draws PyTorch's dropout, batch_first = " .. tostring(batch_first), function()
+      heed.manual_seed(1)
+      local m = nn.TransformerEncoderLayer(4, 2, 4, 0.5, { batch_first = batch_first })
+      local x = heed.randn(2, 3, 4)
+      heed.manual_seed(2)
+      close(heed.tensor(rows), m(x):reshape(6, 4), 1e-4)
+    end)
+  end
+end)

@@ -228,10 +228,10 @@ function MultiheadAttention:forward(query, key, value, ...)
     })
   end
 
-  y = (self.out_proj(y:transpose(2, 3):reshape(b, l, e)))
+  y = (self.out_proj(y:permute(3, 1, 2, 4):reshape(l, b, e))) -- PyTorch's layout: a dropout of y draws in memory order
   if weights and average then weights = weights:mean(2) end
-  if not batched then return y:squeeze(1), weights and weights:squeeze(1) end
-  return self.batch_first and y or y:transpose(1, 2), weights
+  if not batched then return y:squeeze(2), weights and weights:squeeze(1) end
+  return self.batch_first and y:transpose(1, 2) or y, weights
 end
 
 return E.with_frames(MultiheadAttention, "forward")

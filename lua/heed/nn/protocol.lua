@@ -275,6 +275,9 @@ end
 
 function P:load_state_dict(state, ...)
   E.check_self(self, "load_state_dict")
+  if state == nil and type((...)) == "string" then -- both results of heed.load
+    E.fail("load_state_dict: state is nil; it must be a state dict or a table of tensors by name; %s", (...))
+  end
   local strict, assign = primitives.options("load_state_dict", LOAD_OPTIONS, 3, self, state, ...)
   strict = E.boolean(strict, true, "load_state_dict", "strict")
   assign = E.boolean(assign, false, "load_state_dict", "assign")

@@ -1,5 +1,6 @@
 --- Operations on indices and values that occur several times, composed of other operations. Indices count from 1.
 
+local A = require "heed.ops.arguments"
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
@@ -90,10 +91,7 @@ function indices.take_along_dim(x, ...)
     fail("take_along_dim: indices has %s and x has %d; these numbers must be equal",
       E.count(index.ndim, "dimension"), x.ndim)
   end
-  if not compat.is_integer(dim) or dim == 0 or dim > x.ndim or dim < -x.ndim then
-    E.reject("take_along_dim", "dim", dim, "from 1 to %d, or from -1 to -%d", x.ndim, x.ndim)
-  end
-  if dim < 0 then dim = dim + x.ndim + 1 end
+  dim = A.dim(dim, x.ndim, "take_along_dim", "dim")
   local whole, wanted = {}, {}
   for d = 1, x.ndim do
     local a, b = x.shape[d], index.shape[d]

@@ -19,7 +19,7 @@ end
 local function constant(x, sizes, pairs_of, value)
   local shape, source = {}, x
   for d = 1, #sizes do shape[d] = sizes[d] + pairs_of[d][1] + pairs_of[d][2] end
-  local result = core.empty(shape, { dtype = x.dtype })
+  local result = core.zeros(shape, { dtype = x.dtype })
   if value ~= nil and value ~= 0 then result:fill_(value) end
   local inside = result
   for d = 1, #sizes do
@@ -90,7 +90,11 @@ function pads.pad(x, ...)
   for d = 1, ndim do
     local at = 2 * (ndim - d)
     local before, after = counts[at + 1] or 0, counts[at + 2] or 0
-    if sizes[d] + math.min(before, 0) + math.min(after, 0) < 0 then
+    local size = 1.0 * sizes[d] -- a float, which does not wrap
+    if size + math.max(before, 0) + math.max(after, 0) >= 2 ^ 53 then
+      E.fail("pad: dimension %d has size %d and pads of %d and %d; the result would be too large", d, sizes[d], before,
+        after)
+    elseif size + math.min(before, 0) + math.min(after, 0) < 0 then
       E.fail("pad: dimension %d has size %d and pads of %d and %d; elements to remove must exist", d, sizes[d], before,
         after)
     end

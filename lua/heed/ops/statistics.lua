@@ -1,5 +1,6 @@
 --- Reductions that are composed of other operations.
 
+local A = require "heed.ops.arguments"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 
@@ -8,18 +9,6 @@ local options_of = core.modules.options
 
 local DIM, DIM_KEEPDIM = { "dim" }, { "dim", "keepdim" }
 local QUANTILE = { "q", "dim", "keepdim", "interpolation" }
-
---- Dimension `dim` of x, from 1 to x.ndim; a tensor without dimensions has dimension 1.
-local function dimension(x, dim, method)
-  local most = math.max(x.ndim, 1)
-  if type(dim) ~= "number" or dim % 1 ~= 0 or dim == 0 or dim > most or dim < -most then
-    E.reject(method, "dim", dim, "an integer from 1 to %d, or from -%d to -1", most, most)
-  end
-  return dim < 0 and dim + most + 1 or dim
-end
-
---- "[2, 3]"
-local function sizes_text(x) return (tostring(x.shape):gsub("^.*%(", ""):gsub("%)$", "")) end
 
 --- logsumexp(x, dim, keepdim = false): ln Σ e^x, without overflow.
 function statistics.logsumexp(x, ...)
@@ -51,11 +40,11 @@ function statistics.median(x, ...)
   local all = dim == nil
   if all and keepdim then E.fail("median: keepdim is given without dim; give both or none") end
   local lanes = all and x:flatten() or x.ndim == 0 and x:unsqueeze(1) or x
-  local along = all and 1 or dimension(x, dim, "median")
+  local along = all and 1 or A.dim(dim, x.ndim, "median", "dim")
   local n = lanes.shape[along]
   if n == 0 then
     if all and x.dtype == "float32" then return core.tensor(0 / 0) end
-    E.fail("median: x is %s; dimension %d must have at least 1 element", sizes_text(x), along)
+    E.fail("median: x is %s; dimension %d must have at least 1 element", A.text(A.sizes(x)), along)
   end
   local values, indices = lanes:sort(along)
   local middle = math.floor((n + 1) / 2)
@@ -137,10 +126,10 @@ function statistics.quantile(x, ...)
   end
   local single
   q, single = fractions(q)
-  local along = dim == nil and 1 or dimension(x, dim, "quantile")
+  local along = dim == nil and 1 or A.dim(dim, x.ndim, "quantile", "dim")
   local lanes = (dim == nil and x:flatten() or x.ndim == 0 and x:unsqueeze(1) or x):sort(along)
   local n = lanes.shape[along]
-  if x:numel() == 0 then E.fail("quantile: x is %s; it must have at least 1 element", sizes_text(x)) end
+  if x:numel() == 0 then E.fail("quantile: x is %s; it must have at least 1 element", A.text(A.sizes(x))) end
   local below, above, weight = {}, {}, {}
   for i, rank in ipairs(ranks_of(q, n)) do
     local low, high, share = parts(rank)

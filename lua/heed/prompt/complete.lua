@@ -6,10 +6,11 @@ local host = require "heed.prompt.host"
 local names = require "heed.prompt.names"
 local prompt = require "heed.prompt"
 local show = require "heed.prompt.show"
+local state_dict = require "heed.nn.state_dict"
 local tokens = require "heed.prompt.tokens"
 local concat, sort = table.concat, table.sort
-local find, sub = string.find, string.sub
-local getmetatable, ipairs, pairs, pcall, rawget, type = getmetatable, ipairs, pairs, pcall, rawget, type
+local find, match, sub = string.find, string.match, string.sub
+local getmetatable, ipairs, next, pairs, pcall, rawget, type = getmetatable, ipairs, next, pairs, pcall, rawget, type
 
 local complete = {}
 
@@ -36,10 +37,18 @@ local function collector(partial)
   end
 end
 
+-- The first keys of a state dict, whose entries may be large to open: "model" for "model.weight".
+local function add_names(state, add)
+  for name in state_dict.names(state) do
+    if type(name) == "string" then add(match(name, "^[^.]*")) end
+  end
+end
+
 local function add_keys(value, add)
+  if state_dict.is_state_dict(value) then return add_names(value, add) end
   for _ = 1, 5 do
     if type(value) ~= "table" then return end
-    for key, field in pairs(value) do add(key, field) end
+    for key, field in next, value do add(key, field) end
     local meta = getmetatable(value)
     value = type(meta) == "table" and rawget(meta, "__index") or nil
   end
@@ -73,7 +82,7 @@ local function members(of, colon, partial)
   if heed.nn.is_module(value) then pcall(add_parts, value, add) end
   if type(value) == "string" then value = host.globals.string end
   local meta = getmetatable(value)
-  if type(value) == "table" then
+  if type(value) == "table" or state_dict.is_state_dict(value) then
     add_keys(value, add)
   elseif type(meta) == "table" and type(rawget(meta, "__index")) == "table" then
     add_keys(rawget(meta, "__index"), add)

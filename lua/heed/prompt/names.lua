@@ -4,21 +4,14 @@ local annotations = require "heed.prompt.annotations"
 local heed = require "heed"
 local host = require "heed.prompt.host"
 local prompt = require "heed.prompt"
-local match = string.match
+local state_dict = require "heed.nn.state_dict"
+local find, match = string.find, string.match
 local getmetatable, ipairs, pairs, pcall, rawget, tonumber, type = getmetatable, ipairs, pairs, pcall, rawget, tonumber,
   type
 
 local names = {}
 
 -- ---- Values ----
-
-local function index(value, key) return value[key] end
-
---- value[key], or nil if that is an error.
-function names.index(value, key)
-  local fine, result = pcall(index, value, key)
-  if fine then return result end
-end
 
 -- Tables of the library → their classes; made when first used, since heed compiles its parts when they are used.
 local function class_of_table(value)
@@ -36,6 +29,33 @@ local function class_of_table(value)
     end)
   end
   return found
+end
+
+-- ---- Fields ----
+
+local function index(value, key) return value[key] end
+
+-- Whether a table's __index is a function of heed's: those of the user are not called. meta: what getmetatable gives.
+local function is_ours(value, meta)
+  local name = type(meta) == "table" and rawget(meta, "__name")
+  if type(name) == "string" and find(name, "^heed") then return true end
+  return heed.nn.is_module(value) or state_dict.is_state_dict(value) or class_of_table(value) ~= nil
+end
+
+--- value[key], or nil if that is an error, or would call a function of the user.
+function names.index(value, key)
+  local at = value
+  for _ = 1, 100 do
+    if type(at) ~= "table" then break end
+    local found, meta = rawget(at, key), getmetatable(at)
+    if found ~= nil or meta == nil then return found end
+    if is_ours(at, meta) then break end
+    local following = type(meta) == "table" and rawget(meta, "__index")
+    if type(following) ~= "table" and type(following) ~= "userdata" then return nil end
+    at = following
+  end
+  local fine, result = pcall(index, value, key)
+  if fine then return result end
 end
 
 --- The name of the class of a value in the annotations, or nil.

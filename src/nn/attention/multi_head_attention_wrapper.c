@@ -68,7 +68,7 @@ static bool is_chosen(int64_t i, const int64_t *chosen, int64_t count) {
 static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                    heed_tensor **out, heed_attention_taps *taps) {
   const heed__attention_module *a = (const heed__attention_module *)m;
-  const heed_module *list = heed__module_part(m, "heads");
+  heed_module *list = heed__module_part(m, "heads");
   const int count = list->count;
   heed_context *ctx = m->context;
   heed_generator *g = heed__generator(ctx, options->generator);
@@ -88,6 +88,7 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
   status =
       heed__result_begin(ctx, m->class->name, &result, out, HEED_FLOAT32, x->ndim, shape, false, 4, inputs);
   if (status != HEED_OK) return status;
+  heed_module_retain(list); /* parts of one's own may replace it */
   if (taps != NULL) {
     found = heed__allocate(ctx, (size_t)count * sizeof *found);
     if (found != NULL) memset(found, 0, (size_t)count * sizeof *found);
@@ -133,6 +134,7 @@ done:
   heed__release(ctx, chosen);
   heed__release(ctx, found);
   heed__release(ctx, each);
+  heed_module_release(list);
   return heed__result_end(ctx, &result, status);
 }
 

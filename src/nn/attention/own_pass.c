@@ -122,6 +122,9 @@ static heed_status run_stage(heed__own_pass *pass, int stage) {
 
 heed_status heed__own_pass_run(heed__own_pass *pass, heed_module **part, const heed_tensor **x) {
   const char *name = NULL;
+  if (!pass->pending && !pass->finished)
+    return heed__fail(pass->context, HEED_ARGUMENT, "%s: the forward pass has ended with an error",
+                      pass->module->class->name);
   heed_status status = HEED_OK;
   if (pass->waiting < 0 && pass->pending) status = check_cache_unchanged(pass);
   while (status == HEED_OK && pass->waiting < 0 && pass->stage < HEED__STAGES) {
