@@ -43,7 +43,7 @@ static heed_tensor **tensor_of(heed_attention_taps *taps, heed__tap tap) {
 }
 
 /* The heads and queries of the maps. */
-static heed_status choose_rows(heed__attention_plan *p) {
+static heed_status choose_map_rows(heed__attention_plan *p) {
   const heed__attention_operands *operands = p->operands;
   const heed_taps_wanted *wanted = operands->wanted;
   const heed_status status = heed__wanted_heads(p->context, operands->function, wanted, p->query_heads,
@@ -66,7 +66,7 @@ heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares) {
     like.ndim++;
     for (int64_t i = 0; i < taps->lse->numel; i++) p->lse[i] = -INFINITY; /* without keys nothing else does */
   }
-  if ((status = choose_rows(p))) return status;
+  if ((status = choose_map_rows(p))) return status;
   like.shape[p->ndim - 1] = p->key_length;
   like.shape[p->ndim - 2] = p->map_query_count;
   if (p->ndim > p->batch_ndim + 2) like.shape[p->ndim - 3] = p->map_head_count;

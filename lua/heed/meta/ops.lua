@@ -448,8 +448,8 @@ function Tensor:embedding(weight) end
 ---@field capped_logits heed.Tensor after softcap
 ---@field biased_logits heed.Tensor after masks, biases and windows; -inf for hidden keys
 ---@field weights heed.Tensor after softmax, without the sink
----@field present_key heed.Tensor [..., hkv, P + S, d]: past and new keys
----@field present_value heed.Tensor [..., hkv, P + S, dv]: past and new values
+---@field present_key heed.Tensor [..., hkv, P + S, d]: past and new keys; without past keys a view of k
+---@field present_value heed.Tensor [..., hkv, P + S, dv]: past and new values; without past values a view of v
 
 ---Scaled dot-product attention, softmax(scale · q kᵀ + mask) v, where x is q [..., hq, L, d]. hq must be a multiple of
 ---hkv; query head i uses key head ceil(i · hkv / hq). A query that sees no key gives zeros. Hidden keys and values never
