@@ -84,7 +84,7 @@ static __attribute__((noinline)) void small_write_lse(const heed__attention_task
 }
 
 /* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there is no mask, cap, slope,
- * sink or dropout. */
+ * sink or dropout, and lse is not wanted. */
 V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
   const heed_dtype k_dtype = plain ? HEED_FLOAT32 : t->k_dtype, v_dtype = plain ? HEED_FLOAT32 : t->v_dtype;
   const bool masked = !plain && (t->visible || t->padding || t->bias);
@@ -141,7 +141,7 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   }
   if (!plain && t->has_sink) sum = v_add(sum, v_exp(v_sub(v_set(t->sink), most)));
   const vmask none = v_eq(sum, v_zero()); /* no visible key, or only scores of -inf: zeros */
-  if (t->lse) small_write_lse(t, i0, n, most, sum);
+  if (!plain && t->lse) small_write_lse(t, i0, n, most, sum);
   const vfloat share = v_div(v_set(1.0f), sum);
   for (int64_t j = 0; j < keys; j++) {
     weight[j] = v_mul(weight[j], share);
@@ -210,7 +210,7 @@ static void attend_small(const heed__attention_task *t) {
 #endif
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
                      t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias &&
-                     !t->dropout_mask;
+                     !t->dropout_mask && !t->lse;
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }
