@@ -386,7 +386,8 @@ heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor
   for (int64_t i = 0; i < positions->numel; i++) {
     if (position[i] >= 1) continue;
     status = heed__fail(ctx, HEED_ARGUMENT,
-                        "%s: element %" PRId64 " of positions is %" PRId64 "; it must be at least 1",
+                        "%s: element %" PRId64 " of positions is %" PRId64
+                        "; it must be at least 1: positions count from 1",
                         function, i + 1, position[i]);
     goto done;
   }

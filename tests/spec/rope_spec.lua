@@ -103,7 +103,7 @@ describe("heed.rope", function()
       .. "(element [1] of positions)", function() heed.rope(x, heed.ones(2) / 2) end)
     raises("rope: positions is [3] and must broadcast to [2]; its size 3 of dimension 1 must be 1 or 2",
       function() heed.rope(x, heed.ones(3, { dtype = "int64" })) end)
-    raises("rope: element 2 of positions is 0; it must be at least 1",
+    raises("rope: element 2 of positions is 0; it must be at least 1: positions count from 1",
       function() heed.rope(x, heed.tensor({ 1, 0 }, { dtype = "int64" })) end)
     raises("rope: base is a string ('1e4'); it must be a number", function() heed.rope(x, { base = "1e4" }) end)
   end)
