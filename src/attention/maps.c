@@ -8,7 +8,7 @@
 
 enum {
   MAP_ROWS = 192,       /* maximum rows of a block */
-  MAP_SCORES = 1 << 18, /* maximum scores of a block, unless it has one row: they stay in the cache */
+  MAP_SCORES = 1 << 16, /* maximum scores of a block, unless it has one row: they stay in the cache */
   MAP_WORK = 1 << 22,   /* maximum multiply-adds of a product, unless it is one row by MAP_KEYS keys */
   MAP_KEYS = 64,        /* minimum keys of a product */
   MAP_WIDENED = 1 << 16 /* maximum floats of widened keys, unless they are MAP_KEYS keys */
@@ -148,10 +148,17 @@ static void map_row(const heed__kernels *kernels, const map_task *t, int64_t i, 
   const bool any = seen && (t->has_sink || kernels->max(x + first, (size_t)n) != -INFINITY);
   if (!any) fill_keys(x, 0.0f, first, last);
   if (t->has_sink) x[last] = t->sink;
-  if (any) kernels->softmax(x + first, x + first, (size_t)(n + t->has_sink));
-  fill_keys(x, 0.0f, 0, first);
-  fill_keys(x, 0.0f, last, s);
-  if (weights) memcpy(weights, x, (size_t)s * sizeof *x);
+  if (any && !t->has_sink && weights) { /* without a copy */
+    kernels->softmax(weights + first, x + first, (size_t)n);
+    fill_keys(weights, 0.0f, 0, first);
+    fill_keys(weights, 0.0f, last, s);
+    x = weights;
+  } else {
+    if (any) kernels->softmax(x + first, x + first, (size_t)(n + t->has_sink));
+    fill_keys(x, 0.0f, 0, first);
+    fill_keys(x, 0.0f, last, s);
+    if (weights) memcpy(weights, x, (size_t)s * sizeof *x);
+  }
   if (dropped && keep)
     kernels->mul(dropped, x, 1, keep, 1, (size_t)s);
   else if (dropped)
