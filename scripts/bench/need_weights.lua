@@ -13,7 +13,7 @@ local HEADS, SIZE, SECONDS = 12, 64, tonumber(os.getenv "BENCH_SECONDS") or 0.5
 
 local function mask_of(n, s, hidden)
   local mask = heed.zeros(n, s)
-  local i, j = heed.arange(1, n):unsqueeze(2) + (s - n), heed.arange(1, s):unsqueeze(1)
+  local i, j = heed.arange(1, n + 1):unsqueeze(2) + (s - n), heed.arange(1, s + 1):unsqueeze(1)
   return mask:masked_fill(hidden(i, j), -math.huge)
 end
 
@@ -25,7 +25,7 @@ local OPTIONS = {
   { "plain" },
   { "causal", call = { is_causal = true }, bias = causal },
   { "mask", bias = causal, masked = true },
-  { "window", call = { is_causal = true, window = 64 }, bias = window },
+  { "window", call = { is_causal = true, window = { left = 63 } }, bias = window },
   { "kv groups", kv = 3 },
   { "softcap", call = { softcap = 30 } },
   { "sinks", sinks = true },
@@ -44,24 +44,21 @@ local function variants_of(case, batch, n, s)
   local q = heed.randn(batch, HEADS, n, SIZE)
   local k, v = heed.randn(batch, case.kv or HEADS, s, SIZE), heed.randn(batch, case.kv or HEADS, s, SIZE)
   local options = merged(case.call)
-  if options.is_causal and n < s then
-    options.past_key, options.past_value = k[{ {}, {}, { 1, s - n } }], v[{ {}, {}, { 1, s - n } }]
-  end
+  if (options.is_causal or case.alibi) and n < s then options.kv_lengths = heed.full({ batch }, s, { dtype = "int64" }) end
   local bias = case.bias and mask_of(n, s, case.bias)
-  if case.masked then options.attn_mask = bias:isfinite() end
+  if case.masked then options.attn_mask = bias:eq(0) end
   local sinks
   if case.sinks then
     options.sinks = heed.randn(HEADS)
     sinks = options.sinks:reshape(1, HEADS, 1, 1):expand(batch, HEADS, n, 1)
   end
   if case.alibi then
-    local distance = (heed.arange(1, n):unsqueeze(2) + (s - n) - heed.arange(1, s):unsqueeze(1)):abs()
+    local distance = (heed.arange(1, n + 1):unsqueeze(2) + (s - n) - heed.arange(1, s + 1):unsqueeze(1)):abs()
     bias = options.alibi_slopes:reshape(HEADS, 1, 1) * -distance
   end
-  local scale, keys, values = SIZE ^ -0.5, k, v
-  if options.past_key then k, v = k[{ {}, {}, { s - n + 1, s } }], v[{ {}, {}, { s - n + 1, s } }] end
+  local scale = SIZE ^ -0.5
   local function lua()
-    local kx, vx = keys, values
+    local kx, vx = k, v
     if case.kv then kx, vx = kx:repeat_interleave(HEADS / case.kv, 2), vx:repeat_interleave(HEADS / case.kv, 2) end
     local w = (q * scale):matmul(kx.mT)
     if options.softcap then w:div_(options.softcap):tanh_():mul_(options.softcap) end
