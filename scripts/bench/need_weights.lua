@@ -44,7 +44,9 @@ local function variants_of(case, batch, n, s)
   local q = heed.randn(batch, HEADS, n, SIZE)
   local k, v = heed.randn(batch, case.kv or HEADS, s, SIZE), heed.randn(batch, case.kv or HEADS, s, SIZE)
   local options = merged(case.call)
-  if (options.is_causal or case.alibi) and n < s then options.kv_lengths = heed.full({ batch }, s, { dtype = "int64" }) end
+  if (options.is_causal or case.alibi) and n < s then
+    options.kv_lengths = heed.full({ batch }, s, { dtype = "int64" })
+  end
   local bias = case.bias and mask_of(n, s, case.bias)
   if case.masked then options.attn_mask = bias:eq(0) end
   local sinks
