@@ -748,6 +748,7 @@ typedef struct heed_attention_options {
   const heed_tensor *alibi_slopes; /* float32 [hq]: adds -slope · |i + offset - j|. arXiv:2108.12409 */
   const heed_tensor *sinks;        /* float32 [hq]: a logit that takes part of the weight but has no value.
                                       arXiv:2309.17453 */
+  const struct heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
 } heed_attention_options;
 
 /* Intermediate results of attention, on request; this changes no bit of the result. Results that a call does
@@ -766,8 +767,10 @@ typedef struct heed_attention_options {
   X(queries)         /* the inputs of attention, after norms and rotation (modules) */                       \
   X(keys)                                                                                                    \
   X(values)                                                                                                  \
-  X(present_key)     /* the past and the new ones joined, [..., hkv, p + s, d] (sdpa) */                     \
-  X(present_value)
+  X(present_key)     /* the past and the new ones joined, [..., hkv, p + s, d]; without past keys a view of  \
+                        k (sdpa) */                                                                          \
+  X(present_value)                                                                                           \
+  X(lse)             /* log Σ e^score, with the sink, [..., hq, l]; -inf where no key is visible */
 /* clang-format on */
 typedef struct heed_attention_taps {
   size_t size; /* sizeof(heed_attention_taps) */
@@ -775,6 +778,20 @@ typedef struct heed_attention_taps {
   HEED_ATTENTION_TAPS_LIST(X)
 #undef X
 } heed_attention_taps;
+/* A choice of taps: those whose field is true, and of the maps only some heads and queries, in the order
+ * given. Heads and queries count from 1; negative ones count from the last. A name that the call does not
+ * compute is ignored. Errors of calls with it: INDEX, ARGUMENT (a head twice). */
+typedef struct heed_taps_wanted {
+  size_t size; /* sizeof(heed_taps_wanted) */
+#define X(name) bool name;
+  HEED_ATTENTION_TAPS_LIST(X)
+#undef X
+  const int64_t *head_list; /* head_count of them; NULL: all */
+  int64_t head_count;
+  const int64_t *query_list; /* query_count of them; NULL: all */
+  int64_t query_count;
+  bool query_range; /* query_list holds the first and the last of a range */
+} heed_taps_wanted;
 /** Frees the tensors and sets them to NULL. NULL is allowed. */
 HEED_API void heed_attention_taps_free(heed_attention_taps *taps);
 
@@ -970,6 +987,7 @@ typedef struct heed_forward_options {
   const heed_tensor *key, *value; /* cross attention: [b, s, kdim] and [b, s, vdim], without b if x has
                                      none; value NULL: key */
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
+  const heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
 } heed_forward_options;
 
 /** Applies the module to x. options NULL: none. taps NULL: not requested; otherwise its size must be set, and

@@ -34,6 +34,7 @@ typedef struct heed__attention_operands {
       same_tokens; /* queries and keys are of the same tokens, so that lengths do not shift query positions */
   const heed_tensor *k_scale, *v_scale; /* float32 [..., hkv, s]: the scale of each int8 row */
   unsigned taps;                        /* bits of the taps to compute: maps, present_key, present_value */
+  const heed_taps_wanted *wanted;       /* heads and queries of the maps; NULL: all. Read at the beginning */
   heed_attention_taps *found;           /* receives these on success; its other fields do not change */
 } heed__attention_operands;
 
@@ -101,12 +102,17 @@ typedef struct heed__attention_plan {
 
   /* Results and tasks (plan.c, taps.c) */
   heed__result result;
-  heed_attention_taps taps;   /* moved to operands->found at the end */
-  float *map[HEED__TAP_MAPS]; /* elements of the requested maps, else NULL */
+  heed_attention_taps taps;         /* moved to operands->found at the end */
+  float *map[HEED__TAP_MAPS];       /* elements of the requested maps, else NULL */
+  int64_t *map_heads, *map_queries; /* those of the maps, from 0; NULL: all */
+  int64_t map_head_count, map_query_count;
+  float *lse; /* elements of the tap [heads, l], else NULL */
   const heed__kernels *kernels;
   bool empty;           /* nothing to compute */
   bool tapped;          /* maps are requested; a separate pass writes them */
   bool decoded;         /* `decode` computes the output */
+  bool decodes_weights; /* and the only map, that of the weights */
+  bool fuses_weights;   /* the attention kernel writes the only map, that of the weights */
   bool drops, in_order; /* in_order: head by head, in the order of dropout's draws; fastest for small heads */
   bool divided;         /* `work` has begun */
   int64_t rows, blocks; /* of a task; tasks of a head */
@@ -148,6 +154,31 @@ HEED_MUST_USE
 heed_status heed__attention_plan_end(heed__attention_plan *p, heed_status status);
 /** Progress from 0 to 1. */
 double heed__attention_plan_progress(const heed__attention_plan *p);
+
+/* ---- The choice of taps (wanted.c) ---- */
+
+/** Reads the host's choice, of any version, to *own; *wanted is then own, or stays NULL. Errors: ARGUMENT. */
+HEED_MUST_USE
+heed_status heed__wanted_read(heed_context *ctx, const char *function, const heed_taps_wanted **wanted,
+                              heed_taps_wanted *own);
+/** The bits of the taps that are wanted, of those in `all`; NULL: all but lse. */
+unsigned heed__wanted_bits(const heed_taps_wanted *wanted, unsigned all);
+/** The choice of heads among `heads`, and of queries among l, from 0: new arrays, or NULL for all. Errors:
+ * INDEX, ARGUMENT, MEMORY. */
+HEED_MUST_USE
+heed_status heed__wanted_heads(heed_context *ctx, const char *function, const heed_taps_wanted *wanted,
+                               int64_t heads, int64_t **out, int64_t *count);
+HEED_MUST_USE
+heed_status heed__wanted_queries(heed_context *ctx, const char *function, const heed_taps_wanted *wanted,
+                                 int64_t l, int64_t **out, int64_t *count);
+/** Reduces complete taps to the choice; one_head: the maps have no dimension of heads. */
+HEED_MUST_USE
+heed_status heed__wanted_select(heed_context *ctx, const char *function, const heed_taps_wanted *wanted,
+                                bool one_head, heed_attention_taps *taps);
+/** A copy that owns its arrays, which heed__release frees; NULL stays NULL. Errors: MEMORY. */
+HEED_MUST_USE
+heed_status heed__wanted_copy(heed_context *ctx, const char *function, const heed_taps_wanted *wanted,
+                              heed_taps_wanted **out);
 
 /** Begins, runs and ends a plan. (forward.c) */
 HEED_MUST_USE

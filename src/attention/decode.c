@@ -92,10 +92,52 @@ static void part_of(const heed__attention_plan *p, int64_t area, float **out, fl
   *row_sum = *row_max + p->decode.area_rows;
 }
 
+/* ---- Weights ---- */
+
+bool heed__wants_weights_only(const heed__attention_plan *p) {
+  for (int i = 0; i < HEED__TAP_MAPS; i++)
+    if ((p->map[i] != NULL) != (i == HEED__TAP_weights)) return false;
+  if (p->map_query_count > p->query_length) return false;
+  for (int64_t i = 0; p->map_queries && i < p->map_query_count; i++)
+    for (int64_t j = 0; j < i; j++)
+      if (p->map_queries[i] == p->map_queries[j]) return false;
+  return true;
+}
+
+/* The row of the weights [s] of a query, if they are wanted. */
+static float *weights_of(const heed__attention_plan *p, int64_t head, int64_t query) {
+  if (!p->decodes_weights) return NULL;
+  heed__attention_task of_head = {.key_length = p->key_length};
+  int64_t i = query;
+  if (!heed__attention_tap(&of_head, p, head)) return NULL;
+  if (p->map_queries)
+    for (i = 0; i < p->map_query_count && p->map_queries[i] != query;) i++;
+  return i < p->map_query_count ? of_head.weights + i * p->key_length : NULL;
+}
+
+/* Turns the scores of query i, which the decode kernel has written, into weights. */
+static void end_weights(const heed__attention_plan *p, const heed__attention_task *head, int64_t i,
+                        float *weights, float most, float total, bool sees) {
+  const heed__kernels *kernels = p->kernels;
+  const float share = 1.0f / total;
+  int64_t first, last;
+  heed__attention_window(head, i, &first, &last);
+  if (!sees) first = last = 0;
+  float *x = weights + first;
+  const size_t n = (size_t)(last - first);
+  kernels->sub(x, x, 1, &most, 0, n);
+  kernels->exp(x, x, n);
+  kernels->mul(x, x, 1, &share, 0, n);
+  for (int64_t j = 0; j < first; j++) weights[j] = 0.0f;
+  for (int64_t j = last; j < p->key_length; j++) weights[j] = 0.0f;
+}
+
+/* ---- Merging ---- */
+
 /* Merges the partial results of query i of a head, each weighted by e^(its row_max - the largest row_max).
  * They are row r of `ranges` areas from first_area on. */
 static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t r,
-                     const heed__attention_task *head, int64_t i) {
+                     const heed__attention_task *head, int64_t i, float *lse, float *weights) {
   const int64_t dv = head->value_size, ranges = p->decode.ranges;
   const ptrdiff_t column = head->out_column;
   float *out = head->out + i * head->out_row;
@@ -116,6 +158,8 @@ static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t 
   }
   if (head->has_sink) total += expf(head->sink - most);
   for (int64_t c = 0; c < dv; c++) out[c * column] = sees ? out[c * column] / total : 0.0f;
+  if (weights) end_weights(p, head, i, weights, most, total, sees);
+  if (lse) *lse = sees ? most + logf(total) : -INFINITY;
 }
 
 /* The outputs of the unit that begins with first_row of a bundle; its areas begin with `area`. */
@@ -125,7 +169,9 @@ static void join_rows(const heed__attention_plan *p, int64_t bundle, int64_t fir
   for (int64_t r = 0; r < rows; r++) {
     const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
-    join_row(p, area, r, &head, query);
+    const int64_t of_all = bundle * p->decode.heads * p->group * p->query_length + first_row + r;
+    join_row(p, area, r, &head, query, p->lse ? p->lse + of_all : NULL,
+             weights_of(p, heed__quotient(of_all, p->query_length), query));
   }
 }
 
@@ -179,7 +225,10 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
         .bias = head.bias ? head.bias + query * head.bias_row : NULL,
         .slope = head.slope,
         .position = query + head.offset,
+        .map = weights_of(p, bundle * d->heads * p->group + (first_row + r) / p->query_length, query),
     };
+    float *map = *position == 0 ? task.row[r].map : NULL;
+    for (int64_t j = task.first; map && j < task.last; j++) map[j] = -INFINITY;
     heed__attention_window(&head, query, &task.row[r].first, &task.row[r].last);
   }
   const int64_t area = d->ranges > 1 ? i : slot;

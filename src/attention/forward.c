@@ -17,10 +17,11 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
   static const char function[] = "scaled_dot_product_attention";
   static const unsigned all = 1u << HEED__TAP_logits | 1u << HEED__TAP_capped_logits |
                               1u << HEED__TAP_biased_logits | 1u << HEED__TAP_weights |
-                              1u << HEED__TAP_present_key | 1u << HEED__TAP_present_value;
+                              1u << HEED__TAP_present_key | 1u << HEED__TAP_present_value |
+                              1u << HEED__TAP_lse;
   heed_attention_taps found = {.size = sizeof found};
-  heed__attention_operands operands = {
-      .function = function, .q = q, .k = k, .v = v, .taps = taps ? all : 0, .found = &found};
+  heed_taps_wanted own;
+  heed__attention_operands operands = {.function = function, .q = q, .k = k, .v = v, .found = &found};
   heed_status status = HEED_OK;
   if (options) {
     status = heed__struct_read(ctx, function, "options", "heed_attention_options", options, &operands.options,
@@ -30,7 +31,12 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
     HEED__MAY_ENTER(ctx, function, o->attn_mask, o->generator, o->kv_lengths, o->past_key, o->past_value,
                     o->alibi_slopes, o->sinks);
   }
-  if (taps) status = heed__struct_check(ctx, function, "taps", "heed_attention_taps", taps);
+  if (taps) {
+    status = heed__struct_check(ctx, function, "taps", "heed_attention_taps", taps);
+    operands.wanted = operands.options.wanted;
+    if (!status) status = heed__wanted_read(ctx, function, &operands.wanted, &own);
+    operands.taps = heed__wanted_bits(operands.wanted, all);
+  }
   if (status) return status;
   const bool draws = operands.options.dropout_p > 0;
   heed_generator *g = heed__generator(ctx, operands.options.generator), before;

@@ -20,7 +20,7 @@ enum {
 /* ---- Running ---- */
 
 /* Computes rows of a head in *task, a copy of the plan's; false if it stopped at a yield point. A separate
- * pass of the scalar kernel writes taps, so that they do not change the bits of the output. */
+ * pass writes the maps, so that they do not change the bits of the output. */
 static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, int64_t head, int64_t first,
                      int64_t last, const float *dropout_mask, float *scratch, const heed__pace *pace,
                      int64_t *position) {
@@ -29,16 +29,21 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   task->last = last;
   task->dropout_mask = dropout_mask;
   task->scratch = scratch;
+  if (p->lse) task->lse = p->lse + head * p->query_length;
+  if (p->fuses_weights && !heed__attention_tap(task, p, head)) task->weights = NULL;
   if (*position < TAPPED) {
     if (!p->decoded && !p->kernels->attention(task, pace, position)) return false;
     if (!p->tapped) return true;
     *position = TAPPED;
   }
   heed__attention_task tapped = *task;
-  tapped.out = NULL;
-  heed__attention_tap(&tapped, p, head);
+  tapped.out = tapped.lse = NULL;
+  if (!heed__attention_tap(&tapped, p, head)) return true;
   int64_t at = *position - TAPPED;
-  const bool done = heed__kernels_scalar.attention(&tapped, pace, &at);
+  const bool done =
+      p->kernels == &heed__kernels_scalar && !p->map_queries
+          ? heed__kernels_scalar.attention(&tapped, pace, &at)
+          : heed__attention_maps(p->kernels, &tapped, p->map_queries, p->map_query_count, pace, &at);
   *position = TAPPED + at;
   return done;
 }
@@ -156,8 +161,8 @@ static heed_status new_scratch(heed__attention_plan *p, int slots, heed__attenti
                                   most / MOST_ROWS; /* expanded tensors may be that wide */
   if (fits) {
     p->area = scratch_of(p->kernels, &task);
-    if (p->tapped && p->area < scratch_of(&heed__kernels_scalar, &task))
-      p->area = scratch_of(&heed__kernels_scalar, &task);
+    const size_t maps = p->tapped ? aligned(heed__attention_maps_scratch(&task)) : 0;
+    if (p->area < maps) p->area = maps;
     fits = p->area <= (slots > 1 ? (most - drawn) / (size_t)slots : most - drawn);
   }
   const size_t floats = fits ? (size_t)slots * p->area + drawn : most;
@@ -202,8 +207,16 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
   if (!p->drops && heed__attention_is_decode(p)) {
+    if (heed__wants_weights_only(p)) {
+      p->decodes_weights = true;
+      p->tapped = false;
+    }
     const heed_status status = begin_decode(p, scratch);
     if (status || !p->tapped) return status;
+  }
+  if (p->tapped && p->kernels != &heed__kernels_scalar && !p->map_queries && heed__wants_weights_only(p)) {
+    p->fuses_weights = true;
+    p->tapped = false;
   }
   const int most_workers = p->in_order ? 1 : workers_for(p, (double)p->span);
   p->rows = rows_of_task(p, most_workers);
@@ -222,6 +235,7 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   const heed_attention_options *o = &operands->options;
   memset(p, 0, offsetof(heed__attention_plan, dropout));
   p->context = ctx;
+  const bool shares = *out == NULL;
   p->operands = operands;
   p->empty = true;
   heed_status status = heed__attention_check(p);
@@ -232,7 +246,7 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
                              operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask, o->kv_lengths,
                              o->alibi_slopes, o->sinks, operands->k_scale, operands->v_scale});
   if (status) goto failed;
-  if (operands->taps && (status = heed__attention_new_taps(p))) goto failed;
+  if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
   heed__attention_set_out(p, p->result.tensor);
   p->empty =
       p->heads == 0 || p->query_length == 0 || (p->value_size == 0 && !operands->taps && o->dropout_p <= 0);

@@ -19,17 +19,30 @@ void heed__attention_set_out(heed__attention_plan *p, const heed_tensor *out);
 /** Turns a copy of p->task into the task of that head. (strides.c) */
 void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p, int64_t head);
 
-/** Allocates the requested taps, except those in `joined`, and sets p->map. Errors: MEMORY. (taps.c) */
+/** Makes the requested taps, except those in `joined`, and sets p->map and p->lse. `shares`: the inputs
+ * themselves may be taps. Errors: INDEX, ARGUMENT, MEMORY. (taps.c) */
 HEED_MUST_USE
-heed_status heed__attention_new_taps(heed__attention_plan *p);
+heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares);
 /** Moves the taps to operands->found if status is OK, otherwise frees them. (taps.c) */
 void heed__attention_end_taps(heed__attention_plan *p, heed_status status);
-/** Sets the maps of a head in its task. (taps.c) */
-void heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p, int64_t head);
+/** Sets the maps of a head in its task; false if they have no rows of it. (taps.c) */
+bool heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p, int64_t head);
+
+/** Writes the maps that the task names, as the scalar attention kernel does, for its rows first…last-1. Row r
+ * of the maps is that of query queries[r], from 0, for `count` of them, or of query r if queries is NULL.
+ * False if it stopped at a yield point. (maps.c) */
+HEED_MUST_USE
+bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_task *t, const int64_t *queries,
+                          int64_t count, const heed__pace *pace, int64_t *position);
+/** The floats of its scratch. */
+size_t heed__attention_maps_scratch(const heed__attention_task *t);
 
 /** Whether heed__decode_divide suits the call: few queries on several keys, all with contiguous columns. It
  * must have no dropout. (decode.c) */
 bool heed__attention_is_decode(const heed__attention_plan *p);
+/** Whether the kernels that compute the output can write the maps: only those of the weights are wanted, each
+ * query once. (decode.c) */
+bool heed__wants_weights_only(const heed__attention_plan *p);
 /** Sets p->decode, except parts and scores, which the caller allocates, aligned to HEED__ALIGNMENT:
  * decode.area floats for each task (with one range: for each slot), and decode.score_area for each slot. */
 void heed__decode_divide(heed__attention_plan *p, int workers);

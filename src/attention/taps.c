@@ -1,6 +1,8 @@
 /* Taps: intermediate results of attention, for callers that request them. */
 #include "plan.h"
 
+#include <math.h>
+
 void heed_attention_taps_free(heed_attention_taps *taps) {
   heed_attention_taps theirs = {.size = sizeof theirs};
   if (!taps || taps->size == 0) return;
@@ -14,14 +16,20 @@ static bool is_wanted(const heed__attention_plan *p, heed__tap tap) {
   return p->operands->taps >> tap & 1;
 }
 
-/* A new tensor with the dtype and sizes of x, and its elements if `filled`. */
-static heed_status new_tap(const heed__attention_plan *p, const heed_tensor *x, bool filled,
-                           heed_tensor **out) {
+/* A new tensor with the dtype and sizes of x. */
+static heed_status new_tap(const heed__attention_plan *p, const heed_tensor *x, heed_tensor **out) {
+  return heed__tensor_new(p->context, p->operands->function, x->dtype, x->ndim, x->shape, out);
+}
+
+/* The tap of an input: a view, or a copy if the output may be written to the input. */
+static heed_status new_present(const heed__attention_plan *p, const heed_tensor *x, bool shares,
+                               heed_tensor **out) {
   heed_context *ctx = p->context;
   const char *function = p->operands->function;
-  const heed_status status = heed__tensor_new(ctx, function, x->dtype, x->ndim, x->shape, out);
+  if (shares) return heed__tensor_from_view(ctx, function, x, out);
+  const heed_status status = new_tap(p, x, out);
   if (status) return status;
-  return !filled || heed__copy_elements(*out, x) ? HEED_OK : heed__stopped(ctx, function);
+  return heed__copy_elements(*out, x) ? HEED_OK : heed__stopped(ctx, function);
 }
 
 static heed_tensor **tensor_of(heed_attention_taps *taps, heed__tap tap) {
@@ -34,27 +42,55 @@ static heed_tensor **tensor_of(heed_attention_taps *taps, heed__tap tap) {
   }
 }
 
-heed_status heed__attention_new_taps(heed__attention_plan *p) {
+/* The heads and queries of the maps. */
+static heed_status choose_map_rows(heed__attention_plan *p) {
+  const heed__attention_operands *operands = p->operands;
+  const heed_taps_wanted *wanted = operands->wanted;
+  const heed_status status = heed__wanted_heads(p->context, operands->function, wanted, p->query_heads,
+                                                &p->map_heads, &p->map_head_count);
+  if (status) return status;
+  return heed__wanted_queries(p->context, operands->function, wanted, p->query_length, &p->map_queries,
+                              &p->map_query_count);
+}
+
+heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares) {
   heed_attention_taps *taps = &p->taps;
   heed_tensor like = {.dtype = HEED_FLOAT32, .ndim = p->ndim}; /* [..., hq, l, s] */
   heed_status status = HEED_OK;
   taps->size = sizeof *taps;
   for (int i = 0; i < p->ndim; i++) like.shape[i] = p->shape[i];
+  if (is_wanted(p, HEED__TAP_lse)) {
+    like.ndim--;
+    if ((status = new_tap(p, &like, &taps->lse))) return status;
+    p->lse = (float *)(void *)taps->lse->data;
+    like.ndim++;
+    for (int64_t i = 0; i < taps->lse->numel; i++) p->lse[i] = -INFINITY; /* without keys nothing else does */
+  }
+  if ((status = choose_map_rows(p))) return status;
   like.shape[p->ndim - 1] = p->key_length;
+  like.shape[p->ndim - 2] = p->map_query_count;
+  if (p->ndim > p->batch_ndim + 2) like.shape[p->ndim - 3] = p->map_head_count;
   for (int i = 0; i < HEED__TAP_MAPS; i++) {
     if (!is_wanted(p, (heed__tap)i)) continue;
     heed_tensor **map = tensor_of(taps, (heed__tap)i);
-    if ((status = new_tap(p, &like, false, map))) return status;
+    if ((status = new_tap(p, &like, map))) return status;
     p->map[i] = (float *)(void *)(*map)->data;
   }
   if (is_wanted(p, HEED__TAP_present_key) && !p->joined[0])
-    status = new_tap(p, p->k, true, &taps->present_key);
+    status = new_present(p, p->k, shares, &taps->present_key);
   if (!status && is_wanted(p, HEED__TAP_present_value) && !p->joined[1])
-    status = new_tap(p, p->v, true, &taps->present_value);
+    status = new_present(p, p->v, shares, &taps->present_value);
   return status;
 }
 
-void heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p, int64_t head) {
+bool heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p, int64_t head) {
+  if (p->map_heads) {
+    const int64_t item = heed__quotient(head, p->query_heads), of_item = head - item * p->query_heads;
+    int64_t i = 0;
+    while (i < p->map_head_count && p->map_heads[i] != of_item) i++;
+    if (i == p->map_head_count) return false;
+    head = item * p->map_head_count + i;
+  }
   float **const map[HEED__TAP_MAPS] = {
       [HEED__TAP_scores] = &t->scores,
       [HEED__TAP_weights] = &t->weights,
@@ -64,11 +100,14 @@ void heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p,
       [HEED__TAP_biased_logits] = &t->biased_logits,
   };
   for (int i = 0; i < HEED__TAP_MAPS; i++)
-    *map[i] = p->map[i] ? p->map[i] + head * p->query_length * p->key_length : NULL;
+    *map[i] = p->map[i] ? p->map[i] + head * p->map_query_count * p->key_length : NULL;
+  return true;
 }
 
 void heed__attention_end_taps(heed__attention_plan *p, heed_status status) {
   heed_attention_taps *taps = &p->taps;
+  heed__release(p->context, p->map_heads);
+  heed__release(p->context, p->map_queries);
   if (status) {
     heed_attention_taps_free(taps);
     return;

@@ -56,33 +56,49 @@ static void keep_tensors(lua_State *L, int first, int last, const char *class) {
   }
 }
 
-static int forward_in_c(lua_State *L) {
-  enum { SELF = 1, INPUT, OPTIONS, OUTPUT = OPTIONS + LHEED_FORWARD_OPTIONS };
-  static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
-  lheed_begin(L);
-  const char *class = heed_module_class(lheed_self(L, "forward"));
-  const bool plain = lua_gettop(L) <= INPUT; /* without options */
-  if (plain)
-    lua_settop(L, INPUT);
-  else
-    lheed_forward_arguments(L, OPTIONS, class, names);
-  bool wanted = !plain && lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
-  if (strcmp(class, "Embedding") == 0) lheed_indices(L, INPUT, class, "ids", false);
+enum { FORWARD_INPUT = 2, FORWARD_OPTIONS };
 
-  if (calls_own(lheed_self(L, "forward"))) keep_tensors(L, INPUT, lua_gettop(L), class);
+/* With options. Not inline: plain calls would pay for the space on the stack. */
+static __attribute__((noinline)) int forward_with_options(lua_State *L, const char *class) {
+  static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
+  lheed_forward_arguments(L, FORWARD_OPTIONS, class, names);
+  heed_taps_wanted choice;
+  const heed_taps_wanted *chosen = NULL;
+  const bool wanted =
+      lheed_read_wanted(L, FORWARD_OPTIONS + LHEED_NEED_WEIGHTS, FORWARD_OPTIONS + LHEED_NEED_LSE, class,
+                        lheed_module_taps, &choice, &chosen);
+  if (strcmp(class, "Embedding") == 0) lheed_indices(L, FORWARD_INPUT, class, "ids", false);
+  if (calls_own(lheed_self(L, "forward")))
+    keep_tensors(L, FORWARD_INPUT, FORWARD_OPTIONS + LHEED_FORWARD_OPTIONS - 1, class);
   heed_tensor **out = lheed_push_tensor(L);
+  const int output = lua_gettop(L);
   lheed_tap_boxes boxes;
   if (wanted) lheed_push_tap_boxes(L, &boxes);
   heed_module *m = lheed_self(L, "forward");
-  const heed_tensor *x = lheed_tensor(L, INPUT, class, "x");
-  heed_forward_options options = {.size = sizeof options};
-  if (!plain) options = lheed_forward_options(L, OPTIONS, class);
+  const heed_tensor *x = lheed_tensor(L, FORWARD_INPUT, class, "x");
+  heed_forward_options options = lheed_forward_options(L, FORWARD_OPTIONS, class);
+  options.wanted = chosen;
   heed_attention_taps taps = {.size = sizeof taps};
   lheed_call_forward(L, m, x, &options, out, wanted ? &taps : NULL);
   if (!wanted) return lheed_return(L, 1);
-  lua_pushvalue(L, OUTPUT);
+  lua_pushvalue(L, output);
   lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
+}
+
+static int forward_in_c(lua_State *L) {
+  lheed_begin(L);
+  const char *class = heed_module_class(lheed_self(L, "forward"));
+  if (lua_gettop(L) > FORWARD_INPUT) return forward_with_options(L, class);
+  lua_settop(L, FORWARD_INPUT);
+  if (strcmp(class, "Embedding") == 0) lheed_indices(L, FORWARD_INPUT, class, "ids", false);
+  if (calls_own(lheed_self(L, "forward"))) keep_tensors(L, FORWARD_INPUT, FORWARD_INPUT, class);
+  heed_tensor **out = lheed_push_tensor(L);
+  heed_module *m = lheed_self(L, "forward");
+  const heed_tensor *x = lheed_tensor(L, FORWARD_INPUT, class, "x");
+  const heed_forward_options options = {.size = sizeof options};
+  lheed_call_forward(L, m, x, &options, out, NULL);
+  return lheed_return(L, 1);
 }
 
 /* m(x, options) and m:forward(x, options) → y, or y and a table of taps. */

@@ -346,6 +346,13 @@ typedef struct lheed_tap_boxes {
   heed_tensor **box[LHEED_TAPS];
   int first; /* stack slot */
 } lheed_tap_boxes;
+/** Reads the options need_weights (a boolean, or a table {"weights", heads = {3}, queries = {-1, -1}}) and
+ * need_lse. Returns whether taps are requested; *chosen is then `wanted`, or NULL for all but lse. `names`:
+ * those that the function computes besides lse, ended by NULL. May push memory for *wanted, which must stay
+ * on the stack. (ltaps.c) */
+bool lheed_read_wanted(lua_State *L, int need_weights, int need_lse, const char *function,
+                       const char *const *names, heed_taps_wanted *wanted, const heed_taps_wanted **chosen);
+extern const char *const lheed_module_taps[]; /* what modules compute */
 /** Pushes an empty box for each tap. */
 void lheed_push_tap_boxes(lua_State *L, lheed_tap_boxes *taps);
 /** Moves the taps in *found into the boxes, and pushes a table of them by name. */
@@ -382,8 +389,9 @@ void lheed_read_list(lua_State *L, lheed_list *list, struct heed_tensor *view);
 
 /* The options of a forward, by name; need_weights is left to the caller. (lforward.c) */
 #define LHEED_FORWARD_NAMES                                                                                  \
-  "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache"
-enum { LHEED_NEED_WEIGHTS = 2, LHEED_FORWARD_OPTIONS = 8 };
+  "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",       \
+      "need_lse"
+enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 9 };
 /** lheed_options for them; kv_lengths become a tensor. Raises for a second tensor by position. Allocates. */
 void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */

@@ -117,14 +117,19 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
  * enable_gqa = false forbids them. */
 static int op_attention(lua_State *L) {
   static const char function[] = "scaled_dot_product_attention";
-  static const char *const names[] = {"attn_mask",  "dropout_p",    "is_causal", "scale",        "enable_gqa",
-                                      "generator",  "window",       "softcap",   "kv_lengths",   "past_key",
-                                      "past_value", "alibi_slopes", "sinks",     "need_weights", NULL};
+  static const char *const names[] = {"attn_mask",  "dropout_p",    "is_causal",  "scale",
+                                      "enable_gqa", "generator",    "window",     "softcap",
+                                      "kv_lengths", "past_key",     "past_value", "alibi_slopes",
+                                      "sinks",      "need_weights", "need_lse",   NULL};
+  static const char *const tap_names[] = {
+      "logits", "capped_logits", "biased_logits", "weights", "present_key", "present_value", NULL};
   lheed_options(L, function, 4, names);
   luaL_checkstack(L, 16, function);
   const heed_window window = lheed_opt_window(L, 10, function);
   lheed_opt_indices(L, 12, function, "kv_lengths");
-  const bool tapped = lheed_opt_boolean(L, 17, function, "need_weights", false);
+  heed_taps_wanted choice;
+  const heed_taps_wanted *chosen;
+  const bool tapped = lheed_read_wanted(L, 17, 18, function, tap_names, &choice, &chosen);
   heed_tensor **out = lheed_push_tensor(L);
   const int output = lua_gettop(L);
   heed_attention_taps taps = {.size = sizeof taps};
@@ -147,6 +152,7 @@ static int op_attention(lua_State *L) {
       .past_value = lheed_opt_tensor(L, 14, function, "past_value"),
       .alibi_slopes = lheed_opt_tensor(L, 15, function, "alibi_slopes"),
       .sinks = lheed_opt_tensor(L, 16, function, "sinks"),
+      .wanted = chosen,
   };
   /* In C, 0 is the default; in Lua a scale of 0 makes all scores 0. */
   if (!lua_isnil(L, 7) && options.scale == 0) options.scale = DBL_MIN;

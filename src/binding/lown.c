@@ -134,12 +134,16 @@ static int new_pass(lua_State *L) {
   lheed_begin(L);
   const char *class = heed_module_class(lheed_self(L, "forward"));
   lheed_forward_arguments(L, OPTIONS, class, names);
-  const bool wanted = lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, class, "need_weights", false);
+  heed_taps_wanted choice;
+  const heed_taps_wanted *chosen;
+  const bool wanted = lheed_read_wanted(L, OPTIONS + LHEED_NEED_WEIGHTS, OPTIONS + LHEED_NEED_LSE, class,
+                                        lheed_module_taps, &choice, &chosen);
   void **box = lheed_push_box(L, &pass_type);
   lheed_anchor(L, lua_gettop(L), "generator", GENERATOR_SLOT);
   heed_module *m = lheed_self(L, "forward");
   const heed_tensor *x = lheed_tensor(L, INPUT, class, "x");
   heed_forward_options given = lheed_forward_options(L, OPTIONS, class), own;
+  given.wanted = chosen;
   const heed_forward_options *options = &given;
   heed__own_pass *pass = NULL;
   LHEED_TRY(L, heed__module_read_options(m, &options, &own, wanted));

@@ -49,14 +49,17 @@ static int new_steps(lua_State *L) {
   lheed_begin(L);
   lheed_forward_arguments(L, MS, steps_function, names);
   const double seconds = seconds_at(L, MS, steps_function, 2);
-  const bool wanted =
-      lheed_opt_boolean(L, OPTIONS + LHEED_NEED_WEIGHTS, steps_function, "need_weights", false);
+  heed_taps_wanted choice;
+  const heed_taps_wanted *chosen;
+  const bool wanted = lheed_read_wanted(L, OPTIONS + LHEED_NEED_WEIGHTS, OPTIONS + LHEED_NEED_LSE,
+                                        steps_function, lheed_module_taps, &choice, &chosen);
   void **out = lheed_push_box(L, &lheed_steps_type);
   keep_with(L, seconds * 1000, GENERATOR_SLOT);
   heed_module *self = lheed_test_module(L, SELF);
   if (!self) lheed_bad_argument(L, SELF, steps_function, "self", "a built-in module");
   const heed_tensor *x = lheed_tensor(L, INPUT, steps_function, "x");
-  const heed_forward_options options = lheed_forward_options(L, OPTIONS, steps_function);
+  heed_forward_options options = lheed_forward_options(L, OPTIONS, steps_function);
+  options.wanted = chosen;
   heed_steps *steps = NULL;
   LHEED_TRY(L, heed_steps_new(self, x, &options, wanted, &steps));
   *out = steps;

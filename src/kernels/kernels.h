@@ -105,6 +105,7 @@ typedef struct heed__attention_task {
   /* Row-major [l, s], written where not NULL: q·k with hidden keys -inf, the weights after softmax, and after
    * dropout; the scores of all keys scaled, then capped, then biased with hidden keys -inf */
   float *scores, *weights, *dropped_weights, *logits, *capped_logits, *biased_logits;
+  float *lse; /* log Σ e^score of each row, with the sink; -inf for rows without visible keys; [l]; or NULL */
 } heed__attention_task;
 
 /** The keys *first … *last - 1 that row i sees by position; *first is at most *last. */
@@ -138,6 +139,8 @@ typedef struct heed__decode_row {
   const float *bias;              /* [s]; NULL: none */
   float slope;                    /* slope · |position - j| is subtracted from the scores; 0: none */
   int64_t position;
+  float *map; /* receives the scores of the keys that it sees, and perhaps -inf for some that it does not;
+                 [s]; NULL: not wanted */
 } heed__decode_row;
 typedef struct heed__decode_task {
   const void *k, *v; /* key 0 */
@@ -252,8 +255,8 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
      bytes; out does not overlap x */                                                                        \
   X(transpose, void,                                                                                         \
     (float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows, size_t columns))           \
-  /* A row's result does not depend on the other rows of the task. Only the scalar kernel writes scores,     \
-     weights… and accepts out NULL. attention_scratch: bytes for rows first…last-1 */                    \
+  /* A row's result does not depend on the other rows of the task. Only the scalar kernel writes all maps    \
+     and accepts out NULL; the others write weights. attention_scratch: bytes for rows first…last-1 */     \
   X(attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))          \
   X(decode, bool, (const heed__decode_task *task, const heed__pace *pace, int64_t *position))                \
   X(attention_scratch, size_t, (const heed__attention_task *task))                                           \

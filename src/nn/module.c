@@ -125,6 +125,22 @@ heed_status heed__module_read_options(const heed_module *m, const heed_forward_o
   return check_forward_options(m, *options = given, wants_taps);
 }
 
+/* Not in heed_module_forward, whose small calls would pay for the space on the stack. */
+static __attribute__((noinline)) heed_status forward_with_taps(heed_module *m, const heed_tensor *x,
+                                                               const heed_forward_options *options,
+                                                               heed_tensor **out, heed_attention_taps *taps) {
+  heed_context *ctx = m->context;
+  heed_attention_taps found = {.size = sizeof found};
+  heed_taps_wanted wanted;
+  heed_forward_options read = *options;
+  heed_status status = heed__struct_check(ctx, m->class->name, "taps", "heed_attention_taps", taps);
+  if (status == HEED_OK) status = heed__wanted_read(ctx, m->class->name, &read.wanted, &wanted);
+  if (status == HEED_OK) status = m->class->forward(m, x, &read, out, &found);
+  if (status == HEED_OK) heed__struct_move(taps, &found, sizeof found);
+  heed_attention_taps_free(&found);
+  return status;
+}
+
 heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                 heed_tensor **out, heed_attention_taps *taps) {
   heed_forward_options own;
@@ -132,12 +148,6 @@ heed_status heed_module_forward(heed_module *m, const heed_tensor *x, const heed
   HEED__ENTER(ctx, m->class->name, x, out);
   heed_status status = heed__module_read_options(m, &options, &own, taps != NULL);
   if (status != HEED_OK) return status;
-  if (taps == NULL) return m->class->forward(m, x, options, out, NULL);
-  status = heed__struct_check(ctx, m->class->name, "taps", "heed_attention_taps", taps);
-  if (status != HEED_OK) return status;
-  heed_attention_taps found = {.size = sizeof found};
-  status = m->class->forward(m, x, options, out, &found);
-  if (status == HEED_OK) heed__struct_move(taps, &found, sizeof found);
-  heed_attention_taps_free(&found);
-  return status;
+  if (taps != NULL) return forward_with_taps(m, x, options, out, taps);
+  return m->class->forward(m, x, options, out, NULL);
 }

@@ -86,7 +86,7 @@ static void close_fixture(fixture *f) {
 /* ---- The calls ---- */
 
 /* A call stores its results in out[0], out[1]…; the others stay NULL. */
-#define RESULTS 12
+#define RESULTS 13
 #define F       f->ctx
 #define OUT     &out[0]
 #define PAIR    ((const heed_tensor *const[]){f->indices, f->indices})

@@ -477,7 +477,7 @@ describe("scaled_dot_product_attention", function()
   it("lists its options", function()
     fails("scaled_dot_product_attention: there is no option 'mask'; the options are attn_mask, dropout_p, is_causal, "
       .. "scale, enable_gqa, generator, window, softcap, kv_lengths, past_key, past_value, alibi_slopes, sinks, "
-      .. "need_weights", heed.scaled_dot_product_attention, q, k, v, { mask = 1 })
+      .. "need_weights, need_lse", heed.scaled_dot_product_attention, q, k, v, { mask = 1 })
   end)
 end)
 

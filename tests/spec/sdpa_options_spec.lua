@@ -129,11 +129,14 @@ describe("attention with options", function()
     end
   end)
 
-  it("returns present keys and values that are copies", function()
+  it("returns present keys and values: views, or with past ones new tensors", function()
     local k = heed.zeros(2, 3)
     local _, taps = attention(k, k, k, { need_weights = true })
     taps.present_key:fill_(1)
-    assert.are.equal(0, k:sum():item())
+    assert.are.equal(6, k:sum():item())
+    local _, joined = attention(k, k, k, { past_key = k, past_value = k, need_weights = true })
+    joined.present_key:fill_(2)
+    assert.are.equal(6, k:sum():item())
     assert.are.equal("heed.Size([2, 2])", tostring(taps.weights.shape))
   end)
 

@@ -50,7 +50,7 @@
 ---@field attn_mask? heed.Tensor as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
 ---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding; not together with a cache
----@field need_weights? boolean return the intermediate results of attention; false by default
+---@field need_weights? boolean|heed.WantedTaps return the intermediate results of attention; false by default
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
 ---The base class of GPT2 and Llama.

@@ -80,7 +80,7 @@ local Bert = {}
 ---@field attention_mask? heed.Tensor [b, n], 0 or false for padding
 ---@field kv_lengths? heed.Indices [b]: tokens beyond these lengths are padding
 ---@field token_type_ids? heed.Indices [b, n] or [n]; 1 by default
----@field need_weights? boolean return the intermediate results of attention; false by default
+---@field need_weights? boolean|heed.WantedTaps return the intermediate results of attention; false by default
 
 ---The hidden states of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
 ---@param ids heed.Indices [n] or [b, n]

@@ -29,16 +29,25 @@ function nn.is_module(value) end
 ---@class heed.ForwardOptions
 ---@field attn_mask? heed.Tensor bool, true where the key is visible; or float32, added to the scores; broadcast to [b, h, n, s]. A mask with fewer keys hides the remaining ones
 ---@field key_padding_mask? heed.Tensor bool [b, s], true for padding
----@field need_weights? boolean return the intermediate results as a second result; this never changes the first
+---@field need_weights? boolean|heed.WantedTaps return the intermediate results as a second result; this never changes the first
 ---@field generator? heed.Generator draws the dropout mask
 ---@field kv_lengths? heed.Indices [b]: keys beyond these lengths are padding, as with key_padding_mask. With key and causality, the last query is aligned with the last key. Not together with a cache
 ---@field key? heed.Tensor cross attention: x attends to these tokens instead of itself [b, s, kdim]
 ---@field value? heed.Tensor the tokens that values are computed from; by default key [b, s, vdim]
 ---@field cache? heed.Cache x's tokens are appended to it and attend to all tokens in it
+---@field need_lse? boolean return the log-sum-exp as info.lse
+
+---Which intermediate results: a list of their names (all without any), the heads, and the queries: two numbers are a
+---range, others a list. Both count from 1, negative numbers from the end. Only maps [..., h, n, s] are reduced.
+---@class heed.WantedTaps
+---@field [integer] string
+---@field heads? integer[]
+---@field queries? integer[]
 
 ---The intermediate results of attention. Modules with one head omit h; inputs without a batch omit b. With a window and a cache, s
 ---counts at most the last left + n keys.
 ---@class heed.Taps
+---@field lse? heed.Tensor with need_lse: log Σ e^score, -inf if no key is visible [b, h, n]
 ---@field scores heed.Tensor q·k before scaling, -inf for hidden keys [b, h, n, s]
 ---@field weights heed.Tensor after softmax [b, h, n, s]
 ---@field dropped_weights? heed.Tensor after dropout, in training mode [b, h, n, s]

@@ -438,16 +438,18 @@ function Tensor:embedding(weight) end
 ---@field past_value? heed.Tensor [..., hkv, P, dv], concatenated before v
 ---@field alibi_slopes? heed.Tensor [hq]: slope · |i + offset - j| is subtracted from the scores (ALiBi)
 ---@field sinks? heed.Tensor [hq]: attention sinks, an additional logit of each head that has no value
----@field need_weights? boolean return intermediate results; false by default
+---@field need_weights? boolean|heed.WantedTaps return intermediate results; false by default
+---@field need_lse? boolean return the log-sum-exp as taps.lse; false by default
 
 ---Intermediate results of attention. Requesting them never changes the output.
 ---@class heed.AttentionTaps
+---@field lse? heed.Tensor with need_lse: log Σ e^score, with the sink; -inf if no key is visible [..., hq, L]
 ---@field logits heed.Tensor [..., hq, L, P + S]: scale · q kᵀ, including hidden keys
 ---@field capped_logits heed.Tensor after softcap
 ---@field biased_logits heed.Tensor after masks, biases and windows; -inf for hidden keys
 ---@field weights heed.Tensor after softmax, without the sink
----@field present_key heed.Tensor [..., hkv, P + S, d]: past and new keys
----@field present_value heed.Tensor [..., hkv, P + S, dv]: past and new values
+---@field present_key heed.Tensor [..., hkv, P + S, d]: past and new keys; without past keys a view of k
+---@field present_value heed.Tensor [..., hkv, P + S, dv]: past and new values; without past values a view of v
 
 ---Scaled dot-product attention, softmax(scale · q kᵀ + mask) v, where x is q [..., hq, L, d]. hq must be a multiple of
 ---hkv; query head i uses key head ceil(i · hkv / hq). A query that sees no key gives zeros. Hidden keys and values never

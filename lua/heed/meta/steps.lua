@@ -12,7 +12,7 @@
 ---unless other draws have changed it in between. Calling it runs one slice, as in `for done, total in steps do`.
 ---@class heed.Steps
 ---@field result? heed.Tensor the output of the forward pass; nil until the last slice
----@field info? heed.Taps with need_weights; nil until the last slice
+---@field info? heed.Taps with need_weights or need_lse; nil until the last slice
 ---@field done integer the progress, roughly in multiply-adds; grows with each slice
 ---@field total integer the value of done at the end
 ---@overload fun(): integer?, integer?

@@ -53,6 +53,7 @@ static void decode_keys(const heed__decode_task *t, int r, int64_t *j, int64_t l
     if (t->softcap > 0.0f) score = heed__attention_cap(score, t->softcap);
     if (row->bias) score += row->bias[*j * t->bias_column];
     if (row->slope != 0.0f) score -= heed__attention_distance(row->slope, row->position, *j);
+    if (row->map) row->map[*j] = score;
     if (score > largest) { /* rescale the sums so far to the new maximum */
       const float smaller = heed__exp_of(largest - score);
       largest = score;

@@ -56,6 +56,7 @@ static void settle_block(const decode_work *w, int r) {
   vfloat most = v_set(t->row_max[r]);
   bias_block(w, r, p);
   fill_hidden(w, p, -INFINITY);
+  if (t->row[r].map) memcpy(t->row[r].map + w->first, p, (size_t)w->keys * sizeof *p);
   for (int64_t j = 0; j < w->keys; j += V_LANES)
     most = v_max(v_load(p + j), most); /* ignores nan, which reaches the sum */
   const float largest = v_highest(most);

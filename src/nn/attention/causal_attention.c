@@ -126,6 +126,7 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
                                 .keys = projected[1],
                                 .values = projected[2]};
   found.scores = weights = dropped = projected[0] = projected[1] = projected[2] = NULL;
+  status = heed__wanted_select(ctx, m->class->name, options->wanted, true, taps);
 done:
   if (status != HEED_OK) *g = before;
   for (int i = 0; i < 3; i++) heed_tensor_free(projected[i]);

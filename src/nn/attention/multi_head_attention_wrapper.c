@@ -13,19 +13,22 @@ static const heed__setting wrapper_settings[] = {
 
 /* ---- Forward ---- */
 
-/* The heads' taps at `offset` of the struct, stacked to [b, h, …]; left NULL if no head has any. For a head
- * whose dropout is off, the weights stand in for the dropped ones. */
-static heed_status stack(heed_context *ctx, const heed_attention_taps *found, int count, size_t offset,
-                         const heed_tensor **each, heed_tensor **out) {
+/* The taps at `offset` of the struct, of these heads (NULL: all), stacked to [b, h, …]; left NULL if no head
+ * has any. For a head whose dropout is off, the weights stand in for the dropped ones. */
+static heed_status stack(heed_context *ctx, const heed_attention_taps *found, int count, const int64_t *heads,
+                         size_t offset, const heed_tensor **each, heed_tensor **out) {
   bool any = false;
   for (int i = 0; i < count; i++) {
-    memcpy(&each[i], (const char *)&found[i] + offset, sizeof each[i]);
+    const heed_attention_taps *of_head = &found[heads != NULL ? heads[i] : i];
+    memcpy(&each[i], (const char *)of_head + offset, sizeof each[i]);
     if (each[i] != NULL)
       any = true;
     else
-      each[i] = found[i].weights;
+      each[i] = of_head->weights;
   }
-  return any ? heed_stack(ctx, count, each, each[0]->ndim - 1, out) : HEED_OK;
+  if (!any) return HEED_OK;
+  const bool maps = offset < offsetof(heed_attention_taps, lse);
+  return heed_stack(ctx, count, each, maps ? each[0]->ndim - 1 : each[0]->ndim, out);
 }
 
 /* Replaces a mask that broadcasts to [b, h, n, n], as MultiHeadAttention takes it, by its part for head i;
@@ -55,6 +58,13 @@ static heed_status mask_of_head(heed_module *m, const heed_tensor **mask, int i,
   return HEED_OK;
 }
 
+/* Whether head i is among those chosen; NULL: all are. */
+static bool is_chosen(int64_t i, const int64_t *chosen, int64_t count) {
+  bool found = chosen == NULL;
+  for (int64_t k = 0; k < count && !found; k++) found = chosen[k] == i;
+  return found;
+}
+
 static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                    heed_tensor **out, heed_attention_taps *taps) {
   const heed__attention_module *a = (const heed__attention_module *)m;
@@ -65,6 +75,8 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
   const heed_generator before = *g;
   heed_attention_taps *found = NULL;
   const heed_tensor **each = NULL;
+  heed_taps_wanted of_heads; /* the choice without heads; with the weights that may stand in */
+  int64_t *chosen = NULL, chosen_count = count;
   heed__result result = {0};
   int64_t shape[3];
   heed_status status = heed__attention_check_input(m, x);
@@ -85,6 +97,8 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
       status = heed__fail_memory(ctx, m->class->name, (size_t)count * (sizeof *found + sizeof *each));
       goto done;
     }
+    status = heed__wanted_heads(ctx, m->class->name, options->wanted, count, &chosen, &chosen_count);
+    if (status != HEED_OK) goto done;
   }
   for (int i = 0; found != NULL && i < count; i++) found[i].size = sizeof *found;
   for (int i = 0; i < count; i++) {
@@ -96,18 +110,28 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
     part.shape[part.ndim - 1] = a->d_out;
     part.numel /= count;
     part.data += i * a->d_out * part.stride[part.ndim - 1] * (int64_t)sizeof(float);
-    status = heed_module_forward(list->slots[i].module, x, &own, &into, found != NULL ? &found[i] : NULL);
+    if (options->wanted != NULL) {
+      of_heads = *options->wanted;
+      of_heads.head_list = NULL;
+      of_heads.weights |= of_heads.dropped_weights;
+      own.wanted = &of_heads;
+    }
+    status = heed_module_forward(list->slots[i].module, x, &own, &into,
+                                 taps != NULL && is_chosen(i, chosen, chosen_count) ? &found[i] : NULL);
     if (status != HEED_OK) goto done;
   }
   if (taps == NULL) goto done;
 #define X(name)                                                                                              \
-  status = stack(ctx, found, count, offsetof(heed_attention_taps, name), each, &taps->name);                 \
+  if (options->wanted == NULL || options->wanted->name)                                                      \
+    status = stack(ctx, found, (int)chosen_count, chosen, offsetof(heed_attention_taps, name), each,         \
+                   &taps->name);                                                                             \
   if (status != HEED_OK) goto done;
   HEED_ATTENTION_TAPS_LIST(X)
 #undef X
 done:
   if (status != HEED_OK) *g = before; /* so that a retry draws the same numbers */
   for (int i = 0; found != NULL && i < count; i++) heed_attention_taps_free(&found[i]);
+  heed__release(ctx, chosen);
   heed__release(ctx, found);
   heed__release(ctx, each);
   heed_module_release(list);

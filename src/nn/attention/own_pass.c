@@ -18,6 +18,7 @@ struct heed__own_pass {
   bool pending, wants_taps, finished;
   heed_tensor *y;
   heed_attention_taps taps;
+  heed_taps_wanted *wanted; /* a copy; NULL: all but lse */
   heed__attention_stages stages;
 };
 
@@ -27,10 +28,15 @@ void heed__own_pass_free(heed__own_pass *pass) {
   heed_kv_cache_free(pass->cache);
   heed_tensor_free(pass->y);
   heed_attention_taps_free(&pass->taps);
+  heed__release(pass->context, pass->wanted);
   heed_module_release(pass->dropout);
   heed_module_release(pass->module);
   heed__release(pass->context, pass);
 }
+
+#define X(name) .name = true,
+static const heed_taps_wanted every_tap = {.size = sizeof every_tap, HEED_ATTENTION_TAPS_LIST(X)};
+#undef X
 
 heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                bool wants_taps, heed__own_pass **out) {
@@ -48,8 +54,13 @@ heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_
   pass->wants_taps = wants_taps;
   pass->taps.size = sizeof pass->taps;
   if (dropout != NULL && heed__is_own(dropout, true)) pass->dropout = heed_module_retain(dropout);
-  const heed_status status = heed__attention_stages_begin(
-      &pass->stages, m, x, options, NULL, &pass->y, wants_taps || pass->dropout != NULL ? &pass->taps : NULL);
+  heed_forward_options own = *options; /* all taps: weigh_own reads some; the choice is made at the end */
+  own.wanted = options->wanted != NULL ? &every_tap : NULL;
+  heed_status status =
+      heed__wanted_copy(ctx, m->class->name, wants_taps ? options->wanted : NULL, &pass->wanted);
+  if (status == HEED_OK)
+    status = heed__attention_stages_begin(&pass->stages, m, x, &own, NULL, &pass->y,
+                                          wants_taps || pass->dropout != NULL ? &pass->taps : NULL);
   if (status != HEED_OK) {
     heed__own_pass_free(pass);
     return status;
@@ -234,6 +245,10 @@ heed_status heed__own_pass_result(heed__own_pass *pass, heed_tensor **out, heed_
   if (!pass->finished)
     return heed__fail(pass->context, HEED_ARGUMENT, "%s: the forward pass is not done",
                       pass->module->class->name);
+  if (taps != NULL)
+    status = heed__wanted_select(pass->context, pass->module->class->name, pass->wanted,
+                                 ((const heed__attention_module *)pass->module)->one_head, &pass->taps);
+  if (status != HEED_OK) return status;
   if (*out != NULL) {
     status = heed__to(pass->context, pass->module->class->name, pass->y, HEED_FLOAT32, out);
   } else {

@@ -5,6 +5,9 @@
 #include <assert.h>
 #include <string.h>
 
+/* The taps that share what projections made. */
+#define INPUT_TAPS (1u << HEED__TAP_queries | 1u << HEED__TAP_keys | 1u << HEED__TAP_values)
+
 /* ---- Beginning ---- */
 
 /* Replaces an input or a weight by an alias of it for heed_steps, whose slices read it later. */
@@ -75,9 +78,11 @@ static void set_operands(heed__attention_stages *p) {
       .key_padding_mask = p->options.key_padding_mask,
       .found = p->taps,
   };
-  if (p->taps != NULL)
-    p->operands.taps = 1u << HEED__TAP_scores | 1u << HEED__TAP_weights |
-                       (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0);
+  if (p->taps != NULL) {
+    p->operands.wanted = p->options.wanted;
+    p->operands.taps = p->wanted & (1u << HEED__TAP_scores | 1u << HEED__TAP_weights | 1u << HEED__TAP_lse |
+                                    (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0));
+  }
   if (a->sinks) p->operands.options.sinks = heed__module_slot(p->m, "sinks")->parameter;
 }
 
@@ -94,6 +99,7 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->options.generator = heed__generator(m->context, options->generator);
   p->out = out;
   p->taps = taps;
+  p->wanted = taps != NULL ? heed__wanted_bits(options->wanted, ~0u) : 0;
   p->scratch = scratch;
   p->rotary = ((const heed__attention_module *)m)->rotary;
   if (p->rotary) p->rope = ((const heed__attention_module *)m)->rope;
@@ -166,7 +172,7 @@ void heed__stages_view_heads(heed_tensor *view, const heed_tensor *x, const heed
 static heed_status begin_projection(heed__attention_stages *p, int i) {
   const heed_module *linear = p->part[i];
   const heed_tensor *x = p->from[i];
-  const bool on_stack = p->scratch != NULL && p->taps == NULL; /* taps outlive the call */
+  const bool on_stack = p->scratch != NULL && (p->wanted & INPUT_TAPS) == 0; /* taps outlive the call */
   int64_t shape[3];
   for (int d = 0; d < x->ndim - 1; d++) shape[d] = x->shape[d];
   shape[x->ndim - 1] = linear->slots[0].parameter->shape[0];
@@ -225,8 +231,11 @@ static heed_status new_taps(const heed__attention_stages *p) {
   heed_context *ctx = p->m->context;
   const char *name = p->m->class->name;
   int64_t shape[4];
-  heed_status status = heed__tensor_from_view(ctx, name, &p->view[0], &p->taps->queries);
+  heed_status status = HEED_OK;
+  if (p->wanted >> HEED__TAP_queries & 1)
+    status = heed__tensor_from_view(ctx, name, &p->view[0], &p->taps->queries);
   for (int i = 0; i < 2 && status == HEED_OK; i++) {
+    if (!(p->wanted >> (HEED__TAP_keys + i) & 1)) continue;
     heed_tensor **out = i == 0 ? &p->taps->keys : &p->taps->values;
     const heed_tensor *view = &p->view[1 + i], *k = p->operands.k;
     if (!p->spans) {
@@ -245,8 +254,8 @@ static void read_span(heed__attention_stages *p) {
   heed__pace *pace = &p->m->context->pace;
   const bool held = pace->held;
   pace->held = true;
-  (void)!heed__kv_span_read(&p->span, HEED__KV_KEYS, p->taps->keys);
-  (void)!heed__kv_span_read(&p->span, HEED__KV_VALUES, p->taps->values);
+  if (p->taps->keys != NULL) (void)!heed__kv_span_read(&p->span, HEED__KV_KEYS, p->taps->keys);
+  if (p->taps->values != NULL) (void)!heed__kv_span_read(&p->span, HEED__KV_VALUES, p->taps->values);
   pace->held = held;
 }
 

@@ -30,6 +30,7 @@ typedef struct heed__attention_stages {
   heed_forward_options options;    /* with a generator, not NULL */
   heed_tensor **out;               /* written by the last stage */
   heed_attention_taps *taps;       /* NULL: not requested */
+  unsigned wanted;                 /* bits of the requested taps */
   heed__stages_scratch *scratch;   /* NULL: all memory is allocated, and inputs and weights are retained */
   double dropout;
   bool rotary; /* the module's rotation, which may change between slices */

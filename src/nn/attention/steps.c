@@ -15,6 +15,7 @@ struct heed_steps {
   double work, total;   /* multiply-adds of the completed stages, and of all */
   int64_t reported;     /* progress reported last */
   bool pending;         /* the stages have begun but not ended */
+  bool need_weights;
   heed_tensor *y;
   heed_attention_taps taps;
   heed_generator *source;     /* receives the new state at the end; NULL: no dropout */
@@ -48,6 +49,10 @@ static heed_status check_steps_class(const heed_module *m, const heed_tensor *x)
 static heed_status begin_steps(heed_steps *s, const heed_tensor *x, const heed_forward_options *options,
                                bool need_weights) {
   heed_forward_options own = *options;
+  heed_taps_wanted wanted;
+  heed_status status = HEED_OK;
+  if (need_weights) status = heed__wanted_read(s->context, steps_name, &own.wanted, &wanted);
+  if (status != HEED_OK) return status;
   s->source = heed__generator(s->context, options->generator);
   const heed_module *dropout = heed__module_part(s->module, "dropout");
   if (dropout == NULL || heed__dropout_active(dropout) == 0) s->source = NULL;
@@ -55,8 +60,8 @@ static heed_status begin_steps(heed_steps *s, const heed_tensor *x, const heed_f
     s->before = s->own = *s->source;
     own.generator = &s->own;
   }
-  heed_status status = heed__attention_stages_begin(&s->stages, s->module, x, &own, NULL, &s->y,
-                                                    need_weights ? &s->taps : NULL);
+  status = heed__attention_stages_begin(&s->stages, s->module, x, &own, NULL, &s->y,
+                                        need_weights ? &s->taps : NULL);
   if (status != HEED_OK) return status;
   s->pending = true;
   for (int stage = 0; stage < HEED__STAGES && status == HEED_OK; stage++) {
@@ -81,6 +86,7 @@ heed_status heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forw
   s->context = ctx;
   s->module = heed_module_retain(m);
   s->taps.size = sizeof s->taps;
+  s->need_weights = need_weights;
   status = begin_steps(s, x, options, need_weights);
   if (status != HEED_OK) {
     heed_steps_free(s);
@@ -205,7 +211,7 @@ heed_status heed_steps_result(heed_steps *s, heed_tensor **out, heed_attention_t
   if (taps != NULL) {
     status = heed__struct_check(ctx, steps_name, "taps", "heed_attention_taps", taps);
     if (status != HEED_OK) return status;
-    if (s->taps.scores == NULL)
+    if (!s->need_weights)
       return heed__fail(ctx, HEED_ARGUMENT, "%s: taps are requested, but need_weights was false", steps_name);
 #define X(name)                                                                                              \
   if (status == HEED_OK && s->taps.name != NULL)                                                             \
