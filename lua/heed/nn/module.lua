@@ -219,5 +219,6 @@ end
 E.with_frames(Module)
 for name, method in pairs(protocol) do Module[name] = method end -- these have frames already
 primitives.install(protocol)
+primitives.install(require "heed.nn.surgery")
 
 return Module
