@@ -215,7 +215,7 @@ static heed_status on_point(void *user, heed_module *m, heed_attention_point poi
 }
 
 static void hooks_look_and_change(void **state) {
-  heed_context *ctx = *state;
+  heed_context *ctx = ((test_context *)*state)->ctx;
   host_hook hook = {.fails = HEED_OK};
   heed_module *m = NULL;
   heed_tensor *x = NULL, *plain = NULL, *y = NULL;
