@@ -7,6 +7,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local hooks = require "heed.nn.hooks"
 local protocol = require "heed.nn.protocol"
 local primitives, Parameter = core.modules, core.nn.Parameter
 local RECORD, fail, held = E.RECORD, E.fail, compat.held
@@ -80,6 +81,8 @@ local function set_field(self, name, value)
   end
 end
 
+local function forward_of(self, ...) return self:forward(...) end
+
 --- The metatable of a class's objects. String keys are fields. A class may define __index(self, key) and
 --- __newindex(self, key, value) for other keys, __len(self) and __pairs(self).
 local function object_metatable(class)
@@ -109,7 +112,11 @@ local function object_metatable(class)
       end
     end,
 
-    __call = core.frame(function(self, ...) return self:forward(...) end, true),
+    __call = core.frame(function(self, ...)
+      local attached = (held and held(self) or self)[RECORD].attached
+      if attached and attached.hooks then return hooks.call(self, forward_of, ...) end
+      return self:forward(...)
+    end, true),
     __tostring = function(self) return self:__tostring() end,
     __pairs = function(self)
       if class.__pairs then return class.__pairs(self) end
