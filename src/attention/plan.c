@@ -31,7 +31,7 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   task->scratch = scratch;
   if (p->lse) task->lse = p->lse + head * p->query_length;
   if (*position < TAPPED) {
-    if (!p->decoded && !p->kernels->attention(task, pace, position)) return false;
+    if (!p->decoded && !p->operands->maps_only && !p->kernels->attention(task, pace, position)) return false;
     if (!p->tapped) return true;
     *position = TAPPED;
   }
@@ -205,7 +205,7 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
   p->drops = p->operands->options.dropout_p > 0 && p->key_length > 0;
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
-  if (!p->drops && heed__attention_is_decode(p)) {
+  if (!p->drops && !p->operands->maps_only && heed__attention_is_decode(p)) {
     if (heed__decode_maps(p)) {
       p->decodes_weights = true;
       p->tapped = false;
