@@ -50,6 +50,12 @@ function hooks.list(m, kind, name)
   return lists and lists[name]
 end
 
+--- Whether the module has any of that kind.
+function hooks.any(m, kind)
+  local store = attached(m)
+  return store ~= nil and store[kind] ~= nil
+end
+
 -- ---- Registering --------------------------------------------------------------------------------
 
 local OPTIONS = { "prepend" }

@@ -6,6 +6,7 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
+local declared = require "heed.nn.declared_points"
 local E = require "heed.nn.entries"
 local hooks = require "heed.nn.hooks"
 local protocol = require "heed.nn.protocol"
@@ -224,6 +225,17 @@ function Module:register_parameter(name, tensor)
 end
 
 E.with_frames(Module)
+
+--- x, which is the value of the point `name` of the class's `points`, or what the listeners of the point change it to.
+--- Without a frame, since every forward calls it.
+function Module:point(name, x)
+  local own = E.record(self)
+  local attached = own and own.attached
+  if attached and attached.points then return declared.point(self, name, x, attached.points) end
+  if not (own and own.fields) then E.reject("point", "self", self, "a module written in Lua") end
+  return x
+end
+
 for name, method in pairs(protocol) do Module[name] = method end -- these have frames already
 primitives.install(protocol)
 

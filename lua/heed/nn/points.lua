@@ -109,7 +109,7 @@ end
 
 --- Calls f(x, context) at a point of every forward pass of m; f may return a changed tensor of the same shape, with
 --- which the pass goes on, or nil. context has module, name, heads {first, last} and queries {first, last}, by their
---- position in the sequence. A wrapper calls f once for each head. Changing x in place has an effect only if x is
+--- position in the sequence, and batched, whether the module's input has a batch. A wrapper calls f once for each head. Changing x in place has an effect only if x is
 --- returned. Returns a handle.
 function points.add(m, name, f) return add(m, name, f, false, "add") end
 
@@ -118,12 +118,13 @@ function points.read(m, name, f) return add(m, name, f, true, "read") end
 
 -- ---- Calling ------------------------------------------------------------------------------------
 
-local function context_of(m, entry, x, past)
+local function context_of(m, entry, x, past, batched)
   local maps = entry.name == "attn_scores" or entry.name == "pattern"
   local h, n = x.shape[maps and 2 or 3], x.shape[maps and 3 or 2]
   local first = entry.head or 1
   return {
     module = entry.module or m, name = entry.name, heads = { first, first + h - 1 }, queries = { past + 1, past + n },
+    batched = batched,
   }
 end
 
@@ -142,12 +143,12 @@ local function check_result(m, name, y, x)
 end
 
 --- Calls the listeners of one point. Returns the changed tensor, or nil.
-local function call_entries(m, name, x, entries, past)
+local function call_entries(m, name, x, entries, past, batched)
   local changed
   for _, entry in ipairs(entries) do
     local f = entry.name == name and entry.f
     if f then
-      local y = f(x:view(x.shape), context_of(m, entry, x, past))
+      local y = f(x:view(x.shape), context_of(m, entry, x, past, batched))
       if y ~= nil and not entry.reads then
         check_result(m, name, y, x)
         x, changed = y, y
@@ -183,10 +184,10 @@ end
 
 --- Calls the listeners of the point `name` of a pass of m. Returns what the pass goes on with, or nil if it is
 --- unchanged.
-function points.call(m, name, x, entries, past)
-  if name ~= "result" then return call_entries(m, name, x, entries, past) end
+function points.call(m, name, x, entries, past, batched)
+  if name ~= "result" then return call_entries(m, name, x, entries, past, batched) end
   local out = out_proj_of(m)
-  local result = call_entries(m, name, result_of(m, out, x), entries, past)
+  local result = call_entries(m, name, result_of(m, out, x), entries, past, batched)
   if not result then return nil end
   if not out then return result:reshape(x.shape[1], x.shape[2], -1) end
   local y = result:sum(3)

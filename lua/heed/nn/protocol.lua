@@ -290,6 +290,10 @@ end
 P.register_forward_pre_hook = hooks.register_forward_pre_hook
 P.register_forward_hook = hooks.register_forward_hook
 
+for _, name in ipairs { "hook_names", "add_hook", "run_with_hooks", "run_with_cache" } do
+  P[name] = function(...) return require("heed.nn.run")[name](...) end
+end
+
 -- ---- Text ---------------------------------------------------------------------------------------
 
 function P:class_name()
