@@ -145,8 +145,8 @@ static unsigned point_bits(lua_State *L, int idx) {
   return bits;
 }
 
-/* own_pass(read, edited, m, x, options…) → the pass, whether it computes taps, the number of past tokens; nil, if
- * the pass has no reason to stop. read, edited: names of points, separated by spaces. */
+/* own_pass(read, edited, m, x, options…) → the pass, whether it computes taps, the number of past tokens;
+ * nil, if the pass has no reason to stop. read, edited: names of points, separated by spaces. */
 static int new_pass(lua_State *L) {
   enum { SELF = 1, INPUT, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
