@@ -7,10 +7,10 @@ local nn, close = heed.nn, tensors.close
 
 local IDS = { 3, 1, 4, 1, 5, 9 }
 
-local function gpt2() return cases.load "tiny_gpt2" end
+local function gpt2() return cases.load "gpt2" end
 local MODELS = {
   ["GPT-2"] = gpt2,
-  Llama = function() return cases.load "tiny_llama" end,
+  Llama = function() return cases.load "llama" end,
   BERT = function() return assert(require("heed.models.bert").load "tests/golden/tiny_bert") end,
 }
 
@@ -77,8 +77,8 @@ for name, load in pairs(MODELS) do
       local _, one = m:run_with_cache({ IDS }, { remove_batch_dim = true })
       local _, batch = m:run_with_cache { IDS, IDS }
       for each, x in heed.pairs(plain) do
-        close(x, one[each], 1e-5)
-        close(x, batch[each][2], 1e-5)
+        close(x, one[each], 1e-4)
+        close(x, batch[each][2], 1e-4)
       end
     end)
 
@@ -173,7 +173,7 @@ describe("run_with_hooks", function()
       function() m:run_with_hooks(IDS, { hook_embed = 1 }) end)
     raises("run_with_hooks: hooks is nil; it must be a table of functions by name",
       function() m:run_with_hooks(IDS) end)
-    raises("run_with_hooks: hooks[1] chooses none of the 55 points; hook_names lists them",
+    raises("run_with_hooks: hooks[1] chooses none of the 58 points; hook_names lists them",
       function() m:run_with_hooks(IDS, { { function() end, print } }) end)
   end)
 
