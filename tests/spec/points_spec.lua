@@ -94,6 +94,24 @@ for name, load in pairs(MODELS) do
   end)
 end
 
+describe("the activations of run_with_cache", function()
+  local function load(name)
+    if name == "bert" then return MODELS.BERT() end
+    return assert(cases.class_of(name).load(cases.top .. "decoders/" .. name))
+  end
+  for _, case in ipairs(dofile "tests/golden/activations.lua") do
+    it("are those of TransformerLens' computation in PyTorch, for " .. case.name, function()
+      local _, cache = load(case.name):run_with_cache(cases.from_one(case.ids))
+      local names = {}
+      for _, each in ipairs(case.activations) do
+        names[each.name] = true
+        close(tensors.golden(each.x), cache[each.name], 2e-4)
+      end
+      for name in heed.pairs(cache) do assert.is_true(names[name], name) end
+    end)
+  end
+end)
+
 describe("run_with_cache", function()
   it("stores what names chooses: a name, a list, or a function", function()
     local m, one = gpt2(), "blocks.1.hook_resid_post"
