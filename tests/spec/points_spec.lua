@@ -168,7 +168,8 @@ end)
 describe("run_with_hooks", function()
   it("refuses results of another shape, and names the point", function()
     local m = gpt2()
-    for point, shape in pairs { ["blocks.0.hook_resid_pre"] = "[6, 48]", ["blocks.0.attn.hook_pattern"] = "[4, 6, 6]" } do
+    local shapes = { ["blocks.0.hook_resid_pre"] = "[6, 48]", ["blocks.0.attn.hook_pattern"] = "[4, 6, 6]" }
+    for point, shape in pairs(shapes) do
       raises(("run_with_hooks: the result of the hook at '%s' is the number 1; it must be nil or a tensor %s of dtype "
         .. "float32"):format(point, shape), function() m:run_with_hooks(IDS, { [point] = function() return 1 end }) end)
     end
@@ -196,7 +197,6 @@ describe("run_with_hooks", function()
   end)
 
   it("may be left by a coroutine that is dropped", function()
-    if not heed.info then return end
     local m, calls = gpt2(), 0
     local y = m(IDS)
     local co = coroutine.create(function()
@@ -257,8 +257,8 @@ describe("a model of one's own", function()
     local m = Wrong()
     local fine, message = pcall(m.run_with_cache, m, heed.ones(3, 8))
     assert.is_false(fine)
-    assert.is_truthy(message:find("point: Wrong has no point 'hook_resid_pre'; it must be one of Wrong.points: 'hook_a'",
-      1, true))
+    local wanted = "point: Wrong has no point 'hook_resid_pre'; it must be one of Wrong.points: 'hook_a'"
+    assert.is_truthy(message:find(wanted, 1, true))
   end)
 
   it("may be a built-in module alone", function()

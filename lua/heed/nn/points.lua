@@ -109,8 +109,8 @@ end
 
 --- Calls f(x, context) at a point of every forward pass of m; f may return a changed tensor of the same shape, with
 --- which the pass goes on, or nil. context has module, name, heads {first, last} and queries {first, last}, by their
---- position in the sequence, and batched, whether the module's input has a batch. A wrapper calls f once for each head. Changing x in place has an effect only if x is
---- returned. Returns a handle.
+--- position in the sequence, and batched, whether the module's input has a batch. A wrapper calls f once for each head.
+--- Changing x in place has an effect only if x is returned. Returns a handle.
 function points.add(m, name, f) return add(m, name, f, false, "add") end
 
 --- The same for an f that only looks: what it returns is ignored, and no bit of the pass's result changes.
