@@ -148,6 +148,7 @@ local function call_entries(m, name, x, entries, past, batched)
   for _, entry in ipairs(entries) do
     local f = entry.name == name and entry.f
     if f then
+      -- f receives a tensor of its own, which it may release
       local y = f(x:view(x.shape), context_of(m, entry, x, past, batched))
       if y ~= nil and not entry.reads then
         check_result(m, name, y, x)
