@@ -4,6 +4,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local nn = require "heed.nn"
+local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
@@ -35,14 +36,15 @@ Layer.points = {
 Layer.part_names = { attention = "attn", attention_norm = "ln1", norm = "ln2" }
 
 function Layer:forward(x, options)
-  x = self:point("hook_resid_pre", x)
+  local at = points_of(self)
+  x = at("hook_resid_pre", x)
   local attended, info = self.attention(x, options)
-  x = self:point("hook_resid_mid", x + self:point("hook_attn_out", self.dropout(attended)))
+  x = at("hook_resid_mid", x + at("hook_attn_out", self.dropout(attended)))
   x = self.attention_norm(x)
-  local h = self:point("mlp.hook_pre", self.up(x))
-  h = self:point("mlp.hook_post", self.activation(h))
-  x = x + self:point("hook_mlp_out", self.dropout(self.down(h)))
-  return self:point("hook_normalized_resid_post", (self.norm(self:point("hook_resid_post", x)))), info
+  local h = at("mlp.hook_pre", self.up(x))
+  h = at("mlp.hook_post", self.activation(h))
+  x = x + at("hook_mlp_out", self.dropout(self.down(h)))
+  return at("hook_normalized_resid_post", (self.norm(at("hook_resid_post", x)))), info
 end
 
 -- ---- Settings -----------------------------------------------------------------------------------
@@ -123,12 +125,13 @@ function Bert:forward(ids, ...)
   end
   types = types and loading.ids("Bert", types) or core.ones(n, { dtype = "int64" })
 
-  local words = self:point("embed.hook_embed", (self.word_embeddings(ids)))
+  local at = points_of(self)
+  local words = at("embed.hook_embed", (self.word_embeddings(ids)))
   local shape = words.shape
-  types = self:point("embed.hook_token_type_embed", self.token_type_embeddings(types):expand(shape))
+  types = at("embed.hook_token_type_embed", self.token_type_embeddings(types):expand(shape))
   local positions = self.position_embeddings(core.range(1, n, { dtype = "int64" })):expand(shape)
-  local x = words + types + self:point("embed.hook_pos_embed", positions)
-  x = self:point("hook_full_embed", (self.dropout(self.embedding_norm(x))))
+  local x = words + types + at("embed.hook_pos_embed", positions)
+  x = at("hook_full_embed", (self.dropout(self.embedding_norm(x))))
   local options = { kv_lengths = lengths, need_weights = wanted, key_padding_mask = mask and mask:eq(0) }
   local found = {}
   for i, layer in compat.ipairs(self.layers) do

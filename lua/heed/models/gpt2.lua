@@ -3,6 +3,7 @@
 
 local core = require "heed.core"
 local nn = require "heed.nn"
+local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
 local configs = require "heed.models.config"
@@ -35,13 +36,14 @@ Layer.points = {
 Layer.part_names = { attention_norm = "ln1", attention = "attn", norm = "ln2" }
 
 function Layer:forward(x, options)
-  x = self:point("hook_resid_pre", x)
+  local at = points_of(self)
+  x = at("hook_resid_pre", x)
   local attended, info = self.attention(self.attention_norm(x), options)
-  x = self:point("hook_resid_mid", x + self:point("hook_attn_out", self.dropout(attended)))
-  local h = self:point("mlp.hook_pre", self.up(self.norm(x)))
-  h = self:point("mlp.hook_post", self.activation(h))
-  x = x + self:point("hook_mlp_out", self.dropout(self.down(h)))
-  return self:point("hook_resid_post", x), info
+  x = at("hook_resid_mid", x + at("hook_attn_out", self.dropout(attended)))
+  local h = at("mlp.hook_pre", self.up(self.norm(x)))
+  h = at("mlp.hook_post", self.activation(h))
+  x = x + at("hook_mlp_out", self.dropout(self.down(h)))
+  return at("hook_resid_post", x), info
 end
 
 -- ---- Settings -----------------------------------------------------------------------------------
@@ -107,8 +109,9 @@ end
 --- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache.
 function GPT2:embed(ids, past)
   local positions = core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
-  local tokens = self:point("hook_embed", self.token_embeddings(ids))
-  return self.dropout(tokens + self:point("hook_pos_embed", self.position_embeddings(positions):expand(tokens.shape)))
+  local at = points_of(self)
+  local tokens = at("hook_embed", self.token_embeddings(ids))
+  return self.dropout(tokens + at("hook_pos_embed", self.position_embeddings(positions):expand(tokens.shape)))
 end
 
 -- ---- Loading ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 local compat = require "heed.compat"
 local nn = require "heed.nn"
+local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
 local configs = require "heed.models.config"
@@ -35,14 +36,15 @@ Layer.points = {
 Layer.part_names = { attention_norm = "ln1", attention = "attn", norm = "ln2" }
 
 function Layer:forward(x, options)
-  x = self:point("hook_resid_pre", x)
+  local at = points_of(self)
+  x = at("hook_resid_pre", x)
   local attended, info = self.attention(self.attention_norm(x), options)
-  x = self:point("hook_resid_mid", x + self:point("hook_attn_out", attended))
+  x = at("hook_resid_mid", x + at("hook_attn_out", attended))
   local h = self.norm(x)
-  local gate = self:point("mlp.hook_pre", self.gate(h))
-  h = self:point("mlp.hook_post", self.activation(gate) * self:point("mlp.hook_pre_linear", self.up(h)))
-  x = x + self:point("hook_mlp_out", self.down(h))
-  return self:point("hook_resid_post", x), info
+  local gate = at("mlp.hook_pre", self.gate(h))
+  h = at("mlp.hook_post", self.activation(gate) * at("mlp.hook_pre_linear", self.up(h)))
+  x = x + at("hook_mlp_out", self.down(h))
+  return at("hook_resid_post", x), info
 end
 
 local TYPES = { "llama", "mistral" }
@@ -188,7 +190,7 @@ function Llama:init(config)
 end
 
 --- The input [b, n, d] of the first layer for ids [b, n]. Positions are added by the rotary embedding in attention.
-function Llama:embed(ids) return self:point("hook_embed", (self.token_embeddings(ids))) end
+function Llama:embed(ids) return points_of(self)("hook_embed", (self.token_embeddings(ids))) end
 
 -- ---- Loading ------------------------------------------------------------------------------------
 
