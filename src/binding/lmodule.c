@@ -257,8 +257,8 @@ static int train(lua_State *L) {
   return 0;
 }
 
-/* attached(m, create): the table that lua/heed/nn/attached.lua keeps with a built-in module; nil, if there is none
- * and `create` is false */
+/* attached(m, create): the table that lua/heed/nn/attached.lua keeps with a built-in module; nil, if there is
+ * none and `create` is false */
 static int attached(lua_State *L) {
   lua_settop(L, 2);
   lheed_self(L, "attached");

@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* Registry key of a table: pointer of that module → the module in Lua, with weak values. The table that is
- * attached to the box of a module has by name what it must keep alive: modules in Lua, and boxes of parts that
- * may hold such modules. */
+ * attached to the box of a module has by name what it must keep alive: modules in Lua, and boxes of parts
+ * that may hold such modules. */
 static const char values_key = 0, call_key = 0;
 
 /* ---- Values ---- */
@@ -278,14 +278,9 @@ static int holds_own(lua_State *L) {
 }
 
 void lheed_open_own(lua_State *L) {
-  static const luaL_Reg primitives[] = {{"own_pass", new_pass},
-                                        {"own_next", next_part},
-                                        {"own_result", pass_result},
-                                        {"own_undo", undo_pass},
-                                        {"set_own", set_own},
-                                        {"set_part", set_holder},
-                                        {"holds_own", holds_own},
-                                        {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"own_pass", new_pass}, {"own_next", next_part},  {"own_result", pass_result}, {"own_undo", undo_pass},
+      {"set_own", set_own},   {"set_part", set_holder}, {"holds_own", holds_own},    {NULL, NULL}};
   lheed_new_type(L, &pass_type, NULL);
   lheed_new_weak(L, "v");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &values_key);
