@@ -184,13 +184,13 @@ local function weigh(scores)
 end
 
 --- The weights that listeners changed, or nil, for masks as of `joined`. (heed.nn.points)
-local function changed_weights(self, listeners, q, k, hidden)
+local function changed_weights(self, listeners, q, k, hidden, batched)
   if not (listeners.read .. listeners.edited):find "attn_scores" and
     not (listeners.read .. listeners.edited):find "pattern" then return nil end
   local scores = score(q, k, hidden)
-  local changed = points.call(self, "attn_scores", scores, listeners, 0)
+  local changed = points.call(self, "attn_scores", scores, listeners, 0, batched)
   local weights = weigh(changed or scores)
-  local pattern = points.call(self, "pattern", weights, listeners, 0)
+  local pattern = points.call(self, "pattern", weights, listeners, 0, batched)
   return pattern or changed and weights
 end
 
@@ -215,7 +215,8 @@ function MultiheadAttention:forward(query, key, value, ...)
   q, k, v = project(self, q, k, v)
   local listeners = points.listeners(self)
   local function at(name, x) -- x [b, n, e]
-    local changed = listeners and points.call(self, name, x:view(b, x.shape[2], h, self.head_dim), listeners, 0)
+    if not listeners then return x end
+    local changed = points.call(self, name, x:view(b, x.shape[2], h, self.head_dim), listeners, 0, batched)
     return changed and changed:reshape(x.shape) or x
   end
   q, k, v = at("q", q), at("k", k), at("v", v)
@@ -238,7 +239,7 @@ function MultiheadAttention:forward(query, key, value, ...)
   end
   local hidden = widened(joined(attn_mask, padding), added)
   local causal = is_causal and listeners and core.ones({ l, s }, { dtype = "bool" }):triu(1) or hidden
-  local changed = listeners and changed_weights(self, listeners, q, k, causal)
+  local changed = listeners and changed_weights(self, listeners, q, k, causal, batched)
   local weights = changed or need_weights and weigh(score(q, k, hidden)) or nil
   local y
   if changed then
@@ -258,8 +259,8 @@ function MultiheadAttention:forward(query, key, value, ...)
   local result
   if listeners then
     local z = y:transpose(2, 3)
-    z = points.call(self, "z", z, listeners, 0) or z
-    result = points.call(self, "result", z, listeners, 0)
+    z = points.call(self, "z", z, listeners, 0, batched) or z
+    result = points.call(self, "result", z, listeners, 0, batched)
     y = z:transpose(2, 3)
   end
   -- PyTorch's layout: a dropout of y draws in memory order
