@@ -2,13 +2,15 @@
 --
 -- viridis (van der Walt, Smith 2015) and cividis (Nuñez and others 2018) are perceptually uniform and readable with
 -- any colour blindness, as are ColorBrewer's RdBu (Brewer 2002) and the palette of Okabe and Ito (2008). Between
--- control points, sRGB is interpolated linearly; viridis and cividis stay within 8 of 255 of the published tables.
+-- control points, sRGB is interpolated linearly; viridis stays within 4 of 255 of the published table, cividis within 7.
 
 local colours = {}
 
 local POINTS = {
-  viridis = "440154 482878 3e4a89 31688e 26828e 1f9e89 35b779 6dcd59 b4de2c fde725",
-  cividis = "00204d 00336f 39486b 575c6d 707173 8a8779 a69d75 c4b56c e4cf5b ffea46",
+  viridis = "440154 481466 482575 463480 414487 3b528b 345f8d 2f6c8e 2a788e 25848e 21908c 1e9c89 22a884 "
+    .. "2fb47c 43bf71 5dc963 7ad151 9ad93d bcdf27 dde318 fde725",
+  cividis = "00224e 002a61 003171 1d396f 2d416d 3a496c 46506c 50586c 5b606e 646770 6e6f73 777777 "
+    .. "817f78 8c8878 979077 a29975 ada272 b8ab6e c4b468 d0bd62 dcc759 e8d14f f5dc41 fee838",
   diverging = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f",
   grey = "ffffff 000000",
 }

@@ -57,7 +57,7 @@ local function add_map(shapes, chart, map, left, top, cell)
         text.number(value))
       shapes[#shapes + 1] = { "rect", x, y, cell.width, cell.height, colours.hex(r, g, b), names }
       if chart.values then
-        shapes[#shapes + 1] = { "text", x + cell.width / 2, y + cell.height / 2 + 4, text.number(value),
+        shapes[#shapes + 1] = { "text", x + cell.width / 2, y + cell.height / 2 + 4, text.number(value, 3),
           { size = 10, anchor = "middle", fill = colours.text_on(r, g, b) } }
       end
     end
@@ -76,7 +76,7 @@ function drawing.heatmap(chart)
   local n, across = #chart.maps, math.max(1, math.ceil(math.sqrt(#chart.maps)))
   local size = math.max(chart.values and 40 or 4, math.min(chart.values and 40 or 24,
     600 / across / math.max(1, chart.column_count, chart.row_count)))
-  local cell = { width = chart.values and math.max(size, 44) or size, height = chart.values and 24 or size }
+  local cell = { width = chart.values and 52 or size, height = chart.values and 24 or size }
   if chart.width then
     cell.width = math.max(1, (chart.width - left * across - 12) / across / math.max(1, chart.column_count))
     if not chart.height and not chart.values then cell.height = cell.width end

@@ -53,7 +53,7 @@ local function deliver(kind, chart)
   end
   if chart.to then return result end
   if chart.file then return core.files.write(chart.file, result) end
-  io.write(result)
+  if io then io.write(result) else print((result:gsub("\n$", ""))) end -- a sandbox may lack io
 end
 
 -- ---- Values -------------------------------------------------------------------------------------

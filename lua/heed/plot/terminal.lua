@@ -67,7 +67,7 @@ end
 -- A cell of `width` columns: its number, if numbers are wanted, on its colour.
 local function cell_of(chart, value, width, device)
   local mark = device.unicode and ELLIPSIS or "~"
-  local label = chart.values and text.fit(text.number(value), width - 1, true, mark) .. " "
+  local label = chart.values and text.fit(text.number(value, 3), width - 1, true, mark) .. " "
   if device.colours == 0 then return label or ramp(chart, value):rep(width) end
   local r, g, b = drawing.colour(chart, value)
   local ink = ""
@@ -126,7 +126,7 @@ function terminal.heatmap(chart, device)
   add_title(lines, chart, device)
   local left = chart.rows and widest(chart.rows, math.max(1, math.floor(device.width / 3) - 1)) + 1 or 0
   local halves = device.unicode and device.colours > 16 and not chart.values and not chart.rows
-  local cell = chart.values and 7 or chart.columns and widest(chart.columns, 7) + 1 or halves and 1 or 2
+  local cell = chart.values and 9 or chart.columns and widest(chart.columns, 7) + 1 or halves and 1 or 2
   local across = math.max(1, math.floor((device.width - left) / cell))
   for k, map in ipairs(chart.maps) do
     if #chart.maps > 1 then lines[#lines + 1] = text.cut(chart.names[k], device.width) end

@@ -80,7 +80,7 @@ function text.cut(s, width, mark)
   if text.width(s) <= width then return text.clean(s) end
   mark = mark or "\226\128\166"
   local kept, used = {}, text.width(mark)
-  if used > width then return (" "):rep(0) end
+  if used > width then return "" end
   for _, c in ipairs(text.characters(s)) do
     used = used + width_of(compat.code(c))
     if used > width then break end
@@ -96,12 +96,12 @@ function text.fit(s, width, right, mark)
   return right and fill .. s or s .. fill
 end
 
---- A number in few characters: 4 significant digits.
-function text.number(value)
+--- A number in few characters: 4 significant digits unless `digits` is given.
+function text.number(value, digits)
   if value ~= value then return "nan" end
   if value == math.huge then return "inf" end
   if value == -math.huge then return "-inf" end
-  return (("%.4g"):format(value + 0):gsub(",", "."))
+  return (("%." .. (digits or 4) .. "g"):format(value):gsub(",", "."))
 end
 
 return text
