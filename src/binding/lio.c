@@ -316,12 +316,18 @@ static int kind(lua_State *L) {
 
 /* Adds `files`, the functions, to the library table. */
 void lheed_open_io(lua_State *L) {
-  static const luaL_Reg functions[] = {{"load", load},       {"save_tensor", save_tensor},
-                                       {"save", save},       {"json", json},
-                                       {"kind", kind},       {"text", text},
-                                       {"open", open_entry}, {"describe", describe_entry},
-                                       {"write", write_bytes}, {"compress", compress_bytes},
-                                       {"crc32", crc32_of_bytes}, {"terminal", terminal},
+  static const luaL_Reg functions[] = {{"load", load},
+                                       {"save_tensor", save_tensor},
+                                       {"save", save},
+                                       {"json", json},
+                                       {"kind", kind},
+                                       {"text", text},
+                                       {"open", open_entry},
+                                       {"describe", describe_entry},
+                                       {"write", write_bytes},
+                                       {"compress", compress_bytes},
+                                       {"crc32", crc32_of_bytes},
+                                       {"terminal", terminal},
                                        {NULL, NULL}};
   lheed_new_type(L, &archive_type, NULL);
   lheed_new_type(L, &json_type, NULL);

@@ -2,7 +2,8 @@
 --
 -- viridis (van der Walt, Smith 2015) and cividis (Nuñez and others 2018) are perceptually uniform and readable with
 -- any colour blindness, as are ColorBrewer's RdBu (Brewer 2002) and the palette of Okabe and Ito (2008). Between
--- control points, sRGB is interpolated linearly; viridis stays within 4 of 255 of the published table, cividis within 7.
+-- control points, sRGB is interpolated linearly: viridis stays within 4 of 255 of the published table, cividis
+-- within 7.
 
 local colours = {}
 

@@ -252,7 +252,7 @@ local function count(values, bins, lo, hi)
   return counts, edges, labels
 end
 
---- A histogram of all values of x in `bins` (10) bins over `range`, as numpy.histogram counts; nan and inf are left out.
+--- A histogram of x in `bins` (10) bins over `range`, as numpy.histogram counts; nan and inf are left out.
 function plot.hist(x, ...)
   local chart = chart_of("hist", HIST, 2, x, ...)
   local values = tensor_of("hist", "x", x):reshape(-1):tolist()
