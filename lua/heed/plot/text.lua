@@ -43,7 +43,7 @@ local function length_at(s, i)
 end
 
 --- The characters of a label as a list. Invalid bytes become U+FFFD; control characters (C0, DEL, C1, line separators
---- and marks that change the direction) become visible escapes, such as \n and \x1b.
+--- and marks that change the direction) become visible escapes, such as those that Lua writes in strings.
 function text.characters(s)
   local list, i = {}, 1
   while i <= #s do
