@@ -220,4 +220,10 @@ E.with_frames(Module)
 for name, method in pairs(protocol) do Module[name] = method end -- these have frames already
 primitives.install(protocol)
 
+local inspecting = {} -- loaded when one of them is first called
+for _, name in ipairs { "explain" } do
+  inspecting[name] = function(...) return require("heed.nn." .. name)[name](...) end
+end
+primitives.install(E.with_frames(inspecting, "explain"))
+
 return Module
