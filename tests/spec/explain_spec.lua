@@ -120,8 +120,11 @@ describe("explain", function()
 
   it("refuses positions that do not exist", function()
     local m, x = nn.SelfAttention(4, 4), heed.randn(3, 4)
-    fails("explain: key is the number 4; it must be an integer from 1 to 3, or from -3 to -1", function() m:explain(x, { key = 4 }) end)
-    fails("explain: query is the number 0; it must be an integer from 1 to 3, or from -3 to -1", function() m:explain(x, { query = 0 }) end)
-    fails("explain: self is a module (Linear); it must be an attention module", function() nn.Linear(2, 2):explain(x) end)
+    fails("explain: key is the number 4; it must be an integer from 1 to 3, or from -3 to -1",
+      function() m:explain(x, { key = 4 }) end)
+    fails("explain: query is the number 0; it must be an integer from 1 to 3, or from -3 to -1",
+      function() m:explain(x, { query = 0 }) end)
+    fails("explain: self is a module (Linear); it must be an attention module",
+      function() nn.Linear(2, 2):explain(x) end)
   end)
 end)

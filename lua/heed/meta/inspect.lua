@@ -49,3 +49,10 @@ local Inspected = {}
 ---@return heed.Explanation|heed.ExplainedRow
 ---@nodiscard
 function Inspected:explain(x, options) end
+
+---Warnings about m(x, options) before it runs, each with the fix; empty where all is well.
+---@param x heed.Tensor
+---@param options? heed.ForwardOptions
+---@return string[]
+---@nodiscard
+function Inspected:check(x, options) end
