@@ -56,3 +56,14 @@ function Inspected:explain(x, options) end
 ---@return string[]
 ---@nodiscard
 function Inspected:check(x, options) end
+
+---@class heed.VerifyOptions: heed.ForwardOptions
+---@field tolerance? number 1e-5 by default
+
+---Compares the attention weights of m(x, options) with a naive computation in double precision, from the pass's queries
+---and keys; the projections, the weighted sum and the fused kernel are not compared. In evaluation mode, without a cache.
+---@param x heed.Tensor
+---@param options? heed.VerifyOptions
+---@return { ok: boolean, max_error: number, mean_error: number, heads: number[], tolerance: number }
+---@nodiscard
+function Inspected:verify(x, options) end

@@ -17,7 +17,7 @@ end
 local function is_finite(x) return x:numel() == 0 or x:float():abs():lt(math.huge):all():item() end
 
 local function check_values(warn, name, x)
-  if not is_finite(x) then warn("%s has nan or inf, which reach the output; find them with %s:isfinite()", name, name) end
+  if not is_finite(x) then warn("%s has nan or inf, which reach y; find them with isnan() and isinf()", name) end
 end
 
 local function check_mask(warn, mask)

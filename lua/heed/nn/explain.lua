@@ -136,9 +136,10 @@ end
 
 local LINES = { "dot", "scaled", "capped", "mask_bias", "alibi", "biased", "sink", "row_max", "row_sum", "weight",
   "dropped_weight" }
-local SAYS = { dot = "q · k", scaled = "· scale", capped = "softcap", mask_bias = "attn_mask adds", alibi = "alibi adds",
+local SAYS = { dot = "q · k", scaled = "· scale", capped = "softcap", mask_bias = "attn_mask adds", alibi = "alibi",
   biased = "score", sink = "sink of the head", row_max = "largest score of the row",
-  row_sum = "Σ exp(score - largest)", weight = "weight", dropped_weight = "after dropout" }
+  row_sum = "Σ exp(score - largest)", weight = "weight",
+  dropped_weight = "after dropout" }
 
 local Record = {}
 function Record.__tostring(record)
@@ -277,5 +278,8 @@ function explain.explain(self, x, options)
   return setmetatable({ batch = b, head = head, query = i, row_max = most or records[1].row_max,
     row_sum = sum or records[1].row_sum, sink = r.sink, keys = records }, Row)
 end
+
+--- What heed.nn.verify shares.
+explain.parts = { with_all_dims = with_all_dims, rules_of = rules_of, record_of = record_of, weigh = weigh }
 
 return E.with_frames(explain, "explain")

@@ -221,9 +221,9 @@ for name, method in pairs(protocol) do Module[name] = method end -- these have f
 primitives.install(protocol)
 
 local inspecting = {} -- loaded when one of them is first called
-for _, name in ipairs { "explain", "check" } do
+for _, name in ipairs { "explain", "check", "verify" } do
   inspecting[name] = function(...) return require("heed.nn." .. name)[name](...) end
 end
-primitives.install(E.with_frames(inspecting, "explain", "check"))
+primitives.install(E.with_frames(inspecting, "explain", "check", "verify"))
 
 return Module
