@@ -146,7 +146,8 @@ function Record.__tostring(record)
   local lines = { ("batch %d, head %d, query %d, key %d"):format(record.batch, record.head, record.query, record.key) }
   for _, name in ipairs(LINES) do
     local value = record[name]
-    if value ~= nil then lines[#lines + 1] = ("  %-26s %12.6g"):format(SAYS[name], value) end
+    local same = name == "capped" and value == record.scaled -- no softcap
+    if value ~= nil and not same then lines[#lines + 1] = ("  %-26s %12.6g"):format(SAYS[name], value) end
   end
   local hidden = #record.hidden_by > 0 and table.concat(record.hidden_by, ", ") or "no rule"
   lines[#lines + 1] = "  hidden by " .. hidden
