@@ -257,6 +257,20 @@ static int train(lua_State *L) {
   return 0;
 }
 
+/* attached(m, create): the table that lua/heed/nn/attached.lua keeps with a built-in module; nil, if there is none
+ * and `create` is false */
+static int attached(lua_State *L) {
+  lua_settop(L, 2);
+  lheed_self(L, "attached");
+  const bool create = lua_toboolean(L, 2);
+  if (!lheed_push_attached(L, 1, create)) return 0;
+  if (lua_rawgeti(L, 3, 1) != LUA_TNIL || !create) return 1;
+  lua_createtable(L, 0, 2);
+  lua_pushvalue(L, -1);
+  lua_rawseti(L, 3, 1);
+  return 1;
+}
+
 /* watch(m, delta): adds to the number of listeners, for which the forward pass of m, and of modules that hold
  * it, goes through lua/heed/nn/own.lua */
 static int watch(lua_State *L) {
@@ -317,6 +331,7 @@ void lheed_open_modules(lua_State *L) {
                                         {"train", train},
                                         {"options", lheed_options_of},
                                         {"refuse_second_result", refuse_second_result},
+                                        {"attached", attached},
                                         {"shallow_copy", shallow_copy},
                                         {"watch", watch},
                                         {"watched", watched},

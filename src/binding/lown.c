@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-/* Registry keys. values: pointer of that module → the module in Lua, with weak values. anchors: with weak
- * keys, the box of a module → {name → what it must keep alive}: modules in Lua, and boxes of parts that may
- * hold such modules. */
-static const char values_key = 0, anchors_key = 0, call_key = 0;
+/* Registry key of a table: pointer of that module → the module in Lua, with weak values. The table that is
+ * attached to the box of a module has by name what it must keep alive: modules in Lua, and boxes of parts that
+ * may hold such modules. */
+static const char values_key = 0, call_key = 0;
 
 /* ---- Values ---- */
 
@@ -28,16 +28,7 @@ bool lheed_is_own(lua_State *L, const heed_module *part) {
  * allocates nothing. */
 static void push_anchors(lua_State *L, int box, const char *name) {
   luaL_checkstack(L, 8, "modules");
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &anchors_key);
-  lua_pushvalue(L, box);
-  if (lua_rawget(L, -2) != LUA_TTABLE) {
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_pushvalue(L, box);
-    lua_pushvalue(L, -2);
-    lua_rawset(L, -4);
-  }
-  lua_remove(L, -2);
+  lheed_push_attached(L, box, true);
   lua_pushstring(L, name);
   lua_pushvalue(L, -1);
   if (lua_rawget(L, -3) == LUA_TNIL) {
@@ -154,8 +145,8 @@ static unsigned point_bits(lua_State *L, int idx) {
   return bits;
 }
 
-/* own_pass(read, edited, m, x, options…) → the pass, whether it computes taps, the number of past tokens; nil, if
- * the pass has no reason to stop. read, edited: names of points, separated by spaces. */
+/* own_pass(read, edited, m, x, options…) → the pass, whether it computes taps, the number of past tokens;
+ * nil, if the pass has no reason to stop. read, edited: names of points, separated by spaces. */
 static int new_pass(lua_State *L) {
   enum { SELF = 1, INPUT, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
@@ -282,8 +273,6 @@ void lheed_open_own(lua_State *L) {
   lheed_new_type(L, &pass_type, NULL);
   lheed_new_weak(L, "v");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &values_key);
-  lheed_new_weak(L, "k");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &anchors_key);
   lheed_push_state(L);
   lua_pushcclosure(L, call_value, 1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &call_key);

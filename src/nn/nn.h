@@ -197,7 +197,7 @@ heed_status heed__check_positive(heed_context *ctx, const char *function, const 
 
 /* What a host has asked to be called at (heed_attention_set_hook). */
 typedef struct heed__attention_hook {
-  heed_attention_hook *callback; /* NULL: nothing */
+  heed_hook_function *callback; /* NULL: nothing */
   void *user;
   unsigned points; /* bits of heed_attention_point */
 } heed__attention_hook;
@@ -316,8 +316,8 @@ typedef struct heed__listened {
   unsigned read, edited;
 } heed__listened;
 
-/* Where a pass has stopped, all borrowed: at a part to be applied to x, or at a point (part NULL) whose tensor
- * is x [b, n, heads, d] or [b, heads, n, s]. */
+/* Where a pass has stopped, all borrowed: at a part to be applied to x, or at a point (part NULL) whose
+ * tensor is x [b, n, heads, d] or [b, heads, n, s]. */
 typedef struct heed__own_stop {
   const char *name; /* of the part or point; NULL: it has not stopped */
   heed_module *part;
@@ -341,8 +341,8 @@ int64_t heed__own_pass_past(const heed__own_pass *pass);
 bool heed__own_pass_waits_for_part(const heed__own_pass *pass);
 /** Writes "the result of W_query (Lora)" for messages; returns the class of the attention module. */
 const char *heed__own_pass_names(const heed__own_pass *pass, char *result, size_t size);
-/** Gives it the result of that part, or the changed tensor of that point (NULL: unchanged), which is copied or
- * shared. Errors: SHAPE, DTYPE, MEMORY, CANCELLED, LIMIT. */
+/** Gives it the result of that part, or the changed tensor of that point (NULL: unchanged), which is copied
+ * or shared. Errors: SHAPE, DTYPE, MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y);
 /** Moves the results of a pass that is done; taps NULL: not requested. Errors: those of storing in *out. */

@@ -1,5 +1,5 @@
-/* Watched modules: those with listeners that the binding calls during a forward pass, such as hooks in Lua. The
- * context counts them, so that a forward pays one branch while there are none. */
+/* Watched modules: those with listeners that the binding calls during a forward pass, such as hooks in Lua.
+ * The context counts them, so that a forward pays one branch while there are none. */
 #include "nn.h"
 
 void heed__module_watch(heed_module *m, int delta) {

@@ -3,30 +3,29 @@
 
 local E = require "heed.nn.entries"
 
-local Handle, removers = {}, setmetatable({}, { __mode = "k" }) -- handle → the function that undoes it
+local UNDO = {} -- the key of the function that undoes it
+local Handle = { __name = "heed.Handle" }
 
 --- Undoes what the handle stands for; does nothing the second time.
-local function remove(handle)
-  if getmetatable(handle) ~= Handle then
-    E.reject("remove", "self", handle, "a handle; call the method with a colon")
+local function remove(self)
+  if type(self) ~= "table" or getmetatable(self) ~= Handle then
+    E.reject("remove", "self", self, "a heed.Handle; call the method with a colon")
   end
-  local undo = removers[handle]
-  removers[handle] = nil
+  local undo = rawget(self, UNDO)
+  rawset(self, UNDO, nil)
   if undo then undo() end
 end
 
-Handle.__name = "heed.Handle"
 Handle.__index = E.with_frames { remove = remove }
 Handle.__close = remove
-Handle.__tostring = function(handle) return removers[handle] and "heed.Handle" or "heed.Handle(removed)" end
+
+function Handle.__newindex() E.fail "a heed.Handle has no fields; it has the method remove" end
+
+function Handle.__tostring(self) return rawget(self, UNDO) and "heed.Handle" or "heed.Handle(removed)" end
 
 local handle = {}
 
---- A new handle; `undo` is called once at most.
-function handle.new(undo)
-  local new = setmetatable({}, Handle)
-  removers[new] = undo
-  return new
-end
+--- A new handle; `undo` is called once at most, and must not fail.
+function handle.new(undo) return setmetatable({ [UNDO] = undo }, Handle) end
 
 return handle

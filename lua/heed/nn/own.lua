@@ -4,6 +4,8 @@
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local heads = require "heed.nn.own_heads"
+local hooks = require "heed.nn.hooks"
+local norms = require "heed.nn.norm_points"
 local points = require "heed.nn.points"
 local protocol = require "heed.nn.protocol"
 local primitives = core.modules
@@ -30,11 +32,11 @@ function own.set(m, name, value)
 end
 
 --- Runs the pass of an attention module to its end. Parts and listeners are called from here, so that they may yield.
-local function run(m, pass, wanted, past, list)
+local function run(m, pass, wanted, list, past, batched)
   local stop, input = primitives.own_next(pass)
   while stop do
     local y
-    if type(stop) == "string" then y = points.call(m, stop, input, list, past) else y = stop(input) end
+    if type(stop) == "string" then y = points.call(m, stop, input, list, past, batched) else y = stop(input) end
     stop, input = primitives.own_next(pass, y)
   end
   return primitives.own_result(pass, wanted)
@@ -43,14 +45,15 @@ end
 --- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners.
 function own.forward(m, x, ...)
   if E.class_name(m) == "MultiHeadAttentionWrapper" then return heads(m, x, ...) end
+  if hooks.any(m, "points") then return norms.forward(m, x, ...) end
   local list = points.listeners(m)
   local pass, wanted, past = primitives.own_pass(list and list.read, list and list.edited, m, x, ...)
   if not pass then return primitives.forward(m, x, ...) end
-  return run(m, pass, wanted, past, list)
+  return run(m, pass, wanted, list, past, x.ndim == 3)
 end
 
 --- m(x, options) of such a module, or of one that is watched itself.
-function own.call(m, ...) return own.forward(m, ...) end
+function own.call(m, ...) return hooks.call(m, own.forward, ...) end
 
 function own.train(m, mode) protocol.train(m, mode) end
 

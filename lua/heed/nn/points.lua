@@ -8,6 +8,7 @@
 ---   result          [b, n, h, d_out], the part of each head in the output, without the bias
 
 local core = require "heed.core"
+local attached = require "heed.nn.attached"
 local E = require "heed.nn.entries"
 local handle = require "heed.nn.handle"
 local primitives = core.modules
@@ -18,9 +19,14 @@ local points = {
 local known = {}
 for _, name in ipairs(points.NAMES) do known[name] = true end
 
---- module → {entries, read =, edited =}: its listeners in order, and the points that they look at and may change. The
---- lists are replaced, not changed, so that a pass keeps the listeners with which it began.
-local registered = setmetatable({}, { __mode = "k" })
+--- The listeners of a module: {entries, read =, edited =}, in order, and the points that they look at and may change;
+--- nil, if it has none. The lists are replaced, not changed, so that a pass keeps the listeners with which it began.
+function points.listeners(m)
+  local store = attached(m)
+  return store and store.listeners
+end
+
+local function set_listeners(m, list) attached(m, true).listeners = list end
 
 local HAVE_POINTS = {
   SelfAttention = true, CausalAttention = true, MultiHeadAttention = true, MultiheadAttention = true,
@@ -32,15 +38,12 @@ function points.are_in(m)
   return HAVE_POINTS[class] or class == "MultiHeadAttentionWrapper" or false
 end
 
---- The listeners of a module; nil, if it has none.
-function points.listeners(m) return registered[m] end
-
 -- ---- Adding and removing ------------------------------------------------------------------------
 
 --- Replaces the list of a module's listeners.
 local function set_entries(m, entries)
   if #entries == 0 then
-    registered[m] = nil
+    set_listeners(m, nil)
     return
   end
   local read, edited, seen = {}, {}, {}
@@ -51,12 +54,12 @@ local function set_entries(m, entries)
     seen[key] = true
   end
   entries.read, entries.edited = table.concat(read, " "), table.concat(edited, " ")
-  registered[m] = entries
+  set_listeners(m, entries)
 end
 
 local function add_entry(m, entry)
   local entries = {}
-  for i, each in ipairs(registered[m] or {}) do entries[i] = each end
+  for i, each in ipairs(points.listeners(m) or {}) do entries[i] = each end
   entries[#entries + 1] = entry
   set_entries(m, entries)
   if not E.record(m) then primitives.watch(m, 1) end
@@ -64,7 +67,7 @@ end
 
 local function remove_entry(m, entry)
   local entries = {}
-  for _, each in ipairs(registered[m] or {}) do
+  for _, each in ipairs(points.listeners(m) or {}) do
     if each ~= entry then entries[#entries + 1] = each end
   end
   entry.f = nil
@@ -106,7 +109,7 @@ end
 
 --- Calls f(x, context) at a point of every forward pass of m; f may return a changed tensor of the same shape, with
 --- which the pass goes on, or nil. context has module, name, heads {first, last} and queries {first, last}, by their
---- position in the sequence. A wrapper calls f once for each head. Changing x in place has an effect only if x is
+--- position in the sequence, and batched, whether the module's input has a batch. A wrapper calls f once for each head. Changing x in place has an effect only if x is
 --- returned. Returns a handle.
 function points.add(m, name, f) return add(m, name, f, false, "add") end
 
@@ -115,12 +118,13 @@ function points.read(m, name, f) return add(m, name, f, true, "read") end
 
 -- ---- Calling ------------------------------------------------------------------------------------
 
-local function context_of(m, entry, x, past)
+local function context_of(m, entry, x, past, batched)
   local maps = entry.name == "attn_scores" or entry.name == "pattern"
   local h, n = x.shape[maps and 2 or 3], x.shape[maps and 3 or 2]
   local first = entry.head or 1
   return {
     module = entry.module or m, name = entry.name, heads = { first, first + h - 1 }, queries = { past + 1, past + n },
+    batched = batched,
   }
 end
 
@@ -139,12 +143,12 @@ local function check_result(m, name, y, x)
 end
 
 --- Calls the listeners of one point. Returns the changed tensor, or nil.
-local function call_entries(m, name, x, entries, past)
+local function call_entries(m, name, x, entries, past, batched)
   local changed
   for _, entry in ipairs(entries) do
     local f = entry.name == name and entry.f
     if f then
-      local y = f(x:view(x.shape), context_of(m, entry, x, past))
+      local y = f(x:view(x.shape), context_of(m, entry, x, past, batched))
       if y ~= nil and not entry.reads then
         check_result(m, name, y, x)
         x, changed = y, y
@@ -180,10 +184,10 @@ end
 
 --- Calls the listeners of the point `name` of a pass of m. Returns what the pass goes on with, or nil if it is
 --- unchanged.
-function points.call(m, name, x, entries, past)
-  if name ~= "result" then return call_entries(m, name, x, entries, past) end
+function points.call(m, name, x, entries, past, batched)
+  if name ~= "result" then return call_entries(m, name, x, entries, past, batched) end
   local out = out_proj_of(m)
-  local result = call_entries(m, name, result_of(m, out, x), entries, past)
+  local result = call_entries(m, name, result_of(m, out, x), entries, past, batched)
   if not result then return nil end
   if not out then return result:reshape(x.shape[1], x.shape[2], -1) end
   local y = result:sum(3)

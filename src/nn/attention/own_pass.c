@@ -1,7 +1,7 @@
 /* A forward pass of an attention module that stops: where a part of one's own or a watched part has to be
- * applied, and at the points that listeners ask for. The caller does this between two runs: a module in Lua may
- * yield, raise, or call the same attention again. Until the end the pass changes neither the cache nor *out,
- * and it holds all that it reads. */
+ * applied, and at the points that listeners ask for. The caller does this between two runs: a module in Lua
+ * may yield, raise, or call the same attention again. Until the end the pass changes neither the cache nor
+ * *out, and it holds all that it reads. */
 #include "own_pass.h"
 
 #include <stdio.h>
@@ -46,8 +46,8 @@ static heed_status check_own_softmax_dim(heed_module *m, const heed_tensor *x) {
   const heed_status status = heed__refuse_own(m, "softmax_dim");
   if (status != HEED_OK) return status;
   return heed__fail(m->context, HEED_ARGUMENT,
-                    "%s: softmax_dim is %d; with hooks it must be that of the keys, -1 or %d",
-                    m->class->name, (int)dim.as.integer, x->ndim);
+                    "%s: softmax_dim is %d; with hooks it must be that of the keys, -1 or %d", m->class->name,
+                    (int)dim.as.integer, x->ndim);
 }
 
 /* The taps of the stages: all that the caller wants and, unless the maps come first, those of the points. */
@@ -216,7 +216,7 @@ static heed_status run_stage(heed__own_pass *pass, int stage, bool *done) {
   return maps ? heed__own_maps_end(pass, HEED_OK) : heed__attention_stage_end(p, stage);
 }
 
-static heed_status run_step(heed__own_pass *pass, bool *done) {
+static heed_status run_own_step(heed__own_pass *pass, bool *done) {
   heed__attention_stages *p = &pass->stages;
   const int stage = steps_of_pass[pass->step].stage;
   if (!has_work(pass)) {
@@ -277,7 +277,7 @@ static heed_status check_part_result(const heed__own_pass *pass, const heed_tens
 }
 
 /* Calls the host's function for a point, whose tensor is made. */
-static heed_status call_hook(heed__own_pass *pass, unsigned point) {
+static heed_status call_host_hook(heed__own_pass *pass, unsigned point) {
   heed_tensor *y = NULL;
   heed_status status =
       pass->hook.callback(pass->hook.user, pass->module, (heed_attention_point)point, pass->point, &y);
@@ -296,7 +296,7 @@ static heed_status call_hook(heed__own_pass *pass, unsigned point) {
 }
 
 /* Whether the pass waits at this step for a part or the listeners of a point. */
-static heed_status begin_step(heed__own_pass *pass) {
+static heed_status begin_own_step(heed__own_pass *pass) {
   const heed_tensor *x = NULL;
   const unsigned point = steps_of_pass[pass->step].point;
   heed_status status = HEED_OK;
@@ -304,12 +304,12 @@ static heed_status begin_step(heed__own_pass *pass) {
   if ((pass->listened & point) == 0) return HEED_OK;
   status = heed__own_point_make(pass);
   if (status == HEED_OK && pass->hook.callback != NULL && (pass->hook.points & point) != 0)
-    status = call_hook(pass, point);
+    status = call_host_hook(pass, point);
   pass->waiting = (pass->waits & point) != 0;
   return status;
 }
 
-static void next_step(heed__own_pass *pass) {
+static void next_own_step(heed__own_pass *pass) {
   heed_tensor_free(pass->point);
   pass->point = NULL;
   pass->waiting = false;
@@ -325,10 +325,10 @@ heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop) {
   bool done = true;
   if (!pass->waiting && pass->pending) status = check_cache_unchanged(pass);
   while (status == HEED_OK && done && !pass->waiting && pass->step < OWN_STEPS) {
-    if (!pass->begun) status = begin_step(pass);
+    if (!pass->begun) status = begin_own_step(pass);
     done = false;
-    if (status == HEED_OK && !pass->waiting) status = run_step(pass, &done);
-    if (status == HEED_OK && done) next_step(pass);
+    if (status == HEED_OK && !pass->waiting) status = run_own_step(pass, &done);
+    if (status == HEED_OK && done) next_own_step(pass);
   }
   if (status == HEED_OK && pass->step == OWN_STEPS) pass->finished = true;
   if (status != HEED_OK && pass->begun && makes_maps(pass)) {
@@ -363,8 +363,7 @@ static heed_status put_dropped(heed__own_pass *pass, const heed_tensor *y) {
   const heed_status status = heed__stages_copy(&pass->stages, y, &dropped);
   if (status != HEED_OK) return status;
   const heed_tensor *weights = pass->taps.weights;
-  if (dropped->numel > 0 &&
-      memcmp(dropped->data, weights->data, (size_t)dropped->numel * sizeof(float)) != 0)
+  if (dropped->numel > 0 && memcmp(dropped->data, weights->data, (size_t)dropped->numel * sizeof(float)) != 0)
     pass->changed = true;
   pass->taps.dropped_weights = dropped;
   return HEED_OK;
@@ -386,7 +385,7 @@ heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y) {
                             : heed__own_point_put(pass, y);
     }
   }
-  if (status == HEED_OK) next_step(pass);
+  if (status == HEED_OK) next_own_step(pass);
   return status;
 }
 

@@ -38,13 +38,13 @@ struct heed__own_pass {
   /* Bits of points: those with listeners, whose listeners may change them, where the caller waits. */
   unsigned listened, edited, waits;
   heed__attention_hook hook;
-  bool waiting;              /* for the result of a part or point at `step` */
-  bool begun;                /* the stage of the current step */
-  bool pending, finished;    /* the stages have begun but not ended; all is done */
-  bool wants_taps, sliced;   /* sliced: heed__own_pass_run may return between two yield points */
-  bool unfused;              /* the maps come first; the fused stage, if no listener changes them */
-  bool selects;              /* the taps are complete; the choice is made at the end */
-  bool changed;              /* the weights: they are no longer those of the stages */
+  bool waiting;            /* for the result of a part or point at `step` */
+  bool begun;              /* the stage of the current step */
+  bool pending, finished;  /* the stages have begun but not ended; all is done */
+  bool wants_taps, sliced; /* sliced: heed__own_pass_run may return between two yield points */
+  bool unfused;            /* the maps come first; the fused stage, if no listener changes them */
+  bool selects;            /* the taps are complete; the choice is made at the end */
+  bool changed;            /* the weights: they are no longer those of the stages */
   heed_tensor *y;
   heed_tensor *point; /* the tensor of the current point */
   heed_generator before;

@@ -11,7 +11,7 @@ static const heed__attention_module *attention_of(const heed__own_pass *pass) {
 /* ---- Views with four dimensions ---- */
 
 /* Queries, keys, values or outputs [..., n, h · d], row-major, as [b, n, h, d]. */
-static void view_rows(heed_tensor *view, const heed_tensor *x, int64_t head_dim) {
+static void view_point_rows(heed_tensor *view, const heed_tensor *x, int64_t head_dim) {
   const int64_t n = x->shape[x->ndim - 2], width = x->shape[x->ndim - 1];
   const int64_t shape[] = {x->ndim == 3 ? x->shape[0] : 1, n, heed__quotient(width, head_dim), head_dim};
   const int64_t stride[] = {n * width, width, head_dim, 1};
@@ -22,7 +22,7 @@ static void view_rows(heed_tensor *view, const heed_tensor *x, int64_t head_dim)
 }
 
 /* Maps [b, h, n, s], without b or h, row-major, as [b, h, n, s]. */
-static void view_maps(heed_tensor *view, const heed_tensor *x, bool one_head) {
+static void view_point_maps(heed_tensor *view, const heed_tensor *x, bool one_head) {
   const int64_t n = x->shape[x->ndim - 2], s = x->shape[x->ndim - 1];
   const bool batched = x->ndim == (one_head ? 3 : 4);
   const int64_t shape[] = {batched ? x->shape[0] : 1, one_head ? 1 : x->shape[x->ndim - 3], n, s};
@@ -55,7 +55,7 @@ static heed_status maps_from(const heed__own_pass *pass, const heed_tensor *y, c
   return status;
 }
 
-static void replace_tensor(heed_tensor **old, heed_tensor *by) {
+static void replace_point(heed_tensor **old, heed_tensor *by) {
   heed_tensor_free(*old);
   *old = by;
 }
@@ -75,13 +75,13 @@ static int projection_at(int step) {
 /* Exchanges a projection for another tensor of its shape, which it takes over. */
 static void set_projected(heed__own_pass *pass, int which, heed_tensor *fresh) {
   heed__attention_stages *p = &pass->stages;
-  replace_tensor(&p->projected[which], fresh);
+  replace_point(&p->projected[which], fresh);
   heed__stages_view_heads(&p->view[which], fresh, attention_of(pass));
 }
 
 /* A new tensor like x [..., n, h · d] from y, which `view` of it receives. */
-static heed_status copy_rows(const heed__own_pass *pass, const heed_tensor *x, const heed_tensor *y,
-                             bool heads_first, heed_tensor **out) {
+static heed_status copy_point_rows(const heed__own_pass *pass, const heed_tensor *x, const heed_tensor *y,
+                                   bool heads_first, heed_tensor **out) {
   heed_tensor view;
   heed_tensor *fresh = NULL;
   heed_status status =
@@ -90,7 +90,7 @@ static heed_status copy_rows(const heed__own_pass *pass, const heed_tensor *x, c
   if (heads_first)
     heed__stages_view_heads(&view, fresh, attention_of(pass));
   else
-    view_rows(&view, fresh, attention_of(pass)->head_dim);
+    view_point_rows(&view, fresh, attention_of(pass)->head_dim);
   status = heed__copy(pass->context, pass->module->class->name, &view, y);
   if (status == HEED_OK)
     *out = fresh;
@@ -102,7 +102,7 @@ static heed_status copy_rows(const heed__own_pass *pass, const heed_tensor *x, c
 heed_status heed__own_put_heads(heed__own_pass *pass, int which, const heed_tensor *y) {
   heed__attention_stages *p = &pass->stages;
   heed_tensor *fresh = NULL;
-  const heed_status status = copy_rows(pass, p->projected[which], y, true, &fresh);
+  const heed_status status = copy_point_rows(pass, p->projected[which], y, true, &fresh);
   if (status != HEED_OK) return status;
   set_projected(pass, which, fresh);
   heed_module_release(p->norm[which]); /* it is done */
@@ -137,7 +137,7 @@ heed_status heed__own_maps_begin(heed__own_pass *pass) {
 
 heed_status heed__own_maps_end(heed__own_pass *pass, heed_status status) {
   status = heed__attention_plan_end(&pass->stages.plan, status);
-  replace_tensor(&pass->unused, NULL);
+  replace_point(&pass->unused, NULL);
   return status;
 }
 
@@ -171,14 +171,14 @@ static heed_status weights_of_scores(heed__own_pass *pass) {
   for (int64_t r = 0; status == HEED_OK && s > 0 && r < scores->numel / s; r++) {
     const float *sink = NULL;
     if (sinks != NULL)
-      sink = (const float *)(const void *)sinks->data +
-             r / n % attention_of(pass)->num_heads * sinks->stride[0];
+      sink =
+          (const float *)(const void *)sinks->data + r / n % attention_of(pass)->num_heads * sinks->stride[0];
     softmax_row(kernels, (float *)(void *)weights->data + r * s,
                 (const float *)(const void *)scores->data + r * s, (float *)(void *)row->data, s, sink);
     if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, name);
   }
   if (status == HEED_OK) {
-    replace_tensor(&pass->taps.weights, weights);
+    replace_point(&pass->taps.weights, weights);
     weights = NULL;
   }
   heed_tensor_free(weights);
@@ -213,10 +213,10 @@ static heed_status values_of(heed__own_pass *pass, heed_tensor **out) {
   return status;
 }
 
-/* Keys whose scores are -inf and whose weights are 0 are skipped, so that nan in them goes nowhere. For values
- * of which some are not finite; otherwise 0 times the value is 0. */
-static heed_status weigh_rows(const heed__own_pass *pass, const heed_tensor *weights, const heed_tensor *scores,
-                              const heed_tensor *values, heed_tensor *out) {
+/* Keys whose scores are -inf and whose weights are 0 are skipped, so that nan in them goes nowhere. For
+ * values of which some are not finite; otherwise 0 times the value is 0. */
+static heed_status weigh_rows(const heed__own_pass *pass, const heed_tensor *weights,
+                              const heed_tensor *scores, const heed_tensor *values, heed_tensor *out) {
   const int64_t d = out->shape[3], n = out->shape[2], s = weights->shape[3];
   const int64_t group = heed__quotient(weights->shape[1], values->shape[1]);
   const float *w = (const float *)(const void *)weights->data,
@@ -248,15 +248,15 @@ static heed_status find_hidden(heed__own_pass *pass) {
 }
 
 /* out [b, h, n, d] = weights · values; the query heads of a group are rows of one product. */
-static heed_status weigh(heed__own_pass *pass, const heed_tensor *weights, heed_tensor **out) {
+static heed_status weigh_point(heed__own_pass *pass, const heed_tensor *weights, heed_tensor **out) {
   const heed__attention_module *a = attention_of(pass);
   const bool one_head = a->one_head;
   heed_tensor w, v, grouped;
   heed_tensor *values = NULL, *product = NULL;
   heed_status status = values_of(pass, &values);
   if (status != HEED_OK) return status;
-  view_maps(&w, weights, one_head);
-  view_maps(&v, values, one_head);
+  view_point_maps(&w, weights, one_head);
+  view_point_maps(&v, values, one_head);
   const int64_t shape[] = {w.shape[0], w.shape[1], w.shape[2], a->head_dim};
   if (is_finite(values)) {
     heed__alias_on_stack(&grouped, &w);
@@ -266,7 +266,7 @@ static heed_status weigh(heed__own_pass *pass, const heed_tensor *weights, heed_
     grouped.stride[0] = grouped.stride[1] * grouped.shape[1];
     status = heed_matmul(pass->context, &grouped, &v, &product);
     if (status == HEED_OK) {
-      view_maps(&grouped, product, false);
+      view_point_maps(&grouped, product, false);
       memcpy(grouped.shape, shape, sizeof shape);
       for (int d = 3; d > 0; d--) grouped.stride[d - 1] = grouped.stride[d] * shape[d];
       status = heed__tensor_from_view(pass->context, pass->module->class->name, &grouped, out);
@@ -277,7 +277,7 @@ static heed_status weigh(heed__own_pass *pass, const heed_tensor *weights, heed_
     if (status == HEED_OK)
       status = heed__tensor_new(pass->context, pass->module->class->name, HEED_FLOAT32, 4, shape, &product);
     if (status == HEED_OK) {
-      view_maps(&scores, pass->taps.biased_logits, one_head);
+      view_point_maps(&scores, pass->taps.biased_logits, one_head);
       status = weigh_rows(pass, &w, &scores, &v, product);
     }
     if (status == HEED_OK) {
@@ -313,7 +313,7 @@ static heed_status lse_of_scores(heed__own_pass *pass) {
     if (heed__is_due(&pass->context->pace)) status = heed__stopped(pass->context, name);
   }
   if (status == HEED_OK)
-    replace_tensor(&pass->taps.lse, lse);
+    replace_point(&pass->taps.lse, lse);
   else
     heed_tensor_free(lse);
   return status;
@@ -329,19 +329,19 @@ heed_status heed__own_weigh(heed__own_pass *pass) {
                         pass->taps.weights, &dropped);
     weights = dropped;
   }
-  if (status == HEED_OK) status = weigh(pass, weights != NULL ? weights : pass->taps.weights, &heads);
+  if (status == HEED_OK) status = weigh_point(pass, weights != NULL ? weights : pass->taps.weights, &heads);
   if (status == HEED_OK) {
     heed__permute_on_stack(&view, heads, (const int[]){0, 2, 1, 3});
-    status = copy_rows(pass, p->projected[0], &view, false, &rows);
+    status = copy_point_rows(pass, p->projected[0], &view, false, &rows);
   }
   if (status == HEED_OK && pass->wants_taps) {
     status = heed__stages_tap_inputs(p);
     if (status == HEED_OK && pass->wanted != NULL && pass->wanted->lse) status = lse_of_scores(pass);
   }
   if (status == HEED_OK) {
-    replace_tensor(p->out_proj != NULL ? &p->heads : &pass->y, rows);
+    replace_point(p->out_proj != NULL ? &p->heads : &pass->y, rows);
     rows = NULL;
-    if (dropped != NULL) replace_tensor(&pass->taps.dropped_weights, dropped);
+    if (dropped != NULL) replace_point(&pass->taps.dropped_weights, dropped);
     dropped = NULL;
   }
   heed_tensor_free(dropped);
@@ -367,19 +367,19 @@ heed_status heed__own_point_make(heed__own_pass *pass) {
   bool copies = is_overwritten(pass);
   heed_tensor view;
   switch (pass->step) {
-  case STEP_SCORES: view_maps(&view, pass->taps.biased_logits, a->one_head); break;
+  case STEP_SCORES: view_point_maps(&view, pass->taps.biased_logits, a->one_head); break;
   case STEP_PATTERN:
     if (pass->taps.weights == NULL && (status = weights_of_scores(pass)) != HEED_OK) return status;
-    view_maps(&view, pass->taps.weights, a->one_head);
+    view_point_maps(&view, pass->taps.weights, a->one_head);
     break;
   case STEP_Z:
   case STEP_RESULT:
-    view_rows(&view, p->out_proj != NULL ? p->heads : pass->y, a->head_dim);
+    view_point_rows(&view, p->out_proj != NULL ? p->heads : pass->y, a->head_dim);
     copies = (edited & HEED_POINT_Z) != 0;
     break;
   default: {
     const int which = projection_at(pass->step);
-    view_rows(&view, p->projected[which], a->head_dim);
+    view_point_rows(&view, p->projected[which], a->head_dim);
     copies = copies || edited != 0;
   }
   }
@@ -396,7 +396,7 @@ static heed_status put_result(heed__own_pass *pass, const heed_tensor *y) {
     for (int d = 0; d < 2; d++) view.shape[d] = y->shape[d + 1], view.stride[d] = y->stride[d + 1];
   }
   const heed_status status = heed__stages_copy(&pass->stages, &view, &copy);
-  if (status == HEED_OK) replace_tensor(&pass->y, copy);
+  if (status == HEED_OK) replace_point(&pass->y, copy);
   return status;
 }
 
@@ -408,25 +408,25 @@ heed_status heed__own_point_put(heed__own_pass *pass, const heed_tensor *y) {
   case STEP_SCORES:
     status = maps_from(pass, y, pass->taps.biased_logits, &fresh);
     if (status != HEED_OK) return status;
-    replace_tensor(&pass->taps.biased_logits, fresh);
+    replace_point(&pass->taps.biased_logits, fresh);
     pass->changed = true;
     return weights_of_scores(pass);
   case STEP_PATTERN:
     status = maps_from(pass, y, pass->taps.weights, &fresh);
     if (status != HEED_OK) return status;
-    replace_tensor(&pass->taps.weights, fresh);
+    replace_point(&pass->taps.weights, fresh);
     pass->changed = true;
     return HEED_OK;
   case STEP_RESULT: return put_result(pass, y);
   case STEP_Z: {
     heed_tensor **heads = p->out_proj != NULL ? &p->heads : &pass->y;
-    status = copy_rows(pass, *heads, y, false, &fresh);
-    if (status == HEED_OK) replace_tensor(heads, fresh);
+    status = copy_point_rows(pass, *heads, y, false, &fresh);
+    if (status == HEED_OK) replace_point(heads, fresh);
     return status;
   }
   default: {
     const int which = projection_at(pass->step);
-    status = copy_rows(pass, p->projected[which], y, false, &fresh);
+    status = copy_point_rows(pass, p->projected[which], y, false, &fresh);
     if (status == HEED_OK) set_projected(pass, which, fresh);
     return status;
   }
@@ -435,7 +435,7 @@ heed_status heed__own_point_put(heed__own_pass *pass, const heed_tensor *y) {
 
 /* ---- The host's hook ---- */
 
-heed_status heed_attention_set_hook(heed_module *m, unsigned points, heed_attention_hook *hook, void *user) {
+heed_status heed_attention_set_hook(heed_module *m, unsigned points, heed_hook_function *hook, void *user) {
   static const char function[] = "attention_set_hook";
   HEED__ENTER(heed_module_context(m), function, m);
   const unsigned all = HEED_POINT_RESULT - 1;

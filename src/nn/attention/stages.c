@@ -80,9 +80,9 @@ static void set_operands(heed__attention_stages *p) {
   };
   if (p->taps != NULL) {
     p->operands.wanted = p->options.wanted;
-    p->operands.taps = p->wanted & (1u << HEED__TAP_scores | 1u << HEED__TAP_weights | 1u << HEED__TAP_lse |
-                                    1u << HEED__TAP_biased_logits |
-                                   (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0));
+    p->operands.taps =
+        p->wanted & (1u << HEED__TAP_scores | 1u << HEED__TAP_weights | 1u << HEED__TAP_lse |
+                     1u << HEED__TAP_biased_logits | (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0));
   }
   if (a->sinks) p->operands.options.sinks = heed__module_slot(p->m, "sinks")->parameter;
 }
@@ -422,8 +422,7 @@ heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const 
                                     heed_tensor **out, heed_attention_taps *taps) {
   heed__small_pass pass;
   const heed__attention_module *a = (const heed__attention_module *)m;
-  if (a->own_parts > 0 || a->hook.callback != NULL)
-    return heed__own_pass_forward(m, x, options, out, taps);
+  if (a->own_parts > 0 || a->hook.callback != NULL) return heed__own_pass_forward(m, x, options, out, taps);
   if (taps == NULL && heed__small_pass_takes(m, x, options, &pass))
     return heed__small_pass_run(m, x, &pass, out);
   return run_stages(m, x, options, out, taps);
