@@ -5,7 +5,6 @@
 -- earlier layer that tells each character its predecessor. Source: Olsson et al., "In-context Learning and Induction
 -- Heads" (2022, arXiv:2209.11895).
 local heed = require "heed"
-local interpret = require "heed.interpret"
 local F = heed.nn.functional
 
 local TEXTS, PERIOD = 64, 40 -- texts of so many characters, each written twice
@@ -29,27 +28,31 @@ local layers, heads = model.config.num_hidden_layers, model.config.num_attention
 local generator = heed.Generator(seed)
 local texts = {}
 for i = 1, TEXTS do
-  texts[i] = heed.randperm(model.config.vocab_size - 1, { generator = generator }):narrow(1, 1, PERIOD) + 2
+  texts[i] = heed.randperm(model.config.vocab_size - 1, { generator = generator }):narrow(1, 1, PERIOD) + 1
 end
 local text = heed.stack(texts)
-local ids = heed.cat { heed.ones(TEXTS, 1):long(), text, text }
+local ids = heed.cat({ heed.ones(TEXTS, 1):long(), text, text }, 2)
 
 -- How much of the second copy is predicted, and the loss there. Its first character cannot be known.
-local function copying()
-  local logits = model(ids):narrow(2, PERIOD + 2, PERIOD - 1):flatten(1, 2)
+local function copying(logits)
+  logits = logits:narrow(2, PERIOD + 2, PERIOD - 1):flatten(1, 2)
   local wanted = text:narrow(2, 2, PERIOD - 1):flatten()
   return logits:argmax(-1):eq(wanted):float():mean():item(), F.cross_entropy(logits, wanted):item()
 end
 
 -- ---- Scores -------------------------------------------------------------------------------------
 
-local _, info = model(ids, { need_weights = { "weights" } })
+-- The mean weight on the character `distance` before, for each head. 1 is the character before; PERIOD - 1 the one that
+-- followed the last occurrence.
+local function mean_weight(weights, distance) return weights:diagonal(-distance, 3, 4):mean(-1):mean(1) end
+
+local logits, info = model(ids, { need_weights = { "weights" } })
 local kinds = { { name = "previous token" }, { name = "induction" } }
 for _, kind in ipairs(kinds) do kind.scores, kind.found = {}, {} end
 for layer = 1, layers do
   local weights = info.layers[layer].weights -- [texts, heads, n, n]
-  kinds[1].scores[layer] = interpret.previous_token_score(weights):mean(1)
-  kinds[2].scores[layer] = interpret.induction_score(weights, { period = PERIOD }):mean(1)
+  kinds[1].scores[layer] = mean_weight(weights, 1)
+  kinds[2].scores[layer] = mean_weight(weights, PERIOD - 1)
 end
 
 print(("%d texts of %d random characters, each written twice\n"):format(TEXTS, PERIOD))
@@ -70,11 +73,17 @@ end
 
 -- Copying without these heads, {{layer, head}…}.
 local function without(list)
-  local handles = {}
-  for i, each in ipairs(list) do handles[i] = model.layers[each[1]].attention:ablate { each[2] } end
-  local accuracy, loss = copying()
-  for _, handle in ipairs(handles) do handle:remove() end
-  return accuracy, loss
+  local hooks = {}
+  for layer = 1, layers do
+    hooks[("blocks.%d.attn.hook_z"):format(layer - 1)] = function(z) -- [texts, n, heads, head_dim]
+      z = z:clone()
+      for _, each in ipairs(list) do
+        if each[1] == layer then z:select(3, each[2]):zero_() end
+      end
+      return z
+    end
+  end
+  return copying((model:run_with_hooks(ids, hooks)))
 end
 
 local function names(list)
@@ -86,7 +95,7 @@ end
 print(("\n%-42s copied   loss"):format "without")
 local function row(name, accuracy, loss) print(("%-42s %5.1f %%  %5.2f"):format(name, 100 * accuracy, loss)) end
 
-row("nothing", copying())
+row("nothing", copying(logits))
 local special = {}
 for _, kind in ipairs(kinds) do
   if #kind.found > 0 then row(("%s heads: %s"):format(kind.name, names(kind.found)), without(kind.found)) end
@@ -103,7 +112,7 @@ local count, sums = math.min(#kinds[2].found, #others), { 0, 0 }
 for _ = 1, DRAWS do
   local drawn = {}
   for i, k in ipairs(heed.randperm(#others, { generator = generator }):tolist()) do
-    if i <= count then drawn[i] = others[k + 1] end
+    if i <= count then drawn[i] = others[k] end
   end
   local accuracy, loss = without(drawn)
   sums[1], sums[2] = sums[1] + accuracy, sums[2] + loss

@@ -71,7 +71,7 @@ for i = 1, TEXTS do
   texts[i] = heed.randperm(model.config.vocab_size - 1, { generator = generator }):narrow(1, 1, PERIOD) + 1
 end
 local text = heed.stack(texts)
-local ids = heed.cat { heed.ones(TEXTS, 1):long(), text, text }
+local ids = heed.cat({ heed.ones(TEXTS, 1):long(), text, text }, 2)
 local n = ids.shape[2]
 
 local original = model(ids)
