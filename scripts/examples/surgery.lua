@@ -3,7 +3,6 @@
 --   build/heed scripts/examples/surgery.lua [SEED]
 -- The model (scripts/examples/induction) continues repeated text; examples/induction.lua shows how.
 local heed = require "heed"
-local F = heed.nn.functional
 
 local TEXTS, PERIOD = 32, 40 -- texts of so many characters, each written twice
 
@@ -90,8 +89,11 @@ end
 -- The head of layer 1 that attends most to the character before, and the head of layer 2 that attends most to the
 -- character after the last occurrence.
 local _, info = model(ids, { need_weights = { "weights" } })
-local previous = interpret.previous_token_score(info.layers[1].weights):mean(1):argmax():item()
-local induction = interpret.induction_score(info.layers[2].weights, { period = PERIOD }):mean(1):argmax():item()
+local function head_at(layer, distance)
+  return info.layers[layer].weights:diagonal(-distance, 3, 4):mean(-1):mean(1):argmax():item()
+end
+local previous, induction = head_at(1, 1), head_at(2, PERIOD - 1)
+local other = induction % second.num_heads + 1
 
 -- Maps [n, n]: all weight on the character before, and the same weight on every character so far.
 local before = heed.eye(n):roll(-1, 2)
@@ -101,3 +103,16 @@ even = even / even:sum(-1, true)
 
 print(("%-58s copied    moved"):format "change")
 report("none")
+report(("head %d of layer 1 ablated"):format(previous), first:ablate { previous })
+report("  its map patched: all weight on the character before", first:patch(previous, before))
+report("  its map patched: the same weight on all characters", first:patch(previous, even))
+report(("head %d of layer 2 ablated"):format(induction), second:ablate { induction })
+report("the largest weight of each row alone, in layer 2", second:on_weights(top_k(1)))
+report("the 4 largest weights of each row alone, in layer 1", first:on_weights(top_k(4)))
+report("sparsemax, in layer 1", first:on_weights(sparsemax))
+report("sparsemax, in layer 2", second:on_weights(sparsemax))
+report("maps smoothed over neighbours, in layer 1", first:on_weights(smooth))
+report("maps smoothed over neighbours, in layer 2", second:on_weights(smooth))
+report(("heads %d and %d of layer 2 exchanged"):format(induction, other), second:on_weights(swap(induction, other)))
+report(("heads %d and %d of layer 1 exchanged"):format(previous, previous % first.num_heads + 1),
+  first:on_weights(swap(previous, previous % first.num_heads + 1)))
