@@ -117,6 +117,7 @@ static int read_forward(lua_State *L) {
   const bool taps = lheed_read_wanted(L, wanted, wanted + 1, class, lheed_module_taps, &choice, &chosen);
   keep_tensors(L, FORWARD_INPUT, FORWARD_OPTIONS + LHEED_FORWARD_OPTIONS - 1, class);
   const heed_module *m = lheed_self(L, "forward");
+  if (!m->class->attends) lheed_bad_argument(L, 1, "forward", "self", "an attention module");
   const heed__attention_module *a = (const heed__attention_module *)m;
   heed_forward_options given = lheed_forward_options(L, FORWARD_OPTIONS, class), own;
   const heed_forward_options *options = &given;

@@ -134,7 +134,7 @@ static unsigned point_bits(lua_State *L, int idx) {
                 {"pattern", HEED_POINT_PATTERN},
                 {"z", HEED_POINT_Z},
                 {"result", HEED_POINT_RESULT}};
-  const char *names = luaL_optstring(L, idx, "");
+  const char *names = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
   unsigned bits = 0;
   for (size_t length; *names; names += length + (names[length] == ' ')) {
     length = strcspn(names, " ");
@@ -150,10 +150,15 @@ static unsigned point_bits(lua_State *L, int idx) {
 static int new_pass(lua_State *L) {
   enum { SELF = 1, INPUT, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
+  if (lua_gettop(L) < 3) lua_settop(L, 3);
   const heed__listened points = {point_bits(L, 1), point_bits(L, 2)};
   lua_remove(L, 1);
   lua_remove(L, 1);
   lheed_begin(L);
+  if (!lheed_self(L, "forward")->class->staged) {
+    if (!points.read && !points.edited) return 0;
+    lheed_bad_argument(L, SELF, "forward", "self", "an attention module");
+  }
   if (!points.read && !points.edited && !heed__stops(lheed_self(L, "forward"))) return 0;
   const char *class = heed_module_class(lheed_self(L, "forward"));
   lheed_forward_arguments(L, OPTIONS, class, names);
@@ -219,6 +224,16 @@ static int pass_result(lua_State *L) {
   return lheed_return(L, 2);
 }
 
+/* own_undo(pass): ends a pass that has failed */
+static int undo_pass(lua_State *L) {
+  lheed_box *box = lheed_test(L, 1, &pass_type);
+  if (!box || !box->object) return 0;
+  heed__own_pass_undo(box->object);
+  heed__own_pass_free(box->object);
+  box->object = NULL;
+  return 0;
+}
+
 /* ---- Assigning ---- */
 
 static const char *check_own_string(lua_State *L, int idx, const char *function, const char *name) {
@@ -266,6 +281,7 @@ void lheed_open_own(lua_State *L) {
   static const luaL_Reg primitives[] = {{"own_pass", new_pass},
                                         {"own_next", next_part},
                                         {"own_result", pass_result},
+                                        {"own_undo", undo_pass},
                                         {"set_own", set_own},
                                         {"set_part", set_holder},
                                         {"holds_own", holds_own},

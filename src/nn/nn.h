@@ -348,6 +348,8 @@ heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y);
 /** Moves the results of a pass that is done; taps NULL: not requested. Errors: those of storing in *out. */
 HEED_MUST_USE
 heed_status heed__own_pass_result(heed__own_pass *pass, heed_tensor **out, heed_attention_taps *taps);
+/** Gives the generator the state that it had before the dropout, unless others have drawn since. */
+void heed__own_pass_undo(heed__own_pass *pass);
 void heed__own_pass_free(heed__own_pass *pass); /* NULL is allowed */
 /** All of it, with the forward of each part. */
 HEED_MUST_USE

@@ -238,5 +238,6 @@ end
 
 for name, method in pairs(protocol) do Module[name] = method end -- these have frames already
 primitives.install(protocol)
+primitives.install(require "heed.nn.surgery")
 
 return Module

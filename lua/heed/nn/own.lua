@@ -1,6 +1,7 @@
 --- Forward passes of built-in modules that call Lua: modules of one's own as parts of attention modules, `mha.W_query =
 --- Lora(mha.W_query)`, parts with hooks, and points with listeners.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local heads = require "heed.nn.own_heads"
@@ -42,6 +43,15 @@ local function run(m, pass, wanted, list, past, batched)
   return primitives.own_result(pass, wanted)
 end
 
+--- run, after whose errors the generator has its earlier state and the pass's memory is free.
+local function run_or_undo(m, pass, ...)
+  if not compat.yields_in_pcall() then return run(m, pass, ...) end
+  local result = compat.pack(pcall(run, m, pass, ...))
+  if result[1] then return compat.unpack(result, 2, result.n) end
+  primitives.own_undo(pass)
+  error(result[2], 0)
+end
+
 --- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners.
 function own.forward(m, x, ...)
   if E.class_name(m) == "MultiHeadAttentionWrapper" then return heads(m, x, ...) end
@@ -49,7 +59,11 @@ function own.forward(m, x, ...)
   local list = points.listeners(m)
   local pass, wanted, past = primitives.own_pass(list and list.read, list and list.edited, m, x, ...)
   if not pass then return primitives.forward(m, x, ...) end
+<<<<<<< HEAD
   return run(m, pass, wanted, list, past, x.ndim == 3)
+=======
+  return run_or_undo(m, pass, wanted, past, list)
+>>>>>>> x/1
 end
 
 --- m(x, options) of such a module, or of one that is watched itself.

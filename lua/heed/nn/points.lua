@@ -148,7 +148,7 @@ local function call_entries(m, name, x, entries, past, batched)
   for _, entry in ipairs(entries) do
     local f = entry.name == name and entry.f
     if f then
-      local y = f(x:view(x.shape), context_of(m, entry, x, past, batched))
+      local y = f(x:view(x.shape), context_of(m, entry, x, past, batched)) -- a tensor of its own, which it may release
       if y ~= nil and not entry.reads then
         check_result(m, name, y, x)
         x, changed = y, y

@@ -233,6 +233,10 @@ static heed_status run_own_step(heed__own_pass *pass, bool *done) {
     status = run_stage(pass, stage, done);
   }
   if (status != HEED_OK && draws) *p->options.generator = pass->before;
+  if (status == HEED_OK && draws && *done) {
+    pass->drawn = true;
+    pass->after = *p->options.generator;
+  }
   return status;
 }
 
@@ -353,6 +357,12 @@ int64_t heed__own_pass_past(const heed__own_pass *pass) {
 bool heed__own_pass_waits_for_part(const heed__own_pass *pass) {
   const heed_tensor *x = NULL;
   return pass->waiting && part_at(pass, pass->step, &x) != NULL;
+}
+
+void heed__own_pass_undo(heed__own_pass *pass) {
+  heed_generator *g = pass->stages.options.generator;
+  if (pass->drawn && memcmp(g, &pass->after, sizeof *g) == 0) *g = pass->before;
+  pass->drawn = false;
 }
 
 /* ---- Results ---- */
