@@ -12,7 +12,7 @@ end
 
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
-  "layers", "transformers", "functional", "losses",
+  "layers", "transformers", "functional", "losses", "hooks",
   "wordpiece", "bert", "gpt2", "llama",
 }
 for _, name in ipairs(FILES) do
