@@ -59,11 +59,7 @@ function own.forward(m, x, ...)
   local list = points.listeners(m)
   local pass, wanted, past = primitives.own_pass(list and list.read, list and list.edited, m, x, ...)
   if not pass then return primitives.forward(m, x, ...) end
-<<<<<<< HEAD
-  return run(m, pass, wanted, list, past, x.ndim == 3)
-=======
-  return run_or_undo(m, pass, wanted, past, list)
->>>>>>> x/1
+  return run_or_undo(m, pass, wanted, list, past, x.ndim == 3)
 end
 
 --- m(x, options) of such a module, or of one that is watched itself.
