@@ -2,13 +2,13 @@
 --   build/heed scripts/examples/induction.lua [SEED]
 -- The model (scripts/examples/induction, made by scripts/dev/train_induction.py) continues repeated text. An induction
 -- head lets a character attend to the one that followed its last occurrence: "A B … A" → "B". It needs a head in an
--- earlier layer that tells each character its predecessor. Source: Olsson et al., "In-context Learning and Induction
+-- earlier layer that tells each character its predecessor. Heads are written LAYER.HEAD, counted from 1. Source: Olsson et al., "In-context Learning and Induction
 -- Heads" (2022, arXiv:2209.11895).
 local heed = require "heed"
 local F = heed.nn.functional
 
 local TEXTS, PERIOD = 64, 40 -- texts of so many characters, each written twice
-local HIGH = 0.4 -- the score from which a head counts as one of its kind
+local HIGH = 0.3 -- the score from which a head counts as one of its kind
 local DRAWS = 10 -- sets of other heads to compare with
 
 local seed = tonumber(arg[1] or 1)
@@ -73,17 +73,11 @@ end
 
 -- Copying without these heads, {{layer, head}…}.
 local function without(list)
-  local hooks = {}
-  for layer = 1, layers do
-    hooks[("blocks.%d.attn.hook_z"):format(layer - 1)] = function(z) -- [texts, n, heads, head_dim]
-      z = z:clone()
-      for _, each in ipairs(list) do
-        if each[1] == layer then z:select(3, each[2]):zero_() end
-      end
-      return z
-    end
-  end
-  return copying((model:run_with_hooks(ids, hooks)))
+  local handles = {}
+  for i, each in ipairs(list) do handles[i] = model.layers[each[1]].attention:ablate { each[2] } end
+  local accuracy, loss = copying(model(ids))
+  for _, handle in ipairs(handles) do handle:remove() end
+  return accuracy, loss
 end
 
 local function names(list)
