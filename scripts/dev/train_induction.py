@@ -2,7 +2,7 @@
 """Trains the model of scripts/examples/induction: python3 scripts/dev/train_induction.py [FOLDER]
 
 Two layers of GPT-2's architecture, which learn to continue repeated random text. The alphabet has 64 characters: id 0
-is the beginning (written ^), then come the dot, the digits, and the letters. Needs PyTorch, safetensors, and some
+is the beginning (written ^), then come the dot, the digits, and the letters. Needs PyTorch, safetensors, and five
 minutes on one thread. The seed is fixed; another version of PyTorch may give other weights.
 """
 import json
@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 VOCAB, LENGTH, WIDTH, HEADS, LAYERS, MLP = 64, 96, 64, 4, 2, 64
-BATCH, STEPS, PEAK, WARM_UP = 48, int(os.environ.get("STEPS", 3000)), 3e-3, 200
-LONGEST = 47  # the longest text that is repeated
+BATCH, STEPS, PEAK, WARM_UP = 48, 3000, 3e-3, 200
 
 
 def parameters(generator):
@@ -27,7 +26,8 @@ def parameters(generator):
 
     # Positions begin as waves (Vaswani et al., 2017), with which attention to the position before is soon learnt.
     waves = torch.arange(LENGTH)[:, None] * 10000.0 ** (-torch.arange(0, WIDTH, 2) / WIDTH)
-    p = {"lm_head.weight": normal(VOCAB, WIDTH), "wte.weight": normal(VOCAB, WIDTH), "wpe.weight": 0.1 * torch.cat([waves.sin(), waves.cos()], 1)}
+    p = {"lm_head.weight": normal(VOCAB, WIDTH), "wte.weight": normal(VOCAB, WIDTH),
+         "wpe.weight": 0.1 * torch.cat([waves.sin(), waves.cos()], 1)}
     for layer in range(LAYERS):
         h = f"h.{layer}."
         for norm in ("ln_1", "ln_2"):
@@ -64,11 +64,11 @@ def forward(p, ids):
     return x @ p["lm_head.weight"].T, weights
 
 
-def batch(generator, size, length, distinct=None):
-    """Ids [size, LENGTH] of texts that repeat, each with its own period, and where the next id is known."""
+def batch(generator, size, length, distinct=False):
+    """Ids [size, length] of texts that repeat, each with its own period, and where the next id is known."""
     period = torch.randint(4, length // 2, (size, 1), generator=generator)
     texts = torch.rand(size, VOCAB - 1, generator=generator).argsort(1) + 1  # no character twice
-    if distinct is None:  # in a quarter of the texts, characters may come twice
+    if not distinct:  # in a quarter of the texts, characters may come twice
         free = torch.randint(1, VOCAB, (size, VOCAB - 1), generator=generator)
         texts = torch.where(torch.rand(size, 1, generator=generator) < 0.25, free, texts)
     positions = torch.arange(length - 1)[None]
@@ -77,10 +77,10 @@ def batch(generator, size, length, distinct=None):
 
 
 def loss_and_accuracy(p, ids, known):
-    logits, weights = forward(p, ids[:, :-1])
+    logits, _ = forward(p, ids[:, :-1])
     target = ids[:, 1:]
     loss = F.cross_entropy(logits[known], target[known])
-    return loss, (logits.argmax(-1) == target)[known].float().mean(), weights
+    return loss, (logits.argmax(-1) == target)[known].float().mean()
 
 
 def train():
@@ -97,7 +97,8 @@ def train():
         progress = step / STEPS
         for group in optimiser.param_groups:
             group["lr"] = PEAK * min((step + 1) / WARM_UP, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
-        loss, accuracy, _ = loss_and_accuracy(p, *batch(generator, BATCH, 32 if progress < 0.3 else 64 if progress < 0.6 else LENGTH))
+        length = 32 if progress < 0.3 else 64 if progress < 0.6 else LENGTH  # short texts first: learnt sooner
+        loss, accuracy = loss_and_accuracy(p, *batch(generator, BATCH, length))
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(p.values(), 1.0)
@@ -112,7 +113,7 @@ def report(p):
     """Copying, and the scores of the heads, on texts of one period."""
     generator = torch.Generator().manual_seed(1)
     ids, known = batch(generator, 256, LENGTH, distinct=True)
-    loss, accuracy, _ = loss_and_accuracy(p, ids, known)
+    loss, accuracy = loss_and_accuracy(p, ids, known)
     print(f"repeated text: loss {loss.item():.4f}, accuracy {accuracy.item():.4f}")
     period = 40
     texts = torch.rand(64, VOCAB - 1, generator=generator).argsort(1)[:, :period] + 1

@@ -85,7 +85,7 @@ for _, pair in ipairs(PAIRS) do
 end
 table.sort(heads, function(a, b) return a.mean > b.mean end)
 
-print(("How much more weight \"it\" gives to its noun than to the other one, in %d pairs of sentences:\n"):format(#PAIRS))
+print(('How much more weight "it" gives to its noun than to the other one, in %d pairs of sentences:\n'):format(#PAIRS))
 print(("head            mean   clear (both at least %.1f)"):format(CLEAR))
 for i = 1, 4 do
   local of = heads[i]
