@@ -94,6 +94,24 @@ for name, load in pairs(MODELS) do
   end)
 end
 
+describe("the activations of run_with_cache", function()
+  local function load(name)
+    if name == "bert" then return MODELS.BERT() end
+    return assert(cases.class_of(name).load(cases.top .. "decoders/" .. name))
+  end
+  for _, case in ipairs(dofile "tests/golden/activations.lua") do
+    it("are those of TransformerLens' computation in PyTorch, for " .. case.name, function()
+      local _, cache = load(case.name):run_with_cache(cases.from_one(case.ids))
+      local names = {}
+      for _, each in ipairs(case.activations) do
+        names[each.name] = true
+        close(tensors.golden(each.x), cache[each.name], 2e-4)
+      end
+      for name in heed.pairs(cache) do assert.is_true(names[name], name) end
+    end)
+  end
+end)
+
 describe("run_with_cache", function()
   it("stores what names chooses: a name, a list, or a function", function()
     local m, one = gpt2(), "blocks.1.hook_resid_post"
@@ -150,7 +168,8 @@ end)
 describe("run_with_hooks", function()
   it("refuses results of another shape, and names the point", function()
     local m = gpt2()
-    for point, shape in pairs { ["blocks.0.hook_resid_pre"] = "[6, 48]", ["blocks.0.attn.hook_pattern"] = "[4, 6, 6]" } do
+    local shapes = { ["blocks.0.hook_resid_pre"] = "[6, 48]", ["blocks.0.attn.hook_pattern"] = "[4, 6, 6]" }
+    for point, shape in pairs(shapes) do
       raises(("run_with_hooks: the result of the hook at '%s' is the number 1; it must be nil or a tensor %s of dtype "
         .. "float32"):format(point, shape), function() m:run_with_hooks(IDS, { [point] = function() return 1 end }) end)
     end
@@ -178,7 +197,6 @@ describe("run_with_hooks", function()
   end)
 
   it("may be left by a coroutine that is dropped", function()
-    if not heed.info then return end
     local m, calls = gpt2(), 0
     local y = m(IDS)
     local co = coroutine.create(function()
@@ -239,8 +257,8 @@ describe("a model of one's own", function()
     local m = Wrong()
     local fine, message = pcall(m.run_with_cache, m, heed.ones(3, 8))
     assert.is_false(fine)
-    assert.is_truthy(message:find("point: Wrong has no point 'hook_resid_pre'; it must be one of Wrong.points: 'hook_a'",
-      1, true))
+    local wanted = "point: Wrong has no point 'hook_resid_pre'; it must be one of Wrong.points: 'hook_a'"
+    assert.is_truthy(message:find(wanted, 1, true))
   end)
 
   it("may be a built-in module alone", function()

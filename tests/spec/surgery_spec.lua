@@ -144,8 +144,8 @@ describe("a listener of a point", function()
     local value
     points.add(m, "pattern", function() return value end)
     value = heed.zeros(2, 4)
-    raises("MultiHeadAttention: the result of the hook on pattern is a tensor of shape [2, 4] and dtype float32; it must be nil or a "
-      .. "float32 tensor [2, 4, 5, 5]", function() m(x) end)
+    raises("MultiHeadAttention: the result of the hook on pattern is a tensor of shape [2, 4] and dtype float32; it "
+      .. "must be nil or a float32 tensor [2, 4, 5, 5]", function() m(x) end)
     value = 3
     raises("MultiHeadAttention: the result of the hook on pattern is the number 3; it must be nil or a float32 tensor "
       .. "[2, 4, 5, 5]", function() m(x) end)
@@ -194,6 +194,28 @@ describe("ablate", function()
   end)
 end)
 
+describe("PyTorch's MultiheadAttention", function()
+  it("has the same points", function()
+    heed.manual_seed(2)
+    local m = nn.MultiheadAttention(6, 3, { batch_first = true }):eval()
+    local padding = heed.zeros(2, 5, { dtype = "bool" })
+    padding[{ 2, { 4, 5 } }] = true
+    local options = { key_padding_mask = padding, need_weights = false }
+    local expected = m(x, x, x, options)
+    for _, name in ipairs { "q", "k", "v", "attn_scores", "pattern", "z", "result" } do
+      local read = points.read(m, name, function(t) assert.are.equal(4, t.ndim) end)
+      assert.are.equal(expected:to_string(), m(x, x, x, options):to_string())
+      read:remove()
+      local handle = points.add(m, name, function(t) return t + 0 end)
+      close(expected, (m(x, x, x, options)))
+      handle:remove()
+    end
+    m:patch(2, heed.full({ 5, 5 }, 0.2))
+    local _, weights = m(x, x, x, { average_attn_weights = false })
+    close(heed.full({ 2, 5, 5 }, 0.2), weights:select(2, 2))
+  end)
+end)
+
 describe("patch and on_weights", function()
   it("replace weights, in the order in which they were made", function()
     local m = mha { causal = false }
@@ -209,15 +231,25 @@ describe("patch and on_weights", function()
     local y, info = m(x, { need_weights = true })
     assert.is_true(math.abs(seen - 10) < 1e-5)
     close(info.weights:select(2, 2)[1], uniform)
-    close(info.weights:matmul(info.values):transpose(2, 3):reshape(2, 5, 8):linear(m.out_proj.weight, m.out_proj.bias), y)
+    local z = info.weights:matmul(info.values):transpose(2, 3):reshape(2, 5, 8)
+    close(z:linear(m.out_proj.weight, m.out_proj.bias), y)
     last:remove()
+  end)
+
+  it("are refused by steps, which would not call them", function()
+    local m = mha()
+    local handle = m:ablate(1)
+    raises("steps: the MultiHeadAttention has hooks or changed heads, which steps does not call; remove them, or call "
+      .. "the module itself", function() m:steps(x) end)
+    handle:remove()
+    m:steps(x)
   end)
 
   it("refuse weights of another shape", function()
     local m = mha()
     m:patch(1, heed.zeros(4, 5))
-    raises("patch: weights is a tensor of shape [4, 5] and dtype float32; it must be [5, 5] or [2, 5, 5], as the weights of head 1 are in "
-      .. "this pass", function() m(x) end)
+    raises("patch: weights is a tensor of shape [4, 5] and dtype float32; it must be [5, 5] or [2, 5, 5], as the "
+      .. "weights of head 1 are in this pass", function() m(x) end)
     raises("patch: weights is a tensor of shape [4] and dtype float32; it must be a float32 tensor [n, s] or [b, n, s]",
       function() m:patch(1, heed.zeros(4)) end)
   end)

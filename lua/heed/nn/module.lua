@@ -238,6 +238,11 @@ end
 
 for name, method in pairs(protocol) do Module[name] = method end -- these have frames already
 primitives.install(protocol)
-primitives.install(require "heed.nn.surgery")
+
+local surgery = {} -- loaded when one of them is first called
+for _, name in ipairs { "ablate", "patch", "on_weights" } do
+  surgery[name] = function(...) return require "heed.nn.surgery"[name](...) end
+end
+primitives.install(E.with_frames(surgery))
 
 return Module

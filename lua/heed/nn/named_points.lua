@@ -63,7 +63,8 @@ function named.list(model, method)
       if by_name[name] then
         E.fail("%s: the name '%s' stands for two points; change points or part_names of a class", method, name)
       end
-      local found = { name = name, layer = named.layer_of(name), module = m, kind = each[2], point = each[3] or each[1] }
+      local found = { name = name, layer = named.layer_of(name), module = m, kind = each[2] }
+      found.point = each[3] or each[1]
       list[#list + 1], by_name[name] = found, found
     end
     return E.class_name(m) == "MultiHeadAttentionWrapper"

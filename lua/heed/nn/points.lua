@@ -109,8 +109,8 @@ end
 
 --- Calls f(x, context) at a point of every forward pass of m; f may return a changed tensor of the same shape, with
 --- which the pass goes on, or nil. context has module, name, heads {first, last} and queries {first, last}, by their
---- position in the sequence, and batched, whether the module's input has a batch. A wrapper calls f once for each head. Changing x in place has an effect only if x is
---- returned. Returns a handle.
+--- position in the sequence, and batched, whether the module's input has a batch. A wrapper calls f once for each head.
+--- Changing x in place has an effect only if x is returned. Returns a handle.
 function points.add(m, name, f) return add(m, name, f, false, "add") end
 
 --- The same for an f that only looks: what it returns is ignored, and no bit of the pass's result changes.
@@ -148,7 +148,8 @@ local function call_entries(m, name, x, entries, past, batched)
   for _, entry in ipairs(entries) do
     local f = entry.name == name and entry.f
     if f then
-      local y = f(x:view(x.shape), context_of(m, entry, x, past, batched)) -- a tensor of its own, which it may release
+      -- f receives a tensor of its own, which it may release
+      local y = f(x:view(x.shape), context_of(m, entry, x, past, batched))
       if y ~= nil and not entry.reads then
         check_result(m, name, y, x)
         x, changed = y, y

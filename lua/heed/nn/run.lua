@@ -134,14 +134,14 @@ local function split(...)
   local given, own = pack(...), {}
   local last = given[given.n]
   if not E.is_list(last) then return given, own end
-  local rest, empty = {}, true
+  local rest = {}
   for key, value in next, last do rest[key] = value end
   for _, name in ipairs(OPTIONS) do
     own[name], rest[name] = rest[name], nil
     if own[name] ~= nil then own.given = true end
   end
   if not own.given then return given, own end
-  empty = next(rest) == nil
+  local empty = next(rest) == nil
   given[given.n] = not empty and rest or nil
   if empty then given.n = given.n - 1 end
   return given, own
