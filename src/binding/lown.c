@@ -278,14 +278,9 @@ static int holds_own(lua_State *L) {
 }
 
 void lheed_open_own(lua_State *L) {
-  static const luaL_Reg primitives[] = {{"own_pass", new_pass},
-                                        {"own_next", next_part},
-                                        {"own_result", pass_result},
-                                        {"own_undo", undo_pass},
-                                        {"set_own", set_own},
-                                        {"set_part", set_holder},
-                                        {"holds_own", holds_own},
-                                        {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"own_pass", new_pass}, {"own_next", next_part},  {"own_result", pass_result}, {"own_undo", undo_pass},
+      {"set_own", set_own},   {"set_part", set_holder}, {"holds_own", holds_own},    {NULL, NULL}};
   lheed_new_type(L, &pass_type, NULL);
   lheed_new_weak(L, "v");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &values_key);
