@@ -1,7 +1,8 @@
--- Draws the pictures of the pages about looking inside, maps of attention weights: a row is a query, a column a key; the
--- darker a cell, the larger its weight.
---   build/heed scripts/dev/draw_pictures.lua        writes docs/images/*.svg; pronoun.svg needs the model of `make model`
-local heed = require "heed"
+-- Draws the pictures of the pages on examples, maps of attention weights: a row is a query, a column a key; the darker a
+-- cell, the larger its weight.
+--   build/heed scripts/dev/draw_pictures.lua
+-- writes docs/images/induction.svg, and pronoun.svg if the build folder has the model of `make model`.
+require "heed"
 
 local CELL, GAP, TOP = 15, 24, 26
 

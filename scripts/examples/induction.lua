@@ -81,9 +81,9 @@ local function without(list)
 end
 
 local function names(list)
-  local text = {}
-  for i, each in ipairs(list) do text[i] = each[1] .. "." .. each[2] end
-  return table.concat(text, " ")
+  local words = {}
+  for i, each in ipairs(list) do words[i] = each[1] .. "." .. each[2] end
+  return table.concat(words, " ")
 end
 
 print(("\n%-42s copied   loss"):format "without")

@@ -3,7 +3,7 @@
 --   build/heed scripts/examples/logit_lens.lua [TEXT]
 -- The model (scripts/examples/induction) continues repeated text of dots, digits and letters; no spaces. Source:
 -- nostalgebraist, "interpreting GPT: the logit lens" (2020).
-local heed = require "heed"
+require "heed"
 
 local ALPHABET = "^.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" -- ids 1 to 64; ^ begins a text
 

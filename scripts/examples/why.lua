@@ -3,7 +3,7 @@
 --   build/heed scripts/examples/why.lua
 -- Needs the model that `make model` downloads (HEED_MODEL may name its folder). Each pair of sentences differs in one
 -- word, which decides what "it" is. A head that links "it" to its noun must move its weight when that word changes.
-local heed = require "heed"
+require "heed"
 
 -- A sentence, the word that makes "it" the first noun, the one that makes it the second, and the two nouns.
 local PAIRS = {

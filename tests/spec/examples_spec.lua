@@ -147,7 +147,9 @@ describe("examples of looking inside", function()
   end
 
   -- The number in the first column after a name in a table.
-  local function cell(out, name) return tonumber(out:match("\n" .. name:gsub("%p", "%%%0") .. "[^\n]-%s([%d.]+) %%")) end
+  local function cell(out, name)
+    return tonumber(out:match("\n" .. name:gsub("%p", "%%%0") .. "[^\n]-%s([%d.]+) %%"))
+  end
 
   local function check_refused(name, arguments, message)
     local result = support.run(("%s scripts/examples/%s.lua %s"):format(support.heed, name, arguments))
