@@ -1,8 +1,9 @@
--- Looks for the heads of MiniLM that link a pronoun to its noun, explains the strongest link, and says for how many
+-- Looks for the heads of MiniLM that link a pronoun to its noun, shows what the strongest one does, and for how many
 -- sentences it holds:
---   build/heed scripts/examples/why.lua
--- Needs the model that `make model` downloads (HEED_MODEL may name its folder). Each pair of sentences differs in one
--- word, which decides what "it" is. A head that links "it" to its noun must move its weight when that word changes.
+--   build/heed scripts/examples/why.lua [FILE]
+-- FILE, x.svg or x.html, receives the map of that head. Needs the model that `make model` downloads (HEED_MODEL may
+-- name its folder). Each pair of sentences differs in one word, which decides what "it" is. A head that links "it" to
+-- its noun must move its weight when that word changes.
 require "heed"
 
 -- A sentence, the word that makes "it" the first noun, the one that makes it the second, and the two nouns.
@@ -25,7 +26,7 @@ local function stop(...)
   os.exit(1)
 end
 
-if arg[1] then stop "usage: why.lua" end
+if arg[2] then stop "usage: why.lua [FILE]" end
 local top = arg[0]:match "^(.*/)scripts/examples/[^/]*$" or ""
 local folder = os.getenv "HEED_MODEL" or top .. "build/models/all-MiniLM-L6-v2"
 local weights_file = io.open(folder .. "/model.safetensors", "rb")
@@ -109,6 +110,11 @@ for query, row in ipairs(map:tolist()) do
   local cells = {}
   for key, weight in ipairs(row) do cells[key] = weight >= 0.005 and ("%4.0f"):format(100 * weight) or "   ·" end
   print(("%-8s%s"):format(tokens[query], table.concat(cells)))
+end
+if arg[1] then
+  local title = ("layer %d, head %d: %s"):format(best.layer, best.head, text)
+  local written, why = require("heed.plot").heatmap(map, { labels = tokens, title = title, file = arg[1] })
+  if not written then stop("%s", why) end
 end
 
 -- ---- Does it matter? ----------------------------------------------------------------------------

@@ -206,7 +206,7 @@ describe("examples of looking inside", function()
     check_refused("surgery", "-1", "the seed must be an integer from 0 up")
     check_refused("logit_lens", "'a b'", 'character 2 is " "; it must be a dot, a digit or a letter from a to z')
     check_refused("logit_lens", ("a"):rep(96), "the text has 96 characters; it must have at most 95")
-    check_refused("why", "x", "usage: why.lua")
+    check_refused("why", "x.svg y", "usage: why.lua [FILE]")
   end)
 
   it("find a head that links a pronoun to its noun in few sentences", function()
