@@ -1,5 +1,5 @@
--- Draws the pictures of the pages on examples, maps of attention weights: a row is a query, a column a key; the darker a
--- cell, the larger its weight.
+-- Draws the pictures of the pages on examples, maps of attention weights: a row is a query, a column a key; the darker
+-- a cell, the larger its weight.
 --   build/heed scripts/dev/draw_pictures.lua
 -- writes docs/images/induction.svg, and pronoun.svg if the build folder has the model of `make model`.
 require "heed"
