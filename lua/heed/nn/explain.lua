@@ -1,10 +1,10 @@
---- m:explain(x, {batch =, head =, query =, key =}): how an attention weight came about. One forward pass on a copy of
---- the cache and of the generator gives queries, keys and values; everything after that is computed here, in double
---- precision. Shapes: b batch, h heads, n queries, s keys, d head_dim.
+--- m:explain(x, {batch =, head =, query =, key =}): how an attention weight came about. heed.nn.operands gives the query, keys
+--- and values; everything after that is computed here, in double precision. Shapes: b batch, h heads, n queries, s keys, d head_dim.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local operands = require "heed.nn.operands"
 local primitives = core.modules
 
 local explain = {}
@@ -36,12 +36,6 @@ local function position(value, count, default, name)
     E.reject("explain", name, value, "an integer from 1 to %d, or from -%d to -1", count, count)
   end
   return math.floor(value < 0 and value + count + 1 or value)
-end
-
---- The intermediate results as [b, h, …, …].
-local function with_all_dims(x, batched, headed)
-  if not headed then x = x:unsqueeze(-3) end
-  return batched and x or x:unsqueeze(1)
 end
 
 --- The element of a mask that broadcasts to [b, h, n, s], at those positions from 1; nil if it has fewer keys.
@@ -202,37 +196,26 @@ function explain.explain(self, x, options)
     at.query = position(at.query, x.shape[x.ndim - 1], x.shape[x.ndim - 1], "query")
     at.batch = position(at.batch, batched and x.shape[1] or 1, 1, "batch")
   end
-  local generator, cache = core.Generator(), forward.cache
-  primitives.copy_generator(forward.generator, generator)
-  forward.generator = generator
-  if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then
-    past = cache.length
-    forward.cache = cache:clone()
+  forward.need_weights, forward.need_lse = nil, nil
+  local cache = forward.cache
+  at.head = head
+  local own = at.query and operands.of_head(unit, x, forward, at, wrapper and self)
+  if not own then
+    if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then past = cache.length end
+    own = operands.of_pass(self, x, forward, at, headed, wrapper)
   end
-  forward.need_weights = { "queries", "keys", "values", "weights", "dropped_weights", heads = { head },
-    queries = { at.query } }
-  forward.need_lse = nil
-  local _, info = self:forward(x, forward)
-  if cache then forward.cache:release() end
-
-  local q = with_all_dims(info.queries, batched, headed)
-  local k, v = with_all_dims(info.keys, batched, headed), with_all_dims(info.values, batched, headed)
-  local tapped = wrapper and 1 or head -- a wrapper has the chosen head only
-  local kv_head = math.ceil(tapped * k.shape[2] / q.shape[2])
-  local kept = k.shape[3]
+  local kept = own.keys.shape[1]
   local first = cache and past + x.shape[x.ndim - 1] - kept or 0
   local r = rules_of(self, unit, forward, head, past, first)
   r.kept = kept
-  local b, i, queries = at.batch, at.query, q.shape[3]
+  local b, i, queries = at.batch, at.query, own.queries
   local j = at.key ~= nil and position(at.key, first + kept, nil, "key") or nil
   if j and j <= first then
     E.fail("explain: key is %d; it must be from %d to %d: the cache of a module with a window keeps no others", j,
       first + 1, first + kept)
   end
 
-  local dropped = info.dropped_weights
-  dropped = dropped and with_all_dims(dropped, batched, headed)[{ b, 1, 1 }]:tolist()
-  local values = v:select(1, b):select(1, kv_head)
+  local dropped, values = own.dropped, own.values
   local function complete(record)
     local of = record.key - first
     record.dropped_weight = dropped and dropped[of] or nil
@@ -242,23 +225,17 @@ function explain.explain(self, x, options)
     return setmetatable(record, Record)
   end
 
-  local function dots_of(item, query)
-    local key, one = k:select(1, item):select(1, kv_head), q:select(1, item):select(1, tapped):select(1, query)
-    return key:matmul(one):tolist()
-  end
-  local dots, records = dots_of(b, i), {}
+  local dots, records = own.keys:matmul(own.query):tolist(), {}
   for of = 1, kept do
     if of % 256 == 0 then E.check_cancel("explain") end
     records[of] = record_of(r, dots[of], b, i, first + of, queries)
   end
   local most, sum
-  if softmax_line(unit, wrapper and "CausalAttention" or class, batched, b, i, q.shape[1], queries) then
+  local line = softmax_line(unit, wrapper and "CausalAttention" or class, batched, b, i, own.batches, queries)
+  if line then
     for of, record in ipairs(records) do
       if j == nil or first + of == j then
-        local line, cells = softmax_line(unit, wrapper and "CausalAttention" or class, batched, b, i, q.shape[1],
-          queries), {}
-        local key = k:select(2, kv_head):select(2, of)
-        local all = (q:select(2, tapped) * key:unsqueeze(2)):sum(-1):tolist()
+        local cells, all = {}, own.scores_of(of)
         for c, cell in ipairs(line) do
           E.check_cancel("explain")
           cells[c] = cell[1] == b and cell[2] == i and record or
@@ -281,6 +258,6 @@ function explain.explain(self, x, options)
 end
 
 --- What heed.nn.verify shares.
-explain.parts = { with_all_dims = with_all_dims, rules_of = rules_of, record_of = record_of, weigh = weigh }
+explain.parts = { rules_of = rules_of, record_of = record_of, weigh = weigh }
 
 return E.with_frames(explain, "explain")

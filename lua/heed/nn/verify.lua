@@ -3,6 +3,7 @@
 
 local compat = require "heed.compat"
 local E = require "heed.nn.entries"
+local operands = require "heed.nn.operands"
 local parts = require("heed.nn.explain").parts
 
 local verify = {}
@@ -52,7 +53,7 @@ function verify.verify(self, x, options)
   forward.need_weights = { "queries", "keys", "weights" }
   local _, info = self:forward(x, forward)
   local headed, batched = wrapper or class == "MultiHeadAttention", x.ndim == 3
-  local function list(each) return parts.with_all_dims(each, batched, headed):tolist() end
+  local function list(each) return operands.with_all_dims(each, batched, headed):tolist() end
   local q, k, w = list(info.queries), list(info.keys), list(info.weights)
   local result = { ok = true, max_error = 0, mean_error = 0, heads = {}, tolerance = tolerance }
   local count = 0
