@@ -1,5 +1,6 @@
---- m:explain(x, {batch =, head =, query =, key =}): how an attention weight came about. heed.nn.operands gives the query, keys
---- and values; everything after that is computed here, in double precision. Shapes: b batch, h heads, n queries, s keys, d head_dim.
+--- m:explain(x, {batch =, head =, query =, key =}): how an attention weight came about. heed.nn.operands gives query,
+--- keys and values; everything after that is computed here, in double precision. Shapes: b batch, h heads, n queries,
+--- s keys, d head_dim.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -46,8 +47,31 @@ local function masked_at(mask, headed, b, h, i, j)
     if size == 1 then want = 1 elseif want > size then return nil end
     index[dim] = want
   end
-  for dim = 1, mask.ndim do mask = mask:select(1, index[dim]) end
-  return mask:item()
+  if mask.list == nil then
+    if mask.ndim == 0 then return mask.tensor:item() end
+    return mask.tensor[index]
+  end
+  local value = mask.list
+  for dim = 1, mask.ndim do value = value[index[dim]] end
+  return value
+end
+
+--- Reads the masks as nested lists, for many calls of record_of.
+local function read_masks(rules)
+  for _, name in ipairs { "attn_mask", "padding" } do
+    local mask = rules[name]
+    if mask then mask.list = mask.tensor:tolist() end
+  end
+end
+
+local function mask_of(tensor)
+  return tensor ~= nil and { tensor = tensor, shape = tensor.shape, ndim = tensor.ndim }
+end
+
+local function lengths_of(lengths)
+  if lengths == nil then return nil end
+  local list = E.is_list(lengths) and lengths or lengths:tolist()
+  return type(list) == "number" and { list } or list
 end
 
 --- The settings of the pass that decide about a score.
@@ -61,22 +85,15 @@ local function rules_of(self, unit, forward, head, past, first)
     first = first, -- the number of keys that a cache with a window no longer has
     slope = multi and unit.alibi and require("heed").alibi_slopes(unit.num_heads):tolist()[head] or nil,
     sink = multi and unit.sinks and unit.sinks:tolist()[head] or nil,
-    attn_mask = forward.attn_mask, padding = forward.key_padding_mask, lengths = forward.kv_lengths,
+    attn_mask = mask_of(forward.attn_mask), padding = mask_of(forward.key_padding_mask),
+    lengths = lengths_of(forward.kv_lengths),
     cross = forward.key ~= nil,
   }
 end
 
-local function length_of(lengths, b)
-  if lengths == nil then return nil end
-  if E.is_list(lengths) then return lengths[b] or lengths[1] end
-  local list = lengths:tolist()
-  if type(list) == "number" then return list end
-  return list[b] or list[1]
-end
-
 --- The record of query i and key j (from 1, counted with the past) of batch item b, without what softmax adds.
 local function record_of(r, dot, b, i, j, queries)
-  local hidden, length, kept = {}, length_of(r.lengths, b), j - r.first
+  local hidden, length, kept = {}, r.lengths and (r.lengths[b] or r.lengths[1]), j - r.first
   local at = i + r.past + (r.cross and length and length - queries or 0)
   local record = { batch = b, head = r.head, query = i, key = j, dot = dot, hidden_by = hidden }
   record.scaled = dot * r.scale
@@ -258,6 +275,6 @@ function explain.explain(self, x, options)
 end
 
 --- What heed.nn.verify shares.
-explain.parts = { rules_of = rules_of, record_of = record_of, weigh = weigh }
+explain.parts = { read_masks = read_masks, rules_of = rules_of, record_of = record_of, weigh = weigh }
 
 return E.with_frames(explain, "explain")
