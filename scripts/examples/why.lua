@@ -117,6 +117,15 @@ if arg[1] then
   if not written then stop("%s", why) end
 end
 
+-- How the weight of "it" on its noun comes about: the head's input is the residual stream before its layer.
+local attention = bert.layers[best.layer].attention
+local _, cache = bert:run_with_cache(bert.tokenizer:encode(text),
+  { names = ("blocks.%d.hook_resid_pre"):format(best.layer - 1) })
+local input = cache:get("resid_pre", best.layer)
+print(("\nThe weight of \"it\" on \"%s\":\n"):format(pair[4]))
+print(attention:explain(input,
+  { head = best.head, query = position_of(tokens, "it"), key = position_of(tokens, pair[4]) }))
+
 -- ---- Does it matter? ----------------------------------------------------------------------------
 
 -- The similarity of the last hidden states of "it" and its noun, with this head and without it.
@@ -125,7 +134,7 @@ local function similarity(states)
   return (it:dot(noun) / (it:dot(it) * noun:dot(noun)):sqrt()):item()
 end
 
-local handle = bert.layers[best.layer].attention:ablate { best.head }
+local handle = attention:ablate { best.head }
 local _, _, ablated = read(text)
 handle:remove()
 print(("\nSimilarity of \"it\" and \"%s\" after the last layer: %.2f; without this head: %.2f"):format(pair[4],
