@@ -1,5 +1,5 @@
-/* m:verify on kernel tables of which one kernel is broken. This program's heed__kernels_for takes the place of
- * the library's, so that all of heed computes with the broken kernel. */
+/* m:verify on kernel tables of which one kernel is broken. This program's heed__kernels_for takes the place
+ * of the library's, so that all of heed computes with the broken kernel. */
 #include "tables.h"
 
 #include "../../src/binding/compat.h"
@@ -28,7 +28,6 @@ static bool wrong_gemm(size_t m, size_t n, size_t k, const float *a, ptrdiff_t a
   c[n - 1] += 0.01f;
   return true;
 }
-
 
 static bool wrong_attention(const heed__attention_task *task, const heed__pace *pace, int64_t *position) {
   heed__attention_task changed = *task;
@@ -62,17 +61,21 @@ static bool wrong_lowp(const heed__lowp_task *task, const heed__pace *pace, int6
 
 static const char *const modules[] = {
     "local heed = ... heed.manual_seed(3) "
-    "local m = heed.nn.MultiHeadAttention{d_in = 24, d_out = 32, num_heads = 4, context_length = 64, dropout = 0, "
+    "local m = heed.nn.MultiHeadAttention{d_in = 24, d_out = 32, num_heads = 4, context_length = 64, dropout "
+    "= 0, "
     "qk_norm = true, causal = true}:eval() return m:verify(heed.randn(2, 40, 24)).ok",
     "local heed = ... heed.manual_seed(3) "
-    "local m = heed.nn.MultiHeadAttention{d_in = 8, d_out = 8, num_heads = 2, context_length = 64, dropout = 0}:eval() "
+    "local m = heed.nn.MultiHeadAttention{d_in = 8, d_out = 8, num_heads = 2, context_length = 64, dropout = "
+    "0}:eval() "
     "return m:verify(heed.randn(3, 8)).ok",
     "local heed = ... heed.manual_seed(3) "
-    "local m = heed.nn.MultiHeadAttention{d_in = 128, d_out = 128, num_heads = 2, context_length = 64, dropout = 0, "
+    "local m = heed.nn.MultiHeadAttention{d_in = 128, d_out = 128, num_heads = 2, context_length = 64, "
+    "dropout = 0, "
     "causal = false}:eval() local key = heed.randn(1, 2000, 128) "
     "m.context_length = 4096 return m:verify(heed.randn(1, 1, 128), {key = key}).ok",
     "local heed = ... heed.manual_seed(3) "
-    "local m = heed.nn.MultiHeadAttention{d_in = 24, d_out = 32, num_heads = 4, context_length = 64, dropout = 0}:eval() "
+    "local m = heed.nn.MultiHeadAttention{d_in = 24, d_out = 32, num_heads = 4, context_length = 64, dropout "
+    "= 0}:eval() "
     "return m:to('bfloat16'):verify(heed.randn(2, 9, 24)).ok",
 };
 enum { PLAIN, SMALL, FEW_QUERIES, LOW_PRECISION };

@@ -274,7 +274,10 @@ function explain.explain(self, x, options)
     row_sum = sum or records[1].row_sum, sink = r.sink, keys = records }, Row)
 end
 
---- What heed.nn.verify shares.
-explain.parts = { read_masks = read_masks, rules_of = rules_of, record_of = record_of, weigh = weigh }
+--- What heed.nn.oracle and heed.nn.check share.
+local function is_padding(rules, b, i) return masked_at(rules.padding, false, nil, nil, b, i) end
+explain.parts = {
+  is_padding = is_padding, read_masks = read_masks, rules_of = rules_of, record_of = record_of, weigh = weigh,
+}
 
 return E.with_frames(explain, "explain")

@@ -70,15 +70,15 @@ local function is_plain(m, forward)
 end
 
 --- The projections of head h for batch item b and query i, as {query [d], keys [s, d], values [s, d], queries = n,
---- batches = b}; nil where only a whole pass can tell. at: {batch =, head =, query =}; wrapper:
---- the MultiHeadAttentionWrapper whose head m is
+--- batches = b}; nil where only a whole pass can tell. at: {batch =, head =, query =, any_mode =
+--- true if dropout does not matter}; wrapper: the MultiHeadAttentionWrapper whose head m is
 function operands.of_head(m, x, forward, at, wrapper)
   local class = E.class_name(m)
   local multi = class == "MultiHeadAttention"
   if E.record(m) or wrapper and primitives.holds_watched(wrapper) then return nil end
   if not is_plain(m, forward) or not multi and (forward.key ~= nil or forward.value ~= nil) then return nil end
   if class == "CausalAttention" and m.softmax_dim ~= -1 then return nil end
-  if class ~= "SelfAttention" and m.training and m.dropout.p > 0 then return nil end
+  if class ~= "SelfAttention" and m.training and m.dropout.p > 0 and not at.any_mode then return nil end
 
   local batched, from = x.ndim == 3, forward.key or x
   local of = forward.value or from
