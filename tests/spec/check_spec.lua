@@ -3,6 +3,7 @@ local heed = require "heed"
 local cases = require "tests.mha_cases"
 local decoders = require "tests.decoder_cases"
 local support = require "tests.support"
+local fails = require "tests.raises"
 local Bert = require "heed.models.bert"
 
 local nn = heed.nn
@@ -132,6 +133,17 @@ describe("check", function()
     warns("kv_lengths has 0", module(), x, { kv_lengths = heed.tensor({ 0, 2 }, { dtype = "int64" }) })
     warns("the module is causal, and x has 3 tokens and key 5", module(), x, { key = heed.randn(2, 5, 4) })
     silent(module { causal = false }, x, { key = heed.randn(2, 5, 4) })
+  end)
+
+  it("stops when the time of limits is over, and refuses what is no attention module", function()
+    local m, x = module { context_length = 2 ^ 21 }, heed.randn(1, 2 ^ 20, 4)
+    heed.limit { seconds = 0.002 }
+    local ok, problem = pcall(m.check, m, x)
+    heed.limit { seconds = math.huge }
+    assert.is_false(ok)
+    assert.is_truthy(tostring(problem):find("time limit exceeded", 1, true), tostring(problem))
+    fails("check: self is a module (Linear); it must be an attention module", function() nn.Linear(2, 2):check(x) end)
+    fails("check: options is the number 1; it must be a table of options", function() m:check(x, 1) end)
   end)
 
   it("warns of settings", function()

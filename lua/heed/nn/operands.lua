@@ -76,7 +76,9 @@ function operands.of_head(m, x, forward, at, wrapper)
   local class = E.class_name(m)
   local multi = class == "MultiHeadAttention"
   if E.record(m) or wrapper and primitives.holds_watched(wrapper) then return nil end
-  if not is_plain(m, forward) or not multi and (forward.key ~= nil or forward.value ~= nil) then return nil end
+  if not is_plain(m, forward) then return nil end
+  if not multi and (forward.key ~= nil or forward.value ~= nil or forward.kv_lengths ~= nil) then return nil end
+  if forward.generator ~= nil then primitives.copy_generator(forward.generator, core.Generator()) end
   if class == "CausalAttention" and m.softmax_dim ~= -1 then return nil end
   if class ~= "SelfAttention" and m.training and m.dropout.p > 0 and not at.any_mode then return nil end
 
