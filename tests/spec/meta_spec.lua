@@ -13,7 +13,7 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
   "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama",
+  "wordpiece", "bert", "gpt2", "llama", "interpret",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -146,6 +146,8 @@ describe("the annotations", function()
       for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
     end
   end)
+
+  it("name the contents of heed.interpret", function() compare("interpret", names_of((require "heed.interpret"))) end)
 
   it("name the fields and methods of decoders", function()
     local gpt2 = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")
