@@ -191,7 +191,9 @@ describe("analyses of weights", function()
     raises("entropy: weights is nil; it must be " .. needed, function() interpret.entropy() end)
     raises("entropy: weights is int64 [2, 4, 4]; it must be " .. needed, function() interpret.entropy(w:long()) end)
     raises("distance: weights is float32 [3]; it must be " .. needed, function() interpret.distance(heed.ones(3)) end)
-    raises("entropy: base is the number 1; it must be a number above 1", function() interpret.entropy(w, { base = 1 }) end)
+    raises("entropy: base is the number 1; it must be a number above 1", function()
+      interpret.entropy(w, { base = 1 })
+    end)
     raises("entropy: weights[2] is [2, 2] and weights[1] is [2, 4, 4]; all layers must have the same shape", function()
       interpret.entropy { w, heed.eye(2) }
     end)
@@ -203,8 +205,8 @@ describe("analyses of weights", function()
     raises("agreement: measure is a string ('l2'); it must be 'jensen_shannon' or 'cosine'", function()
       interpret.agreement(w, { measure = "l2" })
     end)
-    raises("agreement: weights is a tensor of shape [4, 4] and dtype float32; it must be [.., heads, queries, keys]: it "
-      .. "compares heads", function()
+    raises("agreement: weights is a tensor of shape [4, 4] and dtype float32; it must be [.., heads, queries, keys]: "
+      .. "it compares heads", function()
       interpret.agreement(w[1])
     end)
     raises("induction_score: give either period or ids", function() interpret.induction_score(w) end)
@@ -214,12 +216,12 @@ describe("analyses of weights", function()
     raises("induction_score: ids have a row in which no token repeats; there is nothing to copy", function()
       interpret.induction_score(w, { ids = { 1, 2, 3, 4 } })
     end)
-    raises("induction_score: ids is a tensor of shape [3] and dtype int64; it must be [4] or [b, 4], the tokens of weights "
-      .. "[2, 4, 4]", function()
+    raises("induction_score: ids is a tensor of shape [3] and dtype int64; it must be [4] or [b, 4], the tokens of "
+      .. "weights [2, 4, 4]", function()
       interpret.induction_score(w, { ids = { 1, 2, 1 } })
     end)
-    raises("rollout: weights is a tensor of shape [2, 4, 4] and dtype float32; it must be a list of layers' weights, or "
-      .. "[layers, .., heads, n, n]",
+    raises("rollout: weights is a tensor of shape [2, 4, 4] and dtype float32; it must be a list of layers' weights, "
+      .. "or [layers, .., heads, n, n]",
       function() interpret.rollout(w) end)
     raises("rollout: the weights of layer 2 are [2, 3, 4]; they must be [.., heads, n, n] in all layers", function()
       interpret.rollout { w, w:narrow(2, 1, 3) }
@@ -234,8 +236,10 @@ describe("analyses of models", function()
   local function first(y) return y[{ -1, 1 }] end
 
   it("say what a model lacks", function()
-    raises("logit_lens: model is a module (Bert), without a part lm_head; it must be a model that gives logits, or give "
-      .. "the option lm_head, a layer from hidden states to logits", function() interpret.logit_lens(bert, { 1, 2 }) end)
+    raises("logit_lens: model is a module (Bert), without a part lm_head; it must be a model that gives logits, or "
+      .. "give the option lm_head, a layer from hidden states to logits", function()
+      interpret.logit_lens(bert, { 1, 2 })
+    end)
     raises("rollout: model is a module (Linear); it must have points named 'hook_pattern' in its layers (hook_names "
       .. "lists them)", function() interpret.rollout(heed.nn.Linear(2, 2), heed.ones(2)) end)
     raises("activation_patching: model is a module (GPT2); it must have points named 'hook_reside' in its layers "
@@ -275,7 +279,8 @@ describe("analyses of models", function()
     raises("logit_lens: top is the number 212; it must be at most the number of tokens, 211", function()
       interpret.logit_lens(gpt2, { 1, 2, 3 }, { top = 212 })
     end)
-    raises("direct_logit_attribution: token is the number 212; it must be an id from 1 to 211, or one for each of 1 text", function()
+    raises("direct_logit_attribution: token is the number 212; it must be an id from 1 to 211, or one for "
+      .. "each of 1 text", function()
       interpret.direct_logit_attribution(gpt2, { 1, 2 }, { token = 212 })
     end)
     raises("direct_logit_attribution: position is the number 3; it must be from 1 to 2, or from -1 to -2", function()
@@ -287,12 +292,12 @@ describe("analyses of models", function()
     raises("activation_patching: the result of metric is nil; it must be a number", function()
       interpret.activation_patching(gpt2, { 1 }, { 2 }, { metric = function() end })
     end)
-    raises("activation_patching: 'blocks.0.hook_resid_pre' is [2, 48] for clean_ids and [3, 48] for corrupted_ids; both "
-      .. "must have the same number of tokens", function()
+    raises("activation_patching: 'blocks.0.hook_resid_pre' is [2, 48] for clean_ids and [3, 48] for corrupted_ids; "
+      .. "both must have the same number of tokens", function()
       interpret.activation_patching(gpt2, { 1, 2 }, { 2, 3, 4 }, { metric = first })
     end)
-    raises("activation_patching: heads are given and the point is 'blocks.0.hook_resid_pre'; it must be one with heads, "
-      .. "such as z", function()
+    raises("activation_patching: heads are given and the point is 'blocks.0.hook_resid_pre'; it must be one with "
+      .. "heads, such as z", function()
       interpret.activation_patching(gpt2, { 1, 2 }, { 2, 3 }, { metric = first, heads = 1 })
     end)
     raises("activation_patching: layers is the number 4; it must be from 1 to 3, or from -1 to -3", function()
@@ -308,7 +313,8 @@ describe("analyses of models", function()
     end
     for _, point in ipairs { "q", "k", "v", "z", "pattern", "attn_scores" } do
       assert.are.equal("heed.Size([3, 4])", tostring(patch({ point = point }).shape))
-      close(patch { point = point, heads = { 2 } }, patch { point = point, heads = 2, positions = { 1, 2, 3, 4 } }, 1e-6)
+      local all = patch { point = point, heads = 2, positions = { 1, 2, 3, 4 } }
+      close(patch { point = point, heads = { 2 } }, all, 1e-6)
     end
     local found, info = patch { point = "hook_z", positions = 1, layers = { 3 } } -- too late for the last position
     close(heed.full({ 1, 4 }, info.corrupted), found, 1e-5)

@@ -35,7 +35,9 @@ return function(weights, ...)
   end
   local match = matches(ids, l, s)
   local count = match:any(-1):float():sum(-1) -- of queries whose token came before
-  if count:min():item() == 0 then E.fail("%s: ids have a row in which no token repeats; there is nothing to copy", METHOD) end
+  if count:min():item() == 0 then
+    E.fail("%s: ids have a row in which no token repeats; there is nothing to copy", METHOD)
+  end
   if batch then match, count = match:unsqueeze(2), count:unsqueeze(2) end
   return (followers * match):sum(-1):sum(-1) / count
 end

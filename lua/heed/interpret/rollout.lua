@@ -28,7 +28,8 @@ return function(first, ...)
     E.check_cancel "rollout"
     local n = w.shape[w.ndim]
     if w.shape[w.ndim - 1] ~= n or rolled and rolled.shape[rolled.ndim] ~= n then
-      E.fail("rollout: the weights of layer %d are %s; they must be [.., heads, n, n] in all layers", i, A.text(w.shape))
+      E.fail("rollout: the weights of layer %d are %s; they must be [.., heads, n, n] in all layers", i,
+        A.text(w.shape))
     end
     local mixed = residual * core.eye(n) + (1 - residual) * (w.ndim > 2 and w:mean(-3) or w)
     rolled = rolled and mixed:matmul(rolled) or mixed

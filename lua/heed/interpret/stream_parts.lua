@@ -16,8 +16,8 @@ end
 --- there, and whether the model gave a batch.
 return function(model, ids, position, heads, method)
   local names, all = {}, {}
-  for _, short in ipairs { "hook_resid_pre", "hook_resid_post", "hook_attn_out", "hook_mlp_out", heads and "hook_result" } do
-    if short then names[short] = models.names(model, short, method) end
+  for _, short in ipairs { "hook_resid_pre", "hook_resid_post", "hook_attn_out", "hook_mlp_out", "hook_result" } do
+    if heads or short ~= "hook_result" then names[short] = models.names(model, short, method) end
     for _, name in ipairs(names[short] or {}) do all[#all + 1] = name end
   end
   local run = models.run(model, ids, all)
@@ -40,7 +40,7 @@ return function(model, ids, position, heads, method)
   end
   local x, sum = here(run.cache[last]), core.stack(parts):sum(1)
   local most = (x - sum):abs():max():item()
-  if not (most <= 1e-3 * (1 + x:abs():max():item())) then
+  if most > 1e-3 * (1 + x:abs():max():item()) then
     E.fail("%s: the parts differ from %s by up to %.3g; attention and MLP must be added to the stream without a norm "
       .. "after them", method, last, most)
   end

@@ -7,7 +7,8 @@ local core = require "heed.core"
 
 local weights = {}
 
-local NEEDED = "float32 weights [.., heads, queries, keys] or [queries, keys], a list of them, or a cache of run_with_cache"
+local NEEDED = "float32 weights [.., heads, queries, keys] or [queries, keys], a list of them, or a cache "
+  .. "of run_with_cache"
 
 local function check(x, method, name)
   local kind = E.kind(x)
