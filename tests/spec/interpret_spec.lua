@@ -336,6 +336,35 @@ describe("analyses of models", function()
     assert.is_true(before:equal(gpt2 { 1, 2, 3 }))
   end)
 
+  it("stop at a limit of time, and work afterwards", function()
+    local w = random_weights({ 48, 256, 256 }, true)
+    local ids, before = {}, gpt2 { 1, 2, 3 }
+    for i = 1, 90 do ids[i] = i end
+    local function patch() return interpret.activation_patching(gpt2, ids, ids, { metric = first }) end
+    for _, f in ipairs { patch, function() return interpret.agreement(w) end } do
+      local old = heed.limit { seconds = 0.002 }
+      local fine, message = pcall(f)
+      heed.limit(old)
+      assert.is_false(fine)
+      assert.is_truthy(tostring(message):find "time limit exceeded", message)
+    end
+    assert.is_true(before:equal(gpt2 { 1, 2, 3 }))
+  end)
+
+  it("let the metric yield", function()
+    local run = coroutine.wrap(function()
+      return interpret.activation_patching(gpt2, { 1, 2 }, { 3, 2 }, {
+        layers = 2,
+        metric = function(y)
+          coroutine.yield "metric"
+          return first(y)
+        end,
+      })
+    end)
+    for _ = 1, 4 do assert.are.equal("metric", run()) end
+    assert.are.equal("heed.Size([1, 2])", tostring(run().shape))
+  end)
+
   it("find models of one's own by their points", function()
     local Block, Mine = heed.nn.Module.class "Block", heed.nn.Module.class "Mine"
     Block.points = { "hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post" }
