@@ -13,7 +13,7 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
   "layers", "transformers", "functional", "losses",
-  "wordpiece", "bert", "gpt2", "llama",
+  "wordpiece", "bert", "gpt2", "llama", "plot",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -146,6 +146,8 @@ describe("the annotations", function()
       for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
     end
   end)
+
+  it("name the charts", function() compare("plot", names_of((require "heed.plot"))) end)
 
   it("name the fields and methods of decoders", function()
     local gpt2 = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")
