@@ -114,7 +114,7 @@ local function pack_masks(layers, most)
       local hidden, index = layer:select(1, h):eq(0), 0
       if hidden:any():item() then
         for i = #known, 1, -1 do
-          if core.equal(known[i], hidden) then index = i end
+          if known[i]:equal(hidden) then index = i end
         end
         if index == 0 then
           index = #known + 1
