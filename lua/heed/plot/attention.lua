@@ -160,7 +160,8 @@ end
 
 -- The input of a model and the labels that follow from it.
 local function read_input(model, given)
-  local tokenizer = model.tokenizer
+  local own = E.record(model) -- built-in modules have no such field, and say so
+  local tokenizer = own and model.tokenizer
   if type(given) ~= "string" then
     if is_tensor(given) then
       if given.ndim == 2 and given.dtype == "int64" and given.shape[1] == 1 then given = given:select(1, 1) end

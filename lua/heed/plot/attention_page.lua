@@ -42,7 +42,8 @@ button { cursor: pointer; }
 button:hover { border-color: var(--soft); }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 .scale { display: flex; align-items: center; gap: 0.4rem; color: var(--soft); font-size: 0.85rem; }
-.scale canvas { width: 9rem; height: 0.8rem; border-radius: 2px; }
+.ticks { display: flex; flex-wrap: wrap; justify-content: space-between; width: 9rem; line-height: 1.2; }
+.ticks canvas { width: 9rem; height: 0.7rem; border-radius: 2px; margin-bottom: 2px; }
 .hidden-swatch { width: 0.9rem; height: 0.9rem; border: 1px solid var(--line); }
 .hidden-swatch, .map, .small {
   background: repeating-linear-gradient(135deg, var(--paper) 0 3px, var(--hatch) 3px 4px);
@@ -78,6 +79,7 @@ button:hover { border-color: var(--soft); }
 .to .token { text-align: left; display: flex; gap: 0.5em; justify-content: space-between; }
 .to .token span { overflow: hidden; text-overflow: ellipsis; }
 .to .token b { font-weight: 600; font-variant-numeric: tabular-nums; }
+.to .faint b { color: var(--soft); font-weight: 400; }
 .token.on { background: var(--card); box-shadow: inset 0 0 0 1px var(--accent); }
 .token.reached { background: var(--card); }
 .token.found span, .from .token.found { background: var(--mark); }
@@ -118,7 +120,7 @@ local PAGE = [==[
 <label>Token <input type="search" id="search" size="14" aria-describedby="found"></label>
 <span id="found" role="status"></span>
 <span class="space"></span>
-<span class="scale">0 <canvas id="scale" width="256" height="1" role="img" aria-label="The colours of weights"></canvas> <span id="most">1</span>
+<span class="scale"><span class="ticks"><canvas id="scale" width="256" height="1" role="img" aria-label="The colours of weights"></canvas><span>0</span><span id="middle"></span><span id="most"></span></span>
 <span class="hidden-swatch" role="img" aria-label="hatched"></span> hidden</span>
 <button id="theme" type="button">Dark</button>
 </div>
@@ -208,7 +210,7 @@ local function about(chart, packed)
       parts[#parts + 1] = "The heads hide too many different places for these to be shown apart from small weights."
     end
   else
-    parts[#parts + 1] = "It holds all weights, rounded to 16 bits."
+    parts[#parts + 1] = "The page holds all weights, rounded to 16 bits."
   end
   return table.concat(parts, " ")
 end

@@ -149,6 +149,7 @@ function drawMap(canvas, index, w, h) {
   const canvas = byId("scale"), context = canvas.getContext("2d"), image = context.createImageData(256, 1);
   new Uint32Array(image.data.buffer).forEach((_, i, all) => { all[i] = palette[i]; });
   context.putImageData(image, 0, 0);
+  byId("middle").textContent = String(Number((data.scale / 4).toPrecision(3)));  // colours follow the square root
   byId("most").textContent = String(Number(data.scale.toPrecision(3)));
 }
 
@@ -237,7 +238,7 @@ function neighbour(down, right) {
 // ---- One head ----
 
 const visible = (label) => label === "" ? "∅" : label;
-const percent = (w) => w >= 0.0995 ? w.toFixed(2) : w >= 0.00095 ? w.toFixed(3) : w > 0 ? "<0.001" : "0";
+const number = (w) => w >= 0.0995 ? w.toFixed(2) : w >= 0.00095 ? w.toFixed(3) : w > 0 ? "<0.001" : "0";
 let kept = null;     // the query that stays selected
 const fromTokens = queries.map((label, q) => {
   const token = make("div", { className: "token", textContent: visible(label), title: label, dir: "auto" });
@@ -336,11 +337,12 @@ function showQuery(q) {
   fromTokens[q].classList.add("on");
   if (side.children[q]) side.children[q].classList.add("on");
   for (const [, k, w] of links) {
-    toTokens[k].lastChild.textContent = percent(w);
+    toTokens[k].lastChild.textContent = number(w);
     if (w >= 0.05 * data.scale) toTokens[k].classList.add("reached");
+    toTokens[k].classList.toggle("faint", w < 0.01 * data.scale);
   }
-  let text = named(queries[q], q) + " → " + (sorted.slice(0, 6).map(([, k, w]) => named(keys[k], k) + " " + percent(w)).join(", ") || "nothing");
-  if (!dense) text += "; the rest " + percent(rests[current * l + q] / 255 * data.scale);
+  let text = named(queries[q], q) + " → " + (sorted.slice(0, 6).filter(([, , w]) => w >= 0.001).map(([, k, w]) => named(keys[k], k) + " " + number(w)).join(", ") || "nothing");
+  if (!dense) text += "; the rest " + number(rests[current * l + q] / 255 * data.scale);
   byId("status").textContent = text;
 }
 
@@ -354,7 +356,7 @@ function showKey(k) {
   if (over.children[k]) over.children[k].classList.add("on");
   for (const [q, , w] of links) if (w >= 0.05 * data.scale) fromTokens[q].classList.add("reached");
   byId("status").textContent = named(keys[k], k) + " ← " +
-    (links.slice(0, 6).map(([q, , w]) => named(queries[q], q) + " " + percent(w)).join(", ") || "nothing");
+    (links.slice(0, 6).filter(([, , w]) => w >= 0.001).map(([q, , w]) => named(queries[q], q) + " " + number(w)).join(", ") || "nothing");
 }
 
 function showCell(q, k) {
@@ -363,11 +365,11 @@ function showCell(q, k) {
   if (over.children[k]) over.children[k].classList.add("on");
   const level = levelAt(current, q, k);
   byId("status").textContent = named(queries[q], q) + " → " + named(keys[k], k) + ": " +
-    (level === -1 ? "hidden" : level === null ? "part of the rest, " + percent(rests[current * l + q] / 255 * data.scale) + " together"
-      : percent(weightOf(level)));
+    (level === -1 ? "hidden" : level === null ? "part of the rest, " + number(rests[current * l + q] / 255 * data.scale) + " together"
+      : number(weightOf(level)));
 }
 
-// Without a chosen token: the links of all, from a weight of 0.1 on and at most 2000.
+// Without a chosen token: the links of all, from a weight of 0.1 on and at most 400.
 function showKept() {
   if (!isOpen) return;
   if (kept !== null) return showQuery(kept);
@@ -377,7 +379,7 @@ function showKept() {
     if (!matches || matches.queries[q]) links.push(...rowOf(q).filter((link) => link[2] >= 0.1 * data.scale));
   }
   links.sort((a, b) => b[2] - a[2]);
-  drawCurves(links.slice(0, 2000));
+  drawCurves(links.slice(0, 400));
   byId("status").textContent = "Point at a token or at a place of the map.";
 }
 
