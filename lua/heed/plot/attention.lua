@@ -25,7 +25,7 @@ local function read_options(...)
   if options.to and options.file then E.fail "attention: file and to are both given; at most one of them must be" end
   options.full = E.boolean(options.full, false, METHOD, "full")
   options.top = options.top ~= nil and E.size(options.top, nil, METHOD, "top") or nil
-  if options.top and options.top > 255 then E.reject(METHOD, "top", options.top, "at most 255; full = true keeps all") end
+  if (options.top or 0) > 255 then E.reject(METHOD, "top", options.top, "at most 255; full = true keeps all") end
   if options.full and options.top then E.fail "attention: full and top are both given; at most one of them must be" end
   if options.format ~= nil then
     E.check_choice(options.format, FORMATS, METHOD, "format")

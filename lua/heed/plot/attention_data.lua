@@ -1,8 +1,8 @@
 --- Attention weights packed for a page: all of them as 16 bits, or the strongest of each row as bytes.
 --
 -- The heads follow each other, layer by layer; each has its rows (queries) in order.
---   dense   every weight as 16 bits, low byte first: round(65534 * weight / scale), or 65535 for a weight of 0, which is
---           a hidden place
+--   dense   every weight as 16 bits, low byte first: round(65534 * weight / scale), or 65535 for a weight of 0, which
+--           is a hidden place
 --   sparse  a row is: a count; the sum of the weights left out as round(255 * rest / scale); then, by rising key, the
 --           distance to the key before less 1, and round(255 * sqrt(weight / scale)). Distances of 255 and more are
 --           bytes of 255 and a last one below.

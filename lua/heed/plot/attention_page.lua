@@ -51,16 +51,18 @@ button:hover { border-color: var(--soft); }
 .overview { overflow-x: auto; padding: 3px; }
 .row { display: flex; gap: 6px; align-items: center; margin-bottom: 6px; }
 .row .name { flex: none; width: 4.2rem; color: var(--soft); font-size: 0.85rem; }
-.row.top .name + span { margin-left: 0; }
 .row.top span { flex: none; width: 66px; text-align: center; color: var(--soft); font-size: 0.85rem; }
 .row.top span.name { width: 4.2rem; text-align: left; }
 .row button { flex: none; padding: 0; border-radius: 3px; line-height: 0; overflow: hidden; }
 .row button:hover { border-color: var(--accent); }
 .small { width: 64px; height: 64px; image-rendering: pixelated; }
 .bar { display: flex; gap: 0.6rem; align-items: center; margin-bottom: 0.6rem; flex-wrap: wrap; }
-.status { min-height: 3em; margin: 0 0 0.6rem; color: var(--ink); overflow-wrap: anywhere; max-height: 6em; overflow: auto; }
+.status { min-height: 3em; max-height: 6em; margin: 0 0 0.6rem; overflow: auto; overflow-wrap: anywhere; }
 .panes { display: flex; flex-wrap: wrap; gap: 2rem; align-items: flex-start; }
-.chart { display: grid; grid-template-columns: auto auto; justify-content: start; font-size: 12px; max-width: 100%; overflow: auto; }
+.chart {
+  display: grid; grid-template-columns: auto auto; justify-content: start; max-width: 100%; overflow: auto;
+  font-size: 12px;
+}
 .map { image-rendering: pixelated; cursor: crosshair; }
 .side { text-align: right; padding-right: 5px; }
 .side div, .over div { overflow: hidden; text-overflow: ellipsis; white-space: pre; color: var(--soft); }
@@ -68,12 +70,19 @@ button:hover { border-color: var(--soft); }
 .over { display: flex; grid-column: 2; align-items: flex-end; padding-bottom: 4px; }
 .over div { writing-mode: vertical-rl; transform: rotate(180deg); max-height: 9em; flex: none; }
 .side .on, .over .on { color: var(--ink); font-weight: 600; }
-.links { position: relative; display: grid; grid-template-columns: minmax(4em, 13em) 9rem minmax(7em, 17em); flex: 1; min-width: 20rem;
-  max-width: 44rem; max-height: 80vh; overflow: auto; border: 1px solid var(--line); border-radius: 6px; padding: 0 0.5rem 0.5rem; }
-.links .head { position: sticky; top: 0; z-index: 1; background: var(--paper); color: var(--soft); font-size: 0.85rem; padding: 0.4rem 0; }
+.links {
+  position: relative; flex: 1; display: grid; grid-template-columns: minmax(4em, 13em) 9rem minmax(7em, 17em);
+  min-width: 20rem; max-width: 44rem; max-height: 80vh; padding: 0 0.5rem 0.5rem; overflow: auto;
+  border: 1px solid var(--line); border-radius: 6px;
+}
+.links .head {
+  position: sticky; top: 0; z-index: 1; padding: 0.4rem 6px; background: var(--paper); color: var(--soft);
+  font-size: 0.85rem;
+}
+.links .head:first-child { text-align: right; }
 .token {
-  display: block; width: 100%; height: 20px; padding: 0 6px; border: 0; border-radius: 3px; background: none; font-size: 13px;
-  line-height: 20px; white-space: pre; overflow: hidden; text-overflow: ellipsis; cursor: default;
+  width: 100%; height: 20px; padding: 0 6px; border-radius: 3px; font-size: 13px; line-height: 20px;
+  white-space: pre; overflow: hidden; text-overflow: ellipsis; cursor: default;
 }
 .from .token { text-align: right; cursor: pointer; }
 .to .token { text-align: left; display: flex; gap: 0.5em; justify-content: space-between; }
@@ -87,13 +96,20 @@ button:hover { border-color: var(--soft); }
 .links path { fill: none; stroke: currentColor; }
 .keys { font-size: 0.85rem; margin-top: 1.2rem; }
 kbd { border: 1px solid var(--line); border-radius: 3px; padding: 0 0.3em; font: inherit; font-size: 0.9em; color: var(--ink); }
-@media (prefers-reduced-motion: no-preference) { .token, .row button { transition: border-color 0.1s, background 0.1s; } }
+@media (prefers-reduced-motion: no-preference) {
+  .token, .row button { transition: border-color 0.1s, background 0.1s; }
+}
 @media print {
-  :root, :root[data-theme="dark"] { color-scheme: light; --paper: #fff; --ink: #000; --soft: #333; --line: #999; --card: #eee; --hatch: #aaa; }
+  :root, :root[data-theme] {
+    color-scheme: light; --paper: #fff; --ink: #000; --soft: #333; --line: #999; --card: #eee; --hatch: #aaa;
+    --accent: #0b5cad;
+  }
   body { padding: 0; max-width: none; font-size: 10pt; }
   .controls label, .controls input, .controls button, .bar button, .keys { display: none; }
-  canvas, .small, .map, .hidden-swatch { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-  .small { width: 12mm; height: 12mm; } .row.top span { width: calc(12mm + 2px); } .row { break-inside: avoid; }
+  canvas, .hidden-swatch { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+  .small { width: 12mm; height: 12mm; }
+  .row.top span { width: calc(12mm + 2px); }
+  .row { break-inside: avoid; }
   .links { max-height: none; overflow: visible; } .overview { overflow: visible; }
 }
 ]==]
@@ -103,7 +119,8 @@ local PAGE = [==[
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline';
+  script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
 <meta name="viewport" content="width=device-width">
 <link rel="icon" href="data:,">
 <title>@TITLE@</title>
@@ -120,7 +137,9 @@ local PAGE = [==[
 <label>Token <input type="search" id="search" size="14" aria-describedby="found"></label>
 <span id="found" role="status"></span>
 <span class="space"></span>
-<span class="scale"><span class="ticks"><canvas id="scale" width="256" height="1" role="img" aria-label="The colours of weights"></canvas><span>0</span><span id="middle"></span><span id="most"></span></span>
+<span class="scale"><span class="ticks">
+<canvas id="scale" width="256" height="1" role="img" aria-label="The colours of weights"></canvas>
+<span>0</span><span id="middle"></span><span id="most"></span></span>
 <span class="hidden-swatch" role="img" aria-label="hatched"></span> hidden</span>
 <button id="theme" type="button">Dark</button>
 </div>
@@ -134,14 +153,19 @@ local PAGE = [==[
 </div>
 <div id="status" class="status" role="status" aria-live="polite"></div>
 <div class="panes">
-<div class="chart"><div id="over" class="over" aria-hidden="true"></div><div id="side" class="side" aria-hidden="true"></div><canvas id="map" class="map" role="img"></canvas></div>
-<div class="links" id="links"><div class="head" style="text-align: right">from</div><div class="head"></div><div class="head">to</div>
+<div class="chart">
+<div id="over" class="over" aria-hidden="true"></div>
+<div id="side" class="side" aria-hidden="true"></div><canvas id="map" class="map" role="img"></canvas>
+</div>
+<div class="links" id="links">
+<div class="head">from</div><div class="head"></div><div class="head">to</div>
 <div class="from" id="from" role="listbox" aria-label="Queries"></div>
 <svg id="curves" aria-hidden="true"></svg>
 <div class="to" id="to" role="list" aria-label="Keys"></div></div>
 </div>
 </section>
-<p class="keys"><kbd>←</kbd> <kbd>→</kbd> <kbd>↑</kbd> <kbd>↓</kbd> other heads, and tokens in the list · <kbd>Enter</kbd> enlarges, and keeps a token · <kbd>Esc</kbd> back · <kbd>/</kbd> finds tokens</p>
+<p class="keys"><kbd>←</kbd> <kbd>→</kbd> <kbd>↑</kbd> <kbd>↓</kbd> other heads, and tokens in the list ·
+<kbd>Enter</kbd> enlarges, and keeps a token · <kbd>Esc</kbd> back · <kbd>/</kbd> finds tokens</p>
 </main>
 <noscript><p>This page draws its maps with JavaScript, which is turned off.</p></noscript>
 <script type="application/json" id="data">@DATA@</script>

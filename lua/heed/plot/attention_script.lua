@@ -328,6 +328,9 @@ function rowOf(q) {
   return links;
 }
 
+const restOf = (q) => rests[current * l + q] / 255 * data.scale;
+const listed = (links, name) => links.slice(0, 6).filter((link) => link[2] >= 0.001)
+  .map((link) => name(link) + " " + number(link[2])).join(", ") || "nothing";
 const named = (label, i) => "“" + visible(label) + "” (" + (i + 1) + ")";
 
 function showQuery(q) {
@@ -341,22 +344,22 @@ function showQuery(q) {
     if (w >= 0.05 * data.scale) toTokens[k].classList.add("reached");
     toTokens[k].classList.toggle("faint", w < 0.01 * data.scale);
   }
-  let text = named(queries[q], q) + " → " + (sorted.slice(0, 6).filter(([, , w]) => w >= 0.001).map(([, k, w]) => named(keys[k], k) + " " + number(w)).join(", ") || "nothing");
-  if (!dense) text += "; the rest " + number(rests[current * l + q] / 255 * data.scale);
-  byId("status").textContent = text;
+  byId("status").textContent = named(queries[q], q) + " → " + listed(sorted, ([, k]) => named(keys[k], k)) +
+    (dense ? "" : "; the rest " + number(restOf(q)));
 }
 
 function showKey(k) {
   clearTokens();
   const links = [];
-  for (let q = 0; q < l; q++) eachOfRow(current, q, (key, level) => { if (key === k) links.push([q, k, weightOf(level)]); });
+  for (let q = 0; q < l; q++) {
+    eachOfRow(current, q, (key, level) => { if (key === k) links.push([q, k, weightOf(level)]); });
+  }
   links.sort((a, b) => b[2] - a[2]);
   drawCurves(links.slice(0, 64));
   toTokens[k].classList.add("on");
   if (over.children[k]) over.children[k].classList.add("on");
   for (const [q, , w] of links) if (w >= 0.05 * data.scale) fromTokens[q].classList.add("reached");
-  byId("status").textContent = named(keys[k], k) + " ← " +
-    (links.slice(0, 6).filter(([, , w]) => w >= 0.001).map(([q, , w]) => named(queries[q], q) + " " + number(w)).join(", ") || "nothing");
+  byId("status").textContent = named(keys[k], k) + " ← " + listed(links, ([q]) => named(queries[q], q));
 }
 
 function showCell(q, k) {
@@ -365,7 +368,7 @@ function showCell(q, k) {
   if (over.children[k]) over.children[k].classList.add("on");
   const level = levelAt(current, q, k);
   byId("status").textContent = named(queries[q], q) + " → " + named(keys[k], k) + ": " +
-    (level === -1 ? "hidden" : level === null ? "part of the rest, " + number(rests[current * l + q] / 255 * data.scale) + " together"
+    (level === -1 ? "hidden" : level === null ? "part of the rest, " + number(restOf(q)) + " together"
       : number(weightOf(level)));
 }
 
@@ -475,13 +478,14 @@ document.addEventListener("keydown", (event) => {
 });
 
 const root = document.documentElement, theme = byId("theme");
-const isDark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const preference = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : preference.matches;
 const nameTheme = () => { theme.textContent = isDark() ? "Light" : "Dark"; };
 theme.addEventListener("click", () => {
   root.dataset.theme = isDark() ? "light" : "dark";
   nameTheme();
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", nameTheme);
+preference.addEventListener("change", nameTheme);
 nameTheme();
 
 // What the tests read: how many small maps were drawn, and the milliseconds until they were.
