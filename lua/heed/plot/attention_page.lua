@@ -95,7 +95,10 @@ button:hover { border-color: var(--soft); }
 .links svg { width: 100%; overflow: visible; color: var(--accent); }
 .links path { fill: none; stroke: currentColor; }
 .keys { font-size: 0.85rem; margin-top: 1.2rem; }
-kbd { border: 1px solid var(--line); border-radius: 3px; padding: 0 0.3em; font: inherit; font-size: 0.9em; color: var(--ink); }
+kbd {
+  padding: 0 0.3em; border: 1px solid var(--line); border-radius: 3px; color: var(--ink); font: inherit;
+  font-size: 0.9em;
+}
 @media (prefers-reduced-motion: no-preference) {
   .token, .row button { transition: border-color 0.1s, background 0.1s; }
 }
