@@ -1073,6 +1073,32 @@ typedef struct heed_own_config {
 /** Errors: ARGUMENT (no name, no forward), MEMORY. */
 HEED_CALL heed_own_module_new(heed_context *ctx, const heed_own_config *config, heed_module **out);
 
+/* Points of the forward pass of an attention module, under TransformerLens' names. Every tensor is float32
+ * and has four dimensions (b is 1 for x without a batch): [b, n, heads, head_dim], where k and v have the key
+ * heads, and attn_scores and pattern [b, heads, n, s]. */
+typedef enum heed_attention_point {
+  HEED_POINT_Q = 1 << 0, /* after the projection */
+  HEED_POINT_K = 1 << 1,
+  HEED_POINT_V = 1 << 2,
+  HEED_POINT_ROT_Q = 1 << 3, /* after the norm and rotation */
+  HEED_POINT_ROT_K = 1 << 4,
+  HEED_POINT_ATTN_SCORES = 1 << 5, /* before softmax, hidden keys -inf */
+  HEED_POINT_PATTERN = 1 << 6,     /* after softmax, before dropout */
+  HEED_POINT_Z = 1 << 7,           /* the heads' outputs, before out_proj */
+  HEED_POINT_RESULT = 1 << 8       /* Lua's alone */
+} heed_attention_point;
+
+/* Called at a point with its tensor x, which is borrowed. May store a new tensor of the same shape in *out,
+ * which heed takes over: the pass goes on with it. May call functions of heed, also with m. After an error
+ * everything is as before the forward pass, except that dropout may have drawn. */
+typedef heed_status heed_hook_function(void *user, heed_module *m, heed_attention_point point,
+                                       const heed_tensor *x, heed_tensor **out);
+/** Calls `hook` at these points (bits) of every forward pass of m, in place of an earlier hook; NULL or 0
+ * removes it. The other passes of m pay nothing, and a pass whose hook changes nothing has the same bits. m
+ * is a SelfAttention, CausalAttention or MultiHeadAttention. While m has a hook, heed_steps and another
+ * softmax_dim refuse it. Errors: ARGUMENT. */
+HEED_CALL heed_attention_set_hook(heed_module *m, unsigned points, heed_hook_function *hook, void *user);
+
 /** Converts the weights of all Linear and Embedding modules in m and its parts to FLOAT32, BFLOAT16, FLOAT16
  * or INT8. INT8 converts Linear weights as heed_quantize_int8 does, adds a parameter weight_scale after each,
  * and leaves embeddings unchanged. All other parameters, inputs, results and sums remain float32. Weights

@@ -6,6 +6,13 @@ local compat = {}
 
 compat.unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
+function compat.pack(...) return { n = select("#", ...), ... } end
+
+--- Whether a function in pcall may yield where it could outside: not in the coroutines of 5.1.
+function compat.yields_in_pcall()
+  return _VERSION ~= "Lua 5.1" or jit ~= nil or coroutine.running() == nil -- luacheck: ignore 113
+end
+
 -- ---- Numbers ------------------------------------------------------------------------------------
 
 local math_type = math.type -- luacheck: ignore 143

@@ -34,6 +34,7 @@ typedef struct heed__attention_operands {
       same_tokens; /* queries and keys are of the same tokens, so that lengths do not shift query positions */
   const heed_tensor *k_scale, *v_scale; /* float32 [..., hkv, s]: the scale of each int8 row */
   unsigned taps;                        /* bits of the taps to compute: maps, present_key, present_value */
+  bool maps_only;                       /* the output is not written, and no numbers are drawn */
   const heed_taps_wanted *wanted;       /* heads and queries of the maps; NULL: all. Read at the beginning */
   heed_attention_taps *found;           /* receives these on success; its other fields do not change */
 } heed__attention_operands;

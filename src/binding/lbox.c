@@ -20,7 +20,7 @@ static void list_as_alive(lua_State *L, const lheed_box *box) {
 }
 
 void **lheed_push_box(lua_State *L, const lheed_type *type) {
-  lheed_box *box = lua_newuserdatauv(L, sizeof *box, 0);
+  lheed_box *box = lua_newuserdatauv(L, sizeof *box, type != &lheed_tensor_type);
   const lheed_state *S = lheed_running(L); /* faster than lheed_find, and most functions have it */
   box->type = type;
   box->object = NULL;
@@ -50,6 +50,31 @@ lheed_box *lheed_box_at(lua_State *L, int idx) {
   const lheed_box *box = lua_touserdata(L, idx);
   if (!box || lua_rawlen(L, idx) != sizeof *box || !is_type(L, box->type)) return NULL;
   return lheed_test(L, idx, box->type);
+}
+
+/* ---- What is attached to a box ---- */
+
+/* A key in the table that a box stores: in 5.1 others store the globals. */
+static const char attached_key = 0;
+
+bool lheed_push_attached(lua_State *L, int idx, bool create) {
+  luaL_checkstack(L, 4, "attached");
+  lheed_push_held(L, idx);
+  if (lua_istable(L, -1)) {
+    const bool found = lua_rawgetp(L, -1, &attached_key) != LUA_TNIL;
+    lua_pop(L, 1);
+    if (found) return true;
+  }
+  lua_pop(L, 1);
+  if (!create) return false;
+  lua_createtable(L, 0, 2);
+  lua_pushboolean(L, true);
+  lua_rawsetp(L, -2, &attached_key);
+  lua_pushvalue(L, idx);
+  lua_pushvalue(L, -2);
+  lheed_set_held(L);
+  lua_pop(L, 1);
+  return true;
 }
 
 /* ---- Objects written in Lua ---- */

@@ -119,8 +119,7 @@ static void assign_part(lua_State *L, heed_module *m, const char *name, const ch
   if (!value)
     lheed_error(L, "%s: %s is %s; it must be a built-in module (%s)", heed_module_class(m), name,
                 lheed_push_what(L, 3), needed);
-  lua_settop(L, 4);
-  lheed_set_part(L, 1, name, value, value->class->attends ? 3 : 4);
+  lheed_set_part(L, 1, name, value, 3);
 }
 
 static int module_newindex(lua_State *L) {

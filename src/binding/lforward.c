@@ -101,23 +101,67 @@ static int forward_in_c(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* m(x, options) and m:forward(x, options) → y, or y and a table of taps. */
-static int forward(lua_State *L) {
-  const heed_module *m = lheed_test_module(L, 1);
-  if (!m || !calls_own(m)) return forward_in_c(L);
+/* read_forward(wrapper, x, options…) → x and the options by position, checked, on the same elements as the
+ * given tensors, which listeners may release */
+static int read_forward(lua_State *L) {
+  static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
+  lheed_begin(L);
+  const char *class = heed_module_class(lheed_self(L, "forward"));
+  lheed_forward_arguments(L, FORWARD_OPTIONS, class, names);
+  lua_settop(L, FORWARD_OPTIONS + LHEED_FORWARD_OPTIONS - 1);
+  heed_taps_wanted choice;
+  const heed_taps_wanted *chosen = NULL;
+  lua_pushvalue(L, FORWARD_OPTIONS + LHEED_NEED_WEIGHTS); /* its lists are replaced */
+  lua_pushvalue(L, FORWARD_OPTIONS + LHEED_NEED_LSE);
+  const int wanted = lua_gettop(L) - 1;
+  const bool taps = lheed_read_wanted(L, wanted, wanted + 1, class, lheed_module_taps, &choice, &chosen);
+  keep_tensors(L, FORWARD_INPUT, FORWARD_OPTIONS + LHEED_FORWARD_OPTIONS - 1, class);
+  const heed_module *m = lheed_self(L, "forward");
+  if (!m->class->attends) lheed_bad_argument(L, 1, "forward", "self", "an attention module");
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  heed_forward_options given = lheed_forward_options(L, FORWARD_OPTIONS, class), own;
+  const heed_forward_options *options = &given;
+  LHEED_TRY(L, heed__module_read_options(m, &options, &own, taps));
+  LHEED_TRY(L, heed__attention_check_input(m, lheed_tensor(L, FORWARD_INPUT, class, "x")));
+  heed_context *ctx = lheed_get(L)->context;
+  int64_t *heads = NULL, count;
+  LHEED_TRY(L, heed__wanted_heads(ctx, class, chosen, a->num_heads, &heads, &count));
+  heed__release(ctx, heads);
+  lua_settop(L, FORWARD_OPTIONS + LHEED_FORWARD_OPTIONS - 1);
+  return lheed_return(L, LHEED_FORWARD_OPTIONS + 1);
+}
+
+/* Calls heed.nn.own[name] with the arguments. */
+static int forward_in_lua_file(lua_State *L, const char *name) {
   lheed_require(L, "heed.nn.own");
-  lua_getfield(L, -1, "forward");
+  lua_getfield(L, -1, name);
   lua_remove(L, -2);
   lua_insert(L, 1);
   return lheed_call_all(L);
 }
 
+/* m:forward(x, options) → y, or y and a table of taps. */
+static int forward(lua_State *L) {
+  const heed_module *m = lheed_test_module(L, 1);
+  if (!m || (!heed__holds_watched(m) && !calls_own(m))) return forward_in_c(L);
+  return forward_in_lua_file(L, "forward");
+}
+
+/* The same for m(x, options), which calls the hooks of m. */
+static int call_module(lua_State *L) {
+  const heed_module *m = lheed_test_module(L, 1);
+  if (!m || (!heed__holds_watched(m) && !calls_own(m))) return forward_in_c(L);
+  return forward_in_lua_file(L, "call");
+}
+
 void lheed_open_forward(lua_State *L) {
-  static const luaL_Reg primitives[] = {{"forward", forward_in_c}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"forward", forward_in_c}, {"read_forward", read_forward}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"forward", forward}, {NULL, NULL}};
-  static const luaL_Reg metamethods[] = {{"__call", forward}, {NULL, NULL}};
+  static const luaL_Reg metamethods[] = {{"__call", call_module}, {NULL, NULL}};
   lheed_add_module_methods(L, methods);
   lheed_add_metamethods(L, &lheed_module_type, metamethods);
   lheed_add(L, "modules", primitives);
   lheed_add_transparent(L, forward);
+  lheed_add_transparent(L, call_module);
 }

@@ -156,6 +156,10 @@ void lheed_publish_metatables(lua_State *L);
 void **lheed_push_box(lua_State *L, const lheed_type *type);
 heed_tensor **lheed_push_tensor(lua_State *L);
 heed_module **lheed_push_module(lua_State *L); /* lmodule.c */
+/** Pushes the table that is attached to the box at idx, not of a tensor: it lives as long as the box, also
+ * where its values refer to the box, as weak keys of 5.1 do not allow. Without `create`, false and nothing if
+ * there is none yet. */
+bool lheed_push_attached(lua_State *L, int idx, bool create);
 /** Ends a function whose two results, on top of the stack, are values and their indices: marks them as a
  * pair, so that a list which takes both by mistake, {x:max(1)}, can be refused. */
 int lheed_return_pair(lua_State *L);

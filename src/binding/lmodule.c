@@ -85,11 +85,11 @@ static bool push_known(lua_State *L, const heed_module *m) {
   return lheed_is_own(L, m) ? lheed_push_own(L, m) : push_known_box(L, m);
 }
 
-/* Keeps the box on top of the stack, of a part that may hold modules in Lua, alive with that of m. */
+/* Keeps the box on top of the stack, of a part, alive with that of m, so that hooks on the part remain. */
 static void anchor_part(lua_State *L, const heed_module *m, const char *name) {
   const heed_module *part = lheed_test_module(L, lua_gettop(L));
   const int value = lua_gettop(L);
-  if (!part || !part->class->attends || !push_known_box(L, m)) return;
+  if (!part || !push_known_box(L, m)) return;
   lheed_anchor(L, value + 1, name, value);
   lua_settop(L, value);
 }
@@ -257,6 +257,39 @@ static int train(lua_State *L) {
   return 0;
 }
 
+/* attached(m, create): the table that lua/heed/nn/attached.lua keeps with a built-in module; nil, if there is
+ * none and `create` is false */
+static int attached(lua_State *L) {
+  lua_settop(L, 2);
+  lheed_self(L, "attached");
+  const bool create = lua_toboolean(L, 2);
+  if (!lheed_push_attached(L, 1, create)) return 0;
+  if (lua_rawgeti(L, 3, 1) != LUA_TNIL || !create) return 1;
+  lua_createtable(L, 0, 2);
+  lua_pushvalue(L, -1);
+  lua_rawseti(L, 3, 1);
+  return 1;
+}
+
+/* watch(m, delta): adds to the number of listeners, for which the forward pass of m, and of modules that hold
+ * it, goes through lua/heed/nn/own.lua */
+static int watch(lua_State *L) {
+  heed_module *m = lheed_self(L, "watch");
+  heed__module_watch(m, (int)lheed_integer(L, 2, "watch", "delta"));
+  return 0;
+}
+
+/* watched(m): the number of listeners of m; holds_watched(m): whether m or a part of it has some */
+static int watched(lua_State *L) {
+  lua_pushinteger(L, lheed_self(L, "watched")->watched);
+  return 1;
+}
+
+static int holds_watched(lua_State *L) {
+  lua_pushboolean(L, heed__holds_watched(lheed_self(L, "holds_watched")));
+  return 1;
+}
+
 /* shallow_copy(m): a module of the same class and settings that shares the entries of m; m itself, if the
  * host implements it */
 static int shallow_copy(lua_State *L) {
@@ -298,7 +331,11 @@ void lheed_open_modules(lua_State *L) {
                                         {"train", train},
                                         {"options", lheed_options_of},
                                         {"refuse_second_result", refuse_second_result},
+                                        {"attached", attached},
                                         {"shallow_copy", shallow_copy},
+                                        {"watch", watch},
+                                        {"watched", watched},
+                                        {"holds_watched", holds_watched},
                                         {"python_number", python_number},
                                         {NULL, NULL}};
   static const luaL_Reg functions[] = {{"Parameter", new_parameter}, {NULL, NULL}};

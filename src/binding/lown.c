@@ -2,10 +2,12 @@
  * passes that call them. A module in C holds such a part as a module of heed_own_module_new. */
 #include "lmodule.h"
 
-/* Registry keys. values: pointer of that module → the module in Lua, with weak values. anchors: with weak
- * keys, the box of a module → {name → what it must keep alive}: modules in Lua, and boxes of parts that may
- * hold such modules. */
-static const char values_key = 0, anchors_key = 0, call_key = 0;
+#include <string.h>
+
+/* Registry key of a table: pointer of that module → the module in Lua, with weak values. The table that is
+ * attached to the box of a module has by name what it must keep alive: modules in Lua, and boxes of parts
+ * that may hold such modules. */
+static const char values_key = 0, call_key = 0;
 
 /* ---- Values ---- */
 
@@ -26,16 +28,7 @@ bool lheed_is_own(lua_State *L, const heed_module *part) {
  * allocates nothing. */
 static void push_anchors(lua_State *L, int box, const char *name) {
   luaL_checkstack(L, 8, "modules");
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &anchors_key);
-  lua_pushvalue(L, box);
-  if (lua_rawget(L, -2) != LUA_TTABLE) {
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_pushvalue(L, box);
-    lua_pushvalue(L, -2);
-    lua_rawset(L, -4);
-  }
-  lua_remove(L, -2);
+  lheed_push_attached(L, box, true);
   lua_pushstring(L, name);
   lua_pushvalue(L, -1);
   if (lua_rawget(L, -3) == LUA_TNIL) {
@@ -127,11 +120,46 @@ static lheed_box *check_pass(lua_State *L) {
   return box;
 }
 
-/* own_pass(m, x, options…) → the pass, whether it computes taps */
+/* The bits of the points with the names in the space-separated string at idx. */
+static unsigned point_bits(lua_State *L, int idx) {
+  static const struct {
+    const char *name;
+    unsigned point;
+  } points[] = {{"q", HEED_POINT_Q},
+                {"k", HEED_POINT_K},
+                {"v", HEED_POINT_V},
+                {"rot_q", HEED_POINT_ROT_Q},
+                {"rot_k", HEED_POINT_ROT_K},
+                {"attn_scores", HEED_POINT_ATTN_SCORES},
+                {"pattern", HEED_POINT_PATTERN},
+                {"z", HEED_POINT_Z},
+                {"result", HEED_POINT_RESULT}};
+  const char *names = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
+  unsigned bits = 0;
+  for (size_t length; *names; names += length + (names[length] == ' ')) {
+    length = strcspn(names, " ");
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+      if (strlen(points[i].name) == length && strncmp(points[i].name, names, length) == 0)
+        bits |= points[i].point;
+  }
+  return bits;
+}
+
+/* own_pass(read, edited, m, x, options…) → the pass, whether it computes taps, the number of past tokens;
+ * nil, if the pass has no reason to stop. read, edited: names of points, separated by spaces. */
 static int new_pass(lua_State *L) {
   enum { SELF = 1, INPUT, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
+  if (lua_gettop(L) < 3) lua_settop(L, 3);
+  const heed__listened points = {point_bits(L, 1), point_bits(L, 2)};
+  lua_remove(L, 1);
+  lua_remove(L, 1);
   lheed_begin(L);
+  if (!lheed_self(L, "forward")->class->staged) {
+    if (!points.read && !points.edited) return 0;
+    lheed_bad_argument(L, SELF, "forward", "self", "an attention module");
+  }
+  if (!points.read && !points.edited && !heed__stops(lheed_self(L, "forward"))) return 0;
   const char *class = heed_module_class(lheed_self(L, "forward"));
   lheed_forward_arguments(L, OPTIONS, class, names);
   heed_taps_wanted choice;
@@ -147,31 +175,33 @@ static int new_pass(lua_State *L) {
   const heed_forward_options *options = &given;
   heed__own_pass *pass = NULL;
   LHEED_TRY(L, heed__module_read_options(m, &options, &own, wanted));
-  LHEED_TRY(L, heed__own_pass_new(m, x, options, wanted, &pass));
+  LHEED_TRY(L, heed__own_pass_new(m, x, options, wanted, &points, &pass));
   *box = pass;
   lua_pushboolean(L, wanted);
-  return lheed_return(L, 2);
+  lua_pushinteger(L, (lua_Integer)heed__own_pass_past(pass));
+  return lheed_return(L, 3);
 }
 
-/* own_next(pass, result of the part that it waited for) → the next part and its input; nothing when all is
- * done */
+/* own_next(pass, result for the stop where it waits; nil: a point's tensor is unchanged) → a part and its
+ * input, or the name of a point and its tensor; nothing when all is done */
 static int next_part(lua_State *L) {
   lheed_begin(L);
-  const bool given = lua_gettop(L) > 1;
   lua_settop(L, 2);
   heed__own_pass *pass = check_pass(L)->object;
-  heed_module *part = NULL;
-  const heed_tensor *x = NULL;
-  if (given) {
-    char result[128];
-    const char *class = heed__own_pass_names(pass, result, sizeof result);
-    LHEED_TRY(L, heed__own_pass_put(pass, lheed_tensor(L, 2, class, result)));
-  }
-  LHEED_TRY(L, heed__own_pass_run(pass, &part, &x));
-  if (!part) return 0;
-  lheed_push_part(L, part); /* the pass keeps it alive */
+  const heed_tensor *y = NULL;
+  heed__own_stop stop;
+  char result[128];
+  const char *class = heed__own_pass_names(pass, result, sizeof result);
+  if (!lua_isnil(L, 2) || heed__own_pass_waits_for_part(pass)) y = lheed_tensor(L, 2, class, result);
+  LHEED_TRY(L, heed__own_pass_put(pass, y));
+  LHEED_TRY(L, heed__own_pass_run(pass, &stop));
+  if (!stop.name) return 0;
+  if (stop.part)
+    lheed_push_part(L, stop.part); /* the pass keeps it alive */
+  else
+    lua_pushstring(L, stop.name);
   heed_tensor **box = lheed_push_tensor(L);
-  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "forward", x, box));
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "forward", stop.x, box));
   return lheed_return(L, 2);
 }
 
@@ -192,6 +222,16 @@ static int pass_result(lua_State *L) {
   lua_pushvalue(L, 3);
   lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
+}
+
+/* own_undo(pass): ends a pass that has failed */
+static int undo_pass(lua_State *L) {
+  lheed_box *box = lheed_test(L, 1, &pass_type);
+  if (!box || !box->object) return 0;
+  heed__own_pass_undo(box->object);
+  heed__own_pass_free(box->object);
+  box->object = NULL;
+  return 0;
 }
 
 /* ---- Assigning ---- */
@@ -238,18 +278,12 @@ static int holds_own(lua_State *L) {
 }
 
 void lheed_open_own(lua_State *L) {
-  static const luaL_Reg primitives[] = {{"own_pass", new_pass},
-                                        {"own_next", next_part},
-                                        {"own_result", pass_result},
-                                        {"set_own", set_own},
-                                        {"set_part", set_holder},
-                                        {"holds_own", holds_own},
-                                        {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"own_pass", new_pass}, {"own_next", next_part},  {"own_result", pass_result}, {"own_undo", undo_pass},
+      {"set_own", set_own},   {"set_part", set_holder}, {"holds_own", holds_own},    {NULL, NULL}};
   lheed_new_type(L, &pass_type, NULL);
   lheed_new_weak(L, "v");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &values_key);
-  lheed_new_weak(L, "k");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &anchors_key);
   lheed_push_state(L);
   lua_pushcclosure(L, call_value, 1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &call_key);

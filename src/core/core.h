@@ -169,7 +169,8 @@ struct heed_context {
   heed__blas blas;
   bool keep_blas_threads;
   bool huge_pages;
-  bool skip_init; /* heed_skip_init */
+  bool skip_init;  /* heed_skip_init */
+  int64_t watched; /* modules whose flag `watched` is set */
   heed_dropout_stream dropout_stream;
   heed_generator generator;
   heed__pace pace;

@@ -14,6 +14,7 @@ heed_status heed__module_shallow_copy(const heed_module *m, const char *function
   if (status != HEED_OK) return status;
   memcpy((char *)copy + sizeof *m, (const char *)m + sizeof *m,
          m->bytes - sizeof *m); /* the class's fields */
+  if (m->class->staged) ((heed__attention_module *)copy)->hook = (heed__attention_hook){0};
   copy->training = m->training;
   for (int i = 0; i < m->count && status == HEED_OK; i++) {
     const heed__slot *slot = &m->slots[i];

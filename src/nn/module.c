@@ -46,6 +46,7 @@ heed_module *heed_module_retain(heed_module *m) {
 /* The depth of nesting is fixed by the classes, so the recursion here and below is bounded. */
 void heed_module_release(heed_module *m) {
   if (m == NULL || --m->references > 0) return;
+  heed__module_watch(m, -m->watched);
   if (m->class->release != NULL) m->class->release(m);
   for (int i = 0; i < m->count; i++) {
     heed_tensor_free(m->slots[i].parameter);

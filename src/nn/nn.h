@@ -64,6 +64,7 @@ struct heed_module {
   int64_t references;
   bool training;
   bool is_part;        /* of a module in C, which relies on its sizes */
+  int watched;         /* listeners of the binding, such as hooks in Lua (watch.c) */
   int count, capacity; /* of slots */
   heed__slot *slots;   /* `inside`, or allocated for a ModuleList of more than HEED__MAX_ENTRIES */
   heed__slot inside[HEED__MAX_ENTRIES];
@@ -194,6 +195,13 @@ heed_status heed__check_positive(heed_context *ctx, const char *function, const 
 
 /* ---- Attention modules (attention/module.c) ---- */
 
+/* What a host has asked to be called at (heed_attention_set_hook). */
+typedef struct heed__attention_hook {
+  heed_hook_function *callback; /* NULL: nothing */
+  void *user;
+  unsigned points; /* bits of heed_attention_point */
+} heed__attention_hook;
+
 /* Entries: W_query, W_key, W_value, then out_proj, dropout, q_norm, k_norm and sinks where the class and its
  * config have them; of the wrapper: heads. The fields are those of the completed config. */
 typedef struct heed__attention_module {
@@ -203,6 +211,7 @@ typedef struct heed__attention_module {
   bool causal;
   bool one_head; /* masks and taps have no head dimension */
   int own_parts; /* parts that heed__is_own */
+  heed__attention_hook hook;
   int64_t kdim, vdim;
   heed_window window;
   double softcap;
@@ -266,6 +275,16 @@ heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                     heed_tensor **out, heed_attention_taps *taps);
 
+/* ---- Watched modules, whose forward pass the binding accompanies (watch.c) ---- */
+
+/** Adds delta to the number of listeners of m, which does not fall below 0. */
+void heed__module_watch(heed_module *m, int delta);
+bool heed__search_watched(const heed_module *m);
+/** Whether m or a part of it has listeners. */
+static inline bool heed__holds_watched(const heed_module *m) {
+  return m->context->watched > 0 && heed__search_watched(m);
+}
+
 /* ---- Parts of one's own: neither the Linear nor the Dropout of the constructor (own.c) ---- */
 
 /** Whether the part `name` of m may be any module. */
@@ -288,27 +307,49 @@ void *heed__own_user(const heed_module *m);
 HEED_MUST_USE
 heed_status heed__attention_check_part(const heed_module *m, const char *name, const heed_module *value);
 
-/* A forward pass that stops where such a part has to be applied. (attention/own_pass.c) */
+/* A forward pass that stops where such a part has to be applied, where a part is watched, and at the points
+ * that listeners ask for. (attention/own_pass.c) */
 typedef struct heed__own_pass heed__own_pass;
 
-/** Checks the call of an attention module with own_parts. x and the tensors in options are held. Errors:
- * those of heed_module_forward. */
+/* Bits of points: where the pass stops, and of those where a listener may change the tensor. */
+typedef struct heed__listened {
+  unsigned read, edited;
+} heed__listened;
+
+/* Where a pass has stopped, all borrowed: at a part to be applied to x, or at a point (part NULL) whose
+ * tensor is x [b, n, heads, d] or [b, heads, n, s]. */
+typedef struct heed__own_stop {
+  const char *name; /* of the part or point; NULL: it has not stopped */
+  heed_module *part;
+  const heed_tensor *x;
+} heed__own_stop;
+
+/** Whether the forward pass of m stops: a staged module with parts of one's own, watched parts or a hook. */
+bool heed__stops(const heed_module *m);
+/** Checks the call of a staged attention module. x and the tensors in options are held. points NULL: none.
+ * Errors: those of heed_module_forward. */
 HEED_MUST_USE
 heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                               bool wants_taps, heed__own_pass **out);
-/** Continues until *part has to be applied to *x, both borrowed, or until all is done: *part is NULL. After a
- * failure the pass cannot continue. Errors: ARGUMENT (the cache was used meanwhile), CANCELLED, LIMIT,
- * MEMORY. */
+                               bool wants_taps, const heed__listened *points, heed__own_pass **out);
+/** Continues until the next stop, or until all is done. After a failure the pass cannot continue. Errors:
+ * ARGUMENT (the cache was used meanwhile), CANCELLED, LIMIT, MEMORY. */
 HEED_MUST_USE
-heed_status heed__own_pass_run(heed__own_pass *pass, heed_module **part, const heed_tensor **x);
+heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop);
+/** The tokens in the cache before. */
+int64_t heed__own_pass_past(const heed__own_pass *pass);
+/** Whether it waits for the result of a part, which cannot be missing. */
+bool heed__own_pass_waits_for_part(const heed__own_pass *pass);
 /** Writes "the result of W_query (Lora)" for messages; returns the class of the attention module. */
 const char *heed__own_pass_names(const heed__own_pass *pass, char *result, size_t size);
-/** Gives it the result of that part, which is copied. Errors: SHAPE, DTYPE, MEMORY, CANCELLED, LIMIT. */
+/** Gives it the result of that part, or the changed tensor of that point (NULL: unchanged), which is copied
+ * or shared. Errors: SHAPE, DTYPE, MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y);
 /** Moves the results of a pass that is done; taps NULL: not requested. Errors: those of storing in *out. */
 HEED_MUST_USE
 heed_status heed__own_pass_result(heed__own_pass *pass, heed_tensor **out, heed_attention_taps *taps);
+/** Gives the generator the state that it had before the dropout, unless others have drawn since. */
+void heed__own_pass_undo(heed__own_pass *pass);
 void heed__own_pass_free(heed__own_pass *pass); /* NULL is allowed */
 /** All of it, with the forward of each part. */
 HEED_MUST_USE

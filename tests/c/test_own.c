@@ -193,11 +193,60 @@ static void settings_are_changed_or_refused(void **state) {
   heed_module_release(dropout);
 }
 
+/* ---- Hooks ---- */
+
+typedef struct host_hook {
+  unsigned seen;
+  double factor; /* of the weights; 0: they stay as they are */
+  heed_status fails;
+} host_hook;
+
+static heed_status on_point(void *user, heed_module *m, heed_attention_point point, const heed_tensor *x,
+                            heed_tensor **out) {
+  host_hook *hook = user;
+  hook->seen |= (unsigned)point;
+  if (hook->fails != HEED_OK || hook->factor == 0 || point != HEED_POINT_PATTERN) return hook->fails;
+  heed_context *ctx = heed_module_context(m);
+  heed_tensor *factor = NULL;
+  heed_status status = heed_full(ctx, HEED_FLOAT32, 0, NULL, heed_number(hook->factor), &factor);
+  if (status == HEED_OK) status = heed_mul(ctx, x, factor, out);
+  heed_tensor_free(factor);
+  return status;
+}
+
+static void hooks_look_and_change(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  host_hook hook = {.fails = HEED_OK};
+  heed_module *m = NULL;
+  heed_tensor *x = NULL, *plain = NULL, *y = NULL;
+  assert_ok(new_heads(ctx, &m));
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 5, 8), &x));
+  assert_ok(heed_module_forward(m, x, NULL, &plain, NULL));
+  assert_ok(heed_attention_set_hook(m, HEED_POINT_RESULT - 1, on_point, &hook));
+  assert_ok(heed_module_forward(m, x, NULL, &y, NULL));
+  assert_int_equal(hook.seen, HEED_POINT_RESULT - 1);
+  assert_memory_equal(heed_tensor_data(plain), heed_tensor_data(y), 2 * 5 * 8 * sizeof(float));
+  hook.factor = 1;
+  assert_ok(heed_module_forward(m, x, NULL, &y, NULL));
+  assert_same(ctx, plain, y);
+  hook.fails = HEED_LIMIT;
+  assert_int_equal(heed_module_forward(m, x, NULL, &y, NULL), HEED_LIMIT);
+  assert_int_equal(heed_attention_set_hook(m, HEED_POINT_RESULT, on_point, &hook), HEED_ARGUMENT);
+  assert_ok(heed_attention_set_hook(m, 0, NULL, NULL));
+  assert_ok(heed_module_forward(m, x, NULL, &y, NULL));
+  assert_memory_equal(heed_tensor_data(plain), heed_tensor_data(y), 2 * 5 * 8 * sizeof(float));
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+  heed_tensor_free(plain);
+  heed_module_release(m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(parts_of_the_host_are_called),
       TEST(failures_leave_everything_as_it_was),
       TEST(settings_are_changed_or_refused),
+      TEST(hooks_look_and_change),
       cmocka_unit_test(nothing_leaks_when_memory_runs_out),
   };
   return cmocka_run_group_tests_name("own parts", tests, NULL, NULL);

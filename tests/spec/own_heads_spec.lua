@@ -54,7 +54,7 @@ describe("a forward pass with modules in Lua", function()
     m.W_query = part(m.W_query, function() end)
     local cache = m:new_cache { batch = 1, capacity = 6 }
     m(x, { cache = cache })
-    local pass = primitives.own_pass(m, x, { cache = cache })
+    local pass = primitives.own_pass(nil, nil, m, x, { cache = cache })
     local _, input = primitives.own_next(pass)
     cache:truncate(1)
     raises("MultiHeadAttention: the cache was used by another call during the forward pass; give each call a cache of "

@@ -210,6 +210,48 @@ function Module:get_parameter(target) end
 ---@nodiscard
 function Module:get_buffer(target) end
 
+---Calls hook(module, input, …), with all arguments, before each m(x). What it returns replaces the first arguments,
+---except nil. Not
+---called by m:forward(x).
+---@param hook fun(m: heed.Module, input: any, ...: any): any
+---@param options? boolean|{ prepend: boolean? } prepend: call it before the other hooks
+---@return heed.Handle
+function Module:register_forward_pre_hook(hook, options) end
+
+---Calls hook(module, input, output, …), with all results, after each m(x). What it returns replaces the first results,
+---except nil. Not
+---called by m:forward(x).
+---@param hook fun(m: heed.Module, input: any, output: any, ...: any): any
+---@param options? boolean|{ prepend: boolean? } prepend: call it before the other hooks
+---@return heed.Handle
+function Module:register_forward_hook(hook, options) end
+
+---The names of all points of the module and its parts.
+---@return string[]
+---@nodiscard
+function Module:hook_names() end
+
+---Calls f(x, hook) at these points of every forward pass; f may return a changed tensor of the same shape.
+---@param names heed.PointNames
+---@param f fun(x: heed.Tensor, hook: heed.HookPoint): heed.Tensor?
+---@return heed.Handle
+function Module:add_hook(names, f) end
+
+---Returns m(input, …), where functions may change the tensors at points: {["blocks.0.hook_resid_post"] = f}, or a list
+---of {names, f}.
+---@param input any
+---@param hooks table
+---@param ... any further arguments of the forward
+---@return any ...
+function Module:run_with_hooks(input, hooks, ...) end
+
+---Returns what m(...) returns and, last, a heed.ActivationCache. The table of options at the end may also have `names`
+---(those to store;
+---by default all but hook_result) and `remove_batch_dim`.
+---@param ... any
+---@return any ...
+function Module:run_with_cache(...) end
+
 ---Turns training mode on or off for the module and all modules in it. Dropout is active in training mode only.
 ---@param mode? boolean true by default
 ---@return heed.Module self
@@ -272,6 +314,14 @@ Class.register_module = Class.add_module
 ---@param name string
 ---@param tensor heed.Tensor?
 function Class:register_parameter(name, tensor) end
+
+---x, or what the listeners of this point change it to; for a forward: `x = self:point("hook_x", x)`.
+---The class lists its points, Mine.points = { "hook_x" }, and may give its parts other names in the names of points,
+---Mine.part_names = { layers = "blocks" }.
+---@param name string one of the class's `points`
+---@param x heed.Tensor
+---@return heed.Tensor
+function Class:point(name, x) end
 
 -- ---- Containers ----
 

@@ -29,7 +29,7 @@ local nn = {}
 
 ---`y, weights = m(query, key, value, options)`: weights [b, l, s], or [b, h, l, s] without averaging, after dropout. A query
 ---that sees no key gives zeros; PyTorch's gives nan.
----@class heed.MultiheadAttention: heed.Module
+---@class heed.MultiheadAttention: heed.Module, heed.Surgery
 ---@field embed_dim integer
 ---@field num_heads integer
 ---@field head_dim integer

@@ -4,6 +4,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local nn = require "heed.nn"
+local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
@@ -28,11 +29,22 @@ function Layer:init(c)
   self.dropout = nn.Dropout(c.hidden_dropout_prob)
 end
 
+Layer.points = {
+  "hook_resid_pre", "hook_attn_out", "hook_resid_mid", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out",
+  "hook_resid_post", "hook_normalized_resid_post", constant = true,
+}
+Layer.part_names = { attention = "attn", attention_norm = "ln1", norm = "ln2" }
+
 function Layer:forward(x, options)
+  local at = points_of(self)
+  x = at("hook_resid_pre", x)
   local attended, info = self.attention(x, options)
-  x = self.attention_norm(x + self.dropout(attended))
-  local expanded = self.down(self.activation(self.up(x)))
-  return self.norm(x + self.dropout(expanded)), info
+  x = at("hook_resid_mid", x + at("hook_attn_out", self.dropout(attended)))
+  x = self.attention_norm(x)
+  local h = at("mlp.hook_pre", self.up(x))
+  h = at("mlp.hook_post", self.activation(h))
+  x = x + at("hook_mlp_out", self.dropout(self.down(h)))
+  return at("hook_normalized_resid_post", (self.norm(at("hook_resid_post", x)))), info
 end
 
 -- ---- Settings -----------------------------------------------------------------------------------
@@ -76,6 +88,11 @@ local ABOUT = { rules = CONFIG, types = { "bert" }, architectures = { { "Bert", 
 
 local Bert = nn.Module.class "Bert"
 
+Bert.points = {
+  "embed.hook_embed", "embed.hook_pos_embed", "embed.hook_token_type_embed", "hook_full_embed", constant = true,
+}
+Bert.part_names = { embedding_norm = "embed.ln", layers = "blocks" }
+
 --- A model with fresh weights. `config` has the fields of config.json.
 function Bert:init(config)
   local c = configs.for_model("Bert", ABOUT, config)
@@ -108,9 +125,13 @@ function Bert:forward(ids, ...)
   end
   types = types and loading.ids("Bert", types) or core.ones(n, { dtype = "int64" })
 
-  local x = self.word_embeddings(ids) + self.token_type_embeddings(types)
-  x = x + self.position_embeddings(core.range(1, n, { dtype = "int64" }))
-  x = self.dropout(self.embedding_norm(x))
+  local at = points_of(self)
+  local words = at("embed.hook_embed", (self.word_embeddings(ids)))
+  local shape = words.shape
+  types = at("embed.hook_token_type_embed", self.token_type_embeddings(types):expand(shape))
+  local positions = self.position_embeddings(core.range(1, n, { dtype = "int64" })):expand(shape)
+  local x = words + types + at("embed.hook_pos_embed", positions)
+  x = at("hook_full_embed", (self.dropout(self.embedding_norm(x))))
   local options = { kv_lengths = lengths, need_weights = wanted, key_padding_mask = mask and mask:eq(0) }
   local found = {}
   for i, layer in compat.ipairs(self.layers) do

@@ -12,6 +12,8 @@ local options_of, fail = core.modules.options, E.fail
 
 local Decoder = nn.Module.class "Decoder"
 
+Decoder.part_names = { layers = "blocks", norm = "ln_final" } -- in the names of points
+
 local OPTIONS = { "cache", "attn_mask", "key_padding_mask", "kv_lengths", "need_weights", "logits_to_keep" }
 
 --- kv_lengths as an int64 tensor [b], checked for ids [b, n].

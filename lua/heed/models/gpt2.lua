@@ -3,6 +3,7 @@
 
 local core = require "heed.core"
 local nn = require "heed.nn"
+local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
 local configs = require "heed.models.config"
@@ -28,10 +29,21 @@ function Layer:init(c, number)
   self.dropout = nn.Dropout(c.resid_pdrop)
 end
 
+Layer.points = {
+  "hook_resid_pre", "hook_attn_out", "hook_resid_mid", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out",
+  "hook_resid_post", constant = true,
+}
+Layer.part_names = { attention_norm = "ln1", attention = "attn", norm = "ln2" }
+
 function Layer:forward(x, options)
+  local at = points_of(self)
+  x = at("hook_resid_pre", x)
   local attended, info = self.attention(self.attention_norm(x), options)
-  x = x + self.dropout(attended)
-  return x + self.dropout(self.down(self.activation(self.up(self.norm(x))))), info
+  x = at("hook_resid_mid", x + at("hook_attn_out", self.dropout(attended)))
+  local h = at("mlp.hook_pre", self.up(self.norm(x)))
+  h = at("mlp.hook_post", self.activation(h))
+  x = x + at("hook_mlp_out", self.dropout(self.down(h)))
+  return at("hook_resid_post", x), info
 end
 
 -- ---- Settings -----------------------------------------------------------------------------------
@@ -69,6 +81,8 @@ local ABOUT = { rules = CONFIG, types = { "gpt2" }, architectures = { { "GPT2", 
 
 local GPT2 = nn.Module.class("GPT2", Decoder)
 
+GPT2.points = { "hook_embed", "hook_pos_embed", constant = true }
+
 --- Hugging Face's factor for the weights at the end of residual branches.
 local function residual_scale(layers)
   return function(name)
@@ -95,7 +109,9 @@ end
 --- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache.
 function GPT2:embed(ids, past)
   local positions = core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
-  return self.dropout(self.token_embeddings(ids) + self.position_embeddings(positions))
+  local at = points_of(self)
+  local tokens = at("hook_embed", self.token_embeddings(ids))
+  return self.dropout(tokens + at("hook_pos_embed", self.position_embeddings(positions):expand(tokens.shape)))
 end
 
 -- ---- Loading ------------------------------------------------------------------------------------

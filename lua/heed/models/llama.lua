@@ -3,6 +3,7 @@
 
 local compat = require "heed.compat"
 local nn = require "heed.nn"
+local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
 local configs = require "heed.models.config"
@@ -28,11 +29,22 @@ function Layer:init(c)
   self.down = nn.Linear(hidden, d, c.mlp_bias)
 end
 
+Layer.points = {
+  "hook_resid_pre", "hook_attn_out", "hook_resid_mid", "mlp.hook_pre", "mlp.hook_pre_linear", "mlp.hook_post",
+  "hook_mlp_out", "hook_resid_post", constant = true,
+}
+Layer.part_names = { attention_norm = "ln1", attention = "attn", norm = "ln2" }
+
 function Layer:forward(x, options)
+  local at = points_of(self)
+  x = at("hook_resid_pre", x)
   local attended, info = self.attention(self.attention_norm(x), options)
-  x = x + attended
+  x = at("hook_resid_mid", x + at("hook_attn_out", attended))
   local h = self.norm(x)
-  return x + self.down(self.activation(self.gate(h)) * self.up(h)), info
+  local gate = at("mlp.hook_pre", self.gate(h))
+  h = at("mlp.hook_post", self.activation(gate) * at("mlp.hook_pre_linear", self.up(h)))
+  x = x + at("hook_mlp_out", self.down(h))
+  return at("hook_resid_post", x), info
 end
 
 local TYPES = { "llama", "mistral" }
@@ -162,6 +174,8 @@ local ABOUT = {
 
 local Llama = nn.Module.class("Llama", Decoder)
 
+Llama.points = { "hook_embed", constant = true }
+
 --- A model with fresh weights. `config` has the fields of config.json.
 function Llama:init(config)
   local c = configs.for_model("Llama", ABOUT, config)
@@ -176,7 +190,7 @@ function Llama:init(config)
 end
 
 --- The input [b, n, d] of the first layer for ids [b, n]. Positions are added by the rotary embedding in attention.
-function Llama:embed(ids) return self.token_embeddings(ids) end
+function Llama:embed(ids) return points_of(self)("hook_embed", (self.token_embeddings(ids))) end
 
 -- ---- Loading ------------------------------------------------------------------------------------
 

@@ -3,12 +3,13 @@
 --
 -- An entry is {name =, kind =, value =}; kind is "parameter", "buffer" (which may have persistent = false) or
 -- "module". A module written in Lua is an object with one raw field, its record, under a private key:
---   class   its class
---   fields  all of its fields by name
---   list    its entries, in the order in which they were first set
---   named   its entries by name
---   parts   its entries of kind "module"; nil until E.parts computes them
---   inside  true once it was assigned to another module
+--   class     its class
+--   fields    all of its fields by name
+--   list      its entries, in the order in which they were first set
+--   named     its entries by name
+--   parts     its entries of kind "module"; nil until E.parts computes them
+--   inside    true once it was assigned to another module
+--   attached  its hooks and listeners (heed.nn.attached); nil before the first
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -248,7 +249,8 @@ function E.with_frames(methods, ...)
   local yields = {}
   for _, name in ipairs { ... } do yields[name] = true end
   for name, f in pairs(methods) do
-    if type(f) == "function" and name:sub(1, 2) ~= "__" then methods[name] = core.frame(f, yields[name]) end
+    -- not name:sub: LuaJIT corrupts its stack when string.sub runs out of memory
+    if type(f) == "function" and not name:find "^__" then methods[name] = core.frame(f, yields[name]) end
   end
   return methods
 end

@@ -6,7 +6,9 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
+local declared = require "heed.nn.declared_points"
 local E = require "heed.nn.entries"
+local hooks = require "heed.nn.hooks"
 local protocol = require "heed.nn.protocol"
 local primitives, Parameter = core.modules, core.nn.Parameter
 local RECORD, fail, held = E.RECORD, E.fail, compat.held
@@ -80,6 +82,8 @@ local function set_field(self, name, value)
   end
 end
 
+local function forward_of(self, ...) return self:forward(...) end
+
 --- The metatable of a class's objects. String keys are fields. A class may define __index(self, key) and
 --- __newindex(self, key, value) for other keys, __len(self) and __pairs(self).
 local function object_metatable(class)
@@ -109,7 +113,11 @@ local function object_metatable(class)
       end
     end,
 
-    __call = core.frame(function(self, ...) return self:forward(...) end, true),
+    __call = core.frame(function(self, ...)
+      local attached = (held and held(self) or self)[RECORD].attached
+      if attached and attached.hooks then return hooks.call(self, forward_of, ...) end
+      return self:forward(...)
+    end, true),
     __tostring = function(self) return self:__tostring() end,
     __pairs = function(self)
       if class.__pairs then return class.__pairs(self) end
@@ -217,7 +225,28 @@ function Module:register_parameter(name, tensor)
 end
 
 E.with_frames(Module)
+
+--- x, which is the value of the point `name` of the class's `points`, or what the listeners of the point change it to.
+--- Without a frame, since every forward calls it.
+function Module:point(name, x)
+  local own = E.record(self)
+  local attached = own and own.attached
+  if attached and attached.points then return declared.point(self, name, x, attached.points) end
+  if not (own and own.fields) then E.reject("point", "self", self, "a module written in Lua") end
+  return x
+end
+
 for name, method in pairs(protocol) do Module[name] = method end -- these have frames already
 primitives.install(protocol)
+
+-- Methods whose file is loaded when one of them is first called.
+local late, LATE = {}, {
+  ablate = "surgery", patch = "surgery", on_weights = "surgery",
+  explain = "explain", check = "check", verify = "verify",
+}
+for name, file in pairs(LATE) do
+  late[name] = function(...) return require("heed.nn." .. file)[name](...) end
+end
+primitives.install(E.with_frames(late, "explain", "check", "verify"))
 
 return Module

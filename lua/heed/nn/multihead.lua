@@ -5,6 +5,7 @@ local core = require "heed.core"
 local E = require "heed.nn.entries"
 local init = require "heed.nn.initializers"
 local Module = require "heed.nn.module"
+local points = require "heed.nn.points"
 local repr = require "heed.nn.repr"
 local options, Parameter = core.modules.options, core.nn.Parameter
 
@@ -169,14 +170,28 @@ local function project(self, q, k, v)
   return part(1, q, self.q_proj_weight), part(2, k, self.k_proj_weight), part(3, v, self.v_proj_weight)
 end
 
---- The weights [b, h, l, s], for a mask as of `joined` or nil. A query that sees no key has zeros. (The fused attention
---- would give them, too, together with the scores of each step, which takes much longer.)
-local function weigh(q, k, hidden)
+--- The scores [b, h, l, s], for a mask as of `joined` or nil, and their weights. A query that sees no key has zeros.
+--- (The fused attention would give them, too, together with the scores of each step, which takes much longer.)
+local function score(q, k, hidden)
   local scores = (q * math.sqrt(1 / q.shape[4])):matmul(k:transpose(3, 4))
-  if not hidden then return scores:softmax(-1) end
-  scores = hidden.dtype == "bool" and scores:masked_fill(hidden, -math.huge) or scores + hidden
+  if not hidden then return scores end
+  return hidden.dtype == "bool" and scores:masked_fill(hidden, -math.huge) or scores + hidden
+end
+
+local function weigh(scores)
   local unseen = (scores:max(-1, true)):eq(-math.huge)
   return scores:softmax(-1):masked_fill(unseen, 0)
+end
+
+--- The weights that listeners changed, or nil, for masks as of `joined`. (heed.nn.points)
+local function changed_weights(self, listeners, q, k, hidden, batched)
+  if not (listeners.read .. listeners.edited):find "attn_scores" and
+    not (listeners.read .. listeners.edited):find "pattern" then return nil end
+  local scores = score(q, k, hidden)
+  local changed = points.call(self, "attn_scores", scores, listeners, 0, batched)
+  local weights = weigh(changed or scores)
+  local pattern = points.call(self, "pattern", weights, listeners, 0, batched)
+  return pattern or changed and weights
 end
 
 local FORWARD = { "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal" }
@@ -198,6 +213,13 @@ function MultiheadAttention:forward(query, key, value, ...)
   end
 
   q, k, v = project(self, q, k, v)
+  local listeners = points.listeners(self)
+  local function at(name, x) -- x [b, n, e]
+    if not listeners then return x end
+    local changed = points.call(self, name, x:view(b, x.shape[2], h, self.head_dim), listeners, 0, batched)
+    return changed and changed:reshape(x.shape) or x
+  end
+  q, k, v = at("q", q), at("k", k), at("v", v)
   local added = 0 -- keys that are not tokens
   if self.bias_k then
     k, v = core.cat({ k, self.bias_k:expand(b, 1, e) }, 2), core.cat({ v, self.bias_v:expand(b, 1, e) }, 2)
@@ -216,9 +238,15 @@ function MultiheadAttention:forward(query, key, value, ...)
     attn_mask, is_causal = core.ones({ l, s }, { dtype = "bool" }):triu(1), false
   end
   local hidden = widened(joined(attn_mask, padding), added)
-  local weights = need_weights and weigh(q, k, hidden) or nil
+  local causal = is_causal and listeners and core.ones({ l, s }, { dtype = "bool" }):triu(1) or hidden
+  local changed = listeners and changed_weights(self, listeners, q, k, causal, batched)
+  local weights = changed or need_weights and weigh(score(q, k, hidden)) or nil
   local y
-  if weights and p > 0 then
+  if changed then
+    weights = p > 0 and weights:dropout(p) or weights
+    y = weights:matmul(v)
+    if not need_weights then weights = nil end
+  elseif weights and p > 0 then
     weights = weights:dropout(p)
     y = weights:matmul(v)
   else
@@ -228,10 +256,20 @@ function MultiheadAttention:forward(query, key, value, ...)
     })
   end
 
-  y = (self.out_proj(y:permute(3, 1, 2, 4):reshape(l, b, e))) -- PyTorch's layout: a dropout of y draws in memory order
+  local result
+  if listeners then
+    local z = y:transpose(2, 3)
+    z = points.call(self, "z", z, listeners, 0, batched) or z
+    result = points.call(self, "result", z, listeners, 0, batched)
+    y = z:transpose(2, 3)
+  end
+  -- PyTorch's layout: a dropout of y draws in memory order
+  y = result and result:transpose(1, 2) or (self.out_proj(y:permute(3, 1, 2, 4):reshape(l, b, e)))
   if weights and average then weights = weights:mean(2) end
   if not batched then return y:squeeze(2), weights and weights:squeeze(1) end
   return self.batch_first and y:transpose(1, 2) or y, weights
 end
+
+for name, method in pairs(require "heed.nn.surgery") do MultiheadAttention[name] = method end
 
 return E.with_frames(MultiheadAttention, "forward")

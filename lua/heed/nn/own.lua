@@ -1,7 +1,13 @@
---- Modules of one's own as parts of the built-in attention modules: `mha.W_query = Lora(mha.W_query)`.
+--- Forward passes of built-in modules that call Lua: modules of one's own as parts of attention modules, `mha.W_query =
+--- Lora(mha.W_query)`, parts with hooks, and points with listeners.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local heads = require "heed.nn.own_heads"
+local hooks = require "heed.nn.hooks"
+local norms = require "heed.nn.norm_points"
+local points = require "heed.nn.points"
 local protocol = require "heed.nn.protocol"
 local primitives = core.modules
 
@@ -26,18 +32,39 @@ function own.set(m, name, value)
   end
 end
 
---- The forward pass of a module with such parts. They are called from here, so that they may yield.
-function own.forward(m, x, ...)
-  if E.class_name(m) == "MultiHeadAttentionWrapper" then return primitives.forward(m, x, ...) end
-  local pass, wanted = primitives.own_pass(m, x, ...)
-  local part, input = primitives.own_next(pass)
-  while part do
-    local y = part(input)
-    part, input = primitives.own_next(pass, y)
+--- Runs the pass of an attention module to its end. Parts and listeners are called from here, so that they may yield.
+local function run(m, pass, wanted, list, past, batched)
+  local stop, input = primitives.own_next(pass)
+  while stop do
+    local y
+    if type(stop) == "string" then y = points.call(m, stop, input, list, past, batched) else y = stop(input) end
+    stop, input = primitives.own_next(pass, y)
   end
   return primitives.own_result(pass, wanted)
 end
 
+--- run, after whose errors the generator has its earlier state and the pass's memory is free.
+local function run_or_undo(m, pass, ...)
+  if not compat.yields_in_pcall() then return run(m, pass, ...) end
+  local result = compat.pack(pcall(run, m, pass, ...))
+  if result[1] then return compat.unpack(result, 2, result.n) end
+  primitives.own_undo(pass)
+  error(result[2], 0)
+end
+
+--- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners.
+function own.forward(m, x, ...)
+  if E.class_name(m) == "MultiHeadAttentionWrapper" then return heads(m, x, ...) end
+  if hooks.any(m, "points") then return norms.forward(m, x, ...) end
+  local list = points.listeners(m)
+  local pass, wanted, past = primitives.own_pass(list and list.read, list and list.edited, m, x, ...)
+  if not pass then return primitives.forward(m, x, ...) end
+  return run_or_undo(m, pass, wanted, list, past, x.ndim == 3)
+end
+
+--- m(x, options) of such a module, or of one that is watched itself.
+function own.call(m, ...) return hooks.call(m, own.forward, ...) end
+
 function own.train(m, mode) protocol.train(m, mode) end
 
-return E.with_frames(own, "forward", "set", "train")
+return E.with_frames(own, "call", "forward", "set", "train")

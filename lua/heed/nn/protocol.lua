@@ -4,6 +4,7 @@
 local core = require "heed.core"
 local clone = require "heed.nn.clone"
 local E = require "heed.nn.entries"
+local hooks = require "heed.nn.hooks"
 local repr = require "heed.nn.repr"
 local state_dict = require "heed.nn.state_dict"
 local primitives = core.modules
@@ -282,6 +283,15 @@ function P:load_state_dict(state, ...)
   strict = E.boolean(strict, true, "load_state_dict", "strict")
   assign = E.boolean(assign, false, "load_state_dict", "assign")
   return state_dict.load(self, state, strict, assign)
+end
+
+-- ---- Hooks --------------------------------------------------------------------------------------
+
+P.register_forward_pre_hook = hooks.register_forward_pre_hook
+P.register_forward_hook = hooks.register_forward_hook
+
+for _, name in ipairs { "hook_names", "add_hook", "run_with_hooks", "run_with_cache" } do
+  P[name] = function(...) return require("heed.nn.run")[name](...) end
 end
 
 -- ---- Text ---------------------------------------------------------------------------------------

@@ -32,16 +32,23 @@ end
 --- A string in base64.
 function M.base64(bytes)
   if not PAIRS then pairs_of_digits() end
-  local parts, n = {}, 0
+  local parts, n, byte, digits = {}, 0, string.byte, PAIRS
   local whole = #bytes - #bytes % 3
-  for at = 1, whole, 3 do
-    local a, b, c = bytes:byte(at, at + 2)
-    local low = b % 16 * 256 + c
-    parts[n + 1], parts[n + 2] = PAIRS[a * 16 + (b - b % 16) / 16], PAIRS[low]
+  local function add(a, b, c)
+    local low = b % 16
+    parts[n + 1], parts[n + 2] = digits[a * 16 + (b - low) / 16], digits[low * 256 + c]
     n = n + 2
+  end
+  for at = 1, whole - 11, 12 do -- twelve bytes at once: a call for every three would cost the most
+    local a, b, c, d, e, f, g, h, i, j, k, l = byte(bytes, at, at + 11)
+    add(a, b, c)
+    add(d, e, f)
+    add(g, h, i)
+    add(j, k, l)
     if n % 8192 == 0 then E.check_cancel "attention" end
   end
-  local a, b = bytes:byte(whole + 1, whole + 2)
+  for at = whole - whole % 12 + 1, whole, 3 do add(byte(bytes, at, at + 2)) end
+  local a, b = byte(bytes, whole + 1, whole + 2)
   if a then
     local first = PAIRS[a * 16 + ((b or 0) - (b or 0) % 16) / 16]
     parts[n + 1] = b and first .. PAIRS[b % 16 * 256]:sub(1, 1) .. "=" or first .. "=="

@@ -1,31 +1,19 @@
-/* A forward pass of an attention module with parts of one's own. It stops where such a part has to be
- * applied, so that the caller can do this: a module in Lua may yield, raise, or call the same attention
- * again. Until the end the pass changes neither the cache nor *out, and it holds all that it reads. */
-#include "stages.h"
+/* A forward pass of an attention module that stops: where a part of one's own or a watched part has to be
+ * applied, and at the points that listeners ask for. The caller does this between two runs: a module in Lua
+ * may yield, raise, or call the same attention again. Until the end the pass changes neither the cache nor
+ * *out, and it holds all that it reads. */
+#include "own_pass.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { DROPOUT_PART = HEED__STAGES }; /* after HEED__STAGE_ATTENTION; the other parts wait at their stages */
-
-struct heed__own_pass {
-  heed_context *context;
-  heed_module *module, *dropout; /* references; dropout: NULL unless it is one's own */
-  heed_kv_cache *cache;          /* a reference, or NULL */
-  int64_t change;                /* of the cache at the beginning */
-  int stage, waiting;            /* the next stage; the part whose result is missing, -1: none */
-  bool pending, wants_taps, finished;
-  heed_tensor *y;
-  heed_attention_taps taps;
-  heed_taps_wanted *wanted; /* a copy; NULL: all but lse */
-  heed__attention_stages stages;
-};
-
 void heed__own_pass_free(heed__own_pass *pass) {
   if (pass == NULL) return;
+  if (pass->pending && pass->begun && pass->unfused && pass->step == STEP_ATTENTION)
+    (void)!heed__own_maps_end(pass, HEED_CANCELLED);
   if (pass->pending) heed__attention_stages_end(&pass->stages, HEED_CANCELLED);
   heed_kv_cache_free(pass->cache);
+  heed_tensor_free(pass->point);
   heed_tensor_free(pass->y);
   heed_attention_taps_free(&pass->taps);
   heed__release(pass->context, pass->wanted);
@@ -34,38 +22,90 @@ void heed__own_pass_free(heed__own_pass *pass) {
   heed__release(pass->context, pass);
 }
 
-#define X(name) .name = true,
-static const heed_taps_wanted every_tap = {.size = sizeof every_tap, HEED_ATTENTION_TAPS_LIST(X)};
-#undef X
+/* ---- Beginning ---- */
+
+static bool stops_at(const heed_module *part, bool dropout) {
+  return part != NULL && (heed__is_own(part, dropout) || heed__holds_watched(part));
+}
+
+bool heed__stops(const heed_module *m) {
+  if (!m->class->staged) return false;
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  if (a->own_parts > 0 || a->hook.callback != NULL) return true;
+  for (int i = 0; i < m->count; i++) {
+    if (m->slots[i].module != NULL && heed__holds_watched(m->slots[i].module)) return true;
+  }
+  return false;
+}
+
+/* The rows of softmax are not those of the keys, so that there are no stages to stop between. */
+static heed_status check_own_softmax_dim(heed_module *m, const heed_tensor *x) {
+  heed_scalar dim;
+  if (!heed_module_setting(m, "softmax_dim", &dim) || dim.as.integer == -1 || dim.as.integer == x->ndim)
+    return HEED_OK;
+  const heed_status status = heed__refuse_own(m, "softmax_dim");
+  if (status != HEED_OK) return status;
+  return heed__fail(m->context, HEED_ARGUMENT,
+                    "%s: softmax_dim is %d; with hooks it must be that of the keys, -1 or %d", m->class->name,
+                    (int)dim.as.integer, x->ndim);
+}
+
+/* The taps of the stages: all that the caller wants and, unless the maps come first, those of the points. */
+static void choose_taps(heed__own_pass *pass, const heed_taps_wanted *wanted) {
+  static const heed_taps_wanted all = {.size = sizeof all,
+                                       .scores = true,
+                                       .weights = true,
+                                       .dropped_weights = true,
+                                       .queries = true,
+                                       .keys = true,
+                                       .values = true};
+  heed_taps_wanted *own = &pass->stage_wanted;
+  *own = !pass->wants_taps ? (heed_taps_wanted){.size = sizeof *own} : wanted != NULL ? *wanted : all;
+  own->head_list = own->query_list = NULL;
+  if (pass->unfused) {
+    own->scores = own->weights = false;
+  } else {
+    own->weights |= (pass->listened & HEED_POINT_PATTERN) != 0;
+    own->biased_logits |= (pass->listened & HEED_POINT_ATTN_SCORES) != 0;
+  }
+}
 
 heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
-                               bool wants_taps, heed__own_pass **out) {
+                               bool wants_taps, const heed__listened *points, heed__own_pass **out) {
   heed_context *ctx = m->context;
+  const heed__attention_module *a = (const heed__attention_module *)m;
   heed_module *dropout = heed__module_part(m, "dropout");
-  heed_scalar dim;
-  if (heed_module_setting(m, "softmax_dim", &dim) && dim.as.integer != -1 && dim.as.integer != x->ndim)
-    return heed__refuse_own(m, "softmax_dim");
+  heed_status status = check_own_softmax_dim(m, x);
+  if (status != HEED_OK) return status;
   heed__own_pass *pass = heed__allocate(ctx, sizeof *pass);
   if (pass == NULL) return heed__fail_memory(ctx, m->class->name, sizeof *pass);
   memset(pass, 0, sizeof *pass);
   pass->context = ctx;
   pass->module = heed_module_retain(m);
-  pass->waiting = -1;
   pass->wants_taps = wants_taps;
   pass->taps.size = sizeof pass->taps;
-  if (dropout != NULL && heed__is_own(dropout, true)) pass->dropout = heed_module_retain(dropout);
-  heed_forward_options own = *options; /* all taps: weigh_own reads some; the choice is made at the end */
-  own.wanted = options->wanted != NULL ? &every_tap : NULL;
-  heed_status status =
-      heed__wanted_copy(ctx, m->class->name, wants_taps ? options->wanted : NULL, &pass->wanted);
+  pass->hook = a->hook;
+  if (points != NULL) pass->listened = points->read | points->edited, pass->edited = points->edited;
+  if (a->hook.callback != NULL) pass->edited |= a->hook.points;
+  pass->waits = pass->listened;
+  pass->listened |= pass->edited;
+  if (stops_at(dropout, true)) pass->dropout = heed_module_retain(dropout);
+  pass->unfused =
+      pass->dropout != NULL || (pass->edited & (HEED_POINT_ATTN_SCORES | HEED_POINT_PATTERN)) != 0;
+  pass->selects = pass->unfused || (pass->listened & (HEED_POINT_ATTN_SCORES | HEED_POINT_PATTERN)) != 0;
+  status = heed__wanted_copy(ctx, m->class->name, wants_taps ? options->wanted : NULL, &pass->wanted);
+  choose_taps(pass, pass->wanted);
+  heed_forward_options own = *options;
+  own.wanted = pass->selects ? &pass->stage_wanted : pass->wanted;
   if (status == HEED_OK)
     status = heed__attention_stages_begin(&pass->stages, m, x, &own, NULL, &pass->y,
-                                          wants_taps || pass->dropout != NULL ? &pass->taps : NULL);
+                                          wants_taps || pass->selects ? &pass->taps : NULL);
   if (status != HEED_OK) {
     heed__own_pass_free(pass);
     return status;
   }
   pass->pending = true;
+  if (pass->dropout != NULL) heed__stages_leave_dropout(&pass->stages);
   if (options->cache != NULL) {
     pass->cache = heed__kv_cache_retain(options->cache);
     pass->change = options->cache->changes;
@@ -74,24 +114,62 @@ heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_
   return HEED_OK;
 }
 
-/* ---- Stages ---- */
+/* ---- Steps ---- */
 
-/* The part that the pass waits for, its name and its input; NULL: none. */
-static heed_module *waiting_part(const heed__own_pass *pass, const char **name, const heed_tensor **x) {
+typedef struct own_step {
+  int stage;      /* of attention, or -1 */
+  unsigned point; /* or 0 */
+  const char *name;
+} own_step;
+
+static const own_step steps_of_pass[OWN_STEPS] = {
+    [STEP_QUERIES] = {HEED__STAGE_QUERIES, 0, "W_query"},
+    [STEP_Q] = {-1, HEED_POINT_Q, "q"},
+    [STEP_KEYS] = {HEED__STAGE_KEYS, 0, "W_key"},
+    [STEP_K] = {-1, HEED_POINT_K, "k"},
+    [STEP_VALUES] = {HEED__STAGE_VALUES, 0, "W_value"},
+    [STEP_V] = {-1, HEED_POINT_V, "v"},
+    [STEP_Q_NORM] = {-1, 0, "q_norm"},
+    [STEP_K_NORM] = {-1, 0, "k_norm"},
+    [STEP_SHAPE] = {HEED__STAGE_SHAPE, 0, ""},
+    [STEP_ROT_Q] = {-1, HEED_POINT_ROT_Q, "rot_q"},
+    [STEP_ROT_K] = {-1, HEED_POINT_ROT_K, "rot_k"},
+    [STEP_CACHE] = {HEED__STAGE_CACHE, 0, ""},
+    [STEP_ATTENTION] = {HEED__STAGE_ATTENTION, 0, ""},
+    [STEP_SCORES] = {-1, HEED_POINT_ATTN_SCORES, "attn_scores"},
+    [STEP_PATTERN] = {-1, HEED_POINT_PATTERN, "pattern"},
+    [STEP_DROPOUT] = {-1, 0, "dropout"},
+    [STEP_WEIGHTED] = {HEED__STAGE_ATTENTION, 0, ""},
+    [STEP_Z] = {-1, HEED_POINT_Z, "z"},
+    [STEP_RESULT] = {-1, HEED_POINT_RESULT, "result"},
+    [STEP_OUT] = {HEED__STAGE_OUT, 0, "out_proj"},
+};
+
+/* The part that the caller has to apply at a step, and its input; NULL: none. */
+static heed_module *part_at(const heed__own_pass *pass, int step, const heed_tensor **x) {
   const heed__attention_stages *p = &pass->stages;
-  switch (pass->waiting) {
-  case -1: return NULL;
-  case DROPOUT_PART: *name = "dropout", *x = pass->taps.weights; return pass->dropout;
-  case HEED__STAGE_OUT: *name = "out_proj", *x = p->heads; return p->out_proj;
-  default: *name = pass->module->slots[pass->waiting].name, *x = p->from[pass->waiting];
+  heed_module *part = NULL;
+  switch (step) {
+  case STEP_QUERIES:
+  case STEP_KEYS:
+  case STEP_VALUES:
+    part = p->part[steps_of_pass[step].stage];
+    *x = p->from[steps_of_pass[step].stage];
+    break;
+  case STEP_Q_NORM:
+  case STEP_K_NORM:
+    part = p->norm[step - STEP_Q_NORM];
+    *x = &p->view[step - STEP_Q_NORM];
+    return part != NULL && heed__holds_watched(part) ? part : NULL;
+  case STEP_DROPOUT: *x = pass->taps.weights; return pass->dropout;
+  case STEP_OUT:
+    part = p->out_proj;
+    *x = p->heads;
+    if (pass->y != NULL) return NULL; /* a listener of `result` gave it */
+    break;
+  default: break;
   }
-  return p->part[pass->waiting];
-}
-
-static bool is_own_stage(const heed__own_pass *pass, int stage) {
-  const heed__attention_stages *p = &pass->stages;
-  if (stage <= HEED__STAGE_VALUES) return heed__is_own(p->part[stage], false);
-  return stage == HEED__STAGE_OUT && p->out_proj != NULL && heed__is_own(p->out_proj, false);
+  return stops_at(part, false) ? part : NULL;
 }
 
 static heed_status check_cache_unchanged(const heed__own_pass *pass) {
@@ -104,149 +182,238 @@ static heed_status check_cache_unchanged(const heed__own_pass *pass) {
       pass->module->class->name);
 }
 
-static heed_status run_stage(heed__own_pass *pass, int stage) {
+/* Whether the work of this step is the maps alone, or the output from changed weights, or nothing. */
+static bool makes_maps(const heed__own_pass *pass) {
+  return pass->step == STEP_ATTENTION && pass->unfused;
+}
+static bool weighs(const heed__own_pass *pass) {
+  return pass->step == STEP_WEIGHTED && pass->changed;
+}
+static bool has_work(const heed__own_pass *pass) {
+  if (steps_of_pass[pass->step].stage < 0) return false;
+  if (pass->step == STEP_WEIGHTED) return pass->unfused;
+  return pass->step != STEP_OUT || pass->stages.out_proj == NULL || pass->y == NULL;
+}
+
+static heed_status run_stage(heed__own_pass *pass, int stage, bool *done) {
   heed__attention_stages *p = &pass->stages;
-  const bool draws = stage == HEED__STAGE_ATTENTION && p->dropout > 0;
-  heed_generator before;
-  bool done = false;
-  if (draws) before = *p->options.generator;
-  heed_status status = heed__attention_stage_begin(p, stage);
-  while (status == HEED_OK && !done) {
-    status = heed__attention_stage_run(p, stage, &done);
-    if (status == HEED_OK && !done) status = heed__stopped(pass->context, pass->module->class->name);
-  }
-  if (status == HEED_OK) status = heed__attention_stage_end(p, stage);
-  if (status != HEED_OK && draws) *p->options.generator = before;
-  return status;
-}
-
-heed_status heed__own_pass_run(heed__own_pass *pass, heed_module **part, const heed_tensor **x) {
-  const char *name = NULL;
-  if (!pass->pending && !pass->finished)
-    return heed__fail(pass->context, HEED_ARGUMENT, "%s: the forward pass has ended with an error",
-                      pass->module->class->name);
+  const bool maps = makes_maps(pass);
   heed_status status = HEED_OK;
-  if (pass->waiting < 0 && pass->pending) status = check_cache_unchanged(pass);
-  while (status == HEED_OK && pass->waiting < 0 && pass->stage < HEED__STAGES) {
-    const int stage = pass->stage;
-    if (is_own_stage(pass, stage)) {
-      pass->waiting = stage;
-    } else {
-      status = run_stage(pass, stage);
-      if (status == HEED_OK && stage == HEED__STAGE_ATTENTION && pass->dropout != NULL)
-        pass->waiting = DROPOUT_PART;
-    }
-    if (status == HEED_OK) pass->stage++;
+  if (!pass->begun) {
+    status = maps ? heed__own_maps_begin(pass) : heed__attention_stage_begin(p, stage);
+    pass->begun = status == HEED_OK;
   }
-  if (status == HEED_OK && pass->waiting < 0) pass->finished = true;
-  if (status != HEED_OK || pass->finished) {
-    if (pass->pending) heed__attention_stages_end(&pass->stages, status);
-    pass->pending = false;
+  while (status == HEED_OK && !*done) {
+    if (maps)
+      *done = heed__attention_plan_run(&p->plan);
+    else
+      status = heed__attention_stage_run(p, stage, done);
+    if (status == HEED_OK && !*done) status = heed__stopped(pass->context, pass->module->class->name);
+    if (pass->sliced && !*done) return status;
   }
-  if (status == HEED_OK) *part = waiting_part(pass, &name, x);
+  if (status != HEED_OK) return status;
+  pass->begun = false;
+  return maps ? heed__own_maps_end(pass, HEED_OK) : heed__attention_stage_end(p, stage);
+}
+
+static heed_status run_own_step(heed__own_pass *pass, bool *done) {
+  heed__attention_stages *p = &pass->stages;
+  const int stage = steps_of_pass[pass->step].stage;
+  if (!has_work(pass)) {
+    *done = true;
+    return HEED_OK;
+  }
+  const bool draws = stage == HEED__STAGE_ATTENTION && p->dropout > 0 && !makes_maps(pass);
+  if (draws && !pass->begun) pass->before = *p->options.generator;
+  heed_status status = HEED_OK;
+  if (weighs(pass)) {
+    status = heed__own_weigh(pass);
+    *done = true;
+  } else {
+    status = run_stage(pass, stage, done);
+  }
+  if (status != HEED_OK && draws) *p->options.generator = pass->before;
+  if (status == HEED_OK && draws && *done) {
+    pass->drawn = true;
+    pass->after = *p->options.generator;
+  }
   return status;
 }
 
-/* ---- Results of parts ---- */
-
-/* The shape of a part's result: that of its input x, except for the last size of a projection. */
-static int64_t last_size(const heed__own_pass *pass, const heed_tensor *x) {
-  const heed__attention_module *a = (const heed__attention_module *)pass->module;
-  switch (pass->waiting) {
-  case DROPOUT_PART: return x->shape[x->ndim - 1];
-  case HEED__STAGE_OUT: return a->d_out;
-  case HEED__STAGE_QUERIES: return a->num_heads * a->head_dim;
-  default: return a->num_kv_heads * a->head_dim;
-  }
-}
+/* ---- Stops ---- */
 
 const char *heed__own_pass_names(const heed__own_pass *pass, char *result, size_t size) {
-  const char *name = "";
   const heed_tensor *x = NULL;
-  const heed_module *part = waiting_part(pass, &name, &x);
-  snprintf(result, size, "the result of %s (%.60s)", name, heed_module_class(part));
+  const heed_module *part = part_at(pass, pass->step, &x);
+  if (part != NULL)
+    snprintf(result, size, "the result of %s (%.60s)", steps_of_pass[pass->step].name,
+             heed_module_class(part));
+  else
+    snprintf(result, size, "the result of the hook on %s", steps_of_pass[pass->step].name);
   return pass->module->class->name;
 }
 
+/* The shape of a result: that of the input x, except for the last size of a projection. */
 static heed_status check_part_result(const heed__own_pass *pass, const heed_tensor *x, const heed_tensor *y) {
+  const heed__attention_module *a = (const heed__attention_module *)pass->module;
   char result[128], have[HEED__SHAPE_TEXT], need[HEED__SHAPE_TEXT];
   int64_t shape[HEED_MAX_DIMS];
+  int ndim = x->ndim;
   const char *module = heed__own_pass_names(pass, result, sizeof result);
   if (y->dtype != HEED_FLOAT32)
     return heed__fail(pass->context, HEED_DTYPE, "%s: %s is %s; it must be float32", module, result,
                       heed_dtype_name(y->dtype));
   memcpy(shape, x->shape, (size_t)x->ndim * sizeof *shape);
-  shape[x->ndim - 1] = last_size(pass, x);
-  if (heed__same_shape(y->ndim, y->shape, x->ndim, shape)) return HEED_OK;
+  switch (pass->step) {
+  case STEP_QUERIES: shape[ndim - 1] = a->num_heads * a->head_dim; break;
+  case STEP_KEYS:
+  case STEP_VALUES: shape[ndim - 1] = a->num_kv_heads * a->head_dim; break;
+  case STEP_OUT: shape[ndim - 1] = a->d_out; break;
+  case STEP_RESULT: /* the sum of the heads, after the bias */
+    shape[2] = pass->stages.out_proj != NULL ? a->d_out : a->num_heads * a->head_dim;
+    ndim = 3;
+    break;
+  default: break;
+  }
+  if (heed__same_shape(y->ndim, y->shape, ndim, shape)) return HEED_OK;
   return heed__fail(pass->context, HEED_SHAPE, "%s: %s is %s; it must be %s", module, result,
-                    heed__shape_text(have, y->ndim, y->shape), heed__shape_text(need, x->ndim, shape));
+                    heed__shape_text(have, y->ndim, y->shape), heed__shape_text(need, ndim, shape));
 }
 
-/* Replaces the output of the heads by weights · values; hidden keys are skipped, so that nan in them goes
- * nowhere. */
-static heed_status weigh_own(heed__own_pass *pass, const heed_tensor *weights) {
-  heed__attention_stages *p = &pass->stages;
-  const heed__attention_module *a = (const heed__attention_module *)pass->module;
-  const heed_tensor *scores = pass->taps.scores, *values = pass->taps.values;
-  const int64_t n = scores->shape[scores->ndim - 2], s = scores->shape[scores->ndim - 1], d = a->head_dim;
-  const int64_t heads = a->num_heads, group = heads / a->num_kv_heads,
-                batch = values->ndim == 2 + !a->one_head ? 1 : values->shape[0];
-  heed_tensor into;
-  heed__stages_view_heads(&into, p->out_proj != NULL ? p->heads : pass->y, a);
-  const int64_t *to_stride = into.stride + into.ndim, *from_stride = values->stride + values->ndim;
-  const float *w = (const float *)(const void *)weights->data,
-              *seen = (const float *)(const void *)scores->data;
-  for (int64_t row = 0; row < batch * heads * n; row++, w += s, seen += s) {
-    const int64_t i = row % n, h = row / n % heads, b = row / n / heads;
-    float *to = (float *)(void *)into.data + i * to_stride[-2];
-    const float *from = (const float *)(const void *)values->data;
-    if (!a->one_head) to += h * to_stride[-3], from += h / group * from_stride[-3];
-    if (batch > 1) to += b * into.stride[0], from += b * values->stride[0];
-    for (int64_t c = 0; c < d; c++) to[c * to_stride[-1]] = 0;
-    for (int64_t j = 0; j < s; j++) {
-      if (seen[j] == -INFINITY) continue;
-      for (int64_t c = 0; c < d; c++)
-        to[c * to_stride[-1]] += w[j] * from[j * from_stride[-2] + c * from_stride[-1]];
-    }
-    if (heed__is_due(&pass->context->pace)) {
-      const heed_status status = heed__stopped(pass->context, pass->module->class->name);
-      if (status != HEED_OK) return status;
-    }
+/* Calls the host's function for a point, whose tensor is made. */
+static heed_status call_host_hook(heed__own_pass *pass, unsigned point) {
+  heed_tensor *y = NULL;
+  heed_status status =
+      pass->hook.callback(pass->hook.user, pass->module, (heed_attention_point)point, pass->point, &y);
+  if (status == HEED_OK && y != NULL && !heed__is_tensor_of(pass->context, y))
+    status = heed__fail(pass->context, HEED_ARGUMENT, "%s: the hook on %s gave a tensor of another context",
+                        pass->module->class->name, steps_of_pass[pass->step].name);
+  if (status == HEED_OK && y != NULL) status = check_part_result(pass, pass->point, y);
+  if (status == HEED_OK && y != NULL) status = heed__own_point_put(pass, y);
+  if (y != NULL && status == HEED_OK) {
+    heed_tensor_free(pass->point);
+    pass->point = y;
+    y = NULL;
   }
-  return HEED_OK;
-}
-
-static heed_status put_dropped(heed__own_pass *pass, const heed_tensor *y) {
-  heed_tensor *dropped = NULL;
-  heed_status status = heed__stages_copy(&pass->stages, y, &dropped);
-  if (status == HEED_OK) status = weigh_own(pass, dropped);
-  if (status == HEED_OK) {
-    pass->taps.dropped_weights = dropped;
-    dropped = NULL;
-  }
-  heed_tensor_free(dropped);
+  heed_tensor_free(y);
   return status;
 }
 
-heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y) {
-  const char *name = NULL;
+/* Whether the pass waits at this step for a part or the listeners of a point. */
+static heed_status begin_own_step(heed__own_pass *pass) {
   const heed_tensor *x = NULL;
-  if (waiting_part(pass, &name, &x) == NULL) return HEED_OK;
-  heed_status status = check_part_result(pass, x, y);
-  if (status == HEED_OK)
-    status = pass->waiting == DROPOUT_PART ? put_dropped(pass, y)
-                                           : heed__stages_put(&pass->stages, pass->waiting, y);
-  if (status == HEED_OK) pass->waiting = -1;
+  const unsigned point = steps_of_pass[pass->step].point;
+  heed_status status = HEED_OK;
+  pass->waiting = part_at(pass, pass->step, &x) != NULL;
+  if ((pass->listened & point) == 0) return HEED_OK;
+  status = heed__own_point_make(pass);
+  if (status == HEED_OK && pass->hook.callback != NULL && (pass->hook.points & point) != 0)
+    status = call_host_hook(pass, point);
+  pass->waiting = (pass->waits & point) != 0;
+  return status;
+}
+
+static void next_own_step(heed__own_pass *pass) {
+  heed_tensor_free(pass->point);
+  pass->point = NULL;
+  pass->waiting = false;
+  pass->step++;
+}
+
+heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop) {
+  *stop = (heed__own_stop){0};
+  if (!pass->pending && !pass->finished)
+    return heed__fail(pass->context, HEED_ARGUMENT, "%s: the forward pass has ended with an error",
+                      pass->module->class->name);
+  heed_status status = HEED_OK;
+  bool done = true;
+  if (!pass->waiting && pass->pending) status = check_cache_unchanged(pass);
+  while (status == HEED_OK && done && !pass->waiting && pass->step < OWN_STEPS) {
+    if (!pass->begun) status = begin_own_step(pass);
+    done = false;
+    if (status == HEED_OK && !pass->waiting) status = run_own_step(pass, &done);
+    if (status == HEED_OK && done) next_own_step(pass);
+  }
+  if (status == HEED_OK && pass->step == OWN_STEPS) pass->finished = true;
+  if (status != HEED_OK && pass->begun && makes_maps(pass)) {
+    (void)!heed__own_maps_end(pass, status);
+    pass->begun = false;
+  }
+  if (status != HEED_OK || pass->finished) {
+    if (pass->pending) heed__attention_stages_end(&pass->stages, status);
+    pass->pending = false;
+  }
+  if (status != HEED_OK || !pass->waiting) return status;
+  stop->name = steps_of_pass[pass->step].name;
+  stop->part = part_at(pass, pass->step, &stop->x);
+  if (stop->part == NULL) stop->x = pass->point;
+  return HEED_OK;
+}
+
+int64_t heed__own_pass_past(const heed__own_pass *pass) {
+  return pass->stages.past;
+}
+
+bool heed__own_pass_waits_for_part(const heed__own_pass *pass) {
+  const heed_tensor *x = NULL;
+  return pass->waiting && part_at(pass, pass->step, &x) != NULL;
+}
+
+void heed__own_pass_undo(heed__own_pass *pass) {
+  heed_generator *g = pass->stages.options.generator;
+  if (pass->drawn && memcmp(g, &pass->after, sizeof *g) == 0) *g = pass->before;
+  pass->drawn = false;
+}
+
+/* ---- Results ---- */
+
+/* What the dropout gave. Weights that it left as they were stay those of the stages. */
+static heed_status put_dropped(heed__own_pass *pass, const heed_tensor *y) {
+  heed_tensor *dropped = NULL;
+  const heed_status status = heed__stages_copy(&pass->stages, y, &dropped);
+  if (status != HEED_OK) return status;
+  const heed_tensor *weights = pass->taps.weights;
+  if (dropped->numel > 0 && memcmp(dropped->data, weights->data, (size_t)dropped->numel * sizeof(float)) != 0)
+    pass->changed = true;
+  pass->taps.dropped_weights = dropped;
+  return HEED_OK;
+}
+
+heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y) {
+  const heed_tensor *x = NULL;
+  if (!pass->waiting) return HEED_OK;
+  const heed_module *part = part_at(pass, pass->step, &x);
+  if (part == NULL) x = pass->point;
+  heed_status status = y != NULL ? check_part_result(pass, x, y) : HEED_OK;
+  if (status == HEED_OK && y != NULL) {
+    switch (pass->step) {
+    case STEP_DROPOUT: status = put_dropped(pass, y); break;
+    case STEP_Q_NORM:
+    case STEP_K_NORM: status = heed__own_put_heads(pass, pass->step - STEP_Q_NORM, y); break;
+    default:
+      status = part != NULL ? heed__stages_put(&pass->stages, steps_of_pass[pass->step].stage, y)
+                            : heed__own_point_put(pass, y);
+    }
+  }
+  if (status == HEED_OK) next_own_step(pass);
   return status;
 }
 
 heed_status heed__own_pass_result(heed__own_pass *pass, heed_tensor **out, heed_attention_taps *taps) {
+  static const heed_taps_wanted plain = {.size = sizeof plain,
+                                         .scores = true,
+                                         .weights = true,
+                                         .dropped_weights = true,
+                                         .queries = true,
+                                         .keys = true,
+                                         .values = true};
   heed_status status = HEED_OK;
   if (!pass->finished)
     return heed__fail(pass->context, HEED_ARGUMENT, "%s: the forward pass is not done",
                       pass->module->class->name);
-  if (taps != NULL)
-    status = heed__wanted_select(pass->context, pass->module->class->name, pass->wanted,
+  if (taps != NULL && pass->selects)
+    status = heed__wanted_select(pass->context, pass->module->class->name,
+                                 pass->wanted != NULL ? pass->wanted : &plain,
                                  ((const heed__attention_module *)pass->module)->one_head, &pass->taps);
   if (status != HEED_OK) return status;
   if (*out != NULL) {
@@ -266,12 +433,11 @@ heed_status heed__own_pass_result(heed__own_pass *pass, heed_tensor **out, heed_
 heed_status heed__own_pass_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                    heed_tensor **out, heed_attention_taps *taps) {
   heed__own_pass *pass = NULL;
-  heed_module *part = NULL;
-  const heed_tensor *input = NULL;
-  heed_status status = heed__own_pass_new(m, x, options, taps != NULL, &pass);
-  while (status == HEED_OK && (status = heed__own_pass_run(pass, &part, &input)) == HEED_OK && part != NULL) {
+  heed__own_stop stop;
+  heed_status status = heed__own_pass_new(m, x, options, taps != NULL, NULL, &pass);
+  while (status == HEED_OK && (status = heed__own_pass_run(pass, &stop)) == HEED_OK && stop.part != NULL) {
     heed_tensor *y = NULL;
-    status = heed_module_forward(part, input, NULL, &y, NULL);
+    status = heed_module_forward(stop.part, stop.x, NULL, &y, NULL);
     if (status == HEED_OK) status = heed__own_pass_put(pass, y);
     heed_tensor_free(y);
   }

@@ -28,7 +28,7 @@ bool heed__small_pass_takes(const heed_module *m, const heed_tensor *x, const he
                             heed__small_pass *pass) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   if (x->dtype != HEED_FLOAT32 || (x->ndim != 2 && x->ndim != 3) || x->numel > HEED__TINY_WORK ||
-      !has_none(options) || !is_plain(a) || a->own_parts > 0)
+      !has_none(options) || !is_plain(a))
     return false;
   const int64_t n = x->shape[x->ndim - 2];
   if (x->shape[x->ndim - 1] != a->d_in || (a->context_length > 0 && n > a->context_length)) return false;

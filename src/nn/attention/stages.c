@@ -80,8 +80,9 @@ static void set_operands(heed__attention_stages *p) {
   };
   if (p->taps != NULL) {
     p->operands.wanted = p->options.wanted;
-    p->operands.taps = p->wanted & (1u << HEED__TAP_scores | 1u << HEED__TAP_weights | 1u << HEED__TAP_lse |
-                                    (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0));
+    p->operands.taps =
+        p->wanted & (1u << HEED__TAP_scores | 1u << HEED__TAP_weights | 1u << HEED__TAP_lse |
+                     1u << HEED__TAP_biased_logits | (p->dropout > 0 ? 1u << HEED__TAP_dropped_weights : 0));
   }
   if (a->sinks) p->operands.options.sinks = heed__module_slot(p->m, "sinks")->parameter;
 }
@@ -100,6 +101,7 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->out = out;
   p->taps = taps;
   p->wanted = taps != NULL ? heed__wanted_bits(options->wanted, ~0u) : 0;
+  if (options->wanted == NULL) p->wanted &= ~(1u << HEED__TAP_biased_logits);
   p->scratch = scratch;
   p->rotary = ((const heed__attention_module *)m)->rotary;
   if (p->rotary) p->rope = ((const heed__attention_module *)m)->rope;
@@ -259,6 +261,17 @@ static void read_span(heed__attention_stages *p) {
   pace->held = held;
 }
 
+heed_status heed__stages_tap_inputs(heed__attention_stages *p) {
+  const heed_status status = new_taps(p);
+  if (status == HEED_OK && p->spans) read_span(p);
+  return status;
+}
+
+void heed__stages_leave_dropout(heed__attention_stages *p) {
+  p->dropout = p->operands.options.dropout_p = 0;
+  p->operands.taps &= ~(1u << HEED__TAP_dropped_weights);
+}
+
 /* ---- Attention ---- */
 
 /* The heads write their columns of [..., n, h · d]: the result, or the input of out_proj. */
@@ -408,8 +421,8 @@ static heed_status run_stages(heed_module *m, const heed_tensor *x, const heed_f
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                     heed_tensor **out, heed_attention_taps *taps) {
   heed__small_pass pass;
-  if (((const heed__attention_module *)m)->own_parts > 0)
-    return heed__own_pass_forward(m, x, options, out, taps);
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  if (a->own_parts > 0 || a->hook.callback != NULL) return heed__own_pass_forward(m, x, options, out, taps);
   if (taps == NULL && heed__small_pass_takes(m, x, options, &pass))
     return heed__small_pass_run(m, x, &pass, out);
   return run_stages(m, x, options, out, taps);

@@ -77,6 +77,11 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status);
  * whose shape was checked. Only without scratch. Errors: MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__stages_put(heed__attention_stages *p, int stage, const heed_tensor *y);
+/** Leaves dropout of the weights to the caller. */
+void heed__stages_leave_dropout(heed__attention_stages *p);
+/** The taps queries, keys and values, for callers that pass over the stage ATTENTION. Errors: MEMORY. */
+HEED_MUST_USE
+heed_status heed__stages_tap_inputs(heed__attention_stages *p);
 /** A row-major float32 copy. Errors: as above. */
 HEED_MUST_USE
 heed_status heed__stages_copy(const heed__attention_stages *p, const heed_tensor *x, heed_tensor **out);
