@@ -32,28 +32,25 @@ end
 --- A string in base64.
 function M.base64(bytes)
   if not PAIRS then pairs_of_digits() end
-  local parts, n, byte, digits = {}, 0, string.byte, PAIRS
+  local parts, lines, n, byte, digits = {}, {}, 0, string.byte, PAIRS
   local whole = #bytes - #bytes % 3
-  local function add(a, b, c)
+  for at = 1, whole, 3 do
+    local a, b, c = byte(bytes, at, at + 2)
     local low = b % 16
     parts[n + 1], parts[n + 2] = digits[a * 16 + (b - low) / 16], digits[low * 256 + c]
     n = n + 2
+    if n == 8192 then
+      E.check_cancel "attention"
+      lines[#lines + 1], n = table.concat(parts), 0
+    end
   end
-  for at = 1, whole - 11, 12 do -- twelve bytes at once: a call for every three would cost the most
-    local a, b, c, d, e, f, g, h, i, j, k, l = byte(bytes, at, at + 11)
-    add(a, b, c)
-    add(d, e, f)
-    add(g, h, i)
-    add(j, k, l)
-    if n % 8192 == 0 then E.check_cancel "attention" end
-  end
-  for at = whole - whole % 12 + 1, whole, 3 do add(byte(bytes, at, at + 2)) end
-  local a, b = byte(bytes, whole + 1, whole + 2)
+  lines[#lines + 1] = table.concat(parts, "", 1, n)
+  local a, b = bytes:byte(whole + 1, whole + 2)
   if a then
     local first = PAIRS[a * 16 + ((b or 0) - (b or 0) % 16) / 16]
-    parts[n + 1] = b and first .. PAIRS[b % 16 * 256]:sub(1, 1) .. "=" or first .. "=="
+    lines[#lines + 1] = b and first .. PAIRS[b % 16 * 256]:sub(1, 1) .. "=" or first .. "=="
   end
-  return table.concat(parts)
+  return table.concat(lines)
 end
 
 -- ---- Dense --------------------------------------------------------------------------------------
