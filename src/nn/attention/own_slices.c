@@ -1,0 +1,65 @@
+/* A forward pass that stops, in slices of time. */
+#include <math.h>
+
+#include "own_pass.h"
+
+heed_status heed__own_pass_slice(heed__own_pass *pass, const heed_tensor *y, double seconds,
+                                 heed__own_stop *stop) {
+  const bool waited = pass->waiting;
+  const double end = heed_clock() + seconds;
+  heed_status status = heed__own_pass_put(pass, y);
+  if (status != HEED_OK) return status;
+  if (waited && !(seconds > 0)) {
+    *stop = (heed__own_stop){.paused = true};
+    return HEED_OK;
+  }
+  pass->slice_end = end;
+  status = heed__own_pass_run(pass, stop);
+  pass->slice_end = INFINITY;
+  return status;
+}
+
+/* ---- Progress ---- */
+
+static double rows_of(const heed_tensor *x) {
+  return (double)x->shape[x->ndim - 2] * (x->ndim == 3 ? (double)x->shape[0] : 1);
+}
+
+static double size_of(const heed_tensor *x) {
+  return (double)x->shape[x->ndim - 1];
+}
+
+/* The multiply-adds of a step, which may not have begun. Each step has some. */
+static double work_at(const heed__own_pass *pass, int step) {
+  const heed__attention_stages *p = &pass->stages;
+  const heed__attention_module *a = (const heed__attention_module *)pass->module;
+  const heed_tensor *const *from = p->from;
+  const double width = (double)(a->num_heads * a->head_dim), narrow = (double)(a->num_kv_heads * a->head_dim);
+  const double queries = rows_of(from[0]), keys = rows_of(from[1]);
+  const double seen = (double)from[1]->shape[from[1]->ndim - 2] + (double)p->past;
+  const double least = 64;
+  switch (step) {
+  case STEP_QUERIES: return least + queries * width * size_of(from[0]);
+  case STEP_KEYS: return least + keys * narrow * size_of(from[1]);
+  case STEP_VALUES: return least + keys * narrow * size_of(from[2]);
+  case STEP_SHAPE: return least + (p->rotary ? 16 * (queries * width + keys * narrow) : 0);
+  case STEP_CACHE: return least + (pass->cache != NULL ? 32 * keys * narrow : 0);
+  case STEP_ATTENTION: return least + 2 * queries * width * seen;
+  case STEP_WEIGHTED: return least + (pass->unfused ? 2 * queries * width * seen : 0);
+  case STEP_OUT: return least + (p->out_proj != NULL ? queries * width * (double)a->d_out : 0);
+  default: return least;
+  }
+}
+
+void heed__own_pass_progress(const heed__own_pass *pass, double *done, double *total) {
+  *done = *total = 0;
+  if (!pass->pending) return;
+  for (int step = 0; step < OWN_STEPS; step++) {
+    const double work = work_at(pass, step);
+    *total += work;
+    if (step < pass->step)
+      *done += work;
+    else if (step == pass->step && pass->begun)
+      *done += work * heed__attention_stage_progress(&pass->stages, heed__own_stage(step));
+  }
+}
