@@ -146,7 +146,8 @@ static unsigned point_bits(lua_State *L, int idx) {
 }
 
 /* own_pass(read, edited, m, x, options…) → the pass, whether it computes taps, the number of past tokens;
- * nil, if the pass has no reason to stop and read is nil. read, edited: names of points, separated by spaces. */
+ * nil, if the pass has no reason to stop and read is nil. read, edited: names of points, separated by spaces.
+ */
 static int new_pass(lua_State *L) {
   enum { SELF = 1, INPUT, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
@@ -197,12 +198,11 @@ static int next_part(lua_State *L) {
   char result[128];
   const char *class = heed__own_pass_names(pass, result, sizeof result);
   if (!lua_isnil(L, 2) || heed__own_pass_waits_for_part(pass)) y = lheed_tensor(L, 2, class, result);
-  if (sliced) {
-    LHEED_TRY(L, heed__own_pass_slice(pass, y, seconds, &stop));
-  } else {
-    LHEED_TRY(L, heed__own_pass_put(pass, y));
-    LHEED_TRY(L, heed__own_pass_run(pass, &stop));
-  }
+  LHEED_TRY(L, heed__own_pass_put(pass, y));
+  /* Not LHEED_TRY: a pass cannot continue after an error. */
+  const heed_status status =
+      sliced ? heed__own_pass_slice(pass, seconds, &stop) : heed__own_pass_run(pass, &stop);
+  if (status != HEED_OK) lheed_raise(L, status);
   if (stop.paused) lua_pushboolean(L, false);
   if (!stop.name) return stop.paused;
   if (stop.part)
@@ -297,8 +297,9 @@ static int holds_own(lua_State *L) {
 
 void lheed_open_own(lua_State *L) {
   static const luaL_Reg primitives[] = {
-      {"own_pass", new_pass}, {"own_next", next_part},  {"own_result", pass_result}, {"own_undo", undo_pass}, {"own_progress", pass_progress},
-      {"set_own", set_own},   {"set_part", set_holder}, {"holds_own", holds_own},    {NULL, NULL}};
+      {"own_pass", new_pass},   {"own_next", next_part},         {"own_result", pass_result},
+      {"own_undo", undo_pass},  {"own_progress", pass_progress}, {"set_own", set_own},
+      {"set_part", set_holder}, {"holds_own", holds_own},        {NULL, NULL}};
   lheed_new_type(L, &pass_type, NULL);
   lheed_new_weak(L, "v");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &values_key);

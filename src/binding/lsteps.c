@@ -61,8 +61,8 @@ static int read_steps(lua_State *L) {
   return OPTIONS + LHEED_FORWARD_OPTIONS - MS;
 }
 
-/* mha:steps(x, {ms = 2, …}); the other options are those of a forward. Where parts or hooks in Lua are called,
- * the result is one of lua/heed/nn/steps.lua. */
+/* mha:steps(x, {ms = 2, …}); the other options are those of a forward. Where parts or hooks in Lua are
+ * called, the result is one of lua/heed/nn/steps.lua. */
 static int new_steps(lua_State *L) {
   if (stops(lheed_test_module(L, SELF))) {
     lheed_require(L, "heed.nn.steps");

@@ -336,13 +336,12 @@ heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_
  * ARGUMENT (the cache was used meanwhile), CANCELLED, LIMIT, MEMORY. */
 HEED_MUST_USE
 heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop);
-/** Gives it y, as heed__own_pass_put does, and continues for so many seconds, or to the next stop. At least one
- * small piece of work is done; to take over y is one. Dropout draws from a copy of the generator until the
- * weights are done. Errors: those of both. */
+/** Continues for so many seconds, or to the next stop. At least one small piece of work is done, such as
+ * heed__own_pass_put before. Dropout draws from a copy of the generator until the weights are done. Errors:
+ * the same. (attention/own_slices.c) */
 HEED_MUST_USE
-heed_status heed__own_pass_slice(heed__own_pass *pass, const heed_tensor *y, double seconds,
-                                 heed__own_stop *stop);
-/** The progress, roughly in multiply-adds, until all is done; 0 and 0 from then on. (attention/own_slices.c) */
+heed_status heed__own_pass_slice(heed__own_pass *pass, double seconds, heed__own_stop *stop);
+/** The progress, roughly in multiply-adds, until all is done; 0 and 0 from then on. */
 void heed__own_pass_progress(const heed__own_pass *pass, double *done, double *total);
 /** The tokens in the cache before. */
 int64_t heed__own_pass_past(const heed__own_pass *pass);

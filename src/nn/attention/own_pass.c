@@ -347,6 +347,7 @@ static void next_own_step(heed__own_pass *pass) {
 
 heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop) {
   *stop = (heed__own_stop){0};
+  pass->took = false;
   if (!pass->pending && !pass->finished)
     return heed__fail(pass->context, HEED_ARGUMENT, "%s: the forward pass has ended with an error",
                       pass->module->class->name);
@@ -427,6 +428,7 @@ heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y) {
     }
   }
   if (status == HEED_OK) next_own_step(pass);
+  pass->took = status == HEED_OK;
   return status;
 }
 

@@ -38,14 +38,15 @@ struct heed__own_pass {
   /* Bits of points: those with listeners, whose listeners may change them, where the caller waits. */
   unsigned listened, edited, waits;
   heed__attention_hook hook;
-  bool waiting;            /* for the result of a part or point at `step` */
-  bool begun;              /* the stage of the current step */
-  bool pending, finished;  /* the stages have begun but not ended; all is done */
+  bool waiting;           /* for the result of a part or point at `step` */
+  bool took;              /* it has taken one over, and nothing has run since */
+  bool begun;             /* the stage of the current step */
+  bool pending, finished; /* the stages have begun but not ended; all is done */
   bool wants_taps;
-  double slice_end;        /* heed__own_pass_run returns then; INFINITY: at stops alone */
-  bool unfused;            /* the maps come first; the fused stage, if no listener changes them */
-  bool selects;            /* the taps are complete; the choice is made at the end */
-  bool changed;            /* the weights: they are no longer those of the stages */
+  double slice_end; /* heed__own_pass_run returns then; INFINITY: at stops alone */
+  bool unfused;     /* the maps come first; the fused stage, if no listener changes them */
+  bool selects;     /* the taps are complete; the choice is made at the end */
+  bool changed;     /* the weights: they are no longer those of the stages */
   heed_tensor *y;
   heed_tensor *point; /* the tensor of the current point */
   bool drawn;         /* by the dropout of the weights; the generator's states around it: */

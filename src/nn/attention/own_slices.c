@@ -3,18 +3,14 @@
 
 #include "own_pass.h"
 
-heed_status heed__own_pass_slice(heed__own_pass *pass, const heed_tensor *y, double seconds,
-                                 heed__own_stop *stop) {
-  const bool waited = pass->waiting;
-  const double end = heed_clock() + seconds;
-  heed_status status = heed__own_pass_put(pass, y);
-  if (status != HEED_OK) return status;
-  if (waited && !(seconds > 0)) {
+heed_status heed__own_pass_slice(heed__own_pass *pass, double seconds, heed__own_stop *stop) {
+  if (pass->took && !(seconds > 0)) {
+    pass->took = false;
     *stop = (heed__own_stop){.paused = true};
     return HEED_OK;
   }
-  pass->slice_end = end;
-  status = heed__own_pass_run(pass, stop);
+  pass->slice_end = heed_clock() + seconds;
+  const heed_status status = heed__own_pass_run(pass, stop);
   pass->slice_end = INFINITY;
   return status;
 }
