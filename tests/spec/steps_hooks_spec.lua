@@ -302,8 +302,8 @@ describe("an error during the steps of a module with hooks", function()
   it("names the point whose hook gave something else", function()
     points.add(m, "z", function(z) return z[1] end)
     local steps = begin()
-    raises("MultiHeadAttention: the result of the hook on z is a tensor of shape [150, 4, 16] and dtype float32; it must "
-      .. "be nil or a float32 tensor [2, 150, 4, 16]", function() steps:advance(math.huge) end)
+    raises("MultiHeadAttention: the result of the hook on z is a tensor of shape [150, 4, 16] and dtype float32; it "
+      .. "must be nil or a float32 tensor [2, 150, 4, 16]", function() steps:advance(math.huge) end)
     check_unchanged(steps)
   end)
 
