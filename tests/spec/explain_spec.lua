@@ -1,13 +1,15 @@
 -- m:explain: the record of an attention weight, against need_weights and against the rules computed here.
 local heed = require "heed"
 local fails = require "tests.raises"
+local naive = require "tests.naive_attention"
 
 local nn = heed.nn
 
 local function chance(p) return heed.rand(1)[1] < p end
 local function pick(...) return (select(heed.randint(1, select("#", ...), { 1 })[1], ...)) end
 local function near(expected, found)
-  assert.is_true(math.abs(expected - found) < 2e-5, expected .. " is not " .. found)
+  local bound = 2e-5 * math.max(1, math.abs(expected))
+  assert.is_true(expected == found or math.abs(expected - found) < bound, expected .. " is not " .. found)
 end
 
 -- A random module, input and options, with what is needed to compute hidden_by.
@@ -16,14 +18,23 @@ local function draw(seed)
   local kv, n, s = pick(1, 2, 4), pick(1, 4, 7), nil
   local rules = { causal = chance(0.5), left = chance(0.3) and 2 or nil, right = chance(0.3) and 1 or nil }
   local window = (rules.left or rules.right) and { left = rules.left, right = rules.right } or nil
-  local m = nn.MultiHeadAttention { d_in = 6, d_out = 16, num_heads = 4, num_kv_heads = kv, context_length = 32,
+  local crossed = chance(0.3)
+  local kdim, vdim = crossed and chance(0.5) and 5 or 6, nil
+  if crossed and chance(0.5) then vdim = 7 end
+  local m = nn.MultiHeadAttention { kdim = kdim, vdim = vdim, qkv_bias = chance(0.5), d_in = 6, d_out = 16, num_heads = 4, num_kv_heads = kv, context_length = 32,
     dropout = chance(0.3) and 0.4 or 0, causal = rules.causal, window = window, softcap = chance(0.3) and 1.5 or nil,
-    alibi = chance(0.3), sinks = chance(0.3), qk_norm = chance(0.3), rope = chance(0.3) and {} or nil }
+    alibi = chance(0.3), sinks = chance(0.3), qk_norm = chance(0.3), rope = not crossed and chance(0.4) and {} or nil }
   if m.sinks then m.sinks:copy_(heed.randn(4)) end
   local x, options = heed.randn(2, n, 6), {}
-  if chance(0.3) and not m.rope then
+  if m.qk_norm then
+    m.q_norm.weight:copy_(heed.randn(m.head_dim))
+    m.k_norm.weight:copy_(heed.randn(m.head_dim))
+  end
+  if chance(0.2) then m:to(pick("bfloat16", "float16")) end
+  if crossed then
     s = pick(3, 6)
-    options.key = heed.randn(2, s, 6)
+    options.key = heed.randn(2, s, kdim)
+    if vdim or kdim ~= 6 then options.value = heed.randn(2, s, vdim or 6) end
   end
   s = s or n
   rules.cross = options.key ~= nil
@@ -56,6 +67,30 @@ local function hidden_by(rules, options, b, h, i, j, n)
   return names
 end
 
+-- Compares a row with the naive one.
+local function compare(m, x, options, rules, row, b, h, i, n)
+  local key = options.key or x
+  local value = options.value or key
+  local shift = rules.cross and options.kv_lengths and options.kv_lengths[b] - n or 0
+  local function hidden(j) return #hidden_by(rules, options, b, h, i, j, n) > 0 end
+  local function bias(j)
+    local mask = options.attn_mask
+    return mask and mask.dtype == "float32" and at(mask, b, h, i, j) or 0
+  end
+  local expected = naive.row(m, x[b]:tolist(), key[b]:tolist(), value[b]:tolist(), h, i, i + shift, hidden, bias)
+  near(expected.row_max, row.row_max)
+  near(expected.row_sum, row.row_sum)
+  for _, each in ipairs(row.keys) do
+    for _, name in ipairs { "dot", "scaled", "capped", "biased", "weight" } do
+      near(expected[name][each.key], each[name])
+    end
+    local weight = each.dropped_weight or each.weight
+    for c, element in ipairs(each.contribution:tolist()) do
+      near(hidden(each.key) and 0 or expected.value[each.key][c] * weight, element)
+    end
+  end
+end
+
 describe("explain", function()
   it("agrees with the forward pass and names the rules that hid a key", function()
     for seed = 1, 100 do
@@ -64,6 +99,7 @@ describe("explain", function()
       options.generator = heed.Generator(seed)
       options.batch, options.head, options.query = b, h, i
       local row = m:explain(x, options)
+      compare(m, x, options, rules, row, b, h, i, n)
       options.batch, options.head, options.query, options.need_weights = nil, nil, nil, true
       local _, info = m(x, options) -- with the same generator: explain put its state back
       local sum = heed.zeros(4)
@@ -109,6 +145,68 @@ describe("explain", function()
     local row = m:explain(x, { cache = cache, head = 2, query = 1 })
     local _, info = m(x, { cache = cache, need_weights = true })
     for _, each in ipairs(row.keys) do near(info.weights[{ 1, 2, 1, each.key }], each.weight) end
+  end)
+
+  it("follows the module's own parts, its heads and their hooks", function()
+    local Twice = nn.Module.class "Twice"
+    function Twice:init(inner) self.inner = inner end
+    function Twice:forward(x) return self.inner(x) * 2 end
+    local m = nn.MultiHeadAttention { d_in = 8, d_out = 8, context_length = 64, dropout = 0, num_heads = 4 }
+    local x = heed.randn(2, 5, 8)
+    local plain = m:explain(x, { head = 2, query = 3, key = 1 })
+    m.W_key = Twice(m.W_key)
+    near(2 * plain.dot, m:explain(x, { head = 2, query = 3, key = 1 }).dot)
+    local handle = m.W_query:register_forward_hook(function(_, _, y) return y * 3 end)
+    near(6 * plain.dot, m:explain(x, { head = 2, query = 3, key = 1 }).dot)
+    handle:remove()
+    near(2 * plain.dot, m:explain(x, { head = 2, query = 3, key = 1 }).dot)
+  end)
+
+  it("takes weights in int8, and inputs without a batch", function()
+    local m = nn.MultiHeadAttention { d_in = 80, d_out = 16, context_length = 64, dropout = 0, num_heads = 4 }:to "int8"
+    local x = heed.randn(5, 80)
+    local _, info = m(x, { need_weights = true })
+    for _, each in ipairs(m:explain(x, { head = 3, query = -2 }).keys) do
+      near(info.weights[{ 3, 4, each.key }], each.weight)
+    end
+  end)
+
+  it("raises what the forward pass raises", function()
+    local m = nn.MultiHeadAttention { d_in = 8, d_out = 8, context_length = 4, dropout = 0, num_heads = 4 }
+    local function same(x, options)
+      local _, wanted = pcall(m.forward, m, x, options)
+      local _, found = pcall(m.explain, m, x, options)
+      assert.are.equal(tostring(wanted), tostring(found))
+    end
+    local x = heed.randn(2, 3, 8)
+    same(heed.randn(2, 5, 8))
+    same(heed.randn(2, 3, 7))
+    same(heed.zeros(2, 3, 8, { dtype = "int64" }))
+    same(x, { attn_mask = heed.zeros(2, 3):bool() })
+    same(x, { key_padding_mask = heed.zeros(3, 3):bool() })
+    same(x, { kv_lengths = heed.tensor({ 1, 4 }, { dtype = "int64" }) })
+    same(x, { kv_lengths = { 1, 4 } })
+    same(x, { need = true })
+    assert.has_error(function() m:explain(x, { generator = 3 }) end)
+  end)
+
+  it("stops at the limits and changes nothing", function()
+    local m = nn.MultiHeadAttention { d_in = 8, d_out = 8, context_length = 2 ^ 20, dropout = 0, num_heads = 4 }
+    local cache, x = m:new_cache { capacity = 16 }, heed.randn(1, 2, 8)
+    m(heed.randn(1, 5, 8), { cache = cache })
+    local long = heed.randn(1, 200000, 8)
+    heed.limit { seconds = 0.01 }
+    local ok, problem = pcall(m.explain, m, long, { query = -1 })
+    heed.limit { seconds = math.huge }
+    assert.is_false(ok)
+    assert.is_truthy(tostring(problem):find("time limit exceeded", 1, true), tostring(problem))
+    heed.limit { memory = 1 }
+    ok, problem = pcall(m.explain, m, x, { cache = cache })
+    heed.limit { memory = math.huge }
+    assert.is_false(ok)
+    assert.is_truthy(tostring(problem):find("memory limit exceeded", 1, true), tostring(problem))
+    assert.are.equal(5, cache.length)
+    assert.are.equal(7, #m:explain(x, { cache = cache }).keys)
   end)
 
   it("reads as a derivation", function()

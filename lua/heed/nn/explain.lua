@@ -1,10 +1,11 @@
---- m:explain(x, {batch =, head =, query =, key =}): how an attention weight came about. One forward pass on a copy of
---- the cache and of the generator gives queries, keys and values; everything after that is computed here, in double
---- precision. Shapes: b batch, h heads, n queries, s keys, d head_dim.
+--- m:explain(x, {batch =, head =, query =, key =}): how an attention weight came about. heed.nn.operands gives query,
+--- keys and values; everything after that is computed here, in double precision. Shapes: b batch, h heads, n queries,
+--- s keys, d head_dim.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local operands = require "heed.nn.operands"
 local primitives = core.modules
 
 local explain = {}
@@ -38,12 +39,6 @@ local function position(value, count, default, name)
   return math.floor(value < 0 and value + count + 1 or value)
 end
 
---- The intermediate results as [b, h, …, …].
-local function with_all_dims(x, batched, headed)
-  if not headed then x = x:unsqueeze(-3) end
-  return batched and x or x:unsqueeze(1)
-end
-
 --- The element of a mask that broadcasts to [b, h, n, s], at those positions from 1; nil if it has fewer keys.
 local function masked_at(mask, headed, b, h, i, j)
   local index, at = {}, headed and { j, i, h, b } or { j, i, b }
@@ -52,8 +47,31 @@ local function masked_at(mask, headed, b, h, i, j)
     if size == 1 then want = 1 elseif want > size then return nil end
     index[dim] = want
   end
-  for dim = 1, mask.ndim do mask = mask:select(1, index[dim]) end
-  return mask:item()
+  if mask.list == nil then
+    if mask.ndim == 0 then return mask.tensor:item() end
+    return mask.tensor[index]
+  end
+  local value = mask.list
+  for dim = 1, mask.ndim do value = value[index[dim]] end
+  return value
+end
+
+--- Reads the masks as nested lists, for many calls of record_of.
+local function read_masks(rules)
+  for _, name in ipairs { "attn_mask", "padding" } do
+    local mask = rules[name]
+    if mask then mask.list = mask.tensor:tolist() end
+  end
+end
+
+local function mask_of(tensor)
+  return tensor ~= nil and { tensor = tensor, shape = tensor.shape, ndim = tensor.ndim }
+end
+
+local function lengths_of(lengths)
+  if lengths == nil then return nil end
+  local list = E.is_list(lengths) and lengths or lengths:tolist()
+  return type(list) == "number" and { list } or list
 end
 
 --- The settings of the pass that decide about a score.
@@ -67,22 +85,15 @@ local function rules_of(self, unit, forward, head, past, first)
     first = first, -- the number of keys that a cache with a window no longer has
     slope = multi and unit.alibi and require("heed").alibi_slopes(unit.num_heads):tolist()[head] or nil,
     sink = multi and unit.sinks and unit.sinks:tolist()[head] or nil,
-    attn_mask = forward.attn_mask, padding = forward.key_padding_mask, lengths = forward.kv_lengths,
+    attn_mask = mask_of(forward.attn_mask), padding = mask_of(forward.key_padding_mask),
+    lengths = lengths_of(forward.kv_lengths),
     cross = forward.key ~= nil,
   }
 end
 
-local function length_of(lengths, b)
-  if lengths == nil then return nil end
-  if E.is_list(lengths) then return lengths[b] or lengths[1] end
-  local list = lengths:tolist()
-  if type(list) == "number" then return list end
-  return list[b] or list[1]
-end
-
 --- The record of query i and key j (from 1, counted with the past) of batch item b, without what softmax adds.
 local function record_of(r, dot, b, i, j, queries)
-  local hidden, length, kept = {}, length_of(r.lengths, b), j - r.first
+  local hidden, length, kept = {}, r.lengths and (r.lengths[b] or r.lengths[1]), j - r.first
   local at = i + r.past + (r.cross and length and length - queries or 0)
   local record = { batch = b, head = r.head, query = i, key = j, dot = dot, hidden_by = hidden }
   record.scaled = dot * r.scale
@@ -202,37 +213,26 @@ function explain.explain(self, x, options)
     at.query = position(at.query, x.shape[x.ndim - 1], x.shape[x.ndim - 1], "query")
     at.batch = position(at.batch, batched and x.shape[1] or 1, 1, "batch")
   end
-  local generator, cache = core.Generator(), forward.cache
-  primitives.copy_generator(forward.generator, generator)
-  forward.generator = generator
-  if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then
-    past = cache.length
-    forward.cache = cache:clone()
+  forward.need_weights, forward.need_lse = nil, nil
+  local cache = forward.cache
+  at.head = head
+  local own = at.query and operands.of_head(unit, x, forward, at, wrapper and self)
+  if not own then
+    if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then past = cache.length end
+    own = operands.of_pass(self, x, forward, at, headed, wrapper)
   end
-  forward.need_weights = { "queries", "keys", "values", "weights", "dropped_weights", heads = { head },
-    queries = { at.query } }
-  forward.need_lse = nil
-  local _, info = self:forward(x, forward)
-  if cache then forward.cache:release() end
-
-  local q = with_all_dims(info.queries, batched, headed)
-  local k, v = with_all_dims(info.keys, batched, headed), with_all_dims(info.values, batched, headed)
-  local tapped = wrapper and 1 or head -- a wrapper has the chosen head only
-  local kv_head = math.ceil(tapped * k.shape[2] / q.shape[2])
-  local kept = k.shape[3]
+  local kept = own.keys.shape[1]
   local first = cache and past + x.shape[x.ndim - 1] - kept or 0
   local r = rules_of(self, unit, forward, head, past, first)
   r.kept = kept
-  local b, i, queries = at.batch, at.query, q.shape[3]
+  local b, i, queries = at.batch, at.query, own.queries
   local j = at.key ~= nil and position(at.key, first + kept, nil, "key") or nil
   if j and j <= first then
     E.fail("explain: key is %d; it must be from %d to %d: the cache of a module with a window keeps no others", j,
       first + 1, first + kept)
   end
 
-  local dropped = info.dropped_weights
-  dropped = dropped and with_all_dims(dropped, batched, headed)[{ b, 1, 1 }]:tolist()
-  local values = v:select(1, b):select(1, kv_head)
+  local dropped, values = own.dropped, own.values
   local function complete(record)
     local of = record.key - first
     record.dropped_weight = dropped and dropped[of] or nil
@@ -242,23 +242,17 @@ function explain.explain(self, x, options)
     return setmetatable(record, Record)
   end
 
-  local function dots_of(item, query)
-    local key, one = k:select(1, item):select(1, kv_head), q:select(1, item):select(1, tapped):select(1, query)
-    return key:matmul(one):tolist()
-  end
-  local dots, records = dots_of(b, i), {}
+  local dots, records = own.keys:matmul(own.query):tolist(), {}
   for of = 1, kept do
     if of % 256 == 0 then E.check_cancel("explain") end
     records[of] = record_of(r, dots[of], b, i, first + of, queries)
   end
   local most, sum
-  if softmax_line(unit, wrapper and "CausalAttention" or class, batched, b, i, q.shape[1], queries) then
+  local line = softmax_line(unit, wrapper and "CausalAttention" or class, batched, b, i, own.batches, queries)
+  if line then
     for of, record in ipairs(records) do
       if j == nil or first + of == j then
-        local line, cells = softmax_line(unit, wrapper and "CausalAttention" or class, batched, b, i, q.shape[1],
-          queries), {}
-        local key = k:select(2, kv_head):select(2, of)
-        local all = (q:select(2, tapped) * key:unsqueeze(2)):sum(-1):tolist()
+        local cells, all = {}, own.scores_of(of)
         for c, cell in ipairs(line) do
           E.check_cancel("explain")
           cells[c] = cell[1] == b and cell[2] == i and record or
@@ -280,7 +274,10 @@ function explain.explain(self, x, options)
     row_sum = sum or records[1].row_sum, sink = r.sink, keys = records }, Row)
 end
 
---- What heed.nn.verify shares.
-explain.parts = { with_all_dims = with_all_dims, rules_of = rules_of, record_of = record_of, weigh = weigh }
+--- What heed.nn.oracle and heed.nn.check share.
+local function is_padding(rules, b, i) return masked_at(rules.padding, false, nil, nil, b, i) end
+explain.parts = {
+  is_padding = is_padding, read_masks = read_masks, rules_of = rules_of, record_of = record_of, weigh = weigh,
+}
 
 return E.with_frames(explain, "explain")
