@@ -197,7 +197,7 @@ static bool has_work(const heed__own_pass *pass) {
   return pass->step != STEP_OUT || pass->stages.out_proj == NULL || pass->y == NULL;
 }
 
-static bool is_over(const heed__own_pass *pass) {
+static bool slice_is_over(const heed__own_pass *pass) {
   return pass->slice_end < INFINITY && heed_clock() >= pass->slice_end;
 }
 
@@ -217,7 +217,7 @@ static heed_status run_stage(heed__own_pass *pass, int stage, bool *done) {
       status = heed__attention_stage_run(p, stage, done);
     heed__set_slice(pass->context, INFINITY); /* nothing else can stop and continue */
     if (status == HEED_OK && !*done) status = heed__stopped(pass->context, pass->module->class->name);
-    if (!*done && is_over(pass)) return status;
+    if (!*done && slice_is_over(pass)) return status;
   }
   if (status != HEED_OK) return status;
   pass->begun = false;
@@ -359,7 +359,7 @@ heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop) {
     done = false;
     if (status == HEED_OK && !pass->waiting) status = run_own_step(pass, &done);
     if (status == HEED_OK && done) next_own_step(pass);
-    if (is_over(pass)) break;
+    if (slice_is_over(pass)) break;
   }
   if (status == HEED_OK && pass->step == OWN_STEPS) pass->finished = true;
   if (status != HEED_OK && pass->begun && makes_maps(pass)) {

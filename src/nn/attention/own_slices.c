@@ -17,27 +17,27 @@ heed_status heed__own_pass_slice(heed__own_pass *pass, double seconds, heed__own
 
 /* ---- Progress ---- */
 
-static double rows_of(const heed_tensor *x) {
+static double tokens_in(const heed_tensor *x) {
   return (double)x->shape[x->ndim - 2] * (x->ndim == 3 ? (double)x->shape[0] : 1);
 }
 
-static double size_of(const heed_tensor *x) {
+static double token_size(const heed_tensor *x) {
   return (double)x->shape[x->ndim - 1];
 }
 
 /* The multiply-adds of a step, which may not have begun. Each step has some. */
-static double work_at(const heed__own_pass *pass, int step) {
+static double own_step_work(const heed__own_pass *pass, int step) {
   const heed__attention_stages *p = &pass->stages;
   const heed__attention_module *a = (const heed__attention_module *)pass->module;
   const heed_tensor *const *from = p->from;
   const double width = (double)(a->num_heads * a->head_dim), narrow = (double)(a->num_kv_heads * a->head_dim);
-  const double queries = rows_of(from[0]), keys = rows_of(from[1]);
+  const double queries = tokens_in(from[0]), keys = tokens_in(from[1]);
   const double seen = (double)from[1]->shape[from[1]->ndim - 2] + (double)p->past;
   const double least = 64;
   switch (step) {
-  case STEP_QUERIES: return least + queries * width * size_of(from[0]);
-  case STEP_KEYS: return least + keys * narrow * size_of(from[1]);
-  case STEP_VALUES: return least + keys * narrow * size_of(from[2]);
+  case STEP_QUERIES: return least + queries * width * token_size(from[0]);
+  case STEP_KEYS: return least + keys * narrow * token_size(from[1]);
+  case STEP_VALUES: return least + keys * narrow * token_size(from[2]);
   case STEP_SHAPE: return least + (p->rotary ? 16 * (queries * width + keys * narrow) : 0);
   case STEP_CACHE: return least + (pass->cache != NULL ? 32 * keys * narrow : 0);
   case STEP_ATTENTION: return least + 2 * queries * width * seen;
@@ -51,7 +51,7 @@ void heed__own_pass_progress(const heed__own_pass *pass, double *done, double *t
   *done = *total = 0;
   if (!pass->pending) return;
   for (int step = 0; step < OWN_STEPS; step++) {
-    const double work = work_at(pass, step);
+    const double work = own_step_work(pass, step);
     *total += work;
     if (step < pass->step)
       *done += work;
