@@ -145,6 +145,14 @@ static unsigned point_bits(lua_State *L, int idx) {
   return bits;
 }
 
+/* A pass cannot continue after it has run out of memory, as with LHEED_TRY. So garbage is collected before,
+ * if the limit is near. */
+static void make_room(lua_State *L, const heed__own_pass *pass) {
+  heed_context *ctx = lheed_get(L)->context;
+  const double limit = (double)ctx->limits.memory;
+  if (limit > 0 && (double)heed_memory_in_use(ctx) + heed__own_pass_memory(pass) > limit) lheed_collect(L);
+}
+
 /* own_pass(read, edited, m, x, options…) → the pass, whether it computes taps, the number of past tokens;
  * nil, if the pass has no reason to stop and read is nil. read, edited: names of points, separated by spaces.
  */
@@ -179,6 +187,7 @@ static int new_pass(lua_State *L) {
   LHEED_TRY(L, heed__module_read_options(m, &options, &own, wanted));
   LHEED_TRY(L, heed__own_pass_new(m, x, options, wanted, &points, &pass));
   *box = pass;
+  make_room(L, pass);
   lua_pushboolean(L, wanted);
   lua_pushinteger(L, (lua_Integer)heed__own_pass_past(pass));
   return lheed_return(L, 3);
@@ -199,7 +208,7 @@ static int next_part(lua_State *L) {
   const char *class = heed__own_pass_names(pass, result, sizeof result);
   if (!lua_isnil(L, 2) || heed__own_pass_waits_for_part(pass)) y = lheed_tensor(L, 2, class, result);
   LHEED_TRY(L, heed__own_pass_put(pass, y));
-  /* Not LHEED_TRY: a pass cannot continue after an error. */
+  if (!sliced || !lua_isnil(L, 2)) make_room(L, pass);
   const heed_status status =
       sliced ? heed__own_pass_slice(pass, seconds, &stop) : heed__own_pass_run(pass, &stop);
   if (status != HEED_OK) lheed_raise(L, status);

@@ -343,6 +343,8 @@ HEED_MUST_USE
 heed_status heed__own_pass_slice(heed__own_pass *pass, double seconds, heed__own_stop *stop);
 /** The progress, roughly in multiply-adds, until all is done; 0 and 0 from then on. */
 void heed__own_pass_progress(const heed__own_pass *pass, double *done, double *total);
+/** The bytes that the whole pass takes at most, roughly. */
+double heed__own_pass_memory(const heed__own_pass *pass);
 /** The tokens in the cache before. */
 int64_t heed__own_pass_past(const heed__own_pass *pass);
 /** Whether it waits for the result of a part, which cannot be missing. */

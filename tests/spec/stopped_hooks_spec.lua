@@ -91,6 +91,24 @@ for change, apply in pairs(CHANGES) do
   end)
 end
 
+describe("a module with hooks near the limit of memory", function()
+  after_each(function() heed.limit { memory = math.huge } end)
+
+  it("collects garbage before it fails", function()
+    local m = mha()
+    m:on_weights(function(weights) return weights * 0.5 end)
+    local y = m(x)
+    collectgarbage()
+    collectgarbage()
+    heed.limit { memory = heed.info().memory_in_use + 2 ^ 20 }
+    for _ = 1, 50 do assert.are.equal(y:to_string(), m(x):to_string()) end
+    for _ = 1, 5 do
+      local steps = m:steps(x, { ms = 0 })
+      for done in steps do assert(done) end
+    end
+  end)
+end)
+
 describe("dropout of a module with hooks", function()
   it("follows the changed weights, and draws what it draws without hooks", function()
     local m = mha { dropout = 0.5 }

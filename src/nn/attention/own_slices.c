@@ -1,4 +1,4 @@
-/* A forward pass that stops, in slices of time. */
+/* A forward pass that stops, in slices of time; how much of it is done, and what it takes. */
 #include <math.h>
 
 #include "own_pass.h"
@@ -58,4 +58,18 @@ void heed__own_pass_progress(const heed__own_pass *pass, double *done, double *t
     else if (step == pass->step && pass->begun)
       *done += work * heed__attention_stage_progress(&pass->stages, heed__own_stage(step));
   }
+}
+
+/* ---- Memory ---- */
+
+double heed__own_pass_memory(const heed__own_pass *pass) {
+  if (!pass->pending) return 0;
+  const heed__attention_module *a = (const heed__attention_module *)pass->module;
+  const heed_tensor *const *from = pass->stages.from;
+  const double queries = tokens_in(from[0]), keys = tokens_in(from[1]);
+  const double seen = (double)from[1]->shape[from[1]->ndim - 2] + (double)pass->stages.past;
+  const double floats = queries * (double)(3 * a->num_heads * a->head_dim + a->d_out) +
+                        keys * (double)(4 * a->num_kv_heads * a->head_dim) +
+                        (pass->selects ? 3 * queries * (double)a->num_heads * seen : 0);
+  return sizeof(float) * floats;
 }
