@@ -236,15 +236,6 @@ describe("patch and on_weights", function()
     last:remove()
   end)
 
-  it("are refused by steps, which would not call them", function()
-    local m = mha()
-    local handle = m:ablate(1)
-    raises("steps: the MultiHeadAttention has hooks or changed heads, which steps does not call; remove them, or call "
-      .. "the module itself", function() m:steps(x) end)
-    handle:remove()
-    m:steps(x)
-  end)
-
   it("refuse weights of another shape", function()
     local m = mha()
     m:patch(1, heed.zeros(4, 5))

@@ -17,8 +17,7 @@ function Handle:remove() end
 ---@field queries integer[] the first and the last query, by position in the sequence
 ---@field layer? integer the number of the layer, in passes of a model's run_with_hooks
 
----Methods of the attention modules. Several changes apply in the order in which they were made. steps refuses a module
----that has some.
+---Methods of the attention modules. Several changes apply in the order in which they were made.
 ---@class heed.Surgery
 local Surgery = {}
 
