@@ -122,9 +122,11 @@ function interpret.direct_logit_attribution(model, ids, options) end
 function interpret.activation_patching(model, clean_ids, corrupted_ids, options) end
 
 ---Needs gradients, which heed does not have yet: raises an error. Use activation_patching.
+---@param ... any
 function interpret.attribution_patching(...) end
 
 ---Needs gradients, which heed does not have yet: raises an error. Use activation_patching.
+---@param ... any
 function interpret.integrated_gradients(...) end
 
 return interpret
