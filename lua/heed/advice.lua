@@ -94,8 +94,6 @@ operation("cov corrcoef kron matrix_power", NO_ALGEBRA)
 operation("nbytes", "write x:numel() * x:element_size()")
 operation("tensor_split hsplit vsplit dsplit split_with_sizes", "write x:split(sizes, dim) or x:chunk(n, dim)")
 operation("unique_consecutive", "write x:unique(), which sorts")
-add("module", "register_forward_hook register_forward_pre_hook", "heed has no hooks yet; need_weights shows what is "
-  .. "inside of attention, and its parts can be modules of your own")
 add("module", "add_module register_parameter register_module register_buffer", "a built-in module has a fixed set of "
   .. "fields: put it into a module of your own, made by nn.Module.class")
 

@@ -35,7 +35,7 @@ local reserved = {
   },
   { what = "cJSON", files = { "^src/io/json%.c$" }, includes = { "cJSON%.h$" }, calls = { "cJSON_%w+" } },
   {
-    what = "zlib", files = { "^src/io/zip%.h$", "^src/io/zip_%w+%.c$" },
+    what = "zlib", files = { "^src/io/zip%.h$", "^src/io/zip_%w+%.c$", "^src/io/compress%.c$" },
     includes = { "^zlib%.h$" }, calls = { "inflate%w*", "deflate%w*", "crc32%w*", "adler32%w*" },
   },
   {

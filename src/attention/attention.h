@@ -113,6 +113,7 @@ typedef struct heed__attention_plan {
   bool tapped;          /* maps are requested; a separate pass writes them */
   bool decoded;         /* `decode` computes the output */
   bool decodes_weights; /* and the only map, that of the weights */
+  bool fuses_weights;   /* the attention kernel writes the only map, that of the weights */
   bool drops, in_order; /* in_order: head by head, in the order of dropout's draws; fastest for small heads */
   bool divided;         /* `work` has begun */
   int64_t rows, blocks; /* of a task; tasks of a head */

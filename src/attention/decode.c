@@ -94,7 +94,7 @@ static void part_of(const heed__attention_plan *p, int64_t area, float **out, fl
 
 /* ---- Weights ---- */
 
-bool heed__decode_maps(const heed__attention_plan *p) {
+bool heed__wants_weights_only(const heed__attention_plan *p) {
   for (int i = 0; i < HEED__TAP_MAPS; i++)
     if ((p->map[i] != NULL) != (i == HEED__TAP_weights)) return false;
   if (p->map_query_count > p->query_length) return false;

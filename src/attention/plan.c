@@ -30,6 +30,7 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   task->dropout_mask = dropout_mask;
   task->scratch = scratch;
   if (p->lse) task->lse = p->lse + head * p->query_length;
+  if (p->fuses_weights && !heed__attention_tap(task, p, head)) task->weights = NULL;
   if (*position < TAPPED) {
     if (!p->decoded && !p->operands->maps_only && !p->kernels->attention(task, pace, position)) return false;
     if (!p->tapped) return true;
@@ -206,12 +207,17 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
   if (!p->drops && !p->operands->maps_only && heed__attention_is_decode(p)) {
-    if (heed__decode_maps(p)) {
+    if (heed__wants_weights_only(p)) {
       p->decodes_weights = true;
       p->tapped = false;
     }
     const heed_status status = begin_decode(p, scratch);
     if (status || !p->tapped) return status;
+  }
+  if (p->tapped && !p->operands->maps_only && p->kernels != &heed__kernels_scalar && !p->map_queries &&
+      heed__wants_weights_only(p)) {
+    p->fuses_weights = true;
+    p->tapped = false;
   }
   const int most_workers = p->in_order ? 1 : workers_for(p, (double)p->span);
   p->rows = rows_of_task(p, most_workers);

@@ -40,8 +40,9 @@ size_t heed__attention_maps_scratch(const heed__attention_task *t);
 /** Whether heed__decode_divide suits the call: few queries on several keys, all with contiguous columns. It
  * must have no dropout. (decode.c) */
 bool heed__attention_is_decode(const heed__attention_plan *p);
-/** Whether the decode kernel can write the maps: only those of the weights are wanted, each query once. */
-bool heed__decode_maps(const heed__attention_plan *p);
+/** Whether the kernels that compute the output can write the maps: only those of the weights are wanted, each
+ * query once. (decode.c) */
+bool heed__wants_weights_only(const heed__attention_plan *p);
 /** Sets p->decode, except parts and scores, which the caller allocates, aligned to HEED__ALIGNMENT:
  * decode.area floats for each task (with one range: for each slot), and decode.score_area for each slot. */
 void heed__decode_divide(heed__attention_plan *p, int workers);

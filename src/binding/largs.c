@@ -138,7 +138,7 @@ int lheed_trailing_options(lua_State *L, const char *function, int first, const 
   return top - 1;
 }
 
-#define MAX_OPTIONS    12
+#define MAX_OPTIONS    16
 #define LONGEST_OPTION 48
 
 /* Copies the string at idx to `text`, which is valid when the stack changes. */

@@ -262,6 +262,51 @@ static int text(lua_State *L) {
   return 1;
 }
 
+static const char *check_bytes(lua_State *L, int idx, const char *function, size_t *length) {
+  if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "bytes", "a string");
+  return lua_tolstring(L, idx, length);
+}
+
+/* write(path, bytes): true; or nil, message */
+static int write_bytes(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status;
+  size_t length;
+  const char *path = path_argument(L, 1, "save");
+  const char *bytes = check_bytes(L, 2, "save", &length);
+  TRY_FILE(L, &status, heed__save_bytes(ctx, path, bytes, length));
+  if (status != HEED_OK) return failed(L, status);
+  lua_pushboolean(L, true);
+  return 1;
+}
+
+/* compress(bytes): a zlib stream */
+static int compress_bytes(lua_State *L) {
+  size_t length;
+  const char *bytes = check_bytes(L, 1, "compress", &length);
+  const size_t capacity = heed__zlib_bound(length);
+  if (capacity == 0) return lheed_error(L, "compress: the bytes are too many for this system");
+  char *out = lua_newuserdatauv(L, capacity, 0);
+  lua_pushlstring(L, out, heed__zlib_compress(bytes, length, out, capacity));
+  return 1;
+}
+
+/* crc32(bytes): an integer from 0 to 2^32 - 1 */
+static int crc32_of_bytes(lua_State *L) {
+  size_t length;
+  const char *bytes = check_bytes(L, 1, "crc32", &length);
+  lua_pushnumber(L, (lua_Number)heed__crc32(bytes, length));
+  return 1;
+}
+
+/* terminal(): the columns of the terminal that standard output writes to; nil if it is none */
+static int terminal(lua_State *L) {
+  const int columns = heed__system_terminal();
+  if (columns == 0) return 0;
+  lua_pushinteger(L, columns);
+  return 1;
+}
+
 /* kind(path): "file", "directory", "other" (a device or a pipe), or nil */
 static int kind(lua_State *L) {
   static const char *const names[] = {[HEED__NOTHING] = NULL,
@@ -276,10 +321,18 @@ static int kind(lua_State *L) {
 
 /* Adds `files`, the functions, to the library table. */
 void lheed_open_io(lua_State *L) {
-  static const luaL_Reg functions[] = {{"load", load},       {"save_tensor", save_tensor},
-                                       {"save", save},       {"json", json},
-                                       {"kind", kind},       {"text", text},
-                                       {"open", open_entry}, {"describe", describe_entry},
+  static const luaL_Reg functions[] = {{"load", load},
+                                       {"save_tensor", save_tensor},
+                                       {"save", save},
+                                       {"json", json},
+                                       {"kind", kind},
+                                       {"text", text},
+                                       {"open", open_entry},
+                                       {"describe", describe_entry},
+                                       {"write", write_bytes},
+                                       {"compress", compress_bytes},
+                                       {"crc32", crc32_of_bytes},
+                                       {"terminal", terminal},
                                        {NULL, NULL}};
   lheed_new_type(L, &archive_type, NULL);
   lheed_new_type(L, &json_type, NULL);

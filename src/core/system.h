@@ -62,6 +62,8 @@ void heed__system_discard(heed__file file, const char *path);
 int heed__system_replace(heed__file file, const char *from, const char *to, const heed__pace *pace);
 /** Free bytes of the disk that holds the path, as a double; infinity if unknown. */
 double heed__system_disk_space(const char *path);
+/** The columns of the terminal that standard output writes to; 0 if it is none. */
+int heed__system_terminal(void);
 
 /** The text of an errno value. */
 void heed__system_error(int error, char *text, size_t size);

@@ -26,6 +26,9 @@
 #include <sys/statvfs.h>
 #endif
 #include <unistd.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/ioctl.h>
+#endif
 
 #define MOST_PER_CALL ((size_t)1 << 30) /* bytes of one read or write */
 
@@ -325,6 +328,14 @@ int heed__system_replace(heed__file file, const char *from, const char *to, cons
 
 void heed__system_error(int error, char *text, size_t size) {
   if (strerror_r(error, text, size) != 0) snprintf(text, size, "error %d", error);
+}
+
+int heed__system_terminal(void) {
+#if defined(TIOCGWINSZ)
+  struct winsize size;
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) return size.ws_col > 0 ? size.ws_col : 80;
+#endif
+  return 0;
 }
 
 #else

@@ -280,6 +280,12 @@ double heed__system_disk_space(const char *path) {
              : (double)INFINITY;
 }
 
+int heed__system_terminal(void) {
+  CONSOLE_SCREEN_BUFFER_INFO info;
+  if (!GetConsoleScreenBufferInfo(GetStdHandle(STD_OUTPUT_HANDLE), &info)) return 0;
+  return info.srWindow.Right - info.srWindow.Left + 1;
+}
+
 #else
 typedef int heed__no_windows; /* a file must not be empty */
 #endif

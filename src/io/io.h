@@ -29,6 +29,18 @@ heed_status heed__save_tensor(heed_context *ctx, const char *path, const heed_te
 /** The bytes of a file as an int8 tensor [size]. Errors: FILE, MEMORY, LIMIT, CANCELLED. (file.c) */
 HEED_MUST_USE
 heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **out);
+/** Writes a file completely or not at all. Errors: FILE, MEMORY, LIMIT, CANCELLED. (compress.c) */
+HEED_MUST_USE
+heed_status heed__save_bytes(heed_context *ctx, const char *path, const char *data, size_t bytes);
+
+/* ---- Compression, for pictures (compress.c) ---- */
+
+/** Capacity that heed__zlib_compress needs for `bytes` bytes; 0 if size_t is too small. */
+size_t heed__zlib_bound(size_t bytes);
+/** Writes the data as a zlib stream and returns its length. Without zlib the data are stored uncompressed. */
+size_t heed__zlib_compress(const char *data, size_t bytes, char *out, size_t capacity);
+/** CRC-32 of zip, gzip and PNG. */
+uint32_t heed__crc32(const char *data, size_t bytes);
 
 /* ---- JSON (json.c) ---- */
 

@@ -255,8 +255,8 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
      bytes; out does not overlap x */                                                                        \
   X(transpose, void,                                                                                         \
     (float *out, ptrdiff_t out_row, const float *x, ptrdiff_t x_row, size_t rows, size_t columns))           \
-  /* A row's result does not depend on the other rows of the task. Only the scalar kernel writes scores,     \
-     weights… and accepts out NULL. attention_scratch: bytes for rows first…last-1 */                    \
+  /* A row's result does not depend on the other rows of the task. Only the scalar kernel writes all maps    \
+     and accepts out NULL; the others write weights. attention_scratch: bytes for rows first…last-1 */     \
   X(attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))          \
   X(decode, bool, (const heed__decode_task *task, const heed__pace *pace, int64_t *position))                \
   X(attention_scratch, size_t, (const heed__attention_task *task))                                           \

@@ -137,3 +137,85 @@ describe("host_game.c", function()
     assert.are.equal("host_game: frames and threads must be numbers from 1 up\n", result.err)
   end)
 end)
+
+describe("examples of looking inside", function()
+  local function run(name, arguments)
+    local result = support.run(("%s scripts/examples/%s.lua %s"):format(support.heed, name, arguments or ""))
+    assert.are.equal("", result.err)
+    assert.are.equal(0, result.code)
+    return result.out
+  end
+
+  -- The number in the first column after a name in a table.
+  local function cell(out, name)
+    return tonumber(out:match("\n" .. name:gsub("%p", "%%%0") .. "[^\n]-%s([%d.]+) %%"))
+  end
+
+  local function check_refused(name, arguments, message)
+    local result = support.run(("%s scripts/examples/%s.lua %s"):format(support.heed, name, arguments))
+    assert.are.equal(1, result.code)
+    assert.are.equal(("%s: %s\n"):format(name, message), result.err)
+  end
+
+  it("find heads that look at the token before in layer 1, and induction heads in layer 2", function()
+    local out = run "induction"
+    local scores = {}
+    for row in out:gmatch "\n  layer %d([^\n]+)" do
+      local most = 0
+      for score in row:gmatch "%d%.%d+" do most = math.max(most, tonumber(score)) end
+      scores[#scores + 1] = most
+    end
+    assert.are.equal(4, #scores) -- layers 1 and 2 by one score, then by the other
+    assert.is_true(scores[1] > 0.5 and scores[2] < 0.2)
+    assert.is_true(scores[3] < 0.2 and scores[4] > 0.5)
+  end)
+
+  it("break copying by ablating these heads, and not by ablating others", function()
+    for seed = 1, 2 do
+      local out = run("induction", seed)
+      assert.is_true(cell(out, "nothing") > 99)
+      assert.is_true(cell(out, "induction heads:") < 10)
+      assert.is_true(cell(out, "previous token heads:") < 30)
+      assert.is_true(cell(out, "all other heads:") > 90)
+    end
+  end)
+
+  it("change attention while a model runs", function()
+    local out = run "surgery"
+    assert.is_true(cell(out, "none") > 99)
+    assert.is_true(out:find "\nnone +100%.0 %% +0%.0 %%\n" ~= nil)
+    assert.is_true(cell(out, "  its map patched: all weight on the character before") > 95)
+    assert.is_true(cell(out, "  its map patched: the same weight on all characters") < 50)
+    assert.is_true(cell(out, "sparsemax, in layer 2") > 95)
+    assert.is_true(cell(out, "maps smoothed over neighbours, in layer 2") < 70)
+  end)
+
+  it("read what a model would say after each layer", function()
+    local out = run("logit_lens", "Kw7.Kw7.Kw7")
+    local rows = {}
+    for row in out:gmatch "([^\n]+)\n" do rows[#rows + 1] = row end
+    assert.are.equal(1 + 12, #rows)
+    for i = 7, 12 do -- from the second copy on, the last layer says what follows
+      local following, guess = rows[i]:match "^.     (.).* (.) +%d+ %%$"
+      assert.are.equal(following, guess, rows[i])
+    end
+  end)
+
+  it("refuse wrong arguments", function()
+    check_refused("induction", "x", "the seed must be an integer from 0 up")
+    check_refused("surgery", "-1", "the seed must be an integer from 0 up")
+    check_refused("logit_lens", "'a b'", 'character 2 is " "; it must be a dot, a digit or a letter from a to z')
+    check_refused("logit_lens", ("a"):rep(96), "the text has 96 characters; it must have at most 95")
+    check_refused("why", "x.svg y", "usage: why.lua [FILE]")
+  end)
+
+  it("find a head that links a pronoun to its noun in few sentences", function()
+    local model = io.open(support.build .. "/models/all-MiniLM-L6-v2/model.safetensors", "rb")
+    if not model then return pending "make model fetches the model" end
+    model:close()
+    local out = run "why"
+    local mean, clear = out:match "\nlayer 4, head 2 +(%d%.%d+) +in (%d+) of 10\n"
+    assert.is_true(tonumber(mean) > 0.1 and tonumber(clear) >= 2 and tonumber(clear) < 10)
+    assert.is_truthy(out:find "0%.31  0%.45  The cat ate the apple because it was hungry / ripe%.\n")
+  end)
+end)

@@ -15,7 +15,7 @@ local nn = {}
 ---(out_proj) or the attention weights (dropout), and must return what the original part would: the shape is checked.
 ---Errors in it leave a cache as it was. It may yield (not in 5.1 and LuaJIT, and not in the heads of a wrapper). With
 ---such parts, steps, head, split and another softmax_dim raise an error.
----@class heed.SelfAttention: heed.Module, heed.Surgery
+---@class heed.SelfAttention: heed.Module, heed.Surgery, heed.Inspected
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
 ---@field W_query heed.Linear|heed.Module
 ---@field W_key heed.Linear|heed.Module
@@ -61,7 +61,7 @@ function nn.CausalAttention(d_in, d_out, context_length, dropout, qkv_bias) end
 ---@field dropout number
 ---@field num_heads integer
 
----@class heed.MultiHeadAttentionWrapper: heed.Module, heed.Surgery
+---@class heed.MultiHeadAttentionWrapper: heed.Module, heed.Surgery, heed.Inspected
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
 ---@field heads heed.CausalAttention[]|heed.Module `#m.heads`, `m.heads[1]`, `m.heads:iter()`, ipairs (from 5.2 on)
 ---@field num_heads integer

@@ -249,7 +249,8 @@ function E.with_frames(methods, ...)
   local yields = {}
   for _, name in ipairs { ... } do yields[name] = true end
   for name, f in pairs(methods) do
-    if type(f) == "function" and name:sub(1, 2) ~= "__" then methods[name] = core.frame(f, yields[name]) end
+    -- not name:sub: LuaJIT corrupts its stack when string.sub runs out of memory
+    if type(f) == "function" and not name:find "^__" then methods[name] = core.frame(f, yields[name]) end
   end
   return methods
 end

@@ -239,10 +239,14 @@ end
 for name, method in pairs(protocol) do Module[name] = method end -- these have frames already
 primitives.install(protocol)
 
-local surgery = {} -- loaded when one of them is first called
-for _, name in ipairs { "ablate", "patch", "on_weights" } do
-  surgery[name] = function(...) return require "heed.nn.surgery"[name](...) end
+-- Methods whose file is loaded when one of them is first called.
+local late, LATE = {}, {
+  ablate = "surgery", patch = "surgery", on_weights = "surgery",
+  explain = "explain", check = "check", verify = "verify",
+}
+for name, file in pairs(LATE) do
+  late[name] = function(...) return require("heed.nn." .. file)[name](...) end
 end
-primitives.install(E.with_frames(surgery))
+primitives.install(E.with_frames(late, "explain", "check", "verify"))
 
 return Module

@@ -297,6 +297,54 @@ static void raise_clipped(float *scores, const float most[ATTEND_STRIP], int64_t
     raise_rows(scores + r * ATTEND_STRIDE, most + r, n, sums + r, true);
 }
 
+/* ---- The map of the weights ---- */
+
+/* Before the first block: the scores of the rows of a strip whose keys a mask may hide, which `see` skips. */
+static void begin_map(const heed__attention_task *t, int64_t row) {
+  if (!t->visible && !t->padding && !t->bias) return;
+  for (int64_t i = t->first + row; i < t->first + row + ATTEND_STRIP && i < t->last; i++) {
+    float *map = t->weights + i * t->key_length;
+    int64_t first, last;
+    heed__attention_window(t, i, &first, &last);
+    for (; first < last; first++) map[first] = -INFINITY;
+  }
+}
+
+/* Keeps the completed scores of a strip with a block in the map. */
+static void keep_scores(const attend_work *a, const seen *e, int64_t row) {
+  const heed__attention_task *t = a->t;
+  for (int64_t r = 0, i = t->first + row; r < ATTEND_STRIP && i < t->last; r++, i++)
+    memcpy(t->weights + i * t->key_length + e->first + e->low, a->scores + r * ATTEND_STRIDE + e->low,
+           (size_t)(e->high - e->low) * sizeof(float));
+}
+
+/* After the last block: turns the scores of query i into weights. */
+static void write_weights(const heed__attention_task *t, int64_t i, float most, float sum) {
+  enum { AT_ONCE = 4 };
+  float *map = t->weights + i * t->key_length;
+  const vfloat top = v_set(most), share = v_set(1.0f / sum);
+  int64_t first, last;
+  heed__attention_window(t, i, &first, &last);
+  if (sum == 0.0f) first = last = 0;
+  for (int64_t j = 0; j < first; j++) map[j] = 0.0f;
+  for (int64_t j = last; j < t->key_length; j++) map[j] = 0.0f;
+  int64_t j = first;
+  for (; j + AT_ONCE * V_LANES <= last; j += AT_ONCE * V_LANES) {
+    vfloat x[AT_ONCE];
+    V_UNROLL
+    for (int u = 0; u < AT_ONCE; u++) x[u] = v_sub(v_load(map + j + u * V_LANES), top);
+    exp_flushed(x, AT_ONCE);
+    V_UNROLL
+    for (int u = 0; u < AT_ONCE; u++) v_store(map + j + u * V_LANES, v_mul(x[u], share));
+  }
+  for (; j < last; j += V_LANES) {
+    const vmask part = v_first((size_t)heed__min(last - j, V_LANES));
+    vfloat x = v_sub(v_load_masked(map + j, part), top);
+    exp_flushed(&x, 1);
+    v_store_masked(map + j, v_mul(x, share), part);
+  }
+}
+
 /* Turns the strip's scores into weights. Sets factor[r], by which its output so far must be multiplied. */
 static void weights_of_strip(const attend_work *a, const seen *e, const attend_strip *s, float *factor) {
   const heed__attention_task *t = a->t;
@@ -305,6 +353,7 @@ static void weights_of_strip(const attend_work *a, const seen *e, const attend_s
   float shift[16] = {0}; /* whole vectors of ATTEND_STRIP lanes */
   float top[ATTEND_STRIP], sums[ATTEND_STRIP];
   finish_scores(a, e, row, top);
+  if (t->weights) keep_scores(a, e, row);
   for (int r = 0; r < ATTEND_STRIP; r++) {
     const float now = top[r] > most[r] ? top[r] : most[r];
     top[r] = now == -INFINITY ? 0.0f : now; /* no visible key so far */
@@ -376,6 +425,7 @@ static void write_strip(const attend_work *a, const attend_strip *s, bool sink) 
   for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP && i < t->last; r++, i++) {
     const bool nothing = sink && !isfinite(t->sink) && !sees_any(t, i);
     write_row(t, i, s->out + r * a->columns, nothing ? 0.0f : s->row_sum[r]);
+    if (t->weights) write_weights(t, i, s->row_max[r], nothing ? 0.0f : s->row_sum[r]);
     if (t->lse) {
       /* The sink alone is no key. */
       const bool unseen = nothing || s->row_sum[r] == 0.0f || (sink && !sees_any(t, i));
@@ -420,6 +470,7 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
     for (; at < strips; at++) {
       const attend_strip s = strip_of(&a, at * ATTEND_STRIP, blocks > 1);
       if (block == 0) begin_strip(&a, &s, sink);
+      if (block == 0 && t->weights) begin_map(t, s.row);
       see(&a, &e, t->first + s.row);
       if (e.high > e.low) {
         if (!e.values) pack_block(&a, &e);

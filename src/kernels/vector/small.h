@@ -83,8 +83,21 @@ static __attribute__((noinline)) void small_write_lse(const heed__attention_task
   }
 }
 
+/* The weights of rows i0 … i0 + n - 1 with `keys` keys from `first` on; 0 for rows in `none`. */
+static __attribute__((noinline)) void small_write_weights(const heed__attention_task *t, int64_t i0,
+                                                          int64_t n, int64_t first, int64_t keys,
+                                                          const vfloat *weight, vmask none) {
+  float *map = t->weights + i0 * t->key_length;
+  for (int64_t r = 0; r < n; r++) {
+    for (int64_t j = 0; j < first; j++) map[r * t->key_length + j] = 0.0f;
+    for (int64_t j = first + keys; j < t->key_length; j++) map[r * t->key_length + j] = 0.0f;
+  }
+  for (int64_t j = 0; j < keys; j++)
+    small_scatter(map + first + j, t->key_length, n, v_select(none, v_zero(), weight[j]));
+}
+
 /* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there is no mask, cap, slope,
- * sink or dropout, and lse is not wanted. */
+ * sink or dropout, and neither lse nor weights are wanted. */
 V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
   const heed_dtype k_dtype = plain ? HEED_FLOAT32 : t->k_dtype, v_dtype = plain ? HEED_FLOAT32 : t->v_dtype;
   const bool masked = !plain && (t->visible || t->padding || t->bias);
@@ -145,7 +158,10 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   const vfloat share = v_div(v_set(1.0f), sum);
   for (int64_t j = 0; j < keys; j++) {
     weight[j] = v_mul(weight[j], share);
-    if (!plain && t->dropout_mask)
+  }
+  if (!plain && t->weights) small_write_weights(t, i0, n, first, keys, weight, none);
+  for (int64_t j = 0; !plain && j < keys; j++) {
+    if (t->dropout_mask)
       weight[j] = v_mul(weight[j], small_gather(t->dropout_mask + (i0 - t->first) * t->key_length + first + j,
                                                 t->key_length, n));
   }
@@ -210,7 +226,7 @@ static void attend_small(const heed__attention_task *t) {
 #endif
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
                      t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias &&
-                     !t->dropout_mask && !t->lse;
+                     !t->dropout_mask && !t->lse && !t->weights;
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }

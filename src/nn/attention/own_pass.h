@@ -47,7 +47,7 @@ struct heed__own_pass {
   bool changed;            /* the weights: they are no longer those of the stages */
   heed_tensor *y;
   heed_tensor *point; /* the tensor of the current point */
-  bool drawn; /* by the dropout of the weights; the generator's states around it: */
+  bool drawn;         /* by the dropout of the weights; the generator's states around it: */
   heed_generator before, after;
   heed_attention_taps taps;
   heed_taps_wanted stage_wanted; /* taps of the stages */

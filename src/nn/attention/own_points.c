@@ -196,21 +196,33 @@ static bool is_finite(const heed_tensor *x) {
   return found == 0;
 }
 
-/* The values of all keys, row-major [b, kv heads, s, d], or without the dimensions that a pass lacks. */
-static heed_status values_of(heed__own_pass *pass, heed_tensor **out) {
+/* The values of all keys as float32 in *view, [b, kv heads, s, d]; *made, which the caller frees, holds them
+ * if they are stored in another dtype, or a row-major copy is needed. */
+static heed_status values_of(heed__own_pass *pass, bool row_major, heed_tensor *view, heed_tensor **made) {
   heed__attention_stages *p = &pass->stages;
   const heed_tensor *v = p->operands.v;
-  heed_tensor *values = NULL;
-  if (!p->spans) return heed__stages_copy(p, v, out);
-  heed_status status =
-      heed__tensor_new(pass->context, p->m->class->name, HEED_FLOAT32, v->ndim, v->shape, &values);
-  if (status == HEED_OK && !heed__kv_span_read(&p->span, HEED__KV_VALUES, values))
-    status = heed__stopped(pass->context, p->m->class->name);
-  if (status == HEED_OK)
-    *out = values;
-  else
-    heed_tensor_free(values);
-  return status;
+  const char *name = p->m->class->name;
+  heed_status status = HEED_OK;
+  if (v->dtype != HEED_FLOAT32) {
+    status = heed__tensor_new(pass->context, name, HEED_FLOAT32, v->ndim, v->shape, made);
+    if (status == HEED_OK && !heed__kv_span_read(&p->span, HEED__KV_VALUES, *made))
+      status = heed__stopped(pass->context, name);
+  } else if (row_major) {
+    status = heed__stages_copy(p, v, made);
+  }
+  if (status != HEED_OK) return status;
+  if (*made != NULL) v = *made;
+  const int missing = 4 - v->ndim; /* no batch, or one head */
+  const bool one_head = attention_of(pass)->one_head;
+  heed__alias_on_stack(view, v);
+  view->ndim = 4;
+  for (int d = 0; d < 4; d++) view->shape[d] = 1, view->stride[d] = v->stride[v->ndim - 2];
+  for (int d = 0; d < v->ndim; d++) {
+    const int to = d < v->ndim - 2 && one_head ? 0 : d + missing;
+    view->shape[to] = v->shape[d];
+    view->stride[to] = v->stride[d];
+  }
+  return HEED_OK;
 }
 
 /* Keys whose scores are -inf and whose weights are 0 are skipped, so that nan in them goes nowhere. For
@@ -247,43 +259,52 @@ static heed_status find_hidden(heed__own_pass *pass) {
   return heed__own_maps_end(pass, status);
 }
 
-/* out [b, h, n, d] = weights · values; the query heads of a group are rows of one product. */
+/* out [b, h, n, d] = weights · values, row by row. */
+static heed_status weigh_by_rows(heed__own_pass *pass, const heed_tensor *weights, const int64_t *shape,
+                                 heed_tensor **out) {
+  heed_tensor w, v, scores;
+  heed_tensor *values = NULL, *product = NULL;
+  heed_status status = values_of(pass, true, &v, &values);
+  if (status == HEED_OK) status = find_hidden(pass);
+  if (status == HEED_OK)
+    status = heed__tensor_new(pass->context, pass->module->class->name, HEED_FLOAT32, 4, shape, &product);
+  if (status == HEED_OK) {
+    view_point_maps(&w, weights, attention_of(pass)->one_head);
+    view_point_maps(&scores, pass->taps.biased_logits, attention_of(pass)->one_head);
+    status = weigh_rows(pass, &w, &scores, &v, product);
+  }
+  if (status == HEED_OK) {
+    *out = product;
+    product = NULL;
+  }
+  heed_tensor_free(product);
+  heed_tensor_free(values);
+  return status;
+}
+
+/* The same; the query heads of a group are rows of one product. A value that is not finite shows in it, even
+ * if its weight is 0. */
 static heed_status weigh_point(heed__own_pass *pass, const heed_tensor *weights, heed_tensor **out) {
-  const heed__attention_module *a = attention_of(pass);
-  const bool one_head = a->one_head;
   heed_tensor w, v, grouped;
   heed_tensor *values = NULL, *product = NULL;
-  heed_status status = values_of(pass, &values);
+  heed_status status = values_of(pass, false, &v, &values);
   if (status != HEED_OK) return status;
-  view_point_maps(&w, weights, one_head);
-  view_point_maps(&v, values, one_head);
-  const int64_t shape[] = {w.shape[0], w.shape[1], w.shape[2], a->head_dim};
-  if (is_finite(values)) {
-    heed__alias_on_stack(&grouped, &w);
-    grouped.shape[1] = v.shape[1];
-    grouped.shape[2] = heed__quotient(w.shape[1], v.shape[1]) * w.shape[2];
-    grouped.stride[1] = grouped.shape[2] * w.shape[3];
-    grouped.stride[0] = grouped.stride[1] * grouped.shape[1];
-    status = heed_matmul(pass->context, &grouped, &v, &product);
-    if (status == HEED_OK) {
-      view_point_maps(&grouped, product, false);
-      memcpy(grouped.shape, shape, sizeof shape);
-      for (int d = 3; d > 0; d--) grouped.stride[d - 1] = grouped.stride[d] * shape[d];
-      status = heed__tensor_from_view(pass->context, pass->module->class->name, &grouped, out);
-    }
-  } else {
-    heed_tensor scores;
-    status = find_hidden(pass);
-    if (status == HEED_OK)
-      status = heed__tensor_new(pass->context, pass->module->class->name, HEED_FLOAT32, 4, shape, &product);
-    if (status == HEED_OK) {
-      view_point_maps(&scores, pass->taps.biased_logits, one_head);
-      status = weigh_rows(pass, &w, &scores, &v, product);
-    }
-    if (status == HEED_OK) {
-      *out = product;
-      product = NULL;
-    }
+  view_point_maps(&w, weights, attention_of(pass)->one_head);
+  const int64_t shape[] = {w.shape[0], w.shape[1], w.shape[2], attention_of(pass)->head_dim};
+  heed__alias_on_stack(&grouped, &w);
+  grouped.shape[1] = v.shape[1];
+  grouped.shape[2] = heed__quotient(w.shape[1], v.shape[1]) * w.shape[2];
+  grouped.stride[1] = grouped.shape[2] * w.shape[3];
+  grouped.stride[0] = grouped.stride[1] * grouped.shape[1];
+  status = heed_matmul(pass->context, &grouped, &v, &product);
+  if (status == HEED_OK && !is_finite(product)) {
+    status = weigh_by_rows(pass, weights, shape, out);
+  } else if (status == HEED_OK) {
+    heed__alias_on_stack(&grouped, product);
+    memcpy(grouped.shape, shape, sizeof shape);
+    grouped.stride[3] = 1;
+    for (int d = 3; d > 0; d--) grouped.stride[d - 1] = grouped.stride[d] * shape[d];
+    status = heed__tensor_from_view(pass->context, pass->module->class->name, &grouped, out);
   }
   heed_tensor_free(product);
   heed_tensor_free(values);

@@ -40,10 +40,11 @@ static heed_status check_steps_class(const heed_module *m, const heed_tensor *x)
   const heed_status status = heed__refuse_own(m, steps_name);
   if (status != HEED_OK) return status;
   if (heed__stops(m) || heed__holds_watched(m)) {
-    return heed__fail(m->context, HEED_ARGUMENT,
-                      "%s: the %s has hooks or changed heads, which steps does not call; remove them, or call "
-                      "the module itself",
-                      steps_name, m->class->name);
+    return heed__fail(
+        m->context, HEED_ARGUMENT,
+        "%s: the %s has hooks or changed heads, which steps does not call; remove them, or call "
+        "the module itself",
+        steps_name, m->class->name);
   }
   if (!heed_module_setting(m, "softmax_dim", &dim) || dim.as.integer == -1 || dim.as.integer == x->ndim)
     return HEED_OK;
