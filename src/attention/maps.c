@@ -10,7 +10,7 @@ enum {
   MAP_ROWS = 192,       /* maximum rows of a block */
   MAP_SCORES = 1 << 16, /* maximum scores of a block, unless it has one row: they stay in the cache */
   MAP_WORK = 1 << 22,   /* maximum multiply-adds of a product, unless it is one row by MAP_KEYS keys */
-  MAP_KEYS = 64,        /* minimum keys of a product */
+  MAP_KEYS = 64,        /* minimum keys of a product, unless there are fewer */
   MAP_WIDENED = 1 << 16 /* maximum floats of widened keys, unless they are MAP_KEYS keys */
 };
 
@@ -26,7 +26,7 @@ static int64_t map_keys_of(const map_task *t) {
   const int64_t d = heed__max(t->head_size, 1);
   int64_t keys = MAP_WORK / heed__min(d, MAP_WORK) / map_rows_of(t);
   if (t->k_dtype != HEED_FLOAT32) keys = heed__min(keys, MAP_WIDENED / heed__min(d, MAP_WIDENED));
-  return heed__max(keys, MAP_KEYS);
+  return heed__min(heed__max(keys, MAP_KEYS), heed__max(t->key_length, 1)); /* widened keys fit in memory */
 }
 
 /* A row of scores with the sink behind it. */

@@ -218,6 +218,17 @@ describe("need_lse", function()
     end
   end)
 
+  it("is the same where the weights are changed on the way: a sink alone is no key", function()
+    local m, x = multi_head { sinks = true }, heed.randn(2, 3, 6)
+    local given = { key_padding_mask = heed.tensor({ { 1, 1, 1 }, { 0, 0, 1 } }):bool(), need_lse = true }
+    local _, plain = m(x, given)
+    local handle = m:on_weights(function(weights) return weights * 0.5 end)
+    local _, changed = m(x, given)
+    handle:remove()
+    assert.are.equal(-math.huge, changed.lse[1]:max():item())
+    close(plain.lse[2], changed.lse[2], 1e-6)
+  end)
+
   it("comes with all intermediate results", function()
     local _, info = multi_head()(heed.randn(5, 6), { need_weights = true, need_lse = true })
     assert.are.equal("keys lse queries scores values weights", names_in(info))

@@ -45,9 +45,31 @@ describe("labels", function()
     assert.are.equal("a\\x1b[31m\\n\\x9b", text.clean "a\27[31m\n\194\155")
   end)
 
+  it("have neither marks of direction nor noncharacters, which XML refuses", function()
+    assert.are.equal("\\u200e\\u200f\\u061c", text.clean "\226\128\142\226\128\143\216\156")
+    assert.are.equal("\\ufffe\\uffff\\u1ffff",
+      text.clean "\239\191\190\239\191\191\240\159\191\191")
+  end)
+
   it("have U+FFFD for invalid bytes", function()
     assert.are.equal("a\239\191\189b", text.clean "a\255b")
     assert.are.equal("\239\191\189\239\191\189", text.clean "\192\128")
+  end)
+end)
+
+describe("the width of a terminal", function()
+  it("is 80 where COLUMNS is no width", function()
+    local getenv, columns = os.getenv, require("heed.core").files.terminal
+    local value
+    os.getenv = function() return value end -- luacheck: ignore 122
+    require("heed.core").files.terminal = function() end
+    local widths = {}
+    for i, each in ipairs { "40", "-5", "0", "1e9", "nan", "wide", "" } do
+      value = each
+      widths[i] = terminal.detect().width
+    end
+    os.getenv, require("heed.core").files.terminal = getenv, columns -- luacheck: ignore 122
+    assert.are.same({ 40, 80, 80, 80, 80, 80, 80 }, widths)
   end)
 end)
 

@@ -132,6 +132,22 @@ describe("a listener of a point", function()
     assert.are.equal(before, tostring(g:get_state()))
   end)
 
+  it("that fails in a later head of a wrapper leaves the generator as it was", function()
+    local m = nn.MultiHeadAttentionWrapper { d_in = 6, d_out = 4, context_length = 8, dropout = 0.5, num_heads = 3 }
+    local input = heed.randn(1, 4, 6)
+    local g = heed.Generator(3)
+    local before = tostring(g:get_state())
+    local handle = m.heads[2]:register_forward_hook(function() error("no", 0) end)
+    assert.has_error(function() m(input, { generator = g }) end, "no")
+    assert.are.equal(before, tostring(g:get_state()))
+    heed.manual_seed(5)
+    pcall(m, input) -- the default generator
+    handle:remove()
+    local y = m(input)
+    heed.manual_seed(5)
+    assert.is_true(y:equal(m(input)))
+  end)
+
   it("draws the dropout of a pass that nobody changes", function()
     local m = mha { dropout = 0.5 }
     local expected = m(x, { generator = heed.Generator(3) })

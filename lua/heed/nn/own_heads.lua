@@ -1,6 +1,7 @@
 --- The forward pass of a MultiHeadAttentionWrapper whose heads have listeners: each head is called from Lua, as
 --- src/nn/attention/multi_head_attention_wrapper.c does in C. Shapes: b batch, h heads, n queries, s keys.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local primitives = core.modules
@@ -52,14 +53,20 @@ local function stack(infos, need_weights)
   return result
 end
 
-return function(m, ...)
-  if not primitives.holds_watched(m.heads) then return primitives.forward(m, ...) end
-  local given = { primitives.read_forward(m, ...) } -- copies, which no listener can release
-  local x, options = given[1], {}
-  for i, name in ipairs(NAMES) do options[name] = given[i + 1] end
-  local heads, ys, infos = {}, {}, {}
-  for i, head in m.heads:iter() do heads[i] = head end
-  local need, positions = choose(options.need_weights, #heads)
+--- f(...), after whose errors the generator has its earlier state, as after those of the wrapper in C.
+local function run_or_undo(generator, f, ...)
+  if not compat.yields_in_pcall() then return f(...) end
+  local before = core.Generator()
+  primitives.copy_generator(generator, before)
+  local result = compat.pack(pcall(f, ...))
+  if result[1] then return compat.unpack(result, 2, result.n) end
+  primitives.copy_generator(before, generator)
+  error(result[2], 0)
+end
+
+--- The outputs of the heads, and their results by position.
+local function run(heads, x, options, need, positions)
+  local ys, infos = {}, {}
   for i, head in ipairs(heads) do
     local own = {}
     for name, value in pairs(options) do own[name] = value end
@@ -71,6 +78,18 @@ return function(m, ...)
     ys[i] = y
     if at then infos[at] = info end
   end
+  return ys, infos
+end
+
+return function(m, ...)
+  if not primitives.holds_watched(m.heads) then return primitives.forward(m, ...) end
+  local given = { primitives.read_forward(m, ...) } -- copies, which no listener can release
+  local x, options = given[1], {}
+  for i, name in ipairs(NAMES) do options[name] = given[i + 1] end
+  local heads = {}
+  for i, head in m.heads:iter() do heads[i] = head end
+  local need, positions = choose(options.need_weights, #heads)
+  local ys, infos = run_or_undo(options.generator, run, heads, x, options, need, positions)
   local y = core.cat(ys, -1)
   if not options.need_weights and not options.need_lse then return y end
   return y, stack(infos, options.need_weights)

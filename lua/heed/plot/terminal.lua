@@ -15,6 +15,12 @@ local function variable(name)
   return value ~= "" and value or nil
 end
 
+-- COLUMNS, if it is a width that the charts' own option allows.
+local function columns_set()
+  local value = tonumber(variable "COLUMNS")
+  return value and value >= 1 and value <= 8192 and math.floor(value) or nil
+end
+
 --- What standard output can show: {width, colours = 0 | 16 | 256 | 2^24, unicode}. Colours follow NO_COLOR, COLORTERM
 --- and TERM; files and pipes get plain characters.
 function terminal.detect()
@@ -28,7 +34,7 @@ function terminal.detect()
       or term:find "256" and 256 or 16
   end
   return {
-    width = columns or tonumber(variable "COLUMNS") or 80,
+    width = columns or columns_set() or 80,
     colours = count,
     unicode = locale:find "utf%-?8" ~= nil,
   }

@@ -43,7 +43,8 @@ local function length_at(s, i)
 end
 
 --- The characters of a label as a list. Invalid bytes become U+FFFD; control characters (C0, DEL, C1, line separators
---- and marks that change the direction) become visible escapes, such as those that Lua writes in strings.
+--- and marks that change the direction) and noncharacters, which XML refuses, become visible escapes, such as those
+--- that Lua writes in strings.
 function text.characters(s)
   local list, i = {}, 1
   while i <= #s do
@@ -52,7 +53,8 @@ function text.characters(s)
     local c = n and s:sub(i, i + n - 1) or "\239\191\189"
     local code = compat.code(c)
     local control = code < 0x20 or code >= 0x7F and code < 0xA0 or code >= 0x2028 and code <= 0x202E
-      or code >= 0x2066 and code <= 0x2069
+      or code >= 0x2066 and code <= 0x2069 or code == 0x200E or code == 0x200F or code == 0x61C
+      or code % 0x10000 >= 0xFFFE
     if control then
       c = code == 10 and "\\n" or code == 9 and "\\t" or code < 0x100 and ("\\x%02x"):format(code)
         or ("\\u%04x"):format(code)

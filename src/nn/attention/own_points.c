@@ -326,11 +326,16 @@ static heed_status lse_of_scores(heed__own_pass *pass) {
       const int64_t head = r / n % attention_of(pass)->num_heads;
       sink = (const float *)(const void *)sinks->data + head * sinks->stride[0];
     }
-    double most = sink != NULL ? *sink : -INFINITY, sum = 0;
-    for (int64_t j = 0; j < s; j++) most = x[j] > most ? x[j] : most;
+    double most = -INFINITY, sum = 0;
+    bool seen = false; /* the sink alone is no key */
+    for (int64_t j = 0; j < s; j++) {
+      most = x[j] > most ? x[j] : most;
+      seen |= x[j] != -INFINITY;
+    }
+    if (sink != NULL && *sink > most) most = *sink;
     for (int64_t j = 0; j < s; j++) sum += exp(x[j] - most);
     if (sink != NULL) sum += exp(*sink - most);
-    ((float *)(void *)lse->data)[r] = most == -INFINITY ? -INFINITY : (float)(most + log(sum));
+    ((float *)(void *)lse->data)[r] = !seen ? -INFINITY : (float)(most + log(sum));
     if (heed__is_due(&pass->context->pace)) status = heed__stopped(pass->context, name);
   }
   if (status == HEED_OK)
