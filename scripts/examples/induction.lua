@@ -5,6 +5,7 @@
 -- earlier layer that tells each character its predecessor. Heads are written LAYER.HEAD, counted from 1.
 -- Source: Olsson et al., "In-context Learning and Induction Heads" (2022, arXiv:2209.11895).
 local heed = require "heed"
+local interpret = require "heed.interpret"
 local F = heed.nn.functional
 
 local TEXTS, PERIOD = 64, 40 -- texts of so many characters, each written twice
@@ -42,17 +43,13 @@ end
 
 -- ---- Scores -------------------------------------------------------------------------------------
 
--- The mean weight on the character `distance` before, for each head. 1 is the character before; PERIOD - 1 the one that
--- followed the last occurrence.
-local function mean_weight(weights, distance) return weights:diagonal(-distance, 3, 4):mean(-1):mean(1) end
-
 local logits, info = model(ids, { need_weights = { "weights" } })
 local kinds = { { name = "previous token" }, { name = "induction" } }
 for _, kind in ipairs(kinds) do kind.scores, kind.found = {}, {} end
 for layer = 1, layers do
   local weights = info.layers[layer].weights -- [texts, heads, n, n]
-  kinds[1].scores[layer] = mean_weight(weights, 1)
-  kinds[2].scores[layer] = mean_weight(weights, PERIOD - 1)
+  kinds[1].scores[layer] = interpret.previous_token_score(weights):mean(1)
+  kinds[2].scores[layer] = interpret.induction_score(weights, { period = PERIOD }):mean(1)
 end
 
 print(("%d texts of %d random characters, each written twice\n"):format(TEXTS, PERIOD))

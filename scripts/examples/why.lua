@@ -1,8 +1,8 @@
 -- Looks for the heads of MiniLM that link a pronoun to its noun, shows what the strongest one does, and for how many
 -- sentences it holds:
 --   build/heed scripts/examples/why.lua [FILE]
--- FILE, x.svg or x.html, receives the map of that head. Needs the model that `make model` downloads (HEED_MODEL may
--- name its folder). Each pair of sentences differs in one word, which decides what "it" is. A head that links "it" to
+-- FILE: x.svg receives the map of that head, x.html a page with all layers and heads that opens at it. Needs the model
+-- that `make model` downloads (HEED_MODEL may name its folder). Each pair of sentences differs in one word, which decides what "it" is. A head that links "it" to
 -- its noun must move its weight when that word changes.
 require "heed"
 
@@ -112,8 +112,13 @@ for query, row in ipairs(map:tolist()) do
   print(("%-8s%s"):format(tokens[query], table.concat(cells)))
 end
 if arg[1] then
-  local title = ("layer %d, head %d: %s"):format(best.layer, best.head, text)
-  local written, why = require("heed.plot").heatmap(map, { labels = tokens, title = title, file = arg[1] })
+  local plot, written, why = require "heed.plot", nil, nil
+  if arg[1]:find "%.html?$" then
+    written, why = plot.attention(bert, text, { file = arg[1], head = { best.layer, best.head } })
+  else
+    local title = ("layer %d, head %d: %s"):format(best.layer, best.head, text)
+    written, why = plot.heatmap(map, { labels = tokens, title = title, file = arg[1] })
+  end
   if not written then stop("%s", why) end
 end
 
