@@ -2,8 +2,8 @@
 -- sentences it holds:
 --   build/heed scripts/examples/why.lua [FILE]
 -- FILE: x.svg receives the map of that head, x.html a page with all layers and heads that opens at it. Needs the model
--- that `make model` downloads (HEED_MODEL may name its folder). Each pair of sentences differs in one word, which decides what "it" is. A head that links "it" to
--- its noun must move its weight when that word changes.
+-- that `make model` downloads (HEED_MODEL may name its folder). Each pair of sentences differs in one word, which
+-- decides what "it" is. A head that links "it" to its noun must move its weight when that word changes.
 require "heed"
 
 -- A sentence, the word that makes "it" the first noun, the one that makes it the second, and the two nouns.
@@ -112,7 +112,8 @@ for query, row in ipairs(map:tolist()) do
   print(("%-8s%s"):format(tokens[query], table.concat(cells)))
 end
 if arg[1] then
-  local plot, written, why = require "heed.plot", nil, nil
+  local plot = require "heed.plot"
+  local written, why
   if arg[1]:find "%.html?$" then
     written, why = plot.attention(bert, text, { file = arg[1], head = { best.layer, best.head } })
   else
