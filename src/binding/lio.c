@@ -262,13 +262,18 @@ static int text(lua_State *L) {
   return 1;
 }
 
+static const char *check_bytes(lua_State *L, int idx, const char *function, size_t *length) {
+  if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "bytes", "a string");
+  return lua_tolstring(L, idx, length);
+}
+
 /* write(path, bytes): true; or nil, message */
 static int write_bytes(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
   size_t length;
   const char *path = path_argument(L, 1, "save");
-  const char *bytes = luaL_checklstring(L, 2, &length);
+  const char *bytes = check_bytes(L, 2, "save", &length);
   TRY_FILE(L, &status, heed__save_bytes(ctx, path, bytes, length));
   if (status != HEED_OK) return failed(L, status);
   lua_pushboolean(L, true);
@@ -278,9 +283,9 @@ static int write_bytes(lua_State *L) {
 /* compress(bytes): a zlib stream */
 static int compress_bytes(lua_State *L) {
   size_t length;
-  const char *bytes = luaL_checklstring(L, 1, &length);
+  const char *bytes = check_bytes(L, 1, "compress", &length);
   const size_t capacity = heed__zlib_bound(length);
-  if (capacity == 0) return lheed_error(L, "save: the picture is too large for this system");
+  if (capacity == 0) return lheed_error(L, "compress: the bytes are too many for this system");
   char *out = lua_newuserdatauv(L, capacity, 0);
   lua_pushlstring(L, out, heed__zlib_compress(bytes, length, out, capacity));
   return 1;
@@ -289,7 +294,7 @@ static int compress_bytes(lua_State *L) {
 /* crc32(bytes): an integer from 0 to 2^32 - 1 */
 static int crc32_of_bytes(lua_State *L) {
   size_t length;
-  const char *bytes = luaL_checklstring(L, 1, &length);
+  const char *bytes = check_bytes(L, 1, "crc32", &length);
   lua_pushnumber(L, (lua_Number)heed__crc32(bytes, length));
   return 1;
 }

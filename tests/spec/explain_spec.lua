@@ -21,10 +21,12 @@ local function draw(seed)
   local crossed = chance(0.3)
   local kdim, vdim = crossed and chance(0.5) and 5 or 6, nil
   if crossed and chance(0.5) then vdim = 7 end
-  local m = nn.MultiHeadAttention { kdim = kdim, vdim = vdim, qkv_bias = chance(0.5),
-    d_in = 6, d_out = 16, num_heads = 4, num_kv_heads = kv, context_length = 32,
-    dropout = chance(0.3) and 0.4 or 0, causal = rules.causal, window = window, softcap = chance(0.3) and 1.5 or nil,
-    alibi = chance(0.3), sinks = chance(0.3), qk_norm = chance(0.3), rope = not crossed and chance(0.4) and {} or nil }
+  local m = nn.MultiHeadAttention {
+    kdim = kdim, vdim = vdim, qkv_bias = chance(0.5), d_in = 6, d_out = 16, num_heads = 4, num_kv_heads = kv,
+    context_length = 32, dropout = chance(0.3) and 0.4 or 0, causal = rules.causal, window = window,
+    softcap = chance(0.3) and 1.5 or nil,
+    alibi = chance(0.3), sinks = chance(0.3), qk_norm = chance(0.3), rope = not crossed and chance(0.4) and {} or nil,
+  }
   if m.sinks then m.sinks:copy_(heed.randn(4)) end
   local x, options = heed.randn(2, n, 6), {}
   if m.qk_norm then

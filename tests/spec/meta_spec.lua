@@ -13,7 +13,7 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
   "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "plot",
+  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -147,7 +147,13 @@ describe("the annotations", function()
     end
   end)
 
-  it("name the charts", function() compare("plot", names_of((require "heed.plot"))) end)
+  it("name the charts", function()
+    local plot = require "heed.plot"
+    local names = names_of(plot)
+    names.attention = plot.attention ~= nil -- loaded when it is first used
+    compare("plot", names)
+  end)
+  it("name the contents of heed.interpret", function() compare("interpret", names_of((require "heed.interpret"))) end)
 
   it("name the fields and methods of decoders", function()
     local gpt2 = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")

@@ -60,4 +60,28 @@ function plot.bars(y, options) end
 ---@return string? problem
 function plot.hist(x, options) end
 
+---@class heed.AttentionPageOptions
+---@field file? string a path that ends in .html (the page) or .txt (the strongest links)
+---@field title? string the text by default
+---@field full? boolean the page keeps all weights, however large it becomes; false by default: it stays under 2 MB
+---@field top? integer so many weights of each row, at most 255, instead of as many as fit; in text 3 by default
+---@field labels? (string|number)[]|heed.AttentionLabels of the tokens, for models that are given ids
+---@field head? integer[] {layer, head}: the page opens with it, and text shows it instead of the mean of all heads
+---@field format? "html"|"txt" instead of the path's ending
+---@field to? "string" returns the page or the text
+
+---The labels of cross attention.
+---@class heed.AttentionLabels
+---@field queries (string|number)[]
+---@field keys (string|number)[]
+
+---The attention of all layers and heads as one HTML page that needs no network, or without `file`, as text: the
+---strongest links of each token. Weights of exactly 0 are hidden places.
+---@param source heed.Module|heed.Tensor|heed.Tensor[] a model, or the weights of its layers, each [heads, queries, keys]
+---@param given? string|heed.Indices|heed.Tensor|heed.AttentionLabels for a model with a tokenizer a text, for others their input; for weights the labels
+---@param options? heed.AttentionPageOptions
+---@return string|boolean|nil result the page (`to`), true if it was written (`file`), or nil
+---@return string? problem why the file could not be written
+function plot.attention(source, given, options) end
+
 return plot

@@ -120,6 +120,9 @@ function M.put(cache, name, x)
   own.tensors[name] = x
 end
 
+--- Whether a value is such a cache.
+function M.is(value) return compat.raw(value, HELD) ~= nil end
+
 --- The tensor of that name, or nil.
 function M.peek(cache, name) return compat.raw(cache, HELD).tensors[name] end
 
