@@ -102,7 +102,7 @@ local function record_of(r, dot, b, i, j, queries)
   if r.causal and j > at then hidden[#hidden + 1] = "causal" end
   if r.left and j < at - r.left or not r.causal and r.right and j > at + r.right then hidden[#hidden + 1] = "window" end
   if r.attn_mask then
-    local last = r.attn_mask.shape[r.attn_mask.ndim]
+    local last = r.attn_mask.ndim == 0 and 1 or r.attn_mask.shape[r.attn_mask.ndim]
     local column = r.first > 0 and last ~= 1 and last <= r.kept and kept or j
     local value = masked_at(r.attn_mask, r.headed, b, r.head, i, column)
     if value == nil or value == false or value == -math.huge then hidden[#hidden + 1] = "attn_mask" end
