@@ -253,4 +253,16 @@ describe("patch and on_weights", function()
     raises("patch: weights is a tensor of shape [4] and dtype float32; it must be a float32 tensor [n, s] or [b, n, s]",
       function() m:patch(1, heed.zeros(4)) end)
   end)
+
+  it("refuse values that are no numbers, or of another shape", function()
+    local m = mha()
+    raises("ablate: value is a string ('x'); it must be a number or a tensor",
+      function() m:ablate(1, { value = "x" }) end)
+    local handle = m:ablate(1, { value = heed.zeros(3, 1, 1) })
+    raises("ablate: value is a tensor of shape [3, 1, 1] and dtype float32; it must be a number or a tensor that "
+      .. "broadcasts to [2, 5, 2] in this pass", function() m(x) end)
+    handle:remove()
+    m:ablate(1, { value = heed.zeros(2, 1, 1) })
+    m(x)
+  end)
 end)
