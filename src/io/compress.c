@@ -21,7 +21,9 @@ heed_status heed__save_bytes(heed_context *ctx, const char *path, const char *da
 enum { STORED_BLOCK = 0xffff, STORED_HEADER = 5, STREAM_BYTES = 2 + 4 };
 
 size_t heed__zlib_bound(size_t bytes) {
-  const size_t extra = (bytes / STORED_BLOCK + 1) * STORED_HEADER + STREAM_BYTES + 64;
+  const size_t stored = (bytes / STORED_BLOCK + 1) * STORED_HEADER;
+  /* compressBound of zlib adds bytes / 4096 + bytes / 16384 + bytes / 2^25 + 13. */
+  const size_t extra = stored + bytes / 2048 + STREAM_BYTES + 64;
   return bytes > SIZE_MAX - extra ? 0 : bytes + extra;
 }
 

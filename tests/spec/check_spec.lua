@@ -156,4 +156,10 @@ describe("check", function()
       softmax_dim = 1 }, x)
     warns("window.left is 0", module { d_in = 8, window = { left = 0 } }, x)
   end)
+
+  it("warns of an x that the module does not take", function()
+    warns("x is [5, 7]; it must be [n, 8] or [b, n, 8], since d_in is 8: the forward pass will raise an error",
+      module { d_in = 8 }, heed.randn(5, 7))
+    warns("x is [8]; it must be [n, 8]", module { d_in = 8 }, heed.randn(8))
+  end)
 end)

@@ -185,4 +185,9 @@ describe("bad arguments of charts", function()
     refuses("heatmap: there is no option 'lables'", plot.heatmap, heed.eye(2), { lables = {} })
     refuses("hist: range is not two finite numbers in order", plot.hist, { 1 }, { range = { 2, 1 } })
   end)
+
+  it("compress large pictures", function()
+    local png = plot.heatmap(heed.eye(2), { to = "string", format = "png", width = 240, height = 100 })
+    assert.is_true(#png < 480 * 200 * 3 / 20) -- 3 bytes for each pixel without compression
+  end)
 end)

@@ -188,6 +188,13 @@ describe("run_with_hooks", function()
     local m = gpt2()
     raises("run_with_hooks: the model has no point 'hook_embd'; did you mean 'hook_embed'?",
       function() m:run_with_hooks(IDS, { hook_embd = print }) end)
+    raises("run_with_hooks: the model has no point 'zzz'; hook_names() lists all",
+      function() m:run_with_hooks(IDS, { zzz = print }) end)
+    local _, cache = m:run_with_cache(IDS)
+    raises("get: the cache has no 'patern'; did you mean 'blocks.0.attn.hook_pattern', "
+      .. "'blocks.1.attn.hook_pattern' or 'blocks.2.attn.hook_pattern'?",
+      function() return cache:get("patern", 1) end)
+    raises("stack: the cache has no 'zzz'; names() lists all", function() return cache:stack "zzz" end)
     raises("run_with_hooks: hooks['hook_embed'] is the number 1; it must be a function",
       function() m:run_with_hooks(IDS, { hook_embed = 1 }) end)
     raises("run_with_hooks: hooks is nil; it must be a table of functions by name",

@@ -282,4 +282,16 @@ describe("patch and on_weights", function()
     raises("on_weights: self is a module (Sequential); it must be a module with attention modules of heed in it",
       function() nn.Sequential(nn.Linear(2, 2)):on_weights(print) end)
   end)
+
+  it("refuse values that are no numbers, or of another shape", function()
+    local m = mha()
+    raises("ablate: value is a string ('x'); it must be a number or a tensor",
+      function() m:ablate(1, { value = "x" }) end)
+    local handle = m:ablate(1, { value = heed.zeros(3, 1, 1) })
+    raises("ablate: value is a tensor of shape [3, 1, 1] and dtype float32; it must be a number or a tensor that "
+      .. "broadcasts to [2, 5, 2] in this pass", function() m(x) end)
+    handle:remove()
+    m:ablate(1, { value = heed.zeros(2, 1, 1) })
+    m(x)
+  end)
 end)

@@ -16,7 +16,7 @@ end
 local function fail_unknown(method, name, own)
   local list = {}
   for i, each in ipairs(own.names) do list[i] = { name = each } end
-  E.fail("%s: the cache has no '%s'%s", method, name, named.hint(name, list))
+  E.fail("%s: the cache has no '%s'%s", method, name, named.hint(name, list, "names"))
 end
 
 function Cache.__index(self, name)

@@ -224,7 +224,10 @@ function check.check(self, x, options)
     check_mask(warn, mask)
     check_float_mask(warn, mask)
   end
-  if x.ndim == 2 or x.ndim == 3 then
+  if x.ndim ~= 2 and x.ndim ~= 3 or x.shape[x.ndim] ~= unit.d_in then
+    warn("x is %s; it must be [n, %d] or [b, n, %d], since d_in is %d: the forward pass will raise an error",
+      tostring(x.shape):match "%[.*%]", unit.d_in, unit.d_in, unit.d_in)
+  else
     local n, from = x.shape[x.ndim - 1], is_tensor(given.key) and given.key or x
     local s = from.ndim >= 2 and from.shape[from.ndim - 1] or 0
     local before = #warnings

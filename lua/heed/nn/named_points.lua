@@ -74,15 +74,23 @@ end
 
 -- ---- Choosing -----------------------------------------------------------------------------------
 
---- "; did you mean 'blocks.0.hook_embed'?", or "".
-function named.hint(name, list)
-  local suggest, known, ending = require "heed.suggest", {}, {}
-  for _, each in ipairs(list) do
-    known[each.name] = true
-    if #ending < 3 and each.name:find(name, 1, true) then ending[#ending + 1] = each.name end
+--- "; did you mean 'blocks.0.hook_embed'?", or that the method `lister` lists all.
+function named.hint(name, list, lister)
+  local suggest, known, last = require "heed.suggest", {}, {}
+  local function containing(part)
+    local found = {}
+    for _, each in ipairs(list) do
+      if part and #found < 3 and each.name:find(part, 1, true) then found[#found + 1] = each.name end
+    end
+    return found
   end
-  local question = suggest.question(suggest.nearest(name, known)) or suggest.question(ending)
-  return question and "; " .. question or ""
+  for _, each in ipairs(list) do
+    local short = each.name:match "([^.]*)$"
+    known[each.name], last[short], last[short:gsub("^hook_", "")] = true, true, true
+  end
+  local question = suggest.question(suggest.nearest(name, known)) or suggest.question(containing(name))
+    or suggest.question(containing(suggest.nearest(name, last)[1]))
+  return "; " .. (question or lister .. "() lists all")
 end
 
 --- The points that `names` stands for: a name, a list of names, or a function that receives each name and returns
@@ -108,7 +116,7 @@ function named.choose(names, list, by_name, method, argument)
       E.reject(method, what, name, "a name%s", wanted == names and "" or ", a list of names or a function of the name")
     end
     if not by_name[name] then
-      local fix = #list == 0 and "; the model has no points" or named.hint(name, list)
+      local fix = #list == 0 and "; the model has no points" or named.hint(name, list, "hook_names")
       E.fail("%s: the model has no point '%s'%s", method, name, fix)
     end
     chosen[i] = by_name[name]

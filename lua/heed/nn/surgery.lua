@@ -42,6 +42,18 @@ end
 
 -- ---- Ablating -----------------------------------------------------------------------------------
 
+--- Raises unless the value broadcasts to [b, n, d] of z [b, n, h, d].
+local function check_broadcasts(value, shape)
+  local sizes = { shape[1], shape[2], shape[4] }
+  for i = 1, value.ndim do
+    local size = value.shape[i]
+    if size ~= 1 and size ~= sizes[3 - value.ndim + i] then
+      E.reject("ablate", "value", value, "a number or a tensor that broadcasts to [%d, %d, %d] in this pass", sizes[1],
+        sizes[2], sizes[3])
+    end
+  end
+end
+
 --- m:ablate{2, 5}: what these heads give is 0, or `value`, a number or a tensor that broadcasts to [b, n, d]. The
 --- options may stand in the list: m:ablate{2, 5, value = mean}.
 function surgery.ablate(self, heads, options)
@@ -59,6 +71,8 @@ function surgery.ablate(self, heads, options)
   end
   local list = read_heads(self, heads)
   if type(value) ~= "number" then
+    local kind = E.kind(value)
+    if kind ~= "tensor" and kind ~= "parameter" then E.reject("ablate", "value", value, "a number or a tensor") end
     E.check_operand(value, "ablate", "value")
     if value.ndim > 3 then E.reject("ablate", "value", value, "a number or a tensor that broadcasts to [b, n, d]") end
     value = value:clone()
@@ -68,6 +82,7 @@ function surgery.ablate(self, heads, options)
     for _, head in ipairs(list) do
       local at = head - context.heads[1] + 1
       if at >= 1 and head <= context.heads[2] then
+        if type(value) ~= "number" then check_broadcasts(value, z.shape) end
         changed = changed or z:clone()
         changed:select(3, at):copy_(type(value) == "number" and core.full({ 1 }, value) or value)
       end

@@ -112,7 +112,7 @@ local compare_all = core.frame(function(self, class, x, forward, tolerance, y, z
       local given = wrapper and { queries = { q[b][pass] }, keys = { k[b][pass] }, values = { v[b][pass] } }
         or { queries = q[b], keys = k[b], values = v[b] }
       local exact = oracle.pass(self, unit, forward, wrapper and pass or nil, b, tokens[b], keys[b], values[b], given)
-      local width = exact.y and exact.y[1] and #exact.y[1] or 0
+      local width = exact.y and exact.y[1] and #exact.y[1] or 0 -- no rows: x has no tokens
       for h = 1, #exact.z do
         local at = wrapper and pass or h
         result.weights = math.max(result.weights, compare(all, exact.weights[h], weights[b][at]))
