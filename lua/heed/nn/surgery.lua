@@ -42,6 +42,16 @@ end
 
 -- ---- Ablating -----------------------------------------------------------------------------------
 
+--- Refuses a tensor that does not broadcast to the shape [b, n, d] of what a head gives.
+local function check_broadcasts(value, shape)
+  for i = 1, value.ndim do
+    local size = value.shape[value.ndim + 1 - i]
+    if size ~= 1 and size ~= shape[#shape + 1 - i] then
+      E.reject("ablate", "value", value, "a number or a tensor that broadcasts to [%s]", table.concat(shape, ", "))
+    end
+  end
+end
+
 --- m:ablate{2, 5}: what these heads give is 0, or `value`, a number or a tensor that broadcasts to [b, n, d]. The
 --- options may stand in the list: m:ablate{2, 5, value = mean}.
 function surgery.ablate(self, heads, options)
@@ -59,8 +69,11 @@ function surgery.ablate(self, heads, options)
   end
   local list = read_heads(self, heads)
   if type(value) ~= "number" then
+    local kind = E.kind(value)
+    if kind ~= "tensor" and kind ~= "parameter" or value.ndim > 3 then
+      E.reject("ablate", "value", value, "a number or a tensor that broadcasts to [b, n, d]")
+    end
     E.check_operand(value, "ablate", "value")
-    if value.ndim > 3 then E.reject("ablate", "value", value, "a number or a tensor that broadcasts to [b, n, d]") end
     value = value:clone()
   end
   return points.add(self, "z", function(z, context)
@@ -69,7 +82,9 @@ function surgery.ablate(self, heads, options)
       local at = head - context.heads[1] + 1
       if at >= 1 and head <= context.heads[2] then
         changed = changed or z:clone()
-        changed:select(3, at):copy_(type(value) == "number" and core.full({ 1 }, value) or value)
+        local into = changed:select(3, at)
+        if type(value) ~= "number" then check_broadcasts(value, into.shape) end
+        into:copy_(type(value) == "number" and core.full({ 1 }, value) or value)
       end
     end
     return changed
