@@ -167,12 +167,12 @@ describe("need_weights as a table", function()
     local function wrong(message, wanted)
       fails("MultiHeadAttention: " .. message, function() return m(x, { need_weights = wanted }) end)
     end
-    wrong("need_weights contains a string ('weight'); its names must be among scores, weights, dropped_weights, queries, "
-      .. "keys, values, lse", { "weight" })
-    wrong("need_weights contains the number 3; its names must be among scores, weights, dropped_weights, queries, keys, "
-      .. "values, lse", { 3 })
-    wrong("need_weights contains a string ('logits'); its names must be among scores, weights, dropped_weights, queries, "
-      .. "keys, values, lse", { "logits" })
+    wrong("need_weights contains a string ('weight'); its names must be among scores, weights, dropped_weights, "
+      .. "queries, keys, values, lse", { "weight" })
+    wrong("need_weights contains the number 3; its names must be among scores, weights, dropped_weights, "
+      .. "queries, keys, values, lse", { 3 })
+    wrong("need_weights contains a string ('logits'); its names must be among scores, weights, dropped_weights, "
+      .. "queries, keys, values, lse", { "logits" })
     wrong("need_weights has the field 'head'; its fields are heads and queries", { "weights", head = { 1 } })
     wrong("need_weights is a list with gaps; its names must be at 1, 2, …", { [2] = "weights" })
     wrong("need_weights is a list with gaps; its names must be at 1, 2, …", { "weights", [0.5] = "scores" })
