@@ -145,21 +145,31 @@ static unsigned point_bits(lua_State *L, int idx) {
   return bits;
 }
 
+/* A pass cannot continue after it has run out of memory, as with LHEED_TRY. So garbage is collected before,
+ * if the limit is near. */
+static void make_room(lua_State *L, const heed__own_pass *pass) {
+  heed_context *ctx = lheed_get(L)->context;
+  const double limit = (double)ctx->limits.memory;
+  if (limit > 0 && (double)heed_memory_in_use(ctx) + heed__own_pass_memory(pass) > limit) lheed_collect(L);
+}
+
 /* own_pass(read, edited, m, x, options…) → the pass, whether it computes taps, the number of past tokens;
- * nil, if the pass has no reason to stop. read, edited: names of points, separated by spaces. */
+ * nil, if the pass has no reason to stop and read is nil. read, edited: names of points, separated by spaces.
+ */
 static int new_pass(lua_State *L) {
   enum { SELF = 1, INPUT, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
   static const char *const names[] = {LHEED_FORWARD_NAMES, NULL};
   if (lua_gettop(L) < 3) lua_settop(L, 3);
   const heed__listened points = {point_bits(L, 1), point_bits(L, 2)};
+  const bool always = !lua_isnil(L, 1);
   lua_remove(L, 1);
   lua_remove(L, 1);
   lheed_begin(L);
   if (!lheed_self(L, "forward")->class->staged) {
-    if (!points.read && !points.edited) return 0;
+    if (!always) return 0;
     lheed_bad_argument(L, SELF, "forward", "self", "an attention module");
   }
-  if (!points.read && !points.edited && !heed__stops(lheed_self(L, "forward"))) return 0;
+  if (!always && !heed__stops(lheed_self(L, "forward"))) return 0;
   const char *class = heed_module_class(lheed_self(L, "forward"));
   lheed_forward_arguments(L, OPTIONS, class, names);
   heed_taps_wanted choice;
@@ -177,15 +187,19 @@ static int new_pass(lua_State *L) {
   LHEED_TRY(L, heed__module_read_options(m, &options, &own, wanted));
   LHEED_TRY(L, heed__own_pass_new(m, x, options, wanted, &points, &pass));
   *box = pass;
+  make_room(L, pass);
   lua_pushboolean(L, wanted);
   lua_pushinteger(L, (lua_Integer)heed__own_pass_past(pass));
   return lheed_return(L, 3);
 }
 
-/* own_next(pass, result for the stop where it waits; nil: a point's tensor is unchanged) → a part and its
- * input, or the name of a point and its tensor; nothing when all is done */
+/* own_next(pass, result for the stop where it waits; nil: a point's tensor is unchanged, seconds of a slice)
+ * → a part and its input, or the name of a point and its tensor; false when the slice is over; nothing when
+ * all is done */
 static int next_part(lua_State *L) {
   lheed_begin(L);
+  const bool sliced = lua_type(L, 3) == LUA_TNUMBER;
+  const double seconds = (double)lua_tonumber(L, 3);
   lua_settop(L, 2);
   heed__own_pass *pass = check_pass(L)->object;
   const heed_tensor *y = NULL;
@@ -194,8 +208,12 @@ static int next_part(lua_State *L) {
   const char *class = heed__own_pass_names(pass, result, sizeof result);
   if (!lua_isnil(L, 2) || heed__own_pass_waits_for_part(pass)) y = lheed_tensor(L, 2, class, result);
   LHEED_TRY(L, heed__own_pass_put(pass, y));
-  LHEED_TRY(L, heed__own_pass_run(pass, &stop));
-  if (!stop.name) return 0;
+  if (!sliced || !lua_isnil(L, 2)) make_room(L, pass);
+  const heed_status status =
+      sliced ? heed__own_pass_slice(pass, seconds, &stop) : heed__own_pass_run(pass, &stop);
+  if (status != HEED_OK) lheed_raise(L, status);
+  if (stop.paused) lua_pushboolean(L, false);
+  if (!stop.name) return stop.paused;
   if (stop.part)
     lheed_push_part(L, stop.part); /* the pass keeps it alive */
   else
@@ -222,6 +240,15 @@ static int pass_result(lua_State *L) {
   lua_pushvalue(L, 3);
   lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
+}
+
+/* own_progress(pass) → multiply-adds done, and in all; 0, 0 when all is done */
+static int pass_progress(lua_State *L) {
+  double done, total;
+  heed__own_pass_progress(check_pass(L)->object, &done, &total);
+  lua_pushnumber(L, (lua_Number)done);
+  lua_pushnumber(L, (lua_Number)total);
+  return 2;
 }
 
 /* own_undo(pass): ends a pass that has failed */
@@ -279,8 +306,9 @@ static int holds_own(lua_State *L) {
 
 void lheed_open_own(lua_State *L) {
   static const luaL_Reg primitives[] = {
-      {"own_pass", new_pass}, {"own_next", next_part},  {"own_result", pass_result}, {"own_undo", undo_pass},
-      {"set_own", set_own},   {"set_part", set_holder}, {"holds_own", holds_own},    {NULL, NULL}};
+      {"own_pass", new_pass},   {"own_next", next_part},         {"own_result", pass_result},
+      {"own_undo", undo_pass},  {"own_progress", pass_progress}, {"set_own", set_own},
+      {"set_part", set_holder}, {"holds_own", holds_own},        {NULL, NULL}};
   lheed_new_type(L, &pass_type, NULL);
   lheed_new_weak(L, "v");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &values_key);

@@ -42,12 +42,35 @@ static void keep_with(lua_State *L, double ms, int idx) {
   lua_pop(L, 1);
 }
 
-/* mha:steps(x, {ms = 2, …}); the other options are those of a forward. */
-static int new_steps(lua_State *L) {
-  enum { SELF = 1, INPUT, MS, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
-  static const char *const names[] = {"ms", LHEED_FORWARD_NAMES, NULL};
+enum { SELF = 1, INPUT, MS, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
+static const char *const steps_options[] = {"ms", LHEED_FORWARD_NAMES, NULL};
+
+/* Whether the pass of a module calls Lua or a hook, which heed_steps does not. */
+static bool stops(const heed_module *m) {
+  return m && m->class->staged && (heed__holds_watched(m) || heed__holds_own(m) || heed__stops(m));
+}
+
+/* read_steps(m, x, ms, options…) → seconds, and the options of the forward by position */
+static int read_steps(lua_State *L) {
   lheed_begin(L);
-  lheed_forward_arguments(L, MS, steps_function, names);
+  lheed_forward_arguments(L, MS, steps_function, steps_options);
+  lua_settop(L, OPTIONS + LHEED_FORWARD_OPTIONS - 1);
+  lua_pushnumber(L, (lua_Number)seconds_at(L, MS, steps_function, 2));
+  lua_replace(L, MS);
+  lheed_tensor(L, INPUT, steps_function, "x");
+  return OPTIONS + LHEED_FORWARD_OPTIONS - MS;
+}
+
+/* mha:steps(x, {ms = 2, …}); the other options are those of a forward. Where parts or hooks in Lua are
+ * called, the result is one of lua/heed/nn/steps.lua. */
+static int new_steps(lua_State *L) {
+  if (stops(lheed_test_module(L, SELF))) {
+    lheed_require(L, "heed.nn.steps");
+    lua_insert(L, 1);
+    return lheed_call_all(L);
+  }
+  lheed_begin(L);
+  lheed_forward_arguments(L, MS, steps_function, steps_options);
   const double seconds = seconds_at(L, MS, steps_function, 2);
   heed_taps_wanted choice;
   const heed_taps_wanted *chosen;
@@ -194,8 +217,11 @@ void lheed_open_steps(lua_State *L) {
                                          {"__tostring", steps_tostring}, {"__call", call_steps},
                                          {"__close", release_steps},     {NULL, NULL}};
   static const luaL_Reg module_methods[] = {{"steps", new_steps}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"read_steps", read_steps}, {NULL, NULL}};
   lheed_new_type(L, &lheed_steps_type, metamethods);
   lheed_add_module_methods(L, module_methods);
+  lheed_add(L, "modules", primitives);
+  lheed_add_transparent(L, new_steps);
   lua_createtable(L, 0, 2);
   lheed_setfuncs(L, steps_methods);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &steps_methods_key);

@@ -322,6 +322,7 @@ typedef struct heed__own_stop {
   const char *name; /* of the part or point; NULL: it has not stopped */
   heed_module *part;
   const heed_tensor *x;
+  bool paused; /* its slice of time is over */
 } heed__own_stop;
 
 /** Whether the forward pass of m stops: a staged module with parts of one's own, watched parts or a hook. */
@@ -335,6 +336,15 @@ heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_
  * ARGUMENT (the cache was used meanwhile), CANCELLED, LIMIT, MEMORY. */
 HEED_MUST_USE
 heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop);
+/** Continues for so many seconds, or to the next stop. At least one small piece of work is done, such as
+ * heed__own_pass_put before. Dropout draws from a copy of the generator until the weights are done. Errors:
+ * the same. (attention/own_slices.c) */
+HEED_MUST_USE
+heed_status heed__own_pass_slice(heed__own_pass *pass, double seconds, heed__own_stop *stop);
+/** The progress, roughly in multiply-adds, until all is done; 0 and 0 from then on. */
+void heed__own_pass_progress(const heed__own_pass *pass, double *done, double *total);
+/** The bytes that the whole pass takes at most, roughly. */
+double heed__own_pass_memory(const heed__own_pass *pass);
 /** The tokens in the cache before. */
 int64_t heed__own_pass_past(const heed__own_pass *pass);
 /** Whether it waits for the result of a part, which cannot be missing. */

@@ -485,7 +485,7 @@ describe("an assignment to a part is refused", function()
     local m = mha()
     m.W_query = Lora(m.W_query, 2)
     for name, call in pairs {
-      steps = function() m:steps(x) end, head = function() m:head(1) end, split = function() m:split() end,
+      head = function() m:head(1) end, split = function() m:split() end,
     } do
       local ok, message = pcall(call)
       assert.is_false(ok)

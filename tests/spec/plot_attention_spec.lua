@@ -232,7 +232,7 @@ describe("the strongest links", function()
 
   it("of all heads are those of their mean", function()
     assert.is_truthy(plot.attention({ w, w }, { "a", "b", "c" }, { to = "string" })
-      :find("the mean of all heads\na \226\134\146 a 1.00\n", 1, true))
+      :find("mean of all heads\na \226\134\146 a 1.00\n", 1, true))
   end)
 
   it("are 'nothing' for a token that sees nothing", function()

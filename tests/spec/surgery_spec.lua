@@ -254,15 +254,6 @@ describe("patch and on_weights", function()
     last:remove()
   end)
 
-  it("are refused by steps, which would not call them", function()
-    local m = mha()
-    local handle = m:ablate(1)
-    raises("steps: the MultiHeadAttention has hooks or changed heads, which steps does not call; remove them, or call "
-      .. "the module itself", function() m:steps(x) end)
-    handle:remove()
-    m:steps(x)
-  end)
-
   it("refuse weights of another shape", function()
     local m = mha()
     m:patch(1, heed.zeros(4, 5))
@@ -270,5 +261,27 @@ describe("patch and on_weights", function()
       .. "weights of head 1 are in this pass", function() m(x) end)
     raises("patch: weights is a tensor of shape [4] and dtype float32; it must be a float32 tensor [n, s] or [b, n, s]",
       function() m:patch(1, heed.zeros(4)) end)
+  end)
+
+  it("see the weights of every layer of a model", function()
+    local model = require "heed.models.gpt2" {
+      vocab_size = 11, hidden_size = 8, num_hidden_layers = 3, num_attention_heads = 2,
+    }
+    model:eval()
+    local before, layers = model { 1, 5, 2 }, {}
+    local handle = model:on_weights(function(weights, context)
+      layers[#layers + 1] = context.layer
+      assert.are.equal(model.layers[context.layer].attention, context.module)
+      assert.are.equal("heed.Size([1, 2, 3, 3])", tostring(weights.shape))
+      if context.layer == 2 then return weights * 0 end
+    end)
+    assert.is_false(before:equal(model { 1, 5, 2 }))
+    assert.are.same({ 1, 2, 3 }, layers)
+    handle:remove()
+    assert.is_true(before:equal(model { 1, 5, 2 }))
+    assert.are.equal(3, #layers)
+    raises("on_weights: f is nil; it must be a function", function() model:on_weights() end)
+    raises("on_weights: self is a module (Sequential); it must be a module with attention modules of heed in it",
+      function() nn.Sequential(nn.Linear(2, 2)):on_weights(print) end)
   end)
 end)

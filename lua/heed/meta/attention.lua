@@ -14,7 +14,7 @@ local nn = {}
 ---Lora(m.W_query)`, or other built-in ones. Their forward(x) receives the tokens, the outputs of the heads [..., n, h · d]
 ---(out_proj) or the attention weights (dropout), and must return what the original part would: the shape is checked.
 ---Errors in it leave a cache as it was. It may yield (not in 5.1 and LuaJIT, and not in the heads of a wrapper). With
----such parts, steps, head, split and another softmax_dim raise an error.
+---such parts, head, split and another softmax_dim raise an error.
 ---@class heed.SelfAttention: heed.Module, heed.Surgery, heed.Inspected
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
 ---@field W_query heed.Linear|heed.Module

@@ -237,6 +237,11 @@ function Module:hook_names() end
 ---@return heed.Handle
 function Module:add_hook(names, f) end
 
+---heed.Surgery.on_weights for every attention module in this one, with context.layer.
+---@param f fun(weights: heed.Tensor, context: heed.PointContext): heed.Tensor?
+---@return heed.Handle
+function Module:on_weights(f) end
+
 ---Returns m(input, …), where functions may change the tensors at points: {["blocks.0.hook_resid_post"] = f}, or a list
 ---of {names, f}.
 ---@param input any
@@ -246,8 +251,8 @@ function Module:add_hook(names, f) end
 function Module:run_with_hooks(input, hooks, ...) end
 
 ---Returns what m(...) returns and, last, a heed.ActivationCache. The table of options at the end may also have `names`
----(those to store;
----by default all but hook_result) and `remove_batch_dim`.
+---(those to store; by
+---default all but hook_result) and `remove_batch_dim`.
 ---@param ... any
 ---@return any ...
 function Module:run_with_cache(...) end

@@ -10,6 +10,10 @@
 ---affect part of the result. A cache receives its tokens with the last slice, and must not be used otherwise until then.
 ---Dropout draws from a copy of the generator, made at the beginning; the last slice advances the generator itself,
 ---unless other draws have changed it in between. Calling it runs one slice, as in `for done, total in steps do`.
+---
+---With hooks, changed heads or parts of one's own, pre-hooks of the module run at the beginning, all others within
+---slices. A slice does not interrupt them; one that raises ends the pass. They may yield, in a coroutine that calls
+---advance (in 5.1 and LuaJIT errors then leave the generator as it is). Such a pass takes memory in slices, too.
 ---@class heed.Steps
 ---@field result? heed.Tensor the output of the forward pass; nil until the last slice
 ---@field info? heed.Taps with need_weights or need_lse; nil until the last slice

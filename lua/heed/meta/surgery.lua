@@ -15,10 +15,9 @@ function Handle:remove() end
 ---@field name string the point: "pattern", …
 ---@field heads integer[] the first and the last head of the tensor; a wrapper calls f once for each head
 ---@field queries integer[] the first and the last query, by position in the sequence
----@field layer? integer the number of the layer, in passes of a model's run_with_hooks
+---@field layer? integer the number of the layer, from 1; for model:on_weights alone
 
----Methods of the attention modules. Several changes apply in the order in which they were made. steps refuses a module
----that has some.
+---Methods of the attention modules. Several changes apply in the order in which they were made.
 ---@class heed.Surgery
 local Surgery = {}
 

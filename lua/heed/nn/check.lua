@@ -253,4 +253,4 @@ function check.check(self, x, options)
   return warnings
 end
 
-return E.with_frames(check, "check")
+return E.with_frames(check)

@@ -198,32 +198,14 @@ local function softmax_line(unit, class, batched, b, i, batches, queries)
   return line
 end
 
-function explain.explain(self, x, options)
-  E.check_self(self, "explain")
+--- The record or row at a position, from the operands of its head. A frame of its own: it calls no part that could
+--- yield.
+local derive = core.frame(function(self, unit, x, forward, at, own, past)
   local class = E.class_name(self)
-  local headed = HEADS[class]
-  if headed == nil or E.record(self) then E.reject("explain", "self", self, "an attention module") end
-  E.check_tensor(x, "explain", "x")
-  local at, forward = split_options(options, "explain")
   local wrapper = class == "MultiHeadAttentionWrapper"
-  local head = position(at.head, headed and self.num_heads or 1, 1, "head")
-  local unit = wrapper and self.heads[head] or self
-  local batched, past = x.ndim == 3, 0
-  if x.ndim == 2 or batched then -- otherwise the forward pass says what is wrong
-    at.query = position(at.query, x.shape[x.ndim - 1], x.shape[x.ndim - 1], "query")
-    at.batch = position(at.batch, batched and x.shape[1] or 1, 1, "batch")
-  end
-  forward.need_weights, forward.need_lse = nil, nil
-  local cache = forward.cache
-  at.head = head
-  local own = at.query and operands.of_head(unit, x, forward, at, wrapper and self)
-  if not own then
-    if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then past = cache.length end
-    own = operands.of_pass(self, x, forward, at, headed, wrapper)
-  end
   local kept = own.keys.shape[1]
-  local first = cache and past + x.shape[x.ndim - 1] - kept or 0
-  local r = rules_of(self, unit, forward, head, past, first)
+  local first = forward.cache and past + x.shape[x.ndim - 1] - kept or 0
+  local r = rules_of(self, unit, forward, at.head, past, first)
   r.kept = kept
   local b, i, queries = at.batch, at.query, own.queries
   local j = at.key ~= nil and position(at.key, first + kept, nil, "key") or nil
@@ -248,7 +230,7 @@ function explain.explain(self, x, options)
     records[of] = record_of(r, dots[of], b, i, first + of, queries)
   end
   local most, sum
-  local line = softmax_line(unit, wrapper and "CausalAttention" or class, batched, b, i, own.batches, queries)
+  local line = softmax_line(unit, wrapper and "CausalAttention" or class, x.ndim == 3, b, i, own.batches, queries)
   if line then
     for of, record in ipairs(records) do
       if j == nil or first + of == j then
@@ -270,8 +252,34 @@ function explain.explain(self, x, options)
     if one.weight ~= other.weight then return one.weight > other.weight end
     return one.key < other.key
   end)
-  return setmetatable({ batch = b, head = head, query = i, row_max = most or records[1].row_max,
+  return setmetatable({ batch = b, head = at.head, query = i, row_max = most or records[1].row_max,
     row_sum = sum or records[1].row_sum, sink = r.sink, keys = records }, Row)
+end)
+
+function explain.explain(self, x, options)
+  E.check_self(self, "explain")
+  local class = E.class_name(self)
+  local headed = HEADS[class]
+  if headed == nil or E.record(self) then E.reject("explain", "self", self, "an attention module") end
+  E.check_tensor(x, "explain", "x")
+  local at, forward = split_options(options, "explain")
+  local wrapper = class == "MultiHeadAttentionWrapper"
+  local head = position(at.head, headed and self.num_heads or 1, 1, "head")
+  local unit = wrapper and self.heads[head] or self
+  local batched, past = x.ndim == 3, 0
+  if x.ndim == 2 or batched then -- otherwise the forward pass says what is wrong
+    at.query = position(at.query, x.shape[x.ndim - 1], x.shape[x.ndim - 1], "query")
+    at.batch = position(at.batch, batched and x.shape[1] or 1, 1, "batch")
+  end
+  forward.need_weights, forward.need_lse = nil, nil
+  local cache = forward.cache
+  at.head = head
+  local own = at.query and operands.of_head(unit, x, forward, at, wrapper and self)
+  if not own then
+    if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then past = cache.length end
+    own = operands.of_pass(self, x, forward, at, headed, wrapper)
+  end
+  return derive(self, unit, x, forward, at, own, past)
 end
 
 --- What heed.nn.oracle and heed.nn.check share.

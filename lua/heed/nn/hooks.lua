@@ -85,17 +85,27 @@ local function replace(values, ...)
   values.n = math.max(values.n, returned.n)
 end
 
---- forward(m, ...), with the hooks of m before and after.
-function hooks.call(m, forward, ...)
+--- f(m, ...), after the pre-hooks of m, which may change the arguments.
+function hooks.before(m, f, ...)
   local given = pack(...)
   for _, hook in ipairs(hooks.list(m, "hooks", "before") or {}) do
     if hook.item then replace(given, hook.item(m, unpack(given, 1, given.n))) end
   end
-  local results = pack(forward(m, unpack(given, 1, given.n)))
+  return f(m, unpack(given, 1, given.n))
+end
+
+--- The results of m for the input x, which its hooks may change.
+function hooks.after(m, x, ...)
+  local results = pack(...)
   for _, hook in ipairs(hooks.list(m, "hooks", "after") or {}) do
-    if hook.item then replace(results, hook.item(m, given[1], unpack(results, 1, results.n))) end
+    if hook.item then replace(results, hook.item(m, x, unpack(results, 1, results.n))) end
   end
   return unpack(results, 1, results.n)
+end
+
+--- forward(m, ...), with the hooks of m before and after.
+function hooks.call(m, forward, ...)
+  return hooks.before(m, function(_, ...) return hooks.after(m, (...), forward(m, ...)) end, ...)
 end
 
 return hooks

@@ -247,6 +247,6 @@ local late, LATE = {}, {
 for name, file in pairs(LATE) do
   late[name] = function(...) return require("heed.nn." .. file)[name](...) end
 end
-primitives.install(E.with_frames(late, "explain", "check", "verify"))
+primitives.install(E.with_frames(late, "explain", "verify"))
 
 return Module

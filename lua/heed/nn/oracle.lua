@@ -129,14 +129,14 @@ local function heads_of(m, name, x, count, d, given)
 end
 
 --- Weights [n][s] and output [n][d] of one head of batch item b.
-local function attend(rules, b, q, k, v)
+local function attend(rules, b, q, k, v, d)
   local weights, z = {}, {}
   for i, query in ipairs(q) do
     E.check_cancel("verify")
     local records, out = {}, {}
     for j, key in ipairs(k) do records[j] = parts.record_of(rules, dot(query, key), b, i, j, #q) end
     parts.weigh(records, rules.sink)
-    for c = 1, #v[1] do out[c] = 0 end
+    for c = 1, d do out[c] = 0 end
     local row = {}
     for j, record in ipairs(records) do
       row[j] = record.weight
@@ -164,7 +164,7 @@ function oracle.pass(m, unit, forward, only, b, x, key, value, given)
     local rules = parts.rules_of(m, unit, forward, only or h, 0, 0)
     parts.read_masks(rules)
     local of = math.ceil(h * kv / heads)
-    result.weights[h], result.z[h] = attend(rules, b, q[h], k[of], v[of])
+    result.weights[h], result.z[h] = attend(rules, b, q[h], k[of], v[of], d)
   end
   local joined = {}
   for i = 1, #x do

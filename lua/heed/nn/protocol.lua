@@ -290,7 +290,7 @@ end
 P.register_forward_pre_hook = hooks.register_forward_pre_hook
 P.register_forward_hook = hooks.register_forward_hook
 
-for _, name in ipairs { "hook_names", "add_hook", "run_with_hooks", "run_with_cache" } do
+for _, name in ipairs { "hook_names", "add_hook", "on_weights", "run_with_hooks", "run_with_cache" } do
   P[name] = function(...) return require("heed.nn.run")[name](...) end
 end
 

@@ -1,11 +1,13 @@
 --- model:run_with_cache and model:run_with_hooks: forward passes that store or change what points see. Also
---- model:add_hook and model:hook_names.
+--- model:add_hook, model:on_weights and model:hook_names.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
 local activations = require "heed.nn.activation_cache"
 local E = require "heed.nn.entries"
+local handle = require "heed.nn.handle"
 local named = require "heed.nn.named_points"
+local points = require "heed.nn.points"
 local unpack = compat.unpack
 
 local run = {}
@@ -95,9 +97,9 @@ local function read_hooks(hooks, self, method)
       if not E.is_list(f) then E.reject(method, what, f, "{names, function}") end
       names, f = f[1], f[2]
     end
-    local points = named.choose(names, list, by_name, method, what or "a name in hooks")
+    local chosen = named.choose(names, list, by_name, method, what or "a name in hooks")
     E.check_type(f, "function", method, what and what .. "[2]" or ("hooks['%s']"):format(tostring(names)))
-    for _, point in ipairs(points) do found[#found + 1] = { point, f } end
+    for _, point in ipairs(chosen) do found[#found + 1] = { point, f } end
   end
   return found
 end
@@ -112,6 +114,12 @@ function run.run_with_hooks(self, input, hooks, ...)
   return unpack(results, 2, results.n)
 end
 
+local function joined(handles)
+  return handle.new(function()
+    for i = #handles, 1, -1 do handles[i]:remove() end
+  end)
+end
+
 --- Calls f(x, hook) at these points of every forward pass, until the handle that it returns is removed.
 function run.add_hook(self, names, f)
   E.check_self(self, "add_hook")
@@ -120,9 +128,24 @@ function run.add_hook(self, names, f)
   E.check_type(f, "function", "add_hook", "f")
   local handles = {}
   for i, point in ipairs(chosen) do handles[i] = named.listen(point, changing(f, point, "add_hook")) end
-  return require("heed.nn.handle").new(function()
-    for i = #handles, 1, -1 do handles[i]:remove() end
-  end)
+  return joined(handles)
+end
+
+--- mha:on_weights(f) for every attention module of a model; context.layer is the number of its layer.
+function run.on_weights(self, f)
+  E.check_self(self, "on_weights")
+  E.check_type(f, "function", "on_weights", "f")
+  local handles = {}
+  for _, point in ipairs((named.list(self, "on_weights"))) do
+    if point.kind == "attention" and point.point == "pattern" then
+      handles[#handles + 1] = points.add(point.module, "pattern", function(weights, context)
+        context.layer = point.layer
+        return f(weights, context)
+      end)
+    end
+  end
+  if #handles == 0 then E.reject("on_weights", "self", self, "a module with attention modules of heed in it") end
+  return joined(handles)
 end
 
 -- ---- Caches -------------------------------------------------------------------------------------
@@ -190,17 +213,17 @@ function run.run_with_cache(self, ...)
   local given, own = split(...)
   local removes_batch = E.boolean(own.remove_batch_dim, false, method, "remove_batch_dim") and not lacks_batch(given[1])
   local list, by_name = named.list(self, method)
-  local points = {}
+  local chosen = {}
   if own.names == nil then
     for _, point in ipairs(list) do
-      if point.point ~= "result" then points[#points + 1] = point end
+      if point.point ~= "result" then chosen[#chosen + 1] = point end
     end
   else
-    points = named.choose(own.names, list, by_name, method, "names")
+    chosen = named.choose(own.names, list, by_name, method, "names")
   end
   local cache = activations.new()
   local results = listening(method, function(listen)
-    for _, point in ipairs(points) do
+    for _, point in ipairs(chosen) do
       listen(point, storing(cache, point, removes_batch, not is_constant(point)), true)
     end
   end, self, unpack(given, 1, given.n))

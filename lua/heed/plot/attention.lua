@@ -4,6 +4,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local terminal = require "heed.plot.terminal"
 local text = require "heed.plot.text"
 local primitives = core.modules
 
@@ -189,10 +190,12 @@ end
 
 -- ---- Text ---------------------------------------------------------------------------------------
 
--- The strongest links of each token, of one head or of the mean of all.
-local function links(chart, top)
-  local head = chart.head
-  local w
+-- The strongest links of each token, of one head or of the mean of all; on a terminal, as many as a line has room for.
+local function links(chart, top, on_terminal)
+  local device = on_terminal and core.files.terminal() and terminal.detect() or { unicode = true }
+  local arrow, mark = device.unicode and " \226\134\146 " or " -> ", device.unicode and "\226\128\166" or "..."
+  local most = math.min(24, math.max(4, math.floor((device.width or 80) / 3))) -- columns of a label
+  local head, w = chart.head, nil
   if head then
     w = chart.layers[head[1]]:select(1, head[2])
   else
@@ -205,17 +208,25 @@ local function links(chart, top)
   local values, indices = w:topk(math.min(top or 3, w.shape[2]), -1)
   values, indices = values:tolist(), indices:tolist()
   local width = 0
-  for _, label in ipairs(chart.queries) do width = math.max(width, math.min(24, text.width(label))) end
-  local lines = { head and ("layer %d, head %d"):format(head[1], head[2]) or "the mean of all heads" }
+  for _, label in ipairs(chart.queries) do width = math.max(width, math.min(most, text.width(label))) end
+  local lines = { head and ("layer %d, head %d"):format(head[1], head[2]) or "mean of all heads" }
   if chart.title then table.insert(lines, 1, text.clean(chart.title)) end
   for q, label in ipairs(chart.queries) do
     E.check_cancel(METHOD)
-    local found = {}
+    local line, found = text.fit(label, width, true, mark) .. arrow, 0
     for j, value in ipairs(values[q]) do
-      if value > 0 then found[#found + 1] = text.cut(chart.keys[indices[q][j]], 24) .. (" %.2f"):format(value) end
+      if value > 0 then
+        local number = ("%.2f"):format(value):gsub(",", ".") -- in some locales a comma
+        local link = text.cut(chart.keys[indices[q][j]], most, mark) .. " " .. number
+        local longer = line .. (found > 0 and ", " or "") .. link
+        if found > 0 and device.width and text.width(longer) > device.width then break end
+        line, found = longer, found + 1
+      end
     end
-    local rest = #found > 0 and table.concat(found, ", ") or "nothing"
-    lines[#lines + 1] = text.fit(label, width, true) .. " \226\134\146 " .. rest -- an arrow
+    lines[#lines + 1] = found > 0 and line or line .. "nothing"
+  end
+  if device.width then
+    for i, line in ipairs(lines) do lines[i] = text.cut(line, device.width, mark) end
   end
   return table.concat(lines, "\n") .. "\n"
 end
@@ -253,7 +264,7 @@ local function attention(source, given, ...)
   if options.format == "html" then
     result = require "heed.plot.attention_page".render(chart, options, PAGE_BYTES)
   else
-    result = links(chart, options.top)
+    result = links(chart, options.top, not options.to and not options.file)
   end
   if options.to then return result end
   if options.file then return core.files.write(options.file, result) end

@@ -32,21 +32,25 @@ end
 --- A string in base64.
 function M.base64(bytes)
   if not PAIRS then pairs_of_digits() end
-  local parts, n = {}, 0
+  local parts, lines, n, byte, digits = {}, {}, 0, string.byte, PAIRS
   local whole = #bytes - #bytes % 3
   for at = 1, whole, 3 do
-    local a, b, c = bytes:byte(at, at + 2)
-    local low = b % 16 * 256 + c
-    parts[n + 1], parts[n + 2] = PAIRS[a * 16 + (b - b % 16) / 16], PAIRS[low]
+    local a, b, c = byte(bytes, at, at + 2)
+    local low = b % 16
+    parts[n + 1], parts[n + 2] = digits[a * 16 + (b - low) / 16], digits[low * 256 + c]
     n = n + 2
-    if n % 8192 == 0 then E.check_cancel "attention" end
+    if n == 8192 then
+      E.check_cancel "attention"
+      lines[#lines + 1], n = table.concat(parts), 0
+    end
   end
+  lines[#lines + 1] = table.concat(parts, "", 1, n)
   local a, b = bytes:byte(whole + 1, whole + 2)
   if a then
     local first = PAIRS[a * 16 + ((b or 0) - (b or 0) % 16) / 16]
-    parts[n + 1] = b and first .. PAIRS[b % 16 * 256]:sub(1, 1) .. "=" or first .. "=="
+    lines[#lines + 1] = b and first .. PAIRS[b % 16 * 256]:sub(1, 1) .. "=" or first .. "=="
   end
-  return table.concat(parts)
+  return table.concat(lines)
 end
 
 -- ---- Dense --------------------------------------------------------------------------------------

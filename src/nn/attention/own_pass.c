@@ -4,6 +4,7 @@
  * *out, and it holds all that it reads. */
 #include "own_pass.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -83,6 +84,7 @@ heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_
   pass->context = ctx;
   pass->module = heed_module_retain(m);
   pass->wants_taps = wants_taps;
+  pass->slice_end = INFINITY;
   pass->taps.size = sizeof pass->taps;
   pass->hook = a->hook;
   if (points != NULL) pass->listened = points->read | points->edited, pass->edited = points->edited;
@@ -195,6 +197,10 @@ static bool has_work(const heed__own_pass *pass) {
   return pass->step != STEP_OUT || pass->stages.out_proj == NULL || pass->y == NULL;
 }
 
+static bool slice_is_over(const heed__own_pass *pass) {
+  return pass->slice_end < INFINITY && heed_clock() >= pass->slice_end;
+}
+
 static heed_status run_stage(heed__own_pass *pass, int stage, bool *done) {
   heed__attention_stages *p = &pass->stages;
   const bool maps = makes_maps(pass);
@@ -204,16 +210,39 @@ static heed_status run_stage(heed__own_pass *pass, int stage, bool *done) {
     pass->begun = status == HEED_OK;
   }
   while (status == HEED_OK && !*done) {
+    heed__set_slice(pass->context, pass->slice_end);
     if (maps)
       *done = heed__attention_plan_run(&p->plan);
     else
       status = heed__attention_stage_run(p, stage, done);
+    heed__set_slice(pass->context, INFINITY); /* nothing else can stop and continue */
     if (status == HEED_OK && !*done) status = heed__stopped(pass->context, pass->module->class->name);
-    if (pass->sliced && !*done) return status;
+    if (!*done && slice_is_over(pass)) return status;
   }
   if (status != HEED_OK) return status;
   pass->begun = false;
   return maps ? heed__own_maps_end(pass, HEED_OK) : heed__attention_stage_end(p, stage);
+}
+
+/* In slices a copy draws, since others may draw in between; what they drew then stays. */
+static void begin_draws(heed__own_pass *pass) {
+  heed__attention_stages *p = &pass->stages;
+  pass->before = *p->options.generator;
+  if (pass->slice_end == INFINITY) return;
+  pass->source = p->options.generator;
+  pass->own = pass->before;
+  p->options.generator = p->operands.options.generator = &pass->own;
+}
+
+static void end_draws(heed__own_pass *pass, heed_status status) {
+  heed__attention_stages *p = &pass->stages;
+  pass->drawn = status == HEED_OK;
+  if (status != HEED_OK) *p->options.generator = pass->before;
+  pass->after = *p->options.generator;
+  if (pass->source == NULL) return;
+  p->options.generator = p->operands.options.generator = pass->source;
+  if (memcmp(pass->source, &pass->before, sizeof pass->before) == 0) *pass->source = pass->after;
+  pass->source = NULL;
 }
 
 static heed_status run_own_step(heed__own_pass *pass, bool *done) {
@@ -224,7 +253,7 @@ static heed_status run_own_step(heed__own_pass *pass, bool *done) {
     return HEED_OK;
   }
   const bool draws = stage == HEED__STAGE_ATTENTION && p->dropout > 0 && !makes_maps(pass);
-  if (draws && !pass->begun) pass->before = *p->options.generator;
+  if (draws && !pass->begun) begin_draws(pass);
   heed_status status = HEED_OK;
   if (weighs(pass)) {
     status = heed__own_weigh(pass);
@@ -232,11 +261,7 @@ static heed_status run_own_step(heed__own_pass *pass, bool *done) {
   } else {
     status = run_stage(pass, stage, done);
   }
-  if (status != HEED_OK && draws) *p->options.generator = pass->before;
-  if (status == HEED_OK && draws && *done) {
-    pass->drawn = true;
-    pass->after = *p->options.generator;
-  }
+  if (draws && (status != HEED_OK || *done)) end_draws(pass, status);
   return status;
 }
 
@@ -322,6 +347,7 @@ static void next_own_step(heed__own_pass *pass) {
 
 heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop) {
   *stop = (heed__own_stop){0};
+  pass->took = false;
   if (!pass->pending && !pass->finished)
     return heed__fail(pass->context, HEED_ARGUMENT, "%s: the forward pass has ended with an error",
                       pass->module->class->name);
@@ -333,6 +359,7 @@ heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop) {
     done = false;
     if (status == HEED_OK && !pass->waiting) status = run_own_step(pass, &done);
     if (status == HEED_OK && done) next_own_step(pass);
+    if (slice_is_over(pass)) break;
   }
   if (status == HEED_OK && pass->step == OWN_STEPS) pass->finished = true;
   if (status != HEED_OK && pass->begun && makes_maps(pass)) {
@@ -343,11 +370,16 @@ heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop) {
     if (pass->pending) heed__attention_stages_end(&pass->stages, status);
     pass->pending = false;
   }
+  stop->paused = !pass->waiting && !pass->finished;
   if (status != HEED_OK || !pass->waiting) return status;
   stop->name = steps_of_pass[pass->step].name;
   stop->part = part_at(pass, pass->step, &stop->x);
   if (stop->part == NULL) stop->x = pass->point;
   return HEED_OK;
+}
+
+int heed__own_stage(int step) {
+  return steps_of_pass[step].stage;
 }
 
 int64_t heed__own_pass_past(const heed__own_pass *pass) {
@@ -396,6 +428,7 @@ heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y) {
     }
   }
   if (status == HEED_OK) next_own_step(pass);
+  pass->took = status == HEED_OK;
   return status;
 }
 

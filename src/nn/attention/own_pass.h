@@ -38,17 +38,20 @@ struct heed__own_pass {
   /* Bits of points: those with listeners, whose listeners may change them, where the caller waits. */
   unsigned listened, edited, waits;
   heed__attention_hook hook;
-  bool waiting;            /* for the result of a part or point at `step` */
-  bool begun;              /* the stage of the current step */
-  bool pending, finished;  /* the stages have begun but not ended; all is done */
-  bool wants_taps, sliced; /* sliced: heed__own_pass_run may return between two yield points */
-  bool unfused;            /* the maps come first; the fused stage, if no listener changes them */
-  bool selects;            /* the taps are complete; the choice is made at the end */
-  bool changed;            /* the weights: they are no longer those of the stages */
+  bool waiting;           /* for the result of a part or point at `step` */
+  bool took;              /* it has taken one over, and nothing has run since */
+  bool begun;             /* the stage of the current step */
+  bool pending, finished; /* the stages have begun but not ended; all is done */
+  bool wants_taps;
+  double slice_end; /* heed__own_pass_run returns then; INFINITY: at stops alone */
+  bool unfused;     /* the maps come first; the fused stage, if no listener changes them */
+  bool selects;     /* the taps are complete; the choice is made at the end */
+  bool changed;     /* the weights: they are no longer those of the stages */
   heed_tensor *y;
   heed_tensor *point; /* the tensor of the current point */
   bool drawn;         /* by the dropout of the weights; the generator's states around it: */
   heed_generator before, after;
+  heed_generator *source, own; /* in slices: the generator, and the copy that draws; or NULL */
   heed_attention_taps taps;
   heed_taps_wanted stage_wanted; /* taps of the stages */
   heed_taps_wanted *wanted;      /* the caller's choice, a copy; NULL: all but lse */
@@ -57,6 +60,8 @@ struct heed__own_pass {
   heed__attention_stages stages;
 };
 
+/** The stage that a step runs, or -1. */
+int heed__own_stage(int step);
 /** The tensor of the point of the current step, with four dimensions, in pass->point. */
 HEED_MUST_USE
 heed_status heed__own_point_make(heed__own_pass *pass);
