@@ -1,4 +1,5 @@
 /* Taps, what attention computed on the way, as a table: {weights = a tensor, …}; and the choice of them. */
+#include <math.h>
 #include <string.h>
 
 #include "lheed.h"
@@ -25,7 +26,7 @@ static void refuse_tap(lua_State *L, int idx, const char *function, const char *
   }
   luaL_addstring(&b, "lse");
   luaL_pushresult(&b);
-  lheed_error(L, "%s: need_weights contains %s; its names must be of %s", function, what,
+  lheed_error(L, "%s: need_weights contains %s; its names must be among %s", function, what,
               lua_tostring(L, -1));
 }
 
@@ -82,7 +83,11 @@ static void want_table(lua_State *L, int idx, const char *function, const char *
   for (int i = 0; n == 0 && names[i]; i++) *wanted_field(wanted, names[i]) = true;
   for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) {
     const int key = lua_gettop(L) - 1;
-    if (lua_type(L, key) == LUA_TNUMBER) continue;
+    if (lua_type(L, key) == LUA_TNUMBER) {
+      const lua_Number i = lua_tonumber(L, key);
+      if (i >= 1 && i <= (lua_Number)n && i == floor(i)) continue;
+      lheed_error(L, "%s: need_weights is a list with gaps; its names must be at 1, 2, …", function);
+    }
     const char *text = lua_type(L, key) == LUA_TSTRING ? lua_tostring(L, key) : "";
     if (strcmp(text, "heads") == 0 || strcmp(text, "queries") == 0) continue;
     lheed_error(L, "%s: need_weights has the field %s; its fields are heads and queries", function,

@@ -167,13 +167,15 @@ describe("need_weights as a table", function()
     local function wrong(message, wanted)
       fails("MultiHeadAttention: " .. message, function() return m(x, { need_weights = wanted }) end)
     end
-    wrong("need_weights contains a string ('weight'); its names must be of scores, weights, dropped_weights, queries, "
-      .. "keys, values, lse", { "weight" })
-    wrong("need_weights contains the number 3; its names must be of scores, weights, dropped_weights, queries, keys, "
-      .. "values, lse", { 3 })
-    wrong("need_weights contains a string ('logits'); its names must be of scores, weights, dropped_weights, queries, "
-      .. "keys, values, lse", { "logits" })
+    wrong("need_weights contains a string ('weight'); its names must be among scores, weights, dropped_weights, "
+      .. "queries, keys, values, lse", { "weight" })
+    wrong("need_weights contains the number 3; its names must be among scores, weights, dropped_weights, "
+      .. "queries, keys, values, lse", { 3 })
+    wrong("need_weights contains a string ('logits'); its names must be among scores, weights, dropped_weights, "
+      .. "queries, keys, values, lse", { "logits" })
     wrong("need_weights has the field 'head'; its fields are heads and queries", { "weights", head = { 1 } })
+    wrong("need_weights is a list with gaps; its names must be at 1, 2, …", { [2] = "weights" })
+    wrong("need_weights is a list with gaps; its names must be at 1, 2, …", { "weights", [0.5] = "scores" })
     wrong("need_weights.heads is the number 1; it must be a list of integers", { heads = 1 })
     wrong("need_weights.queries is a string ('last'); it must be a list of integers", { queries = "last" })
     wrong("need_weights.heads is the number 1.5; it must be an integer", { heads = { 1.5 } })
@@ -182,7 +184,7 @@ describe("need_weights as a table", function()
     wrong("need_weights asks for one of the queries, 10; it must be from 1 to 9, or from -9 to -1",
       { queries = { 1, 10 } })
     wrong("need_weights asks for queries from 9 to 1; the first must not be after the last", { queries = { -1, 1 } })
-    fails("scaled_dot_product_attention: need_weights contains a string ('scores'); its names must be of logits, "
+    fails("scaled_dot_product_attention: need_weights contains a string ('scores'); its names must be among logits, "
       .. "capped_logits, biased_logits, weights, present_key, present_value, lse", function()
       return attention(x, x, x, { need_weights = { "scores" } })
     end)

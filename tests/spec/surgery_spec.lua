@@ -205,6 +205,8 @@ describe("ablate", function()
     local m = mha()
     raises("ablate: heads is the number 5; it must be an integer from 1 to 4, or from -4 to -1",
       function() m:ablate(5) end)
+    raises("ablate: value is a string ('a'); it must be a number or a tensor that broadcasts to [b, n, d]",
+      function() m:ablate { 1, value = "a" } end)
     raises("ablate: there is no option mean; the known one is value", function() m:ablate { 1, mean = true } end)
     raises("ablate: self is a module (Linear); it must be an attention module", function() m.W_query:ablate(1) end)
   end)
@@ -285,7 +287,7 @@ describe("patch and on_weights", function()
 
   it("refuse values that are no numbers, or of another shape", function()
     local m = mha()
-    raises("ablate: value is a string ('x'); it must be a number or a tensor",
+    raises("ablate: value is a string ('x'); it must be a number or a tensor that broadcasts to [b, n, d]",
       function() m:ablate(1, { value = "x" }) end)
     local handle = m:ablate(1, { value = heed.zeros(3, 1, 1) })
     raises("ablate: value is a tensor of shape [3, 1, 1] and dtype float32; it must be a number or a tensor that "

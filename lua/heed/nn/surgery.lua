@@ -42,14 +42,13 @@ end
 
 -- ---- Ablating -----------------------------------------------------------------------------------
 
---- Raises unless the value broadcasts to [b, n, d] of z [b, n, h, d].
+--- Refuses a tensor that does not broadcast to the shape [b, n, d] of what a head gives.
 local function check_broadcasts(value, shape)
-  local sizes = { shape[1], shape[2], shape[4] }
   for i = 1, value.ndim do
-    local size = value.shape[i]
-    if size ~= 1 and size ~= sizes[3 - value.ndim + i] then
-      E.reject("ablate", "value", value, "a number or a tensor that broadcasts to [%d, %d, %d] in this pass", sizes[1],
-        sizes[2], sizes[3])
+    local size = value.shape[value.ndim + 1 - i]
+    if size ~= 1 and size ~= shape[#shape + 1 - i] then
+      E.reject("ablate", "value", value, "a number or a tensor that broadcasts to [%s] in this pass",
+        table.concat(shape, ", "))
     end
   end
 end
@@ -72,9 +71,10 @@ function surgery.ablate(self, heads, options)
   local list = read_heads(self, heads)
   if type(value) ~= "number" then
     local kind = E.kind(value)
-    if kind ~= "tensor" and kind ~= "parameter" then E.reject("ablate", "value", value, "a number or a tensor") end
+    if kind ~= "tensor" and kind ~= "parameter" or value.ndim > 3 then
+      E.reject("ablate", "value", value, "a number or a tensor that broadcasts to [b, n, d]")
+    end
     E.check_operand(value, "ablate", "value")
-    if value.ndim > 3 then E.reject("ablate", "value", value, "a number or a tensor that broadcasts to [b, n, d]") end
     value = value:clone()
   end
   return points.add(self, "z", function(z, context)
@@ -82,9 +82,10 @@ function surgery.ablate(self, heads, options)
     for _, head in ipairs(list) do
       local at = head - context.heads[1] + 1
       if at >= 1 and head <= context.heads[2] then
-        if type(value) ~= "number" then check_broadcasts(value, z.shape) end
         changed = changed or z:clone()
-        changed:select(3, at):copy_(type(value) == "number" and core.full({ 1 }, value) or value)
+        local into = changed:select(3, at)
+        if type(value) ~= "number" then check_broadcasts(value, into.shape) end
+        into:copy_(type(value) == "number" and core.full({ 1 }, value) or value)
       end
     end
     return changed
