@@ -1,47 +1,17 @@
--- Draws the pictures of the pages on examples, maps of attention weights: a row is a query, a column a key; the darker
--- a cell, the larger its weight.
+-- Draws the pictures of the pages on examples:
 --   build/heed scripts/dev/draw_pictures.lua
--- writes docs/images/induction.svg, and pronoun.svg if the build folder has the model of `make model`.
-require "heed"
+-- writes induction.svg, surgery.svg and logit_lens.svg to docs/images, and pronoun.svg if the build folder has the model
+-- of `make model`.
+local heed = require "heed"
+local plot = require "heed.plot"
 
-local CELL, GAP, TOP = 15, 24, 26
-
--- Writes an SVG file with panels {title, rows of weights, labels} side by side. `left` is the room for labels.
-local function draw(path, left, panels)
-  local count = #panels[1][3]
-  local side = count * CELL
-  local width, height = #panels * (left + side + GAP), TOP + side + 10
-  local lines = {
-    ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d">'):format(width, height, width,
-      height),
-    [[<style>
-  text { font: 12px system-ui, sans-serif; fill: #24292f; } .label { font-size: 11px; text-anchor: end; }
-  .frame { fill: none; stroke: #8c959f; } .cell { fill: #2563a8; }
-  @media (prefers-color-scheme: dark) { text { fill: #e6edf3; } .frame { stroke: #6e7681; } .cell { fill: #5b9be0; } }
-</style>]],
-  }
-  for i, panel in ipairs(panels) do
-    local x = left + (i - 1) * (left + side + GAP)
-    table.insert(lines, ('<text x="%d" y="%d">%s</text>'):format(x, TOP - 9, panel[1]))
-    for query, row in ipairs(panel[2]) do
-      local y = TOP + (query - 1) * CELL
-      table.insert(lines, ('<text class="label" x="%d" y="%d">%s</text>'):format(x - 5, y + 11, panel[3][query]))
-      for key, weight in ipairs(row) do
-        if weight >= 0.01 then
-          table.insert(lines, ('<rect class="cell" x="%d" y="%d" width="%d" height="%d" opacity="%.2f"><title>%s: %.2f'
-            .. '</title></rect>'):format(x + (key - 1) * CELL, y, CELL, CELL, weight ^ 0.6, panel[3][key], weight))
-        end
-      end
-    end
-    table.insert(lines, ('<rect class="frame" x="%d" y="%d" width="%d" height="%d"/>'):format(x, TOP, side, side))
-  end
-  table.insert(lines, "</svg>\n")
-  local file = assert(io.open(path, "w"))
-  file:write(table.concat(lines, "\n"))
-  file:close()
+local function draw(name, maps, options)
+  options.file = ("docs/images/%s.svg"):format(name)
+  options.range = { 0, 1 }
+  assert(plot.heatmap(maps, options))
 end
 
--- ---- The two kinds of heads of the induction model ----------------------------------------------
+-- ---- The induction model ------------------------------------------------------------------------
 
 local ALPHABET = "^.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 local text, ids, labels = "^Kw7.hLua5Kw7.hLua5", {}, {}
@@ -51,11 +21,32 @@ for i = 1, #text do
 end
 local model = assert(require("heed.models.gpt2").load "scripts/examples/induction")
 model:eval()
-local _, info = model(ids, { need_weights = { "weights" } })
-local function map(layer, head) return info.layers[layer].weights:reshape(-1, #text, #text)[head]:tolist() end
-draw("docs/images/induction.svg", 20, {
-  { "layer 1, head 3: the character before", map(1, 3), labels },
-  { "layer 2, head 2: what followed last time", map(2, 2), labels },
+
+local _, cache = model:run_with_cache(ids)
+local function map(of, layer, head) return of:get("pattern", layer)[head] end
+draw("induction", heed.stack { map(cache, 1, 3), map(cache, 2, 2) }, {
+  labels = labels, names = { "layer 1, head 3: the character before", "layer 2, head 2: what followed last time" },
+})
+
+-- The same head of layer 2, when those of layer 1 are ablated.
+local handle = model.layers[1].attention:ablate { 3, 4 }
+local _, ablated = model:run_with_cache(ids)
+handle:remove()
+draw("surgery", heed.stack { map(cache, 2, 2), map(ablated, 2, 2) }, {
+  labels = labels, names = { "layer 2, head 2", "the same, heads 3 and 4 of layer 1 ablated" },
+})
+
+-- The probability of the character that follows, read after each layer.
+local following = heed.tensor(ids, { dtype = "int64" }):narrow(1, 2, #text - 1):unsqueeze(2)
+local rows, read = {}, {}
+for i, stream in ipairs { cache:get("resid_pre", 1), cache:get("resid_post", 1), cache:get("resid_post", 2) } do
+  local probabilities = model.lm_head(model.norm(stream)):softmax(-1):narrow(1, 1, #text - 1)
+  rows[i] = probabilities:gather(2, following):squeeze(2)
+end
+for i = 1, #text - 1 do read[i] = labels[i] end
+draw("logit_lens", heed.stack(rows), {
+  row_labels = { "embedding", "layer 1", "layer 2" }, column_labels = read,
+  title = "Probability of the character that follows",
 })
 
 -- ---- "it" in two sentences ----------------------------------------------------------------------
@@ -65,13 +56,14 @@ if not bert then
   io.stderr:write "draw_pictures: there is no model for pronoun.svg; `make model` fetches it\n"
   os.exit(1)
 end
-local panels = {}
+local maps, tokens = {}, nil
 for i, last in ipairs { "hungry", "ripe" } do
   local sentence = ("The cat ate the apple because it was %s."):format(last)
-  local tokens = bert.tokenizer:tokenize(sentence)
+  tokens = bert.tokenizer:tokenize(sentence)
   table.insert(tokens, 1, "[CLS]")
   table.insert(tokens, "[SEP]")
   local _, found = bert(bert.tokenizer:encode(sentence), { need_weights = { "weights" } })
-  panels[i] = { "layer 4, head 2: " .. last, found.layers[4].weights[2]:tolist(), tokens }
+  maps[i] = found.layers[4].weights[2]
 end
-draw("docs/images/pronoun.svg", 60, panels)
+tokens[#tokens - 2] = "…" -- the word that differs
+draw("pronoun", heed.stack(maps), { labels = tokens, names = { "… was hungry", "… was ripe" } })
