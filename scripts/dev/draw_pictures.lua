@@ -1,7 +1,7 @@
 -- Draws the pictures of the pages on examples:
 --   build/heed scripts/dev/draw_pictures.lua
--- writes induction.svg, surgery.svg and logit_lens.svg to docs/images, and pronoun.svg if the build folder has the model
--- of `make model`.
+-- writes induction.svg, surgery.svg and logit_lens.svg to docs/images, and pronoun.svg if the build folder has the
+-- model of `make model`.
 local heed = require "heed"
 local plot = require "heed.plot"
 

@@ -190,4 +190,9 @@ describe("bad arguments of charts", function()
     local png = plot.heatmap(heed.eye(2), { to = "string", format = "png", width = 240, height = 100 })
     assert.is_true(#png < 480 * 200 * 3 / 20) -- 3 bytes for each pixel without compression
   end)
+
+  it("have a limit of pixels", function()
+    refuses("plot: the PNG picture has 16384 × 16316 pixels; it must have at most 16777216 in all", plot.heatmap,
+      heed.eye(2), { to = "string", format = "png", width = 8192, height = 8192 })
+  end)
 end)

@@ -70,9 +70,9 @@ local function remove_entry(m, entry)
   for _, each in ipairs(points.listeners(m) or {}) do
     if each ~= entry then entries[#entries + 1] = each end
   end
-  entry.f = nil
-  set_entries(m, entries)
+  entry.f = nil -- first, since set_entries may run out of memory
   if not E.record(m) then primitives.watch(m, -1) end
+  set_entries(m, entries)
 end
 
 --- The modules whose passes have the points of m: m, or the heads of a wrapper.

@@ -2,12 +2,14 @@
 
 local core = require "heed.core"
 local colours = require "heed.plot.colours"
+local E = require "heed.nn.entries"
 local font = require "heed.plot.font"
 local text = require "heed.plot.text"
 
 local png = {}
 
 local SCALE = 2
+local MOST = 2 ^ 24 -- pixels; each takes 16 bytes while the picture is drawn
 
 -- The three bytes of a colour.
 local function bytes_of(colour)
@@ -83,6 +85,10 @@ end
 --- The drawing as the bytes of a PNG file.
 function png.render(drawing)
   local image = { width = math.ceil(drawing.width * SCALE), height = math.ceil(drawing.height * SCALE) }
+  if image.width * image.height > MOST then
+    E.fail("plot: the PNG picture has %d × %d pixels; it must have at most %d in all: give a smaller width and height, "
+      .. "or write an SVG file", image.width, image.height, MOST)
+  end
   local paper = bytes_of "paper"
   for y = 1, image.height do
     local row = {}

@@ -310,6 +310,7 @@ static heed_status call_host_hook(heed__own_pass *pass, unsigned point) {
   heed_tensor *y = NULL;
   heed_status status =
       pass->hook.callback(pass->hook.user, pass->module, (heed_attention_point)point, pass->point, &y);
+  if (y == pass->point) y = NULL; /* unchanged */
   if (status == HEED_OK && y != NULL && !heed__is_tensor_of(pass->context, y))
     status = heed__fail(pass->context, HEED_ARGUMENT, "%s: the hook on %s gave a tensor of another context",
                         pass->module->class->name, steps_of_pass[pass->step].name);
