@@ -270,11 +270,11 @@ static heed_status run_own_step(heed__own_pass *pass, bool *done) {
 const char *heed__own_pass_names(const heed__own_pass *pass, char *result, size_t size) {
   const heed_tensor *x = NULL;
   const heed_module *part = part_at(pass, pass->step, &x);
+  const char *name = pass->step < OWN_STEPS ? steps_of_pass[pass->step].name : "the output";
   if (part != NULL)
-    snprintf(result, size, "the result of %s (%.60s)", steps_of_pass[pass->step].name,
-             heed_module_class(part));
+    snprintf(result, size, "the result of %s (%.60s)", name, heed_module_class(part));
   else
-    snprintf(result, size, "the result of the hook on %s", steps_of_pass[pass->step].name);
+    snprintf(result, size, "the result of the hook on %s", name);
   return pass->module->class->name;
 }
 
