@@ -42,7 +42,7 @@ static void keep_with(lua_State *L, double ms, int idx) {
   lua_pop(L, 1);
 }
 
-enum { SELF = 1, INPUT, MS, OPTIONS, GENERATOR_SLOT = OPTIONS + 3 };
+enum { STEPS_SELF = 1, STEPS_INPUT, STEPS_MS, STEPS_OPTIONS, STEPS_GENERATOR = STEPS_OPTIONS + 3 };
 static const char *const steps_options[] = {"ms", LHEED_FORWARD_NAMES, NULL};
 
 /* Whether the pass of a module calls Lua or a hook, which heed_steps does not. */
@@ -53,35 +53,35 @@ static bool stops(const heed_module *m) {
 /* read_steps(m, x, ms, options…) → seconds, and the options of the forward by position */
 static int read_steps(lua_State *L) {
   lheed_begin(L);
-  lheed_forward_arguments(L, MS, steps_function, steps_options);
-  lua_settop(L, OPTIONS + LHEED_FORWARD_OPTIONS - 1);
-  lua_pushnumber(L, (lua_Number)seconds_at(L, MS, steps_function, 2));
-  lua_replace(L, MS);
-  lheed_tensor(L, INPUT, steps_function, "x");
-  return OPTIONS + LHEED_FORWARD_OPTIONS - MS;
+  lheed_forward_arguments(L, STEPS_MS, steps_function, steps_options);
+  lua_settop(L, STEPS_OPTIONS + LHEED_FORWARD_OPTIONS - 1);
+  lua_pushnumber(L, (lua_Number)seconds_at(L, STEPS_MS, steps_function, 2));
+  lua_replace(L, STEPS_MS);
+  lheed_tensor(L, STEPS_INPUT, steps_function, "x");
+  return STEPS_OPTIONS + LHEED_FORWARD_OPTIONS - STEPS_MS;
 }
 
 /* mha:steps(x, {ms = 2, …}); the other options are those of a forward. Where parts or hooks in Lua are
  * called, the result is one of lua/heed/nn/steps.lua. */
 static int new_steps(lua_State *L) {
-  if (stops(lheed_test_module(L, SELF))) {
+  if (stops(lheed_test_module(L, STEPS_SELF))) {
     lheed_require(L, "heed.nn.steps");
     lua_insert(L, 1);
     return lheed_call_all(L);
   }
   lheed_begin(L);
-  lheed_forward_arguments(L, MS, steps_function, steps_options);
-  const double seconds = seconds_at(L, MS, steps_function, 2);
+  lheed_forward_arguments(L, STEPS_MS, steps_function, steps_options);
+  const double seconds = seconds_at(L, STEPS_MS, steps_function, 2);
   heed_taps_wanted choice;
   const heed_taps_wanted *chosen;
-  const bool wanted = lheed_read_wanted(L, OPTIONS + LHEED_NEED_WEIGHTS, OPTIONS + LHEED_NEED_LSE,
+  const bool wanted = lheed_read_wanted(L, STEPS_OPTIONS + LHEED_NEED_WEIGHTS, STEPS_OPTIONS + LHEED_NEED_LSE,
                                         steps_function, lheed_module_taps, &choice, &chosen);
   void **out = lheed_push_box(L, &lheed_steps_type);
-  keep_with(L, seconds * 1000, GENERATOR_SLOT);
-  heed_module *self = lheed_test_module(L, SELF);
-  if (!self) lheed_bad_argument(L, SELF, steps_function, "self", "a built-in module");
-  const heed_tensor *x = lheed_tensor(L, INPUT, steps_function, "x");
-  heed_forward_options options = lheed_forward_options(L, OPTIONS, steps_function);
+  keep_with(L, seconds * 1000, STEPS_GENERATOR);
+  heed_module *self = lheed_test_module(L, STEPS_SELF);
+  if (!self) lheed_bad_argument(L, STEPS_SELF, steps_function, "self", "a built-in module");
+  const heed_tensor *x = lheed_tensor(L, STEPS_INPUT, steps_function, "x");
+  heed_forward_options options = lheed_forward_options(L, STEPS_OPTIONS, steps_function);
   options.wanted = chosen;
   heed_steps *steps = NULL;
   LHEED_TRY(L, heed_steps_new(self, x, &options, wanted, &steps));
