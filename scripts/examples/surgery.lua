@@ -1,5 +1,5 @@
 -- Changes the attention of a small model while it runs: heads without effect, maps given by hand, and other functions
--- in the place of softmax, each in a few lines; prints what the model can still do:
+-- instead of softmax, each in a few lines; prints what the model can still do:
 --   build/heed scripts/examples/surgery.lua [SEED]
 -- The model (scripts/examples/induction) continues repeated text; examples/induction.lua shows how.
 local heed = require "heed"

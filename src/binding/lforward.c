@@ -131,8 +131,10 @@ static int read_forward(lua_State *L) {
   return lheed_return(L, LHEED_FORWARD_OPTIONS + 1);
 }
 
-/* Calls heed.nn.own[name] with the arguments. */
-static int forward_in_lua_file(lua_State *L, const char *name) {
+/* Runs the forward pass in C, or by heed.nn.own[name] if hooks or modules in Lua take part. */
+static int forward_by(lua_State *L, const char *name) {
+  const heed_module *m = lheed_test_module(L, 1);
+  if (!m || (!heed__holds_watched(m) && !calls_own(m))) return forward_in_c(L);
   lheed_require(L, "heed.nn.own");
   lua_getfield(L, -1, name);
   lua_remove(L, -2);
@@ -142,16 +144,12 @@ static int forward_in_lua_file(lua_State *L, const char *name) {
 
 /* m:forward(x, options) → y, or y and a table of taps. */
 static int forward(lua_State *L) {
-  const heed_module *m = lheed_test_module(L, 1);
-  if (!m || (!heed__holds_watched(m) && !calls_own(m))) return forward_in_c(L);
-  return forward_in_lua_file(L, "forward");
+  return forward_by(L, "forward");
 }
 
 /* The same for m(x, options), which calls the hooks of m. */
 static int call_module(lua_State *L) {
-  const heed_module *m = lheed_test_module(L, 1);
-  if (!m || (!heed__holds_watched(m) && !calls_own(m))) return forward_in_c(L);
-  return forward_in_lua_file(L, "call");
+  return forward_by(L, "call");
 }
 
 void lheed_open_forward(lua_State *L) {

@@ -258,7 +258,7 @@ describe("a model of one's own", function()
     close(y, cache["blocks.1.hook_resid_post"] * 2, 0)
   end)
 
-  it("is told of points that its class does not list", function()
+  it("refuses points that its class does not list", function()
     local Wrong = nn.Module.class("Wrong", Block)
     Wrong.points = { "hook_a" }
     local m = Wrong()

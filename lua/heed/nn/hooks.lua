@@ -6,7 +6,7 @@ local core = require "heed.core"
 local attached = require "heed.nn.attached"
 local E = require "heed.nn.entries"
 local handle = require "heed.nn.handle"
-local primitives, unpack = core.modules, compat.unpack
+local primitives, pack, unpack = core.modules, compat.pack, compat.unpack
 
 local hooks = {}
 
@@ -73,8 +73,6 @@ hooks.register_forward_pre_hook = register("register_forward_pre_hook", "before"
 hooks.register_forward_hook = register("register_forward_hook", "after")
 
 -- ---- Calling ------------------------------------------------------------------------------------
-
-local function pack(...) return { n = select("#", ...), ... } end
 
 --- Replaces the first of `values` by what a hook returned; a nil leaves its value unchanged.
 local function replace(values, ...)

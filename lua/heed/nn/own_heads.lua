@@ -4,11 +4,9 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local forward_options = require "heed.nn.forward_options"
 local primitives = core.modules
 
-local NAMES = {
-  "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache", "need_lse",
-}
 local TAPS = { "scores", "weights", "dropped_weights", "queries", "keys", "values", "lse" }
 
 --- The part for head i of a mask that broadcasts to [b, h, n, s].
@@ -84,8 +82,7 @@ end
 return function(m, ...)
   if not primitives.holds_watched(m.heads) then return primitives.forward(m, ...) end
   local given = { primitives.read_forward(m, ...) } -- copies, which no listener can release
-  local x, options = given[1], {}
-  for i, name in ipairs(NAMES) do options[name] = given[i + 1] end
+  local x, options = given[1], forward_options(given)
   local heads = {}
   for i, head in m.heads:iter() do heads[i] = head end
   local need, positions = choose(options.need_weights, #heads)

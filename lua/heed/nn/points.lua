@@ -128,18 +128,20 @@ local function context_of(m, entry, x, past, batched)
   }
 end
 
-local function check_result(m, name, y, x)
+--- Whether y is a tensor with the shape and dtype of the tensor x.
+function points.is_like(y, x)
   local kind = primitives.kind(y)
-  local class = E.class_name(m)
-  local function refuse()
-    E.reject(class, "the result of the hook on " .. name, y, "nil or a float32 tensor %s",
-      tostring(x.shape):match "%[.*%]")
-  end
-  if kind ~= "tensor" and kind ~= "parameter" then refuse() end
-  if y.dtype ~= "float32" or y.ndim ~= x.ndim then refuse() end
+  if kind ~= "tensor" and kind ~= "parameter" or y.dtype ~= x.dtype or y.ndim ~= x.ndim then return false end
   for i = 1, x.ndim do
-    if y.shape[i] ~= x.shape[i] then refuse() end
+    if y.shape[i] ~= x.shape[i] then return false end
   end
+  return true
+end
+
+local function check_result(m, name, y, x)
+  if points.is_like(y, x) then return end
+  E.reject(E.class_name(m), "the result of the hook on " .. name, y, "nil or a float32 tensor %s",
+    tostring(x.shape):match "%[.*%]")
 end
 
 --- Calls the listeners of one point. Returns the changed tensor, or nil.

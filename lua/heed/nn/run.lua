@@ -8,7 +8,7 @@ local E = require "heed.nn.entries"
 local handle = require "heed.nn.handle"
 local named = require "heed.nn.named_points"
 local points = require "heed.nn.points"
-local unpack = compat.unpack
+local pack, unpack = compat.pack, compat.unpack
 
 local run = {}
 
@@ -21,23 +21,13 @@ end
 
 -- ---- Listeners ----------------------------------------------------------------------------------
 
-local function same_shape(a, b)
-  if a.ndim ~= b.ndim or a.dtype ~= b.dtype then return false end
-  for i = 1, a.ndim do
-    if a.shape[i] ~= b.shape[i] then return false end
-  end
-  return true
-end
-
 --- A listener that calls f(x, hook), and refuses results of another shape.
 local function changing(f, point, method)
   local hook = { name = point.name, layer = point.layer, module = point.module }
   return function(x, context)
     hook.context = context
     local y = f(x, hook)
-    if y == nil then return nil end
-    local kind = E.kind(y)
-    if kind ~= "tensor" and kind ~= "parameter" or not same_shape(x, y) then
+    if y ~= nil and not points.is_like(y, x) then
       E.reject(method, ("the result of the hook at '%s'"):format(point.name), y, "nil or a tensor [%s] of dtype %s",
         table.concat(x.shape, ", "), x.dtype)
     end
@@ -61,8 +51,6 @@ local function new_group(method)
     own[#own + 1] = named.listen(point, listener, reads)
   end
 end
-
-local function pack(...) return { n = select("#", ...), ... } end
 
 --- add(listen) starts listeners; then self(...) runs, and whatever happens, the listeners end. Returns the list of
 --- results.

@@ -5,16 +5,13 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local forward_options = require "heed.nn.forward_options"
 local hooks = require "heed.nn.hooks"
 local points = require "heed.nn.points"
 local primitives = core.modules
 
 local STATE = {} -- the key of the fields of an object
 local Steps, methods = { __name = "heed.Steps" }, {}
-
-local NAMES = {
-  "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache", "need_lse",
-}
 
 local function state_of(self, method)
   local state = type(self) == "table" and rawget(self, STATE)
@@ -37,8 +34,8 @@ end
 
 --- m:steps(x, options) for such a module.
 local function new(m, x, ...)
-  local given, options = { primitives.read_steps(m, x, ...) }, {}
-  for i, name in ipairs(NAMES) do options[name] = given[i + 1] end
+  local given = { primitives.read_steps(m, x, ...) }
+  local options = forward_options(given)
   local state = { module = m, seconds = given[1], done = 0 }
   hooks.before(m, function(...) begin(state, ...) end, x, next(options) ~= nil and options or nil)
   return setmetatable({ [STATE] = state }, Steps)

@@ -51,17 +51,21 @@ static heed_status check_own_softmax_dim(heed_module *m, const heed_tensor *x) {
                     (int)dim.as.integer, x->ndim);
 }
 
+/* The taps that a caller gets who chooses none. */
+static const heed_taps_wanted default_taps = {.size = sizeof default_taps,
+                                              .scores = true,
+                                              .weights = true,
+                                              .dropped_weights = true,
+                                              .queries = true,
+                                              .keys = true,
+                                              .values = true};
+
 /* The taps of the stages: all that the caller wants and, unless the maps come first, those of the points. */
 static void choose_taps(heed__own_pass *pass, const heed_taps_wanted *wanted) {
-  static const heed_taps_wanted all = {.size = sizeof all,
-                                       .scores = true,
-                                       .weights = true,
-                                       .dropped_weights = true,
-                                       .queries = true,
-                                       .keys = true,
-                                       .values = true};
   heed_taps_wanted *own = &pass->stage_wanted;
-  *own = !pass->wants_taps ? (heed_taps_wanted){.size = sizeof *own} : wanted != NULL ? *wanted : all;
+  *own = !pass->wants_taps ? (heed_taps_wanted){.size = sizeof *own}
+         : wanted != NULL  ? *wanted
+                           : default_taps;
   own->head_list = own->query_list = NULL;
   if (pass->unfused) {
     own->scores = own->weights = false;
@@ -434,20 +438,13 @@ heed_status heed__own_pass_put(heed__own_pass *pass, const heed_tensor *y) {
 }
 
 heed_status heed__own_pass_result(heed__own_pass *pass, heed_tensor **out, heed_attention_taps *taps) {
-  static const heed_taps_wanted plain = {.size = sizeof plain,
-                                         .scores = true,
-                                         .weights = true,
-                                         .dropped_weights = true,
-                                         .queries = true,
-                                         .keys = true,
-                                         .values = true};
   heed_status status = HEED_OK;
   if (!pass->finished)
     return heed__fail(pass->context, HEED_ARGUMENT, "%s: the forward pass is not done",
                       pass->module->class->name);
   if (taps != NULL && pass->selects)
     status = heed__wanted_select(pass->context, pass->module->class->name,
-                                 pass->wanted != NULL ? pass->wanted : &plain,
+                                 pass->wanted != NULL ? pass->wanted : &default_taps,
                                  ((const heed__attention_module *)pass->module)->one_head, &pass->taps);
   if (status != HEED_OK) return status;
   if (*out != NULL) {
