@@ -276,7 +276,7 @@ end
 -- Internal functions, whose callers are responsible for the messages.
 local never = {
   ["core.open"] = true, ["core.raise"] = true, ["core.frame"] = true, ["modules.install"] = true,
-  ["modules.guard"] = true,
+  ["modules.guard"] = true, ["modules.indices"] = true,
 }
 
 local function step()

@@ -5,7 +5,8 @@ local nn = heed.nn
 local calls = require "tests.long_calls"
 local support = require "tests.support"
 
--- Seconds of CPU time. The slowest takes 0.04 on a busy machine, and ten times that with sanitizers.
+-- Seconds of CPU time, of the best of three attempts: a busy machine slows single ones. The slowest takes 0.04, and ten
+-- times that with sanitizers.
 local BOUND = os.getenv "ASAN_OPTIONS" and 5 or 0.15
 
 describe("a limit of seconds stops #plain", function()
@@ -17,14 +18,19 @@ describe("a limit of seconds stops #plain", function()
   for _, row in ipairs(calls) do
     local it = row.frames and support.where("frames", it, pending) or it
     it(row.name, function()
-      local f = row.make()
-      heed.limit { seconds = row.seconds }
-      local start = os.clock()
-      local fine, message = pcall(f)
-      local taken = os.clock() - start
-      assert.is_false(fine)
-      assert.truthy(tostring(message):find("time limit exceeded: ", 1, true), tostring(message))
-      assert.is_true(taken < BOUND, ("stopped after %.2f seconds"):format(taken))
+      local best = math.huge
+      for _ = 1, 3 do
+        local f = row.make()
+        heed.limit { seconds = row.seconds }
+        local start = os.clock()
+        local fine, message = pcall(f)
+        best = math.min(best, os.clock() - start)
+        heed.limit { seconds = math.huge }
+        assert.is_false(fine)
+        assert.truthy(tostring(message):find("time limit exceeded: ", 1, true), tostring(message))
+        if best < BOUND then break end
+      end
+      assert.is_true(best < BOUND, ("stopped after %.2f seconds"):format(best))
     end)
   end
 end)
