@@ -41,6 +41,7 @@ typedef struct fixture {
   guarded area[AREAS];
   /* what is expected, dense: dq, dk, dv, dbias [l, s] before it is summed, and dslope */
   double *expected[4], dslope;
+  double size, slope_size; /* of what cancels where a gradient is small: of dq and dk, and of dslope */
 } fixture;
 
 static uint32_t seed;
@@ -89,7 +90,7 @@ static void compute(fixture *f) {
   for (int i = 0; i < 4; i++) f->expected[i] = calloc((size_t)sizes[i] + 1, sizeof(double));
   double *p = calloc((size_t)s + 1, sizeof *p), *bend = calloc((size_t)s + 1, sizeof *bend);
   double *out = calloc((size_t)dv + 1, sizeof *out);
-  f->dslope = 0;
+  f->dslope = f->slope_size = f->size = 0;
   for (int64_t i = 0; i < l; i++) {
     double most = t->has_sink ? (double)t->sink : -INFINITY, sum = 0;
     bool any = false;
@@ -131,6 +132,7 @@ static void compute(fixture *f) {
       t->out[i * t->out_row + c * t->out_column] = (float)out[c];
       if (any) delta += out[c] * at(g->dout, g->dout_row, g->dout_column, i, c);
     }
+    double size = 0;
     for (int64_t j = 0; any && j < s; j++) {
       if (is_hidden(t, i, j)) continue;
       const bool kept = !g->kept || (g->kept[i * g->kept_row + j / 16] >> j % 16 & 1);
@@ -144,11 +146,14 @@ static void compute(fixture *f) {
       const double ds = p[j] * (dp - delta), dr = ds * bend[j] * (double)t->scale;
       f->expected[3][i * s + j] = ds;
       f->dslope -= ds * fabs((double)(i + t->offset - j));
+      f->slope_size += p[j] * (fabs(dp) + fabs(delta)) * fabs((double)(i + t->offset - j));
+      size += p[j] * (fabs(dp) + fabs(delta)) * fmax(2 * (double)t->scale, 1);
       for (int64_t c = 0; c < d; c++) {
         f->expected[0][i * d + c] += dr * at(t->k, t->k_row, t->k_column, j, c);
         f->expected[1][j * d + c] += dr * at(t->q, t->q_row, t->q_column, i, c);
       }
     }
+    f->size = size > f->size ? size : f->size;
   }
   free(p);
   free(bend);
@@ -174,7 +179,7 @@ static fixture set_up(const parameters *a) {
                               .has_sink = a->ways & SINK,
                               .sink = 0.7f,
                               .softcap = a->ways & CAP ? 1.5f : 0.0f,
-                              .slope = a->ways & SLOPE ? 0.1f : 0.0f,
+                              .slope = a->ways & SLOPE ? 0.03f : 0.0f,
                               .padding_stride = 1};
   if (t->window_end > a->s) t->window_end = a->s;
   if (t->window_begin < -a->l) t->window_begin = -a->l;
@@ -251,7 +256,10 @@ static int64_t bias_count(const backward_task *g) {
 }
 
 static void clear(const fixture *f) {
-  for (int i = DQ; i <= DBIAS; i++) memset(f->area[i].data, 0, f->area[i].bytes);
+  for (int i = DQ; i <= DBIAS; i++) {
+    const guarded g = f->area[i];
+    memset(g.data, 0, g.bytes - page_bytes() - (size_t)((char *)g.data - g.map));
+  }
 }
 
 static results collect(const fixture *f, double dslope) {
@@ -303,9 +311,8 @@ static void assert_same_bits(const fixture *f, const results *x, const results *
   assert_memory_equal(&x->dslope, &y->dslope, sizeof x->dslope);
 }
 
-/* Within `error` of the largest expected one. */
-static void assert_near(const float *x, const double *wanted, int64_t n, double error) {
-  double most = 1e-3;
+/* Within `error` of the largest expected one, or of `most`. */
+static void assert_near(const float *x, const double *wanted, int64_t n, double most, double error) {
   for (int64_t i = 0; i < n; i++)
     if (fabs(wanted[i]) > most) most = fabs(wanted[i]);
   for (int64_t i = 0; i < n; i++) {
@@ -318,28 +325,22 @@ static void assert_near(const float *x, const double *wanted, int64_t n, double 
 static void assert_expected(const fixture *f, const results *y, double error) {
   const backward_task *g = &f->task;
   const heed__attention_task *t = &g->forward;
-  assert_near(y->x[0], f->expected[0], t->query_length * t->head_size, error);
-  assert_near(y->x[1], f->expected[1], t->key_length * t->head_size, error);
-  assert_near(y->x[2], f->expected[2], t->key_length * t->value_size, error);
+  assert_near(y->x[0], f->expected[0], t->query_length * t->head_size, f->size, error);
+  assert_near(y->x[1], f->expected[1], t->key_length * t->head_size, f->size, error);
+  assert_near(y->x[2], f->expected[2], t->key_length * t->value_size, 0.1, error);
   if (g->dbias) {
-    double *sums = calloc((size_t)bias_count(g) + 1, sizeof *sums), most = 0;
+    double *sums = calloc((size_t)bias_count(g) + 1, sizeof *sums);
     const int64_t columns = g->dbias_column ? t->key_length : 1;
     for (int64_t i = 0; i < t->query_length; i++) {
       for (int64_t j = 0; j < t->key_length; j++) {
-        const double x = f->expected[3][i * t->key_length + j];
-        sums[(g->dbias_row ? i * columns : 0) + (g->dbias_column ? j : 0)] += x;
-        most = fabs(x) > most ? fabs(x) : most;
+        sums[(g->dbias_row ? i * columns : 0) + (g->dbias_column ? j : 0)] +=
+            f->expected[3][i * t->key_length + j];
       }
     }
-    /* sums over a row of weights vanish: compared with their largest part */
-    if (g->dbias_column)
-      assert_near(y->x[3], sums, bias_count(g), error);
-    else
-      for (int64_t i = 0; i < bias_count(g); i++)
-        assert_true(fabs((double)y->x[3][i] - sums[i]) <= error * (most + 1e-3) * 20);
+    assert_near(y->x[3], sums, bias_count(g), f->size, error);
     free(sums);
   }
-  if (t->slope != 0.0f) assert_true(fabs(y->dslope - f->dslope) <= 1e-5 * (1 + fabs(f->dslope)));
+  if (t->slope != 0.0f) assert_true(fabs(y->dslope - f->dslope) <= 2e-6 * f->slope_size + 1e-6);
 }
 
 static void compare(const parameters *a, double error) {
@@ -379,7 +380,7 @@ static void every_size_and_option_agrees_with_double_precision(void **state) {
       a.ways = ways;
       a.at_end = (ways + i) % 2;
       a.layout = (ways + i) % LAYOUTS;
-      compare(&a, 2e-6);
+      compare(&a, a.d > 128 ? 4e-6 : 2e-6); /* scores are sums of d products, as in the forward pass */
     }
   }
 }
@@ -393,7 +394,7 @@ static void gradients_of_a_bias_are_summed_over_what_it_repeats(void **state) {
       a.one_bias_row = way & 1;
       a.one_column = way & 2;
       a.layout = i % LAYOUTS;
-      compare(&a, 2e-6);
+      compare(&a, a.d > 128 ? 4e-6 : 2e-6);
     }
   }
 }
@@ -428,8 +429,6 @@ static void what_is_hidden_changes_no_bit(void **state) {
       const parameters a = {.l = 31, .s = 300, .d = 20, .dv = 24, .ways = ways ? BIAS | CAUSAL : VISIBLE};
       const fixture f = set_up(&a);
       const heed__attention_task *t = &f.task.forward;
-      const double *expected = f.expected[1];
-      (void)expected;
       for (int64_t i = 0; i < a.l; i++) {
         for (int64_t j = 0; j < a.s; j++) {
           if (j != 5 && i != 4) continue;

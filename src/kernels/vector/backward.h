@@ -23,7 +23,7 @@ enum {
   BACK_AT_ONCE = V_LANES == 8 ? 3 : 4, /* vectors of weights at a time */
 };
 _Static_assert(BACK_KEYS % ATTEND_TILE == 0 && BACK_LONG_KEYS % ATTEND_TILE == 0 &&
-                   BACK_KEYS % BACK_LONG_KEYS == 0 && BACK_KEYS <= ATTEND_BLOCK,
+                   BACK_KEYS % BACK_LONG_KEYS == 0 && (int)BACK_KEYS <= (int)ATTEND_BLOCK,
                "blocks consist of whole tiles");
 _Static_assert(BACK_GROUP % ATTEND_STRIP == 0, "groups consist of whole strips");
 
@@ -409,7 +409,7 @@ static void back_strip(const back_work *w, seen *e, int64_t i0, int64_t strip) {
   const bool plain = !t->bias && t->softcap == 0.0f && t->slope == 0.0f && !g->kept && !g->dbias && !g->dslope;
   if (rows > 0) see(&w->a, e, i0);
   if (rows <= 0 || e->high <= e->low) e->low = e->high = 0;
-  const int64_t low = e->low, high = e->high, end = round_up(high, ATTEND_WORD);
+  const int64_t low = e->low, high = e->high, end = round_up(high, V_LANES);
   w->state->low[strip] = low;
   w->state->high[strip] = high;
   for (int r = 0; r < ATTEND_STRIP; r++) {
