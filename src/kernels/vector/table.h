@@ -4,7 +4,7 @@
 HEED__DECLARE_KERNELS
 
 #include "attention.h"
-#include "backward.h"
+#include "attention_backward.h"
 #include "convert.h"
 #include "decode.h"
 #include "gemm.h"

@@ -1,4 +1,4 @@
-/* The gradients of attention (scalar/backward.c has the formulas). For each block of keys, and each block of
+/* The gradients of attention (scalar/attention_backward.c has the formulas). For each block of keys, and each block of
  * queries that sees it, strips of six queries compute their scores and dp = dout vᵀ; these become the weights
  * p f and ds, and extend dq. When the strips of a block are done, strips of six keys extend dv and dk, the
  * products with the transposed weights, whose depth is the queries of the block. Only the weights of one
@@ -6,8 +6,8 @@
  *
  * A hidden key has weight 0, times a query, key or value that may be nan: where a block has any, its products
  * leave weights of 0 out. */
-#ifndef HEED_VECTOR_BACKWARD_H
-#define HEED_VECTOR_BACKWARD_H
+#ifndef HEED_VECTOR_ATTENTION_BACKWARD_H
+#define HEED_VECTOR_ATTENTION_BACKWARD_H
 
 #include "attention_blocks.h"
 #include "attention.h"
