@@ -339,6 +339,10 @@ heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const
 HEED_MUST_USE
 heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
                        const heed_tensor *x, heed_tensor **out);
+/** dx from x and dy, of one shape, by a kernel of HEED__UNARY_BACKWARD_KERNELS. (elementwise.c) */
+HEED_MUST_USE
+heed_status heed__unary_backward(heed_context *ctx, const char *function, heed__backward_kernel *kernel,
+                                 const heed_tensor *x, const heed_tensor *dy, heed_tensor **dx);
 /** elementwise.c, sort.c */
 HEED_MUST_USE
 heed_status heed__mul(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
