@@ -214,7 +214,7 @@ heed_status heed__rope(heed_context *ctx, const char *function, const heed_tenso
                        const heed_rope_config *config, heed_tensor **out);
 /** The gradient of either: dy turned back. positions: those of heed_rope, or NULL for offset + 1, …. */
 HEED_MUST_USE
-heed_status heed__rope_backward(heed_context *ctx, const char *function, const heed_tensor *dy,
+heed_status heed__rope_gradient(heed_context *ctx, const char *function, const heed_tensor *dy,
                                 const heed_tensor *positions, int64_t offset, const heed_rope_config *config,
                                 heed_tensor **dx);
 /** Fills slopes [num_heads] as heed_alibi_slopes; false if stopped at a cancellation check. */

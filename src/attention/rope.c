@@ -408,12 +408,14 @@ heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor
   heed_rope_config own;
   heed_status status = heed__rope_config_read(ctx, "rope", "config", config, &own);
   if (status != HEED_OK) return status;
-  if (positions == NULL) return heed__rope(ctx, "rope", x, 0, &own, out);
-  return rotate_at(ctx, "rope", x, positions, &own, false, out);
+  status = positions == NULL ? heed__rope(ctx, "rope", x, 0, &own, out)
+                             : rotate_at(ctx, "rope", x, positions, &own, false, out);
+  return heed__recorded(ctx, status, HEED__OP_rope, 2, (const heed_tensor *const[]){x, positions}, &own,
+                        sizeof own, out);
 }
 
 /* The transpose of a rotation is the rotation back; a magnitude stays. */
-heed_status heed__rope_backward(heed_context *ctx, const char *function, const heed_tensor *dy,
+heed_status heed__rope_gradient(heed_context *ctx, const char *function, const heed_tensor *dy,
                                 const heed_tensor *positions, int64_t offset, const heed_rope_config *config,
                                 heed_tensor **dx) {
   if (positions != NULL) return rotate_at(ctx, function, dy, positions, config, true, dx);

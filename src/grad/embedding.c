@@ -2,7 +2,7 @@
  * row of the result is summed by one task, in the order of the positions. */
 #include <string.h>
 
-#include "fused.h"
+#include "grad.h"
 
 #define SLICE       128                /* columns that a task sums */
 #define MOST_ROWS   512                /* of the result, for a task */
@@ -78,7 +78,7 @@ static bool sort_positions(const heed__pace *pace, const int64_t *ids, int64_t c
   return true;
 }
 
-heed_status heed__embedding_backward(heed_context *ctx, const char *function, const heed_tensor *ids,
+heed_status heed__embedding_gradient(heed_context *ctx, const char *function, const heed_tensor *ids,
                                      int64_t rows, int64_t padding_idx, const heed_tensor *dy,
                                      heed_tensor **dweight) {
   const int64_t d = dy->shape[dy->ndim - 1], count = ids->numel;
@@ -122,4 +122,13 @@ done:
   else
     heed_tensor_free(made);
   return status;
+}
+
+/* weight may be of another dtype, and then wants nothing. */
+heed_status heed__embedding_backward(heed__backward *b) {
+  const int64_t *padding_idx = b->values;
+  heed_tensor ids;
+  if (!heed__backward_wants(b, 1)) return HEED_OK;
+  return heed__embedding_gradient(b->ctx, b->function, heed__backward_input(b, 0, &ids),
+                                  b->node->saved[1].dims[0], *padding_idx, b->dy[0], &b->dx[1]);
 }

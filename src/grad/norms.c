@@ -1,5 +1,5 @@
 /* The gradients of layer norm and RMS norm. */
-#include "fused.h"
+#include "grad.h"
 
 #define BLOCK_ROWS 64                 /* rows whose parts of dweight and dbias are summed in float32 */
 #define NORM_PART  ((int64_t)1 << 14) /* elements of a task */
@@ -75,7 +75,7 @@ static heed_status run_norm(heed_context *ctx, const char *function, norm_job *j
   return HEED_OK;
 }
 
-heed_status heed__norm_backward(heed_context *ctx, const char *function, bool centred, const heed_tensor *x,
+heed_status heed__norm_gradient(heed_context *ctx, const char *function, bool centred, const heed_tensor *x,
                                 int ndims, const heed_tensor *weight, double epsilon, const heed_tensor *dy,
                                 heed_tensor **dx, heed_tensor **dweight, heed_tensor **dbias) {
   enum { X, DY, WEIGHT, INPUTS, DX = 0, DWEIGHT, DBIAS, OUTPUTS };
@@ -124,4 +124,25 @@ heed_status heed__norm_backward(heed_context *ctx, const char *function, bool ce
   for (int i = 0; i < INPUTS; i++) heed_tensor_free(copies[i]);
   for (int i = 0; i < OUTPUTS; i++) heed_tensor_free(made[i]);
   return status;
+}
+
+/* ---- Nodes ---- */
+
+static heed_status norm_node(heed__backward *b, bool centred) {
+  const heed__norm_values *values = b->values;
+  heed_tensor x, weight;
+  heed_tensor **wanted[3];
+  for (int i = 0; i < 3; i++) wanted[i] = heed__backward_wants(b, i) ? &b->dx[i] : NULL;
+  if (!wanted[0] && !wanted[1]) return heed__backward_same(b, 2); /* x was not kept */
+  return heed__norm_gradient(b->ctx, b->function, centred, heed__backward_input(b, 0, &x), values->ndims,
+                             heed__backward_has(b, 1) ? heed__backward_input(b, 1, &weight) : NULL,
+                             values->epsilon, b->dy[0], wanted[0], wanted[1], wanted[2]);
+}
+
+heed_status heed__layer_norm_backward(heed__backward *b) {
+  return norm_node(b, true);
+}
+
+heed_status heed__rms_norm_backward(heed__backward *b) {
+  return norm_node(b, false);
 }

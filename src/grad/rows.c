@@ -1,5 +1,5 @@
-/* The gradients of softmax and log_softmax. */
-#include "fused.h"
+/* The gradients of activations, softmax and log_softmax, and of rope. */
+#include "grad.h"
 
 #define ROWS_PART ((int64_t)1 << 14) /* elements of a task */
 
@@ -32,7 +32,7 @@ static void exchange_last(heed_tensor *x, int d) {
 }
 
 /* Other dimensions than the last one are moved there, in copies. */
-heed_status heed__softmax_backward(heed_context *ctx, const char *function, bool logs, const heed_tensor *y,
+heed_status heed__softmax_gradient(heed_context *ctx, const char *function, bool logs, const heed_tensor *y,
                                    int dim, const heed_tensor *dy, heed_tensor **dx) {
   const heed__kernels *kernels = heed__kernels_of(ctx);
   heed_tensor turned_y, turned_dy, *made_y = NULL, *made_dy = NULL, *made = NULL;
@@ -68,4 +68,46 @@ heed_status heed__softmax_backward(heed_context *ctx, const char *function, bool
   heed_tensor_free(made_y);
   heed_tensor_free(made_dy);
   return status;
+}
+
+/* ---- Nodes ---- */
+
+static heed_status activation_backward(heed__backward *b, heed__backward_kernel *kernel) {
+  heed_tensor x;
+  return heed__unary_gradient(b->ctx, b->function, kernel, heed__backward_input(b, 0, &x), b->dy[0],
+                              &b->dx[0]);
+}
+
+heed_status heed__gelu_backward(heed__backward *b) {
+  return activation_backward(b, heed__kernels_of(b->ctx)->gelu_backward);
+}
+
+heed_status heed__gelu_tanh_backward(heed__backward *b) {
+  return activation_backward(b, heed__kernels_of(b->ctx)->gelu_tanh_backward);
+}
+
+heed_status heed__silu_backward(heed__backward *b) {
+  return activation_backward(b, heed__kernels_of(b->ctx)->silu_backward);
+}
+
+static heed_status softmax_node(heed__backward *b, bool logs) {
+  const int *dim = b->values;
+  heed_tensor y;
+  return heed__softmax_gradient(b->ctx, b->function, logs, heed__backward_output(b, 0, &y), *dim, b->dy[0],
+                                &b->dx[0]);
+}
+
+heed_status heed__softmax_backward(heed__backward *b) {
+  return softmax_node(b, false);
+}
+
+heed_status heed__log_softmax_backward(heed__backward *b) {
+  return softmax_node(b, true);
+}
+
+heed_status heed__rope_backward(heed__backward *b) {
+  const heed_rope_config *config = b->values;
+  heed_tensor positions;
+  const heed_tensor *given = heed__backward_has(b, 1) ? heed__backward_input(b, 1, &positions) : NULL;
+  return heed__rope_gradient(b->ctx, b->function, b->dy[0], given, 0, config, &b->dx[0]);
 }

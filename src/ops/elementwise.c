@@ -314,7 +314,7 @@ static void backward_row(const void *user, void *out, const heed__span *in, size
   (*kernel)(out, in[0].data, in[1].data, n);
 }
 
-heed_status heed__unary_backward(heed_context *ctx, const char *function, heed__backward_kernel *kernel,
+heed_status heed__unary_gradient(heed_context *ctx, const char *function, heed__backward_kernel *kernel,
                                  const heed_tensor *x, const heed_tensor *dy, heed_tensor **dx) {
   const heed__map map = {
       .function = function,

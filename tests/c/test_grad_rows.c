@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "../../src/grad/fused.h"
+#include "../../src/grad/grad.h"
 
 enum { OUTPUTS = 3 };
 
@@ -70,7 +70,7 @@ static heed_status norm(heed_context *ctx, bool centred, heed_tensor *out[OUTPUT
                       random_tensor(ctx, 2, SHAPE(4, 15))};
   heed_status status = have(3, x);
   if (status == HEED_OK)
-    status = heed__norm_backward(ctx, "norm", centred, x[0], 2, x[2], 1e-5, x[1], &out[0], &out[1],
+    status = heed__norm_gradient(ctx, "norm", centred, x[0], 2, x[2], 1e-5, x[1], &out[0], &out[1],
                                  centred ? &out[2] : NULL);
   return free_all(status, 3, x);
 }
@@ -86,14 +86,14 @@ static heed_status softmax_of_dim_1(heed_context *ctx, heed_tensor *out[OUTPUTS]
                       NULL};
   heed_status status = have(2, x);
   if (status == HEED_OK) status = heed_softmax(ctx, x[0], 1, &x[2]);
-  if (status == HEED_OK) status = heed__softmax_backward(ctx, "softmax", false, x[2], 0, x[1], &out[0]);
+  if (status == HEED_OK) status = heed__softmax_gradient(ctx, "softmax", false, x[2], 0, x[1], &out[0]);
   return free_all(status, 3, x);
 }
 
 static heed_status embedding(heed_context *ctx, heed_tensor *out[OUTPUTS]) {
   heed_tensor *x[] = {random_ids(ctx, 3000, 700), random_tensor(ctx, 2, SHAPE(3000, 200))};
   heed_status status = have(2, x);
-  if (status == HEED_OK) status = heed__embedding_backward(ctx, "embedding", x[0], 700, 3, x[1], &out[0]);
+  if (status == HEED_OK) status = heed__embedding_gradient(ctx, "embedding", x[0], 700, 3, x[1], &out[0]);
   return free_all(status, 2, x);
 }
 
@@ -102,7 +102,7 @@ static heed_status rope(heed_context *ctx, heed_tensor *out[OUTPUTS]) {
   heed_rope_config config;
   heed_rope_config_init(&config, sizeof config);
   heed_status status = have(1, x);
-  if (status == HEED_OK) status = heed__rope_backward(ctx, "rope", x[0], NULL, 7, &config, &out[0]);
+  if (status == HEED_OK) status = heed__rope_gradient(ctx, "rope", x[0], NULL, 7, &config, &out[0]);
   return free_all(status, 1, x);
 }
 
@@ -112,7 +112,7 @@ static heed_status gelu(heed_context *ctx, heed_tensor *out[OUTPUTS]) {
   if (status == HEED_OK) status = heed_transpose(ctx, x[1], 1, 2, &x[2]);
   if (status == HEED_OK)
     status =
-        heed__unary_backward(ctx, "gelu", heed__kernels_of(ctx)->gelu_backward, x[0], x[2], &out[0]);
+        heed__unary_gradient(ctx, "gelu", heed__kernels_of(ctx)->gelu_backward, x[0], x[2], &out[0]);
   return free_all(status, 3, x);
 }
 
@@ -191,7 +191,7 @@ static void check_norm(heed_context *ctx, bool centred, int64_t rows, int64_t n)
       wanted[r * n + i] = scale * (g - sum - y * product);
     }
   }
-  assert_ok(heed__norm_backward(ctx, "norm", centred, x, 1, weight, 1e-5, turned, &dx, &dweight,
+  assert_ok(heed__norm_gradient(ctx, "norm", centred, x, 1, weight, 1e-5, turned, &dx, &dweight,
                                 centred ? &dbias : NULL));
   assert_near(dx, wanted);
   assert_near(dweight, weights);
@@ -219,17 +219,17 @@ static void norms_accept_no_weight_no_rows_and_unwanted_results(void **state) {
   heed_tensor *x = random_tensor(ctx, 2, SHAPE(3, 4)), *none = random_tensor(ctx, 2, SHAPE(0, 4));
   heed_tensor *empty = random_tensor(ctx, 2, SHAPE(3, 0)), *weight = random_tensor(ctx, 1, SHAPE(4));
   heed_tensor *dx = NULL, *dweight = NULL, *dbias = NULL;
-  assert_ok(heed__norm_backward(ctx, "norm", true, x, 1, NULL, 1e-5, x, &dx, NULL, NULL));
+  assert_ok(heed__norm_gradient(ctx, "norm", true, x, 1, NULL, 1e-5, x, &dx, NULL, NULL));
   free_all(HEED_OK, 1, &dx);
   dx = NULL;
-  assert_ok(heed__norm_backward(ctx, "norm", true, x, 1, weight, 1e-5, x, NULL, &dweight, NULL));
+  assert_ok(heed__norm_gradient(ctx, "norm", true, x, 1, weight, 1e-5, x, NULL, &dweight, NULL));
   free_all(HEED_OK, 1, &dweight);
   dweight = NULL;
-  assert_ok(heed__norm_backward(ctx, "norm", true, none, 1, weight, 1e-5, none, &dx, &dweight, &dbias));
+  assert_ok(heed__norm_gradient(ctx, "norm", true, none, 1, weight, 1e-5, none, &dx, &dweight, &dbias));
   for (int64_t i = 0; i < 4; i++) assert_true(at(dweight, i) == 0 && at(dbias, i) == 0);
   free_all(HEED_OK, 3, (heed_tensor *[]){dx, dweight, dbias});
   dx = NULL;
-  assert_ok(heed__norm_backward(ctx, "norm", false, empty, 1, NULL, 1e-5, empty, &dx, NULL, NULL));
+  assert_ok(heed__norm_gradient(ctx, "norm", false, empty, 1, NULL, 1e-5, empty, &dx, NULL, NULL));
   assert_int_equal(heed_tensor_numel(dx), 0);
   free_all(HEED_OK, 5, (heed_tensor *[]){x, none, empty, weight, dx});
 }
@@ -254,7 +254,7 @@ static void check_softmaxes(heed_context *ctx) {
         const double p = exp(at(x, i)) / sum;
         wanted[i] = logs ? at(dy, i) - p * all : p * (at(dy, i) - total);
       }
-      assert_ok(heed__softmax_backward(ctx, "softmax", logs, y, dim, dy, &dx));
+      assert_ok(heed__softmax_gradient(ctx, "softmax", logs, y, dim, dy, &dx));
       assert_near(dx, wanted);
       free_all(HEED_OK, 4, (heed_tensor *[]){x, dy, y, dx});
     }
@@ -273,7 +273,7 @@ static void check_embedding(heed_context *ctx, int64_t count, int64_t rows, int6
   const int64_t *id = heed_tensor_data(ids);
   for (int64_t i = 0; i < count; i++)
     for (int64_t c = 0; c < d && id[i] != padding; c++) wanted[(id[i] - 1) * d + c] += at(dy, i * d + c);
-  assert_ok(heed__embedding_backward(ctx, "embedding", ids, rows, padding, dy, &dweight));
+  assert_ok(heed__embedding_gradient(ctx, "embedding", ids, rows, padding, dy, &dweight));
   assert_near(dweight, wanted);
   for (int64_t c = 0; c < d && padding > 0; c++) assert_true(at(dweight, (padding - 1) * d + c) == 0);
   free_all(HEED_OK, 3, (heed_tensor *[]){ids, dy, dweight});
@@ -307,7 +307,7 @@ static void rope_turns_back(void **state) {
     heed_tensor *positions = random_ids(ctx, 5, 300), *y = NULL, *dx = NULL;
     double there = 0, back = 0;
     assert_ok(heed_rope(ctx, x, positions, &c, &y));
-    assert_ok(heed__rope_backward(ctx, "rope", dy, positions, 0, &c, &dx));
+    assert_ok(heed__rope_gradient(ctx, "rope", dy, positions, 0, &c, &dx));
     for (int64_t i = 0; i < 80; i++) there += at(y, i) * at(dy, i), back += at(x, i) * at(dx, i);
     assert_true(fabs(there - back) < 1e-5);
     free_all(HEED_OK, 5, (heed_tensor *[]){x, dy, positions, y, dx});
