@@ -449,5 +449,6 @@ static inline int64_t heed__int8_blocks(int64_t columns) {
 }
 
 #include "works.h"
+#include "class_losses.h"
 
 #endif
