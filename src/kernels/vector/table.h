@@ -11,5 +11,6 @@ HEED__DECLARE_KERNELS
 #include "normal.h"
 #include "pass.h"
 #include "rows.h"
+#include "steps.h"
 
 const heed__kernels TABLE = {.name = NAME, HEED__TABLE_KERNELS};
