@@ -13,5 +13,6 @@ HEED__DECLARE_KERNELS
 #include "pass.h"
 #include "rows.h"
 #include "backward.h"
+#include "steps.h"
 
 const heed__kernels TABLE = {.name = NAME, HEED__TABLE_KERNELS};
