@@ -19,7 +19,7 @@ local function dataset_class(name, readable, dataset)
     end,
     get = function(values, i)
       local sample = dataset.sample(values, object.index(i, dataset.length(values, "get"), "get"), "get")
-      if E.is_list(sample) and not items.is_tensor(sample) and #sample > 0 then return unpack(sample) end
+      if E.is_list(sample) and not E.is_tensor(sample) and #sample > 0 then return unpack(sample) end
       return sample
     end,
     tostring = function(values) return ("heed.%s(%d items)"):format(name, dataset.length(values, name)) end,
@@ -47,7 +47,7 @@ local Tensors = dataset_class("TensorDataset", { "tensors" }, {
 --- Items along dimension 1 of several tensors: item i is the list {a[i], b[i], …}.
 function M.TensorDataset(...)
   local given, method = compat.pack(...), "TensorDataset"
-  if given.n == 1 and E.is_list(given[1]) and not items.is_tensor(given[1]) then
+  if given.n == 1 and E.is_list(given[1]) and not E.is_tensor(given[1]) then
     given = { n = #given[1], unpack(given[1]) }
   end
   if given.n == 0 then E.fail("%s: no tensor is given; it takes one or several", method) end
@@ -81,7 +81,7 @@ local Subset = dataset_class("Subset", { "dataset", "indices" }, {
 --- The items of a list or int64 tensor of indices, from 1 to n, as a new tensor [k].
 function M.indices(given, n, method, argument)
   local list = given
-  if items.is_tensor(given) then
+  if E.is_tensor(given) then
     if given.dtype ~= "int64" or given.ndim ~= 1 then E.reject(method, argument, given, "int64 of 1 dimension, or a list") end
     list = given:clone()
   elseif E.is_list(given) then

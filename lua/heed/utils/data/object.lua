@@ -8,7 +8,6 @@ local raw = compat.raw
 local M = {}
 
 local VALUES, KIND = {}, {}
-local GENERATOR = getmetatable(core.Generator(1))
 
 --- A class of objects. name: without "heed."; readable: the names of the values that can be read; methods: called with
 --- a colon, given the values instead of the object, framed. Optional methods: `len`, also for #x; `item`, for x[i]; `tostring`.
@@ -67,7 +66,7 @@ function M.is(value, class) return raw(value, KIND) == class and raw(value, VALU
 
 --- Raises unless the value is a generator or nil.
 function M.check_generator(value, method)
-  if value ~= nil and (type(value) ~= "userdata" or getmetatable(value) ~= GENERATOR) then
+  if value ~= nil and not E.is_generator(value) then
     E.reject(method, "generator", value, "a heed.Generator")
   end
   return value

@@ -2,7 +2,6 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local items = require "heed.utils.data.items"
 local object = require "heed.utils.data.object"
 local files = core.files
 
@@ -138,7 +137,7 @@ return function(ids, ...)
   local source, usual
   if type(ids) == "string" then
     source, usual = of_file(ids)
-  elseif items.is_tensor(ids) then
+  elseif E.is_tensor(ids) then
     source, usual = of_tensor(ids), 1
   elseif E.is_list(ids) then
     local own = {}
