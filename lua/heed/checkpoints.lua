@@ -1,6 +1,6 @@
---- Checkpoints: nested tables of tensors, modules, objects with state_dict, generators, numbers, strings and booleans in
---- a .safetensors file. The tensors are the file's, named by their path ("model.weight"), strings that are not text are
---- int8 tensors, and the table itself is JSON in the metadata:
+--- Checkpoints: nested tables of tensors, modules, objects with state_dict, generators, numbers, strings and booleans
+--- in a .safetensors file. The tensors are the file's, named by their path ("model.weight"), strings that are not text
+--- are int8 tensors, and the table itself is JSON in the metadata:
 ---   {"$state_dict": [name, tensor, …]}   a state dict: names, and the names of the tensors
 ---   {"$tensor": name}   {"$bytes": name}   {"$float": 12}   {"$number": "nan"}   {"$integer": "9007199254740993"}
 ---   {"$table": [[key, value], …]}   a table with keys that are not all plain names
@@ -21,8 +21,8 @@ local EXACT = 2 ^ 53
 
 -- ---- Writing ------------------------------------------------------------------------------------
 
-local NEEDED = "a tensor, a module, an object with state_dict, a generator, a number, a string, a boolean or a table of "
-  .. "these"
+local NEEDED = "a tensor, a module, an object with state_dict, a generator, a number, a string, a boolean or a table "
+  .. "of these"
 
 local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\" }
 local function escape(c) return ESCAPES[c] or ("\\u%04x"):format(c:byte()) end
@@ -118,7 +118,8 @@ local function add_table(to, path, t, depth)
   for i, key in ipairs(keys) do
     if i > 1 then emit(to, ",") end
     local value = rawget(t, key)
-    local inner = (path == "" and "" or path .. ".") .. (type(key) == "string" and not is_text(key) and "?" or tostring(key))
+    local name = type(key) == "string" and not is_text(key) and "?" or tostring(key)
+    local inner = path == "" and name or path .. "." .. name
     if list then
       add(to, inner, value, depth + 1)
     elseif names then
@@ -163,7 +164,9 @@ function add(to, path, value, depth)
     end
     return add(to, path, state, depth)
   end
-  if kind == "table" and not E.record(value) and not getmetatable(value) then return add_table(to, path, value, depth) end
+  if kind == "table" and not E.record(value) and not getmetatable(value) then
+    return add_table(to, path, value, depth)
+  end
   E.reject("save", ("'%s'"):format(path), value, NEEDED)
 end
 

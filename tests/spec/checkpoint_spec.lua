@@ -184,7 +184,8 @@ describe("a checkpoint", function()
     raises("save: 'f' is a userdata" .. needed, function() heed.save(path, { f = io.stdout }) end)
     local circle = {}
     circle.inner = { circle = circle }
-    raises("save: 'x.inner.circle' contains itself; a checkpoint is a tree", function() heed.save(path, { x = circle }) end)
+    raises("save: 'x.inner.circle' contains itself; a checkpoint is a tree",
+      function() heed.save(path, { x = circle }) end)
     local deep = {}
     for _ = 1, 30 do deep = { deep } end
     assert.error_matches(function() heed.save(path, { x = deep }) end, "is nested more than 20 tables deep")
@@ -201,8 +202,8 @@ describe("a checkpoint", function()
     assert.is_true(heed.save(path, { step = 1, model = model_of(), g = heed.Generator(1), list = { 1 } }))
     fails("load_checkpoint: 'modl' is not in the checkpoint; it has g, list, model, step", load_checkpoint, path,
       { modl = model_of() })
-    fails("load_checkpoint: 'step' is the number 3; it must be a module, a generator, an object with load_state_dict, or "
-      .. "a table of these", load_checkpoint, path, { step = 3 })
+    fails("load_checkpoint: 'step' is the number 3; it must be a module, a generator, an object with load_state_dict, "
+      .. "or a table of these", load_checkpoint, path, { step = 3 })
     fails("load_checkpoint: objects is nil; it must be a table such as {model = model, optimizer = optimizer}",
       load_checkpoint, path)
     fails("load_checkpoint: path is nil; it must be a string", load_checkpoint)

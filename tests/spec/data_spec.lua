@@ -33,10 +33,8 @@ end
 function run.stopped(case)
   local generator = heed.Generator(case.seed)
   local loader = data.DataLoader(heed.range(1, case.n):long(), case.batch_size, true, { generator = generator })
-  for batch in loader:iter() do
-    assert.same(case.first, list_of(batch))
-    break
-  end
+  local iterate = loader:iter()
+  assert.same(case.first, list_of(iterate()))
   assert.same(case.epoch, epoch_of(loader))
   follows(case, generator)
 end
@@ -154,13 +152,13 @@ describe("a dataset", function()
     fails("TensorDataset: tensor 2 has 5 items and tensor 1 has 6; the tensors must agree in the size of dimension 1",
       data.TensorDataset, x, heed.ones(5))
     fails("TensorDataset: tensor 2 is the number 3; it must be a tensor", data.TensorDataset, x, 3)
-    fails("TensorDataset: tensor 1 is a tensor of shape [] and dtype float32; it must be a tensor of at least 1 dimension",
-      data.TensorDataset, heed.tensor(1))
+    fails("TensorDataset: tensor 1 is a tensor of shape [] and dtype float32; it must be a tensor of at least 1 "
+      .. "dimension", data.TensorDataset, heed.tensor(1))
     fails("Subset: indices contains 7; the indices must be from 1 to 6, the number of items", data.Subset, x, { 1, 7 })
     fails("Subset: indices contains 0; the indices must be from 1 to 6, the number of items", data.Subset, x, { 0 })
     fails("Subset: indices[2] is a string ('a'); it must be an integer", data.Subset, x, { 1, "a" })
-    fails("DataLoader: dataset is nil; it must be a dataset: a tensor, a list, or an object with the methods get and len",
-      data.DataLoader)
+    fails("DataLoader: dataset is nil; it must be a dataset: a tensor, a list, or an object with the methods get and "
+      .. "len", data.DataLoader)
     fails("DataLoader: dataset is a module (Linear); it must be a dataset: a tensor, a list, or an object with the "
       .. "methods get and len", data.DataLoader, heed.nn.Linear(2, 2))
     fails("ConcatDataset: datasets is a table; it must be a list of at least one dataset", data.ConcatDataset, {})
@@ -182,7 +180,8 @@ describe("a loader", function()
   local x = heed.range(1, 10):long()
 
   it("gives what collate_fn makes of the samples", function()
-    local loader = data.DataLoader(x, { batch_size = 4, collate_fn = function(samples) return #samples, samples[1]:item() end })
+    local function collate_fn(samples) return #samples, samples[1]:item() end
+    local loader = data.DataLoader(x, { batch_size = 4, collate_fn = collate_fn })
     local seen = {}
     for count, first in loader:iter() do seen[#seen + 1] = { count, first } end
     assert.same({ { 4, 1 }, { 4, 5 }, { 2, 9 } }, seen)
@@ -222,7 +221,8 @@ describe("a loader", function()
   it("refuses what does not fit", function()
     fails("DataLoader: batch_size is the number 0; it must be an integer, at least 1", data.DataLoader, x, 0)
     local known = "batch_size, shuffle, sampler, batch_sampler, collate_fn, drop_last, generator"
-    fails("DataLoader: there is no option 'batchsize'; the options are " .. known, data.DataLoader, x, { batchsize = 3 })
+    fails("DataLoader: there is no option 'batchsize'; the options are " .. known, data.DataLoader, x,
+      { batchsize = 3 })
     fails("DataLoader: there is no option 'num_workers'; the options are " .. known
       .. "; heed reads batches when they are asked for: leave it out", data.DataLoader, x, { num_workers = 3 })
     fails("DataLoader: generator is the number 3; it must be a heed.Generator", data.DataLoader, x, { generator = 3 })
@@ -390,8 +390,9 @@ describe("Tokens", function()
     for i = 1, 300 do list[i] = i == 7 and 50256 or i - 1 end
     heed.save(path .. ".npy", ids)
     heed.save(path .. ".safetensors", { ids = ids })
-    for ending, first in pairs { bin = write(uint16(list)), npy = path .. ".npy", safetensors = path .. ".safetensors" } do
-      local tokens = data.Tokens(first, { context = 5, batch = 2, shuffle = false })
+    write(uint16(list))
+    for _, ending in ipairs { "bin", "npy", "safetensors" } do
+      local tokens = data.Tokens(path .. "." .. ending, { context = 5, batch = 2, shuffle = false })
       assert.equal(300, #tokens)
       local x, y = tokens:next()
       local seventh = ending == "bin" and 50257 or 7
@@ -428,14 +429,16 @@ describe("Tokens", function()
   end)
 
   it("refuses what it cannot read", function()
-    fails("Tokens: ids is nil; it must be an int64 tensor [n], a list of ids, or the path of a file", data.Tokens, nil, 3)
+    fails("Tokens: ids is nil; it must be an int64 tensor [n], a list of ids, or the path of a file", data.Tokens, nil,
+      3)
     fails("Tokens: context is nil; it must be an integer, at least 1", data.Tokens, ids)
     fails("Tokens: ids has 300; it must have at least 301: context = 300 and one more", data.Tokens, ids, 300)
-    fails("Tokens: ids has 300; it must have at least 401: context = 200, times batch = 2, and one more", data.Tokens, ids,
-      200, 2, false)
+    fails("Tokens: ids has 300; it must have at least 401: context = 200, times batch = 2, and one more", data.Tokens,
+      ids, 200, 2, false)
     assert.is_false(pcall(data.Tokens, heed.ones(3), 1))
     fails("Tokens: first_id is the number 2; it must be 0 or 1", data.Tokens, ids, 3, { first_id = 2 })
-    fails(("Tokens: %s.bin has 3 bytes; a file of 16-bit ids has an even number"):format(path), data.Tokens, write "abc", 1)
+    fails(("Tokens: %s.bin has 3 bytes; a file of 16-bit ids has an even number"):format(path), data.Tokens,
+      write "abc", 1)
     assert.error_matches(function() data.Tokens(path .. ".missing.bin", 1) end, "Tokens: .*missing")
     fails("next: an id is 0; ids count from 1: give Tokens the option first_id = 0 if those of the file count from 0",
       function() data.Tokens({ 0, 1, 2 }, 2):next() end)

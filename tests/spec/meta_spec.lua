@@ -158,12 +158,13 @@ describe("the annotations", function()
     compare("Utils", names_of(heed.utils))
     compare("data", names_of(data))
     local x = heed.range(1, 9):long()
+    local function collate_fn(samples) return samples end
     local objects = {
       TensorDataset = data.TensorDataset(x), Subset = data.Subset(x, { 1 }), ConcatDataset = data.ConcatDataset { x },
       Items = data.TensorDataset(x), Sampler = data.RandomSampler(x), Tokens = data.Tokens(x, 2, {
         generator = heed.Generator(1),
       }),
-      DataLoader = data.DataLoader(x, { generator = heed.Generator(1), collate_fn = function(samples) return samples end }),
+      DataLoader = data.DataLoader(x, { generator = heed.Generator(1), collate_fn = collate_fn }),
     }
     for owner, object in pairs(objects) do
       for name in pairs(documented[owner]) do

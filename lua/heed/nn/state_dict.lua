@@ -221,8 +221,10 @@ end
 --- names that are missing or not part of the module.
 function M.prepare(module, state, strict, assign)
   local loads, missing, unexpected, problems = compare(module, state, assign)
-  for _, name in ipairs(strict and missing or {}) do problems[#problems + 1] = { name, "is missing" } end
-  for _, name in ipairs(strict and unexpected or {}) do problems[#problems + 1] = { name, "is not part of the module" } end
+  if strict then
+    for _, name in ipairs(missing) do problems[#problems + 1] = { name, "is missing" } end
+    for _, name in ipairs(unexpected) do problems[#problems + 1] = { name, "is not part of the module" } end
+  end
   return loads, problems, missing, unexpected
 end
 

@@ -28,7 +28,9 @@ local function collect(found, objects, state, path, depth)
     local part = rawget(state, key)
     local load = checkpoints.method_of(object, "load_state_dict")
     local kind = E.is_module(object) and "modules" or E.is_generator(object) and "generators" or load and "others"
-    if not kind and (not E.is_list(object) or getmetatable(object)) then E.reject(METHOD, ("'%s'"):format(at), object, NEEDED) end
+    if not kind and (not E.is_list(object) or getmetatable(object)) then
+      E.reject(METHOD, ("'%s'"):format(at), object, NEEDED)
+    end
     if part == nil then
       E.fail("%s: '%s' is not in the checkpoint; it has %s", METHOD, at, names_of(state))
     elseif kind then
@@ -120,7 +122,9 @@ return function(path, objects, ...)
   local found = { modules = {}, generators = {}, others = {} }
   collect(found, objects, checkpoint, "", 1)
   for _, each in ipairs(found.generators) do
-    if type(each.state) ~= "string" then E.reject(METHOD, ("'%s'"):format(each.path), each.state, "the state of a generator") end
+    if type(each.state) ~= "string" then
+      E.reject(METHOD, ("'%s'"):format(each.path), each.state, "the state of a generator")
+    end
   end
   load_all(found, prepare(found.modules, strict))
   return checkpoint

@@ -60,7 +60,7 @@ function collate(samples, depth)
   if kind ~= "table" then
     E.reject(METHOD, "a sample", samples[1], "a tensor, number, boolean, string or a table of these; give a collate_fn")
   end
-  if depth > DEEPEST then E.fail("%s: a sample has tables %d levels deep; it must have at most %d", METHOD, depth, DEEPEST) end
+  if depth > DEEPEST then E.fail("%s: a sample is nested more than %d tables deep", METHOD, DEEPEST) end
   return fields(samples, depth)
 end
 

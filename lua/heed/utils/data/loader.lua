@@ -1,4 +1,4 @@
---- DataLoader: a dataset in batches, in the order of a sampler. The draws are those of PyTorch's loader without workers.
+--- DataLoader: a dataset in batches, in the order of a sampler. Draws as PyTorch's loader without workers.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -201,7 +201,8 @@ return function(dataset, ...)
         batch_size and "batch_size" or shuffle and "shuffle" or sampler and "sampler" or "drop_last")
     end
   elseif sampler == nil then
-    sampler = shuffle and samplers.RandomSampler(dataset, { generator = generator }) or samplers.SequentialSampler(dataset)
+    sampler = shuffle and samplers.RandomSampler(dataset, { generator = generator })
+      or samplers.SequentialSampler(dataset)
   end
   return Loader.new {
     dataset = dataset, sampler = sampler, batch_sampler = batch_sampler, collate_fn = collate_fn, generator = generator,

@@ -87,12 +87,15 @@ local Random = sampler_class("RandomSampler", { "data_source", "replacement", "g
 
 function M.RandomSampler(dataset, ...)
   local method = "RandomSampler"
-  local replacement, num_samples, generator = options(method, { "replacement", "num_samples", "generator" }, 2, dataset, ...)
+  local replacement, num_samples, generator =
+    options(method, { "replacement", "num_samples", "generator" }, 2, dataset, ...)
   replacement = E.boolean(replacement, false, method, "replacement")
   num_samples = num_samples ~= nil and E.size(num_samples, nil, method, "num_samples") or nil
   object.check_generator(generator, method)
   items.check(dataset, method, "dataset")
-  return Random.new { data_source = dataset, replacement = replacement, num_samples = num_samples, generator = generator }
+  return Random.new {
+    data_source = dataset, replacement = replacement, num_samples = num_samples, generator = generator,
+  }
 end
 
 -- ---- Some of the items ----
@@ -106,9 +109,10 @@ local Chosen = sampler_class("SubsetRandomSampler", { "indices", "generator" }, 
 })
 
 function M.SubsetRandomSampler(indices, ...)
-  local generator = options("SubsetRandomSampler", { "generator" }, 2, indices, ...)
-  object.check_generator(generator, "SubsetRandomSampler")
-  return Chosen.new { indices = datasets.indices(indices, 2 ^ 53, "SubsetRandomSampler", "indices"), generator = generator }
+  local method = "SubsetRandomSampler"
+  local generator = options(method, { "generator" }, 2, indices, ...)
+  object.check_generator(generator, method)
+  return Chosen.new { indices = datasets.indices(indices, 2 ^ 53, method, "indices"), generator = generator }
 end
 
 local Weighted = sampler_class("WeightedRandomSampler", { "weights", "num_samples", "replacement", "generator" }, {
@@ -145,7 +149,9 @@ local function iterator_of(sampler, method, argument)
   elseif type(sampler) == "table" or type(sampler) == "userdata" then
     iterator = sampler:iter()
   end
-  if type(iterator) ~= "function" then E.reject(method, argument, sampler, "a sampler whose iter returns an iterator") end
+  if type(iterator) ~= "function" then
+    E.reject(method, argument, sampler, "a sampler whose iter returns an iterator")
+  end
   return iterator
 end
 

@@ -148,8 +148,8 @@ return function(ids, ...)
   end
   local needed = shuffle and context + 1 or batch * context + 1
   if source.length < needed then
-    E.fail("%s: ids has %d; it must have at least %d: context = %d%s and one more", METHOD, source.length, needed, context,
-      shuffle and "" or (", times batch = %d,"):format(batch))
+    E.fail("%s: ids has %d; it must have at least %d: context = %d%s and one more", METHOD, source.length, needed,
+      context, shuffle and "" or (", times batch = %d,"):format(batch))
   end
   return Tokens.new {
     length = math.floor(source.length), read = source.read, context = context, batch = batch, shuffle = shuffle,
