@@ -114,7 +114,6 @@ add("heed", "set_default_device", CPU)
 add("heed", "use_deterministic_algorithms", "heed is deterministic: leave it out")
 add("heed", "autocast amp", 'heed computes in float32; m:to "bfloat16" stores weights so')
 add("heed", "distributed", "heed runs on one machine")
-add("heed", "utils", TRAINING .. "; heed.nn.utils has skip_init")
 add("heed", "functional F", "write heed.nn.functional, or the functions of heed: heed.softmax(x, -1)")
 add("heed", "Generator_ generator", "write heed.Generator(seed)")
 add("heed", "len", "write #x")
@@ -217,6 +216,8 @@ add("dtype", "boolean", 'write "bool"')
 -- ---- Options ----
 
 add("option", "out", "assign the result: y = ...")
+add("option", "num_workers prefetch_factor persistent_workers worker_init_fn timeout",
+  "heed reads batches when they are asked for: leave it out")
 add("option", "inplace", "leave it out; functions whose name ends in _ work in place")
 add("option", "layout memory_format", "leave it out")
 add("option", "map_location weights_only", "leave it out: files are mapped into memory and run nothing")
