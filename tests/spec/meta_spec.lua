@@ -13,7 +13,7 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
   "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret",
+  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "interrupt",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -153,6 +153,7 @@ describe("the annotations", function()
     names.attention = plot.attention ~= nil -- loaded when it is first used
     compare("plot", names)
   end)
+  it("name the contents of heed.interrupt", function() compare("interrupt", names_of((require "heed.interrupt"))) end)
   it("name the contents of heed.interpret", function() compare("interpret", names_of((require "heed.interpret"))) end)
 
   it("name the fields and methods of decoders", function()
