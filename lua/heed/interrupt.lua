@@ -11,8 +11,8 @@ local interrupt = {}
 
 local function never() return false end
 
---- hold(f, ...): f(pressed, ...), during which the first Ctrl-C only makes pressed() true. The second one interrupts, as
---- without hold.
+--- hold(f, ...): f(pressed, ...), during which the first Ctrl-C only makes pressed() true. The second one interrupts as
+--- it does without hold.
 function interrupt.hold(f, ...)
   E.check_type(f, "function", "hold", "f")
   if not command then return f(never, ...) end

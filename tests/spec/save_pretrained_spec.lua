@@ -56,8 +56,8 @@ describe("save_pretrained", function()
     assert.are.equal(("save_pretrained: no such folder: '%s/none'"):format(folder), message)
     raises("save_pretrained: folder is nil; it must be a string", function() model:save_pretrained() end)
     model:to "int8"
-    raises("save_pretrained: layers.0.attention.W_query.weight is a tensor of shape [24, 24] and dtype int8; it must be "
-      .. 'floating-point; use m:to "float32"', function()
+    raises("save_pretrained: layers.0.attention.W_query.weight is a tensor of shape [24, 24] and dtype int8; it must "
+      .. 'be floating-point; use m:to "float32"', function()
       model:save_pretrained(folder)
     end)
   end)
