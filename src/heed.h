@@ -335,6 +335,88 @@ HEED_API bool heed_tensor_is_contiguous(const heed_tensor *x); /* row-major with
 HEED_API bool heed_tensor_is_parameter(const heed_tensor *x);
 HEED_API void heed_tensor_set_parameter(heed_tensor *x, bool parameter);
 
+/* ---- Gradients (grad/) ---- */
+
+/* While a context records, operations whose inputs want a gradient remember, in nodes that hang on their
+ * results, what a backward pass needs. A node is freed with the last tensor that it leads to. A leaf is a
+ * tensor that was not computed by a recorded operation; parameters are leaves that want a gradient from the
+ * beginning. Recording is off until it is turned on, and then costs nothing where no input wants a gradient.
+ *
+ * Gradients are float32 tensors of the shape of their tensor. They are not recorded themselves: there are no
+ * second derivatives. Writing in place to a tensor that a node has saved makes the backward pass fail with a
+ * message that names both operations; to a leaf that wants a gradient it is an error while operations are
+ * recorded. The host's own writes (heed_tensor_data) are not noticed. */
+
+/** Turns recording on or off; returns what it was. */
+HEED_API bool heed_set_recording(heed_context *ctx, bool on);
+HEED_API bool heed_is_recording(const heed_context *ctx);
+
+/** Whether a gradient of x is wanted: x is a leaf for which it was asked, or was computed from such. */
+HEED_API bool heed_tensor_requires_grad(const heed_tensor *x);
+/** Asks for a gradient of the leaf x and of its aliases, or no more. Errors: DTYPE (not float32), ARGUMENT
+ * (on is false, and x was computed: use heed_tensor_detach), MEMORY. */
+HEED_CALL heed_tensor_require_grad(heed_tensor *x, bool on);
+/** Whether no recorded operation computed x. */
+HEED_API bool heed_tensor_is_leaf(const heed_tensor *x);
+/** What computed x, as PyTorch names it ("MulBackward0"); NULL for a leaf. */
+HEED_API const char *heed_tensor_grad_fn(const heed_tensor *x);
+/** The gradient of a leaf, or of a tensor that keeps its own; NULL: none yet. Borrowed, until the next call
+ * that changes it. */
+HEED_API const heed_tensor *heed_tensor_grad(const heed_tensor *x);
+/** Replaces the gradient of a leaf, whose elements are shared; NULL removes it. Errors: SHAPE, DTYPE,
+ * ARGUMENT (x was computed), MEMORY. */
+HEED_CALL heed_tensor_set_grad(heed_tensor *x, const heed_tensor *grad);
+/** Makes a tensor that was computed keep its gradient, too. Errors: ARGUMENT (x wants no gradient). */
+HEED_CALL heed_tensor_retain_grad(heed_tensor *x);
+/** Another tensor that shares the elements of x and wants no gradient. */
+HEED_CALL heed_tensor_detach(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+
+/* Called in a backward pass with the gradient of a tensor, borrowed, before it is used. May store another
+ * one, new and of the same shape, in *out, which heed takes over. May call functions of heed. */
+typedef heed_status heed_gradient_hook(void *user, const heed_tensor *gradient, heed_tensor **out);
+/** Adds a hook to x, which must want a gradient; *id is for removing it. release (may be NULL) is called when
+ * the hook is removed or the graph freed. Errors: ARGUMENT, MEMORY; then release is not called. */
+HEED_CALL heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void (*release)(void *user),
+                               void *user, int64_t *id);
+HEED_API void heed_tensor_remove_hook(heed_tensor *x, int64_t id);
+
+typedef struct heed_backward_options {
+  size_t size;       /* sizeof(heed_backward_options) */
+  bool retain_graph; /* what nodes saved stays, so that the pass can be repeated */
+  bool detect_anomaly; /* a gradient with nan is an error that names the operation that made it */
+} heed_backward_options;
+
+/** Adds the gradients of the sum over i of y[i] · dy[i] to those of the leaves. dy[i] (float32, of the shape
+ * of y[i]) may be NULL, and so may dy, for a y[i] of one element: 1. options NULL: none. After an error,
+ * MEMORY, LIMIT and CANCELLED included, every gradient is as before, and the pass can be repeated. Errors:
+ * ARGUMENT (y[i] wants no gradient; saved tensors were given back or changed; a backward pass is running),
+ * SHAPE, DTYPE. */
+HEED_CALL heed_backward(heed_context *ctx, int count, const heed_tensor *const *y,
+                        const heed_tensor *const *dy, const heed_backward_options *options);
+/** The gradients with respect to x[0…nx - 1] as new tensors, in dx; the gradients of leaves do not change.
+ * dx[i] is NULL if y does not depend on x[i]. Errors: as heed_backward; ARGUMENT (x[i] wants no gradient).
+ */
+HEED_CALL heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, const heed_tensor *const *dy,
+                    int nx, const heed_tensor *const *x, heed_tensor **dx,
+                    const heed_backward_options *options);
+
+/* An operation of the host's with a gradient. */
+typedef struct heed_function {
+  size_t size;      /* sizeof(heed_function) */
+  const char *name; /* "Clip"; copied */
+  /* dy: the gradients of the results, NULL where there is none. Stores new gradients of the inputs in dx,
+   * which heed takes over, or leaves NULL for none. May call functions of heed. */
+  heed_status (*backward)(void *user, int outputs, const heed_tensor *const *dy, int inputs,
+                          heed_tensor **dx);
+  void (*release)(void *user); /* called when the node is freed; NULL: nothing to release */
+  void *user;
+} heed_function;
+/** Records that f computed y[0…outputs - 1] from x[0…inputs - 1]; y, new tensors of float32, then lead to x.
+ * Has no effect, and returns OK with *recorded false, if nothing is recorded or no x wants a gradient: f's
+ * release is then not called. Errors: ARGUMENT, DTYPE, MEMORY. */
+HEED_CALL heed_record(heed_context *ctx, const heed_function *f, int inputs, const heed_tensor *const *x,
+                      int outputs, heed_tensor *const *y, bool *recorded);
+
 /* ---- Making tensors (ops/create.c) ---- */
 
 /** All elements are `value`. Errors: SHAPE, MEMORY. */

@@ -235,12 +235,30 @@ static void push_matrix_transposed(lua_State *L) {
   LHEED_TRY(L, heed__transpose(x->storage->context, "mT", x, -2, -1, out));
 }
 
+static void push_requires_grad(lua_State *L) {
+  lua_pushboolean(L, heed_tensor_requires_grad(lheed_tensor(L, 1, "requires_grad", "x")));
+}
+
+static void push_is_leaf(lua_State *L) {
+  lua_pushboolean(L, heed_tensor_is_leaf(lheed_tensor(L, 1, "is_leaf", "x")));
+}
+
+static void push_grad_fn(lua_State *L) {
+  const char *name = heed_tensor_grad_fn(lheed_tensor(L, 1, "grad_fn", "x"));
+  if (name != NULL)
+    lua_pushfstring(L, "<%s>", name);
+  else
+    lua_pushnil(L);
+}
+
 static const struct {
   const char *name;
   void (*push)(lua_State *L);
 } fields[] = {
-    {"shape", push_shape}, {"dtype", push_dtype},          {"ndim", push_ndim},
-    {"T", push_reversed},  {"mT", push_matrix_transposed}, {"is_parameter", push_is_parameter},
+    {"shape", push_shape},     {"dtype", push_dtype},          {"ndim", push_ndim},
+    {"T", push_reversed},      {"mT", push_matrix_transposed}, {"is_parameter", push_is_parameter},
+    {"grad", lheed_push_grad}, {"grad_fn", push_grad_fn},      {"requires_grad", push_requires_grad},
+    {"is_leaf", push_is_leaf},
 };
 #define FIELDS (sizeof fields / sizeof *fields)
 
@@ -361,6 +379,10 @@ static int write_index(lua_State *L) {
   int64_t i;
   heed_tensor view, *x = lheed_tensor(L, 1, "index", "x");
   int type = lua_type(L, 2);
+  if (type == LUA_TSTRING && strcmp(lua_tostring(L, 2), "grad") == 0) {
+    lheed_set_grad(L);
+    return 0;
+  }
   if (type == LUA_TSTRING) {
     const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, "Tensor", 2, 0, 0);
     return lheed_error(L, "index: fields of a tensor cannot be set (%s)%s", key, hint);

@@ -122,10 +122,11 @@ heed_status heed__check_expands(heed_context *ctx, const char *function, const c
 }
 
 heed_status heed__check_writable(heed_context *ctx, const char *function, const heed_tensor *x) {
-  if (!heed__overlaps_itself(x)) return HEED_OK;
-  return heed__fail(ctx, HEED_ARGUMENT,
-                    "%s: the tensor that is written has elements that share memory; clone it first",
-                    function);
+  if (heed__overlaps_itself(x))
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: the tensor that is written has elements that share memory; clone it first",
+                      function);
+  return heed__written(ctx, function, x);
 }
 
 heed_status heed__check_probability(heed_context *ctx, const char *function, const char *argument, double p) {

@@ -146,7 +146,8 @@ static heed_status unary(heed_context *ctx, const char *function, unary_op op,
 #define X(name)                                                                                              \
   heed_status heed_##name(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {                      \
     HEED__ENTER(ctx, #name, x, out);                                                                         \
-    return unary(ctx, #name, UNARY_##name, &heed__kernels_of(ctx)->name, x, out);                            \
+    const heed_status status = unary(ctx, #name, UNARY_##name, &heed__kernels_of(ctx)->name, x, out);        \
+    return heed__recorded1(ctx, status, HEED__OP_##name, x, NULL, 0, out);                                   \
   }
 UNARY_OPS(X)
 #undef X
@@ -263,7 +264,9 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
   heed_status heed_##name(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,                     \
                           heed_tensor **out) {                                                               \
     HEED__ENTER(ctx, #name, a, b, out);                                                                      \
-    return binary(ctx, #name, BINARY_##name, &heed__kernels_of(ctx)->name, "a", a, "b", b, out);             \
+    const heed_status status =                                                                               \
+        binary(ctx, #name, BINARY_##name, &heed__kernels_of(ctx)->name, "a", a, "b", b, out);                \
+    return heed__recorded2(ctx, status, HEED__OP_##name, a, b, out);                                         \
   }
 HEED_BINARY_LIST(X)
 #undef X

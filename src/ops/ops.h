@@ -11,6 +11,55 @@ static inline const heed__kernels *heed__kernels_of(const heed_context *ctx) {
   return heed__kernels_for(ctx->cpu);
 }
 
+/* ---- Recording, for gradients (record.c) ---- */
+
+/* Every operation that has results of float32 ends with one of these. Their gradients, by operation, are in
+ * grad/gradients.def. */
+
+typedef enum heed__op {
+#define OP(name, inputs, lua) HEED__OP_##name,
+#include "ops.def"
+  HEED__OPS
+} heed__op;
+
+/** The status of an operation that is done and stored its result in *out: status itself, or the error of
+ * recording it; a new result is then freed. values (may be NULL) is copied for the gradient. */
+HEED_MUST_USE
+heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                              const heed_tensor *const *input, const void *values, size_t values_bytes,
+                              heed_tensor **out);
+/** The same; while nothing is recorded, which is most of the time, it costs a comparison. */
+HEED_MUST_USE
+static inline heed_status heed__recorded(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                                         const heed_tensor *const *input, const void *values,
+                                         size_t values_bytes, heed_tensor **out) {
+  if (ctx->recorder == NULL) return status;
+  return heed__record_call(ctx, status, op, inputs, input, values, values_bytes, out);
+}
+HEED_MUST_USE
+static inline heed_status heed__recorded1(heed_context *ctx, heed_status status, heed__op op,
+                                          const heed_tensor *x, const void *values, size_t values_bytes,
+                                          heed_tensor **out) {
+  if (ctx->recorder == NULL) return status;
+  return heed__record_call(ctx, status, op, 1, &x, values, values_bytes, out);
+}
+/* What a reduction over `dims` tells its gradient. */
+typedef struct heed__reduction_values {
+  uint32_t dims; /* bits, from 0: those that were reduced */
+  bool keepdim;
+  double number; /* of the operation: the correction of var, the p of norm */
+} heed__reduction_values;
+/** dims as given to the operation. */
+HEED_MUST_USE
+heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
+                                     int ndims, const int *dims, bool keepdim, heed_tensor **out);
+HEED_MUST_USE
+static inline heed_status heed__recorded2(heed_context *ctx, heed_status status, heed__op op,
+                                          const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
+  if (ctx->recorder == NULL) return status;
+  return heed__record_call(ctx, status, op, 2, (const heed_tensor *const[]){a, b}, NULL, 0, out);
+}
+
 /* ---- Checks, with messages that several operations share (check.c) ---- */
 /* In messages `function` is the public name ("softmax"), `argument` that of the parameter ("dim"). */
 

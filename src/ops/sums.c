@@ -276,7 +276,10 @@ static heed_status sum_of_floats(heed_context *ctx, const char *function, bool m
 heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                      heed_tensor **out) {
   HEED__ENTER(ctx, "sum", x, out);
-  if (x->dtype == HEED_FLOAT32) return sum_of_floats(ctx, "sum", false, x, ndims, dims, keepdim, out);
+  if (x->dtype == HEED_FLOAT32) {
+    const heed_status status = sum_of_floats(ctx, "sum", false, x, ndims, dims, keepdim, out);
+    return heed__recorded_reduction(ctx, status, HEED__OP_sum, x, ndims, dims, keepdim, out);
+  }
   int64_sum state;
   return heed__reduce_dims(ctx, "sum", &int64_sum_reduction, &state, x, ndims, dims, keepdim, HEED_INT64,
                            out);
@@ -285,8 +288,9 @@ heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const i
 heed_status heed_mean(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                       heed_tensor **out) {
   HEED__ENTER(ctx, "mean", x, out);
-  const heed_status status = heed__check_dtype(ctx, "mean", "x", x, HEED_FLOAT32);
-  return status != HEED_OK ? status : sum_of_floats(ctx, "mean", true, x, ndims, dims, keepdim, out);
+  heed_status status = heed__check_dtype(ctx, "mean", "x", x, HEED_FLOAT32);
+  if (status == HEED_OK) status = sum_of_floats(ctx, "mean", true, x, ndims, dims, keepdim, out);
+  return heed__recorded_reduction(ctx, status, HEED__OP_mean, x, ndims, dims, keepdim, out);
 }
 
 static heed_status spread_of(heed_context *ctx, const char *function, bool root, const heed_tensor *x,

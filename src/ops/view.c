@@ -82,7 +82,7 @@ heed_status heed_view(heed_context *ctx, const heed_tensor *x, int ndim, const i
         "view", heed__shape_text(have, x->ndim, x->shape), heed__shape_text(stride, x->ndim, x->stride),
         heed__shape_text(want, ndim, sizes));
   }
-  return give(ctx, "view", &view, out);
+  return heed__recorded1(ctx, give(ctx, "view", &view, out), HEED__OP_view, x, NULL, 0, out);
 }
 
 /* A view of x with these sizes, or of a copy if its strides do not allow that. */

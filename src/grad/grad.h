@@ -1,0 +1,63 @@
+/* The door of grad: how operations are recorded and go backward. The graph's nodes are in core/node.h. */
+#ifndef HEED_GRAD_H
+#define HEED_GRAD_H
+
+#include "../attention/attention.h"
+
+/* What the gradient of an input needs: bits. */
+#define HEED__SAVE_INPUT(i) (1u << (i))
+#define HEED__SAVE_OUTPUT   (1u << 16)
+
+#define HEED__GRADIENT_INPUTS 5
+
+typedef struct heed__backward heed__backward;
+
+/* The gradient of one operation. */
+typedef struct heed__gradient {
+  const char *name;     /* as PyTorch prints it: "MulBackward0" */
+  const char *function; /* for messages: "mul" */
+  /* For the gradient of input i; further inputs are like the last. Only inputs that want one count. */
+  uint32_t needs[HEED__GRADIENT_INPUTS];
+  int needs_count;
+  bool is_view; /* the result shares the elements of input 0 */
+  /* NULL: the results have no gradient. Stores a new tensor in b->dx[i] for each input that
+   * heed__backward_wants, or leaves NULL for zero. It may be larger than the input by broadcasting: it is
+   * then summed. An error leaves nothing behind but what is in dx. Runs unrecorded. */
+  heed_status (*backward)(heed__backward *b);
+} heed__gradient;
+
+/* A node that goes backward. */
+struct heed__backward {
+  heed_context *ctx;
+  const char *function;
+  heed__node *node;
+  const heed_tensor *const *dy; /* a gradient for each result, NULL: none; float32, of any strides */
+  const void *values;           /* what the operation recorded beside tensors */
+  heed_tensor **dx;             /* a place for each input */
+};
+
+static inline bool heed__backward_wants(const heed__backward *b, int i) {
+  return i < b->node->inputs && b->node->input[i] != NULL;
+}
+/** The input i or the result i as it was saved, as a header on the stack, which holds no reference. If only
+ * its shape was kept, its data is NULL. */
+const heed_tensor *heed__backward_input(const heed__backward *b, int i, heed_tensor *header);
+const heed_tensor *heed__backward_output(const heed__backward *b, int i, heed_tensor *header);
+
+#define GRADIENT(op, ...) heed_status heed__##op##_backward(heed__backward *b);
+#include "gradients.def"
+
+/** The gradient of an operation; its backward is NULL if it has none. (table.c) */
+const heed__gradient *heed__gradient_of(heed__op op);
+
+/** b->dx[i] = dy, if that gradient is wanted: for inputs that are added. */
+HEED_MUST_USE
+heed_status heed__backward_same(heed__backward *b, int i);
+
+/** *out = x summed over what broadcasting (ndim, shape) to x's shape repeats; x itself (an alias) if nothing.
+ * (broadcast.c) */
+HEED_MUST_USE
+heed_status heed__sum_to_shape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                               const int64_t *shape, heed_tensor **out);
+
+#endif

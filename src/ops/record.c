@@ -1,0 +1,30 @@
+/* What operations tell of themselves while they are recorded. */
+#include "ops.h"
+
+heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                              const heed_tensor *const *input, const void *values, size_t values_bytes,
+                              heed_tensor **out) {
+  if (status != HEED_OK) return status;
+  const heed__call call = {
+      .op = (int)op,
+      .inputs = inputs,
+      .outputs = 1,
+      .input = input,
+      .output = (heed_tensor * *const[]){out},
+      .values = values,
+      .values_bytes = values_bytes,
+  };
+  return ctx->recorder->record(ctx, &call);
+}
+
+heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
+                                     int ndims, const int *dims, bool keepdim, heed_tensor **out) {
+  if (ctx->recorder == NULL || status != HEED_OK) return status;
+  heed__reduction_values values = {.keepdim = keepdim};
+  for (int i = 0; i < ndims; i++) {
+    const int d = dims[i] < 0 ? dims[i] + (x->ndim > 0 ? x->ndim : 1) : dims[i] - 1;
+    values.dims |= 1u << d;
+  }
+  if (ndims == 0) values.dims = (1u << x->ndim) - 1;
+  return heed__record_call(ctx, status, op, 1, &x, &values, sizeof values, out);
+}
