@@ -230,9 +230,10 @@ static int open_late(lua_State *L) {
  * does, so that a script that replaces these in the library does not affect heed's own files. */
 static const char *const own[] = {"check_cancel", "files", "frame", "held", "modules",
                                   "object",       "pair",  "raise", "text"};
-static const char *const used[] = {"Generator", "arange", "cat",      "clock", "empty", "eye",
-                                   "full",      "ipairs", "linspace", "ones",  "pairs", "rand",
-                                   "range",     "stack",  "tensor",   "zeros"};
+static const char *const used[] = {
+    "Generator",       "arange",       "cat",   "clock", "empty", "eye",   "full",   "ipairs",
+    "linspace",        "ones",         "pairs", "rand",  "range", "stack", "tensor", "zeros",
+    "is_grad_enabled", "alibi_slopes", "rope"};
 static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */
 
 void lheed_open_late(lua_State *L) {
