@@ -10,7 +10,7 @@ local METHOD, OPTIONS = "integrated_gradients", { "metric", "baseline", "steps",
 
 --- The activation from which the path starts, for that of the input, x: zeros, a tensor like x, or that of other ids.
 local function baseline_of(model, baseline, name, x)
-  if baseline == nil then return core.zeros_like(x) end
+  if baseline == nil then return x:zeros_like() end
   local given = E.kind(baseline) == "tensor" and baseline.dtype == "float32" and baseline.ndim == x.ndim
   local start = given and baseline or models.run(model, baseline, { name }).list[1]
   if A.text(start.shape) ~= A.text(x.shape) then
@@ -34,7 +34,7 @@ return function(model, ids, ...)
   local run = models.run(model, ids, { name })
   local x = run.list[1]
   local start = baseline_of(model, baseline, name, x)
-  local way, total = x - start, core.zeros_like(x)
+  local way, total = x - start, x:zeros_like()
   for step = 1, steps do
     E.check_cancel(METHOD)
     local at = start + way * ((step - 0.5) / steps)

@@ -40,7 +40,7 @@ function measure.gradients(model, ids, names, metric, method, replace)
   return heed.enable_grad(function()
     local value = differentiable(metric, (model:run_with_hooks(ids, hooks)), method)
     local gradients = heed.autograd.grad(value, seen, { allow_unused = true })
-    for i, x in ipairs(seen) do gradients[i] = gradients[i] or core.zeros_like(x) end
+    for i, x in ipairs(seen) do gradients[i] = gradients[i] or x:zeros_like() end
     return gradients, value:item(), seen
   end)
 end
