@@ -116,6 +116,29 @@ static inline void heed__attention_window(const heed__attention_task *t, int64_t
   *first = from < 0 ? 0 : from < *last ? from : *last;
 }
 
+/* The gradients of one head of one batch item, from its keys first…last-1 of s; `first` is a multiple of
+ * HEED__BACKWARD_KEYS. The kernel adds to dq [l, d], dk [s, d], dv [s, dv], dbias and dslope, each of which
+ * may be NULL; the columns of dq, dk and dv are contiguous. Rows whose lse is -inf have no gradients, and
+ * hidden keys contribute nothing, whatever they contain. */
+enum { HEED__BACKWARD_KEYS = 192 };
+typedef struct heed__attention_backward_task {
+  heed__attention_task forward; /* with out and lse; its rows, dropout_mask, scratch and maps are not read */
+  const float *dout;            /* [l, dv] */
+  ptrdiff_t dout_row, dout_column;
+  /* Dropout: bit j % 16 of word j / 16 of a row is 1 where the weight was kept, times kept_scale; row i of l
+   * begins at kept + i · kept_row; NULL: no dropout. */
+  const uint16_t *kept;
+  ptrdiff_t kept_row;
+  float kept_scale;
+  float *dq, *dk, *dv;
+  ptrdiff_t dq_row, dk_row, dv_row;
+  float *dbias; /* [l, s] with these strides, 0 where it is summed */
+  ptrdiff_t dbias_row, dbias_column;
+  double *dslope;
+  int64_t first, last;
+  void *scratch; /* attention_backward_scratch bytes, as above */
+} heed__attention_backward_task;
+
 /* Up to these sizes the vector kernels need no scratch (vector/small.h). */
 enum { HEED__SMALL_QUERIES = 16, HEED__SMALL_KEYS = 32, HEED__SMALL_HEAD = 64 };
 static inline bool heed__attention_is_small(const heed__attention_task *t) {
@@ -260,6 +283,9 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
   X(attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))          \
   X(decode, bool, (const heed__decode_task *task, const heed__pace *pace, int64_t *position))                \
   X(attention_scratch, size_t, (const heed__attention_task *task))                                           \
+  X(attention_backward, bool,                                                                                \
+    (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
+  X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \
   X(small_pass, void, (const heed__small_pass *pass))
 
 /* ---- Tables ---- */

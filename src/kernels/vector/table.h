@@ -4,6 +4,7 @@
 HEED__DECLARE_KERNELS
 
 #include "attention.h"
+#include "backward.h"
 #include "convert.h"
 #include "decode.h"
 #include "gemm.h"
