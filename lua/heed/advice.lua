@@ -233,6 +233,8 @@ add("dtype", "boolean", 'write "bool"')
 add("option", "out", "assign the result: y = ...")
 add("option", "fused foreach capturable differentiable", "heed's steps are fused: leave it out")
 add("option", "create_graph", NO_SECOND_DERIVATIVES)
+add("option", "num_workers prefetch_factor persistent_workers worker_init_fn timeout",
+  "heed reads batches when they are asked for: leave it out")
 add("option", "inplace", "leave it out; functions whose name ends in _ work in place")
 add("option", "layout memory_format", "leave it out")
 add("option", "map_location weights_only", "leave it out: files are mapped into memory and run nothing")
