@@ -13,7 +13,7 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
   "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "interrupt", "data",
+  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "interrupt", "data", "progress",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -161,7 +161,7 @@ describe("the annotations", function()
     local x = heed.range(1, 9):long()
     local function collate_fn(samples) return samples end
     local objects = {
-      TensorDataset = data.TensorDataset(x), Subset = data.Subset(x, { 1 }), ConcatDataset = data.ConcatDataset { x },
+      Progress = heed.utils.progress(1), TensorDataset = data.TensorDataset(x), Subset = data.Subset(x, { 1 }), ConcatDataset = data.ConcatDataset { x },
       Items = data.TensorDataset(x), Sampler = data.RandomSampler(x), Tokens = data.Tokens(x, 2, {
         generator = heed.Generator(1),
       }),

@@ -1,12 +1,12 @@
 -- heed.utils.progress: what it writes on a terminal and elsewhere.
-local progress = require "heed.utils.progress"
+local progress = require("heed").utils.progress
 local raises = require "tests.raises"
 
 --- A bar, and a function that returns what it wrote since the last call.
 local function bar(total, options)
   local written = {}
   options.write = function(text) written[#written + 1] = text end
-  return progress.new(total, options), function()
+  return progress(total, options), function()
     local text = table.concat(written)
     written = {}
     return text
@@ -55,11 +55,11 @@ describe("a progress bar", function()
   end)
 
   it("refuses wrong arguments", function()
-    raises("progress: total is the number 0; it must be an integer, at least 1", function() progress.new(0) end)
-    raises("progress: name is the number 3; it must be a string", function() progress.new(3, { name = 3 }) end)
+    raises("progress: total is the number 0; it must be an integer, at least 1", function() progress(0) end)
+    raises("progress: name is the number 3; it must be a string", function() progress(3, { name = 3 }) end)
     raises("progress: there is no option 'nam'; the options are name, unit, first, parts, write, columns; did you mean "
-      .. "'name'?", function() progress.new(3, { nam = "x" }) end)
-    raises("update: done is a string ('x'); it must be an integer from 0 up", function() progress.new(3):update "x" end)
-    raises("update: text is the number 3; it must be a string", function() progress.new(3):update(1, 3) end)
+      .. "'name'?", function() progress(3, { nam = "x" }) end)
+    raises("update: done is a string ('x'); it must be an integer from 0 up", function() progress(3):update "x" end)
+    raises("update: text is the number 3; it must be a string", function() progress(3):update(1, 3) end)
   end)
 end)

@@ -1,8 +1,8 @@
----@meta heed.utils.progress
--- A progress bar for loops: `local progress = require "heed.utils.progress"`.
+---@meta _
+-- heed.utils.progress: a progress bar for loops.
 
----@class heed.progress
-local progress = {}
+---@class heed.utils
+local Utils = {}
 
 ---@class heed.ProgressOptions
 ---@field name? string what is counted; "step" by default
@@ -20,7 +20,7 @@ local Progress = {}
 ---@param options? heed.ProgressOptions
 ---@return heed.Progress
 ---@nodiscard
-function progress.new(total, options) end
+function Utils.progress(total, options) end
 
 ---`done` of all are done.
 ---@param done integer
@@ -36,5 +36,3 @@ function Progress:print(line) end
 
 ---Ends the line of the bar. Nothing is drawn afterwards unless update is called.
 function Progress:finish() end
-
-return progress
