@@ -261,6 +261,11 @@ heed_status heed__rope_config_read(heed_context *ctx, const char *function, cons
 HEED_MUST_USE
 heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
                        const heed_rope_config *config, heed_tensor **out);
+/** The gradient of either: dy turned back. positions: those of heed_rope, or NULL for offset + 1, …. */
+HEED_MUST_USE
+heed_status heed__rope_gradient(heed_context *ctx, const char *function, const heed_tensor *dy,
+                                const heed_tensor *positions, int64_t offset, const heed_rope_config *config,
+                                heed_tensor **dx);
 /** Fills slopes [num_heads] as heed_alibi_slopes; false if stopped at a cancellation check. */
 HEED_MUST_USE
 bool heed__alibi_slopes(const heed__pace *pace, int64_t num_heads, float *slopes);

@@ -8,7 +8,8 @@
 static bool entry_wants(const heed_module *m) {
   for (int i = 0; i < m->count; i++) {
     const heed__slot *slot = &m->slots[i];
-    if (slot->kind == HEED_ENTRY_PARAMETER ? heed__wants_gradient(slot->parameter) : entry_wants(slot->module))
+    if (slot->kind == HEED_ENTRY_PARAMETER ? heed__wants_gradient(slot->parameter)
+                                           : entry_wants(slot->module))
       return true;
   }
   return false;
@@ -18,7 +19,8 @@ bool heed__records(const heed_module *m, const heed_tensor *x, const heed_forwar
   if (m->context->recorder == NULL) return false;
   const heed_tensor *inputs[] = {x, options->key, options->value, options->attn_mask};
   for (int i = 0; i < 4; i++) {
-    if (inputs[i] != NULL && (heed__wants_gradient(inputs[i]) || inputs[i]->storage->recorded != 0)) return true;
+    if (inputs[i] != NULL && (heed__wants_gradient(inputs[i]) || inputs[i]->storage->recorded != 0))
+      return true;
   }
   return entry_wants(m);
 }
@@ -59,8 +61,26 @@ static heed_status view_heads(recorded_pass *pass, const heed_tensor *x, heed_te
   return status;
 }
 
+/* A module of the host's can give anything. */
+static heed_status check_projected(const recorded_pass *pass, const heed_module *part, const heed_tensor *x,
+                                   int64_t size, const heed_tensor *y) {
+  if (y->dtype == HEED_FLOAT32 && y->ndim == x->ndim && y->shape[y->ndim - 1] == size &&
+      heed__same_shape(y->ndim - 1, y->shape, x->ndim - 1, x->shape))
+    return HEED_OK;
+  char have[HEED__SHAPE_TEXT], from[HEED__SHAPE_TEXT];
+  return heed__fail(
+      pass->ctx, HEED_SHAPE,
+      "%s: the result of %s is %s %s for an input %s; it must be float32 with a last size of %lld",
+      pass->m->class->name, part->class->name, heed_dtype_name(y->dtype),
+      heed__shape_text(have, y->ndim, y->shape), heed__shape_text(from, x->ndim, x->shape), (long long)size);
+}
+
 static heed_status project(recorded_pass *pass, heed__attention_stages *p, int i, heed_tensor **y) {
+  const heed__attention_module *a = (const heed__attention_module *)pass->m;
   heed_status status = apply(pass, p->part[i], p->from[i], y);
+  if (status == HEED_OK)
+    status = check_projected(pass, p->part[i], p->from[i],
+                             (i == 0 ? a->num_heads : a->num_kv_heads) * a->head_dim, *y);
   if (status == HEED_OK) status = view_heads(pass, *y, y);
   if (status == HEED_OK && i < 2 && p->norm[i] != NULL) status = apply(pass, p->norm[i], *y, y);
   if (status != HEED_OK || i == 2 || !p->rotary) return status;
@@ -97,9 +117,15 @@ heed_status heed__recorded_forward(heed_module *m, const heed_tensor *x, const h
                                    heed_tensor **out, heed_attention_taps *taps) {
   heed_context *ctx = m->context;
   if (options->cache != NULL)
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "%s: cache is given while gradients are recorded, and a cache keeps none; call it under "
+        "no_grad",
+        m->class->name);
+  if (((const heed__attention_module *)m)->hook.callback != NULL)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: cache is given while gradients are recorded, and a cache keeps none; call it under "
-                      "no_grad",
+                      "%s: the module has a hook (attention_set_hook), which is not recorded; call it under "
+                      "no_grad, or remove the hook",
                       m->class->name);
   heed__attention_stages p;
   recorded_pass pass = {.m = m, .ctx = ctx};
