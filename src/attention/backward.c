@@ -298,25 +298,29 @@ static heed_status sum_heads(const gradient_run *run, const double *x, int64_t c
   return HEED_OK;
 }
 
-/* The rows first…first+n-1 of x, itself if these are all; takes x over. */
-static heed_status take_rows(const gradient_run *run, heed_tensor *x, int dim, int64_t first, int64_t n,
+/* The rows first…first+n-1 of *x; itself, taken over, if these are all. */
+static heed_status take_rows(const gradient_run *run, heed_tensor **x, int dim, int64_t first, int64_t n,
                              heed_tensor **out) {
   heed_tensor part;
-  if (x->shape[dim] == n) return heed_tensor_alias(run->ctx, x, out);
-  heed__alias_on_stack(&part, x);
+  if ((*x)->shape[dim] == n) {
+    *out = *x;
+    *x = NULL;
+    return HEED_OK;
+  }
+  heed__alias_on_stack(&part, *x);
   heed__narrow_on_stack(&part, dim, first, n);
   return heed__tensor_from_view(run->ctx, run->forward.operands->function, &part, out);
 }
 
 /* Divides dk or dv into the gradients of past and new rows. */
-static heed_status take_keys(const gradient_run *run, heed_tensor *x, heed__attention_input past,
+static heed_status take_keys(const gradient_run *run, heed_tensor **x, heed__attention_input past,
                              heed__attention_input own, heed_tensor **dx) {
   const int64_t rows = run->forward.past;
   heed_status status = HEED_OK;
-  if (!x) return HEED_OK;
-  const int dim = x->ndim - 2;
-  if (is_wanted_gradient(run, own)) status = take_rows(run, x, dim, rows, x->shape[dim] - rows, &dx[own]);
-  if (!status && is_wanted_gradient(run, past)) status = take_rows(run, x, dim, 0, rows, &dx[past]);
+  if (!*x) return HEED_OK;
+  const int dim = (*x)->ndim - 2;
+  if (is_wanted_gradient(run, own)) status = take_rows(run, x, dim, rows, (*x)->shape[dim] - rows, &dx[own]);
+  if (!status && *x && is_wanted_gradient(run, past)) status = take_rows(run, x, dim, 0, rows, &dx[past]);
   return status;
 }
 
@@ -332,11 +336,11 @@ static heed_status take_mask(const gradient_run *run, heed_tensor **out) {
   return status;
 }
 
-static heed_status take_gradients(const gradient_run *run, heed_tensor **dx) {
-  heed_status status = HEED_OK;
-  if (run->dq) status = heed_tensor_alias(run->ctx, run->dq, &dx[HEED__ATTENTION_q]);
-  if (!status) status = take_keys(run, run->dk, HEED__ATTENTION_past_key, HEED__ATTENTION_k, dx);
-  if (!status) status = take_keys(run, run->dv, HEED__ATTENTION_past_value, HEED__ATTENTION_v, dx);
+static heed_status take_gradients(gradient_run *run, heed_tensor **dx) {
+  dx[HEED__ATTENTION_q] = run->dq;
+  run->dq = NULL;
+  heed_status status = take_keys(run, &run->dk, HEED__ATTENTION_past_key, HEED__ATTENTION_k, dx);
+  if (!status) status = take_keys(run, &run->dv, HEED__ATTENTION_past_value, HEED__ATTENTION_v, dx);
   if (!status && run->dmask) status = take_mask(run, &dx[HEED__ATTENTION_attn_mask]);
   if (!status && run->sinks) status = sum_heads(run, run->sinks, 1, &dx[HEED__ATTENTION_sinks]);
   if (!status && run->slopes)
