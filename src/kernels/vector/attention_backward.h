@@ -234,7 +234,7 @@ static void back_pack_row(float *out, const float *x, ptrdiff_t column, float fa
   for (int64_t c = n; c % V_LANES != 0; c++) out[c] = 0.0f;
 }
 
-/* Packs the queries of a block from row i0 on, and dout; computes δ. */
+/* Packs the queries of a block from row i0 on, and dout. */
 static void back_pack_rows(const back_work *w, int64_t i0) {
   const heed__attention_backward_task *g = w->g;
   const heed__attention_task *t = &w->t;
@@ -252,14 +252,7 @@ static void back_pack_rows(const back_work *w, int64_t i0) {
     }
     back_pack_row(q, t->q + i * t->q_row, t->q_column, t->scale, t->head_size);
     back_pack_row(dout, g->dout + i * g->dout_row, g->dout_column, 1.0f, t->value_size);
-    const float *out = t->out + i * t->out_row;
-    vfloat sum = v_zero();
-    int64_t c = 0;
-    if (t->out_column == 1)
-      for (; c + V_LANES <= t->value_size; c += V_LANES) sum = v_fma(v_load(dout + c), v_load(out + c), sum);
-    float delta = v_sum(sum);
-    for (; c < t->value_size; c++) delta += dout[c] * out[c * t->out_column];
-    state->delta[r] = delta;
+    state->delta[r] = g->delta[i];
   }
   state->rows_finite = are_finite(w->q, padded * w->q_columns) && are_finite(w->dout, padded * w->v_columns);
   if (g->dbias && g->dbias_row == 0) memset(state->dbias, 0, sizeof state->dbias);
