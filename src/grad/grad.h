@@ -7,6 +7,7 @@
 /* What the gradient of an input needs: bits. */
 #define HEED__SAVE_INPUT(i) (1u << (i))
 #define HEED__SAVE_OUTPUT   (1u << 16)
+#define HEED__SAVE_ALL_INPUTS (HEED__SAVE_OUTPUT - 1)
 
 #define HEED__GRADIENT_INPUTS 5
 
@@ -65,5 +66,6 @@ heed_status heed__sum_to_shape(heed_context *ctx, const char *function, const he
                                const int64_t *shape, heed_tensor **out);
 
 #include "fused.h"
+#include "optimizers.h"
 
 #endif

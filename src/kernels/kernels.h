@@ -126,6 +126,29 @@ static inline void heed__attention_window(const heed__attention_task *t, int64_t
   *first = from < 0 ? 0 : from < *last ? from : *last;
 }
 
+/* The gradients of one head of one batch item, from its keys first…last-1 of s; `first` is a multiple of
+ * HEED__BACKWARD_KEYS. The kernel adds to dq [l, d], dk [s, d], dv [s, dv], dbias and dslope, each of which
+ * may be NULL; the columns of dq, dk and dv are contiguous. Rows whose lse is -inf have no gradients, and
+ * hidden keys contribute nothing, whatever they contain. */
+enum { HEED__BACKWARD_KEYS = 192 };
+typedef struct heed__attention_backward_task {
+  heed__attention_task forward; /* with out and lse; its rows, dropout_mask, scratch and maps are not read */
+  const float *dout;            /* [l, dv] */
+  ptrdiff_t dout_row, dout_column;
+  /* Dropout: bit j % 16 of word j / 16 of a row is 1 where the weight was kept, times kept_scale; row i of l
+   * begins at kept + i · kept_row; NULL: no dropout. */
+  const uint16_t *kept;
+  ptrdiff_t kept_row;
+  float kept_scale;
+  float *dq, *dk, *dv;
+  ptrdiff_t dq_row, dk_row, dv_row;
+  float *dbias; /* [l, s] with these strides, 0 where it is summed */
+  ptrdiff_t dbias_row, dbias_column;
+  double *dslope;
+  int64_t first, last;
+  void *scratch; /* attention_backward_scratch bytes, as above */
+} heed__attention_backward_task;
+
 /* Up to these sizes the vector kernels need no scratch (vector/small.h). */
 enum { HEED__SMALL_QUERIES = 16, HEED__SMALL_KEYS = 32, HEED__SMALL_HEAD = 64 };
 static inline bool heed__attention_is_small(const heed__attention_task *t) {
@@ -243,6 +266,34 @@ typedef struct heed__norm_backward_task {
   bool centred;
 } heed__norm_backward_task;
 
+/* ---- Optimisers ---- */
+
+/* A step of an optimiser on n elements of a parameter x with the gradient g, in place. Products, sums,
+ * quotients and roots are rounded one by one, in PyTorch's order: bit-identical in every table. `decay` · x is
+ * added to the gradient unless it is 0; `maximize` negates the gradient first. The states are written before
+ * they are used; of those that an option needs, the pointer is not read without it. */
+typedef struct heed__sgd_rule {
+  float rate; /* added to x: rate · the update; -lr */
+  float decay, momentum;
+  float damped; /* 1 - dampening: the gradient's part in the momentum */
+  bool maximize, nesterov;
+  bool first; /* the momentum becomes the gradient */
+} heed__sgd_rule;
+typedef struct heed__adam_rule {
+  float rate; /* -lr / (1 - beta1^t), t from 1 */
+  float decay;
+  float shrink; /* x · shrink comes first (AdamW: 1 - lr · weight_decay); 1: nothing */
+  float beta1, rest1, beta2, rest2; /* rest: 1 - beta */
+  float root;                       /* √(1 - beta2^t) */
+  float eps;
+  bool maximize, amsgrad;
+} heed__adam_rule;
+typedef struct heed__rmsprop_rule {
+  float rate; /* -lr */
+  float decay, momentum, alpha, rest, eps; /* rest: 1 - alpha */
+  bool maximize, centered;
+} heed__rmsprop_rule;
+
 /* ---- The other kernels: name, result, parameters ---- */
 
 #define HEED__OTHER_KERNELS(X)                                                                               \
@@ -293,7 +344,18 @@ typedef struct heed__norm_backward_task {
   X(attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))          \
   X(decode, bool, (const heed__decode_task *task, const heed__pace *pace, int64_t *position))                \
   X(attention_scratch, size_t, (const heed__attention_task *task))                                           \
-  X(small_pass, void, (const heed__small_pass *pass))
+  X(attention_backward, bool,                                                                                \
+    (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
+  X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \
+  X(small_pass, void, (const heed__small_pass *pass))                                                        \
+  /* momentum: with rule->momentum; m, v: the averages of the gradient and its square, highest: with          \
+     rule->amsgrad; square: the average of the square, mean: with rule->centered. None overlaps another */    \
+  X(sgd_step, void, (float *x, const float *g, float *momentum, size_t n, const heed__sgd_rule *rule))       \
+  X(adam_step, void,                                                                                         \
+    (float *x, const float *g, float *m, float *v, float *highest, size_t n, const heed__adam_rule *rule))   \
+  X(rmsprop_step, void,                                                                                      \
+    (float *x, const float *g, float *square, float *mean, float *momentum, size_t n,                        \
+     const heed__rmsprop_rule *rule))
 
 /* ---- Tables ---- */
 
