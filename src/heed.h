@@ -381,8 +381,8 @@ HEED_CALL heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void (*
 HEED_API void heed_tensor_remove_hook(heed_tensor *x, int64_t id);
 
 typedef struct heed_backward_options {
-  size_t size;       /* sizeof(heed_backward_options) */
-  bool retain_graph; /* what nodes saved stays, so that the pass can be repeated */
+  size_t size;         /* sizeof(heed_backward_options) */
+  bool retain_graph;   /* what nodes saved stays, so that the pass can be repeated */
   bool detect_anomaly; /* a gradient with nan is an error that names the operation that made it */
 } heed_backward_options;
 
@@ -871,6 +871,39 @@ HEED_CALL heed_linear_int8(heed_context *ctx, const heed_tensor *x, const heed_t
  * int64, from 1. Errors: INDEX (names the first id out of range), DTYPE, SHAPE, MEMORY. */
 HEED_CALL heed_embedding(heed_context *ctx, const heed_tensor *ids, const heed_tensor *weight,
                          heed_tensor **out);
+
+/* ---- Losses of classes (ops/cross_entropy.c) ---- */
+
+typedef enum heed_reduction {
+  HEED_REDUCTION_MEAN, /* the sum, divided by the sum of the targets' weights */
+  HEED_REDUCTION_SUM,
+  HEED_REDUCTION_NONE /* a loss for each target */
+} heed_reduction;
+
+/* Initialise it with heed_cross_entropy_options_init. The comments give the defaults. */
+typedef struct heed_cross_entropy_options {
+  size_t size;               /* sizeof(heed_cross_entropy_options) */
+  const heed_tensor *weight; /* NULL. A factor for each class, float32 [c], without a gradient */
+  int64_t ignore_index;      /* -100. Targets of this class have no loss and no weight */
+  heed_reduction reduction;  /* HEED_REDUCTION_MEAN */
+  double label_smoothing;    /* 0. From 0 to 1: the part of each target that is spread over all classes */
+} heed_cross_entropy_options;
+/** Sets the defaults; size is sizeof *options. */
+HEED_API void heed_cross_entropy_options_init(heed_cross_entropy_options *options, size_t size);
+
+/** The cross entropy of logits [c], [n, c] or [n, c, …] and targets: classes, int64 from 1, in the shape of
+ * logits without the c, or probabilities, float32, in that of logits. out has no dimensions or, without a
+ * reduction, the shape of logits without the c. options NULL: the defaults. Without targets a mean is nan.
+ * Errors: SHAPE, DTYPE, INDEX (names the first class out of range), ARGUMENT, MEMORY. */
+HEED_CALL heed_cross_entropy(heed_context *ctx, const heed_tensor *logits, const heed_tensor *target,
+                             const heed_cross_entropy_options *options, heed_tensor **out);
+/** The same of the logits x [..., d] · weightᵀ [d, c] + bias [c] (or NULL), which are computed in chunks of
+ * rows and not kept: memory for them is at most 32 MiB, or that of one row. targets have the shape of x
+ * without the d, or probabilities [..., c]. While gradients are recorded the forward pass computes them, too,
+ * unless there is no reduction. All tensors float32. */
+HEED_CALL heed_linear_cross_entropy(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
+                                    const heed_tensor *bias, const heed_tensor *target,
+                                    const heed_cross_entropy_options *options, heed_tensor **out);
 
 /* ---- Attention (attention/) ---- */
 

@@ -18,6 +18,17 @@ static int is_grad_enabled(lua_State *L) {
   return 1;
 }
 
+/* unrecorded(f, …): f(…) while nothing is recorded. f cannot yield, so that this always ends with the call. */
+static int unrecorded(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  const int count = lua_gettop(L);
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  const bool before = heed_set_recording(ctx, false);
+  const int status = lua_pcall(L, count - 1, LUA_MULTRET, 0);
+  heed_set_recording(ctx, before);
+  return status == LUA_OK ? lua_gettop(L) : lua_error(L);
+}
+
 /* ---- Tensors ---- */
 
 /* requires_grad_(x, requires_grad = true) */
@@ -78,6 +89,9 @@ void lheed_open_grad(lua_State *L) {
                                      {"retain_grad", retain_grad},
                                      {"backward", backward},
                                      {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"unrecorded", unrecorded}, {NULL, NULL}};
   lheed_add(L, NULL, library);
+  lheed_add(L, "modules", primitives);
+  lheed_add_transparent(L, unrecorded);
   lheed_add_methods(L, methods, false);
 }

@@ -45,7 +45,7 @@ typedef struct lheed_state {
   bool raised;          /* a module in Lua raised an error there, which is on top of the stack */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
-  lua_CFunction transparent[8]; /* see lheed_add_transparent */
+  lua_CFunction transparent[16]; /* see lheed_add_transparent */
   lheed_print_options print;
   lua_CFunction converters[LHEED_CONVERTERS]; /* heed.float, heed.long, heed.bool, … */
   heed_dtype converter_dtype[LHEED_CONVERTERS];
@@ -435,6 +435,7 @@ void lheed_open_late(lua_State *L);
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(indices)      /* lindices.c: operations that take indices */                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
+  X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
   X(grad)         /* lgrad.c: recording, backward passes, gradients of tensors */                            \

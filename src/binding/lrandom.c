@@ -315,4 +315,6 @@ void lheed_open_random(lua_State *L) {
   lheed_guard(L, "heed.Generator");
   lua_setfield(L, -2, "__index");
   lua_pop(L, 1);
+  *lheed_push_box(L, &lheed_generator_type) = heed_default_generator(lheed_find(L)->context);
+  lua_setfield(L, -3, "default_generator");
 }

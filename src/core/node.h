@@ -76,6 +76,17 @@ typedef struct heed__recorder {
   heed_status (*check_write)(heed_context *ctx, const char *function, const heed_tensor *x);
 } heed__recorder;
 
+/** Stops recording for work that makes its results in other ways than by recorded operations; returns what
+ * heed__resume_recording needs. */
+static inline const heed__recorder *heed__pause_recording(heed_context *ctx) {
+  const heed__recorder *recorder = ctx->recorder;
+  ctx->recorder = NULL;
+  return recorder;
+}
+static inline void heed__resume_recording(heed_context *ctx, const heed__recorder *recorder) {
+  ctx->recorder = recorder;
+}
+
 /** Makes x hold that node (or none), counted, as its result `output`. */
 void heed__set_node(heed_tensor *x, heed__node *node, uint32_t output);
 void heed__node_retain(heed__node *node);

@@ -30,6 +30,7 @@ static void set_header(heed_tensor *x, heed__storage *storage, heed_dtype dtype,
   x->parameter = x->leaf = x->detached = false;
   x->in_storage = storage != NULL;
   x->node = NULL;
+  x->output = 0;
   for (int i = 0; i < ndim; i++) x->shape[i] = shape[i];
   heed__row_major(ndim, shape, x->stride);
 }
@@ -92,6 +93,7 @@ static void copy_header(heed_tensor *to, const heed_tensor *from) {
   to->leaf = false;
   to->detached = from->detached;
   to->node = NULL;
+  to->output = 0;
   memcpy(to->shape, from->shape, (size_t)from->ndim * sizeof(*to->shape));
   memcpy(to->stride, from->stride, (size_t)from->ndim * sizeof(*to->stride));
 }

@@ -348,6 +348,16 @@ static heed_status start(backward_run *run, const char *function, int i, const h
   return pend(run, node, y->output, gradient);
 }
 
+/* Puts the name of the called function before the message of the operation that failed. */
+static heed_status name_failure(heed_context *ctx, const char *function, heed_status status) {
+  char text[HEED__MESSAGE];
+  const size_t length = strlen(function);
+  if (status == HEED_OK || (strncmp(ctx->message, function, length) == 0 && ctx->message[length] == ':'))
+    return status;
+  snprintf(text, sizeof text, "%s", ctx->message);
+  return heed__fail(ctx, status, "%s: %s", function, text);
+}
+
 static heed_status go(backward_run *run, const char *function, int count, const heed_tensor *const *y,
                       const heed_tensor *const *dy) {
   heed_context *ctx = run->ctx;
@@ -359,6 +369,11 @@ static heed_status go(backward_run *run, const char *function, int count, const 
     if (status == HEED_OK) status = go_through(run, heap_pop(run));
   }
   return status;
+}
+
+static heed_status check_count(heed_context *ctx, const char *function, const char *argument, int count) {
+  if (count > 0) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %d; it must be 1 or more", function, argument, count);
 }
 
 static heed_status read_options(heed_context *ctx, const char *function, const heed_backward_options *given,
@@ -375,7 +390,8 @@ heed_status heed_backward(heed_context *ctx, int count, const heed_tensor *const
                           const heed_tensor *const *dy, const heed_backward_options *options) {
   HEED__ENTER(ctx, "backward", y);
   backward_run run = {.ctx = ctx};
-  heed_status status = heed__check_tensors(ctx, "backward", "y", count, y);
+  heed_status status = check_count(ctx, "backward", "count", count);
+  if (status == HEED_OK) status = heed__check_tensors(ctx, "backward", "y", count, y);
   for (int i = 0; i < count && dy != NULL && status == HEED_OK; i++) {
     if (dy[i] != NULL) status = heed__check_tensors(ctx, "backward", "dy", 1, &dy[i]);
   }
@@ -394,7 +410,7 @@ heed_status heed_backward(heed_context *ctx, int count, const heed_tensor *const
   ctx->backward = NULL;
   ctx->recorder = recorder;
   clean(&run, status == HEED_OK && !run.options.retain_graph);
-  return status;
+  return name_failure(ctx, "backward", status);
 }
 
 /* Finds the nodes of what is asked for, and the oldest of them. */
@@ -441,7 +457,9 @@ heed_status heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, co
                       const heed_backward_options *options) {
   HEED__ENTER(ctx, "grad", y, x, dx);
   backward_run run = {.ctx = ctx, .asked_count = nx, .asked = x, .result = dx};
-  heed_status status = heed__check_tensors(ctx, "grad", "y", ny, y);
+  heed_status status = check_count(ctx, "grad", "ny", ny);
+  if (status == HEED_OK) status = check_count(ctx, "grad", "nx", nx);
+  if (status == HEED_OK) status = heed__check_tensors(ctx, "grad", "y", ny, y);
   if (status == HEED_OK) status = heed__check_tensors(ctx, "grad", "x", nx, x);
   for (int i = 0; i < ny && dy != NULL && status == HEED_OK; i++) {
     if (dy[i] != NULL) status = heed__check_tensors(ctx, "grad", "dy", 1, &dy[i]);
@@ -469,5 +487,5 @@ heed_status heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, co
     heed_tensor_free(dx[k]);
     dx[k] = NULL;
   }
-  return status;
+  return name_failure(ctx, "grad", status);
 }

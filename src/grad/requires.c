@@ -24,7 +24,7 @@ heed_status heed_tensor_require_grad(heed_tensor *x, bool on) {
         "x:detach())");
   if (!on && !x->leaf && !x->parameter) return HEED_OK;
   if (on && x->dtype != HEED_FLOAT32)
-    return heed__fail(ctx, HEED_DTYPE, "requires_grad: x is %s; only float32 tensors have gradients",
+    return heed__fail(ctx, HEED_DTYPE, "requires_grad: x is %s; it must be float32 to have a gradient",
                       heed_dtype_name(x->dtype));
   const bool was = x->leaf;
   x->leaf = true;
@@ -68,7 +68,11 @@ heed_status heed_tensor_set_grad(heed_tensor *x, const heed_tensor *grad) {
   heed_tensor *kept = NULL;
   heed__leaf *leaf;
   heed_status status = HEED_OK;
-  if (grad != NULL) status = heed_tensor_detach(ctx, grad, &kept);
+  /* copied if its storage could lead back to x, which would keep both alive */
+  if (grad != NULL && (grad->storage == x->storage || grad->storage->leaves != NULL))
+    status = heed__clone(ctx, "grad", grad, &kept);
+  else if (grad != NULL)
+    status = heed_tensor_detach(ctx, grad, &kept);
   const bool was = x->leaf;
   x->leaf = true; /* a tensor that wants no gradient can be given one, too */
   if (status == HEED_OK) status = heed__leaf_make(ctx, "grad", x, &leaf);

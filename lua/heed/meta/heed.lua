@@ -6,6 +6,8 @@
 
 ---@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
 ---@field nn heed.nn
+---@field utils heed.utils
+---@field default_generator heed.Generator what functions draw from that get no generator; heed.manual_seed seeds it
 ---@field version string
 ---@field inf number
 ---@field nan number
@@ -272,10 +274,12 @@ function heed.einsum(equation, ...) end
 ---all integers except int8 become int64, when a tensor is used; a tensor of a dtype that heed lacks, such as float8, raises
 ---an error then. A mapped file must not be truncated or overwritten in place while its tensors are in use, since the
 ---operating system ends a process that reads missing pages. heed.save to the same path is safe: it creates a new file.
+---A checkpoint, which heed.save made of a nested table, gives that table: modules as state dicts, objects as what their
+---state_dict returned, generators as strings for set_state; heed.utils.load_checkpoint loads these into objects.
 ---Returns nil and a message if the file is missing or broken.
 ---@param path string
 ---@param options? heed.LoadOptions
----@return heed.StateDict|heed.Tensor|nil tensors
+---@return heed.StateDict|heed.Tensor|table|nil tensors
 ---@return table<string, string>|string|nil metadata of the file, or the message
 ---@nodiscard
 function heed.load(path, options) end
@@ -284,8 +288,11 @@ function heed.load(path, options) end
 ---dicts keep their order; other tables are sorted by name. bfloat16 and metadata require `.safetensors`. The save is
 ---atomic: on failure it returns nil and a message, and an existing file stays as it was. A process that is killed while
 ---saving leaves a temporary file beside path, which the next save to that path removes.
+---A `.safetensors` file can hold a checkpoint: a table by name of modules, objects with state_dict (optimisers,
+---schedules, loaders), generators, tensors, numbers, strings, booleans and nested tables of these:
+---heed.save("run.safetensors", {model = model, optimizer = optimizer, step = 12}).
 ---@param path string
----@param what heed.Tensor|heed.StateDict|table<string, heed.Tensor>
+---@param what heed.Tensor|heed.StateDict|table<string, any>
 ---@param options? { metadata: table<string, string>? } such as {metadata = {format = "pt"}}
 ---@return true|nil
 ---@return string? message

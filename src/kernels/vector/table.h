@@ -4,6 +4,8 @@
 HEED__DECLARE_KERNELS
 
 #include "attention.h"
+#include "attention_backward.h"
+#include "backward.h"
 #include "convert.h"
 #include "decode.h"
 #include "gemm.h"

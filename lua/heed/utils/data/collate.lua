@@ -2,25 +2,25 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local items = require "heed.utils.data.items"
 
 local DEEPEST = 32
 local METHOD = "default_collate"
 
 local function kind_of(value)
-  if items.is_tensor(value) then return "tensor" end
+  if E.is_tensor(value) then return "tensor" end
   local kind = type(value)
   if kind == "table" and not E.is_list(value) then kind = "module" end
   return kind
 end
 
+local function shape_of(tensor) return "[" .. table.concat(tensor.shape, ", ") .. "]" end
+
 local function stack(samples)
-  local first = samples[1].shape
+  local first = shape_of(samples[1])
   for i, sample in ipairs(samples) do
-    local shape = sample.shape
-    if tostring(shape) ~= tostring(first) then
+    if shape_of(sample) ~= first then
       E.fail("%s: sample %d is %s and sample 1 %s; samples of a batch must have one shape: pad them in the dataset "
-        .. "or in collate_fn", METHOD, i, (tostring(shape):gsub("heed.Size", "")), (tostring(first):gsub("heed.Size", "")))
+        .. "or in collate_fn", METHOD, i, shape_of(sample), first)
     end
   end
   return core.stack(samples)
@@ -60,7 +60,7 @@ function collate(samples, depth)
   if kind ~= "table" then
     E.reject(METHOD, "a sample", samples[1], "a tensor, number, boolean, string or a table of these; give a collate_fn")
   end
-  if depth > DEEPEST then E.fail("%s: a sample has tables %d levels deep; it must have at most %d", METHOD, depth, DEEPEST) end
+  if depth > DEEPEST then E.fail("%s: a sample is nested more than %d tables deep", METHOD, DEEPEST) end
   return fields(samples, depth)
 end
 

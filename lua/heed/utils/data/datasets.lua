@@ -19,7 +19,7 @@ local function dataset_class(name, readable, dataset)
     end,
     get = function(values, i)
       local sample = dataset.sample(values, object.index(i, dataset.length(values, "get"), "get"), "get")
-      if E.is_list(sample) and not items.is_tensor(sample) and #sample > 0 then return unpack(sample) end
+      if E.is_list(sample) and not E.is_tensor(sample) and #sample > 0 then return unpack(sample) end
       return sample
     end,
     tostring = function(values) return ("heed.%s(%d items)"):format(name, dataset.length(values, name)) end,
@@ -47,7 +47,7 @@ local Tensors = dataset_class("TensorDataset", { "tensors" }, {
 --- Items along dimension 1 of several tensors: item i is the list {a[i], b[i], …}.
 function M.TensorDataset(...)
   local given, method = compat.pack(...), "TensorDataset"
-  if given.n == 1 and E.is_list(given[1]) and not items.is_tensor(given[1]) then
+  if given.n == 1 and E.is_list(given[1]) and not E.is_tensor(given[1]) then
     given = { n = #given[1], unpack(given[1]) }
   end
   if given.n == 0 then E.fail("%s: no tensor is given; it takes one or several", method) end
@@ -59,8 +59,8 @@ function M.TensorDataset(...)
     end
     tensors[k] = given[k]
     if given[k].shape[1] ~= given[1].shape[1] then
-      E.fail("%s: tensor %d has %d items and tensor 1 has %d; the tensors must agree in the size of dimension 1", method,
-        k, given[k].shape[1], given[1].shape[1])
+      E.fail("%s: tensor %d has %d items and tensor 1 has %d; the tensors must agree in the size of dimension 1",
+        method, k, given[k].shape[1], given[1].shape[1])
     end
   end
   return Tensors.new { tensors = tensors }
@@ -81,8 +81,10 @@ local Subset = dataset_class("Subset", { "dataset", "indices" }, {
 --- The items of a list or int64 tensor of indices, from 1 to n, as a new tensor [k].
 function M.indices(given, n, method, argument)
   local list = given
-  if items.is_tensor(given) then
-    if given.dtype ~= "int64" or given.ndim ~= 1 then E.reject(method, argument, given, "int64 of 1 dimension, or a list") end
+  if E.is_tensor(given) then
+    if given.dtype ~= "int64" or given.ndim ~= 1 then
+      E.reject(method, argument, given, "int64 of 1 dimension, or a list")
+    end
     list = given:clone()
   elseif E.is_list(given) then
     local own = {}
@@ -102,8 +104,10 @@ function M.indices(given, n, method, argument)
 end
 
 function M.Subset(dataset, indices)
-  items.check(dataset, "Subset", "dataset")
-  return Subset.new { dataset = dataset, indices = M.indices(indices, items.length(dataset, "Subset"), "Subset", "indices") }
+  local method = "Subset"
+  items.check(dataset, method, "dataset")
+  indices = M.indices(indices, items.length(dataset, method), method, "indices")
+  return Subset.new { dataset = dataset, indices = indices }
 end
 
 -- ---- ConcatDataset ----
@@ -161,7 +165,9 @@ function M.random_split(dataset, lengths, ...)
   local generator = core.modules.options(method, { "generator" }, 3, dataset, lengths, ...)
   object.check_generator(generator, method)
   items.check(dataset, method, "dataset")
-  if not E.is_list(lengths) or #lengths == 0 then E.reject(method, "lengths", lengths, "a list of lengths or fractions") end
+  if not E.is_list(lengths) or #lengths == 0 then
+    E.reject(method, "lengths", lengths, "a list of lengths or fractions")
+  end
   local own = {}
   for k = 1, #lengths do
     own[k] = E.number(lengths[k], nil, method, ("lengths[%d]"):format(k), function(x) return x >= 0 end,
@@ -169,10 +175,12 @@ function M.random_split(dataset, lengths, ...)
   end
   local n = items.length(dataset, method)
   local counts, sum = lengths_of(own, n)
-  for k, count in ipairs(counts) do E.integer(count, nil, method, ("lengths[%d]"):format(k), "an integer, or the sum must be 1") end
+  for k, count in ipairs(counts) do
+    counts[k] = E.integer(count, nil, method, ("lengths[%d]"):format(k), "an integer, or the sum must be 1")
+  end
   if sum ~= n then
-    E.fail("%s: the lengths add up to %s; they must add up to %d, the number of items, or be fractions that add up to 1",
-      method, sum, n)
+    E.fail("%s: the lengths add up to %s; they must add up to %d, the number of items, or be fractions that add up "
+      .. "to 1", method, sum, n)
   end
   local order, parts, first = core.randperm(n, { generator = generator }), {}, 1
   for k, count in ipairs(counts) do

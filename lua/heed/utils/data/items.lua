@@ -2,17 +2,10 @@
 --- object with a method get(self, i), which returns one or several values, and a length: a method len or #.
 
 local compat = require "heed.compat"
-local core = require "heed.core"
 local E = require "heed.nn.entries"
 local object = require "heed.utils.data.object"
 
 local M = {}
-
-local function is_tensor(value)
-  local kind = core.modules.kind(value)
-  return kind == "tensor" or kind == "parameter"
-end
-M.is_tensor = is_tensor
 
 --- The method of an object that is not heed's; nil if it has none.
 local function method_of(value, name)
@@ -23,7 +16,7 @@ end
 
 --- Raises unless the value is a dataset.
 function M.check(dataset, method, argument)
-  if is_tensor(dataset) then
+  if E.is_tensor(dataset) then
     if dataset.ndim == 0 then E.reject(method, argument, dataset, "a tensor of at least 1 dimension") end
     return
   end
@@ -37,7 +30,7 @@ end
 
 --- The number of items.
 function M.length(dataset, method)
-  if is_tensor(dataset) then return dataset.shape[1] end
+  if E.is_tensor(dataset) then return dataset.shape[1] end
   local values, class = object.of(dataset)
   if class then return class.length(values, method) end
   local len = method_of(dataset, "len")
@@ -48,7 +41,7 @@ end
 
 --- Item i, from 1 to the length. Several values are a list.
 function M.sample(dataset, i, method)
-  if is_tensor(dataset) then return dataset:select(1, i) end
+  if E.is_tensor(dataset) then return dataset:select(1, i) end
   local values, class = object.of(dataset)
   if class then return class.sample(values, i, method) end
   local get = method_of(dataset, "get")
@@ -69,7 +62,7 @@ end
 --- The items at the indices (int64 [n]) as one batch, or nil if they have to be read one by one: a tensor, or a list of
 --- tensors.
 function M.batch(dataset, indices, method)
-  if is_tensor(dataset) then return dataset:index_select(1, indices) end
+  if E.is_tensor(dataset) then return dataset:index_select(1, indices) end
   local values, class = object.of(dataset)
   return class and class.batch and class.batch(values, indices, method) or nil
 end

@@ -1,4 +1,4 @@
---- DataLoader: a dataset in batches, in the order of a sampler. The draws are those of PyTorch's loader without workers.
+--- DataLoader: a dataset in batches, in the order of a sampler. Draws as PyTorch's loader without workers.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -18,7 +18,7 @@ local function read(values, indices)
   if not values.collate_fn then
     local batch = items.batch(values.dataset, indices, METHOD)
     if batch then
-      if items.is_tensor(batch) then return batch end
+      if E.is_tensor(batch) then return batch end
       return unpack(batch)
     end
   end
@@ -29,7 +29,7 @@ local function read(values, indices)
   end
   if values.collate_fn then return values.collate_fn(samples) end
   local batch = default_collate(samples)
-  local is_list = E.is_list(samples[1]) and not items.is_tensor(samples[1]) and #samples[1] > 0
+  local is_list = E.is_list(samples[1]) and not E.is_tensor(samples[1]) and #samples[1] > 0
   if is_list then return unpack(batch) end
   return batch
 end
@@ -96,10 +96,10 @@ end
 
 --- The number of batches of an epoch.
 function methods.len(values)
-  local n = samplers.length(values.batch_sampler or values.sampler)
-  if not n then E.fail "len: the sampler has no length; give it a method len" end
-  if values.batch_sampler then return n end
-  return math.floor((values.drop_last and n or n + values.batch_size - 1) / values.batch_size)
+  if not values.batch_sampler then return samplers.count_batches(values) end
+  local n = samplers.length(values.batch_sampler)
+  if not n then E.fail "len: the batch_sampler has no length; give it a method len" end
+  return n
 end
 
 function methods.tostring(values)
@@ -160,9 +160,9 @@ end
 function methods.load_state_dict(values, state)
   local method = "load_state_dict"
   if not E.is_list(state) then E.reject(method, "state", state, "a table that state_dict gave") end
-  local running = E.boolean(state.running, nil, method, "state.running")
+  local running = state.running
+  E.check_type(running, "boolean", method, "state.running")
   local length, generator = E.integer(state.length, nil, method, "state.length", "an integer"), state.generator
-  if running == nil then E.reject(method, "state.running", running, "a boolean") end
   if length ~= items.length(values.dataset, method) then
     E.fail("%s: the state is of a dataset of %s; this one has %d", method, E.count(length, "item"),
       items.length(values.dataset, method))
@@ -201,7 +201,8 @@ return function(dataset, ...)
         batch_size and "batch_size" or shuffle and "shuffle" or sampler and "sampler" or "drop_last")
     end
   elseif sampler == nil then
-    sampler = shuffle and samplers.RandomSampler(dataset, { generator = generator }) or samplers.SequentialSampler(dataset)
+    sampler = shuffle and samplers.RandomSampler(dataset, { generator = generator })
+      or samplers.SequentialSampler(dataset)
   end
   return Loader.new {
     dataset = dataset, sampler = sampler, batch_sampler = batch_sampler, collate_fn = collate_fn, generator = generator,

@@ -8,10 +8,10 @@ local raw = compat.raw
 local M = {}
 
 local VALUES, KIND = {}, {}
-local GENERATOR = getmetatable(core.Generator(1))
 
 --- A class of objects. name: without "heed."; readable: the names of the values that can be read; methods: called with
---- a colon, given the values instead of the object, framed. Optional methods: `len`, also for #x; `item`, for x[i]; `tostring`.
+--- a colon, given the values instead of the object, framed. Optional methods: `len`, also for #x; `item`, for x[i];
+--- `tostring`.
 --- yields: the names of the methods that call user code.
 function M.class(name, readable, methods, yields)
   local class = { name = name, meta = { __name = "heed." .. name } }
@@ -47,8 +47,10 @@ function M.class(name, readable, methods, yields)
       or E.what(key), name)
   end)
   if methods.len then class.meta.__len = function(self) return public.len(self) end end
-  class.meta.__tostring = methods.tostring and core.frame(function(self) return methods.tostring(values_of(self, name)) end)
-    or function() return "heed." .. name end
+  class.meta.__tostring = core.frame(function(self)
+    local values = values_of(self, name)
+    return methods.tostring and methods.tostring(values) or "heed." .. name
+  end)
 
   function class.new(values) return compat.object({ [VALUES] = values, [KIND] = class }, class.meta) end
   return class
@@ -67,7 +69,7 @@ function M.is(value, class) return raw(value, KIND) == class and raw(value, VALU
 
 --- Raises unless the value is a generator or nil.
 function M.check_generator(value, method)
-  if value ~= nil and (type(value) ~= "userdata" or getmetatable(value) ~= GENERATOR) then
+  if value ~= nil and not E.is_generator(value) then
     E.reject(method, "generator", value, "a heed.Generator")
   end
   return value

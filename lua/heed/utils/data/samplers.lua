@@ -87,12 +87,15 @@ local Random = sampler_class("RandomSampler", { "data_source", "replacement", "g
 
 function M.RandomSampler(dataset, ...)
   local method = "RandomSampler"
-  local replacement, num_samples, generator = options(method, { "replacement", "num_samples", "generator" }, 2, dataset, ...)
+  local replacement, num_samples, generator =
+    options(method, { "replacement", "num_samples", "generator" }, 2, dataset, ...)
   replacement = E.boolean(replacement, false, method, "replacement")
   num_samples = num_samples ~= nil and E.size(num_samples, nil, method, "num_samples") or nil
   object.check_generator(generator, method)
   items.check(dataset, method, "dataset")
-  return Random.new { data_source = dataset, replacement = replacement, num_samples = num_samples, generator = generator }
+  return Random.new {
+    data_source = dataset, replacement = replacement, num_samples = num_samples, generator = generator,
+  }
 end
 
 -- ---- Some of the items ----
@@ -106,9 +109,10 @@ local Chosen = sampler_class("SubsetRandomSampler", { "indices", "generator" }, 
 })
 
 function M.SubsetRandomSampler(indices, ...)
-  local generator = options("SubsetRandomSampler", { "generator" }, 2, indices, ...)
-  object.check_generator(generator, "SubsetRandomSampler")
-  return Chosen.new { indices = datasets.indices(indices, 2 ^ 53, "SubsetRandomSampler", "indices"), generator = generator }
+  local method = "SubsetRandomSampler"
+  local generator = options(method, { "generator" }, 2, indices, ...)
+  object.check_generator(generator, method)
+  return Chosen.new { indices = datasets.indices(indices, 2 ^ 53, method, "indices"), generator = generator }
 end
 
 local Weighted = sampler_class("WeightedRandomSampler", { "weights", "num_samples", "replacement", "generator" }, {
@@ -122,7 +126,7 @@ function M.WeightedRandomSampler(weights, num_samples, ...)
   local method = "WeightedRandomSampler"
   local replacement, generator = options(method, { "replacement", "generator" }, 3, weights, num_samples, ...)
   object.check_generator(generator, method)
-  if E.is_list(weights) and not items.is_tensor(weights) and #weights > 0 then weights = core.tensor(weights) end
+  if E.is_list(weights) and not E.is_tensor(weights) and #weights > 0 then weights = core.tensor(weights) end
   E.check_tensor(weights, method, "weights", 1)
   return Weighted.new {
     weights = weights:clone(), num_samples = E.size(num_samples, nil, method, "num_samples"),
@@ -145,7 +149,9 @@ local function iterator_of(sampler, method, argument)
   elseif type(sampler) == "table" or type(sampler) == "userdata" then
     iterator = sampler:iter()
   end
-  if type(iterator) ~= "function" then E.reject(method, argument, sampler, "a sampler whose iter returns an iterator") end
+  if type(iterator) ~= "function" then
+    E.reject(method, argument, sampler, "a sampler whose iter returns an iterator")
+  end
   return iterator
 end
 
@@ -153,7 +159,7 @@ end
 function M.check(sampler, method, argument)
   local _, class = object.of(sampler)
   if class and class.sampler or type(sampler) == "function" then return end
-  if not class and not items.is_tensor(sampler) and not E.kind(sampler)
+  if not class and not E.is_tensor(sampler) and not E.kind(sampler)
       and (E.is_list(sampler) and (#sampler > 0 or type(sampler.iter) == "function")
         or (type(sampler) == "table" or type(sampler) == "userdata") and type(sampler.iter) == "function") then
     return
@@ -215,14 +221,19 @@ end
 
 -- ---- Batches of indices ----
 
-local Batches
-Batches = object.class("BatchSampler", { "sampler", "batch_size", "drop_last" }, {
+local function count_batches(values)
+  local n = M.length(values.sampler)
+  if not n then E.fail "len: the sampler has no length; give it a method len" end
+  return math.floor((values.drop_last and n or n + values.batch_size - 1) / values.batch_size)
+end
+M.count_batches = count_batches
+
+local Batches = object.class("BatchSampler", { "sampler", "batch_size", "drop_last" }, {
   iter = function(values)
     local order, i, finished = nil, 0, false
     return core.frame(function()
       if not order then order = M.start(values.sampler, 2 ^ 53, "BatchSampler") end
-      local n = order:numel()
-      local size = math.min(values.batch_size, n - i)
+      local size = math.min(values.batch_size, order:numel() - i)
       if size < values.batch_size and not finished then
         finished = true
         M.finish(values.sampler)
@@ -232,12 +243,9 @@ Batches = object.class("BatchSampler", { "sampler", "batch_size", "drop_last" },
       return order:narrow(1, i - size + 1, size):tolist()
     end, true)
   end,
-  len = function(values)
-    local n = M.length(values.sampler)
-    if not n then E.fail "len: the sampler has no length; give it a method len" end
-    return math.floor((values.drop_last and n or n + values.batch_size - 1) / values.batch_size)
-  end,
+  len = count_batches,
 }, { "iter" })
+Batches.sampler, Batches.length = true, count_batches
 
 function M.BatchSampler(sampler, batch_size, ...)
   local method = "BatchSampler"
@@ -248,6 +256,5 @@ function M.BatchSampler(sampler, batch_size, ...)
     drop_last = E.boolean(drop_last, false, method, "drop_last"),
   }
 end
-Batches.sampler = true
 
 return M

@@ -2,7 +2,6 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local items = require "heed.utils.data.items"
 local object = require "heed.utils.data.object"
 local files = core.files
 
@@ -138,7 +137,7 @@ return function(ids, ...)
   local source, usual
   if type(ids) == "string" then
     source, usual = of_file(ids)
-  elseif items.is_tensor(ids) then
+  elseif E.is_tensor(ids) then
     source, usual = of_tensor(ids), 1
   elseif E.is_list(ids) then
     local own = {}
@@ -149,8 +148,8 @@ return function(ids, ...)
   end
   local needed = shuffle and context + 1 or batch * context + 1
   if source.length < needed then
-    E.fail("%s: ids has %d; it must have at least %d: context = %d%s and one more", METHOD, source.length, needed, context,
-      shuffle and "" or (", times batch = %d,"):format(batch))
+    E.fail("%s: ids has %d; it must have at least %d: context = %d%s and one more", METHOD, source.length, needed,
+      context, shuffle and "" or (", times batch = %d,"):format(batch))
   end
   return Tokens.new {
     length = math.floor(source.length), read = source.read, context = context, batch = batch, shuffle = shuffle,
