@@ -417,6 +417,77 @@ typedef struct heed_function {
 HEED_CALL heed_record(heed_context *ctx, const heed_function *f, int inputs, const heed_tensor *const *x,
                       int outputs, heed_tensor *const *y, bool *recorded);
 
+/* ---- Optimisers (grad/optimizers.c, grad/clip.c) ---- */
+
+/* One step of an optimiser over all of a model's parameters, in one pass over memory, with PyTorch's numbers
+ * and defaults. Of `count` parameters x[i], float32 of any strides, each is changed by its gradient dx[i], of
+ * its shape; x[i] is left as it is where dx[i] is NULL, or where dx is NULL and heed_tensor_grad(x[i]) is. The
+ * states are tensors of the shape of their parameter, zeros at first, one for each parameter with a gradient,
+ * which the step changes as well; steps[i], 0 at first, counts the steps of x[i].
+ *
+ * All or nothing: after an error nothing has changed, and what has begun is not stopped by a limit or by
+ * heed_cancel; those are checked before. Nothing is recorded. The bits of the result depend neither on the
+ * number of threads nor on the processor.
+ *
+ * Errors: ARGUMENT (an option out of range; x[i] was computed, has elements that share memory, or is there
+ * twice), DTYPE, SHAPE, MEMORY, LIMIT, CANCELLED. Initialise the options with their init function; the
+ * comments give the defaults. options NULL: the defaults. */
+
+typedef struct heed_sgd_options {
+  size_t size; /* sizeof(heed_sgd_options) */
+  double lr;   /* 1e-3 */
+  double momentum, dampening, weight_decay;
+  bool nesterov; /* needs a momentum, and no dampening */
+  bool maximize; /* the step goes up instead of down */
+} heed_sgd_options;
+HEED_API void heed_sgd_options_init(heed_sgd_options *options, size_t size);
+/** momentum may be NULL if options->momentum is 0. */
+HEED_CALL heed_sgd_step(heed_context *ctx, int64_t count, heed_tensor *const *x, const heed_tensor *const *dx,
+                        heed_tensor *const *momentum, int64_t *steps, const heed_sgd_options *options);
+
+typedef struct heed_adam_options {
+  size_t size;         /* sizeof(heed_adam_options) */
+  double lr;           /* 1e-3 */
+  double beta1, beta2; /* 0.9, 0.999 */
+  double eps;          /* 1e-8 */
+  double weight_decay; /* 0; PyTorch's default of AdamW is 0.01 */
+  bool decoupled;      /* AdamW: x shrinks by lr · weight_decay; otherwise the decay joins the gradient */
+  bool amsgrad, maximize;
+} heed_adam_options;
+HEED_API void heed_adam_options_init(heed_adam_options *options, size_t size);
+/** m, v: the averages of the gradients and of their squares. highest, the largest v so far, may be NULL
+ * without amsgrad. Sources: arXiv:1412.6980, arXiv:1711.05101 (AdamW), arXiv:1904.09237 (AMSGrad). */
+HEED_CALL heed_adam_step(heed_context *ctx, int64_t count, heed_tensor *const *x,
+                         const heed_tensor *const *dx, heed_tensor *const *m, heed_tensor *const *v,
+                         heed_tensor *const *highest, int64_t *steps, const heed_adam_options *options);
+
+typedef struct heed_rmsprop_options {
+  size_t size;  /* sizeof(heed_rmsprop_options) */
+  double lr;    /* 1e-2 */
+  double alpha; /* 0.99 */
+  double eps;   /* 1e-8 */
+  double weight_decay, momentum;
+  bool centered, maximize;
+} heed_rmsprop_options;
+HEED_API void heed_rmsprop_options_init(heed_rmsprop_options *options, size_t size);
+/** square: the average of the gradients' squares. mean, of the gradients, may be NULL unless centered;
+ * momentum if options->momentum is 0. */
+HEED_CALL heed_rmsprop_step(heed_context *ctx, int64_t count, heed_tensor *const *x,
+                            const heed_tensor *const *dx, heed_tensor *const *square,
+                            heed_tensor *const *mean, heed_tensor *const *momentum, int64_t *steps,
+                            const heed_rmsprop_options *options);
+
+/** The norm of all elements of `count` float32 tensors together: of order p, above 0, or INFINITY for the
+ * largest magnitude. Summed in double. Those that are NULL are left out. Errors: ARGUMENT, DTYPE, MEMORY. */
+HEED_CALL heed_total_norm(heed_context *ctx, int64_t count, const heed_tensor *const *x, double p,
+                          double *norm);
+/** Multiplies the gradients of the parameters, in place, by max_norm / (norm + 1e-6), if that is less than 1.
+ * Parameters without a gradient are left out. *norm (may be NULL) is the norm before. */
+HEED_CALL heed_clip_grad_norm(heed_context *ctx, int64_t count, heed_tensor *const *x, double max_norm,
+                              double p, double *norm);
+/** Limits the elements of the gradients of the parameters to -value…value, in place. */
+HEED_CALL heed_clip_grad_value(heed_context *ctx, int64_t count, heed_tensor *const *x, double value);
+
 /* ---- Making tensors (ops/create.c) ---- */
 
 /** All elements are `value`. Errors: SHAPE, MEMORY. */
@@ -800,6 +871,39 @@ HEED_CALL heed_linear_int8(heed_context *ctx, const heed_tensor *x, const heed_t
  * int64, from 1. Errors: INDEX (names the first id out of range), DTYPE, SHAPE, MEMORY. */
 HEED_CALL heed_embedding(heed_context *ctx, const heed_tensor *ids, const heed_tensor *weight,
                          heed_tensor **out);
+
+/* ---- Losses of classes (ops/cross_entropy.c) ---- */
+
+typedef enum heed_reduction {
+  HEED_REDUCTION_MEAN, /* the sum, divided by the sum of the targets' weights */
+  HEED_REDUCTION_SUM,
+  HEED_REDUCTION_NONE /* a loss for each target */
+} heed_reduction;
+
+/* Initialise it with heed_cross_entropy_options_init. The comments give the defaults. */
+typedef struct heed_cross_entropy_options {
+  size_t size;               /* sizeof(heed_cross_entropy_options) */
+  const heed_tensor *weight; /* NULL. A factor for each class, float32 [c], without a gradient */
+  int64_t ignore_index;      /* -100. Targets of this class have no loss and no weight */
+  heed_reduction reduction;  /* HEED_REDUCTION_MEAN */
+  double label_smoothing;    /* 0. From 0 to 1: the part of each target that is spread over all classes */
+} heed_cross_entropy_options;
+/** Sets the defaults; size is sizeof *options. */
+HEED_API void heed_cross_entropy_options_init(heed_cross_entropy_options *options, size_t size);
+
+/** The cross entropy of logits [c], [n, c] or [n, c, …] and targets: classes, int64 from 1, in the shape of
+ * logits without the c, or probabilities, float32, in that of logits. out has no dimensions or, without a
+ * reduction, the shape of logits without the c. options NULL: the defaults. Without targets a mean is nan.
+ * Errors: SHAPE, DTYPE, INDEX (names the first class out of range), ARGUMENT, MEMORY. */
+HEED_CALL heed_cross_entropy(heed_context *ctx, const heed_tensor *logits, const heed_tensor *target,
+                             const heed_cross_entropy_options *options, heed_tensor **out);
+/** The same of the logits x [..., d] · weightᵀ [d, c] + bias [c] (or NULL), which are computed in chunks of
+ * rows and not kept: memory for them is at most 32 MiB, or that of one row. targets have the shape of x
+ * without the d, or probabilities [..., c]. While gradients are recorded the forward pass computes them, too,
+ * unless there is no reduction. All tensors float32. */
+HEED_CALL heed_linear_cross_entropy(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
+                                    const heed_tensor *bias, const heed_tensor *target,
+                                    const heed_cross_entropy_options *options, heed_tensor **out);
 
 /* ---- Attention (attention/) ---- */
 

@@ -7,6 +7,7 @@
 /* What the gradient of an input needs: bits. */
 #define HEED__SAVE_INPUT(i) (1u << (i))
 #define HEED__SAVE_OUTPUT   (1u << 16)
+#define HEED__SAVE_ALL_INPUTS (HEED__SAVE_OUTPUT - 1)
 
 #define HEED__GRADIENT_INPUTS 5
 
@@ -39,6 +40,10 @@ struct heed__backward {
 static inline bool heed__backward_wants(const heed__backward *b, int i) {
   return i < b->node->inputs && b->node->input[i] != NULL;
 }
+/** Whether the elements of input i were kept: not if it is optional and was not given. */
+static inline bool heed__backward_has(const heed__backward *b, int i) {
+  return i < b->node->inputs && (b->node->saved[i].storage != NULL || b->node->saved[i].is_number);
+}
 /** The input i or the result i as it was saved, as a header on the stack, which holds no reference. If only
  * its shape was kept, its data is NULL. */
 const heed_tensor *heed__backward_input(const heed__backward *b, int i, heed_tensor *header);
@@ -59,5 +64,8 @@ heed_status heed__backward_same(heed__backward *b, int i);
 HEED_MUST_USE
 heed_status heed__sum_to_shape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
                                const int64_t *shape, heed_tensor **out);
+
+#include "fused.h"
+#include "optimizers.h"
 
 #endif

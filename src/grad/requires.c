@@ -24,7 +24,7 @@ heed_status heed_tensor_require_grad(heed_tensor *x, bool on) {
         "x:detach())");
   if (!on && !x->leaf && !x->parameter) return HEED_OK;
   if (on && x->dtype != HEED_FLOAT32)
-    return heed__fail(ctx, HEED_DTYPE, "requires_grad: x is %s; only float32 tensors have gradients",
+    return heed__fail(ctx, HEED_DTYPE, "requires_grad: x is %s; it must be float32 to have a gradient",
                       heed_dtype_name(x->dtype));
   const bool was = x->leaf;
   x->leaf = true;

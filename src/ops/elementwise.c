@@ -307,6 +307,27 @@ heed_status heed_trunc_divide(heed_context *ctx, const heed_tensor *a, const hee
   return heed__map_run(ctx, &map, out);
 }
 
+/* ---- Gradients of unary operations ---- */
+
+static void backward_row(const void *user, void *out, const heed__span *in, size_t n) {
+  heed__backward_kernel *const *kernel = user;
+  (*kernel)(out, in[0].data, in[1].data, n);
+}
+
+heed_status heed__unary_gradient(heed_context *ctx, const char *function, heed__backward_kernel *kernel,
+                                 const heed_tensor *x, const heed_tensor *dy, heed_tensor **dx) {
+  const heed__map map = {
+      .function = function,
+      .result = HEED_FLOAT32,
+      .row = backward_row,
+      .user = &kernel,
+      .packed = true,
+      .count = 2,
+      .input = {{"x", x, HEED_FLOAT32}, {"gradient", dy, HEED_FLOAT32}},
+  };
+  return heed__map_run(ctx, &map, dx);
+}
+
 /* ---- clamp ---- */
 
 typedef struct clamp_rows {

@@ -360,6 +360,11 @@ heed_status heed__masked_select(heed_context *ctx, const char *function, const h
 HEED_MUST_USE
 heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_tensor *x,
                                 const heed_tensor *mask, const heed_tensor *value);
+/* What layer_norm and rms_norm tell their gradient. */
+typedef struct heed__norm_values {
+  int ndims;
+  double epsilon;
+} heed__norm_values;
 /** rows.c; over the last ndims dimensions, whose sizes weight and bias have. */
 HEED_MUST_USE
 heed_status heed__layer_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
@@ -388,6 +393,10 @@ heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const
 HEED_MUST_USE
 heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
                        const heed_tensor *x, heed_tensor **out);
+/** dx from x and dy, of one shape, by a kernel of HEED__UNARY_BACKWARD_KERNELS. (elementwise.c) */
+HEED_MUST_USE
+heed_status heed__unary_gradient(heed_context *ctx, const char *function, heed__backward_kernel *kernel,
+                                 const heed_tensor *x, const heed_tensor *dy, heed_tensor **dx);
 /** elementwise.c, sort.c */
 HEED_MUST_USE
 heed_status heed__mul(heed_context *ctx, const char *function, const char *a_name, const heed_tensor *a,
@@ -420,9 +429,10 @@ HEED_MUST_USE
 heed_status heed__linear_int8(heed_context *ctx, const char *function, const heed_tensor *x,
                               const heed_tensor *weight, const heed_tensor *scale, const heed_tensor *bias,
                               heed_tensor **out);
+/** padding_idx (from 1; 0: none): the row that gets no gradient. */
 HEED_MUST_USE
 heed_status heed__embedding(heed_context *ctx, const char *function, const heed_tensor *ids,
-                            const heed_tensor *weight, heed_tensor **out);
+                            const heed_tensor *weight, int64_t padding_idx, heed_tensor **out);
 /** Also names x `argument`. (quantize.c) */
 HEED_MUST_USE
 heed_status heed__quantize_int8(heed_context *ctx, const char *function, const char *argument,
@@ -439,5 +449,6 @@ static inline int64_t heed__int8_blocks(int64_t columns) {
 }
 
 #include "works.h"
+#include "class_losses.h"
 
 #endif

@@ -123,24 +123,25 @@ static void kernel_row(const void *user, float *out, const float *x, size_t n) {
   (*kernel)(out, x, n);
 }
 
-static heed_status softmax(heed_context *ctx, const char *function, heed__unary_kernel *kernel,
+static heed_status softmax(heed_context *ctx, const char *function, heed__op op, heed__unary_kernel *kernel,
                            const heed_tensor *x, int dim, heed_tensor **out) {
-  int d;
+  int d = 0;
   heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
   if (status != HEED_OK) return status;
   status = heed__check_dim(ctx, function, x->ndim, dim, &d);
   if (status != HEED_OK) return status;
-  return map_rows(ctx, function, kernel_row, &kernel, x, d, 0, NULL, out);
+  status = map_rows(ctx, function, kernel_row, &kernel, x, d, 0, NULL, out);
+  return heed__recorded1(ctx, status, op, x, &d, sizeof d, out);
 }
 
 heed_status heed_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
   HEED__ENTER(ctx, "softmax", x, out);
-  return softmax(ctx, "softmax", heed__kernels_of(ctx)->softmax, x, dim, out);
+  return softmax(ctx, "softmax", HEED__OP_softmax, heed__kernels_of(ctx)->softmax, x, dim, out);
 }
 
 heed_status heed_log_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
   HEED__ENTER(ctx, "log_softmax", x, out);
-  return softmax(ctx, "log_softmax", heed__kernels_of(ctx)->log_softmax, x, dim, out);
+  return softmax(ctx, "log_softmax", HEED__OP_log_softmax, heed__kernels_of(ctx)->log_softmax, x, dim, out);
 }
 
 /* ---- Normalisation ---- */
@@ -243,7 +244,10 @@ done:
 heed_status heed__layer_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                              const heed_tensor *weight, const heed_tensor *bias, double epsilon,
                              heed_tensor **out) {
-  return normalise(ctx, function, layer_norm_row, x, ndims, weight, bias, epsilon, out);
+  const heed_status status = normalise(ctx, function, layer_norm_row, x, ndims, weight, bias, epsilon, out);
+  const heed__norm_values values = {ndims, epsilon};
+  return heed__recorded(ctx, status, HEED__OP_layer_norm, 3, (const heed_tensor *const[]){x, weight, bias},
+                        &values, sizeof values, out);
 }
 
 heed_status heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
@@ -255,7 +259,10 @@ heed_status heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_
 
 heed_status heed__rms_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                            const heed_tensor *weight, double epsilon, heed_tensor **out) {
-  return normalise(ctx, function, rms_norm_row, x, ndims, weight, NULL, epsilon, out);
+  const heed_status status = normalise(ctx, function, rms_norm_row, x, ndims, weight, NULL, epsilon, out);
+  const heed__norm_values values = {ndims, epsilon};
+  return heed__recorded(ctx, status, HEED__OP_rms_norm, 2, (const heed_tensor *const[]){x, weight}, &values,
+                        sizeof values, out);
 }
 
 heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight, double epsilon,

@@ -13,7 +13,7 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
   "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "data",
+  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "interrupt", "data", "progress",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -153,6 +153,7 @@ describe("the annotations", function()
     names.attention = plot.attention ~= nil -- loaded when it is first used
     compare("plot", names)
   end)
+  it("name the contents of heed.interrupt", function() compare("interrupt", names_of((require "heed.interrupt"))) end)
   it("name the contents of heed.utils", function()
     local data = heed.utils.data
     compare("Utils", names_of(heed.utils))
@@ -160,7 +161,7 @@ describe("the annotations", function()
     local x = heed.range(1, 9):long()
     local function collate_fn(samples) return samples end
     local objects = {
-      TensorDataset = data.TensorDataset(x), Subset = data.Subset(x, { 1 }), ConcatDataset = data.ConcatDataset { x },
+      Progress = heed.utils.progress(1), TensorDataset = data.TensorDataset(x), Subset = data.Subset(x, { 1 }), ConcatDataset = data.ConcatDataset { x },
       Items = data.TensorDataset(x), Sampler = data.RandomSampler(x), Tokens = data.Tokens(x, 2, {
         generator = heed.Generator(1),
       }),

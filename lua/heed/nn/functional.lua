@@ -26,12 +26,18 @@ end
 
 function F.one_hot(x, ...) return ids(x, "one_hot"):one_hot(...) end
 
---- Row padding_idx is an ordinary row: it matters for gradients alone.
+--- Row padding_idx gets no gradient; else it is an ordinary row.
 function F.embedding(x, weight, ...)
   local padding = options("embedding", { "padding_idx" }, 3, x, weight, ...)
   E.check_tensor(weight, "embedding", "weight", 2)
-  if padding ~= nil then E.integer(padding, nil, "embedding", "padding_idx") end
-  return ids(x, "embedding"):embedding(weight)
+  x = ids(x, "embedding")
+  if padding == nil then return x:embedding(weight) end
+  local rows = weight.shape[1]
+  padding = E.integer(padding, nil, "embedding", "padding_idx")
+  if padding == 0 or math.abs(padding) > rows then
+    E.reject("embedding", "padding_idx", padding, "from 1 to %d, or from -%d to -1", rows, rows)
+  end
+  return core.modules.embedding(x, weight, padding < 0 and padding + rows + 1 or padding)
 end
 
 -- ---- Activations --------------------------------------------------------------------------------
