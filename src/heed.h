@@ -381,8 +381,8 @@ HEED_CALL heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void (*
 HEED_API void heed_tensor_remove_hook(heed_tensor *x, int64_t id);
 
 typedef struct heed_backward_options {
-  size_t size;       /* sizeof(heed_backward_options) */
-  bool retain_graph; /* what nodes saved stays, so that the pass can be repeated */
+  size_t size;         /* sizeof(heed_backward_options) */
+  bool retain_graph;   /* what nodes saved stays, so that the pass can be repeated */
   bool detect_anomaly; /* a gradient with nan is an error that names the operation that made it */
 } heed_backward_options;
 

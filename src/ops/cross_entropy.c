@@ -50,11 +50,10 @@ static heed_status cross_entropy(heed_context *ctx, const heed_tensor *logits, c
   const heed_tensor *packed = NULL;
   heed__dim_to_end(&turned, logits, dim);
   const bool reduced = options->reduction != HEED_REDUCTION_NONE;
-  heed_status status = heed__class_losses_begin(ctx, &l, function, "input", logits->ndim, logits->shape, dim,
-                                                target, options);
+  heed_status status =
+      heed__class_losses_begin(ctx, &l, function, "input", logits->ndim, logits->shape, dim, target, options);
   if (status == HEED_OK) status = heed__as_contiguous(ctx, function, &turned, HEED_FLOAT32, &packed, &made);
-  if (status == HEED_OK && reduced)
-    status = heed__tensor_new(ctx, function, HEED_FLOAT32, 1, &l.rows, &each);
+  if (status == HEED_OK && reduced) status = heed__tensor_new(ctx, function, HEED_FLOAT32, 1, &l.rows, &each);
   if (status == HEED_OK && statistics)
     status = heed__tensor_new(ctx, function, HEED_FLOAT32, 2, (const int64_t[]){l.rows, 2}, statistics);
   if (status == HEED_OK)

@@ -448,7 +448,7 @@ static inline int64_t heed__int8_blocks(int64_t columns) {
   return columns / HEED_INT8_BLOCK + (columns % HEED_INT8_BLOCK != 0);
 }
 
-#include "works.h"
 #include "class_losses.h"
+#include "works.h"
 
 #endif

@@ -1,5 +1,5 @@
-/* Fused backward passes over tensors: against plain code in double precision, in every table, on views, for any
- * number of threads, with failing allocators, and cancelled. */
+/* Fused backward passes over tensors: against plain code in double precision, in every table, on views, for
+ * any number of threads, with failing allocators, and cancelled. */
 #include "tables.h"
 
 #include <math.h>
@@ -111,8 +111,7 @@ static heed_status gelu(heed_context *ctx, heed_tensor *out[OUTPUTS]) {
   heed_status status = have(2, x);
   if (status == HEED_OK) status = heed_transpose(ctx, x[1], 1, 2, &x[2]);
   if (status == HEED_OK)
-    status =
-        heed__unary_gradient(ctx, "gelu", heed__kernels_of(ctx)->gelu_backward, x[0], x[2], &out[0]);
+    status = heed__unary_gradient(ctx, "gelu", heed__kernels_of(ctx)->gelu_backward, x[0], x[2], &out[0]);
   return free_all(status, 3, x);
 }
 
