@@ -1,0 +1,13 @@
+--- heed.optim: optimisers and schedules of their learning rates, with PyTorch's names, options and numbers.
+
+local core = require "heed.core"
+local optimizer = require "heed.optim.optimizer"
+
+local optim = {
+  SGD = optimizer.SGD,
+  Adam = optimizer.Adam,
+  AdamW = optimizer.AdamW,
+  RMSprop = optimizer.RMSprop,
+}
+
+return core.modules.guard(optim, "heed.optim")
