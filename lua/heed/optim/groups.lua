@@ -6,9 +6,8 @@ local primitives = core.modules
 
 local M = {}
 
--- Fields of a group beside the optimiser's options: PyTorch's schedules keep values in groups.
-local OTHERS = { params = true, param_names = true, name = true, initial_lr = true, max_lr = true, min_lr = true,
-  max_momentum = true, base_momentum = true }
+-- Fields of a group beside the optimiser's options; schedules set initial_lr.
+local OTHERS = { params = true, param_names = true, name = true, initial_lr = true }
 M.OTHERS = OTHERS
 
 local NEEDED = "tensors: m:parameters(), a list, or a list of groups {params = …, lr = …}"

@@ -8,6 +8,7 @@ local optim = {
   Adam = optimizer.Adam,
   AdamW = optimizer.AdamW,
   RMSprop = optimizer.RMSprop,
+  lr_scheduler = require "heed.optim.lr_scheduler",
 }
 
 return core.modules.guard(optim, "heed.optim")
