@@ -58,13 +58,14 @@ heed_status heed__clone(heed_context *ctx, const char *function, const heed_tens
 
 heed_status heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
   HEED__ENTER(ctx, "clone", x, out);
-  return copy_as(ctx, "clone", x, x->dtype, out);
+  return heed__recorded1(ctx, copy_as(ctx, "clone", x, x->dtype, out), HEED__OP_clone, x, NULL, 0, out);
 }
 
 heed_status heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
   HEED__ENTER(ctx, "contiguous", x, out);
   if (!*out && heed_tensor_is_contiguous(x)) return heed__tensor_from_view(ctx, "contiguous", x, out);
-  return copy_as(ctx, "contiguous", x, x->dtype, out);
+  return heed__recorded1(ctx, copy_as(ctx, "contiguous", x, x->dtype, out), HEED__OP_contiguous, x, NULL, 0,
+                         out);
 }
 
 heed_status heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims,

@@ -78,7 +78,9 @@ heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *ten
     if (!heed__copy_elements(&part, tensors[i])) status = heed__stopped(ctx, "cat");
     part.data += part.shape[d] * part.stride[d] * (ptrdiff_t)heed__element_bytes(part.dtype);
   }
-  return heed__result_end(ctx, &result, status);
+  const heed__view_values values = {.order = {d}};
+  return heed__recorded(ctx, heed__result_end(ctx, &result, status), HEED__OP_cat, count, tensors, &values,
+                        sizeof values, out);
 }
 
 heed_status heed_stack(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,

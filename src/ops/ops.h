@@ -43,6 +43,11 @@ static inline heed_status heed__recorded1(heed_context *ctx, heed_status status,
   if (ctx->recorder == NULL) return status;
   return heed__record_call(ctx, status, op, 1, &x, values, values_bytes, out);
 }
+/* What a view tells its gradient: dimensions, from 0, and where it begins in them, from 0. */
+typedef struct heed__view_values {
+  int order[HEED_MAX_DIMS];
+  int64_t first, step, size;
+} heed__view_values;
 /* What a reduction over `dims` tells its gradient. */
 typedef struct heed__reduction_values {
   uint32_t dims; /* bits, from 0: those that were reduced */
