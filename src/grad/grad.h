@@ -5,8 +5,8 @@
 #include "../attention/attention.h"
 
 /* What the gradient of an input needs: bits. */
-#define HEED__SAVE_INPUT(i) (1u << (i))
-#define HEED__SAVE_OUTPUT   (1u << 16)
+#define HEED__SAVE_INPUT(i)   (1u << (i))
+#define HEED__SAVE_OUTPUT     (1u << 16)
 #define HEED__SAVE_ALL_INPUTS (HEED__SAVE_OUTPUT - 1)
 
 #define HEED__GRADIENT_INPUTS 5
@@ -51,6 +51,9 @@ const heed_tensor *heed__backward_output(const heed__backward *b, int i, heed_te
 
 #define GRADIENT(op, ...) heed_status heed__##op##_backward(heed__backward *b);
 #include "gradients.def"
+
+/** What PyTorch prints for the node of a result; for some operations it depends on the call. (names.c) */
+const char *heed__gradient_name(const heed__node *node);
 
 /** The gradient of an operation; its backward is NULL if it has none. (table.c) */
 const heed__gradient *heed__gradient_of(heed__op op);

@@ -238,8 +238,3 @@ heed_status heed__flip_backward(heed__backward *b) {
 heed_status heed__to_backward(heed__backward *b) {
   return heed__backward_same(b, 0);
 }
-
-/* The source broadcasts: the tape sums. */
-heed_status heed__copy_backward(heed__backward *b) {
-  return heed__backward_same(b, 0);
-}

@@ -48,16 +48,36 @@ typedef struct heed__view_values {
   int order[HEED_MAX_DIMS];
   int64_t first, step, size;
 } heed__view_values;
+/* What a view of any strides tells: where its elements lie among those of x. */
+typedef struct heed__strided_values {
+  heed__view_values view; /* order[0] is HEED__STRIDED */
+  bool selects;           /* the last of its steps was x[i], not a slice: for its name */
+  int ndim;
+  int64_t offset; /* elements behind the first one of x */
+  int64_t stride[HEED_MAX_DIMS], shape[HEED_MAX_DIMS];
+} heed__strided_values;
+enum { HEED__STRIDED = -1 };
+/** The counted copy of a header on elements of x, recorded as x[…]. (view.c) */
+HEED_MUST_USE
+heed_status heed__strided_view(heed_context *ctx, const char *function, const heed_tensor *x,
+                               const heed_tensor *view, bool selects, heed_tensor **out);
+/** Records on x that `value` (NULL: a number) was written to the elements of the view; x was checked with
+ * heed__check_writable. (view.c) */
+HEED_MUST_USE
+heed_status heed__recorded_assignment(heed_context *ctx, heed_status status, heed_tensor *x,
+                                      const heed_tensor *view, const heed_tensor *value);
+
 /* What a reduction over `dims` tells its gradient. */
 typedef struct heed__reduction_values {
-  uint32_t dims; /* bits, from 0: those that were reduced */
+  uint32_t dims;     /* bits, from 0: those that were reduced */
   bool keepdim, all; /* all: no dimensions were given */
   double number;     /* of the operation: the correction of var, the p of norm */
 } heed__reduction_values;
 /** dims as given to the operation. */
 HEED_MUST_USE
 heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
-                                     int ndims, const int *dims, bool keepdim, double number, heed_tensor **out);
+                                     int ndims, const int *dims, bool keepdim, double number,
+                                     heed_tensor **out);
 HEED_MUST_USE
 static inline heed_status heed__recorded2(heed_context *ctx, heed_status status, heed__op op,
                                           const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
