@@ -5,8 +5,8 @@
 #include "../attention/attention.h"
 
 /* What the gradient of an input needs: bits. */
-#define HEED__SAVE_INPUT(i) (1u << (i))
-#define HEED__SAVE_OUTPUT   (1u << 16)
+#define HEED__SAVE_INPUT(i)   (1u << (i))
+#define HEED__SAVE_OUTPUT     (1u << 16)
 #define HEED__SAVE_ALL_INPUTS (HEED__SAVE_OUTPUT - 1)
 
 #define HEED__GRADIENT_INPUTS 5

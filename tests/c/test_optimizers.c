@@ -220,7 +220,8 @@ static void a_stopped_step_changes_nothing(heed_context *ctx) {
 /* ---- Errors ---- */
 
 static void wrong_arguments_of_steps_are_refused(heed_context *ctx) {
-  heed_tensor *x = filled(ctx, 1, 2), *g = filled(ctx, 1, 2), *three = filled(ctx, 1, 3), *m = filled(ctx, 0, 2);
+  heed_tensor *x = filled(ctx, 1, 2), *g = filled(ctx, 1, 2), *three = filled(ctx, 1, 3),
+              *m = filled(ctx, 0, 2);
   heed_tensor *twice[] = {x, x}, *both[] = {x, three}, *ids = NULL, *expanded = NULL;
   const heed_tensor *gradients[] = {g, g}, *none = NULL;
   int64_t steps[] = {0, 0};
@@ -228,39 +229,41 @@ static void wrong_arguments_of_steps_are_refused(heed_context *ctx) {
   heed_sgd_options_init(&o, sizeof o);
   assert_ok(heed_full(ctx, HEED_INT64, 1, SHAPE(2), heed_integer(1), &ids));
   assert_ok(heed_expand(ctx, three, 2, SHAPE(2, 3), &expanded));
-#define SGD_FAILS(status, text, ...) assert_fails(ctx, heed_sgd_step(ctx, __VA_ARGS__), status, "sgd_step: " text)
+#define SGD_FAILS(status, text, ...)                                                                         \
+  assert_fails(ctx, heed_sgd_step(ctx, __VA_ARGS__), status, "sgd_step: " text)
   SGD_FAILS(HEED_ARGUMENT, "count is -1; it must be at least 0", -1, &x, gradients, NULL, steps, &o);
   SGD_FAILS(HEED_ARGUMENT, "x is missing (NULL)", 1, NULL, gradients, NULL, steps, &o);
   SGD_FAILS(HEED_ARGUMENT, "steps is missing (NULL)", 1, &x, gradients, NULL, NULL, &o);
-  SGD_FAILS(HEED_ARGUMENT, "parameter 1 is missing (NULL)", 1, (heed_tensor *[]){NULL}, gradients, NULL, steps,
-            &o);
-  SGD_FAILS(HEED_ARGUMENT, "parameters 1 and 2 are the same one; each must be there once", 2, twice, gradients,
-            NULL, steps, &o);
+  SGD_FAILS(HEED_ARGUMENT, "parameter 1 is missing (NULL)", 1, (heed_tensor *[]){NULL}, gradients, NULL,
+            steps, &o);
+  SGD_FAILS(HEED_ARGUMENT, "parameters 1 and 2 are the same one; each must be there once", 2, twice,
+            gradients, NULL, steps, &o);
   SGD_FAILS(HEED_SHAPE, "the gradient of parameter 2 is [2]; it must be [3], the parameter's shape", 2, both,
             gradients, NULL, steps, &o);
   SGD_FAILS(HEED_DTYPE, "parameter 1 is int64; only float32 parameters can learn", 1, &ids, gradients, NULL,
             steps, &o);
-  SGD_FAILS(HEED_DTYPE, "the gradient of parameter 1 is int64; it must be float32", 1, &x, READ_ONLY(&ids), NULL,
-            steps, &o);
+  SGD_FAILS(HEED_DTYPE, "the gradient of parameter 1 is int64; it must be float32", 1, &x, READ_ONLY(&ids),
+            NULL, steps, &o);
   SGD_FAILS(HEED_ARGUMENT, "parameter 1 has elements that share memory; clone it first", 1, &expanded,
             READ_ONLY(&expanded), NULL, steps, &o);
   o.momentum = 0.9;
   SGD_FAILS(HEED_ARGUMENT, "momentum is missing (NULL)", 1, &x, gradients, NULL, steps, &o);
-  SGD_FAILS(HEED_ARGUMENT, "number 1 of momentum is missing (NULL)", 1, &x, gradients, (heed_tensor *[]){NULL},
-            steps, &o);
+  SGD_FAILS(HEED_ARGUMENT, "number 1 of momentum is missing (NULL)", 1, &x, gradients,
+            (heed_tensor *[]){NULL}, steps, &o);
   SGD_FAILS(HEED_SHAPE, "the state of parameter 1 is [3]; it must be [2], the parameter's shape", 1, &x,
             gradients, &three, steps, &o);
   o.lr = NAN;
-  SGD_FAILS(HEED_ARGUMENT, "lr is nan; it must be a finite number, at least 0", 1, &x, gradients, &m, steps, &o);
+  SGD_FAILS(HEED_ARGUMENT, "lr is nan; it must be a finite number, at least 0", 1, &x, gradients, &m, steps,
+            &o);
   o.lr = 1;
   o.nesterov = true;
   o.dampening = 1;
   SGD_FAILS(HEED_ARGUMENT,
-            "nesterov is set with momentum 0.9 and dampening 1; it needs a momentum above 0 and no dampening", 1,
-            &x, gradients, &m, steps, &o);
+            "nesterov is set with momentum 0.9 and dampening 1; it needs a momentum above 0 and no dampening",
+            1, &x, gradients, &m, steps, &o);
   o.size = 3;
-  SGD_FAILS(HEED_ARGUMENT, "options.size is 3; it must be sizeof(heed_sgd_options)", 1, &x, gradients, &m, steps,
-            &o);
+  SGD_FAILS(HEED_ARGUMENT, "options.size is 3; it must be sizeof(heed_sgd_options)", 1, &x, gradients, &m,
+            steps, &o);
   heed_adam_options adam;
   heed_adam_options_init(&adam, sizeof adam);
   adam.beta2 = 1;
