@@ -81,6 +81,24 @@ void lheed_set_grad(lua_State *L) {
   LHEED_TRY(L, heed_tensor_set_grad(lheed_tensor(L, 1, "grad", "x"), grad));
 }
 
+void lheed_set_requires_grad(lua_State *L) {
+  const bool on = lheed_opt_boolean(L, 3, "requires_grad", "the value", false);
+  LHEED_TRY(L, heed_tensor_require_grad(lheed_tensor(L, 1, "requires_grad", "x"), on));
+}
+
+bool lheed_opt_leaf(lua_State *L, int idx, const char *function, heed_dtype dtype) {
+  const bool leaf = lheed_opt_boolean(L, idx, function, "requires_grad", false);
+  if (leaf && dtype != HEED_FLOAT32)
+    lheed_error(L, "%s: requires_grad is true and dtype is %s; only float32 tensors have gradients", function,
+                heed_dtype_name(dtype));
+  return leaf;
+}
+
+int lheed_return_leaf(lua_State *L, bool leaf) {
+  if (leaf) LHEED_TRY(L, heed_tensor_require_grad(lheed_tensor(L, lua_gettop(L), "requires_grad", "x"), true));
+  return lheed_return(L, 1);
+}
+
 void lheed_open_grad(lua_State *L) {
   static const luaL_Reg library[] = {
       {"set_grad_enabled", set_grad_enabled}, {"is_grad_enabled", is_grad_enabled}, {NULL, NULL}};
