@@ -117,7 +117,7 @@ add("heed", "from_numpy", 'write heed.tensor(nested table), or heed.load "x.npy"
 add("heed", "as_tensor asarray array", "write heed.tensor(nested table)")
 add("heed", "seed set_seed random_seed", "write heed.manual_seed(n)")
 add("heed", "random", "write heed.rand(2, 3), or heed.randint(low, high, shape)")
-add("heed", "get_rng_state set_rng_state", "write heed.Generator(seed), which has get_state and set_state")
+add("heed", "get_rng_state set_rng_state", "write heed.default_generator:get_state() or set_state(state)")
 add("heed", "set_default_dtype get_default_dtype", "it is float32, unless a call names another: {dtype = \"int64\"}")
 add("heed", "set_default_device", CPU)
 add("heed", "use_deterministic_algorithms", "heed is deterministic: leave it out")

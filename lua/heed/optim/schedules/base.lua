@@ -72,8 +72,8 @@ function M.numbers(name, default)
 end
 
 --- Integers in ascending order.
-function M.milestones(name)
-  return option(name, nil, function(value, method, argument)
+function M.milestones(name, default)
+  return option(name, default, function(value, method, argument)
     if not E.is_list(value) then E.reject(method, argument, value, "a list of integers") end
     local list = {}
     for i = 1, #value do
@@ -194,7 +194,8 @@ end
 
 --- Whether a value can replace the one of a field: of its type; a list with as many numbers.
 local function fits(old, new)
-  if type(old) ~= "table" then return old == nil or type(old) == type(new) end
+  if old == nil then return new == nil or type(new) == "number" end
+  if type(old) ~= "table" then return type(old) == type(new) end
   if type(new) ~= "table" or E.kind(new) or #new ~= #old then return false end
   for i = 1, #new do
     if type(new[i]) ~= "number" then return false end
@@ -210,7 +211,7 @@ local function read_state(values, definition, state)
     known[name] = true
     local value = rawget(state, name)
     if name ~= "schedulers" then
-      if not fits(values[name], value) and not (value == nil and values[name] == nil) then
+      if not fits(values[name], value) and not (value == nil and definition.lacks == name) then
         E.fail("%s: the state is of another schedule than %s: %s is %s, here %s", method, definition.name, name,
           E.what(value), E.what(values[name]))
       end
@@ -268,6 +269,7 @@ end
 --   start(values)                   before the first rates: checks, and sets further values; nil: nothing
 --   begin(values)                   in place of the first rates; step(values, …) in place of a step
 --   fields                          values beside the options that belong to the state
+--   lacks                           the field that may be nil
 --   functions                       the option that does not, since it holds functions
 --   takes                           step takes an argument
 function M.define(definition)
@@ -275,7 +277,7 @@ function M.define(definition)
   local names = {}
   for i, each in ipairs(definition.options) do names[i] = each.name end
   names[#names + 1] = "last_epoch"
-  local class = object.class("optim.lr_scheduler." .. name, { "optimizer", "last_epoch" }, {
+  local class = object.class("optim.lr_scheduler." .. name, { "optimizer", "last_epoch", "base_lrs" }, {
     step = function(values, ...) return step(values, definition, ...) end,
     get_last_lr = function(values) return copy(values.last_lr) end,
     state_dict = function(values) return state_dict(values, definition) end,

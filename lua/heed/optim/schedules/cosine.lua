@@ -19,7 +19,6 @@ M.CosineAnnealingLR = base.define {
   options = { base.size "T_max", base.number("eta_min", 0) },
   rates = function(values, epoch, is_first)
     local T, least = values.T_max, values.eta_min
-    if not is_first and values.step_count == 1 and epoch > 0 and values.last_epoch > 0 then return annealed(values, epoch) end
     return base.each(values, "step", function(rate, first)
       if is_first then return rate end
       if (epoch - 1 - T) % (2 * T) == 0 then return rate + (first - least) * (1 - cos(pi / T)) / 2 end

@@ -5,9 +5,9 @@ local base = require "heed.optim.schedules.base"
 
 local M = {}
 
-local function factor(name, default, fits, needed) return base.number(name, default, fits, needed) end
-local function up_to_1(value) return value >= 0 and value <= 1 end
-local UP_TO_1 = "a number from 0 to 1"
+local factor = base.number
+local function above_0(value) return value > 0 and value <= 1 end
+local ABOVE_0 = "a number above 0, at most 1"
 
 -- ---- At some steps ----
 
@@ -43,7 +43,7 @@ M.MultiStepLR = base.define {
 
 M.ConstantLR = base.define {
   name = "ConstantLR",
-  options = { factor("factor", 1 / 3, up_to_1, UP_TO_1), base.count("total_iters", 5) },
+  options = { factor("factor", 1 / 3, above_0, ABOVE_0), base.count("total_iters", 5) },
   rates = function(values, epoch)
     return base.each(values, "step", function(rate)
       if epoch == 0 then return rate * values.factor end
@@ -73,8 +73,8 @@ M.ExponentialLR = base.define {
 M.LinearLR = base.define {
   name = "LinearLR",
   options = {
-    factor("start_factor", 1 / 3, function(value) return value > 0 and value <= 1 end, "a number above 0, at most 1"),
-    factor("end_factor", 1, up_to_1, UP_TO_1), base.size("total_iters", 5),
+    factor("start_factor", 1 / 3, above_0, ABOVE_0), factor("end_factor", 1, E.is_probability, E.PROBABILITY),
+    base.size("total_iters", 5),
   },
   rates = function(values, epoch, is_first)
     local from, range, total = values.start_factor, values.end_factor - values.start_factor, values.total_iters

@@ -6,13 +6,14 @@ local base = require "heed.optim.schedules.base"
 local primitives = core.modules
 
 local function is_better(values, measure)
-  if not values.best then return measure == measure end
+  local down = values.mode == "min"
+  local best = values.best or (down and math.huge or -math.huge)
   if values.threshold_mode == "rel" then
-    if values.mode == "min" then return measure < values.best * (1 - values.threshold) end
-    return measure > values.best * (values.threshold + 1)
+    if down then return measure < best * (1 - values.threshold) end
+    return measure > best * (values.threshold + 1)
   end
-  if values.mode == "min" then return measure < values.best - values.threshold end
-  return measure > values.best + values.threshold
+  if down then return measure < best - values.threshold end
+  return measure > best + values.threshold
 end
 
 local function reduced(values)
@@ -38,6 +39,7 @@ return {
       base.count("cooldown", 0), base.numbers("min_lr", 0), base.number("eps", 1e-8),
     },
     fields = { "best", "cooldown_counter", "num_bad_epochs" },
+    lacks = "best",
     takes = true,
     begin = function(values)
       values.cooldown_counter, values.num_bad_epochs = 0, 0

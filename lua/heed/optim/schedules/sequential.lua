@@ -10,8 +10,9 @@ local SCHEDULERS = { name = "schedulers", check = function(value, method, argume
     list[i] = value[i]
     local own, class = base.of(list[i])
     if not own then E.reject(method, ("%s[%d]"):format(argument, i), list[i], "a schedule, such as LinearLR(optimizer, …)") end
-    if class.definition.name == "ReduceLROnPlateau" then
-      E.fail("%s: %s[%d] is ReduceLROnPlateau, whose step takes a measure; it cannot be one of several", method, argument, i)
+    local kind = class.definition.name
+    if kind == "ReduceLROnPlateau" or kind == "SequentialLR" then
+      E.fail("%s: %s[%d] is a schedule %s, which cannot be one of several", method, argument, i, kind)
     end
   end
   if #list == 0 then E.fail("%s: %s is empty; there must be at least one schedule", method, argument) end
@@ -19,10 +20,10 @@ local SCHEDULERS = { name = "schedulers", check = function(value, method, argume
 end }
 
 --- Takes back the steps that the schedules made when they were created.
-local function undo(values)
+local function undo(values, change)
   for _, part in ipairs(values.schedulers) do
-    local own, class = base.of(part)
-    if class.definition.parts then undo(own) else own.last_epoch = own.last_epoch - 1 end
+    local own = base.of(part)
+    own.last_epoch = own.last_epoch + change
   end
 end
 
@@ -31,19 +32,33 @@ local function begin(part)
   if class.definition.begin then class.definition.begin(own) else base.begin(own, class.definition) end
 end
 
-local function part_at(values, epoch) return values.schedulers[base.passed(values.milestones, epoch) + 1] end
+--- The first rates of all: those of the first schedule; after an error everything is as before.
+local function begin_first(values)
+  local rates = base.rates(values, "SequentialLR")
+  for i, group in ipairs(values.groups) do group.lr = values.base_lrs[i] end
+  undo(values, -1)
+  local first = values.schedulers[base.passed(values.milestones, 0) + 1]
+  local done, problem = pcall(begin, first)
+  if not done then
+    undo(values, 1)
+    for i, group in ipairs(values.groups) do group.lr = rates[i] end
+    error(problem, 0)
+  end
+  values.last_epoch, values.step_count, values.last_lr = values.last_epoch + 1, 1, first:get_last_lr()
+end
 
 --- Its first rates, from the rates at the beginning.
 local function begin_at(part)
   local own, class = base.of(part)
-  local rates = (class.definition.closed or class.definition.rates)(own, 0, false)
+  local rates, apply = (class.definition.closed or class.definition.rates)(own, 0, false)
   base.set(own, rates, 0)
+  if apply then apply() end
 end
 
 return {
   SequentialLR = base.define {
     name = "SequentialLR",
-    options = { SCHEDULERS, base.milestones "milestones" },
+    options = { SCHEDULERS, base.milestones("milestones", {}) },
     parts = true,
     start = function(values)
       if #values.milestones ~= #values.schedulers - 1 then
@@ -56,13 +71,7 @@ return {
         end
       end
     end,
-    begin = function(values)
-      for i, group in ipairs(values.groups) do group.lr = values.base_lrs[i] end
-      undo(values)
-      local first = part_at(values, 0)
-      begin(first)
-      values.last_epoch, values.step_count, values.last_lr = values.last_epoch + 1, 1, first:get_last_lr()
-    end,
+    begin = begin_first,
     step = function(values)
       local epoch = values.last_epoch + 1
       local passed = base.passed(values.milestones, epoch)
