@@ -381,8 +381,8 @@ HEED_CALL heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void (*
 HEED_API void heed_tensor_remove_hook(heed_tensor *x, int64_t id);
 
 typedef struct heed_backward_options {
-  size_t size;       /* sizeof(heed_backward_options) */
-  bool retain_graph; /* what nodes saved stays, so that the pass can be repeated */
+  size_t size;         /* sizeof(heed_backward_options) */
+  bool retain_graph;   /* what nodes saved stays, so that the pass can be repeated */
   bool detect_anomaly; /* a gradient with nan is an error that names the operation that made it */
 } heed_backward_options;
 
@@ -399,6 +399,21 @@ HEED_CALL heed_backward(heed_context *ctx, int count, const heed_tensor *const *
 HEED_CALL heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, const heed_tensor *const *dy,
                     int nx, const heed_tensor *const *x, heed_tensor **dx,
                     const heed_backward_options *options);
+
+/* A backward pass in slices of time, for programs that must not stand still. Its result is that of
+ * heed_backward, bit for bit; the gradients of leaves change at its end, all of them or, after an error,
+ * none. Between two slices everything may be used, the graph by other passes, too. */
+typedef struct heed_backward_steps heed_backward_steps;
+/** Begins a pass; the arguments and errors are those of heed_backward. */
+HEED_CALL heed_backward_steps_new(heed_context *ctx, int count, const heed_tensor *const *y,
+                                  const heed_tensor *const *dy, const heed_backward_options *options,
+                                  heed_backward_steps **out);
+/** Goes on for that many seconds, at least through one operation, which is not divided. Errors: as
+ * heed_backward; after one the pass cannot go on, and another one can begin. */
+HEED_CALL heed_backward_steps_advance(heed_backward_steps *steps, double seconds, bool *done);
+/** The operations that are done, of all. Either may be NULL. */
+HEED_API void heed_backward_steps_progress(const heed_backward_steps *steps, int64_t *done, int64_t *total);
+HEED_API void heed_backward_steps_free(heed_backward_steps *steps); /* NULL is allowed; nothing changes */
 
 /* An operation of the host's with a gradient. */
 typedef struct heed_function {

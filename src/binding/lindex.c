@@ -383,6 +383,10 @@ static int write_index(lua_State *L) {
     lheed_set_grad(L);
     return 0;
   }
+  if (type == LUA_TSTRING && strcmp(lua_tostring(L, 2), "requires_grad") == 0) {
+    lheed_set_requires_grad(L);
+    return 0;
+  }
   if (type == LUA_TSTRING) {
     const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, "Tensor", 2, 0, 0);
     return lheed_error(L, "index: fields of a tensor cannot be set (%s)%s", key, hint);

@@ -52,8 +52,8 @@ const char *heed__lerp_name(const heed__node *node) {
 ROW(quotient, d / u)
 ROW(divisor, -d *((u / v) / v))
 ROW(squared, d *(2.0f * u))
-ROW(base, u == 0.0f ? 0.0f : d *(u * v))
-ROW(product, d *(number * u))
+ROW(base, u == 0.0f ? 0.0f : d * (u * v))
+ROW(product, d *(number *u))
 ROW(scaled_quotient, d *(number / u))
 ROW(scaled_divisor, -d *(number *u / (v * v)))
 ROW(rest, d *(1.0f - u))
@@ -168,8 +168,7 @@ static heed_status exponent_gradient(heed__backward *b, const heed_tensor *x, co
   if (status == HEED_OK) {
     heed_tensor *both = NULL;
     status = heed_logical_and(b->ctx, at_zero, positive, &both);
-    if (status == HEED_OK)
-      status = heed_masked_fill(b->ctx, b->dx[1], both, heed_number(0), &b->dx[1]);
+    if (status == HEED_OK) status = heed_masked_fill(b->ctx, b->dx[1], both, heed_number(0), &b->dx[1]);
     heed_tensor_free(both);
   }
   heed_tensor_free(at_zero);

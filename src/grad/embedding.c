@@ -4,10 +4,10 @@
 
 #include "grad.h"
 
-#define SLICE       128                /* columns that a task sums */
-#define MOST_ROWS   512                /* of the result, for a task */
-#define TASKS       64                 /* about as many ranges of rows, if there are fewer than MOST_ROWS each */
-#define SUMMED      32                 /* rows that are added in float32, before they are in double */
+#define SLICE       128 /* columns that a task sums */
+#define MOST_ROWS   512 /* of the result, for a task */
+#define TASKS       64  /* about as many ranges of rows, if there are fewer than MOST_ROWS each */
+#define SUMMED      32  /* rows that are added in float32, before they are in double */
 #define CHECK_EVERY ((int64_t)1 << 10) /* slices of rows between cancellation checks */
 
 typedef struct embedding_job {
@@ -21,8 +21,8 @@ typedef struct embedding_job {
 } embedding_job;
 
 /* out = the sum of the slices at these positions. */
-static void sum_slices(const embedding_job *j, float *out, const int64_t *order, int64_t count, int64_t column,
-                       int64_t width) {
+static void sum_slices(const embedding_job *j, float *out, const int64_t *order, int64_t count,
+                       int64_t column, int64_t width) {
   double total[SLICE];
   float sum[SLICE];
   const size_t n = (size_t)width;

@@ -5,8 +5,8 @@
 #include "../attention/attention.h"
 
 /* What the gradient of an input needs: bits. */
-#define HEED__SAVE_INPUT(i) (1u << (i))
-#define HEED__SAVE_OUTPUT   (1u << 16)
+#define HEED__SAVE_INPUT(i)   (1u << (i))
+#define HEED__SAVE_OUTPUT     (1u << 16)
 #define HEED__SAVE_ALL_INPUTS (HEED__SAVE_OUTPUT - 1)
 
 #define HEED__GRADIENT_INPUTS 5
@@ -62,6 +62,15 @@ const heed_tensor *heed__backward_output(const heed__backward *b, int i, heed_te
 
 /** The gradient of an operation; its backward is NULL if it has none. (table.c) */
 const heed__gradient *heed__gradient_of(heed__op op);
+
+/** For the gradient of a checkpoint, inside of the pass that runs: goes through the nodes that lead to y and
+ * were recorded after number `after`, and gives back what they saved. Gradients of other nodes and of leaves
+ * join those of the running pass; the leaves x are taken out of it, their gradients (NULL: none) are stored
+ * in dx. y[i] whose dy[i] is NULL are left out. */
+HEED_MUST_USE
+heed_status heed__backward_within(heed_context *ctx, const char *function, uint64_t after, int count,
+                                  const heed_tensor *const *y, const heed_tensor *const *dy, int nx,
+                                  heed_tensor *const *x, heed_tensor **dx);
 
 /** b->dx[i] = dy, if that gradient is wanted: for inputs that are added. */
 HEED_MUST_USE

@@ -19,8 +19,7 @@ static void loss_gradient_part(void *argument, int64_t task, int worker) {
     const float most = j->statistics[2 * row], log_total = j->statistics[2 * row + 1];
     const double factor = heed__class_factor(l, row, j->dy);
     if (j->dx) heed__class_gradient(l, row, j->logits + at, most, log_total, factor, j->dx + at);
-    if (j->dtarget)
-      heed__class_target_gradient(l, j->logits + at, most, log_total, factor, j->dtarget + at);
+    if (j->dtarget) heed__class_target_gradient(l, j->logits + at, most, log_total, factor, j->dtarget + at);
   }
 }
 

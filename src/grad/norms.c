@@ -60,7 +60,8 @@ static void sums_part(void *argument, int64_t task, int worker) {
 static heed_status run_norm(heed_context *ctx, const char *function, norm_job *j, void **block) {
   const int sums = (j->whole.dweight != NULL) + (j->whole.dbias != NULL);
   if (sums > 0) {
-    const size_t bytes = heed__array_bytes((uint64_t)j->blocks, heed__array_bytes((uint64_t)(sums * j->n), 4));
+    const size_t bytes =
+        heed__array_bytes((uint64_t)j->blocks, heed__array_bytes((uint64_t)(sums * j->n), 4));
     float *at = *block = heed__allocate(ctx, bytes);
     if (at == NULL) return heed__fail_memory(ctx, function, bytes);
     if (j->whole.dweight) {

@@ -203,8 +203,8 @@ heed_status heed_sgd_step(heed_context *ctx, int64_t count, heed_tensor *const *
   heed__optimizer o = {.kind = HEED__SGD, .sgd = sgd_defaults};
   heed_tensor *const *const states[] = {momentum, NULL, NULL};
   if (options != NULL) {
-    const heed_status status = heed__struct_read(ctx, "sgd_step", "options", "heed_sgd_options", options,
-                                                 &o.sgd, sizeof o.sgd);
+    const heed_status status =
+        heed__struct_read(ctx, "sgd_step", "options", "heed_sgd_options", options, &o.sgd, sizeof o.sgd);
     if (status != HEED_OK) return status;
   }
   return step(ctx, "sgd_step", &o, count, x, dx, states, steps);
@@ -217,8 +217,8 @@ heed_status heed_adam_step(heed_context *ctx, int64_t count, heed_tensor *const 
   heed__optimizer o = {.kind = HEED__ADAM, .adam = adam_defaults};
   heed_tensor *const *const states[] = {m, v, highest};
   if (options != NULL) {
-    const heed_status status = heed__struct_read(ctx, "adam_step", "options", "heed_adam_options", options,
-                                                 &o.adam, sizeof o.adam);
+    const heed_status status =
+        heed__struct_read(ctx, "adam_step", "options", "heed_adam_options", options, &o.adam, sizeof o.adam);
     if (status != HEED_OK) return status;
   }
   return step(ctx, "adam_step", &o, count, x, dx, states, steps);

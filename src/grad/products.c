@@ -1,170 +1,149 @@
-/* Gradients of products, cumulative sums and cumulative products, in double like the operations. Without
- * divisions, so that zeros and what overflows need no care. */
-#include <string.h>
-
+/* Gradients of products. Operands are transposed by their strides; the leading dimensions of a product with
+ * one matrix are folded into its rows. */
 #include "grad.h"
 
-const char *heed__prod_name(const heed__node *node) {
-  return ((const heed__reduction_values *)node->values)->whole ? "ProdBackward0" : "ProdBackward1";
+/* x with the last two dimensions exchanged. */
+static void turn(heed_tensor *view, const heed_tensor *x) {
+  int order[HEED_MAX_DIMS];
+  for (int d = 0; d < x->ndim; d++) order[d] = d;
+  order[x->ndim - 1] = x->ndim - 2;
+  order[x->ndim - 2] = x->ndim - 1;
+  heed__permute_on_stack(view, x, order);
 }
 
-/* ---- Cumulative ---- */
-
-/* The lanes of the gradient, along dimension d. x may be NULL; scratch: a double for each element of a lane.
- */
-typedef bool lane_gradient(const heed__walk *w, double *scratch, const heed__pace *pace);
-
-/* dx_k = Σ dy_i from i = k on */
-static bool cumsum_lane(const heed__walk *w, double *scratch, const heed__pace *pace) {
-  float *dx = (float *)(void *)w->data[0];
-  const float *dy = (const float *)(const void *)w->data[1];
-  double sum = 0;
-  (void)scratch;
-  for (int64_t k = w->count - 1; k >= 0; k--) {
-    if (heed__is_due_at(pace, k)) return false;
-    sum += (double)dy[k * w->stride[1]];
-    dx[k * w->stride[0]] = (float)sum;
+/* A dimension of size 1 in front of the last one, or behind it. */
+static void add_dim(heed_tensor *view, const heed_tensor *x, bool behind) {
+  heed__alias_on_stack(view, x);
+  const int at = behind ? x->ndim : x->ndim - 1;
+  for (int d = view->ndim++; d > at; d--) {
+    view->shape[d] = view->shape[d - 1];
+    view->stride[d] = view->stride[d - 1];
   }
-  return true;
+  view->shape[at] = 1;
+  view->stride[at] = 0;
 }
 
-/* dx_k = p_k t_k: p_k is the product of what comes before k, and t_k = Σ dy_i Π x_j, i from k on and j from
- * k + 1 to i, so that t_k = dy_k + x_(k+1) t_(k+1) */
-static bool cumprod_lane(const heed__walk *w, double *scratch, const heed__pace *pace) {
-  float *dx = (float *)(void *)w->data[0];
-  const float *dy = (const float *)(const void *)w->data[1], *x = (const float *)(const void *)w->data[2];
-  double product = 1, sum = 0;
-  for (int64_t k = 0; k < w->count; k++) {
-    if (heed__is_due_at(pace, k)) return false;
-    scratch[k] = product;
-    product *= (double)x[k * w->stride[2]];
-  }
-  for (int64_t k = w->count - 1; k >= 0; k--) {
-    if (heed__is_due_at(pace, k)) return false;
-    sum = (double)dy[k * w->stride[1]] + (k + 1 < w->count ? (double)x[(k + 1) * w->stride[2]] * sum : 0);
-    dx[k * w->stride[0]] = (float)(scratch[k] * sum);
-  }
-  return true;
+/* [rows, columns of the last dimension]; a copy only where the strides need one. */
+static heed_status fold_rows(heed__backward *b, const heed_tensor *x, heed_tensor **out) {
+  const int64_t columns = x->shape[x->ndim - 1];
+  const int64_t shape[] = {columns > 0 ? x->numel / columns : heed__numel(x->ndim - 1, x->shape, 1), columns};
+  return heed__reshape(b->ctx, b->function, x, 2, shape, out);
 }
 
-static heed_status cumulative_gradient(heed__backward *b, lane_gradient *lane, const heed_tensor *x) {
-  const heed__saved *input = &b->node->saved[0];
-  const int d = *(const int *)b->values;
-  const int64_t length = input->ndim > 0 ? input->dims[d] : 1;
-  heed_tensor *made = NULL;
-  double *scratch = NULL;
-  heed_status status =
-      heed__tensor_new(b->ctx, b->function, HEED_FLOAT32, input->ndim, input->dims, &made);
-  if (status != HEED_OK) return status;
-  if (x != NULL) {
-    const size_t bytes = heed__array_bytes((uint64_t)heed__max(length, 1), sizeof(double));
-    scratch = heed__allocate(b->ctx, bytes);
-    if (scratch == NULL) status = heed__fail_memory(b->ctx, b->function, bytes);
+/* *out = xᵀ · y of the folded rows. */
+static heed_status product_of_rows(heed__backward *b, const heed_tensor *x, const heed_tensor *y,
+                                   heed_tensor **out) {
+  heed_tensor *left = NULL, *right = NULL, turned;
+  heed_status status = fold_rows(b, x, &left);
+  if (status == HEED_OK) status = fold_rows(b, y, &right);
+  if (status == HEED_OK) {
+    turn(&turned, left);
+    status = heed_matmul(b->ctx, &turned, right, out);
   }
-  heed__walk w;
-  const heed_tensor *operands[] = {made, b->dy[0], x};
-  for (bool more = status == HEED_OK &&
-                   heed__walk_lanes_begin(&w, made->ndim, made->shape, d, x != NULL ? 3 : 2, operands);
-       more && status == HEED_OK; more = heed__walk_next(&w)) {
-    if (!lane(&w, scratch, &b->ctx->pace) || heed__is_due(&b->ctx->pace))
-      status = heed__stopped(b->ctx, b->function);
-  }
-  heed__release(b->ctx, scratch);
-  if (status == HEED_OK)
-    b->dx[0] = made;
-  else
-    heed_tensor_free(made);
+  heed_tensor_free(left);
+  heed_tensor_free(right);
   return status;
 }
 
-heed_status heed__cumsum_backward(heed__backward *b) {
-  return cumulative_gradient(b, cumsum_lane, NULL);
+/* dx[i] = product, which loses the dimensions of size 1 that vectors were given. */
+static heed_status give_product(heed__backward *b, int i, heed_status status, heed_tensor *product) {
+  const heed__saved *x = &b->node->saved[i];
+  if (status == HEED_OK && x->ndim == 1) {
+    heed_tensor *sum = NULL;
+    const int64_t matrix[] = {i == 0 ? 1 : x->dims[0], i == 0 ? x->dims[0] : 1};
+    status = heed__sum_to_shape(b->ctx, b->function, product, 2, matrix, &sum);
+    if (status == HEED_OK) status = heed__reshape(b->ctx, b->function, sum, 1, x->dims, &b->dx[i]);
+    heed_tensor_free(sum);
+  } else if (status == HEED_OK) {
+    b->dx[i] = product;
+    return HEED_OK;
+  }
+  heed_tensor_free(product);
+  return status;
 }
 
-heed_status heed__cumprod_backward(heed__backward *b) {
-  heed_tensor x;
-  return cumulative_gradient(b, cumprod_lane, heed__backward_input(b, 0, &x));
+heed_status heed__matmul_backward(heed__backward *b) {
+  heed_tensor left, right, whole, rows, columns, turned;
+  const heed__saved *saved = b->node->saved;
+  const heed_tensor *dy = b->dy[0];
+  heed_status status = HEED_OK;
+  if (saved[1].ndim == 1) {
+    add_dim(&columns, dy, true);
+    dy = &columns;
+  }
+  if (saved[0].ndim == 1) {
+    add_dim(&rows, dy, false);
+    dy = &rows;
+  }
+  if (heed__backward_wants(b, 0)) { /* dy · bᵀ */
+    const heed_tensor *y = heed__backward_input(b, 1, &right);
+    if (y->ndim == 1) {
+      add_dim(&whole, y, true);
+      y = &whole;
+    }
+    heed_tensor *product = NULL;
+    turn(&turned, y);
+    status = heed_matmul(b->ctx, dy, &turned, &product);
+    status = give_product(b, 0, status, product);
+  }
+  if (status == HEED_OK && heed__backward_wants(b, 1)) { /* aᵀ · dy */
+    const heed_tensor *x = heed__backward_input(b, 0, &left);
+    if (x->ndim == 1) {
+      add_dim(&whole, x, false);
+      x = &whole;
+    }
+    heed_tensor *product = NULL;
+    if (saved[1].ndim <= 2 && dy->ndim > 2 && x->ndim == dy->ndim) {
+      status = product_of_rows(b, x, dy, &product);
+    } else {
+      turn(&turned, x);
+      status = heed_matmul(b->ctx, &turned, dy, &product);
+    }
+    status = give_product(b, 1, status, product);
+  }
+  return status;
 }
 
-/* ---- prod ---- */
-
-/* dx_i = dy times the product of all other elements of the row; before: scratch of n elements. False if a
- * cancellation check stops it. */
-static bool product_row(float *dx, const float *x, float dy, int64_t n, double *before,
-                        const heed__pace *pace) {
-  double product = 1;
-  for (int64_t i = 0; i < n; i++) {
-    if (heed__is_due_at(pace, i)) return false;
-    before[i] = product;
-    product *= (double)x[i];
+heed_status heed__linear_backward(heed__backward *b) {
+  heed_tensor header;
+  const heed_tensor *dy = b->dy[0];
+  heed_status status = HEED_OK;
+  if (heed__backward_wants(b, 0)) {
+    const heed_tensor *weight = heed__backward_input(b, 1, &header);
+    heed_tensor *widened = NULL;
+    if (weight->dtype != HEED_FLOAT32) {
+      status = heed__to(b->ctx, b->function, weight, HEED_FLOAT32, &widened);
+      weight = widened;
+    }
+    if (status == HEED_OK) status = heed_matmul(b->ctx, dy, weight, &b->dx[0]);
+    heed_tensor_free(widened);
   }
-  product = 1;
-  for (int64_t i = n - 1; i >= 0; i--) {
-    if (heed__is_due_at(pace, i)) return false;
-    dx[i] = (float)((double)dy * (before[i] * product));
-    product *= (double)x[i];
+  if (status == HEED_OK && heed__backward_wants(b, 1)) {
+    const heed_tensor *x = heed__backward_input(b, 0, &header);
+    heed_tensor rows, turned;
+    if (dy->ndim == 1) { /* one row */
+      heed_tensor row;
+      add_dim(&rows, dy, false);
+      add_dim(&row, x, false);
+      turn(&turned, &rows);
+      status = heed_matmul(b->ctx, &turned, &row, &b->dx[1]);
+    } else {
+      status = product_of_rows(b, dy, x, &b->dx[1]);
+    }
   }
-  return true;
+  if (status == HEED_OK && heed__backward_wants(b, 2)) {
+    const heed__saved *bias = &b->node->saved[2];
+    status = heed__sum_to_shape(b->ctx, b->function, dy, bias->ndim, bias->dims, &b->dx[2]);
+  }
+  return status;
 }
 
-/* The dimensions that stay, then those that are reduced. */
-static void order_reduced_last(int ndim, uint32_t dims, int *order) {
-  int count = 0;
-  for (int d = 0; d < ndim; d++) {
-    if (!(dims >> d & 1)) order[count++] = d;
-  }
-  for (int d = 0; d < ndim; d++) {
-    if (dims >> d & 1) order[count++] = d;
-  }
-}
-
-/* Makes dimension i of x dimension order[i]. */
-static void put_in_order(heed_tensor *x, const int *order) {
-  int64_t shape[HEED_MAX_DIMS], stride[HEED_MAX_DIMS];
-  memcpy(shape, x->shape, (size_t)x->ndim * sizeof *shape);
-  memcpy(stride, x->stride, (size_t)x->ndim * sizeof *stride);
-  for (int i = 0; i < x->ndim; i++) {
-    x->shape[order[i]] = shape[i];
-    x->stride[order[i]] = stride[i];
-  }
-}
-
-heed_status heed__prod_backward(heed__backward *b) {
-  const uint32_t dims = ((const heed__reduction_values *)b->values)->dims;
-  heed_context *ctx = b->ctx;
-  heed_tensor header, ordered, *made_x = NULL, *made_dy = NULL, *dx = NULL;
-  const heed_tensor *x = heed__backward_input(b, 0, &header), *packed = NULL, *dy = NULL;
-  double *before = NULL;
-  int order[HEED_MAX_DIMS];
-  int64_t n = 1;
-  for (int d = 0; d < x->ndim; d++) n *= dims >> d & 1 ? x->shape[d] : 1;
-  order_reduced_last(x->ndim, dims, order);
-  heed__permute_on_stack(&ordered, x, order);
-  heed_status status = heed__as_contiguous(ctx, b->function, &ordered, HEED_FLOAT32, &packed, &made_x);
-  if (status == HEED_OK)
-    status = heed__as_contiguous(ctx, b->function, b->dy[0], HEED_FLOAT32, &dy, &made_dy);
-  if (status == HEED_OK)
-    status = heed__tensor_new(ctx, b->function, HEED_FLOAT32, x->ndim, ordered.shape, &dx);
-  if (status == HEED_OK && dx->numel > 0) {
-    const size_t bytes = heed__array_bytes((uint64_t)n, sizeof *before);
-    before = heed__allocate(ctx, bytes);
-    if (before == NULL) status = heed__fail_memory(ctx, b->function, bytes);
-  }
-  for (int64_t row = 0; status == HEED_OK && row * n < dx->numel; row++) {
-    float *to = (float *)(void *)dx->data + row * n;
-    const float *from = (const float *)(const void *)packed->data + row * n;
-    const float scale = ((const float *)(const void *)dy->data)[row];
-    if (!product_row(to, from, scale, n, before, &ctx->pace) || heed__is_due(&ctx->pace))
-      status = heed__stopped(ctx, b->function);
-  }
-  heed__release(ctx, before);
-  heed_tensor_free(made_x);
-  heed_tensor_free(made_dy);
-  if (status == HEED_OK) {
-    put_in_order(dx, order);
-    b->dx[0] = dx;
-  } else {
-    heed_tensor_free(dx);
+heed_status heed__dot_backward(heed__backward *b) {
+  heed_tensor other;
+  heed_status status = HEED_OK;
+  for (int i = 0; i < 2 && status == HEED_OK; i++) {
+    if (heed__backward_wants(b, i))
+      status = heed_mul(b->ctx, b->dy[0], heed__backward_input(b, 1 - i, &other), &b->dx[i]);
   }
   return status;
 }

@@ -29,7 +29,7 @@ static double count_of(const heed__backward *b) {
 }
 
 static bool is_whole(const heed__node *node) {
-  return ((const heed__reduction_values *)node->values)->whole;
+  return ((const heed__reduction_values *)node->values)->all;
 }
 const char *heed__sum_name(const heed__node *node) {
   return is_whole(node) ? "SumBackward0" : "SumBackward1";

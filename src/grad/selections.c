@@ -35,8 +35,7 @@ static heed_status place(heed__backward *b) {
     dy = &dy_view;
     index = &index_view;
   }
-  heed_status status =
-      heed__full(b->ctx, b->function, HEED_FLOAT32, x->ndim, x->dims, heed_number(0), &dx);
+  heed_status status = heed__full(b->ctx, b->function, HEED_FLOAT32, x->ndim, x->dims, heed_number(0), &dx);
   if (status == HEED_OK)
     status = heed__scatter(b->ctx, b->function, dx, how->dim + 1, index, dy, HEED_SCATTER_REPLACE);
   if (status == HEED_OK)

@@ -307,11 +307,10 @@ typedef struct heed__rmsprop_rule {
   X(max, float, (const float *x, size_t n))                                                                  \
   X(softmax, void, (float *out, const float *x, size_t n))                                                   \
   X(log_softmax, void, (float *out, const float *x, size_t n))                                               \
-  /* log Σ e^(x - *most), where *most is the largest element: log_softmax is x - *most - the result */     \
+  /* log Σ e^(x - *most), where *most is the largest element: log_softmax is x - *most - the result */      \
   X(log_sum_exp, float, (const float *x, size_t n, float *most))                                             \
   /* out = scale · e^(x - most - log_total) */                                                              \
-  X(softmax_scaled, void,                                                                                    \
-    (float *out, const float *x, float most, float log_total, float scale, size_t n))                        \
+  X(softmax_scaled, void, (float *out, const float *x, float most, float log_total, float scale, size_t n))  \
   /* dx = y (dy - Σ y dy), and dy - e^y Σ dy, y being the results of softmax and log_softmax */            \
   X(softmax_backward, void, (float *dx, const float *y, const float *dy, size_t n))                          \
   X(log_softmax_backward, void, (float *dx, const float *y, const float *dy, size_t n))                      \

@@ -17,8 +17,8 @@ heed_status heed__cross_entropy_options_read(heed_context *ctx, const char *func
                                              heed_cross_entropy_options *out) {
   heed_cross_entropy_options_init(out, sizeof *out);
   if (theirs == NULL) return HEED_OK;
-  const heed_status status = heed__struct_read(ctx, function, "options", "heed_cross_entropy_options", theirs,
-                                               out, sizeof *out);
+  const heed_status status =
+      heed__struct_read(ctx, function, "options", "heed_cross_entropy_options", theirs, out, sizeof *out);
   if (status != HEED_OK) return status;
   if ((unsigned)out->reduction > HEED_REDUCTION_NONE)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: reduction is %d; it must be one of heed_reduction", function,
@@ -35,8 +35,8 @@ static heed_status take_weight(heed_context *ctx, heed__class_losses *l, const c
   heed_status status = heed__check_dtype(ctx, function, "weight", weight, HEED_FLOAT32);
   if (status != HEED_OK) return status;
   if (weight->ndim != 1 || weight->shape[0] != l->classes)
-    return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must be [%" PRId64 "], one for each class", function,
-                      heed__shape_text(text, weight->ndim, weight->shape), l->classes);
+    return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must be [%" PRId64 "], one for each class",
+                      function, heed__shape_text(text, weight->ndim, weight->shape), l->classes);
   if (ctx->recorder != NULL && heed__wants_gradient(weight))
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: weight wants a gradient, and there is none for it; use weight:detach()", function);
@@ -109,10 +109,11 @@ heed_status heed__class_losses_begin(heed_context *ctx, heed__class_losses *l, c
   if (heed__same_shape(target->ndim, target->shape, ndim, shape) && target->dtype != HEED_INT64) {
     heed_tensor turned;
     if (target->dtype != HEED_FLOAT32)
-      return heed__fail(ctx, HEED_DTYPE,
-                        "%s: target is %s; it must be float32, as it has the shape of %s: probabilities of the "
-                        "classes",
-                        function, heed_dtype_name(target->dtype), logits);
+      return heed__fail(
+          ctx, HEED_DTYPE,
+          "%s: target is %s; it must be float32, as it has the shape of %s: probabilities of the "
+          "classes",
+          function, heed_dtype_name(target->dtype), logits);
     heed__dim_to_end(&turned, target, dim);
     status = heed__as_contiguous(ctx, function, &turned, HEED_FLOAT32, &packed, &l->made[0]);
     if (status != HEED_OK) return status;
@@ -123,11 +124,12 @@ heed_status heed__class_losses_begin(heed_context *ctx, heed__class_losses *l, c
   status = heed__check_dtype(ctx, function, "target", target, HEED_INT64);
   if (status != HEED_OK) return status;
   if (!heed__same_shape(target->ndim, target->shape, ndim - 1, rest))
-    return heed__fail(ctx, HEED_SHAPE,
-                      "%s: %s is %s and target is %s; target must have the shape of %s without dimension %d, the "
-                      "classes",
-                      function, logits, heed__shape_text(text, ndim, shape),
-                      heed__shape_text(target_text, target->ndim, target->shape), logits, dim + 1);
+    return heed__fail(
+        ctx, HEED_SHAPE,
+        "%s: %s is %s and target is %s; target must have the shape of %s without dimension %d, the "
+        "classes",
+        function, logits, heed__shape_text(text, ndim, shape),
+        heed__shape_text(target_text, target->ndim, target->shape), logits, dim + 1);
   status = heed__as_contiguous(ctx, function, target, HEED_INT64, &packed, &l->made[0]);
   if (status != HEED_OK) return status;
   l->target = (const int64_t *)(const void *)packed->data;
@@ -152,7 +154,8 @@ static inline double share_of(const heed__class_losses *l, const float *share, i
   return (double)share[j] * (1 - l->smoothing) + l->smoothing / (double)l->classes;
 }
 
-float heed__class_loss(const heed__class_losses *l, int64_t row, const float *x, float most, float log_total) {
+float heed__class_loss(const heed__class_losses *l, int64_t row, const float *x, float most,
+                       float log_total) {
   double loss = 0;
   if (l->share) {
     const float *share = l->share + row * l->classes;

@@ -1,4 +1,5 @@
-/* Cross entropy row by row, for cross_entropy and linear_cross_entropy and their gradients. Included by ops.h.
+/* Cross entropy row by row, for cross_entropy and linear_cross_entropy and their gradients. Included by
+ * ops.h.
  *
  * A row of logits x has the log-probabilities x - most - log_total, with most and log_total from the kernel
  * log_sum_exp. Its loss is -Σ w_j t_j logp_j, where t is the target, smoothed, and w the classes' weights. */
@@ -68,7 +69,8 @@ typedef struct heed__linear_class_gradients {
  * heed__class_factor, NULL for ones. The tensors of g are written whole. */
 HEED_MUST_USE
 heed_status heed__linear_class_losses(heed_context *ctx, const char *function, const heed__class_losses *l,
-                                      const heed_tensor *x, const heed_tensor *weight, const heed_tensor *bias,
-                                      const float *dy, float *loss, const heed__linear_class_gradients *g);
+                                      const heed_tensor *x, const heed_tensor *weight,
+                                      const heed_tensor *bias, const float *dy, float *loss,
+                                      const heed__linear_class_gradients *g);
 
 #endif

@@ -50,11 +50,10 @@ static heed_status cross_entropy(heed_context *ctx, const heed_tensor *logits, c
   const heed_tensor *packed = NULL;
   heed__dim_to_end(&turned, logits, dim);
   const bool reduced = options->reduction != HEED_REDUCTION_NONE;
-  heed_status status = heed__class_losses_begin(ctx, &l, function, "input", logits->ndim, logits->shape, dim,
-                                                target, options);
+  heed_status status =
+      heed__class_losses_begin(ctx, &l, function, "input", logits->ndim, logits->shape, dim, target, options);
   if (status == HEED_OK) status = heed__as_contiguous(ctx, function, &turned, HEED_FLOAT32, &packed, &made);
-  if (status == HEED_OK && reduced)
-    status = heed__tensor_new(ctx, function, HEED_FLOAT32, 1, &l.rows, &each);
+  if (status == HEED_OK && reduced) status = heed__tensor_new(ctx, function, HEED_FLOAT32, 1, &l.rows, &each);
   if (status == HEED_OK && statistics)
     status = heed__tensor_new(ctx, function, HEED_FLOAT32, 2, (const int64_t[]){l.rows, 2}, statistics);
   if (status == HEED_OK)
@@ -81,12 +80,12 @@ static heed_status cross_entropy(heed_context *ctx, const heed_tensor *logits, c
 heed_status heed_cross_entropy(heed_context *ctx, const heed_tensor *logits, const heed_tensor *target,
                                const heed_cross_entropy_options *options, heed_tensor **out) {
   HEED__ENTER(ctx, "cross_entropy", logits, target, out);
-  heed_cross_entropy_options own;
+  heed_cross_entropy_options own, *const o = &own;
   heed_tensor *statistics = NULL;
   heed_status status = heed__cross_entropy_options_read(ctx, "cross_entropy", options, &own);
   if (status == HEED_OK) status = check_logits(ctx, logits);
   if (status != HEED_OK) return status;
-  HEED__MAY_ENTER(ctx, "cross_entropy", own.weight);
+  HEED__MAY_ENTER(ctx, "cross_entropy", o->weight);
   const bool recorded =
       ctx->recorder != NULL && (heed__wants_gradient(logits) || heed__wants_gradient(target));
   status = cross_entropy(ctx, logits, target, &own, recorded ? &statistics : NULL, out);

@@ -275,8 +275,7 @@ static heed_status draw_factors(heed_context *ctx, const char *function, heed_ge
   heed_status status = heed__new_like(ctx, function, x, HEED_FLOAT32, &ones);
   if (status == HEED_OK) status = heed__fill(ctx, function, ones, heed_number(1));
   if (status == HEED_OK) status = drop(ctx, function, g, p, ones, factors);
-  if (status == HEED_OK)
-    status = heed_ne(ctx, *factors, heed__number_tensor(&zero, heed_number(0)), kept);
+  if (status == HEED_OK) status = heed_ne(ctx, *factors, heed__number_tensor(&zero, heed_number(0)), kept);
   heed_tensor_free(ones);
   return status;
 }

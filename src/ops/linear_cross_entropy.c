@@ -29,8 +29,9 @@ static void chunk_row(void *argument, int64_t i, int worker) {
   if (j->loss) j->loss[row] = heed__class_loss(l, row, x, most, log_total);
   if (j->gradient) {
     const float one = 1;
-    const double factor = j->dy ? heed__class_factor(l, row, j->dy)
-                                : l->reduction == HEED_REDUCTION_NONE ? 1 : heed__class_factor(l, row, &one);
+    const double factor = j->dy                                 ? heed__class_factor(l, row, j->dy)
+                          : l->reduction == HEED_REDUCTION_NONE ? 1
+                                                                : heed__class_factor(l, row, &one);
     heed__class_gradient(l, row, x, most, log_total, factor, x);
   }
 }
@@ -64,8 +65,8 @@ static bool add_weight_gradient(const chunks *c, int64_t first, int64_t count) {
   for (int64_t row = 0; row < classes; row += step) {
     const int64_t some = heed__min(step, classes - row);
     float *to = c->dweight + row * c->d;
-    if (!heed__gemm(c->ctx, some, c->d, count, c->logits + row, 1, classes, c->x + first * c->d, c->d, 1, NULL,
-                    first == 0 ? to : c->product, c->d))
+    if (!heed__gemm(c->ctx, some, c->d, count, c->logits + row, 1, classes, c->x + first * c->d, c->d, 1,
+                    NULL, first == 0 ? to : c->product, c->d))
       return false;
     add_job job = {c->losses->kernels, to, c->product, some * c->d};
     if (first > 0 && !heed__parallel(c->ctx, heed__parts(job.count, ADDED_AT_ONCE), add_part, &job))
@@ -101,8 +102,9 @@ static float *results_of(heed_tensor *x) {
 }
 
 heed_status heed__linear_class_losses(heed_context *ctx, const char *function, const heed__class_losses *l,
-                                      const heed_tensor *x, const heed_tensor *weight, const heed_tensor *bias,
-                                      const float *dy, float *loss, const heed__linear_class_gradients *g) {
+                                      const heed_tensor *x, const heed_tensor *weight,
+                                      const heed_tensor *bias, const float *dy, float *loss,
+                                      const heed__linear_class_gradients *g) {
   chunks c = {.ctx = ctx,
               .losses = l,
               .x = floats_of(x),
@@ -114,8 +116,9 @@ heed_status heed__linear_class_losses(heed_context *ctx, const char *function, c
               .d = weight->shape[1],
               .rows = heed__max(1, heed__min(l->rows, CHUNK_LOGITS / l->classes))};
   const int64_t added = c.dweight ? heed__min(l->classes * c.d, heed__max(c.d, ADDED_FLOATS)) : 0;
-  const size_t bytes = heed__array_bytes((uint64_t)c.rows, heed__array_bytes((uint64_t)l->classes, sizeof(float))) +
-                       heed__array_bytes((uint64_t)added, sizeof(float));
+  const size_t bytes =
+      heed__array_bytes((uint64_t)c.rows, heed__array_bytes((uint64_t)l->classes, sizeof(float))) +
+      heed__array_bytes((uint64_t)added, sizeof(float));
   if (c.dbias) memset(c.dbias, 0, (size_t)l->classes * sizeof *c.dbias);
   if (c.dweight && l->rows == 0) memset(c.dweight, 0, (size_t)g->dweight->numel * sizeof *c.dweight);
   c.logits = heed__allocate(ctx, bytes);
@@ -140,8 +143,8 @@ static heed_status check_operands(heed_context *ctx, const heed_tensor *x, const
   if (status == HEED_OK && bias) status = heed__check_dtype(ctx, function, "bias", bias, HEED_FLOAT32);
   if (status != HEED_OK) return status;
   if (weight->ndim != 2 || weight->shape[0] == 0)
-    return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must be [c, d], with a row for each class", function,
-                      heed__shape_text(text, weight->ndim, weight->shape));
+    return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must be [c, d], with a row for each class",
+                      function, heed__shape_text(text, weight->ndim, weight->shape));
   if (x->ndim == 0 || x->shape[x->ndim - 1] != weight->shape[1])
     return heed__fail(ctx, HEED_SHAPE, "%s: x is %s and weight is %s; the last sizes must be equal", function,
                       heed__shape_text(x_text, x->ndim, x->shape),
@@ -170,11 +173,11 @@ heed_status heed_linear_cross_entropy(heed_context *ctx, const heed_tensor *x, c
   enum { X, WEIGHT, BIAS, OPERANDS };
   HEED__ENTER(ctx, "linear_cross_entropy", x, weight, target, out);
   HEED__MAY_ENTER(ctx, "linear_cross_entropy", bias);
-  heed_cross_entropy_options own;
+  heed_cross_entropy_options own, *const o = &own;
   heed_status status = heed__cross_entropy_options_read(ctx, function, options, &own);
   if (status == HEED_OK) status = check_operands(ctx, x, weight, bias);
   if (status != HEED_OK) return status;
-  HEED__MAY_ENTER(ctx, "linear_cross_entropy", own.weight);
+  HEED__MAY_ENTER(ctx, "linear_cross_entropy", o->weight);
   const heed_tensor *input[OPERANDS] = {x, weight, bias}, *packed[OPERANDS] = {NULL};
   heed_tensor *copies[OPERANDS] = {NULL}, *gradient[OPERANDS] = {NULL}, *each = NULL;
   heed__class_losses l = {0};
@@ -182,27 +185,29 @@ heed_status heed_linear_cross_entropy(heed_context *ctx, const heed_tensor *x, c
   int64_t shape[HEED_MAX_DIMS];
   const bool reduced = own.reduction != HEED_REDUCTION_NONE;
   for (int i = 0; i < x->ndim; i++) shape[i] = i + 1 < x->ndim ? x->shape[i] : weight->shape[0];
-  status = heed__class_losses_begin(ctx, &l, function, "x · weightᵀ", x->ndim, shape, x->ndim - 1, target, &own);
+  status =
+      heed__class_losses_begin(ctx, &l, function, "x · weightᵀ", x->ndim, shape, x->ndim - 1, target, &own);
   for (int i = 0; i < OPERANDS && status == HEED_OK; i++) {
     if (input[i]) status = heed__as_contiguous(ctx, function, input[i], HEED_FLOAT32, &packed[i], &copies[i]);
   }
   if (status == HEED_OK && ctx->recorder != NULL && reduced)
     status = new_gradients(ctx, function, input, gradient);
-  if (status == HEED_OK && reduced)
-    status = heed__tensor_new(ctx, function, HEED_FLOAT32, 1, &l.rows, &each);
+  if (status == HEED_OK && reduced) status = heed__tensor_new(ctx, function, HEED_FLOAT32, 1, &l.rows, &each);
   if (status == HEED_OK)
-    status = heed__result_begin_row_major(
-        ctx, function, &result, out, HEED_FLOAT32, reduced ? 0 : x->ndim - 1, shape, 5,
-        (const heed_tensor *const[]){x, weight, bias, target, own.weight});
+    status = heed__result_begin_row_major(ctx, function, &result, out, HEED_FLOAT32,
+                                          reduced ? 0 : x->ndim - 1, shape, 5,
+                                          (const heed_tensor *const[]){x, weight, bias, target, own.weight});
   if (status == HEED_OK) {
     float *to = (float *)(void *)result.tensor->data, *loss = reduced ? (float *)(void *)each->data : to;
     const heed__linear_class_gradients g = {gradient[X], gradient[WEIGHT], gradient[BIAS]};
-    status = heed__linear_class_losses(ctx, function, &l, packed[X], packed[WEIGHT], packed[BIAS], NULL, loss, &g);
+    status =
+        heed__linear_class_losses(ctx, function, &l, packed[X], packed[WEIGHT], packed[BIAS], NULL, loss, &g);
     if (status == HEED_OK && reduced) *to = heed__class_reduced(&l, loss);
   }
   heed__class_losses_end(&l);
   status = heed__result_end(ctx, &result, status);
-  const heed__cross_entropy_values values = {x->ndim - 1, own.ignore_index, own.reduction, own.label_smoothing};
+  const heed__cross_entropy_values values = {x->ndim - 1, own.ignore_index, own.reduction,
+                                             own.label_smoothing};
   status = heed__recorded(ctx, status, HEED__OP_linear_cross_entropy, 8,
                           (const heed_tensor *const[]){x, weight, bias, target, own.weight, gradient[X],
                                                        gradient[WEIGHT], gradient[BIAS]},

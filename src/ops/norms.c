@@ -193,6 +193,7 @@ heed_status heed_norm(heed_context *ctx, const heed_tensor *x, double p, int ndi
   state.since = 0;
   state.stopped = false;
   state.start = p == -INFINITY ? INFINITY : 0;
-  status = heed__reduce_dims(ctx, "norm", &norm_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+  status =
+      heed__reduce_dims(ctx, "norm", &norm_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
   return heed__recorded_reduction(ctx, status, HEED__OP_norm, x, ndims, dims, keepdim, p, out);
 }

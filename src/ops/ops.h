@@ -43,12 +43,16 @@ static inline heed_status heed__recorded1(heed_context *ctx, heed_status status,
   if (ctx->recorder == NULL) return status;
   return heed__record_call(ctx, status, op, 1, &x, values, values_bytes, out);
 }
+/* What a view tells its gradient: dimensions, from 0, and where it begins in them, from 0. */
+typedef struct heed__view_values {
+  int order[HEED_MAX_DIMS];
+  int64_t first, step, size;
+} heed__view_values;
 /* What a reduction over `dims` tells its gradient. */
 typedef struct heed__reduction_values {
-  uint32_t dims; /* bits, from 0: those that were reduced */
-  bool keepdim;
-  bool whole;    /* no dimensions were given: all */
-  double number; /* of the operation: the correction of var, the p of norm */
+  uint32_t dims;     /* bits, from 0: those that were reduced */
+  bool keepdim, all; /* all: no dimensions were given */
+  double number;     /* of the operation: the correction of var, the p of norm */
 } heed__reduction_values;
 /** dims as given to the operation. */
 HEED_MUST_USE
@@ -414,8 +418,8 @@ heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const
 HEED_MUST_USE
 heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
                        const heed_tensor *x, heed_tensor **out);
-/** dx = row(dy, a, b), elementwise, of any strides; they broadcast, and b may be NULL. Masks are read as bool,
- * all others as float32. (gradients.c) */
+/** dx = row(dy, a, b), elementwise, of any strides; they broadcast, and b may be NULL. Masks are read as
+ * bool, all others as float32. (gradients.c) */
 typedef void heed__gradient_row(float *dx, const float *dy, const void *a, const void *b,
                                 const double *numbers, size_t n);
 HEED_MUST_USE
@@ -477,7 +481,7 @@ static inline int64_t heed__int8_blocks(int64_t columns) {
   return columns / HEED_INT8_BLOCK + (columns % HEED_INT8_BLOCK != 0);
 }
 
-#include "works.h"
 #include "class_losses.h"
+#include "works.h"
 
 #endif

@@ -21,7 +21,7 @@ heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed
                                      int ndims, const int *dims, bool keepdim, double number,
                                      heed_tensor **out) {
   if (ctx->recorder == NULL || status != HEED_OK) return status;
-  heed__reduction_values values = {.keepdim = keepdim, .whole = ndims == 0, .number = number};
+  heed__reduction_values values = {.keepdim = keepdim, .all = ndims == 0, .number = number};
   for (int i = 0; i < ndims; i++) {
     const int d = dims[i] < 0 ? dims[i] + (x->ndim > 0 ? x->ndim : 1) : dims[i] - 1;
     values.dims |= 1u << d;

@@ -297,8 +297,8 @@ typedef void cumulative_lane(const heed__walk *w, const heed__pace *pace);
 
 /* of_dtype: for each dtype */
 static heed_status cumulative(heed_context *ctx, const char *function, heed__op op,
-                              cumulative_lane *const *of_dtype,
-                              const heed_tensor *x, int dim, heed_tensor **out) {
+                              cumulative_lane *const *of_dtype, const heed_tensor *x, int dim,
+                              heed_tensor **out) {
   heed__result result = {0};
   const heed_dtype dtype = x->dtype == HEED_FLOAT32 ? HEED_FLOAT32 : HEED_INT64;
   int d;

@@ -33,8 +33,7 @@ static void assert_close(const char *what, const float *got, const double *wante
     off = fmax(off, fabs((double)got[i] - wanted[i]));
     if (isnan(got[i])) fail_msg("%s: nan", what);
   }
-  if (off > most * largest + 1e-30)
-    fail_msg("%s of %zu: off by %g of %g", what, n, off, largest);
+  if (off > most * largest + 1e-30) fail_msg("%s of %zu: off by %g of %g", what, n, off, largest);
 }
 
 /* ---- Elementwise ---- */
@@ -84,7 +83,7 @@ static void slopes_are_near_double(const heed__kernels *k) {
   check_slopes(#name, k->name, slope_##name, sizes[s],                                                       \
                strcmp(#name, "sigmoid_backward") == 0 ? 0.0f                                                 \
                : strcmp(#name, "tanh_backward") == 0  ? -1.0f                                                \
-                                                      : -most,                                               \
+                                                      : -most,                                                \
                strncmp(#name, "sigmoid", 7) == 0 || strncmp(#name, "tanh", 4) == 0 ? 1.0f : most);
       HEED__UNARY_BACKWARD_KERNELS(X)
 #undef X

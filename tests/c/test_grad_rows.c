@@ -1,5 +1,5 @@
-/* Fused backward passes over tensors: against plain code in double precision, in every table, on views, for any
- * number of threads, with failing allocators, and cancelled. */
+/* Fused backward passes over tensors: against plain code in double precision, in every table, on views, for
+ * any number of threads, with failing allocators, and cancelled. */
 #include "tables.h"
 
 #include <math.h>
@@ -111,8 +111,7 @@ static heed_status gelu(heed_context *ctx, heed_tensor *out[OUTPUTS]) {
   heed_status status = have(2, x);
   if (status == HEED_OK) status = heed_transpose(ctx, x[1], 1, 2, &x[2]);
   if (status == HEED_OK)
-    status =
-        heed__unary_gradient(ctx, "gelu", heed__kernels_of(ctx)->gelu_backward, x[0], x[2], &out[0]);
+    status = heed__unary_gradient(ctx, "gelu", heed__kernels_of(ctx)->gelu_backward, x[0], x[2], &out[0]);
   return free_all(status, 3, x);
 }
 
@@ -143,6 +142,18 @@ static void threads_change_no_bit(void **state) {
     assert_same_results(alone, together);
     free_all(HEED_OK, OUTPUTS, alone);
     free_all(HEED_OK, OUTPUTS, together);
+  }
+}
+
+static void a_cancelled_call_leaves_nothing_behind(void **state) {
+  test_context *t = *state;
+  for (int i = 0; i < SCENARIOS; i++) {
+    heed_tensor *out[OUTPUTS];
+    const int64_t before = t->memory.blocks;
+    heed_cancel(t->ctx);
+    assert_int_equal(run(t->ctx, scenarios[i], out), HEED_CANCELLED);
+    for (int k = 0; k < OUTPUTS; k++) assert_null(out[k]);
+    assert_int_equal(t->memory.blocks, before);
   }
 }
 
@@ -317,6 +328,7 @@ static void rope_turns_back(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(threads_change_no_bit),
+      TEST(a_cancelled_call_leaves_nothing_behind),
       TEST(norms_are_near_double),
       TEST(norms_accept_no_weight_no_rows_and_unwanted_results),
       TEST(softmax_is_near_double_along_each_dimension),

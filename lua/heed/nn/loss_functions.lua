@@ -143,7 +143,7 @@ end
 
 local LINEAR_OPTIONS = { "linear_bias", "weight", "reduction", "ignore_index", "label_smoothing" }
 
---- The cross entropy of input · linear_weightᵀ + linear_bias, in chunks of rows: the logits are never stored as a whole.
+--- The cross entropy of input · linear_weightᵀ + linear_bias, in chunks of rows: the logits are never stored whole.
 function losses.linear_cross_entropy(input, linear_weight, target, ...)
   local method = "linear_cross_entropy"
   local bias, weight, reduction, ignore_index, smoothing =

@@ -155,11 +155,13 @@ V_INLINE void norm_row_backward(const float *x, const float *dy, const float *we
   float mean = 0, product_mean = 0;
   if (dx) gradient_means(&s, x, dy, weight, n, centred, &mean, &product_mean);
   const vfloat m = v_set(mean), pm = v_set(product_mean);
-  EACH(n, const vfloat d = LOAD(dy), y = normalised(LOAD(x), &s, centred); if (dx) {
-    vfloat g = weight ? v_mul(d, LOAD(weight)) : d;
-    if (centred) g = v_sub(g, m);
-    STORE(dx, v_mul(s.scale, v_fnma(y, pm, g)));
-  } if (dweight) STORE(dweight, v_fma(d, y, LOAD(dweight))); if (dbias) STORE(dbias, v_add(LOAD(dbias), d)););
+  EACH(
+      n, const vfloat d = LOAD(dy), y = normalised(LOAD(x), &s, centred); if (dx) {
+        vfloat g = weight ? v_mul(d, LOAD(weight)) : d;
+        if (centred) g = v_sub(g, m);
+        STORE(dx, v_mul(s.scale, v_fnma(y, pm, g)));
+      } if (dweight) STORE(dweight, v_fma(d, y, LOAD(dweight)));
+      if (dbias) STORE(dbias, v_add(LOAD(dbias), d)););
 }
 
 /* The frequent case, in which no pointer is NULL, has its own loops. */
