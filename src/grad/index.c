@@ -44,12 +44,6 @@ heed_status heed__gather_backward(heed__backward *b) {
   heed_tensor index;
   return scatter_to_indices(b, b->dy[0], heed__backward_input(b, 1, &index));
 }
-heed_status heed__sort_backward(heed__backward *b) {
-  return heed__gather_backward(b);
-}
-heed_status heed__topk_backward(heed__backward *b) {
-  return heed__gather_backward(b);
-}
 
 heed_status heed__masked_select_backward(heed__backward *b) {
   heed_tensor mask, *made = NULL;

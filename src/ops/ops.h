@@ -78,6 +78,25 @@ HEED_MUST_USE
 heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
                                      int ndims, const int *dims, bool keepdim, double number,
                                      heed_tensor **out);
+/** Of an operation whose result does not depend on its inputs continuously. Nothing is recorded; if it was
+ * written over a tensor that was recorded, that one is forgotten. */
+HEED_MUST_USE
+static inline heed_status heed__recorded_constant(heed_context *ctx, heed_status status, heed__op op,
+                                                  heed_tensor **out) {
+  if (ctx->recorder == NULL) return status;
+  return heed__record_call(ctx, status, op, 0, NULL, NULL, 0, out);
+}
+/* What an operation that selects elements along a dimension tells its gradient, beside their indices. */
+typedef struct heed__selection_values {
+  int dim;      /* from 0; -1: all dimensions, and there are no indices */
+  bool removed; /* the dimension is missing in the result */
+} heed__selection_values;
+/** For results *values, selected from x along dim at *indices, which the operation made (is_new) or was
+ * given. */
+HEED_MUST_USE
+heed_status heed__recorded_selection(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
+                                     heed__selection_values how, bool is_new, heed_tensor **values,
+                                     heed_tensor **indices);
 HEED_MUST_USE
 static inline heed_status heed__recorded2(heed_context *ctx, heed_status status, heed__op op,
                                           const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
@@ -418,6 +437,14 @@ heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const
 HEED_MUST_USE
 heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
                        const heed_tensor *x, heed_tensor **out);
+/** dx = row(dy, a, b), elementwise, of any strides; they broadcast, and b may be NULL. Masks are read as
+ * bool, all others as float32. (gradients.c) */
+typedef void heed__gradient_row(float *dx, const float *dy, const void *a, const void *b,
+                                const double *numbers, size_t n);
+HEED_MUST_USE
+heed_status heed__map_gradient(heed_context *ctx, const char *function, heed__gradient_row *row,
+                               const double *numbers, const heed_tensor *dy, const heed_tensor *a,
+                               const heed_tensor *b, heed_tensor **dx);
 /** dx from x and dy, of one shape, by a kernel of HEED__UNARY_BACKWARD_KERNELS. (elementwise.c) */
 HEED_MUST_USE
 heed_status heed__unary_gradient(heed_context *ctx, const char *function, heed__backward_kernel *kernel,
