@@ -22,7 +22,7 @@ static int is_grad_enabled(lua_State *L) {
 static int unrecorded(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   const int count = lua_gettop(L);
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  if (lua_type(L, 1) != LUA_TFUNCTION) return lheed_bad_argument(L, 1, "unrecorded", "f", "a function");
   const bool before = heed_set_recording(ctx, false);
   const int status = lua_pcall(L, count - 1, LUA_MULTRET, 0);
   heed_set_recording(ctx, before);
@@ -79,6 +79,24 @@ void lheed_push_grad(lua_State *L) {
 void lheed_set_grad(lua_State *L) {
   const heed_tensor *grad = lua_isnil(L, 3) ? NULL : lheed_tensor(L, 3, "grad", "the value");
   LHEED_TRY(L, heed_tensor_set_grad(lheed_tensor(L, 1, "grad", "x"), grad));
+}
+
+void lheed_set_requires_grad(lua_State *L) {
+  const bool on = lheed_opt_boolean(L, 3, "requires_grad", "the value", false);
+  LHEED_TRY(L, heed_tensor_require_grad(lheed_tensor(L, 1, "requires_grad", "x"), on));
+}
+
+bool lheed_opt_leaf(lua_State *L, int idx, const char *function, heed_dtype dtype) {
+  const bool leaf = lheed_opt_boolean(L, idx, function, "requires_grad", false);
+  if (leaf && dtype != HEED_FLOAT32)
+    lheed_error(L, "%s: requires_grad is true and dtype is %s; only float32 tensors have gradients", function,
+                heed_dtype_name(dtype));
+  return leaf;
+}
+
+int lheed_return_leaf(lua_State *L, bool leaf) {
+  if (leaf) LHEED_TRY(L, heed_tensor_require_grad(lheed_tensor(L, lua_gettop(L), "requires_grad", "x"), true));
+  return lheed_return(L, 1);
 }
 
 void lheed_open_grad(lua_State *L) {

@@ -362,9 +362,16 @@ void lheed_push_tap_boxes(lua_State *L, lheed_tap_boxes *taps);
 /** Moves the taps in *found into the boxes, and pushes a table of them by name. */
 void lheed_push_taps(lua_State *L, const lheed_tap_boxes *taps, const heed_attention_taps *found);
 
+/** The option requires_grad of functions that make tensors; raises if it is true and they are not float32.
+ * (lgrad.c) */
+bool lheed_opt_leaf(lua_State *L, int idx, const char *function, heed_dtype dtype);
+/** Ends a function whose result, the tensor on top of the stack, is new: with `leaf`, it wants a gradient. */
+int lheed_return_leaf(lua_State *L, bool leaf);
 /** Pushes the gradient of the tensor at 1, or nil; sets it to the value at 3. (lgrad.c) */
 void lheed_push_grad(lua_State *L);
 void lheed_set_grad(lua_State *L);
+/** x.requires_grad = the value at 3, of the tensor at 1. */
+void lheed_set_requires_grad(lua_State *L);
 
 /** heed.ipairs; also the metamethod __ipairs, which 5.2 alone needs for userdata. (lobject.c) */
 int lheed_ipairs(lua_State *L);
@@ -439,6 +446,7 @@ void lheed_open_late(lua_State *L);
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
   X(grad)         /* lgrad.c: recording, backward passes, gradients of tensors */                            \
+  X(optim)        /* loptim.c: steps of optimisers, norms of gradients */                                    \
   X(print)        /* lprint.c: tostring, concatenation */                                                    \
   X(random)       /* lrandom.c: seeds, Generator, random tensors */                                          \
   X(info)         /* linfo.c: threads, the clock, heed.info */                                               \
