@@ -53,6 +53,13 @@ void lheed_open_composed(lua_State *L) {
   }
 }
 
+/* Methods of tensors about gradients. */
+void lheed_open_gradients(lua_State *L) {
+  static const char *const methods[] = {"backward", "backward_steps", "register_hook"};
+  for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+    add_function(L, "heed.autograd.passes", methods[i]);
+}
+
 /* ---- Fields of heed and of heed.nn ---- */
 
 /* A field and its file, which returns the value itself, or a table of several by name. */
@@ -61,7 +68,12 @@ typedef struct late_field {
 } late_field;
 
 /* heed.utils and other tables. */
-static const late_field tables[] = {{"optim", "heed.optim"}, {"utils", "heed.utils"}};
+static const late_field tables[] = {{"optim", "heed.optim"},
+                                    {"utils", "heed.utils"},
+                                    {"autograd", "heed.autograd"},
+                                    {"no_grad", "heed.autograd.mode"},
+                                    {"enable_grad", "heed.autograd.mode"},
+                                    {"inference_mode", "heed.autograd.mode"}};
 #define TABLES (sizeof tables / sizeof *tables)
 
 /* The classes of heed.nn. */
@@ -256,6 +268,7 @@ static const char *const own[] = {"check_cancel", "files", "frame", "held", "mod
 static const char *const used[] = {
     "Generator", "alibi_slopes", "arange",      "cat",    "clock",   "default_generator",
     "empty",     "eye",          "from_string", "full",   "ipairs",  "is_grad_enabled",
+    "set_grad_enabled",
     "linspace",  "ones",         "pairs",       "rand",   "randint", "randperm",
     "range",     "rope",         "stack",       "tensor", "zeros"};
 static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */
