@@ -134,7 +134,8 @@ local DATASET = "a dataset is a tensor, a list, or any object with the methods g
 add("heed.utils.data", "Dataset IterableDataset", DATASET)
 add("heed.utils.data", "ChainDataset", "write data.ConcatDataset{a, b}")
 add("heed.utils.data", "StackDataset", "write data.TensorDataset(x, y, ...)")
-add("heed.utils.data", "get_worker_info distributed", "heed reads batches in the thread that asks for them: leave it out")
+add("heed.utils.data", "get_worker_info distributed",
+  "heed reads batches in the thread that asks for them: leave it out")
 
 -- ---- Modules ----
 
