@@ -29,10 +29,8 @@ local function synonym(name, ...) advice.synonyms[name] = { ... } end
 -- ---- Everywhere ----
 
 everywhere("cuda cpu mps xpu device is_cuda get_device pin_memory backends non_blocking share_memory_", CPU)
-everywhere("inference_mode", "write heed.no_grad(function() ... end)")
-everywhere("detach_", "write x = x:detach()")
 everywhere("create_graph jacobian hessian jvp hvp vjp jacrev jacfwd is_inference", NO_SECOND_DERIVATIVES)
-everywhere("autograd grad_mode", "write heed.autograd")
+everywhere("grad_mode", "write heed.autograd")
 everywhere("optim optimizer SGD Adam AdamW RMSprop", OPTIMIZERS)
 everywhere("lr_scheduler", "write heed.optim.lr_scheduler")
 everywhere("Adagrad Adadelta Adamax NAdam RAdam LBFGS Rprop SparseAdam Muon Adafactor",
@@ -52,7 +50,6 @@ add("Tensor", "numpy", 'x:tolist() gives nested tables, and heed.save("x.npy", x
 add("Tensor", "data", "write x:detach(), or heed.no_grad(function() x:copy_(value) end) to overwrite it")
 add("Tensor", "zero_grad", "write x.grad = nil, or optimizer:zero_grad()")
 add("Tensor", "step", "that is an optimizer's: optimizer:step()")
-add("heed", "backward", "write loss:backward()")
 add("heed", "grad", "write heed.autograd.grad(y, x)")
 add("Tensor", "half", 'write x:to "float16", a dtype for storage')
 add("Tensor", "bfloat16", 'write x:to "bfloat16", a dtype for storage')
