@@ -11,7 +11,7 @@ local may_be_null = {
   heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
   heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
   heed_module_set_window = "window", heed_module_set_rope = "rope", heed_backward = "dy", heed_grad = "dy",
-  heed_tensor_set_grad = "grad",
+  heed_tensor_set_grad = "grad", heed_linear_cross_entropy = "bias",
 }
 -- Functions that free or release their first argument.
 local function takes(name) return name:find("_free$") or name:find("_release$") end
@@ -20,10 +20,12 @@ local function takes(name) return name:find("_free$") or name:find("_release$") 
 local objects = {
   ["heed_context *"] = "ctx", ["heed_tensor *"] = "x", ["heed_generator *"] = "g", ["heed_module *"] = "m",
   ["heed_kv_cache *"] = "cache", ["heed_archive *"] = "archive", ["heed_steps *"] = "steps",
+  ["heed_backward_steps *"] = "backward_steps",
 }
 -- Tensors by the name of the argument.
 local tensors = {
   mask = "mask", condition = "mask", index = "whole", indices = "whole_row", ids = "whole", positions = "whole_row",
+  target = "whole_row",
 }
 local by_function = {
   heed_linear_int8 = { weight = "int8_weight", scale = "scale" },
@@ -32,7 +34,7 @@ local by_function = {
   heed_linear = { bias = "row" }, heed_dot = { a = "row", b = "row" }, heed_bernoulli = { p = "row" },
   heed_module_set_parameter = { m = "linear", value = "weight" }, heed_module_set_module = { value = "dropout" },
   heed_load_npy = {}, heed_kv_cache_reorder = { indices = "whole_one" },
-  heed_tensor_retain_grad = { x = "loss" }, heed_tensor_add_hook = { x = "loss" },
+  heed_linear_cross_entropy = { bias = "row" }, heed_tensor_retain_grad = { x = "loss" }, heed_tensor_add_hook = { x = "loss" },
 }
 local blocks = {
   ["const int64_t *"] = "sizes", ["const int *"] = "dims", ["const char *"] = "path", ["void *"] = "block.bytes",
@@ -92,7 +94,7 @@ local function argument(f, i, kind, name, before)
   end
   if plain == "heed_tensor *const *" then
     if name == "dy" then return "NULL", false end
-    local list = (f.name == "heed_backward" or f.name == "heed_grad") and "losses"
+    local list = (f.name:find("^heed_backward") or f.name == "heed_grad") and "losses"
       or kind == plain and "results" or "list"
     return pick("mine->" .. list, "other->" .. list), true, true
   end
@@ -100,7 +102,7 @@ local function argument(f, i, kind, name, before)
     before[#before + 1] = ("const char *text%d = NULL;"):format(i)
     return pick("&text" .. i), true
   end
-  if kind == "_Bool *" or kind == "int64_t *" then
+  if kind == "_Bool *" or kind == "int64_t *" or kind == "double *" then
     before[#before + 1] = ("%sout%d = 0;"):format(kind:sub(1, -2), i)
     return pick("&out" .. i), true
   end
@@ -133,11 +135,13 @@ local function number(f, i, kind, name)
   if kind == "heed_status" or kind:find("^heed_") then return ("NUMBER(%d, %s, 0)"):format(i, kind) end
   if kind == "_Bool" then return "true" end
   if kind == "double" then return ("DOUBLE(%d, %s)"):format(i, numbers[name] or "1.0") end
-  if f.name:find("config_init$") then return "sizeof out1" end -- any other size would be wrong for the block
+  if f.name:find("_init$") then return "sizeof out1" end -- any other size would be wrong for the block
   if f.name == "heed_kv_cache_truncate" then good = "0" end
   if f.name == "heed_unfold" and name == "size" then good = "2" end
   local counts = name == "nx" or name == "ny" or name == "inputs" or name == "outputs"
-  if name == "count" and (f.list:find("tensors") or f.name == "heed_backward") or name == "pairs" or counts then return ("COUNT(%d, %s)"):format(i, good) end
+  if name == "count" and (f.list:find("tensors") or f.name:find("^heed_backward")) or name == "pairs" or counts then
+    return ("COUNT(%d, %s)"):format(i, good)
+  end
   if name == "count" and kind == "size_t" then good = "HEED_GENERATOR_STATE_BYTES" end
   if good:find("heed_") then good = "1" end
   return ("NUMBER(%d, %s, %s)"):format(i, kind, good)

@@ -459,6 +459,7 @@ void lheed_open_late(lua_State *L);
   X(kept)         /* lkept.c: values that C objects hold */                                                  \
   X(grad)         /* lgrad.c: recording, and gradients of tensors */                                         \
   X(backward)     /* lbackward.c: backward passes, hooks, functions with a gradient */                       \
+  X(optim)        /* loptim.c: steps of optimisers, norms of gradients */                                    \
   X(print)        /* lprint.c: tostring, concatenation */                                                    \
   X(random)       /* lrandom.c: seeds, Generator, random tensors */                                          \
   X(info)         /* linfo.c: threads, the clock, heed.info */                                               \

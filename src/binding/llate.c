@@ -64,7 +64,8 @@ typedef struct late_field {
 } late_field;
 
 /* heed.utils and other tables. */
-static const late_field tables[] = {{"utils", "heed.utils"},
+static const late_field tables[] = {{"optim", "heed.optim"},
+                                    {"utils", "heed.utils"},
                                     {"autograd", "heed.autograd"},
                                     {"no_grad", "heed.autograd.mode"},
                                     {"enable_grad", "heed.autograd.mode"},
@@ -244,6 +245,9 @@ static int open_late(lua_State *L) {
   add_function(L, "heed.nn.utils", "skip_init");
   add_function(L, "heed.nn.utils", "parameters_to_vector");
   add_function(L, "heed.nn.utils", "vector_to_parameters");
+  add_function(L, "heed.nn.clip_grad", "clip_grad_norm_");
+  add_function(L, "heed.nn.clip_grad", "clip_grad_value_");
+  add_function(L, "heed.nn.clip_grad", "get_total_norm");
   lua_setfield(L, -2, "utils");
   add_fields(L, "heed.nn", classes, CLASSES);
   lua_pop(L, 1);

@@ -162,7 +162,7 @@ static heed_status check_nan(heed_context *ctx, const heed__node *node, int i, c
   heed_tensor_free(any);
   if (status || !found) return status;
   return heed__fail(ctx, HEED_ARGUMENT, "backward: the gradient of input %d of %s (%s) contains nan", i + 1,
-                    node->gradient->function, node->gradient->name);
+                    node->gradient->function, heed__gradient_name(node));
 }
 
 /* Gives the gradient of input i, taken over, to what computed it. */

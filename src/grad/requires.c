@@ -10,7 +10,7 @@ bool heed_tensor_is_leaf(const heed_tensor *x) {
 }
 
 const char *heed_tensor_grad_fn(const heed_tensor *x) {
-  return x != NULL && x->node != NULL ? x->node->gradient->name : NULL;
+  return x != NULL && x->node != NULL ? heed__gradient_name(x->node) : NULL;
 }
 
 heed_status heed_tensor_require_grad(heed_tensor *x, bool on) {

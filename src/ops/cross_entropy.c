@@ -80,12 +80,12 @@ static heed_status cross_entropy(heed_context *ctx, const heed_tensor *logits, c
 heed_status heed_cross_entropy(heed_context *ctx, const heed_tensor *logits, const heed_tensor *target,
                                const heed_cross_entropy_options *options, heed_tensor **out) {
   HEED__ENTER(ctx, "cross_entropy", logits, target, out);
-  heed_cross_entropy_options own;
+  heed_cross_entropy_options own, *const o = &own;
   heed_tensor *statistics = NULL;
   heed_status status = heed__cross_entropy_options_read(ctx, "cross_entropy", options, &own);
   if (status == HEED_OK) status = check_logits(ctx, logits);
   if (status != HEED_OK) return status;
-  HEED__MAY_ENTER(ctx, "cross_entropy", own.weight);
+  HEED__MAY_ENTER(ctx, "cross_entropy", o->weight);
   const bool recorded =
       ctx->recorder != NULL && (heed__wants_gradient(logits) || heed__wants_gradient(target));
   status = cross_entropy(ctx, logits, target, &own, recorded ? &statistics : NULL, out);

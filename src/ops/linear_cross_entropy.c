@@ -173,11 +173,11 @@ heed_status heed_linear_cross_entropy(heed_context *ctx, const heed_tensor *x, c
   enum { X, WEIGHT, BIAS, OPERANDS };
   HEED__ENTER(ctx, "linear_cross_entropy", x, weight, target, out);
   HEED__MAY_ENTER(ctx, "linear_cross_entropy", bias);
-  heed_cross_entropy_options own;
+  heed_cross_entropy_options own, *const o = &own;
   heed_status status = heed__cross_entropy_options_read(ctx, function, options, &own);
   if (status == HEED_OK) status = check_operands(ctx, x, weight, bias);
   if (status != HEED_OK) return status;
-  HEED__MAY_ENTER(ctx, "linear_cross_entropy", own.weight);
+  HEED__MAY_ENTER(ctx, "linear_cross_entropy", o->weight);
   const heed_tensor *input[OPERANDS] = {x, weight, bias}, *packed[OPERANDS] = {NULL};
   heed_tensor *copies[OPERANDS] = {NULL}, *gradient[OPERANDS] = {NULL}, *each = NULL;
   heed__class_losses l = {0};

@@ -145,6 +145,18 @@ static void threads_change_no_bit(void **state) {
   }
 }
 
+static void a_cancelled_call_leaves_nothing_behind(void **state) {
+  test_context *t = *state;
+  for (int i = 0; i < SCENARIOS; i++) {
+    heed_tensor *out[OUTPUTS];
+    const int64_t before = t->memory.blocks;
+    heed_cancel(t->ctx);
+    assert_int_equal(run(t->ctx, scenarios[i], out), HEED_CANCELLED);
+    for (int k = 0; k < OUTPUTS; k++) assert_null(out[k]);
+    assert_int_equal(t->memory.blocks, before);
+  }
+}
+
 #define FAILING(name)                                                                                        \
   static heed_status failing_##name(heed_context *ctx) {                                                     \
     heed_tensor *out[OUTPUTS];                                                                               \
@@ -316,6 +328,7 @@ static void rope_turns_back(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(threads_change_no_bit),
+      TEST(a_cancelled_call_leaves_nothing_behind),
       TEST(norms_are_near_double),
       TEST(norms_accept_no_weight_no_rows_and_unwanted_results),
       TEST(softmax_is_near_double_along_each_dimension),
