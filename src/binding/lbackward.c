@@ -142,10 +142,10 @@ static heed_status pass_within(void *call) {
                                (heed_tensor *const *)(void *)c->x, c->dx);
 }
 
-static int list_length(lua_State *L, int idx) {
-  luaL_checktype(L, idx, LUA_TTABLE);
+static int list_length(lua_State *L, int idx, const char *function, const char *name) {
+  if (lua_type(L, idx) != LUA_TTABLE) return lheed_bad_argument(L, idx, function, name, "a table of tensors");
   const size_t count = lua_rawlen(L, idx);
-  if (count > INT32_MAX / 8) return luaL_error(L, "a list is too long");
+  if (count > INT32_MAX / 8) return lheed_error(L, "%s: %s has too many elements", function, name);
   return (int)count;
 }
 
@@ -167,9 +167,10 @@ enum { PASS_Y = 1, PASS_DY, PASS_X };
 static int read_pass(lua_State *L, const char *function, bool has_x, pass_call *c) {
   c->ctx = lheed_get(L)->context;
   c->options.size = sizeof c->options;
-  c->ny = list_length(L, PASS_Y);
-  c->nx = has_x ? list_length(L, PASS_X) : 0;
-  luaL_checktype(L, PASS_DY, LUA_TTABLE);
+  if (lua_gettop(L) < PASS_X) lua_settop(L, PASS_X);
+  c->ny = list_length(L, PASS_Y, function, "tensors");
+  c->nx = has_x ? list_length(L, PASS_X, function, "inputs") : 0;
+  (void)list_length(L, PASS_DY, function, "gradients");
   luaL_checkstack(L, c->nx + 8, function);
   const size_t count = (size_t)(2 * c->ny + 2 * c->nx);
   const heed_tensor **lists = lua_newuserdatauv(L, (count + 1) * sizeof *lists, 0);
@@ -181,6 +182,8 @@ static int read_pass(lua_State *L, const char *function, bool has_x, pass_call *
   const int first = lua_gettop(L) + 1;
   for (int i = 0; i < c->nx; i++) lheed_push_tensor(L);
   read_tensors(L, PASS_Y, c->ny, function, "a tensor", c->y);
+  for (int i = 0; i < c->ny; i++)
+    if (c->y[i] == NULL) lheed_error(L, "%s: a tensor is missing", function);
   read_tensors(L, PASS_DY, c->ny, function, "a gradient", c->dy);
   if (has_x) read_tensors(L, PASS_X, c->nx, function, "an input", c->x);
   return first;
@@ -242,12 +245,15 @@ static int recorded_count(lua_State *L) {
 /* record(name, f, {x…}, {y…}) → whether f, which call_function calls, was recorded */
 static int record(lua_State *L) {
   pass_call c = {0};
-  heed_function function = {.size = sizeof function, .name = luaL_checkstring(L, 1)};
+  lua_settop(L, 4);
+  if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "record", "name", "a string");
+  if (!lua_isfunction(L, 2)) return lheed_bad_argument(L, 2, "record", "f", "a function");
+  heed_function function = {.size = sizeof function, .name = lua_tostring(L, 1)};
   function.backward = function_in_lua;
   function.release = lheed_drop_kept;
   c.ctx = lheed_get(L)->context;
-  c.nx = list_length(L, 3);
-  c.ny = list_length(L, 4);
+  c.nx = list_length(L, 3, "record", "inputs");
+  c.ny = list_length(L, 4, "record", "results");
   const heed_tensor **lists = lua_newuserdatauv(L, (size_t)(c.nx + c.ny + 1) * sizeof *lists, 0);
   function.user = lheed_keep(L, 2);
   read_tensors(L, 3, c.nx, function.name, "an input", lists);
@@ -267,6 +273,8 @@ static int record(lua_State *L) {
 /* add_hook(x, f) → its number */
 static int add_hook(lua_State *L) {
   int64_t id = 0;
+  lua_settop(L, 2);
+  if (!lua_isfunction(L, 2)) return lheed_bad_argument(L, 2, "register_hook", "f", "a function");
   void *kept = lheed_keep(L, 2);
   const heed_status status = heed_tensor_add_hook(lheed_tensor(L, 1, "register_hook", "x"), hook_in_lua,
                                                   lheed_drop_kept, kept, &id);
@@ -310,6 +318,7 @@ static const lheed_type backward_steps_type = {"BackwardSteps", "backward pass i
 /* backward_steps({y…}, {dy or false…}, retain_graph) → a pass */
 static int new_backward_steps(lua_State *L) {
   pass_call c = {0};
+  lua_settop(L, 3);
   const bool retain = lua_toboolean(L, 3);
   void **box = lheed_push_box(L, &backward_steps_type);
   const int at = lua_gettop(L);

@@ -77,12 +77,17 @@ static int call_with_modes(lua_State *L, int idx, modes during) {
 /* with_modes(recording, anomaly, f, …): f(…) with these modes */
 static int with_modes(lua_State *L) {
   if (lua_gettop(L) < 3) lua_settop(L, 3);
+  if (lua_type(L, 3) != LUA_TFUNCTION) return lheed_bad_argument(L, 3, "with_modes", "f", "a function");
   return call_with_modes(L, 3, read_modes(L, 1));
 }
 
 /* unrecorded(f, …): f(…) while nothing is recorded */
 static int unrecorded(lua_State *L) {
+<<<<<<< HEAD
   if (lua_gettop(L) < 1) lua_settop(L, 1);
+=======
+  if (lua_type(L, 1) != LUA_TFUNCTION) return lheed_bad_argument(L, 1, "unrecorded", "f", "a function");
+>>>>>>> z/5
   return call_with_modes(L, 1, (modes){false, lheed_get(L)->detects_anomaly});
 }
 

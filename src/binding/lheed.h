@@ -455,7 +455,6 @@ void lheed_open_late(lua_State *L);
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
   X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
-  X(gradients)    /* llate.c: methods about gradients that are written in Lua */                             \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
   X(kept)         /* lkept.c: values that C objects hold */                                                  \
   X(grad)         /* lgrad.c: recording, and gradients of tensors */                                         \

@@ -41,6 +41,9 @@ void lheed_open_composed(lua_State *L) {
 #define OP_LUA(name, file)      {#name, "heed.ops." #file, true},
 #define OP_LUA_FREE(name, file) {#name, "heed.ops." #file, false},
 #include "../ops/ops.def"
+      {"backward", "heed.autograd.passes", true},
+      {"backward_steps", "heed.autograd.passes", true},
+      {"register_hook", "heed.autograd.passes", true},
   };
   for (size_t i = 0; i < sizeof composed / sizeof *composed; i++) {
     push_function(L, composed[i].file, composed[i].name);
@@ -51,13 +54,6 @@ void lheed_open_composed(lua_State *L) {
     else
       lua_pop(L, 1);
   }
-}
-
-/* Methods of tensors about gradients. */
-void lheed_open_gradients(lua_State *L) {
-  static const char *const methods[] = {"backward", "backward_steps", "register_hook"};
-  for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
-    add_function(L, "heed.autograd.passes", methods[i]);
 }
 
 /* ---- Fields of heed and of heed.nn ---- */

@@ -42,11 +42,11 @@ end
 
 --- f(…) with these modes; nil leaves one as it is.
 function mode.run(recording, anomaly, f, ...)
-  if not in_coroutine() then return primitives.with_modes(recording, anomaly, f, ...) end
   if type(f) ~= "function" then
     local callable = f
     f = function(...) return callable(...) end
   end
+  if not in_coroutine() then return primitives.with_modes(recording, anomaly, f, ...) end
   return go_on(coroutine.create(f), recording, anomaly, ...)
 end
 
