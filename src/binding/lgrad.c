@@ -83,11 +83,7 @@ static int with_modes(lua_State *L) {
 
 /* unrecorded(f, …): f(…) while nothing is recorded */
 static int unrecorded(lua_State *L) {
-<<<<<<< HEAD
-  if (lua_gettop(L) < 1) lua_settop(L, 1);
-=======
   if (lua_type(L, 1) != LUA_TFUNCTION) return lheed_bad_argument(L, 1, "unrecorded", "f", "a function");
->>>>>>> z/5
   return call_with_modes(L, 1, (modes){false, lheed_get(L)->detects_anomaly});
 }
 
