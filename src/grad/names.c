@@ -26,6 +26,7 @@ static const char *name_of_linear(const heed__node *node) {
 
 const char *heed__gradient_name(const heed__node *node) {
   const heed__gradient *g = node->gradient;
+  if (g->name_of != NULL) return g->name_of(node);
   const heed__view_values *view = node->values;
   const heed__strided_values *strided = node->values;
   const heed__reduction_values *reduction = node->values;
