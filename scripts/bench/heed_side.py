@@ -160,8 +160,9 @@ class Heed:
                                           byref(backward)))
 
         def release():
-            for x in gradients:
-                free(x)
+            for i in range(3):
+                free(gradients[i])
+                gradients[i] = None
 
         def run():
             differentiate()
