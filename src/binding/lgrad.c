@@ -22,7 +22,7 @@ static int is_grad_enabled(lua_State *L) {
 static int unrecorded(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   const int count = lua_gettop(L);
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  if (lua_type(L, 1) != LUA_TFUNCTION) return lheed_bad_argument(L, 1, "unrecorded", "f", "a function");
   const bool before = heed_set_recording(ctx, false);
   const int status = lua_pcall(L, count - 1, LUA_MULTRET, 0);
   heed_set_recording(ctx, before);

@@ -439,6 +439,7 @@ void lheed_open_late(lua_State *L);
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
   X(grad)         /* lgrad.c: recording, backward passes, gradients of tensors */                            \
+  X(optim)        /* loptim.c: steps of optimisers, norms of gradients */                                    \
   X(print)        /* lprint.c: tostring, concatenation */                                                    \
   X(random)       /* lrandom.c: seeds, Generator, random tensors */                                          \
   X(info)         /* linfo.c: threads, the clock, heed.info */                                               \

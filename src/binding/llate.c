@@ -61,7 +61,7 @@ typedef struct late_field {
 } late_field;
 
 /* heed.utils and other tables. */
-static const late_field tables[] = {{"utils", "heed.utils"}};
+static const late_field tables[] = {{"optim", "heed.optim"}, {"utils", "heed.utils"}};
 #define TABLES (sizeof tables / sizeof *tables)
 
 /* The classes of heed.nn. */
@@ -237,6 +237,9 @@ static int open_late(lua_State *L) {
   add_function(L, "heed.nn.utils", "skip_init");
   add_function(L, "heed.nn.utils", "parameters_to_vector");
   add_function(L, "heed.nn.utils", "vector_to_parameters");
+  add_function(L, "heed.nn.clip_grad", "clip_grad_norm_");
+  add_function(L, "heed.nn.clip_grad", "clip_grad_value_");
+  add_function(L, "heed.nn.clip_grad", "get_total_norm");
   lua_setfield(L, -2, "utils");
   add_fields(L, "heed.nn", classes, CLASSES);
   lua_pop(L, 1);

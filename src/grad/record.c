@@ -67,7 +67,7 @@ static heed_status check_history(heed_context *ctx, const char *function, const 
 
 static heed_status edge_to(heed_context *ctx, const char *function, const heed_tensor *x, heed__node **node,
                            uint32_t *output) {
-  *output = x->output;
+  *output = x->node != NULL ? x->output : 0;
   *node = x->node;
   if (x->node == NULL) {
     heed__leaf *leaf;

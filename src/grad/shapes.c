@@ -138,18 +138,3 @@ heed_status heed__unfold_backward(heed__backward *b) {
     heed_tensor_free(zeros);
   return status;
 }
-
-/* ---- Joining ---- */
-
-heed_status heed__cat_backward(heed__backward *b) {
-  const heed__view_values *v = b->values;
-  heed_status status = HEED_OK;
-  int64_t first = 1;
-  for (int i = 0; i < b->node->inputs && status == HEED_OK; i++) {
-    const int64_t size = b->node->saved[i].dims[v->order[0]];
-    if (heed__backward_wants(b, i))
-      status = heed__narrow(b->ctx, b->function, b->dy[0], v->order[0] + 1, first, size, &b->dx[i]);
-    first += size;
-  }
-  return status;
-}

@@ -91,7 +91,9 @@ heed_status heed_add_scaled(heed_context *ctx, const heed_tensor *a, const heed_
       .function = "add", .count = 3, .input = {{.name = "a", .tensor = a}, {"b", b, 0}, {"1", unit, 0}}};
   const heed_status status = check_three(ctx, "add", &map);
   if (status != HEED_OK) return status;
-  return add_product(ctx, &map, "alpha", alpha, heed__wider(a->dtype, b->dtype), out);
+  return heed__recorded(ctx, add_product(ctx, &map, "alpha", alpha, heed__wider(a->dtype, b->dtype), out),
+                        HEED__OP_add_scaled, 2, (const heed_tensor *const[]){a, b}, &alpha, sizeof alpha,
+                        out);
 }
 
 heed_status heed_addcmul(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
@@ -103,7 +105,8 @@ heed_status heed_addcmul(heed_context *ctx, const heed_tensor *x, const heed_ten
   const heed_dtype dtype = heed__wider(heed__wider(x->dtype, a->dtype), b->dtype);
   if (dtype == HEED_BOOL)
     return heed__fail(ctx, HEED_DTYPE, "addcmul: x, a and b are bool; one must be int64 or float32");
-  return add_product(ctx, &map, "value", value, dtype, out);
+  return heed__recorded(ctx, add_product(ctx, &map, "value", value, dtype, out), HEED__OP_addcmul, 3,
+                        (const heed_tensor *const[]){x, a, b}, &value, sizeof value, out);
 }
 
 heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
@@ -118,7 +121,9 @@ heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_ten
       .count = 3,
       .input = {{"x", x, HEED_FLOAT32}, {"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}},
   };
-  return heed__map_run(ctx, &map, out);
+  const heed_scalar scale = heed_number(value);
+  return heed__recorded(ctx, heed__map_run(ctx, &map, out), HEED__OP_addcdiv, 3,
+                        (const heed_tensor *const[]){x, a, b}, &scale, sizeof scale, out);
 }
 
 heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
@@ -136,5 +141,6 @@ heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor
       .count = 3,
       .input = {{"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}, {"weight", weight, HEED_FLOAT32}},
   };
-  return heed__map_run(ctx, &map, out);
+  return heed__recorded(ctx, heed__map_run(ctx, &map, out), HEED__OP_lerp, 3,
+                        (const heed_tensor *const[]){a, b, weight}, NULL, 0, out);
 }

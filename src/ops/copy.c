@@ -86,13 +86,14 @@ heed_status heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const 
     }
     if (!heed__copy_elements(result.tensor, &back)) status = heed__stopped(ctx, "flip");
   }
-  return heed__result_end(ctx, &result, status);
+  return heed__recorded1(ctx, heed__result_end(ctx, &result, status), HEED__OP_flip, x, &named, sizeof named,
+                         out);
 }
 
 heed_status heed__to(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                      heed_tensor **out) {
   if (!*out && x->dtype == dtype) return heed__tensor_from_view(ctx, function, x, out);
-  return copy_as(ctx, function, x, dtype, out);
+  return heed__recorded1(ctx, copy_as(ctx, function, x, dtype, out), HEED__OP_to, x, NULL, 0, out);
 }
 
 heed_status heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out) {
@@ -152,7 +153,7 @@ done:
 
 heed_status heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src) {
   HEED__ENTER(ctx, "copy_", dst, src);
-  return heed__copy(ctx, "copy_", dst, src);
+  return heed__recorded1(ctx, heed__copy(ctx, "copy_", dst, src), HEED__OP_copy, src, NULL, 0, &dst);
 }
 
 heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst, heed_scalar value) {
@@ -163,5 +164,7 @@ heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst
 
 heed_status heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value) {
   HEED__ENTER(ctx, "fill_", dst, value);
-  return heed__fill(ctx, "fill_", dst, value);
+  heed_status status = heed__check_writable(ctx, "fill_", dst);
+  if (status == HEED_OK) status = heed__fill(ctx, "fill_", dst, value);
+  return heed__recorded(ctx, status, HEED__OP_fill, 0, NULL, NULL, 0, &dst);
 }

@@ -228,8 +228,8 @@ done:
   return end_drawing(ctx, &d, status);
 }
 
-heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
-                       const heed_tensor *x, heed_tensor **out) {
+static heed_status drop(heed_context *ctx, const char *function, heed_generator *g, double p,
+                        const heed_tensor *x, heed_tensor **out) {
   drawing d;
   clear_drawing(&d);
   heed_tensor ordered, *made = NULL;
@@ -262,6 +262,30 @@ done:
   else
     heed_tensor_free(made);
   return status;
+}
+
+/* x times a mask of 0 and 1 / (1 - p), which its gradient needs: the same bits. */
+static heed_status recorded_drop(heed_context *ctx, const char *function, heed_generator *g, double p,
+                                 const heed_tensor *x, heed_tensor **out) {
+  heed_tensor *ones = NULL, *mask = NULL;
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  heed_status status = heed__new_like(ctx, function, x, HEED_FLOAT32, &ones);
+  if (status == HEED_OK) status = heed__fill(ctx, function, ones, heed_number(1));
+  if (status == HEED_OK) status = drop(ctx, function, g, p, ones, &mask);
+  if (status == HEED_OK && *out == NULL) status = heed__new_like(ctx, function, x, HEED_FLOAT32, out);
+  if (status == HEED_OK) status = heed__mul(ctx, function, "x", x, "the mask", mask, out);
+  heed__resume_recording(ctx, recorder);
+  status = heed__recorded2(ctx, status, HEED__OP_dropout, x, mask, out);
+  heed_tensor_free(ones);
+  heed_tensor_free(mask);
+  return status;
+}
+
+heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
+                       const heed_tensor *x, heed_tensor **out) {
+  if (ctx->recorder == NULL || x->dtype != HEED_FLOAT32 || !heed__wants_gradient(x))
+    return drop(ctx, function, g, p, x, out);
+  return recorded_drop(ctx, function, g, p, x, out);
 }
 
 heed_status heed_dropout(heed_context *ctx, heed_generator *g, double p, const heed_tensor *x,

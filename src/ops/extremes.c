@@ -181,28 +181,47 @@ done:
   return heed__indexed_result_end(ctx, &result, status);
 }
 
+/* The gradient goes to the elements at the indices; of the flattened tensor, to all that are equal. */
+static heed_status choose_along(heed_context *ctx, const char *function, heed__op op,
+                                const heed__reduction *table, const heed_tensor *x, int dim, bool keepdim,
+                                heed_tensor **values, heed_tensor **indices) {
+  heed_tensor *own = NULL;
+  if (ctx->recorder != NULL && indices == NULL) indices = &own;
+  heed_status status = choose(ctx, function, table, x, dim == 0 ? 0 : 1, &dim, keepdim, values, indices);
+  if (ctx->recorder != NULL && status == HEED_OK) {
+    heed__view_values v = {.first = dim == 0, .step = keepdim};
+    status = heed__check_dim(ctx, function, x->ndim, dim == 0 ? 1 : dim, &v.order[0]);
+    const heed_tensor *const inputs[] = {x, *indices};
+    status = heed__recorded(ctx, status, op, 2, inputs, &v, sizeof v, values);
+  }
+  heed_tensor_free(own);
+  return status;
+}
+
 heed_status heed_max(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                      heed_tensor **indices) {
   HEED__ENTER(ctx, "max", x, values);
   HEED__MAY_ENTER(ctx, "max", indices);
-  return choose(ctx, "max", maximum, x, dim == 0 ? 0 : 1, &dim, keepdim, values, indices);
+  return choose_along(ctx, "max", HEED__OP_max, maximum, x, dim, keepdim, values, indices);
 }
 
 heed_status heed_min(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                      heed_tensor **indices) {
   HEED__ENTER(ctx, "min", x, values);
   HEED__MAY_ENTER(ctx, "min", indices);
-  return choose(ctx, "min", minimum, x, dim == 0 ? 0 : 1, &dim, keepdim, values, indices);
+  return choose_along(ctx, "min", HEED__OP_min, minimum, x, dim, keepdim, values, indices);
 }
 
 heed_status heed_amax(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                       heed_tensor **out) {
   HEED__ENTER(ctx, "amax", x, out);
-  return choose(ctx, "amax", maximum, x, ndims, dims, keepdim, out, NULL);
+  const heed_status status = choose(ctx, "amax", maximum, x, ndims, dims, keepdim, out, NULL);
+  return heed__recorded_reduction(ctx, status, HEED__OP_amax, x, ndims, dims, keepdim, 0, out);
 }
 
 heed_status heed_amin(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                       heed_tensor **out) {
   HEED__ENTER(ctx, "amin", x, out);
-  return choose(ctx, "amin", minimum, x, ndims, dims, keepdim, out, NULL);
+  const heed_status status = choose(ctx, "amin", minimum, x, ndims, dims, keepdim, out, NULL);
+  return heed__recorded_reduction(ctx, status, HEED__OP_amin, x, ndims, dims, keepdim, 0, out);
 }

@@ -215,7 +215,8 @@ heed_status heed__masked_select(heed_context *ctx, const char *function, const h
   status = heed__result_begin(ctx, function, &result, out, x->dtype, ndim, shape, false, 2, inputs);
   if (status != HEED_OK) return status;
   if (!copy_masked(x, mask, result.tensor, false)) status = heed__stopped(ctx, function);
-  return heed__result_end(ctx, &result, status);
+  return heed__recorded(ctx, heed__result_end(ctx, &result, status), HEED__OP_masked_select, 2, inputs, NULL,
+                        0, out);
 }
 
 heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
@@ -226,6 +227,7 @@ heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const he
 
 heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_tensor *x,
                                 const heed_tensor *mask, const heed_tensor *value) {
+  const heed_tensor *const given[] = {x, mask, value};
   heed_tensor *mask_copy = NULL, *value_copy = NULL, list;
   int ndim = 0;
   int64_t shape[HEED_MAX_DIMS];
@@ -246,7 +248,7 @@ heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_te
 done:
   heed_tensor_free(mask_copy);
   heed_tensor_free(value_copy);
-  return status;
+  return heed__recorded(ctx, status, HEED__OP_masked_assign, 3, given, NULL, 0, &x);
 }
 
 heed_status heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,

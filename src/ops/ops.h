@@ -51,13 +51,13 @@ typedef struct heed__view_values {
 /* What a reduction over `dims` tells its gradient. */
 typedef struct heed__reduction_values {
   uint32_t dims; /* bits, from 0: those that were reduced */
-  bool keepdim;
-  double number; /* of the operation: the correction of var, the p of norm */
+  bool keepdim, all; /* all: no dimensions were given */
+  double number;     /* of the operation: the correction of var, the p of norm */
 } heed__reduction_values;
 /** dims as given to the operation. */
 HEED_MUST_USE
 heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
-                                     int ndims, const int *dims, bool keepdim, heed_tensor **out);
+                                     int ndims, const int *dims, bool keepdim, double number, heed_tensor **out);
 HEED_MUST_USE
 static inline heed_status heed__recorded2(heed_context *ctx, heed_status status, heed__op op,
                                           const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {

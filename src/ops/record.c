@@ -18,9 +18,10 @@ heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op
 }
 
 heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
-                                     int ndims, const int *dims, bool keepdim, heed_tensor **out) {
+                                     int ndims, const int *dims, bool keepdim, double number,
+                                     heed_tensor **out) {
   if (ctx->recorder == NULL || status != HEED_OK) return status;
-  heed__reduction_values values = {.keepdim = keepdim};
+  heed__reduction_values values = {.keepdim = keepdim, .all = ndims == 0, .number = number};
   for (int i = 0; i < ndims; i++) {
     const int d = dims[i] < 0 ? dims[i] + (x->ndim > 0 ? x->ndim : 1) : dims[i] - 1;
     values.dims |= 1u << d;

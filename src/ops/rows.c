@@ -317,6 +317,16 @@ static heed_status cumulative(heed_context *ctx, const char *function, cumulativ
   return heed__result_end(ctx, &result, status);
 }
 
+static heed_status recorded_cumulative(heed_context *ctx, const char *function, heed__op op,
+                                       cumulative_lane *const *of_dtype, const heed_tensor *x, int dim,
+                                       heed_tensor **out) {
+  heed__view_values v = {.first = 0};
+  heed_status status = cumulative(ctx, function, of_dtype, x, dim, out);
+  if (ctx->recorder == NULL || status != HEED_OK) return status;
+  status = heed__check_dim(ctx, function, x->ndim, dim, &v.order[0]);
+  return heed__recorded1(ctx, status, op, x, &v, sizeof v, out);
+}
+
 heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
   HEED__ENTER(ctx, "cumsum", x, out);
   static cumulative_lane *const of_dtype[] = {
@@ -324,7 +334,7 @@ heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_t
       [HEED_INT64] = int64_cumsum,
       [HEED_FLOAT32] = float_cumsum,
   };
-  return cumulative(ctx, "cumsum", of_dtype, x, dim, out);
+  return recorded_cumulative(ctx, "cumsum", HEED__OP_cumsum, of_dtype, x, dim, out);
 }
 
 heed_status heed_cumprod(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
@@ -334,5 +344,5 @@ heed_status heed_cumprod(heed_context *ctx, const heed_tensor *x, int dim, heed_
       [HEED_INT64] = int64_cumprod,
       [HEED_FLOAT32] = float_cumprod,
   };
-  return cumulative(ctx, "cumprod", of_dtype, x, dim, out);
+  return recorded_cumulative(ctx, "cumprod", HEED__OP_cumprod, of_dtype, x, dim, out);
 }

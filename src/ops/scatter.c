@@ -142,8 +142,9 @@ static heed_status check_scatter(heed_context *ctx, const char *function, const 
 heed_status heed__scatter(heed_context *ctx, const char *function, heed_tensor *x, int dim,
                           const heed_tensor *index, const heed_tensor *src, heed_scatter_reduce reduce) {
   heed_tensor *index_copy = NULL, *src_copy = NULL, heads, indices, from;
+  const heed_tensor *const given[] = {x, index, src};
   heed__lane lane;
-  int d;
+  int d = 0;
   heed_status status = heed__check_dim(ctx, function, x->ndim, dim, &d);
   if (status != HEED_OK) goto done;
   status = check_scatter(ctx, function, x, d, index, src);
@@ -161,7 +162,8 @@ heed_status heed__scatter(heed_context *ctx, const char *function, heed_tensor *
 done:
   heed_tensor_free(index_copy);
   heed_tensor_free(src_copy);
-  return status;
+  const heed__view_values v = {.order = {d}, .first = reduce};
+  return heed__recorded(ctx, status, HEED__OP_scatter, 3, given, &v, sizeof v, &x);
 }
 
 static heed_status check_reduce(heed_context *ctx, const char *function, heed_scatter_reduce reduce) {

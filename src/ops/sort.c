@@ -208,6 +208,22 @@ done:
   return heed__indexed_result_end(ctx, &result, status);
 }
 
+/* sorted, whose values are recorded with the indices, to which their gradient goes. */
+static heed_status recorded_sorted(heed_context *ctx, const char *function, heed__op op, const heed_tensor *x,
+                                   int d, int64_t k, bool largest, heed_tensor **values,
+                                   heed_tensor **indices) {
+  heed_tensor *own = NULL;
+  if (ctx->recorder != NULL && indices == NULL) indices = &own;
+  heed_status status = sorted(ctx, function, x, d, k, largest, values, indices);
+  if (ctx->recorder != NULL && status == HEED_OK) {
+    const heed__view_values v = {.order = {d}, .step = 1};
+    const heed_tensor *const inputs[] = {x, *indices};
+    status = heed__recorded(ctx, status, op, 2, inputs, &v, sizeof v, values);
+  }
+  heed_tensor_free(own);
+  return status;
+}
+
 heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool descending, heed_tensor **values,
                       heed_tensor **indices) {
   HEED__ENTER(ctx, "sort", x, values);
@@ -217,7 +233,8 @@ heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool des
   if (status != HEED_OK) return status;
   status = heed__check_dim(ctx, "sort", x->ndim, dim, &d);
   if (status != HEED_OK) return status;
-  return sorted(ctx, "sort", x, d, x->ndim > 0 ? x->shape[d] : 1, descending, values, indices);
+  return recorded_sorted(ctx, "sort", HEED__OP_sort, x, d, x->ndim > 0 ? x->shape[d] : 1, descending, values,
+                         indices);
 }
 
 heed_status heed__topk(heed_context *ctx, const char *function, const heed_tensor *x, int64_t k, int dim,
@@ -234,7 +251,7 @@ heed_status heed__topk(heed_context *ctx, const char *function, const heed_tenso
     return heed__fail(ctx, HEED_INDEX,
                       "%s: k is %lld; dimension %d has size %lld, so it must be from 0 to %lld", function,
                       (long long)k, d + 1, (long long)x->shape[d], (long long)x->shape[d]);
-  return sorted(ctx, function, x, d, k, largest, values, indices);
+  return recorded_sorted(ctx, function, HEED__OP_topk, x, d, k, largest, values, indices);
 }
 
 heed_status heed_topk(heed_context *ctx, const heed_tensor *x, int64_t k, int dim, bool largest,

@@ -179,6 +179,14 @@ end)
 describe("a loader", function()
   local x = heed.range(1, 10):long()
 
+  it("says how it is iterated over", function()
+    local loader = data.DataLoader(x, 2)
+    fails("a heed.DataLoader is called; its iterator is loader:iter(): write for x, y in loader:iter() do",
+      function() for _ in loader do return end end) -- luacheck: ignore 512
+    fails("a heed.DataLoader has no method or field 'state_dit'; did you mean 'state_dict'?",
+      function() return loader.state_dit end)
+  end)
+
   it("gives what collate_fn makes of the samples", function()
     local function collate_fn(samples) return #samples, samples[1]:item() end
     local loader = data.DataLoader(x, { batch_size = 4, collate_fn = collate_fn })

@@ -393,7 +393,7 @@ local mistakes = {
     { "heed.inference_mode(function() end)",
       "heed has no function or field 'inference_mode'; write heed.no_grad(function() ... end)" },
     { "heed.grad(x)", "heed has no function or field 'grad'; write heed.autograd.grad(y, x)" },
-    { "heed.DataLoader(x)", "heed has no function or field 'DataLoader'; write heed.utils.data" },
+    { "heed.DataLoader(x)", "heed has no function or field 'DataLoader'; it is heed.utils.data.DataLoader" },
     { "nn.AdamW(m:parameters())",
       "heed.nn has no function or field 'AdamW'; heed.optim has the optimizers: heed.optim.AdamW("
         .. "m:parameters(), {lr = 3e-4}), then loss:backward() and optimizer:step()" },

@@ -241,3 +241,26 @@ describe("dropout", function()
     assert.error_matches(function() heed.dropout(heed.ones(2):long(), 0.5) end, "dropout: .*int64")
   end)
 end)
+
+describe("heed.default_generator", function()
+  local generator = heed.default_generator
+
+  it("is what manual_seed seeds and functions draw from", function()
+    heed.manual_seed(5)
+    local expected = { heed.rand(3):tolist(), heed.randperm(4):tolist() }
+    generator:manual_seed(5)
+    assert.same(expected, { heed.rand(3, { generator = generator }):tolist(), heed.randperm(4):tolist() })
+    assert.equal("heed.Generator", tostring(generator))
+  end)
+
+  it("has a state that can be restored", function()
+    heed.manual_seed(6)
+    heed.randn(3)
+    local state = generator:get_state()
+    local expected = heed.randn(5):tolist()
+    heed.rand(100)
+    generator:set_state(state)
+    assert.same(expected, heed.randn(5):tolist())
+    assert.equal(state, heed.Generator(1):set_state(state):get_state())
+  end)
+end)

@@ -22,8 +22,12 @@ end
 --- Adds {path, object, state, load} for every object to `list`, by kind; names that the checkpoint lacks to `missing`.
 local function collect(found, objects, state, path, depth)
   if depth > DEEPEST then E.fail("%s: the objects are nested more than %d tables deep", METHOD, DEEPEST) end
-  for key, object in next, objects do
+  local keys = {} -- first, since a metamethod may change the table
+  for key in next, objects do keys[#keys + 1] = key end
+  E.sort(keys, METHOD, function(a, b) return tostring(a) < tostring(b) end)
+  for _, key in ipairs(keys) do
     E.check_cancel(METHOD)
+    local object = rawget(objects, key)
     local at = (path == "" and "" or path .. ".") .. tostring(key)
     local part = rawget(state, key)
     local load = checkpoints.method_of(object, "load_state_dict")

@@ -9,6 +9,14 @@ local M = {}
 
 local VALUES, KIND = {}, {}
 
+--- A key for messages, with the nearest of the names, the keys of further arguments.
+local function described(key, ...)
+  if type(key) ~= "string" then return E.what(key) end
+  local suggest = require "heed.suggest"
+  local question = suggest.question(suggest.nearest(key, ...))
+  return ("'%s'%s"):format(key, question and "; " .. question or "")
+end
+
 --- A class of objects. name: without "heed."; readable: the names of the values that can be read; methods: called with
 --- a colon, given the values instead of the object, framed. Optional methods: `len`, also for #x; `item`, for x[i];
 --- `tostring`.
@@ -40,12 +48,16 @@ function M.class(name, readable, methods, yields)
     if shown[key] then return values_of(self, key)[key] end
     if type(key) == "number" and item then return item(self, key) end
     if type(key) == "string" and key:find "^_" then return nil end
-    E.fail("a heed.%s has no method or field %s", name, type(key) == "string" and ("'%s'"):format(key) or E.what(key))
+    E.fail("a heed.%s has no method or field %s", name, described(key, public, shown))
   end
   class.meta.__newindex = core.frame(function(_, key)
-    E.fail("the field %s of a heed.%s cannot be set; make a new one", type(key) == "string" and ("'%s'"):format(key)
-      or E.what(key), name)
+    E.fail("the field %s of a heed.%s cannot be set; make a new one", described(key), name)
   end)
+  if public.iter then -- for x in loader do
+    class.meta.__call = core.frame(function()
+      E.fail("a heed.%s is called; its iterator is loader:iter(): write for x, y in loader:iter() do", name)
+    end)
+  end
   if methods.len then class.meta.__len = function(self) return public.len(self) end end
   class.meta.__tostring = core.frame(function(self)
     local values = values_of(self, name)
