@@ -400,6 +400,21 @@ HEED_CALL heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, cons
                     int nx, const heed_tensor *const *x, heed_tensor **dx,
                     const heed_backward_options *options);
 
+/* A backward pass in slices of time, for programs that must not stand still. Its result is that of
+ * heed_backward, bit for bit; the gradients of leaves change at its end, all of them or, after an error,
+ * none. Between two slices everything may be used, the graph by other passes, too. */
+typedef struct heed_backward_steps heed_backward_steps;
+/** Begins a pass; the arguments and errors are those of heed_backward. */
+HEED_CALL heed_backward_steps_new(heed_context *ctx, int count, const heed_tensor *const *y,
+                                  const heed_tensor *const *dy, const heed_backward_options *options,
+                                  heed_backward_steps **out);
+/** Goes on for that many seconds, at least through one operation, which is not divided. Errors: as
+ * heed_backward; after one the pass cannot go on, and another one can begin. */
+HEED_CALL heed_backward_steps_advance(heed_backward_steps *steps, double seconds, bool *done);
+/** The operations that are done, of all. Either may be NULL. */
+HEED_API void heed_backward_steps_progress(const heed_backward_steps *steps, int64_t *done, int64_t *total);
+HEED_API void heed_backward_steps_free(heed_backward_steps *steps); /* NULL is allowed; nothing changes */
+
 /* An operation of the host's with a gradient. */
 typedef struct heed_function {
   size_t size;      /* sizeof(heed_function) */
@@ -421,9 +436,9 @@ HEED_CALL heed_record(heed_context *ctx, const heed_function *f, int inputs, con
 
 /* One step of an optimiser over all of a model's parameters, in one pass over memory, with PyTorch's numbers
  * and defaults. Of `count` parameters x[i], float32 of any strides, each is changed by its gradient dx[i], of
- * its shape; x[i] is left as it is where dx[i] is NULL, or where dx is NULL and heed_tensor_grad(x[i]) is. The
- * states are tensors of the shape of their parameter, zeros at first, one for each parameter with a gradient,
- * which the step changes as well; steps[i], 0 at first, counts the steps of x[i].
+ * its shape; x[i] is left as it is where dx[i] is NULL, or where dx is NULL and heed_tensor_grad(x[i]) is.
+ * The states are tensors of the shape of their parameter, zeros at first, one for each parameter with a
+ * gradient, which the step changes as well; steps[i], 0 at first, counts the steps of x[i].
  *
  * All or nothing: after an error nothing has changed, and what has begun is not stopped by a limit or by
  * heed_cancel; those are checked before. Nothing is recorded. The bits of the result depend neither on the

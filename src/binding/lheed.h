@@ -43,6 +43,8 @@ typedef struct lheed_state {
   uint64_t pairs;       /* see lheed_box */
   lua_State *running;   /* calls heed_module_forward; NULL: none does (lown.c) */
   bool raised;          /* a module in Lua raised an error there, which is on top of the stack */
+  bool detects_anomaly; /* see heed_backward_options */
+  struct kept_value *dropped; /* see lheed_drop_kept */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[16]; /* see lheed_add_transparent */
@@ -176,6 +178,15 @@ lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type);
 void lheed_push_object(lua_State *L);
 /** Whether the value at idx is one. */
 bool lheed_is_object(lua_State *L, int idx);
+
+/** Keeps the value at idx until lheed_drop_kept, which needs no Lua state; raises if memory runs out. The
+ * result identifies it. (lkept.c) */
+void *lheed_keep(lua_State *L, int idx);
+void lheed_push_kept(lua_State *L, const void *kept);
+lheed_state *lheed_state_of_kept(const void *kept);
+void lheed_drop_kept(void *kept);
+/** Lets the collector have what was dropped since the last call. Does not allocate. */
+void lheed_forget_dropped(lua_State *L, lheed_state *S);
 
 /** Ends a function with n results: the collector makes a step for the memory taken since the last one. May
  * run finalizers. */
@@ -362,9 +373,16 @@ void lheed_push_tap_boxes(lua_State *L, lheed_tap_boxes *taps);
 /** Moves the taps in *found into the boxes, and pushes a table of them by name. */
 void lheed_push_taps(lua_State *L, const lheed_tap_boxes *taps, const heed_attention_taps *found);
 
+/** The option requires_grad of functions that make tensors; raises if it is true and they are not float32.
+ * (lgrad.c) */
+bool lheed_opt_leaf(lua_State *L, int idx, const char *function, heed_dtype dtype);
+/** Ends a function whose result, the tensor on top of the stack, is new: with `leaf`, it wants a gradient. */
+int lheed_return_leaf(lua_State *L, bool leaf);
 /** Pushes the gradient of the tensor at 1, or nil; sets it to the value at 3. (lgrad.c) */
 void lheed_push_grad(lua_State *L);
 void lheed_set_grad(lua_State *L);
+/** x.requires_grad = the value at 3, of the tensor at 1. */
+void lheed_set_requires_grad(lua_State *L);
 
 /** heed.ipairs; also the metamethod __ipairs, which 5.2 alone needs for userdata. (lobject.c) */
 int lheed_ipairs(lua_State *L);
@@ -438,7 +456,9 @@ void lheed_open_late(lua_State *L);
   X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
-  X(grad)         /* lgrad.c: recording, backward passes, gradients of tensors */                            \
+  X(kept)         /* lkept.c: values that C objects hold */                                                  \
+  X(grad)         /* lgrad.c: recording, and gradients of tensors */                                         \
+  X(backward)     /* lbackward.c: backward passes, hooks, functions with a gradient */                       \
   X(optim)        /* loptim.c: steps of optimisers, norms of gradients */                                    \
   X(print)        /* lprint.c: tostring, concatenation */                                                    \
   X(random)       /* lrandom.c: seeds, Generator, random tensors */                                          \

@@ -126,7 +126,7 @@ static int push_row(lua_State *L, int64_t i) {
   x = lheed_tensor(L, 1, "index", "x"); /* read again: pushing the box may have run finalizers */
   heed__alias_on_stack(&view, x);
   select_row(&view, at);
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "index", &view, out));
+  LHEED_TRY(L, heed__strided_view(x->storage->context, "index", x, &view, true, out));
   return lheed_return(L, 1);
 }
 
@@ -139,6 +139,15 @@ static int read_row(lua_State *L) {
   return push_row(L, i);
 }
 
+/* The view of x, which is at slot 1; while operations are recorded as a tensor, in a box that this pushes. */
+static const heed_tensor *recorded_part(lua_State *L, const heed_tensor *view) {
+  if (view->storage->context->recorder == NULL) return view;
+  heed_tensor **part = lheed_push_tensor(L);
+  LHEED_TRY(L, heed__strided_view(view->storage->context, "index", lheed_tensor(L, 1, "index", "x"), view,
+                                  false, part));
+  return *part;
+}
+
 /* x[{…}] for lists that view_table leaves; *out is the box at slot 3. */
 static int read_list(lua_State *L, heed_tensor **out) {
   heed_tensor view;
@@ -148,13 +157,14 @@ static int read_list(lua_State *L, heed_tensor **out) {
   lheed_read_list(L, &list, &view);
   heed_context *ctx = view.storage->context;
   if (list.count > 0) {
+    const heed_tensor *part = recorded_part(L, &view);
     get_indices(L, &list, indices, &names);
-    LHEED_TRY(L, heed__index(ctx, "index", &view, list.count, indices, &names, out));
+    LHEED_TRY(L, heed__index(ctx, "index", part, list.count, indices, &names, out));
   } else if (view.ndim == 0) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
     return 1;
   } else {
-    LHEED_TRY(L, heed__tensor_from_view(ctx, "index", &view, out));
+    LHEED_TRY(L, heed__strided_view(ctx, "index", lheed_tensor(L, 1, "index", "x"), &view, false, out));
   }
   lua_settop(L, 3);
   return lheed_return(L, 1);
@@ -177,7 +187,9 @@ static int read_table(lua_State *L) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
     return 1;
   }
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "index", &view, out));
+  const bool selects = lua_rawgeti(L, 2, (lua_Integer)lua_rawlen(L, 2)) == LUA_TNUMBER;
+  lua_pop(L, 1);
+  LHEED_TRY(L, heed__strided_view(x->storage->context, "index", x, &view, selects, out));
   return lheed_return(L, 1);
 }
 
@@ -216,14 +228,11 @@ static void push_is_parameter(lua_State *L) {
 
 /* x.T: all dimensions in reverse */
 static void push_reversed(lua_State *L) {
-  heed_tensor view, **out = lheed_push_tensor(L);
+  heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "T", "x");
-  heed__alias_on_stack(&view, x);
-  for (int d = 0; d < x->ndim; d++) {
-    view.shape[d] = x->shape[x->ndim - 1 - d];
-    view.stride[d] = x->stride[x->ndim - 1 - d];
-  }
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "T", &view, out));
+  int dims[HEED_MAX_DIMS];
+  for (int d = 0; d < x->ndim; d++) dims[d] = x->ndim - d;
+  LHEED_TRY(L, heed_permute(x->storage->context, x, x->ndim, dims, out));
 }
 
 /* x.mT: the last two dimensions exchanged */
@@ -320,21 +329,32 @@ static void assign(lua_State *L, heed_tensor *view) {
   heed_context *ctx = view->storage->context;
   if (view->ndim == 0 && lua_type(L, 3) == LUA_TNUMBER) {
     heed__store(view->dtype, view->data, lheed_scalar(L, 3, "index", "the value"));
+    LHEED_TRY(L, heed__recorded_assignment(ctx, HEED_OK, lheed_tensor(L, 1, "index", "x"), view, NULL));
     return;
   }
   heed__number number;
   heed_tensor value;
-  heed__alias_on_stack(&value, lheed_operand(L, 3, "index", "the value", &number));
+  const heed_tensor *given = lheed_operand(L, 3, "index", "the value", &number);
+  heed__alias_on_stack(&value, given);
   /* Leading sizes of 1 are dropped: as in PyTorch, [1] can be assigned to an element. */
   while (value.ndim > view->ndim && value.shape[0] == 1) select_row(&value, 0);
   LHEED_TRY(L, heed__check_expands(ctx, "index", "the value", &value, view->ndim, view->shape));
-  LHEED_TRY(L, heed__copy(ctx, "index", view, &value));
+  LHEED_TRY(L, heed__recorded_assignment(ctx, heed__copy(ctx, "index", view, &value),
+                                         lheed_tensor(L, 1, "index", "x"), view, given));
 }
 
-/* The value at slot 3, without leading sizes of 1, which do not matter where it broadcasts. */
-static void read_written(lua_State *L, heed__number *number, heed_tensor *value) {
-  heed__alias_on_stack(value, lheed_operand(L, 3, "index", "the value", number));
+/* The value at slot 3, without leading sizes of 1, which do not matter where it broadcasts: *value, or, while
+ * operations are recorded, a tensor in a box that this pushes. */
+static const heed_tensor *read_written(lua_State *L, heed__number *number, heed_tensor *value) {
+  const heed_tensor *given = lheed_operand(L, 3, "index", "the value", number);
+  heed__alias_on_stack(value, given);
   while (value->ndim > 0 && value->shape[0] == 1) select_row(value, 0);
+  if (given->storage == NULL || given->storage->context->recorder == NULL) return value;
+  if (value->ndim == given->ndim) return given;
+  heed_tensor **trimmed = lheed_push_tensor(L);
+  given = lheed_tensor(L, 3, "index", "the value");
+  LHEED_TRY(L, heed__reshape(given->storage->context, "index", given, value->ndim, value->shape, trimmed));
+  return *trimmed;
 }
 
 static void assign_picks(lua_State *L) {
@@ -350,8 +370,10 @@ static void assign_picks(lua_State *L) {
     return;
   }
   check_has_rows(L, x);
-  read_written(L, &number, &value);
-  LHEED_TRY(L, heed__index_put(ctx, "index", x, 1, &key, &whole_index, &value, false, true));
+  const heed_tensor *written = read_written(L, &number, &value);
+  x = lheed_tensor(L, 1, "index", "x"); /* read again: reading the value may have run finalizers */
+  key = lheed_tensor(L, 2, "index", "the index");
+  LHEED_TRY(L, heed__index_put(ctx, "index", x, 1, &key, &whole_index, written, false, true));
 }
 
 /* x[{…}] = v for lists that view_table leaves */
@@ -368,9 +390,19 @@ static void assign_list(lua_State *L) {
     assign(L, &view);
     return;
   }
+  const heed_tensor *written = read_written(L, &number, &value);
+  if (ctx->recorder != NULL) { /* the part is changed in a copy, which is assigned */
+    const heed_tensor *part = recorded_part(L, &view);
+    heed_tensor **changed = lheed_push_tensor(L);
+    LHEED_TRY(L, heed_clone(ctx, part, changed));
+    get_indices(L, &list, indices, &names);
+    LHEED_TRY(L, heed__index_put(ctx, "index", *changed, list.count, indices, &names, written, false, true));
+    LHEED_TRY(L, heed__recorded_assignment(ctx, heed__copy(ctx, "index", &view, *changed),
+                                           lheed_tensor(L, 1, "index", "x"), &view, *changed));
+    return;
+  }
   get_indices(L, &list, indices, &names);
-  read_written(L, &number, &value);
-  LHEED_TRY(L, heed__index_put(ctx, "index", &view, list.count, indices, &names, &value, false, true));
+  LHEED_TRY(L, heed__index_put(ctx, "index", &view, list.count, indices, &names, written, false, true));
 }
 
 /* __newindex */
@@ -383,13 +415,18 @@ static int write_index(lua_State *L) {
     lheed_set_grad(L);
     return 0;
   }
+  if (type == LUA_TSTRING && strcmp(lua_tostring(L, 2), "requires_grad") == 0) {
+    lheed_set_requires_grad(L);
+    return 0;
+  }
   if (type == LUA_TSTRING) {
     const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, "Tensor", 2, 0, 0);
     return lheed_error(L, "index: fields of a tensor cannot be set (%s)%s", key, hint);
   }
   LHEED_TRY(L, heed__check_writable(x->storage->context, "index", x));
   if (type == LUA_TTABLE) {
-    char *element = lua_type(L, 3) == LUA_TNUMBER ? find_element(L, x) : NULL;
+    const bool plain = lua_type(L, 3) == LUA_TNUMBER && !heed_is_recording(x->storage->context);
+    char *element = plain ? find_element(L, x) : NULL;
     if (element) {
       heed__store(x->dtype, element, lheed_scalar(L, 3, "index", "the value"));
     } else {

@@ -1,26 +1,12 @@
 /* The backward pass: gradients flow from the youngest node to the oldest. They gather in the nodes; the
  * leaves get theirs at the end, when nothing can fail any more, and until then a node keeps what it saved. So
  * a pass that fails has changed nothing and can be repeated. */
-#include "grad.h"
+#include "pass.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* One pass. A pass inside of another one (a checkpoint's) adds its nodes and leaves to it. */
-typedef struct heed__backward_run {
-  heed_context *ctx;
-  heed_backward_options options;
-  heed__node *touched; /* a list: all nodes and leaves that have or had pending gradients */
-  heed__node **heap;   /* nodes to go through, the youngest first */
-  size_t count, capacity;
-  uint64_t oldest; /* nodes before it lead to nothing that is wanted */
-  /* heed_grad: what is asked for, instead of leaves' gradients */
-  int asked_count;
-  const heed_tensor *const *asked;
-  heed__node **asked_node;
-  heed_tensor **result;
-  struct heed__backward_run *outer;
-} backward_run;
+typedef heed__pass backward_run;
 
 /* ---- The heap of nodes ---- */
 
@@ -31,7 +17,7 @@ static void heap_push(backward_run *run, heed__node *node) {
   run->heap[i] = node;
 }
 
-static heed__node *heap_pop(backward_run *run) {
+heed__node *heed__pass_next(backward_run *run) {
   heed__node *first = run->heap[0], *last = run->heap[--run->count];
   size_t i = 0;
   for (size_t child; (child = 2 * i + 1) < run->count; i = child) {
@@ -53,6 +39,12 @@ static heed_status heap_reserve(backward_run *run) {
   run->heap = more;
   run->capacity = wanted;
   return HEED_OK;
+}
+
+heed_status heed__pass_push(backward_run *run, heed__node *node) {
+  const heed_status status = heap_reserve(run);
+  if (status == HEED_OK) heap_push(run, node);
+  return status;
 }
 
 /* ---- Sums of gradients ---- */
@@ -116,10 +108,9 @@ static heed_status pend(backward_run *run, heed__node *node, uint32_t output, he
 /* Calls the hooks of result `output`, in the order in which they were added. */
 static heed_status call_hooks(heed_context *ctx, heed__node *node, uint32_t output) {
   heed_status status = HEED_OK;
-  for (heed__tensor_hook *hook = node->hooks, *next; hook != NULL && status == HEED_OK; hook = next) {
-    next = hook->next;
+  for (heed__tensor_hook *hook = node->hooks; hook != NULL && status == HEED_OK; hook = hook->next) {
     heed_tensor *gradient = node->pending[output], *changed = NULL;
-    if (hook->output != output || gradient == NULL) continue;
+    if (hook->call == NULL || hook->output != output || gradient == NULL) continue;
     status = hook->call(hook->user, gradient, &changed);
     if (status == HEED_OK && changed != NULL) {
       char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
@@ -171,7 +162,7 @@ static heed_status check_nan(heed_context *ctx, const heed__node *node, int i, c
   heed_tensor_free(any);
   if (status || !found) return status;
   return heed__fail(ctx, HEED_ARGUMENT, "backward: the gradient of input %d of %s (%s) contains nan", i + 1,
-                    node->gradient->function, node->gradient->name);
+                    node->gradient->function, heed__gradient_name(node));
 }
 
 /* Gives the gradient of input i, taken over, to what computed it. */
@@ -197,7 +188,7 @@ static heed_status pass_on(backward_run *run, heed__node *node, int i, heed_tens
 
 #define FEW_INPUTS 8
 
-static heed_status go_through(backward_run *run, heed__node *node) {
+heed_status heed__pass_through(backward_run *run, heed__node *node) {
   heed_context *ctx = run->ctx;
   heed_status status = HEED_OK;
   bool any = false;
@@ -289,7 +280,13 @@ static void commit(backward_run *run) {
   }
 }
 
-static void clean(backward_run *run, bool spend) {
+heed_status heed__pass_end(backward_run *run) {
+  const heed_status status = add_kept(run);
+  if (status == HEED_OK) commit(run);
+  return status;
+}
+
+void heed__pass_clean(backward_run *run, bool spend) {
   for (heed__node *node = run->touched, *next; node != NULL; node = next) {
     next = node->next;
     for (int i = 0; i < node->outputs; i++) {
@@ -306,8 +303,8 @@ static void clean(backward_run *run, bool spend) {
 
 /* ---- The pass ---- */
 
-static heed_status start(backward_run *run, const char *function, int i, const heed_tensor *y,
-                         const heed_tensor *dy) {
+heed_status heed__pass_start(backward_run *run, const char *function, int i, const heed_tensor *y,
+                             const heed_tensor *dy) {
   heed_context *ctx = run->ctx;
   char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
   if (!heed__wants_gradient(y))
@@ -349,7 +346,7 @@ static heed_status start(backward_run *run, const char *function, int i, const h
 }
 
 /* Puts the name of the called function before the message of the operation that failed. */
-static heed_status name_failure(heed_context *ctx, const char *function, heed_status status) {
+heed_status heed__name_failure(heed_context *ctx, const char *function, heed_status status) {
   char text[HEED__MESSAGE];
   const size_t length = strlen(function);
   if (status == HEED_OK || (strncmp(ctx->message, function, length) == 0 && ctx->message[length] == ':'))
@@ -363,10 +360,10 @@ static heed_status go(backward_run *run, const char *function, int count, const 
   heed_context *ctx = run->ctx;
   heed_status status = HEED_OK;
   for (int i = 0; i < count && status == HEED_OK; i++)
-    status = start(run, function, i, y[i], dy != NULL ? dy[i] : NULL);
+    status = heed__pass_start(run, function, i, y[i], dy != NULL ? dy[i] : NULL);
   while (status == HEED_OK && run->count > 0) {
     if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
-    if (status == HEED_OK) status = go_through(run, heap_pop(run));
+    if (status == HEED_OK) status = heed__pass_through(run, heed__pass_next(run));
   }
   return status;
 }
@@ -376,8 +373,8 @@ static heed_status check_count(heed_context *ctx, const char *function, const ch
   return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %d; it must be 1 or more", function, argument, count);
 }
 
-static heed_status read_options(heed_context *ctx, const char *function, const heed_backward_options *given,
-                                heed_backward_options *out) {
+heed_status heed__pass_options(heed_context *ctx, const char *function, const heed_backward_options *given,
+                               heed_backward_options *out) {
   *out = (heed_backward_options){.size = sizeof(*out)};
   if (given == NULL) return HEED_OK;
   heed_status status = heed__struct_check(ctx, function, "options", "heed_backward_options", given);
@@ -395,7 +392,7 @@ heed_status heed_backward(heed_context *ctx, int count, const heed_tensor *const
   for (int i = 0; i < count && dy != NULL && status == HEED_OK; i++) {
     if (dy[i] != NULL) status = heed__check_tensors(ctx, "backward", "dy", 1, &dy[i]);
   }
-  if (status == HEED_OK) status = read_options(ctx, "backward", options, &run.options);
+  if (status == HEED_OK) status = heed__pass_options(ctx, "backward", options, &run.options);
   if (status) return status;
   if (ctx->backward != NULL)
     return heed__fail(
@@ -405,12 +402,37 @@ heed_status heed_backward(heed_context *ctx, int count, const heed_tensor *const
   ctx->recorder = NULL;
   ctx->backward = &run;
   status = go(&run, "backward", count, y, dy);
-  if (status == HEED_OK) status = add_kept(&run);
-  if (status == HEED_OK) commit(&run);
+  if (status == HEED_OK) status = heed__pass_end(&run);
   ctx->backward = NULL;
   ctx->recorder = recorder;
-  clean(&run, status == HEED_OK && !run.options.retain_graph);
-  return name_failure(ctx, "backward", status);
+  heed__pass_clean(&run, status == HEED_OK && !run.options.retain_graph);
+  return heed__name_failure(ctx, "backward", status);
+}
+
+heed_status heed__backward_within(heed_context *ctx, const char *function, uint64_t after, int count,
+                                  const heed_tensor *const *y, const heed_tensor *const *dy, int nx,
+                                  heed_tensor *const *x, heed_tensor **dx) {
+  backward_run *run = ctx->backward;
+  if (run == NULL) return heed__fail(ctx, HEED_ARGUMENT, "%s: no backward pass is running", function);
+  const struct heed__recorder *recorder = ctx->recorder;
+  ctx->recorder = NULL;
+  heed_status status = HEED_OK;
+  for (int i = 0; i < count && status == HEED_OK; i++)
+    if (dy[i] != NULL) status = heed__pass_start(run, function, i, y[i], dy[i]);
+  while (status == HEED_OK && run->count > 0 && run->heap[0]->order > after) {
+    if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
+    heed__node *node = heed__pass_next(run);
+    if (status == HEED_OK) status = heed__pass_through(run, node);
+    if (status == HEED_OK) heed__node_spend(node); /* nobody else has it */
+  }
+  ctx->recorder = recorder;
+  for (int k = 0; k < nx && status == HEED_OK; k++) {
+    const heed__leaf *leaf = heed__leaf_of(x[k]);
+    if (leaf == NULL) continue;
+    dx[k] = leaf->node->pending[0];
+    leaf->node->pending[0] = NULL;
+  }
+  return status;
 }
 
 /* Finds the nodes of what is asked for, and the oldest of them. */
@@ -464,7 +486,7 @@ heed_status heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, co
   for (int i = 0; i < ny && dy != NULL && status == HEED_OK; i++) {
     if (dy[i] != NULL) status = heed__check_tensors(ctx, "grad", "dy", 1, &dy[i]);
   }
-  if (status == HEED_OK) status = read_options(ctx, "grad", options, &run.options);
+  if (status == HEED_OK) status = heed__pass_options(ctx, "grad", options, &run.options);
   if (status) return status;
   if (ctx->backward != NULL)
     return heed__fail(ctx, HEED_ARGUMENT,
@@ -481,11 +503,11 @@ heed_status heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, co
   if (status == HEED_OK) status = take_asked(&run);
   ctx->backward = NULL;
   ctx->recorder = recorder;
-  clean(&run, status == HEED_OK && !run.options.retain_graph);
+  heed__pass_clean(&run, status == HEED_OK && !run.options.retain_graph);
   heed__release(ctx, run.asked_node);
   for (int k = 0; k < nx && status; k++) {
     heed_tensor_free(dx[k]);
     dx[k] = NULL;
   }
-  return name_failure(ctx, "grad", status);
+  return heed__name_failure(ctx, "grad", status);
 }

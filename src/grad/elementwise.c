@@ -1,58 +1,67 @@
-/* Gradients of elementwise operations on several tensors. Where inputs broadcast, the tape sums. */
-#include "grad.h"
-
+/* Gradients of elementwise arithmetic on several tensors. Where inputs broadcast, the tape sums. */
 #include <math.h>
+
+#include "grad.h"
 
 heed_status heed__backward_same(heed__backward *b, int i) {
   if (!heed__backward_wants(b, i)) return HEED_OK;
   return heed_tensor_alias(b->ctx, b->dy[0], &b->dx[i]);
 }
 
-/* ---- Steps on tensors that are freed at the end ---- */
-
-typedef struct steps {
-  heed_context *ctx;
-  heed_status status;
-  heed_tensor *made[8];
-  int count;
-} steps;
-
-typedef heed_status two(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out);
-typedef heed_status one(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
-
-static const heed_tensor *apply_two(steps *s, two *call, const heed_tensor *a, const heed_tensor *b) {
-  if (s->status != HEED_OK) return NULL;
-  heed_tensor **out = &s->made[s->count++];
-  s->status = call(s->ctx, a, b, out);
-  return *out;
+heed_status heed__backward_map(heed__backward *b, int i, heed__gradient_row *row, const double *numbers,
+                               const heed_tensor *first, const heed_tensor *second) {
+  if (!heed__backward_wants(b, i)) return HEED_OK;
+  return heed__map_gradient(b->ctx, b->function, row, numbers, b->dy[0], first, second, &b->dx[i]);
 }
 
-static const heed_tensor *apply_one(steps *s, one *call, const heed_tensor *x) {
-  if (s->status != HEED_OK) return NULL;
-  heed_tensor **out = &s->made[s->count++];
-  s->status = call(s->ctx, x, out);
-  return *out;
+/* ---- Names that depend on which operand is a number ---- */
+
+#define IS_NUMBER(node, i) ((node)->saved[i].is_number)
+
+const char *heed__sub_name(const heed__node *node) {
+  return IS_NUMBER(node, 0) ? "RsubBackward1" : "SubBackward0";
+}
+const char *heed__pow_name(const heed__node *node) {
+  return IS_NUMBER(node, 1) ? "PowBackward0" : IS_NUMBER(node, 0) ? "PowBackward2" : "PowBackward1";
+}
+const char *heed__remainder_name(const heed__node *node) {
+  return IS_NUMBER(node, 1) ? "RemainderBackward0" : "RemainderBackward1";
+}
+const char *heed__fmod_name(const heed__node *node) {
+  return IS_NUMBER(node, 1) ? "FmodBackward0" : "FmodBackward1";
+}
+const char *heed__lerp_name(const heed__node *node) {
+  return IS_NUMBER(node, 2) ? "LerpBackward0" : "LerpBackward1";
 }
 
-/* value where mask is true. */
-static const heed_tensor *fill_where(steps *s, const heed_tensor *x, const heed_tensor *mask, double value) {
-  if (s->status != HEED_OK) return NULL;
-  heed_tensor **out = &s->made[s->count++];
-  s->status = heed_masked_fill(s->ctx, x, mask, heed_number(value), out);
-  return *out;
-}
+/* ---- Rows: dx from d, the gradient of the result, and from the elements u and v ---- */
 
-/* *out = the last step's result; the others go. */
-static heed_status end_steps_with(steps *s, heed_tensor **out) {
-  if (s->status == HEED_OK) {
-    *out = s->made[s->count - 1];
-    s->made[s->count - 1] = NULL;
+#define ROW(name, value)                                                                                     \
+  static void name(float *dx, const float *dy, const void *a, const void *b, const double *numbers,          \
+                   size_t n) {                                                                               \
+    const float *first = a, *second = b;                                                                     \
+    const float number = numbers ? (float)*numbers : 0.0f;                                                   \
+    (void)second, (void)number;                                                                              \
+    for (size_t i = 0; i < n; i++) {                                                                         \
+      const float d = dy[i], u = first[i], v = second ? second[i] : 0.0f;                                    \
+      (void)v;                                                                                               \
+      dx[i] = (value);                                                                                       \
+    }                                                                                                        \
   }
-  for (int i = 0; i < s->count; i++) heed_tensor_free(s->made[i]);
-  return s->status;
-}
 
-/* ---- Arithmetic ---- */
+ROW(quotient, d / u)
+ROW(divisor, -d *((u / v) / v))
+ROW(squared, d *(2.0f * u))
+ROW(base, u == 0.0f ? 0.0f : d * (u * v))
+ROW(product, d *(number *u))
+ROW(scaled_quotient, d *(number / u))
+ROW(scaled_divisor, -d *(number *u / (v * v)))
+ROW(rest, d *(1.0f - u))
+ROW(difference, d *(v - u))
+
+#undef ROW
+
+/* ---- Sums, products, quotients ---- */
 
 heed_status heed__add_backward(heed__backward *b) {
   const heed_status status = heed__backward_same(b, 0);
@@ -65,6 +74,14 @@ heed_status heed__sub_backward(heed__backward *b) {
   return heed_neg(b->ctx, b->dy[0], &b->dx[1]);
 }
 
+heed_status heed__add_scaled_backward(heed__backward *b) {
+  heed__number alpha;
+  const heed_status status = heed__backward_same(b, 0);
+  if (status || !heed__backward_wants(b, 1)) return status;
+  const heed_tensor *factor = heed__number_tensor(&alpha, heed_number(*(const double *)b->values));
+  return heed_mul(b->ctx, b->dy[0], factor, &b->dx[1]);
+}
+
 heed_status heed__mul_backward(heed__backward *b) {
   heed_tensor x;
   heed_status status = HEED_OK;
@@ -75,225 +92,126 @@ heed_status heed__mul_backward(heed__backward *b) {
   return status;
 }
 
-heed_status heed__dropout_backward(heed__backward *b) {
-  return heed__mul_backward(b);
-}
-
 heed_status heed__div_backward(heed__backward *b) {
-  heed_tensor left, right;
-  heed_status status = HEED_OK;
-  const heed_tensor *divisor = heed__backward_input(b, 1, &right);
-  if (heed__backward_wants(b, 0)) status = heed_div(b->ctx, b->dy[0], divisor, &b->dx[0]);
-  if (status || !heed__backward_wants(b, 1)) return status;
-  steps s = {.ctx = b->ctx};
-  const heed_tensor *ratio = apply_two(&s, heed_div, heed__backward_input(b, 0, &left), divisor);
-  const heed_tensor *part = apply_two(&s, heed_div, ratio, divisor);
-  apply_one(&s, heed_neg, apply_two(&s, heed_mul, b->dy[0], part));
-  return end_steps_with(&s, &b->dx[1]);
-}
-
-/* To the base: dy · b · a^(b - 1), 0 where b is 0. To the exponent: dy · a^b · log a, 0 where a is 0 and b is
- * not negative. */
-heed_status heed__pow_backward(heed__backward *b) {
-  heed_tensor left, right, result;
-  heed__number number;
-  const heed_tensor *base = heed__backward_input(b, 0, &left), *power = heed__backward_input(b, 1, &right);
-  heed_status status = HEED_OK;
-  if (heed__backward_wants(b, 0)) {
-    steps s = {.ctx = b->ctx};
-    const heed_tensor *less = apply_two(&s, heed_sub, power, heed__number_tensor(&number, heed_number(1)));
-    const heed_tensor *slope = apply_two(&s, heed_mul, power, apply_two(&s, heed_pow, base, less));
-    const heed_tensor *is_zero = apply_two(&s, heed_eq, power, heed__number_tensor(&number, heed_number(0)));
-    fill_where(&s, apply_two(&s, heed_mul, b->dy[0], slope), is_zero, 0);
-    status = end_steps_with(&s, &b->dx[0]);
-  }
-  if (status || !heed__backward_wants(b, 1)) return status;
-  steps s = {.ctx = b->ctx};
-  const heed_tensor *zero = heed__number_tensor(&number, heed_number(0));
-  const heed_tensor *logs = apply_one(&s, heed_log, base);
-  const heed_tensor *slope = apply_two(&s, heed_mul, heed__backward_output(b, 0, &result), logs);
-  const heed_tensor *none = apply_two(&s, heed_eq, base, zero);
-  const heed_tensor *grows = apply_two(&s, heed_ge, power, zero);
-  fill_where(&s, apply_two(&s, heed_mul, b->dy[0], slope), apply_two(&s, heed_logical_and, none, grows), 0);
-  return end_steps_with(&s, &b->dx[1]);
-}
-
-/* The one that is taken gets dy, equal ones half of it each. */
-static heed_status extreme_of_two(heed__backward *b, two *is_passed_over) {
-  heed_tensor left, right;
-  heed__number number;
-  const heed_tensor *x[] = {heed__backward_input(b, 0, &left), heed__backward_input(b, 1, &right)};
-  heed_status status = HEED_OK;
-  for (int i = 0; i < 2 && status == HEED_OK; i++) {
-    if (!heed__backward_wants(b, i)) continue;
-    steps s = {.ctx = b->ctx};
-    const heed_tensor *half = apply_two(&s, heed_div, b->dy[0], heed__number_tensor(&number, heed_number(2)));
-    const heed_tensor *equal = apply_two(&s, heed_eq, x[0], x[1]);
-    if (s.status == HEED_OK) s.status = heed_where(b->ctx, equal, half, b->dy[0], &s.made[s.count++]);
-    const heed_tensor *shared = s.made[s.count - 1];
-    fill_where(&s, shared, apply_two(&s, is_passed_over, x[i], x[1 - i]), 0);
-    status = end_steps_with(&s, &b->dx[i]);
-  }
-  return status;
-}
-
-heed_status heed__maximum_backward(heed__backward *b) {
-  return extreme_of_two(b, heed_lt);
-}
-heed_status heed__minimum_backward(heed__backward *b) {
-  return extreme_of_two(b, heed_gt);
-}
-
-/* a - b · ⌊a / b⌋, and the same rounded towards 0. */
-static heed_status remainder_of(heed__backward *b, one *rounded) {
-  heed_tensor left, right;
-  heed_status status = heed__backward_same(b, 0);
-  if (status || !heed__backward_wants(b, 1)) return status;
-  steps s = {.ctx = b->ctx};
-  const heed_tensor *ratio =
-      apply_two(&s, heed_div, heed__backward_input(b, 0, &left), heed__backward_input(b, 1, &right));
-  const heed_tensor *whole = apply_one(&s, rounded, ratio);
-  apply_one(&s, heed_neg, apply_two(&s, heed_mul, b->dy[0], whole));
-  return end_steps_with(&s, &b->dx[1]);
-}
-
-heed_status heed__remainder_backward(heed__backward *b) {
-  return remainder_of(b, heed_floor);
-}
-heed_status heed__fmod_backward(heed__backward *b) {
-  return remainder_of(b, heed_trunc);
-}
-
-/* ---- With a factor ---- */
-
-static double number_of(const heed_scalar *value) {
-  return value->dtype == HEED_FLOAT32 ? value->as.number : (double)value->as.integer;
-}
-
-heed_status heed__add_scaled_backward(heed__backward *b) {
-  heed__number number;
-  const heed_status status = heed__backward_same(b, 0);
-  if (status || !heed__backward_wants(b, 1)) return status;
-  return heed_mul(b->ctx, b->dy[0], heed__number_tensor(&number, heed_number(number_of(b->values))),
-                  &b->dx[1]);
+  heed_tensor x, y;
+  const heed_tensor *a = heed__backward_input(b, 0, &x), *by = heed__backward_input(b, 1, &y);
+  const heed_status status = heed__backward_map(b, 0, quotient, NULL, by, NULL);
+  return status ? status : heed__backward_map(b, 1, divisor, NULL, a, by);
 }
 
 heed_status heed__addcmul_backward(heed__backward *b) {
-  heed_tensor other;
-  heed__number number;
+  heed_tensor x, y;
+  const heed_tensor *a = heed__backward_input(b, 1, &x), *c = heed__backward_input(b, 2, &y);
   heed_status status = heed__backward_same(b, 0);
-  for (int i = 1; i < 3 && status == HEED_OK; i++) {
-    if (!heed__backward_wants(b, i)) continue;
-    steps s = {.ctx = b->ctx};
-    const heed_tensor *scaled =
-        apply_two(&s, heed_mul, b->dy[0], heed__number_tensor(&number, heed_number(number_of(b->values))));
-    apply_two(&s, heed_mul, scaled, heed__backward_input(b, 3 - i, &other));
-    status = end_steps_with(&s, &b->dx[i]);
-  }
-  return status;
+  if (status == HEED_OK) status = heed__backward_map(b, 1, product, b->values, c, NULL);
+  return status ? status : heed__backward_map(b, 2, product, b->values, a, NULL);
 }
 
 heed_status heed__addcdiv_backward(heed__backward *b) {
-  heed_tensor left, right;
-  heed__number number;
+  heed_tensor x, y;
+  const heed_tensor *a = heed__backward_input(b, 1, &x), *c = heed__backward_input(b, 2, &y);
   heed_status status = heed__backward_same(b, 0);
-  for (int i = 1; i < 3 && status == HEED_OK; i++) {
-    if (!heed__backward_wants(b, i)) continue;
-    const heed_tensor *divisor = heed__backward_input(b, 2, &right);
-    steps s = {.ctx = b->ctx};
-    const heed_tensor *scaled =
-        apply_two(&s, heed_mul, b->dy[0], heed__number_tensor(&number, heed_number(number_of(b->values))));
-    const heed_tensor *part = apply_two(&s, heed_div, scaled, divisor);
-    if (i == 2) {
-      const heed_tensor *ratio = apply_two(&s, heed_div, heed__backward_input(b, 1, &left), divisor);
-      apply_one(&s, heed_neg, apply_two(&s, heed_mul, part, ratio));
-    }
-    status = end_steps_with(&s, &b->dx[i]);
-  }
-  return status;
+  if (status == HEED_OK) status = heed__backward_map(b, 1, scaled_quotient, b->values, c, NULL);
+  return status ? status : heed__backward_map(b, 2, scaled_divisor, b->values, a, c);
 }
 
-/* a + weight · (b - a) */
 heed_status heed__lerp_backward(heed__backward *b) {
-  heed_tensor x[3];
-  heed__number one_;
-  heed_status status = HEED_OK;
-  for (int i = 0; i < 3 && status == HEED_OK; i++) {
-    if (!heed__backward_wants(b, i)) continue;
-    steps s = {.ctx = b->ctx};
-    if (i == 2) {
-      const heed_tensor *difference =
-          apply_two(&s, heed_sub, heed__backward_input(b, 1, &x[1]), heed__backward_input(b, 0, &x[0]));
-      apply_two(&s, heed_mul, b->dy[0], difference);
-    } else {
-      const heed_tensor *share = heed__backward_input(b, 2, &x[2]);
-      if (i == 0) share = apply_two(&s, heed_sub, heed__number_tensor(&one_, heed_number(1)), share);
-      apply_two(&s, heed_mul, b->dy[0], share);
-    }
-    status = end_steps_with(&s, &b->dx[i]);
-  }
+  static const double one = 1;
+  heed_tensor x, y, w;
+  const heed_tensor *a = heed__backward_input(b, 0, &x), *c = heed__backward_input(b, 1, &y),
+                    *weight = heed__backward_input(b, 2, &w);
+  heed_status status = heed__backward_map(b, 0, rest, NULL, weight, NULL);
+  if (status == HEED_OK) status = heed__backward_map(b, 1, product, &one, weight, NULL);
+  return status ? status : heed__backward_map(b, 2, difference, NULL, a, c);
+}
+
+/* ---- Powers ---- */
+
+static bool is_two(const heed__backward *b, const heed_tensor *x) {
+  if (!b->node->saved[1].is_number) return false;
+  return x->dtype == HEED_FLOAT32 ? *(const float *)(const void *)x->data == 2.0f
+                                  : x->dtype == HEED_INT64 && *(const int64_t *)(const void *)x->data == 2;
+}
+
+/* exponent · base^(exponent - 1), and 0 where the exponent is 0 */
+static heed_status base_gradient(heed__backward *b, const heed_tensor *x, const heed_tensor *exponent) {
+  heed__number one;
+  heed_tensor *less = NULL, *power = NULL;
+  const heed_tensor *unit = heed__number_tensor(&one, heed_number(1));
+  if (!heed__backward_wants(b, 0)) return HEED_OK;
+  if (is_two(b, exponent)) return heed__backward_map(b, 0, squared, NULL, x, NULL);
+  heed_status status = heed_sub(b->ctx, exponent, unit, &less);
+  if (status == HEED_OK) status = heed_pow(b->ctx, x, less, &power);
+  if (status == HEED_OK) status = heed__backward_map(b, 0, base, NULL, exponent, power);
+  heed_tensor_free(less);
+  heed_tensor_free(power);
   return status;
 }
 
-/* ---- Choosing ---- */
+/* d · ln: u and v are y and the base, which is 0 only where the exponent is negative */
+static void exponent_row(float *dx, const float *dy, const void *a, const void *b, const double *numbers,
+                         size_t n) {
+  const float *y = a, *x = b;
+  (void)numbers;
+  for (size_t i = 0; i < n; i++) dx[i] = dy[i] * (y[i] * logf(x[i]));
+}
 
-heed_status heed__where_backward(heed__backward *b) {
-  heed_tensor condition;
-  heed__number number;
-  const heed_tensor *chosen = heed__backward_input(b, 0, &condition);
-  const heed_tensor *zero = heed__number_tensor(&number, heed_number(0));
-  heed_status status = HEED_OK;
-  if (heed__backward_wants(b, 1)) status = heed_where(b->ctx, chosen, b->dy[0], zero, &b->dx[1]);
-  if (status == HEED_OK && heed__backward_wants(b, 2))
-    status = heed_where(b->ctx, chosen, zero, b->dy[0], &b->dx[2]);
+/* y · log(base), and 0 where the base is 0 and the exponent is not negative */
+static heed_status exponent_gradient(heed__backward *b, const heed_tensor *x, const heed_tensor *exponent) {
+  heed__number zero;
+  heed_tensor y, *at_zero = NULL, *positive = NULL;
+  const heed_tensor *nothing = heed__number_tensor(&zero, heed_number(0));
+  if (!heed__backward_wants(b, 1)) return HEED_OK;
+  heed_status status = heed__backward_map(b, 1, exponent_row, NULL, heed__backward_output(b, 0, &y), x);
+  if (status == HEED_OK) status = heed_eq(b->ctx, x, nothing, &at_zero);
+  if (status == HEED_OK) status = heed_ge(b->ctx, exponent, nothing, &positive);
+  if (status == HEED_OK) {
+    heed_tensor *both = NULL;
+    status = heed_logical_and(b->ctx, at_zero, positive, &both);
+    if (status == HEED_OK) status = heed_masked_fill(b->ctx, b->dx[1], both, heed_number(0), &b->dx[1]);
+    heed_tensor_free(both);
+  }
+  heed_tensor_free(at_zero);
+  heed_tensor_free(positive);
   return status;
 }
 
-heed_status heed__masked_fill_backward(heed__backward *b) {
-  heed_tensor mask;
-  return heed_masked_fill(b->ctx, b->dy[0], heed__backward_input(b, 1, &mask), heed_number(0), &b->dx[0]);
+heed_status heed__pow_backward(heed__backward *b) {
+  heed_tensor x, y;
+  const heed_tensor *a = heed__backward_input(b, 0, &x), *exponent = heed__backward_input(b, 1, &y);
+  const heed_status status = base_gradient(b, a, exponent);
+  return status ? status : exponent_gradient(b, a, exponent);
 }
 
-/* x within the bounds gets dy; a bound gets it where x is beyond it. */
-heed_status heed__clamp_backward(heed__backward *b) {
-  heed_tensor header, bounds[2];
-  const heed_tensor *x = heed__backward_input(b, 0, &header);
-  const heed_tensor *bound[2];
-  heed_status status = HEED_OK;
-  for (int i = 0; i < 2; i++)
-    bound[i] = heed__backward_has(b, i + 1) ? heed__backward_input(b, i + 1, &bounds[i]) : NULL;
-  if (heed__backward_wants(b, 0)) {
-    steps s = {.ctx = b->ctx};
-    const heed_tensor *dx = b->dy[0];
-    if (bound[0] != NULL) dx = fill_where(&s, dx, apply_two(&s, heed_lt, x, bound[0]), 0);
-    if (bound[1] != NULL) fill_where(&s, dx, apply_two(&s, heed_gt, x, bound[1]), 0);
-    status = end_steps_with(&s, &b->dx[0]);
-  }
-  for (int i = 0; i < 2 && status == HEED_OK; i++) {
-    if (!heed__backward_wants(b, i + 1)) continue;
-    steps s = {.ctx = b->ctx};
-    const heed_tensor *inside = apply_two(&s, i == 0 ? heed_ge : heed_le, x, bound[i]);
-    const heed_tensor *dx = fill_where(&s, b->dy[0], inside, 0);
-    /* of bounds in the wrong order, high is taken */
-    if (i == 0 && bound[1] != NULL) fill_where(&s, dx, apply_two(&s, heed_ge, bound[0], bound[1]), 0);
-    status = end_steps_with(&s, &b->dx[i + 1]);
-  }
+/* ---- Remainders and rounded quotients ---- */
+
+/* The divisor's gradient is -d times the rounded quotient. */
+static heed_status remainder_gradient(heed__backward *b,
+                                      heed_status (*rounded)(heed_context *, const heed_tensor *,
+                                                             const heed_tensor *, heed_tensor **)) {
+  heed_tensor x, y, *quotients = NULL;
+  heed_status status = heed__backward_same(b, 0);
+  if (status || !heed__backward_wants(b, 1)) return status;
+  status = rounded(b->ctx, heed__backward_input(b, 0, &x), heed__backward_input(b, 1, &y), &quotients);
+  if (status == HEED_OK) status = heed_neg(b->ctx, quotients, &quotients);
+  if (status == HEED_OK) status = heed_mul(b->ctx, b->dy[0], quotients, &b->dx[1]);
+  heed_tensor_free(quotients);
   return status;
 }
 
-heed_status heed__nan_to_num_backward(heed__backward *b) {
-  heed_tensor header;
-  const heed_tensor *x = heed__backward_input(b, 0, &header);
-  steps s = {.ctx = b->ctx};
-  const heed_tensor *replaced =
-      apply_two(&s, heed_logical_or, apply_one(&s, heed_isnan, x), apply_one(&s, heed_isinf, x));
-  fill_where(&s, b->dy[0], replaced, 0);
-  return end_steps_with(&s, &b->dx[0]);
+heed_status heed__remainder_backward(heed__backward *b) {
+  return remainder_gradient(b, heed_floor_divide);
 }
 
-heed_status heed__tril_backward(heed__backward *b) {
-  return heed_tril(b->ctx, b->dy[0], *(const int64_t *)b->values, &b->dx[0]);
+heed_status heed__fmod_backward(heed__backward *b) {
+  return remainder_gradient(b, heed_trunc_divide);
 }
-heed_status heed__triu_backward(heed__backward *b) {
-  return heed_triu(b->ctx, b->dy[0], *(const int64_t *)b->values, &b->dx[0]);
+
+heed_status heed__floor_divide_backward(heed__backward *b) {
+  const heed_status status = heed__backward_zero(b, 0);
+  return status ? status : heed__backward_zero(b, 1);
+}
+
+heed_status heed__trunc_divide_backward(heed__backward *b) {
+  return heed__floor_divide_backward(b);
 }

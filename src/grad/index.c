@@ -44,12 +44,6 @@ heed_status heed__gather_backward(heed__backward *b) {
   heed_tensor index;
   return scatter_to_indices(b, b->dy[0], heed__backward_input(b, 1, &index));
 }
-heed_status heed__sort_backward(heed__backward *b) {
-  return heed__gather_backward(b);
-}
-heed_status heed__topk_backward(heed__backward *b) {
-  return heed__gather_backward(b);
-}
 
 heed_status heed__masked_select_backward(heed__backward *b) {
   heed_tensor mask, *made = NULL;
@@ -236,10 +230,5 @@ heed_status heed__flip_backward(heed__backward *b) {
 }
 
 heed_status heed__to_backward(heed__backward *b) {
-  return heed__backward_same(b, 0);
-}
-
-/* The source broadcasts: the tape sums. */
-heed_status heed__copy_backward(heed__backward *b) {
   return heed__backward_same(b, 0);
 }

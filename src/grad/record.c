@@ -108,7 +108,7 @@ static heed_status make_node(heed_context *ctx, const heed__gradient *gradient, 
     node->saved[i].dims = at;
     at += 2 * x->ndim + 1; /* one for a number */
     const bool is_overwritten = (*call->output[0])->storage->version > 0 && shares(x, *call->output[0]);
-    if (i < 16 && (needs & HEED__SAVE_INPUT(i))) {
+    if (x->storage == NULL || (i < 16 && (needs & HEED__SAVE_INPUT(i)))) {
       keep_tensor(&node->saved[i], x, is_overwritten && !gradient->is_view);
     } else {
       keep_shape(&node->saved[i], x);

@@ -1,261 +1,223 @@
 /* Gradients of reductions. */
-#include "grad.h"
-
 #include <math.h>
 
-/* dy with the reduced dimensions as sizes of 1, so that it broadcasts to x. */
-static heed_status with_reduced_dims(heed__backward *b, heed_tensor **out) {
-  const heed__reduction_values *values = b->values;
-  const heed__saved *x = &b->node->saved[0];
+#include "grad.h"
+
+heed_status heed__with_reduced_dims(heed__backward *b, const heed_tensor *x, uint32_t dims,
+                                    heed_tensor **out) {
+  const heed__saved *input = &b->node->saved[0];
   int64_t shape[HEED_MAX_DIMS];
-  for (int d = 0; d < x->ndim; d++) shape[d] = values->dims >> d & 1 ? 1 : x->dims[d];
-  return heed__reshape(b->ctx, b->function, b->dy[0], x->ndim, shape, out);
+  for (int d = 0; d < input->ndim; d++) shape[d] = dims >> d & 1 ? 1 : input->dims[d];
+  return heed__reshape(b->ctx, b->function, x, input->ndim, shape, out);
+}
+
+static uint32_t dims_of(const heed__backward *b) {
+  return ((const heed__reduction_values *)b->values)->dims;
+}
+
+/* dy with the reduced dimensions. */
+static heed_status whole_dy(heed__backward *b, heed_tensor **out) {
+  return heed__with_reduced_dims(b, b->dy[0], dims_of(b), out);
+}
+
+/* How many elements of the input each result is made of. */
+static double count_of(const heed__backward *b) {
+  const heed__saved *x = &b->node->saved[0];
+  double count = 1;
+  for (int d = 0; d < x->ndim; d++) count *= dims_of(b) >> d & 1 ? (double)x->dims[d] : 1;
+  return count;
+}
+
+static bool is_whole(const heed__node *node) {
+  return ((const heed__reduction_values *)node->values)->all;
+}
+const char *heed__sum_name(const heed__node *node) {
+  return is_whole(node) ? "SumBackward0" : "SumBackward1";
+}
+const char *heed__mean_name(const heed__node *node) {
+  return is_whole(node) ? "MeanBackward0" : "MeanBackward1";
+}
+
+/* ---- sum, mean ---- */
+
+/* b->dx[0] = share (freed), expanded to the input's shape */
+static heed_status spread_to_input(heed__backward *b, heed_status status, heed_tensor *share) {
+  const heed__saved *x = &b->node->saved[0];
+  heed_tensor view;
+  if (status == HEED_OK) {
+    heed__expand_on_stack(&view, share, x->ndim, x->dims);
+    status = heed__tensor_from_view(b->ctx, b->function, &view, &b->dx[0]);
+  }
+  heed_tensor_free(share);
+  return status;
 }
 
 heed_status heed__sum_backward(heed__backward *b) {
-  heed_tensor *dy = NULL, view;
-  heed_status status = with_reduced_dims(b, &dy);
-  if (status) return status;
-  heed__expand_on_stack(&view, dy, b->node->saved[0].ndim, b->node->saved[0].dims);
-  status = heed__tensor_from_view(b->ctx, b->function, &view, &b->dx[0]);
-  heed_tensor_free(dy);
-  return status;
+  heed_tensor *dy = NULL;
+  const heed_status status = whole_dy(b, &dy);
+  return spread_to_input(b, status, dy);
 }
 
 heed_status heed__mean_backward(heed__backward *b) {
-  const heed__saved *x = &b->node->saved[0];
-  const heed__reduction_values *values = b->values;
-  double count = 1;
-  for (int d = 0; d < x->ndim; d++) count *= values->dims >> d & 1 ? (double)x->dims[d] : 1;
-  heed_tensor *dy = NULL, *sum = NULL, view;
-  heed__number share;
-  heed_status status = with_reduced_dims(b, &dy);
-  if (status == HEED_OK) status = heed_div(b->ctx, dy, heed__number_tensor(&share, heed_number(count)), &sum);
-  if (status == HEED_OK) {
-    heed__expand_on_stack(&view, sum, x->ndim, x->dims);
-    status = heed__tensor_from_view(b->ctx, b->function, &view, &b->dx[0]);
-  }
+  heed_tensor *dy = NULL, *share = NULL;
+  heed__number count;
+  heed_status status = whole_dy(b, &dy);
+  if (status == HEED_OK)
+    status = heed_div(b->ctx, dy, heed__number_tensor(&count, heed_number(count_of(b))), &share);
   heed_tensor_free(dy);
-  heed_tensor_free(sum);
-  return status;
+  return spread_to_input(b, status, share);
 }
 
-/* ---- Products ---- */
+/* ---- var, std ---- */
 
-/* prod / x where no factor is 0; where one is, it alone gets the product of the others. */
-heed_status heed__prod_backward(heed__backward *b) {
-  const heed__reduction_values *values = b->values;
-  heed_tensor header, *dy = NULL;
-  const heed_tensor *x = heed__backward_input(b, 0, &header);
-  heed__number number[3];
-  const heed_tensor *zero = heed__number_tensor(&number[0], heed_number(0));
-  const heed_tensor *one = heed__number_tensor(&number[1], heed_number(1));
-  heed_tensor *is_zero = NULL, *zeros = NULL, *others = NULL, *product = NULL, *count = NULL, *single = NULL,
-              *none = NULL, *ratio = NULL, *part = NULL, *chosen = NULL, *lone = NULL;
-  int dims[HEED_MAX_DIMS], ndims = 0;
-  for (int d = 0; d < x->ndim; d++)
-    if (values->dims >> d & 1) dims[ndims++] = d + 1;
-  heed_context *ctx = b->ctx;
-  heed_status status = with_reduced_dims(b, &dy);
-  if (status == HEED_OK) status = heed_eq(ctx, x, zero, &is_zero);
-  if (status == HEED_OK) status = heed__to(ctx, b->function, is_zero, HEED_FLOAT32, &zeros);
-  if (status == HEED_OK) status = heed_where(ctx, is_zero, one, x, &others);
-  if (status == HEED_OK) status = heed_prod(ctx, others, ndims, dims, true, &product);
-  if (status == HEED_OK) status = heed_sum(ctx, zeros, ndims, dims, true, &count);
-  if (status == HEED_OK) status = heed_eq(ctx, count, one, &single);
-  if (status == HEED_OK) status = heed_eq(ctx, count, zero, &none);
-  if (status == HEED_OK) status = heed_mul(ctx, dy, product, &part);
-  if (status == HEED_OK) status = heed_div(ctx, part, others, &ratio);
-  if (status == HEED_OK) status = heed_where(ctx, none, ratio, zero, &chosen);
-  if (status == HEED_OK) status = heed_where(ctx, single, part, zero, &lone);
-  if (status == HEED_OK) status = heed_where(ctx, is_zero, lone, chosen, &b->dx[0]);
-  heed_tensor *made[] = {dy, is_zero, zeros, others, product, count, single, none, ratio, part, chosen, lone};
-  for (size_t i = 0; i < sizeof made / sizeof *made; i++) heed_tensor_free(made[i]);
-  return status;
-}
-
-/* ---- Norms ---- */
-
-/* sign(x) |x|^(p - 1) dy / norm^(p - 1), 0 where the norm is 0. */
-heed_status heed__norm_backward(heed__backward *b) {
-  const heed__reduction_values *values = b->values;
-  const double p = values->number;
-  heed_context *ctx = b->ctx;
-  heed_tensor header, result, *dy = NULL, *norm = NULL, *made[8] = {NULL}, *last = NULL;
-  const heed_tensor *x = heed__backward_input(b, 0, &header), *y = heed__backward_output(b, 0, &result);
-  heed__number number[2];
-  const heed_tensor *zero = heed__number_tensor(&number[0], heed_number(0));
-  int64_t shape[HEED_MAX_DIMS];
-  int dims[HEED_MAX_DIMS], ndims = 0;
-  for (int d = 0; d < x->ndim; d++) {
-    shape[d] = values->dims >> d & 1 ? 1 : x->shape[d];
-    if (values->dims >> d & 1) dims[ndims++] = d + 1;
-  }
-  if (p == 0) return heed__full(ctx, b->function, HEED_FLOAT32, x->ndim, x->shape, heed_number(0), &b->dx[0]);
-  heed_status status = with_reduced_dims(b, &dy);
-  if (status == HEED_OK) status = heed__reshape(ctx, b->function, y, x->ndim, shape, &norm);
-  if (isinf(p)) { /* shared by all that are largest (smallest) */
-    if (status == HEED_OK) status = heed_abs(ctx, x, &made[0]);
-    if (status == HEED_OK) status = heed_eq(ctx, made[0], norm, &made[1]);
-    if (status == HEED_OK) status = heed__to(ctx, b->function, made[1], HEED_FLOAT32, &made[2]);
-    if (status == HEED_OK) status = heed_sum(ctx, made[2], ndims, dims, true, &made[3]);
-    if (status == HEED_OK) status = heed_div(ctx, dy, made[3], &made[4]);
-    if (status == HEED_OK) status = heed_sign(ctx, x, &made[5]);
-    if (status == HEED_OK) status = heed_mul(ctx, made[5], made[2], &made[6]);
-    if (status == HEED_OK) status = heed_mul(ctx, made[6], made[4], &b->dx[0]);
-  } else if (p == 2) {
-    if (status == HEED_OK) status = heed_div(ctx, dy, norm, &made[0]);
-    if (status == HEED_OK) status = heed_mul(ctx, x, made[0], &made[1]);
-    if (status == HEED_OK) status = heed_eq(ctx, norm, zero, &made[2]);
-    if (status == HEED_OK) status = heed_masked_fill(ctx, made[1], made[2], heed_number(0), &b->dx[0]);
+/* numbers: 2 / (n - correction); u and v: x and its mean. PyTorch gives inf without freedom. */
+static void spread_row(float *dx, const float *dy, const void *a, const void *c, const double *numbers,
+                       size_t n) {
+  const float *x = a, *mean = c;
+  const float scale = (float)*numbers;
+  if (isinf(scale)) {
+    for (size_t i = 0; i < n; i++) dx[i] = dy[i] * (x[i] == mean[i] ? NAN : INFINITY);
   } else {
-    const heed_tensor *less = heed__number_tensor(&number[1], heed_number(p - 1));
-    if (status == HEED_OK) status = heed_abs(ctx, x, &made[0]);
-    if (status == HEED_OK) status = heed_div(ctx, made[0], norm, &made[1]);
-    if (status == HEED_OK) status = heed_pow(ctx, made[1], less, &made[2]);
-    if (status == HEED_OK) status = heed_sign(ctx, x, &made[3]);
-    if (status == HEED_OK) status = heed_mul(ctx, made[2], made[3], &made[4]);
-    if (status == HEED_OK) status = heed_mul(ctx, made[4], dy, &made[5]);
-    if (status == HEED_OK) status = heed_eq(ctx, x, zero, &made[6]);
-    if (status == HEED_OK) status = heed_masked_fill(ctx, made[5], made[6], heed_number(0), &last);
-    b->dx[0] = last;
+    for (size_t i = 0; i < n; i++) dx[i] = scale * dy[i] * (x[i] - mean[i]);
   }
-  heed_tensor_free(dy);
-  heed_tensor_free(norm);
-  for (int i = 0; i < 8; i++) heed_tensor_free(made[i]);
-  return status;
 }
 
-/* ---- Variance ---- */
-
-/* 2 / (n - correction) · dy · (x - mean); of the standard deviation that over 2 std, 0 where it is 0. */
-static heed_status spread_backward(heed__backward *b, bool root) {
+/* dy has sizes of 1 where dimensions were reduced. */
+static heed_status variance_gradient(heed__backward *b, const heed_tensor *dy) {
   const heed__reduction_values *values = b->values;
-  heed_context *ctx = b->ctx;
-  heed_tensor header, result, *dy = NULL, *std = NULL, *made[5] = {NULL};
+  heed_tensor header, *mean = NULL;
   const heed_tensor *x = heed__backward_input(b, 0, &header);
-  heed__number number[2];
-  double count = 1;
-  int64_t shape[HEED_MAX_DIMS];
-  int dims[HEED_MAX_DIMS], ndims = 0;
+  int dims[HEED_MAX_DIMS], count = 0;
   for (int d = 0; d < x->ndim; d++) {
-    shape[d] = values->dims >> d & 1 ? 1 : x->shape[d];
-    if (!(values->dims >> d & 1)) continue;
-    dims[ndims++] = d + 1;
-    count *= (double)x->shape[d];
+    if (values->dims >> d & 1) dims[count++] = d + 1;
   }
-  const double rest = count - values->number > 0 ? count - values->number : 0;
-  const heed_tensor *factor = heed__number_tensor(&number[0], heed_number((root ? 1.0 : 2.0) / rest));
-  heed_status status = with_reduced_dims(b, &dy);
-  if (status == HEED_OK) status = heed_mean(ctx, x, ndims, dims, true, &made[0]);
-  if (status == HEED_OK) status = heed_sub(ctx, x, made[0], &made[1]);
-  if (status == HEED_OK) status = heed_mul(ctx, dy, factor, &made[2]);
-  if (status == HEED_OK && root) {
-    status = heed__reshape(ctx, b->function, heed__backward_output(b, 0, &result), x->ndim, shape, &std);
-    if (status == HEED_OK) status = heed_div(ctx, made[2], std, &made[3]);
-    if (status == HEED_OK)
-      status = heed_eq(ctx, std, heed__number_tensor(&number[1], heed_number(0)), &made[4]);
-    if (status == HEED_OK) status = heed_masked_fill(ctx, made[3], made[4], heed_number(0), &made[3]);
-  }
-  if (status == HEED_OK) status = heed_mul(ctx, made[1], root ? made[3] : made[2], &b->dx[0]);
-  heed_tensor_free(dy);
-  heed_tensor_free(std);
-  for (int i = 0; i < 5; i++) heed_tensor_free(made[i]);
+  const double freedom = count_of(b) - values->number, scale = freedom > 0 ? 2 / freedom : INFINITY;
+  heed_status status = heed_mean(b->ctx, x, count, dims, true, &mean);
+  if (status == HEED_OK)
+    status = heed__map_gradient(b->ctx, b->function, spread_row, &scale, dy, x, mean, &b->dx[0]);
+  heed_tensor_free(mean);
   return status;
 }
 
 heed_status heed__var_backward(heed__backward *b) {
-  return spread_backward(b, false);
-}
-heed_status heed__std_backward(heed__backward *b) {
-  return spread_backward(b, true);
-}
-
-/* ---- Extremes ---- */
-
-/* dy, in the shape with sizes of 1, shared by all elements that are equal to the result. */
-static heed_status share_among_equal(heed__backward *b, uint32_t bits, heed_tensor *dy) {
-  heed_context *ctx = b->ctx;
-  heed_tensor header, result, *y = NULL, *made[4] = {NULL};
-  const heed_tensor *x = heed__backward_input(b, 0, &header);
-  int64_t shape[HEED_MAX_DIMS];
-  int dims[HEED_MAX_DIMS], ndims = 0;
-  for (int d = 0; d < x->ndim; d++) {
-    shape[d] = bits >> d & 1 ? 1 : x->shape[d];
-    if (bits >> d & 1) dims[ndims++] = d + 1;
-  }
-  heed_status status =
-      heed__reshape(ctx, b->function, heed__backward_output(b, 0, &result), x->ndim, shape, &y);
-  if (status == HEED_OK) status = heed_eq(ctx, x, y, &made[0]);
-  if (status == HEED_OK) status = heed__to(ctx, b->function, made[0], HEED_FLOAT32, &made[1]);
-  if (status == HEED_OK) status = heed_sum(ctx, made[1], ndims, dims, true, &made[2]);
-  if (status == HEED_OK) status = heed_div(ctx, dy, made[2], &made[3]);
-  if (status == HEED_OK) status = heed_mul(ctx, made[1], made[3], &b->dx[0]);
-  heed_tensor_free(y);
-  for (int i = 0; i < 4; i++) heed_tensor_free(made[i]);
+  heed_tensor *dy = NULL;
+  heed_status status = whole_dy(b, &dy);
+  if (status == HEED_OK) status = variance_gradient(b, dy);
+  heed_tensor_free(dy);
   return status;
 }
 
-static heed_status extremes_backward(heed__backward *b) {
-  heed_tensor *dy = NULL;
-  heed_status status = with_reduced_dims(b, &dy);
-  if (status == HEED_OK) status = share_among_equal(b, ((const heed__reduction_values *)b->values)->dims, dy);
+/* The gradient of y² instead of that of y; 0 where y is 0. */
+static void root_row(float *dx, const float *y, const float *dy, size_t n) {
+  for (size_t i = 0; i < n; i++) dx[i] = y[i] == 0.0f ? 0.0f : dy[i] / (2.0f * y[i]);
+}
+
+heed_status heed__std_backward(heed__backward *b) {
+  heed_tensor header, *of_square = NULL, *dy = NULL;
+  heed_status status = heed__unary_gradient(b->ctx, b->function, root_row,
+                                            heed__backward_output(b, 0, &header), b->dy[0], &of_square);
+  if (status == HEED_OK) status = heed__with_reduced_dims(b, of_square, dims_of(b), &dy);
+  if (status == HEED_OK) status = variance_gradient(b, dy);
+  heed_tensor_free(of_square);
   heed_tensor_free(dy);
+  return status;
+}
+
+/* ---- The largest and the smallest ---- */
+
+/* d: the share of each equal element; u and v: x and the extreme. All are nan where that is nan. */
+static void equal_row(float *dx, const float *share, const void *a, const void *c, const double *numbers,
+                      size_t n) {
+  const float *x = a, *extreme = c;
+  (void)numbers;
+  for (size_t i = 0; i < n; i++)
+    dx[i] = extreme[i] != extreme[i] ? NAN : x[i] == extreme[i] ? share[i] : 0.0f;
+}
+
+/* The same for magnitudes: an infinity norm. */
+static void magnitude_row(float *dx, const float *share, const void *a, const void *c, const double *numbers,
+                          size_t n) {
+  const float *x = a, *norm = c;
+  (void)numbers;
+  for (size_t i = 0; i < n; i++) {
+    const float sign = (float)((x[i] > 0.0f) - (x[i] < 0.0f));
+    dx[i] = norm[i] != norm[i] ? NAN : fabsf(x[i]) == norm[i] ? sign * share[i] : 0.0f;
+  }
+}
+
+/* dx = dy, divided evenly among the elements that equal the extreme one. */
+static heed_status even_gradient(heed__backward *b, bool magnitudes) {
+  heed_tensor x_header, y_header, *dy = NULL, *y = NULL, *sizes = NULL, *equal = NULL, *count = NULL;
+  const heed_tensor *x = heed__backward_input(b, 0, &x_header), *compared = x;
+  int dims[HEED_MAX_DIMS], ndims = 0;
+  for (int d = 0; d < x->ndim; d++) {
+    if (dims_of(b) >> d & 1) dims[ndims++] = d + 1;
+  }
+  heed_status status = whole_dy(b, &dy);
+  if (status == HEED_OK)
+    status = heed__with_reduced_dims(b, heed__backward_output(b, 0, &y_header), dims_of(b), &y);
+  if (status == HEED_OK && magnitudes) {
+    status = heed_abs(b->ctx, x, &sizes);
+    compared = sizes;
+  }
+  if (status == HEED_OK) status = heed_eq(b->ctx, compared, y, &equal);
+  if (status == HEED_OK) status = heed_sum(b->ctx, equal, ndims, dims, true, &count);
+  if (status == HEED_OK) status = heed_div(b->ctx, dy, count, &dy);
+  if (status == HEED_OK)
+    status = heed__map_gradient(b->ctx, b->function, magnitudes ? magnitude_row : equal_row, NULL, dy, x, y,
+                                &b->dx[0]);
+  heed_tensor_free(dy);
+  heed_tensor_free(y);
+  heed_tensor_free(sizes);
+  heed_tensor_free(equal);
+  heed_tensor_free(count);
   return status;
 }
 
 heed_status heed__amax_backward(heed__backward *b) {
-  return extremes_backward(b);
-}
-heed_status heed__amin_backward(heed__backward *b) {
-  return extremes_backward(b);
+  return even_gradient(b, false);
 }
 
-/* Along a dimension the element at the index gets dy; of the flattened tensor, all that are equal share it.
- */
-static heed_status extreme_along(heed__backward *b) {
-  const heed__view_values *v = b->values;
-  const heed__saved *x = &b->node->saved[0];
-  heed_tensor *dy = NULL, *index = NULL, *made = NULL, header;
-  int64_t shape[HEED_MAX_DIMS];
-  for (int d = 0; d < x->ndim; d++) shape[d] = v->first || d == v->order[0] ? 1 : x->dims[d];
-  heed_status status = heed__reshape(b->ctx, b->function, b->dy[0], x->ndim, shape, &dy);
-  if (status == HEED_OK && v->first) {
-    status = share_among_equal(b, x->ndim == 0 ? 0 : (1u << x->ndim) - 1, dy);
-  } else if (status == HEED_OK) {
-    status = heed__reshape(b->ctx, b->function, heed__backward_input(b, 1, &header), x->ndim, shape, &index);
-    if (status == HEED_OK)
-      status = heed__full(b->ctx, b->function, HEED_FLOAT32, x->ndim, x->dims, heed_number(0), &made);
-    if (status == HEED_OK)
-      status = heed__scatter(b->ctx, b->function, made, v->order[0] + 1, index, dy, HEED_SCATTER_ADD);
-    if (status == HEED_OK) {
-      b->dx[0] = made;
-      made = NULL;
+heed_status heed__amin_backward(heed__backward *b) {
+  return even_gradient(b, false);
+}
+
+/* ---- norm ---- */
+
+static inline float sign_of_float(float x) {
+  return (float)((x > 0.0f) - (x < 0.0f));
+}
+
+/* u and v: x and the norm; numbers: p, which is neither 0 nor infinite */
+static void norm_row(float *dx, const float *dy, const void *a, const void *c, const double *numbers,
+                     size_t n) {
+  const float *x = a, *norm = c;
+  const double p = *numbers;
+  if (p == 2) {
+    for (size_t i = 0; i < n; i++) dx[i] = norm[i] == 0.0f ? 0.0f : dy[i] * (x[i] / norm[i]);
+  } else if (p == 1) {
+    for (size_t i = 0; i < n; i++) dx[i] = dy[i] * sign_of_float(x[i]);
+  } else {
+    for (size_t i = 0; i < n; i++) {
+      const double size = fabs((double)x[i]), ratio = pow(size / (double)norm[i], p - 1);
+      const bool is_pole = p < 1 ? x[i] == 0.0f : norm[i] == 0.0f;
+      dx[i] = is_pole ? 0.0f * dy[i] : dy[i] * (float)((double)sign_of_float(x[i]) * ratio);
     }
   }
+}
+
+heed_status heed__norm_backward(heed__backward *b) {
+  const double p = ((const heed__reduction_values *)b->values)->number;
+  heed_tensor x_header, y_header, *dy = NULL, *y = NULL;
+  if (p == 0) return heed__backward_zero(b, 0);
+  if (isinf(p)) return even_gradient(b, true);
+  heed_status status = whole_dy(b, &dy);
+  if (status == HEED_OK)
+    status = heed__with_reduced_dims(b, heed__backward_output(b, 0, &y_header), dims_of(b), &y);
+  if (status == HEED_OK)
+    status = heed__map_gradient(b->ctx, b->function, norm_row, &p, dy, heed__backward_input(b, 0, &x_header),
+                                y, &b->dx[0]);
   heed_tensor_free(dy);
-  heed_tensor_free(index);
-  heed_tensor_free(made);
-  return status;
-}
-
-heed_status heed__max_backward(heed__backward *b) {
-  return extreme_along(b);
-}
-heed_status heed__min_backward(heed__backward *b) {
-  return extreme_along(b);
-}
-
-/* ---- Cumulative sums ---- */
-
-heed_status heed__cumsum_backward(heed__backward *b) {
-  const int dim = ((const heed__view_values *)b->values)->order[0] + 1;
-  if (b->dy[0]->ndim == 0) return heed__backward_same(b, 0);
-  heed_tensor *back = NULL, *sum = NULL;
-  heed_status status = heed_flip(b->ctx, b->dy[0], 1, &dim, &back);
-  if (status == HEED_OK) status = heed_cumsum(b->ctx, back, dim, &sum);
-  if (status == HEED_OK) status = heed_flip(b->ctx, sum, 1, &dim, &b->dx[0]);
-  heed_tensor_free(back);
-  heed_tensor_free(sum);
+  heed_tensor_free(y);
   return status;
 }

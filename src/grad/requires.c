@@ -10,7 +10,7 @@ bool heed_tensor_is_leaf(const heed_tensor *x) {
 }
 
 const char *heed_tensor_grad_fn(const heed_tensor *x) {
-  return x != NULL && x->node != NULL ? x->node->gradient->name : NULL;
+  return x != NULL && x->node != NULL ? heed__gradient_name(x->node) : NULL;
 }
 
 heed_status heed_tensor_require_grad(heed_tensor *x, bool on) {
@@ -138,10 +138,17 @@ void heed_tensor_remove_hook(heed_tensor *x, int64_t id) {
   if (node == NULL) return;
   for (heed__tensor_hook **at = &node->hooks; *at != NULL; at = &(*at)->next) {
     heed__tensor_hook *hook = *at;
-    if (hook->id != id || hook->output != x->output) continue;
-    *at = hook->next;
-    if (hook->release != NULL) hook->release(hook->user);
-    heed__release(node->context, hook);
+    if (hook->call == NULL || hook->id != id || hook->output != x->output) continue;
+    void (*release)(void *) = hook->release;
+    void *user = hook->user;
+    if (node->context->backward != NULL) { /* it may be the one that runs: freed with the node */
+      hook->call = NULL;
+      hook->release = NULL;
+    } else {
+      *at = hook->next;
+      heed__release(node->context, hook);
+    }
+    if (release != NULL) release(user);
     return;
   }
 }

@@ -12,6 +12,13 @@ static const heed__gradient gradients[HEED__OPS] = {
                      .needs_count = sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t),                    \
                      .is_view = view,                                                                        \
                      .backward = heed__##op##_backward},
+#define NAMED(op, view, ...)                                                                                 \
+  [HEED__OP_##op] = {.function = #op,                                                                        \
+                     .needs = {__VA_ARGS__},                                                                 \
+                     .needs_count = sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t),                    \
+                     .is_view = view,                                                                        \
+                     .backward = heed__##op##_backward,                                                      \
+                     .name_of = heed__##op##_name},
 #define UNKNOWN(op) [HEED__OP_##op] = {.function = #op},
 #include "gradients.def"
 };

@@ -130,7 +130,8 @@ static inline void heed__attention_window(const heed__attention_task *t, int64_t
  * hidden keys contribute nothing, whatever they contain. */
 enum { HEED__BACKWARD_KEYS = 192 };
 typedef struct heed__attention_backward_task {
-  heed__attention_task forward; /* with out and lse; its rows, dropout_mask, scratch and maps are not read */
+  heed__attention_task forward; /* with lse; its out, rows, dropout_mask, scratch and maps are not read */
+  const float *delta;           /* Σ dout · out of each row, [l] */
   const float *dout;            /* [l, dv] */
   ptrdiff_t dout_row, dout_column;
   /* Dropout: bit j % 16 of word j / 16 of a row is 1 where the weight was kept, times kept_scale; row i of l

@@ -44,10 +44,14 @@ COMBINE_ROW(float_addcdiv, float, x + f.number * a / b)
 COMBINE_ROW(float_lerp, float,
             fabsf(b) < 0.5f ? product_and_sum(b, a - x, x) : product_and_sum(b - 1.0f, a - x, a))
 
+static double number_of(heed_scalar value) {
+  return value.dtype == HEED_FLOAT32 ? value.as.number : (double)value.as.integer;
+}
+
 /* Converts a factor for that dtype. Errors: DTYPE. */
 static heed_status read_factor(heed_context *ctx, const char *function, const char *name, heed_scalar value,
                                heed_dtype dtype, factor *out) {
-  const double number = value.dtype == HEED_FLOAT32 ? value.as.number : (double)value.as.integer;
+  const double number = number_of(value);
   const bool real = value.dtype == HEED_FLOAT32;
   *out = (factor){.number = (float)number};
   if (dtype == HEED_FLOAT32) return HEED_OK;
@@ -89,24 +93,27 @@ heed_status heed_add_scaled(heed_context *ctx, const heed_tensor *a, const heed_
   const heed_tensor *unit = heed__number_tensor(&one, heed_boolean(true));
   const heed__map map = {
       .function = "add", .count = 3, .input = {{.name = "a", .tensor = a}, {"b", b, 0}, {"1", unit, 0}}};
-  const heed_status status = check_three(ctx, "add", &map);
+  heed_status status = check_three(ctx, "add", &map);
   if (status != HEED_OK) return status;
-  return heed__recorded(ctx, add_product(ctx, &map, "alpha", alpha, heed__wider(a->dtype, b->dtype), out),
-                        HEED__OP_add_scaled, 2, (const heed_tensor *const[]){a, b}, &alpha, sizeof alpha,
-                        out);
+  status = add_product(ctx, &map, "alpha", alpha, heed__wider(a->dtype, b->dtype), out);
+  const double factor_of_b = number_of(alpha);
+  return heed__recorded(ctx, status, HEED__OP_add_scaled, 2, (const heed_tensor *const[]){a, b}, &factor_of_b,
+                        sizeof factor_of_b, out);
 }
 
 heed_status heed_addcmul(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
                          heed_scalar value, heed_tensor **out) {
   HEED__ENTER(ctx, "addcmul", x, a, b, out);
   const heed__map map = {.function = "addcmul", .count = 3, .input = {{"x", x, 0}, {"a", a, 0}, {"b", b, 0}}};
-  const heed_status status = check_three(ctx, "addcmul", &map);
+  heed_status status = check_three(ctx, "addcmul", &map);
   if (status != HEED_OK) return status;
   const heed_dtype dtype = heed__wider(heed__wider(x->dtype, a->dtype), b->dtype);
   if (dtype == HEED_BOOL)
     return heed__fail(ctx, HEED_DTYPE, "addcmul: x, a and b are bool; one must be int64 or float32");
-  return heed__recorded(ctx, add_product(ctx, &map, "value", value, dtype, out), HEED__OP_addcmul, 3,
-                        (const heed_tensor *const[]){x, a, b}, &value, sizeof value, out);
+  status = add_product(ctx, &map, "value", value, dtype, out);
+  const double factor_of_both = number_of(value);
+  return heed__recorded(ctx, status, HEED__OP_addcmul, 3, (const heed_tensor *const[]){x, a, b},
+                        &factor_of_both, sizeof factor_of_both, out);
 }
 
 heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
@@ -121,9 +128,9 @@ heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_ten
       .count = 3,
       .input = {{"x", x, HEED_FLOAT32}, {"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}},
   };
-  const heed_scalar scale = heed_number(value);
-  return heed__recorded(ctx, heed__map_run(ctx, &map, out), HEED__OP_addcdiv, 3,
-                        (const heed_tensor *const[]){x, a, b}, &scale, sizeof scale, out);
+  const heed_status status = heed__map_run(ctx, &map, out);
+  return heed__recorded(ctx, status, HEED__OP_addcdiv, 3, (const heed_tensor *const[]){x, a, b}, &value,
+                        sizeof value, out);
 }
 
 heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
@@ -141,6 +148,7 @@ heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor
       .count = 3,
       .input = {{"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}, {"weight", weight, HEED_FLOAT32}},
   };
-  return heed__recorded(ctx, heed__map_run(ctx, &map, out), HEED__OP_lerp, 3,
-                        (const heed_tensor *const[]){a, b, weight}, NULL, 0, out);
+  status = heed__map_run(ctx, &map, out);
+  return heed__recorded(ctx, status, HEED__OP_lerp, 3, (const heed_tensor *const[]){a, b, weight}, NULL, 0,
+                        out);
 }

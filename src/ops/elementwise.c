@@ -304,7 +304,8 @@ heed_status heed_trunc_divide(heed_context *ctx, const heed_tensor *a, const hee
       .count = 2,
       .input = {{"a", a, dtype}, {"b", b, dtype}},
   };
-  return heed__recorded2(ctx, heed__map_run(ctx, &map, out), HEED__OP_trunc_divide, a, b, out);
+  status = heed__map_run(ctx, &map, out);
+  return heed__recorded2(ctx, status, HEED__OP_trunc_divide, a, b, out);
 }
 
 /* ---- Gradients of unary operations ---- */
@@ -353,8 +354,8 @@ static void clamp_row(const void *user, void *out, const heed__span *in, size_t 
   }
 }
 
-static heed_status clamp_between(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
-                                 const heed_tensor *high, heed_tensor **out) {
+static heed_status clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
+                         const heed_tensor *high, heed_tensor **out) {
   const heed__kernels *kernels = heed__kernels_of(ctx);
   if (low == NULL && high == NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "clamp: low and high are both NULL; at least one must be a tensor");
@@ -383,6 +384,8 @@ heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tenso
                        const heed_tensor *high, heed_tensor **out) {
   HEED__ENTER(ctx, "clamp", x, out);
   HEED__MAY_ENTER(ctx, "clamp", low, high);
-  return heed__recorded(ctx, clamp_between(ctx, x, low, high, out), HEED__OP_clamp, 3,
-                        (const heed_tensor *const[]){x, low, high}, NULL, 0, out);
+  const heed_status status = clamp(ctx, x, low, high, out);
+  const bool has_tensors = (low != NULL && low->storage != NULL) || (high != NULL && high->storage != NULL);
+  return heed__recorded(ctx, status, HEED__OP_clamp, 3, (const heed_tensor *const[]){x, low, high},
+                        &has_tensors, sizeof has_tensors, out);
 }

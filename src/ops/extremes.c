@@ -181,20 +181,18 @@ done:
   return heed__indexed_result_end(ctx, &result, status);
 }
 
-/* The gradient goes to the elements at the indices; of the flattened tensor, to all that are equal. */
-static heed_status choose_along(heed_context *ctx, const char *function, heed__op op,
-                                const heed__reduction *table, const heed_tensor *x, int dim, bool keepdim,
-                                heed_tensor **values, heed_tensor **indices) {
-  heed_tensor *own = NULL;
-  if (ctx->recorder != NULL && indices == NULL) indices = &own;
+/* dim 0: the whole of x */
+static heed_status choose_one(heed_context *ctx, const char *function, heed__op op,
+                              const heed__reduction *table, const heed_tensor *x, int dim, bool keepdim,
+                              heed_tensor **values, heed_tensor **indices) {
+  heed_tensor *unwanted = NULL;
+  if (indices == NULL && ctx->recorder != NULL) indices = &unwanted; /* the gradient wants them */
+  const bool is_new = indices != NULL && *indices == NULL;
   heed_status status = choose(ctx, function, table, x, dim == 0 ? 0 : 1, &dim, keepdim, values, indices);
-  if (ctx->recorder != NULL && status == HEED_OK) {
-    heed__view_values v = {.first = dim == 0, .step = keepdim};
-    status = heed__check_dim(ctx, function, x->ndim, dim == 0 ? 1 : dim, &v.order[0]);
-    const heed_tensor *const inputs[] = {x, *indices};
-    status = heed__recorded(ctx, status, op, 2, inputs, &v, sizeof v, values);
-  }
-  heed_tensor_free(own);
+  const int from_0 = dim > 0 ? dim - 1 : dim < 0 ? dim + (x->ndim > 0 ? x->ndim : 1) : -1;
+  status = heed__recorded_selection(ctx, status, op, x, (heed__selection_values){from_0, !keepdim}, is_new,
+                                    values, indices);
+  heed_tensor_free(unwanted);
   return status;
 }
 
@@ -202,14 +200,14 @@ heed_status heed_max(heed_context *ctx, const heed_tensor *x, int dim, bool keep
                      heed_tensor **indices) {
   HEED__ENTER(ctx, "max", x, values);
   HEED__MAY_ENTER(ctx, "max", indices);
-  return choose_along(ctx, "max", HEED__OP_max, maximum, x, dim, keepdim, values, indices);
+  return choose_one(ctx, "max", HEED__OP_max, maximum, x, dim, keepdim, values, indices);
 }
 
 heed_status heed_min(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                      heed_tensor **indices) {
   HEED__ENTER(ctx, "min", x, values);
   HEED__MAY_ENTER(ctx, "min", indices);
-  return choose_along(ctx, "min", HEED__OP_min, minimum, x, dim, keepdim, values, indices);
+  return choose_one(ctx, "min", HEED__OP_min, minimum, x, dim, keepdim, values, indices);
 }
 
 heed_status heed_amax(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,

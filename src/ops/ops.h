@@ -48,16 +48,55 @@ typedef struct heed__view_values {
   int order[HEED_MAX_DIMS];
   int64_t first, step, size;
 } heed__view_values;
+/* What a view of any strides tells: where its elements lie among those of x. */
+typedef struct heed__strided_values {
+  heed__view_values view; /* order[0] is HEED__STRIDED */
+  bool selects;           /* the last of its steps was x[i], not a slice: for its name */
+  int ndim;
+  int64_t offset; /* elements behind the first one of x */
+  int64_t stride[HEED_MAX_DIMS], shape[HEED_MAX_DIMS];
+} heed__strided_values;
+enum { HEED__STRIDED = -1 };
+/** The counted copy of a header on elements of x, recorded as x[…]. (view.c) */
+HEED_MUST_USE
+heed_status heed__strided_view(heed_context *ctx, const char *function, const heed_tensor *x,
+                               const heed_tensor *view, bool selects, heed_tensor **out);
+/** Records on x that `value` (NULL: a number) was written to the elements of the view; x was checked with
+ * heed__check_writable. (view.c) */
+HEED_MUST_USE
+heed_status heed__recorded_assignment(heed_context *ctx, heed_status status, heed_tensor *x,
+                                      const heed_tensor *view, const heed_tensor *value);
+
 /* What a reduction over `dims` tells its gradient. */
 typedef struct heed__reduction_values {
-  uint32_t dims; /* bits, from 0: those that were reduced */
+  uint32_t dims;     /* bits, from 0: those that were reduced */
   bool keepdim, all; /* all: no dimensions were given */
   double number;     /* of the operation: the correction of var, the p of norm */
 } heed__reduction_values;
 /** dims as given to the operation. */
 HEED_MUST_USE
 heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
-                                     int ndims, const int *dims, bool keepdim, double number, heed_tensor **out);
+                                     int ndims, const int *dims, bool keepdim, double number,
+                                     heed_tensor **out);
+/** Of an operation whose result does not depend on its inputs continuously. Nothing is recorded; if it was
+ * written over a tensor that was recorded, that one is forgotten. */
+HEED_MUST_USE
+static inline heed_status heed__recorded_constant(heed_context *ctx, heed_status status, heed__op op,
+                                                  heed_tensor **out) {
+  if (ctx->recorder == NULL) return status;
+  return heed__record_call(ctx, status, op, 0, NULL, NULL, 0, out);
+}
+/* What an operation that selects elements along a dimension tells its gradient, beside their indices. */
+typedef struct heed__selection_values {
+  int dim;      /* from 0; -1: all dimensions, and there are no indices */
+  bool removed; /* the dimension is missing in the result */
+} heed__selection_values;
+/** For results *values, selected from x along dim at *indices, which the operation made (is_new) or was
+ * given. */
+HEED_MUST_USE
+heed_status heed__recorded_selection(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
+                                     heed__selection_values how, bool is_new, heed_tensor **values,
+                                     heed_tensor **indices);
 HEED_MUST_USE
 static inline heed_status heed__recorded2(heed_context *ctx, heed_status status, heed__op op,
                                           const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
@@ -398,6 +437,14 @@ heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const
 HEED_MUST_USE
 heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
                        const heed_tensor *x, heed_tensor **out);
+/** dx = row(dy, a, b), elementwise, of any strides; they broadcast, and b may be NULL. Masks are read as
+ * bool, all others as float32. (gradients.c) */
+typedef void heed__gradient_row(float *dx, const float *dy, const void *a, const void *b,
+                                const double *numbers, size_t n);
+HEED_MUST_USE
+heed_status heed__map_gradient(heed_context *ctx, const char *function, heed__gradient_row *row,
+                               const double *numbers, const heed_tensor *dy, const heed_tensor *a,
+                               const heed_tensor *b, heed_tensor **dx);
 /** dx from x and dy, of one shape, by a kernel of HEED__UNARY_BACKWARD_KERNELS. (elementwise.c) */
 HEED_MUST_USE
 heed_status heed__unary_gradient(heed_context *ctx, const char *function, heed__backward_kernel *kernel,

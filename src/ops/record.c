@@ -29,3 +29,16 @@ heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed
   if (ndims == 0) values.dims = (1u << x->ndim) - 1;
   return heed__record_call(ctx, status, op, 1, &x, &values, sizeof values, out);
 }
+
+heed_status heed__recorded_selection(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
+                                     heed__selection_values how, bool is_new, heed_tensor **values,
+                                     heed_tensor **indices) {
+  if (ctx->recorder == NULL || status != HEED_OK) return status;
+  const heed_tensor *inputs[] = {x, how.dim < 0 ? x : *indices};
+  status = heed__record_call(ctx, status, op, 2, inputs, &how, sizeof how, values);
+  if (status != HEED_OK && is_new) {
+    heed_tensor_free(*indices);
+    *indices = NULL;
+  }
+  return status;
+}

@@ -296,8 +296,9 @@ CUMULATIVE(bool_cumprod, int64_t, uint8_t, int64_t, 1, *=, x != 0)
 typedef void cumulative_lane(const heed__walk *w, const heed__pace *pace);
 
 /* of_dtype: for each dtype */
-static heed_status cumulative(heed_context *ctx, const char *function, cumulative_lane *const *of_dtype,
-                              const heed_tensor *x, int dim, heed_tensor **out) {
+static heed_status cumulative(heed_context *ctx, const char *function, heed__op op,
+                              cumulative_lane *const *of_dtype, const heed_tensor *x, int dim,
+                              heed_tensor **out) {
   heed__result result = {0};
   const heed_dtype dtype = x->dtype == HEED_FLOAT32 ? HEED_FLOAT32 : HEED_INT64;
   int d;
@@ -314,17 +315,8 @@ static heed_status cumulative(heed_context *ctx, const char *function, cumulativ
     of_dtype[x->dtype](&w, &ctx->pace);
     if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
   }
-  return heed__result_end(ctx, &result, status);
-}
-
-static heed_status recorded_cumulative(heed_context *ctx, const char *function, heed__op op,
-                                       cumulative_lane *const *of_dtype, const heed_tensor *x, int dim,
-                                       heed_tensor **out) {
-  heed__view_values v = {.first = 0};
-  heed_status status = cumulative(ctx, function, of_dtype, x, dim, out);
-  if (ctx->recorder == NULL || status != HEED_OK) return status;
-  status = heed__check_dim(ctx, function, x->ndim, dim, &v.order[0]);
-  return heed__recorded1(ctx, status, op, x, &v, sizeof v, out);
+  status = heed__result_end(ctx, &result, status);
+  return heed__recorded1(ctx, status, op, x, &d, sizeof d, out);
 }
 
 heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
@@ -334,7 +326,7 @@ heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_t
       [HEED_INT64] = int64_cumsum,
       [HEED_FLOAT32] = float_cumsum,
   };
-  return recorded_cumulative(ctx, "cumsum", HEED__OP_cumsum, of_dtype, x, dim, out);
+  return cumulative(ctx, "cumsum", HEED__OP_cumsum, of_dtype, x, dim, out);
 }
 
 heed_status heed_cumprod(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
@@ -344,5 +336,5 @@ heed_status heed_cumprod(heed_context *ctx, const heed_tensor *x, int dim, heed_
       [HEED_INT64] = int64_cumprod,
       [HEED_FLOAT32] = float_cumprod,
   };
-  return recorded_cumulative(ctx, "cumprod", HEED__OP_cumprod, of_dtype, x, dim, out);
+  return cumulative(ctx, "cumprod", HEED__OP_cumprod, of_dtype, x, dim, out);
 }

@@ -329,11 +329,13 @@ static heed_status truth_of(heed_context *ctx, const char *function, bool all, c
 heed_status heed_any(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                      heed_tensor **out) {
   HEED__ENTER(ctx, "any", x, out);
-  return truth_of(ctx, "any", false, x, ndims, dims, keepdim, out);
+  const heed_status status = truth_of(ctx, "any", false, x, ndims, dims, keepdim, out);
+  return heed__recorded_constant(ctx, status, HEED__OP_any, out);
 }
 
 heed_status heed_all(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                      heed_tensor **out) {
   HEED__ENTER(ctx, "all", x, out);
-  return truth_of(ctx, "all", true, x, ndims, dims, keepdim, out);
+  const heed_status status = truth_of(ctx, "all", true, x, ndims, dims, keepdim, out);
+  return heed__recorded_constant(ctx, status, HEED__OP_all, out);
 }

@@ -391,3 +391,28 @@ heed_status heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_
   const heed__view_values values = {.order = {d}, .step = step, .size = size};
   return give_as(ctx, "unfold", HEED__OP_unfold, x, &view, &values, out);
 }
+
+/* ---- Elements of any strides ---- */
+
+static heed__strided_values place_of(const heed_tensor *x, const heed_tensor *view, bool selects) {
+  heed__strided_values v = {.view = {.order = {HEED__STRIDED}}, .selects = selects, .ndim = view->ndim};
+  if (view->numel > 0) v.offset = (view->data - x->data) / (ptrdiff_t)heed__element_bytes(x->dtype);
+  for (int d = 0; d < view->ndim; d++) v.stride[d] = view->stride[d], v.shape[d] = view->shape[d];
+  return v;
+}
+
+heed_status heed__strided_view(heed_context *ctx, const char *function, const heed_tensor *x,
+                               const heed_tensor *view, bool selects, heed_tensor **out) {
+  const heed_status status = heed__tensor_from_view(ctx, function, view, out);
+  if (ctx->recorder == NULL) return status;
+  const heed__strided_values v = place_of(x, view, selects);
+  return heed__record_call(ctx, status, HEED__OP_slice, 1, &x, &v, sizeof v, out);
+}
+
+heed_status heed__recorded_assignment(heed_context *ctx, heed_status status, heed_tensor *x,
+                                      const heed_tensor *view, const heed_tensor *value) {
+  if (ctx->recorder == NULL) return status;
+  const heed__strided_values v = place_of(x, view, false);
+  const heed_tensor *const inputs[] = {x, value};
+  return heed__record_call(ctx, status, HEED__OP_copy, 2, inputs, &v, sizeof v, &x);
+}
