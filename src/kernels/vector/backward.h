@@ -48,6 +48,8 @@ static inline vfloat silu_slope(vfloat x) {
 BACKWARD(gelu_backward, gelu_slope(x))
 BACKWARD(gelu_tanh_backward, gelu_tanh_slope(x))
 BACKWARD(silu_backward, silu_slope(x))
+BACKWARD(sigmoid_backward, v_mul(x, v_sub(v_set(1.0f), x)))
+BACKWARD(tanh_backward, v_fnma(x, x, v_set(1.0f)))
 
 /* ---- Softmax ---- */
 
