@@ -33,6 +33,16 @@ return function(inputs)
     local x = inputs.same(1.5, 2, inputs.VERY_MANY / 2)
     return function() return nn.utils.get_total_norm({ x.T }, 3) end
   end)
+  call("clip_grad_norm_", function()
+    local p = nn.Parameter(inputs.same(0, inputs.VERY_MANY))
+    p.grad = inputs.same(1.5, inputs.VERY_MANY)
+    return function() return nn.utils.clip_grad_norm_({ p }, 1) end
+  end)
+  call("clip_grad_value_ of an expanded gradient", function()
+    local p = nn.Parameter(inputs.same(0, inputs.MANY))
+    p.grad = inputs.same(1.5, inputs.MANY)
+    return function() return nn.utils.clip_grad_value_({ p }, 1) end
+  end)
   call("a schedule with many milestones", function()
     local optimiser = optim.SGD(parameters(1))
     local milestones = inputs.copies(1, 3000000)
