@@ -32,7 +32,7 @@ static double add_norms(const norm_run *run, double a, double b) {
   return b > a || isnan(b) ? b : a;
 }
 
-static void norm_block(void *user, int64_t block, int64_t i, int64_t first, int64_t count) {
+static void norm_of_block(void *user, int64_t block, int64_t i, int64_t first, int64_t count) {
   const norm_run *run = user;
   float moved[HEED__MOVED_ELEMENTS];
   const int64_t most = heed_tensor_is_contiguous(run->x[i]) ? count : HEED__MOVED_ELEMENTS;
@@ -61,7 +61,7 @@ static heed_status total_norm(heed_context *ctx, const char *function, int64_t c
     return heed__fail_memory(ctx, function, parts);
   }
   norm_run run = {.kernels = heed__kernels_of(ctx), .x = x, .p = p, .part = part};
-  heed__block_task task = {.blocks = &blocks, .x = x, .work = norm_block, .user = &run};
+  heed__block_task task = {.blocks = &blocks, .x = x, .work = norm_of_block, .user = &run};
   heed_status status = HEED_OK;
   if (!heed__blocks_run(ctx, &task, false)) status = heed__stopped(ctx, function);
   if (status == HEED_OK) {
