@@ -29,10 +29,8 @@ local function synonym(name, ...) advice.synonyms[name] = { ... } end
 -- ---- Everywhere ----
 
 everywhere("cuda cpu mps xpu device is_cuda get_device pin_memory backends non_blocking share_memory_", CPU)
-everywhere("inference_mode", "write heed.no_grad(function() ... end)")
-everywhere("detach_", "write x = x:detach()")
 everywhere("create_graph jacobian hessian jvp hvp vjp jacrev jacfwd is_inference", NO_SECOND_DERIVATIVES)
-everywhere("autograd grad_mode", "write heed.autograd")
+everywhere("grad_mode", "write heed.autograd")
 everywhere("optim optimizer SGD Adam AdamW RMSprop", OPTIMIZERS)
 everywhere("lr_scheduler", "write heed.optim.lr_scheduler")
 everywhere("Adagrad Adadelta Adamax NAdam RAdam LBFGS Rprop SparseAdam Muon Adafactor",

@@ -4,8 +4,10 @@
 -- integers or as one table, and a dtype that defaults to float32. An invalid size or dtype, or a tensor that exceeds
 -- the memory limit, raises an error.
 
----@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
+---@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views
+---@field autograd heed.autograd
 ---@field nn heed.nn
+---@field optim heed.optim optimisers and schedules
 ---@field utils heed.utils
 ---@field default_generator heed.Generator what functions draw from that get no generator; heed.manual_seed seeds it
 ---@field version string
@@ -24,6 +26,9 @@ local heed = {}
 
 ---@class heed.DTypeOption
 ---@field dtype? heed.DType
+
+---@class heed.MakerOptions: heed.DTypeOption
+---@field requires_grad? boolean whether a gradient of the new tensor is wanted
 
 -- ---- Printing ----
 
@@ -44,6 +49,37 @@ local heed = {}
 ---@param profile? "default"|"short"|"full"
 ---@param sci_mode? boolean
 function heed.set_printoptions(precision, threshold, edgeitems, linewidth, profile, sci_mode) end
+
+-- ---- Recording ----
+
+---Turns the recording of operations, for backward passes, on or off; returns what it was. It is off at first.
+---@param mode boolean
+---@return boolean before
+function heed.set_grad_enabled(mode) end
+
+---Whether operations are recorded.
+---@return boolean
+---@nodiscard
+function heed.is_grad_enabled() end
+
+---Calls a function while nothing is recorded, and returns its results. Recording is then what it was before, also after
+---an error, and wherever the function yields.
+---@param f function
+---@param ... any its arguments
+---@return any ...
+function heed.no_grad(f, ...) end
+
+---Calls a function while operations are recorded.
+---@param f function
+---@param ... any its arguments
+---@return any ...
+function heed.enable_grad(f, ...) end
+
+---The same as no_grad.
+---@param f function
+---@param ... any its arguments
+---@return any ...
+function heed.inference_mode(f, ...) end
 
 -- ---- Iterating on every Lua ----
 

@@ -38,13 +38,17 @@ function Size:numel() end
 ---
 ---The same forms can be assigned a number or a tensor that broadcasts. `==` tests whether two tensors are the same
 ---elements in memory; `eq` and `equal` compare values.
----@class heed.Tensor: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
+---@class heed.Tensor: heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views
 ---@field shape heed.Size
 ---@field dtype heed.DType
 ---@field ndim integer the number of dimensions
 ---@field T heed.Tensor a view with the dimensions in reverse order
 ---@field mT heed.Tensor a view with the last two dimensions exchanged
 ---@field is_parameter boolean whether it was made by nn.Parameter or is a module's parameter
+---@field requires_grad boolean whether a gradient of it is wanted; can be set where nothing computed it
+---@field grad? heed.Tensor its gradient, after a backward pass; can be set
+---@field grad_fn? string what computed it, such as "<MulBackward0>"
+---@field is_leaf boolean whether no recorded operation computed it
 ---@field [heed.Index] any
 ---@operator add(heed.Operand): heed.Tensor
 ---@operator sub(heed.Operand): heed.Tensor
