@@ -172,7 +172,8 @@ describe("a checkpoint", function()
   it("is loaded whole or not at all, wherever a limit stops it", function()
     local function make(seed)
       heed.manual_seed(seed)
-      local run = { model = nn.Sequential(nn.Linear(200, 150), nn.Linear(150, 200)), generators = { heed.Generator(seed) } }
+      local model = nn.Sequential(nn.Linear(200, 150), nn.Linear(150, 200))
+      local run = { model = model, generators = { heed.Generator(seed) } }
       run.optimizer = heed.optim.AdamW(run.model:parameters(), { lr = seed / 100 })
       run.schedule = heed.optim.lr_scheduler.StepLR(run.optimizer, { step_size = seed })
       run.data = data.DataLoader(heed.range(1, 50), { shuffle = true, generator = run.generators[1] })

@@ -163,7 +163,7 @@ describe("a dataset", function()
       .. "methods get and len", data.DataLoader, heed.nn.Linear(2, 2))
     fails("DataLoader: dataset is a table by name; it must be a list: options stand in a table of their own, as in "
       .. "DataLoader(dataset, {batch_size = 4})", data.DataLoader, { dataset = x, batch_size = 4 })
-    fails("DataLoader: dataset is a table; it must be a dataset, such as loader.dataset", data.DataLoader,
+    fails("DataLoader: dataset is a heed.DataLoader; it must be a dataset, such as loader.dataset", data.DataLoader,
       data.DataLoader(x))
     fails("ConcatDataset: datasets is a table; it must be a list of at least one dataset", data.ConcatDataset, {})
     fails("random_split: the lengths add up to 5; they must add up to 6, the number of items, or be fractions that "

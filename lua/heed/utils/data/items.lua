@@ -22,7 +22,9 @@ function M.check(dataset, method, argument)
   end
   local _, class = object.of(dataset)
   if class then
-    if not class.sample then E.reject(method, argument, dataset, "a dataset, such as loader.dataset") end
+    if not class.sample then
+      E.fail("%s: %s is a heed.%s; it must be a dataset, such as loader.dataset", method, argument, class.name)
+    end
     return
   end
   local get = not E.kind(dataset) and method_of(dataset, "get")
