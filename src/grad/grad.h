@@ -60,9 +60,6 @@ const heed_tensor *heed__backward_output(const heed__backward *b, int i, heed_te
 #define NAMED(op, ...) const char *heed__##op##_name(const heed__node *node);
 #include "gradients.def"
 
-/** What PyTorch prints for the node of a result; for some operations it depends on the call. (names.c) */
-const char *heed__gradient_name(const heed__node *node);
-
 /** The gradient of an operation; its backward is NULL if it has none. (table.c) */
 const heed__gradient *heed__gradient_of(heed__op op);
 

@@ -4,30 +4,30 @@
 
 ---Tensors have these as methods and heed as functions: heed.detach(x) is x:detach().
 ---@class heed.Gradients
-local Gradients = {}
+local Tensor = {}
 
 ---Asks for a gradient of x, a float32 tensor that was not computed, or no more. Returns x.
 ---@param requires_grad? boolean true by default
 ---@return heed.Tensor x
-function Gradients:requires_grad_(requires_grad) end
+function Tensor:requires_grad_(requires_grad) end
 
 ---Another tensor on the same elements that wants no gradient.
 ---@return heed.Tensor
 ---@nodiscard
-function Gradients:detach() end
+function Tensor:detach() end
 
 ---Makes x itself forget what computed it, and want no gradient. Returns x.
 ---@return heed.Tensor x
-function Gradients:detach_() end
+function Tensor:detach_() end
 
 ---Makes a tensor that was computed keep its gradient in a backward pass, too.
-function Gradients:retain_grad() end
+function Tensor:retain_grad() end
 
 ---A function that gets the gradient of x in each backward pass, and may return another one of the same shape. Hooks are
 ---called in the order in which they were added; errors in them end the pass.
 ---@param f fun(gradient: heed.Tensor): heed.Tensor?
 ---@return heed.Handle handle remove() takes it away
-function Gradients:register_hook(f) end
+function Tensor:register_hook(f) end
 
 ---@class heed.BackwardOptions
 ---@field gradient? heed.Tensor of the shape of x; needed unless x has one element
@@ -37,7 +37,7 @@ function Gradients:register_hook(f) end
 ---before, and the call can be made again.
 ---@param gradient? heed.Tensor|heed.BackwardOptions
 ---@param retain_graph? boolean|heed.BackwardOptions
-function Gradients:backward(gradient, retain_graph) end
+function Tensor:backward(gradient, retain_graph) end
 
 ---@class heed.BackwardStepsOptions: heed.BackwardOptions
 ---@field ms? number milliseconds per slice; 2 by default. 0: one operation; math.huge: everything
@@ -47,7 +47,7 @@ function Gradients:backward(gradient, retain_graph) end
 ---@param options? heed.BackwardStepsOptions
 ---@return heed.BackwardSteps steps
 ---@nodiscard
-function Gradients:backward_steps(options) end
+function Tensor:backward_steps(options) end
 
 ---A backward pass in slices of time. Calling it runs one slice; one that is left in the middle changes nothing.
 ---@class heed.BackwardSteps

@@ -7,6 +7,7 @@
 ---@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views
 ---@field autograd heed.autograd
 ---@field nn heed.nn
+---@field optim heed.optim optimisers and schedules
 ---@field utils heed.utils
 ---@field default_generator heed.Generator what functions draw from that get no generator; heed.manual_seed seeds it
 ---@field version string
@@ -100,25 +101,25 @@ function heed.pairs(t) end
 ---dimensions. Booleans give bool, everything else float32 unless a dtype is given. Tables at the same depth must have
 ---equal lengths.
 ---@param data heed.Nested
----@param options? heed.DType|heed.DTypeOption
+---@param options? heed.DType|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.tensor(data, options) end
 
 ---A tensor filled with 0: heed.zeros(2, 3), heed.zeros{2, 3}, heed.zeros(2, 3, {dtype = "int64"}).
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.zeros(...) end
 
 ---A tensor filled with 1.
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.ones(...) end
 
 ---A tensor with unspecified contents, which the script should overwrite.
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.empty(...) end
@@ -126,7 +127,7 @@ function heed.empty(...) end
 ---A tensor filled with `value`. A boolean gives bool, unless a dtype is given.
 ---@param shape integer|integer[]
 ---@param value number|boolean
----@param options? heed.DType|heed.DTypeOption
+---@param options? heed.DType|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.full(shape, value, options) end
@@ -134,7 +135,7 @@ function heed.full(shape, value, options) end
 ---A matrix [n, m] with ones on the main diagonal and zeros elsewhere; m defaults to n.
 ---@param n integer
 ---@param m? integer|{ m: integer?, dtype: heed.DType? }
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.eye(n, m, options) end
@@ -150,7 +151,7 @@ function heed.alibi_slopes(num_heads) end
 ---@param first number
 ---@param last number
 ---@param step? number|{ step: number?, dtype: heed.DType? } 1 by default
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.range(first, last, step, options) end
@@ -177,7 +178,7 @@ function heed.arange(start_or_stop, stop, step, options) end
 ---@param first number
 ---@param last number
 ---@param count integer
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.linspace(first, last, count, options) end
@@ -187,7 +188,7 @@ function heed.linspace(first, last, count, options) end
 ---@param stop number
 ---@param steps integer
 ---@param base? number|{ base: number?, dtype: heed.DType? } 10 by default
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.logspace(start, stop, steps, base, options) end

@@ -190,44 +190,44 @@ function Tensor:is_released() end
 
 ---A tensor filled with 0, of x's shape, and of its dtype unless one is given. As with all functions …_like, and as in
 ---PyTorch, the dimensions have the same order in memory as those of x.
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:zeros_like(options) end
 
 ---A tensor filled with 1, of x's shape.
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:ones_like(options) end
 
 ---A tensor with unspecified contents, of x's shape.
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:empty_like(options) end
 
 ---A tensor filled with `value`, of x's shape.
 ---@param value number|boolean
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:full_like(value, options) end
 
 ---A tensor filled with 0, of another shape, and of x's dtype unless one is given: x:new_zeros(2, 3).
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_zeros(...) end
 
 ---A tensor filled with 1, of another shape.
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_ones(...) end
 
 ---A tensor with unspecified contents, of another shape.
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_empty(...) end
@@ -235,14 +235,14 @@ function Tensor:new_empty(...) end
 ---A tensor filled with `fill_value`, of another shape.
 ---@param size integer|integer[]
 ---@param fill_value number|boolean
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_full(size, fill_value, options) end
 
 ---Like heed.tensor, with x's dtype unless one is given.
 ---@param data heed.Nested
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_tensor(data, options) end
