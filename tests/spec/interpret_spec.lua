@@ -135,12 +135,15 @@ for _, name in ipairs { "gpt2", "llama" } do
         return last:select(1, case.token + 1) - last:select(1, case.against + 1)
       end
       close(golden(case.integrated), interpret.integrated_gradients(model, clean, { metric = metric, steps = 8 }), 1e-4)
-      local found, info = interpret.integrated_gradients(model, clean, { metric = metric, steps = 8, baseline = corrupted })
+      local function from_corrupted(steps)
+        return interpret.integrated_gradients(model, clean, { metric = metric, steps = steps, baseline = corrupted })
+      end
+      local found, info = from_corrupted(8)
       close(golden(case.integrated_other), found, 1e-4)
       assert.is_near(case.metrics[1], info.metric, 2e-5)
       assert.is_near(case.metrics[2], info.baseline, 2e-5)
       assert.is_near(info.metric - info.baseline, found:sum():item() + info.error, 2e-5)
-      local _, finer = interpret.integrated_gradients(model, clean, { metric = metric, steps = 64, baseline = corrupted })
+      local _, finer = from_corrupted(64)
       assert.is_true(math.abs(finer.error) < 0.05 * math.abs(info.error) + 1e-4)
     end)
   end)
@@ -340,8 +343,8 @@ describe("analyses of models", function()
 
   it("say what attributions need", function()
     local function index() return 7 end
-    raises("attribution_patching: the result of metric is the number 7; it must be a tensor of 1 element that depends on "
-      .. "the logits; select and narrow give one, logits[{i, j}] a number", function()
+    raises("attribution_patching: the result of metric is the number 7; it must be a tensor of 1 element that depends "
+      .. "on the logits; select and narrow give one, logits[{i, j}] a number", function()
       interpret.attribution_patching(gpt2, { 1, 2 }, { 2, 3 }, { metric = index })
     end)
     raises("integrated_gradients: baseline is a tensor of shape [3, 48] and dtype float32; it must be ids of the same "
