@@ -287,6 +287,20 @@ describe("examples of training", function()
     assert.truthy(support.read(picture):find("induction head", 1, true))
   end)
 
+  local in_c = support.lua == "5.4" and it or pending -- examples in C are built with 5.4
+  in_c("train an attention layer in C", function()
+    local program = support.build .. "/examples/train"
+    local file = io.open(program)
+    if not file then return pending "make examples builds it" end
+    file:close()
+    local out = check(support.run(support.quote(program) .. " 200"))
+    local first, last = out:match "^step    1: loss (%d%.%d+)\n.*\nstep  200: loss (%d%.%d+)\nmemory left behind: 0 "
+    assert.is_true(tonumber(last) < 0.2 * tonumber(first), out)
+    local result = support.run(support.quote(program) .. " x")
+    assert.are.equal(1, result.code)
+    assert.are.equal("usage: train [STEPS]\n", result.err)
+  end)
+
   it("teach MiniLM who did it", function()
     if not support.model() then return pending "make model fetches the model" end
     local out = check(run("finetune", "2 " .. folder .. "/lora.safetensors"))
