@@ -28,11 +28,6 @@ typedef struct heed__gradient {
   const char *(*name_of)(const heed__node *node);
 } heed__gradient;
 
-/** The name of a node that is not a leaf's, as PyTorch prints it. */
-static inline const char *heed__gradient_name(const heed__node *node) {
-  return node->gradient->name_of != NULL ? node->gradient->name_of(node) : node->gradient->name;
-}
-
 /* A node that goes backward. */
 struct heed__backward {
   heed_context *ctx;

@@ -28,18 +28,11 @@ const char *heed__gradient_name(const heed__node *node) {
   const heed__gradient *g = node->gradient;
   const heed__view_values *view = node->values;
   const heed__strided_values *strided = node->values;
-  const heed__reduction_values *reduction = node->values;
+  if (g->name_of != NULL) return g->name_of(node);
   if (g == of(HEED__OP_matmul)) return name_of_product(node);
   if (g == of(HEED__OP_linear)) return name_of_linear(node);
-  if (g == of(HEED__OP_sum) && !reduction->all) return "SumBackward1";
-  if (g == of(HEED__OP_mean) && !reduction->all) return "MeanBackward1";
-  if (g == of(HEED__OP_prod) && !reduction->all) return "ProdBackward1";
-  if (g == of(HEED__OP_max) && view->first) return "MaxBackward1";
-  if (g == of(HEED__OP_min) && view->first) return "MinBackward1";
   if (g == of(HEED__OP_slice) && view->order[0] == HEED__STRIDED && strided->selects)
     return "SelectBackward0";
-  if (g == of(HEED__OP_pow) && !node->saved[1].is_number) return "PowBackward1";
-  if (g == of(HEED__OP_remainder) && !node->saved[1].is_number) return "RemainderBackward1";
   if (g == of(HEED__OP_copy) && node->inputs == 2) return "CopySlices";
   return g->name;
 }
