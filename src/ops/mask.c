@@ -233,7 +233,7 @@ heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_te
   int64_t shape[HEED_MAX_DIMS];
   heed_status status = check_mask(ctx, function, x, mask);
   if (status != HEED_OK) goto done;
-  status = heed__check_writable(ctx, function, x);
+  status = heed__check_target(ctx, function, x);
   if (status != HEED_OK) goto done;
   status = masked_shape(ctx, function, x, mask, &ndim, shape);
   if (status != HEED_OK) goto done;
@@ -242,6 +242,7 @@ heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_te
   status = heed__copy_if_overlapping(ctx, function, x, &mask, &mask_copy);
   if (status != HEED_OK) goto done;
   status = heed__copy_if_overlapping(ctx, function, x, &value, &value_copy);
+  if (status == HEED_OK) status = heed__written(ctx, function, x);
   if (status != HEED_OK) goto done;
   heed__expand_on_stack(&list, value, ndim, shape);
   if (!copy_masked(x, mask, &list, true)) status = heed__stopped(ctx, function);

@@ -99,7 +99,8 @@ static heed_status reshape(heed_context *ctx, const char *function, heed__op op,
     if (status) goto done;
     reshaped(&view, made, ndim, shape);
   }
-  status = give_as(ctx, function, op, x, &view, NULL, out);
+  const heed__view_values values = {.size = made != NULL};
+  status = give_as(ctx, function, op, x, &view, &values, out);
 done:
   heed_tensor_free(made);
   return status;
@@ -170,7 +171,8 @@ heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int ndims, con
   for (int d = view.ndim - 1; d >= 0; d--) {
     if (view.shape[d] == 1 && (ndims == 0 || named >> d & 1)) remove_dim(&view, d);
   }
-  return give_as(ctx, "squeeze", HEED__OP_squeeze, x, &view, NULL, out);
+  const heed__view_values values = {.size = ndims};
+  return give_as(ctx, "squeeze", HEED__OP_squeeze, x, &view, &values, out);
 }
 
 /* ---- Other orders ---- */
@@ -191,6 +193,22 @@ heed_status heed__transpose(heed_context *ctx, const char *function, const heed_
   }
   const heed__view_values values = {.order = {a, b}};
   return give_as(ctx, function, HEED__OP_transpose, x, &view, &values, out);
+}
+
+heed_status heed__t(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out) {
+  heed_tensor view;
+  if (x->ndim < 2) return heed__tensor_from_view(ctx, function, x, out);
+  heed__permute_on_stack(&view, x, (const int[]){1, 0});
+  return give_as(ctx, function, HEED__OP_t, x, &view, NULL, out);
+}
+
+heed_status heed__reverse_dims(heed_context *ctx, const char *function, const heed_tensor *x,
+                               heed_tensor **out) {
+  heed_tensor view;
+  heed__view_values values = {.order = {0}};
+  for (int d = 0; d < x->ndim; d++) values.order[d] = x->ndim - 1 - d;
+  heed__permute_on_stack(&view, x, values.order);
+  return give_as(ctx, function, HEED__OP_permute, x, &view, &values, out);
 }
 
 heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
