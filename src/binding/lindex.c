@@ -425,7 +425,10 @@ static void assign_list(lua_State *L) {
   }
   get_indices(L, &list, indices, &names);
   const heed_tensor *given = read_written(L, &number, &value);
-  if (w.part != NULL) w.part->name = "IndexPutBackward0";
+  if (w.part != NULL && strcmp(w.part->name, "AliasBackward0") != 0)
+    w.part->name = "CopySlices"; /* indices of a part of x */
+  else if (w.part != NULL)
+    w.part->name = "IndexPutBackward0";
   const heed__recorder *recorder = heed__pause_recording(ctx);
   end_write(L, &w, recorder,
             heed__index_put(ctx, "index", &w.view, list.count, indices, &names, &value, false, true), given,

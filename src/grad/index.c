@@ -34,6 +34,11 @@ heed_status heed__gather_backward(heed__backward *b) {
   return scatter_to_indices(b, b->dy[0], heed__backward_input(b, 1, &index));
 }
 
+/* values: whether it was written x[mask] */
+const char *heed__masked_select_name(const heed__node *node) {
+  return *(const bool *)node->values ? "IndexBackward0" : "MaskedSelectBackward0";
+}
+
 heed_status heed__masked_select_backward(heed__backward *b) {
   heed_tensor mask, *made = NULL;
   heed_status status = heed__backward_zeros(b, 0, &made);

@@ -215,8 +215,9 @@ heed_status heed__masked_select(heed_context *ctx, const char *function, const h
   status = heed__result_begin(ctx, function, &result, out, x->dtype, ndim, shape, false, 2, inputs);
   if (status != HEED_OK) return status;
   if (!copy_masked(x, mask, result.tensor, false)) status = heed__stopped(ctx, function);
-  return heed__recorded(ctx, heed__result_end(ctx, &result, status), HEED__OP_masked_select, 2, inputs, NULL,
-                        0, out);
+  const bool by_index = strcmp(function, "index") == 0; /* PyTorch has two operations for this */
+  return heed__recorded(ctx, heed__result_end(ctx, &result, status), HEED__OP_masked_select, 2, inputs,
+                        &by_index, sizeof by_index, out);
 }
 
 heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
