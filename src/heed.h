@@ -436,9 +436,9 @@ HEED_CALL heed_record(heed_context *ctx, const heed_function *f, int inputs, con
 
 /* One step of an optimiser over all of a model's parameters, in one pass over memory, with PyTorch's numbers
  * and defaults. Of `count` parameters x[i], float32 of any strides, each is changed by its gradient dx[i], of
- * its shape; x[i] is left as it is where dx[i] is NULL, or where dx is NULL and heed_tensor_grad(x[i]) is. The
- * states are tensors of the shape of their parameter, zeros at first, one for each parameter with a gradient,
- * which the step changes as well; steps[i], 0 at first, counts the steps of x[i].
+ * its shape; x[i] is left as it is where dx[i] is NULL, or where dx is NULL and heed_tensor_grad(x[i]) is.
+ * The states are tensors of the shape of their parameter, zeros at first, one for each parameter with a
+ * gradient, which the step changes as well; steps[i], 0 at first, counts the steps of x[i].
  *
  * All or nothing: after an error nothing has changed, and what has begun is not stopped by a limit or by
  * heed_cancel; those are checked before. Nothing is recorded. The bits of the result depend neither on the

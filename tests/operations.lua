@@ -57,7 +57,11 @@ function operations.of_kinds(...)
   return names
 end
 
-local OTHERS = { backward = true, grad = true, record = true } -- of the graph that operations leave behind
+local OTHERS = { -- of the graph that operations leave behind, and of optimisers
+  backward = true, backward_steps_new = true, grad = true, record = true,
+  adam_step = true, rmsprop_step = true, sgd_step = true, clip_grad_norm = true, clip_grad_value = true,
+  total_norm = true,
+}
 
 --- The operations that heed.h declares: functions of a context and of tensors that neither make a tensor from
 --- memory (heed_tensor_…) nor read or write files. declared[name] is the number of tensors that it reads, as in

@@ -29,10 +29,8 @@ local function synonym(name, ...) advice.synonyms[name] = { ... } end
 -- ---- Everywhere ----
 
 everywhere("cuda cpu mps xpu device is_cuda get_device pin_memory backends non_blocking share_memory_", CPU)
-everywhere("inference_mode", "write heed.no_grad(function() ... end)")
-everywhere("detach_", "write x = x:detach()")
 everywhere("create_graph jacobian hessian jvp hvp vjp jacrev jacfwd is_inference", NO_SECOND_DERIVATIVES)
-everywhere("autograd grad_mode", "write heed.autograd")
+everywhere("grad_mode", "write heed.autograd")
 everywhere("optim optimizer SGD Adam AdamW RMSprop", OPTIMIZERS)
 everywhere("lr_scheduler", "write heed.optim.lr_scheduler")
 everywhere("Adagrad Adadelta Adamax NAdam RAdam LBFGS Rprop SparseAdam Muon Adafactor",
@@ -129,6 +127,13 @@ add("heed", "len", "write #x")
 add("heed", "print", "write print(x)")
 add("heed", "Module", "write heed.nn.Module")
 add("heed", "version_", "write heed.version")
+
+local DATASET = "a dataset is a tensor, a list, or any object with the methods get(self, i) and len(self)"
+add("heed.utils.data", "Dataset IterableDataset", DATASET)
+add("heed.utils.data", "ChainDataset", "write data.ConcatDataset{a, b}")
+add("heed.utils.data", "StackDataset", "write data.TensorDataset(x, y, ...)")
+add("heed.utils.data", "get_worker_info distributed",
+  "heed reads batches in the thread that asks for them: leave it out")
 
 -- ---- Modules ----
 

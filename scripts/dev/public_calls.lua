@@ -20,6 +20,7 @@ local function takes(name) return name:find("_free$") or name:find("_release$") 
 local objects = {
   ["heed_context *"] = "ctx", ["heed_tensor *"] = "x", ["heed_generator *"] = "g", ["heed_module *"] = "m",
   ["heed_kv_cache *"] = "cache", ["heed_archive *"] = "archive", ["heed_steps *"] = "steps",
+  ["heed_backward_steps *"] = "backward_steps",
 }
 -- Tensors by the name of the argument.
 local tensors = {
@@ -51,12 +52,15 @@ local name_of = {
   heed_module_set_setting = '"scale"',
 }
 
+-- Their lists of states must fit their lists of parameters: tested in test_optimizers.c.
+local elsewhere = { heed_sgd_step = true, heed_adam_step = true, heed_rmsprop_step = true }
+
 local text = io.read("*a"):gsub("__attribute__%s*%b()", ""):gsub("%s+", " ")
 
 local functions = {}
 for result, name, list in text:gmatch("([%w_%s%*]-[%s%*])(heed_[%w_]+)(%b()) ?;") do
   local of_lua = list:find("lua_State") -- called in tests/c/test_states.c
-  if not result:find("typedef") and not result:find("return") and not of_lua then
+  if not result:find("typedef") and not result:find("return") and not of_lua and not elsewhere[name] then
     local trimmed = result:gsub("^%s+", ""):gsub("%s+$", "")
     functions[#functions + 1] = { result = trimmed, name = name, list = list:sub(2, -2) }
   end
@@ -93,7 +97,7 @@ local function argument(f, i, kind, name, before)
   end
   if plain == "heed_tensor *const *" then
     if name == "dy" then return "NULL", false end
-    local list = (f.name == "heed_backward" or f.name == "heed_grad") and "losses"
+    local list = (f.name:find("^heed_backward") or f.name == "heed_grad") and "losses"
       or kind == plain and "results" or "list"
     return pick("mine->" .. list, "other->" .. list), true, true
   end
@@ -138,7 +142,7 @@ local function number(f, i, kind, name)
   if f.name == "heed_kv_cache_truncate" then good = "0" end
   if f.name == "heed_unfold" and name == "size" then good = "2" end
   local counts = name == "nx" or name == "ny" or name == "inputs" or name == "outputs"
-  if name == "count" and (f.list:find("tensors") or f.name == "heed_backward") or name == "pairs" or counts then
+  if name == "count" and (f.list:find("tensors") or f.name:find("^heed_backward")) or name == "pairs" or counts then
     return ("COUNT(%d, %s)"):format(i, good)
   end
   if name == "count" and kind == "size_t" then good = "HEED_GENERATOR_STATE_BYTES" end

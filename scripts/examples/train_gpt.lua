@@ -21,7 +21,7 @@ Trains a GPT on the characters of the files; without one, on heed's own pages.
   --lr X           the highest learning rate (1e-3); it rises over the first tenth of the steps, then falls as a cosine
   --decay X        weight decay of matrices (0.1)
   --clip X         the largest norm of the gradient (1)
-  --validate N     steps between two validations (a twentieth of --steps)
+  --validate N     steps between two validations (a twentieth of --steps, at least 50)
   --sample N       characters that are written after a validation (120); 0: none
   --prompt TEXT    what they begin with (a line break)
   --temperature X  for writing (0.8); 0: always the likeliest character
@@ -245,7 +245,7 @@ end
 
 os.execute(("mkdir -p '%s'"):format((o.out:gsub("'", "'\\''"))))
 if o.resume then resume() end
-local every = o.validate or math.max(1, math.floor(o.steps / 20))
+local every = o.validate or math.max(50, math.floor(o.steps / 20))
 print(("%d parameters, %d characters of text, %d different"):format(size, #all, #characters))
 
 local bar = heed.utils.progress(o.steps, { unit = "tokens", first = math.min(step, o.steps) })

@@ -9,11 +9,11 @@
 #include <string.h>
 
 enum {
-  BACKWARD_TASKS = 16,      /* ranges are divided until there are this many tasks */
+  BACKWARD_TASKS = 8,        /* ranges are divided until there are this many tasks */
   BACKWARD_RANGE = 2,       /* fewest blocks of keys of a range */
   BACKWARD_WAKING = 1 << 16, /* multiply-adds of one product that one thread does alone */
   BACKWARD_PIECE = 1 << 16, /* floats that are summed at a time */
-  BACKWARD_ROWS = 1 << 10,  /* rows of the sum for a sink between two yield points */
+  BACKWARD_ROWS = 1 << 8, /* rows that are summed between two yield points */
 };
 
 /* Positions of a task: head of the set, then the kernel's position. */
@@ -27,6 +27,7 @@ typedef struct heed__attention_gradient_run {
   unsigned wanted; /* bits */
   heed_tensor *dq, *dk, *dv, *dmask; /* dk, dv with past ones; dmask with s keys */
   heed_tensor **parts;               /* dq of the ranges from the second on */
+  float *delta;                      /* Σ dout · out, [heads, l] */
   double *slopes, *sinks;            /* [ranges, heads] and [heads]; or NULL */
   float *scratch;
   size_t area;
@@ -122,6 +123,7 @@ static void set_task(const gradient_run *run, heed__attention_backward_task *g, 
   heed__attention_move(t, p, head);
   heed__attention_move(&d, &run->backward, head);
   t->lse = p->lse + head * p->query_length;
+  g->delta = run->delta + head * p->query_length;
   g->dout = d.out;
   g->dout_row = d.out_row;
   g->dout_column = d.out_column;
@@ -171,20 +173,21 @@ static bool add_parts(void *argument, int64_t i, int slot, int64_t *position) {
   return true;
 }
 
-/* The gradient of a head's sink: -Σ e^(sink - lse) δ. The sink has no value, so it takes weight from all. */
-static bool sum_sink(void *argument, int64_t head, int slot, int64_t *position) {
+/* δ of a head, and the gradient of its sink: -Σ e^(sink - lse) δ, as the sink takes weight from all values.
+ */
+static bool sum_rows(void *argument, int64_t head, int slot, int64_t *position) {
   gradient_run *run = argument;
   const heed__attention_plan *p = &run->forward;
   heed__attention_backward_task g = {0};
   set_task(run, &g, head, 0);
   const heed__attention_task *t = &g.forward;
+  float *delta = run->delta + head * p->query_length;
   (void)slot;
   for (int64_t i = *position; i < p->query_length; i++) {
-    if (t->lse[i] != -INFINITY && t->sink != -INFINITY) {
-      const float delta = p->kernels->dot(g.dout + i * g.dout_row, g.dout_column, t->out + i * t->out_row,
-                                          t->out_column, (size_t)p->value_size);
-      run->sinks[head] -= exp((double)t->sink - (double)t->lse[i]) * (double)delta;
-    }
+    delta[i] = p->kernels->dot(g.dout + i * g.dout_row, g.dout_column, t->out + i * t->out_row, t->out_column,
+                               (size_t)p->value_size);
+    if (run->sinks && t->lse[i] != -INFINITY && t->sink != -INFINITY)
+      run->sinks[head] -= exp((double)t->sink - (double)t->lse[i]) * (double)delta[i];
     if (i % BACKWARD_ROWS == BACKWARD_ROWS - 1 && i + 1 < p->query_length && heed__is_due(run->work.pace)) {
       *position = i + 1;
       return false;
@@ -226,11 +229,15 @@ static heed_status run_kernels(gradient_run *run) {
   }
   if (!status && !run->scratch)
     status = heed__fail_memory(ctx, function, heed__array_bytes((uint64_t)slots * run->area, sizeof(float)));
+  if (!status) {
+    const size_t bytes = heed__array_bytes((uint64_t)(p->heads * p->query_length), sizeof *run->delta);
+    run->delta = heed__allocate(ctx, bytes);
+    status = run->delta ? run_work(run, workers, p->heads, sum_rows) : heed__fail_memory(ctx, function, bytes);
+  }
   if (!status && (run->dq || run->dk || run->dv || run->dmask || run->slopes))
     status = run_work(run, workers, tasks, run_gradients);
   if (!status && run->parts)
     status = run_work(run, workers, (run->dq->numel + BACKWARD_PIECE - 1) / BACKWARD_PIECE, add_parts);
-  if (!status && run->sinks) status = run_work(run, workers, p->heads, sum_sink);
   return status;
 }
 
@@ -298,25 +305,29 @@ static heed_status sum_heads(const gradient_run *run, const double *x, int64_t c
   return HEED_OK;
 }
 
-/* The rows first…first+n-1 of x, itself if these are all; takes x over. */
-static heed_status take_rows(const gradient_run *run, heed_tensor *x, int dim, int64_t first, int64_t n,
+/* The rows first…first+n-1 of *x; itself, taken over, if these are all. */
+static heed_status take_rows(const gradient_run *run, heed_tensor **x, int dim, int64_t first, int64_t n,
                              heed_tensor **out) {
   heed_tensor part;
-  if (x->shape[dim] == n) return heed_tensor_alias(run->ctx, x, out);
-  heed__alias_on_stack(&part, x);
+  if ((*x)->shape[dim] == n) {
+    *out = *x;
+    *x = NULL;
+    return HEED_OK;
+  }
+  heed__alias_on_stack(&part, *x);
   heed__narrow_on_stack(&part, dim, first, n);
   return heed__tensor_from_view(run->ctx, run->forward.operands->function, &part, out);
 }
 
 /* Divides dk or dv into the gradients of past and new rows. */
-static heed_status take_keys(const gradient_run *run, heed_tensor *x, heed__attention_input past,
+static heed_status take_keys(const gradient_run *run, heed_tensor **x, heed__attention_input past,
                              heed__attention_input own, heed_tensor **dx) {
   const int64_t rows = run->forward.past;
   heed_status status = HEED_OK;
-  if (!x) return HEED_OK;
-  const int dim = x->ndim - 2;
-  if (is_wanted_gradient(run, own)) status = take_rows(run, x, dim, rows, x->shape[dim] - rows, &dx[own]);
-  if (!status && is_wanted_gradient(run, past)) status = take_rows(run, x, dim, 0, rows, &dx[past]);
+  if (!*x) return HEED_OK;
+  const int dim = (*x)->ndim - 2;
+  if (is_wanted_gradient(run, own)) status = take_rows(run, x, dim, rows, (*x)->shape[dim] - rows, &dx[own]);
+  if (!status && *x && is_wanted_gradient(run, past)) status = take_rows(run, x, dim, 0, rows, &dx[past]);
   return status;
 }
 
@@ -332,11 +343,11 @@ static heed_status take_mask(const gradient_run *run, heed_tensor **out) {
   return status;
 }
 
-static heed_status take_gradients(const gradient_run *run, heed_tensor **dx) {
-  heed_status status = HEED_OK;
-  if (run->dq) status = heed_tensor_alias(run->ctx, run->dq, &dx[HEED__ATTENTION_q]);
-  if (!status) status = take_keys(run, run->dk, HEED__ATTENTION_past_key, HEED__ATTENTION_k, dx);
-  if (!status) status = take_keys(run, run->dv, HEED__ATTENTION_past_value, HEED__ATTENTION_v, dx);
+static heed_status take_gradients(gradient_run *run, heed_tensor **dx) {
+  dx[HEED__ATTENTION_q] = run->dq;
+  run->dq = NULL;
+  heed_status status = take_keys(run, &run->dk, HEED__ATTENTION_past_key, HEED__ATTENTION_k, dx);
+  if (!status) status = take_keys(run, &run->dv, HEED__ATTENTION_past_value, HEED__ATTENTION_v, dx);
   if (!status && run->dmask) status = take_mask(run, &dx[HEED__ATTENTION_attn_mask]);
   if (!status && run->sinks) status = sum_heads(run, run->sinks, 1, &dx[HEED__ATTENTION_sinks]);
   if (!status && run->slopes)
@@ -348,8 +359,8 @@ static void free_run(gradient_run *run) {
   heed_tensor *const tensors[] = {run->dq, run->dk, run->dv, run->dmask};
   for (int i = 0; i < 4; i++) heed_tensor_free(tensors[i]);
   for (int64_t i = 0; run->parts && i + 1 < run->ranges; i++) heed_tensor_free(run->parts[i]);
-  void *const blocks[] = {run->parts, run->scratch, run->slopes, run->sinks};
-  for (int i = 0; i < 4; i++) heed__release(run->ctx, blocks[i]);
+  void *const blocks[] = {run->parts, run->scratch, run->delta, run->slopes, run->sinks};
+  for (int i = 0; i < 5; i++) heed__release(run->ctx, blocks[i]);
   heed__attention_plan *const plans[] = {&run->forward, &run->backward};
   for (int i = 0; i < 2; i++) {
     heed_tensor_free(plans[i]->widened_mask);

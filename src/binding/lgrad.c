@@ -1,5 +1,5 @@
-/* Gradients: recording, backward passes, and what tensors know of them. What is written in Lua on top of
- * these is in lua/heed/autograd. */
+/* Gradients: recording, and what tensors know of gradients. Backward passes are in lbackward.c, what is
+ * written in Lua on top of both in lua/heed/autograd. */
 #include "../core/core.h"
 #include "lheed.h"
 
@@ -18,15 +18,73 @@ static int is_grad_enabled(lua_State *L) {
   return 1;
 }
 
-/* unrecorded(f, …): f(…) while nothing is recorded. f cannot yield, so that this always ends with the call. */
+/* What a call of with_modes changes, and restores at its end. */
+typedef struct modes {
+  bool recording, anomaly;
+} modes;
+
+static modes set_modes(lua_State *L, modes to) {
+  lheed_state *S = lheed_get(L);
+  const modes before = {heed_set_recording(S->context, to.recording), S->detects_anomaly};
+  S->detects_anomaly = to.anomaly;
+  return before;
+}
+
+/* The modes at idx, two booleans; nil leaves one as it is. */
+static modes read_modes(lua_State *L, int idx) {
+  const lheed_state *S = lheed_get(L);
+  return (modes){lua_isnil(L, idx) ? heed_is_recording(S->context) : lua_toboolean(L, idx),
+                 lua_isnil(L, idx + 1) ? S->detects_anomaly : lua_toboolean(L, idx + 1)};
+}
+
+/* modes(recording, anomaly) → what they were */
+static int change_modes(lua_State *L) {
+  lua_settop(L, 2);
+  const modes before = set_modes(L, read_modes(L, 1));
+  lua_pushboolean(L, before.recording);
+  lua_pushboolean(L, before.anomaly);
+  return 2;
+}
+
+/* Registry key of the metatable of what restores the modes. */
+static const char restorer_key = 0;
+
+static int restore_modes(lua_State *L) {
+  const modes *before = lua_touserdata(L, 1);
+  if (before && lua_rawlen(L, 1) == sizeof *before) set_modes(L, *before);
+  return 0;
+}
+
+/* Calls the function at idx with what is above it, and restores the modes. Where Lua closes variables, an
+ * error keeps its traceback. The function cannot yield. */
+static int call_with_modes(lua_State *L, int idx, modes during) {
+  const int count = lua_gettop(L) - idx;
+  modes *before = lua_newuserdatauv(L, sizeof *before, 0);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &restorer_key);
+  lua_setmetatable(L, -2);
+  lua_insert(L, 1);
+  *before = set_modes(L, during);
+  if (LHEED_CLOSES) {
+    lua_toclose(L, 1);
+    lua_call(L, count, LUA_MULTRET);
+    return lua_gettop(L) - idx;
+  }
+  const int status = lua_pcall(L, count, LUA_MULTRET, 0);
+  set_modes(L, *before);
+  return status == LUA_OK ? lua_gettop(L) - idx : lua_error(L);
+}
+
+/* with_modes(recording, anomaly, f, …): f(…) with these modes */
+static int with_modes(lua_State *L) {
+  if (lua_gettop(L) < 3) lua_settop(L, 3);
+  if (lua_type(L, 3) != LUA_TFUNCTION) return lheed_bad_argument(L, 3, "with_modes", "f", "a function");
+  return call_with_modes(L, 3, read_modes(L, 1));
+}
+
+/* unrecorded(f, …): f(…) while nothing is recorded */
 static int unrecorded(lua_State *L) {
-  heed_context *ctx = lheed_get(L)->context;
-  const int count = lua_gettop(L);
   if (lua_type(L, 1) != LUA_TFUNCTION) return lheed_bad_argument(L, 1, "unrecorded", "f", "a function");
-  const bool before = heed_set_recording(ctx, false);
-  const int status = lua_pcall(L, count - 1, LUA_MULTRET, 0);
-  heed_set_recording(ctx, before);
-  return status == LUA_OK ? lua_gettop(L) : lua_error(L);
+  return call_with_modes(L, 1, (modes){false, lheed_get(L)->detects_anomaly});
 }
 
 /* ---- Tensors ---- */
@@ -54,16 +112,15 @@ static int retain_grad(lua_State *L) {
   return 0;
 }
 
-/* backward(y, gradient, {retain_graph =}) */
-static int backward(lua_State *L) {
-  static const char *const names[] = {"gradient", "retain_graph", NULL};
-  lheed_options(L, "backward", 2, names);
-  heed_backward_options options = {.size = sizeof options};
-  options.retain_graph = lheed_opt_boolean(L, 3, "backward", "retain_graph", false);
-  const heed_tensor *dy = lua_isnil(L, 2) ? NULL : lheed_tensor(L, 2, "backward", "gradient");
-  const heed_tensor *y = lheed_tensor(L, 1, "backward", "x");
-  LHEED_TRY(L, heed_backward(lheed_get(L)->context, 1, &y, &dy, &options));
-  return lheed_return(L, 0);
+/* detach_(x): x itself wants no gradient any more */
+static int detach_(lua_State *L) {
+  lheed_arguments(L, "detach_", 1);
+  heed_tensor *x = lheed_tensor(L, 1, "detach_", "x");
+  heed__set_node(x, NULL, 0);
+  LHEED_TRY(L, heed_tensor_require_grad(x, false));
+  x->detached = true;
+  lheed_forget_dropped(L, lheed_get(L));
+  return 1;
 }
 
 void lheed_push_grad(lua_State *L) {
@@ -104,12 +161,19 @@ void lheed_open_grad(lua_State *L) {
       {"set_grad_enabled", set_grad_enabled}, {"is_grad_enabled", is_grad_enabled}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"requires_grad_", requires_grad_},
                                      {"detach", detach},
+                                     {"detach_", detach_},
                                      {"retain_grad", retain_grad},
-                                     {"backward", backward},
                                      {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"unrecorded", unrecorded}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"unrecorded", unrecorded}, {"with_modes", with_modes}, {"modes", change_modes}, {NULL, NULL}};
+  lua_createtable(L, 0, 1);
+  lheed_push_state(L);
+  lua_pushcclosure(L, restore_modes, 1);
+  lua_setfield(L, -2, "__close");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &restorer_key);
   lheed_add(L, NULL, library);
   lheed_add(L, "modules", primitives);
   lheed_add_transparent(L, unrecorded);
+  lheed_add_transparent(L, with_modes);
   lheed_add_methods(L, methods, false);
 }

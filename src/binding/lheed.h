@@ -43,6 +43,8 @@ typedef struct lheed_state {
   uint64_t pairs;       /* see lheed_box */
   lua_State *running;   /* calls heed_module_forward; NULL: none does (lown.c) */
   bool raised;          /* a module in Lua raised an error there, which is on top of the stack */
+  bool detects_anomaly; /* see heed_backward_options */
+  struct kept_value *dropped; /* see lheed_drop_kept */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
   lua_CFunction transparent[16]; /* see lheed_add_transparent */
@@ -176,6 +178,15 @@ lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type);
 void lheed_push_object(lua_State *L);
 /** Whether the value at idx is one. */
 bool lheed_is_object(lua_State *L, int idx);
+
+/** Keeps the value at idx until lheed_drop_kept, which needs no Lua state; raises if memory runs out. The
+ * result identifies it. (lkept.c) */
+void *lheed_keep(lua_State *L, int idx);
+void lheed_push_kept(lua_State *L, const void *kept);
+lheed_state *lheed_state_of_kept(const void *kept);
+void lheed_drop_kept(void *kept);
+/** Lets the collector have what was dropped since the last call. Does not allocate. */
+void lheed_forget_dropped(lua_State *L, lheed_state *S);
 
 /** Ends a function with n results: the collector makes a step for the memory taken since the last one. May
  * run finalizers. */
@@ -446,7 +457,9 @@ void lheed_open_late(lua_State *L);
   X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
-  X(grad)         /* lgrad.c: recording, backward passes, gradients of tensors */                            \
+  X(kept)         /* lkept.c: values that C objects hold */                                                  \
+  X(grad)         /* lgrad.c: recording, and gradients of tensors */                                         \
+  X(backward)     /* lbackward.c: backward passes, hooks, functions with a gradient */                       \
   X(optim)        /* loptim.c: steps of optimisers, norms of gradients */                                    \
   X(print)        /* lprint.c: tostring, concatenation */                                                    \
   X(random)       /* lrandom.c: seeds, Generator, random tensors */                                          \

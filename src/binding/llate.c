@@ -41,6 +41,9 @@ void lheed_open_composed(lua_State *L) {
 #define OP_LUA(name, file)      {#name, "heed.ops." #file, true},
 #define OP_LUA_FREE(name, file) {#name, "heed.ops." #file, false},
 #include "../ops/ops.def"
+      {"backward", "heed.autograd.passes", true},
+      {"backward_steps", "heed.autograd.passes", true},
+      {"register_hook", "heed.autograd.passes", true},
   };
   for (size_t i = 0; i < sizeof composed / sizeof *composed; i++) {
     push_function(L, composed[i].file, composed[i].name);
@@ -61,7 +64,12 @@ typedef struct late_field {
 } late_field;
 
 /* heed.utils and other tables. */
-static const late_field tables[] = {{"optim", "heed.optim"}, {"utils", "heed.utils"}};
+static const late_field tables[] = {{"optim", "heed.optim"},
+                                    {"utils", "heed.utils"},
+                                    {"autograd", "heed.autograd"},
+                                    {"no_grad", "heed.autograd.mode"},
+                                    {"enable_grad", "heed.autograd.mode"},
+                                    {"inference_mode", "heed.autograd.mode"}};
 #define TABLES (sizeof tables / sizeof *tables)
 
 /* The classes of heed.nn. */
@@ -256,6 +264,7 @@ static const char *const own[] = {"check_cancel", "files", "frame", "held", "mod
 static const char *const used[] = {
     "Generator", "alibi_slopes", "arange",      "cat",    "clock",   "default_generator",
     "empty",     "eye",          "from_string", "full",   "ipairs",  "is_grad_enabled",
+    "set_grad_enabled",
     "linspace",  "ones",         "pairs",       "rand",   "randint", "randperm",
     "range",     "rope",         "stack",       "tensor", "zeros"};
 static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */

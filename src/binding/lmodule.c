@@ -149,7 +149,10 @@ static int new_parameter(lua_State *L) {
   const heed_tensor *x = lheed_tensor(L, 1, "Parameter", "data");
   if (heed_tensor_dtype(x) != HEED_FLOAT32)
     return lheed_error(L, "Parameter: data is %s; it must be float32", heed_dtype_name(heed_tensor_dtype(x)));
-  LHEED_TRY(L, heed_tensor_detach(lheed_get(L)->context, x, box));
+  heed_tensor view;
+  heed__alias_on_stack(&view, x);
+  view.detached = true;
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "Parameter", &view, box));
   heed_tensor_set_parameter(*box, true);
   if (heed_tensor_requires_grad(*box) != wants) LHEED_TRY(L, heed_tensor_require_grad(*box, wants));
   return lheed_return(L, 1);

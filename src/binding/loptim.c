@@ -65,9 +65,8 @@ static int read_update(lua_State *L, lua_Unsigned i, const heed__optimizer *o, h
   const unsigned states = heed__optimizer_states(o);
   int result = 1;
   lheed_own_element(L, SLOT_TENSORS, i);
-  *u = (heed__update){.x = lheed_tensor(L, lua_gettop(L), "step", "a parameter"),
-                      .optimizer = o,
-                      .number = (int64_t)i + 1};
+  *u = (heed__update){
+      .x = lheed_tensor(L, lua_gettop(L), "step", "a parameter"), .optimizer = o, .number = (int64_t)i + 1};
   lua_pop(L, 1);
   u->gradient = heed_tensor_grad(u->x);
   if (u->gradient == NULL) return 0;

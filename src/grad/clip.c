@@ -230,7 +230,8 @@ heed_status heed_clip_grad_norm(heed_context *ctx, int64_t count, heed_tensor *c
   if (status == HEED_OK) {
     const double factor = max_norm / (total + 1e-6);
     clip_run run = {.scale = true, .factor = (float)factor};
-    if (!(factor >= 1) && max_norm < INFINITY) status = clip(ctx, "clip_grad_norm", count, x, used, list, &run);
+    if (!(factor >= 1) && max_norm < INFINITY)
+      status = clip(ctx, "clip_grad_norm", count, x, used, list, &run);
   }
   heed__release(ctx, list);
   if (status == HEED_OK && norm != NULL) *norm = total;

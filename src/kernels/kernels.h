@@ -132,7 +132,8 @@ static inline void heed__attention_window(const heed__attention_task *t, int64_t
  * hidden keys contribute nothing, whatever they contain. */
 enum { HEED__BACKWARD_KEYS = 192 };
 typedef struct heed__attention_backward_task {
-  heed__attention_task forward; /* with out and lse; its rows, dropout_mask, scratch and maps are not read */
+  heed__attention_task forward; /* with lse; its out, rows, dropout_mask, scratch and maps are not read */
+  const float *delta;           /* Σ dout · out of each row, [l] */
   const float *dout;            /* [l, dv] */
   ptrdiff_t dout_row, dout_column;
   /* Dropout: bit j % 16 of word j / 16 of a row is 1 where the weight was kept, times kept_scale; row i of l
@@ -269,9 +270,9 @@ typedef struct heed__norm_backward_task {
 /* ---- Optimisers ---- */
 
 /* A step of an optimiser on n elements of a parameter x with the gradient g, in place. Products, sums,
- * quotients and roots are rounded one by one, in PyTorch's order: bit-identical in every table. `decay` · x is
- * added to the gradient unless it is 0; `maximize` negates the gradient first. The states are written before
- * they are used; of those that an option needs, the pointer is not read without it. */
+ * quotients and roots are rounded one by one, in PyTorch's order: bit-identical in every table. `decay` · x
+ * is added to the gradient unless it is 0; `maximize` negates the gradient first. The states are written
+ * before they are used; of those that an option needs, the pointer is not read without it. */
 typedef struct heed__sgd_rule {
   float rate; /* added to x: rate · the update; -lr */
   float decay, momentum;
@@ -282,14 +283,14 @@ typedef struct heed__sgd_rule {
 typedef struct heed__adam_rule {
   float rate; /* -lr / (1 - beta1^t), t from 1 */
   float decay;
-  float shrink; /* x · shrink comes first (AdamW: 1 - lr · weight_decay); 1: nothing */
+  float shrink;                     /* x · shrink comes first (AdamW: 1 - lr · weight_decay); 1: nothing */
   float beta1, rest1, beta2, rest2; /* rest: 1 - beta */
   float root;                       /* √(1 - beta2^t) */
   float eps;
   bool maximize, amsgrad;
 } heed__adam_rule;
 typedef struct heed__rmsprop_rule {
-  float rate; /* -lr */
+  float rate;                              /* -lr */
   float decay, momentum, alpha, rest, eps; /* rest: 1 - alpha */
   bool maximize, centered;
 } heed__rmsprop_rule;
@@ -348,8 +349,8 @@ typedef struct heed__rmsprop_rule {
     (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
   X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \
   X(small_pass, void, (const heed__small_pass *pass))                                                        \
-  /* momentum: with rule->momentum; m, v: the averages of the gradient and its square, highest: with          \
-     rule->amsgrad; square: the average of the square, mean: with rule->centered. None overlaps another */    \
+  /* momentum: with rule->momentum; m, v: the averages of the gradient and its square, highest: with         \
+     rule->amsgrad; square: the average of the square, mean: with rule->centered. None overlaps another */   \
   X(sgd_step, void, (float *x, const float *g, float *momentum, size_t n, const heed__sgd_rule *rule))       \
   X(adam_step, void,                                                                                         \
     (float *x, const float *g, float *m, float *v, float *highest, size_t n, const heed__adam_rule *rule))   \

@@ -41,6 +41,7 @@ typedef struct fixture {
   guarded area[AREAS];
   /* what is expected, dense: dq, dk, dv, dbias [l, s] before it is summed, and dslope */
   double *expected[4], dslope;
+  float *delta;
   double size, slope_size; /* of what cancels where a gradient is small: of dq and dk, and of dslope */
 } fixture;
 
@@ -90,6 +91,8 @@ static void compute(fixture *f) {
   for (int i = 0; i < 4; i++) f->expected[i] = calloc((size_t)sizes[i] + 1, sizeof(double));
   double *p = calloc((size_t)s + 1, sizeof *p), *bend = calloc((size_t)s + 1, sizeof *bend);
   double *out = calloc((size_t)dv + 1, sizeof *out);
+  f->delta = calloc((size_t)l + 1, sizeof *f->delta);
+  g->delta = f->delta;
   f->dslope = f->slope_size = f->size = 0;
   for (int64_t i = 0; i < l; i++) {
     double most = t->has_sink ? (double)t->sink : -INFINITY, sum = 0;
@@ -132,6 +135,7 @@ static void compute(fixture *f) {
       t->out[i * t->out_row + c * t->out_column] = (float)out[c];
       if (any) delta += out[c] * at(g->dout, g->dout_row, g->dout_column, i, c);
     }
+    f->delta[i] = (float)delta;
     double size = 0;
     for (int64_t j = 0; any && j < s; j++) {
       if (is_hidden(t, i, j)) continue;
@@ -242,6 +246,7 @@ static fixture set_up(const parameters *a) {
 static void tear_down(const fixture *f) {
   for (int i = 0; i < AREAS; i++) unguard(f->area[i]);
   for (int i = 0; i < 4; i++) free(f->expected[i]);
+  free(f->delta);
 }
 
 /* ---- Runs ---- */
@@ -460,6 +465,7 @@ static void what_is_hidden_changes_no_bit(void **state) {
         free_results(&clean);
         free_results(&poisoned);
         for (int i = 0; i < 4; i++) free(again.expected[i]);
+        free(again.delta);
       }
       tear_down(&f);
     }

@@ -28,6 +28,7 @@ typedef struct world {
   heed_rope_config rope;
   heed_own_config own;
   heed_function function;
+  heed_backward_steps *backward_steps;
 } world;
 
 static const int64_t sizes[HEED_MAX_DIMS] = {4, 4};
@@ -87,6 +88,7 @@ static void open_world(world *w, const char *file) {
   assert_ok(heed_mul(ctx, w->leaf, w->leaf, &w->loss));
   (void)heed_set_recording(ctx, false);
   w->losses[0] = w->losses[1] = w->loss;
+  assert_ok(heed_backward_steps_new(ctx, 2, w->losses, NULL, NULL, &w->backward_steps));
   bool done = false;
   assert_ok(heed_steps_new(w->m, w->x, NULL, true, &w->steps));
   assert_ok(heed_steps_advance(w->steps, (double)INFINITY, &done));
@@ -104,6 +106,7 @@ static void close_world(world *w) {
   heed_kv_cache_free(w->cache);
   heed_archive_free(w->archive);
   heed_steps_free(w->steps);
+  heed_backward_steps_free(w->backward_steps);
   heed_context_free(w->ctx);
 }
 

@@ -17,7 +17,8 @@ end
 describe("limits on gradients", function()
   for number, case in ipairs(dofile "tests/golden/optim.lua") do
     if case.kind == "clip" then
-      it(("are PyTorch's: case %d, norm of order %s, at most %s"):format(number, case.norm_type, case.max_norm), function()
+      it(("are PyTorch's: case %d, norm of order %s, at most %s"):format(number, case.norm_type, case.max_norm),
+        function()
         local gradients = {}
         for i, record in ipairs(case.gradients) do gradients[i] = tensors.golden(record) end
         close(heed.tensor(case.norm), utils.get_total_norm(gradients, case.norm_type), 0, 1e-6)
@@ -85,12 +86,14 @@ describe("limits on gradients", function()
   it("refuse wrong arguments", function()
     local list = parameters_of { heed.ones(2) }
     fails("clip_grad_norm_: max_norm is nil; it must be a number, at least 0", utils.clip_grad_norm_, list)
-    fails("clip_grad_norm_: max_norm is the number -1; it must be a number, at least 0", utils.clip_grad_norm_, list, -1)
+    fails("clip_grad_norm_: max_norm is the number -1; it must be a number, at least 0", utils.clip_grad_norm_, list,
+      -1)
     fails("clip_grad_norm_: norm_type is the number 0; it must be a number above 0, or math.huge for the largest "
       .. "magnitude", utils.clip_grad_norm_, list, 1, 0)
     fails("clip_grad_norm_: tensor 1 is the number 1; it must be a tensor", utils.clip_grad_norm_, { 1 }, 1)
     fails("clip_grad_norm_: parameters is a module (Linear); it must be tensors: m:parameters(), a list or one tensor",
       utils.clip_grad_norm_, nn.Linear(1, 1), 1)
-    fails("clip_grad_value_: clip_value is the number nan; it must be a number, at least 0", utils.clip_grad_value_, list, 0 / 0)
+    fails("clip_grad_value_: clip_value is the number nan; it must be a number, at least 0", utils.clip_grad_value_,
+      list, 0 / 0)
   end)
 end)

@@ -169,8 +169,8 @@ describe("a dataset", function()
     local dataset = data.TensorDataset(x)
     fails("TensorDataset: index is the number 7; it must be an integer from 1 to 6, the number of items",
       function() return dataset[7] end)
-    fails("a heed.TensorDataset has no method or field 'size'", function() return dataset.size end)
-    fails("the field 'tensors' of a heed.TensorDataset cannot be set; make a new one",
+    fails("heed.TensorDataset: there is no method or field 'size'", function() return dataset.size end)
+    fails("heed.TensorDataset: the field 'tensors' cannot be set; make a new object",
       function() dataset.tensors = {} end)
     fails("get: self is nil; it must be a heed.TensorDataset; call the method with a colon", dataset.get)
   end)
@@ -181,9 +181,9 @@ describe("a loader", function()
 
   it("says how it is iterated over", function()
     local loader = data.DataLoader(x, 2)
-    fails("a heed.DataLoader is called; its iterator is loader:iter(): write for x, y in loader:iter() do",
+    fails("heed.DataLoader: it is called; write for x, y in loader:iter() do",
       function() for _ in loader do return end end) -- luacheck: ignore 512
-    fails("a heed.DataLoader has no method or field 'state_dit'; did you mean 'state_dict'?",
+    fails("heed.DataLoader: there is no method or field 'state_dit'; did you mean 'state_dict'?",
       function() return loader.state_dit end)
   end)
 

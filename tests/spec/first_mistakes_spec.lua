@@ -136,7 +136,7 @@ local mistakes = {
       "save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name" },
     { "heed.save(\"x.safetensors\", x)",
       "save: path is 'x.safetensors'; it must end in .npy to hold one tensor without a name" },
-    { "heed.save(\"x.npz\", {a = 1})", "save: 'a' is the number 1; it must be a tensor" },
+    { "heed.save(\"x.npz\", {a = 1})", "save: 'a' is the number 1; it must be a tensor; a .safetensors file can hold other values, too" },
     { "heed.save(\"x.pt\", {a = x})",
       "save: path is 'x.pt'; it must end in .safetensors or .npz to hold tensors by name" },
     { "heed.save(\"x.safetensors\", {a = x}, {meta = {}})",
@@ -183,7 +183,7 @@ local mistakes = {
   },
   ["random numbers"] = {
     { "heed.randn(2,3,{seed=1})",
-      "randn: there is no option 'seed'; the options are generator, dtype; did you mean 'generator'?" },
+      "randn: there is no option 'seed'; the options are generator, dtype, requires_grad; did you mean 'generator'?" },
     { "heed.manual_seed()", "manual_seed: seed is nil; it must be an integer" },
     { "heed.manual_seed(\"a\")", "manual_seed: seed is a string ('a'); it must be an integer" },
     { "heed.Generator(\"x\")", "Generator: seed is a string ('x'); it must be an integer" },
@@ -390,8 +390,6 @@ local mistakes = {
     { "heed.zeros(2, 3).cuda()",
       "Tensor has no field or method 'cuda'; heed computes on the processor: leave it out" },
     { "heed.tensor({1, 2}, heed.flaot32)", "heed has no function or field 'flaot32'; did you mean 'float32'?" },
-    { "heed.inference_mode(function() end)",
-      "heed has no function or field 'inference_mode'; write heed.no_grad(function() ... end)" },
     { "heed.grad(x)", "heed has no function or field 'grad'; write heed.autograd.grad(y, x)" },
     { "heed.DataLoader(x)", "heed has no function or field 'DataLoader'; it is heed.utils.data.DataLoader" },
     { "nn.AdamW(m:parameters())",
@@ -437,7 +435,7 @@ local mistakes = {
     { "heed.zeros(2, 3, {dtype = \"double\"})",
       "zeros: dtype is a string ('double'); it must be *; write \"float32\"" },
     { "heed.zeros(2,3,{device = \"cuda\"})",
-      "zeros: there is no option 'device'; the options are dtype; heed computes on the processor: "
+      "zeros: there is no option 'device'; the options are dtype, requires_grad; heed computes on the processor: "
         .. "leave it out" },
     { "heed.cat{x, heed.ones(4,5)}",
       "cat: tensor 2 is [4, 5] and the first is [2, 3]; all sizes but that of the dimension to join "

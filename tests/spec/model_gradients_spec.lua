@@ -72,3 +72,40 @@ describe("the gradients of a model are PyTorch's:", function()
     end
   end
 end)
+
+describe("points of a model", function()
+  after_each(function() heed.set_grad_enabled(false) end)
+
+  for name in pairs(cases.classes) do
+    it("are part of the graph, read or changed: " .. name, function()
+      local model = assert(cases.classes[name].load(cases.top .. "decoders/" .. name))
+      local ids = { { 5, 17, 9, 30 } }
+      --- The gradients of the embeddings and of a weight, with hooks at all points of that name.
+      local function gradients(short, change)
+        local hooks, seen = {}, nil
+        for _, point in ipairs(model:hook_names()) do
+          if point:sub(-#short) == short then hooks[point] = function(x) return change and x:clone() or nil end end
+        end
+        function hooks.hook_embed(x)
+          seen = x:clone()
+          seen:retain_grad()
+          return seen
+        end
+        model:zero_grad()
+        heed.set_grad_enabled(true)
+        model:run_with_hooks(ids, hooks):select(2, 4):select(2, 1):sum():backward()
+        heed.set_grad_enabled(false)
+        return seen.grad, model.layers[1].attention.W_query.weight.grad
+      end
+      local embed, weight = gradients("none", false)
+      for _, short in ipairs { "hook_resid_pre", "hook_attn_out", "hook_q", "hook_k", "hook_v", "hook_z",
+        "hook_attn_scores", "hook_pattern", "hook_result" } do
+        for _, change in ipairs { false, true } do
+          local now, of_weight = gradients(short, change)
+          assert.is_true(embed:allclose(now, { rtol = 1e-4, atol = 1e-5 }), short)
+          assert.is_true(weight:allclose(of_weight, { rtol = 1e-4, atol = 1e-4 }), short)
+        end
+      end
+    end)
+  end
+end)

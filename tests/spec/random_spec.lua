@@ -123,7 +123,7 @@ describe("draws", function()
     raises("randn_like: dtype is 'bool'; it must be 'float32'", function()
       heed.randn_like(heed.ones(2):bool())
     end)
-    raises("rand: there is no option 'seed'; the options are generator, dtype", function()
+    raises("rand: there is no option 'seed'; the options are generator, dtype, requires_grad", function()
       heed.rand(2, { seed = 1 })
     end)
     assert.error_matches(function() heed.rand(-1) end,

@@ -123,15 +123,18 @@ describe("a schedule refuses", function()
       schedules.StepLR, 1, 3)
     fails("StepLR: step_size is nil; it must be an integer, at least 1", schedules.StepLR, optimiser)
     fails("StepLR: step_size is the number 0; it must be an integer, at least 1", schedules.StepLR, optimiser, 0)
-    fails("StepLR: there is no option 'step'; the options are step_size, gamma, last_epoch", schedules.StepLR, optimiser,
-      { step = 1 })
-    fails("LinearLR: start_factor is the number 0; it must be a number above 0, at most 1", schedules.LinearLR, optimiser, 0)
-    fails("ExponentialLR: gamma is the number nan; it must be a finite number", schedules.ExponentialLR, optimiser, 0 / 0)
-    fails("OneCycleLR: total_steps is nil; give it, or both epochs and steps_per_epoch", schedules.OneCycleLR, optimiser, 1)
+    fails("StepLR: there is no option 'step'; the options are step_size, gamma, last_epoch", schedules.StepLR,
+      optimiser, { step = 1 })
+    fails("LinearLR: start_factor is the number 0; it must be a number above 0, at most 1", schedules.LinearLR,
+      optimiser, 0)
+    fails("ExponentialLR: gamma is the number nan; it must be a finite number", schedules.ExponentialLR, optimiser,
+      0 / 0)
+    fails("OneCycleLR: total_steps is nil; give it, or both epochs and steps_per_epoch", schedules.OneCycleLR,
+      optimiser, 1)
     fails("OneCycleLR: max_lr has 1 number, and the optimiser 2 groups", schedules.OneCycleLR, optimiser, { 1 },
       { total_steps = 3 })
-    fails("ReduceLROnPlateau: mode is a string ('up'); it must be 'min' or 'max'", schedules.ReduceLROnPlateau, optimiser,
-      { mode = "up" })
+    fails("ReduceLROnPlateau: mode is a string ('up'); it must be 'min' or 'max'", schedules.ReduceLROnPlateau,
+      optimiser, { mode = "up" })
     assert.are.same({ 0.5, 0.1 }, rates_of(optimiser))
     assert.is_nil(optimiser.param_groups[1].initial_lr)
   end)
@@ -161,7 +164,8 @@ describe("a schedule refuses", function()
     local a, b = schedules.StepLR(optimiser, 1), schedules.ExponentialLR(optimiser, 0.5)
     fails("SequentialLR: there are 2 schedules and 0 milestones; there must be one milestone less than schedules",
       schedules.SequentialLR, optimiser, { a, b }, {})
-    fails("SequentialLR: schedulers is empty; there must be at least one schedule", schedules.SequentialLR, optimiser, {}, {})
+    fails("SequentialLR: schedulers is empty; there must be at least one schedule", schedules.SequentialLR, optimiser,
+      {}, {})
     fails("SequentialLR: schedulers[2] is for another optimiser", schedules.SequentialLR, optimiser,
       { a, schedules.StepLR(two_groups(), 1) }, { 3 })
     fails("SequentialLR: schedulers[1] is a schedule ReduceLROnPlateau, which cannot be one of several",

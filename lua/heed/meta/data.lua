@@ -5,6 +5,14 @@
 ---@class heed.utils
 local Utils = {}
 
+---f(…) without keeping what it computes for the backward pass, where it is called again, with the same random numbers: of
+---the default generator, and of generators among the arguments. Parameters that f uses get their gradients. Unless
+---operations are recorded, this is f(…).
+---@param f function|heed.nn.Module
+---@param ... any its arguments
+---@return any ...
+function Utils.checkpoint(f, ...) end
+
 ---Loads a checkpoint that heed.save wrote into objects: into all of them, or, on an error, into none. Every object must
 ---be in the checkpoint; other parts of it are left alone. A checkpoint of another model is an error that lists the
 ---names. Returns the whole table, or nil and a message if the file is missing or broken.

@@ -26,8 +26,8 @@ local function check_tensor(x, method, what)
   end
   if x.dtype ~= "float32" then E.fail("%s: %s is %s; only float32 tensors can learn", method, what, x.dtype) end
   if not x.is_leaf then
-    E.fail("%s: %s was computed (grad_fn=%s); only leaves can learn: x:detach():requires_grad_() makes one", method, what,
-      tostring(x.grad_fn))
+    E.fail("%s: %s was computed (grad_fn=%s); only leaves can learn: x:detach():requires_grad_() makes one", method,
+      what, tostring(x.grad_fn))
   end
   if not x.requires_grad and not x.is_parameter then
     E.fail("%s: %s wants no gradient; use nn.Parameter(x) or x:requires_grad_()", method, what)
@@ -75,12 +75,16 @@ end
 local function read_group(kind, given, method, suffix)
   local group, options = {}, {}
   for key, value in next, given do
-    if type(key) ~= "string" then E.fail("%s: params%s has the key %s; use {params = …}", method, suffix, E.what(key)) end
+    if type(key) ~= "string" then
+      E.fail("%s: params%s has the key %s; use {params = …}", method, suffix, E.what(key))
+    end
     if not OTHERS[key] then options[key] = value end
     group[key] = value
   end
   primitives.options(method, kind.names, 1, options) -- raises for unknown ones
-  if group.params == nil then E.fail("%s: params%s is nil; it must be %s", method, suffix, "m:parameters() or a list of tensors") end
+  if group.params == nil then
+    E.fail("%s: params%s is nil; it must be m:parameters() or a list of tensors", method, suffix)
+  end
   group.params, group.param_names = read_tensors(group.params, method, "params" .. suffix)
   if #group.params == 0 then
     E.fail("%s: params%s is empty; there must be at least one parameter", method, suffix)

@@ -37,8 +37,9 @@ local DAMPENING = { name = "dampening", default = 0, check = function(value, met
     "a finite number")
 end }
 
-local ADAM = { number("lr", 1e-3), { name = "betas", default = { 0.9, 0.999 }, check = check_betas }, number("eps", 1e-8),
-  number("weight_decay", 0), flag "amsgrad", flag "maximize" }
+local BETAS = { name = "betas", default = { 0.9, 0.999 }, check = check_betas }
+local ADAM = { number("lr", 1e-3), BETAS, number("eps", 1e-8), number("weight_decay", 0), flag "amsgrad",
+  flag "maximize" }
 
 local function adam(...)
   local list = {}
@@ -86,7 +87,8 @@ M.Adam = {
 }
 
 M.AdamW = {
-  number = 1, options = adam(), states = adam_states, uses = adam_uses, values = adam_values, fixed = "decoupled_weight_decay",
+  number = 1, options = adam(), states = adam_states, uses = adam_uses, values = adam_values,
+  fixed = "decoupled_weight_decay",
 }
 M.AdamW.options[4] = number("weight_decay", 1e-2)
 

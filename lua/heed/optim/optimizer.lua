@@ -51,7 +51,8 @@ end
 local function check_groups(values, method)
   local list, at = values.param_groups, 0
   if #list ~= #values.sizes then
-    E.fail("%s: param_groups has %s; the optimiser has %d: use add_param_group", method, E.count(#list, "group"), #values.sizes)
+    E.fail("%s: param_groups has %s; the optimiser has %d: use add_param_group", method, E.count(#list, "group"),
+      #values.sizes)
   end
   for g, size in ipairs(values.sizes) do
     local params = type(list[g]) == "table" and rawget(list[g], "params")

@@ -96,7 +96,8 @@ local function read_entry(values, group, i, entry, problems)
   for s in ipairs(values.kind.states) do tensors[s] = false end
   if entry == nil then return step, tensors end
   if not E.is_list(entry) then
-    problems[#problems + 1] = ("the state of parameter %s is %s; it must be a table"):format(what_of(values, i), E.what(entry))
+    problems[#problems + 1] = ("the state of parameter %s is %s; it must be a table"):format(what_of(values, i),
+      E.what(entry))
     return step, tensors
   end
   local known = { step = true }
@@ -122,8 +123,8 @@ local function read_entry(values, group, i, entry, problems)
   if step == nil and values.kind.restarts then step = 1 end -- PyTorch's SGD has none
   if is_tensor(step) and step:numel() == 1 then step = step:item() end
   if type(step) ~= "number" or step % 1 ~= 0 or step < 0 or step > 2 ^ 53 then
-    problems[#problems + 1] = ("step of parameter %s is %s; it must be an integer, at least 0"):format(what_of(values, i),
-      E.what(step))
+    problems[#problems + 1] = ("step of parameter %s is %s; it must be an integer, at least 0"):format(
+      what_of(values, i), E.what(step))
     return 0, tensors
   end
   return math.floor(step), tensors
@@ -144,7 +145,8 @@ local function read_groups(values, given, problems)
     local count = E.is_list(params) and #params or -1
     local own = values.param_groups[g]
     if count ~= values.sizes[g] then
-      problems[#problems + 1] = ("group %d has %s, in the optimiser %d"):format(g, E.count(count, "parameter"), values.sizes[g])
+      problems[#problems + 1] = ("group %d has %s, in the optimiser %d"):format(g, E.count(count, "parameter"),
+        values.sizes[g])
     elseif E.is_list(names) and own.param_names then
       for i = 1, count do
         if names[i] ~= own.param_names[i] then

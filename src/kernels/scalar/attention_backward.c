@@ -63,8 +63,7 @@ bool heed__scalar_attention_backward(const heed__attention_backward_task *g, con
     if (last > g->last) last = g->last;
     r.lse = t->lse[r.i];
     if (r.lse != -INFINITY && first < last) {
-      r.delta = heed__scalar_dot(g->dout + r.i * g->dout_row, g->dout_column, t->out + r.i * t->out_row,
-                                 t->out_column, (size_t)t->value_size);
+      r.delta = g->delta[r.i];
       for (int64_t j = first; j < last; j++)
         if (!heed__attention_hides(t, r.i, j)) add_key(&r, j);
     }

@@ -28,13 +28,14 @@ void heed__scalar_adam_step(float *x, const float *g, float *m, float *v, float 
     m[i] = step_between(m[i], d, rule->rest1, rule->beta1);
     v[i] = v[i] * rule->beta2 + rule->rest2 * d * d;
     float square = v[i];
-    if (rule->amsgrad) square = highest[i] = highest[i] > square || highest[i] != highest[i] ? highest[i] : square;
+    if (rule->amsgrad)
+      square = highest[i] = highest[i] > square || highest[i] != highest[i] ? highest[i] : square;
     x[i] = from + rule->rate * m[i] / (sqrtf(square) / rule->root + rule->eps);
   }
 }
 
-void heed__scalar_rmsprop_step(float *x, const float *g, float *square, float *mean, float *momentum, size_t n,
-                               const heed__rmsprop_rule *rule) {
+void heed__scalar_rmsprop_step(float *x, const float *g, float *square, float *mean, float *momentum,
+                               size_t n, const heed__rmsprop_rule *rule) {
   for (size_t i = 0; i < n; i++) {
     float d = rule->maximize ? -g[i] : g[i];
     if (rule->decay != 0.0f) d = d + rule->decay * x[i];

@@ -103,7 +103,7 @@ static size_t back_lay_out(back_work *w, const heed__attention_backward_task *g,
 /* x [ATTEND_STRIP, vectors] = a [ATTEND_STRIP, depth] · b [depth, vectors] */
 V_INLINE void back_product(vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS], const float *a, ptrdiff_t a_row,
                            ptrdiff_t a_column, const float *b, ptrdiff_t b_row, int64_t depth,
-                           const int vectors) {
+                           const int vectors, const bool fetches) {
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) {
     V_UNROLL
@@ -113,7 +113,10 @@ V_INLINE void back_product(vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS], const fl
   for (int64_t p = 0; p < depth; p++, a += a_column, b += b_row) {
     vfloat y[ATTEND_TILE_VECTORS];
     V_UNROLL
-    for (int v = 0; v < vectors; v++) y[v] = v_load(b + v * V_LANES);
+    for (int v = 0; v < vectors; v++) {
+      y[v] = v_load(b + v * V_LANES);
+      if (fetches && v * V_LANES % 16 == 0) __builtin_prefetch(b + ATTEND_AHEAD * b_row + v * V_LANES);
+    }
     V_UNROLL
     for (int r = 0; r < ATTEND_STRIP; r++) {
       const vfloat z = v_set(a[r * a_row]);
@@ -127,7 +130,7 @@ V_INLINE void back_product(vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS], const fl
 V_INLINE void back_score(float *out, const float *rows, int64_t columns, const float *panel, int64_t depth,
                          const int vectors) {
   vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS];
-  back_product(x, rows, columns, 1, panel, ATTEND_TILE, depth, vectors);
+  back_product(x, rows, columns, 1, panel, ATTEND_TILE, depth, vectors, true);
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) {
     V_UNROLL
@@ -152,7 +155,7 @@ V_INLINE void back_extend_dq(float *out, ptrdiff_t out_row, int64_t rows, const 
                              const float *keys, int64_t columns, int64_t n, float scale, vmask edge,
                              const int vectors) {
   vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS];
-  back_product(x, weights, BACK_STRIDE, 1, keys, columns, n, vectors);
+  back_product(x, weights, BACK_STRIDE, 1, keys, columns, n, vectors, true);
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) {
     if (r >= rows) break;
@@ -177,7 +180,7 @@ NOT_INLINE void back_dq_tile(float *out, ptrdiff_t out_row, int64_t rows, const 
 V_INLINE void back_extend_keys(float *out, const float *weights, const float *rows, int64_t columns,
                                int64_t n, const int vectors) {
   vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS];
-  back_product(x, weights, 1, BACK_STRIDE, rows, columns, n, vectors);
+  back_product(x, weights, 1, BACK_STRIDE, rows, columns, n, vectors, false);
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) {
     V_UNROLL
@@ -231,7 +234,7 @@ static void back_pack_row(float *out, const float *x, ptrdiff_t column, float fa
   for (int64_t c = n; c % V_LANES != 0; c++) out[c] = 0.0f;
 }
 
-/* Packs the queries of a block from row i0 on, and dout; computes δ. */
+/* Packs the queries of a block from row i0 on, and dout. */
 static void back_pack_rows(const back_work *w, int64_t i0) {
   const heed__attention_backward_task *g = w->g;
   const heed__attention_task *t = &w->t;
@@ -249,14 +252,7 @@ static void back_pack_rows(const back_work *w, int64_t i0) {
     }
     back_pack_row(q, t->q + i * t->q_row, t->q_column, t->scale, t->head_size);
     back_pack_row(dout, g->dout + i * g->dout_row, g->dout_column, 1.0f, t->value_size);
-    const float *out = t->out + i * t->out_row;
-    vfloat sum = v_zero();
-    int64_t c = 0;
-    if (t->out_column == 1)
-      for (; c + V_LANES <= t->value_size; c += V_LANES) sum = v_fma(v_load(dout + c), v_load(out + c), sum);
-    float delta = v_sum(sum);
-    for (; c < t->value_size; c++) delta += dout[c] * out[c * t->out_column];
-    state->delta[r] = delta;
+    state->delta[r] = g->delta[i];
   }
   state->rows_finite = are_finite(w->q, padded * w->q_columns) && are_finite(w->dout, padded * w->v_columns);
   if (g->dbias && g->dbias_row == 0) memset(state->dbias, 0, sizeof state->dbias);

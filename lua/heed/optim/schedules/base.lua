@@ -65,7 +65,8 @@ function M.numbers(name, default)
     end
     for i = 1, #value do list[i] = E.number(value[i], nil, method, ("%s[%d]"):format(argument, i)) end
     if #list ~= #groups then
-      E.fail("%s: %s has %s, and the optimiser %s", method, argument, E.count(#list, "number"), E.count(#groups, "group"))
+      E.fail("%s: %s has %s, and the optimiser %s", method, argument, E.count(#list, "number"),
+        E.count(#groups, "group"))
     end
     return list
   end)
@@ -99,7 +100,8 @@ function M.functions(name)
       E.check_type(list[i], "function", method, ("%s[%d]"):format(argument, i))
     end
     if #list ~= #groups then
-      E.fail("%s: %s has %s, and the optimiser %s", method, argument, E.count(#list, "function"), E.count(#groups, "group"))
+      E.fail("%s: %s has %s, and the optimiser %s", method, argument, E.count(#list, "function"),
+        E.count(#groups, "group"))
     end
     return list
   end)

@@ -86,7 +86,9 @@ M.LinearLR = base.define {
   end,
   closed = function(values, epoch)
     local from, range, total = values.start_factor, values.end_factor - values.start_factor, values.total_iters
-    return base.each(values, "step", function(_, first) return first * (from + range * math.min(total, epoch) / total) end)
+    return base.each(values, "step", function(_, first)
+      return first * (from + range * math.min(total, epoch) / total)
+    end)
   end,
 }
 
@@ -102,7 +104,9 @@ M.PolynomialLR = base.define {
   end,
   closed = function(values, epoch)
     local total = values.total_iters
-    return base.each(values, "step", function(_, first) return first * (1 - math.min(total, epoch) / total) ^ values.power end)
+    return base.each(values, "step", function(_, first)
+      return first * (1 - math.min(total, epoch) / total) ^ values.power
+    end)
   end,
 }
 

@@ -35,7 +35,8 @@ return {
     options = {
       base.choice("mode", "min", { "min", "max" }),
       base.number("factor", 0.1, function(value) return value < 1 end, "a number below 1"),
-      base.count("patience", 10), base.number("threshold", 1e-4), base.choice("threshold_mode", "rel", { "rel", "abs" }),
+      base.count("patience", 10), base.number("threshold", 1e-4),
+      base.choice("threshold_mode", "rel", { "rel", "abs" }),
       base.count("cooldown", 0), base.numbers("min_lr", 0), base.number("eps", 1e-8),
     },
     fields = { "best", "cooldown_counter", "num_bad_epochs" },

@@ -9,7 +9,9 @@ local SCHEDULERS = { name = "schedulers", check = function(value, method, argume
   for i = 1, #value do
     list[i] = value[i]
     local own, class = base.of(list[i])
-    if not own then E.reject(method, ("%s[%d]"):format(argument, i), list[i], "a schedule, such as LinearLR(optimizer, …)") end
+    if not own then
+      E.reject(method, ("%s[%d]"):format(argument, i), list[i], "a schedule, such as LinearLR(optimizer, …)")
+    end
     local kind = class.definition.name
     if kind == "ReduceLROnPlateau" or kind == "SequentialLR" then
       E.fail("%s: %s[%d] is a schedule %s, which cannot be one of several", method, argument, i, kind)

@@ -2,6 +2,7 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local object = require "heed.utils.data.object"
 
 local DEEPEST = 32
 local METHOD = "default_collate"
@@ -9,7 +10,7 @@ local METHOD = "default_collate"
 local function kind_of(value)
   if E.is_tensor(value) then return "tensor" end
   local kind = type(value)
-  if kind == "table" and not E.is_list(value) then kind = "module" end
+  if kind == "table" and not object.is_list(value) then kind = "object" end
   return kind
 end
 
@@ -66,7 +67,7 @@ end
 
 --- Tensors are stacked, numbers and booleans become a tensor [n], texts a list; tables, field by field, a table.
 local function default_collate(samples)
-  if not E.is_list(samples) or samples[1] == nil then
+  if not object.is_list(samples) or samples[1] == nil then
     E.reject(METHOD, "samples", samples, "a list of at least one sample")
   end
   local own = {}

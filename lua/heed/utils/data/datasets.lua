@@ -19,7 +19,7 @@ local function dataset_class(name, readable, dataset)
     end,
     get = function(values, i)
       local sample = dataset.sample(values, object.index(i, dataset.length(values, "get"), "get"), "get")
-      if E.is_list(sample) and not E.is_tensor(sample) and #sample > 0 then return unpack(sample) end
+      if object.is_list(sample) and #sample > 0 then return unpack(sample) end
       return sample
     end,
     tostring = function(values) return ("heed.%s(%d items)"):format(name, dataset.length(values, name)) end,
@@ -47,7 +47,7 @@ local Tensors = dataset_class("TensorDataset", { "tensors" }, {
 --- Items along dimension 1 of several tensors: item i is the list {a[i], b[i], …}.
 function M.TensorDataset(...)
   local given, method = compat.pack(...), "TensorDataset"
-  if given.n == 1 and E.is_list(given[1]) and not E.is_tensor(given[1]) then
+  if given.n == 1 and object.is_list(given[1]) then
     given = { n = #given[1], unpack(given[1]) }
   end
   if given.n == 0 then E.fail("%s: no tensor is given; it takes one or several", method) end
@@ -86,7 +86,7 @@ function M.indices(given, n, method, argument)
       E.reject(method, argument, given, "int64 of 1 dimension, or a list")
     end
     list = given:clone()
-  elseif E.is_list(given) then
+  elseif object.is_list(given) then
     local own = {}
     for i = 1, #given do
       if i % 1024 == 0 then E.check_cancel(method) end
@@ -127,7 +127,7 @@ local Concat = dataset_class("ConcatDataset", { "datasets" }, {
 --- The items of several datasets, one after the other. Their lengths are read once.
 function M.ConcatDataset(datasets)
   local method = "ConcatDataset"
-  if not E.is_list(datasets) or #datasets == 0 then
+  if not object.is_list(datasets) or #datasets == 0 then
     E.reject(method, "datasets", datasets, "a list of at least one dataset")
   end
   local own, ends, total = {}, {}, 0
@@ -165,7 +165,7 @@ function M.random_split(dataset, lengths, ...)
   local generator = core.modules.options(method, { "generator" }, 3, dataset, lengths, ...)
   object.check_generator(generator, method)
   items.check(dataset, method, "dataset")
-  if not E.is_list(lengths) or #lengths == 0 then
+  if not object.is_list(lengths) or #lengths == 0 then
     E.reject(method, "lengths", lengths, "a list of lengths or fractions")
   end
   local own = {}

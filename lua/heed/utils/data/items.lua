@@ -23,7 +23,7 @@ function M.check(dataset, method, argument)
   local _, class = object.of(dataset)
   if class then
     if not class.sample then E.reject(method, argument, dataset, "a dataset, such as loader.dataset") end
-  elseif E.kind(dataset) or not method_of(dataset, "get") and not E.is_list(dataset) then
+  elseif E.kind(dataset) or not method_of(dataset, "get") and not object.is_list(dataset) then
     E.reject(method, argument, dataset, "a dataset: a tensor, a list, or an object with the methods get and len")
   end
 end

@@ -29,7 +29,7 @@ local function read(values, indices)
   end
   if values.collate_fn then return values.collate_fn(samples) end
   local batch = default_collate(samples)
-  local is_list = E.is_list(samples[1]) and not E.is_tensor(samples[1]) and #samples[1] > 0
+  local is_list = object.is_list(samples[1]) and #samples[1] > 0
   if is_list then return unpack(batch) end
   return batch
 end
@@ -159,7 +159,7 @@ end
 --- The next iter() goes on where the loader was when it gave the state. Completely, or not at all.
 function methods.load_state_dict(values, state)
   local method = "load_state_dict"
-  if not E.is_list(state) then E.reject(method, "state", state, "a table that state_dict gave") end
+  if not object.is_list(state) then E.reject(method, "state", state, "a table that state_dict gave") end
   local running = state.running
   E.check_type(running, "boolean", method, "state.running")
   local length, generator = E.integer(state.length, nil, method, "state.length", "an integer"), state.generator

@@ -48,14 +48,14 @@ function M.class(name, readable, methods, yields)
     if shown[key] then return values_of(self, key)[key] end
     if type(key) == "number" and item then return item(self, key) end
     if type(key) == "string" and key:find "^_" then return nil end
-    E.fail("a heed.%s has no method or field %s", name, described(key, public, shown))
+    E.fail("heed.%s: there is no method or field %s", name, described(key, public, shown))
   end
   class.meta.__newindex = core.frame(function(_, key)
-    E.fail("the field %s of a heed.%s cannot be set; make a new one", described(key), name)
+    E.fail("heed.%s: the field %s cannot be set; make a new object", name, described(key))
   end)
   if public.iter then -- for x in loader do
     class.meta.__call = core.frame(function()
-      E.fail("a heed.%s is called; its iterator is loader:iter(): write for x, y in loader:iter() do", name)
+      E.fail("heed.%s: it is called; write for x, y in loader:iter() do", name)
     end)
   end
   if methods.len then class.meta.__len = function(self) return public.len(self) end end
@@ -73,6 +73,9 @@ function M.of(value)
   local values = raw(value, VALUES)
   if values then return values, raw(value, KIND) end
 end
+
+--- Whether a value is a table that is no object of heed's.
+function M.is_list(value) return E.is_list(value) and not raw(value, VALUES) end
 
 --- The values of an object of that class; nil for anything else.
 function M.is(value, class) return raw(value, KIND) == class and raw(value, VALUES) or nil end

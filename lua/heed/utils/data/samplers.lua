@@ -126,7 +126,7 @@ function M.WeightedRandomSampler(weights, num_samples, ...)
   local method = "WeightedRandomSampler"
   local replacement, generator = options(method, { "replacement", "generator" }, 3, weights, num_samples, ...)
   object.check_generator(generator, method)
-  if E.is_list(weights) and not E.is_tensor(weights) and #weights > 0 then weights = core.tensor(weights) end
+  if object.is_list(weights) and #weights > 0 then weights = core.tensor(weights) end
   E.check_tensor(weights, method, "weights", 1)
   return Weighted.new {
     weights = weights:clone(), num_samples = E.size(num_samples, nil, method, "num_samples"),

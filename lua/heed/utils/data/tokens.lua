@@ -104,7 +104,7 @@ end
 
 function methods.load_state_dict(values, state)
   local method = "load_state_dict"
-  if not E.is_list(state) then E.reject(method, "state", state, "a table that state_dict gave") end
+  if not object.is_list(state) then E.reject(method, "state", state, "a table that state_dict gave") end
   local length, position, generator = state.length, state.position, state.generator
   E.integer(length, nil, method, "state.length", "an integer")
   E.integer(position, nil, method, "state.position", "an integer")
@@ -139,7 +139,7 @@ return function(ids, ...)
     source, usual = of_file(ids)
   elseif E.is_tensor(ids) then
     source, usual = of_tensor(ids), 1
-  elseif E.is_list(ids) then
+  elseif object.is_list(ids) then
     local own = {}
     for i = 1, #ids do own[i] = E.integer(ids[i], nil, METHOD, ("ids[%d]"):format(i), "an integer") end
     source, usual = of_tensor(core.tensor(own, { dtype = "int64" })), 1
