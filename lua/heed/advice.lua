@@ -128,6 +128,13 @@ add("heed", "print", "write print(x)")
 add("heed", "Module", "write heed.nn.Module")
 add("heed", "version_", "write heed.version")
 
+local DATASET = "a dataset is a tensor, a list, or any object with the methods get(self, i) and len(self)"
+add("heed.utils.data", "Dataset IterableDataset", DATASET)
+add("heed.utils.data", "ChainDataset", "write data.ConcatDataset{a, b}")
+add("heed.utils.data", "StackDataset", "write data.TensorDataset(x, y, ...)")
+add("heed.utils.data", "get_worker_info distributed",
+  "heed reads batches in the thread that asks for them: leave it out")
+
 -- ---- Modules ----
 
 add("heed.nn", "Conv1d Conv2d Conv3d ConvTranspose2d MaxPool1d MaxPool2d AvgPool2d AdaptiveAvgPool2d BatchNorm2d "

@@ -37,14 +37,18 @@ end
 -- ---- Saving -------------------------------------------------------------------------------------
 
 --- The names and tensors of a state dict in its order, or of a table sorted by name.
-local function contents_of(what)
+local function contents_of(what, path)
   local names, tensors = {}, {}
   for name, value in compat.pairs(what) do
     if type(name) ~= "string" then
       local list = compat.is_integer(name) and E.is_tensor(value)
       E.reject("save", "a name", name, "a string%s", list and ", as in {x = x, y = y}" or "")
     end
-    if not E.is_tensor(value) then E.reject("save", ("'%s'"):format(name), value, "a tensor") end
+    if not E.is_tensor(value) then
+      local other = type(value) ~= "userdata" and not path:find "%.safetensors$"
+      E.reject("save", ("'%s'"):format(name), value, "a tensor%s",
+        other and "; a .safetensors file can hold other values, too" or "")
+    end
     names[#names + 1] = name
     E.check_cancel "save"
   end
@@ -106,7 +110,7 @@ function M.save(path, what, ...)
   end
   local pairs_of_metadata = metadata_list(metadata)
   if not is_checkpoint(path, what) then
-    local names, tensors = contents_of(what)
+    local names, tensors = contents_of(what, path)
     return files.save(path, names, tensors, pairs_of_metadata)
   end
   local names, tensors, text = checkpoints.encode(what)

@@ -346,7 +346,7 @@ heed_status heed__pass_start(backward_run *run, const char *function, int i, con
 }
 
 /* Puts the name of the called function before the message of the operation that failed. */
-static heed_status name_failure(heed_context *ctx, const char *function, heed_status status) {
+heed_status heed__name_failure(heed_context *ctx, const char *function, heed_status status) {
   char text[HEED__MESSAGE];
   const size_t length = strlen(function);
   if (status == HEED_OK || (strncmp(ctx->message, function, length) == 0 && ctx->message[length] == ':'))
@@ -406,7 +406,7 @@ heed_status heed_backward(heed_context *ctx, int count, const heed_tensor *const
   ctx->backward = NULL;
   ctx->recorder = recorder;
   heed__pass_clean(&run, status == HEED_OK && !run.options.retain_graph);
-  return name_failure(ctx, "backward", status);
+  return heed__name_failure(ctx, "backward", status);
 }
 
 heed_status heed__backward_within(heed_context *ctx, const char *function, uint64_t after, int count,
@@ -509,5 +509,5 @@ heed_status heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, co
     heed_tensor_free(dx[k]);
     dx[k] = NULL;
   }
-  return name_failure(ctx, "grad", status);
+  return heed__name_failure(ctx, "grad", status);
 }

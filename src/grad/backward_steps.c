@@ -136,7 +136,7 @@ heed_status heed_backward_steps_new(heed_context *ctx, int count, const heed_ten
   if (status == HEED_OK) status = park(s);
   if (status) {
     heed_backward_steps_free(s);
-    return status;
+    return heed__name_failure(ctx, backward_steps_name, status);
   }
   *out = s;
   return HEED_OK;
@@ -187,7 +187,7 @@ heed_status heed_backward_steps_advance(heed_backward_steps *s, double seconds, 
   }
   if (status) fail_steps(s, status);
   *done = s->finished;
-  return status;
+  return heed__name_failure(ctx, backward_steps_name, status);
 }
 
 void heed_backward_steps_free(heed_backward_steps *s) {

@@ -28,6 +28,11 @@ typedef struct heed__gradient {
   const char *(*name_of)(const heed__node *node);
 } heed__gradient;
 
+/** The name of a node that is not a leaf's, as PyTorch prints it. */
+static inline const char *heed__gradient_name(const heed__node *node) {
+  return node->gradient->name_of != NULL ? node->gradient->name_of(node) : node->gradient->name;
+}
+
 /* A node that goes backward. */
 struct heed__backward {
   heed_context *ctx;
@@ -54,9 +59,6 @@ const heed_tensor *heed__backward_output(const heed__backward *b, int i, heed_te
 #include "gradients.def"
 #define NAMED(op, ...) const char *heed__##op##_name(const heed__node *node);
 #include "gradients.def"
-
-/** What PyTorch prints for the node of a result; for some operations it depends on the call. (names.c) */
-const char *heed__gradient_name(const heed__node *node);
 
 /** The gradient of an operation; its backward is NULL if it has none. (table.c) */
 const heed__gradient *heed__gradient_of(heed__op op);

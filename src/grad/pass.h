@@ -37,6 +37,9 @@ heed_status heed__pass_through(heed__pass *pass, heed__node *node);
 /** Adds the gradients to those that leaves have; after an error these are as before. */
 HEED_MUST_USE
 heed_status heed__pass_end(heed__pass *pass);
+/** Puts the name of the called function before the message of the operation that failed; returns status. */
+HEED_MUST_USE
+heed_status heed__name_failure(heed_context *ctx, const char *function, heed_status status);
 /** Frees all that the pass has. spend: what its nodes saved, too. */
 void heed__pass_clean(heed__pass *pass, bool spend);
 

@@ -136,7 +136,7 @@ local mistakes = {
       "save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name" },
     { "heed.save(\"x.safetensors\", x)",
       "save: path is 'x.safetensors'; it must end in .npy to hold one tensor without a name" },
-    { "heed.save(\"x.npz\", {a = 1})", "save: 'a' is the number 1; it must be a tensor" },
+    { "heed.save(\"x.npz\", {a = 1})", "save: 'a' is the number 1; it must be a tensor; a .safetensors file can hold other values, too" },
     { "heed.save(\"x.pt\", {a = x})",
       "save: path is 'x.pt'; it must end in .safetensors or .npz to hold tensors by name" },
     { "heed.save(\"x.safetensors\", {a = x}, {meta = {}})",

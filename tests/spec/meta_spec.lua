@@ -13,7 +13,7 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
   "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "interrupt", "data", "progress", "grad",
+  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "interrupt", "data", "optim", "progress", "grad",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -180,6 +180,15 @@ describe("the annotations", function()
       for name in pairs(documented[owner]) do
         if name ~= "batch_sampler" then assert.is_not_nil(object[name], owner .. "." .. name) end
       end
+    end
+  end)
+  it("name the contents of heed.optim", function()
+    local schedules = heed.optim.lr_scheduler
+    compare("optim", names_of(heed.optim))
+    compare("schedules", names_of(schedules))
+    local optimiser = heed.optim.SGD { nn.Parameter(heed.ones(1)) }
+    for owner, object in pairs { Optimizer = optimiser, Scheduler = schedules.StepLR(optimiser, 1) } do
+      for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
     end
   end)
   it("name the contents of heed.interpret", function() compare("interpret", names_of((require "heed.interpret"))) end)

@@ -23,8 +23,8 @@ end
 
 local ids = heed.range(0, 399):long():mul(7):remainder(VOCAB) + 1
 
--- How the batches are made, from the generator of the data: what is saved, a function that gives the next batch, and one
--- that is called after loading.
+-- How the batches are made, from the generator of the data: what is saved, a function that gives the next batch, and
+-- one that is called after loading.
 local SOURCES = {
   Tokens = function(g)
     local tokens = data.Tokens(ids, { context = CONTEXT, batch = 4, generator = g })

@@ -7,6 +7,7 @@
 ---@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views
 ---@field autograd heed.autograd
 ---@field nn heed.nn
+---@field optim heed.optim optimisers and schedules
 ---@field utils heed.utils
 ---@field default_generator heed.Generator what functions draw from that get no generator; heed.manual_seed seeds it
 ---@field version string
