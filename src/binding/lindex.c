@@ -232,7 +232,7 @@ static void push_reversed(lua_State *L) {
   const heed_tensor *x = lheed_tensor(L, 1, "T", "x");
   int dims[HEED_MAX_DIMS];
   for (int d = 0; d < x->ndim; d++) dims[d] = x->ndim - d;
-  LHEED_TRY(L, heed_permute(x->storage->context, x, x->ndim, dims, out));
+  LHEED_TRY(L, heed__permute(x->storage->context, "T", x, x->ndim, dims, out));
 }
 
 /* x.mT: the last two dimensions exchanged */
