@@ -487,6 +487,9 @@ HEED_MUST_USE
 heed_status heed__reverse_dims(heed_context *ctx, const char *function, const heed_tensor *x,
                                heed_tensor **out);
 HEED_MUST_USE
+heed_status heed__permute(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                          const int *dims, heed_tensor **out);
+HEED_MUST_USE
 heed_status heed__narrow(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
                          int64_t start, int64_t length, heed_tensor **out);
 HEED_MUST_USE
