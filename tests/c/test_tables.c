@@ -24,6 +24,7 @@ static void an_inheriting_table_has_all_other_kernels_of_its_base(void **state) 
   int same = 0, all = 0;
 #define X(name, ...) same += inheriting.name == base->name, all++;
   HEED__UNARY_KERNELS(X)
+  HEED__UNARY_BACKWARD_KERNELS(X)
   HEED__BINARY_KERNELS(X)
   HEED__COMPARE_KERNELS(X)
   HEED__OTHER_KERNELS(X)
