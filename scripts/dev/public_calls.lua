@@ -34,7 +34,8 @@ local by_function = {
   heed_linear = { bias = "row" }, heed_dot = { a = "row", b = "row" }, heed_bernoulli = { p = "row" },
   heed_module_set_parameter = { m = "linear", value = "weight" }, heed_module_set_module = { value = "dropout" },
   heed_load_npy = {}, heed_kv_cache_reorder = { indices = "whole_one" },
-  heed_linear_cross_entropy = { bias = "row" }, heed_tensor_retain_grad = { x = "loss" }, heed_tensor_add_hook = { x = "loss" },
+  heed_linear_cross_entropy = { bias = "row" },
+  heed_tensor_retain_grad = { x = "loss" }, heed_tensor_add_hook = { x = "loss" },
 }
 local blocks = {
   ["const int64_t *"] = "sizes", ["const int *"] = "dims", ["const char *"] = "path", ["void *"] = "block.bytes",
