@@ -251,7 +251,7 @@ local long = { dtype = "int64" }
 --- and methods that do not access elements.
 local WORK = {}
 for name in ([[argwhere bool broadcast_to cat chunk clone concat concatenate contiguous copy_ dequantize_int8 diag
-  detach diag_embed diagflat diagonal dim element_size embedding empty_like expand expand_as fill_ flatten flip float
+  detach detach_ diag_embed diagflat diagonal dim element_size embedding empty_like expand expand_as fill_ flatten flip float
   full_like gather index_copy index_copy_ index_fill index_fill_ index_put index_put_ index_select
   is_contiguous is_released item iter linear long masked_select moveaxis movedim narrow nelement new_empty
   new_full new_ones new_tensor new_zeros nonzero numel ones_like pad permute release repeat
