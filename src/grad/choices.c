@@ -37,7 +37,7 @@ static void between(float *dx, const float *dy, const void *a, const void *b, co
                     size_t n) {
   const float *x = a, low = (float)numbers[0], high = (float)numbers[1];
   (void)b;
-  for (size_t i = 0; i < n; i++) dx[i] = (x[i] >= low) & (x[i] <= high) ? dy[i] : 0.0f;
+  for (size_t i = 0; i < n; i++) dx[i] = x[i] >= low && x[i] <= high ? dy[i] : 0.0f;
 }
 
 /* 0 · d is nan where d is infinite or nan, as in PyTorch */
