@@ -314,7 +314,7 @@ heed_status heed_trunc_divide(heed_context *ctx, const heed_tensor *a, const hee
 
 /* ---- Gradients of unary operations ---- */
 
-static void backward_row(const void *user, void *out, const heed__span *in, size_t n) {
+static void unary_backward_row(const void *user, void *out, const heed__span *in, size_t n) {
   heed__backward_kernel *const *kernel = user;
   (*kernel)(out, in[0].data, in[1].data, n);
 }
@@ -324,7 +324,7 @@ heed_status heed__unary_gradient(heed_context *ctx, const char *function, heed__
   const heed__map map = {
       .function = function,
       .result = HEED_FLOAT32,
-      .row = backward_row,
+      .row = unary_backward_row,
       .user = &kernel,
       .packed = true,
       .count = 2,
