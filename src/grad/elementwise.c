@@ -21,6 +21,10 @@ heed_status heed__backward_map(heed__backward *b, int i, heed__gradient_row *row
 const char *heed__sub_name(const heed__node *node) {
   return IS_NUMBER(node, 0) ? "RsubBackward1" : "SubBackward0";
 }
+/* a number by a tensor is its reciprocal times the number */
+const char *heed__div_name(const heed__node *node) {
+  return IS_NUMBER(node, 0) ? "MulBackward0" : "DivBackward0";
+}
 const char *heed__pow_name(const heed__node *node) {
   return IS_NUMBER(node, 1) ? "PowBackward0" : IS_NUMBER(node, 0) ? "PowBackward2" : "PowBackward1";
 }

@@ -4,11 +4,11 @@
 
 #include "grad.h"
 
-#define SLICE       128 /* columns that a task sums */
-#define MOST_ROWS   512 /* of the result, for a task */
-#define TASKS       64  /* about as many ranges of rows, if there are fewer than MOST_ROWS each */
-#define SUMMED      32  /* rows that are added in float32, before they are in double */
-#define CHECK_EVERY ((int64_t)1 << 10) /* slices of rows between cancellation checks */
+#define SUMMED_COLUMNS 128 /* columns that a task sums */
+#define SUMMED_IDS     512 /* of the result, for a task */
+#define SUM_TASKS      64  /* about as many ranges of rows, if there are fewer than SUMMED_IDS each */
+#define SUMMED_ROWS    32  /* rows that are added in float32, before they are in double */
+#define SUMS_CHECKED   ((int64_t)1 << 10) /* slices of rows between cancellation checks */
 
 typedef struct embedding_job {
   const heed__kernels *kernels;
@@ -23,25 +23,25 @@ typedef struct embedding_job {
 /* out = the sum of the slices at these positions. */
 static void sum_slices(const embedding_job *j, float *out, const int64_t *order, int64_t count,
                        int64_t column, int64_t width) {
-  double total[SLICE];
-  float sum[SLICE];
+  double total[SUMMED_COLUMNS];
+  float sum[SUMMED_COLUMNS];
   const size_t n = (size_t)width;
-  if (count > SUMMED) memset(total, 0, sizeof total);
-  for (int64_t done = 0; done < count; done += SUMMED) {
-    const int64_t some = heed__min(SUMMED, count - done);
-    float *to = count > SUMMED ? sum : out;
+  if (count > SUMMED_ROWS) memset(total, 0, sizeof total);
+  for (int64_t done = 0; done < count; done += SUMMED_ROWS) {
+    const int64_t some = heed__min(SUMMED_ROWS, count - done);
+    float *to = count > SUMMED_ROWS ? sum : out;
     memcpy(to, j->dy + order[done] * j->d + column, n * sizeof *to);
     for (int64_t i = 1; i < some; i++)
       j->kernels->add(to, to, 1, j->dy + order[done + i] * j->d + column, 1, n);
-    for (int64_t c = 0; count > SUMMED && c < width; c++) total[c] += (double)sum[c];
-    if (done % (CHECK_EVERY * SUMMED) == 0 && done > 0 && heed__is_due(j->pace)) return;
+    for (int64_t c = 0; count > SUMMED_ROWS && c < width; c++) total[c] += (double)sum[c];
+    if (done % (SUMS_CHECKED * SUMMED_ROWS) == 0 && done > 0 && heed__is_due(j->pace)) return;
   }
-  for (int64_t c = 0; count > SUMMED && c < width; c++) out[c] = (float)total[c];
+  for (int64_t c = 0; count > SUMMED_ROWS && c < width; c++) out[c] = (float)total[c];
 }
 
 static void embedding_part(void *argument, int64_t task, int worker) {
   const embedding_job *j = argument;
-  const int64_t column = task % j->slices * SLICE, width = heed__min(SLICE, j->d - column);
+  const int64_t column = task % j->slices * SUMMED_COLUMNS, width = heed__min(SUMMED_COLUMNS, j->d - column);
   const int64_t from = task / j->slices * j->part, to = heed__min(from + j->part, j->rows);
   int64_t since = 0;
   (void)worker;
@@ -53,7 +53,7 @@ static void embedding_part(void *argument, int64_t task, int worker) {
       continue;
     }
     sum_slices(j, out, j->order + j->first[row], count, column, width);
-    if ((since += count) < CHECK_EVERY) continue;
+    if ((since += count) < SUMS_CHECKED) continue;
     since = 0;
     if (heed__is_due(j->pace)) return; /* which heed__parallel reports */
   }
@@ -108,8 +108,8 @@ heed_status heed__embedding_gradient(heed_context *ctx, const char *function, co
                          .rows = rows,
                          .d = d,
                          .padding = padding_idx,
-                         .slices = heed__parts(d, SLICE),
-                         .part = heed__min(MOST_ROWS, heed__parts(rows, TASKS))};
+                         .slices = heed__parts(d, SUMMED_COLUMNS),
+                         .part = heed__min(SUMMED_IDS, heed__parts(rows, SUM_TASKS))};
     if (!sorted || !heed__parallel(ctx, job.slices * heed__parts(rows, job.part), embedding_part, &job))
       status = heed__stopped(ctx, function);
   }

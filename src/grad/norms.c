@@ -1,10 +1,10 @@
 /* The gradients of layer norm and RMS norm. */
 #include "grad.h"
 
-#define BLOCK_ROWS 64                 /* rows whose parts of dweight and dbias are summed in float32 */
-#define NORM_PART  ((int64_t)1 << 14) /* elements of a task */
-#define NORM_CALL  ((int64_t)1 << 16) /* elements between cancellation checks */
-#define COLUMNS    256                /* that a task of the last step sums */
+#define NORM_BLOCK   64                 /* rows whose parts of dweight and dbias are summed in float32 */
+#define NORM_PART    ((int64_t)1 << 14) /* elements of a task */
+#define NORM_CALL    ((int64_t)1 << 16) /* elements between cancellation checks */
+#define NORM_COLUMNS 256                /* that a task of the last step sums */
 
 typedef struct norm_job {
   const heed__kernels *kernels;
@@ -14,8 +14,8 @@ typedef struct norm_job {
   int64_t rows, n, blocks, part;  /* part: blocks of a task */
 } norm_job;
 
-static void norm_block(const norm_job *j, int64_t block) {
-  const int64_t last = heed__min((block + 1) * BLOCK_ROWS, j->rows), step = heed__max(1, NORM_CALL / j->n);
+static void norm_block_rows(const norm_job *j, int64_t block) {
+  const int64_t last = heed__min((block + 1) * NORM_BLOCK, j->rows), step = heed__max(1, NORM_CALL / j->n);
   heed__norm_backward_task t = j->whole;
   t.dweight = j->weight_sums ? j->weight_sums + block * j->n : NULL;
   t.dbias = j->bias_sums ? j->bias_sums + block * j->n : NULL;
@@ -23,7 +23,7 @@ static void norm_block(const norm_job *j, int64_t block) {
     if (t.dweight) t.dweight[i] = 0;
     if (t.dbias) t.dbias[i] = 0;
   }
-  for (int64_t first = block * BLOCK_ROWS; first < last && !heed__is_due(j->pace); first += step) {
+  for (int64_t first = block * NORM_BLOCK; first < last && !heed__is_due(j->pace); first += step) {
     const ptrdiff_t at = (ptrdiff_t)(first * j->n);
     t.x = j->whole.x + at;
     t.dy = j->whole.dy + at;
@@ -36,11 +36,11 @@ static void norm_block(const norm_job *j, int64_t block) {
 static void norm_part(void *argument, int64_t task, int worker) {
   const norm_job *j = argument;
   (void)worker;
-  for (int64_t b = task * j->part; b < heed__min((task + 1) * j->part, j->blocks); b++) norm_block(j, b);
+  for (int64_t b = task * j->part; b < heed__min((task + 1) * j->part, j->blocks); b++) norm_block_rows(j, b);
 }
 
 static void add_blocks(const norm_job *j, float *out, const float *sums, int64_t first, int64_t count) {
-  double total[COLUMNS] = {0};
+  double total[NORM_COLUMNS] = {0};
   for (int64_t b = 0; b < j->blocks && !heed__is_due_at(j->pace, b); b++) {
     const float *row = sums + b * j->n + first;
     for (int64_t i = 0; i < count; i++) total[i] += (double)row[i];
@@ -50,7 +50,7 @@ static void add_blocks(const norm_job *j, float *out, const float *sums, int64_t
 
 static void sums_part(void *argument, int64_t task, int worker) {
   const norm_job *j = argument;
-  const int64_t first = task * COLUMNS, count = heed__min(COLUMNS, j->n - first);
+  const int64_t first = task * NORM_COLUMNS, count = heed__min(NORM_COLUMNS, j->n - first);
   (void)worker;
   if (j->weight_sums) add_blocks(j, j->whole.dweight, j->weight_sums, first, count);
   if (j->bias_sums) add_blocks(j, j->whole.dbias, j->bias_sums, first, count);
@@ -71,7 +71,7 @@ static heed_status run_norm(heed_context *ctx, const char *function, norm_job *j
     if (j->whole.dbias) j->bias_sums = at;
   }
   if (!heed__parallel(ctx, heed__parts(j->blocks, j->part), norm_part, j) ||
-      (sums > 0 && !heed__parallel(ctx, heed__parts(j->n, COLUMNS), sums_part, j)))
+      (sums > 0 && !heed__parallel(ctx, heed__parts(j->n, NORM_COLUMNS), sums_part, j)))
     return heed__stopped(ctx, function);
   return HEED_OK;
 }
@@ -112,8 +112,8 @@ heed_status heed__norm_gradient(heed_context *ctx, const char *function, bool ce
                               .centred = centred},
                     .rows = rows,
                     .n = n,
-                    .blocks = heed__parts(rows, BLOCK_ROWS),
-                    .part = n > 0 ? heed__max(1, NORM_PART / (BLOCK_ROWS * n)) : 1};
+                    .blocks = heed__parts(rows, NORM_BLOCK),
+                    .part = n > 0 ? heed__max(1, NORM_PART / (NORM_BLOCK * n)) : 1};
     if (n > 0) status = run_norm(ctx, function, &job, &block);
   }
   for (int i = 0; i < OUTPUTS && status == HEED_OK; i++) {

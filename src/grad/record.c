@@ -201,6 +201,8 @@ done:
 /* ---- Writes in place ---- */
 
 static heed_status check_write(heed_context *ctx, const char *function, const heed_tensor *x) {
+  const heed_status status = check_history(ctx, function, x);
+  if (status) return status;
   if (x->node == NULL && heed__wants_gradient(x))
     return heed__fail(
         ctx, HEED_ARGUMENT,
@@ -213,7 +215,31 @@ static heed_status check_write(heed_context *ctx, const char *function, const he
   return check_history(ctx, function, x);
 }
 
-static const heed__recorder recorder = {record, check_write};
+/* ---- Operations in place ---- */
+
+/* Replaces inputs that writing to out would change by copies of the same history, if the gradient of the
+ * operation needs their elements. */
+static heed_status keep(heed_context *ctx, int op, int inputs, const heed_tensor *out,
+                        const heed_tensor **input, heed_tensor **copy) {
+  const heed__gradient *gradient = heed__gradient_of((heed__op)op);
+  uint32_t needs = 0;
+  for (int i = 0; i < inputs; i++) {
+    if (input[i] != NULL && gradient->needs_count > 0 && heed__wants_gradient(input[i]))
+      needs |= needs_of(gradient, i);
+  }
+  for (int i = 0; i < inputs; i++) {
+    const heed_tensor *x = input[i];
+    if (x == NULL || !(needs & HEED__SAVE_INPUT(i)) || !heed__may_overlap(x, out)) continue;
+    heed_status status = check_history(ctx, gradient->function, x);
+    if (status == HEED_OK) status = heed__clone(ctx, gradient->function, x, &copy[i]);
+    if (status != HEED_OK) return status;
+    heed__set_node(copy[i], x->node, x->output);
+    input[i] = copy[i];
+  }
+  return HEED_OK;
+}
+
+static const heed__recorder recorder = {record, check_write, keep};
 
 bool heed_set_recording(heed_context *ctx, bool on) {
   if (ctx == NULL) return false;

@@ -70,16 +70,12 @@ heed_status heed__mean_backward(heed__backward *b) {
 
 /* ---- var, std ---- */
 
-/* numbers: 2 / (n - correction); u and v: x and its mean. PyTorch gives inf without freedom. */
+/* numbers: 2 / (n - correction); a and c: x and its mean */
 static void spread_row(float *dx, const float *dy, const void *a, const void *c, const double *numbers,
                        size_t n) {
   const float *x = a, *mean = c;
   const float scale = (float)*numbers;
-  if (isinf(scale)) {
-    for (size_t i = 0; i < n; i++) dx[i] = dy[i] * (x[i] == mean[i] ? NAN : INFINITY);
-  } else {
-    for (size_t i = 0; i < n; i++) dx[i] = scale * dy[i] * (x[i] - mean[i]);
-  }
+  for (size_t i = 0; i < n; i++) dx[i] = scale * dy[i] * (x[i] - mean[i]);
 }
 
 /* dy has sizes of 1 where dimensions were reduced. */
@@ -91,7 +87,7 @@ static heed_status variance_gradient(heed__backward *b, const heed_tensor *dy) {
   for (int d = 0; d < x->ndim; d++) {
     if (values->dims >> d & 1) dims[count++] = d + 1;
   }
-  const double freedom = count_of(b) - values->number, scale = freedom > 0 ? 2 / freedom : INFINITY;
+  const double freedom = count_of(b) - values->number, scale = 2 / freedom;
   heed_status status = heed_mean(b->ctx, x, count, dims, true, &mean);
   if (status == HEED_OK)
     status = heed__map_gradient(b->ctx, b->function, spread_row, &scale, dy, x, mean, &b->dx[0]);

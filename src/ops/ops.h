@@ -85,6 +85,36 @@ heed_status heed__give_part(heed_context *ctx, const char *function, const heed_
 HEED_MUST_USE
 heed_status heed__record_assign(heed_context *ctx, heed_tensor *x, const heed__part *part,
                                 const heed_tensor *value, int count, const heed_tensor *const *indices);
+
+/* The inputs of an operation as they are recorded: those that it changes in place are copies, if the gradient
+ * needs them. */
+typedef struct heed__kept {
+  const heed_tensor *input[3];
+  heed_tensor *copy[3];
+} heed__kept;
+HEED_MUST_USE
+heed_status heed__keep_copies(heed_context *ctx, heed__op op, heed__kept *kept, const heed_tensor *a,
+                              const heed_tensor *b, const heed_tensor *c, const heed_tensor *out);
+HEED_MUST_USE
+heed_status heed__record_kept(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                              heed__kept *kept, const void *values, size_t values_bytes, heed_tensor **out);
+/** Before the operation. out: where the result is written; NULL: a new one. Inputs may be NULL. */
+HEED_MUST_USE
+static inline heed_status heed__keep_inputs(heed_context *ctx, heed__op op, heed__kept *kept,
+                                            const heed_tensor *a, const heed_tensor *b, const heed_tensor *c,
+                                            const heed_tensor *out) {
+  if (ctx->recorder == NULL) return HEED_OK;
+  return heed__keep_copies(ctx, op, kept, a, b, c, out);
+}
+/** After it, also if heed__keep_inputs failed: heed__recorded with these inputs. */
+HEED_MUST_USE
+static inline heed_status heed__recorded_kept(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                                              heed__kept *kept, const void *values, size_t values_bytes,
+                                              heed_tensor **out) {
+  if (ctx->recorder == NULL) return status;
+  return heed__record_kept(ctx, status, op, inputs, kept, values, values_bytes, out);
+}
+
 /* What a reduction over `dims` tells its gradient. */
 typedef struct heed__reduction_values {
   uint32_t dims;     /* bits, from 0: those that were reduced */
@@ -456,6 +486,9 @@ heed_status heed__t(heed_context *ctx, const char *function, const heed_tensor *
 HEED_MUST_USE
 heed_status heed__reverse_dims(heed_context *ctx, const char *function, const heed_tensor *x,
                                heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__permute(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                          const int *dims, heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__narrow(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
                          int64_t start, int64_t length, heed_tensor **out);

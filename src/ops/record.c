@@ -52,3 +52,20 @@ heed_status heed__recorded_selection(heed_context *ctx, heed_status status, heed
   }
   return status;
 }
+
+heed_status heed__keep_copies(heed_context *ctx, heed__op op, heed__kept *kept, const heed_tensor *a,
+                              const heed_tensor *b, const heed_tensor *c, const heed_tensor *out) {
+  *kept = (heed__kept){.input = {a, b, c}};
+  if (out == NULL) return HEED_OK;
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  const heed_status status = recorder->keep(ctx, (int)op, 3, out, kept->input, kept->copy);
+  heed__resume_recording(ctx, recorder);
+  return status;
+}
+
+heed_status heed__record_kept(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                              heed__kept *kept, const void *values, size_t values_bytes, heed_tensor **out) {
+  status = heed__recorded(ctx, status, op, inputs, kept->input, values, values_bytes, out);
+  for (int i = 0; i < 3; i++) heed_tensor_free(kept->copy[i]);
+  return status;
+}

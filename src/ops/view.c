@@ -216,32 +216,37 @@ heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, in
   return heed__transpose(ctx, "transpose", x, dim1, dim2, out);
 }
 
-heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
-                         heed_tensor **out) {
-  HEED__ENTER(ctx, "permute", x, out);
+heed_status heed__permute(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                          const int *dims, heed_tensor **out) {
   heed_tensor view;
   bool named[HEED_MAX_DIMS] = {false};
   heed__view_values values = {.order = {0}};
-  heed_status status = heed__check_list(ctx, "permute", "dims", ndim, dims);
+  heed_status status = heed__check_list(ctx, function, "dims", ndim, dims);
   if (status) return status;
   if (ndim != x->ndim)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "permute: %d dim%s given and x has %d dimension%s; each must be named once", ndim,
+                      "%s: %d dim%s given and x has %d dimension%s; each must be named once", function, ndim,
                       ndim == 1 ? " is" : "s are", x->ndim, HEED__S(x->ndim));
   heed__alias_on_stack(&view, x);
   for (int d = 0; d < ndim; d++) {
     int from;
-    status = heed__check_dim(ctx, "permute", ndim, dims[d], &from);
+    status = heed__check_dim(ctx, function, ndim, dims[d], &from);
     if (status) return status;
     if (named[from])
-      return heed__fail(ctx, HEED_ARGUMENT, "permute: dimension %d is named twice; each must be named once",
-                        from + 1);
+      return heed__fail(ctx, HEED_ARGUMENT, "%s: dimension %d is named twice; each must be named once",
+                        function, from + 1);
     named[from] = true;
     values.order[d] = from;
     view.shape[d] = x->shape[from];
     view.stride[d] = x->stride[from];
   }
-  return give_as(ctx, "permute", HEED__OP_permute, x, &view, &values, out);
+  return give_as(ctx, function, HEED__OP_permute, x, &view, &values, out);
+}
+
+heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
+                         heed_tensor **out) {
+  HEED__ENTER(ctx, "permute", x, out);
+  return heed__permute(ctx, "permute", x, ndim, dims, out);
 }
 
 /* ---- More and fewer elements ---- */

@@ -1,5 +1,6 @@
-/* Cross entropy and its gradients against plain code in double precision: classes and probabilities, all options, all
- * layouts, every table; and of a linear map, in chunks, against cross entropy of the map's result. */
+/* Cross entropy and its gradients against plain code in double precision: classes and probabilities, all
+ * options, all layouts, every table; and of a linear map, in chunks, against cross entropy of the map's
+ * result. */
 #include "tables.h"
 
 #include <math.h>
@@ -101,9 +102,8 @@ static void check(heed_context *ctx, int way, heed_reduction reduction) {
   const int64_t rest = way & DEEP ? REST : 1, shape[] = {N, C, REST}, target_shape[] = {N, REST};
   const int ndim = way & DEEP ? 3 : 2;
   heed_tensor *logits = floats(ctx, ndim, shape, -5, 5), *weight = floats(ctx, 1, SHAPE(C), 0.5f, 2);
-  heed_tensor *target = way & SHARES
-                            ? floats(ctx, ndim, shape, 0, 2.0f / C)
-                            : classes_of(ctx, ndim - 1, target_shape, C, way & IGNORED ? -7 : 0);
+  heed_tensor *target = way & SHARES ? floats(ctx, ndim, shape, 0, 2.0f / C)
+                                     : classes_of(ctx, ndim - 1, target_shape, C, way & IGNORED ? -7 : 0);
   heed_tensor *loss = NULL, *ones = NULL;
   heed_cross_entropy_options o;
   heed_cross_entropy_options_init(&o, sizeof o);
@@ -119,8 +119,8 @@ static void check(heed_context *ctx, int way, heed_reduction reduction) {
   heed_set_recording(ctx, false);
   assert_near(loss, reduction == HEED_REDUCTION_NONE ? w.each : &w.loss);
   assert_ok(heed_full(ctx, HEED_FLOAT32, loss->ndim, loss->shape, heed_number(1), &ones));
-  assert_ok(heed_backward(ctx, 1, (const heed_tensor *const[]){loss}, (const heed_tensor *const[]){ones},
-                          NULL));
+  assert_ok(
+      heed_backward(ctx, 1, (const heed_tensor *const[]){loss}, (const heed_tensor *const[]){ones}, NULL));
   assert_near(heed_tensor_grad(logits), w.dlogits);
   if (way & SHARES) assert_near(heed_tensor_grad(target), w.dtarget);
   free_all(5, (heed_tensor *[]){logits, weight, target, loss, ones});
@@ -178,7 +178,8 @@ static heed_status backward(heed_context *ctx, const heed_tensor *loss, double d
 static void compare_with_logits(heed_context *ctx, int64_t rows, int64_t classes, int64_t d,
                                 heed_reduction reduction, double dy) {
   linear_case s = linear_new(ctx, rows, classes, d);
-  heed_tensor *logits = NULL, *loss = NULL, *wanted = NULL, *turned = NULL, *dx = NULL, *dw = NULL, *db = NULL;
+  heed_tensor *logits = NULL, *loss = NULL, *wanted = NULL, *turned = NULL, *dx = NULL, *dw = NULL,
+              *db = NULL;
   heed_cross_entropy_options o;
   heed_cross_entropy_options_init(&o, sizeof o);
   o.reduction = reduction;
@@ -268,7 +269,8 @@ static void threads_change_no_bit(void **state) {
 
 static heed_status both(heed_context *ctx) {
   linear_case s = linear_new(ctx, 6, 5, 4);
-  heed_tensor *logits = floats(ctx, 3, SHAPE(6, 5, 1), -1, 1), *target = classes_of(ctx, 2, SHAPE(6, 1), 5, 0);
+  heed_tensor *logits = floats(ctx, 3, SHAPE(6, 5, 1), -1, 1),
+              *target = classes_of(ctx, 2, SHAPE(6, 1), 5, 0);
   heed_tensor *loss[2] = {NULL};
   heed_status status = s.x && s.weight && s.bias && s.target && logits && target ? HEED_OK : HEED_MEMORY;
   heed_set_recording(ctx, true);
@@ -313,13 +315,15 @@ static void wrong_arguments_are_refused(void **state) {
   assert_fails(ctx, heed_cross_entropy(ctx, logits, s.target, &o, &out), HEED_SHAPE,
                "cross_entropy: weight is [3, 4]; it must be [5], one for each class");
   ((int64_t *)heed_tensor_data(s.target))[1] = 6;
-  assert_fails(ctx, heed_cross_entropy(ctx, logits, s.target, NULL, &out), HEED_INDEX,
-               "cross_entropy: target has the class 6; classes must be from 1 to 5, the size of input's class "
-               "dimension");
+  assert_fails(
+      ctx, heed_cross_entropy(ctx, logits, s.target, NULL, &out), HEED_INDEX,
+      "cross_entropy: target has the class 6; classes must be from 1 to 5, the size of input's class "
+      "dimension");
   assert_fails(ctx, heed_linear_cross_entropy(ctx, logits, s.weight, NULL, s.target, NULL, &out), HEED_SHAPE,
                "linear_cross_entropy: x is [3, 5] and weight is [5, 4]; the last sizes must be equal");
-  assert_fails(ctx, heed_linear_cross_entropy(ctx, s.x, s.weight, s.x, s.target, NULL, &out), HEED_SHAPE,
-               "linear_cross_entropy: bias is [3, 4] and weight is [5, 4]; bias must be the first size of weight");
+  assert_fails(
+      ctx, heed_linear_cross_entropy(ctx, s.x, s.weight, s.x, s.target, NULL, &out), HEED_SHAPE,
+      "linear_cross_entropy: bias is [3, 4] and weight is [5, 4]; bias must be the first size of weight");
   o.weight = s.bias;
   assert_ok(want(&s));
   heed_set_recording(ctx, true);

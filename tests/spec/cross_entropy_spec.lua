@@ -1,5 +1,5 @@
 -- The losses of classes with their gradients: fused cross entropy, that of a linear map in chunks, and the padding row
--- of an embedding. Their values: tests/spec/torch_modules_spec.lua; against double precision: tests/c/test_cross_entropy.c.
+-- of an embedding. Values of PyTorch: torch_modules_spec.lua; against double precision: tests/c/test_cross_entropy.c.
 local heed = require "heed"
 local fails = require "tests.fails"
 local F, nn = heed.nn.functional, heed.nn

@@ -284,6 +284,9 @@ describe("an optimiser refuses", function()
     fails("SGD: parameters is a module (Linear); it must be tensors: m:parameters(), a list, or a list of groups "
       .. "{params = …, lr = …}; use m:parameters()", optim.SGD, nn.Linear(2, 2))
     fails("SGD: parameter 2 is the number 5; it must be a tensor", optim.SGD, { parameter(1), 5 })
+    local m = nn.utils.skip_init(nn.Linear, 2, 2)
+    fails("SGD: parameter 1 has no elements yet (skip_init); load the weights before making the optimiser", optim.SGD,
+      m:parameters())
     local before = heed.set_grad_enabled(true)
     local y = parameter(1) * 2
     heed.set_grad_enabled(before)

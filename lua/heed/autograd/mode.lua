@@ -42,12 +42,10 @@ end
 
 --- f(…) with these modes; nil leaves one as it is.
 function mode.run(recording, anomaly, f, ...)
-  if type(f) ~= "function" then
-    local callable = f
-    f = function(...) return callable(...) end
-  end
-  if not in_coroutine() then return primitives.with_modes(recording, anomaly, f, ...) end
-  return go_on(coroutine.create(f), recording, anomaly, ...)
+  local callable = f
+  local function call(...) return callable(...) end -- for modules, and for 5.1: coroutines of Lua functions only
+  if in_coroutine() then return go_on(coroutine.create(call), recording, anomaly, ...) end
+  return primitives.with_modes(recording, anomaly, type(f) == "function" and f or call, ...)
 end
 
 local function check_callable(value, method)
