@@ -406,6 +406,7 @@ typedef struct lheed_list {
   int count;
   int slot[HEED_MAX_DIMS];                     /* the stack slots of the tensors; 0: all of the dimension */
   int item[HEED_MAX_DIMS], dim[HEED_MAX_DIMS]; /* as in heed__index_names */
+  struct heed__part *part;                     /* set by the caller: where the view is noted, or NULL */
 } lheed_list;
 /** Reads the list at stack slot 2 for the tensor at slot 1, of which it makes *view, on the caller's stack.
  * Pushes the elements of the list, and allocates. */
