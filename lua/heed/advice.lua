@@ -31,8 +31,7 @@ local function synonym(name, ...) advice.synonyms[name] = { ... } end
 everywhere("cuda cpu mps xpu device is_cuda get_device pin_memory backends non_blocking share_memory_", CPU)
 everywhere("create_graph jacobian hessian jvp hvp vjp jacrev jacfwd is_inference", NO_SECOND_DERIVATIVES)
 everywhere("grad_mode", "write heed.autograd")
-everywhere("optim optimizer SGD Adam AdamW RMSprop", OPTIMIZERS)
-everywhere("lr_scheduler", "write heed.optim.lr_scheduler")
+everywhere("optimizer", OPTIMIZERS)
 everywhere("Adagrad Adadelta Adamax NAdam RAdam LBFGS Rprop SparseAdam Muon Adafactor",
   "heed.optim has SGD, Adam, AdamW and RMSprop")
 everywhere("linalg inverse inv det logdet svd eig eigh qr cholesky pinverse matrix_rank solve lstsq", NO_ALGEBRA)
@@ -128,6 +127,7 @@ add("heed", "print", "write print(x)")
 add("heed", "Module", "write heed.nn.Module")
 add("heed", "version_", "write heed.version")
 
+add("heed.nn.init", "orthogonal_ sparse_ dirac_", NO_ALGEBRA .. ": kaiming_uniform_ and xavier_uniform_ are here")
 local DATASET = "a dataset is a tensor, a list, or any object with the methods get(self, i) and len(self)"
 add("heed.utils.data", "Dataset IterableDataset", DATASET)
 add("heed.utils.data", "ChainDataset", "write data.ConcatDataset{a, b}")

@@ -25,7 +25,7 @@ local VERBS = { "chased", "followed", "watched", "scratched", "found", "heard", 
 local NEW_VERBS = { "attacked", "noticed", "guarded", "touched", "frightened", "kissed", "pulled", "met" }
 local FORMS = { "The A VERB the B.", "The B was VERB by the A.", "It was the A that VERB the B.",
   "It was the B that was VERB by the A.", "It was the B that the A VERB.", "What the A VERB was the B." }
-local ENDINGS = { "", " in the garden", " yesterday" }
+local ENDINGS = { "", " yesterday" }
 
 -- Two lists: sentences, and who did it in each: 1 the cat, 2 the dog.
 local function sentences(verbs)
@@ -80,17 +80,15 @@ local function pick(list, indices)
   return picked
 end
 
--- The share of sentences whose answer head(embedding) gives.
-local function accuracy(head, list, right)
-  return heed.no_grad(function()
-    local hits = 0
-    for first = 1, #list, 64 do
-      local part = {}
-      for i = first, math.min(first + 63, #list) do part[#part + 1] = list[i] end
-      hits = hits + head(embed(part)):argmax(-1):eq(right:narrow(1, first, #part)):long():sum():item()
-    end
-    return hits / #list
-  end)
+-- The embeddings of all sentences of a list.
+local function embed_all(list)
+  local parts = {}
+  for first = 1, #list, 64 do
+    local part = {}
+    for i = first, math.min(first + 63, #list) do part[#part + 1] = list[i] end
+    parts[#parts + 1] = embed(part)
+  end
+  return heed.cat(parts)
 end
 
 local function size_of(parameters)
@@ -99,9 +97,14 @@ local function size_of(parameters)
   return size
 end
 
-local function row(name, parameters, head)
-  print(("%-8s %9d %12.1f %% %12.1f %%"):format(name, size_of(parameters), 100 * accuracy(head, texts, answers),
-    100 * accuracy(head, new_texts, new_answers)))
+-- The share of sentences whose answer the probe gives.
+local function accuracy(probe, embeddings, right)
+  return 100 * probe(embeddings):argmax(-1):eq(right):float():mean():item()
+end
+
+local function row(name, parameters, probe, these, others)
+  print(("%-8s %9d %12.1f %% %12.1f %%"):format(name, size_of(parameters), accuracy(probe, these, answers),
+    accuracy(probe, others, new_answers)))
 end
 
 heed.manual_seed(1)
@@ -111,7 +114,7 @@ print "          trained       these         others"
 -- ---- The probe ----------------------------------------------------------------------------------
 
 local probe = nn.Linear(width, 2)
-local frozen = embed(texts) -- nothing is recorded yet
+local frozen = embed_all(texts) -- nothing is recorded yet
 heed.set_grad_enabled(true)
 local optimizer = heed.optim.AdamW(probe:parameters(), { lr = 1e-2 })
 for _ = 1, PROBE_STEPS do
@@ -119,7 +122,7 @@ for _ = 1, PROBE_STEPS do
   F.cross_entropy(probe(frozen), answers):backward()
   optimizer:step()
 end
-row("probe", { probe.weight, probe.bias }, probe)
+row("probe", { probe.weight, probe.bias }, probe, frozen, heed.no_grad(embed_all, new_texts))
 
 -- ---- LoRA ---------------------------------------------------------------------------------------
 
@@ -135,8 +138,9 @@ end
 function Lora:forward(x) return self.base(x) + self.up(self.down(x)) end
 
 local trained, state = { probe.weight, probe.bias }, { ["probe.weight"] = probe.weight, ["probe.bias"] = probe.bias }
-for _, layer in ipairs(bert.layers) do
-  for _, name in ipairs { "W_query", "W_value" } do layer.attention[name] = Lora(layer.attention[name]) end
+for i = 1, #bert.layers do
+  local attention = bert.layers[i].attention
+  for _, name in ipairs { "W_query", "W_value" } do attention[name] = Lora(attention[name]) end
 end
 for name, parameter in bert:named_parameters() do
   if parameter.requires_grad then trained[#trained + 1], state[name] = parameter, parameter end
@@ -156,7 +160,8 @@ for step = 1, steps do
   bar:update(step, ("loss %.3f"):format(loss:item()), BATCH)
 end
 bar:finish()
-row("LoRA", trained, probe)
+heed.set_grad_enabled(false)
+row("LoRA", trained, probe, embed_all(texts), embed_all(new_texts))
 
 if arg[2] then
   local saved, problem = heed.save(arg[2], state)

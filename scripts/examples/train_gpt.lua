@@ -23,7 +23,7 @@ Trains a GPT on the characters of the files; without one, on heed's own pages.
   --clip X         the largest norm of the gradient (1)
   --validate N     steps between two validations (a twentieth of --steps, at least 50)
   --sample N       characters that are written after a validation (120); 0: none
-  --prompt TEXT    what they begin with (a line break)
+  --prompt TEXT    what they begin with (a line break, if the text has any)
   --temperature X  for writing (0.8); 0: always the likeliest character
   --seed N         seed of weights, data and writing (1)
   --threads N      threads
@@ -48,7 +48,7 @@ local KINDS = {
 }
 local o = {
   layers = 4, heads = 4, width = 128, context = 64, dropout = 0, batch = 16, steps = 1000, lr = 1e-3, decay = 0.1,
-  clip = 1, sample = 120, prompt = "\n", temperature = 0.8, seed = 1, out = "build/train_gpt",
+  clip = 1, sample = 120, temperature = 0.8, seed = 1, out = "build/train_gpt",
 }
 local paths, i = {}, 1
 while arg[i] do
@@ -122,7 +122,7 @@ if held < o.context + 1 then
   stop("the text has %d characters; it must have at least %d for --context %d", #all, 10 * (o.context + 1), o.context)
 end
 local for_training, for_validation = all:narrow(1, 1, #all - held), all:narrow(1, #all - held + 1, held)
-local prompt = #o.prompt > 0 and o.sample > 0 and encode(o.prompt) or { 1 }
+local prompt = encode(o.prompt or ids_of["\n"] and "\n" or characters[1])
 
 -- ---- The model and its training -----------------------------------------------------------------
 

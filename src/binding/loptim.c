@@ -218,7 +218,7 @@ static int total_norm_of(lua_State *L) {
   int64_t count;
   heed_tensor **x = read_list(L, "get_total_norm", &count);
   double norm;
-  LHEED_TRY(L, heed_total_norm(ctx, count, READ_ONLY(x), p, &norm));
+  LHEED_TRY(L, heed__total_norm(ctx, "get_total_norm", count, READ_ONLY(x), p, &norm));
   lua_pushnumber(L, norm);
   return 1;
 }
@@ -233,13 +233,13 @@ static int clip_norm(lua_State *L) {
   heed_tensor **x = read_list(L, "clip_grad_norm_", &count);
   double norm;
   if (lua_toboolean(L, 4)) {
-    LHEED_TRY(L, heed_clip_grad_norm(ctx, count, x, INFINITY, p, &norm));
+    LHEED_TRY(L, heed__clip_grad_norm(ctx, "clip_grad_norm_", count, x, INFINITY, p, &norm));
     if (!isfinite(norm)) {
       lua_pushnumber(L, norm);
       return 1;
     }
   }
-  LHEED_TRY(L, heed_clip_grad_norm(ctx, count, x, max_norm, p, &norm));
+  LHEED_TRY(L, heed__clip_grad_norm(ctx, "clip_grad_norm_", count, x, max_norm, p, &norm));
   lua_pushnumber(L, norm);
   return lheed_return(L, 1);
 }
@@ -251,7 +251,7 @@ static int clip_value(lua_State *L) {
   const double value = luaL_checknumber(L, 2);
   int64_t count;
   heed_tensor **x = read_list(L, "clip_grad_value_", &count);
-  LHEED_TRY(L, heed_clip_grad_value(ctx, count, x, value));
+  LHEED_TRY(L, heed__clip_grad_value(ctx, "clip_grad_value_", count, x, value));
   return lheed_return(L, 0);
 }
 

@@ -74,6 +74,8 @@ typedef struct heed__call {
 typedef struct heed__recorder {
   heed_status (*record)(heed_context *ctx, const heed__call *call);
   heed_status (*check_write)(heed_context *ctx, const char *function, const heed_tensor *x);
+  heed_status (*keep)(heed_context *ctx, int op, int inputs, const heed_tensor *out,
+                      const heed_tensor **input, heed_tensor **copy);
 } heed__recorder;
 
 /** Stops recording for work that makes its results in other ways than by recorded operations; returns what

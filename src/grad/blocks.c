@@ -12,7 +12,7 @@ void heed__blocks_divide(heed__blocks *blocks, int64_t count, const heed_tensor 
 }
 
 /* The tensor to which a block belongs: the last one whose first block is not later. */
-static int64_t tensor_of(const heed__blocks *blocks, int64_t block) {
+static int64_t block_owner(const heed__blocks *blocks, int64_t block) {
   int64_t low = 0, high = blocks->count - 1;
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
@@ -33,7 +33,7 @@ static void run_block(const heed__block_task *task, int64_t block, int64_t i) {
 static void block_task(void *argument, int64_t block, int worker) {
   const heed__block_task *task = argument;
   (void)worker;
-  run_block(task, block, tensor_of(task->blocks, block));
+  run_block(task, block, block_owner(task->blocks, block));
 }
 
 bool heed__blocks_run(heed_context *ctx, heed__block_task *task, bool in_order) {

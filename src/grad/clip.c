@@ -32,7 +32,7 @@ static double add_norms(const norm_run *run, double a, double b) {
   return b > a || isnan(b) ? b : a;
 }
 
-static void norm_block(void *user, int64_t block, int64_t i, int64_t first, int64_t count) {
+static void norm_of_block(void *user, int64_t block, int64_t i, int64_t first, int64_t count) {
   const norm_run *run = user;
   float moved[HEED__MOVED_ELEMENTS];
   const int64_t most = heed_tensor_is_contiguous(run->x[i]) ? count : HEED__MOVED_ELEMENTS;
@@ -61,7 +61,7 @@ static heed_status total_norm(heed_context *ctx, const char *function, int64_t c
     return heed__fail_memory(ctx, function, parts);
   }
   norm_run run = {.kernels = heed__kernels_of(ctx), .x = x, .p = p, .part = part};
-  heed__block_task task = {.blocks = &blocks, .x = x, .work = norm_block, .user = &run};
+  heed__block_task task = {.blocks = &blocks, .x = x, .work = norm_of_block, .user = &run};
   heed_status status = HEED_OK;
   if (!heed__blocks_run(ctx, &task, false)) status = heed__stopped(ctx, function);
   if (status == HEED_OK) {
@@ -119,19 +119,24 @@ static heed_status list_tensors(heed_context *ctx, const char *function, int64_t
   return status;
 }
 
-heed_status heed_total_norm(heed_context *ctx, int64_t count, const heed_tensor *const *x, double p,
-                            double *norm) {
-  HEED__ENTER(ctx, "total_norm", norm);
+heed_status heed__total_norm(heed_context *ctx, const char *function, int64_t count,
+                             const heed_tensor *const *x, double p, double *norm) {
   const heed_tensor **list;
   int64_t used;
-  heed_status status = check_order(ctx, "total_norm", p);
-  if (status == HEED_OK) status = list_tensors(ctx, "total_norm", count, x, false, &list, &used);
+  heed_status status = check_order(ctx, function, p);
+  if (status == HEED_OK) status = list_tensors(ctx, function, count, x, false, &list, &used);
   if (status != HEED_OK) return status;
   double result;
-  status = total_norm(ctx, "total_norm", used, list, p, &result);
+  status = total_norm(ctx, function, used, list, p, &result);
   heed__release(ctx, list);
   if (status == HEED_OK) *norm = result;
   return status;
+}
+
+heed_status heed_total_norm(heed_context *ctx, int64_t count, const heed_tensor *const *x, double p,
+                            double *norm) {
+  HEED__ENTER(ctx, "total_norm", norm);
+  return heed__total_norm(ctx, "total_norm", count, x, p, norm);
 }
 
 /* ---- Limits on gradients ---- */
@@ -162,14 +167,14 @@ static void clip_block(void *user, int64_t block, int64_t i, int64_t first, int6
 }
 
 /* Gradients whose elements share memory become clones of their own, since they are written. */
-static heed_status own_elements(heed_context *ctx, int64_t count, heed_tensor *const *x,
-                                const heed_tensor **list) {
+static heed_status own_gradients(heed_context *ctx, const char *function, int64_t count,
+                                 heed_tensor *const *x, const heed_tensor **list) {
   int64_t used = 0;
   for (int64_t i = 0; i < count; i++) {
     if (x[i] == NULL || heed_tensor_grad(x[i]) == NULL) continue;
     if (heed__overlaps_itself(list[used])) {
       heed_tensor *clone = NULL;
-      heed_status status = heed_clone(ctx, list[used], &clone);
+      heed_status status = heed__clone(ctx, function, list[used], &clone);
       if (status == HEED_OK) status = heed_tensor_set_grad(x[i], clone);
       heed_tensor_free(clone);
       if (status != HEED_OK) return status;
@@ -184,7 +189,7 @@ static heed_status own_elements(heed_context *ctx, int64_t count, heed_tensor *c
 static heed_status clip(heed_context *ctx, const char *function, int64_t count, heed_tensor *const *x,
                         int64_t used, const heed_tensor **list, clip_run *run) {
   if (used == 0) return HEED_OK;
-  heed_status status = own_elements(ctx, count, x, list);
+  heed_status status = own_gradients(ctx, function, count, x, list);
   if (status != HEED_OK) return status;
   const size_t bytes = heed__array_bytes((uint64_t)used + 1, sizeof(int64_t));
   int64_t *first = heed__allocate(ctx, bytes);
@@ -213,43 +218,51 @@ static heed_status clip(heed_context *ctx, const char *function, int64_t count, 
   return status;
 }
 
-heed_status heed_clip_grad_norm(heed_context *ctx, int64_t count, heed_tensor *const *x, double max_norm,
-                                double p, double *norm) {
-  HEED__ENTER(ctx, "clip_grad_norm", ctx);
+heed_status heed__clip_grad_norm(heed_context *ctx, const char *function, int64_t count,
+                                 heed_tensor *const *x, double max_norm, double p, double *norm) {
   const heed_tensor **list;
   int64_t used;
   double total;
-  heed_status status = check_order(ctx, "clip_grad_norm", p);
+  heed_status status = check_order(ctx, function, p);
   if (status == HEED_OK && !(max_norm >= 0))
-    status = heed__fail(ctx, HEED_ARGUMENT, "clip_grad_norm: max_norm is %s; it must be at least 0",
+    status = heed__fail(ctx, HEED_ARGUMENT, "%s: max_norm is %s; it must be at least 0", function,
                         HEED__G(max_norm));
   if (status == HEED_OK)
-    status = list_tensors(ctx, "clip_grad_norm", count, (const heed_tensor *const *)x, true, &list, &used);
+    status = list_tensors(ctx, function, count, (const heed_tensor *const *)x, true, &list, &used);
   if (status != HEED_OK) return status;
-  status = total_norm(ctx, "clip_grad_norm", used, list, p, &total);
+  status = total_norm(ctx, function, used, list, p, &total);
   if (status == HEED_OK) {
     const double factor = max_norm / (total + 1e-6);
     clip_run run = {.scale = true, .factor = (float)factor};
-    if (!(factor >= 1) && max_norm < INFINITY)
-      status = clip(ctx, "clip_grad_norm", count, x, used, list, &run);
+    if (!(factor >= 1) && max_norm < INFINITY) status = clip(ctx, function, count, x, used, list, &run);
   }
   heed__release(ctx, list);
   if (status == HEED_OK && norm != NULL) *norm = total;
   return status;
 }
 
-heed_status heed_clip_grad_value(heed_context *ctx, int64_t count, heed_tensor *const *x, double value) {
-  HEED__ENTER(ctx, "clip_grad_value", ctx);
+heed_status heed__clip_grad_value(heed_context *ctx, const char *function, int64_t count,
+                                  heed_tensor *const *x, double value) {
   const heed_tensor **list;
   int64_t used;
   if (!(value >= 0))
-    return heed__fail(ctx, HEED_ARGUMENT, "clip_grad_value: clip_value is %s; it must be at least 0",
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: clip_value is %s; it must be at least 0", function,
                       HEED__G(value));
-  heed_status status =
-      list_tensors(ctx, "clip_grad_value", count, (const heed_tensor *const *)x, true, &list, &used);
+  heed_status status = list_tensors(ctx, function, count, (const heed_tensor *const *)x, true, &list, &used);
   if (status != HEED_OK) return status;
   clip_run run = {.low = (float)-value, .high = (float)value};
-  status = clip(ctx, "clip_grad_value", count, x, used, list, &run);
+  status = clip(ctx, function, count, x, used, list, &run);
   heed__release(ctx, list);
   return status;
+}
+
+heed_status heed_clip_grad_norm(heed_context *ctx, int64_t count, heed_tensor *const *x, double max_norm,
+                                double p, double *norm) {
+  HEED__ENTER(ctx, "clip_grad_norm", ctx);
+  return heed__clip_grad_norm(ctx, "clip_grad_norm", count, x, max_norm, p, norm);
+}
+
+heed_status heed_clip_grad_value(heed_context *ctx, int64_t count, heed_tensor *const *x, double value) {
+  HEED__ENTER(ctx, "clip_grad_value", ctx);
+  return heed__clip_grad_value(ctx, "clip_grad_value", count, x, value);
 }

@@ -74,6 +74,17 @@ void heed__update_set_rule(heed__update *u, const heed__update *previous);
 /** One step of all of them; whether their options are valid is checked before. */
 HEED_MUST_USE
 heed_status heed__updates_run(heed_context *ctx, const char *function, int64_t count, heed__update *updates);
+/** heed_total_norm, heed_clip_grad_norm and heed_clip_grad_value with the caller's name in messages. (clip.c)
+ */
+HEED_MUST_USE
+heed_status heed__total_norm(heed_context *ctx, const char *function, int64_t count,
+                             const heed_tensor *const *x, double p, double *norm);
+HEED_MUST_USE
+heed_status heed__clip_grad_norm(heed_context *ctx, const char *function, int64_t count,
+                                 heed_tensor *const *x, double max_norm, double p, double *norm);
+HEED_MUST_USE
+heed_status heed__clip_grad_value(heed_context *ctx, const char *function, int64_t count,
+                                  heed_tensor *const *x, double value);
 /** Checks that no tensor is in the list twice; *first and *second are the numbers, from 1, of two that are
  * the same, or 0. Errors: MEMORY. */
 HEED_MUST_USE

@@ -7,42 +7,42 @@
 /* ---- Memory that tensors share ---- */
 
 /* The bytes from a tensor's first element to its last. */
-typedef struct extent {
+typedef struct memory_extent {
   const char *begin, *end;
   bool is_parameter, is_written;
   int64_t number;
-} extent;
+} memory_extent;
 
-static extent extent_of(const heed_tensor *x, bool is_parameter, bool is_written, int64_t number) {
+static memory_extent extent_of(const heed_tensor *x, bool is_parameter, bool is_written, int64_t number) {
   int64_t last = 0;
   for (int d = 0; d < x->ndim; d++) last += (x->shape[d] - 1) * x->stride[d];
   const ptrdiff_t width = (ptrdiff_t)heed__element_bytes(x->dtype);
-  return (extent){x->data, x->data + (last + 1) * width, is_parameter, is_written, number};
+  return (memory_extent){x->data, x->data + (last + 1) * width, is_parameter, is_written, number};
 }
 
 /* By the first byte; at the same one, parameters first. */
-static bool comes_before(const extent *a, const extent *b) {
+static bool comes_before(const memory_extent *a, const memory_extent *b) {
   if (a->begin != b->begin) return (uintptr_t)a->begin < (uintptr_t)b->begin;
   if (a->is_parameter != b->is_parameter) return a->is_parameter;
   if (a->end != b->end) return (uintptr_t)a->end < (uintptr_t)b->end;
   return a->number < b->number;
 }
 
-static void sift_down(extent *heap, int64_t at, int64_t count) {
+static void sift_down(memory_extent *heap, int64_t at, int64_t count) {
   for (int64_t child; (child = 2 * at + 1) < count; at = child) {
     if (child + 1 < count && comes_before(&heap[child], &heap[child + 1])) child++;
     if (!comes_before(&heap[at], &heap[child])) return;
-    const extent other = heap[at];
+    const memory_extent other = heap[at];
     heap[at] = heap[child];
     heap[child] = other;
   }
 }
 
 /* A heap sort, which needs no memory and has no bad case. */
-static void sort_extents(extent *extents, int64_t count) {
+static void sort_extents(memory_extent *extents, int64_t count) {
   for (int64_t i = count / 2 - 1; i >= 0; i--) sift_down(extents, i, count);
   for (int64_t i = count - 1; i > 0; i--) {
-    const extent last = extents[i];
+    const memory_extent last = extents[i];
     extents[i] = extents[0];
     extents[0] = last;
     sift_down(extents, 0, i);
@@ -50,9 +50,9 @@ static void sort_extents(extent *extents, int64_t count) {
 }
 
 /* Whether two parameters are the same one; their numbers. */
-static bool find_twice(const extent *extents, int64_t count, int64_t *first, int64_t *second) {
+static bool find_twice(const memory_extent *extents, int64_t count, int64_t *first, int64_t *second) {
   for (int64_t i = 1; i < count; i++) {
-    const extent *a = &extents[i - 1], *b = &extents[i];
+    const memory_extent *a = &extents[i - 1], *b = &extents[i];
     if (!a->is_parameter || !b->is_parameter || a->begin != b->begin || a->end != b->end) continue;
     *first = heed__min(a->number, b->number);
     *second = heed__max(a->number, b->number);
@@ -65,8 +65,8 @@ heed_status heed__find_twice(heed_context *ctx, const char *function, int64_t co
                              const heed_tensor *const *x, int64_t *first, int64_t *second) {
   *first = *second = 0;
   if (count < 2) return HEED_OK;
-  const size_t bytes = heed__array_bytes((uint64_t)count, sizeof(extent));
-  extent *extents = heed__allocate(ctx, bytes);
+  const size_t bytes = heed__array_bytes((uint64_t)count, sizeof(memory_extent));
+  memory_extent *extents = heed__allocate(ctx, bytes);
   if (extents == NULL) return heed__fail_memory(ctx, function, bytes);
   int64_t used = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -79,7 +79,7 @@ heed_status heed__find_twice(heed_context *ctx, const char *function, int64_t co
 }
 
 /* Whether something that the step writes may overlap something else that it uses: then the order matters. */
-static bool may_collide(const extent *extents, int64_t count) {
+static bool may_collide(const memory_extent *extents, int64_t count) {
   uintptr_t written = 0, used = 0;
   for (int64_t i = 0; i < count; i++) {
     const uintptr_t begin = (uintptr_t)extents[i].begin, end = (uintptr_t)extents[i].end;
@@ -199,7 +199,7 @@ static void count_write(heed_tensor *x, const char *function) {
 }
 
 /* Lists what the step uses, sorted: all of it, or the parameters alone; returns how much that is. */
-static int64_t list_extents(extent *extents, int64_t count, const heed__update *updates, bool all) {
+static int64_t list_extents(memory_extent *extents, int64_t count, const heed__update *updates, bool all) {
   int64_t used = 0;
   for (int64_t i = 0; i < count; i++) {
     const heed__update *u = &updates[i];
@@ -224,11 +224,12 @@ heed_status heed__updates_run(heed_context *ctx, const char *function, int64_t c
     if (status == HEED_OK) status = check_update(ctx, function, &updates[i]);
   }
   if (status != HEED_OK || count == 0) return status;
-  if (count > INT64_MAX / (int64_t)(sizeof(extent) * 8)) return heed__fail_memory(ctx, function, PTRDIFF_MAX);
+  if (count > INT64_MAX / (int64_t)(sizeof(memory_extent) * 8))
+    return heed__fail_memory(ctx, function, PTRDIFF_MAX);
 
-  const size_t bytes = heed__array_bytes((uint64_t)count * operands, sizeof(extent)),
+  const size_t bytes = heed__array_bytes((uint64_t)count * operands, sizeof(memory_extent)),
                more = heed__array_bytes((uint64_t)count + 1, sizeof(int64_t) + sizeof(heed_tensor *));
-  extent *extents = heed__allocate(ctx, bytes + more);
+  memory_extent *extents = heed__allocate(ctx, bytes + more);
   if (extents == NULL) return heed__fail_memory(ctx, function, bytes + more);
   const heed_tensor **x = (const heed_tensor **)(void *)((char *)extents + bytes);
   int64_t *first_block = (int64_t *)(void *)(x + count + 1), first, second;

@@ -72,9 +72,20 @@ static heed_status check_three(heed_context *ctx, const char *function, const he
   return HEED_OK;
 }
 
+/* Runs and records a map whose first `inputs` inputs are those of the operation. */
+static heed_status run_recorded(heed_context *ctx, heed__op op, int inputs, const heed__map *map,
+                                double number, heed_tensor **out) {
+  heed__kept kept;
+  heed_status status = heed__keep_inputs(ctx, op, &kept, map->input[0].tensor, map->input[1].tensor,
+                                         map->input[2].tensor, *out);
+  if (status == HEED_OK) status = heed__map_run(ctx, map, out);
+  return heed__recorded_kept(ctx, status, op, inputs, &kept, &number, sizeof number, out);
+}
+
 /* x + f · a · b */
-static heed_status add_product(heed_context *ctx, const heed__map *names, const char *factor_name,
-                               heed_scalar value, heed_dtype dtype, heed_tensor **out) {
+static heed_status add_product(heed_context *ctx, heed__op op, int inputs, const heed__map *names,
+                               const char *factor_name, heed_scalar value, heed_dtype dtype,
+                               heed_tensor **out) {
   heed__map map = *names;
   factor f;
   const heed_status status = read_factor(ctx, map.function, factor_name, value, dtype, &f);
@@ -83,7 +94,7 @@ static heed_status add_product(heed_context *ctx, const heed__map *names, const 
   map.row = dtype == HEED_FLOAT32 ? float_addcmul : dtype == HEED_INT64 ? int64_addcmul : bool_addcmul;
   map.user = &f;
   for (int i = 0; i < map.count; i++) map.input[i].read_as = dtype;
-  return heed__map_run(ctx, &map, out);
+  return run_recorded(ctx, op, inputs, &map, number_of(value), out);
 }
 
 heed_status heed_add_scaled(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_scalar alpha,
@@ -93,27 +104,21 @@ heed_status heed_add_scaled(heed_context *ctx, const heed_tensor *a, const heed_
   const heed_tensor *unit = heed__number_tensor(&one, heed_boolean(true));
   const heed__map map = {
       .function = "add", .count = 3, .input = {{.name = "a", .tensor = a}, {"b", b, 0}, {"1", unit, 0}}};
-  heed_status status = check_three(ctx, "add", &map);
+  const heed_status status = check_three(ctx, "add", &map);
   if (status != HEED_OK) return status;
-  status = add_product(ctx, &map, "alpha", alpha, heed__wider(a->dtype, b->dtype), out);
-  const double factor_of_b = number_of(alpha);
-  return heed__recorded(ctx, status, HEED__OP_add_scaled, 2, (const heed_tensor *const[]){a, b}, &factor_of_b,
-                        sizeof factor_of_b, out);
+  return add_product(ctx, HEED__OP_add_scaled, 2, &map, "alpha", alpha, heed__wider(a->dtype, b->dtype), out);
 }
 
 heed_status heed_addcmul(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
                          heed_scalar value, heed_tensor **out) {
   HEED__ENTER(ctx, "addcmul", x, a, b, out);
   const heed__map map = {.function = "addcmul", .count = 3, .input = {{"x", x, 0}, {"a", a, 0}, {"b", b, 0}}};
-  heed_status status = check_three(ctx, "addcmul", &map);
+  const heed_status status = check_three(ctx, "addcmul", &map);
   if (status != HEED_OK) return status;
   const heed_dtype dtype = heed__wider(heed__wider(x->dtype, a->dtype), b->dtype);
   if (dtype == HEED_BOOL)
     return heed__fail(ctx, HEED_DTYPE, "addcmul: x, a and b are bool; one must be int64 or float32");
-  status = add_product(ctx, &map, "value", value, dtype, out);
-  const double factor_of_both = number_of(value);
-  return heed__recorded(ctx, status, HEED__OP_addcmul, 3, (const heed_tensor *const[]){x, a, b},
-                        &factor_of_both, sizeof factor_of_both, out);
+  return add_product(ctx, HEED__OP_addcmul, 3, &map, "value", value, dtype, out);
 }
 
 heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
@@ -128,9 +133,7 @@ heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_ten
       .count = 3,
       .input = {{"x", x, HEED_FLOAT32}, {"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}},
   };
-  const heed_status status = heed__map_run(ctx, &map, out);
-  return heed__recorded(ctx, status, HEED__OP_addcdiv, 3, (const heed_tensor *const[]){x, a, b}, &value,
-                        sizeof value, out);
+  return run_recorded(ctx, HEED__OP_addcdiv, 3, &map, value, out);
 }
 
 heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
@@ -148,7 +151,5 @@ heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor
       .count = 3,
       .input = {{"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}, {"weight", weight, HEED_FLOAT32}},
   };
-  status = heed__map_run(ctx, &map, out);
-  return heed__recorded(ctx, status, HEED__OP_lerp, 3, (const heed_tensor *const[]){a, b, weight}, NULL, 0,
-                        out);
+  return run_recorded(ctx, HEED__OP_lerp, 3, &map, 0, out);
 }

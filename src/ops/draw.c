@@ -90,15 +90,14 @@ heed_status heed__uniform(heed_context *ctx, const char *function, heed_generato
     goto done;
   }
 done:
-  return end_drawing(ctx, &d, status);
+  return heed__recorded_constant(ctx, end_drawing(ctx, &d, status), HEED__OP_uniform, out);
 }
 
 heed_status heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
                          const int64_t *shape, heed_tensor **out) {
   HEED__ENTER(ctx, "uniform", out);
   HEED__MAY_ENTER(ctx, "uniform", g);
-  const heed_status status = heed__uniform(ctx, "uniform", g, from, to, ndim, shape, out);
-  return heed__recorded_constant(ctx, status, HEED__OP_uniform, out);
+  return heed__uniform(ctx, "uniform", g, from, to, ndim, shape, out);
 }
 
 heed_status heed__normal(heed_context *ctx, const char *function, heed_generator *g, double mean, double std,
@@ -116,15 +115,14 @@ heed_status heed__normal(heed_context *ctx, const char *function, heed_generator
                          std, drawn_floats(&d), d.result.tensor->numel))
     status = heed__stopped(ctx, function);
 done:
-  return end_drawing(ctx, &d, status);
+  return heed__recorded_constant(ctx, end_drawing(ctx, &d, status), HEED__OP_normal, out);
 }
 
 heed_status heed_normal(heed_context *ctx, heed_generator *g, double mean, double std, int ndim,
                         const int64_t *shape, heed_tensor **out) {
   HEED__ENTER(ctx, "normal", out);
   HEED__MAY_ENTER(ctx, "normal", g);
-  const heed_status status = heed__normal(ctx, "normal", g, mean, std, ndim, shape, out);
-  return heed__recorded_constant(ctx, status, HEED__OP_normal, out);
+  return heed__normal(ctx, "normal", g, mean, std, ndim, shape, out);
 }
 
 heed_status heed__randint(heed_context *ctx, const char *function, heed_generator *g, int64_t low,

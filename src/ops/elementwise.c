@@ -146,8 +146,10 @@ static heed_status unary(heed_context *ctx, const char *function, unary_op op,
 #define X(name)                                                                                              \
   heed_status heed_##name(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {                      \
     HEED__ENTER(ctx, #name, x, out);                                                                         \
-    const heed_status status = unary(ctx, #name, UNARY_##name, &heed__kernels_of(ctx)->name, x, out);        \
-    return heed__recorded1(ctx, status, HEED__OP_##name, x, NULL, 0, out);                                   \
+    heed__kept kept;                                                                                         \
+    heed_status status = heed__keep_inputs(ctx, HEED__OP_##name, &kept, x, NULL, NULL, *out);                \
+    if (status == HEED_OK) status = unary(ctx, #name, UNARY_##name, &heed__kernels_of(ctx)->name, x, out);   \
+    return heed__recorded_kept(ctx, status, HEED__OP_##name, 1, &kept, NULL, 0, out);                        \
   }
 UNARY_OPS(X)
 #undef X
@@ -264,9 +266,11 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
   heed_status heed_##name(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,                     \
                           heed_tensor **out) {                                                               \
     HEED__ENTER(ctx, #name, a, b, out);                                                                      \
-    const heed_status status =                                                                               \
-        binary(ctx, #name, BINARY_##name, &heed__kernels_of(ctx)->name, "a", a, "b", b, out);                \
-    return heed__recorded2(ctx, status, HEED__OP_##name, a, b, out);                                         \
+    heed__kept kept;                                                                                         \
+    heed_status status = heed__keep_inputs(ctx, HEED__OP_##name, &kept, a, b, NULL, *out);                   \
+    if (status == HEED_OK)                                                                                   \
+      status = binary(ctx, #name, BINARY_##name, &heed__kernels_of(ctx)->name, "a", a, "b", b, out);         \
+    return heed__recorded_kept(ctx, status, HEED__OP_##name, 2, &kept, NULL, 0, out);                        \
   }
 HEED_BINARY_LIST(X)
 #undef X
@@ -384,8 +388,9 @@ heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tenso
                        const heed_tensor *high, heed_tensor **out) {
   HEED__ENTER(ctx, "clamp", x, out);
   HEED__MAY_ENTER(ctx, "clamp", low, high);
-  const heed_status status = clamp(ctx, x, low, high, out);
+  heed__kept kept;
+  heed_status status = heed__keep_inputs(ctx, HEED__OP_clamp, &kept, x, low, high, *out);
+  if (status == HEED_OK) status = clamp(ctx, x, low, high, out);
   const bool has_tensors = (low != NULL && low->storage != NULL) || (high != NULL && high->storage != NULL);
-  return heed__recorded(ctx, status, HEED__OP_clamp, 3, (const heed_tensor *const[]){x, low, high},
-                        &has_tensors, sizeof has_tensors, out);
+  return heed__recorded_kept(ctx, status, HEED__OP_clamp, 3, &kept, &has_tensors, sizeof has_tensors, out);
 }

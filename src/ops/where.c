@@ -134,8 +134,10 @@ heed_status heed_nan_to_num(heed_context *ctx, const heed_tensor *x, double nan,
       .count = 1,
       .input = {{"x", x, x->dtype}},
   };
-  status = heed__map_run(ctx, &map, out);
-  return heed__recorded1(ctx, status, HEED__OP_nan_to_num, x, NULL, 0, out);
+  heed__kept kept;
+  status = heed__keep_inputs(ctx, HEED__OP_nan_to_num, &kept, x, NULL, NULL, *out);
+  if (status == HEED_OK) status = heed__map_run(ctx, &map, out);
+  return heed__recorded_kept(ctx, status, HEED__OP_nan_to_num, 1, &kept, NULL, 0, out);
 }
 
 /* ---- Triangles ---- */

@@ -169,6 +169,63 @@ describe("a checkpoint", function()
     assert.equal(state, objects.generators[1]:get_state())
   end)
 
+  it("is loaded whole or not at all, wherever a limit stops it", function()
+    local function make(seed)
+      heed.manual_seed(seed)
+      local model = nn.Sequential(nn.Linear(200, 150), nn.Linear(150, 200))
+      local run = { model = model, generators = { heed.Generator(seed) } }
+      run.optimizer = heed.optim.AdamW(run.model:parameters(), { lr = seed / 100 })
+      run.schedule = heed.optim.lr_scheduler.StepLR(run.optimizer, { step_size = seed })
+      run.data = data.DataLoader(heed.range(1, 50), { shuffle = true, generator = run.generators[1] })
+      for _ = 1, seed do
+        for p in run.model:parameters() do p.grad = heed.full(p.shape, seed) end
+        run.optimizer:step()
+        run.schedule:step()
+      end
+      run.data:iter()()
+      return run
+    end
+    -- Everything that a run has, as one text.
+    local function text_of(run)
+      local parts = { nn.utils.parameters_to_vector(run.model:parameters()):to_string(), run.generators[1]:get_state() }
+      local state = run.optimizer:state_dict()
+      for i = 1, 4 do
+        parts[#parts + 1] = tostring(state.state[i].step) .. state.state[i].exp_avg:to_string()
+      end
+      parts[#parts + 1] = state.param_groups[1].lr .. " " .. run.schedule:state_dict().last_epoch
+      parts[#parts + 1] = run.data:state_dict().order:to_string()
+      return table.concat(parts)
+    end
+    local saved_run = make(2)
+    assert.is_true(heed.save(path, saved_run))
+    local new = text_of(saved_run)
+    local run = make(3)
+    local old = text_of(run)
+    local start = heed.clock()
+    assert(load_checkpoint(path, make(1)))
+    local seconds = heed.clock() - start
+    local stopped = 0
+    local function check(limit)
+      heed.limit(limit)
+      local done, result = pcall(load_checkpoint, path, run)
+      heed.limit { memory = heed.inf, seconds = heed.inf }
+      local now = text_of(run)
+      if done and result then
+        assert.is_true(now == new)
+        run = make(3)
+      else
+        stopped = stopped + 1
+        assert.is_true(now == old)
+      end
+    end
+    for i = 1, 20 do
+      check { seconds = seconds * i / 16 }
+      collectgarbage()
+      check { memory = heed.info().memory_in_use + 40000 * i }
+    end
+    assert.is_true(stopped > 5)
+  end)
+
   it("is written whole or not at all", function()
     assert.is_true(heed.save(path, { step = 1 }))
     assert.is_false(pcall(heed.save, path, { step = 2, f = print }))

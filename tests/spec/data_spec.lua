@@ -161,6 +161,10 @@ describe("a dataset", function()
       .. "len", data.DataLoader)
     fails("DataLoader: dataset is a module (Linear); it must be a dataset: a tensor, a list, or an object with the "
       .. "methods get and len", data.DataLoader, heed.nn.Linear(2, 2))
+    fails("DataLoader: dataset is a table by name; it must be a list: options stand in a table of their own, as in "
+      .. "DataLoader(dataset, {batch_size = 4})", data.DataLoader, { dataset = x, batch_size = 4 })
+    fails("DataLoader: dataset is a heed.DataLoader; it must be a dataset, such as loader.dataset", data.DataLoader,
+      data.DataLoader(x))
     fails("ConcatDataset: datasets is a table; it must be a list of at least one dataset", data.ConcatDataset, {})
     fails("random_split: the lengths add up to 5; they must add up to 6, the number of items, or be fractions that "
       .. "add up to 1", data.random_split, x, { 2, 3 })
@@ -410,6 +414,15 @@ describe("Tokens", function()
       assert.equal("int64", x.dtype)
     end
     assert.equal("heed.Tokens(300 ids, context=5, batch=1)", tostring(data.Tokens(path .. ".npy", 5)))
+  end)
+
+  it("reads no more of a file than it needs", function()
+    write(("\1\0"):rep(2 ^ 22))
+    collectgarbage()
+    local before = heed.info().memory_in_use
+    local tokens = data.Tokens(path .. ".bin", { context = 8, batch = 4 })
+    assert.same({ 4, 8 }, { table.unpack(tokens:next().shape) })
+    assert.is_true(heed.info().memory_in_use - before < 2 ^ 16)
   end)
 
   it("without a shuffle reads from the first to the last, and again", function()

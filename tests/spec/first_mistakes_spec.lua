@@ -392,9 +392,8 @@ local mistakes = {
     { "heed.tensor({1, 2}, heed.flaot32)", "heed has no function or field 'flaot32'; did you mean 'float32'?" },
     { "heed.grad(x)", "heed has no function or field 'grad'; write heed.autograd.grad(y, x)" },
     { "heed.DataLoader(x)", "heed has no function or field 'DataLoader'; it is heed.utils.data.DataLoader" },
-    { "nn.AdamW(m:parameters())",
-      "heed.nn has no function or field 'AdamW'; heed.optim has the optimizers: heed.optim.AdamW("
-        .. "m:parameters(), {lr = 3e-4}), then loss:backward() and optimizer:step()" },
+    { "nn.AdamW(m:parameters())", "heed.nn has no function or field 'AdamW'; it is heed.optim.AdamW" },
+    { "nn.lr_scheduler", "heed.nn has no function or field 'lr_scheduler'; it is heed.optim.lr_scheduler" },
     { "heed.device(\"cuda\")",
       "heed has no function or field 'device'; heed computes on the processor: leave it out" },
     { "heed.cuda.is_available()",

@@ -170,7 +170,8 @@ describe("the annotations", function()
     local x = heed.range(1, 9):long()
     local function collate_fn(samples) return samples end
     local objects = {
-      Progress = heed.utils.progress(1), TensorDataset = data.TensorDataset(x), Subset = data.Subset(x, { 1 }), ConcatDataset = data.ConcatDataset { x },
+      Progress = heed.utils.progress(1),
+      TensorDataset = data.TensorDataset(x), Subset = data.Subset(x, { 1 }), ConcatDataset = data.ConcatDataset { x },
       Items = data.TensorDataset(x), Sampler = data.RandomSampler(x), Tokens = data.Tokens(x, 2, {
         generator = heed.Generator(1),
       }),

@@ -18,8 +18,8 @@ end
 local function differentiable(metric, logits, method)
   local value = metric(logits)
   if E.kind(value) ~= "tensor" or value:numel() ~= 1 or not value.requires_grad then
-    E.reject(method, "the result of metric", value, "a tensor of 1 element that depends on the logits; select and narrow "
-      .. "give one, logits[{i, j}] a number")
+    E.reject(method, "the result of metric", value, "a tensor of 1 element that depends on the logits; select and "
+      .. "narrow give one, logits[{i, j}] a number")
   end
   return value
 end

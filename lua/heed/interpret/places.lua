@@ -24,8 +24,8 @@ end
 --- Raises unless the activations of both texts have the same shape.
 function places.check_same(name, clean, corrupted, method)
   if A.text(clean.shape) == A.text(corrupted.shape) then return end
-  E.fail("%s: '%s' is %s for clean_ids and %s for corrupted_ids; both must have the same number of tokens", method, name,
-    A.text(clean.shape), A.text(corrupted.shape))
+  E.fail("%s: '%s' is %s for clean_ids and %s for corrupted_ids; both must have the same number of tokens", method,
+    name, A.text(clean.shape), A.text(corrupted.shape))
 end
 
 --- Raises if the metrics of both texts are equal, so that no scale leads from one to the other.

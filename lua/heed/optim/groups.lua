@@ -25,6 +25,9 @@ local function check_tensor(x, method, what)
     E.reject(method, what, x, E.is_module(x) and "a tensor; m:parameters() gives those of a module" or "a tensor")
   end
   if x.dtype ~= "float32" then E.fail("%s: %s is %s; only float32 tensors can learn", method, what, x.dtype) end
+  if primitives.placeholder(x) then
+    E.fail("%s: %s has no elements yet (skip_init); load the weights before making the optimiser", method, what)
+  end
   if not x.is_leaf then
     E.fail("%s: %s was computed (grad_fn=%s); only leaves can learn: x:detach():requires_grad_() makes one", method,
       what, tostring(x.grad_fn))

@@ -148,9 +148,9 @@ function methods.state_dict(values)
   return state.get(values)
 end
 
-function methods.load_state_dict(values, given)
+function methods.prepare(values, given)
   check_groups(values, "load_state_dict")
-  state.set(values, given)
+  return state.prepare(values, given)
 end
 
 -- ---- Text ----
@@ -193,7 +193,7 @@ end
 for name, kind in pairs(kinds) do
   if type(kind) == "table" then
     local class = object.class("optim." .. name, { "param_groups", "defaults" }, methods,
-      { "step", "add_param_group", "load_state_dict" })
+      { "step", "add_param_group" })
     class.optimizer = true
     M[name] = core.frame(function(parameters, ...)
       local given, defaults = { primitives.options(name, kind.names, 2, parameters, ...) }, {}

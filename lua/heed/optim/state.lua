@@ -169,8 +169,8 @@ local function read_groups(values, given, problems)
   return new
 end
 
---- Loads a state, all of it or nothing. The tensors are copied.
-function M.set(values, given)
+--- Checks a state and copies its tensors; returns a function that takes it, and cannot fail.
+function M.prepare(values, given)
   if not E.is_list(given) or not E.is_list(rawget(given, "state")) or not E.is_list(rawget(given, "param_groups")) then
     E.reject(METHOD, "state", given, "a table that state_dict of an optimiser gave, with state and param_groups")
   end
@@ -205,15 +205,16 @@ function M.set(values, given)
       list[k] = tensor and tensor:detach():clone() or false
     end
   end
-  -- Nothing can fail from here on.
-  for g, group in ipairs(new) do
-    local own = values.param_groups[g]
-    for key in next, groups.OTHERS do
-      if key ~= "params" and key ~= "param_names" then own[key] = group[key] end
+  return function()
+    for g, group in ipairs(new) do
+      local own = values.param_groups[g]
+      for key in next, groups.OTHERS do
+        if key ~= "params" and key ~= "param_names" then own[key] = group[key] end
+      end
+      for _, option in ipairs(values.kind.options) do own[option.name] = group[option.name] end
     end
-    for _, option in ipairs(values.kind.options) do own[option.name] = group[option.name] end
+    values.steps, values.states = steps, states
   end
-  values.steps, values.states = steps, states
 end
 
 return M

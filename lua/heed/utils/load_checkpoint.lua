@@ -4,6 +4,7 @@ local core = require "heed.core"
 local E = require "heed.nn.entries"
 local checkpoints = require "heed.checkpoints"
 local files = require "heed.files"
+local object = require "heed.utils.data.object"
 local state_dict = require "heed.nn.state_dict"
 
 local METHOD = "load_checkpoint"
@@ -19,7 +20,8 @@ local function names_of(state)
   return #names > 0 and table.concat(names, ", ") or "nothing"
 end
 
---- Adds {path, object, state, load} for every object to `list`, by kind; names that the checkpoint lacks to `missing`.
+--- Adds {path, object, state, load} for every object to the list of its kind: modules, generators, own (objects of
+--- heed's, which are prepared first) and others. Raises for names that the checkpoint lacks.
 local function collect(found, objects, state, path, depth)
   if depth > DEEPEST then E.fail("%s: the objects are nested more than %d tables deep", METHOD, DEEPEST) end
   local keys = {} -- first, since a metamethod may change the table
@@ -27,23 +29,25 @@ local function collect(found, objects, state, path, depth)
   E.sort(keys, METHOD, function(a, b) return tostring(a) < tostring(b) end)
   for _, key in ipairs(keys) do
     E.check_cancel(METHOD)
-    local object = rawget(objects, key)
+    local target = rawget(objects, key)
     local at = (path == "" and "" or path .. ".") .. tostring(key)
     local part = rawget(state, key)
-    local load = checkpoints.method_of(object, "load_state_dict")
-    local kind = E.is_module(object) and "modules" or E.is_generator(object) and "generators" or load and "others"
-    if not kind and (not E.is_list(object) or getmetatable(object)) then
-      E.reject(METHOD, ("'%s'"):format(at), object, NEEDED)
+    local load = checkpoints.method_of(target, "load_state_dict")
+    local _, class = object.of(target)
+    local kind = E.is_module(target) and "modules" or E.is_generator(target) and "generators"
+      or class and class.prepare and "own" or load and "others"
+    if not kind and (not E.is_list(target) or getmetatable(target)) then
+      E.reject(METHOD, ("'%s'"):format(at), target, NEEDED)
     end
     if part == nil then
       E.fail("%s: '%s' is not in the checkpoint; it has %s", METHOD, at, names_of(state))
     elseif kind then
       local list = found[kind]
-      list[#list + 1] = { path = at, object = object, state = part, load = load }
+      list[#list + 1] = { path = at, object = target, state = part, load = load }
     elseif not E.is_list(part) or state_dict.is_state_dict(part) then
       E.fail("%s: '%s' is a table of objects, and in the checkpoint %s", METHOD, at, E.what(part))
     else
-      collect(found, object, part, at, depth + 1)
+      collect(found, target, part, at, depth + 1)
     end
   end
 end
@@ -80,34 +84,44 @@ local function copy_of(value, depth)
   return copy
 end
 
---- Loads into the objects; on an error gives them their states back, and raises it.
-local function load_all(found, loads)
-  local before = {}
-  for i, each in ipairs(found.others) do
+--- Calls load_state_dict of objects that are not heed's, then f. On an error gives the objects their states back.
+local function load_others(others, f)
+  local before, tried = {}, 0
+  for i, each in ipairs(others) do
     local state_of = checkpoints.method_of(each.object, "state_dict")
     before[i] = state_of and { copy_of(state_of(each.object), 1) }
   end
-  local generators = {}
-  for i, each in ipairs(found.generators) do generators[i] = each.object:get_state() end
-  local done_others, done_generators = 0, 0
   local done, problem = pcall(function()
-    for i, each in ipairs(found.others) do
-      done_others = i
+    for i, each in ipairs(others) do
+      tried = i
       each.load(each.object, each.state)
     end
-    for i, each in ipairs(found.generators) do
-      each.object:set_state(each.state)
-      done_generators = i
-    end
-    state_dict.copy(loads)
+    f()
   end)
   if done then return end
-  for i = 1, done_generators do found.generators[i].object:set_state(generators[i]) end
-  for i = 1, done_others do
-    local each = found.others[i]
-    if before[i] then pcall(each.load, each.object, before[i][1]) end
+  for i = 1, tried do
+    if before[i] then pcall(others[i].load, others[i].object, before[i][1]) end
   end
   error(problem, 0)
+end
+
+--- Loads everything. What can fail comes first, what changes heed's own objects last.
+local function load_all(found)
+  local take = {}
+  for i, each in ipairs(found.own) do
+    local values, class = object.of(each.object)
+    take[i] = class.prepare(values, each.state)
+  end
+  for _, each in ipairs(found.generators) do
+    if type(each.state) ~= "string" then
+      E.reject(METHOD, ("'%s'"):format(each.path), each.state, "the state of a generator")
+    end
+    core.Generator():set_state(each.state)
+  end
+  local function copy() state_dict.copy(found.loads) end
+  if #found.others > 0 then load_others(found.others, copy) else copy() end
+  for _, take_state in ipairs(take) do take_state() end
+  for _, each in ipairs(found.generators) do each.object:set_state(each.state) end
 end
 
 --- Returns the whole table of the checkpoint; nil and a message if the file is missing or broken.
@@ -123,13 +137,9 @@ return function(path, objects, ...)
   if type(checkpoint) ~= "table" or state_dict.is_state_dict(checkpoint) or E.is_tensor(checkpoint) then
     return nil, ("%s: '%s' is no checkpoint; heed.load reads its tensors"):format(METHOD, path)
   end
-  local found = { modules = {}, generators = {}, others = {} }
+  local found = { modules = {}, generators = {}, own = {}, others = {} }
   collect(found, objects, checkpoint, "", 1)
-  for _, each in ipairs(found.generators) do
-    if type(each.state) ~= "string" then
-      E.reject(METHOD, ("'%s'"):format(each.path), each.state, "the state of a generator")
-    end
-  end
-  load_all(found, prepare(found.modules, strict))
+  found.loads = prepare(found.modules, strict)
+  load_all(found)
   return checkpoint
 end

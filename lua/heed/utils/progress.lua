@@ -17,8 +17,8 @@ local function default_write(text)
   io.stdout:flush()
 end
 
---- progress(total, {name = "step", unit =, first = 0, parts = 20, write =, columns =}): a bar for `total` steps, of which
---- `first` are done.
+--- progress(total, {name = "step", unit =, first = 0, parts = 20, write =, columns =}): a bar for `total` steps, of
+--- which `first` are done.
 local function new(total, ...)
   local name, unit, first, parts, write, columns = core.modules.options("progress", OPTIONS, 2, total, ...)
   total = E.size(total, nil, "progress", "total")

@@ -283,7 +283,10 @@ function M.define(definition)
     step = function(values, ...) return step(values, definition, ...) end,
     get_last_lr = function(values) return copy(values.last_lr) end,
     state_dict = function(values) return state_dict(values, definition) end,
-    load_state_dict = function(values, state) set_state(values, read_state(values, definition, state)) end,
+    prepare = function(values, state)
+      local read, parts = read_state(values, definition, state)
+      return function() set_state(values, read, parts) end
+    end,
     tostring = function(values) return text_of(values, definition) end,
   }, { "step" })
   class.definition = definition

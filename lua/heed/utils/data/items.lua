@@ -22,9 +22,17 @@ function M.check(dataset, method, argument)
   end
   local _, class = object.of(dataset)
   if class then
-    if not class.sample then E.reject(method, argument, dataset, "a dataset, such as loader.dataset") end
-  elseif E.kind(dataset) or not method_of(dataset, "get") and not object.is_list(dataset) then
+    if not class.sample then
+      E.fail("%s: %s is a heed.%s; it must be a dataset, such as loader.dataset", method, argument, class.name)
+    end
+    return
+  end
+  local get = not E.kind(dataset) and method_of(dataset, "get")
+  if not get and not object.is_list(dataset) then
     E.reject(method, argument, dataset, "a dataset: a tensor, a list, or an object with the methods get and len")
+  elseif not get and #dataset == 0 and next(dataset) ~= nil then
+    E.fail("%s: %s is a table by name; it must be a list: options stand in a table of their own, as in %s(dataset, "
+      .. "{batch_size = 4})", method, argument, method)
   end
 end
 

@@ -156,8 +156,8 @@ local function epoch_of(values, state, length)
   return { order = order, sizes = sizes, given = given, batches = batches, finished = finished }
 end
 
---- The next iter() goes on where the loader was when it gave the state. Completely, or not at all.
-function methods.load_state_dict(values, state)
+--- The next iter() goes on where the loader was when it gave the state.
+function methods.prepare(values, state)
   local method = "load_state_dict"
   if not object.is_list(state) then E.reject(method, "state", state, "a table that state_dict gave") end
   local running = state.running
@@ -171,13 +171,16 @@ function methods.load_state_dict(values, state)
     E.fail("%s: the state is of a loader with%s a generator; this one has %s", method, generator == nil and "out" or "",
       values.generator and "one" or "none")
   end
+  object.check_state(generator, method)
   local epoch = running and epoch_of(values, state, length) or nil
-  if generator ~= nil then values.generator:set_state(generator) end
-  values.loaded, values.epoch = epoch, nil
+  return function()
+    if generator ~= nil then values.generator:set_state(generator) end
+    values.loaded, values.epoch = epoch, nil
+  end
 end
 
 local READABLE = { "dataset", "batch_size", "sampler", "batch_sampler", "drop_last", "generator", "collate_fn" }
-local Loader = object.class(METHOD, READABLE, methods, { "state_dict", "load_state_dict" })
+local Loader = object.class(METHOD, READABLE, methods, { "state_dict" })
 
 local OPTIONS = { "batch_size", "shuffle", "sampler", "batch_sampler", "collate_fn", "drop_last", "generator" }
 

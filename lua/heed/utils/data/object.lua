@@ -19,7 +19,8 @@ end
 
 --- A class of objects. name: without "heed."; readable: the names of the values that can be read; methods: called with
 --- a colon, given the values instead of the object, framed. Optional methods: `len`, also for #x; `item`, for x[i];
---- `tostring`.
+--- `tostring`; `prepare(values, state)`, which checks a state and returns a function that takes it, and cannot fail:
+--- load_state_dict calls both.
 --- yields: the names of the methods that call user code.
 function M.class(name, readable, methods, yields)
   local class = { name = name, meta = { __name = "heed." .. name } }
@@ -35,9 +36,13 @@ function M.class(name, readable, methods, yields)
     return raw(self, VALUES)
   end
 
-  local public = {}
+  local public, prepare = {}, methods.prepare
+  class.prepare = prepare
+  if prepare then
+    public.load_state_dict = core.frame(function(self, state) prepare(values_of(self, "load_state_dict"), state)() end)
+  end
   for key, f in pairs(methods) do
-    if key ~= "item" and key ~= "tostring" then
+    if key ~= "item" and key ~= "tostring" and key ~= "prepare" then
       public[key] = core.frame(function(self, ...) return f(values_of(self, key), ...) end, calls_out[key])
     end
   end
@@ -88,6 +93,13 @@ function M.check_generator(value, method)
     E.reject(method, "generator", value, "a heed.Generator")
   end
   return value
+end
+
+--- Raises unless the value is the state of a generator or nil.
+function M.check_state(value, method)
+  if value == nil then return end
+  if type(value) ~= "string" then E.reject(method, "state.generator", value, "the state of a generator") end
+  core.Generator():set_state(value)
 end
 
 --- The index from 1 of item i of n; negative indices count from the last.

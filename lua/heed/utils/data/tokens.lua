@@ -102,7 +102,7 @@ function methods.state_dict(values)
   }
 end
 
-function methods.load_state_dict(values, state)
+function methods.prepare(values, state)
   local method = "load_state_dict"
   if not object.is_list(state) then E.reject(method, "state", state, "a table that state_dict gave") end
   local length, position, generator = state.length, state.position, state.generator
@@ -118,8 +118,11 @@ function methods.load_state_dict(values, state)
     E.fail("%s: the state is of Tokens with%s a generator; these have %s", method, generator == nil and "out" or "",
       values.generator and "one" or "none")
   end
-  if generator ~= nil then values.generator:set_state(generator) end
-  values.position = math.floor(position)
+  object.check_state(generator, method)
+  return function()
+    if generator ~= nil then values.generator:set_state(generator) end
+    values.position = math.floor(position)
+  end
 end
 
 local READABLE = { "context", "batch", "shuffle", "generator", "first_id" }
