@@ -11,7 +11,7 @@ local may_be_null = {
   heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
   heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
   heed_module_set_window = "window", heed_module_set_rope = "rope", heed_backward = "dy", heed_grad = "dy",
-  heed_tensor_set_grad = "grad", heed_linear_cross_entropy = "bias",
+  heed_tensor_set_grad = "grad", heed_clip_grad_norm = "norm", heed_linear_cross_entropy = "bias",
 }
 -- Functions that free or release their first argument.
 local function takes(name) return name:find("_free$") or name:find("_release$") end
@@ -143,7 +143,9 @@ local function number(f, i, kind, name)
   if f.name == "heed_kv_cache_truncate" then good = "0" end
   if f.name == "heed_unfold" and name == "size" then good = "2" end
   local counts = name == "nx" or name == "ny" or name == "inputs" or name == "outputs"
-  if name == "count" and (f.list:find("tensors") or f.name:find("^heed_backward")) or name == "pairs" or counts then
+  local of_list = f.list:find("tensors") or f.name:find("^heed_backward") or f.name:find("^heed_clip")
+    or f.name == "heed_total_norm"
+  if name == "count" and of_list or name == "pairs" or counts then
     return ("COUNT(%d, %s)"):format(i, good)
   end
   if name == "count" and kind == "size_t" then good = "HEED_GENERATOR_STATE_BYTES" end

@@ -7,9 +7,14 @@
 
 /* ---- From keys to views ---- */
 
-/* x[{…}] for a list of integers and slices at stack slot 2: stores the view in *view, without allocating.
- * False if something else is in it: see lheed_read_list. */
-static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
+/* Where a part is noted for recording: NULL while nothing is recorded. */
+static heed__part *to_record(const heed_context *ctx, heed__part *part) {
+  return ctx->recorder != NULL ? part : NULL;
+}
+
+/* x[{…}] for a list of integers and slices at stack slot 2: stores the view in *view, and in *part if it is
+ * not NULL, without allocating. False if something else is in it: see lheed_read_list. */
+static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view, heed__part *part) {
   heed_context *ctx = x->storage->context;
   ptrdiff_t width = (ptrdiff_t)heed__element_bytes(x->dtype);
   lua_Unsigned given = lua_rawlen(L, 2);
@@ -23,30 +28,35 @@ static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
   heed__alias_on_stack(view, x);
   view->ndim = 0;
   view->numel = 1;
+  heed__part_begin(part);
   for (int d = 0; d < x->ndim; d++) {
     int64_t start = 0, count = x->shape[d], step = 1, i;
+    bool dropped = false;
     if ((lua_Unsigned)d < given) {
       lua_rawgeti(L, 2, d + 1);
       int top = lua_gettop(L);
-      bool dropped = lheed_is_index(L, top, &i);
+      dropped = lheed_is_index(L, top, &i);
       if (dropped) {
         LHEED_TRY(L, heed__check_index(ctx, "index", i, d, x->shape[d], &start));
+        count = 1;
       } else {
         if (lua_type(L, top) != LUA_TTABLE) return false;
         if (lua_rawgeti(L, top, 1) == LUA_TTABLE) return false;
         lua_pop(L, 1);
-        int64_t part[3];
-        if (lheed_read_slice(L, "dimension", d + 1, part) > 0) {
-          step = part[2];
+        int64_t slice[3];
+        if (lheed_read_slice(L, "dimension", d + 1, slice) > 0) {
+          step = slice[2];
+          if (part != NULL) part->name = "SliceBackward0";
           LHEED_TRY(L,
-                    heed__check_slice(ctx, "index", part[0], part[1], step, d, x->shape[d], &start, &count));
+                    heed__check_slice(ctx, "index", slice[0], slice[1], step, d, x->shape[d], &start, &count));
         }
       }
       lua_pop(L, 1);
       if (count > 0)
         view->data += start * x->stride[d] * width; /* of an empty view there is no element to point at */
-      if (dropped) continue;
     }
+    heed__part_add(part, dropped ? HEED__PART_DROPPED : HEED__PART_KEPT, start, step, count);
+    if (dropped) continue;
     view->shape[view->ndim] = count;
     view->stride[view->ndim++] =
         count > 1 ? x->stride[d] * step : x->stride[d]; /* the step of one element may overflow */
@@ -70,6 +80,14 @@ static char *find_element(lua_State *L, const heed_tensor *x) {
     offset += at * x->stride[d];
   }
   return x->data + offset * (ptrdiff_t)heed__element_bytes(x->dtype);
+}
+
+/* The same for row `at` (from 0) of x. */
+static void note_row(heed__part *part, const heed_tensor *x, int64_t at) {
+  if (part == NULL) return;
+  heed__part_begin(part);
+  heed__part_add(part, HEED__PART_DROPPED, at, 1, 1);
+  for (int d = 1; d < x->ndim; d++) heed__part_add(part, HEED__PART_KEPT, 0, 1, x->shape[d]);
 }
 
 /* Row `at` (from 0) of the view. */
@@ -126,7 +144,9 @@ static int push_row(lua_State *L, int64_t i) {
   x = lheed_tensor(L, 1, "index", "x"); /* read again: pushing the box may have run finalizers */
   heed__alias_on_stack(&view, x);
   select_row(&view, at);
-  LHEED_TRY(L, heed__strided_view(x->storage->context, "index", x, &view, true, out));
+  heed__part noted, *part = to_record(x->storage->context, &noted);
+  note_row(part, x, at);
+  LHEED_TRY(L, heed__give_part(x->storage->context, "index", x, &view, part, out));
   return lheed_return(L, 1);
 }
 
@@ -139,32 +159,29 @@ static int read_row(lua_State *L) {
   return push_row(L, i);
 }
 
-/* The view of x, which is at slot 1; while operations are recorded as a tensor, in a box that this pushes. */
-static const heed_tensor *recorded_part(lua_State *L, const heed_tensor *view) {
-  if (view->storage->context->recorder == NULL) return view;
-  heed_tensor **part = lheed_push_tensor(L);
-  LHEED_TRY(L, heed__strided_view(view->storage->context, "index", lheed_tensor(L, 1, "index", "x"), view,
-                                  false, part));
-  return *part;
-}
-
 /* x[{…}] for lists that view_table leaves; *out is the box at slot 3. */
 static int read_list(lua_State *L, heed_tensor **out) {
   heed_tensor view;
-  const heed_tensor *indices[HEED_MAX_DIMS];
+  const heed_tensor *indices[HEED_MAX_DIMS], *x = &view;
   heed__index_names names;
-  lheed_list list;
+  heed__part noted;
+  lheed_list list = {.part = to_record(lheed_get(L)->context, &noted)};
+  heed_tensor **selected = list.part != NULL ? lheed_push_tensor(L) : NULL;
   lheed_read_list(L, &list, &view);
   heed_context *ctx = view.storage->context;
-  if (list.count > 0) {
-    const heed_tensor *part = recorded_part(L, &view);
-    get_indices(L, &list, indices, &names);
-    LHEED_TRY(L, heed__index(ctx, "index", part, list.count, indices, &names, out));
-  } else if (view.ndim == 0) {
+  if (list.count == 0 && view.ndim == 0) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
     return 1;
+  }
+  if (list.count > 0 && selected != NULL) { /* both steps are recorded */
+    LHEED_TRY(L, heed__give_part(ctx, "index", lheed_tensor(L, 1, "index", "x"), &view, list.part, selected));
+    x = *selected;
+  }
+  if (list.count > 0) {
+    get_indices(L, &list, indices, &names);
+    LHEED_TRY(L, heed__index(ctx, "index", x, list.count, indices, &names, out));
   } else {
-    LHEED_TRY(L, heed__strided_view(ctx, "index", lheed_tensor(L, 1, "index", "x"), &view, false, out));
+    LHEED_TRY(L, heed__give_part(ctx, "index", lheed_tensor(L, 1, "index", "x"), &view, list.part, out));
   }
   lua_settop(L, 3);
   return lheed_return(L, 1);
@@ -179,7 +196,8 @@ static int read_table(lua_State *L) {
   }
   heed_tensor view, **out = lheed_push_tensor(L);
   x = lheed_tensor(L, 1, "index", "x"); /* read again: pushing the box may have run finalizers */
-  if (!view_table(L, x, &view)) {
+  heed__part noted, *part = to_record(x->storage->context, &noted);
+  if (!view_table(L, x, &view, part)) {
     lua_settop(L, 3);
     return read_list(L, out);
   }
@@ -187,9 +205,7 @@ static int read_table(lua_State *L) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
     return 1;
   }
-  const bool selects = lua_rawgeti(L, 2, (lua_Integer)lua_rawlen(L, 2)) == LUA_TNUMBER;
-  lua_pop(L, 1);
-  LHEED_TRY(L, heed__strided_view(x->storage->context, "index", x, &view, selects, out));
+  LHEED_TRY(L, heed__give_part(x->storage->context, "index", x, &view, part, out));
   return lheed_return(L, 1);
 }
 
@@ -230,9 +246,7 @@ static void push_is_parameter(lua_State *L) {
 static void push_reversed(lua_State *L) {
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "T", "x");
-  int dims[HEED_MAX_DIMS];
-  for (int d = 0; d < x->ndim; d++) dims[d] = x->ndim - d;
-  LHEED_TRY(L, heed_permute(x->storage->context, x, x->ndim, dims, out));
+  LHEED_TRY(L, heed__reverse_dims(x->storage->context, "T", x, out));
 }
 
 /* x.mT: the last two dimensions exchanged */
@@ -324,43 +338,56 @@ static int read_index(lua_State *L) {
 
 /* ---- Writing ---- */
 
+/* A write to a part of the tensor at slot 1, which is recorded if *part is not NULL. The write itself is to a
+ * header on the stack, of which nothing is recorded. */
+typedef struct written {
+  heed__part noted, *part;
+  heed_tensor view;
+} written;
+
+/* After the write, whose status is given. */
+static void end_write(lua_State *L, const written *w, const heed__recorder *recorder, heed_status status,
+                      const heed_tensor *value, int count, const heed_tensor *const *indices) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed__resume_recording(ctx, recorder);
+  LHEED_TRY(L, status);
+  if (w->part == NULL) return;
+  LHEED_TRY(L, heed__record_assign(ctx, lheed_tensor(L, 1, "index", "x"), w->part, value, count, indices));
+}
+
 /* Writes the value at slot 3, broadcast and converted, into the view. */
-static void assign(lua_State *L, heed_tensor *view) {
+static void assign(lua_State *L, written *w) {
+  heed_tensor *view = &w->view;
   heed_context *ctx = view->storage->context;
-  if (view->ndim == 0 && lua_type(L, 3) == LUA_TNUMBER) {
+  heed__number number;
+  if (view->ndim == 0 && lua_type(L, 3) == LUA_TNUMBER && w->part == NULL) {
+    LHEED_TRY(L, heed__written(ctx, "index", view));
     heed__store(view->dtype, view->data, lheed_scalar(L, 3, "index", "the value"));
-    LHEED_TRY(L, heed__recorded_assignment(ctx, HEED_OK, lheed_tensor(L, 1, "index", "x"), view, NULL));
     return;
   }
-  heed__number number;
   heed_tensor value;
   const heed_tensor *given = lheed_operand(L, 3, "index", "the value", &number);
   heed__alias_on_stack(&value, given);
   /* Leading sizes of 1 are dropped: as in PyTorch, [1] can be assigned to an element. */
   while (value.ndim > view->ndim && value.shape[0] == 1) select_row(&value, 0);
   LHEED_TRY(L, heed__check_expands(ctx, "index", "the value", &value, view->ndim, view->shape));
-  LHEED_TRY(L, heed__recorded_assignment(ctx, heed__copy(ctx, "index", view, &value),
-                                         lheed_tensor(L, 1, "index", "x"), view, given));
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  end_write(L, w, recorder, heed__copy(ctx, "index", view, &value), given, 0, NULL);
 }
 
-/* The value at slot 3, without leading sizes of 1, which do not matter where it broadcasts: *value, or, while
- * operations are recorded, a tensor in a box that this pushes. */
+/* The value at slot 3; *value: without leading sizes of 1, which do not matter where it broadcasts. */
 static const heed_tensor *read_written(lua_State *L, heed__number *number, heed_tensor *value) {
   const heed_tensor *given = lheed_operand(L, 3, "index", "the value", number);
   heed__alias_on_stack(value, given);
   while (value->ndim > 0 && value->shape[0] == 1) select_row(value, 0);
-  if (given->storage == NULL || given->storage->context->recorder == NULL) return value;
-  if (value->ndim == given->ndim) return given;
-  heed_tensor **trimmed = lheed_push_tensor(L);
-  given = lheed_tensor(L, 3, "index", "the value");
-  LHEED_TRY(L, heed__reshape(given->storage->context, "index", given, value->ndim, value->shape, trimmed));
-  return *trimmed;
+  return given;
 }
 
 static void assign_picks(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed__number number;
   heed_tensor value;
+  written w = {.part = to_record(ctx, &w.noted)};
   lheed_indices(L, 2, "index", "the index", true);
   heed_tensor *x = lheed_tensor(L, 1, "index", "x");
   const heed_tensor *key = lheed_tensor(L, 2, "index", "the index");
@@ -370,46 +397,65 @@ static void assign_picks(lua_State *L) {
     return;
   }
   check_has_rows(L, x);
-  const heed_tensor *written = read_written(L, &number, &value);
-  x = lheed_tensor(L, 1, "index", "x"); /* read again: reading the value may have run finalizers */
-  key = lheed_tensor(L, 2, "index", "the index");
-  LHEED_TRY(L, heed__index_put(ctx, "index", x, 1, &key, &whole_index, written, false, true));
+  const heed_tensor *given = read_written(L, &number, &value);
+  if (w.part != NULL) {
+    heed__part_begin(w.part);
+    for (int d = 0; d < x->ndim; d++) heed__part_add(w.part, HEED__PART_KEPT, 0, 1, x->shape[d]);
+    w.part->name = "IndexPutBackward0";
+  }
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  end_write(L, &w, recorder, heed__index_put(ctx, "index", x, 1, &key, &whole_index, &value, false, true),
+            given, 1, &key);
 }
 
 /* x[{…}] = v for lists that view_table leaves */
 static void assign_list(lua_State *L) {
-  heed_tensor view, value;
+  heed_tensor value;
   const heed_tensor *indices[HEED_MAX_DIMS];
   heed__index_names names;
   heed__number number;
-  lheed_list list;
-  lheed_read_list(L, &list, &view);
-  heed_context *ctx = view.storage->context;
-  LHEED_TRY(L, heed__check_writable(ctx, "index", &view));
+  written w = {.part = to_record(lheed_get(L)->context, &w.noted)};
+  lheed_list list = {.part = w.part};
+  lheed_read_list(L, &list, &w.view);
+  heed_context *ctx = w.view.storage->context;
   if (list.count == 0) {
-    assign(L, &view);
-    return;
-  }
-  const heed_tensor *written = read_written(L, &number, &value);
-  if (ctx->recorder != NULL) { /* the part is changed in a copy, which is assigned */
-    const heed_tensor *part = recorded_part(L, &view);
-    heed_tensor **changed = lheed_push_tensor(L);
-    LHEED_TRY(L, heed_clone(ctx, part, changed));
-    get_indices(L, &list, indices, &names);
-    LHEED_TRY(L, heed__index_put(ctx, "index", *changed, list.count, indices, &names, written, false, true));
-    LHEED_TRY(L, heed__recorded_assignment(ctx, heed__copy(ctx, "index", &view, *changed),
-                                           lheed_tensor(L, 1, "index", "x"), &view, *changed));
+    if (w.part != NULL) w.part->name = "CopySlices";
+    assign(L, &w);
     return;
   }
   get_indices(L, &list, indices, &names);
-  LHEED_TRY(L, heed__index_put(ctx, "index", &view, list.count, indices, &names, written, false, true));
+  const heed_tensor *given = read_written(L, &number, &value);
+  if (w.part != NULL && strcmp(w.part->name, "AliasBackward0") != 0)
+    w.part->name = "CopySlices"; /* indices of a part of x */
+  else if (w.part != NULL)
+    w.part->name = "IndexPutBackward0";
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  end_write(L, &w, recorder,
+            heed__index_put(ctx, "index", &w.view, list.count, indices, &names, &value, false, true), given,
+            list.count, indices);
+}
+
+/* x[…] = v for an integer or a list of integers and slices; false: something else is in the list. */
+static bool assign_part(lua_State *L, heed_tensor *x, int type, int64_t i) {
+  written w = {.part = to_record(x->storage->context, &w.noted)};
+  if (type == LUA_TTABLE) {
+    if (!view_table(L, x, &w.view, w.part)) return false;
+  } else {
+    const int64_t at = check_row(L, x, i);
+    heed__alias_on_stack(&w.view, x);
+    select_row(&w.view, at);
+    note_row(w.part, x, at);
+  }
+  if (w.part != NULL) w.part->name = "CopySlices";
+  assign(L, &w);
+  return true;
 }
 
 /* __newindex */
 static int write_index(lua_State *L) {
   lheed_begin(L);
-  int64_t i;
-  heed_tensor view, *x = lheed_tensor(L, 1, "index", "x");
+  int64_t i = 0;
+  heed_tensor *x = lheed_tensor(L, 1, "index", "x");
   int type = lua_type(L, 2);
   if (type == LUA_TSTRING && strcmp(lua_tostring(L, 2), "grad") == 0) {
     lheed_set_grad(L);
@@ -423,25 +469,20 @@ static int write_index(lua_State *L) {
     const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, "Tensor", 2, 0, 0);
     return lheed_error(L, "index: fields of a tensor cannot be set (%s)%s", key, hint);
   }
-  LHEED_TRY(L, heed__check_writable(x->storage->context, "index", x));
+  heed_context *ctx = x->storage->context;
+  LHEED_TRY(L, heed__check_target(ctx, "index", x));
   if (type == LUA_TTABLE) {
-    const bool plain = lua_type(L, 3) == LUA_TNUMBER && !heed_is_recording(x->storage->context);
-    char *element = plain ? find_element(L, x) : NULL;
+    const bool is_plain = lua_type(L, 3) == LUA_TNUMBER && ctx->recorder == NULL;
+    char *element = is_plain ? find_element(L, x) : NULL;
     if (element) {
+      LHEED_TRY(L, heed__written(ctx, "index", x));
       heed__store(x->dtype, element, lheed_scalar(L, 3, "index", "the value"));
-    } else {
-      if (view_table(L, x, &view)) {
-        assign(L, &view);
-      } else {
-        lua_settop(L, 3);
-        assign_list(L);
-      }
+    } else if (!assign_part(L, x, type, i)) {
+      lua_settop(L, 3);
+      assign_list(L);
     }
   } else if ((type == LUA_TNUMBER || type == LUA_TUSERDATA) && lheed_is_index(L, 2, &i)) {
-    int64_t at = check_row(L, x, i);
-    heed__alias_on_stack(&view, x);
-    select_row(&view, at);
-    assign(L, &view);
+    (void)assign_part(L, x, type, i);
   } else if (lheed_test(L, 2, &lheed_tensor_type)) {
     assign_picks(L);
   } else {

@@ -337,7 +337,9 @@ static int fill_(lua_State *L) {
 
 static int zero_(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  LHEED_TRY(L, heed__fill(ctx, "zero_", lheed_tensor(L, 1, "zero_", "x"), heed_integer(0)));
+  heed_tensor *x = lheed_tensor(L, 1, "zero_", "x");
+  LHEED_TRY(L, heed__check_writable(ctx, "zero_", x));
+  LHEED_TRY(L, heed__recorded_constant(ctx, heed__fill(ctx, "zero_", x, heed_integer(0)), HEED__OP_fill, &x));
   lua_settop(L, 1);
   return 1;
 }

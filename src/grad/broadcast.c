@@ -1,4 +1,4 @@
-/* The gradient of broadcasting: a sum over what was repeated. */
+/* The gradient of broadcasting, a sum over what was repeated; and what other gradients share. */
 #include "grad.h"
 
 heed_status heed__sum_to_shape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
@@ -23,5 +23,18 @@ heed_status heed__sum_to_shape(heed_context *ctx, const char *function, const he
   /* the sizes of 1 that broadcasting added in front go */
   if (status == HEED_OK) status = heed__reshape(ctx, function, from, ndim, shape, out);
   heed_tensor_free(sum);
+  return status;
+}
+
+heed_status heed__backward_zeros(const heed__backward *b, int i, heed_tensor **out) {
+  const heed__saved *x = &b->node->saved[i];
+  return heed__full(b->ctx, b->function, HEED_FLOAT32, x->ndim, x->dims, heed_number(0), out);
+}
+
+heed_status heed__backward_give(heed__backward *b, int i, heed_status status, heed_tensor *made) {
+  if (status == HEED_OK)
+    b->dx[i] = made;
+  else
+    heed_tensor_free(made);
   return status;
 }

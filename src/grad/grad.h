@@ -6,7 +6,7 @@
 
 /* What the gradient of an input needs: bits. */
 #define HEED__SAVE_INPUT(i)   (1u << (i))
-#define HEED__SAVE_OUTPUT     (1u << 16)
+#define HEED__SAVE_OUTPUT     (1u << 31)
 #define HEED__SAVE_ALL_INPUTS (HEED__SAVE_OUTPUT - 1)
 
 #define HEED__GRADIENT_INPUTS 5
@@ -46,6 +46,19 @@ struct heed__backward {
 static inline bool heed__backward_wants(const heed__backward *b, int i) {
   return i < b->node->inputs && b->node->input[i] != NULL;
 }
+/** Whether a tensor was row-major without gaps when it was saved. */
+static inline bool heed__saved_is_row_major(const heed__saved *x) {
+  int64_t expected = 1;
+  for (int d = x->ndim - 1; d >= 0; d--) {
+    if (x->dims[d] != 1 && x->dims[x->ndim + d] != expected) return false;
+    expected *= x->dims[d];
+  }
+  return true;
+}
+/** The dimension, from 1, that a heed__view_values begins with. */
+static inline int heed__backward_dim(const heed__backward *b) {
+  return ((const heed__view_values *)b->values)->order[0] + 1;
+}
 /** Whether the elements of input i were kept: not if it is optional and was not given. */
 static inline bool heed__backward_has(const heed__backward *b, int i) {
   return i < b->node->inputs && (b->node->saved[i].storage != NULL || b->node->saved[i].is_number);
@@ -71,6 +84,16 @@ HEED_MUST_USE
 heed_status heed__backward_within(heed_context *ctx, const char *function, uint64_t after, int count,
                                   const heed_tensor *const *y, const heed_tensor *const *dy, int nx,
                                   heed_tensor *const *x, heed_tensor **dx);
+
+/** Zeros in the shape of input i. (broadcast.c) */
+HEED_MUST_USE
+heed_status heed__backward_zeros(const heed__backward *b, int i, heed_tensor **out);
+/** b->dx[i] = made; after an error it is freed instead. Returns status. (broadcast.c) */
+heed_status heed__backward_give(heed__backward *b, int i, heed_status status, heed_tensor *made);
+/** The saved indices among the inputs from `first` on, as headers; NULL: all of a dimension. Returns their
+ * number. (index.c) */
+int heed__backward_indices(const heed__backward *b, int first, heed_tensor *headers,
+                           const heed_tensor **indices);
 
 /** b->dx[i] = dy, if that gradient is wanted: for inputs that are added. */
 HEED_MUST_USE

@@ -62,6 +62,31 @@ static heed_status give_product(heed__backward *b, int i, heed_status status, he
   return status;
 }
 
+/* PyTorch makes a product of several operations; this is the last of them. */
+const char *heed__matmul_name(const heed__node *node) {
+  const int a = node->saved[0].ndim, b = node->saved[1].ndim;
+  if (a == 1 && b == 1) return "DotBackward0";
+  if (a == 2 && b == 1) return "MvBackward0";
+  if (a == 1 && b == 2) return "SqueezeBackward4";
+  if (a == 2 && b == 2) return "MmBackward0";
+  return a == 2 && node->input[0] != NULL ? "CloneBackward0" : "UnsafeViewBackward0";
+}
+
+static const char *linear_name(const heed__node *node, bool biased) {
+  const heed__saved *x = &node->saved[0];
+  if (x->ndim == 2) return biased ? "AddmmBackward0" : "MmBackward0";
+  if (!biased) return x->ndim == 1 ? "SqueezeBackward4" : "UnsafeViewBackward0";
+  return heed__saved_is_row_major(x) ? "ViewBackward0" : "AddBackward0";
+}
+
+/* An input that was not given has a saved shape of its own: that of nothing. */
+const char *heed__linear_name(const heed__node *node) {
+  return linear_name(node, node->saved[2].ndim > 0);
+}
+const char *heed__linear_int8_name(const heed__node *node) {
+  return linear_name(node, node->saved[3].ndim > 0);
+}
+
 heed_status heed__matmul_backward(heed__backward *b) {
   heed_tensor left, right, whole, rows, columns, turned;
   const heed__saved *saved = b->node->saved;
@@ -104,6 +129,18 @@ heed_status heed__matmul_backward(heed__backward *b) {
   return status;
 }
 
+/* dx = dy · weight */
+static heed_status linear_input(heed__backward *b, const heed_tensor *weight) {
+  return heed_matmul(b->ctx, b->dy[0], weight, &b->dx[0]);
+}
+
+/* dbias = the sum of dy's rows */
+static heed_status linear_bias(heed__backward *b, int i) {
+  const heed__saved *bias = &b->node->saved[i];
+  if (!heed__backward_wants(b, i)) return HEED_OK;
+  return heed__sum_to_shape(b->ctx, b->function, b->dy[0], bias->ndim, bias->dims, &b->dx[i]);
+}
+
 heed_status heed__linear_backward(heed__backward *b) {
   heed_tensor header;
   const heed_tensor *dy = b->dy[0];
@@ -111,11 +148,8 @@ heed_status heed__linear_backward(heed__backward *b) {
   if (heed__backward_wants(b, 0)) {
     const heed_tensor *weight = heed__backward_input(b, 1, &header);
     heed_tensor *widened = NULL;
-    if (weight->dtype != HEED_FLOAT32) {
-      status = heed__to(b->ctx, b->function, weight, HEED_FLOAT32, &widened);
-      weight = widened;
-    }
-    if (status == HEED_OK) status = heed_matmul(b->ctx, dy, weight, &b->dx[0]);
+    status = heed__to(b->ctx, b->function, weight, HEED_FLOAT32, &widened);
+    if (status == HEED_OK) status = linear_input(b, widened);
     heed_tensor_free(widened);
   }
   if (status == HEED_OK && heed__backward_wants(b, 1)) {
@@ -131,11 +165,20 @@ heed_status heed__linear_backward(heed__backward *b) {
       status = product_of_rows(b, dy, x, &b->dx[1]);
     }
   }
-  if (status == HEED_OK && heed__backward_wants(b, 2)) {
-    const heed__saved *bias = &b->node->saved[2];
-    status = heed__sum_to_shape(b->ctx, b->function, dy, bias->ndim, bias->dims, &b->dx[2]);
+  return status ? status : linear_bias(b, 2);
+}
+
+/* x, weight, scale, bias: the weight and its scales are constants. */
+heed_status heed__linear_int8_backward(heed__backward *b) {
+  heed_tensor first, second, *widened = NULL;
+  heed_status status = HEED_OK;
+  if (heed__backward_wants(b, 0)) {
+    status = heed__dequantize_int8(b->ctx, b->function, heed__backward_input(b, 1, &first),
+                                   heed__backward_input(b, 2, &second), &widened);
+    if (status == HEED_OK) status = linear_input(b, widened);
+    heed_tensor_free(widened);
   }
-  return status;
+  return status ? status : linear_bias(b, 3);
 }
 
 heed_status heed__dot_backward(heed__backward *b) {

@@ -108,7 +108,7 @@ static heed_status make_node(heed_context *ctx, const heed__gradient *gradient, 
     node->saved[i].dims = at;
     at += 2 * x->ndim + 1; /* one for a number */
     const bool is_overwritten = (*call->output[0])->storage->version > 0 && shares(x, *call->output[0]);
-    if (x->storage == NULL || (i < 16 && (needs & HEED__SAVE_INPUT(i)))) {
+    if (x->storage == NULL || (i < 31 && (needs & HEED__SAVE_INPUT(i)))) {
       keep_tensor(&node->saved[i], x, is_overwritten && !gradient->is_view);
     } else {
       keep_shape(&node->saved[i], x);
@@ -131,6 +131,32 @@ static heed_status make_node(heed_context *ctx, const heed__gradient *gradient, 
   return HEED_OK;
 }
 
+static heed_status nothing_backward(heed__backward *b) {
+  (void)b;
+  return HEED_OK;
+}
+
+/* What overwrote a recorded tensor and wants nothing itself. */
+static const heed__gradient overwritten = {
+    .name = "ZeroBackward0", .function = "fill_", .needs_count = 1, .backward = nothing_backward};
+
+/* x was written by what wants nothing. Other tensors that share its elements must not be used as if they
+ * still had theirs: a node without inputs makes them older. */
+static heed_status forget(heed_context *ctx, heed_tensor *x) {
+  if (x->storage->references == 1) {
+    heed__set_node(x, NULL, 0);
+    x->storage->recorded = 0;
+    return HEED_OK;
+  }
+  heed__node *node = heed__node_new(ctx, 0, 1, 0, 0, 0);
+  if (node == NULL) return heed__fail_memory(ctx, overwritten.function, sizeof *node);
+  node->gradient = &overwritten;
+  node->order = x->storage->recorded = ++ctx->recorded;
+  heed__set_node(x, node, 0);
+  heed__node_drop(node);
+  return HEED_OK;
+}
+
 static heed_status record(heed_context *ctx, const heed__call *call) {
   const heed__gradient *gradient = heed__gradient_of((heed__op)call->op);
   heed_tensor *first = *call->output[0];
@@ -142,17 +168,12 @@ static heed_status record(heed_context *ctx, const heed__call *call) {
     if (x == NULL) continue;
     if (x->node == NULL && !x->leaf && !x->parameter && (x->storage == NULL || x->storage->recorded == 0))
       continue;
-    status = check_history(ctx, gradient->function, x);
+    if (!(in_place && x == first)) status = check_history(ctx, gradient->function, x); /* else: check_write */
     if (status) goto done;
     wants = wants || heed__wants_gradient(x);
   }
   if (!wants || first->dtype != HEED_FLOAT32) {
-    if (first->node != NULL) { /* overwritten by what wants nothing */
-      heed__set_node(first, NULL, 0);
-      if (first->numel * (int64_t)sizeof(float) == (int64_t)first->storage->bytes)
-        first->storage->recorded = 0;
-    }
-    return HEED_OK;
+    return first->node != NULL ? forget(ctx, first) : HEED_OK;
   }
   if (gradient->backward == NULL) {
     status = heed__fail(ctx, HEED_ARGUMENT,
@@ -191,7 +212,7 @@ static heed_status check_write(heed_context *ctx, const char *function, const he
                       "%s: the tensor that is written is a view of one that is recorded; change that one "
                       "(x[i] = value), or a clone",
                       function);
-  return HEED_OK;
+  return check_history(ctx, function, x);
 }
 
 /* ---- Operations in place ---- */

@@ -8,6 +8,30 @@ static heed_status in_shape_of_input(heed__backward *b) {
   return heed__reshape(b->ctx, b->function, b->dy[0], x->ndim, x->dims, &b->dx[0]);
 }
 
+/* values: whether the elements were copied */
+static const char *reshape_name(const heed__node *node) {
+  const heed__view_values *v = node->values;
+  const heed__saved *x = &node->saved[0];
+  if (v->size) return "UnsafeViewBackward0";
+  return heed__saved_is_row_major(x) ? "ViewBackward0" : "ReshapeAliasBackward0";
+}
+const char *heed__reshape_name(const heed__node *node) {
+  return reshape_name(node);
+}
+const char *heed__flatten_name(const heed__node *node) {
+  return reshape_name(node);
+}
+
+/* values: the number of dimensions that were given */
+const char *heed__squeeze_name(const heed__node *node) {
+  static const char *const names[] = {"SqueezeBackward0", "SqueezeBackward1", "SqueezeBackward2"};
+  return names[heed__min(((const heed__view_values *)node->values)->size, 2)];
+}
+
+const char *heed__part_name(const heed__node *node) {
+  return ((const heed__part *)node->values)->name;
+}
+
 heed_status heed__view_backward(heed__backward *b) {
   return in_shape_of_input(b);
 }
@@ -43,6 +67,10 @@ heed_status heed__transpose_backward(heed__backward *b) {
                          &b->dx[0]);
 }
 
+heed_status heed__t_backward(heed__backward *b) {
+  return heed__t(b->ctx, b->function, b->dy[0], &b->dx[0]);
+}
+
 heed_status heed__permute_backward(heed__backward *b) {
   const heed__view_values *values = b->values;
   const int ndim = b->node->saved[0].ndim;
@@ -55,12 +83,6 @@ heed_status heed__permute_backward(heed__backward *b) {
 
 /* ---- Some of the elements: the others get 0 ---- */
 
-/* Zeros in the shape of the input. */
-static heed_status zeros_of_input(heed__backward *b, heed_tensor **out) {
-  const heed__saved *x = &b->node->saved[0];
-  return heed__full(b->ctx, b->function, HEED_FLOAT32, x->ndim, x->dims, heed_number(0), out);
-}
-
 /* dx = zeros, and dy in the part that `view` makes of them; takes the view over. */
 static heed_status place_in(heed__backward *b, heed_status status, heed_tensor *zeros, heed_tensor *view) {
   if (status == HEED_OK) status = heed__copy(b->ctx, b->function, view, b->dy[0]);
@@ -72,10 +94,20 @@ static heed_status place_in(heed__backward *b, heed_status status, heed_tensor *
   return status;
 }
 
+heed_status heed__part_backward(heed__backward *b) {
+  heed_tensor *zeros = NULL, view;
+  heed_status status = heed__backward_zeros(b, 0, &zeros);
+  if (status == HEED_OK) {
+    heed__part_on_stack(&view, zeros, b->values);
+    status = heed__copy(b->ctx, b->function, &view, b->dy[0]);
+  }
+  return heed__backward_give(b, 0, status, zeros);
+}
+
 heed_status heed__select_backward(heed__backward *b) {
   const heed__view_values *v = b->values;
   heed_tensor *zeros = NULL, *view = NULL;
-  heed_status status = zeros_of_input(b, &zeros);
+  heed_status status = heed__backward_zeros(b, 0, &zeros);
   if (status == HEED_OK) status = heed_select(b->ctx, zeros, v->order[0] + 1, v->first + 1, &view);
   return place_in(b, status, zeros, view);
 }
@@ -83,7 +115,7 @@ heed_status heed__select_backward(heed__backward *b) {
 static heed_status place_slice(heed__backward *b) {
   const heed__view_values *v = b->values;
   heed_tensor *zeros = NULL, *view = NULL;
-  heed_status status = zeros_of_input(b, &zeros);
+  heed_status status = heed__backward_zeros(b, 0, &zeros);
   const int64_t last = v->first + (v->size - 1) * v->step + 1;
   if (status == HEED_OK && v->size > 0)
     status = heed_slice(b->ctx, zeros, v->order[0] + 1, v->first + 1, last, v->step, &view);
@@ -94,102 +126,17 @@ static heed_status place_slice(heed__backward *b) {
   return place_in(b, status, zeros, view);
 }
 
-/* ---- Elements of any strides ---- */
-
-/* Memory that is laid out like x, of zeros: *out with the strides of x. Some elements between those of x may
- * be unused. x of which elements share memory is read as if each had its own: *out is then NULL. */
-static heed_status zeros_laid_out(heed__backward *b, heed_tensor **out) {
-  const heed__saved *x = &b->node->saved[0];
-  heed_tensor header, view, *buffer = NULL;
-  int64_t extent = 1;
-  heed__header_on_stack(&header, HEED_FLOAT32, NULL, x->ndim, x->dims);
-  for (int d = 0; d < x->ndim; d++) header.stride[d] = x->dims[x->ndim + d];
-  if (header.numel == 0 || heed__overlaps_itself(&header)) return zeros_of_input(b, out);
-  for (int d = 0; d < x->ndim; d++) extent += (x->dims[d] - 1) * header.stride[d];
-  heed_status status = heed__full(b->ctx, b->function, HEED_FLOAT32, 1, &extent, heed_number(0), &buffer);
-  if (status != HEED_OK) return status;
-  heed__alias_on_stack(&view, buffer);
-  view.ndim = x->ndim;
-  view.numel = header.numel;
-  for (int d = 0; d < x->ndim; d++) view.shape[d] = header.shape[d], view.stride[d] = header.stride[d];
-  status = heed__tensor_from_view(b->ctx, b->function, &view, out);
-  heed_tensor_free(buffer);
-  return status;
-}
-
-/* The part of x, laid out like the input, that the view has. */
-static void view_part(heed_tensor *view, const heed_tensor *x, const heed__strided_values *v) {
-  heed__alias_on_stack(view, x);
-  view->ndim = v->ndim;
-  for (int d = 0; d < v->ndim; d++) view->shape[d] = v->shape[d], view->stride[d] = v->stride[d];
-  view->numel = heed__numel(v->ndim, v->shape, 1);
-  if (view->numel > 0) view->data += v->offset * (ptrdiff_t)sizeof(float);
-}
-
-static heed_status strided_backward(heed__backward *b) {
-  heed_tensor *dx = NULL, view;
-  heed_status status = zeros_laid_out(b, &dx);
-  if (status == HEED_OK) {
-    view_part(&view, dx, b->values);
-    status = heed__copy(b->ctx, b->function, &view, b->dy[0]);
-  }
-  if (status == HEED_OK) {
-    b->dx[0] = dx;
-    dx = NULL;
-  }
-  heed_tensor_free(dx);
-  return status;
-}
-
-/* Of x[…] = value: what was overwritten gets 0, and value what its elements get. */
-static heed_status assignment_backward(heed__backward *b) {
-  const heed__strided_values *v = b->values;
-  heed_tensor *dx = NULL, view;
-  heed_status status = zeros_laid_out(b, &dx);
-  if (status == HEED_OK) status = heed__copy(b->ctx, b->function, dx, b->dy[0]);
-  if (status == HEED_OK) view_part(&view, dx, v);
-  if (status == HEED_OK && heed__backward_wants(b, 1)) {
-    const heed__saved *value = &b->node->saved[1];
-    heed_tensor *taken = NULL, *sum = NULL;
-    int skipped = 0; /* leading sizes of 1, which assigning ignores */
-    while (value->ndim - skipped > v->ndim) skipped++;
-    status = heed__clone(b->ctx, b->function, &view, &taken);
-    if (status == HEED_OK)
-      status =
-          heed__sum_to_shape(b->ctx, b->function, taken, value->ndim - skipped, value->dims + skipped, &sum);
-    if (status == HEED_OK)
-      status = heed__reshape(b->ctx, b->function, sum, value->ndim, value->dims, &b->dx[1]);
-    heed_tensor_free(taken);
-    heed_tensor_free(sum);
-  }
-  if (status == HEED_OK && heed__backward_wants(b, 0)) {
-    status = heed__fill(b->ctx, b->function, &view, heed_number(0));
-    if (status == HEED_OK) {
-      b->dx[0] = dx;
-      dx = NULL;
-    }
-  }
-  heed_tensor_free(dx);
-  return status;
-}
-
-/* The source of copy_ broadcasts: the tape sums. */
-heed_status heed__copy_backward(heed__backward *b) {
-  return b->node->inputs == 2 ? assignment_backward(b) : heed__backward_same(b, 0);
-}
-
 heed_status heed__narrow_backward(heed__backward *b) {
   return place_slice(b);
 }
 heed_status heed__slice_backward(heed__backward *b) {
-  return ((const heed__view_values *)b->values)->order[0] == HEED__STRIDED ? strided_backward(b)
-                                                                           : place_slice(b);
+  return place_slice(b);
 }
 
 heed_status heed__diagonal_backward(heed__backward *b) {
   const heed__view_values *v = b->values;
   heed_tensor *zeros = NULL, *view = NULL;
-  heed_status status = zeros_of_input(b, &zeros);
+  heed_status status = heed__backward_zeros(b, 0, &zeros);
   if (status == HEED_OK)
     status = heed_diagonal(b->ctx, zeros, v->first, v->order[0] + 1, v->order[1] + 1, &view);
   return place_in(b, status, zeros, view);
@@ -199,7 +146,7 @@ heed_status heed__diagonal_backward(heed__backward *b) {
 heed_status heed__unfold_backward(heed__backward *b) {
   const heed__view_values *v = b->values;
   heed_tensor *zeros = NULL;
-  heed_status status = zeros_of_input(b, &zeros);
+  heed_status status = heed__backward_zeros(b, 0, &zeros);
   const int d = v->order[0] + 1, last = b->dy[0]->ndim;
   for (int64_t i = 0; status == HEED_OK && i < b->dy[0]->shape[d - 1]; i++) {
     heed_tensor *part = NULL, *window = NULL, *moved = NULL;

@@ -141,9 +141,10 @@ heed_status heed__copy(heed_context *ctx, const char *function, heed_tensor *dst
   heed_tensor *made = NULL;
   heed_status status = heed__check_expands(ctx, function, "the source", src, dst->ndim, dst->shape);
   if (status || heed__same_view(dst, src)) goto done;
-  status = heed__check_writable(ctx, function, dst);
+  status = heed__check_target(ctx, function, dst);
   if (status) goto done;
   status = heed__copy_if_overlapping(ctx, function, dst, &src, &made);
+  if (status == HEED_OK) status = heed__written(ctx, function, dst);
   if (status) goto done;
   if (!heed__copy_elements(dst, src)) status = heed__stopped(ctx, function);
 done:

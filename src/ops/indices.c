@@ -247,7 +247,7 @@ heed_status heed__index_put(heed_context *ctx, const char *function, heed_tensor
   heed_tensor *copies[HEED_MAX_DIMS] = {0}, *value_copy = NULL;
   const heed_tensor *given = value;
   selection s = {0};
-  heed_status status = heed__check_writable(ctx, function, x);
+  heed_status status = heed__check_target(ctx, function, x);
   for (int i = 0; i < count && status == HEED_OK; i++) {
     own[i] = indices[i];
     if (own[i]) status = heed__copy_if_overlapping(ctx, function, x, &own[i], &copies[i]);
@@ -258,6 +258,7 @@ heed_status heed__index_put(heed_context *ctx, const char *function, heed_tensor
   status = heed__check_expands(ctx, function, "value", value, s.ndim, s.shape);
   if (status != HEED_OK) goto done;
   status = heed__prepare_placing(ctx, function, "value", x, reduce, any, &value, &value_copy);
+  if (status == HEED_OK) status = heed__written(ctx, function, x);
   if (status != HEED_OK) goto done;
   if (!heed__place(s.ndim, s.shape, &s.indices, &s.heads, s.lane, value, reduce))
     status = heed__stopped(ctx, function);

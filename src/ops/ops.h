@@ -19,6 +19,10 @@ static inline const heed__kernels *heed__kernels_of(const heed_context *ctx) {
 typedef enum heed__op {
 #define OP(name, inputs, lua) HEED__OP_##name,
 #include "ops.def"
+  /* parts of heed.h's operations, or what the binding does beside them */
+  HEED__OP_t,      /* transpose of a matrix */
+  HEED__OP_part,   /* x[{…}] */
+  HEED__OP_assign, /* x[{…}] = value */
   HEED__OPS
 } heed__op;
 
@@ -36,6 +40,10 @@ static inline heed_status heed__recorded(heed_context *ctx, heed_status status, 
   if (ctx->recorder == NULL) return status;
   return heed__record_call(ctx, status, op, inputs, input, values, values_bytes, out);
 }
+/** For what has no gradient: while operations are recorded, no input must want one. Errors: ARGUMENT. */
+HEED_MUST_USE
+heed_status heed__check_unrecorded(heed_context *ctx, const char *function, int inputs,
+                                   const heed_tensor *const *input);
 HEED_MUST_USE
 static inline heed_status heed__recorded1(heed_context *ctx, heed_status status, heed__op op,
                                           const heed_tensor *x, const void *values, size_t values_bytes,
@@ -47,25 +55,36 @@ static inline heed_status heed__recorded1(heed_context *ctx, heed_status status,
 typedef struct heed__view_values {
   int order[HEED_MAX_DIMS];
   int64_t first, step, size;
+  double number; /* of the operation: the alpha of index_add */
 } heed__view_values;
-/* What a view of any strides tells: where its elements lie among those of x. */
-typedef struct heed__strided_values {
-  heed__view_values view; /* order[0] is HEED__STRIDED */
-  bool selects;           /* the last of its steps was x[i], not a slice: for its name */
-  int ndim;
-  int64_t offset; /* elements behind the first one of x */
-  int64_t stride[HEED_MAX_DIMS], shape[HEED_MAX_DIMS];
-} heed__strided_values;
-enum { HEED__STRIDED = -1 };
-/** The counted copy of a header on elements of x, recorded as x[…]. (view.c) */
+/* What x[{…}] selects: for each dimension of x, one element of it, which is dropped, or some; and new
+ * dimensions of size 1. */
+typedef enum heed__part_kind { HEED__PART_DROPPED, HEED__PART_KEPT, HEED__PART_NEW } heed__part_kind;
+typedef struct heed__part {
+  const char *name; /* of the gradient: what PyTorch calls the last step */
+  int items;
+  struct heed__part_item {
+    heed__part_kind kind;
+    int64_t first, step, count; /* from 0 */
+  } item[2 * HEED_MAX_DIMS];
+} heed__part;
+static inline size_t heed__part_bytes(const heed__part *part) {
+  return offsetof(heed__part, item) + (size_t)part->items * sizeof *part->item;
+}
+/** All of no dimension; then heed__part_add for each, in order. part NULL: nothing is noted. (part.c) */
+void heed__part_begin(heed__part *part);
+void heed__part_add(heed__part *part, heed__part_kind kind, int64_t first, int64_t step, int64_t count);
+/** The part of x, as a header on the stack. */
+void heed__part_on_stack(heed_tensor *view, const heed_tensor *x, const heed__part *part);
+/** A counted copy of `view`, that part of x; recorded. part: NULL while nothing is recorded. */
 HEED_MUST_USE
-heed_status heed__strided_view(heed_context *ctx, const char *function, const heed_tensor *x,
-                               const heed_tensor *view, bool selects, heed_tensor **out);
-/** Records on x that `value` (NULL: a number) was written to the elements of the view; x was checked with
- * heed__check_writable. (view.c) */
+heed_status heed__give_part(heed_context *ctx, const char *function, const heed_tensor *x,
+                            const heed_tensor *view, const heed__part *part, heed_tensor **out);
+/** Records that `value` was written to that part of x, or to its elements at the indices (NULL: all of a
+ * dimension). */
 HEED_MUST_USE
-heed_status heed__recorded_assignment(heed_context *ctx, heed_status status, heed_tensor *x,
-                                      const heed_tensor *view, const heed_tensor *value);
+heed_status heed__record_assign(heed_context *ctx, heed_tensor *x, const heed__part *part,
+                                const heed_tensor *value, int count, const heed_tensor *const *indices);
 
 /* The inputs of an operation as they are recorded: those that it changes in place are copies, if the gradient
  * needs them. */
@@ -186,8 +205,11 @@ heed_status heed__check_stored(heed_context *ctx, const char *function, heed_dty
 HEED_MUST_USE
 heed_status heed__check_expands(heed_context *ctx, const char *function, const char *argument,
                                 const heed_tensor *x, int ndim, const int64_t *shape);
-/** The elements of x must not share memory (those of an expanded tensor do), since it is written. Errors:
- * ARGUMENT. */
+/** The elements of x must not share memory (those of an expanded tensor do), since it will be written; while
+ * operations are recorded, it must not be a leaf that wants a gradient, or a view. Errors: ARGUMENT. */
+HEED_MUST_USE
+heed_status heed__check_target(heed_context *ctx, const char *function, const heed_tensor *x);
+/** The same right before x is written, which is counted for saved tensors. */
 HEED_MUST_USE
 heed_status heed__check_writable(heed_context *ctx, const char *function, const heed_tensor *x);
 /** p must be a probability, from 0 to 1 and not nan. Errors: ARGUMENT. */
@@ -457,6 +479,16 @@ heed_status heed__reshape(heed_context *ctx, const char *function, const heed_te
 HEED_MUST_USE
 heed_status heed__transpose(heed_context *ctx, const char *function, const heed_tensor *x, int dim1, int dim2,
                             heed_tensor **out);
+/** x itself, or a matrix transposed. */
+HEED_MUST_USE
+heed_status heed__t(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out);
+/** All dimensions in reverse. */
+HEED_MUST_USE
+heed_status heed__reverse_dims(heed_context *ctx, const char *function, const heed_tensor *x,
+                               heed_tensor **out);
+HEED_MUST_USE
+heed_status heed__permute(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                          const int *dims, heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__narrow(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
                          int64_t start, int64_t length, heed_tensor **out);

@@ -17,6 +17,16 @@ heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op
   return ctx->recorder->record(ctx, &call);
 }
 
+heed_status heed__check_unrecorded(heed_context *ctx, const char *function, int inputs,
+                                   const heed_tensor *const *input) {
+  for (int i = 0; ctx->recorder != NULL && i < inputs; i++) {
+    if (input[i] != NULL && heed__wants_gradient(input[i]))
+      return heed__fail(ctx, HEED_ARGUMENT,
+                        "%s: no gradient is known for it; use it under no_grad, or on x:detach()", function);
+  }
+  return HEED_OK;
+}
+
 heed_status heed__recorded_reduction(heed_context *ctx, heed_status status, heed__op op, const heed_tensor *x,
                                      int ndims, const int *dims, bool keepdim, double number,
                                      heed_tensor **out) {

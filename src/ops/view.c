@@ -99,7 +99,8 @@ static heed_status reshape(heed_context *ctx, const char *function, heed__op op,
     if (status) goto done;
     reshaped(&view, made, ndim, shape);
   }
-  status = give_as(ctx, function, op, x, &view, NULL, out);
+  const heed__view_values values = {.size = made != NULL};
+  status = give_as(ctx, function, op, x, &view, &values, out);
 done:
   heed_tensor_free(made);
   return status;
@@ -170,7 +171,8 @@ heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int ndims, con
   for (int d = view.ndim - 1; d >= 0; d--) {
     if (view.shape[d] == 1 && (ndims == 0 || named >> d & 1)) remove_dim(&view, d);
   }
-  return give_as(ctx, "squeeze", HEED__OP_squeeze, x, &view, NULL, out);
+  const heed__view_values values = {.size = ndims};
+  return give_as(ctx, "squeeze", HEED__OP_squeeze, x, &view, &values, out);
 }
 
 /* ---- Other orders ---- */
@@ -193,37 +195,58 @@ heed_status heed__transpose(heed_context *ctx, const char *function, const heed_
   return give_as(ctx, function, HEED__OP_transpose, x, &view, &values, out);
 }
 
+heed_status heed__t(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out) {
+  heed_tensor view;
+  if (x->ndim < 2) return heed__tensor_from_view(ctx, function, x, out);
+  heed__permute_on_stack(&view, x, (const int[]){1, 0});
+  return give_as(ctx, function, HEED__OP_t, x, &view, NULL, out);
+}
+
+heed_status heed__reverse_dims(heed_context *ctx, const char *function, const heed_tensor *x,
+                               heed_tensor **out) {
+  heed_tensor view;
+  heed__view_values values = {.order = {0}};
+  for (int d = 0; d < x->ndim; d++) values.order[d] = x->ndim - 1 - d;
+  heed__permute_on_stack(&view, x, values.order);
+  return give_as(ctx, function, HEED__OP_permute, x, &view, &values, out);
+}
+
 heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
   HEED__ENTER(ctx, "transpose", x, out);
   return heed__transpose(ctx, "transpose", x, dim1, dim2, out);
 }
 
-heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
-                         heed_tensor **out) {
-  HEED__ENTER(ctx, "permute", x, out);
+heed_status heed__permute(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                          const int *dims, heed_tensor **out) {
   heed_tensor view;
   bool named[HEED_MAX_DIMS] = {false};
   heed__view_values values = {.order = {0}};
-  heed_status status = heed__check_list(ctx, "permute", "dims", ndim, dims);
+  heed_status status = heed__check_list(ctx, function, "dims", ndim, dims);
   if (status) return status;
   if (ndim != x->ndim)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "permute: %d dim%s given and x has %d dimension%s; each must be named once", ndim,
+                      "%s: %d dim%s given and x has %d dimension%s; each must be named once", function, ndim,
                       ndim == 1 ? " is" : "s are", x->ndim, HEED__S(x->ndim));
   heed__alias_on_stack(&view, x);
   for (int d = 0; d < ndim; d++) {
     int from;
-    status = heed__check_dim(ctx, "permute", ndim, dims[d], &from);
+    status = heed__check_dim(ctx, function, ndim, dims[d], &from);
     if (status) return status;
     if (named[from])
-      return heed__fail(ctx, HEED_ARGUMENT, "permute: dimension %d is named twice; each must be named once",
-                        from + 1);
+      return heed__fail(ctx, HEED_ARGUMENT, "%s: dimension %d is named twice; each must be named once",
+                        function, from + 1);
     named[from] = true;
     values.order[d] = from;
     view.shape[d] = x->shape[from];
     view.stride[d] = x->stride[from];
   }
-  return give_as(ctx, "permute", HEED__OP_permute, x, &view, &values, out);
+  return give_as(ctx, function, HEED__OP_permute, x, &view, &values, out);
+}
+
+heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
+                         heed_tensor **out) {
+  HEED__ENTER(ctx, "permute", x, out);
+  return heed__permute(ctx, "permute", x, ndim, dims, out);
 }
 
 /* ---- More and fewer elements ---- */
@@ -390,29 +413,4 @@ heed_status heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_
   if (status) return status;
   const heed__view_values values = {.order = {d}, .step = step, .size = size};
   return give_as(ctx, "unfold", HEED__OP_unfold, x, &view, &values, out);
-}
-
-/* ---- Elements of any strides ---- */
-
-static heed__strided_values place_of(const heed_tensor *x, const heed_tensor *view, bool selects) {
-  heed__strided_values v = {.view = {.order = {HEED__STRIDED}}, .selects = selects, .ndim = view->ndim};
-  if (view->numel > 0) v.offset = (view->data - x->data) / (ptrdiff_t)heed__element_bytes(x->dtype);
-  for (int d = 0; d < view->ndim; d++) v.stride[d] = view->stride[d], v.shape[d] = view->shape[d];
-  return v;
-}
-
-heed_status heed__strided_view(heed_context *ctx, const char *function, const heed_tensor *x,
-                               const heed_tensor *view, bool selects, heed_tensor **out) {
-  const heed_status status = heed__tensor_from_view(ctx, function, view, out);
-  if (ctx->recorder == NULL) return status;
-  const heed__strided_values v = place_of(x, view, selects);
-  return heed__record_call(ctx, status, HEED__OP_slice, 1, &x, &v, sizeof v, out);
-}
-
-heed_status heed__recorded_assignment(heed_context *ctx, heed_status status, heed_tensor *x,
-                                      const heed_tensor *view, const heed_tensor *value) {
-  if (ctx->recorder == NULL) return status;
-  const heed__strided_values v = place_of(x, view, false);
-  const heed_tensor *const inputs[] = {x, value};
-  return heed__record_call(ctx, status, HEED__OP_copy, 2, inputs, &v, sizeof v, &x);
 }

@@ -3,7 +3,7 @@
 --- error.
 --
 -- In a coroutine the function runs in a coroutine of its own, so that it may yield: whoever resumed finds the modes as
--- they were before, and the function finds its own when it goes on. One that is never resumed thus leaves nothing behind.
+-- they were before, and the function finds its own when it goes on. One that is never resumed leaves nothing behind.
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
@@ -42,12 +42,10 @@ end
 
 --- f(…) with these modes; nil leaves one as it is.
 function mode.run(recording, anomaly, f, ...)
-  if type(f) ~= "function" then
-    local callable = f
-    f = function(...) return callable(...) end
-  end
-  if not in_coroutine() then return primitives.with_modes(recording, anomaly, f, ...) end
-  return go_on(coroutine.create(f), recording, anomaly, ...)
+  local callable = f
+  local function call(...) return callable(...) end -- for modules, and for 5.1: coroutines of Lua functions only
+  if in_coroutine() then return go_on(coroutine.create(call), recording, anomaly, ...) end
+  return primitives.with_modes(recording, anomaly, type(f) == "function" and f or call, ...)
 end
 
 local function check_callable(value, method)
