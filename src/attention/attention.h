@@ -201,7 +201,8 @@ static inline int64_t heed__attention_kept_words(int64_t key_length) {
 }
 
 /* The inputs that can have gradients, in the order in which they are recorded. */
-#define HEED__ATTENTION_INPUTS(X) X(q) X(k) X(v) X(attn_mask) X(sinks) X(alibi_slopes) X(past_key) X(past_value)
+#define HEED__ATTENTION_INPUTS(X)                                                                            \
+  X(q) X(k) X(v) X(attn_mask) X(sinks) X(alibi_slopes) X(past_key) X(past_value)
 typedef enum heed__attention_input {
 #define X(name) HEED__ATTENTION_##name,
   HEED__ATTENTION_INPUTS(X)

@@ -10,10 +10,10 @@
 
 enum {
   BACKWARD_TASKS = 8,        /* ranges are divided until there are this many tasks */
-  BACKWARD_RANGE = 2,       /* fewest blocks of keys of a range */
+  BACKWARD_RANGE = 2,        /* fewest blocks of keys of a range */
   BACKWARD_WAKING = 1 << 16, /* multiply-adds of one product that one thread does alone */
-  BACKWARD_PIECE = 1 << 16, /* floats that are summed at a time */
-  BACKWARD_ROWS = 1 << 8, /* rows that are summed between two yield points */
+  BACKWARD_PIECE = 1 << 16,  /* floats that are summed at a time */
+  BACKWARD_ROWS = 1 << 8,    /* rows that are summed between two yield points */
 };
 
 /* Positions of a task: head of the set, then the kernel's position. */
@@ -24,14 +24,14 @@ typedef struct heed__attention_gradient_run {
   heed__attention_plan forward, backward; /* of the operands, and of the gradients */
   const heed_tensor *dout;
   const uint16_t *kept;
-  unsigned wanted; /* bits */
+  unsigned wanted;                   /* bits */
   heed_tensor *dq, *dk, *dv, *dmask; /* dk, dv with past ones; dmask with s keys */
   heed_tensor **parts;               /* dq of the ranges from the second on */
   float *delta;                      /* Σ dout · out, [heads, l] */
   double *slopes, *sinks;            /* [ranges, heads] and [heads]; or NULL */
   float *scratch;
   size_t area;
-  bool shared[HEED_MAX_DIMS + 1]; /* dimensions of forward.outer over which a set extends */
+  bool shared[HEED_MAX_DIMS + 1];       /* dimensions of forward.outer over which a set extends */
   int64_t sets, members, ranges, range; /* range: keys */
   heed__work work;
 } gradient_run;
@@ -48,11 +48,10 @@ static int64_t stride_in_order(const heed_tensor *x, int dim) {
 }
 
 /* Zeros with the sizes of x, and its order of dimensions in memory if the columns are innermost. */
-static heed_status zeros_like(heed_context *ctx, const char *function, const heed_tensor *x,
-                              heed_tensor **out) {
+static heed_status zeros_in_layout(heed_context *ctx, const char *function, const heed_tensor *x,
+                                   heed_tensor **out) {
   int order[HEED_MAX_DIMS];
-  const heed_status status =
-      heed__full(ctx, function, HEED_FLOAT32, x->ndim, x->shape, heed_number(0), out);
+  const heed_status status = heed__full(ctx, function, HEED_FLOAT32, x->ndim, x->shape, heed_number(0), out);
   if (status) return status;
   for (int i = 0; i < x->ndim; i++) {
     int at = i;
@@ -101,7 +100,7 @@ static void divide_gradients(gradient_run *run) {
 }
 
 /* The head that is number `member` of a set. */
-static int64_t head_of(const gradient_run *run, int64_t set, int64_t member) {
+static int64_t head_of_set(const gradient_run *run, int64_t set, int64_t member) {
   const heed__attention_plan *p = &run->forward;
   int64_t head = 0, size = 1;
   for (int dim = p->outer_ndim - 1; dim >= 0; dim--) {
@@ -129,7 +128,8 @@ static void set_task(const gradient_run *run, heed__attention_backward_task *g, 
   g->dout_column = d.out_column;
   g->kept_row = heed__attention_kept_words(p->key_length);
   g->kept = run->kept ? run->kept + head * p->query_length * g->kept_row : NULL;
-  g->kept_scale = p->operands->options.dropout_p < 1 ? 1.0f / (float)(1 - p->operands->options.dropout_p) : 0.0f;
+  g->kept_scale =
+      p->operands->options.dropout_p < 1 ? 1.0f / (float)(1 - p->operands->options.dropout_p) : 0.0f;
   /* the operands of this plan are ours to write */
   g->dq = run->dq ? (float *)(uintptr_t)d.q : NULL;
   if (run->dq && range > 0)
@@ -153,7 +153,7 @@ static bool run_gradients(void *argument, int64_t i, int slot, int64_t *position
   for (int64_t member = *position >> HEAD_SHIFT; member < run->members; member++) {
     heed__attention_backward_task g = {.scratch = run->scratch + (size_t)slot * run->area};
     int64_t at = *position & (((int64_t)1 << HEAD_SHIFT) - 1);
-    set_task(run, &g, head_of(run, set, member), range);
+    set_task(run, &g, head_of_set(run, set, member), range);
     const bool done = run->forward.kernels->attention_backward(&g, run->work.pace, &at);
     *position = done ? (member + 1) << HEAD_SHIFT : member << HEAD_SHIFT | at;
     if (!done || (member + 1 < run->members && heed__is_due(run->work.pace))) return false;
@@ -208,8 +208,8 @@ static heed_status run_kernels(gradient_run *run) {
   heed_context *ctx = run->ctx;
   const heed__attention_plan *p = &run->forward;
   const char *function = p->operands->function;
-  const double work = (double)p->heads * (double)p->query_length * (double)p->span *
-                      (double)(p->head_size + p->value_size);
+  const double work =
+      (double)p->heads * (double)p->query_length * (double)p->span * (double)(p->head_size + p->value_size);
   const int workers = work < BACKWARD_WAKING ? 1 : heed__workers(ctx);
   heed_status status = HEED_OK;
   if (run->dq && run->ranges > 1) {
@@ -218,7 +218,7 @@ static heed_status run_kernels(gradient_run *run) {
     if (!run->parts) return heed__fail_memory(ctx, function, bytes);
     memset(run->parts, 0, bytes);
     for (int64_t i = 0; i + 1 < run->ranges && !status; i++)
-      status = zeros_like(ctx, function, run->dq, &run->parts[i]);
+      status = zeros_in_layout(ctx, function, run->dq, &run->parts[i]);
   }
   heed__attention_backward_task first = {.forward = p->task};
   const size_t line = HEED__ALIGNMENT / sizeof(float), most = PTRDIFF_MAX / sizeof(float);
@@ -232,7 +232,8 @@ static heed_status run_kernels(gradient_run *run) {
   if (!status) {
     const size_t bytes = heed__array_bytes((uint64_t)(p->heads * p->query_length), sizeof *run->delta);
     run->delta = heed__allocate(ctx, bytes);
-    status = run->delta ? run_work(run, workers, p->heads, sum_rows) : heed__fail_memory(ctx, function, bytes);
+    status =
+        run->delta ? run_work(run, workers, p->heads, sum_rows) : heed__fail_memory(ctx, function, bytes);
   }
   if (!status && (run->dq || run->dk || run->dv || run->dmask || run->slopes))
     status = run_work(run, workers, tasks, run_gradients);
@@ -257,15 +258,19 @@ static heed_status begin_gradients(gradient_run *run, heed__attention_operands *
   const heed__attention_plan *p = &run->forward;
   const heed__attention_operands *operands = p->operands;
   const char *function = operands->function;
-  const bool keys = is_wanted_gradient(run, HEED__ATTENTION_k) || is_wanted_gradient(run, HEED__ATTENTION_past_key);
+  const bool keys =
+      is_wanted_gradient(run, HEED__ATTENTION_k) || is_wanted_gradient(run, HEED__ATTENTION_past_key);
   const bool values =
       is_wanted_gradient(run, HEED__ATTENTION_v) || is_wanted_gradient(run, HEED__ATTENTION_past_value);
   heed_status status = HEED_OK;
-  if (is_wanted_gradient(run, HEED__ATTENTION_q)) status = zeros_like(ctx, function, operands->q, &run->dq);
-  if (!status && keys && p->k->dtype == HEED_FLOAT32) status = zeros_like(ctx, function, p->k, &run->dk);
-  if (!status && values && p->v->dtype == HEED_FLOAT32) status = zeros_like(ctx, function, p->v, &run->dv);
+  if (is_wanted_gradient(run, HEED__ATTENTION_q))
+    status = zeros_in_layout(ctx, function, operands->q, &run->dq);
+  if (!status && keys && p->k->dtype == HEED_FLOAT32) status = zeros_in_layout(ctx, function, p->k, &run->dk);
+  if (!status && values && p->v->dtype == HEED_FLOAT32)
+    status = zeros_in_layout(ctx, function, p->v, &run->dv);
   if (!status && is_wanted_gradient(run, HEED__ATTENTION_attn_mask) && p->task.bias)
-    status = heed__full(ctx, function, HEED_FLOAT32, p->mask.ndim, p->mask.shape, heed_number(0), &run->dmask);
+    status =
+        heed__full(ctx, function, HEED_FLOAT32, p->mask.ndim, p->mask.shape, heed_number(0), &run->dmask);
   if (status) return status;
   *own = (heed__attention_operands){.function = function,
                                     .q = run->dq ? run->dq : operands->q,

@@ -1,7 +1,8 @@
 /* Attention in one call: heed_scaled_dot_product_attention and what modules use. */
 #include "plan.h"
 
-static heed_status attend(heed_context *ctx, const heed__attention_operands *operands, heed_tensor **out) {
+static heed_status attend_plan(heed_context *ctx, const heed__attention_operands *operands,
+                               heed_tensor **out) {
   heed__attention_plan p;
   heed__attention_scratch scratch;
   heed_status status = heed__attention_plan_begin(ctx, &p, operands, &scratch, out);
@@ -18,7 +19,7 @@ static heed_status attend_recorded(heed_context *ctx, const heed__attention_oper
   heed_tensor *kept = NULL;
   heed__attention_operands own = *operands;
   const heed_tensor *inputs[HEED__ATTENTION_RECORDED] = {
-      operands->q, operands->k,   operands->v,   o->attn_mask,  o->sinks,
+      operands->q,     operands->k, operands->v,   o->attn_mask,  o->sinks,
       o->alibi_slopes, o->past_key, o->past_value, o->kv_lengths, operands->key_padding_mask};
   bool wants = false;
   for (int i = 0; i < HEED__ATTENTION_GRADIENTS; i++)
@@ -28,7 +29,7 @@ static heed_status attend_recorded(heed_context *ctx, const heed__attention_oper
     own.taps |= 1u << HEED__TAP_lse;
     own.kept = &kept;
   }
-  heed_status status = attend(ctx, &own, out);
+  heed_status status = attend_plan(ctx, &own, out);
   if (!status) {
     inputs[HEED__ATTENTION_RECORDED_LSE] = found.lse;
     inputs[HEED__ATTENTION_RECORDED_KEPT] = kept;
@@ -60,7 +61,7 @@ static heed_status attend_recorded(heed_context *ctx, const heed__attention_oper
 
 heed_status heed__attention(heed_context *ctx, const heed__attention_operands *operands, heed_tensor **out) {
   const bool records = ctx->recorder != NULL && !operands->maps_only;
-  return (records ? attend_recorded : attend)(ctx, operands, out);
+  return (records ? attend_recorded : attend_plan)(ctx, operands, out);
 }
 
 heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,

@@ -65,8 +65,7 @@ static void fill(guarded g, int64_t rows, int64_t columns, ptrdiff_t row, ptrdif
                  double high) {
   float *x = g.data;
   for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = 0; j < columns; j++)
-      x[i * row + j * column] = (float)(low + (high - low) * uniform());
+    for (int64_t j = 0; j < columns; j++) x[i * row + j * column] = (float)(low + (high - low) * uniform());
 }
 
 static bool is_hidden(const heed__attention_task *t, int64_t i, int64_t j) {
@@ -177,7 +176,9 @@ static fixture set_up(const parameters *a) {
                               .k_dtype = HEED_FLOAT32,
                               .v_dtype = HEED_FLOAT32,
                               .window_begin = a->ways & WINDOW ? -5 : -a->l,
-                              .window_end = a->ways & CAUSAL ? 1 : a->ways & WINDOW ? 9 : a->s,
+                              .window_end = a->ways & CAUSAL   ? 1
+                                            : a->ways & WINDOW ? 9
+                                                               : a->s,
                               .valid_keys = a->ways & LENGTHS ? a->s - a->s / 3 : a->s,
                               .offset = 3,
                               .has_sink = a->ways & SINK,
@@ -351,7 +352,8 @@ static void assert_expected(const fixture *f, const results *y, double error) {
 static void compare(const parameters *a, double error) {
   const fixture f = set_up(a);
   for (int i = 0; table_at(i); i++) {
-    const results whole = run(table_at(i), &f, false, a->s + 1), slices = run(table_at(i), &f, true, a->s + 1);
+    const results whole = run(table_at(i), &f, false, a->s + 1),
+                  slices = run(table_at(i), &f, true, a->s + 1);
     assert_expected(&f, &whole, error);
     assert_same_bits(&f, &whole, &slices);
     const results ranges = run(table_at(i), &f, false, HEED__BACKWARD_KEYS);
@@ -367,8 +369,8 @@ static void compare(const parameters *a, double error) {
 
 static const int64_t sizes[][4] = {
     /* l, s, d, dv */
-    {1, 1, 1, 1},     {6, 16, 16, 16},  {5, 15, 15, 17},   {7, 17, 17, 15}, {12, 64, 64, 64},
-    {13, 65, 63, 65}, {18, 63, 5, 129}, {40, 193, 7, 33},  {97, 200, 8, 8}, {100, 3, 2, 2},
+    {1, 1, 1, 1},      {6, 16, 16, 16},  {5, 15, 15, 17},   {7, 17, 17, 15},   {12, 64, 64, 64},
+    {13, 65, 63, 65},  {18, 63, 5, 129}, {40, 193, 7, 33},  {97, 200, 8, 8},   {100, 3, 2, 2},
     {200, 400, 4, 20}, {7, 100, 300, 3}, {5, 70, 260, 270}, {31, 192, 64, 16}, {96, 47, 33, 1},
 };
 enum { SIZES = sizeof sizes / sizeof *sizes };
@@ -481,7 +483,8 @@ static void a_visible_nan_reaches_the_gradients_of_what_it_meets(void **state) {
     const results y = run(table_at(i), &f, false, a.s);
     assert_true(isfinite(y.x[0][19 * a.d]) && isnan(y.x[0][20 * a.d]) && isfinite(y.x[0][21 * a.d]));
     assert_true(isnan(y.x[1][20 * a.d]) && isfinite(y.x[1][21 * a.d]));
-    assert_true(isfinite(y.x[2][20 * a.dv]) && isnan(y.x[2][20 * a.dv + 3]) && isfinite(y.x[2][21 * a.dv + 3]));
+    assert_true(isfinite(y.x[2][20 * a.dv]) && isnan(y.x[2][20 * a.dv + 3]) &&
+                isfinite(y.x[2][21 * a.dv + 3]));
     free_results(&y);
   }
   tear_down(&f);

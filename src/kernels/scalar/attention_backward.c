@@ -4,31 +4,32 @@
  *   dr = ds · (derivative of the cap) · scale,  dq = dr k,  dk = drᵀ q */
 #include "scalar.h"
 
-/* The current row, and buffers for one widened key and value. */
-typedef struct backward_row {
+/* The current row, and buffers for one widened_row key and value. */
+typedef struct gradient_row {
   const heed__attention_backward_task *g;
   const heed__attention_task *t;
   int64_t i;
   float lse, delta;
   float *key, *value; /* [d], [dv] */
-} backward_row;
+} gradient_row;
 
-static const float *widened(const void *x, heed_dtype dtype, ptrdiff_t row, ptrdiff_t *column,
-                            const float *scale, ptrdiff_t scale_row, int64_t j, int64_t n, float *buffer) {
+static const float *widened_row(const void *x, heed_dtype dtype, ptrdiff_t row, ptrdiff_t *column,
+                                const float *scale, ptrdiff_t scale_row, int64_t j, int64_t n,
+                                float *buffer) {
   const char *from = (const char *)x + j * row * (ptrdiff_t)heed__element_bytes(dtype);
   return heed__scalar_widen(from, dtype, scale ? scale[j * scale_row] : 1.0f, column, n, buffer);
 }
 
 /* What key j contributes. */
-static void add_key(const backward_row *r, int64_t j) {
+static void add_key(const gradient_row *r, int64_t j) {
   const heed__attention_backward_task *g = r->g;
   const heed__attention_task *t = r->t;
   const int64_t i = r->i;
   ptrdiff_t k_column = t->k_column, v_column = t->v_column;
-  const float *key = widened(t->k, t->k_dtype, t->k_row, &k_column, t->k_scale, t->k_scale_row, j,
-                             t->head_size, r->key);
-  const float *value = widened(t->v, t->v_dtype, t->v_row, &v_column, t->v_scale, t->v_scale_row, j,
-                               t->value_size, r->value);
+  const float *key =
+      widened_row(t->k, t->k_dtype, t->k_row, &k_column, t->k_scale, t->k_scale_row, j, t->head_size, r->key);
+  const float *value = widened_row(t->v, t->v_dtype, t->v_row, &v_column, t->v_scale, t->v_scale_row, j,
+                                   t->value_size, r->value);
   const float *q = t->q + i * t->q_row, *dout = g->dout + i * g->dout_row;
   float x = heed__scalar_dot(q, t->q_column, key, k_column, (size_t)t->head_size) * t->scale, bend = 1.0f;
   if (t->softcap > 0.0f) {
@@ -54,7 +55,7 @@ static void add_key(const backward_row *r, int64_t j) {
 bool heed__scalar_attention_backward(const heed__attention_backward_task *g, const heed__pace *pace,
                                      int64_t *position) {
   const heed__attention_task *t = &g->forward;
-  backward_row r = {.g = g, .t = t, .key = g->scratch};
+  gradient_row r = {.g = g, .t = t, .key = g->scratch};
   r.value = r.key + t->head_size;
   for (r.i = position ? *position : 0; r.i < t->query_length; r.i++) {
     int64_t first, last;
