@@ -49,7 +49,8 @@ local function masks(c, q, k, options)
   local row, column = core.range(1, n):view(n, 1), core.range(1, s):view(1, s)
   local offset = 0
   if options.kv_lengths ~= nil then
-    local lengths = primitives.kind(options.kv_lengths) == "tensor" and options.kv_lengths or core.tensor(options.kv_lengths)
+    local lengths = options.kv_lengths
+    if primitives.kind(lengths) ~= "tensor" then lengths = core.tensor(lengths) end
     lengths = lengths:float():view(-1, 1, 1, 1)
     hide(column:view(1, 1, 1, s):gt(lengths))
     if options.key then offset = lengths - n end
